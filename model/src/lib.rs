@@ -1,0 +1,6 @@
+//! The GPT itself.
+
+mod config;
+pub mod folder;
+
+pub use config::GptConfig;

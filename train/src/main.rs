@@ -1,0 +1,2 @@
+//! Ember.
+fn main() {}
