@@ -1,0 +1,77 @@
+//! The words a story fills in: who, what, where, and of what colour.
+//!
+//! Within a kind all words are equally likely and interchangeable, which is what makes the forgetful predictor's loss
+//! exact (see the [module above](super)). No word begins another word of its kind, so that a word is read in one way only.
+
+use std::fmt;
+
+/// What a word of the lexicon stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Someone's name.
+    Person,
+    /// A thing to have.
+    Thing,
+    /// The colour of a thing.
+    Colour,
+    /// Somewhere to be.
+    Place,
+}
+
+impl Kind {
+    /// All words of this kind; a word's position in the list is its number.
+    pub const fn words(self) -> &'static [&'static str] {
+        match self {
+            Kind::Person => PEOPLE,
+            Kind::Thing => THINGS,
+            Kind::Colour => COLOURS,
+            Kind::Place => PLACES,
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kind::Person => "person",
+            Kind::Thing => "thing",
+            Kind::Colour => "colour",
+            Kind::Place => "place",
+        })
+    }
+}
+
+const PEOPLE: &[&str] = &[
+    "Anna", "Ben", "Clara", "David", "Emma", "Felix", "Grace", "Henry", "Iris", "Jack", "Kate", "Leo", "Mia", "Noah",
+    "Olga", "Paul", "Rosa", "Sam", "Tom", "Uma", "Vera", "Will", "Yara", "Zoe", "Alice", "Bruno", "Carl", "Daisy",
+    "Ella", "Finn", "Lily", "Max",
+];
+
+const THINGS: &[&str] = &[
+    "ball", "kite", "drum", "hat", "book", "boat", "doll", "cup", "bell", "basket", "lamp", "pen", "flute", "blanket",
+    "box", "shell", "ring", "train", "spoon", "coat", "mask", "flag", "scarf", "key", "wagon", "puzzle", "bucket",
+    "robot", "pillow", "stone", "whistle", "feather",
+];
+
+const COLOURS: &[&str] = &["red", "blue", "green", "yellow", "white", "black", "pink", "brown"];
+
+const PLACES: &[&str] = &[
+    "kitchen", "garden", "park", "forest", "barn", "attic", "cave", "school", "library", "castle", "meadow", "village",
+    "shop", "tower", "cellar", "museum",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::Kind;
+
+    #[test]
+    fn no_word_begins_another_of_its_kind() {
+        for kind in [Kind::Person, Kind::Thing, Kind::Colour, Kind::Place] {
+            for (i, a) in kind.words().iter().enumerate() {
+                for (j, b) in kind.words().iter().enumerate() {
+                    assert!(i == j || !b.starts_with(a), "{kind}: {a} begins {b}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The chooser that reads: it follows a text and finds out which choices made it.
+
+use std::fmt;
+
+use super::grammar::{Chooser, Words};
+use super::lexicon::Kind;
+
+/// What is wrong with a text that is not one of our stories.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ParseError {
+    /// The text leaves the grammar.
+    NotGrammar {
+        /// Bytes of the text that still fit.
+        offset: usize,
+        /// What could have followed.
+        expected: String,
+    },
+    /// The sentence is well formed, and says what cannot be after what was said before.
+    Inconsistent {
+        /// Where the contradicting word begins, in bytes.
+        offset: usize,
+        /// Whether it is a person, a thing, a colour or a place.
+        kind: Kind,
+        /// The word.
+        found: &'static str,
+        /// The words that would have been right.
+        expected: Vec<&'static str>,
+    },
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ParseError::NotGrammar { offset, expected } => {
+                write!(f, "not one of the built-in stories: at byte {offset}, expected {expected}")
+            }
+            ParseError::Inconsistent { offset, kind, found, expected } => {
+                write!(f, "the {kind} \"{found}\" at byte {offset} contradicts the story so far")?;
+                match expected.as_slice() {
+                    [one] => write!(f, ", which makes it \"{one}\""),
+                    [one, other] => write!(f, ", which makes it \"{one}\" or \"{other}\""),
+                    _ => write!(f, ", where it is taken already"),
+                }
+            }
+        }
+    }
+}
+
+impl std::error::Error for ParseError {}
+
+/// Reads a story and recovers its choices.
+pub(super) struct Follow<'a> {
+    text: &'a str,
+    offset: usize,
+    pub choices: Vec<usize>,
+}
+
+impl<'a> Follow<'a> {
+    pub fn new(text: &'a str) -> Self {
+        Follow { text, offset: 0, choices: Vec::new() }
+    }
+
+    fn rest(&self) -> &'a str {
+        &self.text[self.offset..]
+    }
+
+    /// An error unless all of the text has been read.
+    pub fn finish(&self) -> Result<(), ParseError> {
+        if self.rest().is_empty() { Ok(()) } else { Err(self.expected("the end of the story".to_owned())) }
+    }
+
+    fn expected(&self, expected: String) -> ParseError {
+        ParseError::NotGrammar { offset: self.offset, expected }
+    }
+}
+
+impl Chooser for Follow<'_> {
+    type Error = ParseError;
+
+    fn say(&mut self, text: &'static str) -> Result<(), ParseError> {
+        if !self.rest().starts_with(text) {
+            return Err(self.expected(format!("\"{text}\"")));
+        }
+        self.offset += text.len();
+        Ok(())
+    }
+
+    /// The longest phrase that fits, so that "nothing" is chosen only where nothing else stands.
+    fn phrase(&mut self, phrases: &[&'static str]) -> Result<usize, ParseError> {
+        let fits = (0..phrases.len()).filter(|&i| self.rest().starts_with(phrases[i]));
+        let Some(chosen) = fits.max_by_key(|&i| phrases[i].len()) else {
+            return Err(self.expected(format!("one of {phrases:?}")));
+        };
+        self.offset += phrases[chosen].len();
+        self.choices.push(chosen);
+        Ok(chosen)
+    }
+
+    fn word(&mut self, kind: Kind, allowed: Words) -> Result<usize, ParseError> {
+        let words = kind.words();
+        let Some(word) = words.iter().position(|word| self.rest().starts_with(word)) else {
+            return Err(self.expected(format!("a {kind}")));
+        };
+        let Some(choice) = allowed.iter().position(|other| other == word) else {
+            return Err(ParseError::Inconsistent {
+                offset: self.offset,
+                kind,
+                found: words[word],
+                expected: allowed.iter().map(|word| words[word]).collect(),
+            });
+        };
+        self.offset += words[word].len();
+        self.choices.push(choice);
+        Ok(word)
+    }
+}
