@@ -1,1 +1,24 @@
-//! Ember.
+//! From text to tokens on disk to windows of token ids.
+//!
+//! What it is: readers for the kinds of text people have ([`source`]), tokenizers saved in the form that Hugging Face's
+//! libraries read ([`tokenizer`]), one pass that turns the one into memory-mapped files of the other ([`prepare`],
+//! [`tokens`]), the windows that training and validation see ([`windows`]), and a corpus of its own for a first run
+//! ([`stories`]).
+//!
+//! What it is not: it knows nothing of tensors, models or devices, and draws nothing on a screen.
+//!
+//! Invariants:
+//! 1. No document stands in both the training and the validation split.
+//! 2. A prepared folder is whole and undamaged, or it does not open.
+//! 3. Which tokens a window holds is a pure function of (seed, index of the window), so that the data position of a run
+//!    is one integer.
+//! 4. Memory does not grow with the size of the text, but for one bit a document.
+
+pub mod files;
+pub mod prepare;
+pub mod random;
+pub mod source;
+pub mod stories;
+pub mod tokenizer;
+pub mod tokens;
+pub mod windows;

@@ -1,0 +1,76 @@
+//! What a prepared folder says about itself.
+
+use super::report::Report;
+use crate::windows::WindowRule;
+use serde::{Deserialize, Serialize};
+
+/// The version of the prepared folder's layout that this program writes and reads.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// `manifest.json`, written last: a folder without it is unfinished.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Manifest {
+    /// Version of the folder's layout ([`FORMAT_VERSION`]).
+    pub format_version: u32,
+    /// Where the text came from, in the order in which it was read.
+    pub sources: Vec<Source>,
+    /// What the tokenizer is: `chars`, `bytes`, `bpe:N` or the file it was read from.
+    pub tokenizer: String,
+    /// Why that tokenizer was chosen, in a sentence.
+    pub tokenizer_reason: String,
+    /// Number of token ids.
+    pub vocab_size: usize,
+    /// Id of `<|endoftext|>`, if the tokenizer has it.
+    pub end_of_text: Option<u32>,
+    /// What `train.bin` holds.
+    pub train: Split,
+    /// What `val.bin` holds.
+    pub val: Split,
+    /// xxh3 (64 bits, hexadecimal) of `tokenizer.json`.
+    pub tokenizer_checksum: String,
+    /// How validation text was chosen, in words.
+    pub split_rule: String,
+    /// The seed of that choice.
+    pub seed: u64,
+    /// Where windows may start.
+    pub window_rule: WindowRule,
+    /// [`super::PrepareOptions::fingerprint`] of what was asked for.
+    pub fingerprint: String,
+    /// What was found in the text.
+    pub report: Report,
+    /// For the built-in corpus: what any model, and the best forgetful one, can reach on this validation split.
+    pub marks: Option<Marks>,
+}
+
+/// A place that text came from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Source {
+    /// The file as the user gave it, or words for another source.
+    pub name: String,
+    /// Bytes of text in it, after decompression and without what is not text.
+    pub bytes: u64,
+}
+
+/// Counts of one split; documents and tokens of the other are not in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Split {
+    /// Documents.
+    pub documents: u64,
+    /// Tokens, with the `<|endoftext|>`s.
+    pub tokens: u64,
+    /// Bytes of UTF-8 text.
+    pub bytes: u64,
+    /// Characters (Unicode scalar values) of text.
+    pub characters: u64,
+    /// xxh3 (64 bits, hexadecimal) of the token ids in the file.
+    pub checksum: String,
+}
+
+/// Known losses on a validation split of the built-in corpus, in nats per validation target (a token or its document's end).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Marks {
+    /// The source's own -ln P of the validation text: no model does better but by luck.
+    pub entropy_floor: f64,
+    /// The loss of the best predictor that knows the grammar and forgets what earlier sentences said.
+    pub forgetful_loss: f64,
+}

@@ -1,0 +1,1 @@
+//! Text from where people keep it (being built).

@@ -1,0 +1,319 @@
+//! Token ids on disk: a header of 64 bytes, then the ids as 16-bit or 32-bit integers, all little-endian.
+//!
+//! | bytes | content |
+//! |---|---|
+//! | 0..8 | `EMBERTOK` |
+//! | 8..12 | version of this layout (1) |
+//! | 12..16 | bytes per id: 2 where the vocabulary has at most 65,536 ids, else 4 |
+//! | 16..24 | number of ids |
+//! | 24..32 | size of the vocabulary |
+//! | 32..40 | xxh3 (64 bits) of everything after the header |
+//! | 40..64 | zeros |
+
+use crate::files;
+use anyhow::{Context, Result, bail, ensure};
+use memmap2::Mmap;
+use std::fs::File;
+use std::io::{BufWriter, Seek, SeekFrom, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tempfile::NamedTempFile;
+use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
+
+const MAGIC: &[u8; 8] = b"EMBERTOK";
+const VERSION: u32 = 1;
+const HEADER_BYTES: usize = 64;
+
+fn id_bytes(vocab_size: usize) -> usize {
+    if vocab_size <= 1 << 16 { 2 } else { 4 }
+}
+
+/// A file of token ids, mapped into memory; clones share the mapping.
+#[derive(Clone)]
+pub struct TokenFile {
+    path: PathBuf,
+    content: Arc<Content>,
+    id_bytes: usize,
+    count: usize,
+    vocab_size: usize,
+    checksum: u64,
+}
+
+enum Content {
+    Mapped(Mmap),
+    Memory(Vec<u8>),
+}
+
+impl TokenFile {
+    /// Opens a token file and checks its header and size, not yet its content (see [`TokenFile::verify`]).
+    ///
+    /// The file must not be cut short by others while it is open: that is the one thing a memory mapping cannot survive.
+    pub fn open(path: &Path) -> Result<Self> {
+        let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+        // SAFETY: prepared files are replaced by renaming, never written in place, so the mapped bytes do not change.
+        let map = unsafe { Mmap::map(&file) }.with_context(|| format!("cannot map {} into memory", path.display()))?;
+        Self::from_content(path, Content::Mapped(map))
+    }
+
+    /// The same from ids in memory, for tests and small experiments.
+    ///
+    /// Errors when an id is not below `vocab_size`.
+    pub fn from_ids(ids: &[u32], vocab_size: usize) -> Result<Self> {
+        let mut payload = Vec::new();
+        push_ids(&mut payload, ids, vocab_size)?;
+        let mut bytes = header(ids.len() as u64, vocab_size, xxh3_64(&payload)).to_vec();
+        bytes.append(&mut payload);
+        Self::from_content(Path::new("(memory)"), Content::Memory(bytes))
+    }
+
+    fn from_content(path: &Path, content: Content) -> Result<Self> {
+        let name = path.display();
+        let bytes = content.bytes();
+        ensure!(
+            bytes.len() >= HEADER_BYTES && &bytes[..8] == MAGIC,
+            "{name} is not a token file; prepare the text again"
+        );
+        let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
+        let version = u32_at(8);
+        ensure!(
+            version == VERSION,
+            "{name} has layout version {version}, this program reads {VERSION}; prepare the text again"
+        );
+        let (width, count, vocab_size, checksum) = (u32_at(12) as usize, u64_at(16), u64_at(24) as usize, u64_at(32));
+        ensure!(width == id_bytes(vocab_size), "{name} has a damaged header; prepare the text again");
+        let expected = count.checked_mul(width as u64).and_then(|payload| payload.checked_add(HEADER_BYTES as u64));
+        if expected != Some(bytes.len() as u64) {
+            bail!(
+                "{name} has {} bytes where its header promises {count} ids of {width} bytes; prepare the text again",
+                bytes.len()
+            );
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            content: Arc::new(content),
+            id_bytes: width,
+            count: count as usize,
+            vocab_size,
+            checksum,
+        })
+    }
+
+    /// Reads the whole file and compares its checksum with the header's.
+    pub fn verify(&self) -> Result<()> {
+        let found = xxh3_64(self.payload());
+        ensure!(
+            found == self.checksum,
+            "{} is damaged (its checksum differs); prepare the text again",
+            self.path.display()
+        );
+        Ok(())
+    }
+
+    /// Number of token ids.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there is no token at all.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Every id is below this.
+    pub fn vocab_size(&self) -> usize {
+        self.vocab_size
+    }
+
+    /// The checksum (xxh3, 64 bits) that the header promises.
+    pub fn checksum(&self) -> u64 {
+        self.checksum
+    }
+
+    /// Appends the ids of `range` to `out`; panics when the range does not lie within the file.
+    pub fn get(&self, range: Range<usize>, out: &mut Vec<u32>) {
+        let bytes = &self.payload()[range.start * self.id_bytes..range.end * self.id_bytes];
+        if self.id_bytes == 2 {
+            out.extend(bytes.chunks_exact(2).map(|id| u32::from(u16::from_le_bytes([id[0], id[1]]))));
+        } else {
+            out.extend(bytes.chunks_exact(4).map(|id| u32::from_le_bytes([id[0], id[1], id[2], id[3]])));
+        }
+    }
+
+    /// All places where `id` stands, in order.
+    pub fn positions(&self, id: u32) -> Vec<u64> {
+        let mut found = Vec::new();
+        let mut block = Vec::new();
+        for start in (0..self.count).step_by(1 << 16) {
+            block.clear();
+            self.get(start..self.count.min(start + (1 << 16)), &mut block);
+            found.extend(block.iter().enumerate().filter(|&(_, &other)| other == id).map(|(i, _)| (start + i) as u64));
+        }
+        found
+    }
+
+    fn payload(&self) -> &[u8] {
+        &self.content.bytes()[HEADER_BYTES..]
+    }
+}
+
+impl Content {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Mapped(map) => map,
+            Self::Memory(bytes) => bytes,
+        }
+    }
+}
+
+fn header(count: u64, vocab_size: usize, checksum: u64) -> [u8; HEADER_BYTES] {
+    let mut header = [0u8; HEADER_BYTES];
+    header[..8].copy_from_slice(MAGIC);
+    header[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    header[12..16].copy_from_slice(&(id_bytes(vocab_size) as u32).to_le_bytes());
+    header[16..24].copy_from_slice(&count.to_le_bytes());
+    header[24..32].copy_from_slice(&(vocab_size as u64).to_le_bytes());
+    header[32..40].copy_from_slice(&checksum.to_le_bytes());
+    header
+}
+
+/// Appends ids in the width that `vocab_size` asks for; an id outside the vocabulary is an error, never cut to fit.
+fn push_ids(bytes: &mut Vec<u8>, ids: &[u32], vocab_size: usize) -> Result<()> {
+    if let Some(id) = ids.iter().find(|&&id| id as usize >= vocab_size) {
+        bail!("token id {id} is outside a vocabulary of {vocab_size}: the tokenizer contradicts its own size");
+    }
+    if id_bytes(vocab_size) == 2 {
+        bytes.extend(ids.iter().flat_map(|&id| (id as u16).to_le_bytes()));
+    } else {
+        bytes.extend(ids.iter().flat_map(|&id| id.to_le_bytes()));
+    }
+    Ok(())
+}
+
+/// Writes a token file piece by piece; nothing stands under its name before [`TokenWriter::finish`].
+pub struct TokenWriter {
+    path: PathBuf,
+    file: BufWriter<NamedTempFile>,
+    hash: Xxh3Default,
+    block: Vec<u8>,
+    count: u64,
+    vocab_size: usize,
+}
+
+impl TokenWriter {
+    /// Starts a file beside `path` for ids below `vocab_size`.
+    pub fn create(path: &Path, vocab_size: usize) -> Result<Self> {
+        let mut file = BufWriter::with_capacity(1 << 20, files::temporary(path)?);
+        file.write_all(&[0; HEADER_BYTES]).with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(Self { path: path.to_owned(), file, hash: Xxh3Default::new(), block: Vec::new(), count: 0, vocab_size })
+    }
+
+    /// Appends ids.
+    pub fn push(&mut self, ids: &[u32]) -> Result<()> {
+        self.block.clear();
+        push_ids(&mut self.block, ids, self.vocab_size)?;
+        self.hash.update(&self.block);
+        self.file.write_all(&self.block).with_context(|| format!("cannot write {}", self.path.display()))?;
+        self.count += ids.len() as u64;
+        Ok(())
+    }
+
+    /// Number of ids so far.
+    pub fn len(&self) -> u64 {
+        self.count
+    }
+
+    /// Whether no id was pushed yet.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Completes the header, makes the file durable, gives it its name and returns its checksum.
+    pub fn finish(self) -> Result<u64> {
+        let failed = || format!("cannot write {}", self.path.display());
+        let checksum = self.hash.digest();
+        let mut file = self.file.into_inner().map_err(|error| error.into_error()).with_context(failed)?;
+        file.seek(SeekFrom::Start(0)).with_context(failed)?;
+        file.write_all(&header(self.count, self.vocab_size, checksum)).with_context(failed)?;
+        files::commit(file, &self.path)?;
+        Ok(checksum)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    fn write(path: &Path, ids: &[u32], vocab_size: usize) {
+        let mut writer = TokenWriter::create(path, vocab_size).unwrap();
+        for piece in ids.chunks(7) {
+            writer.push(piece).unwrap();
+        }
+        writer.finish().unwrap();
+    }
+
+    #[test]
+    fn the_layout_is_the_documented_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.bin");
+        write(&path, &[1, 258], 300);
+        let bytes = std::fs::read(&path).unwrap();
+        assert_eq!(&bytes[..8], b"EMBERTOK");
+        assert_eq!(bytes[12], 2);
+        assert_eq!(bytes[16], 2);
+        assert_eq!(&bytes[64..], [1, 0, 2, 1]);
+    }
+
+    #[test]
+    fn damage_is_recognised() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.bin");
+        write(&path, &[1, 2, 3, 4], 70_000);
+        let whole = std::fs::read(&path).unwrap();
+        let open = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            TokenFile::open(&path).and_then(|file| file.verify())
+        };
+        assert!(open(&whole).is_ok());
+        assert!(open(&whole[..whole.len() - 1]).unwrap_err().to_string().contains("promises 4 ids"));
+        assert!(open(&whole[..10]).unwrap_err().to_string().contains("not a token file"));
+        assert!(open(&[]).is_err());
+        for place in [0, 8, 12, 16, 24, 32, 64, 79] {
+            let mut broken = whole.clone();
+            broken[place] ^= 1;
+            assert!(open(&broken).is_err(), "a flipped bit at byte {place} went unseen");
+        }
+    }
+
+    #[test]
+    fn an_id_outside_the_vocabulary_is_refused() {
+        assert!(TokenFile::from_ids(&[0, 65], 65).is_err());
+        assert!(TokenFile::from_ids(&[0, 70_000], 65_536).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(
+            ids in proptest::collection::vec(0u32..60_000, 0..200), vocab_size in prop_oneof![Just(60_000usize), Just(100_000)],
+            from in 0.0..1.0f64, to in 0.0..1.0f64,
+        ) {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("t.bin");
+            write(&path, &ids, vocab_size);
+            let file = TokenFile::open(&path).unwrap();
+            file.verify().unwrap();
+            prop_assert_eq!(file.len(), ids.len());
+            let (a, b) = ((from * ids.len() as f64) as usize, (to * ids.len() as f64) as usize);
+            let mut read = Vec::new();
+            file.get(a.min(b)..a.max(b), &mut read);
+            prop_assert_eq!(&read[..], &ids[a.min(b)..a.max(b)]);
+            if let Some(&id) = ids.first() {
+                let expected: Vec<u64> = (0..ids.len()).filter(|&i| ids[i] == id).map(|i| i as u64).collect();
+                prop_assert_eq!(file.positions(id), expected);
+            }
+        }
+    }
+}
