@@ -1,1 +1,94 @@
-//! The Hugging Face folder.
+//! The checkpoint folder: a GPT-2 folder as Hugging Face's transformers writes and reads it.
+//!
+//! This module turns `config.json`, `model.safetensors` and `generation_config.json` into a [`GptConfig`] and named
+//! float32 tensors, and back, and it guards a folder with checksums. It does not build a model (no tensor library is used
+//! here), knows no tokenizer, and leaves to the caller how a folder comes to stand under its final name.
+//!
+//! Hugging Face's own words (`n_positions`, `resid_pdrop`, ...) appear in `config.rs` alone; everything handed
+//! out uses this project's names for sizes and GPT-2's names, without the `transformer.` prefix, for tensors.
+
+mod checksums;
+mod config;
+mod generation;
+mod tensor_file;
+mod weights;
+
+#[cfg(test)]
+mod tests;
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use crate::GptConfig;
+
+pub use checksums::{verify_checksums, verify_checksums_for_inference, write_checksums};
+pub use generation::read_end_tokens;
+pub use tensor_file::{TensorFile, write_tensors};
+pub use weights::{expected_tensors, read_weights};
+
+/// A tensor on its way between disk and model: its values in row-major order, always float32 in memory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NamedTensor {
+    /// GPT-2's name without prefix, such as `h.0.attn.c_attn.weight`.
+    pub name: String,
+    /// Sizes from the outermost dimension to the innermost; matrices are `[in, out]`, as GPT-2's are.
+    pub shape: Vec<usize>,
+    /// The product of `shape` many values.
+    pub values: Vec<f32>,
+}
+
+/// Reads the shape of the model in `dir`.
+///
+/// A head counts as tied as transformers decides it: `tie_word_embeddings` says so, and not both the embedding and a
+/// different head are stored.
+///
+/// # Errors
+/// When `config.json` is missing or malformed, belongs to another kind of model, or asks for something that this model
+/// does not compute.
+pub fn read_config(dir: &Path) -> Result<GptConfig> {
+    let mut config = config::read(dir)?;
+    config.tied_head = config.tied_head && weights::head_can_be_tied(dir)?;
+    Ok(config)
+}
+
+/// Writes `config.json`, `generation_config.json` and `model.safetensors` into `dir`, each flushed to the disk.
+///
+/// `end_of_text` is the token that opens and ends a text, as GPT-2's `<|endoftext|>` does; `tensors` are those of
+/// [`expected_tensors`], in any order.
+///
+/// # Errors
+/// When a file cannot be written, or `tensors` are not the expected ones.
+pub fn write(dir: &Path, config: &GptConfig, end_of_text: Option<u32>, tensors: &[NamedTensor]) -> Result<()> {
+    fs::create_dir_all(dir).with_context(|| format!("cannot create the folder {}", dir.display()))?;
+    config::write(dir, config, end_of_text)?;
+    generation::write(dir, end_of_text)?;
+    weights::write(dir, config, tensors)
+}
+
+/// Reads a JSON object, or says which file is not one.
+fn read_json(path: &Path) -> Result<serde_json::Map<String, Value>> {
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    serde_json::from_str(&text)
+        .with_context(|| format!("{} is not a JSON object; download or write it again", path.display()))
+}
+
+/// Writes indented JSON and waits until it is on the disk.
+fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<()> {
+    let write = || -> Result<()> {
+        let mut text = serde_json::to_vec_pretty(value)?;
+        text.push(b'\n');
+        let mut file = File::create(path)?;
+        file.write_all(&text)?;
+        file.sync_all()?;
+        Ok(())
+    };
+    write().with_context(|| cannot_write(path))
+}
+
+fn cannot_write(path: &Path) -> String {
+    format!("cannot write {}; check the free space and the permissions", path.display())
+}

@@ -1,0 +1,104 @@
+//! `checksums.json`: the length and xxh3 hash of every file in a folder, so that damage is found before it is trained on.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::Xxh3Default;
+
+use super::write_json;
+
+const FILE: &str = "checksums.json";
+
+/// What a file must be to be the one that was written.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Checksum {
+    bytes: u64,
+    /// The 64-bit hash in 16 hexadecimal digits (a JSON number could not hold it exactly everywhere).
+    xxh3: String,
+}
+
+/// Writes `dir/checksums.json` over every other file in `dir` and its subfolders.
+///
+/// # Errors
+/// When a file cannot be read or `checksums.json` cannot be written.
+pub fn write_checksums(dir: &Path) -> Result<()> {
+    let mut checksums = BTreeMap::new();
+    collect(dir, "", &mut checksums)?;
+    write_json(&dir.join(FILE), &checksums)
+}
+
+/// Compares every file that `dir/checksums.json` lists; a folder without one, such as a downloaded one, passes.
+///
+/// # Errors
+/// When a listed file is missing, cannot be read, or is not as it was written: the error names it.
+pub fn verify_checksums(dir: &Path) -> Result<()> {
+    verify(dir, |_| true)
+}
+
+/// Like [`verify_checksums`] for all that inference reads: `training/` is not looked at and may be gone.
+///
+/// # Errors
+/// When a listed file outside `training/` is missing, cannot be read, or is not as it was written.
+pub fn verify_checksums_for_inference(dir: &Path) -> Result<()> {
+    verify(dir, |name| !name.starts_with("training/"))
+}
+
+fn verify(dir: &Path, wanted: impl Fn(&str) -> bool) -> Result<()> {
+    let list = dir.join(FILE);
+    if !list.exists() {
+        return Ok(());
+    }
+    let text = fs::read_to_string(&list).with_context(|| format!("cannot read {}", list.display()))?;
+    let Ok(checksums) = serde_json::from_str::<BTreeMap<String, Checksum>>(&text) else {
+        bail!("{} is damaged; use another checkpoint, or delete the file if you trust the folder", list.display());
+    };
+    for (name, expected) in checksums.iter().filter(|(name, _)| wanted(name)) {
+        let path = dir.join(name);
+        if !path.exists() {
+            bail!("{} is missing from its checkpoint; use another checkpoint or copy it again", path.display());
+        }
+        if checksum(&path)? != *expected {
+            bail!("{} is damaged: it is not what was written; use another checkpoint or copy it again", path.display());
+        }
+    }
+    Ok(())
+}
+
+/// Adds the files of `dir`, whose own path from the top is `prefix` (empty or ending in a slash).
+fn collect(dir: &Path, prefix: &str, checksums: &mut BTreeMap<String, Checksum>) -> Result<()> {
+    let unreadable = || format!("cannot list the folder {}", dir.display());
+    for entry in fs::read_dir(dir).with_context(unreadable)? {
+        let path = entry.with_context(unreadable)?.path();
+        let name = path.file_name().and_then(|name| name.to_str());
+        let name = name.with_context(|| format!("{}: the file name is not UTF-8; rename it", path.display()))?;
+        let name = format!("{prefix}{name}");
+        if path.is_dir() {
+            collect(&path, &format!("{name}/"), checksums)?;
+        } else if name != FILE {
+            let checksum = checksum(&path)?;
+            checksums.insert(name, checksum);
+        }
+    }
+    Ok(())
+}
+
+fn checksum(path: &Path) -> Result<Checksum> {
+    let unreadable = || format!("cannot read {}", path.display());
+    let mut file = File::open(path).with_context(unreadable)?;
+    let mut hash = Xxh3Default::new();
+    let mut buffer = vec![0; 1 << 20];
+    let mut bytes = 0;
+    loop {
+        let read = file.read(&mut buffer).with_context(unreadable)?;
+        if read == 0 {
+            break;
+        }
+        hash.update(&buffer[..read]);
+        bytes += read as u64;
+    }
+    Ok(Checksum { bytes, xxh3: format!("{:016x}", hash.digest()) })
+}

@@ -1,0 +1,50 @@
+//! `generation_config.json`: which tokens open and end a text, and that nothing else is switched on.
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use serde_json::{Map, Value, json};
+
+use super::{read_json, write_json};
+
+const FILE: &str = "generation_config.json";
+
+/// Writes `dir/generation_config.json`.
+///
+/// `top_k` 0 is said aloud: transformers would otherwise sample from the 50 likeliest tokens only.
+pub fn write(dir: &Path, end_of_text: Option<u32>) -> Result<()> {
+    write_json(&dir.join(FILE), &json!({ "bos_token_id": end_of_text, "eos_token_id": end_of_text, "top_k": 0 }))
+}
+
+/// Reads the token ids that end a text: `eos_token_id` of `generation_config.json`, else of `config.json`, else none.
+///
+/// # Errors
+/// When a file that is there is no JSON object, or its `eos_token_id` is neither null, a token id, nor a list of them.
+pub fn read_end_tokens(dir: &Path) -> Result<Vec<u32>> {
+    for name in [FILE, "config.json"] {
+        let path = dir.join(name);
+        if !path.exists() {
+            continue;
+        }
+        match end_tokens(&read_json(&path)?) {
+            None => continue,
+            Some(Ok(tokens)) => return Ok(tokens),
+            Some(Err(value)) => {
+                bail!("{}: eos_token_id is {value}; it must be a token id, a list of them, or null", path.display())
+            }
+        }
+    }
+    Ok(Vec::new())
+}
+
+/// The end tokens if the key is there; as an error the value that is no such thing.
+fn end_tokens(map: &Map<String, Value>) -> Option<Result<Vec<u32>, Value>> {
+    let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+    let value = map.get("eos_token_id")?;
+    let tokens = match value {
+        Value::Null => Some(Vec::new()),
+        Value::Array(list) => list.iter().map(id).collect(),
+        single => id(single).map(|id| vec![id]),
+    };
+    Some(tokens.ok_or_else(|| value.clone()))
+}
