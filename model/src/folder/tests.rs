@@ -385,3 +385,26 @@ proptest! {
         }
     }
 }
+
+/// Folders that transformers itself wrote; what it computes from them is the model's test, not ours.
+#[test]
+fn folders_by_transformers_are_read() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    for (name, config) in [
+        ("a", GptConfig::new(33, 16, 2, 2, 16)),
+        ("b", GptConfig::new(67, 24, 3, 3, 36)),
+        ("tied-f16-unprefixed", GptConfig::new(29, 12, 2, 2, 12)),
+        ("untied-bf16-sharded", GptConfig { tied_head: false, ..GptConfig::new(29, 12, 2, 2, 12) }),
+    ] {
+        let (read, tensors) = read_all(&fixtures.join(name)).unwrap();
+        assert_eq!(read, config, "{name}");
+        let found: Vec<_> = tensors.iter().map(|tensor| (tensor.name.clone(), tensor.shape.clone())).collect();
+        assert_eq!(found, expected_tensors(&config), "{name}");
+        let scale = tensors.iter().find(|tensor| tensor.name == "ln_f.weight").unwrap();
+        let mean = scale.values.iter().sum::<f32>() / scale.values.len() as f32;
+        assert!((0.6..1.4).contains(&mean), "{name}: drawn around 1, read with a mean of {mean}");
+    }
+    let reference = TensorFile::open(&fixtures.join("a.safetensors")).unwrap();
+    assert_eq!(reference.shape("logits"), Some([4, 16, 33].as_slice()));
+    assert!(reference.read("logits").unwrap().values.iter().all(|value| value.is_finite()));
+}
