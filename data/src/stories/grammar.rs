@@ -112,7 +112,7 @@ struct Person {
 
 /// Tells one story from its first word to its last.
 pub(super) fn tell<C: Chooser>(t: &mut Teller<C>) -> Result<(), C::Error> {
-    t.phrase(&["One day,", "One morning,", "One evening,", "Once,"])?;
+    t.phrase(&["One day", "One morning", "One evening", "Once"])?;
     let names = Words::all(Kind::Person);
     let mut people = [Person::default(); 2];
     people[0] = introduce(t, names, Words::all(Kind::Thing), Words::all(Kind::Place))?;
@@ -125,10 +125,10 @@ pub(super) fn tell<C: Chooser>(t: &mut Teller<C>) -> Result<(), C::Error> {
     let mut just_met = false;
     for event in 0.. {
         if event == MAX_EVENTS {
-            t.say(" In the end,")?;
+            t.say(" In the end")?;
             break;
         }
-        if event >= MIN_EVENTS && t.phrase(&["", " In the end,"])? == 1 {
+        if event >= MIN_EVENTS && t.phrase(&["", " In the end"])? == 1 {
             break;
         }
         just_met = happen(t, &mut people, just_met)?;

@@ -1,53 +1,94 @@
-//! The built-in corpus: short stories from a probabilistic grammar with state.
+//! The built-in corpus: short English stories from a probabilistic grammar with state, so that a first run needs no file.
+//!
+//! What it is: [`story`] makes story number `index` of the corpus named by a seed, [`parse`] reads a text back to the
+//! choices that made it, and both know the exact probability of the text. That gives training two marks that no real text
+//! has: the floor, which is the lowest loss any model can reach, and the loss of a predictor without a memory. What it is
+//! not: English. A model of these stories knows a hundred words and nothing else.
+//!
+//! # A story
+//!
+//! > One day Tom was in the garden with a red ball. Mia was in the kitchen with a blue kite. Mia took the blue kite to the
+//! > park. Tom and Mia met in the forest and swapped. Now Tom had the blue kite and Mia had the red ball. In the end Tom was
+//! > in the forest with the blue kite. Mia was in the forest with the red ball.
+//!
+//! Two people are introduced, each in a place and with a thing; then come 2 to 4 events; then it is told where everyone is
+//! and with what. The state is who is where, and who has what. Three rules make the text a lesson in memory:
+//! - what is known is told as it is: "Mia took the" can only go on with the colour and the name of the thing Mia has;
+//! - a new place is one where nobody is, a new thing one that nobody has, a new name one that nobody bears;
+//! - every event can always happen, so how a story goes on never depends on its people, things and places.
+//!
+//! # Why the probability is exact
+//!
+//! The grammar is one function, `tell`, over a [chooser](grammar::Chooser): generating, the chooser draws; reading, it looks
+//! which of the possible phrases or words stands in the text. No word begins another of its kind, and where one phrase
+//! begins another (the empty one) the longer is never what could follow the shorter. So a text has at most one sequence of
+//! choices, and P(text) is the product of their probabilities. The last sentence ends the story with certainty.
+//!
+//! # The forgetful predictor
+//!
+//! It knows the grammar, every *phrase* of the story so far (which events happened, not to whom), and all of the current
+//! sentence; of earlier sentences it has forgotten every person, thing, colour and place. Its loss is exact, because:
+//! 1. Phrases are chosen with probabilities that depend on earlier phrases only, so it pays for them what everyone pays.
+//! 2. The grammar treats all words of a kind alike: a permutation of all names (or things, or places, or colours) takes
+//!    stories to stories of the same probability and the same phrases. Take the permutations that leave the words of the
+//!    current sentence in place: given what the predictor knows, the words not yet named in the sentence are equally likely.
+//! 3. No sentence names a person, thing or place twice. So the next word is one of the n - k others, each with probability
+//!    1 / (n - k), where n is the number of words of its kind and k how many of them the sentence has named.
+//! 4. Colours are drawn anew, from all of them, for every thing: within a sentence they are independent, each 1 / n.
+//!
+//! No other predictor with that knowledge does better, as these are the conditional probabilities themselves.
 
+mod expectation;
 mod generate;
 mod grammar;
 mod lexicon;
 mod parse;
+#[cfg(test)]
+mod tests;
 
 use generate::Draw;
 use grammar::{Teller, tell};
 use parse::Follow;
 
+pub use expectation::{Expectation, expectation};
 pub use lexicon::Kind;
-pub use parse::ParseError;
+pub use parse::{ParseError, Parsed};
 
-/// The tokenizer to train on the stories: every word with its leading space becomes one token.
+/// The tokenizer to train on the stories: every word with the space before it becomes one token.
 pub const TOKENIZER: &str = "bpe:1024";
+
+/// Most tokens of a story under [`TOKENIZER`], the opening `<|endoftext|>` included.
+pub const MAX_TOKENS: usize = 120;
 
 /// A story and what it costs to predict it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Story {
-    /// The text.
+    /// The text, one line.
     pub text: String,
     /// -ln P(text), its end included.
     pub nats: f64,
-    /// -ln of the probability that the forgetful predictor gives the text.
+    /// -ln of the probability that the forgetful predictor gives the text, its end included.
     pub forgetful_nats: f64,
 }
 
-/// Story number `index` of the corpus named by `seed`: always the same for the same pair.
+/// Story number `index` of the corpus named by `seed`: always the same for the same pair, whatever the machine.
+///
+/// Different numbers are independent draws, so the same text may come twice.
 pub fn story(seed: u64, index: u64) -> Story {
     let mut teller = Teller::new(Draw::new(seed, index));
     let Ok(()) = tell(&mut teller);
     Story { text: teller.chooser.text, nats: teller.nats, forgetful_nats: teller.forgetful_nats }
 }
 
-/// What [`parse`] recovers from a text.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Parsed {
-    /// The choices in order, each as its number among those that were possible there.
-    pub choices: Vec<usize>,
-    /// -ln P(text), its end included.
-    pub nats: f64,
-    /// -ln of the probability that the forgetful predictor gives the text.
-    pub forgetful_nats: f64,
-}
-
-/// Finds the one sequence of choices that makes `text`, or says why there is none.
+/// Finds the one sequence of choices that makes `text` (one story, without `<|endoftext|>`), or says why there is none.
 pub fn parse(text: &str) -> Result<Parsed, ParseError> {
     let mut teller = Teller::new(Follow::new(text));
     tell(&mut teller)?;
     teller.chooser.finish()?;
     Ok(Parsed { choices: teller.chooser.choices, nats: teller.nats, forgetful_nats: teller.forgetful_nats })
+}
+
+/// The source's entropy in nats a story: the mean of [`Story::nats`], exactly.
+pub fn expected_nats() -> f64 {
+    expectation().nats
 }

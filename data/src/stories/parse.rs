@@ -48,6 +48,17 @@ impl fmt::Display for ParseError {
 
 impl std::error::Error for ParseError {}
 
+/// A text and what [`parse`](super::parse) found out about it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parsed {
+    /// The choices in order, each as its number among those that were possible there.
+    pub choices: Vec<usize>,
+    /// -ln P(text), its end included.
+    pub nats: f64,
+    /// -ln of the probability that the forgetful predictor gives the text, its end included.
+    pub forgetful_nats: f64,
+}
+
 /// Reads a story and recovers its choices.
 pub(super) struct Follow<'a> {
     text: &'a str,
