@@ -1,0 +1,137 @@
+//! What a run is: every number that decides it, in one flat TOML file.
+//!
+//! [`Settings`] is what a person wrote: some keys, the rest left to the program. [`TrainConfig`] is what will run:
+//! every key with its value, which is what a run folder keeps. [`Settings::resolve`] leads from one to the other
+//! and says why it chose what it chose. Nothing here reads a text or touches a device.
+
+use std::{fmt, path::Path};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+pub mod keys;
+mod resolve;
+mod settings;
+
+pub use resolve::{DeviceKind, TextFacts};
+pub use settings::{DataConfig, Settings};
+
+/// A configuration that cannot run; the message is one line that names the key. Programs exit with 2.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError(pub String);
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// A run with nothing left open; `keys` has the meaning, unit and range of each field.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)] // each is documented once, in the table of keys
+pub struct TrainConfig {
+    pub text: Vec<String>,
+    pub stories: u64,
+    pub tokenizer: String,
+    pub field: String,
+    pub val_fraction: f64,
+
+    pub n_layer: usize,
+    pub n_head: usize,
+    pub n_embd: usize,
+    pub context_length: usize,
+    pub dropout: f64,
+
+    pub seed: u64,
+    pub max_steps: u64,
+    pub batch_size: usize,
+    pub grad_accum_steps: usize,
+    pub learning_rate: f64,
+    pub min_learning_rate: f64,
+    pub warmup_steps: u64,
+    pub lr_decay_steps: u64,
+    pub weight_decay: f64,
+    pub beta1: f64,
+    pub beta2: f64,
+    pub epsilon: f64,
+    pub grad_clip: f64,
+
+    pub log_interval: u64,
+    pub eval_interval: u64,
+    pub eval_tokens: u64,
+    pub checkpoint_interval: u64,
+    pub sample_interval: u64,
+    pub sample_tokens: usize,
+    pub sample_prompt: String,
+}
+
+impl TrainConfig {
+    /// Reads a saved, complete configuration; a missing, unknown or impossible value is a [`ConfigError`].
+    pub fn from_toml_str(text: &str) -> Result<Self, ConfigError> {
+        Settings::from_toml_str(text)?.complete()
+    }
+
+    /// Reads the configuration a run folder keeps; the error names the file.
+    pub fn from_file(path: &Path) -> Result<Self> {
+        let text = settings::read(path)?;
+        Self::from_toml_str(&text).with_context(|| path.display().to_string())
+    }
+
+    /// Checks every range, and what must hold between keys.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let table = self.to_table()?;
+        for key in keys::all() {
+            key.check(&table[key.name])?;
+        }
+        let refuse = |what: String| Err(ConfigError(what));
+        if !self.n_embd.is_multiple_of(self.n_head) {
+            return refuse(format!(
+                "n_embd = {} is not a multiple of n_head = {}; each head takes an equal share of the width",
+                self.n_embd, self.n_head
+            ));
+        }
+        if self.min_learning_rate > self.learning_rate {
+            return refuse(format!(
+                "min_learning_rate = {} is above learning_rate = {}; the cosine goes down",
+                self.min_learning_rate, self.learning_rate
+            ));
+        }
+        if self.warmup_steps > self.lr_decay_steps {
+            return refuse(format!(
+                "warmup_steps = {} is above lr_decay_steps = {}; the climb must end before the cosine does",
+                self.warmup_steps, self.lr_decay_steps
+            ));
+        }
+        Ok(())
+    }
+
+    /// Target tokens of one optimizer step.
+    pub fn tokens_per_step(&self) -> u64 {
+        (self.batch_size * self.grad_accum_steps * self.context_length) as u64
+    }
+
+    /// The whole configuration as TOML, each key under a comment with its meaning, unit and range.
+    pub fn to_toml(&self) -> Result<String, ConfigError> {
+        let table = self.to_table()?;
+        let mut text =
+            String::from("# The resolved configuration of this run: every key, every default written out.\n");
+        for group in keys::GROUPS {
+            text += &format!("\n# {}\n", group.title);
+            for key in group.keys {
+                text += &format!("\n# {} ({})\n{} = {}\n", key.meaning, key.range(), key.name, table[key.name]);
+            }
+        }
+        Ok(text)
+    }
+
+    fn to_table(&self) -> Result<toml::Table, ConfigError> {
+        toml::Table::try_from(self)
+            .map_err(|error| ConfigError(format!("the configuration cannot be written: {error}")))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,386 @@
+//! The one table of configuration keys: name, unit, range, default and meaning of each.
+//!
+//! Everything that talks about keys reads this table: the checks, the help, the comments of a saved `config.toml`
+//! and the nearest right name of a mistyped one. It is not the configuration itself (`TrainConfig`).
+
+use toml::Value;
+
+use super::ConfigError;
+
+/// What values a key takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    /// A whole number from the first to the second, both included.
+    Count(u64, u64),
+    /// A finite number from the first to the second, both included.
+    Real(f64, f64),
+    /// A finite number above the first, at most the second.
+    Above(f64, f64),
+    /// A finite number from the first, below the second.
+    Below(f64, f64),
+    /// A text.
+    Text {
+        /// Whether "" is a value.
+        may_be_empty: bool,
+    },
+    /// A list of paths.
+    Paths,
+}
+
+/// What a key is when nobody sets it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Preset {
+    /// The program chooses from the text and the device (see `resolve`), and says why.
+    Auto,
+    /// This value, as TOML writes it.
+    Toml(&'static str),
+}
+
+/// One row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// The name, in the configuration file and in `--set name=value`.
+    pub name: &'static str,
+    /// Values allowed.
+    pub kind: Kind,
+    /// What one of it is; empty where the value has no unit.
+    pub unit: &'static str,
+    /// The value of a key left out.
+    pub default: Preset,
+    /// What it does, in one sentence.
+    pub meaning: &'static str,
+    /// What other trainers call it; only used to suggest the right name.
+    pub elsewhere: &'static [&'static str],
+}
+
+/// Rows under one heading.
+pub struct Group {
+    /// The heading.
+    pub title: &'static str,
+    /// Its keys, in the order in which they are written.
+    pub keys: &'static [Key],
+}
+
+/// Steps and intervals stop here; far beyond any run, and exact in TOML's 64-bit integers.
+const MANY: u64 = 1_000_000_000_000;
+
+const fn key(name: &'static str, kind: Kind, unit: &'static str, default: Preset, meaning: &'static str) -> Key {
+    Key { name, kind, unit, default, meaning, elsewhere: &[] }
+}
+
+impl Key {
+    const fn elsewhere(mut self, names: &'static [&'static str]) -> Self {
+        self.elsewhere = names;
+        self
+    }
+
+    /// The range in words, with the unit.
+    pub fn range(&self) -> String {
+        let range = match self.kind {
+            Kind::Count(low, MANY) => format!("whole number, {low} or more"),
+            Kind::Count(low, high) => format!("whole number, {low} to {high}"),
+            Kind::Real(low, high) => format!("number, {low} to {high}"),
+            Kind::Above(low, high) => format!("number above {low}, at most {high}"),
+            Kind::Below(low, high) => format!("number from {low}, below {high}"),
+            Kind::Text { may_be_empty: true } => "text".into(),
+            Kind::Text { may_be_empty: false } => "text, not empty".into(),
+            Kind::Paths => "list of paths".into(),
+        };
+        if self.unit.is_empty() { range } else { format!("{}; {range}", self.unit) }
+    }
+
+    /// Checks one value against the range; the error names key, value and range.
+    pub fn check(&self, value: &Value) -> Result<(), ConfigError> {
+        if self.default == Preset::Auto && value.as_str() == Some("auto") {
+            return Ok(());
+        }
+        let real = match value {
+            Value::Integer(whole) => Some(*whole as f64),
+            Value::Float(real) if real.is_finite() => Some(*real),
+            _ => None,
+        };
+        let whole = value.as_integer().and_then(|whole| u64::try_from(whole).ok());
+        let fits = match self.kind {
+            Kind::Count(low, high) => whole.is_some_and(|n| (low..=high).contains(&n)),
+            Kind::Real(low, high) => real.is_some_and(|x| (low..=high).contains(&x)),
+            Kind::Above(low, high) => real.is_some_and(|x| low < x && x <= high),
+            Kind::Below(low, high) => real.is_some_and(|x| low <= x && x < high),
+            Kind::Text { may_be_empty } => value.as_str().is_some_and(|text| may_be_empty || !text.is_empty()),
+            Kind::Paths => value
+                .as_array()
+                .is_some_and(|paths| paths.iter().all(|path| path.as_str().is_some_and(|path| !path.is_empty()))),
+        };
+        if fits {
+            return Ok(());
+        }
+        let or_auto = if self.default == Preset::Auto { ", or \"auto\"" } else { "" };
+        Err(ConfigError(format!("{} = {value} is not allowed; set it to a {}{or_auto}", self.name, self.range())))
+    }
+}
+
+/// The table, in the order of a written file.
+pub const GROUPS: &[Group] = &[
+    Group {
+        title: "Data",
+        keys: &[
+            key(
+                "text",
+                Kind::Paths,
+                "",
+                Preset::Toml("[]"),
+                "files and folders to learn from; empty: the built-in stories",
+            )
+            .elsewhere(&["dataset", "data", "input"]),
+            key(
+                "stories",
+                Kind::Count(100, 1_000_000_000),
+                "stories",
+                Preset::Toml("100_000"),
+                "how many built-in stories are written when there is no text",
+            ),
+            key(
+                "tokenizer",
+                Kind::Text { may_be_empty: false },
+                "",
+                Preset::Toml("\"auto\""),
+                "auto, chars, bytes, bpe:N (N tokens learnt from the text), or a tokenizer.json",
+            ),
+            key(
+                "field",
+                Kind::Text { may_be_empty: false },
+                "",
+                Preset::Toml("\"text\""),
+                "the field of JSON Lines and Parquet that holds the text",
+            ),
+            key(
+                "val_fraction",
+                Kind::Above(0.0, 0.5),
+                "share of the text",
+                Preset::Toml("0.1"),
+                "held out for validation, never trained on",
+            ),
+        ],
+    },
+    Group {
+        title: "Model",
+        keys: &[
+            key("n_layer", Kind::Count(1, 512), "blocks", Preset::Auto, "depth").elsewhere(&[
+                "num_hidden_layers",
+                "depth",
+                "layers",
+            ]),
+            key("n_head", Kind::Count(1, 1024), "heads", Preset::Auto, "attention heads of a block; divides n_embd")
+                .elsewhere(&["num_attention_heads", "heads"]),
+            key("n_embd", Kind::Count(1, 65_536), "channels", Preset::Auto, "width").elsewhere(&[
+                "hidden_size",
+                "d_model",
+                "dim",
+                "width",
+            ]),
+            key(
+                "context_length",
+                Kind::Count(1, 1_048_576),
+                "tokens",
+                Preset::Auto,
+                "the longest window the model sees",
+            )
+            .elsewhere(&[
+                "block_size",
+                "n_positions",
+                "n_ctx",
+                "seq_len",
+                "sequence_length",
+                "max_seq_len",
+            ]),
+            key(
+                "dropout",
+                Kind::Below(0.0, 1.0),
+                "probability",
+                Preset::Auto,
+                "activations zeroed while training; helps when the text is read many times",
+            ),
+        ],
+    },
+    Group {
+        title: "Training",
+        keys: &[
+            key(
+                "seed",
+                Kind::Count(0, i64::MAX as u64),
+                "",
+                Preset::Toml("1337"),
+                "the only source of chance: weights, data order, dropout, samples",
+            ),
+            key("max_steps", Kind::Count(1, MANY), "optimizer steps", Preset::Auto, "length of the run").elsewhere(&[
+                "max_iters",
+                "steps",
+                "iterations",
+                "num_steps",
+            ]),
+            key(
+                "batch_size",
+                Kind::Count(1, 1_048_576),
+                "windows",
+                Preset::Auto,
+                "windows of context_length tokens in one forward and backward pass",
+            )
+            .elsewhere(&["micro_batch_size", "per_device_train_batch_size"]),
+            key(
+                "grad_accum_steps",
+                Kind::Count(1, 1_048_576),
+                "passes",
+                Preset::Toml("1"),
+                "batches whose gradients are averaged into one step",
+            )
+            .elsewhere(&["gradient_accumulation_steps", "accumulate"]),
+            key("learning_rate", Kind::Above(0.0, 1.0), "", Preset::Auto, "the peak, reached after warm-up")
+                .elsewhere(&["lr", "max_lr"]),
+            key("min_learning_rate", Kind::Real(0.0, 1.0), "", Preset::Auto, "where the cosine ends")
+                .elsewhere(&["min_lr", "lr_min"]),
+            key(
+                "warmup_steps",
+                Kind::Count(0, MANY),
+                "optimizer steps",
+                Preset::Auto,
+                "linear climb from 0 to learning_rate",
+            )
+            .elsewhere(&["warmup_iters", "warmup"]),
+            key(
+                "lr_decay_steps",
+                Kind::Count(1, MANY),
+                "optimizer steps",
+                Preset::Auto,
+                "the step at which the cosine reaches min_learning_rate",
+            )
+            .elsewhere(&["lr_decay_iters"]),
+            key(
+                "weight_decay",
+                Kind::Real(0.0, 10.0),
+                "",
+                Preset::Toml("0.1"),
+                "AdamW's decoupled decay, on matrices only",
+            ),
+            key("beta1", Kind::Below(0.0, 1.0), "", Preset::Toml("0.9"), "AdamW's memory of the gradient"),
+            key(
+                "beta2",
+                Kind::Below(0.0, 1.0),
+                "",
+                Preset::Toml("0.99"),
+                "AdamW's memory of its square; nearer 1 for small batches",
+            ),
+            key("epsilon", Kind::Above(0.0, 0.1), "", Preset::Toml("1e-8"), "added to AdamW's denominator")
+                .elsewhere(&["eps", "adam_epsilon"]),
+            key(
+                "grad_clip",
+                Kind::Real(0.0, 1e6),
+                "global norm",
+                Preset::Toml("1.0"),
+                "longer gradients are scaled down to this; 0: never",
+            )
+            .elsewhere(&["max_grad_norm", "clip"]),
+        ],
+    },
+    Group {
+        title: "Looking and saving",
+        keys: &[
+            key(
+                "log_interval",
+                Kind::Count(1, MANY),
+                "optimizer steps",
+                Preset::Toml("10"),
+                "between two rows of metrics.jsonl",
+            )
+            .elsewhere(&["logging_steps"]),
+            key(
+                "eval_interval",
+                Kind::Count(1, MANY),
+                "optimizer steps",
+                Preset::Auto,
+                "between two evaluations on the validation split; each may save a best checkpoint",
+            )
+            .elsewhere(&["eval_steps", "eval_every"]),
+            key(
+                "eval_tokens",
+                Kind::Count(0, MANY),
+                "tokens",
+                Preset::Auto,
+                "most validation tokens predicted in one evaluation; 0: all of them",
+            )
+            .elsewhere(&["eval_iters"]),
+            key(
+                "checkpoint_interval",
+                Kind::Count(1, MANY),
+                "optimizer steps",
+                Preset::Auto,
+                "between two saves of the latest checkpoint",
+            )
+            .elsewhere(&["save_steps", "save_interval", "checkpoint_every"]),
+            key(
+                "sample_interval",
+                Kind::Count(0, MANY),
+                "optimizer steps",
+                Preset::Auto,
+                "between two samples of text; 0: none",
+            )
+            .elsewhere(&["sample_every"]),
+            key("sample_tokens", Kind::Count(1, 1_000_000), "tokens", Preset::Toml("128"), "length of a sample"),
+            key(
+                "sample_prompt",
+                Kind::Text { may_be_empty: true },
+                "",
+                Preset::Toml("\"\""),
+                "what a sample continues; empty: it starts a text of its own",
+            ),
+        ],
+    },
+];
+
+/// Every key, in order.
+pub fn all() -> impl Iterator<Item = &'static Key> {
+    GROUPS.iter().flat_map(|group| group.keys)
+}
+
+/// The key of this name; the error suggests the nearest right one.
+pub fn find(name: &str) -> Result<&'static Key, ConfigError> {
+    all().find(|key| key.name == name).ok_or_else(|| {
+        let hint = match nearest(name) {
+            Some(right) => format!("did you mean \"{right}\"?"),
+            None => "`ember-train run --help-config` lists them all".to_string(),
+        };
+        ConfigError(format!("there is no key \"{name}\"; {hint}"))
+    })
+}
+
+/// The right name for a mistyped one, or for what other trainers call it.
+pub fn nearest(name: &str) -> Option<&'static str> {
+    let name = name.trim().to_lowercase().replace(['-', ' '], "_");
+    let likeness = |key: &Key| {
+        let spelt = strsim::normalized_damerau_levenshtein(&name, key.name);
+        if key.elsewhere.contains(&name.as_str()) { 1.0 } else { spelt }
+    };
+    // Below one half, two names share little more than their length.
+    all()
+        .map(|key| (likeness(key), key.name))
+        .filter(|(likeness, _)| *likeness >= 0.5)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, name)| name)
+}
+
+/// The table as plain text for a terminal.
+pub fn help() -> String {
+    let mut text = String::from(
+        "Keys of a configuration file (TOML, one `key = value` a line) and of --set key=value.\n\
+         auto: chosen from the text and the device, and the reason printed.\n",
+    );
+    for group in GROUPS {
+        text += &format!("\n{}\n", group.title);
+        for key in group.keys {
+            let default = match key.default {
+                Preset::Auto => "auto",
+                Preset::Toml(value) => value,
+            };
+            text += &format!("  {:<20} {:<9} {}\n  {:<30} ({})\n", key.name, default, key.meaning, "", key.range());
+        }
+    }
+    text
+}

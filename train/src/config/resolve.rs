@@ -1,0 +1,269 @@
+//! Choices the program makes when it is given only a text: a model that the text can teach and the device can train.
+//!
+//! Every choice is a rule of thumb with its reason, which is printed; a key that somebody set is never touched.
+//! The rules: a text supports about as many parameters as it has tokens when it is read once, and some ten times
+//! as many when it is read often with dropout (nanoGPT trains 10.7 million on a million characters); the learning rate
+//! falls with the width (Yang et al. 2022, Tensor Programs V); an evaluation may cost a twentieth of the training.
+
+use toml::Value;
+
+use super::{ConfigError, Settings, TrainConfig};
+use crate::report::units::{grouped, short};
+
+/// What is known of the text once it is tokens.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TextFacts {
+    /// Tokens to train on.
+    pub train_tokens: u64,
+    /// Tokens held out.
+    pub val_tokens: u64,
+    /// Different tokens.
+    pub vocab_size: usize,
+}
+
+/// How fast a device is, roughly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceKind {
+    /// Some 2e11 floating-point operations a second in training.
+    Cpu,
+    /// Some 1e13.
+    Gpu,
+}
+
+impl DeviceKind {
+    /// Operations spent on one run by default: ten minutes of a laptop's CPU, or half an hour of a modest GPU.
+    fn budget(self) -> f64 {
+        match self {
+            Self::Cpu => 1.2e14,
+            Self::Gpu => 2e16,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "a CPU",
+            Self::Gpu => "a GPU",
+        }
+    }
+}
+
+/// A model, the windows of one pass and how many passes make a step.
+struct Shape {
+    n_layer: usize,
+    n_embd: usize,
+    context_length: usize,
+    batch_size: usize,
+}
+
+/// The steps of the ladder, smallest first, each with the fewest training tokens that call for it.
+const CPU_SHAPES: &[(u64, Shape)] = &[
+    (0, Shape { n_layer: 2, n_embd: 64, context_length: 64, batch_size: 16 }),
+    (50_000, Shape { n_layer: 4, n_embd: 128, context_length: 128, batch_size: 16 }),
+];
+const GPU_SHAPES: &[(u64, Shape)] = &[
+    (0, Shape { n_layer: 4, n_embd: 128, context_length: 128, batch_size: 32 }),
+    (200_000, Shape { n_layer: 6, n_embd: 384, context_length: 256, batch_size: 64 }),
+    (20_000_000, Shape { n_layer: 8, n_embd: 512, context_length: 512, batch_size: 64 }),
+    (500_000_000, Shape { n_layer: 12, n_embd: 768, context_length: 1024, batch_size: 32 }),
+];
+
+/// More passes than this over one text teach little but the text itself.
+const MOST_PASSES: f64 = 40.0;
+
+impl Settings {
+    /// Fills in what nobody set, and says in one line each what was chosen and why.
+    pub fn resolve(self, facts: &TextFacts, device: DeviceKind) -> Result<(TrainConfig, Vec<String>), ConfigError> {
+        let mut open = Open { settings: self, reasons: Vec::new() };
+        open.model(facts, device)?;
+        open.length(facts, device)?;
+        open.learning_rate()?;
+        open.intervals(facts)?;
+        Ok((open.settings.complete()?, open.reasons))
+    }
+}
+
+/// Settings on their way to a configuration.
+struct Open {
+    settings: Settings,
+    reasons: Vec<String>,
+}
+
+impl Open {
+    fn model(&mut self, facts: &TextFacts, device: DeviceKind) -> Result<(), ConfigError> {
+        let ladder = match device {
+            DeviceKind::Cpu => CPU_SHAPES,
+            DeviceKind::Gpu => GPU_SHAPES,
+        };
+        let rung = ladder.iter().rposition(|(fewest, _)| facts.train_tokens >= *fewest).unwrap_or(0);
+        let shape = &ladder[rung].1;
+
+        let n_head = self.whole("n_head");
+        // A width that the given heads share equally; heads that share the given width.
+        let width = n_head.map_or(shape.n_embd, |heads| (shape.n_embd / heads).max(1) * heads);
+        let mut chosen = Vec::new();
+        let n_layer = self.choose("n_layer", shape.n_layer, &mut chosen);
+        let n_embd = self.choose("n_embd", width, &mut chosen);
+        let head_size = if n_embd <= 128 { 32 } else { 64 };
+        let heads = (1..=(n_embd / head_size).max(1)).rev().find(|heads| n_embd.is_multiple_of(*heads)).unwrap_or(1);
+        self.choose("n_head", heads, &mut chosen);
+        let parameters = parameters(n_layer, n_embd, facts.vocab_size);
+        self.explain(
+            chosen,
+            format!(
+                "about {} parameters suit {} tokens of text on {}",
+                short(parameters),
+                short(facts.train_tokens as f64),
+                device.name()
+            ),
+        );
+
+        let mut chosen = Vec::new();
+        // Each side must hold a window and the token after it, and should hold several.
+        let mut context = shape.context_length;
+        while context > 8 && (context as u64 * 4 > facts.val_tokens || context as u64 * 4 > facts.train_tokens) {
+            context /= 2;
+        }
+        let reason = if context < shape.context_length {
+            format!("several windows must fit into the {} tokens held out", short(facts.val_tokens as f64))
+        } else {
+            format!("what {} trains quickly", device.name())
+        };
+        self.choose("context_length", context, &mut chosen);
+        self.explain(chosen, reason);
+
+        let mut chosen = Vec::new();
+        let batch_size = self.choose("batch_size", shape.batch_size, &mut chosen);
+        let a_step =
+            batch_size * self.whole("context_length").unwrap_or(context) * self.whole("grad_accum_steps").unwrap_or(1);
+        self.explain(chosen, format!("{} tokens a step keep {} busy", grouped(a_step as u64), device.name()));
+        Ok(())
+    }
+
+    fn length(&mut self, facts: &TextFacts, device: DeviceKind) -> Result<(), ConfigError> {
+        let [n_layer, n_embd, context, batch_size] =
+            ["n_layer", "n_embd", "context_length", "batch_size"].map(|name| self.whole(name).unwrap_or(1));
+        let tokens_per_step = (context * batch_size * self.whole("grad_accum_steps").unwrap_or(1)) as f64;
+        let train_tokens = facts.train_tokens.max(1) as f64;
+
+        // Model FLOPs a token in training (PaLM, appendix B): six a parameter, and the attention scores.
+        let flops = 6.0 * parameters(n_layer, n_embd, facts.vocab_size) + 12.0 * (n_layer * n_embd * context) as f64;
+        let affordable = device.budget() / flops;
+        let useful = MOST_PASSES * train_tokens;
+        let tokens = affordable.min(useful);
+        let steps = round(tokens / tokens_per_step).clamp(200, 1_000_000);
+        let reason = if useful < affordable {
+            format!("{MOST_PASSES} passes over the text; more would only learn it by heart")
+        } else {
+            let minutes = if device == DeviceKind::Cpu { "ten minutes" } else { "half an hour" };
+            format!("about {minutes} on {}; a longer run learns more, --set max_steps=N", device.name())
+        };
+        let mut chosen = Vec::new();
+        let max_steps = self.choose("max_steps", steps as usize, &mut chosen);
+        self.explain(chosen, reason);
+        let mut unexplained = Vec::new();
+        self.choose("lr_decay_steps", max_steps, &mut unexplained);
+
+        let passes = max_steps as f64 * tokens_per_step / train_tokens;
+        let dropout = match passes {
+            ..2.0 => 0.0,
+            2.0..8.0 => 0.1,
+            _ => 0.2,
+        };
+        if !self.settings.has("dropout") {
+            self.put("dropout", Value::Float(dropout))?;
+            self.reasons.push(format!("dropout = {dropout}: the text is read {passes:.1} times"));
+        }
+        Ok(())
+    }
+
+    fn learning_rate(&mut self) -> Result<(), ConfigError> {
+        let n_embd = self.whole("n_embd").unwrap_or(1);
+        if !self.settings.has("learning_rate") {
+            // 1e-3 at nanoGPT's width of 384, in steps of 1e-4.
+            let rate = (3840.0 / n_embd as f64).round().clamp(3.0, 20.0) / 1e4;
+            self.put("learning_rate", Value::Float(rate))?;
+            self.reasons.push(format!("learning_rate = {rate}: narrow models bear larger ones; {n_embd} wide"));
+        }
+        if !self.settings.has("min_learning_rate") {
+            let rate = self.real("learning_rate") / 10.0;
+            self.put("min_learning_rate", Value::Float((rate * 1e9).round() / 1e9))?;
+        }
+        let decay = self.whole("lr_decay_steps").unwrap_or(1);
+        let warmup = round(decay as f64 / 20.0).clamp(10, 2000).min(decay as u64);
+        let mut unexplained = Vec::new();
+        self.choose("warmup_steps", warmup as usize, &mut unexplained);
+        Ok(())
+    }
+
+    fn intervals(&mut self, facts: &TextFacts) -> Result<(), ConfigError> {
+        let mut chosen = Vec::new();
+        let max_steps = self.whole("max_steps").unwrap_or(1);
+        let interval =
+            self.choose("eval_interval", round(max_steps as f64 / 20.0).clamp(1, 1000) as usize, &mut chosen);
+        self.choose("checkpoint_interval", interval, &mut chosen);
+        self.choose("sample_interval", interval, &mut chosen);
+        self.explain(chosen, "about twenty looks in a run".into());
+
+        if !self.settings.has("eval_tokens") {
+            let [context, batch_size] = ["context_length", "batch_size"].map(|name| self.whole(name).unwrap_or(1));
+            let trained = interval * context * batch_size * self.whole("grad_accum_steps").unwrap_or(1);
+            // The forward pass is a third of a training step, so 0.15 of the tokens cost 0.05 of the time.
+            let affordable = (trained as f64 * 0.15).max(10_000.0) as u64;
+            let all = affordable >= facts.val_tokens;
+            self.put("eval_tokens", Value::Integer(if all { 0 } else { round(affordable as f64) as i64 }))?;
+            if !all {
+                self.reasons.push(format!(
+                    "eval_tokens = {}: an evaluation costs at most a twentieth of the training between two",
+                    round(affordable as f64)
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets a key that nobody set, noting that it was; returns its value either way.
+    fn choose(&mut self, name: &'static str, value: usize, chosen: &mut Vec<String>) -> usize {
+        if let Some(given) = self.whole(name) {
+            return given;
+        }
+        self.settings.table.insert(name.into(), Value::Integer(value as i64));
+        chosen.push(format!("{name} = {value}"));
+        value
+    }
+
+    fn put(&mut self, name: &'static str, value: Value) -> Result<(), ConfigError> {
+        super::keys::find(name)?.check(&value)?;
+        self.settings.table.insert(name.into(), value);
+        Ok(())
+    }
+
+    fn explain(&mut self, chosen: Vec<String>, reason: String) {
+        if !chosen.is_empty() {
+            self.reasons.push(format!("{}: {reason}", chosen.join(", ")));
+        }
+    }
+
+    fn whole(&self, name: &str) -> Option<usize> {
+        self.settings.table.get(name).and_then(Value::as_integer).and_then(|whole| usize::try_from(whole).ok())
+    }
+
+    fn real(&self, name: &str) -> f64 {
+        match self.settings.table.get(name) {
+            Some(Value::Float(real)) => *real,
+            Some(Value::Integer(whole)) => *whole as f64,
+            _ => 0.0,
+        }
+    }
+}
+
+/// Parameters without the position table: twelve squares of the width a block, and the token table.
+fn parameters(n_layer: usize, n_embd: usize, vocab_size: usize) -> f64 {
+    12.0 * n_layer as f64 * (n_embd as f64).powi(2) + (vocab_size * n_embd) as f64
+}
+
+/// The nearest number of two significant digits, at least 1.
+fn round(number: f64) -> u64 {
+    let number = number.max(1.0);
+    let unit = 10f64.powf(number.log10().floor() - 1.0).max(1.0);
+    ((number / unit).round() * unit) as u64
+}

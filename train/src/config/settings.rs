@@ -1,0 +1,140 @@
+//! What a person wrote: a file, then `--set key=value`, the last word winning.
+
+use std::{fs, path::Path};
+
+use anyhow::{Context, Result, anyhow};
+use serde::Deserialize;
+use toml::{Table, Value};
+
+use super::{
+    ConfigError, TrainConfig,
+    keys::{self, Preset},
+};
+
+/// Some keys with a value, each checked on its own; the others keep their default or are chosen by the program.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Settings {
+    pub(super) table: Table,
+}
+
+/// The keys that decide the data, which are known before any text is read.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[allow(missing_docs)] // each is documented once, in the table of keys
+pub struct DataConfig {
+    pub text: Vec<String>,
+    pub stories: u64,
+    pub tokenizer: String,
+    pub field: String,
+    pub val_fraction: f64,
+    pub seed: u64,
+}
+
+impl Settings {
+    /// The recipe of `cargo train`: the built-in stories on a CPU.
+    pub fn built_in() -> Self {
+        // A test reads the file, so that it cannot be one that is refused.
+        Self::from_toml_str(include_str!("../../../configs/stories-cpu.toml")).unwrap_or_default()
+    }
+
+    /// Reads TOML; a syntax error, an unknown key and a value out of range are each a [`ConfigError`] of one line.
+    pub fn from_toml_str(text: &str) -> Result<Self, ConfigError> {
+        let table: Table = text.parse().map_err(|error: toml::de::Error| {
+            let line = error.span().map_or(0, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+            let message = error.message().lines().collect::<Vec<_>>().join(", ");
+            ConfigError(format!("line {line} is not TOML: {message}; write one `key = value` a line"))
+        })?;
+        let mut settings = Self::default();
+        for (name, value) in table {
+            settings.insert(&name, value)?;
+        }
+        Ok(settings)
+    }
+
+    /// Reads a configuration file; the error names it.
+    pub fn from_file(path: &Path) -> Result<Self> {
+        Self::from_toml_str(&read(path)?).with_context(|| path.display().to_string())
+    }
+
+    /// Applies one `key=value`, the value written as in TOML; a bare word is taken as text.
+    pub fn set(&mut self, assignment: &str) -> Result<(), ConfigError> {
+        let (name, value) = assignment.split_once('=').ok_or_else(|| {
+            ConfigError(format!("--set {assignment} has no \"=\"; write --set key=value, as in --set max_steps=500"))
+        })?;
+        let (name, value) = (name.trim(), value.trim());
+        let key = keys::find(name)?;
+        let parsed = format!("value = {value}").parse::<Table>().ok().filter(|table| table.len() == 1);
+        let value = parsed.and_then(|mut table| table.remove("value")).unwrap_or_else(|| Value::String(value.into()));
+        let value = match (key.kind, value) {
+            (keys::Kind::Paths, Value::String(path)) => Value::Array(vec![Value::String(path)]),
+            (keys::Kind::Text { .. }, value) if !value.is_str() => Value::String(value.to_string()),
+            (_, value) => value,
+        };
+        self.insert(name, value)
+    }
+
+    /// Sets the texts to learn from, as the command line names them.
+    pub fn set_text(&mut self, paths: &[String]) {
+        self.table.insert("text".into(), paths.to_vec().into());
+    }
+
+    /// Whether this key was given a value other than "auto".
+    pub fn has(&self, name: &str) -> bool {
+        self.table.contains_key(name)
+    }
+
+    /// The keys that decide the data, defaults filled in.
+    pub fn data(&self) -> Result<DataConfig, ConfigError> {
+        self.with_defaults()?.try_into().map_err(unreadable)
+    }
+
+    /// The configuration, which must leave nothing to choose.
+    pub(super) fn complete(self) -> Result<TrainConfig, ConfigError> {
+        let table = self.with_defaults()?;
+        if let Some(key) = keys::all().find(|key| !table.contains_key(key.name)) {
+            return Err(ConfigError(format!("{} is missing; give it a value ({})", key.name, key.range())));
+        }
+        let config: TrainConfig = table.try_into().map_err(unreadable)?;
+        config.validate()?;
+        Ok(config)
+    }
+
+    fn insert(&mut self, name: &str, value: Value) -> Result<(), ConfigError> {
+        if value.is_table() {
+            return Err(ConfigError(format!(
+                "[{name}] is a section; keys are flat here, so write them without sections"
+            )));
+        }
+        let key = keys::find(name)?;
+        key.check(&value)?;
+        if key.default == Preset::Auto && value.as_str() == Some("auto") {
+            self.table.remove(name);
+        } else {
+            self.table.insert(name.into(), value);
+        }
+        Ok(())
+    }
+
+    fn with_defaults(&self) -> Result<Table, ConfigError> {
+        let mut table = self.table.clone();
+        for key in keys::all() {
+            if let Preset::Toml(value) = key.default
+                && !table.contains_key(key.name)
+            {
+                let parsed: Table = format!("{} = {value}", key.name).parse().map_err(unreadable)?;
+                table.extend(parsed);
+            }
+        }
+        Ok(table)
+    }
+}
+
+fn unreadable(error: toml::de::Error) -> ConfigError {
+    ConfigError(format!("the configuration cannot be read: {}", error.message()))
+}
+
+/// The text of a configuration file; the error names the file and what to do.
+pub(super) fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).map_err(|error| {
+        anyhow!(ConfigError(format!("{}: cannot read the configuration: {error}; check the path", path.display())))
+    })
+}

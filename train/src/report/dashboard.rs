@@ -1,0 +1,204 @@
+//! A run on a terminal: burn-train's dashboard, driven without its learner.
+//!
+//! The dashboard puts the terminal into another mode, so whatever ends a run must give it back: `finish` and `drop` do,
+//! a panic does (burn-train's hook), and a program that exits without unwinding calls [`restore_terminal`] first.
+
+use std::{
+    io,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use burn_train::{
+    Interrupter,
+    logger::TrainingProgressLogger,
+    metric::{
+        MetricAttributes, MetricDefinition, MetricEntry, MetricId, NumericAttributes, NumericEntry, SerializedEntry,
+    },
+    renderer::{MetricState, MetricsRenderer, MetricsRendererTraining, tui::TuiMetricsRendererWrapper},
+};
+use crossterm::{
+    cursor,
+    event::DisableMouseCapture,
+    execute,
+    terminal::{self, LeaveAlternateScreen},
+};
+
+use super::{
+    EvalReport, Reporter, StepReport, printable,
+    units::{bytes, duration, grouped, short},
+};
+
+const LOSS: &str = "Loss";
+const SPEED: &str = "Tokens/s";
+const LEARNING_RATE: &str = "Learning rate";
+const MFU: &str = "MFU";
+const SAMPLE: &str = "Sample";
+
+/// The longest sample shown, in characters; the whole text is in the run folder.
+const SAMPLE_CHARACTERS: usize = 600;
+
+/// Loss curves, speed, rate, progress and the latest sample, full screen; `q` asks the run to save and end.
+pub struct Dashboard {
+    /// None once the terminal was given back.
+    screen: Option<TuiMetricsRendererWrapper>,
+    interrupter: Interrupter,
+    notes: Vec<String>,
+}
+
+impl Dashboard {
+    /// Takes the terminal over; None where there is none that can show a dashboard.
+    pub fn open(run_name: &str, first_step: u64, max_steps: u64) -> Option<Self> {
+        // The renderer's own thread would panic where these fail, so they are tried first.
+        let (columns, rows) = terminal::size().ok()?;
+        if columns < 40 || rows < 20 || std::env::var_os("TERM").is_some_and(|term| term == "dumb") {
+            return None;
+        }
+        terminal::enable_raw_mode().and_then(|()| terminal::disable_raw_mode()).ok()?;
+
+        let interrupter = Interrupter::new();
+        let screen = TuiMetricsRendererWrapper::new(interrupter.clone(), None);
+        let mut dashboard = Self { screen: Some(screen), interrupter, notes: Vec::new() };
+        dashboard.show(|screen| {
+            for name in [LOSS, SPEED, LEARNING_RATE] {
+                screen.register_metric(definition(name, MetricAttributes::Numeric(NumericAttributes::default())));
+            }
+            screen.register_metric(definition(SAMPLE, MetricAttributes::None));
+            // The dashboard counts epochs of items; a run is one epoch of max_steps items.
+            screen.start(1, 1, Some(max_steps as usize), Some(run_name));
+            screen.start_split("train", max_steps as usize);
+            screen.update_split(first_step as usize);
+        });
+        let waited = Instant::now();
+        while !terminal::is_raw_mode_enabled().unwrap_or(true) && waited.elapsed() < Duration::from_secs(2) {
+            thread::sleep(Duration::from_millis(5));
+        }
+        keep_interrupt_key();
+        Some(dashboard)
+    }
+
+    /// Sends something to the screen. The renderer panics on purpose when its "stop immediately" is chosen; that ends the
+    /// run like any other request, so that what was learned is saved.
+    fn show(&mut self, draw: impl FnOnce(&mut TuiMetricsRendererWrapper)) {
+        let Some(screen) = &mut self.screen else { return };
+        if catch_unwind(AssertUnwindSafe(|| draw(screen))).is_err() {
+            self.interrupter.stop(Some("asked to stop immediately"));
+            self.close();
+        }
+    }
+
+    fn close(&mut self) {
+        if let Some(screen) = self.screen.take() {
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(screen)));
+            restore_terminal();
+            for note in self.notes.drain(..) {
+                eprintln!("{note}");
+            }
+        }
+    }
+}
+
+impl Reporter for Dashboard {
+    fn step(&mut self, report: &StepReport) {
+        self.show(|screen| {
+            screen.update_train(numeric(LOSS, report.train_loss, format!("{:.4}", report.train_loss)));
+            let mut speed = short(report.tokens_per_s);
+            if let Some(remaining) = report.remaining_s {
+                speed += &format!(", {} left", duration(remaining));
+            }
+            if let Some(memory) = report.memory_bytes {
+                speed += &format!(", {}", bytes(memory));
+            }
+            screen.update_train(numeric(SPEED, report.tokens_per_s, speed));
+            screen.update_train(numeric(LEARNING_RATE, report.learning_rate, format!("{:.2e}", report.learning_rate)));
+            if let Some(mfu) = report.mfu {
+                // Again each time, which changes nothing; where it is unknown it must have no place on the screen.
+                screen.register_metric(definition(MFU, MetricAttributes::Numeric(NumericAttributes::default())));
+                screen.update_train(numeric(MFU, 100.0 * mfu, format!("{:.1}%", 100.0 * mfu)));
+            }
+            screen.update_split(report.step as usize);
+        });
+    }
+
+    fn evaluation(&mut self, report: &EvalReport) {
+        let mut text = format!("{:.4}", report.val_loss);
+        if let Some(floor) = report.entropy_floor {
+            text += &format!(" (floor {floor:.4})");
+        }
+        self.show(|screen| screen.update_valid(numeric(LOSS, report.val_loss, text)));
+    }
+
+    fn sample(&mut self, step: u64, text: &str) {
+        let words = printable(text).split_whitespace().collect::<Vec<_>>().join(" ");
+        let shown: String = words.chars().take(SAMPLE_CHARACTERS).collect();
+        let text = format!("step {}: {shown}", grouped(step));
+        self.show(|screen| screen.update_valid(MetricState::Generic(entry(SAMPLE, text))));
+    }
+
+    fn note(&mut self, text: &str) {
+        // On the dashboard's screen a note would be lost, so it waits for the terminal's own.
+        if self.screen.is_some() {
+            self.notes.push(text.into());
+        } else {
+            eprintln!("{text}");
+        }
+    }
+
+    fn stop_requested(&self) -> bool {
+        self.interrupter.should_stop()
+    }
+
+    fn finish(&mut self) {
+        self.close();
+    }
+}
+
+impl Drop for Dashboard {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Gives the terminal back if a dashboard has it; for a program about to exit without unwinding.
+pub fn restore_terminal() {
+    if terminal::is_raw_mode_enabled().unwrap_or(false) {
+        let _ = terminal::disable_raw_mode();
+        let _ = execute!(io::stdout(), DisableMouseCapture, LeaveAlternateScreen, cursor::Show);
+    }
+}
+
+/// Lets Ctrl-C be a signal again, which the dashboard's raw mode turns into a key that it ignores.
+#[cfg(unix)]
+fn keep_interrupt_key() {
+    use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, tcgetattr, tcsetattr};
+    let input = io::stdin();
+    if let Ok(mut mode) = tcgetattr(&input) {
+        mode.local_modes |= LocalModes::ISIG;
+        // Stopping or dumping the program would leave the shell with the dashboard's screen.
+        let disabled = if cfg!(target_os = "linux") { 0 } else { 0xff };
+        mode.special_codes[SpecialCodeIndex::VSUSP] = disabled;
+        mode.special_codes[SpecialCodeIndex::VQUIT] = disabled;
+        let _ = tcsetattr(&input, OptionalActions::Now, &mode);
+    }
+}
+
+#[cfg(not(unix))]
+fn keep_interrupt_key() {}
+
+fn definition(name: &str, attributes: MetricAttributes) -> MetricDefinition {
+    MetricDefinition { metric_id: id(name), name: Arc::new(name.into()), description: None, attributes }
+}
+
+fn id(name: &str) -> MetricId {
+    MetricId::new(Arc::new(name.into()))
+}
+
+fn entry(name: &str, shown: String) -> MetricEntry {
+    MetricEntry::new(id(name), SerializedEntry::new(shown.clone(), shown))
+}
+
+fn numeric(name: &str, value: f64, shown: String) -> MetricState {
+    MetricState::Numeric(entry(name, shown), value.is_finite().then_some(NumericEntry::Value(value)))
+}

@@ -1,0 +1,128 @@
+//! A run as plain lines, for logs and pipes: a step every so often, every evaluation and every sample.
+
+use std::{
+    io::Write,
+    time::{Duration, Instant},
+};
+
+use super::{
+    EvalReport, Reporter, StepReport, printable,
+    units::{bytes, duration, grouped},
+};
+
+/// Writes lines without control characters; where they cannot be written, the run goes on.
+pub struct Lines<W> {
+    out: W,
+    opened: Instant,
+    last: Option<Instant>,
+}
+
+impl<W: Write> Lines<W> {
+    /// Lines to `out`.
+    pub fn new(out: W) -> Self {
+        Self { out, opened: Instant::now(), last: None }
+    }
+
+    fn line(&mut self, line: &str) {
+        let _ = writeln!(self.out, "{}", printable(line));
+    }
+
+    /// Often at first, when a person is watching, then seldom: a tenth of the time so far, from 2 to 60 seconds.
+    fn is_due(&self) -> bool {
+        let pause = (self.opened.elapsed() / 10).clamp(Duration::from_secs(2), Duration::from_secs(60));
+        self.last.is_none_or(|last| last.elapsed() >= pause)
+    }
+}
+
+impl<W: Write> Reporter for Lines<W> {
+    fn step(&mut self, report: &StepReport) {
+        if !self.is_due() && report.step != report.max_steps {
+            return;
+        }
+        self.last = Some(Instant::now());
+        let mut line = format!(
+            "step {}/{}  loss {:.4}  lr {:.2e}  grad norm {:.2}  {} tokens/s",
+            grouped(report.step),
+            grouped(report.max_steps),
+            report.train_loss,
+            report.learning_rate,
+            report.grad_norm,
+            grouped(report.tokens_per_s as u64),
+        );
+        if let Some(mfu) = report.mfu {
+            line += &format!("  MFU {:.1}%", 100.0 * mfu);
+        }
+        if let Some(memory) = report.memory_bytes {
+            line += &format!("  {}", bytes(memory));
+        }
+        line += &format!("  {} elapsed", duration(report.elapsed_s));
+        if let Some(remaining) = report.remaining_s {
+            line += &format!(", {} left", duration(remaining));
+        }
+        self.line(&line);
+    }
+
+    fn evaluation(&mut self, report: &EvalReport) {
+        let mut line = format!(
+            "step {}  validation loss {:.4} (perplexity {:.2}){}",
+            grouped(report.step),
+            report.val_loss,
+            report.val_loss.exp(),
+            if report.is_best { ", the best so far" } else { "" },
+        );
+        if let (Some(floor), Some(forgetful)) = (report.entropy_floor, report.forgetful_loss) {
+            line += &format!("; floor {floor:.4}, forgetful predictor {forgetful:.4}");
+        }
+        self.line(&line);
+    }
+
+    fn sample(&mut self, step: u64, text: &str) {
+        self.line(&format!("step {}  sample:", grouped(step)));
+        for line in text.trim().lines() {
+            self.line(&format!("    {line}"));
+        }
+    }
+
+    fn note(&mut self, text: &str) {
+        self.line(text);
+    }
+
+    fn finish(&mut self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn lines_hold_the_numbers_and_nothing_that_moves_a_cursor() {
+        let mut out = Vec::new();
+        let mut lines = Lines::new(&mut out);
+        let step = StepReport {
+            step: 1_200,
+            max_steps: 3_000,
+            train_loss: 1.23456,
+            learning_rate: 0.0019,
+            grad_norm: 0.5,
+            tokens_per_s: 35_200.7,
+            mfu: Some(0.412),
+            memory_bytes: Some(3_100_000_000),
+            elapsed_s: 125.0,
+            remaining_s: Some(190.0),
+            ..StepReport::default()
+        };
+        lines.step(&step);
+        lines.step(&step); // not due yet
+        lines.evaluation(&EvalReport { step: 1_200, val_loss: 0.0, is_best: true, ..EvalReport::default() });
+        lines.sample(1_200, "Mia\u{1b}[2J ran.\r\nThe end.\n");
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(
+            text,
+            "step 1,200/3,000  loss 1.2346  lr 1.90e-3  grad norm 0.50  35,200 tokens/s  MFU 41.2%  3.1 GB  \
+             2m05s elapsed, 3m10s left\n\
+             step 1,200  validation loss 0.0000 (perplexity 1.00), the best so far\n\
+             step 1,200  sample:\n    Mia\u{fffd}[2J ran.\n    The end.\n"
+        );
+    }
+}

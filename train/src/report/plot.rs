@@ -1,0 +1,322 @@
+//! `loss.svg`: what was learned over the run, for a person to look at.
+
+use std::{io::Write, path::Path};
+
+use anyhow::{Context, Result, anyhow};
+use ember_data::files::write_atomic;
+use plotters::{
+    coord::Shift,
+    prelude::*,
+    style::text_anchor::{HPos, Pos, VPos},
+};
+
+use super::{
+    metrics::Row,
+    units::{duration, grouped, short},
+};
+
+const SIZE: (u32, u32) = (960, 600);
+const HEADER: u32 = 92;
+const RATE_PANEL: u32 = 130;
+/// Left of the panels, for the axes; right of them, for the names of the horizontal lines.
+const MARGIN_LEFT: u32 = 66;
+const MARGIN_RIGHT: u32 = 132;
+
+const INK: RGBColor = RGBColor(38, 38, 44);
+const GREY: RGBColor = RGBColor(112, 112, 120);
+const GRID: RGBColor = RGBColor(232, 232, 236);
+const RAW: RGBColor = RGBColor(178, 205, 232);
+const TRAIN: RGBColor = RGBColor(31, 111, 180);
+const VAL: RGBColor = RGBColor(214, 93, 14);
+const FLOOR: RGBColor = RGBColor(46, 139, 87);
+const FORGETFUL: RGBColor = RGBColor(136, 84, 168);
+
+type Points = Vec<(f64, f64)>;
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+/// Draws the losses and the learning rate over the steps as SVG into `out`, which is replaced.
+///
+/// `title` is the run's name; the numbers under it are those of the last rows. The marks of the built-in corpus are
+/// drawn where a row has them.
+///
+/// # Errors
+/// No row with a loss, or a file that cannot be written, which is named.
+pub fn loss_svg(rows: &[Row], title: &str, out: &Path) -> Result<()> {
+    let svg = draw(rows, title)?;
+    write_atomic(out, |file| Ok(file.write_all(svg.as_bytes())?))
+        .with_context(|| format!("{}: cannot write the plot; is the disk full?", out.display()))
+}
+
+fn draw(rows: &[Row], title: &str) -> Result<String> {
+    let curves = Curves::of(rows);
+    if curves.train.is_empty() && curves.val.is_empty() {
+        return Err(anyhow!("there is no loss to plot yet; train for at least one logged step"));
+    }
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        root.fill(&WHITE).map_err(drawing)?;
+        let (header, panels) = root.split_vertically(HEADER);
+        let (losses, rates) = panels.split_vertically(SIZE.1 - HEADER - RATE_PANEL);
+        heading(&header, title, &summary(rows), &curves).map_err(drawing)?;
+        loss_panel(&losses, &curves).map_err(drawing)?;
+        rate_panel(&rates, &curves, &step_axis(rows)).map_err(drawing)?;
+        root.present().map_err(drawing)?;
+    }
+    Ok(svg)
+}
+
+fn drawing<E: std::error::Error + Send + Sync>(error: DrawingAreaErrorKind<E>) -> anyhow::Error {
+    anyhow!("the plot cannot be drawn: {error}")
+}
+
+type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
+
+/// What is drawn: x in steps, y in nats per token or, for the rate, its own unit.
+struct Curves {
+    train: Points,
+    smooth: Points,
+    val: Points,
+    rate: Points,
+    /// Name, height and colour of the horizontal lines.
+    marks: Vec<(&'static str, f64, RGBColor)>,
+    last_step: f64,
+    low: f64,
+    high: f64,
+}
+
+impl Curves {
+    fn of(rows: &[Row]) -> Self {
+        let curve = |value: fn(&Row) -> Option<f64>| -> Points {
+            rows.iter().filter_map(|row| Some((row.step as f64, value(row).filter(|y| y.is_finite())?))).collect()
+        };
+        let (train, val) = (curve(|row| row.train_loss), curve(|row| row.val_loss));
+        let last = |value: fn(&Row) -> Option<f64>| rows.iter().rev().find_map(value).filter(|y| y.is_finite());
+        let marks: Vec<_> = [
+            ("forgetful predictor", last(|row| row.forgetful_loss), FORGETFUL),
+            ("entropy floor", last(|row| row.entropy_floor), FLOOR),
+        ]
+        .into_iter()
+        .filter_map(|(name, height, colour)| Some((name, height?, colour)))
+        .collect();
+
+        // The first steps fall from far above, and would press all that matters into the lowest part of the picture.
+        let mut heights: Vec<f64> = train.iter().map(|point| point.1).collect();
+        heights.sort_by(f64::total_cmp);
+        let usual = heights.get(heights.len() * 95 / 100).copied();
+        let shown =
+            val.iter().skip(val.len() / 10).map(|point| point.1).chain(marks.iter().map(|mark| mark.1)).chain(usual);
+        let high = shown.fold(f64::MIN, f64::max);
+        let low = heights
+            .first()
+            .copied()
+            .into_iter()
+            .chain(val.iter().map(|point| point.1))
+            .chain(marks.iter().map(|mark| mark.1))
+            .fold(f64::MAX, f64::min);
+        let pad = 0.06 * (high - low).max(0.05);
+
+        Self {
+            smooth: smooth(&train),
+            rate: curve(|row| row.learning_rate),
+            last_step: rows.iter().map(|row| row.step).max().unwrap_or(1).max(1) as f64,
+            low: low - pad,
+            high: high + pad,
+            train,
+            val,
+            marks,
+        }
+    }
+}
+
+/// The mean of each point and its neighbours, a fiftieth of the run to either side.
+fn smooth(points: &[(f64, f64)]) -> Points {
+    let reach = points.len() / 50;
+    (0..points.len())
+        .map(|i| {
+            // The same reach on both sides, or the ends of a falling curve would be drawn too low and too high.
+            let reach = reach.min(i).min(points.len() - 1 - i);
+            let near = &points[i - reach..=i + reach];
+            (points[i].0, near.iter().map(|point| point.1).sum::<f64>() / near.len() as f64)
+        })
+        .collect()
+}
+
+/// The part of a line at or below `top`, cut where it crosses: one piece for each time it comes down.
+fn below(points: &[(f64, f64)], top: f64) -> Vec<Points> {
+    let mut pieces: Vec<Points> = Vec::new();
+    let mut open = false;
+    for (i, &point) in points.iter().enumerate() {
+        let crossing =
+            i.checked_sub(1).map(|before| points[before]).filter(|before| (before.1 > top) != (point.1 > top));
+        let crossing = crossing.map(|from| (from.0 + (point.0 - from.0) * (top - from.1) / (point.1 - from.1), top));
+        if point.1 <= top {
+            if !open {
+                pieces.push(crossing.into_iter().collect());
+                open = true;
+            }
+            if let Some(piece) = pieces.last_mut() {
+                piece.push(point);
+            }
+        } else {
+            if let (true, Some(piece)) = (open, pieces.last_mut()) {
+                piece.extend(crossing);
+            }
+            open = false;
+        }
+    }
+    pieces
+}
+
+/// The last numbers of a run in one line.
+fn summary(rows: &[Row]) -> String {
+    let last = |value: fn(&Row) -> Option<f64>| rows.iter().rev().find_map(value);
+    let mut parts = Vec::new();
+    if let Some(row) = rows.last() {
+        parts.push(format!("{} steps", grouped(row.step)));
+    }
+    if let Some(tokens) = rows.iter().rev().find_map(|row| row.tokens) {
+        parts.push(format!("{} tokens", short(tokens as f64)));
+    }
+    if let Some(elapsed) = last(|row| row.elapsed_s) {
+        parts.push(duration(elapsed));
+    }
+    if let Some(loss) = last(|row| row.train_loss) {
+        parts.push(format!("train {loss:.3}"));
+    }
+    if let Some(loss) = last(|row| row.val_loss) {
+        parts.push(format!("validation {loss:.3}"));
+    }
+    let best = rows.iter().filter_map(|row| Some((row.val_loss?, row.step))).min_by(|a, b| a.0.total_cmp(&b.0));
+    if let Some((loss, step)) = best {
+        parts.push(format!("best {loss:.3} at step {}", grouped(step)));
+    }
+    parts.join("  ·  ")
+}
+
+/// The name of the x axis, with the tokens of a step where they are known.
+fn step_axis(rows: &[Row]) -> String {
+    match rows.iter().rev().find_map(|row| row.tokens.filter(|_| row.step > 0).map(|tokens| tokens / row.step)) {
+        Some(tokens) => format!("optimizer step ({} tokens each)", grouped(tokens)),
+        None => "optimizer step".into(),
+    }
+}
+
+fn font(size: i32, colour: &RGBColor) -> TextStyle<'static> {
+    ("Helvetica, Arial, DejaVu Sans, sans-serif", size).into_font().color(colour)
+}
+
+/// The run's name, its numbers, and the legend, which stands here so that it can cover no curve.
+fn heading(area: &Area<'_>, title: &str, summary: &str, curves: &Curves) -> Drawn {
+    let left = MARGIN_LEFT as i32;
+    area.draw(&Text::new(title.to_string(), (left, 14), font(20, &INK)))?;
+    area.draw(&Text::new(summary.to_string(), (left, 42), font(13, &GREY)))?;
+    let entries = [
+        ("train", RAW, 1, 56, !curves.train.is_empty()),
+        ("train, smoothed", TRAIN, 2, 122, !curves.train.is_empty()),
+        ("validation", VAL, 2, 90, !curves.val.is_empty()),
+    ];
+    let (mut x, y) = (left, 74);
+    for (name, colour, width, advance, _) in entries.into_iter().filter(|entry| entry.4) {
+        area.draw(&PathElement::new(vec![(x, y), (x + 22, y)], colour.stroke_width(width)))?;
+        if name == "validation" {
+            area.draw(&Circle::new((x + 11, y), 3, colour.filled()))?;
+        }
+        area.draw(&Text::new(name, (x + 28, y), font(13, &INK).pos(Pos::new(HPos::Left, VPos::Center))))?;
+        x += 40 + advance;
+    }
+    Ok(())
+}
+
+fn loss_panel(area: &Area<'_>, curves: &Curves) -> Drawn {
+    let mut chart = ChartBuilder::on(area)
+        .margin_right(MARGIN_RIGHT)
+        .margin_top(4)
+        .margin_bottom(10)
+        .set_label_area_size(LabelAreaPosition::Left, MARGIN_LEFT)
+        .build_cartesian_2d(0.0..curves.last_step, curves.low..curves.high)?;
+    chart
+        .configure_mesh()
+        .disable_x_axis()
+        .bold_line_style(GRID)
+        .light_line_style(TRANSPARENT)
+        .axis_style(GREY)
+        .label_style(font(12, &GREY))
+        .y_desc("loss (nats per token)")
+        .axis_desc_style(font(13, &INK))
+        .y_labels(8)
+        .y_label_formatter(&|y| decimals(*y, curves.high - curves.low))
+        .draw()?;
+
+    for (_, height, colour) in &curves.marks {
+        chart.draw_series(DashedLineSeries::new(
+            [(0.0, *height), (curves.last_step, *height)],
+            5,
+            4,
+            colour.stroke_width(1),
+        ))?;
+    }
+    for (points, colour, width) in [(&curves.train, RAW, 1), (&curves.smooth, TRAIN, 2), (&curves.val, VAL, 2)] {
+        for piece in below(points, curves.high) {
+            chart.draw_series(LineSeries::new(piece, colour.stroke_width(width)))?;
+        }
+    }
+    let dots = curves.val.iter().filter(|point| point.1 <= curves.high);
+    chart.draw_series(dots.map(|point| Circle::new(*point, 3, VAL.filled())))?;
+
+    let right_end = |chart: &ChartContext<'_, SVGBackend<'_>, _>, height: f64| {
+        let (x, y) = chart.backend_coord(&(curves.last_step, height));
+        (x + 8, y)
+    };
+    let (_, top_of_area) = area.get_pixel_range();
+    let mut labels: Vec<(String, i32, RGBColor)> = Vec::new();
+    for (name, height, colour) in &curves.marks {
+        labels.push((format!("{name} {height:.3}"), right_end(&chart, *height).1 - top_of_area.start, *colour));
+    }
+    let x = right_end(&chart, curves.low).0;
+    for (text, y, colour) in labels {
+        area.draw(&Text::new(text, (x, y), font(12, &colour).pos(Pos::new(HPos::Left, VPos::Center))))?;
+    }
+    if let Some(first) = curves.train.first().filter(|first| first.1 > curves.high) {
+        let (x, y) = chart.backend_coord(&(first.0, curves.high));
+        let text = format!("from {:.2} at step {}", first.1, grouped(first.0 as u64));
+        area.draw(&Text::new(text, (x + 40, y - top_of_area.start + 6), font(12, &GREY)))?;
+    }
+    Ok(())
+}
+
+fn rate_panel(area: &Area<'_>, curves: &Curves, x_title: &str) -> Drawn {
+    let peak = curves.rate.iter().map(|point| point.1).fold(0.0, f64::max);
+    let peak = if peak > 0.0 { peak } else { 1.0 };
+    let mut chart = ChartBuilder::on(area)
+        .margin_right(MARGIN_RIGHT)
+        .margin_bottom(6)
+        .set_label_area_size(LabelAreaPosition::Left, MARGIN_LEFT)
+        .set_label_area_size(LabelAreaPosition::Bottom, 44)
+        .build_cartesian_2d(0.0..curves.last_step, 0.0..1.1 * peak)?;
+    chart
+        .configure_mesh()
+        .bold_line_style(GRID)
+        .light_line_style(TRANSPARENT)
+        .axis_style(GREY)
+        .label_style(font(12, &GREY))
+        .x_desc(x_title)
+        .y_desc("learning rate")
+        .axis_desc_style(font(13, &INK))
+        .x_labels(9)
+        .y_labels(3)
+        .x_label_formatter(&|x| grouped(*x as u64))
+        .y_label_formatter(&|y| if *y == 0.0 { "0".into() } else { format!("{y:.0e}") })
+        .draw()?;
+    chart.draw_series(LineSeries::new(curves.rate.iter().copied(), INK.stroke_width(1)))?;
+    Ok(())
+}
+
+/// A tick's number with as many decimals as the axis needs.
+fn decimals(y: f64, span: f64) -> String {
+    match span {
+        ..0.1 => format!("{y:.3}"),
+        ..1.0 => format!("{y:.2}"),
+        _ => format!("{y:.1}"),
+    }
+}
