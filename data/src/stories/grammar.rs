@@ -110,106 +110,109 @@ struct Person {
     thing: Thing,
 }
 
+/// Fewest events of a story.
+const MIN_EVENTS: usize = 2;
+/// Most events of a story.
+const MAX_EVENTS: usize = 4;
+
 /// Tells one story from its first word to its last.
 pub(super) fn tell<C: Chooser>(t: &mut Teller<C>) -> Result<(), C::Error> {
     t.phrase(&["One day", "One morning", "One evening", "Once"])?;
-    let names = Words::all(Kind::Person);
-    let mut people = [Person::default(); 2];
-    people[0] = introduce(t, names, Words::all(Kind::Thing), Words::all(Kind::Place))?;
-    people[1] = introduce(
+    let first = introduce(t, Words::all(Kind::Person), Words::all(Kind::Thing))?;
+    let second = introduce(
         t,
-        names.without([people[0].name]),
-        Words::all(Kind::Thing).without([people[0].thing.noun]),
-        Words::all(Kind::Place).without([people[0].place]),
+        Words::all(Kind::Person).without([first.name]),
+        Words::all(Kind::Thing).without([first.thing.noun]),
     )?;
+    let mut people = [first, second];
     let mut just_met = false;
-    for event in 0.. {
-        if event == MAX_EVENTS {
-            t.say(" In the end")?;
-            break;
-        }
-        if event >= MIN_EVENTS && t.phrase(&["", " In the end"])? == 1 {
-            break;
-        }
+    let mut events = 0;
+    while events < MIN_EVENTS || events < MAX_EVENTS && t.phrase(&["", " In the end"])? == 0 {
         just_met = happen(t, &mut people, just_met)?;
+        events += 1;
+    }
+    if events == MAX_EVENTS {
+        t.say(" In the end")?;
     }
     close(t, &people)
 }
 
-/// Fewest events of a story.
-pub(super) const MIN_EVENTS: usize = 2;
-/// Most events of a story.
-pub(super) const MAX_EVENTS: usize = 4;
-
-fn introduce<C: Chooser>(t: &mut Teller<C>, names: Words, nouns: Words, places: Words) -> Result<Person, C::Error> {
+fn introduce<C: Chooser>(t: &mut Teller<C>, names: Words, nouns: Words) -> Result<Person, C::Error> {
     t.say(" ")?;
     let name = t.word(Kind::Person, names)?;
     t.say(" was in the ")?;
-    let place = t.word(Kind::Place, places)?;
+    let place = t.word(Kind::Place, Words::all(Kind::Place))?;
     t.say(" with a ")?;
-    let colour = t.word(Kind::Colour, Words::all(Kind::Colour))?;
-    t.say(" ")?;
-    let noun = t.word(Kind::Thing, nouns)?;
+    let thing = discover(t, nouns)?;
     t.end_sentence()?;
-    Ok(Person { name, place, thing: Thing { colour, noun } })
+    Ok(Person { name, place, thing })
 }
 
 /// One event; says whether it was a meeting.
 fn happen<C: Chooser>(t: &mut Teller<C>, people: &mut [Person; 2], just_met: bool) -> Result<bool, C::Error> {
-    let [a, b] = *people;
+    let names = people.map(|person| person.name);
     t.say(" ")?;
-    let name = t.word(Kind::Person, Words::only([a.name, b.name]))?;
-    let who = usize::from(name == b.name);
-    let other = 1 - who;
-    let free_place = Words::all(Kind::Place).without([a.place, b.place]);
+    let name = t.word(Kind::Person, Words::only(names))?;
+    let who = usize::from(name == names[1]);
+    let elsewhere = Words::all(Kind::Place).without([people[who].place]);
     let events = [" went to the ", " took the ", " played with the ", " lost the ", " and "];
+    // Who has just met would have to part first.
     let events = if just_met { &events[..4] } else { &events[..] };
     let event = t.phrase(events)?;
     match event {
-        0 => people[who].place = t.word(Kind::Place, free_place)?,
+        0 => people[who].place = t.word(Kind::Place, elsewhere)?,
         1 => {
-            thing(t, people[who].thing)?;
+            recall(t, people[who].thing)?;
             t.say(" to the ")?;
-            people[who].place = t.word(Kind::Place, free_place)?;
+            people[who].place = t.word(Kind::Place, elsewhere)?;
         }
         2 => {
-            thing(t, people[who].thing)?;
+            recall(t, people[who].thing)?;
             t.say(" in the ")?;
             t.word(Kind::Place, Words::only([people[who].place]))?;
         }
         3 => {
-            thing(t, people[who].thing)?;
-            t.say(" in the ")?;
-            t.word(Kind::Place, Words::only([people[who].place]))?;
+            recall(t, people[who].thing)?;
             t.say(" and found a ")?;
-            let colour = t.word(Kind::Colour, Words::all(Kind::Colour))?;
-            t.say(" ")?;
-            let noun = t.word(Kind::Thing, Words::all(Kind::Thing).without([a.thing.noun, b.thing.noun]))?;
-            people[who].thing = Thing { colour, noun };
+            let nouns = people.map(|person| person.thing.noun);
+            people[who].thing = discover(t, Words::all(Kind::Thing).without(nouns))?;
         }
-        _ => {
-            t.word(Kind::Person, Words::only([people[other].name]))?;
-            t.say(" met in the ")?;
-            let place = t.word(Kind::Place, free_place)?;
-            t.say(" and swapped")?;
-            t.end_sentence()?;
-            *people = [Person { place, thing: b.thing, ..a }, Person { place, thing: a.thing, ..b }];
-            t.say(" Now ")?;
-            t.word(Kind::Person, Words::only([name]))?;
-            t.say(" had the ")?;
-            thing(t, people[who].thing)?;
-            t.say(" and ")?;
-            t.word(Kind::Person, Words::only([people[other].name]))?;
-            t.say(" had the ")?;
-            thing(t, people[other].thing)?;
-        }
+        _ => meet(t, people, who)?,
     }
     t.end_sentence()?;
     Ok(event == 4)
 }
 
+/// The rest of a meeting: "Tom and" has been said. Everyone gives the other what they have.
+fn meet<C: Chooser>(t: &mut Teller<C>, people: &mut [Person; 2], who: usize) -> Result<(), C::Error> {
+    let [a, b] = [people[who], people[1 - who]];
+    t.word(Kind::Person, Words::only([b.name]))?;
+    t.say(" met in the ")?;
+    let place = t.word(Kind::Place, Words::all(Kind::Place))?;
+    for (giver, taker) in [(a, b), (b, a)] {
+        t.end_sentence()?;
+        t.say(" ")?;
+        t.word(Kind::Person, Words::only([giver.name]))?;
+        t.say(" gave ")?;
+        t.word(Kind::Person, Words::only([taker.name]))?;
+        t.say(" the ")?;
+        recall(t, giver.thing)?;
+    }
+    people[who] = Person { place, thing: b.thing, ..a };
+    people[1 - who] = Person { place, thing: a.thing, ..b };
+    Ok(())
+}
+
+/// A thing that is new to the story.
+fn discover<C: Chooser>(t: &mut Teller<C>, nouns: Words) -> Result<Thing, C::Error> {
+    let colour = t.word(Kind::Colour, Words::all(Kind::Colour))?;
+    t.say(" ")?;
+    let noun = t.word(Kind::Thing, nouns)?;
+    Ok(Thing { colour, noun })
+}
+
 /// A thing that the story knows: there is nothing to choose, only to remember.
-fn thing<C: Chooser>(t: &mut Teller<C>, thing: Thing) -> Result<(), C::Error> {
+fn recall<C: Chooser>(t: &mut Teller<C>, thing: Thing) -> Result<(), C::Error> {
     t.word(Kind::Colour, Words::only([thing.colour]))?;
     t.say(" ")?;
     t.word(Kind::Thing, Words::only([thing.noun]))?;
@@ -223,7 +226,7 @@ fn close<C: Chooser>(t: &mut Teller<C>, people: &[Person; 2]) -> Result<(), C::E
         t.say(" was in the ")?;
         t.word(Kind::Place, Words::only([person.place]))?;
         t.say(" with the ")?;
-        thing(t, person.thing)?;
+        recall(t, person.thing)?;
         t.end_sentence()?;
     }
     Ok(())

@@ -57,7 +57,8 @@ const COLOURS: &[&str] = &["red", "blue", "green", "yellow", "white", "black", "
 
 const PLACES: &[&str] = &[
     "kitchen", "garden", "park", "forest", "barn", "attic", "cave", "school", "library", "castle", "meadow", "village",
-    "shop", "tower", "cellar", "museum",
+    "shop", "tower", "cellar", "museum", "bakery", "stable", "market", "orchard", "tent", "hall", "valley", "station",
+    "theater", "palace", "cabin", "circus", "field", "mill", "church", "jungle",
 ];
 
 #[cfg(test)]

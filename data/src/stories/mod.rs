@@ -3,18 +3,18 @@
 //! What it is: [`story`] makes story number `index` of the corpus named by a seed, [`parse`] reads a text back to the
 //! choices that made it, and both know the exact probability of the text. That gives training two marks that no real text
 //! has: the floor, which is the lowest loss any model can reach, and the loss of a predictor without a memory. What it is
-//! not: English. A model of these stories knows a hundred words and nothing else.
+//! not: English. A model of these stories knows some hundred words and nothing else.
 //!
 //! # A story
 //!
 //! > One day Tom was in the garden with a red ball. Mia was in the kitchen with a blue kite. Mia took the blue kite to the
-//! > park. Tom and Mia met in the forest and swapped. Now Tom had the blue kite and Mia had the red ball. In the end Tom was
-//! > in the forest with the blue kite. Mia was in the forest with the red ball.
+//! > park. Tom and Mia met in the forest. Tom gave Mia the red ball. Mia gave Tom the blue kite. In the end Tom was in the
+//! > forest with the blue kite. Mia was in the forest with the red ball.
 //!
 //! Two people are introduced, each in a place and with a thing; then come 2 to 4 events; then it is told where everyone is
 //! and with what. The state is who is where, and who has what. Three rules make the text a lesson in memory:
 //! - what is known is told as it is: "Mia took the" can only go on with the colour and the name of the thing Mia has;
-//! - a new place is one where nobody is, a new thing one that nobody has, a new name one that nobody bears;
+//! - nobody goes where they are already, and a thing or name that is new to the story is not one that someone has;
 //! - every event can always happen, so how a story goes on never depends on its people, things and places.
 //!
 //! # Why the probability is exact
