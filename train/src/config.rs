@@ -13,8 +13,29 @@ pub mod keys;
 mod resolve;
 mod settings;
 
+pub use keys::help;
 pub use resolve::{DeviceKind, TextFacts};
 pub use settings::{DataConfig, Settings};
+
+/// The configuration of `cargo train`: the built-in stories on a CPU.
+pub const DEFAULT: &str = include_str!("../../configs/stories-cpu.toml");
+
+/// The shipped recipes, so that they are at hand where the repository is not.
+const SHIPPED: [(&str, &str); 4] = [
+    ("stories-cpu", DEFAULT),
+    ("shakespeare-char", include_str!("../../configs/shakespeare-char.toml")),
+    ("shakespeare-char-cpu", include_str!("../../configs/shakespeare-char-cpu.toml")),
+    ("gpt2-124m", include_str!("../../configs/gpt2-124m.toml")),
+];
+
+/// The shipped recipe a path names: `shakespeare-char`, or its file in `configs/`.
+pub fn shipped(path: &Path) -> Option<&'static str> {
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let is_ours = folder.as_os_str().is_empty() || folder.ends_with("configs");
+    let name = path.file_name()?.to_str()?;
+    let name = name.strip_suffix(".toml").unwrap_or(name);
+    SHIPPED.iter().find(|(shipped, _)| is_ours && *shipped == name).map(|(_, text)| *text)
+}
 
 /// A configuration that cannot run; the message is one line that names the key. Programs exit with 2.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,12 +118,6 @@ impl TrainConfig {
             return refuse(format!(
                 "min_learning_rate = {} is above learning_rate = {}; the cosine goes down",
                 self.min_learning_rate, self.learning_rate
-            ));
-        }
-        if self.warmup_steps > self.lr_decay_steps {
-            return refuse(format!(
-                "warmup_steps = {} is above lr_decay_steps = {}; the climb must end before the cosine does",
-                self.warmup_steps, self.lr_decay_steps
             ));
         }
         Ok(())

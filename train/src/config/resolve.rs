@@ -191,7 +191,13 @@ impl Open {
         let decay = self.whole("lr_decay_steps").unwrap_or(1);
         let warmup = round(decay as f64 / 20.0).clamp(10, 2000).min(decay as u64);
         let mut unexplained = Vec::new();
-        self.choose("warmup_steps", warmup as usize, &mut unexplained);
+        let warmup = self.choose("warmup_steps", warmup as usize, &mut unexplained);
+        if warmup >= decay {
+            // Not refused: a short trial of a long recipe, --set max_steps=50, should need no second change.
+            self.reasons.push(format!(
+                "warmup_steps = {warmup} is not shorter than lr_decay_steps = {decay}: the rate only climbs"
+            ));
+        }
         Ok(())
     }
 

@@ -30,12 +30,6 @@ pub struct DataConfig {
 }
 
 impl Settings {
-    /// The recipe of `cargo train`: the built-in stories on a CPU.
-    pub fn built_in() -> Self {
-        // A test reads the file, so that it cannot be one that is refused.
-        Self::from_toml_str(include_str!("../../../configs/stories-cpu.toml")).unwrap_or_default()
-    }
-
     /// Reads TOML; a syntax error, an unknown key and a value out of range are each a [`ConfigError`] of one line.
     pub fn from_toml_str(text: &str) -> Result<Self, ConfigError> {
         let table: Table = text.parse().map_err(|error: toml::de::Error| {

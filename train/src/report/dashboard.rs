@@ -92,7 +92,7 @@ impl Dashboard {
     fn close(&mut self) {
         if let Some(screen) = self.screen.take() {
             let _ = catch_unwind(AssertUnwindSafe(|| drop(screen)));
-            restore_terminal();
+            give_back_terminal();
             for note in self.notes.drain(..) {
                 eprintln!("{note}");
             }
@@ -164,9 +164,14 @@ impl Drop for Dashboard {
 /// Gives the terminal back if a dashboard has it; for a program about to exit without unwinding.
 pub fn restore_terminal() {
     if terminal::is_raw_mode_enabled().unwrap_or(false) {
-        let _ = terminal::disable_raw_mode();
-        let _ = execute!(io::stdout(), DisableMouseCapture, LeaveAlternateScreen, cursor::Show);
+        give_back_terminal();
     }
+}
+
+fn give_back_terminal() {
+    let _ = terminal::disable_raw_mode();
+    // Harmless where it was done before; burn-train's panic hook leaves the cursor hidden.
+    let _ = execute!(io::stdout(), DisableMouseCapture, LeaveAlternateScreen, cursor::Show);
 }
 
 /// Lets Ctrl-C be a signal again, which the dashboard's raw mode turns into a key that it ignores.

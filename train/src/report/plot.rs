@@ -1,6 +1,6 @@
 //! `loss.svg`: what was learned over the run, for a person to look at.
 
-use std::{io::Write, path::Path};
+use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
 use ember_data::files::write_atomic;
@@ -318,5 +318,96 @@ fn decimals(y: f64, span: f64) -> String {
         ..0.1 => format!("{y:.3}"),
         ..1.0 => format!("{y:.2}"),
         _ => format!("{y:.1}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn run() -> Vec<Row> {
+        (1..=300u64)
+            .map(|i| {
+                let step = 10 * i;
+                let loss = 1.2 + 5.7 * (-(step as f64) / 150.0).exp() + 0.05 * (i as f64 * 7.3).sin();
+                Row {
+                    step,
+                    train_loss: Some(loss),
+                    val_loss: i.is_multiple_of(25).then_some(loss + 0.04),
+                    entropy_floor: i.is_multiple_of(25).then_some(1.07),
+                    forgetful_loss: i.is_multiple_of(25).then_some(1.81),
+                    learning_rate: Some(2e-3 * (1.0 - i as f64 / 300.0)),
+                    tokens: Some(2_048 * step),
+                    elapsed_s: Some(step as f64 / 12.0),
+                    ..Row::default()
+                }
+            })
+            .collect()
+    }
+
+    /// Writes the picture that a person checks by eye where EMBER_PLOT names a file.
+    #[test]
+    fn the_picture_says_what_it_shows() {
+        let svg = draw(&run(), "stories <1> & more").unwrap();
+        if let Some(path) = std::env::var_os("EMBER_PLOT") {
+            std::fs::write(path, &svg).unwrap();
+        }
+        assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
+        assert_eq!(svg.matches("<text").count(), svg.matches("</text>").count());
+        for text in [
+            "stories &lt;1&gt; &amp; more",
+            "3,000 steps  ·  6.14M tokens  ·  4m10s",
+            "best 1.2",
+            "loss (nats per token)",
+            "learning rate",
+            "optimizer step (2,048 tokens each)",
+            "train, smoothed",
+            "validation",
+            "entropy floor 1.070",
+            "forgetful predictor 1.810",
+            "at step 10",
+        ] {
+            assert!(svg.contains(text), "{text} is not in the picture");
+        }
+    }
+
+    #[test]
+    fn any_run_with_one_loss_has_a_picture_and_no_other_has() {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("loss.svg");
+        let one = Row { step: 0, val_loss: Some(4.2), ..Row::default() };
+        loss_svg(std::slice::from_ref(&one), "one", &out).unwrap();
+        assert!(std::fs::read_to_string(&out).unwrap().contains("validation 4.200"));
+        let nan = Row { step: 1, train_loss: Some(f64::NAN), ..Row::default() };
+        loss_svg(&[one, nan.clone()], "diverged", &out).unwrap();
+        assert!(loss_svg(&[], "none", &out).is_err());
+        assert!(loss_svg(&[nan], "diverged", &out).is_err());
+    }
+
+    #[test]
+    fn smoothing_keeps_a_straight_line() {
+        let line: Points = (0..500).map(|i| (i as f64, 3.0 - 0.01 * i as f64)).collect();
+        for (smooth, raw) in smooth(&line).iter().zip(&line) {
+            assert!((smooth.1 - raw.1).abs() < 1e-9);
+        }
+    }
+
+    #[test]
+    fn a_line_is_cut_where_it_crosses() {
+        let pieces = below(&[(0.0, 3.0), (1.0, 1.0), (2.0, 1.0), (3.0, 3.0), (4.0, 1.0)], 2.0);
+        assert_eq!(pieces, [vec![(0.5, 2.0), (1.0, 1.0), (2.0, 1.0), (2.5, 2.0)], vec![(3.5, 2.0), (4.0, 1.0)]]);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_below_is_drawn_and_nothing_else(heights in prop::collection::vec(0.0f64..4.0, 1..40)) {
+            let points: Points = heights.iter().enumerate().map(|(i, y)| (i as f64, *y)).collect();
+            let drawn = below(&points, 2.0).concat();
+            prop_assert!(drawn.iter().all(|point| point.1 <= 2.0 + 1e-9));
+            prop_assert!(points.iter().filter(|point| point.1 <= 2.0).all(|point| drawn.contains(point)));
+        }
     }
 }
