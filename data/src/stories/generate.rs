@@ -34,7 +34,7 @@ impl Draw {
     /// A uniform number below `n`, by the high half of a product: the bias is below n / 2^64, and unlike a library's
     /// range function it will not change with a version.
     fn below(&mut self, n: usize) -> usize {
-        let chosen = (u128::from(self.rng.next_u64()) * n as u128 >> 64) as usize;
+        let chosen = ((u128::from(self.rng.next_u64()) * n as u128) >> 64) as usize;
         #[cfg(test)]
         self.choices.push(chosen);
         chosen

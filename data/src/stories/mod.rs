@@ -19,7 +19,7 @@
 //!
 //! # Why the probability is exact
 //!
-//! The grammar is one function, `tell`, over a [chooser](grammar::Chooser): generating, the chooser draws; reading, it looks
+//! The grammar is one function, `tell`, over a `Chooser`: generating, the chooser draws; reading, it looks
 //! which of the possible phrases or words stands in the text. No word begins another of its kind, and where one phrase
 //! begins another (the empty one) the longer is never what could follow the shorter. So a text has at most one sequence of
 //! choices, and P(text) is the product of their probabilities. The last sentence ends the story with certainty.
