@@ -8,7 +8,8 @@
 //! | 16..24 | number of ids |
 //! | 24..32 | size of the vocabulary |
 //! | 32..40 | xxh3 (64 bits) of everything after the header |
-//! | 40..64 | zeros |
+//! | 40..48 | xxh3 (64 bits) of the header before this |
+//! | 48..64 | zeros |
 
 use crate::files;
 use anyhow::{Context, Result, bail, ensure};
@@ -81,6 +82,7 @@ impl TokenFile {
             version == VERSION,
             "{name} has layout version {version}, this program reads {VERSION}; prepare the text again"
         );
+        ensure!(u64_at(40) == xxh3_64(&bytes[..40]), "{name} has a damaged header; prepare the text again");
         let (width, count, vocab_size, checksum) = (u32_at(12) as usize, u64_at(16), u64_at(24) as usize, u64_at(32));
         ensure!(width == id_bytes(vocab_size), "{name} has a damaged header; prepare the text again");
         let expected = count.checked_mul(width as u64).and_then(|payload| payload.checked_add(HEADER_BYTES as u64));
@@ -175,6 +177,8 @@ fn header(count: u64, vocab_size: usize, checksum: u64) -> [u8; HEADER_BYTES] {
     header[16..24].copy_from_slice(&count.to_le_bytes());
     header[24..32].copy_from_slice(&(vocab_size as u64).to_le_bytes());
     header[32..40].copy_from_slice(&checksum.to_le_bytes());
+    let own = xxh3_64(&header[..40]);
+    header[40..48].copy_from_slice(&own.to_le_bytes());
     header
 }
 
@@ -281,7 +285,7 @@ mod tests {
         assert!(open(&whole[..whole.len() - 1]).unwrap_err().to_string().contains("promises 4 ids"));
         assert!(open(&whole[..10]).unwrap_err().to_string().contains("not a token file"));
         assert!(open(&[]).is_err());
-        for place in [0, 8, 12, 16, 24, 32, 64, 79] {
+        for place in [0, 8, 12, 16, 24, 32, 40, 64, 79] {
             let mut broken = whole.clone();
             broken[place] ^= 1;
             assert!(open(&broken).is_err(), "a flipped bit at byte {place} went unseen");

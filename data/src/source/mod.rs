@@ -1,1 +1,89 @@
-//! Text from where people keep it (being built).
+//! Text from where people keep it: files, folders, standard input, JSON Lines, Parquet, compressed or not.
+//!
+//! Everything streams: a reader hands on pieces of at most a few megabytes, whatever the size of a file.
+//!
+//! What a document is:
+//! - A text file is one document, unless it holds `<|endoftext|>`, which separates documents.
+//! - A line of JSON Lines (`.jsonl`, `.ndjson`) and a row of Parquet (`.parquet`) are one document each, in one field; a
+//!   `<|endoftext|>` in them is text.
+//!
+//! Text is kept as it is, Windows line ends included; only a byte order mark at the beginning of a file is dropped. gzip and
+//! zstd are recognised by what the file holds, and a file that is named for one of them must be it.
+
+mod compression;
+mod jsonl;
+mod listing;
+mod parquet;
+mod text;
+
+pub use listing::{Input, Listing, TextFile};
+
+use anyhow::{Context, Result};
+use std::fs::File;
+use std::io::Read;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What a reader hands on, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// The next piece of the document.
+    Text(&'a str),
+    /// The document is complete; what follows belongs to the next.
+    EndOfDocument,
+}
+
+/// Who receives events; an error of its own ends the reading.
+pub type Sink<'a> = dyn FnMut(Event<'_>) -> Result<()> + 'a;
+
+/// How a file holds its documents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Plain text.
+    Text,
+    /// One JSON object a line.
+    JsonLines,
+    /// Parquet.
+    Parquet,
+}
+
+/// Reads a file and hands its documents to `sink`; `read_bytes` grows by the bytes read from the disk.
+///
+/// Errors name the file and the place: not UTF-8, broken compression, a bad line of JSON, a missing field or column.
+pub fn read(file: &TextFile, field: &str, read_bytes: &AtomicU64, sink: &mut Sink<'_>) -> Result<()> {
+    let open = || File::open(&file.path).with_context(|| format!("cannot open {}", file.name));
+    match file.format {
+        Format::Parquet => {
+            let content = compression::seekable(open()?, file)?;
+            parquet::read(&file.name, content, field, file.bytes, read_bytes, sink)
+        }
+        Format::Text => {
+            text::read(&file.name, &mut compression::reader(Counted::new(open()?, read_bytes), file)?, sink)
+        }
+        Format::JsonLines => {
+            jsonl::read(&file.name, &mut compression::reader(Counted::new(open()?, read_bytes), file)?, field, sink)
+        }
+    }
+}
+
+/// Counts what is read from a file.
+struct Counted<'a> {
+    file: File,
+    bytes: &'a AtomicU64,
+}
+
+impl<'a> Counted<'a> {
+    fn new(file: File, bytes: &'a AtomicU64) -> Self {
+        Self { file, bytes }
+    }
+}
+
+impl Read for Counted<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let n = self.file.read(buffer)?;
+        self.bytes.fetch_add(n as u64, Ordering::Relaxed);
+        Ok(n)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,105 +1,271 @@
 //! From text to token ids and back.
+//!
+//! Every tokenizer is one of the `tokenizers` library and is saved as its `tokenizer.json`, so that what is trained here opens
+//! elsewhere. Kinds that are common here have an encoder of their own beside the library's, with the same ids, for speed and
+//! for errors that say where a character stands.
+//!
+//! Text is text: a `<|endoftext|>` that a document happens to contain is encoded as the characters it is made of and never as
+//! the special token of that name, which only [`crate::prepare`] puts between documents, and [`Tokenizer::encode_prompt`] where
+//! a user writes it.
 
-use anyhow::{Result, bail};
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+mod build;
+mod byte_level;
+mod characters;
+mod choice;
+mod split;
+
+pub use characters::UnknownCharacter;
+pub use choice::{MIN_BPE_VOCAB_SIZE, TokenizerChoice};
+
+use crate::files::write_atomic;
+use anyhow::{Context, Result, bail, ensure};
+use build::library_error;
+use byte_level::{ByteEncoder, WordEncoder};
+use characters::CharEncoder;
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::Arc;
+use tokenizers::models::bpe::BPE;
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+use tokenizers::{DecoderWrapper, ModelWrapper, PreTokenizerWrapper, Tokenizer as Library};
 
 /// The name of the token that stands before and after every document.
 pub const END_OF_TEXT: &str = "<|endoftext|>";
 
-/// How text becomes tokens: what `--tokenizer` says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TokenizerChoice {
-    /// Decided from the text.
-    Auto,
-    /// One token a character that occurs in the text.
-    Chars,
-    /// One token a byte.
-    Bytes,
-    /// Byte-level byte pair encoding, learnt from the text.
-    Bpe {
-        /// Number of token ids, `<|endoftext|>` included.
-        vocab_size: usize,
-    },
-    /// An existing `tokenizer.json`, or a folder that holds one.
-    File(PathBuf),
-}
-
-impl std::fmt::Display for TokenizerChoice {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Auto => write!(f, "auto"),
-            Self::Chars => write!(f, "chars"),
-            Self::Bytes => write!(f, "bytes"),
-            Self::Bpe { vocab_size } => write!(f, "bpe:{vocab_size}"),
-            Self::File(path) => write!(f, "{}", path.display()),
-        }
-    }
-}
-
-/// A tokenizer.
+/// A tokenizer; clones share it.
 #[derive(Clone)]
-pub struct Tokenizer {}
+pub struct Tokenizer {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    library: Library,
+    encoder: Encoder,
+    vocab_size: usize,
+    end_of_text: Option<u32>,
+}
+
+enum Encoder {
+    Characters(CharEncoder),
+    Bytes(ByteEncoder),
+    Words(WordEncoder),
+    Library,
+}
 
 impl Tokenizer {
     /// Reads the tokenizer of a checkpoint or data folder: `tokenizer.json`, else GPT-2's `vocab.json` and `merges.txt`.
-    pub fn from_folder(_dir: &Path) -> Result<Self> {
-        bail!("not built yet")
+    ///
+    /// Errors when the folder has neither, or what it has is damaged.
+    pub fn from_folder(dir: &Path) -> Result<Self> {
+        let (json, vocabulary, merges) = (dir.join("tokenizer.json"), dir.join("vocab.json"), dir.join("merges.txt"));
+        if json.is_file() {
+            return Self::from_file(&json);
+        }
+        ensure!(
+            vocabulary.is_file() && merges.is_file(),
+            "{} has no tokenizer.json (nor vocab.json with merges.txt), so text cannot become tokens; put the model's tokenizer \
+             there, or give token ids with --prompt-ids, which alone works without one",
+            dir.display()
+        );
+        let failed = || format!("cannot read {} with {}; fetch them again", vocabulary.display(), merges.display());
+        let (words, pairs) = BPE::read_file(&vocabulary.to_string_lossy(), &merges.to_string_lossy())
+            .map_err(library_error)
+            .with_context(failed)?;
+        let model =
+            BPE::builder().vocab_and_merges(words, pairs).build().map_err(library_error).with_context(failed)?;
+        let known = tokenizers::Model::token_to_id(&model, END_OF_TEXT).is_some();
+        let mut library = Library::new(model);
+        library.with_pre_tokenizer(Some(ByteLevel::new(false, true, true))).with_decoder(Some(ByteLevel::default()));
+        if known {
+            library.add_special_tokens([tokenizers::AddedToken::from(END_OF_TEXT, true)]).map_err(library_error)?;
+        }
+        Self::with_end(library, named_end_of_text(dir)).with_context(failed)
     }
 
-    /// Reads a `tokenizer.json`.
-    pub fn from_file(_path: &Path) -> Result<Self> {
-        bail!("not built yet")
+    /// Reads a `tokenizer.json`, or the tokenizer of a folder where `path` is one.
+    ///
+    /// The end-of-text token is `<|endoftext|>`, else what a `tokenizer_config.json` beside the file names as `eos_token`.
+    pub fn from_file(path: &Path) -> Result<Self> {
+        if path.is_dir() {
+            return Self::from_folder(path);
+        }
+        let content = std::fs::read(path).with_context(|| format!("cannot read the tokenizer {}", path.display()))?;
+        let failed =
+            || format!("{} is not a tokenizer.json that the tokenizers library reads; give another", path.display());
+        let library = Library::from_bytes(content).map_err(library_error).with_context(failed)?;
+        Self::with_end(library, path.parent().and_then(named_end_of_text)).with_context(failed)
     }
 
-    /// One token a character of `alphabet`, ids in the order of code points; `<|endoftext|>`, if asked for, comes last.
-    pub fn chars(_alphabet: &BTreeSet<char>, _end_of_text: bool) -> Result<Self> {
-        bail!("not built yet")
+    fn from_library(library: Library) -> Result<Self> {
+        Self::with_end(library, None)
     }
 
-    /// One token a byte, its id the byte's value; `<|endoftext|>` is 256.
-    pub fn bytes() -> Result<Self> {
-        bail!("not built yet")
+    fn with_end(mut library: Library, named_end: Option<String>) -> Result<Self> {
+        // Documents are encoded whole and as plain text, whatever the file says.
+        library.with_truncation(None).map_err(library_error)?.with_padding(None);
+        library.set_encode_special_tokens(true);
+        let vocabulary = library.get_vocab(true);
+        ensure!(!vocabulary.is_empty(), "the tokenizer has no tokens");
+        let vocab_size = vocabulary.values().max().map_or(0, |&id| id as usize + 1);
+        let end_of_text =
+            library.token_to_id(END_OF_TEXT).or_else(|| named_end.and_then(|name| library.token_to_id(&name)));
+        let encoder = Encoder::choose(&library);
+        Ok(Self { shared: Arc::new(Shared { library, encoder, vocab_size, end_of_text }) })
     }
 
-    /// The ids of a plain text; a `<|endoftext|>` in it is text like any other.
-    pub fn encode(&self, _text: &str) -> Result<Vec<u32>> {
-        bail!("not built yet")
+    /// The ids of a plain text; a `<|endoftext|>` in it is text like any other, and no special token is added.
+    ///
+    /// Errors when a tokenizer of characters lacks one ([`UnknownCharacter`]).
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
+        let mut ids = Vec::new();
+        self.encode_onto(text, &mut ids)?;
+        Ok(ids)
     }
 
-    /// The ids of a prompt: as [`Tokenizer::encode`], but a `<|endoftext|>` in it is the token of that name.
-    pub fn encode_prompt(&self, _text: &str) -> Result<Vec<u32>> {
-        bail!("not built yet")
+    /// As [`Tokenizer::encode`], appending to `ids`.
+    pub fn encode_onto(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
+        match &self.shared.encoder {
+            Encoder::Characters(encoder) => encoder.encode(text, ids)?,
+            Encoder::Bytes(encoder) => encoder.encode(text, ids),
+            Encoder::Words(encoder) => encoder.encode(text, ids)?,
+            Encoder::Library => {
+                ids.extend_from_slice(self.shared.library.encode_fast(text, false).map_err(library_error)?.get_ids());
+            }
+        }
+        Ok(())
+    }
+
+    /// The ids of a prompt: as [`Tokenizer::encode`], but a `<|endoftext|>` in it is the token of that name, where there is one.
+    pub fn encode_prompt(&self, text: &str) -> Result<Vec<u32>> {
+        let Some(end) = self.shared.library.token_to_id(END_OF_TEXT) else { return self.encode(text) };
+        let mut ids = Vec::new();
+        for (i, part) in text.split(END_OF_TEXT).enumerate() {
+            if i > 0 {
+                ids.push(end);
+            }
+            self.encode_onto(part, &mut ids)?;
+        }
+        Ok(ids)
     }
 
     /// The text of `ids`, special tokens written by their names; bytes that are no UTF-8 become U+FFFD.
-    pub fn decode_text(&self, _ids: &[u32]) -> Result<String> {
-        bail!("not built yet")
+    ///
+    /// Errors when the tokenizer has no token with one of the ids.
+    pub fn decode_text(&self, ids: &[u32]) -> Result<String> {
+        if let Some(id) = ids.iter().find(|&&id| self.shared.library.id_to_token(id).is_none()) {
+            bail!("token id {id} is not in the tokenizer, which has {} ids; give ids below that", self.vocab_size());
+        }
+        self.shared.library.decode(ids, false).map_err(library_error)
     }
 
-    /// The bytes that `id` stands for, perhaps a part of a character; `None` for an id the tokenizer does not have, or one of a
-    /// kind of tokenizer in which a token alone has no fixed text.
-    pub fn token_bytes(&self, _id: u32) -> Option<Vec<u8>> {
-        None
+    /// The bytes that `id` stands for, perhaps a part of a character.
+    ///
+    /// `None` for an id the tokenizer does not have, or a kind of tokenizer in which a token alone has no fixed text.
+    pub fn token_bytes(&self, id: u32) -> Option<Vec<u8>> {
+        let library = &self.shared.library;
+        let token = library.id_to_token(id)?;
+        if library.get_added_vocabulary().get_added_tokens_decoder().contains_key(&id) {
+            return Some(token.into_bytes());
+        }
+        match library.get_decoder()? {
+            DecoderWrapper::ByteLevel(_) => byte_level::bytes_of(&token).or(Some(token.into_bytes())),
+            DecoderWrapper::Fuse(_) => Some(token.into_bytes()),
+            DecoderWrapper::Metaspace(metaspace) => Some(token.replace(metaspace.get_replacement(), " ").into_bytes()),
+            DecoderWrapper::Sequence(_) => {
+                sentencepiece_bytes(&token, &serde_json::to_value(library.get_decoder()).ok()?)
+            }
+            _ => None,
+        }
     }
 
     /// Number of token ids: the largest and one.
     pub fn vocab_size(&self) -> usize {
-        0
+        self.shared.vocab_size
     }
 
-    /// The id of `<|endoftext|>`.
+    /// The id of the token that stands before and after every document.
     pub fn end_of_text(&self) -> Option<u32> {
-        None
+        self.shared.end_of_text
     }
 
     /// The content of `tokenizer.json`.
     pub fn to_json(&self) -> Result<String> {
-        bail!("not built yet")
+        self.shared.library.to_string(false).map_err(library_error)
     }
 
     /// Writes `tokenizer.json` and `tokenizer_config.json`, which transformers' AutoTokenizer opens as they are.
-    pub fn save(&self, _dir: &Path) -> Result<()> {
-        bail!("not built yet")
+    pub fn save(&self, dir: &Path) -> Result<()> {
+        let json = self.to_json()?;
+        write_atomic(&dir.join("tokenizer.json"), |out| Ok(out.write_all(json.as_bytes())?))?;
+        let mut config = json!({
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "clean_up_tokenization_spaces": false,
+        });
+        let end = self.end_of_text().and_then(|id| self.shared.library.id_to_token(id));
+        if let Some(end) = end {
+            for key in ["bos_token", "eos_token", "unk_token"] {
+                config[key] = end.clone().into();
+            }
+        }
+        let config = serde_json::to_string_pretty(&config)?;
+        write_atomic(&dir.join("tokenizer_config.json"), |out| Ok(out.write_all(config.as_bytes())?))
+    }
+
+    /// The last place where `text`, the beginning of something longer, can be cut so that its parts have the tokens of the
+    /// whole. For a tokenizer of a foreign kind the last line end stands in for it, where the tokens may come to differ.
+    pub(crate) fn safe_cut(&self, text: &str) -> Option<usize> {
+        match self.shared.encoder {
+            Encoder::Characters(_) | Encoder::Bytes(_) => Some(text.len()),
+            Encoder::Words(_) => split::safe_cut(text),
+            Encoder::Library => text.rfind('\n').map(|at| at + 1),
+        }
     }
 }
+
+impl Encoder {
+    /// Our own encoder where the library's would give the same ids.
+    fn choose(library: &Library) -> Self {
+        let added = library.get_added_vocabulary();
+        let plain = library.get_normalizer().is_none()
+            && added.get_added_tokens_decoder().values().all(|token| added.is_special_token(&token.content));
+        let own = plain.then(|| match (library.get_model(), library.get_pre_tokenizer()) {
+            (ModelWrapper::BPE(model), Some(PreTokenizerWrapper::ByteLevel(rule))) if !rule.add_prefix_space => {
+                if rule.use_regex {
+                    WordEncoder::new(model).map(Self::Words)
+                } else {
+                    ByteEncoder::new(model).map(Self::Bytes)
+                }
+            }
+            (ModelWrapper::WordLevel(model), Some(PreTokenizerWrapper::Split(rule))) => {
+                let every_character = tokenizers::pre_tokenizers::split::SplitPattern::Regex(r"[\s\S]".to_owned());
+                let vocabulary = tokenizers::Model::get_vocab(model).into_iter();
+                (rule.pattern == every_character).then(|| CharEncoder::new(vocabulary).map(Self::Characters)).flatten()
+            }
+            _ => None,
+        });
+        own.flatten().unwrap_or(Self::Library)
+    }
+}
+
+/// What a `tokenizer_config.json` in `dir` names as its end-of-text token.
+fn named_end_of_text(dir: &Path) -> Option<String> {
+    let config: Value = serde_json::from_slice(&std::fs::read(dir.join("tokenizer_config.json")).ok()?).ok()?;
+    let name = &config["eos_token"];
+    name.as_str().or_else(|| name["content"].as_str()).map(str::to_owned)
+}
+
+/// The bytes of a SentencePiece token, in which `▁` is a space and `<0x0A>` a byte, if that is what the decoder undoes.
+fn sentencepiece_bytes(token: &str, decoder: &Value) -> Option<Vec<u8>> {
+    let steps = decoder["decoders"].as_array()?;
+    let has = |kind: &str| steps.iter().any(|step| step["type"] == kind);
+    if has("ByteFallback")
+        && let Some(hex) = token.strip_prefix("<0x").and_then(|rest| rest.strip_suffix('>'))
+        && let Ok(byte) = u8::from_str_radix(hex, 16)
+    {
+        return Some(vec![byte]);
+    }
+    has("Replace").then(|| token.replace('▁', " ").into_bytes())
+}
+
+#[cfg(test)]
+mod tests;

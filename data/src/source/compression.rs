@@ -1,0 +1,71 @@
+//! gzip and zstd, undone while reading.
+
+use super::TextFile;
+use anyhow::{Context, Result, bail};
+use flate2::read::MultiGzDecoder;
+use std::fs::File;
+use std::io::{BufReader, Cursor, Read, Seek, SeekFrom};
+
+const BUFFER_BYTES: usize = 1 << 18;
+
+/// How a file is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compression {
+    None,
+    Gzip,
+    Zstd,
+}
+
+impl Compression {
+    /// What the first bytes of a file say (RFC 1952 and RFC 8878).
+    pub fn of_content(start: &[u8]) -> Self {
+        match start {
+            [0x1f, 0x8b, ..] => Self::Gzip,
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => Self::Zstd,
+            _ => Self::None,
+        }
+    }
+
+    /// What a file's name says, and the name without that.
+    pub fn of_name(name: &str) -> (Self, &str) {
+        for (ending, compression) in [(".gz", Self::Gzip), (".zst", Self::Zstd), (".zstd", Self::Zstd)] {
+            if let Some(rest) = name.strip_suffix(ending) {
+                return (compression, rest);
+            }
+        }
+        (Self::None, name)
+    }
+}
+
+/// The content of a file, decompressed as it is read; broken compression shows as an error of the reader.
+pub fn reader<'a>(mut raw: impl Read + 'a, file: &TextFile) -> Result<Box<dyn Read + 'a>> {
+    let mut start = Vec::with_capacity(4);
+    raw.by_ref().take(4).read_to_end(&mut start).with_context(|| format!("cannot read {}", file.name))?;
+    let found = Compression::of_content(&start);
+    let whole = BufReader::with_capacity(BUFFER_BYTES, Cursor::new(start).chain(raw));
+    Ok(match (found, Compression::of_name(&file.name).0) {
+        (Compression::Gzip, _) => Box::new(MultiGzDecoder::new(whole)),
+        (Compression::Zstd, _) => {
+            Box::new(zstd::Decoder::with_buffer(whole).with_context(|| format!("cannot read {} as zstd", file.name))?)
+        }
+        (Compression::None, Compression::None) => Box::new(whole),
+        (Compression::None, _) => bail!(
+            "{} is named as a compressed file, but its content is neither gzip nor zstd; rename it or compress it again",
+            file.name
+        ),
+    })
+}
+
+/// A file that can be read at any place: itself, or a temporary file with its decompressed content.
+pub fn seekable(mut raw: File, file: &TextFile) -> Result<File> {
+    let failed = || format!("cannot decompress {}", file.name);
+    let mut start = [0u8; 4];
+    let n = raw.read(&mut start).with_context(failed)?;
+    raw.seek(SeekFrom::Start(0)).with_context(failed)?;
+    if Compression::of_content(&start[..n]) == Compression::None {
+        return Ok(raw);
+    }
+    let mut whole = tempfile::tempfile().with_context(failed)?;
+    std::io::copy(&mut reader(raw, file)?, &mut whole).with_context(failed)?;
+    Ok(whole)
+}

@@ -1,0 +1,228 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use ::parquet::data_type::{ByteArray, ByteArrayType};
+use ::parquet::file::writer::SerializedFileWriter;
+use ::parquet::schema::parser::parse_message_type;
+use proptest::prelude::*;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn zstd(bytes: &[u8]) -> Vec<u8> {
+    zstd::encode_all(bytes, 1).unwrap()
+}
+
+fn parquet(rows: &[Option<&str>]) -> Vec<u8> {
+    let schema =
+        parse_message_type("message m { optional binary text (STRING); optional binary other (STRING); }").unwrap();
+    let mut bytes = Vec::new();
+    let mut writer = SerializedFileWriter::new(&mut bytes, Arc::new(schema), Arc::default()).unwrap();
+    for rows in rows.chunks(3) {
+        let mut group = writer.next_row_group().unwrap();
+        while let Some(mut column) = group.next_column().unwrap() {
+            let values: Vec<ByteArray> = rows.iter().flatten().map(|&text| ByteArray::from(text)).collect();
+            let levels: Vec<i16> = rows.iter().map(|row| i16::from(row.is_some())).collect();
+            column.typed::<ByteArrayType>().write_batch(&values, Some(&levels), None).unwrap();
+            column.close().unwrap();
+        }
+        group.close().unwrap();
+    }
+    writer.close().unwrap();
+    bytes
+}
+
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        let path = self.0.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, bytes).unwrap();
+        path
+    }
+}
+
+fn documents(path: &Path, field: &str) -> Result<Vec<String>> {
+    let mut listing = Listing::default();
+    listing.add_path(path)?;
+    let mut documents = vec![String::new()];
+    let read_bytes = AtomicU64::new(0);
+    for file in &listing.files {
+        read(file, field, &read_bytes, &mut |event| {
+            match event {
+                Event::Text(text) => documents.last_mut().unwrap().push_str(text),
+                Event::EndOfDocument => documents.push(String::new()),
+            }
+            Ok(())
+        })?;
+    }
+    assert_eq!(read_bytes.into_inner(), listing.bytes(), "all bytes are counted");
+    documents.pop();
+    Ok(documents)
+}
+
+fn read_as(name: &str, bytes: &[u8]) -> Result<Vec<String>> {
+    documents(&Folder::new().write(name, bytes), "text")
+}
+
+/// The error's line, without the folder's name.
+fn error_of(name: &str, bytes: &[u8]) -> String {
+    let folder = Folder::new();
+    let path = folder.write(name, bytes);
+    let error = format!("{:#}", documents(&path, "text").unwrap_err());
+    assert!(!error.contains('\n'), "{error}");
+    error.replace(&format!("{}/", folder.0.path().display()), "")
+}
+
+#[test]
+fn a_text_is_a_document_and_separators_make_several() {
+    assert_eq!(read_as("a.txt", b"one\r\ntwo\n").unwrap(), ["one\r\ntwo\n"]);
+    assert_eq!(read_as("a", b"one\n<|endoftext|>two<|endoftext|>").unwrap(), ["one\n", "two", ""]);
+    assert_eq!(read_as("a.txt", "\u{feff}bom\u{feff}".as_bytes()).unwrap(), ["bom\u{feff}"]);
+    assert_eq!(read_as("a.txt", b"ends in <|endoft").unwrap(), ["ends in <|endoft"]);
+}
+
+#[test]
+fn every_form_reads_the_same_compressed() {
+    let json = b"{\"text\": \"one\", \"n\": 1}\n\n{\"n\": 2, \"text\": \"two<|endoftext|>\\n\"}";
+    let rows = parquet(&[Some("one"), None, Some("two<|endoftext|>\n")]);
+    for (name, bytes) in [("a.jsonl", &json[..]), ("a.ndjson", json), ("a.parquet", &rows), ("unnamed", &rows)] {
+        let expected = ["one", "two<|endoftext|>\n"];
+        assert_eq!(read_as(name, bytes).unwrap(), expected, "{name}");
+        if name != "unnamed" {
+            assert_eq!(read_as(&format!("{name}.gz"), &gzip(bytes)).unwrap(), expected, "{name}.gz");
+            assert_eq!(read_as(&format!("{name}.zst"), &zstd(bytes)).unwrap(), expected, "{name}.zst");
+        }
+    }
+    let members = [gzip(b"one "), gzip(b"two")].concat();
+    assert_eq!(read_as("a.txt.gz", &members).unwrap(), ["one two"]);
+    assert_eq!(read_as("a.txt", &zstd(b"by its content")).unwrap(), ["by its content"]);
+}
+
+#[test]
+fn another_field_can_be_named() {
+    let folder = Folder::new();
+    let json = folder.write("a.jsonl", b"{\"other\": \"x\"}");
+    assert_eq!(documents(&json, "other").unwrap(), ["x"]);
+    let rows = folder.write("a.parquet", &parquet(&[Some("y")]));
+    assert_eq!(documents(&rows, "other").unwrap(), ["y"]);
+}
+
+#[test]
+fn a_folder_is_read_in_order_without_what_is_no_text() {
+    let folder = Folder::new();
+    for (name, bytes) in [
+        ("b.txt", &b"b"[..]),
+        ("a/z.txt", b"az"),
+        ("a/a.md", b"aa"),
+        (".git/x", b"no"),
+        ("c.bin", b"\0\x01"),
+        ("d", b""),
+    ] {
+        folder.write(name, bytes);
+    }
+    assert_eq!(documents(folder.0.path(), "text").unwrap(), ["aa", "az", "b"]);
+    let mut listing = Listing::default();
+    listing.add_path(folder.0.path()).unwrap();
+    let skipped: Vec<_> = listing.skipped.iter().map(|path| path.file_name().unwrap().to_str().unwrap()).collect();
+    assert_eq!(skipped, ["c.bin", "d"]);
+}
+
+#[test]
+fn standard_input_is_copied_and_recognised() {
+    let folder = Folder::new();
+    let mut listing = Listing::default();
+    listing.add_stdin(&mut &gzip(b"piped")[..], folder.0.path()).unwrap();
+    assert_eq!(listing.files[0].name, "standard input");
+    let mut text = String::new();
+    let mut sink = |event: Event<'_>| {
+        if let Event::Text(piece) = event {
+            text.push_str(piece);
+        }
+        Ok(())
+    };
+    read(&listing.files[0], "text", &AtomicU64::new(0), &mut sink).unwrap();
+    assert_eq!(text, "piped");
+    drop(listing);
+    assert_eq!(std::fs::read_dir(folder.0.path()).unwrap().count(), 0);
+    let error = Listing::default().add_stdin(&mut &b""[..], folder.0.path()).unwrap_err();
+    assert_eq!(error.to_string(), "standard input is empty; pipe text into it");
+}
+
+#[test]
+fn errors_name_the_file_and_the_place() {
+    let late = [vec![b'a'; 3_000_000], vec![0xe9, b'b']].concat();
+    for (name, bytes, expected) in [
+        ("a.txt", &b""[..], "a.txt is empty"),
+        ("a.txt", b"caf\xe9 au lait", "a.txt is not UTF-8 text: byte 3 (0xE9)"),
+        ("a.txt", &late, "byte 3000000 (0xE9)"),
+        ("a.txt", b"ends early \xf0\x9f", "byte 11 (0xF0)"),
+        ("a.txt", b"\xff\xfeh\0i\0", "a.txt is UTF-16 text"),
+        ("a.txt", b"h\0i\0", "byte 1 is zero"),
+        ("a.zip", b"PK\x03\x04...", "zip archive"),
+        ("a.gz", b"plain", "named as a compressed file"),
+        ("a.txt.gz", &gzip(&[b'x'; 10_000])[..20], "cannot read a.txt.gz after"),
+        ("a.txt.zst", &zstd(&late)[..20], "cannot read a.txt.zst after"),
+        ("a.jsonl", b"{\"text\": \"x\"}\n{\"text\"", "a.jsonl:2: not a line with a JSON object"),
+        ("a.jsonl", b"[1]", "a.jsonl:1: not a line with a JSON object"),
+        (
+            "a.jsonl",
+            b"{\"body\": \"x\", \"id\": 1}",
+            "a.jsonl:1: no field \"text\"; name one of these with --field: body, id",
+        ),
+        ("a.jsonl", b"{\"text\": 7}", "a.jsonl:1: the field \"text\" is not a string"),
+        ("a.parquet", b"PAR1 broken", "cannot read a.parquet as Parquet"),
+    ] {
+        let error = error_of(name, bytes);
+        assert!(error.contains(expected), "{error:?} should contain {expected:?}");
+    }
+    let error = documents(&Folder::new().write("a.parquet", &parquet(&[None])), "body").unwrap_err().to_string();
+    assert!(error.contains("no column \"body\"; name one of these with --field: text, other"), "{error}");
+    let empty = Folder::new();
+    assert!(documents(empty.0.path(), "text").unwrap_err().to_string().contains("holds no file with text"));
+    let missing = format!("{:#}", documents(Path::new("no/such/file"), "text").unwrap_err());
+    assert!(missing.starts_with("cannot read no/such/file: "), "{missing}");
+}
+
+/// A reader that returns as little as it likes.
+struct Trickle<'a>(&'a [u8], usize);
+
+impl Read for Trickle<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let n = buffer.len().min(self.1);
+        self.0.read(&mut buffer[..n])
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn separators_and_characters_survive_the_borders_of_blocks(before in 0usize..40, step in 1usize..100_000) {
+        // A separator, or a character of several bytes, stands across the end of the first block of a megabyte.
+        let first = "é".repeat(((1 << 20) - before) / 2);
+        for border in ["<|endoftext|>", "<|end<|endoftext|>", "🙂🙂🙂🙂🙂🙂🙂🙂🙂🙂"] {
+            let whole = format!("{first}{border}rest");
+            let mut documents = vec![String::new()];
+            text::read("t", &mut Trickle(whole.as_bytes(), step), &mut |event| {
+                match event {
+                    Event::Text(text) => documents.last_mut().unwrap().push_str(text),
+                    Event::EndOfDocument => documents.push(String::new()),
+                }
+                Ok(())
+            }).unwrap();
+            documents.pop();
+            prop_assert!(documents.iter().map(String::as_str).eq(whole.split("<|endoftext|>")));
+        }
+    }
+}

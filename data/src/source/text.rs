@@ -1,0 +1,87 @@
+//! Plain text, in which `<|endoftext|>` separates documents.
+
+use super::{Event, Sink};
+use crate::tokenizer::END_OF_TEXT;
+use anyhow::{Context, Result, bail, ensure};
+use std::io::Read;
+
+/// How much is read at once.
+const BLOCK_BYTES: usize = 1 << 20;
+
+/// How far into a file its kind is looked for.
+pub const SNIFFED_BYTES: usize = 8 << 10;
+
+/// Hands the documents of a text to `sink`.
+pub fn read(name: &str, reader: &mut dyn Read, sink: &mut Sink<'_>) -> Result<()> {
+    let mut block = Vec::with_capacity(BLOCK_BYTES + END_OF_TEXT.len());
+    let mut offset = 0; // of the block's beginning, in the decompressed file
+    let mut first = true;
+    loop {
+        let wanted = (BLOCK_BYTES - block.len()) as u64;
+        let n = reader.take(wanted).read_to_end(&mut block).with_context(|| {
+            format!(
+                "cannot read {name} after {offset} bytes of text; if it is compressed, it is broken: compress it again"
+            )
+        })?;
+        let last = (n as u64) < wanted;
+        if first {
+            first = false;
+            check_kind(name, &block)?;
+            if block.starts_with(b"\xef\xbb\xbf") {
+                block.drain(..3);
+                offset += 3;
+            }
+        }
+        let text = match std::str::from_utf8(&block) {
+            Ok(text) => text,
+            // A character may go on in the next block.
+            Err(error) if error.error_len().is_none() && !last => std::str::from_utf8(&block[..error.valid_up_to()])?,
+            Err(error) => bail!(
+                "{name} is not UTF-8 text: byte {} (0x{:02X}) does not belong there; convert it, for example with iconv -f \
+                 LATIN1 -t UTF-8",
+                offset + error.valid_up_to(),
+                block[error.valid_up_to()]
+            ),
+        };
+        let done = hand_on(text, last, sink)?;
+        if last {
+            return sink(Event::EndOfDocument);
+        }
+        offset += done;
+        block.drain(..done);
+    }
+}
+
+/// Refuses what is no UTF-8 text from its first bytes.
+pub fn check_kind(name: &str, start: &[u8]) -> Result<()> {
+    if start.starts_with(b"\xff\xfe") || start.starts_with(b"\xfe\xff") {
+        bail!("{name} is UTF-16 text (it begins with that byte order mark); convert it with iconv -f UTF-16 -t UTF-8");
+    }
+    let zero = start[..start.len().min(SNIFFED_BYTES)].iter().position(|&byte| byte == 0);
+    if let Some(at) = zero {
+        bail!(
+            "{name} looks binary (byte {at} is zero); give text, or if it is UTF-16 convert it with iconv -f UTF-16 -t UTF-8"
+        );
+    }
+    ensure!(!start.starts_with(b"PK\x03\x04"), "{name} is a zip archive; unpack it and give the files in it");
+    ensure!(!start.starts_with(b"%PDF-"), "{name} is a PDF; convert it to text, for example with pdftotext");
+    Ok(())
+}
+
+/// Hands on all documents of `text` but what may be the beginning of a separator; returns how many bytes that was.
+fn hand_on(text: &str, last: bool, sink: &mut Sink<'_>) -> Result<usize> {
+    let mut rest = text;
+    while let Some(at) = rest.find(END_OF_TEXT) {
+        sink(Event::Text(&rest[..at]))?;
+        sink(Event::EndOfDocument)?;
+        rest = &rest[at + END_OF_TEXT.len()..];
+    }
+    let held = if last {
+        0
+    } else {
+        let longest = END_OF_TEXT.len().min(rest.len() + 1);
+        (1..longest).rev().find(|&n| rest.as_bytes().ends_with(&END_OF_TEXT.as_bytes()[..n])).unwrap_or(0)
+    };
+    sink(Event::Text(&rest[..rest.len() - held]))?;
+    Ok(text.len() - held)
+}

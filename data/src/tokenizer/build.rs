@@ -1,0 +1,102 @@
+//! New tokenizers: characters, bytes, and byte pair encoding learnt from a text.
+
+use super::byte_level::character;
+use super::{END_OF_TEXT, Tokenizer, split};
+use ahash::AHashMap;
+use anyhow::{Context, Result, anyhow, ensure};
+use compact_str::CompactString;
+use std::collections::BTreeSet;
+use tokenizers::decoders::fuse::Fuse;
+use tokenizers::models::bpe::{BPE, BpeTrainer};
+use tokenizers::models::wordlevel::WordLevel;
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
+use tokenizers::{AddedToken, SplitDelimiterBehavior, Tokenizer as Library};
+
+impl Tokenizer {
+    /// One token a character of `alphabet`, ids in the order of code points; `<|endoftext|>`, if asked for, comes last.
+    ///
+    /// In the saved file each character is a word of its own, so that other readers of it refuse an unknown one as we do.
+    pub fn chars(alphabet: &BTreeSet<char>, end_of_text: bool) -> Result<Self> {
+        ensure!(
+            !alphabet.is_empty(),
+            "a tokenizer of characters needs a text with at least one character; give more text"
+        );
+        let vocabulary = alphabet.iter().zip(0..).map(|(character, id)| (character.to_string(), id)).collect();
+        let model = WordLevel::builder().vocab(vocabulary).build().map_err(library_error)?;
+        let mut library = Library::new(model);
+        let every_character = SplitPattern::Regex(r"[\s\S]".to_owned());
+        let split = Split::new(every_character, SplitDelimiterBehavior::Isolated, false).map_err(library_error)?;
+        library.with_pre_tokenizer(Some(split)).with_decoder(Some(Fuse::new()));
+        finish(library, end_of_text)
+    }
+
+    /// One token a byte, its id the byte's value; `<|endoftext|>` is 256.
+    pub fn bytes() -> Result<Self> {
+        let vocabulary: AHashMap<String, u32> =
+            (0..=255).map(|byte| (character(byte).to_string(), byte.into())).collect();
+        let model = BPE::builder().vocab_and_merges(vocabulary, Vec::new()).build().map_err(library_error)?;
+        finish(byte_level(model, false), true)
+    }
+
+    /// Learns byte-level byte pair encoding (Sennrich et al. 2016, "Neural Machine Translation of Rare Words with Subword
+    /// Units"; over bytes as in GPT-2) from `texts`, of together at most 1 GiB.
+    ///
+    /// `vocab_size` counts the 256 bytes and `<|endoftext|>`, which gets the last id. Fewer tokens come out where the texts
+    /// offer no more pairs to merge. Words of more than 128 bytes are not learnt from, and of more than 300,000 different
+    /// words only the more frequent, so that memory stays bounded.
+    pub fn train_bpe<T: AsRef<str>>(vocab_size: usize, texts: impl IntoIterator<Item = T>) -> Result<Self> {
+        let mut counts: AHashMap<CompactString, u64> = AHashMap::new();
+        for text in texts {
+            for word in split::words(text.as_ref()).filter(|word| word.len() <= LONGEST_WORD) {
+                match counts.get_mut(word) {
+                    Some(count) => *count += 1,
+                    None => _ = counts.insert(word.into(), 1),
+                }
+            }
+            forget_rare_words(&mut counts);
+        }
+        let written = counts.into_iter().map(|(word, count)| (word.bytes().map(character).collect(), count)).collect();
+        let trainer = BpeTrainer::builder()
+            .vocab_size(vocab_size.saturating_sub(1))
+            .show_progress(false)
+            .initial_alphabet((0..=255).map(character).collect())
+            .build();
+        let mut model = BPE::default();
+        trainer.do_train(&written, &mut model).map_err(library_error).context("cannot learn byte pair encoding")?;
+        finish(byte_level(model, true), true)
+    }
+}
+
+const LONGEST_WORD: usize = 128;
+const MOST_WORDS: usize = 300_000;
+
+/// Halves the words once there are more than [`MOST_WORDS`], the rarest going first.
+fn forget_rare_words(counts: &mut AHashMap<CompactString, u64>) {
+    if counts.len() <= MOST_WORDS {
+        return;
+    }
+    let mut ranked: Vec<(u64, CompactString)> = counts.drain().map(|(word, count)| (count, word)).collect();
+    // Words of the same count are told apart by their text: the same texts must always give the same tokenizer.
+    ranked.sort_unstable_by(|a, b| b.cmp(a));
+    ranked.truncate(MOST_WORDS / 2);
+    counts.extend(ranked.into_iter().map(|(count, word)| (word, count)));
+}
+
+fn byte_level(model: BPE, words: bool) -> Library {
+    let mut library = Library::new(model);
+    library.with_pre_tokenizer(Some(ByteLevel::new(false, true, words))).with_decoder(Some(ByteLevel::default()));
+    library
+}
+
+fn finish(mut library: Library, end_of_text: bool) -> Result<Tokenizer> {
+    if end_of_text {
+        library.add_special_tokens([AddedToken::from(END_OF_TEXT, true)]).map_err(library_error)?;
+    }
+    Tokenizer::from_library(library)
+}
+
+/// The library's errors, which are not ours to wrap as they are.
+pub(super) fn library_error(error: tokenizers::Error) -> anyhow::Error {
+    anyhow!("{error}")
+}

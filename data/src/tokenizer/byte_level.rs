@@ -1,0 +1,126 @@
+//! Byte-level encoding: every byte has a token, so every text can be encoded and comes back byte for byte.
+//!
+//! `tokenizer.json` is a text file, so GPT-2 gave each of the 256 bytes a printable character to be written with
+//! (openai/gpt-2, `src/encoder.py`, `bytes_to_unicode`): printable Latin-1 stands for itself, the other 68 bytes take the
+//! code points from U+0100 on, in order.
+
+use super::split;
+use ahash::AHashMap;
+use anyhow::{Result, anyhow};
+use std::sync::{LazyLock, Mutex};
+use tokenizers::Model;
+use tokenizers::models::bpe::BPE;
+
+static CHARACTERS: LazyLock<[char; 256]> = LazyLock::new(|| {
+    let mut stand_ins = (0x100..).filter_map(char::from_u32);
+    std::array::from_fn(|byte| match byte as u8 {
+        b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff => byte as u8 as char,
+        _ => stand_ins.next().expect("there are more than 68 characters"),
+    })
+});
+
+static BYTES: LazyLock<AHashMap<char, u8>> =
+    LazyLock::new(|| CHARACTERS.iter().enumerate().map(|(byte, &character)| (character, byte as u8)).collect());
+
+/// The character that a byte is written with.
+pub fn character(byte: u8) -> char {
+    CHARACTERS[byte as usize]
+}
+
+/// The bytes that a written token stands for; `None` when a character in it stands for no byte.
+pub fn bytes_of(token: &str) -> Option<Vec<u8>> {
+    token.chars().map(|character| BYTES.get(&character).copied()).collect()
+}
+
+/// The ids of the 256 bytes, or `None` when the vocabulary lacks one.
+fn byte_ids(model: &BPE) -> Option<Vec<u32>> {
+    (0..=255).map(|byte| model.token_to_id(character(byte).encode_utf8(&mut [0; 4]))).collect()
+}
+
+/// Encodes byte by byte: for a vocabulary without merges.
+pub struct ByteEncoder {
+    ids: Vec<u32>,
+}
+
+impl ByteEncoder {
+    /// `None` when the model does not fit: it merges, or lacks a byte.
+    pub fn new(model: &BPE) -> Option<Self> {
+        // Merges are not to be read from the model, but each makes a token longer than one byte.
+        let single = model.get_vocab().len() == 256;
+        single.then(|| byte_ids(model)).flatten().map(|ids| Self { ids })
+    }
+
+    /// Appends the ids of `text`.
+    pub fn encode(&self, text: &str, ids: &mut Vec<u32>) {
+        ids.extend(text.bytes().map(|byte| self.ids[byte as usize]));
+    }
+}
+
+/// Encodes word by word as GPT-2 does, remembering the words it has met.
+///
+/// The ids are the library's: it is asked for every word met for the first time. What is saved is its work around the words,
+/// most of the time of a batch encoding there: the regular expression, and positions in the text that nobody asks for.
+pub struct WordEncoder {
+    model: BPE,
+    /// One memory a working thread, lent out while a text is encoded.
+    memories: Mutex<Vec<Memory>>,
+}
+
+type Memory = AHashMap<Box<[u8]>, Box<[u32]>>;
+
+impl WordEncoder {
+    /// Words remembered by each thread, of at most `LONGEST_REMEMBERED` bytes: about 10 MB.
+    const REMEMBERED: usize = 1 << 16;
+    const LONGEST_REMEMBERED: usize = 48;
+
+    /// `None` when the model is not GPT-2's kind: it lacks a byte, draws merges at random or marks words in another way.
+    pub fn new(model: &BPE) -> Option<Self> {
+        let plain = model.dropout.is_none_or(|dropout| dropout == 0.0)
+            && model.continuing_subword_prefix.as_ref().is_none_or(String::is_empty)
+            && model.end_of_word_suffix.as_ref().is_none_or(String::is_empty);
+        (plain && byte_ids(model).is_some()).then(|| Self { model: model.clone(), memories: Mutex::default() })
+    }
+
+    /// Appends the ids of `text`.
+    pub fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
+        let mut memory = self.memories.lock().ok().and_then(|mut free| free.pop()).unwrap_or_default();
+        let result = split::words(text).try_for_each(|word| self.encode_word(word, &mut memory, ids));
+        if let Ok(mut free) = self.memories.lock() {
+            free.push(memory);
+        }
+        result
+    }
+
+    fn encode_word(&self, word: &str, memory: &mut Memory, ids: &mut Vec<u32>) -> Result<()> {
+        if let Some(known) = memory.get(word.as_bytes()) {
+            ids.extend_from_slice(known);
+            return Ok(());
+        }
+        let written: String = word.bytes().map(character).collect();
+        let tokens = self.model.tokenize(&written).map_err(|error| anyhow!("the tokenizer failed: {error}"))?;
+        let start = ids.len();
+        ids.extend(tokens.iter().map(|token| token.id));
+        if word.len() <= Self::LONGEST_REMEMBERED && memory.len() < Self::REMEMBERED {
+            memory.insert(word.as_bytes().into(), ids[start..].into());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_written_as_gpt2_writes_them() {
+        assert_eq!(character(b'A'), 'A');
+        assert_eq!(character(b' '), '\u{120}');
+        assert_eq!(character(b'\n'), '\u{10a}');
+        assert_eq!(character(0), '\u{100}');
+        assert_eq!(character(0xad), '\u{143}');
+        assert_eq!(bytes_of("\u{120}A").as_deref(), Some(&b" A"[..]));
+        assert_eq!(bytes_of(" "), None);
+        let all: String = (0..=255).map(character).collect();
+        assert_eq!(bytes_of(&all), Some((0..=255).collect()));
+    }
+}

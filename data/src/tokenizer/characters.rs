@@ -1,0 +1,76 @@
+//! One token a character, from a fixed alphabet.
+
+use ahash::AHashMap;
+use std::fmt;
+
+/// A character that a character tokenizer has no token for, and where it stands; lines and characters count from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownCharacter {
+    /// The character.
+    pub character: char,
+    /// Its line in the document.
+    pub line: u64,
+    /// Its place in the document, in characters.
+    pub position: u64,
+    /// How many characters the tokenizer knows.
+    pub alphabet: usize,
+}
+
+impl fmt::Display for UnknownCharacter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { character, line, position, alphabet } = self;
+        write!(
+            f,
+            "character {character:?} (U+{:04X}) in line {line}, character {position} of the text, is not among the {alphabet} \
+             characters of this tokenizer; remove it, or train with the tokenizer \"bytes\" or \"bpe:8192\", which know every text",
+            u32::from(*character)
+        )
+    }
+}
+
+impl std::error::Error for UnknownCharacter {}
+
+/// Encodes character by character.
+pub struct CharEncoder {
+    ascii: [Option<u32>; 128],
+    others: AHashMap<char, u32>,
+    alphabet: usize,
+}
+
+impl CharEncoder {
+    /// `None` when a token of the vocabulary is not a single character.
+    pub fn new(vocabulary: impl Iterator<Item = (String, u32)>) -> Option<Self> {
+        let mut encoder = Self { ascii: [None; 128], others: AHashMap::new(), alphabet: 0 };
+        for (token, id) in vocabulary {
+            let mut characters = token.chars();
+            let (Some(character), None) = (characters.next(), characters.next()) else { return None };
+            match encoder.ascii.get_mut(character as usize) {
+                Some(slot) => *slot = Some(id),
+                None => _ = encoder.others.insert(character, id),
+            }
+            encoder.alphabet += 1;
+        }
+        Some(encoder)
+    }
+
+    /// Appends the ids of `text`.
+    pub fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), UnknownCharacter> {
+        for (at, character) in text.char_indices() {
+            let id = match self.ascii.get(character as usize) {
+                Some(slot) => *slot,
+                None => self.others.get(&character).copied(),
+            };
+            let Some(id) = id else {
+                let before = &text[..at];
+                return Err(UnknownCharacter {
+                    character,
+                    line: before.bytes().filter(|&byte| byte == b'\n').count() as u64 + 1,
+                    position: before.chars().count() as u64 + 1,
+                    alphabet: self.alphabet,
+                });
+            };
+            ids.push(id);
+        }
+        Ok(())
+    }
+}

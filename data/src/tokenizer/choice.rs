@@ -1,0 +1,102 @@
+//! What the user asks for with `--tokenizer`.
+
+use anyhow::{Context, Error, Result, bail, ensure};
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// The smallest vocabulary that byte pair encoding can have: 256 bytes and `<|endoftext|>`.
+pub const MIN_BPE_VOCAB_SIZE: usize = 257;
+
+/// How text becomes tokens: what `--tokenizer` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TokenizerChoice {
+    /// Decided from the text: characters when it has at most 256 different ones and is under 20 MB, else `bpe:8192`.
+    Auto,
+    /// One token a character that occurs in the text.
+    Chars,
+    /// One token a byte.
+    Bytes,
+    /// Byte-level byte pair encoding, learnt from the text.
+    Bpe {
+        /// Number of token ids, `<|endoftext|>` included; fewer come out of a text too small to learn so many.
+        vocab_size: usize,
+    },
+    /// An existing `tokenizer.json`, or a folder that holds one.
+    File(PathBuf),
+}
+
+impl fmt::Display for TokenizerChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => write!(f, "auto"),
+            Self::Chars => write!(f, "chars"),
+            Self::Bytes => write!(f, "bytes"),
+            Self::Bpe { vocab_size } => write!(f, "bpe:{vocab_size}"),
+            Self::File(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+impl FromStr for TokenizerChoice {
+    type Err = Error;
+
+    fn from_str(choice: &str) -> Result<Self> {
+        match choice {
+            "auto" => return Ok(Self::Auto),
+            "chars" => return Ok(Self::Chars),
+            "bytes" => return Ok(Self::Bytes),
+            "bpe" => bail!("tokenizer \"bpe\" lacks the size of its vocabulary; write bpe:8192, for example"),
+            _ => {}
+        }
+        if let Some(size) = choice.strip_prefix("bpe:") {
+            let vocab_size: usize = size.parse().ok().with_context(|| {
+                format!("tokenizer \"{choice}\": \"{size}\" is not a number; write bpe:8192, for example")
+            })?;
+            ensure!(
+                vocab_size >= MIN_BPE_VOCAB_SIZE,
+                "tokenizer \"{choice}\": a vocabulary of bytes and <|endoftext|> has {MIN_BPE_VOCAB_SIZE} tokens already; give at \
+                 least that many, or \"bytes\""
+            );
+            ensure!(vocab_size <= 1 << 20, "tokenizer \"{choice}\": more than {} tokens; give fewer", 1 << 20);
+            return Ok(Self::Bpe { vocab_size });
+        }
+        let path = PathBuf::from(choice);
+        ensure!(
+            path.exists(),
+            "tokenizer \"{choice}\" is neither auto, chars, bytes or bpe:N nor an existing tokenizer.json; give one of these"
+        );
+        Ok(Self::File(path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn what_is_shown_is_what_is_read() {
+        for text in ["auto", "chars", "bytes", "bpe:257", "bpe:8192"] {
+            assert_eq!(text.parse::<TokenizerChoice>().unwrap().to_string(), text);
+        }
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let choice: TokenizerChoice = file.path().to_str().unwrap().parse().unwrap();
+        assert_eq!(choice, TokenizerChoice::File(file.path().to_owned()));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (text, part) in [
+            ("bpe", "bpe:8192"),
+            ("bpe:", "not a number"),
+            ("bpe:8k", "not a number"),
+            ("bpe:256", "at least that many"),
+            ("bpe:9999999", "give fewer"),
+            ("Chars", "neither"),
+        ] {
+            let error = text.parse::<TokenizerChoice>().unwrap_err().to_string();
+            assert!(error.contains(part) && !error.contains('\n'), "{error}");
+        }
+    }
+}

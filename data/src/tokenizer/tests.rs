@@ -1,0 +1,185 @@
+#![allow(clippy::unwrap_used)]
+
+use super::split::tests::tricky;
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
+const TEXT: &str = "In the beginning the ball was in the kitchen. Then the children took the ball to the garden; 'twas there they'd play.";
+
+static BPE_TOKENIZER: LazyLock<Tokenizer> = LazyLock::new(|| Tokenizer::train_bpe(300, [TEXT]).unwrap());
+static BYTES_TOKENIZER: LazyLock<Tokenizer> = LazyLock::new(|| Tokenizer::bytes().unwrap());
+
+fn chars(text: &str, end_of_text: bool) -> Tokenizer {
+    Tokenizer::chars(&text.chars().collect::<BTreeSet<_>>(), end_of_text).unwrap()
+}
+
+/// What the library itself gives, whatever encoder of our own we chose.
+fn library_ids(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
+    tokenizer.shared.library.encode(text, false).unwrap().get_ids().to_vec()
+}
+
+fn joined_bytes(tokenizer: &Tokenizer, ids: &[u32]) -> Vec<u8> {
+    ids.iter().flat_map(|&id| tokenizer.token_bytes(id).unwrap()).collect()
+}
+
+#[test]
+fn characters_are_numbered_by_code_point() {
+    let tokenizer = chars("hello\né", true);
+    assert_eq!(tokenizer.encode("\nehloé").unwrap(), [0, 1, 2, 3, 4, 5]);
+    assert_eq!((tokenizer.vocab_size(), tokenizer.end_of_text()), (7, Some(6)));
+    assert_eq!(tokenizer.decode_text(&[2, 5, 0, 6]).unwrap(), "hé\n<|endoftext|>");
+    assert_eq!(chars("abc", false).end_of_text(), None);
+    assert_eq!(chars("abc", false).vocab_size(), 3);
+}
+
+#[test]
+fn an_unknown_character_is_named_and_placed() {
+    let error = chars("abc\n", false).encode("ab\nc\ncé").unwrap_err();
+    let unknown = error.downcast_ref::<UnknownCharacter>().unwrap();
+    assert_eq!((unknown.character, unknown.line, unknown.position, unknown.alphabet), ('é', 3, 7, 4));
+    assert!(error.to_string().starts_with("character 'é' (U+00E9) in line 3, character 7"), "{error}");
+}
+
+#[test]
+fn bytes_are_numbered_by_value() {
+    let tokenizer = &BYTES_TOKENIZER;
+    assert_eq!(tokenizer.encode("Aé\0").unwrap(), [65, 0xc3, 0xa9, 0]);
+    assert_eq!((tokenizer.vocab_size(), tokenizer.end_of_text()), (257, Some(256)));
+    assert_eq!(tokenizer.token_bytes(0xc3).unwrap(), [0xc3]);
+}
+
+#[test]
+fn merges_are_learnt_by_frequency() {
+    // "ab" four times, then "abc" three times; no other pair occurs twice.
+    let tokenizer = Tokenizer::train_bpe(259, ["abc abc", "abc", "ab"]).unwrap();
+    assert_eq!(tokenizer.vocab_size(), 259);
+    let ids = tokenizer.encode("abcab").unwrap();
+    assert_eq!(ids.iter().map(|&id| tokenizer.token_bytes(id).unwrap()).collect::<Vec<_>>(), [&b"abc"[..], b"ab"]);
+    assert_eq!(tokenizer.end_of_text(), Some(258));
+}
+
+#[test]
+fn a_small_text_gives_a_small_vocabulary() {
+    let tokenizer = Tokenizer::train_bpe(8192, ["aa"]).unwrap();
+    assert_eq!((tokenizer.vocab_size(), tokenizer.end_of_text()), (258, Some(257)));
+}
+
+#[test]
+fn the_same_texts_give_the_same_tokenizer() {
+    let words: Vec<String> = (0..2000).map(|i| format!("{:x} {:o}", crate::random::mix(i), i)).collect();
+    let learn = || Tokenizer::train_bpe(600, &words).unwrap().to_json().unwrap();
+    assert_eq!(learn(), learn());
+}
+
+#[test]
+fn end_of_text_in_a_document_is_text_and_in_a_prompt_the_token() {
+    for tokenizer in [BPE_TOKENIZER.clone(), BYTES_TOKENIZER.clone(), chars("a<|endoftext|>", true)] {
+        let end = tokenizer.end_of_text().unwrap();
+        let plain = tokenizer.encode("a<|endoftext|>a").unwrap();
+        assert!(!plain.contains(&end));
+        assert_eq!(tokenizer.decode_text(&plain).unwrap(), "a<|endoftext|>a");
+        let a = tokenizer.encode("a").unwrap()[0];
+        assert_eq!(tokenizer.encode_prompt("a<|endoftext|>a").unwrap(), [a, end, a]);
+    }
+    let without = chars("a<|endoftext|>", false);
+    assert_eq!(without.encode_prompt("<|").unwrap(), without.encode("<|").unwrap());
+}
+
+#[test]
+fn a_saved_tokenizer_is_the_same_tokenizer() {
+    for tokenizer in [BPE_TOKENIZER.clone(), BYTES_TOKENIZER.clone(), chars(TEXT, true), chars(TEXT, false)] {
+        let folder = tempfile::tempdir().unwrap();
+        tokenizer.save(folder.path()).unwrap();
+        let read = Tokenizer::from_folder(folder.path()).unwrap();
+        assert_eq!(read.encode(TEXT).unwrap(), tokenizer.encode(TEXT).unwrap());
+        assert_eq!((read.vocab_size(), read.end_of_text()), (tokenizer.vocab_size(), tokenizer.end_of_text()));
+        assert_eq!(read.to_json().unwrap(), tokenizer.to_json().unwrap());
+        assert!(!matches!(read.shared.encoder, Encoder::Library), "the fast encoder is recognised again");
+        assert!(read.encode("é").is_err() || read.decode_text(&read.encode("é").unwrap()).unwrap() == "é");
+    }
+}
+
+#[test]
+fn a_folder_of_vocabulary_and_merges_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let json: Value = serde_json::from_str(&BPE_TOKENIZER.to_json().unwrap()).unwrap();
+    let mut vocabulary = json["model"]["vocab"].clone();
+    vocabulary[END_OF_TEXT] = BPE_TOKENIZER.end_of_text().into();
+    let pair = |pair: &Value| format!("{} {}", pair[0].as_str().unwrap(), pair[1].as_str().unwrap());
+    let merges: Vec<String> = json["model"]["merges"].as_array().unwrap().iter().map(pair).collect();
+    std::fs::write(folder.path().join("vocab.json"), vocabulary.to_string()).unwrap();
+    std::fs::write(folder.path().join("merges.txt"), format!("#version: 0.2\n{}\n", merges.join("\n"))).unwrap();
+    let read = Tokenizer::from_folder(folder.path()).unwrap();
+    assert_eq!(read.encode(TEXT).unwrap(), BPE_TOKENIZER.encode(TEXT).unwrap());
+    assert_eq!((read.vocab_size(), read.end_of_text()), (300, Some(299)));
+}
+
+#[test]
+fn what_is_missing_or_damaged_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = Tokenizer::from_folder(folder.path()).err().unwrap().to_string();
+    assert!(error.contains(&folder.path().display().to_string()) && error.contains("--prompt-ids"), "{error}");
+    std::fs::write(folder.path().join("tokenizer.json"), "{").unwrap();
+    let error = Tokenizer::from_folder(folder.path()).err().unwrap().to_string();
+    assert!(error.contains("tokenizer.json is not a tokenizer.json"), "{error}");
+    assert!(BYTES_TOKENIZER.decode_text(&[257]).unwrap_err().to_string().contains("257"));
+    assert_eq!(BYTES_TOKENIZER.token_bytes(257), None);
+}
+
+#[test]
+fn an_end_of_text_of_another_name_is_found_beside_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = chars("ab", true).to_json().unwrap().replace(END_OF_TEXT, "</s>");
+    std::fs::write(folder.path().join("tokenizer.json"), json).unwrap();
+    assert_eq!(Tokenizer::from_folder(folder.path()).unwrap().end_of_text(), None);
+    std::fs::write(folder.path().join("tokenizer_config.json"), r#"{"eos_token": {"content": "</s>"}}"#).unwrap();
+    assert_eq!(Tokenizer::from_folder(folder.path()).unwrap().end_of_text(), Some(2));
+}
+
+#[test]
+fn sentencepiece_tokens_are_bytes() {
+    let decoder = json!({"decoders": [{"type": "Replace"}, {"type": "ByteFallback"}, {"type": "Fuse"}]});
+    assert_eq!(sentencepiece_bytes("▁a▁", &decoder).unwrap(), b" a ");
+    assert_eq!(sentencepiece_bytes("<0x0A>", &decoder).unwrap(), b"\n");
+    assert_eq!(sentencepiece_bytes("a", &json!({"decoders": []})), None);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+    #[test]
+    fn any_text_comes_back_byte_for_byte(text in prop_oneof![tricky(), any::<String>()]) {
+        for tokenizer in [&*BPE_TOKENIZER, &*BYTES_TOKENIZER] {
+            let ids = tokenizer.encode(&text).unwrap();
+            prop_assert_eq!(tokenizer.decode_text(&ids).unwrap(), text.clone());
+            prop_assert_eq!(joined_bytes(tokenizer, &ids), text.as_bytes());
+        }
+        if !text.is_empty() {
+            let tokenizer = chars(&text, true);
+            let ids = tokenizer.encode(&text).unwrap();
+            prop_assert_eq!(tokenizer.decode_text(&ids).unwrap(), text.clone());
+            prop_assert_eq!(joined_bytes(&tokenizer, &ids), text.as_bytes());
+        }
+    }
+
+    #[test]
+    fn our_encoders_give_the_librarys_ids(text in prop_oneof![tricky(), any::<String>()]) {
+        for tokenizer in [&*BPE_TOKENIZER, &*BYTES_TOKENIZER, &chars(&(text.clone() + "."), true)] {
+            prop_assert!(!matches!(tokenizer.shared.encoder, Encoder::Library));
+            prop_assert_eq!(tokenizer.encode(&text).unwrap(), library_ids(tokenizer, &text));
+        }
+    }
+
+    #[test]
+    fn a_text_in_two_pieces_has_the_tokens_of_the_whole(text in tricky(), more in tricky()) {
+        for tokenizer in [&*BPE_TOKENIZER, &*BYTES_TOKENIZER] {
+            if let Some(cut) = tokenizer.safe_cut(&text) {
+                let whole = text.clone() + &more;
+                let mut ids = tokenizer.encode(&whole[..cut]).unwrap();
+                tokenizer.encode_onto(&whole[cut..], &mut ids).unwrap();
+                prop_assert_eq!(ids, tokenizer.encode(&whole).unwrap());
+            }
+        }
+    }
+}
