@@ -18,9 +18,9 @@ use super::{
 const SIZE: (u32, u32) = (960, 600);
 const HEADER: u32 = 92;
 const RATE_PANEL: u32 = 130;
-/// Left of the panels, for the axes; right of them, for the names of the horizontal lines.
-const MARGIN_LEFT: u32 = 66;
-const MARGIN_RIGHT: u32 = 132;
+/// Left of the panels: the picture's edge, then the axis with its numbers and title.
+const EDGE: u32 = 10;
+const AXIS: u32 = 56;
 
 const INK: RGBColor = RGBColor(38, 38, 44);
 const GREY: RGBColor = RGBColor(112, 112, 120);
@@ -100,32 +100,35 @@ impl Curves {
         .filter_map(|(name, height, colour)| Some((name, height?, colour)))
         .collect();
 
+        let last_step = rows.iter().map(|row| row.step).max().unwrap_or(1).max(1) as f64;
+
         // The first steps fall from far above, and would press all that matters into the lowest part of the picture.
         let mut heights: Vec<f64> = train.iter().map(|point| point.1).collect();
         heights.sort_by(f64::total_cmp);
-        let usual = heights.get(heights.len() * 95 / 100).copied();
-        let shown =
-            val.iter().skip(val.len() / 10).map(|point| point.1).chain(marks.iter().map(|mark| mark.1)).chain(usual);
-        let high = shown.fold(f64::MIN, f64::max);
-        let low = heights
-            .first()
-            .copied()
-            .into_iter()
-            .chain(val.iter().map(|point| point.1))
-            .chain(marks.iter().map(|mark| mark.1))
-            .fold(f64::MAX, f64::min);
+        let usual = heights.get(heights.len() * 95 / 100);
+        let settled = val.iter().skip_while(|point| point.0 < 0.02 * last_step).chain(val.last()).map(|point| &point.1);
+        let lines = marks.iter().map(|mark| &mark.1);
+        let high = settled.clone().chain(lines.clone()).chain(usual).copied().fold(f64::MIN, f64::max);
+        let low = settled.chain(lines).chain(heights.first()).copied().fold(f64::MAX, f64::min);
         let pad = 0.06 * (high - low).max(0.05);
 
         Self {
             smooth: smooth(&train),
             rate: curve(|row| row.learning_rate),
-            last_step: rows.iter().map(|row| row.step).max().unwrap_or(1).max(1) as f64,
+            last_step,
             low: low - pad,
             high: high + pad,
             train,
             val,
             marks,
         }
+    }
+}
+
+impl Curves {
+    /// Right of the panels there is room for the names of the horizontal lines, where there are any.
+    fn right_margin(&self) -> u32 {
+        if self.marks.is_empty() { 28 } else { 134 }
     }
 }
 
@@ -208,7 +211,7 @@ fn font(size: i32, colour: &RGBColor) -> TextStyle<'static> {
 
 /// The run's name, its numbers, and the legend, which stands here so that it can cover no curve.
 fn heading(area: &Area<'_>, title: &str, summary: &str, curves: &Curves) -> Drawn {
-    let left = MARGIN_LEFT as i32;
+    let left = (EDGE + AXIS) as i32;
     area.draw(&Text::new(title.to_string(), (left, 14), font(20, &INK)))?;
     area.draw(&Text::new(summary.to_string(), (left, 42), font(13, &GREY)))?;
     let entries = [
@@ -230,10 +233,11 @@ fn heading(area: &Area<'_>, title: &str, summary: &str, curves: &Curves) -> Draw
 
 fn loss_panel(area: &Area<'_>, curves: &Curves) -> Drawn {
     let mut chart = ChartBuilder::on(area)
-        .margin_right(MARGIN_RIGHT)
+        .margin_right(curves.right_margin())
         .margin_top(4)
         .margin_bottom(10)
-        .set_label_area_size(LabelAreaPosition::Left, MARGIN_LEFT)
+        .margin_left(EDGE)
+        .set_label_area_size(LabelAreaPosition::Left, AXIS)
         .build_cartesian_2d(0.0..curves.last_step, curves.low..curves.high)?;
     chart
         .configure_mesh()
@@ -264,23 +268,16 @@ fn loss_panel(area: &Area<'_>, curves: &Curves) -> Drawn {
     let dots = curves.val.iter().filter(|point| point.1 <= curves.high);
     chart.draw_series(dots.map(|point| Circle::new(*point, 3, VAL.filled())))?;
 
-    let right_end = |chart: &ChartContext<'_, SVGBackend<'_>, _>, height: f64| {
-        let (x, y) = chart.backend_coord(&(curves.last_step, height));
-        (x + 8, y)
-    };
-    let (_, top_of_area) = area.get_pixel_range();
-    let mut labels: Vec<(String, i32, RGBColor)> = Vec::new();
+    let top = area.get_pixel_range().1.start;
     for (name, height, colour) in &curves.marks {
-        labels.push((format!("{name} {height:.3}"), right_end(&chart, *height).1 - top_of_area.start, *colour));
-    }
-    let x = right_end(&chart, curves.low).0;
-    for (text, y, colour) in labels {
-        area.draw(&Text::new(text, (x, y), font(12, &colour).pos(Pos::new(HPos::Left, VPos::Center))))?;
+        let (x, y) = chart.backend_coord(&(curves.last_step, *height));
+        let text = format!("{name} {height:.3}");
+        area.draw(&Text::new(text, (x + 8, y - top), font(12, colour).pos(Pos::new(HPos::Left, VPos::Center))))?;
     }
     if let Some(first) = curves.train.first().filter(|first| first.1 > curves.high) {
         let (x, y) = chart.backend_coord(&(first.0, curves.high));
         let text = format!("from {:.2} at step {}", first.1, grouped(first.0 as u64));
-        area.draw(&Text::new(text, (x + 40, y - top_of_area.start + 6), font(12, &GREY)))?;
+        area.draw(&Text::new(text, (x + 40, y - top + 6), font(12, &GREY)))?;
     }
     Ok(())
 }
@@ -289,9 +286,10 @@ fn rate_panel(area: &Area<'_>, curves: &Curves, x_title: &str) -> Drawn {
     let peak = curves.rate.iter().map(|point| point.1).fold(0.0, f64::max);
     let peak = if peak > 0.0 { peak } else { 1.0 };
     let mut chart = ChartBuilder::on(area)
-        .margin_right(MARGIN_RIGHT)
+        .margin_right(curves.right_margin())
         .margin_bottom(6)
-        .set_label_area_size(LabelAreaPosition::Left, MARGIN_LEFT)
+        .margin_left(EDGE)
+        .set_label_area_size(LabelAreaPosition::Left, AXIS)
         .set_label_area_size(LabelAreaPosition::Bottom, 44)
         .build_cartesian_2d(0.0..curves.last_step, 0.0..1.1 * peak)?;
     chart
@@ -379,6 +377,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let out = folder.path().join("loss.svg");
         let one = Row { step: 0, val_loss: Some(4.2), ..Row::default() };
+        let few: Vec<Row> = run().into_iter().take(6).map(|row| Row { entropy_floor: None, ..row }).collect();
+        loss_svg(&few, "few", &out).unwrap();
+        if let Some(path) = std::env::var_os("EMBER_PLOT") {
+            std::fs::copy(&out, Path::new(&path).with_extension("few.svg")).unwrap();
+        }
         loss_svg(std::slice::from_ref(&one), "one", &out).unwrap();
         assert!(std::fs::read_to_string(&out).unwrap().contains("validation 4.200"));
         let nan = Row { step: 1, train_loss: Some(f64::NAN), ..Row::default() };
