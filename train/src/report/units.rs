@@ -37,9 +37,9 @@ pub fn duration(seconds: f64) -> String {
     }
     let whole = seconds.round() as u64;
     match whole {
-        ..60 => format!("{whole}s"),
-        ..3_600 => format!("{}m{:02}s", whole / 60, whole % 60),
-        ..86_400 => format!("{}h{:02}m", whole / 3_600, whole / 60 % 60),
+        0..60 => format!("{whole}s"),
+        60..3_600 => format!("{}m{:02}s", whole / 60, whole % 60),
+        3_600..86_400 => format!("{}h{:02}m", whole / 3_600, whole / 60 % 60),
         _ => format!("{}d{:02}h", whole / 86_400, whole / 3_600 % 24),
     }
 }
@@ -48,9 +48,9 @@ pub fn duration(seconds: f64) -> String {
 pub fn bytes(bytes: u64) -> String {
     let number = bytes as f64;
     match bytes {
-        ..1_000 => format!("{bytes} B"),
-        ..1_000_000 => format!("{:.1} kB", number / 1e3),
-        ..1_000_000_000 => format!("{:.1} MB", number / 1e6),
+        0..1_000 => format!("{bytes} B"),
+        1_000..1_000_000 => format!("{:.1} kB", number / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} MB", number / 1e6),
         _ => format!("{:.1} GB", number / 1e9),
     }
 }
