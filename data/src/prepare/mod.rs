@@ -1,29 +1,47 @@
 //! From text to a folder of tokens that training reads.
+//!
+//! The text is read twice, never held. The first reading finds what is in it, learns the tokenizer where one is to be learnt
+//! and decides which documents validate; the second encodes. The tokenizer is learnt from all of the text (byte pair encoding:
+//! from a sample of at most 32 MiB spread over it), validation included, as is usual.
+//!
+//! The folder holds `train.bin` and `val.bin` ([`crate::tokens`]), `tokenizer.json` and `tokenizer_config.json`, and
+//! `manifest.json`, which is written last: without it the folder is unfinished, and with it every file can be checked.
 
+mod corpus;
+mod dataset;
+mod encode;
 mod manifest;
 mod report;
+mod split;
+mod survey;
 
+pub use crate::source::Input;
+pub use dataset::Dataset;
 pub use manifest::{FORMAT_VERSION, Manifest, Marks, Source, Split};
-pub use report::Report;
+pub use report::{RareCharacters, Report};
+pub use split::Duplicates;
 
+use crate::files::{checksum, write_atomic};
+use crate::stories::{self, story};
 use crate::tokenizer::{Tokenizer, TokenizerChoice};
-use crate::tokens::TokenFile;
-use anyhow::{Result, bail};
+use crate::windows::WindowRule;
+use anyhow::{Context, Result, bail, ensure};
+use corpus::{Corpus, tell};
+use encode::{Encoded, encode};
+use rayon::prelude::*;
+use split::Side;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use survey::{Survey, survey};
 
-/// One place that text comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Input {
-    /// A file, or a folder with all files under it.
-    Path(PathBuf),
-    /// Standard input.
-    Stdin,
-    /// The built-in corpus.
-    Stories {
-        /// How many stories.
-        count: u64,
-    },
-}
+/// A text with more different characters than this is not encoded by characters unless asked for.
+const MOST_CHARACTERS: usize = 256;
+
+/// A text from this size on is not encoded by characters unless asked for.
+const LARGE_TEXT_BYTES: u64 = 20_000_000;
+
+/// The vocabulary of a tokenizer nobody asked for.
+const DEFAULT_BPE: TokenizerChoice = TokenizerChoice::Bpe { vocab_size: 8192 };
 
 /// What to prepare, and how.
 #[derive(Clone, Debug)]
@@ -60,7 +78,7 @@ impl PrepareOptions {
     ///
     /// A prepared folder whose manifest holds the same fingerprint need not be prepared again.
     pub fn fingerprint(&self) -> Result<String> {
-        bail!("not built yet")
+        corpus::fingerprint(self)
     }
 }
 
@@ -96,25 +114,126 @@ impl std::error::Error for Interrupted {}
 
 /// Turns text into `train.bin`, `val.bin`, `tokenizer.json`, `tokenizer_config.json` and, last, `manifest.json` in
 /// `options.out`, which is created where it does not exist.
-pub fn prepare(_options: &PrepareOptions, _progress: &dyn Progress) -> Result<Manifest> {
-    bail!("not built yet")
+///
+/// Errors name what is wrong with which input; the folder then has no manifest and does not open. [`Interrupted`] when
+/// `progress` says so.
+pub fn prepare(options: &PrepareOptions, progress: &dyn Progress) -> Result<Manifest> {
+    ensure!(
+        options.val_fraction > 0.0 && options.val_fraction < 1.0,
+        "val_fraction is {}; give a share between 0 and 1, such as 0.1",
+        options.val_fraction
+    );
+    let out = &options.out;
+    begin(out)?;
+    let fingerprint = options.fingerprint()?;
+    let corpus = Corpus::find(options)?;
+    let survey = survey(&corpus, options.val_fraction, options.seed, progress)?;
+    let (tokenizer, choice, tokenizer_reason) = make_tokenizer(options, &survey, progress)?;
+    tokenizer.save(out)?;
+    let encoded = encode(&corpus, &survey.split, &tokenizer, out, progress)?;
+    ensure!(
+        (encoded.documents, encoded.bytes) == (survey.documents, survey.bytes),
+        "the text changed while it was read; prepare it again once nobody writes to it"
+    );
+    let only_stories = matches!(options.inputs[..], [Input::Stories { .. }]);
+    let marks = only_stories.then(|| marks(&survey, &encoded, options.seed));
+    let manifest = Manifest {
+        format_version: FORMAT_VERSION,
+        tokenizer: choice.to_string(),
+        tokenizer_reason,
+        vocab_size: tokenizer.vocab_size(),
+        end_of_text: tokenizer.end_of_text(),
+        tokenizer_checksum: format!("{:016x}", checksum(&out.join("tokenizer.json"))?),
+        split_rule: survey.split.rule.clone(),
+        seed: options.seed,
+        window_rule: if only_stories { WindowRule::DocumentStart } else { WindowRule::Anywhere },
+        fingerprint,
+        report: Report::new(&survey, &encoded, &corpus, tokenizer.vocab_size()),
+        marks,
+        sources: survey.sources,
+        train: encoded.train,
+        val: encoded.val,
+    };
+    let json = serde_json::to_string_pretty(&manifest)?;
+    write_atomic(&out.join(MANIFEST), |file| Ok(file.write_all(json.as_bytes())?))?;
+    Ok(manifest)
 }
 
-/// A prepared folder, found whole and undamaged.
-pub struct Dataset {
-    /// What the folder says about itself.
-    pub manifest: Manifest,
-    /// Tokens to learn from.
-    pub train: TokenFile,
-    /// Tokens to measure on.
-    pub val: TokenFile,
-    /// How the text became tokens.
-    pub tokenizer: Tokenizer,
-}
+const MANIFEST: &str = "manifest.json";
 
-impl Dataset {
-    /// Opens a prepared folder and checks every file in it against the manifest.
-    pub fn open(_dir: &Path) -> Result<Self> {
-        bail!("not built yet")
+/// Makes the folder, and makes sure that it counts as unfinished from now on.
+fn begin(out: &Path) -> Result<()> {
+    let failed = || format!("cannot write into the folder {}", out.display());
+    std::fs::create_dir_all(out).with_context(failed)?;
+    match std::fs::remove_file(out.join(MANIFEST)) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error).with_context(failed),
+        _ => {}
     }
+    // What a killed run left behind.
+    for entry in std::fs::read_dir(out).with_context(failed)? {
+        let entry = entry.with_context(failed)?;
+        if entry.file_name().to_string_lossy().starts_with(".unfinished-") {
+            std::fs::remove_file(entry.path()).with_context(failed)?;
+        }
+    }
+    Ok(())
 }
+
+/// The tokenizer, what it was resolved to, and why.
+fn make_tokenizer(
+    options: &PrepareOptions,
+    survey: &Survey,
+    progress: &dyn Progress,
+) -> Result<(Tokenizer, TokenizerChoice, String)> {
+    let (choice, reason) = match &options.tokenizer {
+        TokenizerChoice::Auto => choose(&options.inputs, survey)?,
+        choice => (choice.clone(), "as asked for".to_owned()),
+    };
+    let tokenizer = match &choice {
+        TokenizerChoice::Chars => {
+            let alphabet: BTreeSet<char> = survey.characters.keys().copied().collect();
+            Tokenizer::chars(&alphabet, survey.documents > 1)?
+        }
+        TokenizerChoice::Bytes => Tokenizer::bytes()?,
+        TokenizerChoice::Bpe { vocab_size } => {
+            tell(progress, "learning the tokenizer", 0, Some(survey.sample.bytes() as u64))?;
+            Tokenizer::train_bpe(*vocab_size, survey.sample.blocks())?
+        }
+        TokenizerChoice::File(path) => Tokenizer::from_file(path)?,
+        TokenizerChoice::Auto => bail!("the tokenizer \"auto\" was not resolved"),
+    };
+    Ok((tokenizer, choice, reason))
+}
+
+/// What `auto` means for this text.
+fn choose(inputs: &[Input], survey: &Survey) -> Result<(TokenizerChoice, String)> {
+    let (characters, bytes) = (survey.characters.len(), survey.bytes);
+    Ok(if inputs.iter().all(|input| matches!(input, Input::Stories { .. })) {
+        (stories::TOKENIZER.parse()?, "every word of the built-in stories becomes one token".to_owned())
+    } else if characters <= MOST_CHARACTERS && bytes < LARGE_TEXT_BYTES {
+        (TokenizerChoice::Chars, format!("{characters} different characters and under 20 MB"))
+    } else if characters > MOST_CHARACTERS {
+        (DEFAULT_BPE, format!("{characters} different characters are too many for a token each"))
+    } else {
+        (DEFAULT_BPE, format!("{} MB are enough to learn words from", bytes / 1_000_000))
+    })
+}
+
+/// What the built-in corpus itself and its best forgetful predictor lose on the validation stories.
+fn marks(survey: &Survey, encoded: &Encoded, seed: u64) -> Marks {
+    let (nats, forgetful_nats) = (0..survey.documents)
+        .into_par_iter()
+        .filter(|&number| survey.split.side(number) == Side::Val)
+        .map(|number| story(seed, number))
+        .map(|story| (story.nats, story.forgetful_nats))
+        // In order, so that the sums of floats are the same in every run.
+        .collect::<Vec<_>>()
+        .into_iter()
+        .fold((0.0, 0.0), |sum, nats| (sum.0 + nats.0, sum.1 + nats.1));
+    // Every token but the first is a target: those of each story and the <|endoftext|> after it.
+    let targets = (encoded.val.tokens - 1) as f64;
+    Marks { entropy_floor: nats / targets, forgetful_loss: forgetful_nats / targets }
+}
+
+#[cfg(test)]
+mod tests;

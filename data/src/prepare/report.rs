@@ -1,13 +1,171 @@
 //! What preparing found in the text, as numbers and as a table to read.
 
+use super::corpus::Corpus;
+use super::encode::Encoded;
+use super::split::Duplicates;
+use super::survey::{SAMPLE_BYTES, Survey};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// Findings about a text and its tokens.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Report {}
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// Documents in training and validation.
+    pub documents: [u64; 2],
+    /// Bytes of UTF-8 text in training and validation.
+    pub bytes: [u64; 2],
+    /// Characters in training and validation.
+    pub characters: [u64; 2],
+    /// Tokens in training and validation, with the `<|endoftext|>`s.
+    pub tokens: [u64; 2],
+    /// Bytes of text for each token of it, `<|endoftext|>`s included.
+    pub bytes_per_token: f64,
+    /// Number of token ids.
+    pub vocab_size: usize,
+    /// Ids that occur.
+    pub vocab_used: usize,
+    /// Characters that occur, each counted once.
+    pub different_characters: usize,
+    /// Those of them that occur seldom.
+    pub rare_characters: RareCharacters,
+    /// Documents that occur more than once.
+    pub duplicates: Duplicates,
+    /// Sentences about what was done with the text.
+    pub notes: Vec<String>,
+}
 
-impl std::fmt::Display for Report {
-    fn fmt(&self, _f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+/// Characters of which a model can learn little.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RareCharacters {
+    /// A character is rare when it occurs fewer times than this.
+    pub below: u64,
+    /// How many are.
+    pub count: usize,
+    /// Some of them, the rarest first.
+    pub examples: Vec<char>,
+}
+
+/// A character is rare when it occurs fewer times than this.
+const RARE_BELOW: u64 = 10;
+
+const RARE_EXAMPLES: usize = 12;
+
+impl Report {
+    /// The findings of both readings.
+    pub(super) fn new(survey: &Survey, encoded: &Encoded, corpus: &Corpus, vocab_size: usize) -> Self {
+        let (train, val) = (&encoded.train, &encoded.val);
+        let mut rare: Vec<(u64, char)> =
+            survey.characters.iter().map(|(&c, &count)| (count, c)).filter(|&(count, _)| count < RARE_BELOW).collect();
+        rare.sort_unstable();
+        let bytes = [train.bytes, val.bytes];
+        let tokens = [train.tokens, val.tokens];
+        Self {
+            documents: [train.documents, val.documents],
+            bytes,
+            characters: [train.characters, val.characters],
+            tokens,
+            bytes_per_token: bytes.iter().sum::<u64>() as f64 / tokens.iter().sum::<u64>() as f64,
+            vocab_size,
+            vocab_used: encoded.id_counts.iter().filter(|&&count| count > 0).count(),
+            different_characters: survey.characters.len(),
+            rare_characters: RareCharacters {
+                below: RARE_BELOW,
+                count: rare.len(),
+                examples: rare.iter().take(RARE_EXAMPLES).map(|&(_, character)| character).collect(),
+            },
+            duplicates: survey.duplicates,
+            notes: notes(survey, corpus),
+        }
+    }
+}
+
+fn notes(survey: &Survey, corpus: &Corpus) -> Vec<String> {
+    let mut notes = vec![format!("Validation: {}.", survey.split.rule)];
+    if survey.bytes > SAMPLE_BYTES as u64 {
+        notes.push(format!(
+            "A learnt tokenizer saw a sample of at most {} spread over the text.",
+            size(SAMPLE_BYTES as u64)
+        ));
+    }
+    if let [first, ..] = corpus.skipped() {
+        notes.push(format!(
+            "Left out, for they are empty or binary: {} files, {} first.",
+            corpus.skipped().len(),
+            first.display()
+        ));
+    }
+    if survey.duplicates.examined < survey.documents {
+        notes.push(format!(
+            "Duplicates were looked for among the first {} documents only.",
+            grouped(survey.duplicates.examined)
+        ));
+    }
+    notes
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:<22}{:>16}{:>16}{:>16}", "", "training", "validation", "together")?;
+        let rows = [
+            ("documents", self.documents),
+            ("characters", self.characters),
+            ("bytes", self.bytes),
+            ("tokens", self.tokens),
+        ];
+        for (name, [train, val]) in rows {
+            writeln!(f, "{name:<22}{:>16}{:>16}{:>16}", grouped(train), grouped(val), grouped(train + val))?;
+        }
+        let line = |f: &mut fmt::Formatter<'_>, name: &str, value: String| writeln!(f, "{name:<22}{value}");
+        line(f, "bytes per token", format!("{:.2}", self.bytes_per_token))?;
+        line(
+            f,
+            "vocabulary used",
+            format!("{} of {}", grouped(self.vocab_used as u64), grouped(self.vocab_size as u64)),
+        )?;
+        line(f, "different characters", grouped(self.different_characters as u64))?;
+        let rare = &self.rare_characters;
+        let examples: Vec<String> = rare.examples.iter().map(|character| format!("{character:?}")).collect();
+        let more = if rare.count > examples.len() { " ..." } else { "" };
+        let shown = if rare.count == 0 { String::new() } else { format!(": {}{more}", examples.join(" ")) };
+        line(
+            f,
+            "rare characters",
+            format!("{} occur fewer than {} times{shown}", grouped(rare.count as u64), rare.below),
+        )?;
+        line(f, "exact duplicates", format!("{} documents", grouped(self.duplicates.exact)))?;
+        line(f, "in both splits", format!("{} documents", grouped(self.duplicates.on_both_sides)))?;
+        for note in &self.notes {
+            writeln!(f, "{note}")?;
+        }
         Ok(())
+    }
+}
+
+/// 1234567 as "1,234,567".
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+fn size(bytes: u64) -> String {
+    format!("{} MiB", bytes >> 20)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped_in_threes() {
+        for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (12_345_678, "12,345,678")] {
+            assert_eq!(grouped(number), text);
+        }
     }
 }

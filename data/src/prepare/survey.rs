@@ -1,0 +1,214 @@
+//! The first reading of the text: what is in it, and which of it validates.
+
+use super::corpus::Corpus;
+use super::split::{ContentHash, Duplicates, Split, SplitBuilder};
+use super::{Progress, Source};
+use crate::source::Event;
+use anyhow::Result;
+use rayon::prelude::*;
+use std::collections::BTreeMap;
+
+/// What the first reading found.
+pub struct Survey {
+    pub sources: Vec<Source>,
+    pub documents: u64,
+    pub bytes: u64,
+    /// How often each character occurs.
+    pub characters: BTreeMap<char, u64>,
+    /// Pieces of text to learn a tokenizer from.
+    pub sample: Sample,
+    pub split: Split,
+    pub duplicates: Duplicates,
+}
+
+/// Reads the whole corpus once.
+pub fn survey(corpus: &Corpus, val_fraction: f64, seed: u64, progress: &dyn Progress) -> Result<Survey> {
+    let mut hash = ContentHash::new(seed);
+    let mut builder = SplitBuilder::new(val_fraction);
+    let mut counts = CharacterCounts::default();
+    let mut sample = Sample::new(SAMPLE_BYTES);
+    let (mut documents, mut bytes, mut document_bytes, mut document_characters) = (0, 0, 0, 0);
+    let sources = corpus.read("reading", progress, &mut |event| {
+        match event {
+            Event::Text(text) => {
+                hash.update(text);
+                counts.add(text);
+                sample.add(text);
+                document_bytes += text.len() as u64;
+                document_characters += text.chars().count() as u64;
+            }
+            Event::EndOfDocument => {
+                builder.push(hash.finish(), document_bytes, document_characters);
+                sample.end_block();
+                documents += 1;
+                bytes += document_bytes;
+                (document_bytes, document_characters) = (0, 0);
+            }
+        }
+        Ok(())
+    })?;
+    let (split, duplicates) = builder.finish()?;
+    Ok(Survey { sources, documents, bytes, characters: counts.finish(), sample, split, duplicates })
+}
+
+/// Counts characters on all cores, a few megabytes at a time.
+#[derive(Default)]
+struct CharacterCounts {
+    waiting: String,
+    counts: BTreeMap<char, u64>,
+}
+
+const COUNTED_AT_ONCE: usize = 8 << 20;
+
+impl CharacterCounts {
+    fn add(&mut self, text: &str) {
+        self.waiting.push_str(text);
+        if self.waiting.len() >= COUNTED_AT_ONCE {
+            self.count();
+        }
+    }
+
+    fn count(&mut self) {
+        let text = std::mem::take(&mut self.waiting);
+        let parts = rayon::current_num_threads();
+        let edge = |part: usize| text.floor_char_boundary(text.len() * part / parts);
+        let counted: Vec<Vec<(char, u64)>> =
+            (0..parts).into_par_iter().map(|part| count_characters(&text[edge(part)..edge(part + 1)])).collect();
+        for (character, count) in counted.into_iter().flatten() {
+            *self.counts.entry(character).or_default() += count;
+        }
+        self.waiting = text;
+        self.waiting.clear();
+    }
+
+    fn finish(mut self) -> BTreeMap<char, u64> {
+        self.count();
+        self.counts
+    }
+}
+
+fn count_characters(text: &str) -> Vec<(char, u64)> {
+    // Flat tables are many times faster than a map; the second is made only for texts that need it.
+    let mut ascii = [0u64; 128];
+    let mut others: Vec<u32> = Vec::new();
+    for character in text.chars() {
+        if character.is_ascii() {
+            ascii[character as usize] += 1;
+        } else {
+            if others.is_empty() {
+                others.resize(char::MAX as usize + 1, 0);
+            }
+            others[character as usize] += 1;
+        }
+    }
+    let low = (0u32..128).zip(ascii);
+    let high = (0u32..).zip(others.iter().map(|&count| u64::from(count)));
+    low.chain(high)
+        .filter(|&(_, count)| count > 0)
+        .filter_map(|(code, count)| Some((char::from_u32(code)?, count)))
+        .collect()
+}
+
+/// How much text a tokenizer is learnt from.
+pub const SAMPLE_BYTES: usize = 32 << 20;
+
+/// Blocks taken at even distances from all of the text, of bounded size together.
+///
+/// The distance is 1 to begin with and doubles whenever the blocks grow too large, half of them being dropped then: so the
+/// sample of a short text is all of it, and that of a long text is spread over the whole.
+pub struct Sample {
+    budget: usize,
+    distance: u64,
+    number: u64,
+    block_bytes: usize,
+    bytes: usize,
+    blocks: Vec<(u64, String)>,
+}
+
+impl Sample {
+    /// A block ends with its document, or when it is so long.
+    const BLOCK_BYTES: usize = 64 << 10;
+
+    fn new(budget: usize) -> Self {
+        Self { budget, distance: 1, number: 0, block_bytes: 0, bytes: 0, blocks: Vec::new() }
+    }
+
+    fn add(&mut self, text: &str) {
+        let mut rest = text;
+        while !rest.is_empty() {
+            let room = Self::BLOCK_BYTES - self.block_bytes;
+            let end = if rest.len() > room { rest.ceil_char_boundary(room) } else { rest.len() };
+            if self.number.is_multiple_of(self.distance) {
+                match self.blocks.last_mut() {
+                    Some((number, block)) if *number == self.number => block.push_str(&rest[..end]),
+                    _ => self.blocks.push((self.number, rest[..end].to_owned())),
+                }
+                self.bytes += end;
+            }
+            self.block_bytes += end;
+            if self.block_bytes >= Self::BLOCK_BYTES {
+                self.end_block();
+            }
+            rest = &rest[end..];
+        }
+    }
+
+    fn end_block(&mut self) {
+        (self.number, self.block_bytes) = (self.number + 1, 0);
+        while self.bytes > self.budget && self.blocks.len() > 1 {
+            self.distance *= 2;
+            self.blocks.retain(|(number, _)| number.is_multiple_of(self.distance));
+            self.bytes = self.blocks.iter().map(|(_, block)| block.len()).sum();
+        }
+    }
+
+    /// Bytes of all blocks.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The blocks, in order.
+    pub fn blocks(&self) -> impl Iterator<Item = &str> {
+        self.blocks.iter().map(|(_, block)| block.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn characters_are_counted_across_parts() {
+        let mut counts = CharacterCounts::default();
+        (0..300_000).for_each(|_| counts.add("aé🙂\nétoile de la mer........"));
+        let counts = counts.finish();
+        assert_eq!((counts[&'a'], counts[&'é'], counts[&'🙂'], counts[&'.']), (600_000, 600_000, 300_000, 2_400_000));
+        assert_eq!(counts.values().sum::<u64>(), 300_000 * 28);
+    }
+
+    #[test]
+    fn a_short_text_is_its_own_sample() {
+        let mut sample = Sample::new(1000);
+        sample.add("one");
+        sample.add(" two");
+        sample.end_block();
+        sample.add("three");
+        assert_eq!(sample.blocks().collect::<Vec<_>>(), ["one two", "three"]);
+    }
+
+    #[test]
+    fn the_sample_of_a_long_text_is_bounded_and_spread() {
+        let mut sample = Sample::new(1000);
+        for i in 0..10_000 {
+            sample.add(&format!("{i:010}"));
+            sample.end_block();
+        }
+        assert!((400..=1000).contains(&sample.bytes()), "{}", sample.bytes());
+        let numbers: Vec<u32> = sample.blocks().filter_map(|block| block.parse().ok()).collect();
+        assert!(numbers.windows(2).all(|pair| pair[1] - pair[0] == numbers[1] - numbers[0]));
+        assert!(numbers.last().is_some_and(|&last| last > 9_000));
+        let mut one = Sample::new(200 << 10);
+        one.add(&"é".repeat(10 << 20));
+        assert!(one.bytes() <= 200 << 10);
+    }
+}

@@ -1,0 +1,282 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::tokenizer::END_OF_TEXT;
+use crate::windows::{TrainWindows, ValWindows};
+use proptest::prelude::*;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+struct Prepared {
+    folder: tempfile::TempDir,
+    manifest: Manifest,
+    data: Dataset,
+}
+
+impl Prepared {
+    fn ids(&self) -> (Vec<u32>, Vec<u32>) {
+        let (mut train, mut val) = (Vec::new(), Vec::new());
+        self.data.train.get(0..self.data.train.len(), &mut train);
+        self.data.val.get(0..self.data.val.len(), &mut val);
+        (train, val)
+    }
+}
+
+fn options(folder: &Path, inputs: Vec<Input>, tokenizer: &str) -> PrepareOptions {
+    PrepareOptions {
+        inputs,
+        tokenizer: tokenizer.parse().unwrap(),
+        out: folder.join("out"),
+        ..PrepareOptions::default()
+    }
+}
+
+fn try_text(text: &str, tokenizer: &str) -> Result<Prepared> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("text.txt");
+    std::fs::write(&path, text).unwrap();
+    let options = options(folder.path(), vec![Input::Path(path)], tokenizer);
+    let manifest = prepare(&options, &Silent)?;
+    let data = Dataset::open(&options.out)?;
+    Ok(Prepared { folder, manifest, data })
+}
+
+fn text(text: &str, tokenizer: &str) -> Prepared {
+    try_text(text, tokenizer).unwrap()
+}
+
+fn many_documents(count: usize) -> String {
+    (0..count).map(|i| format!("This is document {}.\n{END_OF_TEXT}", i % (count - count / 10))).collect()
+}
+
+#[test]
+fn a_single_document_is_split_by_characters() {
+    let prepared = text("abcdefghié", "auto");
+    let (train, val) = prepared.ids();
+    assert_eq!((train, val), (vec![0, 1, 2, 3, 4, 5, 6, 7, 8], vec![9]));
+    let manifest = &prepared.manifest;
+    assert_eq!((manifest.tokenizer.as_str(), manifest.vocab_size, manifest.end_of_text), ("chars", 10, None));
+    assert_eq!((manifest.train.characters, manifest.val.bytes), (9, 2));
+    assert_eq!(manifest.window_rule, WindowRule::Anywhere);
+    assert_eq!(manifest.marks, None);
+}
+
+#[test]
+fn a_cut_document_opens_in_training_and_closes_in_validation() {
+    let (train, val) = text("abcdefghij", "bytes").ids();
+    assert_eq!(train, [256, 97, 98, 99, 100, 101, 102, 103, 104, 105]);
+    assert_eq!(val, [106, 256]);
+}
+
+#[test]
+fn documents_stand_between_ends_of_text() {
+    let prepared = text(&format!("aa{END_OF_TEXT}\n{END_OF_TEXT}b{END_OF_TEXT}a"), "chars");
+    // "aa", "b" and "a" (the blank one is left out); a b <|endoftext|> are 0 1 2.
+    let (train, val) = prepared.ids();
+    assert_eq!(prepared.manifest.vocab_size, 3);
+    let documents = |ids: &[u32]| {
+        assert_eq!((ids.first(), ids.last()), (Some(&2), Some(&2)));
+        ids.split(|&id| id == 2).filter(|document| !document.is_empty()).map(<[u32]>::to_vec).collect::<Vec<_>>()
+    };
+    let mut all = [documents(&train), documents(&val)].concat();
+    all.sort();
+    assert_eq!(all, [vec![0], vec![0, 0], vec![1]]);
+    assert_eq!(documents(&val).len() as u64, prepared.manifest.val.documents);
+}
+
+#[test]
+fn no_document_of_validation_stands_in_training() {
+    let prepared = text(&many_documents(3000), "bytes");
+    let (train, val) = prepared.ids();
+    let documents = |ids: &[u32]| {
+        ids.split(|&id| id == 256).map(<[u32]>::to_vec).filter(|d| !d.is_empty()).collect::<BTreeSet<_>>()
+    };
+    assert!(documents(&train).is_disjoint(&documents(&val)));
+    assert_eq!(documents(&train).len() + documents(&val).len(), 2700);
+    let report = &prepared.manifest.report;
+    assert_eq!((report.duplicates.exact, report.duplicates.on_both_sides), (300, 0));
+    assert_eq!(report.documents.iter().sum::<u64>(), 3000);
+}
+
+#[test]
+fn what_auto_chooses() {
+    let kinds = |text: &str| try_text(text, "auto").unwrap().manifest.tokenizer;
+    assert_eq!(kinds(&"plain words ".repeat(100)), "chars");
+    let many: String = (0..300).filter_map(|i| char::from_u32(0x4e00 + i)).collect();
+    assert_eq!(kinds(&many), "bpe:8192");
+}
+
+#[test]
+fn a_long_document_without_an_end_is_cut_safely() {
+    // A megabyte of words, and a megabyte in which no safe place for a cut exists.
+    let words: String = (0..200_000u64).map(|i| format!("{:x} ", crate::random::mix(i) % 500)).collect();
+    for content in [words, "x".repeat(3 << 20)] {
+        let prepared = text(&content, "bpe:300");
+        let (train, val) = prepared.ids();
+        let tokenizer = &prepared.data.tokenizer;
+        let cut = (content.len() as f64 * 0.9) as usize;
+        assert_eq!(tokenizer.decode_text(&train[1..]).unwrap(), content[..cut]);
+        assert_eq!(tokenizer.decode_text(&val[..val.len() - 1]).unwrap(), content[cut..]);
+        if content.contains(' ') {
+            assert_eq!(train[1..], tokenizer.encode(&content[..cut]).unwrap());
+        }
+    }
+}
+
+#[test]
+fn an_unknown_character_is_placed_in_its_document() {
+    let folder = tempfile::tempdir().unwrap();
+    Tokenizer::chars(&"ab\n".chars().collect(), true).unwrap().save(folder.path()).unwrap();
+    let long = "ab\n".repeat(300_000) + "aé";
+    let error = try_text(&long, folder.path().to_str().unwrap()).err().unwrap().to_string();
+    assert!(error.contains("'é' (U+00E9) in line 300001, character 900002"), "{error}");
+}
+
+#[test]
+fn the_built_in_corpus_carries_its_marks() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = options(folder.path(), vec![Input::Stories { count: 2000 }], "auto");
+    let manifest = prepare(&options, &Silent).unwrap();
+    let data = Dataset::open(&options.out).unwrap();
+    assert_eq!(manifest.tokenizer, stories::TOKENIZER);
+    assert_eq!(manifest.window_rule, WindowRule::DocumentStart);
+    let marks = manifest.marks.unwrap();
+    assert!(marks.forgetful_loss >= 1.3 * marks.entropy_floor);
+
+    let mut ids = Vec::new();
+    data.val.get(0..data.val.len(), &mut ids);
+    let end = data.tokenizer.end_of_text().unwrap();
+    let texts = ids.split(|&id| id == end).filter(|document| !document.is_empty());
+    let nats: f64 =
+        texts.map(|document| stories::parse(&data.tokenizer.decode_text(document).unwrap()).unwrap().nats).sum();
+    let windows = ValWindows::new(&data.val, 128, manifest.window_rule, Some(end)).unwrap();
+    let floor = nats / windows.targets() as f64;
+    assert!((floor - marks.entropy_floor).abs() < 1e-9, "{floor} {}", marks.entropy_floor);
+    assert!(TrainWindows::new(&data.train, 128, 1, manifest.window_rule, Some(end)).unwrap().windows_per_pass() > 1700);
+}
+
+#[test]
+fn the_same_text_prepares_to_the_same_bytes() {
+    let content = many_documents(500);
+    let (one, two) = (text(&content, "bpe:300"), text(&content, "bpe:300"));
+    for file in ["train.bin", "val.bin", "tokenizer.json"] {
+        let read = |prepared: &Prepared| std::fs::read(prepared.folder.path().join("out").join(file)).unwrap();
+        assert!(read(&one) == read(&two), "{file}");
+    }
+}
+
+#[test]
+fn unfinished_and_damaged_folders_do_not_open() {
+    let prepared = text(&many_documents(100), "chars");
+    let out = prepared.folder.path().join("out");
+    let error = || format!("{:#}", Dataset::open(&out).err().unwrap());
+    for file in ["train.bin", "val.bin", "tokenizer.json", "manifest.json"] {
+        let path = out.join(file);
+        let whole = std::fs::read(&path).unwrap();
+        let mut damaged = whole.clone();
+        let middle = damaged.len() / 2;
+        damaged[middle] ^= 1;
+        std::fs::write(&path, damaged).unwrap();
+        if file != "manifest.json" {
+            assert!(error().contains(file), "{}", error());
+        }
+        std::fs::remove_file(&path).unwrap();
+        assert!(error().contains(file), "{}", error());
+        std::fs::write(&path, whole).unwrap();
+        assert!(Dataset::open(&out).is_ok());
+    }
+    let text = std::fs::read_to_string(out.join("manifest.json")).unwrap();
+    std::fs::write(out.join("manifest.json"), text.replace("\"format_version\": 1", "\"format_version\": 9")).unwrap();
+    assert!(error().contains("format version 9"));
+    assert!(Dataset::open(Path::new("no/such/folder")).err().unwrap().to_string().contains("not a folder"));
+}
+
+struct StopAfter(AtomicUsize);
+
+impl Progress for StopAfter {
+    fn update(&self, _stage: &str, _done_bytes: u64, _total_bytes: Option<u64>) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn interrupted(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == 0
+    }
+}
+
+#[test]
+fn an_interrupted_preparation_leaves_nothing_that_opens() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("text.txt");
+    std::fs::write(&path, many_documents(1000)).unwrap();
+    let options = options(folder.path(), vec![Input::Path(path)], "chars");
+    prepare(&options, &Silent).unwrap();
+    for updates in 1.. {
+        match prepare(&options, &StopAfter(AtomicUsize::new(updates))) {
+            Ok(_) => {
+                assert!(updates > 3, "each reading tells at its beginning and its end");
+                break;
+            }
+            Err(error) => assert!(error.downcast_ref::<Interrupted>().is_some(), "{error}"),
+        }
+        assert!(Dataset::open(&options.out).is_err());
+        let names = std::fs::read_dir(&options.out).unwrap().map(|entry| entry.unwrap().file_name());
+        assert!(names.into_iter().all(|name| !name.to_string_lossy().starts_with('.')), "temporary files are gone");
+    }
+}
+
+#[test]
+fn the_fingerprint_follows_what_was_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("text.txt");
+    std::fs::write(&path, "one").unwrap();
+    let mut options = options(folder.path(), vec![Input::Path(path.clone())], "chars");
+    let first = options.fingerprint().unwrap();
+    options.out = folder.path().join("elsewhere");
+    assert_eq!(options.fingerprint().unwrap(), first);
+    options.seed = 1;
+    assert_ne!(options.fingerprint().unwrap(), first);
+    options.seed = 0;
+    std::fs::write(&path, "other").unwrap();
+    assert_ne!(options.fingerprint().unwrap(), first);
+}
+
+#[test]
+fn what_cannot_be_prepared_is_named() {
+    let error = |content: &str| try_text(content, "auto").err().unwrap().to_string();
+    assert!(error(" \n\n ").contains("the text is empty"));
+    assert!(error("x").contains("one character long"));
+    assert!(error(&format!("same{END_OF_TEXT}same")).contains("the same text"));
+    let folder = tempfile::tempdir().unwrap();
+    let mut bad = options(folder.path(), Vec::new(), "auto");
+    assert!(prepare(&bad, &Silent).unwrap_err().to_string().contains("no text was named"));
+    bad.val_fraction = 1.0;
+    assert!(prepare(&bad, &Silent).unwrap_err().to_string().contains("val_fraction is 1"));
+    std::fs::write(folder.path().join("out2"), "a file").unwrap();
+    bad = PrepareOptions { out: folder.path().join("out2"), ..PrepareOptions::default() };
+    assert!(prepare(&bad, &Silent).unwrap_err().to_string().contains("cannot write into the folder"));
+}
+
+#[test]
+fn the_report_reads_well() {
+    let report = text(&many_documents(2000), "bytes").manifest.report.to_string();
+    assert!(
+        report.contains("vocabulary used       ") && report.contains("exact duplicates      200 documents"),
+        "{report}"
+    );
+    assert!(report.contains("in both splits        0 documents"), "{report}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn all_text_comes_back(documents in proptest::collection::btree_set("[a-z é\n]{0,40}[a-z]", 2..30), bpe: bool) {
+        let content = documents.iter().cloned().collect::<Vec<_>>().join(END_OF_TEXT);
+        let prepared = text(&content, if bpe { "bpe:280" } else { "chars" });
+        let (train, val) = prepared.ids();
+        let end = prepared.data.tokenizer.end_of_text().unwrap();
+        let mut found = BTreeSet::new();
+        for document in [train, val].iter().flat_map(|ids| ids.split(|&id| id == end)).filter(|ids| !ids.is_empty()) {
+            found.insert(prepared.data.tokenizer.decode_text(document).unwrap());
+        }
+        prop_assert_eq!(found, documents);
+    }
+}
