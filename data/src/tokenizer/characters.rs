@@ -32,7 +32,7 @@ impl std::error::Error for UnknownCharacter {}
 
 /// Encodes character by character.
 pub struct CharEncoder {
-    ascii: [Option<u32>; 128],
+    ascii: Box<[Option<u32>; 128]>,
     others: AHashMap<char, u32>,
     alphabet: usize,
 }
@@ -40,7 +40,7 @@ pub struct CharEncoder {
 impl CharEncoder {
     /// `None` when a token of the vocabulary is not a single character.
     pub fn new(vocabulary: impl Iterator<Item = (String, u32)>) -> Option<Self> {
-        let mut encoder = Self { ascii: [None; 128], others: AHashMap::new(), alphabet: 0 };
+        let mut encoder = Self { ascii: Box::new([None; 128]), others: AHashMap::new(), alphabet: 0 };
         for (token, id) in vocabulary {
             let mut characters = token.chars();
             let (Some(character), None) = (characters.next(), characters.next()) else { return None };

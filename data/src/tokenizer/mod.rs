@@ -48,7 +48,7 @@ struct Shared {
 enum Encoder {
     Characters(CharEncoder),
     Bytes(ByteEncoder),
-    Words(WordEncoder),
+    Words(Box<WordEncoder>),
     Library,
 }
 
@@ -231,7 +231,7 @@ impl Encoder {
         let own = plain.then(|| match (library.get_model(), library.get_pre_tokenizer()) {
             (ModelWrapper::BPE(model), Some(PreTokenizerWrapper::ByteLevel(rule))) if !rule.add_prefix_space => {
                 if rule.use_regex {
-                    WordEncoder::new(model).map(Self::Words)
+                    WordEncoder::new(model).map(Box::new).map(Self::Words)
                 } else {
                     ByteEncoder::new(model).map(Self::Bytes)
                 }
@@ -267,5 +267,7 @@ fn sentencepiece_bytes(token: &str, decoder: &Value) -> Option<Vec<u8>> {
     has("Replace").then(|| token.replace('▁', " ").into_bytes())
 }
 
+#[cfg(test)]
+mod gpt2_tests;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,91 @@
+//! Preparing a text takes memory that does not grow with the text.
+//!
+//! A test binary of its own, because it counts every allocation of the process.
+#![allow(clippy::unwrap_used)]
+
+use ember_data::prepare::{Dataset, Input, PrepareOptions, Silent, prepare};
+use ember_data::random::mix;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+struct Counting;
+
+static NOW: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call is handed on to the system's allocator unchanged; `realloc` comes by its default through these two.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        PEAK.fetch_max(NOW.fetch_add(layout.size(), Relaxed) + layout.size(), Relaxed);
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        NOW.fetch_sub(layout.size(), Relaxed);
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Words of a made-up language, a few of them frequent as in a real one, `after` each so many words.
+fn write_words(path: &Path, bytes: usize, after: &str) {
+    let mut file = BufWriter::new(std::fs::File::create(path).unwrap());
+    let mut written = 0;
+    for i in 0u64.. {
+        if written >= bytes {
+            break;
+        }
+        let draw = mix(i);
+        let rank = (draw >> 16) % (1 << (draw % 17));
+        let name = mix(rank);
+        let word: String = (0..2 + name % 7).map(|k| (b'a' + (mix(name ^ k) % 26) as u8) as char).collect();
+        let end = if draw.is_multiple_of(101) { after } else { " " };
+        written += word.len() + end.len();
+        write!(file, "{word}{end}").unwrap();
+    }
+    file.into_inner().unwrap();
+}
+
+/// The most bytes that were allocated at once while the text was prepared, beyond those that were before.
+fn peak_heap(path: &Path, tokenizer: &str) -> usize {
+    let options = PrepareOptions {
+        inputs: vec![Input::Path(path.to_owned())],
+        tokenizer: tokenizer.parse().unwrap(),
+        out: path.with_extension("prepared"),
+        ..PrepareOptions::default()
+    };
+    let before = NOW.load(Relaxed);
+    PEAK.store(before, Relaxed);
+    let manifest = prepare(&options, &Silent).unwrap();
+    let peak = PEAK.load(Relaxed) - before;
+    assert_eq!(manifest.report.bytes.iter().sum::<u64>(), manifest.sources[0].bytes);
+    Dataset::open(&options.out).unwrap();
+    peak
+}
+
+#[test]
+fn fifty_megabytes_need_less_than_a_gibibyte_of_heap() {
+    const MB: usize = 1_000_000;
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    write_words(&path("documents"), 50 * MB, "\n<|endoftext|>");
+    write_words(&path("line"), 50 * MB, " ");
+    write_words(&path("two lines"), 100 * MB, " ");
+
+    let documents = peak_heap(&path("documents"), "bpe:8192");
+    let line = peak_heap(&path("line"), "bytes");
+    let two_lines = peak_heap(&path("two lines"), "bytes");
+    println!(
+        "peak heap: documents {} MB, one line {} MB, twice as long {} MB",
+        documents / MB,
+        line / MB,
+        two_lines / MB
+    );
+    assert!(documents < 1 << 30 && line < 1 << 30);
+    // A text held in memory would fit into the gibibyte too; twice the text must not take more.
+    assert!(two_lines < line + 10 * MB);
+}
