@@ -28,7 +28,16 @@ pub struct GptConfig {
 impl GptConfig {
     /// GPT-2's defaults (no dropout, tied head) around the given sizes.
     pub fn new(vocab_size: usize, context_length: usize, n_layer: usize, n_head: usize, n_embd: usize) -> Self {
-        Self { vocab_size, context_length, n_layer, n_head, n_embd, dropout: 0.0, layer_norm_epsilon: 1e-5, tied_head: true }
+        Self {
+            vocab_size,
+            context_length,
+            n_layer,
+            n_head,
+            n_embd,
+            dropout: 0.0,
+            layer_norm_epsilon: 1e-5,
+            tied_head: true,
+        }
     }
 
     /// Width of one attention head, `n_embd / n_head`.
@@ -65,7 +74,10 @@ impl GptConfig {
             self.layer_norm_epsilon
         );
         let parameters = self.parameters_f64();
-        ensure!(parameters < 1e13, "this shape has {parameters:.1e} parameters, which no machine can hold; choose smaller sizes");
+        ensure!(
+            parameters < 1e13,
+            "this shape has {parameters:.1e} parameters, which no machine can hold; choose smaller sizes"
+        );
         Ok(())
     }
 
@@ -116,7 +128,8 @@ impl GptConfig {
     }
 
     fn parameters_f64(&self) -> f64 {
-        let (v, t, l, c) = (self.vocab_size as f64, self.context_length as f64, self.n_layer as f64, self.n_embd as f64);
+        let (v, t, l, c) =
+            (self.vocab_size as f64, self.context_length as f64, self.n_layer as f64, self.n_embd as f64);
         v * c * if self.tied_head { 1.0 } else { 2.0 } + t * c + l * (12.0 * c * c + 13.0 * c) + 2.0 * c
     }
 }

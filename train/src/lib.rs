@@ -1,1 +1,27 @@
-//! Ember.
+//! Training: everything that a model needs to learn and no longer needs when it writes.
+//!
+//! What it is: the loss ([`loss`]), the optimizer ([`optimizer`]), the loop ([`trainer`]), and around them what makes a run:
+//! its configuration ([`config`]), its folder ([`run_folder`]), its checkpoints ([`checkpoint`]) and what it tells ([`report`]).
+//!
+//! What it is not: it computes no logits of its own (that is `ember-model`), and it writes and scores text with
+//! `ember-generate`, as anybody else would.
+//!
+//! Invariants:
+//! - All that inference gets from training is the checkpoint folder.
+//! - Every random draw follows from (seed, step, micro-batch): a resumed run ends in the same bits as one never interrupted.
+//! - A checkpoint is whole or not there; it is saved before anything else is tried at its step.
+
+pub mod checkpoint;
+pub mod cli;
+pub mod commands;
+pub mod config;
+pub mod evaluate;
+pub mod loss;
+pub mod memory;
+pub mod optimizer;
+pub mod peak;
+pub mod report;
+pub mod run_folder;
+pub mod sample;
+pub mod schedule;
+pub mod trainer;

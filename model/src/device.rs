@@ -1,0 +1,241 @@
+//! Which device computes: what this build and this machine offer, and which of them truly works.
+
+use std::fmt;
+use std::panic::{self, AssertUnwindSafe};
+use std::str::FromStr;
+
+use anyhow::{Context, Result, bail};
+use burn::tensor::{Device, DeviceType, Tensor, TensorData};
+use serde::Serialize;
+
+/// What the user asks for: `auto`, `cpu`, `wgpu`, `wgpu:1`, `cuda`, `cuda:0`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeviceChoice {
+    /// The first that works: CUDA, then a GPU through wgpu, then the CPU.
+    #[default]
+    Auto,
+    /// The processor, through burn's flex and our kernels.
+    Cpu,
+    /// A graphics adapter by number, or the first.
+    Wgpu(Option<usize>),
+    /// An NVIDIA GPU by number, or the first.
+    Cuda(Option<usize>),
+}
+
+impl FromStr for DeviceChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (kind, number) = match text.split_once(':') {
+            None => (text, None),
+            Some((kind, number)) => match number.parse() {
+                Ok(number) => (kind, Some(number)),
+                Err(_) => return Err(format!("\"{number}\" is not a device number; write for example {kind}:0")),
+            },
+        };
+        match (kind, number) {
+            ("auto", None) => Ok(Self::Auto),
+            ("cpu", None) => Ok(Self::Cpu),
+            ("wgpu", number) => Ok(Self::Wgpu(number)),
+            ("cuda", number) => Ok(Self::Cuda(number)),
+            _ => Err("write auto, cpu, wgpu, wgpu:N, cuda or cuda:N".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for DeviceChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Cpu => f.write_str("cpu"),
+            Self::Wgpu(None) => f.write_str("wgpu"),
+            Self::Cuda(None) => f.write_str("cuda"),
+            Self::Wgpu(Some(n)) => write!(f, "wgpu:{n}"),
+            Self::Cuda(Some(n)) => write!(f, "cuda:{n}"),
+        }
+    }
+}
+
+/// A device that passed its test.
+#[derive(Clone, Debug)]
+pub struct Selected {
+    /// To make tensors on; without automatic differentiation.
+    pub device: Device,
+    /// What `--device` calls it, such as `wgpu:0`.
+    pub id: String,
+    /// What it calls itself.
+    pub name: String,
+    /// Whether it is a real GPU.
+    pub gpu: bool,
+    /// Why it was chosen, for the user.
+    pub reason: String,
+}
+
+/// A device of this machine, as `devices` lists it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Listed {
+    /// What `--device` calls it.
+    pub id: String,
+    /// What it calls itself.
+    pub name: String,
+    /// Whether it is a real GPU, rather than the processor or a software adapter.
+    pub gpu: bool,
+    /// `None` where a small computation on it gave the right result, else what went wrong.
+    pub problem: Option<String>,
+    #[serde(skip)]
+    device: Device,
+}
+
+/// Everything this build can reach, each tried with a small computation; the preferred first.
+pub fn list() -> Vec<Listed> {
+    let mut devices = cuda();
+    let mut wgpu = wgpu();
+    wgpu.sort_by_key(|adapter| !adapter.gpu);
+    devices.extend(wgpu);
+    devices.push(cpu());
+    devices
+}
+
+/// The device that `choice` means.
+///
+/// # Errors
+/// When it is not there, not compiled in, or fails its test; the line says which and what to do. `auto` never fails for a
+/// missing GPU.
+pub fn select(choice: DeviceChoice) -> Result<Selected> {
+    match choice {
+        DeviceChoice::Cpu => Ok(selected(cpu(), "as asked".to_owned())),
+        DeviceChoice::Auto => Ok(automatic()),
+        DeviceChoice::Cuda(number) => {
+            if !cfg!(feature = "cuda") {
+                bail!("--device {choice}: this program was built without CUDA; build it with --features cuda");
+            }
+            numbered(choice, cuda(), number)
+        }
+        DeviceChoice::Wgpu(number) => {
+            let mut adapters = wgpu();
+            if number.is_none() {
+                adapters.sort_by_key(|adapter| !adapter.gpu);
+            }
+            numbered(choice, adapters, number)
+        }
+    }
+}
+
+fn automatic() -> Selected {
+    let mut passed_over = Vec::new();
+    for found in cuda().into_iter().chain(wgpu()) {
+        match (&found.problem, found.gpu) {
+            (None, true) => return selected(found, "the first GPU that works".to_owned()),
+            (None, false) => passed_over.push(format!("{} ({}) is a software adapter", found.id, found.name)),
+            (Some(problem), _) => passed_over.push(format!("{} ({}) {problem}", found.id, found.name)),
+        }
+    }
+    let reason = if passed_over.is_empty() { "no GPU was found".to_owned() } else { passed_over.join("; ") };
+    selected(cpu(), reason)
+}
+
+fn numbered(choice: DeviceChoice, found: Vec<Listed>, number: Option<usize>) -> Result<Selected> {
+    let count = found.len();
+    let device = found.into_iter().nth(number.unwrap_or(0)).with_context(|| {
+        let there = if count == 0 { "none was found".to_owned() } else { format!("{count} found, numbered from 0") };
+        format!("--device {choice}: no such device ({there}); `devices` lists what there is, --device cpu always works")
+    })?;
+    match device.problem {
+        Some(problem) => bail!("--device {choice} ({}) {problem}; try --device cpu", device.name),
+        None => Ok(selected(device, "as asked".to_owned())),
+    }
+}
+
+fn selected(found: Listed, reason: String) -> Selected {
+    Selected { device: found.device, id: found.id, name: found.name, gpu: found.gpu, reason }
+}
+
+fn cpu() -> Listed {
+    let threads = rayon::current_num_threads();
+    let name = format!("the processor, {threads} thread{}", if threads == 1 { "" } else { "s" });
+    Listed { id: "cpu".to_owned(), name, gpu: false, problem: None, device: Device::flex() }
+}
+
+#[cfg(not(feature = "cuda"))]
+fn cuda() -> Vec<Listed> {
+    Vec::new()
+}
+
+#[cfg(feature = "cuda")]
+fn cuda() -> Vec<Listed> {
+    tried("cuda", DeviceType::Cuda)
+}
+
+fn wgpu() -> Vec<Listed> {
+    tried("wgpu", DeviceType::Wgpu)
+}
+
+/// The runtime's devices, each tried; a missing driver means there are none.
+fn tried(kind: &str, device_type: DeviceType) -> Vec<Listed> {
+    let devices = quietly(|| Device::enumerate(device_type).into_vec()).unwrap_or_default();
+    devices
+        .into_iter()
+        .enumerate()
+        .map(|(number, device)| {
+            let identity = quietly(|| device.identity()).ok().flatten();
+            let gpu = identity.as_ref().is_some_and(|identity| identity.physical.is_some());
+            let name = identity.map_or_else(|| "unnamed".to_owned(), |identity| identity.name);
+            let problem = test(&device).err();
+            Listed { id: format!("{kind}:{number}"), name, gpu, problem, device }
+        })
+        .collect()
+}
+
+/// Multiplies two small matrices on `device` and checks every value.
+fn test(device: &Device) -> Result<(), String> {
+    const N: usize = 16;
+    let numbers: Vec<f32> = (0..N * N).map(|i| (i % 7) as f32).collect();
+    let product = quietly(|| {
+        let a = Tensor::<2>::from_data(TensorData::new(numbers.clone(), [N, N]), device);
+        a.clone().matmul(a).into_data().iter::<f32>().collect::<Vec<_>>()
+    })
+    .map_err(|problem| format!("failed a small computation ({problem})"))?;
+    for (i, got) in product.iter().enumerate() {
+        let want: f32 = (0..N).map(|k| numbers[i / N * N + k] * numbers[k * N + i % N]).sum();
+        // Small whole numbers: exact even in bfloat16 products with float32 sums.
+        if *got != want {
+            return Err(format!("computed {got} where {want} is right"));
+        }
+    }
+    Ok(())
+}
+
+/// Runs `f`, turning a panic into its message: drivers and adapters that are missing or broken panic, also on threads of the
+/// runtime's own, and a user must see none of it.
+fn quietly<T>(f: impl FnOnce() -> T) -> Result<T, String> {
+    let hook = panic::take_hook();
+    panic::set_hook(Box::new(|_| {}));
+    let result = panic::catch_unwind(AssertUnwindSafe(f));
+    panic::set_hook(hook);
+    result.map_err(|payload| {
+        let message = payload.downcast_ref::<String>().map(String::as_str).or(payload.downcast_ref::<&str>().copied());
+        message.unwrap_or("no reason given").lines().next().unwrap_or_default().to_owned()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn choices_read_and_write_alike() {
+        for text in ["auto", "cpu", "wgpu", "wgpu:2", "cuda", "cuda:0"] {
+            assert_eq!(text.parse::<DeviceChoice>().unwrap().to_string(), text);
+        }
+        for text in ["gpu", "cpu:0", "wgpu:x", "", "cuda:-1", "auto:1"] {
+            assert!(text.parse::<DeviceChoice>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_cpu_passes_its_test() {
+        assert_eq!(test(&Device::flex()), Ok(()));
+        assert!(select(DeviceChoice::Cpu).is_ok());
+    }
+}

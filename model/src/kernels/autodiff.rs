@@ -1,0 +1,194 @@
+//! The backward of our fused operations: what each keeps from the forward, and which gradients it hands on.
+
+use burn::backend::autodiff::NodeId;
+use burn::backend::autodiff::checkpoint::base::Checkpointer;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Autodiff, AutodiffBackend, Backend};
+
+use super::DropoutMask;
+use super::cpu::{FusedBackward, FusedOps};
+
+/// Registers each gradient with its parent, where the parent is tracked.
+fn register<B: Backend, const N: usize>(
+    grads: &mut Gradients,
+    parents: [Option<NodeId>; N],
+    gradients: [B::FloatTensorPrimitive; N],
+) {
+    for (parent, gradient) in parents.into_iter().zip(gradients) {
+        if let Some(parent) = parent {
+            grads.register::<B>(parent, gradient);
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Linear;
+impl<B: FusedBackward> Backward<B, 3> for Linear {
+    type State = [NodeId; 2];
+    fn backward(self, ops: Ops<Self::State, 3>, grads: &mut Gradients, kept: &mut Checkpointer) {
+        let dy = grads.consume::<B>(&ops.node);
+        let [x, weight] = ops.state.map(|id| kept.retrieve_node_output::<B::FloatTensorPrimitive>(id));
+        register::<B, 3>(
+            grads,
+            ops.parents.map(|parent| parent.map(|node| node.id)),
+            B::fused_linear_backward(x, weight, dy),
+        );
+    }
+}
+
+#[derive(Debug)]
+struct Unembed;
+impl<B: FusedBackward> Backward<B, 2> for Unembed {
+    type State = [NodeId; 2];
+    fn backward(self, ops: Ops<Self::State, 2>, grads: &mut Gradients, kept: &mut Checkpointer) {
+        let dy = grads.consume::<B>(&ops.node);
+        let [x, weight] = ops.state.map(|id| kept.retrieve_node_output::<B::FloatTensorPrimitive>(id));
+        register::<B, 2>(
+            grads,
+            ops.parents.map(|parent| parent.map(|node| node.id)),
+            B::fused_unembed_backward(x, weight, dy),
+        );
+    }
+}
+
+#[derive(Debug)]
+struct LayerNorm;
+impl<B: FusedBackward> Backward<B, 3> for LayerNorm {
+    type State = ([NodeId; 2], f32);
+    fn backward(self, ops: Ops<Self::State, 3>, grads: &mut Gradients, kept: &mut Checkpointer) {
+        let dy = grads.consume::<B>(&ops.node);
+        let (ids, epsilon) = ops.state;
+        let [x, weight] = ids.map(|id| kept.retrieve_node_output::<B::FloatTensorPrimitive>(id));
+        register::<B, 3>(
+            grads,
+            ops.parents.map(|parent| parent.map(|node| node.id)),
+            B::fused_layer_norm_backward(x, weight, dy, epsilon),
+        );
+    }
+}
+
+#[derive(Debug)]
+struct Gelu;
+impl<B: FusedBackward> Backward<B, 1> for Gelu {
+    type State = NodeId;
+    fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, kept: &mut Checkpointer) {
+        let dy = grads.consume::<B>(&ops.node);
+        let x = kept.retrieve_node_output::<B::FloatTensorPrimitive>(ops.state);
+        register::<B, 1>(grads, ops.parents.map(|parent| parent.map(|node| node.id)), [B::fused_gelu_backward(x, dy)]);
+    }
+}
+
+#[derive(Debug)]
+struct CausalAttention;
+impl<B: FusedBackward> Backward<B, 1> for CausalAttention {
+    type State = (NodeId, B::FloatTensorPrimitive, usize, Option<DropoutMask>);
+    fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, kept: &mut Checkpointer) {
+        let dy = grads.consume::<B>(&ops.node);
+        let (id, weights, n_head, dropout) = ops.state;
+        let qkv = kept.retrieve_node_output::<B::FloatTensorPrimitive>(id);
+        register::<B, 1>(
+            grads,
+            ops.parents.map(|parent| parent.map(|node| node.id)),
+            [B::fused_causal_attention_backward(qkv, weights, dy, n_head, dropout)],
+        );
+    }
+}
+
+#[derive(Debug)]
+struct Dropout;
+impl<B: FusedOps> Backward<B, 1> for Dropout {
+    type State = DropoutMask;
+    fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, _kept: &mut Checkpointer) {
+        let dy = grads.consume::<B>(&ops.node);
+        register::<B, 1>(
+            grads,
+            ops.parents.map(|parent| parent.map(|node| node.id)),
+            [B::fused_dropout(dy, ops.state)],
+        );
+    }
+}
+
+impl<B: FusedOps + FusedBackward, C: CheckpointStrategy> FusedOps for Autodiff<B, C> {
+    fn fused_linear(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: FloatTensor<Self>) -> FloatTensor<Self> {
+        match Linear.prepare::<C>([x.node(), weight.node(), bias.node()]).compute_bound().stateful() {
+            OpsKind::Tracked(mut prep) => {
+                let state = [prep.checkpoint(&x), prep.checkpoint(&weight)];
+                prep.finish(state, B::fused_linear(x.into_primitive(), weight.into_primitive(), bias.into_primitive()))
+            }
+            OpsKind::UnTracked(prep) => {
+                prep.finish(B::fused_linear(x.into_primitive(), weight.into_primitive(), bias.into_primitive()))
+            }
+        }
+    }
+
+    fn fused_unembed(x: FloatTensor<Self>, weight: FloatTensor<Self>) -> FloatTensor<Self> {
+        match Unembed.prepare::<C>([x.node(), weight.node()]).compute_bound().stateful() {
+            OpsKind::Tracked(mut prep) => {
+                let state = [prep.checkpoint(&x), prep.checkpoint(&weight)];
+                prep.finish(state, B::fused_unembed(x.into_primitive(), weight.into_primitive()))
+            }
+            OpsKind::UnTracked(prep) => prep.finish(B::fused_unembed(x.into_primitive(), weight.into_primitive())),
+        }
+    }
+
+    fn fused_layer_norm(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        bias: FloatTensor<Self>,
+        epsilon: f32,
+    ) -> FloatTensor<Self> {
+        match LayerNorm.prepare::<C>([x.node(), weight.node(), bias.node()]).compute_bound().stateful() {
+            OpsKind::Tracked(mut prep) => {
+                let state = ([prep.checkpoint(&x), prep.checkpoint(&weight)], epsilon);
+                let y =
+                    B::fused_layer_norm(x.into_primitive(), weight.into_primitive(), bias.into_primitive(), epsilon);
+                prep.finish(state, y)
+            }
+            OpsKind::UnTracked(prep) => prep.finish(B::fused_layer_norm(
+                x.into_primitive(),
+                weight.into_primitive(),
+                bias.into_primitive(),
+                epsilon,
+            )),
+        }
+    }
+
+    fn fused_gelu(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        match Gelu.prepare::<C>([x.node()]).compute_bound().stateful() {
+            OpsKind::Tracked(mut prep) => {
+                let state = prep.checkpoint(&x);
+                prep.finish(state, B::fused_gelu(x.into_primitive()))
+            }
+            OpsKind::UnTracked(prep) => prep.finish(B::fused_gelu(x.into_primitive())),
+        }
+    }
+
+    fn fused_causal_attention(
+        qkv: FloatTensor<Self>,
+        n_head: usize,
+        dropout: Option<DropoutMask>,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        match CausalAttention.prepare::<C>([qkv.node()]).compute_bound().stateful() {
+            OpsKind::Tracked(mut prep) => {
+                let id = prep.checkpoint(&qkv);
+                let (y, weights) = B::fused_causal_attention(qkv.into_primitive(), n_head, dropout);
+                let y = prep.finish((id, weights.clone(), n_head, dropout), y);
+                (y, Self::from_inner(weights))
+            }
+            OpsKind::UnTracked(prep) => {
+                let (y, weights) = B::fused_causal_attention(qkv.into_primitive(), n_head, dropout);
+                (prep.finish(y), Self::from_inner(weights))
+            }
+        }
+    }
+
+    fn fused_dropout(x: FloatTensor<Self>, mask: DropoutMask) -> FloatTensor<Self> {
+        match Dropout.prepare::<C>([x.node()]).compute_bound().stateful() {
+            OpsKind::Tracked(prep) => prep.finish(mask, B::fused_dropout(x.into_primitive(), mask)),
+            OpsKind::UnTracked(prep) => prep.finish(B::fused_dropout(x.into_primitive(), mask)),
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! Causal attention, one task for each head of each row of the batch.
+//!
+//! Scores are computed in blocks of query rows, and only up to the block's last row: what lies in the future of a whole
+//! block is never touched, which is nearly half of the work. The weights are kept for the backward.
+
+use rayon::prelude::*;
+
+use super::super::{DropoutMask, simd};
+use super::dropout::apply_in_place;
+use super::linear::{View, product};
+use super::tensor::unfilled;
+use crate::simd_versions;
+
+/// Query rows in a block.
+const BLOCK: usize = 64;
+
+/// Sizes of one attention.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Rows of the batch.
+    pub batch: usize,
+    /// Positions.
+    pub time: usize,
+    /// Heads.
+    pub n_head: usize,
+    /// Width of a head.
+    pub head_size: usize,
+}
+
+impl Sizes {
+    fn n_embd(&self) -> usize {
+        self.n_head * self.head_size
+    }
+
+    fn scale(&self) -> f32 {
+        1.0 / (self.head_size as f32).sqrt()
+    }
+
+    /// The head's queries, keys and values inside `qkv` `[batch, time, 3 n_embd]`.
+    fn heads(&self, qkv: *const f32, task: usize) -> [View; 3] {
+        let (row, head) = (task / self.n_head, task % self.n_head);
+        let width = 3 * self.n_embd();
+        let first = row * self.time * width + head * self.head_size;
+        // SAFETY: the three parts of a row follow one another inside the tensor.
+        [0, 1, 2].map(|part| View { start: unsafe { qkv.add(first + part * self.n_embd()) }, row: width, column: 1 })
+    }
+
+    /// The head's part of a tensor `[batch, time, n_embd]`.
+    fn head(&self, y: *const f32, task: usize) -> View {
+        let (row, head) = (task / self.n_head, task % self.n_head);
+        // SAFETY: inside the tensor by construction.
+        let start = unsafe { y.add(row * self.time * self.n_embd() + head * self.head_size) };
+        View { start, row: self.n_embd(), column: 1 }
+    }
+}
+
+impl View {
+    fn transpose(self) -> Self {
+        Self { row: self.column, column: self.row, ..self }
+    }
+
+    /// The matrix without its first `rows` rows.
+    fn skip_rows(self, rows: usize) -> Self {
+        // SAFETY: callers stay inside the matrix.
+        Self { start: unsafe { self.start.add(rows * self.row) }, ..self }
+    }
+}
+
+/// A pointer that tasks share; each writes a part of its own.
+#[derive(Clone, Copy)]
+struct Shared(*mut f32);
+// SAFETY: the tasks write disjoint heads, as `Sizes::heads` and `Sizes::head` lay them out.
+unsafe impl Send for Shared {}
+unsafe impl Sync for Shared {}
+impl Shared {
+    fn get(self) -> *mut f32 {
+        self.0
+    }
+}
+
+/// Blocks of query rows: (first row, rows, columns that the last of them sees).
+fn blocks(time: usize) -> impl DoubleEndedIterator<Item = (usize, usize, usize)> {
+    (0..time.div_ceil(BLOCK)).map(move |block| {
+        let first = block * BLOCK;
+        let rows = BLOCK.min(time - first);
+        (first, rows, first + rows)
+    })
+}
+
+/// Output `[batch, time, n_embd]` and weights `[batch * n_head, time, time]` (after softmax, before dropout; 0 in the future).
+pub fn forward(qkv: &[f32], sizes: Sizes, mask: Option<DropoutMask>) -> (Vec<f32>, Vec<f32>) {
+    let Sizes { batch, time, n_head, head_size } = sizes;
+    let mut y = unfilled(batch * time * sizes.n_embd());
+    let mut weights = unfilled(batch * n_head * time * time);
+    let output = Shared(y.as_mut_ptr());
+    weights.par_chunks_mut(time * time).enumerate().for_each_init(Vec::new, |dropped, (task, weights)| {
+        let [q, k, v] = sizes.heads(qkv.as_ptr(), task);
+        let y = sizes.head(output.get(), task);
+        for (first, rows, seen) in blocks(time) {
+            let block = &mut weights[first * time..(first + rows) * time];
+            let scores = View::rows(block, time);
+            // SAFETY: views inside the tensors whose sizes `sizes` states.
+            unsafe {
+                product(
+                    [rows, seen, head_size],
+                    scores,
+                    false,
+                    q.skip_rows(first),
+                    k.transpose(),
+                    gemm::Parallelism::None,
+                )
+            };
+            softmax_rows(block, time, first, sizes.scale());
+            let used = with_dropout(block, dropped, mask, task, first, time);
+            // SAFETY: as above.
+            unsafe {
+                product(
+                    [rows, head_size, seen],
+                    y.skip_rows(first),
+                    false,
+                    View::rows(used, time),
+                    v,
+                    gemm::Parallelism::None,
+                )
+            };
+        }
+    });
+    (y, weights)
+}
+
+/// Gradient with respect to `qkv`, given the forward's weights and the gradient of its output.
+pub fn backward(qkv: &[f32], weights: &[f32], dy: &[f32], sizes: Sizes, mask: Option<DropoutMask>) -> Vec<f32> {
+    let Sizes { batch, time, n_head, head_size } = sizes;
+    let mut dqkv = unfilled(qkv.len());
+    let output = Shared(dqkv.as_mut_ptr());
+    (0..batch * n_head).into_par_iter().for_each_init(
+        || (unfilled(BLOCK.min(time) * time), Vec::new()),
+        |(ds, dropped), task| {
+            let [q, k, v] = sizes.heads(qkv.as_ptr(), task);
+            let [dq, dk, dv] = sizes.heads(output.get(), task);
+            let dy = sizes.head(dy.as_ptr(), task);
+            // The last block sees every key: it writes dk and dv, and the others add to them.
+            for (first, rows, seen) in blocks(time).rev() {
+                let accumulate = seen < time;
+                let weights = &weights[task * time * time + first * time..][..rows * time];
+                let used = with_dropout(weights, dropped, mask, task, first, time);
+                let ds = &mut ds[..rows * time];
+                let one = gemm::Parallelism::None;
+                // SAFETY: views inside the tensors whose sizes `sizes` states.
+                unsafe {
+                    // dV = Pᵀ dY and dP = dY Vᵀ
+                    product(
+                        [seen, head_size, rows],
+                        dv,
+                        accumulate,
+                        View::rows(used, time).transpose(),
+                        dy.skip_rows(first),
+                        one,
+                    );
+                    product(
+                        [rows, seen, head_size],
+                        View::rows(ds, time),
+                        false,
+                        dy.skip_rows(first),
+                        v.transpose(),
+                        one,
+                    );
+                }
+                if let Some(mask) = mask {
+                    for (row, ds) in ds.chunks_exact_mut(time).enumerate() {
+                        apply_in_place(ds, mask, place(task, first + row, time));
+                    }
+                }
+                softmax_backward_rows(weights, ds, time, first, sizes.scale());
+                // SAFETY: as above.
+                unsafe {
+                    // dQ = dS K and dK = dSᵀ Q
+                    product([rows, head_size, seen], dq.skip_rows(first), false, View::rows(ds, time), k, one);
+                    product(
+                        [seen, head_size, rows],
+                        dk,
+                        accumulate,
+                        View::rows(ds, time).transpose(),
+                        q.skip_rows(first),
+                        one,
+                    );
+                }
+            }
+        },
+    );
+    dqkv
+}
+
+/// Where a row of attention weights stands among all of them.
+fn place(task: usize, row: usize, time: usize) -> u64 {
+    ((task * time + row) * time) as u64
+}
+
+/// The block of weights after dropout, in `dropped`; the block itself where nothing is dropped.
+fn with_dropout<'a>(
+    block: &'a [f32],
+    dropped: &'a mut Vec<f32>,
+    mask: Option<DropoutMask>,
+    task: usize,
+    first: usize,
+    time: usize,
+) -> &'a [f32] {
+    let Some(mask) = mask else { return block };
+    dropped.clear();
+    dropped.extend_from_slice(block);
+    apply_in_place(dropped, mask, place(task, first, time));
+    dropped
+}
+
+/// Attention of `time` new positions to a cache that holds `start` positions already: writes their keys and values, returns
+/// the output `[batch, time, n_embd]`.
+pub fn cached(
+    qkv: &[f32],
+    keys: &mut [f32],
+    values: &mut [f32],
+    sizes: Sizes,
+    start: usize,
+    capacity: usize,
+) -> Vec<f32> {
+    let Sizes { batch, time, n_head, head_size } = sizes;
+    let mut y = unfilled(batch * time * sizes.n_embd());
+    let output = Shared(y.as_mut_ptr());
+    let cache = capacity * head_size;
+    let heads = keys.par_chunks_mut(cache).zip(values.par_chunks_mut(cache)).enumerate();
+    heads.with_min_len(if batch * n_head * (start + time) * time < 1 << 14 { usize::MAX } else { 1 }).for_each_init(
+        Vec::new,
+        |scores, (task, (keys, values))| {
+            let [q, k, v] = sizes.heads(qkv.as_ptr(), task);
+            for t in 0..time {
+                let at = (start + t) * head_size..(start + t + 1) * head_size;
+                // SAFETY: row t of this head's keys and values.
+                unsafe {
+                    keys[at.clone()].copy_from_slice(std::slice::from_raw_parts(k.start.add(t * k.row), head_size));
+                    values[at].copy_from_slice(std::slice::from_raw_parts(v.start.add(t * v.row), head_size));
+                }
+            }
+            let y = sizes.head(output.get(), task);
+            if time == 1 {
+                scores.resize(start + 1, 0.0);
+                // SAFETY: this head's query and its place in the output.
+                let (q, y) = unsafe {
+                    (
+                        std::slice::from_raw_parts(q.start, head_size),
+                        std::slice::from_raw_parts_mut(y.start.cast_mut(), head_size),
+                    )
+                };
+                attend_one(q, keys, values, scores, y, sizes.scale());
+                return;
+            }
+            for (first, rows, _) in blocks(time) {
+                let seen = start + first + rows;
+                scores.resize(rows * seen, 0.0);
+                let one = gemm::Parallelism::None;
+                // SAFETY: views inside the tensors whose sizes `sizes` states.
+                unsafe {
+                    let k = View::transposed(keys, head_size);
+                    product([rows, seen, head_size], View::rows(scores, seen), false, q.skip_rows(first), k, one);
+                    softmax_rows(scores, seen, start + first, sizes.scale());
+                    let v = View::rows(values, head_size);
+                    product([rows, head_size, seen], y.skip_rows(first), false, View::rows(scores, seen), v, one);
+                }
+            }
+        },
+    );
+    y
+}
+
+simd_versions! {
+    // Softmax of `scale * row`, for rows of `width` scores of which row r sees the first `first + r + 1`; the rest becomes 0.
+    fn softmax_rows(scores: &mut [f32], width: usize, first: usize, scale: f32) {
+        for (r, row) in scores.chunks_exact_mut(width).enumerate() {
+            let (seen, future) = row.split_at_mut(first + r + 1);
+            softmax(seen, scale);
+            future.fill(0.0);
+        }
+    }
+
+    // dS = scale * P * (dP - sum(P * dP)), in place of dP; the future becomes 0.
+    fn softmax_backward_rows(weights: &[f32], dp: &mut [f32], width: usize, first: usize, scale: f32) {
+        for (r, (p, dp)) in weights.chunks_exact(width).zip(dp.chunks_exact_mut(width)).enumerate() {
+            let (dp, future) = dp.split_at_mut(first + r + 1);
+            let p = &p[..dp.len()];
+            let dot = { let dp = &dp[..]; simd::sum(p.len(), |i| p[i] * dp[i]) };
+            for (dp, p) in dp.iter_mut().zip(p) {
+                *dp = scale * p * (*dp - dot);
+            }
+            future.fill(0.0);
+        }
+    }
+
+    // One query against the first `scores.len()` positions of the cache.
+    fn attend_one(q: &[f32], keys: &[f32], values: &[f32], scores: &mut [f32], y: &mut [f32], scale: f32) {
+        let n = q.len();
+        for (score, key) in scores.iter_mut().zip(keys.chunks_exact(n)) {
+            *score = simd::sum(n, |i| q[i] * key[i]);
+        }
+        softmax(scores, scale);
+        y.fill(0.0);
+        for (weight, value) in scores.iter().zip(values.chunks_exact(n)) {
+            for (y, value) in y.iter_mut().zip(value) {
+                *y = weight.mul_add(*value, *y);
+            }
+        }
+    }
+}
+
+/// Softmax of `scale * row`, in place.
+#[inline(always)]
+fn softmax(row: &mut [f32], scale: f32) {
+    let largest = simd::max(row);
+    for x in row.iter_mut() {
+        *x = simd::exp((*x - largest) * scale);
+    }
+    let total = simd::sum(row.len(), |i| row[i]);
+    for x in row.iter_mut() {
+        *x /= total;
+    }
+}

@@ -1,0 +1,204 @@
+//! Our kernels for the CPU, as a burn backend extension for flex: each is one pass over contiguous rows, split over the
+//! threads in pieces of fixed size, so that the numbers do not depend on how many threads there are.
+
+mod attention;
+mod dropout;
+mod gelu;
+mod layer_norm;
+mod linear;
+pub mod tensor;
+
+use burn::backend::flex::FlexTensor;
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, Flex, backend_extension};
+
+use super::DropoutMask;
+use tensor::{contiguous, new, values};
+
+/// The fused operations of a forward pass, with a backward where the feature `autodiff` is on.
+#[cfg_attr(feature = "autodiff", backend_extension(Flex, Autodiff))]
+#[cfg_attr(not(feature = "autodiff"), backend_extension(Flex))]
+pub trait FusedOps: Backend {
+    /// `x W + b`, `[batch, time, n_out]`.
+    fn fused_linear(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: FloatTensor<Self>) -> FloatTensor<Self>;
+    /// `x Wᵀ`, `[batch, time, vocab]`.
+    fn fused_unembed(x: FloatTensor<Self>, weight: FloatTensor<Self>) -> FloatTensor<Self>;
+    /// LayerNorm over the last dimension.
+    fn fused_layer_norm(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        bias: FloatTensor<Self>,
+        epsilon: f32,
+    ) -> FloatTensor<Self>;
+    /// GELU, element by element.
+    fn fused_gelu(x: FloatTensor<Self>) -> FloatTensor<Self>;
+    /// Causal attention: its output `[batch, time, n_embd]` and its weights `[batch * n_head, time, time]`.
+    fn fused_causal_attention(
+        qkv: FloatTensor<Self>,
+        n_head: usize,
+        dropout: Option<DropoutMask>,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>);
+    /// Dropout by the mask that `mask` names.
+    fn fused_dropout(x: FloatTensor<Self>, mask: DropoutMask) -> FloatTensor<Self>;
+}
+
+/// What only inference needs: it has no backward.
+#[backend_extension(Flex)]
+pub trait CachedOps: Backend {
+    /// Attention of new positions to the cache; see [`super::cached_attention`].
+    fn cached_attention(
+        qkv: FloatTensor<Self>,
+        keys: FloatTensor<Self>,
+        values: FloatTensor<Self>,
+        start: usize,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>);
+}
+
+/// The gradients of [`FusedOps`], computed on the backend itself.
+#[cfg(feature = "autodiff")]
+pub trait FusedBackward: Backend {
+    /// Gradients of `x`, `weight` and `bias`.
+    fn fused_linear_backward(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        dy: FloatTensor<Self>,
+    ) -> [FloatTensor<Self>; 3];
+    /// Gradients of `x` and `weight`.
+    fn fused_unembed_backward(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        dy: FloatTensor<Self>,
+    ) -> [FloatTensor<Self>; 2];
+    /// Gradients of `x`, `weight` and `bias`.
+    fn fused_layer_norm_backward(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        dy: FloatTensor<Self>,
+        epsilon: f32,
+    ) -> [FloatTensor<Self>; 3];
+    /// Gradient of `x`.
+    fn fused_gelu_backward(x: FloatTensor<Self>, dy: FloatTensor<Self>) -> FloatTensor<Self>;
+    /// Gradient of `qkv`, given the forward's attention weights.
+    fn fused_causal_attention_backward(
+        qkv: FloatTensor<Self>,
+        weights: FloatTensor<Self>,
+        dy: FloatTensor<Self>,
+        n_head: usize,
+        dropout: Option<DropoutMask>,
+    ) -> FloatTensor<Self>;
+}
+
+fn sizes(qkv: &FlexTensor, n_head: usize) -> attention::Sizes {
+    let [batch, time, width] = qkv.layout().shape().dims::<3>();
+    attention::Sizes { batch, time, n_head, head_size: width / 3 / n_head }
+}
+
+/// The shape of `x` with `n` in place of its last dimension.
+fn with_width(x: &FlexTensor, n: usize) -> [usize; 3] {
+    let [batch, time, _] = x.layout().shape().dims::<3>();
+    [batch, time, n]
+}
+
+impl FusedOps for Flex {
+    fn fused_linear(x: FlexTensor, weight: FlexTensor, bias: FlexTensor) -> FlexTensor {
+        let (x, weight, bias) = (contiguous(x), contiguous(weight), contiguous(bias));
+        let y = linear::forward(values(&x), values(&weight), values(&bias));
+        new(y, with_width(&x, values(&bias).len()))
+    }
+
+    fn fused_unembed(x: FlexTensor, weight: FlexTensor) -> FlexTensor {
+        let (x, weight) = (contiguous(x), contiguous(weight));
+        let [vocab, n_embd] = weight.layout().shape().dims::<2>();
+        new(linear::unembed(values(&x), values(&weight), n_embd), with_width(&x, vocab))
+    }
+
+    fn fused_layer_norm(x: FlexTensor, weight: FlexTensor, bias: FlexTensor, epsilon: f32) -> FlexTensor {
+        let (x, weight, bias) = (contiguous(x), contiguous(weight), contiguous(bias));
+        let y = layer_norm::forward(values(&x), values(&weight), values(&bias), epsilon);
+        new(y, x.layout().shape().clone())
+    }
+
+    fn fused_gelu(x: FlexTensor) -> FlexTensor {
+        let x = contiguous(x);
+        new(gelu::forward(values(&x)), x.layout().shape().clone())
+    }
+
+    fn fused_causal_attention(
+        qkv: FlexTensor,
+        n_head: usize,
+        dropout: Option<DropoutMask>,
+    ) -> (FlexTensor, FlexTensor) {
+        let qkv = contiguous(qkv);
+        let sizes = sizes(&qkv, n_head);
+        let (y, weights) = attention::forward(values(&qkv), sizes, dropout);
+        let shape = with_width(&qkv, n_head * sizes.head_size);
+        (new(y, shape), new(weights, [sizes.batch * n_head, sizes.time, sizes.time]))
+    }
+
+    fn fused_dropout(x: FlexTensor, mask: DropoutMask) -> FlexTensor {
+        let x = contiguous(x);
+        new(dropout::apply(values(&x), mask), x.layout().shape().clone())
+    }
+}
+
+impl CachedOps for Flex {
+    fn cached_attention(
+        qkv: FlexTensor,
+        keys: FlexTensor,
+        cached_values: FlexTensor,
+        start: usize,
+    ) -> (FlexTensor, FlexTensor, FlexTensor) {
+        let (qkv, mut keys, mut cached) = (contiguous(qkv), contiguous(keys), contiguous(cached_values));
+        let [_, n_head, capacity, head_size] = keys.layout().shape().dims::<4>();
+        let y = attention::cached(
+            values(&qkv),
+            tensor::values_mut(&mut keys),
+            tensor::values_mut(&mut cached),
+            sizes(&qkv, n_head),
+            start,
+            capacity,
+        );
+        (new(y, with_width(&qkv, n_head * head_size)), keys, cached)
+    }
+}
+
+#[cfg(feature = "autodiff")]
+impl FusedBackward for Flex {
+    fn fused_linear_backward(x: FlexTensor, weight: FlexTensor, dy: FlexTensor) -> [FlexTensor; 3] {
+        let (x, weight, dy) = (contiguous(x), contiguous(weight), contiguous(dy));
+        let [n_in, n_out] = weight.layout().shape().dims::<2>();
+        let (dx, dweight, dbias) = linear::backward(values(&x), values(&weight), values(&dy), n_in);
+        [new(dx, x.layout().shape().clone()), new(dweight, [n_in, n_out]), new(dbias, [n_out])]
+    }
+
+    fn fused_unembed_backward(x: FlexTensor, weight: FlexTensor, dy: FlexTensor) -> [FlexTensor; 2] {
+        let (x, weight, dy) = (contiguous(x), contiguous(weight), contiguous(dy));
+        let [vocab, n_embd] = weight.layout().shape().dims::<2>();
+        let (dx, dweight) = linear::unembed_backward(values(&x), values(&weight), values(&dy), n_embd);
+        [new(dx, x.layout().shape().clone()), new(dweight, [vocab, n_embd])]
+    }
+
+    fn fused_layer_norm_backward(x: FlexTensor, weight: FlexTensor, dy: FlexTensor, epsilon: f32) -> [FlexTensor; 3] {
+        let (x, weight, dy) = (contiguous(x), contiguous(weight), contiguous(dy));
+        let (dx, dweight, dbias) = layer_norm::backward(values(&x), values(&weight), values(&dy), epsilon);
+        let n = dweight.len();
+        [new(dx, x.layout().shape().clone()), new(dweight, [n]), new(dbias, [n])]
+    }
+
+    fn fused_gelu_backward(x: FlexTensor, dy: FlexTensor) -> FlexTensor {
+        let (x, dy) = (contiguous(x), contiguous(dy));
+        new(gelu::backward(values(&x), values(&dy)), x.layout().shape().clone())
+    }
+
+    fn fused_causal_attention_backward(
+        qkv: FlexTensor,
+        weights: FlexTensor,
+        dy: FlexTensor,
+        n_head: usize,
+        dropout: Option<DropoutMask>,
+    ) -> FlexTensor {
+        let (qkv, weights, dy) = (contiguous(qkv), contiguous(weights), contiguous(dy));
+        let dqkv = attention::backward(values(&qkv), values(&weights), values(&dy), sizes(&qkv, n_head), dropout);
+        new(dqkv, qkv.layout().shape().clone())
+    }
+}

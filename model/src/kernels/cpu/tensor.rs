@@ -1,0 +1,38 @@
+//! Between flex's tensors and slices of float32.
+
+use burn::backend::flex::{FlexTensor, Layout};
+use burn::tensor::{Bytes, DType, Shape};
+
+/// The tensor with its values in order and without gaps; a copy only where they are not.
+pub fn contiguous(tensor: FlexTensor) -> FlexTensor {
+    if tensor.is_contiguous() { tensor } else { tensor.to_contiguous() }
+}
+
+/// The values of a contiguous float32 tensor.
+pub fn values(tensor: &FlexTensor) -> &[f32] {
+    let start = tensor.layout().start_offset();
+    &tensor.storage::<f32>()[start..start + tensor.layout().num_elements()]
+}
+
+/// The values of a contiguous float32 tensor, to write; copied first if another tensor shares them.
+pub fn values_mut(tensor: &mut FlexTensor) -> &mut [f32] {
+    let start = tensor.layout().start_offset();
+    let length = tensor.layout().num_elements();
+    &mut tensor.storage_mut::<f32>()[start..start + length]
+}
+
+/// A float32 tensor that owns `values`.
+pub fn new(values: Vec<f32>, shape: impl Into<Shape>) -> FlexTensor {
+    FlexTensor::new(Bytes::from_elems(values), Layout::contiguous(shape.into()), DType::F32)
+}
+
+/// A vector of `length` values for a kernel to fill: every caller writes each value before anything reads it.
+pub fn unfilled(length: usize) -> Vec<f32> {
+    let mut values = Vec::with_capacity(length);
+    // SAFETY: any bits are a float32, and the callers overwrite all of them; saves one pass over the memory.
+    #[allow(clippy::uninit_vec)]
+    unsafe {
+        values.set_len(length)
+    };
+    values
+}

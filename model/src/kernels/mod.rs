@@ -1,0 +1,133 @@
+//! The model's operations: the same five functions for every device.
+//!
+//! On the CPU each is one fused kernel of ours ([`cpu`]), with a backward of its own when the feature `autodiff` is on
+//! (`autodiff.rs`). Elsewhere it is [`plain`]: the textbook formula in burn's tensor operations, which is also what the
+//! kernels are tested against.
+
+mod cpu;
+pub mod plain;
+pub mod simd;
+
+#[cfg(feature = "autodiff")]
+mod autodiff;
+
+use burn::backend::Dispatch;
+use burn::tensor::{Device, Distribution, Tensor};
+
+pub use cpu::tensor as flex;
+use cpu::{CachedOps, FusedOps};
+
+/// Whether `device` is the CPU (burn's flex), with or without automatic differentiation.
+pub fn is_cpu(device: &Device) -> bool {
+    device.clone().inner() == Device::flex()
+}
+
+/// One dropout: the probability of dropping a value, and the key from which its mask is computed.
+///
+/// The mask is a hash of (key, place in the tensor), so that the backward can compute it again instead of storing it.
+#[derive(Clone, Copy, Debug)]
+pub struct DropoutMask {
+    /// Probability with which a value becomes 0; the others are divided by `1 - probability`.
+    pub probability: f32,
+    /// Names this draw among all others.
+    pub key: u64,
+}
+
+impl DropoutMask {
+    /// Draws a key from the device's generator, which training seeds with (seed, step, micro-batch); `None` where nothing
+    /// is to be dropped: at probability 0, and on a device without automatic differentiation.
+    pub fn draw(probability: f64, device: &Device) -> Option<Self> {
+        if probability == 0.0 || !device.is_autodiff() {
+            return None;
+        }
+        // 24 bits are what a float32 in [0, 1) holds exactly.
+        let halves = Tensor::<1>::random([2], Distribution::Uniform(0.0, 1.0), &device.clone().inner()).into_data();
+        let key = halves.iter::<f32>().fold(0, |key, half| (key << 24) | (half * (1 << 24) as f32) as u64);
+        Some(Self { probability: probability as f32, key })
+    }
+}
+
+/// `x W + b`: `x` is `[batch, time, n_in]`, `weight` `[n_in, n_out]` as GPT-2 stores it, `bias` `[n_out]`.
+pub fn linear(x: Tensor<3>, weight: Tensor<2>, bias: Tensor<1>) -> Tensor<3> {
+    if is_cpu(&x.device()) {
+        return Tensor::from_dispatch(<Dispatch as FusedOps>::fused_linear(
+            x.into_dispatch(),
+            weight.into_dispatch(),
+            bias.into_dispatch(),
+        ));
+    }
+    plain::linear(x, weight, bias)
+}
+
+/// `x Wᵀ`: logits `[batch, time, vocab]` of `x` `[batch, time, n_embd]` under an embedding table `[vocab, n_embd]`.
+pub fn unembed(x: Tensor<3>, weight: Tensor<2>) -> Tensor<3> {
+    if is_cpu(&x.device()) {
+        return Tensor::from_dispatch(<Dispatch as FusedOps>::fused_unembed(x.into_dispatch(), weight.into_dispatch()));
+    }
+    plain::unembed(x, weight)
+}
+
+/// Normalises each row of `x` `[batch, time, n_embd]` to mean 0 and variance 1, then scales and shifts it
+/// ([Ba et al. 2016](https://arxiv.org/abs/1607.06450), equation 4).
+pub fn layer_norm(x: Tensor<3>, weight: Tensor<1>, bias: Tensor<1>, epsilon: f64) -> Tensor<3> {
+    if is_cpu(&x.device()) {
+        return Tensor::from_dispatch(<Dispatch as FusedOps>::fused_layer_norm(
+            x.into_dispatch(),
+            weight.into_dispatch(),
+            bias.into_dispatch(),
+            epsilon as f32,
+        ));
+    }
+    plain::layer_norm(x, weight, bias, epsilon)
+}
+
+/// GPT-2's GELU, the tanh approximation of [Hendrycks and Gimpel 2016](https://arxiv.org/abs/1606.08415), section 2.
+pub fn gelu(x: Tensor<3>) -> Tensor<3> {
+    if is_cpu(&x.device()) {
+        return Tensor::from_dispatch(<Dispatch as FusedOps>::fused_gelu(x.into_dispatch()));
+    }
+    plain::gelu(x)
+}
+
+/// Causal self-attention ([Vaswani et al. 2017](https://arxiv.org/abs/1706.03762), section 3.2) of the joint projection `qkv`
+/// `[batch, time, 3 n_embd]`: every position looks back on itself and what came before. Returns `[batch, time, n_embd]`.
+pub fn causal_attention(qkv: Tensor<3>, n_head: usize, dropout: Option<DropoutMask>) -> Tensor<3> {
+    if is_cpu(&qkv.device()) {
+        let (y, _weights) = <Dispatch as FusedOps>::fused_causal_attention(qkv.into_dispatch(), n_head, dropout);
+        return Tensor::from_dispatch(y);
+    }
+    plain::causal_attention(qkv, n_head, dropout)
+}
+
+/// Attention of new positions to a cache: writes the keys and values of `qkv` `[batch, time, 3 n_embd]` at positions
+/// `start..start + time` of `keys` and `values` `[batch, n_head, capacity, head_size]`, then lets each new position look back
+/// on everything up to itself. Returns `[batch, time, n_embd]` and the two caches.
+pub fn cached_attention(
+    qkv: Tensor<3>,
+    keys: Tensor<4>,
+    values: Tensor<4>,
+    start: usize,
+) -> (Tensor<3>, Tensor<4>, Tensor<4>) {
+    if is_cpu(&qkv.device()) && !qkv.device().is_autodiff() {
+        let (y, keys, values) = <Dispatch as CachedOps>::cached_attention(
+            qkv.into_dispatch(),
+            keys.into_dispatch(),
+            values.into_dispatch(),
+            start,
+        );
+        return (Tensor::from_dispatch(y), Tensor::from_dispatch(keys), Tensor::from_dispatch(values));
+    }
+    plain::cached_attention(qkv, keys, values, start)
+}
+
+/// Dropout ([Srivastava et al. 2014](https://jmlr.org/papers/v15/srivastava14a.html)) of `x` `[batch, time, n_embd]`, scaled so
+/// that the expected value stays. The identity without a mask.
+pub fn dropout(x: Tensor<3>, mask: Option<DropoutMask>) -> Tensor<3> {
+    match mask {
+        None => x,
+        Some(mask) if is_cpu(&x.device()) => {
+            Tensor::from_dispatch(<Dispatch as FusedOps>::fused_dropout(x.into_dispatch(), mask))
+        }
+        Some(mask) => plain::dropout(x, Some(mask)),
+    }
+}

@@ -1,0 +1,115 @@
+//! One source, three instruction sets: a kernel's body is compiled for AVX-512, for AVX2 and for the machine the build is for,
+//! and the best that the processor has is chosen when it runs.
+
+/// Defines functions whose body is compiled once per instruction set and dispatched at run time.
+///
+/// The loops inside are plain Rust over slices; the compiler vectorises them. `mul_add` is one instruction in every
+/// version but the last.
+#[macro_export]
+macro_rules! simd_versions {
+    ($($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $ret:ty)? $body:block)*) => {$(
+        $(#[$meta])*
+        #[allow(clippy::too_many_arguments)]
+        $vis fn $name($($arg: $type),*) $(-> $ret)? {
+            #[inline(always)]
+            fn body($($arg: $type),*) $(-> $ret)? $body
+            #[cfg(target_arch = "x86_64")]
+            {
+                #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")]
+                fn avx512($($arg: $type),*) $(-> $ret)? { body($($arg),*) }
+                #[target_feature(enable = "avx2,fma")]
+                fn avx2($($arg: $type),*) $(-> $ret)? { body($($arg),*) }
+                if is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512vl")
+                    && is_x86_feature_detected!("avx512dq")
+                    && is_x86_feature_detected!("avx512bw")
+                {
+                    // SAFETY: the processor has just said that it has these instructions.
+                    return unsafe { avx512($($arg),*) };
+                }
+                if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+                    // SAFETY: as above.
+                    return unsafe { avx2($($arg),*) };
+                }
+            }
+            body($($arg),*)
+        }
+    )*};
+}
+
+/// Independent partial sums of a reduction: enough to keep the widest vector unit busy, and a fixed order of summation.
+const LANES: usize = 16;
+
+/// `sum of f(i) for i in 0..n`, always in the same order.
+#[inline(always)]
+pub fn sum(n: usize, f: impl Fn(usize) -> f32) -> f32 {
+    let mut lanes = [0f32; LANES];
+    let whole = n - n % LANES;
+    for i in (0..whole).step_by(LANES) {
+        for (lane, partial) in lanes.iter_mut().enumerate() {
+            *partial += f(i + lane);
+        }
+    }
+    let mut total = lanes.iter().sum::<f32>();
+    for i in whole..n {
+        total += f(i);
+    }
+    total
+}
+
+/// The largest of `values`; negative infinity when there are none.
+#[inline(always)]
+pub fn max(values: &[f32]) -> f32 {
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    let chunks = values.chunks_exact(LANES);
+    let rest = chunks.remainder();
+    for chunk in chunks {
+        for (lane, value) in lanes.iter_mut().zip(chunk) {
+            *lane = lane.max(*value);
+        }
+    }
+    lanes.iter().chain(rest).fold(f32::NEG_INFINITY, |a, b| a.max(*b))
+}
+
+/// `e^x` to about one unit in the last place, in operations that vectorise: `x = n ln 2 + r`, a polynomial for `e^r` (Cephes'
+/// `expf` coefficients), and `2^n` put into the exponent's bits. Below -87 and above 88 it saturates.
+#[inline(always)]
+pub fn exp(x: f32) -> f32 {
+    let x = x.clamp(-87.0, 88.0);
+    let n = (x * std::f32::consts::LOG2_E).round_ties_even();
+    // ln 2 in two parts, the first exact in few bits, so that r keeps its precision.
+    let r = n.mul_add(2.121_944_4e-4, n.mul_add(-0.693_359_4, x));
+    let mut p = 1.987_569_1e-4_f32;
+    for coefficient in [1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 0.166_666_66, 0.5] {
+        p = p.mul_add(r, coefficient);
+    }
+    let p = p.mul_add(r * r, r) + 1.0;
+    // SAFETY: n is between -126 and 127 after the clamp, also for NaN, which clamp keeps but the product below restores.
+    let n = if n.is_nan() { 0 } else { unsafe { n.to_int_unchecked::<i32>() } };
+    p * f32::from_bits(((n + 127) << 23) as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exp_is_right_to_two_units_in_the_last_place() {
+        for i in -8700..8800 {
+            let x = i as f32 * 0.01 + 0.003;
+            let (got, want) = (exp(x.min(88.0)), (x.min(88.0) as f64).exp());
+            assert!((got as f64 - want).abs() <= 2.5e-7 * want, "exp({x}) = {got}, not {want}");
+        }
+        assert!(exp(f32::NAN).is_nan());
+        assert_eq!(exp(0.0), 1.0);
+    }
+
+    #[test]
+    fn sum_and_max_see_every_value() {
+        for n in [0, 1, 15, 16, 17, 100] {
+            let values: Vec<f32> = (0..n).map(|i| i as f32).collect();
+            assert_eq!(sum(n, |i| values[i]), (0..n).sum::<usize>() as f32);
+            assert_eq!(max(&values), n.checked_sub(1).map_or(f32::NEG_INFINITY, |last| last as f32));
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! A model's parameters by the names they have in a checkpoint.
+
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
+use burn::tensor::Tensor;
+
+use crate::Gpt;
+
+/// One parameter, as [`Gpt::parameters`] lists it.
+#[derive(Clone, Debug)]
+pub struct Parameter {
+    /// GPT-2's name, such as `h.0.attn.c_attn.weight`.
+    pub name: String,
+    /// What burn's gradients are keyed by.
+    pub id: ParamId,
+    /// Sizes, one or two.
+    pub shape: Vec<usize>,
+}
+
+impl Gpt {
+    /// Every parameter in the model's order; a tied head appears once.
+    pub fn parameters(&self) -> Vec<Parameter> {
+        let mut list = List::default();
+        self.visit(&mut list);
+        list.parameters
+    }
+
+    /// Calls `each` with every parameter's name, shape and values, in the model's order.
+    pub fn for_each_parameter(&self, each: &mut dyn FnMut(&str, &[usize], Vec<f32>)) {
+        self.visit(&mut Read { path: Path::default(), each });
+    }
+
+    /// The model with every parameter put through `mapper`.
+    pub fn map_parameters(self, mapper: &mut impl ParameterMapper) -> Self {
+        self.map(&mut Map { path: Path::default(), mapper })
+    }
+}
+
+/// Turns a parameter into another of the same shape.
+pub trait ParameterMapper {
+    /// The new tensor for the one called `name`; both without automatic differentiation.
+    fn map<const D: usize>(&mut self, name: &str, id: ParamId, tensor: Tensor<D>) -> Tensor<D>;
+}
+
+/// The modules entered on the way to a parameter.
+#[derive(Default)]
+struct Path(Vec<String>);
+
+impl Path {
+    fn enter(&mut self, name: &str) {
+        self.0.push(name.to_owned());
+    }
+    fn exit(&mut self) {
+        self.0.pop();
+    }
+    fn name(&self) -> String {
+        self.0.join(".")
+    }
+}
+
+#[derive(Default)]
+struct List {
+    path: Path,
+    parameters: Vec<Parameter>,
+}
+
+impl ModuleVisitor for List {
+    fn enter_module(&mut self, name: &str, _container: &str) {
+        self.path.enter(name);
+    }
+    fn exit_module(&mut self, _name: &str, _container: &str) {
+        self.path.exit();
+    }
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let shape = param.val().dims().to_vec();
+        self.parameters.push(Parameter { name: self.path.name(), id: param.id, shape });
+    }
+}
+
+struct Read<'a> {
+    path: Path,
+    each: &'a mut dyn FnMut(&str, &[usize], Vec<f32>),
+}
+
+impl ModuleVisitor for Read<'_> {
+    fn enter_module(&mut self, name: &str, _container: &str) {
+        self.path.enter(name);
+    }
+    fn exit_module(&mut self, _name: &str, _container: &str) {
+        self.path.exit();
+    }
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let tensor = param.val().inner();
+        let shape = tensor.dims();
+        (self.each)(&self.path.name(), &shape, tensor.into_data().iter::<f32>().collect());
+    }
+}
+
+struct Map<'a, M> {
+    path: Path,
+    mapper: &'a mut M,
+}
+
+impl<M: ParameterMapper> ModuleMapper for Map<'_, M> {
+    fn enter_module(&mut self, name: &str, _container: &str) {
+        self.path.enter(name);
+    }
+    fn exit_module(&mut self, _name: &str, _container: &str) {
+        self.path.exit();
+    }
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let (id, tensor, param_mapper) = param.consume();
+        let device = tensor.device();
+        let mapped = self.mapper.map(&self.path.name(), id, tensor.inner());
+        #[cfg(feature = "autodiff")]
+        let mapped = if device.is_autodiff() { mapped.autodiff().require_grad() } else { mapped };
+        #[cfg(not(feature = "autodiff"))]
+        let _ = device;
+        Param::from_mapped_value(id, mapped, param_mapper)
+    }
+}

@@ -1,0 +1,185 @@
+//! Our CPU kernels against the plain formulas: values everywhere, gradients where the feature `autodiff` is on; and the
+//! model's cached forward against its full one.
+#![allow(clippy::unwrap_used)]
+
+use burn::tensor::{Device, Distribution, Int, Tensor, TensorData};
+use ember_model::kernels::{self, plain};
+use ember_model::{Gpt, GptConfig, KvCache};
+use proptest::prelude::*;
+
+fn random<const D: usize>(shape: [usize; D], device: &Device) -> Tensor<D> {
+    Tensor::random(shape, Distribution::Normal(0.0, 1.0), device)
+}
+
+/// The largest difference, relative to the largest value (at least 1).
+fn difference<const D: usize>(a: Tensor<D>, b: Tensor<D>) -> f32 {
+    let scale = b.clone().abs().max().into_scalar::<f32>().max(1.0);
+    (a - b).abs().max().into_scalar::<f32>() / scale
+}
+
+/// Compares one operation and its gradients with respect to every input, on the same random values.
+///
+/// Sums of n float32 products differ by their order: the tolerance is 2e-5 of the largest value for the sizes used here.
+macro_rules! same {
+    ($inputs:expr, $fused:expr, $plain:expr) => {{
+        #[allow(unused_mut)]
+        let mut inputs = $inputs;
+        #[cfg(feature = "autodiff")]
+        {
+            inputs = inputs.tracked();
+        }
+        let (fused, reference) = ($fused(&inputs), $plain(&inputs));
+        #[cfg(feature = "autodiff")]
+        {
+            let weights = Tensor::random(fused.dims(), Distribution::Normal(0.0, 1.0), &fused.device());
+            let a = inputs.gradients(&(fused.clone() * weights.clone()).sum().backward());
+            let b = inputs.gradients(&(reference.clone() * weights).sum().backward());
+            for (a, b) in a.into_iter().zip(b) {
+                let error = difference(a, b);
+                prop_assert!(error < 2e-5, "a gradient differs by {error}");
+            }
+        }
+        let error = difference(fused.inner(), reference.inner());
+        prop_assert!(error < 2e-5, "the value differs by {error}");
+    }};
+}
+
+/// The inputs of an operation: `x` and up to two parameters, flattened to compare gradients.
+struct Inputs {
+    x: Tensor<3>,
+    matrix: Tensor<2>,
+    vectors: [Tensor<1>; 2],
+}
+
+impl Inputs {
+    fn new(x: [usize; 3], matrix: [usize; 2], vectors: [usize; 2], seed: u64) -> Self {
+        let device = device();
+        device.seed(seed);
+        Self { x: random(x, &device), matrix: random(matrix, &device), vectors: vectors.map(|n| random([n], &device)) }
+    }
+
+    #[cfg(feature = "autodiff")]
+    fn tracked(self) -> Self {
+        Self {
+            x: self.x.require_grad(),
+            matrix: self.matrix.require_grad(),
+            vectors: self.vectors.map(Tensor::require_grad),
+        }
+    }
+
+    #[cfg(feature = "autodiff")]
+    fn gradients(&self, gradients: &burn::tensor::Gradients) -> Vec<Tensor<1>> {
+        let x = self.x.grad(gradients).map(Tensor::flatten::<1>);
+        let matrix = self.matrix.grad(gradients).map(Tensor::flatten::<1>);
+        let vectors = self.vectors.iter().map(|vector| vector.grad(gradients));
+        [x, matrix].into_iter().chain(vectors).flatten().collect()
+    }
+}
+
+#[cfg(feature = "autodiff")]
+fn device() -> Device {
+    Device::flex().autodiff()
+}
+#[cfg(not(feature = "autodiff"))]
+fn device() -> Device {
+    Device::flex()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    #[test]
+    fn linear(batch in 1usize..4, time in 1usize..80, n_in in 1usize..70, n_out in 1usize..150, seed: u64) {
+        same!(
+            Inputs::new([batch, time, n_in], [n_in, n_out], [n_out, 1], seed),
+            |i: &Inputs| kernels::linear(i.x.clone(), i.matrix.clone(), i.vectors[0].clone()),
+            |i: &Inputs| plain::linear(i.x.clone(), i.matrix.clone(), i.vectors[0].clone())
+        );
+    }
+
+    #[test]
+    fn unembed(batch in 1usize..3, time in 1usize..40, n_embd in 1usize..70, vocab in 1usize..150, seed: u64) {
+        same!(
+            Inputs::new([batch, time, n_embd], [vocab, n_embd], [1, 1], seed),
+            |i: &Inputs| kernels::unembed(i.x.clone(), i.matrix.clone()),
+            |i: &Inputs| plain::unembed(i.x.clone(), i.matrix.clone())
+        );
+    }
+
+    #[test]
+    fn layer_norm(batch in 1usize..4, time in 1usize..60, n_embd in 2usize..100, seed: u64) {
+        same!(
+            Inputs::new([batch, time, n_embd], [1, 1], [n_embd, n_embd], seed),
+            |i: &Inputs| kernels::layer_norm(i.x.clone(), i.vectors[0].clone(), i.vectors[1].clone(), 1e-5),
+            |i: &Inputs| plain::layer_norm(i.x.clone(), i.vectors[0].clone(), i.vectors[1].clone(), 1e-5)
+        );
+    }
+
+    #[test]
+    fn gelu(time in 1usize..3000, seed: u64, scale in 0.1f64..8.0) {
+        same!(
+            Inputs::new([1, time, 7], [1, 1], [1, 1], seed),
+            |i: &Inputs| kernels::gelu(i.x.clone() * scale),
+            |i: &Inputs| plain::gelu(i.x.clone() * scale)
+        );
+    }
+
+    // Times on both sides of one and of several blocks of query rows.
+    #[test]
+    fn causal_attention(
+        batch in 1usize..3, time in prop_oneof![1usize..10, 60usize..70, 126usize..140], n_head in 1usize..4,
+        head_size in 1usize..20, seed: u64,
+    ) {
+        same!(
+            Inputs::new([batch, time, 3 * n_head * head_size], [1, 1], [1, 1], seed),
+            |i: &Inputs| kernels::causal_attention(i.x.clone(), n_head, None),
+            |i: &Inputs| plain::causal_attention(i.x.clone(), n_head, None)
+        );
+    }
+
+    // The text in pieces of random length, at every position the same logits as at once.
+    #[test]
+    fn the_cache_changes_nothing(
+        batch in 1usize..4, pieces in proptest::collection::vec(prop_oneof![Just(1usize), 1usize..80], 1..6), seed in 0u64..1000,
+    ) {
+        let time: usize = pieces.iter().sum();
+        let config = GptConfig::new(50, time + 3, 2, 3, 24);
+        let device = Device::flex();
+        let gpt = Gpt::new(&config, seed, &device).unwrap();
+        let ids: Vec<i32> = (0..batch * time).map(|i| ((i as u64 * 7919 + seed) % 50) as i32).collect();
+        let tokens = Tensor::<2, Int>::from_data(TensorData::new(ids, [batch, time]), &device);
+        let full = gpt.forward(tokens.clone());
+        let mut cache = KvCache::new(&config, batch, time + 3, &device);
+        for piece in pieces {
+            let start = cache.len();
+            let logits = gpt.forward_cached(tokens.clone().narrow(1, start, piece), &mut cache);
+            let error = difference(logits, full.clone().narrow(1, start, piece));
+            prop_assert!(error < 1e-5, "positions {start}..{} differ by {error}", start + piece);
+        }
+        prop_assert_eq!(cache.len(), time);
+    }
+}
+
+/// With dropout the gradient must be that of the very function that ran: compare it with finite differences.
+#[cfg(feature = "autodiff")]
+#[test]
+fn dropout_in_attention_has_its_own_gradient() {
+    use ember_model::kernels::DropoutMask;
+    let device = device();
+    device.seed(3);
+    let (time, n_head, width) = (70, 2, 12);
+    let mask = Some(DropoutMask { probability: 0.4, key: 99 });
+    let qkv = random::<3>([1, time, 3 * width], &device).require_grad();
+    let weights = random::<3>([1, time, width], &device);
+    let value = |qkv: Tensor<3>| {
+        let y = kernels::dropout(kernels::causal_attention(qkv, n_head, mask), mask);
+        (y * weights.clone()).sum()
+    };
+    let gradient = qkv.grad(&value(qkv.clone()).backward()).unwrap();
+    let direction = random::<3>([1, time, 3 * width], &device);
+    let step = 1e-2;
+    let at = |sign: f64| value(qkv.clone().detach() + direction.clone() * (sign * step)).into_scalar::<f32>() as f64;
+    let numeric = (at(1.0) - at(-1.0)) / (2.0 * step);
+    let exact = (gradient * direction.inner()).sum().into_scalar::<f32>() as f64;
+    assert!((numeric - exact).abs() < 2e-3 * exact.abs().max(1.0), "{numeric} {exact}");
+}

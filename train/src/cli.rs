@@ -1,0 +1,114 @@
+//! The command line of `ember-train`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Args, Parser, Subcommand};
+use ember_generate::interrupt::Interrupt;
+use ember_generate::program::{CommonArgs, Outcome, UsageError, run_program};
+
+use crate::commands;
+use crate::config::ConfigError;
+
+/// Trains a GPT on your own text.
+#[derive(Parser, Debug)]
+#[command(
+    name = "ember-train",
+    version,
+    after_help = "Examples:\n  ember-train run                            learn the built-in stories\n  \
+                  ember-train run my-writing/                learn every text in a folder\n  \
+                  ember-train run --config shakespeare-char-cpu shakespeare.txt\n  \
+                  ember-train resume runs/my-writing         go on where a run was interrupted\n\n\
+                  Exit codes: 0 done, 1 failed, 2 wrong arguments, 130 interrupted after saving."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Train on a text, or on the built-in stories when none is given
+    Run(RunArgs),
+    /// Go on with a run that was interrupted, to exactly the same numbers
+    Resume(ResumeArgs),
+    /// Turn text into token files once, to train on them many times
+    Prepare(PrepareArgs),
+    /// List the devices this program can compute on
+    Devices,
+}
+
+/// Arguments of `run`.
+#[derive(Args, Debug)]
+pub struct RunArgs {
+    /// Text files, folders, .jsonl or .parquet (each also .gz or .zst), a folder that `prepare` made, or - for standard input
+    pub text: Vec<String>,
+    /// A configuration file, or the name of a shipped one; without it the text and the device decide
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Folder of the run [default: runs/NAME]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Change one key of the configuration; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Print every configuration key with its unit, range and default, and end
+    #[arg(long)]
+    pub help_config: bool,
+}
+
+/// Arguments of `resume`.
+#[derive(Args, Debug)]
+pub struct ResumeArgs {
+    /// The run's folder
+    pub run: PathBuf,
+}
+
+/// Arguments of `prepare`.
+#[derive(Args, Debug)]
+pub struct PrepareArgs {
+    /// Text files, folders, .jsonl or .parquet (each also .gz or .zst), or - for standard input; none: the built-in stories
+    pub text: Vec<String>,
+    /// Folder to write
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// auto, chars, bytes, bpe:SIZE, or a tokenizer.json
+    #[arg(long, default_value = "auto", value_name = "TOKENIZER")]
+    pub tokenizer: String,
+    /// Field of JSON Lines, or column of Parquet, that holds the text
+    #[arg(long, default_value = "text", value_name = "NAME")]
+    pub field: String,
+    /// Share of the text kept for validation
+    #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
+    pub val_fraction: f64,
+    /// Number of built-in stories, where no text is given
+    #[arg(long, default_value_t = 100_000, value_name = "N")]
+    pub stories: u64,
+}
+
+/// Parses the arguments, runs the command, reports.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    run_program(&cli.common, |interrupt| run(&cli, interrupt).map_err(as_usage))
+}
+
+fn run(cli: &Cli, interrupt: &Interrupt) -> Result<Outcome> {
+    match &cli.command {
+        Command::Run(args) => commands::run::run(args, &cli.common, interrupt),
+        Command::Resume(args) => commands::resume::run(args, &cli.common, interrupt),
+        Command::Prepare(args) => commands::prepare::run(args, &cli.common, interrupt),
+        Command::Devices => ember_generate::commands::devices::run(&cli.common),
+    }
+}
+
+/// A wrong configuration is a wrong argument: exit code 2.
+fn as_usage(error: anyhow::Error) -> anyhow::Error {
+    if error.chain().any(|cause| cause.is::<ConfigError>()) {
+        UsageError::new(format!("{error:#}")).into()
+    } else {
+        error
+    }
+}

@@ -1,0 +1,7 @@
+//! The commands of `ember-train`, one file each, and what several of them do.
+
+pub mod prepare;
+mod progress_bar;
+pub mod resume;
+pub mod run;
+mod session;

@@ -1,0 +1,72 @@
+//! `ember-train prepare`: text to token files.
+
+use std::io::Write;
+
+use anyhow::{Context, Result};
+use ember_data::prepare::{Input, Interrupted, Manifest, PrepareOptions, prepare};
+use ember_generate::interrupt::Interrupt;
+use ember_generate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
+
+use super::progress_bar::Bar;
+use crate::cli::PrepareArgs;
+
+/// Runs the command.
+///
+/// # Errors
+/// When the text cannot be read or the folder cannot be written.
+pub fn run(args: &PrepareArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
+    if !(args.val_fraction > 0.0 && args.val_fraction < 1.0) {
+        return Err(
+            UsageError::new(format!("--val-fraction {}: it must be above 0 and below 1", args.val_fraction)).into()
+        );
+    }
+    let tokenizer =
+        args.tokenizer.parse().map_err(|error| UsageError::new(format!("--tokenizer {}: {error}", args.tokenizer)))?;
+    let options = PrepareOptions {
+        inputs: inputs(&args.text, args.stories),
+        field: args.field.clone(),
+        tokenizer,
+        val_fraction: args.val_fraction,
+        seed: common.seed.unwrap_or(0),
+        out: args.out.clone(),
+    };
+    let Some(manifest) = prepare_shown(&options, common.quiet, interrupt)? else { return Ok(Outcome::Interrupted) };
+    let mut out = std::io::stdout().lock();
+    match common.format {
+        OutputFormat::Json => writeln!(out, "{}", serde_json::to_string(&manifest)?),
+        OutputFormat::Text => writeln!(
+            out,
+            "{}\n{} is ready: train on it with `ember-train run {0}`",
+            manifest.report,
+            args.out.display()
+        ),
+    }
+    .context("cannot write to standard output")?;
+    Ok(Outcome::Done)
+}
+
+/// What the command line's TEXT means: `-` is standard input, nothing is the built-in corpus.
+pub fn inputs(text: &[String], stories: u64) -> Vec<Input> {
+    if text.is_empty() {
+        return vec![Input::Stories { count: stories }];
+    }
+    let input = |path: &String| if path == "-" { Input::Stdin } else { Input::Path(path.into()) };
+    text.iter().map(input).collect()
+}
+
+/// Prepares with a progress bar; `None` when a signal interrupted it.
+///
+/// # Errors
+/// As [`prepare`].
+pub fn prepare_shown(options: &PrepareOptions, quiet: bool, interrupt: &Interrupt) -> Result<Option<Manifest>> {
+    let bar = Bar::new(quiet, interrupt);
+    let result = prepare(options, &bar);
+    bar.finish();
+    match result {
+        Err(error) if error.is::<Interrupted>() => {
+            Notes::new(quiet).say("interrupted: nothing was left half prepared; run the command again");
+            Ok(None)
+        }
+        other => other.map(Some),
+    }
+}

@@ -1,0 +1,92 @@
+//! Preparing text on the terminal: bytes, rate and time left; a line now and then where there is no terminal.
+
+use std::io::{IsTerminal, Write};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use ember_data::prepare::Progress;
+use ember_generate::interrupt::Interrupt;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::report::units;
+
+/// Seconds between two lines.
+const LINE_EVERY: Duration = Duration::from_secs(10);
+
+/// Draws what `ember_data::prepare` reports.
+pub struct Bar {
+    interrupt: Interrupt,
+    shown: Mutex<Shown>,
+}
+
+enum Shown {
+    Nothing,
+    Bar { stage: String, bar: ProgressBar },
+    Lines { stage: String, began: Instant, last: Instant },
+}
+
+impl Bar {
+    /// A bar on a terminal, lines elsewhere, nothing when `quiet`.
+    pub fn new(quiet: bool, interrupt: &Interrupt) -> Self {
+        let now = Instant::now();
+        let shown = if quiet {
+            Shown::Nothing
+        } else if std::io::stderr().is_terminal() {
+            Shown::Bar { stage: String::new(), bar: ProgressBar::hidden() }
+        } else {
+            Shown::Lines { stage: String::new(), began: now, last: now }
+        };
+        Self { interrupt: interrupt.clone(), shown: Mutex::new(shown) }
+    }
+
+    /// Takes the bar off the screen.
+    pub fn finish(&self) {
+        if let Shown::Bar { bar, .. } = &*self.shown.lock().unwrap_or_else(PoisonError::into_inner) {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl Progress for Bar {
+    fn update(&self, stage: &str, done_bytes: u64, total_bytes: Option<u64>) {
+        match &mut *self.shown.lock().unwrap_or_else(PoisonError::into_inner) {
+            Shown::Nothing => {}
+            Shown::Bar { stage: shown, bar } => {
+                if shown != stage {
+                    bar.finish_and_clear();
+                    *shown = stage.to_owned();
+                    *bar = new_bar(stage, total_bytes);
+                }
+                bar.set_position(done_bytes);
+            }
+            Shown::Lines { stage: shown, began, last } => {
+                if shown != stage {
+                    *shown = stage.to_owned();
+                    (*began, *last) = (Instant::now(), Instant::now());
+                } else if last.elapsed() >= LINE_EVERY {
+                    *last = Instant::now();
+                    let rate = done_bytes as f64 / began.elapsed().as_secs_f64();
+                    let left = total_bytes.map(|total| total.saturating_sub(done_bytes) as f64 / rate.max(1.0));
+                    let left = left.map_or_else(String::new, |left| format!(", {} left", units::duration(left)));
+                    let (done, rate) = (units::bytes(done_bytes), units::bytes(rate as u64));
+                    let _ = writeln!(std::io::stderr(), "{stage}: {done}, {rate}/s{left}");
+                }
+            }
+        }
+    }
+
+    fn interrupted(&self) -> bool {
+        self.interrupt.requested()
+    }
+}
+
+fn new_bar(stage: &str, total_bytes: Option<u64>) -> ProgressBar {
+    let (bar, template) = match total_bytes {
+        Some(total) => (ProgressBar::new(total), "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta} left"),
+        None => (ProgressBar::new_spinner(), "{msg} {bytes} {bytes_per_sec}"),
+    };
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    bar.set_style(style);
+    bar.set_message(stage.to_owned());
+    bar
+}

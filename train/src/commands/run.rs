@@ -1,0 +1,141 @@
+//! `ember-train run`: a new run, from text to checkpoint.
+
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use ember_data::files::write_atomic;
+use ember_data::prepare::{Dataset, PrepareOptions};
+use ember_generate::interrupt::Interrupt;
+use ember_generate::program::{CommonArgs, Notes, Outcome, UsageError};
+use ember_model::{Gpt, GptConfig, device};
+
+use super::prepare::{inputs, prepare_shown};
+use super::session::{self, Session};
+use crate::checkpoint::Progress;
+use crate::cli::RunArgs;
+use crate::config::{self, DataConfig, DeviceKind, Settings, TextFacts, TrainConfig};
+use crate::run_folder::{RunFolder, new_path};
+
+/// Runs the command.
+///
+/// # Errors
+/// When an argument or the text is wrong, the folder holds a run already, or something cannot be written.
+pub fn run(args: &RunArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
+    if args.help_config {
+        writeln!(std::io::stdout(), "{}", config::help()).context("cannot write to standard output")?;
+        return Ok(Outcome::Done);
+    }
+    let notes = Notes::new(common.quiet);
+    let settings = settings(args, common)?;
+    let data = settings.data()?;
+    let selected = device::select(common.device)?;
+    session::say_device(&notes, &selected);
+
+    let path = args.out.clone().unwrap_or_else(|| new_path(&run_name(&data.text)));
+    let fresh = !path.exists();
+    let run = RunFolder::create(&path)?;
+    let begun = begin(&run, settings, &data, selected.gpu, common, interrupt);
+    let Some((config, dataset)) = begun.inspect_err(|_| {
+        if fresh {
+            // Nothing was learned: leave nothing behind.
+            let _ = std::fs::remove_dir_all(&path);
+        }
+    })?
+    else {
+        return Ok(Outcome::Interrupted);
+    };
+
+    let training_device = selected.device.clone().autodiff();
+    let gpt = Gpt::new(&model_config(&config, &dataset), config.seed, &training_device)?;
+    let optimizer = session::optimizer(&config);
+    let session = Session { run, config, dataset, gpt, optimizer, progress: Progress::default(), selected };
+    session.train(common, interrupt)
+}
+
+/// Prepares the text and writes the resolved configuration: after this the run exists. `None` when interrupted.
+fn begin(
+    run: &RunFolder,
+    settings: Settings,
+    data: &DataConfig,
+    gpu: bool,
+    common: &CommonArgs,
+    interrupt: &Interrupt,
+) -> Result<Option<(TrainConfig, Dataset)>> {
+    let notes = Notes::new(common.quiet);
+    let folder = session::data_folder(run, &data.text);
+    if folder == run.data() {
+        let options = PrepareOptions {
+            inputs: inputs(&data.text, data.stories),
+            field: data.field.clone(),
+            tokenizer: data
+                .tokenizer
+                .parse()
+                .map_err(|error| UsageError::new(format!("tokenizer {}: {error}", data.tokenizer)))?,
+            val_fraction: data.val_fraction,
+            seed: data.seed,
+            out: folder.clone(),
+        };
+        let Some(manifest) = prepare_shown(&options, common.quiet, interrupt)? else { return Ok(None) };
+        notes.say(&manifest.report);
+    }
+    let dataset = Dataset::open(&folder)?;
+    let facts = TextFacts {
+        train_tokens: dataset.manifest.train.tokens,
+        val_tokens: dataset.manifest.val.tokens,
+        vocab_size: dataset.manifest.vocab_size,
+    };
+    let device = if gpu { DeviceKind::Gpu } else { DeviceKind::Cpu };
+    let (config, reasons) = settings.resolve(&facts, device)?;
+    for reason in reasons {
+        notes.say(reason);
+    }
+    // Refuse now what could not train, while there is nothing to lose.
+    model_config(&config, &dataset).validate()?;
+    session::windows(&config, &dataset)?;
+    let text = config.to_toml()?;
+    write_atomic(&run.config(), |file| Ok(file.write_all(text.as_bytes())?))?;
+    Ok(Some((config, dataset)))
+}
+
+/// What the file, `--set`, `--seed` and the command line's TEXT say together, the later winning.
+fn settings(args: &RunArgs, common: &CommonArgs) -> Result<Settings> {
+    let mut settings = match &args.config {
+        Some(path) => match config::shipped(path) {
+            Some(text) if !path.exists() => Settings::from_toml_str(text)?,
+            _ => Settings::from_file(path)?,
+        },
+        None if args.text.is_empty() => Settings::from_toml_str(config::DEFAULT)?,
+        None => Settings::default(),
+    };
+    for assignment in &args.set {
+        settings.set(assignment)?;
+    }
+    if let Some(seed) = common.seed {
+        settings.set(&format!("seed={seed}"))?;
+    }
+    if !args.text.is_empty() {
+        settings.set_text(&args.text);
+    }
+    Ok(settings)
+}
+
+/// The shape that the configuration and the tokenizer's vocabulary make.
+pub fn model_config(config: &TrainConfig, dataset: &Dataset) -> GptConfig {
+    let vocab_size = dataset.manifest.vocab_size;
+    let mut shape = GptConfig::new(vocab_size, config.context_length, config.n_layer, config.n_head, config.n_embd);
+    shape.dropout = config.dropout;
+    shape
+}
+
+/// A name for a run on these texts: the first one's, without its endings.
+fn run_name(text: &[String]) -> String {
+    let Some(first) = text.first() else { return "stories".to_owned() };
+    if first == "-" {
+        return "stdin".to_owned();
+    }
+    let name = Path::new(first).canonicalize().unwrap_or_else(|_| first.into());
+    let name = name.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let stem = name.trim_start_matches('.').split('.').next().unwrap_or_default();
+    if stem.is_empty() { "run".to_owned() } else { stem.to_owned() }
+}

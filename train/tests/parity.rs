@@ -1,0 +1,192 @@
+//! Parity with transformers' GPT2LMHeadModel, by the fixtures that `scripts/make_fixtures.py` writes: logits, loss, every
+//! gradient, ten optimizer steps, greedy text. If this fails, the model is wrong, whatever else passes.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use burn::module::ParamId;
+use burn::optim::{GradientsAccumulator, GradientsParams};
+use burn::tensor::{Device, Int, Tensor, TensorData};
+use ember_generate::config::GenerationConfig;
+use ember_generate::engine::generate;
+use ember_model::folder::TensorFile;
+use ember_model::{Gpt, checkpoint};
+use ember_train::loss::cross_entropy;
+use ember_train::optimizer::{AdamW, AdamWConfig};
+use serde::Deserialize;
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../model/tests/fixtures")
+}
+
+fn read<T: for<'a> Deserialize<'a>>(name: &str) -> T {
+    let path = fixtures().join(format!("{name}.json"));
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+fn ids(rows: &[Vec<u32>], device: &Device) -> Tensor<2, Int> {
+    let flat: Vec<i32> = rows.iter().flatten().map(|id| *id as i32).collect();
+    Tensor::from_data(TensorData::new(flat, [rows.len(), rows[0].len()]), device)
+}
+
+fn largest_difference(got: &[f32], want: &[f32]) -> f32 {
+    assert_eq!(got.len(), want.len());
+    got.iter().zip(want).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+}
+
+fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
+    tensor.into_data().iter::<f32>().collect()
+}
+
+#[derive(Deserialize)]
+struct Fixture {
+    input_ids: Vec<Vec<u32>>,
+    targets: Vec<Vec<u32>>,
+    loss: f64,
+    optimizer: Knobs,
+    steps: Vec<Step>,
+}
+
+#[derive(Deserialize)]
+struct Knobs {
+    beta1: f64,
+    beta2: f64,
+    eps: f64,
+    weight_decay: f64,
+    grad_clip: f64,
+    learning_rate: f64,
+    min_learning_rate: f64,
+    warmup_steps: u64,
+    max_steps: u64,
+    grad_accum_steps: usize,
+}
+
+#[derive(Deserialize)]
+struct Step {
+    tokens: Vec<Vec<Vec<u32>>>,
+    learning_rate: f64,
+    loss: f64,
+    grad_norm: f64,
+}
+
+/// The gradient of the parameter `id`, whatever its shape.
+fn take_gradient(gradients: &mut GradientsParams, id: ParamId, dimensions: usize) -> Vec<f32> {
+    match dimensions {
+        1 => values(gradients.remove::<1>(id).unwrap()),
+        _ => values(gradients.remove::<2>(id).unwrap()),
+    }
+}
+
+fn parity(name: &str) {
+    let fixture: Fixture = read(name);
+    let reference = TensorFile::open(&fixtures().join(format!("{name}.safetensors"))).unwrap();
+    let reference = |name: &str| reference.read(name).unwrap().values;
+    let device = Device::flex().autodiff();
+    let gpt = checkpoint::load(&fixtures().join(name), &device).unwrap();
+
+    // One forward and backward.
+    let logits = gpt.forward(ids(&fixture.input_ids, &device));
+    let error = largest_difference(&values(logits.clone()), &reference("logits"));
+    assert!(error < 1e-4, "{name}: logits differ by {error}");
+    let loss = cross_entropy(logits, &fixture.targets.concat());
+    let error = (f64::from(loss.clone().into_scalar::<f32>()) - fixture.loss).abs();
+    assert!(error < 1e-5, "{name}: the loss differs by {error}");
+    let mut gradients = GradientsParams::from_grads(loss.backward(), &gpt);
+    for parameter in gpt.parameters() {
+        let want = reference(&format!("grad.{}", parameter.name));
+        let got = take_gradient(&mut gradients, parameter.id, parameter.shape.len());
+        let largest = want.iter().fold(0.0f32, |a, b| a.max(b.abs()));
+        let error = largest_difference(&got, &want) / largest;
+        assert!(error < 1e-3, "{name}: the gradient of {} differs by {error} of its largest entry", parameter.name);
+    }
+
+    // Ten steps: clipping, decay groups, schedule, accumulation.
+    let knobs = &fixture.optimizer;
+    let mut optimizer = AdamW::new(AdamWConfig {
+        beta1: knobs.beta1,
+        beta2: knobs.beta2,
+        epsilon: knobs.eps,
+        weight_decay: knobs.weight_decay,
+        grad_clip: knobs.grad_clip,
+    });
+    let schedule = ember_train::schedule::Schedule {
+        learning_rate: knobs.learning_rate,
+        min_learning_rate: knobs.min_learning_rate,
+        warmup_steps: knobs.warmup_steps,
+        decay_steps: knobs.max_steps,
+    };
+    let mut gpt = gpt;
+    assert_eq!(fixture.steps.len(), 10);
+    for (number, step) in fixture.steps.iter().enumerate() {
+        assert_eq!(step.tokens.len(), knobs.grad_accum_steps);
+        let mut accumulator = GradientsAccumulator::new();
+        let mut mean_loss = 0.0;
+        for rows in &step.tokens {
+            let inputs: Vec<Vec<u32>> = rows.iter().map(|row| row[..row.len() - 1].to_vec()).collect();
+            let targets: Vec<u32> = rows.iter().flat_map(|row| row[1..].to_vec()).collect();
+            let loss = cross_entropy(gpt.forward(ids(&inputs, &device)), &targets) / knobs.grad_accum_steps as f64;
+            mean_loss += f64::from(loss.clone().into_scalar::<f32>());
+            accumulator.accumulate(&gpt, GradientsParams::from_grads(loss.backward(), &gpt));
+        }
+        let learning_rate = schedule.learning_rate(number as u64);
+        assert!((learning_rate - step.learning_rate).abs() < 1e-12, "{name}: step {number}: {learning_rate}");
+        let norm;
+        (gpt, norm) = optimizer.step(gpt, accumulator.grads(), learning_rate);
+        let error = (mean_loss - step.loss).abs();
+        assert!(error < 1e-4, "{name}: the loss of step {number} differs by {error}");
+        let error = (norm - step.grad_norm).abs() / step.grad_norm;
+        assert!(error < 1e-4, "{name}: the gradient norm of step {number} differs by {error} of itself");
+        assert!(step.grad_norm > knobs.grad_clip, "{name}: step {number} does not clip, so clipping is not tested");
+    }
+    let mut finals = BTreeMap::new();
+    gpt.for_each_parameter(&mut |name, _, values| {
+        finals.insert(name.to_owned(), values);
+    });
+    for (parameter, got) in finals {
+        // The key's bias has a gradient of zero but for rounding, which Adam's division turns into noise.
+        if parameter.ends_with("c_attn.bias") {
+            continue;
+        }
+        let error = largest_difference(&got, &reference(&format!("final.{parameter}")));
+        assert!(error < 1e-3, "{name}: {parameter} differs by {error} after ten steps");
+    }
+}
+
+#[test]
+fn two_shapes_agree_in_logits_loss_gradients_and_ten_steps() {
+    parity("a");
+    parity("b");
+}
+
+#[test]
+fn greedy_text_is_the_same_for_64_tokens() {
+    #[derive(Deserialize)]
+    struct Greedy {
+        prompt_ids: Vec<u32>,
+        ids: Vec<u32>,
+    }
+    let fixture: Greedy = read("greedy");
+    let gpt = checkpoint::load(&fixtures().join("greedy"), &Device::flex()).unwrap();
+    let config = GenerationConfig { max_new_tokens: 64, ..GenerationConfig::default() };
+    let completion = generate(&gpt, &fixture.prompt_ids, &config, &mut |_| ControlFlow::Continue(())).unwrap();
+    assert_eq!(completion.ids, fixture.ids);
+    assert_eq!(fixture.ids.len(), 64);
+}
+
+#[test]
+fn half_precision_sharded_and_untied_folders_open() {
+    #[derive(Deserialize)]
+    struct Ids {
+        input_ids: Vec<Vec<u32>>,
+    }
+    for name in ["untied-bf16-sharded", "tied-f16-unprefixed"] {
+        let fixture: Ids = read(name);
+        let reference = TensorFile::open(&fixtures().join(format!("{name}.safetensors"))).unwrap();
+        let gpt = checkpoint::load(&fixtures().join(name), &Device::flex()).unwrap();
+        let logits = gpt.forward(ids(&fixture.input_ids, &Device::flex()));
+        let error = largest_difference(&values(logits), &reference.read("logits").unwrap().values);
+        assert!(error < 1e-4, "{name}: logits differ by {error}");
+    }
+}

@@ -1,0 +1,174 @@
+//! Every kind of bad input gets one clear line, in `docs/bad-input.md`: what is typed, the exit code and the line, kept word for
+//! word. After a change of words, `EMBER_BLESS=1 cargo test --release -p ember-train --test programs bad_input` writes the page
+//! again; read what changed.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use super::{Place, SMALL, root, small_run};
+
+/// What is typed, with `~` for a space inside an argument. `SMALL` stands for the settings of a small run.
+const CASES: &[(&str, &str)] = &[
+    // Text
+    ("ember-train", "run missing.txt SMALL"),
+    ("ember-train", "run empty.txt SMALL"),
+    ("ember-train", "run empty-folder SMALL"),
+    ("ember-train", "run binary.txt SMALL"),
+    ("ember-train", "run latin1.txt SMALL"),
+    ("ember-train", "run utf16.txt SMALL"),
+    ("ember-train", "run short.txt SMALL"),
+    ("ember-train", "run broken.jsonl SMALL"),
+    ("ember-train", "run other-field.jsonl SMALL"),
+    ("ember-train", "run broken.txt.gz SMALL"),
+    ("ember-train", "run broken.parquet SMALL"),
+    ("ember-train", "run - --out from-nothing SMALL"),
+    // Configuration
+    ("ember-train", "run count.txt --config missing.toml"),
+    ("ember-train", "run count.txt --config broken.toml"),
+    ("ember-train", "run count.txt --set learning_rat=1"),
+    ("ember-train", "run count.txt --set n_layers=4"),
+    ("ember-train", "run count.txt --set n_layer=0"),
+    ("ember-train", "run count.txt --set n_layer=many"),
+    ("ember-train", "run count.txt --set n_embd"),
+    ("ember-train", "run count.txt --set n_embd=30 --set n_head=4 --device cpu"),
+    ("ember-train", "run count.txt --set context_length=1000000 --device cpu"),
+    ("ember-train", "run count.txt --set tokenizer=wordpiece --device cpu"),
+    ("ember-train", "run count.txt --set dropout=1 --device cpu"),
+    ("ember-train", "run count.txt --device gpu"),
+    ("ember-train", "run count.txt --device cuda"),
+    ("ember-train", "run count.txt --device wgpu:9"),
+    ("ember-train", "run count.txt --threads 0"),
+    ("ember-train", "prepare count.txt --out tokens --val-fraction 1.5"),
+    ("ember-train", "prepare count.txt --out tokens --tokenizer bpe:many"),
+    // Folders
+    ("ember-train", "run count.txt --out a-run SMALL"),
+    ("ember-train", "run count.txt --out count.txt SMALL"),
+    ("ember-train", "resume missing"),
+    ("ember-train", "resume empty-folder"),
+    ("ember-train", "resume flipped --device cpu"),
+    ("ember-train", "resume a-run --seed 3"),
+    // Checkpoints
+    ("ember-generate", "text one"),
+    ("ember-generate", "text one --from missing"),
+    ("ember-generate", "text one --from empty-folder"),
+    ("ember-generate", "text one --from truncated"),
+    ("ember-generate", "text one --from llama"),
+    ("ember-generate", "text one --from no-tokenizer"),
+    ("ember-generate", "text one --from flipped"),
+    // Knobs
+    ("ember-generate", "text one --from a-run --temperature -1"),
+    ("ember-generate", "text one --from a-run --temperature warm"),
+    ("ember-generate", "text one --from a-run --top-p 1.5"),
+    ("ember-generate", "text one --from a-run --top-k -2"),
+    ("ember-generate", "text one --from a-run --max-new-tokens 0"),
+    ("ember-generate", "text one --from a-run --strategy greedy --temperature 0.7"),
+    ("ember-generate", "text one --from a-run --strategy fancy"),
+    ("ember-generate", "text one --from a-run --stop EMPTY"),
+    ("ember-generate", "text --from a-run --prompt-ids 1,2,9999"),
+    ("ember-generate", "text --from a-run --prompt-ids 1,x"),
+    ("ember-generate", "text caf\u{e9} --from a-run"),
+    ("ember-generate", "text EMPTY --from a-run"),
+    ("ember-generate", "score EMPTY --from a-run"),
+];
+
+fn set_up(place: &Place) {
+    place.train(&small_run(place, "a-run", 5)).well();
+    place.write("empty.txt", "");
+    place.write("short.txt", "Hello.");
+    place.write("binary.txt", [0u8, 159, 146, 150, 0, 1, 2, 3].repeat(100));
+    place.write("latin1.txt", b"caf\xe9 au lait\n".repeat(50));
+    place.write("utf16.txt", "\u{feff}words".encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<_>>());
+    place.write("broken.jsonl", "{\"text\": \"one\"}\n{\"text\": \"two\n");
+    place.write("other-field.jsonl", "{\"content\": \"one\", \"id\": 1}\n");
+    place.write("broken.txt.gz", b"\x1f\x8b\x08\x00 this is not gzip");
+    place.write("broken.parquet", "PAR1 this is not parquet");
+    place.write("broken.toml", "n_layer = \n");
+    std::fs::create_dir(place.path("empty-folder")).unwrap();
+
+    let checkpoint = place.path("a-run/checkpoints/step-00000005");
+    copy_folder(&checkpoint, &place.path("truncated"));
+    let weights = place.path("truncated/model.safetensors");
+    let bytes = std::fs::read(&weights).unwrap();
+    std::fs::write(&weights, &bytes[..bytes.len() / 2]).unwrap();
+    copy_folder(&checkpoint, &place.path("no-tokenizer"));
+    std::fs::remove_file(place.path("no-tokenizer/checksums.json")).unwrap();
+    std::fs::remove_file(place.path("no-tokenizer/tokenizer.json")).unwrap();
+    place.write("llama/config.json", "{\"model_type\": \"llama\", \"hidden_size\": 8}");
+    copy_folder(&place.path("a-run"), &place.path("flipped"));
+    let weights = place.path("flipped/checkpoints/step-00000005/model.safetensors");
+    let mut bytes = std::fs::read(&weights).unwrap();
+    let last = bytes.len() - 100;
+    bytes[last] ^= 4;
+    std::fs::write(&weights, bytes).unwrap();
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_folder(&entry.path(), &to);
+        } else {
+            std::fs::copy(entry.path(), to).unwrap();
+        }
+    }
+}
+
+#[test]
+fn bad_input_gets_the_line_that_the_page_shows() {
+    let place = Place::new();
+    set_up(&place);
+    let mut page = String::from(
+        "# Bad input, and the line it gets\n\nWritten and checked by `train/tests/programs/bad_input.rs`. `SMALL` stands for the settings of a \
+         small run, `EMPTY` for an empty\nargument. Exit code 1: it could not be done. 2: it was asked for wrongly.\n\n\
+         | typed | exit | line |\n|---|---|---|\n",
+    );
+    for (program, arguments) in CASES {
+        let before = listing(place.0.path());
+        let expanded = arguments.replace("SMALL", SMALL);
+        let mut command = place.command(program, "");
+        command.args(
+            expanded
+                .split_whitespace()
+                .map(|word| if word == "EMPTY" { String::new() } else { word.replace('~', " ") }),
+        );
+        let ran = super::Ran::from(command.output().unwrap());
+        let typed = format!("{program} {arguments}");
+        assert!(matches!(ran.code, Some(1 | 2)), "{typed}: exit {:?}\n{}\n{}", ran.code, ran.out, ran.err);
+        let errors: Vec<&str> = ran.err.lines().filter(|line| line.starts_with("error: ")).collect();
+        let [line] = errors[..] else { panic!("{typed}: not one line of error in\n{}", ran.err) };
+        for never in ["panicked", "RUST_BACKTRACE", "internal error", "backtrace"] {
+            assert!(!ran.err.contains(never), "{typed}: {}", ran.err);
+        }
+        assert_eq!(before, listing(place.0.path()), "{typed}: left files behind or took some away");
+        writeln!(page, "| `{typed}` | {} | {} |", ran.code.unwrap(), line.replace('|', "\\|")).unwrap();
+    }
+    let path = root().join("docs/bad-input.md");
+    if std::env::var_os("EMBER_BLESS").is_some() {
+        std::fs::write(&path, &page).unwrap();
+    }
+    let kept = std::fs::read_to_string(&path).unwrap_or_default();
+    for (now, kept) in page.lines().zip(kept.lines()) {
+        assert_eq!(now, kept, "docs/bad-input.md shows another line");
+    }
+    assert_eq!(page.lines().count(), kept.lines().count());
+}
+
+/// Every file below a folder, locks aside.
+fn listing(folder: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if !path.ends_with(".lock") {
+                found.push(path.display().to_string());
+            }
+        }
+    }
+    found.sort();
+    found
+}

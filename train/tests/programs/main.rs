@@ -1,0 +1,355 @@
+//! Both programs, as a user runs them: built one at a time, started as processes, judged by what they print, write and exit with.
+#![allow(clippy::unwrap_used)]
+
+mod bad_input;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// The folder of the programs, each built by itself: a build of both would put automatic differentiation into ember-generate.
+fn programs() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        for package in ["ember-generate", "ember-train"] {
+            let status =
+                Command::new(env!("CARGO")).args(["build", "--release", "-q", "-p", package]).status().unwrap();
+            assert!(status.success(), "cannot build {package}");
+        }
+        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+        target.join("release")
+    })
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+/// A folder to run in, gone at the end.
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Self(TempDir::new().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn write(&self, name: &str, content: impl AsRef<[u8]>) {
+        let path = self.path(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+
+    fn command(&self, program: &str, arguments: &str) -> Command {
+        let mut command = Command::new(programs().join(program));
+        command.current_dir(self.0.path()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.args(arguments.split_whitespace().map(|word| word.replace('~', " ")));
+        command
+    }
+
+    /// Runs to the end; a `~` in the arguments is a space inside one argument.
+    fn run(&self, program: &str, arguments: &str) -> Ran {
+        Ran::from(self.command(program, arguments).output().unwrap())
+    }
+
+    fn train(&self, arguments: &str) -> Ran {
+        self.run("ember-train", arguments)
+    }
+
+    fn generate(&self, arguments: &str) -> Ran {
+        self.run("ember-generate", arguments)
+    }
+}
+
+#[derive(Debug)]
+struct Ran {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Self {
+        Self {
+            code: output.status.code(),
+            out: String::from_utf8(output.stdout).unwrap(),
+            err: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+}
+
+impl Ran {
+    #[track_caller]
+    fn well(self) -> Self {
+        assert_eq!(self.code, Some(0), "{}\n{}", self.out, self.err);
+        self
+    }
+
+    fn json(&self) -> Vec<serde_json::Value> {
+        self.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+/// A text in which something can be learned: counting, in words.
+fn text() -> String {
+    let words = ["one", "two", "three", "four", "five", "six", "seven"];
+    (0..1500).map(|i| format!("{} and then {}.\n", words[i % 7], words[(i + 1) % 7])).collect()
+}
+
+/// A run of a few seconds on [`text`].
+const SMALL: &str = "--device cpu --set n_layer=2 --set n_head=2 --set n_embd=32 --set context_length=32 --set batch_size=4 \
+    --set eval_interval=20 --set checkpoint_interval=7 --set log_interval=5 --set sample_interval=20 --set sample_tokens=40 \
+    --set dropout=0.1 --set grad_accum_steps=2 --set warmup_steps=5";
+
+fn small_run(place: &Place, out: &str, steps: u32) -> String {
+    place.write("count.txt", text());
+    format!("run count.txt --out {out} --set max_steps={steps} {SMALL}")
+}
+
+#[test]
+fn a_text_becomes_a_checkpoint_becomes_text() {
+    let place = Place::new();
+    let ran = place.train(&small_run(&place, "runs/count", 60)).well();
+    assert!(ran.err.contains("n_embd") || ran.err.contains("parameters"), "{}", ran.err);
+    for file in ["config.toml", "metrics.jsonl", "loss.svg", "latest", "best", "data/manifest.json"] {
+        assert!(place.path("runs/count").join(file).is_file(), "{file} is missing");
+    }
+    let latest = std::fs::read_to_string(place.path("runs/count/latest")).unwrap();
+    assert_eq!(latest.trim(), "step-00000060");
+    let checkpoint = place.path("runs/count/checkpoints/step-00000060");
+    for file in
+        ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "generation_config.json"]
+    {
+        assert!(checkpoint.join(file).is_file(), "{file} is missing");
+    }
+    let generation: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(checkpoint.join("generation_config.json")).unwrap()).unwrap();
+    assert_eq!(generation["top_k"], 0);
+    assert!(std::fs::read_dir(place.path("runs/count/samples")).unwrap().count() >= 3);
+    // It learned something: 60 steps halve the loss of guessing among the letters that occur.
+    let metrics = std::fs::read_to_string(place.path("runs/count/metrics.jsonl")).unwrap();
+    let losses: Vec<f64> = metrics
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["val_loss"].as_f64())
+        .collect();
+    assert_eq!(losses.len(), 3);
+    assert!(losses[2] < losses[0], "{losses:?}");
+
+    // Without --from, the newest run; the same seed, the same text; JSON as documented.
+    let draw = |seed: u32| {
+        place.generate(&format!("text one --device cpu --temperature 0.9 --seed {seed} --max-new-tokens 50")).well().out
+    };
+    assert_eq!(draw(1), draw(1));
+    assert_ne!(draw(1), draw(2));
+    let ran = place.generate("text one~and --device cpu --strategy greedy --max-new-tokens 12 --format json").well();
+    let rows = ran.json();
+    assert_eq!(rows.len(), 1);
+    for key in [
+        "prompt_index",
+        "sequence_index",
+        "prompt",
+        "prompt_ids",
+        "text",
+        "ids",
+        "finish_reason",
+        "score",
+        "seconds",
+        "tokens_per_s",
+    ] {
+        assert!(rows[0].get(key).is_some(), "{key} is missing in {}", rows[0]);
+    }
+    assert_eq!(rows[0]["finish_reason"], "length");
+    assert_eq!(rows[0]["ids"].as_array().unwrap().len(), 12);
+    assert_eq!(rows[0]["prompt"], "one and");
+    // Streamed text is the same as the JSON's.
+    let streamed = place.generate("text one~and --device cpu --strategy greedy --max-new-tokens 12 --quiet").well().out;
+    assert!(streamed.contains(rows[0]["text"].as_str().unwrap().trim_end()), "{streamed:?} {}", rows[0]);
+    // A plain checkpoint folder serves as well, and one without a tokenizer serves ids.
+    let copy = place.path("bare");
+    std::fs::create_dir(&copy).unwrap();
+    for file in ["config.json", "model.safetensors"] {
+        std::fs::copy(checkpoint.join(file), copy.join(file)).unwrap();
+    }
+    let bare = place
+        .generate("text --from bare --prompt-ids 1,2 --device cpu --strategy greedy --max-new-tokens 5 --format json")
+        .well();
+    assert_eq!(bare.json()[0]["text"], serde_json::Value::Null);
+    assert_eq!(bare.json()[0]["ids"].as_array().unwrap().len(), 5);
+    // Scores.
+    let score = place.generate("score one~and~then~two. --device cpu --format json").well();
+    assert!(score.json()[0]["loss"].as_f64().unwrap() > 0.0);
+}
+
+/// Weights, optimizer and the logged numbers of the end of a run.
+fn end_of(run: &Path) -> (Vec<u8>, Vec<u8>, Vec<serde_json::Value>) {
+    let latest = std::fs::read_to_string(run.join("latest")).unwrap();
+    let checkpoint = run.join("checkpoints").join(latest.trim());
+    let metrics = std::fs::read_to_string(run.join("metrics.jsonl")).unwrap();
+    let rows = metrics.lines().map(|line| {
+        let mut row: serde_json::Value = serde_json::from_str(line).unwrap();
+        for measured in ["elapsed_s", "tokens_per_s", "memory_bytes", "mfu"] {
+            row.as_object_mut().unwrap().remove(measured);
+        }
+        row
+    });
+    (
+        std::fs::read(checkpoint.join("model.safetensors")).unwrap(),
+        std::fs::read(checkpoint.join("training/moments.safetensors")).unwrap(),
+        rows.collect(),
+    )
+}
+
+/// Waits until the child ends; kills it after a minute.
+fn wait(mut child: Child) -> Ran {
+    let began = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if began.elapsed() > Duration::from_secs(60) {
+            child.kill().unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ran::from(child.wait_with_output().unwrap())
+}
+
+#[test]
+fn killed_at_ten_random_moments_and_resumed_ends_in_the_same_bits() {
+    let place = Place::new();
+    let began = Instant::now();
+    place.train(&small_run(&place, "whole", 120)).well();
+    let whole = began.elapsed();
+
+    // Times drawn over the length of a whole run, so that kills fall into preparing, training, saving and evaluating.
+    let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 11) as f64 / (1u64 << 53) as f64
+    };
+    let mut kills = 0;
+    let mut tries = 0;
+    while kills < 10 && tries < 60 {
+        tries += 1;
+        let fresh = !place.path("killed/config.toml").exists();
+        let arguments = if fresh { small_run(&place, "killed", 120) } else { "resume killed --device cpu".to_owned() };
+        let mut child = place.command("ember-train", &arguments).spawn().unwrap();
+        std::thread::sleep(whole.mul_f64(0.05 + 0.35 * random()));
+        let ended = child.try_wait().unwrap().is_some();
+        child.kill().unwrap();
+        let ran = Ran::from(child.wait_with_output().unwrap());
+        if ended {
+            assert_eq!(ran.code, Some(0), "{}", ran.err);
+            // Too fast to be killed ten times in one run: begin again.
+            if kills < 10 {
+                std::fs::remove_dir_all(place.path("killed")).unwrap();
+            }
+        } else {
+            kills += 1;
+        }
+    }
+    assert_eq!(kills, 10, "only {kills} kills in {tries} tries");
+    if !place.path("killed/config.toml").exists() {
+        place.train(&small_run(&place, "killed", 120)).well();
+    }
+    place.train("resume killed --device cpu").well();
+    assert!(end_of(&place.path("whole")) == end_of(&place.path("killed")), "the resumed run ended in other numbers");
+    // Nothing half-written is left.
+    let left: Vec<_> =
+        std::fs::read_dir(place.path("killed/checkpoints")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert!(left.iter().all(|name| name.to_string_lossy().starts_with("step-")), "{left:?}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_signal_saves_and_exits_with_130_and_resume_goes_on_to_the_same_bits() {
+    let place = Place::new();
+    place.train(&small_run(&place, "whole", 150)).well();
+    let child = place.command("ember-train", &small_run(&place, "stopped", 150)).spawn().unwrap();
+    let metrics = place.path("stopped/metrics.jsonl");
+    let began = Instant::now();
+    while std::fs::metadata(&metrics).map_or(0, |file| file.len()) < 200 && began.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    // A second process cannot take the run while the first is at it.
+    let second = place.train("resume stopped --device cpu");
+    assert_eq!(second.code, Some(1));
+    assert!(second.err.contains("in use"), "{}", second.err);
+    assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
+    let ran = wait(child);
+    assert_eq!(ran.code, Some(130), "{}", ran.err);
+    assert!(ran.err.contains("resume"), "{}", ran.err);
+    place.train("resume stopped --device cpu").well();
+    assert!(end_of(&place.path("whole")) == end_of(&place.path("stopped")), "the resumed run ended in other numbers");
+}
+
+#[test]
+fn the_number_of_threads_does_not_change_a_bit() {
+    let place = Place::new();
+    place.train(&format!("{} --threads 1", small_run(&place, "one", 30))).well();
+    place.train(&format!("{} --threads 3", small_run(&place, "three", 30))).well();
+    assert!(end_of(&place.path("one")) == end_of(&place.path("three")));
+}
+
+#[test]
+fn a_closed_pipe_ends_quietly() {
+    let place = Place::new();
+    place.train(&small_run(&place, "runs/count", 10)).well();
+    let mut child = place
+        .command("ember-generate", "text one --device cpu --temperature 1 --max-new-tokens 2000 --quiet")
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let ran = wait(child);
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn standard_input_is_a_text_and_a_prompt() {
+    let place = Place::new();
+    let mut child = place.command("ember-train", &format!("run - --out runs/in --set max_steps=5 {SMALL}"));
+    let mut child = child.stdin(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(text().as_bytes()).unwrap();
+    assert_eq!(wait(child).code, Some(0));
+    let mut child =
+        place.command("ember-generate", "text --device cpu --strategy greedy --max-new-tokens 4 --format json");
+    let mut child = child.stdin(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"one and").unwrap();
+    let ran = wait(child).well();
+    assert_eq!(ran.json()[0]["prompt"], "one and");
+}
+
+#[test]
+fn prepared_once_trained_on_from_elsewhere() {
+    let place = Place::new();
+    place.write("count.txt", text());
+    let ran = place.train("prepare count.txt --out tokens --tokenizer chars --format json").well();
+    assert!(ran.json()[0]["train"]["tokens"].as_u64().unwrap() > 1000);
+    place.train(&format!("run tokens --out run --set max_steps=5 {SMALL}")).well();
+    assert!(!place.path("run/data").exists(), "the tokens were prepared twice");
+    place.train("resume run --device cpu").well();
+    // A damaged token file is never trained on.
+    let file = place.path("tokens/train.bin");
+    let mut bytes = std::fs::read(&file).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&file, bytes).unwrap();
+    let ran = place.train(&format!("run tokens --out again --set max_steps=5 {SMALL}"));
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.err.contains("train.bin"), "{}", ran.err);
+}
+
+#[test]
+fn both_programs_list_the_devices() {
+    let place = Place::new();
+    for program in ["ember-train", "ember-generate"] {
+        let ran = place.run(program, "devices").well();
+        assert!(ran.out.contains("cpu"), "{}", ran.out);
+        let rows = place.run(program, "devices --format json").well().json();
+        assert!(rows.iter().any(|row| row["id"] == "cpu"), "{rows:?}");
+    }
+}
