@@ -1,0 +1,87 @@
+//! Ctrl-C and SIGTERM, turned into a flag that long work looks at between its steps.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, Result};
+
+/// Exit code of a program that was interrupted, as shells use it for Ctrl-C.
+pub const EXIT_INTERRUPTED: u8 = 130;
+
+/// Whether the user asked the program to end; clones share one state.
+///
+/// The first signal sets a flag and leaves ending to the work at hand, which can still save what it has. A second
+/// signal ends the process at once with [`EXIT_INTERRUPTED`].
+#[derive(Clone, Debug, Default)]
+pub struct Interrupt {
+    state: Arc<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    requested: AtomicBool,
+    waiting: AtomicBool,
+}
+
+impl Interrupt {
+    /// An interrupt that no signal reaches: for tests, and for callers that only use [`Interrupt::request`].
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// An interrupt that this process's Ctrl-C, SIGTERM and SIGHUP reach.
+    ///
+    /// # Errors
+    /// When a handler is installed already, or the system refuses one.
+    pub fn install() -> Result<Self> {
+        let interrupt = Self::new();
+        let seen = interrupt.clone();
+        ctrlc::set_handler(move || {
+            let again = seen.state.requested.swap(true, Ordering::SeqCst);
+            if again || seen.state.waiting.load(Ordering::SeqCst) {
+                std::process::exit(i32::from(EXIT_INTERRUPTED));
+            }
+        })
+        .context("cannot listen for Ctrl-C")?;
+        Ok(interrupt)
+    }
+
+    /// Whether the work at hand should end now and keep what it has.
+    pub fn requested(&self) -> bool {
+        self.state.requested.load(Ordering::SeqCst)
+    }
+
+    /// Asks the work at hand to end, as the first signal does.
+    pub fn request(&self) {
+        self.state.requested.store(true, Ordering::SeqCst);
+    }
+
+    /// Runs something that blocks and has nothing to save, such as reading a line: meanwhile the first signal ends the process.
+    pub fn while_waiting<T>(&self, block: impl FnOnce() -> T) -> T {
+        self.state.waiting.store(true, Ordering::SeqCst);
+        let result = block();
+        self.state.waiting.store(false, Ordering::SeqCst);
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clones_share_the_request() {
+        let interrupt = Interrupt::new();
+        let seen_by_the_loop = interrupt.clone();
+        assert!(!seen_by_the_loop.requested());
+        interrupt.request();
+        assert!(seen_by_the_loop.requested());
+    }
+
+    #[test]
+    fn waiting_ends_with_the_wait() {
+        let interrupt = Interrupt::new();
+        assert!(interrupt.while_waiting(|| interrupt.state.waiting.load(Ordering::SeqCst)));
+        assert!(!interrupt.state.waiting.load(Ordering::SeqCst));
+    }
+}
