@@ -1,0 +1,39 @@
+//! `ember-generate devices`: what this program can compute on.
+
+use std::io::{self, Write};
+
+use anyhow::Result;
+use ember_model::device::{self, Listed};
+
+use crate::program::{CommonArgs, Outcome, OutputFormat};
+
+/// Runs the command; `ember-train devices` is the same.
+///
+/// # Errors
+/// When standard output cannot be written to.
+pub fn run(common: &CommonArgs) -> Result<Outcome> {
+    write_devices(&mut io::stdout().lock(), common.format)?;
+    Ok(Outcome::Done)
+}
+
+/// Writes every device, the preferred first, one a line.
+///
+/// # Errors
+/// When `out` cannot be written to.
+pub fn write_devices(out: &mut dyn Write, format: OutputFormat) -> Result<()> {
+    for listed in device::list() {
+        match format {
+            OutputFormat::Json => writeln!(out, "{}", serde_json::to_string(&listed)?)?,
+            OutputFormat::Text => writeln!(out, "{:<8}  {}  {}", listed.id, listed.name, state(&listed))?,
+        }
+    }
+    Ok(out.flush()?)
+}
+
+fn state(listed: &Listed) -> String {
+    match (&listed.problem, listed.gpu || listed.id == "cpu") {
+        (Some(problem), _) => format!("does not work: {problem}"),
+        (None, true) => "works".to_owned(),
+        (None, false) => "works, but computes on the processor; --device cpu is faster".to_owned(),
+    }
+}

@@ -1,0 +1,68 @@
+//! What every command that uses a model begins with: the checkpoint found, the device chosen, the model loaded.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use ember_data::tokenizer::Tokenizer;
+use ember_model::{Gpt, checkpoint, device, folder};
+
+use crate::program::{CommonArgs, Notes, UsageError};
+use crate::run_folder;
+
+/// A model, ready, and the folder it came from.
+pub(super) struct Loaded {
+    pub(super) folder: PathBuf,
+    pub(super) model: Gpt,
+    pub(super) tokenizer: Option<Tokenizer>,
+}
+
+impl Loaded {
+    /// Loads what `from` means; a folder may lack a tokenizer only where `ids_suffice`.
+    pub(super) fn new(from: Option<&Path>, ids_suffice: bool, common: &CommonArgs, notes: &Notes) -> Result<Self> {
+        let found = run_folder::find(from)?;
+        let folder = found.folder;
+        let why = if found.reason.is_empty() { String::new() } else { format!(" ({})", found.reason) };
+        notes.say(format!("checkpoint: {}{why}", folder.display()));
+        folder::verify_checksums_for_inference(&folder)?;
+        // The tokenizer first: it is quick to find wanting, the device and the weights are not.
+        let has_tokenizer = ["tokenizer.json", "vocab.json"].iter().any(|file| folder.join(file).is_file());
+        let tokenizer = if has_tokenizer || !ids_suffice { Some(Tokenizer::from_folder(&folder)?) } else { None };
+        let device = device::select(common.device)?;
+        notes.say(format!("device: {} ({}): {}", device.id, device.name, device.reason));
+        let model =
+            checkpoint::load(&folder, &device.device).with_context(|| format!("cannot load {}", folder.display()))?;
+        if let Some(tokenizer) = &tokenizer {
+            let (ids, vocab_size) = (tokenizer.vocab_size(), model.config().vocab_size);
+            ensure!(
+                ids <= vocab_size,
+                "{}: the tokenizer has {ids} tokens, but the model's config.json only {vocab_size}; they do not belong together",
+                folder.display()
+            );
+        }
+        Ok(Self { folder, model, tokenizer })
+    }
+
+    /// Refuses ids given on the command line that the model does not have.
+    pub(super) fn check_ids(&self, flag: &str, ids: &[u32]) -> Result<()> {
+        let vocab_size = self.model.config().vocab_size;
+        match ids.iter().find(|&&id| id as usize >= vocab_size) {
+            None => Ok(()),
+            Some(id) => Err(UsageError::new(format!(
+                "{flag}: {id} is outside the model's vocabulary; ids go from 0 to {}",
+                vocab_size - 1
+            ))
+            .into()),
+        }
+    }
+
+    /// The text of `ids`, where there is a tokenizer.
+    pub(super) fn text_of(&self, ids: &[u32]) -> Result<Option<String>> {
+        self.tokenizer.as_ref().map(|tokenizer| tokenizer.decode_text(ids)).transpose()
+    }
+
+    /// The bytes of one token: what the tokenizer does not know, and everything without one, is shown as U+FFFD.
+    pub(super) fn bytes_of(&self, id: u32) -> Vec<u8> {
+        let known = self.tokenizer.as_ref().and_then(|tokenizer| tokenizer.token_bytes(id));
+        known.unwrap_or_else(|| "\u{fffd}".as_bytes().to_vec())
+    }
+}

@@ -1,0 +1,71 @@
+//! The commands of the program `ember-generate`: where text enters and leaves.
+
+pub mod devices;
+mod loaded;
+mod score;
+mod text;
+mod text_output;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+use crate::interrupt::Interrupt;
+use crate::program::{CommonArgs, Outcome};
+
+/// Writes with a GPT that ember-train trained, or with any GPT-2 from Hugging Face.
+#[derive(Debug, Parser)]
+#[command(name = "ember-generate", version, arg_required_else_help = true, after_help = EXAMPLES)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// The flags of every command.
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  ember-generate text                                  ask for prompts, and continue each
+  ember-generate text \"Once upon a time\" --top-k 50    sample from the 50 best tokens
+  ember-generate text --from runs/mine --format json   one JSON object for each text
+  ember-generate score \"How likely is this?\"           loss and perplexity of a text
+
+RUN is a run folder (its best checkpoint, else its latest), a checkpoint folder, or any Hugging Face folder of a GPT-2;
+left out, the newest run under runs/.";
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Continue a prompt
+    Text(text::TextArgs),
+    /// Measure how probable texts are: loss, perplexity, bits per byte
+    Score(score::ScoreArgs),
+    /// List the devices that this program can compute on
+    Devices,
+}
+
+impl Command {
+    /// Does what was asked.
+    ///
+    /// # Errors
+    /// One line that names the file or flag at fault; [`crate::program::UsageError`] for a wrong argument.
+    pub fn run(&self, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
+        match self {
+            Self::Text(args) => text::run(args, common, interrupt),
+            Self::Score(args) => score::run(args, common, interrupt),
+            Self::Devices => devices::run(common),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+}
