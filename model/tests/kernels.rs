@@ -11,6 +11,12 @@ fn random<const D: usize>(shape: [usize; D], device: &Device) -> Tensor<D> {
     Tensor::random(shape, Distribution::Normal(0.0, 1.0), device)
 }
 
+#[cfg(feature = "autodiff")]
+fn flat<const D: usize>(tensor: Tensor<D>) -> Tensor<1> {
+    let n = tensor.shape().num_elements();
+    tensor.reshape([n])
+}
+
 /// The largest difference, relative to the largest value (at least 1).
 fn difference<const D: usize>(a: Tensor<D>, b: Tensor<D>) -> f32 {
     let scale = b.clone().abs().max().into_scalar::<f32>().max(1.0);
@@ -69,8 +75,8 @@ impl Inputs {
 
     #[cfg(feature = "autodiff")]
     fn gradients(&self, gradients: &burn::tensor::Gradients) -> Vec<Tensor<1>> {
-        let x = self.x.grad(gradients).map(Tensor::flatten::<1>);
-        let matrix = self.matrix.grad(gradients).map(Tensor::flatten::<1>);
+        let x = self.x.grad(gradients).map(flat);
+        let matrix = self.matrix.grad(gradients).map(flat);
         let vectors = self.vectors.iter().map(|vector| vector.grad(gradients));
         [x, matrix].into_iter().chain(vectors).flatten().collect()
     }

@@ -12,7 +12,7 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use ember_generate::config::GenerationConfig;
 use ember_generate::engine::generate;
 use ember_model::folder::TensorFile;
-use ember_model::{Gpt, checkpoint};
+use ember_model::checkpoint;
 use ember_train::loss::cross_entropy;
 use ember_train::optimizer::{AdamW, AdamWConfig};
 use serde::Deserialize;
