@@ -33,7 +33,6 @@ enum Part {
 impl Corpus {
     /// Finds the files of the inputs; standard input is copied to `options.out`, which must exist.
     pub fn find(options: &PrepareOptions) -> Result<Self> {
-        ensure!(!options.inputs.is_empty(), "no text was named; name a file, a folder, or - for standard input");
         let mut corpus =
             Self { listing: Listing::default(), parts: Vec::new(), field: options.field.clone(), seed: options.seed };
         let mut stories = 0;

@@ -123,9 +123,11 @@ pub fn prepare(options: &PrepareOptions, progress: &dyn Progress) -> Result<Mani
         "val_fraction is {}; give a share between 0 and 1, such as 0.1",
         options.val_fraction
     );
+    ensure!(!options.inputs.is_empty(), "no text was named; name a file, a folder, or standard input");
+    // Looks at all files, so that a mistyped name does not cost what was prepared before.
+    let fingerprint = options.fingerprint()?;
     let out = &options.out;
     begin(out)?;
-    let fingerprint = options.fingerprint()?;
     let corpus = Corpus::find(options)?;
     let survey = survey(&corpus, options.val_fraction, options.seed, progress)?;
     let (tokenizer, choice, tokenizer_reason) = make_tokenizer(options, &survey, progress)?;

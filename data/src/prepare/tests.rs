@@ -251,8 +251,17 @@ fn what_cannot_be_prepared_is_named() {
     bad.val_fraction = 1.0;
     assert!(prepare(&bad, &Silent).unwrap_err().to_string().contains("val_fraction is 1"));
     std::fs::write(folder.path().join("out2"), "a file").unwrap();
-    bad = PrepareOptions { out: folder.path().join("out2"), ..PrepareOptions::default() };
+    bad = options(folder.path(), vec![Input::Stories { count: 10 }], "auto");
+    bad.out = folder.path().join("out2");
     assert!(prepare(&bad, &Silent).unwrap_err().to_string().contains("cannot write into the folder"));
+}
+
+#[test]
+fn a_mistyped_name_costs_nothing() {
+    let prepared = text(&many_documents(100), "chars");
+    let mistyped = options(prepared.folder.path(), vec![Input::Path(PathBuf::from("no/such/file"))], "chars");
+    assert!(prepare(&mistyped, &Silent).unwrap_err().to_string().contains("no/such/file"));
+    assert!(Dataset::open(&mistyped.out).is_ok());
 }
 
 #[test]

@@ -52,7 +52,9 @@ impl Listing {
     ///
     /// Errors when there is nothing at `path`, when a file is empty or binary, or when a folder holds no text.
     pub fn add_path(&mut self, path: &Path) -> Result<()> {
-        let metadata = std::fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let metadata = std::fs::metadata(path).with_context(|| {
+            format!("cannot read {}; name a file or folder that exists and that you may read", path.display())
+        })?;
         if !metadata.is_dir() {
             ensure!(metadata.len() > 0 || !metadata.is_file(), "{} is empty; give a file with text", path.display());
             ensure!(metadata.is_file(), "{} is not a file; pipe it into standard input instead", path.display());

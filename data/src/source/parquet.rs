@@ -8,8 +8,8 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Rows decoded at once.
-const ROWS: usize = 256;
+/// Rows decoded at once: few, since each may be a book.
+const ROWS: usize = 16;
 
 /// Hands the rows of a column to `sink`; a null is no document. `read_bytes` grows by `file_bytes` as the rows go by.
 pub fn read(

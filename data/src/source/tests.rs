@@ -192,7 +192,7 @@ fn errors_name_the_file_and_the_place() {
     let empty = Folder::new();
     assert!(documents(empty.0.path(), "text").unwrap_err().to_string().contains("holds no file with text"));
     let missing = format!("{:#}", documents(Path::new("no/such/file"), "text").unwrap_err());
-    assert!(missing.starts_with("cannot read no/such/file: "), "{missing}");
+    assert!(missing.starts_with("cannot read no/such/file; name a file or folder that exists"), "{missing}");
 }
 
 /// A reader that returns as little as it likes.
