@@ -112,17 +112,21 @@ pub fn generate_batch(
     let started = Instant::now();
     let chooser = Chooser::new(config);
     let mut rows: Vec<Row> = prompts.iter().map(|prompt| Row::new(prompt)).collect();
+    // The rows that go through the model. A finished one goes along, unread, until the cache is made anew.
+    let mut batch: Vec<usize> = (0..rows.len()).collect();
     // The last token that can be chosen is never read back.
     let capacity = context_length.min(prompt_len + config.max_new_tokens.saturating_sub(1));
-    let mut cache = KvCache::new(shape, rows.len(), capacity, &model.device());
+    let new_cache = |rows: usize| KvCache::new(shape, rows, capacity, &model.device());
+    let mut cache = new_cache(batch.len());
     let mut slides = prompt_len > context_length;
     if slides {
         let _ = on_event(Event::ContextFull);
     }
-    let mut logits = prefill(model, &windows(&rows, context_length), &mut cache)?;
+    let mut logits = prefill(model, &windows(&rows, &batch, context_length), &mut cache)?;
 
     loop {
-        for (number, (row, logits)) in rows.iter_mut().zip(logits.chunks_mut(vocab_size)).enumerate() {
+        for (&number, logits) in batch.iter().zip(logits.chunks_mut(vocab_size)) {
+            let row = &mut rows[number];
             if row.finished.is_none() {
                 let token = choose(&chooser, row, first_sequence + number as u64, config.logprobs, logits)?;
                 row.push(token, config, started, |token| on_event(Event::Token { row: number, token }));
@@ -132,7 +136,7 @@ pub fn generate_batch(
             break;
         }
         if cache.len() < cache.capacity() {
-            let last: Vec<u32> = rows.iter().map(Row::last).collect();
+            let last: Vec<u32> = batch.iter().map(|&number| rows[number].last()).collect();
             logits = decode_step(model, &last, &mut cache)?;
             continue;
         }
@@ -142,10 +146,15 @@ pub fn generate_batch(
                     slides = true;
                     let _ = on_event(Event::ContextFull);
                 }
-                // Every token moved by one position, and positions are part of what keys and values are made of: none of the
-                // cache holds any more.
+                // Every token moves by one position, and positions are part of what keys and values are made of: nothing in
+                // the cache holds any more.
                 cache.clear();
-                logits = prefill(model, &windows(&rows, context_length), &mut cache)?;
+                let before = batch.len();
+                batch.retain(|&number| rows[number].finished.is_none());
+                if batch.len() < before {
+                    cache = new_cache(batch.len());
+                }
+                logits = prefill(model, &windows(&rows, &batch, context_length), &mut cache)?;
             }
             Overflow::Stop => {
                 for row in &mut rows {
@@ -162,7 +171,7 @@ pub fn generate_batch(
     Ok(rows.into_iter().map(Row::into_completion).collect())
 }
 
-/// One sequence in the making. A finished row stays in the batch, read but no longer chosen for, until all are finished.
+/// One sequence in the making.
 struct Row {
     /// The prompt, then the generated tokens.
     ids: Vec<u32>,
@@ -212,9 +221,10 @@ impl Row {
     }
 }
 
-/// The last `context_length` tokens of each row.
-fn windows(rows: &[Row], context_length: usize) -> Vec<&[u32]> {
-    rows.iter().map(|row| &row.ids[row.ids.len().saturating_sub(context_length)..]).collect()
+/// The last `context_length` tokens of each row of the batch.
+fn windows<'a>(rows: &'a [Row], batch: &[usize], context_length: usize) -> Vec<&'a [u32]> {
+    let window = |ids: &'a [u32]| &ids[ids.len().saturating_sub(context_length)..];
+    batch.iter().map(|&number| window(&rows[number].ids)).collect()
 }
 
 fn choose(chooser: &Chooser, row: &Row, sequence: u64, top: usize, logits: &mut [f32]) -> Result<ChosenToken> {
