@@ -1,6 +1,9 @@
 //! Our kernels for the CPU, as a burn backend extension for flex: each is one pass over contiguous rows, split over the
 //! threads in pieces of fixed size, so that the numbers do not depend on how many threads there are.
 
+// Without the feature `autodiff` nothing calls the backward passes.
+#![cfg_attr(not(feature = "autodiff"), allow(dead_code))]
+
 mod attention;
 mod dropout;
 mod gelu;
