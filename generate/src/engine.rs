@@ -303,6 +303,7 @@ mod tests {
     use crate::config::Strategy;
     use ember_model::GptConfig;
     use proptest::prelude::{ProptestConfig, Strategy as _, prop, prop_assert, prop_assert_eq, proptest};
+    use std::path::Path;
 
     const VOCAB: usize = 11;
     const CONTEXT: usize = 8;
@@ -375,6 +376,18 @@ mod tests {
                 prop_assert!((batched.score - alone[0].score).abs() < 1e-4);
             }
         }
+    }
+
+    /// 64 tokens that transformers' greedy search chose on a model of ours to read (see the fixtures' README).
+    #[test]
+    fn greedy_text_is_that_of_transformers() {
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../model/tests/fixtures");
+        let model = ember_model::checkpoint::load(&fixtures.join("greedy"), &Device::flex()).unwrap();
+        let json = std::fs::read_to_string(fixtures.join("greedy.json")).unwrap();
+        let expected: serde_json::Value = serde_json::from_str(&json).unwrap();
+        let ids = |key: &str| serde_json::from_value::<Vec<u32>>(expected[key].clone()).unwrap();
+        let completion = generate(&model, &ids("prompt_ids"), &greedy(64), &mut all_of_it).unwrap();
+        assert_eq!(completion.ids, ids("ids"));
     }
 
     #[test]

@@ -62,7 +62,7 @@ fn exp(x: f32) -> f32 {
     /// 1.5 * 2^23: adding it leaves a float's integer part in its lowest bits.
     const ROUND: f32 = 12_582_912.0;
     /// ln 2 in two parts, the first with trailing zeros, so that `n * LN_2_HIGH` is exact.
-    const LN_2_HIGH: f32 = 0.693_359_375;
+    const LN_2_HIGH: f32 = 355.0 / 512.0;
     const LN_2_LOW: f32 = -2.121_944_4e-4;
     let rounded = x * std::f32::consts::LOG2_E + ROUND;
     let n = rounded - ROUND;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use serde_json::json;
+use serde::Serialize;
 
 use super::loaded::Loaded;
 use crate::interrupt::Interrupt;
@@ -39,6 +39,18 @@ pub struct ScoreArgs {
     /// [default: half the context]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), allow_negative_numbers = true)]
     stride: Option<u32>,
+}
+
+/// The JSON object of one text, its keys in this order; `logprobs[i]` is that of `ids[i + 1]`, in nats.
+#[derive(Serialize)]
+struct JsonScore {
+    text: Option<String>,
+    ids: Vec<u32>,
+    logprobs: Vec<f32>,
+    loss: f64,
+    perplexity: f64,
+    bits_per_byte: Option<f64>,
+    tokens: usize,
 }
 
 pub(super) fn run(args: &ScoreArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
@@ -79,11 +91,9 @@ pub(super) fn run(args: &ScoreArgs, common: &CommonArgs, interrupt: &Interrupt) 
             .map(|b| loss * logprobs.len() as f64 / (std::f64::consts::LN_2 * b as f64));
         match common.format {
             OutputFormat::Json => {
-                let line = json!({
-                    "text": text, "ids": ids, "logprobs": logprobs, "loss": loss, "perplexity": loss.exp(),
-                    "bits_per_byte": bits_per_byte, "tokens": logprobs.len(),
-                });
-                writeln!(out, "{line}")?;
+                let (perplexity, tokens) = (loss.exp(), logprobs.len());
+                let score = JsonScore { text, ids, logprobs, loss, perplexity, bits_per_byte, tokens };
+                writeln!(out, "{}", serde_json::to_string(&score)?)?;
             }
             OutputFormat::Text => {
                 let per_byte = bits_per_byte.map_or(String::new(), |bits| format!("  {bits:.4} bits/byte"));
