@@ -57,13 +57,13 @@ pub(super) struct Teller<C> {
     pub nats: f64,
     /// The same for the predictor that forgets every sentence but the current one.
     pub forgetful_nats: f64,
-    /// Words of each kind that the current sentence has named; colours, which may come twice, are not counted.
-    named: [usize; 4],
+    /// Words of each kind that the current sentence has named.
+    named: [usize; 3],
 }
 
 impl<C: Chooser> Teller<C> {
     pub fn new(chooser: C) -> Self {
-        Teller { chooser, nats: 0.0, forgetful_nats: 0.0, named: [0; 4] }
+        Teller { chooser, nats: 0.0, forgetful_nats: 0.0, named: [0; 3] }
     }
 
     fn say(&mut self, text: &'static str) -> Result<(), C::Error> {
@@ -83,23 +83,14 @@ impl<C: Chooser> Teller<C> {
         let named = &mut self.named[kind as usize];
         self.nats += (allowed.len() as f64).ln();
         self.forgetful_nats += ((kind.words().len() - *named) as f64).ln();
-        if kind != Kind::Colour {
-            *named += 1;
-        }
+        *named += 1;
         Ok(chosen)
     }
 
     fn end_sentence(&mut self) -> Result<(), C::Error> {
-        self.named = [0; 4];
+        self.named = [0; 3];
         self.say(".")
     }
-}
-
-/// A thing someone has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Thing {
-    colour: usize,
-    noun: usize,
 }
 
 /// What is true of someone at this point of the story.
@@ -107,7 +98,7 @@ struct Thing {
 struct Person {
     name: usize,
     place: usize,
-    thing: Thing,
+    thing: usize,
 }
 
 /// Fewest events of a story.
@@ -119,11 +110,8 @@ const MAX_EVENTS: usize = 4;
 pub(super) fn tell<C: Chooser>(t: &mut Teller<C>) -> Result<(), C::Error> {
     t.phrase(&["One day", "One morning", "One evening", "Once"])?;
     let first = introduce(t, Words::all(Kind::Person), Words::all(Kind::Thing))?;
-    let second = introduce(
-        t,
-        Words::all(Kind::Person).without([first.name]),
-        Words::all(Kind::Thing).without([first.thing.noun]),
-    )?;
+    let second =
+        introduce(t, Words::all(Kind::Person).without([first.name]), Words::all(Kind::Thing).without([first.thing]))?;
     let mut people = [first, second];
     let mut just_met = false;
     let mut events = 0;
@@ -137,13 +125,13 @@ pub(super) fn tell<C: Chooser>(t: &mut Teller<C>) -> Result<(), C::Error> {
     close(t, &people)
 }
 
-fn introduce<C: Chooser>(t: &mut Teller<C>, names: Words, nouns: Words) -> Result<Person, C::Error> {
+fn introduce<C: Chooser>(t: &mut Teller<C>, names: Words, things: Words) -> Result<Person, C::Error> {
     t.say(" ")?;
     let name = t.word(Kind::Person, names)?;
     t.say(" was in the ")?;
     let place = t.word(Kind::Place, Words::all(Kind::Place))?;
     t.say(" with a ")?;
-    let thing = discover(t, nouns)?;
+    let thing = t.word(Kind::Thing, things)?;
     t.end_sentence()?;
     Ok(Person { name, place, thing })
 }
@@ -162,20 +150,20 @@ fn happen<C: Chooser>(t: &mut Teller<C>, people: &mut [Person; 2], just_met: boo
     match event {
         0 => people[who].place = t.word(Kind::Place, elsewhere)?,
         1 => {
-            recall(t, people[who].thing)?;
+            recall(t, Kind::Thing, people[who].thing)?;
             t.say(" to the ")?;
             people[who].place = t.word(Kind::Place, elsewhere)?;
         }
         2 => {
-            recall(t, people[who].thing)?;
+            recall(t, Kind::Thing, people[who].thing)?;
             t.say(" in the ")?;
-            t.word(Kind::Place, Words::only([people[who].place]))?;
+            recall(t, Kind::Place, people[who].place)?;
         }
         3 => {
-            recall(t, people[who].thing)?;
+            recall(t, Kind::Thing, people[who].thing)?;
             t.say(" and found a ")?;
-            let nouns = people.map(|person| person.thing.noun);
-            people[who].thing = discover(t, Words::all(Kind::Thing).without(nouns))?;
+            let had = people.map(|person| person.thing);
+            people[who].thing = t.word(Kind::Thing, Words::all(Kind::Thing).without(had))?;
         }
         _ => meet(t, people, who)?,
     }
@@ -186,47 +174,36 @@ fn happen<C: Chooser>(t: &mut Teller<C>, people: &mut [Person; 2], just_met: boo
 /// The rest of a meeting: "Tom and" has been said. Everyone gives the other what they have.
 fn meet<C: Chooser>(t: &mut Teller<C>, people: &mut [Person; 2], who: usize) -> Result<(), C::Error> {
     let [a, b] = [people[who], people[1 - who]];
-    t.word(Kind::Person, Words::only([b.name]))?;
+    recall(t, Kind::Person, b.name)?;
     t.say(" met in the ")?;
     let place = t.word(Kind::Place, Words::all(Kind::Place))?;
     for (giver, taker) in [(a, b), (b, a)] {
         t.end_sentence()?;
         t.say(" ")?;
-        t.word(Kind::Person, Words::only([giver.name]))?;
+        recall(t, Kind::Person, giver.name)?;
         t.say(" gave ")?;
-        t.word(Kind::Person, Words::only([taker.name]))?;
+        recall(t, Kind::Person, taker.name)?;
         t.say(" the ")?;
-        recall(t, giver.thing)?;
+        recall(t, Kind::Thing, giver.thing)?;
     }
     people[who] = Person { place, thing: b.thing, ..a };
     people[1 - who] = Person { place, thing: a.thing, ..b };
     Ok(())
 }
 
-/// A thing that is new to the story.
-fn discover<C: Chooser>(t: &mut Teller<C>, nouns: Words) -> Result<Thing, C::Error> {
-    let colour = t.word(Kind::Colour, Words::all(Kind::Colour))?;
-    t.say(" ")?;
-    let noun = t.word(Kind::Thing, nouns)?;
-    Ok(Thing { colour, noun })
-}
-
-/// A thing that the story knows: there is nothing to choose, only to remember.
-fn recall<C: Chooser>(t: &mut Teller<C>, thing: Thing) -> Result<(), C::Error> {
-    t.word(Kind::Colour, Words::only([thing.colour]))?;
-    t.say(" ")?;
-    t.word(Kind::Thing, Words::only([thing.noun]))?;
-    Ok(())
+/// Someone or something that the story knows: there is nothing to choose, only to remember.
+fn recall<C: Chooser>(t: &mut Teller<C>, kind: Kind, word: usize) -> Result<(), C::Error> {
+    t.word(kind, Words::only([word])).map(|_| ())
 }
 
 fn close<C: Chooser>(t: &mut Teller<C>, people: &[Person; 2]) -> Result<(), C::Error> {
     for person in people {
         t.say(" ")?;
-        t.word(Kind::Person, Words::only([person.name]))?;
+        recall(t, Kind::Person, person.name)?;
         t.say(" was in the ")?;
-        t.word(Kind::Place, Words::only([person.place]))?;
+        recall(t, Kind::Place, person.place)?;
         t.say(" with the ")?;
-        recall(t, person.thing)?;
+        recall(t, Kind::Thing, person.thing)?;
         t.end_sentence()?;
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! The words a story fills in: who, what, where, and of what colour.
+//! The words a story fills in: who, what and where.
 //!
 //! Within a kind all words are equally likely and interchangeable, which is what makes the forgetful predictor's loss
 //! exact (see the [module above](super)). No word begins another word of its kind, so that a word is read in one way only.
@@ -12,8 +12,6 @@ pub enum Kind {
     Person,
     /// A thing to have.
     Thing,
-    /// The colour of a thing.
-    Colour,
     /// Somewhere to be.
     Place,
 }
@@ -24,7 +22,6 @@ impl Kind {
         match self {
             Kind::Person => PEOPLE,
             Kind::Thing => THINGS,
-            Kind::Colour => COLOURS,
             Kind::Place => PLACES,
         }
     }
@@ -35,7 +32,6 @@ impl fmt::Display for Kind {
         f.write_str(match self {
             Kind::Person => "person",
             Kind::Thing => "thing",
-            Kind::Colour => "colour",
             Kind::Place => "place",
         })
     }
@@ -44,21 +40,26 @@ impl fmt::Display for Kind {
 const PEOPLE: &[&str] = &[
     "Anna", "Ben", "Clara", "David", "Emma", "Felix", "Grace", "Henry", "Iris", "Jack", "Kate", "Leo", "Mia", "Noah",
     "Olga", "Paul", "Rosa", "Sam", "Tom", "Uma", "Vera", "Will", "Yara", "Zoe", "Alice", "Bruno", "Carl", "Daisy",
-    "Ella", "Finn", "Lily", "Max",
+    "Ella", "Finn", "Lily", "Max", "Adam", "Beth", "Chloe", "Dora", "Eric", "Fred", "Gus", "Hugo", "Ivan", "Jane",
+    "Karl", "Lucy", "Mark", "Nina", "Oscar", "Peter", "Ruby", "Sara", "Tim", "Victor", "Wendy", "Simon", "Lena",
+    "Molly", "Nora", "Otto", "Ralph", "Sofia", "Theo", "Hanna", "Julia", "Robin",
 ];
 
 const THINGS: &[&str] = &[
     "ball", "kite", "drum", "hat", "book", "boat", "doll", "cup", "bell", "basket", "lamp", "pen", "flute", "blanket",
     "box", "shell", "ring", "train", "spoon", "coat", "mask", "flag", "scarf", "key", "wagon", "puzzle", "bucket",
-    "robot", "pillow", "stone", "whistle", "feather",
+    "robot", "pillow", "stone", "whistle", "feather", "rope", "map", "mirror", "bottle", "candle", "clock", "button",
+    "ladder", "brush", "knife", "plate", "pot", "shoe", "sock", "glove", "belt", "crown", "sword", "shield", "coin",
+    "pearl", "leaf", "flower", "nut", "cake", "pie", "cookie", "lemon", "plum", "carrot", "violin", "trumpet",
 ];
-
-const COLOURS: &[&str] = &["red", "blue", "green", "yellow", "white", "black", "pink", "brown"];
 
 const PLACES: &[&str] = &[
     "kitchen", "garden", "park", "forest", "barn", "attic", "cave", "school", "library", "castle", "meadow", "village",
     "shop", "tower", "cellar", "museum", "bakery", "stable", "market", "orchard", "tent", "hall", "valley", "station",
-    "theater", "palace", "cabin", "circus", "field", "mill", "church", "jungle",
+    "theater", "palace", "cabin", "circus", "field", "mill", "church", "jungle", "bedroom", "bathroom", "hotel",
+    "parlor", "temple", "harbor", "hospital", "office", "factory", "studio", "gym", "pool", "desert", "canyon",
+    "swamp", "igloo", "hut", "cinema", "zoo", "vineyard", "bank", "gallery", "cottage", "town", "city", "yard",
+    "workshop", "lobby", "pantry", "prison", "arena", "garage",
 ];
 
 #[cfg(test)]
@@ -67,7 +68,7 @@ mod tests {
 
     #[test]
     fn no_word_begins_another_of_its_kind() {
-        for kind in [Kind::Person, Kind::Thing, Kind::Colour, Kind::Place] {
+        for kind in [Kind::Person, Kind::Thing, Kind::Place] {
             for (i, a) in kind.words().iter().enumerate() {
                 for (j, b) in kind.words().iter().enumerate() {
                     assert!(i == j || !b.starts_with(a), "{kind}: {a} begins {b}");

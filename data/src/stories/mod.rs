@@ -3,17 +3,17 @@
 //! What it is: [`story`] makes story number `index` of the corpus named by a seed, [`parse`] reads a text back to the
 //! choices that made it, and both know the exact probability of the text. That gives training two marks that no real text
 //! has: the floor, which is the lowest loss any model can reach, and the loss of a predictor without a memory. What it is
-//! not: English. A model of these stories knows some hundred words and nothing else.
+//! not: English. A model of these stories knows some two hundred words and nothing else.
 //!
 //! # A story
 //!
-//! > One day Tom was in the garden with a red ball. Mia was in the kitchen with a blue kite. Mia took the blue kite to the
-//! > park. Tom and Mia met in the forest. Tom gave Mia the red ball. Mia gave Tom the blue kite. In the end Tom was in the
-//! > forest with the blue kite. Mia was in the forest with the red ball.
+//! > One day Tom was in the garden with a ball. Mia was in the kitchen with a kite. Mia took the kite to the park. Tom and
+//! > Mia met in the forest. Tom gave Mia the ball. Mia gave Tom the kite. In the end Tom was in the forest with the kite.
+//! > Mia was in the forest with the ball.
 //!
 //! Two people are introduced, each in a place and with a thing; then come 2 to 4 events; then it is told where everyone is
 //! and with what. The state is who is where, and who has what. Three rules make the text a lesson in memory:
-//! - what is known is told as it is: "Mia took the" can only go on with the colour and the name of the thing Mia has;
+//! - what is known is told as it is: "Mia took the" can only go on with the thing that Mia has;
 //! - nobody goes where they are already, and a thing or name that is new to the story is not one that someone has;
 //! - every event can always happen, so how a story goes on never depends on its people, things and places.
 //!
@@ -27,14 +27,13 @@
 //! # The forgetful predictor
 //!
 //! It knows the grammar, every *phrase* of the story so far (which events happened, not to whom), and all of the current
-//! sentence; of earlier sentences it has forgotten every person, thing, colour and place. Its loss is exact, because:
+//! sentence; of earlier sentences it has forgotten every person, thing and place. Its loss is exact, because:
 //! 1. Phrases are chosen with probabilities that depend on earlier phrases only, so it pays for them what everyone pays.
-//! 2. The grammar treats all words of a kind alike: a permutation of all names (or things, or places, or colours) takes
+//! 2. The grammar treats all words of a kind alike: a permutation of all names (or things, or places) takes
 //!    stories to stories of the same probability and the same phrases. Take the permutations that leave the words of the
 //!    current sentence in place: given what the predictor knows, the words not yet named in the sentence are equally likely.
 //! 3. No sentence names a person, thing or place twice. So the next word is one of the n - k others, each with probability
 //!    1 / (n - k), where n is the number of words of its kind and k how many of them the sentence has named.
-//! 4. Colours are drawn anew, from all of them, for every thing: within a sentence they are independent, each 1 / n.
 //!
 //! No other predictor with that knowledge does better, as these are the conditional probabilities themselves.
 

@@ -19,7 +19,7 @@ pub enum ParseError {
     Inconsistent {
         /// Where the contradicting word begins, in bytes.
         offset: usize,
-        /// Whether it is a person, a thing, a colour or a place.
+        /// Whether it is a person, a thing or a place.
         kind: Kind,
         /// The word.
         found: &'static str,
