@@ -1,6 +1,6 @@
 //! Ctrl-C and SIGTERM, turned into a flag that long work looks at between its steps.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
@@ -21,6 +21,7 @@ pub struct Interrupt {
 struct State {
     requested: AtomicBool,
     waiting: AtomicBool,
+    before_exit: OnceLock<fn()>,
 }
 
 impl Interrupt {
@@ -39,11 +40,19 @@ impl Interrupt {
         ctrlc::set_handler(move || {
             let again = seen.state.requested.swap(true, Ordering::SeqCst);
             if again || seen.state.waiting.load(Ordering::SeqCst) {
+                if let Some(tidy_up) = seen.state.before_exit.get() {
+                    tidy_up();
+                }
                 std::process::exit(i32::from(EXIT_INTERRUPTED));
             }
         })
         .context("cannot listen for Ctrl-C")?;
         Ok(interrupt)
+    }
+
+    /// What a signal that ends the process at once does before, such as giving the terminal back. The first call counts.
+    pub fn before_exit(&self, tidy_up: fn()) {
+        self.state.before_exit.get_or_init(|| tidy_up);
     }
 
     /// Whether the work at hand should end now and keep what it has.

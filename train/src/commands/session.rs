@@ -14,7 +14,7 @@ use crate::checkpoint::Progress;
 use crate::config::TrainConfig;
 use crate::optimizer::{AdamW, AdamWConfig};
 use crate::peak;
-use crate::report::{MetricsLog, loss_svg, metrics, reporter};
+use crate::report::{MetricsLog, loss_svg, metrics, reporter, restore_terminal};
 use crate::run_folder::RunFolder;
 use crate::trainer::Trainer;
 
@@ -46,6 +46,7 @@ impl Session {
         let evaluated = rows.iter().filter_map(|row| row.val_loss.map(|loss| (row.step, loss)));
         let best = evaluated.clone().map(|(_, loss)| loss).min_by(f64::total_cmp);
         let last_evaluated = evaluated.map(|(step, _)| step).max();
+        interrupt.before_exit(restore_terminal);
         let reporter = reporter(&run.name(), progress.step, config.max_steps, common.quiet);
         let mut trainer = Trainer {
             log,

@@ -86,7 +86,7 @@ impl Key {
             Kind::Text { may_be_empty: false } => "text, not empty".into(),
             Kind::Paths => "list of paths".into(),
         };
-        if self.unit.is_empty() { range } else { format!("{}; {range}", self.unit) }
+        if self.unit.is_empty() { range } else { format!("{range}; {}", self.unit) }
     }
 
     /// Checks one value against the range; the error names key, value and range.
@@ -114,7 +114,7 @@ impl Key {
             return Ok(());
         }
         let or_auto = if self.default == Preset::Auto { ", or \"auto\"" } else { "" };
-        Err(ConfigError(format!("{} = {value} is not allowed; set it to a {}{or_auto}", self.name, self.range())))
+        Err(ConfigError(format!("{} = {value} is not allowed; it takes: {}{or_auto}", self.name, self.range())))
     }
 }
 

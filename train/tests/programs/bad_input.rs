@@ -36,7 +36,7 @@ const CASES: &[(&str, &str)] = &[
     ("ember-train", "run count.txt --set dropout=1 --device cpu"),
     ("ember-train", "run count.txt --device gpu"),
     ("ember-train", "run count.txt --device cuda"),
-    ("ember-train", "run count.txt --device wgpu:9"),
+    ("ember-train", "run count.txt --device wgpu:x"),
     ("ember-train", "run count.txt --threads 0"),
     ("ember-train", "prepare count.txt --out tokens --val-fraction 1.5"),
     ("ember-train", "prepare count.txt --out tokens --tokenizer bpe:many"),

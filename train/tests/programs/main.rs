@@ -352,4 +352,6 @@ fn both_programs_list_the_devices() {
         let rows = place.run(program, "devices --format json").well().json();
         assert!(rows.iter().any(|row| row["id"] == "cpu"), "{rows:?}");
     }
+    let ran = place.generate("text one --device wgpu:99");
+    assert_eq!(ran.code, Some(1));
 }
