@@ -1,7 +1,7 @@
 //! Ctrl-C and SIGTERM, turned into a flag that long work looks at between its steps.
 
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, Result};
 

@@ -93,7 +93,7 @@ pub fn list() -> Vec<Listed> {
     wgpu.sort_by_key(|adapter| !adapter.gpu);
     devices.extend(wgpu);
     devices.push(cpu());
-    devices
+    devices.into_iter().map(Listed::tested).collect()
 }
 
 /// The device that `choice` means.
@@ -124,10 +124,15 @@ pub fn select(choice: DeviceChoice) -> Result<Selected> {
 fn automatic() -> Selected {
     let mut passed_over = Vec::new();
     for found in cuda().into_iter().chain(wgpu()) {
-        match (&found.problem, found.gpu) {
-            (None, true) => return selected(found, "the first GPU that works".to_owned()),
-            (None, false) => passed_over.push(format!("{} ({}) is a software adapter", found.id, found.name)),
-            (Some(problem), _) => passed_over.push(format!("{} ({}) {problem}", found.id, found.name)),
+        if !found.gpu {
+            // Not worth a test: compiling its kernels takes seconds.
+            passed_over.push(format!("{} ({}) is a software adapter", found.id, found.name));
+            continue;
+        }
+        let found = found.tested();
+        match &found.problem {
+            None => return selected(found, "the first GPU that works".to_owned()),
+            Some(problem) => passed_over.push(format!("{} ({}) {problem}", found.id, found.name)),
         }
     }
     let reason = if passed_over.is_empty() { "no GPU was found".to_owned() } else { passed_over.join("; ") };
@@ -140,6 +145,7 @@ fn numbered(choice: DeviceChoice, found: Vec<Listed>, number: Option<usize>) -> 
         let there = if count == 0 { "none was found".to_owned() } else { format!("{count} found, numbered from 0") };
         format!("--device {choice}: no such device ({there}); `devices` lists what there is, --device cpu always works")
     })?;
+    let device = device.tested();
     match device.problem {
         Some(problem) => bail!("--device {choice} ({}) {problem}; try --device cpu", device.name),
         None => Ok(selected(device, "as asked".to_owned())),
@@ -163,15 +169,22 @@ fn cuda() -> Vec<Listed> {
 
 #[cfg(feature = "cuda")]
 fn cuda() -> Vec<Listed> {
-    tried("cuda", DeviceType::Cuda)
+    found("cuda", DeviceType::Cuda)
 }
 
 fn wgpu() -> Vec<Listed> {
-    tried("wgpu", DeviceType::Wgpu)
+    found("wgpu", DeviceType::Wgpu)
 }
 
-/// The runtime's devices, each tried; a missing driver means there are none.
-fn tried(kind: &str, device_type: DeviceType) -> Vec<Listed> {
+impl Listed {
+    /// The device after a small computation on it.
+    fn tested(self) -> Self {
+        Self { problem: test(&self.device).err(), ..self }
+    }
+}
+
+/// The runtime's devices, not yet tested; a missing driver means there are none.
+fn found(kind: &str, device_type: DeviceType) -> Vec<Listed> {
     let devices = quietly(|| Device::enumerate(device_type).into_vec()).unwrap_or_default();
     devices
         .into_iter()
@@ -180,8 +193,7 @@ fn tried(kind: &str, device_type: DeviceType) -> Vec<Listed> {
             let identity = quietly(|| device.identity()).ok().flatten();
             let gpu = identity.as_ref().is_some_and(|identity| identity.physical.is_some());
             let name = identity.map_or_else(|| "unnamed".to_owned(), |identity| identity.name);
-            let problem = test(&device).err();
-            Listed { id: format!("{kind}:{number}"), name, gpu, problem, device }
+            Listed { id: format!("{kind}:{number}"), name, gpu, problem: None, device }
         })
         .collect()
 }

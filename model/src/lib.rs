@@ -23,4 +23,4 @@ mod parameters;
 pub use cache::KvCache;
 pub use config::GptConfig;
 pub use gpt::{Attention, Block, Embedding, Gpt, LayerNorm, Linear, Mlp};
-pub use parameters::{Parameter, ParameterMapper};
+pub use parameters::{Parameter, ParameterMapper, ReadParameter};

@@ -16,6 +16,9 @@ pub struct Parameter {
     pub shape: Vec<usize>,
 }
 
+/// Takes a parameter's name, shape and values.
+pub type ReadParameter<'a> = dyn FnMut(&str, &[usize], Vec<f32>) + 'a;
+
 impl Gpt {
     /// Every parameter in the model's order; a tied head appears once.
     pub fn parameters(&self) -> Vec<Parameter> {
@@ -25,7 +28,7 @@ impl Gpt {
     }
 
     /// Calls `each` with every parameter's name, shape and values, in the model's order.
-    pub fn for_each_parameter(&self, each: &mut dyn FnMut(&str, &[usize], Vec<f32>)) {
+    pub fn for_each_parameter(&self, each: &mut ReadParameter) {
         self.visit(&mut Read { path: Path::default(), each });
     }
 
@@ -76,12 +79,12 @@ impl ModuleVisitor for List {
     }
 }
 
-struct Read<'a> {
+struct Read<'a, 'b> {
     path: Path,
-    each: &'a mut dyn FnMut(&str, &[usize], Vec<f32>),
+    each: &'a mut ReadParameter<'b>,
 }
 
-impl ModuleVisitor for Read<'_> {
+impl ModuleVisitor for Read<'_, '_> {
     fn enter_module(&mut self, name: &str, _container: &str) {
         self.path.enter(name);
     }

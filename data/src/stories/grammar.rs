@@ -113,10 +113,9 @@ pub(super) fn tell<C: Chooser>(t: &mut Teller<C>) -> Result<(), C::Error> {
     let second =
         introduce(t, Words::all(Kind::Person).without([first.name]), Words::all(Kind::Thing).without([first.thing]))?;
     let mut people = [first, second];
-    let mut just_met = false;
     let mut events = 0;
     while events < MIN_EVENTS || events < MAX_EVENTS && t.phrase(&["", " In the end"])? == 0 {
-        just_met = happen(t, &mut people, just_met)?;
+        happen(t, &mut people)?;
         events += 1;
     }
     if events == MAX_EVENTS {
@@ -128,7 +127,7 @@ pub(super) fn tell<C: Chooser>(t: &mut Teller<C>) -> Result<(), C::Error> {
 fn introduce<C: Chooser>(t: &mut Teller<C>, names: Words, things: Words) -> Result<Person, C::Error> {
     t.say(" ")?;
     let name = t.word(Kind::Person, names)?;
-    t.say(" was in the ")?;
+    t.say(" came to ")?;
     let place = t.word(Kind::Place, Words::all(Kind::Place))?;
     t.say(" with a ")?;
     let thing = t.word(Kind::Thing, things)?;
@@ -136,59 +135,41 @@ fn introduce<C: Chooser>(t: &mut Teller<C>, names: Words, things: Words) -> Resu
     Ok(Person { name, place, thing })
 }
 
-/// One event; says whether it was a meeting.
-fn happen<C: Chooser>(t: &mut Teller<C>, people: &mut [Person; 2], just_met: bool) -> Result<bool, C::Error> {
+/// One event: where someone is, or what they have, may change.
+fn happen<C: Chooser>(t: &mut Teller<C>, people: &mut [Person; 2]) -> Result<(), C::Error> {
     let names = people.map(|person| person.name);
     t.say(" ")?;
     let name = t.word(Kind::Person, Words::only(names))?;
     let who = usize::from(name == names[1]);
     let elsewhere = Words::all(Kind::Place).without([people[who].place]);
-    let events = [" went to the ", " took the ", " played with the ", " lost the ", " and "];
-    // Who has just met would have to part first.
-    let events = if just_met { &events[..4] } else { &events[..] };
-    let event = t.phrase(events)?;
-    match event {
-        0 => people[who].place = t.word(Kind::Place, elsewhere)?,
+    match t.phrase(&[" left ", " took the ", " played with the ", " lost the "])? {
+        0 => {
+            recall(t, Kind::Place, people[who].place)?;
+            t.say(" for ")?;
+            people[who].place = t.word(Kind::Place, elsewhere)?;
+        }
         1 => {
             recall(t, Kind::Thing, people[who].thing)?;
-            t.say(" to the ")?;
+            t.say(" from ")?;
+            recall(t, Kind::Place, people[who].place)?;
+            t.say(" to ")?;
             people[who].place = t.word(Kind::Place, elsewhere)?;
         }
         2 => {
             recall(t, Kind::Thing, people[who].thing)?;
-            t.say(" in the ")?;
+            t.say(" in ")?;
             recall(t, Kind::Place, people[who].place)?;
         }
-        3 => {
+        _ => {
             recall(t, Kind::Thing, people[who].thing)?;
+            t.say(" in ")?;
+            recall(t, Kind::Place, people[who].place)?;
             t.say(" and found a ")?;
             let had = people.map(|person| person.thing);
             people[who].thing = t.word(Kind::Thing, Words::all(Kind::Thing).without(had))?;
         }
-        _ => meet(t, people, who)?,
     }
-    t.end_sentence()?;
-    Ok(event == 4)
-}
-
-/// The rest of a meeting: "Tom and" has been said. Everyone gives the other what they have.
-fn meet<C: Chooser>(t: &mut Teller<C>, people: &mut [Person; 2], who: usize) -> Result<(), C::Error> {
-    let [a, b] = [people[who], people[1 - who]];
-    recall(t, Kind::Person, b.name)?;
-    t.say(" met in the ")?;
-    let place = t.word(Kind::Place, Words::all(Kind::Place))?;
-    for (giver, taker) in [(a, b), (b, a)] {
-        t.end_sentence()?;
-        t.say(" ")?;
-        recall(t, Kind::Person, giver.name)?;
-        t.say(" gave ")?;
-        recall(t, Kind::Person, taker.name)?;
-        t.say(" the ")?;
-        recall(t, Kind::Thing, giver.thing)?;
-    }
-    people[who] = Person { place, thing: b.thing, ..a };
-    people[1 - who] = Person { place, thing: a.thing, ..b };
-    Ok(())
+    t.end_sentence()
 }
 
 /// Someone or something that the story knows: there is nothing to choose, only to remember.
@@ -200,7 +181,7 @@ fn close<C: Chooser>(t: &mut Teller<C>, people: &[Person; 2]) -> Result<(), C::E
     for person in people {
         t.say(" ")?;
         recall(t, Kind::Person, person.name)?;
-        t.say(" was in the ")?;
+        t.say(" was in ")?;
         recall(t, Kind::Place, person.place)?;
         t.say(" with the ")?;
         recall(t, Kind::Thing, person.thing)?;

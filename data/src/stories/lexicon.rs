@@ -54,12 +54,12 @@ const THINGS: &[&str] = &[
 ];
 
 const PLACES: &[&str] = &[
-    "kitchen", "garden", "park", "forest", "barn", "attic", "cave", "school", "library", "castle", "meadow", "village",
-    "shop", "tower", "cellar", "museum", "bakery", "stable", "market", "orchard", "tent", "hall", "valley", "station",
-    "theater", "palace", "cabin", "circus", "field", "mill", "church", "jungle", "bedroom", "bathroom", "hotel",
-    "parlor", "temple", "harbor", "hospital", "office", "factory", "studio", "gym", "pool", "desert", "canyon",
-    "swamp", "igloo", "hut", "cinema", "zoo", "vineyard", "bank", "gallery", "cottage", "town", "city", "yard",
-    "workshop", "lobby", "pantry", "prison", "arena", "garage",
+    "Paris", "Rome", "Cairo", "London", "Berlin", "Madrid", "Lisbon", "Vienna", "Prague", "Athens", "Oslo", "Dublin",
+    "Delhi", "Tokyo", "Lima", "Quito", "Boston", "Chicago", "Denver", "Dallas", "Seattle", "Miami", "Toronto",
+    "Havana", "Bogota", "Santiago", "Nairobi", "Lagos", "Accra", "Tunis", "Dakar", "Kabul", "Tehran", "Baghdad",
+    "Moscow", "Warsaw", "Helsinki", "Riga", "Vilnius", "Zagreb", "Geneva", "Zurich", "Milan", "Venice", "Naples",
+    "Turin", "Munich", "Hamburg", "Cologne", "Brussels", "Antwerp", "Bergen", "Malmo", "Porto", "Seville", "Valencia",
+    "Manila", "Jakarta", "Hanoi", "Seoul", "Beijing", "Sydney", "Perth", "Auckland",
 ];
 
 #[cfg(test)]

@@ -7,12 +7,14 @@
 //!
 //! # A story
 //!
-//! > One day Tom was in the garden with a ball. Mia was in the kitchen with a kite. Mia took the kite to the park. Tom and
-//! > Mia met in the forest. Tom gave Mia the ball. Mia gave Tom the kite. In the end Tom was in the forest with the kite.
-//! > Mia was in the forest with the ball.
+//! > One day Tom came to Paris with a ball. Mia came to Rome with a kite. Mia took the kite from Rome to Oslo. Tom
+//! > lost the ball in Paris and found a drum. Tom left Paris for Oslo. In the end Tom was in Oslo with the drum. Mia
+//! > was in Oslo with the kite.
 //!
 //! Two people are introduced, each in a place and with a thing; then come 2 to 4 events; then it is told where everyone is
-//! and with what. The state is who is where, and who has what. Three rules make the text a lesson in memory:
+//! and with what. The state is who is where, and who has what. Four rules make the text a lesson in memory:
+//! - the word just before says what comes and whether it is new: "a", "to" and "for" bring something new, "the", "in", "from"
+//!   and "left" something known, so that all there is to learn is to look back, and for what;
 //! - what is known is told as it is: "Mia took the" can only go on with the thing that Mia has;
 //! - nobody goes where they are already, and a thing or name that is new to the story is not one that someone has;
 //! - every event can always happen, so how a story goes on never depends on its people, things and places.

@@ -51,7 +51,7 @@ impl Session {
         let mut trainer = Trainer {
             log,
             peak_flops: peak::float32_flops(&selected.name),
-            marks: dataset.manifest.marks.clone(),
+            marks: dataset.manifest.marks,
             tokenizer: dataset.tokenizer,
             config,
             run,

@@ -9,7 +9,7 @@ use crate::simd_versions;
 /// Values one task takes.
 const CHUNK: usize = 8192;
 /// `2 sqrt(2 / pi)`, so that the exponent is `-(A x + A B x^3)`.
-const A: f32 = 1.595_769_1;
+const A: f32 = 1.595_769;
 const B: f32 = 0.044_715;
 
 /// GELU of every value.

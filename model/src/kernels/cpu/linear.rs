@@ -170,10 +170,9 @@ simd_versions! {
                 y[j] += x[k] * a[j] + x[k + 1] * b[j] + (x[k + 2] * c[j] + x[k + 3] * d[j]);
             }
         }
-        for k in whole..x.len() {
-            let a = row(k);
-            for j in 0..width {
-                y[j] += x[k] * a[j];
+        for (k, x) in x.iter().enumerate().skip(whole) {
+            for (y, a) in y.iter_mut().zip(row(k)) {
+                *y += x * a;
             }
         }
     }

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# `cargo train` as it is, on the built-in stories: how much of the way from the forgetful predictor to the floor it goes, in how
+# much time, and how many of 200 stories sampled from it (temperature 1) are consistent throughout.
+#   bench/stories.sh [FLAGS OF ember-train run]
+set -euo pipefail
+here=$(cd "$(dirname "$0")/.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$here"
+cargo build --release -q -p ember-generate
+cargo build --release -q -p ember-train
+cargo build --release -q -p ember-data --example parse_stories
+began=$(date +%s)
+target/release/ember-train run --device cpu --out "$work/run" "$@" 2>&1 | grep -vE 'sample|^ ' || true
+echo "$(($(date +%s) - began)) s for the whole program"
+target/release/ember-generate text --from "$work/run" --device cpu --quiet --seed 1 --temperature 1 --max-new-tokens 120 \
+  --num-return-sequences 200 --format json "" </dev/null | target/release/examples/parse_stories
