@@ -136,6 +136,7 @@ impl GptConfig {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     /// The published size of GPT-2 small: 124,439,808.
