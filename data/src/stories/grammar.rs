@@ -58,12 +58,12 @@ pub(super) struct Teller<C> {
     /// The same for the predictor that forgets every sentence but the current one.
     pub forgetful_nats: f64,
     /// Words of each kind that the current sentence has named.
-    named: [usize; 3],
+    named: [usize; 5],
 }
 
 impl<C: Chooser> Teller<C> {
     pub fn new(chooser: C) -> Self {
-        Teller { chooser, nats: 0.0, forgetful_nats: 0.0, named: [0; 3] }
+        Teller { chooser, nats: 0.0, forgetful_nats: 0.0, named: [0; 5] }
     }
 
     fn say(&mut self, text: &'static str) -> Result<(), C::Error> {
@@ -88,88 +88,92 @@ impl<C: Chooser> Teller<C> {
     }
 
     fn end_sentence(&mut self) -> Result<(), C::Error> {
-        self.named = [0; 3];
+        self.named = [0; 5];
         self.say(".")
     }
 }
 
-/// What is true of someone at this point of the story.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Person {
-    name: usize,
+/// What is true at this point of the story.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct State {
+    /// Who it is about, where they are, and what they have.
+    person: usize,
     place: usize,
     thing: usize,
+    /// Who came along, and what it has.
+    animal: usize,
+    food: usize,
 }
 
 /// Fewest events of a story.
 const MIN_EVENTS: usize = 2;
 /// Most events of a story.
-const MAX_EVENTS: usize = 4;
+const MAX_EVENTS: usize = 5;
 
 /// Tells one story from its first word to its last.
 pub(super) fn tell<C: Chooser>(t: &mut Teller<C>) -> Result<(), C::Error> {
-    t.phrase(&["One day", "One morning", "One evening", "Once"])?;
-    let first = introduce(t, Words::all(Kind::Person), Words::all(Kind::Thing))?;
-    let second =
-        introduce(t, Words::all(Kind::Person).without([first.name]), Words::all(Kind::Thing).without([first.thing]))?;
-    let mut people = [first, second];
+    let mut state = introduce(t)?;
     let mut events = 0;
     while events < MIN_EVENTS || events < MAX_EVENTS && t.phrase(&["", " In the end"])? == 0 {
-        happen(t, &mut people)?;
+        match t.phrase(&[" ", " The "])? {
+            0 => person_acts(t, &mut state)?,
+            _ => animal_acts(t, &mut state)?,
+        }
+        t.end_sentence()?;
         events += 1;
     }
     if events == MAX_EVENTS {
         t.say(" In the end")?;
     }
-    close(t, &people)
+    close(t, &state)
 }
 
-fn introduce<C: Chooser>(t: &mut Teller<C>, names: Words, things: Words) -> Result<Person, C::Error> {
-    t.say(" ")?;
-    let name = t.word(Kind::Person, names)?;
+fn introduce<C: Chooser>(t: &mut Teller<C>) -> Result<State, C::Error> {
+    t.phrase(&["One day ", "One morning ", "One evening ", "Once "])?;
+    let person = t.word(Kind::Person, Words::all(Kind::Person))?;
     t.say(" came to ")?;
     let place = t.word(Kind::Place, Words::all(Kind::Place))?;
     t.say(" with a ")?;
-    let thing = t.word(Kind::Thing, things)?;
+    let thing = t.word(Kind::Thing, Words::all(Kind::Thing))?;
     t.end_sentence()?;
-    Ok(Person { name, place, thing })
+    t.say(" One ")?;
+    let animal = t.word(Kind::Animal, Words::all(Kind::Animal))?;
+    t.say(" came with one ")?;
+    let food = t.word(Kind::Food, Words::all(Kind::Food))?;
+    t.end_sentence()?;
+    Ok(State { person, place, thing, animal, food })
 }
 
-/// One event: where someone is, or what they have, may change.
-fn happen<C: Chooser>(t: &mut Teller<C>, people: &mut [Person; 2]) -> Result<(), C::Error> {
-    let names = people.map(|person| person.name);
-    t.say(" ")?;
-    let name = t.word(Kind::Person, Words::only(names))?;
-    let who = usize::from(name == names[1]);
-    let elsewhere = Words::all(Kind::Place).without([people[who].place]);
-    match t.phrase(&[" left ", " took the ", " played with the ", " lost the "])? {
-        0 => {
-            recall(t, Kind::Place, people[who].place)?;
-            t.say(" for ")?;
-            people[who].place = t.word(Kind::Place, elsewhere)?;
-        }
-        1 => {
-            recall(t, Kind::Thing, people[who].thing)?;
-            t.say(" from ")?;
-            recall(t, Kind::Place, people[who].place)?;
-            t.say(" to ")?;
-            people[who].place = t.word(Kind::Place, elsewhere)?;
-        }
-        2 => {
-            recall(t, Kind::Thing, people[who].thing)?;
-            t.say(" in ")?;
-            recall(t, Kind::Place, people[who].place)?;
-        }
-        _ => {
-            recall(t, Kind::Thing, people[who].thing)?;
-            t.say(" in ")?;
-            recall(t, Kind::Place, people[who].place)?;
-            t.say(" and found a ")?;
-            let had = people.map(|person| person.thing);
-            people[who].thing = t.word(Kind::Thing, Words::all(Kind::Thing).without(had))?;
-        }
+/// The person goes elsewhere, plays, or finds another thing in place of the one they had.
+fn person_acts<C: Chooser>(t: &mut Teller<C>, state: &mut State) -> Result<(), C::Error> {
+    recall(t, Kind::Person, state.person)?;
+    let event = t.phrase(&[" left ", " played with the ", " lost the "])?;
+    if event == 0 {
+        recall(t, Kind::Place, state.place)?;
+        t.say(" for ")?;
+        state.place = t.word(Kind::Place, Words::all(Kind::Place).without([state.place]))?;
+        return Ok(());
     }
-    t.end_sentence()
+    recall(t, Kind::Thing, state.thing)?;
+    t.say(" in ")?;
+    recall(t, Kind::Place, state.place)?;
+    if event == 2 {
+        t.say(" and found a ")?;
+        state.thing = t.word(Kind::Thing, Words::all(Kind::Thing).without([state.thing]))?;
+    }
+    Ok(())
+}
+
+/// The animal hides what it has, or eats it and gets another.
+fn animal_acts<C: Chooser>(t: &mut Teller<C>, state: &mut State) -> Result<(), C::Error> {
+    recall(t, Kind::Animal, state.animal)?;
+    let event = t.phrase(&[" hid its ", " ate its "])?;
+    recall(t, Kind::Food, state.food)?;
+    if event == 1 {
+        t.say(" and got one ")?;
+        state.food = t.word(Kind::Food, Words::all(Kind::Food).without([state.food]))?;
+    }
+    Ok(())
 }
 
 /// Someone or something that the story knows: there is nothing to choose, only to remember.
@@ -177,15 +181,17 @@ fn recall<C: Chooser>(t: &mut Teller<C>, kind: Kind, word: usize) -> Result<(), 
     t.word(kind, Words::only([word])).map(|_| ())
 }
 
-fn close<C: Chooser>(t: &mut Teller<C>, people: &[Person; 2]) -> Result<(), C::Error> {
-    for person in people {
-        t.say(" ")?;
-        recall(t, Kind::Person, person.name)?;
-        t.say(" was in ")?;
-        recall(t, Kind::Place, person.place)?;
-        t.say(" with the ")?;
-        recall(t, Kind::Thing, person.thing)?;
-        t.end_sentence()?;
-    }
-    Ok(())
+fn close<C: Chooser>(t: &mut Teller<C>, state: &State) -> Result<(), C::Error> {
+    t.say(" ")?;
+    recall(t, Kind::Person, state.person)?;
+    t.say(" was in ")?;
+    recall(t, Kind::Place, state.place)?;
+    t.say(" with the ")?;
+    recall(t, Kind::Thing, state.thing)?;
+    t.end_sentence()?;
+    t.say(" The ")?;
+    recall(t, Kind::Animal, state.animal)?;
+    t.say(" had its ")?;
+    recall(t, Kind::Food, state.food)?;
+    t.end_sentence()
 }

@@ -14,6 +14,10 @@ pub enum Kind {
     Thing,
     /// Somewhere to be.
     Place,
+    /// An animal that comes along.
+    Animal,
+    /// What an animal has.
+    Food,
 }
 
 impl Kind {
@@ -23,6 +27,8 @@ impl Kind {
             Kind::Person => PEOPLE,
             Kind::Thing => THINGS,
             Kind::Place => PLACES,
+            Kind::Animal => ANIMALS,
+            Kind::Food => FOODS,
         }
     }
 }
@@ -33,6 +39,8 @@ impl fmt::Display for Kind {
             Kind::Person => "person",
             Kind::Thing => "thing",
             Kind::Place => "place",
+            Kind::Animal => "animal",
+            Kind::Food => "food",
         })
     }
 }
@@ -50,7 +58,21 @@ const THINGS: &[&str] = &[
     "box", "shell", "ring", "train", "spoon", "coat", "mask", "flag", "scarf", "key", "wagon", "puzzle", "bucket",
     "robot", "pillow", "stone", "whistle", "feather", "rope", "map", "mirror", "bottle", "candle", "clock", "button",
     "ladder", "brush", "knife", "plate", "pot", "shoe", "sock", "glove", "belt", "crown", "sword", "shield", "coin",
-    "pearl", "leaf", "flower", "nut", "cake", "pie", "cookie", "lemon", "plum", "carrot", "violin", "trumpet",
+    "pearl", "leaf", "flower", "violin", "trumpet", "wheel", "hammer", "anchor", "chain", "ribbon", "marble", "whip",
+];
+
+const ANIMALS: &[&str] = &[
+    "fox", "bear", "wolf", "owl", "crow", "swan", "goose", "duck", "cat", "dog", "horse", "cow", "goat", "sheep",
+    "pig", "hen", "mouse", "rat", "squirrel", "rabbit", "hare", "badger", "otter", "beaver", "mole", "hedgehog",
+    "frog", "toad", "snake", "lizard", "turtle", "tiger", "lion", "zebra", "camel", "monkey", "parrot", "eagle",
+    "falcon", "raven", "robin", "sparrow", "seal", "whale", "shark", "crab", "snail", "spider",
+];
+
+const FOODS: &[&str] = &[
+    "nut", "cake", "pie", "cookie", "lemon", "plum", "carrot", "apple", "pear", "peach", "melon", "berry", "grape",
+    "cherry", "onion", "potato", "tomato", "pumpkin", "turnip", "radish", "cabbage", "mushroom", "bean", "corn",
+    "olive", "date", "fig", "banana", "mango", "orange", "lime", "waffle", "muffin", "pretzel", "sandwich", "sausage",
+    "fish", "cheese", "egg", "bun", "roll", "biscuit", "candy", "pudding", "tart", "pickle", "leek", "herring",
 ];
 
 const PLACES: &[&str] = &[
@@ -68,7 +90,7 @@ mod tests {
 
     #[test]
     fn no_word_begins_another_of_its_kind() {
-        for kind in [Kind::Person, Kind::Thing, Kind::Place] {
+        for kind in [Kind::Person, Kind::Thing, Kind::Place, Kind::Animal, Kind::Food] {
             for (i, a) in kind.words().iter().enumerate() {
                 for (j, b) in kind.words().iter().enumerate() {
                     assert!(i == j || !b.starts_with(a), "{kind}: {a} begins {b}");

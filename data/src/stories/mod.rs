@@ -7,17 +7,16 @@
 //!
 //! # A story
 //!
-//! > One day Tom came to Paris with a ball. Mia came to Rome with a kite. Mia took the kite from Rome to Oslo. Tom
-//! > lost the ball in Paris and found a drum. Tom left Paris for Oslo. In the end Tom was in Oslo with the drum. Mia
-//! > was in Oslo with the kite.
+//! > One day Tom came to Paris with a ball. One fox came with one plum. Tom lost the ball in Paris and found a drum.
+//! > The fox ate its plum and got one pear. Tom left Paris for Oslo. In the end Tom was in Oslo with the drum. The
+//! > fox had its pear.
 //!
-//! Two people are introduced, each in a place and with a thing; then come 2 to 4 events; then it is told where everyone is
-//! and with what. The state is who is where, and who has what. Four rules make the text a lesson in memory:
-//! - the word just before says what comes and whether it is new: "a", "to" and "for" bring something new, "the", "in", "from"
-//!   and "left" something known, so that all there is to learn is to look back, and for what;
-//! - what is known is told as it is: "Mia took the" can only go on with the thing that Mia has;
-//! - nobody goes where they are already, and a thing or name that is new to the story is not one that someone has;
-//! - every event can always happen, so how a story goes on never depends on its people, things and places.
+//! Someone is introduced, in a place and with a thing; then an animal with something to eat; then come 2 to 5 events that
+//! change who has what and where; then it is told how it ended. Three rules make the text a lesson in memory:
+//! - what is known is told as it is: "Tom lost the" can only go on with the thing that Tom has now, the one mentioned last;
+//! - the word just before says what comes and whether it is new: "a", "one", "to" and "for" bring something new, "the", "The",
+//!   "its", "in" and "left" something known, so that all there is to learn is to look back, and for what;
+//! - every event can always happen, so how a story goes on never depends on its people, animals, things and places.
 //!
 //! # Why the probability is exact
 //!
@@ -29,7 +28,7 @@
 //! # The forgetful predictor
 //!
 //! It knows the grammar, every *phrase* of the story so far (which events happened, not to whom), and all of the current
-//! sentence; of earlier sentences it has forgotten every person, thing and place. Its loss is exact, because:
+//! sentence; of earlier sentences it has forgotten every person, animal, thing, food and place. Its loss is exact, because:
 //! 1. Phrases are chosen with probabilities that depend on earlier phrases only, so it pays for them what everyone pays.
 //! 2. The grammar treats all words of a kind alike: a permutation of all names (or things, or places) takes
 //!    stories to stories of the same probability and the same phrases. Take the permutations that leave the words of the
@@ -56,7 +55,7 @@ pub use lexicon::Kind;
 pub use parse::{ParseError, Parsed};
 
 /// The tokenizer to train on the stories: every word with the space before it becomes one token.
-pub const TOKENIZER: &str = "bpe:1024";
+pub const TOKENIZER: &str = "bpe:1152";
 
 /// Most tokens of a story under [`TOKENIZER`], the opening `<|endoftext|>` included.
 pub const MAX_TOKENS: usize = 120;
