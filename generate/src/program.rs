@@ -112,6 +112,7 @@ impl Notes {
 /// environment variable `RUST_BACKTRACE` brings panics back in full, for whoever hunts one.
 pub fn run_program(common: &CommonArgs, command: impl FnOnce(&Interrupt) -> Result<Outcome> + Send) -> ExitCode {
     remember_panics();
+    quieten_wayland();
     let whole = || -> Result<Outcome> {
         let interrupt = Interrupt::install()?;
         let threads = common.threads.unwrap_or(0) as usize; // 0: as many as there are cores
@@ -130,6 +131,16 @@ pub fn run_program(common: &CommonArgs, command: impl FnOnce(&Interrupt) -> Resu
         let _ = writeln!(io::stderr().lock(), "error: {line}");
     }
     ExitCode::from(ending.code)
+}
+
+/// Keeps a line that is not ours off the terminal: looking for graphics adapters loads Wayland's library where there is one, and
+/// that complains on standard error where no session has set its folder, as over ssh. Any folder without a socket will do.
+fn quieten_wayland() {
+    const FOLDER: &str = "XDG_RUNTIME_DIR";
+    if cfg!(target_os = "linux") && std::env::var_os(FOLDER).is_none() {
+        // SAFETY: called before the program starts its first thread.
+        unsafe { std::env::set_var(FOLDER, std::env::temp_dir()) };
+    }
 }
 
 /// An exit code, and the line that explains it when it needs one.
