@@ -89,7 +89,7 @@ fn conclude(trainer: &Trainer, outcome: Outcome, notes: &Notes) -> Result<()> {
                 notes.say(format!("best validation loss {best:.4}{}", marks(trainer, best)));
             }
             notes.say(format!("the losses are drawn in {}", run.plot().display()));
-            notes.say(format!("write with it: `cargo write -- --from {path}` or `ember-generate text --from {path}`"));
+            notes.say(format!("write with it: `cargo write --from {path}` or `ember-generate text --from {path}`"));
         }
     }
     Ok(())
