@@ -268,8 +268,8 @@ fn killed_at_ten_random_moments_and_resumed_ends_in_the_same_bits() {
 #[test]
 fn a_signal_saves_and_exits_with_130_and_resume_goes_on_to_the_same_bits() {
     let place = Place::new();
-    place.train(&small_run(&place, "whole", 150)).well();
-    let child = place.command("ember-train", &small_run(&place, "stopped", 150)).spawn().unwrap();
+    place.train(&small_run(&place, "whole", 400)).well();
+    let child = place.command("ember-train", &small_run(&place, "stopped", 400)).spawn().unwrap();
     let metrics = place.path("stopped/metrics.jsonl");
     let began = Instant::now();
     while std::fs::metadata(&metrics).map_or(0, |file| file.len()) < 200 && began.elapsed() < Duration::from_secs(60) {
