@@ -87,6 +87,15 @@ impl<C: Chooser> Teller<C> {
         Ok(chosen)
     }
 
+    /// Any word of `kind`, whatever the sentence has named: a ball may be lost and another ball found.
+    fn new_word(&mut self, kind: Kind) -> Result<usize, C::Error> {
+        let chosen = self.chooser.word(kind, Words::all(kind))?;
+        let nats = (kind.words().len() as f64).ln();
+        self.nats += nats;
+        self.forgetful_nats += nats;
+        Ok(chosen)
+    }
+
     fn end_sentence(&mut self) -> Result<(), C::Error> {
         self.named = [0; 5];
         self.say(".")
@@ -159,7 +168,7 @@ fn person_acts<C: Chooser>(t: &mut Teller<C>, state: &mut State) -> Result<(), C
     recall(t, Kind::Place, state.place)?;
     if event == 2 {
         t.say(" and found a ")?;
-        state.thing = t.word(Kind::Thing, Words::all(Kind::Thing).without([state.thing]))?;
+        state.thing = t.new_word(Kind::Thing)?;
     }
     Ok(())
 }
@@ -171,7 +180,7 @@ fn animal_acts<C: Chooser>(t: &mut Teller<C>, state: &mut State) -> Result<(), C
     recall(t, Kind::Food, state.food)?;
     if event == 1 {
         t.say(" and got one ")?;
-        state.food = t.word(Kind::Food, Words::all(Kind::Food).without([state.food]))?;
+        state.food = t.new_word(Kind::Food)?;
     }
     Ok(())
 }

@@ -33,8 +33,9 @@
 //! 2. The grammar treats all words of a kind alike: a permutation of all names (or things, or places) takes
 //!    stories to stories of the same probability and the same phrases. Take the permutations that leave the words of the
 //!    current sentence in place: given what the predictor knows, the words not yet named in the sentence are equally likely.
-//! 3. No sentence names a person, thing or place twice. So the next word is one of the n - k others, each with probability
-//!    1 / (n - k), where n is the number of words of its kind and k how many of them the sentence has named.
+//! 3. A word that the story knows is never one that its sentence has named already, and nobody goes where they are. So such a
+//!    word is one of the n - k others, each with probability 1 / (n - k), where n is the number of words of its kind and k how
+//!    many of them the sentence has named. A thing found or a food got may be any of n, for everyone.
 //!
 //! No other predictor with that knowledge does better, as these are the conditional probabilities themselves.
 

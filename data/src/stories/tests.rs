@@ -33,11 +33,11 @@ fn a_story_priced_by_hand() {
     let ln_of_product = |factors: &[u32]| factors.iter().map(|&n| f64::from(n).ln()).sum::<f64>();
     let opening = [4, 64, 64, 64, 48, 48];
     // Whose turn it is, what happens, and with what new word; from the second event on, that the story goes on.
-    let events = [2, 3, 63, 2, 2, 47, 2, 2, 3, 63, 2];
+    let events = [2, 3, 64, 2, 2, 48, 2, 2, 3, 63, 2];
     assert!((parsed.nats - ln_of_product(&[&opening[..], &events].concat())).abs() < 1e-9);
     // Without a memory: any word of its kind, but for those that the sentence has named.
-    let losing = [2, 64, 3, 64, 64, 63];
-    let eating = [2, 48, 2, 48, 47];
+    let losing = [2, 64, 3, 64, 64, 64];
+    let eating = [2, 48, 2, 48, 48];
     let leaving = [2, 2, 64, 3, 64, 63];
     let closing = [2, 64, 64, 64, 48, 48];
     let factors = [&opening[..], &losing, &eating, &leaving, &closing].concat();
@@ -53,7 +53,7 @@ fn the_same_story_for_ever() {
 }
 
 const GOLDEN: &str = "Once Lily came to Chicago with a violin. One seal came with one fish. Lily played with the violin in Chicago. Lily lost \
-    the violin in Chicago and found a shield. In the end Lily was in Chicago with the shield. The seal had its fish.";
+    the violin in Chicago and found a coin. In the end Lily was in Chicago with the coin. The seal had its fish.";
 
 #[test]
 fn the_expectation_is_that_of_the_stories() {
