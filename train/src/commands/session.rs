@@ -99,8 +99,14 @@ fn conclude(trainer: &Trainer, outcome: Outcome, notes: &Notes) -> Result<()> {
 fn marks(trainer: &Trainer, loss: f64) -> String {
     let Some(marks) = &trainer.marks else { return String::new() };
     let closed = (marks.forgetful_loss - loss) / (marks.forgetful_loss - marks.entropy_floor);
+    if closed < 0.0 {
+        return format!(
+            " nats per token: not yet that of a reader who forgets every earlier sentence ({:.4}); the lowest there can be is {:.4}",
+            marks.forgetful_loss, marks.entropy_floor
+        );
+    }
     format!(
-        " nats per token: {:.0}% of the way from a reader who forgets every earlier sentence ({:.4}) to the lowest there can be ({:.4})",
+        " nats per token: {:.1}% of the way from a reader who forgets every earlier sentence ({:.4}) to the lowest there can be ({:.4})",
         100.0 * closed,
         marks.forgetful_loss,
         marks.entropy_floor
