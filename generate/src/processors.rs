@@ -6,6 +6,7 @@
 //! temperature, top-k, top-p.
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 use crate::config::{GenerationConfig, Strategy};
 use crate::softmax::{highest, softmax};
@@ -28,21 +29,56 @@ pub trait LogitsProcessor: Send + Sync {
     fn process(&self, step: &Step, logits: &mut [f32]);
 }
 
-/// The processors that `config` switches on, in the order in which they run; none for greedy.
-pub fn chain(config: &GenerationConfig) -> Vec<Box<dyn LogitsProcessor>> {
-    let mut chain: Vec<Box<dyn LogitsProcessor>> = Vec::new();
-    if config.strategy == Strategy::Sample {
-        if config.temperature != 1.0 {
-            chain.push(Box::new(Temperature(config.temperature)));
+/// Processors in the order in which they run.
+#[derive(Clone, Default)]
+pub struct Chain(Vec<Arc<dyn LogitsProcessor>>);
+
+impl Chain {
+    /// The processors that `config` switches on, and `constraint` in its place among them.
+    pub fn new(config: &GenerationConfig, constraint: Option<Arc<dyn LogitsProcessor>>) -> Self {
+        let mut chain: Vec<Arc<dyn LogitsProcessor>> = Vec::new();
+        chain.extend(constraint);
+        if matches!(config.strategy, Strategy::Sample | Strategy::BeamSample) {
+            if config.temperature != 1.0 {
+                chain.push(Arc::new(Temperature(config.temperature)));
+            }
+            if config.top_k > 0 {
+                chain.push(Arc::new(TopK(config.top_k)));
+            }
+            if config.top_p < 1.0 {
+                chain.push(Arc::new(TopP(config.top_p)));
+            }
         }
-        if config.top_k > 0 {
-            chain.push(Box::new(TopK(config.top_k)));
-        }
-        if config.top_p < 1.0 {
-            chain.push(Box::new(TopP(config.top_p)));
+        Self(chain)
+    }
+
+    /// A chain of the processors given.
+    pub fn of(processors: Vec<Arc<dyn LogitsProcessor>>) -> Self {
+        Self(processors)
+    }
+
+    /// Whether nothing is processed.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The processors' names, in order.
+    pub fn names(&self) -> Vec<&'static str> {
+        self.0.iter().map(|processor| processor.name()).collect()
+    }
+
+    /// Edits the logits of one position, `[vocab]`.
+    pub fn process(&self, step: &Step, logits: &mut [f32]) {
+        self.process_observed(step, logits, &mut |_, _| {});
+    }
+
+    /// As [`Self::process`], showing the logits to `observe` after each processor, with its name.
+    pub fn process_observed(&self, step: &Step, logits: &mut [f32], observe: &mut dyn FnMut(&'static str, &[f32])) {
+        for processor in &self.0 {
+            processor.process(step, logits);
+            observe(processor.name(), logits);
         }
     }
-    chain
 }
 
 /// Divides the logits: below 1 sharpens the distribution, above 1 flattens it
@@ -220,7 +256,7 @@ mod tests {
 
     #[test]
     fn the_chain_runs_in_order_and_only_when_sampling() {
-        let names = |config: &GenerationConfig| chain(config).iter().map(|p| p.name()).collect::<Vec<_>>();
+        let names = |config: &GenerationConfig| Chain::new(config, None).names();
         let all = GenerationConfig {
             strategy: Strategy::Sample,
             temperature: 0.8,

@@ -149,7 +149,7 @@ impl TextArgs {
             Strategy::Greedy if self.num_return_sequences > 1 => bail!(UsageError::new(
                 "--num-return-sequences above 1 would give the same greedy text again; add --strategy sample or a sampling knob"
             )),
-            Strategy::Greedy => notes.say(format!("greedy, up to {} new tokens", config.max_new_tokens)),
+            _ => notes.say(format!("greedy, up to {} new tokens", config.max_new_tokens)),
             Strategy::Sample => {
                 // Without a --seed, one that is short enough to type again.
                 config.seed = seed.unwrap_or_else(|| RandomState::new().build_hasher().finish() >> 32);

@@ -1,0 +1,96 @@
+//! Sequences in the making: rows of token ids that grow, are forked and are dropped, and the model's word on what follows.
+//!
+//! Every strategy is written against [`Sequences`] alone. The model with its cache is one implementation; a test can put a
+//! table of made-up logits in its place.
+
+use anyhow::Result;
+
+/// Rows of token ids, and a model that says what may follow each.
+pub trait Sequences {
+    /// Tokens in the vocabulary.
+    fn vocab_size(&self) -> usize;
+
+    /// Positions that the model can look back on.
+    fn context_length(&self) -> usize;
+
+    /// How many rows there are.
+    fn rows(&self) -> usize;
+
+    /// All ids of a row, the prompt's first.
+    fn ids(&self, row: usize) -> &[u32];
+
+    /// Appends tokens to a row.
+    fn extend(&mut self, row: usize, tokens: &[u32]);
+
+    /// Takes back everything after a row's first `len` ids.
+    fn truncate(&mut self, row: usize, len: usize);
+
+    /// Makes new rows of the old ones: new row i begins as old row `parents[i]`; an old row may be named never, once or often.
+    fn select(&mut self, parents: &[usize]);
+
+    /// The logits after each of the last `counts[row]` ids of every row, row after row, oldest position first:
+    /// `[sum of counts, vocab]`. One pass through the model, which computes what the cache does not hold. A row with count 0
+    /// takes no part. Positions look back on at most `context_length` ids; a row longer than that has count 0 or 1.
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn logits_of_last(&mut self, counts: &[usize]) -> Result<Vec<f32>>;
+
+    /// The logits after every row, `[rows, vocab]`.
+    ///
+    /// # Errors
+    /// As [`Self::logits_of_last`].
+    fn logits(&mut self) -> Result<Vec<f32>> {
+        self.logits_of_last(&vec![1; self.rows()])
+    }
+}
+
+/// Sequences whose logits a function makes up, for tests of what is chosen from them.
+#[cfg(test)]
+pub(crate) struct Scripted<F> {
+    pub(crate) vocab_size: usize,
+    pub(crate) rows: Vec<Vec<u32>>,
+    /// The logits `[vocab]` after some ids.
+    pub(crate) logits_after: F,
+}
+
+#[cfg(test)]
+impl<F: Fn(&[u32]) -> Vec<f32>> Sequences for Scripted<F> {
+    fn vocab_size(&self) -> usize {
+        self.vocab_size
+    }
+
+    fn context_length(&self) -> usize {
+        usize::MAX
+    }
+
+    fn rows(&self) -> usize {
+        self.rows.len()
+    }
+
+    fn ids(&self, row: usize) -> &[u32] {
+        &self.rows[row]
+    }
+
+    fn extend(&mut self, row: usize, tokens: &[u32]) {
+        self.rows[row].extend_from_slice(tokens);
+    }
+
+    fn truncate(&mut self, row: usize, len: usize) {
+        self.rows[row].truncate(len);
+    }
+
+    fn select(&mut self, parents: &[usize]) {
+        self.rows = parents.iter().map(|&parent| self.rows[parent].clone()).collect();
+    }
+
+    fn logits_of_last(&mut self, counts: &[usize]) -> Result<Vec<f32>> {
+        let mut logits = Vec::new();
+        for (ids, &count) in self.rows.iter().zip(counts) {
+            for end in ids.len() + 1 - count..=ids.len() {
+                logits.extend((self.logits_after)(&ids[..end]));
+            }
+        }
+        Ok(logits)
+    }
+}
