@@ -1,8 +1,8 @@
 //! Writing with a GPT: prefill and decode, logits processors, sampling, stopping, streaming, scoring; and the program
 //! `ember-generate` around them.
 //!
-//! What it is: inference. A prompt fills the key-value cache in one pass ([`engine::prefill`]); after that each new token
-//! costs one position's work ([`engine::decode_step`]), its logits go through a chain of small processors ([`processors`]),
+//! What it is: inference. A prompt fills the key-value cache in one pass; after that each new token costs one position's work
+//! ([`sequences`], [`engine`]), its logits go through a chain of small processors ([`processors`]),
 //! and one token is chosen ([`sampler`]). Known text is only measured, not continued, by [`score`].
 //!
 //! What it is not: training. There is no loss to minimise, no gradient, no optimizer; the program does not even contain
@@ -28,8 +28,9 @@ pub mod sequences;
 pub mod softmax;
 pub mod stop;
 pub mod stream;
+pub mod trace;
 
 pub use config::{GenerationConfig, Overflow, Strategy};
-pub use engine::{ChosenToken, Completion, Event, generate, generate_batch};
+pub use engine::{ChosenToken, Completion, Event, Plan, generate, generate_batch};
 pub use score::token_log_probabilities;
 pub use stop::FinishReason;

@@ -1,80 +1,149 @@
 //! The key-value cache: what inference remembers so that a new token costs one position's work instead of the whole text's.
 //! Training has no use for it, since it computes every position of a known text at once.
+//!
+//! Keys and values stand in numbered slots, and a row of the batch is a list of slots, one for each of its positions. So rows
+//! may have different lengths; rows that begin alike (the beams of one prompt, several texts from it) share the slots of
+//! what they have in common; and to reorder, fork or drop rows is to edit lists, not to copy keys and values. Slots that no
+//! list names any more are won back all at once, when there are no others left.
 
-use burn::tensor::{Device, Tensor};
+use std::sync::Arc;
+
+use burn::tensor::{Device, Int, Tensor, TensorData};
 
 use crate::GptConfig;
-use crate::kernels;
+use crate::kernels::{self, CachedRows};
 
-/// Keys and values of every layer for the positions seen so far, in memory allocated once.
+/// Keys and values of every layer for the positions that its rows have seen.
 #[derive(Clone, Debug)]
 pub struct KvCache {
     layers: Vec<LayerCache>,
-    len: usize,
-    capacity: usize,
+    /// The slots of each row's positions.
+    rows: Vec<Vec<u32>>,
+    slots: usize,
+    /// Slots from here on have never been used, or were won back.
+    next: usize,
+    n_head: usize,
+    n_embd: usize,
+    device: Device,
 }
 
-/// One layer's keys and values, each `[batch, n_head, capacity, head_size]`; taken out while the kernel writes to them, so
-/// that nothing shares them and they are written in place.
+/// One layer's keys and values, each `[slots, n_embd]`; taken out while the kernel writes to them, so that nothing shares
+/// them and they are written in place.
 #[derive(Clone, Debug)]
-struct LayerCache(Option<(Tensor<4>, Tensor<4>)>);
+struct LayerCache(Option<(Tensor<2>, Tensor<2>)>);
 
 impl KvCache {
-    /// An empty cache for `batch` rows of up to `capacity` positions.
-    pub fn new(config: &GptConfig, batch: usize, capacity: usize, device: &Device) -> Self {
-        let shape = [batch, config.n_head, capacity, config.head_size()];
-        let empty = || Tensor::zeros(shape, device);
+    /// `rows` empty rows and memory for `slots` positions in all; it grows when that is not enough.
+    pub fn new(config: &GptConfig, rows: usize, slots: usize, device: &Device) -> Self {
+        let slots = slots.max(1);
+        let empty = || Tensor::zeros([slots, config.n_embd], device);
         let layers = (0..config.n_layer).map(|_| LayerCache(Some((empty(), empty())))).collect();
-        Self { layers, len: 0, capacity }
+        Self {
+            layers,
+            rows: vec![Vec::new(); rows],
+            slots,
+            next: 0,
+            n_head: config.n_head,
+            n_embd: config.n_embd,
+            device: device.clone(),
+        }
     }
 
-    /// Positions held.
-    pub fn len(&self) -> usize {
-        self.len
+    /// How many rows there are.
+    pub fn rows(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Positions that a row holds.
+    pub fn len(&self, row: usize) -> usize {
+        self.rows[row].len()
     }
 
     /// Whether nothing has been seen yet.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.rows.iter().all(Vec::is_empty)
     }
 
-    /// Positions there is room for.
-    pub fn capacity(&self) -> usize {
-        self.capacity
+    /// Positions there is memory for.
+    pub fn slots(&self) -> usize {
+        self.slots
     }
 
-    /// Forgets everything; the memory stays.
-    pub fn clear(&mut self) {
-        self.len = 0;
+    /// Forgets everything after a row's first `len` positions.
+    pub fn truncate(&mut self, row: usize, len: usize) {
+        self.rows[row].truncate(len);
     }
 
-    /// Forgets everything after the first `len` positions.
-    pub fn truncate(&mut self, len: usize) {
-        self.len = self.len.min(len);
+    /// Makes new rows of the old ones: new row i begins as old row `parents[i]`. No key and no value is copied.
+    pub fn select(&mut self, parents: &[usize]) {
+        let mut uses = vec![0; self.rows.len()];
+        parents.iter().for_each(|&parent| uses[parent] += 1);
+        let mut old = std::mem::take(&mut self.rows);
+        let mut heir = |parent: usize| {
+            uses[parent] -= 1;
+            if uses[parent] == 0 { std::mem::take(&mut old[parent]) } else { old[parent].clone() }
+        };
+        self.rows = parents.iter().map(|&parent| heir(parent)).collect();
     }
 
-    /// # Panics
-    /// When fewer than `time` positions are free: the caller decides what to forget, before it asks.
-    pub(crate) fn reserve(&self, time: usize) {
-        assert!(
-            self.len + time <= self.capacity,
-            "the cache holds {} of {} positions; {time} more do not fit",
-            self.len,
-            self.capacity
-        );
+    /// Gives `counts[row]` new positions to every row, and tells where all of them stand.
+    pub(crate) fn reserve(&mut self, counts: &[usize]) -> CachedRows {
+        let total: usize = counts.iter().sum();
+        if self.next + total > self.slots {
+            self.compact(total);
+        }
+        let first_new = self.next;
+        for (row, &count) in self.rows.iter_mut().zip(counts) {
+            row.extend(self.next as u32..(self.next + count) as u32);
+            self.next += count;
+        }
+        let taking_part = self.rows.iter().zip(counts).filter(|(_, count)| **count > 0);
+        let (slots, new) = taking_part.map(|(row, &count)| (row.clone(), count)).unzip();
+        CachedRows { first_new, slots: Arc::new(slots), new: Arc::new(new) }
     }
 
-    /// Attention of new positions `qkv` `[batch, time, 3 n_embd]` to this layer's cache, which keeps their keys and values.
-    pub(crate) fn attend(&mut self, layer: usize, qkv: Tensor<3>) -> Tensor<3> {
+    /// Attention of new positions `qkv` `[1, new positions, 3 n_embd]` to this layer's cache, which keeps their keys and values.
+    pub(crate) fn attend(&mut self, layer: usize, qkv: Tensor<3>, rows: &kernels::CachedAttention) -> Tensor<3> {
         let slot = &mut self.layers[layer].0;
         let Some((keys, values)) = slot.take() else { unreachable!("put back below, in every call") };
-        let (y, keys, values) = kernels::cached_attention(qkv, keys, values, self.len);
+        let (y, keys, values) = rows.attend(qkv, keys, values, self.n_head);
         *slot = Some((keys, values));
         y
     }
 
-    /// Counts `time` positions that every layer has now seen.
-    pub(crate) fn advance(&mut self, time: usize) {
-        self.len += time;
+    /// Moves the slots in use to the front, so that at least `free` are left behind them; into more memory where it must.
+    fn compact(&mut self, free: usize) {
+        // Each slot in use once, in the order in which the rows name them.
+        const UNUSED: u32 = u32::MAX;
+        let mut moved_to = vec![UNUSED; self.slots];
+        let mut in_use = Vec::new();
+        for slot in self.rows.iter_mut().flatten() {
+            let target = &mut moved_to[*slot as usize];
+            if *target == UNUSED {
+                *target = in_use.len() as u32;
+                in_use.push(*slot as i32);
+            }
+            *slot = *target;
+        }
+        let live = in_use.len();
+        // Twice what is needed: with dead branches coming at every step, memory is then moved seldom.
+        let slots = if live + free > self.slots { 2 * (live + free) } else { self.slots };
+        if live > 0 || slots > self.slots {
+            let index = Tensor::<1, Int>::from_data(TensorData::new(in_use, [live]), &self.device);
+            let moved = |old: Tensor<2>| {
+                let target =
+                    if slots == self.slots { old.clone() } else { Tensor::zeros([slots, self.n_embd], &self.device) };
+                if live == 0 {
+                    target
+                } else {
+                    target.slice_assign([0..live, 0..self.n_embd], old.select(0, index.clone()))
+                }
+            };
+            for layer in &mut self.layers {
+                layer.0 = layer.0.take().map(|(keys, values)| (moved(keys), moved(values)));
+            }
+        }
+        self.slots = slots;
+        self.next = live;
     }
 }

@@ -7,10 +7,10 @@
 
 use anyhow::Result;
 use burn::module::{Module, Param};
-use burn::tensor::{Device, Int, Tensor};
+use burn::tensor::{Device, Int, Tensor, TensorData};
 
 use crate::init::{Init, ParameterSource, Random};
-use crate::kernels::{self, DropoutMask};
+use crate::kernels::{self, CachedAttention, DropoutMask};
 use crate::{GptConfig, KvCache};
 
 /// A table of vectors, one for each id.
@@ -67,9 +67,9 @@ impl Attention {
     }
 
     /// As [`Self::forward`] for positions that come after what `cache` holds.
-    fn forward_cached(&self, x: Tensor<3>, layer: usize, cache: &mut KvCache) -> Tensor<3> {
-        let qkv = self.c_attn.forward(x); // [batch, time, 3 n_embd]
-        self.c_proj.forward(cache.attend(layer, qkv)) // [batch, time, n_embd]
+    fn forward_cached(&self, x: Tensor<3>, layer: usize, cache: &mut KvCache, rows: &CachedAttention) -> Tensor<3> {
+        let qkv = self.c_attn.forward(x); // [1, new positions, 3 n_embd]
+        self.c_proj.forward(cache.attend(layer, qkv, rows)) // [1, new positions, n_embd]
     }
 }
 
@@ -110,11 +110,18 @@ impl Block {
         x + dropout(thought, config) // [batch, time, n_embd]
     }
 
-    fn forward_cached(&self, x: Tensor<3>, config: &GptConfig, layer: usize, cache: &mut KvCache) -> Tensor<3> {
-        let attended = self.attn.forward_cached(self.ln_1.forward(x.clone(), config), layer, cache);
-        let x = x + attended; // [batch, time, n_embd]
+    fn forward_cached(
+        &self,
+        x: Tensor<3>,
+        config: &GptConfig,
+        layer: usize,
+        cache: &mut KvCache,
+        rows: &CachedAttention,
+    ) -> Tensor<3> {
+        let attended = self.attn.forward_cached(self.ln_1.forward(x.clone(), config), layer, cache, rows);
+        let x = x + attended; // [1, new positions, n_embd]
         let thought = self.mlp.forward(self.ln_2.forward(x.clone(), config));
-        x + thought // [batch, time, n_embd]
+        x + thought // [1, new positions, n_embd]
     }
 }
 
@@ -197,7 +204,7 @@ impl Gpt {
 
     /// The residual stream after `ln_f`, `[batch, time, n_embd]`, of `tokens` `[batch, time]`.
     pub fn hidden(&self, tokens: Tensor<2, Int>) -> Tensor<3> {
-        let mut x = dropout(self.embed(tokens, 0), &self.config);
+        let mut x = dropout(self.embed(tokens), &self.config);
         for block in &self.h {
             x = block.forward(x, &self.config);
         }
@@ -209,16 +216,27 @@ impl Gpt {
         self.logits(self.hidden(tokens))
     }
 
-    /// Logits `[batch, time, vocab_size]` of `tokens` `[batch, time]` that come after what `cache` holds; adds them to it.
-    pub fn forward_cached(&self, tokens: Tensor<2, Int>, cache: &mut KvCache) -> Tensor<3> {
-        self.logits(self.hidden_cached(tokens, cache))
+    /// Logits `[new positions, vocab_size]` of tokens that come after what `cache` holds, `tokens[row]` after its row; adds
+    /// them to it. Rows may have any number of new tokens, none included; the positions come out row after row.
+    pub fn forward_cached(&self, tokens: &[&[u32]], cache: &mut KvCache) -> Tensor<2> {
+        self.head(self.hidden_cached(tokens, cache))
     }
 
-    /// As [`Self::forward_cached`], but logits `[batch, vocab_size]` of the last position only: all that generation needs.
-    pub fn forward_cached_last(&self, tokens: Tensor<2, Int>, cache: &mut KvCache) -> Tensor<2> {
-        let [batch, time] = tokens.dims();
-        let last = self.hidden_cached(tokens, cache).narrow(1, time - 1, 1); // [batch, 1, n_embd]
-        self.logits(last).reshape([batch, self.config.vocab_size])
+    /// As [`Self::forward_cached`], but only for the last `counts[row]` of each row's new tokens, `[sum of counts, vocab_size]`:
+    /// generation needs no others.
+    pub fn forward_cached_last(&self, tokens: &[&[u32]], counts: &[usize], cache: &mut KvCache) -> Tensor<2> {
+        let hidden = self.hidden_cached(tokens, cache); // [1, new positions, n_embd]
+        if tokens.iter().zip(counts).all(|(new, &count)| new.len() == count) {
+            return self.head(hidden);
+        }
+        let mut last = Vec::new();
+        let mut end = 0;
+        for (new, &count) in tokens.iter().zip(counts) {
+            end += new.len();
+            last.extend((end - count) as i32..end as i32);
+        }
+        let last = to_tensor(last, &hidden.device());
+        self.head(hidden.select(1, last))
     }
 
     /// Logits `[batch, time, vocab_size]` of a residual stream `[batch, time, n_embd]` after `ln_f`.
@@ -231,23 +249,42 @@ impl Gpt {
         self.lm_head.as_ref().unwrap_or(&self.wte).weight.val()
     }
 
-    fn hidden_cached(&self, tokens: Tensor<2, Int>, cache: &mut KvCache) -> Tensor<3> {
-        let time = tokens.dims()[1];
-        cache.reserve(time);
-        let mut x = self.embed(tokens, cache.len());
+    /// The residual stream `[1, new positions, n_embd]`. New positions of all rows stand side by side, whatever their number
+    /// in each: all but attention treats every position by itself.
+    fn hidden_cached(&self, tokens: &[&[u32]], cache: &mut KvCache) -> Tensor<3> {
+        let device = self.device();
+        let ids = tokens.iter().flat_map(|new| new.iter().map(|&id| id as i32)).collect();
+        let places = tokens.iter().enumerate().flat_map(|(row, new)| (0..new.len()).map(move |i| (row, i)));
+        let positions = places.map(|(row, i)| (cache.len(row) + i) as i32).collect();
+        let embed = |table: &Embedding, ids: Vec<i32>| {
+            kernels::plain::embed(table.weight.val(), to_tensor(ids, &device).unsqueeze::<2>())
+        };
+        let mut x = embed(&self.wte, ids) + embed(&self.wpe, positions); // [1, new positions, n_embd]
+        let counts: Vec<usize> = tokens.iter().map(|new| new.len()).collect();
+        let rows = CachedAttention::new(cache.reserve(&counts), &device);
         for (layer, block) in self.h.iter().enumerate() {
-            x = block.forward_cached(x, &self.config, layer, cache);
+            x = block.forward_cached(x, &self.config, layer, cache, &rows);
         }
-        cache.advance(time);
         self.ln_f.forward(x, &self.config)
     }
 
-    /// Token plus position embeddings `[batch, time, n_embd]` for `tokens` at positions `start..`.
-    fn embed(&self, tokens: Tensor<2, Int>, start: usize) -> Tensor<3> {
+    /// Logits `[positions, vocab_size]` of `hidden` `[1, positions, n_embd]`.
+    fn head(&self, hidden: Tensor<3>) -> Tensor<2> {
+        let positions = hidden.dims()[1];
+        self.logits(hidden).reshape([positions, self.config.vocab_size])
+    }
+
+    /// Token plus position embeddings `[batch, time, n_embd]` for `tokens` at positions 0 and on.
+    fn embed(&self, tokens: Tensor<2, Int>) -> Tensor<3> {
         let time = tokens.dims()[1];
-        let positions = self.wpe.weight.val().narrow(0, start, time).unsqueeze::<3>(); // [1, time, n_embd]
+        let positions = self.wpe.weight.val().narrow(0, 0, time).unsqueeze::<3>(); // [1, time, n_embd]
         kernels::plain::embed(self.wte.weight.val(), tokens) + positions
     }
+}
+
+fn to_tensor(ids: Vec<i32>, device: &Device) -> Tensor<1, Int> {
+    let length = ids.len();
+    Tensor::from_data(TensorData::new(ids, [length]), device)
 }
 
 /// Makes modules out of the tensors that a source has under their names.
@@ -259,7 +296,7 @@ struct Builder<'a> {
 impl Builder<'_> {
     fn parameter<const D: usize>(&mut self, name: &str, shape: [usize; D], init: Init) -> Result<Param<Tensor<D>>> {
         let values = self.source.values(name, &shape, init)?;
-        Ok(Param::from_data(burn::tensor::TensorData::new(values, shape), self.device))
+        Ok(Param::from_data(TensorData::new(values, shape), self.device))
     }
 
     fn embedding(&mut self, name: &str, rows: usize, n_embd: usize) -> Result<Embedding> {

@@ -143,26 +143,65 @@ proptest! {
         );
     }
 
-    // The text in pieces of random length, at every position the same logits as at once.
+    // Texts of different lengths in pieces of random length, forked, dropped and cut back on the way: every logit is what the
+    // whole text gives at once. On the CPU our kernel, elsewhere (here by automatic differentiation) the plain formula.
     #[test]
     fn the_cache_changes_nothing(
-        batch in 1usize..4, pieces in proptest::collection::vec(prop_oneof![Just(1usize), 1usize..80], 1..6), seed in 0u64..1000,
+        steps in proptest::collection::vec((any::<u64>(), prop_oneof![3 => Just(1usize), 2 => 0usize..12, 1 => 60usize..80]), 1..9),
+        seed in 0u64..1000, slots in 1usize..60, plain: bool,
     ) {
-        let time: usize = pieces.iter().sum();
-        let config = GptConfig::new(50, time + 3, 2, 3, 24);
-        let device = Device::flex();
+        let context: usize = 1 + steps.iter().map(|(_, most)| most).sum::<usize>();
+        let config = GptConfig::new(50, context, 2, 3, 24);
+        #[cfg(feature = "autodiff")]
+        let device = if plain { Device::flex().autodiff() } else { Device::flex() };
+        #[cfg(not(feature = "autodiff"))]
+        let (device, _) = (Device::flex(), plain);
         let gpt = Gpt::new(&config, seed, &device).unwrap();
-        let ids: Vec<i32> = (0..batch * time).map(|i| ((i as u64 * 7919 + seed) % 50) as i32).collect();
-        let tokens = Tensor::<2, Int>::from_data(TensorData::new(ids, [batch, time]), &device);
-        let full = gpt.forward(tokens.clone());
-        let mut cache = KvCache::new(&config, batch, time + 3, &device);
-        for piece in pieces {
-            let start = cache.len();
-            let logits = gpt.forward_cached(tokens.clone().narrow(1, start, piece), &mut cache);
-            let error = difference(logits, full.clone().narrow(1, start, piece));
-            prop_assert!(error < 1e-5, "positions {start}..{} differ by {error}", start + piece);
+        let mut rows: Vec<Vec<u32>> = vec![Vec::new(); 3];
+        let mut cache = KvCache::new(&config, rows.len(), slots, &device);
+        for (mut choice, most) in steps {
+            let mut pick = |n: usize| { choice = choice.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1); (choice >> 33) as usize % n };
+            let parents: Vec<usize> = (0..1 + pick(4)).map(|_| pick(rows.len())).collect();
+            rows = parents.iter().map(|&parent| rows[parent].clone()).collect();
+            cache.select(&parents);
+            let row = pick(rows.len());
+            let len = rows[row].len() - pick(rows[row].len() + 1) / 4;
+            rows[row].truncate(len);
+            cache.truncate(row, len);
+            let new: Vec<Vec<u32>> = rows.iter().map(|_| (0..pick(most + 1)).map(|_| pick(50) as u32).collect()).collect();
+            if new.iter().all(Vec::is_empty) {
+                continue;
+            }
+            let counts: Vec<usize> = new.iter().map(|new| pick(new.len() + 1)).collect();
+            let pieces: Vec<&[u32]> = new.iter().map(Vec::as_slice).collect();
+            let mut copy = cache.clone();
+            let all = gpt.forward_cached(&pieces, &mut copy);
+            let (mut place, mut wanted) = (0, Vec::new());
+            for ((row, new), &count) in rows.iter_mut().zip(&new).zip(&counts) {
+                row.extend(new);
+                if new.is_empty() {
+                    continue;
+                }
+                let ids: Vec<i32> = row.iter().map(|&id| id as i32).collect();
+                let tokens = Tensor::<2, Int>::from_data(TensorData::new(ids, [1, row.len()]), &device);
+                let full = gpt.forward(tokens).narrow(1, row.len() - new.len(), new.len()).squeeze_dim::<2>(0);
+                let error = difference(all.clone().narrow(0, place, new.len()), full.clone());
+                prop_assert!(error < 1e-5, "the last {} of {} positions differ by {error}", new.len(), row.len());
+                if count > 0 {
+                    wanted.push(full.narrow(0, new.len() - count, count));
+                }
+                place += new.len();
+            }
+            if wanted.is_empty() {
+                cache = copy;
+            } else {
+                let last = gpt.forward_cached_last(&pieces, &counts, &mut cache);
+                prop_assert!(difference(last, Tensor::cat(wanted, 0)) < 1e-5);
+            }
+            for (number, row) in rows.iter().enumerate() {
+                prop_assert_eq!(cache.len(number), row.len());
+            }
         }
-        prop_assert_eq!(cache.len(), time);
     }
 }
 

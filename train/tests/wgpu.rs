@@ -32,9 +32,12 @@ fn compute(device: &Device) -> Numbers {
 
     let gpt = Gpt::new(&config, 1, device).unwrap();
     let logits = values(gpt.forward(tokens(device)));
-    let mut cache = KvCache::new(&config, BATCH, TIME, device);
-    let mut cached = values(gpt.forward_cached_last(tokens(device).narrow(1, 0, TIME - 1), &mut cache));
-    cached.extend(values(gpt.forward_cached_last(tokens(device).narrow(1, TIME - 1, 1), &mut cache)));
+    // Prompts of different lengths, one of them forked, then one more token for each of the three rows.
+    let prompt: Vec<u32> = ids.iter().map(|&id| id as u32).collect();
+    let mut cache = KvCache::new(&config, 2, TIME, device);
+    let mut cached = values(gpt.forward_cached_last(&[&prompt[..5], &prompt[5..14]], &[1, 2], &mut cache));
+    cache.select(&[1, 0, 1]);
+    cached.extend(values(gpt.forward_cached(&[&[1], &[2], &[3]], &mut cache)));
 
     let training = device.clone().autodiff();
     let mut gpt = Gpt::new(&config, 1, &training).unwrap();

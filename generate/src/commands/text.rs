@@ -12,7 +12,7 @@ use ember_model::folder::read_end_tokens;
 use super::loaded::Loaded;
 use super::text_output::{Answer, Row};
 use crate::config::{FolderSettings, GenerationConfig, Knobs, Overflow, Strategy};
-use crate::engine::{Completion, Event, generate_batch};
+use crate::engine::{Completion, Event, Plan, generate_batch};
 use crate::interrupt::Interrupt;
 use crate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use crate::stop::{FinishReason, StopStrings};
@@ -149,7 +149,6 @@ impl TextArgs {
             Strategy::Greedy if self.num_return_sequences > 1 => bail!(UsageError::new(
                 "--num-return-sequences above 1 would give the same greedy text again; add --strategy sample or a sampling knob"
             )),
-            _ => notes.say(format!("greedy, up to {} new tokens", config.max_new_tokens)),
             Strategy::Sample => {
                 // Without a --seed, one that is short enough to type again.
                 config.seed = seed.unwrap_or_else(|| RandomState::new().build_hasher().finish() >> 32);
@@ -158,6 +157,7 @@ impl TextArgs {
                     config.temperature, config.top_k, config.top_p, config.max_new_tokens, config.seed
                 ));
             }
+            _ => notes.say(format!("greedy, up to {} new tokens", config.max_new_tokens)),
         }
         Ok(config)
     }
@@ -282,8 +282,7 @@ impl Writer<'_> {
         let completions = generate_batch(
             &self.loaded.model,
             &vec![prompt.ids.as_slice(); count],
-            &self.config,
-            first_sequence as u64,
+            &Plan { first_sequence: first_sequence as u64, ..Plan::new(&self.config) },
             &mut |event| {
                 let Event::Token { row, token } = event else {
                     slid = true;

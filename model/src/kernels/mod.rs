@@ -11,6 +11,8 @@ pub mod simd;
 #[cfg(feature = "autodiff")]
 mod autodiff;
 
+use std::sync::Arc;
+
 use burn::backend::Dispatch;
 use burn::tensor::{Device, Distribution, Tensor};
 
@@ -99,25 +101,59 @@ pub fn causal_attention(qkv: Tensor<3>, n_head: usize, dropout: Option<DropoutMa
     plain::causal_attention(qkv, n_head, dropout)
 }
 
-/// Attention of new positions to a cache: writes the keys and values of `qkv` `[batch, time, 3 n_embd]` at positions
-/// `start..start + time` of `keys` and `values` `[batch, n_head, capacity, head_size]`, then lets each new position look back
-/// on everything up to itself. Returns `[batch, time, n_embd]` and the two caches.
-pub fn cached_attention(
-    qkv: Tensor<3>,
-    keys: Tensor<4>,
-    values: Tensor<4>,
-    start: usize,
-) -> (Tensor<3>, Tensor<4>, Tensor<4>) {
-    if is_cpu(&qkv.device()) && !qkv.device().is_autodiff() {
-        let (y, keys, values) = <Dispatch as CachedOps>::cached_attention(
-            qkv.into_dispatch(),
-            keys.into_dispatch(),
-            values.into_dispatch(),
-            start,
-        );
-        return (Tensor::from_dispatch(y), Tensor::from_dispatch(keys), Tensor::from_dispatch(values));
+/// Where the rows of a batch stand in a cache: what attention to it needs to know beside the tensors.
+#[derive(Clone, Debug)]
+pub struct CachedRows {
+    /// The slot of the first new position; the others follow it, row after row.
+    pub first_new: usize,
+    /// For each row the slots of all its positions, the new ones last.
+    pub slots: Arc<Vec<Vec<u32>>>,
+    /// For each row how many of its positions are new, at least 1.
+    pub new: Arc<Vec<usize>>,
+}
+
+/// Attention to a cache, made ready once for all layers of one pass.
+pub enum CachedAttention {
+    /// Our kernel.
+    Cpu(CachedRows),
+    /// The plain formula.
+    Plain(plain::GatheredRows),
+}
+
+impl CachedAttention {
+    /// Attention for new positions on `device`.
+    pub fn new(rows: CachedRows, device: &Device) -> Self {
+        if is_cpu(device) && !device.is_autodiff() {
+            Self::Cpu(rows)
+        } else {
+            Self::Plain(plain::GatheredRows::new(&rows, device))
+        }
     }
-    plain::cached_attention(qkv, keys, values, start)
+
+    /// Writes the keys and values of `qkv` `[1, new positions, 3 n_embd]` into the new slots of `keys` and `values`
+    /// `[slots, n_embd]`, then lets each new position look back on its row up to itself. Returns `[1, new positions, n_embd]`
+    /// and the two caches.
+    pub fn attend(
+        &self,
+        qkv: Tensor<3>,
+        keys: Tensor<2>,
+        values: Tensor<2>,
+        n_head: usize,
+    ) -> (Tensor<3>, Tensor<2>, Tensor<2>) {
+        match self {
+            Self::Plain(rows) => rows.attend(qkv, keys, values, n_head),
+            Self::Cpu(rows) => {
+                let (y, keys, values) = <Dispatch as CachedOps>::cached_attention(
+                    qkv.into_dispatch(),
+                    keys.into_dispatch(),
+                    values.into_dispatch(),
+                    n_head,
+                    rows.clone(),
+                );
+                (Tensor::from_dispatch(y), Tensor::from_dispatch(keys), Tensor::from_dispatch(values))
+            }
+        }
+    }
 }
 
 /// Dropout ([Srivastava et al. 2014](https://jmlr.org/papers/v15/srivastava14a.html)) of `x` `[batch, time, n_embd]`, scaled so

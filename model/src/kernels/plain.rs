@@ -1,9 +1,9 @@
 //! The operations as the papers write them, in burn's own tensor operations: what runs where we have no kernel, and the
 //! reference that the kernels are tested against.
 
-use burn::tensor::{Bool, Distribution, Int, Tensor, activation};
+use burn::tensor::{Bool, Device, Distribution, Int, Tensor, TensorData, activation};
 
-use super::DropoutMask;
+use super::{CachedRows, DropoutMask};
 
 /// `x W + b` for `x` `[batch, time, n_in]`.
 pub fn linear(x: Tensor<3>, weight: Tensor<2>, bias: Tensor<1>) -> Tensor<3> {
@@ -33,27 +33,93 @@ pub fn causal_attention(qkv: Tensor<3>, n_head: usize, dropout: Option<DropoutMa
     let time = qkv.dims()[1];
     let future = Tensor::<2, Bool>::tril_mask([time, time], 0, &qkv.device()); // true above the diagonal
     let [q, k, v] = heads(qkv, n_head);
+    let [batch, n_head, _, _] = q.dims();
+    let future = future.reshape([1, 1, time, time]).expand([batch, n_head, time, time]);
     attend(q, k, v, Some(future), dropout)
 }
 
-/// Attention of the new positions `qkv` `[batch, time, 3 n_embd]` to the cache and themselves.
-pub fn cached_attention(
-    qkv: Tensor<3>,
-    keys: Tensor<4>,
-    values: Tensor<4>,
-    start: usize,
-) -> (Tensor<3>, Tensor<4>, Tensor<4>) {
-    let time = qkv.dims()[1];
-    let [batch, n_head, _, head_size] = keys.dims();
-    let [q, k, v] = heads(qkv, n_head);
-    let end = start + time;
-    let keys = keys.slice_assign([0..batch, 0..n_head, start..end, 0..head_size], k);
-    let values = values.slice_assign([0..batch, 0..n_head, start..end, 0..head_size], v);
-    // One new position sees all there is; several must not see one another's future.
-    let future = (time > 1).then(|| Tensor::<2, Bool>::tril_mask([time, end], start as i64, &q.device()));
-    let seen = |cache: &Tensor<4>| cache.clone().narrow(2, 0, end);
-    let y = attend(q, seen(&keys), seen(&values), future, None);
-    (y, keys, values)
+/// Rows of a cache, gathered position by position into a rectangle as long as the longest.
+pub struct GatheredRows {
+    first_new: usize,
+    rows: usize,
+    /// Most positions of a row, and most new ones.
+    longest: [usize; 2],
+    /// The slot of each position, `[rows * longest]`; any slot where a row is shorter.
+    slots: Tensor<1, Int>,
+    /// Which new position each query is, `[rows * most new]`, and where each new position stands among the queries; none
+    /// where every row has as many new ones, so that the two orders are one.
+    queries: Option<[Tensor<1, Int>; 2]>,
+    /// True where a query must not look, `[rows, 1, most new, longest]`; none where every query sees all there is.
+    hidden: Option<Tensor<4, Bool>>,
+}
+
+impl GatheredRows {
+    /// Uploads what says where the rows stand.
+    pub fn new(rows: &CachedRows, device: &Device) -> Self {
+        let count = rows.slots.len();
+        let longest = rows.slots.iter().map(Vec::len).max().unwrap_or(0);
+        let most_new = rows.new.iter().copied().max().unwrap_or(0);
+        let ints = |values: Vec<i32>| {
+            let length = values.len();
+            Tensor::<1, Int>::from_data(TensorData::new(values, [length]), device)
+        };
+        let (mut slots, mut queries, mut places, mut hidden) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut first = 0;
+        for (row, (positions, &new)) in rows.slots.iter().zip(rows.new.iter()).enumerate() {
+            slots.extend(positions.iter().map(|&slot| slot as i32));
+            slots.resize((row + 1) * longest, rows.first_new as i32);
+            places.extend((0..new).map(|i| (row * most_new + i) as i32));
+            for i in 0..most_new {
+                queries.push((first + i.min(new - 1)) as i32);
+                let seen = positions.len() - new + i.min(new - 1) + 1;
+                hidden.extend((0..longest).map(|position| position >= seen));
+            }
+            first += new;
+        }
+        let ragged = rows.new.iter().any(|&new| new != most_new);
+        let mask = hidden.contains(&true);
+        Self {
+            first_new: rows.first_new,
+            rows: count,
+            longest: [longest, most_new],
+            slots: ints(slots),
+            queries: ragged.then(|| [ints(queries), ints(places)]),
+            hidden: mask.then(|| Tensor::from_data(TensorData::new(hidden, [count, 1, most_new, longest]), device)),
+        }
+    }
+
+    /// As [`super::CachedAttention::attend`].
+    pub fn attend(
+        &self,
+        qkv: Tensor<3>,
+        keys: Tensor<2>,
+        values: Tensor<2>,
+        n_head: usize,
+    ) -> (Tensor<3>, Tensor<2>, Tensor<2>) {
+        let [_, total, width] = qkv.dims();
+        let n_embd = width / 3;
+        let [longest, most_new] = self.longest;
+        let part = |part: usize| qkv.clone().narrow(2, part * n_embd, n_embd).reshape([total, n_embd]);
+        let new = [self.first_new..self.first_new + total, 0..n_embd];
+        let keys = keys.slice_assign(new.clone(), part(1));
+        let values = values.slice_assign(new, part(2));
+
+        let heads = |x: Tensor<2>, time: usize| {
+            x.reshape([self.rows, time, n_head, n_embd / n_head]).swap_dims(1, 2) // [rows, n_head, time, head_size]
+        };
+        let q = match &self.queries {
+            Some([queries, _]) => part(0).select(0, queries.clone()),
+            None => part(0),
+        };
+        let seen = |cache: &Tensor<2>| heads(cache.clone().select(0, self.slots.clone()), longest);
+        let hidden = self.hidden.clone().map(|hidden| hidden.expand([self.rows, n_head, most_new, longest]));
+        let y = attend(heads(q, most_new), seen(&keys), seen(&values), hidden, None); // [rows, most new, n_embd]
+        let y = match &self.queries {
+            Some([_, places]) => y.reshape([self.rows * most_new, n_embd]).select(0, places.clone()),
+            None => y.reshape([total, n_embd]),
+        };
+        (y.unsqueeze::<3>(), keys, values)
+    }
 }
 
 /// Inverted dropout by the device's own generator; the identity without a mask.
@@ -64,20 +130,19 @@ pub fn dropout<const D: usize>(x: Tensor<D>, mask: Option<DropoutMask>) -> Tenso
     x * kept / keep
 }
 
-/// `softmax(q kᵀ / sqrt(head_size)) v`, with the places where `future` is true left out, as `[batch, time, n_embd]`.
+/// `softmax(q kᵀ / sqrt(head_size)) v`, without the places where `hidden` `[batch, n_head, time, seen]` is true, as
+/// `[batch, time, n_embd]`.
 fn attend(
     q: Tensor<4>,
     k: Tensor<4>,
     v: Tensor<4>,
-    future: Option<Tensor<2, Bool>>,
+    hidden: Option<Tensor<4, Bool>>,
     mask: Option<DropoutMask>,
 ) -> Tensor<3> {
     let [batch, n_head, time, head_size] = q.dims();
     let mut scores = q.matmul(k.swap_dims(2, 3)) / (head_size as f64).sqrt(); // [batch, n_head, time, seen]
-    if let Some(future) = future {
-        let [rows, seen] = future.dims();
-        scores =
-            scores.mask_fill(future.reshape([1, 1, rows, seen]).expand([batch, n_head, rows, seen]), f32::NEG_INFINITY);
+    if let Some(hidden) = hidden {
+        scores = scores.mask_fill(hidden, f32::NEG_INFINITY);
     }
     let weights = dropout(activation::softmax(scores, 3), mask);
     weights.matmul(v).swap_dims(1, 2).reshape([batch, time, n_head * head_size])

@@ -60,7 +60,7 @@ impl View {
     }
 
     /// The matrix without its first `rows` rows.
-    fn skip_rows(self, rows: usize) -> Self {
+    pub fn skip_rows(self, rows: usize) -> Self {
         // SAFETY: callers stay inside the matrix.
         Self { start: unsafe { self.start.add(rows * self.row) }, ..self }
     }
@@ -68,18 +68,19 @@ impl View {
 
 /// A pointer that tasks share; each writes a part of its own.
 #[derive(Clone, Copy)]
-struct Shared(*mut f32);
+pub struct Shared(pub *mut f32);
 // SAFETY: the tasks write disjoint heads, as `Sizes::heads` and `Sizes::head` lay them out.
 unsafe impl Send for Shared {}
 unsafe impl Sync for Shared {}
 impl Shared {
-    fn get(self) -> *mut f32 {
+    /// The pointer.
+    pub fn get(self) -> *mut f32 {
         self.0
     }
 }
 
 /// Blocks of query rows: (first row, rows, columns that the last of them sees).
-fn blocks(time: usize) -> impl DoubleEndedIterator<Item = (usize, usize, usize)> {
+pub fn blocks(time: usize) -> impl DoubleEndedIterator<Item = (usize, usize, usize)> {
     (0..time.div_ceil(BLOCK)).map(move |block| {
         let first = block * BLOCK;
         let rows = BLOCK.min(time - first);
@@ -212,67 +213,9 @@ fn with_dropout<'a>(
     dropped
 }
 
-/// Attention of `time` new positions to a cache that holds `start` positions already: writes their keys and values, returns
-/// the output `[batch, time, n_embd]`.
-pub fn cached(
-    qkv: &[f32],
-    keys: &mut [f32],
-    values: &mut [f32],
-    sizes: Sizes,
-    start: usize,
-    capacity: usize,
-) -> Vec<f32> {
-    let Sizes { batch, time, n_head, head_size } = sizes;
-    let mut y = unfilled(batch * time * sizes.n_embd());
-    let output = Shared(y.as_mut_ptr());
-    let cache = capacity * head_size;
-    let heads = keys.par_chunks_mut(cache).zip(values.par_chunks_mut(cache)).enumerate();
-    heads.with_min_len(if batch * n_head * (start + time) * time < 1 << 14 { usize::MAX } else { 1 }).for_each_init(
-        Vec::new,
-        |scores, (task, (keys, values))| {
-            let [q, k, v] = sizes.heads(qkv.as_ptr(), task);
-            for t in 0..time {
-                let at = (start + t) * head_size..(start + t + 1) * head_size;
-                // SAFETY: row t of this head's keys and values.
-                unsafe {
-                    keys[at.clone()].copy_from_slice(std::slice::from_raw_parts(k.start.add(t * k.row), head_size));
-                    values[at].copy_from_slice(std::slice::from_raw_parts(v.start.add(t * v.row), head_size));
-                }
-            }
-            let y = sizes.head(output.get(), task);
-            if time == 1 {
-                scores.resize(start + 1, 0.0);
-                // SAFETY: this head's query and its place in the output.
-                let (q, y) = unsafe {
-                    (
-                        std::slice::from_raw_parts(q.start, head_size),
-                        std::slice::from_raw_parts_mut(y.start.cast_mut(), head_size),
-                    )
-                };
-                attend_one(q, keys, values, scores, y, sizes.scale());
-                return;
-            }
-            for (first, rows, _) in blocks(time) {
-                let seen = start + first + rows;
-                scores.resize(rows * seen, 0.0);
-                let one = gemm::Parallelism::None;
-                // SAFETY: views inside the tensors whose sizes `sizes` states.
-                unsafe {
-                    let k = View::transposed(keys, head_size);
-                    product([rows, seen, head_size], View::rows(scores, seen), false, q.skip_rows(first), k, one);
-                    softmax_rows(scores, seen, start + first, sizes.scale());
-                    let v = View::rows(values, head_size);
-                    product([rows, head_size, seen], y.skip_rows(first), false, View::rows(scores, seen), v, one);
-                }
-            }
-        },
-    );
-    y
-}
-
 simd_versions! {
     // Softmax of `scale * row`, for rows of `width` scores of which row r sees the first `first + r + 1`; the rest becomes 0.
-    fn softmax_rows(scores: &mut [f32], width: usize, first: usize, scale: f32) {
+    pub fn softmax_rows(scores: &mut [f32], width: usize, first: usize, scale: f32) {
         for (r, row) in scores.chunks_exact_mut(width).enumerate() {
             let (seen, future) = row.split_at_mut(first + r + 1);
             softmax(seen, scale);
@@ -292,26 +235,11 @@ simd_versions! {
             future.fill(0.0);
         }
     }
-
-    // One query against the first `scores.len()` positions of the cache.
-    fn attend_one(q: &[f32], keys: &[f32], values: &[f32], scores: &mut [f32], y: &mut [f32], scale: f32) {
-        let n = q.len();
-        for (score, key) in scores.iter_mut().zip(keys.chunks_exact(n)) {
-            *score = simd::sum(n, |i| q[i] * key[i]);
-        }
-        softmax(scores, scale);
-        y.fill(0.0);
-        for (weight, value) in scores.iter().zip(values.chunks_exact(n)) {
-            for (y, value) in y.iter_mut().zip(value) {
-                *y = weight.mul_add(*value, *y);
-            }
-        }
-    }
 }
 
 /// Softmax of `scale * row`, in place.
 #[inline(always)]
-fn softmax(row: &mut [f32], scale: f32) {
+pub fn softmax(row: &mut [f32], scale: f32) {
     let largest = simd::max(row);
     for x in row.iter_mut() {
         *x = simd::exp((*x - largest) * scale);

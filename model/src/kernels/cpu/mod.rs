@@ -5,6 +5,7 @@
 #![cfg_attr(not(feature = "autodiff"), allow(dead_code))]
 
 mod attention;
+mod cached_attention;
 mod dropout;
 mod gelu;
 mod layer_norm;
@@ -15,7 +16,7 @@ use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Flex, backend_extension};
 
-use super::DropoutMask;
+use super::{CachedRows, DropoutMask};
 use tensor::{contiguous, new, values};
 
 /// The fused operations of a forward pass, with a backward where the feature `autodiff` is on.
@@ -48,12 +49,13 @@ pub trait FusedOps: Backend {
 /// What only inference needs: it has no backward.
 #[backend_extension(Flex)]
 pub trait CachedOps: Backend {
-    /// Attention of new positions to the cache; see [`super::cached_attention`].
+    /// Attention of new positions to the cache; see [`super::CachedAttention::attend`].
     fn cached_attention(
         qkv: FloatTensor<Self>,
         keys: FloatTensor<Self>,
         values: FloatTensor<Self>,
-        start: usize,
+        n_head: usize,
+        rows: CachedRows,
     ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>);
 }
 
@@ -149,19 +151,19 @@ impl CachedOps for Flex {
         qkv: FlexTensor,
         keys: FlexTensor,
         cached_values: FlexTensor,
-        start: usize,
+        n_head: usize,
+        rows: CachedRows,
     ) -> (FlexTensor, FlexTensor, FlexTensor) {
         let (qkv, mut keys, mut cached) = (contiguous(qkv), contiguous(keys), contiguous(cached_values));
-        let [_, n_head, capacity, head_size] = keys.layout().shape().dims::<4>();
-        let y = attention::cached(
+        let [_, n_embd] = keys.layout().shape().dims::<2>();
+        let y = cached_attention::attend(
             values(&qkv),
             tensor::values_mut(&mut keys),
             tensor::values_mut(&mut cached),
-            sizes(&qkv, n_head),
-            start,
-            capacity,
+            [n_head, n_embd / n_head],
+            &rows,
         );
-        (new(y, with_width(&qkv, n_head * head_size)), keys, cached)
+        (new(y, with_width(&qkv, n_embd)), keys, cached)
     }
 }
 

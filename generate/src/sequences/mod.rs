@@ -1,9 +1,13 @@
 //! Sequences in the making: rows of token ids that grow, are forked and are dropped, and the model's word on what follows.
 //!
-//! Every strategy is written against [`Sequences`] alone. The model with its cache is one implementation; a test can put a
+//! Every strategy is written against [`Sequences`] alone. [`ModelSequences`] is the model with its cache; a test can put a
 //! table of made-up logits in its place.
 
+mod model;
+
 use anyhow::Result;
+
+pub use model::ModelSequences;
 
 /// Rows of token ids, and a model that says what may follow each.
 pub trait Sequences {

@@ -1,0 +1,307 @@
+//! The engine: reads prompts, then chooses one token after another for all of them at once. Token ids in, token ids out.
+
+mod choice;
+#[cfg(test)]
+mod tests;
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+use burn::tensor::{Device, Int, Tensor, TensorData};
+use ember_model::Gpt;
+
+use crate::config::{GenerationConfig, Overflow, Strategy};
+use crate::processors::{Chain, LogitsProcessor, Step};
+use crate::sequences::{ModelSequences, Sequences};
+use crate::stop::FinishReason;
+use crate::trace::ChoiceTrace;
+use choice::Chooser;
+pub(crate) use choice::best;
+
+/// A token that was chosen, and what the model itself thought of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ChosenToken {
+    /// Its id.
+    pub id: u32,
+    /// Its natural log-probability under the unmodified model: before temperature and every other knob.
+    pub logprob: f32,
+    /// The most probable tokens of this step and their log-probabilities, best first; as many as `logprobs` asks for.
+    pub top: Vec<(u32, f32)>,
+}
+
+/// What the engine tells its caller while it works.
+#[derive(Clone, Copy, Debug)]
+pub enum Event<'a> {
+    /// A row got its next token; breaking with a reason ends that row.
+    Token {
+        /// The row: sequences of the first prompt first.
+        row: usize,
+        /// The token.
+        token: &'a ChosenToken,
+    },
+    /// How that token came to be chosen, right before [`Event::Token`]; only where a trace is asked for.
+    Choice {
+        /// The row, as in [`Event::Token`].
+        row: usize,
+        /// The account.
+        choice: &'a ChoiceTrace,
+    },
+    /// A window begins to slide, said once: from here on each of that row's tokens costs a pass over `context_length` tokens.
+    ContextFull,
+}
+
+/// What one prompt was continued with.
+#[derive(Clone, Debug)]
+pub struct Completion {
+    /// The new tokens' ids, an end token included.
+    pub ids: Vec<u32>,
+    /// The new tokens with their log-probabilities, one for each id.
+    pub tokens: Vec<ChosenToken>,
+    /// Why it ended.
+    pub finish_reason: FinishReason,
+    /// Sum of the chosen tokens' log-probabilities under the unmodified model, in nats; of beams, what they are ranked by.
+    pub score: f64,
+    /// From the start of the prefill to this row's last token.
+    pub seconds: f64,
+}
+
+impl Completion {
+    /// New tokens a second, prefill included.
+    pub fn tokens_per_s(&self) -> f64 {
+        self.ids.len() as f64 / self.seconds.max(1e-9)
+    }
+}
+
+/// Everything that decides how prompts are continued.
+#[derive(Clone)]
+pub struct Plan<'a> {
+    /// The knobs.
+    pub config: &'a GenerationConfig,
+    /// What only lets certain tokens follow, such as a grammar.
+    pub constraint: Option<Arc<dyn LogitsProcessor>>,
+    /// Whether a text that begins with these generated ids ends with them: a stop string, or a grammar with nothing to add.
+    pub ends: &'a (dyn Fn(&[u32]) -> bool + Sync),
+    /// Names the draws: row r draws as sequence `first_sequence + r`, so that a sequence is the same (up to rounding in the
+    /// model) alone and in any batch.
+    pub first_sequence: u64,
+    /// How many candidates of each step to give account of, in [`Event::Choice`]; 0 is none.
+    pub traced_candidates: usize,
+}
+
+impl<'a> Plan<'a> {
+    /// The knobs and nothing else.
+    pub fn new(config: &'a GenerationConfig) -> Self {
+        Self { config, constraint: None, ends: &|_| false, first_sequence: 0, traced_candidates: 0 }
+    }
+}
+
+/// Continues one prompt by the knobs alone.
+///
+/// # Errors
+/// As [`generate_batch`].
+pub fn generate(
+    model: &Gpt,
+    prompt: &[u32],
+    config: &GenerationConfig,
+    on_event: &mut dyn FnMut(Event) -> ControlFlow<FinishReason>,
+) -> Result<Completion> {
+    let completions = generate_batch(model, &[prompt], &Plan::new(config), on_event)?;
+    completions.into_iter().next().context("one prompt has one completion")
+}
+
+/// Continues several prompts together, one pass through the model a step: `num_return_sequences` completions of the first
+/// prompt, then of the next.
+///
+/// # Errors
+/// When there is no prompt, one is empty, an id is outside the vocabulary, the context is full under `--overflow error`, the
+/// knobs leave no token to choose from, or the logits are not finite.
+pub fn generate_batch(
+    model: &Gpt,
+    prompts: &[&[u32]],
+    plan: &Plan,
+    on_event: &mut dyn FnMut(Event) -> ControlFlow<FinishReason>,
+) -> Result<Vec<Completion>> {
+    let started = Instant::now();
+    let shape = model.config();
+    check_prompts(prompts, shape.vocab_size)?;
+    let context_length = shape.context_length;
+    let longest = prompts.iter().map(|prompt| prompt.len()).max().unwrap_or(0);
+    if longest > context_length && plan.config.overflow != Overflow::Slide {
+        bail!(overflow_error(context_length, &format!("the prompt has {longest}")));
+    }
+    let mut sequences = ModelSequences::new(model, prompts, slots(prompts, plan.config, context_length));
+    write(&mut sequences, plan, started, on_event)
+}
+
+/// Positions that the cache will hold at most: each prompt once, and what every sequence adds to it.
+fn slots(prompts: &[&[u32]], config: &GenerationConfig, context_length: usize) -> usize {
+    let rows = config.num_return_sequences.max(config.num_beams);
+    let new = config.max_new_tokens.min(context_length);
+    let each = |prompt: &&[u32]| match prompt.len() + config.max_new_tokens > context_length + 1 {
+        true => rows * context_length + new, // a sliding window shares nothing
+        false => prompt.len() + rows * new,
+    };
+    prompts.iter().map(each).sum()
+}
+
+/// Continues the rows of `sequences`, one for each prompt, token by token.
+fn write(
+    sequences: &mut dyn Sequences,
+    plan: &Plan,
+    started: Instant,
+    on_event: &mut dyn FnMut(Event) -> ControlFlow<FinishReason>,
+) -> Result<Vec<Completion>> {
+    let config = plan.config;
+    let (vocab_size, context_length) = (sequences.vocab_size(), sequences.context_length());
+    let chooser = Chooser::new(config, Chain::new(config, plan.constraint.clone()), plan.traced_candidates);
+    let prompt_lens: Vec<usize> = (0..sequences.rows()).map(|prompt| sequences.ids(prompt).len()).collect();
+
+    // Prefill: every prompt is read once, whatever the number of its continuations. All positions go through the model at
+    // once, as in training: much work, limited by arithmetic.
+    let mut slides = false;
+    let mut say_once = |sequences: &dyn Sequences, on_event: &mut dyn FnMut(Event) -> ControlFlow<FinishReason>| {
+        if !slides && (0..sequences.rows()).any(|row| sequences.ids(row).len() > context_length) {
+            slides = true;
+            let _ = on_event(Event::ContextFull);
+        }
+    };
+    say_once(sequences, on_event);
+    let read = sequences.logits()?;
+    let each = config.num_return_sequences;
+    let parents: Vec<usize> = (0..prompt_lens.len()).flat_map(|prompt| vec![prompt; each]).collect();
+    let mut logits = Vec::with_capacity(parents.len() * vocab_size);
+    parents.iter().for_each(|&prompt| logits.extend_from_slice(&read[prompt * vocab_size..][..vocab_size]));
+    drop(read);
+    sequences.select(&parents);
+
+    let mut rows: Vec<Row> = parents.iter().map(|&prompt| Row::new(prompt_lens[prompt])).collect();
+    // The rows that are still being written; `sequences` holds these, in this order.
+    let mut live: Vec<usize> = (0..rows.len()).collect();
+    loop {
+        let choices = chooser.choose_all(sequences, &live, &rows, plan.first_sequence, &mut logits)?;
+        for (place, (&number, choice)) in live.iter().zip(choices).enumerate() {
+            if let Some(choice) = &choice.trace {
+                let _ = on_event(Event::Choice { row: number, choice });
+            }
+            let asked = on_event(Event::Token { row: number, token: &choice.token });
+            sequences.extend(place, &[choice.token.id]);
+            let row = &mut rows[number];
+            row.push(choice.token);
+            let generated = &sequences.ids(place)[row.prompt_len..];
+            row.finished =
+                reason_to_end(plan, generated, asked, started).map(|why| (why, started.elapsed().as_secs_f64()));
+        }
+        let full: Vec<usize> = (0..live.len())
+            .filter(|&place| rows[live[place]].finished.is_none() && sequences.ids(place).len() > context_length)
+            .collect();
+        match config.overflow {
+            Overflow::Slide => {}
+            Overflow::Stop => full.iter().for_each(|&place| {
+                rows[live[place]].finished = Some((FinishReason::Length, started.elapsed().as_secs_f64()));
+            }),
+            Overflow::Error => {
+                if let Some(&place) = full.first() {
+                    let generated = rows[live[place]].tokens.len();
+                    bail!(overflow_error(context_length, &format!("prompt and text reached it after {generated} new")));
+                }
+            }
+        }
+        let going_on: Vec<usize> = (0..live.len()).filter(|&place| rows[live[place]].finished.is_none()).collect();
+        if going_on.is_empty() {
+            break;
+        }
+        if going_on.len() < live.len() {
+            sequences.select(&going_on);
+            live = going_on.into_iter().map(|place| live[place]).collect();
+        }
+        say_once(sequences, on_event);
+        // Decode: one position of each row goes through the model and looks back on the cache. Little work, limited by
+        // reading the weights.
+        logits = sequences.logits()?;
+    }
+    Ok(rows.into_iter().map(Row::into_completion).collect())
+}
+
+/// Why a row ends with its last token, if it does.
+fn reason_to_end(
+    plan: &Plan,
+    generated: &[u32],
+    asked: ControlFlow<FinishReason>,
+    started: Instant,
+) -> Option<FinishReason> {
+    let config = plan.config;
+    if generated.last().is_some_and(|last| config.end_tokens.contains(last)) {
+        return Some(FinishReason::Eos);
+    }
+    if let ControlFlow::Break(reason) = asked {
+        return Some(reason);
+    }
+    if (plan.ends)(generated) {
+        return Some(FinishReason::Stop);
+    }
+    if generated.len() >= config.max_new_tokens {
+        return Some(FinishReason::Length);
+    }
+    let late = config.max_time_s.is_some_and(|most| started.elapsed().as_secs_f64() >= most);
+    late.then_some(FinishReason::Time)
+}
+
+/// One sequence in the making.
+struct Row {
+    prompt_len: usize,
+    tokens: Vec<ChosenToken>,
+    finished: Option<(FinishReason, f64)>,
+}
+
+impl Row {
+    fn new(prompt_len: usize) -> Self {
+        Self { prompt_len, tokens: Vec::new(), finished: None }
+    }
+
+    fn push(&mut self, token: ChosenToken) {
+        self.tokens.push(token);
+    }
+
+    fn into_completion(self) -> Completion {
+        let (finish_reason, seconds) = self.finished.unwrap_or((FinishReason::Length, 0.0));
+        let score = self.tokens.iter().map(|token| f64::from(token.logprob)).sum();
+        let ids = self.tokens.iter().map(|token| token.id).collect();
+        Completion { ids, tokens: self.tokens, finish_reason, score, seconds }
+    }
+}
+
+/// Refuses prompts that cannot be continued.
+fn check_prompts(prompts: &[&[u32]], vocab_size: usize) -> Result<()> {
+    ensure!(!prompts.is_empty(), "there is no prompt to continue");
+    ensure!(
+        prompts.iter().all(|prompt| !prompt.is_empty()),
+        "the prompt holds no token; a model continues at least one, for example its end-of-text token"
+    );
+    prompts.iter().try_for_each(|prompt| check_ids(prompt, vocab_size))
+}
+
+/// Refuses ids that the model has no embedding for.
+///
+/// # Errors
+/// Names the first such id and the vocabulary's size.
+pub fn check_ids(ids: &[u32], vocab_size: usize) -> Result<()> {
+    match ids.iter().find(|&&id| id as usize >= vocab_size) {
+        Some(id) => bail!("token id {id} is outside the model's vocabulary, 0 to {}", vocab_size - 1),
+        None => Ok(()),
+    }
+}
+
+fn overflow_error(context_length: usize, what: &str) -> String {
+    format!(
+        "the context holds {context_length} tokens and {what}; shorten the prompt, lower --max-new-tokens, or use --overflow slide"
+    )
+}
+
+/// Rows of one length as a tensor, `[batch, time]`.
+pub(crate) fn to_tensor(rows: &[&[u32]], device: &Device) -> Tensor<2, Int> {
+    let shape = [rows.len(), rows.first().map_or(0, |row| row.len())];
+    let ids: Vec<i32> = rows.iter().flat_map(|row| row.iter().map(|&id| id as i32)).collect();
+    Tensor::from_data(TensorData::new(ids, shape), device)
+}

@@ -1,0 +1,230 @@
+//! The engine on tiny models: what the cache, the batch, the window and each way to end must not change.
+#![allow(clippy::unwrap_used)]
+use super::*;
+use crate::softmax::log_sum_exp;
+use ember_model::{Gpt, GptConfig};
+use proptest::prelude::{ProptestConfig, prop, prop_assert, prop_assert_eq, proptest};
+use std::path::Path;
+
+const VOCAB: usize = 11;
+const CONTEXT: usize = 8;
+
+fn model() -> Gpt {
+    Gpt::new(&GptConfig::new(VOCAB, CONTEXT, 2, 2, 8), 3, &Device::flex()).unwrap()
+}
+
+fn greedy(max_new_tokens: usize) -> GenerationConfig {
+    GenerationConfig { max_new_tokens, ..Default::default() }
+}
+
+fn sampling(max_new_tokens: usize) -> GenerationConfig {
+    GenerationConfig { strategy: Strategy::Sample, seed: 5, ..greedy(max_new_tokens) }
+}
+
+fn all_of_it(_: Event) -> ControlFlow<FinishReason> {
+    ControlFlow::Continue(())
+}
+
+/// Log-probabilities of the token after `ids`, by the forward pass of training over the last `CONTEXT` tokens.
+fn recomputed(model: &Gpt, ids: &[u32]) -> Vec<f64> {
+    let window = &ids[ids.len().saturating_sub(CONTEXT)..];
+    let logits = model.forward(to_tensor(&[window], &model.device())).into_data().try_into_vec::<f32>().unwrap();
+    let last = &logits[(window.len() - 1) * VOCAB..];
+    last.iter().map(|&logit| f64::from(logit) - log_sum_exp(last)).collect()
+}
+
+fn prompts() -> impl proptest::prelude::Strategy<Value = Vec<u32>> {
+    prop::collection::vec(0..VOCAB as u32, 1..2 * CONTEXT)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    /// The cache and the sliding window change nothing but speed: each token's log-probability, and that greedy found
+    /// the best one, hold against a forward pass without a cache.
+    #[test]
+    fn cached_and_sliding_equal_recomputed(prompt in prompts(), max_new_tokens in 1..2 * CONTEXT) {
+        let model = model();
+        let completion = generate(&model, &prompt, &greedy(max_new_tokens), &mut all_of_it).unwrap();
+        prop_assert_eq!(completion.ids.len(), max_new_tokens);
+        let mut ids = prompt;
+        for token in &completion.tokens {
+            let expected = recomputed(&model, &ids);
+            let best = expected.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let chosen = expected[token.id as usize];
+            prop_assert!((f64::from(token.logprob) - chosen).abs() < 1e-5);
+            prop_assert!(best - chosen < 1e-5, "greedy took {}, which is not the best", token.id);
+            ids.push(token.id);
+        }
+    }
+
+    /// Prompts of any lengths, several sequences of each, some of which end early: each is what it is alone.
+    #[test]
+    fn batched_equals_alone(
+        rows in prop::collection::vec(prompts(), 1..5), each in 1..4_usize, first in 0..100_u64,
+    ) {
+        let model = model();
+        // An end token, so that some rows finish before others.
+        let config = GenerationConfig { end_tokens: vec![0], num_return_sequences: each, ..sampling(CONTEXT) };
+        let prompts: Vec<&[u32]> = rows.iter().map(Vec::as_slice).collect();
+        let plan = |first_sequence, config| Plan { first_sequence, ..Plan::new(config) };
+        let together = generate_batch(&model, &prompts, &plan(first, &config), &mut all_of_it).unwrap();
+        prop_assert_eq!(together.len(), prompts.len() * each);
+        let one = GenerationConfig { num_return_sequences: 1, ..config.clone() };
+        for (row, batched) in together.iter().enumerate() {
+            let prompt = prompts[row / each];
+            let alone = generate_batch(&model, &[prompt], &plan(first + row as u64, &one), &mut all_of_it).unwrap();
+            prop_assert_eq!(&batched.ids, &alone[0].ids);
+            prop_assert_eq!(batched.finish_reason, alone[0].finish_reason);
+            prop_assert!((batched.score - alone[0].score).abs() < 1e-4);
+        }
+    }
+}
+
+/// 64 tokens that transformers' greedy search chose on a model of ours to read (see the fixtures' README).
+#[test]
+fn greedy_text_is_that_of_transformers() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../model/tests/fixtures");
+    let model = ember_model::checkpoint::load(&fixtures.join("greedy"), &Device::flex()).unwrap();
+    let json = std::fs::read_to_string(fixtures.join("greedy.json")).unwrap();
+    let expected: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let ids = |key: &str| serde_json::from_value::<Vec<u32>>(expected[key].clone()).unwrap();
+    let completion = generate(&model, &ids("prompt_ids"), &greedy(64), &mut all_of_it).unwrap();
+    assert_eq!(completion.ids, ids("ids"));
+}
+
+#[test]
+fn a_seed_repeats_and_another_differs() {
+    let model = model();
+    let ids = |seed| generate(&model, &[1], &GenerationConfig { seed, ..sampling(24) }, &mut all_of_it).unwrap().ids;
+    assert_eq!(ids(1), ids(1));
+    assert_ne!(ids(1), ids(2));
+}
+
+#[test]
+fn each_way_to_end() {
+    let model = model();
+    let free = generate(&model, &[1, 2], &sampling(7), &mut all_of_it).unwrap();
+    assert_eq!((free.finish_reason, free.ids.len()), (FinishReason::Length, 7));
+    let sum: f64 = free.tokens.iter().map(|token| f64::from(token.logprob)).sum();
+    assert_eq!(free.score, sum);
+
+    // The end token is kept, and nothing comes after it.
+    let end = free.ids[3];
+    let until = free.ids.iter().position(|&id| id == end).unwrap();
+    let config = GenerationConfig { end_tokens: vec![end], ..sampling(7) };
+    let ended = generate(&model, &[1, 2], &config, &mut all_of_it).unwrap();
+    assert_eq!((ended.finish_reason, ended.ids.as_slice()), (FinishReason::Eos, &free.ids[..=until]));
+
+    let mut seen = 0;
+    let mut second = |_: Event| {
+        seen += 1;
+        if seen == 2 { ControlFlow::Break(FinishReason::Stop) } else { ControlFlow::Continue(()) }
+    };
+    let stopped = generate(&model, &[1, 2], &sampling(7), &mut second).unwrap();
+    assert_eq!((stopped.finish_reason, stopped.ids.as_slice()), (FinishReason::Stop, &free.ids[..2]));
+}
+
+#[test]
+fn the_context_end_slides_stops_or_fails() {
+    let model = model();
+    let config = |overflow| GenerationConfig { overflow, ..greedy(20) };
+    let mut said = 0;
+    let slid = generate(&model, &[1, 2, 3], &config(Overflow::Slide), &mut |event| {
+        said += usize::from(matches!(event, Event::ContextFull));
+        ControlFlow::Continue(())
+    });
+    assert_eq!((slid.unwrap().ids.len(), said), (20, 1));
+    // 3 of 8 positions are the prompt's; the 8th position still has a next token.
+    let stopped = generate(&model, &[1, 2, 3], &config(Overflow::Stop), &mut all_of_it).unwrap();
+    assert_eq!((stopped.ids.len(), stopped.finish_reason), (6, FinishReason::Length));
+    let error = generate(&model, &[1, 2, 3], &config(Overflow::Error), &mut all_of_it).unwrap_err().to_string();
+    assert!(error.contains("holds 8 tokens") && error.contains("--overflow slide"), "{error}");
+    for overflow in [Overflow::Stop, Overflow::Error] {
+        let error = generate(&model, &[1; 9], &config(overflow), &mut all_of_it).unwrap_err().to_string();
+        assert!(error.contains("the prompt has 9"), "{error}");
+    }
+}
+
+#[test]
+fn the_most_probable_tokens_are_reported_in_order() {
+    let model = model();
+    let config = GenerationConfig { logprobs: 3, ..greedy(1) };
+    let token = generate(&model, &[4, 2], &config, &mut all_of_it).unwrap().tokens.remove(0);
+    let mut expected: Vec<(u32, f64)> = (0..).zip(recomputed(&model, &[4, 2])).collect();
+    expected.sort_by(|a, b| b.1.total_cmp(&a.1));
+    assert_eq!(token.top[0], (token.id, token.logprob));
+    for (top, expected) in token.top.iter().zip(&expected) {
+        assert!(top.0 == expected.0 && (f64::from(top.1) - expected.1).abs() < 1e-5, "{top:?} is not {expected:?}");
+    }
+    assert_eq!(best(2, &[1.0, 3.0, 3.0, 2.0]), [1, 2]);
+    assert_eq!(best(9, &[1.0, 3.0]), [1, 0]);
+}
+
+#[test]
+fn what_cannot_be_continued_is_refused() {
+    let model = model();
+    let refused = |prompts: &[&[u32]]| {
+        generate_batch(&model, prompts, &Plan::new(&greedy(1)), &mut all_of_it).unwrap_err().to_string()
+    };
+    assert!(refused(&[]).contains("no prompt"));
+    assert!(refused(&[&[]]).contains("holds no token"));
+    assert!(refused(&[&[1, 11]]).contains("token id 11 is outside"));
+}
+
+#[test]
+fn broken_weights_are_named_and_not_sampled() {
+    let step = Step { prompt: &[1], generated: &[] };
+    for broken in [[0.0, f32::NAN], [0.0, f32::INFINITY], [f32::NEG_INFINITY; 2]] {
+        let chooser = Chooser::new(&greedy(1), Chain::default(), 0);
+        let error = chooser.choose(&step, 0, &mut broken.clone()).err().unwrap().to_string();
+        assert!(error.contains("not finite"), "{error}");
+    }
+}
+
+/// Two tokens, and a constraint that allows neither.
+#[test]
+fn when_no_token_is_left_the_knobs_are_named() {
+    struct Nothing;
+    impl LogitsProcessor for Nothing {
+        fn name(&self) -> &'static str {
+            "constraint"
+        }
+        fn process(&self, _: &Step, logits: &mut [f32]) {
+            logits.fill(f32::NEG_INFINITY);
+        }
+    }
+    let config = sampling(1);
+    for config in [&config, &greedy(1)] {
+        let plan = Plan { constraint: Some(Arc::new(Nothing)), ..Plan::new(config) };
+        let error = generate_batch(&model(), &[&[1]], &plan, &mut all_of_it).unwrap_err().to_string();
+        assert!(error.contains("no token is left to choose at step 1") && error.contains("constraint"), "{error}");
+    }
+}
+
+/// A trace tells what was done: every step's draw falls into the chosen token's share, and the shares are the softmax's.
+#[test]
+fn the_trace_accounts_for_every_token() {
+    let model = model();
+    let config = GenerationConfig { temperature: 0.7, top_k: 5, ..sampling(6) };
+    let plan = Plan { traced_candidates: 3, ..Plan::new(&config) };
+    let mut choices = Vec::new();
+    let completion = generate_batch(&model, &[&[1, 2]], &plan, &mut |event| {
+        if let Event::Choice { choice, .. } = event {
+            choices.push(choice.clone());
+        }
+        ControlFlow::Continue(())
+    })
+    .unwrap()
+    .remove(0);
+    assert_eq!(choices.iter().map(|choice| choice.id).collect::<Vec<_>>(), completion.ids);
+    for (step, (choice, token)) in choices.iter().zip(&completion.tokens).enumerate() {
+        assert_eq!((choice.step, choice.logprob), (step, token.logprob));
+        let (draw, (low, high)) = (choice.draw.unwrap(), choice.interval.unwrap());
+        assert!(low <= draw && draw < high);
+        let chosen = choice.candidates.iter().find(|candidate| candidate.id == choice.id).unwrap();
+        assert!((f64::from(chosen.before.probability).ln() - f64::from(choice.logprob)).abs() < 1e-4);
+        let last = chosen.changes.last().unwrap().after.unwrap();
+        assert!((f64::from(last.probability) - (high - low)).abs() < 1e-5);
+    }
+}

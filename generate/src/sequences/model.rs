@@ -1,0 +1,110 @@
+//! [`Sequences`] by the model itself: rows with their part of the cache.
+
+use anyhow::{Result, anyhow};
+use ember_model::{Gpt, KvCache};
+
+use super::Sequences;
+
+/// Most tokens that go through the model at once: what a long prefill needs in memory grows with it.
+const MOST_TOKENS: usize = 8192;
+
+/// Rows of token ids, the model that continues them, and the cache of what it has read of each.
+pub struct ModelSequences<'a> {
+    model: &'a Gpt,
+    cache: KvCache,
+    rows: Vec<Row>,
+}
+
+#[derive(Clone, Debug)]
+struct Row {
+    ids: Vec<u32>,
+    /// Where the window that the cache holds begins in `ids`.
+    begin: usize,
+}
+
+impl<'a> ModelSequences<'a> {
+    /// A row for each prompt, and memory for `slots` positions in all; more is taken when that is not enough.
+    pub fn new(model: &'a Gpt, prompts: &[&[u32]], slots: usize) -> Self {
+        let rows = prompts.iter().map(|prompt| Row { ids: prompt.to_vec(), begin: 0 }).collect();
+        Self { model, cache: KvCache::new(model.config(), prompts.len(), slots, &model.device()), rows }
+    }
+
+    /// Makes the cache hold no more of a row than what remains true, all but the window's last `count` ids at most, and
+    /// gives where in the row's ids the rest begins.
+    fn unread(&mut self, row: usize, count: usize) -> usize {
+        let Row { ids, begin } = &mut self.rows[row];
+        // Learned positions: when the window slides, every token in it gets another position, and nothing that was computed
+        // for the old one holds any more.
+        let window = ids.len().saturating_sub(self.model.config().context_length);
+        if *begin != window {
+            self.cache.truncate(row, 0);
+            *begin = window;
+        }
+        self.cache.truncate(row, ids.len() - window - count);
+        window + self.cache.len(row)
+    }
+}
+
+impl Sequences for ModelSequences<'_> {
+    fn vocab_size(&self) -> usize {
+        self.model.config().vocab_size
+    }
+
+    fn context_length(&self) -> usize {
+        self.model.config().context_length
+    }
+
+    fn rows(&self) -> usize {
+        self.rows.len()
+    }
+
+    fn ids(&self, row: usize) -> &[u32] {
+        &self.rows[row].ids
+    }
+
+    fn extend(&mut self, row: usize, tokens: &[u32]) {
+        self.rows[row].ids.extend_from_slice(tokens);
+    }
+
+    fn truncate(&mut self, row: usize, len: usize) {
+        let Row { ids, begin } = &mut self.rows[row];
+        ids.truncate(len);
+        self.cache.truncate(row, len.saturating_sub(*begin));
+    }
+
+    fn select(&mut self, parents: &[usize]) {
+        self.rows = parents.iter().map(|&parent| self.rows[parent].clone()).collect();
+        self.cache.select(parents);
+    }
+
+    fn logits_of_last(&mut self, counts: &[usize]) -> Result<Vec<f32>> {
+        let unread: Vec<usize> = counts
+            .iter()
+            .enumerate()
+            .map(|(row, &count)| if count == 0 { self.rows[row].ids.len() } else { self.unread(row, count) })
+            .collect();
+        let mut logits = Vec::new();
+        let mut row = 0;
+        while row < self.rows.len() {
+            // As many rows as fit into one pass, the others without a token of theirs.
+            let mut news: Vec<&[u32]> = vec![&[]; self.rows.len()];
+            let mut wanted = vec![0; self.rows.len()];
+            let mut tokens = 0;
+            while row < self.rows.len() {
+                let new = &self.rows[row].ids[unread[row]..];
+                if tokens > 0 && tokens + new.len() > MOST_TOKENS {
+                    break;
+                }
+                tokens += new.len();
+                (news[row], wanted[row]) = (new, counts[row]);
+                row += 1;
+            }
+            if tokens > 0 {
+                let part = self.model.forward_cached_last(&news, &wanted, &mut self.cache).into_data();
+                let part = part.try_into_vec::<f32>().map_err(|error| anyhow!("cannot read the logits: {error:?}"))?;
+                if logits.is_empty() { logits = part } else { logits.extend(part) }
+            }
+        }
+        Ok(logits)
+    }
+}
