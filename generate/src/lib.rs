@@ -29,7 +29,7 @@ pub mod softmax;
 pub mod stop;
 pub mod stream;
 
-pub use config::{GenerationConfig, Overflow, Strategy};
+pub use config::{EarlyStopping, GenerationConfig, Overflow, Strategy};
 pub use engine::{ChosenToken, Completion, Event, generate, generate_batch};
 pub use score::token_log_probabilities;
 pub use stop::FinishReason;
