@@ -30,7 +30,7 @@ pub mod stop;
 pub mod stream;
 pub mod trace;
 
-pub use config::{GenerationConfig, Overflow, Strategy};
+pub use config::{EarlyStopping, GenerationConfig, Overflow, Strategy};
 pub use engine::{ChosenToken, Completion, Event, Plan, generate, generate_batch};
 pub use score::token_log_probabilities;
 pub use stop::FinishReason;

@@ -4,6 +4,7 @@ pub mod devices;
 mod loaded;
 mod score;
 mod text;
+mod text_args;
 mod text_output;
 
 use anyhow::Result;
@@ -38,7 +39,7 @@ left out, the newest run under runs/.";
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Continue a prompt
-    Text(text::TextArgs),
+    Text(text_args::TextArgs),
     /// Measure how probable texts are: loss, perplexity, bits per byte
     Score(score::ScoreArgs),
     /// List the devices that this program can compute on

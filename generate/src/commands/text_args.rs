@@ -1,0 +1,427 @@
+//! The command line of `ember-generate text`, and what it asks for once the checkpoint is known.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use anyhow::{Result, bail, ensure};
+use clap::Args;
+use ember_data::tokenizer::Tokenizer;
+use ember_model::folder::read_end_tokens;
+
+use super::loaded::Loaded;
+use crate::config::{DEFAULT_DRAFT_TOKENS, EarlyStopping, FolderSettings, GenerationConfig, Knobs, Overflow, Strategy};
+use crate::program::{Notes, OutputFormat, UsageError};
+use crate::stop::StopStrings;
+
+const PROMPT: &str = "Prompt";
+const STRATEGY: &str = "Strategy";
+const SAMPLING: &str = "Sampling";
+const PENALTIES: &str = "Penalties and bans";
+const BEAMS: &str = "Beams";
+const STOPPING: &str = "Stopping";
+const OUTPUT: &str = "Output";
+
+/// Arguments of `text`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Without --strategy, any sampling knob means sampling, --num-beams above 1 beam search, both together beam sampling,
+--num-beam-groups above 1 diverse beam search, and none of them greedy. A knob left out is what the checkpoint's
+generation_config.json says, else off. A knob that the strategy would ignore is an error.
+The result goes to standard output, everything else to standard error.
+
+Examples:
+  ember-generate text \"Once upon a time\"
+  ember-generate text \"To be\" --temperature 0.8 --top-p 0.95 --max-new-tokens 100
+  ember-generate text \"To be\" --num-beams 4 --num-return-sequences 2 --format json
+  echo \"Dear diary\" | ember-generate text --stop \".\" --format json")]
+pub struct TextArgs {
+    /// The text to continue; without one a terminal is asked again and again, and a pipe is read. An empty one starts a new
+    /// document
+    #[arg(value_name = "PROMPT", help_heading = PROMPT, conflicts_with_all = ["prompt_ids", "prompts"])]
+    pub(super) prompt: Option<String>,
+
+    /// Token ids as the prompt, such as 1,2,3: needs no tokenizer
+    #[arg(long, value_name = "IDS", help_heading = PROMPT, value_delimiter = ',', conflicts_with = "prompts")]
+    pub(super) prompt_ids: Option<Vec<u32>>,
+
+    /// A file of prompts, one a line, or one JSON object a line where its name ends in .jsonl
+    #[arg(long, value_name = "FILE", help_heading = PROMPT)]
+    pub(super) prompts: Option<PathBuf>,
+
+    /// The run or checkpoint to write with [default: the newest run under runs/]
+    #[arg(long, value_name = "RUN", help_heading = PROMPT)]
+    pub(super) from: Option<PathBuf>,
+
+    /// How tokens are chosen [default: what the other knobs mean, else greedy]
+    #[arg(long, value_enum, value_name = "STRATEGY", help_heading = STRATEGY)]
+    pub(super) strategy: Option<Strategy>,
+
+    /// Exact search: give up the proof after looking at so many beginnings [default: 100000]
+    #[arg(long, value_name = "N", help_heading = STRATEGY, value_parser = count, allow_negative_numbers = true)]
+    pub(super) max_nodes: Option<usize>,
+
+    /// Write faster, the same text: a smaller checkpoint with the same tokenizer proposes tokens, the model checks them
+    #[arg(long, value_name = "RUN", help_heading = STRATEGY, conflicts_with = "prompt_lookup")]
+    pub(super) draft: Option<PathBuf>,
+
+    /// Write faster, the same text: what followed the last words earlier in the text is proposed, the model checks it
+    #[arg(long, help_heading = STRATEGY)]
+    pub(super) prompt_lookup: bool,
+
+    /// Most tokens that --draft or --prompt-lookup propose at a time [default: 8]
+    #[arg(long, value_name = "N", help_heading = STRATEGY, value_parser = count, allow_negative_numbers = true)]
+    pub(super) draft_tokens: Option<usize>,
+
+    /// Print where the chosen knobs would give another distribution in other programs, with the figures for the next token
+    #[arg(long, help_heading = STRATEGY)]
+    pub(super) explain_semantics: bool,
+
+    /// Sharpens (below 1) or flattens (above 1) the distribution; 0 means greedy here, where Hugging Face refuses it
+    #[arg(long, value_name = "T", help_heading = SAMPLING, value_parser = number::<f32>, allow_negative_numbers = true)]
+    pub(super) temperature: Option<f32>,
+
+    /// Sample from the K best tokens and those that tie with the last of them; 0 is off
+    #[arg(long, value_name = "K", help_heading = SAMPLING, value_parser = count, allow_negative_numbers = true)]
+    pub(super) top_k: Option<usize>,
+
+    /// Sample from the fewest best tokens whose probabilities reach P; 1 is off
+    #[arg(long, value_name = "P", help_heading = SAMPLING, value_parser = number::<f64>, allow_negative_numbers = true)]
+    pub(super) top_p: Option<f64>,
+
+    /// Sample from the tokens at least P times as probable as the best; 0 is off
+    #[arg(long, value_name = "P", help_heading = SAMPLING, value_parser = number::<f64>, allow_negative_numbers = true)]
+    pub(super) min_p: Option<f64>,
+
+    /// Sample from the tokens whose surprise is nearest to the expected one, until their probabilities reach P; 1 is off
+    #[arg(long, value_name = "P", help_heading = SAMPLING, value_parser = number::<f64>, allow_negative_numbers = true)]
+    pub(super) typical_p: Option<f64>,
+
+    /// Sample from the tokens with a probability of at least P; 0 is off
+    #[arg(long, value_name = "P", help_heading = SAMPLING, value_parser = number::<f64>, allow_negative_numbers = true)]
+    pub(super) epsilon_cutoff: Option<f64>,
+
+    /// The same, with a lower limit where the distribution is flat; 0 is off
+    #[arg(long, value_name = "P", help_heading = SAMPLING, value_parser = number::<f64>, allow_negative_numbers = true)]
+    pub(super) eta_cutoff: Option<f64>,
+
+    /// Makes each token that prompt or text hold less probable (above 1) or more (below); 1 is off
+    #[arg(long, value_name = "X", help_heading = PENALTIES, value_parser = number::<f32>, allow_negative_numbers = true)]
+    pub(super) repetition_penalty: Option<f32>,
+
+    /// Subtracted from the logit of each token written so far; 0 is off
+    #[arg(long, value_name = "X", help_heading = PENALTIES, value_parser = number::<f32>, allow_negative_numbers = true)]
+    pub(super) presence_penalty: Option<f32>,
+
+    /// Subtracted from a token's logit for each time that it was written; 0 is off
+    #[arg(long, value_name = "X", help_heading = PENALTIES, value_parser = number::<f32>, allow_negative_numbers = true)]
+    pub(super) frequency_penalty: Option<f32>,
+
+    /// No N tokens in a row occur twice, prompt included; 0 is off
+    #[arg(long, value_name = "N", help_heading = PENALTIES, value_parser = count, allow_negative_numbers = true)]
+    pub(super) no_repeat_ngram_size: Option<usize>,
+
+    /// Never write this; may be given again. Bans the tokens that the tokenizer makes of it, with and without a space before
+    /// it; the same letters in other tokens can still come
+    #[arg(long, value_name = "STRING", help_heading = PENALTIES, allow_hyphen_values = true)]
+    pub(super) bad_words: Vec<String>,
+
+    /// Never write these token ids in a row, such as 12,34: needs no tokenizer; may be given again
+    #[arg(long, value_name = "IDS", help_heading = PENALTIES, value_parser = ids)]
+    pub(super) bad_words_ids: Vec<Ids>,
+
+    /// Never write any of these token ids, such as 12,34
+    #[arg(long, value_name = "IDS", help_heading = PENALTIES, value_delimiter = ',')]
+    pub(super) suppress: Vec<u32>,
+
+    /// Add VALUE to the logit of token ID, such as 12=-2.5; of a sequence, 12+34=-2.5, to that of its last token where the
+    /// others have just been written; may be given again
+    #[arg(long, value_name = "ID=VALUE", help_heading = PENALTIES, value_parser = bias)]
+    pub(super) logit_bias: Vec<Bias>,
+
+    /// Keep the N most probable texts side by side
+    #[arg(long, value_name = "N", help_heading = BEAMS, value_parser = count, allow_negative_numbers = true)]
+    pub(super) num_beams: Option<usize>,
+
+    /// A finished beam's score is divided by its length to this power: above 0 favours long texts, below short ones
+    /// [default: 1]
+    #[arg(long, value_name = "X", help_heading = BEAMS, value_parser = number::<f32>, allow_negative_numbers = true)]
+    pub(super) length_penalty: Option<f32>,
+
+    /// When the search may end: once N texts are finished, when a better one is unlikely, or when none can come
+    /// [default: false]
+    #[arg(long, value_enum, value_name = "WHEN", help_heading = BEAMS)]
+    pub(super) early_stopping: Option<EarlyStopping>,
+
+    /// Diverse beams: so many groups of equal size, each avoiding the tokens of those before it
+    #[arg(long, value_name = "N", help_heading = BEAMS, value_parser = count, allow_negative_numbers = true)]
+    pub(super) num_beam_groups: Option<usize>,
+
+    /// Diverse beams: subtracted from a token's log-probability for each earlier beam that chose it at this step
+    #[arg(long, value_name = "X", help_heading = BEAMS, value_parser = number::<f32>, allow_negative_numbers = true)]
+    pub(super) diversity_penalty: Option<f32>,
+
+    /// Most tokens to write [default: 256]
+    #[arg(long, value_name = "N", help_heading = STOPPING, value_parser = count, allow_negative_numbers = true)]
+    pub(super) max_new_tokens: Option<usize>,
+
+    /// No end token before so many tokens; 0 is off
+    #[arg(long, value_name = "N", help_heading = STOPPING, value_parser = count, allow_negative_numbers = true)]
+    pub(super) min_new_tokens: Option<usize>,
+
+    /// End the text before this string; may be given again
+    #[arg(long = "stop", value_name = "STRING", help_heading = STOPPING, allow_hyphen_values = true)]
+    pub(super) stops: Vec<String>,
+
+    /// End after the step in which so many seconds have passed
+    #[arg(long, value_name = "SECONDS", help_heading = STOPPING, value_parser = number::<f64>, allow_negative_numbers = true)]
+    pub(super) max_time: Option<f64>,
+
+    /// At the end of what the model can look back on: go on with a sliding window (each token then costs a pass over all of
+    /// it), stop, or fail [default: slide]
+    #[arg(long, value_enum, value_name = "HOW", help_heading = STOPPING)]
+    pub(super) overflow: Option<Overflow>,
+
+    /// How many texts to write for each prompt; with beams, at most as many as beams [default: 1]
+    #[arg(long, value_name = "N", help_heading = OUTPUT, value_parser = count, allow_negative_numbers = true)]
+    pub(super) num_return_sequences: Option<usize>,
+
+    /// Show the text as it is written: what --format text does with a single text anyway
+    #[arg(long, help_heading = OUTPUT)]
+    pub(super) stream: bool,
+
+    /// With --format json: the log-probabilities of each chosen token and of the N best
+    #[arg(long, value_name = "N", help_heading = OUTPUT, value_parser = count, allow_negative_numbers = true)]
+    pub(super) logprobs: Option<usize>,
+
+    /// Write every step to FILE, one JSON object a line: what was considered, what removed it, what was drawn
+    #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
+    pub(super) trace: Option<PathBuf>,
+
+    /// Write the knobs, as they came to be, to FILE as a generation_config.json
+    #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
+    pub(super) save_config: Option<PathBuf>,
+}
+
+/// Token ids that stand in a row, at least one.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Ids(Vec<u32>);
+
+/// Token ids that stand in a row, and what is added to the last one's logit.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Bias(Vec<u32>, f32);
+
+impl TextArgs {
+    /// Refuses what can be seen to be wrong before anything is loaded: a wrong flag should not cost a wait.
+    ///
+    /// # Errors
+    /// A [`UsageError`] that names the flag.
+    pub(super) fn check(&self, format: OutputFormat) -> Result<()> {
+        self.knobs_without_words().check_ranges()?;
+        StopStrings::new(self.stops.clone())?;
+        ensure!(
+            self.bad_words.iter().all(|word| !word.is_empty()),
+            UsageError::new("--bad-words is empty, which bans nothing; give at least one character")
+        );
+        for (number, Bias(ids, _)) in self.logit_bias.iter().enumerate() {
+            if self.logit_bias[..number].iter().any(|Bias(earlier, _)| earlier == ids) {
+                let ids: Vec<String> = ids.iter().map(u32::to_string).collect();
+                bail!(UsageError::new(format!("--logit-bias gives {} twice; keep one of them", ids.join("+"))));
+            }
+        }
+        let several = self.num_return_sequences.is_some_and(|n| n > 1);
+        let drafts = self.draft.is_some() || self.prompt_lookup;
+        let exact = self.strategy == Some(Strategy::Exact);
+        let refusals = [
+            (
+                self.logprobs.is_some() && format == OutputFormat::Text,
+                "--logprobs has no place in --format text; add --format json",
+            ),
+            (
+                self.stream && (format == OutputFormat::Json || several || self.prompts.is_some()),
+                "--stream shows a single text as it is written; drop --format json, --num-return-sequences and --prompts",
+            ),
+            (self.stream && exact, "--strategy exact knows its text only at the end; drop --stream"),
+            (
+                self.draft_tokens.is_some() && !drafts,
+                "--draft-tokens is for drafts; add --prompt-lookup or --draft RUN, or drop it",
+            ),
+            (
+                self.draft_tokens == Some(0),
+                "--draft-tokens is 0; it must be at least 1; to draft nothing, drop --draft and --prompt-lookup",
+            ),
+            (
+                self.trace.is_some() && drafts,
+                "--trace follows one token a step; drop --draft and --prompt-lookup, without which the text is the same",
+            ),
+            (
+                self.explain_semantics && self.prompt.is_none() && self.prompt_ids.is_none(),
+                "--explain-semantics needs a prompt to show the next token of; add PROMPT or --prompt-ids",
+            ),
+            (
+                self.explain_semantics && (self.stream || self.trace.is_some() || drafts),
+                "--explain-semantics writes no text; drop --stream, --trace, --draft and --prompt-lookup",
+            ),
+        ];
+        match refusals.iter().find(|(applies, _)| *applies) {
+            Some((_, message)) => Err(UsageError::new(*message).into()),
+            None => Ok(()),
+        }
+    }
+
+    /// What the flags set, but for `--bad-words`, whose token ids only a tokenizer knows.
+    pub(super) fn knobs_without_words(&self) -> Knobs {
+        fn given<T: Clone, U>(list: &[T], each: impl Fn(T) -> U) -> Option<Vec<U>> {
+            (!list.is_empty()).then(|| list.iter().cloned().map(each).collect())
+        }
+        let drafts = self.draft.is_some() || self.prompt_lookup;
+        Knobs {
+            strategy: self.strategy,
+            do_sample: None, // only files say it
+            max_new_tokens: self.max_new_tokens,
+            min_new_tokens: self.min_new_tokens,
+            temperature: self.temperature,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            typical_p: self.typical_p,
+            epsilon_cutoff: self.epsilon_cutoff,
+            eta_cutoff: self.eta_cutoff,
+            repetition_penalty: self.repetition_penalty,
+            presence_penalty: self.presence_penalty,
+            frequency_penalty: self.frequency_penalty,
+            no_repeat_ngram_size: self.no_repeat_ngram_size,
+            bad_words: given(&self.bad_words_ids, |Ids(ids)| ids),
+            suppress_tokens: given(&self.suppress, |id| id),
+            logit_bias: given(&self.logit_bias, |Bias(ids, value)| (ids, value)),
+            num_beams: self.num_beams,
+            length_penalty: self.length_penalty,
+            early_stopping: self.early_stopping,
+            num_beam_groups: self.num_beam_groups,
+            diversity_penalty: self.diversity_penalty,
+            num_return_sequences: self.num_return_sequences,
+            max_nodes: self.max_nodes,
+            stop_strings: given(&self.stops, |stop| stop),
+            max_time_s: self.max_time,
+            overflow: self.overflow,
+            draft_tokens: drafts.then(|| self.draft_tokens.unwrap_or(DEFAULT_DRAFT_TOKENS)),
+        }
+    }
+
+    /// What the flags set, for a model with a vocabulary of this size and the tokenizer of its folder, if it has one.
+    ///
+    /// # Errors
+    /// A [`UsageError`] for a token id outside the vocabulary, and for a text that cannot become tokens, or whose tokens cannot
+    /// become text.
+    pub(super) fn knobs(&self, tokenizer: Option<&Tokenizer>, vocab_size: usize) -> Result<Knobs> {
+        let mut knobs = self.knobs_without_words();
+        if let Some((knob, id)) = knobs.outside_vocabulary(vocab_size) {
+            // The file's one list of bad words comes from two flags.
+            let flag = if knob.name == "bad_words_ids" { "--bad-words-ids" } else { knob.flag };
+            bail!(UsageError::new(format!(
+                "{flag}: {id} is outside the model's vocabulary; ids go from 0 to {}",
+                vocab_size - 1
+            )));
+        }
+        let Some(tokenizer) = tokenizer else {
+            ensure!(
+                self.bad_words.is_empty(),
+                UsageError::new("--bad-words needs a tokenizer, and the checkpoint holds none; give --bad-words-ids")
+            );
+            ensure!(
+                self.stops.is_empty(),
+                UsageError::new("--stop needs a tokenizer, and the checkpoint holds none; drop --stop")
+            );
+            return Ok(knobs);
+        };
+        for word in &self.bad_words {
+            knobs.bad_words.get_or_insert_default().extend(spellings(tokenizer, word)?);
+        }
+        Ok(knobs)
+    }
+
+    /// The whole configuration, from the flags, the folder and the tokenizer; says where it came from, and saves it where
+    /// `--save-config` asks for that.
+    ///
+    /// # Errors
+    /// A [`UsageError`] for a wrong flag; a file that cannot be read, is wrong, or cannot be written.
+    pub(super) fn config(&self, loaded: &Loaded, seed: Option<u64>, notes: &Notes) -> Result<GenerationConfig> {
+        let vocab_size = loaded.model.config().vocab_size;
+        let folder = FolderSettings::read(&loaded.folder)?;
+        folder.check_vocabulary(vocab_size)?;
+        let flags = self.knobs(loaded.tokenizer.as_ref(), vocab_size)?;
+        let (mut config, remarks) = GenerationConfig::resolve(&flags, &folder)?;
+        remarks.iter().for_each(|remark| notes.say(remark));
+        if loaded.tokenizer.is_none() && !config.stop_strings.is_empty() {
+            notes.say("generation_config.json sets stop_strings, but the checkpoint holds no tokenizer: not applied");
+            config.stop_strings.clear();
+        }
+        config.end_tokens = read_end_tokens(&loaded.folder)?;
+        if config.end_tokens.is_empty() {
+            config.end_tokens.extend(loaded.tokenizer.as_ref().and_then(|tokenizer| tokenizer.end_of_text()));
+        }
+        config.end_tokens.retain(|&id| (id as usize) < vocab_size);
+        config.logprobs = self.logprobs.unwrap_or(0).min(vocab_size);
+        if let Some(seed) = seed {
+            config.seed = seed;
+        } else if config.strategy.samples() {
+            // One that is short enough to type again.
+            config.seed = RandomState::new().build_hasher().finish() >> 32;
+        }
+        notes.say(config.summary());
+        if let Some(path) = &self.save_config {
+            config.save(path)?;
+            notes.say(format!("saved as {}", path.display()));
+        }
+        Ok(config)
+    }
+}
+
+/// The token sequences that write `word`: as it begins a text, and behind a space where that gives other tokens, as it does
+/// in byte-level BPE, whose words carry the space before them.
+fn spellings(tokenizer: &Tokenizer, word: &str) -> Result<Vec<Vec<u32>>> {
+    let plain = match tokenizer.encode(word) {
+        Ok(ids) if ids.is_empty() => {
+            bail!(UsageError::new(format!("--bad-words {word:?} makes no token; give another text, or drop it")))
+        }
+        Ok(ids) => ids,
+        Err(error) => bail!(UsageError::new(format!("--bad-words {word:?}: {error:#}"))),
+    };
+    // A tokenizer without a space needs no second spelling.
+    let behind_a_space = tokenizer.encode(&format!(" {word}")).ok().filter(|ids| !ids.ends_with(&plain));
+    Ok([plain].into_iter().chain(behind_a_space).collect())
+}
+
+fn count(text: &str) -> Result<usize, String> {
+    let number: Result<u32, _> = text.parse();
+    number.map(|number| number as usize).map_err(|_| format!("it must be a whole number from 0 to {}", u32::MAX))
+}
+
+fn number<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| "it must be a number".to_owned())
+}
+
+fn ids(text: &str) -> Result<Ids, String> {
+    sequence(text, ',').map(Ids).ok_or_else(|| "write token ids with commas between, such as 12,34".to_owned())
+}
+
+fn bias(text: &str) -> Result<Bias, String> {
+    let parsed = text.rsplit_once('=').and_then(|(ids, value)| {
+        let value: f32 = value.parse().ok()?;
+        Some(Bias(sequence(ids, '+')?, value))
+    });
+    match parsed {
+        None => Err("write ID=VALUE, such as 12=-2.5, or of a sequence 12+34=-2.5".to_owned()),
+        Some(Bias(_, value)) if !value.is_finite() => {
+            Err("VALUE must be a finite number; --suppress removes a token for good".to_owned())
+        }
+        Some(bias) => Ok(bias),
+    }
+}
+
+fn sequence(text: &str, separator: char) -> Option<Vec<u32>> {
+    text.split(separator).map(|id| id.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,224 @@
+//! What to generate and how: the knobs, their ranges, and whose word counts when several speak.
+//!
+//! A knob's value comes from the flag, else from the checkpoint folder's `generation_config.json`, else the knob is off. All
+//! that there is to say of one knob (its names, its range, which strategies use it) is one row of the table [`KNOBS`], and
+//! whatever treats knobs alike, reading, checking, joining, writing, walks that table.
+
+mod folder;
+mod knobs;
+mod range;
+mod resolve;
+mod summary;
+mod value;
+
+#[cfg(test)]
+mod tests;
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+pub use folder::FolderSettings;
+pub use knobs::{KNOBS, Knob, Knobs, UsedBy};
+pub use range::Range;
+pub use value::KnobValue;
+
+/// New tokens when nobody says how many.
+pub const DEFAULT_MAX_NEW_TOKENS: usize = 256;
+
+/// Prefixes that an exact search looks at when nobody says how many.
+pub const DEFAULT_MAX_NODES: usize = 100_000;
+
+/// Tokens that speculative decoding proposes at a time when nobody says how many.
+pub const DEFAULT_DRAFT_TOKENS: usize = 8;
+
+/// How the next token is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Strategy {
+    /// Always the most probable token.
+    Greedy,
+    /// A draw from the distribution that the sampling knobs leave.
+    Sample,
+    /// The most probable of several texts that grow side by side.
+    Beam,
+    /// Beam search whose candidates are drawn.
+    BeamSample,
+    /// Groups of beams that avoid one another's tokens.
+    DiverseBeam,
+    /// The most probable continuation there is, by exhaustive search with a bound.
+    Exact,
+}
+
+/// When a beam search may end before its beams have reached the last token.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum EarlyStopping {
+    /// As soon as `num_beams` texts have finished.
+    True,
+    /// When what is running is unlikely to beat what has finished.
+    #[default]
+    False,
+    /// When what is running cannot beat what has finished.
+    Never,
+}
+
+/// What happens when the text is as long as the model can look back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Overflow {
+    /// Go on with the last `context_length` tokens; each further token costs a pass over all of them.
+    #[default]
+    Slide,
+    /// End there, with the finish reason `length`.
+    Stop,
+    /// Fail there.
+    Error,
+}
+
+/// Everything that decides which tokens follow a prompt, complete and checked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GenerationConfig {
+    /// How the next token is chosen.
+    pub strategy: Strategy,
+    /// Most tokens to generate, at least 1.
+    pub max_new_tokens: usize,
+    /// End tokens are impossible before so many tokens are generated; 0 is off.
+    pub min_new_tokens: usize,
+    /// Divides the logits when sampling, above 0; 1 changes nothing.
+    pub temperature: f32,
+    /// How many of the best tokens to sample from; 0 is all.
+    pub top_k: usize,
+    /// The probability of the nucleus to sample from, in (0, 1]; 1 is all.
+    pub top_p: f64,
+    /// Least probability, as a share of the best token's, in [0, 1]; 0 is off.
+    pub min_p: f64,
+    /// The mass of the tokens whose surprise is nearest to the expected one, in (0, 1]; 1 is all.
+    pub typical_p: f64,
+    /// Least probability, in [0, 1); 0 is off.
+    pub epsilon_cutoff: f64,
+    /// Least probability, lowered where the distribution is flat, in [0, 1); 0 is off.
+    pub eta_cutoff: f64,
+    /// Makes what was said before less probable (above 1) or more (below), above 0; 1 changes nothing.
+    pub repetition_penalty: f32,
+    /// Subtracted from the logit of every token generated so far; 0 is off.
+    pub presence_penalty: f32,
+    /// Subtracted from a token's logit for each time that it was generated; 0 is off.
+    pub frequency_penalty: f32,
+    /// No n tokens in a row occur twice; 0 is off.
+    pub no_repeat_ngram_size: usize,
+    /// Sequences of token ids that are never completed.
+    pub bad_words: Vec<Vec<u32>>,
+    /// Token ids that are never chosen.
+    pub suppress_tokens: Vec<u32>,
+    /// Added to the logit of the last token of a sequence when the others have just been produced.
+    pub logit_bias: Vec<(Vec<u32>, f32)>,
+    /// Texts that a beam search keeps side by side, at least 1.
+    pub num_beams: usize,
+    /// The power of the length by which a finished beam's score is divided; above 0 favours long texts.
+    pub length_penalty: f32,
+    /// When a beam search may end.
+    pub early_stopping: EarlyStopping,
+    /// Groups that the beams of a diverse search fall into; divides `num_beams`.
+    pub num_beam_groups: usize,
+    /// Subtracted from a token's log-probability for each earlier group's beam that chose it at the same step.
+    pub diversity_penalty: f32,
+    /// Texts to return for each prompt, at least 1, and with beams at most `num_beams`.
+    pub num_return_sequences: usize,
+    /// Most prefixes that an exact search looks at.
+    pub max_nodes: usize,
+    /// Tokens proposed at a time by speculative decoding; 0 is off.
+    pub draft_tokens: usize,
+    /// Token ids that end a sequence.
+    #[serde(rename = "eos_token_id")]
+    pub end_tokens: Vec<u32>,
+    /// Texts that end a sequence before them; for whoever turns token ids into text, as engines do not.
+    pub stop_strings: Vec<String>,
+    /// Seconds after which generation ends, checked after each step.
+    pub max_time_s: Option<f64>,
+    /// What happens at the context's end.
+    pub overflow: Overflow,
+    /// Seed of the draws.
+    pub seed: u64,
+    /// How many of the most probable tokens to report beside each chosen one.
+    pub logprobs: usize,
+}
+
+impl Strategy {
+    /// Whether tokens are drawn, so that the sampling knobs act and a seed matters.
+    pub fn samples(self) -> bool {
+        matches!(self, Self::Sample | Self::BeamSample)
+    }
+
+    /// Whether several texts grow side by side, so that the beam knobs act.
+    pub fn has_beams(self) -> bool {
+        matches!(self, Self::Beam | Self::BeamSample | Self::DiverseBeam)
+    }
+
+    /// The strategy's name in a sentence.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Greedy => "greedy",
+            Self::Sample => "sampling",
+            Self::Beam => "beam search",
+            Self::BeamSample => "beam sampling",
+            Self::DiverseBeam => "diverse beam search",
+            Self::Exact => "exact search",
+        }
+    }
+
+    /// The strategy's name as `--strategy` takes it.
+    pub fn flag_value(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    /// What Hugging Face's three knobs mean together: they have no name for a strategy.
+    pub fn of_hugging_face(do_sample: bool, num_beams: usize, num_beam_groups: usize) -> Self {
+        match (do_sample, num_beams > 1) {
+            _ if num_beam_groups > 1 => Self::DiverseBeam,
+            (true, true) => Self::BeamSample,
+            (false, true) => Self::Beam,
+            (true, false) => Self::Sample,
+            (false, false) => Self::Greedy,
+        }
+    }
+}
+
+impl Default for GenerationConfig {
+    /// Greedy, 256 new tokens, everything else off.
+    fn default() -> Self {
+        Self {
+            strategy: Strategy::Greedy,
+            max_new_tokens: DEFAULT_MAX_NEW_TOKENS,
+            min_new_tokens: 0,
+            temperature: 1.0,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            typical_p: 1.0,
+            epsilon_cutoff: 0.0,
+            eta_cutoff: 0.0,
+            repetition_penalty: 1.0,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
+            no_repeat_ngram_size: 0,
+            bad_words: Vec::new(),
+            suppress_tokens: Vec::new(),
+            logit_bias: Vec::new(),
+            num_beams: 1,
+            length_penalty: 1.0,
+            early_stopping: EarlyStopping::False,
+            num_beam_groups: 1,
+            diversity_penalty: 0.0,
+            num_return_sequences: 1,
+            max_nodes: DEFAULT_MAX_NODES,
+            draft_tokens: 0,
+            end_tokens: Vec::new(),
+            stop_strings: Vec::new(),
+            max_time_s: None,
+            overflow: Overflow::Slide,
+            seed: 0,
+            logprobs: 0,
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The ranges of knobs, each with the words of its error.
+
+/// Smaller temperatures would divide logits past what float32 holds.
+const LOWEST_TEMPERATURE: f64 = 1e-6;
+
+/// Thirty years; what is far beyond overflows clocks.
+const MOST_SECONDS: f64 = 1e9;
+
+/// The values that a knob may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Range {
+    /// All that its type can hold: ids, strings, words, counts that may be 0.
+    Any,
+    /// Any number but infinities and NaN.
+    Finite,
+    /// A finite number above 0.
+    Positive,
+    /// Seconds, above 0, and few enough for any clock.
+    Seconds,
+    /// 0, which means greedy, or a divisor that float32 can bear.
+    Temperature,
+    /// A share of the whole, (0, 1].
+    Mass,
+    /// A share that may be nothing, [0, 1].
+    Share,
+    /// A probability below which tokens go, [0, 1).
+    Cutoff,
+    /// A whole number from 1 up to this one.
+    OneTo(usize),
+    /// A whole number, at least 1.
+    OneUp,
+}
+
+impl Range {
+    /// Whether `number` lies within; NaN lies within none.
+    pub fn contains(self, number: f64) -> bool {
+        match self {
+            Self::Any => !number.is_nan(),
+            Self::Finite => number.is_finite(),
+            Self::Positive => number.is_finite() && number > 0.0,
+            Self::Seconds => number > 0.0 && number <= MOST_SECONDS,
+            // Compared as the float32 that divides.
+            Self::Temperature => number == 0.0 || (number.is_finite() && number as f32 >= LOWEST_TEMPERATURE as f32),
+            Self::Mass => number > 0.0 && number <= 1.0,
+            Self::Share => (0.0..=1.0).contains(&number),
+            Self::Cutoff => (0.0..1.0).contains(&number),
+            Self::OneTo(most) => (1.0..=most as f64).contains(&number),
+            Self::OneUp => number >= 1.0,
+        }
+    }
+
+    /// What must be, in words that follow "it must be".
+    pub fn words(self) -> String {
+        match self {
+            Self::Any => "a number".to_owned(),
+            Self::Finite => "a finite number".to_owned(),
+            Self::Positive => "a finite number above 0".to_owned(),
+            Self::Seconds => format!("above 0 and at most {MOST_SECONDS}"),
+            Self::Temperature => format!("0 (greedy) or a finite number from {LOWEST_TEMPERATURE} up"),
+            Self::Mass => "above 0 and at most 1".to_owned(),
+            Self::Share => "at least 0 and at most 1".to_owned(),
+            Self::Cutoff => "at least 0 and below 1".to_owned(),
+            Self::OneTo(most) => format!("from 1 to {most}"),
+            Self::OneUp => "at least 1".to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: [Range; 10] = [
+        Range::Any,
+        Range::Finite,
+        Range::Positive,
+        Range::Seconds,
+        Range::Temperature,
+        Range::Mass,
+        Range::Share,
+        Range::Cutoff,
+        Range::OneTo(8),
+        Range::OneUp,
+    ];
+
+    #[test]
+    fn borders_belong_where_the_words_say() {
+        let cases = [
+            (Range::Positive, [1e-9, 1.0, 1e9], [0.0, -1.0, f64::INFINITY]),
+            (Range::Seconds, [1e-3, 60.0, 1e9], [0.0, -1.0, f64::INFINITY]),
+            (Range::Temperature, [0.0, 1e-6, 1e9], [-1.0, 1e-7, f64::INFINITY]),
+            (Range::Mass, [1e-9, 0.5, 1.0], [0.0, -0.5, 1.01]),
+            (Range::Share, [0.0, 0.5, 1.0], [-0.01, 1.01, f64::INFINITY]),
+            (Range::Cutoff, [0.0, 0.5, 0.99], [-0.01, 1.0, f64::INFINITY]),
+            (Range::OneTo(8), [1.0, 2.0, 8.0], [0.0, 9.0, f64::INFINITY]),
+        ];
+        for (range, inside, outside) in cases {
+            assert!(inside.iter().all(|&number| range.contains(number)), "{range:?}");
+            assert!(!outside.iter().any(|&number| range.contains(number)), "{range:?}");
+        }
+        assert!(Range::Finite.contains(-3.0) && !Range::Finite.contains(f64::NEG_INFINITY));
+        assert!(Range::OneUp.contains(1.0) && !Range::OneUp.contains(0.0));
+    }
+
+    #[test]
+    fn no_range_has_room_for_what_is_no_number() {
+        assert!(!ALL.iter().any(|range| range.contains(f64::NAN)));
+    }
+}

@@ -1,0 +1,186 @@
+//! Whose word counts: the flags and the folder become one configuration.
+
+use anyhow::{Result, anyhow, bail};
+
+use super::{FolderSettings, GenerationConfig, KNOBS, Knobs, Strategy, UsedBy};
+use crate::program::UsageError;
+
+impl GenerationConfig {
+    /// Joins what the flags say with what the folder says into one configuration, and gives the notes to show about it.
+    ///
+    /// Each knob is what its flag says, else what the folder says, else off. So is the strategy, where no flag names it: any
+    /// sampling knob among the flags means that tokens are drawn, a temperature of 0 that they are not, `num_beams` above 1
+    /// means beams, `num_beam_groups` above 1 diverse ones. A knob that the strategy would ignore is an error in a flag, and a
+    /// note in the folder, unless it is off anyway.
+    ///
+    /// End tokens, seed and log-probabilities keep their defaults, for the caller to set.
+    ///
+    /// # Errors
+    /// A [`UsageError`] for a flag out of range, one that the strategy would ignore, or flags that contradict each other; when
+    /// the folder's file alone contradicts itself, an error that names it.
+    pub fn resolve(flags: &Knobs, folder: &FolderSettings) -> Result<(Self, Vec<String>)> {
+        flags.check_ranges()?;
+        let strategy = choose_strategy(flags, &folder.knobs)?;
+        let mut config = Self { strategy, ..Self::default() };
+        let mut applied: Vec<String> = folder_chose(flags, &folder.knobs, strategy).into_iter().collect();
+        let mut ignored = Vec::new();
+        let flags = without_zero(flags);
+        for knob in KNOBS {
+            let used = knob.used_by.contains(strategy);
+            match (knob.set_in(&flags), knob.set_in(&folder.knobs)) {
+                (Some(_), _) if used => knob.apply(&flags, &mut config),
+                (Some(value), _) if !knob.is_off(value) => {
+                    return Err(ignored_flag(&flags, strategy, knob.flag, knob.used_by));
+                }
+                (None, Some(value)) if !knob.is_off(value) => {
+                    let words = format!("{} {}", knob.name, value.words());
+                    if used {
+                        knob.apply(&folder.knobs, &mut config);
+                        applied.push(words);
+                    } else {
+                        ignored.push(words);
+                    }
+                }
+                _ => {}
+            }
+        }
+        config.draft_tokens = flags.draft_tokens.unwrap_or(0);
+        config.check_together(&flags, &folder.knobs)?;
+
+        let mut notes = Vec::new();
+        if !applied.is_empty() {
+            notes.push(format!("from generation_config.json: {}", applied.join(", ")));
+        }
+        if !ignored.is_empty() {
+            let (ignored, strategy) = (ignored.join(", "), strategy.words());
+            notes.push(format!("generation_config.json sets {ignored}, which {strategy} ignores"));
+        }
+        if !folder.not_applied.is_empty() {
+            notes.push(format!("generation_config.json also sets {}: not applied", folder.not_applied.join(", ")));
+        }
+        Ok((config, notes))
+    }
+
+    /// What no knob alone can get wrong.
+    fn check_together(&self, flags: &Knobs, folder: &Knobs) -> Result<()> {
+        let by_flag = |names: &[&str]| {
+            names.iter().any(|&name| KNOBS.iter().any(|knob| knob.name == name && knob.set_in(flags).is_some()))
+        };
+        // Who can put it right is who is told.
+        let wrong = |names: &[&str], message: String| {
+            if by_flag(names) || (flags.strategy.is_some() && names.contains(&"strategy")) {
+                anyhow::Error::new(UsageError::new(message))
+            } else {
+                anyhow!("generation_config.json asks for the impossible: {message}")
+            }
+        };
+        let Self { min_new_tokens, max_new_tokens, num_beams, num_beam_groups, num_return_sequences, .. } = *self;
+        if min_new_tokens > max_new_tokens {
+            let message = format!(
+                "--min-new-tokens is {min_new_tokens}, more than --max-new-tokens, which is {max_new_tokens}; lower the one or \
+                 raise the other"
+            );
+            return Err(wrong(&["min_new_tokens", "max_new_tokens"], message));
+        }
+        if self.draft_tokens > 0 && !matches!(self.strategy, Strategy::Greedy | Strategy::Sample) {
+            bail!(UsageError::new(format!(
+                "--draft and --prompt-lookup make greedy decoding and sampling faster, not {}; drop one of the two",
+                self.strategy.words()
+            )));
+        }
+        if !self.strategy.has_beams() {
+            return Ok(());
+        }
+        if flags.num_beams.or(folder.num_beams).is_none() {
+            let message = format!("{} needs --num-beams; add for example --num-beams 4", self.strategy.words());
+            return Err(wrong(&["strategy", "num_beam_groups"], message));
+        }
+        if num_return_sequences > num_beams {
+            let message = format!(
+                "--num-return-sequences is {num_return_sequences}, more than --num-beams, which is {num_beams}; lower the one \
+                 or raise the other"
+            );
+            return Err(wrong(&["num_return_sequences", "num_beams"], message));
+        }
+        if self.strategy == Strategy::DiverseBeam {
+            let names = ["strategy", "num_beams", "num_beam_groups", "diversity_penalty"];
+            if num_beam_groups < 2 {
+                let message =
+                    "diverse beam search needs --num-beam-groups above 1; add for example --num-beam-groups 2";
+                return Err(wrong(&names, message.to_owned()));
+            }
+            if num_beams % num_beam_groups != 0 {
+                let message = format!(
+                    "--num-beam-groups is {num_beam_groups}, which does not divide --num-beams, which is {num_beams}; make \
+                     groups of equal size"
+                );
+                return Err(wrong(&names, message));
+            }
+            if self.diversity_penalty <= 0.0 {
+                let message = format!(
+                    "--diversity-penalty is {}; diverse beam search needs one above 0, such as --diversity-penalty 1",
+                    self.diversity_penalty
+                );
+                return Err(wrong(&names, message));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn choose_strategy(flags: &Knobs, folder: &Knobs) -> Result<Strategy> {
+    let zero = flags.temperature == Some(0.0);
+    let sampling = without_zero(flags).sampling();
+    if zero && let Some(knob) = sampling {
+        bail!(UsageError::new(format!(
+            "--temperature 0 means greedy, which ignores {}; drop one of the two",
+            knob.flag
+        )));
+    }
+    let named = match flags.strategy {
+        None if flags_imply_a_strategy(flags) => None,
+        None => folder.strategy,
+        Some(Strategy::Sample) if zero => Some(Strategy::Greedy),
+        Some(Strategy::BeamSample) if zero => Some(Strategy::Beam),
+        named => named,
+    };
+    let implied = || {
+        let do_sample = sampling.is_some() || (!zero && folder.do_sample == Some(true));
+        let num_beams = flags.num_beams.or(folder.num_beams).unwrap_or(1);
+        // The folder's groups count only where no flag asks for what groups cannot be: drawn, or one beam.
+        let of_folder = folder.num_beam_groups.filter(|_| sampling.is_none() && num_beams > 1);
+        Strategy::of_hugging_face(do_sample, num_beams, flags.num_beam_groups.or(of_folder).unwrap_or(1))
+    };
+    Ok(named.unwrap_or_else(implied))
+}
+
+/// The flags without a temperature of 0, once it has said that the strategy is greedy.
+fn without_zero(flags: &Knobs) -> Knobs {
+    Knobs { temperature: flags.temperature.filter(|&t| t != 0.0), ..flags.clone() }
+}
+
+fn flags_imply_a_strategy(flags: &Knobs) -> bool {
+    flags.sampling().is_some() || flags.num_beams.is_some() || flags.num_beam_groups.is_some()
+}
+
+/// What the folder says about the strategy, if it decided it and no other knob of its says so.
+fn folder_chose(flags: &Knobs, folder: &Knobs, strategy: Strategy) -> Option<String> {
+    if flags.strategy.is_some() || flags.sampling().is_some() {
+        return None;
+    }
+    if let Some(named) = folder.strategy.filter(|_| !flags_imply_a_strategy(flags)) {
+        return Some(format!("strategy {}", named.flag_value()));
+    }
+    strategy.samples().then(|| "do_sample true".to_owned())
+}
+
+fn ignored_flag(flags: &Knobs, strategy: Strategy, flag: &str, used_by: UsedBy) -> anyhow::Error {
+    let message = match (flags.strategy, used_by) {
+        (_, UsedBy::AllButGreedy) => format!(
+            "{flag} above 1 would give the same greedy text again; add --strategy sample or a sampling knob, or --num-beams"
+        ),
+        (Some(named), _) => format!("--strategy {} ignores {flag}; drop one of the two", named.flag_value()),
+        (None, _) => format!("{} ignores {flag}; add {}, or drop it", strategy.words(), used_by.brought_by()),
+    };
+    UsageError::new(message).into()
+}

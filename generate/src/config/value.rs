@@ -1,0 +1,298 @@
+//! What a knob can be set to, and how `generation_config.json` writes it.
+
+use serde_json::{Value, json};
+
+use super::{EarlyStopping, Overflow};
+
+/// Lists of ids that are longer than this many characters are counted, not shown.
+const MOST_SHOWN: usize = 40;
+
+/// The value of a knob, whatever its type.
+pub trait KnobValue {
+    /// As Hugging Face's `generation_config.json` writes it; null for a limit that is not set.
+    fn to_json(&self) -> Value;
+
+    /// The number to hold against the knob's range; `None` for what is no number.
+    fn number(&self) -> Option<f64> {
+        None
+    }
+
+    /// The token ids in it, which must be the model's.
+    fn ids(&self) -> Vec<u32> {
+        Vec::new()
+    }
+
+    /// In a sentence.
+    fn words(&self) -> String {
+        let json = self.to_json();
+        match &json {
+            Value::Array(list) if json.to_string().len() > MOST_SHOWN => format!("({} entries)", list.len()),
+            Value::String(word) => word.clone(),
+            _ => json.to_string(),
+        }
+    }
+}
+
+/// Reading a [`KnobValue`] back.
+pub(super) trait FromJson: Sized {
+    /// What it must be, in words that follow "it must be".
+    const KIND: &'static str;
+
+    /// The value that `json` writes, if it is of this kind.
+    fn from_json(json: &Value) -> Option<Self>;
+}
+
+impl KnobValue for usize {
+    fn to_json(&self) -> Value {
+        json!(self)
+    }
+
+    fn number(&self) -> Option<f64> {
+        Some(*self as f64)
+    }
+}
+
+impl FromJson for usize {
+    const KIND: &'static str = "a whole number, 0 or more";
+
+    fn from_json(json: &Value) -> Option<Self> {
+        json.as_u64().and_then(|number| number.try_into().ok())
+    }
+}
+
+impl KnobValue for f64 {
+    fn to_json(&self) -> Value {
+        json!(self)
+    }
+
+    fn number(&self) -> Option<f64> {
+        Some(*self)
+    }
+
+    fn words(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl FromJson for f64 {
+    const KIND: &'static str = "a number";
+
+    fn from_json(json: &Value) -> Option<Self> {
+        json.as_f64()
+    }
+}
+
+impl KnobValue for f32 {
+    /// In the few digits that name this float32: 0.8, not the 0.800000011920929 that it is nearest to.
+    fn to_json(&self) -> Value {
+        json!(self.to_string().parse::<f64>().unwrap_or(f64::from(*self)))
+    }
+
+    fn number(&self) -> Option<f64> {
+        Some(f64::from(*self))
+    }
+
+    fn words(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl FromJson for f32 {
+    const KIND: &'static str = "a number";
+
+    fn from_json(json: &Value) -> Option<Self> {
+        json.as_f64().map(|number| number as f32)
+    }
+}
+
+impl KnobValue for Option<f64> {
+    fn to_json(&self) -> Value {
+        json!(self)
+    }
+}
+
+impl KnobValue for EarlyStopping {
+    fn to_json(&self) -> Value {
+        match self {
+            Self::True => json!(true),
+            Self::False => json!(false),
+            Self::Never => json!("never"),
+        }
+    }
+}
+
+impl FromJson for EarlyStopping {
+    const KIND: &'static str = "true, false or \"never\"";
+
+    fn from_json(json: &Value) -> Option<Self> {
+        [Self::True, Self::False, Self::Never].into_iter().find(|value| value.to_json() == *json)
+    }
+}
+
+impl KnobValue for Overflow {
+    fn to_json(&self) -> Value {
+        json!(self)
+    }
+}
+
+impl FromJson for Overflow {
+    const KIND: &'static str = "\"slide\", \"stop\" or \"error\"";
+
+    fn from_json(json: &Value) -> Option<Self> {
+        [Self::Slide, Self::Stop, Self::Error].into_iter().find(|value| value.to_json() == *json)
+    }
+}
+
+/// Strings.
+impl KnobValue for Vec<String> {
+    fn to_json(&self) -> Value {
+        json!(self)
+    }
+}
+
+impl FromJson for Vec<String> {
+    const KIND: &'static str = "a string or a list of strings, none of them empty";
+
+    fn from_json(json: &Value) -> Option<Self> {
+        let text = |json: &Value| json.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+        match json {
+            Value::Array(list) => list.iter().map(text).collect(),
+            single => text(single).map(|text| vec![text]),
+        }
+    }
+}
+
+/// Token ids.
+impl KnobValue for Vec<u32> {
+    fn to_json(&self) -> Value {
+        json!(self)
+    }
+
+    fn ids(&self) -> Vec<u32> {
+        self.clone()
+    }
+}
+
+impl FromJson for Vec<u32> {
+    const KIND: &'static str = "a list of token ids";
+
+    fn from_json(json: &Value) -> Option<Self> {
+        json.as_array()?.iter().map(|id| id.as_u64()?.try_into().ok()).collect()
+    }
+}
+
+/// Sequences of token ids.
+impl KnobValue for Vec<Vec<u32>> {
+    fn to_json(&self) -> Value {
+        json!(self)
+    }
+
+    fn ids(&self) -> Vec<u32> {
+        self.concat()
+    }
+}
+
+impl FromJson for Vec<Vec<u32>> {
+    const KIND: &'static str = "a list of lists of token ids, none of them empty";
+
+    fn from_json(json: &Value) -> Option<Self> {
+        json.as_array()?.iter().map(sequence).collect()
+    }
+}
+
+/// Sequences of token ids, each with what is added to its last token's logit.
+impl KnobValue for Vec<(Vec<u32>, f32)> {
+    fn to_json(&self) -> Value {
+        self.iter().map(|(ids, bias)| json!([ids, bias.to_json()])).collect()
+    }
+
+    fn ids(&self) -> Vec<u32> {
+        self.iter().flat_map(|(ids, _)| ids.clone()).collect()
+    }
+}
+
+impl FromJson for Vec<(Vec<u32>, f32)> {
+    const KIND: &'static str = "a list of [[ids...], bias], such as [[[5, 6], -2.5]]";
+
+    /// The list that transformers reads, or the map that it writes when it was given a dict, `{"(5, 6)": -2.5}`. Of a sequence
+    /// given twice the later counts, as there.
+    fn from_json(json: &Value) -> Option<Self> {
+        let pairs: Option<Vec<(Vec<u32>, f32)>> = match json {
+            Value::Array(list) => list.iter().map(pair).collect(),
+            Value::Object(map) => map.iter().map(|(key, bias)| Some((tuple(key)?, finite(bias)?))).collect(),
+            _ => None,
+        };
+        let mut unique: Self = Vec::new();
+        for (ids, bias) in pairs? {
+            match unique.iter_mut().find(|(seen, _)| *seen == ids) {
+                Some((_, earlier)) => *earlier = bias,
+                None => unique.push((ids, bias)),
+            }
+        }
+        Some(unique)
+    }
+}
+
+/// Token ids, at least one.
+fn sequence(json: &Value) -> Option<Vec<u32>> {
+    Vec::<u32>::from_json(json).filter(|ids| !ids.is_empty())
+}
+
+/// `[[5, 6], -2.5]`.
+fn pair(json: &Value) -> Option<(Vec<u32>, f32)> {
+    match json.as_array()?.as_slice() {
+        [ids, bias] => Some((sequence(ids)?, finite(bias)?)),
+        _ => None,
+    }
+}
+
+/// Python's `(5, 6)`, or `(5,)`.
+fn tuple(text: &str) -> Option<Vec<u32>> {
+    let inner = text.trim().strip_prefix('(')?.strip_suffix(')')?;
+    let ids: Vec<&str> = inner.split(',').map(str::trim).filter(|id| !id.is_empty()).collect();
+    ids.iter().map(|id| id.parse().ok()).collect::<Option<Vec<u32>>>().filter(|ids| !ids.is_empty())
+}
+
+fn finite(json: &Value) -> Option<f32> {
+    f32::from_json(json).filter(|number| number.is_finite())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_bias_is_read_as_a_list_and_as_the_map_that_transformers_writes() {
+        let read = Vec::<(Vec<u32>, f32)>::from_json;
+        let expected = vec![(vec![5, 6], -2.5), (vec![7], 1.0)];
+        assert_eq!(read(&json!([[[5, 6], -2.5], [[7], 1]])), Some(expected.clone()));
+        assert_eq!(read(&json!({"(5, 6)": -2.5, "(7,)": 1.0})), Some(expected));
+        assert_eq!(read(&json!([[[5], 1.0], [[6], 2.0], [[5], 3.0]])), Some(vec![(vec![5], 3.0), (vec![6], 2.0)]));
+        for wrong in [json!([[[], 1.0]]), json!([[5, 1.0]]), json!([[[5], "x"]]), json!({"5": 1.0}), json!({"()": 1.0})]
+        {
+            assert_eq!(read(&wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn words_are_short() {
+        assert_eq!(0.8_f32.words(), "0.8");
+        assert_eq!(f32::NAN.words(), "NaN");
+        assert_eq!(EarlyStopping::Never.words(), "never");
+        assert_eq!(vec![1_u32, 2].words(), "[1,2]");
+        assert_eq!((0..40).collect::<Vec<u32>>().words(), "(40 entries)");
+    }
+
+    proptest! {
+        #[test]
+        fn every_float32_reads_back_to_the_same_bits(bits: u32) {
+            let number = f32::from_bits(bits);
+            prop_assume!(number.is_finite());
+            let text = number.to_json().to_string();
+            let read: Value = serde_json::from_str(&text).unwrap();
+            prop_assert_eq!(f32::from_json(&read).unwrap().to_bits(), bits, "{}", text);
+        }
+    }
+}
