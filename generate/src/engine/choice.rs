@@ -42,13 +42,12 @@ impl Chooser {
         sequences: &dyn Sequences,
         live: &[usize],
         rows: &[Row],
-        first_sequence: u64,
         logits: &mut [f32],
     ) -> Result<Vec<Choice>> {
         let vocab_size = sequences.vocab_size();
         let steps = live.iter().enumerate().map(|(place, &number)| {
             let (prompt, generated) = sequences.ids(place).split_at(rows[number].prompt_len);
-            (Step { prompt, generated }, first_sequence + number as u64)
+            (Step { prompt, generated }, rows[number].sequence)
         });
         let steps: Vec<(Step, u64)> = steps.collect();
         let at_once = if logits.len() < WORTH_SHARING { usize::MAX } else { 1 };

@@ -83,17 +83,29 @@ pub struct Plan<'a> {
     pub constraint: Option<Arc<dyn LogitsProcessor>>,
     /// Whether a text that begins with these generated ids ends with them: a stop string, or a grammar with nothing to add.
     pub ends: &'a (dyn Fn(&[u32]) -> bool + Sync),
-    /// Names the draws: row r draws as sequence `first_sequence + r`, so that a sequence is the same (up to rounding in the
-    /// model) alone and in any batch.
-    pub first_sequence: u64,
-    /// How many candidates of each step to give account of, in [`Event::Choice`]; 0 is none.
+    /// Names the draws, one for each prompt: its sequence i draws as `first_sequences[prompt] + i`, so that a sequence is the
+    /// same (up to rounding in the model) alone and in any batch. A prompt without one begins at 0.
+    pub first_sequences: &'a [u64],
+    /// How many candidates of each step to give account of, in [`Event::Choice`] and [`Event::Beams`]; 0 is none.
     pub traced_candidates: usize,
+    /// What proposes tokens for the model to check, where `draft_tokens` is above 0.
+    pub draft: Draft<'a>,
+}
+
+/// Where the proposals of speculative decoding come from.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Draft<'a> {
+    /// What followed the last words earlier in the text.
+    #[default]
+    Lookup,
+    /// A smaller model with the same vocabulary.
+    Model(&'a Gpt),
 }
 
 impl<'a> Plan<'a> {
     /// The knobs and nothing else.
     pub fn new(config: &'a GenerationConfig) -> Self {
-        Self { config, constraint: None, ends: &|_| false, first_sequence: 0, traced_candidates: 0 }
+        Self { config, constraint: None, ends: &|_| false, first_sequences: &[], traced_candidates: 0, draft: Draft::Lookup }
     }
 }
 
@@ -176,11 +188,18 @@ fn write(
     drop(read);
     sequences.select(&parents);
 
-    let mut rows: Vec<Row> = parents.iter().map(|&prompt| Row::new(prompt_lens[prompt])).collect();
+    let mut rows: Vec<Row> = parents
+        .iter()
+        .enumerate()
+        .map(|(row, &prompt)| {
+            let first = plan.first_sequences.get(prompt).copied().unwrap_or(0);
+            Row::new(prompt_lens[prompt], first + (row % each) as u64)
+        })
+        .collect();
     // The rows that are still being written; `sequences` holds these, in this order.
     let mut live: Vec<usize> = (0..rows.len()).collect();
     loop {
-        let choices = chooser.choose_all(sequences, &live, &rows, plan.first_sequence, &mut logits)?;
+        let choices = chooser.choose_all(sequences, &live, &rows, &mut logits)?;
         for (place, (&number, choice)) in live.iter().zip(choices).enumerate() {
             if let Some(choice) = &choice.trace {
                 let _ = on_event(Event::Choice { row: number, choice });
@@ -251,13 +270,15 @@ fn reason_to_end(
 /// One sequence in the making.
 struct Row {
     prompt_len: usize,
+    /// What its draws are named by.
+    sequence: u64,
     tokens: Vec<ChosenToken>,
     finished: Option<(FinishReason, f64)>,
 }
 
 impl Row {
-    fn new(prompt_len: usize) -> Self {
-        Self { prompt_len, tokens: Vec::new(), finished: None }
+    fn new(prompt_len: usize, sequence: u64) -> Self {
+        Self { prompt_len, sequence, tokens: Vec::new(), finished: None }
     }
 
     fn push(&mut self, token: ChosenToken) {

@@ -67,13 +67,16 @@ proptest! {
         // An end token, so that some rows finish before others.
         let config = GenerationConfig { end_tokens: vec![0], num_return_sequences: each, ..sampling(CONTEXT) };
         let prompts: Vec<&[u32]> = rows.iter().map(Vec::as_slice).collect();
-        let plan = |first_sequence, config| Plan { first_sequence, ..Plan::new(config) };
-        let together = generate_batch(&model, &prompts, &plan(first, &config), &mut all_of_it).unwrap();
+        
+        let firsts: Vec<u64> = (0..).map(|prompt| first + 7 * prompt).take(prompts.len()).collect();
+        let plan = Plan { first_sequences: &firsts, ..Plan::new(&config) };
+        let together = generate_batch(&model, &prompts, &plan, &mut all_of_it).unwrap();
         prop_assert_eq!(together.len(), prompts.len() * each);
         let one = GenerationConfig { num_return_sequences: 1, ..config.clone() };
         for (row, batched) in together.iter().enumerate() {
             let prompt = prompts[row / each];
-            let alone = generate_batch(&model, &[prompt], &plan(first + row as u64, &one), &mut all_of_it).unwrap();
+            let plan = Plan { first_sequences: &[firsts[row / each] + (row % each) as u64], ..Plan::new(&one) };
+            let alone = generate_batch(&model, &[prompt], &plan, &mut all_of_it).unwrap();
             prop_assert_eq!(&batched.ids, &alone[0].ids);
             prop_assert_eq!(batched.finish_reason, alone[0].finish_reason);
             prop_assert!((batched.score - alone[0].score).abs() < 1e-4);
