@@ -7,8 +7,8 @@ use ember_model::GptConfig;
 /// Most rows that go through the model together: beyond it a step hardly gets cheaper by the row.
 const MOST_ROWS: usize = 64;
 
-/// What is taken for free where nobody says: 2 GiB.
-const ASSUMED_BYTES: usize = 2 << 30;
+/// What is taken for free where nobody can be asked, a careful 2 GiB: on a graphics card, and on systems other than Linux.
+pub const ASSUMED_BYTES: usize = 2 << 30;
 
 /// Bytes of float32 that one row of a generation needs at its peak, beside the weights that all rows share.
 ///
@@ -40,9 +40,8 @@ pub fn batch_size(
     (rows / rows_per_prompt.max(1)).max(1)
 }
 
-/// Bytes that a program may still take: on Linux what the system has available, or what is left to its control group (a
-/// container's limit) where that is less; on other systems 2 GiB. It speaks of the processor's memory: for a graphics card
-/// nobody can be asked, and 2 GiB is a careful guess there too.
+/// Bytes of the processor's memory that a program may still take: on Linux what the system has available, or what is left to
+/// its control group (a container's limit) where that is less; on other systems [`ASSUMED_BYTES`].
 pub fn available_bytes() -> usize {
     let system = fs::read_to_string("/proc/meminfo").ok().and_then(|text| meminfo_available(&text));
     let group = || {

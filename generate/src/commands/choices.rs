@@ -77,8 +77,7 @@ pub(super) fn answer(
         .collect::<Result<Vec<_>>>()?;
     say_what_was_cut(&encoded, context_length, notes);
 
-    let scored = |choices: &[EncodedChoice]| choices.iter().map(|choice| choice.scored).sum::<usize>();
-    let progress = Progress::new("tokens", encoded.iter().map(|choices| scored(choices)).sum(), notes);
+    let progress = Progress::new("tokens", encoded.iter().flatten().map(|choice| choice.scored).sum(), notes);
     let read: Vec<usize> = encoded.iter().map(|choices| choices.iter().map(|choice| choice.ids.len()).sum()).collect();
     let mut accuracy = Accuracy::default();
     for group in groups(&read, SCORED_BETWEEN_RESULTS) {
