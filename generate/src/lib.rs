@@ -15,10 +15,13 @@
 //! 4. Scores and log-probabilities are those of the unmodified model, whatever knobs chose the tokens.
 //! 5. What a stream has shown is final: no half characters, nothing taken back.
 
+pub mod batches;
 pub mod commands;
 pub mod config;
 pub mod engine;
 pub mod interrupt;
+pub mod memory;
+pub mod multiple_choice;
 pub mod processors;
 pub mod program;
 pub mod run_folder;

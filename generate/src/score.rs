@@ -1,17 +1,23 @@
 //! Scoring: how probable given tokens are under the unmodified model. Nothing is chosen here, and nothing is learned.
 
-use std::ops::Range;
+mod texts;
+
+use std::ops::ControlFlow;
 
 use anyhow::{Result, anyhow, ensure};
 use burn::tensor::activation::log_softmax;
 use ember_model::Gpt;
 
+use crate::batches::plan;
 use crate::engine::{check_ids, to_tensor};
 
-/// Most logits held at once (64 MiB of float32): the head is applied to so many positions at a time.
-const MOST_LOGITS: usize = 16 << 20;
+pub use texts::{Tally, check_length, score_texts};
 
-/// Most tokens of a text that go through the model together.
+/// Most logits held at once (16 MiB of float32): the head is applied to so many positions at a time. Many more no longer fit
+/// into a processor's caches, far fewer read a large head's weights too often; both measured slower.
+const MOST_LOGITS: usize = 4 << 20;
+
+/// Most tokens that go through the model together.
 const MOST_TOKENS: usize = 4096;
 
 /// The natural log-probability of each target under the model, row-major `[batch, time]`: of `targets[b, t]` after
@@ -20,13 +26,83 @@ const MOST_TOKENS: usize = 4096;
 /// # Errors
 /// When the ids are not whole rows, are outside the vocabulary, or the rows exceed the context.
 pub fn token_log_probabilities(model: &Gpt, inputs: &[u32], targets: &[u32], time: usize) -> Result<Vec<f32>> {
-    let config = model.config();
     ensure!(
         time > 0 && inputs.len().is_multiple_of(time) && inputs.len() == targets.len(),
         "{} inputs and {} targets are not rows of {time} tokens",
         inputs.len(),
         targets.len()
     );
+    let everywhere: Vec<u32> = (0..inputs.len() as u32).collect();
+    log_probabilities_at(model, inputs, time, &everywhere, targets)
+}
+
+/// Tokens that the model reads at once, of which the last `scored` are scored, each after all of those before it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stretch<'a> {
+    /// Its ids; the last is only predicted, never read.
+    pub ids: &'a [u32],
+    /// How many at its end are scored: at least 1, and not the first of the ids, which follows nothing.
+    pub scored: usize,
+}
+
+/// The log-probabilities, in nats, of the scored tokens of each stretch; `None` once `on_batch` breaks off, which is told after
+/// every pass through the model how many tokens were scored in it.
+///
+/// Stretches of similar length go through the model together, each in a row of its own that is filled up at its end, where
+/// nothing that counts can see it: together or alone they get the same numbers, up to rounding. The head, which is most
+/// of a small model's work, is applied to no position but those that are asked for.
+///
+/// # Errors
+/// When a stretch is longer than the context and one token, or scores none or all of its tokens, an id is outside the
+/// vocabulary, or the model's logits are not finite.
+pub fn score_stretches(
+    model: &Gpt,
+    stretches: &[Stretch],
+    on_batch: &mut dyn FnMut(usize) -> ControlFlow<()>,
+) -> Result<Option<Vec<Vec<f32>>>> {
+    for Stretch { ids, scored } in stretches {
+        ensure!((1..ids.len()).contains(scored), "{scored} tokens of a stretch of {} cannot be scored", ids.len());
+    }
+    let lengths: Vec<usize> = stretches.iter().map(|stretch| stretch.ids.len() - 1).collect();
+    let mut logprobs = vec![Vec::new(); stretches.len()];
+    for batch in plan(&lengths, |longest| MOST_TOKENS / longest) {
+        let time = lengths[batch[0]];
+        let mut inputs = Vec::with_capacity(batch.len() * time);
+        let (mut positions, mut targets) = (Vec::new(), Vec::new());
+        for (row, &number) in batch.iter().enumerate() {
+            let Stretch { ids, scored } = stretches[number];
+            inputs.extend_from_slice(&ids[..ids.len() - 1]);
+            positions.extend((inputs.len() - scored..inputs.len()).map(|position| position as u32));
+            targets.extend_from_slice(&ids[ids.len() - scored..]);
+            inputs.resize((row + 1) * time, 0);
+        }
+        let all = log_probabilities_at(model, &inputs, time, &positions, &targets)?;
+        ensure!(
+            all.iter().all(|logprob| logprob.is_finite()),
+            "the model's logits are not finite numbers: its weights are damaged, or its training diverged; use another checkpoint"
+        );
+        let mut rest = all.as_slice();
+        for &number in &batch {
+            let (own, others) = rest.split_at(stretches[number].scored);
+            logprobs[number] = own.to_vec();
+            rest = others;
+        }
+        if on_batch(targets.len()).is_break() {
+            return Ok(None);
+        }
+    }
+    Ok(Some(logprobs))
+}
+
+/// The log-probability of each of `targets` at its place in `positions`, an index into `inputs`, which are rows of `time`.
+fn log_probabilities_at(
+    model: &Gpt,
+    inputs: &[u32],
+    time: usize,
+    positions: &[u32],
+    targets: &[u32],
+) -> Result<Vec<f32>> {
+    let config = model.config();
     ensure!(time <= config.context_length, "rows of {time} tokens exceed the context of {}", config.context_length);
     check_ids(inputs, config.vocab_size)?;
     check_ids(targets, config.vocab_size)?;
@@ -39,9 +115,10 @@ pub fn token_log_probabilities(model: &Gpt, inputs: &[u32], targets: &[u32], tim
     let hidden = hidden.reshape([1, inputs.len(), config.n_embd]); // [1, batch * time, n_embd]
 
     let at_once = (MOST_LOGITS / config.vocab_size).max(1);
-    let mut logprobs = Vec::with_capacity(inputs.len());
-    for (part, targets) in targets.chunks(at_once).enumerate() {
-        let logits = model.logits(hidden.clone().narrow(1, part * at_once, targets.len())); // [1, positions, vocab]
+    let mut logprobs = Vec::with_capacity(targets.len());
+    for (positions, targets) in positions.chunks(at_once).zip(targets.chunks(at_once)) {
+        let places = to_tensor(&[positions], &device).reshape([positions.len()]); // [positions]
+        let logits = model.logits(hidden.clone().select(1, places)); // [1, positions, vocab]
         let chosen = to_tensor(&[targets], &device).unsqueeze_dim(2); // [1, positions, 1]
         let chosen = log_softmax(logits, 2).gather(2, chosen).into_data();
         logprobs.extend(chosen.try_into_vec::<f32>().map_err(|e| anyhow!("cannot read the log-probabilities: {e:?}"))?);
@@ -49,95 +126,8 @@ pub fn token_log_probabilities(model: &Gpt, inputs: &[u32], targets: &[u32], tim
     Ok(logprobs)
 }
 
-/// The log-probability of every token of a text but the first, which follows nothing; `None` when `interrupted` said so.
-///
-/// A text longer than the context is read in windows of `context_length` tokens, each `stride` after the one before, and a
-/// token counts in the first window that holds it: the smaller the stride, the more context tokens have and the longer it
-/// takes. This is [transformers' recipe](https://huggingface.co/docs/transformers/perplexity), but for a stride as long as
-/// the context, where ours looks back one token to count a window's first token too.
-///
-/// # Errors
-/// When there are fewer than 2 tokens, one is outside the vocabulary, or the stride is not in `1..=context_length`.
-pub fn score_tokens(
-    model: &Gpt,
-    ids: &[u32],
-    stride: usize,
-    interrupted: &dyn Fn() -> bool,
-) -> Result<Option<Vec<f32>>> {
-    let context_length = model.config().context_length;
-    ensure!(
-        ids.len() >= 2,
-        "{} token leaves nothing to score: each is scored after those before it; give more text",
-        ids.len()
-    );
-    ensure!(
-        (1..=context_length).contains(&stride),
-        "the stride is {stride}; it must be at least 1 and at most the context of {context_length}"
-    );
-    let windows = windows(ids.len(), context_length, stride);
-    let time = windows.iter().map(Window::time).max().unwrap_or(0);
-    let mut logprobs = Vec::with_capacity(ids.len() - 1);
-    for batch in windows.chunks((MOST_TOKENS / time).max(1)) {
-        if interrupted() {
-            return Ok(None);
-        }
-        let mut inputs = Vec::with_capacity(batch.len() * time);
-        let mut targets = Vec::with_capacity(batch.len() * time);
-        for window in batch {
-            inputs.extend_from_slice(&ids[window.begin..window.scored.end - 1]);
-            targets.extend_from_slice(&ids[window.begin + 1..window.scored.end]);
-            // A short window is filled up at its end, where nothing that counts can see it.
-            inputs.resize(inputs.len() + time - window.time(), 0);
-            targets.resize(inputs.len(), 0);
-        }
-        let rows = token_log_probabilities(model, &inputs, &targets, time)?;
-        for (window, row) in batch.iter().zip(rows.chunks(time)) {
-            logprobs.extend_from_slice(&row[window.scored.start - window.begin - 1..window.time()]);
-        }
-    }
-    Ok(Some(logprobs))
-}
-
-/// Mean loss in nats per token of some log-probabilities.
-pub fn loss(logprobs: &[f32]) -> f64 {
-    -logprobs.iter().map(|&logprob| f64::from(logprob)).sum::<f64>() / logprobs.len() as f64
-}
-
-/// A stretch of text that the model sees at once.
-#[derive(Debug, PartialEq)]
-struct Window {
-    /// Position of its first token in the text.
-    begin: usize,
-    /// Positions of the tokens that are scored in it; it ends where they end.
-    scored: Range<usize>,
-}
-
-impl Window {
-    /// How many tokens the model reads: all but the last.
-    fn time(&self) -> usize {
-        self.scored.end - self.begin - 1
-    }
-}
-
-/// Windows that score each position of `1..len` once.
-fn windows(len: usize, context_length: usize, stride: usize) -> Vec<Window> {
-    let mut windows = Vec::new();
-    let mut next = 1;
-    for begin in (0..).step_by(stride) {
-        let end = len.min(begin + context_length);
-        if end > next {
-            windows.push(Window { begin: begin.min(next - 1), scored: next..end });
-            next = end;
-        }
-        if end == len {
-            break;
-        }
-    }
-    windows
-}
-
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::softmax::log_sum_exp;
@@ -145,65 +135,78 @@ mod tests {
     use ember_model::GptConfig;
     use proptest::prelude::*;
 
-    const CONTEXT: usize = 8;
+    pub(crate) const CONTEXT: usize = 8;
 
-    fn model() -> Gpt {
+    pub(crate) fn model() -> Gpt {
         Gpt::new(&GptConfig::new(13, CONTEXT, 2, 2, 8), 1, &Device::flex()).unwrap()
     }
 
-    fn never() -> bool {
-        false
+    pub(crate) fn to_the_end(_: usize) -> ControlFlow<()> {
+        ControlFlow::Continue(())
     }
 
     /// log p(last id | the ids before it) from the logits themselves.
-    fn by_hand(model: &Gpt, ids: &[u32]) -> f32 {
+    pub(crate) fn by_hand(model: &Gpt, ids: &[u32]) -> f32 {
         let (last, before) = ids.split_last().unwrap();
         let logits = model.forward(to_tensor(&[before], &model.device())).into_data().try_into_vec::<f32>().unwrap();
-        let logits = &logits[(before.len() - 1) * 13..];
+        let logits = &logits[(before.len() - 1) * model.config().vocab_size..];
         (f64::from(logits[*last as usize]) - log_sum_exp(logits)) as f32
-    }
-
-    #[test]
-    fn windows_are_those_of_the_recipe() {
-        let w = |begin, scored| Window { begin, scored };
-        assert_eq!(windows(5, 8, 4), [w(0, 1..5)]);
-        assert_eq!(windows(14, 8, 4), [w(0, 1..8), w(4, 8..12), w(8, 12..14)]);
-        // A stride of the whole context: each window reads one token back, so that its first token is scored too.
-        assert_eq!(windows(14, 8, 8), [w(0, 1..8), w(7, 8..14)]);
     }
 
     #[test]
     fn what_cannot_be_scored_is_refused() {
         let model = model();
-        let refused = |ids: &[u32], stride| score_tokens(&model, ids, stride, &never).unwrap_err().to_string();
-        assert!(refused(&[1], 4).contains("nothing to score"));
-        assert!(refused(&[1, 13], 4).contains("token id 13"));
-        assert!(refused(&[1, 2], 0).contains("stride is 0"));
-        assert!(refused(&[1, 2], 9).contains("stride is 9"));
+        let refused = |ids: &[u32], scored| {
+            score_stretches(&model, &[Stretch { ids, scored }], &mut to_the_end).unwrap_err().to_string()
+        };
+        assert!(refused(&[1, 2], 0).contains("0 tokens of a stretch of 2"));
+        assert!(refused(&[1, 2], 2).contains("2 tokens of a stretch of 2"));
+        assert!(refused(&[1; CONTEXT + 2], 1).contains("rows of 9 tokens exceed the context of 8"));
+        assert!(refused(&[1, 13], 1).contains("token id 13"));
         assert!(token_log_probabilities(&model, &[1, 2, 3], &[1, 2, 3], 2).is_err());
-        assert_eq!(score_tokens(&model, &[1, 2], 4, &|| true).unwrap(), None);
-    }
-
-    #[test]
-    fn loss_is_the_mean() {
-        assert!((loss(&[-1.0, -2.0, -6.0]) - 3.0).abs() < 1e-12);
+        let stretches = [Stretch { ids: &[1, 2], scored: 1 }];
+        assert_eq!(score_stretches(&model, &stretches, &mut |_| ControlFlow::Break(())).unwrap(), None);
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
 
         #[test]
-        fn every_token_is_scored_once_with_all_the_context_of_its_window(
-            ids in prop::collection::vec(0..13_u32, 2..40), stride in 1..=CONTEXT,
+        fn batched_equals_alone(
+            rows in prop::collection::vec((prop::collection::vec(0..13_u32, 2..=CONTEXT + 1), any::<prop::sample::Index>()), 0..12),
         ) {
             let model = model();
-            let logprobs = score_tokens(&model, &ids, stride, &never).unwrap().unwrap();
-            prop_assert_eq!(logprobs.len(), ids.len() - 1);
-            for window in windows(ids.len(), CONTEXT, stride) {
-                for position in window.scored {
-                    let expected = by_hand(&model, &ids[window.begin..=position]);
-                    let got = logprobs[position - 1];
-                    prop_assert!((got - expected).abs() < 1e-5, "token {position}: {got}, by hand {expected}");
+            let stretches: Vec<Stretch> =
+                rows.iter().map(|(ids, scored)| Stretch { ids, scored: 1 + scored.index(ids.len() - 1) }).collect();
+            let mut told = 0;
+            let together = score_stretches(&model, &stretches, &mut |tokens| {
+                told += tokens;
+                ControlFlow::Continue(())
+            });
+            for (stretch, together) in stretches.iter().zip(together.unwrap().unwrap()) {
+                told -= stretch.scored;
+                let first = stretch.ids.len() - stretch.scored;
+                prop_assert_eq!(together.len(), stretch.scored);
+                for (position, got) in (first..).zip(together) {
+                    let alone = by_hand(&model, &stretch.ids[..=position]);
+                    prop_assert!((got - alone).abs() < 1e-5, "token {position}: {got}, alone {alone}");
+                }
+            }
+            prop_assert_eq!(told, 0);
+        }
+
+        #[test]
+        fn every_position_of_whole_rows_is_scored(
+            (time, ids) in (1..=CONTEXT).prop_flat_map(|time| (Just(time), prop::collection::vec(0..13_u32, 3 * time + 3))),
+        ) {
+            let model = model();
+            let rows: Vec<&[u32]> = ids.chunks(time + 1).collect();
+            let inputs: Vec<u32> = rows.iter().flat_map(|row| row[..time].to_vec()).collect();
+            let targets: Vec<u32> = rows.iter().flat_map(|row| row[1..].to_vec()).collect();
+            let logprobs = token_log_probabilities(&model, &inputs, &targets, time).unwrap();
+            for (row, logprobs) in rows.iter().zip(logprobs.chunks(time)) {
+                for (t, got) in logprobs.iter().enumerate() {
+                    prop_assert!((got - by_hand(&model, &row[..=t + 1])).abs() < 1e-5);
                 }
             }
         }

@@ -1,7 +1,11 @@
 //! The commands of the program `ember-generate`: where text enters and leaves.
 
+mod choices;
 pub mod devices;
+mod lines;
 mod loaded;
+mod progress;
+pub mod prompts;
 mod score;
 mod text;
 mod text_args;
@@ -31,6 +35,7 @@ Examples:
   ember-generate text \"Once upon a time\" --top-k 50    sample from the 50 best tokens
   ember-generate text --from runs/mine --format json   one JSON object for each text
   ember-generate score \"How likely is this?\"           loss and perplexity of a text
+  ember-generate score --choices questions.jsonl       how often the right choice is the most probable
 
 RUN is a run folder (its best checkpoint, else its latest), a checkpoint folder, or any Hugging Face folder of a GPT-2;
 left out, the newest run under runs/.";
@@ -39,8 +44,10 @@ left out, the newest run under runs/.";
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Continue a prompt
-    Text(text_args::TextArgs),
     /// Measure how probable texts are: loss, perplexity, bits per byte
+    /// Measure how probable texts are: loss, perplexity, bits per byte; or answer multiple-choice questions
+    Text(text::TextArgs),
+    Text(text_args::TextArgs),
     Score(score::ScoreArgs),
     /// List the devices that this program can compute on
     Devices,

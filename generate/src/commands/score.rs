@@ -1,25 +1,45 @@
 //! `ember-generate score`: how probable texts are under a checkpoint.
 
-use std::fs;
 use std::io::{self, IsTerminal, Read, Write};
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use serde::Serialize;
+use ember_data::tokenizer::Tokenizer;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
+use super::choices;
+use super::lines::TextFile;
 use super::loaded::Loaded;
+use super::progress::Progress;
+use crate::batches::groups;
 use crate::interrupt::Interrupt;
 use crate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
-use crate::score::{loss, score_tokens};
+use crate::score::{Tally, check_length, score_texts};
+
+/// Tokens that are computed, the alike in length together, before their results are shown.
+pub(super) const SCORED_BETWEEN_RESULTS: usize = 1 << 16;
 
 /// Arguments of `score`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Each text is scored by itself; its first token follows nothing and is not counted. Begin a text with <|endoftext|> to score
-it as the start of a document. Losses are nats per token, perplexity is their exponential.")]
+it as the start of a document. Losses are nats per token, perplexity is their exponential. Of several texts, the last line
+says what all their tokens come to.
+
+--choices takes JSON Lines such as {\"context\": \"The sky is\", \"choices\": [\" blue\", \" made of cheese\"], \"answer\": 0}; the
+answer, counted from 0, may be left out. A choice is put right behind the context. Compared are the log-probabilities of the
+choices, their means per token, and their means per byte of the choice.
+
+Examples:
+  ember-generate score \"How likely is this?\"
+  ember-generate score --file novel.txt --stride 64
+  ember-generate score --lines sentences.txt --format json
+  ember-generate score --choices questions.jsonl")]
 pub struct ScoreArgs {
-    /// The texts; without any, and without --file or --prompt-ids, standard input is one
+    /// The texts; without any, and without another source of texts, standard input is one
     #[arg(value_name = "TEXT")]
     texts: Vec<String>,
 
@@ -27,9 +47,18 @@ pub struct ScoreArgs {
     #[arg(long = "file", value_name = "FILE")]
     files: Vec<PathBuf>,
 
+    /// A file with a text on each line; .jsonl and .json: objects such as {"text": "..."}, an "id" is handed through. Empty
+    /// lines are skipped. May be given again
+    #[arg(long = "lines", value_name = "FILE")]
+    line_files: Vec<PathBuf>,
+
     /// Token ids instead of a text, such as 1,2,3: needs no tokenizer
-    #[arg(long, value_name = "IDS", value_delimiter = ',', conflicts_with_all = ["texts", "files"])]
+    #[arg(long, value_name = "IDS", value_delimiter = ',', conflicts_with_all = ["texts", "files", "line_files"])]
     prompt_ids: Option<Vec<u32>>,
+
+    /// Multiple-choice questions instead of texts: JSON Lines with "context", "choices" and "answer"
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["texts", "files", "line_files", "prompt_ids", "stride"])]
+    choices: Option<PathBuf>,
 
     /// The run or checkpoint to score with [default: the newest run under runs/]
     #[arg(long, value_name = "RUN")]
@@ -43,10 +72,22 @@ pub struct ScoreArgs {
 
 /// The JSON object of one text, its keys in this order; `logprobs[i]` is that of `ids[i + 1]`, in nats.
 #[derive(Serialize)]
-struct JsonScore {
-    text: Option<String>,
-    ids: Vec<u32>,
-    logprobs: Vec<f32>,
+struct JsonScore<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a Value>,
+    text: Option<&'a str>,
+    ids: &'a [u32],
+    logprobs: &'a [f32],
+    loss: f64,
+    perplexity: f64,
+    bits_per_byte: Option<f64>,
+    tokens: usize,
+}
+
+/// The last JSON object of several texts: what all their tokens come to.
+#[derive(Serialize)]
+struct JsonSummary {
+    texts: usize,
     loss: f64,
     perplexity: f64,
     bits_per_byte: Option<f64>,
@@ -54,9 +95,19 @@ struct JsonScore {
 }
 
 pub(super) fn run(args: &ScoreArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
+    run_onto(args, common, interrupt, &mut io::stdout().lock())
+}
+
+fn run_onto(args: &ScoreArgs, common: &CommonArgs, interrupt: &Interrupt, out: &mut dyn Write) -> Result<Outcome> {
     let notes = Notes::new(common.quiet);
-    let texts = texts(args, interrupt)?;
-    let loaded = Loaded::new(args.from.as_deref(), args.prompt_ids.is_some(), common, &notes)?;
+    let from = args.from.as_deref();
+    if let Some(path) = &args.choices {
+        let questions = choices::read(path)?;
+        let loaded = Loaded::new(from, false, common, &notes)?;
+        return choices::answer(&questions, &loaded, common.format, &notes, interrupt, out);
+    }
+    let texts = given_texts(args, interrupt)?;
+    let loaded = Loaded::new(from, args.prompt_ids.is_some(), common, &notes)?;
     let context_length = loaded.model.config().context_length;
     let stride = args.stride.map_or((context_length / 2).max(1), |stride| stride as usize);
     if stride > context_length {
@@ -64,90 +115,176 @@ pub(super) fn run(args: &ScoreArgs, common: &CommonArgs, interrupt: &Interrupt) 
             "--stride is {stride}; it must be at most the model's context of {context_length}"
         )));
     }
-    let mut batch = Vec::new();
-    match (&args.prompt_ids, &loaded.tokenizer) {
+    let texts = match (&args.prompt_ids, &loaded.tokenizer) {
         (Some(ids), _) => {
             loaded.check_ids("--prompt-ids", ids)?;
-            batch.push((loaded.text_of(ids)?, ids.clone()));
+            check_length(ids).context("--prompt-ids")?;
+            vec![Text { id: None, text: loaded.text_of(ids)?, ids: ids.clone() }]
         }
-        (None, Some(tokenizer)) => {
-            for text in texts {
-                let ids = tokenizer.encode_prompt(&text)?;
-                batch.push((Some(text), ids));
-            }
-        }
+        (None, Some(tokenizer)) => texts.into_iter().map(|text| text.encode(tokenizer)).collect::<Result<_>>()?,
         (None, None) => bail!("{} holds no tokenizer; give --prompt-ids", loaded.folder.display()),
+    };
+
+    let progress = Progress::new("tokens", texts.iter().map(|text| text.ids.len() - 1).sum(), &notes);
+    let lengths: Vec<usize> = texts.iter().map(|text| text.ids.len()).collect();
+    let mut tallies = Vec::with_capacity(texts.len());
+    for group in groups(&lengths, SCORED_BETWEEN_RESULTS) {
+        let texts = &texts[group];
+        let ids: Vec<&[u32]> = texts.iter().map(|text| text.ids.as_slice()).collect();
+        let scored = score_texts(&loaded.model, &ids, stride, &mut |tokens| {
+            progress.advance(tokens);
+            if interrupt.requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        let Some(scored) = scored else { return Ok(Outcome::Interrupted) };
+        progress.aside(|| {
+            for (text, logprobs) in texts.iter().zip(&scored) {
+                let tally = Tally::new(logprobs, text.scored_bytes(loaded.tokenizer.as_ref()));
+                tallies.push(tally);
+                match common.format {
+                    OutputFormat::Json => text.write_json(&tally, logprobs, out)?,
+                    OutputFormat::Text => {
+                        let which = beginning(text.text.as_deref().unwrap_or_default());
+                        writeln!(out, "{}  {which}", measures(&tally))?;
+                    }
+                }
+            }
+            out.flush().map_err(anyhow::Error::from)
+        })?;
     }
-    let mut out = io::stdout().lock();
-    for (text, ids) in batch {
-        let Some(logprobs) = score_tokens(&loaded.model, &ids, stride, &|| interrupt.requested())? else {
-            return Ok(Outcome::Interrupted);
-        };
-        let loss = loss(&logprobs);
-        let bytes: Option<usize> =
-            ids[1..].iter().map(|&id| Some(loaded.tokenizer.as_ref()?.token_bytes(id)?.len())).sum();
-        let bits_per_byte = bytes
-            .filter(|&bytes| bytes > 0)
-            .map(|b| loss * logprobs.len() as f64 / (std::f64::consts::LN_2 * b as f64));
-        match common.format {
-            OutputFormat::Json => {
-                let (perplexity, tokens) = (loss.exp(), logprobs.len());
-                let score = JsonScore { text, ids, logprobs, loss, perplexity, bits_per_byte, tokens };
-                writeln!(out, "{}", serde_json::to_string(&score)?)?;
-            }
-            OutputFormat::Text => {
-                let per_byte = bits_per_byte.map_or(String::new(), |bits| format!("  {bits:.4} bits/byte"));
-                let which = beginning(text.as_deref().unwrap_or_default());
-                let tokens = logprobs.len();
-                writeln!(out, "loss {loss:.4}  perplexity {:.3}{per_byte}  {tokens} tokens  {which}", loss.exp())?;
-            }
-        }
-        out.flush()?;
+    drop(progress);
+    if tallies.len() > 1 {
+        write_summary(&tallies, common.format, out)?;
     }
     Ok(Outcome::Done)
 }
 
-/// The texts to score; empty where ids are given instead.
-fn texts(args: &ScoreArgs, interrupt: &Interrupt) -> Result<Vec<String>> {
-    let mut texts = args.texts.clone();
-    for file in &args.files {
-        let bytes = fs::read(file).with_context(|| format!("cannot read --file {}", file.display()))?;
-        let text = String::from_utf8(bytes)
-            .map_err(|error| error.utf8_error())
-            .with_context(|| format!("--file {} is not UTF-8 text; convert it first", file.display()))?;
-        texts.push(text);
+/// A text as it was given.
+struct GivenText {
+    /// What to call it in an error.
+    place: String,
+    id: Option<Value>,
+    text: String,
+}
+
+impl GivenText {
+    fn encode(self, tokenizer: &Tokenizer) -> Result<Text> {
+        let ids = tokenizer
+            .encode_prompt(&self.text)
+            .and_then(|ids| check_length(&ids).map(|()| ids))
+            .with_context(|| self.place)?;
+        Ok(Text { id: self.id, text: Some(self.text), ids })
+    }
+}
+
+/// A line of JSON Lines; other keys are the user's own.
+#[derive(Deserialize)]
+struct JsonText {
+    text: String,
+    id: Option<Value>,
+}
+
+/// The texts to score, in the order TEXT, --file, --lines; none where ids are given instead.
+fn given_texts(args: &ScoreArgs, interrupt: &Interrupt) -> Result<Vec<GivenText>> {
+    let named = |place: String, text: String| GivenText { place, id: None, text };
+    let mut texts: Vec<GivenText> =
+        (1..).zip(&args.texts).map(|(number, text)| named(format!("text {number}"), text.clone())).collect();
+    for path in &args.files {
+        let content = TextFile::read("--file", path)?.into_content();
+        texts.push(named(format!("--file {}", path.display()), content));
+    }
+    for path in &args.line_files {
+        let file = TextFile::read("--lines", path)?;
+        let before = texts.len();
+        if file.is_json_lines() {
+            let objects = file.objects("{\"text\": \"...\"}")?;
+            texts.extend(objects.into_iter().map(|(n, JsonText { text, id })| GivenText {
+                place: file.place(n),
+                id,
+                text,
+            }));
+        } else {
+            let lines = file.lines().filter(|(_, line)| !line.is_empty());
+            texts.extend(lines.map(|(n, line)| named(file.place(n), line.to_owned())));
+        }
+        ensure!(texts.len() > before, "--lines {} holds no text; write one a line", path.display());
     }
     if texts.is_empty() && args.prompt_ids.is_none() {
         if io::stdin().is_terminal() {
-            bail!(UsageError::new("there is no text to score; give TEXT, --file FILE, or a text on standard input"));
+            bail!(UsageError::new(
+                "there is no text to score; give TEXT, --file FILE, --lines FILE, or a text on standard input"
+            ));
         }
         let mut text = String::new();
         interrupt
             .while_waiting(|| io::stdin().read_to_string(&mut text))
             .context("cannot read standard input as UTF-8 text")?;
-        texts.push(text);
+        texts.push(named("standard input".to_owned(), text));
     }
-    if texts.iter().any(String::is_empty) {
-        bail!(UsageError::new("a text to score is empty; give at least two tokens of text"));
+    if let Some(empty) = texts.iter().find(|text| text.text.is_empty()) {
+        bail!(UsageError::new(format!("{} is empty; give at least two tokens of text", empty.place)));
     }
     Ok(texts)
 }
 
+/// A text in tokens, at least two; no words where there is no tokenizer.
+struct Text {
+    id: Option<Value>,
+    text: Option<String>,
+    ids: Vec<u32>,
+}
+
+impl Text {
+    /// Bytes that the scored tokens stand for, where the tokenizer can tell.
+    fn scored_bytes(&self, tokenizer: Option<&Tokenizer>) -> Option<usize> {
+        let tokenizer = tokenizer?;
+        self.ids[1..].iter().map(|&id| Some(tokenizer.token_bytes(id)?.len())).sum()
+    }
+
+    fn write_json(&self, tally: &Tally, logprobs: &[f32], out: &mut dyn Write) -> Result<()> {
+        let score = JsonScore {
+            id: self.id.as_ref(),
+            text: self.text.as_deref(),
+            ids: &self.ids,
+            logprobs,
+            loss: tally.loss(),
+            perplexity: tally.perplexity(),
+            bits_per_byte: tally.bits_per_byte(),
+            tokens: tally.tokens,
+        };
+        Ok(writeln!(out, "{}", serde_json::to_string(&score)?)?)
+    }
+}
+
+fn measures(tally: &Tally) -> String {
+    let per_byte = tally.bits_per_byte().map_or(String::new(), |bits| format!("  {bits:.4} bits/byte"));
+    let (loss, perplexity, tokens) = (tally.loss(), tally.perplexity(), tally.tokens);
+    format!("loss {loss:.4}  perplexity {perplexity:.3}{per_byte}  {tokens} tokens")
+}
+
+fn write_summary(tallies: &[Tally], format: OutputFormat, out: &mut dyn Write) -> Result<()> {
+    let (texts, tally): (usize, Tally) = (tallies.len(), tallies.iter().copied().sum());
+    match format {
+        OutputFormat::Json => {
+            let summary = JsonSummary {
+                texts,
+                loss: tally.loss(),
+                perplexity: tally.perplexity(),
+                bits_per_byte: tally.bits_per_byte(),
+                tokens: tally.tokens,
+            };
+            writeln!(out, "{}", serde_json::json!({ "summary": summary }))?;
+        }
+        OutputFormat::Text => writeln!(out, "{}  in all {texts} texts", measures(&tally))?,
+    }
+    Ok(out.flush()?)
+}
+
 /// The first few words of a text, on one line.
-fn beginning(text: &str) -> String {
+pub(super) fn beginning(text: &str) -> String {
     const MOST: usize = 40;
     let line: String = text.chars().take(MOST).map(|c| if c.is_control() { ' ' } else { c }).collect();
     if text.chars().count() > MOST { format!("{line}...") } else { line }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_text_is_named_by_its_beginning() {
-        assert_eq!(beginning("short"), "short");
-        assert_eq!(beginning("two\nlines"), "two lines");
-        assert_eq!(beginning(&"\u{e9}".repeat(41)), format!("{}...", "\u{e9}".repeat(40)));
-    }
-}
+mod tests;

@@ -1,0 +1,146 @@
+//! Which rows go through the model together, and their results in the order they were asked for.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Batches of similar length: the numbers of `lengths`, longest first, in groups of at most `batch_size(longest of the group)`
+/// (at least 1). Rows of one batch are padded to its longest, so what is alike in length should go together; the batch that
+/// needs the most memory comes first, so that too little of it shows at once.
+pub fn plan(lengths: &[usize], batch_size: impl Fn(usize) -> usize) -> Vec<Vec<usize>> {
+    let mut numbers: Vec<usize> = (0..lengths.len()).collect();
+    numbers.sort_by_key(|&number| std::cmp::Reverse(lengths[number])); // stable: equals stay in order
+    let mut rest = numbers.as_slice();
+    let mut batches = Vec::new();
+    while let Some(&longest) = rest.first() {
+        let (batch, others) = rest.split_at(batch_size(lengths[longest]).clamp(1, rest.len()));
+        batches.push(batch.to_vec());
+        rest = others;
+    }
+    batches
+}
+
+/// Consecutive groups of `sizes` that each come to at most `most`, or hold a single larger one: as much as is sorted and
+/// computed before results are shown.
+pub fn groups(sizes: &[usize], most: usize) -> Vec<Range<usize>> {
+    let mut groups: Vec<Range<usize>> = Vec::new();
+    let mut held = 0;
+    for (number, &size) in sizes.iter().enumerate() {
+        match groups.last_mut() {
+            Some(group) if held + size <= most => {
+                group.end = number + 1;
+                held += size;
+            }
+            _ => {
+                groups.push(number..number + 1);
+                held = size;
+            }
+        }
+    }
+    groups
+}
+
+/// Hands results on in the order of their numbers 0, 1, 2, ..., each as soon as all before it are there.
+#[derive(Debug)]
+pub struct InOrder<T> {
+    next: usize,
+    waiting: BTreeMap<usize, T>,
+}
+
+impl<T> InOrder<T> {
+    /// Nothing yet; number 0 comes first.
+    pub fn new() -> Self {
+        Self { next: 0, waiting: BTreeMap::new() }
+    }
+
+    /// Takes the result of `number`, and gives those whose turn it now is, in order.
+    pub fn put(&mut self, number: usize, result: T) -> Vec<T> {
+        self.waiting.insert(number, result);
+        let mut ready = Vec::new();
+        while let Some(result) = self.waiting.remove(&self.next) {
+            ready.push(result);
+            self.next += 1;
+        }
+        ready
+    }
+
+    /// What still waits for one before it, in order: what there is to show when the work was cut short.
+    pub fn into_rest(self) -> impl Iterator<Item = T> {
+        self.waiting.into_values()
+    }
+}
+
+impl<T> Default for InOrder<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn alike_lengths_go_together_longest_first() {
+        assert_eq!(plan(&[3, 9, 4, 9, 1], |_| 2), [vec![1, 3], vec![2, 0], vec![4]]);
+        // Twelve positions at once: one row of 9, then three of 4, 3 and 3, then the rest.
+        assert_eq!(plan(&[3, 9, 4, 3, 1], |longest| 12 / longest), [vec![1], vec![2, 0, 3], vec![4]]);
+        assert_eq!(plan(&[5, 6], |_| 0), [vec![1], vec![0]]); // never an empty batch
+        assert!(plan(&[], |_| 4).is_empty());
+    }
+
+    #[test]
+    fn groups_follow_one_another() {
+        assert_eq!(groups(&[2, 3, 5, 1, 9, 1], 6), [0..2, 2..4, 4..5, 5..6]);
+        assert!(groups(&[], 6).is_empty());
+    }
+
+    #[test]
+    fn results_wait_for_those_before_them() {
+        let mut results = InOrder::new();
+        assert!(results.put(2, "c").is_empty());
+        assert_eq!(results.put(0, "a"), ["a"]);
+        assert_eq!(results.put(1, "b"), ["b", "c"]);
+        assert!(results.put(5, "f").is_empty() && results.put(4, "e").is_empty());
+        assert_eq!(results.into_rest().collect::<Vec<_>>(), ["e", "f"]);
+    }
+
+    proptest! {
+        #[test]
+        fn every_row_is_in_one_batch_that_fits(lengths in prop::collection::vec(1..100_usize, 0..60), most in 1..400_usize) {
+            let batches = plan(&lengths, |longest| most / longest);
+            let mut seen = batches.concat();
+            let by_length: Vec<usize> = seen.iter().map(|&number| lengths[number]).collect();
+            prop_assert!(by_length.is_sorted_by(|a, b| a >= b));
+            for batch in &batches {
+                prop_assert!(batch.len() == 1 || batch.len() * lengths[batch[0]] <= most);
+            }
+            seen.sort_unstable();
+            prop_assert_eq!(seen, (0..lengths.len()).collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn groups_hold_everything_in_order(sizes in prop::collection::vec(0..50_usize, 0..60), most in 1..100_usize) {
+            let groups = groups(&sizes, most);
+            prop_assert_eq!(groups.iter().cloned().flatten().collect::<Vec<_>>(), (0..sizes.len()).collect::<Vec<_>>());
+            for group in groups {
+                prop_assert!(group.len() == 1 || sizes[group].iter().sum::<usize>() <= most);
+            }
+        }
+
+        #[test]
+        fn results_come_out_in_order_whatever_order_they_go_in(
+            order in (0..40_usize).prop_flat_map(|len| Just((0..len).collect::<Vec<_>>()).prop_shuffle()),
+        ) {
+            let mut results = InOrder::new();
+            let mut shown = Vec::new();
+            for (done, &number) in order.iter().enumerate() {
+                shown.extend(results.put(number, number));
+                // As soon as it can be: all below the first that is missing are out.
+                let missing = (0..).find(|n| !order[..=done].contains(n)).unwrap_or_default();
+                prop_assert_eq!(shown.len(), missing);
+            }
+            prop_assert_eq!(shown, (0..order.len()).collect::<Vec<_>>());
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! `ember-generate score --choices FILE`: multiple-choice questions, and how many the model gets right.
+
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::lines::TextFile;
+use super::loaded::Loaded;
+use super::progress::Progress;
+use super::score::{SCORED_BETWEEN_RESULTS, beginning};
+use crate::batches::groups;
+use crate::interrupt::Interrupt;
+use crate::multiple_choice::{Accuracy, By, EncodedChoice, Question, ScoredChoice, rank, score_questions};
+use crate::program::{Notes, Outcome, OutputFormat};
+
+const EXAMPLE: &str = "{\"context\": \"...\", \"choices\": [\"...\", \"...\"], \"answer\": 0}";
+
+/// The JSON object of one question, its keys in this order. Lists have one entry a choice; log-probabilities are in nats, and
+/// rankings name the choices from the most probable to the least.
+#[derive(Serialize)]
+struct JsonQuestion<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a Value>,
+    context: &'a str,
+    choices: &'a [String],
+    answer: Option<usize>,
+    ranking: Vec<usize>,
+    ranking_per_token: Vec<usize>,
+    ranking_per_byte: Vec<usize>,
+    logprobs: Vec<f64>,
+    token_logprobs: Vec<&'a [f32]>,
+    bytes: Vec<usize>,
+    cut_tokens: Vec<usize>,
+}
+
+/// The last JSON object; the accuracies are null where no answer is known.
+#[derive(Serialize)]
+struct JsonSummary {
+    questions: usize,
+    answered: usize,
+    accuracy: Option<f64>,
+    accuracy_per_token: Option<f64>,
+    accuracy_per_byte: Option<f64>,
+    chance: Option<f64>,
+}
+
+/// Reads and checks every question before anything is loaded: a bad line should not cost a wait.
+pub(super) fn read(path: &Path) -> Result<Vec<(String, Question)>> {
+    let file = TextFile::read("--choices", path)?;
+    let mut questions = Vec::new();
+    for (line, question) in file.objects::<Question>(EXAMPLE)? {
+        question.check().with_context(|| file.place(line))?;
+        questions.push((file.place(line), question));
+    }
+    ensure!(!questions.is_empty(), "--choices {} holds no question; write {EXAMPLE} on a line", path.display());
+    Ok(questions)
+}
+
+/// Answers all questions, in their order.
+pub(super) fn answer(
+    questions: &[(String, Question)],
+    loaded: &Loaded,
+    format: OutputFormat,
+    notes: &Notes,
+    interrupt: &Interrupt,
+    out: &mut dyn Write,
+) -> Result<Outcome> {
+    let tokenizer = loaded.tokenizer.as_ref().context("questions in words need a tokenizer")?;
+    let context_length = loaded.model.config().context_length;
+    let encoded = questions
+        .iter()
+        .map(|(place, question)| question.encode(tokenizer, context_length).with_context(|| place.clone()))
+        .collect::<Result<Vec<_>>>()?;
+    say_what_was_cut(&encoded, context_length, notes);
+
+    let progress = Progress::new("tokens", encoded.iter().flatten().map(|choice| choice.scored).sum(), notes);
+    let read: Vec<usize> = encoded.iter().map(|choices| choices.iter().map(|choice| choice.ids.len()).sum()).collect();
+    let mut accuracy = Accuracy::default();
+    for group in groups(&read, SCORED_BETWEEN_RESULTS) {
+        let results = score_questions(&loaded.model, &encoded[group.clone()], &mut |tokens| {
+            progress.advance(tokens);
+            if interrupt.requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        let Some(results) = results else { return Ok(Outcome::Interrupted) };
+        progress.aside(|| {
+            for ((number, (_, question)), choices) in group.clone().zip(&questions[group.clone()]).zip(&results) {
+                accuracy.add(choices, question.answer);
+                match format {
+                    OutputFormat::Json => write_json(question, choices, &encoded[number], out)?,
+                    OutputFormat::Text => writeln!(out, "{}", line(question, choices))?,
+                }
+            }
+            out.flush().map_err(anyhow::Error::from)
+        })?;
+    }
+    drop(progress);
+    write_summary(&accuracy, format, out)?;
+    Ok(Outcome::Done)
+}
+
+fn say_what_was_cut(encoded: &[Vec<EncodedChoice>], context_length: usize, notes: &Notes) {
+    let cuts: Vec<usize> = encoded
+        .iter()
+        .filter_map(|choices| choices.iter().map(|choice| choice.cut).max())
+        .filter(|&cut| cut > 0)
+        .collect();
+    if let Some(most) = cuts.iter().max() {
+        notes.say(format!(
+            "{} of {} questions are longer than the context of {context_length} tokens and lost their first, at most {most}",
+            cuts.len(),
+            encoded.len()
+        ));
+    }
+}
+
+fn write_json(
+    question: &Question,
+    choices: &[ScoredChoice],
+    encoded: &[EncodedChoice],
+    out: &mut dyn Write,
+) -> Result<()> {
+    let json = JsonQuestion {
+        id: question.id.as_ref(),
+        context: &question.context,
+        choices: &question.choices,
+        answer: question.answer,
+        ranking: rank(choices, By::Sum),
+        ranking_per_token: rank(choices, By::Token),
+        ranking_per_byte: rank(choices, By::Byte),
+        logprobs: choices.iter().map(|choice| choice.value(By::Sum)).collect(),
+        token_logprobs: choices.iter().map(|choice| choice.logprobs.as_slice()).collect(),
+        bytes: choices.iter().map(|choice| choice.bytes).collect(),
+        cut_tokens: encoded.iter().map(|choice| choice.cut).collect(),
+    };
+    Ok(writeln!(out, "{}", serde_json::to_string(&json)?)?)
+}
+
+/// A question for people: whether its most probable choice is right, that choice, all log-probabilities, the context.
+fn line(question: &Question, choices: &[ScoredChoice]) -> String {
+    let best = rank(choices, By::Sum).first().copied().unwrap_or_default();
+    let mark = match question.answer {
+        None => "  -  ",
+        Some(answer) if answer == best => "right",
+        Some(_) => "wrong",
+    };
+    let logprobs: Vec<String> = choices.iter().map(|choice| format!("{:.3}", choice.value(By::Sum))).collect();
+    let end: String = last_characters(&question.context);
+    format!(
+        "{mark}  choice {best}  log-probabilities {}  {end} |{}",
+        logprobs.join(" "),
+        beginning(&question.choices[best])
+    )
+}
+
+/// The end of a context, where the question tends to stand, on one line.
+fn last_characters(context: &str) -> String {
+    const MOST: usize = 40;
+    let count = context.chars().count();
+    let end = beginning(&context.chars().skip(count.saturating_sub(MOST)).collect::<String>());
+    if count > MOST { format!("...{end}") } else { end }
+}
+
+fn write_summary(accuracy: &Accuracy, format: OutputFormat, out: &mut dyn Write) -> Result<()> {
+    let Accuracy { questions, answered, .. } = *accuracy;
+    match format {
+        OutputFormat::Json => {
+            let summary = JsonSummary {
+                questions,
+                answered,
+                accuracy: accuracy.by(By::Sum),
+                accuracy_per_token: accuracy.by(By::Token),
+                accuracy_per_byte: accuracy.by(By::Byte),
+                chance: accuracy.by_chance(),
+            };
+            writeln!(out, "{}", serde_json::json!({ "summary": summary }))?;
+        }
+        OutputFormat::Text => {
+            let percent = |share: Option<f64>| share.map_or("-".to_owned(), |share| format!("{:.1}%", 100.0 * share));
+            writeln!(
+                out,
+                "accuracy {}  per token {}  per byte {}  by chance {}  {answered} of {questions} questions have an answer",
+                percent(accuracy.by(By::Sum)),
+                percent(accuracy.by(By::Token)),
+                percent(accuracy.by(By::Byte)),
+                percent(accuracy.by_chance()),
+            )?;
+        }
+    }
+    Ok(out.flush()?)
+}

@@ -1,0 +1,180 @@
+//! Text files that a user hands over, read whole: texts, prompts, questions. What is wrong with one is said with its line.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+/// The largest file that is read.
+const MOST_BYTES: u64 = 1 << 30;
+
+/// A file's text, and what to call it in an error.
+pub(super) struct TextFile {
+    path: PathBuf,
+    content: String,
+}
+
+impl TextFile {
+    /// Reads the file that `flag` names; a byte order mark goes.
+    ///
+    /// # Errors
+    /// When it cannot be read, is larger than 1 GiB, or is no UTF-8 text; the line names flag and file.
+    pub(super) fn read(flag: &str, path: &Path) -> Result<Self> {
+        let name = || format!("{flag} {}", path.display());
+        let unreadable = || format!("cannot read {}; name a file that exists and that you may read", name());
+        let file = File::open(path).with_context(unreadable)?;
+        let mut bytes = Vec::new();
+        // What is no file but a pipe has no length; it is cut off one byte behind what is too much.
+        let known_bytes = file.metadata().with_context(unreadable)?.len();
+        if known_bytes <= MOST_BYTES {
+            file.take(MOST_BYTES + 1).read_to_end(&mut bytes).with_context(unreadable)?;
+        }
+        ensure!(
+            known_bytes.max(bytes.len() as u64) <= MOST_BYTES,
+            "{} is larger than 1 GiB; split it into several files",
+            name()
+        );
+        Self::from_bytes(path, bytes).with_context(name)
+    }
+
+    fn from_bytes(path: &Path, mut bytes: Vec<u8>) -> Result<Self> {
+        if bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") {
+            bail!("it is UTF-16 text (it begins with that byte order mark); convert it with iconv -f UTF-16 -t UTF-8");
+        }
+        if bytes.starts_with(b"\xef\xbb\xbf") {
+            bytes.drain(..3);
+        }
+        if let Some(zero) = bytes.iter().position(|&byte| byte == 0) {
+            bail!(
+                "it looks binary (byte {zero} is zero); give text, or if it is UTF-16 convert it with iconv -f UTF-16 -t UTF-8"
+            );
+        }
+        let content = String::from_utf8(bytes).map_err(|error| {
+            let at = error.utf8_error().valid_up_to();
+            anyhow!(
+                "it is not UTF-8 text: byte {at} (0x{:02X}) does not belong there; convert it, for example with iconv -f LATIN1 \
+                 -t UTF-8",
+                error.as_bytes()[at]
+            )
+        })?;
+        Ok(Self { path: path.to_owned(), content })
+    }
+
+    /// The whole text.
+    pub(super) fn into_content(self) -> String {
+        self.content
+    }
+
+    /// Whether the name says that each line is a JSON object: `.jsonl`, or `.json`.
+    pub(super) fn is_json_lines(&self) -> bool {
+        let extension = self.path.extension().and_then(|extension| extension.to_str());
+        extension.is_some_and(|extension| ["jsonl", "json"].iter().any(|json| extension.eq_ignore_ascii_case(json)))
+    }
+
+    /// The lines and their numbers, from 1, without their ends (`\n` or `\r\n`).
+    pub(super) fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
+        (1..).zip(self.content.lines())
+    }
+
+    /// The JSON object of each line with its number; empty lines are skipped. `example` is what a line should look like.
+    ///
+    /// # Errors
+    /// Names the file and the line that is not JSON, no object, or lacks a key.
+    pub(super) fn objects<T: DeserializeOwned>(&self, example: &str) -> Result<Vec<(usize, T)>> {
+        let mut objects = Vec::new();
+        for (number, line) in self.lines().filter(|(_, line)| !line.trim().is_empty()) {
+            let place = || self.place(number);
+            // Through a map: where serde expects a struct it would take an array too.
+            let object: Map<String, Value> = serde_json::from_str(line)
+                .map_err(|error| anyhow!("{}: no JSON object ({}); write {example}", place(), cause(&error)))?;
+            let object = serde_json::from_value(Value::Object(object))
+                .map_err(|error| anyhow!("{}: {}; write {example}", place(), cause(&error)))?;
+            objects.push((number, object));
+        }
+        Ok(objects)
+    }
+
+    /// What a line is called in an error: `FILE:LINE`.
+    pub(super) fn place(&self, line: usize) -> String {
+        format!("{}:{line}", self.path.display())
+    }
+}
+
+/// A JSON error in the terms of its line: the parser believes that every line is its first.
+fn cause(error: &serde_json::Error) -> String {
+    let message = error.to_string();
+    match message.split_once(" at line 1 column ") {
+        Some((what, column)) => format!("{what} at column {column}"),
+        None => message.replace('`', "\""),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde::Deserialize;
+
+    fn file(name: &str, content: &str) -> TextFile {
+        TextFile::from_bytes(Path::new(name), content.as_bytes().to_vec()).unwrap()
+    }
+
+    #[derive(Deserialize, Debug, PartialEq)]
+    struct Line {
+        text: String,
+    }
+
+    #[test]
+    fn lines_lose_their_ends_and_nothing_else() {
+        let text = file("a.txt", "\u{feff}one\r\n\n two \nthree");
+        assert_eq!(text.lines().collect::<Vec<_>>(), [(1, "one"), (2, ""), (3, " two "), (4, "three")]);
+        assert_eq!(file("a.txt", "one\n").lines().count(), 1);
+        assert_eq!(file("a.txt", "").lines().count(), 0);
+    }
+
+    #[test]
+    fn objects_are_read_line_by_line() {
+        let objects =
+            file("a.jsonl", "{\"text\": \"x\", \"more\": 1}\n\n{\"text\": \"y\"}\n").objects::<Line>("").unwrap();
+        assert_eq!(objects, [(1, Line { text: "x".into() }), (3, Line { text: "y".into() })]);
+        assert!(file("a.JSONL", "").is_json_lines() && file("a.json", "").is_json_lines());
+        assert!(!file("a.txt", "").is_json_lines() && !file("json", "").is_json_lines());
+    }
+
+    #[test]
+    fn a_bad_line_is_named() {
+        let error = |line: &str| {
+            let content = format!("{{\"text\": \"x\"}}\n{line}\n");
+            file("a.jsonl", &content).objects::<Line>("{\"text\": ...}").unwrap_err().to_string()
+        };
+        assert_eq!(
+            error("{\"text\" \"x\"}"),
+            "a.jsonl:2: no JSON object (expected `:` at column 9); write {\"text\": ...}"
+        );
+        assert_eq!(error("{}"), "a.jsonl:2: missing field \"text\"; write {\"text\": ...}");
+        assert!(error("{\"text\": 1}").starts_with("a.jsonl:2: invalid type: integer \"1\", expected a string"));
+        assert!(error("[\"x\"]").starts_with("a.jsonl:2: no JSON object (invalid type: sequence, expected a map"));
+    }
+
+    #[test]
+    fn what_is_no_text_is_refused() {
+        let error = |bytes: &[u8]| TextFile::from_bytes(Path::new("a"), bytes.to_vec()).err().unwrap().to_string();
+        assert!(error(b"caf\xe9").contains("byte 3 (0xE9) does not belong there"));
+        assert!(error(b"a\0b").contains("looks binary (byte 1 is zero)"));
+        assert!(error(b"\xff\xfea\0").contains("UTF-16"));
+        let missing = TextFile::read("--file", Path::new("no/such/file")).err().unwrap();
+        assert!(format!("{missing:#}").starts_with("cannot read --file no/such/file; name a file that exists"));
+    }
+
+    #[test]
+    fn a_file_too_large_is_refused_before_it_is_looked_at() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("large.txt");
+        File::create(&path).unwrap().set_len(MOST_BYTES + 1).unwrap(); // a hole: takes no room on the disk
+        let error = TextFile::read("--prompts", &path).err().unwrap().to_string();
+        assert!(error.contains("is larger than 1 GiB; split it"), "{error}");
+    }
+}

@@ -1,0 +1,65 @@
+//! How far long work has come, for people who watch: a bar on a terminal, nothing anywhere else.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::program::Notes;
+
+/// What is done sooner needs no bar.
+const SHOWN_AFTER: Duration = Duration::from_secs(1);
+
+/// A bar on standard error that appears once the work takes longer than a second, and is gone when this is dropped.
+pub(super) struct Progress {
+    bar: ProgressBar,
+    began: Instant,
+    shown: Cell<bool>,
+}
+
+impl Progress {
+    /// A bar up to `total` of what `unit` names, such as "tokens"; none where notes are not shown or nobody sees standard error.
+    pub(super) fn new(unit: &'static str, total: usize, notes: &Notes) -> Self {
+        let bar = ProgressBar::with_draw_target(Some(total as u64), ProgressDrawTarget::hidden());
+        let style = ProgressStyle::with_template("{wide_bar} {human_pos}/{human_len} {msg}, {eta} left");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        bar.set_message(unit);
+        Self { bar, began: Instant::now(), shown: Cell::new(!notes.are_shown()) }
+    }
+
+    /// So many more are done.
+    pub(super) fn advance(&self, done: usize) {
+        self.bar.inc(done as u64);
+        if !self.shown.get() && self.began.elapsed() >= SHOWN_AFTER {
+            self.shown.set(true);
+            // Draws nothing where standard error is no terminal.
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+    }
+
+    /// Writes results with the bar out of their way.
+    pub(super) fn aside<T>(&self, write: impl FnOnce() -> T) -> T {
+        self.bar.suspend(write)
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_counts_and_lets_results_through() {
+        let progress = Progress::new("tokens", 10, &Notes::new(true));
+        progress.advance(4);
+        progress.advance(3);
+        assert_eq!((progress.bar.position(), progress.bar.length()), (7, Some(10)));
+        assert!(progress.bar.is_hidden());
+        assert_eq!(progress.aside(|| "written"), "written");
+    }
+}

@@ -1,0 +1,206 @@
+//! Prompts from a file, for `text --prompts FILE`.
+//!
+//! Plain text is one prompt a line; an empty line is an empty prompt, which starts from `<|endoftext|>`. A name that ends in
+//! `.jsonl` or `.json` means one JSON object a line: `{"prompt": "..."}` or `{"prompt_ids": [1, 2]}`, and with either an `"id"`
+//! of any kind, which is handed through; other keys are ignored, and empty lines are skipped.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use ember_data::tokenizer::Tokenizer;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::lines::TextFile;
+use crate::program::UsageError;
+
+const EXAMPLE: &str = "{\"prompt\": \"...\"} or {\"prompt_ids\": [1, 2]}";
+
+/// A prompt as a file states it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FilePrompt {
+    /// Where it stands, `FILE:LINE`, for errors.
+    pub place: String,
+    /// What the file calls it, where it does.
+    pub id: Option<Value>,
+    /// The prompt itself.
+    pub prompt: Given,
+}
+
+/// A prompt in words or in tokens.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Given {
+    /// A text, perhaps empty.
+    Text(String),
+    /// Token ids, at least one.
+    Ids(Vec<u32>),
+}
+
+impl FilePrompt {
+    /// The token ids to start from.
+    ///
+    /// # Errors
+    /// Names the line when the tokenizer cannot make the text, there is no tokenizer, the prompt is empty and there is no
+    /// `<|endoftext|>`, or an id is outside the vocabulary of `vocab_size`.
+    pub fn to_ids(&self, tokenizer: Option<&Tokenizer>, vocab_size: usize) -> Result<Vec<u32>> {
+        let ids = match &self.prompt {
+            Given::Ids(ids) => Ok(ids.clone()),
+            Given::Text(text) => match tokenizer {
+                Some(tokenizer) => ids_of(text, tokenizer),
+                None => bail!("{}: the checkpoint holds no tokenizer; give \"prompt_ids\"", self.place),
+            },
+        };
+        let ids = ids.with_context(|| self.place.clone())?;
+        if let Some(id) = ids.iter().find(|&&id| id as usize >= vocab_size) {
+            bail!("{}: {id} is outside the model's vocabulary; ids go from 0 to {}", self.place, vocab_size - 1);
+        }
+        Ok(ids)
+    }
+}
+
+/// The ids of a prompt; an empty one starts from the end-of-text token, behind which documents begin.
+///
+/// # Errors
+/// When the tokenizer lacks a character, or the prompt is empty and there is no end-of-text token (a [`UsageError`]).
+pub fn ids_of(text: &str, tokenizer: &Tokenizer) -> Result<Vec<u32>> {
+    let ids = tokenizer.encode_prompt(text)?;
+    if !ids.is_empty() {
+        return Ok(ids);
+    }
+    let start = tokenizer.end_of_text().ok_or_else(|| {
+        UsageError::new(
+            "the prompt is empty, and this model has no <|endoftext|> to start from; give at least one character",
+        )
+    })?;
+    Ok(vec![start])
+}
+
+/// Reads the prompts of the file that `flag` names, in its order; at least one.
+///
+/// # Errors
+/// One line that names the file, and the line of the file where one is wrong.
+pub fn read(flag: &str, path: &Path) -> Result<Vec<FilePrompt>> {
+    let file = TextFile::read(flag, path)?;
+    let prompts = if file.is_json_lines() { json_prompts(&file)? } else { plain_prompts(&file) };
+    ensure!(!prompts.is_empty(), "{flag} {} holds no prompt; write one a line", path.display());
+    Ok(prompts)
+}
+
+fn plain_prompts(file: &TextFile) -> Vec<FilePrompt> {
+    let prompt = |(line, text): (usize, &str)| FilePrompt {
+        place: file.place(line),
+        id: None,
+        prompt: Given::Text(text.to_owned()),
+    };
+    file.lines().map(prompt).collect()
+}
+
+/// The keys of a line; others are the user's own.
+#[derive(Deserialize)]
+struct JsonPrompt {
+    prompt: Option<String>,
+    prompt_ids: Option<Vec<u32>>,
+    id: Option<Value>,
+}
+
+fn json_prompts(file: &TextFile) -> Result<Vec<FilePrompt>> {
+    let prompt = |(line, json): (usize, JsonPrompt)| {
+        let place = file.place(line);
+        let prompt = match (json.prompt, json.prompt_ids) {
+            (Some(text), None) => Given::Text(text),
+            (None, Some(ids)) if !ids.is_empty() => Given::Ids(ids),
+            (None, Some(_)) => bail!("{place}: \"prompt_ids\" is empty; give at least one id"),
+            (Some(_), Some(_)) => bail!("{place}: both \"prompt\" and \"prompt_ids\"; keep one of them"),
+            (None, None) => bail!("{place}: no \"prompt\"; write {EXAMPLE}"),
+        };
+        Ok(FilePrompt { place, id: json.id, prompt })
+    };
+    file.objects(EXAMPLE)?.into_iter().map(prompt).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What is read from a file of that name and content, its folder left out of places and errors.
+    fn read_file(name: &str, content: &str) -> Result<Vec<FilePrompt>, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        let shorter =
+            |text: &str| text.replace(&format!("{}{}", folder.path().display(), std::path::MAIN_SEPARATOR), "");
+        let mut prompts = read("--prompts", &path).map_err(|error| shorter(&format!("{error:#}")))?;
+        prompts.iter_mut().for_each(|prompt| prompt.place = shorter(&prompt.place));
+        Ok(prompts)
+    }
+
+    fn text(place: &str, text: &str) -> FilePrompt {
+        FilePrompt { place: place.into(), id: None, prompt: Given::Text(text.into()) }
+    }
+
+    #[test]
+    fn plain_text_is_a_prompt_a_line() {
+        let prompts = read_file("p.txt", "Once upon\n\n two \r\n{\"prompt\": 1}\n").unwrap();
+        let expected = [
+            text("p.txt:1", "Once upon"),
+            text("p.txt:2", ""),
+            text("p.txt:3", " two "),
+            text("p.txt:4", "{\"prompt\": 1}"),
+        ];
+        assert_eq!(prompts, expected);
+    }
+
+    #[test]
+    fn json_lines_hold_texts_or_ids_and_names() {
+        let lines = "{\"prompt\": \"a\\nb\", \"id\": 7}\n\n{\"prompt_ids\": [3, 4], \"id\": \"x\", \"note\": []}\n{\"prompt\": \"\"}";
+        let prompts = read_file("p.jsonl", lines).unwrap();
+        let expected = [
+            FilePrompt { id: Some(7.into()), ..text("p.jsonl:1", "a\nb") },
+            FilePrompt { place: "p.jsonl:3".into(), id: Some("x".into()), prompt: Given::Ids(vec![3, 4]) },
+            text("p.jsonl:4", ""),
+        ];
+        assert_eq!(prompts, expected);
+    }
+
+    #[test]
+    fn a_bad_file_is_named_with_its_line() {
+        let error = |content: &str| read_file("p.json", content).unwrap_err();
+        assert!(error("").starts_with("--prompts p.json holds no prompt"));
+        assert!(error("\n\n").starts_with("--prompts p.json holds no prompt"));
+        assert!(error("{\"prompt\": \"a\"}\n{\"text\": \"b\"}").starts_with("p.json:2: no \"prompt\"; write {"));
+        assert!(error("{\"prompt\": \"a\", \"prompt_ids\": [1]}").starts_with("p.json:1: both"));
+        assert!(error("{\"prompt_ids\": []}").starts_with("p.json:1: \"prompt_ids\" is empty"));
+        assert!(error("{\"prompt_ids\": [-1]}").starts_with("p.json:1: invalid value: integer \"-1\", expected u32"));
+        assert!(error("[").starts_with("p.json:1: no JSON object ("));
+        assert!(error("a\0").starts_with("--prompts p.json: it looks binary"));
+    }
+
+    #[test]
+    fn ids_are_checked_and_errors_say_where() {
+        let plain = Tokenizer::chars(&"ab".chars().collect(), false).unwrap();
+        let with_end = Tokenizer::chars(&"ab".chars().collect(), true).unwrap();
+        let error = |prompt: &FilePrompt, tokenizer| format!("{:#}", prompt.to_ids(tokenizer, 3).unwrap_err());
+        assert_eq!(text("p:1", "ab").to_ids(Some(&plain), 3).unwrap(), plain.encode("ab").unwrap());
+        assert_eq!(text("p:1", "").to_ids(Some(&with_end), 3).unwrap(), [with_end.end_of_text().unwrap()]);
+        assert!(error(&text("p:1", ""), Some(&plain)).starts_with("p:1: the prompt is empty"));
+        assert!(error(&text("p:1", "c"), Some(&plain)).starts_with("p:1: "));
+        assert!(error(&text("p:1", "a"), None).starts_with("p:1: the checkpoint holds no tokenizer"));
+        let ids = |ids: &[u32]| FilePrompt { prompt: Given::Ids(ids.to_vec()), ..text("p:2", "") };
+        assert_eq!(ids(&[2, 0]).to_ids(None, 3).unwrap(), [2, 0]);
+        assert!(error(&ids(&[2, 3]), None).starts_with("p:2: 3 is outside the model's vocabulary"));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        #[test]
+        fn every_text_survives_json_lines(texts in prop::collection::vec(any::<String>(), 1..8)) {
+            let lines: Vec<String> = texts.iter().map(|text| serde_json::json!({ "prompt": text }).to_string()).collect();
+            let prompts = read_file("p.jsonl", &lines.join("\n")).unwrap();
+            let read: Vec<Given> = prompts.into_iter().map(|prompt| prompt.prompt).collect();
+            prop_assert_eq!(read, texts.into_iter().map(Given::Text).collect::<Vec<_>>());
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! Multiple choice: of several ways to go on, the model's answer is the one it finds most probable. Nothing is generated.
+//!
+//! A longer choice has more tokens to lose probability on, so three ways of comparing are kept apart ([`By`]): the sum of
+//! the log-probabilities (what EleutherAI's lm-evaluation-harness calls `acc`), the mean over tokens, and the mean over bytes
+//! of the choice's text (its `acc_bytes`; its `acc_norm` counts characters, which are the bytes where the text is ASCII).
+
+use std::ops::ControlFlow;
+
+use anyhow::{Context, Result, ensure};
+use ember_data::tokenizer::Tokenizer;
+use ember_model::Gpt;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::score::{Stretch, score_stretches};
+
+/// A text's beginning and the ways it may go on. The choice is put right behind the context: a space between stands in one of
+/// them.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+pub struct Question {
+    /// What comes before every choice; empty, the choices start from `<|endoftext|>`.
+    pub context: String,
+    /// The ways to go on.
+    pub choices: Vec<String>,
+    /// The index of the right one, from 0, where it is known.
+    pub answer: Option<usize>,
+    /// Whatever the asker calls it; handed through.
+    pub id: Option<Value>,
+}
+
+impl Question {
+    /// Refuses a question that has nothing to choose from, or whose answer is none of its choices.
+    ///
+    /// # Errors
+    /// Names the key that is wrong.
+    pub fn check(&self) -> Result<()> {
+        let count = self.choices.len();
+        ensure!(count >= 2, "\"choices\" holds {count}; give at least 2 to choose from");
+        if let Some(empty) = self.choices.iter().position(String::is_empty) {
+            anyhow::bail!("choice {empty} is empty; give it at least one character");
+        }
+        if let Some(answer) = self.answer {
+            ensure!(answer < count, "\"answer\" is {answer}, but the choices are numbered 0 to {}", count - 1);
+        }
+        Ok(())
+    }
+
+    /// The tokens of each choice behind the context, for a model that looks back on `context_length` of them.
+    ///
+    /// Tokens do not respect the border between context and choice: "a " and "cat" may be the tokens "a" and " cat". So context
+    /// and choice are tokenised as one text, as the model knows it, and what counts is every token behind the longest
+    /// beginning that the context alone and all of its choices share: each choice is then judged from the same place.
+    /// Where they share no token at all, `<|endoftext|>` is put before them.
+    ///
+    /// What is longer than the model can look back on loses its first tokens, never those that are scored.
+    ///
+    /// # Errors
+    /// When the tokenizer cannot make the text, there is nothing to start from, or a choice alone exceeds the context.
+    pub fn encode(&self, tokenizer: &Tokenizer, context_length: usize) -> Result<Vec<EncodedChoice>> {
+        let context = tokenizer.encode_prompt(&self.context).context("\"context\"")?;
+        let encode = |(number, choice)| {
+            let whole = format!("{}{choice}", self.context);
+            tokenizer.encode_prompt(&whole).with_context(|| format!("\"context\" with choice {number}"))
+        };
+        let wholes = self.choices.iter().enumerate().map(encode).collect::<Result<Vec<_>>>()?;
+        let shared = wholes.iter().map(|whole| common_prefix(&context, whole)).min().unwrap_or(0);
+        let start = if shared > 0 {
+            None
+        } else {
+            Some(tokenizer.end_of_text().context(
+                "nothing stands before the choices, and this model has no <|endoftext|> to start from; give a longer \"context\"",
+            )?)
+        };
+        let finish = |(number, (whole, choice)): (usize, (Vec<u32>, &String))| {
+            let scored = whole.len() - shared;
+            ensure!(scored > 0, "choice {number} adds no token to the context; give it other text");
+            ensure!(
+                scored <= context_length,
+                "choice {number} has {scored} tokens, more than the context of {context_length}; shorten it"
+            );
+            let mut ids: Vec<u32> = start.into_iter().chain(whole).collect();
+            // The last token is only predicted, so one more than the model can read.
+            let cut = ids.len().saturating_sub(context_length + 1);
+            ids.drain(..cut);
+            Ok(EncodedChoice { ids, scored, cut, bytes: choice.len() })
+        };
+        wholes.into_iter().zip(&self.choices).enumerate().map(finish).collect()
+    }
+}
+
+/// One choice of a question in tokens, the context before it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EncodedChoice {
+    /// The tokens of context and choice, at most the model's context and one.
+    pub ids: Vec<u32>,
+    /// How many at the end are the choice's: those that are scored.
+    pub scored: usize,
+    /// How many tokens at the beginning were cut off.
+    pub cut: usize,
+    /// The length of the choice's text in bytes.
+    pub bytes: usize,
+}
+
+/// How choices of different length are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// The log-probability of the whole choice.
+    Sum,
+    /// Its mean over the choice's tokens.
+    Token,
+    /// Its mean over the bytes of the choice's text.
+    Byte,
+}
+
+/// What the model thinks of one choice.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ScoredChoice {
+    /// The log-probability of each of its tokens, in nats.
+    pub logprobs: Vec<f32>,
+    /// The length of its text in bytes.
+    pub bytes: usize,
+}
+
+impl ScoredChoice {
+    /// Its log-probability, in nats, as `by` counts it: the higher, the more probable.
+    pub fn value(&self, by: By) -> f64 {
+        let sum: f64 = self.logprobs.iter().map(|&logprob| f64::from(logprob)).sum();
+        match by {
+            By::Sum => sum,
+            By::Token => sum / self.logprobs.len() as f64,
+            By::Byte => sum / self.bytes as f64,
+        }
+    }
+}
+
+/// The choices of a question, most probable first; of equal ones the earlier.
+pub fn rank(choices: &[ScoredChoice], by: By) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..choices.len()).collect();
+    order.sort_by(|&a, &b| choices[b].value(by).total_cmp(&choices[a].value(by))); // stable
+    order
+}
+
+/// Scores the choices of many questions, all of which share their passes through the model; `None` once `on_batch` breaks off,
+/// which is told after every pass how many tokens were scored in it.
+///
+/// # Errors
+/// As [`score_stretches`].
+pub fn score_questions(
+    model: &Gpt,
+    questions: &[Vec<EncodedChoice>],
+    on_batch: &mut dyn FnMut(usize) -> ControlFlow<()>,
+) -> Result<Option<Vec<Vec<ScoredChoice>>>> {
+    let stretches: Vec<Stretch> =
+        questions.iter().flatten().map(|choice| Stretch { ids: &choice.ids, scored: choice.scored }).collect();
+    let Some(logprobs) = score_stretches(model, &stretches, on_batch)? else { return Ok(None) };
+    let mut logprobs = logprobs.into_iter();
+    let scored = |question: &Vec<EncodedChoice>| {
+        question
+            .iter()
+            .zip(&mut logprobs)
+            .map(|(choice, logprobs)| ScoredChoice { logprobs, bytes: choice.bytes })
+            .collect()
+    };
+    Ok(Some(questions.iter().map(scored).collect()))
+}
+
+/// How often the most probable choice was the right one.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Accuracy {
+    /// Questions asked.
+    pub questions: usize,
+    /// Those of them whose answer is known, which alone count below.
+    pub answered: usize,
+    right: [usize; 3],
+    chance: f64,
+}
+
+impl Accuracy {
+    /// Counts one more question.
+    pub fn add(&mut self, choices: &[ScoredChoice], answer: Option<usize>) {
+        self.questions += 1;
+        let Some(answer) = answer else { return };
+        self.answered += 1;
+        self.chance += 1.0 / choices.len() as f64;
+        for by in [By::Sum, By::Token, By::Byte] {
+            self.right[by as usize] += usize::from(rank(choices, by).first() == Some(&answer));
+        }
+    }
+
+    /// The share of right answers; `None` where no answer is known.
+    pub fn by(&self, by: By) -> Option<f64> {
+        (self.answered > 0).then(|| self.right[by as usize] as f64 / self.answered as f64)
+    }
+
+    /// The share that guessing would get right.
+    pub fn by_chance(&self) -> Option<f64> {
+        (self.answered > 0).then(|| self.chance / self.answered as f64)
+    }
+}
+
+fn common_prefix(a: &[u32], b: &[u32]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::score::tests::{CONTEXT, by_hand, to_the_end};
+    use burn::tensor::Device;
+    use ember_model::GptConfig;
+    use proptest::prelude::*;
+
+    fn question(context: &str, choices: &[&str]) -> Question {
+        let choices = choices.iter().map(|&choice| choice.to_owned()).collect();
+        Question { context: context.to_owned(), choices, answer: None, id: None }
+    }
+
+    fn letters(end_of_text: bool) -> Tokenizer {
+        Tokenizer::chars(&" abcd".chars().collect(), end_of_text).unwrap()
+    }
+
+    fn choice(logprobs: &[f32], bytes: usize) -> ScoredChoice {
+        ScoredChoice { logprobs: logprobs.to_vec(), bytes }
+    }
+
+    /// Three choices, each the best in its own way:
+    ///
+    /// | choice | log-probabilities | sum | a token | a byte |
+    /// |---|---|---|---|---|
+    /// | 0 | -3 | -3 | -3 | -3/2 |
+    /// | 1 | -1, -1, -1, -1 | -4 | -1 | -4/4 |
+    /// | 2 | -2.5, -2.5 | -5 | -2.5 | -5/10 |
+    #[test]
+    fn each_way_to_compare_by_hand() {
+        let choices = [choice(&[-3.0], 2), choice(&[-1.0; 4], 4), choice(&[-2.5; 2], 10)];
+        assert_eq!(choices.each_ref().map(|choice| choice.value(By::Sum)), [-3.0, -4.0, -5.0]);
+        assert_eq!(choices.each_ref().map(|choice| choice.value(By::Token)), [-3.0, -1.0, -2.5]);
+        assert_eq!(choices.each_ref().map(|choice| choice.value(By::Byte)), [-1.5, -1.0, -0.5]);
+        assert_eq!(rank(&choices, By::Sum), [0, 1, 2]);
+        assert_eq!(rank(&choices, By::Token), [1, 2, 0]);
+        assert_eq!(rank(&choices, By::Byte), [2, 1, 0]);
+        assert_eq!(rank(&[choice(&[-1.0], 1), choice(&[-0.5; 2], 1)], By::Sum), [0, 1]); // equal: the earlier first
+
+        let mut accuracy = Accuracy::default();
+        assert_eq!((accuracy.by(By::Sum), accuracy.by_chance()), (None, None));
+        accuracy.add(&choices, Some(0));
+        accuracy.add(&choices, Some(2));
+        accuracy.add(&choices[..2], Some(0));
+        accuracy.add(&choices, None);
+        assert_eq!((accuracy.questions, accuracy.answered), (4, 3));
+        assert_eq!(accuracy.by(By::Sum), Some(2.0 / 3.0));
+        assert_eq!(accuracy.by(By::Token), Some(0.0));
+        assert_eq!(accuracy.by(By::Byte), Some(1.0 / 3.0));
+        assert!((accuracy.by_chance().unwrap() - (1.0 / 3.0 + 1.0 / 3.0 + 1.0 / 2.0) / 3.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn choices_are_the_tokens_behind_what_all_share() {
+        let tokenizer = letters(false);
+        let id = |c: &str| tokenizer.encode(c).unwrap()[0];
+        let encoded = question("a b", &[" c", "d"]).encode(&tokenizer, 8).unwrap();
+        assert_eq!(
+            encoded[0],
+            EncodedChoice { ids: ["a", " ", "b", " ", "c"].map(id).to_vec(), scored: 2, cut: 0, bytes: 2 }
+        );
+        assert_eq!(
+            encoded[1],
+            EncodedChoice { ids: ["a", " ", "b", "d"].map(id).to_vec(), scored: 1, cut: 0, bytes: 1 }
+        );
+        // Context 3: three read, one predicted.
+        let encoded = question("a b", &[" c", "d"]).encode(&tokenizer, 3).unwrap();
+        assert_eq!((encoded[0].ids.len(), encoded[0].scored, encoded[0].cut), (4, 2, 1));
+        assert_eq!((encoded[1].ids.len(), encoded[1].scored, encoded[1].cut), (4, 1, 0));
+    }
+
+    #[test]
+    fn a_token_across_the_border_is_scored_for_every_choice() {
+        let tokenizer = Tokenizer::train_bpe(258, ["ab\nab\nab"]).unwrap(); // bytes, <|endoftext|>, and "ab"
+        let (ab, a) = (tokenizer.encode("ab").unwrap(), tokenizer.encode("a").unwrap());
+        assert_eq!((ab.len(), a.len()), (1, 1), "the tokenizer of this test should have learnt \"ab\"");
+        let encoded = question("xa", &["b", "d"]).encode(&tokenizer, 8).unwrap();
+        // "x", "ab" against "x", "a", "d": what they share is "x", and "a" counts with "d".
+        assert_eq!(encoded[0].ids[1..], ab);
+        assert_eq!((encoded[0].scored, encoded[1].scored), (1, 2));
+        assert_eq!((encoded[0].bytes, encoded[1].bytes), (1, 1));
+    }
+
+    #[test]
+    fn an_empty_context_starts_from_end_of_text() {
+        let tokenizer = letters(true);
+        let encoded = question("", &["a", "bc"]).encode(&tokenizer, 8).unwrap();
+        assert_eq!(encoded[0].ids[0], tokenizer.end_of_text().unwrap());
+        assert_eq!((encoded[0].scored, encoded[1].scored), (1, 2));
+    }
+
+    #[test]
+    fn bad_questions_are_refused_by_name() {
+        let refused = |question: Question| question.check().unwrap_err().to_string();
+        assert!(refused(question("a", &[])).contains("\"choices\" holds 0"));
+        assert!(refused(question("a", &["b"])).contains("at least 2"));
+        assert!(refused(question("a", &["b", ""])).contains("choice 1 is empty"));
+        let wrong = Question { answer: Some(2), ..question("a", &["b", "c"]) };
+        assert!(refused(wrong).contains("\"answer\" is 2, but the choices are numbered 0 to 1"));
+
+        let refused = |question: Question| format!("{:#}", question.encode(&letters(false), 3).unwrap_err());
+        assert!(refused(question("", &["a", "b"])).contains("no <|endoftext|>"));
+        assert!(refused(question("a", &["b", "abcd"])).contains("choice 1 has 4 tokens, more than the context of 3"));
+        assert!(refused(question("x", &["a", "b"])).starts_with("\"context\": "));
+        assert!(refused(question("a", &["a", "x"])).starts_with("\"context\" with choice 1: "));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(16))]
+
+        /// Many questions together get each choice's log-probability alone, token by token, whatever was cut.
+        #[test]
+        fn batched_equals_alone(
+            asked in prop::collection::vec(("[a-d ]{0,10}", prop::collection::vec("[a-d ]{1,6}", 2..5)), 1..6),
+        ) {
+            let tokenizer = letters(true);
+            let model = Gpt::new(&GptConfig::new(tokenizer.vocab_size(), CONTEXT, 2, 2, 8), 5, &Device::flex()).unwrap();
+            let encoded: Vec<Vec<EncodedChoice>> = asked
+                .iter()
+                .map(|(context, choices)| {
+                    let choices: Vec<&str> = choices.iter().map(String::as_str).collect();
+                    question(context, &choices).encode(&tokenizer, CONTEXT).unwrap()
+                })
+                .collect();
+            let together = score_questions(&model, &encoded, &mut to_the_end).unwrap().unwrap();
+            prop_assert_eq!(together.len(), asked.len());
+            for ((context, choices), scored) in asked.iter().zip(together) {
+                prop_assert_eq!(choices.len(), scored.len());
+                for (choice, scored) in choices.iter().zip(scored) {
+                    let mut ids = if context.is_empty() { vec![tokenizer.end_of_text().unwrap()] } else { Vec::new() };
+                    ids.extend(tokenizer.encode(context).unwrap());
+                    let first = ids.len();
+                    ids.extend(tokenizer.encode(choice).unwrap());
+                    let begin = ids.len().saturating_sub(CONTEXT + 1);
+                    let alone: f64 =
+                        (first..ids.len()).map(|end| f64::from(by_hand(&model, &ids[begin..=end]))).sum();
+                    prop_assert!((scored.value(By::Sum) - alone).abs() < 1e-4);
+                    prop_assert_eq!((scored.logprobs.len(), scored.bytes), (choice.len(), choice.len()));
+                }
+            }
+        }
+    }
+}
