@@ -17,6 +17,7 @@
 
 pub mod commands;
 pub mod config;
+pub mod constraint;
 pub mod engine;
 pub mod interrupt;
 pub mod processors;

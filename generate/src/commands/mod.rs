@@ -1,5 +1,6 @@
 //! The commands of the program `ember-generate`: where text enters and leaves.
 
+pub mod constraint_args;
 pub mod devices;
 mod loaded;
 mod score;
