@@ -18,6 +18,7 @@
 pub mod batches;
 pub mod commands;
 pub mod config;
+pub mod constraint;
 pub mod engine;
 pub mod interrupt;
 pub mod memory;

@@ -1,6 +1,7 @@
 //! The commands of the program `ember-generate`: where text enters and leaves.
 
 mod choices;
+pub mod constraint_args;
 pub mod devices;
 mod lines;
 mod loaded;

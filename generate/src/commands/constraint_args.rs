@@ -1,0 +1,116 @@
+//! The flags that say what form the text must have.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::Args;
+
+use crate::constraint::Grammar;
+use crate::program::UsageError;
+
+/// At most one way to constrain the text.
+#[derive(Args, Clone, Debug, Default)]
+#[group(id = "constraint", multiple = false)]
+pub struct ConstraintArgs {
+    /// Write JSON that fulfils the JSON Schema in FILE
+    #[arg(long, value_name = "FILE", help_heading = "Form")]
+    pub json_schema: Option<PathBuf>,
+
+    /// Write text that EXPR matches from beginning to end
+    #[arg(long, value_name = "EXPR", allow_hyphen_values = true, help_heading = "Form")]
+    pub regex: Option<String>,
+
+    /// Write text that the Lark grammar in FILE derives from `start`
+    #[arg(long, value_name = "FILE", help_heading = "Form")]
+    pub grammar: Option<PathBuf>,
+}
+
+impl ConstraintArgs {
+    /// The grammar asked for, if one is.
+    ///
+    /// # Errors
+    /// A [`UsageError`] that names the flag and its file, when the file cannot be read or is not what the flag says.
+    pub fn grammar(&self) -> Result<Option<Grammar>> {
+        let source = |flag: &str, path: &Path| format!("{flag} {}", path.display());
+        let grammar = if let Some(path) = &self.json_schema {
+            Grammar::json_schema(source("--json-schema", path), &read("--json-schema", path)?)?
+        } else if let Some(expression) = &self.regex {
+            Grammar::regex(expression)?
+        } else if let Some(path) = &self.grammar {
+            Grammar::lark(source("--grammar", path), &read("--grammar", path)?)?
+        } else {
+            return Ok(None);
+        };
+        Ok(Some(grammar))
+    }
+}
+
+fn read(flag: &str, path: &Path) -> Result<String> {
+    fs::read_to_string(path).map_err(|error| {
+        UsageError::new(format!("{flag}: cannot read {}: {error}; give a file of UTF-8 text", path.display())).into()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        constraint: ConstraintArgs,
+    }
+
+    fn grammar(args: &[&str]) -> Result<Option<Grammar>> {
+        Cli::try_parse_from([&["ember-generate"], args].concat())?.constraint.grammar()
+    }
+
+    /// The one line that a wrong grammar in a file gets.
+    fn refused(flag: &str, content: &[u8]) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("form");
+        fs::write(&path, content).unwrap();
+        let error = grammar(&[flag, path.to_str().unwrap()]).err();
+        let error = error.unwrap_or_else(|| panic!("{flag} takes {:?}", String::from_utf8_lossy(content)));
+        assert!(error.is::<UsageError>(), "{error} must exit with 2");
+        let line = error.to_string();
+        println!("{line}");
+        assert!(!line.contains('\n'), "one line: {line}");
+        assert!(line.starts_with(flag) && line.contains("form"), "names the flag and the file: {line}");
+        line
+    }
+
+    #[test]
+    fn at_most_one_form() {
+        assert!(grammar(&[]).unwrap().is_none());
+        assert_eq!(grammar(&["--regex", "-?[0-9]+"]).unwrap().unwrap().source(), r#"--regex "-?[0-9]+""#);
+        let both = grammar(&["--regex", "a", "--grammar", "b.lark"]).unwrap_err().to_string();
+        assert!(both.contains("cannot be used with"), "{both}");
+    }
+
+    #[test]
+    fn a_wrong_form_is_named_in_one_line() {
+        let missing = grammar(&["--json-schema", "missing.json"]).unwrap_err();
+        assert!(missing.is::<UsageError>());
+        assert!(missing.to_string().starts_with("--json-schema: cannot read missing.json: "), "{missing}");
+        assert!(refused("--grammar", &[0xff, 0xfe]).contains("cannot read"));
+
+        assert!(refused("--json-schema", b"{\"type\":").contains("is not JSON"));
+        for schema in ["[1]", r#"{"type": "thing"}"#, r#"{"properties": 1}"#, r#"{"not": {"type": "string"}}"#] {
+            refused("--json-schema", schema.as_bytes());
+        }
+        for lark in ["", "start: other", "begin: \"a\"", "start: \"a", "start: /[/"] {
+            refused("--grammar", lark.as_bytes());
+        }
+        for expression in ["", "[", "a{2,1}", "(", "(?=a)", "*"] {
+            let error = grammar(&["--regex", expression]).unwrap_err();
+            assert!(error.is::<UsageError>(), "{expression}: {error}");
+            let line = error.to_string();
+            println!("{line}");
+            assert!(line.starts_with("--regex") && !line.contains('\n'), "{line}");
+        }
+    }
+}

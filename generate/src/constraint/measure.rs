@@ -1,0 +1,94 @@
+//! What a constraint costs on a vocabulary of GPT-2's size. A measurement, not a test: it runs when it is asked for.
+//!
+//! `cargo test --release -p ember-generate --lib -- --ignored --nocapture constraint::measure`
+
+#![allow(clippy::unwrap_used)]
+
+use std::time::Instant;
+
+use rand::RngExt;
+
+use super::tests::{chars_of_json, words_tokenizer};
+use super::{Constraint, Grammar};
+use crate::processors::{Chain, LogitsProcessor, Step, Temperature};
+use crate::sampler::Sampler;
+use std::sync::Arc;
+
+const VOCAB: usize = 50_257;
+
+/// Words of one to eight characters, the shorter ones first, and every byte.
+fn vocabulary() -> Vec<Vec<u8>> {
+    let mut rng = ember_data::random::rng(1, &[]);
+    let letters: Vec<char> = chars_of_json().collect();
+    let mut words: Vec<Vec<u8>> = (0..=255).map(|byte| vec![byte]).collect();
+    let mut seen: std::collections::HashSet<Vec<u8>> = words.iter().cloned().collect();
+    while words.len() < VOCAB - 1 {
+        let len = rng.random_range(2..9);
+        // Letters and a leading space, as most words have, and now and then anything.
+        let letter = |rng: &mut _, at: usize| match RngExt::random_range(rng, 0..12) {
+            0 => letters[RngExt::random_range(rng, 0..letters.len())],
+            1 if at == 0 => ' ',
+            _ => char::from(b'a' + RngExt::random_range(rng, 0..26) as u8),
+        };
+        let word = (0..len).map(|at| letter(&mut rng, at)).collect::<String>().into_bytes();
+        if seen.insert(word.clone()) {
+            words.push(word);
+        }
+    }
+    words
+}
+
+#[test]
+#[ignore = "a measurement"]
+fn a_mask_of_50257_tokens() {
+    let tokenizer = words_tokenizer(&vocabulary());
+    assert_eq!(tokenizer.vocab_size(), VOCAB);
+    let end = tokenizer.end_of_text().unwrap();
+    let schema = r#"{"type": "object", "properties": {
+        "name": {"type": "string"}, "age": {"type": "integer", "minimum": 0, "maximum": 150},
+        "tags": {"type": "array", "items": {"type": "string", "maxLength": 12}, "maxItems": 4},
+        "score": {"type": "number"}}, "required": ["name", "age", "tags"], "additionalProperties": false}"#;
+    let forms = [
+        ("schema", Grammar::json_schema("schema", schema).unwrap()),
+        ("regex", Grammar::regex(r"([A-Z][a-z]+ )*[a-z]+(, [a-z ]{2,40})?\.").unwrap()),
+        ("lark", Grammar::lark("lark", "start: sum\nsum: /[0-9]+/ | sum \"+\" sum | \"(\" sum \")\"").unwrap()),
+    ];
+    for (name, grammar) in forms {
+        let started = Instant::now();
+        let constraint = Arc::new(Constraint::new(grammar, &tokenizer, VOCAB, &[end]).unwrap());
+        println!("{name}: ready after {:.1} ms", started.elapsed().as_secs_f64() * 1e3);
+        let mut steps: Vec<f64> = Vec::new();
+        let sampler = Sampler::new(Chain::of(vec![constraint.clone(), Arc::new(Temperature(0.9))]), 3);
+        for sequence in 0..20 {
+            let mut generated = Vec::new();
+            for _ in 0..100 {
+                let mut rng = ember_data::random::rng(2, &[sequence, generated.len() as u64]);
+                let mut logits: Vec<f32> = (0..VOCAB).map(|_| rng.random_range(-4.0..4.0)).collect();
+                logits[end as usize] = -6.0;
+                let step = Step { prompt: &[], generated: &generated };
+                // Everything that a step costs: what may follow, the edit, and whether the text is complete afterwards.
+                let started = Instant::now();
+                constraint.process(&step, &mut logits);
+                let mut elapsed_s = started.elapsed().as_secs_f64();
+                let id = sampler.draw(&step, sequence, &mut logits);
+                generated.push(id);
+                let started = Instant::now();
+                let complete = constraint.is_complete(&generated);
+                elapsed_s += started.elapsed().as_secs_f64();
+                steps.push(elapsed_s * 1e3);
+                if complete || id == end {
+                    break;
+                }
+            }
+        }
+        steps.sort_by(f64::total_cmp);
+        let at = |share: f64| steps[((steps.len() - 1) as f64 * share) as usize];
+        println!(
+            "{name}: {} steps, ms: median {:.3}, 99th percentile {:.3}, longest {:.3}",
+            steps.len(),
+            at(0.5),
+            at(0.99),
+            at(1.0)
+        );
+    }
+}

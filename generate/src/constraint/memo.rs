@@ -1,0 +1,82 @@
+//! What was worked out for a sequence of tokens, remembered while somebody comes back to it.
+
+use std::collections::HashMap;
+use std::mem;
+use std::sync::Arc;
+
+/// How many tokens the remembered sequences may hold together, in each of the two halves: some tens of megabytes of states.
+const BUDGET: usize = 1 << 17;
+
+/// What a sequence counts beside its tokens, for the part of a state that does not grow.
+const BASE: usize = 64;
+
+/// Values by sequence of tokens; those that were neither added nor asked for in a while are forgotten.
+///
+/// There are two halves. What is used is in the recent one; when that is full it becomes the older one, and what nobody has
+/// asked for since the last such change is gone. So each of the sequences that grow side by side (rows, beams) keeps its
+/// latest states, and nobody has to say when one ends.
+pub(super) struct Memo<V> {
+    recent: HashMap<Vec<u32>, Arc<V>>,
+    older: HashMap<Vec<u32>, Arc<V>>,
+    size: usize,
+    budget: usize,
+}
+
+impl<V> Default for Memo<V> {
+    fn default() -> Self {
+        Self::of(BUDGET)
+    }
+}
+
+impl<V> Memo<V> {
+    /// A memo with room for sequences of so many tokens together, twice.
+    pub(super) fn of(budget: usize) -> Self {
+        Self { recent: HashMap::new(), older: HashMap::new(), size: 0, budget }
+    }
+
+    pub(super) fn recall(&mut self, ids: &[u32]) -> Option<Arc<V>> {
+        if let Some(value) = self.recent.get(ids) {
+            return Some(value.clone());
+        }
+        let (ids, value) = self.older.remove_entry(ids)?;
+        self.insert(ids, value.clone());
+        Some(value)
+    }
+
+    pub(super) fn remember(&mut self, ids: &[u32], value: Arc<V>) {
+        self.insert(ids.to_vec(), value);
+    }
+
+    fn insert(&mut self, ids: Vec<u32>, value: Arc<V>) {
+        if self.size > self.budget {
+            self.older = mem::take(&mut self.recent);
+            self.size = 0;
+        }
+        self.size += ids.len() + BASE;
+        self.recent.insert(ids, value);
+    }
+
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.recent.len() + self.older.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn what_is_used_stays_and_the_rest_is_forgotten() {
+        let mut memo = Memo::of(4 * BASE);
+        memo.remember(&[0], Arc::new(0));
+        for id in 1..1000 {
+            memo.remember(&[id], Arc::new(id));
+            assert_eq!(*memo.recall(&[0]).unwrap(), 0, "asked for at every step");
+            assert_eq!(memo.recall(&[id - 1]).as_deref(), Some(&(id - 1)), "as old as the last step");
+            assert!(memo.len() < 12);
+        }
+        assert!(memo.recall(&[500]).is_none());
+    }
+}

@@ -1,0 +1,375 @@
+#![allow(clippy::unwrap_used)]
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs;
+use std::sync::Arc;
+
+use burn::tensor::Device;
+use ember_model::{Gpt, GptConfig, KvCache};
+use proptest::prelude::{ProptestConfig, prop, prop_assert, prop_assert_eq, prop_assume, proptest};
+use rand::RngExt;
+use serde_json::{Value, json};
+
+use super::cases::{Expression, is_json_of, random_schema};
+use super::*;
+use crate::config::{GenerationConfig, Strategy};
+use crate::engine::{decode_step, prefill};
+use crate::processors::{Chain, Temperature, TopK};
+use crate::sampler::{Sampler, greedy};
+
+/// Every character that JSON needs, and one beyond ASCII.
+pub(super) fn chars_of_json() -> impl Iterator<Item = char> {
+    (' '..='~').chain(['é'])
+}
+
+fn chars(alphabet: &str, end_of_text: bool) -> Tokenizer {
+    Tokenizer::chars(&alphabet.chars().collect(), end_of_text).unwrap()
+}
+
+/// A tokenizer with these tokens, all 256 bytes first, and `<|endoftext|>` behind them.
+pub(super) fn words_tokenizer(words: &[Vec<u8>]) -> Tokenizer {
+    let mut json: Value = serde_json::from_str(&Tokenizer::bytes().unwrap().to_json().unwrap()).unwrap();
+    let written: HashMap<u64, &String> =
+        json["model"]["vocab"].as_object().unwrap().iter().map(|(name, id)| (id.as_u64().unwrap(), name)).collect();
+    let name = |word: &Vec<u8>| word.iter().map(|&byte| written[&byte.into()].as_str()).collect::<String>();
+    let vocabulary: serde_json::Map<String, Value> = words.iter().map(name).zip((0..).map(Value::from)).collect();
+    json["model"]["vocab"] = vocabulary.into();
+    json["added_tokens"][0]["id"] = words.len().into();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tokenizer.json");
+    fs::write(&path, json.to_string()).unwrap();
+    Tokenizer::from_file(&path).unwrap()
+}
+
+/// Tokens that cross every border there is in JSON and in the expressions of these tests.
+fn bpe() -> Tokenizer {
+    let texts =
+        [r#"{"name": "abc", "a b": [1, 12, null], "é": true}"#, "aba/b abcab12.é(x]\\", "red green éé null null"];
+    Tokenizer::train_bpe(330, texts.repeat(20)).unwrap()
+}
+
+/// With its tokenizer's own end token, if it has one.
+fn constraint(grammar: Grammar, tokenizer: &Tokenizer) -> Constraint {
+    let ends: Vec<u32> = tokenizer.end_of_text().into_iter().collect();
+    Constraint::new(grammar, tokenizer, tokenizer.vocab_size(), &ends).unwrap()
+}
+
+/// The ids that are left after `generated`, of `vocab_size`.
+fn left(constraint: &Constraint, vocab_size: usize, generated: &[u32]) -> Vec<u32> {
+    let mut logits = vec![0.5; vocab_size];
+    constraint.process(&Step { prompt: &[0], generated }, &mut logits);
+    assert!(logits.iter().all(|&logit| logit == 0.5 || logit == f32::NEG_INFINITY));
+    (0..).zip(&logits).filter(|(_, logit)| logit.is_finite()).map(|(id, _)| id).collect()
+}
+
+#[test]
+fn by_hand() {
+    let tokenizer = chars("abcd", true); // ids 0 to 3, the end is 4
+    let constraint = constraint(Grammar::regex("a(b|c+)").unwrap(), &tokenizer);
+    let left = |generated: &[u32]| left(&constraint, 5, generated);
+    let is = |generated: &[u32]| (constraint.is_accepting(generated), constraint.is_complete(generated));
+    assert_eq!((left(&[]), is(&[])), (vec![0], (false, false)));
+    assert_eq!((left(&[0]), is(&[0])), (vec![1, 2], (false, false)));
+    assert_eq!((left(&[0, 1]), is(&[0, 1])), (vec![4], (true, true)));
+    assert_eq!((left(&[0, 2]), is(&[0, 2])), (vec![2, 4], (true, false)));
+    // An end token ends the text, and what it is worth stays what it was.
+    assert_eq!((is(&[0, 2, 4]), is(&[0, 4])), ((true, false), (false, false)));
+    // After a token that was not allowed, or does not exist, there is nothing.
+    for wrong in [&[1][..], &[0, 3], &[0, 1, 1], &[0, 1, 1, 2], &[77], &[0, u32::MAX]] {
+        assert_eq!((left(wrong), is(wrong)), (vec![], (false, false)), "{wrong:?}");
+    }
+}
+
+#[test]
+fn every_end_token_ends_and_no_other_special_token_or_idle_id_is_allowed() {
+    let tokenizer = Tokenizer::bytes().unwrap(); // 256 is special
+    let grammar = || Grammar::regex("(?s:.){2,5}").unwrap();
+    let ends = Constraint::new(grammar(), &tokenizer, 300, &[260, 299, 1000]).unwrap();
+    let two = [b'x'.into(), b'"'.into()];
+    assert_eq!(left(&ends, 300, &two[..1]).iter().filter(|&&id| id >= 256).count(), 0);
+    assert_eq!(left(&ends, 300, &two).into_iter().filter(|&id| id >= 256).collect::<Vec<_>>(), [260, 299]);
+    assert!(left(&ends, 300, &two).len() > 128);
+    // Without an end token the text ends where nothing can follow.
+    let endless = Constraint::new(grammar(), &tokenizer, 256, &[]).unwrap();
+    assert!(left(&endless, 256, &two).iter().all(|&id| id < 0xff));
+    let five = [b'x'.into(); 5];
+    assert!(endless.is_complete(&five) && !endless.is_complete(&five[..4]) && endless.is_accepting(&five[..4]));
+    assert!(left(&endless, 256, &five).is_empty());
+}
+
+#[test]
+fn a_character_may_be_spread_over_tokens() {
+    let tokenizer = Tokenizer::bytes().unwrap();
+    let constraint = constraint(Grammar::regex("é|ê|z").unwrap(), &tokenizer);
+    assert_eq!(left(&constraint, 257, &[]), [b'z'.into(), 0xc3]);
+    assert_eq!(left(&constraint, 257, &[0xc3]), [0xa9, 0xaa]);
+    assert!(!constraint.is_accepting(&[0xc3]) && constraint.is_complete(&[0xc3, 0xaa]));
+}
+
+#[test]
+fn json_has_at_most_one_space_between_its_parts_unless_the_schema_says_otherwise() {
+    let tokenizer = chars("{}[]\": ,\n1234567890ab", false);
+    let follows = |schema: &str, text: &str| {
+        let constraint = constraint(Grammar::json_schema("schema", schema).unwrap(), &tokenizer);
+        let ids = left(&constraint, tokenizer.vocab_size(), &tokenizer.encode(text).unwrap());
+        tokenizer.decode_text(&ids).unwrap()
+    };
+    let schema = r#"{"type": "array", "items": {"const": 1}}"#;
+    assert_eq!(follows(schema, "["), " 1]");
+    assert_eq!(follows(schema, "[ "), "1]");
+    assert_eq!(follows(schema, "[ 1"), " ,]");
+    assert_eq!(follows(schema, "[1]"), "");
+    let blank = r#"{"x-guidance": {"whitespace_flexible": true}, "type": "array", "items": {"const": 1}}"#;
+    assert_eq!(follows(blank, "[ "), "\n 1]");
+    assert_eq!(follows(r#"{"x-guidance": {"whitespace_flexible": false}, "const": [1]}"#, "["), "1");
+    assert_eq!(follows("true", "[1"), follows("{}", "[1"));
+}
+
+#[test]
+fn lark_grammars_recur() {
+    let tokenizer = chars("()ab+", false);
+    let lark = "start: sum\nsum: term | sum \"+\" term\nterm: /[ab]/ | \"(\" sum \")\"";
+    let constraint = constraint(Grammar::lark("lark", lark).unwrap(), &tokenizer);
+    let ids = |text: &str| tokenizer.encode(text).unwrap();
+    let follows = |text: &str| tokenizer.decode_text(&left(&constraint, 5, &ids(text))).unwrap();
+    assert_eq!(follows("((a"), ")+");
+    assert_eq!(follows("((a)+"), "(ab");
+    assert_eq!(follows("((a)+b)"), "+");
+    assert!(constraint.is_accepting(&ids("((a)+b)")) && !constraint.is_accepting(&ids("((a)+b")));
+}
+
+#[test]
+fn what_this_tokenizer_cannot_say_is_named() {
+    let tokenizer = chars("abc", false);
+    let new = |grammar: Grammar| Constraint::new(grammar, &tokenizer, 3, &[]);
+    let refused = |grammar: Grammar| {
+        let error = new(grammar).err().unwrap();
+        assert!(error.is::<UsageError>(), "{error} must exit with 2");
+        error.to_string()
+    };
+    assert_eq!(
+        refused(Grammar::json_schema("--json-schema f.json", r#"{"type": "object"}"#).unwrap()),
+        "no token is left: --json-schema f.json asks for '{' next, and no token of this tokenizer begins so; ask for \
+         something that this model can write"
+    );
+    assert_eq!(refused(Grammar::regex("a{0}").unwrap()), r#"--regex "a{0}" allows the empty text only; give another"#);
+    // Found only on the way: the first token fits, the next does not exist.
+    let later = new(Grammar::regex("a[xyé]").unwrap()).unwrap();
+    assert_eq!(left(&later, 3, &[0]), [0_u32; 0]);
+    let error = later.nothing_left(&[0]).to_string();
+    assert!(
+        error.starts_with(r#"no token is left after "a": --regex "a[xyé]" asks for 'x' or 'y' or a chara"#),
+        "{error}"
+    );
+    // The grammar has something to say, but something else forbids it.
+    let error = later.nothing_left(&[]).to_string();
+    assert!(error.contains("the 1 that --regex") && error.contains("--min-new-tokens"), "{error}");
+    assert_eq!(last_characters("é".repeat(61).as_bytes()), format!("…{}", "é".repeat(60)));
+}
+
+#[test]
+fn a_schema_that_nothing_fulfils_is_refused() {
+    for schema in ["false", r#"{"type": "integer", "minimum": 2, "maximum": 1}"#, r#"{"type": "string", "enum": [1]}"#]
+    {
+        let error = Grammar::json_schema("--json-schema f.json", schema).err().unwrap_or_else(|| panic!("{schema}"));
+        assert!(error.is::<UsageError>() && error.to_string().starts_with("--json-schema f.json cannot"), "{error}");
+    }
+}
+
+/// Something that wants one token above all others, whatever the text.
+struct Wish(u32);
+
+impl LogitsProcessor for Wish {
+    fn name(&self) -> &'static str {
+        "wish"
+    }
+
+    fn process(&self, _: &Step, logits: &mut [f32]) {
+        logits[self.0 as usize] = 1e9;
+    }
+}
+
+#[test]
+fn no_other_step_brings_a_forbidden_token_back() {
+    let tokenizer = chars("abcd", true);
+    let constraint: Arc<dyn LogitsProcessor> = Arc::new(constraint(Grammar::regex("[bc]{9}").unwrap(), &tokenizer));
+    let mut generated = Vec::new();
+    for (step, wish) in [0, 3, 4, 2, 0, 1, 3, 4, 0].into_iter().enumerate() {
+        let temperature: Arc<dyn LogitsProcessor> = Arc::new(Temperature(50.0));
+        let chain =
+            Chain::of(vec![Arc::new(Wish(wish)), constraint.clone(), temperature, Arc::new(TopK(1 + step % 3))]);
+        let mut logits = vec![0.3, 0.2, 0.1, 0.0, 0.4];
+        chain.process(&Step { prompt: &[0], generated: &generated }, &mut logits);
+        let expected = if wish == 2 { 2 } else { 1 };
+        assert_eq!(greedy(&logits), expected, "wishing for {wish}");
+        generated.push(expected);
+    }
+    let config = GenerationConfig { strategy: Strategy::Sample, top_k: 3, temperature: 0.5, ..Default::default() };
+    assert_eq!(Chain::new(&config, Some(constraint)).names(), ["constraint", "temperature", "top-k"]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Neither too much nor too little is removed: for expressions with few enough matches to list them all, a token is left
+    /// exactly when some match goes on with it.
+    #[test]
+    fn a_token_is_left_exactly_when_a_match_goes_on_with_it(seed in 0..u64::MAX, which in 0..3_usize) {
+        let mut rng = ember_data::random::rng(seed, &[]);
+        let expression = Expression::random(&mut rng, 2, true);
+        let language = expression.language(400);
+        prop_assume!(language.is_some());
+        let language = language.unwrap();
+        let tokenizer = match which {
+            0 => Tokenizer::chars(&chars_of_json().collect(), false).unwrap(),
+            1 => Tokenizer::bytes().unwrap(),
+            _ => bpe(),
+        };
+        let constraint = constraint(Grammar::regex(&expression.pattern()).unwrap(), &tokenizer);
+        let vocab_size = tokenizer.vocab_size();
+        let end = tokenizer.end_of_text();
+        let mut generated = Vec::new();
+        let mut text: Vec<u8> = Vec::new();
+        loop {
+            let rest: BTreeSet<&[u8]> = language.iter().filter_map(|whole| whole.as_bytes().strip_prefix(&text[..])).collect();
+            let ends_here = rest.contains(&b""[..]);
+            let expected: Vec<u32> = (0..vocab_size as u32).filter(|&id| {
+                let bytes = tokenizer.token_bytes(id).unwrap();
+                if Some(id) == end { ends_here } else { rest.iter().any(|rest| rest.starts_with(&bytes)) }
+            }).collect();
+            let left = left(&constraint, vocab_size, &generated);
+            prop_assert_eq!(&left, &expected, "{} after {:?}", expression.pattern(), String::from_utf8_lossy(&text));
+            prop_assert_eq!(constraint.is_accepting(&generated), ends_here);
+            prop_assert_eq!(constraint.is_complete(&generated), ends_here && rest.len() == 1);
+            let going_on: Vec<u32> = left.into_iter().filter(|&id| Some(id) != end).collect();
+            if going_on.is_empty() {
+                prop_assert!(ends_here);
+                break;
+            }
+            let id = going_on[rng.random_range(0..going_on.len())];
+            generated.push(id);
+            text.extend(tokenizer.token_bytes(id).unwrap());
+        }
+    }
+
+    /// Whoever asked before, and whatever was forgotten since, the answer is a function of the tokens.
+    #[test]
+    fn the_order_of_questions_does_not_matter(
+        questions in prop::collection::vec(prop::collection::vec(0..4_u32, 0..12), 1..40),
+        budget in 0..800_usize,
+    ) {
+        let tokenizer = chars("ab()", false);
+        let lark = "start: part+\npart: /a|b/ | \"(\" start \")\"";
+        let new = || constraint(Grammar::lark("lark", lark).unwrap(), &tokenizer);
+        let mut asked = new();
+        asked.memo = Mutex::new(Memo::of(budget));
+        for question in &questions {
+            let fresh = new();
+            prop_assert_eq!(left(&asked, 4, question), left(&fresh, 4, question));
+            prop_assert_eq!(asked.is_accepting(question), fresh.is_accepting(question));
+        }
+    }
+}
+
+/// A small model with random weights, which cares for no form at all.
+struct Writer {
+    tokenizer: Tokenizer,
+    model: Gpt,
+}
+
+const MOST_TOKENS: usize = 200;
+
+impl Writer {
+    fn new(tokenizer: Tokenizer, seed: u64) -> Self {
+        let config = GptConfig::new(tokenizer.vocab_size(), MOST_TOKENS + 1, 1, 1, 16);
+        Self { model: Gpt::new(&config, seed, &Device::flex()).unwrap(), tokenizer }
+    }
+
+    /// Samples until the text ends: its tokens, without an end token, and whether it did end.
+    fn write(&self, constraint: &Arc<Constraint>, sequence: u64) -> (Vec<u32>, bool) {
+        let config = GenerationConfig {
+            strategy: Strategy::Sample,
+            top_k: if sequence.is_multiple_of(4) { 30 } else { 0 },
+            ..Default::default()
+        };
+        let sampler = Sampler::new(Chain::new(&config, Some(constraint.clone())), 11);
+        let mut cache = KvCache::new(self.model.config(), 1, MOST_TOKENS + 1, &self.model.device());
+        let mut logits = prefill(&self.model, &[&[0]], &mut cache).unwrap();
+        let mut generated = Vec::new();
+        while generated.len() < MOST_TOKENS {
+            let id = sampler.draw(&Step { prompt: &[0], generated: &generated }, sequence, &mut logits);
+            if Some(id) == self.tokenizer.end_of_text() {
+                assert!(constraint.is_accepting(&generated));
+                return (generated, true);
+            }
+            generated.push(id);
+            if constraint.is_complete(&generated) {
+                return (generated, true);
+            }
+            logits = decode_step(&self.model, &[id], &mut cache).unwrap();
+        }
+        (generated, false)
+    }
+
+    /// The bytes that tokens say.
+    fn bytes(&self, ids: &[u32]) -> Vec<u8> {
+        ids.iter().flat_map(|&id| self.tokenizer.token_bytes(id).unwrap()).collect()
+    }
+}
+
+#[test]
+fn over_a_thousand_forms_every_text_that_ends_is_valid() {
+    let writers = [
+        Writer::new(Tokenizer::chars(&chars_of_json().collect(), false).unwrap(), 1),
+        Writer::new(Tokenizer::bytes().unwrap(), 2),
+        Writer::new(bpe(), 3),
+    ];
+    let (mut ended, mut cut_off, mut cut_off_valid) = (0, 0, 0);
+    for number in 0..1200_u64 {
+        let mut rng = ember_data::random::rng(5, &[number]);
+        let writer = &writers[number as usize / 2 % 3];
+        let (grammar, judge): (_, Box<dyn Fn(&str) -> bool>) = if number.is_multiple_of(2) {
+            let schema = random_schema(&mut rng, 1 + number as usize / 6 % 3);
+            let grammar = Grammar::json_schema(schema.to_string(), &schema.to_string()).unwrap();
+            (grammar, Box::new(move |text| is_json_of(&schema, text)))
+        } else {
+            let expression = Expression::random(&mut rng, 1 + number as usize / 6 % 3, false);
+            (Grammar::regex(&expression.pattern()).unwrap(), Box::new(move |text| expression.matches(text)))
+        };
+        let source = grammar.source().to_owned();
+        let ends: Vec<u32> = writer.tokenizer.end_of_text().into_iter().collect();
+        let constraint = Constraint::new(grammar, &writer.tokenizer, writer.tokenizer.vocab_size(), &ends);
+        let constraint = Arc::new(constraint.unwrap());
+        let (generated, has_ended) = writer.write(&constraint, number);
+        // What holds for the whole holds on the way: the text is valid wherever the constraint says so.
+        for len in 0..=generated.len().min(40) {
+            if constraint.is_accepting(&generated[..len]) {
+                let text = String::from_utf8(writer.bytes(&generated[..len])).unwrap();
+                assert!(judge(&text), "{source}: {text:?} on the way");
+            }
+        }
+        if has_ended {
+            let text = String::from_utf8(writer.bytes(&generated)).unwrap();
+            assert!(judge(&text), "{source}: {text:?}");
+            ended += 1;
+        } else {
+            cut_off += 1;
+            cut_off_valid += u32::from(constraint.is_accepting(&generated));
+        }
+    }
+    println!(
+        "{ended} ended and are valid, {cut_off} were cut off, {cut_off_valid} of them where they might have ended"
+    );
+    assert!(ended >= 1000, "only {ended} texts ended");
+}
+
+#[test]
+fn the_same_judges_refuse_texts_without_a_constraint() {
+    let schema =
+        json!({ "type": "object", "properties": { "a": { "type": "string" } }, "additionalProperties": false });
+    let writer = Writer::new(Tokenizer::bytes().unwrap(), 2);
+    let free = constraint(Grammar::regex("(?s:.){0,30}").unwrap(), &writer.tokenizer);
+    let (generated, _) = writer.write(&Arc::new(free), 1);
+    let text = String::from_utf8_lossy(&writer.bytes(&generated)).into_owned();
+    assert!(!is_json_of(&schema, &text) && !Expression::Literal("abc".into()).matches(&text));
+}
