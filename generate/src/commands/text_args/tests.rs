@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
+use std::fs;
 
 use clap::{CommandFactory, Parser};
+use serde_json::Value;
 
 use super::*;
 use crate::config::KNOBS;
@@ -195,4 +197,40 @@ fn ids_outside_the_vocabulary_are_named_with_their_flag() {
     assert_eq!(refused("--bad-words-ids 1,10"), beyond("--bad-words-ids"));
     assert_eq!(refused("--logit-bias 1+10=2"), beyond("--logit-bias"));
     assert!(parse("--suppress 9").knobs(None, 10).is_ok());
+}
+
+/// Each line: flags, end tokens, the file that we write for them (`ours`), and the one that transformers writes once it has
+/// read ours (`theirs`). After a change, `EMBER_BLESS=1` writes `ours` again and scripts/check_generation_config.py `theirs`.
+#[test]
+fn our_file_and_the_one_that_transformers_makes_of_it_mean_what_the_flags_do() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/generation_configs.jsonl");
+    let lines = fs::read_to_string(path).unwrap();
+    let mut cases: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let bless = std::env::var_os("EMBER_BLESS").is_some();
+    for case in &mut cases {
+        let flags = parse(case["flags"].as_str().unwrap()).knobs_without_words();
+        let (config, _) = GenerationConfig::resolve(&flags, &FolderSettings::default()).unwrap();
+        let end_tokens = serde_json::from_value(case["end_tokens"].clone()).unwrap();
+        let config = GenerationConfig { end_tokens, ..config };
+        if bless {
+            case["ours"] = config.to_hugging_face();
+        }
+        assert_eq!(config.to_hugging_face(), case["ours"]);
+        for whose in ["ours", "theirs"] {
+            let dir = tempfile::tempdir().unwrap();
+            fs::write(dir.path().join("generation_config.json"), case[whose].to_string()).unwrap();
+            if bless && case[whose].is_null() {
+                continue;
+            }
+            let folder = FolderSettings::read(dir.path()).unwrap();
+            assert_eq!(folder.not_applied, Vec::<String>::new(), "{whose}");
+            let (read, _) = GenerationConfig::resolve(&Knobs::default(), &folder).unwrap();
+            let end_tokens = read_end_tokens(dir.path()).unwrap();
+            assert_eq!(GenerationConfig { end_tokens, ..read }, config, "{whose}");
+        }
+    }
+    if bless {
+        let lines: Vec<String> = cases.iter().map(|case| format!("{case}\n")).collect();
+        fs::write(path, lines.concat()).unwrap();
+    }
 }
