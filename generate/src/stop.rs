@@ -43,6 +43,11 @@ impl StopStrings {
         Ok(Self { strings })
     }
 
+    /// Bytes of the longest stop string; 0 when there are none.
+    pub fn longest(&self) -> usize {
+        self.strings.iter().map(String::len).max().unwrap_or(0)
+    }
+
     /// Byte position where the stop string that is complete first begins in `text`.
     pub fn find(&self, text: &str) -> Option<usize> {
         let complete = |stop: &String| text.find(stop.as_str()).map(|start| (start + stop.len(), start));
@@ -53,8 +58,7 @@ impl StopStrings {
     /// can have begun.
     pub fn undecided_from(&self, text: &str) -> usize {
         let begins = |start: &usize| self.strings.iter().any(|stop| stop.starts_with(&text[*start..]));
-        let longest = self.strings.iter().map(String::len).max().unwrap_or(0);
-        let first = text.len().saturating_sub(longest.saturating_sub(1));
+        let first = text.len().saturating_sub(self.longest().saturating_sub(1));
         (first..text.len()).filter(|&start| text.is_char_boundary(start)).find(begins).unwrap_or(text.len())
     }
 }

@@ -60,6 +60,11 @@ impl Loaded {
         self.tokenizer.as_ref().map(|tokenizer| tokenizer.decode_text(ids)).transpose()
     }
 
+    /// One token as text, bytes that are no character on their own shown as U+FFFD; nothing without a tokenizer.
+    pub(super) fn token_text(&self, id: u32) -> Option<String> {
+        self.tokenizer.as_ref().map(|_| String::from_utf8_lossy(&self.bytes_of(id)).into_owned())
+    }
+
     /// The bytes of one token: what the tokenizer does not know, and everything without one, is shown as U+FFFD.
     pub(super) fn bytes_of(&self, id: u32) -> Vec<u8> {
         let known = self.tokenizer.as_ref().and_then(|tokenizer| tokenizer.token_bytes(id));

@@ -4,10 +4,11 @@ use std::io::Write;
 
 use anyhow::Result;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::loaded::Loaded;
-use super::text::Prompt;
-use crate::engine::{ChosenToken, Completion};
+use super::session::Prompt;
+use crate::engine::{ChosenToken, Completion, Finding};
 use crate::stop::{FinishReason, StopStrings};
 use crate::stream::TextStream;
 
@@ -15,18 +16,28 @@ use crate::stream::TextStream;
 pub(super) struct Row {
     stream: TextStream,
     text: String,
+    tokens: usize,
 }
 
 impl Row {
     pub(super) fn new(stops: StopStrings) -> Self {
-        Self { stream: TextStream::new(stops), text: String::new() }
+        Self { stream: TextStream::new(stops), text: String::new(), tokens: 0 }
     }
 
-    /// Takes a token's bytes and gives out the text that is now certain.
-    pub(super) fn push(&mut self, token: &[u8]) -> String {
-        let certain = self.stream.push(token);
+    /// Takes a token and gives out the text that is now certain; end tokens have none.
+    pub(super) fn push(&mut self, id: u32, loaded: &Loaded, end_tokens: &[u32]) -> String {
+        self.tokens += 1;
+        if end_tokens.contains(&id) {
+            return String::new();
+        }
+        let certain = self.stream.push(&loaded.bytes_of(id));
         self.text += &certain;
         certain
+    }
+
+    /// Tokens taken so far.
+    pub(super) fn tokens(&self) -> usize {
+        self.tokens
     }
 
     pub(super) fn stopped(&self) -> bool {
@@ -39,16 +50,23 @@ impl Row {
         self.text += &rest;
         rest
     }
+
+    pub(super) fn into_text(self) -> String {
+        self.text
+    }
 }
 
 /// One finished continuation and where it belongs.
-pub(super) struct Answer<'a> {
-    pub(super) loaded: &'a Loaded,
+pub(super) struct Answer {
     pub(super) prompt_index: usize,
     pub(super) sequence_index: usize,
-    pub(super) prompt: &'a Prompt,
-    pub(super) row: Row,
-    pub(super) completion: &'a Completion,
+    /// Without the prompt, cut before a stop string.
+    pub(super) text: String,
+    pub(super) completion: Completion,
+    /// What an exact search or a draft has to say for itself.
+    pub(super) finding: Option<Finding>,
+    /// Under a constraint, whether the text fulfils it: false where a limit cut it off.
+    pub(super) valid: Option<bool>,
 }
 
 /// The JSON object of one continuation, its keys in this order.
@@ -56,12 +74,18 @@ pub(super) struct Answer<'a> {
 struct JsonAnswer<'a> {
     prompt_index: usize,
     sequence_index: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a Value>,
     prompt: Option<&'a str>,
     prompt_ids: &'a [u32],
     text: Option<&'a str>,
     ids: &'a [u32],
     finish_reason: FinishReason,
     score: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    valid: Option<bool>,
+    #[serde(flatten)]
+    finding: Option<&'a Finding>,
     #[serde(skip_serializing_if = "Option::is_none")]
     logprobs: Option<Vec<JsonToken>>,
     seconds: f64,
@@ -83,48 +107,51 @@ struct JsonCandidate {
     logprob: f32,
 }
 
-impl Answer<'_> {
-    pub(super) fn write_json(&self, out: &mut dyn Write, with_logprobs: bool) -> Result<()> {
-        let has_text = self.loaded.tokenizer.is_some();
-        let completion = self.completion;
+impl Answer {
+    pub(super) fn write_json(
+        &self,
+        out: &mut dyn Write,
+        prompt: &Prompt,
+        loaded: &Loaded,
+        with_logprobs: bool,
+    ) -> Result<()> {
+        let completion = &self.completion;
+        let tokens = || completion.tokens.iter().map(|token| json_token(token, loaded)).collect();
         let answer = JsonAnswer {
             prompt_index: self.prompt_index,
             sequence_index: self.sequence_index,
-            prompt: self.prompt.text.as_deref(),
-            prompt_ids: &self.prompt.ids,
-            text: has_text.then_some(self.row.text.as_str()),
+            id: prompt.id.as_ref(),
+            prompt: prompt.text.as_deref(),
+            prompt_ids: &prompt.ids,
+            text: loaded.tokenizer.is_some().then_some(self.text.as_str()),
             ids: &completion.ids,
             finish_reason: completion.finish_reason,
             score: completion.score,
-            logprobs: with_logprobs.then(|| completion.tokens.iter().map(|token| self.json_token(token)).collect()),
+            valid: self.valid,
+            finding: self.finding.as_ref(),
+            logprobs: with_logprobs.then(tokens),
             seconds: completion.seconds,
             tokens_per_s: completion.tokens_per_s(),
         };
         Ok(writeln!(out, "{}", serde_json::to_string(&answer)?)?)
     }
 
-    /// The text, or without a tokenizer the ids; several are set apart by a line of dashes.
-    pub(super) fn write_text(&self, out: &mut dyn Write) -> Result<()> {
-        if self.sequence_index > 0 {
-            writeln!(out, "---")?;
-        }
-        if self.loaded.tokenizer.is_some() {
-            writeln!(out, "{}", self.row.text)?;
+    /// The text, or without a tokenizer the ids.
+    pub(super) fn write_text(&self, out: &mut dyn Write, loaded: &Loaded) -> Result<()> {
+        if loaded.tokenizer.is_some() {
+            writeln!(out, "{}", self.text)?;
         } else {
             let ids: Vec<String> = self.completion.ids.iter().map(u32::to_string).collect();
             writeln!(out, "{}", ids.join(","))?;
         }
         Ok(())
     }
+}
 
-    fn json_token(&self, token: &ChosenToken) -> JsonToken {
-        let candidate = |id: u32, logprob: f32| {
-            let bytes = self.loaded.tokenizer.as_ref().map(|_| self.loaded.bytes_of(id));
-            JsonCandidate { id, token: bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()), logprob }
-        };
-        JsonToken {
-            chosen: candidate(token.id, token.logprob),
-            top: token.top.iter().map(|&(id, logprob)| candidate(id, logprob)).collect(),
-        }
+fn json_token(token: &ChosenToken, loaded: &Loaded) -> JsonToken {
+    let candidate = |id: u32, logprob: f32| JsonCandidate { id, token: loaded.token_text(id), logprob };
+    JsonToken {
+        chosen: candidate(token.id, token.logprob),
+        top: token.top.iter().map(|&(id, logprob)| candidate(id, logprob)).collect(),
     }
 }

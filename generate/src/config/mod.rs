@@ -155,6 +155,11 @@ impl Strategy {
         matches!(self, Self::Beam | Self::BeamSample | Self::DiverseBeam)
     }
 
+    /// Whether whole texts are ranked, so that none is known before the search is over.
+    pub fn ranks_texts(self) -> bool {
+        self.has_beams() || self == Self::Exact
+    }
+
     /// The strategy's name in a sentence.
     pub fn words(self) -> &'static str {
         match self {

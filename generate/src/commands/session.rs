@@ -1,0 +1,238 @@
+//! Continuing prompts with one model and one configuration: what `text` and `replay` have in common.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use anyhow::{Result, ensure};
+use ember_model::Gpt;
+use serde_json::Value;
+
+use super::loaded::Loaded;
+use super::text_output::{Answer, Row};
+use super::trace_file::{self, TraceSink};
+use crate::config::GenerationConfig;
+use crate::constraint::{Constraint, Grammar};
+use crate::engine::{Completion, Draft, Event, Finding, Plan, generate_batch};
+use crate::interrupt::Interrupt;
+use crate::program::UsageError;
+use crate::stop::{FinishReason, StopStrings};
+
+/// Candidates of each step that a trace tells of, unless `--logprobs` asks for more.
+const TRACED_CANDIDATES: usize = 10;
+
+/// What is to be continued; no text where there is no tokenizer.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Prompt {
+    pub(super) text: Option<String>,
+    pub(super) ids: Vec<u32>,
+    /// What a file of prompts calls it.
+    pub(super) id: Option<Value>,
+}
+
+/// Prompts that are continued together, each as `count` sequences from its number `first` on.
+pub(super) struct Batch<'a> {
+    /// With their places among all prompts.
+    pub(super) prompts: Vec<(usize, &'a Prompt)>,
+    pub(super) first: usize,
+    pub(super) count: usize,
+}
+
+/// One model and one configuration.
+pub(super) struct Session<'a> {
+    pub(super) loaded: Loaded,
+    pub(super) config: GenerationConfig,
+    pub(super) constraint: Option<Arc<Constraint>>,
+    pub(super) draft: Option<Gpt>,
+    stops: StopStrings,
+    pub(super) interrupt: &'a Interrupt,
+    /// How runs that this one repeats were cut short, by time or by the user: after so many steps of a prompt's sequence.
+    pub(super) cut_short: HashMap<(usize, usize), (usize, FinishReason)>,
+}
+
+/// What a batch came to.
+pub(super) struct Written {
+    pub(super) answers: Vec<Answer>,
+    /// Whether a window slid.
+    pub(super) slid: bool,
+}
+
+impl<'a> Session<'a> {
+    pub(super) fn new(
+        loaded: Loaded,
+        config: GenerationConfig,
+        grammar: Option<Grammar>,
+        draft: Option<Gpt>,
+        interrupt: &'a Interrupt,
+    ) -> Result<Self> {
+        let stops = StopStrings::new(config.stop_strings.clone())?;
+        let constraint = match (grammar, &loaded.tokenizer) {
+            (None, _) => None,
+            (Some(grammar), None) => {
+                let source = grammar.source();
+                return Err(UsageError::new(format!("{source} needs a tokenizer, and the checkpoint holds none")).into());
+            }
+            (Some(grammar), Some(tokenizer)) => {
+                let vocab_size = loaded.model.config().vocab_size;
+                Some(Arc::new(Constraint::new(grammar, tokenizer, vocab_size, &config.end_tokens)?))
+            }
+        };
+        Ok(Self { loaded, config, constraint, draft, stops, interrupt, cut_short: HashMap::new() })
+    }
+
+    /// Continues a batch. The text of the first sequence goes to `stream` as soon as it is certain, an account of each step
+    /// to `trace`.
+    pub(super) fn write(
+        &self,
+        batch: &Batch,
+        mut stream: Option<&mut dyn Write>,
+        mut trace: Option<&mut dyn TraceSink>,
+    ) -> Result<Written> {
+        let config = GenerationConfig { num_return_sequences: batch.count, ..self.config.clone() };
+        let each = self.config.num_return_sequences;
+        let first_sequences: Vec<u64> =
+            batch.prompts.iter().map(|(index, _)| (index * each + batch.first) as u64).collect();
+        let prompts: Vec<&[u32]> = batch.prompts.iter().map(|(_, prompt)| prompt.ids.as_slice()).collect();
+        let traced_candidates = if trace.is_some() { TRACED_CANDIDATES.max(config.logprobs) } else { 0 };
+        let ends = |generated: &[u32]| self.ends(generated);
+        let plan = Plan {
+            constraint: self.constraint.clone(),
+            ends: &ends,
+            first_sequences: &first_sequences,
+            traced_candidates,
+            draft: self.draft.as_ref().map_or(Draft::Lookup, Draft::Model),
+            ..Plan::new(&config)
+        };
+
+        let place = |row: usize| (batch.prompts[row / batch.count].0, batch.first + row % batch.count);
+        let mut rows: Vec<Row> = (0..prompts.len() * batch.count).map(|_| Row::new(self.stops.clone())).collect();
+        let mut steps = vec![0; rows.len()];
+        let mut findings: Vec<Option<Finding>> = vec![None; rows.len()];
+        let (mut slid, mut failed) = (false, Ok(()));
+        let mut on_event = |event: Event| -> ControlFlow<FinishReason> {
+            // The rows that new tokens belong to, and whether a step of theirs is over.
+            let (row, tokens) = match event {
+                Event::ContextFull => {
+                    slid = true;
+                    return ControlFlow::Continue(());
+                }
+                Event::Found { row, finding } => {
+                    findings[row] = Some(finding.clone());
+                    return ControlFlow::Continue(());
+                }
+                Event::Searching => return self.go_on(&failed),
+                Event::Choice { row, choice } => {
+                    if let Some(sink) = trace.as_mut().filter(|_| failed.is_ok()) {
+                        failed = sink.line(trace_file::choice(place(row), choice, &self.loaded));
+                    }
+                    return self.go_on(&failed);
+                }
+                Event::Beams(step) => {
+                    if let Some(sink) = trace.as_mut().filter(|_| failed.is_ok()) {
+                        failed = sink.line(trace_file::beams(batch.prompts[step.prompt].0, step, &self.loaded));
+                    }
+                    return self.go_on(&failed);
+                }
+                Event::Token { row, token } => (row, std::slice::from_ref(token)),
+                Event::Agreed { prompt, tokens } => (prompt * batch.count, tokens),
+            };
+            steps[row] += 1;
+            for token in tokens {
+                let certain = rows[row].push(token.id, &self.loaded, &config.end_tokens);
+                if let Some(stream) = stream.as_mut().filter(|_| row == 0 && failed.is_ok()) {
+                    failed = write!(stream, "{certain}").and_then(|()| stream.flush()).map_err(Into::into);
+                }
+            }
+            let cut_short = self.cut_short.get(&place(row)).filter(|(length, _)| steps[row] >= *length);
+            match (rows[row].stopped() && !config.strategy.has_beams(), cut_short) {
+                (true, _) => ControlFlow::Break(FinishReason::Stop),
+                (_, Some((_, reason))) => ControlFlow::Break(*reason),
+                _ => self.go_on(&failed),
+            }
+        };
+        let completions = generate_batch(&self.loaded.model, &prompts, &plan, &mut on_event)?;
+        failed?;
+
+        let mut answers = Vec::new();
+        let returned = completions.len() / prompts.len().max(1);
+        for (number, completion) in completions.into_iter().enumerate() {
+            // A search may return fewer sequences than it was asked for.
+            let row = number / returned * batch.count + number % returned;
+            let mut text = std::mem::replace(&mut rows[row], Row::new(self.stops.clone()));
+            let already = text.tokens();
+            let mut certain = String::new();
+            for &id in completion.ids.iter().skip(already) {
+                certain += &text.push(id, &self.loaded, &config.end_tokens);
+            }
+            certain += &text.finish();
+            if let Some(stream) = stream.as_mut().filter(|_| row == 0) {
+                write!(stream, "{certain}")?;
+            }
+            let (prompt_index, sequence_index) = place(row);
+            let valid = self.constraint.as_ref().map(|constraint| constraint.is_accepting(&completion.ids));
+            let (text, finding) = (text.into_text(), findings[row].take());
+            let answer = Answer { prompt_index, sequence_index, text, completion, finding, valid };
+            if let Some(sink) = &mut trace {
+                sink.line(trace_file::end(&answer))?;
+            }
+            answers.push(answer);
+        }
+        Ok(Written { answers, slid })
+    }
+
+    fn go_on(&self, failed: &Result<()>) -> ControlFlow<FinishReason> {
+        if failed.is_err() || self.interrupt.requested() {
+            ControlFlow::Break(FinishReason::Interrupted)
+        } else {
+            ControlFlow::Continue(())
+        }
+    }
+
+    /// Whether a text ends where it is: because the grammar has nothing to add, or, of beams, whose texts are nobody's until
+    /// the search is over, because of a stop string.
+    fn ends(&self, generated: &[u32]) -> bool {
+        self.constraint.as_ref().is_some_and(|constraint| constraint.is_complete(generated))
+            || (self.config.strategy.ranks_texts() && self.holds_a_stop_string(generated))
+    }
+
+    /// Whether the text of the tokens holds a stop string that the last token completes.
+    fn holds_a_stop_string(&self, generated: &[u32]) -> bool {
+        let Some((&last, before)) = generated.split_last() else { return false };
+        let mut text = self.loaded.bytes_of(last);
+        // As much of the text before it as a stop string can need, and no more.
+        let enough = text.len() + self.stops.longest();
+        for &id in before.iter().rev() {
+            if text.len() >= enough {
+                break;
+            }
+            text = [self.loaded.bytes_of(id), text].concat();
+        }
+        self.stops.find(&String::from_utf8_lossy(&text)).is_some()
+    }
+}
+
+/// Refuses a draft model that does not speak the same tokens.
+pub(super) fn check_draft(loaded: &Loaded, draft: &Loaded) -> Result<()> {
+    let (model, other) = (&loaded.model.config().vocab_size, &draft.model.config().vocab_size);
+    let same_tokens = match (&loaded.tokenizer, &draft.tokenizer) {
+        (Some(a), Some(b)) => (0..*model as u32).all(|id| a.token_bytes(id) == b.token_bytes(id)),
+        (None, None) => true,
+        _ => false,
+    };
+    ensure!(
+        model == other && same_tokens,
+        UsageError::new(format!(
+            "--draft {}: its tokens are not those of {}; a draft model must have been trained with the same tokenizer",
+            draft.folder.display(),
+            loaded.folder.display()
+        ))
+    );
+    Ok(())
+}
+
+/// The tokens of some completions and the seconds that they took together.
+pub(super) fn totals(completions: &[&Completion]) -> (usize, f64) {
+    let tokens = completions.iter().map(|completion| completion.ids.len()).sum();
+    (tokens, completions.iter().map(|completion| completion.seconds).fold(0.0, f64::max))
+}
