@@ -242,7 +242,7 @@ fn choose(chooser: &Chooser, row: &Row, sequence: u64, top: usize, logits: &mut 
 }
 
 /// The ids of the `count` highest logits, highest first, of equal ones the lower id.
-fn best(count: usize, logits: &[f32]) -> Vec<u32> {
+pub(crate) fn best(count: usize, logits: &[f32]) -> Vec<u32> {
     if count == 0 {
         return Vec::new();
     }
@@ -279,7 +279,7 @@ pub fn check_ids(ids: &[u32], vocab_size: usize) -> Result<()> {
     }
 }
 
-fn overflow_error(context_length: usize, what: &str) -> String {
+pub(crate) fn overflow_error(context_length: usize, what: &str) -> String {
     format!(
         "the context holds {context_length} tokens and {what}; shorten the prompt, lower --max-new-tokens, or use --overflow slide"
     )

@@ -15,10 +15,14 @@
 //! 4. Scores and log-probabilities are those of the unmodified model, whatever knobs chose the tokens.
 //! 5. What a stream has shown is final: no half characters, nothing taken back.
 
+pub(crate) mod chosen;
 pub mod commands;
 pub mod config;
 pub mod engine;
+pub mod exact;
 pub mod interrupt;
+#[cfg(test)]
+mod made_up;
 pub mod processors;
 pub mod program;
 pub mod run_folder;
@@ -26,6 +30,7 @@ pub mod sampler;
 pub mod score;
 pub mod sequences;
 pub mod softmax;
+pub mod speculative;
 pub mod stop;
 pub mod stream;
 
