@@ -16,11 +16,15 @@
 //! 5. What a stream has shown is final: no half characters, nothing taken back.
 
 pub mod batches;
+pub(crate) mod chosen;
 pub mod commands;
 pub mod config;
 pub mod constraint;
 pub mod engine;
+pub mod exact;
 pub mod interrupt;
+#[cfg(test)]
+mod made_up;
 pub mod memory;
 pub mod multiple_choice;
 pub mod processors;
@@ -30,6 +34,7 @@ pub mod sampler;
 pub mod score;
 pub mod sequences;
 pub mod softmax;
+pub mod speculative;
 pub mod stop;
 pub mod stream;
 pub mod trace;

@@ -314,7 +314,7 @@ pub fn check_ids(ids: &[u32], vocab_size: usize) -> Result<()> {
     }
 }
 
-fn overflow_error(context_length: usize, what: &str) -> String {
+pub(crate) fn overflow_error(context_length: usize, what: &str) -> String {
     format!(
         "the context holds {context_length} tokens and {what}; shorten the prompt, lower --max-new-tokens, or use --overflow slide"
     )

@@ -1,0 +1,30 @@
+//! What the unmodified model thought of a token, whichever way it was chosen.
+
+use anyhow::{Result, ensure};
+
+use crate::engine::{ChosenToken, best};
+use crate::softmax::log_sum_exp;
+
+/// What log-probabilities are measured from: the logarithm of the sum of the exponentials of the logits `[vocab]`.
+///
+/// # Errors
+/// When the logits are not finite.
+pub(crate) fn norm(logits: &[f32]) -> Result<f64> {
+    let norm = log_sum_exp(logits);
+    ensure!(
+        norm.is_finite(),
+        "the model's logits are not finite numbers: its weights are damaged, or its training diverged; use another checkpoint"
+    );
+    Ok(norm)
+}
+
+/// The natural log-probability of a logit. Never above 0, where rounding alone could take it.
+pub(crate) fn logprob(logit: f32, norm: f64) -> f32 {
+    ((f64::from(logit) - norm) as f32).min(0.0)
+}
+
+/// Token `id` with its log-probability and those of the `top` best, from the unmodified logits `[vocab]` of its step.
+pub(crate) fn chosen(id: u32, logits: &[f32], norm: f64, top: usize) -> ChosenToken {
+    let of = |id: u32| logprob(logits[id as usize], norm);
+    ChosenToken { id, logprob: of(id), top: best(top, logits).into_iter().map(|id| (id, of(id))).collect() }
+}

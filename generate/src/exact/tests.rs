@@ -1,0 +1,290 @@
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+
+use proptest::prelude::{ProptestConfig, any, prop_assert, prop_assert_eq, proptest};
+
+use super::*;
+use crate::made_up::{self, Short};
+use crate::processors::{LogitsProcessor, Step};
+
+const PROMPT: [u32; 2] = [1, 0];
+
+fn config(max_new_tokens: usize, end_tokens: Vec<u32>) -> GenerationConfig {
+    GenerationConfig { max_new_tokens, end_tokens, ..Default::default() }
+}
+
+fn to_the_end(_: Progress) -> ControlFlow<FinishReason> {
+    ControlFlow::Continue(())
+}
+
+fn never(_: &[u32]) -> bool {
+    false
+}
+
+fn found(
+    sequences: &mut dyn Sequences,
+    config: &GenerationConfig,
+    chain: &Chain,
+    stops: &dyn Fn(&[u32]) -> bool,
+) -> ExactResult {
+    let before = sequences.ids(0).to_vec();
+    let request = Request { config, chain, stops, started: Instant::now() };
+    let result = search(sequences, &request, &mut to_the_end).unwrap();
+    assert_eq!((sequences.rows(), sequences.ids(0)), (1, before.as_slice()), "the prompt is what remains");
+    result
+}
+
+/// Every complete continuation with its score, best first: no bound, no order, no batches.
+fn brute_force(
+    logits_after: &dyn Fn(&[u32]) -> Vec<f32>,
+    config: &GenerationConfig,
+    chain: &Chain,
+    stops: &dyn Fn(&[u32]) -> bool,
+) -> Vec<(Vec<u32>, f64)> {
+    let mut complete = Vec::new();
+    let mut unfinished = vec![(Vec::new(), 0.0)];
+    while let Some((ids, score)) = unfinished.pop() {
+        let mut logits = logits_after(&[&PROMPT, ids.as_slice()].concat());
+        let total: f64 = logits.iter().map(|&logit| f64::from(logit).exp()).sum();
+        for logit in &mut logits {
+            *logit = (f64::from(*logit) - total.ln()) as f32;
+        }
+        chain.process(&Step { prompt: &PROMPT, generated: &ids }, &mut logits);
+        for (id, &logprob) in (0..).zip(&logits).filter(|(_, logprob)| logprob.is_finite()) {
+            let longer = ([ids.as_slice(), &[id]].concat(), score + f64::from(logprob));
+            let ends = config.end_tokens.contains(&id) || longer.0.len() == config.max_new_tokens || stops(&longer.0);
+            if ends { complete.push(longer) } else { unfinished.push(longer) }
+        }
+    }
+    complete.sort_by(|a, b| b.1.total_cmp(&a.1));
+    complete
+}
+
+/// A penalty below 1: repeats become more probable, yet no log-probability leaves the bound.
+struct EncourageRepeats;
+
+impl LogitsProcessor for EncourageRepeats {
+    fn name(&self) -> &'static str {
+        "encourage-repeats"
+    }
+
+    fn process(&self, step: &Step, logits: &mut [f32]) {
+        for (id, logit) in (0..).zip(logits) {
+            if step.prompt.contains(&id) || step.generated.contains(&id) {
+                *logit *= 0.5;
+            }
+        }
+    }
+}
+
+/// Bans one token, or raises it above what is certain.
+struct Add(u32, f32);
+
+impl LogitsProcessor for Add {
+    fn name(&self) -> &'static str {
+        "add"
+    }
+
+    fn process(&self, _: &Step, logits: &mut [f32]) {
+        logits[self.0 as usize] += self.1;
+    }
+}
+
+fn chain_of(processor: impl LogitsProcessor + 'static) -> Chain {
+    Chain::of(vec![Arc::new(processor)])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// The n best, in order, with their scores, are those of trying everything: with any number of end tokens, a stop string,
+    /// a penalty, and a context that ends.
+    #[test]
+    fn equals_trying_everything(
+        seed in any::<u64>(), vocab_size in 2..6_usize, longest in 1..6_usize, ends in 0..3_u32, n in 1..5_usize,
+        stop in any::<bool>(), penalised in any::<bool>(), context in 2..9_usize, spread in 0.1..8.0_f32,
+    ) {
+        let whole = made_up::logits(seed, vocab_size, spread);
+        let logits_after = |ids: &[u32]| whole(&ids[ids.len().saturating_sub(context)..]);
+        let config = GenerationConfig { num_return_sequences: n, ..config(longest, (0..ends).collect()) };
+        let chain = if penalised { chain_of(EncourageRepeats) } else { Chain::default() };
+        let stops = |ids: &[u32]| stop && ids.windows(2).any(|pair| pair == [1, 1]);
+        let expected = brute_force(&logits_after, &config, &chain, &stops);
+
+        let inner = made_up::sequences(&PROMPT, vocab_size, &logits_after);
+        let result = found(&mut Short { context, inner }, &config, &chain, &stops);
+        prop_assert!(result.proven && result.cut_short.is_none());
+        prop_assert_eq!(result.completions.len(), n.min(expected.len()));
+        for (completion, (_, score)) in result.completions.iter().zip(&expected) {
+            prop_assert!((completion.score - score).abs() < 1e-5, "{} is not {score}", completion.score);
+            let (_, own) = expected.iter().find(|(ids, _)| *ids == completion.ids).unwrap();
+            prop_assert!((own - score).abs() < 1e-5, "{:?} does not have the score {score}", completion.ids);
+            let reason = match completion.ids.last() {
+                Some(last) if *last < ends => FinishReason::Eos,
+                _ if stops(&completion.ids) => FinishReason::Stop,
+                _ => FinishReason::Length,
+            };
+            prop_assert_eq!(completion.finish_reason, reason);
+            let sum: f64 = completion.tokens.iter().map(|token| f64::from(token.logprob)).sum();
+            prop_assert!(penalised || (sum - score).abs() < 1e-5, "the tokens' log-probabilities sum to {sum}");
+        }
+    }
+
+    /// Cut short by its nodes or by the user, a search still says nothing wrong: its answer is complete, nothing beats its
+    /// bound, and what it calls proven is.
+    #[test]
+    fn what_is_said_without_a_proof_is_true(
+        seed in any::<u64>(), vocab_size in 2..6_usize, ends in 0..2_u32, n in 1..4_usize, max_nodes in 1..60_usize,
+        passes in 1..12_usize, spread in 0.1..4.0_f32,
+    ) {
+        let logits_after = made_up::logits(seed, vocab_size, spread);
+        let config = GenerationConfig { num_return_sequences: n, max_nodes, ..config(5, (0..ends).collect()) };
+        let expected = brute_force(&logits_after, &config, &Chain::default(), &never);
+        let mut sequences = made_up::sequences(&PROMPT, vocab_size, &logits_after);
+        let request = Request { config: &config, chain: &Chain::default(), stops: &never, started: Instant::now() };
+        let mut seen = Vec::new();
+        let result = search(&mut sequences, &request, &mut |progress| {
+            seen.push(progress);
+            if seen.len() == passes { ControlFlow::Break(FinishReason::Interrupted) } else { ControlFlow::Continue(()) }
+        }).unwrap();
+
+        prop_assert!(result.nodes <= max_nodes.max(5), "{} nodes of {max_nodes}", result.nodes);
+        let best = &result.completions[0];
+        if best.finish_reason == FinishReason::Interrupted {
+            prop_assert!(!best.ids.is_empty() && !result.proven && result.completions.len() == 1);
+        } else {
+            let missed = expected[0].1 - best.score;
+            prop_assert!(missed < result.gap() + 1e-5, "the best is better by {missed}, and not by {}", result.gap());
+            for (completion, (_, score)) in result.completions.iter().zip(&expected) {
+                let (_, own) = expected.iter().find(|(ids, _)| *ids == completion.ids).unwrap();
+                prop_assert!((completion.score - own).abs() < 1e-5);
+                let proven = result.proven || completion.score >= result.bound;
+                prop_assert!(!proven || (own - score).abs() < 1e-5, "{own} is not the score in its place, {score}");
+            }
+        }
+        for progress in seen {
+            prop_assert!(progress.best.unwrap_or(f64::NEG_INFINITY).max(progress.bound) > expected[0].1 - 1e-5);
+        }
+    }
+}
+
+/// The `width` most probable beginnings of each length, and the best of the last: a beam search without its bookkeeping.
+fn beam_search(logits_after: &dyn Fn(&[u32]) -> Vec<f32>, width: usize, len: usize) -> (Vec<u32>, f64) {
+    let mut beams = vec![(PROMPT.to_vec(), 0.0)];
+    for _ in 0..len {
+        let mut longer = Vec::new();
+        for (ids, score) in &beams {
+            let logits = logits_after(ids);
+            let norm = norm(&logits).unwrap();
+            for (id, logit) in (0..).zip(logits) {
+                longer.push(([ids.as_slice(), &[id]].concat(), score + f64::from(logit) - norm));
+            }
+        }
+        longer.sort_by(|a, b| b.1.total_cmp(&a.1));
+        longer.truncate(width);
+        beams = longer;
+    }
+    let (ids, score) = beams.remove(0);
+    (ids[PROMPT.len()..].to_vec(), score)
+}
+
+/// Behind the two most probable first tokens the model is at a loss; behind the third it is sure:
+///
+/// ```text
+/// 0 (0.40) -- 0, 1 or 2 (1/3 each)         0.133
+/// 1 (0.35) -- 0, 1 or 2 (1/3 each)         0.117
+/// 2 (0.25) -- 0 (0.98), 1 or 2 (0.01)      0.245
+/// ```
+///
+/// Two beams drop the third, and never learn what it leads to.
+#[test]
+fn where_two_beams_are_wrong() {
+    let logits_after = |ids: &[u32]| {
+        let probabilities: [f32; 3] = match ids[PROMPT.len()..] {
+            [] => [0.40, 0.35, 0.25],
+            [2, ..] => [0.98, 0.01, 0.01],
+            _ => [1.0, 1.0, 1.0],
+        };
+        probabilities.map(f32::ln).to_vec()
+    };
+    let (ids, score) = beam_search(&logits_after, 2, 2);
+    assert!(ids[0] == 0 && (score.exp() - 0.40 / 3.0).abs() < 1e-6);
+
+    // One node is enough for the root and no more, but the opening goes on until a text is complete: one beam, greedy.
+    let few = GenerationConfig { max_nodes: 1, ..config(2, vec![]) };
+    let result = found(&mut made_up::sequences(&PROMPT, 3, logits_after), &few, &Chain::default(), &never);
+    assert_eq!((result.nodes, result.proven), (2, false));
+    assert!((result.completions[0].score.exp() - 0.40 / 3.0).abs() < 1e-6);
+    assert!((result.bound.exp() - 0.35).abs() < 1e-6, "the second token was not looked at");
+
+    let result =
+        found(&mut made_up::sequences(&PROMPT, 3, logits_after), &config(2, vec![]), &Chain::default(), &never);
+    assert_eq!((result.completions[0].ids.as_slice(), result.proven), (&[2, 0][..], true));
+    assert!((result.completions[0].score.exp() - 0.245).abs() < 1e-6);
+}
+
+/// Texts of 12 tokens, of which there are 3^12: with one clearly best token at each step hardly any prefix needs a look.
+#[test]
+fn a_sure_model_takes_few_nodes() {
+    let logits_after = |ids: &[u32]| (0..3).map(|id| if id == ids.len() % 3 { 3.0 } else { 0.0 }).collect();
+    let result =
+        found(&mut made_up::sequences(&PROMPT, 3, logits_after), &config(12, vec![]), &Chain::default(), &never);
+    assert_eq!(result.completions[0].ids, [2, 0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1]);
+    assert!(result.proven && result.nodes < 500, "{} nodes", result.nodes);
+}
+
+#[test]
+fn time_and_the_user_end_it_with_what_there_is() {
+    let mut sequences = made_up::sequences(&PROMPT, 4, made_up::logits(3, 4, 1.0));
+    let config = GenerationConfig { max_time_s: Some(0.0), logprobs: 2, ..config(6, vec![]) };
+    let request = Request { config: &config, chain: &Chain::default(), stops: &never, started: Instant::now() };
+    let result = search(&mut sequences, &request, &mut to_the_end).unwrap();
+    let [completion] = result.completions.as_slice() else { panic!("{:?}", result.completions) };
+    assert_eq!((completion.finish_reason, completion.ids.len()), (FinishReason::Time, 1));
+    assert_eq!((result.cut_short, result.proven, result.nodes), (Some(FinishReason::Time), false, 1));
+    let token = &completion.tokens[0];
+    assert_eq!((token.top.len(), token.top[0]), (2, (token.id, token.logprob)));
+}
+
+#[test]
+fn the_context_ends_a_text_or_the_search() {
+    let at = |overflow| {
+        let config = GenerationConfig { overflow, ..config(4, vec![]) };
+        let inner = made_up::sequences(&PROMPT, 3, made_up::logits(1, 3, 1.0));
+        let request = Request { config: &config, chain: &Chain::default(), stops: &never, started: Instant::now() };
+        search(&mut Short { context: 3, inner }, &request, &mut to_the_end)
+    };
+    let lengths = |overflow| at(overflow).unwrap().completions[0].ids.len();
+    assert_eq!((lengths(Overflow::Slide), lengths(Overflow::Stop)), (4, 2));
+    let error = at(Overflow::Error).unwrap_err().to_string();
+    assert!(error.contains("holds 3 tokens and prompt and text may need 5"), "{error}");
+}
+
+#[test]
+fn what_breaks_the_bound_is_refused() {
+    let off = GenerationConfig::default;
+    let refused = |config: GenerationConfig| {
+        let error = check(&config).unwrap_err();
+        assert!(error.is::<UsageError>());
+        error.to_string()
+    };
+    assert!(
+        refused(GenerationConfig { logit_bias: vec![(vec![1], -1.0), (vec![2], 0.5)], ..off() })
+            .starts_with("--logit-bias 0.5 may make a text more probable")
+    );
+    assert!(refused(GenerationConfig { presence_penalty: -0.1, ..off() }).starts_with("--presence-penalty -0.1"));
+    assert!(refused(GenerationConfig { frequency_penalty: -2.0, ..off() }).ends_with("or use --strategy beam"));
+    let sound = GenerationConfig { logit_bias: vec![(vec![1], -1.0)], repetition_penalty: 0.5, ..off() };
+    assert!(check(&sound).is_ok());
+
+    // What comes in from outside is watched as it works.
+    let failed = |chain: &Chain| {
+        let config = config(2, vec![]);
+        let request = Request { config: &config, chain, stops: &never, started: Instant::now() };
+        let mut sequences = made_up::sequences(&PROMPT, 1, |_: &[u32]| vec![0.0]);
+        search(&mut sequences, &request, &mut to_the_end).unwrap_err().to_string()
+    };
+    assert!(failed(&chain_of(Add(0, 1.0))).starts_with("one of add makes a token more than certain"));
+    assert!(failed(&chain_of(Add(0, f32::NEG_INFINITY))).starts_with("no complete text among 1 prefixes: add left"));
+}

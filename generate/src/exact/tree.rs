@@ -1,0 +1,262 @@
+//! The prefixes of an exact search: those looked at, those still open, and the complete texts among them.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+
+use anyhow::{Result, ensure};
+
+use super::Request;
+use crate::chosen::{logprob, norm};
+use crate::processors::Step;
+use crate::stop::FinishReason;
+
+/// A beginning of a continuation: one that was looked at, and one token more.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Prefix {
+    /// The sum of its tokens' log-probabilities: no continuation of it has a higher one.
+    pub(super) score: f64,
+    /// How many tokens it has.
+    len: u32,
+    /// The number of the prefix that it adds a token to.
+    parent: u32,
+    token: u32,
+}
+
+impl Prefix {
+    /// The empty one.
+    pub(super) const ROOT: Self = Self { score: 0.0, len: 0, parent: 0, token: 0 };
+}
+
+/// The best first; of equally probable ones the longer, being nearer its end; then in order of appearance.
+impl Ord for Prefix {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let rank = |prefix: &Self| (prefix.len, Reverse((prefix.parent, prefix.token)));
+        self.score.total_cmp(&other.score).then_with(|| rank(self).cmp(&rank(other)))
+    }
+}
+
+impl PartialOrd for Prefix {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Prefix {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Prefix {}
+
+/// A complete continuation.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub(super) ids: Vec<u32>,
+    pub(super) score: f64,
+    pub(super) finish_reason: FinishReason,
+}
+
+/// Everything that an exact search knows.
+pub(super) struct Tree<'a> {
+    request: &'a Request<'a>,
+    prompt: Vec<u32>,
+    /// At this many tokens a continuation is complete.
+    longest: usize,
+    /// Parent and last token of every prefix that was looked at, by its number; the empty one is number 0.
+    looked_at: Vec<(u32, u32)>,
+    /// Prefixes that may yet be looked at.
+    open: BinaryHeap<Prefix>,
+    /// Prefixes with at most this score are not kept open: they cannot improve the answer, or their turn cannot come.
+    pub(super) floor: f64,
+    /// The highest score of a prefix that was not kept.
+    dropped: f64,
+    /// The best complete continuations, best first, as many as are to be returned.
+    pub(super) found: Vec<Found>,
+}
+
+impl<'a> Tree<'a> {
+    /// A tree in which nothing was looked at.
+    pub(super) fn new(request: &'a Request<'a>, prompt: Vec<u32>, longest: usize) -> Self {
+        Self {
+            request,
+            prompt,
+            longest,
+            looked_at: Vec::new(),
+            open: BinaryHeap::new(),
+            floor: f64::NEG_INFINITY,
+            dropped: f64::NEG_INFINITY,
+            found: Vec::new(),
+        }
+    }
+
+    /// How many prefixes were looked at.
+    pub(super) fn nodes(&self) -> usize {
+        self.looked_at.len()
+    }
+
+    /// How many more may be.
+    pub(super) fn nodes_left(&self) -> usize {
+        self.request.config.max_nodes.saturating_sub(self.nodes())
+    }
+
+    /// What a continuation has to be more probable than to be returned.
+    pub(super) fn to_beat(&self) -> f64 {
+        match self.found.last() {
+            Some(worst) if self.found.len() == self.request.config.num_return_sequences => worst.score,
+            _ => f64::NEG_INFINITY,
+        }
+    }
+
+    /// The score of the best prefix that was not looked at, kept or not; minus infinity when there is none.
+    pub(super) fn bound(&self) -> f64 {
+        self.open.peek().map_or(f64::NEG_INFINITY, |best| best.score).max(self.dropped)
+    }
+
+    /// The tokens of a prefix.
+    pub(super) fn ids(&self, prefix: &Prefix) -> Vec<u32> {
+        let mut ids = Vec::with_capacity(prefix.len as usize);
+        let (mut parent, mut token) = (prefix.parent, prefix.token);
+        for _ in 0..prefix.len {
+            ids.push(token);
+            (parent, token) = self.looked_at[parent as usize];
+        }
+        ids.reverse();
+        ids
+    }
+
+    /// Adds each possible token to a prefix, given the logits `[vocab]` that follow it: what that completes is an answer,
+    /// anything else with a score above `least` joins `children`.
+    ///
+    /// # Errors
+    /// When the logits are not finite, or a processor made something more than certain.
+    pub(super) fn look_at(
+        &mut self,
+        prefix: Prefix,
+        logits: &mut [f32],
+        least: f64,
+        children: &mut Vec<Prefix>,
+    ) -> Result<()> {
+        let norm = norm(logits)?;
+        for logit in logits.iter_mut() {
+            *logit = logprob(*logit, norm);
+        }
+        let Request { config, chain, .. } = self.request;
+        chain.process(&Step { prompt: &self.prompt, generated: &self.ids(&prefix) }, logits);
+        let number = self.looked_at.len() as u32;
+        self.looked_at.push((prefix.parent, prefix.token));
+        let to_beat = self.to_beat();
+        for (token, &logprob) in (0..).zip(logits.iter()) {
+            if logprob == f32::NEG_INFINITY {
+                continue;
+            }
+            ensure!(
+                logprob <= 0.0,
+                "one of {} makes a token more than certain, which leaves an exact search without a bound; drop it",
+                chain.names().join(", ")
+            );
+            let score = prefix.score + f64::from(logprob);
+            if score <= to_beat {
+                self.dropped = self.dropped.max(score);
+                continue;
+            }
+            let child = Prefix { score, len: prefix.len + 1, parent: number, token };
+            let ended = config.end_tokens.contains(&token);
+            if ended || child.len as usize == self.longest {
+                self.offer(&child, if ended { FinishReason::Eos } else { FinishReason::Length });
+            } else if score > least {
+                children.push(child);
+            } else {
+                self.dropped = self.dropped.max(score);
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps what may yet be looked at, which bounds the memory: of the open prefixes no more than there are nodes left,
+    /// since the search takes the best first.
+    pub(super) fn keep(&mut self, prefixes: Vec<Prefix>) {
+        for prefix in prefixes {
+            if prefix.score > self.floor {
+                self.open.push(prefix);
+            } else {
+                self.dropped = self.dropped.max(prefix.score);
+            }
+        }
+        let most = self.nodes_left().max(1);
+        if self.open.len() > 2 * most {
+            let mut all = std::mem::take(&mut self.open).into_vec();
+            let (_, last_kept, rest) = all.select_nth_unstable_by(most - 1, |a, b| b.cmp(a));
+            self.floor = self.floor.max(last_kept.score);
+            self.dropped = rest.iter().map(|prefix| prefix.score).fold(self.dropped, f64::max);
+            all.truncate(most);
+            self.open = all.into();
+        }
+    }
+
+    /// Opens prefixes again that were taken and not looked at.
+    pub(super) fn put_back(&mut self, prefixes: Vec<Prefix>) {
+        self.open.extend(prefixes);
+    }
+
+    /// Takes the best open prefixes, at most `count`, that could still improve the answer; a stop string makes one of them
+    /// an answer.
+    pub(super) fn take_best(&mut self, count: usize) -> Vec<Prefix> {
+        let mut best = Vec::new();
+        while best.len() < count
+            && self.open.peek().is_some_and(|open| open.score > self.to_beat())
+            && let Some(prefix) = self.open.pop()
+        {
+            if !self.ends_with_stop(&prefix) {
+                best.push(prefix);
+            }
+        }
+        best
+    }
+
+    /// Takes the best of `children`, at most `count`, as [`Self::take_best`] does, and keeps the others.
+    pub(super) fn take_best_of(&mut self, mut children: Vec<Prefix>, count: usize) -> Vec<Prefix> {
+        if count < children.len() {
+            children.select_nth_unstable_by(count, |a, b| b.cmp(a));
+            self.keep(children.split_off(count));
+        }
+        children.sort_unstable_by(|a, b| b.cmp(a));
+        let (to_beat, mut best) = (self.to_beat(), Vec::new());
+        for child in children {
+            if child.score <= to_beat {
+                self.dropped = self.dropped.max(child.score);
+            } else if !self.ends_with_stop(&child) {
+                best.push(child);
+            }
+        }
+        best
+    }
+
+    /// The longest open prefix, and of several the best.
+    pub(super) fn longest_open(&self) -> Option<Prefix> {
+        self.open.iter().max_by(|a, b| a.len.cmp(&b.len).then_with(|| a.cmp(b))).copied()
+    }
+
+    /// Whether a prefix is complete by a stop string; then it is an answer.
+    fn ends_with_stop(&mut self, prefix: &Prefix) -> bool {
+        let stops = (self.request.stops)(&self.ids(prefix));
+        if stops {
+            self.offer(prefix, FinishReason::Stop);
+        }
+        stops
+    }
+
+    /// Puts a complete continuation in its place among the answers, if it has one.
+    fn offer(&mut self, complete: &Prefix, finish_reason: FinishReason) {
+        if complete.score <= self.to_beat() {
+            return;
+        }
+        let ids = self.ids(complete);
+        let stops = finish_reason == FinishReason::Length && (self.request.stops)(&ids);
+        let finish_reason = if stops { FinishReason::Stop } else { finish_reason };
+        let place = self.found.partition_point(|found| found.score >= complete.score);
+        self.found.insert(place, Found { ids, score: complete.score, finish_reason });
+        self.found.truncate(self.request.config.num_return_sequences);
+        self.floor = self.floor.max(self.to_beat());
+    }
+}

@@ -1,0 +1,263 @@
+//! Speculative decoding: cheap guesses at the next few tokens, all verified in one pass through the model, which leave the
+//! output distributed exactly as without them.
+//!
+//! A pass over a few positions takes hardly longer than a pass over one, since both read all weights. So a [`Proposer`]
+//! guesses what follows, the model says what it thinks at each guessed position, and a rule of acceptance keeps a beginning
+//! of the guesses and adds one token of the model's own. Greedy, a guess is kept where it is the token that would have been
+//! chosen: the text is that without guesses. Sampling, a guess x drawn from q is kept with probability min(1, p(x) / q(x)),
+//! p being the model's processed distribution, and otherwise replaced by a draw from max(0, p - q), normalised: together
+//! exactly p ([Leviathan, Kalman and Matias 2023, section 2.3 and appendix A.1](https://arxiv.org/abs/2211.17192);
+//! [Chen et al. 2023](https://arxiv.org/abs/2302.01318)).
+//!
+//! Guesses that are wrong cost time, never quality.
+
+mod proposers;
+
+#[cfg(test)]
+mod tests;
+
+use std::ops::{AddAssign, ControlFlow};
+use std::time::Instant;
+
+use anyhow::{Result, bail, ensure};
+use rand::Rng;
+use serde::Serialize;
+
+use crate::chosen::{chosen, norm};
+use crate::config::{GenerationConfig, Overflow, Strategy};
+use crate::engine::{ChosenToken, Completion, Event, overflow_error};
+use crate::processors::{Chain, Step};
+use crate::sampler::greedy;
+use crate::sequences::Sequences;
+use crate::softmax::{highest, softmax, sum};
+use crate::stop::FinishReason;
+pub use proposers::{DraftModel, PromptLookup, Proposal, Proposer};
+
+/// What to generate, by guesses or not.
+#[derive(Clone, Copy)]
+pub struct Request<'a> {
+    /// The knobs; `draft_tokens` is the most that are guessed at a time. The strategy is greedy or sampling.
+    pub config: &'a GenerationConfig,
+    /// What works on the logits, the draft model's too.
+    pub chain: &'a Chain,
+    /// Names the draws.
+    pub sequence: u64,
+    /// The row that events name.
+    pub row: usize,
+    /// From when `max_time_s` and the completion's seconds count.
+    pub started: Instant,
+}
+
+/// How the guesses fared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Acceptance {
+    /// Tokens guessed.
+    pub proposed: usize,
+    /// Those of them that are in the text.
+    pub accepted: usize,
+    /// Passes through the model; without guesses it takes one for each token.
+    pub passes: usize,
+}
+
+impl Acceptance {
+    /// The share of the guesses that was accepted, 0 when there was none.
+    pub fn rate(&self) -> f64 {
+        self.accepted as f64 / self.proposed.max(1) as f64
+    }
+}
+
+impl AddAssign for Acceptance {
+    fn add_assign(&mut self, other: Self) {
+        self.proposed += other.proposed;
+        self.accepted += other.accepted;
+        self.passes += other.passes;
+    }
+}
+
+/// Continues the prompt, which is the one row of `target` before and after, as plain generation would: greedy the same
+/// tokens, sampling the same distribution. Events come for each token in order; breaking with a reason ends the text there.
+///
+/// # Errors
+/// When the context is full under `--overflow error`, the logits are not finite, processors leave no token, or a device
+/// fails.
+pub fn generate(
+    target: &mut dyn Sequences,
+    proposer: &mut dyn Proposer,
+    request: &Request,
+    on_event: &mut dyn FnMut(Event) -> ControlFlow<FinishReason>,
+) -> Result<(Completion, Acceptance)> {
+    generate_by(accept_or_replace, target, proposer, request, on_event)
+}
+
+/// What becomes of a guess, given the model's distribution `[vocab]` in its place and two uniform draws: the token that is
+/// the guess or replaces it.
+type Rule = fn(&[f32], &Proposal, [f64; 2]) -> u32;
+
+/// As [`generate`]; the rule is a parameter for the tests, which must be able to tell it from wrong ones.
+fn generate_by(
+    rule: Rule,
+    target: &mut dyn Sequences,
+    proposer: &mut dyn Proposer,
+    request: &Request,
+    on_event: &mut dyn FnMut(Event) -> ControlFlow<FinishReason>,
+) -> Result<(Completion, Acceptance)> {
+    let Request { config, chain, .. } = request;
+    let (vocab_size, context_length) = (target.vocab_size(), target.context_length());
+    let prompt_len = target.ids(0).len();
+    if prompt_len > context_length && config.overflow != Overflow::Slide {
+        bail!(overflow_error(context_length, &format!("the prompt has {prompt_len}")));
+    }
+    let mut acceptance = Acceptance::default();
+    let mut tokens: Vec<ChosenToken> = Vec::new();
+    let mut slides = false;
+    let mut most = config.draft_tokens;
+
+    let finish_reason = 'text: loop {
+        let len = target.ids(0).len();
+        if len > context_length {
+            match config.overflow {
+                Overflow::Slide if slides => {}
+                Overflow::Slide => {
+                    slides = true;
+                    let _ = on_event(Event::ContextFull);
+                }
+                Overflow::Stop => break FinishReason::Length,
+                Overflow::Error => {
+                    let what = format!("prompt and text reached it after {} new", tokens.len());
+                    bail!(overflow_error(context_length, &what));
+                }
+            }
+        }
+
+        // The pass gives one token more than is guessed: the model's own.
+        let room = context_length.saturating_sub(len).min(config.max_new_tokens - tokens.len() - 1);
+        let proposals = match most.min(room) {
+            0 => Vec::new(),
+            most => proposer.propose(target.ids(0), prompt_len, most, request)?,
+        };
+        let guessed: Vec<u32> = proposals.iter().map(|proposal| proposal.id).collect();
+        target.extend(0, &guessed);
+        let mut logits = target.logits_of_last(&[guessed.len() + 1])?;
+        acceptance.passes += 1;
+        acceptance.proposed += guessed.len();
+
+        let mut all_accepted = true;
+        for (position, logits) in logits.chunks_mut(vocab_size).enumerate() {
+            // Up to here every guess was kept, so the row's beginning is the text so far.
+            let (prompt, generated) = target.ids(0)[..len + position].split_at(prompt_len);
+            let unmodified = logits.to_vec();
+            let norm = norm(&unmodified)?;
+            chain.process(&Step { prompt, generated }, logits);
+            ensure!(
+                highest(logits) > f32::NEG_INFINITY,
+                "after {} new tokens {} left none to go on with; ask for less",
+                generated.len(),
+                chain.names().join(", ")
+            );
+            let proposal = proposals.get(position);
+            let id = match (config.strategy, proposal) {
+                (Strategy::Sample, None) => draw(&softmax(logits), request.uniform(generated.len(), Draw::Token)),
+                (Strategy::Sample, Some(proposal)) => {
+                    let uniforms = [Draw::Acceptance, Draw::Token].map(|what| request.uniform(generated.len(), what));
+                    rule(&softmax(logits), proposal, uniforms)
+                }
+                _ => greedy(logits),
+            };
+            let accepted = proposal.is_some_and(|proposal| proposal.id == id);
+            acceptance.accepted += usize::from(accepted);
+            if !accepted {
+                target.truncate(0, len + position);
+                target.extend(0, &[id]);
+            }
+
+            let token = chosen(id, &unmodified, norm, config.logprobs);
+            let asked = on_event(Event::Token { row: request.row, token: &token });
+            tokens.push(token);
+            if config.end_tokens.contains(&id) {
+                break 'text FinishReason::Eos;
+            }
+            if let ControlFlow::Break(reason) = asked {
+                break 'text reason;
+            }
+            if tokens.len() >= config.max_new_tokens {
+                break 'text FinishReason::Length;
+            }
+            if config.max_time_s.is_some_and(|most| request.started.elapsed().as_secs_f64() >= most) {
+                break 'text FinishReason::Time;
+            }
+            if proposal.is_some() && !accepted {
+                all_accepted = false;
+                break;
+            }
+        }
+        // Guesses that are right are worth more of them, as in transformers' heuristic schedule.
+        if !guessed.is_empty() {
+            most = if all_accepted { config.draft_tokens.min(most + 2) } else { (most - 1).max(1) };
+        }
+    };
+
+    target.truncate(0, prompt_len);
+    let completion = Completion {
+        ids: tokens.iter().map(|token| token.id).collect(),
+        finish_reason,
+        score: tokens.iter().map(|token| f64::from(token.logprob)).sum(),
+        seconds: request.started.elapsed().as_secs_f64(),
+        tokens,
+    };
+    Ok((completion, acceptance))
+}
+
+/// The rule of acceptance: the guess with probability min(1, p / q), else a draw from max(0, p - q).
+fn accept_or_replace(p: &[f32], proposal: &Proposal, [acceptance, token]: [f64; 2]) -> u32 {
+    let id = proposal.id as usize;
+    let q_of_guess = proposal.drawn_from.as_ref().map_or(1.0, |q| q[id]);
+    if acceptance * f64::from(q_of_guess) < f64::from(p[id]) {
+        return proposal.id;
+    }
+    let mut rest = p.to_vec();
+    match &proposal.drawn_from {
+        None => rest[id] = 0.0,
+        Some(q) => {
+            for (p, q) in rest.iter_mut().zip(q) {
+                *p = (*p - q).max(0.0);
+            }
+        }
+    }
+    // Nothing is left where p and q differ by rounding alone.
+    draw(if highest(&rest) > 0.0 { &rest } else { p }, token)
+}
+
+/// The id in whose share of the unit interval `uniform` falls, the shares being `weights` in id order.
+fn draw(weights: &[f32], uniform: f64) -> u32 {
+    let mut remaining = uniform * sum(weights);
+    let mut last = 0;
+    for (id, &weight) in (0..).zip(weights) {
+        if weight > 0.0 {
+            last = id;
+            remaining -= f64::from(weight);
+            if remaining < 0.0 {
+                break;
+            }
+        }
+    }
+    last // the last possible one, where rounding left a crumb of the interval
+}
+
+/// What is drawn at a position; each has its own place among the random numbers.
+#[derive(Clone, Copy, Debug)]
+enum Draw {
+    Proposal,
+    Acceptance,
+    Token,
+}
+
+impl Request<'_> {
+    /// A number from [0, 1), the same whenever the sequence's token number `step` is chosen.
+    ///
+    /// A position may be guessed at more than once, but only after a guess before it was replaced, which no draw at this
+    /// position had a part in: using the same number again biases nothing.
+    fn uniform(&self, step: usize, what: Draw) -> f64 {
+        let mut rng = ember_data::random::rng(self.config.seed, &[self.sequence, step as u64, what as u64]);
+        (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}
