@@ -15,6 +15,7 @@
 //! 4. Scores and log-probabilities are those of the unmodified model, whatever knobs chose the tokens.
 //! 5. What a stream has shown is final: no half characters, nothing taken back.
 
+pub mod beam;
 pub mod commands;
 pub mod config;
 pub mod engine;
