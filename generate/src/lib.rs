@@ -16,6 +16,7 @@
 //! 5. What a stream has shown is final: no half characters, nothing taken back.
 
 pub mod batches;
+pub mod beam;
 pub(crate) mod chosen;
 pub mod commands;
 pub mod config;

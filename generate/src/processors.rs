@@ -57,6 +57,12 @@ impl Chain {
         Self(processors)
     }
 
+    /// The processors up to and with the one of this name, and those behind it; without one of this name, all are behind.
+    pub fn split_behind(&self, name: &str) -> (Self, Self) {
+        let behind = self.0.iter().position(|processor| processor.name() == name).map_or(0, |place| place + 1);
+        (Self(self.0[..behind].to_vec()), Self(self.0[behind..].to_vec()))
+    }
+
     /// Whether nothing is processed.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

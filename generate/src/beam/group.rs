@@ -1,0 +1,186 @@
+//! One group of beams: what it does with the candidates of a step. A plain search is one group, a diverse one has several.
+//!
+//! The rules are those of transformers, of which there are two sets: see [`Rules`].
+
+use super::candidates::{Follower, Followers};
+use super::pool::{Finished, Pool, attainable, normalised};
+use super::trace::{BeamCandidate, Fate, PoolEntry, Stopped};
+use super::tree::{NodeId, ROOT, Tree};
+use crate::config::{EarlyStopping, GenerationConfig};
+use crate::engine::ChosenToken;
+use crate::stop::FinishReason;
+
+/// Whose rules decide what is cut off at the last token, and when it is no use to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rules {
+    /// transformers 5 `_beam_search`. At the last token every candidate ends, and the first K of them count. The bound is what
+    /// the best beam that goes on can attain.
+    Vectorised,
+    /// transformers 4 `BeamSearchScorer`. At the last token the beams that go on are cut off and count, unless the group is
+    /// done. The bound is what the best candidate can attain, even if it is one that has just ended.
+    Scorer,
+}
+
+/// A text in the making.
+#[derive(Clone, Debug)]
+pub(super) struct Beam {
+    /// Its row among the sequences; its parent's row until the rows are made anew.
+    pub(super) row: usize,
+    pub(super) text: NodeId,
+    /// The sum of its processed log-probabilities.
+    pub(super) score: f64,
+}
+
+/// The facts of a step that are the same for all its candidates.
+pub(super) struct StepFacts<'a> {
+    pub(super) config: &'a GenerationConfig,
+    pub(super) rules: Rules,
+    /// Tokens that a text has after this step.
+    pub(super) len: usize,
+    /// Tokens that it may have in the end.
+    pub(super) limit: usize,
+    /// Why nothing may go on after this step, if so.
+    pub(super) cut: Option<FinishReason>,
+    /// Whether a row's text and one more token contain a stop string.
+    pub(super) stops: &'a dyn Fn(usize, u32) -> bool,
+    pub(super) seconds: f64,
+}
+
+/// Beams that compete with one another, and those of their texts that have finished.
+pub(super) struct Group {
+    pub(super) size: usize,
+    /// What goes on, best first. Fewer than `size` at the start, which is one text however many beams there are to be, and
+    /// where there are not so many different texts. (transformers fills up with beams that score -1e9.)
+    pub(super) beams: Vec<Beam>,
+    pub(super) pool: Pool,
+    pub(super) stopped: Option<Stopped>,
+}
+
+impl Group {
+    /// A group of up to `size` beams that begins with the empty text in `row`.
+    pub(super) fn new(size: usize, row: usize) -> Self {
+        let first = Beam { row, text: ROOT, score: 0.0 };
+        Self { size, beams: vec![first], pool: Pool::new(size), stopped: None }
+    }
+
+    /// One step: ranks what may follow the beams, finishes what ends, goes on with the best of the rest, and stops when that
+    /// is no use. Gives every candidate and what became of it.
+    pub(super) fn advance(
+        &mut self,
+        followers: &[Followers],
+        tree: &mut Tree,
+        facts: &StepFacts,
+    ) -> Vec<BeamCandidate> {
+        let mut ranked = self.rank(followers, facts.config);
+        let best = ranked.first().map_or(f64::NEG_INFINITY, |candidate| candidate.score);
+
+        let mut going_on = Vec::new();
+        for (rank, candidate) in ranked.iter_mut().enumerate() {
+            match self.ends(candidate, facts) {
+                None => going_on.push(rank),
+                Some(_) if rank >= self.size => candidate.fate = Fate::Dropped,
+                Some(reason) => {
+                    let text = self.grow(candidate, followers, tree);
+                    let final_score = normalised(candidate.score, facts.len, facts.config.length_penalty);
+                    let kept = self.pool.add(Finished { text, score: final_score, reason, seconds: facts.seconds });
+                    candidate.fate = Fate::Finished { final_score, reason, kept };
+                }
+            }
+        }
+        // Drawn candidates are in the order of the draws; of those that go on, the best do.
+        going_on.sort_by(|&a, &b| ranked[b].score.total_cmp(&ranked[a].score));
+        going_on.truncate(self.size);
+        let mut beams = Vec::with_capacity(going_on.len());
+        for (beam, &rank) in going_on.iter().enumerate() {
+            let candidate = &mut ranked[rank];
+            candidate.fate = Fate::GoesOn { beam };
+            let text = self.grow(candidate, followers, tree);
+            beams.push(Beam { row: self.beams[candidate.parent].row, text, score: candidate.score });
+        }
+        self.beams = beams;
+
+        let best = match facts.rules {
+            Rules::Vectorised => self.beams.first().map_or(f64::NEG_INFINITY, |beam| beam.score),
+            Rules::Scorer => best,
+        };
+        self.stopped = self.no_use(best, facts);
+        if let (None, Some(reason)) = (self.stopped, facts.cut) {
+            self.cut(reason, facts);
+        }
+        ranked
+    }
+
+    /// Ends what runs, if anything does: it finishes as it is.
+    pub(super) fn cut(&mut self, reason: FinishReason, facts: &StepFacts) {
+        for beam in &self.beams {
+            let score = normalised(beam.score, facts.len, facts.config.length_penalty);
+            self.pool.add(Finished { text: beam.text, score, reason, seconds: facts.seconds });
+        }
+        self.stopped = Some(Stopped::Cut { reason });
+    }
+
+    /// The best of all that may follow the beams: enough that `size` can go on when every end token comes first.
+    fn rank(&self, followers: &[Followers], config: &GenerationConfig) -> Vec<BeamCandidate> {
+        let mut ranked = Vec::new();
+        for (parent, (beam, followers)) in self.beams.iter().zip(followers).enumerate() {
+            ranked.extend(followers.best.iter().map(|&Follower { token, logprob, model_logprob, key }| {
+                BeamCandidate {
+                    parent,
+                    token,
+                    logprob,
+                    model_logprob,
+                    score: beam.score + f64::from(logprob),
+                    rank_key: beam.score + f64::from(key),
+                    fate: Fate::Pruned,
+                }
+            }));
+        }
+        // Stable: of equal ones the better beam's and the lower id comes first.
+        ranked.sort_by(|a, b| b.rank_key.total_cmp(&a.rank_key));
+        ranked.truncate(candidates(self.size, config));
+        ranked
+    }
+
+    fn ends(&self, candidate: &BeamCandidate, facts: &StepFacts) -> Option<FinishReason> {
+        if facts.config.end_tokens.contains(&candidate.token) {
+            Some(FinishReason::Eos)
+        } else if (facts.stops)(self.beams[candidate.parent].row, candidate.token) {
+            Some(FinishReason::Stop)
+        } else {
+            facts.cut.filter(|_| facts.rules == Rules::Vectorised)
+        }
+    }
+
+    fn grow(&self, candidate: &BeamCandidate, followers: &[Followers], tree: &mut Tree) -> NodeId {
+        let top = followers[candidate.parent].top.clone();
+        let token = ChosenToken { id: candidate.token, logprob: candidate.model_logprob, top };
+        tree.grow(self.beams[candidate.parent].text, token)
+    }
+
+    /// Why the search stops by itself, if it does, when the best running text has the sum `best`.
+    fn no_use(&self, best: f64, facts: &StepFacts) -> Option<Stopped> {
+        let attainable = attainable(best, facts.len, facts.limit, facts.config);
+        match self.pool.worst() {
+            _ if self.beams.is_empty() => Some(Stopped::NothingRuns),
+            Some(_) if facts.config.early_stopping == EarlyStopping::True => Some(Stopped::PoolFull),
+            Some(worst) if attainable <= worst => Some(Stopped::NoImprovement { attainable, worst }),
+            _ => None,
+        }
+    }
+
+    /// The pool, as a trace shows it.
+    pub(super) fn pool_entries(&self, tree: &Tree) -> Vec<PoolEntry> {
+        let entry = |finished: &Finished| PoolEntry {
+            ids: tree.tokens(finished.text, 0).iter().map(|token| token.id).collect(),
+            score: finished.score,
+            reason: finished.reason,
+        };
+        self.pool.finished().iter().map(entry).collect()
+    }
+}
+
+/// How many candidates a group of `size` beams considers: at most one of a beam's tokens is each of the end tokens, so
+/// `size` of these can go on.
+pub(super) fn candidates(size: usize, config: &GenerationConfig) -> usize {
+    size * (1 + config.end_tokens.len()).max(2)
+}

@@ -1,0 +1,356 @@
+//! Beam search: several texts grow side by side, and the best of them goes on.
+//!
+//! Three kinds, equal to transformers' in sequences and scores: beam search and beam sampling as in `_beam_search` of
+//! transformers 5, diverse beams ([Vijayakumar et al. 2018](https://arxiv.org/abs/1610.02424)) as in `_group_beam_search` of
+//! 4.55.4, after which they left its core. A step is always the same: the model says what may follow every beam, the
+//! candidates are ranked by the sum of their log-probabilities (or drawn), those that end go into a pool, the best of the
+//! others are the new beams.
+//!
+//! Unlike transformers':
+//! - a prompt is treated the same alone and in any batch, and its rows leave the batch when it is done;
+//! - it starts as one row and forks, so nothing is computed for beams that do not exist yet, and beams that cannot exist,
+//!   for want of different texts, are not made up: fewer sequences may come back than were asked for;
+//! - it streams: a prefix that all beams and the best finished text share is final ([`BeamEvent::Agreed`]).
+
+mod candidates;
+mod group;
+#[cfg(test)]
+mod parity;
+mod pool;
+#[cfg(test)]
+mod tests;
+mod trace;
+mod tree;
+
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+
+pub use self::trace::{BeamCandidate, BeamStep, Fate, PoolEntry, Stopped};
+
+use self::candidates::{Row, Scorer};
+use self::group::{Group, Rules, StepFacts, candidates};
+use self::pool::Finished;
+use self::tree::{NodeId, ROOT, Tree};
+use crate::config::{GenerationConfig, Overflow, Strategy};
+use crate::engine::{ChosenToken, Completion};
+use crate::processors::{Chain, Step};
+use crate::sequences::Sequences;
+use crate::stop::FinishReason;
+
+/// What to search for.
+#[derive(Clone, Copy)]
+pub struct BeamRequest<'a> {
+    /// The knobs. A strategy other than `BeamSample` and `DiverseBeam` means beam search.
+    pub config: &'a GenerationConfig,
+    /// The processors; they see log-probabilities.
+    pub chain: &'a Chain,
+    /// Whether these generated ids contain a stop string; `None` where there are no stop strings.
+    pub stops: Option<&'a dyn Fn(&[u32]) -> bool>,
+    /// Prompt p draws as sequence `first_sequence + p`.
+    pub first_sequence: u64,
+    /// When generation began, from which seconds and the time limit count.
+    pub started: Instant,
+    /// Whether to send [`BeamEvent::Step`].
+    pub trace: bool,
+}
+
+/// What a search tells its caller while it works.
+#[derive(Clone, Copy, Debug)]
+pub enum BeamEvent<'a> {
+    /// What a group of beams did at a step; sent when asked for. Breaking has no effect here.
+    Step(&'a BeamStep),
+    /// After each step of each running prompt: tokens behind those sent before, often none, with which the best sequence is
+    /// now known to go on. All sent for one prompt are its best sequence. Breaking with a reason ends this prompt's search
+    /// with what there is.
+    Agreed {
+        /// The prompt's place in the batch.
+        prompt: usize,
+        /// The tokens.
+        tokens: &'a [ChosenToken],
+    },
+}
+
+/// Continues every prompt, one row of `sequences` each, of any lengths, with beams; gives each prompt's
+/// `num_return_sequences` best sequences, best first, fewer where there are no more. One pass through the model a step.
+///
+/// A completion's `score` is transformers' `sequences_scores`: the sum of the processed log-probabilities over the generated
+/// length, an end token included, to the power of `length_penalty`.
+///
+/// # Errors
+/// When the logits are not finite, when the knobs leave a prompt no token at all, when the context is full under
+/// [`Overflow::Error`], or when the device fails.
+pub fn search(
+    sequences: &mut dyn Sequences,
+    request: &BeamRequest,
+    on_event: &mut dyn FnMut(BeamEvent) -> ControlFlow<FinishReason>,
+) -> Result<Vec<Vec<Completion>>> {
+    Search::new(sequences, request).run(sequences, on_event)
+}
+
+/// The search for the best continuations of all prompts.
+struct Search<'a> {
+    request: &'a BeamRequest<'a>,
+    scorer: Scorer,
+    groups: usize,
+    prompts: Vec<Prompt>,
+}
+
+/// When something happens.
+#[derive(Clone, Copy)]
+struct Moment {
+    /// Tokens that were generated before.
+    step: usize,
+    seconds: f64,
+}
+
+impl<'a> Search<'a> {
+    fn new(sequences: &dyn Sequences, request: &'a BeamRequest) -> Self {
+        let config = request.config;
+        let groups = if config.strategy == Strategy::DiverseBeam { config.num_beam_groups.max(1) } else { 1 };
+        let size = config.num_beams / groups;
+        let (bias, chain) = request.chain.split_behind("logit-bias");
+        let scorer = Scorer {
+            bias,
+            chain,
+            diversity_penalty: config.diversity_penalty,
+            followers: candidates(size, config),
+            top: config.logprobs,
+            draws: (config.strategy == Strategy::BeamSample).then_some(config.seed),
+        };
+        let prompt = |number: usize| {
+            let prompt_len = sequences.ids(number).len();
+            // The last position of the context still has a next token.
+            let fits = (sequences.context_length().saturating_sub(prompt_len)).saturating_add(1);
+            let limit = if config.overflow == Overflow::Stop { fits } else { usize::MAX };
+            Prompt {
+                number,
+                prompt_len,
+                limit: config.max_new_tokens.min(limit),
+                tree: Tree::default(),
+                groups: (0..groups).map(|_| Group::new(size, number)).collect(),
+                agreed: ROOT,
+                done: false,
+            }
+        };
+        Self { request, scorer, groups, prompts: (0..sequences.rows()).map(prompt).collect() }
+    }
+
+    fn run(
+        mut self,
+        sequences: &mut dyn Sequences,
+        on_event: &mut dyn FnMut(BeamEvent) -> ControlFlow<FinishReason>,
+    ) -> Result<Vec<Vec<Completion>>> {
+        for step in 0.. {
+            self.check_context(sequences, step)?;
+            let logits = sequences.logits()?;
+            let now = Moment { step, seconds: self.request.started.elapsed().as_secs_f64() };
+            // One group after the other, because the later ones avoid what the earlier ones chose.
+            for group in 0..self.groups {
+                self.advance(group, now, &logits, sequences, on_event)?;
+            }
+            for prompt in self.prompts.iter_mut().filter(|prompt| !prompt.done) {
+                prompt.conclude(now, self.request, on_event)?;
+            }
+            let (parents, tokens) = self.next_rows();
+            if parents.is_empty() {
+                break;
+            }
+            sequences.select(&parents);
+            for (row, token) in tokens.into_iter().enumerate() {
+                sequences.extend(row, &[token]);
+            }
+        }
+        Ok(self.prompts.iter().map(|prompt| prompt.completions(self.request.config)).collect())
+    }
+
+    /// One step of one group of every prompt; the rows of all prompts are scored together.
+    fn advance(
+        &mut self,
+        group: usize,
+        now: Moment,
+        logits: &[f32],
+        sequences: &dyn Sequences,
+        on_event: &mut dyn FnMut(BeamEvent) -> ControlFlow<FinishReason>,
+    ) -> Result<()> {
+        let vocab_size = sequences.vocab_size();
+        let taken: Vec<Vec<u32>> = self.prompts.iter().map(|prompt| prompt.taken(group, self.request.config)).collect();
+        let mut rows = Vec::new();
+        for (prompt, taken) in self.prompts.iter().zip(&taken) {
+            let sequence = self.request.first_sequence + prompt.number as u64;
+            for (number, beam) in prompt.groups[group].beams.iter().enumerate() {
+                let (prompt, generated) = sequences.ids(beam.row).split_at(prompt.prompt_len);
+                rows.push(Row {
+                    step: Step { prompt, generated },
+                    logits: &logits[beam.row * vocab_size..][..vocab_size],
+                    taken,
+                    place: [sequence, now.step as u64, number as u64],
+                });
+            }
+        }
+        let followers = self.scorer.score(&rows)?;
+
+        let mut followers = followers.as_slice();
+        for prompt in &mut self.prompts {
+            let (number, prompt_len) = (prompt.number, prompt.prompt_len);
+            let stops = |row: usize, token: u32| match self.request.stops {
+                Some(stops) => stops(&[&sequences.ids(row)[prompt_len..], &[token]].concat()),
+                None => false,
+            };
+            let facts = prompt.facts(now, self.request, &stops);
+            let Prompt { tree, groups, .. } = prompt;
+            let running = &mut groups[group];
+            if running.stopped.is_some() {
+                continue;
+            }
+            let (ours, others) = followers.split_at(running.beams.len());
+            followers = others;
+            let candidates = running.advance(ours, tree, &facts);
+            if self.request.trace {
+                let (pool, stopped) = (running.pool_entries(tree), running.stopped);
+                let step = BeamStep { prompt: number, step: now.step, group, candidates, pool, stopped };
+                let _ = on_event(BeamEvent::Step(&step));
+            }
+        }
+        Ok(())
+    }
+
+    /// The rows of the next step, by the rows that they continue and the tokens that come new.
+    fn next_rows(&mut self) -> (Vec<usize>, Vec<u32>) {
+        let mut parents = Vec::new();
+        let mut tokens = Vec::new();
+        for Prompt { tree, groups, .. } in &mut self.prompts {
+            for beam in groups.iter_mut().flat_map(|group| &mut group.beams) {
+                tokens.extend(tree.last(beam.text).map(|token| token.id));
+                parents.push(beam.row);
+                beam.row = parents.len() - 1;
+            }
+        }
+        (parents, tokens)
+    }
+
+    fn check_context(&self, sequences: &dyn Sequences, step: usize) -> Result<()> {
+        let context_length = sequences.context_length();
+        let full = (0..sequences.rows()).any(|row| sequences.ids(row).len() > context_length);
+        if full && self.request.config.overflow == Overflow::Error {
+            bail!(
+                "the context holds {context_length} tokens, and prompt and text went past it after {step} new; \
+                 shorten the prompt, lower --max-new-tokens, or use --overflow slide"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// One prompt's search.
+struct Prompt {
+    /// Its place in the batch.
+    number: usize,
+    prompt_len: usize,
+    /// Most tokens that a text may have.
+    limit: usize,
+    tree: Tree,
+    groups: Vec<Group>,
+    /// The text that was sent as agreed.
+    agreed: NodeId,
+    done: bool,
+}
+
+impl Prompt {
+    fn facts<'a>(&self, now: Moment, request: &'a BeamRequest, stops: &'a dyn Fn(usize, u32) -> bool) -> StepFacts<'a> {
+        let config = request.config;
+        let len = now.step + 1;
+        let out_of_time = config.max_time_s.is_some_and(|most| now.seconds > most);
+        let cut =
+            if len >= self.limit { Some(FinishReason::Length) } else { out_of_time.then_some(FinishReason::Time) };
+        let rules = if config.strategy == Strategy::DiverseBeam { Rules::Scorer } else { Rules::Vectorised };
+        StepFacts { config, rules, len, limit: self.limit, cut, stops, seconds: now.seconds }
+    }
+
+    /// The tokens that the groups before this one chose at this step. A group that was done before repeats the end token, as
+    /// in transformers when no padding token is set.
+    fn taken(&self, group: usize, config: &GenerationConfig) -> Vec<u32> {
+        let mut taken = Vec::new();
+        for earlier in &self.groups[..group] {
+            if earlier.beams.is_empty() {
+                taken.extend(config.end_tokens.first().iter().flat_map(|&&end| vec![end; earlier.size]));
+            }
+            taken.extend(earlier.beams.iter().filter_map(|beam| self.tree.last(beam.text)).map(|token| token.id));
+        }
+        taken
+    }
+
+    /// Ends a step: drops what does not go on, and tells what is final.
+    fn conclude(
+        &mut self,
+        now: Moment,
+        request: &BeamRequest,
+        on_event: &mut dyn FnMut(BeamEvent) -> ControlFlow<FinishReason>,
+    ) -> Result<()> {
+        for group in self.groups.iter_mut().filter(|group| group.stopped.is_some()) {
+            group.beams.clear();
+        }
+        if self.groups.iter().any(|group| group.stopped.is_none()) {
+            // Only what runs can better the best that has finished.
+            let running = self.groups.iter().flat_map(|group| &group.beams).map(|beam| beam.text);
+            let common = running.chain(self.best().map(|finished| finished.text)).reduce(|a, b| self.tree.common(a, b));
+            if let ControlFlow::Break(reason) = self.send(common.unwrap_or(self.agreed), on_event) {
+                let facts = self.facts(now, request, &|_, _| false);
+                for group in &mut self.groups {
+                    group.cut(reason, &facts);
+                    group.beams.clear();
+                }
+            } else {
+                return Ok(());
+            }
+        }
+        self.done = true;
+        let best = self.best().map(|finished| finished.text);
+        let Some(best) = best else {
+            bail!(
+                "the knobs leave prompt {} no token to go on with; loosen what bans or requires tokens",
+                self.number + 1
+            )
+        };
+        let _ = self.send(best, on_event);
+        Ok(())
+    }
+
+    /// Sends what `text` has beyond what was sent before.
+    fn send(
+        &mut self,
+        text: NodeId,
+        on_event: &mut dyn FnMut(BeamEvent) -> ControlFlow<FinishReason>,
+    ) -> ControlFlow<FinishReason> {
+        let tokens = self.tree.tokens(text, self.tree.len(self.agreed));
+        self.agreed = text;
+        on_event(BeamEvent::Agreed { prompt: self.number, tokens: &tokens })
+    }
+
+    /// The best of what has finished so far; of equals the first.
+    fn best(&self) -> Option<&Finished> {
+        self.finished().into_iter().next()
+    }
+
+    /// What has finished so far, best first.
+    fn finished(&self) -> Vec<&Finished> {
+        let mut finished: Vec<&Finished> = self.groups.iter().flat_map(|group| group.pool.finished()).collect();
+        finished.sort_by(|a, b| b.score.total_cmp(&a.score));
+        finished
+    }
+
+    fn completions(&self, config: &GenerationConfig) -> Vec<Completion> {
+        let completion = |finished: &&Finished| {
+            let tokens = self.tree.tokens(finished.text, 0);
+            Completion {
+                ids: tokens.iter().map(|token| token.id).collect(),
+                tokens,
+                finish_reason: finished.reason,
+                score: finished.score,
+                seconds: finished.seconds,
+            }
+        };
+        self.finished().iter().take(config.num_return_sequences).map(completion).collect()
+    }
+}

@@ -1,0 +1,428 @@
+//! What every beam search keeps to, whatever the model says.
+#![allow(clippy::unwrap_used)]
+
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+use proptest::prelude::{
+    Just, ProptestConfig, Strategy as _, any, prop, prop_assert, prop_assert_eq, prop_oneof, proptest,
+};
+use rand::Rng;
+
+use super::*;
+use crate::config::EarlyStopping;
+use crate::sequences::Scripted;
+use crate::softmax::log_sum_exp;
+
+pub(super) fn request<'a>(config: &'a GenerationConfig, chain: &'a Chain) -> BeamRequest<'a> {
+    BeamRequest { config, chain, stops: None, first_sequence: 0, started: Instant::now(), trace: false }
+}
+
+pub(super) fn found(sequences: &mut dyn Sequences, request: &BeamRequest) -> Vec<Vec<Completion>> {
+    search(sequences, request, &mut |_| ControlFlow::Continue(())).unwrap()
+}
+
+/// Rows whose next logits are random, but the same whenever the last two ids are.
+fn random_table(seed: u64, vocab_size: usize, rows: &[Vec<u32>]) -> Scripted<impl Fn(&[u32]) -> Vec<f32> + use<>> {
+    let logits_after = move |ids: &[u32]| {
+        let last: Vec<u64> = ids.iter().rev().take(2).map(|&id| u64::from(id)).collect();
+        let mut rng = ember_data::random::rng(seed, &last);
+        (0..vocab_size).map(|_| (rng.next_u64() >> 40) as f32 / (1 << 21) as f32).collect()
+    };
+    Scripted { vocab_size, rows: rows.to_vec(), logits_after }
+}
+
+/// Rows whose next token has these probabilities, by the ids generated after a prompt of one token.
+fn by_hand(table: impl Fn(&[u32]) -> [f32; 4]) -> Scripted<impl Fn(&[u32]) -> Vec<f32>> {
+    Scripted {
+        vocab_size: 4,
+        rows: vec![vec![0]],
+        logits_after: move |ids: &[u32]| table(&ids[1..]).map(f32::ln).to_vec(),
+    }
+}
+
+fn ids(completions: &[Completion]) -> Vec<&[u32]> {
+    completions.iter().map(|completion| completion.ids.as_slice()).collect()
+}
+
+const THE: u32 = 0;
+const NICE: u32 = 1;
+const DOG: u32 = 2;
+const HAS: u32 = 3;
+
+/// Probabilities of the next word after "The", "The nice", "The dog".
+fn the_nice_dog(generated: &[u32]) -> [f32; 4] {
+    //                 the   nice  dog   has
+    match generated {
+        [] => [0.05, 0.50, 0.40, 0.05],
+        [NICE] => [0.25, 0.10, 0.40, 0.25],
+        [DOG] => [0.03, 0.02, 0.05, 0.90],
+        _ => [0.25; 4],
+    }
+}
+
+/// Greedy takes "nice" (0.5) and then at best "dog": 0.5 * 0.4 = 0.20. Two beams also keep "dog" (0.4), which "has" follows:
+/// 0.4 * 0.9 = 0.36.
+#[test]
+fn two_beams_find_by_hand_what_greedy_misses() {
+    let find = |num_beams| {
+        let config = GenerationConfig {
+            num_beams,
+            num_return_sequences: num_beams,
+            max_new_tokens: 2,
+            length_penalty: 0.0,
+            ..GenerationConfig::default()
+        };
+        found(&mut by_hand(the_nice_dog), &request(&config, &Chain::default())).remove(0)
+    };
+    assert_eq!(ids(&find(1)), [[NICE, DOG]]);
+    let two = find(2);
+    assert_eq!(ids(&two), [[DOG, HAS], [NICE, DOG]]);
+    for (completion, probability) in two.iter().zip([0.36_f64, 0.20]) {
+        assert!((completion.score - probability.ln()).abs() < 1e-6);
+        assert_eq!(completion.finish_reason, FinishReason::Length);
+    }
+    assert!((two[0].tokens[0].logprob - 0.4_f32.ln()).abs() < 1e-6);
+}
+
+/// The same search, with "has" as the end token and three words at most, as its trace tells it.
+#[test]
+fn the_trace_of_two_beams_by_hand() {
+    let config =
+        GenerationConfig { num_beams: 2, max_new_tokens: 3, end_tokens: vec![HAS], ..GenerationConfig::default() };
+    let mut steps = Vec::new();
+    let chain = Chain::default();
+    let asked = BeamRequest { trace: true, ..request(&config, &chain) };
+    let mut keep = |event: BeamEvent| {
+        if let BeamEvent::Step(step) = event {
+            steps.push(step.clone());
+        }
+        ControlFlow::Continue(())
+    };
+    search(&mut by_hand(the_nice_dog), &asked, &mut keep).unwrap();
+    // The parent, the token and the fate of each candidate: four of them, so that two can go on when both beams end.
+    let told = |step: &BeamStep| step.candidates.iter().map(|c| (c.parent, c.token, c.fate)).collect::<Vec<_>>();
+    let goes_on = |beam| Fate::GoesOn { beam };
+    assert_eq!(told(&steps[0])[..2], [(0, NICE, goes_on(0)), (0, DOG, goes_on(1))]);
+    assert_eq!(told(&steps[0])[2..], [(0, THE, Fate::Pruned), (0, HAS, Fate::Dropped)]);
+    // 0.36 "dog has" ends, 0.20 "nice dog" goes on, 0.125 "nice the" too, 0.125 "nice has" ends too late in the ranking.
+    let second = told(&steps[1]);
+    assert_eq!((second[0].0, second[0].1), (1, HAS));
+    let Fate::Finished { final_score, reason: FinishReason::Eos, kept: true } = second[0].2 else {
+        panic!("{:?}", second[0])
+    };
+    assert!((final_score - 0.36_f64.ln() / 2.0).abs() < 1e-6, "the length is 2, the end token included");
+    assert_eq!(second[1..], [(0, DOG, goes_on(0)), (0, THE, goes_on(1)), (0, HAS, Fate::Dropped)]);
+    assert_eq!(steps[1].pool[0].ids, [DOG, HAS]);
+    // At the last step everything ends, and only the first two count.
+    assert_eq!(steps.len(), 3);
+    assert_eq!(steps[2].stopped, Some(Stopped::NothingRuns));
+    let json = serde_json::to_value(&steps[1]).unwrap();
+    assert_eq!(json["candidates"][1]["fate"], serde_json::json!({"fate": "goes-on", "beam": 0}));
+}
+
+fn knobs() -> impl proptest::prelude::Strategy<Value = GenerationConfig> {
+    let strategy = prop_oneof![Just(Strategy::Beam), Just(Strategy::BeamSample), Just(Strategy::DiverseBeam)];
+    let early_stopping = prop_oneof![Just(EarlyStopping::True), Just(EarlyStopping::False), Just(EarlyStopping::Never)];
+    let length_penalty = prop_oneof![Just(-1.0_f32), Just(0.0), Just(1.0), Just(2.0)];
+    (strategy, 1..4_usize, 1..4_usize, early_stopping, length_penalty, 0..3_u32, 1..9_usize, any::<u64>()).prop_map(
+        |(strategy, num_beam_groups, group_size, early_stopping, length_penalty, ends, max_new_tokens, seed)| {
+            let num_beams = num_beam_groups * group_size;
+            GenerationConfig {
+                strategy,
+                num_beams,
+                num_beam_groups,
+                diversity_penalty: 0.7,
+                num_return_sequences: num_beams,
+                early_stopping,
+                length_penalty,
+                end_tokens: (0..ends).collect(),
+                max_new_tokens,
+                seed,
+                logprobs: 2,
+                ..GenerationConfig::default()
+            }
+        },
+    )
+}
+
+fn prompts() -> impl proptest::prelude::Strategy<Value = Vec<Vec<u32>>> {
+    prop::collection::vec(prop::collection::vec(0..6_u32, 1..5), 1..4)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn batched_equals_alone(config in knobs(), prompts in prompts(), table: u64, first in 0..9_u64) {
+        let chain = Chain::default();
+        let together = BeamRequest { first_sequence: first, ..request(&config, &chain) };
+        let together = found(&mut random_table(table, 6, &prompts), &together);
+        prop_assert_eq!(together.len(), prompts.len());
+        for (number, (prompt, batched)) in prompts.iter().zip(&together).enumerate() {
+            let alone = BeamRequest { first_sequence: first + number as u64, ..request(&config, &chain) };
+            let alone = found(&mut random_table(table, 6, std::slice::from_ref(prompt)), &alone).remove(0);
+            prop_assert_eq!(batched.len(), alone.len());
+            for (batched, alone) in batched.iter().zip(&alone) {
+                prop_assert_eq!(&batched.tokens, &alone.tokens);
+                prop_assert_eq!((batched.score, batched.finish_reason), (alone.score, alone.finish_reason));
+            }
+        }
+    }
+
+    /// What was sent is never taken back: put together, it is the best sequence; also when the caller breaks.
+    #[test]
+    fn what_is_streamed_is_the_best_sequence(
+        config in knobs(), prompts in prompts(), table: u64, patience in 1..30_usize,
+    ) {
+        let mut sent: Vec<Vec<ChosenToken>> = vec![Vec::new(); prompts.len()];
+        let mut events = 0;
+        let mut keep = |event: BeamEvent| {
+            if let BeamEvent::Agreed { prompt, tokens } = event {
+                sent[prompt].extend_from_slice(tokens);
+                events += 1;
+            }
+            if events >= patience { ControlFlow::Break(FinishReason::Interrupted) } else { ControlFlow::Continue(()) }
+        };
+        let chain = Chain::default();
+        let results = search(&mut random_table(table, 6, &prompts), &request(&config, &chain), &mut keep).unwrap();
+        for (sent, completions) in sent.iter().zip(&results) {
+            prop_assert_eq!(sent, &completions[0].tokens);
+        }
+    }
+
+    /// Every sequence is possible, different from the others, scored as its tokens say, and reported under the model.
+    #[test]
+    fn results_are_what_they_say(config in knobs(), prompts in prompts(), table: u64) {
+        let config = GenerationConfig { diversity_penalty: 0.0, ..config };
+        let mut steps = Vec::new();
+        let chain = Chain::default();
+        let asked = BeamRequest { trace: true, ..request(&config, &chain) };
+        let mut keep = |event: BeamEvent| {
+            if let BeamEvent::Step(step) = event {
+                steps.push(step.clone());
+            }
+            ControlFlow::Continue(())
+        };
+        let results = search(&mut random_table(table, 6, &prompts), &asked, &mut keep).unwrap();
+        let model = random_table(table, 6, &[]);
+        for (prompt, completions) in prompts.iter().zip(&results) {
+            prop_assert!(completions.windows(2).all(|pair| pair[0].score >= pair[1].score));
+            for completion in completions {
+                let mut so_far = prompt.clone();
+                let mut sum = 0.0;
+                for token in &completion.tokens {
+                    let logits = (model.logits_after)(&so_far);
+                    let logprob = f64::from(logits[token.id as usize]) - log_sum_exp(&logits);
+                    prop_assert!((f64::from(token.logprob) - logprob).abs() < 1e-5);
+                    let mut best: Vec<u32> = (0..6).collect();
+                    best.sort_by(|&a, &b| logits[b as usize].total_cmp(&logits[a as usize]));
+                    prop_assert_eq!(token.top.iter().map(|top| top.0).collect::<Vec<_>>(), &best[..2]);
+                    so_far.push(token.id);
+                    sum += logprob;
+                }
+                let len = completion.ids.len();
+                let score = sum / (len as f64).powf(f64::from(config.length_penalty));
+                prop_assert!((completion.score - score).abs() < 1e-4 * score.abs().max(1.0));
+                let end = completion.ids.iter().position(|id| config.end_tokens.contains(id));
+                match completion.finish_reason {
+                    FinishReason::Eos => prop_assert_eq!(end, Some(len - 1)),
+                    _ => prop_assert_eq!((end, len), (None, config.max_new_tokens)),
+                }
+            }
+        }
+        // The trace agrees with itself: beams are numbered in order, and the score is the parent's and the token's.
+        for step in &steps {
+            let mut beams: Vec<usize> = Vec::new();
+            for candidate in &step.candidates {
+                if let Fate::GoesOn { beam } = candidate.fate {
+                    beams.push(beam);
+                }
+                let parent = steps.iter().rfind(|s| (s.prompt, s.group, s.step + 1) == (step.prompt, step.group, step.step));
+                let is_parent = |c: &&BeamCandidate| c.fate == Fate::GoesOn { beam: candidate.parent };
+                let parent = parent.map_or(0.0, |parent| parent.candidates.iter().find(is_parent).unwrap().score);
+                prop_assert!((candidate.score - parent - f64::from(candidate.logprob)).abs() < 1e-9);
+            }
+            beams.sort_unstable();
+            prop_assert!(beams.iter().copied().eq(0..beams.len()));
+        }
+    }
+
+    /// With as many beams as there are texts, and the bound that is one, nothing can be missed.
+    #[test]
+    fn enough_beams_find_the_most_probable_text(table: u64, ends in 0..2_u32) {
+        let config = GenerationConfig {
+            num_beams: 64,
+            max_new_tokens: 4,
+            length_penalty: 0.0,
+            early_stopping: EarlyStopping::Never,
+            end_tokens: (0..ends).collect(),
+            ..GenerationConfig::default()
+        };
+        let best = found(&mut random_table(table, 4, &[vec![1]]), &request(&config, &Chain::default())).remove(0).remove(0);
+        let model = random_table(table, 4, &[]);
+        let mut texts = vec![(vec![1_u32], 0.0_f64)];
+        let mut complete = f64::NEG_INFINITY;
+        for len in 1..=4 {
+            let mut longer = Vec::new();
+            for (text, score) in texts {
+                let logits = (model.logits_after)(&text);
+                let norm = log_sum_exp(&logits);
+                for token in 0..4_u32 {
+                    let score = score + f64::from(logits[token as usize]) - norm;
+                    if config.end_tokens.contains(&token) || len == 4 {
+                        complete = complete.max(score);
+                    } else {
+                        longer.push(([text.as_slice(), &[token]].concat(), score));
+                    }
+                }
+            }
+            texts = longer;
+        }
+        prop_assert!((best.score - complete).abs() < 1e-5, "{} is not {complete}", best.score);
+    }
+}
+
+#[test]
+fn a_stop_string_ends_a_beam_like_an_end_token() {
+    let config = GenerationConfig { num_beams: 2, max_new_tokens: 3, ..GenerationConfig::default() };
+    let chain = Chain::default();
+    let stops = |generated: &[u32]| generated.ends_with(&[DOG, HAS]);
+    let asked = BeamRequest { stops: Some(&stops), ..request(&config, &chain) };
+    let best = found(&mut by_hand(the_nice_dog), &asked).remove(0).remove(0);
+    assert_eq!((best.ids.as_slice(), best.finish_reason), (&[DOG, HAS][..], FinishReason::Stop));
+    let end = GenerationConfig { end_tokens: vec![HAS], ..config.clone() };
+    let ended = found(&mut by_hand(the_nice_dog), &request(&end, &chain)).remove(0).remove(0);
+    assert_eq!((ended.ids, ended.score), (best.ids, best.score));
+}
+
+#[test]
+fn time_and_interruption_return_the_best_there_is() {
+    for strategy in [Strategy::Beam, Strategy::BeamSample, Strategy::DiverseBeam] {
+        let config = GenerationConfig {
+            strategy,
+            num_beams: 4,
+            num_beam_groups: 2,
+            num_return_sequences: 4,
+            max_time_s: Some(0.0),
+            ..GenerationConfig::default()
+        };
+        let chain = Chain::default();
+        let late = found(&mut random_table(1, 6, &[vec![1], vec![2, 3]]), &request(&config, &chain));
+        for completion in late.iter().flatten() {
+            assert_eq!((completion.ids.len(), completion.finish_reason), (1, FinishReason::Time));
+        }
+        assert_eq!((late[0].len(), late[1].len()), (4, 4));
+
+        // The second prompt is interrupted after its third step, the first goes on.
+        let config = GenerationConfig { max_time_s: None, max_new_tokens: 7, ..config };
+        let mut steps = 0;
+        let mut interrupt = |event: BeamEvent| {
+            steps += usize::from(matches!(event, BeamEvent::Agreed { prompt: 1, .. }));
+            if steps == 3 { ControlFlow::Break(FinishReason::Interrupted) } else { ControlFlow::Continue(()) }
+        };
+        let mut sequences = random_table(1, 6, &[vec![1], vec![2, 3]]);
+        let results = search(&mut sequences, &request(&config, &chain), &mut |event| match event {
+            BeamEvent::Agreed { prompt: 1, .. } => interrupt(event),
+            _ => ControlFlow::Continue(()),
+        });
+        let results = results.unwrap();
+        let ends = |prompt: usize| (results[prompt][0].ids.len(), results[prompt][0].finish_reason);
+        assert_eq!((ends(0), ends(1)), ((7, FinishReason::Length), (3, FinishReason::Interrupted)));
+    }
+}
+
+/// Rows of a model that can look back on four ids.
+struct Short<F>(Scripted<F>);
+
+impl<F: Fn(&[u32]) -> Vec<f32>> Sequences for Short<F> {
+    fn context_length(&self) -> usize {
+        4
+    }
+    fn vocab_size(&self) -> usize {
+        self.0.vocab_size()
+    }
+    fn rows(&self) -> usize {
+        self.0.rows()
+    }
+    fn ids(&self, row: usize) -> &[u32] {
+        self.0.ids(row)
+    }
+    fn extend(&mut self, row: usize, tokens: &[u32]) {
+        self.0.extend(row, tokens);
+    }
+    fn truncate(&mut self, row: usize, len: usize) {
+        self.0.truncate(row, len);
+    }
+    fn select(&mut self, parents: &[usize]) {
+        self.0.select(parents);
+    }
+    fn logits_of_last(&mut self, counts: &[usize]) -> Result<Vec<f32>> {
+        self.0.logits_of_last(counts)
+    }
+}
+
+#[test]
+fn the_context_end_slides_stops_or_fails() {
+    let prompts = [vec![1], vec![2, 3, 4]];
+    let find = |overflow, max_new_tokens| {
+        let config = GenerationConfig { num_beams: 3, overflow, max_new_tokens, ..GenerationConfig::default() };
+        let mut sequences = Short(random_table(1, 6, &prompts));
+        search(&mut sequences, &request(&config, &Chain::default()), &mut |_| ControlFlow::Continue(()))
+    };
+    let lens = |results: Vec<Vec<Completion>>| results.iter().map(|found| found[0].ids.len()).collect::<Vec<_>>();
+    assert_eq!(lens(find(Overflow::Slide, 7).unwrap()), [7, 7]);
+    // The fourth position still has a next token.
+    assert_eq!(lens(find(Overflow::Stop, 7).unwrap()), [4, 2]);
+    assert_eq!(lens(find(Overflow::Error, 2).unwrap()), [2, 2]);
+    let error = find(Overflow::Error, 3).unwrap_err().to_string();
+    assert!(error.contains("holds 4 tokens") && error.contains("--overflow slide"), "{error}");
+}
+
+#[test]
+fn fewer_texts_than_beams_come_back_as_they_are() {
+    let config =
+        GenerationConfig { num_beams: 8, num_return_sequences: 8, max_new_tokens: 1, ..GenerationConfig::default() };
+    let results = found(&mut by_hand(the_nice_dog), &request(&config, &Chain::default())).remove(0);
+    let mut returned = ids(&results).concat();
+    returned.sort_unstable();
+    assert_eq!(returned, [THE, NICE, DOG, HAS]);
+}
+
+/// Bans tokens after so many have been generated.
+struct BanFrom(usize, std::ops::Range<usize>);
+
+impl crate::processors::LogitsProcessor for BanFrom {
+    fn name(&self) -> &'static str {
+        "ban-from"
+    }
+
+    fn process(&self, step: &Step, logits: &mut [f32]) {
+        if step.generated.len() >= self.0 {
+            logits[self.1.clone()].fill(f32::NEG_INFINITY);
+        }
+    }
+}
+
+#[test]
+fn a_prompt_without_any_token_left_is_an_error_unless_something_has_finished() {
+    let config =
+        GenerationConfig { num_beams: 2, max_new_tokens: 9, end_tokens: vec![HAS], ..GenerationConfig::default() };
+    let find = |ban: BanFrom| {
+        let chain = Chain::of(vec![std::sync::Arc::new(ban)]);
+        search(&mut by_hand(the_nice_dog), &request(&config, &chain), &mut |_| ControlFlow::Continue(()))
+    };
+    let error = find(BanFrom(1, 0..4)).unwrap_err().to_string();
+    assert!(error.contains("leave prompt 1 no token"), "{error}");
+    // Only the end token is left after the first word; then nothing.
+    let best = find(BanFrom(1, 0..3)).unwrap().remove(0).remove(0);
+    assert_eq!((best.ids, best.finish_reason), (vec![DOG, HAS], FinishReason::Eos));
+}
+
+#[test]
+fn broken_logits_are_named() {
+    let mut sequences = Scripted { vocab_size: 2, rows: vec![vec![0]], logits_after: |_: &[u32]| vec![0.0, f32::NAN] };
+    let config = GenerationConfig { num_beams: 2, ..GenerationConfig::default() };
+    let error = search(&mut sequences, &request(&config, &Chain::default()), &mut |_| ControlFlow::Continue(()));
+    assert!(error.unwrap_err().to_string().contains("not finite"));
+}
