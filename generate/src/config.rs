@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::program::UsageError;
+use crate::semantics::Semantics;
 
 /// New tokens when nobody says how many.
 pub const DEFAULT_MAX_NEW_TOKENS: usize = 256;
@@ -70,6 +71,8 @@ pub enum Overflow {
 pub struct GenerationConfig {
     /// How the next token is chosen.
     pub strategy: Strategy,
+    /// Whose order and rules the knobs follow.
+    pub semantics: Semantics,
     /// Most tokens to generate, at least 1.
     pub max_new_tokens: usize,
     /// End tokens are impossible before so many tokens are generated; 0 is off.
@@ -136,6 +139,7 @@ impl Default for GenerationConfig {
     fn default() -> Self {
         Self {
             strategy: Strategy::Greedy,
+            semantics: Semantics::Hf,
             max_new_tokens: DEFAULT_MAX_NEW_TOKENS,
             min_new_tokens: 0,
             temperature: 1.0,
