@@ -17,6 +17,8 @@ mod tests;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
+use crate::semantics::Semantics;
+
 pub use folder::FolderSettings;
 pub use knobs::{KNOBS, Knob, Knobs, UsedBy};
 pub use range::Range;
@@ -81,6 +83,8 @@ pub enum Overflow {
 pub struct GenerationConfig {
     /// How the next token is chosen.
     pub strategy: Strategy,
+    /// Whose order and rules the knobs follow.
+    pub semantics: Semantics,
     /// Most tokens to generate, at least 1.
     pub max_new_tokens: usize,
     /// End tokens are impossible before so many tokens are generated; 0 is off.
@@ -194,6 +198,7 @@ impl Default for GenerationConfig {
     fn default() -> Self {
         Self {
             strategy: Strategy::Greedy,
+            semantics: Semantics::Hf,
             max_new_tokens: DEFAULT_MAX_NEW_TOKENS,
             min_new_tokens: 0,
             temperature: 1.0,
