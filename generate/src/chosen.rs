@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 
-use crate::engine::{ChosenToken, best};
+use crate::engine::ChosenToken;
 use crate::softmax::log_sum_exp;
 
 /// What log-probabilities are measured from: the logarithm of the sum of the exponentials of the logits `[vocab]`.
@@ -27,4 +27,19 @@ pub(crate) fn logprob(logit: f32, norm: f64) -> f32 {
 pub(crate) fn chosen(id: u32, logits: &[f32], norm: f64, top: usize) -> ChosenToken {
     let of = |id: u32| logprob(logits[id as usize], norm);
     ChosenToken { id, logprob: of(id), top: best(top, logits).into_iter().map(|id| (id, of(id))).collect() }
+}
+
+/// The ids of the `count` highest logits, highest first, of equal ones the lower id.
+pub(crate) fn best(count: usize, logits: &[f32]) -> Vec<u32> {
+    if count == 0 {
+        return Vec::new();
+    }
+    let by_rank = |a: &u32, b: &u32| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b));
+    let mut ids: Vec<u32> = (0..logits.len() as u32).collect();
+    if count < ids.len() {
+        ids.select_nth_unstable_by(count - 1, by_rank);
+        ids.truncate(count);
+    }
+    ids.sort_unstable_by(by_rank);
+    ids
 }

@@ -42,8 +42,13 @@ pub(crate) fn uniform(rng: &mut impl Rng) -> f64 {
 
 /// The token in whose share of the unit interval `uniform` falls, the shares being the softmax of the logits in id order.
 fn token_at(uniform: f64, logits: &[f32]) -> Drawn {
-    let weights = softmax(logits);
-    let total = sum(&weights);
+    weighted(uniform, &softmax(logits))
+}
+
+/// The token in whose share of the unit interval `uniform` falls, the shares being `weights` `[vocab]`, which need not add up
+/// to 1, in id order.
+pub(crate) fn weighted(uniform: f64, weights: &[f32]) -> Drawn {
+    let total = sum(weights);
     let wanted = uniform * total;
     let (mut below, mut drawn) = (0.0, Drawn { id: 0, uniform, interval: (0.0, 1.0) });
     for (id, &weight) in weights.iter().enumerate() {

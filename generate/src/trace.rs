@@ -3,7 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::engine::best;
+use crate::chosen::best;
+use crate::sampler::Drawn;
 use crate::softmax::softmax;
 
 /// Where a token stands among all at some point of the chain.
@@ -83,7 +84,7 @@ impl Recorder {
         step: usize,
         id: u32,
         logprob: f32,
-        drawn: Option<(f64, (f64, f64))>,
+        drawn: Option<Drawn>,
         count: usize,
     ) -> ChoiceTrace {
         let (Some((_, first)), Some((_, last))) = (self.stages.first(), self.stages.last()) else {
@@ -116,8 +117,8 @@ impl Recorder {
         ChoiceTrace {
             step,
             candidates: candidates.collect(),
-            draw: drawn.map(|(uniform, _)| uniform),
-            interval: drawn.map(|(_, interval)| interval),
+            draw: drawn.map(|drawn| drawn.uniform),
+            interval: drawn.map(|drawn| drawn.interval),
             id,
             logprob,
         }
@@ -153,7 +154,7 @@ mod tests {
         let chain = Chain::of(vec![Arc::new(Temperature(0.5)), Arc::new(TopK(9)), Arc::new(TopK(2))]);
         let step = Step { prompt: &[], generated: &[] };
         chain.process_observed(&step, &mut logits, &mut |name, logits| recorder.after(name, logits));
-        let trace = recorder.finish(0, 1, -1.2, Some((0.7, (0.64, 1.0))), 3);
+        let trace = recorder.finish(0, 1, -1.2, Some(Drawn { id: 1, uniform: 0.7, interval: (0.64, 1.0) }), 3);
         assert_eq!(trace.candidates.iter().map(|c| c.id).collect::<Vec<_>>(), [0, 1, 2]);
         let second = &trace.candidates[1];
         assert!((second.before.probability - 0.3).abs() < 1e-6 && second.before.rank == 2);

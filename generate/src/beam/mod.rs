@@ -48,8 +48,8 @@ pub struct BeamRequest<'a> {
     pub chain: &'a Chain,
     /// Whether these generated ids contain a stop string; `None` where there are no stop strings.
     pub stops: Option<&'a dyn Fn(&[u32]) -> bool>,
-    /// Prompt p draws as sequence `first_sequence + p`.
-    pub first_sequence: u64,
+    /// What each prompt's draws are named by; 0 for a prompt without one.
+    pub first_sequences: &'a [u64],
     /// When generation began, from which seconds and the time limit count.
     pub started: Instant,
     /// Whether to send [`BeamEvent::Step`].
@@ -178,7 +178,7 @@ impl<'a> Search<'a> {
         let taken: Vec<Vec<u32>> = self.prompts.iter().map(|prompt| prompt.taken(group, self.request.config)).collect();
         let mut rows = Vec::new();
         for (prompt, taken) in self.prompts.iter().zip(&taken) {
-            let sequence = self.request.first_sequence + prompt.number as u64;
+            let sequence = self.request.first_sequences.get(prompt.number).copied().unwrap_or(0);
             for (number, beam) in prompt.groups[group].beams.iter().enumerate() {
                 let (prompt, generated) = sequences.ids(beam.row).split_at(prompt.prompt_len);
                 rows.push(Row {

@@ -15,7 +15,7 @@ use crate::sequences::Scripted;
 use crate::softmax::log_sum_exp;
 
 pub(super) fn request<'a>(config: &'a GenerationConfig, chain: &'a Chain) -> BeamRequest<'a> {
-    BeamRequest { config, chain, stops: None, first_sequence: 0, started: Instant::now(), trace: false }
+    BeamRequest { config, chain, stops: None, first_sequences: &[], started: Instant::now(), trace: false }
 }
 
 pub(super) fn found(sequences: &mut dyn Sequences, request: &BeamRequest) -> Vec<Vec<Completion>> {
@@ -156,11 +156,12 @@ proptest! {
     #[test]
     fn batched_equals_alone(config in knobs(), prompts in prompts(), table: u64, first in 0..9_u64) {
         let chain = Chain::default();
-        let together = BeamRequest { first_sequence: first, ..request(&config, &chain) };
+        let firsts: Vec<u64> = (first..).take(prompts.len()).collect();
+        let together = BeamRequest { first_sequences: &firsts, ..request(&config, &chain) };
         let together = found(&mut random_table(table, 6, &prompts), &together);
         prop_assert_eq!(together.len(), prompts.len());
         for (number, (prompt, batched)) in prompts.iter().zip(&together).enumerate() {
-            let alone = BeamRequest { first_sequence: first + number as u64, ..request(&config, &chain) };
+            let alone = BeamRequest { first_sequences: &[first + number as u64], ..request(&config, &chain) };
             let alone = found(&mut random_table(table, 6, std::slice::from_ref(prompt)), &alone).remove(0);
             prop_assert_eq!(batched.len(), alone.len());
             for (batched, alone) in batched.iter().zip(&alone) {

@@ -1,27 +1,22 @@
 //! Choosing the next token of every row: the processors, then the best one or a draw.
 
-use anyhow::{Result, ensure};
-
-use super::{ChosenToken, GenerationConfig, Row, Step, Strategy};
-use crate::processors::Chain;
-use crate::sampler::{Drawn, draw, greedy};
-use crate::sequences::Sequences;
-use crate::softmax::log_sum_exp;
-use crate::trace::{ChoiceTrace, Recorder};
+use anyhow::Result;
 use rayon::prelude::*;
+
+use super::{ChosenToken, Plan, Row, Strategy};
+use crate::chosen::{chosen, norm};
+use crate::processors::{Chain, Step};
+use crate::sampler::{draw, greedy};
+use crate::sequences::Sequences;
+use crate::trace::{ChoiceTrace, Recorder};
 
 /// Below this many logits in all, choosing is done on one thread: waking the others costs more.
 const WORTH_SHARING: usize = 1 << 14;
 
-/// Chooses by one configuration.
-pub(super) struct Chooser {
+/// Chooses by one plan.
+pub(super) struct Chooser<'a> {
+    plan: &'a Plan<'a>,
     chain: Chain,
-    /// The seed of the draws; none for greedy.
-    seed: Option<u64>,
-    /// How many of the best tokens to report.
-    top: usize,
-    /// How many candidates to give account of.
-    traced: usize,
 }
 
 /// What was chosen for one row.
@@ -30,10 +25,9 @@ pub(super) struct Choice {
     pub(super) trace: Option<ChoiceTrace>,
 }
 
-impl Chooser {
-    pub(super) fn new(config: &GenerationConfig, chain: Chain, traced: usize) -> Self {
-        let seed = (config.strategy == Strategy::Sample).then_some(config.seed);
-        Self { chain, seed, top: config.logprobs, traced }
+impl<'a> Chooser<'a> {
+    pub(super) fn new(plan: &'a Plan) -> Self {
+        Self { plan, chain: plan.chain() }
     }
 
     /// A token for every row of `sequences`, whose logits `[rows, vocab]` it edits; `live` are the rows' numbers.
@@ -52,61 +46,34 @@ impl Chooser {
         let steps: Vec<(Step, u64)> = steps.collect();
         let at_once = if logits.len() < WORTH_SHARING { usize::MAX } else { 1 };
         let rows = steps.par_iter().with_min_len(at_once).zip(logits.par_chunks_mut(vocab_size));
-        rows.map(|((step, sequence), logits)| self.choose(step, *sequence, logits)).collect()
+        let (choose, plan) = (|step: &Step, sequence, logits: &mut [f32]| self.choose(step, sequence, logits), self.plan);
+        let chosen = rows.map(|((step, sequence), logits)| choose(step, *sequence, logits));
+        let chosen: Result<Vec<Option<Choice>>> = chosen.collect();
+        let nothing_left = |place: usize| plan.nothing_left(&self.chain, steps[place].0.generated);
+        chosen?.into_iter().enumerate().map(|(place, choice)| choice.ok_or_else(|| nothing_left(place))).collect()
     }
 
-    /// The next token for this step of the given sequence.
-    pub(super) fn choose(&self, step: &Step, sequence: u64, logits: &mut [f32]) -> Result<Choice> {
-        let norm = log_sum_exp(logits);
-        ensure!(
-            norm.is_finite(),
-            "the model's logits are not finite numbers: its weights are damaged, or its training diverged; use another checkpoint"
-        );
-        let logprob_of = |logit: f32| (f64::from(logit) - norm) as f32;
-        let top = best(self.top, logits).into_iter().map(|id| (id, logprob_of(logits[id as usize]))).collect();
+    /// The next token for this step of the given sequence; none where none is left.
+    fn choose(&self, step: &Step, sequence: u64, logits: &mut [f32]) -> Result<Option<Choice>> {
+        let config = self.plan.config;
+        let norm = norm(logits)?;
         // The chain edits in place; without one there is nothing to keep.
-        let unmodified = if self.chain.is_empty() { Vec::new() } else { logits.to_vec() };
-        let mut recorder = (self.traced > 0).then(|| Recorder::new(logits));
+        let unmodified = if self.chain.is_empty() { None } else { Some(logits.to_vec()) };
+        let mut recorder = (self.plan.traced_candidates > 0).then(|| Recorder::new(logits));
         match &mut recorder {
             None => self.chain.process(step, logits),
-            Some(recorder) => {
-                self.chain.process_observed(step, logits, &mut |name, logits| recorder.after(name, logits))
-            }
+            Some(recorder) => self.chain.process_observed(step, logits, &mut |name, logits| recorder.after(name, logits)),
         }
-        let (id, drawn) = match self.seed {
-            None => (greedy(logits), None),
-            Some(seed) => {
-                let drawn = draw(seed, sequence, step.generated.len() as u64, logits);
-                (drawn.id, Some(drawn))
-            }
-        };
-        ensure!(
-            logits[id as usize] > f32::NEG_INFINITY,
-            "no token is left to choose at step {}: together, {} rule out all of them; relax one",
-            step.generated.len() + 1,
-            self.chain.names().join(", ")
-        );
-        let model_logit = unmodified.get(id as usize).copied().unwrap_or(logits[id as usize]);
-        let logprob = logprob_of(model_logit);
-        let interval = |drawn: &Drawn| (drawn.uniform, drawn.interval);
+        let drawn = (config.strategy == Strategy::Sample)
+            .then(|| draw(config.seed, sequence, step.generated.len() as u64, logits));
+        let id = drawn.map_or_else(|| greedy(logits), |drawn| drawn.id);
+        if logits[id as usize] == f32::NEG_INFINITY {
+            return Ok(None);
+        }
+        let token = chosen(id, unmodified.as_deref().unwrap_or(logits), norm, config.logprobs);
         let trace = recorder.map(|recorder| {
-            recorder.finish(step.generated.len(), id, logprob, drawn.as_ref().map(interval), self.traced)
+            recorder.finish(step.generated.len(), id, token.logprob, drawn, self.plan.traced_candidates)
         });
-        Ok(Choice { token: ChosenToken { id, logprob, top }, trace })
+        Ok(Some(Choice { token, trace }))
     }
-}
-
-/// The ids of the `count` highest logits, highest first, of equal ones the lower id.
-pub(crate) fn best(count: usize, logits: &[f32]) -> Vec<u32> {
-    if count == 0 {
-        return Vec::new();
-    }
-    let by_rank = |a: &u32, b: &u32| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b));
-    let mut ids: Vec<u32> = (0..logits.len() as u32).collect();
-    if count < ids.len() {
-        ids.select_nth_unstable_by(count - 1, by_rank);
-        ids.truncate(count);
-    }
-    ids.sort_unstable_by(by_rank);
-    ids
 }

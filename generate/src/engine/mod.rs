@@ -1,6 +1,7 @@
 //! The engine: reads prompts, then chooses one token after another for all of them at once. Token ids in, token ids out.
 
 mod choice;
+mod strategies;
 #[cfg(test)]
 mod tests;
 
@@ -11,14 +12,18 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use ember_model::Gpt;
+use serde::Serialize;
 
+use crate::beam::BeamStep;
 use crate::config::{GenerationConfig, Overflow, Strategy};
-use crate::processors::{Chain, LogitsProcessor, Step};
+use crate::constraint::Constraint;
+use crate::exact;
+use crate::processors::Chain;
 use crate::sequences::{ModelSequences, Sequences};
+use crate::speculative::Acceptance;
 use crate::stop::FinishReason;
 use crate::trace::ChoiceTrace;
 use choice::Chooser;
-pub(crate) use choice::best;
 
 /// A token that was chosen, and what the model itself thought of it.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,8 +53,48 @@ pub enum Event<'a> {
         /// The account.
         choice: &'a ChoiceTrace,
     },
+    /// What the beams of one prompt, or one group of them, did at a step; only where a trace is asked for. Breaking has no
+    /// effect here.
+    Beams(&'a BeamStep),
+    /// After each step of a prompt's beams: tokens, often none, with which its best sequence is now known to go on. Breaking
+    /// with a reason ends this prompt's search with what there is.
+    Agreed {
+        /// The prompt's place in the batch.
+        prompt: usize,
+        /// The tokens.
+        tokens: &'a [ChosenToken],
+    },
+    /// How far an exact search is; breaking with a reason ends it with what there is.
+    Searching {
+        /// Prefixes looked at, the best text so far, and what is still possible.
+        progress: exact::Progress,
+    },
+    /// What a finished row's strategy has to say beside its tokens.
+    Found {
+        /// The row, as in [`Event::Token`].
+        row: usize,
+        /// What it is.
+        finding: &'a Finding,
+    },
     /// A window begins to slide, said once: from here on each of that row's tokens costs a pass over `context_length` tokens.
     ContextFull,
+}
+
+/// What a strategy found out beside the text.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Finding {
+    /// Of an exact search.
+    Exact {
+        /// Whether no other continuation is more probable.
+        proven: bool,
+        /// Prefixes looked at.
+        nodes: usize,
+        /// No continuation that was not looked at has a log-probability above this, in nats; none where all were.
+        bound: Option<f64>,
+    },
+    /// Of speculative decoding.
+    Draft(Acceptance),
 }
 
 /// What one prompt was continued with.
@@ -79,10 +124,10 @@ impl Completion {
 pub struct Plan<'a> {
     /// The knobs.
     pub config: &'a GenerationConfig,
-    /// What only lets certain tokens follow, such as a grammar.
-    pub constraint: Option<Arc<dyn LogitsProcessor>>,
-    /// Whether a text that begins with these generated ids ends with them: a stop string, or a grammar with nothing to add.
-    pub ends: &'a (dyn Fn(&[u32]) -> bool + Sync),
+    /// What form the text must have.
+    pub constraint: Option<Arc<Constraint>>,
+    /// Whether a text ends with these generated ids: at a stop string, or where a grammar has nothing to add.
+    pub ends: Option<&'a dyn Fn(&[u32]) -> bool>,
     /// Names the draws, one for each prompt: its sequence i draws as `first_sequences[prompt] + i`, so that a sequence is the
     /// same (up to rounding in the model) alone and in any batch. A prompt without one begins at 0.
     pub first_sequences: &'a [u64],
@@ -105,7 +150,50 @@ pub enum Draft<'a> {
 impl<'a> Plan<'a> {
     /// The knobs and nothing else.
     pub fn new(config: &'a GenerationConfig) -> Self {
-        Self { config, constraint: None, ends: &|_| false, first_sequences: &[], traced_candidates: 0, draft: Draft::Lookup }
+        Self { config, constraint: None, ends: None, first_sequences: &[], traced_candidates: 0, draft: Draft::Lookup }
+    }
+}
+
+impl Plan<'_> {
+    /// What the draws of a prompt's sequence are named by.
+    fn sequence(&self, prompt: usize, number: usize) -> u64 {
+        self.first_sequences.get(prompt).copied().unwrap_or(0) + number as u64
+    }
+
+    /// Why a sequence ends with its last token, if it does; `asked` is what the caller said to that token.
+    pub(crate) fn reason_to_end(
+        &self,
+        generated: &[u32],
+        asked: ControlFlow<FinishReason>,
+        started: Instant,
+    ) -> Option<FinishReason> {
+        let config = self.config;
+        if generated.last().is_some_and(|last| config.end_tokens.contains(last)) {
+            return Some(FinishReason::Eos);
+        }
+        if let ControlFlow::Break(reason) = asked {
+            return Some(reason);
+        }
+        if self.ends.is_some_and(|ends| ends(generated)) {
+            return Some(FinishReason::Stop);
+        }
+        if generated.len() >= config.max_new_tokens {
+            return Some(FinishReason::Length);
+        }
+        let late = config.max_time_s.is_some_and(|most| started.elapsed().as_secs_f64() >= most);
+        late.then_some(FinishReason::Time)
+    }
+
+    /// The error to report where the knobs leave no token to follow `generated`.
+    pub(crate) fn nothing_left(&self, chain: &Chain, generated: &[u32]) -> anyhow::Error {
+        match &self.constraint {
+            Some(constraint) => constraint.nothing_left(generated),
+            None => anyhow::anyhow!(
+                "no token is left to choose after {} new ones: together, {} rule out all of them; relax one",
+                generated.len(),
+                chain.names().join(", ")
+            ),
+        }
     }
 }
 
@@ -120,11 +208,12 @@ pub fn generate(
     on_event: &mut dyn FnMut(Event) -> ControlFlow<FinishReason>,
 ) -> Result<Completion> {
     let completions = generate_batch(model, &[prompt], &Plan::new(config), on_event)?;
-    completions.into_iter().next().context("one prompt has one completion")
+    completions.into_iter().flatten().next().context("one prompt has one completion")
 }
 
-/// Continues several prompts together, one pass through the model a step: `num_return_sequences` completions of the first
-/// prompt, then of the next.
+/// Continues several prompts together, one pass through the model a step (an exact search and speculative decoding take
+/// them one after another): for each its `num_return_sequences` completions, the best first where they are ranked, and
+/// fewer where a search finds no more.
 ///
 /// # Errors
 /// When there is no prompt, one is empty, an id is outside the vocabulary, the context is full under `--overflow error`, the
@@ -134,7 +223,7 @@ pub fn generate_batch(
     prompts: &[&[u32]],
     plan: &Plan,
     on_event: &mut dyn FnMut(Event) -> ControlFlow<FinishReason>,
-) -> Result<Vec<Completion>> {
+) -> Result<Vec<Vec<Completion>>> {
     let started = Instant::now();
     let shape = model.config();
     check_prompts(prompts, shape.vocab_size)?;
@@ -143,8 +232,18 @@ pub fn generate_batch(
     if longest > context_length && plan.config.overflow != Overflow::Slide {
         bail!(overflow_error(context_length, &format!("the prompt has {longest}")));
     }
-    let mut sequences = ModelSequences::new(model, prompts, slots(prompts, plan.config, context_length));
-    write(&mut sequences, plan, started, on_event)
+    let config = plan.config;
+    let sequences = || ModelSequences::new(model, prompts, slots(prompts, config, context_length));
+    match config.strategy {
+        Strategy::Greedy | Strategy::Sample if config.draft_tokens > 0 => {
+            strategies::speculatively(model, prompts, plan, started, on_event)
+        }
+        Strategy::Greedy | Strategy::Sample => write(&mut sequences(), plan, started, on_event),
+        Strategy::Exact => strategies::exactly(model, prompts, plan, started, on_event),
+        Strategy::Beam | Strategy::BeamSample | Strategy::DiverseBeam => {
+            strategies::beams(&mut sequences(), plan, started, on_event)
+        }
+    }
 }
 
 /// Positions that the cache will hold at most: each prompt once, and what every sequence adds to it.
@@ -164,10 +263,10 @@ fn write(
     plan: &Plan,
     started: Instant,
     on_event: &mut dyn FnMut(Event) -> ControlFlow<FinishReason>,
-) -> Result<Vec<Completion>> {
+) -> Result<Vec<Vec<Completion>>> {
     let config = plan.config;
     let (vocab_size, context_length) = (sequences.vocab_size(), sequences.context_length());
-    let chooser = Chooser::new(config, Chain::new(config, plan.constraint.clone()), plan.traced_candidates);
+    let chooser = Chooser::new(plan);
     let prompt_lens: Vec<usize> = (0..sequences.rows()).map(|prompt| sequences.ids(prompt).len()).collect();
 
     // Prefill: every prompt is read once, whatever the number of its continuations. All positions go through the model at
@@ -192,8 +291,7 @@ fn write(
         .iter()
         .enumerate()
         .map(|(row, &prompt)| {
-            let first = plan.first_sequences.get(prompt).copied().unwrap_or(0);
-            Row::new(prompt_lens[prompt], first + (row % each) as u64)
+            Row::new(prompt_lens[prompt], plan.sequence(prompt, row % each))
         })
         .collect();
     // The rows that are still being written; `sequences` holds these, in this order.
@@ -240,31 +338,8 @@ fn write(
         // reading the weights.
         logits = sequences.logits()?;
     }
-    Ok(rows.into_iter().map(Row::into_completion).collect())
-}
-
-/// Why a row ends with its last token, if it does.
-fn reason_to_end(
-    plan: &Plan,
-    generated: &[u32],
-    asked: ControlFlow<FinishReason>,
-    started: Instant,
-) -> Option<FinishReason> {
-    let config = plan.config;
-    if generated.last().is_some_and(|last| config.end_tokens.contains(last)) {
-        return Some(FinishReason::Eos);
-    }
-    if let ControlFlow::Break(reason) = asked {
-        return Some(reason);
-    }
-    if (plan.ends)(generated) {
-        return Some(FinishReason::Stop);
-    }
-    if generated.len() >= config.max_new_tokens {
-        return Some(FinishReason::Length);
-    }
-    let late = config.max_time_s.is_some_and(|most| started.elapsed().as_secs_f64() >= most);
-    late.then_some(FinishReason::Time)
+    let mut completions = rows.into_iter().map(Row::into_completion);
+    Ok(prompt_lens.iter().map(|_| completions.by_ref().take(each).collect()).collect())
 }
 
 /// One sequence in the making.

@@ -20,24 +20,24 @@ use std::ops::{AddAssign, ControlFlow};
 use std::time::Instant;
 
 use anyhow::{Result, bail, ensure};
-use rand::Rng;
 use serde::Serialize;
 
 use crate::chosen::{chosen, norm};
-use crate::config::{GenerationConfig, Overflow, Strategy};
-use crate::engine::{ChosenToken, Completion, Event, overflow_error};
+use crate::config::{Overflow, Strategy};
+use crate::engine::{ChosenToken, Completion, Event, Plan, overflow_error};
 use crate::processors::{Chain, Step};
-use crate::sampler::greedy;
+use crate::sampler::{greedy, uniform, weighted};
 use crate::sequences::Sequences;
-use crate::softmax::{highest, softmax, sum};
+use crate::softmax::{highest, softmax};
 use crate::stop::FinishReason;
 pub use proposers::{DraftModel, PromptLookup, Proposal, Proposer};
 
 /// What to generate, by guesses or not.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
-    /// The knobs; `draft_tokens` is the most that are guessed at a time. The strategy is greedy or sampling.
-    pub config: &'a GenerationConfig,
+    /// The knobs, `draft_tokens` being the most that are guessed at a time, and what ends a text. The strategy is greedy or
+    /// sampling.
+    pub plan: &'a Plan<'a>,
     /// What works on the logits, the draft model's too.
     pub chain: &'a Chain,
     /// Names the draws.
@@ -101,7 +101,8 @@ fn generate_by(
     request: &Request,
     on_event: &mut dyn FnMut(Event) -> ControlFlow<FinishReason>,
 ) -> Result<(Completion, Acceptance)> {
-    let Request { config, chain, .. } = request;
+    let Request { plan, chain, .. } = request;
+    let config = plan.config;
     let (vocab_size, context_length) = (target.vocab_size(), target.context_length());
     let prompt_len = target.ids(0).len();
     if prompt_len > context_length && config.overflow != Overflow::Slide {
@@ -148,15 +149,12 @@ fn generate_by(
             let unmodified = logits.to_vec();
             let norm = norm(&unmodified)?;
             chain.process(&Step { prompt, generated }, logits);
-            ensure!(
-                highest(logits) > f32::NEG_INFINITY,
-                "after {} new tokens {} left none to go on with; ask for less",
-                generated.len(),
-                chain.names().join(", ")
-            );
+            ensure!(highest(logits) > f32::NEG_INFINITY, plan.nothing_left(chain, generated));
             let proposal = proposals.get(position);
             let id = match (config.strategy, proposal) {
-                (Strategy::Sample, None) => draw(&softmax(logits), request.uniform(generated.len(), Draw::Token)),
+                (Strategy::Sample, None) => {
+                    weighted(request.uniform(generated.len(), Draw::Token), &softmax(logits)).id
+                }
                 (Strategy::Sample, Some(proposal)) => {
                     let uniforms = [Draw::Acceptance, Draw::Token].map(|what| request.uniform(generated.len(), what));
                     rule(&softmax(logits), proposal, uniforms)
@@ -173,17 +171,9 @@ fn generate_by(
             let token = chosen(id, &unmodified, norm, config.logprobs);
             let asked = on_event(Event::Token { row: request.row, token: &token });
             tokens.push(token);
-            if config.end_tokens.contains(&id) {
-                break 'text FinishReason::Eos;
-            }
-            if let ControlFlow::Break(reason) = asked {
+            let generated = &target.ids(0)[prompt_len..len + position + 1];
+            if let Some(reason) = plan.reason_to_end(generated, asked, request.started) {
                 break 'text reason;
-            }
-            if tokens.len() >= config.max_new_tokens {
-                break 'text FinishReason::Length;
-            }
-            if config.max_time_s.is_some_and(|most| request.started.elapsed().as_secs_f64() >= most) {
-                break 'text FinishReason::Time;
             }
             if proposal.is_some() && !accepted {
                 all_accepted = false;
@@ -224,23 +214,7 @@ fn accept_or_replace(p: &[f32], proposal: &Proposal, [acceptance, token]: [f64; 
         }
     }
     // Nothing is left where p and q differ by rounding alone.
-    draw(if highest(&rest) > 0.0 { &rest } else { p }, token)
-}
-
-/// The id in whose share of the unit interval `uniform` falls, the shares being `weights` in id order.
-fn draw(weights: &[f32], uniform: f64) -> u32 {
-    let mut remaining = uniform * sum(weights);
-    let mut last = 0;
-    for (id, &weight) in (0..).zip(weights) {
-        if weight > 0.0 {
-            last = id;
-            remaining -= f64::from(weight);
-            if remaining < 0.0 {
-                break;
-            }
-        }
-    }
-    last // the last possible one, where rounding left a crumb of the interval
+    weighted(token, if highest(&rest) > 0.0 { &rest } else { p }).id
 }
 
 /// What is drawn at a position; each has its own place among the random numbers.
@@ -257,7 +231,6 @@ impl Request<'_> {
     /// A position may be guessed at more than once, but only after a guess before it was replaced, which no draw at this
     /// position had a part in: using the same number again biases nothing.
     fn uniform(&self, step: usize, what: Draw) -> f64 {
-        let mut rng = ember_data::random::rng(self.config.seed, &[self.sequence, step as u64, what as u64]);
-        (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
+        uniform(&mut ember_data::random::rng(self.plan.config.seed, &[self.sequence, step as u64, what as u64]))
     }
 }

@@ -2,12 +2,12 @@
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Draw, Request, draw};
+use super::{Draw, Request};
 use crate::chosen::norm;
 use crate::config::Strategy;
 use crate::processors::Step;
 use crate::program::UsageError;
-use crate::sampler::greedy;
+use crate::sampler::{greedy, weighted};
 use crate::sequences::Sequences;
 use crate::softmax::{highest, softmax};
 
@@ -51,7 +51,7 @@ impl Proposer for PromptLookup {
         });
         let followed = followed.unwrap_or_default();
         let end =
-            followed.iter().position(|id| request.config.end_tokens.contains(id)).map_or(followed.len(), |at| at + 1);
+            followed.iter().position(|id| request.plan.config.end_tokens.contains(id)).map_or(followed.len(), |at| at + 1);
         let guesses = followed[..end].iter().take(most);
         Ok(guesses.map(|&id| Proposal { id, drawn_from: None }).collect())
     }
@@ -94,16 +94,16 @@ impl Proposer for DraftModel<'_> {
             if highest(&logits) == f32::NEG_INFINITY {
                 break;
             }
-            let proposal = if request.config.strategy == Strategy::Sample {
+            let proposal = if request.plan.config.strategy == Strategy::Sample {
                 let q = softmax(&logits);
-                let id = draw(&q, request.uniform(generated.len(), Draw::Proposal));
+                let id = weighted(request.uniform(generated.len(), Draw::Proposal), &q).id;
                 Proposal { id, drawn_from: Some(q) }
             } else {
                 Proposal { id: greedy(&logits), drawn_from: None }
             };
             let id = proposal.id;
             proposals.push(proposal);
-            if request.config.end_tokens.contains(&id) {
+            if request.plan.config.end_tokens.contains(&id) {
                 break;
             }
             self.sequences.extend(0, &[id]);

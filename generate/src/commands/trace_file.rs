@@ -1,0 +1,177 @@
+//! The file that `--trace` writes and `replay` reads: JSON Lines, first what was asked, then every step, then every result.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::loaded::Loaded;
+use super::session::Prompt;
+use super::text_output::Answer;
+use crate::beam::BeamStep;
+use crate::config::GenerationConfig;
+use crate::constraint::Grammar;
+use crate::trace::ChoiceTrace;
+
+/// What the first line says: all that it takes to do the same again.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Header {
+    /// `run`.
+    pub(super) event: String,
+    /// The program's version.
+    pub(super) version: String,
+    /// The checkpoint folder.
+    pub(super) checkpoint: PathBuf,
+    /// A checksum of the weights, by which replay knows that it has the same ones.
+    pub(super) weights: String,
+    /// The kind of device, such as `cpu`.
+    pub(super) device: String,
+    /// The knobs.
+    pub(super) config: GenerationConfig,
+    /// What form the text must have.
+    pub(super) grammar: Option<Grammar>,
+    /// What is continued, in order.
+    pub(super) prompts: Vec<HeaderPrompt>,
+    /// Which prompts were continued together, and which of their sequences: the first's number and how many.
+    pub(super) batches: Vec<(Vec<usize>, usize, usize)>,
+}
+
+/// A prompt in the header.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct HeaderPrompt {
+    pub(super) prompt: Option<String>,
+    pub(super) prompt_ids: Vec<u32>,
+}
+
+impl HeaderPrompt {
+    pub(super) fn new(prompt: &Prompt) -> Self {
+        Self { prompt: prompt.text.clone(), prompt_ids: prompt.ids.clone() }
+    }
+}
+
+/// Where the lines go.
+pub(super) trait TraceSink {
+    /// Takes the next line.
+    ///
+    /// # Errors
+    /// When it cannot be written, or is not what was expected; the run ends.
+    fn line(&mut self, line: Value) -> Result<()>;
+}
+
+/// A new trace on disk.
+pub(super) struct TraceWriter {
+    file: BufWriter<File>,
+    path: PathBuf,
+}
+
+impl TraceWriter {
+    /// Begins the file, which must not exist yet: a trace is a record.
+    ///
+    /// # Errors
+    /// When there is a file of that name, or none can be made.
+    pub(super) fn create(path: &Path) -> Result<Self> {
+        let cannot = || format!("--trace: cannot create {}", path.display());
+        let file = match File::create_new(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                return Err(anyhow::anyhow!("--trace: {} is there already; remove it or name another", path.display()));
+            }
+            file => file.with_context(cannot)?,
+        };
+        Ok(Self { file: BufWriter::new(file), path: path.to_owned() })
+    }
+
+    /// Writes what is still held back.
+    ///
+    /// # Errors
+    /// When the disk is full.
+    pub(super) fn finish(mut self) -> Result<()> {
+        self.file.flush().with_context(|| format!("--trace: cannot write {}", self.path.display()))
+    }
+}
+
+impl TraceSink for TraceWriter {
+    fn line(&mut self, line: Value) -> Result<()> {
+        writeln!(self.file, "{line}").with_context(|| format!("--trace: cannot write {}", self.path.display()))
+    }
+}
+
+/// The line of one choice: the draw, the chosen token, and what became of the candidates.
+pub(super) fn choice((prompt, sequence): (usize, usize), choice: &ChoiceTrace, loaded: &Loaded) -> Value {
+    let mut choice = choice.clone();
+    for candidate in &mut choice.candidates {
+        candidate.token = loaded.token_text(candidate.id);
+    }
+    let token = loaded.token_text(choice.id);
+    joined(json!({ "event": "choice", "prompt_index": prompt, "sequence_index": sequence, "token": token }), &choice)
+}
+
+/// The line of one step of one prompt's beams.
+pub(super) fn beams(prompt: usize, step: &BeamStep, loaded: &Loaded) -> Value {
+    let mut line = joined(json!({ "event": "beams", "prompt_index": prompt }), step);
+    if let Some(object) = line.as_object_mut() {
+        object.remove("prompt"); // its place in the batch, which nobody outside knows
+    }
+    let candidates = line.get_mut("candidates").and_then(Value::as_array_mut);
+    for (candidate, told) in candidates.into_iter().flatten().zip(&step.candidates) {
+        if let Some(object) = candidate.as_object_mut() {
+            object.insert("text".to_owned(), json!(loaded.token_text(told.token)));
+        }
+    }
+    line
+}
+
+/// The line of one result.
+pub(super) fn end(answer: &Answer) -> Value {
+    let completion = &answer.completion;
+    json!({
+        "event": "end",
+        "prompt_index": answer.prompt_index,
+        "sequence_index": answer.sequence_index,
+        "text": answer.text,
+        "ids": completion.ids,
+        "finish_reason": completion.finish_reason,
+        "score": completion.score,
+    })
+}
+
+/// An object with the keys of `head`, then those of `rest`.
+fn joined(mut head: Value, rest: &impl Serialize) -> Value {
+    if let (Some(head), Ok(Value::Object(rest))) = (head.as_object_mut(), serde_json::to_value(rest)) {
+        head.extend(rest);
+    }
+    head
+}
+
+/// A trace that was read back.
+pub(super) struct Trace {
+    pub(super) header: Header,
+    /// The lines behind the header.
+    pub(super) lines: Vec<Value>,
+}
+
+impl Trace {
+    /// Reads a whole trace.
+    ///
+    /// # Errors
+    /// One line that names the file, and the line of it that is wrong.
+    pub(super) fn read(path: &Path) -> Result<Self> {
+        let name = path.display();
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read the trace {name}"))?;
+        let mut lines = text.lines();
+        let first = lines.next().with_context(|| format!("{name} is empty; give a file that --trace has written"))?;
+        let header: Header = serde_json::from_str(first)
+            .with_context(|| format!("{name}: line 1 is not the head of a trace; give a file that --trace has written"))?;
+        let mut values = Vec::new();
+        for (number, line) in lines.enumerate() {
+            values.push(serde_json::from_str(line).with_context(|| {
+                format!("{name}: line {} is not whole; the run that wrote it was cut off, or the file was changed", number + 2)
+            })?);
+        }
+        let known = header.batches.iter().all(|(prompts, _, _)| prompts.iter().all(|&p| p < header.prompts.len()));
+        ensure!(known, "{name}: line 1 names a prompt that it does not hold; the file was changed");
+        Ok(Self { header, lines: values })
+    }
+}

@@ -1,0 +1,118 @@
+//! The strategies beside plain greedy decoding and sampling, each called for what the plan asks.
+
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+use anyhow::Result;
+use ember_model::Gpt;
+
+use super::{Completion, Draft, Event, Finding, Plan, slots};
+use crate::beam::{self, BeamEvent, BeamRequest};
+use crate::exact;
+use crate::processors::Chain;
+use crate::sequences::{ModelSequences, Sequences};
+use crate::speculative::{self, DraftModel, PromptLookup, Proposer};
+use crate::stop::FinishReason;
+
+type OnEvent<'a> = &'a mut dyn FnMut(Event) -> ControlFlow<FinishReason>;
+
+/// Beam search, beam sampling and diverse beams: all prompts together.
+pub(super) fn beams(
+    sequences: &mut dyn Sequences,
+    plan: &Plan,
+    started: Instant,
+    on_event: OnEvent,
+) -> Result<Vec<Vec<Completion>>> {
+    let chain = plan.chain();
+    let request = BeamRequest {
+        config: plan.config,
+        chain: &chain,
+        stops: plan.ends,
+        first_sequences: plan.first_sequences,
+        started,
+        trace: plan.traced_candidates > 0,
+    };
+    beam::search(sequences, &request, &mut |event| match event {
+        BeamEvent::Step(step) => on_event(Event::Beams(step)),
+        BeamEvent::Agreed { prompt, tokens } => on_event(Event::Agreed { prompt, tokens }),
+    })
+}
+
+/// Exact search: one prompt after another, since each wants the model for as many prefixes as fit.
+pub(super) fn exactly(
+    model: &Gpt,
+    prompts: &[&[u32]],
+    plan: &Plan,
+    started: Instant,
+    on_event: OnEvent,
+) -> Result<Vec<Vec<Completion>>> {
+    let chain = plan.chain();
+    let never = |_: &[u32]| false;
+    let request = exact::Request { config: plan.config, chain: &chain, stops: plan.ends.unwrap_or(&never), started };
+    let each = plan.config.num_return_sequences;
+    let search = |(prompt, ids): (usize, &&[u32])| {
+        let mut sequences = ModelSequences::new(model, &[ids], slots(&[ids], plan.config, model.config().context_length));
+        let found = exact::search(&mut sequences, &request, &mut |progress| on_event(Event::Searching { progress }))?;
+        let finding = Finding::Exact {
+            proven: found.proven,
+            nodes: found.nodes,
+            bound: Some(found.bound).filter(|bound| bound.is_finite()),
+        };
+        for number in 0..found.completions.len() {
+            let _ = on_event(Event::Found { row: prompt * each + number, finding: &finding });
+        }
+        Ok(found.completions)
+    };
+    prompts.iter().enumerate().map(search).collect()
+}
+
+/// Speculative decoding: one sequence after another, since each is checked at positions of its own.
+pub(super) fn speculatively(
+    model: &Gpt,
+    prompts: &[&[u32]],
+    plan: &Plan,
+    started: Instant,
+    on_event: OnEvent,
+) -> Result<Vec<Vec<Completion>>> {
+    let (config, chain) = (plan.config, plan.chain());
+    let each = config.num_return_sequences;
+    let context_length = model.config().context_length;
+    let mut all = Vec::with_capacity(prompts.len());
+    for (prompt, ids) in prompts.iter().enumerate() {
+        let mut target = ModelSequences::new(model, &[ids], slots(&[ids], config, context_length) + config.draft_tokens);
+        let mut completions = Vec::with_capacity(each);
+        for number in 0..each {
+            let request = speculative::Request {
+                plan,
+                chain: &chain,
+                sequence: plan.sequence(prompt, number),
+                row: prompt * each + number,
+                started,
+            };
+            let mut drafts;
+            let mut lookup = PromptLookup;
+            let mut drafter;
+            let proposer: &mut dyn Proposer = match plan.draft {
+                Draft::Lookup => &mut lookup,
+                Draft::Model(draft) => {
+                    drafts = ModelSequences::new(draft, &[ids], ids.len() + config.max_new_tokens);
+                    drafter = DraftModel::new(&mut drafts, target.vocab_size())?;
+                    &mut drafter
+                }
+            };
+            let (completion, acceptance) = speculative::generate(&mut target, proposer, &request, on_event)?;
+            let _ = on_event(Event::Found { row: request.row, finding: &Finding::Draft(acceptance) });
+            completions.push(completion);
+        }
+        all.push(completions);
+    }
+    Ok(all)
+}
+
+impl Plan<'_> {
+    /// The processors that the plan switches on.
+    pub(super) fn chain(&self) -> Chain {
+        let constraint = self.constraint.clone().map(|constraint| constraint as _);
+        Chain::new(self.config, constraint)
+    }
+}
