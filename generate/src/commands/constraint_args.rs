@@ -77,7 +77,6 @@ mod tests {
         let error = error.unwrap_or_else(|| panic!("{flag} takes {:?}", String::from_utf8_lossy(content)));
         assert!(error.is::<UsageError>(), "{error} must exit with 2");
         let line = error.to_string();
-        println!("{line}");
         assert!(!line.contains('\n'), "one line: {line}");
         assert!(line.starts_with(flag) && line.contains("form"), "names the flag and the file: {line}");
         line
@@ -99,18 +98,35 @@ mod tests {
         assert!(refused("--grammar", &[0xff, 0xfe]).contains("cannot read"));
 
         assert!(refused("--json-schema", b"{\"type\":").contains("is not JSON"));
-        for schema in ["[1]", r#"{"type": "thing"}"#, r#"{"properties": 1}"#, r#"{"not": {"type": "string"}}"#] {
-            refused("--json-schema", schema.as_bytes());
+        for (schema, why) in [
+            ("[1]", "schema must be an object or boolean"),
+            (r#"{"type": "thing"}"#, "thing"),
+            (r#"{"properties": 1}"#, "properties must be an object"),
+            (r#"{"not": {"type": "string"}}"#, "not"),
+        ] {
+            assert!(refused("--json-schema", schema.as_bytes()).contains(why), "{why}");
         }
-        for lark in ["", "start: other", "begin: \"a\"", "start: \"a", "start: /[/"] {
-            refused("--grammar", lark.as_bytes());
+        for (lark, why) in [
+            ("", "no start rule"),
+            ("begin: \"a\"", "no start rule"),
+            ("start: other", "1(8): unknown name: \"other\""),
+            ("start: \"a", "lexer error"),
+            ("start: /[/", "unclosed character class"),
+        ] {
+            assert!(refused("--grammar", lark.as_bytes()).contains(why), "{why}");
         }
-        for expression in ["", "[", "a{2,1}", "(", "(?=a)", "*"] {
+        for (expression, why) in [
+            ("", "allows the empty text only"),
+            ("[", "unclosed character class"),
+            ("a{2,1}", "invalid repetition"),
+            ("(", "unclosed group"),
+            ("(?=a)", "look-around"),
+            ("*", "missing expression"),
+        ] {
             let error = grammar(&["--regex", expression]).unwrap_err();
             assert!(error.is::<UsageError>(), "{expression}: {error}");
             let line = error.to_string();
-            println!("{line}");
-            assert!(line.starts_with("--regex") && !line.contains('\n'), "{line}");
+            assert!(line.starts_with("--regex") && line.contains(why) && !line.contains('\n'), "{line}");
         }
     }
 }

@@ -5,6 +5,7 @@ use std::panic::AssertUnwindSafe;
 
 use anyhow::{Result, bail};
 use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
+use llguidance::derivre::RegexBuilder;
 use llguidance::panic_utils::catch_unwind;
 use llguidance::toktrie::{ApproximateTokEnv, TokEnv};
 use llguidance::{Logger, Matcher, ParserFactory};
@@ -56,6 +57,10 @@ impl Grammar {
         let source = format!("--regex {expression:?}");
         if expression.is_empty() {
             bail!(UsageError::new(format!("{source} allows the empty text only; give another")));
+        }
+        // Alone first: inside a grammar, where the library puts it, errors would count its lines and columns from elsewhere.
+        if let Err(error) = RegexBuilder::new().mk_regex(expression) {
+            bail!(wrong(&source, error));
         }
         Self::checked(source, TopLevelGrammar::from_regex(expression))
     }
@@ -116,10 +121,14 @@ fn wrong(source: &str, error: impl Display) -> UsageError {
     UsageError::new(format!("{source} cannot be used: {}; correct it", one_line(error)))
 }
 
-/// The first line of the library's message that says something.
+/// The first line of the library's message, and the reason that follows a drawing of the place in an expression.
 pub(super) fn one_line(error: impl Display) -> String {
     let message = error.to_string();
-    let line = message.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("no reason given");
+    let mut lines = message.lines().map(str::trim).filter(|line| !line.is_empty());
+    let mut line = lines.next().unwrap_or("no reason given").to_owned();
+    if let (true, Some(reason)) = (line.ends_with(':'), lines.find_map(|line| line.strip_prefix("error: "))) {
+        line = format!("{line} {reason}");
+    }
     let mut short: String = line.chars().take(LONGEST_MESSAGE).collect();
     if short.len() < line.len() {
         short.push('…');

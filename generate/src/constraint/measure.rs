@@ -4,6 +4,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Instant;
 
 use rand::RngExt;
@@ -12,7 +14,6 @@ use super::tests::{chars_of_json, words_tokenizer};
 use super::{Constraint, Grammar};
 use crate::processors::{Chain, LogitsProcessor, Step, Temperature};
 use crate::sampler::Sampler;
-use std::sync::Arc;
 
 const VOCAB: usize = 50_257;
 
@@ -21,7 +22,7 @@ fn vocabulary() -> Vec<Vec<u8>> {
     let mut rng = ember_data::random::rng(1, &[]);
     let letters: Vec<char> = chars_of_json().collect();
     let mut words: Vec<Vec<u8>> = (0..=255).map(|byte| vec![byte]).collect();
-    let mut seen: std::collections::HashSet<Vec<u8>> = words.iter().cloned().collect();
+    let mut seen: HashSet<Vec<u8>> = words.iter().cloned().collect();
     while words.len() < VOCAB - 1 {
         let len = rng.random_range(2..9);
         // Letters and a leading space, as most words have, and now and then anything.

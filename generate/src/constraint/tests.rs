@@ -123,6 +123,8 @@ fn json_has_at_most_one_space_between_its_parts_unless_the_schema_says_otherwise
     assert_eq!(follows(blank, "[ "), "\n 1]");
     assert_eq!(follows(r#"{"x-guidance": {"whitespace_flexible": false}, "const": [1]}"#, "["), "1");
     assert_eq!(follows("true", "[1"), follows("{}", "[1"));
+    let ordered = r#"{"type": "object", "properties": {"b": {}, "a": {}}, "required": ["a", "b"]}"#;
+    assert_eq!(follows(ordered, "{\""), "b");
 }
 
 #[test]
@@ -136,6 +138,17 @@ fn lark_grammars_recur() {
     assert_eq!(follows("((a)+"), "(ab");
     assert_eq!(follows("((a)+b)"), "+");
     assert!(constraint.is_accepting(&ids("((a)+b)")) && !constraint.is_accepting(&ids("((a)+b")));
+}
+
+#[test]
+fn a_lark_grammar_may_name_special_tokens_and_ids() {
+    let tokenizer = chars("ab", true); // the end is 2
+    let new = |lark: &str| Constraint::new(Grammar::lark("lark", lark).unwrap(), &tokenizer, 3, &[2]);
+    let named = new("start: /a*/ <[1]> | <|endoftext|>").unwrap();
+    assert_eq!((left(&named, 3, &[]), left(&named, 3, &[0])), (vec![0, 1, 2], vec![0, 1]));
+    assert!(named.is_complete(&[0, 1]));
+    let unknown = new("start: \"a\" <|nothing|>").err().unwrap();
+    assert!(unknown.is::<UsageError>() && unknown.to_string().contains("unknown special token"), "{unknown}");
 }
 
 #[test]
@@ -260,11 +273,11 @@ proptest! {
     ) {
         let tokenizer = chars("ab()", false);
         let lark = "start: part+\npart: /a|b/ | \"(\" start \")\"";
-        let new = || constraint(Grammar::lark("lark", lark).unwrap(), &tokenizer);
-        let mut asked = new();
+        let mut asked = constraint(Grammar::lark("lark", lark).unwrap(), &tokenizer);
+        let mut fresh = constraint(Grammar::lark("lark", lark).unwrap(), &tokenizer);
         asked.memo = Mutex::new(Memo::of(budget));
         for question in &questions {
-            let fresh = new();
+            fresh.memo = Mutex::default();
             prop_assert_eq!(left(&asked, 4, question), left(&fresh, 4, question));
             prop_assert_eq!(asked.is_accepting(question), fresh.is_accepting(question));
         }
