@@ -1,10 +1,10 @@
 //! Exact search: the most probable continuation there is, and whether that is proven.
 //!
 //! Log-probabilities are at most 0, so a text only becomes less probable as it grows, and the score of a prefix bounds that
-//! of everything it may become. Looking at the best prefix first ([Hart, Nilsson and Raphael 1968](
-//! https://doi.org/10.1109/TSSC.1968.300136), with no more of a heuristic than this bound), a complete text that is at least
-//! as probable as every open prefix is the most probable of all. With it the error of a beam search is measured, not
-//! believed ([Stahlberg and Byrne 2019](https://arxiv.org/abs/1908.10090) did so for translation).
+//! of everything it may become. Looking at the best prefix first, a complete text that is at least as probable as every open
+//! prefix is the most probable of all: the search of [Hart, Nilsson and Raphael 1968](https://doi.org/10.1109/TSSC.1968.300136),
+//! with no other estimate of what is to come than that it costs nothing. With it the error of a beam search is measured, not
+//! believed, as [Stahlberg and Byrne 2019](https://arxiv.org/abs/1908.10090) did for translation.
 //!
 //! What is maximised is the sum of the log-probabilities that the logits processors leave, as a beam search sums them. There
 //! is no length penalty: divided by its length, a text may become more probable as it grows. A text is complete with an end
@@ -30,7 +30,7 @@ use crate::stop::FinishReason;
 use tree::{Found, Prefix, Tree};
 
 /// Most prefixes that go through the model together. Strictly the best one should be alone, since what it leads to may be
-/// better than the second; but a small model takes hardly longer for sixteen rows than for one.
+/// better than the second; but one pass over sixteen rows, which reads the weights once, costs less than sixteen passes.
 const MOST_ROWS: usize = 16;
 
 /// What to search for.

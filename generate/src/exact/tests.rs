@@ -234,6 +234,27 @@ fn a_sure_model_takes_few_nodes() {
     assert!(result.proven && result.nodes < 500, "{} nodes", result.nodes);
 }
 
+/// Forty first tokens look alike, and behind the last of them the model is sure. Few nodes leave room for few open prefixes;
+/// however many, those without room still count in the bound, and nothing is proven before the last one had its turn.
+#[test]
+fn what_there_is_no_room_for_is_not_forgotten() {
+    let logits_after = |ids: &[u32]| {
+        let sure = ids.len() > PROMPT.len() && ids.last() == Some(&39);
+        (0..40).map(|id| if sure && id == 7 { 100.0 } else { 0.0 }).collect::<Vec<f32>>()
+    };
+    let mut proofs = 0;
+    for max_nodes in 1..60 {
+        let config = GenerationConfig { max_nodes, ..config(2, vec![]) };
+        let mut sequences = made_up::sequences(&PROMPT, 40, logits_after);
+        let result = found(&mut sequences, &config, &Chain::default(), &never);
+        let best = &result.completions[0];
+        assert_eq!(result.proven, best.ids == [39, 7], "after {max_nodes} nodes: {:?}", best.ids);
+        assert!((result.gap() > 1.0) != result.proven);
+        proofs += usize::from(result.proven);
+    }
+    assert!((10..50).contains(&proofs));
+}
+
 #[test]
 fn time_and_the_user_end_it_with_what_there_is() {
     let mut sequences = made_up::sequences(&PROMPT, 4, made_up::logits(3, 4, 1.0));

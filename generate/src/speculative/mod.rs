@@ -1,7 +1,7 @@
 //! Speculative decoding: cheap guesses at the next few tokens, all verified in one pass through the model, which leave the
 //! output distributed exactly as without them.
 //!
-//! A pass over a few positions takes hardly longer than a pass over one, since both read all weights. So a [`Proposer`]
+//! One pass over a few positions, which reads the weights once, costs less than as many passes over one. So a [`Proposer`]
 //! guesses what follows, the model says what it thinks at each guessed position, and a rule of acceptance keeps a beginning
 //! of the guesses and adds one token of the model's own. Greedy, a guess is kept where it is the token that would have been
 //! chosen: the text is that without guesses. Sampling, a guess x drawn from q is kept with probability min(1, p(x) / q(x)),

@@ -156,6 +156,25 @@ fn a_draft_that_is_always_wrong_is_asked_for_less() {
     assert_eq!(acceptance, Acceptance { proposed: 14 + 25, accepted: 0, passes: 30 });
 }
 
+/// The model counts its tokens, 0 to 6 and again; the draft does too, but says 0 behind a 3. Where it was wrong it goes on
+/// from what is right, so that no other guess fails: of 4 guesses 3 are kept (1 2 3), then 3 of 3 (5 6 0, and the model adds a
+/// 1); from there on by turns 2 of 4 (2 3) and 3 of 3.
+#[test]
+fn after_a_wrong_guess_the_draft_follows_the_text() {
+    let says = |next: usize| (0..7).map(|id| f32::from(u8::from(id == next))).collect::<Vec<f32>>();
+    let counts = |ids: &[u32]| says(ids.len() % 7);
+    let miscounts = |ids: &[u32]| says(if ids.len() % 7 == 4 { 0 } else { ids.len() % 7 });
+    let config = config(Strategy::Greedy, 22, 4);
+    let chain = Chain::default();
+    let mut target = made_up::sequences(&[0], 7, counts);
+    let mut draft = made_up::sequences(&[], 7, miscounts);
+    let mut proposer = DraftModel::new(&mut draft, 7).unwrap();
+    let (completion, acceptance) =
+        generate(&mut target, &mut proposer, &request(&config, &chain), &mut all_of_it).unwrap();
+    assert_eq!(completion.ids, (1..=22).map(|n| n % 7).collect::<Vec<u32>>());
+    assert_eq!(acceptance, Acceptance { proposed: 4 + 3 + 2 * 7, accepted: 3 + 3 + 2 * 5, passes: 6 });
+}
+
 /// Guesses of the look-up at what follows `ids`.
 fn looked_up(ids: &[u32], most: usize, end_tokens: Vec<u32>) -> Vec<u32> {
     let config = GenerationConfig { end_tokens, ..config(Strategy::Greedy, 9, most) };
