@@ -5,7 +5,7 @@ use std::fs;
 use ember_model::GptConfig;
 
 /// Most rows that go through the model together: beyond it a step hardly gets cheaper by the row.
-const MOST_ROWS: usize = 64;
+pub const MOST_ROWS: usize = 64;
 
 /// What is taken for free where nobody can be asked, a careful 2 GiB: on a graphics card, and on systems other than Linux.
 pub const ASSUMED_BYTES: usize = 2 << 30;

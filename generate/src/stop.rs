@@ -1,12 +1,12 @@
 //! When generation ends: the reasons, and the search for stop strings in text that is still growing.
 
 use anyhow::{Result, ensure};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::program::UsageError;
 
 /// Why a sequence ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FinishReason {
     /// The model chose an end token.
@@ -19,6 +19,19 @@ pub enum FinishReason {
     Time,
     /// The user asked to end.
     Interrupted,
+}
+
+impl FinishReason {
+    /// The reason in a sentence.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Eos => "ended by its end token",
+            Self::Length => "ended by length",
+            Self::Stop => "ended where it should stop",
+            Self::Time => "ended by time",
+            Self::Interrupted => "interrupted",
+        }
+    }
 }
 
 /// Strings whose appearance in the generated text ends it.

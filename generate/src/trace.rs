@@ -79,14 +79,7 @@ impl Recorder {
     }
 
     /// The account of a choice among the `count` best before and after.
-    pub(crate) fn finish(
-        self,
-        step: usize,
-        id: u32,
-        logprob: f32,
-        drawn: Option<Drawn>,
-        count: usize,
-    ) -> ChoiceTrace {
+    pub(crate) fn finish(self, step: usize, id: u32, logprob: f32, drawn: Option<Drawn>, count: usize) -> ChoiceTrace {
         let (Some((_, first)), Some((_, last))) = (self.stages.first(), self.stages.last()) else {
             unreachable!("there is always the stage that `new` puts in")
         };

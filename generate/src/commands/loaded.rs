@@ -14,6 +14,9 @@ pub(super) struct Loaded {
     pub(super) folder: PathBuf,
     pub(super) model: Gpt,
     pub(super) tokenizer: Option<Tokenizer>,
+    /// The kind of device that the model is on, such as `cpu`.
+    pub(super) device_kind: String,
+    pub(super) on_gpu: bool,
 }
 
 impl Loaded {
@@ -39,7 +42,8 @@ impl Loaded {
                 folder.display()
             );
         }
-        Ok(Self { folder, model, tokenizer })
+        let kind = device.id.split(':').next().unwrap_or_default().to_owned();
+        Ok(Self { folder, model, tokenizer, device_kind: kind, on_gpu: device.gpu })
     }
 
     /// Refuses ids given on the command line that the model does not have.

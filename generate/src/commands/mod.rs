@@ -7,10 +7,13 @@ mod lines;
 mod loaded;
 mod progress;
 pub mod prompts;
+mod replay;
 mod score;
+mod session;
 mod text;
 mod text_args;
 mod text_output;
+mod trace_file;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -44,11 +47,11 @@ left out, the newest run under runs/.";
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Continue a prompt
-    /// Measure how probable texts are: loss, perplexity, bits per byte
-    /// Measure how probable texts are: loss, perplexity, bits per byte; or answer multiple-choice questions
-    Text(text::TextArgs),
+    /// Continue prompts
     Text(text_args::TextArgs),
+    /// Run a trace again, and show that the same tokens come
+    Replay(replay::ReplayArgs),
+    /// Measure how probable texts are: loss, perplexity, bits per byte; or answer multiple-choice questions
     Score(score::ScoreArgs),
     /// List the devices that this program can compute on
     Devices,
@@ -62,6 +65,7 @@ impl Command {
     pub fn run(&self, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
         match self {
             Self::Text(args) => text::run(args, common, interrupt),
+            Self::Replay(args) => replay::run(args, common, interrupt),
             Self::Score(args) => score::run(args, common, interrupt),
             Self::Devices => devices::run(common),
         }

@@ -130,8 +130,10 @@ impl TraceSink for Comparison {
     fn line(&mut self, line: Value) -> Result<()> {
         self.line += 1;
         let place = place(&line);
-        let expected =
-            self.expected.next().with_context(|| format!("{place}: the trace ends before it, at line {}", self.line - 1))?;
+        let expected = self
+            .expected
+            .next()
+            .with_context(|| format!("{place}: the trace ends before it, at line {}", self.line - 1))?;
         self.steps += usize::from(line["event"] != "end");
         match first_difference("", &expected, &line, &mut self.widest) {
             None => Ok(()),
@@ -165,10 +167,13 @@ fn first_difference(path: &str, expected: &Value, found: &Value, widest: &mut f6
         }
         (Value::Array(a), Value::Array(b)) => {
             let pairs = a.iter().zip(b).enumerate();
-            let inside = |(i, (a, b)): (usize, (&Value, &Value))| first_difference(&format!("{path}[{i}]"), a, b, widest);
-            pairs.map(inside).find(Option::is_some).flatten().or_else(|| {
-                (a.len() != b.len()).then(|| format!("{path} had {} entries, now {}", a.len(), b.len()))
-            })
+            let inside =
+                |(i, (a, b)): (usize, (&Value, &Value))| first_difference(&format!("{path}[{i}]"), a, b, widest);
+            pairs
+                .map(inside)
+                .find(Option::is_some)
+                .flatten()
+                .or_else(|| (a.len() != b.len()).then(|| format!("{path} had {} entries, now {}", a.len(), b.len())))
         }
         (Value::Number(a), Value::Number(b)) if a.is_f64() || b.is_f64() => {
             let (a, b) = (a.as_f64()?, b.as_f64()?);
@@ -207,7 +212,10 @@ mod tests {
         assert_eq!(difference(line.clone(), line.clone()), None);
         let mut other = line.clone();
         other["candidates"][0]["before"]["logit"] = json!(1.6);
-        assert_eq!(difference(line.clone(), other.clone()).as_deref(), Some("candidates[0].before.logit was 1.5, now 1.6"));
+        assert_eq!(
+            difference(line.clone(), other.clone()).as_deref(),
+            Some("candidates[0].before.logit was 1.5, now 1.6")
+        );
         other["id"] = json!(8);
         assert_eq!(difference(line.clone(), other).as_deref(), Some("id was 7, now 8"));
         let mut rounded = line.clone();
@@ -223,9 +231,7 @@ mod tests {
 
     #[test]
     fn what_the_clock_ended_is_ended_at_the_same_place() {
-        let end = |sequence: usize, reason: &str| {
-            json!({"event": "end", "prompt_index": 1, "sequence_index": sequence, "ids": [4, 5, 6], "finish_reason": reason})
-        };
+        let end = |sequence: usize, reason: &str| json!({"event": "end", "prompt_index": 1, "sequence_index": sequence, "ids": [4, 5, 6], "finish_reason": reason});
         let lines = [end(0, "length"), end(2, "time")];
         let cut = cut_short(&lines, false);
         assert_eq!(cut.len(), 1);

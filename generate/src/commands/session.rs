@@ -14,7 +14,7 @@ use super::text_output::{Answer, Row};
 use super::trace_file::{self, TraceSink};
 use crate::config::GenerationConfig;
 use crate::constraint::{Constraint, Grammar};
-use crate::engine::{Completion, Draft, Event, Finding, Plan, generate_batch};
+use crate::engine::{Draft, Event, Finding, Plan, generate_batch};
 use crate::interrupt::Interrupt;
 use crate::program::UsageError;
 use crate::stop::{FinishReason, StopStrings};
@@ -71,7 +71,9 @@ impl<'a> Session<'a> {
             (None, _) => None,
             (Some(grammar), None) => {
                 let source = grammar.source();
-                return Err(UsageError::new(format!("{source} needs a tokenizer, and the checkpoint holds none")).into());
+                return Err(
+                    UsageError::new(format!("{source} needs a tokenizer, and the checkpoint holds none")).into()
+                );
             }
             (Some(grammar), Some(tokenizer)) => {
                 let vocab_size = loaded.model.config().vocab_size;
@@ -96,9 +98,10 @@ impl<'a> Session<'a> {
         let prompts: Vec<&[u32]> = batch.prompts.iter().map(|(_, prompt)| prompt.ids.as_slice()).collect();
         let traced_candidates = if trace.is_some() { TRACED_CANDIDATES.max(config.logprobs) } else { 0 };
         let ends = |generated: &[u32]| self.ends(generated);
+        let something_ends = self.constraint.is_some() || (config.strategy.ranks_texts() && self.stops.longest() > 0);
         let plan = Plan {
             constraint: self.constraint.clone(),
-            ends: &ends,
+            ends: something_ends.then_some(&ends),
             first_sequences: &first_sequences,
             traced_candidates,
             draft: self.draft.as_ref().map_or(Draft::Lookup, Draft::Model),
@@ -121,7 +124,7 @@ impl<'a> Session<'a> {
                     findings[row] = Some(finding.clone());
                     return ControlFlow::Continue(());
                 }
-                Event::Searching => return self.go_on(&failed),
+                Event::Searching { .. } => return self.go_on(&failed),
                 Event::Choice { row, choice } => {
                     if let Some(sink) = trace.as_mut().filter(|_| failed.is_ok()) {
                         failed = sink.line(trace_file::choice(place(row), choice, &self.loaded));
@@ -155,10 +158,14 @@ impl<'a> Session<'a> {
         failed?;
 
         let mut answers = Vec::new();
-        let returned = completions.len() / prompts.len().max(1);
-        for (number, completion) in completions.into_iter().enumerate() {
-            // A search may return fewer sequences than it was asked for.
-            let row = number / returned * batch.count + number % returned;
+        // A search may return fewer sequences than it was asked for, so a row is not just the next number.
+        let completions = completions.into_iter().enumerate().flat_map(|(prompt, completions)| {
+            completions
+                .into_iter()
+                .enumerate()
+                .map(move |(number, completion)| (prompt * batch.count + number, completion))
+        });
+        for (row, completion) in completions {
             let mut text = std::mem::replace(&mut rows[row], Row::new(self.stops.clone()));
             let already = text.tokens();
             let mut certain = String::new();
@@ -229,10 +236,4 @@ pub(super) fn check_draft(loaded: &Loaded, draft: &Loaded) -> Result<()> {
         ))
     );
     Ok(())
-}
-
-/// The tokens of some completions and the seconds that they took together.
-pub(super) fn totals(completions: &[&Completion]) -> (usize, f64) {
-    let tokens = completions.iter().map(|completion| completion.ids.len()).sum();
-    (tokens, completions.iter().map(|completion| completion.seconds).fold(0.0, f64::max))
 }

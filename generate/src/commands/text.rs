@@ -1,68 +1,98 @@
-//! `ember-generate text`: continues a prompt, as a stream for people or as JSON for programs.
+//! `ember-generate text`: continues prompts, as a stream for people or as JSON for programs.
 
 use std::io::{self, BufRead, IsTerminal, Read, Write};
-use std::ops::ControlFlow;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use ember_model::folder::weights_checksum;
 
 use super::loaded::Loaded;
+use super::progress::Progress;
+use super::prompts::{self, FilePrompt, Given};
+use super::session::{Batch, Prompt, Session, check_draft};
 use super::text_args::TextArgs;
-use super::text_output::{Answer, Row};
+use super::text_output::Answer;
+use super::trace_file::{Header, HeaderPrompt, TraceSink, TraceWriter};
+use crate::batches::{InOrder, plan};
 use crate::config::{FolderSettings, GenerationConfig};
-use crate::engine::{Completion, Event, Plan, generate_batch};
+use crate::engine::Finding;
 use crate::interrupt::Interrupt;
+use crate::memory::{ASSUMED_BYTES, MOST_ROWS, available_bytes, batch_size};
+use crate::processors::Step;
 use crate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
-use crate::run_folder;
-use crate::stop::{FinishReason, StopStrings};
-
-/// Most sequences that go through the model together.
-const MOST_ROWS: usize = 64;
+use crate::sequences::{ModelSequences, Sequences};
+use crate::stop::FinishReason;
+use crate::{run_folder, semantics};
 
 pub(super) fn run(args: &TextArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     args.check(common.format)?;
     let notes = Notes::new(common.quiet);
+    let grammar = args.constraint.grammar()?;
     // What the strategy would ignore depends on the folder's file too; it is read before the model, which is a wait.
     let folder = run_folder::find(args.from.as_deref())?.folder;
     GenerationConfig::resolve(&args.knobs_without_words(), &FolderSettings::read(&folder)?)?;
     let source = Source::choose(args, interrupt)?;
-    let loaded = Loaded::new(args.from.as_deref(), args.prompt_ids.is_some(), common, &notes)?;
+    let loaded = Loaded::new(args.from.as_deref(), source.needs_no_tokenizer(), common, &notes)?;
     let config = args.config(&loaded, common.seed, &notes)?;
-    let stops = StopStrings::new(config.stop_strings.clone())?;
-    let writer = Writer { loaded, config, stops, args, format: common.format, notes, interrupt };
-    match source {
-        Source::Ids(ids) => {
-            writer.loaded.check_ids("--prompt-ids", &ids)?;
-            ensure!(!ids.is_empty(), UsageError::new("--prompt-ids is empty; give at least one id"));
-            writer.write(0, &Prompt { text: writer.loaded.text_of(&ids)?, ids })
+    let draft = match &args.draft {
+        None => None,
+        Some(path) => {
+            let draft = Loaded::new(Some(path), loaded.tokenizer.is_none(), common, &notes)?;
+            check_draft(&loaded, &draft)?;
+            Some(draft.model)
         }
-        Source::Text(text) => writer.write(0, &writer.prompt(text)?),
-        Source::Ask => writer.ask_again_and_again(),
+    };
+    let session = Session::new(loaded, config, grammar, draft, interrupt)?;
+    if let Some(constraint) = &session.constraint {
+        constraint.warnings().iter().for_each(|warning| notes.say(warning));
     }
+    let mut writer = Writer { session, args, format: common.format, notes, total: Totals::default() };
+    let outcome = match source {
+        Source::Ask => writer.ask_again_and_again()?,
+        Source::Given(given) => {
+            let prompts = writer.prompts(given)?;
+            if args.explain_semantics { writer.explain_semantics(&prompts[0])? } else { writer.write_all(&prompts)? }
+        }
+    };
+    Ok(outcome)
 }
 
 /// Where prompts come from.
 enum Source {
-    Ids(Vec<u32>),
-    Text(String),
+    Given(Vec<FilePrompt>),
     Ask,
 }
 
 impl Source {
     fn choose(args: &TextArgs, interrupt: &Interrupt) -> Result<Self> {
+        let one = |place: &str, prompt| Self::Given(vec![FilePrompt { place: place.to_owned(), id: None, prompt }]);
         if let Some(ids) = &args.prompt_ids {
-            return Ok(Self::Ids(ids.clone()));
+            ensure!(!ids.is_empty(), UsageError::new("--prompt-ids is empty; give at least one id"));
+            return Ok(one("--prompt-ids", Given::Ids(ids.clone())));
+        }
+        if let Some(path) = &args.prompts {
+            return Ok(Self::Given(prompts::read("--prompts", path)?));
         }
         if let Some(text) = &args.prompt {
-            return Ok(Self::Text(text.clone()));
+            return Ok(one("", Given::Text(text.clone())));
         }
         if io::stdin().is_terminal() {
+            if args.trace.is_some() {
+                bail!(UsageError::new("--trace needs its prompts at the start; add PROMPT, --prompt-ids or --prompts"));
+            }
             return Ok(Self::Ask);
         }
         let mut text = String::new();
         interrupt
             .while_waiting(|| io::stdin().read_to_string(&mut text))
             .context("cannot read the prompt from standard input as UTF-8 text")?;
-        Ok(Self::Text(without_line_end(&text).to_owned()))
+        Ok(one("", Given::Text(without_line_end(&text).to_owned())))
+    }
+
+    fn needs_no_tokenizer(&self) -> bool {
+        match self {
+            Self::Ask => false,
+            Self::Given(prompts) => prompts.iter().all(|prompt| matches!(prompt.prompt, Given::Ids(_))),
+        }
     }
 }
 
@@ -72,156 +102,298 @@ fn without_line_end(text: &str) -> &str {
     text.strip_suffix('\r').unwrap_or(text)
 }
 
-/// What is to be continued; no text where there is no tokenizer.
-pub(super) struct Prompt {
-    pub(super) text: Option<String>,
-    pub(super) ids: Vec<u32>,
-}
-
-/// Continues prompts with one model and one configuration.
+/// Writes continuations to standard output.
 struct Writer<'a> {
-    loaded: Loaded,
-    config: GenerationConfig,
-    stops: StopStrings,
+    session: Session<'a>,
     args: &'a TextArgs,
     format: OutputFormat,
     notes: Notes,
-    interrupt: &'a Interrupt,
+    total: Totals,
+}
+
+/// What was written so far.
+#[derive(Default)]
+struct Totals {
+    texts: usize,
+    tokens: usize,
+    seconds: f64,
+    /// Why the last one ended.
+    ended: Option<FinishReason>,
+    cut_off: usize,
+    finding: Option<Finding>,
+    drafts: (usize, usize, usize),
+    slid: bool,
 }
 
 impl Writer<'_> {
-    /// The prompt of a text; an empty one starts from the end-of-text token, behind which documents begin.
-    fn prompt(&self, text: String) -> Result<Prompt> {
-        let tokenizer = self.loaded.tokenizer.as_ref().context("a prompt in words needs a tokenizer")?;
-        let mut ids = tokenizer.encode_prompt(&text)?;
-        if ids.is_empty() {
-            let start = tokenizer.end_of_text().ok_or_else(|| {
-                UsageError::new(
-                    "the prompt is empty, and this model has no <|endoftext|> to start from; give at least one character",
-                )
-            })?;
-            ids.push(start);
-        }
-        Ok(Prompt { text: Some(text), ids })
+    fn prompts(&self, given: Vec<FilePrompt>) -> Result<Vec<Prompt>> {
+        let Loaded { model, tokenizer, .. } = &self.session.loaded;
+        let vocab_size = model.config().vocab_size;
+        let prompt = |given: FilePrompt| {
+            let ids = given.to_ids(tokenizer.as_ref(), vocab_size)?;
+            let text = match given.prompt {
+                Given::Text(text) => Some(text),
+                Given::Ids(_) => self.session.loaded.text_of(&ids)?,
+            };
+            Ok(Prompt { text, ids, id: given.id })
+        };
+        given.into_iter().map(prompt).collect()
     }
 
-    fn ask_again_and_again(&self) -> Result<Outcome> {
+    fn ask_again_and_again(&mut self) -> Result<Outcome> {
         self.notes.say("write a beginning and press Enter; Ctrl-D ends");
         for prompt_index in 0.. {
             if self.notes.are_shown() {
                 eprint!("> ");
             }
             let mut line = String::new();
-            let read = self.interrupt.while_waiting(|| io::stdin().lock().read_line(&mut line));
+            let read = self.session.interrupt.while_waiting(|| io::stdin().lock().read_line(&mut line));
             if read.context("cannot read the prompt from the terminal")? == 0 {
                 self.notes.say("");
                 break;
             }
             // A prompt that cannot be continued is no reason to leave: say so, and ask for another.
-            match self.prompt(without_line_end(&line).to_owned()) {
+            let given = Given::Text(without_line_end(&line).to_owned());
+            match self.prompts(vec![FilePrompt { place: String::new(), id: None, prompt: given }]) {
                 Err(error) => eprintln!("error: {error:#}"),
-                Ok(prompt) => {
-                    if self.write(prompt_index, &prompt)? == Outcome::Interrupted {
+                Ok(prompts) => {
+                    self.total = Totals::default();
+                    let batch = Batch { prompts: vec![(prompt_index, &prompts[0])], first: 0, count: self.each() };
+                    if self.write_and_show(&batch, None)? == Outcome::Interrupted {
                         return Ok(Outcome::Interrupted);
                     }
+                    self.say_how_it_went();
                 }
             }
         }
         Ok(Outcome::Done)
     }
 
-    /// Writes every continuation of one prompt.
-    fn write(&self, prompt_index: usize, prompt: &Prompt) -> Result<Outcome> {
-        let total = self.config.num_return_sequences;
-        let mut interrupted = false;
-        for first in (0..total).step_by(MOST_ROWS) {
-            let answers = self.write_batch(prompt_index, prompt, first, MOST_ROWS.min(total - first))?;
-            interrupted = answers.iter().any(|completion| completion.finish_reason == FinishReason::Interrupted);
-            if interrupted {
-                break;
-            }
-        }
-        Ok(if interrupted { Outcome::Interrupted } else { Outcome::Done })
+    fn each(&self) -> usize {
+        self.session.config.num_return_sequences
     }
 
-    fn write_batch(&self, prompt_index: usize, prompt: &Prompt, first: usize, count: usize) -> Result<Vec<Completion>> {
+    /// Writes every continuation of every prompt, in the prompts' order.
+    fn write_all(&mut self, prompts: &[Prompt]) -> Result<Outcome> {
+        let batches = self.batches(prompts);
+        let mut trace = match &self.args.trace {
+            None => None,
+            Some(path) => {
+                let mut trace = TraceWriter::create(path)?;
+                trace.line(serde_json::to_value(self.header(prompts, &batches)?)?)?;
+                Some(trace)
+            }
+        };
+        let mut outcome = Outcome::Done;
+        if let [prompt] = prompts {
+            // One prompt: its sequences are shown batch by batch, a single one as it is written.
+            for (_, first, count) in batches {
+                let batch = Batch { prompts: vec![(0, prompt)], first, count };
+                outcome = self.write_and_show(&batch, trace.as_mut())?;
+                if outcome == Outcome::Interrupted {
+                    break;
+                }
+            }
+        } else {
+            outcome = self.write_in_order(prompts, &batches, trace.as_mut())?;
+        }
+        if let Some(trace) = trace {
+            trace.finish()?;
+        }
+        self.say_how_it_went();
+        Ok(outcome)
+    }
+
+    /// Which prompts go together, longest first, with the sequences of each: first and how many.
+    fn batches(&self, prompts: &[Prompt]) -> Vec<(Vec<usize>, usize, usize)> {
+        let each = self.each();
+        let config = &self.session.config;
+        if prompts.len() == 1 && !config.strategy.ranks_texts() {
+            let parts = (0..each).step_by(MOST_ROWS);
+            return parts.map(|first| (vec![0], first, MOST_ROWS.min(each - first))).collect();
+        }
+        let memory = if self.session.loaded.on_gpu { ASSUMED_BYTES } else { available_bytes() };
+        let lengths: Vec<usize> = prompts.iter().map(|prompt| prompt.ids.len()).collect();
+        let fits = |longest| {
+            let rows = each.max(config.num_beams);
+            batch_size(memory, self.session.loaded.model.config(), longest, rows, config.max_new_tokens)
+        };
+        plan(&lengths, fits).into_iter().map(|numbers| (numbers, 0, each)).collect()
+    }
+
+    fn header(&self, prompts: &[Prompt], batches: &[(Vec<usize>, usize, usize)]) -> Result<Header> {
+        let loaded = &self.session.loaded;
+        Ok(Header {
+            event: "run".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            checkpoint: loaded.folder.clone(),
+            weights: weights_checksum(&loaded.folder)?,
+            device: loaded.device_kind.clone(),
+            config: self.session.config.clone(),
+            grammar: self.session.constraint.as_ref().map(|constraint| constraint.grammar().clone()),
+            prompts: prompts.iter().map(HeaderPrompt::new).collect(),
+            batches: batches.to_vec(),
+        })
+    }
+
+    /// Batches in any order, answers in the prompts' order, each as soon as those before it are there.
+    fn write_in_order(
+        &mut self,
+        prompts: &[Prompt],
+        batches: &[(Vec<usize>, usize, usize)],
+        mut trace: Option<&mut TraceWriter>,
+    ) -> Result<Outcome> {
+        let progress = Progress::new("prompts", prompts.len(), &self.notes);
+        let mut in_order = InOrder::new();
+        for (numbers, first, count) in batches {
+            let batch = Batch {
+                prompts: numbers.iter().map(|&number| (number, &prompts[number])).collect(),
+                first: *first,
+                count: *count,
+            };
+            let sink = trace.as_deref_mut().map(|trace| trace as &mut dyn TraceSink);
+            let written = self.session.write(&batch, None, sink)?;
+            self.total.add(&written.answers, written.slid);
+            let mut by_prompt: Vec<(usize, Vec<Answer>)> = numbers.iter().map(|&number| (number, Vec::new())).collect();
+            for answer in written.answers {
+                if let Some((_, answers)) = by_prompt.iter_mut().find(|(number, _)| *number == answer.prompt_index) {
+                    answers.push(answer);
+                }
+            }
+            for (number, answers) in by_prompt {
+                for ready in in_order.put(number, answers) {
+                    progress.aside(|| self.show(&ready, prompts))?;
+                }
+            }
+            progress.advance(numbers.len());
+            if self.session.interrupt.requested() {
+                for rest in in_order.into_rest() {
+                    progress.aside(|| self.show(&rest, prompts))?;
+                }
+                return Ok(Outcome::Interrupted);
+            }
+        }
+        Ok(Outcome::Done)
+    }
+
+    fn show(&self, answers: &[Answer], prompts: &[Prompt]) -> Result<()> {
         let mut out = io::stdout().lock();
-        let streams = self.format == OutputFormat::Text
-            && self.config.num_return_sequences == 1
-            && self.loaded.tokenizer.is_some();
+        for answer in answers {
+            let prompt = &prompts[answer.prompt_index];
+            self.show_one(answer, prompt, answer.prompt_index + answer.sequence_index > 0, &mut out)?;
+        }
+        Ok(out.flush()?)
+    }
+
+    fn show_one(&self, answer: &Answer, prompt: &Prompt, set_apart: bool, out: &mut dyn Write) -> Result<()> {
+        let loaded = &self.session.loaded;
+        match self.format {
+            OutputFormat::Json => answer.write_json(out, prompt, loaded, self.args.logprobs.is_some()),
+            OutputFormat::Text => {
+                if set_apart {
+                    writeln!(out, "---")?;
+                }
+                answer.write_text(out, loaded)
+            }
+        }
+    }
+
+    /// Continues one prompt and shows what comes: a single text for people as it is written.
+    fn write_and_show(&mut self, batch: &Batch, trace: Option<&mut TraceWriter>) -> Result<Outcome> {
+        let mut out = io::stdout().lock();
+        let (_, prompt) = batch.prompts[0];
+        let streams = self.format == OutputFormat::Text && self.each() == 1 && self.session.loaded.tokenizer.is_some();
         if streams && self.args.prompt.is_some() && self.notes.are_shown() && out.is_terminal() {
             write!(out, "{}", prompt.text.as_deref().unwrap_or_default())?;
         }
-
-        let mut rows: Vec<Row> = (0..count).map(|_| Row::new(self.stops.clone())).collect();
-        let mut written = Ok(());
-        let mut slid = false;
-        let first_sequence = prompt_index * self.config.num_return_sequences + first;
-        let completions = generate_batch(
-            &self.loaded.model,
-            &vec![prompt.ids.as_slice(); count],
-            &Plan { first_sequence: first_sequence as u64, ..Plan::new(&self.config) },
-            &mut |event| {
-                let Event::Token { row, token } = event else {
-                    slid = true;
-                    return ControlFlow::Continue(());
-                };
-                if !self.config.end_tokens.contains(&token.id) {
-                    let certain = rows[row].push(&self.loaded.bytes_of(token.id));
-                    if streams {
-                        written = write!(out, "{certain}").and_then(|()| out.flush());
-                    }
-                }
-                if rows[row].stopped() {
-                    ControlFlow::Break(FinishReason::Stop)
-                } else if written.is_err() || self.interrupt.requested() {
-                    ControlFlow::Break(FinishReason::Interrupted)
-                } else {
-                    ControlFlow::Continue(())
-                }
-            },
-        )?;
-        written?;
-
-        for (number, (mut row, completion)) in rows.into_iter().zip(&completions).enumerate() {
-            let rest = row.finish();
-            if streams {
-                writeln!(out, "{rest}")?;
-                continue;
-            }
-            let answer =
-                Answer { loaded: &self.loaded, prompt_index, sequence_index: first + number, prompt, row, completion };
-            match self.format {
-                OutputFormat::Json => answer.write_json(&mut out, self.args.logprobs.is_some())?,
-                OutputFormat::Text => answer.write_text(&mut out)?,
+        let stream = streams.then_some(&mut out as &mut dyn Write);
+        let written = self.session.write(batch, stream, trace.map(|trace| trace as &mut dyn TraceSink))?;
+        self.total.add(&written.answers, written.slid);
+        if streams {
+            writeln!(out)?;
+        } else {
+            for answer in &written.answers {
+                self.show_one(answer, prompt, answer.sequence_index > 0, &mut out)?;
             }
         }
         out.flush()?;
-        self.say_how_it_went(&completions, slid);
-        Ok(completions)
+        Ok(if self.session.interrupt.requested() { Outcome::Interrupted } else { Outcome::Done })
     }
 
-    fn say_how_it_went(&self, completions: &[Completion], slid: bool) {
-        let tokens: usize = completions.iter().map(|completion| completion.ids.len()).sum();
-        let seconds = completions.iter().map(|completion| completion.seconds).fold(0.0, f64::max);
-        let ended = match completions {
-            [one] => match one.finish_reason {
-                FinishReason::Eos => ", ended by its end token",
-                FinishReason::Length => ", ended by length",
-                FinishReason::Stop => ", ended by a stop string",
-                FinishReason::Time => ", ended by time",
-                FinishReason::Interrupted => ", interrupted",
-            },
-            _ => "",
+    /// Shows where other stacks would give the next token another distribution, and the figures.
+    fn explain_semantics(&self, prompt: &Prompt) -> Result<Outcome> {
+        let Session { loaded, config, .. } = &self.session;
+        let mut sequences = ModelSequences::new(&loaded.model, &[&prompt.ids], prompt.ids.len());
+        let logits = sequences.logits()?;
+        let differences = semantics::compare(&logits, &Step { prompt: &prompt.ids, generated: &[] }, config);
+        let name = |id| loaded.token_text(id).map_or_else(|| format!("#{id}"), |text| format!("{text:?}"));
+        let mut out = io::stdout().lock();
+        for line in semantics::explain(config, &differences, &name) {
+            writeln!(out, "{line}")?;
+        }
+        Ok(Outcome::Done)
+    }
+
+    fn say_how_it_went(&self) {
+        let Totals { texts, tokens, seconds, ended, cut_off, finding, drafts, slid } = &self.total;
+        let what = match ended {
+            Some(reason) if *texts == 1 => format!(", {}", reason.words()),
+            _ => format!(" in {texts} texts"),
         };
-        let rate = tokens as f64 / seconds.max(1e-9);
-        self.notes.say(format!("{tokens} tokens in {seconds:.2} s, {rate:.0} tokens/s{ended}"));
-        if slid {
-            let context = self.loaded.model.config().context_length;
+        let rate = *tokens as f64 / seconds.max(1e-9);
+        self.notes.say(format!("{tokens} tokens in {seconds:.2} s, {rate:.0} tokens/s{what}"));
+        match finding {
+            Some(Finding::Exact { proven: true, nodes, .. }) => {
+                self.notes.say(format!("proven: no text is more probable ({nodes} beginnings looked at)"));
+            }
+            Some(Finding::Exact { nodes, bound, .. }) => self.notes.say(format!(
+                "not proven: after {nodes} beginnings there may still be a text with a log-probability of up to {:.4}; \
+                 raise --max-nodes, or lower --max-new-tokens",
+                bound.unwrap_or(0.0)
+            )),
+            Some(Finding::Draft(_)) => {
+                let (proposed, accepted, passes) = drafts;
+                let share = *accepted as f64 / (*proposed).max(1) as f64;
+                self.notes.say(format!(
+                    "drafts: {accepted} of {proposed} proposed tokens accepted ({:.0}%), {passes} passes through the model for \
+                     {tokens} tokens",
+                    100.0 * share
+                ));
+            }
+            None => {}
+        }
+        if *cut_off > 0 {
+            let which = if *texts == 1 { "the text".to_owned() } else { format!("{cut_off} of {texts} texts") };
+            self.notes.say(format!("{which} ended before it was complete: it is not valid; raise --max-new-tokens"));
+        }
+        if *slid {
+            let context = self.session.loaded.model.config().context_length;
             self.notes.say(format!(
                 "the text outgrew the context of {context} tokens: each token beyond it cost a pass over the last {context}; \
                  --overflow stop ends there"
             ));
+        }
+    }
+}
+
+impl Totals {
+    fn add(&mut self, answers: &[Answer], slid: bool) {
+        self.texts += answers.len();
+        self.tokens += answers.iter().map(|answer| answer.completion.ids.len()).sum::<usize>();
+        self.seconds += answers.iter().map(|answer| answer.completion.seconds).fold(0.0, f64::max);
+        self.ended = answers.last().map(|answer| answer.completion.finish_reason);
+        self.cut_off += answers.iter().filter(|answer| answer.valid == Some(false)).count();
+        self.slid |= slid;
+        for finding in answers.iter().filter_map(|answer| answer.finding.as_ref()) {
+            if let Finding::Draft(acceptance) = finding {
+                self.drafts.0 += acceptance.proposed;
+                self.drafts.1 += acceptance.accepted;
+                self.drafts.2 += acceptance.passes;
+            }
+            // One text that is not proven makes the whole not proven.
+            if !matches!(self.finding, Some(Finding::Exact { proven: false, .. })) {
+                self.finding = Some(finding.clone());
+            }
         }
     }
 }

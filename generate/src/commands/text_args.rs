@@ -9,9 +9,11 @@ use clap::Args;
 use ember_data::tokenizer::Tokenizer;
 use ember_model::folder::read_end_tokens;
 
+use super::constraint_args::ConstraintArgs;
 use super::loaded::Loaded;
 use crate::config::{DEFAULT_DRAFT_TOKENS, EarlyStopping, FolderSettings, GenerationConfig, Knobs, Overflow, Strategy};
 use crate::program::{Notes, OutputFormat, UsageError};
+use crate::semantics::{Semantics, defaults};
 use crate::stop::StopStrings;
 
 const PROMPT: &str = "Prompt";
@@ -72,6 +74,10 @@ pub struct TextArgs {
     /// Most tokens that --draft or --prompt-lookup propose at a time [default: 8]
     #[arg(long, value_name = "N", help_heading = STRATEGY, value_parser = count, allow_negative_numbers = true)]
     pub(super) draft_tokens: Option<usize>,
+
+    /// Read the knobs as another stack does: in its order, by its rules, with its defaults [default: hf]
+    #[arg(long, value_enum, value_name = "STACK", help_heading = STRATEGY)]
+    pub(super) semantics: Option<Semantics>,
 
     /// Print where the chosen knobs would give another distribution in other programs, with the figures for the next token
     #[arg(long, help_heading = STRATEGY)]
@@ -182,6 +188,10 @@ pub struct TextArgs {
     #[arg(long, value_enum, value_name = "HOW", help_heading = STOPPING)]
     pub(super) overflow: Option<Overflow>,
 
+    /// The form that the text must have.
+    #[command(flatten)]
+    pub(super) constraint: ConstraintArgs,
+
     /// How many texts to write for each prompt; with beams, at most as many as beams [default: 1]
     #[arg(long, value_name = "N", help_heading = OUTPUT, value_parser = count, allow_negative_numbers = true)]
     pub(super) num_return_sequences: Option<usize>,
@@ -217,7 +227,8 @@ impl TextArgs {
     /// # Errors
     /// A [`UsageError`] that names the flag.
     pub(super) fn check(&self, format: OutputFormat) -> Result<()> {
-        self.knobs_without_words().check_ranges()?;
+        let knobs = self.knobs_without_words();
+        knobs.check_ranges()?;
         StopStrings::new(self.stops.clone())?;
         ensure!(
             self.bad_words.iter().all(|word| !word.is_empty()),
@@ -232,6 +243,13 @@ impl TextArgs {
         let several = self.num_return_sequences.is_some_and(|n| n > 1);
         let drafts = self.draft.is_some() || self.prompt_lookup;
         let exact = self.strategy == Some(Strategy::Exact);
+        let sampling = knobs.sampling().filter(|_| self.temperature.is_none() && knobs.temperature == Some(0.0));
+        if let Some(knob) = sampling {
+            bail!(UsageError::new(format!(
+                "--semantics mlx is greedy unless --temperature says otherwise, and ignores {}; add --temperature",
+                knob.flag
+            )));
+        }
         let refusals = [
             (
                 self.logprobs.is_some() && format == OutputFormat::Text,
@@ -275,7 +293,7 @@ impl TextArgs {
             (!list.is_empty()).then(|| list.iter().cloned().map(each).collect())
         }
         let drafts = self.draft.is_some() || self.prompt_lookup;
-        Knobs {
+        let mut knobs = Knobs {
             strategy: self.strategy,
             do_sample: None, // only files say it
             max_new_tokens: self.max_new_tokens,
@@ -305,7 +323,11 @@ impl TextArgs {
             max_time_s: self.max_time,
             overflow: self.overflow,
             draft_tokens: drafts.then(|| self.draft_tokens.unwrap_or(DEFAULT_DRAFT_TOKENS)),
+        };
+        if let Some(semantics) = self.semantics {
+            default_as(semantics, &mut knobs);
         }
+        knobs
     }
 
     /// What the flags set, for a model with a vocabulary of this size and the tokenizer of its folder, if it has one.
@@ -351,6 +373,7 @@ impl TextArgs {
         folder.check_vocabulary(vocab_size)?;
         let flags = self.knobs(loaded.tokenizer.as_ref(), vocab_size)?;
         let (mut config, remarks) = GenerationConfig::resolve(&flags, &folder)?;
+        config.semantics = self.semantics.unwrap_or_default();
         remarks.iter().for_each(|remark| notes.say(remark));
         if loaded.tokenizer.is_none() && !config.stop_strings.is_empty() {
             notes.say("generation_config.json sets stop_strings, but the checkpoint holds no tokenizer: not applied");
@@ -374,6 +397,22 @@ impl TextArgs {
             notes.say(format!("saved as {}", path.display()));
         }
         Ok(config)
+    }
+}
+
+/// Gives the sampling knobs that no flag sets the values that the stack would, unless another strategy is asked for. The
+/// folder's file has no say in them then, as it has none there.
+fn default_as(semantics: Semantics, knobs: &mut Knobs) {
+    let samples = knobs.strategy.map_or(knobs.num_beams.is_none_or(|beams| beams < 2), Strategy::samples);
+    if semantics == Semantics::Hf || !samples {
+        return;
+    }
+    let theirs = defaults(semantics);
+    let temperature = *knobs.temperature.get_or_insert(theirs.temperature);
+    if temperature > 0.0 {
+        knobs.top_k.get_or_insert(theirs.top_k);
+        knobs.top_p.get_or_insert(theirs.top_p);
+        knobs.min_p.get_or_insert(theirs.min_p);
     }
 }
 

@@ -162,12 +162,16 @@ impl Trace {
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read the trace {name}"))?;
         let mut lines = text.lines();
         let first = lines.next().with_context(|| format!("{name} is empty; give a file that --trace has written"))?;
-        let header: Header = serde_json::from_str(first)
-            .with_context(|| format!("{name}: line 1 is not the head of a trace; give a file that --trace has written"))?;
+        let header: Header = serde_json::from_str(first).with_context(|| {
+            format!("{name}: line 1 is not the head of a trace; give a file that --trace has written")
+        })?;
         let mut values = Vec::new();
         for (number, line) in lines.enumerate() {
             values.push(serde_json::from_str(line).with_context(|| {
-                format!("{name}: line {} is not whole; the run that wrote it was cut off, or the file was changed", number + 2)
+                format!(
+                    "{name}: line {} is not whole; the run that wrote it was cut off, or the file was changed",
+                    number + 2
+                )
             })?);
         }
         let known = header.batches.iter().all(|(prompts, _, _)| prompts.iter().all(|&p| p < header.prompts.len()));

@@ -222,7 +222,7 @@ impl Knobs {
     }
 
     /// The first knob that is set and that only drawing tokens uses.
-    pub(super) fn sampling(&self) -> Option<&'static Knob> {
+    pub(crate) fn sampling(&self) -> Option<&'static Knob> {
         KNOBS.iter().find(|knob| knob.used_by == UsedBy::Sampling && knob.set_in(self).is_some())
     }
 }

@@ -9,6 +9,7 @@ use llguidance::derivre::RegexBuilder;
 use llguidance::panic_utils::catch_unwind;
 use llguidance::toktrie::{ApproximateTokEnv, TokEnv};
 use llguidance::{Logger, Matcher, ParserFactory};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::program::UsageError;
@@ -20,7 +21,7 @@ const LONGEST_MESSAGE: usize = 200;
 const MOST_NAMED: usize = 6;
 
 /// The form of a text: checked, not yet tied to a tokenizer.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Grammar {
     source: String,
     rules: TopLevelGrammar,

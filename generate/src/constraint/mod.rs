@@ -86,6 +86,11 @@ impl Constraint {
         &self.warnings
     }
 
+    /// What form the text must have.
+    pub fn grammar(&self) -> &Grammar {
+        &self.grammar
+    }
+
     /// The flag that the constraint came from, with its file or expression.
     pub fn source(&self) -> &str {
         self.grammar.source()

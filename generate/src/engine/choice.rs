@@ -3,7 +3,7 @@
 use anyhow::Result;
 use rayon::prelude::*;
 
-use super::{ChosenToken, Plan, Row, Strategy};
+use super::{ChosenToken, GenerationConfig, Plan, Row, Strategy};
 use crate::chosen::{chosen, norm};
 use crate::processors::{Chain, Step};
 use crate::sampler::{draw, greedy};
@@ -15,8 +15,9 @@ const WORTH_SHARING: usize = 1 << 14;
 
 /// Chooses by one plan.
 pub(super) struct Chooser<'a> {
-    plan: &'a Plan<'a>,
+    config: &'a GenerationConfig,
     chain: Chain,
+    traced_candidates: usize,
 }
 
 /// What was chosen for one row.
@@ -26,13 +27,17 @@ pub(super) struct Choice {
 }
 
 impl<'a> Chooser<'a> {
-    pub(super) fn new(plan: &'a Plan) -> Self {
-        Self { plan, chain: plan.chain() }
+    pub(super) fn new(plan: &Plan<'a>) -> Self {
+        Self { config: plan.config, chain: plan.chain(), traced_candidates: plan.traced_candidates }
     }
 
     /// A token for every row of `sequences`, whose logits `[rows, vocab]` it edits; `live` are the rows' numbers.
+    ///
+    /// # Errors
+    /// When the model's logits are not finite, or the knobs of `plan` leave a row no token.
     pub(super) fn choose_all(
         &self,
+        plan: &Plan,
         sequences: &dyn Sequences,
         live: &[usize],
         rows: &[Row],
@@ -46,23 +51,24 @@ impl<'a> Chooser<'a> {
         let steps: Vec<(Step, u64)> = steps.collect();
         let at_once = if logits.len() < WORTH_SHARING { usize::MAX } else { 1 };
         let rows = steps.par_iter().with_min_len(at_once).zip(logits.par_chunks_mut(vocab_size));
-        let (choose, plan) = (|step: &Step, sequence, logits: &mut [f32]| self.choose(step, sequence, logits), self.plan);
-        let chosen = rows.map(|((step, sequence), logits)| choose(step, *sequence, logits));
+        let chosen = rows.map(|((step, sequence), logits)| self.choose(step, *sequence, logits));
         let chosen: Result<Vec<Option<Choice>>> = chosen.collect();
         let nothing_left = |place: usize| plan.nothing_left(&self.chain, steps[place].0.generated);
         chosen?.into_iter().enumerate().map(|(place, choice)| choice.ok_or_else(|| nothing_left(place))).collect()
     }
 
     /// The next token for this step of the given sequence; none where none is left.
-    fn choose(&self, step: &Step, sequence: u64, logits: &mut [f32]) -> Result<Option<Choice>> {
-        let config = self.plan.config;
+    pub(super) fn choose(&self, step: &Step, sequence: u64, logits: &mut [f32]) -> Result<Option<Choice>> {
+        let config = self.config;
         let norm = norm(logits)?;
         // The chain edits in place; without one there is nothing to keep.
         let unmodified = if self.chain.is_empty() { None } else { Some(logits.to_vec()) };
-        let mut recorder = (self.plan.traced_candidates > 0).then(|| Recorder::new(logits));
+        let mut recorder = (self.traced_candidates > 0).then(|| Recorder::new(logits));
         match &mut recorder {
             None => self.chain.process(step, logits),
-            Some(recorder) => self.chain.process_observed(step, logits, &mut |name, logits| recorder.after(name, logits)),
+            Some(recorder) => {
+                self.chain.process_observed(step, logits, &mut |name, logits| recorder.after(name, logits))
+            }
         }
         let drawn = (config.strategy == Strategy::Sample)
             .then(|| draw(config.seed, sequence, step.generated.len() as u64, logits));
@@ -71,9 +77,8 @@ impl<'a> Chooser<'a> {
             return Ok(None);
         }
         let token = chosen(id, unmodified.as_deref().unwrap_or(logits), norm, config.logprobs);
-        let trace = recorder.map(|recorder| {
-            recorder.finish(step.generated.len(), id, token.logprob, drawn, self.plan.traced_candidates)
-        });
+        let trace = recorder
+            .map(|recorder| recorder.finish(step.generated.len(), id, token.logprob, drawn, self.traced_candidates));
         Ok(Some(Choice { token, trace }))
     }
 }

@@ -290,14 +290,12 @@ fn write(
     let mut rows: Vec<Row> = parents
         .iter()
         .enumerate()
-        .map(|(row, &prompt)| {
-            Row::new(prompt_lens[prompt], plan.sequence(prompt, row % each))
-        })
+        .map(|(row, &prompt)| Row::new(prompt_lens[prompt], plan.sequence(prompt, row % each)))
         .collect();
     // The rows that are still being written; `sequences` holds these, in this order.
     let mut live: Vec<usize> = (0..rows.len()).collect();
     loop {
-        let choices = chooser.choose_all(sequences, &live, &rows, &mut logits)?;
+        let choices = chooser.choose_all(plan, sequences, &live, &rows, &mut logits)?;
         for (place, (&number, choice)) in live.iter().zip(choices).enumerate() {
             if let Some(choice) = &choice.trace {
                 let _ = on_event(Event::Choice { row: number, choice });
@@ -308,7 +306,7 @@ fn write(
             row.push(choice.token);
             let generated = &sequences.ids(place)[row.prompt_len..];
             row.finished =
-                reason_to_end(plan, generated, asked, started).map(|why| (why, started.elapsed().as_secs_f64()));
+                plan.reason_to_end(generated, asked, started).map(|why| (why, started.elapsed().as_secs_f64()));
         }
         let full: Vec<usize> = (0..live.len())
             .filter(|&place| rows[live[place]].finished.is_none() && sequences.ids(place).len() > context_length)

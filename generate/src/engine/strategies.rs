@@ -51,7 +51,8 @@ pub(super) fn exactly(
     let request = exact::Request { config: plan.config, chain: &chain, stops: plan.ends.unwrap_or(&never), started };
     let each = plan.config.num_return_sequences;
     let search = |(prompt, ids): (usize, &&[u32])| {
-        let mut sequences = ModelSequences::new(model, &[ids], slots(&[ids], plan.config, model.config().context_length));
+        let mut sequences =
+            ModelSequences::new(model, &[ids], slots(&[ids], plan.config, model.config().context_length));
         let found = exact::search(&mut sequences, &request, &mut |progress| on_event(Event::Searching { progress }))?;
         let finding = Finding::Exact {
             proven: found.proven,
@@ -79,7 +80,8 @@ pub(super) fn speculatively(
     let context_length = model.config().context_length;
     let mut all = Vec::with_capacity(prompts.len());
     for (prompt, ids) in prompts.iter().enumerate() {
-        let mut target = ModelSequences::new(model, &[ids], slots(&[ids], config, context_length) + config.draft_tokens);
+        let mut target =
+            ModelSequences::new(model, &[ids], slots(&[ids], config, context_length) + config.draft_tokens);
         let mut completions = Vec::with_capacity(each);
         for number in 0..each {
             let request = speculative::Request {

@@ -67,7 +67,7 @@ proptest! {
         // An end token, so that some rows finish before others.
         let config = GenerationConfig { end_tokens: vec![0], num_return_sequences: each, ..sampling(CONTEXT) };
         let prompts: Vec<&[u32]> = rows.iter().map(Vec::as_slice).collect();
-        
+
         let firsts: Vec<u64> = (0..).map(|prompt| first + 7 * prompt).take(prompts.len()).collect();
         let plan = Plan { first_sequences: &firsts, ..Plan::new(&config) };
         let together = generate_batch(&model, &prompts, &plan, &mut all_of_it).unwrap();

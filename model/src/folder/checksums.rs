@@ -47,6 +47,27 @@ pub fn verify_checksums_for_inference(dir: &Path) -> Result<()> {
     verify(dir, |name| !name.starts_with("training/"))
 }
 
+/// One checksum over all weight files in `dir`, by which they can be told from others: 16 hexadecimal digits.
+///
+/// # Errors
+/// When the folder or a file cannot be read.
+pub fn weights_checksum(dir: &Path) -> Result<String> {
+    let unreadable = || format!("cannot list the folder {}", dir.display());
+    let mut files = Vec::new();
+    for entry in fs::read_dir(dir).with_context(unreadable)? {
+        let path = entry.with_context(unreadable)?.path();
+        if path.extension().is_some_and(|extension| extension == "safetensors") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    let mut hash = Xxh3Default::new();
+    for file in files {
+        hash.update(checksum(&file)?.xxh3.as_bytes());
+    }
+    Ok(format!("{:016x}", hash.digest()))
+}
+
 fn verify(dir: &Path, wanted: impl Fn(&str) -> bool) -> Result<()> {
     let list = dir.join(FILE);
     if !list.exists() {

@@ -25,7 +25,7 @@ use serde_json::Value;
 
 use crate::GptConfig;
 
-pub use checksums::{verify_checksums, verify_checksums_for_inference, write_checksums};
+pub use checksums::{verify_checksums, verify_checksums_for_inference, weights_checksum, write_checksums};
 pub use generation::read_end_tokens;
 pub use tensor_file::{TensorFile, write_tensors};
 pub use weights::{expected_tensors, read_weights};
