@@ -24,6 +24,7 @@ pub mod program;
 pub mod run_folder;
 pub mod sampler;
 pub mod score;
+pub mod semantics;
 pub mod sequences;
 pub mod softmax;
 pub mod stop;

@@ -89,7 +89,7 @@ impl Chooser {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::processors::{LogitsProcessor, Temperature, TopK, TopP};
+    use crate::processors::*;
     use std::sync::Arc;
 
     const DRAWS: usize = 100_000;
@@ -125,11 +125,11 @@ mod tests {
 
     /// Pearson's statistic of 100,000 draws against `expected`, and its degrees of freedom; infinite when a token was drawn
     /// that cannot occur.
-    fn chi_square(processors: Vec<Arc<dyn LogitsProcessor>>, logits: &[f32], expected: &[f64]) -> (f64, usize) {
-        let sampler = Sampler::new(Chain::of(processors), 7);
+    fn chi_square(chain: Chain, logits: &[f32], expected: &[f64]) -> (f64, usize) {
+        let sampler = Sampler::new(chain, 7);
         let mut counts = vec![0.0_f64; logits.len()];
         for sequence in 0..DRAWS {
-            let id = sampler.draw(&Step { prompt: &[], generated: &[] }, sequence as u64, &mut logits.to_vec());
+            let id = sampler.draw(&TEXT, sequence as u64, &mut logits.to_vec());
             counts[id as usize] += 1.0;
         }
         let possible = expected.iter().filter(|&&p| p > 0.0).count();
@@ -152,36 +152,122 @@ mod tests {
         statistic < bound
     }
 
-    /// Six logits whose probabilities at temperature 1 are 0.40, 0.30, 0.20, 0.05, 0.03, 0.02, in another order.
+    /// What was said before: 1 3 5 0, then 1 1 3.
+    const TEXT: Step = Step { prompt: &[1, 3, 5, 0], generated: &[1, 1, 3] };
+
+    /// The probabilities that tutorials work with, 0.40, 0.30, 0.20, 0.05, 0.03, 0.02, in another order.
     const SHUFFLED: [f64; 6] = [0.05, 0.40, 0.02, 0.30, 0.03, 0.20];
+
+    /// Their logits, shifted so that those of 0.40, 0.30 and 0.20 are positive and the others negative.
+    fn logits() -> [f32; 6] {
+        SHUFFLED.map(|p| (p.ln() + 2.0) as f32)
+    }
 
     fn normalised(weights: [f64; 6]) -> Vec<f64> {
         let total: f64 = weights.iter().sum();
         weights.iter().map(|w| w / total).collect()
     }
 
-    #[test]
-    fn draws_follow_the_exact_distribution_of_each_processor() {
-        let logits = SHUFFLED.map(|p| (p as f32).ln());
-        let check = |processor: Arc<dyn LogitsProcessor>, expected: [f64; 6]| {
-            let name = processor.name();
-            let result = chi_square(vec![processor], &logits, &normalised(expected));
-            assert!(passes(result), "{name}: {result:?}");
-        };
-        assert!(passes(chi_square(Vec::new(), &logits, &normalised(SHUFFLED))));
-        check(Arc::new(Temperature(2.0)), SHUFFLED.map(f64::sqrt)); // p^(1/T)
-        check(Arc::new(TopK(4)), [0.05, 0.40, 0.0, 0.30, 0.0, 0.20]);
-        check(Arc::new(TopP(0.9)), [0.0, 0.40, 0.0, 0.30, 0.0, 0.20]);
+    /// The draws through `right` follow `weights`, normalised; those through `broken`, which is nearly the same, do not.
+    fn check(right: impl LogitsProcessor + 'static, weights: [f64; 6], broken: impl LogitsProcessor + 'static) {
+        let name = right.name();
+        let expected = normalised(weights);
+        let result = chi_square(Chain::of(vec![Arc::new(right)]), &logits(), &expected);
+        assert!(passes(result), "{name}: {result:?}");
+        let result = chi_square(Chain::of(vec![Arc::new(broken)]), &logits(), &expected);
+        assert!(!passes(result), "a broken {name} passes: {result:?}");
     }
 
-    /// The same test must tell a wrong processor from a right one.
     #[test]
-    fn the_test_of_the_draws_fails_for_broken_processors() {
-        let logits = SHUFFLED.map(|p| (p as f32).ln());
-        let expected = normalised([0.0, 0.40, 0.0, 0.30, 0.0, 0.20]);
-        // One token too few, one too many, and a temperature that is 3% off.
-        assert!(!passes(chi_square(vec![Arc::new(TopP(0.69))], &logits, &expected)));
-        assert!(!passes(chi_square(vec![Arc::new(TopP(0.92))], &logits, &expected)));
-        assert!(!passes(chi_square(vec![Arc::new(Temperature(1.03))], &logits, &normalised(SHUFFLED))));
+    fn draws_without_a_processor_follow_the_softmax() {
+        assert!(passes(chi_square(Chain::default(), &logits(), &normalised(SHUFFLED))));
+        let off_by_five_percent = vec![Arc::new(Temperature(1.05)) as Arc<dyn LogitsProcessor>];
+        assert!(!passes(chi_square(Chain::of(off_by_five_percent), &logits(), &normalised(SHUFFLED))));
+    }
+
+    #[test]
+    fn draws_follow_each_bias_and_penalty_exactly() {
+        let with = |edits: &[(usize, f64)]| {
+            let mut weights = SHUFFLED;
+            for &(id, factor) in edits {
+                weights[id] *= factor;
+            }
+            weights
+        };
+        let ln = |x: f32| x.ln();
+        check(
+            LogitBias::new(&[(vec![0], ln(3.0)), (vec![1, 3, 2], ln(4.0)), (vec![5, 2], ln(2.0))]),
+            with(&[(0, 3.0), (2, 4.0)]),
+            LogitBias::new(&[(vec![0], ln(3.0)), (vec![2], ln(8.0))]), // whatever came before
+        );
+        // 0 was said before and has a negative logit; 1, 3 and 5 have positive ones.
+        let penalised = |id: usize| match (SHUFFLED[id].ln() + 2.0, [0, 1, 3, 5].contains(&id)) {
+            (logit, false) => logit.exp(),
+            (logit, true) if logit < 0.0 => (logit * 1.5).exp(),
+            (logit, true) => (logit / 1.5).exp(),
+        };
+        check(
+            RepetitionPenalty { penalty: 1.5, history: History::All },
+            [0, 1, 2, 3, 4, 5].map(penalised),
+            AlwaysDivides(1.5),
+        );
+        check(
+            PresencePenalty { penalty: 0.7, history: History::Generated },
+            with(&[(1, (-0.7_f64).exp()), (3, (-0.7_f64).exp())]),
+            PresencePenalty { penalty: 0.7, history: History::All }, // counts the prompt
+        );
+        check(
+            FrequencyPenalty { penalty: 0.4, history: History::Generated },
+            with(&[(1, (-0.8_f64).exp()), (3, (-0.4_f64).exp())]),
+            PresencePenalty { penalty: 0.4, history: History::Generated }, // counts each token once
+        );
+        check(NoRepeatNgram(2), with(&[(5, 0.0)]), NoRepeatNgram(4));
+        check(
+            BadWords::new(&[vec![3, 1], vec![5, 0], vec![2]], &[2]),
+            with(&[(1, 0.0)]),
+            BadWords::new(&[vec![3, 1], vec![5, 0], vec![2]], &[]), // lets nothing end
+        );
+        let ends = |count| MinNewTokens { count, end_tokens: vec![3] };
+        check(ends(4), with(&[(3, 0.0)]), ends(3));
+        check(Suppress(vec![2, 4]), with(&[(2, 0.0), (4, 0.0)]), Suppress(vec![2]));
+    }
+
+    /// The paper's repetition penalty, which rewards what has a negative logit.
+    struct AlwaysDivides(f32);
+
+    impl LogitsProcessor for AlwaysDivides {
+        fn name(&self) -> &'static str {
+            "repetition-penalty"
+        }
+
+        fn process(&self, _: &Step, logits: &mut [f32]) {
+            for id in [0, 1, 3, 5] {
+                logits[id] /= self.0;
+            }
+        }
+    }
+
+    #[test]
+    fn draws_follow_each_sampling_knob_exactly() {
+        let without = |below: f64| SHUFFLED.map(|p| if p < below { 0.0 } else { p });
+        let (best_three, best_four, all_but_the_worst) = (without(0.2), without(0.05), without(0.03));
+        check(Temperature(2.0), SHUFFLED.map(f64::sqrt), Temperature(2.2)); // p^(1/T)
+        check(TopK(4), best_four, TopK(3));
+        check(TopKExactly(4), best_four, TopKExactly(5));
+        let top_p = |p| TopP { p, keep: 1 };
+        check(top_p(0.9), best_three, top_p(0.92)); // one too many
+        check(top_p(0.9), best_three, top_p(0.69)); // one too few
+        let from_the_top = |p| TopPFromTheTop { p, keep: 1 };
+        check(from_the_top(0.89), best_three, from_the_top(0.91));
+        let min_p = |share| MinP { share, keep: 1 };
+        check(min_p(0.1), best_four, min_p(0.06));
+        // The entropy is 1.383 nats; nearest to it are the surprises of 0.3, then 0.2, then 0.4.
+        let typical = [0.0, 0.0, 0.0, 0.30, 0.0, 0.20];
+        check(TypicalP { mass: 0.45, keep: 1 }, typical, top_p(0.45)); // takes the best instead
+        check(TypicalPExactly { mass: 0.45, keep: 1 }, typical, TypicalPExactly { mass: 0.55, keep: 1 });
+        let epsilon = |epsilon| EpsilonCutoff { epsilon, keep: 1 };
+        check(epsilon(0.025), all_but_the_worst, epsilon(0.035));
+        // eta = min(0.25, 0.5 e^-1.383) = 0.125
+        check(EtaCutoff { epsilon: 0.25, keep: 1 }, best_three, epsilon(0.25)); // forgets the entropy
     }
 }

@@ -12,6 +12,7 @@ use ember_model::folder::read_end_tokens;
 use super::loaded::Loaded;
 use crate::config::{DEFAULT_DRAFT_TOKENS, EarlyStopping, FolderSettings, GenerationConfig, Knobs, Overflow, Strategy};
 use crate::program::{Notes, OutputFormat, UsageError};
+use crate::semantics::Semantics;
 use crate::stop::StopStrings;
 
 const PROMPT: &str = "Prompt";
@@ -72,6 +73,10 @@ pub struct TextArgs {
     /// Most tokens that --draft or --prompt-lookup propose at a time [default: 8]
     #[arg(long, value_name = "N", help_heading = STRATEGY, value_parser = count, allow_negative_numbers = true)]
     pub(super) draft_tokens: Option<usize>,
+
+    /// Whose order of the knobs, rules and defaults: transformers', llama.cpp's or MLX's [default: hf]
+    #[arg(long, value_enum, value_name = "STACK", help_heading = STRATEGY)]
+    pub(super) semantics: Option<Semantics>,
 
     /// Print where the chosen knobs would give another distribution in other programs, with the figures for the next token
     #[arg(long, help_heading = STRATEGY)]
@@ -278,6 +283,7 @@ impl TextArgs {
         Knobs {
             strategy: self.strategy,
             do_sample: None, // only files say it
+            semantics: self.semantics,
             max_new_tokens: self.max_new_tokens,
             min_new_tokens: self.min_new_tokens,
             temperature: self.temperature,

@@ -1,6 +1,7 @@
 //! What to generate and how: the knobs, their ranges, and whose word counts when several speak.
 //!
-//! A knob's value comes from the flag, else from the checkpoint folder's `generation_config.json`, else the knob is off. All
+//! A knob's value comes from the flag, else from the checkpoint folder's `generation_config.json`, else the knob is off (or
+//! what another program takes by default, where `--semantics` asks for that one's ways). All
 //! that there is to say of one knob (its names, its range, which strategies use it) is one row of the table [`KNOBS`], and
 //! whatever treats knobs alike, reading, checking, joining, writing, walks that table.
 
@@ -16,6 +17,8 @@ mod tests;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
+
+use crate::semantics::Semantics;
 
 pub use folder::FolderSettings;
 pub use knobs::{KNOBS, Knob, Knobs, UsedBy};
@@ -81,6 +84,8 @@ pub enum Overflow {
 pub struct GenerationConfig {
     /// How the next token is chosen.
     pub strategy: Strategy,
+    /// Whose order and rules the knobs follow.
+    pub semantics: Semantics,
     /// Most tokens to generate, at least 1.
     pub max_new_tokens: usize,
     /// End tokens are impossible before so many tokens are generated; 0 is off.
@@ -189,6 +194,7 @@ impl Default for GenerationConfig {
     fn default() -> Self {
         Self {
             strategy: Strategy::Greedy,
+            semantics: Semantics::Hf,
             max_new_tokens: DEFAULT_MAX_NEW_TOKENS,
             min_new_tokens: 0,
             temperature: 1.0,

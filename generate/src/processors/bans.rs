@@ -1,0 +1,197 @@
+//! Biases and bans: what may follow, judged by the ids alone.
+
+use super::{LogitsProcessor, Step};
+
+/// The last token of `sequence`, if the others have just been produced. Like transformers, which asks for a text as long as
+/// the whole sequence, a sequence of several tokens is not looked for in a shorter text, even one that ends in its prefix.
+fn completed_by(sequence: &[u32], step: &Step) -> Option<u32> {
+    let (&last, before) = sequence.split_last()?;
+    let long_enough = before.is_empty() || step.len() >= sequence.len();
+    (long_enough && step.last(before.len()).eq(before.iter().copied())).then_some(last)
+}
+
+fn ban(id: u32, logits: &mut [f32]) {
+    if let Some(logit) = logits.get_mut(id as usize) {
+        *logit = f32::NEG_INFINITY;
+    }
+}
+
+/// Adds a bias to the logit of a token, or of the last token of a sequence when the others have just been produced
+/// (transformers `SequenceBiasLogitsProcessor`).
+#[derive(Clone, Debug)]
+pub struct LogitBias {
+    biases: Vec<(Vec<u32>, f32)>,
+}
+
+impl LogitBias {
+    /// The biases given, finite or minus infinity; of one sequence's several biases the last counts.
+    pub fn new(biases: &[(Vec<u32>, f32)]) -> Self {
+        let mut kept: Vec<(Vec<u32>, f32)> = Vec::new();
+        for (sequence, bias) in biases {
+            match kept.iter_mut().find(|(other, _)| other == sequence) {
+                Some((_, earlier)) => *earlier = *bias,
+                None => kept.push((sequence.clone(), *bias)),
+            }
+        }
+        Self { biases: kept }
+    }
+}
+
+impl LogitsProcessor for LogitBias {
+    fn name(&self) -> &'static str {
+        "logit-bias"
+    }
+
+    fn process(&self, step: &Step, logits: &mut [f32]) {
+        for (sequence, bias) in &self.biases {
+            if let Some(logit) = completed_by(sequence, step).and_then(|id| logits.get_mut(id as usize)) {
+                *logit += bias;
+            }
+        }
+    }
+}
+
+/// Removes each token that would complete n tokens in a row which the text, prompt included, already holds
+/// ([Paulus, Xiong and Socher 2017, section 2.5](https://arxiv.org/abs/1705.04304); transformers
+/// `NoRepeatNGramLogitsProcessor`).
+#[derive(Clone, Copy, Debug)]
+pub struct NoRepeatNgram(
+    /// n, at least 1.
+    pub usize,
+);
+
+impl LogitsProcessor for NoRepeatNgram {
+    fn name(&self) -> &'static str {
+        "no-repeat-ngram-size"
+    }
+
+    fn process(&self, step: &Step, logits: &mut [f32]) {
+        let ids: Vec<u32> = step.last(step.len()).collect();
+        if self.0 == 0 || ids.len() < self.0 {
+            return;
+        }
+        let begun = &ids[ids.len() + 1 - self.0..];
+        for ngram in ids.windows(self.0) {
+            if ngram.starts_with(begun) {
+                ban(ngram[self.0 - 1], logits);
+            }
+        }
+    }
+}
+
+/// Removes the last token of each bad word whose other tokens have just been produced (transformers
+/// `NoBadWordsLogitsProcessor`).
+#[derive(Clone, Debug)]
+pub struct BadWords {
+    words: Vec<Vec<u32>>,
+}
+
+impl BadWords {
+    /// The words given as token ids; a word that is a lone end token is left out, or nothing could end.
+    pub fn new(words: &[Vec<u32>], end_tokens: &[u32]) -> Self {
+        let is_end = |word: &Vec<u32>| word.len() == 1 && end_tokens.contains(&word[0]);
+        Self { words: words.iter().filter(|word| !is_end(word)).cloned().collect() }
+    }
+}
+
+impl LogitsProcessor for BadWords {
+    fn name(&self) -> &'static str {
+        "bad-words"
+    }
+
+    fn process(&self, step: &Step, logits: &mut [f32]) {
+        for id in self.words.iter().filter_map(|word| completed_by(word, step)) {
+            ban(id, logits);
+        }
+    }
+}
+
+/// Removes the end tokens until enough tokens have been generated (transformers `MinNewTokensLengthLogitsProcessor`).
+#[derive(Clone, Debug)]
+pub struct MinNewTokens {
+    /// How many tokens are enough.
+    pub count: usize,
+    /// The end tokens' ids.
+    pub end_tokens: Vec<u32>,
+}
+
+impl LogitsProcessor for MinNewTokens {
+    fn name(&self) -> &'static str {
+        "min-new-tokens"
+    }
+
+    fn process(&self, step: &Step, logits: &mut [f32]) {
+        if step.generated.len() < self.count {
+            for &id in &self.end_tokens {
+                ban(id, logits);
+            }
+        }
+    }
+}
+
+/// Removes tokens always (transformers `SuppressTokensLogitsProcessor`).
+#[derive(Clone, Debug)]
+pub struct Suppress(
+    /// The tokens' ids.
+    pub Vec<u32>,
+);
+
+impl LogitsProcessor for Suppress {
+    fn name(&self) -> &'static str {
+        "suppress-tokens"
+    }
+
+    fn process(&self, _: &Step, logits: &mut [f32]) {
+        for &id in &self.0 {
+            ban(id, logits);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::processors::{kept_after, processed};
+
+    fn step<'a>(prompt: &'a [u32], generated: &'a [u32]) -> Step<'a> {
+        Step { prompt, generated }
+    }
+
+    #[test]
+    fn a_bias_waits_for_the_tokens_before_its_own() {
+        let bias = LogitBias::new(&[(vec![0], 1.0), (vec![3, 1], 2.0), (vec![2, 3, 1], -4.0), (vec![0], 0.5)]);
+        assert_eq!(processed(&bias, &step(&[0, 2], &[]), &[0.0; 4]), [0.5, 0.0, 0.0, 0.0]);
+        assert_eq!(processed(&bias, &step(&[0, 3], &[]), &[0.0; 4]), [0.5, 2.0, 0.0, 0.0]);
+        assert_eq!(processed(&bias, &step(&[0, 2], &[3]), &[0.0; 4]), [0.5, -2.0, 0.0, 0.0]);
+        // transformers' condition: a text of two tokens is too short for a sequence of three.
+        assert_eq!(processed(&bias, &step(&[2], &[3]), &[0.0; 4]), [0.5, 2.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn ngrams_of_the_prompt_and_across_its_end() {
+        let text = step(&[0, 1, 2, 0], &[1, 3, 0]);
+        assert_eq!(kept_after(&NoRepeatNgram(1), &text, &[0.0; 5]), [4]);
+        assert_eq!(kept_after(&NoRepeatNgram(2), &text, &[0.0; 5]), [0, 2, 3, 4]);
+        let across = step(&[3, 0], &[1, 2, 0, 1]);
+        assert_eq!(kept_after(&NoRepeatNgram(3), &across, &[0.0; 5]), [0, 1, 3, 4]);
+        assert_eq!(kept_after(&NoRepeatNgram(7), &across, &[0.0; 5]), [0, 1, 2, 3, 4]);
+        // Six tokens, of which none is behind the last five.
+        assert_eq!(kept_after(&NoRepeatNgram(6), &across, &[0.0; 5]), [0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn a_bad_word_is_stopped_at_its_last_token_and_a_lone_end_token_is_none() {
+        let words = BadWords::new(&[vec![1], vec![4], vec![2, 3], vec![3, 4]], &[4]);
+        assert_eq!(kept_after(&words, &step(&[0, 0], &[]), &[0.0; 5]), [0, 2, 3, 4]);
+        assert_eq!(kept_after(&words, &step(&[0, 2], &[]), &[0.0; 5]), [0, 2, 4]);
+        assert_eq!(kept_after(&words, &step(&[0], &[3]), &[0.0; 5]), [0, 2, 3]);
+    }
+
+    #[test]
+    fn ends_wait_and_suppressed_tokens_never_come() {
+        let ends = MinNewTokens { count: 2, end_tokens: vec![1, 3] };
+        assert_eq!(kept_after(&ends, &step(&[0, 0, 0], &[2]), &[0.0; 4]), [0, 2]);
+        assert_eq!(kept_after(&ends, &step(&[0], &[2, 2]), &[0.0; 4]), [0, 1, 2, 3]);
+        assert_eq!(kept_after(&Suppress(vec![0, 2]), &step(&[0], &[2, 2]), &[0.0; 4]), [1, 3]);
+    }
+}

@@ -1,0 +1,215 @@
+//! What the truncating processors share: the tokens still possible, and ways to find those at an edge without sorting all.
+
+use std::cmp::Ordering;
+
+use crate::softmax::{highest, softmax, sum};
+
+/// The tokens that nothing has removed yet, by ascending id. After a top-k of 40, whatever follows looks at 40 tokens.
+pub(super) struct Survivors {
+    ids: Vec<u32>,
+    /// Their logits, all finite, `[survivors]`.
+    pub(super) logits: Vec<f32>,
+}
+
+impl Survivors {
+    /// The survivors among `logits`, `[vocab]`.
+    pub(super) fn of(logits: &[f32]) -> Self {
+        /// Looked at together first: where almost all are gone, this is what makes a pass cheap.
+        const CHUNK: usize = 32;
+        let mut survivors = Self { ids: Vec::with_capacity(logits.len()), logits: Vec::with_capacity(logits.len()) };
+        for (number, chunk) in logits.chunks(CHUNK).enumerate() {
+            if highest(chunk) == f32::NEG_INFINITY {
+                continue;
+            }
+            for (place, &logit) in chunk.iter().enumerate() {
+                if logit > f32::NEG_INFINITY {
+                    survivors.ids.push((number * CHUNK + place) as u32);
+                    survivors.logits.push(logit);
+                }
+            }
+        }
+        survivors
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// The survivors' probabilities, `[survivors]`.
+    pub(super) fn probabilities(&self) -> Vec<f32> {
+        softmax(&self.logits)
+    }
+
+    /// The negative logarithm of each probability in nats, `[survivors]`.
+    pub(super) fn surprises(&self, probabilities: &[f32]) -> Vec<f32> {
+        let highest_logit = highest(&self.logits);
+        let least_surprise = -highest(probabilities).ln();
+        self.logits.iter().map(|logit| (highest_logit - logit) + least_surprise).collect()
+    }
+
+    /// Removes the survivors marked in `removed`, `[survivors]`, from `logits`, `[vocab]`.
+    pub(super) fn remove(&self, removed: &[bool], logits: &mut [f32]) {
+        for (&id, &removed) in self.ids.iter().zip(removed) {
+            if removed {
+                logits[id as usize] = f32::NEG_INFINITY;
+            }
+        }
+    }
+}
+
+/// The expected surprise in nats.
+pub(super) fn entropy(probabilities: &[f32], surprises: &[f32]) -> f32 {
+    let terms: Vec<f32> = probabilities.iter().zip(surprises).map(|(p, surprise)| p * surprise).collect();
+    sum(&terms) as f32
+}
+
+/// Orders numbers, 0 and -0 as equals.
+pub(super) fn order(a: f32, b: f32) -> Ordering {
+    (a + 0.0).total_cmp(&(b + 0.0))
+}
+
+/// The k-th highest logit, k at least 1; minus infinity where fewer are finite.
+///
+/// One pass: only what exceeds the k-th highest so far is collected, which soon is next to nothing.
+pub(super) fn kth_highest(logits: &[f32], k: usize) -> f32 {
+    let mut bound = f32::NEG_INFINITY;
+    let mut best = Vec::with_capacity(2 * k.min(logits.len()));
+    for &logit in logits {
+        if logit > bound {
+            best.push(logit);
+            if best.len() == 2 * k {
+                bound = *best.select_nth_unstable_by(k - 1, |a, b| b.total_cmp(a)).1;
+                best.truncate(k);
+            }
+        }
+    }
+    if best.len() < k {
+        return f32::NEG_INFINITY;
+    }
+    *best.select_nth_unstable_by(k - 1, |a, b| b.total_cmp(a)).1
+}
+
+/// The first `count` of the indices 0 to `len`, by `compare`; of equal ones the lower come first. Meant for a small count.
+fn first(count: usize, len: usize, compare: impl Fn(usize, usize) -> Ordering) -> Vec<usize> {
+    let mut first: Vec<usize> = Vec::new();
+    for index in 0..len {
+        let place = first.partition_point(|&better| compare(better, index) != Ordering::Greater);
+        if place < count {
+            first.insert(place, index);
+            first.truncate(count);
+        }
+    }
+    first
+}
+
+/// Takes back removals where fewer than `keep` tokens would stay: the first by `compare` do.
+pub(super) fn keep_at_least(keep: usize, removed: &mut [bool], compare: impl Fn(usize, usize) -> Ordering) {
+    if removed.iter().filter(|&&removed| !removed).count() < keep {
+        for index in first(keep, removed.len(), compare) {
+            removed[index] = false;
+        }
+    }
+}
+
+/// How far a [`walk`] came.
+pub(super) struct Walk {
+    /// Which tokens it passed, `[survivors]`.
+    pub(super) passed: Vec<bool>,
+    /// The token whose mass did not fit any more.
+    pub(super) stopped_at: Option<usize>,
+}
+
+const SLICES: usize = 2048;
+
+/// Narrow slices of a distance that is at least 0; whatever is very far shares the last one.
+pub(super) struct Slices {
+    per_nat: f32,
+}
+
+impl Slices {
+    /// Slices for distances in nats up to `furthest`.
+    pub(super) fn up_to(furthest: f32) -> Self {
+        const MOST_NATS: f32 = 32.0;
+        Self { per_nat: SLICES as f32 / furthest.clamp(1e-3, MOST_NATS) }
+    }
+
+    /// The slice of a distance when walking away from 0.
+    pub(super) fn outward(&self, distance: f32) -> usize {
+        ((distance * self.per_nat) as usize).min(SLICES - 1)
+    }
+
+    /// The slice of a distance when walking towards 0.
+    pub(super) fn inward(&self, distance: f32) -> usize {
+        SLICES - 1 - self.outward(distance)
+    }
+}
+
+/// Passes one token after another, in the order of `compare` and of equal ones the lower index first, while the mass passed,
+/// summed in float64 and with the token's own, `fits`.
+///
+/// Sorting 50,257 numbers takes milliseconds, so only those near the end of the walk are sorted: `slice_of` deals the tokens
+/// into slices that agree with `compare`, whole slices are passed while they fit, and the one in which the mass stops
+/// fitting is walked token by token.
+pub(super) fn walk(
+    masses: &[f32],
+    slice_of: impl Fn(usize) -> usize,
+    compare: impl Fn(usize, usize) -> Ordering,
+    fits: impl Fn(f64) -> bool,
+) -> Walk {
+    let slices: Vec<u16> = (0..masses.len()).map(|index| slice_of(index) as u16).collect();
+    let mut slice_masses = [0.0_f64; SLICES];
+    for (&slice, &mass) in slices.iter().zip(masses) {
+        slice_masses[usize::from(slice)] += f64::from(mass);
+    }
+    let mut gone = 0.0;
+    for (slice, mass) in (0_u16..).zip(slice_masses) {
+        if fits(gone + mass) {
+            gone += mass;
+            continue;
+        }
+        let mut members: Vec<usize> = (0..slices.len()).filter(|&index| slices[index] == slice).collect();
+        members.sort_by(|&a, &b| compare(a, b));
+        for (rank, &index) in members.iter().enumerate() {
+            gone += f64::from(masses[index]);
+            if !fits(gone) {
+                let mut passed: Vec<bool> = slices.iter().map(|&other| other < slice).collect();
+                for &member in &members[..rank] {
+                    passed[member] = true;
+                }
+                return Walk { passed, stopped_at: Some(index) };
+            }
+        }
+    }
+    Walk { passed: vec![true; masses.len()], stopped_at: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::{Just, Strategy, prop, prop_assert_eq, proptest};
+
+    fn numbers() -> impl Strategy<Value = Vec<f32>> {
+        let number = proptest::prop_oneof![4 => (-20_i8..20).prop_map(f32::from), 1 => Just(f32::NEG_INFINITY)];
+        prop::collection::vec(number, 1..200)
+    }
+
+    proptest! {
+        #[test]
+        fn survivors_are_what_is_not_minus_infinity(logits in numbers()) {
+            let survivors = Survivors::of(&logits);
+            let expected: Vec<(u32, f32)> = (0..).zip(logits).filter(|(_, logit)| logit.is_finite()).collect();
+            let found: Vec<(u32, f32)> = survivors.ids.into_iter().zip(survivors.logits).collect();
+            prop_assert_eq!(found, expected);
+        }
+
+        #[test]
+        fn selecting_equals_sorting(numbers in numbers(), k in 1..250_usize) {
+            let mut sorted: Vec<usize> = (0..numbers.len()).collect();
+            sorted.sort_by(|&a, &b| order(numbers[b], numbers[a]));
+            let kth = sorted.get(k - 1).map_or(f32::NEG_INFINITY, |&index| numbers[index]);
+            prop_assert_eq!(kth_highest(&numbers, k), kth);
+            sorted.truncate(k);
+            prop_assert_eq!(first(k, numbers.len(), |a, b| order(numbers[b], numbers[a])), sorted);
+        }
+    }
+}

@@ -1,0 +1,466 @@
+//! The same knobs elsewhere: other stacks apply them in another order, with other rules and defaults, so the same numbers
+//! give another distribution there. This module holds the stacks' defaults and measures where they part for one token.
+//!
+//! [`Chain::new`](crate::processors::Chain::new) builds a stack's chain; what is compared here are those same chains.
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+use crate::config::{GenerationConfig, Strategy};
+use crate::processors::{Chain, History, Knob, Rules, Step};
+use crate::sampler::greedy;
+use crate::softmax::softmax;
+
+/// Whose reading of the knobs counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Semantics {
+    /// Hugging Face transformers'.
+    #[default]
+    Hf,
+    /// llama.cpp's: temperature last, penalties on the last 64 tokens.
+    Llamacpp,
+    /// MLX's (mlx-lm): top-p first, temperature last, penalties on the last 20 tokens.
+    Mlx,
+}
+
+impl Semantics {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Hf, Self::Llamacpp, Self::Mlx];
+
+    /// The stack's name for people.
+    pub fn stack(self) -> &'static str {
+        match self {
+            Self::Hf => "transformers",
+            Self::Llamacpp => "llama.cpp",
+            Self::Mlx => "MLX",
+        }
+    }
+}
+
+/// The values that a stack gives to knobs nobody set.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Defaults {
+    /// Temperature; 0 is greedy, as in the flag.
+    pub temperature: f32,
+    /// Top-k; 0 is off.
+    pub top_k: usize,
+    /// Top-p; 1 is off.
+    pub top_p: f64,
+    /// Min-p; 0 is off.
+    pub min_p: f64,
+}
+
+/// What a stack's own program uses where the user says nothing; every other knob is off in all of them.
+///
+/// transformers' are all off here: a folder's `generation_config.json` says what its model wants (where a file leaves top_k
+/// out, transformers itself takes 50). llama.cpp's are those of `llama-cli`, MLX's those of `mlx_lm.generate`.
+pub fn defaults(semantics: Semantics) -> Defaults {
+    match semantics {
+        Semantics::Hf => Defaults { temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0 },
+        Semantics::Llamacpp => Defaults { temperature: 0.8, top_k: 40, top_p: 0.95, min_p: 0.05 },
+        Semantics::Mlx => Defaults { temperature: 0.0, top_k: 0, top_p: 1.0, min_p: 0.0 },
+    }
+}
+
+/// How another stack's distribution of the next token differs under the same knobs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Difference {
+    /// The other stack.
+    pub semantics: Semantics,
+    /// The probability that moves: half the sum of the tokens' differences, 0 where all agree, 1 where nothing is shared.
+    pub total_variation: f64,
+    /// How many tokens are possible here.
+    pub possible_here: usize,
+    /// How many tokens are possible there.
+    pub possible_there: usize,
+    /// Tokens possible here alone, the most probable first.
+    pub only_here: Vec<u32>,
+    /// Tokens possible there alone, the most probable first.
+    pub only_there: Vec<u32>,
+    /// The tokens whose probability differs, the widest difference first; at most [`MOST_TOKENS`].
+    pub tokens: Vec<TokenDifference>,
+    /// The rules that make the difference, the one that moves most first.
+    pub causes: Vec<Cause>,
+}
+
+/// How many tokens a [`Difference`] lists.
+pub const MOST_TOKENS: usize = 8;
+
+/// A token's two probabilities.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TokenDifference {
+    /// Its id.
+    pub id: u32,
+    /// Its probability under the semantics chosen.
+    pub here: f64,
+    /// Its probability in the other stack.
+    pub there: f64,
+}
+
+/// A rule of the other stack that, put in the place of ours alone, changes the distribution.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cause {
+    /// The two rules, in words.
+    pub rule: String,
+    /// The probability that this rule moves by itself.
+    pub total_variation: f64,
+    /// How many tokens are possible with this rule changed and all others kept.
+    pub possible: usize,
+}
+
+/// Differences in probability below this are rounding.
+const ROUNDING: f64 = 1e-6;
+
+/// Compares the distribution of the next token under `config`, its semantics included, with what the two other stacks make
+/// of the same knobs. `logits` are the model's, `[vocab]`; a constraint can have masked them before.
+pub fn compare(logits: &[f32], step: &Step, config: &GenerationConfig) -> Vec<Difference> {
+    let distribution = |rules: &Rules| {
+        let mut logits = logits.to_vec();
+        Chain::with_rules(config, rules, None).process(step, &mut logits);
+        if config.strategy == Strategy::Greedy {
+            let best = greedy(&logits);
+            return (0..logits.len()).map(|id| f64::from(u8::from(id == best as usize))).collect::<Vec<f64>>();
+        }
+        softmax(&logits).into_iter().map(f64::from).collect()
+    };
+    let our_rules = Rules::of(config.semantics);
+    let here = distribution(&our_rules);
+    let others = Semantics::ALL.into_iter().filter(|&semantics| semantics != config.semantics);
+    others
+        .map(|semantics| {
+            let their_rules = Rules::of(semantics);
+            let mut causes: Vec<Cause> = single_changes(&our_rules, &their_rules, config)
+                .into_iter()
+                .map(|(rule, changed)| {
+                    let there = distribution(&changed);
+                    Cause { rule, total_variation: total_variation(&here, &there), possible: possible(&there) }
+                })
+                .filter(|cause| cause.total_variation > ROUNDING)
+                .collect();
+            causes.sort_by(|a, b| b.total_variation.total_cmp(&a.total_variation));
+            difference(semantics, &here, &distribution(&their_rules), causes)
+        })
+        .collect()
+}
+
+fn difference(semantics: Semantics, here: &[f64], there: &[f64], causes: Vec<Cause>) -> Difference {
+    let both = || (0..).zip(here.iter().zip(there)).map(|(id, (&here, &there))| TokenDifference { id, here, there });
+    let only = |probabilities: fn(&TokenDifference) -> (f64, f64)| {
+        let mut only: Vec<(u32, f64)> = both()
+            .map(|token| (token.id, probabilities(&token)))
+            .filter(|(_, (inside, outside))| *inside > 0.0 && *outside == 0.0)
+            .map(|(id, (inside, _))| (id, inside))
+            .collect();
+        only.sort_by(|a, b| b.1.total_cmp(&a.1));
+        only.into_iter().map(|(id, _)| id).collect()
+    };
+    let width = |token: &TokenDifference| (token.here - token.there).abs();
+    let mut tokens: Vec<TokenDifference> = both().filter(|token| width(token) > ROUNDING).collect();
+    tokens.sort_by(|a, b| width(b).total_cmp(&width(a)));
+    tokens.truncate(MOST_TOKENS);
+    Difference {
+        semantics,
+        total_variation: total_variation(here, there),
+        possible_here: possible(here),
+        possible_there: possible(there),
+        only_here: only(|token| (token.here, token.there)),
+        only_there: only(|token| (token.there, token.here)),
+        tokens,
+        causes,
+    }
+}
+
+fn total_variation(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).sum::<f64>() / 2.0
+}
+
+fn possible(probabilities: &[f64]) -> usize {
+    probabilities.iter().filter(|&&p| p > 0.0).count()
+}
+
+/// Our rules with one of theirs in place of ours, for each that differs and that concerns a knob that is on; and the change
+/// in words.
+fn single_changes(ours: &Rules, theirs: &Rules, config: &GenerationConfig) -> Vec<(String, Rules)> {
+    let mut changes = Vec::new();
+    let sampling = matches!(config.strategy, Strategy::Sample | Strategy::BeamSample);
+    let (our_order, their_order) = (ours.order_of_what_is_on(config), theirs.order_of_what_is_on(config));
+    if sampling && our_order != their_order {
+        let words = |order: &[Knob]| order.iter().map(|knob| knob.name()).collect::<Vec<_>>().join(", ");
+        let rule = format!("the order is {} here and {} there", words(&our_order), words(&their_order));
+        changes.push((rule, Rules { order: theirs.order, ..*ours }));
+    }
+    if config.repetition_penalty != 1.0 && ours.repetition_history != theirs.repetition_history {
+        let rule = format!(
+            "repetition-penalty looks at {} here and at {} there",
+            words(ours.repetition_history),
+            words(theirs.repetition_history)
+        );
+        changes.push((rule, Rules { repetition_history: theirs.repetition_history, ..*ours }));
+    }
+    if (config.presence_penalty != 0.0 || config.frequency_penalty != 0.0) && ours.count_history != theirs.count_history
+    {
+        let rule = format!(
+            "presence-penalty and frequency-penalty count {} here and {} there",
+            words(ours.count_history),
+            words(theirs.count_history)
+        );
+        changes.push((rule, Rules { count_history: theirs.count_history, ..*ours }));
+    }
+    let ties = |survive: bool| if survive { "stays" } else { "goes" };
+    if sampling && Knob::TopK.is_on(config) && ours.ties_survive_top_k != theirs.ties_survive_top_k {
+        let (here, there) = (ties(ours.ties_survive_top_k), ties(theirs.ties_survive_top_k));
+        let rule = format!("what ties with the last token of top-k {here} here and {there} there");
+        changes.push((rule, Rules { ties_survive_top_k: theirs.ties_survive_top_k, ..*ours }));
+    }
+    if sampling && Knob::TypicalP.is_on(config) && ours.ties_survive_typical_p != theirs.ties_survive_typical_p {
+        let (here, there) = (ties(ours.ties_survive_typical_p), ties(theirs.ties_survive_typical_p));
+        let rule = format!("what ties with the last token of typical-p {here} here and {there} there");
+        changes.push((rule, Rules { ties_survive_typical_p: theirs.ties_survive_typical_p, ..*ours }));
+    }
+    if sampling && Knob::TopP.is_on(config) && ours.top_p_from_the_top != theirs.top_p_from_the_top {
+        let end = |from_the_top: bool| if from_the_top { "the best token down" } else { "the worst token up" };
+        let (here, there) = (end(ours.top_p_from_the_top), end(theirs.top_p_from_the_top));
+        let rule = format!("top-p sums from {here} here and from {there} there, which tells on ties and at the edge");
+        changes.push((rule, Rules { top_p_from_the_top: theirs.top_p_from_the_top, ..*ours }));
+    }
+    changes
+}
+
+fn words(history: History) -> String {
+    match history {
+        History::All => "the whole text".to_owned(),
+        History::Generated => "the new tokens".to_owned(),
+        History::Last(count) => format!("the last {count} tokens"),
+    }
+}
+
+/// The differences in lines of text; `name` gives a token's text, as it should be shown.
+pub fn explain(config: &GenerationConfig, differences: &[Difference], name: &dyn Fn(u32) -> String) -> Vec<String> {
+    let mut lines = Vec::new();
+    for difference in differences {
+        let stack = difference.semantics.stack();
+        if difference.total_variation <= ROUNDING {
+            lines.push(format!("{stack}: these knobs give the same distribution for the next token"));
+        } else {
+            lines.push(format!(
+                "{stack}: {:.2}% of the next token's probability is elsewhere; {} here, {} there",
+                100.0 * difference.total_variation,
+                tokens(difference.possible_here, "possible"),
+                difference.possible_there,
+            ));
+        }
+        for cause in &difference.causes {
+            let moves = 100.0 * cause.total_variation;
+            lines.push(format!("  {}: alone this moves {moves:.2}%", cause.rule));
+            if cause.possible != difference.possible_here {
+                let (here, there) = (difference.possible_here, cause.possible);
+                lines.push(format!("    {} there, {here} here", tokens(there, "survive")));
+            }
+        }
+        if difference.causes.is_empty() && difference.total_variation > ROUNDING {
+            lines.push("  no rule makes this difference alone; together they do".to_owned());
+        }
+        for token in &difference.tokens {
+            let note = match (token.here > 0.0, token.there > 0.0) {
+                (true, false) => ", impossible there",
+                (false, true) => ", impossible here",
+                _ => "",
+            };
+            lines.push(format!("    {:.4} here, {:.4} there{note}: {}", token.here, token.there, name(token.id)));
+        }
+        let lacking = lacking(difference.semantics, config);
+        if !lacking.is_empty() {
+            lines.push(format!("  {stack} has no {}; it is applied there as it is here", lacking.join(", ")));
+        }
+        if let Some(unset) = words_for_defaults(difference.semantics) {
+            lines.push(format!("  where nothing is set, {stack} takes {unset}"));
+        }
+    }
+    lines
+}
+
+fn tokens(count: usize, what: &str) -> String {
+    format!(
+        "{count} token{} {what}{}",
+        if count == 1 { "" } else { "s" },
+        if count == 1 && what == "survive" { "s" } else { "" }
+    )
+}
+
+/// The knobs that are on and that the stack lacks.
+fn lacking(semantics: Semantics, config: &GenerationConfig) -> Vec<&'static str> {
+    let sampling = matches!(config.strategy, Strategy::Sample | Strategy::BeamSample);
+    let lacks: &[Knob] = match semantics {
+        Semantics::Hf => &[],
+        Semantics::Llamacpp => &[Knob::EpsilonCutoff, Knob::EtaCutoff],
+        Semantics::Mlx => &[Knob::TypicalP, Knob::EpsilonCutoff, Knob::EtaCutoff],
+    };
+    let mut names: Vec<&str> = Vec::new();
+    match semantics {
+        Semantics::Hf => {
+            let ours = [("presence-penalty", config.presence_penalty), ("frequency-penalty", config.frequency_penalty)];
+            names.extend(ours.iter().filter(|(_, value)| *value != 0.0).map(|(name, _)| *name));
+        }
+        Semantics::Llamacpp | Semantics::Mlx => {
+            let theirs = [
+                ("no-repeat-ngram-size", config.no_repeat_ngram_size > 0),
+                ("bad-words", !config.bad_words.is_empty()),
+                ("min-new-tokens", config.min_new_tokens > 0),
+            ];
+            names.extend(theirs.iter().filter(|(_, on)| *on).map(|(name, _)| *name));
+        }
+    }
+    names.extend(lacks.iter().filter(|knob| sampling && knob.is_on(config)).map(|knob| knob.name()));
+    names
+}
+
+fn words_for_defaults(semantics: Semantics) -> Option<String> {
+    let Defaults { temperature, top_k, top_p, min_p } = defaults(semantics);
+    match semantics {
+        Semantics::Hf => None,
+        Semantics::Llamacpp => Some(format!("top-k {top_k}, top-p {top_p}, min-p {min_p}, temperature {temperature}")),
+        Semantics::Mlx => Some(format!("temperature {temperature}, which is greedy")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::{Strategy as _, prop, prop_assert, proptest};
+
+    const START: Step = Step { prompt: &[], generated: &[] };
+
+    fn sampling() -> GenerationConfig {
+        GenerationConfig { strategy: Strategy::Sample, ..Default::default() }
+    }
+
+    fn logits(probabilities: &[f32]) -> Vec<f32> {
+        probabilities.iter().map(|p| p.ln()).collect()
+    }
+
+    /// Against one other stack.
+    fn against(semantics: Semantics, logits: &[f32], step: &Step, config: &GenerationConfig) -> Difference {
+        let all = compare(logits, step, config);
+        assert_eq!(all.len(), 2);
+        all.into_iter().find(|difference| difference.semantics == semantics).unwrap()
+    }
+
+    /// Temperature 2 first makes 0.37, 0.26, 0.22, 0.15 of four tokens, and top-p 0.74 keeps three. Top-p first sees 0.50, 0.25,
+    /// 0.17, 0.08 and keeps two, which temperature then makes 0.59 and 0.41.
+    #[test]
+    fn temperature_before_and_after_top_p_worked_by_hand() {
+        let config = GenerationConfig { temperature: 2.0, top_p: 0.74, ..sampling() };
+        let logits = logits(&[0.50, 0.25, 0.17, 0.08]);
+        let difference = against(Semantics::Llamacpp, &logits, &START, &config);
+        assert_eq!((difference.possible_here, difference.possible_there), (3, 2));
+        assert_eq!((difference.only_here.as_slice(), difference.only_there.as_slice()), (&[2][..], &[][..]));
+        let roots: Vec<f64> = [0.50_f64, 0.25, 0.17].iter().map(|p| p.sqrt()).collect();
+        let third = roots[2] / roots.iter().sum::<f64>();
+        assert!((difference.total_variation - third).abs() < 1e-5, "the third token's share moves");
+        assert_eq!(difference.causes.len(), 1);
+        assert_eq!(difference.causes[0].rule, "the order is temperature, top-p here and top-p, temperature there");
+        assert_eq!(difference.causes[0].possible, 2);
+
+        let lines = explain(&config, &[difference], &|id| format!("token {id}"));
+        assert!(
+            lines[0].starts_with("llama.cpp: 25.46%") && lines[0].ends_with("3 tokens possible here, 2 there"),
+            "{lines:?}"
+        );
+        assert!(lines[2].ends_with("2 tokens survive there, 3 here"), "{lines:?}");
+        assert!(lines[3].contains("impossible there: token 2"), "{lines:?}");
+        assert!(lines.last().unwrap().ends_with("top-k 40, top-p 0.95, min-p 0.05, temperature 0.8"), "{lines:?}");
+    }
+
+    #[test]
+    fn each_rule_is_found_as_the_cause() {
+        let cause = |semantics, logits: &[f32], step: &Step, config: &GenerationConfig| {
+            let difference = against(semantics, logits, step, config);
+            assert_eq!(difference.causes.len(), 1, "{difference:?}");
+            assert!((difference.causes[0].total_variation - difference.total_variation).abs() < 1e-9);
+            difference.causes[0].rule.clone()
+        };
+        // Token 0 is 70 tokens back: llama.cpp has forgotten it, MLX the one 30 back too.
+        let long: Vec<u32> = [0].into_iter().chain([2; 39]).chain([1]).chain([2; 29]).collect();
+        let step = Step { prompt: &long, generated: &[] };
+        let penalised = GenerationConfig { repetition_penalty: 1.5, ..sampling() };
+        let rule = cause(Semantics::Llamacpp, &[1.0, 2.0, 3.0], &step, &penalised);
+        assert_eq!(rule, "repetition-penalty looks at the whole text here and at the last 64 tokens there");
+        assert!(cause(Semantics::Mlx, &[1.0, 2.0, 3.0], &step, &penalised).ends_with("the last 20 tokens there"));
+        let present = GenerationConfig { presence_penalty: 0.5, ..sampling() };
+        let rule = cause(Semantics::Llamacpp, &[1.0, 2.0, 3.0], &step, &present);
+        assert!(rule.ends_with("count the new tokens here and the last 64 tokens there"), "{rule}");
+        let two_of_a_tie = GenerationConfig { top_k: 2, ..sampling() };
+        let rule = cause(Semantics::Mlx, &[1.0, 1.0, 1.0, 0.0], &START, &two_of_a_tie);
+        assert_eq!(rule, "what ties with the last token of top-k stays here and goes there");
+        let typical = GenerationConfig { typical_p: 0.5, ..sampling() };
+        let rule = cause(Semantics::Llamacpp, &[1.0; 4], &START, &typical);
+        assert_eq!(rule, "what ties with the last token of typical-p stays here and goes there");
+        let half = GenerationConfig { top_p: 0.5, ..sampling() };
+        let rule = cause(Semantics::Llamacpp, &[1.0; 4], &START, &half);
+        assert!(
+            rule.starts_with("top-p sums from the worst token up here and from the best token down there"),
+            "{rule}"
+        );
+    }
+
+    #[test]
+    fn greedy_differs_only_where_the_best_token_does() {
+        let prompt: Vec<u32> = [0].into_iter().chain([2; 100]).collect();
+        let step = Step { prompt: &prompt, generated: &[] };
+        let config = GenerationConfig { repetition_penalty: 1.5, ..Default::default() };
+        let difference = against(Semantics::Llamacpp, &[3.0, 2.5, 0.0], &step, &config);
+        assert_eq!((difference.total_variation, difference.only_here, difference.only_there), (1.0, vec![1], vec![0]));
+        assert_eq!(against(Semantics::Llamacpp, &[5.0, 2.5, 0.0], &step, &config).total_variation, 0.0);
+    }
+
+    #[test]
+    fn what_a_stack_lacks_is_said() {
+        let config =
+            GenerationConfig { eta_cutoff: 0.1, presence_penalty: 1.0, bad_words: vec![vec![0]], ..sampling() };
+        let lines = explain(&config, &compare(&[1.0, 2.0], &START, &config), &|id| id.to_string()).join("\n");
+        assert!(lines.contains("llama.cpp has no bad-words, eta-cutoff;"), "{lines}");
+        assert!(lines.contains("MLX: these knobs give the same distribution"), "{lines}");
+        let there = GenerationConfig { semantics: Semantics::Mlx, ..config };
+        let lines = explain(&there, &compare(&[1.0, 2.0], &START, &there), &|id| id.to_string()).join("\n");
+        assert!(lines.contains("transformers has no presence-penalty;"), "{lines}");
+    }
+
+    proptest! {
+        /// One knob other than a penalty, no ties: the stacks agree. And whatever the knobs, the figures fit together.
+        #[test]
+        fn stacks_agree_on_single_knobs(steps in prop::collection::btree_set(0..4000_i32, 2..60), which in 0..5_usize) {
+            let mut logits: Vec<f32> = steps.into_iter().map(|step| step as f32 / 400.0).collect();
+            logits.reverse();
+            let config = match which {
+                0 => GenerationConfig { temperature: 0.7, ..sampling() },
+                1 => GenerationConfig { top_k: 7, ..sampling() },
+                2 => GenerationConfig { min_p: 0.031, ..sampling() },
+                3 => GenerationConfig { epsilon_cutoff: 0.0123, ..sampling() },
+                _ => GenerationConfig { logit_bias: vec![(vec![1], 2.0)], ..sampling() },
+            };
+            for difference in compare(&logits, &START, &config) {
+                prop_assert!(difference.total_variation < 1e-6, "{difference:?}");
+                prop_assert!(difference.causes.is_empty() && difference.tokens.is_empty());
+            }
+        }
+
+        #[test]
+        fn the_figures_fit_together(
+            logits in prop::collection::vec((-20_i8..20).prop_map(|step| f32::from(step) / 4.0), 2..60),
+            (temperature, top_k, top_p, typical_p) in (0.2..3.0_f32, 0..20_usize, 0.1..1.0_f64, 0.1..1.0_f64),
+            semantics in prop::sample::select(&Semantics::ALL[..]),
+        ) {
+            let config = GenerationConfig { temperature, top_k, top_p, typical_p, semantics, ..sampling() };
+            for difference in compare(&logits, &START, &config) {
+                prop_assert!(difference.semantics != semantics);
+                prop_assert!((0.0..=1.0 + 1e-6).contains(&difference.total_variation));
+                let shared = difference.possible_here - difference.only_here.len();
+                prop_assert!(shared == difference.possible_there - difference.only_there.len());
+                prop_assert!(difference.causes.is_empty() || difference.causes[0].total_variation > 0.0);
+                prop_assert!(!explain(&config, &[difference], &|id| id.to_string()).is_empty());
+            }
+        }
+    }
+}
