@@ -27,7 +27,7 @@ const OUTPUT: &str = "Output";
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Without --strategy, any sampling knob means sampling, --num-beams above 1 beam search, both together beam sampling,
---num-beam-groups above 1 diverse beam search, and none of them greedy. A knob left out is what the checkpoint's
+--num-beam-groups above 1 diverse beam search, none of them greedy. A knob left out is what the checkpoint's
 generation_config.json says, else off. A knob that the strategy would ignore is an error.
 The result goes to standard output, everything else to standard error.
 
@@ -39,7 +39,7 @@ Examples:
 pub struct TextArgs {
     /// The text to continue; without one a terminal is asked again and again, and a pipe is read. An empty one starts a new
     /// document
-    #[arg(value_name = "PROMPT", help_heading = PROMPT, conflicts_with_all = ["prompt_ids", "prompts"])]
+    #[arg(value_name = "PROMPT", conflicts_with_all = ["prompt_ids", "prompts"])]
     pub(super) prompt: Option<String>,
 
     /// Token ids as the prompt, such as 1,2,3: needs no tokenizer

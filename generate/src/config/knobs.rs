@@ -83,13 +83,15 @@ impl UsedBy {
         }
     }
 
-    /// The flag that brings such a strategy about.
-    pub(super) fn brought_by(self) -> &'static str {
-        match self {
-            Self::All | Self::OneByOne | Self::AllButGreedy | Self::Sampling => "--strategy sample",
-            Self::Beams => "--num-beams above 1",
-            Self::DiverseBeams => "--num-beam-groups above 1",
-            Self::Exact => "--strategy exact",
+    /// What makes `strategy`, which no flag named, one of them.
+    pub(super) fn remedy(self, strategy: Strategy) -> &'static str {
+        match (self, strategy) {
+            (Self::Beams, _) => "add --num-beams above 1",
+            (Self::DiverseBeams, _) => "add --num-beam-groups above 1",
+            (Self::Exact, _) => "add --strategy exact",
+            (_, Strategy::DiverseBeam) => "give --num-beam-groups 1",
+            (_, Strategy::Beam | Strategy::BeamSample) => "give --num-beams 1",
+            _ => "add --strategy sample",
         }
     }
 }

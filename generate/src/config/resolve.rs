@@ -224,7 +224,7 @@ fn ignored_flag(flags: &Knobs, strategy: Strategy, flag: &str, used_by: UsedBy) 
             "{flag} above 1 would give the same greedy text again; add --strategy sample or a sampling knob, or --num-beams"
         ),
         (Some(named), _) => format!("--strategy {} ignores {flag}; drop one of the two", named.flag_value()),
-        (None, _) => format!("{} ignores {flag}; add {}, or drop it", strategy.words(), used_by.brought_by()),
+        (None, _) => format!("{} ignores {flag}; {}, or drop it", strategy.words(), used_by.remedy(strategy)),
     };
     UsageError::new(message).into()
 }

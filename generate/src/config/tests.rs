@@ -166,7 +166,7 @@ fn another_stack_brings_its_defaults_behind_flags_and_folder() {
     let (config, notes) = resolve(Knobs { temperature: Some(0.0), ..llama.clone() }, "{}");
     assert_eq!((config.strategy, notes.as_str()), (Strategy::Greedy, ""));
     let message = refused(Knobs { num_beams: Some(4), ..llama });
-    assert_eq!(message, "beam search ignores --semantics; add --strategy sample, or drop it");
+    assert_eq!(message, "beam search ignores --semantics; give --num-beams 1, or drop it");
 
     let mlx = Knobs { semantics: Some(Semantics::Mlx), ..off() };
     assert_eq!(resolve(mlx.clone(), "{}").0.strategy, Strategy::Greedy);
