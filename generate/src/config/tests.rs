@@ -385,7 +385,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    /// Knobs that agree with each other, each set or not; `num_beams` and its like stay, for other knobs lean on them.
+    /// Knobs that agree with each other, each on or off; `num_beams` and its like stay on, for other knobs lean on them.
     fn agreeable()(
         mut knobs in numbers(),
         bad_words in prop::collection::vec(prop::collection::vec(0_u32..100, 1..4), 0..3),
@@ -395,7 +395,8 @@ prop_compose! {
         early_stopping in select(EarlyStopping::value_variants()),
         overflow in select(Overflow::value_variants()),
         semantics in select(&Semantics::ALL),
-        unset in subsequence((0..KNOBS.len()).collect::<Vec<_>>(), 0..KNOBS.len()),
+        off in subsequence((0..KNOBS.len()).collect::<Vec<_>>(), 0..KNOBS.len()),
+        unset in any::<[bool; 4]>(),
     ) -> Knobs {
         knobs.bad_words = Some(bad_words);
         knobs.suppress_tokens = Some(suppress);
@@ -404,14 +405,16 @@ prop_compose! {
         knobs.early_stopping = Some(early_stopping);
         knobs.overflow = Some(overflow);
         knobs.semantics = Some(semantics);
-        let needed = ["num_beams", "num_beam_groups", "diversity_penalty", "min_new_tokens", "max_new_tokens"];
-        let mut kept = Knobs::default();
-        for (number, knob) in KNOBS.iter().enumerate() {
-            if needed.contains(&knob.name) || !unset.contains(&number) {
-                knob.read(&mut kept, &knob.set_in(&knobs).unwrap().to_json()).unwrap();
-            }
+        let needed = ["num_beams", "num_beam_groups", "diversity_penalty", "min_new_tokens", "max_new_tokens", "max_time"];
+        for knob in off.into_iter().map(|number| &KNOBS[number]).filter(|knob| !needed.contains(&knob.name)) {
+            knob.read(&mut knobs, &knob.of(&GenerationConfig::default()).to_json()).unwrap();
         }
-        kept
+        // Off is not the same as unset where another stack has a default of its own.
+        knobs.temperature = knobs.temperature.filter(|_| !unset[0]);
+        knobs.top_k = knobs.top_k.filter(|_| !unset[1]);
+        knobs.top_p = knobs.top_p.filter(|_| !unset[2]);
+        knobs.min_p = knobs.min_p.filter(|_| !unset[3]);
+        knobs
     }
 }
 
