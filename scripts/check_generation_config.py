@@ -76,7 +76,10 @@ def problems(file, model):
     if mode(file) != "group_beam_search":
         config.stop_strings = None  # would need a tokenizer
         config.pad_token_id = 0
-        rows = model.generate(torch.tensor([[1, 2, 3]]), generation_config=config)
+        try:
+            rows = model.generate(torch.tensor([[1, 2, 3]]), generation_config=config)
+        except ValueError as error:
+            return found + [f"generate: {error}"], theirs
         if len(rows) != file.get("num_return_sequences", 1):
             found.append(f"{len(rows)} texts came back")
     return found, theirs

@@ -43,3 +43,15 @@ pub(crate) fn best(count: usize, logits: &[f32]) -> Vec<u32> {
     ids.sort_unstable_by(by_rank);
     ids
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_come_first_and_of_equals_the_lower_id() {
+        assert_eq!(best(2, &[1.0, 3.0, 3.0, 2.0]), [1, 2]);
+        assert_eq!(best(9, &[1.0, 3.0]), [1, 0]);
+        assert!(best(0, &[1.0]).is_empty());
+    }
+}

@@ -13,7 +13,7 @@ use super::constraint_args::ConstraintArgs;
 use super::loaded::Loaded;
 use crate::config::{DEFAULT_DRAFT_TOKENS, EarlyStopping, FolderSettings, GenerationConfig, Knobs, Overflow, Strategy};
 use crate::program::{Notes, OutputFormat, UsageError};
-use crate::semantics::{Semantics, defaults};
+use crate::semantics::Semantics;
 use crate::stop::StopStrings;
 
 const PROMPT: &str = "Prompt";
@@ -28,7 +28,7 @@ const OUTPUT: &str = "Output";
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Without --strategy, any sampling knob means sampling, --num-beams above 1 beam search, both together beam sampling,
---num-beam-groups above 1 diverse beam search, and none of them greedy. A knob left out is what the checkpoint's
+--num-beam-groups above 1 diverse beam search, none of them greedy. A knob left out is what the checkpoint's
 generation_config.json says, else off. A knob that the strategy would ignore is an error.
 The result goes to standard output, everything else to standard error.
 
@@ -40,7 +40,7 @@ Examples:
 pub struct TextArgs {
     /// The text to continue; without one a terminal is asked again and again, and a pipe is read. An empty one starts a new
     /// document
-    #[arg(value_name = "PROMPT", help_heading = PROMPT, conflicts_with_all = ["prompt_ids", "prompts"])]
+    #[arg(value_name = "PROMPT", conflicts_with_all = ["prompt_ids", "prompts"])]
     pub(super) prompt: Option<String>,
 
     /// Token ids as the prompt, such as 1,2,3: needs no tokenizer
@@ -75,7 +75,7 @@ pub struct TextArgs {
     #[arg(long, value_name = "N", help_heading = STRATEGY, value_parser = count, allow_negative_numbers = true)]
     pub(super) draft_tokens: Option<usize>,
 
-    /// Read the knobs as another stack does: in its order, by its rules, with its defaults [default: hf]
+    /// Whose order of the knobs, rules and defaults: transformers', llama.cpp's or MLX's [default: hf]
     #[arg(long, value_enum, value_name = "STACK", help_heading = STRATEGY)]
     pub(super) semantics: Option<Semantics>,
 
@@ -227,8 +227,7 @@ impl TextArgs {
     /// # Errors
     /// A [`UsageError`] that names the flag.
     pub(super) fn check(&self, format: OutputFormat) -> Result<()> {
-        let knobs = self.knobs_without_words();
-        knobs.check_ranges()?;
+        self.knobs_without_words().check_ranges()?;
         StopStrings::new(self.stops.clone())?;
         ensure!(
             self.bad_words.iter().all(|word| !word.is_empty()),
@@ -243,13 +242,6 @@ impl TextArgs {
         let several = self.num_return_sequences.is_some_and(|n| n > 1);
         let drafts = self.draft.is_some() || self.prompt_lookup;
         let exact = self.strategy == Some(Strategy::Exact);
-        let sampling = knobs.sampling().filter(|_| self.temperature.is_none() && knobs.temperature == Some(0.0));
-        if let Some(knob) = sampling {
-            bail!(UsageError::new(format!(
-                "--semantics mlx is greedy unless --temperature says otherwise, and ignores {}; add --temperature",
-                knob.flag
-            )));
-        }
         let refusals = [
             (
                 self.logprobs.is_some() && format == OutputFormat::Text,
@@ -293,9 +285,10 @@ impl TextArgs {
             (!list.is_empty()).then(|| list.iter().cloned().map(each).collect())
         }
         let drafts = self.draft.is_some() || self.prompt_lookup;
-        let mut knobs = Knobs {
+        Knobs {
             strategy: self.strategy,
             do_sample: None, // only files say it
+            semantics: self.semantics,
             max_new_tokens: self.max_new_tokens,
             min_new_tokens: self.min_new_tokens,
             temperature: self.temperature,
@@ -323,11 +316,7 @@ impl TextArgs {
             max_time_s: self.max_time,
             overflow: self.overflow,
             draft_tokens: drafts.then(|| self.draft_tokens.unwrap_or(DEFAULT_DRAFT_TOKENS)),
-        };
-        if let Some(semantics) = self.semantics {
-            default_as(semantics, &mut knobs);
         }
-        knobs
     }
 
     /// What the flags set, for a model with a vocabulary of this size and the tokenizer of its folder, if it has one.
@@ -373,7 +362,6 @@ impl TextArgs {
         folder.check_vocabulary(vocab_size)?;
         let flags = self.knobs(loaded.tokenizer.as_ref(), vocab_size)?;
         let (mut config, remarks) = GenerationConfig::resolve(&flags, &folder)?;
-        config.semantics = self.semantics.unwrap_or_default();
         remarks.iter().for_each(|remark| notes.say(remark));
         if loaded.tokenizer.is_none() && !config.stop_strings.is_empty() {
             notes.say("generation_config.json sets stop_strings, but the checkpoint holds no tokenizer: not applied");
@@ -397,22 +385,6 @@ impl TextArgs {
             notes.say(format!("saved as {}", path.display()));
         }
         Ok(config)
-    }
-}
-
-/// Gives the sampling knobs that no flag sets the values that the stack would, unless another strategy is asked for. The
-/// folder's file has no say in them then, as it has none there.
-fn default_as(semantics: Semantics, knobs: &mut Knobs) {
-    let samples = knobs.strategy.map_or(knobs.num_beams.is_none_or(|beams| beams < 2), Strategy::samples);
-    if semantics == Semantics::Hf || !samples {
-        return;
-    }
-    let theirs = defaults(semantics);
-    let temperature = *knobs.temperature.get_or_insert(theirs.temperature);
-    if temperature > 0.0 {
-        knobs.top_k.get_or_insert(theirs.top_k);
-        knobs.top_p.get_or_insert(theirs.top_p);
-        knobs.min_p.get_or_insert(theirs.min_p);
     }
 }
 

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{GenerationConfig, KNOBS, Knobs, Strategy};
+use crate::semantics::Semantics;
 
 /// The file's name.
 const FILE: &str = "generation_config.json";
@@ -90,7 +91,7 @@ impl GenerationConfig {
     /// The configuration as a `generation_config.json` that reads back to it, and that transformers reads to the same knobs.
     ///
     /// What transformers has no name for stands under our own, which it keeps and ignores: `strategy` where `do_sample` and
-    /// the beams do not say it, `presence_penalty`, `frequency_penalty`, `max_nodes`, `overflow`. Exact search, which it does
+    /// the beams do not say it, `semantics`, `presence_penalty`, `frequency_penalty`, `max_nodes`, `overflow`. Exact search, which it does
     /// not have, reads as beam search there when several texts are asked for. It refuses a `sequence_bias` on token 0, a
     /// mistake of its check, when it generates. Not in the file: `seed`, `logprobs` and `draft_tokens`, which belong to one
     /// run (a seed in a folder would make every text the same one).
@@ -104,10 +105,14 @@ impl GenerationConfig {
         if self.strategy == Strategy::Exact && self.num_return_sequences > 1 {
             map.insert("num_beams".to_owned(), json!(self.num_return_sequences));
         }
+        // Said even when off: transformers' own defaults are 50 and 20, beams are not to be guessed, other stacks have defaults.
+        let aloud = ["top_k", "max_new_tokens", "num_beams"];
+        let of_stacks = ["temperature", "top_p", "min_p"];
         for knob in KNOBS.iter().filter(|knob| knob.used_by.contains(self.strategy)) {
             let value = knob.of(self);
-            // Said aloud even when off: transformers' own defaults are 50 and 20, and beams are not to be guessed.
-            if !knob.is_off(value) || ["top_k", "max_new_tokens", "num_beams"].contains(&knob.name) {
+            let aloud =
+                aloud.contains(&knob.name) || (self.semantics != Semantics::Hf && of_stacks.contains(&knob.name));
+            if aloud || !knob.is_off(value) {
                 map.insert(knob.name.to_owned(), value.to_json());
             }
         }

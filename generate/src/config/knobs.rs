@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::value::FromJson;
 use super::{EarlyStopping, GenerationConfig, KnobValue, Overflow, Range, Strategy};
 use crate::program::UsageError;
+use crate::semantics::Semantics;
 
 /// The knobs that one source sets, flags or a file; `None` where it says nothing.
 ///
@@ -17,6 +18,7 @@ pub struct Knobs {
     pub strategy: Option<Strategy>,
     /// A file's way to say that tokens are drawn.
     pub do_sample: Option<bool>,
+    pub semantics: Option<Semantics>,
     pub max_new_tokens: Option<usize>,
     pub min_new_tokens: Option<usize>,
     /// As a flag, 0 means greedy.
@@ -53,6 +55,8 @@ pub struct Knobs {
 pub enum UsedBy {
     /// All of them.
     All,
+    /// Those that write one token after another, greedy and sampling.
+    OneByOne,
     /// All but greedy, which has one text to return.
     AllButGreedy,
     /// Those that draw tokens.
@@ -70,6 +74,7 @@ impl UsedBy {
     pub fn contains(self, strategy: Strategy) -> bool {
         match self {
             Self::All => true,
+            Self::OneByOne => matches!(strategy, Strategy::Greedy | Strategy::Sample),
             Self::AllButGreedy => strategy != Strategy::Greedy,
             Self::Sampling => strategy.samples(),
             Self::Beams => strategy.has_beams(),
@@ -78,13 +83,15 @@ impl UsedBy {
         }
     }
 
-    /// The flag that brings such a strategy about.
-    pub(super) fn brought_by(self) -> &'static str {
-        match self {
-            Self::All | Self::AllButGreedy | Self::Sampling => "--strategy sample",
-            Self::Beams => "--num-beams above 1",
-            Self::DiverseBeams => "--num-beam-groups above 1",
-            Self::Exact => "--strategy exact",
+    /// What makes `strategy`, which no flag named, one of them.
+    pub(super) fn remedy(self, strategy: Strategy) -> &'static str {
+        match (self, strategy) {
+            (Self::Beams, _) => "add --num-beams above 1",
+            (Self::DiverseBeams, _) => "add --num-beam-groups above 1",
+            (Self::Exact, _) => "add --strategy exact",
+            (_, Strategy::DiverseBeam) => "give --num-beam-groups 1",
+            (_, Strategy::Beam | Strategy::BeamSample) => "give --num-beams 1",
+            _ => "add --strategy sample",
         }
     }
 }
@@ -158,6 +165,7 @@ macro_rules! knob {
 /// silently ignore, such as a typical_p of 2, is an error here.
 #[rustfmt::skip]
 pub const KNOBS: &[Knob] = &[
+    knob!(semantics, "semantics", "--semantics", OneByOne, Range::Any),
     knob!(num_beams, "num_beams", "--num-beams", Beams, Range::OneTo(10_000)),
     knob!(num_beam_groups, "num_beam_groups", "--num-beam-groups", DiverseBeams, Range::OneUp),
     knob!(diversity_penalty, "diversity_penalty", "--diversity-penalty", DiverseBeams, Range::Finite),
@@ -222,7 +230,7 @@ impl Knobs {
     }
 
     /// The first knob that is set and that only drawing tokens uses.
-    pub(crate) fn sampling(&self) -> Option<&'static Knob> {
+    pub(super) fn sampling(&self) -> Option<&'static Knob> {
         KNOBS.iter().find(|knob| knob.used_by == UsedBy::Sampling && knob.set_in(self).is_some())
     }
 }

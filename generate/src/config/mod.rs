@@ -1,6 +1,7 @@
 //! What to generate and how: the knobs, their ranges, and whose word counts when several speak.
 //!
-//! A knob's value comes from the flag, else from the checkpoint folder's `generation_config.json`, else the knob is off. All
+//! A knob's value comes from the flag, else from the checkpoint folder's `generation_config.json`, else the knob is off (or
+//! what another program takes by default, where `--semantics` asks for that one's ways). All
 //! that there is to say of one knob (its names, its range, which strategies use it) is one row of the table [`KNOBS`], and
 //! whatever treats knobs alike, reading, checking, joining, writing, walks that table.
 

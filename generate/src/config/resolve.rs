@@ -4,11 +4,13 @@ use anyhow::{Result, anyhow, bail};
 
 use super::{FolderSettings, GenerationConfig, KNOBS, Knobs, Strategy, UsedBy};
 use crate::program::UsageError;
+use crate::semantics::{Defaults, Semantics, defaults};
 
 impl GenerationConfig {
     /// Joins what the flags say with what the folder says into one configuration, and gives the notes to show about it.
     ///
-    /// Each knob is what its flag says, else what the folder says, else off. So is the strategy, where no flag names it: any
+    /// Each knob is what its flag says, else what the folder says, else what the stack of other [`Semantics`] takes by default,
+    /// else off. So is the strategy, where no flag names it: any
     /// sampling knob among the flags means that tokens are drawn, a temperature of 0 that they are not, `num_beams` above 1
     /// means beams, `num_beam_groups` above 1 diverse ones. A knob that the strategy would ignore is an error in a flag, and a
     /// note in the folder, unless it is off anyway.
@@ -20,28 +22,33 @@ impl GenerationConfig {
     /// the folder's file alone contradicts itself, an error that names it.
     pub fn resolve(flags: &Knobs, folder: &FolderSettings) -> Result<(Self, Vec<String>)> {
         flags.check_ranges()?;
-        let strategy = choose_strategy(flags, &folder.knobs)?;
+        let semantics = flags.semantics.or(folder.knobs.semantics).unwrap_or_default();
+        let stack = stack_knobs(semantics);
+        let strategy = choose_strategy(flags, &folder.knobs, &stack)?;
+        let stack = if UsedBy::OneByOne.contains(strategy) { without_zero(&stack) } else { Knobs::default() };
         let mut config = Self { strategy, ..Self::default() };
         let mut applied: Vec<String> = folder_chose(flags, &folder.knobs, strategy).into_iter().collect();
-        let mut ignored = Vec::new();
+        let (mut ignored, mut by_stack) = (Vec::new(), Vec::new());
         let flags = without_zero(flags);
+        let sources = [(Source::Flags, &flags), (Source::Folder, &folder.knobs), (Source::Stack, &stack)];
         for knob in KNOBS {
+            let first = sources.iter().find_map(|(source, knobs)| Some((source, *knobs, knob.set_in(knobs)?)));
+            let Some((source, knobs, value)) = first else { continue };
             let used = knob.used_by.contains(strategy);
-            match (knob.set_in(&flags), knob.set_in(&folder.knobs)) {
-                (Some(_), _) if used => knob.apply(&flags, &mut config),
-                (Some(value), _) if !knob.is_off(value) => {
-                    return Err(ignored_flag(&flags, strategy, knob.flag, knob.used_by));
-                }
-                (None, Some(value)) if !knob.is_off(value) => {
-                    let words = format!("{} {}", knob.name, value.words());
-                    if used {
-                        knob.apply(&folder.knobs, &mut config);
-                        applied.push(words);
-                    } else {
-                        ignored.push(words);
-                    }
-                }
-                _ => {}
+            if used {
+                knob.apply(knobs, &mut config);
+            }
+            if knob.is_off(value) {
+                continue;
+            }
+            let words = format!("{} {}", knob.name, value.words());
+            match (source, used) {
+                (Source::Flags, true) => {}
+                (Source::Flags, false) => return Err(ignored_flag(&flags, strategy, knob.flag, knob.used_by)),
+                (Source::Folder, true) => applied.push(words),
+                (Source::Folder, false) => ignored.push(words),
+                (Source::Stack, true) => by_stack.push(words),
+                (Source::Stack, false) => {}
             }
         }
         config.draft_tokens = flags.draft_tokens.unwrap_or(0);
@@ -54,6 +61,9 @@ impl GenerationConfig {
         if !ignored.is_empty() {
             let (ignored, strategy) = (ignored.join(", "), strategy.words());
             notes.push(format!("generation_config.json sets {ignored}, which {strategy} ignores"));
+        }
+        if !by_stack.is_empty() {
+            notes.push(format!("{}'s defaults: {}", semantics.stack(), by_stack.join(", ")));
         }
         if !folder.not_applied.is_empty() {
             notes.push(format!("generation_config.json also sets {}: not applied", folder.not_applied.join(", ")));
@@ -128,12 +138,45 @@ impl GenerationConfig {
     }
 }
 
-fn choose_strategy(flags: &Knobs, folder: &Knobs) -> Result<Strategy> {
+/// Who sets a knob, the first of them counts.
+enum Source {
+    Flags,
+    Folder,
+    Stack,
+}
+
+/// What another program takes where nobody says anything.
+fn stack_knobs(semantics: Semantics) -> Knobs {
+    if semantics == Semantics::Hf {
+        return Knobs::default();
+    }
+    let Defaults { temperature, top_k, top_p, min_p } = defaults(semantics);
+    Knobs {
+        do_sample: Some(temperature > 0.0),
+        temperature: Some(temperature),
+        top_k: Some(top_k),
+        top_p: Some(top_p),
+        min_p: Some(min_p),
+        ..Knobs::default()
+    }
+}
+
+fn choose_strategy(flags: &Knobs, folder: &Knobs, stack: &Knobs) -> Result<Strategy> {
     let zero = flags.temperature == Some(0.0);
     let sampling = without_zero(flags).sampling();
     if zero && let Some(knob) = sampling {
         bail!(UsageError::new(format!(
             "--temperature 0 means greedy, which ignores {}; drop one of the two",
+            knob.flag
+        )));
+    }
+    // MLX is greedy unless it is given a temperature, whatever else it is given.
+    if let Some(knob) = sampling
+        && stack.temperature == Some(0.0)
+        && flags.temperature.or(folder.temperature).is_none()
+    {
+        bail!(UsageError::new(format!(
+            "--semantics mlx has a temperature of 0 by default, which means greedy and ignores {}; add --temperature 1",
             knob.flag
         )));
     }
@@ -145,8 +188,9 @@ fn choose_strategy(flags: &Knobs, folder: &Knobs) -> Result<Strategy> {
         named => named,
     };
     let implied = || {
-        let do_sample = sampling.is_some() || (!zero && folder.do_sample == Some(true));
         let num_beams = flags.num_beams.or(folder.num_beams).unwrap_or(1);
+        let of_stack = stack.do_sample.filter(|_| num_beams == 1); // no other stack has beams
+        let do_sample = sampling.is_some() || (!zero && folder.do_sample.or(of_stack) == Some(true));
         // The folder's groups count only where no flag asks for what groups cannot be: drawn, or one beam.
         let of_folder = folder.num_beam_groups.filter(|_| sampling.is_none() && num_beams > 1);
         Strategy::of_hugging_face(do_sample, num_beams, flags.num_beam_groups.or(of_folder).unwrap_or(1))
@@ -171,7 +215,7 @@ fn folder_chose(flags: &Knobs, folder: &Knobs, strategy: Strategy) -> Option<Str
     if let Some(named) = folder.strategy.filter(|_| !flags_imply_a_strategy(flags)) {
         return Some(format!("strategy {}", named.flag_value()));
     }
-    strategy.samples().then(|| "do_sample true".to_owned())
+    (strategy.samples() && folder.do_sample == Some(true)).then(|| "do_sample true".to_owned())
 }
 
 fn ignored_flag(flags: &Knobs, strategy: Strategy, flag: &str, used_by: UsedBy) -> anyhow::Error {
@@ -180,7 +224,7 @@ fn ignored_flag(flags: &Knobs, strategy: Strategy, flag: &str, used_by: UsedBy) 
             "{flag} above 1 would give the same greedy text again; add --strategy sample or a sampling knob, or --num-beams"
         ),
         (Some(named), _) => format!("--strategy {} ignores {flag}; drop one of the two", named.flag_value()),
-        (None, _) => format!("{} ignores {flag}; add {}, or drop it", strategy.words(), used_by.brought_by()),
+        (None, _) => format!("{} ignores {flag}; {}, or drop it", strategy.words(), used_by.remedy(strategy)),
     };
     UsageError::new(message).into()
 }

@@ -10,6 +10,7 @@ use proptest::sample::{select, subsequence};
 
 use super::{EarlyStopping, FolderSettings, GenerationConfig, KNOBS, Knobs, Overflow, Range, Strategy, ValueEnum};
 use crate::program::UsageError;
+use crate::semantics::Semantics;
 
 fn folder(json: &str) -> anyhow::Result<FolderSettings> {
     let dir = tempfile::tempdir().unwrap();
@@ -129,7 +130,7 @@ fn every_knob_is_an_error_or_is_used_under_every_strategy() {
             "max_nodes": 10, "temperature": 0.5, "top_k": 3, "top_p": 0.9, "min_p": 0.1, "typical_p": 0.9,
             "epsilon_cutoff": 0.1, "eta_cutoff": 0.1, "sequence_bias": [[[1], 2.0]], "repetition_penalty": 1.2,
             "presence_penalty": 1.0, "frequency_penalty": 1.0, "no_repeat_ngram_size": 2, "bad_words_ids": [[1]],
-            "suppress_tokens": [2], "stop_strings": "x", "max_time": 1.0, "overflow": "stop", "num_return_sequences": 2,
+            "semantics": "mlx", "suppress_tokens": [2], "stop_strings": "x", "max_time": 1.0, "overflow": "stop", "num_return_sequences": 2,
             "min_new_tokens": 1, "max_new_tokens": 9}"#,
     )
     .unwrap();
@@ -153,6 +154,26 @@ fn every_knob_is_an_error_or_is_used_under_every_strategy() {
             }
         }
     }
+}
+
+#[test]
+fn another_stack_brings_its_defaults_behind_flags_and_folder() {
+    let llama = Knobs { semantics: Some(Semantics::Llamacpp), ..off() };
+    let (config, notes) = resolve(Knobs { top_k: Some(0), ..llama.clone() }, r#"{"top_p": 0.5}"#);
+    assert_eq!((config.strategy, config.semantics), (Strategy::Sample, Semantics::Llamacpp));
+    assert_eq!((config.temperature, config.top_k, config.top_p, config.min_p), (0.8, 0, 0.5, 0.05));
+    assert_eq!(notes, "from generation_config.json: top_p 0.5\nllama.cpp's defaults: temperature 0.8, min_p 0.05");
+    let (config, notes) = resolve(Knobs { temperature: Some(0.0), ..llama.clone() }, "{}");
+    assert_eq!((config.strategy, notes.as_str()), (Strategy::Greedy, ""));
+    let message = refused(Knobs { num_beams: Some(4), ..llama });
+    assert_eq!(message, "beam search ignores --semantics; give --num-beams 1, or drop it");
+
+    let mlx = Knobs { semantics: Some(Semantics::Mlx), ..off() };
+    assert_eq!(resolve(mlx.clone(), "{}").0.strategy, Strategy::Greedy);
+    let (config, _) = resolve(Knobs { temperature: Some(0.7), ..mlx.clone() }, "{}");
+    assert_eq!((config.strategy, config.temperature), (Strategy::Sample, 0.7));
+    let message = refused(Knobs { top_p: Some(0.9), ..mlx });
+    assert!(message.starts_with("--semantics mlx has a temperature of 0 by default"), "{message}");
 }
 
 #[test]
@@ -364,7 +385,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    /// Knobs that agree with each other, each set or not; `num_beams` and its like stay, for other knobs lean on them.
+    /// Knobs that agree with each other, each on or off; `num_beams` and its like stay on, for other knobs lean on them.
     fn agreeable()(
         mut knobs in numbers(),
         bad_words in prop::collection::vec(prop::collection::vec(0_u32..100, 1..4), 0..3),
@@ -373,7 +394,9 @@ prop_compose! {
         stops in prop::collection::vec("[a-z\"\\\\\n\u{e9}]{1,4}", 0..3),
         early_stopping in select(EarlyStopping::value_variants()),
         overflow in select(Overflow::value_variants()),
-        unset in subsequence((0..KNOBS.len()).collect::<Vec<_>>(), 0..KNOBS.len()),
+        semantics in select(&Semantics::ALL),
+        off in subsequence((0..KNOBS.len()).collect::<Vec<_>>(), 0..KNOBS.len()),
+        unset in any::<[bool; 4]>(),
     ) -> Knobs {
         knobs.bad_words = Some(bad_words);
         knobs.suppress_tokens = Some(suppress);
@@ -381,14 +404,17 @@ prop_compose! {
         knobs.stop_strings = Some(stops);
         knobs.early_stopping = Some(early_stopping);
         knobs.overflow = Some(overflow);
-        let needed = ["num_beams", "num_beam_groups", "diversity_penalty", "min_new_tokens", "max_new_tokens"];
-        let mut kept = Knobs::default();
-        for (number, knob) in KNOBS.iter().enumerate() {
-            if needed.contains(&knob.name) || !unset.contains(&number) {
-                knob.read(&mut kept, &knob.set_in(&knobs).unwrap().to_json()).unwrap();
-            }
+        knobs.semantics = Some(semantics);
+        let needed = ["num_beams", "num_beam_groups", "diversity_penalty", "min_new_tokens", "max_new_tokens", "max_time"];
+        for knob in off.into_iter().map(|number| &KNOBS[number]).filter(|knob| !needed.contains(&knob.name)) {
+            knob.read(&mut knobs, &knob.of(&GenerationConfig::default()).to_json()).unwrap();
         }
-        kept
+        // Off is not the same as unset where another stack has a default of its own.
+        knobs.temperature = knobs.temperature.filter(|_| !unset[0]);
+        knobs.top_k = knobs.top_k.filter(|_| !unset[1]);
+        knobs.top_p = knobs.top_p.filter(|_| !unset[2]);
+        knobs.min_p = knobs.min_p.filter(|_| !unset[3]);
+        knobs
     }
 }
 

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{EarlyStopping, Overflow};
+use crate::semantics::Semantics;
 
 /// Lists of ids that are longer than this many characters are counted, not shown.
 const MOST_SHOWN: usize = 40;
@@ -140,6 +141,20 @@ impl FromJson for Overflow {
 
     fn from_json(json: &Value) -> Option<Self> {
         [Self::Slide, Self::Stop, Self::Error].into_iter().find(|value| value.to_json() == *json)
+    }
+}
+
+impl KnobValue for Semantics {
+    fn to_json(&self) -> Value {
+        json!(self)
+    }
+}
+
+impl FromJson for Semantics {
+    const KIND: &'static str = "\"hf\", \"llamacpp\" or \"mlx\"";
+
+    fn from_json(json: &Value) -> Option<Self> {
+        Self::ALL.into_iter().find(|value| value.to_json() == *json)
     }
 }
 

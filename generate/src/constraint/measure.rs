@@ -13,7 +13,7 @@ use rand::RngExt;
 use super::tests::{chars_of_json, words_tokenizer};
 use super::{Constraint, Grammar};
 use crate::processors::{Chain, LogitsProcessor, Step, Temperature};
-use crate::sampler::Sampler;
+use crate::sampler::draw;
 
 const VOCAB: usize = 50_257;
 
@@ -59,7 +59,7 @@ fn a_mask_of_50257_tokens() {
         let constraint = Arc::new(Constraint::new(grammar, &tokenizer, VOCAB, &[end]).unwrap());
         println!("{name}: ready after {:.1} ms", started.elapsed().as_secs_f64() * 1e3);
         let mut steps: Vec<f64> = Vec::new();
-        let sampler = Sampler::new(Chain::of(vec![constraint.clone(), Arc::new(Temperature(0.9))]), 3);
+        let chain = Chain::of(vec![constraint.clone(), Arc::new(Temperature(0.9))]);
         for sequence in 0..20 {
             let mut generated = Vec::new();
             for _ in 0..100 {
@@ -71,7 +71,8 @@ fn a_mask_of_50257_tokens() {
                 let started = Instant::now();
                 constraint.process(&step, &mut logits);
                 let mut elapsed_s = started.elapsed().as_secs_f64();
-                let id = sampler.draw(&step, sequence, &mut logits);
+                chain.process(&step, &mut logits);
+                let id = draw(3, sequence, generated.len() as u64, &logits).id;
                 generated.push(id);
                 let started = Instant::now();
                 let complete = constraint.is_complete(&generated);

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use burn::tensor::Device;
-use ember_model::{Gpt, GptConfig, KvCache};
+use ember_model::{Gpt, GptConfig};
 use proptest::prelude::{ProptestConfig, prop, prop_assert, prop_assert_eq, prop_assume, proptest};
 use rand::RngExt;
 use serde_json::{Value, json};
@@ -13,9 +14,10 @@ use serde_json::{Value, json};
 use super::cases::{Expression, is_json_of, random_schema};
 use super::*;
 use crate::config::{GenerationConfig, Strategy};
-use crate::engine::{decode_step, prefill};
+use crate::engine::{Plan, generate_batch};
 use crate::processors::{Chain, Temperature, TopK};
-use crate::sampler::{Sampler, greedy};
+use crate::sampler::greedy;
+use crate::stop::FinishReason;
 
 /// Every character that JSON needs, and one beyond ASCII.
 pub(super) fn chars_of_json() -> impl Iterator<Item = char> {
@@ -302,26 +304,26 @@ impl Writer {
     fn write(&self, constraint: &Arc<Constraint>, sequence: u64) -> (Vec<u32>, bool) {
         let config = GenerationConfig {
             strategy: Strategy::Sample,
+            max_new_tokens: MOST_TOKENS,
+            end_tokens: self.tokenizer.end_of_text().into_iter().collect(),
             top_k: if sequence.is_multiple_of(4) { 30 } else { 0 },
+            seed: 11,
             ..Default::default()
         };
-        let sampler = Sampler::new(Chain::new(&config, Some(constraint.clone())), 11);
-        let mut cache = KvCache::new(self.model.config(), 1, MOST_TOKENS + 1, &self.model.device());
-        let mut logits = prefill(&self.model, &[&[0]], &mut cache).unwrap();
-        let mut generated = Vec::new();
-        while generated.len() < MOST_TOKENS {
-            let id = sampler.draw(&Step { prompt: &[0], generated: &generated }, sequence, &mut logits);
-            if Some(id) == self.tokenizer.end_of_text() {
-                assert!(constraint.is_accepting(&generated));
-                return (generated, true);
-            }
-            generated.push(id);
-            if constraint.is_complete(&generated) {
-                return (generated, true);
-            }
-            logits = decode_step(&self.model, &[id], &mut cache).unwrap();
+        let complete = |generated: &[u32]| constraint.is_complete(generated);
+        let plan = Plan {
+            constraint: Some(constraint.clone()),
+            ends: Some(&complete),
+            first_sequences: &[sequence],
+            ..Plan::new(&config)
+        };
+        let written = generate_batch(&self.model, &[&[0]], &plan, &mut |_| ControlFlow::Continue(())).unwrap();
+        let mut completion = written.into_iter().flatten().next().unwrap();
+        if completion.finish_reason == FinishReason::Eos {
+            completion.ids.pop();
+            assert!(constraint.is_accepting(&completion.ids));
         }
-        (generated, false)
+        (completion.ids, completion.finish_reason != FinishReason::Length)
     }
 
     /// The bytes that tokens say.

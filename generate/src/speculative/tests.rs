@@ -5,6 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::{ProptestConfig, any, prop_assert, prop_assert_eq, proptest};
 
 use super::*;
+use crate::config::GenerationConfig;
 use crate::made_up::{self, Short};
 use crate::processors::{LogitsProcessor, Temperature, TopK};
 use crate::program::UsageError;
@@ -13,8 +14,8 @@ fn config(strategy: Strategy, max_new_tokens: usize, draft_tokens: usize) -> Gen
     GenerationConfig { strategy, max_new_tokens, draft_tokens, ..Default::default() }
 }
 
-fn request<'a>(config: &'a GenerationConfig, chain: &'a Chain) -> Request<'a> {
-    Request { config, chain, sequence: 0, row: 0, started: Instant::now() }
+fn request<'a>(plan: &'a Plan<'a>, chain: &'a Chain) -> Request<'a> {
+    Request { plan, chain, sequence: 0, row: 0, started: Instant::now() }
 }
 
 fn all_of_it(_: Event) -> ControlFlow<FinishReason> {
@@ -48,7 +49,7 @@ fn plain_greedy(
     let (mut ids, mut tokens, mut slides) = (prompt.to_vec(), Vec::new(), None);
     loop {
         if ids.len() > context {
-            if request.config.overflow == Overflow::Stop {
+            if request.plan.config.overflow == Overflow::Stop {
                 return (tokens, FinishReason::Length, slides);
             }
             slides = slides.or(Some(tokens.len()));
@@ -59,11 +60,11 @@ fn plain_greedy(
         let id = greedy(&processed);
         ids.push(id);
         tokens.push((id, (f64::from(logits[id as usize]) - norm(&logits).unwrap()) as f32));
-        if request.config.end_tokens.contains(&id) {
+        if request.plan.config.end_tokens.contains(&id) {
             return (tokens, FinishReason::Eos, slides);
         } else if id == stop {
             return (tokens, FinishReason::Stop, slides);
-        } else if tokens.len() == request.config.max_new_tokens {
+        } else if tokens.len() == request.plan.config.max_new_tokens {
             return (tokens, FinishReason::Length, slides);
         }
     }
@@ -85,7 +86,8 @@ proptest! {
         let config =
             GenerationConfig { end_tokens, overflow, ..config(Strategy::Greedy, max_new_tokens, draft_tokens) };
         let chain = if penalised { Chain::of(vec![Arc::new(AvoidRepeats)]) } else { Chain::default() };
-        let request = Request { row: 3, ..request(&config, &chain) };
+        let plan = Plan::new(&config);
+        let request = Request { row: 3, ..request(&plan, &chain) };
         let whole = made_up::logits(seed, vocab_size, 3.0);
         let logits_after = |ids: &[u32]| whole(&ids[ids.len().saturating_sub(context)..]);
         // A draft that is right always, often or by chance.
@@ -136,7 +138,7 @@ fn a_perfect_draft_is_always_right_and_saves_passes() {
         let mut proposer = DraftModel::new(&mut draft, 5).unwrap();
         let chain = Chain::default();
         let (completion, acceptance) =
-            generate(&mut target, &mut proposer, &request(&config, &chain), &mut all_of_it).unwrap();
+            generate(&mut target, &mut proposer, &request(&Plan::new(&config), &chain), &mut all_of_it).unwrap();
         assert_eq!(completion.ids.len(), 40);
         // Four guesses and one token more each time: 40 tokens in 8 passes.
         assert_eq!(acceptance, Acceptance { proposed: 32, accepted: 32, passes: 8 });
@@ -151,7 +153,8 @@ fn a_draft_that_is_always_wrong_is_asked_for_less() {
     let mut draft = made_up::sequences(&[], 2, |_: &[u32]| vec![0.0, 1.0]);
     let mut proposer = DraftModel::new(&mut draft, 2).unwrap();
     let chain = Chain::default();
-    let (_, acceptance) = generate(&mut target, &mut proposer, &request(&config, &chain), &mut all_of_it).unwrap();
+    let (_, acceptance) =
+        generate(&mut target, &mut proposer, &request(&Plan::new(&config), &chain), &mut all_of_it).unwrap();
     // 5 + 4 + 3 + 2, then one at a time, and none for the last token.
     assert_eq!(acceptance, Acceptance { proposed: 14 + 25, accepted: 0, passes: 30 });
 }
@@ -170,7 +173,7 @@ fn after_a_wrong_guess_the_draft_follows_the_text() {
     let mut draft = made_up::sequences(&[], 7, miscounts);
     let mut proposer = DraftModel::new(&mut draft, 7).unwrap();
     let (completion, acceptance) =
-        generate(&mut target, &mut proposer, &request(&config, &chain), &mut all_of_it).unwrap();
+        generate(&mut target, &mut proposer, &request(&Plan::new(&config), &chain), &mut all_of_it).unwrap();
     assert_eq!(completion.ids, (1..=22).map(|n| n % 7).collect::<Vec<u32>>());
     assert_eq!(acceptance, Acceptance { proposed: 4 + 3 + 2 * 7, accepted: 3 + 3 + 2 * 5, passes: 6 });
 }
@@ -179,7 +182,7 @@ fn after_a_wrong_guess_the_draft_follows_the_text() {
 fn looked_up(ids: &[u32], most: usize, end_tokens: Vec<u32>) -> Vec<u32> {
     let config = GenerationConfig { end_tokens, ..config(Strategy::Greedy, 9, most) };
     let chain = Chain::default();
-    let proposals = PromptLookup.propose(ids, 1, most, &request(&config, &chain)).unwrap();
+    let proposals = PromptLookup.propose(ids, 1, most, &request(&Plan::new(&config), &chain)).unwrap();
     assert!(proposals.iter().all(|proposal| proposal.drawn_from.is_none()));
     proposals.iter().map(|proposal| proposal.id).collect()
 }
@@ -254,7 +257,8 @@ fn two_tokens(rule: Rule, look_up: bool) -> (f64, bool, Acceptance) {
     let mut counts = [[0.0_f64; 4]; 4];
     let mut fared = Acceptance::default();
     for sequence in 0..DRAWS as u64 {
-        let request = Request { sequence, ..request(&config, &chain) };
+        let plan = Plan::new(&config);
+        let request = Request { sequence, ..request(&plan, &chain) };
         let (completion, acceptance) = generate_by(rule, &mut target, proposer, &request, &mut all_of_it).unwrap();
         counts[completion.ids[0] as usize][completion.ids[1] as usize] += 1.0;
         fared += acceptance;
@@ -295,7 +299,7 @@ fn the_test_of_the_distribution_fails_for_broken_rules() {
     /// Replaces a guess by a draw from p, in which the guess has its chance again.
     fn forgets_the_residual(p: &[f32], proposal: &Proposal, [acceptance, token]: [f64; 2]) -> u32 {
         let id = accept_or_replace(p, proposal, [acceptance, token]);
-        if id == proposal.id { id } else { draw(p, token) }
+        if id == proposal.id { id } else { weighted(token, p).id }
     }
     /// Accepts with probability p, as if every guess had been certain.
     fn forgets_the_draft(p: &[f32], proposal: &Proposal, [acceptance, token]: [f64; 2]) -> u32 {
@@ -336,7 +340,8 @@ fn a_seed_repeats_and_another_differs() {
     let ids = |seed, sequence| {
         let config = GenerationConfig { seed, ..config(Strategy::Sample, 24, 3) };
         let chain = Chain::default();
-        let request = Request { sequence, ..request(&config, &chain) };
+        let plan = Plan::new(&config);
+        let request = Request { sequence, ..request(&plan, &chain) };
         let mut target = made_up::sequences(&[1], 5, made_up::logits(4, 5, 1.0));
         generate(&mut target, &mut PromptLookup, &request, &mut all_of_it).unwrap().0.ids
     };
@@ -350,7 +355,12 @@ fn each_way_to_fail_or_end_early() {
     let chain = Chain::default();
     let run = |config: &GenerationConfig, chain: &Chain, prompt: &[u32]| {
         let inner = made_up::sequences(prompt, 3, made_up::logits(5, 3, 1.0));
-        generate(&mut Short { context: 6, inner }, &mut PromptLookup, &request(config, chain), &mut all_of_it)
+        generate(
+            &mut Short { context: 6, inner },
+            &mut PromptLookup,
+            &request(&Plan::new(config), chain),
+            &mut all_of_it,
+        )
     };
     let timed = GenerationConfig { max_time_s: Some(0.0), ..config(Strategy::Greedy, 9, 2) };
     let completion = run(&timed, &chain, &[1]).unwrap().0;

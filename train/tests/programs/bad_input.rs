@@ -63,6 +63,47 @@ const CASES: &[(&str, &str)] = &[
     ("ember-generate", "text one --from a-run --max-new-tokens 0"),
     ("ember-generate", "text one --from a-run --strategy greedy --temperature 0.7"),
     ("ember-generate", "text one --from a-run --strategy fancy"),
+    ("ember-generate", "text one --from a-run --min-p 2"),
+    ("ember-generate", "text one --from a-run --typical-p 0"),
+    ("ember-generate", "text one --from a-run --epsilon-cutoff 1"),
+    ("ember-generate", "text one --from a-run --eta-cutoff -0.1"),
+    ("ember-generate", "text one --from a-run --repetition-penalty 0"),
+    ("ember-generate", "text one --from a-run --presence-penalty nan"),
+    ("ember-generate", "text one --from a-run --frequency-penalty inf"),
+    ("ember-generate", "text one --from a-run --no-repeat-ngram-size 1.5"),
+    ("ember-generate", "text one --from a-run --num-beams 0"),
+    ("ember-generate", "text one --from a-run --num-beams 4 --length-penalty inf"),
+    ("ember-generate", "text one --from a-run --num-beams 4 --early-stopping maybe"),
+    ("ember-generate", "text one --from a-run --length-penalty 2"),
+    ("ember-generate", "text one --from a-run --strategy beam"),
+    ("ember-generate", "text one --from a-run --strategy sample --num-beams 4"),
+    ("ember-generate", "text one --from a-run --num-beams 4 --num-beam-groups 3 --diversity-penalty 1"),
+    ("ember-generate", "text one --from a-run --num-beams 4 --num-beam-groups 2"),
+    ("ember-generate", "text one --from a-run --num-beams 4 --num-beam-groups 2 --diversity-penalty 1 --top-p 0.9"),
+    ("ember-generate", "text one --from a-run --num-beams 2 --num-return-sequences 3"),
+    ("ember-generate", "text one --from a-run --num-return-sequences 2"),
+    ("ember-generate", "text one --from a-run --top-k 2 --num-return-sequences 0"),
+    ("ember-generate", "text one --from a-run --min-new-tokens 9 --max-new-tokens 4"),
+    ("ember-generate", "text one --from a-run --max-time 0"),
+    ("ember-generate", "text one --from a-run --strategy exact --max-nodes 0"),
+    ("ember-generate", "text one --from a-run --max-nodes 10"),
+    ("ember-generate", "text one --from a-run --bad-words EMPTY"),
+    ("ember-generate", "text one --from a-run --bad-words cab"),
+    ("ember-generate", "text one --from a-run --bad-words-ids 1,9999"),
+    ("ember-generate", "text one --from a-run --bad-words-ids 1,x"),
+    ("ember-generate", "text one --from a-run --suppress 9999"),
+    ("ember-generate", "text one --from a-run --logit-bias 5"),
+    ("ember-generate", "text one --from a-run --logit-bias 9999=1"),
+    ("ember-generate", "text one --from a-run --logit-bias 5=1 --logit-bias 5=2"),
+    ("ember-generate", "text one --from a-run --draft-tokens 4"),
+    ("ember-generate", "text one --from a-run --prompt-lookup --num-beams 2"),
+    ("ember-generate", "text one --from a-run --prompt-lookup --trace steps.jsonl"),
+    ("ember-generate", "text one --from a-run --stream --format json"),
+    ("ember-generate", "text one --from a-run --logprobs 3"),
+    ("ember-generate", "text one --from a-run --semantics llamacpp --num-beams 2"),
+    ("ember-generate", "text one --from a-run --semantics mlx --top-p 0.9"),
+    ("ember-generate", "text --from a-run --explain-semantics"),
+    ("ember-generate", "text one --from wrong-knob"),
     ("ember-generate", "text one --from a-run --stop EMPTY"),
     ("ember-generate", "text --from a-run --prompt-ids 1,2,9999"),
     ("ember-generate", "text --from a-run --prompt-ids 1,x"),
@@ -93,6 +134,9 @@ fn set_up(place: &Place) {
     copy_folder(&checkpoint, &place.path("no-tokenizer"));
     std::fs::remove_file(place.path("no-tokenizer/checksums.json")).unwrap();
     std::fs::remove_file(place.path("no-tokenizer/tokenizer.json")).unwrap();
+    copy_folder(&checkpoint, &place.path("wrong-knob"));
+    std::fs::remove_file(place.path("wrong-knob/checksums.json")).unwrap();
+    place.write("wrong-knob/generation_config.json", "{\"top_p\": 2}");
     place.write("llama/config.json", "{\"model_type\": \"llama\", \"hidden_size\": 8}");
     copy_folder(&place.path("a-run"), &place.path("flipped"));
     let weights = place.path("flipped/checkpoints/step-00000005/model.safetensors");

@@ -50,7 +50,7 @@ fn every_knob_has_its_flag_and_reaches_its_place() {
          --temperature 0.5 --top-k 3 --top-p 0.9 --min-p 0.1 --typical-p 0.8 --epsilon-cutoff 0.01 --eta-cutoff 0.02 \
          --logit-bias 5=-1.5 --logit-bias 5+6=2 --repetition-penalty 1.2 --presence-penalty 0.3 --frequency-penalty -0.4 \
          --no-repeat-ngram-size 2 --bad-words-ids 1,2 --bad-words-ids 3 --suppress 4,5 --suppress 6 --stop x --stop -y \
-         --max-time 1.5 --overflow stop --num-return-sequences 2 --min-new-tokens 1 --max-new-tokens 9",
+         --semantics mlx --max-time 1.5 --overflow stop --num-return-sequences 2 --min-new-tokens 1 --max-new-tokens 9",
     );
     let knobs = args.knobs_without_words();
     let words: Vec<String> = KNOBS
@@ -60,6 +60,7 @@ fn every_knob_has_its_flag_and_reaches_its_place() {
     assert_eq!(
         words,
         [
+            "semantics mlx",
             "num_beams 4",
             "num_beam_groups 2",
             "diversity_penalty 0.5",
@@ -93,7 +94,8 @@ fn every_knob_has_its_flag_and_reaches_its_place() {
 #[test]
 fn every_flag_stands_under_a_heading() {
     let command = Line::command();
-    for argument in command.get_arguments().filter(|argument| argument.get_id() != "help") {
+    for argument in command.get_arguments().filter(|argument| argument.get_id() != "help" && !argument.is_positional())
+    {
         assert!(argument.get_help_heading().is_some(), "{}", argument.get_id());
         assert!(argument.get_help().is_some(), "{}", argument.get_id());
     }
