@@ -9,6 +9,10 @@ use std::time::Instant;
 use ember_generate::processors::{Chain, Step};
 use ember_generate::{GenerationConfig, Strategy};
 
+/// The allocator of `ember-generate`: vectors of 200 kB come and go at each step.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const VOCAB: usize = 50_257;
 const STEPS: usize = 300;
 

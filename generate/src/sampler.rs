@@ -170,11 +170,10 @@ mod tests {
             }
             weights
         };
-        let ln = |x: f32| x.ln();
         check(
-            LogitBias::new(&[(vec![0], ln(3.0)), (vec![1, 3, 2], ln(4.0)), (vec![5, 2], ln(2.0))]),
+            LogitBias::new(&[(vec![0], f32::ln(3.0)), (vec![1, 3, 2], f32::ln(4.0)), (vec![5, 2], f32::ln(2.0))]),
             with(&[(0, 3.0), (2, 4.0)]),
-            LogitBias::new(&[(vec![0], ln(3.0)), (vec![2], ln(8.0))]), // whatever came before
+            LogitBias::new(&[(vec![0], f32::ln(3.0)), (vec![2], f32::ln(8.0))]), // whatever came before
         );
         // 0 was said before and has a negative logit; 1, 3 and 5 have positive ones.
         let penalised = |id: usize| match (SHUFFLED[id].ln() + 2.0, [0, 1, 3, 5].contains(&id)) {

@@ -52,9 +52,9 @@ impl Step<'_> {
         self.prompt.len() + self.generated.len()
     }
 
-    /// The last tokens, at most `len` of them, in order.
+    /// The last `count` tokens, in order; all where there are fewer.
     fn last(&self, count: usize) -> impl Iterator<Item = u32> {
-        self.prompt.iter().chain(self.generated).skip(self.len() - count).copied()
+        self.prompt.iter().chain(self.generated).skip(self.len().saturating_sub(count)).copied()
     }
 }
 
@@ -292,6 +292,9 @@ mod tests {
         assert_eq!(sampling(Semantics::Llamacpp), llamacpp);
         let mlx = ["top-p", "min-p", "top-k", "typical-p", "epsilon-cutoff", "eta-cutoff", "temperature"];
         assert_eq!(sampling(Semantics::Mlx), mlx);
+        for semantics in Semantics::ALL {
+            assert_eq!(sampling(semantics), Rules::of(semantics).order.map(Knob::name));
+        }
     }
 
     #[test]

@@ -16,12 +16,12 @@ pub enum History {
 impl History {
     /// Each distinct token of the history and how often it occurs there.
     fn counts(self, step: &Step) -> Vec<(u32, usize)> {
-        let len = match self {
+        let count = match self {
             Self::All => step.len(),
             Self::Generated => step.generated.len(),
-            Self::Last(count) => count.min(step.len()),
+            Self::Last(count) => count,
         };
-        let mut ids: Vec<u32> = step.last(len).collect();
+        let mut ids: Vec<u32> = step.last(count).collect();
         ids.sort_unstable();
         ids.chunk_by(|a, b| a == b).map(|run| (run[0], run.len())).collect()
     }

@@ -20,13 +20,11 @@ impl LogitsProcessor for MinP {
     }
 
     fn process(&self, _: &Step, logits: &mut [f32]) {
+        // Probabilities' ratios are logits' differences: no softmax is needed.
+        let furthest = -self.share.ln() as f32;
         let left = Survivors::of(logits);
-        if left.len() <= self.keep {
-            return;
-        }
-        let probabilities = left.probabilities();
-        let threshold = self.share as f32 * highest(&probabilities);
-        let mut removed: Vec<bool> = probabilities.iter().map(|&p| p < threshold).collect();
+        let best = highest(&left.logits);
+        let mut removed: Vec<bool> = left.logits.iter().map(|logit| best - logit > furthest).collect();
         keep_at_least(self.keep, &mut removed, |a, b| order(left.logits[b], left.logits[a]));
         left.remove(&removed, logits);
     }

@@ -1,67 +1,10 @@
-//! The same knobs elsewhere: other stacks apply them in another order, with other rules and defaults, so the same numbers
-//! give another distribution there. This module holds the stacks' defaults and measures where they part for one token.
-//!
-//! [`Chain::new`](crate::processors::Chain::new) builds a stack's chain; what is compared here are those same chains.
+//! Where the stacks part: the distribution of one next token under each one's rules.
 
-use clap::ValueEnum;
-use serde::{Deserialize, Serialize};
-
+use super::Semantics;
 use crate::config::{GenerationConfig, Strategy};
 use crate::processors::{Chain, History, Knob, Rules, Step};
 use crate::sampler::greedy;
-use crate::softmax::softmax;
-
-/// Whose reading of the knobs counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum Semantics {
-    /// Hugging Face transformers'.
-    #[default]
-    Hf,
-    /// llama.cpp's: temperature last, penalties on the last 64 tokens.
-    Llamacpp,
-    /// MLX's (mlx-lm): top-p first, temperature last, penalties on the last 20 tokens.
-    Mlx,
-}
-
-impl Semantics {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Hf, Self::Llamacpp, Self::Mlx];
-
-    /// The stack's name for people.
-    pub fn stack(self) -> &'static str {
-        match self {
-            Self::Hf => "transformers",
-            Self::Llamacpp => "llama.cpp",
-            Self::Mlx => "MLX",
-        }
-    }
-}
-
-/// The values that a stack gives to knobs nobody set.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Defaults {
-    /// Temperature; 0 is greedy, as in the flag.
-    pub temperature: f32,
-    /// Top-k; 0 is off.
-    pub top_k: usize,
-    /// Top-p; 1 is off.
-    pub top_p: f64,
-    /// Min-p; 0 is off.
-    pub min_p: f64,
-}
-
-/// What a stack's own program uses where the user says nothing; every other knob is off in all of them.
-///
-/// transformers' are all off here: a folder's `generation_config.json` says what its model wants (where a file leaves top_k
-/// out, transformers itself takes 50). llama.cpp's are those of `llama-cli`, MLX's those of `mlx_lm.generate`.
-pub fn defaults(semantics: Semantics) -> Defaults {
-    match semantics {
-        Semantics::Hf => Defaults { temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0 },
-        Semantics::Llamacpp => Defaults { temperature: 0.8, top_k: 40, top_p: 0.95, min_p: 0.05 },
-        Semantics::Mlx => Defaults { temperature: 0.0, top_k: 0, top_p: 1.0, min_p: 0.0 },
-    }
-}
+use crate::softmax::{highest, softmax};
 
 /// How another stack's distribution of the next token differs under the same knobs.
 #[derive(Clone, Debug, PartialEq)]
@@ -110,17 +53,22 @@ pub struct Cause {
 }
 
 /// Differences in probability below this are rounding.
-const ROUNDING: f64 = 1e-6;
+pub(super) const ROUNDING: f64 = 1e-6;
 
 /// Compares the distribution of the next token under `config`, its semantics included, with what the two other stacks make
-/// of the same knobs. `logits` are the model's, `[vocab]`; a constraint can have masked them before.
+/// of the same knobs. `logits` are the model's, `[vocab]`; a constraint can have masked them before. Where the knobs leave no
+/// token, every probability is 0.
 pub fn compare(logits: &[f32], step: &Step, config: &GenerationConfig) -> Vec<Difference> {
     let distribution = |rules: &Rules| {
         let mut logits = logits.to_vec();
         Chain::with_rules(config, rules, None).process(step, &mut logits);
+        let mut probabilities = vec![0.0; logits.len()];
+        if highest(&logits) == f32::NEG_INFINITY {
+            return probabilities;
+        }
         if config.strategy == Strategy::Greedy {
-            let best = greedy(&logits);
-            return (0..logits.len()).map(|id| f64::from(u8::from(id == best as usize))).collect::<Vec<f64>>();
+            probabilities[greedy(&logits) as usize] = 1.0;
+            return probabilities;
         }
         softmax(&logits).into_iter().map(f64::from).collect()
     };
@@ -145,18 +93,9 @@ pub fn compare(logits: &[f32], step: &Step, config: &GenerationConfig) -> Vec<Di
 }
 
 fn difference(semantics: Semantics, here: &[f64], there: &[f64], causes: Vec<Cause>) -> Difference {
-    let both = || (0..).zip(here.iter().zip(there)).map(|(id, (&here, &there))| TokenDifference { id, here, there });
-    let only = |probabilities: fn(&TokenDifference) -> (f64, f64)| {
-        let mut only: Vec<(u32, f64)> = both()
-            .map(|token| (token.id, probabilities(&token)))
-            .filter(|(_, (inside, outside))| *inside > 0.0 && *outside == 0.0)
-            .map(|(id, (inside, _))| (id, inside))
-            .collect();
-        only.sort_by(|a, b| b.1.total_cmp(&a.1));
-        only.into_iter().map(|(id, _)| id).collect()
-    };
     let width = |token: &TokenDifference| (token.here - token.there).abs();
-    let mut tokens: Vec<TokenDifference> = both().filter(|token| width(token) > ROUNDING).collect();
+    let both = (0..).zip(here.iter().zip(there)).map(|(id, (&here, &there))| TokenDifference { id, here, there });
+    let mut tokens: Vec<TokenDifference> = both.filter(|token| width(token) > ROUNDING).collect();
     tokens.sort_by(|a, b| width(b).total_cmp(&width(a)));
     tokens.truncate(MOST_TOKENS);
     Difference {
@@ -164,11 +103,19 @@ fn difference(semantics: Semantics, here: &[f64], there: &[f64], causes: Vec<Cau
         total_variation: total_variation(here, there),
         possible_here: possible(here),
         possible_there: possible(there),
-        only_here: only(|token| (token.here, token.there)),
-        only_there: only(|token| (token.there, token.here)),
+        only_here: only(here, there),
+        only_there: only(there, here),
         tokens,
         causes,
     }
+}
+
+/// The tokens that are possible inside alone, the most probable first.
+fn only(inside: &[f64], outside: &[f64]) -> Vec<u32> {
+    let possible_inside = |id: &u32| inside[*id as usize] > 0.0 && outside[*id as usize] == 0.0;
+    let mut ids: Vec<u32> = (0..inside.len() as u32).filter(possible_inside).collect();
+    ids.sort_by(|&a, &b| inside[b as usize].total_cmp(&inside[a as usize]));
+    ids
 }
 
 fn total_variation(a: &[f64], b: &[f64]) -> f64 {
@@ -235,95 +182,6 @@ fn words(history: History) -> String {
     }
 }
 
-/// The differences in lines of text; `name` gives a token's text, as it should be shown.
-pub fn explain(config: &GenerationConfig, differences: &[Difference], name: &dyn Fn(u32) -> String) -> Vec<String> {
-    let mut lines = Vec::new();
-    for difference in differences {
-        let stack = difference.semantics.stack();
-        if difference.total_variation <= ROUNDING {
-            lines.push(format!("{stack}: these knobs give the same distribution for the next token"));
-        } else {
-            lines.push(format!(
-                "{stack}: {:.2}% of the next token's probability is elsewhere; {} here, {} there",
-                100.0 * difference.total_variation,
-                tokens(difference.possible_here, "possible"),
-                difference.possible_there,
-            ));
-        }
-        for cause in &difference.causes {
-            let moves = 100.0 * cause.total_variation;
-            lines.push(format!("  {}: alone this moves {moves:.2}%", cause.rule));
-            if cause.possible != difference.possible_here {
-                let (here, there) = (difference.possible_here, cause.possible);
-                lines.push(format!("    {} there, {here} here", tokens(there, "survive")));
-            }
-        }
-        if difference.causes.is_empty() && difference.total_variation > ROUNDING {
-            lines.push("  no rule makes this difference alone; together they do".to_owned());
-        }
-        for token in &difference.tokens {
-            let note = match (token.here > 0.0, token.there > 0.0) {
-                (true, false) => ", impossible there",
-                (false, true) => ", impossible here",
-                _ => "",
-            };
-            lines.push(format!("    {:.4} here, {:.4} there{note}: {}", token.here, token.there, name(token.id)));
-        }
-        let lacking = lacking(difference.semantics, config);
-        if !lacking.is_empty() {
-            lines.push(format!("  {stack} has no {}; it is applied there as it is here", lacking.join(", ")));
-        }
-        if let Some(unset) = words_for_defaults(difference.semantics) {
-            lines.push(format!("  where nothing is set, {stack} takes {unset}"));
-        }
-    }
-    lines
-}
-
-fn tokens(count: usize, what: &str) -> String {
-    format!(
-        "{count} token{} {what}{}",
-        if count == 1 { "" } else { "s" },
-        if count == 1 && what == "survive" { "s" } else { "" }
-    )
-}
-
-/// The knobs that are on and that the stack lacks.
-fn lacking(semantics: Semantics, config: &GenerationConfig) -> Vec<&'static str> {
-    let sampling = matches!(config.strategy, Strategy::Sample | Strategy::BeamSample);
-    let lacks: &[Knob] = match semantics {
-        Semantics::Hf => &[],
-        Semantics::Llamacpp => &[Knob::EpsilonCutoff, Knob::EtaCutoff],
-        Semantics::Mlx => &[Knob::TypicalP, Knob::EpsilonCutoff, Knob::EtaCutoff],
-    };
-    let mut names: Vec<&str> = Vec::new();
-    match semantics {
-        Semantics::Hf => {
-            let ours = [("presence-penalty", config.presence_penalty), ("frequency-penalty", config.frequency_penalty)];
-            names.extend(ours.iter().filter(|(_, value)| *value != 0.0).map(|(name, _)| *name));
-        }
-        Semantics::Llamacpp | Semantics::Mlx => {
-            let theirs = [
-                ("no-repeat-ngram-size", config.no_repeat_ngram_size > 0),
-                ("bad-words", !config.bad_words.is_empty()),
-                ("min-new-tokens", config.min_new_tokens > 0),
-            ];
-            names.extend(theirs.iter().filter(|(_, on)| *on).map(|(name, _)| *name));
-        }
-    }
-    names.extend(lacks.iter().filter(|knob| sampling && knob.is_on(config)).map(|knob| knob.name()));
-    names
-}
-
-fn words_for_defaults(semantics: Semantics) -> Option<String> {
-    let Defaults { temperature, top_k, top_p, min_p } = defaults(semantics);
-    match semantics {
-        Semantics::Hf => None,
-        Semantics::Llamacpp => Some(format!("top-k {top_k}, top-p {top_p}, min-p {min_p}, temperature {temperature}")),
-        Semantics::Mlx => Some(format!("temperature {temperature}, which is greedy")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -362,15 +220,6 @@ mod tests {
         assert_eq!(difference.causes.len(), 1);
         assert_eq!(difference.causes[0].rule, "the order is temperature, top-p here and top-p, temperature there");
         assert_eq!(difference.causes[0].possible, 2);
-
-        let lines = explain(&config, &[difference], &|id| format!("token {id}"));
-        assert!(
-            lines[0].starts_with("llama.cpp: 25.46%") && lines[0].ends_with("3 tokens possible here, 2 there"),
-            "{lines:?}"
-        );
-        assert!(lines[2].ends_with("2 tokens survive there, 3 here"), "{lines:?}");
-        assert!(lines[3].contains("impossible there: token 2"), "{lines:?}");
-        assert!(lines.last().unwrap().ends_with("top-k 40, top-p 0.95, min-p 0.05, temperature 0.8"), "{lines:?}");
     }
 
     #[test]
@@ -416,15 +265,10 @@ mod tests {
     }
 
     #[test]
-    fn what_a_stack_lacks_is_said() {
-        let config =
-            GenerationConfig { eta_cutoff: 0.1, presence_penalty: 1.0, bad_words: vec![vec![0]], ..sampling() };
-        let lines = explain(&config, &compare(&[1.0, 2.0], &START, &config), &|id| id.to_string()).join("\n");
-        assert!(lines.contains("llama.cpp has no bad-words, eta-cutoff;"), "{lines}");
-        assert!(lines.contains("MLX: these knobs give the same distribution"), "{lines}");
-        let there = GenerationConfig { semantics: Semantics::Mlx, ..config };
-        let lines = explain(&there, &compare(&[1.0, 2.0], &START, &there), &|id| id.to_string()).join("\n");
-        assert!(lines.contains("transformers has no presence-penalty;"), "{lines}");
+    fn nothing_left_is_no_difference() {
+        let config = GenerationConfig { suppress_tokens: vec![0, 1], ..sampling() };
+        let difference = against(Semantics::Mlx, &[1.0, 2.0], &START, &config);
+        assert_eq!((difference.total_variation, difference.possible_here, difference.possible_there), (0.0, 0, 0));
     }
 
     proptest! {
@@ -459,7 +303,6 @@ mod tests {
                 let shared = difference.possible_here - difference.only_here.len();
                 prop_assert!(shared == difference.possible_there - difference.only_there.len());
                 prop_assert!(difference.causes.is_empty() || difference.causes[0].total_variation > 0.0);
-                prop_assert!(!explain(&config, &[difference], &|id| id.to_string()).is_empty());
             }
         }
     }

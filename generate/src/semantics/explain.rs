@@ -1,0 +1,134 @@
+//! Differences between the stacks, told in lines of text.
+
+use super::compare::ROUNDING;
+use super::{Defaults, Difference, Semantics, defaults};
+use crate::config::{GenerationConfig, Strategy};
+use crate::processors::Knob;
+
+/// The differences in lines of text; `name` gives a token's text, as it should be shown.
+pub fn explain(config: &GenerationConfig, differences: &[Difference], name: &dyn Fn(u32) -> String) -> Vec<String> {
+    let mut lines = Vec::new();
+    for difference in differences {
+        let stack = difference.semantics.stack();
+        if difference.total_variation <= ROUNDING {
+            lines.push(format!("{stack}: these knobs give the same distribution for the next token"));
+        } else {
+            lines.push(format!(
+                "{stack}: {:.2}% of the next token's probability is elsewhere; possible are {} here, {} there",
+                100.0 * difference.total_variation,
+                tokens(difference.possible_here),
+                difference.possible_there,
+            ));
+            lines.extend(causes_and_tokens(difference, name));
+        }
+        let lacking = lacking(difference.semantics, config);
+        if !lacking.is_empty() {
+            lines.push(format!("  {stack} has no {}; it is applied there as it is here", lacking.join(", ")));
+        }
+        if let Some(unset) = words_for_defaults(difference.semantics) {
+            lines.push(format!("  where nothing is set, {stack} takes {unset}"));
+        }
+    }
+    lines
+}
+
+/// Why the distributions differ, and which tokens show it most.
+fn causes_and_tokens(difference: &Difference, name: &dyn Fn(u32) -> String) -> Vec<String> {
+    let mut lines = Vec::new();
+    if difference.causes.is_empty() {
+        lines.push("  no rule makes this difference alone; together they do".to_owned());
+    }
+    for cause in &difference.causes {
+        let survivors = if cause.possible == difference.possible_here {
+            String::new()
+        } else {
+            format!(", and leaves {} in place of {}", tokens(cause.possible), difference.possible_here)
+        };
+        lines.push(format!("  {}: alone this moves {:.2}%{survivors}", cause.rule, 100.0 * cause.total_variation));
+    }
+    for token in &difference.tokens {
+        let note = match (token.here > 0.0, token.there > 0.0) {
+            (true, false) => ", impossible there",
+            (false, true) => ", impossible here",
+            _ => "",
+        };
+        lines.push(format!("    {:.4} here, {:.4} there{note}: {}", token.here, token.there, name(token.id)));
+    }
+    lines
+}
+
+fn tokens(count: usize) -> String {
+    format!("{count} token{}", if count == 1 { "" } else { "s" })
+}
+
+/// The knobs that are on and that the stack lacks.
+fn lacking(semantics: Semantics, config: &GenerationConfig) -> Vec<&'static str> {
+    use Semantics::{Hf, Llamacpp, Mlx};
+    let sampling = matches!(config.strategy, Strategy::Sample | Strategy::BeamSample);
+    let sampled = |knob: Knob| sampling && knob.is_on(config);
+    let several = config.logit_bias.iter().any(|(sequence, _)| sequence.len() > 1);
+    let knobs: [(&str, bool, &[Semantics]); 9] = [
+        ("logit-bias for several tokens in a row", several, &[Hf]),
+        ("presence-penalty", config.presence_penalty != 0.0, &[Llamacpp, Mlx]),
+        ("frequency-penalty", config.frequency_penalty != 0.0, &[Llamacpp, Mlx]),
+        ("no-repeat-ngram-size", config.no_repeat_ngram_size > 0, &[Hf]),
+        ("bad-words", !config.bad_words.is_empty(), &[Hf]),
+        ("min-new-tokens", config.min_new_tokens > 0, &[Hf]),
+        ("typical-p", sampled(Knob::TypicalP), &[Hf, Llamacpp]),
+        ("epsilon-cutoff", sampled(Knob::EpsilonCutoff), &[Hf]),
+        ("eta-cutoff", sampled(Knob::EtaCutoff), &[Hf]),
+    ];
+    knobs.into_iter().filter(|(_, on, has_it)| *on && !has_it.contains(&semantics)).map(|(name, ..)| name).collect()
+}
+
+fn words_for_defaults(semantics: Semantics) -> Option<String> {
+    let Defaults { temperature, top_k, top_p, min_p } = defaults(semantics);
+    match semantics {
+        Semantics::Hf => None,
+        Semantics::Llamacpp => Some(format!("top-k {top_k}, top-p {top_p}, min-p {min_p}, temperature {temperature}")),
+        Semantics::Mlx => Some(format!("temperature {temperature}, which is greedy")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::processors::Step;
+    use crate::semantics::compare;
+
+    fn lines(logits: &[f32], config: &GenerationConfig) -> Vec<String> {
+        let step = Step { prompt: &[], generated: &[] };
+        explain(config, &compare(logits, &step, config), &|id| format!("token {id}"))
+    }
+
+    fn sampling() -> GenerationConfig {
+        GenerationConfig { strategy: Strategy::Sample, ..Default::default() }
+    }
+
+    /// The example that `compare` works by hand.
+    #[test]
+    fn what_differs_why_and_where() {
+        let config = GenerationConfig { temperature: 2.0, top_p: 0.74, ..sampling() };
+        let logits = [0.50_f32, 0.25, 0.17, 0.08].map(f32::ln);
+        let expected = "\
+llama.cpp: 25.46% of the next token's probability is elsewhere; possible are 3 tokens here, 2 there
+  the order is temperature, top-p here and top-p, temperature there: alone this moves 25.46%, and leaves 2 tokens in place of 3
+    0.2546 here, 0.0000 there, impossible there: token 2
+    0.4366 here, 0.5858 there: token 0
+    0.3088 here, 0.4142 there: token 1
+  where nothing is set, llama.cpp takes top-k 40, top-p 0.95, min-p 0.05, temperature 0.8
+MLX: 25.46% of the next token's probability is elsewhere; possible are 3 tokens here, 2 there";
+        assert_eq!(lines(&logits, &config)[..7].join("\n"), expected);
+    }
+
+    #[test]
+    fn what_a_stack_lacks_is_said() {
+        let config =
+            GenerationConfig { eta_cutoff: 0.1, presence_penalty: 1.0, bad_words: vec![vec![0]], ..sampling() };
+        let text = lines(&[1.0, 2.0], &config).join("\n");
+        assert!(text.contains("llama.cpp has no bad-words, eta-cutoff;"), "{text}");
+        assert!(text.contains("MLX: these knobs give the same distribution"), "{text}");
+        let text = lines(&[1.0, 2.0], &GenerationConfig { semantics: Semantics::Mlx, ..config }).join("\n");
+        assert!(text.contains("transformers has no presence-penalty;"), "{text}");
+    }
+}
