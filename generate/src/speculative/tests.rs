@@ -382,7 +382,7 @@ fn each_way_to_fail_or_end_early() {
         }
     }
     let error = run(&timed, &Chain::of(vec![Arc::new(BanAll)]), &[1]).unwrap_err().to_string();
-    assert!(error.starts_with("after 0 new tokens ban-all left none"), "{error}");
+    assert!(error.starts_with("no token is left to choose after 0 new ones: together, ban-all"), "{error}");
 
     let mut draft = made_up::sequences(&[], 4, made_up::logits(1, 4, 1.0));
     let error = DraftModel::new(&mut draft, 3).err().unwrap();
