@@ -1,6 +1,6 @@
 """Makes generate/tests/fixtures/beams*: what transformers' beam searches find, for ours to find again.
 
-    python scripts/make_beam_fixtures.py [FOLDER]     with torch==2.11.0, transformers==5.17.0: the models and beams.json
+    python scripts/make_beam_fixtures.py [FOLDER]     with torch==2.11.0, transformers==5.17.0: all but beams-diverse.json
     python scripts/make_beam_fixtures.py [FOLDER]     again with transformers==4.55.4: beams-diverse.json
 
 Diverse beams left transformers' core after 4.55.4, hence the two versions. FOLDER defaults to generate/tests/fixtures. Run
@@ -18,11 +18,15 @@ drawn from what the model writes without any, so that hypotheses do finish. Kept
   gives the same result;
 - in a batch every prompt gets what it gets alone. (Left padding counts as text for transformers' repetition penalty and
   n-gram ban, so these knobs come with one prompt only.)
+
+`beams-sampled.json` is of beam sampling, whose draws are others than ours: how often each sequence came back in so many
+runs, for the distributions to be compared. Sequences that came back in fewer than RARE runs are counted together.
 """
 
 import json
 import random
 import sys
+from collections import Counter
 from pathlib import Path
 
 import torch
@@ -35,6 +39,7 @@ from transformers.generation.utils import GenerationMixin
 from make_fixtures import random_model
 
 MARGIN = 2e-5
+RARE = 20
 NOT_A_BEAM = -1e8  # below this, a score is that of a beam that does not exist
 MODELS = {  # name: (seed, vocab_size, n_layer, scale of the logits)
     "5-flat": (1, 5, 1, 1.0),
@@ -145,8 +150,8 @@ def generate(model, prompts, knobs):
         arguments["sequence_bias"] = {tuple(ids): bias for ids, bias in arguments["sequence_bias"]}
     ends = arguments.setdefault("eos_token_id", None)
     found = model.generate(
-        ids, attention_mask=mask, do_sample=False, pad_token_id=ends[0] if ends else 0, use_cache=True,
-        return_dict_in_generate=True, output_scores=True, **arguments,
+        ids, attention_mask=mask, pad_token_id=ends[0] if ends else 0, use_cache=True,
+        return_dict_in_generate=True, output_scores=True, **{"do_sample": False, **arguments},
     )
     rows = []
     for row, score in zip(found.sequences[:, longest:].tolist(), found.sequences_scores.tolist()):
@@ -216,6 +221,23 @@ def draw_case(rng, model, number):
     return prompts, knobs
 
 
+def count_draws(model, name, prompt, knobs, batches=10, runs=2000):
+    """How often each best sequence comes back from beam sampling."""
+    counts = Counter()
+    for seed in range(batches):
+        torch.manual_seed(seed)
+        for rows in generate(model, [prompt] * runs, {**knobs, "do_sample": True, "top_k": 0}):
+            counts[tuple(rows[0][0])] += 1
+    often = sorted((list(ids), count) for ids, count in counts.items() if count >= RARE)
+    return {"model": name, "prompt": prompt, "knobs": knobs, "runs": batches * runs, "counts": often}
+
+
+def write(file, cases):
+    """One case a line."""
+    lines = ",\n".join(json.dumps(case) for case in cases)
+    file.write_text(f'{{"transformers": "{transformers.__version__}", "cases": [\n{lines}\n]}}\n')
+
+
 def main():
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "generate/tests/fixtures")
     transformers.logging.set_verbosity_error()
@@ -232,11 +254,26 @@ def main():
             model.save_pretrained(path)
             (path / "generation_config.json").unlink(missing_ok=True)
         models[name] = GPT2LMHeadModel.from_pretrained(path, attn_implementation="eager").eval()
+    if not DIVERSE:
+        cases = [
+            ("12-flat", [3, 1], dict(
+                num_beams=2, max_new_tokens=3, early_stopping=True, length_penalty=0.0, temperature=0.4)),
+            ("12-flat", [3, 1], dict(
+                num_beams=3, max_new_tokens=4, early_stopping=False, length_penalty=1.0, temperature=1.2,
+                end_tokens=[8])),
+            ("40-flat", [15], dict(
+                num_beams=3, max_new_tokens=4, early_stopping=True, length_penalty=2.0, temperature=1.0,
+                end_tokens=[7, 31])),
+            ("40-flat", [20, 4], dict(
+                num_beams=2, max_new_tokens=3, early_stopping="never", length_penalty=-1.0, temperature=0.8,
+                end_tokens=[7])),
+        ]
+        write(folder / "beams-sampled.json", [count_draws(models[case[0]], *case) for case in cases])
     watch()
 
     rng = random.Random(17)
     cases, dropped = [], 0
-    for number in range(60 if DIVERSE else 120):
+    for number in range(120):
         name = rng.choice(list(models))
         for _ in range(40):
             prompts, knobs = draw_case(rng, models[name], number)
@@ -247,8 +284,7 @@ def main():
                 break
             dropped += 1
     file = folder / ("beams-diverse.json" if DIVERSE else "beams.json")
-    lines = ",\n".join(json.dumps(case) for case in cases)
-    file.write_text(f'{{"transformers": "{transformers.__version__}", "cases": [\n{lines}\n]}}\n')
+    write(file, cases)
     print(f"{file}: {len(cases)} cases, {dropped} dropped")
 
 

@@ -5,7 +5,7 @@ use rand::Rng;
 use rayon::prelude::*;
 
 use crate::processors::{Chain, Step};
-use crate::softmax::log_sum_exp;
+use crate::softmax;
 
 /// From so many logits on, dealing rows to threads costs less than it saves.
 const LOGITS_FOR_THREADS: usize = 1 << 15;
@@ -68,7 +68,7 @@ impl Scorer {
     }
 
     fn score_row(&self, row: &Row) -> Result<Followers> {
-        let norm = log_sum_exp(row.logits);
+        let norm = softmax::log_sum_exp(row.logits);
         ensure!(
             norm.is_finite(),
             "the model's logits are not finite numbers: its weights are damaged, or its training diverged; use another checkpoint"
@@ -77,68 +77,97 @@ impl Scorer {
         let mut logprobs: Vec<f32> = row.logits.iter().map(model_logprob).collect();
         self.bias.process(&row.step, &mut logprobs);
         for &token in row.taken {
-            logprobs[token as usize] -= self.diversity_penalty;
+            // An end token may lie outside the vocabulary: a checkpoint's settings are not ours to trust.
+            if let Some(logprob) = logprobs.get_mut(token as usize) {
+                *logprob -= self.diversity_penalty;
+            }
         }
         self.chain.process(&row.step, &mut logprobs);
-        let noisy = self.draws.map(|seed| with_gumbel_noise(&logprobs, &mut ember_data::random::rng(seed, &row.place)));
-        let keys = noisy.as_deref().unwrap_or(&logprobs);
-        let follower = |token: u32| {
-            let id = token as usize;
-            Follower { token, logprob: logprobs[id], model_logprob: model_logprob(&row.logits[id]), key: keys[id] }
+        let best = match self.draws {
+            None => highest(&logprobs, self.followers),
+            Some(seed) => drawn(&logprobs, self.followers, &mut ember_data::random::rng(seed, &row.place)),
         };
-        let best = highest(keys, self.followers).into_iter().map(follower).collect();
-        let top = highest(row.logits, self.top);
-        let top = top.into_iter().map(|token| (token, model_logprob(&row.logits[token as usize]))).collect();
+        let follower = |(token, key): (u32, f32)| Follower {
+            token,
+            logprob: logprobs[token as usize],
+            model_logprob: model_logprob(&row.logits[token as usize]),
+            key,
+        };
+        let best = best.into_iter().map(follower).collect();
+        let top = highest(row.logits, self.top).into_iter().map(|(id, logit)| (id, model_logprob(&logit))).collect();
         Ok(Followers { best, top })
     }
 }
 
-/// Each possible token's log-probability and a draw from Gumbel's distribution.
-///
-/// Ranked by that, the first n are n draws without replacement from the softmax, in the order in which they would be drawn
-/// ([Kool, van Hoof and Welling 2019, section 2.3](https://arxiv.org/abs/1903.06059)): what torch.multinomial does, without
-/// renormalising after each draw. A constant added to all of a beam's log-probabilities may be added to the sums instead.
-pub(super) fn with_gumbel_noise(logprobs: &[f32], rng: &mut impl Rng) -> Vec<f32> {
-    let noisy = |&logprob: &f32| match logprob {
-        f32::NEG_INFINITY => logprob,
-        _ => (f64::from(logprob) + gumbel(rng.next_u64())) as f32,
-    };
-    logprobs.iter().map(noisy).collect()
-}
+/// Values are looked at a block at a time: few are ever among the best so far, and a block without any is left at once.
+const BLOCK: usize = 64;
 
-/// A number with Gumbel's distribution, by inversion at the middle of one of 2^53 equal parts of the unit interval.
-fn gumbel(bits: u64) -> f64 {
-    let uniform = ((bits >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
-    -(-uniform.ln()).ln()
-}
-
-/// The ids of the `count` highest values, highest first, of equal ones the lower id; minus infinity is never among them.
-///
-/// Of many values few are ever among the best so far, so most are dismissed a block at a time.
-pub(super) fn highest(values: &[f32], count: usize) -> Vec<u32> {
-    const BLOCK: usize = 64;
-    let mut best: Vec<(f32, u32)> = Vec::with_capacity(count + 1);
-    if count == 0 {
-        return Vec::new();
-    }
-    let mut bar = f32::NEG_INFINITY;
+/// The `count` highest values with their ids, highest first, of equal ones the lower id; minus infinity is never among them.
+pub(super) fn highest(values: &[f32], count: usize) -> Vec<(u32, f32)> {
+    let mut best = Best::new(count);
     for (block, values) in values.chunks(BLOCK).enumerate() {
         // No early exit: so the comparisons of a block run side by side.
-        if !values.iter().fold(false, |any, &value| any | (value > bar)) {
-            continue;
-        }
-        for (id, &value) in (block * BLOCK..).zip(values) {
-            if value > bar {
-                let place = best.partition_point(|&(other, _)| other >= value);
-                best.insert(place, (value, id as u32));
-                best.truncate(count);
-                if best.len() == count {
-                    bar = best[count - 1].0;
-                }
+        if values.iter().fold(false, |any, &value| any | (value > best.bar)) {
+            for (id, &value) in (block * BLOCK..).zip(values) {
+                best.offer(id as u32, value);
             }
         }
     }
-    best.into_iter().map(|(_, id)| id).collect()
+    best.kept
+}
+
+/// `count` draws without replacement from the softmax of `logprobs`, in the order in which they are drawn; each with its
+/// log-probability plus noise, by which rows of several beams merge into one ranking.
+///
+/// The noise is Gumbel's: ranked with it, the first n are distributed as n draws one after the other, each from what is left
+/// ([Kool, van Hoof and Welling 2019, section 2.3](https://arxiv.org/abs/1903.06059)), which is what torch.multinomial does.
+/// A token's noise depends on the generator and its id alone.
+pub(super) fn drawn(logprobs: &[f32], count: usize, rng: &mut impl Rng) -> Vec<(u32, f32)> {
+    let mut best = Best::new(count);
+    for (block, logprobs) in logprobs.chunks(BLOCK).enumerate() {
+        // Gumbel's noise is -ln(-ln(1 - a)) for a uniform `a`. As -ln(1 - a) >= a, a token gets past the bar only where
+        // a < e^(logprob - bar): most are dismissed by that, without a logarithm.
+        let most = f64::from(softmax::highest(logprobs) - best.bar).exp();
+        for (id, &logprob) in (block * BLOCK..).zip(logprobs) {
+            let a = uniform(rng);
+            if a < most && logprob > f32::NEG_INFINITY {
+                best.offer(id as u32, (f64::from(logprob) - (-(-a).ln_1p()).ln()) as f32);
+            }
+        }
+    }
+    best.kept
+}
+
+/// The middle of one of 2^53 equal parts of the unit interval: never 0, never 1.
+fn uniform(rng: &mut impl Rng) -> f64 {
+    ((rng.next_u64() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
+}
+
+/// The best of the values offered so far.
+struct Best {
+    count: usize,
+    /// Best first; of equal ones the first offered.
+    kept: Vec<(u32, f32)>,
+    /// What a value has to exceed.
+    bar: f32,
+}
+
+impl Best {
+    fn new(count: usize) -> Self {
+        let bar = if count == 0 { f32::INFINITY } else { f32::NEG_INFINITY };
+        Self { count, kept: Vec::with_capacity(count + 1), bar }
+    }
+
+    fn offer(&mut self, id: u32, value: f32) {
+        if value > self.bar {
+            let place = self.kept.partition_point(|&(_, other)| other >= value);
+            self.kept.insert(place, (id, value));
+            self.kept.truncate(self.count);
+            if self.kept.len() == self.count {
+                self.bar = self.kept[self.count - 1].1;
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -149,8 +178,8 @@ mod tests {
 
     #[test]
     fn the_highest_by_hand() {
-        assert_eq!(highest(&[1.0, 3.0, 3.0, 2.0], 3), [1, 2, 3]);
-        assert_eq!(highest(&[1.0, f32::NEG_INFINITY], 9), [0]);
+        assert_eq!(highest(&[1.0, 3.0, 3.0, 2.0], 3), [(1, 3.0), (2, 3.0), (3, 2.0)]);
+        assert_eq!(highest(&[1.0, f32::NEG_INFINITY], 9), [(0, 1.0)]);
         assert!(highest(&[1.0], 0).is_empty());
     }
 
@@ -161,11 +190,32 @@ mod tests {
             values in prop::collection::vec((-9_i8..9).prop_map(f32::from), 0..300),
             count in 0..40_usize,
         ) {
-            let mut order: Vec<u32> = (0..values.len() as u32).collect();
-            order.sort_by(|&a, &b| values[b as usize].total_cmp(&values[a as usize]));
-            order.truncate(count);
+            let order = by_sorting((0..).zip(values.iter().copied()).collect(), count);
             prop_assert_eq!(highest(&values, count), order);
         }
+
+        /// What is dismissed unseen would not have been drawn.
+        #[test]
+        fn the_drawn_are_those_whose_noisy_values_sorting_puts_first(
+            spread in 0.1..20.0_f32,
+            steps in prop::collection::vec(prop::option::weighted(0.9, 0.0..1.0_f32), 0..300),
+            count in 0..40_usize,
+            seed: u64,
+        ) {
+            let logprobs: Vec<f32> =
+                steps.iter().map(|step| step.map_or(f32::NEG_INFINITY, |step| -step * spread)).collect();
+            let mut rng = ember_data::random::rng(seed, &[]);
+            let noisy = |&logprob: &f32| (f64::from(logprob) - (-(-uniform(&mut rng)).ln_1p()).ln()) as f32;
+            let mut noisy: Vec<(u32, f32)> = (0..).zip(logprobs.iter().map(noisy)).collect();
+            noisy.retain(|&(_, key)| key > f32::NEG_INFINITY);
+            prop_assert_eq!(drawn(&logprobs, count, &mut ember_data::random::rng(seed, &[])), by_sorting(noisy, count));
+        }
+    }
+
+    fn by_sorting(mut values: Vec<(u32, f32)>, count: usize) -> Vec<(u32, f32)> {
+        values.sort_by(|a, b| b.1.total_cmp(&a.1));
+        values.truncate(count);
+        values
     }
 
     /// How often each ordered pair of tokens comes first and second, against `probability` of it; as Pearson's statistic.
@@ -173,9 +223,8 @@ mod tests {
         const DRAWS: usize = 100_000;
         let mut counts = vec![vec![0.0_f64; logits.len()]; logits.len()];
         for draw in 0..DRAWS {
-            let noisy = with_gumbel_noise(logits, &mut ember_data::random::rng(3, &[draw as u64]));
-            let pair = highest(&noisy, 2);
-            counts[pair[0] as usize][pair[1] as usize] += 1.0;
+            let pair = drawn(logits, 2, &mut ember_data::random::rng(3, &[draw as u64]));
+            counts[pair[0].0 as usize][pair[1].0 as usize] += 1.0;
         }
         let mut statistic = 0.0;
         for (first, counts) in counts.iter().enumerate() {

@@ -137,7 +137,7 @@ impl Group {
         }
         // Stable: of equal ones the better beam's and the lower id comes first.
         ranked.sort_by(|a, b| b.rank_key.total_cmp(&a.rank_key));
-        ranked.truncate(candidates(self.size, config));
+        ranked.truncate(candidate_count(self.size, config));
         ranked
     }
 
@@ -181,6 +181,6 @@ impl Group {
 
 /// How many candidates a group of `size` beams considers: at most one of a beam's tokens is each of the end tokens, so
 /// `size` of these can go on.
-pub(super) fn candidates(size: usize, config: &GenerationConfig) -> usize {
+pub(super) fn candidate_count(size: usize, config: &GenerationConfig) -> usize {
     size * (1 + config.end_tokens.len()).max(2)
 }

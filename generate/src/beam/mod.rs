@@ -13,6 +13,8 @@
 //! - it streams: a prefix that all beams and the best finished text share is final ([`BeamEvent::Agreed`]).
 
 mod candidates;
+#[cfg(test)]
+mod examples;
 mod group;
 #[cfg(test)]
 mod parity;
@@ -30,7 +32,7 @@ use anyhow::{Result, bail};
 pub use self::trace::{BeamCandidate, BeamStep, Fate, PoolEntry, Stopped};
 
 use self::candidates::{Row, Scorer};
-use self::group::{Group, Rules, StepFacts, candidates};
+use self::group::{Group, Rules, StepFacts, candidate_count};
 use self::pool::Finished;
 use self::tree::{NodeId, ROOT, Tree};
 use crate::config::{GenerationConfig, Overflow, Strategy};
@@ -115,7 +117,7 @@ impl<'a> Search<'a> {
             bias,
             chain,
             diversity_penalty: config.diversity_penalty,
-            followers: candidates(size, config),
+            followers: candidate_count(size, config),
             top: config.logprobs,
             draws: (config.strategy == Strategy::BeamSample).then_some(config.seed),
         };

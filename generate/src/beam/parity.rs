@@ -1,13 +1,16 @@
 //! The same sequences and scores as transformers', over the fixtures of scripts/make_beam_fixtures.py.
 #![allow(clippy::unwrap_used)]
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use ember_model::Gpt;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
+use super::BeamRequest;
 use super::tests::{found, request};
 use crate::config::{EarlyStopping, GenerationConfig, Strategy};
 use crate::engine::{Completion, to_tensor};
@@ -16,8 +19,8 @@ use crate::sequences::Scripted;
 use crate::stop::FinishReason;
 
 #[derive(Deserialize)]
-struct Fixture {
-    cases: Vec<Case>,
+struct Fixture<C> {
+    cases: Vec<C>,
 }
 
 #[derive(Deserialize)]
@@ -34,13 +37,24 @@ struct Expected {
     score: f64,
 }
 
+/// Runs of beam sampling and the sequences that came back often.
+#[derive(Deserialize)]
+struct Sampled {
+    model: String,
+    prompt: Vec<u32>,
+    knobs: Knobs,
+    runs: usize,
+    counts: Vec<(Vec<u32>, usize)>,
+}
+
 #[derive(Deserialize)]
 struct Knobs {
     num_beams: usize,
     max_new_tokens: usize,
     early_stopping: serde_json::Value,
     length_penalty: f32,
-    num_return_sequences: usize,
+    num_return_sequences: Option<usize>,
+    temperature: Option<f32>,
     #[serde(default)]
     end_tokens: Vec<u32>,
     num_beam_groups: Option<usize>,
@@ -60,7 +74,11 @@ struct Knobs {
 impl Knobs {
     fn config(&self) -> GenerationConfig {
         GenerationConfig {
-            strategy: if self.num_beam_groups.is_some() { Strategy::DiverseBeam } else { Strategy::Beam },
+            strategy: match (self.temperature, self.num_beam_groups) {
+                (Some(_), _) => Strategy::BeamSample,
+                (None, Some(_)) => Strategy::DiverseBeam,
+                (None, None) => Strategy::Beam,
+            },
             num_beams: self.num_beams,
             max_new_tokens: self.max_new_tokens,
             early_stopping: match self.early_stopping.as_bool() {
@@ -69,7 +87,8 @@ impl Knobs {
                 None => EarlyStopping::Never,
             },
             length_penalty: self.length_penalty,
-            num_return_sequences: self.num_return_sequences,
+            num_return_sequences: self.num_return_sequences.unwrap_or(1),
+            temperature: self.temperature.unwrap_or(1.0),
             end_tokens: self.end_tokens.clone(),
             num_beam_groups: self.num_beam_groups.unwrap_or(1),
             diversity_penalty: self.diversity_penalty,
@@ -85,6 +104,15 @@ impl Knobs {
 
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
+}
+
+fn cases<C: DeserializeOwned>(file: &str) -> Vec<C> {
+    let json = std::fs::read_to_string(fixtures().join(file)).unwrap();
+    serde_json::from_str::<Fixture<C>>(&json).unwrap().cases
+}
+
+fn load(model: &str) -> Gpt {
+    ember_model::checkpoint::load(&fixtures().join(format!("beams-{model}")), &Device::flex()).unwrap()
 }
 
 /// The logits after `ids`, `[vocab]`, by the forward pass of training.
@@ -118,13 +146,11 @@ fn difference(completions: &[Completion], expected: &[Expected], config: &Genera
 
 /// How many cases there are; fails, and shows them, when any differ.
 fn compare(file: &str) -> usize {
-    let json = std::fs::read_to_string(fixtures().join(file)).unwrap();
-    let fixture: Fixture = serde_json::from_str(&json).unwrap();
+    let cases: Vec<Case> = cases(file);
     let mut models: HashMap<String, Gpt> = HashMap::new();
     let mut differences = Vec::new();
-    for (number, case) in fixture.cases.iter().enumerate() {
-        let load = || ember_model::checkpoint::load(&fixtures().join(format!("beams-{}", case.model)), &Device::flex());
-        let model = &*models.entry(case.model.clone()).or_insert_with(|| load().unwrap());
+    for (number, case) in cases.iter().enumerate() {
+        let model = &*models.entry(case.model.clone()).or_insert_with(|| load(&case.model));
         let config = case.knobs.config();
         let mut sequences = Scripted {
             vocab_size: model.config().vocab_size,
@@ -141,7 +167,7 @@ fn compare(file: &str) -> usize {
         }
     }
     assert!(differences.is_empty(), "{} differ:\n{}", differences.len(), differences.join("\n"));
-    fixture.cases.len()
+    cases.len()
 }
 
 #[test]
@@ -151,5 +177,54 @@ fn beams_find_what_transformers_finds() {
 
 #[test]
 fn diverse_beams_find_what_transformers_found() {
-    assert_eq!(compare("beams-diverse.json"), 60);
+    assert_eq!(compare("beams-diverse.json"), 120);
+}
+
+/// How far the best sequences of beam sampling are from transformers': Pearson's statistic of two samples of one size, and
+/// its degrees of freedom.
+fn chi_square(case: &Sampled, config: &GenerationConfig) -> (f64, usize) {
+    const BATCH: usize = 1000;
+    let model = load(&case.model);
+    let known: RefCell<HashMap<Vec<u32>, Vec<f32>>> = RefCell::default();
+    let chain = Chain::new(config, None);
+    let mut counts: HashMap<Vec<u32>, usize> = HashMap::new();
+    for first in (0..case.runs).step_by(BATCH) {
+        let mut sequences = Scripted {
+            vocab_size: model.config().vocab_size,
+            rows: vec![case.prompt.clone(); BATCH],
+            logits_after: |ids: &[u32]| {
+                known.borrow_mut().entry(ids.to_vec()).or_insert_with(|| logits_after(&model, ids)).clone()
+            },
+        };
+        let asked = BeamRequest { first_sequence: first as u64, ..request(config, &chain) };
+        for mut completions in found(&mut sequences, &asked) {
+            *counts.entry(completions.swap_remove(0).ids).or_default() += 1;
+        }
+    }
+    let mut pairs: Vec<(usize, usize)> =
+        case.counts.iter().map(|(ids, theirs)| (counts.get(ids).copied().unwrap_or(0), *theirs)).collect();
+    let seen: (usize, usize) = pairs.iter().fold((0, 0), |sum, pair| (sum.0 + pair.0, sum.1 + pair.1));
+    pairs.push((case.runs - seen.0, case.runs - seen.1)); // all rare ones together
+    let term = |&(ours, theirs): &(usize, usize)| (ours as f64 - theirs as f64).powi(2) / (ours + theirs) as f64;
+    (pairs.iter().map(term).sum(), pairs.len() - 1)
+}
+
+/// Two samples of one distribution exceed this once in about a hundred thousand seeds (Wilson and Hilferty's approximation,
+/// 4.3 standard deviations out).
+fn passes((statistic, degrees): (f64, usize)) -> bool {
+    let k = degrees as f64;
+    statistic < k * (1.0 - 2.0 / (9.0 * k) + 4.3 * (2.0 / (9.0 * k)).sqrt()).powi(3)
+}
+
+#[test]
+fn beam_sampling_is_distributed_as_in_transformers() {
+    for case in cases::<Sampled>("beams-sampled.json") {
+        let config = case.knobs.config();
+        let result = chi_square(&case, &config);
+        assert!(passes(result), "{config:?}: {result:?}");
+        // The test can fail: a temperature that is a tenth off is seen.
+        let off = GenerationConfig { temperature: config.temperature * 1.1, ..config };
+        let result = chi_square(&case, &off);
+        assert!(!passes(result), "{off:?}: {result:?}");
+    }
 }

@@ -32,95 +32,6 @@ fn random_table(seed: u64, vocab_size: usize, rows: &[Vec<u32>]) -> Scripted<imp
     Scripted { vocab_size, rows: rows.to_vec(), logits_after }
 }
 
-/// Rows whose next token has these probabilities, by the ids generated after a prompt of one token.
-fn by_hand(table: impl Fn(&[u32]) -> [f32; 4]) -> Scripted<impl Fn(&[u32]) -> Vec<f32>> {
-    Scripted {
-        vocab_size: 4,
-        rows: vec![vec![0]],
-        logits_after: move |ids: &[u32]| table(&ids[1..]).map(f32::ln).to_vec(),
-    }
-}
-
-fn ids(completions: &[Completion]) -> Vec<&[u32]> {
-    completions.iter().map(|completion| completion.ids.as_slice()).collect()
-}
-
-const THE: u32 = 0;
-const NICE: u32 = 1;
-const DOG: u32 = 2;
-const HAS: u32 = 3;
-
-/// Probabilities of the next word after "The", "The nice", "The dog".
-fn the_nice_dog(generated: &[u32]) -> [f32; 4] {
-    //                 the   nice  dog   has
-    match generated {
-        [] => [0.05, 0.50, 0.40, 0.05],
-        [NICE] => [0.25, 0.10, 0.40, 0.25],
-        [DOG] => [0.03, 0.02, 0.05, 0.90],
-        _ => [0.25; 4],
-    }
-}
-
-/// Greedy takes "nice" (0.5) and then at best "dog": 0.5 * 0.4 = 0.20. Two beams also keep "dog" (0.4), which "has" follows:
-/// 0.4 * 0.9 = 0.36.
-#[test]
-fn two_beams_find_by_hand_what_greedy_misses() {
-    let find = |num_beams| {
-        let config = GenerationConfig {
-            num_beams,
-            num_return_sequences: num_beams,
-            max_new_tokens: 2,
-            length_penalty: 0.0,
-            ..GenerationConfig::default()
-        };
-        found(&mut by_hand(the_nice_dog), &request(&config, &Chain::default())).remove(0)
-    };
-    assert_eq!(ids(&find(1)), [[NICE, DOG]]);
-    let two = find(2);
-    assert_eq!(ids(&two), [[DOG, HAS], [NICE, DOG]]);
-    for (completion, probability) in two.iter().zip([0.36_f64, 0.20]) {
-        assert!((completion.score - probability.ln()).abs() < 1e-6);
-        assert_eq!(completion.finish_reason, FinishReason::Length);
-    }
-    assert!((two[0].tokens[0].logprob - 0.4_f32.ln()).abs() < 1e-6);
-}
-
-/// The same search, with "has" as the end token and three words at most, as its trace tells it.
-#[test]
-fn the_trace_of_two_beams_by_hand() {
-    let config =
-        GenerationConfig { num_beams: 2, max_new_tokens: 3, end_tokens: vec![HAS], ..GenerationConfig::default() };
-    let mut steps = Vec::new();
-    let chain = Chain::default();
-    let asked = BeamRequest { trace: true, ..request(&config, &chain) };
-    let mut keep = |event: BeamEvent| {
-        if let BeamEvent::Step(step) = event {
-            steps.push(step.clone());
-        }
-        ControlFlow::Continue(())
-    };
-    search(&mut by_hand(the_nice_dog), &asked, &mut keep).unwrap();
-    // The parent, the token and the fate of each candidate: four of them, so that two can go on when both beams end.
-    let told = |step: &BeamStep| step.candidates.iter().map(|c| (c.parent, c.token, c.fate)).collect::<Vec<_>>();
-    let goes_on = |beam| Fate::GoesOn { beam };
-    assert_eq!(told(&steps[0])[..2], [(0, NICE, goes_on(0)), (0, DOG, goes_on(1))]);
-    assert_eq!(told(&steps[0])[2..], [(0, THE, Fate::Pruned), (0, HAS, Fate::Dropped)]);
-    // 0.36 "dog has" ends, 0.20 "nice dog" goes on, 0.125 "nice the" too, 0.125 "nice has" ends too late in the ranking.
-    let second = told(&steps[1]);
-    assert_eq!((second[0].0, second[0].1), (1, HAS));
-    let Fate::Finished { final_score, reason: FinishReason::Eos, kept: true } = second[0].2 else {
-        panic!("{:?}", second[0])
-    };
-    assert!((final_score - 0.36_f64.ln() / 2.0).abs() < 1e-6, "the length is 2, the end token included");
-    assert_eq!(second[1..], [(0, DOG, goes_on(0)), (0, THE, goes_on(1)), (0, HAS, Fate::Dropped)]);
-    assert_eq!(steps[1].pool[0].ids, [DOG, HAS]);
-    // At the last step everything ends, and only the first two count.
-    assert_eq!(steps.len(), 3);
-    assert_eq!(steps[2].stopped, Some(Stopped::NothingRuns));
-    let json = serde_json::to_value(&steps[1]).unwrap();
-    assert_eq!(json["candidates"][1]["fate"], serde_json::json!({"fate": "goes-on", "beam": 0}));
-}
-
 fn knobs() -> impl proptest::prelude::Strategy<Value = GenerationConfig> {
     let strategy = prop_oneof![Just(Strategy::Beam), Just(Strategy::BeamSample), Just(Strategy::DiverseBeam)];
     let early_stopping = prop_oneof![Just(EarlyStopping::True), Just(EarlyStopping::False), Just(EarlyStopping::Never)];
@@ -232,20 +143,26 @@ proptest! {
                 }
             }
         }
-        // The trace agrees with itself: beams are numbered in order, and the score is the parent's and the token's.
+        // The trace agrees with itself: beams are numbered from the best on, none that is pruned is better, and the score is
+        // the parent's and the token's.
         for step in &steps {
-            let mut beams: Vec<usize> = Vec::new();
+            let mut beams: Vec<(usize, f64)> = Vec::new();
             for candidate in &step.candidates {
                 if let Fate::GoesOn { beam } = candidate.fate {
-                    beams.push(beam);
+                    beams.push((beam, candidate.score));
                 }
                 let parent = steps.iter().rfind(|s| (s.prompt, s.group, s.step + 1) == (step.prompt, step.group, step.step));
                 let is_parent = |c: &&BeamCandidate| c.fate == Fate::GoesOn { beam: candidate.parent };
                 let parent = parent.map_or(0.0, |parent| parent.candidates.iter().find(is_parent).unwrap().score);
                 prop_assert!((candidate.score - parent - f64::from(candidate.logprob)).abs() < 1e-9);
             }
-            beams.sort_unstable();
-            prop_assert!(beams.iter().copied().eq(0..beams.len()));
+            beams.sort_by_key(|&(beam, _)| beam);
+            prop_assert!(beams.iter().map(|&(beam, _)| beam).eq(0..beams.len()));
+            prop_assert!(beams.windows(2).all(|pair| pair[0].1 >= pair[1].1));
+            let pruned = step.candidates.iter().filter(|candidate| candidate.fate == Fate::Pruned);
+            for candidate in pruned {
+                prop_assert!(beams.last().is_some_and(|&(_, worst)| worst >= candidate.score));
+            }
         }
     }
 
@@ -282,19 +199,6 @@ proptest! {
         }
         prop_assert!((best.score - complete).abs() < 1e-5, "{} is not {complete}", best.score);
     }
-}
-
-#[test]
-fn a_stop_string_ends_a_beam_like_an_end_token() {
-    let config = GenerationConfig { num_beams: 2, max_new_tokens: 3, ..GenerationConfig::default() };
-    let chain = Chain::default();
-    let stops = |generated: &[u32]| generated.ends_with(&[DOG, HAS]);
-    let asked = BeamRequest { stops: Some(&stops), ..request(&config, &chain) };
-    let best = found(&mut by_hand(the_nice_dog), &asked).remove(0).remove(0);
-    assert_eq!((best.ids.as_slice(), best.finish_reason), (&[DOG, HAS][..], FinishReason::Stop));
-    let end = GenerationConfig { end_tokens: vec![HAS], ..config.clone() };
-    let ended = found(&mut by_hand(the_nice_dog), &request(&end, &chain)).remove(0).remove(0);
-    assert_eq!((ended.ids, ended.score), (best.ids, best.score));
 }
 
 #[test]
@@ -378,46 +282,6 @@ fn the_context_end_slides_stops_or_fails() {
     assert_eq!(lens(find(Overflow::Error, 2).unwrap()), [2, 2]);
     let error = find(Overflow::Error, 3).unwrap_err().to_string();
     assert!(error.contains("holds 4 tokens") && error.contains("--overflow slide"), "{error}");
-}
-
-#[test]
-fn fewer_texts_than_beams_come_back_as_they_are() {
-    let config =
-        GenerationConfig { num_beams: 8, num_return_sequences: 8, max_new_tokens: 1, ..GenerationConfig::default() };
-    let results = found(&mut by_hand(the_nice_dog), &request(&config, &Chain::default())).remove(0);
-    let mut returned = ids(&results).concat();
-    returned.sort_unstable();
-    assert_eq!(returned, [THE, NICE, DOG, HAS]);
-}
-
-/// Bans tokens after so many have been generated.
-struct BanFrom(usize, std::ops::Range<usize>);
-
-impl crate::processors::LogitsProcessor for BanFrom {
-    fn name(&self) -> &'static str {
-        "ban-from"
-    }
-
-    fn process(&self, step: &Step, logits: &mut [f32]) {
-        if step.generated.len() >= self.0 {
-            logits[self.1.clone()].fill(f32::NEG_INFINITY);
-        }
-    }
-}
-
-#[test]
-fn a_prompt_without_any_token_left_is_an_error_unless_something_has_finished() {
-    let config =
-        GenerationConfig { num_beams: 2, max_new_tokens: 9, end_tokens: vec![HAS], ..GenerationConfig::default() };
-    let find = |ban: BanFrom| {
-        let chain = Chain::of(vec![std::sync::Arc::new(ban)]);
-        search(&mut by_hand(the_nice_dog), &request(&config, &chain), &mut |_| ControlFlow::Continue(()))
-    };
-    let error = find(BanFrom(1, 0..4)).unwrap_err().to_string();
-    assert!(error.contains("leave prompt 1 no token"), "{error}");
-    // Only the end token is left after the first word; then nothing.
-    let best = find(BanFrom(1, 0..3)).unwrap().remove(0).remove(0);
-    assert_eq!((best.ids, best.finish_reason), (vec![DOG, HAS], FinishReason::Eos));
 }
 
 #[test]
