@@ -167,7 +167,7 @@ fn a_prompt_without_any_token_left_is_an_error_unless_something_has_finished() {
         search(&mut by_hand(the_nice_dog), &request(&config, &chain), &mut |_| ControlFlow::Continue(()))
     };
     let error = find(BanFrom(1, 0..4)).unwrap_err().to_string();
-    assert!(error.contains("leave prompt 1 no token"), "{error}");
+    assert!(error.contains("any beam of prompt 1") && error.contains("ban-from"), "{error}");
     // Only the end token is left after the first word; then nothing.
     let best = find(BanFrom(1, 0..3)).unwrap().remove(0).remove(0);
     assert_eq!((best.ids, best.finish_reason), (vec![DOG, HAS], FinishReason::Eos));

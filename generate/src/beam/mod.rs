@@ -36,7 +36,7 @@ use self::group::{Group, Rules, StepFacts, candidate_count};
 use self::pool::Finished;
 use self::tree::{NodeId, ROOT, Tree};
 use crate::config::{GenerationConfig, Overflow, Strategy};
-use crate::engine::{ChosenToken, Completion};
+use crate::engine::{ChosenToken, Completion, overflow_error};
 use crate::processors::{Chain, Step};
 use crate::sequences::Sequences;
 use crate::stop::FinishReason;
@@ -63,6 +63,8 @@ pub struct BeamRequest<'a> {
 pub enum BeamEvent<'a> {
     /// What a group of beams did at a step; sent when asked for. Breaking has no effect here.
     Step(&'a BeamStep),
+    /// A window begins to slide, said once: from here on each token costs a pass over `context_length` tokens for each beam.
+    ContextFull,
     /// After each step of each running prompt: tokens behind those sent before, often none, with which the best sequence is
     /// now known to go on. All sent for one prompt are its best sequence. Breaking with a reason ends this prompt's search
     /// with what there is.
@@ -97,6 +99,7 @@ struct Search<'a> {
     scorer: Scorer,
     groups: usize,
     prompts: Vec<Prompt>,
+    slides: bool,
 }
 
 /// When something happens.
@@ -136,7 +139,7 @@ impl<'a> Search<'a> {
                 done: false,
             }
         };
-        Self { request, scorer, groups, prompts: (0..sequences.rows()).map(prompt).collect() }
+        Self { request, scorer, groups, prompts: (0..sequences.rows()).map(prompt).collect(), slides: false }
     }
 
     fn run(
@@ -145,7 +148,7 @@ impl<'a> Search<'a> {
         on_event: &mut dyn FnMut(BeamEvent) -> ControlFlow<FinishReason>,
     ) -> Result<Vec<Vec<Completion>>> {
         for step in 0.. {
-            self.check_context(sequences, step)?;
+            self.check_context(sequences, step, on_event)?;
             let logits = sequences.logits()?;
             let now = Moment { step, seconds: self.request.started.elapsed().as_secs_f64() };
             // One group after the other, because the later ones avoid what the earlier ones chose.
@@ -232,14 +235,21 @@ impl<'a> Search<'a> {
         (parents, tokens)
     }
 
-    fn check_context(&self, sequences: &dyn Sequences, step: usize) -> Result<()> {
+    /// Says once that a window begins to slide; fails where it must not.
+    fn check_context(
+        &mut self,
+        sequences: &dyn Sequences,
+        step: usize,
+        on_event: &mut dyn FnMut(BeamEvent) -> ControlFlow<FinishReason>,
+    ) -> Result<()> {
         let context_length = sequences.context_length();
         let full = (0..sequences.rows()).any(|row| sequences.ids(row).len() > context_length);
         if full && self.request.config.overflow == Overflow::Error {
-            bail!(
-                "the context holds {context_length} tokens, and prompt and text went past it after {step} new; \
-                 shorten the prompt, lower --max-new-tokens, or use --overflow slide"
-            );
+            bail!(overflow_error(context_length, &format!("prompt and text reached it after {step} new")));
+        }
+        if full && !self.slides {
+            self.slides = true;
+            let _ = on_event(BeamEvent::ContextFull);
         }
         Ok(())
     }
@@ -311,8 +321,9 @@ impl Prompt {
         let best = self.best().map(|finished| finished.text);
         let Some(best) = best else {
             bail!(
-                "the knobs leave prompt {} no token to go on with; loosen what bans or requires tokens",
-                self.number + 1
+                "no token is left to choose for any beam of prompt {}: together, {} rule out all of them; relax one",
+                self.number + 1,
+                request.chain.names().join(", ")
             )
         };
         let _ = self.send(best, on_event);

@@ -196,7 +196,8 @@ fn chi_square(case: &Sampled, config: &GenerationConfig) -> (f64, usize) {
                 known.borrow_mut().entry(ids.to_vec()).or_insert_with(|| logits_after(&model, ids)).clone()
             },
         };
-        let asked = BeamRequest { first_sequence: first as u64, ..request(config, &chain) };
+        let firsts: Vec<u64> = (first as u64..).take(BATCH).collect();
+        let asked = BeamRequest { first_sequences: &firsts, ..request(config, &chain) };
         for mut completions in found(&mut sequences, &asked) {
             *counts.entry(completions.swap_remove(0).ids).or_default() += 1;
         }

@@ -34,6 +34,7 @@ pub(super) fn beams(
     };
     beam::search(sequences, &request, &mut |event| match event {
         BeamEvent::Step(step) => on_event(Event::Beams(step)),
+        BeamEvent::ContextFull => on_event(Event::ContextFull),
         BeamEvent::Agreed { prompt, tokens } => on_event(Event::Agreed { prompt, tokens }),
     })
 }
