@@ -89,6 +89,7 @@ fn cut_off(left: &Survivors, probabilities: &[f32], least: f32, keep: usize, log
 mod tests {
     use super::*;
     use crate::processors::{kept, six};
+    use crate::softmax::softmax;
 
     #[test]
     fn min_p_worked_by_hand() {
@@ -107,6 +108,7 @@ mod tests {
         assert_eq!(epsilon(0.025), [0, 1, 2, 3, 4]);
         assert_eq!(epsilon(0.25), [0, 1]);
         assert_eq!(epsilon(0.5), [0]); // the best stays
+        assert_eq!(epsilon(f64::from(softmax(&six())[2])), [0, 1, 2]); // as does what equals epsilon
         assert_eq!(kept(&EpsilonCutoff { epsilon: 0.5, keep: 2 }, &six()), [0, 1]);
         assert_eq!(kept(&EpsilonCutoff { epsilon: 0.5, keep: 2 }, &[0.0, 1.0, 0.0, -1.0]), [0, 1, 2]); // and its ties
     }

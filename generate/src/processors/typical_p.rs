@@ -98,6 +98,7 @@ impl Typical {
 mod tests {
     use super::*;
     use crate::processors::{kept, six};
+    use crate::softmax::softmax;
 
     /// The entropy of 0.40, 0.30, 0.20, 0.05, 0.03, 0.02 is 1.383 nats; the surprises 0.916, 1.204, 1.609, 2.996, 3.507 and
     /// 3.912 are 0.467, 0.179, 0.226, 1.612, 2.123 and 2.529 from it: the order is 1, 2, 0, 3, 4, 5.
@@ -111,6 +112,14 @@ mod tests {
         assert_eq!(typical(0.91), [0, 1, 2, 3]);
         assert_eq!(kept(&TypicalP { mass: 0.29, keep: 2 }, &six()), [1, 2]);
         assert_eq!(kept(&TypicalPExactly { mass: 0.31, keep: 1 }, &six()), [1, 2]);
+    }
+
+    /// Where the first token's probability is the mass itself, transformers has enough and llama.cpp wants more.
+    #[test]
+    fn a_mass_met_exactly() {
+        let mass = f64::from(softmax(&six())[1]);
+        assert_eq!(kept(&TypicalP { mass, keep: 1 }, &six()), [1]);
+        assert_eq!(kept(&TypicalPExactly { mass, keep: 1 }, &six()), [1, 2]);
     }
 
     /// All are equally typical of an even distribution; so transformers keeps all, llama.cpp until the mass is exceeded.
