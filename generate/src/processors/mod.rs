@@ -8,10 +8,7 @@
 
 use std::sync::Arc;
 
-use anyhow::{Result, bail};
-
 use crate::config::{GenerationConfig, Strategy};
-use crate::softmax::highest;
 
 mod bans;
 mod penalties;
@@ -177,16 +174,6 @@ impl Chain {
             observe(processor.name(), logits);
         }
     }
-    /// Whether a token is left to choose.
-    ///
-    /// # Errors
-    /// When all are removed, with the names of the knobs that can have done it.
-    pub fn ensure_any_left(&self, logits: &[f32]) -> Result<()> {
-        if highest(logits) == f32::NEG_INFINITY {
-            bail!("no token is left to choose: together {} forbid every one; loosen them", self.names().join(", "));
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]
@@ -324,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn an_observer_sees_each_step_and_an_emptied_set_is_an_error() {
+    fn an_observer_sees_each_step() {
         let config = GenerationConfig { suppress_tokens: vec![0], bad_words: vec![vec![1]], ..Default::default() };
         let chain = Chain::new(&config, None);
         let mut seen = Vec::new();
@@ -332,8 +319,5 @@ mod tests {
         chain.process_observed(&START, &mut logits, &mut |name, logits| seen.push((name, logits.to_vec())));
         let gone = f32::NEG_INFINITY;
         assert_eq!(seen, [("bad-words", vec![1.0, gone]), ("suppress-tokens", vec![gone, gone])]);
-        let error = chain.ensure_any_left(&logits).unwrap_err().to_string();
-        assert!(error.contains("bad-words, suppress-tokens"), "{error}");
-        assert!(chain.ensure_any_left(&[gone, 0.0]).is_ok());
     }
 }
