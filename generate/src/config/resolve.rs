@@ -9,10 +9,10 @@ use crate::semantics::{Defaults, Semantics, defaults};
 impl GenerationConfig {
     /// Joins what the flags say with what the folder says into one configuration, and gives the notes to show about it.
     ///
-    /// Each knob is what its flag says, else what the folder says, else what the stack of other [`Semantics`] takes by default,
-    /// else off. So is the strategy, where no flag names it: any
-    /// sampling knob among the flags means that tokens are drawn, a temperature of 0 that they are not, `num_beams` above 1
-    /// means beams, `num_beam_groups` above 1 diverse ones. A knob that the strategy would ignore is an error in a flag, and a
+    /// Each knob is what its flag says, else what the folder says, else off; a flag that asks for another stack's [`Semantics`]
+    /// puts that stack's defaults before the folder. So is the strategy, where no flag names it: any sampling knob among the
+    /// flags means that tokens are drawn, a temperature of 0 that they are not, `num_beams` above 1 means beams,
+    /// `num_beam_groups` above 1 diverse ones. A knob that the strategy would ignore is an error in a flag, and a
     /// note in the folder, unless it is off anyway.
     ///
     /// End tokens, seed and log-probabilities keep their defaults, for the caller to set.
@@ -30,7 +30,13 @@ impl GenerationConfig {
         let mut applied: Vec<String> = folder_chose(flags, &folder.knobs, strategy).into_iter().collect();
         let (mut ignored, mut by_stack) = (Vec::new(), Vec::new());
         let flags = without_zero(flags);
-        let sources = [(Source::Flags, &flags), (Source::Folder, &folder.knobs), (Source::Stack, &stack)];
+        let (of_folder, of_stack) = ((Source::Folder, &folder.knobs), (Source::Stack, &stack));
+        // Who asks for another stack asks for what it would do, and it would not read the folder's file; a file that names a
+        // stack itself says what to do with it.
+        let sources = match flags.semantics {
+            Some(_) => [(Source::Flags, &flags), of_stack, of_folder],
+            None => [(Source::Flags, &flags), of_folder, of_stack],
+        };
         for knob in KNOBS {
             let first = sources.iter().find_map(|(source, knobs)| Some((source, *knobs, knob.set_in(knobs)?)));
             let Some((source, knobs, value)) = first else { continue };

@@ -157,12 +157,21 @@ fn every_knob_is_an_error_or_is_used_under_every_strategy() {
 }
 
 #[test]
-fn another_stack_brings_its_defaults_behind_flags_and_folder() {
+fn another_stack_brings_its_defaults_behind_flags_and_before_the_folder() {
     let llama = Knobs { semantics: Some(Semantics::Llamacpp), ..off() };
-    let (config, notes) = resolve(Knobs { top_k: Some(0), ..llama.clone() }, r#"{"top_p": 0.5}"#);
+    let (config, notes) =
+        resolve(Knobs { top_k: Some(0), ..llama.clone() }, r#"{"top_p": 0.5, "repetition_penalty": 2.0}"#);
     assert_eq!((config.strategy, config.semantics), (Strategy::Sample, Semantics::Llamacpp));
-    assert_eq!((config.temperature, config.top_k, config.top_p, config.min_p), (0.8, 0, 0.5, 0.05));
-    assert_eq!(notes, "from generation_config.json: top_p 0.5\nllama.cpp's defaults: temperature 0.8, min_p 0.05");
+    assert_eq!((config.temperature, config.top_k, config.top_p, config.min_p), (0.8, 0, 0.95, 0.05));
+    assert_eq!(
+        notes,
+        "from generation_config.json: repetition_penalty 2\nllama.cpp's defaults: temperature 0.8, top_p 0.95, min_p 0.05"
+    );
+    // What one of our own checkpoints says to keep transformers from its own 50 is not for llama.cpp.
+    assert_eq!(resolve(llama.clone(), r#"{"top_k": 0}"#).0.top_k, 40);
+    // A file that names the stack itself is what was saved from one.
+    let (config, _) = resolve(off(), r#"{"semantics": "llamacpp", "top_p": 0.5}"#);
+    assert_eq!((config.semantics, config.top_p, config.top_k), (Semantics::Llamacpp, 0.5, 40));
     let (config, notes) = resolve(Knobs { temperature: Some(0.0), ..llama.clone() }, "{}");
     assert_eq!((config.strategy, notes.as_str()), (Strategy::Greedy, ""));
     let message = refused(Knobs { num_beams: Some(4), ..llama });

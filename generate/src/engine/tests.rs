@@ -1,7 +1,9 @@
 //! The engine on tiny models: what the cache, the batch, the window and each way to end must not change.
 #![allow(clippy::unwrap_used)]
 use super::*;
+use crate::made_up::Short;
 use crate::processors::Step;
+use crate::sequences::Scripted;
 use crate::softmax::log_sum_exp;
 use ember_model::{Gpt, GptConfig};
 use proptest::prelude::{ProptestConfig, prop, prop_assert, prop_assert_eq, proptest};
@@ -36,6 +38,83 @@ fn recomputed(model: &Gpt, ids: &[u32]) -> Vec<f64> {
 
 fn prompts() -> impl proptest::prelude::Strategy<Value = Vec<u32>> {
     prop::collection::vec(0..VOCAB as u32, 1..2 * CONTEXT)
+}
+
+/// The model without a cache: every window read anew, by the forward pass of training.
+fn without_a_cache(model: &Gpt, prompts: &[Vec<u32>]) -> impl Sequences {
+    let model = model.clone();
+    let logits_after = move |ids: &[u32]| {
+        let window = &ids[ids.len().saturating_sub(CONTEXT)..];
+        let logits = model.forward(to_tensor(&[window], &model.device())).into_data().try_into_vec::<f32>().unwrap();
+        logits[(window.len() - 1) * VOCAB..].to_vec()
+    };
+    let inner = Scripted { vocab_size: VOCAB, rows: prompts.to_vec(), logits_after };
+    Short { context: CONTEXT, inner }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    /// Beams of every kind: the cache that they share, the forks, the batch of different lengths and the sliding window
+    /// change nothing.
+    #[test]
+    fn beams_with_the_cache_are_those_without(
+        prompts in prop::collection::vec(prompts(), 1..4), kind in 0..3_usize, beams in 1..4_usize, seed in 0..99_u64,
+        ends in 0..2_usize, max_new_tokens in 1..2 * CONTEXT,
+    ) {
+        let model = model();
+        let strategy = [Strategy::Beam, Strategy::BeamSample, Strategy::DiverseBeam][kind];
+        let config = GenerationConfig {
+            strategy, seed, max_new_tokens, num_beams: 2 * beams, num_beam_groups: 2, diversity_penalty: 0.7,
+            num_return_sequences: beams, end_tokens: vec![3; ends], ..Default::default()
+        };
+        let borrowed: Vec<&[u32]> = prompts.iter().map(Vec::as_slice).collect();
+        let firsts: Vec<u64> = (10..).take(prompts.len()).collect();
+        let plan = Plan { first_sequences: &firsts, ..Plan::new(&config) };
+        let cached = generate_batch(&model, &borrowed, &plan, &mut all_of_it).unwrap();
+        let mut plain = without_a_cache(&model, &prompts);
+        let plain = strategies::beams(&mut plain, &plan, Instant::now(), &mut all_of_it).unwrap();
+        for (cached, plain) in cached.iter().flatten().zip(plain.iter().flatten()) {
+            prop_assert_eq!(&cached.ids, &plain.ids);
+            prop_assert!((cached.score - plain.score).abs() < 1e-4);
+            for (cached, plain) in cached.tokens.iter().zip(&plain.tokens) {
+                prop_assert!((cached.logprob - plain.logprob).abs() < 1e-4);
+            }
+        }
+    }
+
+    /// Drafts, right or wrong, by look-up or by another model, across the context's end: greedy text is the same.
+    #[test]
+    fn drafts_change_no_token(prompt in prompts(), draft_tokens in 1..6_usize, other: bool, each in 1..3_usize) {
+        let (model, draft) = (model(), Gpt::new(&GptConfig::new(VOCAB, CONTEXT, 1, 1, 8), 4, &Device::flex()).unwrap());
+        let plain = generate(&model, &prompt, &greedy(2 * CONTEXT), &mut all_of_it).unwrap();
+        let config = GenerationConfig { draft_tokens, num_return_sequences: each, ..greedy(2 * CONTEXT) };
+        let plan = Plan { draft: if other { Draft::Model(&draft) } else { Draft::Lookup }, ..Plan::new(&config) };
+        for drafted in generate_batch(&model, &[&prompt], &plan, &mut all_of_it).unwrap().remove(0) {
+            prop_assert_eq!(&drafted.ids, &plain.ids);
+            prop_assert!((drafted.score - plain.score).abs() < 1e-3);
+        }
+    }
+
+    /// Exact search over the cache finds what it finds without, and no beam search beats it.
+    #[test]
+    fn the_exact_search_is_never_beaten(prompt in prompts(), max_new_tokens in 1..5_usize, ends in 0..2_usize) {
+        let model = model();
+        let config = GenerationConfig {
+            strategy: Strategy::Exact, max_new_tokens, end_tokens: vec![3; ends], ..Default::default()
+        };
+        let best = generate(&model, &prompt, &config, &mut all_of_it).unwrap();
+        let mut plain = without_a_cache(&model, std::slice::from_ref(&prompt));
+        let request = exact::Request {
+            config: &config, chain: &Chain::default(), stops: &|_| false, started: Instant::now(),
+        };
+        let found = exact::search(&mut plain, &request, &mut |_| ControlFlow::Continue(())).unwrap();
+        prop_assert!(found.proven);
+        prop_assert!((best.score - found.completions[0].score).abs() < 1e-4);
+        let beams = GenerationConfig { strategy: Strategy::Beam, num_beams: 3, length_penalty: 0.0, ..config };
+        let beams = generate(&model, &prompt, &beams, &mut all_of_it).unwrap();
+        prop_assert!(beams.score <= best.score + 1e-4, "beams found {}, exact search {}", beams.score, best.score);
+    }
 }
 
 proptest! {
