@@ -1,5 +1,7 @@
 //! When generation ends: the reasons, and the search for stop strings in text that is still growing.
 
+use std::time::Instant;
+
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +32,26 @@ impl FinishReason {
             Self::Stop => "ended where it should stop",
             Self::Time => "ended by time",
             Self::Interrupted => "interrupted",
+        }
+    }
+}
+
+/// What says that the time given by `max_time_s` is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Clock {
+    /// The time that has passed.
+    #[default]
+    Time,
+    /// The number of steps that it allowed once, where a run is repeated.
+    Steps(usize),
+}
+
+impl Clock {
+    /// Whether time is over once `steps` tokens were generated, when `max_time_s` seconds began at `started`.
+    pub fn is_over(self, max_time_s: Option<f64>, started: Instant, steps: usize) -> bool {
+        match self {
+            Self::Time => max_time_s.is_some_and(|most| started.elapsed().as_secs_f64() >= most),
+            Self::Steps(most) => steps >= most,
         }
     }
 }

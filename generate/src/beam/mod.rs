@@ -39,7 +39,7 @@ use crate::config::{GenerationConfig, Overflow, Strategy};
 use crate::engine::{ChosenToken, Completion, overflow_error};
 use crate::processors::{Chain, Step};
 use crate::sequences::Sequences;
-use crate::stop::FinishReason;
+use crate::stop::{Clock, FinishReason};
 
 /// What to search for.
 #[derive(Clone, Copy)]
@@ -54,6 +54,8 @@ pub struct BeamRequest<'a> {
     pub first_sequences: &'a [u64],
     /// When generation began, from which seconds and the time limit count.
     pub started: Instant,
+    /// What says that time is over.
+    pub clock: Clock,
     /// Whether to send [`BeamEvent::Step`].
     pub trace: bool,
 }
@@ -273,7 +275,7 @@ impl Prompt {
     fn facts<'a>(&self, now: Moment, request: &'a BeamRequest, stops: &'a dyn Fn(usize, u32) -> bool) -> StepFacts<'a> {
         let config = request.config;
         let len = now.step + 1;
-        let out_of_time = config.max_time_s.is_some_and(|most| now.seconds > most);
+        let out_of_time = request.clock.is_over(config.max_time_s, request.started, len);
         let cut =
             if len >= self.limit { Some(FinishReason::Length) } else { out_of_time.then_some(FinishReason::Time) };
         let rules = if config.strategy == Strategy::DiverseBeam { Rules::Scorer } else { Rules::Vectorised };

@@ -15,7 +15,15 @@ use crate::sequences::Scripted;
 use crate::softmax::log_sum_exp;
 
 pub(super) fn request<'a>(config: &'a GenerationConfig, chain: &'a Chain) -> BeamRequest<'a> {
-    BeamRequest { config, chain, stops: None, first_sequences: &[], started: Instant::now(), trace: false }
+    BeamRequest {
+        config,
+        chain,
+        stops: None,
+        first_sequences: &[],
+        started: Instant::now(),
+        clock: Clock::Time,
+        trace: false,
+    }
 }
 
 pub(super) fn found(sequences: &mut dyn Sequences, request: &BeamRequest) -> Vec<Vec<Completion>> {

@@ -13,7 +13,7 @@ use super::session::{Batch, Prompt, Session};
 use super::trace_file::{Trace, TraceSink};
 use crate::interrupt::Interrupt;
 use crate::program::{CommonArgs, Notes, Outcome};
-use crate::stop::FinishReason;
+use crate::stop::Clock;
 
 /// How far two numbers may lie apart, as a share of the larger and at least of 1: other processors and devices round
 /// otherwise.
@@ -57,8 +57,11 @@ pub(super) fn run(args: &ReplayArgs, common: &CommonArgs, interrupt: &Interrupt)
     }
     let mut session = Session::new(loaded, header.config, header.grammar, None, interrupt)?;
     // A clock and a user cannot be replayed: what they cut short is cut at the same place, and nothing else is.
-    session.config.max_time_s = None;
-    session.cut_short = cut_short(&lines, session.config.strategy.has_beams());
+    let ends = Ends::of(&lines, session.config.strategy.has_beams());
+    session.interrupted = ends.interrupted;
+    if let Some(nodes) = ends.nodes {
+        session.config.max_nodes = nodes;
+    }
 
     let mut comparison = Comparison { expected: lines.into_iter(), line: 1, steps: 0, widest: 0.0 };
     let mut sequences = 0;
@@ -68,6 +71,8 @@ pub(super) fn run(args: &ReplayArgs, common: &CommonArgs, interrupt: &Interrupt)
             first: *first,
             count: *count,
         };
+        let steps = numbers.iter().filter_map(|number| ends.timed.get(number)).max();
+        session.clock = Clock::Steps(steps.copied().unwrap_or(usize::MAX));
         let written = session.write(&batch, None, Some(&mut comparison))?;
         sequences += written.answers.len();
         if interrupt.requested() {
@@ -84,36 +89,47 @@ pub(super) fn run(args: &ReplayArgs, common: &CommonArgs, interrupt: &Interrupt)
     Ok(Outcome::Done)
 }
 
-/// After how many steps the clock or the user ended which sequences. Beams end together: their steps are counted once.
-fn cut_short(lines: &[Value], beams: bool) -> HashMap<(usize, usize), (usize, FinishReason)> {
-    let number = |line: &Value, key: &str| line[key].as_u64().map_or(0, |number| number as usize);
-    let reason = |line: &Value| match line["finish_reason"].as_str() {
-        Some("time") => Some(FinishReason::Time),
-        Some("interrupted") => Some(FinishReason::Interrupted),
-        _ => None,
-    };
-    let mut steps: HashMap<usize, usize> = HashMap::new();
-    let mut cut = HashMap::new();
-    for line in lines {
-        let prompt = number(line, "prompt_index");
-        match line["event"].as_str() {
-            Some("beams") => {
+/// What ended texts from outside, and after how many steps.
+#[derive(Debug, Default, PartialEq)]
+struct Ends {
+    /// The clock, which ends a whole batch: by prompt.
+    timed: HashMap<usize, usize>,
+    /// The user: by prompt and sequence. Beams end together and count as sequence 0.
+    interrupted: HashMap<(usize, usize), usize>,
+    /// Prefixes that an exact search without a proof looked at.
+    nodes: Option<usize>,
+}
+
+impl Ends {
+    fn of(lines: &[Value], beams: bool) -> Self {
+        let number = |line: &Value, key: &str| line[key].as_u64().map_or(0, |number| number as usize);
+        let mut steps: HashMap<usize, usize> = HashMap::new();
+        let mut ends = Self::default();
+        for line in lines {
+            let prompt = number(line, "prompt_index");
+            if line["event"] == "beams" {
                 let so_far = steps.entry(prompt).or_default();
                 *so_far = (*so_far).max(number(line, "step") + 1);
             }
-            Some("end") => {
-                let Some(reason) = reason(line) else { continue };
-                let length = line["ids"].as_array().map_or(0, Vec::len);
-                let (sequence, length) = match beams {
-                    true => (0, steps.get(&prompt).copied().unwrap_or(0)),
-                    false => (number(line, "sequence_index"), length),
-                };
-                cut.insert((prompt, sequence), (length, reason));
+            if line["event"] != "end" {
+                continue;
             }
-            _ => {}
+            if line["exact"]["proven"] == false {
+                ends.nodes = line["exact"]["nodes"].as_u64().map(|nodes| nodes as usize);
+            }
+            let length = line["ids"].as_array().map_or(0, Vec::len);
+            let (sequence, length) = match beams {
+                true => (0, steps.get(&prompt).copied().unwrap_or(0)),
+                false => (number(line, "sequence_index"), length),
+            };
+            match line["finish_reason"].as_str() {
+                Some("time") => ends.timed.insert(prompt, length),
+                Some("interrupted") => ends.interrupted.insert((prompt, sequence), length),
+                _ => None,
+            };
         }
+        ends
     }
-    cut
 }
 
 /// The recorded lines, compared with those of the new run one by one.
@@ -232,11 +248,12 @@ mod tests {
     #[test]
     fn what_the_clock_ended_is_ended_at_the_same_place() {
         let end = |sequence: usize, reason: &str| json!({"event": "end", "prompt_index": 1, "sequence_index": sequence, "ids": [4, 5, 6], "finish_reason": reason});
-        let lines = [end(0, "length"), end(2, "time")];
-        let cut = cut_short(&lines, false);
-        assert_eq!(cut.len(), 1);
-        assert_eq!(cut[&(1, 2)], (3, FinishReason::Time));
-        let lines = [json!({"event": "beams", "prompt_index": 1, "step": 8}), end(0, "interrupted")];
-        assert_eq!(cut_short(&lines, true)[&(1, 0)], (9, FinishReason::Interrupted));
+        let ends = Ends::of(&[end(0, "length"), end(2, "time"), end(3, "interrupted")], false);
+        assert_eq!((ends.timed, ends.interrupted), (HashMap::from([(1, 3)]), HashMap::from([((1, 3), 3)])));
+        let step = json!({"event": "beams", "prompt_index": 1, "step": 8});
+        assert_eq!(Ends::of(&[step.clone(), end(5, "interrupted")], true).interrupted, HashMap::from([((1, 0), 9)]));
+        assert_eq!(Ends::of(&[step, end(5, "time")], true).timed, HashMap::from([(1, 9)]));
+        let exact = json!({"event": "end", "exact": {"proven": false, "nodes": 77}});
+        assert_eq!(Ends::of(&[exact], false).nodes, Some(77));
     }
 }

@@ -17,7 +17,7 @@ use crate::constraint::{Constraint, Grammar};
 use crate::engine::{Draft, Event, Finding, Plan, generate_batch};
 use crate::interrupt::Interrupt;
 use crate::program::UsageError;
-use crate::stop::{FinishReason, StopStrings};
+use crate::stop::{Clock, FinishReason, StopStrings};
 
 /// Candidates of each step that a trace tells of, unless `--logprobs` asks for more.
 const TRACED_CANDIDATES: usize = 10;
@@ -47,8 +47,10 @@ pub(super) struct Session<'a> {
     pub(super) draft: Option<Gpt>,
     stops: StopStrings,
     pub(super) interrupt: &'a Interrupt,
-    /// How runs that this one repeats were cut short, by time or by the user: after so many steps of a prompt's sequence.
-    pub(super) cut_short: HashMap<(usize, usize), (usize, FinishReason)>,
+    /// What says that time is over.
+    pub(super) clock: Clock,
+    /// Where the user interrupted the run that this one repeats: after so many steps of a prompt's sequence.
+    pub(super) interrupted: HashMap<(usize, usize), usize>,
 }
 
 /// What a batch came to.
@@ -80,7 +82,16 @@ impl<'a> Session<'a> {
                 Some(Arc::new(Constraint::new(grammar, tokenizer, vocab_size, &config.end_tokens)?))
             }
         };
-        Ok(Self { loaded, config, constraint, draft, stops, interrupt, cut_short: HashMap::new() })
+        Ok(Self {
+            loaded,
+            config,
+            constraint,
+            draft,
+            stops,
+            interrupt,
+            clock: Clock::Time,
+            interrupted: HashMap::new(),
+        })
     }
 
     /// Continues a batch. The text of the first sequence goes to `stream` as soon as it is certain, an account of each step
@@ -104,6 +115,7 @@ impl<'a> Session<'a> {
             ends: something_ends.then_some(&ends),
             first_sequences: &first_sequences,
             traced_candidates,
+            clock: self.clock,
             draft: self.draft.as_ref().map_or(Draft::Lookup, Draft::Model),
             ..Plan::new(&config)
         };
@@ -147,11 +159,12 @@ impl<'a> Session<'a> {
                     failed = write!(stream, "{certain}").and_then(|()| stream.flush()).map_err(Into::into);
                 }
             }
-            let cut_short = self.cut_short.get(&place(row)).filter(|(length, _)| steps[row] >= *length);
-            match (rows[row].stopped() && !config.strategy.has_beams(), cut_short) {
-                (true, _) => ControlFlow::Break(FinishReason::Stop),
-                (_, Some((_, reason))) => ControlFlow::Break(*reason),
-                _ => self.go_on(&failed),
+            if rows[row].stopped() && !config.strategy.has_beams() {
+                ControlFlow::Break(FinishReason::Stop)
+            } else if self.interrupted.get(&place(row)).is_some_and(|&after| steps[row] >= after) {
+                ControlFlow::Break(FinishReason::Interrupted)
+            } else {
+                self.go_on(&failed)
             }
         };
         let completions = generate_batch(&self.loaded.model, &prompts, &plan, &mut on_event)?;

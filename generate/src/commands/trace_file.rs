@@ -126,7 +126,7 @@ pub(super) fn beams(prompt: usize, step: &BeamStep, loaded: &Loaded) -> Value {
 /// The line of one result.
 pub(super) fn end(answer: &Answer) -> Value {
     let completion = &answer.completion;
-    json!({
+    let line = json!({
         "event": "end",
         "prompt_index": answer.prompt_index,
         "sequence_index": answer.sequence_index,
@@ -134,7 +134,11 @@ pub(super) fn end(answer: &Answer) -> Value {
         "ids": completion.ids,
         "finish_reason": completion.finish_reason,
         "score": completion.score,
-    })
+    });
+    match &answer.finding {
+        Some(finding) => joined(line, finding),
+        None => line,
+    }
 }
 
 /// An object with the keys of `head`, then those of `rest`.

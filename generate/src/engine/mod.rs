@@ -21,7 +21,7 @@ use crate::exact;
 use crate::processors::Chain;
 use crate::sequences::{ModelSequences, Sequences};
 use crate::speculative::Acceptance;
-use crate::stop::FinishReason;
+use crate::stop::{Clock, FinishReason};
 use crate::trace::ChoiceTrace;
 use choice::Chooser;
 
@@ -133,6 +133,8 @@ pub struct Plan<'a> {
     pub first_sequences: &'a [u64],
     /// How many candidates of each step to give account of, in [`Event::Choice`] and [`Event::Beams`]; 0 is none.
     pub traced_candidates: usize,
+    /// What says that `max_time_s` is over.
+    pub clock: Clock,
     /// What proposes tokens for the model to check, where `draft_tokens` is above 0.
     pub draft: Draft<'a>,
 }
@@ -150,7 +152,15 @@ pub enum Draft<'a> {
 impl<'a> Plan<'a> {
     /// The knobs and nothing else.
     pub fn new(config: &'a GenerationConfig) -> Self {
-        Self { config, constraint: None, ends: None, first_sequences: &[], traced_candidates: 0, draft: Draft::Lookup }
+        Self {
+            config,
+            constraint: None,
+            ends: None,
+            first_sequences: &[],
+            traced_candidates: 0,
+            clock: Clock::Time,
+            draft: Draft::Lookup,
+        }
     }
 }
 
@@ -180,8 +190,7 @@ impl Plan<'_> {
         if generated.len() >= config.max_new_tokens {
             return Some(FinishReason::Length);
         }
-        let late = config.max_time_s.is_some_and(|most| started.elapsed().as_secs_f64() >= most);
-        late.then_some(FinishReason::Time)
+        self.clock.is_over(config.max_time_s, started, generated.len()).then_some(FinishReason::Time)
     }
 
     /// The error to report where the knobs leave no token to follow `generated`.

@@ -30,6 +30,7 @@ pub(super) fn beams(
         stops: plan.ends,
         first_sequences: plan.first_sequences,
         started,
+        clock: plan.clock,
         trace: plan.traced_candidates > 0,
     };
     beam::search(sequences, &request, &mut |event| match event {

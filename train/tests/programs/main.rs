@@ -2,6 +2,10 @@
 #![allow(clippy::unwrap_used)]
 
 mod bad_input;
+#[path = "../../../generate/src/constraint/cases.rs"]
+#[allow(dead_code)]
+mod cases;
+mod decoding;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

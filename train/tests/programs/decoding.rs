@@ -1,0 +1,269 @@
+//! Every way to decode, through the program: what it writes, what it leaves on disk, and what it says of wrong files.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use burn::tensor::Device;
+use ember_data::tokenizer::Tokenizer;
+use ember_generate::constraint::{Constraint, Grammar};
+use ember_generate::{FinishReason, GenerationConfig, Plan, Strategy, generate_batch};
+use rand::Rng;
+use serde_json::{Value, json};
+
+use super::cases::{Expression, is_json_of, random_schema};
+use super::{Place, Ran, SMALL, text};
+
+/// A checkpoint that has learned a little to count in words and to write JSON, with byte-level BPE and an end token.
+fn checkpoint() -> PathBuf {
+    static TRAINED: OnceLock<Place> = OnceLock::new();
+    let place = TRAINED.get_or_init(|| {
+        let place = Place::new();
+        let records = (0..600).map(|i| {
+            let words = ["one", "two", "three", "four", "five"];
+            format!("{}\n", json!({"name": words[i % 5], "count": i % 37, "tags": [words[(i + 1) % 5], i % 2 == 0]}))
+        });
+        place.write("mixed.txt", text() + &records.collect::<String>());
+        let settings = "--set tokenizer=bpe:300 --set max_steps=120 --out run";
+        place.train(&format!("run mixed.txt {SMALL} {settings}")).well();
+        place
+    });
+    place.path("run")
+}
+
+fn generate(place: &Place, arguments: &str) -> Ran {
+    place.generate(&format!("{arguments} --from {}", checkpoint().display()))
+}
+
+const STRATEGIES: [&str; 9] = [
+    "--strategy greedy",
+    "--temperature 0.9 --top-k 40 --top-p 0.95 --min-p 0.01 --typical-p 0.99 --epsilon-cutoff 0.0001 --num-return-sequences 3",
+    "--repetition-penalty 1.2 --presence-penalty 0.1 --frequency-penalty 0.1 --no-repeat-ngram-size 3 --bad-words three",
+    "--num-beams 4 --num-return-sequences 2 --length-penalty 0.5 --early-stopping never",
+    "--num-beams 3 --temperature 1.2",
+    "--num-beams 4 --num-beam-groups 2 --diversity-penalty 0.8 --num-return-sequences 4",
+    "--top-p 0.9 --regex (one|two|three)(~and~[a-z]+){1,3}\\.",
+    "--num-beams 2 --stop then --min-new-tokens 2",
+    "--semantics llamacpp",
+];
+
+/// A trace holds all it takes to do the same again: replay finds every token, and a change of one number.
+#[test]
+fn every_strategy_leaves_a_trace_that_replays() {
+    let place = Place::new();
+    for (number, strategy) in STRATEGIES.iter().enumerate() {
+        let trace = format!("trace-{number}.jsonl");
+        let ask =
+            format!("text one~and --max-new-tokens 12 --seed 4 --format json --logprobs 2 {strategy} --trace {trace}");
+        let written = generate(&place, &ask).well().json();
+        for answer in &written {
+            assert_eq!(answer["ids"].as_array().unwrap().len(), answer["logprobs"].as_array().unwrap().len());
+        }
+        let replayed = place.generate(&format!("replay {trace}")).well();
+        assert!(replayed.err.contains("the same again"), "{strategy}: {}", replayed.err);
+
+        let lines = std::fs::read_to_string(place.path(&trace)).unwrap();
+        assert_eq!(lines.lines().filter(|line| line.contains("\"event\":\"end\"")).count(), written.len());
+        let mut changed: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let step = &mut changed[1];
+        let number = if step["event"] == "beams" { &mut step["candidates"][0]["score"] } else { &mut step["logprob"] };
+        *number = json!(number.as_f64().unwrap() - 0.5);
+        let changed: String = changed.iter().map(|line| format!("{line}\n")).collect();
+        place.write("changed.jsonl", changed);
+        let refused = place.generate("replay changed.jsonl");
+        assert_eq!(refused.code, Some(1), "{strategy}: {}", refused.err);
+        assert!(refused.err.contains("differs (line 2)") && refused.err.contains("was"), "{}", refused.err);
+    }
+}
+
+#[test]
+fn the_clock_and_the_user_end_a_text_and_its_trace_replays() {
+    let place = Place::new();
+    let asked = "text one --max-new-tokens 1000000 --overflow slide --trace timed.jsonl --max-time 0.3 --format json";
+    let timed = generate(&place, asked).well().json();
+    assert_eq!(timed[0]["finish_reason"], "time");
+    place.generate("replay timed.jsonl").well();
+    let beams = "text one --max-new-tokens 1000000 --num-beams 3 --trace beams.jsonl --max-time 0.3 --format json";
+    assert_eq!(generate(&place, beams).well().json()[0]["finish_reason"], "time");
+    place.generate("replay beams.jsonl").well();
+    #[cfg(unix)]
+    for (name, knobs) in [("tokens.jsonl", ""), ("search.jsonl", "--num-beams 2")] {
+        let asked = format!(
+            "text one --max-new-tokens 1000000 {knobs} --trace {name} --format json --from {}",
+            checkpoint().display()
+        );
+        let child = place.command("ember-generate", &asked).spawn().unwrap();
+        // The signal must come while text is written, and the trace shows when that is.
+        while std::fs::metadata(place.path(name)).map_or(0, |file| file.len()) < 100_000 {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+        let ran = super::wait(child);
+        assert_eq!(ran.code, Some(130), "{}", ran.err);
+        assert_eq!(ran.json()[0]["finish_reason"], "interrupted");
+        place.generate(&format!("replay {name}")).well();
+    }
+}
+
+#[test]
+fn prompts_from_a_file_come_back_in_order_each_as_alone() {
+    let place = Place::new();
+    let prompts: Vec<String> = (0..40).map(|i| "one and then two.\n"[..1 + i % 17].to_owned()).collect();
+    let lines: String =
+        prompts.iter().enumerate().map(|(i, p)| format!("{}\n", json!({"prompt": p, "id": i}))).collect();
+    place.write("prompts.jsonl", lines);
+    for knobs in ["", "--temperature 1 --seed 3 --num-return-sequences 2", "--num-beams 3"] {
+        let asked = format!("text --max-new-tokens 8 --format json {knobs}");
+        let together = generate(&place, &format!("{asked} --prompts prompts.jsonl")).well().json();
+        let each = together.len() / prompts.len();
+        for (row, answer) in together.iter().enumerate() {
+            assert_eq!((&answer["prompt_index"], &answer["id"]), (&json!(row / each), &json!(row / each)));
+            assert_eq!(answer["prompt"], json!(prompts[row / each]));
+        }
+        // Sequence 0 of prompt 0 draws as a prompt alone does; the others have draws of their own.
+        let number = if knobs.contains("seed") { 0 } else { 23 };
+        let alone = format!("{asked} {}", prompts[number].replace(' ', "~"));
+        let alone = generate(&place, &alone).well().json();
+        assert_eq!(together[number * each]["ids"], alone[0]["ids"], "{knobs}");
+    }
+    place.write("plain.txt", "one and\n\ntwo and\n");
+    let plain = generate(&place, "text --prompts plain.txt --max-new-tokens 3 --format json").well().json();
+    assert_eq!(plain.iter().map(|line| line["prompt"].clone()).collect::<Vec<_>>(), ["one and", "", "two and"]);
+}
+
+#[test]
+fn a_form_is_kept_and_a_text_cut_off_says_so() {
+    let place = Place::new();
+    let schema = json!({"type": "object", "properties": {"name": {"enum": ["one", "two"]}, "count": {"type": "integer", "maximum": 99}},
+        "required": ["name", "count"], "additionalProperties": false});
+    place.write("schema.json", schema.to_string());
+    for knobs in ["--temperature 1 --seed 1 --num-return-sequences 20", "", "--num-beams 3", "--repetition-penalty 1.3"]
+    {
+        let asked = format!("text one --json-schema schema.json --max-new-tokens 60 --format json {knobs}");
+        for answer in generate(&place, &asked).well().json() {
+            assert_eq!(answer["valid"], true, "{knobs}: {answer}");
+            assert!(is_json_of(&schema, answer["text"].as_str().unwrap()), "{answer}");
+        }
+    }
+    let cut = generate(&place, "text one --json-schema schema.json --max-new-tokens 2 --format json").well();
+    assert_eq!((&cut.json()[0]["valid"], &cut.json()[0]["finish_reason"]), (&json!(false), &json!("length")));
+    assert!(cut.err.contains("it is not valid"), "{}", cut.err);
+}
+
+#[test]
+fn drafts_write_the_same_text_and_say_what_they_saved() {
+    let place = Place::new();
+    let plain = generate(&place, "text one~and --max-new-tokens 40 --format json").well().json();
+    for draft in ["--prompt-lookup".to_owned(), format!("--draft {}", checkpoint().display())] {
+        let drafted = generate(&place, &format!("text one~and --max-new-tokens 40 --format json {draft}")).well();
+        assert_eq!(drafted.json()[0]["ids"], plain[0]["ids"]);
+        assert!(drafted.json()[0]["draft"]["passes"].as_u64().unwrap() < 40, "{}", drafted.out);
+        assert!(drafted.err.contains("proposed tokens accepted"), "{}", drafted.err);
+    }
+}
+
+#[test]
+fn the_exact_search_proves_its_text_or_says_that_it_does_not() {
+    let place = Place::new();
+    let exact = generate(&place, "text one~and --strategy exact --max-new-tokens 6 --format json").well();
+    assert_eq!(exact.json()[0]["exact"]["proven"], true);
+    let score = |line: &Value| line["score"].as_f64().unwrap();
+    let beams = "text one~and --num-beams 2 --length-penalty 0 --max-new-tokens 6 --format json";
+    assert!(score(&generate(&place, beams).well().json()[0]) <= score(&exact.json()[0]) + 1e-4);
+    let poor = "text one~and --strategy exact --max-new-tokens 30 --max-nodes 40 --format json";
+    let poor = generate(&place, poor).well();
+    assert_eq!(poor.json()[0]["exact"]["proven"], false);
+    assert!(poor.err.contains("not proven"), "{}", poor.err);
+}
+
+#[test]
+fn what_was_resolved_is_saved_and_read_back() {
+    let place = Place::new();
+    let knobs = "--temperature 0.7 --top-k 9 --repetition-penalty 1.1 --max-new-tokens 9";
+    generate(&place, &format!("text one {knobs} --save-config saved.json")).well();
+    let saved: Value = serde_json::from_slice(&std::fs::read(place.path("saved.json")).unwrap()).unwrap();
+    assert_eq!((&saved["do_sample"], &saved["top_k"]), (&json!(true), &json!(9)));
+    // A folder with that file decodes so by itself, and says so.
+    let run = checkpoint();
+    let step = std::fs::read_to_string(run.join("latest")).unwrap();
+    let from = run.join("checkpoints").join(step.trim());
+    std::fs::create_dir(place.path("copy")).unwrap();
+    for file in ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"] {
+        std::fs::copy(from.join(file), place.path("copy").join(file)).unwrap();
+    }
+    std::fs::copy(place.path("saved.json"), place.path("copy/generation_config.json")).unwrap();
+    let ran = place.generate("text one --from copy --seed 1 --format json").well();
+    assert!(ran.err.contains("from generation_config.json: ") && ran.err.contains("temperature 0.7"), "{}", ran.err);
+    assert!(ran.json()[0]["ids"].as_array().unwrap().len() <= 9);
+}
+
+#[test]
+fn multiple_choice_and_many_texts_are_scored() {
+    let place = Place::new();
+    let question =
+        |answer: usize| json!({"context": "one and then", "choices": [" two.", " seven."], "answer": answer});
+    place.write("questions.jsonl", format!("{}\n{}\n", question(0), question(1)));
+    let scored = generate(&place, "score --choices questions.jsonl --format json").well().json();
+    assert_eq!(scored.last().unwrap()["summary"]["accuracy"], 0.5);
+    place.write("texts.txt", "one and then two.\ntwo and then three.\n");
+    let scored = generate(&place, "score --lines texts.txt --format json").well().json();
+    let alone = generate(&place, "score two~and~then~three. --format json").well().json();
+    assert!((scored[1]["loss"].as_f64().unwrap() - alone[0]["loss"].as_f64().unwrap()).abs() < 1e-5);
+    assert_eq!(scored[2]["summary"]["texts"], 2);
+}
+
+/// Over a thousand random schemas and expressions, written by a model that was trained, at temperature 1: whatever ends is
+/// valid to a judge that shares nothing with the library.
+#[test]
+fn over_a_thousand_forms_a_trained_model_writes_nothing_invalid() {
+    let run = checkpoint();
+    let step = std::fs::read_to_string(run.join("latest")).unwrap();
+    let folder = run.join("checkpoints").join(step.trim());
+    let model = ember_model::checkpoint::load(&folder, &Device::flex()).unwrap();
+    let tokenizer = Tokenizer::from_folder(&folder).unwrap();
+    let config = GenerationConfig {
+        strategy: Strategy::Sample,
+        max_new_tokens: 60,
+        end_tokens: tokenizer.end_of_text().into_iter().collect(),
+        ..GenerationConfig::default()
+    };
+    let prompt = tokenizer.encode_prompt("one and then").unwrap();
+    let (mut ended, mut texts) = (0, HashSet::new());
+    for number in 0..1100_u64 {
+        let mut rng = ember_data::random::rng(7, &[number]);
+        let depth = 1 + rng.next_u64() as usize % 3;
+        let (grammar, judge): (_, Box<dyn Fn(&str) -> bool>) = if number % 2 == 0 {
+            let schema = random_schema(&mut rng, depth);
+            let grammar = Grammar::json_schema("schema", &schema.to_string()).unwrap();
+            (grammar, Box::new(move |text| is_json_of(&schema, text)))
+        } else {
+            let expression = Expression::random(&mut rng, depth, true);
+            (Grammar::regex(&expression.pattern()).unwrap(), Box::new(move |text| expression.matches(text)))
+        };
+        let source = grammar.source().to_owned();
+        // An expression can describe the empty text alone, which is refused.
+        let Ok(constraint) = Constraint::new(grammar, &tokenizer, model.config().vocab_size, &config.end_tokens) else {
+            continue;
+        };
+        let constraint = Arc::new(constraint);
+        let complete = |generated: &[u32]| constraint.is_complete(generated);
+        let plan = Plan {
+            constraint: Some(constraint.clone()),
+            ends: Some(&complete),
+            first_sequences: &[number],
+            ..Plan::new(&config)
+        };
+        let written = generate_batch(&model, &[&prompt], &plan, &mut |_| ControlFlow::Continue(())).unwrap();
+        let completion = &written[0][0];
+        if completion.finish_reason != FinishReason::Length {
+            let ids: Vec<u32> =
+                completion.ids.iter().copied().filter(|id| Some(*id) != tokenizer.end_of_text()).collect();
+            let text = tokenizer.decode_text(&ids).unwrap();
+            assert!(judge(&text), "{source}: {text:?}");
+            ended += 1;
+            texts.insert(text);
+        }
+    }
+    assert!(ended >= 800 && texts.len() > 300, "{ended} texts ended, {} of them different", texts.len());
+}
