@@ -5,6 +5,8 @@ use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, Result};
 
+use crate::program::exit;
+
 /// Exit code of a program that was interrupted, as shells use it for Ctrl-C.
 pub const EXIT_INTERRUPTED: u8 = 130;
 
@@ -43,7 +45,7 @@ impl Interrupt {
                 if let Some(tidy_up) = seen.state.before_exit.get() {
                     tidy_up();
                 }
-                std::process::exit(i32::from(EXIT_INTERRUPTED));
+                exit(EXIT_INTERRUPTED);
             }
         })
         .context("cannot listen for Ctrl-C")?;

@@ -1,7 +1,5 @@
 //! The program `ember-generate`: writes with a trained GPT, and measures text with it.
 
-use std::process::ExitCode;
-
 use clap::Parser;
 use ember_generate::commands::Cli;
 use ember_generate::program::run_program;
@@ -9,7 +7,7 @@ use ember_generate::program::run_program;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-fn main() -> ExitCode {
+fn main() -> ! {
     let cli = Cli::parse();
     run_program(&cli.common, |interrupt| cli.command.run(&cli.common, interrupt))
 }

@@ -7,7 +7,6 @@
 use std::fmt;
 use std::io::{self, Write};
 use std::panic::{self, AssertUnwindSafe};
-use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result};
@@ -105,12 +104,12 @@ impl Notes {
     }
 }
 
-/// Runs a whole command and gives the program's exit code: 0 done, 1 failed, 2 wrong arguments, 130 interrupted.
+/// Runs a whole command and ends the process with its exit code: 0 done, 1 failed, 2 wrong arguments, 130 interrupted.
 ///
 /// The command runs inside a pool of `--threads` threads, since CPU kernels started from within the pool need not wake it
 /// for every operation. Errors and panics become one line on standard error; a closed pipe ends quietly with 0. The
 /// environment variable `RUST_BACKTRACE` brings panics back in full, for whoever hunts one.
-pub fn run_program(common: &CommonArgs, command: impl FnOnce(&Interrupt) -> Result<Outcome> + Send) -> ExitCode {
+pub fn run_program(common: &CommonArgs, command: impl FnOnce(&Interrupt) -> Result<Outcome> + Send) -> ! {
     remember_panics();
     quieten_wayland();
     let whole = || -> Result<Outcome> {
@@ -130,7 +129,21 @@ pub fn run_program(common: &CommonArgs, command: impl FnOnce(&Interrupt) -> Resu
     if let Some(line) = ending.line {
         let _ = writeln!(io::stderr().lock(), "error: {line}");
     }
-    ExitCode::from(ending.code)
+    let _ = io::stdout().flush();
+    exit(ending.code)
+}
+
+/// Ends the process now. Graphics drivers leave threads behind that the exit handlers of their own libraries then pull the
+/// memory from under: seen as "double free or corruption" once in some hundred runs, after all was done. What is buffered
+/// for standard output is lost, since whoever is writing may hold its lock.
+pub(crate) fn exit(code: u8) -> ! {
+    #[cfg(unix)]
+    // SAFETY: ends the process; nothing of ours waits for an exit handler.
+    unsafe {
+        libc::_exit(i32::from(code))
+    }
+    #[cfg(not(unix))]
+    std::process::exit(i32::from(code))
 }
 
 /// Keeps a line that is not ours off the terminal: looking for graphics adapters loads Wayland's library where there is one, and

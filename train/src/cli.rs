@@ -1,7 +1,6 @@
 //! The command line of `ember-train`.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
@@ -90,7 +89,7 @@ pub struct PrepareArgs {
 }
 
 /// Parses the arguments, runs the command, reports.
-pub fn main() -> ExitCode {
+pub fn main() -> ! {
     let cli = Cli::parse();
     run_program(&cli.common, |interrupt| run(&cli, interrupt).map_err(as_usage))
 }

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use ember_data::tokenizer::Tokenizer;
 use serde::Deserialize;
 use serde_json::Value;
@@ -19,7 +19,7 @@ const EXAMPLE: &str = "{\"prompt\": \"...\"} or {\"prompt_ids\": [1, 2]}";
 /// A prompt as a file states it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FilePrompt {
-    /// Where it stands, `FILE:LINE`, for errors.
+    /// Where it stands, `FILE:LINE`, for errors; empty where the command line itself gave it.
     pub place: String,
     /// What the file calls it, where it does.
     pub id: Option<Value>,
@@ -50,7 +50,10 @@ impl FilePrompt {
                 None => bail!("{}: the checkpoint holds no tokenizer; give \"prompt_ids\"", self.place),
             },
         };
-        let ids = ids.with_context(|| self.place.clone())?;
+        let ids = match ids {
+            Err(error) if !self.place.is_empty() => return Err(error.context(self.place.clone())),
+            ids => ids?,
+        };
         if let Some(id) = ids.iter().find(|&&id| id as usize >= vocab_size) {
             bail!("{}: {id} is outside the model's vocabulary; ids go from 0 to {}", self.place, vocab_size - 1);
         }

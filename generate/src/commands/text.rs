@@ -129,6 +129,9 @@ impl Writer<'_> {
     fn prompts(&self, given: Vec<FilePrompt>) -> Result<Vec<Prompt>> {
         let Loaded { model, tokenizer, .. } = &self.session.loaded;
         let vocab_size = model.config().vocab_size;
+        if let Some(ids) = &self.args.prompt_ids {
+            self.session.loaded.check_ids("--prompt-ids", ids)?;
+        }
         let prompt = |given: FilePrompt| {
             let ids = given.to_ids(tokenizer.as_ref(), vocab_size)?;
             let text = match given.prompt {
