@@ -67,6 +67,11 @@ impl Interrupt {
         self.state.requested.store(true, Ordering::SeqCst);
     }
 
+    /// Forgets the request, once what it was about has ended: the next signal is a first one again.
+    pub fn clear(&self) {
+        self.state.requested.store(false, Ordering::SeqCst);
+    }
+
     /// Runs something that blocks and has nothing to save, such as reading a line: meanwhile the first signal ends the process.
     pub fn while_waiting<T>(&self, block: impl FnOnce() -> T) -> T {
         self.state.waiting.store(true, Ordering::SeqCst);

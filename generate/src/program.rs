@@ -29,8 +29,8 @@ pub struct CommonArgs {
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = "Everywhere")]
     pub threads: Option<u32>,
 
-    /// Seed of every random draw: the same seed gives the same result
-    #[arg(long, global = true, value_name = "N", help_heading = "Everywhere")]
+    /// Seed of every random draw, where there is one: the same seed gives the same result
+    #[arg(long, global = true, value_name = "N", allow_negative_numbers = true, help_heading = "Everywhere")]
     pub seed: Option<u64>,
 
     /// How results are written to standard output
@@ -102,6 +102,11 @@ impl Notes {
     pub fn are_shown(&self) -> bool {
         !self.quiet
     }
+}
+
+/// A number and its noun, as in "1 token" and "2 tokens".
+pub fn counted(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
 /// Runs a whole command and ends the process with its exit code: 0 done, 1 failed, 2 wrong arguments, 130 interrupted.

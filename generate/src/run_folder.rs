@@ -37,9 +37,9 @@ fn find_in(path: &Path) -> Result<Found> {
         if path.is_relative() && under_runs.is_dir() {
             bail!("{name} does not exist; did you mean {}?", under_runs.display());
         }
-        bail!("{name} does not exist; --from takes a run folder, a checkpoint folder or a Hugging Face folder");
+        bail!("{name} does not exist; name a run folder, a checkpoint folder or a Hugging Face folder");
     }
-    ensure!(path.is_dir(), "{name} is a file; --from takes the folder that holds config.json and model.safetensors");
+    ensure!(path.is_dir(), "{name} is a file; name the folder that holds config.json and model.safetensors");
     if path.join("config.json").is_file() {
         return Ok(Found { folder: path.to_owned(), reason: String::new() });
     }

@@ -29,7 +29,7 @@ impl FinishReason {
         match self {
             Self::Eos => "ended by its end token",
             Self::Length => "ended by length",
-            Self::Stop => "ended where it should stop",
+            Self::Stop => "ended by a stop string or a complete form",
             Self::Time => "ended by time",
             Self::Interrupted => "interrupted",
         }

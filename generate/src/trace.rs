@@ -80,19 +80,31 @@ impl Recorder {
 
     /// The account of a choice among the `count` best before and after.
     pub(crate) fn finish(self, step: usize, id: u32, logprob: f32, drawn: Option<Drawn>, count: usize) -> ChoiceTrace {
+        ChoiceTrace {
+            step,
+            candidates: self.candidates(count, &[id]),
+            draw: drawn.map(|drawn| drawn.uniform),
+            interval: drawn.map(|drawn| drawn.interval),
+            id,
+            logprob,
+        }
+    }
+
+    /// What became of the `count` best before and after, and of `others`; best first by the model's own word.
+    pub(crate) fn candidates(&self, count: usize, others: &[u32]) -> Vec<Candidate> {
         let (Some((_, first)), Some((_, last))) = (self.stages.first(), self.stages.last()) else {
             unreachable!("there is always the stage that `new` puts in")
         };
         let mut ids = best(count, first);
         ids.extend(best(count, last).into_iter().filter(|&id| last[id as usize] > f32::NEG_INFINITY));
-        ids.push(id);
+        ids.extend(others);
         ids.sort_unstable();
         ids.dedup();
         ids.sort_by(|&a, &b| first[b as usize].total_cmp(&first[a as usize]).then(a.cmp(&b)));
 
         let standings: Vec<Vec<Option<Standing>>> =
             self.stages.iter().map(|(_, logits)| standings(&ids, logits)).collect();
-        let candidates = ids.iter().enumerate().map(|(place, &id)| {
+        let candidate = |(place, &id): (usize, &u32)| {
             let mut changes = Vec::new();
             let mut removed_by = None;
             for (stage, (name, _)) in self.stages.iter().enumerate().skip(1) {
@@ -106,15 +118,8 @@ impl Recorder {
             }
             let before = standings[0][place].unwrap_or(Standing { logit: f32::MIN, probability: 0.0, rank: u32::MAX });
             Candidate { id, token: None, before, changes, removed_by }
-        });
-        ChoiceTrace {
-            step,
-            candidates: candidates.collect(),
-            draw: drawn.map(|drawn| drawn.uniform),
-            interval: drawn.map(|drawn| drawn.interval),
-            id,
-            logprob,
-        }
+        };
+        ids.iter().enumerate().map(candidate).collect()
     }
 }
 

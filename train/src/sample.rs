@@ -36,7 +36,7 @@ pub fn text(gpt: &Gpt, tokenizer: &Tokenizer, config: &TrainConfig) -> Result<St
 /// The ids a sample starts from: the prompt's, else the end token that opens every document, else a line end, else token 0.
 fn prompt(tokenizer: &Tokenizer, text: &str) -> Result<Vec<u32>> {
     if !text.is_empty() {
-        return tokenizer.encode(text).context("sample_prompt");
+        return tokenizer.encode_prompt(text).context("sample_prompt");
     }
     if let Some(end_of_text) = tokenizer.end_of_text() {
         return Ok(vec![end_of_text]);

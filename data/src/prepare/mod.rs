@@ -130,14 +130,18 @@ pub fn prepare(options: &PrepareOptions, progress: &dyn Progress) -> Result<Mani
     begin(out)?;
     let corpus = Corpus::find(options)?;
     let survey = survey(&corpus, options.val_fraction, options.seed, progress)?;
-    let (tokenizer, choice, tokenizer_reason) = make_tokenizer(options, &survey, progress)?;
+    let (mut tokenizer, choice, tokenizer_reason) = make_tokenizer(options, &survey, progress)?;
+    let only_stories = matches!(options.inputs[..], [Input::Stories { .. }]);
+    if only_stories {
+        // Every window of the stories begins a document, so a prompt must too.
+        tokenizer = tokenizer.opening_prompts()?;
+    }
     tokenizer.save(out)?;
     let encoded = encode(&corpus, &survey.split, &tokenizer, out, progress)?;
     ensure!(
         (encoded.documents, encoded.bytes) == (survey.documents, survey.bytes),
         "the text changed while it was read; prepare it again once nobody writes to it"
     );
-    let only_stories = matches!(options.inputs[..], [Input::Stories { .. }]);
     let marks = only_stories.then(|| marks(&survey, &encoded, options.seed));
     let manifest = Manifest {
         format_version: FORMAT_VERSION,

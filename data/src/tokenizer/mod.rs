@@ -18,7 +18,7 @@ pub use characters::UnknownCharacter;
 pub use choice::{MIN_BPE_VOCAB_SIZE, TokenizerChoice};
 
 use crate::files::write_atomic;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use build::library_error;
 use byte_level::{ByteEncoder, WordEncoder};
 use characters::CharEncoder;
@@ -27,6 +27,7 @@ use std::path::Path;
 use std::sync::Arc;
 use tokenizers::models::bpe::BPE;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+use tokenizers::processors::template::TemplateProcessing;
 use tokenizers::{DecoderWrapper, ModelWrapper, PreTokenizerWrapper, Tokenizer as Library};
 
 /// The name of the token that stands before and after every document.
@@ -43,6 +44,8 @@ struct Shared {
     encoder: Encoder,
     vocab_size: usize,
     end_of_text: Option<u32>,
+    /// Whether a prompt begins with the end-of-text token.
+    opens_prompts: bool,
 }
 
 enum Encoder {
@@ -110,7 +113,25 @@ impl Tokenizer {
         let end_of_text =
             library.token_to_id(END_OF_TEXT).or_else(|| named_end.and_then(|name| library.token_to_id(&name)));
         let encoder = Encoder::choose(&library);
-        Ok(Self { shared: Arc::new(Shared { library, encoder, vocab_size, end_of_text }) })
+        let opens_prompts = end_of_text.is_some_and(|end| opens_with(&library, end));
+        Ok(Self { shared: Arc::new(Shared { library, encoder, vocab_size, end_of_text, opens_prompts }) })
+    }
+
+    /// The same tokenizer for a model that only ever saw text from the beginning of a document: every prompt begins with the
+    /// end-of-text token, here and, by the file's post-processor, in transformers. Nothing changes without such a token.
+    ///
+    /// Errors when the library refuses.
+    pub fn opening_prompts(&self) -> Result<Self> {
+        let Some(end) = self.shared.end_of_text else { return Ok(self.clone()) };
+        let mut library = self.shared.library.clone();
+        let name = library.id_to_token(end).context("the end-of-text token has no name")?;
+        let opening = TemplateProcessing::builder()
+            .try_single(format!("{name} $A"))
+            .map_err(|error| anyhow!(error))?
+            .special_tokens(vec![(name, end)])
+            .build()?;
+        library.with_post_processor(Some(opening));
+        Self::with_end(library, None)
     }
 
     /// The ids of a plain text; a `<|endoftext|>` in it is text like any other, and no special token is added.
@@ -135,10 +156,15 @@ impl Tokenizer {
         Ok(())
     }
 
-    /// The ids of a prompt: as [`Tokenizer::encode`], but a `<|endoftext|>` in it is the token of that name, where there is one.
+    /// The ids of a prompt: as [`Tokenizer::encode`], but a `<|endoftext|>` in it is the token of that name, where there is one;
+    /// and it begins with one where the model knows text from the beginning of a document only
+    /// ([`Tokenizer::opening_prompts`]).
     pub fn encode_prompt(&self, text: &str) -> Result<Vec<u32>> {
         let Some(end) = self.shared.library.token_to_id(END_OF_TEXT) else { return self.encode(text) };
         let mut ids = Vec::new();
+        if self.shared.opens_prompts && !text.is_empty() && !text.starts_with(END_OF_TEXT) {
+            ids.push(end);
+        }
         for (i, part) in text.split(END_OF_TEXT).enumerate() {
             if i > 0 {
                 ids.push(end);
@@ -245,6 +271,13 @@ impl Encoder {
         });
         own.flatten().unwrap_or(Self::Library)
     }
+}
+
+/// Whether the file's post-processor puts `end` before every text.
+fn opens_with(library: &Library, end: u32) -> bool {
+    let processor = library.get_post_processor().and_then(|processor| serde_json::to_value(processor).ok());
+    let name = processor.as_ref().and_then(|processor| processor["single"][0]["SpecialToken"]["id"].as_str());
+    name.is_some_and(|name| library.token_to_id(name) == Some(end))
 }
 
 /// What a `tokenizer_config.json` in `dir` names as its end-of-text token.

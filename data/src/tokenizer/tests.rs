@@ -87,6 +87,24 @@ fn end_of_text_in_a_document_is_text_and_in_a_prompt_the_token() {
     assert_eq!(without.encode_prompt("<|").unwrap(), without.encode("<|").unwrap());
 }
 
+/// A model of documents from their beginning is asked so: by our program, and by whoever reads the file.
+#[test]
+fn prompts_open_with_the_end_of_text_where_the_model_needs_it() {
+    let plain = Tokenizer::chars(&"ab".chars().collect(), true).unwrap();
+    let end = plain.end_of_text().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    plain.opening_prompts().unwrap().save(folder.path()).unwrap();
+    let opening = Tokenizer::from_folder(folder.path()).unwrap();
+    let ids = |text: &str| opening.encode_prompt(text).unwrap();
+    assert_eq!(ids("ab"), [&[end], plain.encode("ab").unwrap().as_slice()].concat());
+    assert_eq!(ids("<|endoftext|>a"), [&[end], plain.encode("a").unwrap().as_slice()].concat());
+    assert!(ids("").is_empty());
+    assert_eq!(opening.encode("ab").unwrap(), plain.encode("ab").unwrap());
+    let library = tokenizers::Tokenizer::from_file(folder.path().join("tokenizer.json")).unwrap();
+    assert_eq!(library.encode("ab", true).unwrap().get_ids(), ids("ab"));
+    assert_eq!(plain.encode_prompt("a").unwrap(), plain.encode("a").unwrap());
+}
+
 #[test]
 fn a_saved_tokenizer_is_the_same_tokenizer() {
     for tokenizer in [BPE_TOKENIZER.clone(), BYTES_TOKENIZER.clone(), chars(TEXT, true), chars(TEXT, false)] {

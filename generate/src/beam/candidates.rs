@@ -6,6 +6,7 @@ use rayon::prelude::*;
 
 use crate::processors::{Chain, Step};
 use crate::softmax;
+use crate::trace::{Candidate, Recorder};
 
 /// From so many logits on, dealing rows to threads costs less than it saves.
 const LOGITS_FOR_THREADS: usize = 1 << 15;
@@ -26,6 +27,8 @@ pub(super) struct Followers {
     pub(super) best: Vec<Follower>,
     /// The most probable tokens under the unmodified model, best first.
     pub(super) top: Vec<(u32, f32)>,
+    /// What the processors did to the tokens that mattered, where that is asked for.
+    pub(super) traced: Vec<Candidate>,
 }
 
 /// A token that may follow.
@@ -50,6 +53,8 @@ pub(super) struct Scorer {
     pub(super) followers: usize,
     /// How many of the most probable tokens to report.
     pub(super) top: usize,
+    /// How many candidates of each row to give account of.
+    pub(super) traced: usize,
     /// The seed of the draws; `None` ranks without drawing.
     pub(super) draws: Option<u64>,
 }
@@ -75,14 +80,21 @@ impl Scorer {
         );
         let model_logprob = |logit: &f32| (f64::from(*logit) - norm) as f32;
         let mut logprobs: Vec<f32> = row.logits.iter().map(model_logprob).collect();
-        self.bias.process(&row.step, &mut logprobs);
+        let mut recorder = (self.traced > 0).then(|| Recorder::new(&logprobs));
+        let mut record = |name: &'static str, logprobs: &[f32]| {
+            if let Some(recorder) = &mut recorder {
+                recorder.after(name, logprobs);
+            }
+        };
+        self.bias.process_observed(&row.step, &mut logprobs, &mut record);
         for &token in row.taken {
             // An end token may lie outside the vocabulary: a checkpoint's settings are not ours to trust.
             if let Some(logprob) = logprobs.get_mut(token as usize) {
                 *logprob -= self.diversity_penalty;
             }
         }
-        self.chain.process(&row.step, &mut logprobs);
+        record("diversity-penalty", &logprobs);
+        self.chain.process_observed(&row.step, &mut logprobs, &mut record);
         let best = match self.draws {
             None => highest(&logprobs, self.followers),
             Some(seed) => drawn(&logprobs, self.followers, &mut ember_data::random::rng(seed, &row.place)),
@@ -93,9 +105,11 @@ impl Scorer {
             model_logprob: model_logprob(&row.logits[token as usize]),
             key,
         };
-        let best = best.into_iter().map(follower).collect();
+        let best: Vec<Follower> = best.into_iter().map(follower).collect();
+        let ids: Vec<u32> = best.iter().map(|follower| follower.token).collect();
+        let traced = recorder.map_or_else(Vec::new, |recorder| recorder.candidates(self.traced, &ids));
         let top = highest(row.logits, self.top).into_iter().map(|(id, logit)| (id, model_logprob(&logit))).collect();
-        Ok(Followers { best, top })
+        Ok(Followers { best, top, traced })
     }
 }
 

@@ -70,7 +70,7 @@ fn the_trace_of_two_beams_by_hand() {
         GenerationConfig { num_beams: 2, max_new_tokens: 3, end_tokens: vec![HAS], ..GenerationConfig::default() };
     let mut steps = Vec::new();
     let chain = Chain::default();
-    let asked = BeamRequest { trace: true, ..request(&config, &chain) };
+    let asked = BeamRequest { traced_candidates: 5, ..request(&config, &chain) };
     let mut keep = |event: BeamEvent| {
         if let BeamEvent::Step(step) = event {
             steps.push(step.clone());
@@ -167,7 +167,7 @@ fn a_prompt_without_any_token_left_is_an_error_unless_something_has_finished() {
         search(&mut by_hand(the_nice_dog), &request(&config, &chain), &mut |_| ControlFlow::Continue(()))
     };
     let error = find(BanFrom(1, 0..4)).unwrap_err().to_string();
-    assert!(error.contains("any beam of prompt 1") && error.contains("ban-from"), "{error}");
+    assert!(error.contains("any beam of prompt 0") && error.contains("ban-from"), "{error}");
     // Only the end token is left after the first word; then nothing.
     let best = find(BanFrom(1, 0..3)).unwrap().remove(0).remove(0);
     assert_eq!((best.ids, best.finish_reason), (vec![DOG, HAS], FinishReason::Eos));

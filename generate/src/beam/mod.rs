@@ -54,10 +54,10 @@ pub struct BeamRequest<'a> {
     pub first_sequences: &'a [u64],
     /// When generation began, from which seconds and the time limit count.
     pub started: Instant,
-    /// What says that time is over.
-    pub clock: Clock,
-    /// Whether to send [`BeamEvent::Step`].
-    pub trace: bool,
+    /// What says that time is over, one for each prompt; a prompt without one goes by the time.
+    pub clocks: &'a [Clock],
+    /// How many candidates of each beam to give account of in [`BeamEvent::Step`]; 0 sends none.
+    pub traced_candidates: usize,
 }
 
 /// What a search tells its caller while it works.
@@ -124,6 +124,7 @@ impl<'a> Search<'a> {
             diversity_penalty: config.diversity_penalty,
             followers: candidate_count(size, config),
             top: config.logprobs,
+            traced: request.traced_candidates,
             draws: (config.strategy == Strategy::BeamSample).then_some(config.seed),
         };
         let prompt = |number: usize| {
@@ -214,9 +215,10 @@ impl<'a> Search<'a> {
             let (ours, others) = followers.split_at(running.beams.len());
             followers = others;
             let candidates = running.advance(ours, tree, &facts);
-            if self.request.trace {
+            if self.request.traced_candidates > 0 {
                 let (pool, stopped) = (running.pool_entries(tree), running.stopped);
-                let step = BeamStep { prompt: number, step: now.step, group, candidates, pool, stopped };
+                let beams = ours.iter().map(|followers| followers.traced.clone()).collect();
+                let step = BeamStep { prompt: number, step: now.step, group, beams, candidates, pool, stopped };
                 let _ = on_event(BeamEvent::Step(&step));
             }
         }
@@ -275,7 +277,8 @@ impl Prompt {
     fn facts<'a>(&self, now: Moment, request: &'a BeamRequest, stops: &'a dyn Fn(usize, u32) -> bool) -> StepFacts<'a> {
         let config = request.config;
         let len = now.step + 1;
-        let out_of_time = request.clock.is_over(config.max_time_s, request.started, len);
+        let clock = request.clocks.get(self.number).copied().unwrap_or_default();
+        let out_of_time = clock.is_over(config.max_time_s, request.started, len);
         let cut =
             if len >= self.limit { Some(FinishReason::Length) } else { out_of_time.then_some(FinishReason::Time) };
         let rules = if config.strategy == Strategy::DiverseBeam { Rules::Scorer } else { Rules::Vectorised };
@@ -322,11 +325,7 @@ impl Prompt {
         self.done = true;
         let best = self.best().map(|finished| finished.text);
         let Some(best) = best else {
-            bail!(
-                "no token is left to choose for any beam of prompt {}: together, {} rule out all of them; relax one",
-                self.number + 1,
-                request.chain.names().join(", ")
-            )
+            bail!("no token is left to choose for any beam of prompt {}: {}", self.number, request.chain.blame())
         };
         let _ = self.send(best, on_event);
         Ok(())

@@ -21,8 +21,8 @@ pub(super) fn request<'a>(config: &'a GenerationConfig, chain: &'a Chain) -> Bea
         stops: None,
         first_sequences: &[],
         started: Instant::now(),
-        clock: Clock::Time,
-        trace: false,
+        clocks: &[],
+        traced_candidates: 0,
     }
 }
 
@@ -117,7 +117,7 @@ proptest! {
         let config = GenerationConfig { diversity_penalty: 0.0, ..config };
         let mut steps = Vec::new();
         let chain = Chain::default();
-        let asked = BeamRequest { trace: true, ..request(&config, &chain) };
+        let asked = BeamRequest { traced_candidates: 5, ..request(&config, &chain) };
         let mut keep = |event: BeamEvent| {
             if let BeamEvent::Step(step) = event {
                 steps.push(step.clone());

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::stop::FinishReason;
+use crate::trace::Candidate;
 
 /// One step of one prompt's beams, or of one group of them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -13,6 +14,8 @@ pub struct BeamStep {
     pub step: usize,
     /// The group of a diverse search, else 0.
     pub group: usize,
+    /// For each beam before this step, what the processors did to the tokens that mattered.
+    pub beams: Vec<Vec<Candidate>>,
     /// Every candidate that was considered, in the order of the ranking (of the draws, in beam sampling).
     pub candidates: Vec<BeamCandidate>,
     /// The finished texts after this step, best first.

@@ -9,11 +9,11 @@ use ember_model::folder;
 use serde_json::{Map, Value};
 
 use super::loaded::Loaded;
-use super::session::{Batch, Prompt, Session};
-use super::trace_file::{Trace, TraceSink};
+use super::session::{Batch, Prompt, Repeats, Session};
+use super::trace_file::{Header, LineHead, Trace, TraceSink};
 use crate::interrupt::Interrupt;
-use crate::program::{CommonArgs, Notes, Outcome};
-use crate::stop::Clock;
+use crate::program::{CommonArgs, Notes, Outcome, OutputFormat, counted};
+use crate::stop::{Clock, FinishReason};
 
 /// How far two numbers may lie apart, as a share of the larger and at least of 1: other processors and devices round
 /// otherwise.
@@ -36,7 +36,9 @@ pub struct ReplayArgs {
 
 pub(super) fn run(args: &ReplayArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     let notes = Notes::new(common.quiet);
-    let Trace { header, lines } = Trace::read(&args.file)?;
+    let trace = Trace::read(&args.file)?;
+    let header = &trace.header;
+    let mut recorded = recorded(trace.lines(), header)?;
     let from = args.from.as_ref().unwrap_or(&header.checkpoint);
     let loaded = Loaded::new(Some(from), true, common, &notes)?;
     let weights = folder::weights_checksum(&loaded.folder)?;
@@ -49,92 +51,108 @@ pub(super) fn run(args: &ReplayArgs, common: &CommonArgs, interrupt: &Interrupt)
 
     let prompts: Vec<Prompt> = header
         .prompts
-        .into_iter()
-        .map(|prompt| Prompt { text: prompt.prompt, ids: prompt.prompt_ids, id: None })
+        .iter()
+        .map(|prompt| Prompt { text: prompt.prompt.clone(), ids: prompt.prompt_ids.clone(), id: None })
         .collect();
     for prompt in &prompts {
         loaded.check_ids(&format!("{}", args.file.display()), &prompt.ids)?;
     }
-    let mut session = Session::new(loaded, header.config, header.grammar, None, interrupt)?;
+    let session = Session::new(loaded, header.config.clone(), header.grammar.clone(), None, interrupt)?;
     // A clock and a user cannot be replayed: what they cut short is cut at the same place, and nothing else is.
-    let ends = Ends::of(&lines, session.config.strategy.has_beams());
-    session.interrupted = ends.interrupted;
-    if let Some(nodes) = ends.nodes {
-        session.config.max_nodes = nodes;
-    }
 
-    let mut comparison = Comparison { expected: lines.into_iter(), line: 1, steps: 0, widest: 0.0 };
+    let mut comparison = Comparison { expected: Box::new(trace.lines()), line: 1, steps: 0, widest: 0.0 };
     let mut sequences = 0;
-    for (numbers, first, count) in &header.batches {
+    for ((numbers, first, count), batch) in header.batches.iter().zip(&mut recorded) {
+        if !batch.was_run {
+            break; // the user ended it before
+        }
         let batch = Batch {
             prompts: numbers.iter().map(|&number| (number, &prompts[number])).collect(),
             first: *first,
             count: *count,
+            repeats: std::mem::take(&mut batch.repeats),
         };
-        let steps = numbers.iter().filter_map(|number| ends.timed.get(number)).max();
-        session.clock = Clock::Steps(steps.copied().unwrap_or(usize::MAX));
         let written = session.write(&batch, None, Some(&mut comparison))?;
         sequences += written.answers.len();
         if interrupt.requested() {
             return Ok(Outcome::Interrupted);
         }
     }
-    if let Some(more) = comparison.expected.next() {
+    if let Some(more) = comparison.expected.next().transpose()? {
         bail!("line {} of the trace has no counterpart: {}", comparison.line + 1, place(&more));
     }
-    notes.say(format!(
-        "the same again: {sequences} sequences, {} steps, every token equal, numbers within {:.1e}",
-        comparison.steps, comparison.widest
-    ));
+    let (steps, widest) = (comparison.steps, comparison.widest);
+    match common.format {
+        OutputFormat::Json => println!(
+            "{}",
+            serde_json::json!({"same": true, "sequences": sequences, "steps": steps, "largest_difference": widest})
+        ),
+        OutputFormat::Text => {
+            let numbers = match widest {
+                0.0 => "the same to the last bit".to_owned(),
+                widest => format!("within {widest:.1e}"),
+            };
+            notes.say(format!(
+                "the same again: {} and {}, every token equal, numbers {numbers}",
+                counted(sequences, "sequence"),
+                counted(steps, "step")
+            ));
+        }
+    }
     Ok(Outcome::Done)
 }
 
-/// What ended texts from outside, and after how many steps.
+/// What the trace tells of one batch beforehand.
 #[derive(Debug, Default, PartialEq)]
-struct Ends {
-    /// The clock, which ends a whole batch: by prompt.
-    timed: HashMap<usize, usize>,
-    /// The user: by prompt and sequence. Beams end together and count as sequence 0.
-    interrupted: HashMap<(usize, usize), usize>,
-    /// Prefixes that an exact search without a proof looked at.
-    nodes: Option<usize>,
+struct Recorded {
+    was_run: bool,
+    /// A clock and a user cannot be replayed: what they cut short is cut at the same place, and nothing else is.
+    repeats: Repeats,
 }
 
-impl Ends {
-    fn of(lines: &[Value], beams: bool) -> Self {
-        let number = |line: &Value, key: &str| line[key].as_u64().map_or(0, |number| number as usize);
-        let mut steps: HashMap<usize, usize> = HashMap::new();
-        let mut ends = Self::default();
-        for line in lines {
-            let prompt = number(line, "prompt_index");
-            if line["event"] == "beams" {
-                let so_far = steps.entry(prompt).or_default();
-                *so_far = (*so_far).max(number(line, "step") + 1);
-            }
-            if line["event"] != "end" {
-                continue;
-            }
-            if line["exact"]["proven"] == false {
-                ends.nodes = line["exact"]["nodes"].as_u64().map(|nodes| nodes as usize);
-            }
-            let length = line["ids"].as_array().map_or(0, Vec::len);
-            let (sequence, length) = match beams {
-                true => (0, steps.get(&prompt).copied().unwrap_or(0)),
-                false => (number(line, "sequence_index"), length),
-            };
-            match line["finish_reason"].as_str() {
-                Some("time") => ends.timed.insert(prompt, length),
-                Some("interrupted") => ends.interrupted.insert((prompt, sequence), length),
-                _ => None,
-            };
+/// What ended the texts of each batch from outside, and after how many steps.
+fn recorded(lines: impl Iterator<Item = Result<LineHead>>, header: &Header) -> Result<Vec<Recorded>> {
+    let together = header.config.strategy.has_beams();
+    let fresh = |(prompts, _, _): &(Vec<usize>, usize, usize)| Recorded {
+        was_run: false,
+        repeats: Repeats { clocks: vec![Clock::Steps(usize::MAX); prompts.len()], interrupted: HashMap::new() },
+    };
+    let mut batches: Vec<Recorded> = header.batches.iter().map(fresh).collect();
+    let mut steps: HashMap<usize, usize> = HashMap::new();
+    for line in lines {
+        let line = line?;
+        let (prompt, sequence) = (line.prompt_index, line.sequence_index);
+        let of_line = |(prompts, first, count): &(Vec<usize>, usize, usize)| {
+            prompts.contains(&prompt) && (together || (*first..first + count).contains(&sequence))
+        };
+        let Some(number) = header.batches.iter().position(of_line) else { continue };
+        let batch = &mut batches[number];
+        batch.was_run = true;
+        if line.event == "beams" {
+            let so_far = steps.entry(prompt).or_default();
+            *so_far = (*so_far).max(line.step + 1);
         }
-        ends
+        let cut_short = line.exact.as_ref().map_or(line.finish_reason, |exact| exact.cut_short);
+        let (sequence, length) = match line.exact {
+            _ if together => (0, steps.get(&prompt).copied().unwrap_or(0)),
+            Some(exact) => (0, exact.nodes),
+            None => (sequence, line.ids.len()),
+        };
+        match cut_short {
+            Some(FinishReason::Time) => {
+                let place = header.batches[number].0.iter().position(|&other| other == prompt).unwrap_or(0);
+                batch.repeats.clocks[place] = Clock::Steps(length);
+            }
+            Some(FinishReason::Interrupted) => drop(batch.repeats.interrupted.insert((prompt, sequence), length)),
+            _ => {}
+        }
     }
+    Ok(batches)
 }
 
 /// The recorded lines, compared with those of the new run one by one.
-struct Comparison {
-    expected: std::vec::IntoIter<Value>,
+struct Comparison<'a> {
+    expected: Box<dyn Iterator<Item = Result<Value>> + 'a>,
     /// The last line compared, counted from 1.
     line: usize,
     steps: usize,
@@ -142,14 +160,13 @@ struct Comparison {
     widest: f64,
 }
 
-impl TraceSink for Comparison {
+impl TraceSink for Comparison<'_> {
     fn line(&mut self, line: Value) -> Result<()> {
         self.line += 1;
         let place = place(&line);
-        let expected = self
-            .expected
-            .next()
-            .with_context(|| format!("{place}: the trace ends before it, at line {}", self.line - 1))?;
+        let expected = self.expected.next().transpose()?;
+        let expected =
+            expected.with_context(|| format!("{place}: the trace ends before it, at line {}", self.line - 1))?;
         self.steps += usize::from(line["event"] != "end");
         match first_difference("", &expected, &line, &mut self.widest) {
             None => Ok(()),
@@ -215,6 +232,7 @@ fn join(path: &str, key: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use serde_json::json;
 
@@ -246,14 +264,30 @@ mod tests {
     }
 
     #[test]
-    fn what_the_clock_ended_is_ended_at_the_same_place() {
-        let end = |sequence: usize, reason: &str| json!({"event": "end", "prompt_index": 1, "sequence_index": sequence, "ids": [4, 5, 6], "finish_reason": reason});
-        let ends = Ends::of(&[end(0, "length"), end(2, "time"), end(3, "interrupted")], false);
-        assert_eq!((ends.timed, ends.interrupted), (HashMap::from([(1, 3)]), HashMap::from([((1, 3), 3)])));
-        let step = json!({"event": "beams", "prompt_index": 1, "step": 8});
-        assert_eq!(Ends::of(&[step.clone(), end(5, "interrupted")], true).interrupted, HashMap::from([((1, 0), 9)]));
-        assert_eq!(Ends::of(&[step, end(5, "time")], true).timed, HashMap::from([(1, 9)]));
-        let exact = json!({"event": "end", "exact": {"proven": false, "nodes": 77}});
-        assert_eq!(Ends::of(&[exact], false).nodes, Some(77));
+    fn what_was_cut_short_is_cut_at_the_same_place() {
+        let header = |strategy: &str, batches: Value| -> Header {
+            serde_json::from_value(json!({
+                "event": "run", "version": "", "checkpoint": "", "weights": "", "device": "cpu", "grammar": null,
+                "config": {"strategy": strategy}, "prompts": [], "batches": batches,
+            }))
+            .unwrap()
+        };
+        let end = |prompt: usize, sequence: usize, reason: &str| json!({"event": "end", "prompt_index": prompt, "sequence_index": sequence, "ids": [4, 5, 6], "finish_reason": reason});
+        let of = |header: &Header, lines: &[Value]| {
+            let heads = lines.iter().map(|line| Ok(serde_json::from_value(line.clone())?));
+            recorded(heads, header).unwrap()
+        };
+        // Two parts of one prompt, the second interrupted, a third never begun.
+        let parts = header("sample", json!([[[0], 0, 2], [[0], 2, 2], [[0], 4, 2]]));
+        let found = of(&parts, &[end(0, 0, "time"), end(0, 1, "eos"), end(0, 2, "interrupted")]);
+        assert_eq!(found.iter().map(|batch| batch.was_run).collect::<Vec<_>>(), [true, true, false]);
+        assert_eq!(found[0].repeats.clocks, [Clock::Steps(3)]);
+        assert_eq!(found[1].repeats.interrupted, HashMap::from([((0, 2), 3)]));
+        // Beams end together, a step after the last one told.
+        let step = json!({"event": "beams", "prompt_index": 7, "step": 8});
+        let found = of(&header("beam", json!([[[3, 7], 0, 2]])), &[step, end(7, 1, "time")]);
+        assert_eq!(found[0].repeats.clocks, [Clock::Steps(usize::MAX), Clock::Steps(9)]);
+        let exact = json!({"event": "end", "exact": {"proven": false, "nodes": 77, "cut_short": "time"}});
+        assert_eq!(of(&header("exact", json!([[[0], 0, 1]])), &[exact])[0].repeats.clocks, [Clock::Steps(77)]);
     }
 }

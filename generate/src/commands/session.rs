@@ -37,6 +37,17 @@ pub(super) struct Batch<'a> {
     pub(super) prompts: Vec<(usize, &'a Prompt)>,
     pub(super) first: usize,
     pub(super) count: usize,
+    /// Where another run of it was cut short, if this one is to repeat that.
+    pub(super) repeats: Repeats,
+}
+
+/// Where a run was cut short from outside.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Repeats {
+    /// What says that time is over, one for each prompt of the batch; none for a run of its own.
+    pub(super) clocks: Vec<Clock>,
+    /// The user's interruption: after so many steps of a prompt's sequence. Beams end together and count as sequence 0.
+    pub(super) interrupted: HashMap<(usize, usize), usize>,
 }
 
 /// One model and one configuration.
@@ -47,10 +58,6 @@ pub(super) struct Session<'a> {
     pub(super) draft: Option<Gpt>,
     stops: StopStrings,
     pub(super) interrupt: &'a Interrupt,
-    /// What says that time is over.
-    pub(super) clock: Clock,
-    /// Where the user interrupted the run that this one repeats: after so many steps of a prompt's sequence.
-    pub(super) interrupted: HashMap<(usize, usize), usize>,
 }
 
 /// What a batch came to.
@@ -82,16 +89,7 @@ impl<'a> Session<'a> {
                 Some(Arc::new(Constraint::new(grammar, tokenizer, vocab_size, &config.end_tokens)?))
             }
         };
-        Ok(Self {
-            loaded,
-            config,
-            constraint,
-            draft,
-            stops,
-            interrupt,
-            clock: Clock::Time,
-            interrupted: HashMap::new(),
-        })
+        Ok(Self { loaded, config, constraint, draft, stops, interrupt })
     }
 
     /// Continues a batch. The text of the first sequence goes to `stream` as soon as it is certain, an account of each step
@@ -115,7 +113,7 @@ impl<'a> Session<'a> {
             ends: something_ends.then_some(&ends),
             first_sequences: &first_sequences,
             traced_candidates,
-            clock: self.clock,
+            clocks: &batch.repeats.clocks,
             draft: self.draft.as_ref().map_or(Draft::Lookup, Draft::Model),
             ..Plan::new(&config)
         };
@@ -125,6 +123,8 @@ impl<'a> Session<'a> {
         let mut steps = vec![0; rows.len()];
         let mut findings: Vec<Option<Finding>> = vec![None; rows.len()];
         let (mut slid, mut failed) = (false, Ok(()));
+        let interrupted =
+            |row: usize, steps: usize| batch.repeats.interrupted.get(&place(row)).is_some_and(|&after| steps >= after);
         let mut on_event = |event: Event| -> ControlFlow<FinishReason> {
             // The rows that new tokens belong to, and whether a step of theirs is over.
             let (row, tokens) = match event {
@@ -136,7 +136,12 @@ impl<'a> Session<'a> {
                     findings[row] = Some(finding.clone());
                     return ControlFlow::Continue(());
                 }
-                Event::Searching { .. } => return self.go_on(&failed),
+                Event::Searching { prompt, progress } => {
+                    return match interrupted(prompt * batch.count, progress.nodes) {
+                        true => ControlFlow::Break(FinishReason::Interrupted),
+                        false => self.go_on(&failed),
+                    };
+                }
                 Event::Choice { row, choice } => {
                     if let Some(sink) = trace.as_mut().filter(|_| failed.is_ok()) {
                         failed = sink.line(trace_file::choice(place(row), choice, &self.loaded));
@@ -161,7 +166,7 @@ impl<'a> Session<'a> {
             }
             if rows[row].stopped() && !config.strategy.has_beams() {
                 ControlFlow::Break(FinishReason::Stop)
-            } else if self.interrupted.get(&place(row)).is_some_and(|&after| steps[row] >= after) {
+            } else if interrupted(row, steps[row]) {
                 ControlFlow::Break(FinishReason::Interrupted)
             } else {
                 self.go_on(&failed)

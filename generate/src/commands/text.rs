@@ -8,7 +8,7 @@ use ember_model::folder::weights_checksum;
 use super::loaded::Loaded;
 use super::progress::Progress;
 use super::prompts::{self, FilePrompt, Given};
-use super::session::{Batch, Prompt, Session, check_draft};
+use super::session::{Batch, Prompt, Repeats, Session, check_draft};
 use super::text_args::TextArgs;
 use super::text_output::Answer;
 use super::trace_file::{Header, HeaderPrompt, TraceSink, TraceWriter};
@@ -18,7 +18,7 @@ use crate::engine::Finding;
 use crate::interrupt::Interrupt;
 use crate::memory::{ASSUMED_BYTES, MOST_ROWS, available_bytes, batch_size};
 use crate::processors::Step;
-use crate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
+use crate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError, counted};
 use crate::sequences::{ModelSequences, Sequences};
 use crate::stop::FinishReason;
 use crate::{run_folder, semantics};
@@ -36,7 +36,7 @@ pub(super) fn run(args: &TextArgs, common: &CommonArgs, interrupt: &Interrupt) -
     let draft = match &args.draft {
         None => None,
         Some(path) => {
-            let draft = Loaded::new(Some(path), loaded.tokenizer.is_none(), common, &notes)?;
+            let draft = Loaded::new(Some(path), loaded.tokenizer.is_none(), common, &notes).context("--draft")?;
             check_draft(&loaded, &draft)?;
             Some(draft.model)
         }
@@ -117,9 +117,12 @@ struct Totals {
     texts: usize,
     tokens: usize,
     seconds: f64,
-    /// Why the last one ended.
-    ended: Option<FinishReason>,
+    /// The ways in which they ended, each once.
+    ended: Vec<FinishReason>,
+    /// Under a form, texts that do not fulfil it.
     cut_off: usize,
+    /// Texts that are nothing but an end token.
+    empty: usize,
     finding: Option<Finding>,
     drafts: (usize, usize, usize),
     slid: bool,
@@ -161,11 +164,16 @@ impl Writer<'_> {
                 Err(error) => eprintln!("error: {error:#}"),
                 Ok(prompts) => {
                     self.total = Totals::default();
-                    let batch = Batch { prompts: vec![(prompt_index, &prompts[0])], first: 0, count: self.each() };
-                    if self.write_and_show(&batch, None)? == Outcome::Interrupted {
-                        return Ok(Outcome::Interrupted);
-                    }
-                    self.say_how_it_went();
+                    let batch = Batch {
+                        prompts: vec![(prompt_index, &prompts[0])],
+                        first: 0,
+                        count: self.each(),
+                        repeats: Repeats::default(),
+                    };
+                    // Ctrl-C ends the text, not the conversation; at the prompt it ends the program.
+                    self.write_and_show(&batch, None)?;
+                    self.say_how_it_went(1);
+                    self.session.interrupt.clear();
                 }
             }
         }
@@ -191,7 +199,7 @@ impl Writer<'_> {
         if let [prompt] = prompts {
             // One prompt: its sequences are shown batch by batch, a single one as it is written.
             for (_, first, count) in batches {
-                let batch = Batch { prompts: vec![(0, prompt)], first, count };
+                let batch = Batch { prompts: vec![(0, prompt)], first, count, repeats: Repeats::default() };
                 outcome = self.write_and_show(&batch, trace.as_mut())?;
                 if outcome == Outcome::Interrupted {
                     break;
@@ -203,7 +211,7 @@ impl Writer<'_> {
         if let Some(trace) = trace {
             trace.finish()?;
         }
-        self.say_how_it_went();
+        self.say_how_it_went(prompts.len() * self.each());
         Ok(outcome)
     }
 
@@ -253,6 +261,7 @@ impl Writer<'_> {
                 prompts: numbers.iter().map(|&number| (number, &prompts[number])).collect(),
                 first: *first,
                 count: *count,
+                repeats: Repeats::default(),
             };
             let sink = trace.as_deref_mut().map(|trace| trace as &mut dyn TraceSink);
             let written = self.session.write(&batch, None, sink)?;
@@ -310,11 +319,13 @@ impl Writer<'_> {
             write!(out, "{}", prompt.text.as_deref().unwrap_or_default())?;
         }
         let stream = streams.then_some(&mut out as &mut dyn Write);
-        let written = self.session.write(batch, stream, trace.map(|trace| trace as &mut dyn TraceSink))?;
-        self.total.add(&written.answers, written.slid);
+        let written = self.session.write(batch, stream, trace.map(|trace| trace as &mut dyn TraceSink));
         if streams {
-            writeln!(out)?;
-        } else {
+            writeln!(out)?; // also before an error: it is a line of its own
+        }
+        let written = written?;
+        self.total.add(&written.answers, written.slid);
+        if !streams {
             for answer in &written.answers {
                 self.show_one(answer, prompt, answer.sequence_index > 0, &mut out)?;
             }
@@ -329,6 +340,12 @@ impl Writer<'_> {
         let mut sequences = ModelSequences::new(&loaded.model, &[&prompt.ids], prompt.ids.len());
         let logits = sequences.logits()?;
         let differences = semantics::compare(&logits, &Step { prompt: &prompt.ids, generated: &[] }, config);
+        if self.format == OutputFormat::Json {
+            for difference in &differences {
+                println!("{}", serde_json::to_string(difference)?);
+            }
+            return Ok(Outcome::Done);
+        }
         let name = |id| loaded.token_text(id).map_or_else(|| format!("#{id}"), |text| format!("{text:?}"));
         let mut out = io::stdout().lock();
         for line in semantics::explain(config, &differences, &name) {
@@ -337,37 +354,63 @@ impl Writer<'_> {
         Ok(Outcome::Done)
     }
 
-    fn say_how_it_went(&self) {
-        let Totals { texts, tokens, seconds, ended, cut_off, finding, drafts, slid } = &self.total;
-        let what = match ended {
-            Some(reason) if *texts == 1 => format!(", {}", reason.words()),
-            _ => format!(" in {texts} texts"),
-        };
+    /// Says what came of the `asked` texts.
+    fn say_how_it_went(&self, asked: usize) {
+        let Totals { texts, tokens, seconds, ended, cut_off, empty, finding, drafts, slid } = &self.total;
+        let mut ends: Vec<String> = ended.iter().map(|reason| reason.words().to_owned()).collect();
+        if asked > 1 {
+            let interrupted = ended.contains(&FinishReason::Interrupted);
+            ends.retain(|end| interrupted && end == FinishReason::Interrupted.words());
+            let missing = asked.saturating_sub(*texts);
+            if missing > 0 && interrupted {
+                ends.push(format!("{missing} of {asked} not begun"));
+            } else if missing > 0 {
+                ends.push(format!("{asked} were asked for, but there are no more"));
+            }
+            ends.insert(0, counted(*texts, "text"));
+        }
         let rate = *tokens as f64 / seconds.max(1e-9);
-        self.notes.say(format!("{tokens} tokens in {seconds:.2} s, {rate:.0} tokens/s{what}"));
+        let tokens_words = counted(*tokens, "token");
+        self.notes.say(format!("{tokens_words} in {seconds:.2} s, {rate:.0} tokens/s; {}", ends.join(", ")));
         match finding {
             Some(Finding::Exact { proven: true, nodes, .. }) => {
-                self.notes.say(format!("proven: no text is more probable ({nodes} beginnings looked at)"));
+                self.notes.say(format!("proven: no text is more probable ({} looked at)", prefixes(*nodes)));
             }
-            Some(Finding::Exact { nodes, bound, .. }) => self.notes.say(format!(
-                "not proven: after {nodes} beginnings there may still be a text with a log-probability of up to {:.4}; \
-                 raise --max-nodes, or lower --max-new-tokens",
-                bound.unwrap_or(0.0)
-            )),
+            Some(Finding::Exact { nodes, bound, cut_short, .. }) => {
+                let why = match cut_short {
+                    Some(FinishReason::Time) => "raise --max-time",
+                    Some(_) => "it was interrupted",
+                    None => "raise --max-nodes, or lower --max-new-tokens",
+                };
+                self.notes.say(format!(
+                    "not proven: after {} there may still be a text with a log-probability of up to {:.4}; {why}",
+                    prefixes(*nodes),
+                    bound.unwrap_or(0.0)
+                ));
+            }
             Some(Finding::Draft(_)) => {
                 let (proposed, accepted, passes) = drafts;
-                let share = *accepted as f64 / (*proposed).max(1) as f64;
+                let share = 100.0 * *accepted as f64 / (*proposed).max(1) as f64;
                 self.notes.say(format!(
-                    "drafts: {accepted} of {proposed} proposed tokens accepted ({:.0}%), {passes} passes through the model for \
-                     {tokens} tokens",
-                    100.0 * share
+                    "drafts: {accepted} of {proposed} proposed tokens accepted ({share:.0}%), {passes} passes through the model for \
+                     {tokens_words}",
                 ));
             }
             None => {}
         }
+        if *empty > 0 {
+            let which = if *texts == 1 { "the text is".to_owned() } else { format!("{empty} of {texts} texts are") };
+            self.notes.say(format!("{which} empty: the end came first; --min-new-tokens 2 asks for more"));
+        }
         if *cut_off > 0 {
             let which = if *texts == 1 { "the text".to_owned() } else { format!("{cut_off} of {texts} texts") };
-            self.notes.say(format!("{which} ended before it was complete: it is not valid; raise --max-new-tokens"));
+            let advice = match ended.last() {
+                Some(FinishReason::Length) => "; raise --max-new-tokens",
+                Some(FinishReason::Time) => "; raise --max-time",
+                Some(FinishReason::Stop) => "; --stop cut it",
+                _ => "",
+            };
+            self.notes.say(format!("{which} ended before the form was complete, and is not valid{advice}"));
         }
         if *slid {
             let context = self.session.loaded.model.config().context_length;
@@ -379,12 +422,21 @@ impl Writer<'_> {
     }
 }
 
+fn prefixes(number: usize) -> String {
+    if number == 1 { "1 prefix".to_owned() } else { format!("{number} prefixes") }
+}
+
 impl Totals {
     fn add(&mut self, answers: &[Answer], slid: bool) {
         self.texts += answers.len();
         self.tokens += answers.iter().map(|answer| answer.completion.ids.len()).sum::<usize>();
         self.seconds += answers.iter().map(|answer| answer.completion.seconds).fold(0.0, f64::max);
-        self.ended = answers.last().map(|answer| answer.completion.finish_reason);
+        for reason in answers.iter().map(Answer::finish_reason) {
+            if !self.ended.contains(&reason) {
+                self.ended.push(reason);
+            }
+        }
+        self.empty += answers.iter().filter(|answer| answer.is_empty()).count();
         self.cut_off += answers.iter().filter(|answer| answer.valid == Some(false)).count();
         self.slid |= slid;
         for finding in answers.iter().filter_map(|answer| answer.finding.as_ref()) {

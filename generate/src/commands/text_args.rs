@@ -133,16 +133,16 @@ pub struct TextArgs {
     pub(super) bad_words: Vec<String>,
 
     /// Never write these token ids in a row, such as 12,34: needs no tokenizer; may be given again
-    #[arg(long, value_name = "IDS", help_heading = PENALTIES, value_parser = ids)]
+    #[arg(long, value_name = "IDS", help_heading = PENALTIES, value_parser = ids, allow_hyphen_values = true)]
     pub(super) bad_words_ids: Vec<Ids>,
 
     /// Never write any of these token ids, such as 12,34
-    #[arg(long, value_name = "IDS", help_heading = PENALTIES, value_delimiter = ',')]
+    #[arg(long, value_name = "IDS", help_heading = PENALTIES, value_delimiter = ',', allow_hyphen_values = true)]
     pub(super) suppress: Vec<u32>,
 
     /// Add VALUE to the logit of token ID, such as 12=-2.5; of a sequence, 12+34=-2.5, to that of its last token where the
     /// others have just been written; may be given again
-    #[arg(long, value_name = "ID=VALUE", help_heading = PENALTIES, value_parser = bias)]
+    #[arg(long, value_name = "ID=VALUE", help_heading = PENALTIES, value_parser = bias, allow_hyphen_values = true)]
     pub(super) logit_bias: Vec<Bias>,
 
     /// Keep the N most probable texts side by side
@@ -179,7 +179,7 @@ pub struct TextArgs {
     #[arg(long = "stop", value_name = "STRING", help_heading = STOPPING, allow_hyphen_values = true)]
     pub(super) stops: Vec<String>,
 
-    /// End after the step in which so many seconds have passed
+    /// End after the step in which so many seconds have passed; of many prompts, each batch has the time to itself
     #[arg(long, value_name = "SECONDS", help_heading = STOPPING, value_parser = number::<f64>, allow_negative_numbers = true)]
     pub(super) max_time: Option<f64>,
 
@@ -263,6 +263,11 @@ impl TextArgs {
             (
                 self.trace.is_some() && drafts,
                 "--trace follows one token a step; drop --draft and --prompt-lookup, without which the text is the same",
+            ),
+            (
+                self.explain_semantics
+                    && (self.num_beams.is_some_and(|n| n > 1) || self.strategy.is_some_and(Strategy::ranks_texts)),
+                "--explain-semantics compares how one token is chosen, and other stacks have no beams; drop the beams",
             ),
             (
                 self.explain_semantics && self.prompt.is_none() && self.prompt_ids.is_none(),

@@ -108,6 +108,19 @@ struct JsonCandidate {
 }
 
 impl Answer {
+    /// Why the text ended: of an exact search that was cut short, what did that.
+    pub(super) fn finish_reason(&self) -> FinishReason {
+        match self.finding {
+            Some(Finding::Exact { cut_short: Some(reason), .. }) => reason,
+            _ => self.completion.finish_reason,
+        }
+    }
+
+    /// Whether the text is nothing but its end.
+    pub(super) fn is_empty(&self) -> bool {
+        self.completion.finish_reason == FinishReason::Eos && self.completion.ids.len() == 1
+    }
+
     pub(super) fn write_json(
         &self,
         out: &mut dyn Write,

@@ -5,6 +5,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -14,7 +15,11 @@ use super::text_output::Answer;
 use crate::beam::BeamStep;
 use crate::config::GenerationConfig;
 use crate::constraint::Grammar;
+use crate::stop::FinishReason;
 use crate::trace::ChoiceTrace;
+
+/// More sequences of one prompt than any run has.
+const MOST_SEQUENCES: usize = 100_000;
 
 /// What the first line says: all that it takes to do the same again.
 #[derive(Debug, Serialize, Deserialize)]
@@ -114,6 +119,12 @@ pub(super) fn beams(prompt: usize, step: &BeamStep, loaded: &Loaded) -> Value {
     if let Some(object) = line.as_object_mut() {
         object.remove("prompt"); // its place in the batch, which nobody outside knows
     }
+    for beam in line.get_mut("beams").and_then(Value::as_array_mut).into_iter().flatten() {
+        for candidate in beam.as_array_mut().into_iter().flatten() {
+            let id = candidate["id"].as_u64().map_or(0, |id| id as u32);
+            candidate["token"] = json!(loaded.token_text(id));
+        }
+    }
     let candidates = line.get_mut("candidates").and_then(Value::as_array_mut);
     for (candidate, told) in candidates.into_iter().flatten().zip(&step.candidates) {
         if let Some(object) = candidate.as_object_mut() {
@@ -152,8 +163,31 @@ fn joined(mut head: Value, rest: &impl Serialize) -> Value {
 /// A trace that was read back.
 pub(super) struct Trace {
     pub(super) header: Header,
-    /// The lines behind the header.
-    pub(super) lines: Vec<Value>,
+    text: String,
+    path: PathBuf,
+}
+
+/// What every line behind the header tells of itself.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct LineHead {
+    pub(super) event: String,
+    pub(super) prompt_index: usize,
+    pub(super) sequence_index: usize,
+    pub(super) step: usize,
+    /// Of an end: the tokens of the text.
+    pub(super) ids: Vec<u32>,
+    pub(super) finish_reason: Option<FinishReason>,
+    /// Of the end of an exact search.
+    pub(super) exact: Option<ExactHead>,
+}
+
+/// How far an exact search came.
+#[derive(Debug, Deserialize)]
+pub(super) struct ExactHead {
+    pub(super) nodes: usize,
+    #[serde(default)]
+    pub(super) cut_short: Option<FinishReason>,
 }
 
 impl Trace {
@@ -164,22 +198,32 @@ impl Trace {
     pub(super) fn read(path: &Path) -> Result<Self> {
         let name = path.display();
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read the trace {name}"))?;
-        let mut lines = text.lines();
-        let first = lines.next().with_context(|| format!("{name} is empty; give a file that --trace has written"))?;
+        let first = text.lines().next();
+        let first = first.with_context(|| format!("{name} is empty; give a file that --trace has written"))?;
         let header: Header = serde_json::from_str(first).with_context(|| {
             format!("{name}: line 1 is not the head of a trace; give a file that --trace has written")
         })?;
-        let mut values = Vec::new();
-        for (number, line) in lines.enumerate() {
-            values.push(serde_json::from_str(line).with_context(|| {
-                format!(
-                    "{name}: line {} is not whole; the run that wrote it was cut off, or the file was changed",
-                    number + 2
-                )
-            })?);
-        }
         let known = header.batches.iter().all(|(prompts, _, _)| prompts.iter().all(|&p| p < header.prompts.len()));
-        ensure!(known, "{name}: line 1 names a prompt that it does not hold; the file was changed");
-        Ok(Self { header, lines: values })
+        let counts =
+            header.batches.iter().all(|&(_, first, count)| first + count <= header.config.num_return_sequences);
+        ensure!(
+            known && counts && header.config.num_return_sequences <= MOST_SEQUENCES,
+            "{name}: line 1 names prompts or sequences that it does not hold; the file was changed"
+        );
+        Ok(Self { header, text, path: path.to_owned() })
+    }
+
+    /// The lines behind the header, each parsed when its turn comes: a trace is many times larger in memory than on disk.
+    pub(super) fn lines<T: DeserializeOwned>(&self) -> impl Iterator<Item = Result<T>> {
+        let parse = |(number, line): (usize, &str)| {
+            serde_json::from_str(line).with_context(|| {
+                format!(
+                    "{}: line {} is not whole; the run that wrote it was cut off, or the file was changed",
+                    self.path.display(),
+                    number + 1
+                )
+            })
+        };
+        self.text.lines().enumerate().skip(1).map(parse)
     }
 }

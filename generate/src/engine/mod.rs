@@ -66,6 +66,8 @@ pub enum Event<'a> {
     },
     /// How far an exact search is; breaking with a reason ends it with what there is.
     Searching {
+        /// The prompt's place in the batch.
+        prompt: usize,
         /// Prefixes looked at, the best text so far, and what is still possible.
         progress: exact::Progress,
     },
@@ -92,6 +94,9 @@ pub enum Finding {
         nodes: usize,
         /// No continuation that was not looked at has a log-probability above this, in nats; none where all were.
         bound: Option<f64>,
+        /// Time or interruption, where one of them ended the search.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cut_short: Option<FinishReason>,
     },
     /// Of speculative decoding.
     Draft(Acceptance),
@@ -133,8 +138,8 @@ pub struct Plan<'a> {
     pub first_sequences: &'a [u64],
     /// How many candidates of each step to give account of, in [`Event::Choice`] and [`Event::Beams`]; 0 is none.
     pub traced_candidates: usize,
-    /// What says that `max_time_s` is over.
-    pub clock: Clock,
+    /// What says that `max_time_s` is over, one for each prompt; a prompt without one goes by the time.
+    pub clocks: &'a [Clock],
     /// What proposes tokens for the model to check, where `draft_tokens` is above 0.
     pub draft: Draft<'a>,
 }
@@ -158,7 +163,7 @@ impl<'a> Plan<'a> {
             ends: None,
             first_sequences: &[],
             traced_candidates: 0,
-            clock: Clock::Time,
+            clocks: &[],
             draft: Draft::Lookup,
         }
     }
@@ -170,9 +175,15 @@ impl Plan<'_> {
         self.first_sequences.get(prompt).copied().unwrap_or(0) + number as u64
     }
 
-    /// Why a sequence ends with its last token, if it does; `asked` is what the caller said to that token.
+    /// What says that time is over for a prompt.
+    pub(crate) fn clock(&self, prompt: usize) -> Clock {
+        self.clocks.get(prompt).copied().unwrap_or_default()
+    }
+
+    /// Why a sequence of a prompt ends with its last token, if it does; `asked` is what the caller said to that token.
     pub(crate) fn reason_to_end(
         &self,
+        prompt: usize,
         generated: &[u32],
         asked: ControlFlow<FinishReason>,
         started: Instant,
@@ -190,18 +201,14 @@ impl Plan<'_> {
         if generated.len() >= config.max_new_tokens {
             return Some(FinishReason::Length);
         }
-        self.clock.is_over(config.max_time_s, started, generated.len()).then_some(FinishReason::Time)
+        self.clock(prompt).is_over(config.max_time_s, started, generated.len()).then_some(FinishReason::Time)
     }
 
     /// The error to report where the knobs leave no token to follow `generated`.
     pub(crate) fn nothing_left(&self, chain: &Chain, generated: &[u32]) -> anyhow::Error {
         match &self.constraint {
             Some(constraint) => constraint.nothing_left(generated),
-            None => anyhow::anyhow!(
-                "no token is left to choose after {} new ones: together, {} rule out all of them; relax one",
-                generated.len(),
-                chain.names().join(", ")
-            ),
+            None => anyhow::anyhow!("no token is left to choose after {} new ones: {}", generated.len(), chain.blame()),
         }
     }
 }
@@ -299,7 +306,7 @@ fn write(
     let mut rows: Vec<Row> = parents
         .iter()
         .enumerate()
-        .map(|(row, &prompt)| Row::new(prompt_lens[prompt], plan.sequence(prompt, row % each)))
+        .map(|(row, &prompt)| Row::new(prompt, prompt_lens[prompt], plan.sequence(prompt, row % each)))
         .collect();
     // The rows that are still being written; `sequences` holds these, in this order.
     let mut live: Vec<usize> = (0..rows.len()).collect();
@@ -314,8 +321,9 @@ fn write(
             let row = &mut rows[number];
             row.push(choice.token);
             let generated = &sequences.ids(place)[row.prompt_len..];
-            row.finished =
-                plan.reason_to_end(generated, asked, started).map(|why| (why, started.elapsed().as_secs_f64()));
+            row.finished = plan
+                .reason_to_end(row.prompt, generated, asked, started)
+                .map(|why| (why, started.elapsed().as_secs_f64()));
         }
         let full: Vec<usize> = (0..live.len())
             .filter(|&place| rows[live[place]].finished.is_none() && sequences.ids(place).len() > context_length)
@@ -351,6 +359,7 @@ fn write(
 
 /// One sequence in the making.
 struct Row {
+    prompt: usize,
     prompt_len: usize,
     /// What its draws are named by.
     sequence: u64,
@@ -359,8 +368,8 @@ struct Row {
 }
 
 impl Row {
-    fn new(prompt_len: usize, sequence: u64) -> Self {
-        Self { prompt_len, sequence, tokens: Vec::new(), finished: None }
+    fn new(prompt: usize, prompt_len: usize, sequence: u64) -> Self {
+        Self { prompt, prompt_len, sequence, tokens: Vec::new(), finished: None }
     }
 
     fn push(&mut self, token: ChosenToken) {

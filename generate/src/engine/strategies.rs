@@ -8,11 +8,13 @@ use ember_model::Gpt;
 
 use super::{Completion, Draft, Event, Finding, Plan, slots};
 use crate::beam::{self, BeamEvent, BeamRequest};
+use crate::chosen::{logprob, norm};
 use crate::exact;
-use crate::processors::Chain;
+use crate::processors::{Chain, Step};
 use crate::sequences::{ModelSequences, Sequences};
 use crate::speculative::{self, DraftModel, PromptLookup, Proposer};
 use crate::stop::FinishReason;
+use crate::trace::{ChoiceTrace, Recorder};
 
 type OnEvent<'a> = &'a mut dyn FnMut(Event) -> ControlFlow<FinishReason>;
 
@@ -30,8 +32,8 @@ pub(super) fn beams(
         stops: plan.ends,
         first_sequences: plan.first_sequences,
         started,
-        clock: plan.clock,
-        trace: plan.traced_candidates > 0,
+        clocks: plan.clocks,
+        traced_candidates: plan.traced_candidates,
     };
     beam::search(sequences, &request, &mut |event| match event {
         BeamEvent::Step(step) => on_event(Event::Beams(step)),
@@ -50,23 +52,64 @@ pub(super) fn exactly(
 ) -> Result<Vec<Vec<Completion>>> {
     let chain = plan.chain();
     let never = |_: &[u32]| false;
-    let request = exact::Request { config: plan.config, chain: &chain, stops: plan.ends.unwrap_or(&never), started };
     let each = plan.config.num_return_sequences;
     let search = |(prompt, ids): (usize, &&[u32])| {
-        let mut sequences =
-            ModelSequences::new(model, &[ids], slots(&[ids], plan.config, model.config().context_length));
-        let found = exact::search(&mut sequences, &request, &mut |progress| on_event(Event::Searching { progress }))?;
+        let context_length = model.config().context_length;
+        let mut sequences = ModelSequences::new(model, &[ids], slots(&[ids], plan.config, context_length));
+        if ids.len() + plan.config.max_new_tokens > context_length + 1 {
+            let _ = on_event(Event::ContextFull);
+        }
+        let request = exact::Request {
+            config: plan.config,
+            chain: &chain,
+            stops: plan.ends.unwrap_or(&never),
+            started,
+            clock: plan.clock(prompt),
+        };
+        let found =
+            exact::search(&mut sequences, &request, &mut |progress| on_event(Event::Searching { prompt, progress }))?;
         let finding = Finding::Exact {
             proven: found.proven,
             nodes: found.nodes,
             bound: Some(found.bound).filter(|bound| bound.is_finite()),
+            cut_short: found.cut_short,
         };
-        for number in 0..found.completions.len() {
-            let _ = on_event(Event::Found { row: prompt * each + number, finding: &finding });
+        for (number, completion) in found.completions.iter().enumerate() {
+            let row = prompt * each + number;
+            if plan.traced_candidates > 0 {
+                retrace(&mut sequences, completion, &chain, plan.traced_candidates, &mut |choice| {
+                    let _ = on_event(Event::Choice { row, choice });
+                })?;
+            }
+            let _ = on_event(Event::Found { row, finding: &finding });
         }
         Ok(found.completions)
     };
     prompts.iter().enumerate().map(search).collect()
+}
+
+/// Gives account of each token of a text that was found otherwise than token by token: what else could have come, by the
+/// log-probabilities that the search went by.
+fn retrace(
+    sequences: &mut dyn Sequences,
+    completion: &Completion,
+    chain: &Chain,
+    candidates: usize,
+    tell: &mut dyn FnMut(&ChoiceTrace),
+) -> Result<()> {
+    let prompt_len = sequences.ids(0).len();
+    for (step, token) in completion.tokens.iter().enumerate() {
+        let logits = sequences.logits()?;
+        let norm = norm(&logits)?;
+        let mut logprobs: Vec<f32> = logits.iter().map(|&logit| logprob(logit, norm)).collect();
+        let mut recorder = Recorder::new(&logprobs);
+        let (prompt, generated) = sequences.ids(0).split_at(prompt_len);
+        chain.process_observed(&Step { prompt, generated }, &mut logprobs, &mut |name, now| recorder.after(name, now));
+        tell(&recorder.finish(step, token.id, token.logprob, None, candidates));
+        sequences.extend(0, &[token.id]);
+    }
+    sequences.truncate(0, prompt_len);
+    Ok(())
 }
 
 /// Speculative decoding: one sequence after another, since each is checked at positions of its own.
@@ -90,6 +133,7 @@ pub(super) fn speculatively(
                 plan,
                 chain: &chain,
                 sequence: plan.sequence(prompt, number),
+                prompt,
                 row: prompt * each + number,
                 started,
             };

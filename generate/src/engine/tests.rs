@@ -106,7 +106,7 @@ proptest! {
         let best = generate(&model, &prompt, &config, &mut all_of_it).unwrap();
         let mut plain = without_a_cache(&model, std::slice::from_ref(&prompt));
         let request = exact::Request {
-            config: &config, chain: &Chain::default(), stops: &|_| false, started: Instant::now(),
+            config: &config, chain: &Chain::default(), stops: &|_| false, started: Instant::now(), clock: Clock::Time,
         };
         let found = exact::search(&mut plain, &request, &mut |_| ControlFlow::Continue(())).unwrap();
         prop_assert!(found.proven);

@@ -26,7 +26,7 @@ use crate::engine::{ChosenToken, Completion, overflow_error};
 use crate::processors::Chain;
 use crate::program::UsageError;
 use crate::sequences::Sequences;
-use crate::stop::FinishReason;
+use crate::stop::{Clock, FinishReason};
 use tree::{Found, Prefix, Tree};
 
 /// Most prefixes that go through the model together. Strictly the best one should be alone, since what it leads to may be
@@ -44,6 +44,8 @@ pub struct Request<'a> {
     pub stops: &'a dyn Fn(&[u32]) -> bool,
     /// When the time of `max_time_s` began.
     pub started: Instant,
+    /// What says that it is over; its steps are the prefixes looked at.
+    pub clock: Clock,
 }
 
 /// How far a search is.
@@ -191,7 +193,7 @@ fn grow(
         if next.is_empty() {
             return Ok(None);
         }
-        let out_of_time = request.config.max_time_s.is_some_and(|most| request.started.elapsed().as_secs_f64() >= most);
+        let out_of_time = request.clock.is_over(request.config.max_time_s, request.started, tree.nodes());
         let cut_short = asked.break_value().or(out_of_time.then_some(FinishReason::Time));
         let may_look_at = match cut_short {
             Some(_) => 0,

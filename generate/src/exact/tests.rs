@@ -29,7 +29,7 @@ fn found(
     stops: &dyn Fn(&[u32]) -> bool,
 ) -> ExactResult {
     let before = sequences.ids(0).to_vec();
-    let request = Request { config, chain, stops, started: Instant::now() };
+    let request = Request { config, chain, stops, started: Instant::now(), clock: Clock::Time };
     let result = search(sequences, &request, &mut to_the_end).unwrap();
     assert_eq!((sequences.rows(), sequences.ids(0)), (1, before.as_slice()), "the prompt is what remains");
     result
@@ -142,7 +142,7 @@ proptest! {
         let config = GenerationConfig { num_return_sequences: n, max_nodes, ..config(5, (0..ends).collect()) };
         let expected = brute_force(&logits_after, &config, &Chain::default(), &never);
         let mut sequences = made_up::sequences(&PROMPT, vocab_size, &logits_after);
-        let request = Request { config: &config, chain: &Chain::default(), stops: &never, started: Instant::now() };
+        let request = Request { config: &config, chain: &Chain::default(), stops: &never, started: Instant::now(), clock: Clock::Time };
         let mut seen = Vec::new();
         let result = search(&mut sequences, &request, &mut |progress| {
             seen.push(progress);
@@ -259,7 +259,13 @@ fn what_there_is_no_room_for_is_not_forgotten() {
 fn time_and_the_user_end_it_with_what_there_is() {
     let mut sequences = made_up::sequences(&PROMPT, 4, made_up::logits(3, 4, 1.0));
     let config = GenerationConfig { max_time_s: Some(0.0), logprobs: 2, ..config(6, vec![]) };
-    let request = Request { config: &config, chain: &Chain::default(), stops: &never, started: Instant::now() };
+    let request = Request {
+        config: &config,
+        chain: &Chain::default(),
+        stops: &never,
+        started: Instant::now(),
+        clock: Clock::Time,
+    };
     let result = search(&mut sequences, &request, &mut to_the_end).unwrap();
     let [completion] = result.completions.as_slice() else { panic!("{:?}", result.completions) };
     assert_eq!((completion.finish_reason, completion.ids.len()), (FinishReason::Time, 1));
@@ -273,7 +279,13 @@ fn the_context_ends_a_text_or_the_search() {
     let at = |overflow| {
         let config = GenerationConfig { overflow, ..config(4, vec![]) };
         let inner = made_up::sequences(&PROMPT, 3, made_up::logits(1, 3, 1.0));
-        let request = Request { config: &config, chain: &Chain::default(), stops: &never, started: Instant::now() };
+        let request = Request {
+            config: &config,
+            chain: &Chain::default(),
+            stops: &never,
+            started: Instant::now(),
+            clock: Clock::Time,
+        };
         search(&mut Short { context: 3, inner }, &request, &mut to_the_end)
     };
     let lengths = |overflow| at(overflow).unwrap().completions[0].ids.len();
@@ -302,7 +314,7 @@ fn what_breaks_the_bound_is_refused() {
     // What comes in from outside is watched as it works.
     let failed = |chain: &Chain| {
         let config = config(2, vec![]);
-        let request = Request { config: &config, chain, stops: &never, started: Instant::now() };
+        let request = Request { config: &config, chain, stops: &never, started: Instant::now(), clock: Clock::Time };
         let mut sequences = made_up::sequences(&PROMPT, 1, |_: &[u32]| vec![0.0]);
         search(&mut sequences, &request, &mut to_the_end).unwrap_err().to_string()
     };

@@ -162,6 +162,15 @@ impl Chain {
         self.0.iter().map(|processor| processor.name()).collect()
     }
 
+    /// What to say of the processors where they leave nothing to choose.
+    pub(crate) fn blame(&self) -> String {
+        match self.names().as_slice() {
+            [] => "the model itself gives none a chance".to_owned(),
+            [one] => format!("{one} rules out all of them; relax it"),
+            names => format!("together, {} rule out all of them; relax one", names.join(", ")),
+        }
+    }
+
     /// Edits the logits of one position, `[vocab]`.
     pub fn process(&self, step: &Step, logits: &mut [f32]) {
         self.process_observed(step, logits, &mut |_, _| {});

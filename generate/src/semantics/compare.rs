@@ -1,5 +1,7 @@
 //! Where the stacks part: the distribution of one next token under each one's rules.
 
+use serde::Serialize;
+
 use super::Semantics;
 use crate::config::{GenerationConfig, Strategy};
 use crate::processors::{Chain, History, Knob, Rules, Step};
@@ -7,7 +9,7 @@ use crate::sampler::greedy;
 use crate::softmax::{highest, softmax};
 
 /// How another stack's distribution of the next token differs under the same knobs.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Difference {
     /// The other stack.
     pub semantics: Semantics,
@@ -31,7 +33,7 @@ pub struct Difference {
 pub const MOST_TOKENS: usize = 8;
 
 /// A token's two probabilities.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct TokenDifference {
     /// Its id.
     pub id: u32,
@@ -42,7 +44,7 @@ pub struct TokenDifference {
 }
 
 /// A rule of the other stack that, put in the place of ours alone, changes the distribution.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Cause {
     /// The two rules, in words.
     pub rule: String,

@@ -42,6 +42,8 @@ pub struct Request<'a> {
     pub chain: &'a Chain,
     /// Names the draws.
     pub sequence: u64,
+    /// The prompt's place in the batch.
+    pub prompt: usize,
     /// The row that events name.
     pub row: usize,
     /// From when `max_time_s` and the completion's seconds count.
@@ -172,7 +174,7 @@ fn generate_by(
             let asked = on_event(Event::Token { row: request.row, token: &token });
             tokens.push(token);
             let generated = &target.ids(0)[prompt_len..len + position + 1];
-            if let Some(reason) = plan.reason_to_end(generated, asked, request.started) {
+            if let Some(reason) = plan.reason_to_end(request.prompt, generated, asked, request.started) {
                 break 'text reason;
             }
             if proposal.is_some() && !accepted {

@@ -39,12 +39,13 @@ pub fn verify_checksums(dir: &Path) -> Result<()> {
     verify(dir, |_| true)
 }
 
-/// Like [`verify_checksums`] for all that inference reads: `training/` is not looked at and may be gone.
+/// Like [`verify_checksums`] for all that inference depends on: `training/` is not looked at and may be gone, and
+/// `generation_config.json` is the user's to edit.
 ///
 /// # Errors
-/// When a listed file outside `training/` is missing, cannot be read, or is not as it was written.
+/// When another listed file is missing, cannot be read, or is not as it was written.
 pub fn verify_checksums_for_inference(dir: &Path) -> Result<()> {
-    verify(dir, |name| !name.starts_with("training/"))
+    verify(dir, |name| !name.starts_with("training/") && name != "generation_config.json")
 }
 
 /// One checksum over all weight files in `dir`, by which they can be told from others: 16 hexadecimal digits.

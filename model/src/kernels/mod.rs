@@ -117,7 +117,7 @@ pub enum CachedAttention {
     /// Our kernel.
     Cpu(CachedRows),
     /// The plain formula.
-    Plain(plain::GatheredRows),
+    Plain(Box<plain::GatheredRows>),
 }
 
 impl CachedAttention {
@@ -126,7 +126,7 @@ impl CachedAttention {
         if is_cpu(device) && !device.is_autodiff() {
             Self::Cpu(rows)
         } else {
-            Self::Plain(plain::GatheredRows::new(&rows, device))
+            Self::Plain(Box::new(plain::GatheredRows::new(&rows, device)))
         }
     }
 

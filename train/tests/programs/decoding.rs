@@ -36,7 +36,8 @@ fn generate(place: &Place, arguments: &str) -> Ran {
     place.generate(&format!("{arguments} --from {}", checkpoint().display()))
 }
 
-const STRATEGIES: [&str; 9] = [
+const STRATEGIES: [&str; 10] = [
+    "--strategy exact --max-new-tokens 5",
     "--strategy greedy",
     "--temperature 0.9 --top-k 40 --top-p 0.95 --min-p 0.01 --typical-p 0.99 --epsilon-cutoff 0.0001 --num-return-sequences 3",
     "--repetition-penalty 1.2 --presence-penalty 0.1 --frequency-penalty 0.1 --no-repeat-ngram-size 3 --bad-words three",
@@ -106,6 +107,33 @@ fn the_clock_and_the_user_end_a_text_and_its_trace_replays() {
     }
 }
 
+/// Batches that were cut short one by one: each by its own clock, the last by the user, some never begun.
+#[test]
+fn a_run_of_many_batches_cut_short_replays() {
+    let place = Place::new();
+    let lines: String = (0..3).map(|i| format!("{}\n", &"one and then two."[..3 + 4 * i])).collect();
+    place.write("prompts.txt", lines);
+    let asked = "text --prompts prompts.txt --temperature 1 --seed 2 --num-return-sequences 60 --max-new-tokens 300 --max-time 0.02";
+    generate(&place, &format!("{asked} --trace timed.jsonl --format json")).well();
+    place.generate("replay timed.jsonl").well();
+    let exact = "text --prompts prompts.txt --strategy exact --max-new-tokens 20 --max-time 0.05 --trace exact.jsonl --format json";
+    assert!(generate(&place, exact).well().out.contains("\"cut_short\":\"time\""));
+    place.generate("replay exact.jsonl").well();
+    #[cfg(unix)]
+    {
+        let asked = "text one --temperature 1 --seed 3 --num-return-sequences 300 --max-new-tokens 100000 --trace many.jsonl";
+        let child = place.command("ember-generate", &format!("{asked} --from {}", checkpoint().display())).spawn().unwrap();
+        while std::fs::metadata(place.path("many.jsonl")).map_or(0, |file| file.len()) < 100_000 {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+        let ran = super::wait(child);
+        assert_eq!(ran.code, Some(130), "{}", ran.err);
+        assert!(ran.err.contains("64 texts, interrupted, 236 of 300 not begun"), "{}", ran.err);
+        place.generate("replay many.jsonl").well();
+    }
+}
+
 #[test]
 fn prompts_from_a_file_come_back_in_order_each_as_alone() {
     let place = Place::new();
@@ -148,7 +176,7 @@ fn a_form_is_kept_and_a_text_cut_off_says_so() {
     }
     let cut = generate(&place, "text one --json-schema schema.json --max-new-tokens 2 --format json").well();
     assert_eq!((&cut.json()[0]["valid"], &cut.json()[0]["finish_reason"]), (&json!(false), &json!("length")));
-    assert!(cut.err.contains("it is not valid"), "{}", cut.err);
+    assert!(cut.err.contains("is not valid; raise --max-new-tokens"), "{}", cut.err);
 }
 
 #[test]
