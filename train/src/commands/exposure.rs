@@ -137,7 +137,7 @@ fn table(exposure: &Exposure) -> String {
         settings.repeated_tokens
     ));
     lines.push(String::new());
-    lines.push(verdict(exposure));
+    lines.push(verdict(&exposure.second_half));
     let Stretch { real, sampled, greedy, .. } = &exposure.whole;
     lines.push(format!(
         "probability: the model gives a real word {:.3} on average, its own drawn word {:.3}, its greedy word {:.3}",
@@ -181,26 +181,17 @@ fn block(share: f64) -> char {
     BLOCKS[((8.0 * share).round() as usize).min(8)]
 }
 
-/// Does it go astray? What the last positions say.
-fn verdict(exposure: &Exposure) -> String {
-    let Some(last) = exposure.positions.last() else { return String::new() };
-    let drift = last.drift;
-    let (size, error) = (drift.mean.abs(), drift.standard_error);
-    let after = format!("at positions {}", positions(last));
-    match (drift.is_clear(), drift.mean > 0.0) {
-        (false, _) => format!(
-            "{after} no drift is to be seen ({:+.3} nats, {error:.3} by chance): it does not go astray",
-            drift.mean
-        ),
-        (true, true) => format!(
-            "{after} its own words leave it {size:.3} nats (± {error:.3}) less sure of the next than real ones do"
-        ),
+/// Does it go astray? What the second half of the positions says, where it would show.
+fn verdict(half: &Stretch) -> String {
+    let (mean, error) = (half.drift.mean, half.drift.standard_error);
+    let found = match (half.drift.is_clear(), mean > 0.0) {
+        (false, _) => "no more than chance brings: it does not go astray",
+        (true, true) => "more than chance brings: its own words leave it less sure of the next than real ones do",
         (true, false) => {
-            format!(
-                "{after} its own words leave it {size:.3} nats (± {error:.3}) surer of the next than real ones do: they are plainer"
-            )
+            "more than chance brings: its own words are plainer than real ones, and leave it surer of the next"
         }
-    }
+    };
+    format!("astray? at positions {} the drift is {mean:+.3} ± {error:.3} nats, {found}", positions(half))
 }
 
 fn loops(of: &Loops) -> String {
@@ -216,6 +207,18 @@ fn loops(of: &Loops) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exposure::{Estimate, Figures};
+
+    #[test]
+    fn astray_is_what_two_standard_errors_say() {
+        let figures = Figures { loss: 1.0, expected_loss: 1.0, probability: 0.5, repeated: 0.0 };
+        let said = |mean, standard_error| {
+            let drift = Estimate { mean, standard_error };
+            verdict(&Stretch { from: 9, to: 16, real: figures, sampled: figures, greedy: figures, gap: drift, drift })
+        };
+        assert!(said(0.1, 0.06).contains("at positions 9-16 the drift is +0.100 ± 0.060 nats, no more than chance"));
+        assert!(said(0.1, 0.04).contains("less sure") && said(-0.1, 0.04).contains("surer of the next"));
+    }
 
     #[test]
     fn bars_and_rows() {

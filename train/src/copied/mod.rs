@@ -15,7 +15,7 @@ use std::ops::Range;
 use serde::Serialize;
 
 pub use index::Index;
-pub use novelty::{MOST_WORDS, Ngrams, Novel, words};
+pub use novelty::{MOST_WORDS, Ngrams, Novel, word_places, words};
 pub use page::{page, times, words_for};
 pub use spans::{longest_span, maximal_spans};
 pub use training_text::{Documents, Place, TrainingText};
@@ -25,7 +25,7 @@ pub use training_text::{Documents, Place, TrainingText};
 pub struct Rule {
     /// Characters at least, 1 or more.
     pub min_chars: usize,
-    /// Words at least, as [`words`] cuts them.
+    /// Whole words at least, as [`words`] cuts them.
     pub min_words: usize,
 }
 
@@ -139,8 +139,12 @@ pub fn beginning(text: &TrainingText, characters: usize) -> Vec<&str> {
 fn counted(text: &str, learned: &TrainingText, rule: Rule) -> Vec<Span> {
     // A word has at least one character.
     let spans = maximal_spans(learned.index(), text, rule.min_chars.max(rule.min_words).max(1));
-    let long_enough =
-        |bytes: &Range<usize>| rule.min_words == 0 || words(&text[bytes.clone()]).count() >= rule.min_words;
+    let places: Vec<Range<usize>> = word_places(text).collect();
+    let whole_words = |bytes: &Range<usize>| {
+        let first = places.partition_point(|word| word.start < bytes.start);
+        places[first..].iter().take_while(|word| word.end <= bytes.end).count()
+    };
+    let long_enough = |bytes: &Range<usize>| whole_words(bytes) >= rule.min_words;
     let (mut start, mut before) = (0, 0);
     let span = |bytes: Range<usize>| {
         start += characters(&text[before..bytes.start]);
@@ -202,8 +206,9 @@ mod tests {
     #[test]
     fn words_count_where_asked_for() {
         let training = learned(&["one two three four"]);
-        let spans = |min_words| check("one two three", &training, None, Rule { min_chars: 1, min_words }).spans.len();
-        assert_eq!((spans(3), spans(4)), (1, 0));
+        let spans = |text, min_words| check(text, &training, None, Rule { min_chars: 1, min_words }).spans.len();
+        assert_eq!((spans("one two three", 3), spans("one two three", 4)), (1, 0));
+        assert_eq!((spans("bone two threes", 1), spans("bone two threes", 2)), (1, 0), "a part of a word is none");
     }
 
     #[test]

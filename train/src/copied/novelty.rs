@@ -2,6 +2,7 @@
 //! 2021, section 4): the share of its n-grams that the training text has nowhere.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use serde::Serialize;
 
@@ -10,15 +11,22 @@ pub const MOST_WORDS: usize = 10;
 
 /// The words of a text: runs of letters, digits and apostrophes, and each other character that is no white space alone.
 pub fn words(text: &str) -> impl Iterator<Item = &str> {
-    let mut rest = text;
+    word_places(text).map(|place| &text[place])
+}
+
+/// Where each of a text's words is, in bytes.
+pub fn word_places(text: &str) -> impl Iterator<Item = Range<usize>> {
+    let inside = |character: char| character.is_alphanumeric() || matches!(character, '\'' | '’');
+    let mut at = 0;
     std::iter::from_fn(move || {
-        rest = rest.trim_start();
-        let first = rest.chars().next()?;
-        let inside = |character: char| character.is_alphanumeric() || matches!(character, '\'' | '’');
-        let end = if inside(first) { rest.find(|c| !inside(c)).unwrap_or(rest.len()) } else { first.len_utf8() };
-        let (word, others) = rest.split_at(end);
-        rest = others;
-        Some(word)
+        let start = at + text[at..].find(|character: char| !character.is_whitespace())?;
+        let first = text[start..].chars().next()?;
+        let length = match inside(first) {
+            true => text[start..].find(|character| !inside(character)).unwrap_or(text.len() - start),
+            false => first.len_utf8(),
+        };
+        at = start + length;
+        Some(start..at)
     })
 }
 

@@ -117,6 +117,8 @@ pub struct Exposure {
     pub settings: Settings,
     /// By position: 1, 2, 3 to 4, 5 to 8 and so on.
     pub positions: Vec<Stretch>,
+    /// The second half of the positions: what grows with length shows here.
+    pub second_half: Stretch,
     /// All positions together.
     pub whole: Stretch,
     /// How many texts end in a loop; empty where that was left out.
@@ -195,6 +197,7 @@ pub fn measure(
         context_length,
         settings: *settings,
         positions: doubling(new).into_iter().map(stretch).collect(),
+        second_half: stretch(new / 2..new),
         whole: stretch(0..new),
         loops,
     }))
