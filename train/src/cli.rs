@@ -36,6 +36,10 @@ enum Command {
     Resume(ResumeArgs),
     /// Turn text into token files once, to train on them many times
     Prepare(PrepareArgs),
+    /// Which stretches of a generated text stand word for word in the training text, and where
+    Copied(CopiedArgs),
+    /// How the model fares on its own words: its loss by position on real text and on its own, and how often it ends in a loop
+    Exposure(ExposureArgs),
     /// List the devices this program can compute on
     Devices,
 }
@@ -88,6 +92,52 @@ pub struct PrepareArgs {
     pub stories: u64,
 }
 
+/// Arguments of `copied`.
+#[derive(Args, Debug)]
+pub struct CopiedArgs {
+    /// The generated text, or - for standard input: plain, or the JSON lines of `ember-generate text --format json`
+    pub file: PathBuf,
+    /// The run whose training text is searched, or a folder that `prepare` made [default: the newest run]
+    pub run: Option<PathBuf>,
+    /// Search these texts instead: files, folders, .jsonl or .parquet (each also .gz or .zst)
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "run")]
+    pub corpus: Vec<PathBuf>,
+    /// Field of JSON Lines, or column of Parquet, that holds the text of --corpus [default: text]
+    #[arg(long, value_name = "NAME")]
+    pub field: Option<String>,
+    /// Characters from which a stretch counts as copied [default: 50, or 1 with --min-words]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub min_chars: Option<u32>,
+    /// Words from which a stretch counts as copied
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub min_words: Option<u32>,
+    /// Write the text as a page with what is copied marked
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+/// Arguments of `exposure`.
+#[derive(Args, Debug)]
+pub struct ExposureArgs {
+    /// The run, or a checkpoint in it [default: the newest run]
+    pub run: Option<PathBuf>,
+    /// Windows of validation text to begin from
+    #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=100_000))]
+    pub windows: u32,
+    /// Tokens of real text that come first in each [default: a quarter of the context]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub prefix: Option<u32>,
+    /// Texts drawn for each window
+    #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub samples: u32,
+    /// Tokens written after each prefix to see whether they end in a loop; 0 leaves that out
+    #[arg(long, default_value_t = 256, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    pub loop_tokens: u32,
+    /// Draw the figures as a page
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
 /// Parses the arguments, runs the command, reports.
 pub fn main() -> ! {
     let cli = Cli::parse();
@@ -99,6 +149,8 @@ fn run(cli: &Cli, interrupt: &Interrupt) -> Result<Outcome> {
         Command::Run(args) => commands::run::run(args, &cli.common, interrupt),
         Command::Resume(args) => commands::resume::run(args, &cli.common, interrupt),
         Command::Prepare(args) => commands::prepare::run(args, &cli.common, interrupt),
+        Command::Copied(args) => commands::copied::run(args, &cli.common, interrupt),
+        Command::Exposure(args) => commands::exposure::run(args, &cli.common, interrupt),
         Command::Devices => ember_generate::commands::devices::run(&cli.common),
     }
 }

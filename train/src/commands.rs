@@ -1,7 +1,10 @@
 //! The commands of `ember-train`, one file each, and what several of them do.
 
+pub mod copied;
+pub mod exposure;
 pub mod prepare;
 mod progress_bar;
 pub mod resume;
 pub mod run;
 mod session;
+mod trained;

@@ -2,6 +2,7 @@
 //!
 //! What it is: the loss ([`loss`]), the optimizer ([`optimizer`]), the loop ([`trainer`]), and around them what makes a run:
 //! its configuration ([`config`]), its folder ([`run_folder`]), its checkpoints ([`checkpoint`]) and what it tells ([`report`]).
+//! Of what was learned it measures what is only copied ([`copied`]), and how the model fares on its own words ([`exposure`]).
 //!
 //! What it is not: it computes no logits of its own (that is `ember-model`), and it writes and scores text with
 //! `ember-generate`, as anybody else would.
@@ -15,7 +16,9 @@ pub mod checkpoint;
 pub mod cli;
 pub mod commands;
 pub mod config;
+pub mod copied;
 pub mod evaluate;
+pub mod exposure;
 pub mod loss;
 pub mod memory;
 pub mod optimizer;

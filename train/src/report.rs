@@ -5,6 +5,7 @@
 use std::io::{self, IsTerminal};
 
 mod dashboard;
+pub mod html;
 mod lines;
 pub mod metrics;
 mod plot;

@@ -6,6 +6,7 @@ mod bad_input;
 #[allow(dead_code)]
 mod cases;
 mod decoding;
+mod measures;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

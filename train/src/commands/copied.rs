@@ -1,0 +1,280 @@
+//! `ember-train copied`: what of a generated text stands word for word in the training text.
+
+use std::fmt::Write as _;
+use std::io::{Read, Write as _};
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use ember_data::files::write_atomic;
+use ember_data::prepare::Dataset;
+use ember_generate::interrupt::Interrupt;
+use ember_generate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::trained::data_of;
+use crate::cli::CopiedArgs;
+use crate::copied::{
+    Checked, Documents, Rule, Together, TrainingText, beginning, check, page, times, together, words_for,
+};
+use crate::report::units;
+
+/// Stretches shown on the terminal; JSON and the page have all.
+const SHOWN: usize = 20;
+
+/// Characters of a stretch shown in a line on the terminal.
+const SHOWN_CHARACTERS: usize = 60;
+
+/// The last line of `--format json`.
+#[derive(Serialize)]
+struct Summary<'a> {
+    kind: &'static str,
+    #[serde(flatten)]
+    rule: Rule,
+    #[serde(flatten)]
+    all: &'a Together,
+    /// Spans that stand in the validation text alone.
+    only_in_validation: usize,
+    /// The same of the beginning of the validation text, as long as the generated text.
+    validation: Option<&'a Together>,
+    training_bytes: usize,
+    index_memory_bytes: u64,
+    index_s: f64,
+    check_s: f64,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When the text or the training text cannot be read, or something cannot be written.
+pub fn run(args: &CopiedArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
+    let notes = Notes::new(common.quiet);
+    let rule = Rule {
+        min_chars: args.min_chars.unwrap_or(if args.min_words.is_some() { 1 } else { 50 }) as usize,
+        min_words: args.min_words.unwrap_or(0) as usize,
+    };
+    let texts = texts_of(&args.file)?;
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let (training, validation) = documents(args, &notes)?;
+    let started = Instant::now();
+    let training = training.index()?;
+    let index_s = started.elapsed().as_secs_f64();
+    let (training_bytes, memory) = (training.index().text().len(), training.index().memory_bytes());
+    notes.say(format!(
+        "indexed {} of training text in {} ({}/s, {} of memory)",
+        units::bytes(training_bytes as u64),
+        units::duration(index_s),
+        units::bytes((training_bytes as f64 / index_s.max(1e-9)) as u64),
+        units::bytes(memory)
+    ));
+    let validation = validation.map(Documents::index).transpose()?;
+
+    let started = Instant::now();
+    let mut checked = Vec::with_capacity(texts.len());
+    for text in &texts {
+        if interrupt.requested() {
+            return Ok(Outcome::Interrupted);
+        }
+        checked.push(check(text, &training, validation.as_ref(), rule));
+    }
+    let all = together(&texts, &checked, &training);
+    let check_s = started.elapsed().as_secs_f64();
+    notes.say(format!("checked {} characters in {}", units::grouped(all.characters as u64), units::duration(check_s)));
+    let baseline = validation.as_ref().map(|validation| baseline(validation, all.characters, &training, rule));
+
+    if let Some(path) = &args.html {
+        let title = format!("What {} copies", args.file.display());
+        let page = page(&title, &texts, &checked, &all, baseline.as_ref());
+        write_atomic(path, |file| Ok(file.write_all(page.as_bytes())?))?;
+        notes.say(format!("the marked text is in {}", path.display()));
+    }
+    let only_in_validation = checked.iter().map(|text| text.only_in_validation.len()).sum();
+    let shown = match common.format {
+        OutputFormat::Text => table(&checked, &all, baseline.as_ref(), only_in_validation, rule),
+        OutputFormat::Json => {
+            let summary = Summary {
+                kind: "summary",
+                rule,
+                all: &all,
+                only_in_validation,
+                validation: baseline.as_ref(),
+                training_bytes,
+                index_memory_bytes: memory,
+                index_s,
+                check_s,
+            };
+            json_lines(&checked, &summary)?
+        }
+    };
+    std::io::stdout().lock().write_all(shown.as_bytes()).context("cannot write to standard output")?;
+    Ok(Outcome::Done)
+}
+
+/// The training text, and the validation text where there is one.
+fn documents(args: &CopiedArgs, notes: &Notes) -> Result<(Documents, Option<Documents>)> {
+    if !args.corpus.is_empty() {
+        let field = args.field.as_deref().unwrap_or("text");
+        return Ok((Documents::from_files(&args.corpus, field)?, None));
+    }
+    if args.field.is_some() {
+        return Err(UsageError::new("--field is of the texts that --corpus names; give both or neither").into());
+    }
+    let folder =
+        data_of(args.run.as_deref()).map_err(|error| anyhow!("{error:#}; or name the text to search with --corpus"))?;
+    notes.say(format!("training text: {}", folder.display()));
+    let Dataset { manifest, train, val, tokenizer } = Dataset::open(&folder)?;
+    let source = match manifest.sources.as_slice() {
+        [only] => only.name.clone(),
+        _ => "the training text".to_owned(),
+    };
+    let text_of = |tokens, source| Documents::from_tokens(tokens, &tokenizer, manifest.end_of_text, source);
+    Ok((text_of(&train, source)?, Some(text_of(&val, "the validation text".to_owned())?)))
+}
+
+/// What text that no model wrote has in common with the training text.
+fn baseline(validation: &TrainingText, characters: usize, training: &TrainingText, rule: Rule) -> Together {
+    let texts = beginning(validation, characters);
+    let checked: Vec<Checked> = texts.iter().map(|text| check(text, training, None, rule)).collect();
+    together(&texts, &checked, training)
+}
+
+/// The texts of the file: one, or that of every JSON line.
+fn texts_of(path: &Path) -> Result<Vec<String>> {
+    let mut bytes = Vec::new();
+    let name = if path == Path::new("-") {
+        std::io::stdin().lock().read_to_end(&mut bytes).context("cannot read standard input")?;
+        "standard input".to_owned()
+    } else {
+        bytes = std::fs::read(path).with_context(|| {
+            format!("cannot read {}; name a file that exists and that you may read", path.display())
+        })?;
+        path.display().to_string()
+    };
+    let text = String::from_utf8(bytes).map_err(|error| {
+        anyhow!(
+            "{name} is not UTF-8 text: byte {} does not belong there; convert it, for example with iconv -f LATIN1 -t UTF-8",
+            error.utf8_error().valid_up_to()
+        )
+    })?;
+    let first = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    let named = path.extension().is_some_and(|extension| extension == "jsonl" || extension == "ndjson");
+    let texts =
+        if named || serde_json::from_str::<Map<String, Value>>(first).is_ok_and(|line| line.contains_key("text")) {
+            json_texts(&name, &text)?
+        } else {
+            vec![text]
+        };
+    ensure!(texts.iter().any(|text| !text.trim().is_empty()), "{name} holds no text to check; give it some");
+    Ok(texts)
+}
+
+fn json_texts(name: &str, lines: &str) -> Result<Vec<String>> {
+    let mut texts = Vec::new();
+    for (number, line) in (1..).zip(lines.lines()).filter(|(_, line)| !line.trim().is_empty()) {
+        let object: Map<String, Value> = serde_json::from_str(line).map_err(|error| {
+            anyhow!("{name}:{number}: not a line with a JSON object ({error}); correct or remove it")
+        })?;
+        match object.get("text") {
+            Some(Value::String(text)) => texts.push(text.clone()),
+            Some(Value::Null) => bail!(
+                "{name}:{number}: its \"text\" is null, as a checkpoint without a tokenizer leaves it; give text, not ids"
+            ),
+            _ => bail!("{name}:{number}: no \"text\" that is a string; write {{\"text\": \"...\"}}"),
+        }
+    }
+    Ok(texts)
+}
+
+fn json_lines(checked: &[Checked], summary: &Summary) -> Result<String> {
+    #[derive(Serialize)]
+    struct Line<'a> {
+        kind: &'static str,
+        text_index: usize,
+        #[serde(flatten)]
+        checked: &'a Checked,
+    }
+    let mut lines = String::new();
+    for (text_index, checked) in checked.iter().enumerate() {
+        writeln!(lines, "{}", serde_json::to_string(&Line { kind: "text", text_index, checked })?)?;
+    }
+    writeln!(lines, "{}", serde_json::to_string(summary)?)?;
+    Ok(lines)
+}
+
+fn table(checked: &[Checked], all: &Together, validation: Option<&Together>, only: usize, rule: Rule) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    let what = match (rule.min_words, rule.min_chars) {
+        (0, characters) => format!("at least {characters} characters"),
+        (words, ..=1) => format!("at least {words} words"),
+        (words, characters) => format!("at least {words} words and {characters} characters"),
+    };
+    let mut spans: Vec<_> =
+        checked.iter().enumerate().flat_map(|(i, text)| text.spans.iter().map(move |span| (i, span))).collect();
+    spans.sort_by_key(|(_, span)| std::cmp::Reverse(span.characters));
+    if !spans.is_empty() {
+        lines.push(
+            "copied, the longest first (text:characters before it, length in characters, where it stands)".into(),
+        );
+    }
+    for (text, span) in spans.iter().take(SHOWN) {
+        let place = span.place.as_ref().map_or_else(String::new, words_for);
+        let stretch: String = span.text.chars().take(SHOWN_CHARACTERS).collect();
+        let more = if span.characters > SHOWN_CHARACTERS { "..." } else { "" };
+        let at = format!("{}:{}", text + 1, span.start);
+        lines.push(format!("{at:>9} {:>6}  {}, {place}: {stretch:?}{more}", span.characters, times(span.times)));
+    }
+    if spans.len() > SHOWN {
+        lines.push(format!("... and {} more (--format json and --html have all)", spans.len() - SHOWN));
+    }
+    if !spans.is_empty() {
+        lines.push(String::new());
+    }
+    let row = |name: &str, of: &Together| {
+        let (share, count) = (100.0 * of.copied_share, units::grouped(of.characters as u64));
+        format!("{name:<21}{count:>12} {share:>7.2}% {:>7} {:>9}", of.spans, of.longest)
+    };
+    lines.push(format!("a stretch counts as copied from {what} on"));
+    lines.push(format!("{:<21}{:>12} {:>8} {:>7} {:>9}", "", "characters", "copied", "spans", "longest"));
+    lines.push(row(if all.texts == 1 { "this text" } else { "these texts" }, all));
+    if let Some(validation) = validation {
+        lines.push(row("the validation text", validation));
+        lines.push(format!("spans that stand in the validation text alone, which nobody trained on: {only}"));
+    }
+    lines.push(String::new());
+    lines.push("runs of n words that the training text has nowhere".to_owned());
+    let heading = if validation.is_some() { "the validation text" } else { "" };
+    lines.push(format!("{:>3}  {:>9}  {heading}", "n", "this text").trim_end().to_owned());
+    for (place, novel) in all.novel.iter().enumerate() {
+        let bar = "#".repeat((30.0 * novel.share()).round() as usize);
+        let theirs = validation.map_or_else(String::new, |of| format!("{:>18.1}%", 100.0 * of.novel[place].share()));
+        lines.push(format!("{:>3}  {:>8.1}%{theirs}  {bar}", novel.n, 100.0 * novel.share()).trim_end().to_owned());
+    }
+    lines.join("\n") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn texts(name: &str, content: &[u8]) -> Result<Vec<String>> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        texts_of(&path)
+    }
+
+    #[test]
+    fn a_file_is_one_text_or_a_text_a_line() {
+        assert_eq!(texts("a.txt", b"one\n{\"text\": \"two\"}\n").unwrap(), ["one\n{\"text\": \"two\"}\n"]);
+        let json = b"{\"text\": \"one\", \"score\": -1}\n\n{\"text\": \"two\"}\n";
+        assert_eq!(texts("a.txt", json).unwrap(), ["one", "two"]);
+        let error = |name, content: &[u8]| texts(name, content).unwrap_err().to_string();
+        assert!(error("a.jsonl", b"{\"text\": null}").contains("a.jsonl:1: its \"text\" is null"));
+        assert!(error("a.jsonl", b"{\"text\": \"x\"}\n{}").contains("a.jsonl:2: no \"text\""));
+        assert!(error("a.jsonl", b"x").contains("a.jsonl:1: not a line with a JSON object"));
+        assert!(error("a.txt", b" \n").contains("holds no text"));
+        assert!(error("a.txt", b"\xff").contains("is not UTF-8 text: byte 0"));
+    }
+}

@@ -1,0 +1,231 @@
+//! `ember-train exposure`: how the model fares on its own words.
+
+use std::io::Write;
+
+use anyhow::{Context, Result, ensure};
+use ember_data::files::write_atomic;
+use ember_data::prepare::Dataset;
+use ember_data::windows::TrainWindows;
+use ember_generate::interrupt::Interrupt;
+use ember_generate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
+use ember_generate::run_folder;
+use ember_model::{checkpoint, device, folder};
+
+use super::session::say_device;
+use super::trained::data_of;
+use crate::cli::ExposureArgs;
+use crate::exposure::{Exposure, LEAST_TOKENS, Loops, Settings, Stretch, TIMES, Window, measure, page};
+
+/// A run of tokens counts as repeated from about so many bytes of text on: a few words, whatever the tokenizer.
+const REPEATED_BYTES: f64 = 12.0;
+
+/// Runs the command.
+///
+/// # Errors
+/// When an argument does not fit the model, the run or its data cannot be read, or something cannot be written.
+pub fn run(args: &ExposureArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
+    let notes = Notes::new(common.quiet);
+    let data = data_of(args.run.as_deref())?;
+    let checkpoint_folder = run_folder::find(args.run.as_deref())?.folder;
+    notes.say(format!("checkpoint: {}", checkpoint_folder.display()));
+    let context_length = folder::read_config(&checkpoint_folder)?.context_length;
+    let prefix = args.prefix.map_or(context_length / 4, |prefix| prefix as usize).max(1);
+    if prefix >= context_length {
+        let most = context_length - 1;
+        let line = format!("--prefix {prefix}: the context holds {context_length} tokens; give at most {most}");
+        return Err(UsageError::new(line).into());
+    }
+    let dataset = Dataset::open(&data)?;
+    let settings = Settings {
+        prefix,
+        samples: args.samples as usize,
+        loop_tokens: args.loop_tokens as usize,
+        repeated_tokens: (REPEATED_BYTES / dataset.manifest.report.bytes_per_token).round().max(2.0) as usize,
+        seed: common.seed.unwrap_or(0),
+    };
+    let windows = windows(&dataset, context_length, args.windows as usize, &settings)?;
+
+    folder::verify_checksums_for_inference(&checkpoint_folder)?;
+    let selected = device::select(common.device)?;
+    say_device(&notes, &selected);
+    let gpt = checkpoint::load(&checkpoint_folder, &selected.device)?;
+    ensure!(
+        gpt.config().vocab_size == dataset.manifest.vocab_size,
+        "{}: the model has {} tokens, the text of its run {}; they do not belong together",
+        checkpoint_folder.display(),
+        gpt.config().vocab_size,
+        dataset.manifest.vocab_size
+    );
+    notes.say(format!(
+        "writing {} texts after {prefix} tokens each of validation text, drawn and greedy, and reading them again",
+        windows.len() * (settings.samples + 1)
+    ));
+    let Some(exposure) = measure(&gpt, &windows, &settings, &|| interrupt.requested())? else {
+        return Ok(Outcome::Interrupted);
+    };
+    if let Some(path) = &args.html {
+        let page = page(&format!("Exposure of {}", checkpoint_folder.display()), &exposure);
+        write_atomic(path, |file| Ok(file.write_all(page.as_bytes())?))?;
+        notes.say(format!("the figures are drawn in {}", path.display()));
+    }
+    let shown = match common.format {
+        OutputFormat::Text => table(&exposure),
+        OutputFormat::Json => serde_json::to_string(&exposure)? + "\n",
+    };
+    std::io::stdout().lock().write_all(shown.as_bytes()).context("cannot write to standard output")?;
+    Ok(Outcome::Done)
+}
+
+/// Windows of validation text that begin where training windows may begin, in a shuffled order.
+fn windows(dataset: &Dataset, context_length: usize, count: usize, settings: &Settings) -> Result<Vec<Window>> {
+    let Dataset { manifest, val, .. } = dataset;
+    ensure!(
+        val.len() > context_length,
+        "the validation text has {} tokens, too few for a window of {context_length} and the next; give a run with more",
+        val.len()
+    );
+    let drawn = TrainWindows::new(val, context_length, settings.seed, manifest.window_rule, manifest.end_of_text)
+        .context("the validation text has no window to begin from")?;
+    let count = drawn.windows_per_pass().min(count as u64);
+    ensure!(
+        count >= 2,
+        "the validation text has one window of {context_length} tokens, and two are needed; give more text"
+    );
+    let window = |index| {
+        let start = drawn.window(index) as usize;
+        let (mut ids, mut long) = (Vec::new(), Vec::new());
+        val.get(start..start + context_length + 1, &mut ids);
+        let from = start + settings.prefix;
+        val.get(from..val.len().min(from + settings.loop_tokens), &mut long);
+        Window { ids, long }
+    };
+    Ok((0..count).map(window).collect())
+}
+
+fn table(exposure: &Exposure) -> String {
+    let settings = &exposure.settings;
+    let mut lines = vec![
+        format!(
+            "{} windows of validation text; behind {} real tokens: the real words, the model's own drawn at temperature 1 ({} \
+             times), and its most probable ones (greedy)",
+            exposure.windows, settings.prefix, settings.samples
+        ),
+        String::new(),
+        format!(
+            "{:>11} | {:^29} | {:^15} | {:^16} | {:^17}",
+            "", "loss, nats a token", "expected loss", "drift", "repeated"
+        ),
+        format!(
+            "{:>11} | {:>9} {:>9} {:>9} | {:>7} {:>7} | {:^16} | {:>5} {:>5} {:>5}",
+            "position", "real", "own", "greedy", "real", "own", "own - real", "real", "own", "greed"
+        ),
+    ];
+    let losses = exposure.positions.iter().flat_map(|of| [of.real.loss, of.sampled.loss, of.greedy.loss]);
+    let most = losses.fold(0.0, f64::max);
+    lines.extend(exposure.positions.iter().map(|stretch| row(&positions(stretch), stretch, most)));
+    lines.push(row("all", &exposure.whole, most));
+    lines.push(String::new());
+    lines.push(
+        "loss: -ln p of the token that stands there; drawn ones cost what the model expects, real ones more".into(),
+    );
+    lines.push("expected loss: the entropy of the model's distribution there; on real words, less than their loss if it is too sure".into());
+    lines.push(
+        "drift: with its standard error; 0 where its own words lead it nowhere that real text does not go".into(),
+    );
+    lines.push(format!(
+        "repeated: places that end a run of {} tokens which stood in the window before",
+        settings.repeated_tokens
+    ));
+    lines.push(String::new());
+    lines.push(verdict(&exposure.second_half));
+    let Stretch { real, sampled, greedy, .. } = &exposure.whole;
+    lines.push(format!(
+        "probability: the model gives a real token {:.3} on average, its own drawn token {:.3}, its greedy token {:.3}",
+        real.probability, sampled.probability, greedy.probability
+    ));
+    if !exposure.loops.is_empty() {
+        lines.push(String::new());
+        lines.push(format!(
+            "loops: of texts of {} tokens, how many end in a stretch said at least {TIMES} times in a row, over {LEAST_TOKENS} tokens or more",
+            settings.loop_tokens
+        ));
+        lines.extend(exposure.loops.iter().map(loops));
+    }
+    lines.join("\n") + "\n"
+}
+
+fn positions(stretch: &Stretch) -> String {
+    if stretch.from == stretch.to { stretch.from.to_string() } else { format!("{}-{}", stretch.from, stretch.to) }
+}
+
+fn row(name: &str, of: &Stretch, most: f64) -> String {
+    let loss = |loss: f64| format!("{loss:>7.3} {}", block(loss / most));
+    let drift = format!("{:+.3} ± {:.3}", of.drift.mean, of.drift.standard_error);
+    let percent = |share: f64| format!("{:>4.0}%", 100.0 * share);
+    format!(
+        "{name:>11} | {} {} {} | {:>7.3} {:>7.3} | {drift:>16} | {} {} {}",
+        loss(of.real.loss),
+        loss(of.sampled.loss),
+        loss(of.greedy.loss),
+        of.real.expected_loss,
+        of.sampled.expected_loss,
+        percent(of.real.repeated),
+        percent(of.sampled.repeated),
+        percent(of.greedy.repeated)
+    )
+}
+
+/// A bar one character wide, for a share from 0 to 1.
+fn block(share: f64) -> char {
+    const BLOCKS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    BLOCKS[((8.0 * share).round() as usize).min(8)]
+}
+
+/// Does it go astray? What the second half of the positions says, where it would show.
+fn verdict(half: &Stretch) -> String {
+    let (mean, error) = (half.drift.mean, half.drift.standard_error);
+    let found = match (half.drift.is_clear(), mean > 0.0) {
+        (false, _) => "no more than chance brings: nothing shows it going astray",
+        (true, true) => "more than chance brings: its own words leave it less sure of the next token than real ones do",
+        (true, false) => {
+            "more than chance brings: its own words are plainer than real ones, and leave it surer of the next token"
+        }
+    };
+    format!("astray? at positions {} the drift is {mean:+.3} ± {error:.3} nats, {found}", positions(half))
+}
+
+fn loops(of: &Loops) -> String {
+    let bar = "#".repeat((20.0 * of.loops as f64 / of.texts.max(1) as f64).round() as usize);
+    let where_from = match (of.mean_onset, of.mean_period) {
+        (Some(onset), Some(period)) => format!("  after {onset:.0} tokens, {period:.1} tokens long (means)"),
+        _ => String::new(),
+    };
+    let name = if of.text == "sampled" { "own" } else { of.text };
+    format!("{name:>8} {:>5} of {:<5} {bar}{where_from}", of.loops, of.texts).trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exposure::{Estimate, Figures};
+
+    #[test]
+    fn astray_is_what_two_standard_errors_say() {
+        let figures = Figures { loss: 1.0, expected_loss: 1.0, probability: 0.5, repeated: 0.0 };
+        let said = |mean, standard_error| {
+            let drift = Estimate { mean, standard_error };
+            verdict(&Stretch { from: 9, to: 16, real: figures, sampled: figures, greedy: figures, gap: drift, drift })
+        };
+        assert!(said(0.1, 0.06).contains("at positions 9-16 the drift is +0.100 ± 0.060 nats, no more than chance"));
+        assert!(said(0.1, 0.04).contains("less sure") && said(-0.1, 0.04).contains("surer of the next"));
+    }
+
+    #[test]
+    fn bars_and_rows() {
+        assert_eq!([0.0, 0.06, 0.5, 1.0, 1.3].map(block), [' ', ' ', '▄', '█', '█']);
+        let of = Loops { text: "greedy", texts: 4, loops: 2, mean_onset: Some(7.4), mean_period: Some(2.0) };
+        assert_eq!(loops(&of), "  greedy     2 of 4     ##########  after 7 tokens, 2.0 tokens long (means)");
+        let of = Loops { text: "sampled", texts: 4, loops: 0, mean_onset: None, mean_period: None };
+        assert_eq!(loops(&of), "     own     0 of 4");
+    }
+}

@@ -1,0 +1,41 @@
+//! What a model was trained on: from what the user calls a run to its prepared text.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use ember_generate::run_folder;
+
+use super::session::data_folder_at;
+use crate::config::TrainConfig;
+
+/// The prepared folder of `run`: a run's folder or a checkpoint in it, or what `prepare` made; without one, of the newest run.
+///
+/// # Errors
+/// Names the folder, and says what it is not.
+pub fn data_of(run: Option<&Path>) -> Result<PathBuf> {
+    if let Some(path) = run {
+        if path.join("manifest.json").is_file() {
+            return Ok(path.to_owned());
+        }
+        if path.join("config.toml").is_file() {
+            return data_of_run(path); // also before its first checkpoint
+        }
+        if !path.exists() {
+            bail!("{} does not exist; name a run's folder", path.display());
+        }
+    }
+    let checkpoint = run_folder::find(run)?.folder;
+    let around = checkpoint.canonicalize()?;
+    match around.parent().and_then(Path::parent) {
+        Some(run) if run.join("config.toml").is_file() => data_of_run(run),
+        _ => bail!(
+            "{} is a checkpoint without its run, so what it was trained on is not known; name a run's folder",
+            checkpoint.display()
+        ),
+    }
+}
+
+fn data_of_run(run: &Path) -> Result<PathBuf> {
+    let config = TrainConfig::from_file(&run.join("config.toml"))?;
+    Ok(data_folder_at(run, &config.text))
+}

@@ -1,0 +1,168 @@
+//! How much of a text is new, by runs of n words (McCoy et al., "How much do language models copy from their training data?",
+//! 2021, section 4): the share of its n-grams that the training text has nowhere.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use serde::Serialize;
+
+/// The longest runs of words that are looked for.
+pub const MOST_WORDS: usize = 10;
+
+/// The words of a text: runs of letters, digits and apostrophes, and each other character that is no white space alone.
+pub fn words(text: &str) -> impl Iterator<Item = &str> {
+    word_places(text).map(|place| &text[place])
+}
+
+/// Where each of a text's words is, in bytes.
+pub fn word_places(text: &str) -> impl Iterator<Item = Range<usize>> {
+    let inside = |character: char| character.is_alphanumeric() || matches!(character, '\'' | '’');
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let start = at + text[at..].find(|character: char| !character.is_whitespace())?;
+        let first = text[start..].chars().next()?;
+        let length = match inside(first) {
+            true => text[start..].find(|character| !inside(character)).unwrap_or(text.len() - start),
+            false => first.len_utf8(),
+        };
+        at = start + length;
+        Some(start..at)
+    })
+}
+
+/// How many n-grams of one length there are, and how many of them are new.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Novel {
+    /// Words in a run.
+    pub n: usize,
+    /// Runs of that length, each place counted.
+    pub ngrams: u64,
+    /// Those that stand nowhere in the training text.
+    pub novel: u64,
+}
+
+impl Novel {
+    /// The share that is new; 0 where there is no run of that length.
+    pub fn share(self) -> f64 {
+        self.novel as f64 / self.ngrams.max(1) as f64
+    }
+}
+
+/// The n-grams of a few texts as a tree, one word a branch. The training text is read past it: it may be of any size, and memory
+/// is the texts' own.
+#[derive(Default)]
+pub struct Ngrams {
+    ids: HashMap<String, u32>,
+    branches: HashMap<(u32, u32), u32>,
+    nodes: Vec<Node>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Node {
+    /// Words from the root.
+    depth: usize,
+    /// Places in the texts.
+    count: u64,
+    /// Whether the training text has it.
+    seen: bool,
+}
+
+impl Ngrams {
+    /// The n-grams of `texts`, n from 1 to [`MOST_WORDS`]; none goes from one text into the next.
+    pub fn new<'a>(texts: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut this = Self { nodes: vec![Node::default()], ..Self::default() };
+        for text in texts {
+            let mut ids = Vec::new();
+            for word in words(text) {
+                let next = this.ids.len() as u32;
+                ids.push(*this.ids.entry(word.to_owned()).or_insert(next));
+            }
+            for place in 0..ids.len() {
+                let mut node = 0;
+                for (depth, &id) in (1..=MOST_WORDS).zip(&ids[place..]) {
+                    let next = this.nodes.len() as u32;
+                    node = *this.branches.entry((node, id)).or_insert(next);
+                    if node == next {
+                        this.nodes.push(Node { depth, ..Node::default() });
+                    }
+                    this.nodes[node as usize].count += 1;
+                }
+            }
+        }
+        this
+    }
+
+    /// Reads a document of the training text.
+    pub fn read(&mut self, document: &str) {
+        let ids: Vec<Option<u32>> = words(document).map(|word| self.ids.get(word).copied()).collect();
+        for place in 0..ids.len() {
+            let mut node = 0;
+            for id in ids[place..].iter().take(MOST_WORDS) {
+                // What the texts do not have, they have not with another word behind it either.
+                let Some(&next) = id.and_then(|id| self.branches.get(&(node, id))) else { break };
+                node = next;
+                self.nodes[node as usize].seen = true;
+            }
+        }
+    }
+
+    /// What is new after all that was read, for n from 1 to [`MOST_WORDS`].
+    pub fn novel(&self) -> Vec<Novel> {
+        let mut all: Vec<Novel> = (1..=MOST_WORDS).map(|n| Novel { n, ngrams: 0, novel: 0 }).collect();
+        for node in &self.nodes[1..] {
+            let of_length = &mut all[node.depth - 1];
+            of_length.ngrams += node.count;
+            of_length.novel += if node.seen { 0 } else { node.count };
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn words_are_cut_as_described() {
+        let cut = |text| words(text).collect::<Vec<_>>();
+        assert_eq!(cut("Ay, 'tis so--\n he's Édouard2."), ["Ay", ",", "'tis", "so", "-", "-", "he's", "Édouard2", "."]);
+        assert!(cut(" \n").is_empty() && cut("").is_empty());
+    }
+
+    #[test]
+    fn an_example_by_hand() {
+        let mut ngrams = Ngrams::new(["the cat sat", "the dog sat"]);
+        ngrams.read("a dog sat");
+        ngrams.read("the cat");
+        let novel = ngrams.novel();
+        assert_eq!(novel[0], Novel { n: 1, ngrams: 6, novel: 0 });
+        assert_eq!(novel[1], Novel { n: 2, ngrams: 4, novel: 2 }); // "cat sat" and "the dog"
+        assert_eq!(novel[2], Novel { n: 3, ngrams: 2, novel: 2 });
+        assert_eq!((novel[3].ngrams, novel[3].share()), (0, 0.0));
+    }
+
+    fn texts() -> impl Strategy<Value = Vec<String>> {
+        let word = prop_oneof![Just("a"), Just("b"), Just("c")];
+        let text = proptest::collection::vec(word, 0..25).prop_map(|words| words.join(" "));
+        proptest::collection::vec(text, 0..4)
+    }
+
+    proptest! {
+        #[test]
+        fn it_counts_what_trying_everything_counts(texts in texts(), documents in texts()) {
+            let mut ngrams = Ngrams::new(texts.iter().map(String::as_str));
+            documents.iter().for_each(|document| ngrams.read(document));
+            for Novel { n, ngrams, novel } in ngrams.novel() {
+                let runs = |texts: &[String]| -> Vec<Vec<String>> {
+                    let split = texts.iter().map(|text| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
+                    split.flat_map(|words| words.windows(n).map(<[String]>::to_vec).collect::<Vec<_>>()).collect()
+                };
+                let (mine, learned) = (runs(&texts), runs(&documents));
+                prop_assert_eq!(ngrams, mine.len() as u64);
+                prop_assert_eq!(novel, mine.iter().filter(|run| !learned.contains(run)).count() as u64);
+            }
+        }
+    }
+}

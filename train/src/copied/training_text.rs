@@ -1,0 +1,271 @@
+//! The text that a model has learned, as one piece that can be searched, and where in it a place is.
+
+use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
+
+use anyhow::Result;
+use ember_data::source::{self, Event, Format, Listing};
+use ember_data::tokenizer::Tokenizer;
+use ember_data::tokens::TokenFile;
+use serde::Serialize;
+
+use super::index::Index;
+
+/// Stands behind every document. No UTF-8 text has this byte, so no match goes from one document into the next.
+const SEPARATOR: u8 = 0xff;
+
+/// Token ids read at once.
+const BLOCK: usize = 1 << 16;
+
+/// Text shown on either side of a place, in characters.
+const AROUND: usize = 40;
+
+/// Documents, one after another.
+#[derive(Default)]
+pub struct Documents {
+    bytes: Vec<u8>,
+    documents: Vec<Document>,
+    sources: Vec<String>,
+}
+
+#[derive(Clone, Copy)]
+struct Document {
+    /// Its first byte in all.
+    start: usize,
+    source: usize,
+    /// Its number in its source, from 1.
+    number: u64,
+    /// Its first line in its source.
+    first_line: u64,
+}
+
+/// Where a stretch stands in the training text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Place {
+    /// The file, or what else the text came from.
+    pub source: String,
+    /// The document's number there, from 1: of a run, among its training documents.
+    pub document: u64,
+    /// The line, from 1: of a text file the file's, else the document's.
+    pub line: u64,
+    /// Bytes of the document before it.
+    pub offset_bytes: u64,
+    /// What stands before it in the document, at most 40 characters.
+    pub before: String,
+    /// What stands behind it, at most 40 characters.
+    pub after: String,
+}
+
+impl Documents {
+    /// The documents of a split of a prepared folder, given back by its tokenizer. Its tokens do not say from which of several
+    /// files a document came, so all have the one name `source`.
+    ///
+    /// # Errors
+    /// When the tokens are not the tokenizer's.
+    pub fn from_tokens(
+        tokens: &TokenFile,
+        tokenizer: &Tokenizer,
+        end_of_text: Option<u32>,
+        source: String,
+    ) -> Result<Self> {
+        // What each token stands for is looked up once. In some foreign tokenizers a token alone stands for nothing.
+        let table: Option<Vec<Vec<u8>>> =
+            (0..tokenizer.vocab_size() as u32).map(|id| tokenizer.token_bytes(id)).collect();
+        let text_of = |ids: &[u32]| match &table {
+            Some(table) => {
+                let bytes: Vec<u8> = ids.iter().flat_map(|&id| table[id as usize].iter().copied()).collect();
+                Ok(String::from_utf8_lossy(&bytes).into_owned())
+            }
+            None => tokenizer.decode_text(ids),
+        };
+        let mut this = Self { sources: vec![source], ..Self::default() };
+        let (mut block, mut document) = (Vec::new(), Vec::new());
+        for start in (0..tokens.len()).step_by(BLOCK) {
+            block.clear();
+            tokens.get(start..tokens.len().min(start + BLOCK), &mut block);
+            let mut pieces = block.split(|&id| Some(id) == end_of_text);
+            document.extend_from_slice(pieces.next().unwrap_or_default());
+            for piece in pieces {
+                if !document.is_empty() {
+                    this.push(&text_of(&document)?, 1);
+                }
+                document.clear();
+                document.extend_from_slice(piece);
+            }
+        }
+        if !document.is_empty() {
+            this.push(&text_of(&document)?, 1);
+        }
+        Ok(this)
+    }
+
+    /// The documents of files and folders, read as `run` and `prepare` do; `field` holds the text in JSON Lines and Parquet.
+    ///
+    /// # Errors
+    /// Names the file that cannot be read, is no text, or lacks the field.
+    pub fn from_files(paths: &[PathBuf], field: &str) -> Result<Self> {
+        let mut listing = Listing::default();
+        paths.iter().try_for_each(|path| listing.add_path(path))?;
+        let mut this = Self::default();
+        for file in &listing.files {
+            this.sources.push(file.name.clone());
+            let (mut document, mut line) = (String::new(), 1);
+            source::read(file, field, &AtomicU64::new(0), &mut |event| {
+                match event {
+                    Event::Text(text) => document.push_str(text),
+                    Event::EndOfDocument => {
+                        this.push(&document, line);
+                        if file.format == Format::Text {
+                            line += lines(document.as_bytes());
+                        }
+                        document.clear();
+                    }
+                }
+                Ok(())
+            })?;
+        }
+        Ok(this)
+    }
+
+    /// Adds a document of the last source.
+    fn push(&mut self, text: &str, first_line: u64) {
+        let source = self.sources.len() - 1;
+        let number = match self.documents.last() {
+            Some(last) if last.source == source => last.number + 1,
+            _ => 1,
+        };
+        self.documents.push(Document { start: self.bytes.len(), source, number, first_line });
+        self.bytes.extend_from_slice(text.as_bytes());
+        self.bytes.push(SEPARATOR);
+    }
+
+    /// Every document's text, in order.
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        texts(&self.bytes)
+    }
+
+    /// Sorts the text to be searched.
+    ///
+    /// # Errors
+    /// As [`Index::new`].
+    pub fn index(self) -> Result<TrainingText> {
+        let Self { bytes, documents, sources } = self;
+        Ok(TrainingText { index: Index::new(bytes)?, documents, sources })
+    }
+}
+
+/// Documents that can be searched.
+pub struct TrainingText {
+    index: Index,
+    documents: Vec<Document>,
+    sources: Vec<String>,
+}
+
+impl TrainingText {
+    /// The index of all documents.
+    pub fn index(&self) -> &Index {
+        &self.index
+    }
+
+    /// Every document's text, in order.
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        texts(self.index.text())
+    }
+
+    /// How often `wanted` stands in the text, and where first.
+    pub fn find(&self, wanted: &str) -> (usize, Option<Place>) {
+        let places = self.index.places(wanted.as_bytes());
+        (places.len(), places.min().map(|at| self.place(at, wanted.len())))
+    }
+
+    /// Where the `length` bytes at `at` are.
+    fn place(&self, at: usize, length: usize) -> Place {
+        let all = self.index.text();
+        let Document { start, source, number, first_line } =
+            self.documents[self.documents.partition_point(|document| document.start <= at) - 1];
+        let rest = &all[at + length..];
+        let end = rest.iter().position(|&byte| byte == SEPARATOR).unwrap_or(rest.len());
+        let before = String::from_utf8_lossy(&all[at.saturating_sub(4 * (AROUND + 1)).max(start)..at]);
+        let after = String::from_utf8_lossy(&rest[..end.min(4 * AROUND)]);
+        let first = before.char_indices().rev().nth(AROUND - 1).map_or(0, |(at, _)| at);
+        Place {
+            source: self.sources[source].clone(),
+            document: number,
+            line: first_line + lines(&all[start..at]),
+            offset_bytes: (at - start) as u64,
+            before: before[first..].to_owned(),
+            after: after.chars().take(AROUND).collect(),
+        }
+    }
+}
+
+fn texts(bytes: &[u8]) -> impl Iterator<Item = &str> {
+    // Documents came as text, so none is lost here.
+    bytes.split(|&byte| byte == SEPARATOR).filter_map(|document| std::str::from_utf8(document).ok())
+}
+
+/// Line ends in it.
+fn lines(bytes: &[u8]) -> u64 {
+    bytes.iter().filter(|&&byte| byte == b'\n').count() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use ember_data::prepare::{Input, PrepareOptions, Silent, prepare};
+
+    #[test]
+    fn a_place_in_a_file_is_its_line_and_its_document() {
+        let folder = tempfile::tempdir().unwrap();
+        let (plain, json) = (folder.path().join("a.txt"), folder.path().join("b.jsonl"));
+        std::fs::write(&plain, "one\ntwo\n<|endoftext|>three\nfour é five\n").unwrap();
+        std::fs::write(&json, "{\"text\": \"six\\nseven\"}\n{\"text\": \"eight\\nnine\"}\n").unwrap();
+        let text = Documents::from_files(&[plain.clone(), json], "text").unwrap().index().unwrap();
+        assert_eq!(text.texts().count(), 5, "four documents, and nothing behind the last separator");
+        let (times, place) = text.find("é f");
+        assert_eq!(times, 1);
+        let expected = Place {
+            source: plain.display().to_string(),
+            document: 2,
+            line: 4,
+            offset_bytes: 11,
+            before: "three\nfour ".into(),
+            after: "ive\n".into(),
+        };
+        assert_eq!(place.unwrap(), expected);
+        let place = text.find("nine").1.unwrap();
+        assert_eq!((place.document, place.line, place.before.as_str()), (2, 2, "eight\n"));
+        assert_eq!(text.find("two\nthree"), (0, None), "nothing goes from one document into the next");
+        assert_eq!(text.find("e").0, 8);
+    }
+
+    #[test]
+    fn tokens_become_the_documents_they_were() {
+        let texts = ["the cat and the hat", "é", "the other cat"];
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("t.txt");
+        std::fs::write(&file, texts.join("<|endoftext|>").repeat(20)).unwrap();
+        let options = PrepareOptions {
+            inputs: vec![Input::Path(file)],
+            field: "text".into(),
+            tokenizer: "bpe:300".parse().unwrap(),
+            val_fraction: 0.1,
+            seed: 0,
+            out: folder.path().join("data"),
+        };
+        prepare(&options, &Silent).unwrap();
+        let tokenizer = Tokenizer::from_folder(&options.out).unwrap();
+        let end = tokenizer.end_of_text().unwrap();
+        let mut ids = vec![end];
+        for text in texts {
+            ids.extend(tokenizer.encode(text).unwrap());
+            ids.push(end);
+        }
+        let tokens = TokenFile::from_ids(&ids, tokenizer.vocab_size()).unwrap();
+        let documents = Documents::from_tokens(&tokens, &tokenizer, Some(end), "a run".into()).unwrap();
+        assert_eq!(documents.texts().filter(|text| !text.is_empty()).collect::<Vec<_>>(), texts);
+        let place = documents.index().unwrap().find("other").1.unwrap();
+        assert_eq!((place.source.as_str(), place.document, place.offset_bytes), ("a run", 3, 4));
+    }
+}
