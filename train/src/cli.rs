@@ -19,7 +19,8 @@ use crate::config::ConfigError;
     after_help = "Examples:\n  ember-train run                            learn the built-in stories\n  \
                   ember-train run my-writing/                learn every text in a folder\n  \
                   ember-train run --config shakespeare-char-cpu shakespeare.txt\n  \
-                  ember-train resume runs/my-writing         go on where a run was interrupted\n\n\
+                  ember-train resume runs/my-writing         go on where a run was interrupted\n  \
+                  ember-train ledger --html ledger.html      what training and inference cost, on the newest run\n\n\
                   Exit codes: 0 done, 1 failed, 2 wrong arguments, 130 interrupted after saving."
 )]
 struct Cli {
@@ -37,6 +38,8 @@ enum Command {
     Resume(ResumeArgs),
     /// Turn text into token files once, to train on them many times
     Prepare(PrepareArgs),
+    /// Measure one batch in every way to use a model: training, scoring, generating; time, memory, operations
+    Ledger(LedgerArgs),
     /// List the devices this program can compute on
     Devices,
 }
@@ -89,6 +92,41 @@ pub struct PrepareArgs {
     pub stories: u64,
 }
 
+/// Arguments of `ledger`.
+#[derive(Args, Debug)]
+pub struct LedgerArgs {
+    /// A run folder, a checkpoint folder or a Hugging Face folder [default: the newest run under runs/]
+    #[arg(conflicts_with = "config")]
+    pub run: Option<PathBuf>,
+    /// A recipe instead of a run: its shape with random weights
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Change one key of the recipe; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", requires = "config")]
+    pub set: Vec<String>,
+    /// Rows of the batch [default: the run's batch_size, else 8]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub batch_size: Option<u32>,
+    /// Tokens in each row [default: the model's context]
+    #[arg(long, value_name = "N")]
+    pub time: Option<usize>,
+    /// Tokens at the end of each row that are decoded one by one [default: half of them]
+    #[arg(long, value_name = "N")]
+    pub new_tokens: Option<usize>,
+    /// How often each mode is timed
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeats: u32,
+    /// Measure at several lengths too: how the costs grow
+    #[arg(long)]
+    pub growth: bool,
+    /// Write a page with pictures, which needs nothing else; measures the growth too
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Begin even where the memory at hand seems too little
+    #[arg(long)]
+    pub force: bool,
+}
+
 /// Parses the arguments, runs the command, reports.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -100,6 +138,7 @@ fn run(cli: &Cli, interrupt: &Interrupt) -> Result<Outcome> {
         Command::Run(args) => commands::run::run(args, &cli.common, interrupt),
         Command::Resume(args) => commands::resume::run(args, &cli.common, interrupt),
         Command::Prepare(args) => commands::prepare::run(args, &cli.common, interrupt),
+        Command::Ledger(args) => commands::ledger::run(args, &cli.common, interrupt),
         Command::Devices => ember_generate::commands::devices::run(&cli.common),
     }
 }

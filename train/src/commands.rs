@@ -1,5 +1,6 @@
 //! The commands of `ember-train`, one file each, and what several of them do.
 
+pub mod ledger;
 pub mod prepare;
 mod progress_bar;
 pub mod resume;

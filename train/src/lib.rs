@@ -16,6 +16,7 @@ pub mod cli;
 pub mod commands;
 pub mod config;
 pub mod evaluate;
+pub mod ledger;
 pub mod loss;
 pub mod memory;
 pub mod optimizer;
