@@ -110,10 +110,10 @@ pub struct LedgerArgs {
     /// Tokens in each row [default: the model's context]
     #[arg(long, value_name = "N")]
     pub time: Option<usize>,
-    /// Tokens at the end of each row that are decoded one by one [default: half of them]
+    /// Tokens at the end of each row that are decoded one by one [default: half of them, at most 64]
     #[arg(long, value_name = "N")]
     pub new_tokens: Option<usize>,
-    /// How often each mode is timed
+    /// How often each mode is timed, as far as ten seconds suffice
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeats: u32,
     /// Measure at several lengths too: how the costs grow

@@ -31,6 +31,8 @@ pub struct Entry {
     pub time_min_s: f64,
     /// The slowest.
     pub time_max_s: f64,
+    /// How often it was timed: fewer times than asked for where that would take long.
+    pub repeats: u64,
     /// Tokens that it is about: read, scored, prefilled or decoded.
     pub tokens: u64,
     /// Those in a second, at the median.
@@ -87,7 +89,7 @@ pub struct Subject {
     pub device: String,
     /// What it calls itself.
     pub device_name: String,
-    /// How often each mode was timed.
+    /// How often each mode was to be timed.
     pub repeats: u64,
     /// What the bytes are read from.
     pub measured_by: MeasuredBy,

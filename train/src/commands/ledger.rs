@@ -26,12 +26,15 @@ use crate::ledger::growth::Growth;
 use crate::ledger::meter::Meter;
 use crate::ledger::modes::{self, Plan};
 use crate::ledger::{Entry, Subject, growth, page, table};
-use crate::memory::prediction::{self, Sizes};
+use crate::memory::prediction::{Kernels, Prediction, Sizes};
 use crate::optimizer::AdamWConfig;
 use crate::report::units::bytes;
 
 /// Rows where neither a run nor the command line says how many.
 const BATCH_SIZE: usize = 8;
+
+/// Tokens decoded one by one where nobody says how many: without a cache each costs a whole pass.
+const MOST_NEW_TOKENS: usize = 64;
 
 /// Runs the command.
 ///
@@ -252,7 +255,7 @@ fn sizes(args: &LedgerArgs, source: &Source) -> Result<Sizes> {
 }
 
 fn new_tokens(args: &LedgerArgs, time: usize) -> Result<usize> {
-    let new = args.new_tokens.unwrap_or(time / 2);
+    let new = args.new_tokens.unwrap_or((time / 2).min(MOST_NEW_TOKENS));
     if !(1..time).contains(&new) {
         let line = format!("--new-tokens {new}: of rows of {time} tokens, 1 to {} can be decoded one by one", time - 1);
         return Err(UsageError::new(line).into());
@@ -266,9 +269,10 @@ fn refuse_what_cannot_fit(args: &LedgerArgs, source: &Source, sizes: Sizes, sele
         return Ok(());
     }
     let (shape, logits) = (&source.shape, 4 * (sizes.batch * sizes.time * source.shape.vocab_size) as u64);
-    let training = prediction::training_step(shape, sizes).peak_bytes;
+    let predict = Prediction::new(shape, sizes, Kernels::Fused);
+    let training = predict.training_step().peak_bytes;
     // The reference's logits are held beside the forward with a graph, whose own are copied to be compared.
-    let comparing = prediction::forward_with_graph(shape, sizes).peak_bytes + 2 * logits;
+    let comparing = predict.forward_with_graph().peak_bytes + 2 * logits;
     let (needed, available) = (training.max(comparing), available_bytes() as u64);
     if needed > available {
         let line = format!(

@@ -8,14 +8,18 @@ use ember_data::windows::Batch;
 use ember_generate::score::{MOST_LOGITS, token_log_probabilities};
 use ember_generate::sequences::{ModelSequences, Sequences};
 use ember_generate::softmax::log_sum_exp;
+use ember_model::kernels::is_cpu;
 use ember_model::{Gpt, GptConfig};
 
 use super::flops::{self, looked_at};
 use super::meter::{Meter, nodes_made, spread};
 use super::{Entry, Place};
-use crate::memory::prediction::{self, Parts, Sizes};
+use crate::memory::prediction::{self, Kernels, Parts, Prediction, Sizes};
 use crate::optimizer::{AdamW, AdamWConfig};
 use crate::trainer::{batch_logits, next_token_loss};
+
+/// Seconds after which a mode is not repeated again.
+const ENOUGH_S: f64 = 10.0;
 
 /// What every mode is given.
 pub struct Plan {
@@ -23,7 +27,7 @@ pub struct Plan {
     pub batch: Batch,
     /// How many tokens at the end of each row are decoded one by one, the rest being the prompt: at least 1, fewer than the row has.
     pub new_tokens: usize,
-    /// How often each mode is timed.
+    /// How often each mode is timed at most.
     pub repeats: usize,
     /// Names the dropout's draws.
     pub seed: u64,
@@ -142,6 +146,7 @@ fn entry(facts: &Facts, predicted: Parts, measured: Measured) -> Entry {
         time_s,
         time_min_s,
         time_max_s,
+        repeats: measured.times.len() as u64,
         tokens: measured.tokens as u64,
         tokens_per_s: measured.tokens as f64 / time_s.max(1e-12),
         predicted,
@@ -169,7 +174,8 @@ pub fn measure(
     go_on: &mut dyn FnMut(&'static str) -> bool,
 ) -> Result<Option<Vec<Entry>>> {
     let plain = gpt.valid();
-    let mut bench = Bench { weights: weights_bytes, plan, meter, reference: Vec::new() };
+    let kernels = if is_cpu(&plain.device()) { Kernels::Fused } else { Kernels::Plain };
+    let mut bench = Bench { kernels, weights: weights_bytes, plan, meter, reference: Vec::new() };
     if !go_on(FORWARD.mode) {
         return Ok(None);
     }
@@ -221,6 +227,7 @@ fn positive(bytes: i64) -> u64 {
 }
 
 struct Bench<'a> {
+    kernels: Kernels,
     weights: i64,
     plan: &'a Plan,
     meter: &'a mut Meter,
@@ -229,17 +236,25 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Times `run` as often as the plan says, after once that does not count.
-    fn times(&mut self, mut run: impl FnMut() -> Result<()>) -> Result<Vec<f64>> {
-        run()?;
-        (0..self.plan.repeats).map(|_| Ok(self.meter.time(&mut run)?.1)).collect()
+    /// Times `run` as often as the plan says, but no longer than [`ENOUGH_S`]; it has run before.
+    fn times(&mut self, mut run: impl FnMut(&Meter) -> Result<f64>) -> Result<Vec<f64>> {
+        let mut times = Vec::new();
+        while times.len() < self.plan.repeats && times.iter().sum::<f64>() < ENOUGH_S {
+            times.push(run(self.meter)?);
+        }
+        Ok(times)
     }
 
-    /// The reference's logits at position `at` of every row, one row after another.
-    fn reference_at(&self, at: usize, vocab: usize) -> Vec<f32> {
-        let time = self.plan.batch.context_length;
-        let rows = (0..self.plan.batch.batch_size).map(|row| (row * time + at) * vocab);
-        rows.flat_map(|first| &self.reference[first..first + vocab]).copied().collect()
+    fn predict<'b>(&self, config: &'b GptConfig) -> Prediction<'b> {
+        Prediction::new(config, self.plan.sizes(), self.kernels)
+    }
+
+    /// The largest difference of logits `[batch, vocab]` from the reference's at position `at` of every row.
+    fn difference_at(&self, at: usize, logits: &[f32]) -> f64 {
+        let Sizes { batch, time } = self.plan.sizes();
+        let vocab = logits.len() / batch;
+        let rows = logits.chunks_exact(vocab).enumerate();
+        rows.map(|(row, logits)| difference(logits, &self.reference[(row * time + at) * vocab..])).fold(0.0, f64::max)
     }
 
     fn whole_flops(&self, config: &GptConfig) -> f64 {
@@ -257,10 +272,7 @@ impl Bench<'_> {
         let again = values(batch_logits(plain, &plan.batch))?;
         let difference = difference(&again, &self.reference);
         drop(again);
-        let times = self.times(|| {
-            batch_logits(plain, &plan.batch);
-            Ok(())
-        })?;
+        let times = self.times(|meter| Ok(meter.time(|| Ok(batch_logits(plain, &plan.batch)))?.1))?;
         let parts = Parts {
             weights_bytes: positive(self.weights),
             logits_bytes,
@@ -276,7 +288,7 @@ impl Bench<'_> {
             flops: self.whole_flops(config),
             difference,
         };
-        Ok(entry(&FORWARD, prediction::forward(config, plan.sizes()), measured))
+        Ok(entry(&FORWARD, self.predict(config).forward(), measured))
     }
 
     fn forward_with_graph(&mut self, gpt: &Gpt) -> Result<Entry> {
@@ -290,13 +302,12 @@ impl Bench<'_> {
         let logits_bytes = 4 * logits.shape().num_elements() as i64;
         let difference = difference(&values(logits.inner())?, &self.reference);
         sweep(&device);
-        let mut times = Vec::new();
-        for _ in 0..plan.repeats {
-            let (logits, time_s) = self.meter.time(|| Ok(batch_logits(gpt, &plan.batch)))?;
-            times.push(time_s);
+        let times = self.times(|meter| {
+            let (logits, time_s) = meter.time(|| Ok(batch_logits(gpt, &plan.batch)))?;
             drop(logits);
             sweep(&device);
-        }
+            Ok(time_s)
+        })?;
         let parts = Parts {
             weights_bytes: positive(self.weights),
             activations_bytes: positive(kept - logits_bytes),
@@ -313,7 +324,7 @@ impl Bench<'_> {
             flops: self.whole_flops(config),
             difference,
         };
-        Ok(entry(&FORWARD_WITH_GRAPH, prediction::forward_with_graph(config, plan.sizes()), measured))
+        Ok(entry(&FORWARD_WITH_GRAPH, self.predict(config).forward_with_graph(), measured))
     }
 
     fn score(&mut self, plain: &Gpt) -> Result<Entry> {
@@ -327,7 +338,7 @@ impl Bench<'_> {
         let by_reference =
             by_reference.map(|(logits, &id)| (f64::from(logits[id as usize]) - log_sum_exp(logits)) as f32);
         let difference = difference(&logprobs?, &by_reference.collect::<Vec<_>>());
-        let times = self.times(|| run().map(drop))?;
+        let times = self.times(|meter| Ok(meter.time(run)?.1))?;
         let chunks = plan.tokens().div_ceil((MOST_LOGITS / config.vocab_size).max(1));
         let parts = Parts {
             weights_bytes: positive(self.weights),
@@ -344,7 +355,7 @@ impl Bench<'_> {
             flops: self.whole_flops(config),
             difference,
         };
-        Ok(entry(&SCORE, prediction::score(config, plan.sizes()), measured))
+        Ok(entry(&SCORE, self.predict(config).score(), measured))
     }
 
     fn prefill_and_decode(&mut self, plain: &Gpt) -> Result<[Entry; 2]> {
@@ -367,34 +378,28 @@ impl Bench<'_> {
             peak_bytes: positive(self.weights + self.meter.peak()? - before),
             ..Parts::default()
         };
-        let prefill_difference = difference(&logits, &self.reference_at(prompt - 1, config.vocab_size));
+        let prefill_difference = self.difference_at(prompt - 1, &logits);
         drop(logits);
 
         let before = self.meter.begin_peak()?;
-        let (decoded, decode_nodes) = nodes_made(|| decode_known(&mut sequences, plan, &mut |_, _| ()));
+        let mut decode_difference: f64 = 0.0;
+        let mut compare = |at, logits: Vec<f32>| {
+            decode_difference = decode_difference.max(self.difference_at(at, &logits));
+        };
+        let (decoded, decode_nodes) = nodes_made(|| decode_known(&mut sequences, plan, &mut compare));
         decoded?;
         let decode_parts =
             Parts { peak_bytes: positive(self.weights + cache_bytes + self.meter.peak()? - before), ..prefill_parts };
-        let mut decode_difference: f64 = 0.0;
-        let mut sequences = start();
-        sequences.logits()?;
-        decode_known(&mut sequences, plan, &mut |at, logits| {
-            let own = difference(&logits, &self.reference_at(at, config.vocab_size));
-            decode_difference = decode_difference.max(own);
-        })?;
-
         let [mut prefill_times, mut decode_times] = [Vec::new(), Vec::new()];
-        for repeat in 0..=plan.repeats {
+        while decode_times.len() < plan.repeats && decode_times.iter().sum::<f64>() < ENOUGH_S {
             let (mut sequences, prefill_s) = self.meter.time(|| {
                 let mut sequences = start();
                 sequences.logits()?;
                 Ok(sequences)
             })?;
             let ((), decode_s) = self.meter.time(|| decode_known(&mut sequences, plan, &mut |_, _| ()))?;
-            if repeat > 0 {
-                prefill_times.push(prefill_s);
-                decode_times.push(decode_s);
-            }
+            prefill_times.push(prefill_s);
+            decode_times.push(decode_s);
         }
 
         let a_pass = inference_operations(config, plan.sizes());
@@ -418,8 +423,8 @@ impl Bench<'_> {
             difference: decode_difference,
         };
         Ok([
-            entry(&PREFILL, prediction::prefill(config, plan.sizes(), prompt), prefill),
-            entry(&DECODE, prediction::decode(config, plan.sizes()), decode),
+            entry(&PREFILL, self.predict(config).prefill(prompt), prefill),
+            entry(&DECODE, self.predict(config).decode(), decode),
         ])
     }
 
@@ -434,12 +439,12 @@ impl Bench<'_> {
             Ok(())
         };
         let before = self.meter.begin_peak()?;
-        let (done, graph_nodes) = nodes_made(|| all(&mut |_, _| ()));
+        let mut largest: f64 = 0.0;
+        let mut compare = |at, logits: Vec<f32>| largest = largest.max(self.difference_at(at, &logits));
+        let (done, graph_nodes) = nodes_made(|| all(&mut compare));
         done?;
         let peak = self.meter.peak()? - before;
-        let mut largest: f64 = 0.0;
-        all(&mut |at, logits| largest = largest.max(difference(&logits, &self.reference_at(at, config.vocab_size))))?;
-        let times = self.times(|| all(&mut |_, _| ()))?;
+        let times = self.times(|meter| Ok(meter.time(|| all(&mut |_, _| ()))?.1))?;
         let parts = Parts {
             weights_bytes: positive(self.weights),
             peak_bytes: positive(self.weights + peak),
@@ -455,7 +460,7 @@ impl Bench<'_> {
             flops: each.sum(),
             difference: largest,
         };
-        Ok(entry(&DECODE_UNCACHED, prediction::decode_uncached(config, plan.sizes()), measured))
+        Ok(entry(&DECODE_UNCACHED, self.predict(config).decode_uncached(), measured))
     }
 
     /// Steps with a learning rate of 0: all of the work, and the same weights for every repetition.
@@ -486,7 +491,7 @@ impl Bench<'_> {
         let peak = self.meter.peak()? - before;
         let logits_bytes = 4 * (plan.tokens() * config.vocab_size) as i64;
 
-        for _ in 0..plan.repeats {
+        while times.len() < plan.repeats && times.iter().sum::<f64>() < ENOUGH_S {
             let (stepped, time_s) = self.meter.time(|| step(gpt, &plan.batch, &mut optimizer))?;
             gpt = stepped;
             times.push(time_s);
@@ -512,7 +517,7 @@ impl Bench<'_> {
             flops: flops::training(self.whole_flops(&config)),
             difference,
         };
-        Ok(entry(&TRAINING_STEP, prediction::training_step(&config, plan.sizes()), measured))
+        Ok(entry(&TRAINING_STEP, self.predict(&config).training_step(), measured))
     }
 }
 
@@ -549,4 +554,19 @@ pub(super) fn logits_without_cache(plain: &Gpt, rows: &[&[u32]]) -> Result<Vec<f
     let tokens = Tensor::<2, Int>::from_data(TensorData::new(ids, [rows.len(), time]), &plain.device());
     let hidden = plain.hidden(tokens).narrow(1, time - 1, 1); // [rows, 1, n_embd]
     values(plain.logits(hidden))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn every_place_is_there() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        for Place { file, function } in all_places() {
+            let code = std::fs::read_to_string(root.join(file)).unwrap();
+            assert!(code.contains(&format!("fn {function}(")), "{file} has no {function}");
+        }
+    }
 }
