@@ -15,7 +15,7 @@ pub use texts::{Tally, check_length, score_texts};
 
 /// Most logits held at once (16 MiB of float32): the head is applied to so many positions at a time. Many more no longer fit
 /// into a processor's caches, far fewer read a large head's weights too often; both measured slower.
-const MOST_LOGITS: usize = 4 << 20;
+pub const MOST_LOGITS: usize = 4 << 20;
 
 /// Most tokens that go through the model together.
 const MOST_TOKENS: usize = 4096;

@@ -18,7 +18,8 @@ use crate::config::ConfigError;
     after_help = "Examples:\n  ember-train run                            learn the built-in stories\n  \
                   ember-train run my-writing/                learn every text in a folder\n  \
                   ember-train run --config shakespeare-char-cpu shakespeare.txt\n  \
-                  ember-train resume runs/my-writing         go on where a run was interrupted\n\n\
+                  ember-train resume runs/my-writing         go on where a run was interrupted\n  \
+                  ember-train ledger --html ledger.html      what training and inference cost, on the newest run\n\n\
                   Exit codes: 0 done, 1 failed, 2 wrong arguments, 130 interrupted after saving."
 )]
 struct Cli {
@@ -40,6 +41,8 @@ enum Command {
     Copied(CopiedArgs),
     /// How the model fares on its own words: its loss by position on real text and on its own, and how often it ends in a loop
     Exposure(ExposureArgs),
+    /// Measure one batch in every way to use a model: training, scoring, generating; time, memory, operations
+    Ledger(LedgerArgs),
     /// List the devices this program can compute on
     Devices,
 }
@@ -138,6 +141,41 @@ pub struct ExposureArgs {
     pub html: Option<PathBuf>,
 }
 
+/// Arguments of `ledger`.
+#[derive(Args, Debug)]
+pub struct LedgerArgs {
+    /// A run folder, a checkpoint folder or a Hugging Face folder [default: the newest run under runs/]
+    #[arg(conflicts_with = "config")]
+    pub run: Option<PathBuf>,
+    /// A recipe instead of a run: its shape with random weights
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Change one key of the recipe; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", requires = "config")]
+    pub set: Vec<String>,
+    /// Rows of the batch [default: the run's batch_size, else 8]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub batch_size: Option<u32>,
+    /// Tokens in each row [default: the model's context]
+    #[arg(long, value_name = "N")]
+    pub time: Option<usize>,
+    /// Tokens at the end of each row that are decoded one by one [default: half of them, at most 64]
+    #[arg(long, value_name = "N")]
+    pub new_tokens: Option<usize>,
+    /// How often each mode is timed, as far as ten seconds suffice
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeats: u32,
+    /// Measure at several lengths too: how the costs grow
+    #[arg(long)]
+    pub growth: bool,
+    /// Write a page with pictures, which needs nothing else; measures the growth too
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Begin even where the memory at hand seems too little
+    #[arg(long)]
+    pub force: bool,
+}
+
 /// Parses the arguments, runs the command, reports.
 pub fn main() -> ! {
     let cli = Cli::parse();
@@ -151,6 +189,7 @@ fn run(cli: &Cli, interrupt: &Interrupt) -> Result<Outcome> {
         Command::Prepare(args) => commands::prepare::run(args, &cli.common, interrupt),
         Command::Copied(args) => commands::copied::run(args, &cli.common, interrupt),
         Command::Exposure(args) => commands::exposure::run(args, &cli.common, interrupt),
+        Command::Ledger(args) => commands::ledger::run(args, &cli.common, interrupt),
         Command::Devices => ember_generate::commands::devices::run(&cli.common),
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod copied;
 pub mod exposure;
+pub mod ledger;
 pub mod prepare;
 mod progress_bar;
 pub mod resume;

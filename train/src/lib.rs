@@ -19,6 +19,7 @@ pub mod config;
 pub mod copied;
 pub mod evaluate;
 pub mod exposure;
+pub mod ledger;
 pub mod loss;
 pub mod memory;
 pub mod optimizer;

@@ -1,7 +1,9 @@
 //! `ember-train`: trains a GPT on the user's own text.
 
+use ember_train::memory::counting::Counting;
+
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: Counting = Counting;
 
 fn main() -> ! {
     ember_train::cli::main()

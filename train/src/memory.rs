@@ -1,4 +1,8 @@
-//! How much memory a run takes, for the log.
+//! How much memory a run takes: what it has in use, for the log; what it will need, by part, before it begins; and, on the CPU,
+//! what it did need at its worst moment.
+
+pub mod counting;
+pub mod prediction;
 
 use burn::tensor::Device;
 use ember_model::kernels::is_cpu;

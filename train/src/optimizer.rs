@@ -54,6 +54,11 @@ impl AdamW {
         Self { config, moments: BTreeMap::new(), steps: 0 }
     }
 
+    /// Its numbers.
+    pub fn config(&self) -> AdamWConfig {
+        self.config
+    }
+
     /// Steps taken.
     pub fn steps(&self) -> u64 {
         self.steps

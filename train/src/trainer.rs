@@ -231,11 +231,15 @@ impl Trainer {
 }
 
 /// Next-token loss of a batch of windows, with the graph recorded and dropout acting.
-fn next_token_loss(gpt: &Gpt, batch: &Batch) -> Tensor<1> {
+pub fn next_token_loss(gpt: &Gpt, batch: &Batch) -> Tensor<1> {
+    cross_entropy(batch_logits(gpt, batch), &batch.targets)
+}
+
+/// Logits `[batch, time, vocab]` at every position of a batch of windows.
+pub fn batch_logits(gpt: &Gpt, batch: &Batch) -> Tensor<3> {
     let ids: Vec<i32> = batch.inputs.iter().map(|id| *id as i32).collect();
     let shape = [batch.batch_size, batch.context_length];
-    let tokens = Tensor::<2, Int>::from_data(TensorData::new(ids, shape), &gpt.device());
-    cross_entropy(gpt.forward(tokens), &batch.targets)
+    gpt.forward(Tensor::<2, Int>::from_data(TensorData::new(ids, shape), &gpt.device()))
 }
 
 /// Whether something done every `interval` steps is due after `step` of them; an interval of 0 means never.

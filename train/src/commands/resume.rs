@@ -28,7 +28,7 @@ pub fn run(args: &ResumeArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     let config = TrainConfig::from_file(&run.config())?;
     let selected = device::select(common.device)?;
     session::say_device(&notes, &selected);
-    let dataset = Dataset::open(&session::data_folder(&run, &config.text))?;
+    let dataset = Dataset::open(&session::data_folder(run.path(), &config.text))?;
 
     let training_device = selected.device.clone().autodiff();
     let optimizer = session::optimizer(&config);

@@ -63,7 +63,7 @@ fn begin(
     interrupt: &Interrupt,
 ) -> Result<Option<(TrainConfig, Dataset)>> {
     let notes = Notes::new(common.quiet);
-    let folder = session::data_folder(run, &data.text);
+    let folder = session::data_folder(run.path(), &data.text);
     if folder == run.data() {
         let options = PrepareOptions {
             inputs: inputs(&data.text, data.stories),
@@ -101,10 +101,7 @@ fn begin(
 /// What the file, `--set`, `--seed` and the command line's TEXT say together, the later winning.
 fn settings(args: &RunArgs, common: &CommonArgs) -> Result<Settings> {
     let mut settings = match &args.config {
-        Some(path) => match config::shipped(path) {
-            Some(text) if !path.exists() => Settings::from_toml_str(text)?,
-            _ => Settings::from_file(path)?,
-        },
+        Some(path) => recipe(path)?,
         None if args.text.is_empty() => Settings::from_toml_str(config::DEFAULT)?,
         None => Settings::default(),
     };
@@ -120,9 +117,21 @@ fn settings(args: &RunArgs, common: &CommonArgs) -> Result<Settings> {
     Ok(settings)
 }
 
+/// A configuration file, or a shipped recipe by its name.
+pub fn recipe(path: &Path) -> Result<Settings> {
+    match config::shipped(path) {
+        Some(text) if !path.exists() => Ok(Settings::from_toml_str(text)?),
+        _ => Settings::from_file(path),
+    }
+}
+
 /// The shape that the configuration and the tokenizer's vocabulary make.
 pub fn model_config(config: &TrainConfig, dataset: &Dataset) -> GptConfig {
-    let vocab_size = dataset.manifest.vocab_size;
+    shape(config, dataset.manifest.vocab_size)
+}
+
+/// The shape that the configuration makes with so many different tokens.
+pub fn shape(config: &TrainConfig, vocab_size: usize) -> GptConfig {
     let mut shape = GptConfig::new(vocab_size, config.context_length, config.n_layer, config.n_head, config.n_embd);
     shape.dropout = config.dropout;
     shape

@@ -114,12 +114,7 @@ fn marks(trainer: &Trainer, loss: f64) -> String {
 }
 
 /// Where the tokens are: in the run's folder, or in the folder that `prepare` made, if that is the text.
-pub fn data_folder(run: &RunFolder, text: &[String]) -> PathBuf {
-    data_folder_at(run.path(), text)
-}
-
-/// The same of a run that this process need not own.
-pub fn data_folder_at(run: &Path, text: &[String]) -> PathBuf {
+pub fn data_folder(run: &Path, text: &[String]) -> PathBuf {
     match text {
         [only] if Path::new(only).join("manifest.json").is_file() => PathBuf::from(only),
         _ => run.join("data"),

@@ -37,5 +37,5 @@ pub fn data_of(run: Option<&Path>) -> Result<PathBuf> {
 
 fn data_of_run(run: &Path) -> Result<PathBuf> {
     let config = TrainConfig::from_file(&run.join("config.toml"))?;
-    Ok(data_folder_at(run, &config.text))
+    Ok(data_folder(run, &config.text))
 }

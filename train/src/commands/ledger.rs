@@ -1,0 +1,309 @@
+//! `ember-train ledger`: what training and inference cost, measured on one batch of a run or a recipe.
+
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use ember_data::files::write_atomic;
+use ember_data::prepare::Dataset;
+use ember_data::random;
+use ember_data::windows::{Batch, TrainWindows};
+use ember_generate::interrupt::Interrupt;
+use ember_generate::memory::available_bytes;
+use ember_generate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
+use ember_generate::run_folder;
+use ember_model::device::{self, Selected};
+use ember_model::kernels::is_cpu;
+use ember_model::{Gpt, GptConfig, checkpoint, folder};
+use indicatif::{ProgressBar, ProgressStyle};
+use rand_chacha::rand_core::Rng;
+
+use super::run::{recipe, shape};
+use super::session::{data_folder, optimizer, say_device};
+use crate::cli::LedgerArgs;
+use crate::config::{DeviceKind, Settings, TextFacts, TrainConfig};
+use crate::ledger::growth::Growth;
+use crate::ledger::meter::Meter;
+use crate::ledger::modes::{self, Plan};
+use crate::ledger::{Entry, Subject, growth, page, table};
+use crate::memory::prediction::{Kernels, Prediction, Sizes};
+use crate::optimizer::AdamWConfig;
+use crate::report::units::bytes;
+
+/// Rows where neither a run nor the command line says how many.
+const BATCH_SIZE: usize = 8;
+
+/// Tokens decoded one by one where nobody says how many: without a cache each costs a whole pass.
+const MOST_NEW_TOKENS: usize = 64;
+
+/// Runs the command.
+///
+/// # Errors
+/// When an argument is out of range, there is no such model, it would not fit into memory, or the page cannot be written.
+pub fn run(args: &LedgerArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
+    let notes = Notes::new(common.quiet);
+    let source = Source::new(args, common, &notes)?;
+    let sizes = sizes(args, &source)?;
+    let new_tokens = new_tokens(args, sizes.time)?;
+    let selected = device::select(common.device)?;
+    say_device(&notes, &selected);
+    refuse_what_cannot_fit(args, &source, sizes, &selected)?;
+
+    let seed = common.seed.unwrap_or(source.seed);
+    let (batch, real_text) = source.batch(sizes, seed, &notes)?;
+    let progress = Progress::new(common.quiet);
+    let plan = Plan { batch, new_tokens, repeats: args.repeats as usize, seed, optimizer: source.optimizer };
+
+    progress.say("loading the model");
+    let mut meter = Meter::new(&selected.device)?;
+    let load = |meter: &mut Meter| -> Result<(Gpt, i64)> {
+        let before = meter.live()?;
+        let gpt = source.model(seed, &selected)?;
+        let weights = meter.live()? - before;
+        Ok((gpt, weights))
+    };
+    let (gpt, weights) = load(&mut meter)?;
+    let subject = Subject {
+        model: source.name.clone(),
+        parameters: gpt.config().parameters() as u64,
+        shape: gpt.config().clone(),
+        batch_size: sizes.batch as u64,
+        time: sizes.time as u64,
+        new_tokens: new_tokens as u64,
+        real_text,
+        device: selected.id.clone(),
+        device_name: selected.name.clone(),
+        repeats: u64::from(args.repeats),
+        measured_by: meter.measured_by(),
+    };
+    let mut number = 0;
+    let measured = modes::measure(gpt, weights, &plan, &mut meter, &mut |mode| {
+        number += 1;
+        progress.say(&format!("measuring: {} ({number} of {})", table::title(mode), modes::PASSES));
+        !interrupt.requested()
+    })?;
+    let Some(entries) = measured else { return Ok(Outcome::Interrupted) };
+
+    let mut growth = Vec::new();
+    if args.growth || args.html.is_some() {
+        let (gpt, weights) = load(&mut meter)?;
+        let repeats = args.repeats as usize;
+        let all = growth::measure(gpt, weights, &plan.batch, repeats, plan.optimizer, &mut meter, &mut |time| {
+            progress.say(&format!("measuring how the costs grow: {time} of {} tokens", sizes.time));
+            !interrupt.requested()
+        })?;
+        let Some(all) = all else { return Ok(Outcome::Interrupted) };
+        growth = all;
+    }
+    progress.finish();
+    if let Some(path) = &args.html {
+        let html = page::render(&subject, &entries, &growth);
+        write_atomic(path, |file| Ok(file.write_all(html.as_bytes())?))?;
+        notes.say(format!("the page is {}; open it in a browser", path.display()));
+    }
+    show(common.format, &subject, &entries, &growth)?;
+    Ok(Outcome::Done)
+}
+
+/// Writes the result to standard output.
+fn show(format: OutputFormat, subject: &Subject, entries: &[Entry], growth: &[Growth]) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    let text = match format {
+        OutputFormat::Text => table::render(subject, entries, growth),
+        OutputFormat::Json => {
+            let tagged = |kind: &str, value: serde_json::Value| -> String {
+                let mut object = serde_json::json!({ "kind": kind });
+                if let (Some(object), serde_json::Value::Object(value)) = (object.as_object_mut(), value) {
+                    object.extend(value);
+                }
+                format!("{object}\n")
+            };
+            let mut text = tagged("subject", serde_json::to_value(subject)?);
+            for entry in entries {
+                text += &tagged("mode", serde_json::to_value(entry)?);
+            }
+            for row in growth {
+                text += &tagged("growth", serde_json::to_value(row)?);
+            }
+            text
+        }
+    };
+    out.write_all(text.as_bytes()).context("cannot write to standard output")
+}
+
+/// Where the weights and the text come from.
+struct Source {
+    /// For people.
+    name: String,
+    shape: GptConfig,
+    /// The checkpoint; without one the weights are random.
+    checkpoint: Option<PathBuf>,
+    /// The run's prepared tokens, where it has some.
+    data: Option<PathBuf>,
+    batch_size: usize,
+    seed: u64,
+    optimizer: AdamWConfig,
+}
+
+impl Source {
+    fn new(args: &LedgerArgs, common: &CommonArgs, notes: &Notes) -> Result<Self> {
+        match &args.config {
+            Some(path) => Self::of_recipe(path, &args.set, common),
+            None => Self::of_run(args.run.as_deref(), notes),
+        }
+    }
+
+    /// The shape of a recipe; what it leaves to the text is chosen as for ten million tokens of it.
+    fn of_recipe(path: &Path, assignments: &[String], common: &CommonArgs) -> Result<Self> {
+        let mut settings: Settings = recipe(path)?;
+        for assignment in assignments {
+            settings.set(assignment)?;
+        }
+        let tokenizer = settings.data()?.tokenizer;
+        let vocab_size = match tokenizer.split_once(':') {
+            Some(("bpe", size)) => size.parse().ok(),
+            None if tokenizer == "auto" => Some(8192),
+            None if tokenizer == "chars" || tokenizer == "bytes" => Some(256),
+            _ => None,
+        };
+        let Some(vocab_size) = vocab_size else {
+            let line = format!(
+                "--config {}: the number of tokens cannot be told from tokenizer = \"{tokenizer}\"; add --set tokenizer=bpe:SIZE",
+                path.display()
+            );
+            return Err(UsageError::new(line).into());
+        };
+        let facts = TextFacts { train_tokens: 10_000_000, val_tokens: 1_000_000, vocab_size };
+        let config = settings.resolve(&facts, DeviceKind::Cpu)?.0;
+        let shape = shape(&config, vocab_size);
+        shape.validate()?;
+        Ok(Self {
+            name: format!("{} with random weights", path.display()),
+            shape,
+            checkpoint: None,
+            data: None,
+            batch_size: config.batch_size,
+            seed: common.seed.unwrap_or(config.seed),
+            optimizer: optimizer(&config).config(),
+        })
+    }
+
+    fn of_run(run: Option<&Path>, notes: &Notes) -> Result<Self> {
+        let found = run_folder::find(run)?;
+        let why = if found.reason.is_empty() { String::new() } else { format!(" ({})", found.reason) };
+        notes.say(format!("checkpoint: {}{why}", found.folder.display()));
+        folder::verify_checksums_for_inference(&found.folder)?;
+        // checkpoints/step-... of a run folder, which says how it was trained and has its text.
+        let run = found.folder.parent().and_then(Path::parent).filter(|run| run.join("config.toml").is_file());
+        let config = run.map(|run| TrainConfig::from_file(&run.join("config.toml"))).transpose()?;
+        let data = run.zip(config.as_ref()).map(|(run, config)| data_folder(run, &config.text));
+        let default = AdamWConfig { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1, grad_clip: 1.0 };
+        Ok(Self {
+            name: found.folder.display().to_string(),
+            shape: folder::read_config(&found.folder)?,
+            checkpoint: Some(found.folder),
+            data: data.filter(|data| data.join("manifest.json").is_file()),
+            batch_size: config.as_ref().map_or(BATCH_SIZE, |config| config.batch_size),
+            seed: config.as_ref().map_or(0, |config| config.seed),
+            optimizer: config.as_ref().map_or(default, |config| optimizer(config).config()),
+        })
+    }
+
+    /// A batch of the run's text, or, where there is none that fits, of ids drawn at random; and which it is.
+    fn batch(&self, sizes: Sizes, seed: u64, notes: &Notes) -> Result<(Batch, bool)> {
+        if let Some(folder) = &self.data {
+            let dataset = Dataset::open(folder)?;
+            let manifest = &dataset.manifest;
+            if manifest.vocab_size != self.shape.vocab_size {
+                bail!(
+                    "{}: its {} tokens are not the {} of the model in {}; they do not belong together",
+                    folder.display(),
+                    manifest.vocab_size,
+                    self.shape.vocab_size,
+                    self.name
+                );
+            }
+            let windows =
+                TrainWindows::new(&dataset.train, sizes.time, seed, manifest.window_rule, manifest.end_of_text)?;
+            return Ok((windows.batch(0, sizes.batch), true));
+        }
+        notes.say("there is no text beside the model: the batch is ids drawn at random, which cost the same");
+        let mut rng = random::rng(seed, &[]);
+        let mut ids = || (0..sizes.batch * sizes.time).map(|_| rng.next_u32() % self.shape.vocab_size as u32).collect();
+        Ok((Batch { inputs: ids(), targets: ids(), batch_size: sizes.batch, context_length: sizes.time }, false))
+    }
+
+    fn model(&self, seed: u64, selected: &Selected) -> Result<Gpt> {
+        let device = selected.device.clone().autodiff();
+        match &self.checkpoint {
+            Some(folder) => {
+                checkpoint::load(folder, &device).with_context(|| format!("cannot load {}", folder.display()))
+            }
+            None => Gpt::new(&self.shape, seed, &device),
+        }
+    }
+}
+
+fn sizes(args: &LedgerArgs, source: &Source) -> Result<Sizes> {
+    let context = source.shape.context_length;
+    let time = args.time.unwrap_or(context);
+    if !(2..=context).contains(&time) {
+        let line = format!("--time {time}: the model's context holds {context} tokens; give 2 to {context}");
+        return Err(UsageError::new(line).into());
+    }
+    Ok(Sizes { batch: args.batch_size.map_or(source.batch_size, |rows| rows as usize), time })
+}
+
+fn new_tokens(args: &LedgerArgs, time: usize) -> Result<usize> {
+    let new = args.new_tokens.unwrap_or((time / 2).min(MOST_NEW_TOKENS));
+    if !(1..time).contains(&new) {
+        let line = format!("--new-tokens {new}: of rows of {time} tokens, 1 to {} can be decoded one by one", time - 1);
+        return Err(UsageError::new(line).into());
+    }
+    Ok(new)
+}
+
+/// Refuses a batch that would be killed for its memory halfway.
+fn refuse_what_cannot_fit(args: &LedgerArgs, source: &Source, sizes: Sizes, selected: &Selected) -> Result<()> {
+    if args.force || !is_cpu(&selected.device) {
+        return Ok(());
+    }
+    let (shape, logits) = (&source.shape, 4 * (sizes.batch * sizes.time * source.shape.vocab_size) as u64);
+    let predict = Prediction::new(shape, sizes, Kernels::Fused);
+    let training = predict.training_step().peak_bytes;
+    // The reference's logits are held beside the forward with a graph, whose own are copied to be compared.
+    let comparing = predict.forward_with_graph().peak_bytes + 2 * logits;
+    let (needed, available) = (training.max(comparing), available_bytes() as u64);
+    if needed > available {
+        let line = format!(
+            "{} rows of {} tokens need {} of memory, and {} are available; give a smaller --batch-size or --time, or --force",
+            sizes.batch,
+            sizes.time,
+            bytes(needed),
+            bytes(available)
+        );
+        return Err(UsageError::new(line).into());
+    }
+    Ok(())
+}
+
+/// What is being measured, on a terminal.
+struct Progress(ProgressBar);
+
+impl Progress {
+    fn new(quiet: bool) -> Self {
+        let shown = !quiet && std::io::stderr().is_terminal();
+        let bar = if shown { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
+        bar.set_style(ProgressStyle::with_template("{msg}").unwrap_or_else(|_| ProgressStyle::default_spinner()));
+        Self(bar)
+    }
+
+    fn say(&self, what: &str) {
+        self.0.set_message(what.to_owned());
+        self.0.tick();
+    }
+
+    fn finish(&self) {
+        self.0.finish_and_clear();
+    }
+}

@@ -1,0 +1,57 @@
+//! Floating-point operations, by the matrix products alone: a multiply-add counts as two, a position attends to itself and to
+//! what came before it, and everything else (norms, GELUs, softmax, additions) is left out, a percent or two of the work.
+
+use ember_model::GptConfig;
+
+/// FLOPs of `tokens` positions that together look back on `looked_at` positions, each layer, of which `predicted` go through
+/// the head: `2 * tokens * n_layer * 12 n_embd^2 + 4 * looked_at * n_layer * n_embd + 2 * predicted * n_embd * vocab_size`.
+pub fn forward(config: &GptConfig, tokens: usize, looked_at: usize, predicted: usize) -> f64 {
+    let (layers, c) = (config.n_layer as f64, config.n_embd as f64);
+    let products = 2.0 * tokens as f64 * layers * 12.0 * c * c;
+    let attention = 4.0 * looked_at as f64 * layers * c;
+    products + attention + 2.0 * predicted as f64 * c * config.vocab_size as f64
+}
+
+/// Positions looked at by those from `from` to `to` of one row, themselves included: the sum of `from + 1 ..= to`.
+pub fn looked_at(from: usize, to: usize) -> usize {
+    (to * (to + 1) - from * (from + 1)) / 2
+}
+
+/// Of training: every matrix product of the forward has two of its size in the backward, one for the gradient of each factor.
+pub fn training(forward: f64) -> f64 {
+    3.0 * forward
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_model_by_hand() {
+        let config = GptConfig::new(10, 8, 1, 1, 2);
+        // Three positions of one row: 48 weights in the block, 2 of head; positions see 1 + 2 + 3.
+        assert_eq!(looked_at(0, 3), 6);
+        assert_eq!(forward(&config, 3, 6, 3), 2.0 * 3.0 * 48.0 + 4.0 * 6.0 * 2.0 + 2.0 * 3.0 * 20.0);
+    }
+
+    #[test]
+    fn prefill_and_decoding_do_together_what_one_pass_does() {
+        let config = GptConfig::new(50, 32, 3, 2, 16);
+        let whole = forward(&config, 20, looked_at(0, 20), 20);
+        let prefill = forward(&config, 12, looked_at(0, 12), 12);
+        let decoded: f64 = (12..20).map(|i| forward(&config, 1, looked_at(i, i + 1), 1)).sum();
+        assert_eq!(whole, prefill + decoded);
+    }
+
+    /// The textbook's count for long texts differs in that it lets every position look at the whole context.
+    #[test]
+    fn it_agrees_with_the_count_that_utilisation_is_judged_by() {
+        let mut config = GptConfig::new(50257, 1024, 12, 12, 768);
+        let t = config.context_length;
+        let ours = training(forward(&config, t, t * t, t));
+        let textbook = config.training_flops_per_token() * t as f64;
+        assert!((ours / textbook - 1.0).abs() < 0.002, "{ours} {textbook}");
+        config.n_layer = 1;
+        assert!(forward(&config, 1, 1, 1) < ours);
+    }
+}

@@ -1,0 +1,572 @@
+//! The ways to use a model, one function each: what training does, what scoring does, what generation does.
+
+use anyhow::{Result, anyhow};
+use burn::module::Module;
+use burn::optim::GradientsParams;
+use burn::tensor::{Device, Int, Tensor, TensorData};
+use ember_data::windows::Batch;
+use ember_generate::score::{MOST_LOGITS, token_log_probabilities};
+use ember_generate::sequences::{ModelSequences, Sequences};
+use ember_generate::softmax::log_sum_exp;
+use ember_model::kernels::is_cpu;
+use ember_model::{Gpt, GptConfig};
+
+use super::flops::{self, looked_at};
+use super::meter::{Meter, nodes_made, spread};
+use super::{Entry, Place};
+use crate::memory::prediction::{self, Kernels, Parts, Prediction, Sizes};
+use crate::optimizer::{AdamW, AdamWConfig};
+use crate::trainer::{batch_logits, next_token_loss};
+
+/// Seconds after which a mode is not repeated again.
+const ENOUGH_S: f64 = 10.0;
+
+/// What every mode is given.
+pub struct Plan {
+    /// The tokens, and the ones that come after each.
+    pub batch: Batch,
+    /// How many tokens at the end of each row are decoded one by one, the rest being the prompt: at least 1, fewer than the row has.
+    pub new_tokens: usize,
+    /// How often each mode is timed at most.
+    pub repeats: usize,
+    /// Names the dropout's draws.
+    pub seed: u64,
+    /// The optimizer's numbers.
+    pub optimizer: AdamWConfig,
+}
+
+impl Plan {
+    /// The batch's size.
+    pub fn sizes(&self) -> Sizes {
+        Sizes { batch: self.batch.batch_size, time: self.batch.context_length }
+    }
+
+    /// Tokens of each row that are there before decoding begins.
+    pub fn prompt(&self) -> usize {
+        self.batch.context_length - self.new_tokens
+    }
+
+    fn tokens(&self) -> usize {
+        self.batch.inputs.len()
+    }
+
+    /// The first `len` ids of each row.
+    fn rows(&self, len: usize) -> Vec<&[u32]> {
+        self.batch.inputs.chunks(self.batch.context_length).map(|row| &row[..len]).collect()
+    }
+}
+
+/// A name, what is known of a mode without measuring it, and what it is predicted to need.
+struct Facts {
+    mode: &'static str,
+    random: &'static str,
+    returns: &'static str,
+    places: &'static [Place],
+}
+
+const fn place(file: &'static str, function: &'static str) -> Place {
+    Place { file, function }
+}
+
+const TRAINING_STEP: Facts = Facts {
+    mode: "training_step",
+    random: "which windows of the text, and what dropout drops",
+    returns: "one number, the loss, and other weights",
+    places: &[
+        place("train/src/trainer.rs", "next_token_loss"),
+        place("train/src/loss.rs", "cross_entropy"),
+        place("train/src/optimizer.rs", "step"),
+    ],
+};
+const FORWARD_WITH_GRAPH: Facts = Facts {
+    mode: "forward_with_graph",
+    random: "what dropout drops",
+    returns: "logits at every position, and the graph that made them",
+    places: &[place("model/src/gpt.rs", "forward"), place("model/src/kernels/autodiff.rs", "fused_linear")],
+};
+const FORWARD: Facts = Facts {
+    mode: "forward",
+    random: "nothing",
+    returns: "logits at every position",
+    places: &[place("model/src/gpt.rs", "forward")],
+};
+const SCORE: Facts = Facts {
+    mode: "score",
+    random: "nothing",
+    returns: "one log-probability for each token",
+    places: &[place("generate/src/score.rs", "token_log_probabilities")],
+};
+const PREFILL: Facts = Facts {
+    mode: "prefill",
+    random: "nothing",
+    returns: "logits after the last token of each row, and the cache",
+    places: &[place("generate/src/sequences/model.rs", "logits_of_last"), place("model/src/cache.rs", "reserve")],
+};
+const DECODE: Facts = Facts {
+    mode: "decode_cached",
+    random: "nothing but the choice of tokens, where one samples",
+    returns: "logits after each new token",
+    places: &[
+        place("generate/src/sequences/model.rs", "logits_of_last"),
+        place("model/src/gpt.rs", "forward_cached_last"),
+    ],
+};
+const DECODE_UNCACHED: Facts = Facts {
+    mode: "decode_uncached",
+    random: "nothing but the choice of tokens, where one samples",
+    returns: "logits after each new token",
+    places: &[place("model/src/gpt.rs", "hidden"), place("train/src/ledger/modes.rs", "logits_without_cache")],
+};
+
+/// How often [`measure`] asks whether to go on: prefill and decoding are one.
+pub const PASSES: usize = 6;
+
+/// The names of every place that an entry can name.
+pub fn all_places() -> impl Iterator<Item = &'static Place> {
+    [TRAINING_STEP, FORWARD_WITH_GRAPH, FORWARD, SCORE, PREFILL, DECODE, DECODE_UNCACHED]
+        .into_iter()
+        .flat_map(|facts| facts.places)
+}
+
+/// What one mode gave.
+struct Measured {
+    times: Vec<f64>,
+    parts: Parts,
+    tokens: usize,
+    operations: usize,
+    graph_nodes: u64,
+    flops: f64,
+    difference: f64,
+}
+
+fn entry(facts: &Facts, predicted: Parts, measured: Measured) -> Entry {
+    let [time_s, time_min_s, time_max_s] = spread(&measured.times);
+    Entry {
+        mode: facts.mode,
+        time_s,
+        time_min_s,
+        time_max_s,
+        repeats: measured.times.len() as u64,
+        tokens: measured.tokens as u64,
+        tokens_per_s: measured.tokens as f64 / time_s.max(1e-12),
+        predicted,
+        measured: measured.parts,
+        operations: measured.operations as u64,
+        graph_nodes: measured.graph_nodes,
+        flops: measured.flops,
+        logits_difference: measured.difference,
+        random: facts.random,
+        returns: facts.returns,
+        places: facts.places,
+    }
+}
+
+/// Measures every mode on `gpt`, which is on a device with automatic differentiation and whose weights take `weights_bytes`
+/// by `meter`; `None` when `go_on`, which is told the mode about to begin, says to stop. Nothing else may hold the weights.
+///
+/// # Errors
+/// When the device fails, or an id is outside the vocabulary.
+pub fn measure(
+    gpt: Gpt,
+    weights_bytes: i64,
+    plan: &Plan,
+    meter: &mut Meter,
+    go_on: &mut dyn FnMut(&'static str) -> bool,
+) -> Result<Option<Vec<Entry>>> {
+    let plain = gpt.valid();
+    let kernels = if is_cpu(&plain.device()) { Kernels::Fused } else { Kernels::Plain };
+    let mut bench = Bench { kernels, weights: weights_bytes, plan, meter, reference: Vec::new() };
+    if !go_on(FORWARD.mode) {
+        return Ok(None);
+    }
+    bench.reference = values(batch_logits(&plain, &plan.batch))?;
+    let forward = bench.forward(&plain)?;
+    if !go_on(FORWARD_WITH_GRAPH.mode) {
+        return Ok(None);
+    }
+    let with_graph = bench.forward_with_graph(&gpt)?;
+    if !go_on(SCORE.mode) {
+        return Ok(None);
+    }
+    let score = bench.score(&plain)?;
+    if !go_on(PREFILL.mode) {
+        return Ok(None);
+    }
+    let [prefill, decode] = bench.prefill_and_decode(&plain)?;
+    if !go_on(DECODE_UNCACHED.mode) {
+        return Ok(None);
+    }
+    let uncached = bench.decode_uncached(&plain)?;
+    drop(plain);
+    if !go_on(TRAINING_STEP.mode) {
+        return Ok(None);
+    }
+    let training = bench.training_step(gpt)?;
+    Ok(Some(vec![training, with_graph, forward, score, prefill, decode, uncached]))
+}
+
+/// The values of logits, on the host.
+fn values<const D: usize>(logits: Tensor<D>) -> Result<Vec<f32>> {
+    logits.into_data().try_into_vec::<f32>().map_err(|error| anyhow!("cannot read the logits: {error:?}"))
+}
+
+/// Frees every graph that nobody will go back through: burn looks for them at the end of a backward, not when the last tensor of
+/// one is dropped.
+fn sweep(device: &Device) {
+    let one = Tensor::<1>::ones([1], device).require_grad();
+    (one * 2.0).backward();
+}
+
+/// The largest difference between two lists of logits.
+fn difference(a: &[f32], b: &[f32]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| f64::from((a - b).abs())).fold(0.0, f64::max)
+}
+
+fn positive(bytes: i64) -> u64 {
+    bytes.max(0) as u64
+}
+
+struct Bench<'a> {
+    kernels: Kernels,
+    weights: i64,
+    plan: &'a Plan,
+    meter: &'a mut Meter,
+    /// Logits `[batch, time, vocab]` of the forward without a graph.
+    reference: Vec<f32>,
+}
+
+impl Bench<'_> {
+    /// Times `run` as often as the plan says, but no longer than [`ENOUGH_S`]; it has run before.
+    fn times(&mut self, mut run: impl FnMut(&Meter) -> Result<f64>) -> Result<Vec<f64>> {
+        let mut times = Vec::new();
+        while times.len() < self.plan.repeats && times.iter().sum::<f64>() < ENOUGH_S {
+            times.push(run(self.meter)?);
+        }
+        Ok(times)
+    }
+
+    fn predict<'b>(&self, config: &'b GptConfig) -> Prediction<'b> {
+        Prediction::new(config, self.plan.sizes(), self.kernels)
+    }
+
+    /// The largest difference of logits `[batch, vocab]` from the reference's at position `at` of every row.
+    fn difference_at(&self, at: usize, logits: &[f32]) -> f64 {
+        let Sizes { batch, time } = self.plan.sizes();
+        let vocab = logits.len() / batch;
+        let rows = logits.chunks_exact(vocab).enumerate();
+        rows.map(|(row, logits)| difference(logits, &self.reference[(row * time + at) * vocab..])).fold(0.0, f64::max)
+    }
+
+    fn whole_flops(&self, config: &GptConfig) -> f64 {
+        let Sizes { batch, time } = self.plan.sizes();
+        flops::forward(config, batch * time, batch * looked_at(0, time), batch * time)
+    }
+
+    fn forward(&mut self, plain: &Gpt) -> Result<Entry> {
+        let (config, plan) = (plain.config(), self.plan);
+        let before = self.meter.begin_peak()?;
+        let (logits, graph_nodes) = nodes_made(|| batch_logits(plain, &plan.batch));
+        let logits_bytes = positive(self.meter.live()? - before);
+        let peak = self.meter.peak()? - before;
+        drop(logits);
+        let again = values(batch_logits(plain, &plan.batch))?;
+        let difference = difference(&again, &self.reference);
+        drop(again);
+        let times = self.times(|meter| Ok(meter.time(|| Ok(batch_logits(plain, &plan.batch)))?.1))?;
+        let parts = Parts {
+            weights_bytes: positive(self.weights),
+            logits_bytes,
+            peak_bytes: positive(self.weights + peak),
+            ..Parts::default()
+        };
+        let measured = Measured {
+            times,
+            parts,
+            tokens: plan.tokens(),
+            operations: inference_operations(config, plan.sizes()),
+            graph_nodes,
+            flops: self.whole_flops(config),
+            difference,
+        };
+        Ok(entry(&FORWARD, self.predict(config).forward(), measured))
+    }
+
+    fn forward_with_graph(&mut self, gpt: &Gpt) -> Result<Entry> {
+        let (config, plan) = (gpt.config(), self.plan);
+        let device = gpt.device();
+        device.seed(plan.seed);
+        let before = self.meter.begin_peak()?;
+        let (logits, graph_nodes) = nodes_made(|| batch_logits(gpt, &plan.batch));
+        let kept = self.meter.live()? - before;
+        let peak = self.meter.peak()? - before;
+        let logits_bytes = 4 * logits.shape().num_elements() as i64;
+        let difference = difference(&values(logits.inner())?, &self.reference);
+        sweep(&device);
+        let times = self.times(|meter| {
+            let (logits, time_s) = meter.time(|| Ok(batch_logits(gpt, &plan.batch)))?;
+            drop(logits);
+            sweep(&device);
+            Ok(time_s)
+        })?;
+        let parts = Parts {
+            weights_bytes: positive(self.weights),
+            activations_bytes: positive(kept - logits_bytes),
+            logits_bytes: positive(logits_bytes),
+            peak_bytes: positive(self.weights + peak),
+            ..Parts::default()
+        };
+        let measured = Measured {
+            times,
+            parts,
+            tokens: plan.tokens(),
+            operations: prediction::operations(config, plan.sizes()).len(),
+            graph_nodes,
+            flops: self.whole_flops(config),
+            difference,
+        };
+        Ok(entry(&FORWARD_WITH_GRAPH, self.predict(config).forward_with_graph(), measured))
+    }
+
+    fn score(&mut self, plain: &Gpt) -> Result<Entry> {
+        let (config, plan) = (plain.config(), self.plan);
+        let Batch { inputs, targets, context_length, .. } = &plan.batch;
+        let run = || token_log_probabilities(plain, inputs, targets, *context_length);
+        let before = self.meter.begin_peak()?;
+        let (logprobs, graph_nodes) = nodes_made(run);
+        let peak = self.meter.peak()? - before;
+        let by_reference = self.reference.chunks_exact(config.vocab_size).zip(targets);
+        let by_reference =
+            by_reference.map(|(logits, &id)| (f64::from(logits[id as usize]) - log_sum_exp(logits)) as f32);
+        let difference = difference(&logprobs?, &by_reference.collect::<Vec<_>>());
+        let times = self.times(|meter| Ok(meter.time(run)?.1))?;
+        let chunks = plan.tokens().div_ceil((MOST_LOGITS / config.vocab_size).max(1));
+        let parts = Parts {
+            weights_bytes: positive(self.weights),
+            peak_bytes: positive(self.weights + peak),
+            ..Parts::default()
+        };
+        let measured = Measured {
+            times,
+            parts,
+            tokens: plan.tokens(),
+            // All but the head once; then for each part of the positions: choose them, head, log-softmax, choose the targets.
+            operations: inference_operations(config, plan.sizes()) - 1 + 4 * chunks,
+            graph_nodes,
+            flops: self.whole_flops(config),
+            difference,
+        };
+        Ok(entry(&SCORE, self.predict(config).score(), measured))
+    }
+
+    fn prefill_and_decode(&mut self, plain: &Gpt) -> Result<[Entry; 2]> {
+        let (config, plan) = (plain.config(), self.plan);
+        let Sizes { batch, time } = plan.sizes();
+        let prompt = plan.prompt();
+        let start = || ModelSequences::new(plain, &plan.rows(prompt), batch * time);
+
+        // Memory, and the logits of every new position.
+        let before = self.meter.begin_peak()?;
+        let mut sequences = start();
+        let cache_bytes = self.meter.live()? - before;
+        let (logits, prefill_nodes) = nodes_made(|| sequences.logits());
+        let logits = logits?;
+        let logits_bytes = self.meter.live()? - before - cache_bytes;
+        let prefill_parts = Parts {
+            weights_bytes: positive(self.weights),
+            cache_bytes: positive(cache_bytes),
+            logits_bytes: positive(logits_bytes),
+            peak_bytes: positive(self.weights + self.meter.peak()? - before),
+            ..Parts::default()
+        };
+        let prefill_difference = self.difference_at(prompt - 1, &logits);
+        drop(logits);
+
+        let before = self.meter.begin_peak()?;
+        let mut decode_difference: f64 = 0.0;
+        let mut compare = |at, logits: Vec<f32>| {
+            decode_difference = decode_difference.max(self.difference_at(at, &logits));
+        };
+        let (decoded, decode_nodes) = nodes_made(|| decode_known(&mut sequences, plan, &mut compare));
+        decoded?;
+        let decode_parts =
+            Parts { peak_bytes: positive(self.weights + cache_bytes + self.meter.peak()? - before), ..prefill_parts };
+        let [mut prefill_times, mut decode_times] = [Vec::new(), Vec::new()];
+        while decode_times.len() < plan.repeats && decode_times.iter().sum::<f64>() < ENOUGH_S {
+            let (mut sequences, prefill_s) = self.meter.time(|| {
+                let mut sequences = start();
+                sequences.logits()?;
+                Ok(sequences)
+            })?;
+            let ((), decode_s) = self.meter.time(|| decode_known(&mut sequences, plan, &mut |_, _| ()))?;
+            prefill_times.push(prefill_s);
+            decode_times.push(decode_s);
+        }
+
+        let a_pass = inference_operations(config, plan.sizes());
+        let prefill = Measured {
+            times: prefill_times,
+            parts: prefill_parts,
+            tokens: batch * prompt,
+            operations: a_pass,
+            graph_nodes: prefill_nodes,
+            flops: flops::forward(config, batch * prompt, batch * looked_at(0, prompt), batch),
+            difference: prefill_difference,
+        };
+        let new = batch * plan.new_tokens;
+        let decode = Measured {
+            times: decode_times,
+            parts: decode_parts,
+            tokens: new,
+            operations: a_pass * plan.new_tokens,
+            graph_nodes: decode_nodes,
+            flops: flops::forward(config, new, batch * looked_at(prompt, time), new),
+            difference: decode_difference,
+        };
+        Ok([
+            entry(&PREFILL, self.predict(config).prefill(prompt), prefill),
+            entry(&DECODE, self.predict(config).decode(), decode),
+        ])
+    }
+
+    fn decode_uncached(&mut self, plain: &Gpt) -> Result<Entry> {
+        let (config, plan) = (plain.config(), self.plan);
+        let Sizes { batch, time } = plan.sizes();
+        let prompt = plan.prompt();
+        let all = |each: &mut dyn FnMut(usize, Vec<f32>)| -> Result<()> {
+            for len in prompt + 1..=time {
+                each(len - 1, logits_without_cache(plain, &plan.rows(len))?);
+            }
+            Ok(())
+        };
+        let before = self.meter.begin_peak()?;
+        let mut largest: f64 = 0.0;
+        let mut compare = |at, logits: Vec<f32>| largest = largest.max(self.difference_at(at, &logits));
+        let (done, graph_nodes) = nodes_made(|| all(&mut compare));
+        done?;
+        let peak = self.meter.peak()? - before;
+        let times = self.times(|meter| Ok(meter.time(|| all(&mut |_, _| ()))?.1))?;
+        let parts = Parts {
+            weights_bytes: positive(self.weights),
+            peak_bytes: positive(self.weights + peak),
+            ..Parts::default()
+        };
+        let each = (prompt + 1..=time).map(|len| flops::forward(config, batch * len, batch * looked_at(0, len), batch));
+        let measured = Measured {
+            times,
+            parts,
+            tokens: batch * plan.new_tokens,
+            operations: inference_operations(config, plan.sizes()) * plan.new_tokens,
+            graph_nodes,
+            flops: each.sum(),
+            difference: largest,
+        };
+        Ok(entry(&DECODE_UNCACHED, self.predict(config).decode_uncached(), measured))
+    }
+
+    /// Steps with a learning rate of 0: all of the work, and the same weights for every repetition.
+    fn training_step(&mut self, mut gpt: Gpt) -> Result<Entry> {
+        let plan = self.plan;
+        let config = gpt.config().clone();
+        let device = gpt.device();
+        let mut optimizer = AdamW::new(plan.optimizer);
+        let mut times = Vec::new();
+
+        device.seed(plan.seed);
+        let difference = difference(&values(batch_logits(&gpt, &plan.batch).inner())?, &self.reference);
+        self.reference = Vec::new();
+        sweep(&device);
+
+        let before = self.meter.begin_peak()?;
+        gpt = step(gpt, &plan.batch, &mut optimizer)?;
+        let moments_bytes = self.meter.live()? - before;
+
+        // Phase by phase, with the moments there as in every step but the first.
+        device.seed(plan.seed);
+        let before = self.meter.begin_peak()?;
+        let (loss, graph_nodes) = nodes_made(|| next_token_loss(&gpt, &plan.batch));
+        let kept = self.meter.live()? - before;
+        let gradients = GradientsParams::from_grads(loss.backward(), &gpt);
+        let gradients_bytes = self.meter.live()? - before;
+        (gpt, _) = optimizer.step(gpt, gradients, 0.0);
+        let peak = self.meter.peak()? - before;
+        let logits_bytes = 4 * (plan.tokens() * config.vocab_size) as i64;
+
+        while times.len() < plan.repeats && times.iter().sum::<f64>() < ENOUGH_S {
+            let (stepped, time_s) = self.meter.time(|| step(gpt, &plan.batch, &mut optimizer))?;
+            gpt = stepped;
+            times.push(time_s);
+        }
+        let parts = Parts {
+            weights_bytes: positive(self.weights),
+            gradients_bytes: positive(gradients_bytes),
+            moments_bytes: positive(moments_bytes),
+            // The loss keeps the gradient of the logits in their place.
+            activations_bytes: positive(kept - logits_bytes),
+            logits_bytes: positive(logits_bytes),
+            cache_bytes: 0,
+            peak_bytes: positive(self.weights + moments_bytes + peak),
+        };
+        let forward = prediction::operations(&config, plan.sizes()).len();
+        let measured = Measured {
+            times,
+            parts,
+            tokens: plan.tokens(),
+            // Forward and loss, the backward of each, one update of each parameter tensor.
+            operations: 2 * (forward + 1) + gpt.parameters().len(),
+            graph_nodes,
+            flops: flops::training(self.whole_flops(&config)),
+            difference,
+        };
+        Ok(entry(&TRAINING_STEP, self.predict(&config).training_step(), measured))
+    }
+}
+
+fn step(gpt: Gpt, batch: &Batch, optimizer: &mut AdamW) -> Result<Gpt> {
+    let loss = next_token_loss(&gpt, batch);
+    let gradients = GradientsParams::from_grads(loss.backward(), &gpt);
+    Ok(optimizer.step(gpt, gradients, 0.0).0)
+}
+
+/// Operations of one pass in inference, where dropout is none.
+fn inference_operations(config: &GptConfig, sizes: Sizes) -> usize {
+    let config = GptConfig { dropout: 0.0, ..config.clone() };
+    prediction::operations(&config, sizes).len()
+}
+
+/// Feeds the rest of the batch's rows one token at a time, as decoding does when it has chosen them; `each` is told the
+/// position that the logits `[batch, vocab]` stand at.
+fn decode_known(sequences: &mut ModelSequences, plan: &Plan, each: &mut dyn FnMut(usize, Vec<f32>)) -> Result<()> {
+    let time = plan.batch.context_length;
+    for at in plan.prompt()..time {
+        for row in 0..plan.batch.batch_size {
+            sequences.extend(row, &[plan.batch.inputs[row * time + at]]);
+        }
+        each(at, sequences.logits()?);
+    }
+    Ok(())
+}
+
+/// The logits `[rows, vocab]` after each of `rows` of one length, from nothing but their ids: what every new token would cost if
+/// nothing were remembered.
+pub(super) fn logits_without_cache(plain: &Gpt, rows: &[&[u32]]) -> Result<Vec<f32>> {
+    let time = rows.first().map_or(0, |row| row.len());
+    let ids: Vec<i32> = rows.iter().flat_map(|row| row.iter().map(|&id| id as i32)).collect();
+    let tokens = Tensor::<2, Int>::from_data(TensorData::new(ids, [rows.len(), time]), &plain.device());
+    let hidden = plain.hidden(tokens).narrow(1, time - 1, 1); // [rows, 1, n_embd]
+    values(plain.logits(hidden))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn every_place_is_there() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        for Place { file, function } in all_places() {
+            let code = std::fs::read_to_string(root.join(file)).unwrap();
+            assert!(code.contains(&format!("fn {function}(")), "{file} has no {function}");
+        }
+    }
+}

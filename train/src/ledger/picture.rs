@@ -1,0 +1,158 @@
+//! Pictures as SVG text: bars made of parts, and curves. Colours are classes, so that the page's light and dark decide them.
+
+use std::fmt::Write as _;
+
+/// Width of every picture in its own units; the page scales it.
+const WIDTH: f64 = 480.0;
+
+/// One bar.
+pub struct Bar {
+    /// Written above it.
+    pub label: String,
+    /// Written above it on the right.
+    pub value: String,
+    /// Its parts, left to right: class and size.
+    pub parts: Vec<(&'static str, f64)>,
+    /// Where a mark stands on the same scale.
+    pub mark: Option<f64>,
+}
+
+/// Bars on one scale, the longest over the whole width.
+pub fn bars(description: &str, bars: &[Bar]) -> String {
+    const ROW: f64 = 44.0;
+    let reach = |bar: &Bar| bar.parts.iter().map(|part| part.1).sum::<f64>().max(bar.mark.unwrap_or(0.0));
+    let longest = bars.iter().map(reach).fold(0.0, f64::max);
+    let scale = if longest > 0.0 { (WIDTH - 4.0) / longest } else { 0.0 };
+    let mut svg = open(description, ROW * bars.len() as f64);
+    for (i, bar) in bars.iter().enumerate() {
+        let y = ROW * i as f64;
+        let _ = write!(svg, r#"<text x="0" y="{:.1}">{}</text>"#, y + 14.0, escape(&bar.label));
+        let _ = write!(svg, r#"<text x="{WIDTH}" y="{:.1}" text-anchor="end">{}</text>"#, y + 14.0, escape(&bar.value));
+        let mut x = 0.0;
+        for (class, size) in &bar.parts {
+            let width = size * scale;
+            let _ =
+                write!(svg, r#"<rect class="{class}" x="{x:.1}" y="{:.1}" width="{width:.1}" height="16"/>"#, y + 20.0);
+            x += width;
+        }
+        if let Some(mark) = bar.mark {
+            let _ = write!(
+                svg,
+                r#"<rect class="mark" x="{:.1}" y="{:.1}" width="2" height="24"/>"#,
+                mark * scale,
+                y + 16.0
+            );
+        }
+    }
+    svg + "</svg>"
+}
+
+/// One curve.
+pub struct Curve {
+    /// Its name, written at its end.
+    pub name: &'static str,
+    /// Its colour.
+    pub class: &'static str,
+    /// Its points, from left to right.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// Curves over one axis from 0, with the largest value and the largest x written out.
+pub fn curves(description: &str, x_name: &str, all: &[Curve], y_text: impl Fn(f64) -> String) -> String {
+    const HEIGHT: f64 = 250.0;
+    const LEFT: f64 = 4.0;
+    const TOP: f64 = 42.0;
+    const BOTTOM: f64 = 30.0;
+    let points = || all.iter().flat_map(|curve| &curve.points);
+    let most_x = points().map(|point| point.0).fold(f64::MIN_POSITIVE, f64::max);
+    let most_y = points().map(|point| point.1).fold(f64::MIN_POSITIVE, f64::max);
+    let x = |value: f64| LEFT + value / most_x * (WIDTH - 2.0 * LEFT);
+    let y = |value: f64| HEIGHT - BOTTOM - value / most_y * (HEIGHT - TOP - BOTTOM);
+
+    let mut svg = open(description, HEIGHT);
+    for share in [0.0, 0.5, 1.0] {
+        let height = y(share * most_y);
+        let _ = write!(svg, r#"<line class="grid" x1="0" x2="{WIDTH}" y1="{height:.1}" y2="{height:.1}"/>"#);
+        if share > 0.0 {
+            let _ =
+                write!(svg, r#"<text class="soft" x="0" y="{:.1}">{}</text>"#, height - 4.0, y_text(share * most_y));
+        }
+    }
+    let _ = write!(svg, r#"<text class="soft" x="0" y="{:.1}">0</text>"#, HEIGHT - 12.0);
+    let _ = write!(
+        svg,
+        r#"<text class="soft" x="{WIDTH}" y="{:.1}" text-anchor="end">{most_x} {}</text>"#,
+        HEIGHT - 12.0,
+        escape(x_name)
+    );
+    let mut legend = 0.0;
+    for Curve { name, class, points } in all {
+        let path: Vec<String> = points.iter().map(|point| format!("{:.1},{:.1}", x(point.0), y(point.1))).collect();
+        let _ = write!(svg, r#"<polyline class="line {class}" points="{}"/>"#, path.join(" "));
+        for point in points {
+            let _ = write!(svg, r#"<circle class="{class}" cx="{:.1}" cy="{:.1}" r="3"/>"#, x(point.0), y(point.1));
+        }
+        let _ = write!(svg, r#"<rect class="{class}" x="{legend:.1}" y="2" width="12" height="12"/>"#);
+        let _ = write!(svg, r#"<text x="{:.1}" y="13">{}</text>"#, legend + 17.0, escape(name));
+        legend += 34.0 + 7.2 * name.len() as f64;
+    }
+    svg + "</svg>"
+}
+
+fn open(description: &str, height: f64) -> String {
+    let description = escape(description);
+    format!(r#"<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{description}"><title>{description}</title>"#)
+}
+
+/// Text that is no markup.
+pub fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Every number that follows `name="`.
+    fn numbers(svg: &str, name: &str) -> Vec<f64> {
+        let pattern = format!(" {name}=\"");
+        svg.split(&pattern).skip(1).map(|rest| rest.split('"').next().unwrap().parse().unwrap()).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn bars_keep_their_proportions(
+            rows in prop::collection::vec(prop::collection::vec(0.0..1e9_f64, 0..5), 1..6),
+        ) {
+            let bar = |parts: &Vec<f64>| Bar {
+                label: "a < b".into(),
+                value: String::new(),
+                parts: parts.iter().map(|size| ("x", *size)).collect(),
+                mark: None,
+            };
+            let svg = bars("d", &rows.iter().map(bar).collect::<Vec<_>>());
+            prop_assert!(svg.contains("a &lt; b"));
+            let longest = rows.iter().map(|row| row.iter().sum::<f64>()).fold(0.0, f64::max);
+            let drawn = numbers(&svg, "width");
+            prop_assert_eq!(drawn.len(), rows.iter().map(Vec::len).sum::<usize>());
+            for (size, drawn) in rows.iter().flatten().zip(drawn) {
+                // Written with one decimal.
+                prop_assert!((drawn - size / longest * (WIDTH - 4.0)).abs() <= 0.051, "{size} {drawn}");
+            }
+        }
+
+        #[test]
+        fn curves_stay_inside_and_rise_where_the_numbers_do(ys in prop::collection::vec(0.0..1e6_f64, 2..9)) {
+            let points: Vec<(f64, f64)> = ys.iter().enumerate().map(|(i, y)| (i as f64 + 1.0, *y)).collect();
+            let svg = curves("d", "tokens", &[Curve { name: "one", class: "a", points }], |y| format!("{y}"));
+            let (xs, drawn) = (numbers(&svg, "cx"), numbers(&svg, "cy"));
+            prop_assert!(xs.iter().all(|x| (0.0..=WIDTH).contains(x)) && drawn.iter().all(|y| (0.0..=250.0).contains(y)));
+            for (y, at) in ys.windows(2).zip(drawn.windows(2)) {
+                // A larger value stands higher, which is a smaller number; equal ones may be written alike.
+                prop_assert!(if y[0] < y[1] { at[0] >= at[1] } else { at[0] <= at[1] }, "{y:?} {at:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,371 @@
+//! What each way of using a model needs in memory, by part, from its shape alone.
+//!
+//! The forward pass is written down once, as the list of its operations ([`operations`]): what each puts out, and what it
+//! leaves behind for its backward. The activations of training are the sum of what is left behind. The peak is found by
+//! walking the list back as the backward does: each operation needs the gradient of its output, makes that of its input
+//! and its parameters', and lets go of what it kept. `train/tests/programs/ledger.rs` compares all of it with what the
+//! program's allocator counts, at several shapes.
+
+use ember_generate::score::MOST_LOGITS;
+use ember_model::GptConfig;
+use serde::Serialize;
+
+/// Bytes by what they are for, each part at its largest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Parts {
+    /// The parameters.
+    pub weights_bytes: u64,
+    /// One for each parameter.
+    pub gradients_bytes: u64,
+    /// AdamW's two means for each parameter.
+    pub moments_bytes: u64,
+    /// What the graph keeps of the forward for the backward.
+    pub activations_bytes: u64,
+    /// Logits that are held.
+    pub logits_bytes: u64,
+    /// Keys and values.
+    pub cache_bytes: u64,
+    /// The most that is there at once: not the sum, since the parts are not all at their largest together, and since every
+    /// operation needs room to work in.
+    pub peak_bytes: u64,
+}
+
+/// The size of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Rows.
+    pub batch: usize,
+    /// Tokens in each.
+    pub time: usize,
+}
+
+/// Which formulas run: our kernels on the CPU, burn's own operations elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kernels {
+    /// One operation of ours for each line of the model, which keeps little.
+    Fused,
+    /// The textbook formulas, every step of them an operation that keeps its inputs.
+    Plain,
+}
+
+/// One operation of the forward pass, in float32 values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// What it is.
+    pub name: &'static str,
+    /// Values that it takes in.
+    pub input: usize,
+    /// Values that it puts out.
+    pub output: usize,
+    /// Values that it keeps for its backward.
+    pub keeps: usize,
+    /// Parameters that it has, each of which gets a gradient.
+    pub parameters: usize,
+    /// What it does to the residual stream.
+    residual: Residual,
+}
+
+/// Where an operation stands to the residual stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Residual {
+    /// Nowhere.
+    Away,
+    /// It reads the stream at the beginning of a branch.
+    Reads,
+    /// It adds the branch to the stream.
+    Adds,
+}
+
+/// The forward pass of our kernels, first operation to last.
+///
+/// Kept are the inputs of LayerNorms, matrix products and GELUs, the joint projection, and the attention weights
+/// `[batch, n_head, time, time]`. Additions, embeddings and dropout (whose mask can be computed again) keep nothing.
+pub fn operations(config: &GptConfig, sizes: Sizes) -> Vec<Operation> {
+    use Residual::{Adds, Away, Reads};
+    let (c, vocab) = (config.n_embd, config.vocab_size);
+    let n = sizes.batch * sizes.time * c;
+    let attention_weights = sizes.batch * config.n_head * sizes.time * sizes.time;
+    let op = |name, input, output, keeps, parameters, residual| Operation {
+        name,
+        input,
+        output,
+        keeps,
+        parameters,
+        residual,
+    };
+    let dropout = (config.dropout > 0.0).then(|| op("dropout", n, n, 0, 0, Away));
+
+    let mut list = vec![
+        op("wte", 0, n, 0, vocab * c, Away),
+        op("wpe", 0, n / sizes.batch, 0, config.context_length * c, Away),
+        op("wte + wpe", n, n, 0, 0, Away),
+    ];
+    list.extend(dropout);
+    for _ in 0..config.n_layer {
+        list.extend([
+            op("ln_1", n, n, n, 2 * c, Reads),
+            op("attn.c_attn", n, 3 * n, n, 3 * c * c + 3 * c, Away),
+            op("attention", 3 * n, n, 3 * n + attention_weights, 0, Away),
+            op("attn.c_proj", n, n, n, c * c + c, Away),
+        ]);
+        list.extend(dropout);
+        list.extend([
+            op("x + attention", n, n, 0, 0, Adds),
+            op("ln_2", n, n, n, 2 * c, Reads),
+            op("mlp.c_fc", n, 4 * n, n, 4 * c * c + 4 * c, Away),
+            op("gelu", 4 * n, 4 * n, 4 * n, 0, Away),
+            op("mlp.c_proj", 4 * n, n, 4 * n, 4 * c * c + c, Away),
+        ]);
+        list.extend(dropout);
+        list.push(op("x + mlp", n, n, 0, 0, Adds));
+    }
+    let tied = if config.tied_head { vocab * c } else { 0 };
+    let head = sizes.batch * sizes.time * vocab;
+    list.push(op("ln_f", n, n, n, 2 * c, Away));
+    // A tied head's gradient is one of its own until it is added to the embedding's, which the list counts.
+    list.push(op("lm_head", n, head, n, if tied > 0 { 0 } else { vocab * c }, Away));
+    list
+}
+
+/// Values that the graph keeps for the backward after a whole forward pass, beside the logits.
+fn kept(config: &GptConfig, sizes: Sizes) -> usize {
+    operations(config, sizes).iter().map(|operation| operation.keeps).sum()
+}
+
+/// The most values that the backward holds at once: activations not yet let go, gradients made so far, and the two ends of
+/// the operation at work. Its beginning counts: all activations, and the gradient of the logits, which stands in their place.
+fn backward_peak(config: &GptConfig, sizes: Sizes) -> usize {
+    let operations = operations(config, sizes);
+    let mut kept: usize = operations.iter().map(|operation| operation.keeps).sum();
+    let tied = if config.tied_head { config.vocab_size * config.n_embd } else { 0 };
+    // The gradient of the residual stream, held while a branch's is computed; the branch begins with the same one.
+    let (mut gradients, mut stream, mut shared, mut peak) = (0, 0, false, 0);
+    for operation in operations.iter().rev() {
+        let Operation { name, input, output, keeps, parameters, residual } = *operation;
+        if residual == Residual::Adds {
+            (stream, shared) = (output, true);
+            continue;
+        }
+        let dy = if std::mem::take(&mut shared) { 0 } else { output };
+        if name == "lm_head" {
+            gradients += tied;
+        }
+        peak = peak.max(kept + gradients + stream + dy + input + parameters);
+        kept -= keeps;
+        gradients += parameters;
+        if residual == Residual::Reads {
+            stream = 0;
+        }
+    }
+    peak
+}
+
+/// The most values that a forward pass without a graph holds at once: each operation's input, output and what it works with,
+/// and the residual stream beside them.
+fn forward_peak(config: &GptConfig, sizes: Sizes) -> usize {
+    let tokens = sizes.batch * sizes.time;
+    let n = tokens * config.n_embd;
+    let attention = 5 * n + sizes.batch * config.n_head * sizes.time * sizes.time; // stream, qkv, output, weights
+    let gelu = 9 * n; // stream, its input, its output
+    gelu.max(attention)
+}
+
+/// Values that the graph keeps where the textbook formulas run ([`ember_model::kernels::plain`]): every multiplication, division,
+/// power, root, exponential and tanh keeps its tensors.
+///
+/// In units of `n`, the residual stream: 2 for each LayerNorm, 1 for each of the three matrix products that read one, 3 for queries,
+/// keys and values, 16 for GELU and 4 for the product after it. The softmax keeps its scores, their exponentials and itself;
+/// dropout keeps its masks.
+fn kept_plain(config: &GptConfig, sizes: Sizes) -> usize {
+    let Sizes { batch, time } = sizes;
+    let positions = batch * time;
+    let n = positions * config.n_embd;
+    let attention_weights = batch * config.n_head * time * time;
+    let block = 30 * n + 3 * attention_weights + 4 * positions + time * time;
+    let masks = if config.dropout > 0.0 { config.n_layer * (2 * n + attention_weights) + n } else { 0 };
+    config.n_layer * block + 3 * n + 2 * positions + masks
+}
+
+fn bytes(values: usize) -> u64 {
+    4 * values as u64
+}
+
+/// What a model on one kind of device needs for batches of one size.
+#[derive(Clone, Copy, Debug)]
+pub struct Prediction<'a> {
+    config: &'a GptConfig,
+    sizes: Sizes,
+    kernels: Kernels,
+}
+
+impl<'a> Prediction<'a> {
+    /// For `config` and batches of `sizes`. With [`Kernels::Plain`] the peaks are those at the ends of the phases (forward,
+    /// backward, step), which is where a device's memory is read.
+    pub fn new(config: &'a GptConfig, sizes: Sizes, kernels: Kernels) -> Self {
+        Self { config, sizes, kernels }
+    }
+
+    fn logits(&self) -> usize {
+        self.sizes.batch * self.sizes.time * self.config.vocab_size
+    }
+
+    /// Values of the residual stream of the whole batch.
+    fn stream(&self) -> usize {
+        self.sizes.batch * self.sizes.time * self.config.n_embd
+    }
+
+    fn kept(&self) -> usize {
+        match self.kernels {
+            Kernels::Fused => kept(self.config, self.sizes),
+            Kernels::Plain => kept_plain(self.config, self.sizes),
+        }
+    }
+
+    /// What inference has in use beside the weights: `at_work` values at its worst moment, `left` when it has ended.
+    fn inference(&self, at_work: usize, left: usize, logits: usize, cache_bytes: u64) -> Parts {
+        let weights = self.config.parameters();
+        let most = match self.kernels {
+            Kernels::Fused => at_work.max(left),
+            Kernels::Plain => left,
+        };
+        Parts {
+            weights_bytes: bytes(weights),
+            logits_bytes: bytes(logits),
+            cache_bytes,
+            peak_bytes: bytes(weights + most) + cache_bytes,
+            ..Parts::default()
+        }
+    }
+
+    /// One training step: forward, loss, backward, AdamW.
+    pub fn training_step(&self) -> Parts {
+        let parameters = self.config.parameters();
+        let working = match self.kernels {
+            Kernels::Fused => backward_peak(self.config, self.sizes),
+            Kernels::Plain => self.kept() + self.logits(),
+        };
+        Parts {
+            weights_bytes: bytes(parameters),
+            gradients_bytes: bytes(parameters),
+            moments_bytes: bytes(2 * parameters),
+            activations_bytes: bytes(self.kept()),
+            logits_bytes: bytes(self.logits()),
+            cache_bytes: 0,
+            peak_bytes: bytes(3 * parameters + working.max(parameters)),
+        }
+    }
+
+    /// A forward pass whose graph is recorded.
+    pub fn forward_with_graph(&self) -> Parts {
+        let (parameters, kept, logits) = (self.config.parameters(), self.kept(), self.logits());
+        Parts {
+            weights_bytes: bytes(parameters),
+            activations_bytes: bytes(kept),
+            logits_bytes: bytes(logits),
+            peak_bytes: bytes(parameters + kept + logits),
+            ..Parts::default()
+        }
+    }
+
+    /// A forward pass that nothing is recorded of.
+    pub fn forward(&self) -> Parts {
+        let at_work = forward_peak(self.config, self.sizes).max(self.stream() + self.logits());
+        self.inference(at_work, self.logits(), self.logits(), 0)
+    }
+
+    /// Scoring known text: the logits of so many positions at once, twice over for their logarithms, and none left.
+    pub fn score(&self) -> Parts {
+        let at_once = (self.sizes.batch * self.sizes.time).min((MOST_LOGITS / self.config.vocab_size).max(1));
+        let head = self.stream() + at_once * (self.config.n_embd + 2 * self.config.vocab_size);
+        self.inference(forward_peak(self.config, self.sizes).max(head), 0, 0, 0)
+    }
+
+    /// A prefill of `prompt` tokens in each row, into a cache with room for the batch's.
+    pub fn prefill(&self, prompt: usize) -> Parts {
+        let Sizes { batch, time } = self.sizes;
+        let n = batch * prompt * self.config.n_embd;
+        let logits = batch * self.config.vocab_size;
+        // Attention works block by block here, so that GELU is the widest place.
+        self.inference(
+            (9 * n).max(n + logits),
+            0,
+            self.on_the_host(logits),
+            self.config.kv_cache_bytes(batch, time) as u64,
+        )
+    }
+
+    /// Decoding token by token with a cache that has room for the whole batch.
+    pub fn decode(&self) -> Parts {
+        self.prefill(1)
+    }
+
+    /// Decoding without a cache: the whole text goes through the model for every token, and only the last position through
+    /// the head.
+    pub fn decode_uncached(&self) -> Parts {
+        let logits = self.sizes.batch * self.config.vocab_size;
+        self.inference(forward_peak(self.config, self.sizes).max(self.stream() + logits), 0, 0, 0)
+    }
+
+    /// Logits that the host is given: the same memory on the CPU, elsewhere none of the device's.
+    fn on_the_host(&self, logits: usize) -> usize {
+        if self.kernels == Kernels::Fused { logits } else { 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// One layer, one head, two wide; one row of three tokens: n = 6, and 9 attention weights.
+    #[test]
+    fn a_tiny_model_by_hand() {
+        let config = GptConfig::new(5, 4, 1, 1, 2);
+        let sizes = Sizes { batch: 1, time: 3 };
+        // ln_1 6, c_attn 6, attention 18 + 9, c_proj 6, ln_2 6, c_fc 6, gelu 24, c_proj 24; ln_f 6, lm_head 6.
+        assert_eq!(kept(&config, sizes), 117);
+        let training = Prediction::new(&config, sizes, Kernels::Fused).training_step();
+        // 10 + 8 for the tables, 74 for the block, 4 for ln_f.
+        assert_eq!(training.weights_bytes, 4 * 96);
+        assert_eq!((training.gradients_bytes, training.moments_bytes), (4 * 96, 8 * 96));
+        assert_eq!(training.activations_bytes, 4 * 117);
+        // At the head 117 + 15 + 6 + 10 = 148: all that is kept, the gradients of logits, input and weights. The worst is the
+        // block's last product: kept 117 - 12, gradients 10 + 4, the stream's 6 (its own dy is the same), and those of its
+        // input 24 and its parameters 18.
+        assert_eq!(backward_peak(&config, sizes), 105 + 14 + 6 + 24 + 18);
+    }
+
+    proptest! {
+        #[test]
+        fn more_of_anything_never_needs_less(
+            n_layer in 1usize..4, head in 1usize..4, width in 1usize..9, vocab in 2usize..60, batch in 1usize..4, time in 2usize..20,
+            dropout in prop::bool::ANY,
+        ) {
+            let mut config = GptConfig::new(vocab, 32, n_layer, head, head * width);
+            config.dropout = if dropout { 0.1 } else { 0.0 };
+            for kernels in [Kernels::Fused, Kernels::Plain] {
+                let all = |config: &GptConfig, sizes: Sizes| {
+                    let predict = Prediction::new(config, sizes, kernels);
+                    [
+                        predict.training_step(), predict.forward_with_graph(), predict.forward(), predict.score(),
+                        predict.prefill(1), predict.decode(), predict.decode_uncached(),
+                    ]
+                    .map(|parts| parts.peak_bytes)
+                };
+                let sizes = Sizes { batch, time };
+                let peaks = all(&config, sizes);
+                let [training, graph, forward, ..] = peaks;
+                prop_assert!(training >= graph && graph >= forward, "{peaks:?}");
+                let mut deeper = config.clone();
+                deeper.n_layer += 1;
+                for more in [
+                    all(&config, Sizes { batch: batch + 1, time }),
+                    all(&config, Sizes { batch, time: time + 1 }),
+                    all(&deeper, sizes),
+                ] {
+                    prop_assert!(peaks.iter().zip(&more).all(|(less, more)| less <= more), "{peaks:?} {more:?}");
+                }
+            }
+        }
+    }
+}
