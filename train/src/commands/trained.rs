@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use ember_generate::run_folder;
 
-use super::session::data_folder_at;
+use super::session::data_folder;
 use crate::config::TrainConfig;
 
 /// The prepared folder of `run`: a run's folder or a checkpoint in it, or what `prepare` made; without one, of the newest run.
