@@ -1,8 +1,8 @@
 // The knobs' arithmetic on the stored logits of one step, as generate/src/processors has it: repetition penalty, temperature,
 // top-k, top-p, min-p, in this order, in float32. Pure functions, without a page: Node runs the same file in the tests.
 //
-// An entry stands for one token, or where a large vocabulary's tail was put into bins for `count` tokens of nearly the same
-// logit. A bin has no id; a knob may take a part of it.
+// An entry stands for one token or, in the tail of a large vocabulary, for a group of `count` tokens of nearly the same logit
+// (generate/src/explain/stored.rs). A group has no id; a knob may take a part of it.
 
 globalThis.EmberArithmetic = (() => {
   "use strict";
@@ -11,13 +11,12 @@ globalThis.EmberArithmetic = (() => {
   /** Every knob where it changes nothing. */
   const OFF = { temperature: 1, top_k: 0, top_p: 1, min_p: 0, repetition_penalty: 1 };
 
-  /** The entries of a step's logits: those with an id, in the order stored, then the bins. */
-  function entries(logits) {
-    const tail = logits.tail || [];
+  /** The entries of a step's logits: those with an id, in the order stored, then the groups. */
+  function entries({ ids, values, tail }) {
     return {
-      ids: [...logits.ids, ...tail.map(() => null)],
-      counts: [...logits.ids.map(() => 1), ...tail.map((bin) => bin.count)],
-      logits: Float32Array.from([...logits.values, ...tail.map((bin) => bin.logit)]),
+      ids: [...ids, ...tail.counts.map(() => null)],
+      counts: [...ids.map(() => 1), ...tail.counts],
+      logits: Float32Array.from([...values, ...tail.logits]),
     };
   }
 
@@ -37,8 +36,8 @@ globalThis.EmberArithmetic = (() => {
     return probabilities;
   }
 
-  /** Entries with something left, lowest logit first; among equal ones the lower id first. A bin, whose ids nobody knows,
-   *  comes before them. */
+  /** Entries with something left, lowest logit first; among equal ones the lower id first. A group, whose ids are not
+   *  known here, comes before them. */
   function ascending(state) {
     const { values, left, ids } = state;
     const alive = [];
@@ -90,7 +89,7 @@ globalThis.EmberArithmetic = (() => {
         continue;
       }
       const count = state.left[entry];
-      // The tokens of a bin do not tie, they only lie close together: of the bin with the k-th, just enough stay.
+      // The tokens of a group do not tie, they only lie close together: of the group with the k-th, just enough stay.
       if (kept + count > k && count > 1) remove(state, entry, "top-k", Math.min(count, kept + count - k));
       kept += count;
       if (kept >= k && kth === -Infinity) kth = state.values[entry];
@@ -158,7 +157,7 @@ globalThis.EmberArithmetic = (() => {
     return state;
   }
 
-  /** The survivors' shares of the unit interval, in the order of their ids as the program lays them; bins come last. */
+  /** The survivors' shares of the unit interval, in the order of their ids as the program lays them; groups come last. */
   function shares(state) {
     const order = [];
     for (let i = 0; i < state.ids.length; i++) if (state.left[i] > 0 && state.after[i] > 0) order.push(i);

@@ -1,8 +1,8 @@
 // Section 4: the beam search as a tree. A column is a step, its rows are the candidates as they were ranked.
 
-const COLUMN = 128;
+const COLUMN = 148;
 const ROW = 30;
-const BOX = { width: 100, height: 24 };
+const BOX = { width: 118, height: 24 };
 const IMPOSSIBLE = -1e8; // below it are the beams that do not exist yet
 
 /** The candidates of every step as nodes {ids, step, row, score, parent, fate}, and the root. */
@@ -107,29 +107,24 @@ function greedyStory(tree, greedy) {
     + `and was ${fateOf(last)}. ${sum}`;
 }
 
-/** Greedy, beam and exact search, by the sums that they reached. */
-function verdict(tree, beams) {
-  const { exact, greedy, results } = beams;
-  const rows = [["greedy", greedy.ids, greedy.logprob_sum]];
-  if (results.length > 0) {
-    const best = results.reduce((a, b) => (b.logprob_sum > a.logprob_sum ? b : a));
-    rows.push([`beam search, ${plural(beams.num_beams, "beam")}`, best.ids, best.logprob_sum]);
-  }
-  const notes = [];
-  if (exact) {
-    const limit = exact.max_new_tokens;
-    const early = tree.nodes.filter((node) => node.step === limit - 1 || (node.step < limit && node.fate === "finished"))
-      .sort((a, b) => b.score - a.score)[0];
-    if (early && beams.steps.length !== limit) rows.push([`beam search, up to ${plural(limit, "token")}`, early.ids, early.score]);
-    rows.push([`exact search, up to ${plural(limit, "token")}`, exact.ids, exact.logprob_sum]);
-    notes.push(exact.proven
-      ? `Exact search looked at ${plural(exact.nodes, "beginning")} and proved that no text of up to ${plural(limit, "token")} is more probable.`
-      : `Exact search looked at ${plural(exact.nodes, "beginning")} and then gave up: a still more probable text is possible.`);
-    if (early) {
-      const gap = exact.logprob_sum - early.score;
-      notes.push(gap > 1e-4 ? `The beams missed it by ${nats(gap)} nats.` : "The beams had found it, too.");
-    }
-  }
+/** How far a search fell short of the exact one, in words. */
+function shortfall(name, exact, { logprob_sum: sum }) {
+  const gap = exact.logprob_sum - sum;
+  return gap > 1e-4 ? `${name} missed it by ${nats(gap)} nats: its text is ${Math.exp(gap).toFixed(1)} times less probable.` : `${name} found it, too.`;
+}
+
+/** Greedy, beam and exact search over the same few tokens, by the sums that they reached. */
+function verdict(beams) {
+  const { exact } = beams;
+  if (!exact) return [absent("An exact search")];
+  const limit = plural(exact.max_new_tokens, "token");
+  const effort = `Exact search looked at ${plural(exact.nodes, "beginning")} of texts of up to ${limit}`;
+  const notes = [
+    exact.proven ? `${effort} and proved that no other is more probable.` : `${effort} and gave up there: a still more probable text is possible.`,
+    shortfall("Greedy search", exact, exact.greedy), shortfall(`Beam search with ${plural(beams.num_beams, "beam")}`, exact, exact.beam),
+  ];
+  const rows = [["greedy", exact.greedy], [`beam, ${beams.num_beams} wide`, exact.beam], ["exact", exact]]
+    .map(([name, { ids, logprob_sum: sum }]) => [name, ids, sum]);
   const row = ([name, ids, sum]) => element("tr", {}, element("th", { scope: "row", text: name }),
     element("td", { class: "text", text: textOf(ids) }), element("td", { text: nats(sum) }), element("td", { text: ids.length }));
   return [element("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Greedy, beam and exact search" },
@@ -181,7 +176,8 @@ function startBeams() {
     element("h3", { text: "Which finished text wins?" }),
     element("p", { text: "Every token lowers the sum, so sums favour short texts. The length penalty evens that out: above 0 it favours longer ones. "
       + "It ranks the texts that this search has finished; with another penalty the search might have stopped elsewhere." }),
-    penalty.field, live, table, element("h3", { text: "And the best there is?" }), ...verdict(tree, beams));
+    penalty.field, live, table, element("h3", { text: "And the best there is?" }), element("p", { text: "All of this looks ahead a little. Looking at every text there could be is possible for a few tokens only, without a length penalty; it says what the others missed." }),
+    ...verdict(beams));
   draw();
   return undefined;
 }

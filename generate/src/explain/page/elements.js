@@ -28,12 +28,12 @@ function styled(made, styles) {
 }
 
 /** A token's text as it is; an end token, whose own spelling nobody needs to know, is named for what it does. */
-const tokenText = (id) => (data.end_tokens.includes(id) ? "[end]" : data.tokens[id] ?? `[${id}]`);
+const tokenText = (id) => (data.end_tokens.includes(id) ? "[end]" : data.tokens[id] ?? `#${id}`);
 
 /** A token's text with its spaces and line ends visible. */
 function visible(id) {
   const text = tokenText(id);
-  return text === "" ? `[${id}]` : text.replace(/ /g, "\u00b7").replace(/\r/g, "\u240d").replace(/\n/g, "\u21b5").replace(/\t/g, "\u21e5");
+  return text === "" ? `#${id}` : text.replace(/ /g, "\u00b7").replace(/\r/g, "\u240d").replace(/\n/g, "\u21b5").replace(/\t/g, "\u21e5");
 }
 
 /** A token in a sentence, in quotation marks. */
@@ -42,8 +42,8 @@ const quoted = (id) => `\u201c${visible(id)}\u201d`;
 /** A token as a small tile. */
 const chip = (id, kind = "") => element("span", { class: `token ${kind}`, text: visible(id) });
 
-/** Several tokens' text as it is. */
-const textOf = (ids) => ids.map(tokenText).join("");
+/** Several tokens' text as it is; without a tokenizer their numbers. */
+const textOf = (ids) => ids.map(tokenText).join(Object.keys(data.tokens).length > 0 ? "" : " ");
 
 /** The prompt as a reader would write it. */
 const promptText = () => element("span", { class: "prompt", text: data.prompt.text ?? textOf(data.prompt.ids) });
@@ -95,7 +95,8 @@ function unitLine(segments, draw, label) {
   }
   const whole = element("div", { class: "unit", role: "img", "aria-label": label }, line);
   if (draw !== null) {
-    const flag = element("span", { class: "flag", text: draw.toFixed(4) });
+    const picked = segments.find((segment) => segment.picked)?.id ?? null;
+    const flag = element("span", { class: "flag", text: draw.toFixed(4) }, picked === null ? null : chip(picked));
     const place = `${100 * draw}%`;
     whole.append(styled(element("div", { class: `draw ${draw > 0.5 ? "left" : ""}`, "data-draw": draw }, flag), { left: place }));
   }
@@ -120,7 +121,7 @@ function choice(label, options, onchange) {
 
 /** A labelled slider with its value in words. */
 function slider({ label, min, max, step, value, words, oninput, id }) {
-  const output = element("output", { text: words(value) });
+  const output = element("output", { for: id, text: words(value) });
   const input = element("input", { type: "range", id, min, max, step });
   input.value = value;
   const show = (now) => {
@@ -129,6 +130,6 @@ function slider({ label, min, max, step, value, words, oninput, id }) {
   };
   show(value);
   input.addEventListener("input", () => { show(Number(input.value)); oninput(Number(input.value)); });
-  return { input, field: element("label", { class: "field grow" }, element("span", {}, label, " ", output), input),
+  return { input, field: element("label", { class: "field grow", for: id }, element("span", {}, label, " ", output), input),
     set: (now) => { input.value = now; show(now); } };
 }

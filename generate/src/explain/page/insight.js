@@ -3,31 +3,33 @@
 const MAP = 320; // pixels of the picture of all weights
 const ALL_HEADS = -1;
 
-/** A head's weights [query][key], or the mean over the heads. */
+/** A head's weights [query][key] from 0 to 1, or the mean over the heads. They are stored in thousandths; of a long text only
+ *  the last queries are, then the first row is not the first token's. */
 function weights(layer, head) {
-  if (head !== ALL_HEADS) return layer[head];
-  return layer[0].map((row, query) => row.map((_, key) => layer.reduce((sum, one) => sum + (one[query][key] ?? 0), 0) / layer.length));
+  const heads = head === ALL_HEADS ? layer : [layer[head]];
+  return heads[0].map((row, query) => row.map((_, key) => heads.reduce((sum, one) => sum + one[query][key], 0) / (1000 * heads.length)));
 }
 
 /** All weights as a picture: a row for each token that looks, a column for each that is looked at. */
-function drawMap(canvas, rows, query) {
-  const count = rows.length;
+function drawMap(canvas, rows, first, query) {
+  const count = first + rows.length;
   const cell = Math.max(1, Math.floor((MAP * 2) / count));
-  canvas.width = canvas.height = cell * count;
+  canvas.width = cell * count;
+  canvas.height = cell * rows.length;
   const context = canvas.getContext("2d");
   context.clearRect(0, 0, canvas.width, canvas.height);
   const style = getComputedStyle(document.documentElement);
   context.fillStyle = style.getPropertyValue("--accent");
-  for (let row = 0; row < count; row++) {
-    for (let key = 0; key <= row; key++) {
-      context.globalAlpha = Math.sqrt(rows[row][key] ?? 0); // the root, so that faint ones are seen
-      context.fillRect(key * cell, row * cell, cell, cell);
+  for (const [place, row] of rows.entries()) {
+    for (const [key, weight] of row.entries()) {
+      context.globalAlpha = Math.sqrt(weight); // the root, so that faint ones are seen
+      context.fillRect(key * cell, place * cell, cell, cell);
     }
   }
   context.globalAlpha = 1;
   context.strokeStyle = style.getPropertyValue("--other");
   context.lineWidth = Math.min(4, Math.max(1, cell / 6));
-  context.strokeRect(0.5, query * cell + 0.5, (query + 1) * cell - 1, cell - 1);
+  context.strokeRect(0.5, (query - first) * cell + 0.5, (query + 1) * cell - 1, cell - 1);
 }
 
 /** The text, each token shaded by how much the query looks at it. */
@@ -51,10 +53,10 @@ function attentionView(list) {
   const now = () => list[shown.which];
 
   const draw = () => {
-    const { ids, layers } = now();
+    const { ids, layers, first_query: first } = now();
     const rows = weights(layers[shown.layer], shown.head);
-    const row = rows[shown.query];
-    const order = row.slice(0, shown.query + 1).map((weight, key) => ({ weight, key })).sort((a, b) => b.weight - a.weight || a.key - b.key);
+    const row = rows[shown.query - first];
+    const order = row.map((weight, key) => ({ weight, key })).sort((a, b) => b.weight - a.weight || a.key - b.key);
     const best = order.slice(0, 10).filter(({ weight }) => weight > 0);
     const head = shown.head === ALL_HEADS ? "the mean of all heads" : `head ${shown.head + 1}`;
     text.replaceChildren(...shadedText(ids, row, shown.query, choose));
@@ -63,14 +65,19 @@ function attentionView(list) {
     table.replaceChildren(...best.map(({ weight, key }) => barRow({ label: chip(ids[key]), p: weight, full: order[0].weight,
       note: key === shown.query ? "itself" : `${shown.query - key} back` })));
     canvas.setAttribute("aria-label", `Attention of layer ${shown.layer + 1}, ${head}: rows look, columns are looked at`);
-    drawMap(canvas, rows, shown.query);
+    drawMap(canvas, rows, first, shown.query);
   };
   const pick = (key) => { shown.query = key; draw(); };
   const query = slider({ label: "The token that looks back", min: 0, max: 1, step: 1, value: 0, id: "attention-query",
     words: (place) => `${quoted(now().ids[place])}, number ${place + 1} of ${now().ids.length}`, oninput: pick });
-  const choose = (key) => { query.set(key); pick(key); };
+  const choose = (place) => {
+    const key = Math.max(now().first_query, Math.min(now().ids.length - 1, place));
+    query.set(key);
+    pick(key);
+  };
   const atStep = (which) => {
     shown.which = which;
+    query.input.min = now().first_query;
     query.input.max = now().ids.length - 1;
     shown.query = now().ids.length - 1;
     query.set(shown.query);
@@ -82,8 +89,8 @@ function attentionView(list) {
   const headChoice = choice("Head", [[ALL_HEADS, "mean of all"], ...layers[0].map((_, head) => [head, `${head + 1}`])],
     (head) => { shown.head = head; draw(); });
   canvas.addEventListener("click", (event) => {
-    const place = Math.floor((event.offsetY / canvas.clientHeight) * now().ids.length);
-    choose(Math.max(0, Math.min(now().ids.length - 1, place)));
+    const { ids, first_query: first } = now();
+    choose(first + Math.floor((event.offsetY / canvas.clientHeight) * (ids.length - first)));
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
   const view = element("div", { id: "attention" }, element("h3", { text: "Attention" }),

@@ -25,7 +25,7 @@ function goTo(step) {
   for (const listener of stepListeners) listener(state.step);
 }
 
-/** The entries of a step by the model's own word, best first; bins not among them. */
+/** The entries of a step by the model's own word, best first; groups not among them. */
 function bestEntries(made, count) {
   const order = made.ids.map((_, entry) => entry).filter((entry) => made.ids[entry] !== null);
   return order.sort((a, b) => made.before[b] - made.before[a] || made.ids[a] - made.ids[b]).slice(0, count);
@@ -58,7 +58,7 @@ function pickOf(step, made) {
   return [facts, unitLine(runSegments(step, made), draw, where), element("p", { class: "hint", text: where })];
 }
 
-/** The shares of the run's own draw. Where bins are among the survivors, their tokens' places between the others are not
+/** The shares of the run's own draw. Where groups are among the survivors, their tokens' places between the others are not
  *  known here: then only the chosen one's share, which the program has stored, is drawn. */
 function runSegments(step, made) {
   const { chosen, interval } = data.steps[step];

@@ -11,14 +11,14 @@ function repetitionFacts({ distinct_2: distinct, longest_repeat: longest, loops 
 
 function wayCard(way, best) {
   const { name, config, ids, text, logprob_sum: sum, tokens, repetition } = way;
-  const knobsOn = Object.entries(config ?? {}).map(([knob, value]) => `${knob.replace(/_/g, "-")} ${value}`).join(", ");
+  const flags = Object.entries(config).filter(([, value]) => value !== "sample").map(([knob, value]) => `--${knob.replace(/_/g, "-")} ${value}`);
   const each = tokens > 0 ? sum / tokens : 0;
   const [badge, ...facts] = repetition.loops ? repetitionFacts(repetition) : [null, ...repetitionFacts(repetition)];
   // The bar is the probability of an average token: 100% would be a text without a choice.
   const bar = styled(element("span", { class: "fill" }), { width: `${100 * Math.exp(each)}%` });
   return element("article", { class: "card way", "data-way": name },
     element("h3", {}, name, " ", badge, sum === best ? element("span", { class: "badge", text: "most probable" }) : null),
-    knobsOn && knobsOn !== name ? element("p", { class: "hint", text: knobsOn }) : null,
+    element("p", { class: "hint" }, element("code", { text: flags.join(" ") })),
     element("p", { class: "text" }, promptText(), text ?? textOf(ids)),
     element("dl", { class: "measures" },
       element("dt", { text: "log-probability" }), element("dd", { text: nats(sum) }),

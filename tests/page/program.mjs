@@ -1,0 +1,31 @@
+// What scripts/check-page has made with ember-generate, in the folder EMBER_PAGE_WORK: NAME.json for each of SETTINGS,
+// page.html with its page.json, and awkward.html with its awkward.json, whose prompt is meant to break a page.
+
+import { existsSync, readFileSync } from "node:fs";
+import path from "node:path";
+
+export const work = process.env.EMBER_PAGE_WORK ?? "";
+export const file = (name) => path.join(work, name);
+export const read = (name) => JSON.parse(readFileSync(file(name), "utf8"));
+
+/** Why tests against the program are skipped, or false. */
+export const missing = existsSync(file("page.json")) ? false : "needs pages made by the program: run scripts/check-page";
+
+/** The runs' knobs as flags, all with the prompt and the seed of the page. */
+export const SETTINGS = readFileSync(new URL("settings.txt", import.meta.url), "utf8").split("\n")
+  .filter((line) => line !== "" && !line.startsWith("#"))
+  .map((line) => ({ name: line.split(" ")[0], flags: line.split(" ").slice(1).join(" ") }));
+
+/** What the page's knobs have to be for a run of the program. */
+export function knobsOf({ run }) {
+  return run.strategy === "greedy" ? { ...run.knobs, temperature: 0, top_k: 0, top_p: 1, min_p: 0 } : run.knobs;
+}
+
+/** The softmax in float64, for what the page says the model alone gave. */
+export function modelsWord({ ids, values, tail }) {
+  const highest = Math.max(...values);
+  const terms = values.map((value) => Math.exp(value - highest));
+  const rest = tail.counts.reduce((sum, count, group) => sum + count * Math.exp(tail.logits[group] - highest), 0);
+  const total = terms.reduce((sum, term) => sum + term, rest);
+  return new Map(ids.map((id, place) => [id, terms[place] / total]));
+}
