@@ -11,6 +11,7 @@ use super::loaded::Loaded;
 use super::prompts::{FilePrompt, Given};
 use super::text_args::{any_seed, count, number};
 use crate::config::{FolderSettings, GenerationConfig, KNOBS, Knobs, Strategy};
+use crate::explain::twin::{self, Twin};
 use crate::explain::{self, Request, Words, page};
 use crate::interrupt::Interrupt;
 use crate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
@@ -133,6 +134,9 @@ pub(super) fn run(args: &ExplainArgs, common: &CommonArgs, interrupt: &Interrupt
         words: Words { bytes_of: loaded.tokenizer.is_some().then_some(&bytes_of) },
         go_on: &|| !interrupt.requested(),
     };
+    if args.tui {
+        return show(&request, interrupt);
+    }
     let Some(explanation) = explain::explain(&request)? else { return Ok(Outcome::Interrupted) };
     for step in args.steps.iter().flatten().filter(|&&step| step >= explanation.tokens_written()) {
         notes.say(format!("--steps {step}: the text ended before it, after {} tokens", explanation.tokens_written()));
@@ -151,6 +155,16 @@ pub(super) fn run(args: &ExplainArgs, common: &CommonArgs, interrupt: &Interrupt
         }
     }
     Ok(Outcome::Done)
+}
+
+/// Shows it on the terminal.
+fn show(request: &Request, interrupt: &Interrupt) -> Result<Outcome> {
+    let recorded = explain::record(request)?;
+    let beams = explain::Beams::search(request)?;
+    if !interrupt.requested() {
+        twin::show(Twin::new(request.words, request.prompt, request.config, &recorded, &beams), interrupt)?;
+    }
+    Ok(if interrupt.requested() { Outcome::Interrupted } else { Outcome::Done })
 }
 
 impl ExplainArgs {

@@ -11,6 +11,9 @@ pub mod page;
 mod record;
 pub mod repetition;
 mod stored;
+#[cfg(test)]
+mod tests;
+pub mod twin;
 mod ways;
 
 use std::collections::BTreeMap;
@@ -229,7 +232,7 @@ impl Explanation {
     /// The object on one line.
     ///
     /// # Errors
-    /// When a number is not finite, which would be a mistake of ours.
+    /// Where it cannot be written as JSON, which would be a mistake of ours.
     pub fn to_json(&self) -> Result<String> {
         serde_json::to_string(self).context("cannot write the explanation as JSON")
     }
