@@ -46,6 +46,7 @@ test("top-k keeps what ties with the k-th", () => {
 test("top-p keeps the token that crosses it, and of equal ones the higher ids", () => {
   const cases = [[0.9, 3], [0.91, 4], [0.41, 2], [0.39, 1], [1e-6, 1]];
   for (const [p, count] of cases) assert.deepEqual(kept({ top_p: p }), [0, 1, 2, 3].slice(0, count), `p = ${p}`);
+  assert.deepEqual(kept({ top_p: 1e-9 }), [0], "1 - p is 1 in float32: the best one stays even so");
   assert.deepEqual(kept({ top_p: 0.5 }, logits([1, 1, 1, 1])), [2, 3]);
   assert.deepEqual(kept({ top_p: 0.1 }, logits([1, 1, 1, 1])), [3]);
 });
@@ -57,7 +58,7 @@ test("min-p is a share of the best one", () => {
   assert.deepEqual(kept({ min_p: 1 }, logits([0, 2, 2])), [1, 2]);
 });
 
-test("the repetition penalty minds the sign and comes before the temperature", () => {
+test("the repetition penalty minds the sign", () => {
   const made = process(logits([2, 2, -1, -1]), { ...OFF, repetition_penalty: 2, temperature: 0.5 }, new Set([1, 2]));
   assert.deepEqual([...made.values], [4, 2, -4, -2]);
   assert.deepEqual(made.penalised, [false, true, true, false]);

@@ -1,5 +1,5 @@
 // What scripts/check-page has made with ember-generate, in the folder EMBER_PAGE_WORK: NAME.json for each of SETTINGS,
-// page.html with its page.json, and awkward.html with its awkward.json, whose prompt is meant to break a page.
+// pages with their JSON: page, greedy, long (longer than a small model's window), awkward (a prompt meant to break a page).
 
 import { existsSync, readFileSync } from "node:fs";
 import path from "node:path";

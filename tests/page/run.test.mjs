@@ -186,3 +186,22 @@ test("a draw falls where the shares say, and a hundred are a hundred", { skip },
   await setKnob(page, "temperature", 0.5);
   assert.ok(!(await rows(page, "#knobs-bars")).some((row) => row.note.includes("drawn")), "other knobs, other draws");
 }));
+
+test("a greedy run has no luck to show", { skip }, () => onPage("greedy.html", {}, async (page) => {
+  assert.match(await page.locator("#loop-pick").textContent(), /No luck involved/);
+  assert.equal(await page.locator("#loop-pick .draw").count(), 0);
+  assert.equal(await page.locator("#knob-temperature").inputValue(), "0");
+  await page.locator("#knobs-run-draw").click();
+  assert.match(await page.locator("#knobs-draw").textContent(), /drew no number/);
+}));
+
+test("what the window has left behind is marked", { skip }, () => onPage("long.html", {}, async (page) => {
+  const { steps, model } = read("long.json");
+  const last = steps[steps.length - 1];
+  await page.locator("#loop-step").press("End");
+  const unseen = last.window[0];
+  assert.equal(unseen > 0, last.window[1] > model.context_length, "the window slides once it is full");
+  const shown = await page.locator("#loop-tokens .token:not(.next)").count();
+  assert.equal(await page.locator("#loop-tokens .unseen").count(), Math.max(0, unseen - (last.window[1] - shown)));
+  assert.equal((await page.locator("#loop-window").textContent()).includes("out of its sight"), unseen > 0);
+}));

@@ -167,12 +167,17 @@ function drawMany() {
 function runDraw() {
   const { draw, interval, chosen } = data.steps[state.step];
   setKnobs(runKnobs());
-  if (draw === null) return drawOnce(0, false);
-  const exact = EmberArithmetic.shares(view.made).every((share) => share.id !== null);
-  if (exact) return drawOnce(draw, false);
+  if (draw === null) {
+    byId("knobs-draw").textContent = "The run drew no number: it always took the best one.";
+    return;
+  }
+  const shares = EmberArithmetic.shares(view.made);
+  if (shares.every((share) => share.id !== null)) {
+    drawOnce(draw, false);
+    return;
+  }
   // The rare tokens' places between the others are not stored: move the number with its token's share.
-  const share = EmberArithmetic.shares(view.made).find((one) => one.id === chosen);
-  if (!share) return undefined;
+  const share = shares.find((one) => one.id === chosen);
   const within = (draw - interval[0]) / (interval[1] - interval[0]);
   drawOnce(share.start + within * (share.end - share.start), false);
   byId("knobs-draw").textContent += ` In the program, where the rare tokens lie between the others, the number was ${draw.toFixed(4)}.`;
