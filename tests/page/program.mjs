@@ -1,7 +1,7 @@
 // What scripts/check-page has made with ember-generate, in the folder EMBER_PAGE_WORK: NAME.json for each of SETTINGS,
 // pages with their JSON: page, greedy, long (longer than a small model's window), awkward (a prompt meant to break a page).
 
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 
 export const work = process.env.EMBER_PAGE_WORK ?? "";
@@ -19,6 +19,13 @@ export const SETTINGS = readFileSync(new URL("settings.txt", import.meta.url), "
 /** What the page's knobs have to be for a run of the program. */
 export function knobsOf({ run }) {
   return run.strategy === "greedy" ? { ...run.knobs, temperature: 0, top_k: 0, top_p: 1, min_p: 0 } : run.knobs;
+}
+
+/** Writes the page again with other numbers in it. */
+export function writePage(name, explained) {
+  const json = JSON.stringify(explained).replace(/</g, "\\u003c");
+  const html = readFileSync(file("page.html"), "utf8");
+  writeFileSync(file(name), html.replace(/(<script type="application\/json" id="explanation">)[^<]*(<\/script>)/, (_, open, end) => open + json + end));
 }
 
 /** The softmax in float64, for what the page says the model alone gave. */

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import { close, near, noBrowser, onPage, rows, setKnob, setKnobs, showAll, unitLine } from "./browser.mjs";
-import { knobsOf, missing, modelsWord, read, SETTINGS } from "./program.mjs";
+import { knobsOf, missing, modelsWord, read, SETTINGS, writePage } from "./program.mjs";
 
 after(close);
 const skip = noBrowser;
@@ -205,3 +205,41 @@ test("what the window has left behind is marked", { skip }, () => onPage("long.h
   assert.equal(await page.locator("#loop-tokens .unseen").count(), Math.max(0, unseen - (last.window[1] - shown)));
   assert.equal((await page.locator("#loop-window").textContent()).includes("out of its sight"), unseen > 0);
 }));
+
+test("a tail that is stored in groups is counted, drawn and named as such", { skip }, async () => {
+  const whole = read("off.json");
+  const grouped = structuredClone(whole);
+  for (const { logits, chosen } of grouped.steps) {
+    const alone = logits.ids.map((id, place) => place < 40 || id === chosen);
+    const rest = logits.values.filter((_, place) => !alone[place]);
+    for (const column of ["ids", "values"]) logits[column] = logits[column].filter((_, place) => alone[place]);
+    for (let begin = 0; begin < rest.length; begin += 7) {
+      const group = rest.slice(begin, begin + 7);
+      logits.tail.counts.push(group.length);
+      logits.tail.logits.push(group[0] + Math.log(group.reduce((sum, logit) => sum + Math.exp(logit - group[0]), 0) / group.length));
+    }
+  }
+  writePage("grouped.html", grouped);
+  await onPage("grouped.html", {}, async (page) => {
+    const { processed, draw, chosen, interval } = whole.steps[0];
+    const expected = new Map(processed.ids.map((id, rank) => [id, processed.probabilities[rank]]));
+    const shown = await rows(page, "#knobs-bars");
+    for (const row of shown.filter((one) => expected.has(one.id))) near(row.probability, expected.get(row.id), `token ${row.id}`);
+    near(shown.reduce((sum, row) => sum + row.probability, 0), 1, "with the others it is all there is", 1e-5);
+    assert.match(await page.locator("#knobs-live").textContent(), new RegExp(`^${processed.survivors.toLocaleString("en")} tokens of `));
+
+    const run = await unitLine(page, "#loop-pick");
+    near(run.draw.place, draw, "the run's draw", 1e-5);
+    near(run.picked.start, interval[0], "and its share, as the program had it", 1e-5);
+    await page.locator("#knobs-run-draw").click();
+    assert.deepEqual((await rows(page, "#knobs-bars")).filter((row) => row.picked).map((row) => row.id), [chosen]);
+    assert.ok((await page.locator("#knobs-draw").textContent()).includes(`the number was ${draw.toFixed(4)}`));
+
+    await page.evaluate(() => { Math.random = () => 0.9999999; });
+    await page.getByRole("button", { name: "No guardrails" }).click();
+    await page.locator("#knobs-sample").click();
+    assert.match(await page.locator("#knobs-draw").textContent(), /one of the rare tokens/);
+    await setKnobs(page, { ...OFF, top_k: 50 });
+    assert.match(await page.locator("#knobs-live").textContent(), /^50 tokens of /);
+  });
+});

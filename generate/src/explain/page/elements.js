@@ -90,7 +90,7 @@ function unitLine(segments, draw, label) {
   let dark = false;
   for (const { start, end, id, picked, small } of merged) {
     const part = element("span", { class: `share ${small ? "small" : (dark = !dark) ? "odd" : "even"} ${picked ? "picked" : ""}` });
-    if (id !== null && !small && end - start > 0.07) part.append(element("span", { text: visible(id) }));
+    if (id !== null && !small) part.append(element("span", { text: visible(id) }));
     line.append(styled(part, { left: `${100 * start}%`, width: `${100 * (end - start)}%` }));
   }
   const whole = element("div", { class: "unit", role: "img", "aria-label": label }, line);

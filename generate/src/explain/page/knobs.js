@@ -71,8 +71,9 @@ function processNow() {
   view.made = EmberArithmetic.process(data.steps[state.step].logits, knobs, seenBefore(state.step));
   const { tokens, vocabulary, mass, choices } = EmberArithmetic.summary(view.made);
   const uncertainty = tokens === 1 ? "There is nothing to choose." : `As uncertain as a fair choice among ${choices.toFixed(1)}.`;
-  byId("knobs-live").textContent = `${plural(tokens, "token")} of ${number(vocabulary)} ${tokens === 1 ? "is" : "are"} left; by the model alone `
-    + `they had ${percent(Math.min(1, mass))} of the probability. ${uncertainty}`;
+  const [are, they] = tokens === 1 ? ["is", "it"] : ["are", "they"];
+  byId("knobs-live").textContent = `${plural(tokens, "token")} of ${number(vocabulary)} ${are} left; by the model alone `
+    + `${they} had ${percent(Math.min(1, mass))} of the probability. ${uncertainty}`;
   drawBars();
   drawLine();
 }
