@@ -27,6 +27,9 @@ const EXACT_NODES: usize = 20_000;
 const TEMPERATURE: f32 = 0.8;
 const TOP_P: f64 = 0.95;
 
+/// Steps are kept with all their logits, and a reader has patience for fewer.
+const MOST_TOKENS: usize = 1000;
+
 /// A page that browsers take their time with.
 const LARGE_BYTES: usize = 8 << 20;
 
@@ -171,6 +174,13 @@ impl ExplainArgs {
     /// Refuses what can be seen to be wrong before anything is loaded.
     fn check(&self, format: OutputFormat) -> Result<()> {
         self.knobs().check_ranges()?;
+        ensure!(
+            self.max_new_tokens <= MOST_TOKENS,
+            UsageError::new(format!(
+                "--max-new-tokens is {}; explain shows every step, and no more than {MOST_TOKENS} of them",
+                self.max_new_tokens
+            ))
+        );
         Knobs { num_beams: Some(self.num_beams), ..Knobs::default() }.check_ranges()?;
         let json = format == OutputFormat::Json;
         ensure!(
@@ -267,5 +277,73 @@ impl ExplainArgs {
             .context("cannot read the prompt from standard input as UTF-8 text")?;
         let text = text.strip_suffix('\n').unwrap_or(&text);
         Ok(Given::Text(text.strip_suffix('\r').unwrap_or(text).to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use clap::Parser;
+    use std::fs;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: ExplainArgs,
+    }
+
+    fn args(line: &str) -> ExplainArgs {
+        Line::try_parse_from(["explain"].into_iter().chain(line.split_whitespace())).unwrap().args
+    }
+
+    fn refusal(line: &str, format: OutputFormat) -> String {
+        let error = args(line).check(format).unwrap_err();
+        assert!(error.is::<UsageError>(), "{line}");
+        error.to_string()
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_before_anything_is_loaded() {
+        let text = |line| refusal(line, OutputFormat::Text);
+        assert!(text("To --top-p 1.5").starts_with("--top-p is 1.5; it must be"));
+        assert!(text("To --num-beams 0").starts_with("--num-beams is 0; it must be"));
+        assert!(text("To --max-new-tokens 0").starts_with("--max-new-tokens is 0; it must be"));
+        assert!(text("To --max-new-tokens 1001").ends_with("no more than 1000 of them"));
+        assert_eq!(text("To --steps 0,24"), "--steps 24: with --max-new-tokens 24 the last step is 23");
+        assert!(text("To --tui").starts_with("--tui needs a terminal"), "a test has none");
+        assert!(refusal("To --out a.html", OutputFormat::Json).contains("drop --out"));
+        assert!(refusal("To --tui", OutputFormat::Json).contains("drop --format json"));
+        args("To --steps 0,23").check(OutputFormat::Text).unwrap();
+    }
+
+    #[test]
+    fn the_knobs_are_the_flags_the_folders_or_a_common_choice() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = |line: &str| args(line).config(folder.path()).unwrap();
+        let (unset, notes) = config("To");
+        assert_eq!((unset.strategy, unset.temperature, unset.top_p), (Strategy::Sample, TEMPERATURE, TOP_P));
+        assert_eq!(
+            (unset.max_new_tokens, notes),
+            (24, vec!["no knob is set: temperature 0.8 and top-p 0.95".to_owned()])
+        );
+        let (set, _) = config("To --min-p 0.1");
+        assert_eq!((set.temperature, set.top_p, set.min_p), (1.0, 1.0, 0.1));
+        assert_eq!(config("To --temperature 0").0.strategy, Strategy::Greedy);
+        // A penalty is no way to sample.
+        assert_eq!(config("To --repetition-penalty 1.3").0.temperature, TEMPERATURE);
+
+        let json = r#"{"top_k": 0, "temperature": 0.7, "typical_p": 0.9, "max_new_tokens": 7, "num_beams": 3}"#;
+        fs::write(folder.path().join("generation_config.json"), json).unwrap();
+        let (of_folder, notes) = config("To");
+        assert_eq!((of_folder.temperature, of_folder.top_p, of_folder.typical_p), (0.7, 1.0, 1.0));
+        assert_eq!((of_folder.max_new_tokens, of_folder.num_beams), (24, 1));
+        assert_eq!(
+            notes,
+            [
+                "from generation_config.json: temperature 0.7",
+                "generation_config.json also sets num_beams, typical_p: not applied here"
+            ]
+        );
     }
 }

@@ -34,8 +34,8 @@ use crate::config::GenerationConfig;
 use crate::engine::{Completion, Plan, generate_batch};
 use crate::stop::FinishReason;
 
-/// The best tokens of each step whose texts are told; those that a page can list, with room for knobs that lift others.
-const TEXTS_OF_EACH_STEP: usize = 250;
+/// The best tokens of each step whose texts are told: those that a page can list, with room for knobs that lift others.
+const TEXTS_OF_EACH_STEP: usize = 128;
 
 /// What to explain.
 #[derive(Clone, Copy)]

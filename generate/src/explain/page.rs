@@ -21,7 +21,7 @@ const SCRIPTS: [&str; 8] = [
 ];
 
 /// Characters of the prompt in the page's title.
-const TITLE: usize = 40;
+const TITLE: usize = 60;
 
 /// The whole file.
 ///

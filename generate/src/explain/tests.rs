@@ -292,6 +292,5 @@ fn a_page_of_a_large_vocabulary_stays_below_3_mb() {
     assert_eq!(explanation.tokens_written(), 100);
     assert!(most.get() > 40_000, "texts all over the vocabulary");
     let bytes = page::page(&explanation).unwrap().len();
-    println!("{bytes} bytes");
     assert!(bytes < 3_000_000, "{bytes} bytes");
 }

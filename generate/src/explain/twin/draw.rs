@@ -125,11 +125,11 @@ impl Twin<'_> {
     }
 
     fn draw_beams(&self, frame: &mut Frame, area: Rect) {
-        let lines = tree::lines(&self.beam_steps[..(self.step + 1).min(self.beam_steps.len())], &|id| self.name(id));
-        let height = usize::from(area.height.saturating_sub(2));
-        let hidden = lines.len().saturating_sub(height);
-        let more = if hidden > 0 { format!(", {hidden} more lines") } else { String::new() };
-        let title = format!(" Beams after step {}, sums of log-probabilities{more} ", self.step);
+        let room = usize::from(area.height.saturating_sub(2));
+        let steps = &self.beam_steps[..(self.step + 1).min(self.beam_steps.len())];
+        let (lines, since) = tree::lines(steps, room, &|id| self.name(id));
+        let left_out = if since > 0 { format!("; what ends before step {since} is not shown") } else { String::new() };
+        let title = format!(" Beams after step {}, sums of log-probabilities{left_out} ", self.step);
         let lines: Vec<Line> = lines.into_iter().map(styled).collect();
         frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(title)), area);
     }

@@ -17,7 +17,7 @@ const KNOBS: [Knob; 5] = [
     Knob { name: "top-k", notches: &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 10.0, 20.0, 40.0, 100.0, 1000.0], off: Some(0.0) },
     Knob { name: "top-p", notches: &[0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0], off: Some(1.0) },
     Knob { name: "min-p", notches: &[0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0], off: Some(0.0) },
-    Knob { name: "repetition-penalty", notches: &[0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.5, 2.0, 3.0], off: Some(1.0) },
+    Knob { name: "repetition", notches: &[0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.5, 2.0, 3.0], off: Some(1.0) },
 ];
 
 /// Where the knobs stand, and which of them the next key turns.
@@ -107,7 +107,7 @@ mod tests {
         knobs.select_previous();
         knobs.turn_up();
         let words: Vec<String> = knobs.words().map(|(name, words, _)| format!("{name} {words}")).collect();
-        assert_eq!(words[1..], ["top-k off", "top-p off", "min-p off", "repetition-penalty 1.1"]);
+        assert_eq!(words[1..], ["top-k off", "top-p off", "min-p off", "repetition 1.1"]);
         (0..50).for_each(|_| knobs.turn_up());
         assert_eq!(knobs.apply(&config).repetition_penalty, 3.0);
     }

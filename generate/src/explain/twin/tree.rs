@@ -14,17 +14,49 @@ enum End {
 struct Node {
     token: u32,
     parent: Option<usize>,
+    /// Tokens before it.
+    step: usize,
     /// The sum of the log-probabilities so far, in nats.
     score: f64,
     end: End,
 }
 
-/// The tree after some steps, as lines; `name` tells what a token says.
-pub(super) fn lines(steps: &[BeamStep], name: &dyn Fn(u32) -> String) -> Vec<String> {
+/// The tree after some steps, as at most `room` lines if that can be; `name` tells what a token says. Where it is too large,
+/// the branches that were given up first are left out: those whose last token came before the step that is given too.
+pub(super) fn lines(steps: &[BeamStep], room: usize, name: &dyn Fn(u32) -> String) -> (Vec<String>, usize) {
     let (nodes, running) = grown(steps);
-    let mut lines = Vec::new();
-    write_children(&nodes, &running, None, "", name, &mut lines);
-    lines
+    let mut since = 0;
+    loop {
+        let tree = Tree { nodes: &nodes, running: &running, shown: shown(&nodes, &running, since), name };
+        let mut lines = Vec::new();
+        tree.write_children(None, "", &mut lines);
+        if lines.len() <= room || since >= steps.len() {
+            return (lines, since);
+        }
+        since += 1;
+    }
+}
+
+/// Which nodes have something to show: beams that run, finished texts, branches given up from step `since` on, and all that
+/// these grow out of.
+fn shown(nodes: &[Node], running: &[usize], since: usize) -> Vec<bool> {
+    let mut shown: Vec<bool> = nodes.iter().map(|node| node.step >= since || node.end == End::Finished).collect();
+    running.iter().for_each(|&node| shown[node] = true);
+    // Children stand behind their parents.
+    for (number, node) in nodes.iter().enumerate().rev() {
+        if let Some(parent) = node.parent {
+            shown[parent] |= shown[number];
+        }
+    }
+    shown
+}
+
+/// A tree in the making of its lines.
+struct Tree<'a> {
+    nodes: &'a [Node],
+    running: &'a [usize],
+    shown: Vec<bool>,
+    name: &'a dyn Fn(u32) -> String,
 }
 
 /// All nodes that were ever kept, and those of the beams that run.
@@ -40,7 +72,7 @@ fn grown(steps: &[BeamStep]) -> (Vec<Node>, Vec<usize>) {
                 _ => continue,
             };
             let parent = beams.get(candidate.parent).copied().flatten();
-            nodes.push(Node { token: candidate.token, parent, score: candidate.score, end });
+            nodes.push(Node { token: candidate.token, parent, step: step.step, score: candidate.score, end });
             if let Fate::GoesOn { beam } = candidate.fate {
                 next.push((beam, Some(nodes.len() - 1)));
             }
@@ -51,41 +83,38 @@ fn grown(steps: &[BeamStep]) -> (Vec<Node>, Vec<usize>) {
     (nodes, beams.into_iter().flatten().collect())
 }
 
-/// A line for each child of `parent`, with those of its own children behind it; a chain without a fork is one line.
-fn write_children(
-    nodes: &[Node],
-    running: &[usize],
-    parent: Option<usize>,
-    indent: &str,
-    name: &dyn Fn(u32) -> String,
-    lines: &mut Vec<String>,
-) {
-    let children = |parent: Option<usize>| (0..nodes.len()).filter(move |&node| nodes[node].parent == parent);
-    let mut siblings: Vec<usize> = children(parent).collect();
-    siblings.sort_by(|&a, &b| nodes[b].score.total_cmp(&nodes[a].score));
-    for (place, &first) in siblings.iter().enumerate() {
-        let (mut last, mut text) = (first, name(nodes[first].token));
-        loop {
-            let mut next = children(Some(last));
-            match (next.next(), next.next()) {
-                (Some(only), None) => {
-                    text += &name(nodes[only].token);
-                    last = only;
-                }
-                _ => break,
+impl Tree<'_> {
+    fn children(&self, parent: Option<usize>) -> impl Iterator<Item = usize> {
+        (0..self.nodes.len()).filter(move |&node| self.shown[node] && self.nodes[node].parent == parent)
+    }
+
+    /// A line for each child of `parent`, with those of its own children behind it; a chain without a fork is one line.
+    fn write_children(&self, parent: Option<usize>, indent: &str, lines: &mut Vec<String>) {
+        let mut siblings: Vec<usize> = self.children(parent).collect();
+        siblings.sort_by(|&a, &b| self.nodes[b].score.total_cmp(&self.nodes[a].score));
+        for (place, &first) in siblings.iter().enumerate() {
+            let (mut last, mut text) = (first, (self.name)(self.nodes[first].token));
+            loop {
+                let mut next = self.children(Some(last));
+                let (Some(only), None) = (next.next(), next.next()) else { break };
+                text += &(self.name)(self.nodes[only].token);
+                last = only;
             }
+            let is_last = place + 1 == siblings.len();
+            let (branch, rail) = if is_last { ("\u{2514} ", "  ") } else { ("\u{251c} ", "\u{2502} ") };
+            lines.push(format!("{indent}{branch}{text}  {:.2}{}", self.nodes[last].score, self.end(last)));
+            self.write_children(Some(last), &format!("{indent}{rail}"), lines);
         }
-        let grows = children(Some(last)).next().is_some();
-        let end = match (nodes[last].end, grows) {
-            (End::Finished, _) => "  finished",
-            (End::Live, true) => "",
-            (End::Live, false) if running.contains(&last) => "  runs",
-            (End::Live, false) => "  pruned",
-        };
-        let is_last = place + 1 == siblings.len();
-        let (branch, rail) = if is_last { ("\u{2514} ", "  ") } else { ("\u{251c} ", "\u{2502} ") };
-        lines.push(format!("{indent}{branch}{text}  {:.2}{end}", nodes[last].score));
-        write_children(nodes, running, Some(last), &format!("{indent}{rail}"), name, lines);
+    }
+
+    /// How a branch ends that goes no further than `node`.
+    fn end(&self, node: usize) -> &'static str {
+        match self.nodes[node].end {
+            End::Finished => "  finished",
+            End::Live if self.children(Some(node)).next().is_some() => "",
+            End::Live if self.running.contains(&node) => "  runs",
+            End::Live => "  pruned",
+        }
     }
 }
 
@@ -143,9 +172,10 @@ pub(super) mod tests {
     #[test]
     fn the_tree_by_hand() {
         let name = |id: u32| ((b'a' + id as u8) as char).to_string();
-        assert_eq!(lines(&search()[..1], &name), ["├ a  -0.92  runs", "└ b  -1.20  runs"]);
+        let lines = |steps: &[BeamStep]| lines(steps, 9, &name).0;
+        assert_eq!(lines(&search()[..1]), ["├ a  -0.92  runs", "└ b  -1.20  runs"]);
         assert_eq!(
-            lines(&search()[..2], &name),
+            lines(&search()[..2]),
             ["├ a  -0.92", "│ ├ b  -1.50  runs", "│ └ d  -1.90  runs", "└ b  -1.20  pruned"]
         );
         let grown = [
@@ -156,7 +186,17 @@ pub(super) mod tests {
             "│   └ c  -2.60  runs",
             "└ b  -1.20  pruned",
         ];
-        assert_eq!(lines(&search(), &name), grown);
-        assert!(lines(&[], &name).is_empty());
+        assert_eq!(lines(&search()), grown);
+        assert!(lines(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_tree_too_large_loses_first_what_was_given_up_first() {
+        let name = |id: u32| ((b'a' + id as u8) as char).to_string();
+        let fitted =
+            ["└ a  -0.92", "  ├ be  -2.50  runs", "  └ d  -1.90", "    ├ f  -2.00  finished", "    └ c  -2.60  runs"];
+        assert_eq!(lines(&search(), 5, &name), (fitted.map(str::to_owned).to_vec(), 1));
+        // What runs or has finished is never left out.
+        assert_eq!(lines(&search(), 2, &name).0.len(), 5);
     }
 }
