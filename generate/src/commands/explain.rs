@@ -163,7 +163,7 @@ pub(super) fn run(args: &ExplainArgs, common: &CommonArgs, interrupt: &Interrupt
 /// Shows it on the terminal.
 fn show(request: &Request, interrupt: &Interrupt) -> Result<Outcome> {
     let recorded = explain::record(request)?;
-    let beams = explain::Beams::search(request)?;
+    let beams = explain::beam_steps(request)?;
     if !interrupt.requested() {
         twin::show(Twin::new(request.words, request.prompt, request.config, &recorded, &beams), interrupt)?;
     }

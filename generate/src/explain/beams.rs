@@ -49,12 +49,12 @@ struct Exact {
 
 /// A beam search, step by step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Beams {
+pub(super) struct Beams {
     num_beams: usize,
     length_penalty: f32,
     early_stopping: EarlyStopping,
     /// What was considered at each step, and what became of it.
-    pub(super) steps: Vec<BeamStep>,
+    steps: Vec<BeamStep>,
     results: Vec<BeamResult>,
     pub(super) greedy: Scored,
     /// None where the search was cut short before it had a text.
@@ -63,24 +63,9 @@ pub struct Beams {
 
 impl Beams {
     /// Searches with the request's beams, repetition penalty and length; greedily too, and exactly for a short text.
-    ///
-    /// # Errors
-    /// As [`generate_batch`].
-    pub fn search(request: &Request) -> Result<Self> {
-        let config = GenerationConfig {
-            strategy: Strategy::Beam,
-            num_beams: request.num_beams,
-            num_return_sequences: request.num_beams,
-            ..request.config.clone()
-        };
-        let mut steps = Vec::new();
-        let plan = Plan { traced_candidates: 1, ..Plan::new(&config) };
-        let completions = generate_batch(request.model, &[request.prompt], &plan, &mut |event| {
-            if let Event::Beams(step) = event {
-                steps.push(step.clone());
-            }
-            request.asked()
-        })?;
+    pub(super) fn search(request: &Request) -> Result<Self> {
+        let config = knobs(request);
+        let (steps, completions) = watched(request, &config)?;
         let result = |completion: Completion| BeamResult {
             score: completion.score,
             words: request.text(&completion.ids),
@@ -91,7 +76,7 @@ impl Beams {
             length_penalty: config.length_penalty,
             early_stopping: config.early_stopping,
             steps,
-            results: completions.into_iter().flatten().map(result).collect(),
+            results: completions.into_iter().map(result).collect(),
             greedy: greedy(request, config.max_new_tokens)?,
             exact: Exact::search(request, &config)?,
         })
@@ -109,6 +94,34 @@ impl Beams {
         let texts = self.results.iter().map(|result| &result.text).chain([&self.greedy]).chain(exact);
         candidates.chain(texts.flat_map(|text| text.ids.iter().copied()))
     }
+}
+
+/// What the request's beam search considers at each step, and what becomes of it.
+///
+/// # Errors
+/// As [`generate_batch`].
+pub fn beam_steps(request: &Request) -> Result<Vec<BeamStep>> {
+    Ok(watched(request, &knobs(request))?.0)
+}
+
+/// The knobs of the beam search: the run's, but for those of sampling.
+fn knobs(request: &Request) -> GenerationConfig {
+    let num_beams = request.num_beams;
+    let strategy = Strategy::Beam;
+    GenerationConfig { strategy, num_beams, num_return_sequences: num_beams, ..request.config.clone() }
+}
+
+/// Searches, and keeps what the engine tells on the way.
+fn watched(request: &Request, config: &GenerationConfig) -> Result<(Vec<BeamStep>, Vec<Completion>)> {
+    let mut steps = Vec::new();
+    let plan = Plan { traced_candidates: 1, ..Plan::new(config) };
+    let completions = generate_batch(request.model, &[request.prompt], &plan, &mut |event| {
+        if let Event::Beams(step) = event {
+            steps.push(step.clone());
+        }
+        request.asked()
+    })?;
+    Ok((steps, completions.into_iter().flatten().collect()))
 }
 
 impl Scored {

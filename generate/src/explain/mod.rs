@@ -23,7 +23,8 @@ use anyhow::{Context, Result};
 use ember_model::Gpt;
 use serde::Serialize;
 
-pub use beams::Beams;
+use beams::Beams;
+pub use beams::beam_steps;
 use insight::{AttentionStep, LensStep, Sight};
 use noise::Noise;
 pub use record::{Recorded, RecordedStep, record};

@@ -253,10 +253,12 @@ fn every_named_token_has_its_text_and_without_a_tokenizer_none() {
 #[test]
 fn whoever_asks_to_end_gets_nothing_half() {
     let (model, config) = (model(), sampling());
-    let asked = AtomicUsize::new(0);
-    let go_on = || asked.fetch_add(1, Ordering::Relaxed) < 5;
-    assert!(explain(&Request { go_on: &go_on, ..request(&model, &config) }).unwrap().is_none());
-    assert!(asked.load(Ordering::Relaxed) < 100, "it went on for long");
+    for answers in (0..60).step_by(7) {
+        let asked = AtomicUsize::new(0);
+        let go_on = || asked.fetch_add(1, Ordering::Relaxed) < answers;
+        assert!(explain(&Request { go_on: &go_on, ..request(&model, &config) }).unwrap().is_none(), "{answers}");
+        assert!(asked.load(Ordering::Relaxed) < answers + 60, "it went on for long");
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The page's twin on the terminal: the candidates of each step as bars, knobs that a key turns, and the beams as a tree.
 //!
 //! What a knob does is not imitated: every key runs the run's own logits through [`Chain`] again and draws from what is left
-//! with the engine's own [`draw`].
+//! with the engine's own [`crate::sampler::draw`].
 
 mod draw;
 mod knobs;
@@ -12,7 +12,7 @@ mod tree;
 
 use crossterm::event::KeyCode;
 
-use super::{Beams, Recorded, Words};
+use super::{Recorded, Words};
 use crate::beam::BeamStep;
 use crate::chosen::logprob;
 use crate::config::GenerationConfig;
@@ -75,14 +75,14 @@ impl<'a> Twin<'a> {
         prompt: &'a [u32],
         config: &'a GenerationConfig,
         recorded: &'a Recorded,
-        beams: &'a Beams,
+        beam_steps: &'a [BeamStep],
     ) -> Self {
         Self {
             words,
             prompt,
             config,
             recorded,
-            beam_steps: &beams.steps,
+            beam_steps,
             view: View::Candidates,
             step: 0,
             knobs: Knobs::of(config),
