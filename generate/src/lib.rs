@@ -23,6 +23,7 @@ pub mod config;
 pub mod constraint;
 pub mod engine;
 pub mod exact;
+pub mod explain;
 pub mod interrupt;
 #[cfg(test)]
 mod made_up;

@@ -40,6 +40,20 @@ pub(crate) fn uniform(rng: &mut impl Rng) -> f64 {
     (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
 }
 
+/// Every token's share of the unit interval, `[vocab]`: the stretches, in id order, into one of which a draw from the softmax
+/// of `logits` `[vocab]` falls.
+pub(crate) fn shares(logits: &[f32]) -> Vec<(f64, f64)> {
+    let weights = softmax(logits);
+    let total = sum(&weights);
+    let mut below = 0.0;
+    let share = |&weight: &f32| {
+        let begin = below;
+        below += f64::from(weight);
+        (begin / total, below / total)
+    };
+    weights.iter().map(share).collect()
+}
+
 /// The token in whose share of the unit interval `uniform` falls, the shares being the softmax of the logits in id order.
 fn token_at(uniform: f64, logits: &[f32]) -> Drawn {
     weighted(uniform, &softmax(logits))
@@ -86,6 +100,19 @@ mod tests {
         for (uniform, id) in [(0.0, 0), (0.499, 0), (0.501, 2), (0.749, 2), (0.751, 3), (0.999_999_999, 3)] {
             assert_eq!(token_at(uniform, &logits).id, id, "at {uniform}");
         }
+    }
+
+    #[test]
+    fn a_draw_falls_into_the_share_that_is_told() {
+        let logits: Vec<f32> =
+            (0..300).map(|id| if id % 3 == 0 { f32::NEG_INFINITY } else { (id % 7) as f32 }).collect();
+        let shares = shares(&logits);
+        for step in 0..100 {
+            let Drawn { id, uniform, interval } = draw(4, 0, step, &logits);
+            assert_eq!(shares[id as usize], interval);
+            assert!(interval.0 <= uniform && uniform < interval.1);
+        }
+        assert!(shares[0].0 == shares[0].1 && (shares[299].1 - 1.0).abs() < 1e-12);
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub struct LayerNorm {
 }
 
 impl LayerNorm {
-    fn forward(&self, x: Tensor<3>, config: &GptConfig) -> Tensor<3> {
+    pub(crate) fn forward(&self, x: Tensor<3>, config: &GptConfig) -> Tensor<3> {
         kernels::layer_norm(x, self.weight.val(), self.bias.val(), config.layer_norm_epsilon)
     }
 }
@@ -64,6 +64,13 @@ impl Attention {
         let mask = DropoutMask::draw(config.dropout, &x.device());
         let qkv = self.c_attn.forward(x); // [batch, time, 3 n_embd]
         self.c_proj.forward(kernels::causal_attention(qkv, config.n_head, mask)) // [batch, time, n_embd]
+    }
+
+    /// As [`Self::forward`] in inference, with the weights by which positions looked back, `[batch, n_head, time, time]`.
+    fn forward_and_weights(&self, x: Tensor<3>, config: &GptConfig) -> (Tensor<3>, Tensor<4>) {
+        let qkv = self.c_attn.forward(x); // [batch, time, 3 n_embd]
+        let (y, weights) = kernels::causal_attention_and_weights(qkv, config.n_head);
+        (self.c_proj.forward(y), weights)
     }
 
     /// As [`Self::forward`] for positions that come after what `cache` holds.
@@ -108,6 +115,14 @@ impl Block {
         let x = x + dropout(attended, config); // [batch, time, n_embd]
         let thought = self.mlp.forward(self.ln_2.forward(x.clone(), config));
         x + dropout(thought, config) // [batch, time, n_embd]
+    }
+
+    /// As [`Self::forward`] in inference, with attention's weights, `[batch, n_head, time, time]`.
+    pub(crate) fn forward_and_weights(&self, x: Tensor<3>, config: &GptConfig) -> (Tensor<3>, Tensor<4>) {
+        let (attended, weights) = self.attn.forward_and_weights(self.ln_1.forward(x.clone(), config), config);
+        let x = x + attended; // [batch, time, n_embd]
+        let thought = self.mlp.forward(self.ln_2.forward(x.clone(), config));
+        (x + thought, weights)
     }
 
     fn forward_cached(
@@ -275,7 +290,7 @@ impl Gpt {
     }
 
     /// Token plus position embeddings `[batch, time, n_embd]` for `tokens` at positions 0 and on.
-    fn embed(&self, tokens: Tensor<2, Int>) -> Tensor<3> {
+    pub(crate) fn embed(&self, tokens: Tensor<2, Int>) -> Tensor<3> {
         let time = tokens.dims()[1];
         let positions = self.wpe.weight.val().narrow(0, 0, time).unsqueeze::<3>(); // [1, time, n_embd]
         kernels::plain::embed(self.wte.weight.val(), tokens) + positions

@@ -17,10 +17,12 @@ pub mod device;
 pub mod folder;
 mod gpt;
 pub mod init;
+mod inspect;
 pub mod kernels;
 mod parameters;
 
 pub use cache::KvCache;
 pub use config::GptConfig;
 pub use gpt::{Attention, Block, Embedding, Gpt, LayerNorm, Linear, Mlp};
+pub use inspect::Inspection;
 pub use parameters::{Parameter, ParameterMapper, ReadParameter};

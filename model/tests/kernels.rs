@@ -139,7 +139,7 @@ proptest! {
         same!(
             Inputs::new([batch, time, 3 * n_head * head_size], [1, 1], [1, 1], seed),
             |i: &Inputs| kernels::causal_attention(i.x.clone(), n_head, None),
-            |i: &Inputs| plain::causal_attention(i.x.clone(), n_head, None)
+            |i: &Inputs| plain::causal_attention(i.x.clone(), n_head, None).0
         );
     }
 

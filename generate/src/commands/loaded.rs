@@ -59,6 +59,16 @@ impl Loaded {
         }
     }
 
+    /// The tokens that end a text: those that the folder names, else the tokenizer's end-of-text token.
+    pub(super) fn end_tokens(&self) -> Result<Vec<u32>> {
+        let mut ids = folder::read_end_tokens(&self.folder)?;
+        if ids.is_empty() {
+            ids.extend(self.tokenizer.as_ref().and_then(|tokenizer| tokenizer.end_of_text()));
+        }
+        ids.retain(|&id| (id as usize) < self.model.config().vocab_size);
+        Ok(ids)
+    }
+
     /// The text of `ids`, where there is a tokenizer.
     pub(super) fn text_of(&self, ids: &[u32]) -> Result<Option<String>> {
         self.tokenizer.as_ref().map(|tokenizer| tokenizer.decode_text(ids)).transpose()

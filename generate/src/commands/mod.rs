@@ -3,6 +3,7 @@
 mod choices;
 pub mod constraint_args;
 pub mod devices;
+mod explain;
 mod lines;
 mod loaded;
 mod progress;
@@ -38,6 +39,7 @@ Examples:
   ember-generate text                                  ask for prompts, and continue each
   ember-generate text \"Once upon a time\" --top-k 50    sample from the 50 best tokens
   ember-generate text --from runs/mine --format json   one JSON object for each text
+  ember-generate explain \"Once upon a time\"           one HTML file that shows how the text came to be
   ember-generate score \"How likely is this?\"           loss and perplexity of a text
   ember-generate score --choices questions.jsonl       how often the right choice is the most probable
 
@@ -49,6 +51,8 @@ left out, the newest run under runs/.";
 pub enum Command {
     /// Continue prompts
     Text(text_args::TextArgs),
+    /// Show how a text comes to be, step by step: one HTML file with every number in it, or the terminal
+    Explain(explain::ExplainArgs),
     /// Run a trace again, and show that the same tokens come
     Replay(replay::ReplayArgs),
     /// Measure how probable texts are: loss, perplexity, bits per byte; or answer multiple-choice questions
@@ -65,6 +69,7 @@ impl Command {
     pub fn run(&self, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
         match self {
             Self::Text(args) => text::run(args, common, interrupt),
+            Self::Explain(args) => explain::run(args, common, interrupt),
             Self::Replay(args) => replay::run(args, common, interrupt),
             Self::Score(args) => score::run(args, common, interrupt),
             Self::Devices => devices::run(common),

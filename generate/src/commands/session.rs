@@ -142,7 +142,7 @@ impl<'a> Session<'a> {
                         false => self.go_on(&failed),
                     };
                 }
-                Event::Choice { row, choice } => {
+                Event::Choice { row, choice, .. } => {
                     if let Some(sink) = trace.as_mut().filter(|_| failed.is_ok()) {
                         failed = sink.line(trace_file::choice(place(row), choice, &self.loaded));
                     }

@@ -7,7 +7,6 @@ use std::str::FromStr;
 use anyhow::{Result, bail, ensure};
 use clap::Args;
 use ember_data::tokenizer::Tokenizer;
-use ember_model::folder::read_end_tokens;
 
 use super::constraint_args::ConstraintArgs;
 use super::loaded::Loaded;
@@ -372,17 +371,12 @@ impl TextArgs {
             notes.say("generation_config.json sets stop_strings, but the checkpoint holds no tokenizer: not applied");
             config.stop_strings.clear();
         }
-        config.end_tokens = read_end_tokens(&loaded.folder)?;
-        if config.end_tokens.is_empty() {
-            config.end_tokens.extend(loaded.tokenizer.as_ref().and_then(|tokenizer| tokenizer.end_of_text()));
-        }
-        config.end_tokens.retain(|&id| (id as usize) < vocab_size);
+        config.end_tokens = loaded.end_tokens()?;
         config.logprobs = self.logprobs.unwrap_or(0).min(vocab_size);
         if let Some(seed) = seed {
             config.seed = seed;
         } else if config.strategy.samples() {
-            // One that is short enough to type again.
-            config.seed = RandomState::new().build_hasher().finish() >> 32;
+            config.seed = any_seed();
         }
         notes.say(config.summary());
         if let Some(path) = &self.save_config {
@@ -391,6 +385,11 @@ impl TextArgs {
         }
         Ok(config)
     }
+}
+
+/// A seed that nobody chose, short enough to type again.
+pub(super) fn any_seed() -> u64 {
+    RandomState::new().build_hasher().finish() >> 32
 }
 
 /// The token sequences that write `word`: as it begins a text, and behind a space where that gives other tokens, as it does
@@ -408,12 +407,12 @@ fn spellings(tokenizer: &Tokenizer, word: &str) -> Result<Vec<Vec<u32>>> {
     Ok([plain].into_iter().chain(behind_a_space).collect())
 }
 
-fn count(text: &str) -> Result<usize, String> {
+pub(super) fn count(text: &str) -> Result<usize, String> {
     let number: Result<u32, _> = text.parse();
     number.map(|number| number as usize).map_err(|_| format!("it must be a whole number from 0 to {}", u32::MAX))
 }
 
-fn number<T: FromStr>(text: &str) -> Result<T, String> {
+pub(super) fn number<T: FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| "it must be a number".to_owned())
 }
 

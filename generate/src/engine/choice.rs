@@ -23,7 +23,14 @@ pub(super) struct Chooser<'a> {
 /// What was chosen for one row.
 pub(super) struct Choice {
     pub(super) token: ChosenToken,
-    pub(super) trace: Option<ChoiceTrace>,
+    pub(super) trace: Option<Traced>,
+}
+
+/// An account of a choice, and the logits `[vocab]` before and after the processors.
+pub(super) struct Traced {
+    pub(super) account: ChoiceTrace,
+    pub(super) unmodified: Vec<f32>,
+    pub(super) processed: Vec<f32>,
 }
 
 impl<'a> Chooser<'a> {
@@ -77,8 +84,11 @@ impl<'a> Chooser<'a> {
             return Ok(None);
         }
         let token = chosen(id, unmodified.as_deref().unwrap_or(logits), norm, config.logprobs);
-        let trace = recorder
-            .map(|recorder| recorder.finish(step.generated.len(), id, token.logprob, drawn, self.traced_candidates));
+        let trace = recorder.map(|recorder| Traced {
+            account: recorder.finish(step.generated.len(), id, token.logprob, drawn, self.traced_candidates),
+            unmodified: unmodified.unwrap_or_else(|| logits.to_vec()),
+            processed: logits.to_vec(),
+        });
         Ok(Some(Choice { token, trace }))
     }
 }

@@ -23,7 +23,7 @@ use crate::sequences::{ModelSequences, Sequences};
 use crate::speculative::Acceptance;
 use crate::stop::{Clock, FinishReason};
 use crate::trace::ChoiceTrace;
-use choice::Chooser;
+use choice::{Chooser, Traced};
 
 /// A token that was chosen, and what the model itself thought of it.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,6 +52,10 @@ pub enum Event<'a> {
         row: usize,
         /// The account.
         choice: &'a ChoiceTrace,
+        /// The model's logits at that step, `[vocab]`.
+        unmodified: &'a [f32],
+        /// What the processors made of them, `[vocab]`; minus infinity where a token was removed.
+        processed: &'a [f32],
     },
     /// What the beams of one prompt, or one group of them, did at a step; only where a trace is asked for. Breaking has no
     /// effect here.
@@ -313,8 +317,8 @@ fn write(
     loop {
         let choices = chooser.choose_all(plan, sequences, &live, &rows, &mut logits)?;
         for (place, (&number, choice)) in live.iter().zip(choices).enumerate() {
-            if let Some(choice) = &choice.trace {
-                let _ = on_event(Event::Choice { row: number, choice });
+            if let Some(Traced { account, unmodified, processed }) = &choice.trace {
+                let _ = on_event(Event::Choice { row: number, choice: account, unmodified, processed });
             }
             let asked = on_event(Event::Token { row: number, token: &choice.token });
             sequences.extend(place, &[choice.token.id]);

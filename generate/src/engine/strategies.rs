@@ -77,9 +77,15 @@ pub(super) fn exactly(
         for (number, completion) in found.completions.iter().enumerate() {
             let row = prompt * each + number;
             if plan.traced_candidates > 0 {
-                retrace(&mut sequences, completion, &chain, plan.traced_candidates, &mut |choice| {
-                    let _ = on_event(Event::Choice { row, choice });
-                })?;
+                retrace(
+                    &mut sequences,
+                    completion,
+                    &chain,
+                    plan.traced_candidates,
+                    &mut |choice, unmodified, processed| {
+                        let _ = on_event(Event::Choice { row, choice, unmodified, processed });
+                    },
+                )?;
             }
             let _ = on_event(Event::Found { row, finding: &finding });
         }
@@ -95,7 +101,7 @@ fn retrace(
     completion: &Completion,
     chain: &Chain,
     candidates: usize,
-    tell: &mut dyn FnMut(&ChoiceTrace),
+    tell: &mut dyn FnMut(&ChoiceTrace, &[f32], &[f32]),
 ) -> Result<()> {
     let prompt_len = sequences.ids(0).len();
     for (step, token) in completion.tokens.iter().enumerate() {
@@ -105,7 +111,7 @@ fn retrace(
         let mut recorder = Recorder::new(&logprobs);
         let (prompt, generated) = sequences.ids(0).split_at(prompt_len);
         chain.process_observed(&Step { prompt, generated }, &mut logprobs, &mut |name, now| recorder.after(name, now));
-        tell(&recorder.finish(step, token.id, token.logprob, None, candidates));
+        tell(&recorder.finish(step, token.id, token.logprob, None, candidates), &logits, &logprobs);
         sequences.extend(0, &[token.id]);
     }
     sequences.truncate(0, prompt_len);

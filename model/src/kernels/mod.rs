@@ -98,7 +98,20 @@ pub fn causal_attention(qkv: Tensor<3>, n_head: usize, dropout: Option<DropoutMa
         let (y, _weights) = <Dispatch as FusedOps>::fused_causal_attention(qkv.into_dispatch(), n_head, dropout);
         return Tensor::from_dispatch(y);
     }
-    plain::causal_attention(qkv, n_head, dropout)
+    plain::causal_attention(qkv, n_head, dropout).0
+}
+
+/// As [`causal_attention`] without dropout, with the weights by which each position (third dimension) looked back on each
+/// (fourth): `[batch, n_head, time, time]`, 0 in the future, each row's sum 1. The same computation, of which nothing is thrown
+/// away.
+pub fn causal_attention_and_weights(qkv: Tensor<3>, n_head: usize) -> (Tensor<3>, Tensor<4>) {
+    if is_cpu(&qkv.device()) {
+        let [batch, time, _] = qkv.dims();
+        let (y, weights) = <Dispatch as FusedOps>::fused_causal_attention(qkv.into_dispatch(), n_head, None);
+        let weights = Tensor::<3>::from_dispatch(weights).reshape([batch, n_head, time, time]);
+        return (Tensor::from_dispatch(y), weights);
+    }
+    plain::causal_attention(qkv, n_head, None)
 }
 
 /// Where the rows of a batch stand in a cache: what attention to it needs to know beside the tensors.

@@ -28,8 +28,9 @@ pub fn gelu(x: Tensor<3>) -> Tensor<3> {
     x * 0.5 * (inner.tanh() + 1.0)
 }
 
-/// Causal self-attention of `qkv` `[batch, time, 3 n_embd]`.
-pub fn causal_attention(qkv: Tensor<3>, n_head: usize, dropout: Option<DropoutMask>) -> Tensor<3> {
+/// Causal self-attention of `qkv` `[batch, time, 3 n_embd]`: its output `[batch, time, n_embd]`, and its weights
+/// `[batch, n_head, time, time]`, after dropout where there is any.
+pub fn causal_attention(qkv: Tensor<3>, n_head: usize, dropout: Option<DropoutMask>) -> (Tensor<3>, Tensor<4>) {
     let time = qkv.dims()[1];
     let future = Tensor::<2, Bool>::tril_mask([time, time], 0, &qkv.device()); // true above the diagonal
     let [q, k, v] = heads(qkv, n_head);
@@ -113,7 +114,7 @@ impl GatheredRows {
         };
         let seen = |cache: &Tensor<2>| heads(cache.clone().select(0, self.slots.clone()), longest);
         let hidden = self.hidden.clone().map(|hidden| hidden.expand([self.rows, n_head, most_new, longest]));
-        let y = attend(heads(q, most_new), seen(&keys), seen(&values), hidden, None); // [rows, most new, n_embd]
+        let (y, _weights) = attend(heads(q, most_new), seen(&keys), seen(&values), hidden, None); // [rows, most new, n_embd]
         let y = match &self.queries {
             Some([_, places]) => y.reshape([self.rows * most_new, n_embd]).select(0, places.clone()),
             None => y.reshape([total, n_embd]),
@@ -131,21 +132,22 @@ pub fn dropout<const D: usize>(x: Tensor<D>, mask: Option<DropoutMask>) -> Tenso
 }
 
 /// `softmax(q kᵀ / sqrt(head_size)) v`, without the places where `hidden` `[batch, n_head, time, seen]` is true, as
-/// `[batch, time, n_embd]`.
+/// `[batch, time, n_embd]`; and the softmax, `[batch, n_head, time, seen]`, after dropout.
 fn attend(
     q: Tensor<4>,
     k: Tensor<4>,
     v: Tensor<4>,
     hidden: Option<Tensor<4, Bool>>,
     mask: Option<DropoutMask>,
-) -> Tensor<3> {
+) -> (Tensor<3>, Tensor<4>) {
     let [batch, n_head, time, head_size] = q.dims();
     let mut scores = q.matmul(k.swap_dims(2, 3)) / (head_size as f64).sqrt(); // [batch, n_head, time, seen]
     if let Some(hidden) = hidden {
         scores = scores.mask_fill(hidden, f32::NEG_INFINITY);
     }
     let weights = dropout(activation::softmax(scores, 3), mask);
-    weights.matmul(v).swap_dims(1, 2).reshape([batch, time, n_head * head_size])
+    let y = weights.clone().matmul(v).swap_dims(1, 2).reshape([batch, time, n_head * head_size]);
+    (y, weights)
 }
 
 /// Queries, keys and values `[batch, n_head, time, head_size]` of the joint projection `[batch, time, 3 n_embd]`.

@@ -121,8 +121,10 @@ fn a_run_of_many_batches_cut_short_replays() {
     place.generate("replay exact.jsonl").well();
     #[cfg(unix)]
     {
-        let asked = "text one --temperature 1 --seed 3 --num-return-sequences 300 --max-new-tokens 100000 --trace many.jsonl";
-        let child = place.command("ember-generate", &format!("{asked} --from {}", checkpoint().display())).spawn().unwrap();
+        let asked =
+            "text one --temperature 1 --seed 3 --num-return-sequences 300 --max-new-tokens 100000 --trace many.jsonl";
+        let child =
+            place.command("ember-generate", &format!("{asked} --from {}", checkpoint().display())).spawn().unwrap();
         while std::fs::metadata(place.path("many.jsonl")).map_or(0, |file| file.len()) < 100_000 {
             std::thread::sleep(std::time::Duration::from_millis(20));
         }

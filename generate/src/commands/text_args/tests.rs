@@ -227,7 +227,7 @@ fn our_file_and_the_one_that_transformers_makes_of_it_mean_what_the_flags_do() {
             let folder = FolderSettings::read(dir.path()).unwrap();
             assert_eq!(folder.not_applied, Vec::<String>::new(), "{whose}");
             let (read, _) = GenerationConfig::resolve(&Knobs::default(), &folder).unwrap();
-            let end_tokens = read_end_tokens(dir.path()).unwrap();
+            let end_tokens = ember_model::folder::read_end_tokens(dir.path()).unwrap();
             assert_eq!(GenerationConfig { end_tokens, ..read }, config, "{whose}");
         }
     }

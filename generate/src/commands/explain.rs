@@ -1,0 +1,349 @@
+//! `ember-generate explain`: one generation with every number that decided it, as a page, as JSON, or on the terminal.
+
+use std::io::{self, IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use ember_data::files::write_atomic;
+
+use super::loaded::Loaded;
+use super::prompts::{FilePrompt, Given};
+use super::text_args::{any_seed, count, number};
+use crate::config::{FolderSettings, GenerationConfig, KNOBS, Knobs, Strategy};
+use crate::explain::twin::{self, Twin};
+use crate::explain::{self, Request, Words, page};
+use crate::interrupt::Interrupt;
+use crate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
+use crate::run_folder;
+
+/// Where the page goes when nobody says so.
+const PAGE: &str = "explain.html";
+
+/// Prefixes that the exact search may look at: more than it needs for a few tokens of a trained model, mostly.
+const EXACT_NODES: usize = 20_000;
+
+/// The knobs when neither flags nor the folder set one: a common choice, so that each of the two has something to show.
+const TEMPERATURE: f32 = 0.8;
+const TOP_P: f64 = 0.95;
+
+/// Steps are kept with all their logits, and a reader has patience for fewer.
+const MOST_TOKENS: usize = 1000;
+
+/// A page that browsers take their time with.
+const LARGE_BYTES: usize = 8 << 20;
+
+const KNOBS_HEADING: &str = "Knobs of the run";
+const SHOWN: &str = "What is shown";
+
+/// Arguments of `explain`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+The page needs no network: every number in it comes from this run, and its knobs work on the model's own logits. Without a
+knob (and with none in the checkpoint's generation_config.json) the text is sampled at temperature 0.8 and top-p 0.95;
+--temperature 0 explains greedy decoding.
+
+Examples:
+  ember-generate explain \"Once upon a time\"
+  ember-generate explain \"To be\" --temperature 1.2 --min-p 0.05 --seed 5 --out to-be.html
+  ember-generate explain \"To be\" --steps 0,5,10       attention and layers at these steps
+  ember-generate explain \"To be\" --tui                bars and beams on the terminal
+  ember-generate explain \"To be\" --format json        the page's numbers")]
+pub struct ExplainArgs {
+    /// The text to continue; an empty one starts a new document
+    #[arg(value_name = "PROMPT", conflicts_with = "prompt_ids")]
+    prompt: Option<String>,
+
+    /// Token ids as the prompt, such as 1,2,3: needs no tokenizer
+    #[arg(long, value_name = "IDS", value_delimiter = ',')]
+    prompt_ids: Option<Vec<u32>>,
+
+    /// The run or checkpoint to explain [default: the newest run under runs/]
+    #[arg(long, value_name = "RUN")]
+    from: Option<PathBuf>,
+
+    /// Where to write the page [default: explain.html]
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+
+    /// Show it on the terminal instead, step by step
+    #[arg(long, conflicts_with = "out")]
+    tui: bool,
+
+    /// Tokens to write
+    #[arg(long, value_name = "N", default_value = "24", value_parser = count, allow_negative_numbers = true, help_heading = KNOBS_HEADING)]
+    max_new_tokens: usize,
+
+    /// Sharpens (below 1) or flattens (above 1) the distribution; 0 means greedy
+    #[arg(long, value_name = "T", value_parser = number::<f32>, allow_negative_numbers = true, help_heading = KNOBS_HEADING)]
+    temperature: Option<f32>,
+
+    /// Sample from the K best tokens; 0 is off
+    #[arg(long, value_name = "K", value_parser = count, allow_negative_numbers = true, help_heading = KNOBS_HEADING)]
+    top_k: Option<usize>,
+
+    /// Sample from the fewest best tokens whose probabilities reach P; 1 is off
+    #[arg(long, value_name = "P", value_parser = number::<f64>, allow_negative_numbers = true, help_heading = KNOBS_HEADING)]
+    top_p: Option<f64>,
+
+    /// Sample from the tokens at least P times as probable as the best; 0 is off
+    #[arg(long, value_name = "P", value_parser = number::<f64>, allow_negative_numbers = true, help_heading = KNOBS_HEADING)]
+    min_p: Option<f64>,
+
+    /// Makes each token that prompt or text hold less probable (above 1) or more (below); 1 is off
+    #[arg(long, value_name = "X", value_parser = number::<f32>, allow_negative_numbers = true, help_heading = KNOBS_HEADING)]
+    repetition_penalty: Option<f32>,
+
+    /// Beams of the beam search
+    #[arg(long, value_name = "N", default_value = "4", value_parser = count, allow_negative_numbers = true, help_heading = SHOWN)]
+    num_beams: usize,
+
+    /// The steps at which attention and layers are shown, counted from 0, such as 0,5 [default: the first and the last]
+    #[arg(long, value_name = "STEPS", value_delimiter = ',', help_heading = SHOWN)]
+    steps: Option<Vec<usize>>,
+}
+
+pub(super) fn run(args: &ExplainArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
+    args.check(common.format)?;
+    let notes = Notes::new(common.quiet);
+    // What is wrong with a flag may show only beside the folder's file; both are read before the model, which is a wait.
+    let folder = run_folder::find(args.from.as_deref())?.folder;
+    let (mut config, remarks) = args.config(&folder)?;
+    let given = args.given(interrupt)?;
+
+    let loaded = Loaded::new(args.from.as_deref(), matches!(given, Given::Ids(_)), common, &notes)?;
+    remarks.iter().for_each(|remark| notes.say(remark));
+    config.end_tokens = loaded.end_tokens()?;
+    config.seed = common.seed.unwrap_or_else(any_seed);
+    notes.say(config.summary());
+    let place = if args.prompt_ids.is_some() { "--prompt-ids" } else { "the prompt" };
+    let prompt = FilePrompt { place: place.to_owned(), id: None, prompt: given };
+    let ids = prompt.to_ids(loaded.tokenizer.as_ref(), loaded.model.config().vocab_size)?;
+    let text = match prompt.prompt {
+        Given::Text(text) => Some(text),
+        Given::Ids(_) => loaded.text_of(&ids)?,
+    };
+
+    let bytes_of = |id: u32| loaded.bytes_of(id);
+    let request = Request {
+        model: &loaded.model,
+        checkpoint: &loaded.folder.display().to_string(),
+        prompt_text: text.as_deref(),
+        prompt: &ids,
+        config: &config,
+        num_beams: args.num_beams,
+        exact_nodes: EXACT_NODES,
+        steps: args.steps.as_deref(),
+        words: Words { bytes_of: loaded.tokenizer.is_some().then_some(&bytes_of) },
+        go_on: &|| !interrupt.requested(),
+    };
+    if args.tui {
+        return show(&request, interrupt);
+    }
+    let Some(explanation) = explain::explain(&request)? else { return Ok(Outcome::Interrupted) };
+    for step in args.steps.iter().flatten().filter(|&&step| step >= explanation.tokens_written()) {
+        notes.say(format!("--steps {step}: the text ended before it, after {} tokens", explanation.tokens_written()));
+    }
+    match common.format {
+        OutputFormat::Json => writeln!(io::stdout().lock(), "{}", explanation.to_json()?)?,
+        OutputFormat::Text => {
+            let out = args.out.as_deref().unwrap_or(Path::new(PAGE));
+            let page = page::page(&explanation)?;
+            write_atomic(out, |file| Ok(file.write_all(page.as_bytes())?))?;
+            if page.len() > LARGE_BYTES {
+                notes.say("a page this large opens slowly; a lower --max-new-tokens makes it smaller");
+            }
+            notes.say(format!("{} kB; open it in a browser:", page.len().div_ceil(1000)));
+            writeln!(io::stdout().lock(), "{}", out.display())?;
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+/// Shows it on the terminal.
+fn show(request: &Request, interrupt: &Interrupt) -> Result<Outcome> {
+    let recorded = explain::record(request)?;
+    let beams = explain::beam_steps(request)?;
+    if !interrupt.requested() {
+        twin::show(Twin::new(request.words, request.prompt, request.config, &recorded, &beams), interrupt)?;
+    }
+    Ok(if interrupt.requested() { Outcome::Interrupted } else { Outcome::Done })
+}
+
+impl ExplainArgs {
+    /// Refuses what can be seen to be wrong before anything is loaded.
+    fn check(&self, format: OutputFormat) -> Result<()> {
+        self.knobs().check_ranges()?;
+        ensure!(
+            self.max_new_tokens <= MOST_TOKENS,
+            UsageError::new(format!(
+                "--max-new-tokens is {}; explain shows every step, and no more than {MOST_TOKENS} of them",
+                self.max_new_tokens
+            ))
+        );
+        Knobs { num_beams: Some(self.num_beams), ..Knobs::default() }.check_ranges()?;
+        let json = format == OutputFormat::Json;
+        ensure!(
+            !(json && self.out.is_some()),
+            UsageError::new("--format json writes to standard output; drop --out, or redirect the output")
+        );
+        ensure!(!(json && self.tui), UsageError::new("--tui is for people; drop --format json"));
+        ensure!(
+            !self.tui || (io::stdout().is_terminal() && io::stdin().is_terminal()),
+            UsageError::new("--tui needs a terminal to draw on and to read keys from; drop --tui, which writes a page")
+        );
+        if let Some(out) = self.out.as_deref().filter(|out| out.is_dir()) {
+            bail!(UsageError::new(format!("--out {} is a folder; name a file", out.display())));
+        }
+        if let Some(step) = self.steps.iter().flatten().find(|&&step| step >= self.max_new_tokens) {
+            bail!(UsageError::new(format!(
+                "--steps {step}: with --max-new-tokens {} the last step is {}",
+                self.max_new_tokens,
+                self.max_new_tokens - 1
+            )));
+        }
+        Ok(())
+    }
+
+    /// The knobs that the flags set.
+    fn knobs(&self) -> Knobs {
+        Knobs {
+            strategy: Some(if self.temperature == Some(0.0) { Strategy::Greedy } else { Strategy::Sample }),
+            max_new_tokens: Some(self.max_new_tokens),
+            temperature: self.temperature,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            repetition_penalty: self.repetition_penalty,
+            ..Knobs::default()
+        }
+    }
+
+    /// The knobs of the run, by flags and folder, and what there is to say about them. Only knobs that the page can turn take
+    /// part, or its arithmetic would not be the run's.
+    fn config(&self, folder: &Path) -> Result<(GenerationConfig, Vec<String>)> {
+        let folder = FolderSettings::read(folder)?.knobs;
+        let turned = Knobs {
+            temperature: folder.temperature,
+            top_k: folder.top_k,
+            top_p: folder.top_p,
+            min_p: folder.min_p,
+            repetition_penalty: folder.repetition_penalty,
+            ..Knobs::default()
+        };
+        let samples = |knobs: &Knobs| {
+            knobs.temperature.is_some()
+                || knobs.top_k.is_some_and(|k| k > 0)
+                || knobs.top_p.is_some()
+                || knobs.min_p.is_some()
+        };
+        let mut flags = self.knobs();
+        let by_default = !samples(&flags) && !samples(&turned);
+        if by_default {
+            (flags.temperature, flags.top_p) = (Some(TEMPERATURE), Some(TOP_P));
+        }
+        let others: Vec<&str> = KNOBS
+            .iter()
+            .filter(|knob| knob.name != "max_new_tokens" && knob.set_in(&turned).is_none())
+            .filter(|knob| knob.set_in(&folder).is_some_and(|value| !knob.is_off(value)))
+            .map(|knob| knob.name)
+            .collect();
+        let (config, mut notes) =
+            GenerationConfig::resolve(&flags, &FolderSettings { knobs: turned, not_applied: Vec::new() })?;
+        if by_default {
+            notes.push(format!("no knob is set: temperature {TEMPERATURE} and top-p {TOP_P}"));
+        }
+        if !others.is_empty() {
+            notes.push(format!("generation_config.json also sets {}: not applied here", others.join(", ")));
+        }
+        Ok((config, notes))
+    }
+
+    /// The prompt: PROMPT, `--prompt-ids`, or what a pipe holds.
+    fn given(&self, interrupt: &Interrupt) -> Result<Given> {
+        if let Some(ids) = &self.prompt_ids {
+            ensure!(!ids.is_empty(), UsageError::new("--prompt-ids is empty; give at least one id"));
+            return Ok(Given::Ids(ids.clone()));
+        }
+        if let Some(text) = &self.prompt {
+            return Ok(Given::Text(text.clone()));
+        }
+        if io::stdin().is_terminal() {
+            bail!(UsageError::new("explain needs a prompt; add PROMPT or --prompt-ids"));
+        }
+        let mut text = String::new();
+        interrupt
+            .while_waiting(|| io::stdin().read_to_string(&mut text))
+            .context("cannot read the prompt from standard input as UTF-8 text")?;
+        let text = text.strip_suffix('\n').unwrap_or(&text);
+        Ok(Given::Text(text.strip_suffix('\r').unwrap_or(text).to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use clap::Parser;
+    use std::fs;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: ExplainArgs,
+    }
+
+    fn args(line: &str) -> ExplainArgs {
+        Line::try_parse_from(["explain"].into_iter().chain(line.split_whitespace())).unwrap().args
+    }
+
+    fn refusal(line: &str, format: OutputFormat) -> String {
+        let error = args(line).check(format).unwrap_err();
+        assert!(error.is::<UsageError>(), "{line}");
+        error.to_string()
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_before_anything_is_loaded() {
+        let text = |line| refusal(line, OutputFormat::Text);
+        assert!(text("To --top-p 1.5").starts_with("--top-p is 1.5; it must be"));
+        assert!(text("To --num-beams 0").starts_with("--num-beams is 0; it must be"));
+        assert!(text("To --max-new-tokens 0").starts_with("--max-new-tokens is 0; it must be"));
+        assert!(text("To --max-new-tokens 1001").ends_with("no more than 1000 of them"));
+        assert_eq!(text("To --steps 0,24"), "--steps 24: with --max-new-tokens 24 the last step is 23");
+        assert!(text("To --tui").starts_with("--tui needs a terminal"), "a test has none");
+        assert!(refusal("To --out a.html", OutputFormat::Json).contains("drop --out"));
+        assert!(refusal("To --tui", OutputFormat::Json).contains("drop --format json"));
+        args("To --steps 0,23").check(OutputFormat::Text).unwrap();
+    }
+
+    #[test]
+    fn the_knobs_are_the_flags_the_folders_or_a_common_choice() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = |line: &str| args(line).config(folder.path()).unwrap();
+        let (unset, notes) = config("To");
+        assert_eq!((unset.strategy, unset.temperature, unset.top_p), (Strategy::Sample, TEMPERATURE, TOP_P));
+        assert_eq!(
+            (unset.max_new_tokens, notes),
+            (24, vec!["no knob is set: temperature 0.8 and top-p 0.95".to_owned()])
+        );
+        let (set, _) = config("To --min-p 0.1");
+        assert_eq!((set.temperature, set.top_p, set.min_p), (1.0, 1.0, 0.1));
+        assert_eq!(config("To --temperature 0").0.strategy, Strategy::Greedy);
+        // A penalty is no way to sample.
+        assert_eq!(config("To --repetition-penalty 1.3").0.temperature, TEMPERATURE);
+
+        let json = r#"{"top_k": 0, "temperature": 0.7, "typical_p": 0.9, "max_new_tokens": 7, "num_beams": 3}"#;
+        fs::write(folder.path().join("generation_config.json"), json).unwrap();
+        let (of_folder, notes) = config("To");
+        assert_eq!((of_folder.temperature, of_folder.top_p, of_folder.typical_p), (0.7, 1.0, 1.0));
+        assert_eq!((of_folder.max_new_tokens, of_folder.num_beams), (24, 1));
+        assert_eq!(
+            notes,
+            [
+                "from generation_config.json: temperature 0.7",
+                "generation_config.json also sets num_beams, typical_p: not applied here"
+            ]
+        );
+    }
+}

@@ -1,0 +1,102 @@
+//! The page: one HTML file that holds its style, its scripts and its numbers, and asks the network for nothing.
+
+use anyhow::Result;
+
+use super::Explanation;
+
+const TEMPLATE: &str = include_str!("page/page.html");
+const STYLE: &str = include_str!("page/style.css");
+const ARITHMETIC: &str = include_str!("page/arithmetic.js");
+
+/// The page's scripts, in the order in which they are joined.
+const SCRIPTS: [&str; 8] = [
+    include_str!("page/elements.js"),
+    include_str!("page/steps.js"),
+    include_str!("page/knobs.js"),
+    include_str!("page/ways.js"),
+    include_str!("page/beams.js"),
+    include_str!("page/insight.js"),
+    include_str!("page/noise.js"),
+    include_str!("page/page.js"),
+];
+
+/// Characters of the prompt in the page's title.
+const TITLE: usize = 60;
+
+/// The whole file.
+///
+/// # Errors
+/// As [`Explanation::to_json`].
+pub fn page(explanation: &Explanation) -> Result<String> {
+    let title = match explanation.prompt_text().map(str::trim) {
+        None | Some("") => "A text, explained".to_owned(),
+        Some(prompt) => format!("{}: explained", escaped(&prompt.chars().take(TITLE).collect::<String>())),
+    };
+    let json = inside_script(&explanation.to_json()?);
+    let scripts = SCRIPTS.concat();
+    let parts = [
+        ("title", title.as_str()),
+        ("style", STYLE),
+        ("arithmetic", ARITHMETIC),
+        ("page", &scripts),
+        ("explanation", &json),
+    ];
+    Ok(filled(TEMPLATE, &parts))
+}
+
+/// The template with each `{{name}}` replaced by its part, in one pass, so that nothing inside a part is taken for a name.
+fn filled(template: &str, parts: &[(&str, &str)]) -> String {
+    let mut page = String::with_capacity(template.len() + parts.iter().map(|(_, part)| part.len()).sum::<usize>());
+    let mut rest = template;
+    while let Some(begin) = rest.find("{{") {
+        let part = parts
+            .iter()
+            .find(|(name, _)| rest[begin + 2..].strip_prefix(name).is_some_and(|behind| behind.starts_with("}}")));
+        page += &rest[..begin];
+        match part {
+            Some((name, part)) => {
+                page += part;
+                rest = &rest[begin + 2 + name.len() + 2..];
+            }
+            None => {
+                page += "{{";
+                rest = &rest[begin + 2..];
+            }
+        }
+    }
+    page + rest
+}
+
+/// JSON that cannot end the script element that it stands in: `<` occurs in JSON inside strings only.
+fn inside_script(json: &str) -> String {
+    json.replace('<', "\\u003c")
+}
+
+/// Text as HTML.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_that_looks_like_a_name_stays_what_it_is() {
+        let parts = [("title", "{{page}} {{"), ("page", "p")];
+        assert_eq!(filled("<{{title}}|{{page}}|{{other}}|{{", &parts), "<{{page}} {{|p|{{other}}|{{");
+    }
+
+    #[test]
+    fn the_template_has_a_place_for_each_part() {
+        for name in ["title", "style", "arithmetic", "page", "explanation"] {
+            assert_eq!(TEMPLATE.matches(&format!("{{{{{name}}}}}")).count(), 1, "{name}");
+        }
+    }
+
+    #[test]
+    fn no_text_ends_the_script_that_holds_it() {
+        assert_eq!(inside_script(r#"{"a":"</script><!--"}"#), r#"{"a":"\u003c/script>\u003c!--"}"#);
+        assert_eq!(escaped("<b> & \"c\""), "&lt;b&gt; &amp; \"c\"");
+    }
+}

@@ -1,0 +1,135 @@
+// What the sections share: making elements, writing numbers and tokens, bars, and the line from 0 to 1. The first of the
+// page's scripts, which are joined into one: its strictness is that of all.
+
+"use strict";
+
+const data = JSON.parse(document.getElementById("explanation").textContent);
+const byId = (id) => document.getElementById(id);
+const calm = matchMedia("(prefers-reduced-motion: reduce)");
+
+/** An element with attributes (`class`, `text` and `on*` among them) and children, nulls left out. */
+function element(tag, attributes = {}, ...children) {
+  const svg = ["svg", "g", "path", "line", "rect", "circle", "text", "title"].includes(tag);
+  const made = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name === "text") made.textContent = value;
+    else if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else made.setAttribute(name, value === true ? "" : value);
+  }
+  made.append(...children.filter((child) => child !== null && child !== undefined));
+  return made;
+}
+
+/** Sets a style that the content decides: positions and widths. */
+function styled(made, styles) {
+  for (const [name, value] of Object.entries(styles)) made.style.setProperty(name, value);
+  return made;
+}
+
+/** A token's text as it is; an end token, whose own spelling nobody needs to know, is named for what it does. */
+const tokenText = (id) => (data.end_tokens.includes(id) ? "[end]" : data.tokens[id] ?? `#${id}`);
+
+/** A token's text with its spaces and line ends visible. */
+function visible(id) {
+  const text = tokenText(id);
+  return text === "" ? `#${id}` : text.replace(/ /g, "\u00b7").replace(/\r/g, "\u240d").replace(/\n/g, "\u21b5").replace(/\t/g, "\u21e5");
+}
+
+/** A token in a sentence, in quotation marks. */
+const quoted = (id) => `\u201c${visible(id)}\u201d`;
+
+/** A token as a small tile. */
+const chip = (id, kind = "") => element("span", { class: `token ${kind}`, text: visible(id) });
+
+/** Several tokens' text as it is; without a tokenizer their numbers. */
+const textOf = (ids) => ids.map(tokenText).join(Object.keys(data.tokens).length > 0 ? "" : " ");
+
+/** The prompt as a reader would write it. */
+const promptText = () => element("span", { class: "prompt", text: data.prompt.text ?? textOf(data.prompt.ids) });
+
+function percent(p) {
+  if (p === 0) return "0%";
+  if (p < 0.0001) return "<0.01%";
+  if (p > 0.9999 && p < 1) return ">99.99%";
+  return `${(100 * p).toFixed(p < 0.01 ? 2 : 1)}%`;
+}
+
+const number = (n) => Number(n).toLocaleString("en");
+const nats = (x) => x.toFixed(2).replace("-", "\u2212");
+const plural = (n, one, many = `${one}s`) => `${number(n)} ${n === 1 ? one : many}`;
+
+/**
+ * A row of a bar chart: token, bar, number and a note. `p` fills the bar, a thin mark shows `was`; both are relative to
+ * `full`. The exact values stand in `data-` attributes for whoever checks them.
+ */
+function barRow({ label, p, was = null, full, note = "", kind = "", ...facts }) {
+  const width = (value) => `${Math.min(100, (100 * value) / full)}%`;
+  const bar = element("span", { class: "bar", "aria-hidden": "true" }, styled(element("span", { class: "fill" }), { width: width(p) }));
+  if (was !== null) bar.append(styled(element("span", { class: "was" }), { left: width(was) }));
+  const row = element("li", { class: kind, "data-probability": p }, label, bar, element("span", { class: "value", text: percent(p) }));
+  if (note) row.append(element("span", { class: "note", text: note }));
+  for (const [name, value] of Object.entries(facts)) row.setAttribute(`data-${name}`, value);
+  return row;
+}
+
+/**
+ * The line from 0 to 1 with the survivors' shares. `segments` are {start, end, id, picked}, without an id where many tokens
+ * lie; neighbours too narrow to see are drawn as one. `draw` is the random number, where there is one.
+ */
+function unitLine(segments, draw, label) {
+  const narrow = 0.004;
+  const merged = [];
+  for (const segment of segments) {
+    const last = merged[merged.length - 1];
+    const small = !segment.picked && (segment.id === null || segment.end - segment.start < narrow);
+    if (small && last?.small && last.end === segment.start) last.end = segment.end;
+    else merged.push({ ...segment, small });
+  }
+  const line = element("div", { class: "line" });
+  let dark = false;
+  for (const { start, end, id, picked, small } of merged) {
+    const part = element("span", { class: `share ${small ? "small" : (dark = !dark) ? "odd" : "even"} ${picked ? "picked" : ""}` });
+    if (id !== null && !small) part.append(element("span", { text: visible(id) }));
+    line.append(styled(part, { left: `${100 * start}%`, width: `${100 * (end - start)}%` }));
+  }
+  const whole = element("div", { class: "unit", role: "img", "aria-label": label }, line);
+  if (draw !== null) {
+    const picked = segments.find((segment) => segment.picked)?.id ?? null;
+    const flag = element("span", { class: "flag", text: draw.toFixed(4) }, picked === null ? null : chip(picked));
+    const place = `${100 * draw}%`;
+    whole.append(styled(element("div", { class: `draw ${draw > 0.5 ? "left" : ""}`, "data-draw": draw }, flag), { left: place }));
+  }
+  whole.append(element("div", { class: "ends" }, element("span", { text: "0" }), element("span", { text: "1" })));
+  return whole;
+}
+
+/** A table cell with a bar behind its text, `share` from 0 to 1. */
+function shaded(tag, share, ...children) {
+  return styled(element(tag, { class: "shaded" }, ...children), { "--share": share.toFixed(4) });
+}
+
+/** What a section says when the program was not asked for its part. */
+const absent = (what) => element("p", { class: "card absent", text: `${what} is not in this file: the program was not asked for it.` });
+
+/** A labelled choice among a few: `options` are [value, text] pairs. */
+function choice(label, options, onchange) {
+  const select = element("select", { onchange: () => onchange(Number(select.value)) });
+  for (const [value, text] of options) select.append(element("option", { value, text }));
+  return { select, field: element("label", { class: "field" }, label, select) };
+}
+
+/** A labelled slider with its value in words. */
+function slider({ label, min, max, step, value, words, oninput, id }) {
+  const output = element("output", { for: id, text: words(value) });
+  const input = element("input", { type: "range", id, min, max, step });
+  input.value = value;
+  const show = (now) => {
+    output.textContent = words(now);
+    input.setAttribute("aria-valuetext", words(now));
+  };
+  show(value);
+  input.addEventListener("input", () => { show(Number(input.value)); oninput(Number(input.value)); });
+  return { input, field: element("label", { class: "field grow", for: id }, element("span", {}, label, " ", output), input),
+    set: (now) => { input.value = now; show(now); } };
+}

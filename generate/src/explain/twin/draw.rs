@@ -1,0 +1,170 @@
+//! What the screen looks like.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Style, Stylize};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, Paragraph, Wrap};
+
+use super::{Outcome, Twin, View, tree};
+
+/// Columns of a token's name and of the figures beside its bar.
+const NAME: usize = 16;
+const FIGURE: usize = 7;
+
+/// Lines of the text so far.
+const TEXT_LINES: u16 = 4;
+
+impl Twin<'_> {
+    /// Draws the whole screen.
+    pub(super) fn draw(&self, frame: &mut Frame) {
+        let [text, middle, below, keys] = Layout::vertical([
+            Constraint::Length(TEXT_LINES + 2),
+            Constraint::Min(3),
+            Constraint::Length(if self.view == View::Candidates { 4 } else { 0 }),
+            Constraint::Length(1),
+        ])
+        .areas(frame.area());
+        self.draw_text(frame, text);
+        match self.view {
+            View::Candidates => {
+                let rows = usize::from(middle.height.saturating_sub(2));
+                let outcome = self.outcome(rows);
+                self.draw_candidates(frame, middle, &outcome, rows);
+                self.draw_knobs(frame, below, &outcome);
+            }
+            View::Beams => self.draw_beams(frame, middle),
+        }
+        let help = match self.view {
+            View::Candidates => {
+                "\u{2190}\u{2192} step  \u{2191}\u{2193} knob  + - turn  0 as it was  d draw again  b beams  q quit"
+            }
+            View::Beams => "\u{2190}\u{2192} step  b candidates  q quit",
+        };
+        frame.render_widget(Line::from(help).dim(), keys);
+    }
+
+    /// The text as it stood before the step: the prompt, and what the run wrote behind it. The end of it, where it is long.
+    fn draw_text(&self, frame: &mut Frame, area: Rect) {
+        let title = match self.view {
+            View::Candidates => format!(" Step {} of {} ", self.step, self.steps().saturating_sub(1)),
+            View::Beams => " The prompt ".to_owned(),
+        };
+        let token = |&id: &u32| self.words.token(id).unwrap_or_else(|| format!(" #{id}"));
+        let written = if self.view == View::Candidates { self.step } else { 0 };
+        let prompt: String = self.prompt.iter().map(token).collect();
+        let generated: String = self.recorded.completion.ids[..written].iter().map(token).collect();
+        let room = usize::from(area.width.saturating_sub(2)) * usize::from(TEXT_LINES) * 3 / 4;
+        let (prompt, generated) = last_characters(&flat(&prompt), &flat(&generated), room);
+        let line = Line::from(vec![
+            Span::from(prompt).dim(),
+            Span::from(generated).bold(),
+            Span::from("\u{2588}").slow_blink(),
+        ]);
+        let text = Paragraph::new(line).wrap(Wrap { trim: false });
+        frame.render_widget(text.block(Block::bordered().title(title)), area);
+    }
+
+    fn draw_candidates(&self, frame: &mut Frame, area: Rect, outcome: &Outcome, rows: usize) {
+        let room = usize::from(area.width).saturating_sub(2 + 2 + NAME + 1 + FIGURE + 1);
+        let largest = outcome.bars.iter().filter_map(|bar| bar.after).fold(f32::MIN_POSITIVE, f32::max);
+        // Where there is no room for all, the chosen one stays.
+        let mut bars: Vec<_> = outcome.bars.iter().take(rows).collect();
+        if !bars.iter().any(|bar| bar.id == outcome.id)
+            && let (Some(last), Some(chosen)) = (bars.last_mut(), outcome.bars.iter().find(|bar| bar.id == outcome.id))
+        {
+            *last = chosen;
+        }
+        let line = |bar: &&super::Bar| {
+            let mark = if bar.id == outcome.id { "\u{25b8} " } else { "  " };
+            let name = fitted(&self.name(bar.id), NAME);
+            match (bar.after, &bar.removed_by) {
+                (Some(after), _) => {
+                    let length = (after / largest * room as f32).round() as usize;
+                    let text =
+                        format!("{mark}{name} {:>FIGURE$} {}", percent(after), "\u{2588}".repeat(length.min(room)));
+                    let style = if bar.id == outcome.id { Style::new().bold().cyan() } else { Style::new() };
+                    Line::from(text).style(style)
+                }
+                (None, by) => {
+                    let by = by.as_deref().unwrap_or("a knob");
+                    Line::from(format!("{mark}{name} {:>FIGURE$} removed by {by}", percent(bar.before))).dark_gray()
+                }
+            }
+        };
+        let survivors = outcome.survivors;
+        let all = self.recorded.steps[self.step].unmodified.len();
+        let title = format!(" {survivors} of {all} tokens are left ");
+        let lines: Vec<Line> = bars.iter().map(line).collect();
+        frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(title)), area);
+    }
+
+    /// Where the knobs stand, and what they choose.
+    fn draw_knobs(&self, frame: &mut Frame, area: Rect, outcome: &Outcome) {
+        let mut knobs = Vec::new();
+        for (name, value, selected) in self.knobs.words() {
+            let style = if selected { Style::new().reversed() } else { Style::new() };
+            knobs.push(Span::styled(format!(" {name} {value} "), style));
+        }
+        let token = self.name(outcome.id);
+        let chosen = match outcome.drawn {
+            None => format!(" the best is taken: {token}"),
+            Some(drawn) => {
+                let ((begin, end), uniform) = (drawn.interval, drawn.uniform);
+                format!(" draw {uniform:.4} falls into {begin:.4} to {end:.4}, which is {token}'s")
+            }
+        };
+        let run = self.recorded.steps[self.step].choice.id;
+        let beside = match (self.again, outcome.id == run) {
+            (0, true) => "; so it was in the run".to_owned(),
+            (0, false) => format!("; the run, with its own knobs, took {}", self.name(run)),
+            (again, _) => format!("; draw {again} of yours"),
+        };
+        let lines = vec![Line::from(knobs), Line::from(chosen + &beside)];
+        frame.render_widget(Paragraph::new(lines).block(Block::bordered()), area);
+    }
+
+    fn draw_beams(&self, frame: &mut Frame, area: Rect) {
+        let room = usize::from(area.height.saturating_sub(2));
+        let steps = &self.beam_steps[..(self.step + 1).min(self.beam_steps.len())];
+        let (lines, since) = tree::lines(steps, room, &|id| self.name(id));
+        let left_out = if since > 0 { format!("; what ends before step {since} is not shown") } else { String::new() };
+        let title = format!(" Beams after step {}, sums of log-probabilities{left_out} ", self.step);
+        let lines: Vec<Line> = lines.into_iter().map(styled).collect();
+        frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(title)), area);
+    }
+}
+
+/// A line of the tree, in the colour of its end.
+fn styled(line: String) -> Line<'static> {
+    if line.ends_with("pruned") {
+        Line::from(line).dark_gray()
+    } else if line.ends_with("finished") {
+        Line::from(line).green()
+    } else {
+        Line::from(line)
+    }
+}
+
+fn percent(probability: f32) -> String {
+    format!("{:.2}%", 100.0 * probability)
+}
+
+/// A text in exactly `width` characters.
+fn fitted(text: &str, width: usize) -> String {
+    let short: String = text.chars().take(width).collect();
+    format!("{short:<width$}")
+}
+
+/// A text on one line.
+fn flat(text: &str) -> String {
+    text.chars().map(|character| if character.is_control() { '\u{21b5}' } else { character }).collect()
+}
+
+/// The last characters of two texts that follow each other.
+fn last_characters(first: &str, second: &str, most: usize) -> (String, String) {
+    let (first_len, second_len) = (first.chars().count(), second.chars().count());
+    let skip = (first_len + second_len).saturating_sub(most);
+    let of_second = skip.saturating_sub(first_len);
+    (first.chars().skip(skip).collect(), second.chars().skip(of_second).collect())
+}

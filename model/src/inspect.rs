@@ -1,0 +1,98 @@
+//! A forward pass that keeps what it passes through: who looked at whom, and what each block made of the text.
+//!
+//! The layers are those of [`Gpt::forward`]; what they compute on the way is handed out instead of thrown away. For
+//! inference: on a device with automatic differentiation nothing is dropped here either.
+
+use burn::tensor::{Int, Tensor};
+
+use crate::Gpt;
+
+/// What a forward pass of a batch passed through.
+#[derive(Clone, Debug)]
+pub struct Inspection {
+    /// For each block the weights of its attention, `[batch, n_head, time, time]`: how much the position of the third
+    /// dimension took from that of the fourth. They are 0 in the future, and a row sums to 1.
+    pub attention: Vec<Tensor<4>>,
+    /// The residual stream `[batch, time, n_embd]`: what the embeddings put in, then what it is after each block.
+    pub residuals: Vec<Tensor<3>>,
+}
+
+impl Gpt {
+    /// Runs `tokens` `[batch, time]` through the model and keeps attention and residual stream; time is at most the context.
+    pub fn inspect(&self, tokens: Tensor<2, Int>) -> Inspection {
+        let mut residuals = vec![self.embed(tokens)];
+        let mut attention = Vec::with_capacity(self.h.len());
+        for block in &self.h {
+            let (x, weights) = block.forward_and_weights(residuals[residuals.len() - 1].clone(), self.config());
+            residuals.push(x);
+            attention.push(weights);
+        }
+        Inspection { attention, residuals }
+    }
+
+    /// What the model would say if it ended where `residual` `[batch, time, n_embd]` was taken: its logits
+    /// `[batch, time, vocab_size]` after `ln_f` and the head (the logit lens of
+    /// [nostalgebraist 2020](https://www.lesswrong.com/posts/AcKRB8wDpdaN6v6ru/interpreting-gpt-the-logit-lens)). Of the last
+    /// residual these are the logits of [`Self::forward`].
+    pub fn lens(&self, residual: Tensor<3>) -> Tensor<3> {
+        self.logits(self.ln_f.forward(residual, self.config()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::{GptConfig, kernels};
+    use burn::tensor::{Device, Distribution, TensorData};
+
+    fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
+        tensor.into_data().try_into_vec::<f32>().unwrap()
+    }
+
+    #[test]
+    fn inspecting_changes_nothing() {
+        let device = Device::flex();
+        let model = Gpt::new(&GptConfig::new(13, 8, 3, 2, 8), 5, &device).unwrap();
+        let tokens: Tensor<2, Int> =
+            Tensor::from_data(TensorData::new(vec![3, 1, 4, 1, 5, 9, 2, 6, 5, 3], [2, 5]), &device);
+        let inspection = model.inspect(tokens.clone());
+        assert_eq!((inspection.attention.len(), inspection.residuals.len()), (3, 4));
+        let last = inspection.residuals[3].clone();
+        assert_eq!(
+            values(model.lens(last)),
+            values(model.forward(tokens.clone())),
+            "the same bits, by the same layers"
+        );
+        assert_ne!(values(model.lens(inspection.residuals[2].clone())), values(model.forward(tokens)));
+    }
+
+    #[test]
+    fn attention_looks_back_only_and_its_rows_sum_to_one() {
+        let device = Device::flex();
+        let model = Gpt::new(&GptConfig::new(13, 8, 2, 2, 8), 5, &device).unwrap();
+        let time = 5;
+        let tokens = Tensor::from_data(TensorData::new(vec![3, 1, 4, 1, 5], [1, time]), &device);
+        for weights in model.inspect(tokens).attention {
+            assert_eq!(weights.dims(), [1, 2, time, time]);
+            for (row, weights) in values(weights).chunks(time).enumerate() {
+                let (seen, future) = weights.split_at(row % time + 1);
+                assert!((seen.iter().sum::<f32>() - 1.0).abs() < 1e-6, "{weights:?}");
+                assert!(seen.iter().all(|&w| w > 0.0) && future.iter().all(|&w| w == 0.0), "{weights:?}");
+            }
+        }
+    }
+
+    /// The weights are those by which the values were mixed, by the kernel and by the formula.
+    #[test]
+    fn kernel_and_formula_hand_out_the_same_weights() {
+        let device = Device::flex();
+        let qkv = Tensor::<3>::random([2, 70, 3 * 8], Distribution::Normal(0.0, 2.0), &device);
+        let (y, weights) = kernels::causal_attention_and_weights(qkv.clone(), 2);
+        assert_eq!(values(y.clone()), values(kernels::causal_attention(qkv.clone(), 2, None)));
+        let (expected, expected_weights) = kernels::plain::causal_attention(qkv, 2, None);
+        let apart = |a: Vec<f32>, b: Vec<f32>| a.iter().zip(&b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(apart(values(weights), values(expected_weights)) < 1e-5);
+        assert!(apart(values(y), values(expected)) < 1e-4);
+    }
+}
