@@ -103,9 +103,9 @@ pub struct CopiedArgs {
     /// Search these texts instead: files, folders, .jsonl or .parquet (each also .gz or .zst)
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "run")]
     pub corpus: Vec<PathBuf>,
-    /// Field of JSON Lines, or column of Parquet, that holds the text of --corpus
-    #[arg(long, default_value = "text", value_name = "NAME", requires = "corpus")]
-    pub field: String,
+    /// Field of JSON Lines, or column of Parquet, that holds the text of --corpus [default: text]
+    #[arg(long, value_name = "NAME")]
+    pub field: Option<String>,
     /// Characters from which a stretch counts as copied [default: 50, or 1 with --min-words]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub min_chars: Option<u32>,

@@ -5,11 +5,11 @@ use std::io::{Read, Write as _};
 use std::path::Path;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use ember_data::files::write_atomic;
 use ember_data::prepare::Dataset;
 use ember_generate::interrupt::Interrupt;
-use ember_generate::program::{CommonArgs, Notes, Outcome, OutputFormat};
+use ember_generate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -84,7 +84,8 @@ pub fn run(args: &CopiedArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     let baseline = validation.as_ref().map(|validation| baseline(validation, all.characters, &training, rule));
 
     if let Some(path) = &args.html {
-        let page = page(&format!("What {} copies", args.file.display()), &texts, &checked, &all);
+        let title = format!("What {} copies", args.file.display());
+        let page = page(&title, &texts, &checked, &all, baseline.as_ref());
         write_atomic(path, |file| Ok(file.write_all(page.as_bytes())?))?;
         notes.say(format!("the marked text is in {}", path.display()));
     }
@@ -113,9 +114,14 @@ pub fn run(args: &CopiedArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
 /// The training text, and the validation text where there is one.
 fn documents(args: &CopiedArgs, notes: &Notes) -> Result<(Documents, Option<Documents>)> {
     if !args.corpus.is_empty() {
-        return Ok((Documents::from_files(&args.corpus, &args.field)?, None));
+        let field = args.field.as_deref().unwrap_or("text");
+        return Ok((Documents::from_files(&args.corpus, field)?, None));
     }
-    let folder = data_of(args.run.as_deref()).context("--corpus names texts to search where there is no run")?;
+    if args.field.is_some() {
+        return Err(UsageError::new("--field is of the texts that --corpus names; give both or neither").into());
+    }
+    let folder =
+        data_of(args.run.as_deref()).map_err(|error| anyhow!("{error:#}; or name the text to search with --corpus"))?;
     notes.say(format!("training text: {}", folder.display()));
     let Dataset { manifest, train, val, tokenizer } = Dataset::open(&folder)?;
     let source = match manifest.sources.as_slice() {
@@ -146,7 +152,7 @@ fn texts_of(path: &Path) -> Result<Vec<String>> {
         path.display().to_string()
     };
     let text = String::from_utf8(bytes).map_err(|error| {
-        anyhow::anyhow!(
+        anyhow!(
             "{name} is not UTF-8 text: byte {} does not belong there; convert it, for example with iconv -f LATIN1 -t UTF-8",
             error.utf8_error().valid_up_to()
         )
@@ -167,7 +173,7 @@ fn json_texts(name: &str, lines: &str) -> Result<Vec<String>> {
     let mut texts = Vec::new();
     for (number, line) in (1..).zip(lines.lines()).filter(|(_, line)| !line.trim().is_empty()) {
         let object: Map<String, Value> = serde_json::from_str(line).map_err(|error| {
-            anyhow::anyhow!("{name}:{number}: not a line with a JSON object ({error}); correct or remove it")
+            anyhow!("{name}:{number}: not a line with a JSON object ({error}); correct or remove it")
         })?;
         match object.get("text") {
             Some(Value::String(text)) => texts.push(text.clone()),

@@ -126,7 +126,7 @@ fn table(exposure: &Exposure) -> String {
     lines.push(row("all", &exposure.whole, most));
     lines.push(String::new());
     lines.push(
-        "loss: -ln p of the word that stands there; drawn words cost what the model expects, real ones more".into(),
+        "loss: -ln p of the token that stands there; drawn ones cost what the model expects, real ones more".into(),
     );
     lines.push("expected loss: the entropy of the model's distribution there; on real words, less than their loss if it is too sure".into());
     lines.push(
@@ -140,7 +140,7 @@ fn table(exposure: &Exposure) -> String {
     lines.push(verdict(&exposure.second_half));
     let Stretch { real, sampled, greedy, .. } = &exposure.whole;
     lines.push(format!(
-        "probability: the model gives a real word {:.3} on average, its own drawn word {:.3}, its greedy word {:.3}",
+        "probability: the model gives a real token {:.3} on average, its own drawn token {:.3}, its greedy token {:.3}",
         real.probability, sampled.probability, greedy.probability
     ));
     if !exposure.loops.is_empty() {
@@ -185,10 +185,10 @@ fn block(share: f64) -> char {
 fn verdict(half: &Stretch) -> String {
     let (mean, error) = (half.drift.mean, half.drift.standard_error);
     let found = match (half.drift.is_clear(), mean > 0.0) {
-        (false, _) => "no more than chance brings: it does not go astray",
-        (true, true) => "more than chance brings: its own words leave it less sure of the next than real ones do",
+        (false, _) => "no more than chance brings: nothing shows it going astray",
+        (true, true) => "more than chance brings: its own words leave it less sure of the next token than real ones do",
         (true, false) => {
-            "more than chance brings: its own words are plainer than real ones, and leave it surer of the next"
+            "more than chance brings: its own words are plainer than real ones, and leave it surer of the next token"
         }
     };
     format!("astray? at positions {} the drift is {mean:+.3} ± {error:.3} nats, {found}", positions(half))

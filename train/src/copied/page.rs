@@ -13,7 +13,7 @@ li q { white-space: pre-wrap; overflow-wrap: anywhere }
 li small { white-space: pre-wrap; overflow-wrap: anywhere }";
 
 /// A page that needs nothing but itself.
-pub fn page(title: &str, texts: &[&str], checked: &[Checked], all: &Together) -> String {
+pub fn page(title: &str, texts: &[&str], checked: &[Checked], all: &Together, validation: Option<&Together>) -> String {
     let mut body = format!(
         "<p>{:.1}% of {} characters stand word for word in the training text, in {} spans; the longest stretch has {}. \
          Marked text is copied; a mark leads to where it stands.</p>\n",
@@ -22,6 +22,13 @@ pub fn page(title: &str, texts: &[&str], checked: &[Checked], all: &Together) ->
         all.spans,
         all.longest
     );
+    if let Some(validation) = validation {
+        let share = 100.0 * validation.copied_share;
+        let _ = writeln!(
+            body,
+            "<p>Of as much validation text, which was written without the training text, it is {share:.1}%.</p>"
+        );
+    }
     for (number, (text, checked)) in texts.iter().zip(checked).enumerate() {
         let _ = writeln!(
             body,
@@ -121,7 +128,7 @@ mod tests {
         std::fs::write(folder.path().join("a.txt"), "nothing").unwrap();
         let training = super::super::Documents::from_files(&[folder.path().join("a.txt")], "text").unwrap();
         let all = together(&["a <b>cde&"], std::slice::from_ref(&checked), &training.index().unwrap());
-        let page = page("x.txt & more", &["a <b>cde&"], &[checked], &all);
+        let page = page("x.txt & more", &["a <b>cde&"], &[checked], &all, Some(&all));
         assert!(page.contains("<title>x.txt &amp; more</title>") && page.contains("<li id=\"s0-1\">"));
         assert!(!page.contains("http") && !page.contains("<script"));
     }

@@ -25,6 +25,7 @@ use anyhow::{Result, anyhow};
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Int, Tensor, TensorData};
 use ember_generate::config::{GenerationConfig, Strategy};
+use ember_generate::memory::{ASSUMED_BYTES, available_bytes, batch_size};
 use ember_generate::score::{Stretch as Scored, score_stretches};
 use ember_generate::{FinishReason, Plan, generate_batch};
 use ember_model::Gpt;
@@ -32,9 +33,6 @@ use serde::Serialize;
 
 pub use loops::{LEAST_TOKENS, Loop, Loops, TIMES, ending_loop};
 pub use page::page;
-
-/// Texts written side by side.
-const ROWS_AT_ONCE: usize = 256;
 
 /// Tokens read at once for their entropies, and logits held at once (16 MiB of float32).
 const TOKENS_AT_ONCE: usize = 4096;
@@ -218,7 +216,10 @@ fn write(
 ) -> Result<Option<Vec<Vec<u32>>>> {
     let each = knobs.num_return_sequences;
     let mut texts = Vec::with_capacity(prefixes.len() * each);
-    for prompts in prefixes.chunks((ROWS_AT_ONCE / each).max(1)) {
+    let memory_bytes = available_bytes().min(ASSUMED_BYTES);
+    let longest = prefixes.iter().map(|prefix| prefix.len()).max().unwrap_or(0);
+    let at_once = batch_size(memory_bytes, gpt.config(), longest, each, knobs.max_new_tokens);
+    for prompts in prefixes.chunks(at_once) {
         // Every text has noise of its own, the same however many are written together.
         let first_sequences: Vec<u64> = (0..prompts.len()).map(|prompt| (texts.len() + prompt * each) as u64).collect();
         let plan = Plan { first_sequences: &first_sequences, ..Plan::new(knobs) };

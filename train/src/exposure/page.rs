@@ -30,8 +30,8 @@ pub fn page(title: &str, exposure: &Exposure) -> String {
          temperature 1 ({} times), or its most probable words (greedy).</p>\n",
         exposure.windows, exposure.settings.samples
     );
-    body += "<h2>Loss by position</h2>\n<p>-ln p of the word that stands there, nats a token. Drawn words cost what the model \
-             expects; real words more, as far as it does not know them; greedy words less, least where it repeats itself.</p>\n";
+    body += "<h2>Loss by position</h2>\n<p>-ln p of the token that stands there, in nats. Drawn tokens cost what the model \
+             expects; real ones more, as far as it does not know them; greedy ones less, least where it repeats itself.</p>\n";
     body += &losses(&exposure.positions);
     body += "<h2>Drift</h2>\n<p>What the model expects to lose on its own words less what it expects on real ones, in nats a \
              token, with two standard errors to each side. At 0 its own words lead it nowhere that real text does not go.</p>\n";

@@ -8,8 +8,10 @@ pub fn page(title: &str, style: &str, body: &str) -> String {
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{title}</title>\n<style>\n\
          :root {{ color-scheme: light dark }}\n\
          body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em }}\n\
+         h1 {{ overflow-wrap: anywhere }}\n\
          table {{ border-collapse: collapse; font-variant-numeric: tabular-nums }}\n\
-         th, td {{ text-align: right; padding: 0.1em 0.6em }}{style}\n</style>\n</head>\n<body>\n<h1>{title}</h1>\n{body}\
+         th, td {{ text-align: right; padding: 0.1em 0.6em; white-space: nowrap }}\n\
+         th[colspan] {{ text-align: center }}{style}\n</style>\n</head>\n<body>\n<h1>{title}</h1>\n{body}\
          </body>\n</html>\n"
     )
 }

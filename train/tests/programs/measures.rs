@@ -1,0 +1,68 @@
+//! What is measured of a trained model's text: what it copies, and how it fares on its own words.
+
+use super::{Place, small_run};
+
+#[test]
+fn what_is_copied_is_found_where_it_stands() {
+    let place = Place::new();
+    place.train(&small_run(&place, "runs/count", 7)).well();
+    // Lines 3 and 4 of the training text.
+    let copied = "three and then four.\nfour and then five.\n";
+    place.write("generated.txt", format!("Something new, {copied}and new again."));
+    let ran = place.train("copied generated.txt runs/count --min-chars 40 --format json --html marked.html").well();
+    let [text, summary] = &ran.json()[..] else { panic!("{}", ran.out) };
+    assert_eq!((&text["kind"], &summary["kind"]), (&"text".into(), &"summary".into()));
+    let span = &text["spans"][0];
+    assert_eq!((&span["text"], &span["start"], &span["characters"]), (&copied.into(), &15.into(), &41.into()));
+    assert_eq!((&span["place"]["line"], &span["place"]["source"]), (&3.into(), &"count.txt".into()));
+    assert_eq!(span["place"]["before"], "one and then two.\ntwo and then three.\n");
+    assert_eq!((&summary["copied_characters"], &summary["texts"]), (&41.into(), &1.into()));
+    assert_eq!(summary["novel"][0]["novel"], 5, "Something, new, a comma, new, again: {summary}");
+    // The same text counts on to the end, so all that is held out stands in the rest as well.
+    assert_eq!(summary["validation"]["copied_share"], 1.0);
+    let page = std::fs::read_to_string(place.path("marked.html")).unwrap();
+    assert!(page.contains("<a href=\"#s0-0\"") && page.contains("line 3 of count.txt"));
+
+    let by_file = place.train("copied generated.txt --min-chars 40 --format json --corpus count.txt").well().json();
+    assert_eq!(by_file[0]["spans"][0]["place"]["line"], 3);
+    assert!(by_file[1]["validation"].is_null());
+    let table = place.train("copied generated.txt --min-words 8").well().out;
+    assert!(table.contains("line 3 of count.txt") && table.contains("at least 8 words"), "{table}");
+
+    let generated = place
+        .generate("text one --strategy sample --max-new-tokens 60 --seed 1 --num-return-sequences 3 --format json")
+        .well();
+    place.write("generated.jsonl", &generated.out);
+    let lines = place.train("copied generated.jsonl --format json").well().json();
+    assert_eq!((lines.len(), &lines[3]["texts"], &lines[3]["characters"]), (4, &3.into(), &180.into()));
+}
+
+#[test]
+fn exposure_is_measured_on_validation_text() {
+    let place = Place::new();
+    place.train(&small_run(&place, "runs/count", 40)).well();
+    let ran =
+        place.train("exposure --windows 8 --samples 2 --loop-tokens 48 --format json --html exposure.html").well();
+    let [exposure] = &ran.json()[..] else { panic!("{}", ran.out) };
+    assert_eq!(
+        (&exposure["windows"], &exposure["prefix"], &exposure["context_length"]),
+        (&8.into(), &8.into(), &32.into())
+    );
+    let first = &exposure["positions"][0];
+    assert!(first["drift"]["mean"].as_f64().unwrap().abs() < 1e-4, "{first}");
+    assert_eq!(exposure["whole"]["to"], 25);
+    // What evaluation calls the loss of the last checkpoint is nearby: other windows of the same text.
+    let metrics = std::fs::read_to_string(place.path("runs/count/metrics.jsonl")).unwrap();
+    let losses =
+        metrics.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["val_loss"].as_f64());
+    let evaluated = losses.flatten().fold(f64::INFINITY, f64::min);
+    let real = exposure["whole"]["real"]["loss"].as_f64().unwrap();
+    assert!((real - evaluated).abs() < 0.3 * evaluated, "{real}, evaluated {evaluated}");
+    assert_eq!(exposure["loops"][2]["text"], "greedy");
+    assert!(std::fs::read_to_string(place.path("exposure.html")).unwrap().contains("<svg"));
+
+    let again = "exposure runs/count --windows 8 --samples 2 --loop-tokens 0";
+    let table = place.train(again).well().out;
+    assert!(table.contains("astray?") && !table.contains("loops:"), "{table}");
+    assert_eq!(place.train(again).well().out, table, "the same seed, the same figures");
+}
