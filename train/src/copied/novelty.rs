@@ -1,5 +1,5 @@
 //! How much of a text is new, by runs of n words (McCoy et al., "How much do language models copy from their training data?",
-//! 2021, section 4): the share of its n-grams that the training text has nowhere.
+//! 2021): the share of its n-grams that the training text has nowhere.
 
 use std::collections::HashMap;
 use std::ops::Range;

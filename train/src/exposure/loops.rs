@@ -1,5 +1,5 @@
 //! Texts that end in a loop: the same stretch said again and again, as greedy decoding is known for (Holtzman et al., "The
-//! Curious Case of Neural Text Degeneration", 2020, section 3).
+//! Curious Case of Neural Text Degeneration", 2020).
 
 use serde::Serialize;
 
