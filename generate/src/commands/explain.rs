@@ -99,7 +99,7 @@ pub struct ExplainArgs {
     num_beams: usize,
 
     /// The steps at which attention and layers are shown, counted from 0, such as 0,5 [default: the first and the last]
-    #[arg(long, value_name = "STEPS", value_delimiter = ',', help_heading = SHOWN)]
+    #[arg(long, value_name = "STEPS", value_delimiter = ',', value_parser = count, help_heading = SHOWN)]
     steps: Option<Vec<usize>>,
 }
 
@@ -116,8 +116,10 @@ pub(super) fn run(args: &ExplainArgs, common: &CommonArgs, interrupt: &Interrupt
     config.end_tokens = loaded.end_tokens()?;
     config.seed = common.seed.unwrap_or_else(any_seed);
     notes.say(config.summary());
-    let place = if args.prompt_ids.is_some() { "--prompt-ids" } else { "the prompt" };
-    let prompt = FilePrompt { place: place.to_owned(), id: None, prompt: given };
+    if let Given::Ids(ids) = &given {
+        loaded.check_ids("--prompt-ids", ids)?;
+    }
+    let prompt = FilePrompt { place: "the prompt".to_owned(), id: None, prompt: given };
     let ids = prompt.to_ids(loaded.tokenizer.as_ref(), loaded.model.config().vocab_size)?;
     let text = match prompt.prompt {
         Given::Text(text) => Some(text),
@@ -177,7 +179,7 @@ impl ExplainArgs {
         ensure!(
             self.max_new_tokens <= MOST_TOKENS,
             UsageError::new(format!(
-                "--max-new-tokens is {}; explain shows every step, and no more than {MOST_TOKENS} of them",
+                "--max-new-tokens is {}; explain keeps every step with all its logits, so it must be at most {MOST_TOKENS}",
                 self.max_new_tokens
             ))
         );
@@ -194,6 +196,11 @@ impl ExplainArgs {
         );
         if let Some(out) = self.out.as_deref().filter(|out| out.is_dir()) {
             bail!(UsageError::new(format!("--out {} is a folder; name a file", out.display())));
+        }
+        let parent = self.out.as_deref().and_then(Path::parent).filter(|parent| !parent.as_os_str().is_empty());
+        if let (Some(out), Some(parent)) = (&self.out, parent.filter(|parent| !parent.is_dir())) {
+            let (out, parent) = (out.display(), parent.display());
+            bail!(UsageError::new(format!("--out {out}: there is no folder {parent}; make it, or name another")));
         }
         if let Some(step) = self.steps.iter().flatten().find(|&&step| step >= self.max_new_tokens) {
             bail!(UsageError::new(format!(
@@ -309,8 +316,13 @@ mod tests {
         assert!(text("To --top-p 1.5").starts_with("--top-p is 1.5; it must be"));
         assert!(text("To --num-beams 0").starts_with("--num-beams is 0; it must be"));
         assert!(text("To --max-new-tokens 0").starts_with("--max-new-tokens is 0; it must be"));
-        assert!(text("To --max-new-tokens 1001").ends_with("no more than 1000 of them"));
+        assert!(text("To --max-new-tokens 1001").ends_with("so it must be at most 1000"));
         assert_eq!(text("To --steps 0,24"), "--steps 24: with --max-new-tokens 24 the last step is 23");
+        assert_eq!(
+            text("To --out no/such/a.html"),
+            "--out no/such/a.html: there is no folder no/such; make it, or name another"
+        );
+        assert!(text("To --out src").starts_with("--out src is a folder"));
         assert!(text("To --tui").starts_with("--tui needs a terminal"), "a test has none");
         assert!(refusal("To --out a.html", OutputFormat::Json).contains("drop --out"));
         assert!(refusal("To --tui", OutputFormat::Json).contains("drop --format json"));

@@ -55,10 +55,12 @@ impl Recorded {
     pub(super) fn steps(&self, prompt: &[u32], context_length: usize) -> Vec<Step> {
         let store = |(number, step): (usize, &RecordedStep)| {
             let before = self.before(prompt, number);
+            // A draw may fall to any token: the one chosen is stored by itself, too.
+            let by_themselves = [before.as_slice(), &[step.choice.id]].concat();
             Step {
                 step: number,
                 window: [before.len().saturating_sub(context_length), before.len()],
-                logits: Logits::of(&step.unmodified, &before),
+                logits: Logits::of(&step.unmodified, &by_themselves),
                 draw: step.choice.draw,
                 interval: step.choice.interval,
                 chosen: step.choice.id,

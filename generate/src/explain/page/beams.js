@@ -110,6 +110,7 @@ function greedyStory(tree, greedy) {
 /** How far a search fell short of the exact one, in words. */
 function shortfall(name, exact, { logprob_sum: sum }) {
   const gap = exact.logprob_sum - sum;
+  if (gap < -1e-4) return `${name} found a text that is ${Math.exp(-gap).toFixed(1)} times more probable, to which exact search had not come yet.`;
   return gap > 1e-4 ? `${name} missed it by ${nats(gap)} nats: its text is ${Math.exp(gap).toFixed(1)} times less probable.` : `${name} found it, too.`;
 }
 
