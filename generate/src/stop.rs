@@ -1,7 +1,5 @@
 //! When generation ends: the reasons, and the search for stop strings in text that is still growing.
 
-use std::time::Instant;
-
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 
@@ -47,10 +45,10 @@ pub enum Clock {
 }
 
 impl Clock {
-    /// Whether time is over once `steps` tokens were generated, when `max_time_s` seconds began at `started`.
-    pub fn is_over(self, max_time_s: Option<f64>, started: Instant, steps: usize) -> bool {
+    /// Whether time is over once `seconds` of `max_time_s` have passed and `steps` tokens were generated.
+    pub fn is_over(self, max_time_s: Option<f64>, seconds: f64, steps: usize) -> bool {
         match self {
-            Self::Time => max_time_s.is_some_and(|most| started.elapsed().as_secs_f64() >= most),
+            Self::Time => max_time_s.is_some_and(|most| seconds >= most),
             Self::Steps(most) => steps >= most,
         }
     }

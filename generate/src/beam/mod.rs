@@ -278,7 +278,7 @@ impl Prompt {
         let config = request.config;
         let len = now.step + 1;
         let clock = request.clocks.get(self.number).copied().unwrap_or_default();
-        let out_of_time = clock.is_over(config.max_time_s, request.started, len);
+        let out_of_time = clock.is_over(config.max_time_s, now.seconds, len);
         let cut =
             if len >= self.limit { Some(FinishReason::Length) } else { out_of_time.then_some(FinishReason::Time) };
         let rules = if config.strategy == Strategy::DiverseBeam { Rules::Scorer } else { Rules::Vectorised };

@@ -184,13 +184,14 @@ impl Plan<'_> {
         self.clocks.get(prompt).copied().unwrap_or_default()
     }
 
-    /// Why a sequence of a prompt ends with its last token, if it does; `asked` is what the caller said to that token.
+    /// Why a sequence of a prompt ends with its last token, if it does; `asked` is what the caller said to that token, and
+    /// `seconds` have passed since generation began.
     pub(crate) fn reason_to_end(
         &self,
         prompt: usize,
         generated: &[u32],
         asked: ControlFlow<FinishReason>,
-        started: Instant,
+        seconds: f64,
     ) -> Option<FinishReason> {
         let config = self.config;
         if generated.last().is_some_and(|last| config.end_tokens.contains(last)) {
@@ -205,7 +206,7 @@ impl Plan<'_> {
         if generated.len() >= config.max_new_tokens {
             return Some(FinishReason::Length);
         }
-        self.clock(prompt).is_over(config.max_time_s, started, generated.len()).then_some(FinishReason::Time)
+        self.clock(prompt).is_over(config.max_time_s, seconds, generated.len()).then_some(FinishReason::Time)
     }
 
     /// The error to report where the knobs leave no token to follow `generated`.
@@ -316,6 +317,8 @@ fn write(
     let mut live: Vec<usize> = (0..rows.len()).collect();
     loop {
         let choices = chooser.choose_all(plan, sequences, &live, &rows, &mut logits)?;
+        // Once for all rows: what is late is the step.
+        let seconds = started.elapsed().as_secs_f64();
         for (place, (&number, choice)) in live.iter().zip(choices).enumerate() {
             if let Some(Traced { account, unmodified, processed }) = &choice.trace {
                 let _ = on_event(Event::Choice { row: number, choice: account, unmodified, processed });
@@ -325,9 +328,7 @@ fn write(
             let row = &mut rows[number];
             row.push(choice.token);
             let generated = &sequences.ids(place)[row.prompt_len..];
-            row.finished = plan
-                .reason_to_end(row.prompt, generated, asked, started)
-                .map(|why| (why, started.elapsed().as_secs_f64()));
+            row.finished = plan.reason_to_end(row.prompt, generated, asked, started).map(|why| (why, seconds));
         }
         let full: Vec<usize> = (0..live.len())
             .filter(|&place| rows[live[place]].finished.is_none() && sequences.ids(place).len() > context_length)

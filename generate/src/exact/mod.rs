@@ -193,7 +193,8 @@ fn grow(
         if next.is_empty() {
             return Ok(None);
         }
-        let out_of_time = request.clock.is_over(request.config.max_time_s, request.started, tree.nodes());
+        let out_of_time =
+            request.clock.is_over(request.config.max_time_s, request.started.elapsed().as_secs_f64(), tree.nodes());
         let cut_short = asked.break_value().or(out_of_time.then_some(FinishReason::Time));
         let may_look_at = match cut_short {
             Some(_) => 0,

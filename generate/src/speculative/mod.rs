@@ -174,7 +174,9 @@ fn generate_by(
             let asked = on_event(Event::Token { row: request.row, token: &token });
             tokens.push(token);
             let generated = &target.ids(0)[prompt_len..len + position + 1];
-            if let Some(reason) = plan.reason_to_end(request.prompt, generated, asked, request.started) {
+            if let Some(reason) =
+                plan.reason_to_end(request.prompt, generated, asked, request.started.elapsed().as_secs_f64())
+            {
                 break 'text reason;
             }
             if proposal.is_some() && !accepted {
