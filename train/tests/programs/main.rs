@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod bad_input;
+mod ledger;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
