@@ -33,9 +33,11 @@ fn predicted_memory_is_measured_memory() {
         "tokenizer=bpe:5000 n_layer=2 n_head=2 n_embd=128 context_length=48 dropout=0 batch_size=8",
         "tokenizer=bpe:500 n_layer=2 n_head=2 n_embd=512 context_length=32 dropout=0.2 batch_size=1",
     ] {
+        // One thread: the buffers that matrix products keep for each thread are then there before the first reading.
         let set = format!("--set {}", shape.replace(' ', " --set "));
-        let ran = place
-            .train(&format!("ledger --config stories-cpu {set} --new-tokens 3 --repeats 1 --device cpu --format json"));
+        let ran = place.train(&format!(
+            "ledger --config stories-cpu {set} --new-tokens 3 --repeats 1 --threads 1 --device cpu --format json"
+        ));
         let lines = ran.well().json();
         assert_eq!(modes(&lines).len(), 7);
         for entry in modes(&lines) {
