@@ -328,7 +328,7 @@ fn write(
             let row = &mut rows[number];
             row.push(choice.token);
             let generated = &sequences.ids(place)[row.prompt_len..];
-            row.finished = plan.reason_to_end(row.prompt, generated, asked, started).map(|why| (why, seconds));
+            row.finished = plan.reason_to_end(row.prompt, generated, asked, seconds).map(|why| (why, seconds));
         }
         let full: Vec<usize> = (0..live.len())
             .filter(|&place| rows[live[place]].finished.is_none() && sequences.ids(place).len() > context_length)
@@ -336,7 +336,7 @@ fn write(
         match config.overflow {
             Overflow::Slide => {}
             Overflow::Stop => full.iter().for_each(|&place| {
-                rows[live[place]].finished = Some((FinishReason::Length, started.elapsed().as_secs_f64()));
+                rows[live[place]].finished = Some((FinishReason::Length, seconds));
             }),
             Overflow::Error => {
                 if let Some(&place) = full.first() {

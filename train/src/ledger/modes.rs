@@ -3,7 +3,7 @@
 use anyhow::{Result, anyhow};
 use burn::module::Module;
 use burn::optim::GradientsParams;
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::{Int, Tensor, TensorData};
 use ember_data::windows::Batch;
 use ember_generate::score::{MOST_LOGITS, token_log_probabilities};
 use ember_generate::sequences::{ModelSequences, Sequences};
@@ -210,11 +210,10 @@ fn values<const D: usize>(logits: Tensor<D>) -> Result<Vec<f32>> {
     logits.into_data().try_into_vec::<f32>().map_err(|error| anyhow!("cannot read the logits: {error:?}"))
 }
 
-/// Frees every graph that nobody will go back through: burn looks for them at the end of a backward, not when the last tensor of
-/// one is dropped.
-fn sweep(device: &Device) {
-    let one = Tensor::<1>::ones([1], device).require_grad();
-    (one * 2.0).backward();
+/// Goes back through the graph of `logits` only to be rid of it: burn frees a graph in its backward, and not when the last tensor
+/// of it is dropped.
+fn let_go(logits: Tensor<3>) {
+    logits.sum().backward();
 }
 
 /// The largest difference between two lists of logits.
@@ -300,12 +299,11 @@ impl Bench<'_> {
         let kept = self.meter.live()? - before;
         let peak = self.meter.peak()? - before;
         let logits_bytes = 4 * logits.shape().num_elements() as i64;
-        let difference = difference(&values(logits.inner())?, &self.reference);
-        sweep(&device);
+        let difference = difference(&values(logits.clone().inner())?, &self.reference);
+        let_go(logits);
         let times = self.times(|meter| {
             let (logits, time_s) = meter.time(|| Ok(batch_logits(gpt, &plan.batch)))?;
-            drop(logits);
-            sweep(&device);
+            let_go(logits);
             Ok(time_s)
         })?;
         let parts = Parts {
@@ -472,9 +470,10 @@ impl Bench<'_> {
         let mut times = Vec::new();
 
         device.seed(plan.seed);
-        let difference = difference(&values(batch_logits(&gpt, &plan.batch).inner())?, &self.reference);
+        let logits = batch_logits(&gpt, &plan.batch);
+        let difference = difference(&values(logits.clone().inner())?, &self.reference);
         self.reference = Vec::new();
-        sweep(&device);
+        let_go(logits);
 
         let before = self.meter.begin_peak()?;
         gpt = step(gpt, &plan.batch, &mut optimizer)?;

@@ -94,7 +94,7 @@ pub fn curves(description: &str, x_name: &str, all: &[Curve], y_text: impl Fn(f6
         }
         let _ = write!(svg, r#"<rect class="{class}" x="{legend:.1}" y="2" width="12" height="12"/>"#);
         let _ = write!(svg, r#"<text x="{:.1}" y="13">{}</text>"#, legend + 17.0, escape(name));
-        legend += 34.0 + 7.2 * name.len() as f64;
+        legend += 34.0 + 8.2 * name.len() as f64;
     }
     svg + "</svg>"
 }

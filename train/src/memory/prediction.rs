@@ -150,7 +150,9 @@ fn backward_peak(config: &GptConfig, sizes: Sizes) -> usize {
         if name == "lm_head" {
             gradients += tied;
         }
-        peak = peak.max(kept + gradients + stream + dy + input + parameters);
+        // The two gradients of a tied table are added into a third.
+        let sum = if name == "wte" { tied } else { 0 };
+        peak = peak.max(kept + gradients + stream + dy + input + parameters + sum);
         kept -= keeps;
         gradients += parameters;
         if residual == Residual::Reads {

@@ -1,0 +1,116 @@
+//! `ember-train ledger`: what it predicts is what it measures, and what it measures is what the modes are.
+
+use serde_json::Value;
+
+use super::{Place, small_run};
+
+/// The parts of `predicted` and `measured`.
+const PARTS: [&str; 7] = [
+    "weights_bytes",
+    "gradients_bytes",
+    "moments_bytes",
+    "activations_bytes",
+    "logits_bytes",
+    "cache_bytes",
+    "peak_bytes",
+];
+
+fn modes(lines: &[Value]) -> Vec<&Value> {
+    lines.iter().filter(|line| line["kind"] == "mode").collect()
+}
+
+fn mode<'a>(lines: &'a [Value], name: &str) -> &'a Value {
+    lines.iter().find(|line| line["mode"] == name).unwrap()
+}
+
+/// At shapes where another part is the largest each time: activations, attention weights, logits, weights.
+#[test]
+fn predicted_memory_is_measured_memory() {
+    let place = Place::new();
+    for shape in [
+        "tokenizer=bpe:300 n_layer=3 n_head=4 n_embd=64 context_length=128 dropout=0.1 batch_size=4",
+        "tokenizer=bpe:60 n_layer=4 n_head=16 n_embd=64 context_length=192 dropout=0 batch_size=2",
+        "tokenizer=bpe:5000 n_layer=2 n_head=2 n_embd=128 context_length=48 dropout=0 batch_size=8",
+        "tokenizer=bpe:500 n_layer=2 n_head=2 n_embd=512 context_length=32 dropout=0.2 batch_size=1",
+    ] {
+        // One thread: the buffers that matrix products keep for each thread are then there before the first reading.
+        let set = format!("--set {}", shape.replace(' ', " --set "));
+        let ran = place.train(&format!(
+            "ledger --config stories-cpu {set} --new-tokens 3 --repeats 1 --threads 1 --device cpu --format json"
+        ));
+        let lines = ran.well().json();
+        assert_eq!(modes(&lines).len(), 7);
+        for entry in modes(&lines) {
+            for part in PARTS {
+                let [predicted, measured] = ["predicted", "measured"].map(|side| entry[side][part].as_f64().unwrap());
+                // A quarter of a megabyte is for what is no tensor: names, lists, the graph's own nodes.
+                let allowed = 0.03 * predicted + 262_144.0;
+                assert!(
+                    (predicted - measured).abs() <= allowed,
+                    "{shape}: {} {part}: predicted {predicted}, measured {measured}",
+                    entry["mode"]
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn the_modes_are_what_they_say() {
+    let place = Place::new();
+    place.train(&small_run(&place, "runs/count", 5)).well();
+    let arguments = "ledger --device cpu --repeats 2 --time 24 --new-tokens 8 --batch-size 3";
+    let lines = place.train(&format!("{arguments} --growth --html page.html --format json")).well().json();
+    let subject = &lines[0];
+    assert_eq!((&subject["kind"], &subject["real_text"]), (&"subject".into(), &true.into()));
+    assert_eq!((subject["batch_size"].as_u64(), subject["time"].as_u64()), (Some(3), Some(24)));
+
+    // Dropout 0.1 acts where there is a graph, and nowhere else; everything else is the same numbers.
+    for entry in modes(&lines) {
+        let (nodes, off) = (entry["graph_nodes"].as_u64().unwrap(), entry["logits_difference"].as_f64().unwrap());
+        let training = ["training_step", "forward_with_graph"].map(Value::from).contains(&entry["mode"]);
+        assert_eq!(nodes > 0, training, "{entry}");
+        assert_eq!(off > 1e-3, training, "{entry}");
+        assert_eq!(entry["measured"]["activations_bytes"].as_u64().unwrap() > 0, training, "{entry}");
+        assert!(entry["time_min_s"].as_f64() <= entry["time_s"].as_f64());
+        assert!(entry["time_s"].as_f64() <= entry["time_max_s"].as_f64());
+    }
+    assert_eq!(mode(&lines, "forward")["logits_difference"], 0.0);
+    assert_eq!(mode(&lines, "prefill")["tokens"], 3 * 16);
+    assert_eq!(mode(&lines, "decode_cached")["tokens"], 3 * 8);
+    let flops = |name: &str| mode(&lines, name)["flops"].as_f64().unwrap();
+    assert_eq!(flops("training_step"), 3.0 * flops("forward"));
+    assert!(flops("decode_uncached") > 5.0 * flops("decode_cached"));
+    let lengths: Vec<u64> =
+        lines.iter().filter(|line| line["kind"] == "growth").map(|line| line["time"].as_u64().unwrap()).collect();
+    assert_eq!(lengths, [3, 6, 9, 12, 15, 18, 21, 24]);
+
+    let page = std::fs::read_to_string(place.path("page.html")).unwrap();
+    assert_eq!(page.matches("<svg").count(), 6);
+    assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
+    assert!(!page.contains("{{") && !page.contains("http") && !page.contains("NaN"), "{page}");
+    // The table fits a terminal; the same seed and weights are the same numbers.
+    let ran = place.train(arguments).well();
+    assert!(ran.out.lines().skip(2).all(|line| line.chars().count() <= 120), "{}", ran.out);
+    assert!(ran.out.contains("decode uncached"), "{}", ran.out);
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused_in_one_line() {
+    let place = Place::new();
+    for (arguments, code, says) in [
+        ("ledger", 1, "there is no folder runs here"),
+        ("ledger missing", 1, "missing does not exist"),
+        ("ledger --config missing.toml", 2, "missing.toml"),
+        ("ledger --config stories-cpu --set tokenizer=mine.json", 2, "--set tokenizer=bpe:SIZE"),
+        ("ledger --config stories-cpu --time 97", 2, "--time 97: the model's context holds 96 tokens"),
+        ("ledger --config stories-cpu --time 1", 2, "give 2 to 96"),
+        ("ledger --config stories-cpu --new-tokens 96", 2, "--new-tokens 96: of rows of 96 tokens, 1 to 95"),
+        ("ledger --config gpt2-124m --batch-size 60000", 2, "give a smaller --batch-size or --time, or --force"),
+    ] {
+        let ran = place.train(&format!("{arguments} --device cpu"));
+        assert_eq!(ran.code, Some(code), "{arguments}: {}", ran.err);
+        assert!(ran.err.contains(says), "{arguments}: {}", ran.err);
+        assert_eq!(ran.err.matches("error:").count(), 1, "{arguments}: {}", ran.err);
+    }
+}
