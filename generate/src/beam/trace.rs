@@ -15,6 +15,7 @@ pub struct BeamStep {
     /// The group of a diverse search, else 0.
     pub group: usize,
     /// For each beam before this step, what the processors did to the tokens that mattered.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub beams: Vec<Vec<Candidate>>,
     /// Every candidate that was considered, in the order of the ranking (of the draws, in beam sampling).
     pub candidates: Vec<BeamCandidate>,

@@ -117,7 +117,8 @@ fn watched(request: &Request, config: &GenerationConfig) -> Result<(Vec<BeamStep
     let plan = Plan { traced_candidates: 1, ..Plan::new(config) };
     let completions = generate_batch(request.model, &[request.prompt], &plan, &mut |event| {
         if let Event::Beams(step) = event {
-            steps.push(step.clone());
+            // The tree is drawn from the candidates; what the processors did to each beam's is the trace's to tell.
+            steps.push(BeamStep { beams: Vec::new(), ..step.clone() });
         }
         request.asked()
     })?;

@@ -135,7 +135,7 @@ pub(super) mod tests {
             fate,
         };
         let candidates = candidates.iter().map(candidate).collect();
-        BeamStep { prompt: 0, step: number, group: 0, candidates, pool: Vec::new(), stopped: None }
+        BeamStep { prompt: 0, step: number, group: 0, beams: Vec::new(), candidates, pool: Vec::new(), stopped: None }
     }
 
     /// Two beams: 0 and 1; both go on from 0, so 1 is given up; one of them ends.
