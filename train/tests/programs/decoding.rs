@@ -116,7 +116,7 @@ fn a_run_of_many_batches_cut_short_replays() {
     let asked = "text --prompts prompts.txt --temperature 1 --seed 2 --num-return-sequences 60 --max-new-tokens 300 --max-time 0.02";
     generate(&place, &format!("{asked} --trace timed.jsonl --format json")).well();
     place.generate("replay timed.jsonl").well();
-    let exact = "text --prompts prompts.txt --strategy exact --max-new-tokens 20 --max-time 0.05 --trace exact.jsonl --format json";
+    let exact = "text --prompts prompts.txt --strategy exact --max-new-tokens 20 --max-time 0.0001 --trace exact.jsonl --format json";
     assert!(generate(&place, exact).well().out.contains("\"cut_short\":\"time\""));
     place.generate("replay exact.jsonl").well();
     #[cfg(unix)]
