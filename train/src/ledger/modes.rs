@@ -11,9 +11,10 @@ use ember_generate::softmax::log_sum_exp;
 use ember_model::kernels::is_cpu;
 use ember_model::{Gpt, GptConfig};
 
+use super::Entry;
+use super::facts::{DECODE, DECODE_UNCACHED, FORWARD, FORWARD_WITH_GRAPH, Facts, PREFILL, SCORE, TRAINING_STEP};
 use super::flops::{self, looked_at};
 use super::meter::{Meter, nodes_made, spread};
-use super::{Entry, Place};
 use crate::memory::prediction::{self, Kernels, Parts, Prediction, Sizes};
 use crate::optimizer::{AdamW, AdamWConfig};
 use crate::trainer::{batch_logits, next_token_loss};
@@ -56,77 +57,8 @@ impl Plan {
     }
 }
 
-/// A name, what is known of a mode without measuring it, and what it is predicted to need.
-struct Facts {
-    mode: &'static str,
-    random: &'static str,
-    returns: &'static str,
-    places: &'static [Place],
-}
-
-const fn place(file: &'static str, function: &'static str) -> Place {
-    Place { file, function }
-}
-
-const TRAINING_STEP: Facts = Facts {
-    mode: "training_step",
-    random: "which windows of the text, and what dropout drops",
-    returns: "one number, the loss, and other weights",
-    places: &[
-        place("train/src/trainer.rs", "next_token_loss"),
-        place("train/src/loss.rs", "cross_entropy"),
-        place("train/src/optimizer.rs", "step"),
-    ],
-};
-const FORWARD_WITH_GRAPH: Facts = Facts {
-    mode: "forward_with_graph",
-    random: "what dropout drops",
-    returns: "logits at every position, and the graph that made them",
-    places: &[place("model/src/gpt.rs", "forward"), place("model/src/kernels/autodiff.rs", "fused_linear")],
-};
-const FORWARD: Facts = Facts {
-    mode: "forward",
-    random: "nothing",
-    returns: "logits at every position",
-    places: &[place("model/src/gpt.rs", "forward")],
-};
-const SCORE: Facts = Facts {
-    mode: "score",
-    random: "nothing",
-    returns: "one log-probability for each token",
-    places: &[place("generate/src/score.rs", "token_log_probabilities")],
-};
-const PREFILL: Facts = Facts {
-    mode: "prefill",
-    random: "nothing",
-    returns: "logits after the last token of each row, and the cache",
-    places: &[place("generate/src/sequences/model.rs", "logits_of_last"), place("model/src/cache.rs", "reserve")],
-};
-const DECODE: Facts = Facts {
-    mode: "decode_cached",
-    random: "nothing but the choice of tokens, where one samples",
-    returns: "logits after each new token",
-    places: &[
-        place("generate/src/sequences/model.rs", "logits_of_last"),
-        place("model/src/gpt.rs", "forward_cached_last"),
-    ],
-};
-const DECODE_UNCACHED: Facts = Facts {
-    mode: "decode_uncached",
-    random: "nothing but the choice of tokens, where one samples",
-    returns: "logits after each new token",
-    places: &[place("model/src/gpt.rs", "hidden"), place("train/src/ledger/modes.rs", "logits_without_cache")],
-};
-
 /// How often [`measure`] asks whether to go on: prefill and decoding are one.
 pub const PASSES: usize = 6;
-
-/// The names of every place that an entry can name.
-pub fn all_places() -> impl Iterator<Item = &'static Place> {
-    [TRAINING_STEP, FORWARD_WITH_GRAPH, FORWARD, SCORE, PREFILL, DECODE, DECODE_UNCACHED]
-        .into_iter()
-        .flat_map(|facts| facts.places)
-}
 
 /// What one mode gave.
 struct Measured {
@@ -553,19 +485,4 @@ pub(super) fn logits_without_cache(plain: &Gpt, rows: &[&[u32]]) -> Result<Vec<f
     let tokens = Tensor::<2, Int>::from_data(TensorData::new(ids, [rows.len(), time]), &plain.device());
     let hidden = plain.hidden(tokens).narrow(1, time - 1, 1); // [rows, 1, n_embd]
     values(plain.logits(hidden))
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn every_place_is_there() {
-        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        for Place { file, function } in all_places() {
-            let code = std::fs::read_to_string(root.join(file)).unwrap();
-            assert!(code.contains(&format!("fn {function}(")), "{file} has no {function}");
-        }
-    }
 }
