@@ -61,7 +61,10 @@ pub(super) const DECODE_UNCACHED: Facts = Facts {
     mode: "decode_uncached",
     random: "nothing but the choice of tokens, where one samples",
     returns: "logits after each new token",
-    places: &[place("model/src/gpt.rs", "hidden"), place("train/src/ledger/modes.rs", "logits_without_cache")],
+    places: &[
+        place("model/src/gpt.rs", "hidden"),
+        place("train/src/ledger/modes/generation.rs", "logits_without_cache"),
+    ],
 };
 
 #[cfg(test)]
