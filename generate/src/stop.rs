@@ -34,6 +34,9 @@ impl FinishReason {
     }
 }
 
+/// Whether a text ends with these generated ids.
+pub type EndsText = dyn Fn(&[u32]) -> bool;
+
 /// What says that the time given by `max_time_s` is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Clock {

@@ -5,6 +5,7 @@
 //! [`crate::memory::prediction`] says beforehand what they need, and [`flops`] what they compute. [`table`] and [`page`]
 //! show it.
 
+mod facts;
 pub mod flops;
 pub mod growth;
 pub mod meter;
@@ -96,12 +97,12 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// All of it in a sentence or two.
+    /// All of it in three sentences.
     pub fn sentence(&self) -> String {
         let GptConfig { n_layer, n_head, n_embd, vocab_size, dropout, .. } = &self.shape;
         format!(
             "{}: {} parameters, {n_layer} layers of {n_head} heads, {n_embd} wide, {} tokens, dropout {dropout}.\n\
-             {} rows of {} {}; the last {} of each row decoded one by one. {}.",
+             {} rows of {} {}; the last {} of each row decoded one by one.\nOn {}.",
             self.model,
             grouped(self.parameters),
             grouped(*vocab_size as u64),

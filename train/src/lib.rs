@@ -3,6 +3,7 @@
 //! What it is: the loss ([`loss`]), the optimizer ([`optimizer`]), the loop ([`trainer`]), and around them what makes a run:
 //! its configuration ([`config`]), its folder ([`run_folder`]), its checkpoints ([`checkpoint`]) and what it tells ([`report`]).
 //! Of what was learned it measures what is only copied ([`copied`]), and how the model fares on its own words ([`exposure`]).
+//! The [`ledger`] measures what all of it costs, beside what inference does.
 //!
 //! What it is not: it computes no logits of its own (that is `ember-model`), and it writes and scores text with
 //! `ember-generate`, as anybody else would.

@@ -39,7 +39,7 @@ use crate::config::{GenerationConfig, Overflow, Strategy};
 use crate::engine::{ChosenToken, Completion, overflow_error};
 use crate::processors::{Chain, Step};
 use crate::sequences::Sequences;
-use crate::stop::{Clock, FinishReason};
+use crate::stop::{Clock, EndsText, FinishReason};
 
 /// What to search for.
 #[derive(Clone, Copy)]
@@ -49,7 +49,7 @@ pub struct BeamRequest<'a> {
     /// The processors; they see log-probabilities.
     pub chain: &'a Chain,
     /// Whether these generated ids contain a stop string; `None` where there are no stop strings.
-    pub stops: Option<&'a dyn Fn(&[u32]) -> bool>,
+    pub stops: Option<&'a EndsText>,
     /// What each prompt's draws are named by; 0 for a prompt without one.
     pub first_sequences: &'a [u64],
     /// When generation began, from which seconds and the time limit count.

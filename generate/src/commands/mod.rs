@@ -50,7 +50,7 @@ left out, the newest run under runs/.";
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Continue prompts
-    Text(text_args::TextArgs),
+    Text(Box<text_args::TextArgs>),
     /// Show how a text comes to be, step by step: one HTML file with every number in it, or the terminal
     Explain(explain::ExplainArgs),
     /// Run a trace again, and show that the same tokens come

@@ -292,6 +292,9 @@ struct Writer {
     model: Gpt,
 }
 
+/// Says whether a text is valid.
+type Judge = Box<dyn Fn(&str) -> bool>;
+
 const MOST_TOKENS: usize = 200;
 
 impl Writer {
@@ -343,7 +346,7 @@ fn over_a_thousand_forms_every_text_that_ends_is_valid() {
     for number in 0..1200_u64 {
         let mut rng = ember_data::random::rng(5, &[number]);
         let writer = &writers[number as usize / 2 % 3];
-        let (grammar, judge): (_, Box<dyn Fn(&str) -> bool>) = if number.is_multiple_of(2) {
+        let (grammar, judge): (_, Judge) = if number.is_multiple_of(2) {
             let schema = random_schema(&mut rng, 1 + number as usize / 6 % 3);
             let grammar = Grammar::json_schema(schema.to_string(), &schema.to_string()).unwrap();
             (grammar, Box::new(move |text| is_json_of(&schema, text)))

@@ -21,7 +21,7 @@ use crate::exact;
 use crate::processors::Chain;
 use crate::sequences::{ModelSequences, Sequences};
 use crate::speculative::Acceptance;
-use crate::stop::{Clock, FinishReason};
+use crate::stop::{Clock, EndsText, FinishReason};
 use crate::trace::ChoiceTrace;
 use choice::{Chooser, Traced};
 
@@ -136,7 +136,7 @@ pub struct Plan<'a> {
     /// What form the text must have.
     pub constraint: Option<Arc<Constraint>>,
     /// Whether a text ends with these generated ids: at a stop string, or where a grammar has nothing to add.
-    pub ends: Option<&'a dyn Fn(&[u32]) -> bool>,
+    pub ends: Option<&'a EndsText>,
     /// Names the draws, one for each prompt: its sequence i draws as `first_sequences[prompt] + i`, so that a sequence is the
     /// same (up to rounding in the model) alone and in any batch. A prompt without one begins at 0.
     pub first_sequences: &'a [u64],

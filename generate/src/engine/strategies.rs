@@ -14,7 +14,7 @@ use crate::processors::{Chain, Step};
 use crate::sequences::{ModelSequences, Sequences};
 use crate::speculative::{self, DraftModel, PromptLookup, Proposer};
 use crate::stop::FinishReason;
-use crate::trace::{ChoiceTrace, Recorder};
+use crate::trace::Recorder;
 
 type OnEvent<'a> = &'a mut dyn FnMut(Event) -> ControlFlow<FinishReason>;
 
@@ -77,15 +77,7 @@ pub(super) fn exactly(
         for (number, completion) in found.completions.iter().enumerate() {
             let row = prompt * each + number;
             if plan.traced_candidates > 0 {
-                retrace(
-                    &mut sequences,
-                    completion,
-                    &chain,
-                    plan.traced_candidates,
-                    &mut |choice, unmodified, processed| {
-                        let _ = on_event(Event::Choice { row, choice, unmodified, processed });
-                    },
-                )?;
+                retrace(&mut sequences, completion, &chain, plan.traced_candidates, row, on_event)?;
             }
             let _ = on_event(Event::Found { row, finding: &finding });
         }
@@ -101,7 +93,8 @@ fn retrace(
     completion: &Completion,
     chain: &Chain,
     candidates: usize,
-    tell: &mut dyn FnMut(&ChoiceTrace, &[f32], &[f32]),
+    row: usize,
+    on_event: OnEvent,
 ) -> Result<()> {
     let prompt_len = sequences.ids(0).len();
     for (step, token) in completion.tokens.iter().enumerate() {
@@ -111,7 +104,8 @@ fn retrace(
         let mut recorder = Recorder::new(&logprobs);
         let (prompt, generated) = sequences.ids(0).split_at(prompt_len);
         chain.process_observed(&Step { prompt, generated }, &mut logprobs, &mut |name, now| recorder.after(name, now));
-        tell(&recorder.finish(step, token.id, token.logprob, None, candidates), &logits, &logprobs);
+        let choice = recorder.finish(step, token.id, token.logprob, None, candidates);
+        let _ = on_event(Event::Choice { row, choice: &choice, unmodified: &logits, processed: &logprobs });
         sequences.extend(0, &[token.id]);
     }
     sequences.truncate(0, prompt_len);

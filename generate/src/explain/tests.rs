@@ -172,7 +172,7 @@ fn the_texts_part_where_one_number_falls_into_two_shares() {
         let (a, b) = (ids(&noise["a"]["ids"]), ids(&noise["b"]["ids"]));
         let warmer = GenerationConfig { temperature: 1.2, ..config };
         let written = generate(&model(), &PROMPT, &warmer, &mut |_| ControlFlow::Continue(())).unwrap();
-        assert_eq!((noise["to"].as_f64(), b.as_slice()), (Some(f64::from(1.2_f32)).map(round), written.ids.as_slice()));
+        assert_eq!((noise["to"].as_f64(), b.as_slice()), (Some(round(f64::from(1.2_f32))), written.ids.as_slice()));
         let first = a.iter().zip(&b).position(|(a, b)| a != b);
         assert_eq!(noise["parts_at"].as_u64().map(|step| step as usize), first);
         let Some(step) = first else { continue };

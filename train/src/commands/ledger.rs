@@ -95,7 +95,7 @@ pub fn run(args: &LedgerArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
         let Some(all) = all else { return Ok(Outcome::Interrupted) };
         growth = all;
     }
-    progress.finish();
+    drop(progress);
     if let Some(path) = &args.html {
         let html = page::render(&subject, &entries, &growth);
         write_atomic(path, |file| Ok(file.write_all(html.as_bytes())?))?;
@@ -302,8 +302,11 @@ impl Progress {
         self.0.set_message(what.to_owned());
         self.0.tick();
     }
+}
 
-    fn finish(&self) {
+impl Drop for Progress {
+    /// Takes the line off the screen, however the command ends.
+    fn drop(&mut self) {
         self.0.finish_and_clear();
     }
 }

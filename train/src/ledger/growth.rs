@@ -9,7 +9,7 @@ use ember_model::Gpt;
 use serde::Serialize;
 
 use super::meter::{Meter, spread};
-use super::modes::logits_without_cache;
+use super::modes::generation::logits_without_cache;
 use crate::optimizer::{AdamW, AdamWConfig};
 use crate::trainer::{batch_logits, next_token_loss};
 

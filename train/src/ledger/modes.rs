@@ -1,19 +1,21 @@
-//! The ways to use a model, one function each: what training does, what scoring does, what generation does.
+//! The ways to use a model, one function each: what training does, what scoring does, what generation does ([`generation`]).
+
+pub mod generation;
 
 use anyhow::{Result, anyhow};
 use burn::module::Module;
 use burn::optim::GradientsParams;
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::Tensor;
 use ember_data::windows::Batch;
 use ember_generate::score::{MOST_LOGITS, token_log_probabilities};
-use ember_generate::sequences::{ModelSequences, Sequences};
 use ember_generate::softmax::log_sum_exp;
 use ember_model::kernels::is_cpu;
 use ember_model::{Gpt, GptConfig};
 
+use super::Entry;
+use super::facts::{DECODE_UNCACHED, FORWARD, FORWARD_WITH_GRAPH, Facts, PREFILL, SCORE, TRAINING_STEP};
 use super::flops::{self, looked_at};
 use super::meter::{Meter, nodes_made, spread};
-use super::{Entry, Place};
 use crate::memory::prediction::{self, Kernels, Parts, Prediction, Sizes};
 use crate::optimizer::{AdamW, AdamWConfig};
 use crate::trainer::{batch_logits, next_token_loss};
@@ -56,77 +58,8 @@ impl Plan {
     }
 }
 
-/// A name, what is known of a mode without measuring it, and what it is predicted to need.
-struct Facts {
-    mode: &'static str,
-    random: &'static str,
-    returns: &'static str,
-    places: &'static [Place],
-}
-
-const fn place(file: &'static str, function: &'static str) -> Place {
-    Place { file, function }
-}
-
-const TRAINING_STEP: Facts = Facts {
-    mode: "training_step",
-    random: "which windows of the text, and what dropout drops",
-    returns: "one number, the loss, and other weights",
-    places: &[
-        place("train/src/trainer.rs", "next_token_loss"),
-        place("train/src/loss.rs", "cross_entropy"),
-        place("train/src/optimizer.rs", "step"),
-    ],
-};
-const FORWARD_WITH_GRAPH: Facts = Facts {
-    mode: "forward_with_graph",
-    random: "what dropout drops",
-    returns: "logits at every position, and the graph that made them",
-    places: &[place("model/src/gpt.rs", "forward"), place("model/src/kernels/autodiff.rs", "fused_linear")],
-};
-const FORWARD: Facts = Facts {
-    mode: "forward",
-    random: "nothing",
-    returns: "logits at every position",
-    places: &[place("model/src/gpt.rs", "forward")],
-};
-const SCORE: Facts = Facts {
-    mode: "score",
-    random: "nothing",
-    returns: "one log-probability for each token",
-    places: &[place("generate/src/score.rs", "token_log_probabilities")],
-};
-const PREFILL: Facts = Facts {
-    mode: "prefill",
-    random: "nothing",
-    returns: "logits after the last token of each row, and the cache",
-    places: &[place("generate/src/sequences/model.rs", "logits_of_last"), place("model/src/cache.rs", "reserve")],
-};
-const DECODE: Facts = Facts {
-    mode: "decode_cached",
-    random: "nothing but the choice of tokens, where one samples",
-    returns: "logits after each new token",
-    places: &[
-        place("generate/src/sequences/model.rs", "logits_of_last"),
-        place("model/src/gpt.rs", "forward_cached_last"),
-    ],
-};
-const DECODE_UNCACHED: Facts = Facts {
-    mode: "decode_uncached",
-    random: "nothing but the choice of tokens, where one samples",
-    returns: "logits after each new token",
-    places: &[place("model/src/gpt.rs", "hidden"), place("train/src/ledger/modes.rs", "logits_without_cache")],
-};
-
 /// How often [`measure`] asks whether to go on: prefill and decoding are one.
 pub const PASSES: usize = 6;
-
-/// The names of every place that an entry can name.
-pub fn all_places() -> impl Iterator<Item = &'static Place> {
-    [TRAINING_STEP, FORWARD_WITH_GRAPH, FORWARD, SCORE, PREFILL, DECODE, DECODE_UNCACHED]
-        .into_iter()
-        .flat_map(|facts| facts.places)
-}
 
 /// What one mode gave.
 struct Measured {
@@ -356,111 +289,6 @@ impl Bench<'_> {
         Ok(entry(&SCORE, self.predict(config).score(), measured))
     }
 
-    fn prefill_and_decode(&mut self, plain: &Gpt) -> Result<[Entry; 2]> {
-        let (config, plan) = (plain.config(), self.plan);
-        let Sizes { batch, time } = plan.sizes();
-        let prompt = plan.prompt();
-        let start = || ModelSequences::new(plain, &plan.rows(prompt), batch * time);
-
-        // Memory, and the logits of every new position.
-        let before = self.meter.begin_peak()?;
-        let mut sequences = start();
-        let cache_bytes = self.meter.live()? - before;
-        let (logits, prefill_nodes) = nodes_made(|| sequences.logits());
-        let logits = logits?;
-        let logits_bytes = self.meter.live()? - before - cache_bytes;
-        let prefill_parts = Parts {
-            weights_bytes: positive(self.weights),
-            cache_bytes: positive(cache_bytes),
-            logits_bytes: positive(logits_bytes),
-            peak_bytes: positive(self.weights + self.meter.peak()? - before),
-            ..Parts::default()
-        };
-        let prefill_difference = self.difference_at(prompt - 1, &logits);
-        drop(logits);
-
-        let before = self.meter.begin_peak()?;
-        let mut decode_difference: f64 = 0.0;
-        let mut compare = |at, logits: Vec<f32>| {
-            decode_difference = decode_difference.max(self.difference_at(at, &logits));
-        };
-        let (decoded, decode_nodes) = nodes_made(|| decode_known(&mut sequences, plan, &mut compare));
-        decoded?;
-        let decode_parts =
-            Parts { peak_bytes: positive(self.weights + cache_bytes + self.meter.peak()? - before), ..prefill_parts };
-        let [mut prefill_times, mut decode_times] = [Vec::new(), Vec::new()];
-        while decode_times.len() < plan.repeats && decode_times.iter().sum::<f64>() < ENOUGH_S {
-            let (mut sequences, prefill_s) = self.meter.time(|| {
-                let mut sequences = start();
-                sequences.logits()?;
-                Ok(sequences)
-            })?;
-            let ((), decode_s) = self.meter.time(|| decode_known(&mut sequences, plan, &mut |_, _| ()))?;
-            prefill_times.push(prefill_s);
-            decode_times.push(decode_s);
-        }
-
-        let a_pass = inference_operations(config, plan.sizes());
-        let prefill = Measured {
-            times: prefill_times,
-            parts: prefill_parts,
-            tokens: batch * prompt,
-            operations: a_pass,
-            graph_nodes: prefill_nodes,
-            flops: flops::forward(config, batch * prompt, batch * looked_at(0, prompt), batch),
-            difference: prefill_difference,
-        };
-        let new = batch * plan.new_tokens;
-        let decode = Measured {
-            times: decode_times,
-            parts: decode_parts,
-            tokens: new,
-            operations: a_pass * plan.new_tokens,
-            graph_nodes: decode_nodes,
-            flops: flops::forward(config, new, batch * looked_at(prompt, time), new),
-            difference: decode_difference,
-        };
-        Ok([
-            entry(&PREFILL, self.predict(config).prefill(prompt), prefill),
-            entry(&DECODE, self.predict(config).decode(), decode),
-        ])
-    }
-
-    fn decode_uncached(&mut self, plain: &Gpt) -> Result<Entry> {
-        let (config, plan) = (plain.config(), self.plan);
-        let Sizes { batch, time } = plan.sizes();
-        let prompt = plan.prompt();
-        let all = |each: &mut dyn FnMut(usize, Vec<f32>)| -> Result<()> {
-            for len in prompt + 1..=time {
-                each(len - 1, logits_without_cache(plain, &plan.rows(len))?);
-            }
-            Ok(())
-        };
-        let before = self.meter.begin_peak()?;
-        let mut largest: f64 = 0.0;
-        let mut compare = |at, logits: Vec<f32>| largest = largest.max(self.difference_at(at, &logits));
-        let (done, graph_nodes) = nodes_made(|| all(&mut compare));
-        done?;
-        let peak = self.meter.peak()? - before;
-        let times = self.times(|meter| Ok(meter.time(|| all(&mut |_, _| ()))?.1))?;
-        let parts = Parts {
-            weights_bytes: positive(self.weights),
-            peak_bytes: positive(self.weights + peak),
-            ..Parts::default()
-        };
-        let each = (prompt + 1..=time).map(|len| flops::forward(config, batch * len, batch * looked_at(0, len), batch));
-        let measured = Measured {
-            times,
-            parts,
-            tokens: batch * plan.new_tokens,
-            operations: inference_operations(config, plan.sizes()) * plan.new_tokens,
-            graph_nodes,
-            flops: each.sum(),
-            difference: largest,
-        };
-        Ok(entry(&DECODE_UNCACHED, self.predict(config).decode_uncached(), measured))
-    }
-
     /// Steps with a learning rate of 0: all of the work, and the same weights for every repetition.
     fn training_step(&mut self, mut gpt: Gpt) -> Result<Entry> {
         let plan = self.plan;
@@ -530,42 +358,4 @@ fn step(gpt: Gpt, batch: &Batch, optimizer: &mut AdamW) -> Result<Gpt> {
 fn inference_operations(config: &GptConfig, sizes: Sizes) -> usize {
     let config = GptConfig { dropout: 0.0, ..config.clone() };
     prediction::operations(&config, sizes).len()
-}
-
-/// Feeds the rest of the batch's rows one token at a time, as decoding does when it has chosen them; `each` is told the
-/// position that the logits `[batch, vocab]` stand at.
-fn decode_known(sequences: &mut ModelSequences, plan: &Plan, each: &mut dyn FnMut(usize, Vec<f32>)) -> Result<()> {
-    let time = plan.batch.context_length;
-    for at in plan.prompt()..time {
-        for row in 0..plan.batch.batch_size {
-            sequences.extend(row, &[plan.batch.inputs[row * time + at]]);
-        }
-        each(at, sequences.logits()?);
-    }
-    Ok(())
-}
-
-/// The logits `[rows, vocab]` after each of `rows` of one length, from nothing but their ids: what every new token would cost if
-/// nothing were remembered.
-pub(super) fn logits_without_cache(plain: &Gpt, rows: &[&[u32]]) -> Result<Vec<f32>> {
-    let time = rows.first().map_or(0, |row| row.len());
-    let ids: Vec<i32> = rows.iter().flat_map(|row| row.iter().map(|&id| id as i32)).collect();
-    let tokens = Tensor::<2, Int>::from_data(TensorData::new(ids, [rows.len(), time]), &plain.device());
-    let hidden = plain.hidden(tokens).narrow(1, time - 1, 1); // [rows, 1, n_embd]
-    values(plain.logits(hidden))
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn every_place_is_there() {
-        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        for Place { file, function } in all_places() {
-            let code = std::fs::read_to_string(root.join(file)).unwrap();
-            assert!(code.contains(&format!("fn {function}(")), "{file} has no {function}");
-        }
-    }
 }

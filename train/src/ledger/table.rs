@@ -34,8 +34,8 @@ pub fn measured_by(by: MeasuredBy) -> &'static str {
     match by {
         MeasuredBy::Allocator => "Memory is counted at every allocation, so its peak is that of the worst moment.",
         MeasuredBy::Pool => {
-            "Memory is what the device's pool has in use after each phase (forward, backward, step): what an operation needs\n\
-             for itself in between is not seen."
+            "Memory is what the device's pool has in use after each phase (forward, backward, step): what an\n\
+             operation needs for itself in between is not seen."
         }
     }
 }
@@ -118,8 +118,9 @@ fn write_all(out: &mut String, subject: &Subject, entries: &[Entry], growth: &[G
     writeln!(out, "{}", measured_by(subject.measured_by))?;
     writeln!(
         out,
-        "kept: what the graph keeps for the backward. graph: operations recorded. off by: the largest difference of\n\
-         the logits from those of the plain forward, at the same positions. FLOPs: matrix products, a multiply-add being two."
+        "kept: what the graph keeps for the backward. graph: operations recorded. off by: the largest\n\
+         difference of the logits from those of the plain forward, at the same positions. FLOPs: matrix\n\
+         products, a multiply-add being two."
     )
 }
 

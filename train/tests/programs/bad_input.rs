@@ -148,8 +148,13 @@ const CASES: &[(&str, &str)] = &[
     ("ember-train", "copied count.txt truncated"),
     ("ember-train", "exposure missing"),
     ("ember-train", "exposure a-run --prefix 32"),
-    ("ember-train", "ledger missing"),
+    ("ember-train", "ledger --device cpu"),
+    ("ember-train", "ledger missing --device cpu"),
     ("ember-train", "ledger a-run --time 1000 --device cpu"),
+    ("ember-train", "ledger --config missing.toml --device cpu"),
+    ("ember-train", "ledger --config stories-cpu --set tokenizer=mine.json --device cpu"),
+    ("ember-train", "ledger --config stories-cpu --new-tokens 96 --device cpu"),
+    ("ember-train", "ledger --config stories-cpu --batch-size 0 --device cpu"),
 ];
 
 fn set_up(place: &Place) {

@@ -15,6 +15,9 @@ use serde_json::{Value, json};
 use super::cases::{Expression, is_json_of, random_schema};
 use super::{Place, Ran, SMALL, text};
 
+/// Says whether a text is valid.
+type Judge = Box<dyn Fn(&str) -> bool>;
+
 /// A checkpoint that has learned a little to count in words and to write JSON, with byte-level BPE and an end token.
 fn checkpoint() -> PathBuf {
     static TRAINED: OnceLock<Place> = OnceLock::new();
@@ -263,7 +266,7 @@ fn over_a_thousand_forms_a_trained_model_writes_nothing_invalid() {
     for number in 0..1100_u64 {
         let mut rng = ember_data::random::rng(7, &[number]);
         let depth = 1 + rng.next_u64() as usize % 3;
-        let (grammar, judge): (_, Box<dyn Fn(&str) -> bool>) = if number % 2 == 0 {
+        let (grammar, judge): (_, Judge) = if number % 2 == 0 {
             let schema = random_schema(&mut rng, depth);
             let grammar = Grammar::json_schema("schema", &schema.to_string()).unwrap();
             (grammar, Box::new(move |text| is_json_of(&schema, text)))
