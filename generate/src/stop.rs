@@ -35,7 +35,7 @@ impl FinishReason {
 }
 
 /// Whether a text ends with these generated ids.
-pub type EndsText = dyn Fn(&[u32]) -> bool;
+pub type EndsText<'a> = dyn Fn(&[u32]) -> bool + 'a;
 
 /// What says that the time given by `max_time_s` is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -49,7 +49,7 @@ pub struct BeamRequest<'a> {
     /// The processors; they see log-probabilities.
     pub chain: &'a Chain,
     /// Whether these generated ids contain a stop string; `None` where there are no stop strings.
-    pub stops: Option<&'a EndsText>,
+    pub stops: Option<&'a EndsText<'a>>,
     /// What each prompt's draws are named by; 0 for a prompt without one.
     pub first_sequences: &'a [u64],
     /// When generation began, from which seconds and the time limit count.

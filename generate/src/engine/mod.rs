@@ -136,7 +136,7 @@ pub struct Plan<'a> {
     /// What form the text must have.
     pub constraint: Option<Arc<Constraint>>,
     /// Whether a text ends with these generated ids: at a stop string, or where a grammar has nothing to add.
-    pub ends: Option<&'a EndsText>,
+    pub ends: Option<&'a EndsText<'a>>,
     /// Names the draws, one for each prompt: its sequence i draws as `first_sequences[prompt] + i`, so that a sequence is the
     /// same (up to rounding in the model) alone and in any batch. A prompt without one begins at 0.
     pub first_sequences: &'a [u64],

@@ -87,8 +87,11 @@ fn positions(stretch: &Stretch) -> String {
     if stretch.from == stretch.to { stretch.from.to_string() } else { format!("{} to {}", stretch.from, stretch.to) }
 }
 
+/// A curve: its class, its label and its value.
+type Curve = (&'static str, &'static str, fn(&Stretch) -> f64);
+
 fn losses(stretches: &[Stretch]) -> String {
-    let curves: [(&str, &str, fn(&Stretch) -> f64); 3] = [
+    let curves: [Curve; 3] = [
         ("real", "real", |of| of.real.loss),
         ("sampled", "own", |of| of.sampled.loss),
         ("greedy", "greedy", |of| of.greedy.loss),

@@ -33,7 +33,7 @@ fn measured(count: u32, settings: &Settings) -> Exposure {
 #[test]
 fn positions_double() {
     assert_eq!(doubling(9), [0..1, 1..2, 2..4, 4..8, 8..9]);
-    assert_eq!(doubling(1), [0..1]);
+    assert_eq!(doubling(2), [0..1, 1..2]);
     let covered: Vec<usize> = doubling(1000).into_iter().flatten().collect();
     assert!(covered.into_iter().eq(0..1000));
 }
