@@ -103,28 +103,9 @@ impl GptConfig {
         2.0 * n + 4.0 * (self.n_layer * self.n_embd * context) as f64
     }
 
-    /// Bytes of the weights in float32.
-    pub fn weights_bytes(&self) -> usize {
-        4 * self.parameters()
-    }
-
     /// Bytes of a float32 [`crate::KvCache`]: keys and values of every layer for `batch` rows of `capacity` tokens.
     pub fn kv_cache_bytes(&self, batch: usize, capacity: usize) -> usize {
         4 * 2 * self.n_layer * batch * capacity * self.n_embd
-    }
-
-    /// Estimate of the bytes that training needs at its peak in float32: weights, gradients and AdamW's two moments (four
-    /// times the weights), the activations kept for the backward, and the logits with their gradient.
-    ///
-    /// Kept for each token and block by our kernels, in units of `n_embd`: the two LayerNorm inputs and outputs (4), the
-    /// joint query-key-value projection (3), the attention's output (1), and the MLP's hidden layer before and after GELU
-    /// (8); beside them the attention weights, `n_head * context_length` a token.
-    pub fn training_bytes(&self, batch: usize, time: usize) -> usize {
-        let tokens = batch * time;
-        let block = 16 * self.n_embd + self.n_head * time;
-        let activations = 4 * tokens * (self.n_layer * block + 3 * self.n_embd);
-        let logits = 4 * tokens * self.vocab_size * 2;
-        4 * self.weights_bytes() + activations + logits
     }
 
     fn parameters_f64(&self) -> f64 {

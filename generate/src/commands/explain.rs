@@ -113,7 +113,7 @@ pub(super) fn run(args: &ExplainArgs, common: &CommonArgs, interrupt: &Interrupt
 
     let loaded = Loaded::new(args.from.as_deref(), matches!(given, Given::Ids(_)), common, &notes)?;
     remarks.iter().for_each(|remark| notes.say(remark));
-    config.end_tokens = loaded.end_tokens()?;
+    config.end_tokens = loaded.end_tokens(&notes)?;
     config.seed = common.seed.unwrap_or_else(any_seed);
     notes.say(config.summary());
     if let Given::Ids(ids) = &given {

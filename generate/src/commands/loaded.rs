@@ -59,14 +59,23 @@ impl Loaded {
         }
     }
 
-    /// The tokens that end a text: those that the folder names, else the tokenizer's end-of-text token.
-    pub(super) fn end_tokens(&self) -> Result<Vec<u32>> {
-        let mut ids = folder::read_end_tokens(&self.folder)?;
-        if ids.is_empty() {
-            ids.extend(self.tokenizer.as_ref().and_then(|tokenizer| tokenizer.end_of_text()));
+    /// The tokens that end a text: those that the folder names, which is said where they are not just the tokenizer's own
+    /// end-of-text token, else that one.
+    pub(super) fn end_tokens(&self, notes: &Notes) -> Result<Vec<u32>> {
+        let own = Vec::from_iter(self.tokenizer.as_ref().and_then(|tokenizer| tokenizer.end_of_text()));
+        let vocab_size = self.model.config().vocab_size;
+        let named = folder::read_end_tokens(&self.folder)?;
+        let (known, unknown): (Vec<u32>, Vec<u32>) = named.into_iter().partition(|&id| (id as usize) < vocab_size);
+        if !unknown.is_empty() {
+            notes.say(format!("the folder's end tokens {unknown:?} are outside the model's vocabulary: not applied"));
         }
-        ids.retain(|&id| (id as usize) < self.model.config().vocab_size);
-        Ok(ids)
+        if known.is_empty() {
+            return Ok(own.into_iter().filter(|&id| (id as usize) < vocab_size).collect());
+        }
+        if known != own {
+            notes.say(format!("a text ends with the folder's eos_token_id: {known:?}"));
+        }
+        Ok(known)
     }
 
     /// The text of `ids`, where there is a tokenizer.

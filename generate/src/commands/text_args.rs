@@ -371,7 +371,7 @@ impl TextArgs {
             notes.say("generation_config.json sets stop_strings, but the checkpoint holds no tokenizer: not applied");
             config.stop_strings.clear();
         }
-        config.end_tokens = loaded.end_tokens()?;
+        config.end_tokens = loaded.end_tokens(notes)?;
         config.logprobs = self.logprobs.unwrap_or(0).min(vocab_size);
         if let Some(seed) = seed {
             config.seed = seed;
