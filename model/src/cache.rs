@@ -11,7 +11,7 @@ use std::sync::Arc;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
 use crate::GptConfig;
-use crate::kernels::{self, CachedRows};
+use crate::kernels::{self, CachedRows, Heads};
 
 /// Keys and values of every layer for the positions that its rows have seen.
 #[derive(Clone, Debug)]
@@ -22,12 +22,11 @@ pub struct KvCache {
     slots: usize,
     /// Slots from here on have never been used, or were won back.
     next: usize,
-    n_head: usize,
-    n_embd: usize,
+    heads: Heads,
     device: Device,
 }
 
-/// One layer's keys and values, each `[slots, n_embd]`; taken out while the kernel writes to them, so that nothing shares
+/// One layer's keys and values, each `[slots, n_kv_head head_size]`; taken out while the kernel writes to them, so that nothing shares
 /// them and they are written in place.
 #[derive(Clone, Debug)]
 struct LayerCache(Option<(Tensor<2>, Tensor<2>)>);
@@ -36,17 +35,9 @@ impl KvCache {
     /// `rows` empty rows and memory for `slots` positions in all; it grows when that is not enough.
     pub fn new(config: &GptConfig, rows: usize, slots: usize, device: &Device) -> Self {
         let slots = slots.max(1);
-        let empty = || Tensor::zeros([slots, config.n_embd], device);
+        let empty = || Tensor::zeros([slots, config.heads().kv_width()], device);
         let layers = (0..config.n_layer).map(|_| LayerCache(Some((empty(), empty())))).collect();
-        Self {
-            layers,
-            rows: vec![Vec::new(); rows],
-            slots,
-            next: 0,
-            n_head: config.n_head,
-            n_embd: config.n_embd,
-            device: device.clone(),
-        }
+        Self { layers, rows: vec![Vec::new(); rows], slots, next: 0, heads: config.heads(), device: device.clone() }
     }
 
     /// How many rows there are.
@@ -102,11 +93,12 @@ impl KvCache {
         CachedRows { first_new, slots: Arc::new(slots), new: Arc::new(new) }
     }
 
-    /// Attention of new positions `qkv` `[1, new positions, 3 n_embd]` to this layer's cache, which keeps their keys and values.
+    /// Attention of new positions `qkv` `[1, new positions, (n_head + 2 n_kv_head) head_size]` to this layer's cache,
+    /// which keeps their keys and values.
     pub(crate) fn attend(&mut self, layer: usize, qkv: Tensor<3>, rows: &kernels::CachedAttention) -> Tensor<3> {
         let slot = &mut self.layers[layer].0;
         let Some((keys, values)) = slot.take() else { unreachable!("put back below, in every call") };
-        let (y, keys, values) = rows.attend(qkv, keys, values, self.n_head);
+        let (y, keys, values) = rows.attend(qkv, keys, values, self.heads);
         *slot = Some((keys, values));
         y
     }
@@ -130,14 +122,11 @@ impl KvCache {
         let slots = if live + free > self.slots { 2 * (live + free) } else { self.slots };
         if live > 0 || slots > self.slots {
             let index = Tensor::<1, Int>::from_data(TensorData::new(in_use, [live]), &self.device);
+            let width = self.heads.kv_width();
             let moved = |old: Tensor<2>| {
                 let target =
-                    if slots == self.slots { old.clone() } else { Tensor::zeros([slots, self.n_embd], &self.device) };
-                if live == 0 {
-                    target
-                } else {
-                    target.slice_assign([0..live, 0..self.n_embd], old.select(0, index.clone()))
-                }
+                    if slots == self.slots { old.clone() } else { Tensor::zeros([slots, width], &self.device) };
+                if live == 0 { target } else { target.slice_assign([0..live, 0..width], old.select(0, index.clone())) }
             };
             for layer in &mut self.layers {
                 layer.0 = layer.0.take().map(|(keys, values)| (moved(keys), moved(values)));

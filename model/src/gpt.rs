@@ -1,17 +1,55 @@
-//! GPT-2, leaf to root: the layers, a block, the model ([Radford et al. 2019](https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf);
-//! the pre-LayerNorm transformer decoder of [Vaswani et al. 2017](https://arxiv.org/abs/1706.03762)).
+//! The GPT, leaf to root: the layers, a block, the model. As it stands it is GPT-2 ([Radford et al. 2019](https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf);
+//! the pre-norm transformer decoder of [Vaswani et al. 2017](https://arxiv.org/abs/1706.03762)); a [`GptConfig`] can put newer
+//! parts in the place of GPT-2's, which makes it a Llama or a Qwen3.
 //!
 //! Field names are those of GPT-2's published weights, so that the path to a parameter (`h.0.attn.c_attn.weight`) is its name
 //! in a checkpoint. There is no mode: on a device with automatic differentiation dropout acts and the graph is recorded, on
 //! any other device neither happens.
+//!
+//! Precision: weights, residual stream, norms and logits are float32. A norm hands its branch a copy in the type that the model
+//! computes in ([`Gpt::with_precision`]), a product takes its weights in the type of what it multiplies, and what a branch
+//! brings back is added in float32.
 
 use anyhow::Result;
 use burn::module::{Module, Param};
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::{DType, Device, FloatDType, Int, Tensor, TensorData};
 
+use crate::config::{MlpKind, NormKind, Positions};
 use crate::init::{Init, ParameterSource, Random};
-use crate::kernels::{self, CachedAttention, DropoutMask};
+use crate::kernels::{self, CachedAttention, DropoutMask, Rotary};
 use crate::{GptConfig, KvCache};
+
+/// What the layers of one forward pass need to know beside their input.
+pub(crate) struct Pass<'a> {
+    config: &'a GptConfig,
+    /// What the matrix products are computed in.
+    precision: FloatDType,
+    /// The angles of the positions that the pass is made of, where positions are rotary.
+    rotary: Option<Rotary>,
+}
+
+impl Pass<'_> {
+    /// Dropout with a mask of its own; the identity in inference.
+    fn dropout(&self, x: Tensor<3>) -> Tensor<3> {
+        let mask = DropoutMask::draw(self.config.dropout, &x.device());
+        kernels::dropout(x, mask)
+    }
+
+    /// What a branch brings back, added to the residual stream `x` `[batch, time, n_embd]`.
+    fn add(&self, x: Tensor<3>, branch: Tensor<3>) -> Tensor<3> {
+        x + self.dropout(cast(branch, FloatDType::F32))
+    }
+}
+
+/// `x` in another type, which it may already have.
+fn cast<const D: usize>(x: Tensor<D>, to: FloatDType) -> Tensor<D> {
+    if x.dtype() == DType::from(to) { x } else { x.cast(to) }
+}
+
+/// A parameter in the type of what it meets.
+fn like<const D: usize>(parameter: &Param<Tensor<D>>, x: &Tensor<3>) -> Tensor<D> {
+    cast(parameter.val(), x.dtype().into())
+}
 
 /// A table of vectors, one for each id.
 #[derive(Module, Debug)]
@@ -25,73 +63,87 @@ pub struct Embedding {
 pub struct Linear {
     /// `[n_in, n_out]`
     pub weight: Param<Tensor<2>>,
-    /// `[n_out]`
-    pub bias: Param<Tensor<1>>,
+    /// `[n_out]`, where the model has biases.
+    pub bias: Option<Param<Tensor<1>>>,
 }
 
 impl Linear {
     fn forward(&self, x: Tensor<3>) -> Tensor<3> {
-        kernels::linear(x, self.weight.val(), self.bias.val()) // [batch, time, n_out]
+        let (weight, bias) = (like(&self.weight, &x), self.bias.as_ref().map(|bias| like(bias, &x)));
+        kernels::linear(x, weight, bias) // [batch, time, n_out]
     }
 }
 
-/// Normalises each position's vector, then scales and shifts it.
+/// Brings each position's vector to unit size, then scales it; a LayerNorm centres it first, and shifts it at last.
 #[derive(Module, Debug)]
-pub struct LayerNorm {
-    /// Scale, `[n_embd]`.
+pub struct Norm {
+    /// Scale, `[width]`.
     pub weight: Param<Tensor<1>>,
-    /// Shift, `[n_embd]`.
-    pub bias: Param<Tensor<1>>,
+    /// Shift, `[width]`, of a LayerNorm.
+    pub bias: Option<Param<Tensor<1>>>,
 }
 
-impl LayerNorm {
-    pub(crate) fn forward(&self, x: Tensor<3>, config: &GptConfig) -> Tensor<3> {
-        kernels::layer_norm(x, self.weight.val(), self.bias.val(), config.layer_norm_epsilon)
+impl Norm {
+    /// `x` `[batch, time, n_embd]` is float32, and so is what comes out.
+    fn forward(&self, x: Tensor<3>, config: &GptConfig) -> Tensor<3> {
+        let (weight, epsilon) = (self.weight.val(), config.norm_epsilon);
+        match config.norm {
+            NormKind::LayerNorm => kernels::layer_norm(x, weight, self.bias.as_ref().map(Param::val), epsilon),
+            NormKind::RmsNorm => kernels::rms_norm(x, weight, epsilon),
+        }
+    }
+
+    /// The copy of the residual stream that a branch reads, in the type that the branch computes in.
+    fn branch(&self, x: Tensor<3>, pass: &Pass) -> Tensor<3> {
+        cast(self.forward(x, pass.config), pass.precision)
     }
 }
 
 /// Causal self-attention: the only place where positions exchange anything.
 #[derive(Module, Debug)]
 pub struct Attention {
-    /// Queries, keys and values in one product, `[n_embd, 3 n_embd]`.
+    /// Queries, keys and values in one product, `[n_embd, (n_head + 2 n_kv_head) head_size]`.
     pub c_attn: Linear,
-    /// Mixes the heads' results, `[n_embd, n_embd]`.
+    /// Mixes the heads' results, `[n_head head_size, n_embd]`.
     pub c_proj: Linear,
+    /// Over each head's query, `[head_size]`, with QK-norm.
+    pub q_norm: Option<Norm>,
+    /// Over each head's key, `[head_size]`, with QK-norm.
+    pub k_norm: Option<Norm>,
 }
 
 impl Attention {
-    fn forward(&self, x: Tensor<3>, config: &GptConfig) -> Tensor<3> {
-        let mask = DropoutMask::draw(config.dropout, &x.device());
-        let qkv = self.c_attn.forward(x); // [batch, time, 3 n_embd]
-        self.c_proj.forward(kernels::causal_attention(qkv, config.n_head, mask)) // [batch, time, n_embd]
-    }
-
-    /// As [`Self::forward`] in inference, with the weights by which positions looked back, `[batch, n_head, time, time]`.
-    fn forward_and_weights(&self, x: Tensor<3>, config: &GptConfig) -> (Tensor<3>, Tensor<4>) {
-        let qkv = self.c_attn.forward(x); // [batch, time, 3 n_embd]
-        let (y, weights) = kernels::causal_attention_and_weights(qkv, config.n_head);
-        (self.c_proj.forward(y), weights)
-    }
-
-    /// As [`Self::forward`] for positions that come after what `cache` holds.
-    fn forward_cached(&self, x: Tensor<3>, layer: usize, cache: &mut KvCache, rows: &CachedAttention) -> Tensor<3> {
-        let qkv = self.c_attn.forward(x); // [1, new positions, 3 n_embd]
-        self.c_proj.forward(cache.attend(layer, qkv, rows)) // [1, new positions, n_embd]
+    /// `look_back` takes queries, keys and values `[batch, time, (n_head + 2 n_kv_head) head_size]` and returns what each
+    /// position took from itself and those before it, `[batch, time, n_head head_size]`.
+    fn forward(&self, x: Tensor<3>, pass: &Pass, look_back: impl FnOnce(Tensor<3>) -> Tensor<3>) -> Tensor<3> {
+        let heads = pass.config.heads();
+        let mut qkv = self.c_attn.forward(x);
+        if let (Some(q_norm), Some(k_norm)) = (&self.q_norm, &self.k_norm) {
+            qkv = kernels::qk_norm(qkv, q_norm.weight.val(), k_norm.weight.val(), pass.config.norm_epsilon, heads);
+        }
+        if let Some(rotary) = &pass.rotary {
+            qkv = kernels::rotate(qkv, rotary, heads);
+        }
+        self.c_proj.forward(look_back(qkv)) // [batch, time, n_embd]
     }
 }
 
-/// Two layers with a GELU between them, applied to every position by itself.
+/// Two layers with a non-linear function between them, applied to every position by itself.
 #[derive(Module, Debug)]
 pub struct Mlp {
-    /// `[n_embd, 4 n_embd]`
+    /// `[n_embd, n_inner]`; in SwiGLU `[n_embd, 2 n_inner]`, the gate first.
     pub c_fc: Linear,
-    /// `[4 n_embd, n_embd]`
+    /// `[n_inner, n_embd]`
     pub c_proj: Linear,
 }
 
 impl Mlp {
-    fn forward(&self, x: Tensor<3>) -> Tensor<3> {
-        let hidden = kernels::gelu(self.c_fc.forward(x)); // [batch, time, 4 n_embd]
+    fn forward(&self, x: Tensor<3>, pass: &Pass) -> Tensor<3> {
+        let hidden = self.c_fc.forward(x);
+        let hidden = match pass.config.mlp {
+            MlpKind::Gelu => kernels::gelu(hidden),
+            MlpKind::SwiGlu => kernels::swiglu(hidden),
+        }; // [batch, time, n_inner]
         self.c_proj.forward(hidden) // [batch, time, n_embd]
     }
 }
@@ -100,50 +152,22 @@ impl Mlp {
 #[derive(Module, Debug)]
 pub struct Block {
     /// Before attention.
-    pub ln_1: LayerNorm,
+    pub ln_1: Norm,
     /// Looks back.
     pub attn: Attention,
     /// Before the MLP.
-    pub ln_2: LayerNorm,
+    pub ln_2: Norm,
     /// Thinks about what was seen.
     pub mlp: Mlp,
 }
 
 impl Block {
-    fn forward(&self, x: Tensor<3>, config: &GptConfig) -> Tensor<3> {
-        let attended = self.attn.forward(self.ln_1.forward(x.clone(), config), config);
-        let x = x + dropout(attended, config); // [batch, time, n_embd]
-        let thought = self.mlp.forward(self.ln_2.forward(x.clone(), config));
-        x + dropout(thought, config) // [batch, time, n_embd]
+    fn forward(&self, x: Tensor<3>, pass: &Pass, look_back: impl FnOnce(Tensor<3>) -> Tensor<3>) -> Tensor<3> {
+        let attended = self.attn.forward(self.ln_1.branch(x.clone(), pass), pass, look_back);
+        let x = pass.add(x, attended); // [batch, time, n_embd]
+        let thought = self.mlp.forward(self.ln_2.branch(x.clone(), pass), pass);
+        pass.add(x, thought) // [batch, time, n_embd]
     }
-
-    /// As [`Self::forward`] in inference, with attention's weights, `[batch, n_head, time, time]`.
-    pub(crate) fn forward_and_weights(&self, x: Tensor<3>, config: &GptConfig) -> (Tensor<3>, Tensor<4>) {
-        let (attended, weights) = self.attn.forward_and_weights(self.ln_1.forward(x.clone(), config), config);
-        let x = x + attended; // [batch, time, n_embd]
-        let thought = self.mlp.forward(self.ln_2.forward(x.clone(), config));
-        (x + thought, weights)
-    }
-
-    fn forward_cached(
-        &self,
-        x: Tensor<3>,
-        config: &GptConfig,
-        layer: usize,
-        cache: &mut KvCache,
-        rows: &CachedAttention,
-    ) -> Tensor<3> {
-        let attended = self.attn.forward_cached(self.ln_1.forward(x.clone(), config), layer, cache, rows);
-        let x = x + attended; // [1, new positions, n_embd]
-        let thought = self.mlp.forward(self.ln_2.forward(x.clone(), config));
-        x + thought // [1, new positions, n_embd]
-    }
-}
-
-/// Dropout with a mask of its own; the identity in inference.
-fn dropout(x: Tensor<3>, config: &GptConfig) -> Tensor<3> {
-    let mask = DropoutMask::draw(config.dropout, &x.device());
-    kernels::dropout(x, mask)
 }
 
 /// The model: token ids in, logits over the next token out.
@@ -151,21 +175,23 @@ fn dropout(x: Tensor<3>, config: &GptConfig) -> Tensor<3> {
 pub struct Gpt {
     /// Token embeddings, `[vocab_size, n_embd]`.
     pub wte: Embedding,
-    /// Position embeddings, `[context_length, n_embd]`.
-    pub wpe: Embedding,
+    /// Position embeddings, `[context_length, n_embd]`, where positions are learned.
+    pub wpe: Option<Embedding>,
     /// The blocks, first to last.
     pub h: Vec<Block>,
     /// After the last block.
-    pub ln_f: LayerNorm,
+    pub ln_f: Norm,
     /// The head, `[vocab_size, n_embd]`, where it is not the token embedding itself.
     pub lm_head: Option<Embedding>,
     #[module(skip)]
     config: GptConfig,
+    #[module(skip)]
+    precision: FloatDType,
 }
 
 impl Gpt {
     /// A model with GPT-2's initial weights: normal with standard deviation 0.02, the projections back into the residual
-    /// stream `1 / sqrt(2 n_layer)` of that, biases 0 and LayerNorm scales 1. Each tensor is drawn from (seed, its name).
+    /// stream `1 / sqrt(2 n_layer)` of that, biases 0 and scales 1. Each tensor is drawn from (seed, its name).
     ///
     /// # Errors
     /// When the shape is impossible ([`GptConfig::validate`]).
@@ -179,32 +205,47 @@ impl Gpt {
     /// When the shape is impossible, or the source has no such tensor.
     pub fn build(config: &GptConfig, source: &mut dyn ParameterSource, device: &Device) -> Result<Self> {
         config.validate()?;
-        let mut builder = Builder { source, device };
-        let c = config.n_embd;
+        let mut builder = Builder { source, config, device };
+        let (c, heads) = (config.n_embd, config.heads());
+        let first = Init::Normal(0.02);
         let back = Init::Normal(0.02 / (2.0 * config.n_layer as f64).sqrt());
         let h = (0..config.n_layer).map(|i| {
             Ok(Block {
-                ln_1: builder.layer_norm(&format!("h.{i}.ln_1"), c)?,
+                ln_1: builder.norm(&format!("h.{i}.ln_1"), c)?,
                 attn: Attention {
-                    c_attn: builder.linear(&format!("h.{i}.attn.c_attn"), c, 3 * c, Init::Normal(0.02))?,
-                    c_proj: builder.linear(&format!("h.{i}.attn.c_proj"), c, c, back)?,
+                    c_attn: builder.linear(&format!("h.{i}.attn.c_attn"), c, heads.width(), first)?,
+                    c_proj: builder.linear(&format!("h.{i}.attn.c_proj"), heads.query_width(), c, back)?,
+                    q_norm: builder.norm_of_heads(&format!("h.{i}.attn.q_norm"))?,
+                    k_norm: builder.norm_of_heads(&format!("h.{i}.attn.k_norm"))?,
                 },
-                ln_2: builder.layer_norm(&format!("h.{i}.ln_2"), c)?,
+                ln_2: builder.norm(&format!("h.{i}.ln_2"), c)?,
                 mlp: Mlp {
-                    c_fc: builder.linear(&format!("h.{i}.mlp.c_fc"), c, 4 * c, Init::Normal(0.02))?,
-                    c_proj: builder.linear(&format!("h.{i}.mlp.c_proj"), 4 * c, c, back)?,
+                    c_fc: builder.linear(&format!("h.{i}.mlp.c_fc"), c, config.mlp_width(), first)?,
+                    c_proj: builder.linear(&format!("h.{i}.mlp.c_proj"), config.n_inner, c, back)?,
                 },
             })
         });
         let h = h.collect::<Result<_>>()?;
+        let has_table = config.positions == Positions::Learned;
         Ok(Self {
-            wte: builder.embedding("wte", config.vocab_size, c)?,
-            wpe: builder.embedding("wpe", config.context_length, c)?,
+            wte: builder.embedding("wte", config.vocab_size)?,
+            wpe: if has_table { Some(builder.embedding("wpe", config.context_length)?) } else { None },
             h,
-            ln_f: builder.layer_norm("ln_f", c)?,
-            lm_head: if config.tied_head { None } else { Some(builder.embedding("lm_head", config.vocab_size, c)?) },
+            ln_f: builder.norm("ln_f", c)?,
+            lm_head: if config.tied_head { None } else { Some(builder.embedding("lm_head", config.vocab_size)?) },
             config: config.clone(),
+            precision: FloatDType::F32,
         })
+    }
+
+    /// The same model with its matrix products, and attention's, computed in `precision`; the weights stay float32.
+    pub fn with_precision(self, precision: FloatDType) -> Self {
+        Self { precision, ..self }
+    }
+
+    /// What the matrix products are computed in.
+    pub fn precision(&self) -> FloatDType {
+        self.precision
     }
 
     /// The model's shape.
@@ -217,18 +258,86 @@ impl Gpt {
         self.wte.weight.val().device()
     }
 
-    /// The residual stream after `ln_f`, `[batch, time, n_embd]`, of `tokens` `[batch, time]`.
-    pub fn hidden(&self, tokens: Tensor<2, Int>) -> Tensor<3> {
-        let mut x = dropout(self.embed(tokens), &self.config);
-        for block in &self.h {
-            x = block.forward(x, &self.config);
-        }
-        self.ln_f.forward(x, &self.config)
-    }
-
     /// Logits `[batch, time, vocab_size]` at every position of `tokens` `[batch, time]`.
     pub fn forward(&self, tokens: Tensor<2, Int>) -> Tensor<3> {
         self.logits(self.hidden(tokens))
+    }
+
+    /// The residual stream after `ln_f`, `[batch, time, n_embd]`, of `tokens` `[batch, time]`.
+    pub fn hidden(&self, tokens: Tensor<2, Int>) -> Tensor<3> {
+        let mut x = self.embed(tokens);
+        let pass = self.pass_from_0(&x);
+        for block in &self.h {
+            x = self.through(block, x, &pass);
+        }
+        self.final_norm(x)
+    }
+
+    /// What the embeddings put into the residual stream, `[batch, time, n_embd]`, for `tokens` `[batch, time]` at positions 0
+    /// and on.
+    pub fn embed(&self, tokens: Tensor<2, Int>) -> Tensor<3> {
+        let time = tokens.dims()[1];
+        let mut x = kernels::plain::embed(self.wte.weight.val(), tokens);
+        if let Some(wpe) = &self.wpe {
+            x = x + wpe.weight.val().narrow(0, 0, time).unsqueeze::<3>(); // [1, time, n_embd]
+        }
+        let dropout = DropoutMask::draw(self.config.dropout, &x.device());
+        kernels::dropout(x, dropout)
+    }
+
+    /// The residual stream `x` `[batch, time, n_embd]` after block `i`, for positions 0 and on.
+    pub fn block(&self, i: usize, x: Tensor<3>) -> Tensor<3> {
+        let pass = self.pass_from_0(&x);
+        self.through(&self.h[i], x, &pass)
+    }
+
+    fn through(&self, block: &Block, x: Tensor<3>, pass: &Pass) -> Tensor<3> {
+        let mask = DropoutMask::draw(self.config.dropout, &x.device());
+        block.forward(x, pass, |qkv| kernels::causal_attention(qkv, self.config.heads(), mask))
+    }
+
+    /// As [`Self::block`] in inference, with the weights by which positions looked back, `[batch, n_head, time, time]`.
+    pub(crate) fn block_and_weights(&self, i: usize, x: Tensor<3>) -> (Tensor<3>, Tensor<4>) {
+        let pass = self.pass_from_0(&x);
+        let mut seen = None;
+        let x = self.h[i].forward(x, &pass, |qkv| {
+            let (y, weights) = kernels::causal_attention_and_weights(qkv, self.config.heads());
+            seen = Some(weights);
+            y
+        });
+        let Some(weights) = seen else { unreachable!("a block looks back once") };
+        (x, weights)
+    }
+
+    /// The residual stream `x` `[batch, time, n_embd]` as the head reads it.
+    pub fn final_norm(&self, x: Tensor<3>) -> Tensor<3> {
+        self.ln_f.forward(x, &self.config)
+    }
+
+    /// Logits `[batch, time, vocab_size]` of a residual stream `[batch, time, n_embd]` after `ln_f`, in float32.
+    pub fn logits(&self, hidden: Tensor<3>) -> Tensor<3> {
+        let hidden = cast(hidden, self.precision);
+        let weight = cast(self.head_weight(), self.precision);
+        cast(kernels::unembed(hidden, weight), FloatDType::F32)
+    }
+
+    /// The head's weight `[vocab_size, n_embd]`: the token embedding's own where the head is tied.
+    pub fn head_weight(&self) -> Tensor<2> {
+        self.lm_head.as_ref().unwrap_or(&self.wte).weight.val()
+    }
+
+    /// A pass over positions 0 and on, as many as `x` `[batch, time, n_embd]` has.
+    fn pass_from_0(&self, x: &Tensor<3>) -> Pass<'_> {
+        self.pass(self.rotary(0..x.dims()[1], &x.device()))
+    }
+
+    fn pass(&self, rotary: Option<Rotary>) -> Pass<'_> {
+        Pass { config: &self.config, precision: self.precision, rotary }
+    }
+
+    fn rotary(&self, positions: impl Iterator<Item = usize>, device: &Device) -> Option<Rotary> {
+        let is_rotary = self.config.positions == Positions::Rotary;
+        is_rotary.then(|| Rotary::new(positions, self.config.head_size, self.config.rope_theta, device))
     }
 
     /// Logits `[new positions, vocab_size]` of tokens that come after what `cache` holds, `tokens[row]` after its row; adds
@@ -254,46 +363,33 @@ impl Gpt {
         self.head(hidden.select(1, last))
     }
 
-    /// Logits `[batch, time, vocab_size]` of a residual stream `[batch, time, n_embd]` after `ln_f`.
-    pub fn logits(&self, hidden: Tensor<3>) -> Tensor<3> {
-        kernels::unembed(hidden, self.head_weight())
-    }
-
-    /// The head's weight `[vocab_size, n_embd]`: the token embedding's own where the head is tied.
-    pub fn head_weight(&self) -> Tensor<2> {
-        self.lm_head.as_ref().unwrap_or(&self.wte).weight.val()
-    }
-
     /// The residual stream `[1, new positions, n_embd]`. New positions of all rows stand side by side, whatever their number
     /// in each: all but attention treats every position by itself.
     fn hidden_cached(&self, tokens: &[&[u32]], cache: &mut KvCache) -> Tensor<3> {
         let device = self.device();
         let ids = tokens.iter().flat_map(|new| new.iter().map(|&id| id as i32)).collect();
         let places = tokens.iter().enumerate().flat_map(|(row, new)| (0..new.len()).map(move |i| (row, i)));
-        let positions = places.map(|(row, i)| (cache.len(row) + i) as i32).collect();
+        let positions: Vec<usize> = places.map(|(row, i)| cache.len(row) + i).collect();
         let embed = |table: &Embedding, ids: Vec<i32>| {
             kernels::plain::embed(table.weight.val(), to_tensor(ids, &device).unsqueeze::<2>())
         };
-        let mut x = embed(&self.wte, ids) + embed(&self.wpe, positions); // [1, new positions, n_embd]
-        let counts: Vec<usize> = tokens.iter().map(|new| new.len()).collect();
-        let rows = CachedAttention::new(cache.reserve(&counts), &device);
-        for (layer, block) in self.h.iter().enumerate() {
-            x = block.forward_cached(x, &self.config, layer, cache, &rows);
+        let mut x = embed(&self.wte, ids); // [1, new positions, n_embd]
+        if let Some(wpe) = &self.wpe {
+            x = x + embed(wpe, positions.iter().map(|&position| position as i32).collect());
         }
-        self.ln_f.forward(x, &self.config)
+        let pass = self.pass(self.rotary(positions.into_iter(), &device));
+        let counts: Vec<usize> = tokens.iter().map(|new| new.len()).collect();
+        let rows = CachedAttention::new(cache.reserve(&counts), self.config.heads(), &device);
+        for (layer, block) in self.h.iter().enumerate() {
+            x = block.forward(x, &pass, |qkv| cache.attend(layer, qkv, &rows));
+        }
+        self.final_norm(x)
     }
 
     /// Logits `[positions, vocab_size]` of `hidden` `[1, positions, n_embd]`.
     fn head(&self, hidden: Tensor<3>) -> Tensor<2> {
         let positions = hidden.dims()[1];
         self.logits(hidden).reshape([positions, self.config.vocab_size])
-    }
-
-    /// Token plus position embeddings `[batch, time, n_embd]` for `tokens` at positions 0 and on.
-    pub(crate) fn embed(&self, tokens: Tensor<2, Int>) -> Tensor<3> {
-        let time = tokens.dims()[1];
-        let positions = self.wpe.weight.val().narrow(0, 0, time).unsqueeze::<3>(); // [1, time, n_embd]
-        kernels::plain::embed(self.wte.weight.val(), tokens) + positions
     }
 }
 
@@ -305,6 +401,7 @@ fn to_tensor(ids: Vec<i32>, device: &Device) -> Tensor<1, Int> {
 /// Makes modules out of the tensors that a source has under their names.
 struct Builder<'a> {
     source: &'a mut dyn ParameterSource,
+    config: &'a GptConfig,
     device: &'a Device,
 }
 
@@ -314,21 +411,38 @@ impl Builder<'_> {
         Ok(Param::from_data(TensorData::new(values, shape), self.device))
     }
 
-    fn embedding(&mut self, name: &str, rows: usize, n_embd: usize) -> Result<Embedding> {
-        Ok(Embedding { weight: self.parameter(&format!("{name}.weight"), [rows, n_embd], Init::Normal(0.02))? })
+    fn embedding(&mut self, name: &str, rows: usize) -> Result<Embedding> {
+        let shape = [rows, self.config.n_embd];
+        Ok(Embedding { weight: self.parameter(&format!("{name}.weight"), shape, Init::Normal(0.02))? })
     }
 
     fn linear(&mut self, name: &str, n_in: usize, n_out: usize, init: Init) -> Result<Linear> {
         Ok(Linear {
             weight: self.parameter(&format!("{name}.weight"), [n_in, n_out], init)?,
-            bias: self.parameter(&format!("{name}.bias"), [n_out], Init::Constant(0.0))?,
+            bias: self.bias(name, n_out, self.config.bias)?,
         })
     }
 
-    fn layer_norm(&mut self, name: &str, n_embd: usize) -> Result<LayerNorm> {
-        Ok(LayerNorm {
-            weight: self.parameter(&format!("{name}.weight"), [n_embd], Init::Constant(1.0))?,
-            bias: self.parameter(&format!("{name}.bias"), [n_embd], Init::Constant(0.0))?,
+    fn norm(&mut self, name: &str, width: usize) -> Result<Norm> {
+        Ok(Norm {
+            weight: self.parameter(&format!("{name}.weight"), [width], Init::Constant(1.0))?,
+            bias: self.bias(name, width, self.config.norm_has_shift())?,
         })
+    }
+
+    /// A norm over the values of one head, which only scales.
+    fn norm_of_heads(&mut self, name: &str) -> Result<Option<Norm>> {
+        if !self.config.qk_norm {
+            return Ok(None);
+        }
+        let weight = self.parameter(&format!("{name}.weight"), [self.config.head_size], Init::Constant(1.0))?;
+        Ok(Some(Norm { weight, bias: None }))
+    }
+
+    fn bias(&mut self, name: &str, width: usize, wanted: bool) -> Result<Option<Param<Tensor<1>>>> {
+        if !wanted {
+            return Ok(None);
+        }
+        Ok(Some(self.parameter(&format!("{name}.bias"), [width], Init::Constant(0.0))?))
     }
 }

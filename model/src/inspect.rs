@@ -22,8 +22,8 @@ impl Gpt {
     pub fn inspect(&self, tokens: Tensor<2, Int>) -> Inspection {
         let mut residuals = vec![self.embed(tokens)];
         let mut attention = Vec::with_capacity(self.h.len());
-        for block in &self.h {
-            let (x, weights) = block.forward_and_weights(residuals[residuals.len() - 1].clone(), self.config());
+        for i in 0..self.h.len() {
+            let (x, weights) = self.block_and_weights(i, residuals[i].clone());
             residuals.push(x);
             attention.push(weights);
         }
@@ -35,7 +35,7 @@ impl Gpt {
     /// [nostalgebraist 2020](https://www.lesswrong.com/posts/AcKRB8wDpdaN6v6ru/interpreting-gpt-the-logit-lens)). Of the last
     /// residual these are the logits of [`Self::forward`].
     pub fn lens(&self, residual: Tensor<3>) -> Tensor<3> {
-        self.logits(self.ln_f.forward(residual, self.config()))
+        self.logits(self.final_norm(residual))
     }
 }
 
@@ -87,10 +87,11 @@ mod tests {
     #[test]
     fn kernel_and_formula_hand_out_the_same_weights() {
         let device = Device::flex();
+        let heads = GptConfig::new(13, 8, 3, 2, 8).heads();
         let qkv = Tensor::<3>::random([2, 70, 3 * 8], Distribution::Normal(0.0, 2.0), &device);
-        let (y, weights) = kernels::causal_attention_and_weights(qkv.clone(), 2);
-        assert_eq!(values(y.clone()), values(kernels::causal_attention(qkv.clone(), 2, None)));
-        let (expected, expected_weights) = kernels::plain::causal_attention(qkv, 2, None);
+        let (y, weights) = kernels::causal_attention_and_weights(qkv.clone(), heads);
+        assert_eq!(values(y.clone()), values(kernels::causal_attention(qkv.clone(), heads, None)));
+        let (expected, expected_weights) = kernels::plain::causal_attention(qkv, heads, None);
         let apart = |a: Vec<f32>, b: Vec<f32>| a.iter().zip(&b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         assert!(apart(values(weights), values(expected_weights)) < 1e-5);
         assert!(apart(values(y), values(expected)) < 1e-4);

@@ -22,7 +22,7 @@ pub mod kernels;
 mod parameters;
 
 pub use cache::KvCache;
-pub use config::GptConfig;
-pub use gpt::{Attention, Block, Embedding, Gpt, LayerNorm, Linear, Mlp};
+pub use config::{GptConfig, MlpKind, NormKind, Positions};
+pub use gpt::{Attention, Block, Embedding, Gpt, Linear, Mlp, Norm};
 pub use inspect::Inspection;
 pub use parameters::{Parameter, ParameterMapper, ReadParameter};

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use burn::tensor::{Device, Distribution, Int, Tensor, TensorData};
-use ember_model::kernels::{self, plain};
+use ember_model::kernels::{self, Heads, plain};
 use ember_model::{Gpt, GptConfig, KvCache};
 use proptest::prelude::*;
 
@@ -91,6 +91,11 @@ fn device() -> Device {
     Device::flex()
 }
 
+/// Heads of queries that each have their own keys and values.
+fn equal(n_head: usize, head_size: usize) -> Heads {
+    Heads { n_head, n_kv_head: n_head, head_size }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
@@ -98,8 +103,8 @@ proptest! {
     fn linear(batch in 1usize..4, time in 1usize..80, n_in in 1usize..70, n_out in 1usize..150, seed: u64) {
         same!(
             Inputs::new([batch, time, n_in], [n_in, n_out], [n_out, 1], seed),
-            |i: &Inputs| kernels::linear(i.x.clone(), i.matrix.clone(), i.vectors[0].clone()),
-            |i: &Inputs| plain::linear(i.x.clone(), i.matrix.clone(), i.vectors[0].clone())
+            |i: &Inputs| kernels::linear(i.x.clone(), i.matrix.clone(), Some(i.vectors[0].clone())),
+            |i: &Inputs| plain::linear(i.x.clone(), i.matrix.clone(), Some(i.vectors[0].clone()))
         );
     }
 
@@ -116,8 +121,8 @@ proptest! {
     fn layer_norm(batch in 1usize..4, time in 1usize..60, n_embd in 2usize..100, seed: u64) {
         same!(
             Inputs::new([batch, time, n_embd], [1, 1], [n_embd, n_embd], seed),
-            |i: &Inputs| kernels::layer_norm(i.x.clone(), i.vectors[0].clone(), i.vectors[1].clone(), 1e-5),
-            |i: &Inputs| plain::layer_norm(i.x.clone(), i.vectors[0].clone(), i.vectors[1].clone(), 1e-5)
+            |i: &Inputs| kernels::layer_norm(i.x.clone(), i.vectors[0].clone(), Some(i.vectors[1].clone()), 1e-5),
+            |i: &Inputs| plain::layer_norm(i.x.clone(), i.vectors[0].clone(), Some(i.vectors[1].clone()), 1e-5)
         );
     }
 
@@ -138,8 +143,8 @@ proptest! {
     ) {
         same!(
             Inputs::new([batch, time, 3 * n_head * head_size], [1, 1], [1, 1], seed),
-            |i: &Inputs| kernels::causal_attention(i.x.clone(), n_head, None),
-            |i: &Inputs| plain::causal_attention(i.x.clone(), n_head, None).0
+            |i: &Inputs| kernels::causal_attention(i.x.clone(), equal(n_head, head_size), None),
+            |i: &Inputs| plain::causal_attention(i.x.clone(), equal(n_head, head_size), None).0
         );
     }
 
@@ -217,7 +222,7 @@ fn dropout_in_attention_has_its_own_gradient() {
     let qkv = random::<3>([1, time, 3 * width], &device).require_grad();
     let weights = random::<3>([1, time, width], &device);
     let value = |qkv: Tensor<3>| {
-        let y = kernels::dropout(kernels::causal_attention(qkv, n_head, mask), mask);
+        let y = kernels::dropout(kernels::causal_attention(qkv, equal(n_head, width / n_head), mask), mask);
         (y * weights.clone()).sum()
     };
     let gradient = qkv.grad(&value(qkv.clone()).backward()).unwrap();

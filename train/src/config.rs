@@ -7,7 +7,10 @@
 use std::{fmt, path::Path};
 
 use anyhow::{Context, Result};
+use ember_model::{MlpKind, NormKind, Positions};
 use serde::{Deserialize, Serialize};
+
+use crate::schedule::Curve;
 
 pub mod keys;
 mod resolve;
@@ -49,6 +52,40 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
+/// What matrix products are computed in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Precision {
+    /// float32.
+    F32,
+    /// bfloat16: float32's range with 8 bits of precision.
+    Bf16,
+    /// float16: 11 bits of precision, and a range that losses must be scaled into.
+    F16,
+}
+
+/// What turns gradients into steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OptimizerKind {
+    /// AdamW for everything.
+    AdamW,
+    /// Muon for the matrices of the blocks, AdamW for the rest.
+    Muon,
+}
+
+/// What happens to a gradient of unusual length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Spikes {
+    /// Nothing but the usual clipping.
+    Off,
+    /// It is scaled down to the usual length.
+    Clip,
+    /// Its step is not taken.
+    Skip,
+}
+
 /// A run with nothing left open; `keys` has the meaning, unit and range of each field.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -65,28 +102,56 @@ pub struct TrainConfig {
     pub n_embd: usize,
     pub context_length: usize,
     pub dropout: f64,
+    pub architecture: String,
+    pub positions: Positions,
+    pub rope_theta: f64,
+    pub norm: NormKind,
+    pub mlp: MlpKind,
+    pub n_inner: usize,
+    pub n_kv_head: usize,
+    pub qk_norm: bool,
+    pub bias: bool,
+    pub tied_head: bool,
 
     pub seed: u64,
     pub max_steps: u64,
     pub batch_size: usize,
     pub grad_accum_steps: usize,
+    pub micro_batch: usize,
+    pub precision: Precision,
+    pub activation_checkpointing: bool,
+    pub optimizer: OptimizerKind,
     pub learning_rate: f64,
     pub min_learning_rate: f64,
     pub warmup_steps: u64,
     pub lr_decay_steps: u64,
+    pub schedule: Curve,
+    pub decay_fraction: f64,
+    pub muon_learning_rate: f64,
+    pub muon_momentum: f64,
     pub weight_decay: f64,
     pub beta1: f64,
     pub beta2: f64,
     pub epsilon: f64,
     pub grad_clip: f64,
+    pub z_loss: f64,
+    pub label_smoothing: f64,
+    pub ema_decay: f64,
+
+    pub max_skipped_batches: u64,
+    pub spikes: Spikes,
+    pub spike_factor: f64,
+    pub patience: u64,
 
     pub log_interval: u64,
     pub eval_interval: u64,
     pub eval_tokens: u64,
     pub checkpoint_interval: u64,
+    pub keep_checkpoints: u64,
+    pub tensorboard: bool,
     pub sample_interval: u64,
     pub sample_tokens: usize,
-    pub sample_prompt: String,
+    pub sample_prompts: Vec<String>,
 }
 
 impl TrainConfig {
@@ -114,6 +179,15 @@ impl TrainConfig {
                 self.n_embd, self.n_head
             ));
         }
+        if !self.windows_per_step().is_multiple_of(self.micro_batch) {
+            return refuse(format!(
+                "micro_batch = {} does not divide the {} windows of a step (batch_size = {} times grad_accum_steps = {})",
+                self.micro_batch,
+                self.windows_per_step(),
+                self.batch_size,
+                self.grad_accum_steps
+            ));
+        }
         if self.min_learning_rate > self.learning_rate {
             return refuse(format!(
                 "min_learning_rate = {} is above learning_rate = {}; the cosine goes down",
@@ -123,9 +197,14 @@ impl TrainConfig {
         Ok(())
     }
 
+    /// Windows of one optimizer step.
+    pub fn windows_per_step(&self) -> usize {
+        self.batch_size * self.grad_accum_steps
+    }
+
     /// Target tokens of one optimizer step.
     pub fn tokens_per_step(&self) -> u64 {
-        (self.batch_size * self.grad_accum_steps * self.context_length) as u64
+        (self.windows_per_step() * self.context_length) as u64
     }
 
     /// The whole configuration as TOML, each key under a comment with its meaning, unit and range.

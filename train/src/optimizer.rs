@@ -26,8 +26,6 @@ pub struct AdamWConfig {
     pub epsilon: f64,
     /// Share of a matrix, times the learning rate, that each step takes away; vectors (biases, LayerNorm) do not decay.
     pub weight_decay: f64,
-    /// Largest norm of all gradients together; longer ones are scaled down to it. 0 means no limit.
-    pub grad_clip: f64,
 }
 
 /// One parameter's running means, flat, of the gradient and of its square.
@@ -64,15 +62,11 @@ impl AdamW {
         self.steps
     }
 
-    /// The model after one step along `gradients`, and the gradients' global norm before clipping.
-    pub fn step(&mut self, gpt: Gpt, mut gradients: GradientsParams, learning_rate: f64) -> (Gpt, f64) {
-        let norm = global_norm(&gpt, &mut gradients);
-        let clip = self.config.grad_clip;
-        // PyTorch's clip_grad_norm_: the 1e-6 keeps the scaled norm just below the limit.
-        let scale = if clip > 0.0 { (clip / (norm + 1e-6)).min(1.0) } else { 1.0 };
+    /// The model after one step along `gradients` times `scale`.
+    pub fn step(&mut self, gpt: Gpt, mut gradients: GradientsParams, scale: f64, learning_rate: f64) -> Gpt {
         self.steps += 1;
         let mut step = Step { optimizer: self, gradients: &mut gradients, learning_rate, scale };
-        (gpt.map_parameters(&mut step), norm)
+        gpt.map_parameters(&mut step)
     }
 
     /// Every moment by name (`first.h.0...`, `second.h.0...`), to be stored.
@@ -118,13 +112,19 @@ impl AdamW {
     }
 }
 
+/// What clipping multiplies gradients of this global norm by; a limit of 0 is none.
+pub fn clip_scale(norm: f64, limit: f64) -> f64 {
+    // PyTorch's clip_grad_norm_: the 1e-6 keeps the scaled norm just below the limit.
+    if limit > 0.0 { (limit / (norm + 1e-6)).min(1.0) } else { 1.0 }
+}
+
 /// The norm of all gradients together, summed in a fixed order (flex's own sum of a large tensor is not repeatable).
-fn global_norm(gpt: &Gpt, gradients: &mut GradientsParams) -> f64 {
+pub fn global_norm(gpt: &Gpt, gradients: &GradientsParams) -> f64 {
     let mut squares: Vec<Tensor<1>> = Vec::new();
     for parameter in gpt.parameters() {
         let square = match parameter.shape.len() {
-            1 => keep_square::<1>(gradients, parameter.id),
-            _ => keep_square::<2>(gradients, parameter.id),
+            1 => square::<1>(gradients, parameter.id),
+            _ => square::<2>(gradients, parameter.id),
         };
         squares.extend(square);
     }
@@ -136,8 +136,8 @@ fn global_norm(gpt: &Gpt, gradients: &mut GradientsParams) -> f64 {
     squares.iter::<f32>().map(|square| square as f64).sum::<f64>().sqrt()
 }
 
-/// The sum of the squares of one gradient, which stays where it is.
-fn keep_square<const D: usize>(gradients: &mut GradientsParams, id: ParamId) -> Option<Tensor<1>> {
+/// The sum of the squares of one gradient.
+fn square<const D: usize>(gradients: &GradientsParams, id: ParamId) -> Option<Tensor<1>> {
     let gradient = gradients.get::<D>(id)?;
     Some(if is_cpu(&gradient.device()) {
         Tensor::from_dispatch(<Dispatch as OptimizerOps>::sum_of_squares(gradient.into_dispatch()))

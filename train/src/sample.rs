@@ -18,7 +18,7 @@ use crate::config::TrainConfig;
 /// # Errors
 /// When the prompt has a character that the tokenizer does not know.
 pub fn text(gpt: &Gpt, tokenizer: &Tokenizer, config: &TrainConfig) -> Result<String> {
-    let prompt = prompt(tokenizer, &config.sample_prompt)?;
+    let prompt = prompt(tokenizer, config.sample_prompts.first().map_or("", String::as_str))?;
     let end_tokens: Vec<u32> = tokenizer.end_of_text().into_iter().collect();
     let knobs = GenerationConfig {
         strategy: Strategy::Sample,
@@ -36,7 +36,7 @@ pub fn text(gpt: &Gpt, tokenizer: &Tokenizer, config: &TrainConfig) -> Result<St
 /// The ids a sample starts from: the prompt's, else the end token that opens every document, else a line end, else token 0.
 fn prompt(tokenizer: &Tokenizer, text: &str) -> Result<Vec<u32>> {
     if !text.is_empty() {
-        return tokenizer.encode_prompt(text).context("sample_prompt");
+        return tokenizer.encode_prompt(text).context("sample_prompts");
     }
     if let Some(end_of_text) = tokenizer.end_of_text() {
         return Ok(vec![end_of_text]);

@@ -1,5 +1,19 @@
 //! The learning rate as a pure function of the step.
 
+use serde::{Deserialize, Serialize};
+
+/// What the rate does after the warm-up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Curve {
+    /// Half a cosine down.
+    Cosine,
+    /// Level, then straight down (warm-up, stable, decay).
+    Wsd,
+    /// Level.
+    Constant,
+}
+
 /// Linear warm-up, then half a cosine down to a minimum, which it keeps
 /// ([Loshchilov and Hutter 2017](https://arxiv.org/abs/1608.03983), equation 5, without restarts).
 #[derive(Clone, Copy, Debug, PartialEq)]

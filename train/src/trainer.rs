@@ -8,22 +8,18 @@ use std::time::Instant;
 
 use anyhow::Result;
 use burn::module::Module;
-use burn::optim::{GradientsAccumulator, GradientsParams};
-use burn::tensor::{Int, Tensor, TensorData};
 use ember_data::prepare::Marks;
-use ember_data::random;
 use ember_data::tokenizer::Tokenizer;
-use ember_data::windows::{Batch, TrainWindows, ValWindows};
+use ember_data::windows::{TrainWindows, ValWindows};
 use ember_generate::program::Outcome;
 use ember_model::Gpt;
-use rand_chacha::rand_core::Rng;
 
 use crate::checkpoint::{self, Progress};
 use crate::config::TrainConfig;
 use crate::evaluate::evaluate;
-use crate::loss::cross_entropy;
+use crate::gradient::{Gradient, Passes, gradient};
 use crate::memory;
-use crate::optimizer::AdamW;
+use crate::optimizer::{AdamW, clip_scale, global_norm};
 use crate::report::{EvalReport, MetricsLog, Reporter, Row, StepReport};
 use crate::run_folder::{Pointer, RunFolder};
 use crate::sample;
@@ -121,30 +117,21 @@ impl Trainer {
         }
     }
 
-    /// One optimizer step over `grad_accum_steps` micro-batches of `batch_size` windows.
+    /// One optimizer step.
     fn step(&mut self, gpt: Gpt, schedule: &Schedule) -> (Gpt, StepResult) {
         let Progress { step, windows, .. } = self.progress;
-        let micro_batches = self.config.grad_accum_steps;
-        let mut gradients = GradientsAccumulator::new();
-        let mut losses = Vec::with_capacity(micro_batches);
-        for micro_batch in 0..micro_batches {
-            let first = windows + (micro_batch * self.config.batch_size) as u64;
-            let batch = self.windows.batch(first, self.config.batch_size);
-            gpt.device().seed(random::rng(self.config.seed, &[step, micro_batch as u64]).next_u64());
-            let loss = next_token_loss(&gpt, &batch);
-            // The gradient of the mean over all micro-batches: each counts for its share.
-            let share = loss.clone() / micro_batches as f64;
-            gradients.accumulate(&gpt, GradientsParams::from_grads(share.backward(), &gpt));
-            losses.push(loss);
-        }
+        let count = self.config.windows_per_step() as u64;
+        let passes = Passes { micro_batch: self.config.micro_batch, seed: self.config.seed, step };
+        let Gradient { loss, of: gradients } = gradient(&gpt, &self.windows, windows..windows + count, passes);
+
+        let grad_norm = global_norm(&gpt, &gradients);
+        let scale = clip_scale(grad_norm, self.config.grad_clip);
         let learning_rate = schedule.learning_rate(step);
-        let (gpt, grad_norm) = self.optimizer.step(gpt, gradients.grads(), learning_rate);
+        let gpt = self.optimizer.step(gpt, gradients, scale, learning_rate);
 
         self.progress.step += 1;
-        self.progress.windows += (micro_batches * self.config.batch_size) as u64;
+        self.progress.windows += count;
         self.progress.tokens += self.config.tokens_per_step();
-        let loss =
-            losses.into_iter().map(|loss| f64::from(loss.into_scalar::<f32>())).sum::<f64>() / micro_batches as f64;
         (gpt, StepResult { loss, grad_norm, learning_rate })
     }
 
@@ -228,18 +215,6 @@ impl Trainer {
             decay_steps: self.config.lr_decay_steps,
         }
     }
-}
-
-/// Next-token loss of a batch of windows, with the graph recorded and dropout acting.
-pub fn next_token_loss(gpt: &Gpt, batch: &Batch) -> Tensor<1> {
-    cross_entropy(batch_logits(gpt, batch), &batch.targets)
-}
-
-/// Logits `[batch, time, vocab]` at every position of a batch of windows.
-pub fn batch_logits(gpt: &Gpt, batch: &Batch) -> Tensor<3> {
-    let ids: Vec<i32> = batch.inputs.iter().map(|id| *id as i32).collect();
-    let shape = [batch.batch_size, batch.context_length];
-    gpt.forward(Tensor::<2, Int>::from_data(TensorData::new(ids, shape), &gpt.device()))
 }
 
 /// Whether something done every `interval` steps is due after `step` of them; an interval of 0 means never.

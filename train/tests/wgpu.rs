@@ -7,7 +7,7 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use ember_model::device::{DeviceChoice, select};
 use ember_model::{Gpt, GptConfig, KvCache};
 use ember_train::loss::cross_entropy;
-use ember_train::optimizer::{AdamW, AdamWConfig};
+use ember_train::optimizer::{AdamW, AdamWConfig, clip_scale, global_norm};
 
 const BATCH: usize = 2;
 const TIME: usize = 16;
@@ -41,7 +41,7 @@ fn compute(device: &Device) -> Numbers {
 
     let training = device.clone().autodiff();
     let mut gpt = Gpt::new(&config, 1, &training).unwrap();
-    let knobs = AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1, grad_clip: 0.5 };
+    let knobs = AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 };
     let mut optimizer = AdamW::new(knobs);
     let (mut losses, mut norms) = (Vec::new(), Vec::new());
     for _ in 0..3 {
@@ -49,7 +49,8 @@ fn compute(device: &Device) -> Numbers {
         losses.push(loss.clone().into_scalar::<f32>());
         let norm;
         let gradients = GradientsParams::from_grads(loss.backward(), &gpt);
-        (gpt, norm) = optimizer.step(gpt, gradients, 1e-2);
+        norm = global_norm(&gpt, &gradients);
+        gpt = optimizer.step(gpt, gradients, clip_scale(norm, 0.5), 1e-2);
         norms.push(norm);
     }
     let mut weights = Vec::new();

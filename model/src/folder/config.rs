@@ -38,7 +38,7 @@ pub fn write(dir: &Path, config: &GptConfig, end_of_text: Option<u32>) -> Result
         "resid_pdrop": config.dropout,
         "embd_pdrop": config.dropout,
         "attn_pdrop": config.dropout,
-        "layer_norm_epsilon": config.layer_norm_epsilon,
+        "layer_norm_epsilon": config.norm_epsilon,
         "initializer_range": 0.02,
         "scale_attn_weights": true,
         "scale_attn_by_inverse_layer_idx": false,
@@ -66,16 +66,16 @@ impl Keys {
             Some(other) => bail!("model_type is \"{other}\"; only \"gpt2\" models can be opened"),
             None => bail!("model_type is missing; a GPT-2 model has \"model_type\": \"gpt2\""),
         }
-        let config = GptConfig {
-            vocab_size: self.size("vocab_size", 50257)?,
-            context_length: self.size("n_positions", 1024)?,
-            n_layer: self.size("n_layer", 12)?,
-            n_head: self.size("n_head", 12)?,
-            n_embd: self.size("n_embd", 768)?,
-            dropout: self.number("resid_pdrop", 0.1)?,
-            layer_norm_epsilon: self.number("layer_norm_epsilon", 1e-5)?,
-            tied_head: self.flag("tie_word_embeddings", true)?,
-        };
+        let mut config = GptConfig::new(
+            self.size("vocab_size", 50257)?,
+            self.size("n_positions", 1024)?,
+            self.size("n_layer", 12)?,
+            self.size("n_head", 12)?,
+            self.size("n_embd", 768)?,
+        );
+        config.dropout = self.number("resid_pdrop", 0.1)?;
+        config.norm_epsilon = self.number("layer_norm_epsilon", 1e-5)?;
+        config.tied_head = self.flag("tie_word_embeddings", true)?;
         self.refuse_what_differs(&config)?;
         config.validate()?;
         Ok(config)

@@ -1,4 +1,4 @@
-//! The model's operations: the same five functions for every device.
+//! The model's operations: the same functions for every device.
 //!
 //! On the CPU each is one fused kernel of ours ([`cpu`]), with a backward of its own when the feature `autodiff` is on
 //! (`autodiff.rs`). Elsewhere it is [`plain`]: the textbook formula in burn's tensor operations, which is also what the
@@ -6,6 +6,7 @@
 
 mod cpu;
 pub mod plain;
+mod rotary;
 pub mod simd;
 
 #[cfg(feature = "autodiff")]
@@ -18,10 +19,44 @@ use burn::tensor::{Device, Distribution, Tensor};
 
 pub use cpu::tensor as flex;
 use cpu::{CachedOps, FusedOps};
+pub use rotary::Rotary;
 
 /// Whether `device` is the CPU (burn's flex), with or without automatic differentiation.
 pub fn is_cpu(device: &Device) -> bool {
     device.clone().inner() == Device::flex()
+}
+
+/// How attention divides its width.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heads {
+    /// Heads of queries.
+    pub n_head: usize,
+    /// Heads of keys and values; each serves `n_head / n_kv_head` heads of queries, neighbours.
+    pub n_kv_head: usize,
+    /// Width of a head.
+    pub head_size: usize,
+}
+
+impl Heads {
+    /// Width of the queries, and of what attention puts out.
+    pub fn query_width(self) -> usize {
+        self.n_head * self.head_size
+    }
+
+    /// Width of the keys, and of the values.
+    pub fn kv_width(self) -> usize {
+        self.n_kv_head * self.head_size
+    }
+
+    /// Width of queries, keys and values side by side.
+    pub fn width(self) -> usize {
+        self.query_width() + 2 * self.kv_width()
+    }
+
+    /// Whether every head of queries has its own keys and values.
+    fn are_equal(self) -> bool {
+        self.n_head == self.n_kv_head
+    }
 }
 
 /// One dropout: the probability of dropping a value, and the key from which its mask is computed.
@@ -49,9 +84,9 @@ impl DropoutMask {
     }
 }
 
-/// `x W + b`: `x` is `[batch, time, n_in]`, `weight` `[n_in, n_out]` as GPT-2 stores it, `bias` `[n_out]`.
-pub fn linear(x: Tensor<3>, weight: Tensor<2>, bias: Tensor<1>) -> Tensor<3> {
-    if is_cpu(&x.device()) {
+/// `x W + b`: `x` is `[batch, time, n_in]`, `weight` `[n_in, n_out]` as GPT-2 stores it, `bias` `[n_out]` where there is one.
+pub fn linear(x: Tensor<3>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<3> {
+    if let (Some(bias), true) = (bias.clone(), is_cpu(&x.device())) {
         return Tensor::from_dispatch(<Dispatch as FusedOps>::fused_linear(
             x.into_dispatch(),
             weight.into_dispatch(),
@@ -71,8 +106,8 @@ pub fn unembed(x: Tensor<3>, weight: Tensor<2>) -> Tensor<3> {
 
 /// Normalises each row of `x` `[batch, time, n_embd]` to mean 0 and variance 1, then scales and shifts it
 /// ([Ba et al. 2016](https://arxiv.org/abs/1607.06450), equation 4).
-pub fn layer_norm(x: Tensor<3>, weight: Tensor<1>, bias: Tensor<1>, epsilon: f64) -> Tensor<3> {
-    if is_cpu(&x.device()) {
+pub fn layer_norm(x: Tensor<3>, weight: Tensor<1>, bias: Option<Tensor<1>>, epsilon: f64) -> Tensor<3> {
+    if let (Some(bias), true) = (bias.clone(), is_cpu(&x.device())) {
         return Tensor::from_dispatch(<Dispatch as FusedOps>::fused_layer_norm(
             x.into_dispatch(),
             weight.into_dispatch(),
@@ -81,6 +116,30 @@ pub fn layer_norm(x: Tensor<3>, weight: Tensor<1>, bias: Tensor<1>, epsilon: f64
         ));
     }
     plain::layer_norm(x, weight, bias, epsilon)
+}
+
+/// Divides each row of `x` `[batch, time, n_embd]` by its root mean square, then scales it
+/// ([Zhang and Sennrich 2019](https://arxiv.org/abs/1910.07467), equation 4).
+pub fn rms_norm(x: Tensor<3>, weight: Tensor<1>, epsilon: f64) -> Tensor<3> {
+    plain::rms_norm(x, weight, epsilon)
+}
+
+/// [`rms_norm`] of each head's query and key inside `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]`, with one weight
+/// `[head_size]` for all queries and one for all keys; the values stay.
+pub fn qk_norm(qkv: Tensor<3>, query: Tensor<1>, key: Tensor<1>, epsilon: f64, heads: Heads) -> Tensor<3> {
+    plain::qk_norm(qkv, query, key, epsilon, heads)
+}
+
+/// Turns queries and keys inside `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]` by the angles of their positions; the
+/// values stay.
+pub fn rotate(qkv: Tensor<3>, rotary: &Rotary, heads: Heads) -> Tensor<3> {
+    plain::rotate(qkv, rotary, heads)
+}
+
+/// SwiGLU ([Shazeer 2020](https://arxiv.org/abs/2002.05202), equation 6) of `x` `[batch, time, 2 n]`: the first half is the
+/// gate. Returns `[batch, time, n]`.
+pub fn swiglu(x: Tensor<3>) -> Tensor<3> {
+    plain::swiglu(x)
 }
 
 /// GPT-2's GELU, the tanh approximation of [Hendrycks and Gimpel 2016](https://arxiv.org/abs/1606.08415), section 2.
@@ -92,26 +151,27 @@ pub fn gelu(x: Tensor<3>) -> Tensor<3> {
 }
 
 /// Causal self-attention ([Vaswani et al. 2017](https://arxiv.org/abs/1706.03762), section 3.2) of the joint projection `qkv`
-/// `[batch, time, 3 n_embd]`: every position looks back on itself and what came before. Returns `[batch, time, n_embd]`.
-pub fn causal_attention(qkv: Tensor<3>, n_head: usize, dropout: Option<DropoutMask>) -> Tensor<3> {
-    if is_cpu(&qkv.device()) {
-        let (y, _weights) = <Dispatch as FusedOps>::fused_causal_attention(qkv.into_dispatch(), n_head, dropout);
+/// `[batch, time, (n_head + 2 n_kv_head) head_size]`: every position looks back on itself and what came before. Returns
+/// `[batch, time, n_head head_size]`. The softmax is float32 whatever the type of `qkv`.
+pub fn causal_attention(qkv: Tensor<3>, heads: Heads, dropout: Option<DropoutMask>) -> Tensor<3> {
+    if is_cpu(&qkv.device()) && heads.are_equal() {
+        let (y, _weights) = <Dispatch as FusedOps>::fused_causal_attention(qkv.into_dispatch(), heads.n_head, dropout);
         return Tensor::from_dispatch(y);
     }
-    plain::causal_attention(qkv, n_head, dropout).0
+    plain::causal_attention(qkv, heads, dropout).0
 }
 
 /// As [`causal_attention`] without dropout, with the weights by which each position (third dimension) looked back on each
 /// (fourth): `[batch, n_head, time, time]`, 0 in the future, each row's sum 1. The same computation, of which nothing is thrown
 /// away.
-pub fn causal_attention_and_weights(qkv: Tensor<3>, n_head: usize) -> (Tensor<3>, Tensor<4>) {
-    if is_cpu(&qkv.device()) {
+pub fn causal_attention_and_weights(qkv: Tensor<3>, heads: Heads) -> (Tensor<3>, Tensor<4>) {
+    if is_cpu(&qkv.device()) && heads.are_equal() {
         let [batch, time, _] = qkv.dims();
-        let (y, weights) = <Dispatch as FusedOps>::fused_causal_attention(qkv.into_dispatch(), n_head, None);
-        let weights = Tensor::<3>::from_dispatch(weights).reshape([batch, n_head, time, time]);
+        let (y, weights) = <Dispatch as FusedOps>::fused_causal_attention(qkv.into_dispatch(), heads.n_head, None);
+        let weights = Tensor::<3>::from_dispatch(weights).reshape([batch, heads.n_head, time, time]);
         return (Tensor::from_dispatch(y), weights);
     }
-    plain::causal_attention(qkv, n_head, None)
+    plain::causal_attention(qkv, heads, None)
 }
 
 /// Where the rows of a batch stand in a cache: what attention to it needs to know beside the tensors.
@@ -135,32 +195,32 @@ pub enum CachedAttention {
 
 impl CachedAttention {
     /// Attention for new positions on `device`.
-    pub fn new(rows: CachedRows, device: &Device) -> Self {
-        if is_cpu(device) && !device.is_autodiff() {
+    pub fn new(rows: CachedRows, heads: Heads, device: &Device) -> Self {
+        if is_cpu(device) && !device.is_autodiff() && heads.are_equal() {
             Self::Cpu(rows)
         } else {
             Self::Plain(Box::new(plain::GatheredRows::new(&rows, device)))
         }
     }
 
-    /// Writes the keys and values of `qkv` `[1, new positions, 3 n_embd]` into the new slots of `keys` and `values`
-    /// `[slots, n_embd]`, then lets each new position look back on its row up to itself. Returns `[1, new positions, n_embd]`
-    /// and the two caches.
+    /// Writes the keys and values of `qkv` `[1, new positions, (n_head + 2 n_kv_head) head_size]` into the new slots of `keys`
+    /// and `values` `[slots, n_kv_head head_size]`, then lets each new position look back on its row up to itself. Returns
+    /// `[1, new positions, n_head head_size]` and the two caches.
     pub fn attend(
         &self,
         qkv: Tensor<3>,
         keys: Tensor<2>,
         values: Tensor<2>,
-        n_head: usize,
+        heads: Heads,
     ) -> (Tensor<3>, Tensor<2>, Tensor<2>) {
         match self {
-            Self::Plain(rows) => rows.attend(qkv, keys, values, n_head),
+            Self::Plain(rows) => rows.attend(qkv, keys, values, heads),
             Self::Cpu(rows) => {
                 let (y, keys, values) = <Dispatch as CachedOps>::cached_attention(
                     qkv.into_dispatch(),
                     keys.into_dispatch(),
                     values.into_dispatch(),
-                    n_head,
+                    heads.n_head,
                     rows.clone(),
                 );
                 (Tensor::from_dispatch(y), Tensor::from_dispatch(keys), Tensor::from_dispatch(values))

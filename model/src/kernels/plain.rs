@@ -1,13 +1,17 @@
 //! The operations as the papers write them, in burn's own tensor operations: what runs where we have no kernel, and the
 //! reference that the kernels are tested against.
 
-use burn::tensor::{Bool, Device, Distribution, Int, Tensor, TensorData, activation};
+use burn::tensor::{Bool, DType, Device, Distribution, Int, Tensor, TensorData, activation};
 
-use super::{CachedRows, DropoutMask};
+use super::{CachedRows, DropoutMask, Heads, Rotary};
 
 /// `x W + b` for `x` `[batch, time, n_in]`.
-pub fn linear(x: Tensor<3>, weight: Tensor<2>, bias: Tensor<1>) -> Tensor<3> {
-    x.matmul(weight.unsqueeze::<3>()) + bias.unsqueeze::<3>()
+pub fn linear(x: Tensor<3>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<3> {
+    let y = x.matmul(weight.unsqueeze::<3>());
+    match bias {
+        Some(bias) => y + bias.unsqueeze::<3>(),
+        None => y,
+    }
 }
 
 /// `x Wᵀ` for `x` `[batch, time, n_embd]` and `weight` `[vocab, n_embd]`.
@@ -16,10 +20,50 @@ pub fn unembed(x: Tensor<3>, weight: Tensor<2>) -> Tensor<3> {
 }
 
 /// LayerNorm over the last dimension of `x` `[batch, time, n_embd]`.
-pub fn layer_norm(x: Tensor<3>, weight: Tensor<1>, bias: Tensor<1>, epsilon: f64) -> Tensor<3> {
-    let centred = x.clone() - x.mean_dim(2);
-    let variance = centred.clone().powi_scalar(2).mean_dim(2); // [batch, time, 1]
-    centred / (variance + epsilon).sqrt() * weight.unsqueeze::<3>() + bias.unsqueeze::<3>()
+pub fn layer_norm(x: Tensor<3>, weight: Tensor<1>, bias: Option<Tensor<1>>, epsilon: f64) -> Tensor<3> {
+    let y = rms_norm(x.clone() - x.mean_dim(2), weight, epsilon); // what is centred has its variance as mean square
+    match bias {
+        Some(bias) => y + bias.unsqueeze::<3>(),
+        None => y,
+    }
+}
+
+/// RMSNorm over the last dimension of `x`, of any number of dimensions.
+pub fn rms_norm<const D: usize>(x: Tensor<D>, weight: Tensor<1>, epsilon: f64) -> Tensor<D> {
+    let mean_square = x.clone().powi_scalar(2).mean_dim(D - 1); // [..., 1]
+    x / (mean_square + epsilon).sqrt() * weight.unsqueeze::<D>()
+}
+
+/// [`rms_norm`] of every head's query and key; see [`super::qk_norm`].
+pub fn qk_norm(qkv: Tensor<3>, query: Tensor<1>, key: Tensor<1>, epsilon: f64, heads: Heads) -> Tensor<3> {
+    let dtype = qkv.dtype();
+    let [q, k, v] = parts(qkv, heads);
+    let normed = |x: Tensor<4>, weight| {
+        let [batch, time, n, size] = x.dims();
+        rms_norm(x.cast(DType::F32), weight, epsilon).cast(dtype).reshape([batch, time, n * size])
+    };
+    Tensor::cat(vec![normed(q, query), normed(k, key), v.flatten(2, 3)], 2)
+}
+
+/// Queries and keys turned by the angles of their positions; see [`super::rotate`].
+pub fn rotate(qkv: Tensor<3>, rotary: &Rotary, heads: Heads) -> Tensor<3> {
+    let dtype = qkv.dtype();
+    let [q, k, v] = parts(qkv, heads);
+    let angles = |table: &Tensor<2>| table.clone().unsqueeze_dim::<3>(1).unsqueeze::<4>(); // [1, time, 1, head_size / 2]
+    let turned = |x: Tensor<4>| {
+        let half = heads.head_size / 2;
+        let (x, cos, sin) = (x.cast(DType::F32), angles(&rotary.cos), angles(&rotary.sin));
+        let (a, b) = (x.clone().narrow(3, 0, half), x.narrow(3, half, half));
+        let turned = [a.clone() * cos.clone() - b.clone() * sin.clone(), b * cos + a * sin];
+        Tensor::cat(turned.to_vec(), 3).cast(dtype).flatten::<3>(2, 3)
+    };
+    Tensor::cat(vec![turned(q), turned(k), v.flatten(2, 3)], 2)
+}
+
+/// `silu(gate) * x` for the two halves of the last dimension.
+pub fn swiglu(x: Tensor<3>) -> Tensor<3> {
+    let n = x.dims()[2] / 2;
+    activation::silu(x.clone().narrow(2, 0, n)) * x.narrow(2, n, n)
 }
 
 /// `x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))`.
@@ -28,12 +72,13 @@ pub fn gelu(x: Tensor<3>) -> Tensor<3> {
     x * 0.5 * (inner.tanh() + 1.0)
 }
 
-/// Causal self-attention of `qkv` `[batch, time, 3 n_embd]`: its output `[batch, time, n_embd]`, and its weights
-/// `[batch, n_head, time, time]`, after dropout where there is any.
-pub fn causal_attention(qkv: Tensor<3>, n_head: usize, dropout: Option<DropoutMask>) -> (Tensor<3>, Tensor<4>) {
+/// Causal self-attention of `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]`: its output
+/// `[batch, time, n_head head_size]`, and its weights `[batch, n_head, time, time]`, after dropout where there is any.
+pub fn causal_attention(qkv: Tensor<3>, heads: Heads, dropout: Option<DropoutMask>) -> (Tensor<3>, Tensor<4>) {
     let time = qkv.dims()[1];
     let future = Tensor::<2, Bool>::tril_mask([time, time], 0, &qkv.device()); // true above the diagonal
-    let [q, k, v] = heads(qkv, n_head);
+    let [q, k, v] = parts(qkv, heads).map(|x| x.swap_dims(1, 2));
+    let (k, v) = (for_queries(k, heads), for_queries(v, heads)); // [batch, n_head, time, head_size]
     let [batch, n_head, _, _] = q.dims();
     let future = future.reshape([1, 1, time, time]).expand([batch, n_head, time, time]);
     attend(q, k, v, Some(future), dropout)
@@ -95,29 +140,31 @@ impl GatheredRows {
         qkv: Tensor<3>,
         keys: Tensor<2>,
         values: Tensor<2>,
-        n_head: usize,
+        heads: Heads,
     ) -> (Tensor<3>, Tensor<2>, Tensor<2>) {
-        let [_, total, width] = qkv.dims();
-        let n_embd = width / 3;
+        let total = qkv.dims()[1];
+        let Heads { n_head, n_kv_head, head_size } = heads;
         let [longest, most_new] = self.longest;
-        let part = |part: usize| qkv.clone().narrow(2, part * n_embd, n_embd).reshape([total, n_embd]);
-        let new = [self.first_new..self.first_new + total, 0..n_embd];
-        let keys = keys.slice_assign(new.clone(), part(1));
-        let values = values.slice_assign(new, part(2));
+        let [q, k, v] = parts(qkv, heads).map(|x| x.squeeze_dim::<3>(0)); // [new positions, heads, head_size]
+        let new = [self.first_new..self.first_new + total, 0..heads.kv_width()];
+        let keys = keys.slice_assign(new.clone(), k.flatten(1, 2));
+        let values = values.slice_assign(new, v.flatten(1, 2));
 
-        let heads = |x: Tensor<2>, time: usize| {
-            x.reshape([self.rows, time, n_head, n_embd / n_head]).swap_dims(1, 2) // [rows, n_head, time, head_size]
-        };
         let q = match &self.queries {
-            Some([queries, _]) => part(0).select(0, queries.clone()),
-            None => part(0),
+            Some([queries, _]) => q.select(0, queries.clone()),
+            None => q,
         };
-        let seen = |cache: &Tensor<2>| heads(cache.clone().select(0, self.slots.clone()), longest);
+        let q = q.reshape([self.rows, most_new, n_head, head_size]).swap_dims(1, 2);
+        let seen = |cache: &Tensor<2>| {
+            let rows = cache.clone().select(0, self.slots.clone()).reshape([self.rows, longest, n_kv_head, head_size]);
+            for_queries(rows.swap_dims(1, 2), heads) // [rows, n_head, longest, head_size]
+        };
         let hidden = self.hidden.clone().map(|hidden| hidden.expand([self.rows, n_head, most_new, longest]));
-        let (y, _weights) = attend(heads(q, most_new), seen(&keys), seen(&values), hidden, None); // [rows, most new, n_embd]
+        let (y, _weights) = attend(q, seen(&keys), seen(&values), hidden, None); // [rows, most new, n_head head_size]
+        let y = y.reshape([self.rows * most_new, heads.query_width()]);
         let y = match &self.queries {
-            Some([_, places]) => y.reshape([self.rows * most_new, n_embd]).select(0, places.clone()),
-            None => y.reshape([total, n_embd]),
+            Some([_, places]) => y.select(0, places.clone()),
+            None => y,
         };
         (y.unsqueeze::<3>(), keys, values)
     }
@@ -141,23 +188,38 @@ fn attend(
     mask: Option<DropoutMask>,
 ) -> (Tensor<3>, Tensor<4>) {
     let [batch, n_head, time, head_size] = q.dims();
-    let mut scores = q.matmul(k.swap_dims(2, 3)) / (head_size as f64).sqrt(); // [batch, n_head, time, seen]
+    let dtype = v.dtype();
+    let scores = q.matmul(k.swap_dims(2, 3)).cast(DType::F32);
+    let mut scores = scores / (head_size as f64).sqrt(); // [batch, n_head, time, seen]
     if let Some(hidden) = hidden {
         scores = scores.mask_fill(hidden, f32::NEG_INFINITY);
     }
     let weights = dropout(activation::softmax(scores, 3), mask);
-    let y = weights.clone().matmul(v).swap_dims(1, 2).reshape([batch, time, n_head * head_size]);
+    let y = weights.clone().cast(dtype).matmul(v).swap_dims(1, 2).reshape([batch, time, n_head * head_size]);
     (y, weights)
 }
 
-/// Queries, keys and values `[batch, n_head, time, head_size]` of the joint projection `[batch, time, 3 n_embd]`.
-fn heads(qkv: Tensor<3>, n_head: usize) -> [Tensor<4>; 3] {
-    let [batch, time, width] = qkv.dims();
-    let n_embd = width / 3;
-    [0, 1, 2].map(|part| {
-        let x = qkv.clone().narrow(2, part * n_embd, n_embd); // [batch, time, n_embd]
-        x.reshape([batch, time, n_head, n_embd / n_head]).swap_dims(1, 2) // [batch, n_head, time, head_size]
+/// Queries `[batch, time, n_head, head_size]`, keys and values `[batch, time, n_kv_head, head_size]` of the joint projection.
+fn parts(qkv: Tensor<3>, heads: Heads) -> [Tensor<4>; 3] {
+    let [batch, time, _] = qkv.dims();
+    let Heads { n_head, n_kv_head, head_size } = heads;
+    let mut first = 0;
+    [n_head, n_kv_head, n_kv_head].map(|n| {
+        let part = qkv.clone().narrow(2, first, n * head_size).reshape([batch, time, n, head_size]);
+        first += n * head_size;
+        part
     })
+}
+
+/// Each head of keys or values `[batch, n_kv_head, seen, head_size]` once for every head of queries that it serves.
+fn for_queries(x: Tensor<4>, heads: Heads) -> Tensor<4> {
+    if heads.are_equal() {
+        return x;
+    }
+    let [batch, n_kv_head, seen, head_size] = x.dims();
+    let served = heads.n_head / n_kv_head;
+    let x = x.reshape([batch, n_kv_head, 1, seen, head_size]).expand([batch, n_kv_head, served, seen, head_size]);
+    x.reshape([batch, heads.n_head, seen, head_size])
 }
 
 /// Rows of an embedding table `[rows, n_embd]` for `ids` `[batch, time]`, as `[batch, time, n_embd]`.

@@ -197,7 +197,7 @@ impl Source {
         let run = found.folder.parent().and_then(Path::parent).filter(|run| run.join("config.toml").is_file());
         let config = run.map(|run| TrainConfig::from_file(&run.join("config.toml"))).transpose()?;
         let data = run.zip(config.as_ref()).map(|(run, config)| data_folder(run, &config.text));
-        let default = AdamWConfig { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1, grad_clip: 1.0 };
+        let default = AdamWConfig { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 };
         Ok(Self {
             name: found.folder.display().to_string(),
             shape: folder::read_config(&found.folder)?,

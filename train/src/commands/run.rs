@@ -134,6 +134,15 @@ pub fn model_config(config: &TrainConfig, dataset: &Dataset) -> GptConfig {
 pub fn shape(config: &TrainConfig, vocab_size: usize) -> GptConfig {
     let mut shape = GptConfig::new(vocab_size, config.context_length, config.n_layer, config.n_head, config.n_embd);
     shape.dropout = config.dropout;
+    shape.n_kv_head = config.n_kv_head;
+    shape.n_inner = config.n_inner;
+    shape.positions = config.positions;
+    shape.rope_theta = config.rope_theta;
+    shape.norm = config.norm;
+    shape.mlp = config.mlp;
+    shape.qk_norm = config.qk_norm;
+    shape.bias = config.bias;
+    shape.tied_head = config.tied_head;
     shape
 }
 

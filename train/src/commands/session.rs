@@ -142,7 +142,6 @@ pub fn optimizer(config: &TrainConfig) -> AdamW {
         beta2: config.beta2,
         epsilon: config.epsilon,
         weight_decay: config.weight_decay,
-        grad_clip: config.grad_clip,
     })
 }
 

@@ -23,8 +23,14 @@ pub enum Kind {
         /// Whether "" is a value.
         may_be_empty: bool,
     },
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// true or false.
+    Flag,
     /// A list of paths.
     Paths,
+    /// A list of texts.
+    Texts,
 }
 
 /// What a key is when nobody sets it.
@@ -84,7 +90,10 @@ impl Key {
             Kind::Below(low, high) => format!("number from {low}, below {high}"),
             Kind::Text { may_be_empty: true } => "text".into(),
             Kind::Text { may_be_empty: false } => "text, not empty".into(),
+            Kind::Choice(words) => words.join(", "),
+            Kind::Flag => "true or false".into(),
             Kind::Paths => "list of paths".into(),
+            Kind::Texts => "list of texts".into(),
         };
         if self.unit.is_empty() { range } else { format!("{range}; {}", self.unit) }
     }
@@ -106,6 +115,9 @@ impl Key {
             Kind::Above(low, high) => real.is_some_and(|x| low < x && x <= high),
             Kind::Below(low, high) => real.is_some_and(|x| low <= x && x < high),
             Kind::Text { may_be_empty } => value.as_str().is_some_and(|text| may_be_empty || !text.is_empty()),
+            Kind::Choice(words) => value.as_str().is_some_and(|word| words.contains(&word)),
+            Kind::Flag => value.is_bool(),
+            Kind::Texts => value.as_array().is_some_and(|texts| texts.iter().all(Value::is_str)),
             Kind::Paths => value
                 .as_array()
                 .is_some_and(|paths| paths.iter().all(|path| path.as_str().is_some_and(|path| !path.is_empty()))),
@@ -199,6 +211,52 @@ pub const GROUPS: &[Group] = &[
                 Preset::Auto,
                 "activations zeroed while training; helps when the text is read many times",
             ),
+            key(
+                "architecture",
+                Kind::Choice(&["gpt2", "llama", "qwen3"]),
+                "",
+                Preset::Toml("\"gpt2\""),
+                "what the keys below are where they are not set: GPT-2's parts, Llama's, or Llama's with QK-norm",
+            )
+            .elsewhere(&["model_type"]),
+            key("positions", Kind::Choice(&["learned", "rotary"]), "", Preset::Auto, "how places are told apart"),
+            key(
+                "rope_theta",
+                Kind::Above(1.0, 1e12),
+                "",
+                Preset::Toml("10_000.0"),
+                "base of the rotary angles; larger for long contexts",
+            )
+            .elsewhere(&["rope_base"]),
+            key(
+                "norm",
+                Kind::Choice(&["layernorm", "rmsnorm"]),
+                "",
+                Preset::Auto,
+                "what stands before each branch and the head",
+            ),
+            key("mlp", Kind::Choice(&["gelu", "swiglu"]), "", Preset::Auto, "what stands inside the MLP")
+                .elsewhere(&["activation", "hidden_act", "activation_function"]),
+            key(
+                "n_inner",
+                Kind::Count(1, 1_048_576),
+                "channels",
+                Preset::Auto,
+                "width of the MLP's hidden layer: 4 n_embd with gelu, about 8/3 n_embd with swiglu",
+            )
+            .elsewhere(&["intermediate_size", "ffn_dim"]),
+            key(
+                "n_kv_head",
+                Kind::Count(1, 1024),
+                "heads",
+                Preset::Auto,
+                "heads of keys and values, each serving n_head / n_kv_head heads of queries; divides n_head",
+            )
+            .elsewhere(&["num_key_value_heads", "n_kv_heads"]),
+            key("qk_norm", Kind::Flag, "", Preset::Auto, "bring every head's queries and keys to unit size"),
+            key("bias", Kind::Flag, "", Preset::Auto, "let linear layers and LayerNorms add a bias"),
+            key("tied_head", Kind::Flag, "", Preset::Auto, "use the token embedding as the head too")
+                .elsewhere(&["tie_word_embeddings", "tie_embeddings"]),
         ],
     },
     Group {
@@ -233,6 +291,36 @@ pub const GROUPS: &[Group] = &[
                 "batches whose gradients are averaged into one step",
             )
             .elsewhere(&["gradient_accumulation_steps", "accumulate"]),
+            key(
+                "micro_batch",
+                Kind::Count(1, 1_048_576),
+                "windows",
+                Preset::Auto,
+                "windows in one pass where memory is short; divides batch_size times grad_accum_steps, which it never changes",
+            ),
+            key(
+                "precision",
+                Kind::Choice(&["f32", "bf16", "f16"]),
+                "",
+                Preset::Auto,
+                "what matrix products are computed in; weights, moments, norms, softmax and loss are float32 always",
+            )
+            .elsewhere(&["dtype"]),
+            key(
+                "activation_checkpointing",
+                Kind::Flag,
+                "",
+                Preset::Toml("false"),
+                "keep only each block's input and compute the rest again in the backward: less memory, a third more time",
+            )
+            .elsewhere(&["gradient_checkpointing", "checkpoint_activations"]),
+            key(
+                "optimizer",
+                Kind::Choice(&["adamw", "muon"]),
+                "",
+                Preset::Toml("\"adamw\""),
+                "muon: orthogonal steps for the blocks' matrices, AdamW for the rest",
+            ),
             key("learning_rate", Kind::Above(0.0, 1.0), "", Preset::Auto, "the peak, reached after warm-up")
                 .elsewhere(&["lr", "max_lr"]),
             key("min_learning_rate", Kind::Real(0.0, 1.0), "", Preset::Auto, "where the cosine ends")
@@ -253,6 +341,29 @@ pub const GROUPS: &[Group] = &[
                 "the step at which the cosine reaches min_learning_rate",
             )
             .elsewhere(&["lr_decay_iters"]),
+            key(
+                "schedule",
+                Kind::Choice(&["cosine", "wsd", "constant"]),
+                "",
+                Preset::Toml("\"cosine\""),
+                "after warm-up: half a cosine; level, then straight down over the last decay_fraction; or level to the end",
+            )
+            .elsewhere(&["lr_scheduler_type", "scheduler", "lr_schedule"]),
+            key(
+                "decay_fraction",
+                Kind::Above(0.0, 1.0),
+                "share of lr_decay_steps",
+                Preset::Toml("0.2"),
+                "how long the way down of schedule wsd is",
+            ),
+            key(
+                "muon_learning_rate",
+                Kind::Above(0.0, 1.0),
+                "",
+                Preset::Toml("0.02"),
+                "Muon's peak for matrices; it follows the same schedule",
+            ),
+            key("muon_momentum", Kind::Below(0.0, 1.0), "", Preset::Toml("0.95"), "Muon's memory of the gradient"),
             key(
                 "weight_decay",
                 Kind::Real(0.0, 10.0),
@@ -278,6 +389,55 @@ pub const GROUPS: &[Group] = &[
                 "longer gradients are scaled down to this; 0: never",
             )
             .elsewhere(&["max_grad_norm", "clip"]),
+            key(
+                "z_loss",
+                Kind::Real(0.0, 1.0),
+                "",
+                Preset::Toml("0.0"),
+                "adds this times the squared logarithm of the softmax's denominator, which keeps logits small; 1e-4 is usual",
+            ),
+            key(
+                "label_smoothing",
+                Kind::Below(0.0, 1.0),
+                "probability",
+                Preset::Toml("0.0"),
+                "share of the target that is spread evenly over all tokens",
+            ),
+            key(
+                "ema_decay",
+                Kind::Below(0.0, 1.0),
+                "",
+                Preset::Toml("0.0"),
+                "memory of a moving average of the weights, evaluated and saved beside them; 0: none, 0.999 is usual",
+            ),
+        ],
+    },
+    Group {
+        title: "Going wrong",
+        keys: &[
+            key(
+                "max_skipped_batches",
+                Kind::Count(0, MANY),
+                "batches",
+                Preset::Toml("3"),
+                "batches with a loss or gradient that is not finite that are left out before the run gives up",
+            ),
+            key(
+                "spikes",
+                Kind::Choice(&["off", "clip", "skip"]),
+                "",
+                Preset::Toml("\"off\""),
+                "what to do with a gradient spike_factor times as long as the median of the last 100",
+            ),
+            key("spike_factor", Kind::Above(1.0, 1e6), "times the median", Preset::Toml("10.0"), "what a spike is"),
+            key(
+                "patience",
+                Kind::Count(0, MANY),
+                "evaluations",
+                Preset::Toml("0"),
+                "evaluations without a new best after which the run ends early; 0: never",
+            )
+            .elsewhere(&["early_stopping_patience", "early_stopping"]),
         ],
     },
     Group {
@@ -316,6 +476,21 @@ pub const GROUPS: &[Group] = &[
             )
             .elsewhere(&["save_steps", "save_interval", "checkpoint_every"]),
             key(
+                "keep_checkpoints",
+                Kind::Count(1, MANY),
+                "checkpoints",
+                Preset::Toml("1"),
+                "the last so many are kept, and the best",
+            )
+            .elsewhere(&["save_total_limit"]),
+            key(
+                "tensorboard",
+                Kind::Flag,
+                "",
+                Preset::Toml("false"),
+                "write TensorBoard event files beside metrics.jsonl",
+            ),
+            key(
                 "sample_interval",
                 Kind::Count(0, MANY),
                 "optimizer steps",
@@ -325,12 +500,13 @@ pub const GROUPS: &[Group] = &[
             .elsewhere(&["sample_every"]),
             key("sample_tokens", Kind::Count(1, 1_000_000), "tokens", Preset::Toml("128"), "length of a sample"),
             key(
-                "sample_prompt",
-                Kind::Text { may_be_empty: true },
+                "sample_prompts",
+                Kind::Texts,
                 "",
-                Preset::Toml("\"\""),
-                "what a sample continues; empty: it starts a text of its own",
-            ),
+                Preset::Toml("[\"\"]"),
+                "what samples continue, each with the same noise every time; \"\": a text of its own",
+            )
+            .elsewhere(&["sample_prompt", "prompts"]),
         ],
     },
 ];

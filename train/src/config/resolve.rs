@@ -75,6 +75,8 @@ impl Settings {
     pub fn resolve(self, facts: &TextFacts, device: DeviceKind) -> Result<(TrainConfig, Vec<String>), ConfigError> {
         let mut open = Open { settings: self, reasons: Vec::new() };
         open.model(facts, device)?;
+        open.architecture();
+        open.computation();
         open.length(facts, device)?;
         open.learning_rate()?;
         open.intervals(facts)?;
@@ -137,6 +139,40 @@ impl Open {
             batch_size * self.whole("context_length").unwrap_or(context) * self.whole("grad_accum_steps").unwrap_or(1);
         self.explain(chosen, format!("{} tokens a step keep {} busy", grouped(a_step as u64), device.name()));
         Ok(())
+    }
+
+    /// The parts of the model that nobody named are those of its architecture.
+    fn architecture(&mut self) {
+        let is =
+            |settings: &Settings, name: &str| settings.table.get("architecture").and_then(Value::as_str) == Some(name);
+        let qwen3 = is(&self.settings, "qwen3");
+        let llama = qwen3 || is(&self.settings, "llama");
+        let word = |gpt2: &str, newer: &str| Value::String(if llama { newer } else { gpt2 }.into());
+        self.default("positions", word("learned", "rotary"));
+        self.default("norm", word("layernorm", "rmsnorm"));
+        self.default("mlp", word("gelu", "swiglu"));
+        self.default("qk_norm", Value::Boolean(qwen3));
+        self.default("bias", Value::Boolean(!llama));
+        self.default("tied_head", Value::Boolean(true));
+        let n_embd = self.whole("n_embd").unwrap_or(1);
+        let gated = self.settings.table.get("mlp").and_then(Value::as_str) == Some("swiglu");
+        // Three matrices of two thirds the width have as many weights as two.
+        let inner = if gated { (8 * n_embd).div_ceil(3).next_multiple_of(32) } else { 4 * n_embd };
+        self.default("n_inner", Value::Integer(inner as i64));
+        let heads = self.whole("n_head").unwrap_or(1);
+        self.default("n_kv_head", Value::Integer(heads as i64));
+    }
+
+    /// How a step is computed: nothing here changes what is learned, but for rounding.
+    fn computation(&mut self) {
+        let batch_size = self.whole("batch_size").unwrap_or(1);
+        self.default("micro_batch", Value::Integer(batch_size as i64));
+        self.default("precision", Value::String("f32".into()));
+    }
+
+    /// Sets a key that nobody set, without a word.
+    fn default(&mut self, name: &'static str, value: Value) {
+        self.settings.table.entry(name).or_insert(value);
     }
 
     fn length(&mut self, facts: &TextFacts, device: DeviceKind) -> Result<(), ConfigError> {

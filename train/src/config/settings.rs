@@ -59,7 +59,7 @@ impl Settings {
         let parsed = format!("value = {value}").parse::<Table>().ok().filter(|table| table.len() == 1);
         let value = parsed.and_then(|mut table| table.remove("value")).unwrap_or_else(|| Value::String(value.into()));
         let value = match (key.kind, value) {
-            (keys::Kind::Paths, Value::String(path)) => Value::Array(vec![Value::String(path)]),
+            (keys::Kind::Paths | keys::Kind::Texts, Value::String(text)) => Value::Array(vec![Value::String(text)]),
             (keys::Kind::Text { .. }, value) if !value.is_str() => Value::String(value.to_string()),
             (_, value) => value,
         };

@@ -37,7 +37,7 @@ fn the_table_of_keys_and_the_configuration_have_the_same_keys() {
 
 #[test]
 fn every_default_is_written_out_and_read_back_equal() {
-    let config = resolved("learning_rate = 1 # a whole number will do\nsample_prompt = 'He said \"no\"\\ '");
+    let config = resolved("learning_rate = 1 # a whole number will do\nsample_prompts = ['He said \"no\"\\ ']");
     let text = config.to_toml().unwrap();
     for key in keys::all() {
         assert!(text.contains(&format!("\n{} = ", key.name)), "{} is missing", key.name);
@@ -237,9 +237,11 @@ proptest! {
                      vec![(low as i64 - 1).to_string(), (i128::from(high) + 1).to_string()])
                 }
                 Kind::Real(low, high) => (vec![low.to_string(), high.to_string()], vec!["-1e-9".into(), (high * 1.001).to_string()]),
-                Kind::Above(low, high) => (vec!["1e-9".into(), high.to_string()], vec![low.to_string(), (high * 1.001).to_string()]),
+                Kind::Above(low, high) => (vec![(low + 1e-9).to_string(), high.to_string()], vec![low.to_string(), (high * 1.001).to_string()]),
                 Kind::Below(low, high) => (vec![low.to_string(), (inside * high).to_string()], vec!["-1e-9".into(), high.to_string()]),
-                Kind::Text { .. } | Kind::Paths => continue,
+                Kind::Choice(words) => (words.iter().map(|word| word.to_string()).collect(), vec!["neither".into()]),
+                Kind::Flag => (vec!["true".into(), "false".into()], vec!["1".into(), "maybe".into()]),
+                Kind::Text { .. } | Kind::Paths | Kind::Texts => continue,
             };
             for value in within {
                 prop_assert!(Settings::default().set(&format!("{}={value}", key.name)).is_ok(), "{} = {}", key.name, value);

@@ -19,7 +19,7 @@ pub(super) const TRAINING_STEP: Facts = Facts {
     random: "which windows of the text, and what dropout drops",
     returns: "one number, the loss, and other weights",
     places: &[
-        place("train/src/trainer.rs", "next_token_loss"),
+        place("train/src/gradient.rs", "next_token_loss"),
         place("train/src/loss.rs", "cross_entropy"),
         place("train/src/optimizer.rs", "step"),
     ],

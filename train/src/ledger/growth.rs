@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use super::meter::{Meter, spread};
 use super::modes::generation::logits_without_cache;
-use crate::optimizer::{AdamW, AdamWConfig};
-use crate::trainer::{batch_logits, next_token_loss};
+use crate::gradient::{batch_logits, next_token_loss};
+use crate::optimizer::{AdamW, AdamWConfig, clip_scale, global_norm};
 
 /// The costs at one length.
 #[derive(Clone, Debug, Serialize)]
@@ -75,7 +75,8 @@ pub fn measure(
             let (stepped, step_s) = meter.time(|| {
                 let loss = next_token_loss(&gpt, &row);
                 let gradients = GradientsParams::from_grads(loss.backward(), &gpt);
-                Ok(optimizer.step(gpt, gradients, 0.0).0)
+                let scale = clip_scale(global_norm(&gpt, &gradients), 1.0);
+                Ok(optimizer.step(gpt, gradients, scale, 0.0))
             })?;
             gpt = stepped;
             if repeat > 0 {

@@ -16,9 +16,9 @@ use super::Entry;
 use super::facts::{DECODE_UNCACHED, FORWARD, FORWARD_WITH_GRAPH, Facts, PREFILL, SCORE, TRAINING_STEP};
 use super::flops::{self, looked_at};
 use super::meter::{Meter, nodes_made, spread};
+use crate::gradient::{batch_logits, next_token_loss};
 use crate::memory::prediction::{self, Kernels, Parts, Prediction, Sizes};
-use crate::optimizer::{AdamW, AdamWConfig};
-use crate::trainer::{batch_logits, next_token_loss};
+use crate::optimizer::{AdamW, AdamWConfig, clip_scale, global_norm};
 
 /// Seconds after which a mode is not repeated again.
 const ENOUGH_S: f64 = 10.0;
@@ -314,7 +314,7 @@ impl Bench<'_> {
         let kept = self.meter.live()? - before;
         let gradients = GradientsParams::from_grads(loss.backward(), &gpt);
         let gradients_bytes = self.meter.live()? - before;
-        (gpt, _) = optimizer.step(gpt, gradients, 0.0);
+        gpt = clipped_step(gpt, gradients, &mut optimizer);
         let peak = self.meter.peak()? - before;
         let logits_bytes = 4 * (plan.tokens() * config.vocab_size) as i64;
 
@@ -351,7 +351,12 @@ impl Bench<'_> {
 fn step(gpt: Gpt, batch: &Batch, optimizer: &mut AdamW) -> Result<Gpt> {
     let loss = next_token_loss(&gpt, batch);
     let gradients = GradientsParams::from_grads(loss.backward(), &gpt);
-    Ok(optimizer.step(gpt, gradients, 0.0).0)
+    Ok(clipped_step(gpt, gradients, optimizer))
+}
+
+fn clipped_step(gpt: Gpt, gradients: GradientsParams, optimizer: &mut AdamW) -> Gpt {
+    let scale = clip_scale(global_norm(&gpt, &gradients), 1.0);
+    optimizer.step(gpt, gradients, scale, 0.0)
 }
 
 /// Operations of one pass in inference, where dropout is none.

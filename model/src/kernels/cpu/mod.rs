@@ -17,7 +17,7 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Flex, backend_extension};
 
 use super::{CachedRows, DropoutMask};
-use tensor::{contiguous, new, values};
+use tensor::{contiguous, float32, new, stored, values};
 
 /// The fused operations of a forward pass, with a backward where the feature `autodiff` is on.
 #[cfg_attr(feature = "autodiff", backend_extension(Flex, Autodiff))]
@@ -106,15 +106,17 @@ fn with_width(x: &FlexTensor, n: usize) -> [usize; 3] {
 
 impl FusedOps for Flex {
     fn fused_linear(x: FlexTensor, weight: FlexTensor, bias: FlexTensor) -> FlexTensor {
-        let (x, weight, bias) = (contiguous(x), contiguous(weight), contiguous(bias));
+        let dtype = x.dtype();
+        let (x, weight, bias) = (float32(x), float32(weight), float32(bias));
         let y = linear::forward(values(&x), values(&weight), values(&bias));
-        new(y, with_width(&x, values(&bias).len()))
+        stored(y, with_width(&x, values(&bias).len()), dtype)
     }
 
     fn fused_unembed(x: FlexTensor, weight: FlexTensor) -> FlexTensor {
-        let (x, weight) = (contiguous(x), contiguous(weight));
+        let dtype = x.dtype();
+        let (x, weight) = (float32(x), float32(weight));
         let [vocab, n_embd] = weight.layout().shape().dims::<2>();
-        new(linear::unembed(values(&x), values(&weight), n_embd), with_width(&x, vocab))
+        stored(linear::unembed(values(&x), values(&weight), n_embd), with_width(&x, vocab), dtype)
     }
 
     fn fused_layer_norm(x: FlexTensor, weight: FlexTensor, bias: FlexTensor, epsilon: f32) -> FlexTensor {
@@ -124,8 +126,9 @@ impl FusedOps for Flex {
     }
 
     fn fused_gelu(x: FlexTensor) -> FlexTensor {
-        let x = contiguous(x);
-        new(gelu::forward(values(&x)), x.layout().shape().clone())
+        let dtype = x.dtype();
+        let x = float32(x);
+        stored(gelu::forward(values(&x)), x.layout().shape().clone(), dtype)
     }
 
     fn fused_causal_attention(
@@ -133,11 +136,12 @@ impl FusedOps for Flex {
         n_head: usize,
         dropout: Option<DropoutMask>,
     ) -> (FlexTensor, FlexTensor) {
-        let qkv = contiguous(qkv);
+        let dtype = qkv.dtype();
+        let qkv = float32(qkv);
         let sizes = sizes(&qkv, n_head);
         let (y, weights) = attention::forward(values(&qkv), sizes, dropout);
         let shape = with_width(&qkv, n_head * sizes.head_size);
-        (new(y, shape), new(weights, [sizes.batch * n_head, sizes.time, sizes.time]))
+        (stored(y, shape, dtype), new(weights, [sizes.batch * n_head, sizes.time, sizes.time]))
     }
 
     fn fused_dropout(x: FlexTensor, mask: DropoutMask) -> FlexTensor {
@@ -154,7 +158,8 @@ impl CachedOps for Flex {
         n_head: usize,
         rows: CachedRows,
     ) -> (FlexTensor, FlexTensor, FlexTensor) {
-        let (qkv, mut keys, mut cached) = (contiguous(qkv), contiguous(keys), contiguous(cached_values));
+        let dtype = qkv.dtype();
+        let (qkv, mut keys, mut cached) = (float32(qkv), contiguous(keys), contiguous(cached_values));
         let [_, n_embd] = keys.layout().shape().dims::<2>();
         let y = cached_attention::attend(
             values(&qkv),
@@ -163,24 +168,27 @@ impl CachedOps for Flex {
             [n_head, n_embd / n_head],
             &rows,
         );
-        (new(y, with_width(&qkv, n_embd)), keys, cached)
+        (stored(y, with_width(&qkv, n_embd), dtype), keys, cached)
     }
 }
 
 #[cfg(feature = "autodiff")]
 impl FusedBackward for Flex {
     fn fused_linear_backward(x: FlexTensor, weight: FlexTensor, dy: FlexTensor) -> [FlexTensor; 3] {
-        let (x, weight, dy) = (contiguous(x), contiguous(weight), contiguous(dy));
+        let dtype = x.dtype();
+        let (x, weight, dy) = (float32(x), float32(weight), float32(dy));
         let [n_in, n_out] = weight.layout().shape().dims::<2>();
         let (dx, dweight, dbias) = linear::backward(values(&x), values(&weight), values(&dy), n_in);
-        [new(dx, x.layout().shape().clone()), new(dweight, [n_in, n_out]), new(dbias, [n_out])]
+        let shape = x.layout().shape().clone();
+        [stored(dx, shape, dtype), stored(dweight, [n_in, n_out], dtype), stored(dbias, [n_out], dtype)]
     }
 
     fn fused_unembed_backward(x: FlexTensor, weight: FlexTensor, dy: FlexTensor) -> [FlexTensor; 2] {
-        let (x, weight, dy) = (contiguous(x), contiguous(weight), contiguous(dy));
+        let dtype = x.dtype();
+        let (x, weight, dy) = (float32(x), float32(weight), float32(dy));
         let [vocab, n_embd] = weight.layout().shape().dims::<2>();
         let (dx, dweight) = linear::unembed_backward(values(&x), values(&weight), values(&dy), n_embd);
-        [new(dx, x.layout().shape().clone()), new(dweight, [vocab, n_embd])]
+        [stored(dx, x.layout().shape().clone(), dtype), stored(dweight, [vocab, n_embd], dtype)]
     }
 
     fn fused_layer_norm_backward(x: FlexTensor, weight: FlexTensor, dy: FlexTensor, epsilon: f32) -> [FlexTensor; 3] {
@@ -191,8 +199,9 @@ impl FusedBackward for Flex {
     }
 
     fn fused_gelu_backward(x: FlexTensor, dy: FlexTensor) -> FlexTensor {
-        let (x, dy) = (contiguous(x), contiguous(dy));
-        new(gelu::backward(values(&x), values(&dy)), x.layout().shape().clone())
+        let dtype = x.dtype();
+        let (x, dy) = (float32(x), float32(dy));
+        stored(gelu::backward(values(&x), values(&dy)), x.layout().shape().clone(), dtype)
     }
 
     fn fused_causal_attention_backward(
@@ -202,8 +211,9 @@ impl FusedBackward for Flex {
         n_head: usize,
         dropout: Option<DropoutMask>,
     ) -> FlexTensor {
-        let (qkv, weights, dy) = (contiguous(qkv), contiguous(weights), contiguous(dy));
+        let dtype = qkv.dtype();
+        let (qkv, weights, dy) = (float32(qkv), float32(weights), float32(dy));
         let dqkv = attention::backward(values(&qkv), values(&weights), values(&dy), sizes(&qkv, n_head), dropout);
-        new(dqkv, qkv.layout().shape().clone())
+        stored(dqkv, qkv.layout().shape().clone(), dtype)
     }
 }

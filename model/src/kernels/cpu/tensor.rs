@@ -1,11 +1,23 @@
 //! Between flex's tensors and slices of float32.
 
+use burn::backend::Flex;
 use burn::backend::flex::{FlexTensor, Layout};
-use burn::tensor::{Bytes, DType, Shape};
+use burn::backend::ops::FloatTensorOps;
+use burn::tensor::{Bytes, DType, FloatDType, Shape};
 
 /// The tensor with its values in order and without gaps; a copy only where they are not.
 pub fn contiguous(tensor: FlexTensor) -> FlexTensor {
     if tensor.is_contiguous() { tensor } else { tensor.to_contiguous() }
+}
+
+/// The tensor contiguous and in float32, in which every kernel computes.
+pub fn float32(tensor: FlexTensor) -> FlexTensor {
+    contiguous(Flex::float_cast(tensor, FloatDType::F32))
+}
+
+/// A float32 tensor that owns `values`, put away in `dtype`: what a kernel leaves behind has the type of what it was given.
+pub fn stored(values: Vec<f32>, shape: impl Into<Shape>, dtype: DType) -> FlexTensor {
+    Flex::float_cast(new(values, shape), dtype.into())
 }
 
 /// The values of a contiguous float32 tensor.
