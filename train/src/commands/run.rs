@@ -49,7 +49,8 @@ pub fn run(args: &RunArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result
     let training_device = selected.device.clone().autodiff();
     let gpt = Gpt::new(&model_config(&config, &dataset), config.seed, &training_device)?;
     let optimizer = session::optimizer(&config);
-    let session = Session { run, config, dataset, gpt, optimizer, progress: Progress::default(), selected };
+    let session =
+        Session { run, config, dataset, gpt, optimizer, progress: Progress::default(), selected, pause_at: None };
     session.train(common, interrupt)
 }
 
