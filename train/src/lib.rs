@@ -35,3 +35,4 @@ pub mod sample;
 pub mod schedule;
 pub mod team;
 pub mod trainer;
+pub mod verify;

@@ -55,7 +55,7 @@ pub fn run(args: &RunArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result
 }
 
 /// Prepares the text and writes the resolved configuration: after this the run exists. `None` when interrupted.
-fn begin(
+pub(super) fn begin(
     run: &RunFolder,
     settings: Settings,
     data: &DataConfig,
@@ -100,7 +100,7 @@ fn begin(
 }
 
 /// What the file, `--set`, `--seed` and the command line's TEXT say together, the later winning.
-fn settings(args: &RunArgs, common: &CommonArgs) -> Result<Settings> {
+pub(super) fn settings(args: &RunArgs, common: &CommonArgs) -> Result<Settings> {
     let mut settings = match &args.config {
         Some(path) => recipe(path)?,
         None if args.text.is_empty() => Settings::from_toml_str(config::DEFAULT)?,

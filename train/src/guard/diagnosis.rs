@@ -6,6 +6,8 @@ use ember_data::windows::{Batch, TrainWindows};
 use ember_model::Gpt;
 use serde::Serialize;
 
+use crate::verify::place;
+
 /// The first values that are not finite, and where they stand.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Diagnosis {
@@ -128,21 +130,6 @@ fn in_values(values: &[f32], shape: &[usize]) -> Option<NotFinite> {
     Some(NotFinite { count, of: values.len(), first: place(first, shape) })
 }
 
-/// The indices of value number `index` of a tensor of this shape.
-fn place(mut index: usize, shape: &[usize]) -> Vec<usize> {
-    let mut place: Vec<usize> = shape
-        .iter()
-        .rev()
-        .map(|size| {
-            let here = index % size;
-            index /= size;
-            here
-        })
-        .collect();
-    place.reverse();
-    place
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -217,12 +204,5 @@ mod tests {
         let found = in_forward(&gpt, &batch(), 0).unwrap();
         assert_eq!((found.layer.as_str(), found.tensor.as_str()), ("h.1", "activations"));
         assert_eq!((found.place.len(), found.of), (2, 4 * 8));
-    }
-
-    #[test]
-    fn places_count_rows_first() {
-        assert_eq!(place(0, &[2, 3, 4]), [0, 0, 0]);
-        assert_eq!(place(17, &[2, 3, 4]), [1, 1, 1]);
-        assert_eq!(place(5, &[8]), [5]);
     }
 }
