@@ -35,6 +35,8 @@ enum Command {
     Run(RunArgs),
     /// Go on with a run that was interrupted, to exactly the same numbers
     Resume(ResumeArgs),
+    /// Show that stopping and resuming changes nothing: train 2N steps in one go and in two halves, and compare every bit
+    VerifyResume(VerifyResumeArgs),
     /// Turn text into token files once, to train on them many times
     Prepare(PrepareArgs),
     /// Which stretches of a generated text stand word for word in the training text, and where
@@ -48,7 +50,7 @@ enum Command {
 }
 
 /// Arguments of `run`.
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Default)]
 pub struct RunArgs {
     /// Text files, folders, .jsonl or .parquet (each also .gz or .zst), a folder that `prepare` made, or - for standard input
     pub text: Vec<String>,
@@ -71,6 +73,22 @@ pub struct RunArgs {
 pub struct ResumeArgs {
     /// The run's folder
     pub run: PathBuf,
+}
+
+/// Arguments of `verify-resume`.
+#[derive(Args, Debug)]
+pub struct VerifyResumeArgs {
+    /// As for `run`
+    pub text: Vec<String>,
+    /// A configuration file, or the name of a shipped one
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Change one key of the configuration; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Steps before the stop, and as many after it
+    #[arg(long, default_value_t = 10, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub steps: u64,
 }
 
 /// Arguments of `prepare`.
@@ -186,6 +204,7 @@ fn run(cli: &Cli, interrupt: &Interrupt) -> Result<Outcome> {
     match &cli.command {
         Command::Run(args) => commands::run::run(args, &cli.common, interrupt),
         Command::Resume(args) => commands::resume::run(args, &cli.common, interrupt),
+        Command::VerifyResume(args) => commands::verify_resume::run(args, &cli.common, interrupt),
         Command::Prepare(args) => commands::prepare::run(args, &cli.common, interrupt),
         Command::Copied(args) => commands::copied::run(args, &cli.common, interrupt),
         Command::Exposure(args) => commands::exposure::run(args, &cli.common, interrupt),

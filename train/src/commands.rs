@@ -9,3 +9,4 @@ pub mod resume;
 pub mod run;
 mod session;
 mod trained;
+pub mod verify_resume;

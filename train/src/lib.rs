@@ -12,15 +12,18 @@
 //! - All that inference gets from training is the checkpoint folder.
 //! - Every random draw follows from (seed, step, micro-batch): a resumed run ends in the same bits as one never interrupted.
 //! - A checkpoint is whole or not there; it is saved before anything else is tried at its step.
+//! - A gradient that is not finite never reaches the weights ([`guard`]), nor do weights that are not finite reach a checkpoint.
 
 pub mod checkpoint;
 pub mod cli;
 pub mod commands;
 pub mod config;
 pub mod copied;
+pub mod disk;
 pub mod evaluate;
 pub mod exposure;
 pub mod gradient;
+pub mod guard;
 pub mod ledger;
 pub mod loss;
 pub mod memory;
@@ -32,3 +35,4 @@ pub mod sample;
 pub mod schedule;
 pub mod team;
 pub mod trainer;
+pub mod verify;

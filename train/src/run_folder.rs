@@ -135,7 +135,7 @@ impl RunFolder {
         }
         let name = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
         let folder = self.checkpoints().join(name.trim());
-        if !folder.is_dir() {
+        if !folder.is_dir() || step_of(&folder).is_none() {
             bail!(
                 "{} names {}, which is not there; write the name of a folder in checkpoints/ into it",
                 file.display(),
@@ -153,19 +153,70 @@ impl RunFolder {
         write_atomic(&self.path.join(pointer.name()), |file| Ok(writeln!(file, "{}", checkpoint_name(step))?))
     }
 
-    /// Removes every checkpoint but those the pointers name, and what an interrupted save left behind. A folder that cannot be
-    /// removed is left alone: it costs space, nothing else.
-    pub fn prune(&self) -> Result<()> {
-        let keep = [self.pointed(Pointer::Latest)?, self.pointed(Pointer::Best)?];
+    /// Every checkpoint, newest first. A folder of that name is whole unless the disk damaged it: it appears and disappears by
+    /// being renamed.
+    pub fn saved(&self) -> Vec<PathBuf> {
+        let Ok(entries) = fs::read_dir(self.checkpoints()) else { return Vec::new() };
+        let mut saved: Vec<_> = entries.flatten().filter_map(|e| Some((step_of(&e.path())?, e.path()))).collect();
+        saved.sort();
+        saved.into_iter().rev().map(|(_, path)| path).collect()
+    }
+
+    /// Removes every checkpoint but the newest `keep` and those the pointers name, and what an interrupted save or removal left
+    /// behind. A folder that cannot be removed is left alone: it costs space, nothing else.
+    pub fn prune(&self, keep: u64) -> Result<()> {
+        let pointed = [self.pointed(Pointer::Latest)?, self.pointed(Pointer::Best)?];
+        for checkpoint in self.saved().into_iter().skip(keep as usize) {
+            if !pointed.iter().flatten().any(|kept| *kept == checkpoint) {
+                // Renamed first: a kill on the way leaves no half checkpoint under a whole one's name.
+                let _ = fs::rename(&checkpoint, self.unfinished(step_of(&checkpoint).unwrap_or_default()));
+            }
+        }
         let Ok(entries) = fs::read_dir(self.checkpoints()) else { return Ok(()) };
         for entry in entries.flatten() {
-            let path = entry.path();
-            if !keep.iter().flatten().any(|kept| *kept == path) {
-                let _ = fs::remove_dir_all(path);
+            if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
+                let _ = fs::remove_dir_all(entry.path());
             }
         }
         Ok(())
     }
+
+    /// Where the checkpoint of `step` is while it is written or removed.
+    pub fn unfinished(&self, step: u64) -> PathBuf {
+        self.checkpoints().join(format!("{UNFINISHED}{step}"))
+    }
+
+    /// Puts a damaged checkpoint aside, so that its name is free for a whole one, and takes the pointers off it; returns where
+    /// it is now.
+    ///
+    /// # Errors
+    /// When it cannot be renamed.
+    pub fn put_aside(&self, checkpoint: &Path) -> Result<PathBuf> {
+        let name = checkpoint.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let aside = self.checkpoints().join(format!("damaged-{name}"));
+        let _ = fs::remove_dir_all(&aside);
+        fs::rename(checkpoint, &aside).with_context(|| format!("cannot rename {}", checkpoint.display()))?;
+        let best = self.path.join(Pointer::Best.name());
+        if fs::read_to_string(&best).is_ok_and(|named| named.trim() == name) {
+            fs::remove_file(&best).with_context(|| format!("cannot remove {}", best.display()))?;
+        }
+        Ok(aside)
+    }
+
+    /// Where the report on the batch is written that gave `step` a loss or gradient that is not finite; `attempt` counts from 1
+    /// where several did.
+    pub fn not_finite_report(&self, step: u64, attempt: u64) -> PathBuf {
+        let again = if attempt > 1 { format!("-{attempt}") } else { String::new() };
+        self.path.join("reports").join(format!("nonfinite-step-{step:08}{again}.json"))
+    }
+}
+
+/// What the name of a checkpoint begins with while it is written or removed.
+const UNFINISHED: &str = ".unfinished-";
+
+/// The step that the name of a checkpoint's folder says, if it is one.
+pub fn step_of(path: &Path) -> Option<u64> {
+    path.file_name()?.to_str()?.strip_prefix("step-")?.parse().ok()
 }
 
 /// The folder name of the checkpoint of `step`.

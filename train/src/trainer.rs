@@ -1,12 +1,12 @@
 //! The training loop.
 //!
 //! Read [`Trainer::train`] first: everything a run does is in it, in order. A step is [`Trainer::step`]: windows of the text,
-//! forward, loss, backward, clipped AdamW. All of a step's randomness is named by (seed, step, micro-batch), so that a run
+//! forward, loss, backward, the guard's look, clipped AdamW. All of a step's randomness is named by (seed, step, micro-batch), so that a run
 //! that was interrupted anywhere and resumed goes through the same numbers as one that was not.
 
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use burn::module::Module;
 use ember_data::prepare::Marks;
 use ember_data::tokenizer::Tokenizer;
@@ -16,10 +16,12 @@ use ember_model::Gpt;
 
 use crate::checkpoint::{self, Progress};
 use crate::config::TrainConfig;
+use crate::disk;
 use crate::evaluate::evaluate;
 use crate::gradient::{Gradient, Passes, gradient};
+use crate::guard::{Verdict, Weights};
 use crate::memory;
-use crate::optimizer::{AdamW, clip_scale, global_norm};
+use crate::optimizer::{AdamW, global_norm};
 use crate::report::{EvalReport, MetricsLog, Reporter, Row, StepReport};
 use crate::run_folder::{Pointer, RunFolder};
 use crate::sample;
@@ -39,6 +41,10 @@ pub struct Trainer {
     pub best: Option<f64>,
     /// The step last evaluated.
     pub evaluated: Option<u64>,
+    /// Evaluations since the lowest validation loss.
+    pub evaluations_since_best: u64,
+    /// The step at which to stop as if interrupted.
+    pub pause_at: Option<u64>,
     /// Windows to learn from.
     pub windows: TrainWindows,
     /// Windows to be judged on.
@@ -56,13 +62,13 @@ pub struct Trainer {
 }
 
 /// What one step did.
-struct StepResult {
+pub(crate) struct StepResult {
     /// Mean loss of its micro-batches.
-    loss: f64,
+    pub loss: f64,
     /// Norm of the gradient before clipping.
-    grad_norm: f64,
+    pub grad_norm: f64,
     /// The rate it was taken with.
-    learning_rate: f64,
+    pub learning_rate: f64,
 }
 
 impl Trainer {
@@ -76,35 +82,49 @@ impl Trainer {
         let elapsed_before = self.progress.elapsed_s;
         let mut pace = Pace::new(self.progress.tokens);
         let schedule = self.schedule();
+        let weights = Weights::at_the_start(&gpt, self.reporter.as_mut());
         loop {
             let step = self.progress.step;
-            let finished = step >= self.config.max_steps;
-            let stopped = stop() || self.reporter.stop_requested();
+            let last = step >= self.config.max_steps;
+            let stopped = stop() || self.reporter.stop_requested() || self.pause_at == Some(step);
             self.progress.elapsed_s = elapsed_before + began.elapsed().as_secs_f64();
 
             // First the save, then the evaluation and the sample, which could fail or be interrupted.
-            if finished
+            if last
                 || stopped
                 || is_due(step, self.config.checkpoint_interval)
                 || is_due(step, self.config.eval_interval)
             {
-                checkpoint::save(&self.run, &gpt, &self.optimizer, &self.tokenizer, &self.progress)?;
+                let saved = self.save(&gpt, weights);
+                if last || stopped { saved? } else { self.go_on_if_full(saved)? }
             }
             if stopped {
                 return Ok(Outcome::Interrupted);
             }
-            if (finished || is_due(step, self.config.eval_interval)) && self.evaluated != Some(step) {
-                self.evaluate(&gpt, stop)?;
+            if (last || is_due(step, self.config.eval_interval)) && self.evaluated != Some(step) {
+                let evaluated = self.evaluate(&gpt, stop);
+                self.go_on_if_full(evaluated)?;
             }
+            let finished = last || self.is_out_of_patience();
             if finished || is_due(step, self.config.sample_interval) {
-                self.sample(&gpt)?;
+                if let Err(error) = self.sample(&gpt) {
+                    // It is for people to look at: learning does not depend on it.
+                    self.reporter.note(&format!("step {step}: no sample ({error:#}); the run goes on"));
+                }
+            }
+            if finished && !last {
+                self.reporter.note(&format!(
+                    "no new best in {} evaluations (patience): the run ends at step {step}",
+                    self.config.patience
+                ));
             }
             if finished {
-                return Ok(Outcome::Done);
+                // Where the run ends early, its last save may have failed.
+                return self.save(&gpt, weights).map(|()| Outcome::Done);
             }
 
             let result;
-            (gpt, result) = self.step(gpt, &schedule);
+            (gpt, result) = self.step(gpt, &schedule, weights)?;
             self.progress.unreported_loss += result.loss;
             self.progress.unreported_steps += 1;
             if step == 0
@@ -112,27 +132,73 @@ impl Trainer {
                 || self.progress.step == self.config.max_steps
             {
                 self.progress.elapsed_s = elapsed_before + began.elapsed().as_secs_f64();
-                self.report(&gpt, &result, &mut pace)?;
+                let reported = self.report(&gpt, &result, &mut pace);
+                self.go_on_if_full(reported)?;
             }
         }
     }
 
-    /// One optimizer step.
-    fn step(&mut self, gpt: Gpt, schedule: &Schedule) -> (Gpt, StepResult) {
-        let Progress { step, windows, .. } = self.progress;
+    /// Saves the checkpoint of this step, then removes those that are not to be kept.
+    fn save(&mut self, gpt: &Gpt, weights: Weights) -> Result<()> {
+        weights.ensure_whole(gpt, &self.run)?;
+        checkpoint::save(&self.run, gpt, &self.optimizer, &self.tokenizer, &self.progress)?;
+        self.run.prune(self.config.keep_checkpoints)
+    }
+
+    /// A full disk ends a run that has saved nothing yet; any other goes on, and writes again when it is due.
+    fn go_on_if_full(&mut self, written: Result<()>) -> Result<()> {
+        match written {
+            Err(error) if disk::is_full(&error) && self.run.pointed(Pointer::Latest)?.is_some() => {
+                self.reporter.note(&format!("{error:#}; the run goes on and tries again when it is due"));
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// One optimizer step, along the gradient of the first batch that the guard lets pass.
+    fn step(&mut self, gpt: Gpt, schedule: &Schedule, weights: Weights) -> Result<(Gpt, StepResult)> {
+        let before = self.progress.clone();
+        let step = before.step;
+        let learning_rate = schedule.learning_rate(step);
         let count = self.config.windows_per_step() as u64;
         let passes = Passes { micro_batch: self.config.micro_batch, seed: self.config.seed, step };
-        let Gradient { loss, of: gradients } = gradient(&gpt, &self.windows, windows..windows + count, passes);
+        loop {
+            let first = self.progress.windows;
+            let Gradient { loss, of: gradients } = gradient(&gpt, &self.windows, first..first + count, passes);
+            let grad_norm = global_norm(&gpt, &gradients);
+            self.progress.windows += count;
+            let result = StepResult { loss, grad_norm, learning_rate };
 
-        let grad_norm = global_norm(&gpt, &gradients);
-        let scale = clip_scale(grad_norm, self.config.grad_clip);
-        let learning_rate = schedule.learning_rate(step);
-        let gpt = self.optimizer.step(gpt, gradients, scale, learning_rate);
-
-        self.progress.step += 1;
-        self.progress.windows += count;
-        self.progress.tokens += self.config.tokens_per_step();
-        (gpt, StepResult { loss, grad_norm, learning_rate })
+            let verdict = self.progress.guard.judge(loss, grad_norm, first, &self.config);
+            let told = self.tell_of_spike(verdict, &result, first);
+            self.go_on_if_full(told)?;
+            match verdict {
+                Verdict::Take { scale, .. } => {
+                    let gpt = self.optimizer.step(gpt, gradients, scale, learning_rate);
+                    self.progress.step += 1;
+                    self.progress.tokens += self.config.tokens_per_step();
+                    return Ok((gpt, result));
+                }
+                Verdict::LeaveOutSpike(_) => {}
+                Verdict::LeaveOutNotFinite => {
+                    let told = self.tell_of_not_finite(&gpt, &gradients, &result, first);
+                    self.go_on_if_full(told)?;
+                    weights.ensure_whole(&gpt, &self.run)?;
+                    if self.may_skip_no_more() {
+                        // Saved is where this step began, so that a resume meets the same batches.
+                        self.progress = before;
+                        self.save(&gpt, weights)?;
+                        bail!(
+                            "one more batch than max_skipped_batches = {} had a loss or gradient that is not finite; step {step} \
+                             is saved: look at reports/, lower learning_rate in a new run, or raise max_skipped_batches in {} and resume",
+                            self.config.max_skipped_batches,
+                            self.run.config().display()
+                        );
+                    }
+                }
+            }
+        }
     }
 
     /// Measures the validation loss of the model as it is, and lets `best` name its checkpoint if it is the lowest.
@@ -141,11 +207,15 @@ impl Trainer {
         let Some(val_loss) = evaluate(&gpt.valid(), &self.val_windows, stop)? else { return Ok(()) };
         self.evaluated = Some(step);
         let is_best = self.best.is_none_or(|best| val_loss < best);
+        self.evaluations_since_best = if is_best { 0 } else { self.evaluations_since_best + 1 };
         if is_best {
             self.best = Some(val_loss);
-            self.run.point(Pointer::Best, step)?;
         }
-        self.run.prune()?;
+        // A full disk may have kept this step from being saved.
+        if is_best && self.run.checkpoint(step).is_dir() {
+            self.run.point(Pointer::Best, step)?;
+            self.run.prune(self.config.keep_checkpoints)?;
+        }
         let entropy_floor = self.marks.as_ref().map(|marks| marks.entropy_floor);
         let forgetful_loss = self.marks.as_ref().map(|marks| marks.forgetful_loss);
         self.log.append(&Row {
@@ -159,6 +229,11 @@ impl Trainer {
         })?;
         self.reporter.evaluation(&EvalReport { step, val_loss, is_best, entropy_floor, forgetful_loss });
         Ok(())
+    }
+
+    /// Whether the last `patience` evaluations were all above the best.
+    fn is_out_of_patience(&self) -> bool {
+        self.config.patience > 0 && self.evaluations_since_best >= self.config.patience
     }
 
     /// Lets the model write, shows it and keeps it.

@@ -12,7 +12,7 @@ use crate::checkpoint::{self, Progress, Restored};
 use crate::cli::ResumeArgs;
 use crate::config::TrainConfig;
 use crate::report::metrics;
-use crate::run_folder::{Pointer, RunFolder};
+use crate::run_folder::RunFolder;
 
 /// Runs the command.
 ///
@@ -32,7 +32,7 @@ pub fn run(args: &ResumeArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
 
     let training_device = selected.device.clone().autodiff();
     let optimizer = session::optimizer(&config);
-    let restored = match run.pointed(Pointer::Latest)? {
+    let restored = match checkpoint::newest_whole(&run, |line| notes.say(line))? {
         Some(folder) => {
             let restored = checkpoint::load(&folder, optimizer, &training_device)?;
             notes.say(format!("resuming {} at step {}", run.path().display(), restored.progress.step));
@@ -52,5 +52,5 @@ pub fn run(args: &ResumeArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
         );
     }
     metrics::cut_back(&run.metrics(), progress.step)?;
-    Session { run, config, dataset, gpt, optimizer, progress, selected }.train(common, interrupt)
+    Session { run, config, dataset, gpt, optimizer, progress, selected, pause_at: None }.train(common, interrupt)
 }

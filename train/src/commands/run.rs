@@ -49,12 +49,13 @@ pub fn run(args: &RunArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result
     let training_device = selected.device.clone().autodiff();
     let gpt = Gpt::new(&model_config(&config, &dataset), config.seed, &training_device)?;
     let optimizer = session::optimizer(&config);
-    let session = Session { run, config, dataset, gpt, optimizer, progress: Progress::default(), selected };
+    let session =
+        Session { run, config, dataset, gpt, optimizer, progress: Progress::default(), selected, pause_at: None };
     session.train(common, interrupt)
 }
 
 /// Prepares the text and writes the resolved configuration: after this the run exists. `None` when interrupted.
-fn begin(
+pub(super) fn begin(
     run: &RunFolder,
     settings: Settings,
     data: &DataConfig,
@@ -99,7 +100,7 @@ fn begin(
 }
 
 /// What the file, `--set`, `--seed` and the command line's TEXT say together, the later winning.
-fn settings(args: &RunArgs, common: &CommonArgs) -> Result<Settings> {
+pub(super) fn settings(args: &RunArgs, common: &CommonArgs) -> Result<Settings> {
     let mut settings = match &args.config {
         Some(path) => recipe(path)?,
         None if args.text.is_empty() => Settings::from_toml_str(config::DEFAULT)?,

@@ -27,13 +27,15 @@ pub struct Session {
     pub optimizer: AdamW,
     pub progress: Progress,
     pub selected: Selected,
+    /// The step at which to stop as if interrupted.
+    pub pause_at: Option<u64>,
 }
 
 impl Session {
     /// Trains to the end or to an interruption, draws the picture, says where things are.
     pub fn train(self, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
         let notes = Notes::new(common.quiet);
-        let Self { run, config, dataset, gpt, optimizer, progress, selected } = self;
+        let Self { run, config, dataset, gpt, optimizer, progress, selected, pause_at } = self;
         let (windows, val_windows) = windows(&config, &dataset)?;
         notes.say(format!(
             "{} parameters, {} tokens a step, {} windows in a pass",
@@ -43,9 +45,10 @@ impl Session {
         ));
         let log = MetricsLog::open(&run.metrics())?;
         let rows = metrics::read(&run.metrics())?;
-        let evaluated = rows.iter().filter_map(|row| row.val_loss.map(|loss| (row.step, loss)));
-        let best = evaluated.clone().map(|(_, loss)| loss).min_by(f64::total_cmp);
-        let last_evaluated = evaluated.map(|(step, _)| step).max();
+        let evaluated: Vec<(u64, f64)> = rows.iter().filter_map(|row| Some((row.step, row.val_loss?))).collect();
+        let best = evaluated.iter().min_by(|a, b| a.1.total_cmp(&b.1)).copied();
+        let last_evaluated = evaluated.iter().map(|(step, _)| *step).max();
+        let since_best = evaluated.iter().filter(|(step, _)| best.is_some_and(|(at, _)| *step > at)).count();
         interrupt.before_exit(restore_terminal);
         let reporter = reporter(&run.name(), progress.step, config.max_steps, common.quiet);
         let mut trainer = Trainer {
@@ -57,8 +60,10 @@ impl Session {
             run,
             optimizer,
             progress,
-            best,
+            best: best.map(|(_, loss)| loss),
             evaluated: last_evaluated,
+            evaluations_since_best: since_best as u64,
+            pause_at,
             windows,
             val_windows,
             reporter,

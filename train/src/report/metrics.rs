@@ -50,12 +50,23 @@ pub struct Row {
     /// Time since the run began, earlier sessions included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub elapsed_s: Option<f64>,
+    /// Batches left out so far, this one included, where a batch was left out on the way to this step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<u64>,
+    /// How many times the usual norm a gradient had that was a spike: left out where `skipped` is there too, else scaled down.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spike: Option<f64>,
+    /// The first window of the batch that was left out or was a spike.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<u64>,
 }
 
 /// The open log of a run.
 pub struct MetricsLog {
     file: File,
     path: PathBuf,
+    /// What could not be written yet.
+    pending: String,
 }
 
 impl MetricsLog {
@@ -64,17 +75,21 @@ impl MetricsLog {
         let file = OpenOptions::new().create(true).append(true).open(path).with_context(|| {
             format!("{}: cannot open the metrics log; check that the run folder may be written to", path.display())
         })?;
-        Ok(Self { file, path: path.into() })
+        Ok(Self { file, path: path.into(), pending: String::new() })
     }
 
-    /// Appends one row in a single write; the error (a full disk) names the file.
+    /// Appends one row in a single write. The error (a full disk) names the file; the row is then written with the next one.
     pub fn append(&mut self, row: &Row) -> Result<()> {
-        let mut line = serde_json::to_string(row)?;
-        line.push('\n');
-        self.file
-            .write_all(line.as_bytes())
-            .and_then(|()| self.file.flush())
-            .with_context(|| format!("{}: cannot append; is the disk full?", self.path.display()))
+        self.pending += &serde_json::to_string(row)?;
+        self.pending.push('\n');
+        let whole = self.file.metadata().map(|file| file.len());
+        let written = self.file.write_all(self.pending.as_bytes()).and_then(|()| self.file.flush());
+        if written.is_ok() {
+            self.pending.clear();
+        } else if let Ok(whole) = whole {
+            let _ = self.file.set_len(whole); // no half row stays in the middle
+        }
+        written.with_context(|| format!("{}: cannot append; is the disk full?", self.path.display()))
     }
 }
 

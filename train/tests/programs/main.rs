@@ -6,6 +6,7 @@ mod bad_input;
 #[allow(dead_code)]
 mod cases;
 mod decoding;
+mod faults;
 mod ledger;
 mod measures;
 

@@ -1,0 +1,69 @@
+//! What a run says and keeps of batches that were left out and of spikes.
+
+use anyhow::Result;
+use burn::optim::GradientsParams;
+use ember_model::Gpt;
+
+use super::Verdict;
+use super::diagnosis::diagnose;
+use super::report::{Report, windows_as_text};
+use crate::report::Row;
+use crate::report::units::grouped;
+use crate::trainer::{StepResult, Trainer};
+
+impl Trainer {
+    /// Whether the run has left out as many batches as it may, and one more.
+    pub(crate) fn may_skip_no_more(&self) -> bool {
+        self.progress.guard.not_finite.len() as u64 > self.config.max_skipped_batches
+    }
+
+    /// Finds where the batch from window `first` on ceased to be finite, says so in one line, and keeps a report and a row.
+    pub(crate) fn tell_of_not_finite(
+        &mut self,
+        gpt: &Gpt,
+        gradients: &GradientsParams,
+        result: &StepResult,
+        first: u64,
+    ) -> Result<()> {
+        let (step, count) = (self.progress.step + 1, self.config.windows_per_step() as u64);
+        let left_out = &self.progress.guard.not_finite;
+        let report = Report {
+            step,
+            loss: result.loss,
+            grad_norm: result.grad_norm,
+            learning_rate: result.learning_rate,
+            found: diagnose(gpt, gradients, &self.windows, first, count),
+            skipped: left_out.len() as u64,
+            max_skipped_batches: self.config.max_skipped_batches,
+            windows: windows_as_text(&self.windows, first, count, &self.tokenizer),
+        };
+        // Windows only ever go forward, so the batches of this step are the last of those left out.
+        let of_this_step = left_out.iter().rev().zip(0..).take_while(|(window, i)| **window + i * count == first);
+        let file = self.run.not_finite_report(step, of_this_step.count() as u64);
+        self.reporter.note(&report.line(&file));
+        report.write(&file)?;
+        let skipped = Some(self.progress.guard.skipped());
+        self.append_tried(result, Row { skipped, window: Some(first), ..Row::default() })
+    }
+
+    /// Says what was done about a spike in the batch from window `first` on, and keeps a row.
+    pub(crate) fn tell_of_spike(&mut self, verdict: Verdict, result: &StepResult, first: u64) -> Result<()> {
+        let (times, what, skipped) = match verdict {
+            Verdict::LeaveOutSpike(times) => (times, "its batch is left out", Some(self.progress.guard.skipped())),
+            Verdict::Take { spike: Some(times), .. } => (times, "it is scaled down to that", None),
+            _ => return Ok(()),
+        };
+        self.reporter.note(&format!(
+            "step {}: a gradient norm of {:.2}, {times:.1} times the median of the last 100; {what}",
+            grouped(self.progress.step + 1),
+            result.grad_norm
+        ));
+        self.append_tried(result, Row { spike: Some(times), skipped, window: Some(first), ..Row::default() })
+    }
+
+    /// The row stands under the step that was tried, so that a resume from before it cuts it off and writes it again.
+    fn append_tried(&mut self, result: &StepResult, row: Row) -> Result<()> {
+        let (learning_rate, grad_norm) = (Some(result.learning_rate), Some(result.grad_norm));
+        self.log.append(&Row { step: self.progress.step + 1, learning_rate, grad_norm, ..row })
+    }
+}
