@@ -8,6 +8,7 @@ mod cases;
 mod decoding;
 mod ledger;
 mod measures;
+mod optimizers;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
