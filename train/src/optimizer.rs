@@ -89,9 +89,10 @@ impl Optimizer {
         self.steps
     }
 
-    /// Values that AdamW and Muon remember.
+    /// Values remembered: AdamW's, Muon's, and the average's.
     pub fn values(&self) -> usize {
-        self.adamw.values() + self.muon.as_ref().map_or(0, Muon::values)
+        let average = self.average.as_ref().map_or(0, WeightAverage::values);
+        self.adamw.values() + self.muon.as_ref().map_or(0, Muon::values) + average
     }
 
     /// The average of the weights, where one is kept.

@@ -30,6 +30,11 @@ impl WeightAverage {
         self.gpt.clone().map(|gpt| gpt.with_precision(trained.precision()))
     }
 
+    /// Values remembered.
+    pub(super) fn values(&self) -> usize {
+        self.gpt.as_ref().map_or(0, |gpt| gpt.config().parameters())
+    }
+
     /// Goes towards the weights of `gpt` after step `step`, counted from 1. The first average is the first weights.
     pub(super) fn follow(&mut self, gpt: &Gpt, step: u64) {
         let weights = gpt.valid();
