@@ -1,5 +1,6 @@
 //! Saving a run and taking it up again: the Hugging Face folder that inference reads, and beside it, in `training/`, what only
-//! training needs: the optimizer's moments and where in the data the run stands.
+//! training needs: the optimizer's moments and where in the data the run stands. Where an average of the weights is kept, it is
+//! such a folder too, in `ema/`.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -15,11 +16,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::disk;
 use crate::guard::Guard;
-use crate::optimizer::AdamW;
+use crate::optimizer::Optimizer;
 use crate::run_folder::{Pointer, RunFolder, step_of};
 
 const STATE: &str = "training/state.json";
 const MOMENTS: &str = "training/moments.safetensors";
+const AVERAGE: &str = "ema";
 
 /// Where a run stands. With the configuration's seed, every random draw of a step follows from it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -48,7 +50,13 @@ pub struct Progress {
 ///
 /// # Errors
 /// When something cannot be written ([`disk::is_full`] tells whether for want of room); every earlier checkpoint is still there.
-pub fn save(run: &RunFolder, gpt: &Gpt, optimizer: &AdamW, tokenizer: &Tokenizer, progress: &Progress) -> Result<()> {
+pub fn save(
+    run: &RunFolder,
+    gpt: &Gpt,
+    optimizer: &Optimizer,
+    tokenizer: &Tokenizer,
+    progress: &Progress,
+) -> Result<()> {
     let folder = run.checkpoint(progress.step);
     if !folder.is_dir() {
         let unfinished = run.unfinished(progress.step);
@@ -79,11 +87,14 @@ fn size(run: &RunFolder, gpt: &Gpt) -> u64 {
     }
 }
 
-fn write(dir: &Path, gpt: &Gpt, optimizer: &AdamW, tokenizer: &Tokenizer, progress: &Progress) -> Result<()> {
+fn write(dir: &Path, gpt: &Gpt, optimizer: &Optimizer, tokenizer: &Tokenizer, progress: &Progress) -> Result<()> {
     let training = dir.join("training");
     fs::create_dir_all(&training).with_context(|| format!("cannot create {}", training.display()))?;
     checkpoint::save(gpt, tokenizer.end_of_text(), dir)?;
     tokenizer.save(dir)?;
+    if let Some(average) = optimizer.average().and_then(|average| average.model(gpt)) {
+        write_average(&dir.join(AVERAGE), &average, tokenizer)?;
+    }
     let moments =
         optimizer.stored().into_iter().map(|(name, values)| NamedTensor { name, shape: vec![values.len()], values });
     let moments: Vec<_> = moments.collect();
@@ -97,6 +108,15 @@ fn write(dir: &Path, gpt: &Gpt, optimizer: &AdamW, tokenizer: &Tokenizer, progre
     write().with_context(|| format!("cannot write {}", state.display()))?;
     folder::write_checksums(dir)?;
     sync_folder(&training)?;
+    sync_folder(dir)
+}
+
+/// A folder that can be written from by itself.
+fn write_average(dir: &Path, average: &Gpt, tokenizer: &Tokenizer) -> Result<()> {
+    fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    checkpoint::save(average, tokenizer.end_of_text(), dir)?;
+    tokenizer.save(dir)?;
+    folder::write_checksums(dir)?;
     sync_folder(dir)
 }
 
@@ -115,7 +135,7 @@ pub struct Restored {
     /// The model, on the training device.
     pub gpt: Gpt,
     /// The optimizer with its moments.
-    pub optimizer: AdamW,
+    pub optimizer: Optimizer,
     /// Where the run stands.
     pub progress: Progress,
 }
@@ -162,7 +182,7 @@ fn verify(dir: &Path) -> Result<()> {
 ///
 /// # Errors
 /// When a file is missing or damaged: the line names it.
-pub fn load(dir: &Path, mut optimizer: AdamW, device: &Device) -> Result<Restored> {
+pub fn load(dir: &Path, mut optimizer: Optimizer, device: &Device) -> Result<Restored> {
     let state = dir.join(STATE);
     if !state.is_file() {
         bail!("{} holds no training state, only a model to generate with; resume a run folder instead", dir.display());
@@ -177,6 +197,13 @@ pub fn load(dir: &Path, mut optimizer: AdamW, device: &Device) -> Result<Restore
     optimizer
         .restore(&gpt, progress.step, stored, &device.clone().inner())
         .with_context(|| format!("{}", file.path().display()))?;
+    if optimizer.average().is_some() && progress.step > 0 {
+        let average = dir.join(AVERAGE);
+        if !average.is_dir() {
+            bail!("{} is missing, so ema_decay was 0 when it was saved; put it back in config.toml", average.display());
+        }
+        optimizer.restore_average(checkpoint::load(&average, &device.clone().inner())?);
+    }
     ensure!(progress.windows >= progress.step, "{} is damaged: fewer windows than steps", state.display());
     Ok(Restored { gpt, optimizer, progress })
 }

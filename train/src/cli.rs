@@ -73,6 +73,9 @@ pub struct RunArgs {
 pub struct ResumeArgs {
     /// The run's folder
     pub run: PathBuf,
+    /// Change how long the run goes on (max_steps, lr_decay_steps) or how it is looked at, from here on; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
 }
 
 /// Arguments of `verify-resume`.

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::schedule::Curve;
 
+mod change;
 pub mod keys;
 mod resolve;
 mod settings;
@@ -190,7 +191,7 @@ impl TrainConfig {
         }
         if self.min_learning_rate > self.learning_rate {
             return refuse(format!(
-                "min_learning_rate = {} is above learning_rate = {}; the cosine goes down",
+                "min_learning_rate = {} is above learning_rate = {}; the schedule goes down",
                 self.min_learning_rate, self.learning_rate
             ));
         }

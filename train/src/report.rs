@@ -50,6 +50,8 @@ pub struct EvalReport {
     pub step: u64,
     /// Mean loss in nats per token.
     pub val_loss: f64,
+    /// The same of the averaged weights, where an average is kept.
+    pub ema_val_loss: Option<f64>,
     /// Whether no evaluation of this run was lower.
     pub is_best: bool,
     /// The least loss any model can have on the built-in stories, in nats per token.

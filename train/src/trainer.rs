@@ -1,8 +1,9 @@
 //! The training loop.
 //!
 //! Read [`Trainer::train`] first: everything a run does is in it, in order. A step is [`Trainer::step`]: windows of the text,
-//! forward, loss, backward, the guard's look, clipped AdamW. All of a step's randomness is named by (seed, step, micro-batch), so that a run
-//! that was interrupted anywhere and resumed goes through the same numbers as one that was not.
+//! forward, loss, backward, the guard's look, a clipped step of the optimizer. All of a step's randomness is named by (seed,
+//! step, micro-batch), so that a run that was interrupted anywhere and resumed goes through the same numbers as one that was
+//! not.
 
 use std::time::Instant;
 
@@ -21,7 +22,7 @@ use crate::evaluate::evaluate;
 use crate::gradient::{Gradient, Passes, gradient};
 use crate::guard::{Verdict, Weights};
 use crate::memory;
-use crate::optimizer::{AdamW, global_norm};
+use crate::optimizer::{Optimizer, global_norm};
 use crate::report::{EvalReport, MetricsLog, Reporter, Row, StepReport};
 use crate::run_folder::{Pointer, RunFolder};
 use crate::sample;
@@ -33,8 +34,8 @@ pub struct Trainer {
     pub config: TrainConfig,
     /// The folder that this process owns.
     pub run: RunFolder,
-    /// AdamW and its moments.
-    pub optimizer: AdamW,
+    /// The optimizer and its moments.
+    pub optimizer: Optimizer,
     /// Where the run stands.
     pub progress: Progress,
     /// The lowest validation loss so far, in nats per token.
@@ -201,10 +202,19 @@ impl Trainer {
         }
     }
 
-    /// Measures the validation loss of the model as it is, and lets `best` name its checkpoint if it is the lowest.
+    /// Measures the validation loss of the model as it is, and lets `best` name its checkpoint if it is the lowest. The averaged
+    /// weights, where there are any, are measured too; `best` goes by the trained ones.
     fn evaluate(&mut self, gpt: &Gpt, stop: &dyn Fn() -> bool) -> Result<()> {
         let step = self.progress.step;
         let Some(val_loss) = evaluate(&gpt.valid(), &self.val_windows, stop)? else { return Ok(()) };
+        let average = self.optimizer.average().and_then(|average| average.model(gpt));
+        let ema_val_loss = match &average {
+            Some(average) => evaluate(average, &self.val_windows, stop)?,
+            None => None,
+        };
+        if average.is_some() && ema_val_loss.is_none() {
+            return Ok(()); // interrupted between the two: both are measured again on resume
+        }
         self.evaluated = Some(step);
         let is_best = self.best.is_none_or(|best| val_loss < best);
         self.evaluations_since_best = if is_best { 0 } else { self.evaluations_since_best + 1 };
@@ -221,13 +231,14 @@ impl Trainer {
         self.log.append(&Row {
             step,
             val_loss: Some(val_loss),
+            ema_val_loss,
             entropy_floor,
             forgetful_loss,
             tokens: Some(self.progress.tokens),
             elapsed_s: Some(self.progress.elapsed_s),
             ..Row::default()
         })?;
-        self.reporter.evaluation(&EvalReport { step, val_loss, is_best, entropy_floor, forgetful_loss });
+        self.reporter.evaluation(&EvalReport { step, val_loss, ema_val_loss, is_best, entropy_floor, forgetful_loss });
         Ok(())
     }
 
@@ -284,10 +295,12 @@ impl Trainer {
 
     fn schedule(&self) -> Schedule {
         Schedule {
+            curve: self.config.schedule,
             learning_rate: self.config.learning_rate,
             min_learning_rate: self.config.min_learning_rate,
             warmup_steps: self.config.warmup_steps,
             decay_steps: self.config.lr_decay_steps,
+            decay_fraction: self.config.decay_fraction,
         }
     }
 }

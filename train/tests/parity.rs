@@ -14,7 +14,8 @@ use ember_generate::engine::generate;
 use ember_model::checkpoint;
 use ember_model::folder::TensorFile;
 use ember_train::loss::cross_entropy;
-use ember_train::optimizer::{AdamW, AdamWConfig, clip_scale, global_norm};
+use ember_train::optimizer::{AdamWConfig, Optimizer, clip_scale, global_norm};
+use ember_train::schedule::{Curve, Schedule};
 use serde::Deserialize;
 
 fn fixtures() -> PathBuf {
@@ -104,17 +105,19 @@ fn parity(name: &str) {
 
     // Ten steps: clipping, decay groups, schedule, accumulation.
     let knobs = &fixture.optimizer;
-    let mut optimizer = AdamW::new(AdamWConfig {
+    let mut optimizer = Optimizer::new(AdamWConfig {
         beta1: knobs.beta1,
         beta2: knobs.beta2,
         epsilon: knobs.eps,
         weight_decay: knobs.weight_decay,
     });
-    let schedule = ember_train::schedule::Schedule {
+    let schedule = Schedule {
+        curve: Curve::Cosine,
         learning_rate: knobs.learning_rate,
         min_learning_rate: knobs.min_learning_rate,
         warmup_steps: knobs.warmup_steps,
         decay_steps: knobs.max_steps,
+        decay_fraction: 1.0,
     };
     let mut gpt = gpt;
     assert_eq!(fixture.steps.len(), 10);

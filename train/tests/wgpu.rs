@@ -7,7 +7,7 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use ember_model::device::{DeviceChoice, select};
 use ember_model::{Gpt, GptConfig, KvCache};
 use ember_train::loss::cross_entropy;
-use ember_train::optimizer::{AdamW, AdamWConfig, clip_scale, global_norm};
+use ember_train::optimizer::{AdamWConfig, Optimizer, clip_scale, global_norm};
 
 const BATCH: usize = 2;
 const TIME: usize = 16;
@@ -42,7 +42,7 @@ fn compute(device: &Device) -> Numbers {
     let training = device.clone().autodiff();
     let mut gpt = Gpt::new(&config, 1, &training).unwrap();
     let knobs = AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 };
-    let mut optimizer = AdamW::new(knobs);
+    let mut optimizer = Optimizer::new(knobs);
     let (mut losses, mut norms) = (Vec::new(), Vec::new());
     for _ in 0..3 {
         let loss = cross_entropy(gpt.forward(tokens(&training)), &targets);

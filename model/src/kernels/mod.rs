@@ -17,8 +17,8 @@ use std::sync::Arc;
 use burn::backend::Dispatch;
 use burn::tensor::{Device, Distribution, Tensor};
 
-pub use cpu::tensor as flex;
 use cpu::{CachedOps, FusedOps};
+pub use cpu::{matrix, tensor as flex};
 pub use rotary::Rotary;
 
 /// Whether `device` is the CPU (burn's flex), with or without automatic differentiation.

@@ -27,7 +27,7 @@ use crate::ledger::meter::Meter;
 use crate::ledger::modes::{self, Plan};
 use crate::ledger::{Entry, Subject, growth, page, table};
 use crate::memory::prediction::{Kernels, Prediction, Sizes};
-use crate::optimizer::AdamWConfig;
+use crate::optimizer::{AdamWConfig, OptimizerConfig};
 use crate::report::units::bytes;
 
 /// Rows where neither a run nor the command line says how many.
@@ -142,7 +142,7 @@ struct Source {
     data: Option<PathBuf>,
     batch_size: usize,
     seed: u64,
-    optimizer: AdamWConfig,
+    optimizer: OptimizerConfig,
 }
 
 impl Source {
@@ -205,7 +205,7 @@ impl Source {
             data: data.filter(|data| data.join("manifest.json").is_file()),
             batch_size: config.as_ref().map_or(BATCH_SIZE, |config| config.batch_size),
             seed: config.as_ref().map_or(0, |config| config.seed),
-            optimizer: config.as_ref().map_or(default, |config| optimizer(config).config()),
+            optimizer: config.as_ref().map_or(default.into(), |config| optimizer(config).config()),
         })
     }
 

@@ -1,6 +1,7 @@
 //! `ember-train resume`: takes a run up at its last checkpoint, to the numbers it would have had uninterrupted.
 
 use anyhow::{Result, bail};
+use ember_data::files::write_atomic;
 use ember_data::prepare::Dataset;
 use ember_generate::interrupt::Interrupt;
 use ember_generate::program::{CommonArgs, Notes, Outcome, UsageError};
@@ -13,6 +14,7 @@ use crate::cli::ResumeArgs;
 use crate::config::TrainConfig;
 use crate::report::metrics;
 use crate::run_folder::RunFolder;
+use crate::schedule::Curve;
 
 /// Runs the command.
 ///
@@ -45,12 +47,29 @@ pub fn run(args: &ResumeArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
         }
     };
     let Restored { gpt, optimizer, progress } = restored;
+    let changed = config.changed(&args.set, progress.step)?;
     if *gpt.config() != model_config(&config, &dataset) {
         bail!(
             "{}: its config.toml or data no longer describe the model in its checkpoint; put back what was changed",
             run.path().display()
         );
     }
+    if changed != config {
+        let text = changed.to_toml()?;
+        write_atomic(&run.config(), |file| Ok(file.write_all(text.as_bytes())?))?;
+        say_where_the_rate_ends(&changed, &notes);
+    }
+    let config = changed;
     metrics::cut_back(&run.metrics(), progress.step)?;
     Session { run, config, dataset, gpt, optimizer, progress, selected, pause_at: None }.train(common, interrupt)
+}
+
+/// A run made longer than its schedule goes on at the lowest rate, which is seldom what was meant.
+fn say_where_the_rate_ends(config: &TrainConfig, notes: &Notes) {
+    if config.schedule != Curve::Constant && config.max_steps > config.lr_decay_steps {
+        notes.say(format!(
+            "from step {} on the learning rate stays at {}; --set lr_decay_steps=N moves that",
+            config.lr_decay_steps, config.min_learning_rate
+        ));
+    }
 }

@@ -11,8 +11,8 @@ use ember_model::Gpt;
 use ember_model::device::Selected;
 
 use crate::checkpoint::Progress;
-use crate::config::TrainConfig;
-use crate::optimizer::{AdamW, AdamWConfig};
+use crate::config::{OptimizerKind, TrainConfig};
+use crate::optimizer::{AdamWConfig, MuonConfig, Optimizer, OptimizerConfig};
 use crate::peak;
 use crate::report::{MetricsLog, loss_svg, metrics, reporter, restore_terminal};
 use crate::run_folder::RunFolder;
@@ -24,7 +24,7 @@ pub struct Session {
     pub config: TrainConfig,
     pub dataset: Dataset,
     pub gpt: Gpt,
-    pub optimizer: AdamW,
+    pub optimizer: Optimizer,
     pub progress: Progress,
     pub selected: Selected,
     /// The step at which to stop as if interrupted.
@@ -140,14 +140,21 @@ pub fn windows(config: &TrainConfig, dataset: &Dataset) -> Result<(TrainWindows,
     Ok((train, if most == 0 { val } else { val.evenly_spaced(most) }))
 }
 
-/// AdamW as configured.
-pub fn optimizer(config: &TrainConfig) -> AdamW {
-    AdamW::new(AdamWConfig {
+/// The optimizer as configured.
+pub fn optimizer(config: &TrainConfig) -> Optimizer {
+    let adamw = AdamWConfig {
         beta1: config.beta1,
         beta2: config.beta2,
         epsilon: config.epsilon,
         weight_decay: config.weight_decay,
-    })
+    };
+    let muon = MuonConfig {
+        relative_rate: config.muon_learning_rate / config.learning_rate,
+        momentum: config.muon_momentum,
+        weight_decay: config.weight_decay,
+    };
+    let muon = (config.optimizer == OptimizerKind::Muon).then_some(muon);
+    Optimizer::new(OptimizerConfig { adamw, muon, ema_decay: config.ema_decay })
 }
 
 /// Says which device was chosen and why.

@@ -323,7 +323,7 @@ pub const GROUPS: &[Group] = &[
             ),
             key("learning_rate", Kind::Above(0.0, 1.0), "", Preset::Auto, "the peak, reached after warm-up")
                 .elsewhere(&["lr", "max_lr"]),
-            key("min_learning_rate", Kind::Real(0.0, 1.0), "", Preset::Auto, "where the cosine ends")
+            key("min_learning_rate", Kind::Real(0.0, 1.0), "", Preset::Auto, "where the schedule ends")
                 .elsewhere(&["min_lr", "lr_min"]),
             key(
                 "warmup_steps",
@@ -338,7 +338,7 @@ pub const GROUPS: &[Group] = &[
                 Kind::Count(1, MANY),
                 "optimizer steps",
                 Preset::Auto,
-                "the step at which the cosine reaches min_learning_rate",
+                "the step at which cosine and wsd reach min_learning_rate",
             )
             .elsewhere(&["lr_decay_iters"]),
             key(
@@ -369,7 +369,7 @@ pub const GROUPS: &[Group] = &[
                 Kind::Real(0.0, 10.0),
                 "",
                 Preset::Toml("0.1"),
-                "AdamW's decoupled decay, on matrices only",
+                "decoupled decay, on matrices only",
             ),
             key("beta1", Kind::Below(0.0, 1.0), "", Preset::Toml("0.9"), "AdamW's memory of the gradient"),
             key(

@@ -18,7 +18,7 @@ use super::flops::{self, looked_at};
 use super::meter::{Meter, nodes_made, spread};
 use crate::gradient::{batch_logits, next_token_loss};
 use crate::memory::prediction::{self, Kernels, Parts, Prediction, Sizes};
-use crate::optimizer::{AdamW, AdamWConfig, clip_scale, global_norm};
+use crate::optimizer::{Optimizer, OptimizerConfig, clip_scale, global_norm};
 
 /// Seconds after which a mode is not repeated again.
 const ENOUGH_S: f64 = 10.0;
@@ -34,7 +34,7 @@ pub struct Plan {
     /// Names the dropout's draws.
     pub seed: u64,
     /// The optimizer's numbers.
-    pub optimizer: AdamWConfig,
+    pub optimizer: OptimizerConfig,
 }
 
 impl Plan {
@@ -294,7 +294,7 @@ impl Bench<'_> {
         let plan = self.plan;
         let config = gpt.config().clone();
         let device = gpt.device();
-        let mut optimizer = AdamW::new(plan.optimizer);
+        let mut optimizer = Optimizer::new(plan.optimizer);
         let mut times = Vec::new();
 
         device.seed(plan.seed);
@@ -348,13 +348,13 @@ impl Bench<'_> {
     }
 }
 
-fn step(gpt: Gpt, batch: &Batch, optimizer: &mut AdamW) -> Result<Gpt> {
+fn step(gpt: Gpt, batch: &Batch, optimizer: &mut Optimizer) -> Result<Gpt> {
     let loss = next_token_loss(&gpt, batch);
     let gradients = GradientsParams::from_grads(loss.backward(), &gpt);
     Ok(clipped_step(gpt, gradients, optimizer))
 }
 
-fn clipped_step(gpt: Gpt, gradients: GradientsParams, optimizer: &mut AdamW) -> Gpt {
+fn clipped_step(gpt: Gpt, gradients: GradientsParams, optimizer: &mut Optimizer) -> Gpt {
     let scale = clip_scale(global_norm(&gpt, &gradients), 1.0);
     optimizer.step(gpt, gradients, scale, 0.0)
 }

@@ -23,6 +23,9 @@ pub struct Row {
     /// Loss on the validation split.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub val_loss: Option<f64>,
+    /// Loss there of the averaged weights.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ema_val_loss: Option<f64>,
     /// The built-in stories' entropy on the validation split: no model can be lower.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entropy_floor: Option<f64>,

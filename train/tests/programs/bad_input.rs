@@ -34,6 +34,11 @@ const CASES: &[(&str, &str)] = &[
     ("ember-train", "run count.txt --set context_length=1000000 --device cpu"),
     ("ember-train", "run count.txt --set tokenizer=wordpiece --device cpu"),
     ("ember-train", "run count.txt --set dropout=1 --device cpu"),
+    ("ember-train", "run count.txt --set optimizer=sgd --device cpu"),
+    ("ember-train", "run count.txt --set muon_momentum=1 --device cpu"),
+    ("ember-train", "run count.txt --set schedule=linear --device cpu"),
+    ("ember-train", "run count.txt --set decay_fraction=0 --device cpu"),
+    ("ember-train", "run count.txt --set ema_decay=1 --device cpu"),
     ("ember-train", "run count.txt --device gpu"),
     ("ember-train", "run count.txt --device cuda"),
     ("ember-train", "run count.txt --device wgpu:x"),
@@ -47,6 +52,10 @@ const CASES: &[(&str, &str)] = &[
     ("ember-train", "resume empty-folder"),
     ("ember-train", "resume flipped --device cpu"),
     ("ember-train", "resume a-run --seed 3"),
+    ("ember-train", "resume a-run --set n_layer=3 --device cpu"),
+    ("ember-train", "resume a-run --set max_steps=4 --device cpu"),
+    ("ember-train", "resume other-optimizer --device cpu"),
+    ("ember-train", "resume no-average --device cpu"),
     // Checkpoints
     ("ember-generate", "text one"),
     ("ember-generate", "text one --from missing"),
@@ -183,6 +192,15 @@ fn set_up(place: &Place) {
     std::fs::remove_file(place.path("wrong-knob/checksums.json")).unwrap();
     place.write("wrong-knob/generation_config.json", "{\"top_p\": 2}");
     place.write("llama/config.json", "{\"model_type\": \"llama\", \"hidden_size\": 8}");
+    for (name, was, is) in [
+        ("other-optimizer", "optimizer = \"adamw\"", "optimizer = \"muon\""),
+        ("no-average", "ema_decay = 0.0", "ema_decay = 0.9"),
+    ] {
+        copy_folder(&place.path("a-run"), &place.path(name));
+        let config = std::fs::read_to_string(place.path("a-run/config.toml")).unwrap();
+        assert!(config.contains(was), "{config}");
+        place.write(&format!("{name}/config.toml"), config.replace(was, is));
+    }
     copy_folder(&place.path("a-run"), &place.path("flipped"));
     let weights = place.path("flipped/checkpoints/step-00000005/model.safetensors");
     let mut bytes = std::fs::read(&weights).unwrap();

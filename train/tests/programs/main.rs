@@ -9,6 +9,7 @@ mod decoding;
 mod faults;
 mod ledger;
 mod measures;
+mod optimizers;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -65,7 +65,7 @@ pub unsafe fn product([m, n, k]: [usize; 3], c: View, accumulate: bool, a: View,
 /// Below this many multiplications a product is done on one thread: waking the others costs more.
 const WORTH_SHARING: usize = 48 * 48 * 256;
 
-fn parallelism(m: usize, n: usize, k: usize) -> gemm::Parallelism {
+pub(super) fn parallelism(m: usize, n: usize, k: usize) -> gemm::Parallelism {
     if m * n * k < WORTH_SHARING || rayon::current_num_threads() == 1 {
         gemm::Parallelism::None
     } else {

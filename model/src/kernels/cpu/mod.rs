@@ -10,6 +10,7 @@ mod dropout;
 mod gelu;
 mod layer_norm;
 mod linear;
+pub mod matrix;
 pub mod tensor;
 
 use burn::backend::flex::FlexTensor;
