@@ -16,6 +16,7 @@
 pub mod checkpoint;
 pub mod cli;
 pub mod commands;
+pub mod compare;
 pub mod config;
 pub mod copied;
 pub mod evaluate;
@@ -31,4 +32,5 @@ pub mod run_folder;
 pub mod sample;
 pub mod schedule;
 pub mod team;
+pub mod timeline;
 pub mod trainer;

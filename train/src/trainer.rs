@@ -20,7 +20,7 @@ use crate::evaluate::evaluate;
 use crate::gradient::{Gradient, Passes, gradient};
 use crate::memory;
 use crate::optimizer::{AdamW, clip_scale, global_norm};
-use crate::report::{EvalReport, MetricsLog, Reporter, Row, StepReport};
+use crate::report::{EvalReport, Records, Reporter, Row, StepReport};
 use crate::run_folder::{Pointer, RunFolder};
 use crate::sample;
 use crate::schedule::Schedule;
@@ -49,10 +49,21 @@ pub struct Trainer {
     pub marks: Option<Marks>,
     /// Floating-point operations a second that the device can do, where known.
     pub peak_flops: Option<f64>,
-    /// `metrics.jsonl`.
-    pub log: MetricsLog,
+    /// What the run keeps of itself.
+    pub log: Records,
+    /// What the run did beside learning since the last row.
+    pub spent: Spent,
     /// The terminal.
     pub reporter: Box<dyn Reporter>,
+}
+
+/// Seconds that went into other things than learning.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Spent {
+    /// Saving checkpoints.
+    pub save_s: f64,
+    /// Sampling text.
+    pub sample_s: f64,
 }
 
 /// What one step did.
@@ -61,6 +72,8 @@ struct StepResult {
     loss: f64,
     /// Norm of the gradient before clipping.
     grad_norm: f64,
+    /// Whether the gradient was scaled down.
+    clipped: bool,
     /// The rate it was taken with.
     learning_rate: f64,
 }
@@ -82,21 +95,22 @@ impl Trainer {
             let stopped = stop() || self.reporter.stop_requested();
             self.progress.elapsed_s = elapsed_before + began.elapsed().as_secs_f64();
 
+            // What began from a checkpoint is saved and judged before its first step: it never needs that checkpoint again.
+            let begins = step == 0 && !self.config.init.is_empty();
+            let is_evaluated = finished || begins || is_due(step, self.config.eval_interval);
+            let is_sampled = finished || begins || is_due(step, self.config.sample_interval);
+
             // First the save, then the evaluation and the sample, which could fail or be interrupted.
-            if finished
-                || stopped
-                || is_due(step, self.config.checkpoint_interval)
-                || is_due(step, self.config.eval_interval)
-            {
-                checkpoint::save(&self.run, &gpt, &self.optimizer, &self.tokenizer, &self.progress)?;
+            if is_evaluated || stopped || is_due(step, self.config.checkpoint_interval) {
+                self.save(&gpt)?;
             }
             if stopped {
                 return Ok(Outcome::Interrupted);
             }
-            if (finished || is_due(step, self.config.eval_interval)) && self.evaluated != Some(step) {
+            if is_evaluated && self.evaluated != Some(step) {
                 self.evaluate(&gpt, stop)?;
             }
-            if finished || is_due(step, self.config.sample_interval) {
+            if is_sampled && self.config.sample_interval > 0 {
                 self.sample(&gpt)?;
             }
             if finished {
@@ -132,12 +146,20 @@ impl Trainer {
         self.progress.step += 1;
         self.progress.windows += count;
         self.progress.tokens += self.config.tokens_per_step();
-        (gpt, StepResult { loss, grad_norm, learning_rate })
+        (gpt, StepResult { loss, grad_norm, clipped: scale < 1.0, learning_rate })
+    }
+
+    fn save(&mut self, gpt: &Gpt) -> Result<()> {
+        let began = Instant::now();
+        checkpoint::save(&self.run, gpt, &self.optimizer, &self.tokenizer, &self.progress)?;
+        self.spent.save_s += began.elapsed().as_secs_f64();
+        Ok(())
     }
 
     /// Measures the validation loss of the model as it is, and lets `best` name its checkpoint if it is the lowest.
     fn evaluate(&mut self, gpt: &Gpt, stop: &dyn Fn() -> bool) -> Result<()> {
         let step = self.progress.step;
+        let began = Instant::now();
         let Some(val_loss) = evaluate(&gpt.valid(), &self.val_windows, stop)? else { return Ok(()) };
         self.evaluated = Some(step);
         let is_best = self.best.is_none_or(|best| val_loss < best);
@@ -153,6 +175,7 @@ impl Trainer {
             val_loss: Some(val_loss),
             entropy_floor,
             forgetful_loss,
+            eval_s: Some(began.elapsed().as_secs_f64()),
             tokens: Some(self.progress.tokens),
             elapsed_s: Some(self.progress.elapsed_s),
             ..Row::default()
@@ -163,15 +186,22 @@ impl Trainer {
 
     /// Lets the model write, shows it and keeps it.
     fn sample(&mut self, gpt: &Gpt) -> Result<()> {
-        let text = sample::text(&gpt.valid(), &self.tokenizer, &self.config)?;
-        self.reporter.sample(self.progress.step, &text);
-        sample::keep(&self.run.sample(self.progress.step), &text)
+        let (began, step) = (Instant::now(), self.progress.step);
+        let samples = sample::samples(&gpt.valid(), &self.tokenizer, &self.config, step)?;
+        if samples.is_empty() {
+            return Ok(());
+        }
+        self.reporter.sample(step, &sample::page(&samples));
+        self.log.keep(&samples, &self.run.sample(step))?;
+        self.spent.sample_s += began.elapsed().as_secs_f64();
+        Ok(())
     }
 
     fn report(&mut self, gpt: &Gpt, result: &StepResult, pace: &mut Pace) -> Result<()> {
         let Progress { step, tokens, elapsed_s, .. } = self.progress;
         let train_loss = self.progress.unreported_loss / f64::from(self.progress.unreported_steps.max(1));
         (self.progress.unreported_loss, self.progress.unreported_steps) = (0.0, 0);
+        let spent = std::mem::take(&mut self.spent);
         let tokens_per_s = pace.since_last(tokens);
         let flops = gpt.config().training_flops_per_token();
         let mfu = self.peak_flops.map(|peak| tokens_per_s * flops / peak);
@@ -196,6 +226,9 @@ impl Trainer {
             train_loss: Some(train_loss),
             learning_rate: Some(result.learning_rate),
             grad_norm: Some(result.grad_norm),
+            clipped: Some(result.clipped),
+            save_s: Some(spent.save_s),
+            sample_s: Some(spent.sample_s),
             tokens: Some(tokens),
             tokens_per_s: Some(tokens_per_s),
             mfu,
