@@ -8,6 +8,7 @@ use ember_generate::interrupt::Interrupt;
 use ember_generate::program::{CommonArgs, Outcome, UsageError, run_program};
 
 use crate::commands;
+use crate::compare::Axis;
 use crate::config::ConfigError;
 
 /// Trains a GPT on your own text.
@@ -19,6 +20,7 @@ use crate::config::ConfigError;
                   ember-train run my-writing/                learn every text in a folder\n  \
                   ember-train run --config shakespeare-char-cpu shakespeare.txt\n  \
                   ember-train resume runs/my-writing         go on where a run was interrupted\n  \
+                  ember-train compare runs/a runs/b          their curves together, and what they differ in\n  \
                   ember-train ledger --html ledger.html      what training and inference cost, on the newest run\n\n\
                   Exit codes: 0 done, 1 failed, 2 wrong arguments, 130 interrupted after saving."
 )]
@@ -45,6 +47,10 @@ enum Command {
     Exposure(ExposureArgs),
     /// Measure one batch in every way to use a model: training, scoring, generating; time, memory, operations
     Ledger(LedgerArgs),
+    /// Draw runs together and list what they differ in; of a single run, draw its losses again
+    Compare(CompareArgs),
+    /// What the same prompt was continued with through training, step by step
+    Timeline(TimelineArgs),
     /// List the devices this program can compute on
     Devices,
 }
@@ -63,6 +69,12 @@ pub struct RunArgs {
     /// Change one key of the configuration; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
+    /// Begin from this model, with its shape and its tokenizer: a run, a checkpoint or a Hugging Face folder
+    #[arg(long, value_name = "FOLDER")]
+    pub init: Option<String>,
+    /// Write TensorBoard event files into the run's folder
+    #[arg(long)]
+    pub tensorboard: bool,
     /// Print every configuration key with its unit, range and default, and end
     #[arg(long)]
     pub help_config: bool,
@@ -76,6 +88,9 @@ pub struct ResumeArgs {
     /// Change how long the run goes on (max_steps, lr_decay_steps) or how it is looked at, from here on; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
+    /// Write TensorBoard event files into the run's folder, of what was logged before too if there are none yet
+    #[arg(long)]
+    pub tensorboard: bool,
 }
 
 /// Arguments of `verify-resume`.
@@ -197,6 +212,39 @@ pub struct LedgerArgs {
     pub force: bool,
 }
 
+/// Arguments of `compare`.
+#[derive(Args, Debug)]
+pub struct CompareArgs {
+    /// The runs' folders; they may still be running
+    #[arg(required = true)]
+    pub runs: Vec<PathBuf>,
+    /// What the curves are drawn over
+    #[arg(long, value_enum, default_value_t = Axis::Step)]
+    pub by: Axis,
+    /// Draw losses on a logarithmic scale
+    #[arg(long)]
+    pub log: bool,
+    /// Write the picture here [default: of a single run, its loss.svg]
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+}
+
+/// Arguments of `timeline`.
+#[derive(Args, Debug)]
+pub struct TimelineArgs {
+    /// The run's folder; it may still be running
+    pub run: PathBuf,
+    /// Only this one of sample_prompts, counted from 0 [default: all]
+    #[arg(long, value_name = "N")]
+    pub prompt: Option<usize>,
+    /// Only the last so many texts of each prompt
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
+    pub last: Option<u32>,
+    /// Write a page to scroll and play through
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
 /// Parses the arguments, runs the command, reports.
 pub fn main() -> ! {
     let cli = Cli::parse();
@@ -212,6 +260,8 @@ fn run(cli: &Cli, interrupt: &Interrupt) -> Result<Outcome> {
         Command::Copied(args) => commands::copied::run(args, &cli.common, interrupt),
         Command::Exposure(args) => commands::exposure::run(args, &cli.common, interrupt),
         Command::Ledger(args) => commands::ledger::run(args, &cli.common, interrupt),
+        Command::Compare(args) => commands::compare::run(args, &cli.common),
+        Command::Timeline(args) => commands::timeline::run(args, &cli.common),
         Command::Devices => ember_generate::commands::devices::run(&cli.common),
     }
 }

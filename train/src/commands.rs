@@ -1,12 +1,15 @@
 //! The commands of `ember-train`, one file each, and what several of them do.
 
+pub mod compare;
 pub mod copied;
 pub mod exposure;
+mod init;
 pub mod ledger;
 pub mod prepare;
 mod progress_bar;
 pub mod resume;
 pub mod run;
 mod session;
+pub mod timeline;
 mod trained;
 pub mod verify_resume;

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::schedule::Curve;
 
 mod change;
+mod fine_tuning;
 pub mod keys;
 mod resolve;
 mod settings;
@@ -98,6 +99,7 @@ pub struct TrainConfig {
     pub field: String,
     pub val_fraction: f64,
 
+    pub init: String,
     pub n_layer: usize,
     pub n_head: usize,
     pub n_embd: usize,

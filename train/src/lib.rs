@@ -17,6 +17,7 @@
 pub mod checkpoint;
 pub mod cli;
 pub mod commands;
+pub mod compare;
 pub mod config;
 pub mod copied;
 pub mod disk;
@@ -34,5 +35,6 @@ pub mod run_folder;
 pub mod sample;
 pub mod schedule;
 pub mod team;
+pub mod timeline;
 pub mod trainer;
 pub mod verify;

@@ -1,4 +1,15 @@
 //! A run's folder: where each file is, who owns it, and how a new one gets its name.
+//!
+//! ```text
+//! config.toml      every key of the run, and which checkpoint it began from (`init`)
+//! metrics.jsonl    the log of numbers: docs/metrics.md
+//! loss.svg         the picture of the losses; `compare RUN` draws it again
+//! samples/         what the model wrote while it learned: step-00000500.txt for people, samples.jsonl for programs
+//! tensorboard/     event files, with `tensorboard = true`
+//! data/            the prepared tokens, unless they are prepared elsewhere
+//! checkpoints/     what is resumed from and generated with
+//! latest, best     which of them
+//! ```
 
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -101,7 +112,7 @@ impl RunFolder {
 
     /// The log of numbers.
     pub fn metrics(&self) -> PathBuf {
-        self.path.join("metrics.jsonl")
+        metrics(&self.path)
     }
 
     /// The picture of the losses.
@@ -109,9 +120,24 @@ impl RunFolder {
         self.path.join("loss.svg")
     }
 
-    /// Where the text sampled at `step` is written.
+    /// What the model wrote while it learned.
+    pub fn samples(&self) -> PathBuf {
+        self.path.join("samples")
+    }
+
+    /// Where the text sampled at `step` is written, for people.
     pub fn sample(&self, step: u64) -> PathBuf {
-        self.path.join("samples").join(format!("step-{step:08}.txt"))
+        self.samples().join(format!("step-{step:08}.txt"))
+    }
+
+    /// All that was sampled, for programs.
+    pub fn samples_log(&self) -> PathBuf {
+        samples_log(&self.path)
+    }
+
+    /// Where TensorBoard's event files are.
+    pub fn tensorboard(&self) -> PathBuf {
+        self.path.join("tensorboard")
     }
 
     /// Where all checkpoints are.
@@ -217,6 +243,16 @@ const UNFINISHED: &str = ".unfinished-";
 /// The step that the name of a checkpoint's folder says, if it is one.
 pub fn step_of(path: &Path) -> Option<u64> {
     path.file_name()?.to_str()?.strip_prefix("step-")?.parse().ok()
+}
+
+/// The log of numbers of the run in `path`, for whoever only reads it.
+pub fn metrics(path: &Path) -> PathBuf {
+    path.join("metrics.jsonl")
+}
+
+/// What was sampled in the run in `path`, for whoever only reads it.
+pub fn samples_log(path: &Path) -> PathBuf {
+    path.join("samples").join("samples.jsonl")
 }
 
 /// The folder name of the checkpoint of `step`.

@@ -23,7 +23,7 @@ use crate::gradient::{Gradient, Passes, gradient};
 use crate::guard::{Verdict, Weights};
 use crate::memory;
 use crate::optimizer::{Optimizer, global_norm};
-use crate::report::{EvalReport, MetricsLog, Reporter, Row, StepReport};
+use crate::report::{EvalReport, Records, Reporter, Row, StepReport};
 use crate::run_folder::{Pointer, RunFolder};
 use crate::sample;
 use crate::schedule::Schedule;
@@ -56,10 +56,21 @@ pub struct Trainer {
     pub marks: Option<Marks>,
     /// Floating-point operations a second that the device can do, where known.
     pub peak_flops: Option<f64>,
-    /// `metrics.jsonl`.
-    pub log: MetricsLog,
+    /// What the run keeps of itself.
+    pub log: Records,
+    /// What the run did beside learning since the last row.
+    pub spent: Spent,
     /// The terminal.
     pub reporter: Box<dyn Reporter>,
+}
+
+/// Seconds that went into other things than learning.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Spent {
+    /// Saving checkpoints.
+    pub save_s: f64,
+    /// Sampling text.
+    pub sample_s: f64,
 }
 
 /// What one step did.
@@ -68,6 +79,8 @@ pub(crate) struct StepResult {
     pub loss: f64,
     /// Norm of the gradient before clipping.
     pub grad_norm: f64,
+    /// Whether the gradient was scaled down.
+    pub clipped: bool,
     /// The rate it was taken with.
     pub learning_rate: f64,
 }
@@ -90,24 +103,25 @@ impl Trainer {
             let stopped = stop() || self.reporter.stop_requested() || self.pause_at == Some(step);
             self.progress.elapsed_s = elapsed_before + began.elapsed().as_secs_f64();
 
+            // What began from a checkpoint is saved and judged before its first step: it never needs that checkpoint again.
+            let begins = step == 0 && !self.config.init.is_empty();
+            let is_evaluated = last || begins || is_due(step, self.config.eval_interval);
+
             // First the save, then the evaluation and the sample, which could fail or be interrupted.
-            if last
-                || stopped
-                || is_due(step, self.config.checkpoint_interval)
-                || is_due(step, self.config.eval_interval)
-            {
+            if is_evaluated || stopped || is_due(step, self.config.checkpoint_interval) {
                 let saved = self.save(&gpt, weights);
                 if last || stopped { saved? } else { self.go_on_if_full(saved)? }
             }
             if stopped {
                 return Ok(Outcome::Interrupted);
             }
-            if (last || is_due(step, self.config.eval_interval)) && self.evaluated != Some(step) {
+            if is_evaluated && self.evaluated != Some(step) {
                 let evaluated = self.evaluate(&gpt, stop);
                 self.go_on_if_full(evaluated)?;
             }
             let finished = last || self.is_out_of_patience();
-            if finished || is_due(step, self.config.sample_interval) {
+            let is_sampled = finished || begins || is_due(step, self.config.sample_interval);
+            if is_sampled && self.config.sample_interval > 0 {
                 if let Err(error) = self.sample(&gpt) {
                     // It is for people to look at: learning does not depend on it.
                     self.reporter.note(&format!("step {step}: no sample ({error:#}); the run goes on"));
@@ -141,9 +155,12 @@ impl Trainer {
 
     /// Saves the checkpoint of this step, then removes those that are not to be kept.
     fn save(&mut self, gpt: &Gpt, weights: Weights) -> Result<()> {
+        let began = Instant::now();
         weights.ensure_whole(gpt, &self.run)?;
         checkpoint::save(&self.run, gpt, &self.optimizer, &self.tokenizer, &self.progress)?;
-        self.run.prune(self.config.keep_checkpoints)
+        self.run.prune(self.config.keep_checkpoints)?;
+        self.spent.save_s += began.elapsed().as_secs_f64();
+        Ok(())
     }
 
     /// A full disk ends a run that has saved nothing yet; any other goes on, and writes again when it is due.
@@ -169,7 +186,7 @@ impl Trainer {
             let Gradient { loss, of: gradients } = gradient(&gpt, &self.windows, first..first + count, passes);
             let grad_norm = global_norm(&gpt, &gradients);
             self.progress.windows += count;
-            let result = StepResult { loss, grad_norm, learning_rate };
+            let mut result = StepResult { loss, grad_norm, clipped: false, learning_rate };
 
             let verdict = self.progress.guard.judge(loss, grad_norm, first, &self.config);
             let told = self.tell_of_spike(verdict, &result, first);
@@ -177,6 +194,7 @@ impl Trainer {
             match verdict {
                 Verdict::Take { scale, .. } => {
                     let gpt = self.optimizer.step(gpt, gradients, scale, learning_rate);
+                    result.clipped = scale < 1.0;
                     self.progress.step += 1;
                     self.progress.tokens += self.config.tokens_per_step();
                     return Ok((gpt, result));
@@ -206,6 +224,7 @@ impl Trainer {
     /// weights, where there are any, are measured too; `best` goes by the trained ones.
     fn evaluate(&mut self, gpt: &Gpt, stop: &dyn Fn() -> bool) -> Result<()> {
         let step = self.progress.step;
+        let began = Instant::now();
         let Some(val_loss) = evaluate(&gpt.valid(), &self.val_windows, stop)? else { return Ok(()) };
         let average = self.optimizer.average().and_then(|average| average.model(gpt));
         let ema_val_loss = match &average {
@@ -234,6 +253,7 @@ impl Trainer {
             ema_val_loss,
             entropy_floor,
             forgetful_loss,
+            eval_s: Some(began.elapsed().as_secs_f64()),
             tokens: Some(self.progress.tokens),
             elapsed_s: Some(self.progress.elapsed_s),
             ..Row::default()
@@ -249,15 +269,22 @@ impl Trainer {
 
     /// Lets the model write, shows it and keeps it.
     fn sample(&mut self, gpt: &Gpt) -> Result<()> {
-        let text = sample::text(&gpt.valid(), &self.tokenizer, &self.config)?;
-        self.reporter.sample(self.progress.step, &text);
-        sample::keep(&self.run.sample(self.progress.step), &text)
+        let (began, step) = (Instant::now(), self.progress.step);
+        let samples = sample::samples(&gpt.valid(), &self.tokenizer, &self.config, step)?;
+        if samples.is_empty() {
+            return Ok(());
+        }
+        self.reporter.sample(step, &sample::page(&samples));
+        self.log.keep(&samples, &self.run.sample(step))?;
+        self.spent.sample_s += began.elapsed().as_secs_f64();
+        Ok(())
     }
 
     fn report(&mut self, gpt: &Gpt, result: &StepResult, pace: &mut Pace) -> Result<()> {
         let Progress { step, tokens, elapsed_s, .. } = self.progress;
         let train_loss = self.progress.unreported_loss / f64::from(self.progress.unreported_steps.max(1));
         (self.progress.unreported_loss, self.progress.unreported_steps) = (0.0, 0);
+        let spent = std::mem::take(&mut self.spent);
         let tokens_per_s = pace.since_last(tokens);
         let flops = gpt.config().training_flops_per_token();
         let mfu = self.peak_flops.map(|peak| tokens_per_s * flops / peak);
@@ -282,6 +309,9 @@ impl Trainer {
             train_loss: Some(train_loss),
             learning_rate: Some(result.learning_rate),
             grad_norm: Some(result.grad_norm),
+            clipped: Some(result.clipped),
+            save_s: Some(spent.save_s),
+            sample_s: Some(spent.sample_s),
             tokens: Some(tokens),
             tokens_per_s: Some(tokens_per_s),
             mfu,

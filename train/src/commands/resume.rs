@@ -5,14 +5,14 @@ use ember_data::files::write_atomic;
 use ember_data::prepare::Dataset;
 use ember_generate::interrupt::Interrupt;
 use ember_generate::program::{CommonArgs, Notes, Outcome, UsageError};
-use ember_model::{Gpt, device};
+use ember_model::device;
 
-use super::run::model_config;
+use super::init::{first_model, is_model_of};
 use super::session::{self, Session};
 use crate::checkpoint::{self, Progress, Restored};
 use crate::cli::ResumeArgs;
 use crate::config::TrainConfig;
-use crate::report::metrics;
+use crate::report::records;
 use crate::run_folder::RunFolder;
 use crate::schedule::Curve;
 
@@ -27,7 +27,8 @@ pub fn run(args: &ResumeArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     }
     let notes = Notes::new(common.quiet);
     let run = RunFolder::open(&args.run)?;
-    let config = TrainConfig::from_file(&run.config())?;
+    let mut config = TrainConfig::from_file(&run.config())?;
+    config.tensorboard |= args.tensorboard;
     let selected = device::select(common.device)?;
     session::say_device(&notes, &selected);
     let dataset = Dataset::open(&session::data_folder(run.path(), &config.text))?;
@@ -42,13 +43,13 @@ pub fn run(args: &ResumeArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
         }
         None => {
             notes.say(format!("{} has no checkpoint yet: it begins at step 0", run.path().display()));
-            let gpt = Gpt::new(&model_config(&config, &dataset), config.seed, &training_device)?;
+            let gpt = first_model(&config, &dataset, &training_device)?;
             Restored { gpt, optimizer, progress: Progress::default() }
         }
     };
     let Restored { gpt, optimizer, progress } = restored;
     let changed = config.changed(&args.set, progress.step)?;
-    if *gpt.config() != model_config(&config, &dataset) {
+    if !is_model_of(gpt.config(), &config, &dataset) {
         bail!(
             "{}: its config.toml or data no longer describe the model in its checkpoint; put back what was changed",
             run.path().display()
@@ -60,7 +61,7 @@ pub fn run(args: &ResumeArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
         say_where_the_rate_ends(&changed, &notes);
     }
     let config = changed;
-    metrics::cut_back(&run.metrics(), progress.step)?;
+    records::cut_back(&run, progress.step)?;
     Session { run, config, dataset, gpt, optimizer, progress, selected, pause_at: None }.train(common, interrupt)
 }
 

@@ -8,14 +8,16 @@ use ember_data::files::write_atomic;
 use ember_data::prepare::{Dataset, PrepareOptions};
 use ember_generate::interrupt::Interrupt;
 use ember_generate::program::{CommonArgs, Notes, Outcome, UsageError};
-use ember_model::{Gpt, GptConfig, device};
+use ember_model::{GptConfig, device};
 
+use super::init::{Init, first_model};
 use super::prepare::{inputs, prepare_shown};
 use super::session::{self, Session};
 use crate::checkpoint::Progress;
 use crate::cli::RunArgs;
 use crate::config::{self, DataConfig, DeviceKind, Settings, TextFacts, TrainConfig};
 use crate::run_folder::{RunFolder, new_path};
+use crate::sample;
 
 /// Runs the command.
 ///
@@ -27,7 +29,11 @@ pub fn run(args: &RunArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result
         return Ok(Outcome::Done);
     }
     let notes = Notes::new(common.quiet);
-    let settings = settings(args, common)?;
+    let mut settings = settings(args, common)?;
+    let init = settings.init().map(Init::open).transpose()?;
+    if let Some(init) = &init {
+        init.give_tokenizer(&mut settings, &notes)?;
+    }
     let data = settings.data()?;
     let selected = device::select(common.device)?;
     session::say_device(&notes, &selected);
@@ -35,7 +41,7 @@ pub fn run(args: &RunArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result
     let path = args.out.clone().unwrap_or_else(|| new_path(&run_name(&data.text)));
     let fresh = !path.exists();
     let run = RunFolder::create(&path)?;
-    let begun = begin(&run, settings, &data, selected.gpu, common, interrupt);
+    let begun = begin(&run, settings, &data, init.as_ref(), selected.gpu, common, interrupt);
     let Some((config, dataset)) = begun.inspect_err(|_| {
         if fresh {
             // Nothing was learned: leave nothing behind.
@@ -47,7 +53,7 @@ pub fn run(args: &RunArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result
     };
 
     let training_device = selected.device.clone().autodiff();
-    let gpt = Gpt::new(&model_config(&config, &dataset), config.seed, &training_device)?;
+    let gpt = first_model(&config, &dataset, &training_device)?;
     let optimizer = session::optimizer(&config);
     let session =
         Session { run, config, dataset, gpt, optimizer, progress: Progress::default(), selected, pause_at: None };
@@ -57,8 +63,9 @@ pub fn run(args: &RunArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result
 /// Prepares the text and writes the resolved configuration: after this the run exists. `None` when interrupted.
 pub(super) fn begin(
     run: &RunFolder,
-    settings: Settings,
+    mut settings: Settings,
     data: &DataConfig,
+    init: Option<&Init>,
     gpu: bool,
     common: &CommonArgs,
     interrupt: &Interrupt,
@@ -77,7 +84,12 @@ pub(super) fn begin(
             seed: data.seed,
             out: folder.clone(),
         };
-        let Some(manifest) = prepare_shown(&options, common.quiet, interrupt)? else { return Ok(None) };
+        let prepared = prepare_shown(&options, common.quiet, interrupt);
+        let prepared = match init {
+            Some(init) => prepared.map_err(|error| init.explain(error))?,
+            None => prepared?,
+        };
+        let Some(manifest) = prepared else { return Ok(None) };
         notes.say(&manifest.report);
     }
     let dataset = Dataset::open(&folder)?;
@@ -86,6 +98,10 @@ pub(super) fn begin(
         val_tokens: dataset.manifest.val.tokens,
         vocab_size: dataset.manifest.vocab_size,
     };
+    if let Some(init) = init {
+        init.check_tokens(&dataset, &folder)?;
+        init.give_shape(&mut settings, &facts, &notes)?;
+    }
     let device = if gpu { DeviceKind::Gpu } else { DeviceKind::Cpu };
     let (config, reasons) = settings.resolve(&facts, device)?;
     for reason in reasons {
@@ -94,6 +110,7 @@ pub(super) fn begin(
     // Refuse now what could not train, while there is nothing to lose.
     model_config(&config, &dataset).validate()?;
     session::windows(&config, &dataset)?;
+    sample::check_prompts(&dataset.tokenizer, &config.sample_prompts)?;
     let text = config.to_toml()?;
     write_atomic(&run.config(), |file| Ok(file.write_all(text.as_bytes())?))?;
     Ok(Some((config, dataset)))
@@ -103,11 +120,20 @@ pub(super) fn begin(
 pub(super) fn settings(args: &RunArgs, common: &CommonArgs) -> Result<Settings> {
     let mut settings = match &args.config {
         Some(path) => recipe(path)?,
-        None if args.text.is_empty() => Settings::from_toml_str(config::DEFAULT)?,
+        None if args.text.is_empty() && args.init.is_none() => Settings::from_toml_str(config::DEFAULT)?,
         None => Settings::default(),
     };
     for assignment in &args.set {
         settings.set(assignment)?;
+    }
+    if let Some(folder) = &args.init {
+        if folder.is_empty() {
+            return Err(UsageError::new("--init is empty; name a run, a checkpoint or a Hugging Face folder").into());
+        }
+        settings.set(&format!("init={folder}"))?;
+    }
+    if args.tensorboard {
+        settings.set("tensorboard=true")?;
     }
     if let Some(seed) = common.seed {
         settings.set(&format!("seed={seed}"))?;

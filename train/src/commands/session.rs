@@ -14,9 +14,9 @@ use crate::checkpoint::Progress;
 use crate::config::{OptimizerKind, TrainConfig};
 use crate::optimizer::{AdamWConfig, MuonConfig, Optimizer, OptimizerConfig};
 use crate::peak;
-use crate::report::{MetricsLog, loss_svg, metrics, reporter, restore_terminal};
+use crate::report::{Records, Row, RunFacts, jsonl, loss_svg, reporter, restore_terminal};
 use crate::run_folder::RunFolder;
-use crate::trainer::Trainer;
+use crate::trainer::{Spent, Trainer};
 
 /// A run, new or taken up again, ready to train.
 pub struct Session {
@@ -43,8 +43,13 @@ impl Session {
             config.tokens_per_step(),
             windows.windows_per_pass()
         ));
-        let log = MetricsLog::open(&run.metrics())?;
-        let rows = metrics::read(&run.metrics())?;
+        let peak_flops = peak::float32_flops(&selected.name);
+        let mut log = Records::open(&run, progress.step, config.tensorboard)?;
+        let rows: Vec<Row> = jsonl::read(&run.metrics())?;
+        if rows.is_empty() {
+            let facts = facts(&config, &dataset, &gpt, &selected.name, peak_flops);
+            log.append(&Row { run: Some(facts), ..Row::default() })?;
+        }
         let evaluated: Vec<(u64, f64)> = rows.iter().filter_map(|row| Some((row.step, row.val_loss?))).collect();
         let best = evaluated.iter().min_by(|a, b| a.1.total_cmp(&b.1)).copied();
         let last_evaluated = evaluated.iter().map(|(step, _)| *step).max();
@@ -53,7 +58,8 @@ impl Session {
         let reporter = reporter(&run.name(), progress.step, config.max_steps, common.quiet);
         let mut trainer = Trainer {
             log,
-            peak_flops: peak::float32_flops(&selected.name),
+            spent: Spent::default(),
+            peak_flops,
             marks: dataset.manifest.marks,
             tokenizer: dataset.tokenizer,
             config,
@@ -76,10 +82,25 @@ impl Session {
     }
 }
 
+/// The first row of the log.
+fn facts(config: &TrainConfig, dataset: &Dataset, gpt: &Gpt, device: &str, peak_flops: Option<f64>) -> RunFacts {
+    RunFacts {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        device: device.to_owned(),
+        parameters: gpt.config().parameters() as u64,
+        vocab_size: gpt.config().vocab_size as u64,
+        tokens_per_step: config.tokens_per_step(),
+        max_steps: config.max_steps,
+        train_tokens: dataset.manifest.train.tokens,
+        val_tokens: dataset.manifest.val.tokens,
+        peak_flops,
+    }
+}
+
 /// Draws the losses and says what there is now and what to do with it.
 fn conclude(trainer: &Trainer, outcome: Outcome, notes: &Notes) -> Result<()> {
     let run = &trainer.run;
-    let rows = metrics::read(&run.metrics())?;
+    let rows: Vec<Row> = jsonl::read(&run.metrics())?;
     loss_svg(&rows, &run.name(), &run.plot())?;
     let path = run.path().display();
     match outcome {

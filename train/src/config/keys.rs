@@ -176,6 +176,14 @@ pub const GROUPS: &[Group] = &[
     Group {
         title: "Model",
         keys: &[
+            key(
+                "init",
+                Kind::Text { may_be_empty: true },
+                "",
+                Preset::Toml("\"\""),
+                "the checkpoint to begin from, with its shape and tokenizer; \"\": random weights",
+            )
+            .elsewhere(&["init_from", "pretrained", "finetune"]),
             key("n_layer", Kind::Count(1, 512), "blocks", Preset::Auto, "depth").elsewhere(&[
                 "num_hidden_layers",
                 "depth",

@@ -120,11 +120,7 @@ impl Open {
         );
 
         let mut chosen = Vec::new();
-        // Each side must hold a window and the token after it, and should hold several.
-        let mut context = shape.context_length;
-        while context > 8 && (context as u64 * 4 > facts.val_tokens || context as u64 * 4 > facts.train_tokens) {
-            context /= 2;
-        }
+        let context = fitting_context(shape.context_length, facts);
         let reason = if context < shape.context_length {
             format!("several windows must fit into the {} tokens held out", short(facts.val_tokens as f64))
         } else {
@@ -214,6 +210,14 @@ impl Open {
 
     fn learning_rate(&mut self) -> Result<(), ConfigError> {
         let n_embd = self.whole("n_embd").unwrap_or(1);
+        let init = self.settings.init().map(str::to_owned);
+        if let (Some(folder), false) = (&init, self.settings.has("learning_rate")) {
+            let rate = (3840.0 / n_embd as f64).round().clamp(3.0, 20.0) / 1e5;
+            self.put("learning_rate", Value::Float(rate))?;
+            self.reasons.push(format!(
+                "learning_rate = {rate}: a tenth of what a new model of this width would take, to keep what {folder} knows"
+            ));
+        }
         if !self.settings.has("learning_rate") {
             // 1e-3 at nanoGPT's width of 384, in steps of 1e-4.
             let rate = (3840.0 / n_embd as f64).round().clamp(3.0, 20.0) / 1e4;
@@ -225,9 +229,15 @@ impl Open {
             self.put("min_learning_rate", Value::Float((rate * 1e9).round() / 1e9))?;
         }
         let decay = self.whole("lr_decay_steps").unwrap_or(1);
-        let warmup = round(decay as f64 / 20.0).clamp(10, 2000).min(decay as u64);
-        let mut unexplained = Vec::new();
-        let warmup = self.choose("warmup_steps", warmup as usize, &mut unexplained);
+        let mut chosen = Vec::new();
+        let warmup = if init.is_some() {
+            let warmup = self.choose("warmup_steps", round(decay as f64 / 50.0).min(100) as usize, &mut chosen);
+            self.explain(chosen, "short, since only the optimizer starts from nothing".into());
+            warmup
+        } else {
+            let warmup = round(decay as f64 / 20.0).clamp(10, 2000).min(decay as u64);
+            self.choose("warmup_steps", warmup as usize, &mut chosen)
+        };
         if warmup >= decay {
             // Not refused: a short trial of a long recipe, --set max_steps=50, should need no second change.
             self.reasons.push(format!(
@@ -296,6 +306,16 @@ impl Open {
             _ => 0.0,
         }
     }
+}
+
+/// `most`, or the half, the quarter, ... of it that fits the text: each side must hold a window and the token after it, and
+/// should hold several.
+pub(super) fn fitting_context(most: usize, facts: &TextFacts) -> usize {
+    let mut context = most;
+    while context > 8 && context as u64 * 4 > facts.val_tokens.min(facts.train_tokens) {
+        context /= 2;
+    }
+    context
 }
 
 /// Parameters without the position table: twelve squares of the width a block, and the token table.
