@@ -7,7 +7,8 @@
 use std::{fmt, path::Path};
 
 use anyhow::{Context, Result};
-use ember_model::{MlpKind, NormKind, Positions};
+use ember_model::folder::Family;
+use ember_model::{GptConfig, MlpKind, NormKind, Positions};
 use serde::{Deserialize, Serialize};
 
 use crate::schedule::Curve;
@@ -179,6 +180,10 @@ impl TrainConfig {
                 self.n_embd, self.n_head
             ));
         }
+        let shape = self.shape(1);
+        if let Err(error) = shape.validate().and_then(|()| Family::of(&shape)) {
+            return refuse(error.to_string());
+        }
         if !self.windows_per_step().is_multiple_of(self.micro_batch) {
             return refuse(format!(
                 "micro_batch = {} does not divide the {} windows of a step (batch_size = {} times grad_accum_steps = {})",
@@ -195,6 +200,23 @@ impl TrainConfig {
             ));
         }
         Ok(())
+    }
+
+    /// The shape that the configuration makes with so many different tokens.
+    pub fn shape(&self, vocab_size: usize) -> GptConfig {
+        GptConfig {
+            n_kv_head: self.n_kv_head,
+            n_inner: self.n_inner,
+            positions: self.positions,
+            rope_theta: self.rope_theta,
+            norm: self.norm,
+            mlp: self.mlp,
+            qk_norm: self.qk_norm,
+            bias: self.bias,
+            tied_head: self.tied_head,
+            dropout: self.dropout,
+            ..GptConfig::new(vocab_size, self.context_length, self.n_layer, self.n_head, self.n_embd)
+        }
     }
 
     /// Windows of one optimizer step.
