@@ -17,6 +17,8 @@ mod tensor_file;
 mod weights;
 
 #[cfg(test)]
+mod family_tests;
+#[cfg(test)]
 mod tests;
 
 use std::fs::{self, File};
