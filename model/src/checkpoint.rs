@@ -10,7 +10,7 @@ use crate::folder::{self, NamedTensor};
 use crate::init::{Init, ParameterSource};
 use crate::{Gpt, GptConfig};
 
-/// Reads the model in `dir`: one of ours, or any GPT-2 folder.
+/// Reads the model in `dir`: one of ours, or a Hugging Face folder of a GPT-2, a Llama or a Qwen3.
 ///
 /// # Errors
 /// When a file is missing, damaged, or describes something that this model does not compute; the line names the file.

@@ -379,7 +379,7 @@ impl Gpt {
         }
         let pass = self.pass(self.rotary(positions.into_iter(), &device));
         let counts: Vec<usize> = tokens.iter().map(|new| new.len()).collect();
-        let rows = CachedAttention::new(cache.reserve(&counts), self.config.heads(), &device);
+        let rows = CachedAttention::new(cache.reserve(&counts), &device);
         for (layer, block) in self.h.iter().enumerate() {
             x = block.forward(x, &pass, |qkv| cache.attend(layer, qkv, &rows));
         }

@@ -7,7 +7,8 @@
 use std::{fmt, path::Path};
 
 use anyhow::{Context, Result};
-use ember_model::{MlpKind, NormKind, Positions};
+use ember_model::folder::Family;
+use ember_model::{GptConfig, MlpKind, NormKind, Positions};
 use serde::{Deserialize, Serialize};
 
 use crate::schedule::Curve;
@@ -26,10 +27,11 @@ pub use settings::{DataConfig, Settings};
 pub const DEFAULT: &str = include_str!("../../configs/stories-cpu.toml");
 
 /// The shipped recipes, so that they are at hand where the repository is not.
-const SHIPPED: [(&str, &str); 4] = [
+const SHIPPED: [(&str, &str); 5] = [
     ("stories-cpu", DEFAULT),
     ("shakespeare-char", include_str!("../../configs/shakespeare-char.toml")),
     ("shakespeare-char-cpu", include_str!("../../configs/shakespeare-char-cpu.toml")),
+    ("shakespeare-char-llama-cpu", include_str!("../../configs/shakespeare-char-llama-cpu.toml")),
     ("gpt2-124m", include_str!("../../configs/gpt2-124m.toml")),
 ];
 
@@ -182,6 +184,10 @@ impl TrainConfig {
                 self.n_embd, self.n_head
             ));
         }
+        let shape = self.shape(1);
+        if let Err(error) = shape.validate().and_then(|()| Family::of(&shape)) {
+            return refuse(error.to_string());
+        }
         if !self.windows_per_step().is_multiple_of(self.micro_batch) {
             return refuse(format!(
                 "micro_batch = {} does not divide the {} windows of a step (batch_size = {} times grad_accum_steps = {})",
@@ -198,6 +204,26 @@ impl TrainConfig {
             ));
         }
         Ok(())
+    }
+
+    /// The shape that the configuration makes with so many different tokens.
+    pub fn shape(&self, vocab_size: usize) -> GptConfig {
+        let gpt2 = GptConfig::new(vocab_size, self.context_length, self.n_layer, self.n_head, self.n_embd);
+        // A checkpoint without rotary positions does not keep their base.
+        let rotary = self.positions == Positions::Rotary;
+        GptConfig {
+            n_kv_head: self.n_kv_head,
+            n_inner: self.n_inner,
+            positions: self.positions,
+            rope_theta: if rotary { self.rope_theta } else { gpt2.rope_theta },
+            norm: self.norm,
+            mlp: self.mlp,
+            qk_norm: self.qk_norm,
+            bias: self.bias,
+            tied_head: self.tied_head,
+            dropout: self.dropout,
+            ..gpt2
+        }
     }
 
     /// Windows of one optimizer step.

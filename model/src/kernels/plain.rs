@@ -213,11 +213,11 @@ fn parts(qkv: Tensor<3>, heads: Heads) -> [Tensor<4>; 3] {
 
 /// Each head of keys or values `[batch, n_kv_head, seen, head_size]` once for every head of queries that it serves.
 fn for_queries(x: Tensor<4>, heads: Heads) -> Tensor<4> {
-    if heads.are_equal() {
+    let served = heads.served();
+    if served == 1 {
         return x;
     }
     let [batch, n_kv_head, seen, head_size] = x.dims();
-    let served = heads.n_head / n_kv_head;
     let x = x.reshape([batch, n_kv_head, 1, seen, head_size]).expand([batch, n_kv_head, served, seen, head_size]);
     x.reshape([batch, heads.n_head, seen, head_size])
 }

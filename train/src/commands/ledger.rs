@@ -18,7 +18,7 @@ use ember_model::{Gpt, GptConfig, checkpoint, folder};
 use indicatif::{ProgressBar, ProgressStyle};
 use rand_chacha::rand_core::Rng;
 
-use super::run::{recipe, shape};
+use super::run::recipe;
 use super::session::{data_folder, optimizer, say_device};
 use crate::cli::LedgerArgs;
 use crate::config::{DeviceKind, Settings, TextFacts, TrainConfig};
@@ -175,7 +175,7 @@ impl Source {
         };
         let facts = TextFacts { train_tokens: 10_000_000, val_tokens: 1_000_000, vocab_size };
         let config = settings.resolve(&facts, DeviceKind::Cpu)?.0;
-        let shape = shape(&config, vocab_size);
+        let shape = config.shape(vocab_size);
         shape.validate()?;
         Ok(Self {
             name: format!("{} with random weights", path.display()),

@@ -71,6 +71,7 @@ pub(super) fn begin(
     interrupt: &Interrupt,
 ) -> Result<Option<(TrainConfig, Dataset)>> {
     let notes = Notes::new(common.quiet);
+    settings.check_parts()?;
     let folder = session::data_folder(run.path(), &data.text);
     if folder == run.data() {
         let options = PrepareOptions {
@@ -154,23 +155,7 @@ pub fn recipe(path: &Path) -> Result<Settings> {
 
 /// The shape that the configuration and the tokenizer's vocabulary make.
 pub fn model_config(config: &TrainConfig, dataset: &Dataset) -> GptConfig {
-    shape(config, dataset.manifest.vocab_size)
-}
-
-/// The shape that the configuration makes with so many different tokens.
-pub fn shape(config: &TrainConfig, vocab_size: usize) -> GptConfig {
-    let mut shape = GptConfig::new(vocab_size, config.context_length, config.n_layer, config.n_head, config.n_embd);
-    shape.dropout = config.dropout;
-    shape.n_kv_head = config.n_kv_head;
-    shape.n_inner = config.n_inner;
-    shape.positions = config.positions;
-    shape.rope_theta = config.rope_theta;
-    shape.norm = config.norm;
-    shape.mlp = config.mlp;
-    shape.qk_norm = config.qk_norm;
-    shape.bias = config.bias;
-    shape.tied_head = config.tied_head;
-    shape
+    config.shape(dataset.manifest.vocab_size)
 }
 
 /// A name for a run on these texts: the first one's, without its endings.

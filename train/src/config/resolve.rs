@@ -5,6 +5,9 @@
 //! as many when it is read often with dropout (nanoGPT trains 10.7 million on a million characters); the learning rate
 //! falls with the width (Yang et al. 2022, Tensor Programs V); an evaluation may cost a twentieth of the training.
 
+use ember_model::folder::Family;
+use ember_model::{GptConfig, MlpKind, NormKind, Positions};
+use serde::Deserialize;
 use toml::Value;
 
 use super::{ConfigError, Settings, TrainConfig};
@@ -81,6 +84,32 @@ impl Settings {
         open.learning_rate()?;
         open.intervals(facts)?;
         Ok((open.settings.complete()?, open.reasons))
+    }
+}
+
+/// The parts of a model that its class must have together.
+#[derive(Deserialize)]
+struct Parts {
+    positions: Positions,
+    norm: NormKind,
+    mlp: MlpKind,
+    qk_norm: bool,
+    bias: bool,
+}
+
+impl Settings {
+    /// Refuses parts that no class of transformers has together, which needs no text: there would be nothing to save the model as.
+    pub fn check_parts(&self) -> Result<(), ConfigError> {
+        let mut open = Open { settings: self.clone(), reasons: Vec::new() };
+        open.architecture();
+        let heads = [open.whole("n_head"), self.has("n_kv_head").then(|| open.whole("n_kv_head")).flatten()];
+        let Parts { positions, norm, mlp, qk_norm, bias } =
+            open.settings.table.try_into().map_err(super::settings::unreadable)?;
+        let mut shape = GptConfig { positions, norm, mlp, qk_norm, bias, ..GptConfig::new(1, 1, 1, 1, 1) };
+        if let [Some(n_head), Some(n_kv_head)] = heads {
+            (shape.n_head, shape.n_kv_head) = (n_head, n_kv_head);
+        }
+        Family::of(&shape).map(|_| ()).map_err(|error| ConfigError(error.to_string()))
     }
 }
 

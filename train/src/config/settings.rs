@@ -122,7 +122,7 @@ impl Settings {
     }
 }
 
-fn unreadable(error: toml::de::Error) -> ConfigError {
+pub(super) fn unreadable(error: toml::de::Error) -> ConfigError {
     ConfigError(format!("the configuration cannot be read: {}", error.message()))
 }
 

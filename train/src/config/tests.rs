@@ -165,7 +165,10 @@ fn every_recipe_is_valid_says_why_and_fits_on_a_page() {
         names.push(name);
     }
     names.sort();
-    assert_eq!(names, ["gpt2-124m", "shakespeare-char", "shakespeare-char-cpu", "stories-cpu"]);
+    assert_eq!(
+        names,
+        ["gpt2-124m", "shakespeare-char", "shakespeare-char-cpu", "shakespeare-char-llama-cpu", "stories-cpu"]
+    );
     for name in names {
         let path = folder.join(format!("{name}.toml"));
         assert_eq!(shipped(&path).unwrap(), fs::read_to_string(&path).unwrap(), "{name} is not the one compiled in");

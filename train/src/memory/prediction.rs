@@ -7,7 +7,7 @@
 //! program's allocator counts, at several shapes.
 
 use ember_generate::score::MOST_LOGITS;
-use ember_model::GptConfig;
+use ember_model::{GptConfig, MlpKind, NormKind, Positions};
 use serde::Serialize;
 
 /// Bytes by what they are for, each part at its largest.
@@ -78,13 +78,19 @@ enum Residual {
 
 /// The forward pass of our kernels, first operation to last.
 ///
-/// Kept are the inputs of LayerNorms, matrix products and GELUs, the joint projection, and the attention weights
-/// `[batch, n_head, time, time]`. Additions, embeddings and dropout (whose mask can be computed again) keep nothing.
+/// Kept are the inputs of norms, matrix products and what stands inside the MLP, the joint projection as attention reads it, and
+/// the attention weights `[batch, n_head, time, time]`. Additions, embeddings, rotary positions (whose backward turns back) and
+/// dropout (whose mask can be computed again) keep nothing.
 pub fn operations(config: &GptConfig, sizes: Sizes) -> Vec<Operation> {
     use Residual::{Adds, Away, Reads};
-    let (c, vocab) = (config.n_embd, config.vocab_size);
-    let n = sizes.batch * sizes.time * c;
+    let (c, vocab, heads) = (config.n_embd, config.vocab_size, config.heads());
+    let tokens = sizes.batch * sizes.time;
+    let n = tokens * c;
+    let [qkv, attended, wide, inner] =
+        [heads.width(), heads.query_width(), config.mlp_width(), config.n_inner].map(|width| tokens * width);
     let attention_weights = sizes.batch * config.n_head * sizes.time * sizes.time;
+    let norm = if config.norm_has_shift() { 2 * c } else { c };
+    let linear = |n_in: usize, n_out: usize| n_in * n_out + if config.bias { n_out } else { 0 };
     let op = |name, input, output, keeps, parameters, residual| Operation {
         name,
         input,
@@ -94,34 +100,43 @@ pub fn operations(config: &GptConfig, sizes: Sizes) -> Vec<Operation> {
         residual,
     };
     let dropout = (config.dropout > 0.0).then(|| op("dropout", n, n, 0, 0, Away));
+    let qk_norm = config.qk_norm.then(|| op("qk_norm", qkv, qkv, qkv, 2 * config.head_size, Away));
+    let learned = config.positions == Positions::Learned;
+    // In place: what comes out stands where the input stood.
+    let rotate = (!learned).then(|| op("rotate", 0, qkv, 0, 0, Away));
+    let gate = match config.mlp {
+        MlpKind::Gelu => "gelu",
+        MlpKind::SwiGlu => "swiglu",
+    };
 
-    let mut list = vec![
-        op("wte", 0, n, 0, vocab * c, Away),
-        op("wpe", 0, n / sizes.batch, 0, config.context_length * c, Away),
-        op("wte + wpe", n, n, 0, 0, Away),
-    ];
+    let mut list = vec![op("wte", 0, n, 0, vocab * c, Away)];
+    if learned {
+        list.push(op("wpe", 0, n / sizes.batch, 0, config.context_length * c, Away));
+        list.push(op("wte + wpe", n, n, 0, 0, Away));
+    }
     list.extend(dropout);
     for _ in 0..config.n_layer {
+        list.extend([op("ln_1", n, n, n, norm, Reads), op("attn.c_attn", n, qkv, n, linear(c, heads.width()), Away)]);
+        list.extend(qk_norm);
+        list.extend(rotate);
         list.extend([
-            op("ln_1", n, n, n, 2 * c, Reads),
-            op("attn.c_attn", n, 3 * n, n, 3 * c * c + 3 * c, Away),
-            op("attention", 3 * n, n, 3 * n + attention_weights, 0, Away),
-            op("attn.c_proj", n, n, n, c * c + c, Away),
+            op("attention", qkv, attended, qkv + attention_weights, 0, Away),
+            op("attn.c_proj", attended, n, attended, linear(heads.query_width(), c), Away),
         ]);
         list.extend(dropout);
         list.extend([
             op("x + attention", n, n, 0, 0, Adds),
-            op("ln_2", n, n, n, 2 * c, Reads),
-            op("mlp.c_fc", n, 4 * n, n, 4 * c * c + 4 * c, Away),
-            op("gelu", 4 * n, 4 * n, 4 * n, 0, Away),
-            op("mlp.c_proj", 4 * n, n, 4 * n, 4 * c * c + c, Away),
+            op("ln_2", n, n, n, norm, Reads),
+            op("mlp.c_fc", n, wide, n, linear(c, config.mlp_width()), Away),
+            op(gate, wide, inner, wide, 0, Away),
+            op("mlp.c_proj", inner, n, inner, linear(config.n_inner, c), Away),
         ]);
         list.extend(dropout);
         list.push(op("x + mlp", n, n, 0, 0, Adds));
     }
     let tied = if config.tied_head { vocab * c } else { 0 };
-    let head = sizes.batch * sizes.time * vocab;
-    list.push(op("ln_f", n, n, n, 2 * c, Away));
+    let head = tokens * vocab;
+    list.push(op("ln_f", n, n, n, norm, Away));
     // A tied head's gradient is one of its own until it is added to the embedding's, which the list counts.
     list.push(op("lm_head", n, head, n, if tied > 0 { 0 } else { vocab * c }, Away));
     list
@@ -166,26 +181,48 @@ fn backward_peak(config: &GptConfig, sizes: Sizes) -> usize {
 /// and the residual stream beside them.
 fn forward_peak(config: &GptConfig, sizes: Sizes) -> usize {
     let tokens = sizes.batch * sizes.time;
-    let n = tokens * config.n_embd;
-    let attention = 5 * n + sizes.batch * config.n_head * sizes.time * sizes.time; // stream, qkv, output, weights
-    let gelu = 9 * n; // stream, its input, its output
-    gelu.max(attention)
+    let heads = config.heads();
+    let attention = tokens * (config.n_embd + heads.width() + heads.query_width()); // stream, qkv, output
+    let weights = sizes.batch * config.n_head * sizes.time * sizes.time;
+    mlp_peak(config, tokens).max(attention + weights)
+}
+
+/// What so many tokens hold at the MLP's widest place: the stream, the hidden layer and what is made of it; and where heads
+/// are normed, the stream, the joint projection and its normed copy.
+fn mlp_peak(config: &GptConfig, tokens: usize) -> usize {
+    let heads = if config.qk_norm { 2 * config.heads().width() } else { 0 };
+    tokens * (config.n_embd + (config.mlp_width() + config.n_inner).max(heads))
 }
 
 /// Values that the graph keeps where the textbook formulas run ([`ember_model::kernels::plain`]): every multiplication, division,
 /// power, root, exponential and tanh keeps its tensors.
 ///
-/// In units of `n`, the residual stream: 2 for each LayerNorm, 1 for each of the three matrix products that read one, 3 for queries,
-/// keys and values, 16 for GELU and 4 for the product after it. The softmax keeps its scores, their exponentials and itself;
-/// dropout keeps its masks.
+/// The input of every matrix product; for a norm two tensors of its size and two values a row; queries, keys and values; three
+/// times the attention weights (the softmax keeps its scores, their exponentials and itself); four times the hidden layer for GELU,
+/// three times for SwiGLU (the gate, its sigmoid and what is multiplied); two tensors for each rotation or norm of the heads. Dropout
+/// keeps its masks.
 fn kept_plain(config: &GptConfig, sizes: Sizes) -> usize {
     let Sizes { batch, time } = sizes;
     let positions = batch * time;
+    let heads = config.heads();
     let n = positions * config.n_embd;
+    let inner = positions * config.n_inner;
     let attention_weights = batch * config.n_head * time * time;
-    let block = 30 * n + 3 * attention_weights + 4 * positions + time * time;
+    let norm = match config.norm {
+        NormKind::LayerNorm => 2 * n + 2 * positions,
+        NormKind::RmsNorm => 3 * n + 2 * positions, // its input too, where a LayerNorm keeps what it centred
+    };
+    let turned = positions * (heads.query_width() + heads.kv_width());
+    let of_heads = [config.qk_norm, config.positions == Positions::Rotary].into_iter().filter(|has| *has).count();
+    let attention = n + positions * heads.width() + 3 * attention_weights + time * time + 2 * of_heads * turned;
+    let hidden = match config.mlp {
+        MlpKind::Gelu => 4 * inner,
+        MlpKind::SwiGlu => 3 * inner,
+    };
+    let mlp = n + hidden + inner;
+    let block = 2 * norm + attention + positions * heads.query_width() + mlp;
     let masks = if config.dropout > 0.0 { config.n_layer * (2 * n + attention_weights) + n } else { 0 };
-    config.n_layer * block + 3 * n + 2 * positions + masks
+    config.n_layer * block + norm + n + masks
 }
 
 fn bytes(values: usize) -> u64 {
@@ -287,9 +324,9 @@ impl<'a> Prediction<'a> {
         let Sizes { batch, time } = self.sizes;
         let n = batch * prompt * self.config.n_embd;
         let logits = batch * self.config.vocab_size;
-        // Attention works block by block here, so that GELU is the widest place.
+        // Attention works block by block here, so that the MLP is the widest place.
         self.inference(
-            (9 * n).max(n + logits),
+            mlp_peak(self.config, batch * prompt).max(n + logits),
             0,
             self.on_the_host(logits),
             self.config.kv_cache_bytes(batch, time) as u64,

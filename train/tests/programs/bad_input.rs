@@ -31,6 +31,10 @@ const CASES: &[(&str, &str)] = &[
     ("ember-train", "run count.txt --set n_layer=many"),
     ("ember-train", "run count.txt --set n_embd"),
     ("ember-train", "run count.txt --set n_embd=30 --set n_head=4 --device cpu"),
+    ("ember-train", "run count.txt --set positions=rotary --device cpu"),
+    ("ember-train", "run count.txt --set architecture=qwen3 --set bias=true --device cpu"),
+    ("ember-train", "run count.txt --set architecture=llama --set n_head=4 --set n_kv_head=3 --device cpu"),
+    ("ember-train", "run count.txt --set architecture=llama --set n_head=2 --set n_embd=6 --device cpu"),
     ("ember-train", "run count.txt --set context_length=1000000 --device cpu"),
     ("ember-train", "run count.txt --set tokenizer=wordpiece --device cpu"),
     ("ember-train", "run count.txt --set dropout=1 --device cpu"),
@@ -61,7 +65,8 @@ const CASES: &[(&str, &str)] = &[
     ("ember-generate", "text one --from missing"),
     ("ember-generate", "text one --from empty-folder"),
     ("ember-generate", "text one --from truncated"),
-    ("ember-generate", "text one --from llama"),
+    ("ember-generate", "text one --from mistral"),
+    ("ember-generate", "text one --from scaled-rope"),
     ("ember-generate", "text one --from no-tokenizer"),
     ("ember-generate", "text one --from flipped"),
     // Knobs
@@ -191,7 +196,6 @@ fn set_up(place: &Place) {
     copy_folder(&checkpoint, &place.path("wrong-knob"));
     std::fs::remove_file(place.path("wrong-knob/checksums.json")).unwrap();
     place.write("wrong-knob/generation_config.json", "{\"top_p\": 2}");
-    place.write("llama/config.json", "{\"model_type\": \"llama\", \"hidden_size\": 8}");
     for (name, was, is) in [
         ("other-optimizer", "optimizer = \"adamw\"", "optimizer = \"muon\""),
         ("no-average", "ema_decay = 0.0", "ema_decay = 0.9"),
@@ -201,6 +205,9 @@ fn set_up(place: &Place) {
         assert!(config.contains(was), "{config}");
         place.write(&format!("{name}/config.toml"), config.replace(was, is));
     }
+    let scaled = "{\"model_type\": \"llama\", \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8.0}}";
+    place.write("scaled-rope/config.json", scaled);
+    place.write("mistral/config.json", "{\"model_type\": \"mistral\", \"hidden_size\": 8}");
     copy_folder(&place.path("a-run"), &place.path("flipped"));
     let weights = place.path("flipped/checkpoints/step-00000005/model.safetensors");
     let mut bytes = std::fs::read(&weights).unwrap();

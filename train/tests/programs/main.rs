@@ -1,6 +1,7 @@
 //! Both programs, as a user runs them: built one at a time, started as processes, judged by what they print, write and exit with.
 #![allow(clippy::unwrap_used)]
 
+mod architectures;
 mod bad_input;
 #[path = "../../../generate/src/constraint/cases.rs"]
 #[allow(dead_code)]
