@@ -47,6 +47,8 @@ const CASES: &[(&str, &str)] = &[
     ("ember-train", "resume empty-folder"),
     ("ember-train", "resume flipped --device cpu"),
     ("ember-train", "resume a-run --seed 3"),
+    ("ember-train", "verify-resume missing.txt --device cpu"),
+    ("ember-train", "verify-resume count.txt --steps 0 --device cpu"),
     // Checkpoints
     ("ember-generate", "text one"),
     ("ember-generate", "text one --from missing"),
