@@ -12,7 +12,8 @@
 //! - All that inference gets from training is the checkpoint folder.
 //! - Every random draw follows from (seed, step, micro-batch): a resumed run ends in the same bits as one never interrupted.
 //! - A checkpoint is whole or not there; it is saved before anything else is tried at its step.
-//! - A gradient that is not finite never reaches the weights ([`guard`]), nor do weights that are not finite reach a checkpoint.
+//! - A gradient that is not finite never reaches the weights ([`guard`]), and weights that cease to be finite never reach a
+//!   checkpoint.
 
 pub mod checkpoint;
 pub mod cli;

@@ -7,7 +7,7 @@
 
 use std::time::Instant;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use burn::module::Module;
 use ember_data::prepare::Marks;
 use ember_data::tokenizer::Tokenizer;
@@ -121,21 +121,21 @@ impl Trainer {
             }
             let finished = last || self.is_out_of_patience();
             let is_sampled = finished || begins || is_due(step, self.config.sample_interval);
-            if is_sampled && self.config.sample_interval > 0 {
-                if let Err(error) = self.sample(&gpt) {
-                    // It is for people to look at: learning does not depend on it.
-                    self.reporter.note(&format!("step {step}: no sample ({error:#}); the run goes on"));
-                }
+            if is_sampled
+                && self.config.sample_interval > 0
+                && let Err(error) = self.sample(&gpt)
+            {
+                // It is for people to look at: learning does not depend on it.
+                self.reporter.note(&format!("step {step}: no sample ({error:#}); the run goes on"));
             }
             if finished && !last {
-                self.reporter.note(&format!(
-                    "no new best in {} evaluations (patience): the run ends at step {step}",
-                    self.config.patience
-                ));
+                let patience = self.config.patience;
+                let line = format!("no new best in {patience} evaluations (patience): the run ends at step {step}");
+                self.reporter.note(&line);
+                self.save(&gpt, weights)?; // the save of this step may have found the disk full
             }
             if finished {
-                // Where the run ends early, its last save may have failed.
-                return self.save(&gpt, weights).map(|()| Outcome::Done);
+                return Ok(Outcome::Done);
             }
 
             let result;
@@ -208,12 +208,7 @@ impl Trainer {
                         // Saved is where this step began, so that a resume meets the same batches.
                         self.progress = before;
                         self.save(&gpt, weights)?;
-                        bail!(
-                            "one more batch than max_skipped_batches = {} had a loss or gradient that is not finite; step {step} \
-                             is saved: look at reports/, lower learning_rate in a new run, or raise max_skipped_batches in {} and resume",
-                            self.config.max_skipped_batches,
-                            self.run.config().display()
-                        );
+                        return Err(self.skipped_too_many());
                     }
                 }
             }

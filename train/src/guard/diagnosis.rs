@@ -205,4 +205,19 @@ mod tests {
         assert_eq!((found.layer.as_str(), found.tensor.as_str()), ("h.1", "activations"));
         assert_eq!((found.place.len(), found.of), (2, 4 * 8));
     }
+
+    #[test]
+    fn a_gradient_that_is_not_finite_after_a_finite_forward_is_told_from_the_last_layer_on() {
+        let mut config = GptConfig::new(7, 4, 2, 2, 8);
+        config.tied_head = false;
+        let device = Device::flex().autodiff();
+        let gpt = Gpt::new(&config, 1, &device).unwrap();
+        let tokens = Tensor::<2, Int>::from_data(TensorData::new(vec![1, 2, 3, 4], [1, 4]), &device);
+        // Two factors that are finite where their product is not.
+        let loss = gpt.forward(tokens).sum() * 1e30 * 1e30;
+        let gradients = GradientsParams::from_grads(loss.backward(), &gpt);
+        let found = in_backward(&gpt, &gradients).unwrap();
+        assert_eq!((found.layer.as_str(), found.tensor.as_str()), ("backward", "lm_head.weight"));
+        assert_eq!((found.of, found.window), (7 * 8, None));
+    }
 }

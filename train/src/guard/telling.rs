@@ -1,6 +1,6 @@
 //! What a run says and keeps of batches that were left out and of spikes.
 
-use anyhow::Result;
+use anyhow::{Error, Result, anyhow};
 use burn::optim::GradientsParams;
 use ember_model::Gpt;
 
@@ -15,6 +15,17 @@ impl Trainer {
     /// Whether the run has left out as many batches as it may, and one more.
     pub(crate) fn may_skip_no_more(&self) -> bool {
         self.progress.guard.not_finite.len() as u64 > self.config.max_skipped_batches
+    }
+
+    /// Why a run ends that [`Self::may_skip_no_more`]; its progress is saved.
+    pub(crate) fn skipped_too_many(&self) -> Error {
+        anyhow!(
+            "one more batch than max_skipped_batches = {} had a loss or gradient that is not finite; step {} is saved: look \
+             at reports/, lower learning_rate in a new run, or raise max_skipped_batches in {} and resume",
+            self.config.max_skipped_batches,
+            self.progress.step,
+            self.run.config().display()
+        )
     }
 
     /// Finds where the batch from window `first` on ceased to be finite, says so in one line, and keeps a report and a row.

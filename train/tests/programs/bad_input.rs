@@ -60,6 +60,8 @@ const CASES: &[(&str, &str)] = &[
     ("ember-train", "resume a-run --set max_steps=4 --device cpu"),
     ("ember-train", "resume other-optimizer --device cpu"),
     ("ember-train", "resume no-average --device cpu"),
+    ("ember-train", "verify-resume missing.txt --device cpu"),
+    ("ember-train", "verify-resume count.txt --steps 0 --device cpu"),
     // Checkpoints
     ("ember-generate", "text one"),
     ("ember-generate", "text one --from missing"),

@@ -299,6 +299,9 @@ fn a_run_without_a_new_best_ends_early_and_keeps_what_it_was_told_to() {
     assert_eq!(fs::read_to_string(run.join("best")).unwrap().trim(), format!("step-{best:08}"));
     assert!(kept.contains(&format!("step-{best:08}")) && kept.contains(&format!("step-{last:08}")), "{kept:?}");
     assert!(kept.len() == 3 || kept.len() == 4, "{kept:?}");
+    // The save comes first, then the evaluation that it could be lost by, then what names it the best.
+    let written = |file: PathBuf| fs::metadata(file).unwrap().modified().unwrap();
+    assert!(written(checkpoint(&run, best).join("checksums.json")) <= written(run.join("best")));
     // Done is done.
     let rows = metrics(&run);
     let ran = place.train("resume run --device cpu").well();
