@@ -77,7 +77,7 @@ fn notes(runs: &[Record]) -> Vec<Vec<String>> {
             let note = format!("{key} = {}", cut(value));
             match lines.last_mut() {
                 Some(line) if line.chars().count() + note.chars().count() + 3 <= LINE_CHARACTERS => {
-                    line.push_str("   ");
+                    line.push_str(" · ");
                     line.push_str(&note);
                 }
                 _ => lines.push(note),

@@ -49,6 +49,20 @@ const CASES: &[(&str, &str)] = &[
     ("ember-train", "run count.txt --threads 0"),
     ("ember-train", "prepare count.txt --out tokens --val-fraction 1.5"),
     ("ember-train", "prepare count.txt --out tokens --tokenizer bpe:many"),
+    // A checkpoint to begin from
+    ("ember-train", "run count.txt --init missing SMALL"),
+    ("ember-train", "run count.txt --init empty-folder SMALL"),
+    ("ember-train", "run count.txt --init EMPTY SMALL"),
+    ("ember-train", "run count.txt --init truncated SMALL"),
+    ("ember-train", "run count.txt --init no-tokenizer SMALL"),
+    ("ember-train", "run count.txt --init wide-tokenizer SMALL"),
+    ("ember-train", "run count.txt --init a-run --set n_layer=3 --device cpu"),
+    ("ember-train", "run count.txt --init a-run --set architecture=llama --device cpu"),
+    ("ember-train", "run count.txt --init a-run --set context_length=64 --device cpu"),
+    ("ember-train", "run count.txt --init a-run --set tokenizer=bytes --device cpu"),
+    ("ember-train", "run cafe.txt --init a-run --device cpu"),
+    ("ember-train", "run tokens-of-bytes --init a-run --device cpu"),
+    ("ember-train", "run count.txt --set sample_prompts=caf\u{e9} SMALL"),
     // Folders
     ("ember-train", "run count.txt --out a-run SMALL"),
     ("ember-train", "run count.txt --out count.txt SMALL"),
@@ -164,6 +178,16 @@ const CASES: &[(&str, &str)] = &[
     ("ember-train", "copied count.txt truncated"),
     ("ember-train", "exposure missing"),
     ("ember-train", "exposure a-run --prefix 32"),
+    ("ember-train", "compare missing"),
+    ("ember-train", "compare a-run empty-folder"),
+    ("ember-train", "compare torn"),
+    ("ember-train", "compare unlogged"),
+    ("ember-train", "compare a-run flipped --svg missing/a.svg"),
+    ("ember-train", "timeline missing"),
+    ("ember-train", "timeline empty-folder"),
+    ("ember-train", "timeline a-run --prompt 7"),
+    ("ember-train", "timeline a-run --last 0"),
+    ("ember-train", "timeline a-run --html missing/a.html"),
     ("ember-train", "ledger --device cpu"),
     ("ember-train", "ledger missing --device cpu"),
     ("ember-train", "ledger a-run --time 1000 --device cpu"),
@@ -210,6 +234,13 @@ fn set_up(place: &Place) {
     let scaled = "{\"model_type\": \"llama\", \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8.0}}";
     place.write("scaled-rope/config.json", scaled);
     place.write("mistral/config.json", "{\"model_type\": \"mistral\", \"hidden_size\": 8}");
+    place.write("cafe.txt", "one caf\u{e9} and two caf\u{e9}s\n".repeat(100));
+    place.train("prepare count.txt --out tokens-of-bytes --tokenizer bytes").well();
+    copy_folder(&checkpoint, &place.path("wide-tokenizer"));
+    std::fs::remove_file(place.path("wide-tokenizer/checksums.json")).unwrap();
+    std::fs::copy(place.path("tokens-of-bytes/tokenizer.json"), place.path("wide-tokenizer/tokenizer.json")).unwrap();
+    place.write("torn/metrics.jsonl", "{\"step\":1}\n{\"st\n{\"step\":2}\n");
+    place.write("unlogged/metrics.jsonl", "{\"step\":0,\"run\":{}}\n");
     copy_folder(&place.path("a-run"), &place.path("flipped"));
     let weights = place.path("flipped/checkpoints/step-00000005/model.safetensors");
     let mut bytes = std::fs::read(&weights).unwrap();

@@ -11,6 +11,7 @@ mod faults;
 mod ledger;
 mod measures;
 mod optimizers;
+mod records;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -196,14 +197,15 @@ fn a_text_becomes_a_checkpoint_becomes_text() {
     assert!(score.json()[0]["loss"].as_f64().unwrap() > 0.0);
 }
 
-/// Weights, optimizer and the logged numbers of the end of a run.
+/// Weights, optimizer, the logged numbers and the sampled texts of the end of a run.
 fn end_of(run: &Path) -> (Vec<u8>, Vec<u8>, Vec<serde_json::Value>) {
     let latest = std::fs::read_to_string(run.join("latest")).unwrap();
     let checkpoint = run.join("checkpoints").join(latest.trim());
     let metrics = std::fs::read_to_string(run.join("metrics.jsonl")).unwrap();
-    let rows = metrics.lines().map(|line| {
+    let samples = std::fs::read_to_string(run.join("samples/samples.jsonl")).unwrap();
+    let rows = metrics.lines().chain(samples.lines()).map(|line| {
         let mut row: serde_json::Value = serde_json::from_str(line).unwrap();
-        for measured in ["elapsed_s", "tokens_per_s", "memory_bytes", "mfu"] {
+        for measured in ["elapsed_s", "tokens_per_s", "memory_bytes", "mfu", "eval_s", "save_s", "sample_s"] {
             row.as_object_mut().unwrap().remove(measured);
         }
         row
