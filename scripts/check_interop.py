@@ -2,7 +2,8 @@
 
     python scripts/check_interop.py FOLDER TEXT [--program PATH] [--score FILE --greedy FILE]
 
-Opens FOLDER with AutoModelForCausalLM and AutoTokenizer as it is, and compares with what ember-generate says about it:
+Opens FOLDER, of a GPT-2, a Llama or a Qwen3, with AutoModelForCausalLM and AutoTokenizer as it is, and compares with what
+ember-generate says about it:
 1. every tensor found its place, none is missing or left over;
 2. TEXT has the same token ids;
 3. each token's log-probability in TEXT is the same within 1e-4;

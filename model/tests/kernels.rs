@@ -2,7 +2,7 @@
 //! model's cached forward against its full one.
 #![allow(clippy::unwrap_used)]
 
-use burn::tensor::{Device, Distribution, Int, Tensor, TensorData};
+use burn::tensor::{DType, Device, Distribution, Int, Tensor, TensorData};
 use ember_model::kernels::{self, Heads, Rotary, plain};
 use ember_model::{Gpt, GptConfig, KvCache, MlpKind, NormKind, Positions};
 use proptest::prelude::*;
@@ -339,4 +339,27 @@ fn the_number_of_threads_changes_no_bit() {
     assert!(one.iter().all(|values| values.iter().any(|value| *value != 0.0)));
     assert_eq!(one, with(2));
     assert_eq!(one, with(5));
+}
+
+/// What a branch computes in half precision: the kernels take it and give it back, rounded once from float32.
+#[test]
+fn half_precision_passes_through_the_kernels() {
+    let device = Device::flex();
+    device.seed(5);
+    let heads = Heads { n_head: 4, n_kv_head: 2, head_size: 6 };
+    let rotary = Rotary::new(3..20, heads.head_size, 1e4, &device);
+    let [scale, matrix] = [[6, 1], [heads.width(), 10]].map(|shape| random(shape, &device).cast(DType::BF16));
+    let scale = scale.flatten::<1>(0, 1);
+    let half = random::<3>([2, 17, heads.width()], &device).cast(DType::BF16);
+    let same = |name: &str, kernel: &dyn Fn(Tensor<3>, DType) -> Tensor<3>| {
+        let got = kernel(half.clone(), DType::BF16);
+        assert_eq!(got.dtype(), DType::BF16, "{name}");
+        let error = difference(got.cast(DType::F32), kernel(half.clone().cast(DType::F32), DType::F32));
+        assert!(error < 4e-3, "{name} differs by {error}"); // half a unit of 8 bits, of the largest value
+    };
+    same("linear", &|x, to| kernels::linear(x, matrix.clone().cast(to), None));
+    same("qk_norm", &|x, to| kernels::qk_norm(x, scale.clone().cast(to), scale.clone().cast(to), 1e-6, heads));
+    same("rotate", &|x, _| kernels::rotate(x, &rotary, heads));
+    same("swiglu", &|x, _| kernels::swiglu(x));
+    same("attention", &|x, _| kernels::causal_attention(x, heads, None));
 }

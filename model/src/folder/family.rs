@@ -36,7 +36,11 @@ impl Family {
         let learned = config.positions == Positions::Learned;
         let positions = if learned { "positions = learned" } else { "positions = rotary" };
         let alone = |given: &str, other: &str, choose: &str| -> Result<Self> {
-            bail!("{given} does not go with {other}: transformers has no such model to save it as; choose {choose}")
+            let all = if learned { "architecture = gpt2" } else { "architecture = llama" };
+            bail!(
+                "{given} does not go with {other}: transformers has no such model to save it as; choose {choose}, or leave all \
+                 parts to {all}"
+            )
         };
         match (config.norm, config.mlp) {
             (NormKind::RmsNorm, _) if learned => alone("norm = rmsnorm", positions, "norm = layernorm"),
@@ -44,7 +48,7 @@ impl Family {
             _ if learned && config.qk_norm => alone("qk_norm = true", positions, "qk_norm = false"),
             _ if learned && config.n_kv_head != config.n_head => {
                 let given = format!("n_kv_head = {} of {} heads", config.n_kv_head, config.n_head);
-                alone(&given, positions, "positions = rotary, or leave n_kv_head out")
+                alone(&given, positions, "positions = rotary")
             }
             _ if learned => Ok(Self::Gpt2),
             (NormKind::LayerNorm, _) => alone("norm = layernorm", positions, "norm = rmsnorm"),

@@ -136,11 +136,34 @@ fn parts_to_write<'a>(
     })
 }
 
+/// Rows that are transposed together: the values of a cache line.
+const TOGETHER: usize = 16;
+
 /// Some columns of a matrix `[in, out]`, transposed: `[width, in]`.
 fn columns(tensor: &NamedTensor, from: usize, width: usize) -> Vec<f32> {
-    let out = tensor.shape[1];
-    let column = |o: usize| tensor.values.iter().skip(o).step_by(out).copied();
-    (from..from + width).flat_map(column).collect()
+    let (n_in, out) = (tensor.shape[0], tensor.shape[1]);
+    let mut values = vec![0.0; width * n_in];
+    for (block, rows) in values.chunks_mut(TOGETHER * n_in).enumerate() {
+        for i in 0..n_in {
+            let line = &tensor.values[i * out + from + block * TOGETHER..];
+            for (row, value) in rows.chunks_exact_mut(n_in).zip(line) {
+                row[i] = *value;
+            }
+        }
+    }
+    values
+}
+
+/// Puts a stored matrix `[width, n_in]`, transposed, into the columns from `first` on of a matrix `[n_in, out]`.
+fn put_columns(values: &mut [f32], out: usize, first: usize, stored: &[f32], n_in: usize) {
+    for (block, rows) in stored.chunks(TOGETHER * n_in).enumerate() {
+        for i in 0..n_in {
+            let line = &mut values[i * out + first + block * TOGETHER..];
+            for (row, value) in rows.chunks_exact(n_in).zip(line) {
+                *value = row[i];
+            }
+        }
+    }
 }
 
 /// Whether the stored weights leave room for a tied head: false when both an embedding and a different head are stored.
@@ -279,15 +302,6 @@ impl StoredWeights {
             "{}: tensor {name} is missing; take config.json and the weights from the same model",
             self.path.display()
         )
-    }
-}
-
-/// Puts a stored matrix `[width, n_in]`, transposed, into the columns from `first` on of a matrix `[n_in, out]`.
-fn put_columns(values: &mut [f32], out: usize, first: usize, stored: &[f32], n_in: usize) {
-    for (o, row) in stored.chunks_exact(n_in).enumerate() {
-        for (value, place) in row.iter().zip(values.iter_mut().skip(first + o).step_by(out)) {
-            *place = *value;
-        }
     }
 }
 
