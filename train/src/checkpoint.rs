@@ -13,6 +13,7 @@ use ember_model::folder::{self, NamedTensor, TensorFile};
 use ember_model::{Gpt, checkpoint};
 use serde::{Deserialize, Serialize};
 
+use crate::gradient::LossScale;
 use crate::optimizer::AdamW;
 use crate::run_folder::{Pointer, RunFolder};
 
@@ -34,6 +35,9 @@ pub struct Progress {
     pub unreported_loss: f64,
     /// Number of those steps.
     pub unreported_steps: u32,
+    /// What the loss is multiplied by in float16.
+    #[serde(default)]
+    pub loss_scale: LossScale,
 }
 
 /// Writes the checkpoint of `progress.step` and lets `latest` name it. The folder appears under its name only when all of it is

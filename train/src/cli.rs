@@ -8,7 +8,9 @@ use ember_generate::interrupt::Interrupt;
 use ember_generate::program::{CommonArgs, Outcome, UsageError, run_program};
 
 use crate::commands;
+use crate::commands::trial::TrialArgs;
 use crate::config::ConfigError;
+use crate::report::units::parse_bytes;
 
 /// Trains a GPT on your own text.
 #[derive(Parser, Debug)]
@@ -43,6 +45,9 @@ enum Command {
     Exposure(ExposureArgs),
     /// Measure one batch in every way to use a model: training, scoring, generating; time, memory, operations
     Ledger(LedgerArgs),
+    /// Take one step of a configuration, to see whether it fits
+    #[command(hide = true)]
+    Trial(TrialArgs),
     /// List the devices this program can compute on
     Devices,
 }
@@ -61,6 +66,9 @@ pub struct RunArgs {
     /// Change one key of the configuration; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
+    /// Memory that training may take, such as 8GB or 500MB [default: what is available]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub memory_limit: Option<u64>,
     /// Print every configuration key with its unit, range and default, and end
     #[arg(long)]
     pub help_config: bool,
@@ -190,6 +198,7 @@ fn run(cli: &Cli, interrupt: &Interrupt) -> Result<Outcome> {
         Command::Copied(args) => commands::copied::run(args, &cli.common, interrupt),
         Command::Exposure(args) => commands::exposure::run(args, &cli.common, interrupt),
         Command::Ledger(args) => commands::ledger::run(args, &cli.common, interrupt),
+        Command::Trial(args) => commands::trial::run(args, &cli.common),
         Command::Devices => ember_generate::commands::devices::run(&cli.common),
     }
 }

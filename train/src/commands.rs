@@ -2,6 +2,7 @@
 
 pub mod copied;
 pub mod exposure;
+mod fitting;
 pub mod ledger;
 pub mod prepare;
 mod progress_bar;
@@ -9,3 +10,4 @@ pub mod resume;
 pub mod run;
 mod session;
 mod trained;
+pub mod trial;

@@ -26,6 +26,7 @@ pub mod loss;
 pub mod memory;
 pub mod optimizer;
 pub mod peak;
+pub mod precision;
 pub mod report;
 pub mod run_folder;
 pub mod sample;

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use burn::module::Module;
+use burn::tensor::FloatDType;
 use ember_data::prepare::Marks;
 use ember_data::tokenizer::Tokenizer;
 use ember_data::windows::{TrainWindows, ValWindows};
@@ -119,12 +120,9 @@ impl Trainer {
 
     /// One optimizer step.
     fn step(&mut self, gpt: Gpt, schedule: &Schedule) -> (Gpt, StepResult) {
-        let Progress { step, windows, .. } = self.progress;
+        let step = self.progress.step;
         let count = self.config.windows_per_step() as u64;
-        let passes = Passes { micro_batch: self.config.micro_batch, seed: self.config.seed, step };
-        let Gradient { loss, of: gradients } = gradient(&gpt, &self.windows, windows..windows + count, passes);
-
-        let grad_norm = global_norm(&gpt, &gradients);
+        let (Gradient { loss, of: gradients }, grad_norm) = self.gradient(&gpt);
         let scale = clip_scale(grad_norm, self.config.grad_clip);
         let learning_rate = schedule.learning_rate(step);
         let gpt = self.optimizer.step(gpt, gradients, scale, learning_rate);
@@ -135,10 +133,25 @@ impl Trainer {
         (gpt, StepResult { loss, grad_norm, learning_rate })
     }
 
+    /// The gradient of the step's windows, and its norm; in float16 at the largest scale of the loss that it bears.
+    fn gradient(&mut self, gpt: &Gpt) -> (Gradient, f64) {
+        let Progress { step, windows, .. } = self.progress;
+        let range = windows..windows + self.config.windows_per_step() as u64;
+        let precision = self.config.precision;
+        loop {
+            let passes = Passes::of(&self.config, step, self.progress.loss_scale.scale(precision));
+            let gradient = gradient(gpt, &self.windows, range.clone(), passes);
+            let grad_norm = global_norm(gpt, &gradient.of);
+            if !self.progress.loss_scale.overflowed(precision, grad_norm) {
+                return (gradient, grad_norm);
+            }
+        }
+    }
+
     /// Measures the validation loss of the model as it is, and lets `best` name its checkpoint if it is the lowest.
     fn evaluate(&mut self, gpt: &Gpt, stop: &dyn Fn() -> bool) -> Result<()> {
         let step = self.progress.step;
-        let Some(val_loss) = evaluate(&gpt.valid(), &self.val_windows, stop)? else { return Ok(()) };
+        let Some(val_loss) = evaluate(&as_inference(gpt), &self.val_windows, stop)? else { return Ok(()) };
         self.evaluated = Some(step);
         let is_best = self.best.is_none_or(|best| val_loss < best);
         if is_best {
@@ -163,7 +176,7 @@ impl Trainer {
 
     /// Lets the model write, shows it and keeps it.
     fn sample(&mut self, gpt: &Gpt) -> Result<()> {
-        let text = sample::text(&gpt.valid(), &self.tokenizer, &self.config)?;
+        let text = sample::text(&as_inference(gpt), &self.tokenizer, &self.config)?;
         self.reporter.sample(self.progress.step, &text);
         sample::keep(&self.run.sample(self.progress.step), &text)
     }
@@ -215,6 +228,11 @@ impl Trainer {
             decay_steps: self.config.lr_decay_steps,
         }
     }
+}
+
+/// The model as `ember-generate` will have it from the checkpoint: without a graph, in float32.
+fn as_inference(gpt: &Gpt) -> Gpt {
+    gpt.valid().with_precision(FloatDType::F32)
 }
 
 /// Whether something done every `interval` steps is due after `step` of them; an interval of 0 means never.

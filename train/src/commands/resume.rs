@@ -11,6 +11,7 @@ use super::session::{self, Session};
 use crate::checkpoint::{self, Progress, Restored};
 use crate::cli::ResumeArgs;
 use crate::config::TrainConfig;
+use crate::precision;
 use crate::report::metrics;
 use crate::run_folder::{Pointer, RunFolder};
 
@@ -28,6 +29,7 @@ pub fn run(args: &ResumeArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     let config = TrainConfig::from_file(&run.config())?;
     let selected = device::select(common.device)?;
     session::say_device(&notes, &selected);
+    precision::check(config.precision, &selected)?;
     let dataset = Dataset::open(&session::data_folder(run.path(), &config.text))?;
 
     let training_device = selected.device.clone().autodiff();

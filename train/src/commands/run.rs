@@ -8,13 +8,17 @@ use ember_data::files::write_atomic;
 use ember_data::prepare::{Dataset, PrepareOptions};
 use ember_generate::interrupt::Interrupt;
 use ember_generate::program::{CommonArgs, Notes, Outcome, UsageError};
-use ember_model::{Gpt, GptConfig, device};
+use ember_model::device::{self, Selected};
+use ember_model::{Gpt, GptConfig};
 
+use super::fitting::fit_to_device;
 use super::prepare::{inputs, prepare_shown};
 use super::session::{self, Session};
 use crate::checkpoint::Progress;
 use crate::cli::RunArgs;
 use crate::config::{self, DataConfig, DeviceKind, Settings, TextFacts, TrainConfig};
+use crate::memory::fit::Checkpointing;
+use crate::precision;
 use crate::run_folder::{RunFolder, new_path};
 
 /// Runs the command.
@@ -27,15 +31,18 @@ pub fn run(args: &RunArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result
         return Ok(Outcome::Done);
     }
     let notes = Notes::new(common.quiet);
-    let settings = settings(args, common)?;
+    let mut settings = settings(args, common)?;
     let data = settings.data()?;
     let selected = device::select(common.device)?;
     session::say_device(&notes, &selected);
+    if let Some(reason) = precision::settle(&mut settings, &selected)? {
+        notes.say(reason);
+    }
 
     let path = args.out.clone().unwrap_or_else(|| new_path(&run_name(&data.text)));
     let fresh = !path.exists();
     let run = RunFolder::create(&path)?;
-    let begun = begin(&run, settings, &data, selected.gpu, common, interrupt);
+    let begun = begin(&run, settings, &data, &selected, args.memory_limit, common, interrupt);
     let Some((config, dataset)) = begun.inspect_err(|_| {
         if fresh {
             // Nothing was learned: leave nothing behind.
@@ -58,7 +65,8 @@ fn begin(
     run: &RunFolder,
     settings: Settings,
     data: &DataConfig,
-    gpu: bool,
+    selected: &Selected,
+    memory_limit: Option<u64>,
     common: &CommonArgs,
     interrupt: &Interrupt,
 ) -> Result<Option<(TrainConfig, Dataset)>> {
@@ -85,13 +93,22 @@ fn begin(
         val_tokens: dataset.manifest.val.tokens,
         vocab_size: dataset.manifest.vocab_size,
     };
-    let device = if gpu { DeviceKind::Gpu } else { DeviceKind::Cpu };
-    let (config, reasons) = settings.resolve(&facts, device)?;
+    let device = if selected.gpu { DeviceKind::Gpu } else { DeviceKind::Cpu };
+    let is_open = |key: &str| !settings.has(key);
+    let (micro_batch_is_open, checkpointing_is_open) = (is_open("micro_batch"), is_open("activation_checkpointing"));
+    let (mut config, reasons) = settings.resolve(&facts, device)?;
     for reason in reasons {
         notes.say(reason);
     }
     // Refuse now what could not train, while there is nothing to lose.
-    model_config(&config, &dataset).validate()?;
+    let shape = model_config(&config, &dataset);
+    shape.validate()?;
+    if micro_batch_is_open {
+        let checkpointing = if checkpointing_is_open { Checkpointing::Open } else { Checkpointing::Decided };
+        let fitted = fit_to_device(&config, &shape, checkpointing, selected, memory_limit)?;
+        notes.say(fitted.reason);
+        config = fitted.config;
+    }
     session::windows(&config, &dataset)?;
     let text = config.to_toml()?;
     write_atomic(&run.config(), |file| Ok(file.write_all(text.as_bytes())?))?;

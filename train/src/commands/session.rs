@@ -14,6 +14,7 @@ use crate::checkpoint::Progress;
 use crate::config::TrainConfig;
 use crate::optimizer::{AdamW, AdamWConfig};
 use crate::peak;
+use crate::precision::float_dtype;
 use crate::report::{MetricsLog, loss_svg, metrics, reporter, restore_terminal};
 use crate::run_folder::RunFolder;
 use crate::trainer::Trainer;
@@ -34,6 +35,7 @@ impl Session {
     pub fn train(self, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
         let notes = Notes::new(common.quiet);
         let Self { run, config, dataset, gpt, optimizer, progress, selected } = self;
+        let gpt = gpt.with_precision(float_dtype(config.precision));
         let (windows, val_windows) = windows(&config, &dataset)?;
         notes.say(format!(
             "{} parameters, {} tokens a step, {} windows in a pass",
@@ -50,7 +52,7 @@ impl Session {
         let reporter = reporter(&run.name(), progress.step, config.max_steps, common.quiet);
         let mut trainer = Trainer {
             log,
-            peak_flops: peak::float32_flops(&selected.name),
+            peak_flops: peak::flops(&selected.name, config.precision),
             marks: dataset.manifest.marks,
             tokenizer: dataset.tokenizer,
             config,

@@ -6,6 +6,7 @@
 
 mod attention;
 mod cached_attention;
+mod convert;
 mod dropout;
 mod gelu;
 mod layer_norm;
@@ -15,6 +16,7 @@ pub mod tensor;
 use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Flex, backend_extension};
+use burn::tensor::FloatDType;
 
 use super::{CachedRows, DropoutMask};
 use tensor::{contiguous, float32, new, stored, values};
@@ -44,6 +46,8 @@ pub trait FusedOps: Backend {
     ) -> (FloatTensor<Self>, FloatTensor<Self>);
     /// Dropout by the mask that `mask` names.
     fn fused_dropout(x: FloatTensor<Self>, mask: DropoutMask) -> FloatTensor<Self>;
+    /// The values in another type.
+    fn fused_cast(x: FloatTensor<Self>, to: FloatDType) -> FloatTensor<Self>;
 }
 
 /// What only inference needs: it has no backward.
@@ -113,10 +117,10 @@ impl FusedOps for Flex {
     }
 
     fn fused_unembed(x: FlexTensor, weight: FlexTensor) -> FlexTensor {
-        let dtype = x.dtype();
         let (x, weight) = (float32(x), float32(weight));
         let [vocab, n_embd] = weight.layout().shape().dims::<2>();
-        stored(linear::unembed(values(&x), values(&weight), n_embd), with_width(&x, vocab), dtype)
+        // In float32 always: logits are few digits away from the loss.
+        new(linear::unembed(values(&x), values(&weight), n_embd), with_width(&x, vocab))
     }
 
     fn fused_layer_norm(x: FlexTensor, weight: FlexTensor, bias: FlexTensor, epsilon: f32) -> FlexTensor {
@@ -141,12 +145,16 @@ impl FusedOps for Flex {
         let sizes = sizes(&qkv, n_head);
         let (y, weights) = attention::forward(values(&qkv), sizes, dropout);
         let shape = with_width(&qkv, n_head * sizes.head_size);
-        (stored(y, shape, dtype), new(weights, [sizes.batch * n_head, sizes.time, sizes.time]))
+        (stored(y, shape, dtype), stored(weights, [sizes.batch * n_head, sizes.time, sizes.time], dtype))
     }
 
     fn fused_dropout(x: FlexTensor, mask: DropoutMask) -> FlexTensor {
         let x = contiguous(x);
         new(dropout::apply(values(&x), mask), x.layout().shape().clone())
+    }
+
+    fn fused_cast(x: FlexTensor, to: FloatDType) -> FlexTensor {
+        tensor::cast(x, to)
     }
 }
 
@@ -180,7 +188,8 @@ impl FusedBackward for Flex {
         let [n_in, n_out] = weight.layout().shape().dims::<2>();
         let (dx, dweight, dbias) = linear::backward(values(&x), values(&weight), values(&dy), n_in);
         let shape = x.layout().shape().clone();
-        [stored(dx, shape, dtype), stored(dweight, [n_in, n_out], dtype), stored(dbias, [n_out], dtype)]
+        // The weights' gradients go to float32 weights: they are not rounded on the way.
+        [stored(dx, shape, dtype), new(dweight, [n_in, n_out]), new(dbias, [n_out])]
     }
 
     fn fused_unembed_backward(x: FlexTensor, weight: FlexTensor, dy: FlexTensor) -> [FlexTensor; 2] {
@@ -188,7 +197,7 @@ impl FusedBackward for Flex {
         let (x, weight, dy) = (float32(x), float32(weight), float32(dy));
         let [vocab, n_embd] = weight.layout().shape().dims::<2>();
         let (dx, dweight) = linear::unembed_backward(values(&x), values(&weight), values(&dy), n_embd);
-        [stored(dx, x.layout().shape().clone(), dtype), stored(dweight, [vocab, n_embd], dtype)]
+        [stored(dx, x.layout().shape().clone(), dtype), new(dweight, [vocab, n_embd])]
     }
 
     fn fused_layer_norm_backward(x: FlexTensor, weight: FlexTensor, dy: FlexTensor, epsilon: f32) -> [FlexTensor; 3] {
