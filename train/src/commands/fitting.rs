@@ -10,7 +10,7 @@ use ember_model::kernels::is_cpu;
 
 use crate::config::TrainConfig;
 use crate::memory::fit::{Checkpointing, Fitted, Verdict, by_prediction, fit};
-use crate::memory::prediction::Kernels;
+use crate::memory::prediction::{Kernels, training};
 use crate::report::units::bytes;
 
 /// Gives `config`, whose micro-batch nobody set, one that fits into the device's memory, or into `limit` bytes of it.
@@ -45,6 +45,18 @@ pub fn fit_to_device(
         Some(error) => Err(error),
         None => Ok(fitted?),
     }
+}
+
+/// Why the micro-batch that somebody set may be too large, where that can be told.
+pub fn doubt(config: &TrainConfig, shape: &GptConfig, selected: &Selected, limit: Option<u64>) -> Option<String> {
+    let on_cpu = is_cpu(&selected.device);
+    let available = limit.or_else(|| on_cpu.then(|| available_bytes() as u64))?;
+    let kernels = if on_cpu { Kernels::Fused } else { Kernels::Plain };
+    let needed = training(config, shape, kernels).peak_bytes;
+    let (micro_batch, needs, has) = (config.micro_batch, bytes(needed), bytes(available));
+    (needed > available).then(|| {
+        format!("micro_batch = {micro_batch} needs about {needs} of memory, and {has} are available; auto finds one that fits")
+    })
 }
 
 /// Lets another process take one step of `config` on random tokens.

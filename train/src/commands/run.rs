@@ -11,7 +11,7 @@ use ember_generate::program::{CommonArgs, Notes, Outcome, UsageError};
 use ember_model::device::{self, Selected};
 use ember_model::{Gpt, GptConfig};
 
-use super::fitting::fit_to_device;
+use super::fitting::{doubt, fit_to_device};
 use super::prepare::{inputs, prepare_shown};
 use super::session::{self, Session};
 use crate::checkpoint::Progress;
@@ -108,6 +108,8 @@ fn begin(
         let fitted = fit_to_device(&config, &shape, checkpointing, selected, memory_limit)?;
         notes.say(fitted.reason);
         config = fitted.config;
+    } else if let Some(doubt) = doubt(&config, &shape, selected, memory_limit) {
+        notes.say(doubt);
     }
     session::windows(&config, &dataset)?;
     let text = config.to_toml()?;

@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn less_memory_means_smaller_passes_then_checkpointing_then_a_refusal() {
-        let config = config("n_layer = 8\nn_embd = 64\ncontext_length = 128\nbatch_size = 12\ngrad_accum_steps = 2");
+        let config = config("n_layer = 8\nn_embd = 64\ncontext_length = 4096\nbatch_size = 12\ngrad_accum_steps = 2");
         let peak = |micro_batch, activation_checkpointing| {
             let config = TrainConfig { micro_batch, activation_checkpointing, ..config.clone() };
             training(&config, &shape(&config, 65), Kernels::Fused).peak_bytes
