@@ -284,20 +284,18 @@ impl<'a> Step<'a> {
 
     /// The head and the loss, one piece of the positions after another.
     fn head_in_pieces(&self, head: &Costs, walk: &mut Walk) {
-        let pieces = (self.positions() * self.shape.vocab_size).div_ceil(self.logits().max(1)) as u64;
+        let all = self.positions() * self.shape.vocab_size;
+        let pieces = all.div_ceil(self.logits().max(1)) as u64;
         let table = bytes(self.shape.vocab_size * self.shape.n_embd);
-        let piece = Costs {
-            input: head.input / pieces,
-            output: self.logits_bytes(),
-            keeps: head.keeps / pieces,
-            work: head.work,
-            ..*head
-        };
-        // The sum of the pieces so far, and the new sum.
-        let sums = if pieces > 1 { 2 * table } else { 0 };
+        let piece =
+            Costs { input: head.input / pieces, output: self.logits_bytes(), keeps: head.keeps / pieces, ..*head };
+        // The second of two whole pieces finds the table's gradient of the first there.
+        let earlier = if all >= 2 * self.logits() { table } else { 0 };
         walk.kept += piece.keeps;
         walk.note(piece.output + piece.forward_work());
-        walk.note(piece.output + piece.input + piece.work + table + sums + self.stream());
+        walk.note(piece.output + piece.input + piece.work + table + earlier + self.stream());
+        // Two gradients of the table are added into a third when the logits are gone.
+        walk.note(if pieces > 1 { 3 * table + self.stream() } else { 0 });
         walk.kept -= piece.keeps;
         walk.gradients += table;
     }
