@@ -1,10 +1,11 @@
 //! The ways to use a model, one function each: what training does, what scoring does, what generation does ([`generation`]).
 
 pub mod generation;
+mod plan;
 
 use anyhow::{Result, anyhow};
 use burn::module::Module;
-use burn::optim::{GradientsAccumulator, GradientsParams};
+use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
 use ember_data::windows::Batch;
 use ember_generate::score::{MOST_LOGITS, token_log_probabilities};
@@ -16,94 +17,15 @@ use super::Entry;
 use super::facts::{DECODE_UNCACHED, FORWARD, FORWARD_WITH_GRAPH, Facts, PREFILL, SCORE, TRAINING_STEP};
 use super::flops::{self, looked_at};
 use super::meter::{Meter, nodes_made, spread};
-use crate::config::{OptimizerKind, Precision};
-use crate::gradient::{self, MOST_LOGITS as MOST_LOGITS_OF_A_PASS, Passes, batch_logits, next_token_loss};
-use crate::loss::Objective;
-use crate::memory::prediction::training::Step;
+use crate::gradient::{batch_logits, next_token_loss};
 use crate::memory::prediction::{self, Kernels, Parts, Prediction, Sizes};
-use crate::optimizer::{AdamW, AdamWConfig, clip_scale, global_norm};
+use crate::optimizer::{AdamW, clip_scale, global_norm};
 use crate::precision::float_dtype;
+
+pub use plan::Plan;
 
 /// Seconds after which a mode is not repeated again.
 const ENOUGH_S: f64 = 10.0;
-
-/// What every mode is given.
-pub struct Plan {
-    /// The tokens, and the ones that come after each.
-    pub batch: Batch,
-    /// How many tokens at the end of each row are decoded one by one, the rest being the prompt: at least 1, fewer than the row has.
-    pub new_tokens: usize,
-    /// How often each mode is timed at most.
-    pub repeats: usize,
-    /// Names the dropout's draws.
-    pub seed: u64,
-    /// The optimizer's numbers.
-    pub optimizer: AdamWConfig,
-    /// What training computes its products in; inference is float32.
-    pub precision: Precision,
-    /// Whether training keeps only each block's input.
-    pub activation_checkpointing: bool,
-}
-
-impl Plan {
-    /// The batch's size.
-    pub fn sizes(&self) -> Sizes {
-        Sizes { batch: self.batch.batch_size, time: self.batch.context_length }
-    }
-
-    /// The step that is measured, to be predicted.
-    fn step<'a>(&self, shape: &'a GptConfig, kernels: Kernels) -> Step<'a> {
-        Step {
-            shape,
-            sizes: self.sizes(),
-            kernels,
-            precision: self.precision,
-            activation_checkpointing: self.activation_checkpointing,
-            several_passes: false,
-            optimizer: OptimizerKind::AdamW,
-            averages_weights: false,
-        }
-    }
-
-    /// How the batch goes through the model in training.
-    fn passes(&self) -> Passes {
-        Passes {
-            micro_batch: self.batch.batch_size,
-            seed: self.seed,
-            step: 0,
-            objective: Objective::default(),
-            activation_checkpointing: self.activation_checkpointing,
-            most_logits: MOST_LOGITS_OF_A_PASS,
-            loss_scale: 1.0,
-        }
-    }
-
-    /// Whether a training pass goes through the model in segments.
-    fn in_segments(&self, shape: &GptConfig) -> bool {
-        self.activation_checkpointing || self.tokens() * shape.vocab_size > MOST_LOGITS_OF_A_PASS
-    }
-
-    /// The gradient of the batch, as training computes it.
-    fn gradient(&self, gpt: &Gpt) -> GradientsParams {
-        let mut gradients = GradientsAccumulator::new();
-        gradient::pass(gpt, &self.batch, 0, 1.0, &self.passes(), &mut gradients);
-        gradients.grads()
-    }
-
-    /// Tokens of each row that are there before decoding begins.
-    pub fn prompt(&self) -> usize {
-        self.batch.context_length - self.new_tokens
-    }
-
-    fn tokens(&self) -> usize {
-        self.batch.inputs.len()
-    }
-
-    /// The first `len` ids of each row.
-    fn rows(&self, len: usize) -> Vec<&[u32]> {
-        self.batch.inputs.chunks(self.batch.context_length).map(|row| &row[..len]).collect()
-    }
-}
 
 /// How often [`measure`] asks whether to go on: prefill and decoding are one.
 pub const PASSES: usize = 6;

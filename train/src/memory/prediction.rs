@@ -7,6 +7,7 @@
 //! program's allocator counts, at several shapes.
 
 pub mod training;
+mod walk;
 
 use ember_generate::score::MOST_LOGITS;
 use ember_model::GptConfig;

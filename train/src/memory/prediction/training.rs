@@ -5,7 +5,8 @@
 
 use ember_model::GptConfig;
 
-use super::{Kernels, Operation, Parts, Prediction, Residual, Sizes, bytes, kept_plain, operations};
+use super::walk::{Costs, Walk};
+use super::{Kernels, Parts, Prediction, Residual, Sizes, bytes, kept_plain, operations};
 use crate::config::{OptimizerKind, Precision, TrainConfig};
 use crate::evaluate;
 use crate::gradient::MOST_LOGITS;
@@ -298,98 +299,6 @@ impl<'a> Step<'a> {
         walk.note(if pieces > 1 { 3 * table + self.stream() } else { 0 });
         walk.kept -= piece.keeps;
         walk.gradients += table;
-    }
-}
-
-/// One operation of the forward pass, in bytes.
-#[derive(Clone, Copy, Debug)]
-struct Costs {
-    name: &'static str,
-    /// The gradient of its input, and that of its output.
-    input: u64,
-    output: u64,
-    /// What it keeps for its backward.
-    keeps: u64,
-    /// The gradients of its parameters.
-    parameters: u64,
-    /// What its backward holds beside all of these: float32 copies of what is stored in halves.
-    work: u64,
-    /// The tied table's gradient, of the head and of the embedding.
-    tied: u64,
-    residual: Residual,
-}
-
-impl Costs {
-    fn of(operation: &Operation, half: bool, tied_table: u64) -> Self {
-        let Operation { name, input, output, keeps, parameters, residual } = *operation;
-        let tied = if matches!(name, "wte" | "lm_head") { tied_table } else { 0 };
-        let full = Self {
-            name,
-            input: bytes(input),
-            output: bytes(output),
-            keeps: bytes(keeps),
-            parameters: bytes(parameters),
-            work: 0,
-            tied,
-            residual,
-        };
-        let is_float32 = keeps == 0 || name.starts_with("ln_");
-        if !half || is_float32 {
-            return full;
-        }
-        // A product keeps its weight in the half type too. Its backward works on float32 copies of its input and its weight, and
-        // puts the gradient of its input away in halves at last.
-        let weight = if name == "lm_head" { tied.max(full.parameters) } else { full.parameters };
-        Self { keeps: full.keeps / 2 + weight / 2, work: full.keeps + weight + full.input / 2, ..full }
-    }
-
-    /// What a product's forward works with: float32 copies of halves.
-    fn forward_work(&self) -> u64 {
-        self.work.saturating_sub(self.input / 2)
-    }
-}
-
-/// A backward on its way.
-#[derive(Default)]
-struct Walk {
-    /// Activations not yet let go.
-    kept: u64,
-    /// Gradients of parameters made so far, and whatever else lasts.
-    gradients: u64,
-    /// The gradient of the residual stream, held while a branch's is computed.
-    stream: u64,
-    /// Whether the branch begins with that same gradient.
-    shared: bool,
-    peak: u64,
-}
-
-impl Walk {
-    /// So much is in use beside what the walk holds.
-    fn note(&mut self, more: u64) {
-        self.peak = self.peak.max(self.kept + self.gradients + self.stream + more);
-    }
-
-    fn back_all(&mut self, operations: &[Costs]) {
-        operations.iter().rev().for_each(|operation| self.back(operation));
-    }
-
-    fn back(&mut self, op: &Costs) {
-        if op.residual == Residual::Adds {
-            (self.stream, self.shared) = (op.output, true);
-            return;
-        }
-        let dy = if std::mem::take(&mut self.shared) && op.work == 0 { 0 } else { op.output };
-        if op.name == "lm_head" {
-            self.gradients += op.tied;
-        }
-        // The two gradients of a tied table are added into a third.
-        let sum = if op.name == "wte" { op.tied } else { 0 };
-        self.note(dy + op.input + op.parameters + op.work + sum);
-        self.kept = self.kept.saturating_sub(op.keeps);
-        self.gradients += op.parameters;
-        if op.residual == Residual::Reads {
-            self.stream = 0;
-        }
     }
 }
 
