@@ -12,11 +12,11 @@
 
 use anyhow::Result;
 use burn::module::{Module, Param};
-use burn::tensor::{DType, Device, FloatDType, Int, Tensor, TensorData};
+use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData};
 
 use crate::config::{MlpKind, NormKind, Positions};
 use crate::init::{Init, ParameterSource, Random};
-use crate::kernels::{self, CachedAttention, DropoutMask, Rotary};
+use crate::kernels::{self, CachedAttention, DropoutMask, Rotary, cast};
 use crate::{GptConfig, KvCache};
 
 /// What the layers of one forward pass need to know beside their input.
@@ -39,11 +39,6 @@ impl Pass<'_> {
     fn add(&self, x: Tensor<3>, branch: Tensor<3>) -> Tensor<3> {
         x + self.dropout(cast(branch, FloatDType::F32))
     }
-}
-
-/// `x` in another type, which it may already have.
-fn cast<const D: usize>(x: Tensor<D>, to: FloatDType) -> Tensor<D> {
-    if x.dtype() == DType::from(to) { x } else { x.cast(to) }
 }
 
 /// A parameter in the type of what it meets.

@@ -15,6 +15,7 @@ use ember_model::{Gpt, checkpoint};
 use serde::{Deserialize, Serialize};
 
 use crate::disk;
+use crate::gradient::LossScale;
 use crate::guard::Guard;
 use crate::optimizer::Optimizer;
 use crate::run_folder::{Pointer, RunFolder, step_of};
@@ -41,6 +42,9 @@ pub struct Progress {
     /// What the guard remembers.
     #[serde(default)]
     pub guard: Guard,
+    /// What the loss is multiplied by in float16.
+    #[serde(default)]
+    pub loss_scale: LossScale,
 }
 
 /// Writes the checkpoint of `progress.step` and lets `latest` name it. The folder appears under its name only when all of it is

@@ -8,8 +8,10 @@ use ember_generate::interrupt::Interrupt;
 use ember_generate::program::{CommonArgs, Outcome, UsageError, run_program};
 
 use crate::commands;
+use crate::commands::trial::TrialArgs;
 use crate::compare::Axis;
 use crate::config::ConfigError;
+use crate::report::units::parse_bytes;
 
 /// Trains a GPT on your own text.
 #[derive(Parser, Debug)]
@@ -51,6 +53,9 @@ enum Command {
     Compare(CompareArgs),
     /// What the same prompt was continued with through training, step by step
     Timeline(TimelineArgs),
+    /// Take one step of a configuration, to see whether it fits
+    #[command(hide = true)]
+    Trial(TrialArgs),
     /// List the devices this program can compute on
     Devices,
 }
@@ -75,6 +80,9 @@ pub struct RunArgs {
     /// Write TensorBoard event files into the run's folder
     #[arg(long)]
     pub tensorboard: bool,
+    /// Memory that training may take, such as 8GB or 500MB [default: what is available]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub memory_limit: Option<u64>,
     /// Print every configuration key with its unit, range and default, and end
     #[arg(long)]
     pub help_config: bool,
@@ -262,6 +270,7 @@ fn run(cli: &Cli, interrupt: &Interrupt) -> Result<Outcome> {
         Command::Ledger(args) => commands::ledger::run(args, &cli.common, interrupt),
         Command::Compare(args) => commands::compare::run(args, &cli.common),
         Command::Timeline(args) => commands::timeline::run(args, &cli.common),
+        Command::Trial(args) => commands::trial::run(args, &cli.common),
         Command::Devices => ember_generate::commands::devices::run(&cli.common),
     }
 }

@@ -3,6 +3,7 @@
 pub mod compare;
 pub mod copied;
 pub mod exposure;
+mod fitting;
 mod init;
 pub mod ledger;
 pub mod prepare;
@@ -12,4 +13,5 @@ pub mod run;
 mod session;
 pub mod timeline;
 mod trained;
+pub mod trial;
 pub mod verify_resume;

@@ -14,8 +14,7 @@ const LOGITS_AT_ONCE: usize = 32 << 20;
 ///
 /// `gpt` is on a device without automatic differentiation.
 pub fn evaluate(gpt: &Gpt, windows: &ValWindows, interrupted: &dyn Fn() -> bool) -> Result<Option<f64>> {
-    let tokens = TOKENS_AT_ONCE.min(LOGITS_AT_ONCE / gpt.config().vocab_size);
-    let rows = (tokens / windows.context_length()).max(1);
+    let rows = rows_at_once(windows.context_length(), gpt.config().vocab_size);
     let (mut total, mut count) = (0.0, 0u64);
     for first in (0..windows.len()).step_by(rows) {
         if interrupted() {
@@ -30,4 +29,10 @@ pub fn evaluate(gpt: &Gpt, windows: &ValWindows, interrupted: &dyn Fn() -> bool)
         }
     }
     Ok(Some(total / count as f64))
+}
+
+/// Windows that are scored in one forward pass.
+pub fn rows_at_once(context_length: usize, vocab_size: usize) -> usize {
+    let tokens = TOKENS_AT_ONCE.min(LOGITS_AT_ONCE / vocab_size);
+    (tokens / context_length).max(1)
 }

@@ -2,6 +2,7 @@
 //!
 //! What it is: the loss ([`loss`]), the optimizer ([`optimizer`]), the loop ([`trainer`]), and around them what makes a run:
 //! its configuration ([`config`]), its folder ([`run_folder`]), its checkpoints ([`checkpoint`]) and what it tells ([`report`]).
+//! What it computes in is [`precision`], what it takes and how it is made to fit is [`memory`], and [`gradient`] has what saves some.
 //! Of what was learned it measures what is only copied ([`copied`]), and how the model fares on its own words ([`exposure`]).
 //! The [`ledger`] measures what all of it costs, beside what inference does.
 //!
@@ -31,6 +32,7 @@ pub mod loss;
 pub mod memory;
 pub mod optimizer;
 pub mod peak;
+pub mod precision;
 pub mod report;
 pub mod run_folder;
 pub mod sample;

@@ -2,6 +2,7 @@
 //! what it did need at its worst moment.
 
 pub mod counting;
+pub mod fit;
 pub mod prediction;
 
 use burn::tensor::Device;

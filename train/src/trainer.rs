@@ -5,10 +5,12 @@
 //! step, micro-batch), so that a run that was interrupted anywhere and resumed goes through the same numbers as one that was
 //! not.
 
+use std::ops::Range;
 use std::time::Instant;
 
 use anyhow::Result;
 use burn::module::Module;
+use burn::tensor::FloatDType;
 use ember_data::prepare::Marks;
 use ember_data::tokenizer::Tokenizer;
 use ember_data::windows::{TrainWindows, ValWindows};
@@ -180,11 +182,9 @@ impl Trainer {
         let step = before.step;
         let learning_rate = schedule.learning_rate(step);
         let count = self.config.windows_per_step() as u64;
-        let passes = Passes { micro_batch: self.config.micro_batch, seed: self.config.seed, step };
         loop {
             let first = self.progress.windows;
-            let Gradient { loss, of: gradients } = gradient(&gpt, &self.windows, first..first + count, passes);
-            let grad_norm = global_norm(&gpt, &gradients);
+            let (Gradient { loss, of: gradients }, grad_norm) = self.gradient(&gpt, first..first + count);
             self.progress.windows += count;
             let mut result = StepResult { loss, grad_norm, clipped: false, learning_rate };
 
@@ -215,12 +215,26 @@ impl Trainer {
         }
     }
 
+    /// The gradient of a step's windows, and its norm; in float16 at the largest scale of the loss that it bears.
+    fn gradient(&mut self, gpt: &Gpt, range: Range<u64>) -> (Gradient, f64) {
+        let precision = self.config.precision;
+        loop {
+            let scale = self.progress.loss_scale.scale(precision);
+            let passes = Passes::of(&self.config, self.progress.step, scale);
+            let gradient = gradient(gpt, &self.windows, range.clone(), passes);
+            let grad_norm = global_norm(gpt, &gradient.of);
+            if !self.progress.loss_scale.overflowed(precision, grad_norm) {
+                return (gradient, grad_norm);
+            }
+        }
+    }
+
     /// Measures the validation loss of the model as it is, and lets `best` name its checkpoint if it is the lowest. The averaged
     /// weights, where there are any, are measured too; `best` goes by the trained ones.
     fn evaluate(&mut self, gpt: &Gpt, stop: &dyn Fn() -> bool) -> Result<()> {
         let step = self.progress.step;
         let began = Instant::now();
-        let Some(val_loss) = evaluate(&gpt.valid(), &self.val_windows, stop)? else { return Ok(()) };
+        let Some(val_loss) = evaluate(&as_inference(gpt), &self.val_windows, stop)? else { return Ok(()) };
         let average = self.optimizer.average().and_then(|average| average.model(gpt));
         let ema_val_loss = match &average {
             Some(average) => evaluate(average, &self.val_windows, stop)?,
@@ -265,7 +279,7 @@ impl Trainer {
     /// Lets the model write, shows it and keeps it.
     fn sample(&mut self, gpt: &Gpt) -> Result<()> {
         let (began, step) = (Instant::now(), self.progress.step);
-        let samples = sample::samples(&gpt.valid(), &self.tokenizer, &self.config, step)?;
+        let samples = sample::samples(&as_inference(gpt), &self.tokenizer, &self.config, step)?;
         if samples.is_empty() {
             return Ok(());
         }
@@ -328,6 +342,11 @@ impl Trainer {
             decay_fraction: self.config.decay_fraction,
         }
     }
+}
+
+/// The model as `ember-generate` will have it from the checkpoint: without a graph, in float32.
+fn as_inference(gpt: &Gpt) -> Gpt {
+    gpt.valid().with_precision(FloatDType::F32)
 }
 
 /// Whether something done every `interval` steps is due after `step` of them; an interval of 0 means never.

@@ -6,7 +6,8 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Autodiff, AutodiffBackend, Backend};
+use burn::backend::{Autodiff, AutodiffBackend, Backend, TensorMetadata};
+use burn::tensor::FloatDType;
 
 use super::cpu::{FusedBackward, FusedOps};
 use super::{DropoutMask, Heads};
@@ -188,6 +189,16 @@ impl<B: FusedOps> Backward<B, 1> for Dropout {
     }
 }
 
+#[derive(Debug)]
+struct Cast;
+impl<B: FusedOps> Backward<B, 1> for Cast {
+    type State = FloatDType;
+    fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, _kept: &mut Checkpointer) {
+        let dy = grads.consume::<B>(&ops.node);
+        register::<B, 1>(grads, ops.parents.map(|parent| parent.map(|node| node.id)), [B::fused_cast(dy, ops.state)]);
+    }
+}
+
 impl<B: FusedOps + FusedBackward, C: CheckpointStrategy> FusedOps for Autodiff<B, C> {
     fn fused_linear(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: FloatTensor<Self>) -> FloatTensor<Self> {
         match Linear.prepare::<C>([x.node(), weight.node(), bias.node()]).compute_bound().stateful() {
@@ -337,6 +348,16 @@ impl<B: FusedOps + FusedBackward, C: CheckpointStrategy> FusedOps for Autodiff<B
         match Dropout.prepare::<C>([x.node()]).compute_bound().stateful() {
             OpsKind::Tracked(prep) => prep.finish(mask, B::fused_dropout(x.into_primitive(), mask)),
             OpsKind::UnTracked(prep) => prep.finish(B::fused_dropout(x.into_primitive(), mask)),
+        }
+    }
+
+    fn fused_cast(x: FloatTensor<Self>, to: FloatDType) -> FloatTensor<Self> {
+        match Cast.prepare::<C>([x.node()]).compute_bound().stateful() {
+            OpsKind::Tracked(prep) => {
+                let from = x.primitive().dtype().into();
+                prep.finish(from, B::fused_cast(x.into_primitive(), to))
+            }
+            OpsKind::UnTracked(prep) => prep.finish(B::fused_cast(x.into_primitive(), to)),
         }
     }
 }

@@ -15,7 +15,7 @@ mod autodiff;
 use std::sync::Arc;
 
 use burn::backend::Dispatch;
-use burn::tensor::{Device, Distribution, Tensor};
+use burn::tensor::{DType, Device, Distribution, FloatDType, Tensor};
 
 use cpu::{CachedOps, FusedOps};
 pub use cpu::{matrix, tensor as flex};
@@ -260,5 +260,16 @@ pub fn dropout(x: Tensor<3>, mask: Option<DropoutMask>) -> Tensor<3> {
             Tensor::from_dispatch(<Dispatch as FusedOps>::fused_dropout(x.into_dispatch(), mask))
         }
         Some(mask) => plain::dropout(x, Some(mask)),
+    }
+}
+
+/// `x` in another type, which it may already have.
+pub fn cast<const D: usize>(x: Tensor<D>, to: FloatDType) -> Tensor<D> {
+    if x.dtype() == DType::from(to) {
+        x
+    } else if is_cpu(&x.device()) {
+        Tensor::from_dispatch(<Dispatch as FusedOps>::fused_cast(x.into_dispatch(), to))
+    } else {
+        x.cast(to)
     }
 }

@@ -21,13 +21,14 @@ use rand_chacha::rand_core::Rng;
 use super::run::recipe;
 use super::session::{data_folder, optimizer, say_device};
 use crate::cli::LedgerArgs;
-use crate::config::{DeviceKind, Settings, TextFacts, TrainConfig};
+use crate::config::{DeviceKind, Precision, Settings, TextFacts, TrainConfig};
 use crate::ledger::growth::Growth;
 use crate::ledger::meter::Meter;
 use crate::ledger::modes::{self, Plan};
 use crate::ledger::{Entry, Subject, growth, page, table};
 use crate::memory::prediction::{Kernels, Prediction, Sizes};
 use crate::optimizer::{AdamWConfig, OptimizerConfig};
+use crate::precision;
 use crate::report::units::bytes;
 
 /// Rows where neither a run nor the command line says how many.
@@ -47,12 +48,21 @@ pub fn run(args: &LedgerArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     let new_tokens = new_tokens(args, sizes.time)?;
     let selected = device::select(common.device)?;
     say_device(&notes, &selected);
+    precision::check(source.precision, &selected)?;
     refuse_what_cannot_fit(args, &source, sizes, &selected)?;
 
     let seed = common.seed.unwrap_or(source.seed);
     let (batch, real_text) = source.batch(sizes, seed, &notes)?;
     let progress = Progress::new(common.quiet);
-    let plan = Plan { batch, new_tokens, repeats: args.repeats as usize, seed, optimizer: source.optimizer };
+    let plan = Plan {
+        batch,
+        new_tokens,
+        repeats: args.repeats as usize,
+        seed,
+        optimizer: source.optimizer,
+        precision: source.precision,
+        activation_checkpointing: source.activation_checkpointing,
+    };
 
     progress.say("loading the model");
     let mut meter = Meter::new(&selected.device)?;
@@ -143,6 +153,8 @@ struct Source {
     batch_size: usize,
     seed: u64,
     optimizer: OptimizerConfig,
+    precision: Precision,
+    activation_checkpointing: bool,
 }
 
 impl Source {
@@ -185,6 +197,8 @@ impl Source {
             batch_size: config.batch_size,
             seed: common.seed.unwrap_or(config.seed),
             optimizer: optimizer(&config).config(),
+            precision: config.precision,
+            activation_checkpointing: config.activation_checkpointing,
         })
     }
 
@@ -206,6 +220,8 @@ impl Source {
             batch_size: config.as_ref().map_or(BATCH_SIZE, |config| config.batch_size),
             seed: config.as_ref().map_or(0, |config| config.seed),
             optimizer: config.as_ref().map_or(default.into(), |config| optimizer(config).config()),
+            precision: config.as_ref().map_or(Precision::F32, |config| config.precision),
+            activation_checkpointing: config.as_ref().is_some_and(|config| config.activation_checkpointing),
         })
     }
 

@@ -12,6 +12,7 @@ use super::session::{self, Session};
 use crate::checkpoint::{self, Progress, Restored};
 use crate::cli::ResumeArgs;
 use crate::config::TrainConfig;
+use crate::precision;
 use crate::report::records;
 use crate::run_folder::RunFolder;
 use crate::schedule::Curve;
@@ -31,6 +32,7 @@ pub fn run(args: &ResumeArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     config.tensorboard |= args.tensorboard;
     let selected = device::select(common.device)?;
     session::say_device(&notes, &selected);
+    precision::check(config.precision, &selected)?;
     let dataset = Dataset::open(&session::data_folder(run.path(), &config.text))?;
 
     let training_device = selected.device.clone().autodiff();

@@ -8,14 +8,18 @@ use ember_data::files::write_atomic;
 use ember_data::prepare::{Dataset, PrepareOptions};
 use ember_generate::interrupt::Interrupt;
 use ember_generate::program::{CommonArgs, Notes, Outcome, UsageError};
-use ember_model::{GptConfig, device};
+use ember_model::GptConfig;
+use ember_model::device::{self, Selected};
 
+use super::fitting::{doubt, fit_to_device};
 use super::init::{Init, first_model};
 use super::prepare::{inputs, prepare_shown};
 use super::session::{self, Session};
 use crate::checkpoint::Progress;
 use crate::cli::RunArgs;
 use crate::config::{self, DataConfig, DeviceKind, Settings, TextFacts, TrainConfig};
+use crate::memory::fit::Checkpointing;
+use crate::precision;
 use crate::run_folder::{RunFolder, new_path};
 use crate::sample;
 
@@ -28,20 +32,11 @@ pub fn run(args: &RunArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result
         writeln!(std::io::stdout(), "{}", config::help()).context("cannot write to standard output")?;
         return Ok(Outcome::Done);
     }
-    let notes = Notes::new(common.quiet);
-    let mut settings = settings(args, common)?;
-    let init = settings.init().map(Init::open).transpose()?;
-    if let Some(init) = &init {
-        init.give_tokenizer(&mut settings, &notes)?;
-    }
-    let data = settings.data()?;
-    let selected = device::select(common.device)?;
-    session::say_device(&notes, &selected);
-
-    let path = args.out.clone().unwrap_or_else(|| new_path(&run_name(&data.text)));
+    let start = Start::new(args, common)?;
+    let path = args.out.clone().unwrap_or_else(|| new_path(&run_name(&start.data.text)));
     let fresh = !path.exists();
     let run = RunFolder::create(&path)?;
-    let begun = begin(&run, settings, &data, init.as_ref(), selected.gpu, common, interrupt);
+    let begun = begin(&run, &start, common, interrupt);
     let Some((config, dataset)) = begun.inspect_err(|_| {
         if fresh {
             // Nothing was learned: leave nothing behind.
@@ -52,6 +47,7 @@ pub fn run(args: &RunArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result
         return Ok(Outcome::Interrupted);
     };
 
+    let selected = start.selected;
     let training_device = selected.device.clone().autodiff();
     let gpt = first_model(&config, &dataset, &training_device)?;
     let optimizer = session::optimizer(&config);
@@ -60,18 +56,48 @@ pub fn run(args: &RunArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result
     session.train(common, interrupt)
 }
 
+/// What is known before there is a folder.
+pub(super) struct Start {
+    settings: Settings,
+    data: DataConfig,
+    init: Option<Init>,
+    selected: Selected,
+    memory_limit: Option<u64>,
+}
+
+impl Start {
+    /// Reads the configuration and chooses the device.
+    ///
+    /// # Errors
+    /// When an argument is wrong, or the device or the checkpoint to begin from cannot be had.
+    pub(super) fn new(args: &RunArgs, common: &CommonArgs) -> Result<Self> {
+        let notes = Notes::new(common.quiet);
+        let mut settings = settings(args, common)?;
+        let init = settings.init().map(Init::open).transpose()?;
+        if let Some(init) = &init {
+            init.give_tokenizer(&mut settings, &notes)?;
+        }
+        let data = settings.data()?;
+        let selected = device::select(common.device)?;
+        session::say_device(&notes, &selected);
+        if let Some(reason) = precision::settle(&mut settings, &selected)? {
+            notes.say(reason);
+        }
+        settings.check_parts()?;
+        Ok(Self { settings, data, init, selected, memory_limit: args.memory_limit })
+    }
+}
+
 /// Prepares the text and writes the resolved configuration: after this the run exists. `None` when interrupted.
 pub(super) fn begin(
     run: &RunFolder,
-    mut settings: Settings,
-    data: &DataConfig,
-    init: Option<&Init>,
-    gpu: bool,
+    start: &Start,
     common: &CommonArgs,
     interrupt: &Interrupt,
 ) -> Result<Option<(TrainConfig, Dataset)>> {
+    let Start { settings, data, init, selected, memory_limit } = start;
     let notes = Notes::new(common.quiet);
-    settings.check_parts()?;
+    let mut settings = settings.clone();
     let folder = session::data_folder(run.path(), &data.text);
     if folder == run.data() {
         let options = PrepareOptions {
@@ -103,13 +129,24 @@ pub(super) fn begin(
         init.check_tokens(&dataset, &folder)?;
         init.give_shape(&mut settings, &facts, &notes)?;
     }
-    let device = if gpu { DeviceKind::Gpu } else { DeviceKind::Cpu };
-    let (config, reasons) = settings.resolve(&facts, device)?;
+    let device = if selected.gpu { DeviceKind::Gpu } else { DeviceKind::Cpu };
+    let is_open = |key: &str| !settings.has(key);
+    let (micro_batch_is_open, checkpointing_is_open) = (is_open("micro_batch"), is_open("activation_checkpointing"));
+    let (mut config, reasons) = settings.resolve(&facts, device)?;
     for reason in reasons {
         notes.say(reason);
     }
     // Refuse now what could not train, while there is nothing to lose.
-    model_config(&config, &dataset).validate()?;
+    let shape = model_config(&config, &dataset);
+    shape.validate()?;
+    if micro_batch_is_open {
+        let checkpointing = if checkpointing_is_open { Checkpointing::Open } else { Checkpointing::Decided };
+        let fitted = fit_to_device(&config, &shape, checkpointing, selected, *memory_limit)?;
+        notes.say(fitted.reason);
+        config = fitted.config;
+    } else if let Some(doubt) = doubt(&config, &shape, selected, *memory_limit) {
+        notes.say(doubt);
+    }
     session::windows(&config, &dataset)?;
     sample::check_prompts(&dataset.tokenizer, &config.sample_prompts)?;
     let text = config.to_toml()?;
@@ -118,7 +155,7 @@ pub(super) fn begin(
 }
 
 /// What the file, `--set`, `--seed` and the command line's TEXT say together, the later winning.
-pub(super) fn settings(args: &RunArgs, common: &CommonArgs) -> Result<Settings> {
+fn settings(args: &RunArgs, common: &CommonArgs) -> Result<Settings> {
     let mut settings = match &args.config {
         Some(path) => recipe(path)?,
         None if args.text.is_empty() && args.init.is_none() => Settings::from_toml_str(config::DEFAULT)?,

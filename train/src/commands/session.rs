@@ -14,6 +14,7 @@ use crate::checkpoint::Progress;
 use crate::config::{OptimizerKind, TrainConfig};
 use crate::optimizer::{AdamWConfig, MuonConfig, Optimizer, OptimizerConfig};
 use crate::peak;
+use crate::precision::float_dtype;
 use crate::report::{Records, Row, RunFacts, jsonl, loss_svg, reporter, restore_terminal};
 use crate::run_folder::RunFolder;
 use crate::trainer::{Spent, Trainer};
@@ -36,6 +37,7 @@ impl Session {
     pub fn train(self, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
         let notes = Notes::new(common.quiet);
         let Self { run, config, dataset, gpt, optimizer, progress, selected, pause_at } = self;
+        let gpt = gpt.with_precision(float_dtype(config.precision));
         let (windows, val_windows) = windows(&config, &dataset)?;
         notes.say(format!(
             "{} parameters, {} tokens a step, {} windows in a pass",
@@ -43,7 +45,7 @@ impl Session {
             config.tokens_per_step(),
             windows.windows_per_pass()
         ));
-        let peak_flops = peak::float32_flops(&selected.name);
+        let peak_flops = peak::flops(&selected.name, config.precision);
         let mut log = Records::open(&run, progress.step, config.tensorboard)?;
         let rows: Vec<Row> = jsonl::read(&run.metrics())?;
         if rows.is_empty() {

@@ -8,11 +8,12 @@ use anyhow::{Context, Result, bail};
 use ember_data::prepare::Dataset;
 use ember_generate::interrupt::Interrupt;
 use ember_generate::program::{CommonArgs, Notes, Outcome, OutputFormat};
-use ember_model::{Gpt, device};
+use ember_model::device;
 use serde::Serialize;
 
+use super::init::first_model;
 use super::resume;
-use super::run::{begin, model_config, settings};
+use super::run::{Start, begin};
 use super::session::{self, Session};
 use crate::checkpoint::Progress;
 use crate::cli::{ResumeArgs, RunArgs, VerifyResumeArgs};
@@ -44,7 +45,7 @@ pub fn run(args: &VerifyResumeArgs, common: &CommonArgs, interrupt: &Interrupt) 
     let quiet = CommonArgs { quiet: true, seed: None, ..common.clone() };
 
     notes.say(format!("training {} steps in one go", grouped(2 * args.steps)));
-    if !prepare(args, common, selected.gpu, &whole, interrupt)? {
+    if !prepare(args, common, &whole, interrupt)? {
         return Ok(Outcome::Interrupted);
     }
     copy_beginning(&whole, &halves)?;
@@ -53,7 +54,7 @@ pub fn run(args: &VerifyResumeArgs, common: &CommonArgs, interrupt: &Interrupt) 
     }
     notes.say(format!("training {} steps, stopping, and resuming from the disk", grouped(args.steps)));
     train(&halves, Some(args.steps), &quiet, interrupt)?;
-    if resume::run(&ResumeArgs { run: halves.clone() }, &quiet, interrupt)? == Outcome::Interrupted {
+    if resume::run(&ResumeArgs { run: halves.clone(), set: Vec::new(), tensorboard: false }, &quiet, interrupt)? == Outcome::Interrupted {
         return Ok(Outcome::Interrupted);
     }
 
@@ -65,17 +66,16 @@ pub fn run(args: &VerifyResumeArgs, common: &CommonArgs, interrupt: &Interrupt) 
 fn prepare(
     args: &VerifyResumeArgs,
     common: &CommonArgs,
-    gpu: bool,
     whole: &Path,
     interrupt: &Interrupt,
 ) -> Result<bool> {
-    let run_args =
+    let steps = args.steps;
+    let mut args =
         RunArgs { text: args.text.clone(), config: args.config.clone(), set: args.set.clone(), ..RunArgs::default() };
-    let mut settings = settings(&run_args, common)?;
-    settings.set(&format!("max_steps={}", 2 * args.steps))?;
-    let data = settings.data()?;
+    args.set.push(format!("max_steps={}", 2 * steps));
     let quiet = CommonArgs { quiet: true, ..common.clone() };
-    Ok(begin(&RunFolder::create(whole)?, settings, &data, gpu, &quiet, interrupt)?.is_some())
+    let start = Start::new(&args, &quiet)?;
+    Ok(begin(&RunFolder::create(whole)?, &start, &quiet, interrupt)?.is_some())
 }
 
 /// Trains a run that was begun, from step 0 on.
@@ -84,7 +84,7 @@ fn train(path: &Path, pause_at: Option<u64>, common: &CommonArgs, interrupt: &In
     let config = TrainConfig::from_file(&run.config())?;
     let dataset = Dataset::open(&session::data_folder(path, &config.text))?;
     let selected = device::select(common.device)?;
-    let gpt = Gpt::new(&model_config(&config, &dataset), config.seed, &selected.device.clone().autodiff())?;
+    let gpt = first_model(&config, &dataset, &selected.device.clone().autodiff())?;
     let optimizer = session::optimizer(&config);
     let progress = Progress::default();
     Session { run, config, dataset, gpt, optimizer, progress, selected, pause_at }.train(common, interrupt)

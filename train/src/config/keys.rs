@@ -304,14 +304,14 @@ pub const GROUPS: &[Group] = &[
                 Kind::Count(1, 1_048_576),
                 "windows",
                 Preset::Auto,
-                "windows in one pass where memory is short; divides batch_size times grad_accum_steps, which it never changes",
+                "windows in one pass, as many as the memory holds; divides batch_size times grad_accum_steps, which it never changes",
             ),
             key(
                 "precision",
                 Kind::Choice(&["f32", "bf16", "f16"]),
                 "",
                 Preset::Auto,
-                "what matrix products are computed in; weights, moments, norms, softmax and loss are float32 always",
+                "what matrix products are computed in, bf16 on a GPU that can; weights, moments, norms, softmax and loss are float32 always",
             )
             .elsewhere(&["dtype"]),
             key(

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use toml::{Table, Value};
 
 use super::{
-    ConfigError, TrainConfig,
+    ConfigError, Precision, TrainConfig,
     keys::{self, Preset},
 };
 
@@ -74,6 +74,11 @@ impl Settings {
     /// Whether this key was given a value other than "auto".
     pub fn has(&self, name: &str) -> bool {
         self.table.contains_key(name)
+    }
+
+    /// The precision that was named, if one was.
+    pub fn precision(&self) -> Option<Precision> {
+        self.table.get("precision").cloned().and_then(|value| value.try_into().ok())
     }
 
     /// The keys that decide the data, defaults filled in.

@@ -6,9 +6,14 @@
 //! and its parameters', and lets go of what it kept. `train/tests/programs/ledger.rs` compares all of it with what the
 //! program's allocator counts, at several shapes.
 
+pub mod training;
+mod walk;
+
 use ember_generate::score::MOST_LOGITS;
 use ember_model::{GptConfig, MlpKind, NormKind, Positions};
 use serde::Serialize;
+
+pub use training::training;
 
 /// Bytes by what they are for, each part at its largest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

@@ -10,6 +10,7 @@ mod decoding;
 mod faults;
 mod ledger;
 mod measures;
+mod memory;
 mod optimizers;
 mod records;
 

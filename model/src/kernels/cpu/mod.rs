@@ -6,6 +6,7 @@
 
 mod attention;
 mod cached_attention;
+mod convert;
 mod dropout;
 mod gelu;
 mod layer_norm;
@@ -20,6 +21,7 @@ use burn::backend::flex::FlexTensor;
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Flex, backend_extension};
+use burn::tensor::FloatDType;
 
 use super::{CachedRows, DropoutMask, Heads};
 use tensor::{contiguous, float32, new, stored, values};
@@ -71,6 +73,8 @@ pub trait FusedOps: Backend {
     ) -> (FloatTensor<Self>, FloatTensor<Self>);
     /// Dropout by the mask that `mask` names.
     fn fused_dropout(x: FloatTensor<Self>, mask: DropoutMask) -> FloatTensor<Self>;
+    /// The values in another type.
+    fn fused_cast(x: FloatTensor<Self>, to: FloatDType) -> FloatTensor<Self>;
 }
 
 /// What only inference needs: it has no backward.
@@ -196,10 +200,10 @@ impl FusedOps for Flex {
     }
 
     fn fused_unembed(x: FlexTensor, weight: FlexTensor) -> FlexTensor {
-        let dtype = x.dtype();
         let (x, weight) = (float32(x), float32(weight));
         let [vocab, n_embd] = weight.layout().shape().dims::<2>();
-        stored(linear::unembed(values(&x), values(&weight), n_embd), with_width(&x, vocab), dtype)
+        // In float32 always: logits are few digits away from the loss.
+        new(linear::unembed(values(&x), values(&weight), n_embd), with_width(&x, vocab))
     }
 
     fn fused_layer_norm(x: FlexTensor, weight: FlexTensor, bias: FlexTensor, epsilon: f32) -> FlexTensor {
@@ -243,12 +247,17 @@ impl FusedOps for Flex {
         let sizes = sizes(&qkv, heads);
         let (y, weights) = attention::forward(values(&qkv), sizes, dropout);
         let shape = with_width(&qkv, heads.query_width());
-        (stored(y, shape, dtype), new(weights, [sizes.batch * heads.n_head, sizes.time, sizes.time]))
+        let weights = stored(weights, [sizes.batch * heads.n_head, sizes.time, sizes.time], dtype);
+        (stored(y, shape, dtype), weights)
     }
 
     fn fused_dropout(x: FlexTensor, mask: DropoutMask) -> FlexTensor {
         let x = contiguous(x);
         new(dropout::apply(values(&x), mask), x.layout().shape().clone())
+    }
+
+    fn fused_cast(x: FlexTensor, to: FloatDType) -> FlexTensor {
+        tensor::cast(x, to)
     }
 }
 
@@ -281,7 +290,8 @@ impl FusedBackward for Flex {
         let [n_in, n_out] = weight.layout().shape().dims::<2>();
         let (dx, dweight, dbias) = linear::backward(values(&x), values(&weight), values(&dy), n_in);
         let shape = x.layout().shape().clone();
-        [stored(dx, shape, dtype), stored(dweight, [n_in, n_out], dtype), stored(dbias, [n_out], dtype)]
+        // The weights' gradients go to float32 weights: they are not rounded on the way.
+        [stored(dx, shape, dtype), new(dweight, [n_in, n_out]), new(dbias, [n_out])]
     }
 
     fn fused_linear_without_bias_backward(x: FlexTensor, weight: FlexTensor, dy: FlexTensor) -> [FlexTensor; 2] {
@@ -297,7 +307,7 @@ impl FusedBackward for Flex {
         let (x, weight, dy) = (float32(x), float32(weight), float32(dy));
         let [vocab, n_embd] = weight.layout().shape().dims::<2>();
         let (dx, dweight) = linear::unembed_backward(values(&x), values(&weight), values(&dy), n_embd);
-        [stored(dx, x.layout().shape().clone(), dtype), stored(dweight, [vocab, n_embd], dtype)]
+        [stored(dx, x.layout().shape().clone(), dtype), new(dweight, [vocab, n_embd])]
     }
 
     fn fused_layer_norm_backward(x: FlexTensor, weight: FlexTensor, dy: FlexTensor, epsilon: f32) -> [FlexTensor; 3] {

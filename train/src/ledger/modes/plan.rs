@@ -1,0 +1,90 @@
+//! The batch that every mode is given, and how training takes it.
+
+use burn::optim::{GradientsAccumulator, GradientsParams};
+use ember_data::windows::Batch;
+use ember_model::{Gpt, GptConfig};
+
+use crate::config::{OptimizerKind, Precision};
+use crate::gradient::{self, MOST_LOGITS, Passes};
+use crate::loss::Objective;
+use crate::memory::prediction::training::Step;
+use crate::memory::prediction::{Kernels, Sizes};
+use crate::optimizer::OptimizerConfig;
+
+/// What every mode is given.
+pub struct Plan {
+    /// The tokens, and the ones that come after each.
+    pub batch: Batch,
+    /// How many tokens at the end of each row are decoded one by one, the rest being the prompt: at least 1, fewer than the row has.
+    pub new_tokens: usize,
+    /// How often each mode is timed at most.
+    pub repeats: usize,
+    /// Names the dropout's draws.
+    pub seed: u64,
+    /// The optimizer's numbers.
+    pub optimizer: OptimizerConfig,
+    /// What training computes its products in; inference is float32.
+    pub precision: Precision,
+    /// Whether training keeps only each block's input.
+    pub activation_checkpointing: bool,
+}
+
+impl Plan {
+    /// The batch's size.
+    pub fn sizes(&self) -> Sizes {
+        Sizes { batch: self.batch.batch_size, time: self.batch.context_length }
+    }
+
+    /// The step that is measured, to be predicted.
+    pub(super) fn step<'a>(&self, shape: &'a GptConfig, kernels: Kernels) -> Step<'a> {
+        Step {
+            shape,
+            sizes: self.sizes(),
+            kernels,
+            precision: self.precision,
+            activation_checkpointing: self.activation_checkpointing,
+            several_passes: false,
+            optimizer: if self.optimizer.muon.is_some() { OptimizerKind::Muon } else { OptimizerKind::AdamW },
+            averages_weights: self.optimizer.ema_decay > 0.0,
+        }
+    }
+
+    /// How the batch goes through the model in training.
+    fn passes(&self) -> Passes {
+        Passes {
+            micro_batch: self.batch.batch_size,
+            seed: self.seed,
+            step: 0,
+            objective: Objective::default(),
+            activation_checkpointing: self.activation_checkpointing,
+            most_logits: MOST_LOGITS,
+            loss_scale: 1.0,
+        }
+    }
+
+    /// Whether a training pass goes through the model in segments.
+    pub(super) fn in_segments(&self, shape: &GptConfig) -> bool {
+        self.activation_checkpointing || self.tokens() * shape.vocab_size > MOST_LOGITS
+    }
+
+    /// The gradient of the batch, as training computes it.
+    pub(super) fn gradient(&self, gpt: &Gpt) -> GradientsParams {
+        let mut gradients = GradientsAccumulator::new();
+        gradient::pass(gpt, &self.batch, 0, 1.0, &self.passes(), &mut gradients);
+        gradients.grads()
+    }
+
+    /// Tokens of each row that are there before decoding begins.
+    pub fn prompt(&self) -> usize {
+        self.batch.context_length - self.new_tokens
+    }
+
+    pub(super) fn tokens(&self) -> usize {
+        self.batch.inputs.len()
+    }
+
+    /// The first `len` ids of each row.
+    pub(super) fn rows(&self, len: usize) -> Vec<&[u32]> {
+        self.batch.inputs.chunks(self.batch.context_length).map(|row| &row[..len]).collect()
+    }
+}
