@@ -146,7 +146,7 @@ impl Optimizer {
         if was_muon != self.muon.is_some() {
             let [was, is] = [was_muon, !was_muon].map(|muon| if muon { "muon" } else { "adamw" });
             bail!(
-                "these are the moments of optimizer = \"{was}\", not of \"{is}\"; put the optimizer back in config.toml"
+                "these are the moments of optimizer = \"{was}\", not of \"{is}\"; write optimizer = \"{was}\" into config.toml"
             );
         }
         let mut stored = Stored { tensors: stored, device };
