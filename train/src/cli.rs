@@ -9,6 +9,7 @@ use ember_generate::program::{CommonArgs, Outcome, UsageError, run_program};
 
 use crate::commands;
 use crate::config::ConfigError;
+use crate::team::launch;
 
 /// Trains a GPT on your own text.
 #[derive(Parser, Debug)]
@@ -178,7 +179,8 @@ pub struct LedgerArgs {
 
 /// Parses the arguments, runs the command, reports.
 pub fn main() -> ! {
-    let cli = Cli::parse();
+    let mut cli = Cli::parse();
+    cli.common.threads = cli.common.threads.or_else(launch::threads);
     run_program(&cli.common, |interrupt| run(&cli, interrupt).map_err(as_usage))
 }
 

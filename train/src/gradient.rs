@@ -28,17 +28,19 @@ pub struct Passes {
     pub seed: u64,
     /// See `seed`.
     pub step: u64,
+    /// The number of the first pass: above 0 where other processes make those before it.
+    pub first_pass: u64,
 }
 
 /// The mean loss over the windows numbered `range`, and its gradient.
 pub fn gradient(gpt: &Gpt, windows: &TrainWindows, range: Range<u64>, passes: Passes) -> Gradient {
-    let Passes { micro_batch, seed, step } = passes;
+    let Passes { micro_batch, seed, step, first_pass } = passes;
     let count = (range.end - range.start).div_ceil(micro_batch as u64);
     let mut gradients = GradientsAccumulator::new();
     let mut losses = Vec::new();
-    for (pass, first) in range.step_by(micro_batch).enumerate() {
+    for (pass, first) in (first_pass..).zip(range.step_by(micro_batch)) {
         let batch = windows.batch(first, micro_batch);
-        gpt.device().seed(random::rng(seed, &[step, pass as u64]).next_u64());
+        gpt.device().seed(random::rng(seed, &[step, pass]).next_u64());
         let loss = next_token_loss(gpt, &batch);
         // The gradient of the mean over all passes: each counts for its share.
         let share = loss.clone() / count as f64;

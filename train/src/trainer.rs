@@ -24,13 +24,18 @@ use crate::report::{EvalReport, MetricsLog, Reporter, Row, StepReport};
 use crate::run_folder::{Pointer, RunFolder};
 use crate::sample;
 use crate::schedule::Schedule;
+use crate::team::{self, Team, exchange};
 
 /// A run in progress: the model, what learns it, what it learns from, and whom it tells.
 pub struct Trainer {
     /// The resolved configuration.
     pub config: TrainConfig,
-    /// The folder that this process owns.
+    /// The folder that this process owns, or the one that leads its team.
     pub run: RunFolder,
+    /// The processes that train this model, this one among them.
+    pub team: Box<dyn Team>,
+    /// Whether any of them was asked to stop, as they agreed in the last step.
+    pub stop_agreed: bool,
     /// AdamW and its moments.
     pub optimizer: AdamW,
     /// Where the run stands.
@@ -70,7 +75,7 @@ impl Trainer {
     /// it returns.
     ///
     /// # Errors
-    /// When a file cannot be written: every checkpoint saved before is still there.
+    /// When a file cannot be written, or the team is gone: every checkpoint saved before is still there.
     pub fn train(&mut self, mut gpt: Gpt, stop: &dyn Fn() -> bool) -> Result<Outcome> {
         let began = Instant::now();
         let elapsed_before = self.progress.elapsed_s;
@@ -79,15 +84,15 @@ impl Trainer {
         loop {
             let step = self.progress.step;
             let finished = step >= self.config.max_steps;
-            let stopped = stop() || self.reporter.stop_requested();
+            let stopped = self.stops(stop);
             self.progress.elapsed_s = elapsed_before + began.elapsed().as_secs_f64();
 
             // First the save, then the evaluation and the sample, which could fail or be interrupted.
-            if finished
+            let save_is_due = finished
                 || stopped
                 || is_due(step, self.config.checkpoint_interval)
-                || is_due(step, self.config.eval_interval)
-            {
+                || is_due(step, self.config.eval_interval);
+            if save_is_due && self.team.leads() {
                 checkpoint::save(&self.run, &gpt, &self.optimizer, &self.tokenizer, &self.progress)?;
             }
             if stopped {
@@ -96,7 +101,7 @@ impl Trainer {
             if (finished || is_due(step, self.config.eval_interval)) && self.evaluated != Some(step) {
                 self.evaluate(&gpt, stop)?;
             }
-            if finished || is_due(step, self.config.sample_interval) {
+            if (finished || is_due(step, self.config.sample_interval)) && self.team.leads() {
                 self.sample(&gpt)?;
             }
             if finished {
@@ -104,7 +109,7 @@ impl Trainer {
             }
 
             let result;
-            (gpt, result) = self.step(gpt, &schedule);
+            (gpt, result) = self.step(gpt, &schedule, stop)?;
             self.progress.unreported_loss += result.loss;
             self.progress.unreported_steps += 1;
             if step == 0
@@ -117,12 +122,22 @@ impl Trainer {
         }
     }
 
+    /// Whether the run is to end here. A process alone asks who watches it; those of a team go by what they agreed on.
+    fn stops(&self, stop: &dyn Fn() -> bool) -> bool {
+        if self.team.size() > 1 { self.stop_agreed } else { stop() || self.reporter.stop_requested() }
+    }
+
     /// One optimizer step.
-    fn step(&mut self, gpt: Gpt, schedule: &Schedule) -> (Gpt, StepResult) {
+    fn step(&mut self, gpt: Gpt, schedule: &Schedule, stop: &dyn Fn() -> bool) -> Result<(Gpt, StepResult)> {
         let Progress { step, windows, .. } = self.progress;
-        let count = self.config.windows_per_step() as u64;
-        let passes = Passes { micro_batch: self.config.micro_batch, seed: self.config.seed, step };
-        let Gradient { loss, of: gradients } = gradient(&gpt, &self.windows, windows..windows + count, passes);
+        let count = self.config.windows_per_step();
+        let (share, micro_batch) = team::share(&*self.team, windows, count, self.config.micro_batch)?;
+        let first_pass = (share.start - windows) / micro_batch as u64;
+        let passes = Passes { micro_batch, seed: self.config.seed, step, first_pass };
+        let own = gradient(&gpt, &self.windows, share, passes);
+        let asked = stop() || self.reporter.stop_requested();
+        let (Gradient { loss, of: gradients }, stop) = exchange::mean_of_all(&*self.team, &gpt, own, asked)?;
+        self.stop_agreed = stop;
 
         let grad_norm = global_norm(&gpt, &gradients);
         let scale = clip_scale(grad_norm, self.config.grad_clip);
@@ -130,22 +145,28 @@ impl Trainer {
         let gpt = self.optimizer.step(gpt, gradients, scale, learning_rate);
 
         self.progress.step += 1;
-        self.progress.windows += count;
+        self.progress.windows += count as u64;
         self.progress.tokens += self.config.tokens_per_step();
-        (gpt, StepResult { loss, grad_norm, learning_rate })
+        Ok((gpt, StepResult { loss, grad_norm, learning_rate }))
     }
 
     /// Measures the validation loss of the model as it is, and lets `best` name its checkpoint if it is the lowest.
     fn evaluate(&mut self, gpt: &Gpt, stop: &dyn Fn() -> bool) -> Result<()> {
         let step = self.progress.step;
-        let Some(val_loss) = evaluate(&gpt.valid(), &self.val_windows, stop)? else { return Ok(()) };
+        let Some(val_loss) = evaluate(&gpt.valid(), &self.val_windows, &*self.team, stop)? else {
+            return Ok(());
+        };
         self.evaluated = Some(step);
         let is_best = self.best.is_none_or(|best| val_loss < best);
         if is_best {
             self.best = Some(val_loss);
-            self.run.point(Pointer::Best, step)?;
         }
-        self.run.prune()?;
+        if self.team.leads() {
+            if is_best {
+                self.run.point(Pointer::Best, step)?;
+            }
+            self.run.prune()?;
+        }
         let entropy_floor = self.marks.as_ref().map(|marks| marks.entropy_floor);
         let forgetful_loss = self.marks.as_ref().map(|marks| marks.forgetful_loss);
         self.log.append(&Row {
@@ -174,7 +195,7 @@ impl Trainer {
         (self.progress.unreported_loss, self.progress.unreported_steps) = (0.0, 0);
         let tokens_per_s = pace.since_last(tokens);
         let flops = gpt.config().training_flops_per_token();
-        let mfu = self.peak_flops.map(|peak| tokens_per_s * flops / peak);
+        let mfu = self.peak_flops.map(|peak| tokens_per_s * flops / (peak * self.team.size() as f64));
         let memory_bytes = memory::in_use(&gpt.device());
         let steps_left = self.config.max_steps.saturating_sub(step);
         let report = StepReport {

@@ -4,7 +4,8 @@ use anyhow::{Result, bail};
 use ember_data::prepare::Dataset;
 use ember_generate::interrupt::Interrupt;
 use ember_generate::program::{CommonArgs, Notes, Outcome, UsageError};
-use ember_model::{Gpt, device};
+use ember_model::Gpt;
+use ember_model::device::{self, Selected};
 
 use super::run::model_config;
 use super::session::{self, Session};
@@ -13,6 +14,8 @@ use crate::cli::ResumeArgs;
 use crate::config::TrainConfig;
 use crate::report::metrics;
 use crate::run_folder::{Pointer, RunFolder};
+use crate::team::messages::agree;
+use crate::team::{self, Team, launch};
 
 /// Runs the command.
 ///
@@ -23,13 +26,36 @@ pub fn run(args: &ResumeArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
         let line = "--seed cannot change in the middle of a run, which would no longer be the same run; leave it out";
         return Err(UsageError::new(line).into());
     }
-    let notes = Notes::new(common.quiet);
-    let run = RunFolder::open(&args.run)?;
-    let config = TrainConfig::from_file(&run.config())?;
-    let selected = device::select(common.device)?;
-    session::say_device(&notes, &selected);
-    let dataset = Dataset::open(&session::data_folder(run.path(), &config.text))?;
+    let team = team::join(interrupt)?;
+    let common = &team::voice(&*team, common);
+    let selected = agree(&*team, select(common))?;
+    // Only the process that leads takes the run's lock and writes; the others read what it found in order.
+    let run = if team.leads() { RunFolder::open(&args.run) } else { Ok(RunFolder::owned_elsewhere(&args.run)) };
+    let run = agree(&*team, run)?;
+    let (config, dataset, restored) = agree(&*team, restore(&run, &*team, &selected, common))?;
+    let Restored { gpt, optimizer, progress } = restored;
+    let cut = if team.leads() { metrics::cut_back(&run.metrics(), progress.step) } else { Ok(()) };
+    agree(&*team, cut)?;
+    Session { team, run, config, dataset, gpt, optimizer, progress, selected }.train(common, interrupt)
+}
 
+fn select(common: &CommonArgs) -> Result<Selected> {
+    let selected = device::select(launch::device(common.device))?;
+    session::say_device(&Notes::new(common.quiet), &selected);
+    Ok(selected)
+}
+
+/// Reads the run: its configuration, its text, and where it stands.
+fn restore(
+    run: &RunFolder,
+    team: &dyn Team,
+    selected: &Selected,
+    common: &CommonArgs,
+) -> Result<(TrainConfig, Dataset, Restored)> {
+    let notes = Notes::new(common.quiet);
+    let config = TrainConfig::from_file(&run.config())?;
+    team::share(team, 0, config.windows_per_step(), config.micro_batch)?;
+    let dataset = Dataset::open(&session::data_folder(run.path(), &config.text))?;
     let training_device = selected.device.clone().autodiff();
     let optimizer = session::optimizer(&config);
     let restored = match run.pointed(Pointer::Latest)? {
@@ -44,13 +70,11 @@ pub fn run(args: &ResumeArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
             Restored { gpt, optimizer, progress: Progress::default() }
         }
     };
-    let Restored { gpt, optimizer, progress } = restored;
-    if *gpt.config() != model_config(&config, &dataset) {
+    if *restored.gpt.config() != model_config(&config, &dataset) {
         bail!(
             "{}: its config.toml or data no longer describe the model in its checkpoint; put back what was changed",
             run.path().display()
         );
     }
-    metrics::cut_back(&run.metrics(), progress.step)?;
-    Session { run, config, dataset, gpt, optimizer, progress, selected }.train(common, interrupt)
+    Ok((config, dataset, restored))
 }

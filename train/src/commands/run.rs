@@ -8,7 +8,8 @@ use ember_data::files::write_atomic;
 use ember_data::prepare::{Dataset, PrepareOptions};
 use ember_generate::interrupt::Interrupt;
 use ember_generate::program::{CommonArgs, Notes, Outcome, UsageError};
-use ember_model::{Gpt, GptConfig, device};
+use ember_model::device::{self, Selected};
+use ember_model::{Gpt, GptConfig};
 
 use super::prepare::{inputs, prepare_shown};
 use super::session::{self, Session};
@@ -16,6 +17,8 @@ use crate::checkpoint::Progress;
 use crate::cli::RunArgs;
 use crate::config::{self, DataConfig, DeviceKind, Settings, TextFacts, TrainConfig};
 use crate::run_folder::{RunFolder, new_path};
+use crate::team::messages::{agree, said_by_the_first};
+use crate::team::{self, Team, launch};
 
 /// Runs the command.
 ///
@@ -26,42 +29,86 @@ pub fn run(args: &RunArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result
         writeln!(std::io::stdout(), "{}", config::help()).context("cannot write to standard output")?;
         return Ok(Outcome::Done);
     }
-    let notes = Notes::new(common.quiet);
+    let team = team::join(interrupt)?;
+    let common = &team::voice(&*team, common);
+    let start = agree(&*team, start(args, common))?;
+    // Only the process that leads makes the folder; the others then open what is in it.
+    let made = if team.leads() { make(args, &start, &*team, common, interrupt) } else { Ok(None) };
+    let made = agree(&*team, made)?;
+    let path = made.as_ref().map(|(run, ..)| run.path().display().to_string());
+    let path = said_by_the_first(&*team, path.as_deref().unwrap_or_default())?;
+    if path.is_empty() {
+        team.leave();
+        return Ok(Outcome::Interrupted);
+    }
+    let opened = made.map_or_else(|| follow(Path::new(&path)), Ok);
+    let (run, config, dataset) = agree(&*team, opened)?;
+
+    let selected = start.selected;
+    let training_device = selected.device.clone().autodiff();
+    let gpt = agree(&*team, Gpt::new(&model_config(&config, &dataset), config.seed, &training_device))?;
+    let optimizer = session::optimizer(&config);
+    let session = Session { team, run, config, dataset, gpt, optimizer, progress: Progress::default(), selected };
+    session.train(common, interrupt)
+}
+
+/// What is known before there is a folder.
+struct Start {
+    settings: Settings,
+    data: DataConfig,
+    selected: Selected,
+}
+
+/// Reads the configuration and chooses the device.
+fn start(args: &RunArgs, common: &CommonArgs) -> Result<Start> {
     let settings = settings(args, common)?;
     let data = settings.data()?;
-    let selected = device::select(common.device)?;
-    session::say_device(&notes, &selected);
+    let selected = device::select(launch::device(common.device))?;
+    session::say_device(&Notes::new(common.quiet), &selected);
+    Ok(Start { settings, data, selected })
+}
 
-    let path = args.out.clone().unwrap_or_else(|| new_path(&run_name(&data.text)));
+/// A run as its folder describes it.
+type Described = (RunFolder, TrainConfig, Dataset);
+
+/// Makes the folder of a new run; `None` when interrupted.
+fn make(
+    args: &RunArgs,
+    start: &Start,
+    team: &dyn Team,
+    common: &CommonArgs,
+    interrupt: &Interrupt,
+) -> Result<Option<Described>> {
+    let path = args.out.clone().unwrap_or_else(|| new_path(&run_name(&start.data.text)));
     let fresh = !path.exists();
     let run = RunFolder::create(&path)?;
-    let begun = begin(&run, settings, &data, selected.gpu, common, interrupt);
-    let Some((config, dataset)) = begun.inspect_err(|_| {
+    let begun = begin(&run, start, team, common, interrupt);
+    let begun = begun.inspect_err(|_| {
         if fresh {
             // Nothing was learned: leave nothing behind.
             let _ = std::fs::remove_dir_all(&path);
         }
-    })?
-    else {
-        return Ok(Outcome::Interrupted);
-    };
+    })?;
+    Ok(begun.map(|(config, dataset)| (run, config, dataset)))
+}
 
-    let training_device = selected.device.clone().autodiff();
-    let gpt = Gpt::new(&model_config(&config, &dataset), config.seed, &training_device)?;
-    let optimizer = session::optimizer(&config);
-    let session = Session { run, config, dataset, gpt, optimizer, progress: Progress::default(), selected };
-    session.train(common, interrupt)
+/// Opens the folder that another process of the team has made.
+fn follow(path: &Path) -> Result<Described> {
+    let run = RunFolder::owned_elsewhere(path);
+    let config = TrainConfig::from_file(&run.config())?;
+    let dataset = Dataset::open(&session::data_folder(run.path(), &config.text))?;
+    Ok((run, config, dataset))
 }
 
 /// Prepares the text and writes the resolved configuration: after this the run exists. `None` when interrupted.
 fn begin(
     run: &RunFolder,
-    settings: Settings,
-    data: &DataConfig,
-    gpu: bool,
+    start: &Start,
+    team: &dyn Team,
     common: &CommonArgs,
     interrupt: &Interrupt,
 ) -> Result<Option<(TrainConfig, Dataset)>> {
+    let Start { settings, data, selected } = start;
     let notes = Notes::new(common.quiet);
     let folder = session::data_folder(run.path(), &data.text);
     if folder == run.data() {
@@ -85,14 +132,15 @@ fn begin(
         val_tokens: dataset.manifest.val.tokens,
         vocab_size: dataset.manifest.vocab_size,
     };
-    let device = if gpu { DeviceKind::Gpu } else { DeviceKind::Cpu };
-    let (config, reasons) = settings.resolve(&facts, device)?;
+    let device = if selected.gpu { DeviceKind::Gpu } else { DeviceKind::Cpu };
+    let (config, reasons) = settings.clone().resolve(&facts, device)?;
     for reason in reasons {
         notes.say(reason);
     }
     // Refuse now what could not train, while there is nothing to lose.
     model_config(&config, &dataset).validate()?;
     session::windows(&config, &dataset)?;
+    team::share(team, 0, config.windows_per_step(), config.micro_batch)?;
     let text = config.to_toml()?;
     write_atomic(&run.config(), |file| Ok(file.write_all(text.as_bytes())?))?;
     Ok(Some((config, dataset)))

@@ -14,12 +14,15 @@ use crate::checkpoint::Progress;
 use crate::config::TrainConfig;
 use crate::optimizer::{AdamW, AdamWConfig};
 use crate::peak;
-use crate::report::{MetricsLog, loss_svg, metrics, reporter, restore_terminal};
+use crate::report::{MetricsLog, Row, loss_svg, metrics, reporter, restore_terminal};
 use crate::run_folder::RunFolder;
+use crate::team::Team;
+use crate::team::messages::agree;
 use crate::trainer::Trainer;
 
 /// A run, new or taken up again, ready to train.
 pub struct Session {
+    pub team: Box<dyn Team>,
     pub run: RunFolder,
     pub config: TrainConfig,
     pub dataset: Dataset,
@@ -33,7 +36,7 @@ impl Session {
     /// Trains to the end or to an interruption, draws the picture, says where things are.
     pub fn train(self, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
         let notes = Notes::new(common.quiet);
-        let Self { run, config, dataset, gpt, optimizer, progress, selected } = self;
+        let Self { team, run, config, dataset, gpt, optimizer, progress, selected } = self;
         let (windows, val_windows) = windows(&config, &dataset)?;
         notes.say(format!(
             "{} parameters, {} tokens a step, {} windows in a pass",
@@ -41,12 +44,12 @@ impl Session {
             config.tokens_per_step(),
             windows.windows_per_pass()
         ));
-        let log = MetricsLog::open(&run.metrics())?;
-        let rows = metrics::read(&run.metrics())?;
+        let (log, rows) = log(&*team, &run)?;
         let evaluated = rows.iter().filter_map(|row| row.val_loss.map(|loss| (row.step, loss)));
         let best = evaluated.clone().map(|(_, loss)| loss).min_by(f64::total_cmp);
         let last_evaluated = evaluated.map(|(step, _)| step).max();
         interrupt.before_exit(restore_terminal);
+        team.keep_watch(run.path());
         let reporter = reporter(&run.name(), progress.step, config.max_steps, common.quiet);
         let mut trainer = Trainer {
             log,
@@ -55,6 +58,8 @@ impl Session {
             tokenizer: dataset.tokenizer,
             config,
             run,
+            team,
+            stop_agreed: false,
             optimizer,
             progress,
             best,
@@ -66,9 +71,21 @@ impl Session {
         let result = trainer.train(gpt, &|| interrupt.requested());
         trainer.reporter.finish();
         let outcome = result?;
-        conclude(&trainer, outcome, &notes)?;
+        if trainer.team.leads() {
+            conclude(&trainer, outcome, &notes)?;
+        }
+        trainer.team.leave();
         Ok(outcome)
     }
+}
+
+/// The log of numbers, and what stands in it: the process that leads writes it, and all read it before they begin.
+fn log(team: &dyn Team, run: &RunFolder) -> Result<(MetricsLog, Vec<Row>)> {
+    let path = run.metrics();
+    let log = if team.leads() { MetricsLog::open(&path) } else { Ok(MetricsLog::written_elsewhere(&path)) };
+    let log = agree(team, log)?;
+    let rows = agree(team, metrics::read(&path))?;
+    Ok((log, rows))
 }
 
 /// Draws the losses and says what there is now and what to do with it.

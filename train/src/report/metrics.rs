@@ -54,7 +54,8 @@ pub struct Row {
 
 /// The open log of a run.
 pub struct MetricsLog {
-    file: File,
+    /// `None`: another process of the team writes it.
+    file: Option<File>,
     path: PathBuf,
 }
 
@@ -64,16 +65,21 @@ impl MetricsLog {
         let file = OpenOptions::new().create(true).append(true).open(path).with_context(|| {
             format!("{}: cannot open the metrics log; check that the run folder may be written to", path.display())
         })?;
-        Ok(Self { file, path: path.into() })
+        Ok(Self { file: Some(file), path: path.into() })
+    }
+
+    /// The log of a run that another process of the team writes.
+    pub fn written_elsewhere(path: &Path) -> Self {
+        Self { file: None, path: path.into() }
     }
 
     /// Appends one row in a single write; the error (a full disk) names the file.
     pub fn append(&mut self, row: &Row) -> Result<()> {
+        let Some(file) = &mut self.file else { return Ok(()) };
         let mut line = serde_json::to_string(row)?;
         line.push('\n');
-        self.file
-            .write_all(line.as_bytes())
-            .and_then(|()| self.file.flush())
+        file.write_all(line.as_bytes())
+            .and_then(|()| file.flush())
             .with_context(|| format!("{}: cannot append; is the disk full?", self.path.display()))
     }
 }
