@@ -22,6 +22,7 @@ mod tests;
 #[cfg(test)]
 mod threads;
 #[cfg(any(test, feature = "mpi"))]
+#[cfg_attr(not(feature = "mpi"), allow(dead_code))] // tested without MPI as well
 mod watch;
 
 use launch::Launch;

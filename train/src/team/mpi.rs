@@ -77,7 +77,9 @@ impl MpiTeam {
         let everyone = gather(self, format!("{} {machine}", std::process::id()).as_bytes())?;
         let peers = everyone.iter().enumerate().filter(|(rank, _)| *rank != self.rank).filter_map(|(rank, card)| {
             let (pid, its_machine) = std::str::from_utf8(card).ok()?.split_once(' ')?;
-            (its_machine == machine).then_some(Peer { rank, pid: pid.parse().ok()? })
+            let peer = Peer { rank, pid: pid.parse().ok()? };
+            // Containers may share a machine's name and not its processes: only those that can be seen can be watched.
+            (its_machine == machine && peer.is_alive()).then_some(peer)
         });
         Ok(peers.collect())
     }

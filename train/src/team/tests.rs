@@ -93,15 +93,10 @@ fn one_two_and_four_processes_learn_the_same_to_rounding_and_each_the_same_bits_
         }
         assert!((alone.val_loss - team[0].val_loss).abs() < 1e-5, "{} {}", alone.val_loss, team[0].val_loss);
     }
-    // It could differ: a wrong share is far off.
-    let other = train(&Alone, 8);
-    assert!(largest_difference(&model_weights(), &other.weights) > 1e-3);
-}
-
-fn model_weights() -> Vec<f32> {
-    let mut weights = Vec::new();
-    model().for_each_parameter(&mut |_, _, values| weights.extend(values));
-    weights
+    // The tolerance is small beside what was learned.
+    let mut before = Vec::new();
+    model().for_each_parameter(&mut |_, _, values| before.extend(values));
+    assert!(largest_difference(&before, &alone.weights) > 1e-3);
 }
 
 #[test]

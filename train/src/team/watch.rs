@@ -26,7 +26,7 @@ pub struct Peer {
 
 impl Peer {
     /// Whether it is still at work; so it seems where the system has no `/proc`.
-    fn is_alive(self) -> bool {
+    pub fn is_alive(self) -> bool {
         if !Path::new("/proc/self/stat").exists() {
             return true;
         }
@@ -88,7 +88,8 @@ impl Watcher {
                 // A process of another machine may have died, or the step may be a long one: either way mpirun will not wait.
                 if self.rank == 0 && !said && since.elapsed() > last_moment {
                     said = true;
-                    say(&format!("{}: still at work when mpirun may end it; {}", self.run.display(), self.way_on()));
+                    let run = self.run.display();
+                    say(&format!("{run}: the step is not over; should mpirun end it before it is, {}", self.way_on()));
                 }
             }
             thread::sleep(INTERVAL);
@@ -104,7 +105,10 @@ impl Watcher {
             thread::sleep(Duration::from_secs(1));
         } else {
             let (run, Peer { rank, pid }, size) = (self.run.display(), dead, self.size);
-            say(&format!("{run}: the process of rank {rank} (pid {pid}) died, so all {size} end; {}", self.way_on()));
+            say(&format!(
+                "error: {run}: the process of rank {rank} (pid {pid}) died, so all {size} end; {}",
+                self.way_on()
+            ));
         }
         exit(1);
     }
@@ -120,7 +124,7 @@ impl Watcher {
 }
 
 fn say(line: &str) {
-    let _ = writeln!(io::stderr().lock(), "error: {line}");
+    let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
 #[cfg(test)]
