@@ -35,7 +35,7 @@ class Place:
     """The folder of the runs, and the program that makes them."""
 
     def __init__(self, program, folder):
-        self.program, self.folder = str(program), Path(folder)
+        self.program, self.folder = str(program.resolve()), folder
         words = ["one", "two", "three", "four", "five", "six", "seven"]
         text = "".join(f"{words[i % 7]} and then {words[(i + 1) % 7]}.\n" for i in range(1500))
         (self.folder / "count.txt").write_text(text)

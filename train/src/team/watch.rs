@@ -106,7 +106,7 @@ impl Watcher {
         } else {
             let (run, Peer { rank, pid }, size) = (self.run.display(), dead, self.size);
             say(&format!(
-                "error: {run}: the process of rank {rank} (pid {pid}) died, so all {size} end; {}",
+                "error: {run}: the process of rank {rank} (pid {pid}) is gone, so all {size} end; {}",
                 self.way_on()
             ));
         }
