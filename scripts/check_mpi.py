@@ -232,6 +232,7 @@ def kills(place, count):
         if place.bits(run) != place.bits("whole"):
             say(f"run {run} after {done} kills", False, "other bits than the undisturbed twin")
             return
+        print(f"{done} kills in {runs} runs, all of which ended in the twin's bits", flush=True)
     say(f"{count} kills of 2 processes over {runs} runs: the twin's bits", True, " ".join(place.bits("whole")))
 
 

@@ -166,7 +166,7 @@ proptest! {
     #[test]
     fn float64_sums_keep_their_bits(numbers in prop::collection::vec(-1e300f64..1e300, 1..5)) {
         let sums = ThreadTeam::run(numbers.len(), |team| messages::sum_f64(team, [numbers[team.rank()], 1.0]).unwrap());
-        let expected = [numbers.iter().fold(0.0, |sum, n| sum + n), numbers.len() as f64];
+        let expected = [numbers.iter().sum::<f64>(), numbers.len() as f64];
         prop_assert!(sums.iter().all(|sum| *sum == expected));
     }
 
