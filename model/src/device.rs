@@ -162,6 +162,11 @@ fn cpu() -> Listed {
     Listed { id: "cpu".to_owned(), name, gpu: false, problem: None, device: Device::flex() }
 }
 
+/// How many GPUs CUDA sees, none of them tried; 0 where this build has no CUDA.
+pub fn cuda_count() -> usize {
+    cuda().len()
+}
+
 #[cfg(not(feature = "cuda"))]
 fn cuda() -> Vec<Listed> {
     Vec::new()

@@ -12,6 +12,7 @@ use crate::commands::trial::TrialArgs;
 use crate::compare::Axis;
 use crate::config::ConfigError;
 use crate::report::units::parse_bytes;
+use crate::team::launch;
 
 /// Trains a GPT on your own text.
 #[derive(Parser, Debug)]
@@ -255,7 +256,8 @@ pub struct TimelineArgs {
 
 /// Parses the arguments, runs the command, reports.
 pub fn main() -> ! {
-    let cli = Cli::parse();
+    let mut cli = Cli::parse();
+    cli.common.threads = cli.common.threads.or_else(launch::threads);
     run_program(&cli.common, |interrupt| run(&cli, interrupt).map_err(as_usage))
 }
 

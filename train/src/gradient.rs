@@ -45,6 +45,8 @@ pub struct Passes {
     pub most_logits: usize,
     /// What the loss is multiplied by on its way back, a power of two; the gradient is divided by it in the end.
     pub loss_scale: f64,
+    /// The number of the first pass: above 0 where other processes make those before it.
+    pub first_pass: u64,
 }
 
 impl Passes {
@@ -58,6 +60,7 @@ impl Passes {
             activation_checkpointing: config.activation_checkpointing,
             most_logits: MOST_LOGITS,
             loss_scale,
+            first_pass: 0,
         }
     }
 
@@ -70,15 +73,15 @@ impl Passes {
 
 /// The mean loss over the windows numbered `range`, and its gradient.
 pub fn gradient(gpt: &Gpt, windows: &TrainWindows, range: Range<u64>, passes: Passes) -> Gradient {
-    let Passes { micro_batch, loss_scale, .. } = passes;
+    let Passes { micro_batch, loss_scale, first_pass, .. } = passes;
     let count = (range.end - range.start).div_ceil(micro_batch as u64);
     // The gradient of the mean over all passes: each counts for its share.
     let divisor = count as f64 / loss_scale;
     let mut gradients = GradientsAccumulator::new();
     let mut losses = Vec::new();
-    for (number, first) in range.step_by(micro_batch).enumerate() {
+    for (number, first) in (first_pass..).zip(range.step_by(micro_batch)) {
         let batch = windows.batch(first, micro_batch);
-        losses.push(pass(gpt, &batch, number as u64, divisor, &passes, &mut gradients));
+        losses.push(pass(gpt, &batch, number, divisor, &passes, &mut gradients));
     }
     // Read at the end: a GPU works on while the host goes through the passes.
     let loss = losses.into_iter().map(|loss| f64::from(loss.into_scalar::<f32>())).sum::<f64>() / count as f64;

@@ -18,12 +18,12 @@ use anyhow::{Context, Result, bail};
 use ember_data::files::write_atomic;
 use ember_generate::program::UsageError;
 
-/// A run folder that this process owns until it is dropped.
+/// A run folder that this process owns until it is dropped, or only reads beside the process that does.
 #[derive(Debug)]
 pub struct RunFolder {
     path: PathBuf,
     /// Held for its lock, which the system releases when the process ends, however it ends.
-    _lock: File,
+    _lock: Option<File>,
 }
 
 /// The two pointers of a run folder: text files that name a folder in `checkpoints/`.
@@ -76,11 +76,16 @@ impl RunFolder {
         Self::lock(path)
     }
 
+    /// The folder of a run that another process of the team owns: to read from.
+    pub fn owned_elsewhere(path: &Path) -> Self {
+        Self { path: path.to_owned(), _lock: None }
+    }
+
     fn lock(path: &Path) -> Result<Self> {
         let file_path = path.join(".lock");
         let lock = File::create(&file_path).with_context(|| format!("cannot write {}", file_path.display()))?;
         match lock.try_lock() {
-            Ok(()) => Ok(Self { path: path.to_owned(), _lock: lock }),
+            Ok(()) => Ok(Self { path: path.to_owned(), _lock: Some(lock) }),
             Err(TryLockError::WouldBlock) => {
                 bail!("{} is in use by another ember-train; wait for it to end, or stop it first", path.display())
             }

@@ -5,7 +5,6 @@
 //! step, micro-batch), so that a run that was interrupted anywhere and resumed goes through the same numbers as one that was
 //! not.
 
-use std::ops::Range;
 use std::time::Instant;
 
 use anyhow::Result;
@@ -29,13 +28,19 @@ use crate::report::{EvalReport, Records, Reporter, Row, StepReport};
 use crate::run_folder::{Pointer, RunFolder};
 use crate::sample;
 use crate::schedule::Schedule;
+use crate::team::messages::agree;
+use crate::team::{self, Team, exchange};
 
 /// A run in progress: the model, what learns it, what it learns from, and whom it tells.
 pub struct Trainer {
     /// The resolved configuration.
     pub config: TrainConfig,
-    /// The folder that this process owns.
+    /// The folder that this process owns, or the one that leads its team.
     pub run: RunFolder,
+    /// The processes that train this model, this one among them.
+    pub team: Box<dyn Team>,
+    /// Whether any of them was asked to stop, as they agreed in the last step.
+    pub stop_agreed: bool,
     /// The optimizer and its moments.
     pub optimizer: Optimizer,
     /// Where the run stands.
@@ -92,7 +97,7 @@ impl Trainer {
     /// it returns.
     ///
     /// # Errors
-    /// When a file cannot be written: every checkpoint saved before is still there.
+    /// When a file cannot be written, or the team is gone: every checkpoint saved before is still there.
     pub fn train(&mut self, mut gpt: Gpt, stop: &dyn Fn() -> bool) -> Result<Outcome> {
         let began = Instant::now();
         let elapsed_before = self.progress.elapsed_s;
@@ -102,7 +107,7 @@ impl Trainer {
         loop {
             let step = self.progress.step;
             let last = step >= self.config.max_steps;
-            let stopped = stop() || self.reporter.stop_requested() || self.pause_at == Some(step);
+            let stopped = self.stops(stop) || self.pause_at == Some(step);
             self.progress.elapsed_s = elapsed_before + began.elapsed().as_secs_f64();
 
             // What began from a checkpoint is saved and judged before its first step: it never needs that checkpoint again.
@@ -124,6 +129,7 @@ impl Trainer {
             let finished = last || self.is_out_of_patience();
             let is_sampled = finished || begins || is_due(step, self.config.sample_interval);
             if is_sampled
+                && self.team.leads()
                 && self.config.sample_interval > 0
                 && let Err(error) = self.sample(&gpt)
             {
@@ -141,7 +147,7 @@ impl Trainer {
             }
 
             let result;
-            (gpt, result) = self.step(gpt, &schedule, weights)?;
+            (gpt, result) = self.step(gpt, &schedule, weights, stop)?;
             self.progress.unreported_loss += result.loss;
             self.progress.unreported_steps += 1;
             if step == 0
@@ -155,12 +161,19 @@ impl Trainer {
         }
     }
 
-    /// Saves the checkpoint of this step, then removes those that are not to be kept.
+    /// Whether the run is to end here. A process alone asks who watches it; those of a team go by what they agreed on.
+    fn stops(&self, stop: &dyn Fn() -> bool) -> bool {
+        if self.team.size() > 1 { self.stop_agreed } else { stop() || self.reporter.stop_requested() }
+    }
+
+    /// Saves the checkpoint of this step, then removes those that are not to be kept; the process that leads does it for all.
     fn save(&mut self, gpt: &Gpt, weights: Weights) -> Result<()> {
         let began = Instant::now();
         weights.ensure_whole(gpt, &self.run)?;
-        checkpoint::save(&self.run, gpt, &self.optimizer, &self.tokenizer, &self.progress)?;
-        self.run.prune(self.config.keep_checkpoints)?;
+        if self.team.leads() {
+            checkpoint::save(&self.run, gpt, &self.optimizer, &self.tokenizer, &self.progress)?;
+            self.run.prune(self.config.keep_checkpoints)?;
+        }
         self.spent.save_s += began.elapsed().as_secs_f64();
         Ok(())
     }
@@ -177,14 +190,20 @@ impl Trainer {
     }
 
     /// One optimizer step, along the gradient of the first batch that the guard lets pass.
-    fn step(&mut self, gpt: Gpt, schedule: &Schedule, weights: Weights) -> Result<(Gpt, StepResult)> {
+    fn step(
+        &mut self,
+        gpt: Gpt,
+        schedule: &Schedule,
+        weights: Weights,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<(Gpt, StepResult)> {
         let before = self.progress.clone();
         let step = before.step;
         let learning_rate = schedule.learning_rate(step);
         let count = self.config.windows_per_step() as u64;
         loop {
             let first = self.progress.windows;
-            let (Gradient { loss, of: gradients }, grad_norm) = self.gradient(&gpt, first..first + count);
+            let (Gradient { loss, of: gradients }, grad_norm) = self.gradient(&gpt, first, stop)?;
             self.progress.windows += count;
             let mut result = StepResult { loss, grad_norm, clipped: false, learning_rate };
 
@@ -207,24 +226,33 @@ impl Trainer {
                     if self.may_skip_no_more() {
                         // Saved is where this step began, so that a resume meets the same batches.
                         self.progress = before;
-                        self.save(&gpt, weights)?;
-                        return Err(self.skipped_too_many());
+                        let saved = self.save(&gpt, weights);
+                        // All processes end, and the one that leads says why.
+                        let why = if self.team.leads() { saved.and(Err(self.skipped_too_many())) } else { saved };
+                        return agree(&*self.team, why).and(Err(self.skipped_too_many()));
                     }
                 }
             }
         }
     }
 
-    /// The gradient of a step's windows, and its norm; in float16 at the largest scale of the loss that it bears.
-    fn gradient(&mut self, gpt: &Gpt, range: Range<u64>) -> (Gradient, f64) {
+    /// The gradient of the step whose first window is `first`, over all processes, and its norm; in float16 at the largest scale
+    /// of the loss that it bears.
+    fn gradient(&mut self, gpt: &Gpt, first: u64, stop: &dyn Fn() -> bool) -> Result<(Gradient, f64)> {
+        let count = self.config.windows_per_step();
+        let (share, micro_batch) = team::share(&*self.team, first, count, self.config.micro_batch)?;
+        let first_pass = (share.start - first) / micro_batch as u64;
         let precision = self.config.precision;
         loop {
             let scale = self.progress.loss_scale.scale(precision);
-            let passes = Passes::of(&self.config, self.progress.step, scale);
-            let gradient = gradient(gpt, &self.windows, range.clone(), passes);
+            let passes = Passes { micro_batch, first_pass, ..Passes::of(&self.config, self.progress.step, scale) };
+            let own = gradient(gpt, &self.windows, share.clone(), passes);
+            let asked = stop() || self.reporter.stop_requested();
+            let (gradient, stop_agreed) = exchange::mean_of_all(&*self.team, gpt, own, asked)?;
+            self.stop_agreed = stop_agreed;
             let grad_norm = global_norm(gpt, &gradient.of);
             if !self.progress.loss_scale.overflowed(precision, grad_norm) {
-                return (gradient, grad_norm);
+                return Ok((gradient, grad_norm));
             }
         }
     }
@@ -234,10 +262,10 @@ impl Trainer {
     fn evaluate(&mut self, gpt: &Gpt, stop: &dyn Fn() -> bool) -> Result<()> {
         let step = self.progress.step;
         let began = Instant::now();
-        let Some(val_loss) = evaluate(&as_inference(gpt), &self.val_windows, stop)? else { return Ok(()) };
+        let Some(val_loss) = evaluate(&as_inference(gpt), &self.val_windows, &*self.team, stop)? else { return Ok(()) };
         let average = self.optimizer.average().and_then(|average| average.model(gpt));
         let ema_val_loss = match &average {
-            Some(average) => evaluate(average, &self.val_windows, stop)?,
+            Some(average) => evaluate(average, &self.val_windows, &*self.team, stop)?,
             None => None,
         };
         if average.is_some() && ema_val_loss.is_none() {
@@ -250,7 +278,7 @@ impl Trainer {
             self.best = Some(val_loss);
         }
         // A full disk may have kept this step from being saved.
-        if is_best && self.run.checkpoint(step).is_dir() {
+        if is_best && self.team.leads() && self.run.checkpoint(step).is_dir() {
             self.run.point(Pointer::Best, step)?;
             self.run.prune(self.config.keep_checkpoints)?;
         }
@@ -296,7 +324,7 @@ impl Trainer {
         let spent = std::mem::take(&mut self.spent);
         let tokens_per_s = pace.since_last(tokens);
         let flops = gpt.config().training_flops_per_token();
-        let mfu = self.peak_flops.map(|peak| tokens_per_s * flops / peak);
+        let mfu = self.peak_flops.map(|peak| tokens_per_s * flops / (peak * self.team.size() as f64));
         let memory_bytes = memory::in_use(&gpt.device());
         let steps_left = self.config.max_steps.saturating_sub(step);
         let report = StepReport {

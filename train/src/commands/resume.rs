@@ -5,7 +5,7 @@ use ember_data::files::write_atomic;
 use ember_data::prepare::Dataset;
 use ember_generate::interrupt::Interrupt;
 use ember_generate::program::{CommonArgs, Notes, Outcome, UsageError};
-use ember_model::device;
+use ember_model::device::{self, Selected};
 
 use super::init::{first_model, is_model_of};
 use super::session::{self, Session};
@@ -14,8 +14,10 @@ use crate::cli::ResumeArgs;
 use crate::config::TrainConfig;
 use crate::precision;
 use crate::report::records;
-use crate::run_folder::RunFolder;
+use crate::run_folder::{Pointer, RunFolder};
 use crate::schedule::Curve;
+use crate::team::messages::agree;
+use crate::team::{self, Team, launch};
 
 /// Runs the command.
 ///
@@ -26,18 +28,49 @@ pub fn run(args: &ResumeArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
         let line = "--seed cannot change in the middle of a run, which would no longer be the same run; leave it out";
         return Err(UsageError::new(line).into());
     }
+    let team = team::join(interrupt)?;
+    let common = &team::voice(&*team, common);
+    let selected = agree(&*team, select(common))?;
+    // Only the process that leads takes the run's lock and writes; the others read what it found in order.
+    let opened = if team.leads() { open(args, common) } else { Ok(RunFolder::owned_elsewhere(&args.run)) };
+    let run = agree(&*team, opened)?;
+    let (config, dataset, restored) = agree(&*team, restore(args, &run, &*team, &selected, common))?;
+    let Restored { gpt, optimizer, progress } = restored;
+    let written = if team.leads() { write_back(&run, &config, progress.step, common) } else { Ok(()) };
+    agree(&*team, written)?;
+    Session { team, run, config, dataset, gpt, optimizer, progress, selected, pause_at: None }.train(common, interrupt)
+}
+
+fn select(common: &CommonArgs) -> Result<Selected> {
+    let selected = device::select(launch::device(common.device))?;
+    session::say_device(&Notes::new(common.quiet), &selected);
+    Ok(selected)
+}
+
+/// Takes the run's lock, and lets `latest` name its newest whole checkpoint.
+fn open(args: &ResumeArgs, common: &CommonArgs) -> Result<RunFolder> {
     let notes = Notes::new(common.quiet);
     let run = RunFolder::open(&args.run)?;
-    let mut config = TrainConfig::from_file(&run.config())?;
-    config.tensorboard |= args.tensorboard;
-    let selected = device::select(common.device)?;
-    session::say_device(&notes, &selected);
-    precision::check(config.precision, &selected)?;
-    let dataset = Dataset::open(&session::data_folder(run.path(), &config.text))?;
+    checkpoint::newest_whole(&run, |line| notes.say(line))?;
+    Ok(run)
+}
 
+/// Reads the run: its configuration with what is to change in it, its text, and where it stands.
+fn restore(
+    args: &ResumeArgs,
+    run: &RunFolder,
+    team: &dyn Team,
+    selected: &Selected,
+    common: &CommonArgs,
+) -> Result<(TrainConfig, Dataset, Restored)> {
+    let notes = Notes::new(common.quiet);
+    let mut config = TrainConfig::from_file(&run.config())?;
+    team::share(team, 0, config.windows_per_step(), config.micro_batch)?;
+    precision::check(config.precision, selected)?;
+    let dataset = Dataset::open(&session::data_folder(run.path(), &config.text))?;
     let training_device = selected.device.clone().autodiff();
     let optimizer = session::optimizer(&config);
-    let restored = match checkpoint::newest_whole(&run, |line| notes.say(line))? {
+    let restored = match run.pointed(Pointer::Latest)? {
         Some(folder) => {
             let restored = checkpoint::load(&folder, optimizer, &training_device)?;
             notes.say(format!("resuming {} at step {}", run.path().display(), restored.progress.step));
@@ -49,22 +82,25 @@ pub fn run(args: &ResumeArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
             Restored { gpt, optimizer, progress: Progress::default() }
         }
     };
-    let Restored { gpt, optimizer, progress } = restored;
-    let changed = config.changed(&args.set, progress.step)?;
-    if !is_model_of(gpt.config(), &config, &dataset) {
+    if !is_model_of(restored.gpt.config(), &config, &dataset) {
         bail!(
             "{}: its config.toml or data no longer describe the model in its checkpoint; put back what was changed",
             run.path().display()
         );
     }
-    if changed != config {
-        let text = changed.to_toml()?;
+    config = config.changed(&args.set, restored.progress.step)?;
+    config.tensorboard |= args.tensorboard;
+    Ok((config, dataset, restored))
+}
+
+/// Writes the changed configuration, and takes away what was recorded after `step`.
+fn write_back(run: &RunFolder, config: &TrainConfig, step: u64, common: &CommonArgs) -> Result<()> {
+    if *config != TrainConfig::from_file(&run.config())? {
+        let text = config.to_toml()?;
         write_atomic(&run.config(), |file| Ok(file.write_all(text.as_bytes())?))?;
-        say_where_the_rate_ends(&changed, &notes);
+        say_where_the_rate_ends(config, &Notes::new(common.quiet));
     }
-    let config = changed;
-    records::cut_back(&run, progress.step)?;
-    Session { run, config, dataset, gpt, optimizer, progress, selected, pause_at: None }.train(common, interrupt)
+    records::cut_back(run, step)
 }
 
 /// A run made longer than its schedule goes on at the lowest rate, which is seldom what was meant.

@@ -22,6 +22,8 @@ use crate::memory::fit::Checkpointing;
 use crate::precision;
 use crate::run_folder::{RunFolder, new_path};
 use crate::sample;
+use crate::team::messages::{agree, said_by_the_first};
+use crate::team::{self, Team, launch};
 
 /// Runs the command.
 ///
@@ -32,27 +34,27 @@ pub fn run(args: &RunArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result
         writeln!(std::io::stdout(), "{}", config::help()).context("cannot write to standard output")?;
         return Ok(Outcome::Done);
     }
-    let start = Start::new(args, common)?;
-    let path = args.out.clone().unwrap_or_else(|| new_path(&run_name(&start.data.text)));
-    let fresh = !path.exists();
-    let run = RunFolder::create(&path)?;
-    let begun = begin(&run, &start, common, interrupt);
-    let Some((config, dataset)) = begun.inspect_err(|_| {
-        if fresh {
-            // Nothing was learned: leave nothing behind.
-            let _ = std::fs::remove_dir_all(&path);
-        }
-    })?
-    else {
+    let team = team::join(interrupt)?;
+    let common = &team::voice(&*team, common);
+    let start = agree(&*team, Start::new(args, common))?;
+    // Only the process that leads makes the folder; the others then open what is in it.
+    let made = if team.leads() { make(args, &start, &*team, common, interrupt) } else { Ok(None) };
+    let made = agree(&*team, made)?;
+    let path = made.as_ref().map(|(run, ..)| run.path().display().to_string());
+    let path = said_by_the_first(&*team, path.as_deref().unwrap_or_default())?;
+    if path.is_empty() {
+        team.leave();
         return Ok(Outcome::Interrupted);
-    };
+    }
+    let opened = made.map_or_else(|| follow(Path::new(&path)), Ok);
+    let (run, config, dataset) = agree(&*team, opened)?;
 
     let selected = start.selected;
     let training_device = selected.device.clone().autodiff();
-    let gpt = first_model(&config, &dataset, &training_device)?;
+    let gpt = agree(&*team, first_model(&config, &dataset, &training_device))?;
     let optimizer = session::optimizer(&config);
-    let session =
-        Session { run, config, dataset, gpt, optimizer, progress: Progress::default(), selected, pause_at: None };
+    let progress = Progress::default();
+    let session = Session { team, run, config, dataset, gpt, optimizer, progress, selected, pause_at: None };
     session.train(common, interrupt)
 }
 
@@ -78,7 +80,7 @@ impl Start {
             init.give_tokenizer(&mut settings, &notes)?;
         }
         let data = settings.data()?;
-        let selected = device::select(common.device)?;
+        let selected = device::select(launch::device(common.device))?;
         session::say_device(&notes, &selected);
         if let Some(reason) = precision::settle(&mut settings, &selected)? {
             notes.say(reason);
@@ -88,10 +90,42 @@ impl Start {
     }
 }
 
+/// A run as its folder describes it.
+type Described = (RunFolder, TrainConfig, Dataset);
+
+/// Makes the folder of a new run; `None` when interrupted.
+fn make(
+    args: &RunArgs,
+    start: &Start,
+    team: &dyn Team,
+    common: &CommonArgs,
+    interrupt: &Interrupt,
+) -> Result<Option<Described>> {
+    let path = args.out.clone().unwrap_or_else(|| new_path(&run_name(&start.data.text)));
+    let fresh = !path.exists();
+    let run = RunFolder::create(&path)?;
+    let begun = begin(&run, start, team, common, interrupt).inspect_err(|_| {
+        if fresh {
+            // Nothing was learned: leave nothing behind.
+            let _ = std::fs::remove_dir_all(&path);
+        }
+    })?;
+    Ok(begun.map(|(config, dataset)| (run, config, dataset)))
+}
+
+/// Opens the folder that another process of the team has made.
+fn follow(path: &Path) -> Result<Described> {
+    let run = RunFolder::owned_elsewhere(path);
+    let config = TrainConfig::from_file(&run.config())?;
+    let dataset = Dataset::open(&session::data_folder(run.path(), &config.text))?;
+    Ok((run, config, dataset))
+}
+
 /// Prepares the text and writes the resolved configuration: after this the run exists. `None` when interrupted.
 pub(super) fn begin(
     run: &RunFolder,
     start: &Start,
+    team: &dyn Team,
     common: &CommonArgs,
     interrupt: &Interrupt,
 ) -> Result<Option<(TrainConfig, Dataset)>> {
@@ -148,6 +182,7 @@ pub(super) fn begin(
         notes.say(doubt);
     }
     session::windows(&config, &dataset)?;
+    team::share(team, 0, config.windows_per_step(), config.micro_batch)?;
     sample::check_prompts(&dataset.tokenizer, &config.sample_prompts)?;
     let text = config.to_toml()?;
     write_atomic(&run.config(), |file| Ok(file.write_all(text.as_bytes())?))?;

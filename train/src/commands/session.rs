@@ -17,10 +17,13 @@ use crate::peak;
 use crate::precision::float_dtype;
 use crate::report::{Records, Row, RunFacts, jsonl, loss_svg, reporter, restore_terminal};
 use crate::run_folder::RunFolder;
+use crate::team::Team;
+use crate::team::messages::agree;
 use crate::trainer::{Spent, Trainer};
 
 /// A run, new or taken up again, ready to train.
 pub struct Session {
+    pub team: Box<dyn Team>,
     pub run: RunFolder,
     pub config: TrainConfig,
     pub dataset: Dataset,
@@ -36,7 +39,7 @@ impl Session {
     /// Trains to the end or to an interruption, draws the picture, says where things are.
     pub fn train(self, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
         let notes = Notes::new(common.quiet);
-        let Self { run, config, dataset, gpt, optimizer, progress, selected, pause_at } = self;
+        let Self { team, run, config, dataset, gpt, optimizer, progress, selected, pause_at } = self;
         let gpt = gpt.with_precision(float_dtype(config.precision));
         let (windows, val_windows) = windows(&config, &dataset)?;
         notes.say(format!(
@@ -46,8 +49,7 @@ impl Session {
             windows.windows_per_pass()
         ));
         let peak_flops = peak::flops(&selected.name, config.precision);
-        let mut log = Records::open(&run, progress.step, config.tensorboard)?;
-        let rows: Vec<Row> = jsonl::read(&run.metrics())?;
+        let (mut log, rows) = log(&*team, &run, progress.step, config.tensorboard)?;
         if rows.is_empty() {
             let facts = facts(&config, &dataset, &gpt, &selected.name, peak_flops);
             log.append(&Row { run: Some(facts), ..Row::default() })?;
@@ -57,6 +59,7 @@ impl Session {
         let last_evaluated = evaluated.iter().map(|(step, _)| *step).max();
         let since_best = evaluated.iter().filter(|(step, _)| best.is_some_and(|(at, _)| *step > at)).count();
         interrupt.before_exit(restore_terminal);
+        team.keep_watch(run.path());
         let reporter = reporter(&run.name(), progress.step, config.max_steps, common.quiet);
         let mut trainer = Trainer {
             log,
@@ -66,6 +69,8 @@ impl Session {
             tokenizer: dataset.tokenizer,
             config,
             run,
+            team,
+            stop_agreed: false,
             optimizer,
             progress,
             best: best.map(|(_, loss)| loss),
@@ -79,7 +84,10 @@ impl Session {
         let result = trainer.train(gpt, &|| interrupt.requested());
         trainer.reporter.finish();
         let outcome = result?;
-        conclude(&trainer, outcome, &notes)?;
+        if trainer.team.leads() {
+            conclude(&trainer, outcome, &notes)?;
+        }
+        trainer.team.leave();
         Ok(outcome)
     }
 }
@@ -97,6 +105,14 @@ fn facts(config: &TrainConfig, dataset: &Dataset, gpt: &Gpt, device: &str, peak_
         val_tokens: dataset.manifest.val.tokens,
         peak_flops,
     }
+}
+
+/// The run's records, and the rows that stand in them: the process that leads keeps them, and all read before they begin.
+fn log(team: &dyn Team, run: &RunFolder, step: u64, tensorboard: bool) -> Result<(Records, Vec<Row>)> {
+    let log = if team.leads() { Records::open(run, step, tensorboard) } else { Ok(Records::kept_elsewhere()) };
+    let log = agree(team, log)?;
+    let rows = agree(team, jsonl::read(&run.metrics()))?;
+    Ok((log, rows))
 }
 
 /// Draws the losses and says what there is now and what to do with it.

@@ -20,6 +20,7 @@ use crate::cli::{ResumeArgs, RunArgs, VerifyResumeArgs};
 use crate::config::TrainConfig;
 use crate::report::units::grouped;
 use crate::run_folder::RunFolder;
+use crate::team::Alone;
 use crate::verify::{Comparison, Difference, compare};
 
 /// The result as one line of JSON.
@@ -75,7 +76,7 @@ fn prepare(
     args.set.push(format!("max_steps={}", 2 * steps));
     let quiet = CommonArgs { quiet: true, ..common.clone() };
     let start = Start::new(&args, &quiet)?;
-    Ok(begin(&RunFolder::create(whole)?, &start, &quiet, interrupt)?.is_some())
+    Ok(begin(&RunFolder::create(whole)?, &start, &Alone, &quiet, interrupt)?.is_some())
 }
 
 /// Trains a run that was begun, from step 0 on.
@@ -87,7 +88,8 @@ fn train(path: &Path, pause_at: Option<u64>, common: &CommonArgs, interrupt: &In
     let gpt = first_model(&config, &dataset, &selected.device.clone().autodiff())?;
     let optimizer = session::optimizer(&config);
     let progress = Progress::default();
-    Session { run, config, dataset, gpt, optimizer, progress, selected, pause_at }.train(common, interrupt)
+    let team = Box::new(Alone);
+    Session { team, run, config, dataset, gpt, optimizer, progress, selected, pause_at }.train(common, interrupt)
 }
 
 /// A second run with the configuration and the data of one that has not trained yet.

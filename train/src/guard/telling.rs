@@ -36,6 +36,9 @@ impl Trainer {
         result: &StepResult,
         first: u64,
     ) -> Result<()> {
+        if !self.team.leads() {
+            return Ok(());
+        }
         let (step, count) = (self.progress.step + 1, self.config.windows_per_step() as u64);
         let left_out = &self.progress.guard.not_finite;
         let report = Report {

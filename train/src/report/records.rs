@@ -10,14 +10,21 @@ use super::{Row, jsonl, tensorboard::EventFile, tensorboard::has_events};
 use crate::run_folder::RunFolder;
 use crate::sample::{self, Sample};
 
-/// The open logs of a run.
-pub struct Records {
+/// The records of a run, as the process that keeps them has them open, or another of its team.
+pub struct Records(Option<Open>);
+
+struct Open {
     metrics: jsonl::Log,
     samples: jsonl::Log,
     events: Option<EventFile>,
 }
 
 impl Records {
+    /// The records of a run that another process of the team keeps.
+    pub fn kept_elsewhere() -> Self {
+        Self(None)
+    }
+
     /// Opens the logs of a run that stands at `step`, to append to them. With `tensorboard`, a new event file is begun, into
     /// which an earlier session's rows and samples go first if it wrote none of its own.
     ///
@@ -44,7 +51,11 @@ impl Records {
             }
             events = Some(file);
         }
-        Ok(Self { metrics: jsonl::Log::open(&run.metrics())?, samples: jsonl::Log::open(&samples)?, events })
+        Ok(Self(Some(Open {
+            metrics: jsonl::Log::open(&run.metrics())?,
+            samples: jsonl::Log::open(&samples)?,
+            events,
+        })))
     }
 
     /// Keeps a row of numbers.
@@ -52,8 +63,9 @@ impl Records {
     /// # Errors
     /// When it cannot be written; the line names the file.
     pub fn append(&mut self, row: &Row) -> Result<()> {
-        self.metrics.append(row)?;
-        self.events.as_mut().map_or(Ok(()), |events| events.row(row))
+        let Some(open) = &mut self.0 else { return Ok(()) };
+        open.metrics.append(row)?;
+        open.events.as_mut().map_or(Ok(()), |events| events.row(row))
     }
 
     /// Keeps the samples of one step: each as a row, and all together as a text in `page`.
@@ -61,11 +73,12 @@ impl Records {
     /// # Errors
     /// When they cannot be written; the line names the file.
     pub fn keep(&mut self, samples: &[Sample], page: &Path) -> Result<()> {
+        let Some(open) = &mut self.0 else { return Ok(()) };
         make_folder_of(page)?;
         write_atomic(page, |file| Ok(file.write_all(sample::page(samples).as_bytes())?))?;
         for sample in samples {
-            self.samples.append(sample)?;
-            if let Some(events) = &mut self.events {
+            open.samples.append(sample)?;
+            if let Some(events) = &mut open.events {
                 events.text(sample.step, &tag(sample), &sample.whole())?;
             }
         }

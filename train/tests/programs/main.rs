@@ -12,6 +12,7 @@ mod ledger;
 mod measures;
 mod memory;
 mod optimizers;
+mod processes;
 mod records;
 
 use std::io::Write;

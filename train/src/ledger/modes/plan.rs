@@ -59,6 +59,7 @@ impl Plan {
             activation_checkpointing: self.activation_checkpointing,
             most_logits: MOST_LOGITS,
             loss_scale: 1.0,
+            first_pass: 0,
         }
     }
 
