@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use ember_model::folder::{TensorFile, write_checksums, write_tensors};
 
@@ -252,9 +252,11 @@ fn killed_during_a_save_and_resumed_ends_in_the_same_bits() {
     let mut kills = 0;
     let mut arguments = run_of("killed");
     while kills < 3 && began.elapsed() < Duration::from_secs(60) {
+        let left_over = unfinished(&place.path("killed"));
+        let is_saving = || unfinished(&place.path("killed")).iter().any(|found| !left_over.contains(found));
         let mut command = place.command("ember-train", &arguments);
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        while child.try_wait().unwrap().is_none() && !is_saving(&place.path("killed")) {
+        while child.try_wait().unwrap().is_none() && !is_saving() {
             std::thread::yield_now();
         }
         kills += u32::from(child.try_wait().unwrap().is_none());
@@ -267,9 +269,11 @@ fn killed_during_a_save_and_resumed_ends_in_the_same_bits() {
     assert!(end_of(&place.path("whole")) == end_of(&place.path("killed")), "the resumed run ended in other numbers");
 }
 
-fn is_saving(run: &Path) -> bool {
-    let Ok(entries) = fs::read_dir(run.join("checkpoints")) else { return false };
-    entries.flatten().any(|entry| entry.file_name().to_string_lossy().starts_with(".unfinished-"))
+/// What is being written in checkpoints/, or was when the program was killed, and when each last changed.
+fn unfinished(run: &Path) -> Vec<(PathBuf, SystemTime)> {
+    let Ok(entries) = fs::read_dir(run.join("checkpoints")) else { return Vec::new() };
+    let unfinished = entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(".unfinished-"));
+    unfinished.filter_map(|entry| Some((entry.path(), entry.metadata().ok()?.modified().ok()?))).collect()
 }
 
 #[test]
