@@ -84,8 +84,8 @@ const CASES: &[(&str, &str)] = &[
     ("ember-generate", "text one --from missing"),
     ("ember-generate", "text one --from empty-folder"),
     ("ember-generate", "text one --from truncated"),
-    ("ember-generate", "text one --from mistral"),
-    ("ember-generate", "text one --from scaled-rope"),
+    ("ember-generate", "text --prompt-ids 1,2 --from mistral --device cpu"),
+    ("ember-generate", "text --prompt-ids 1,2 --from scaled-rope --device cpu"),
     ("ember-generate", "text one --from no-tokenizer"),
     ("ember-generate", "text one --from flipped"),
     // Knobs
