@@ -79,7 +79,10 @@ fn half_precision_and_checkpointing_learn_the_same() {
     let of = |name: &str| losses(&place.path(name), "train_loss");
     let exact = of("f32");
     assert!(exact.last().unwrap() < &(0.8 * exact[0]), "{exact:?}");
-    assert_eq!(exact, of("by-block"), "checkpointing changed the numbers");
+    // The same sums of two passes, in another order.
+    for (a, b) in exact.iter().zip(&of("by-block")) {
+        assert!((a - b).abs() < 1e-5, "checkpointing changed the numbers: {a} {b}");
+    }
     for name in ["bf16", "f16"] {
         let rounded = of(name);
         assert_ne!(exact, rounded);
@@ -117,7 +120,7 @@ fn a_resumed_run_in_half_precision_by_block_ends_in_the_same_bits() {
     }
 }
 
-/// Less and less memory: smaller passes, then activation checkpointing, then a refusal. Each window of this model is some 60 MB of
+/// Less and less memory: smaller passes, then activation checkpointing (and whole passes again), then a refusal. Each window of this model is some 60 MB of
 /// activations.
 #[test]
 fn the_micro_batch_is_what_the_memory_holds() {
@@ -139,7 +142,7 @@ fn the_micro_batch_is_what_the_memory_holds() {
     };
     let mut losses_seen = Vec::new();
     for (limit, micro_batch, activation_checkpointing) in
-        [("1GB", "4", "false"), ("200MB", "2", "false"), ("100MB", "1", "false"), ("60MB", "1", "true")]
+        [("1GB", "4", "false"), ("200MB", "2", "false"), ("100MB", "1", "false"), ("60MB", "4", "true")]
     {
         let ran = run(limit, &format!("--memory-limit {limit}")).well();
         assert_eq!(kept(limit), (micro_batch.to_owned(), activation_checkpointing.to_owned()), "{limit}: {}", ran.err);
