@@ -24,10 +24,6 @@ use crate::team::{self, Team, launch};
 /// # Errors
 /// When the folder is no run, its data or checkpoint is missing or damaged, or something cannot be written.
 pub fn run(args: &ResumeArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
-    if common.seed.is_some() {
-        let line = "--seed cannot change in the middle of a run, which would no longer be the same run; leave it out";
-        return Err(UsageError::new(line).into());
-    }
     let team = team::join(interrupt)?;
     let common = &team::voice(&*team, common);
     let selected = agree(&*team, select(common))?;
@@ -41,7 +37,12 @@ pub fn run(args: &ResumeArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     Session { team, run, config, dataset, gpt, optimizer, progress, selected, pause_at: None }.train(common, interrupt)
 }
 
+/// Checks the arguments and chooses the device.
 fn select(common: &CommonArgs) -> Result<Selected> {
+    if common.seed.is_some() {
+        let line = "--seed cannot change in the middle of a run, which would no longer be the same run; leave it out";
+        return Err(UsageError::new(line).into());
+    }
     let selected = device::select(launch::device(common.device))?;
     session::say_device(&Notes::new(common.quiet), &selected);
     Ok(selected)

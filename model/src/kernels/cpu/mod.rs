@@ -299,7 +299,7 @@ impl FusedBackward for Flex {
         let (x, weight, dy) = (float32(x), float32(weight), float32(dy));
         let [n_in, n_out] = weight.layout().shape().dims::<2>();
         let (dx, dweight) = linear::backward_without_bias(values(&x), values(&weight), values(&dy), n_in);
-        [stored(dx, x.layout().shape().clone(), dtype), stored(dweight, [n_in, n_out], dtype)]
+        [stored(dx, x.layout().shape().clone(), dtype), new(dweight, [n_in, n_out])]
     }
 
     fn fused_unembed_backward(x: FlexTensor, weight: FlexTensor, dy: FlexTensor) -> [FlexTensor; 2] {
