@@ -55,7 +55,9 @@ pub fn run(args: &VerifyResumeArgs, common: &CommonArgs, interrupt: &Interrupt) 
     }
     notes.say(format!("training {} steps, stopping, and resuming from the disk", grouped(args.steps)));
     train(&halves, Some(args.steps), &quiet, interrupt)?;
-    if resume::run(&ResumeArgs { run: halves.clone(), set: Vec::new(), tensorboard: false }, &quiet, interrupt)? == Outcome::Interrupted {
+    if resume::run(&ResumeArgs { run: halves.clone(), set: Vec::new(), tensorboard: false }, &quiet, interrupt)?
+        == Outcome::Interrupted
+    {
         return Ok(Outcome::Interrupted);
     }
 
@@ -64,12 +66,7 @@ pub fn run(args: &VerifyResumeArgs, common: &CommonArgs, interrupt: &Interrupt) 
 }
 
 /// Prepares the text and writes the configuration of a run of twice the steps; false when interrupted.
-fn prepare(
-    args: &VerifyResumeArgs,
-    common: &CommonArgs,
-    whole: &Path,
-    interrupt: &Interrupt,
-) -> Result<bool> {
+fn prepare(args: &VerifyResumeArgs, common: &CommonArgs, whole: &Path, interrupt: &Interrupt) -> Result<bool> {
     let steps = args.steps;
     let mut args =
         RunArgs { text: args.text.clone(), config: args.config.clone(), set: args.set.clone(), ..RunArgs::default() };

@@ -39,6 +39,7 @@ fn passes() -> Passes {
         activation_checkpointing: false,
         most_logits: MOST_LOGITS,
         loss_scale: 1.0,
+        first_pass: 0,
     }
 }
 

@@ -127,7 +127,7 @@ mod tests {
     }
 
     fn fitted(config: &TrainConfig, available: u64) -> Result<Fitted, ConfigError> {
-        fit(config, &shape(config, 65), Kernels::Fused, Checkpointing::Open, &mut |config, predicted| {
+        fit(config, &config.shape(65), Kernels::Fused, Checkpointing::Open, &mut |config, predicted| {
             by_prediction(config, predicted, available)
         })
     }

@@ -147,4 +147,20 @@ mod tests {
         fs::write(&path, "{\"step\":1}\n{\"st\n{\"step\":2}\n").unwrap();
         assert!(read::<Row>(&path).unwrap_err().to_string().contains("line 2"));
     }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn rows_wait_until_the_disk_has_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("metrics.jsonl");
+        let mut log = Log::open(&path).unwrap();
+        log.append(&row(1, None)).unwrap();
+        let disk = std::mem::replace(&mut log.file, OpenOptions::new().append(true).open("/dev/full").unwrap());
+        for step in [2, 3] {
+            assert!(crate::disk::is_full(&log.append(&row(step, None)).unwrap_err()));
+        }
+        log.file = disk;
+        log.append(&row(4, None)).unwrap();
+        assert_eq!(read::<Row>(&path).unwrap(), [1, 2, 3, 4].map(|step| row(step, None)));
+    }
 }

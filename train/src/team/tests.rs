@@ -15,8 +15,9 @@ use rand_chacha::rand_core::Rng;
 use super::threads::ThreadTeam;
 use super::*;
 use crate::evaluate::evaluate;
-use crate::gradient::{Gradient, Passes, gradient};
-use crate::optimizer::{AdamW, AdamWConfig, clip_scale, global_norm};
+use crate::gradient::{Gradient, MOST_LOGITS, Passes, gradient};
+use crate::loss::Objective;
+use crate::optimizer::{AdamWConfig, Optimizer, clip_scale, global_norm};
 
 const VOCAB: usize = 29;
 const CONTEXT: usize = 16;
@@ -52,12 +53,21 @@ fn train(team: &dyn Team, micro_batch: usize) -> Trained {
     // An epsilon well above rounding: where a gradient is 0 by symmetry (the keys' biases), AdamW would make a whole step of the
     // noise that is left of it.
     let config = AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-5, weight_decay: 0.1 };
-    let mut optimizer = AdamW::new(config);
+    let mut optimizer = Optimizer::new(config);
     let (mut losses, mut norms) = (Vec::new(), Vec::new());
     for step in 0..6 {
         let first = step * WINDOWS_PER_STEP as u64;
         let (share, micro_batch) = share(team, first, WINDOWS_PER_STEP, micro_batch).unwrap();
-        let passes = Passes { micro_batch, seed: 1, step, first_pass: (share.start - first) / micro_batch as u64 };
+        let passes = Passes {
+            micro_batch,
+            seed: 1,
+            step,
+            objective: Objective::default(),
+            activation_checkpointing: false,
+            most_logits: MOST_LOGITS,
+            loss_scale: 1.0,
+            first_pass: (share.start - first) / micro_batch as u64,
+        };
         let own = gradient(&gpt, &windows, share, passes);
         let (Gradient { loss, of }, stop) = exchange::mean_of_all(team, &gpt, own, step == 4).unwrap();
         assert_eq!(stop, step == 4);
