@@ -3,9 +3,10 @@
 pub mod copied;
 pub mod exposure;
 pub mod ledger;
+pub mod plan;
 pub mod prepare;
 mod progress_bar;
 pub mod resume;
 pub mod run;
-mod session;
+pub(crate) mod session;
 mod trained;

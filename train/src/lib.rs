@@ -3,7 +3,8 @@
 //! What it is: the loss ([`loss`]), the optimizer ([`optimizer`]), the loop ([`trainer`]), and around them what makes a run:
 //! its configuration ([`config`]), its folder ([`run_folder`]), its checkpoints ([`checkpoint`]) and what it tells ([`report`]).
 //! Of what was learned it measures what is only copied ([`copied`]), and how the model fares on its own words ([`exposure`]).
-//! The [`ledger`] measures what all of it costs, beside what inference does.
+//! The [`ledger`] measures what all of it costs, beside what inference does. What to train in a given time is a [`plan`], and a
+//! [`clock`] keeps the run to it.
 //!
 //! What it is not: it computes no logits of its own (that is `ember-model`), and it writes and scores text with
 //! `ember-generate`, as anybody else would.
@@ -15,6 +16,7 @@
 
 pub mod checkpoint;
 pub mod cli;
+pub mod clock;
 pub mod commands;
 pub mod config;
 pub mod copied;
@@ -26,6 +28,7 @@ pub mod loss;
 pub mod memory;
 pub mod optimizer;
 pub mod peak;
+pub mod plan;
 pub mod report;
 pub mod run_folder;
 pub mod sample;

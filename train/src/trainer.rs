@@ -15,6 +15,7 @@ use ember_generate::program::Outcome;
 use ember_model::Gpt;
 
 use crate::checkpoint::{self, Progress};
+use crate::clock::{Change, Clock};
 use crate::config::TrainConfig;
 use crate::evaluate::evaluate;
 use crate::gradient::{Gradient, Passes, gradient};
@@ -53,6 +54,8 @@ pub struct Trainer {
     pub log: MetricsLog,
     /// The terminal.
     pub reporter: Box<dyn Reporter>,
+    /// For a run that was promised to end at a time.
+    pub clock: Option<Clock>,
 }
 
 /// What one step did.
@@ -75,7 +78,7 @@ impl Trainer {
         let began = Instant::now();
         let elapsed_before = self.progress.elapsed_s;
         let mut pace = Pace::new(self.progress.tokens);
-        let schedule = self.schedule();
+        let mut schedule = self.schedule();
         loop {
             let step = self.progress.step;
             let finished = step >= self.config.max_steps;
@@ -103,6 +106,7 @@ impl Trainer {
                 return Ok(Outcome::Done);
             }
 
+            self.keep_time(&mut schedule)?;
             let result;
             (gpt, result) = self.step(gpt, &schedule);
             self.progress.unreported_loss += result.loss;
@@ -204,6 +208,29 @@ impl Trainer {
             ..Row::default()
         })?;
         self.reporter.step(&report);
+        Ok(())
+    }
+
+    /// Changes the length of a run that was promised to end at a time, where the clock asks for it. What changed is in the
+    /// run's configuration before the next step: a resume goes on with the same numbers.
+    fn keep_time(&mut self, schedule: &mut Schedule) -> Result<()> {
+        let step = self.progress.step;
+        let Some(change) = self.clock.as_mut().and_then(|clock| clock.read(step, &self.config)) else { return Ok(()) };
+        let was = self.config.max_steps;
+        self.config.max_steps = match change {
+            Change::Length(steps) => {
+                if self.config.lr_decay_steps == was {
+                    self.config.lr_decay_steps = steps;
+                }
+                steps
+            }
+            Change::EndNow => step + 1,
+        };
+        self.run.write_config(&self.config)?;
+        *schedule = self.schedule();
+        let max_steps = self.config.max_steps;
+        self.log.append(&Row { step, max_steps: Some(max_steps), ..Row::default() })?;
+        self.reporter.note(&format!("max_steps = {max_steps} instead of {was}, to end when promised"));
         Ok(())
     }
 

@@ -52,5 +52,7 @@ pub fn run(args: &ResumeArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
         );
     }
     metrics::cut_back(&run.metrics(), progress.step)?;
-    Session { run, config, dataset, gpt, optimizer, progress, selected }.train(common, interrupt)
+    // A promise of time is of the session it was made in: what it had made of the length is in the configuration.
+    let clock = None;
+    Session { run, config, dataset, gpt, optimizer, progress, selected, clock }.train(common, interrupt)
 }

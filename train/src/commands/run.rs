@@ -2,20 +2,30 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
-use ember_data::files::write_atomic;
+use anyhow::{Context, Result, bail};
 use ember_data::prepare::{Dataset, PrepareOptions};
 use ember_generate::interrupt::Interrupt;
 use ember_generate::program::{CommonArgs, Notes, Outcome, UsageError};
+use ember_model::device::Selected;
 use ember_model::{Gpt, GptConfig, device};
 
+use super::plan::memory_limit;
 use super::prepare::{inputs, prepare_shown};
 use super::session::{self, Session};
 use crate::checkpoint::Progress;
 use crate::cli::RunArgs;
+use crate::clock::{Clock, Pace};
 use crate::config::{self, DataConfig, DeviceKind, Settings, TextFacts, TrainConfig};
+use crate::plan::text::Statistics;
+use crate::plan::{Wish, propose};
+use crate::report::units::duration;
 use crate::run_folder::{RunFolder, new_path};
+
+/// The share of the promised time in which the device may be measured, and the most there is to measure.
+const MEASURING_SHARE: f64 = 0.1;
+const MEASURING: Duration = Duration::from_secs(18);
 
 /// Runs the command.
 ///
@@ -26,6 +36,7 @@ pub fn run(args: &RunArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result
         writeln!(std::io::stdout(), "{}", config::help()).context("cannot write to standard output")?;
         return Ok(Outcome::Done);
     }
+    let began = Instant::now();
     let notes = Notes::new(common.quiet);
     let settings = settings(args, common)?;
     let data = settings.data()?;
@@ -35,8 +46,9 @@ pub fn run(args: &RunArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result
     let path = args.out.clone().unwrap_or_else(|| new_path(&run_name(&data.text)));
     let fresh = !path.exists();
     let run = RunFolder::create(&path)?;
-    let begun = begin(&run, settings, &data, selected.gpu, common, interrupt);
-    let Some((config, dataset)) = begun.inspect_err(|_| {
+    let promise = args.minutes.map(|minutes| Promise { began, seconds: 60.0 * minutes });
+    let begun = begin(&run, settings, &data, &selected, promise, common, interrupt);
+    let Some((config, dataset, pace)) = begun.inspect_err(|_| {
         if fresh {
             // Nothing was learned: leave nothing behind.
             let _ = std::fs::remove_dir_all(&path);
@@ -49,7 +61,8 @@ pub fn run(args: &RunArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result
     let training_device = selected.device.clone().autodiff();
     let gpt = Gpt::new(&model_config(&config, &dataset), config.seed, &training_device)?;
     let optimizer = session::optimizer(&config);
-    let session = Session { run, config, dataset, gpt, optimizer, progress: Progress::default(), selected };
+    let clock = promise.map(|promise| Clock::new(promise.began, promise.seconds, pace));
+    let session = Session { run, config, dataset, gpt, optimizer, progress: Progress::default(), selected, clock };
     session.train(common, interrupt)
 }
 
@@ -58,10 +71,11 @@ fn begin(
     run: &RunFolder,
     settings: Settings,
     data: &DataConfig,
-    gpu: bool,
+    selected: &Selected,
+    promise: Option<Promise>,
     common: &CommonArgs,
     interrupt: &Interrupt,
-) -> Result<Option<(TrainConfig, Dataset)>> {
+) -> Result<Option<(TrainConfig, Dataset, Pace)>> {
     let notes = Notes::new(common.quiet);
     let folder = session::data_folder(run.path(), &data.text);
     if folder == run.data() {
@@ -80,22 +94,67 @@ fn begin(
         notes.say(&manifest.report);
     }
     let dataset = Dataset::open(&folder)?;
-    let facts = TextFacts {
-        train_tokens: dataset.manifest.train.tokens,
-        val_tokens: dataset.manifest.val.tokens,
-        vocab_size: dataset.manifest.vocab_size,
+    let (config, reasons, pace) = match promise {
+        Some(promise) => planned(settings, &dataset, selected, promise, &notes)?,
+        None => {
+            let facts = TextFacts {
+                train_tokens: dataset.manifest.train.tokens,
+                val_tokens: dataset.manifest.val.tokens,
+                vocab_size: dataset.manifest.vocab_size,
+            };
+            let device = if selected.gpu { DeviceKind::Gpu } else { DeviceKind::Cpu };
+            let (config, reasons) = settings.resolve(&facts, device)?;
+            (config, reasons, Pace { step_s: 0.0, look_s: 0.0 })
+        }
     };
-    let device = if gpu { DeviceKind::Gpu } else { DeviceKind::Cpu };
-    let (config, reasons) = settings.resolve(&facts, device)?;
     for reason in reasons {
         notes.say(reason);
     }
     // Refuse now what could not train, while there is nothing to lose.
     model_config(&config, &dataset).validate()?;
     session::windows(&config, &dataset)?;
-    let text = config.to_toml()?;
-    write_atomic(&run.config(), |file| Ok(file.write_all(text.as_bytes())?))?;
-    Ok(Some((config, dataset)))
+    run.write_config(&config)?;
+    Ok(Some((config, dataset, pace)))
+}
+
+/// A promise that the command ends at a time.
+#[derive(Clone, Copy)]
+struct Promise {
+    began: Instant,
+    seconds: f64,
+}
+
+/// What the settings leave open, planned for the time that is left.
+fn planned(
+    settings: Settings,
+    dataset: &Dataset,
+    selected: &Selected,
+    promise: Promise,
+    notes: &Notes,
+) -> Result<(TrainConfig, Vec<String>, Pace)> {
+    let text = Statistics::of(dataset, 1.0);
+    let measuring = MEASURING.min(Duration::from_secs_f64(MEASURING_SHARE * promise.seconds));
+    let spent = (promise.began.elapsed() + measuring).as_secs_f64();
+    let seconds = Clock::aim(promise.seconds) - spent;
+    if seconds < 0.2 * promise.seconds {
+        bail!(
+            "preparing the text took {}, which leaves too little of {}; prepare it once with `ember-train prepare` and train on \
+             that folder, or give more --minutes",
+            duration(spent),
+            duration(promise.seconds)
+        );
+    }
+    let wish = Wish { settings, seconds, memory_bytes: memory_limit(None, selected), measuring };
+    let plan = propose(&wish, dataset, text, selected)?;
+    notes.say(format!(
+        "planned for {}: validation loss about {:.2} (between {:.2} and {:.2})",
+        duration(promise.seconds),
+        plan.loss.loss,
+        plan.loss.low,
+        plan.loss.high
+    ));
+    let pace = plan.pace();
+    Ok((plan.config, [plan.reasons, plan.warnings].concat(), pace))
 }
 
 /// What the file, `--set`, `--seed` and the command line's TEXT say together, the later winning.
@@ -113,6 +172,20 @@ fn settings(args: &RunArgs, common: &CommonArgs) -> Result<Settings> {
     }
     if !args.text.is_empty() {
         settings.set_text(&args.text);
+    }
+    if args.minutes.is_some() {
+        if args.config.is_none() && args.text.is_empty() && !args.set.iter().any(|set| set.starts_with("max_steps")) {
+            settings.leave_open("max_steps");
+        }
+        for key in ["max_steps", "lr_decay_steps"] {
+            if settings.has(key) {
+                let line = format!(
+                    "--minutes chooses the length of the run, and {key} is set; leave one of them out (--set {key}=auto takes \
+                     back what the configuration file says)"
+                );
+                return Err(UsageError::new(line).into());
+            }
+        }
     }
     Ok(settings)
 }

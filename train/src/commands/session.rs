@@ -11,6 +11,7 @@ use ember_model::Gpt;
 use ember_model::device::Selected;
 
 use crate::checkpoint::Progress;
+use crate::clock::Clock;
 use crate::config::TrainConfig;
 use crate::optimizer::{AdamW, AdamWConfig};
 use crate::peak;
@@ -27,13 +28,15 @@ pub struct Session {
     pub optimizer: AdamW,
     pub progress: Progress,
     pub selected: Selected,
+    /// For a run that was promised to end at a time.
+    pub clock: Option<Clock>,
 }
 
 impl Session {
     /// Trains to the end or to an interruption, draws the picture, says where things are.
     pub fn train(self, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
         let notes = Notes::new(common.quiet);
-        let Self { run, config, dataset, gpt, optimizer, progress, selected } = self;
+        let Self { run, config, dataset, gpt, optimizer, progress, selected, clock } = self;
         let (windows, val_windows) = windows(&config, &dataset)?;
         notes.say(format!(
             "{} parameters, {} tokens a step, {} windows in a pass",
@@ -62,6 +65,7 @@ impl Session {
             windows,
             val_windows,
             reporter,
+            clock,
         };
         let result = trainer.train(gpt, &|| interrupt.requested());
         trainer.reporter.finish();

@@ -50,6 +50,9 @@ pub struct Row {
     /// Time since the run began, earlier sessions included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub elapsed_s: Option<f64>,
+    /// The new length of a run that keeps to a time, in steps, where it changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_steps: Option<u64>,
 }
 
 /// The open log of a run.

@@ -40,6 +40,12 @@ const CASES: &[(&str, &str)] = &[
     ("ember-train", "run count.txt --threads 0"),
     ("ember-train", "prepare count.txt --out tokens --val-fraction 1.5"),
     ("ember-train", "prepare count.txt --out tokens --tokenizer bpe:many"),
+    // Plans and promises of time
+    ("ember-train", "run count.txt --minutes 5 --set max_steps=100 --device cpu"),
+    ("ember-train", "run count.txt --minutes 0"),
+    ("ember-train", "plan count.txt --minutes soon"),
+    ("ember-train", "plan count.txt --memory-limit much"),
+    ("ember-train", "plan missing.txt"),
     // Folders
     ("ember-train", "run count.txt --out a-run SMALL"),
     ("ember-train", "run count.txt --out count.txt SMALL"),

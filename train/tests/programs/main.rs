@@ -8,6 +8,7 @@ mod cases;
 mod decoding;
 mod ledger;
 mod measures;
+mod plan;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
