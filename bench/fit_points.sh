@@ -18,7 +18,7 @@ prepare() { # name, then what `prepare` takes
 }
 head -c 110000 "$shakespeare" >short.txt
 prepare "tiny-shakespeare-chars" "$shakespeare" --tokenizer chars
-prepare "short-shakespeare-chars" short.txt --tokenizer chars
+prepare "tiny-shakespeare-tenth" short.txt --tokenizer chars
 prepare "tiny-shakespeare-bpe1024" "$shakespeare" --tokenizer bpe:1024
 prepare "moby-dick-chars" "$moby" --tokenizer chars
 prepare "moby-dick-bpe2048" "$moby" --tokenizer bpe:2048
@@ -39,14 +39,14 @@ tiny-shakespeare-bpe1024  2  64  64 16 1000
 moby-dick-chars           2  64  64 16 1000
 stories                   2  64  96 16  700
 tiny-shakespeare-chars    2  64  64 16 2000
-short-shakespeare-chars   2  64  64 16 2000
+tiny-shakespeare-tenth   2  64  64 16 2000
 tiny-shakespeare-chars    4 128 128 16  150
 moby-dick-bpe2048         2  64  64 16 1500
 tiny-shakespeare-chars    3  96 128 32  150
 moby-dick-chars           3  96  64 16  600
 moby-dick-bpe2048         4 128  64 16  300
 tiny-shakespeare-bpe1024  4 128  64 16  400
-short-shakespeare-chars   4 128  64 16  600
+tiny-shakespeare-tenth   4 128  64 16  600
 tiny-shakespeare-chars    4 192 128  8  300
 moby-dick-chars           4 128 128  8  400
 stories                   4 128  96  8  500
