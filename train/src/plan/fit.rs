@@ -340,9 +340,12 @@ mod tests {
             let constants = Constants { e: 0.5, n0: 2e4, a: 0.6, d0: 4e5, b: 0.3, s0: 70.0, g: 0.8 };
             let run = Run { text: &text, parameters, tokens, steps };
             let loss = constants.loss(run);
-            prop_assert!(constants.loss(Run { parameters: more * parameters, ..run }) <= loss + 1e-12);
-            prop_assert!(constants.loss(Run { tokens: more * tokens, ..run }) <= loss + 1e-12);
-            prop_assert!(constants.loss(Run { steps: more * steps, ..run }) <= loss + 1e-12);
+            let larger = Run { parameters: more * parameters, ..run };
+            let longer = Run { tokens: more * tokens, ..run };
+            let finer = Run { steps: more * steps, ..run };
+            for run in [larger, longer, finer] {
+                prop_assert!(constants.loss(run) <= loss + 1e-12);
+            }
             // Repetitions are worth something, and less than fresh text.
             prop_assert!(run.worth() <= tokens * (1.0 + 1e-9) && run.worth() <= 17.0 * text.train_tokens as f64);
         }
