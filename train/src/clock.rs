@@ -2,8 +2,8 @@
 //!
 //! The length of the run is chosen from measured speed before it begins. While it runs, the clock compares what steps and looks
 //! (evaluation, save, sample) truly take with what is left, and changes `max_steps`: after an evaluation, where the checkpoint of
-//! that step is on the disk already, so that a resume goes on with the same numbers. Near the end nothing is changed any more,
-//! but a run that would overrun all the same stops after the step it is at, on the schedule as it was.
+//! that step is on the disk already, so that a resume goes on with the same numbers. Between evaluations only the end moves, and
+//! not the schedule: a run that would overrun stops after the step it is at, and one that would be over early goes on.
 
 use std::time::Instant;
 
@@ -14,6 +14,9 @@ const AIM: f64 = 0.98;
 
 /// Where a run that is still training is ended, as a share of the promised time.
 const LATEST: f64 = 1.06;
+
+/// A run that would be over before this share of the promised time goes on, at the rate at which its schedule ended.
+const EARLIEST: f64 = 0.95;
 
 /// A change of the length by less than this share is not worth a line.
 const WORTH: f64 = 0.03;
@@ -55,8 +58,8 @@ impl Pace {
 pub enum Change {
     /// Go on to this step, the schedule with it.
     Length(u64),
-    /// End after the next step, whatever the schedule says.
-    EndNow,
+    /// End at this step, the schedule left as it was: at any step, since the rates of the steps before do not change.
+    End(u64),
 }
 
 /// The clock of one run.
@@ -129,17 +132,18 @@ fn change(
     pace: Pace,
     config: &TrainConfig,
 ) -> Option<Change> {
+    let left_s = Clock::aim(promised_s) - elapsed_s;
+    let fits = pace.longest(step, left_s, config.eval_interval);
+    let ended_s = elapsed_s + pace.step_s + pace.look_s + CONCLUDING_S;
     if step + 1 >= config.max_steps {
-        return None;
+        return (ended_s < EARLIEST * promised_s && fits > config.max_steps).then_some(Change::End(fits));
     }
-    if elapsed_s + pace.step_s + pace.look_s + CONCLUDING_S > LATEST * promised_s {
-        return Some(Change::EndNow);
+    if ended_s > LATEST * promised_s {
+        return Some(Change::End(step + 1));
     }
     if !looked {
         return None;
     }
-    let left_s = Clock::aim(promised_s) - elapsed_s;
-    let fits = pace.longest(step, left_s, config.eval_interval);
     let off = fits.abs_diff(config.max_steps) as f64 / config.max_steps as f64;
     (off > WORTH).then_some(Change::Length(fits))
 }
@@ -177,7 +181,10 @@ mod tests {
         assert!(matches!(at(10.0, true, 0.2), Some(Change::Length(steps)) if steps < 500));
         assert!(matches!(at(3.0, true, 0.05), Some(Change::Length(steps)) if steps > 1500));
         assert_eq!(at(10.0, false, 0.2), None, "only where a checkpoint is");
-        assert_eq!(at(105.6, false, 0.2), Some(Change::EndNow));
+        assert_eq!(at(105.6, false, 0.2), Some(Change::End(51)));
+        let last = |elapsed| change(elapsed, 100.0, 999, false, Pace { step_s: 0.1, look_s: 0.5 }, &config);
+        assert!(matches!(last(80.0), Some(Change::End(steps)) if steps > 1100));
+        assert_eq!(last(97.0), None);
     }
 
     #[test]
@@ -225,7 +232,7 @@ mod tests {
                 }
                 match change(elapsed, promised_s, step, looked, pace, &config) {
                     Some(Change::Length(steps)) => config.max_steps = steps,
-                    Some(Change::EndNow) => config.max_steps = step + 1,
+                    Some(Change::End(steps)) => config.max_steps = steps,
                     None => {}
                 }
                 step += 1;

@@ -224,7 +224,7 @@ impl Trainer {
                 }
                 steps
             }
-            Change::EndNow => step + 1,
+            Change::End(steps) => steps,
         };
         self.run.write_config(&self.config)?;
         *schedule = self.schedule();
