@@ -21,6 +21,7 @@ use crate::team::launch;
     version,
     after_help = "Examples:\n  ember-train run                            learn the built-in stories\n  \
                   ember-train run my-writing/                learn every text in a folder\n  \
+                  ember-train run my-writing/ --minutes 10       the same, planned for ten minutes\n  \
                   ember-train run --config shakespeare-char-cpu shakespeare.txt\n  \
                   ember-train resume runs/my-writing         go on where a run was interrupted\n  \
                   ember-train compare runs/a runs/b          their curves together, and what they differ in\n  \
@@ -38,6 +39,8 @@ struct Cli {
 enum Command {
     /// Train on a text, or on the built-in stories when none is given
     Run(RunArgs),
+    /// Propose what to train on a text in a given time, and predict its loss, memory and time
+    Plan(PlanArgs),
     /// Go on with a run that was interrupted, to exactly the same numbers
     Resume(ResumeArgs),
     /// Show that stopping and resuming changes nothing: train 2N steps in one go and in two halves, and compare every bit
@@ -84,9 +87,54 @@ pub struct RunArgs {
     /// Memory that training may take, such as 8GB or 500MB [default: what is available]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub memory_limit: Option<u64>,
+    /// Be done in so many minutes: all that is left open is planned for that, and the length is corrected on the way
+    #[arg(long, value_name = "M", value_parser = minutes)]
+    pub minutes: Option<f64>,
     /// Print every configuration key with its unit, range and default, and end
     #[arg(long)]
     pub help_config: bool,
+}
+
+/// Arguments of `plan`.
+#[derive(Args, Debug)]
+pub struct PlanArgs {
+    /// Text files, folders, .jsonl or .parquet (each also .gz or .zst), or a folder that `prepare` made; none: the built-in stories
+    pub text: Vec<String>,
+    /// How long the run may take [default: 10, or 30 on a GPU]
+    #[arg(long, value_name = "M", value_parser = minutes)]
+    pub minutes: Option<f64>,
+    /// A configuration file, or the name of a shipped one: what it sets stays
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Set one key of the configuration; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// The recipe to write, which is replaced [default: plan.toml, which is not]
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// What training may take, as 800MB or 16GB [default: four fifths of what is available to the processor]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub memory_limit: Option<u64>,
+    /// Train a few steps of the plan, and show what was predicted beside what is measured
+    #[arg(long)]
+    pub measure: bool,
+    /// Show how the loss is predicted: the formula, the runs it was fitted on, and how far off it is; and end
+    #[arg(long)]
+    pub show_fit: bool,
+    /// With --show-fit: draw it, too
+    #[arg(long, value_name = "FILE", requires = "show_fit")]
+    pub svg: Option<PathBuf>,
+    /// Print what the prediction knows of the text as JSON, and end
+    #[arg(long, hide = true)]
+    pub facts: bool,
+}
+
+/// A length of time above zero, at most a year.
+fn minutes(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(minutes) if minutes > 0.0 && minutes <= 525_600.0 => Ok(minutes),
+        _ => Err("give a number of minutes above 0, such as 10 or 0.5".to_owned()),
+    }
 }
 
 /// Arguments of `resume`.
@@ -264,6 +312,7 @@ pub fn main() -> ! {
 fn run(cli: &Cli, interrupt: &Interrupt) -> Result<Outcome> {
     match &cli.command {
         Command::Run(args) => commands::run::run(args, &cli.common, interrupt),
+        Command::Plan(args) => commands::plan::run(args, &cli.common, interrupt),
         Command::Resume(args) => commands::resume::run(args, &cli.common, interrupt),
         Command::VerifyResume(args) => commands::verify_resume::run(args, &cli.common, interrupt),
         Command::Prepare(args) => commands::prepare::run(args, &cli.common, interrupt),

@@ -20,7 +20,7 @@ mod resolve;
 mod settings;
 
 pub use keys::help;
-pub use resolve::{DeviceKind, TextFacts};
+pub use resolve::{DeviceKind, TextFacts, parameters};
 pub use settings::{DataConfig, Settings};
 
 /// The configuration of `cargo train`: the built-in stories on a CPU.

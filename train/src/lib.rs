@@ -4,7 +4,8 @@
 //! its configuration ([`config`]), its folder ([`run_folder`]), its checkpoints ([`checkpoint`]) and what it tells ([`report`]).
 //! What it computes in is [`precision`], what it takes and how it is made to fit is [`memory`], and [`gradient`] has what saves some.
 //! Of what was learned it measures what is only copied ([`copied`]), and how the model fares on its own words ([`exposure`]).
-//! The [`ledger`] measures what all of it costs, beside what inference does.
+//! The [`ledger`] measures what all of it costs, beside what inference does. What to train in a given time is a [`plan`], and a
+//! [`clock`] keeps the run to it.
 //!
 //! What it is not: it computes no logits of its own (that is `ember-model`), and it writes and scores text with
 //! `ember-generate`, as anybody else would.
@@ -18,6 +19,7 @@
 
 pub mod checkpoint;
 pub mod cli;
+pub mod clock;
 pub mod commands;
 pub mod compare;
 pub mod config;
@@ -32,6 +34,7 @@ pub mod loss;
 pub mod memory;
 pub mod optimizer;
 pub mod peak;
+pub mod plan;
 pub mod precision;
 pub mod report;
 pub mod run_folder;

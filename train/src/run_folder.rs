@@ -18,6 +18,8 @@ use anyhow::{Context, Result, bail};
 use ember_data::files::write_atomic;
 use ember_generate::program::UsageError;
 
+use crate::config::TrainConfig;
+
 /// A run folder that this process owns until it is dropped, or only reads beside the process that does.
 #[derive(Debug)]
 pub struct RunFolder {
@@ -113,6 +115,15 @@ impl RunFolder {
     /// The resolved configuration.
     pub fn config(&self) -> PathBuf {
         self.path.join("config.toml")
+    }
+
+    /// Writes the resolved configuration, whole or not at all.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write_config(&self, config: &TrainConfig) -> Result<()> {
+        let text = config.to_toml()?;
+        write_atomic(&self.config(), |file| Ok(file.write_all(text.as_bytes())?))
     }
 
     /// The log of numbers.

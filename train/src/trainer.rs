@@ -17,6 +17,7 @@ use ember_generate::program::Outcome;
 use ember_model::Gpt;
 
 use crate::checkpoint::{self, Progress};
+use crate::clock::{Change, Clock};
 use crate::config::TrainConfig;
 use crate::disk;
 use crate::evaluate::evaluate;
@@ -28,7 +29,7 @@ use crate::report::{EvalReport, Records, Reporter, Row, StepReport};
 use crate::run_folder::{Pointer, RunFolder};
 use crate::sample;
 use crate::schedule::Schedule;
-use crate::team::messages::agree;
+use crate::team::messages::{agree, said_by_the_first};
 use crate::team::{self, Team, exchange};
 
 /// A run in progress: the model, what learns it, what it learns from, and whom it tells.
@@ -69,6 +70,8 @@ pub struct Trainer {
     pub spent: Spent,
     /// The terminal.
     pub reporter: Box<dyn Reporter>,
+    /// For a run that was promised to end at a time.
+    pub clock: Option<Clock>,
 }
 
 /// Seconds that went into other things than learning.
@@ -102,7 +105,7 @@ impl Trainer {
         let began = Instant::now();
         let elapsed_before = self.progress.elapsed_s;
         let mut pace = Pace::new(self.progress.tokens);
-        let schedule = self.schedule();
+        let mut schedule = self.schedule();
         let weights = Weights::at_the_start(&gpt, self.reporter.as_mut());
         loop {
             let step = self.progress.step;
@@ -146,6 +149,7 @@ impl Trainer {
                 return Ok(Outcome::Done);
             }
 
+            self.keep_time(&mut schedule)?;
             let result;
             (gpt, result) = self.step(gpt, &schedule, weights, stop)?;
             self.progress.unreported_loss += result.loss;
@@ -357,6 +361,34 @@ impl Trainer {
             ..Row::default()
         })?;
         self.reporter.step(&report);
+        Ok(())
+    }
+
+    /// Changes the length of a run that was promised to end at a time, where the clock of the process that leads asks for it.
+    /// What changed is in the run's configuration before the next step: a resume goes on with the same numbers.
+    fn keep_time(&mut self, schedule: &mut Schedule) -> Result<()> {
+        let step = self.progress.step;
+        let Some(clock) = &mut self.clock else { return Ok(()) };
+        let asked = if self.team.leads() { clock.read(step, &self.config) } else { None };
+        let told = said_by_the_first(&*self.team, &asked.map(|change| change.to_string()).unwrap_or_default())?;
+        let Some(change) = Change::parse(&told) else { return Ok(()) };
+        let was = self.config.max_steps;
+        self.config.max_steps = match change {
+            Change::Length(steps) => {
+                if self.config.lr_decay_steps == was {
+                    self.config.lr_decay_steps = steps;
+                }
+                steps
+            }
+            Change::End(steps) => steps,
+        };
+        if self.team.leads() {
+            self.run.write_config(&self.config)?;
+        }
+        *schedule = self.schedule();
+        let max_steps = self.config.max_steps;
+        self.log.append(&Row { step, max_steps: Some(max_steps), ..Row::default() })?;
+        self.reporter.note(&format!("max_steps = {max_steps} instead of {was}, to end when promised"));
         Ok(())
     }
 

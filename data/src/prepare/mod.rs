@@ -10,6 +10,7 @@
 mod corpus;
 mod dataset;
 mod encode;
+mod excerpt;
 mod manifest;
 mod report;
 mod split;
@@ -17,6 +18,7 @@ mod survey;
 
 pub use crate::source::Input;
 pub use dataset::Dataset;
+pub use excerpt::{Excerpt, excerpt};
 pub use manifest::{FORMAT_VERSION, Manifest, Marks, Source, Split};
 pub use report::{RareCharacters, Report};
 pub use split::Duplicates;

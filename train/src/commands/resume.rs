@@ -1,7 +1,6 @@
 //! `ember-train resume`: takes a run up at its last checkpoint, to the numbers it would have had uninterrupted.
 
 use anyhow::{Result, bail};
-use ember_data::files::write_atomic;
 use ember_data::prepare::Dataset;
 use ember_generate::interrupt::Interrupt;
 use ember_generate::program::{CommonArgs, Notes, Outcome, UsageError};
@@ -32,9 +31,11 @@ pub fn run(args: &ResumeArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     let run = agree(&*team, opened)?;
     let (config, dataset, restored) = agree(&*team, restore(args, &run, &*team, &selected, common))?;
     let Restored { gpt, optimizer, progress } = restored;
+    // A promise of time is of the session it was made in: what it had made of the length is in the configuration.
+    let (pause_at, clock) = (None, None);
     let written = if team.leads() { write_back(&run, &config, progress.step, common) } else { Ok(()) };
     agree(&*team, written)?;
-    Session { team, run, config, dataset, gpt, optimizer, progress, selected, pause_at: None }.train(common, interrupt)
+    Session { team, run, config, dataset, gpt, optimizer, progress, selected, pause_at, clock }.train(common, interrupt)
 }
 
 /// Checks the arguments and chooses the device.
@@ -97,8 +98,7 @@ fn restore(
 /// Writes the changed configuration, and takes away what was recorded after `step`.
 fn write_back(run: &RunFolder, config: &TrainConfig, step: u64, common: &CommonArgs) -> Result<()> {
     if *config != TrainConfig::from_file(&run.config())? {
-        let text = config.to_toml()?;
-        write_atomic(&run.config(), |file| Ok(file.write_all(text.as_bytes())?))?;
+        run.write_config(config)?;
         say_where_the_rate_ends(config, &Notes::new(common.quiet));
     }
     records::cut_back(run, step)

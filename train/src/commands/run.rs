@@ -2,9 +2,9 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
-use ember_data::files::write_atomic;
+use anyhow::{Context, Result, bail};
 use ember_data::prepare::{Dataset, PrepareOptions};
 use ember_generate::interrupt::Interrupt;
 use ember_generate::program::{CommonArgs, Notes, Outcome, UsageError};
@@ -13,17 +13,26 @@ use ember_model::device::{self, Selected};
 
 use super::fitting::{doubt, fit_to_device};
 use super::init::{Init, first_model};
+use super::plan::memory_limit;
 use super::prepare::{inputs, prepare_shown};
 use super::session::{self, Session};
 use crate::checkpoint::Progress;
 use crate::cli::RunArgs;
+use crate::clock::{Clock, Pace};
 use crate::config::{self, DataConfig, DeviceKind, Settings, TextFacts, TrainConfig};
 use crate::memory::fit::Checkpointing;
+use crate::plan::text::Statistics;
+use crate::plan::{Wish, propose};
 use crate::precision;
+use crate::report::units::duration;
 use crate::run_folder::{RunFolder, new_path};
 use crate::sample;
 use crate::team::messages::{agree, said_by_the_first};
 use crate::team::{self, Team, launch};
+
+/// The share of the promised time in which the device may be measured, and the most there is to measure.
+const MEASURING_SHARE: f64 = 0.1;
+const MEASURING: Duration = Duration::from_secs(18);
 
 /// Runs the command.
 ///
@@ -34,27 +43,29 @@ pub fn run(args: &RunArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result
         writeln!(std::io::stdout(), "{}", config::help()).context("cannot write to standard output")?;
         return Ok(Outcome::Done);
     }
+    let began = Instant::now();
     let team = team::join(interrupt)?;
     let common = &team::voice(&*team, common);
-    let start = agree(&*team, Start::new(args, common))?;
+    let start = agree(&*team, Start::new(args, began, common))?;
     // Only the process that leads makes the folder; the others then open what is in it.
     let made = if team.leads() { make(args, &start, &*team, common, interrupt) } else { Ok(None) };
     let made = agree(&*team, made)?;
-    let path = made.as_ref().map(|(run, ..)| run.path().display().to_string());
+    let path = made.as_ref().map(|((run, ..), _)| run.path().display().to_string());
     let path = said_by_the_first(&*team, path.as_deref().unwrap_or_default())?;
     if path.is_empty() {
         team.leave();
         return Ok(Outcome::Interrupted);
     }
     let opened = made.map_or_else(|| follow(Path::new(&path)), Ok);
-    let (run, config, dataset) = agree(&*team, opened)?;
+    let ((run, config, dataset), pace) = agree(&*team, opened)?;
 
     let selected = start.selected;
     let training_device = selected.device.clone().autodiff();
     let gpt = agree(&*team, first_model(&config, &dataset, &training_device))?;
     let optimizer = session::optimizer(&config);
     let progress = Progress::default();
-    let session = Session { team, run, config, dataset, gpt, optimizer, progress, selected, pause_at: None };
+    let clock = start.promise.map(|promise| Clock::new(promise.began, promise.seconds, pace));
+    let session = Session { team, run, config, dataset, gpt, optimizer, progress, selected, pause_at: None, clock };
     session.train(common, interrupt)
 }
 
@@ -65,6 +76,14 @@ pub(super) struct Start {
     init: Option<Init>,
     selected: Selected,
     memory_limit: Option<u64>,
+    promise: Option<Promise>,
+}
+
+/// A promise that the command ends at a time.
+#[derive(Clone, Copy)]
+struct Promise {
+    began: Instant,
+    seconds: f64,
 }
 
 impl Start {
@@ -72,7 +91,7 @@ impl Start {
     ///
     /// # Errors
     /// When an argument is wrong, or the device or the checkpoint to begin from cannot be had.
-    pub(super) fn new(args: &RunArgs, common: &CommonArgs) -> Result<Self> {
+    pub(super) fn new(args: &RunArgs, began: Instant, common: &CommonArgs) -> Result<Self> {
         let notes = Notes::new(common.quiet);
         let mut settings = settings(args, common)?;
         let init = settings.init().map(Init::open).transpose()?;
@@ -86,21 +105,22 @@ impl Start {
             notes.say(reason);
         }
         settings.check_parts()?;
-        Ok(Self { settings, data, init, selected, memory_limit: args.memory_limit })
+        let promise = args.minutes.map(|minutes| Promise { began, seconds: 60.0 * minutes });
+        Ok(Self { settings, data, init, selected, memory_limit: args.memory_limit, promise })
     }
 }
 
 /// A run as its folder describes it.
 type Described = (RunFolder, TrainConfig, Dataset);
 
-/// Makes the folder of a new run; `None` when interrupted.
+/// Makes the folder of a new run, and foresees its pace where its time is promised; `None` when interrupted.
 fn make(
     args: &RunArgs,
     start: &Start,
     team: &dyn Team,
     common: &CommonArgs,
     interrupt: &Interrupt,
-) -> Result<Option<Described>> {
+) -> Result<Option<(Described, Pace)>> {
     let path = args.out.clone().unwrap_or_else(|| new_path(&run_name(&start.data.text)));
     let fresh = !path.exists();
     let run = RunFolder::create(&path)?;
@@ -110,15 +130,15 @@ fn make(
             let _ = std::fs::remove_dir_all(&path);
         }
     })?;
-    Ok(begun.map(|(config, dataset)| (run, config, dataset)))
+    Ok(begun.map(|(config, dataset, pace)| ((run, config, dataset), pace)))
 }
 
 /// Opens the folder that another process of the team has made.
-fn follow(path: &Path) -> Result<Described> {
+fn follow(path: &Path) -> Result<(Described, Pace)> {
     let run = RunFolder::owned_elsewhere(path);
     let config = TrainConfig::from_file(&run.config())?;
     let dataset = Dataset::open(&session::data_folder(run.path(), &config.text))?;
-    Ok((run, config, dataset))
+    Ok(((run, config, dataset), Pace::default()))
 }
 
 /// Prepares the text and writes the resolved configuration: after this the run exists. `None` when interrupted.
@@ -128,8 +148,8 @@ pub(super) fn begin(
     team: &dyn Team,
     common: &CommonArgs,
     interrupt: &Interrupt,
-) -> Result<Option<(TrainConfig, Dataset)>> {
-    let Start { settings, data, init, selected, memory_limit } = start;
+) -> Result<Option<(TrainConfig, Dataset, Pace)>> {
+    let Start { settings, data, init, selected, memory_limit: limit, promise } = start;
     let notes = Notes::new(common.quiet);
     let mut settings = settings.clone();
     let folder = session::data_folder(run.path(), &data.text);
@@ -163,10 +183,16 @@ pub(super) fn begin(
         init.check_tokens(&dataset, &folder)?;
         init.give_shape(&mut settings, &facts, &notes)?;
     }
-    let device = if selected.gpu { DeviceKind::Gpu } else { DeviceKind::Cpu };
     let is_open = |key: &str| !settings.has(key);
     let (micro_batch_is_open, checkpointing_is_open) = (is_open("micro_batch"), is_open("activation_checkpointing"));
-    let (mut config, reasons) = settings.resolve(&facts, device)?;
+    let (mut config, reasons, pace) = match promise {
+        Some(promise) => planned(settings, &dataset, selected, *promise, *limit, &notes)?,
+        None => {
+            let device = if selected.gpu { DeviceKind::Gpu } else { DeviceKind::Cpu };
+            let (config, reasons) = settings.resolve(&facts, device)?;
+            (config, reasons, Pace::default())
+        }
+    };
     for reason in reasons {
         notes.say(reason);
     }
@@ -175,18 +201,51 @@ pub(super) fn begin(
     shape.validate()?;
     if micro_batch_is_open {
         let checkpointing = if checkpointing_is_open { Checkpointing::Open } else { Checkpointing::Decided };
-        let fitted = fit_to_device(&config, &shape, checkpointing, selected, *memory_limit)?;
+        let fitted = fit_to_device(&config, &shape, checkpointing, selected, *limit)?;
         notes.say(fitted.reason);
         config = fitted.config;
-    } else if let Some(doubt) = doubt(&config, &shape, selected, *memory_limit) {
+    } else if let Some(doubt) = doubt(&config, &shape, selected, *limit) {
         notes.say(doubt);
     }
     session::windows(&config, &dataset)?;
     team::share(team, 0, config.windows_per_step(), config.micro_batch)?;
     sample::check_prompts(&dataset.tokenizer, &config.sample_prompts)?;
-    let text = config.to_toml()?;
-    write_atomic(&run.config(), |file| Ok(file.write_all(text.as_bytes())?))?;
-    Ok(Some((config, dataset)))
+    run.write_config(&config)?;
+    Ok(Some((config, dataset, pace)))
+}
+
+/// What the settings leave open, planned for the time that is left.
+fn planned(
+    settings: Settings,
+    dataset: &Dataset,
+    selected: &Selected,
+    promise: Promise,
+    limit: Option<u64>,
+    notes: &Notes,
+) -> Result<(TrainConfig, Vec<String>, Pace)> {
+    let text = Statistics::of(dataset, 1.0);
+    let measuring = MEASURING.min(Duration::from_secs_f64(MEASURING_SHARE * promise.seconds));
+    let spent = (promise.began.elapsed() + measuring).as_secs_f64();
+    let seconds = Clock::aim(promise.seconds) - spent;
+    if seconds < 0.2 * promise.seconds {
+        bail!(
+            "preparing the text took {}, which leaves too little of {}; prepare it once with `ember-train prepare` and train on \
+             that folder, or give more --minutes",
+            duration(spent),
+            duration(promise.seconds)
+        );
+    }
+    let wish = Wish { settings, seconds, memory_bytes: memory_limit(limit, selected), measuring };
+    let plan = propose(&wish, dataset, text, selected)?;
+    notes.say(format!(
+        "planned for {}: validation loss about {:.2} (between {:.2} and {:.2})",
+        duration(promise.seconds),
+        plan.loss.loss,
+        plan.loss.low,
+        plan.loss.high
+    ));
+    let pace = plan.pace();
+    Ok((plan.config, [plan.reasons, plan.warnings].concat(), pace))
 }
 
 /// What the file, `--set`, `--seed` and the command line's TEXT say together, the later winning.
@@ -213,6 +272,20 @@ fn settings(args: &RunArgs, common: &CommonArgs) -> Result<Settings> {
     }
     if !args.text.is_empty() {
         settings.set_text(&args.text);
+    }
+    if args.minutes.is_some() {
+        if args.config.is_none() && args.text.is_empty() && !args.set.iter().any(|set| set.starts_with("max_steps")) {
+            settings.leave_open("max_steps");
+        }
+        for key in ["max_steps", "lr_decay_steps"] {
+            if settings.has(key) {
+                let line = format!(
+                    "--minutes chooses the length of the run, and {key} is set; leave one of them out (--set {key}=auto takes \
+                     back what the configuration file says)"
+                );
+                return Err(UsageError::new(line).into());
+            }
+        }
     }
     Ok(settings)
 }

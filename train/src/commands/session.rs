@@ -11,6 +11,7 @@ use ember_model::Gpt;
 use ember_model::device::Selected;
 
 use crate::checkpoint::Progress;
+use crate::clock::Clock;
 use crate::config::{OptimizerKind, TrainConfig};
 use crate::optimizer::{AdamWConfig, MuonConfig, Optimizer, OptimizerConfig};
 use crate::peak;
@@ -33,13 +34,15 @@ pub struct Session {
     pub selected: Selected,
     /// The step at which to stop as if interrupted.
     pub pause_at: Option<u64>,
+    /// For a run that was promised to end at a time.
+    pub clock: Option<Clock>,
 }
 
 impl Session {
     /// Trains to the end or to an interruption, draws the picture, says where things are.
     pub fn train(self, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
         let notes = Notes::new(common.quiet);
-        let Self { team, run, config, dataset, gpt, optimizer, progress, selected, pause_at } = self;
+        let Self { team, run, config, dataset, gpt, optimizer, progress, selected, pause_at, clock } = self;
         let gpt = gpt.with_precision(float_dtype(config.precision));
         let (windows, val_windows) = windows(&config, &dataset)?;
         notes.say(format!(
@@ -80,6 +83,7 @@ impl Session {
             windows,
             val_windows,
             reporter,
+            clock,
         };
         let result = trainer.train(gpt, &|| interrupt.requested());
         trainer.reporter.finish();

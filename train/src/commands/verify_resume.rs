@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Write;
 use std::path::Path;
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use ember_data::prepare::Dataset;
@@ -72,7 +73,7 @@ fn prepare(args: &VerifyResumeArgs, common: &CommonArgs, whole: &Path, interrupt
         RunArgs { text: args.text.clone(), config: args.config.clone(), set: args.set.clone(), ..RunArgs::default() };
     args.set.push(format!("max_steps={}", 2 * steps));
     let quiet = CommonArgs { quiet: true, ..common.clone() };
-    let start = Start::new(&args, &quiet)?;
+    let start = Start::new(&args, Instant::now(), &quiet)?;
     Ok(begin(&RunFolder::create(whole)?, &start, &Alone, &quiet, interrupt)?.is_some())
 }
 
@@ -85,8 +86,8 @@ fn train(path: &Path, pause_at: Option<u64>, common: &CommonArgs, interrupt: &In
     let gpt = first_model(&config, &dataset, &selected.device.clone().autodiff())?;
     let optimizer = session::optimizer(&config);
     let progress = Progress::default();
-    let team = Box::new(Alone);
-    Session { team, run, config, dataset, gpt, optimizer, progress, selected, pause_at }.train(common, interrupt)
+    let (team, clock) = (Box::new(Alone), None);
+    Session { team, run, config, dataset, gpt, optimizer, progress, selected, pause_at, clock }.train(common, interrupt)
 }
 
 /// A second run with the configuration and the data of one that has not trained yet.

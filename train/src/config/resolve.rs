@@ -348,7 +348,7 @@ pub(super) fn fitting_context(most: usize, facts: &TextFacts) -> usize {
 }
 
 /// Parameters without the position table: twelve squares of the width a block, and the token table.
-fn parameters(n_layer: usize, n_embd: usize, vocab_size: usize) -> f64 {
+pub fn parameters(n_layer: usize, n_embd: usize, vocab_size: usize) -> f64 {
     12.0 * n_layer as f64 * (n_embd as f64).powi(2) + (vocab_size * n_embd) as f64
 }
 

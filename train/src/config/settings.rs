@@ -81,6 +81,16 @@ impl Settings {
         self.table.get("precision").cloned().and_then(|value| value.try_into().ok())
     }
 
+    /// Gives a key that nobody set a whole number; one that somebody set is left alone.
+    pub fn suggest(&mut self, name: &'static str, value: u64) {
+        self.table.entry(name).or_insert(Value::Integer(value as i64));
+    }
+
+    /// Leaves a key to the program again.
+    pub fn leave_open(&mut self, name: &'static str) {
+        self.table.remove(name);
+    }
+
     /// The keys that decide the data, defaults filled in.
     pub fn data(&self) -> Result<DataConfig, ConfigError> {
         self.with_defaults()?.try_into().map_err(unreadable)

@@ -67,6 +67,9 @@ pub struct Row {
     /// What the run is; in its first row alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunFacts>,
+    /// The new length of a run that keeps to a time, in steps, where it changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_steps: Option<u64>,
 }
 
 /// What the rows below it are about: what a reader of the log alone would not know. The configuration is in `config.toml`.

@@ -66,6 +66,12 @@ const CASES: &[(&str, &str)] = &[
     ("ember-train", "run cafe.txt --init a-run --device cpu"),
     ("ember-train", "run tokens-of-bytes --init a-run --device cpu"),
     ("ember-train", "run count.txt --set sample_prompts=caf\u{e9} SMALL"),
+    // Plans and promises of time
+    ("ember-train", "run count.txt --minutes 5 --set max_steps=100 --device cpu"),
+    ("ember-train", "run count.txt --minutes 0"),
+    ("ember-train", "plan count.txt --minutes soon"),
+    ("ember-train", "plan count.txt --memory-limit much"),
+    ("ember-train", "plan missing.txt"),
     // Folders
     ("ember-train", "run count.txt --out a-run SMALL"),
     ("ember-train", "run count.txt --out count.txt SMALL"),

@@ -12,6 +12,7 @@ mod ledger;
 mod measures;
 mod memory;
 mod optimizers;
+mod plan;
 mod processes;
 mod records;
 
