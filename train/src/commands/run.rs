@@ -199,6 +199,7 @@ pub(super) fn begin(
     // Refuse now what could not train, while there is nothing to lose.
     let shape = model_config(&config, &dataset);
     shape.validate()?;
+    session::windows(&config, &dataset)?;
     if micro_batch_is_open {
         let checkpointing = if checkpointing_is_open { Checkpointing::Open } else { Checkpointing::Decided };
         let fitted = fit_to_device(&config, &shape, checkpointing, selected, *limit)?;
@@ -207,7 +208,6 @@ pub(super) fn begin(
     } else if let Some(doubt) = doubt(&config, &shape, selected, *limit) {
         notes.say(doubt);
     }
-    session::windows(&config, &dataset)?;
     team::share(team, 0, config.windows_per_step(), config.micro_batch)?;
     sample::check_prompts(&dataset.tokenizer, &config.sample_prompts)?;
     run.write_config(&config)?;

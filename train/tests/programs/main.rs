@@ -208,7 +208,8 @@ fn end_of(run: &Path) -> (Vec<u8>, Vec<u8>, Vec<serde_json::Value>) {
     let samples = std::fs::read_to_string(run.join("samples/samples.jsonl")).unwrap();
     let rows = metrics.lines().chain(samples.lines()).map(|line| {
         let mut row: serde_json::Value = serde_json::from_str(line).unwrap();
-        for measured in ["elapsed_s", "tokens_per_s", "memory_bytes", "mfu", "eval_s", "save_s", "sample_s"] {
+        // What was measured, and the first row's facts: device, threads and length of the session that began the run.
+        for measured in ["run", "elapsed_s", "tokens_per_s", "memory_bytes", "mfu", "eval_s", "save_s", "sample_s"] {
             row.as_object_mut().unwrap().remove(measured);
         }
         row
