@@ -29,7 +29,7 @@ use crate::report::{EvalReport, Records, Reporter, Row, StepReport};
 use crate::run_folder::{Pointer, RunFolder};
 use crate::sample;
 use crate::schedule::Schedule;
-use crate::team::messages::{agree, said_by_the_first};
+use crate::team::messages::said_by_the_first;
 use crate::team::{self, Team, exchange};
 
 /// A run in progress: the model, what learns it, what it learns from, and whom it tells.
@@ -171,7 +171,7 @@ impl Trainer {
     }
 
     /// Saves the checkpoint of this step, then removes those that are not to be kept; the process that leads does it for all.
-    fn save(&mut self, gpt: &Gpt, weights: Weights) -> Result<()> {
+    pub(crate) fn save(&mut self, gpt: &Gpt, weights: Weights) -> Result<()> {
         let began = Instant::now();
         weights.ensure_whole(gpt, &self.run)?;
         if self.team.leads() {
@@ -183,7 +183,7 @@ impl Trainer {
     }
 
     /// A full disk ends a run that has saved nothing yet; any other goes on, and writes again when it is due.
-    fn go_on_if_full(&mut self, written: Result<()>) -> Result<()> {
+    pub(crate) fn go_on_if_full(&mut self, written: Result<()>) -> Result<()> {
         match written {
             Err(error) if disk::is_full(&error) && self.run.pointed(Pointer::Latest)?.is_some() => {
                 self.reporter.note(&format!("{error:#}; the run goes on and tries again when it is due"));
@@ -223,19 +223,7 @@ impl Trainer {
                     return Ok((gpt, result));
                 }
                 Verdict::LeaveOutSpike(_) => {}
-                Verdict::LeaveOutNotFinite => {
-                    let told = self.tell_of_not_finite(&gpt, &gradients, &result, first);
-                    self.go_on_if_full(told)?;
-                    weights.ensure_whole(&gpt, &self.run)?;
-                    if self.may_skip_no_more() {
-                        // Saved is where this step began, so that a resume meets the same batches.
-                        self.progress = before;
-                        let saved = self.save(&gpt, weights);
-                        // All processes end, and the one that leads says why.
-                        let why = if self.team.leads() { saved.and(Err(self.skipped_too_many())) } else { saved };
-                        return agree(&*self.team, why).and(Err(self.skipped_too_many()));
-                    }
-                }
+                Verdict::LeaveOutNotFinite => self.leave_out(&gpt, &gradients, &result, &before, weights)?,
             }
         }
     }

@@ -65,9 +65,8 @@ fn compute(config: &GptConfig, device: &Device) -> Numbers {
     for _ in 0..3 {
         let loss = cross_entropy(gpt.forward(tokens(&training)), &targets);
         losses.push(loss.clone().into_scalar::<f32>());
-        let norm;
         let gradients = GradientsParams::from_grads(loss.backward(), &gpt);
-        norm = global_norm(&gpt, &gradients);
+        let norm = global_norm(&gpt, &gradients);
         gpt = optimizer.step(gpt, gradients, clip_scale(norm, 0.5), 1e-2);
         norms.push(norm);
     }

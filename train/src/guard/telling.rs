@@ -4,21 +4,42 @@ use anyhow::{Error, Result, anyhow};
 use burn::optim::GradientsParams;
 use ember_model::Gpt;
 
-use super::Verdict;
 use super::diagnosis::diagnose;
 use super::report::{Report, windows_as_text};
+use super::{Verdict, Weights};
+use crate::checkpoint::Progress;
 use crate::report::Row;
 use crate::report::units::grouped;
+use crate::team::messages::agree;
 use crate::trainer::{StepResult, Trainer};
 
 impl Trainer {
-    /// Whether the run has left out as many batches as it may, and one more.
-    pub(crate) fn may_skip_no_more(&self) -> bool {
-        self.progress.guard.not_finite.len() as u64 > self.config.max_skipped_batches
+    /// Leaves out the batch that was just tried, whose loss or gradient is not finite: says so, and ends the run where that has
+    /// happened too often. `before` is where the run stood when its step began.
+    pub(crate) fn leave_out(
+        &mut self,
+        gpt: &Gpt,
+        gradients: &GradientsParams,
+        result: &StepResult,
+        before: &Progress,
+        weights: Weights,
+    ) -> Result<()> {
+        let first = self.progress.windows - self.config.windows_per_step() as u64;
+        let told = self.tell_of_not_finite(gpt, gradients, result, first);
+        self.go_on_if_full(told)?;
+        weights.ensure_whole(gpt, &self.run)?;
+        if self.progress.guard.not_finite.len() as u64 <= self.config.max_skipped_batches {
+            return Ok(());
+        }
+        // Saved is where this step began, so that a resume meets the same batches.
+        self.progress = before.clone();
+        let saved = self.save(gpt, weights);
+        // All processes end, and the one that leads says why.
+        let why = if self.team.leads() { saved.and(Err(self.skipped_too_many())) } else { saved };
+        agree(&*self.team, why)
     }
 
-    /// Why a run ends that [`Self::may_skip_no_more`]; its progress is saved.
-    pub(crate) fn skipped_too_many(&self) -> Error {
+    fn skipped_too_many(&self) -> Error {
         anyhow!(
             "one more batch than max_skipped_batches = {} had a loss or gradient that is not finite; step {} is saved: look \
              at reports/, lower learning_rate in a new run, or raise max_skipped_batches in {} and resume",
@@ -29,7 +50,7 @@ impl Trainer {
     }
 
     /// Finds where the batch from window `first` on ceased to be finite, says so in one line, and keeps a report and a row.
-    pub(crate) fn tell_of_not_finite(
+    fn tell_of_not_finite(
         &mut self,
         gpt: &Gpt,
         gradients: &GradientsParams,

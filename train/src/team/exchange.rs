@@ -77,7 +77,7 @@ fn exchange(team: &dyn Team, bucket: &[Parameter], gradients: &mut GradientsPara
     let mut begin = 0;
     for parameter in present {
         let end = begin + values(parameter);
-        let mean = means.clone().slice([begin..end]);
+        let mean = means.clone().narrow(0, begin, end - begin);
         begin = end;
         match parameter.shape[..] {
             [rows, columns] => gradients.register::<2>(parameter.id, mean.reshape([rows, columns])),

@@ -1,5 +1,7 @@
 //! A team of threads in one process, which proves without MPI what holds for any team.
 
+#![allow(clippy::unwrap_used)]
+
 use std::sync::{Arc, Barrier, Mutex, PoisonError};
 use std::thread;
 

@@ -129,6 +129,7 @@ fn say(line: &str) {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[cfg(target_os = "linux")]
