@@ -112,7 +112,7 @@ pub struct PlanArgs {
     /// The recipe to write, which is replaced [default: plan.toml, which is not]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// What training may take, as 800MB or 16GB [default: four fifths of what is available to the processor]
+    /// What training may take, as 800MB or 16GB [default: what is available]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub memory_limit: Option<u64>,
     /// Train a few steps of the plan, and show what was predicted beside what is measured

@@ -11,6 +11,7 @@ use ember_model::folder::Family;
 use ember_model::{GptConfig, MlpKind, NormKind, Positions};
 use serde::{Deserialize, Serialize};
 
+use crate::optimizer::{AdamWConfig, MuonConfig, OptimizerConfig};
 use crate::schedule::Curve;
 
 mod change;
@@ -20,7 +21,7 @@ mod resolve;
 mod settings;
 
 pub use keys::help;
-pub use resolve::{DeviceKind, TextFacts, parameters};
+pub use resolve::{DeviceKind, TextFacts, fitting_context};
 pub use settings::{DataConfig, Settings};
 
 /// The configuration of `cargo train`: the built-in stories on a CPU.
@@ -224,6 +225,23 @@ impl TrainConfig {
             dropout: self.dropout,
             ..gpt2
         }
+    }
+
+    /// The optimizer's numbers.
+    pub fn optimizer(&self) -> OptimizerConfig {
+        let adamw = AdamWConfig {
+            beta1: self.beta1,
+            beta2: self.beta2,
+            epsilon: self.epsilon,
+            weight_decay: self.weight_decay,
+        };
+        let muon = MuonConfig {
+            relative_rate: self.muon_learning_rate / self.learning_rate,
+            momentum: self.muon_momentum,
+            weight_decay: self.weight_decay,
+        };
+        let muon = (self.optimizer == OptimizerKind::Muon).then_some(muon);
+        OptimizerConfig { adamw, muon, ema_decay: self.ema_decay }
     }
 
     /// Windows of one optimizer step.

@@ -53,15 +53,31 @@ impl Passes {
     /// The passes of step `step` of a run.
     pub fn of(config: &TrainConfig, step: u64, loss_scale: f64) -> Self {
         Self {
-            micro_batch: config.micro_batch,
-            seed: config.seed,
             step,
             objective: Objective { z_loss: config.z_loss, label_smoothing: config.label_smoothing },
             activation_checkpointing: config.activation_checkpointing,
-            most_logits: MOST_LOGITS,
             loss_scale,
+            ..Self::plain(config.micro_batch, config.seed)
+        }
+    }
+
+    /// Passes of so many windows that minimise the cross-entropy alone, with nothing spared or scaled.
+    pub fn plain(micro_batch: usize, seed: u64) -> Self {
+        Self {
+            micro_batch,
+            seed,
+            step: 0,
+            objective: Objective::default(),
+            activation_checkpointing: false,
+            most_logits: MOST_LOGITS,
+            loss_scale: 1.0,
             first_pass: 0,
         }
+    }
+
+    /// Whether a pass with so many logits goes through the model in segments: then no moment has all that it keeps.
+    pub fn in_segments(&self, logits: usize) -> bool {
+        self.activation_checkpointing || logits > self.most_logits
     }
 
     /// Lets the device draw the dropout that (seed, step, pass) and, where a pass goes in segments, the segment name.

@@ -44,3 +44,4 @@ pub mod team;
 pub mod timeline;
 pub mod trainer;
 pub mod verify;
+pub mod windows;

@@ -25,6 +25,7 @@ mod threads;
 #[cfg_attr(not(feature = "mpi"), allow(dead_code))] // tested without MPI as well
 mod watch;
 
+use crate::memory::fit::largest_divisor;
 use launch::Launch;
 
 /// The processes of a run, as one of them sees them.
@@ -100,7 +101,7 @@ pub fn voice(team: &dyn Team, common: &CommonArgs) -> CommonArgs {
 }
 
 /// This process's share of a step of `windows` windows that begins at window `first`, and the windows of one pass: at most
-/// `micro_batch`, and a divisor of the share.
+/// `micro_batch`, the largest such divisor of the share.
 ///
 /// # Errors
 /// A [`UsageError`] when the windows do not divide among the processes.
@@ -115,11 +116,7 @@ pub fn share(team: &dyn Team, first: u64, windows: usize, micro_batch: usize) ->
     }
     let count = windows / size;
     let first = first + (team.rank() * count) as u64;
-    Ok((first..first + count as u64, common_divisor(count, micro_batch)))
-}
-
-fn common_divisor(a: usize, b: usize) -> usize {
-    if b == 0 { a } else { common_divisor(b, a % b) }
+    Ok((first..first + count as u64, largest_divisor(count, micro_batch).unwrap_or(1)))
 }
 
 /// Adds `parts`, each as long as `sums`, in their order: floating-point addition in one order has one result.

@@ -3,40 +3,37 @@
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
-use ember_generate::memory::{ASSUMED_BYTES, available_bytes};
+use ember_generate::memory::ASSUMED_BYTES;
 use ember_model::GptConfig;
 use ember_model::device::Selected;
-use ember_model::kernels::is_cpu;
 
 use crate::config::TrainConfig;
-use crate::memory::fit::{Checkpointing, Fitted, Verdict, by_prediction, fit};
+use crate::memory::fit::{Fitted, Open, Verdict, by_prediction, fit};
 use crate::memory::prediction::{Kernels, training};
 use crate::report::units::bytes;
 
-/// Gives `config`, whose micro-batch nobody set, one that fits into the device's memory, or into `limit` bytes of it.
+/// Gives `config`, whose micro-batch nobody set, one that fits into `memory` bytes, or where nobody can say how much there is, into
+/// the device's.
 ///
-/// On the CPU, and under a limit, the prediction decides. No GPU says reliably how much it can still give, so there anything that
-/// is not surely small enough is tried, one step in a process of its own, halving after each failure.
+/// What is known, the prediction decides. No GPU says reliably how much it can still give, so there anything that is not surely small
+/// enough is tried, two steps in a process of its own, halving after each failure.
 ///
 /// # Errors
 /// When not one window fits.
 pub fn fit_to_device(
     config: &TrainConfig,
     shape: &GptConfig,
-    checkpointing: Checkpointing,
+    open: Open,
     selected: &Selected,
-    limit: Option<u64>,
+    memory: Option<u64>,
 ) -> Result<Fitted> {
-    let on_cpu = is_cpu(&selected.device);
-    let kernels = if on_cpu { Kernels::Fused } else { Kernels::Plain };
-    let known = limit.or_else(|| on_cpu.then(|| available_bytes() as u64));
     let mut failure = None;
-    let fitted = fit(config, shape, kernels, checkpointing, &mut |config, predicted| match known {
+    let fitted = fit(config, shape, Kernels::of(&selected.device), open, &mut |config, predicted| match memory {
         Some(available) => by_prediction(config, predicted, available),
         None if predicted <= ASSUMED_BYTES as u64 => {
             Verdict::Fits(format!("training needs about {} of memory, which is little", bytes(predicted)))
         }
-        None => trial(config, shape.vocab_size, selected).unwrap_or_else(|error| {
+        None => trial(config, shape, selected).unwrap_or_else(|error| {
             failure = Some(error);
             Verdict::Fits(String::new())
         }),
@@ -48,32 +45,32 @@ pub fn fit_to_device(
 }
 
 /// Why the micro-batch that somebody set may be too large, where that can be told.
-pub fn doubt(config: &TrainConfig, shape: &GptConfig, selected: &Selected, limit: Option<u64>) -> Option<String> {
-    let on_cpu = is_cpu(&selected.device);
-    let available = limit.or_else(|| on_cpu.then(|| available_bytes() as u64))?;
-    let kernels = if on_cpu { Kernels::Fused } else { Kernels::Plain };
-    let needed = training(config, shape, kernels).peak_bytes;
+pub fn doubt(config: &TrainConfig, shape: &GptConfig, selected: &Selected, memory: Option<u64>) -> Option<String> {
+    let available = memory?;
+    let needed = training(config, shape, Kernels::of(&selected.device)).peak_bytes;
     let (micro_batch, needs, has) = (config.micro_batch, bytes(needed), bytes(available));
     (needed > available).then(|| {
         format!("micro_batch = {micro_batch} needs about {needs} of memory, and {has} are available; auto finds one that fits")
     })
 }
 
-/// Lets another process take one step of `config` on random tokens.
-fn trial(config: &TrainConfig, vocab_size: usize, selected: &Selected) -> Result<Verdict> {
+/// Lets another process take two steps of `config` on random tokens.
+fn trial(config: &TrainConfig, shape: &GptConfig, selected: &Selected) -> Result<Verdict> {
     let folder = tempfile::tempdir().context("cannot make a temporary folder; set micro_batch yourself")?;
-    let path = folder.path().join("trial.toml");
-    std::fs::write(&path, config.to_toml()?).with_context(|| format!("cannot write {}", path.display()))?;
+    let [config_path, shape_path] = ["trial.toml", "shape.json"].map(|name| folder.path().join(name));
+    for (path, text) in [(&config_path, config.to_toml()?), (&shape_path, serde_json::to_string(shape)?)] {
+        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
     let program = std::env::current_exe().context("cannot find this program's own file; set micro_batch yourself")?;
     let ran = Command::new(program)
         .arg("trial")
-        .arg(&path)
-        .args(["--vocab-size", &vocab_size.to_string(), "--device", &selected.id, "--quiet"])
+        .args([&config_path, &shape_path])
+        .args(["--device", &selected.id, "--quiet"])
         .stdin(Stdio::null())
         .output()
         .context("cannot start a trial step; set micro_batch yourself")?;
     if ran.status.success() {
-        return Ok(Verdict::Fits(format!("a step of it was tried on {}", selected.id)));
+        return Ok(Verdict::Fits(format!("steps of it were tried on {}", selected.id)));
     }
     let said = String::from_utf8_lossy(&ran.stderr);
     let said = said.lines().last().unwrap_or("it was killed").trim_start_matches("error: ").to_owned();

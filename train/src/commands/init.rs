@@ -10,7 +10,6 @@ use ember_generate::program::Notes;
 use ember_generate::run_folder;
 use ember_model::{Gpt, GptConfig, checkpoint, folder};
 
-use super::run::model_config;
 use crate::config::{Settings, TextFacts, TrainConfig};
 
 /// A checkpoint to begin from, found and whole; its weights are not read yet.
@@ -54,6 +53,11 @@ impl Init {
         let why = if self.found.is_empty() { String::new() } else { format!(" ({})", self.found) };
         notes.say(format!("beginning from {}{why}", self.folder.display()));
         Ok(settings.take_tokenizer(&self.folder)?)
+    }
+
+    /// The model that a run by `config` begins from: this checkpoint's, with the run's context and dropout.
+    pub fn shape(&self, config: &TrainConfig) -> GptConfig {
+        GptConfig { context_length: config.context_length, dropout: config.dropout, ..self.shape.clone() }
     }
 
     /// Gives the run this checkpoint's shape.
@@ -111,7 +115,7 @@ impl Init {
 /// When the checkpoint to begin from is gone, damaged or no longer the one that the run began from.
 pub fn first_model(config: &TrainConfig, dataset: &Dataset, device: &Device) -> Result<Gpt> {
     if config.init.is_empty() {
-        return Gpt::new(&model_config(config, dataset), config.seed, device);
+        return Gpt::new(&config.shape(dataset.manifest.vocab_size), config.seed, device);
     }
     let dir = Path::new(&config.init);
     let change =
@@ -126,7 +130,7 @@ pub fn first_model(config: &TrainConfig, dataset: &Dataset, device: &Device) -> 
 /// Whether `shape` is what the configuration and the text's tokens make. Of a model that began from a checkpoint, what no key
 /// decides is not asked: unused token ids, the width of its heads, its norms' epsilon.
 pub fn is_model_of(shape: &GptConfig, config: &TrainConfig, dataset: &Dataset) -> bool {
-    let mut expected = model_config(config, dataset);
+    let mut expected = config.shape(dataset.manifest.vocab_size);
     if !config.init.is_empty() && shape.vocab_size >= expected.vocab_size {
         expected.vocab_size = shape.vocab_size;
         expected.head_size = shape.head_size;

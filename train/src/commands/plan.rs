@@ -2,41 +2,31 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use ember_data::files::write_atomic;
-use ember_data::prepare::{Dataset, PrepareOptions, excerpt};
+use ember_data::prepare::{Dataset, excerpt};
 use ember_generate::interrupt::Interrupt;
-use ember_generate::memory::available_bytes;
 use ember_generate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
-use ember_model::device::{self, Selected};
-use ember_model::kernels::is_cpu;
 use serde_json::json;
 
-use super::prepare::{inputs, prepare_shown};
-use super::run::recipe;
-use super::session::say_device;
+use super::prepare::{self, prepare_shown};
+use super::run::{Start, recipe};
 use crate::cli::PlanArgs;
 use crate::config::{self, DataConfig, Settings};
+use crate::memory;
 use crate::plan::check::{Check, check};
 use crate::plan::fit::{self, Fit, quantile, root_mean_square};
 use crate::plan::text::Statistics;
-use crate::plan::{Proposal, Wish, fit_svg, propose, recipe as recipe_file};
+use crate::plan::{MEASURING, Proposal, Wish, fit_svg, propose, recipe as recipe_file};
 use crate::report::units::{bytes, duration, grouped, short};
 
 /// Minutes where nobody says how many: a coffee's worth, or a lunch's on a GPU, which is dearer to start.
 const MINUTES: f64 = 10.0;
 const GPU_MINUTES: f64 = 30.0;
 
-/// For measuring the device.
-const MEASURING: Duration = Duration::from_secs(18);
-
 /// A text of more bytes than this is judged by so much of it.
 const EXCERPT_BYTES: u64 = 12_000_000;
-
-/// Of the memory that is available, what training may take: the rest is everybody else's.
-const MEMORY_SHARE: f64 = 0.8;
 
 /// Runs the command.
 ///
@@ -49,12 +39,12 @@ pub fn run(args: &PlanArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
     }
     let notes = Notes::new(common.quiet);
     let settings = settings(args, common)?;
-    let data = settings.data()?;
     let out = args.out.clone().unwrap_or_else(|| PathBuf::from("plan.toml"));
     if out.exists() && args.out.is_none() {
         return Err(UsageError::new(format!("{} exists already; name another file with --out", out.display())).into());
     }
 
+    let Start { settings, data, selected, .. } = Start::with(settings, common)?;
     let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
     let Some((dataset, share)) = tokens(&data, folder.path(), common, interrupt)? else {
         return Ok(Outcome::Interrupted);
@@ -64,15 +54,15 @@ pub fn run(args: &PlanArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
         writeln!(std::io::stdout(), "{}", serde_json::to_string(&text)?).context("cannot write to standard output")?;
         return Ok(Outcome::Done);
     }
-    let selected = device::select(common.device)?;
-    say_device(&notes, &selected);
     let minutes = args.minutes.unwrap_or(if selected.gpu { GPU_MINUTES } else { MINUTES });
     notes.say("measuring the device");
     let wish = Wish {
         settings,
         seconds: 60.0 * minutes,
-        memory_bytes: memory_limit(args.memory_limit, &selected),
+        memory_bytes: memory::available(args.memory_limit, &selected),
         measuring: MEASURING,
+        processes: 1,
+        shape: &|config| config.shape(dataset.manifest.vocab_size),
     };
     let proposal = propose(&wish, &dataset, text, &selected)?;
     if interrupt.requested() {
@@ -117,6 +107,13 @@ fn settings(args: &PlanArgs, common: &CommonArgs) -> Result<Settings> {
     if !args.text.is_empty() {
         settings.set_text(&args.text);
     }
+    if let Some(folder) = settings.init() {
+        let line = format!(
+            "init = {folder}: what a plan foresees is the loss of models that begin from random numbers; leave init out, or let \
+             `ember-train run --init {folder} --minutes M` find the length alone"
+        );
+        return Err(UsageError::new(line).into());
+    }
     Ok(settings)
 }
 
@@ -128,22 +125,12 @@ fn tokens(
     interrupt: &Interrupt,
 ) -> Result<Option<(Dataset, f64)>> {
     if let [only] = &data.text[..]
-        && Path::new(only).join("manifest.json").is_file()
+        && Dataset::is_in(Path::new(only))
     {
         return Ok(Some((Dataset::open(Path::new(only))?, 1.0)));
     }
     let notes = Notes::new(common.quiet);
-    let options = PrepareOptions {
-        inputs: inputs(&data.text, data.stories),
-        field: data.field.clone(),
-        tokenizer: data
-            .tokenizer
-            .parse()
-            .map_err(|error| UsageError::new(format!("tokenizer {}: {error}", data.tokenizer)))?,
-        val_fraction: data.val_fraction,
-        seed: data.seed,
-        out: folder.join("data"),
-    };
+    let options = prepare::options(data, folder.join("data"))?;
     let (options, share) = match excerpt(&options, EXCERPT_BYTES, folder)? {
         None => (options, 1.0),
         Some(part) => {
@@ -154,12 +141,6 @@ fn tokens(
     };
     let Some(_) = prepare_shown(&options, common.quiet, interrupt)? else { return Ok(None) };
     Ok(Some((Dataset::open(&options.out)?, share)))
-}
-
-/// Bytes that training may take: as asked, or most of what the processor has; of a GPU's nobody can say.
-pub fn memory_limit(asked: Option<u64>, selected: &Selected) -> Option<u64> {
-    let available = || (MEMORY_SHARE * available_bytes() as f64) as u64;
-    asked.or_else(|| is_cpu(&selected.device).then(available))
 }
 
 /// The plan for people.
@@ -264,6 +245,8 @@ fn beside(checked: &Check) -> Vec<String> {
     }
     let ms = |seconds: f64| format!("{:.1} ms", 1e3 * seconds);
     lines.push(format!("{:<12}{:>12}{:>12}", "step", ms(checked.predicted_step_s), ms(checked.measured_step_s)));
+    let verdict = if checked.holds() { "within" } else { "off by more than" };
+    lines.push(format!("the peak is {verdict} 10% (or 64 MiB) of what was measured"));
     lines
 }
 

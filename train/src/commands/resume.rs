@@ -11,6 +11,7 @@ use super::session::{self, Session};
 use crate::checkpoint::{self, Progress, Restored};
 use crate::cli::ResumeArgs;
 use crate::config::TrainConfig;
+use crate::optimizer::Optimizer;
 use crate::precision;
 use crate::report::records;
 use crate::run_folder::{Pointer, RunFolder};
@@ -71,7 +72,7 @@ fn restore(
     precision::check(config.precision, selected)?;
     let dataset = Dataset::open(&session::data_folder(run.path(), &config.text))?;
     let training_device = selected.device.clone().autodiff();
-    let optimizer = session::optimizer(&config);
+    let optimizer = Optimizer::new(config.optimizer());
     let restored = match run.pointed(Pointer::Latest)? {
         Some(folder) => {
             let restored = checkpoint::load(&folder, optimizer, &training_device)?;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use ember_data::prepare::{Dataset, PrepareOptions};
+use ember_data::prepare::Dataset;
 use ember_generate::interrupt::Interrupt;
 use ember_generate::program::{CommonArgs, Notes, Outcome, UsageError};
 use ember_model::GptConfig;
@@ -13,26 +13,27 @@ use ember_model::device::{self, Selected};
 
 use super::fitting::{doubt, fit_to_device};
 use super::init::{Init, first_model};
-use super::plan::memory_limit;
-use super::prepare::{inputs, prepare_shown};
+use super::prepare::{self, prepare_shown};
 use super::session::{self, Session};
 use crate::checkpoint::Progress;
 use crate::cli::RunArgs;
 use crate::clock::{Clock, Pace};
 use crate::config::{self, DataConfig, DeviceKind, Settings, TextFacts, TrainConfig};
-use crate::memory::fit::Checkpointing;
+use crate::memory;
+use crate::memory::fit::{Open, share_of};
+use crate::optimizer::Optimizer;
 use crate::plan::text::Statistics;
-use crate::plan::{Wish, propose};
+use crate::plan::{MEASURING, Wish, propose};
 use crate::precision;
 use crate::report::units::duration;
 use crate::run_folder::{RunFolder, new_path};
 use crate::sample;
 use crate::team::messages::{agree, said_by_the_first};
 use crate::team::{self, Team, launch};
+use crate::windows::windows;
 
-/// The share of the promised time in which the device may be measured, and the most there is to measure.
+/// The share of the promised time in which the device may be measured.
 const MEASURING_SHARE: f64 = 0.1;
-const MEASURING: Duration = Duration::from_secs(18);
 
 /// Runs the command.
 ///
@@ -62,7 +63,7 @@ pub fn run(args: &RunArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result
     let selected = start.selected;
     let training_device = selected.device.clone().autodiff();
     let gpt = agree(&*team, first_model(&config, &dataset, &training_device))?;
-    let optimizer = session::optimizer(&config);
+    let optimizer = Optimizer::new(config.optimizer());
     let progress = Progress::default();
     let clock = start.promise.map(|promise| Clock::new(promise.began, promise.seconds, pace));
     let session = Session { team, run, config, dataset, gpt, optimizer, progress, selected, pause_at: None, clock };
@@ -71,10 +72,10 @@ pub fn run(args: &RunArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result
 
 /// What is known before there is a folder.
 pub(super) struct Start {
-    settings: Settings,
-    data: DataConfig,
+    pub(super) settings: Settings,
+    pub(super) data: DataConfig,
     init: Option<Init>,
-    selected: Selected,
+    pub(super) selected: Selected,
     memory_limit: Option<u64>,
     promise: Option<Promise>,
 }
@@ -90,10 +91,19 @@ impl Start {
     /// Reads the configuration and chooses the device.
     ///
     /// # Errors
-    /// When an argument is wrong, or the device or the checkpoint to begin from cannot be had.
+    /// As [`Self::with`], or when an argument is wrong.
     pub(super) fn new(args: &RunArgs, began: Instant, common: &CommonArgs) -> Result<Self> {
+        let promise = args.minutes.map(|minutes| Promise { began, seconds: 60.0 * minutes });
+        let start = Self::with(settings(args, common)?, common)?;
+        Ok(Self { memory_limit: args.memory_limit, promise, ..start })
+    }
+
+    /// Chooses the device for what these settings say, and the precision where they do not say it.
+    ///
+    /// # Errors
+    /// When the settings contradict each other, or the device or the checkpoint to begin from cannot be had.
+    pub(super) fn with(mut settings: Settings, common: &CommonArgs) -> Result<Self> {
         let notes = Notes::new(common.quiet);
-        let mut settings = settings(args, common)?;
         let init = settings.init().map(Init::open).transpose()?;
         if let Some(init) = &init {
             init.give_tokenizer(&mut settings, &notes)?;
@@ -105,8 +115,7 @@ impl Start {
             notes.say(reason);
         }
         settings.check_parts()?;
-        let promise = args.minutes.map(|minutes| Promise { began, seconds: 60.0 * minutes });
-        Ok(Self { settings, data, init, selected, memory_limit: args.memory_limit, promise })
+        Ok(Self { settings, data, init, selected, memory_limit: None, promise: None })
     }
 }
 
@@ -154,17 +163,7 @@ pub(super) fn begin(
     let mut settings = settings.clone();
     let folder = session::data_folder(run.path(), &data.text);
     if folder == run.data() {
-        let options = PrepareOptions {
-            inputs: inputs(&data.text, data.stories),
-            field: data.field.clone(),
-            tokenizer: data
-                .tokenizer
-                .parse()
-                .map_err(|error| UsageError::new(format!("tokenizer {}: {error}", data.tokenizer)))?,
-            val_fraction: data.val_fraction,
-            seed: data.seed,
-            out: folder.clone(),
-        };
+        let options = prepare::options(data, folder.clone())?;
         let prepared = prepare_shown(&options, common.quiet, interrupt);
         let prepared = match init {
             Some(init) => prepared.map_err(|error| init.explain(error))?,
@@ -183,10 +182,17 @@ pub(super) fn begin(
         init.check_tokens(&dataset, &folder)?;
         init.give_shape(&mut settings, &facts, &notes)?;
     }
-    let is_open = |key: &str| !settings.has(key);
-    let (micro_batch_is_open, checkpointing_is_open) = (is_open("micro_batch"), is_open("activation_checkpointing"));
+    let shape_of = |config: &TrainConfig| match init {
+        Some(init) => init.shape(config),
+        None => config.shape(facts.vocab_size),
+    };
+    let open = Open::of(&settings);
+    let memory = memory::available(*limit, selected);
     let (mut config, reasons, pace) = match promise {
-        Some(promise) => planned(settings, &dataset, selected, *promise, *limit, &notes)?,
+        Some(promise) => {
+            let foreseen = Foreseen { processes: team.size(), memory, shape: &shape_of };
+            planned(settings, &dataset, selected, *promise, &foreseen, &notes)?
+        }
         None => {
             let device = if selected.gpu { DeviceKind::Gpu } else { DeviceKind::Cpu };
             let (config, reasons) = settings.resolve(&facts, device)?;
@@ -197,21 +203,31 @@ pub(super) fn begin(
         notes.say(reason);
     }
     // Refuse now what could not train, while there is nothing to lose.
-    let shape = model_config(&config, &dataset);
+    let shape = shape_of(&config);
     shape.validate()?;
-    session::windows(&config, &dataset)?;
-    if micro_batch_is_open {
-        let checkpointing = if checkpointing_is_open { Checkpointing::Open } else { Checkpointing::Decided };
-        let fitted = fit_to_device(&config, &shape, checkpointing, selected, *limit)?;
+    windows(&config, &dataset)?;
+    team::share(team, 0, config.windows_per_step(), config.micro_batch)?;
+    let share = share_of(&config, team.size());
+    if open.micro_batch {
+        let fitted = fit_to_device(&share, &shape, open, selected, memory)?;
+        config = fitted.in_whole(&config);
         notes.say(fitted.reason);
-        config = fitted.config;
-    } else if let Some(doubt) = doubt(&config, &shape, selected, *limit) {
+    } else if let Some(doubt) = doubt(&share, &shape, selected, memory) {
         notes.say(doubt);
     }
-    team::share(team, 0, config.windows_per_step(), config.micro_batch)?;
     sample::check_prompts(&dataset.tokenizer, &config.sample_prompts)?;
     run.write_config(&config)?;
     Ok(Some((config, dataset, pace)))
+}
+
+/// What a plan must know beside settings, text and time.
+struct Foreseen<'a> {
+    /// How many share each step.
+    processes: usize,
+    /// Bytes that this one may take.
+    memory: Option<u64>,
+    /// The model that a configuration makes.
+    shape: &'a dyn Fn(&TrainConfig) -> GptConfig,
 }
 
 /// What the settings leave open, planned for the time that is left.
@@ -220,7 +236,7 @@ fn planned(
     dataset: &Dataset,
     selected: &Selected,
     promise: Promise,
-    limit: Option<u64>,
+    foreseen: &Foreseen,
     notes: &Notes,
 ) -> Result<(TrainConfig, Vec<String>, Pace)> {
     let text = Statistics::of(dataset, 1.0);
@@ -235,15 +251,20 @@ fn planned(
             duration(promise.seconds)
         );
     }
-    let wish = Wish { settings, seconds, memory_bytes: memory_limit(limit, selected), measuring };
+    let fine_tuning = settings.init().is_some();
+    let Foreseen { processes, memory, shape } = *foreseen;
+    let wish = Wish { settings, seconds, memory_bytes: memory, measuring, processes, shape };
     let plan = propose(&wish, dataset, text, selected)?;
-    notes.say(format!(
-        "planned for {}: validation loss about {:.2} (between {:.2} and {:.2})",
-        duration(promise.seconds),
-        plan.loss.loss,
-        plan.loss.low,
-        plan.loss.high
-    ));
+    if !fine_tuning {
+        // The loss is foreseen for models that begin from random numbers.
+        notes.say(format!(
+            "planned for {}: validation loss about {:.2} (between {:.2} and {:.2})",
+            duration(promise.seconds),
+            plan.loss.loss,
+            plan.loss.low,
+            plan.loss.high
+        ));
+    }
     let pace = plan.pace();
     Ok((plan.config, [plan.reasons, plan.warnings].concat(), pace))
 }
@@ -296,11 +317,6 @@ pub fn recipe(path: &Path) -> Result<Settings> {
         Some(text) if !path.exists() => Ok(Settings::from_toml_str(text)?),
         _ => Settings::from_file(path),
     }
-}
-
-/// The shape that the configuration and the tokenizer's vocabulary make.
-pub fn model_config(config: &TrainConfig, dataset: &Dataset) -> GptConfig {
-    config.shape(dataset.manifest.vocab_size)
 }
 
 /// A name for a run on these texts: the first one's, without its endings.

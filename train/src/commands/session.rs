@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use ember_data::prepare::Dataset;
-use ember_data::windows::{TrainWindows, ValWindows};
 use ember_generate::interrupt::Interrupt;
 use ember_generate::program::{CommonArgs, Notes, Outcome};
 use ember_model::Gpt;
@@ -12,8 +11,8 @@ use ember_model::device::Selected;
 
 use crate::checkpoint::Progress;
 use crate::clock::Clock;
-use crate::config::{OptimizerKind, TrainConfig};
-use crate::optimizer::{AdamWConfig, MuonConfig, Optimizer, OptimizerConfig};
+use crate::config::TrainConfig;
+use crate::optimizer::Optimizer;
 use crate::peak;
 use crate::precision::float_dtype;
 use crate::report::{Records, Row, RunFacts, jsonl, loss_svg, reporter, restore_terminal};
@@ -21,6 +20,7 @@ use crate::run_folder::RunFolder;
 use crate::team::Team;
 use crate::team::messages::agree;
 use crate::trainer::{Spent, Trainer};
+use crate::windows::windows;
 
 /// A run, new or taken up again, ready to train.
 pub struct Session {
@@ -164,40 +164,9 @@ fn marks(trainer: &Trainer, loss: f64) -> String {
 /// Where the tokens are: in the run's folder, or in the folder that `prepare` made, if that is the text.
 pub fn data_folder(run: &Path, text: &[String]) -> PathBuf {
     match text {
-        [only] if Path::new(only).join("manifest.json").is_file() => PathBuf::from(only),
+        [only] if Dataset::is_in(Path::new(only)) => PathBuf::from(only),
         _ => run.join("data"),
     }
-}
-
-/// The windows of both splits.
-///
-/// # Errors
-/// When a split is too short for one window: the line says which `context_length` would fit.
-pub fn windows(config: &TrainConfig, dataset: &Dataset) -> Result<(TrainWindows, ValWindows)> {
-    let rule = dataset.manifest.window_rule;
-    let end_of_text = dataset.manifest.end_of_text;
-    let context = config.context_length;
-    let train = TrainWindows::new(&dataset.train, context, config.seed, rule, end_of_text)?;
-    let val = ValWindows::new(&dataset.val, context, rule, end_of_text)?;
-    let most = config.eval_tokens.div_ceil(context as u64) as usize;
-    Ok((train, if most == 0 { val } else { val.evenly_spaced(most) }))
-}
-
-/// The optimizer as configured.
-pub fn optimizer(config: &TrainConfig) -> Optimizer {
-    let adamw = AdamWConfig {
-        beta1: config.beta1,
-        beta2: config.beta2,
-        epsilon: config.epsilon,
-        weight_decay: config.weight_decay,
-    };
-    let muon = MuonConfig {
-        relative_rate: config.muon_learning_rate / config.learning_rate,
-        momentum: config.muon_momentum,
-        weight_decay: config.weight_decay,
-    };
-    let muon = (config.optimizer == OptimizerKind::Muon).then_some(muon);
-    Optimizer::new(OptimizerConfig { adamw, muon, ema_decay: config.ema_decay })
 }
 
 /// Says which device was chosen and why.

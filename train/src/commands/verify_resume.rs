@@ -19,6 +19,7 @@ use super::session::{self, Session};
 use crate::checkpoint::Progress;
 use crate::cli::{ResumeArgs, RunArgs, VerifyResumeArgs};
 use crate::config::TrainConfig;
+use crate::optimizer::Optimizer;
 use crate::report::units::grouped;
 use crate::run_folder::RunFolder;
 use crate::team::Alone;
@@ -84,7 +85,7 @@ fn train(path: &Path, pause_at: Option<u64>, common: &CommonArgs, interrupt: &In
     let dataset = Dataset::open(&session::data_folder(path, &config.text))?;
     let selected = device::select(common.device)?;
     let gpt = first_model(&config, &dataset, &selected.device.clone().autodiff())?;
-    let optimizer = session::optimizer(&config);
+    let optimizer = Optimizer::new(config.optimizer());
     let progress = Progress::default();
     let (team, clock) = (Box::new(Alone), None);
     Session { team, run, config, dataset, gpt, optimizer, progress, selected, pause_at, clock }.train(common, interrupt)

@@ -78,7 +78,6 @@ impl Settings {
     pub fn resolve(self, facts: &TextFacts, device: DeviceKind) -> Result<(TrainConfig, Vec<String>), ConfigError> {
         let mut open = Open { settings: self, reasons: Vec::new() };
         open.model(facts, device)?;
-        open.architecture();
         open.computation();
         open.length(facts, device)?;
         open.learning_rate()?;
@@ -95,6 +94,9 @@ struct Parts {
     mlp: MlpKind,
     qk_norm: bool,
     bias: bool,
+    tied_head: bool,
+    n_inner: usize,
+    n_kv_head: usize,
 }
 
 impl Settings {
@@ -103,8 +105,7 @@ impl Settings {
         let mut open = Open { settings: self.clone(), reasons: Vec::new() };
         open.architecture();
         let heads = [open.whole("n_head"), self.has("n_kv_head").then(|| open.whole("n_kv_head")).flatten()];
-        let Parts { positions, norm, mlp, qk_norm, bias } =
-            open.settings.table.try_into().map_err(super::settings::unreadable)?;
+        let Parts { positions, norm, mlp, qk_norm, bias, .. } = open.parts()?;
         let mut shape = GptConfig { positions, norm, mlp, qk_norm, bias, ..GptConfig::new(1, 1, 1, 1, 1) };
         if let [Some(n_head), Some(n_kv_head)] = heads {
             (shape.n_head, shape.n_kv_head) = (n_head, n_kv_head);
@@ -132,17 +133,18 @@ impl Open {
         // A width that the given heads share equally; heads that share the given width.
         let width = n_head.map_or(shape.n_embd, |heads| (shape.n_embd / heads).max(1) * heads);
         let mut chosen = Vec::new();
-        let n_layer = self.choose("n_layer", shape.n_layer, &mut chosen);
+        self.choose("n_layer", shape.n_layer, &mut chosen);
         let n_embd = self.choose("n_embd", width, &mut chosen);
         let head_size = if n_embd <= 128 { 32 } else { 64 };
         let heads = (1..=(n_embd / head_size).max(1)).rev().find(|heads| n_embd.is_multiple_of(*heads)).unwrap_or(1);
         self.choose("n_head", heads, &mut chosen);
-        let parameters = parameters(n_layer, n_embd, facts.vocab_size);
+        self.architecture();
+        let shape_so_far = self.shape(facts.vocab_size)?;
         self.explain(
             chosen,
             format!(
                 "about {} parameters suit {} tokens of text on {}",
-                short(parameters),
+                short((shape_so_far.parameters() - shape_so_far.position_table()) as f64),
                 short(facts.train_tokens as f64),
                 device.name()
             ),
@@ -188,6 +190,19 @@ impl Open {
         self.default("n_kv_head", Value::Integer(heads as i64));
     }
 
+    fn parts(&self) -> Result<Parts, ConfigError> {
+        self.settings.table.clone().try_into().map_err(super::settings::unreadable)
+    }
+
+    /// The shape that the sizes and parts make that are known by now; a size that is not counts as 1.
+    fn shape(&self, vocab_size: usize) -> Result<GptConfig, ConfigError> {
+        let Parts { positions, norm, mlp, qk_norm, bias, tied_head, n_inner, n_kv_head } = self.parts()?;
+        let [context_length, n_layer, n_head, n_embd] =
+            ["context_length", "n_layer", "n_head", "n_embd"].map(|name| self.whole(name).unwrap_or(1));
+        let gpt2 = GptConfig::new(vocab_size, context_length, n_layer, n_head, n_embd);
+        Ok(GptConfig { positions, norm, mlp, qk_norm, bias, tied_head, n_inner, n_kv_head, ..gpt2 })
+    }
+
     /// How a step is computed: nothing here changes what is learned, but for rounding.
     fn computation(&mut self) {
         let batch_size = self.whole("batch_size").unwrap_or(1);
@@ -201,14 +216,11 @@ impl Open {
     }
 
     fn length(&mut self, facts: &TextFacts, device: DeviceKind) -> Result<(), ConfigError> {
-        let [n_layer, n_embd, context, batch_size] =
-            ["n_layer", "n_embd", "context_length", "batch_size"].map(|name| self.whole(name).unwrap_or(1));
+        let [context, batch_size] = ["context_length", "batch_size"].map(|name| self.whole(name).unwrap_or(1));
         let tokens_per_step = (context * batch_size * self.whole("grad_accum_steps").unwrap_or(1)) as f64;
         let train_tokens = facts.train_tokens.max(1) as f64;
 
-        // Model FLOPs a token in training (PaLM, appendix B): six a parameter, and the attention scores.
-        let flops = 6.0 * parameters(n_layer, n_embd, facts.vocab_size) + 12.0 * (n_layer * n_embd * context) as f64;
-        let affordable = device.budget() / flops;
+        let affordable = device.budget() / self.shape(facts.vocab_size)?.training_flops_per_token();
         let useful = MOST_PASSES * train_tokens;
         let tokens = affordable.min(useful);
         let steps = round(tokens / tokens_per_step).clamp(200, 1_000_000);
@@ -339,17 +351,12 @@ impl Open {
 
 /// `most`, or the half, the quarter, ... of it that fits the text: each side must hold a window and the token after it, and
 /// should hold several.
-pub(super) fn fitting_context(most: usize, facts: &TextFacts) -> usize {
+pub fn fitting_context(most: usize, facts: &TextFacts) -> usize {
     let mut context = most;
     while context > 8 && context as u64 * 4 > facts.val_tokens.min(facts.train_tokens) {
         context /= 2;
     }
     context
-}
-
-/// Parameters without the position table: twelve squares of the width a block, and the token table.
-pub fn parameters(n_layer: usize, n_embd: usize, vocab_size: usize) -> f64 {
-    12.0 * n_layer as f64 * (n_embd as f64).powi(2) + (vocab_size * n_embd) as f64
 }
 
 /// The nearest number of two significant digits, at least 1.

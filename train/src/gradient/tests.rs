@@ -31,16 +31,7 @@ fn batch() -> Batch {
 }
 
 fn passes() -> Passes {
-    Passes {
-        micro_batch: 3,
-        seed: 5,
-        step: 9,
-        objective: Objective { z_loss: 1e-3, label_smoothing: 0.1 },
-        activation_checkpointing: false,
-        most_logits: MOST_LOGITS,
-        loss_scale: 1.0,
-        first_pass: 0,
-    }
+    Passes { step: 9, objective: Objective { z_loss: 1e-3, label_smoothing: 0.1 }, ..Passes::plain(3, 5) }
 }
 
 /// The loss, and every parameter's gradient under its name.

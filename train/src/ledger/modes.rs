@@ -10,7 +10,6 @@ use burn::tensor::Tensor;
 use ember_data::windows::Batch;
 use ember_generate::score::{MOST_LOGITS, token_log_probabilities};
 use ember_generate::softmax::log_sum_exp;
-use ember_model::kernels::is_cpu;
 use ember_model::{Gpt, GptConfig};
 
 use super::Entry;
@@ -22,7 +21,7 @@ use crate::memory::prediction::{self, Kernels, Parts, Prediction, Sizes};
 use crate::optimizer::{Optimizer, clip_scale, global_norm};
 use crate::precision::float_dtype;
 
-pub use plan::Plan;
+pub use plan::{Plan, Training};
 
 /// Seconds after which a mode is not repeated again.
 const ENOUGH_S: f64 = 10.0;
@@ -76,8 +75,8 @@ pub fn measure(
     go_on: &mut dyn FnMut(&'static str) -> bool,
 ) -> Result<Option<Vec<Entry>>> {
     let plain = gpt.valid();
-    let gpt = gpt.with_precision(float_dtype(plan.precision));
-    let kernels = if is_cpu(&plain.device()) { Kernels::Fused } else { Kernels::Plain };
+    let gpt = gpt.with_precision(float_dtype(plan.training.precision));
+    let kernels = Kernels::of(&plain.device());
     let mut bench = Bench { kernels, weights: weights_bytes, plan, meter, reference: Vec::new() };
     if !go_on(FORWARD.mode) {
         return Ok(None);
@@ -264,7 +263,7 @@ impl Bench<'_> {
         let plan = self.plan;
         let config = gpt.config().clone();
         let device = gpt.device();
-        let mut optimizer = Optimizer::new(plan.optimizer);
+        let mut optimizer = Optimizer::new(plan.training.optimizer);
         let mut times = Vec::new();
 
         // No parameter wants a gradient, so that no graph is left behind; dropout acts.

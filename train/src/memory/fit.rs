@@ -5,7 +5,7 @@
 use ember_model::GptConfig;
 
 use super::prediction::{Kernels, Parts, training};
-use crate::config::{ConfigError, TrainConfig};
+use crate::config::{ConfigError, Settings, TrainConfig};
 use crate::report::units::bytes;
 
 /// What a run was given so that it fits, and why.
@@ -17,17 +17,41 @@ pub struct Fitted {
     pub reason: String,
 }
 
-/// Whether activation checkpointing may be switched on to make a run fit.
+impl Fitted {
+    /// `whole`, of which this is one process's share, with what was chosen for the share.
+    pub fn in_whole(&self, whole: &TrainConfig) -> TrainConfig {
+        let TrainConfig { micro_batch, activation_checkpointing, .. } = self.config;
+        TrainConfig { micro_batch, activation_checkpointing, ..whole.clone() }
+    }
+}
+
+/// What may be chosen to make a run fit: what nobody decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Checkpointing {
-    /// Nobody decided: it may.
-    Open,
-    /// Somebody did.
-    Decided,
+pub struct Open {
+    /// How many windows go through the model at once.
+    pub micro_batch: bool,
+    /// Whether activation checkpointing may be switched on.
+    pub checkpointing: bool,
+}
+
+impl Open {
+    /// What these settings leave open.
+    pub fn of(settings: &Settings) -> Self {
+        Self { micro_batch: !settings.has("micro_batch"), checkpointing: !settings.has("activation_checkpointing") }
+    }
+}
+
+/// What one of `processes` computes of each step of `config`, as a run of its own: its share of the windows, in passes no larger.
+/// The number of windows must divide by that of the processes.
+pub fn share_of(config: &TrainConfig, processes: usize) -> TrainConfig {
+    let windows = config.windows_per_step() / processes;
+    let at_most = |most| largest_divisor(windows, most).unwrap_or(1);
+    let (batch_size, micro_batch) = (at_most(config.batch_size), at_most(config.micro_batch));
+    TrainConfig { batch_size, grad_accum_steps: windows / batch_size, micro_batch, ..config.clone() }
 }
 
 /// The largest micro-batch of `config` for which `fits` says yes, at most its batch size; where even one window does not fit, the
-/// same again with activation checkpointing. The reason ends in what `fits` says.
+/// same again with activation checkpointing. What is not `open` stays. The reason ends in what `fits` says.
 ///
 /// # Errors
 /// When nothing fits: the line says how much the smallest needs, by part.
@@ -35,19 +59,20 @@ pub fn fit(
     config: &TrainConfig,
     shape: &GptConfig,
     kernels: Kernels,
-    checkpointing: Checkpointing,
+    open: Open,
     fits: &mut dyn FnMut(&TrainConfig, u64) -> Verdict,
 ) -> Result<Fitted, ConfigError> {
     let mut smallest = Parts::default();
-    let mut why_not = String::new();
+    let (mut windows, mut why_not) = (0, String::new());
     for activation_checkpointing in [config.activation_checkpointing, true] {
-        if activation_checkpointing != config.activation_checkpointing && checkpointing == Checkpointing::Decided {
+        if activation_checkpointing != config.activation_checkpointing && !open.checkpointing {
             break;
         }
-        let mut most = config.batch_size;
+        let mut most = if open.micro_batch { config.batch_size } else { config.micro_batch };
         while let Some(micro_batch) = largest_divisor(config.windows_per_step(), most) {
             let trial = TrainConfig { micro_batch, activation_checkpointing, ..config.clone() };
             smallest = training(&trial, shape, kernels);
+            windows = micro_batch;
             match fits(&trial, smallest.peak_bytes) {
                 Verdict::Fits(because) => {
                     let switched = if activation_checkpointing == config.activation_checkpointing {
@@ -61,7 +86,8 @@ pub fn fit(
                     });
                 }
                 Verdict::TooLarge { because, next_at_most } => {
-                    (why_not, most) = (because, next_at_most.min(micro_batch - 1))
+                    why_not = because;
+                    most = if open.micro_batch { next_at_most.min(micro_batch - 1) } else { 0 };
                 }
             }
         }
@@ -69,7 +95,7 @@ pub fn fit(
             break;
         }
     }
-    Err(refusal(&smallest, &why_not))
+    Err(refusal(windows, &smallest, &why_not))
 }
 
 /// Whether a configuration fits.
@@ -96,15 +122,20 @@ pub fn by_prediction(config: &TrainConfig, predicted_bytes: u64, available: u64)
 }
 
 /// The largest divisor of `number` that is at most `most`; `None` at 0.
-fn largest_divisor(number: usize, most: usize) -> Option<usize> {
+pub fn largest_divisor(number: usize, most: usize) -> Option<usize> {
     (1..=most.min(number)).rev().find(|divisor| number.is_multiple_of(*divisor))
 }
 
-fn refusal(smallest: &Parts, why_not: &str) -> ConfigError {
+fn refusal(windows: usize, smallest: &Parts, why_not: &str) -> ConfigError {
     let Parts { weights_bytes, gradients_bytes, moments_bytes, activations_bytes, logits_bytes, peak_bytes, .. } =
         *smallest;
+    let at_a_time = if windows == 1 {
+        "one window at a time needs".to_owned()
+    } else {
+        format!("{windows} windows at a time need")
+    };
     ConfigError(format!(
-        "training does not fit into memory: one window at a time needs about {} (weights {}, gradients {}, moments {}, \
+        "training does not fit into memory: {at_a_time} about {} (weights {}, gradients {}, moments {}, \
          activations {}, logits {}), and {why_not}; make n_layer, n_embd, context_length or the vocabulary smaller",
         bytes(peak_bytes),
         bytes(weights_bytes),
@@ -119,15 +150,17 @@ fn refusal(smallest: &Parts, why_not: &str) -> ConfigError {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::config::{DeviceKind, Settings, TextFacts};
+    use crate::config::{DeviceKind, TextFacts};
 
     fn config(keys: &str) -> TrainConfig {
         let facts = TextFacts { train_tokens: 1_000_000, val_tokens: 100_000, vocab_size: 65 };
         Settings::from_toml_str(keys).unwrap().resolve(&facts, DeviceKind::Cpu).unwrap().0
     }
 
+    const EVERYTHING: Open = Open { micro_batch: true, checkpointing: true };
+
     fn fitted(config: &TrainConfig, available: u64) -> Result<Fitted, ConfigError> {
-        fit(config, &config.shape(65), Kernels::Fused, Checkpointing::Open, &mut |config, predicted| {
+        fit(config, &config.shape(65), Kernels::Fused, EVERYTHING, &mut |config, predicted| {
             by_prediction(config, predicted, available)
         })
     }
@@ -167,7 +200,32 @@ mod tests {
             refuse(config, predicted)
         };
         let shape = config.shape(65);
-        assert!(fit(&config, &shape, Kernels::Fused, Checkpointing::Decided, &mut count).is_err());
+        assert!(
+            fit(&config, &shape, Kernels::Fused, Open { micro_batch: true, checkpointing: false }, &mut count).is_err()
+        );
         assert_eq!(trials, 3);
+        // A micro-batch that somebody set is tried alone, and the line says how many windows it has.
+        let decided = Open { micro_batch: false, checkpointing: false };
+        let config = TrainConfig { micro_batch: 2, ..config };
+        let refused = fit(&config, &shape, Kernels::Fused, decided, refuse).unwrap_err().to_string();
+        assert!(refused.contains("2 windows at a time need"), "{refused}");
+    }
+
+    #[test]
+    fn a_share_has_its_part_of_the_windows_and_whole_is_all_of_them() {
+        let config = config("n_layer = 2\nn_embd = 64\ncontext_length = 128\nbatch_size = 6\ngrad_accum_steps = 2");
+        assert_eq!(share_of(&config, 1), config);
+        let sizes = |share: &TrainConfig| (share.batch_size, share.grad_accum_steps, share.micro_batch);
+        // Of 12 windows: 6, 4, 3 and 1 for each of 2, 3, 4 and 12 processes.
+        let shares = [2, 3, 4, 12].map(|processes| share_of(&config, processes));
+        assert_eq!(shares.each_ref().map(sizes), [(6, 1, 6), (4, 1, 4), (3, 1, 3), (1, 1, 1)]);
+        let four = &mut |config: &TrainConfig, _| match config.micro_batch {
+            ..=4 => Verdict::Fits(String::new()),
+            _ => Verdict::TooLarge { because: String::new(), next_at_most: 4 },
+        };
+        let fitted = fit(&shares[0], &config.shape(65), Kernels::Fused, EVERYTHING, four).unwrap();
+        assert_eq!(fitted.config.micro_batch, 3, "divides the share of 6, where 4 does not");
+        let whole = fitted.in_whole(&config);
+        assert_eq!((whole.micro_batch, whole.windows_per_step()), (3, 12));
     }
 }

@@ -2,22 +2,22 @@
 
 use anyhow::{Result, anyhow};
 use ember_data::prepare::Dataset;
-use ember_data::windows::TrainWindows;
 use ember_model::device::Selected;
 use serde::Serialize;
 
 use super::Proposal;
 use super::measure::Bench;
-use crate::gradient::next_token_loss;
+use crate::gradient::{Passes, next_token_loss};
 use crate::ledger::meter::{MeasuredBy, Meter};
 use crate::memory::prediction::Parts;
+use crate::windows::windows;
 
 /// What was predicted of a step, and what it took.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Check {
     /// What the bytes are read from.
     pub measured_by: MeasuredBy,
-    /// By the plan.
+    /// By the plan; without activations and logits, as what is measured is, where a pass goes through the model in segments.
     pub predicted: Parts,
     /// By the meter.
     pub measured: Parts,
@@ -40,9 +40,9 @@ impl Check {
 /// # Errors
 /// When the device fails or nobody can say how much memory is in use.
 pub fn check(proposal: &Proposal, dataset: &Dataset, selected: &Selected) -> Result<Check> {
-    let config = &proposal.config;
+    let Proposal { config, shape, .. } = proposal;
     let mut meter = Meter::new(&selected.device)?;
-    let mut bench = Bench::new(config, dataset, selected)?;
+    let mut bench = Bench::new(config, shape, dataset, selected)?;
     let gone = || anyhow!("the model is gone");
     let weights = meter.live()?;
 
@@ -52,19 +52,20 @@ pub fn check(proposal: &Proposal, dataset: &Dataset, selected: &Selected) -> Res
     let moments = meter.live()? - weights;
 
     // Phase by phase, with the moments there as in every step but the first.
-    let before = meter.begin_peak()?;
-    let manifest = &dataset.manifest;
-    let windows = TrainWindows::new(
-        &dataset.train,
-        config.context_length,
-        config.seed,
-        manifest.window_rule,
-        manifest.end_of_text,
-    )?;
-    let loss = next_token_loss(bench.gpt().ok_or_else(gone)?, &windows.batch(0, config.micro_batch));
-    let kept = meter.live()? - before;
-    // burn frees a graph in its backward, and not when the last tensor of it is dropped.
-    drop(loss.backward());
+    let mut predicted = proposal.memory;
+    let logits = config.micro_batch * config.context_length * shape.vocab_size;
+    let [kept, logits_bytes] = if Passes::of(config, 0, 1.0).in_segments(logits) {
+        (predicted.activations_bytes, predicted.logits_bytes) = (0, 0);
+        [0, 0]
+    } else {
+        let before = meter.begin_peak()?;
+        let (windows, _) = windows(config, dataset)?;
+        let loss = next_token_loss(bench.gpt().ok_or_else(gone)?, &windows.batch(0, config.micro_batch));
+        let kept = meter.live()? - before;
+        // burn frees a graph in its backward, and not when the last tensor of it is dropped.
+        drop(loss.backward());
+        [kept, 4 * logits as i64]
+    };
 
     let before = meter.begin_peak()?;
     let gradient = bench.gradient().ok_or_else(gone)?;
@@ -72,7 +73,6 @@ pub fn check(proposal: &Proposal, dataset: &Dataset, selected: &Selected) -> Res
     bench.follow(gradient);
     // A device's pool is read at the ends of the phases, of which the forward pass is one.
     let peak = (meter.peak()? - before).max(kept);
-    let logits = 4 * (config.micro_batch * config.context_length * manifest.vocab_size) as i64;
     let timed = bench.time(std::time::Duration::from_secs(5));
 
     let positive = |bytes: i64| u64::try_from(bytes).unwrap_or(0);
@@ -81,14 +81,14 @@ pub fn check(proposal: &Proposal, dataset: &Dataset, selected: &Selected) -> Res
         gradients_bytes: positive(gradients),
         moments_bytes: positive(moments),
         // The loss keeps the gradient of the logits in their place.
-        activations_bytes: positive(kept - logits),
-        logits_bytes: positive(logits),
+        activations_bytes: positive(kept - logits_bytes),
+        logits_bytes: positive(logits_bytes),
         cache_bytes: 0,
         peak_bytes: positive(weights + moments + peak),
     };
     Ok(Check {
         measured_by: meter.measured_by(),
-        predicted: proposal.memory,
+        predicted,
         measured,
         predicted_step_s: proposal.step_s,
         measured_step_s: timed.step_s,

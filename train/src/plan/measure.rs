@@ -11,8 +11,6 @@ use ember_model::device::Selected;
 use ember_model::kernels::is_cpu;
 use ember_model::{Gpt, GptConfig};
 
-use crate::commands::run::model_config;
-use crate::commands::session;
 use crate::config::TrainConfig;
 use crate::evaluate::evaluate;
 use crate::gradient::{Gradient, Passes, gradient};
@@ -20,7 +18,9 @@ use crate::optimizer::{Optimizer, clip_scale, global_norm};
 use crate::precision::float_dtype;
 use crate::sample;
 use crate::team::Alone;
+use crate::windows::windows;
 
+use super::Candidate;
 use super::speed::{Speed, Timed};
 
 /// Steps after the first that make a measurement, where there is time for so many.
@@ -33,6 +33,7 @@ const SLOW_SHARE: f64 = 0.2;
 /// A model with all that a step needs, in memory only.
 pub struct Bench {
     config: TrainConfig,
+    shape: GptConfig,
     windows: TrainWindows,
     val_windows: ValWindows,
     optimizer: Optimizer,
@@ -41,17 +42,24 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// The model of `config` with its first weights.
+    /// The model of this shape, which `config` makes, with its first weights.
     ///
     /// # Errors
     /// When the configuration does not fit the text.
-    pub fn new(config: &TrainConfig, dataset: &Dataset, selected: &Selected) -> Result<Self> {
-        let shape: GptConfig = model_config(config, dataset);
-        let (windows, val_windows) = session::windows(config, dataset)?;
-        let gpt = Gpt::new(&shape, config.seed, &selected.device.clone().autodiff())?;
+    pub fn new(config: &TrainConfig, shape: &GptConfig, dataset: &Dataset, selected: &Selected) -> Result<Self> {
+        let (windows, val_windows) = windows(config, dataset)?;
+        let gpt = Gpt::new(shape, config.seed, &selected.device.clone().autodiff())?;
         let gpt = gpt.with_precision(float_dtype(config.precision));
-        let optimizer = session::optimizer(config);
-        Ok(Self { config: config.clone(), windows, val_windows, optimizer, gpt: Some(gpt), step: 0 })
+        let optimizer = Optimizer::new(config.optimizer());
+        Ok(Self {
+            config: config.clone(),
+            shape: shape.clone(),
+            windows,
+            val_windows,
+            optimizer,
+            gpt: Some(gpt),
+            step: 0,
+        })
     }
 
     /// The model as it is.
@@ -95,11 +103,7 @@ impl Bench {
             total_s += self.timed_step();
             steps += 1;
         }
-        Timed::new(&self.config, self.windows.context_length(), self.vocab_size(), first_s, total_s / f64::from(steps))
-    }
-
-    fn vocab_size(&self) -> usize {
-        self.gpt.as_ref().map_or(1, |gpt| gpt.config().vocab_size)
+        Timed::new(&self.config, &self.shape, first_s, total_s / f64::from(steps))
     }
 
     /// Seconds to evaluate one token, and to write one.
@@ -135,21 +139,21 @@ fn looking_guessed(timed: &Timed) -> [f64; 2] {
     [timed.step_s / 3.0 / tokens, timed.step_s / 3.0]
 }
 
-/// Times a few `shapes`, from small to large, for at most `limit` together, the compiling of a GPU's kernels not counted.
+/// Times a few `candidates`, from small to large, for at most `limit` together, the compiling of a GPU's kernels not counted.
 ///
 /// # Errors
-/// When not even the first shape can be trained.
-pub fn speed(shapes: &[TrainConfig], dataset: &Dataset, selected: &Selected, limit: Duration) -> Result<Speed> {
+/// When not even the first can be trained.
+pub fn speed(candidates: &[&Candidate], dataset: &Dataset, selected: &Selected, limit: Duration) -> Result<Speed> {
     let began = Instant::now();
     let mut speed = Speed::default();
-    for (number, config) in shapes.iter().enumerate() {
+    for (number, candidate) in candidates.iter().enumerate() {
         let left = limit.saturating_sub(began.elapsed());
-        let share = left / (shapes.len() - number) as u32;
+        let share = left / (candidates.len() - number) as u32;
         // By the rate of the smaller ones, so that it will hardly take longer: two steps at least must be possible.
-        if number > 0 && 2.0 * speed.step_s(config, dataset.manifest.vocab_size) > left.as_secs_f64() {
+        if number > 0 && 2.0 * speed.step_s(candidate.flops()) > left.as_secs_f64() {
             break;
         }
-        let mut bench = Bench::new(config, dataset, selected)?;
+        let mut bench = candidate.bench(dataset, selected)?;
         let timed = bench.time(share);
         let slow = !is_cpu(&selected.device) && timed.first_s > SLOW_SHARE * limit.as_secs_f64();
         if number == 0 {

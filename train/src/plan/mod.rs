@@ -17,19 +17,23 @@ pub use picture::fit_svg;
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Result, anyhow};
 use ember_data::prepare::Dataset;
 use ember_data::windows::WindowRule;
+use ember_model::GptConfig;
 use ember_model::device::Selected;
 use ember_model::kernels::is_cpu;
 use serde::Serialize;
 
 use crate::clock::Pace;
-use crate::config::{ConfigError, DeviceKind, Settings, TrainConfig, keys};
+use crate::config::{ConfigError, DeviceKind, Settings, TrainConfig, fitting_context, keys};
+use crate::memory;
+use crate::memory::fit::{Open, by_prediction, share_of};
 use crate::memory::prediction::{Kernels, Parts, training};
-use crate::report::units::{bytes, grouped, short};
-use fit::{Estimate, Fit, Run};
-use speed::{Speed, parameters, step_flops};
+use crate::report::units::{grouped, short};
+use fit::{Estimate, Fit, Run, parameters_of_the_fit};
+use measure::Bench;
+use speed::{Speed, step_flops};
 use text::Statistics;
 
 /// Blocks, width and context that are tried; the context grows with the model, as in the recipes.
@@ -51,8 +55,11 @@ const TOKENS_PER_STEP: &[u64] = &[1024, 2048, 4096, 8192, 16384, 32768];
 /// A run of fewer steps than this hardly leaves its warm-up.
 const FEWEST_STEPS: u64 = 60;
 
+/// The most time for measuring the device.
+pub const MEASURING: Duration = Duration::from_secs(18);
+
 /// What is wanted.
-pub struct Wish {
+pub struct Wish<'a> {
     /// What somebody set.
     pub settings: Settings,
     /// Seconds for the whole of it: training, evaluations, saves, samples.
@@ -61,6 +68,10 @@ pub struct Wish {
     pub memory_bytes: Option<u64>,
     /// For measuring the device.
     pub measuring: Duration,
+    /// Processes that share every step; each has a device as fast as this one, and what they say to each other is not foreseen.
+    pub processes: usize,
+    /// The model that a configuration makes.
+    pub shape: &'a dyn Fn(&TrainConfig) -> GptConfig,
 }
 
 /// What is proposed, and what will come of it.
@@ -74,7 +85,9 @@ pub struct Proposal {
     pub text: Statistics,
     /// The device.
     pub speed: Speed,
-    /// Parameters without the position table, the N of the fit.
+    /// The model.
+    pub shape: GptConfig,
+    /// Its parameters.
     pub parameters: u64,
     /// Tokens that will be learned from.
     pub tokens: u64,
@@ -108,6 +121,30 @@ impl Proposal {
     }
 }
 
+/// A run that is considered.
+pub struct Candidate {
+    config: TrainConfig,
+    /// What this process computes of it.
+    share: TrainConfig,
+    shape: GptConfig,
+}
+
+impl Candidate {
+    /// Model FLOPs of a step in this process.
+    fn flops(&self) -> f64 {
+        step_flops(&self.share, &self.shape)
+    }
+
+    fn bench(&self, dataset: &Dataset, selected: &Selected) -> Result<Bench> {
+        Bench::new(&self.share, &self.shape, dataset, selected)
+    }
+
+    fn has_the_sizes_of(&self, other: &TrainConfig) -> bool {
+        let sizes = |c: &TrainConfig| (c.n_layer, c.n_embd, c.context_length, c.batch_size, c.grad_accum_steps);
+        sizes(&self.config) == sizes(other)
+    }
+}
+
 /// The proposal for a prepared text.
 ///
 /// # Errors
@@ -115,18 +152,17 @@ impl Proposal {
 pub fn propose(wish: &Wish, dataset: &Dataset, text: Statistics, selected: &Selected) -> Result<Proposal> {
     let planner = Planner::new(wish, dataset, text, selected)?;
     let mut candidates = planner.candidates()?;
-    let few = to_measure(&candidates, &planner.text);
-    let mut speed = measure::speed(&few, dataset, selected, wish.measuring.mul_f64(0.7))?;
+    let mut speed = measure::speed(&to_measure(&candidates), dataset, selected, wish.measuring.mul_f64(0.7))?;
     let mut best = planner.best(&candidates, &speed)?;
     // What was chosen is measured itself where there is time, and the length follows from that.
     let left = wish.measuring.as_secs_f64() - speed.measured_s;
-    let known = speed.timed.iter().any(|timed| timed.flops == step_flops(&best.config, planner.text.vocab_size));
+    candidates.retain(|candidate| candidate.has_the_sizes_of(&best.config));
+    let Some(chosen) = candidates.first() else { return Ok(best) };
+    let known = speed.timed.iter().any(|timed| timed.flops == chosen.flops());
     if !known && 4.0 * best.step_s < left && (is_cpu(&selected.device) || compiles_quickly(&speed)) {
-        let timed = measure::Bench::new(&best.config, dataset, selected)?.time(Duration::from_secs_f64(left));
+        let timed = chosen.bench(dataset, selected)?.time(Duration::from_secs_f64(left));
         speed.add(timed);
         speed.measured_s += timed.first_s + timed.step_s;
-        let chosen = |other: &TrainConfig| same_shape(other, &best.config);
-        candidates.retain(chosen);
         best = planner.best(&candidates, &speed)?;
     }
     Ok(best)
@@ -138,7 +174,7 @@ fn compiles_quickly(speed: &Speed) -> bool {
 
 /// Everything that the candidates have in common.
 struct Planner<'a> {
-    wish: &'a Wish,
+    wish: &'a Wish<'a>,
     text: Statistics,
     fit: Fit,
     device: DeviceKind,
@@ -148,136 +184,141 @@ struct Planner<'a> {
 }
 
 impl<'a> Planner<'a> {
-    fn new(wish: &'a Wish, dataset: &Dataset, text: Statistics, selected: &Selected) -> Result<Self> {
+    fn new(wish: &'a Wish<'a>, dataset: &Dataset, text: Statistics, selected: &Selected) -> Result<Self> {
         let device = if selected.gpu { DeviceKind::Gpu } else { DeviceKind::Cpu };
-        let kernels = if is_cpu(&selected.device) { Kernels::Fused } else { Kernels::Plain };
+        let kernels = Kernels::of(&selected.device);
         let by_document = dataset.manifest.window_rule == WindowRule::DocumentStart;
         Ok(Self { wish, text, fit: Fit::new(&fit::points()?), device, kernels, by_document })
     }
 
-    /// One configuration for each shape and batch that the set keys leave open, smallest step first; their lengths are not yet
-    /// chosen.
-    fn candidates(&self) -> Result<Vec<TrainConfig>> {
-        let mut candidates: Vec<TrainConfig> = Vec::new();
+    /// One candidate for each shape and batch that the set keys leave open and that memory holds, smallest step first; their lengths
+    /// are not yet chosen.
+    fn candidates(&self) -> Result<Vec<Candidate>> {
+        let mut candidates: Vec<Candidate> = Vec::new();
         let mut refused: Option<ConfigError> = None;
         for (n_layer, n_embd, context) in SHAPES {
-            // Windows must fit into what is held out, several of them.
-            let mut context = if self.by_document { (*context).clamp(96, 128) } else { *context };
-            while context > 8 && context * 4 > self.text.val_tokens.min(self.text.train_tokens) {
-                context /= 2;
-            }
+            let context = if self.by_document { (*context).clamp(96, 128) } else { *context };
+            let context = fitting_context(context as usize, &self.text.facts()) as u64;
             for tokens in TOKENS_PER_STEP {
-                let mut settings = self.wish.settings.clone();
-                settings.suggest("n_layer", *n_layer);
-                settings.suggest("n_embd", *n_embd);
-                settings.suggest("context_length", context);
-                settings.suggest("batch_size", (tokens / context).max(1));
-                settings.suggest("max_steps", 1000);
-                match settings.resolve(&self.text.facts(), self.device) {
-                    Ok((config, _)) if candidates.iter().any(|other| same_shape(other, &config)) => {}
-                    Ok((config, _)) => candidates.push(config),
-                    Err(error) => refused = Some(error),
+                let batch_size = (tokens / context).max(1).next_multiple_of(self.wish.processes as u64);
+                match self.candidate([*n_layer, *n_embd, context, batch_size, 1000]) {
+                    Ok((candidate, _)) => {
+                        if !candidates.iter().any(|other| other.has_the_sizes_of(&candidate.config)) {
+                            candidates.push(candidate);
+                        }
+                    }
+                    // The first is the smallest.
+                    Err(error) => refused = refused.or(Some(error)),
                 }
             }
         }
         if let (true, Some(error)) = (candidates.is_empty(), refused) {
             return Err(error.into());
         }
-        candidates.sort_by(|a, b| {
-            let flops = |config: &TrainConfig| step_flops(config, self.text.vocab_size);
-            flops(a).total_cmp(&flops(b))
-        });
+        candidates.sort_by(|a, b| a.flops().total_cmp(&b.flops()));
         Ok(candidates)
     }
 
-    /// The candidate with the lowest predicted loss of those that memory and time allow.
-    fn best(&self, candidates: &[TrainConfig], speed: &Speed) -> Result<Proposal> {
+    /// The candidate with these blocks, width, context, batch and steps, where nobody set others, and the reasons for all that follows
+    /// from them.
+    fn candidate(&self, sizes: [u64; 5]) -> Result<(Candidate, Vec<String>), ConfigError> {
+        let mut settings = self.wish.settings.clone();
+        for (key, size) in ["n_layer", "n_embd", "context_length", "batch_size", "max_steps"].into_iter().zip(sizes) {
+            settings.suggest(key, size);
+        }
+        let (config, reasons) = settings.resolve(&self.text.facts(), self.device)?;
+        let (windows, processes) = (config.windows_per_step(), self.wish.processes);
+        if !windows.is_multiple_of(processes) {
+            return Err(ConfigError(format!(
+                "batch_size = {} times grad_accum_steps = {} windows do not divide among {processes} processes",
+                config.batch_size, config.grad_accum_steps
+            )));
+        }
+        let shape = (self.wish.shape)(&config);
+        let mut candidate = Candidate { share: share_of(&config, processes), config, shape };
+        if let Some(available) = self.wish.memory_bytes {
+            let Candidate { config, share, shape } = &candidate;
+            let open = Open::of(&self.wish.settings);
+            let fitted = memory::fit::fit(share, shape, self.kernels, open, &mut |config, predicted| {
+                by_prediction(config, predicted, available)
+            })?;
+            candidate = Candidate { config: fitted.in_whole(config), shape: shape.clone(), share: fitted.config };
+        }
+        Ok((candidate, reasons))
+    }
+
+    /// The candidate with the lowest predicted loss of those that time allows.
+    fn best(&self, candidates: &[Candidate], speed: &Speed) -> Result<Proposal> {
         let mut best: Option<Proposal> = None;
-        let mut least_memory = u64::MAX;
+        let mut refused: Option<ConfigError> = None;
         for candidate in candidates {
-            let proposal = self.proposal(candidate, speed)?;
-            least_memory = least_memory.min(proposal.memory.peak_bytes);
-            let fits = self.wish.memory_bytes.is_none_or(|most| proposal.memory.peak_bytes <= most);
+            let proposal = match self.proposal(&candidate.config, speed) {
+                Ok(proposal) => proposal,
+                Err(error) => {
+                    refused = refused.or(Some(error));
+                    continue;
+                }
+            };
             let long_enough = proposal.config.max_steps >= FEWEST_STEPS || candidates.len() == 1;
             let better = |than: &Proposal| proposal.loss.loss < than.loss.loss;
-            if fits && (best.is_none() || long_enough) && best.as_ref().is_none_or(better) {
+            if (best.is_none() || long_enough) && best.as_ref().is_none_or(better) {
                 best = Some(proposal);
             }
         }
-        best.with_context(|| {
-            format!(
-                "no model fits into {} of memory: the smallest that was tried needs {}; raise --memory-limit, or set a smaller \
-                 batch_size, context_length or n_embd",
-                bytes(self.wish.memory_bytes.unwrap_or(0)),
-                bytes(least_memory)
-            )
-        })
+        best.ok_or_else(|| refused.map_or_else(|| anyhow!("there is nothing to plan"), Into::into))
     }
 
     /// The candidate with its length, and what will come of it.
-    fn proposal(&self, candidate: &TrainConfig, speed: &Speed) -> Result<Proposal> {
-        let vocab_size = self.text.vocab_size;
+    fn proposal(&self, sizes: &TrainConfig, speed: &Speed) -> Result<Proposal, ConfigError> {
+        let of_length = |steps: u64| {
+            let [n_layer, n_embd] = [sizes.n_layer as u64, sizes.n_embd as u64];
+            self.candidate([n_layer, n_embd, sizes.context_length as u64, sizes.batch_size as u64, steps])
+        };
+        let look_s = |of: &Candidate| speed.look_s(&of.share, &of.shape, self.text.val_tokens);
         let set = self.wish.settings.has("max_steps");
-        let mut steps = if set { candidate.max_steps } else { FEWEST_STEPS };
-        let (mut config, mut reasons) = self.of_length(candidate, steps)?;
-        let step_s = speed.step_s(&config, vocab_size);
-        let mut look_s = speed.look_s(&config, vocab_size, self.text.val_tokens);
+        let (mut candidate, mut reasons) = of_length(if set { sizes.max_steps } else { FEWEST_STEPS })?;
+        let step_s = speed.step_s(candidate.flops());
         if !set {
             // How often the run looks depends on its length, which depends on how often it looks.
             for _ in 0..3 {
-                let pace = Pace { step_s, look_s };
-                steps = pace.longest(0, self.wish.seconds, config.eval_interval);
-                (config, reasons) = self.of_length(candidate, steps)?;
-                look_s = speed.look_s(&config, vocab_size, self.text.val_tokens);
+                let pace = Pace { step_s, look_s: look_s(&candidate) };
+                let steps = pace.longest(0, self.wish.seconds, candidate.config.eval_interval);
+                (candidate, reasons) = of_length(steps)?;
             }
         }
+        let look_s = look_s(&candidate);
+        let Candidate { config, share, shape } = candidate;
         let seconds = Pace { step_s, look_s }.seconds(0, config.max_steps, config.eval_interval);
         let run = run(&config, &self.text);
         Ok(Proposal {
-            parameters: run.parameters as u64,
+            parameters: shape.parameters() as u64,
             tokens: run.tokens as u64,
             passes: run.passes(),
             loss: self.fit.estimate(run),
-            memory: memory(&config, vocab_size, self.kernels),
+            memory: training(&share, &shape, self.kernels),
             warnings: warnings(run),
             set: keys::all().map(|key| key.name).filter(|name| self.wish.settings.has(name)).collect(),
             text: self.text.clone(),
             speed: speed.clone(),
             config,
+            shape,
             step_s,
             look_s,
             seconds,
             reasons,
         })
     }
-
-    /// The candidate's shape with so many steps, everything else as it follows from them.
-    fn of_length(&self, candidate: &TrainConfig, steps: u64) -> Result<(TrainConfig, Vec<String>)> {
-        let mut settings = self.wish.settings.clone();
-        settings.suggest("n_layer", candidate.n_layer as u64);
-        settings.suggest("n_embd", candidate.n_embd as u64);
-        settings.suggest("context_length", candidate.context_length as u64);
-        settings.suggest("batch_size", candidate.batch_size as u64);
-        settings.suggest("max_steps", steps);
-        Ok(settings.resolve(&self.text.facts(), self.device)?)
-    }
-}
-
-fn same_shape(a: &TrainConfig, b: &TrainConfig) -> bool {
-    let shape = |c: &TrainConfig| (c.n_layer, c.n_embd, c.context_length, c.batch_size, c.grad_accum_steps);
-    shape(a) == shape(b)
 }
 
 /// The smallest candidate, and some with 6, 40 and 250 times its work.
-fn to_measure(candidates: &[TrainConfig], text: &Statistics) -> Vec<TrainConfig> {
-    let flops = |config: &TrainConfig| step_flops(config, text.vocab_size);
-    let Some(least) = candidates.first().map(flops) else { return Vec::new() };
-    let mut chosen: Vec<TrainConfig> = Vec::new();
+fn to_measure(candidates: &[Candidate]) -> Vec<&Candidate> {
+    let Some(least) = candidates.first().map(Candidate::flops) else { return Vec::new() };
+    let mut chosen: Vec<&Candidate> = Vec::new();
     for times in [1.0, 6.0, 40.0, 250.0] {
-        let near = |config: &TrainConfig| (flops(config) / (times * least)).ln().abs();
+        let near = |candidate: &Candidate| (candidate.flops() / (times * least)).ln().abs();
         let Some(nearest) = candidates.iter().min_by(|a, b| near(a).total_cmp(&near(b))) else { continue };
-        if !chosen.iter().any(|other| same_shape(other, nearest)) {
-            chosen.push(nearest.clone());
+        if !chosen.iter().any(|other| other.has_the_sizes_of(&nearest.config)) {
+            chosen.push(nearest);
         }
     }
     chosen
@@ -286,15 +327,10 @@ fn to_measure(candidates: &[TrainConfig], text: &Statistics) -> Vec<TrainConfig>
 fn run<'a>(config: &TrainConfig, text: &'a Statistics) -> Run<'a> {
     Run {
         text,
-        parameters: parameters(config, text.vocab_size),
+        parameters: parameters_of_the_fit(config.n_layer, config.n_embd, text.vocab_size),
         tokens: config.max_steps as f64 * config.tokens_per_step() as f64,
         steps: config.max_steps as f64,
     }
-}
-
-/// Bytes that training takes, by part.
-pub fn memory(config: &TrainConfig, vocab_size: usize, kernels: Kernels) -> Parts {
-    training(config, &config.shape(vocab_size), kernels)
 }
 
 /// What a person should know of a text and a run before it begins.

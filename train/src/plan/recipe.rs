@@ -43,6 +43,7 @@ pub fn toml(proposal: &Proposal, minutes: f64, device: &str) -> String {
         line("max_steps", config.max_steps, &format!("{} tokens", short(proposal.tokens as f64))),
         line("batch_size", config.batch_size, &format!("{} tokens a step", grouped(config.tokens_per_step()))),
         line("grad_accum_steps", config.grad_accum_steps, ""),
+        line("precision", word(config.precision), "of the matrix products"),
         line("learning_rate", float(config.learning_rate), "by the width"),
         line("min_learning_rate", float(config.min_learning_rate), "a tenth"),
         line("warmup_steps", config.warmup_steps, ""),
@@ -56,6 +57,14 @@ pub fn toml(proposal: &Proposal, minutes: f64, device: &str) -> String {
         line("sample_interval", config.sample_interval, ""),
         line("sample_tokens", config.sample_tokens, ""),
     ];
+    // What was chosen so that it fits.
+    let after_passes = lines.iter().position(|line| line.starts_with("precision")).unwrap_or(lines.len());
+    if config.activation_checkpointing {
+        lines.insert(after_passes, line("activation_checkpointing", true, "to fit into the memory"));
+    }
+    if config.micro_batch < config.batch_size {
+        lines.insert(after_passes, line("micro_batch", config.micro_batch, "windows at once, to fit into the memory"));
+    }
     // What somebody set and the lines above do not say.
     let table = toml::Table::try_from(config).unwrap_or_default();
     let unsaid = |name: &&&str| !lines.iter().any(|line| line.starts_with(&format!("{name} = ")));
@@ -71,6 +80,10 @@ pub fn toml(proposal: &Proposal, minutes: f64, device: &str) -> String {
 fn line(name: &str, value: impl std::fmt::Display, why: &str) -> String {
     let setting = format!("{name} = {value}");
     if why.is_empty() { setting } else { format!("{setting:<27}# {why}") }
+}
+
+fn word(choice: impl serde::Serialize) -> String {
+    toml::Value::try_from(choice).map_or_else(|_| String::new(), |value| value.to_string())
 }
 
 fn quoted(text: &str) -> String {

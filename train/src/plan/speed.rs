@@ -1,5 +1,6 @@
 //! What a step takes on a device, from the few that were timed.
 
+use ember_model::GptConfig;
 use serde::Serialize;
 
 use crate::config::TrainConfig;
@@ -24,14 +25,14 @@ pub struct Timed {
 }
 
 impl Timed {
-    /// A measurement of `config`'s steps.
-    pub fn new(config: &TrainConfig, context_length: usize, vocab_size: usize, first_s: f64, step_s: f64) -> Self {
+    /// A measurement of the steps of `config` and the model it makes.
+    pub fn new(config: &TrainConfig, shape: &GptConfig, first_s: f64, step_s: f64) -> Self {
         Self {
             n_layer: config.n_layer,
             n_embd: config.n_embd,
-            context_length,
+            context_length: config.context_length,
             windows: config.windows_per_step(),
-            flops: step_flops(config, vocab_size),
+            flops: step_flops(config, shape),
             first_s,
             step_s,
         }
@@ -64,10 +65,9 @@ impl Speed {
         self.timed.sort_by(|a, b| a.flops.total_cmp(&b.flops));
     }
 
-    /// Seconds of a step of `config`: those measured, where it was; else by the rate of its neighbours in size. Between two of
+    /// Seconds of a step of so many model FLOPs: those measured, where it was; else by the rate of its neighbours in size. Between two of
     /// them the logarithm of the rate is drawn straight over that of the size; beyond the last, the rate stays.
-    pub fn step_s(&self, config: &TrainConfig, vocab_size: usize) -> f64 {
-        let flops = step_flops(config, vocab_size);
+    pub fn step_s(&self, flops: f64) -> f64 {
         let after = self.timed.partition_point(|timed| timed.flops <= flops);
         let rate = match (after.checked_sub(1).and_then(|i| self.timed.get(i)), self.timed.get(after)) {
             (Some(below), Some(above)) => {
@@ -83,7 +83,7 @@ impl Speed {
     }
 
     /// Seconds of one look at a model: evaluation, sample, and the checkpoint's way to the disk.
-    pub fn look_s(&self, config: &TrainConfig, vocab_size: usize, val_tokens: u64) -> f64 {
+    pub fn look_s(&self, config: &TrainConfig, shape: &GptConfig, val_tokens: u64) -> f64 {
         /// A disk that takes 200 MB/s, and the dozen files that are made sure of one by one.
         const DISK: f64 = 2e8;
         const FILES_S: f64 = 0.05;
@@ -91,23 +91,18 @@ impl Speed {
         // A token evaluated or written costs in proportion to a token trained.
         let token_s = |step_s: f64, tokens: f64| step_s / tokens;
         let first_token = token_s(first.step_s, (first.windows * first.context_length) as f64);
-        let times = token_s(self.step_s(config, vocab_size), config.tokens_per_step() as f64) / first_token.max(1e-12);
+        let step_s = self.step_s(step_flops(config, shape));
+        let times = token_s(step_s, config.tokens_per_step() as f64) / first_token.max(1e-12);
         let evaluated = if config.eval_tokens == 0 { val_tokens } else { config.eval_tokens.min(val_tokens) } as f64;
         let samples = config.sample_prompts.len().max(1) as f64;
         let sampled = if config.sample_interval > 0 { config.sample_tokens as f64 * samples } else { 0.0 };
-        let saved = 12.0 * parameters(config, vocab_size) / DISK + FILES_S;
+        let saved = 12.0 * shape.parameters() as f64 / DISK + FILES_S;
         // Decoding works on one row: overhead, which hardly grows with the width.
         evaluated * self.evaluate_token_s * times + sampled * self.sample_token_s * times.sqrt().max(1.0) + saved
     }
 }
 
-/// Parameters without the position table.
-pub fn parameters(config: &TrainConfig, vocab_size: usize) -> f64 {
-    crate::config::parameters(config.n_layer, config.n_embd, vocab_size)
-}
-
-/// Model FLOPs of a step in training (PaLM, appendix B): six a parameter and token, and the attention scores.
-pub fn step_flops(config: &TrainConfig, vocab_size: usize) -> f64 {
-    let attention = 12.0 * (config.n_layer * config.n_embd * config.context_length) as f64;
-    (6.0 * parameters(config, vocab_size) + attention) * config.tokens_per_step() as f64
+/// Model FLOPs of a step in training.
+pub fn step_flops(config: &TrainConfig, shape: &GptConfig) -> f64 {
+    shape.training_flops_per_token() * config.tokens_per_step() as f64
 }

@@ -15,8 +15,7 @@ use rand_chacha::rand_core::Rng;
 use super::threads::ThreadTeam;
 use super::*;
 use crate::evaluate::evaluate;
-use crate::gradient::{Gradient, MOST_LOGITS, Passes, gradient};
-use crate::loss::Objective;
+use crate::gradient::{Gradient, Passes, gradient};
 use crate::optimizer::{AdamWConfig, Optimizer, clip_scale, global_norm};
 
 const VOCAB: usize = 29;
@@ -58,16 +57,8 @@ fn train(team: &dyn Team, micro_batch: usize) -> Trained {
     for step in 0..6 {
         let first = step * WINDOWS_PER_STEP as u64;
         let (share, micro_batch) = share(team, first, WINDOWS_PER_STEP, micro_batch).unwrap();
-        let passes = Passes {
-            micro_batch,
-            seed: 1,
-            step,
-            objective: Objective::default(),
-            activation_checkpointing: false,
-            most_logits: MOST_LOGITS,
-            loss_scale: 1.0,
-            first_pass: (share.start - first) / micro_batch as u64,
-        };
+        let first_pass = (share.start - first) / micro_batch as u64;
+        let passes = Passes { step, first_pass, ..Passes::plain(micro_batch, 1) };
         let own = gradient(&gpt, &windows, share, passes);
         let (Gradient { loss, of }, stop) = exchange::mean_of_all(team, &gpt, own, step == 4).unwrap();
         assert_eq!(stop, step == 4);

@@ -4,9 +4,8 @@ use burn::optim::{GradientsAccumulator, GradientsParams};
 use ember_data::windows::Batch;
 use ember_model::{Gpt, GptConfig};
 
-use crate::config::{OptimizerKind, Precision};
-use crate::gradient::{self, MOST_LOGITS, Passes};
-use crate::loss::Objective;
+use crate::config::{OptimizerKind, Precision, TrainConfig};
+use crate::gradient::{self, Passes};
 use crate::memory::prediction::training::Step;
 use crate::memory::prediction::{Kernels, Sizes};
 use crate::optimizer::OptimizerConfig;
@@ -21,12 +20,41 @@ pub struct Plan {
     pub repeats: usize,
     /// Names the dropout's draws.
     pub seed: u64,
+    /// How training's step is taken.
+    pub training: Training,
+}
+
+/// What decides the cost of a training step beside its batch and its model; inference is always float32.
+#[derive(Clone, Copy, Debug)]
+pub struct Training {
     /// The optimizer's numbers.
     pub optimizer: OptimizerConfig,
-    /// What training computes its products in; inference is float32.
+    /// What products are computed in.
     pub precision: Precision,
-    /// Whether training keeps only each block's input.
+    /// Whether only each block's input is kept.
     pub activation_checkpointing: bool,
+}
+
+impl Training {
+    /// The step of a run.
+    pub fn of(config: &TrainConfig) -> Self {
+        let TrainConfig { precision, activation_checkpointing, .. } = *config;
+        Self { optimizer: config.optimizer(), precision, activation_checkpointing }
+    }
+
+    /// Its memory is predicted by this.
+    pub fn step(self, shape: &GptConfig, sizes: Sizes, kernels: Kernels) -> Step<'_> {
+        Step {
+            shape,
+            sizes,
+            kernels,
+            precision: self.precision,
+            activation_checkpointing: self.activation_checkpointing,
+            several_passes: false,
+            optimizer: if self.optimizer.muon.is_some() { OptimizerKind::Muon } else { OptimizerKind::AdamW },
+            averages_weights: self.optimizer.ema_decay > 0.0,
+        }
+    }
 }
 
 impl Plan {
@@ -37,35 +65,18 @@ impl Plan {
 
     /// The step that is measured, to be predicted.
     pub(super) fn step<'a>(&self, shape: &'a GptConfig, kernels: Kernels) -> Step<'a> {
-        Step {
-            shape,
-            sizes: self.sizes(),
-            kernels,
-            precision: self.precision,
-            activation_checkpointing: self.activation_checkpointing,
-            several_passes: false,
-            optimizer: if self.optimizer.muon.is_some() { OptimizerKind::Muon } else { OptimizerKind::AdamW },
-            averages_weights: self.optimizer.ema_decay > 0.0,
-        }
+        self.training.step(shape, self.sizes(), kernels)
     }
 
     /// How the batch goes through the model in training.
     fn passes(&self) -> Passes {
-        Passes {
-            micro_batch: self.batch.batch_size,
-            seed: self.seed,
-            step: 0,
-            objective: Objective::default(),
-            activation_checkpointing: self.activation_checkpointing,
-            most_logits: MOST_LOGITS,
-            loss_scale: 1.0,
-            first_pass: 0,
-        }
+        let activation_checkpointing = self.training.activation_checkpointing;
+        Passes { activation_checkpointing, ..Passes::plain(self.batch.batch_size, self.seed) }
     }
 
     /// Whether a training pass goes through the model in segments.
     pub(super) fn in_segments(&self, shape: &GptConfig) -> bool {
-        self.activation_checkpointing || self.tokens() * shape.vocab_size > MOST_LOGITS
+        self.passes().in_segments(self.tokens() * shape.vocab_size)
     }
 
     /// The gradient of the batch, as training computes it.

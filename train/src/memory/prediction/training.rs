@@ -320,20 +320,62 @@ mod tests {
         }
     }
 
+    /// One layer, one head, two wide; one row of three tokens: n = 6, and 9 attention weights.
+    #[test]
+    fn a_tiny_model_by_hand() {
+        let shape = GptConfig::new(5, 4, 1, 1, 2);
+        let training = step(&shape, Sizes { batch: 1, time: 3 }).parts();
+        // 10 + 8 for the tables, 74 for the block, 4 for ln_f.
+        assert_eq!(training.weights_bytes, 4 * 96);
+        assert_eq!((training.gradients_bytes, training.moments_bytes), (4 * 96, 8 * 96));
+        // ln_1 6, c_attn 6, attention 18 + 9, c_proj 6, ln_2 6, c_fc 6, gelu 24, c_proj 24; ln_f 6, lm_head 6.
+        assert_eq!(training.activations_bytes, 4 * 117);
+        // At the head 117 + 15 + 6 + 10 = 148: all that is kept, the gradients of logits, input and weights. The worst is the
+        // block's last product: kept 117 - 12, gradients 10 + 4, the stream's 6 (its own dy is the same), and those of its
+        // input 24 and its parameters 18.
+        assert_eq!(training.peak_bytes, 4 * (3 * 96 + 105 + 14 + 6 + 24 + 18));
+    }
+
     proptest! {
         #[test]
-        fn the_default_step_is_the_ledgers_and_savings_save(
+        fn savings_save_and_an_average_is_a_copy(
             n_layer in 2usize..5, head in 1usize..4, width in 1usize..9, vocab in 2usize..60, batch in 1usize..4, time in 8usize..40,
         ) {
             let shape = GptConfig::new(vocab, 64, n_layer, head, 8 * head * width);
             let sizes = Sizes { batch, time };
             for kernels in [Kernels::Fused, Kernels::Plain] {
                 let plain = Step { kernels, ..step(&shape, sizes) };
-                prop_assert_eq!(plain.parts(), Prediction::new(&shape, sizes, kernels).training_step());
                 let checkpointed = Step { activation_checkpointing: true, ..plain };
                 prop_assert!(checkpointed.parts().activations_bytes <= plain.parts().activations_bytes);
                 let averaged = Step { averages_weights: true, ..plain };
                 prop_assert_eq!(averaged.parts().peak_bytes, plain.parts().peak_bytes + bytes(shape.parameters()));
+            }
+        }
+
+        #[test]
+        fn more_of_anything_never_needs_less(
+            n_layer in 1usize..4, head in 1usize..4, width in 1usize..9, vocab in 2usize..60, batch in 1usize..4, time in 2usize..20,
+            dropout in prop::bool::ANY,
+        ) {
+            let mut shape = GptConfig::new(vocab, 32, n_layer, head, head * width);
+            shape.dropout = if dropout { 0.1 } else { 0.0 };
+            let deeper = GptConfig { n_layer: n_layer + 1, ..shape.clone() };
+            for kernels in [Kernels::Fused, Kernels::Plain] {
+                let peaks = |shape: &GptConfig, sizes: Sizes| {
+                    let step = Step { kernels, ..step(shape, sizes) };
+                    [step.parts(), step.forward_with_graph()].map(|parts| parts.peak_bytes)
+                };
+                let sizes = Sizes { batch, time };
+                let [training, graph] = peaks(&shape, sizes);
+                let forward = Prediction::new(&shape, sizes, kernels).forward().peak_bytes;
+                prop_assert!(training >= graph && graph >= forward, "{training} {graph} {forward}");
+                for more in [
+                    peaks(&shape, Sizes { batch: batch + 1, time }),
+                    peaks(&shape, Sizes { batch, time: time + 1 }),
+                    peaks(&deeper, sizes),
+                ] {
+                    prop_assert!(training <= more[0] && graph <= more[1], "{training} {graph} {more:?}");
+                }
             }
         }
     }
