@@ -31,6 +31,7 @@ pub mod gradient;
 pub mod guard;
 pub mod ledger;
 pub mod loss;
+pub mod median;
 pub mod memory;
 pub mod optimizer;
 pub mod peak;

@@ -14,6 +14,7 @@ use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use serde::Serialize;
 
+use crate::median::median;
 use crate::report::plot::{Points, smooth};
 use crate::report::{Row, RunFacts, jsonl};
 use crate::run_folder;
@@ -120,8 +121,7 @@ impl Record {
         let best =
             self.rows.iter().filter_map(|row| Some((row.val_loss?, row.step))).min_by(|a, b| a.0.total_cmp(&b.0));
         let facts = self.facts();
-        let mut speeds: Vec<f64> = self.rows.iter().filter_map(|row| row.tokens_per_s).collect();
-        speeds.sort_by(f64::total_cmp);
+        let speeds: Vec<f64> = self.rows.iter().filter_map(|row| row.tokens_per_s).collect();
         let max_steps = self.config.get("max_steps").and_then(toml::Value::as_integer).map(|steps| steps as u64);
         Summary {
             run: self.name.clone(),
@@ -135,7 +135,7 @@ impl Record {
             best_val_loss: best.map(|best| best.0),
             best_step: best.map(|best| best.1),
             elapsed_s: last(|row| row.elapsed_s),
-            tokens_per_s: speeds.get(speeds.len() / 2).copied(),
+            tokens_per_s: median(&speeds),
         }
     }
 }

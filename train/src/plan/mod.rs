@@ -360,3 +360,6 @@ fn warnings(run: Run<'_>) -> Vec<String> {
     }
     warnings
 }
+
+#[cfg(test)]
+mod tests;

@@ -59,10 +59,11 @@ pub fn toml(proposal: &Proposal, minutes: f64, device: &str) -> String {
     ];
     // What was chosen so that it fits.
     let after_passes = lines.iter().position(|line| line.starts_with("precision")).unwrap_or(lines.len());
-    if config.activation_checkpointing {
+    let chosen = |name: &str| !proposal.set.contains(&name);
+    if config.activation_checkpointing && chosen("activation_checkpointing") {
         lines.insert(after_passes, line("activation_checkpointing", true, "to fit into the memory"));
     }
-    if config.micro_batch < config.batch_size {
+    if config.micro_batch < config.batch_size && chosen("micro_batch") {
         lines.insert(after_passes, line("micro_batch", config.micro_batch, "windows at once, to fit into the memory"));
     }
     // What somebody set and the lines above do not say.

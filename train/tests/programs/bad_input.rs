@@ -72,6 +72,8 @@ const CASES: &[(&str, &str)] = &[
     ("ember-train", "plan count.txt --minutes soon"),
     ("ember-train", "plan count.txt --memory-limit much"),
     ("ember-train", "plan missing.txt"),
+    ("ember-train", "plan count.txt --set init=a-run"),
+    ("ember-train", "plan count.txt --set norm=rmsnorm --device cpu"),
     // Folders
     ("ember-train", "run count.txt --out a-run SMALL"),
     ("ember-train", "run count.txt --out count.txt SMALL"),

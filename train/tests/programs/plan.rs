@@ -56,9 +56,40 @@ fn what_is_set_stays_and_what_does_not_fit_is_refused() {
     );
     assert!(ran.out.contains("ember-train run --config p.toml"), "{}", ran.out);
     let ran = place.train("plan count.txt --minutes 0.1 --device cpu --out q.toml --memory-limit 100kB");
-    assert_eq!(ran.code, Some(1));
-    assert!(ran.err.contains("--memory-limit"), "{}", ran.err);
+    assert_eq!(ran.code, Some(2));
+    assert!(ran.err.contains("does not fit into memory"), "{}", ran.err);
     assert!(!place.path("q.toml").exists());
+}
+
+/// The plan is made for what `run` would make of it: passes that fit, and the precision of the device.
+#[test]
+fn what_memory_cannot_hold_at_once_is_planned_in_passes() {
+    let place = Place::new();
+    place.write("count.txt", long_text());
+    let set = "--set n_layer=6 --set n_embd=64 --set context_length=128 --set batch_size=16";
+    let plan = |more: &str| {
+        let ran = place.train(&format!(
+            "plan count.txt --minutes 0.1 --device cpu --threads 1 --out p.toml --format json --measure {set} {more}"
+        ));
+        let row = ran.well().json().remove(0);
+        let number = |of: &str, part: &str| row["measured"][of][part].as_f64().unwrap();
+        let [predicted, measured] = ["predicted", "measured"].map(|of| number(of, "peak_bytes"));
+        assert!((predicted - measured).abs() <= (0.1 * measured).max(64e6), "{predicted} {measured}");
+        // By block, no moment has all the activations.
+        assert_eq!(number("measured", "activations_bytes") == 0.0, more.contains("checkpointing"), "{row}");
+        let recipe = std::fs::read_to_string(place.path("p.toml")).unwrap();
+        assert!(recipe.contains("precision = \"f32\""), "{recipe}");
+        (row["plan"]["memory"]["peak_bytes"].as_u64().unwrap(), recipe)
+    };
+    let (whole, recipe) = plan("");
+    assert!(!recipe.contains("micro_batch"), "{recipe}");
+    let (less, recipe) = plan(&format!("--memory-limit {}", whole / 2));
+    assert!(less * 11 / 10 <= whole / 2 && recipe.contains("\nmicro_batch = "), "{less} of {whole}\n{recipe}");
+    plan("--set activation_checkpointing=true");
+    // Set, it is not chosen: then it must fit.
+    let decided = "--set micro_batch=16 --set activation_checkpointing=false";
+    let ran = place.train(&format!("plan count.txt --device cpu --memory-limit {} {set} {decided}", whole / 2));
+    assert!(ran.code == Some(2) && ran.err.contains("16 windows at a time need"), "{}", ran.err);
 }
 
 #[test]

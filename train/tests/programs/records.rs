@@ -109,3 +109,30 @@ fn a_run_begins_from_another_keeps_what_it_knew_and_needs_it_no_more() {
     assert!(ran.err.contains("as asked for"), "{}", ran.err);
     place.generate("text one --from short --device cpu --strategy greedy --max-new-tokens 30").well();
 }
+
+/// Many a checkpoint has rows for token ids that its tokenizer never uses; a run keeps them, and what measures it does not mind.
+#[test]
+fn a_padded_vocabulary_is_kept_and_measured() {
+    let place = Place::new();
+    place.train(&small_run(&place, "base", 1)).well();
+    let base = std::fs::read_to_string(place.path("base/latest")).unwrap();
+    let base = place.path("base/checkpoints").join(base.trim());
+    let padded = place.path("padded");
+    std::fs::create_dir(&padded).unwrap();
+    let shape = ember_model::folder::read_config(&base).unwrap();
+    let shape = ember_model::GptConfig { vocab_size: shape.vocab_size + 50_000, ..shape };
+    let gpt = ember_model::Gpt::new(&shape, 1, &burn::tensor::Device::flex()).unwrap();
+    ember_model::checkpoint::save(&gpt, None, &padded).unwrap();
+    for file in ["tokenizer.json", "tokenizer_config.json"] {
+        std::fs::copy(base.join(file), padded.join(file)).unwrap();
+    }
+    let run = "run count.txt --init padded --set max_steps=4 --set batch_size=4 --device cpu --out";
+    place.train(&format!("{run} run")).well();
+    let kept = std::fs::read_to_string(place.path("run/checkpoints/step-00000004/config.json")).unwrap();
+    assert!(kept.contains(&format!("\"vocab_size\": {}", shape.vocab_size)), "{kept}");
+    place.train("ledger run --repeats 1 --batch-size 2 --device cpu").well();
+    place.train("exposure run --windows 2 --samples 1 --device cpu").well();
+    // The table is 32 wide: its weights, gradients and moments alone take 25 MB, all else ten.
+    let ran = place.train(&format!("{run} small --memory-limit 20MB"));
+    assert!(ran.code == Some(2) && ran.err.contains("does not fit into memory"), "{}", ran.err);
+}
