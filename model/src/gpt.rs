@@ -6,7 +6,7 @@
 //! in a checkpoint. There is no mode: on a device with automatic differentiation dropout acts and the graph is recorded, on
 //! any other device neither happens.
 //!
-//! Precision: weights, residual stream, norms and logits are float32. A norm hands its branch a copy in the type that the model
+//! Precision: weights, residual stream and norms are float32, and logits are handed out so. A norm hands its branch a copy in the type that the model
 //! computes in ([`Gpt::with_precision`]), a product takes its weights in the type of what it multiplies, and what a branch
 //! brings back is added in float32.
 

@@ -65,7 +65,7 @@ pub fn save(
     if !folder.is_dir() {
         let unfinished = run.unfinished(progress.step);
         let _ = fs::remove_dir_all(&unfinished);
-        let written = disk::ensure_room(run.path(), size(run, gpt))
+        let written = disk::ensure_room(run.path(), size(run, gpt, optimizer))
             .and_then(|()| write(&unfinished, gpt, optimizer, tokenizer, progress))
             .and_then(|()| {
                 fs::rename(&unfinished, &folder).with_context(|| format!("cannot create {}", folder.display()))?;
@@ -83,11 +83,11 @@ pub fn save(
     run.point(Pointer::Latest, progress.step)
 }
 
-/// Bytes that a save will take: as many as the last one, else of weights, two moments and an average of each parameter.
-fn size(run: &RunFolder, gpt: &Gpt) -> u64 {
+/// Bytes that a save will take: as many as the last one, else of the weights and all that the optimizer remembers.
+fn size(run: &RunFolder, gpt: &Gpt, optimizer: &Optimizer) -> u64 {
     match run.pointed(Pointer::Latest) {
         Ok(Some(latest)) => disk::used_bytes(&latest),
-        _ => 16 * gpt.config().parameters() as u64,
+        _ => 4 * (gpt.config().parameters() + optimizer.values()) as u64,
     }
 }
 
@@ -163,7 +163,7 @@ pub fn newest_whole(run: &RunFolder, say: impl Fn(String)) -> Result<Option<Path
         match verify(&checkpoint) {
             Ok(()) => {
                 for (path, error) in &damaged {
-                    say(format!("{error:#} (it is put aside as {})", run.put_aside(path)?.display()));
+                    say(format!("{error:#} (it is put aside as {})", run.put_aside(path, "damaged")?.display()));
                 }
                 run.point(Pointer::Latest, step_of(&checkpoint).unwrap_or_default())?;
                 return Ok(Some(checkpoint));

@@ -73,6 +73,21 @@ impl fmt::Display for Change {
 }
 
 impl Change {
+    /// The configuration with this change: the schedule goes with the length where it ended with it.
+    pub fn of(self, config: &TrainConfig) -> TrainConfig {
+        let mut changed = config.clone();
+        changed.max_steps = match self {
+            Self::Length(steps) => {
+                if config.lr_decay_steps == config.max_steps {
+                    changed.lr_decay_steps = steps;
+                }
+                steps
+            }
+            Self::End(steps) => steps,
+        };
+        changed
+    }
+
     /// What [`fmt::Display`] has written, for the other processes of a team.
     pub fn parse(text: &str) -> Option<Self> {
         let (kind, step) = text.split_once(' ')?;

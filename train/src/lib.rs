@@ -41,6 +41,7 @@ pub mod report;
 pub mod run_folder;
 pub mod sample;
 pub mod schedule;
+pub mod speedometer;
 pub mod team;
 pub mod timeline;
 pub mod trainer;

@@ -207,7 +207,8 @@ impl RunFolder {
     /// Removes every checkpoint but the newest `keep` and those the pointers name, and what an interrupted save or removal left
     /// behind. A folder that cannot be removed is left alone: it costs space, nothing else.
     pub fn prune(&self, keep: u64) -> Result<()> {
-        let pointed = [self.pointed(Pointer::Latest)?, self.pointed(Pointer::Best)?];
+        // What a pointer names that was taken away by hand needs no keeping.
+        let pointed = [Pointer::Latest, Pointer::Best].map(|pointer| self.pointed(pointer).unwrap_or(None));
         for checkpoint in self.saved().into_iter().skip(keep as usize) {
             if !pointed.iter().flatten().any(|kept| *kept == checkpoint) {
                 // Renamed first: a kill on the way leaves no half checkpoint under a whole one's name.
@@ -228,14 +229,14 @@ impl RunFolder {
         self.checkpoints().join(format!("{UNFINISHED}{step}"))
     }
 
-    /// Puts a damaged checkpoint aside, so that its name is free for a whole one, and takes the pointers off it; returns where
-    /// it is now.
+    /// Puts a checkpoint aside, under its name behind `why`, so that the name is free for another one, and takes the pointers off
+    /// it; returns where it is now.
     ///
     /// # Errors
     /// When it cannot be renamed.
-    pub fn put_aside(&self, checkpoint: &Path) -> Result<PathBuf> {
+    pub fn put_aside(&self, checkpoint: &Path, why: &str) -> Result<PathBuf> {
         let name = checkpoint.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        let aside = self.checkpoints().join(format!("damaged-{name}"));
+        let aside = self.checkpoints().join(format!("{why}-{name}"));
         let _ = fs::remove_dir_all(&aside);
         fs::rename(checkpoint, &aside).with_context(|| format!("cannot rename {}", checkpoint.display()))?;
         let best = self.path.join(Pointer::Best.name());

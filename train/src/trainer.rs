@@ -29,6 +29,7 @@ use crate::report::{EvalReport, Records, Reporter, Row, StepReport};
 use crate::run_folder::{Pointer, RunFolder};
 use crate::sample;
 use crate::schedule::Schedule;
+use crate::speedometer::Speedometer;
 use crate::team::messages::said_by_the_first;
 use crate::team::{self, Team, exchange};
 
@@ -104,7 +105,7 @@ impl Trainer {
     pub fn train(&mut self, mut gpt: Gpt, stop: &dyn Fn() -> bool) -> Result<Outcome> {
         let began = Instant::now();
         let elapsed_before = self.progress.elapsed_s;
-        let mut pace = Pace::new(self.progress.tokens);
+        let mut pace = Speedometer::new(self.progress.tokens);
         let mut schedule = self.schedule();
         let weights = Weights::at_the_start(&gpt, self.reporter.as_mut());
         loop {
@@ -128,6 +129,9 @@ impl Trainer {
             if is_evaluated && self.evaluated != Some(step) {
                 let evaluated = self.evaluate(&gpt, stop);
                 self.go_on_if_full(evaluated)?;
+                if last && self.evaluated != Some(step) {
+                    return Ok(Outcome::Interrupted); // a resume evaluates what is saved
+                }
             }
             let finished = last || self.is_out_of_patience();
             let is_sampled = finished || begins || is_due(step, self.config.sample_interval);
@@ -173,8 +177,10 @@ impl Trainer {
     /// Saves the checkpoint of this step, then removes those that are not to be kept; the process that leads does it for all.
     pub(crate) fn save(&mut self, gpt: &Gpt, weights: Weights) -> Result<()> {
         let began = Instant::now();
-        weights.ensure_whole(gpt, &self.run)?;
         if self.team.leads() {
+            if !self.run.checkpoint(self.progress.step).is_dir() {
+                weights.ensure_whole(gpt, &self.run)?;
+            }
             checkpoint::save(&self.run, gpt, &self.optimizer, &self.tokenizer, &self.progress)?;
             self.run.prune(self.config.keep_checkpoints)?;
         }
@@ -256,6 +262,7 @@ impl Trainer {
         let began = Instant::now();
         let Some(val_loss) = evaluate(&as_inference(gpt), &self.val_windows, &*self.team, stop)? else { return Ok(()) };
         let average = self.optimizer.average().and_then(|average| average.model(gpt));
+        let average = average.map(|average| average.with_precision(FloatDType::F32));
         let ema_val_loss = match &average {
             Some(average) => evaluate(average, &self.val_windows, &*self.team, stop)?,
             None => None,
@@ -264,19 +271,14 @@ impl Trainer {
             return Ok(()); // interrupted between the two: both are measured again on resume
         }
         self.evaluated = Some(step);
-        let is_best = self.best.is_none_or(|best| val_loss < best);
+        let is_best = val_loss.is_finite() && self.best.is_none_or(|best| val_loss < best);
         self.evaluations_since_best = if is_best { 0 } else { self.evaluations_since_best + 1 };
         if is_best {
             self.best = Some(val_loss);
         }
-        // A full disk may have kept this step from being saved.
-        if is_best && self.team.leads() && self.run.checkpoint(step).is_dir() {
-            self.run.point(Pointer::Best, step)?;
-            self.run.prune(self.config.keep_checkpoints)?;
-        }
         let entropy_floor = self.marks.as_ref().map(|marks| marks.entropy_floor);
         let forgetful_loss = self.marks.as_ref().map(|marks| marks.forgetful_loss);
-        self.log.append(&Row {
+        let logged = self.log.append(&Row {
             step,
             val_loss: Some(val_loss),
             ema_val_loss,
@@ -286,9 +288,14 @@ impl Trainer {
             tokens: Some(self.progress.tokens),
             elapsed_s: Some(self.progress.elapsed_s),
             ..Row::default()
-        })?;
+        });
         self.reporter.evaluation(&EvalReport { step, val_loss, ema_val_loss, is_best, entropy_floor, forgetful_loss });
-        Ok(())
+        // A full disk may have kept this step from being saved.
+        if is_best && self.team.leads() && self.run.checkpoint(step).is_dir() {
+            self.run.point(Pointer::Best, step)?;
+            self.run.prune(self.config.keep_checkpoints)?;
+        }
+        logged
     }
 
     /// Whether the last `patience` evaluations were all above the best.
@@ -309,7 +316,7 @@ impl Trainer {
         Ok(())
     }
 
-    fn report(&mut self, gpt: &Gpt, result: &StepResult, pace: &mut Pace) -> Result<()> {
+    fn report(&mut self, gpt: &Gpt, result: &StepResult, pace: &mut Speedometer) -> Result<()> {
         let Progress { step, tokens, elapsed_s, .. } = self.progress;
         let train_loss = self.progress.unreported_loss / f64::from(self.progress.unreported_steps.max(1));
         (self.progress.unreported_loss, self.progress.unreported_steps) = (0.0, 0);
@@ -357,27 +364,23 @@ impl Trainer {
     fn keep_time(&mut self, schedule: &mut Schedule) -> Result<()> {
         let step = self.progress.step;
         let Some(clock) = &mut self.clock else { return Ok(()) };
-        let asked = if self.team.leads() { clock.read(step, &self.config) } else { None };
+        let mut asked = if self.team.leads() { clock.read(step, &self.config) } else { None };
+        if let Some(change) = asked {
+            let written = self.run.write_config(&change.of(&self.config));
+            if written.is_err() {
+                asked = None; // it stays as it was, and the clock will ask again
+            }
+            self.go_on_if_full(written)?;
+        }
         let told = said_by_the_first(&*self.team, &asked.map(|change| change.to_string()).unwrap_or_default())?;
         let Some(change) = Change::parse(&told) else { return Ok(()) };
         let was = self.config.max_steps;
-        self.config.max_steps = match change {
-            Change::Length(steps) => {
-                if self.config.lr_decay_steps == was {
-                    self.config.lr_decay_steps = steps;
-                }
-                steps
-            }
-            Change::End(steps) => steps,
-        };
-        if self.team.leads() {
-            self.run.write_config(&self.config)?;
-        }
+        self.config = change.of(&self.config);
         *schedule = self.schedule();
         let max_steps = self.config.max_steps;
-        self.log.append(&Row { step, max_steps: Some(max_steps), ..Row::default() })?;
         self.reporter.note(&format!("max_steps = {max_steps} instead of {was}, to end when promised"));
-        Ok(())
+        let logged = self.log.append(&Row { step, max_steps: Some(max_steps), ..Row::default() });
+        self.go_on_if_full(logged)
     }
 
     fn schedule(&self) -> Schedule {
@@ -400,32 +403,4 @@ fn as_inference(gpt: &Gpt) -> Gpt {
 /// Whether something done every `interval` steps is due after `step` of them; an interval of 0 means never.
 fn is_due(step: u64, interval: u64) -> bool {
     interval > 0 && step > 0 && step.is_multiple_of(interval)
-}
-
-/// Speed since the last report, and since this session began.
-struct Pace {
-    began: Instant,
-    tokens_at_start: u64,
-    last: Instant,
-    tokens_at_last: u64,
-}
-
-impl Pace {
-    fn new(tokens: u64) -> Self {
-        let now = Instant::now();
-        Self { began: now, tokens_at_start: tokens, last: now, tokens_at_last: tokens }
-    }
-
-    /// Tokens a second since the last call.
-    fn since_last(&mut self, tokens: u64) -> f64 {
-        let now = Instant::now();
-        let rate = (tokens - self.tokens_at_last) as f64 / (now - self.last).as_secs_f64().max(1e-9);
-        (self.last, self.tokens_at_last) = (now, tokens);
-        rate
-    }
-
-    /// Tokens a second of this session, evaluations and saves included.
-    fn overall(&self, tokens: u64) -> f64 {
-        (tokens - self.tokens_at_start) as f64 / self.began.elapsed().as_secs_f64().max(1e-9)
-    }
 }

@@ -63,7 +63,11 @@ pub fn compare(first: &Path, second: &Path, step: u64) -> Result<Comparison> {
 
 impl Comparison {
     fn differences(&mut self, checkpoints: &[PathBuf; 2], runs: [&Path; 2]) -> Result<Option<Difference>> {
-        for file in tensor_files(&checkpoints[0])? {
+        let [files, others] = [tensor_files(&checkpoints[0])?, tensor_files(&checkpoints[1])?];
+        if files != others {
+            return Ok(Some(Difference::new("checkpoint", "files", files.join(" "), others.join(" "))));
+        }
+        for file in files {
             if let Some(difference) = self.tensors(&file, checkpoints.each_ref().map(|folder| folder.join(&file)))? {
                 return Ok(Some(difference));
             }
@@ -84,6 +88,10 @@ impl Comparison {
         }
         for name in names {
             let (a, b) = (first.read(&name)?, second.read(&name)?);
+            if a.shape != b.shape {
+                let (a, b) = (format!("{:?}", a.shape), format!("{:?}", b.shape));
+                return Ok(Some(Difference::new(file, format!("shape of {name}"), a, b)));
+            }
             if let Some(difference) = tensor_difference(file, &name, &a.shape, &a.values, &b.values) {
                 return Ok(Some(difference));
             }

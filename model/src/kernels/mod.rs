@@ -76,11 +76,15 @@ pub struct DropoutMask {
 }
 
 impl DropoutMask {
-    /// Draws a key from the device's generator, which training seeds with (seed, step, micro-batch); `None` where nothing
+    /// On the CPU draws a key from the device's generator, which training seeds with (seed, step, micro-batch); `None` where nothing
     /// is to be dropped: at probability 0, and on a device without automatic differentiation.
     pub fn draw(probability: f64, device: &Device) -> Option<Self> {
         if probability == 0.0 || !device.is_autodiff() {
             return None;
+        }
+        if !is_cpu(device) {
+            // The textbook formulas draw their masks on the device itself; reading a key back would make the host wait for it.
+            return Some(Self { probability: probability as f32, key: 0 });
         }
         // 24 bits are what a float32 in [0, 1) holds exactly.
         let halves = Tensor::<1>::random([2], Distribution::Uniform(0.0, 1.0), &device.clone().inner()).into_data();

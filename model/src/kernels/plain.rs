@@ -189,8 +189,9 @@ fn attend(
 ) -> (Tensor<3>, Tensor<4>) {
     let [batch, n_head, time, head_size] = q.dims();
     let dtype = v.dtype();
-    let scores = q.matmul(k.swap_dims(2, 3)).cast(DType::F32);
-    let mut scores = scores / (head_size as f64).sqrt(); // [batch, n_head, time, seen]
+    // The queries are scaled, not the scores: in float16 those could leave the range before they are made smaller.
+    let q = q / (head_size as f64).sqrt();
+    let mut scores = q.matmul(k.swap_dims(2, 3)).cast(DType::F32); // [batch, n_head, time, seen]
     if let Some(hidden) = hidden {
         scores = scores.mask_fill(hidden, f32::NEG_INFINITY);
     }

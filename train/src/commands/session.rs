@@ -89,7 +89,10 @@ impl Session {
         trainer.reporter.finish();
         let outcome = result?;
         if trainer.team.leads() {
-            conclude(&trainer, outcome, &notes)?;
+            // All that was learned is saved: what cannot be drawn now can be drawn again.
+            if let Err(error) = conclude(&trainer, outcome, &notes) {
+                notes.say(format!("{error:#}"));
+            }
         }
         trainer.team.leave();
         Ok(outcome)

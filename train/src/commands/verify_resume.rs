@@ -8,7 +8,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use ember_data::prepare::Dataset;
 use ember_generate::interrupt::Interrupt;
-use ember_generate::program::{CommonArgs, Notes, Outcome, OutputFormat};
+use ember_generate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_model::device;
 use serde::Serialize;
 
@@ -23,6 +23,7 @@ use crate::optimizer::Optimizer;
 use crate::report::units::grouped;
 use crate::run_folder::RunFolder;
 use crate::team::Alone;
+use crate::team::launch::Launch;
 use crate::verify::{Comparison, Difference, compare};
 
 /// The result as one line of JSON.
@@ -40,6 +41,11 @@ struct Answer<'a> {
 /// # Errors
 /// When the two runs differ, naming the first tensor; and as `run` and `resume` do.
 pub fn run(args: &VerifyResumeArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
+    if Launch::of_this_process().is_some() {
+        let line =
+            "verify-resume compares runs of one process; start it without mpirun (scripts/check-mpi compares several)";
+        return Err(UsageError::new(line).into());
+    }
     let notes = Notes::new(common.quiet);
     let selected = device::select(common.device)?;
     session::say_device(&notes, &selected);
@@ -72,7 +78,7 @@ fn prepare(args: &VerifyResumeArgs, common: &CommonArgs, whole: &Path, interrupt
     let steps = args.steps;
     let mut args =
         RunArgs { text: args.text.clone(), config: args.config.clone(), set: args.set.clone(), ..RunArgs::default() };
-    args.set.push(format!("max_steps={}", 2 * steps));
+    args.set.extend([format!("max_steps={}", 2 * steps), "patience=0".to_owned()]);
     let quiet = CommonArgs { quiet: true, ..common.clone() };
     let start = Start::new(&args, Instant::now(), &quiet)?;
     Ok(begin(&RunFolder::create(whole)?, &start, &Alone, &quiet, interrupt)?.is_some())

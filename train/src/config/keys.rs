@@ -480,7 +480,7 @@ pub const GROUPS: &[Group] = &[
                 Kind::Count(1, MANY),
                 "optimizer steps",
                 Preset::Auto,
-                "between two saves of the latest checkpoint",
+                "between two saves of the latest checkpoint; every evaluation saves as well",
             )
             .elsewhere(&["save_steps", "save_interval", "checkpoint_every"]),
             key(

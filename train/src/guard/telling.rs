@@ -27,7 +27,8 @@ impl Trainer {
         let first = self.progress.windows - self.config.windows_per_step() as u64;
         let told = self.tell_of_not_finite(gpt, gradients, result, first);
         self.go_on_if_full(told)?;
-        weights.ensure_whole(gpt, &self.run)?;
+        let whole = if self.team.leads() { weights.ensure_whole(gpt, &self.run) } else { Ok(()) };
+        agree(&*self.team, whole)?;
         if self.progress.guard.not_finite.len() as u64 <= self.config.max_skipped_batches {
             return Ok(());
         }
