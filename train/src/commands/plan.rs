@@ -241,7 +241,9 @@ fn beside(checked: &Check) -> Vec<String> {
         ("logits", predicted.logits_bytes, measured.logits_bytes),
         ("peak", predicted.peak_bytes, measured.peak_bytes),
     ] {
-        lines.push(format!("{name:<12}{:>12}{:>12}", bytes(predicted), bytes(measured)));
+        if predicted > 0 || measured > 0 {
+            lines.push(format!("{name:<12}{:>12}{:>12}", bytes(predicted), bytes(measured)));
+        }
     }
     let ms = |seconds: f64| format!("{:.1} ms", 1e3 * seconds);
     lines.push(format!("{:<12}{:>12}{:>12}", "step", ms(checked.predicted_step_s), ms(checked.measured_step_s)));

@@ -9,7 +9,8 @@ use super::Proposal;
 use super::measure::Bench;
 use crate::gradient::{Passes, next_token_loss};
 use crate::ledger::meter::{MeasuredBy, Meter};
-use crate::memory::prediction::Parts;
+use crate::memory::prediction::training::Step;
+use crate::memory::prediction::{Kernels, Parts};
 use crate::windows::windows;
 
 /// What was predicted of a step, and what it took.
@@ -17,7 +18,8 @@ use crate::windows::windows;
 pub struct Check {
     /// What the bytes are read from.
     pub measured_by: MeasuredBy,
-    /// By the plan; without activations and logits, as what is measured is, where a pass goes through the model in segments.
+    /// Of a step alone, not of an evaluation or a save. As in what is measured, activations and logits are 0 where a pass goes
+    /// through the model in segments: no moment has all of them.
     pub predicted: Parts,
     /// By the meter.
     pub measured: Parts,
@@ -52,7 +54,7 @@ pub fn check(proposal: &Proposal, dataset: &Dataset, selected: &Selected) -> Res
     let moments = meter.live()? - weights;
 
     // Phase by phase, with the moments there as in every step but the first.
-    let mut predicted = proposal.memory;
+    let mut predicted = Step::of(config, shape, Kernels::of(&selected.device)).parts();
     let logits = config.micro_batch * config.context_length * shape.vocab_size;
     let [kept, logits_bytes] = if Passes::of(config, 0, 1.0).in_segments(logits) {
         (predicted.activations_bytes, predicted.logits_bytes) = (0, 0);

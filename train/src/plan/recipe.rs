@@ -80,7 +80,7 @@ pub fn toml(proposal: &Proposal, minutes: f64, device: &str) -> String {
 
 fn line(name: &str, value: impl std::fmt::Display, why: &str) -> String {
     let setting = format!("{name} = {value}");
-    if why.is_empty() { setting } else { format!("{setting:<27}# {why}") }
+    if why.is_empty() { setting } else { format!("{setting:<26} # {why}") }
 }
 
 fn word(choice: impl serde::Serialize) -> String {
