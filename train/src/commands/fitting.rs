@@ -66,7 +66,7 @@ fn trial(config: &TrainConfig, vocab_size: usize, selected: &Selected) -> Result
     std::fs::write(&path, config.to_toml()?).with_context(|| format!("cannot write {}", path.display()))?;
     let program = std::env::current_exe().context("cannot find this program's own file; set micro_batch yourself")?;
     let ran = Command::new(program)
-        .arg("trial")
+        .arg("one-step")
         .arg(&path)
         .args(["--vocab-size", &vocab_size.to_string(), "--device", &selected.id, "--quiet"])
         .stdin(Stdio::null())

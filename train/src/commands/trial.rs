@@ -1,4 +1,4 @@
-//! `ember-train trial`, which only `run` calls: one step of a configuration on random tokens, to see whether the device's memory
+//! `ember-train one-step`, which only `run` calls: one step of a configuration on random tokens, to see whether the device's memory
 //! holds it. If it does not, it is this process that ends.
 
 use std::path::PathBuf;

@@ -164,12 +164,12 @@ fn the_micro_batch_is_what_the_memory_holds() {
 fn a_trial_step_fits_or_ends_in_one_line() {
     let place = Place::new();
     place.train(&small_run(&place, "run", 2)).well();
-    place.train("trial run/config.toml --vocab-size 30 --device cpu").well();
+    place.train("one-step run/config.toml --vocab-size 30 --device cpu").well();
     #[cfg(target_os = "linux")]
     {
         let program = place.command("ember-train", "");
         let limited = format!(
-            "ulimit -v 4000000; exec {} trial run/config.toml --vocab-size 40000000 --device cpu --threads 1",
+            "ulimit -v 4000000; exec {} one-step run/config.toml --vocab-size 40000000 --device cpu --threads 1",
             program.get_program().to_string_lossy()
         );
         let ran = std::process::Command::new("sh").args(["-c", &limited]).current_dir(place.path("")).output().unwrap();
