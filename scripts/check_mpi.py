@@ -1,4 +1,4 @@
-"""What scripts/check-mpi measures: check_mpi.py EMBER_TRAIN FOLDER [--kills N]. Python's own library only."""
+"""What scripts/check-mpi measures: check_mpi.py EMBER_TRAIN FOLDER. Python's own library only."""
 
 import argparse
 import array
@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 import os
-import random
 import signal
 import struct
 import subprocess
@@ -40,20 +39,20 @@ class Place:
         text = "".join(f"{words[i % 7]} and then {words[(i + 1) % 7]}.\n" for i in range(1500))
         (self.folder / "count.txt").write_text(text)
 
-    def start(self, processes, *arguments, group=False):
+    def start(self, processes, *arguments):
         launcher = MPIRUN + ["-n", str(processes)] if processes > 1 else []
         command = [*launcher, self.program, *arguments, "--device", "cpu", "--threads", "1"]
         return subprocess.Popen(
             command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True, start_new_session=group,
+            text=True,
         )
 
-    def new(self, processes, run, *settings, **how):
+    def new(self, processes, run, *settings):
         sets = [word for setting in [*SETTINGS, *settings] for word in ("--set", setting)]
-        return self.start(processes, "run", "count.txt", "--out", run, *sets, **how)
+        return self.start(processes, "run", "count.txt", "--out", run, *sets)
 
-    def resume(self, processes, run, **how):
-        return self.start(processes, "resume", run, **how)
+    def resume(self, processes, run):
+        return self.start(processes, "resume", run)
 
     def weights(self, run):
         latest = self.folder / run / "checkpoints" / (self.folder / run / "latest").read_text().strip()
@@ -196,58 +195,14 @@ def refusals(place):
     say("3 processes for 8 windows: refused in one line", fine, f"exit {code}: {' | '.join(lines(err))}")
 
 
-def kills(place, count):
-    """kill -9 of mpirun and all its processes at random moments, saves included, then resume: the twin's bits."""
-    began = time.time()
-    must(place.new(2, "whole", "dropout=0.1", "max_steps=400", "checkpoint_interval=3"))
-    whole = time.time() - began
-    chance, done, runs = random.Random(4), 0, 0
-    while done < count:
-        run = f"kills-{runs}"
-        runs += 1
-        while True:
-            fresh = not (place.folder / run / "config.toml").exists()
-            how = {"group": True}
-            child = (place.new(2, run, "dropout=0.1", "max_steps=400", "checkpoint_interval=3", **how) if fresh
-                     else place.resume(2, run, **how))
-            time.sleep(whole * chance.uniform(0.1, 0.7))
-            if child.poll() is not None:
-                code, err = end(child)
-                if code != 0:
-                    say(f"kill {done}", False, f"exit {code}: {err}")
-                    return
-                break
-            members = [child.pid, *workers(child).values()]
-            for pid in members:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
-            child.communicate()
-            done += 1
-            if done == count:
-                fresh = not (place.folder / run / "config.toml").exists()
-                must(place.new(2, run, "dropout=0.1", "max_steps=400", "checkpoint_interval=3") if fresh else place.resume(2, run))
-                break
-        if place.bits(run) != place.bits("whole"):
-            say(f"run {run} after {done} kills", False, "other bits than the undisturbed twin")
-            return
-        print(f"{done} kills in {runs} runs, all of which ended in the twin's bits", flush=True)
-    say(f"{count} kills of 2 processes over {runs} runs: the twin's bits", True, " ".join(place.bits("whole")))
-
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program", type=Path)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--kills", type=int, default=0, help="kill two processes so many times, and check nothing else")
     arguments = parser.parse_args()
     place = Place(arguments.program, arguments.folder)
-    if arguments.kills:
-        kills(place, arguments.kills)
-    else:
-        for check in [equality, interrupted, killed_worker, refusals]:
-            check(place)
+    for check in [equality, interrupted, killed_worker, refusals]:
+        check(place)
     if failures:
         raise SystemExit(f"check-mpi: {len(failures)} failed")
 

@@ -75,7 +75,7 @@ pub fn save(
             let _ = fs::remove_dir_all(&unfinished);
             let kept = match run.pointed(Pointer::Latest) {
                 Ok(Some(latest)) => format!("{} is whole; free some space and resume", latest.display()),
-                _ => "free some space and run again".to_owned(),
+                _ => format!("free some space and go on with `ember-train resume {}`", run.path().display()),
             };
             return Err(error.context(format!("could not save step {} ({kept})", progress.step)));
         }

@@ -58,7 +58,7 @@ enum Command {
     /// What the same prompt was continued with through training, step by step
     Timeline(TimelineArgs),
     /// Take one step of a configuration, to see whether it fits
-    #[command(hide = true)]
+    #[command(hide = true, name = "first-steps")]
     Trial(TrialArgs),
     /// List the devices this program can compute on
     Devices,

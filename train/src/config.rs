@@ -163,7 +163,7 @@ pub struct TrainConfig {
 impl TrainConfig {
     /// Reads a saved, complete configuration; a missing, unknown or impossible value is a [`ConfigError`].
     pub fn from_toml_str(text: &str) -> Result<Self, ConfigError> {
-        Settings::from_toml_str(text)?.complete()
+        Settings::from_toml_str(text)?.with_the_usual_parts().complete()
     }
 
     /// Reads the configuration a run folder keeps; the error names the file.

@@ -209,6 +209,7 @@ impl RunFolder {
     pub fn prune(&self, keep: u64) -> Result<()> {
         // What a pointer names that was taken away by hand needs no keeping.
         let pointed = [Pointer::Latest, Pointer::Best].map(|pointer| self.pointed(pointer).unwrap_or(None));
+        let latest = pointed[0].as_deref().and_then(step_of);
         for checkpoint in self.saved().into_iter().skip(keep as usize) {
             if !pointed.iter().flatten().any(|kept| *kept == checkpoint) {
                 // Renamed first: a kill on the way leaves no half checkpoint under a whole one's name.
@@ -217,7 +218,10 @@ impl RunFolder {
         }
         let Ok(entries) = fs::read_dir(self.checkpoints()) else { return Ok(()) };
         for entry in entries.flatten() {
-            if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let superseded =
+                name.strip_prefix(SUPERSEDED).and_then(|name| step_of(Path::new(name.trim_start_matches('-'))));
+            if name.starts_with(UNFINISHED) || superseded.is_some_and(|step| Some(step) <= latest) {
                 let _ = fs::remove_dir_all(entry.path());
             }
         }
@@ -246,6 +250,16 @@ impl RunFolder {
         Ok(aside)
     }
 
+    /// Puts every checkpoint after `step` aside, whose steps are about to be taken again; returns where each was and is. They go
+    /// when a step as late is saved again ([`Self::prune`]).
+    ///
+    /// # Errors
+    /// When one cannot be renamed.
+    pub fn supersede_after(&self, step: u64) -> Result<Vec<(PathBuf, PathBuf)>> {
+        let newer = self.saved().into_iter().filter(|saved| step_of(saved).is_some_and(|of| of > step));
+        newer.map(|saved| Ok((saved.clone(), self.put_aside(&saved, SUPERSEDED)?))).collect()
+    }
+
     /// Where the report on the batch is written that gave `step` a loss or gradient that is not finite; `attempt` counts from 1
     /// where several did.
     pub fn not_finite_report(&self, step: u64, attempt: u64) -> PathBuf {
@@ -255,6 +269,7 @@ impl RunFolder {
 }
 
 /// What the name of a checkpoint begins with while it is written or removed.
+const SUPERSEDED: &str = "superseded";
 const UNFINISHED: &str = ".unfinished-";
 
 /// The step that the name of a checkpoint's folder says, if it is one.

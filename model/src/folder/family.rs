@@ -36,7 +36,11 @@ impl Family {
         let learned = config.positions == Positions::Learned;
         let positions = if learned { "positions = learned" } else { "positions = rotary" };
         let alone = |given: &str, other: &str, choose: &str| -> Result<Self> {
-            let all = if learned { "architecture = gpt2" } else { "architecture = llama" };
+            let all = match (learned, config.qk_norm) {
+                (true, _) => "architecture = gpt2",
+                (false, false) => "architecture = llama",
+                (false, true) => "architecture = qwen3",
+            };
             bail!(
                 "{given} does not go with {other}: transformers has no such model to save it as; choose {choose}, or leave all \
                  parts to {all}"

@@ -31,6 +31,9 @@ pub fn run(args: &CompareArgs, common: &CommonArgs) -> Result<Outcome> {
     for run in runs.iter().filter(|run| run.config.is_empty()) {
         notes.say(format!("{} has no config.toml: what it differs in is not known", run.path.display()));
     }
+    for run in runs.iter().filter(|run| !run.has_loss()) {
+        notes.say(format!("{} holds no loss yet: there is no curve of it", run.path.display()));
+    }
     let scale = if args.log { Scale::Logarithmic } else { Scale::Linear };
     let text = match common.format {
         OutputFormat::Text => shown(&runs, args, scale),

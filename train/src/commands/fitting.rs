@@ -63,7 +63,7 @@ fn trial(config: &TrainConfig, shape: &GptConfig, selected: &Selected) -> Result
     }
     let program = std::env::current_exe().context("cannot find this program's own file; set micro_batch yourself")?;
     let ran = Command::new(program)
-        .arg("trial")
+        .arg("first-steps")
         .args([&config_path, &shape_path])
         .args(["--device", &selected.id, "--quiet"])
         .stdin(Stdio::null())

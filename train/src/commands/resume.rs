@@ -14,7 +14,7 @@ use crate::config::TrainConfig;
 use crate::optimizer::Optimizer;
 use crate::precision;
 use crate::report::records;
-use crate::run_folder::{Pointer, RunFolder, step_of};
+use crate::run_folder::{Pointer, RunFolder};
 use crate::schedule::Curve;
 use crate::team::messages::agree;
 use crate::team::{self, Team, launch};
@@ -102,8 +102,7 @@ fn write_back(run: &RunFolder, config: &TrainConfig, step: u64, common: &CommonA
         run.write_config(config)?;
         say_where_the_rate_ends(config, &Notes::new(common.quiet));
     }
-    for newer in run.saved().into_iter().filter(|saved| step_of(saved).is_some_and(|of| of > step)) {
-        let aside = run.put_aside(&newer, "superseded")?;
+    for (newer, aside) in run.supersede_after(step)? {
         let (newer, aside) = (newer.display(), aside.display());
         Notes::new(common.quiet)
             .say(format!("{newer} is of a later step, which is taken again: it is put aside as {aside}"));

@@ -81,6 +81,7 @@ fn heading(moment: &Moment) -> String {
     match (moment.same_characters, moment.parts().1) {
         (None, _) => heading,
         (Some(_), "") => heading + "  the same text as before",
+        (Some(1), _) => heading + "  as before for one character",
         (Some(same), _) => heading + &format!("  as before for {} characters", grouped(same as u64)),
     }
 }

@@ -26,7 +26,11 @@ pub fn data_of(run: Option<&Path>) -> Result<PathBuf> {
         }
     }
     let checkpoint = run_folder::find(run)?.folder;
-    let around = checkpoint.canonicalize()?;
+    // RUN/checkpoints/step-N, or the averaged weights in it.
+    let mut around = checkpoint.canonicalize()?;
+    if around.ends_with("ema") {
+        around.pop();
+    }
     match around.parent().and_then(Path::parent) {
         Some(run) if run.join("config.toml").is_file() => data_of_run(run),
         _ => bail!(

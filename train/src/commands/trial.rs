@@ -1,4 +1,4 @@
-//! `ember-train trial`, which only `run` calls: two steps of a configuration on random tokens, to see whether the device's memory
+//! `ember-train first-steps`, which only `run` calls: two steps of a configuration on random tokens, to see whether the device's memory
 //! holds them. If it does not, it is this process that ends.
 
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use crate::gradient::{Passes, pass};
 use crate::optimizer::{Optimizer, clip_scale, global_norm};
 use crate::precision::float_dtype;
 
-/// Arguments of `trial`.
+/// Arguments of `first-steps`.
 #[derive(Args, Debug)]
 pub struct TrialArgs {
     /// A resolved configuration

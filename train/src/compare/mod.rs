@@ -80,8 +80,6 @@ impl Record {
             "{shown} has no metrics.jsonl: it is no run, or has not begun to train; name a run's folder"
         );
         let rows: Vec<Row> = jsonl::read(&metrics)?;
-        let has_loss = rows.iter().any(|row| row.train_loss.or(row.val_loss).is_some());
-        ensure!(has_loss, "{} holds no loss yet; wait for the first logged step", metrics.display());
         let file = path.join("config.toml");
         let config = if file.is_file() {
             let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
@@ -93,6 +91,11 @@ impl Record {
         let name = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let name = name.file_name().map_or_else(|| shown.to_string(), |name| name.to_string_lossy().into_owned());
         Ok(Self { name, path: path.to_owned(), rows, config })
+    }
+
+    /// Whether a loss was logged yet.
+    pub fn has_loss(&self) -> bool {
+        self.rows.iter().any(|row| row.train_loss.or(row.val_loss).is_some())
     }
 
     /// What the first row says of the run; nothing in logs of older versions.
@@ -175,6 +178,14 @@ pub struct Summary {
 /// As [`Record::open`].
 pub fn open(paths: &[PathBuf]) -> Result<Vec<Record>> {
     let mut runs: Vec<Record> = paths.iter().map(|path| Record::open(path)).collect::<Result<_>>()?;
+    for run in runs.iter().filter(|run| !run.has_loss()) {
+        // Beside others it has nothing to draw, but a line in the table.
+        ensure!(
+            runs.iter().any(Record::has_loss),
+            "{} holds no loss yet; wait for the first logged step",
+            run_folder::metrics(&run.path).display()
+        );
+    }
     let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
     for run in &mut runs {
         if names.iter().filter(|name| **name == run.name).count() > 1 {

@@ -1,4 +1,4 @@
-//! What may change in the middle of a run: how long it goes on, and how it is looked at. Everything else would make it another run.
+//! What may change in the middle of a run: how long it goes on, what it bears, and how it is looked at. Everything else would make it another run.
 
 use super::{ConfigError, Settings, TrainConfig};
 
@@ -13,6 +13,7 @@ const CHANGEABLE: &[&str] = &[
     "sample_tokens",
     "sample_prompts",
     "patience",
+    "max_skipped_batches",
     "keep_checkpoints",
     "tensorboard",
 ];

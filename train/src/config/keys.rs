@@ -288,9 +288,9 @@ pub const GROUPS: &[Group] = &[
                 Kind::Count(1, 1_048_576),
                 "windows",
                 Preset::Auto,
-                "windows of context_length tokens in one forward and backward pass",
+                "windows of context_length tokens; grad_accum_steps batches make an optimizer step",
             )
-            .elsewhere(&["micro_batch_size", "per_device_train_batch_size"]),
+            .elsewhere(&["per_device_train_batch_size"]),
             key(
                 "grad_accum_steps",
                 Kind::Count(1, 1_048_576),

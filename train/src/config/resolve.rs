@@ -100,6 +100,17 @@ struct Parts {
 }
 
 impl Settings {
+    /// A saved configuration with the keys that runs of earlier versions lack: they had GPT-2's parts and computed in float32.
+    pub(super) fn with_the_usual_parts(self) -> Self {
+        let is_whole = self.has("n_embd") && self.has("n_head") && self.has("batch_size");
+        let mut open = Open { settings: self, reasons: Vec::new() };
+        if is_whole {
+            open.architecture();
+            open.computation();
+        }
+        open.settings
+    }
+
     /// Refuses parts that no class of transformers has together, which needs no text: there would be nothing to save the model as.
     pub fn check_parts(&self) -> Result<(), ConfigError> {
         let mut open = Open { settings: self.clone(), reasons: Vec::new() };

@@ -74,11 +74,13 @@ impl Report {
             }
             None => line += "without dropout all of it is finite",
         }
-        let _ = write!(
-            line,
-            "; learning rate {:.2e}, gradient norm {:.2}; {} of at most {} batches that may be left out",
-            self.learning_rate, self.grad_norm, self.skipped, self.max_skipped_batches
-        );
+        let _ = write!(line, "; learning rate {:.2e}, gradient norm {:.2}; ", self.learning_rate, self.grad_norm);
+        let _ = match self.skipped {
+            skipped if skipped > self.max_skipped_batches => {
+                write!(line, "one more than the {} batches that may be left out", self.max_skipped_batches)
+            }
+            skipped => write!(line, "{skipped} of at most {} batches that may be left out", self.max_skipped_batches),
+        };
         if let Some(window) = self.worst_window() {
             let _ = write!(line, "; window {}: \"{}\"", grouped(window.window), self.excerpt(window));
         }

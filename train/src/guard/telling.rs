@@ -43,10 +43,9 @@ impl Trainer {
     fn skipped_too_many(&self) -> Error {
         anyhow!(
             "one more batch than max_skipped_batches = {} had a loss or gradient that is not finite; step {} is saved: look \
-             at reports/, lower learning_rate in a new run, or raise max_skipped_batches in {} and resume",
+             at reports/, lower learning_rate in a new run, or resume with a larger one (--set max_skipped_batches=N)",
             self.config.max_skipped_batches,
-            self.progress.step,
-            self.run.config().display()
+            self.progress.step
         )
     }
 

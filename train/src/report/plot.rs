@@ -28,6 +28,7 @@ pub(crate) const GRID: RGBColor = RGBColor(232, 232, 236);
 const RAW: RGBColor = RGBColor(178, 205, 232);
 const TRAIN: RGBColor = RGBColor(31, 111, 180);
 const VAL: RGBColor = RGBColor(214, 93, 14);
+const EMA: RGBColor = RGBColor(196, 151, 40);
 const FLOOR: RGBColor = RGBColor(46, 139, 87);
 const FORGETFUL: RGBColor = RGBColor(136, 84, 168);
 
@@ -77,6 +78,8 @@ struct Curves {
     train: Points,
     smooth: Points,
     val: Points,
+    /// Of the averaged weights.
+    ema: Points,
     rate: Points,
     /// Name, height and colour of the horizontal lines.
     marks: Vec<(&'static str, f64, RGBColor)>,
@@ -91,6 +94,7 @@ impl Curves {
             rows.iter().filter_map(|row| Some((row.step as f64, value(row).filter(|y| y.is_finite())?))).collect()
         };
         let (train, val) = (curve(|row| row.train_loss), curve(|row| row.val_loss));
+        let ema = curve(|row| row.ema_val_loss);
         let last = |value: fn(&Row) -> Option<f64>| rows.iter().rev().find_map(value).filter(|y| y.is_finite());
         let marks: Vec<_> = [
             ("forgetful predictor", last(|row| row.forgetful_loss), FORGETFUL),
@@ -120,6 +124,7 @@ impl Curves {
             high: high + pad,
             train,
             val,
+            ema,
             marks,
         }
     }
@@ -218,6 +223,7 @@ fn heading(area: &Area<'_>, title: &str, summary: &str, curves: &Curves) -> Draw
         ("train", RAW, 1, 56, !curves.train.is_empty()),
         ("train, smoothed", TRAIN, 2, 122, !curves.train.is_empty()),
         ("validation", VAL, 2, 90, !curves.val.is_empty()),
+        ("of the average", EMA, 2, 110, !curves.ema.is_empty()),
     ];
     let (mut x, y) = (left, 74);
     for (name, colour, width, advance, _) in entries.into_iter().filter(|entry| entry.4) {
@@ -260,7 +266,9 @@ fn loss_panel(area: &Area<'_>, curves: &Curves) -> Drawn {
             colour.stroke_width(1),
         ))?;
     }
-    for (points, colour, width) in [(&curves.train, RAW, 1), (&curves.smooth, TRAIN, 2), (&curves.val, VAL, 2)] {
+    for (points, colour, width) in
+        [(&curves.train, RAW, 1), (&curves.smooth, TRAIN, 2), (&curves.ema, EMA, 2), (&curves.val, VAL, 2)]
+    {
         for piece in below(points, curves.high) {
             chart.draw_series(LineSeries::new(piece, colour.stroke_width(width)))?;
         }

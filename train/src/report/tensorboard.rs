@@ -93,6 +93,7 @@ pub fn has_events(folder: &Path) -> bool {
 fn group(key: &str) -> &'static str {
     match key {
         "learning_rate" | "grad_norm" | "clipped" => "optimizer",
+        "skipped" | "spike" | "window" => "guard",
         _ if key.ends_with("loss") || key == "entropy_floor" => "loss",
         _ => "cost",
     }

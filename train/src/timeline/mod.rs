@@ -73,6 +73,10 @@ fn moments(samples: Vec<Sample>, rows: &[Row]) -> BTreeMap<usize, Vec<Moment>> {
     let mut lines: BTreeMap<usize, Vec<Moment>> = BTreeMap::new();
     for sample in samples {
         let line = lines.entry(sample.prompt_index).or_default();
+        // A resume may have changed the prompt: then the line begins anew.
+        if line.last().is_some_and(|before: &Moment| before.sample.prompt != sample.prompt) {
+            line.clear();
+        }
         let same = line.last().map(|before| common_beginning(&before.sample.text, &sample.text));
         let up_to = rows.iter().filter(|row| row.step <= sample.step);
         let moment = Moment {

@@ -168,12 +168,12 @@ fn a_trial_step_fits_or_ends_in_one_line() {
         let shape = ember_model::GptConfig::new(vocab_size, 32, 2, 2, 32);
         place.write(name, serde_json::to_string(&shape).unwrap());
     }
-    place.train("trial run/config.toml small.json --device cpu").well();
+    place.train("first-steps run/config.toml small.json --device cpu").well();
     #[cfg(target_os = "linux")]
     {
         let program = place.command("ember-train", "");
         let limited = format!(
-            "ulimit -v 4000000; exec {} trial run/config.toml large.json --device cpu --threads 1",
+            "ulimit -v 4000000; exec {} first-steps run/config.toml large.json --device cpu --threads 1",
             program.get_program().to_string_lossy()
         );
         let ran = std::process::Command::new("sh").args(["-c", &limited]).current_dir(place.path("")).output().unwrap();
