@@ -28,6 +28,9 @@ const GPU_MINUTES: f64 = 30.0;
 /// A text of more bytes than this is judged by so much of it.
 const EXCERPT_BYTES: u64 = 12_000_000;
 
+/// The keys that say how long a run is.
+const LENGTH: [&str; 2] = ["max_steps", "lr_decay_steps"];
+
 /// Runs the command.
 ///
 /// # Errors
@@ -91,15 +94,18 @@ pub fn run(args: &PlanArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
 fn settings(args: &PlanArgs, common: &CommonArgs) -> Result<Settings> {
     let mut settings = match &args.config {
         Some(path) => recipe(path)?,
-        None if args.text.is_empty() => {
-            let mut stories = Settings::from_toml_str(config::DEFAULT)?;
-            stories.leave_open("max_steps");
-            stories
-        }
+        None if args.text.is_empty() => Settings::from_toml_str(config::DEFAULT)?,
         None => Settings::default(),
     };
+    for key in LENGTH {
+        settings.leave_open(key);
+    }
     for assignment in &args.set {
         settings.set(assignment)?;
+    }
+    if let Some(key) = LENGTH.iter().find(|key| settings.has(key)) {
+        let line = format!("--set {key}: a plan finds the length of the run itself, for --minutes M; leave {key} out");
+        return Err(UsageError::new(line).into());
     }
     if let Some(seed) = common.seed {
         settings.set(&format!("seed={seed}"))?;

@@ -145,7 +145,8 @@ impl Constants {
         let [unigrams, _, trigrams, ..] = run.text.ngram_losses;
         let least = run.text.entropy_floor.unwrap_or(self.e * trigrams);
         let lacking = (self.n0 / run.parameters).powf(self.a) + (self.d0 / run.worth()).powf(self.b);
-        let late = least + (1.0 - self.e) * trigrams * lacking;
+        // Who knows the counts of the tokens alone has this loss: a run that is too short for the formula's powers has it, too.
+        let late = (least + (1.0 - self.e) * trigrams * lacking).min(unigrams);
         late + (unigrams - late).max(0.0) / (1.0 + (run.steps / self.s0).powf(self.g))
     }
 
@@ -189,6 +190,8 @@ pub struct Fit {
     pub left_out: Vec<f64>,
     /// The same by the constants from the points of all other texts.
     pub text_left_out: Vec<f64>,
+    /// Tokens of the shortest run among the points.
+    pub fewest_tokens: f64,
 }
 
 impl Fit {
@@ -219,15 +222,18 @@ impl Fit {
             residuals: points.iter().map(|point| relative(&constants, point)).collect(),
             left_out: left_out.collect(),
             text_left_out,
+            fewest_tokens: points.iter().map(|point| point.run().tokens).fold(f64::MAX, f64::min),
         }
     }
 
     /// The loss that a run will have. The interval is that of a text that the fit has not seen: nine in ten of the points lie
-    /// within it when the fit is made without their text.
+    /// within it when the fit is made without their text. It is twice as wide for a run shorter than all of the points, and ends
+    /// where a model that knows nothing begins.
     pub fn estimate(&self, run: Run<'_>) -> Estimate {
         let loss = self.constants.loss(run);
-        let spread = quantile(&self.text_left_out, 0.9);
-        Estimate { loss, low: loss * (1.0 - spread), high: loss * (1.0 + spread) }
+        let spread = quantile(&self.text_left_out, 0.9) * if run.tokens < self.fewest_tokens { 2.0 } else { 1.0 };
+        let nothing = (run.text.vocab_size as f64).ln().max(loss);
+        Estimate { loss, low: loss * (1.0 - spread), high: (loss * (1.0 + spread)).min(nothing) }
     }
 }
 

@@ -26,7 +26,7 @@ use ember_model::kernels::is_cpu;
 use serde::Serialize;
 
 use crate::clock::Pace;
-use crate::config::{ConfigError, DeviceKind, Settings, TrainConfig, fitting_context, keys};
+use crate::config::{ConfigError, DeviceKind, OptimizerKind, Settings, TrainConfig, fitting_context, keys};
 use crate::memory;
 use crate::memory::fit::{Open, by_prediction, share_of};
 use crate::memory::prediction::{Kernels, Parts, training};
@@ -296,7 +296,7 @@ impl<'a> Planner<'a> {
             passes: run.passes(),
             loss: self.fit.estimate(run),
             memory: training(&share, &shape, self.kernels),
-            warnings: warnings(run),
+            warnings: warnings(run, &config, self.fit.fewest_tokens),
             set: keys::all().map(|key| key.name).filter(|name| self.wish.settings.has(name)).collect(),
             text: self.text.clone(),
             speed: speed.clone(),
@@ -334,8 +334,20 @@ fn run<'a>(config: &TrainConfig, text: &'a Statistics) -> Run<'a> {
 }
 
 /// What a person should know of a text and a run before it begins.
-fn warnings(run: Run<'_>) -> Vec<String> {
+fn warnings(run: Run<'_>, config: &TrainConfig, fewest_tokens: f64) -> Vec<String> {
     let mut warnings = Vec::new();
+    if config.architecture != "gpt2" || config.optimizer != OptimizerKind::AdamW {
+        warnings.push(
+            "the loss is predicted from runs with GPT-2's parts and AdamW: other parts do better or worse".to_owned(),
+        );
+    }
+    if run.tokens < fewest_tokens {
+        warnings.push(format!(
+            "{} tokens are fewer than in any run that the prediction was made from ({}): its loss is a guess",
+            short(run.tokens),
+            short(fewest_tokens)
+        ));
+    }
     let (unique, passes) = (run.text.train_tokens as f64, run.passes());
     if run.text.train_tokens < 100_000 {
         warnings.push(format!(
