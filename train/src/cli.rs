@@ -57,7 +57,7 @@ enum Command {
     Compare(CompareArgs),
     /// What the same prompt was continued with through training, step by step
     Timeline(TimelineArgs),
-    /// Take one step of a configuration, to see whether it fits
+    /// Take the first steps of a configuration, to see whether it fits
     #[command(hide = true, name = "first-steps")]
     Trial(TrialArgs),
     /// List the devices this program can compute on
