@@ -18,7 +18,7 @@ use super::flops::{self, looked_at};
 use super::meter::{Meter, nodes_made, spread};
 use crate::gradient::{batch_logits, next_token_loss};
 use crate::memory::prediction::{self, Kernels, Parts, Prediction, Sizes};
-use crate::optimizer::{Optimizer, clip_scale, global_norm};
+use crate::optimizer::{Optimizer, WeightAverage, clip_scale, global_norm};
 use crate::precision::float_dtype;
 
 pub use plan::{Plan, Training};
@@ -274,7 +274,12 @@ impl Bench<'_> {
 
         let before = self.meter.begin_peak()?;
         gpt = step(gpt, plan, &mut optimizer)?;
-        let moments_bytes = self.meter.live()? - before;
+        if optimizer.average().is_some() {
+            // The first average is the weights themselves: it has memory of its own from the second step on.
+            gpt = step(gpt, plan, &mut optimizer)?;
+        }
+        let remembered = self.meter.live()? - before;
+        let average = 4 * optimizer.average().map_or(0, WeightAverage::values) as i64;
 
         // Phase by phase, with the moments there as in every step but the first.
         let before = self.meter.begin_peak()?;
@@ -289,13 +294,13 @@ impl Bench<'_> {
             times.push(time_s);
         }
         let parts = Parts {
-            weights_bytes: positive(self.weights),
+            weights_bytes: positive(self.weights + average),
             gradients_bytes: positive(gradients_bytes),
-            moments_bytes: positive(moments_bytes),
+            moments_bytes: positive(remembered - average),
             activations_bytes: positive(kept),
             logits_bytes: positive(logits_bytes),
             cache_bytes: 0,
-            peak_bytes: positive(self.weights + moments_bytes + peak),
+            peak_bytes: positive(self.weights + remembered + peak),
         };
         let forward = prediction::operations(&config, plan.sizes()).len();
         let measured = Measured {

@@ -31,7 +31,7 @@ impl WeightAverage {
     }
 
     /// Values remembered.
-    pub(super) fn values(&self) -> usize {
+    pub fn values(&self) -> usize {
         self.gpt.as_ref().map_or(0, |gpt| gpt.config().parameters())
     }
 
