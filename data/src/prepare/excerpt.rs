@@ -102,16 +102,24 @@ impl std::fmt::Display for Enough {
 
 impl std::error::Error for Enough {}
 
-/// Hands on the documents at the beginning until `budget` bytes of the file were read; returns how many were.
+/// Hands on the documents at the beginning until `budget` bytes of the file were read; returns how many were. The file is read a
+/// piece at a time, ahead of its documents: all of the last piece's are handed on, so that the bytes are theirs.
 fn beginning(file: &TextFile, field: &str, budget: u64, keep: &mut dyn FnMut(&str) -> Result<()>) -> Result<u64> {
     let read = AtomicU64::new(0);
     let mut document = String::new();
+    let mut enough = None;
     let ended = source::read(file, field, &read, &mut |event| {
         match event {
             Event::Text(text) => document.push_str(text),
             Event::EndOfDocument => keep(&std::mem::take(&mut document))?,
         }
-        if read.load(Ordering::Relaxed) >= budget { Err(Enough.into()) } else { Ok(()) }
+        let so_far = read.load(Ordering::Relaxed);
+        match enough {
+            None if so_far >= budget => enough = Some(so_far),
+            Some(bytes) if so_far > bytes => return Err(Enough.into()),
+            _ => {}
+        }
+        Ok(())
     });
     match ended {
         Err(error) if !error.is::<Enough>() => return Err(error),
@@ -120,7 +128,7 @@ fn beginning(file: &TextFile, field: &str, budget: u64, keep: &mut dyn FnMut(&st
     if !document.trim().is_empty() {
         keep(&document)?;
     }
-    Ok(read.into_inner().min(file.bytes))
+    Ok(enough.unwrap_or(read.into_inner()).min(file.bytes))
 }
 
 #[cfg(test)]
@@ -136,8 +144,8 @@ mod tests {
     #[test]
     fn counts_of_a_part_estimate_those_of_the_whole() {
         let place = tempfile::tempdir().unwrap();
-        let text: String = (0..60_000).map(|i| format!("{} é line of {i}\n", i % 7)).collect();
-        let lines: String = (0..60_000).map(|i| format!("{{\"text\": \"{} é line of {i}\"}}\n", i % 7)).collect();
+        let text: String = (0..200_000).map(|i| format!("{} é line of {i}\n", i % 7)).collect();
+        let lines: String = (0..200_000).map(|i| format!("{{\"text\": \"{} é line of {i}\"}}\n", i % 7)).collect();
         for (name, content) in [("long.txt", &text), ("long.jsonl", &lines)] {
             let path = place.path().join(name);
             std::fs::write(&path, content).unwrap();

@@ -226,8 +226,11 @@ fn count_unknown(error: anyhow::Error, survey: &Survey, tokenizer: &Tokenizer) -
     unknown.retain(|(character, _)| is_unknown(*character));
     unknown.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     let all: u64 = unknown.iter().map(|(_, count)| count).sum();
-    let named: Vec<String> =
-        unknown.iter().take(NAMED).map(|(character, count)| format!("{character:?} {count} times")).collect();
+    let named = unknown.iter().take(NAMED).map(|(character, count)| match count {
+        1 => format!("{character:?} once"),
+        _ => format!("{character:?} {count} times"),
+    });
+    let named: Vec<String> = named.collect();
     let more = if unknown.len() > NAMED { ", ..." } else { "" };
     error.context(format!(
         "{} different characters of the text, {all} in all, are not known to the tokenizer ({}{more})",

@@ -127,7 +127,8 @@ fn an_unknown_character_is_placed_in_its_document() {
     let folder = tempfile::tempdir().unwrap();
     Tokenizer::chars(&"ab\n".chars().collect(), true).unwrap().save(folder.path()).unwrap();
     let long = "ab\n".repeat(300_000) + "aé";
-    let error = try_text(&long, folder.path().to_str().unwrap()).err().unwrap().to_string();
+    let error = format!("{:#}", try_text(&long, folder.path().to_str().unwrap()).err().unwrap());
+    assert!(error.starts_with("1 different characters of the text, 1 in all") && error.contains("'é' once"), "{error}");
     assert!(error.contains("'é' (U+00E9) in line 300001, character 900002"), "{error}");
 }
 
