@@ -78,7 +78,8 @@ def show_steps(run, wanted):
     steps = {}
     with open(f"{run}/metrics.jsonl", encoding="utf-8") as file:
         for row in map(json.loads, file):
-            steps.setdefault(row["step"], {}).update(row)
+            if "run" not in row:
+                steps.setdefault(row["step"], {}).update(row)
     columns = {"train_loss": ".4f", "val_loss": ".4f", "learning_rate": ".1e", "grad_norm": ".2f"}
     print(f"{'step':>6}" + "".join(f"{name.replace('_', ' '):>15}" for name in columns))
     for step, row in steps.items():

@@ -2,7 +2,8 @@
 
     python scripts/check_interop.py FOLDER TEXT [--program PATH] [--score FILE --greedy FILE]
 
-Opens FOLDER with AutoModelForCausalLM and AutoTokenizer as it is, and compares with what ember-generate says about it:
+Opens FOLDER, of a GPT-2, a Llama or a Qwen3, with AutoModelForCausalLM and AutoTokenizer as it is, and compares with what
+ember-generate says about it:
 1. every tensor found its place, none is missing or left over;
 2. TEXT has the same token ids;
 3. each token's log-probability in TEXT is the same within 1e-4;
@@ -68,7 +69,7 @@ def check_log_probabilities(check, model, scored):
 def check_greedy(check, model, tokenizer, written):
     prompt = torch.tensor([written["prompt_ids"]])
     ours = written["ids"]
-    room = model.config.n_positions - prompt.shape[1]
+    room = model.config.max_position_embeddings - prompt.shape[1]
     end = model.generation_config.eos_token_id
     output = model.generate(
         prompt, attention_mask=torch.ones_like(prompt), do_sample=False, max_new_tokens=min(NEW_TOKENS, room),
@@ -116,8 +117,8 @@ def main():
     else:
         expected = tokenizer(args.text)["input_ids"]
         request = ["--", args.text]
-    if len(expected) >= model.config.n_positions:
-        raise SystemExit(f"TEXT has {len(expected)} tokens; give fewer than the context of {model.config.n_positions}")
+    if len(expected) >= model.config.max_position_embeddings:
+        raise SystemExit(f"TEXT has {len(expected)} tokens; give fewer than the context of {model.config.max_position_embeddings}")
 
     scored = read_saved(args.score) if args.score else run_ours(args.program, "score", *always, *request)
     same = scored["ids"] == expected
@@ -127,8 +128,8 @@ def main():
     if args.greedy:
         written = read_saved(args.greedy)
     else:
-        prompt = scored["ids"][: min(PROMPT_TOKENS, model.config.n_positions // 2)]
-        new_tokens = min(NEW_TOKENS, model.config.n_positions - len(prompt))
+        prompt = scored["ids"][: min(PROMPT_TOKENS, model.config.max_position_embeddings // 2)]
+        new_tokens = min(NEW_TOKENS, model.config.max_position_embeddings - len(prompt))
         written = run_ours(
             args.program, "text", *always, "--strategy", "greedy", "--max-new-tokens", str(new_tokens), "--prompt-ids",
             ",".join(map(str, prompt)),

@@ -15,14 +15,18 @@ pub const ASSUMED_BYTES: usize = 2 << 30;
 /// - The cache: [`GptConfig::kv_cache_bytes`] for the prompt and the new tokens, at most the context.
 /// - Three times the logits, `vocab_size` each: the model's, the host's, and the copy that processors change.
 /// - The widest moment of the longest prefill (the prompt's, or the whole window's where it will slide), for each of its
-///   tokens: 14 times `n_embd` (the residual stream and its LayerNorm, queries with keys and values, attention's output, and the
-///   MLP's hidden layer before and after GELU), and `2 * n_head` attention scores for each token looked back on, before
+///   tokens: the residual stream and its norm, queries with keys and values (twice where they are normed), attention's output, and the
+///   MLP's hidden layer before and after its function (14 times `n_embd` in GPT-2); and `2 * n_head` attention scores for each token looked back on, before
 ///   and after their softmax. The CPU's attention keeps only a block of those, so there this is an upper bound.
 pub fn row_bytes(config: &GptConfig, prompt_len: usize, max_new_tokens: usize) -> usize {
     let whole = prompt_len.saturating_add(max_new_tokens);
     let capacity = whole.min(config.context_length);
     let prefilled = if whole > config.context_length { config.context_length } else { prompt_len };
-    let activations = prefilled * (14 * config.n_embd + 2 * config.n_head * prefilled);
+    let heads = config.heads();
+    let qkv = if config.qk_norm { 2 * heads.width() } else { heads.width() };
+    let hidden = config.mlp_width() + config.n_inner;
+    let widths = 2 * config.n_embd + qkv + heads.query_width() + hidden;
+    let activations = prefilled * (widths + 2 * config.n_head * prefilled);
     config.kv_cache_bytes(1, capacity) + 4 * (3 * config.vocab_size + activations)
 }
 

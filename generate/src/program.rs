@@ -79,6 +79,23 @@ impl fmt::Display for UsageError {
 
 impl std::error::Error for UsageError {}
 
+/// An error that another process, started together with this one, says for both: this one ends with the same code and no line.
+#[derive(Debug)]
+pub struct SaidElsewhere(pub u8);
+
+impl fmt::Display for SaidElsewhere {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "another process says why (exit code {})", self.0)
+    }
+}
+
+impl std::error::Error for SaidElsewhere {}
+
+/// The exit code that an error means: 2 for wrong arguments, else 1.
+pub fn exit_code(error: &anyhow::Error) -> u8 {
+    if error.chain().any(|cause| cause.is::<UsageError>()) { 2 } else { 1 }
+}
+
 /// Notes for people, one line each on standard error, silent under `--quiet`.
 #[derive(Clone, Copy, Debug)]
 pub struct Notes {
@@ -141,7 +158,7 @@ pub fn run_program(common: &CommonArgs, command: impl FnOnce(&Interrupt) -> Resu
 /// Ends the process now. Graphics drivers leave threads behind that the exit handlers of their own libraries then pull the
 /// memory from under: seen as "double free or corruption" once in some hundred runs, after all was done. What is buffered
 /// for standard output is lost, since whoever is writing may hold its lock.
-pub(crate) fn exit(code: u8) -> ! {
+pub fn exit(code: u8) -> ! {
     #[cfg(unix)]
     // SAFETY: ends the process; nothing of ours waits for an exit handler.
     unsafe {
@@ -173,10 +190,10 @@ fn ending_of(result: Result<Outcome>) -> Ending {
         Ok(Outcome::Done) => Ending { code: 0, line: None },
         Ok(Outcome::Interrupted) => Ending { code: EXIT_INTERRUPTED, line: None },
         Err(error) if error.chain().any(is_broken_pipe) => Ending { code: 0, line: None },
-        Err(error) => {
-            let code = if error.chain().any(|cause| cause.is::<UsageError>()) { 2 } else { 1 };
-            Ending { code, line: Some(one_line(&format!("{error:#}"))) }
-        }
+        Err(error) => match error.chain().find_map(|cause| cause.downcast_ref::<SaidElsewhere>()) {
+            Some(SaidElsewhere(code)) => Ending { code: *code, line: None },
+            None => Ending { code: exit_code(&error), line: Some(one_line(&format!("{error:#}"))) },
+        },
     }
 }
 
@@ -280,6 +297,12 @@ mod tests {
         assert_eq!(ending_of(Err(full.into())).code, 1);
         let panic = "failed printing to stdout: Broken pipe (os error 32) (library/std/src/io/stdio.rs:1165)";
         assert_eq!(ending_of_panic(panic), Ending { code: 0, line: None });
+    }
+
+    #[test]
+    fn what_another_process_says_is_not_said_again() {
+        let error = anyhow::Error::new(SaidElsewhere(2)).context("cannot start");
+        assert_eq!(ending_of(Err(error)), Ending { code: 2, line: None });
     }
 
     #[test]

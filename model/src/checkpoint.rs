@@ -6,21 +6,34 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use burn::tensor::Device;
 
-use crate::Gpt;
 use crate::folder::{self, NamedTensor};
 use crate::init::{Init, ParameterSource};
+use crate::{Gpt, GptConfig};
 
-/// Reads the model in `dir`: one of ours, or any GPT-2 folder.
+/// Reads the model in `dir`: one of ours, or a Hugging Face folder of a GPT-2, a Llama or a Qwen3.
 ///
 /// # Errors
 /// When a file is missing, damaged, or describes something that this model does not compute; the line names the file.
 pub fn load(dir: &Path, device: &Device) -> Result<Gpt> {
-    let config = folder::read_config(dir)?;
+    load_changed(dir, |_| (), device)
+}
+
+/// As [`load`], with what `change` changes: the dropout, or the context, which can only become shorter. Of learned positions
+/// the first are kept.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_changed(dir: &Path, change: impl FnOnce(&mut GptConfig), device: &Device) -> Result<Gpt> {
+    let mut config = folder::read_config(dir)?;
     let mut stored = Stored { tensors: HashMap::new() };
     folder::read_weights(dir, &config, |tensor| {
         stored.tensors.insert(tensor.name, tensor.values);
         Ok(())
     })?;
+    change(&mut config);
+    if let Some(positions) = stored.tensors.get_mut("wpe.weight") {
+        positions.truncate(config.position_table());
+    }
     Gpt::build(&config, &mut stored, device)
 }
 

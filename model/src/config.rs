@@ -217,12 +217,6 @@ impl GptConfig {
         6.0 * n + 12.0 * (self.n_layer * self.heads().query_width() * self.context_length) as f64
     }
 
-    /// FLOPs of one token in inference with `context` tokens to look back on: a third of training's, since there is no backward.
-    pub fn inference_flops_per_token(&self, context: usize) -> f64 {
-        let n = (self.parameters() - self.position_table()) as f64;
-        2.0 * n + 4.0 * (self.n_layer * self.heads().query_width() * context) as f64
-    }
-
     /// Bytes of a float32 [`crate::KvCache`]: keys and values of every layer for `batch` rows of `capacity` tokens.
     pub fn kv_cache_bytes(&self, batch: usize, capacity: usize) -> usize {
         4 * 2 * self.n_layer * batch * capacity * self.heads().kv_width()

@@ -5,7 +5,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
-use burn::tensor::{Device, DeviceType, Tensor, TensorData};
+use burn::tensor::{DType, Device, DeviceType, FloatDType, Tensor, TensorData};
 use serde::Serialize;
 
 /// What the user asks for: `auto`, `cpu`, `wgpu`, `wgpu:1`, `cuda`, `cuda:0`.
@@ -162,6 +162,11 @@ fn cpu() -> Listed {
     Listed { id: "cpu".to_owned(), name, gpu: false, problem: None, device: Device::flex() }
 }
 
+/// How many GPUs CUDA sees, none of them tried; 0 where this build has no CUDA.
+pub fn cuda_count() -> usize {
+    cuda().len()
+}
+
 #[cfg(not(feature = "cuda"))]
 fn cuda() -> Vec<Listed> {
     Vec::new()
@@ -179,7 +184,7 @@ fn wgpu() -> Vec<Listed> {
 impl Listed {
     /// The device after a small computation on it.
     fn tested(self) -> Self {
-        Self { problem: test(&self.device).err(), ..self }
+        Self { problem: multiplies(&self.device, FloatDType::F32).err(), ..self }
     }
 }
 
@@ -198,18 +203,25 @@ fn found(kind: &str, device_type: DeviceType) -> Vec<Listed> {
         .collect()
 }
 
-/// Multiplies two small matrices on `device` and checks every value.
-fn test(device: &Device) -> Result<(), String> {
+/// Whether `device` multiplies matrices of this type: two small ones, every value of whose product is checked.
+///
+/// # Errors
+/// What went wrong, to come after the device's name: "does not know ...", "failed ...", "computed ...".
+pub fn multiplies(device: &Device, dtype: FloatDType) -> Result<(), String> {
     const N: usize = 16;
-    let numbers: Vec<f32> = (0..N * N).map(|i| (i % 7) as f32).collect();
+    // Small whole numbers, and sums below 256: exact in every type, whatever the sums are kept in.
+    let numbers: Vec<f32> = (0..N * N).map(|i| (i % 5) as f32).collect();
     let product = quietly(|| {
-        let a = Tensor::<2>::from_data(TensorData::new(numbers.clone(), [N, N]), device);
-        a.clone().matmul(a).into_data().iter::<f32>().collect::<Vec<_>>()
+        if !device.supports_dtype(DType::from(dtype)) {
+            return None;
+        }
+        let a = Tensor::<2>::from_data(TensorData::new(numbers.clone(), [N, N]), device).cast(dtype);
+        Some(a.clone().matmul(a).cast(FloatDType::F32).into_data().iter::<f32>().collect::<Vec<_>>())
     })
     .map_err(|problem| format!("failed a small computation ({problem})"))?;
+    let Some(product) = product else { return Err(format!("does not know {dtype:?}")) };
     for (i, got) in product.iter().enumerate() {
         let want: f32 = (0..N).map(|k| numbers[i / N * N + k] * numbers[k * N + i % N]).sum();
-        // Small whole numbers: exact even in bfloat16 products with float32 sums.
         if *got != want {
             return Err(format!("computed {got} where {want} is right"));
         }
@@ -247,7 +259,9 @@ mod tests {
 
     #[test]
     fn the_cpu_passes_its_test() {
-        assert_eq!(test(&Device::flex()), Ok(()));
+        for dtype in [FloatDType::F32, FloatDType::BF16, FloatDType::F16] {
+            assert_eq!(multiplies(&Device::flex(), dtype), Ok(()));
+        }
         assert!(select(DeviceChoice::Cpu).is_ok());
     }
 }

@@ -6,17 +6,17 @@
 //! in a checkpoint. There is no mode: on a device with automatic differentiation dropout acts and the graph is recorded, on
 //! any other device neither happens.
 //!
-//! Precision: weights, residual stream, norms and logits are float32. A norm hands its branch a copy in the type that the model
+//! Precision: weights, residual stream and norms are float32, and logits are handed out so. A norm hands its branch a copy in the type that the model
 //! computes in ([`Gpt::with_precision`]), a product takes its weights in the type of what it multiplies, and what a branch
 //! brings back is added in float32.
 
 use anyhow::Result;
 use burn::module::{Module, Param};
-use burn::tensor::{DType, Device, FloatDType, Int, Tensor, TensorData};
+use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData};
 
 use crate::config::{MlpKind, NormKind, Positions};
 use crate::init::{Init, ParameterSource, Random};
-use crate::kernels::{self, CachedAttention, DropoutMask, Rotary};
+use crate::kernels::{self, CachedAttention, DropoutMask, Rotary, cast};
 use crate::{GptConfig, KvCache};
 
 /// What the layers of one forward pass need to know beside their input.
@@ -39,11 +39,6 @@ impl Pass<'_> {
     fn add(&self, x: Tensor<3>, branch: Tensor<3>) -> Tensor<3> {
         x + self.dropout(cast(branch, FloatDType::F32))
     }
-}
-
-/// `x` in another type, which it may already have.
-fn cast<const D: usize>(x: Tensor<D>, to: FloatDType) -> Tensor<D> {
-    if x.dtype() == DType::from(to) { x } else { x.cast(to) }
 }
 
 /// A parameter in the type of what it meets.
@@ -379,7 +374,7 @@ impl Gpt {
         }
         let pass = self.pass(self.rotary(positions.into_iter(), &device));
         let counts: Vec<usize> = tokens.iter().map(|new| new.len()).collect();
-        let rows = CachedAttention::new(cache.reserve(&counts), self.config.heads(), &device);
+        let rows = CachedAttention::new(cache.reserve(&counts), &device);
         for (layer, block) in self.h.iter().enumerate() {
             x = block.forward(x, &pass, |qkv| cache.attend(layer, qkv, &rows));
         }

@@ -2,9 +2,9 @@
 //! model's cached forward against its full one.
 #![allow(clippy::unwrap_used)]
 
-use burn::tensor::{Device, Distribution, Int, Tensor, TensorData};
-use ember_model::kernels::{self, Heads, plain};
-use ember_model::{Gpt, GptConfig, KvCache};
+use burn::tensor::{DType, Device, Distribution, Int, Tensor, TensorData};
+use ember_model::kernels::{self, Heads, Rotary, plain};
+use ember_model::{Gpt, GptConfig, KvCache, MlpKind, NormKind, Positions};
 use proptest::prelude::*;
 
 fn random<const D: usize>(shape: [usize; D], device: &Device) -> Tensor<D> {
@@ -91,9 +91,34 @@ fn device() -> Device {
     Device::flex()
 }
 
-/// Heads of queries that each have their own keys and values.
-fn equal(n_head: usize, head_size: usize) -> Heads {
-    Heads { n_head, n_kv_head: n_head, head_size }
+/// Everything that GPT-2 does not have, in one model.
+fn newest(context_length: usize) -> GptConfig {
+    GptConfig {
+        n_kv_head: 2,
+        head_size: 6,
+        n_inner: 33,
+        positions: Positions::Rotary,
+        norm: NormKind::RmsNorm,
+        mlp: MlpKind::SwiGlu,
+        qk_norm: true,
+        bias: false,
+        tied_head: false,
+        ..GptConfig::new(50, context_length, 2, 4, 20)
+    }
+}
+
+/// Some heads of keys and values, each of which serves some heads of queries.
+fn heads() -> impl Strategy<Value = Heads> {
+    (1usize..4, 1usize..5, 1usize..20).prop_map(|(n_kv_head, served, head_size)| Heads {
+        n_head: n_kv_head * served,
+        n_kv_head,
+        head_size,
+    })
+}
+
+/// As [`heads`], each of an even width.
+fn even_heads() -> impl Strategy<Value = Heads> {
+    heads().prop_map(|heads| Heads { head_size: 2 * heads.head_size, ..heads })
 }
 
 proptest! {
@@ -105,6 +130,15 @@ proptest! {
             Inputs::new([batch, time, n_in], [n_in, n_out], [n_out, 1], seed),
             |i: &Inputs| kernels::linear(i.x.clone(), i.matrix.clone(), Some(i.vectors[0].clone())),
             |i: &Inputs| plain::linear(i.x.clone(), i.matrix.clone(), Some(i.vectors[0].clone()))
+        );
+    }
+
+    #[test]
+    fn linear_without_bias(batch in 1usize..4, time in 1usize..80, n_in in 1usize..70, n_out in 1usize..150, seed: u64) {
+        same!(
+            Inputs::new([batch, time, n_in], [n_in, n_out], [1, 1], seed),
+            |i: &Inputs| kernels::linear(i.x.clone(), i.matrix.clone(), None),
+            |i: &Inputs| plain::linear(i.x.clone(), i.matrix.clone(), None)
         );
     }
 
@@ -127,6 +161,54 @@ proptest! {
     }
 
     #[test]
+    fn layer_norm_without_bias(batch in 1usize..4, time in 1usize..60, n_embd in 2usize..100, seed: u64) {
+        same!(
+            Inputs::new([batch, time, n_embd], [1, 1], [n_embd, 1], seed),
+            |i: &Inputs| kernels::layer_norm(i.x.clone(), i.vectors[0].clone(), None, 1e-5),
+            |i: &Inputs| plain::layer_norm(i.x.clone(), i.vectors[0].clone(), None, 1e-5)
+        );
+    }
+
+    #[test]
+    fn rms_norm(batch in 1usize..4, time in 1usize..60, n_embd in 1usize..100, seed: u64) {
+        same!(
+            Inputs::new([batch, time, n_embd], [1, 1], [n_embd, 1], seed),
+            |i: &Inputs| kernels::rms_norm(i.x.clone(), i.vectors[0].clone(), 1e-5),
+            |i: &Inputs| plain::rms_norm(i.x.clone(), i.vectors[0].clone(), 1e-5)
+        );
+    }
+
+    // Heads of at least 4 values: of a single one nothing is left but its sign, and the gradient is all rounding.
+    #[test]
+    fn qk_norm(batch in 1usize..4, time in 1usize..60, heads in heads(), seed: u64) {
+        let heads = Heads { head_size: heads.head_size + 3, ..heads };
+        same!(
+            Inputs::new([batch, time, heads.width()], [1, 1], [heads.head_size; 2], seed),
+            |i: &Inputs| kernels::qk_norm(i.x.clone(), i.vectors[0].clone(), i.vectors[1].clone(), 1e-6, heads),
+            |i: &Inputs| plain::qk_norm(i.x.clone(), i.vectors[0].clone(), i.vectors[1].clone(), 1e-6, heads)
+        );
+    }
+
+    #[test]
+    fn rotate(batch in 1usize..4, time in 1usize..60, first in 0usize..500, heads in even_heads(), seed: u64) {
+        let rotary = Rotary::new(first..first + time, heads.head_size, 1e4, &device());
+        same!(
+            Inputs::new([batch, time, heads.width()], [1, 1], [1, 1], seed),
+            |i: &Inputs| kernels::rotate(i.x.clone(), &rotary, heads),
+            |i: &Inputs| plain::rotate(i.x.clone(), &rotary, heads)
+        );
+    }
+
+    #[test]
+    fn swiglu(batch in 1usize..4, time in 1usize..70, n in 1usize..50, seed: u64, scale in 0.1f64..8.0) {
+        same!(
+            Inputs::new([batch, time, 2 * n], [1, 1], [1, 1], seed),
+            |i: &Inputs| kernels::swiglu(i.x.clone() * scale),
+            |i: &Inputs| plain::swiglu(i.x.clone() * scale)
+        );
+    }
+
+    #[test]
     fn gelu(time in 1usize..3000, seed: u64, scale in 0.1f64..8.0) {
         same!(
             Inputs::new([1, time, 7], [1, 1], [1, 1], seed),
@@ -138,13 +220,12 @@ proptest! {
     // Times on both sides of one and of several blocks of query rows.
     #[test]
     fn causal_attention(
-        batch in 1usize..3, time in prop_oneof![1usize..10, 60usize..70, 126usize..140], n_head in 1usize..4,
-        head_size in 1usize..20, seed: u64,
+        batch in 1usize..3, time in prop_oneof![1usize..10, 60usize..70, 126usize..140], heads in heads(), seed: u64,
     ) {
         same!(
-            Inputs::new([batch, time, 3 * n_head * head_size], [1, 1], [1, 1], seed),
-            |i: &Inputs| kernels::causal_attention(i.x.clone(), equal(n_head, head_size), None),
-            |i: &Inputs| plain::causal_attention(i.x.clone(), equal(n_head, head_size), None).0
+            Inputs::new([batch, time, heads.width()], [1, 1], [1, 1], seed),
+            |i: &Inputs| kernels::causal_attention(i.x.clone(), heads, None),
+            |i: &Inputs| plain::causal_attention(i.x.clone(), heads, None).0
         );
     }
 
@@ -153,10 +234,10 @@ proptest! {
     #[test]
     fn the_cache_changes_nothing(
         steps in proptest::collection::vec((any::<u64>(), prop_oneof![3 => Just(1usize), 2 => 0usize..12, 1 => 60usize..80]), 1..9),
-        seed in 0u64..1000, slots in 1usize..60, plain: bool,
+        seed in 0u64..1000, slots in 1usize..60, plain: bool, newer: bool,
     ) {
         let context: usize = 1 + steps.iter().map(|(_, most)| most).sum::<usize>();
-        let config = GptConfig::new(50, context, 2, 3, 24);
+        let config = if newer { newest(context) } else { GptConfig::new(50, context, 2, 3, 24) };
         #[cfg(feature = "autodiff")]
         let device = if plain { Device::flex().autodiff() } else { Device::flex() };
         #[cfg(not(feature = "autodiff"))]
@@ -217,19 +298,68 @@ fn dropout_in_attention_has_its_own_gradient() {
     use ember_model::kernels::DropoutMask;
     let device = device();
     device.seed(3);
-    let (time, n_head, width) = (70, 2, 12);
+    let time = 70;
+    let heads = Heads { n_head: 4, n_kv_head: 2, head_size: 3 };
     let mask = Some(DropoutMask { probability: 0.4, key: 99 });
-    let qkv = random::<3>([1, time, 3 * width], &device).require_grad();
-    let weights = random::<3>([1, time, width], &device);
+    let qkv = random::<3>([1, time, heads.width()], &device).require_grad();
+    let weights = random::<3>([1, time, heads.query_width()], &device);
     let value = |qkv: Tensor<3>| {
-        let y = kernels::dropout(kernels::causal_attention(qkv, equal(n_head, width / n_head), mask), mask);
+        let y = kernels::dropout(kernels::causal_attention(qkv, heads, mask), mask);
         (y * weights.clone()).sum()
     };
     let gradient = qkv.grad(&value(qkv.clone()).backward()).unwrap();
-    let direction = random::<3>([1, time, 3 * width], &device);
+    let direction = random::<3>([1, time, heads.width()], &device);
     let step = 1e-2;
     let at = |sign: f64| value(qkv.clone().detach() + direction.clone() * (sign * step)).into_scalar::<f32>() as f64;
     let numeric = (at(1.0) - at(-1.0)) / (2.0 * step);
     let exact = (gradient * direction.inner()).sum().into_scalar::<f32>() as f64;
     assert!((numeric - exact).abs() < 2e-3 * exact.abs().max(1.0), "{numeric} {exact}");
+}
+
+/// The same bits whatever the number of threads: of the logits, and of every gradient.
+#[cfg(feature = "autodiff")]
+#[test]
+fn the_number_of_threads_changes_no_bit() {
+    let numbers = || -> Vec<Vec<f32>> {
+        let device = device();
+        let gpt = Gpt::new(&newest(150), 3, &device).unwrap();
+        let ids: Vec<i32> = (0..300).map(|i| i * i % 50).collect();
+        let logits = gpt.forward(Tensor::<2, Int>::from_data(TensorData::new(ids, [2, 150]), &device));
+        let gradients = logits.clone().powi_scalar(2).sum().backward();
+        let of = |tensor: Tensor<1>| tensor.into_data().try_into_vec::<f32>().unwrap();
+        let block = &gpt.h[0];
+        let matrices = [&gpt.wte.weight, &block.attn.c_attn.weight, &block.mlp.c_fc.weight];
+        let norms = [&block.ln_1, block.attn.q_norm.as_ref().unwrap(), block.attn.k_norm.as_ref().unwrap()];
+        let matrices = matrices.map(|matrix| of(flat(matrix.val().grad(&gradients).unwrap())));
+        let norms = norms.map(|norm| of(norm.weight.val().grad(&gradients).unwrap()));
+        [of(flat(logits.inner()))].into_iter().chain(matrices).chain(norms).collect()
+    };
+    let with = |threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(numbers);
+    let one = with(1);
+    assert!(one.iter().all(|values| values.iter().any(|value| *value != 0.0)));
+    assert_eq!(one, with(2));
+    assert_eq!(one, with(5));
+}
+
+/// What a branch computes in half precision: the kernels take it and give it back, rounded once from float32.
+#[test]
+fn half_precision_passes_through_the_kernels() {
+    let device = Device::flex();
+    device.seed(5);
+    let heads = Heads { n_head: 4, n_kv_head: 2, head_size: 6 };
+    let rotary = Rotary::new(3..20, heads.head_size, 1e4, &device);
+    let [scale, matrix] = [[6, 1], [heads.width(), 10]].map(|shape| random(shape, &device).cast(DType::BF16));
+    let scale = scale.flatten::<1>(0, 1);
+    let half = random::<3>([2, 17, heads.width()], &device).cast(DType::BF16);
+    let same = |name: &str, kernel: &dyn Fn(Tensor<3>, DType) -> Tensor<3>| {
+        let got = kernel(half.clone(), DType::BF16);
+        assert_eq!(got.dtype(), DType::BF16, "{name}");
+        let error = difference(got.cast(DType::F32), kernel(half.clone().cast(DType::F32), DType::F32));
+        assert!(error < 4e-3, "{name} differs by {error}"); // half a unit of 8 bits, of the largest value
+    };
+    same("linear", &|x, to| kernels::linear(x, matrix.clone().cast(to), None));
+    same("qk_norm", &|x, to| kernels::qk_norm(x, scale.clone().cast(to), scale.clone().cast(to), 1e-6, heads));
+    same("rotate", &|x, _| kernels::rotate(x, &rotary, heads));
+    same("swiglu", &|x, _| kernels::swiglu(x));
+    same("attention", &|x, _| kernels::causal_attention(x, heads, None));
 }

@@ -1,23 +1,28 @@
 //! Saving a run and taking it up again: the Hugging Face folder that inference reads, and beside it, in `training/`, what only
-//! training needs: the optimizer's moments and where in the data the run stands.
+//! training needs: the optimizer's moments and where in the data the run stands. Where an average of the weights is kept, it is
+//! such a folder too, in `ema/`.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use burn::tensor::Device;
 use ember_data::tokenizer::Tokenizer;
 use ember_model::folder::{self, NamedTensor, TensorFile};
 use ember_model::{Gpt, checkpoint};
 use serde::{Deserialize, Serialize};
 
-use crate::optimizer::AdamW;
-use crate::run_folder::{Pointer, RunFolder};
+use crate::disk;
+use crate::gradient::LossScale;
+use crate::guard::Guard;
+use crate::optimizer::Optimizer;
+use crate::run_folder::{Pointer, RunFolder, step_of};
 
 const STATE: &str = "training/state.json";
 const MOMENTS: &str = "training/moments.safetensors";
+const AVERAGE: &str = "ema";
 
 /// Where a run stands. With the configuration's seed, every random draw of a step follows from it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -34,27 +39,43 @@ pub struct Progress {
     pub unreported_loss: f64,
     /// Number of those steps.
     pub unreported_steps: u32,
+    /// What the guard remembers.
+    #[serde(default)]
+    pub guard: Guard,
+    /// What the loss is multiplied by in float16.
+    #[serde(default)]
+    pub loss_scale: LossScale,
 }
 
 /// Writes the checkpoint of `progress.step` and lets `latest` name it. The folder appears under its name only when all of it is
 /// on the disk; a checkpoint that is there already is left as it is.
 ///
+/// The free space is looked at first, so that a disk too full is left as it was.
+///
 /// # Errors
-/// When something cannot be written; every earlier checkpoint is still there.
-pub fn save(run: &RunFolder, gpt: &Gpt, optimizer: &AdamW, tokenizer: &Tokenizer, progress: &Progress) -> Result<()> {
+/// When something cannot be written ([`disk::is_full`] tells whether for want of room); every earlier checkpoint is still there.
+pub fn save(
+    run: &RunFolder,
+    gpt: &Gpt,
+    optimizer: &Optimizer,
+    tokenizer: &Tokenizer,
+    progress: &Progress,
+) -> Result<()> {
     let folder = run.checkpoint(progress.step);
     if !folder.is_dir() {
-        let unfinished = run.checkpoints().join(format!(".unfinished-{}", progress.step));
+        let unfinished = run.unfinished(progress.step);
         let _ = fs::remove_dir_all(&unfinished);
-        let written = write(&unfinished, gpt, optimizer, tokenizer, progress).and_then(|()| {
-            fs::rename(&unfinished, &folder).with_context(|| format!("cannot create {}", folder.display()))?;
-            sync_folder(&run.checkpoints())
-        });
+        let written = disk::ensure_room(run.path(), size(run, gpt, optimizer))
+            .and_then(|()| write(&unfinished, gpt, optimizer, tokenizer, progress))
+            .and_then(|()| {
+                fs::rename(&unfinished, &folder).with_context(|| format!("cannot create {}", folder.display()))?;
+                sync_folder(&run.checkpoints())
+            });
         if let Err(error) = written {
             let _ = fs::remove_dir_all(&unfinished);
             let kept = match run.pointed(Pointer::Latest) {
                 Ok(Some(latest)) => format!("{} is whole; free some space and resume", latest.display()),
-                _ => "free some space and run again".to_owned(),
+                _ => format!("free some space and go on with `ember-train resume {}`", run.path().display()),
             };
             return Err(error.context(format!("could not save step {} ({kept})", progress.step)));
         }
@@ -62,11 +83,22 @@ pub fn save(run: &RunFolder, gpt: &Gpt, optimizer: &AdamW, tokenizer: &Tokenizer
     run.point(Pointer::Latest, progress.step)
 }
 
-fn write(dir: &Path, gpt: &Gpt, optimizer: &AdamW, tokenizer: &Tokenizer, progress: &Progress) -> Result<()> {
+/// Bytes that a save will take: as many as the last one, else of the weights and all that the optimizer remembers.
+fn size(run: &RunFolder, gpt: &Gpt, optimizer: &Optimizer) -> u64 {
+    match run.pointed(Pointer::Latest) {
+        Ok(Some(latest)) => disk::used_bytes(&latest),
+        _ => 4 * (gpt.config().parameters() + optimizer.values()) as u64,
+    }
+}
+
+fn write(dir: &Path, gpt: &Gpt, optimizer: &Optimizer, tokenizer: &Tokenizer, progress: &Progress) -> Result<()> {
     let training = dir.join("training");
     fs::create_dir_all(&training).with_context(|| format!("cannot create {}", training.display()))?;
     checkpoint::save(gpt, tokenizer.end_of_text(), dir)?;
     tokenizer.save(dir)?;
+    if let Some(average) = optimizer.average().and_then(|average| average.model(gpt)) {
+        write_average(&dir.join(AVERAGE), &average, tokenizer)?;
+    }
     let moments =
         optimizer.stored().into_iter().map(|(name, values)| NamedTensor { name, shape: vec![values.len()], values });
     let moments: Vec<_> = moments.collect();
@@ -80,6 +112,15 @@ fn write(dir: &Path, gpt: &Gpt, optimizer: &AdamW, tokenizer: &Tokenizer, progre
     write().with_context(|| format!("cannot write {}", state.display()))?;
     folder::write_checksums(dir)?;
     sync_folder(&training)?;
+    sync_folder(dir)
+}
+
+/// A folder that can be written from by itself.
+fn write_average(dir: &Path, average: &Gpt, tokenizer: &Tokenizer) -> Result<()> {
+    fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    checkpoint::save(average, tokenizer.end_of_text(), dir)?;
+    tokenizer.save(dir)?;
+    folder::write_checksums(dir)?;
     sync_folder(dir)
 }
 
@@ -98,17 +139,54 @@ pub struct Restored {
     /// The model, on the training device.
     pub gpt: Gpt,
     /// The optimizer with its moments.
-    pub optimizer: AdamW,
+    pub optimizer: Optimizer,
     /// Where the run stands.
     pub progress: Progress,
 }
 
-/// Reads the checkpoint in `dir`, every file of it verified; `optimizer` has not stepped yet.
+/// The newest whole checkpoint of a run, every file of it verified: the one that `latest` names, or where that is damaged the
+/// newest older one that is whole. The damaged ones are put aside, with a line to `say` for each. `None` before the first.
+///
+/// # Errors
+/// When none is whole: the line names what is wrong with the newest, and everything is left as it was.
+pub fn newest_whole(run: &RunFolder, say: impl Fn(String)) -> Result<Option<PathBuf>> {
+    let mut candidates = run.saved();
+    let latest = run.pointed(Pointer::Latest);
+    match &latest {
+        // A newer one than `latest` is not asked for: a person may have set the pointer back.
+        Ok(Some(latest)) => candidates.retain(|saved| saved <= latest),
+        Ok(None) if candidates.is_empty() => return Ok(None),
+        _ => {}
+    }
+    let mut damaged: Vec<(PathBuf, Error)> = Vec::new();
+    for checkpoint in candidates {
+        match verify(&checkpoint) {
+            Ok(()) => {
+                for (path, error) in &damaged {
+                    say(format!("{error:#} (it is put aside as {})", run.put_aside(path, "damaged")?.display()));
+                }
+                run.point(Pointer::Latest, step_of(&checkpoint).unwrap_or_default())?;
+                return Ok(Some(checkpoint));
+            }
+            Err(error) => damaged.push((checkpoint, error)),
+        }
+    }
+    let newest = damaged.into_iter().next().map(|(_, error)| error);
+    Err(newest.or(latest.err()).unwrap_or_else(|| anyhow!("{} holds no checkpoint", run.checkpoints().display())))
+}
+
+/// Compares every file of a checkpoint with what was written.
+fn verify(dir: &Path) -> Result<()> {
+    let checksums = dir.join("checksums.json");
+    ensure!(checksums.is_file(), "{} is missing from its checkpoint; use another one", checksums.display());
+    folder::verify_checksums(dir)
+}
+
+/// Reads the checkpoint in `dir`, whose files are verified; `optimizer` has not stepped yet.
 ///
 /// # Errors
 /// When a file is missing or damaged: the line names it.
-pub fn load(dir: &Path, mut optimizer: AdamW, device: &Device) -> Result<Restored> {
-    folder::verify_checksums(dir)?;
+pub fn load(dir: &Path, mut optimizer: Optimizer, device: &Device) -> Result<Restored> {
     let state = dir.join(STATE);
     if !state.is_file() {
         bail!("{} holds no training state, only a model to generate with; resume a run folder instead", dir.display());
@@ -123,6 +201,13 @@ pub fn load(dir: &Path, mut optimizer: AdamW, device: &Device) -> Result<Restore
     optimizer
         .restore(&gpt, progress.step, stored, &device.clone().inner())
         .with_context(|| format!("{}", file.path().display()))?;
+    if optimizer.average().is_some() && progress.step > 0 {
+        let average = dir.join(AVERAGE);
+        if !average.is_dir() {
+            bail!("{} is missing, so ema_decay was 0 when it was saved; put it back in config.toml", average.display());
+        }
+        optimizer.restore_average(checkpoint::load(&average, &device.clone().inner())?);
+    }
     ensure!(progress.windows >= progress.step, "{} is damaged: fewer windows than steps", state.display());
     Ok(Restored { gpt, optimizer, progress })
 }

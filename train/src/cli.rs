@@ -8,7 +8,11 @@ use ember_generate::interrupt::Interrupt;
 use ember_generate::program::{CommonArgs, Outcome, UsageError, run_program};
 
 use crate::commands;
+use crate::commands::trial::TrialArgs;
+use crate::compare::Axis;
 use crate::config::ConfigError;
+use crate::report::units::parse_bytes;
+use crate::team::launch;
 
 /// Trains a GPT on your own text.
 #[derive(Parser, Debug)]
@@ -17,8 +21,10 @@ use crate::config::ConfigError;
     version,
     after_help = "Examples:\n  ember-train run                            learn the built-in stories\n  \
                   ember-train run my-writing/                learn every text in a folder\n  \
+                  ember-train run my-writing/ --minutes 10       the same, planned for ten minutes\n  \
                   ember-train run --config shakespeare-char-cpu shakespeare.txt\n  \
                   ember-train resume runs/my-writing         go on where a run was interrupted\n  \
+                  ember-train compare runs/a runs/b          their curves together, and what they differ in\n  \
                   ember-train ledger --html ledger.html      what training and inference cost, on the newest run\n\n\
                   Exit codes: 0 done, 1 failed, 2 wrong arguments, 130 interrupted after saving."
 )]
@@ -33,8 +39,12 @@ struct Cli {
 enum Command {
     /// Train on a text, or on the built-in stories when none is given
     Run(RunArgs),
+    /// Propose what to train on a text in a given time, and predict its loss, memory and time
+    Plan(PlanArgs),
     /// Go on with a run that was interrupted, to exactly the same numbers
     Resume(ResumeArgs),
+    /// Show that stopping and resuming changes nothing: train 2N steps in one go and in two halves, and compare every bit
+    VerifyResume(VerifyResumeArgs),
     /// Turn text into token files once, to train on them many times
     Prepare(PrepareArgs),
     /// Which stretches of a generated text stand word for word in the training text, and where
@@ -43,12 +53,19 @@ enum Command {
     Exposure(ExposureArgs),
     /// Measure one batch in every way to use a model: training, scoring, generating; time, memory, operations
     Ledger(LedgerArgs),
+    /// Draw runs together and list what they differ in; of a single run, draw its losses again
+    Compare(CompareArgs),
+    /// What the same prompt was continued with through training, step by step
+    Timeline(TimelineArgs),
+    /// Take the first steps of a configuration, to see whether it fits
+    #[command(hide = true, name = "first-steps")]
+    Trial(TrialArgs),
     /// List the devices this program can compute on
     Devices,
 }
 
 /// Arguments of `run`.
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Default)]
 pub struct RunArgs {
     /// Text files, folders, .jsonl or .parquet (each also .gz or .zst), a folder that `prepare` made, or - for standard input
     pub text: Vec<String>,
@@ -61,9 +78,63 @@ pub struct RunArgs {
     /// Change one key of the configuration; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
+    /// Begin from this model, with its shape and its tokenizer: a run, a checkpoint or a Hugging Face folder
+    #[arg(long, value_name = "FOLDER")]
+    pub init: Option<String>,
+    /// Write TensorBoard event files into the run's folder
+    #[arg(long)]
+    pub tensorboard: bool,
+    /// Memory that training may take, such as 8GB or 500MB [default: what is available]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub memory_limit: Option<u64>,
+    /// Be done in so many minutes: all that is left open is planned for that, and the length is corrected on the way
+    #[arg(long, value_name = "M", value_parser = minutes)]
+    pub minutes: Option<f64>,
     /// Print every configuration key with its unit, range and default, and end
     #[arg(long)]
     pub help_config: bool,
+}
+
+/// Arguments of `plan`.
+#[derive(Args, Debug)]
+pub struct PlanArgs {
+    /// Text files, folders, .jsonl or .parquet (each also .gz or .zst), or a folder that `prepare` made; none: the built-in stories
+    pub text: Vec<String>,
+    /// How long the run may take [default: 10, or 30 on a GPU]
+    #[arg(long, value_name = "M", value_parser = minutes)]
+    pub minutes: Option<f64>,
+    /// A configuration file, or the name of a shipped one: what it sets stays
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Set one key of the configuration; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// The recipe to write, which is replaced [default: plan.toml, which is not]
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// What training may take, as 800MB or 16GB [default: what is available]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub memory_limit: Option<u64>,
+    /// Train a few steps of the plan, and show what was predicted beside what is measured
+    #[arg(long)]
+    pub measure: bool,
+    /// Show how the loss is predicted: the formula, the runs it was fitted on, and how far off it is; and end
+    #[arg(long)]
+    pub show_fit: bool,
+    /// With --show-fit: draw it, too
+    #[arg(long, value_name = "FILE", requires = "show_fit")]
+    pub svg: Option<PathBuf>,
+    /// Print what the prediction knows of the text as JSON, and end
+    #[arg(long, hide = true)]
+    pub facts: bool,
+}
+
+/// A length of time above zero, at most a year.
+fn minutes(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(minutes) if minutes > 0.0 && minutes <= 525_600.0 => Ok(minutes),
+        _ => Err("give a number of minutes above 0, such as 10 or 0.5".to_owned()),
+    }
 }
 
 /// Arguments of `resume`.
@@ -71,6 +142,28 @@ pub struct RunArgs {
 pub struct ResumeArgs {
     /// The run's folder
     pub run: PathBuf,
+    /// Change how long the run goes on (max_steps, lr_decay_steps) or how it is looked at, from here on; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Write TensorBoard event files into the run's folder, of what was logged before too if there are none yet
+    #[arg(long)]
+    pub tensorboard: bool,
+}
+
+/// Arguments of `verify-resume`.
+#[derive(Args, Debug)]
+pub struct VerifyResumeArgs {
+    /// As for `run`
+    pub text: Vec<String>,
+    /// A configuration file, or the name of a shipped one
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Change one key of the configuration; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Steps before the stop, and as many after it
+    #[arg(long, default_value_t = 10, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub steps: u64,
 }
 
 /// Arguments of `prepare`.
@@ -176,20 +269,59 @@ pub struct LedgerArgs {
     pub force: bool,
 }
 
+/// Arguments of `compare`.
+#[derive(Args, Debug)]
+pub struct CompareArgs {
+    /// The runs' folders; they may still be running
+    #[arg(required = true)]
+    pub runs: Vec<PathBuf>,
+    /// What the curves are drawn over
+    #[arg(long, value_enum, default_value_t = Axis::Step)]
+    pub by: Axis,
+    /// Draw losses on a logarithmic scale
+    #[arg(long)]
+    pub log: bool,
+    /// Write the picture here [default: of a single run, its loss.svg]
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+}
+
+/// Arguments of `timeline`.
+#[derive(Args, Debug)]
+pub struct TimelineArgs {
+    /// The run's folder; it may still be running
+    pub run: PathBuf,
+    /// Only this one of sample_prompts, counted from 0 [default: all]
+    #[arg(long, value_name = "N")]
+    pub prompt: Option<usize>,
+    /// Only the last so many texts of each prompt
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
+    pub last: Option<u32>,
+    /// Write a page to scroll and play through
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
 /// Parses the arguments, runs the command, reports.
 pub fn main() -> ! {
-    let cli = Cli::parse();
+    let mut cli = Cli::parse();
+    cli.common.threads = cli.common.threads.or_else(launch::threads);
     run_program(&cli.common, |interrupt| run(&cli, interrupt).map_err(as_usage))
 }
 
 fn run(cli: &Cli, interrupt: &Interrupt) -> Result<Outcome> {
     match &cli.command {
         Command::Run(args) => commands::run::run(args, &cli.common, interrupt),
+        Command::Plan(args) => commands::plan::run(args, &cli.common, interrupt),
         Command::Resume(args) => commands::resume::run(args, &cli.common, interrupt),
+        Command::VerifyResume(args) => commands::verify_resume::run(args, &cli.common, interrupt),
         Command::Prepare(args) => commands::prepare::run(args, &cli.common, interrupt),
         Command::Copied(args) => commands::copied::run(args, &cli.common, interrupt),
         Command::Exposure(args) => commands::exposure::run(args, &cli.common, interrupt),
         Command::Ledger(args) => commands::ledger::run(args, &cli.common, interrupt),
+        Command::Compare(args) => commands::compare::run(args, &cli.common),
+        Command::Timeline(args) => commands::timeline::run(args, &cli.common),
+        Command::Trial(args) => commands::trial::run(args, &cli.common),
         Command::Devices => ember_generate::commands::devices::run(&cli.common),
     }
 }

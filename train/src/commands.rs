@@ -1,11 +1,18 @@
 //! The commands of `ember-train`, one file each, and what several of them do.
 
+pub mod compare;
 pub mod copied;
 pub mod exposure;
+mod fitting;
+mod init;
 pub mod ledger;
+pub mod plan;
 pub mod prepare;
 mod progress_bar;
 pub mod resume;
 pub mod run;
-mod session;
+pub(crate) mod session;
+pub mod timeline;
 mod trained;
+pub mod trial;
+pub mod verify_resume;

@@ -7,27 +7,32 @@
 use std::{fmt, path::Path};
 
 use anyhow::{Context, Result};
-use ember_model::{MlpKind, NormKind, Positions};
+use ember_model::folder::Family;
+use ember_model::{GptConfig, MlpKind, NormKind, Positions};
 use serde::{Deserialize, Serialize};
 
+use crate::optimizer::{AdamWConfig, MuonConfig, OptimizerConfig};
 use crate::schedule::Curve;
 
+mod change;
+mod fine_tuning;
 pub mod keys;
 mod resolve;
 mod settings;
 
 pub use keys::help;
-pub use resolve::{DeviceKind, TextFacts};
+pub use resolve::{DeviceKind, TextFacts, fitting_context};
 pub use settings::{DataConfig, Settings};
 
 /// The configuration of `cargo train`: the built-in stories on a CPU.
 pub const DEFAULT: &str = include_str!("../../configs/stories-cpu.toml");
 
 /// The shipped recipes, so that they are at hand where the repository is not.
-const SHIPPED: [(&str, &str); 4] = [
+const SHIPPED: [(&str, &str); 5] = [
     ("stories-cpu", DEFAULT),
     ("shakespeare-char", include_str!("../../configs/shakespeare-char.toml")),
     ("shakespeare-char-cpu", include_str!("../../configs/shakespeare-char-cpu.toml")),
+    ("shakespeare-char-llama-cpu", include_str!("../../configs/shakespeare-char-llama-cpu.toml")),
     ("gpt2-124m", include_str!("../../configs/gpt2-124m.toml")),
 ];
 
@@ -97,6 +102,7 @@ pub struct TrainConfig {
     pub field: String,
     pub val_fraction: f64,
 
+    pub init: String,
     pub n_layer: usize,
     pub n_head: usize,
     pub n_embd: usize,
@@ -157,7 +163,7 @@ pub struct TrainConfig {
 impl TrainConfig {
     /// Reads a saved, complete configuration; a missing, unknown or impossible value is a [`ConfigError`].
     pub fn from_toml_str(text: &str) -> Result<Self, ConfigError> {
-        Settings::from_toml_str(text)?.complete()
+        Settings::from_toml_str(text)?.with_the_usual_parts().complete()
     }
 
     /// Reads the configuration a run folder keeps; the error names the file.
@@ -179,6 +185,10 @@ impl TrainConfig {
                 self.n_embd, self.n_head
             ));
         }
+        let shape = self.shape(1);
+        if let Err(error) = shape.validate().and_then(|()| Family::of(&shape)) {
+            return refuse(error.to_string());
+        }
         if !self.windows_per_step().is_multiple_of(self.micro_batch) {
             return refuse(format!(
                 "micro_batch = {} does not divide the {} windows of a step (batch_size = {} times grad_accum_steps = {})",
@@ -190,11 +200,48 @@ impl TrainConfig {
         }
         if self.min_learning_rate > self.learning_rate {
             return refuse(format!(
-                "min_learning_rate = {} is above learning_rate = {}; the cosine goes down",
+                "min_learning_rate = {} is above learning_rate = {}; the schedule goes down",
                 self.min_learning_rate, self.learning_rate
             ));
         }
         Ok(())
+    }
+
+    /// The shape that the configuration makes with so many different tokens.
+    pub fn shape(&self, vocab_size: usize) -> GptConfig {
+        let gpt2 = GptConfig::new(vocab_size, self.context_length, self.n_layer, self.n_head, self.n_embd);
+        // A checkpoint without rotary positions does not keep their base.
+        let rotary = self.positions == Positions::Rotary;
+        GptConfig {
+            n_kv_head: self.n_kv_head,
+            n_inner: self.n_inner,
+            positions: self.positions,
+            rope_theta: if rotary { self.rope_theta } else { gpt2.rope_theta },
+            norm: self.norm,
+            mlp: self.mlp,
+            qk_norm: self.qk_norm,
+            bias: self.bias,
+            tied_head: self.tied_head,
+            dropout: self.dropout,
+            ..gpt2
+        }
+    }
+
+    /// The optimizer's numbers.
+    pub fn optimizer(&self) -> OptimizerConfig {
+        let adamw = AdamWConfig {
+            beta1: self.beta1,
+            beta2: self.beta2,
+            epsilon: self.epsilon,
+            weight_decay: self.weight_decay,
+        };
+        let muon = MuonConfig {
+            relative_rate: self.muon_learning_rate / self.learning_rate,
+            momentum: self.muon_momentum,
+            weight_decay: self.weight_decay,
+        };
+        let muon = (self.optimizer == OptimizerKind::Muon).then_some(muon);
+        OptimizerConfig { adamw, muon, ema_decay: self.ema_decay }
     }
 
     /// Windows of one optimizer step.

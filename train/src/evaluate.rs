@@ -5,21 +5,33 @@ use ember_data::windows::ValWindows;
 use ember_generate::score::token_log_probabilities;
 use ember_model::Gpt;
 
+use crate::team::Team;
+use crate::team::messages::sum_f64;
+
 /// Tokens scored in one forward pass at most: enough to keep any device busy.
 const TOKENS_AT_ONCE: usize = 8192;
 /// Logits of one forward pass at most (128 MiB of float32).
 const LOGITS_AT_ONCE: usize = 32 << 20;
 
-/// Mean `-ln p` in nats per token over every counted target of `windows`; `None` when `interrupted` says to stop.
+/// Mean `-ln p` in nats per token over every counted target of `windows`; `None` when `interrupted` says to stop. The processes
+/// of `team` share the windows, and all of them get the mean.
 ///
 /// `gpt` is on a device without automatic differentiation.
-pub fn evaluate(gpt: &Gpt, windows: &ValWindows, interrupted: &dyn Fn() -> bool) -> Result<Option<f64>> {
-    let tokens = TOKENS_AT_ONCE.min(LOGITS_AT_ONCE / gpt.config().vocab_size);
-    let rows = (tokens / windows.context_length()).max(1);
-    let (mut total, mut count) = (0.0, 0u64);
-    for first in (0..windows.len()).step_by(rows) {
-        if interrupted() {
-            return Ok(None);
+///
+/// # Errors
+/// As [`Team::sum`].
+pub fn evaluate(
+    gpt: &Gpt,
+    windows: &ValWindows,
+    team: &dyn Team,
+    interrupted: &dyn Fn() -> bool,
+) -> Result<Option<f64>> {
+    let rows = rows_at_once(windows.context_length(), gpt.config().vocab_size);
+    let (mut total, mut count, mut stopped) = (0.0, 0u64, false);
+    for first in (0..windows.len()).step_by(rows).skip(team.rank()).step_by(team.size()) {
+        stopped = interrupted();
+        if stopped {
+            break;
         }
         let batch = windows.batch(first..(first + rows).min(windows.len()));
         let time = batch.context_length;
@@ -29,5 +41,12 @@ pub fn evaluate(gpt: &Gpt, windows: &ValWindows, interrupted: &dyn Fn() -> bool)
             count += u64::from(*counted);
         }
     }
-    Ok(Some(total / count as f64))
+    let [total, count, stopped] = sum_f64(team, [total, count as f64, f64::from(u8::from(stopped))])?;
+    Ok((stopped == 0.0).then_some(total / count))
+}
+
+/// Windows that are scored in one forward pass.
+pub fn rows_at_once(context_length: usize, vocab_size: usize) -> usize {
+    let tokens = TOKENS_AT_ONCE.min(LOGITS_AT_ONCE / vocab_size);
+    (tokens / context_length).max(1)
 }

@@ -99,9 +99,10 @@ pub struct Subject {
 impl Subject {
     /// All of it in three sentences.
     pub fn sentence(&self) -> String {
-        let GptConfig { n_layer, n_head, n_embd, vocab_size, dropout, .. } = &self.shape;
+        let GptConfig { n_layer, n_head, n_kv_head, n_embd, vocab_size, dropout, .. } = &self.shape;
+        let keys = if n_kv_head == n_head { String::new() } else { format!(" ({n_kv_head} of keys and values)") };
         format!(
-            "{}: {} parameters, {n_layer} layers of {n_head} heads, {n_embd} wide, {} tokens, dropout {dropout}.\n\
+            "{}: {} parameters, {n_layer} layers of {n_head} heads{keys}, {n_embd} wide, {} tokens, dropout {dropout}.\n\
              {} rows of {} {}; the last {} of each row decoded one by one.\nOn {}.",
             self.model,
             grouped(self.parameters),

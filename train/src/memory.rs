@@ -2,10 +2,22 @@
 //! what it did need at its worst moment.
 
 pub mod counting;
+pub mod fit;
 pub mod prediction;
 
 use burn::tensor::Device;
+use ember_generate::memory::available_bytes;
+use ember_model::device::Selected;
 use ember_model::kernels::is_cpu;
+
+use crate::team::launch::Launch;
+
+/// Bytes that training may take in this process, where that is known: `limit`, where somebody set one; else what the CPU has
+/// available, shared among the processes that were started together on this machine. Of a GPU's memory nobody can be asked.
+pub fn available(limit: Option<u64>, selected: &Selected) -> Option<u64> {
+    let processes = Launch::of_this_process().map_or(1, |launch| launch.local_size);
+    limit.or_else(|| is_cpu(&selected.device).then(|| (available_bytes() / processes) as u64))
+}
 
 /// Bytes in use: on the CPU what the process has resident, on a GPU what the pool of the device holds; `None` where the
 /// system does not say.

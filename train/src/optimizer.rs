@@ -1,59 +1,86 @@
-//! AdamW ([Loshchilov and Hutter 2019](https://arxiv.org/abs/1711.05101), algorithm 2) with global-norm clipping
-//! ([Pascanu et al. 2013](https://arxiv.org/abs/1211.5063)); its moments are keyed by the parameter's name.
+//! What turns gradients into steps: AdamW, or Muon for the blocks' matrices with AdamW for the rest, each with clipping by the
+//! global norm ([Pascanu et al. 2013](https://arxiv.org/abs/1211.5063)); and the average of the weights that follows the steps.
+//!
+//! What an optimizer remembers is keyed by the parameter's name.
 
+mod adamw;
+mod average;
 mod kernel;
+mod muon;
+mod orthogonal;
+mod state;
 
 use std::collections::BTreeMap;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail};
 use burn::backend::Dispatch;
 use burn::module::ParamId;
 use burn::optim::GradientsParams;
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, Tensor};
 use ember_model::kernels::is_cpu;
-use ember_model::{Gpt, ParameterMapper};
+use ember_model::{Gpt, GptConfig, ParameterMapper};
 
-use kernel::{OptimizerOps, Update};
+pub use adamw::{AdamW, AdamWConfig};
+pub use average::WeightAverage;
+pub use muon::{Muon, MuonConfig};
 
-/// What AdamW is told once; the learning rate comes with each step.
+use kernel::OptimizerOps;
+use state::Stored;
+
+/// What an optimizer is told once; the learning rate comes with each step.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct AdamWConfig {
-    /// Decay of the mean of the gradients.
-    pub beta1: f64,
-    /// Decay of the mean of the squared gradients.
-    pub beta2: f64,
-    /// Added to the root of the second moment.
-    pub epsilon: f64,
-    /// Share of a matrix, times the learning rate, that each step takes away; vectors (biases, LayerNorm) do not decay.
-    pub weight_decay: f64,
+pub struct OptimizerConfig {
+    /// AdamW's numbers.
+    pub adamw: AdamWConfig,
+    /// Muon's, where it steps the blocks' matrices.
+    pub muon: Option<MuonConfig>,
+    /// Decay of the average of the weights; 0 where there is none.
+    pub ema_decay: f64,
 }
 
-/// One parameter's running means, flat, of the gradient and of its square.
-#[derive(Clone, Debug)]
-struct Moments {
-    first: Tensor<1>,
-    second: Tensor<1>,
+impl From<AdamWConfig> for OptimizerConfig {
+    /// AdamW for everything, and no average.
+    fn from(adamw: AdamWConfig) -> Self {
+        Self { adamw, muon: None, ema_decay: 0.0 }
+    }
 }
 
 /// The optimizer and all that it remembers.
 #[derive(Clone, Debug)]
-pub struct AdamW {
-    config: AdamWConfig,
-    moments: BTreeMap<String, Moments>,
+pub struct Optimizer {
+    config: OptimizerConfig,
+    adamw: AdamW,
+    muon: Option<Muon>,
+    average: Option<WeightAverage>,
     steps: u64,
 }
 
 /// One stored moment: name, values.
-pub type StoredMoment = (String, Vec<f32>);
+pub type StoredTensor = (String, Vec<f32>);
 
-impl AdamW {
+/// What a step is taken with.
+#[derive(Clone, Copy, Debug)]
+struct Rate {
+    learning_rate: f64,
+    /// What clipping multiplies the gradients by.
+    gradient_scale: f64,
+}
+
+impl Optimizer {
     /// An optimizer that has not stepped yet.
-    pub fn new(config: AdamWConfig) -> Self {
-        Self { config, moments: BTreeMap::new(), steps: 0 }
+    pub fn new(config: impl Into<OptimizerConfig>) -> Self {
+        let config = config.into();
+        Self {
+            config,
+            adamw: AdamW::new(config.adamw),
+            muon: config.muon.map(Muon::new),
+            average: (config.ema_decay > 0.0).then(|| WeightAverage::new(config.ema_decay)),
+            steps: 0,
+        }
     }
 
     /// Its numbers.
-    pub fn config(&self) -> AdamWConfig {
+    pub fn config(&self) -> OptimizerConfig {
         self.config
     }
 
@@ -62,51 +89,75 @@ impl AdamW {
         self.steps
     }
 
+    /// Values remembered: AdamW's, Muon's, and the average's.
+    pub fn values(&self) -> usize {
+        let average = self.average.as_ref().map_or(0, WeightAverage::values);
+        self.adamw.values() + self.muon.as_ref().map_or(0, Muon::values) + average
+    }
+
+    /// The average of the weights, where one is kept.
+    pub fn average(&self) -> Option<&WeightAverage> {
+        self.average.as_ref()
+    }
+
+    /// Takes up the average of a checkpoint: a model on a device without automatic differentiation. Nothing where none is kept.
+    pub fn restore_average(&mut self, average: Gpt) {
+        if let Some(kept) = &mut self.average {
+            kept.gpt = Some(average);
+        }
+    }
+
     /// The model after one step along `gradients` times `scale`.
     pub fn step(&mut self, gpt: Gpt, mut gradients: GradientsParams, scale: f64, learning_rate: f64) -> Gpt {
         self.steps += 1;
-        let mut step = Step { optimizer: self, gradients: &mut gradients, learning_rate, scale };
-        gpt.map_parameters(&mut step)
+        let shape = gpt.config().clone();
+        let rate = Rate { learning_rate, gradient_scale: scale };
+        let gpt = gpt.map_parameters(&mut Step { optimizer: self, gradients: &mut gradients, shape, rate });
+        if let Some(average) = &mut self.average {
+            average.follow(&gpt, self.steps);
+        }
+        gpt
     }
 
-    /// Every moment by name (`first.h.0...`, `second.h.0...`), to be stored.
-    pub fn stored(&self) -> Vec<StoredMoment> {
-        let values = |tensor: &Tensor<1>| tensor.clone().into_data().iter::<f32>().collect::<Vec<_>>();
-        let each = self.moments.iter().flat_map(|(name, moments)| {
-            [(format!("first.{name}"), values(&moments.first)), (format!("second.{name}"), values(&moments.second))]
-        });
-        each.collect()
+    /// Everything remembered of the gradients, by name, to be stored: AdamW's `first.h.0...` and `second.h.0...`, Muon's
+    /// `momentum.h.0...`.
+    pub fn stored(&self) -> Vec<StoredTensor> {
+        self.adamw.stored().chain(self.muon.iter().flat_map(Muon::stored)).collect()
     }
 
     /// Takes up where an optimizer that had taken `steps` steps was stored.
     ///
     /// # Errors
-    /// When a parameter of `gpt` has no moments in `stored`, or of another size.
+    /// When another kind of optimizer was stored, or a parameter of `gpt` has no moments in `stored`, or of another size.
     pub fn restore(
         &mut self,
         gpt: &Gpt,
         steps: u64,
-        mut stored: BTreeMap<String, Vec<f32>>,
+        stored: BTreeMap<String, Vec<f32>>,
         device: &Device,
     ) -> Result<()> {
         self.steps = steps;
-        self.moments.clear();
+        self.adamw = AdamW::new(self.config.adamw);
+        self.muon = self.config.muon.map(Muon::new);
         if steps == 0 {
             return Ok(());
         }
+        let was_muon = stored.keys().any(|name| name.starts_with("momentum."));
+        if was_muon != self.muon.is_some() {
+            let [was, is] = [was_muon, !was_muon].map(|muon| if muon { "muon" } else { "adamw" });
+            bail!(
+                "these are the moments of optimizer = \"{was}\", not of \"{is}\"; write optimizer = \"{was}\" into config.toml"
+            );
+        }
+        let mut stored = Stored { tensors: stored, device };
         for parameter in gpt.parameters() {
-            let n: usize = parameter.shape.iter().product();
-            let mut tensor = |kind: &str| {
-                let values = stored.remove(&format!("{kind}.{}", parameter.name)).unwrap_or_default();
-                ensure!(
-                    values.len() == n,
-                    "the stored optimizer has no {kind} moment of size {n} for {}",
-                    parameter.name
-                );
-                Ok(Tensor::<1>::from_data(TensorData::new(values, [n]), device))
-            };
-            let moments = Moments { first: tensor("first")?, second: tensor("second")? };
-            self.moments.insert(parameter.name, moments);
+            let n = parameter.shape.iter().product();
+            match &mut self.muon {
+                Some(muon) if Muon::takes(&parameter.name, parameter.shape.len()) => {
+                    muon.restore(&parameter.name, n, &mut stored)?;
+                }
+                _ => self.adamw.restore(&parameter.name, n, &mut stored)?,
+            }
         }
         Ok(())
     }
@@ -148,55 +199,23 @@ fn square<const D: usize>(gradients: &GradientsParams, id: ParamId) -> Option<Te
 
 /// One step over all parameters.
 struct Step<'a> {
-    optimizer: &'a mut AdamW,
+    optimizer: &'a mut Optimizer,
     gradients: &'a mut GradientsParams,
-    learning_rate: f64,
-    /// What clipping multiplies the gradients by.
-    scale: f64,
+    shape: GptConfig,
+    rate: Rate,
 }
 
 impl ParameterMapper for Step<'_> {
     fn map<const D: usize>(&mut self, name: &str, id: ParamId, parameter: Tensor<D>) -> Tensor<D> {
         let Some(gradient) = self.gradients.remove::<D>(id) else { return parameter };
-        let shape = parameter.dims();
-        let n: usize = shape.iter().product();
-        let zeros = || Tensor::<1>::zeros([n], &parameter.device());
-        let moments =
-            self.optimizer.moments.remove(name).unwrap_or_else(|| Moments { first: zeros(), second: zeros() });
-        let AdamWConfig { beta1, beta2, epsilon, weight_decay, .. } = self.optimizer.config;
-        let t = self.optimizer.steps as f64;
-        let update = Update {
-            beta1: beta1 as f32,
-            beta2: beta2 as f32,
-            epsilon: epsilon as f32,
-            step_size: (self.learning_rate / (1.0 - beta1.powf(t))) as f32,
-            root_correction: (1.0 - beta2.powf(t)).sqrt() as f32,
-            keep: if D >= 2 { (1.0 - self.learning_rate * weight_decay) as f32 } else { 1.0 },
-            scale: self.scale as f32,
-        };
-        let (parameter, moments) = apply(parameter.reshape([n]), gradient.reshape([n]), moments, update);
-        self.optimizer.moments.insert(name.to_owned(), moments);
-        parameter.reshape(shape)
+        let Optimizer { adamw, muon, steps, .. } = &mut *self.optimizer;
+        match muon {
+            Some(muon) if Muon::takes(name, D) => {
+                let size = parameter.dims();
+                let [matrix, gradient] = [parameter, gradient].map(|tensor| tensor.reshape([size[0], size[1]]));
+                muon.update(name, matrix, gradient, &self.shape, self.rate).reshape(size)
+            }
+            _ => adamw.update(name, parameter, gradient, *steps, self.rate),
+        }
     }
-}
-
-fn apply(parameter: Tensor<1>, gradient: Tensor<1>, moments: Moments, update: Update) -> (Tensor<1>, Moments) {
-    let Moments { first, second } = moments;
-    if is_cpu(&parameter.device()) {
-        let (parameter, first, second) = <Dispatch as OptimizerOps>::adamw(
-            parameter.into_dispatch(),
-            gradient.into_dispatch(),
-            first.into_dispatch(),
-            second.into_dispatch(),
-            update,
-        );
-        let moments = Moments { first: Tensor::from_dispatch(first), second: Tensor::from_dispatch(second) };
-        return (Tensor::from_dispatch(parameter), moments);
-    }
-    let gradient = gradient * update.scale;
-    let first = first * update.beta1 + gradient.clone() * (1.0 - update.beta1);
-    let second = second * update.beta2 + gradient.powi_scalar(2) * (1.0 - update.beta2);
-    let denominator = second.clone().sqrt() / update.root_correction + update.epsilon;
-    let parameter = parameter * update.keep - first.clone() / denominator * update.step_size;
-    (parameter, Moments { first, second })
 }

@@ -1,4 +1,4 @@
-//! What a run tells: to the terminal while it runs, to `metrics.jsonl` for ever, and as a picture at the end.
+//! What a run tells: to the terminal while it runs, to `metrics.jsonl` and TensorBoard for ever, and as a picture at the end.
 //!
 //! It is told plain numbers and holds no tensor; what it is told never changes what is learned.
 
@@ -6,15 +6,19 @@ use std::io::{self, IsTerminal};
 
 mod dashboard;
 pub mod html;
+pub mod jsonl;
 mod lines;
-pub mod metrics;
-mod plot;
+mod metrics;
+pub(crate) mod plot;
+pub mod records;
+mod tensorboard;
 pub mod units;
 
 pub use dashboard::{Dashboard, restore_terminal};
 pub use lines::Lines;
-pub use metrics::{MetricsLog, Row};
+pub use metrics::{Row, RunFacts};
 pub use plot::loss_svg;
+pub use records::Records;
 
 /// One optimizer step as it is shown.
 #[derive(Clone, Debug, Default)]
@@ -50,6 +54,8 @@ pub struct EvalReport {
     pub step: u64,
     /// Mean loss in nats per token.
     pub val_loss: f64,
+    /// The same of the averaged weights, where an average is kept.
+    pub ema_val_loss: Option<f64>,
     /// Whether no evaluation of this run was lower.
     pub is_best: bool,
     /// The least loss any model can have on the built-in stories, in nats per token.
@@ -102,6 +108,6 @@ pub fn reporter(run_name: &str, first_step: u64, max_steps: u64, quiet: bool) ->
 }
 
 /// Text that cannot move a terminal's cursor: control characters become U+FFFD, line ends stay.
-fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     text.replace("\r\n", "\n").chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect()
 }

@@ -1,4 +1,15 @@
 //! A run's folder: where each file is, who owns it, and how a new one gets its name.
+//!
+//! ```text
+//! config.toml      every key of the run, and which checkpoint it began from (`init`)
+//! metrics.jsonl    the log of numbers: docs/metrics.md
+//! loss.svg         the picture of the losses; `compare RUN` draws it again
+//! samples/         what the model wrote while it learned: step-00000500.txt for people, samples.jsonl for programs
+//! tensorboard/     event files, with `tensorboard = true`
+//! data/            the prepared tokens, unless they are prepared elsewhere
+//! checkpoints/     what is resumed from and generated with
+//! latest, best     which of them
+//! ```
 
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -7,12 +18,14 @@ use anyhow::{Context, Result, bail};
 use ember_data::files::write_atomic;
 use ember_generate::program::UsageError;
 
-/// A run folder that this process owns until it is dropped.
+use crate::config::TrainConfig;
+
+/// A run folder that this process owns until it is dropped, or only reads beside the process that does.
 #[derive(Debug)]
 pub struct RunFolder {
     path: PathBuf,
     /// Held for its lock, which the system releases when the process ends, however it ends.
-    _lock: File,
+    _lock: Option<File>,
 }
 
 /// The two pointers of a run folder: text files that name a folder in `checkpoints/`.
@@ -65,11 +78,16 @@ impl RunFolder {
         Self::lock(path)
     }
 
+    /// The folder of a run that another process of the team owns: to read from.
+    pub fn owned_elsewhere(path: &Path) -> Self {
+        Self { path: path.to_owned(), _lock: None }
+    }
+
     fn lock(path: &Path) -> Result<Self> {
         let file_path = path.join(".lock");
         let lock = File::create(&file_path).with_context(|| format!("cannot write {}", file_path.display()))?;
         match lock.try_lock() {
-            Ok(()) => Ok(Self { path: path.to_owned(), _lock: lock }),
+            Ok(()) => Ok(Self { path: path.to_owned(), _lock: Some(lock) }),
             Err(TryLockError::WouldBlock) => {
                 bail!("{} is in use by another ember-train; wait for it to end, or stop it first", path.display())
             }
@@ -99,9 +117,18 @@ impl RunFolder {
         self.path.join("config.toml")
     }
 
+    /// Writes the resolved configuration, whole or not at all.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write_config(&self, config: &TrainConfig) -> Result<()> {
+        let text = config.to_toml()?;
+        write_atomic(&self.config(), |file| Ok(file.write_all(text.as_bytes())?))
+    }
+
     /// The log of numbers.
     pub fn metrics(&self) -> PathBuf {
-        self.path.join("metrics.jsonl")
+        metrics(&self.path)
     }
 
     /// The picture of the losses.
@@ -109,9 +136,24 @@ impl RunFolder {
         self.path.join("loss.svg")
     }
 
-    /// Where the text sampled at `step` is written.
+    /// What the model wrote while it learned.
+    pub fn samples(&self) -> PathBuf {
+        self.path.join("samples")
+    }
+
+    /// Where the text sampled at `step` is written, for people.
     pub fn sample(&self, step: u64) -> PathBuf {
-        self.path.join("samples").join(format!("step-{step:08}.txt"))
+        self.samples().join(format!("step-{step:08}.txt"))
+    }
+
+    /// All that was sampled, for programs.
+    pub fn samples_log(&self) -> PathBuf {
+        samples_log(&self.path)
+    }
+
+    /// Where TensorBoard's event files are.
+    pub fn tensorboard(&self) -> PathBuf {
+        self.path.join("tensorboard")
     }
 
     /// Where all checkpoints are.
@@ -135,7 +177,7 @@ impl RunFolder {
         }
         let name = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
         let folder = self.checkpoints().join(name.trim());
-        if !folder.is_dir() {
+        if !folder.is_dir() || step_of(&folder).is_none() {
             bail!(
                 "{} names {}, which is not there; write the name of a folder in checkpoints/ into it",
                 file.display(),
@@ -153,19 +195,96 @@ impl RunFolder {
         write_atomic(&self.path.join(pointer.name()), |file| Ok(writeln!(file, "{}", checkpoint_name(step))?))
     }
 
-    /// Removes every checkpoint but those the pointers name, and what an interrupted save left behind. A folder that cannot be
-    /// removed is left alone: it costs space, nothing else.
-    pub fn prune(&self) -> Result<()> {
-        let keep = [self.pointed(Pointer::Latest)?, self.pointed(Pointer::Best)?];
+    /// Every checkpoint, newest first. A folder of that name is whole unless the disk damaged it: it appears and disappears by
+    /// being renamed.
+    pub fn saved(&self) -> Vec<PathBuf> {
+        let Ok(entries) = fs::read_dir(self.checkpoints()) else { return Vec::new() };
+        let mut saved: Vec<_> = entries.flatten().filter_map(|e| Some((step_of(&e.path())?, e.path()))).collect();
+        saved.sort();
+        saved.into_iter().rev().map(|(_, path)| path).collect()
+    }
+
+    /// Removes every checkpoint but the newest `keep` and those the pointers name, and what an interrupted save or removal left
+    /// behind. A folder that cannot be removed is left alone: it costs space, nothing else.
+    pub fn prune(&self, keep: u64) -> Result<()> {
+        // What a pointer names that was taken away by hand needs no keeping.
+        let pointed = [Pointer::Latest, Pointer::Best].map(|pointer| self.pointed(pointer).unwrap_or(None));
+        let latest = pointed[0].as_deref().and_then(step_of);
+        for checkpoint in self.saved().into_iter().skip(keep as usize) {
+            if !pointed.iter().flatten().any(|kept| *kept == checkpoint) {
+                // Renamed first: a kill on the way leaves no half checkpoint under a whole one's name.
+                let _ = fs::rename(&checkpoint, self.unfinished(step_of(&checkpoint).unwrap_or_default()));
+            }
+        }
         let Ok(entries) = fs::read_dir(self.checkpoints()) else { return Ok(()) };
         for entry in entries.flatten() {
-            let path = entry.path();
-            if !keep.iter().flatten().any(|kept| *kept == path) {
-                let _ = fs::remove_dir_all(path);
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let superseded =
+                name.strip_prefix(SUPERSEDED).and_then(|name| step_of(Path::new(name.trim_start_matches('-'))));
+            if name.starts_with(UNFINISHED) || superseded.is_some_and(|step| Some(step) <= latest) {
+                let _ = fs::remove_dir_all(entry.path());
             }
         }
         Ok(())
     }
+
+    /// Where the checkpoint of `step` is while it is written or removed.
+    pub fn unfinished(&self, step: u64) -> PathBuf {
+        self.checkpoints().join(format!("{UNFINISHED}{step}"))
+    }
+
+    /// Puts a checkpoint aside, under its name behind `why`, so that the name is free for another one, and takes the pointers off
+    /// it; returns where it is now.
+    ///
+    /// # Errors
+    /// When it cannot be renamed.
+    pub fn put_aside(&self, checkpoint: &Path, why: &str) -> Result<PathBuf> {
+        let name = checkpoint.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let aside = self.checkpoints().join(format!("{why}-{name}"));
+        let _ = fs::remove_dir_all(&aside);
+        fs::rename(checkpoint, &aside).with_context(|| format!("cannot rename {}", checkpoint.display()))?;
+        let best = self.path.join(Pointer::Best.name());
+        if fs::read_to_string(&best).is_ok_and(|named| named.trim() == name) {
+            fs::remove_file(&best).with_context(|| format!("cannot remove {}", best.display()))?;
+        }
+        Ok(aside)
+    }
+
+    /// Puts every checkpoint after `step` aside, whose steps are about to be taken again; returns where each was and is. They go
+    /// when a step as late is saved again ([`Self::prune`]).
+    ///
+    /// # Errors
+    /// When one cannot be renamed.
+    pub fn supersede_after(&self, step: u64) -> Result<Vec<(PathBuf, PathBuf)>> {
+        let newer = self.saved().into_iter().filter(|saved| step_of(saved).is_some_and(|of| of > step));
+        newer.map(|saved| Ok((saved.clone(), self.put_aside(&saved, SUPERSEDED)?))).collect()
+    }
+
+    /// Where the report on the batch is written that gave `step` a loss or gradient that is not finite; `attempt` counts from 1
+    /// where several did.
+    pub fn not_finite_report(&self, step: u64, attempt: u64) -> PathBuf {
+        let again = if attempt > 1 { format!("-{attempt}") } else { String::new() };
+        self.path.join("reports").join(format!("nonfinite-step-{step:08}{again}.json"))
+    }
+}
+
+/// What the name of a checkpoint begins with while it is written or removed.
+const SUPERSEDED: &str = "superseded";
+const UNFINISHED: &str = ".unfinished-";
+
+/// The step that the name of a checkpoint's folder says, if it is one.
+pub fn step_of(path: &Path) -> Option<u64> {
+    path.file_name()?.to_str()?.strip_prefix("step-")?.parse().ok()
+}
+
+/// The log of numbers of the run in `path`, for whoever only reads it.
+pub fn metrics(path: &Path) -> PathBuf {
+    path.join("metrics.jsonl")
+}
+
+/// What was sampled in the run in `path`, for whoever only reads it.
+pub fn samples_log(path: &Path) -> PathBuf {
+    path.join("samples").join("samples.jsonl")
 }
 
 /// The folder name of the checkpoint of `step`.

@@ -1,42 +1,88 @@
-//! What the model writes while it learns: the same prompt and the same noise every time, so that only the model differs.
+//! What the model writes while it learns: the same prompts and the same noise every time, so that only the model differs.
 
 use std::ops::ControlFlow;
-use std::path::Path;
 
 use anyhow::{Context, Result};
-use ember_data::files::write_atomic;
 use ember_data::tokenizer::Tokenizer;
 use ember_generate::config::{GenerationConfig, Strategy};
 use ember_generate::engine::generate;
 use ember_model::Gpt;
+use serde::{Deserialize, Serialize};
 
 use crate::config::TrainConfig;
 
-/// Text that `gpt` (on a device without automatic differentiation) writes after the configured prompt, at temperature 1: a
-/// fair look at the distribution it has learned. The prompt is part of the text, an end token is not.
+/// What a model wrote behind one prompt: a row of `samples/samples.jsonl`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// Optimizer steps taken.
+    pub step: u64,
+    /// Which of `sample_prompts`, from 0.
+    pub prompt_index: usize,
+    /// The prompt; empty where the model began a text of its own.
+    pub prompt: String,
+    /// What was written behind it, without an end token.
+    pub text: String,
+    /// New tokens, an end token included.
+    pub tokens: usize,
+    /// Mean `-ln p` of the new tokens under the model that wrote them, in nats: how sure it was of itself.
+    pub own_loss: f64,
+}
+
+impl Sample {
+    /// The prompt and what follows.
+    pub fn whole(&self) -> String {
+        format!("{}{}", self.prompt, self.text)
+    }
+}
+
+/// What `gpt` (on a device without automatic differentiation) writes behind each of the configured prompts, at temperature 1:
+/// a fair look at the distribution it has learned.
 ///
 /// # Errors
-/// When the prompt has a character that the tokenizer does not know.
-pub fn text(gpt: &Gpt, tokenizer: &Tokenizer, config: &TrainConfig) -> Result<String> {
-    let prompt = prompt(tokenizer, config.sample_prompts.first().map_or("", String::as_str))?;
-    let end_tokens: Vec<u32> = tokenizer.end_of_text().into_iter().collect();
+/// When a prompt has a character that the tokenizer does not know.
+pub fn samples(gpt: &Gpt, tokenizer: &Tokenizer, config: &TrainConfig, step: u64) -> Result<Vec<Sample>> {
+    let prompts = config.sample_prompts.iter().enumerate();
+    prompts.map(|(index, prompt)| sample(gpt, tokenizer, config, step, index, prompt)).collect()
+}
+
+fn sample(
+    gpt: &Gpt,
+    tokenizer: &Tokenizer,
+    config: &TrainConfig,
+    step: u64,
+    prompt_index: usize,
+    prompt: &str,
+) -> Result<Sample> {
+    let prompt_ids = prompt_ids(tokenizer, prompt)?;
     let knobs = GenerationConfig {
         strategy: Strategy::Sample,
         max_new_tokens: config.sample_tokens.max(1),
-        end_tokens,
-        seed: config.seed,
+        end_tokens: tokenizer.end_of_text().into_iter().collect(),
+        seed: config.seed.wrapping_add(prompt_index as u64),
         ..GenerationConfig::default()
     };
-    let completion = generate(gpt, &prompt, &knobs, &mut |_| ControlFlow::Continue(()))?;
-    let ids = prompt.into_iter().chain(completion.ids);
-    let visible: Vec<u32> = ids.filter(|id| Some(*id) != tokenizer.end_of_text()).collect();
-    tokenizer.decode_text(&visible)
+    let completion = generate(gpt, &prompt_ids, &knobs, &mut |_| ControlFlow::Continue(()))?;
+    let visible = |ids: &[u32]| -> Result<String> {
+        // A model may have ids that no token uses, to round its vocabulary up.
+        let is_text = |id: &u32| Some(*id) != tokenizer.end_of_text() && (*id as usize) < tokenizer.vocab_size();
+        let ids: Vec<u32> = ids.iter().copied().filter(is_text).collect();
+        tokenizer.decode_text(&ids)
+    };
+    // Read behind the prompt, since in some tokenizers the first token of a text reads otherwise than one in its middle.
+    let whole = visible(&[&prompt_ids[..], &completion.ids].concat())?;
+    let text = match whole.strip_prefix(&visible(&prompt_ids)?) {
+        Some(text) => text.to_owned(),
+        None => visible(&completion.ids)?,
+    };
+    let tokens = completion.ids.len();
+    let own_loss = -completion.score / tokens.max(1) as f64;
+    Ok(Sample { step, prompt_index, prompt: prompt.to_owned(), text, tokens, own_loss })
 }
 
 /// The ids a sample starts from: the prompt's, else the end token that opens every document, else a line end, else token 0.
-fn prompt(tokenizer: &Tokenizer, text: &str) -> Result<Vec<u32>> {
+fn prompt_ids(tokenizer: &Tokenizer, text: &str) -> Result<Vec<u32>> {
     if !text.is_empty() {
-        return tokenizer.encode_prompt(text).context("sample_prompts");
+        return tokenizer.encode_prompt(text).with_context(|| format!("sample_prompts: {text:?}"));
     }
     if let Some(end_of_text) = tokenizer.end_of_text() {
         return Ok(vec![end_of_text]);
@@ -44,13 +90,23 @@ fn prompt(tokenizer: &Tokenizer, text: &str) -> Result<Vec<u32>> {
     Ok(tokenizer.encode("\n").ok().filter(|ids| !ids.is_empty()).unwrap_or_else(|| vec![0]))
 }
 
-/// Keeps a sample in the run's folder.
+/// Refuses prompts that the tokenizer cannot read, before anything is learned.
 ///
 /// # Errors
-/// When the file cannot be written.
-pub fn keep(path: &Path, text: &str) -> Result<()> {
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+/// Names the prompt and the character.
+pub fn check_prompts(tokenizer: &Tokenizer, prompts: &[String]) -> Result<()> {
+    prompts.iter().try_for_each(|prompt| prompt_ids(tokenizer, prompt).map(drop))
+}
+
+/// The samples of one step as a text for people; where there are several, each under its prompt.
+pub fn page(samples: &[Sample]) -> String {
+    match samples {
+        [only] => only.whole(),
+        several => {
+            let each = several.iter().map(|sample| {
+                format!("--- prompt {}: {:?}\n{}\n", sample.prompt_index, sample.prompt, sample.whole().trim_end())
+            });
+            each.collect::<Vec<_>>().join("\n")
+        }
     }
-    write_atomic(path, |file| Ok(file.write_all(text.as_bytes())?))
 }

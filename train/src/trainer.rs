@@ -1,13 +1,15 @@
 //! The training loop.
 //!
 //! Read [`Trainer::train`] first: everything a run does is in it, in order. A step is [`Trainer::step`]: windows of the text,
-//! forward, loss, backward, clipped AdamW. All of a step's randomness is named by (seed, step, micro-batch), so that a run
-//! that was interrupted anywhere and resumed goes through the same numbers as one that was not.
+//! forward, loss, backward, the guard's look, a clipped step of the optimizer. All of a step's randomness is named by (seed,
+//! step, micro-batch), so that a run that was interrupted anywhere and resumed goes through the same numbers as one that was
+//! not.
 
 use std::time::Instant;
 
 use anyhow::Result;
 use burn::module::Module;
+use burn::tensor::FloatDType;
 use ember_data::prepare::Marks;
 use ember_data::tokenizer::Tokenizer;
 use ember_data::windows::{TrainWindows, ValWindows};
@@ -15,30 +17,44 @@ use ember_generate::program::Outcome;
 use ember_model::Gpt;
 
 use crate::checkpoint::{self, Progress};
+use crate::clock::{Change, Clock};
 use crate::config::TrainConfig;
+use crate::disk;
 use crate::evaluate::evaluate;
 use crate::gradient::{Gradient, Passes, gradient};
+use crate::guard::{Verdict, Weights};
 use crate::memory;
-use crate::optimizer::{AdamW, clip_scale, global_norm};
-use crate::report::{EvalReport, MetricsLog, Reporter, Row, StepReport};
+use crate::optimizer::{Optimizer, global_norm};
+use crate::report::{EvalReport, Records, Reporter, Row, StepReport};
 use crate::run_folder::{Pointer, RunFolder};
 use crate::sample;
 use crate::schedule::Schedule;
+use crate::speedometer::Speedometer;
+use crate::team::messages::said_by_the_first;
+use crate::team::{self, Team, exchange};
 
 /// A run in progress: the model, what learns it, what it learns from, and whom it tells.
 pub struct Trainer {
     /// The resolved configuration.
     pub config: TrainConfig,
-    /// The folder that this process owns.
+    /// The folder that this process owns, or the one that leads its team.
     pub run: RunFolder,
-    /// AdamW and its moments.
-    pub optimizer: AdamW,
+    /// The processes that train this model, this one among them.
+    pub team: Box<dyn Team>,
+    /// Whether any of them was asked to stop, as they agreed in the last step.
+    pub stop_agreed: bool,
+    /// The optimizer and its moments.
+    pub optimizer: Optimizer,
     /// Where the run stands.
     pub progress: Progress,
     /// The lowest validation loss so far, in nats per token.
     pub best: Option<f64>,
     /// The step last evaluated.
     pub evaluated: Option<u64>,
+    /// Evaluations since the lowest validation loss.
+    pub evaluations_since_best: u64,
+    /// The step at which to stop as if interrupted.
+    pub pause_at: Option<u64>,
     /// Windows to learn from.
     pub windows: TrainWindows,
     /// Windows to be judged on.
@@ -49,20 +65,35 @@ pub struct Trainer {
     pub marks: Option<Marks>,
     /// Floating-point operations a second that the device can do, where known.
     pub peak_flops: Option<f64>,
-    /// `metrics.jsonl`.
-    pub log: MetricsLog,
+    /// What the run keeps of itself.
+    pub log: Records,
+    /// What the run did beside learning since the last row.
+    pub spent: Spent,
     /// The terminal.
     pub reporter: Box<dyn Reporter>,
+    /// For a run that was promised to end at a time.
+    pub clock: Option<Clock>,
+}
+
+/// Seconds that went into other things than learning.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Spent {
+    /// Saving checkpoints.
+    pub save_s: f64,
+    /// Sampling text.
+    pub sample_s: f64,
 }
 
 /// What one step did.
-struct StepResult {
+pub(crate) struct StepResult {
     /// Mean loss of its micro-batches.
-    loss: f64,
+    pub loss: f64,
     /// Norm of the gradient before clipping.
-    grad_norm: f64,
+    pub grad_norm: f64,
+    /// Whether the gradient was scaled down.
+    pub clipped: bool,
     /// The rate it was taken with.
-    learning_rate: f64,
+    pub learning_rate: f64,
 }
 
 impl Trainer {
@@ -70,41 +101,61 @@ impl Trainer {
     /// it returns.
     ///
     /// # Errors
-    /// When a file cannot be written: every checkpoint saved before is still there.
+    /// When a file cannot be written, or the team is gone: every checkpoint saved before is still there.
     pub fn train(&mut self, mut gpt: Gpt, stop: &dyn Fn() -> bool) -> Result<Outcome> {
         let began = Instant::now();
         let elapsed_before = self.progress.elapsed_s;
-        let mut pace = Pace::new(self.progress.tokens);
-        let schedule = self.schedule();
+        let mut pace = Speedometer::new(self.progress.tokens);
+        let mut schedule = self.schedule();
+        let weights = Weights::at_the_start(&gpt, self.reporter.as_mut());
         loop {
             let step = self.progress.step;
-            let finished = step >= self.config.max_steps;
-            let stopped = stop() || self.reporter.stop_requested();
+            let last = step >= self.config.max_steps;
+            let stopped = self.stops(stop) || self.pause_at == Some(step);
             self.progress.elapsed_s = elapsed_before + began.elapsed().as_secs_f64();
 
+            // What began from a checkpoint is saved and judged before its first step: it never needs that checkpoint again.
+            let begins = step == 0 && !self.config.init.is_empty();
+            let is_evaluated = last || begins || is_due(step, self.config.eval_interval);
+
             // First the save, then the evaluation and the sample, which could fail or be interrupted.
-            if finished
-                || stopped
-                || is_due(step, self.config.checkpoint_interval)
-                || is_due(step, self.config.eval_interval)
-            {
-                checkpoint::save(&self.run, &gpt, &self.optimizer, &self.tokenizer, &self.progress)?;
+            if is_evaluated || stopped || is_due(step, self.config.checkpoint_interval) {
+                let saved = self.save(&gpt, weights);
+                if last || stopped { saved? } else { self.go_on_if_full(saved)? }
             }
             if stopped {
                 return Ok(Outcome::Interrupted);
             }
-            if (finished || is_due(step, self.config.eval_interval)) && self.evaluated != Some(step) {
-                self.evaluate(&gpt, stop)?;
+            if is_evaluated && self.evaluated != Some(step) {
+                let evaluated = self.evaluate(&gpt, stop);
+                self.go_on_if_full(evaluated)?;
+                if last && self.evaluated != Some(step) {
+                    return Ok(Outcome::Interrupted); // a resume evaluates what is saved
+                }
             }
-            if finished || is_due(step, self.config.sample_interval) {
-                self.sample(&gpt)?;
+            let finished = last || self.is_out_of_patience();
+            let is_sampled = finished || begins || is_due(step, self.config.sample_interval);
+            if is_sampled
+                && self.team.leads()
+                && self.config.sample_interval > 0
+                && let Err(error) = self.sample(&gpt)
+            {
+                // It is for people to look at: learning does not depend on it.
+                self.reporter.note(&format!("step {step}: no sample ({error:#}); the run goes on"));
+            }
+            if finished && !last {
+                let patience = self.config.patience;
+                let line = format!("no new best in {patience} evaluations (patience): the run ends at step {step}");
+                self.reporter.note(&line);
+                self.save(&gpt, weights)?; // the save of this step may have found the disk full
             }
             if finished {
                 return Ok(Outcome::Done);
             }
 
+            self.keep_time(&mut schedule)?;
             let result;
-            (gpt, result) = self.step(gpt, &schedule);
+            (gpt, result) = self.step(gpt, &schedule, weights, stop)?;
             self.progress.unreported_loss += result.loss;
             self.progress.unreported_steps += 1;
             if step == 0
@@ -112,69 +163,167 @@ impl Trainer {
                 || self.progress.step == self.config.max_steps
             {
                 self.progress.elapsed_s = elapsed_before + began.elapsed().as_secs_f64();
-                self.report(&gpt, &result, &mut pace)?;
+                let reported = self.report(&gpt, &result, &mut pace);
+                self.go_on_if_full(reported)?;
             }
         }
     }
 
-    /// One optimizer step.
-    fn step(&mut self, gpt: Gpt, schedule: &Schedule) -> (Gpt, StepResult) {
-        let Progress { step, windows, .. } = self.progress;
-        let count = self.config.windows_per_step() as u64;
-        let passes = Passes { micro_batch: self.config.micro_batch, seed: self.config.seed, step };
-        let Gradient { loss, of: gradients } = gradient(&gpt, &self.windows, windows..windows + count, passes);
-
-        let grad_norm = global_norm(&gpt, &gradients);
-        let scale = clip_scale(grad_norm, self.config.grad_clip);
-        let learning_rate = schedule.learning_rate(step);
-        let gpt = self.optimizer.step(gpt, gradients, scale, learning_rate);
-
-        self.progress.step += 1;
-        self.progress.windows += count;
-        self.progress.tokens += self.config.tokens_per_step();
-        (gpt, StepResult { loss, grad_norm, learning_rate })
+    /// Whether the run is to end here. A process alone asks who watches it; those of a team go by what they agreed on.
+    fn stops(&self, stop: &dyn Fn() -> bool) -> bool {
+        if self.team.size() > 1 { self.stop_agreed } else { stop() || self.reporter.stop_requested() }
     }
 
-    /// Measures the validation loss of the model as it is, and lets `best` name its checkpoint if it is the lowest.
+    /// Saves the checkpoint of this step, then removes those that are not to be kept; the process that leads does it for all.
+    pub(crate) fn save(&mut self, gpt: &Gpt, weights: Weights) -> Result<()> {
+        let began = Instant::now();
+        if self.team.leads() {
+            if !self.run.checkpoint(self.progress.step).is_dir() {
+                weights.ensure_whole(gpt, &self.run)?;
+            }
+            checkpoint::save(&self.run, gpt, &self.optimizer, &self.tokenizer, &self.progress)?;
+            self.run.prune(self.config.keep_checkpoints)?;
+        }
+        self.spent.save_s += began.elapsed().as_secs_f64();
+        Ok(())
+    }
+
+    /// A full disk ends a run that has saved nothing yet; any other goes on, and writes again when it is due.
+    pub(crate) fn go_on_if_full(&mut self, written: Result<()>) -> Result<()> {
+        match written {
+            Err(error) if disk::is_full(&error) && self.run.pointed(Pointer::Latest)?.is_some() => {
+                self.reporter.note(&format!("{error:#}; the run goes on and tries again when it is due"));
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// One optimizer step, along the gradient of the first batch that the guard lets pass.
+    fn step(
+        &mut self,
+        gpt: Gpt,
+        schedule: &Schedule,
+        weights: Weights,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<(Gpt, StepResult)> {
+        let before = self.progress.clone();
+        let step = before.step;
+        let learning_rate = schedule.learning_rate(step);
+        let count = self.config.windows_per_step() as u64;
+        loop {
+            let first = self.progress.windows;
+            let (Gradient { loss, of: gradients }, grad_norm) = self.gradient(&gpt, first, stop)?;
+            self.progress.windows += count;
+            let mut result = StepResult { loss, grad_norm, clipped: false, learning_rate };
+
+            let verdict = self.progress.guard.judge(loss, grad_norm, first, &self.config);
+            let told = self.tell_of_spike(verdict, &result, first);
+            self.go_on_if_full(told)?;
+            match verdict {
+                Verdict::Take { scale, .. } => {
+                    let gpt = self.optimizer.step(gpt, gradients, scale, learning_rate);
+                    result.clipped = scale < 1.0;
+                    self.progress.step += 1;
+                    self.progress.tokens += self.config.tokens_per_step();
+                    return Ok((gpt, result));
+                }
+                Verdict::LeaveOutSpike(_) => {}
+                Verdict::LeaveOutNotFinite => self.leave_out(&gpt, &gradients, &result, &before, weights)?,
+            }
+        }
+    }
+
+    /// The gradient of the step whose first window is `first`, over all processes, and its norm; in float16 at the largest scale
+    /// of the loss that it bears.
+    fn gradient(&mut self, gpt: &Gpt, first: u64, stop: &dyn Fn() -> bool) -> Result<(Gradient, f64)> {
+        let count = self.config.windows_per_step();
+        let (share, micro_batch) = team::share(&*self.team, first, count, self.config.micro_batch)?;
+        let first_pass = (share.start - first) / micro_batch as u64;
+        let precision = self.config.precision;
+        loop {
+            let scale = self.progress.loss_scale.scale(precision);
+            let passes = Passes { micro_batch, first_pass, ..Passes::of(&self.config, self.progress.step, scale) };
+            let own = gradient(gpt, &self.windows, share.clone(), passes);
+            let asked = stop() || self.reporter.stop_requested();
+            let (gradient, stop_agreed) = exchange::mean_of_all(&*self.team, gpt, own, asked)?;
+            self.stop_agreed = stop_agreed;
+            let grad_norm = global_norm(gpt, &gradient.of);
+            if !self.progress.loss_scale.overflowed(precision, grad_norm) {
+                return Ok((gradient, grad_norm));
+            }
+        }
+    }
+
+    /// Measures the validation loss of the model as it is, and lets `best` name its checkpoint if it is the lowest. The averaged
+    /// weights, where there are any, are measured too; `best` goes by the trained ones.
     fn evaluate(&mut self, gpt: &Gpt, stop: &dyn Fn() -> bool) -> Result<()> {
         let step = self.progress.step;
-        let Some(val_loss) = evaluate(&gpt.valid(), &self.val_windows, stop)? else { return Ok(()) };
+        let began = Instant::now();
+        let Some(val_loss) = evaluate(&as_inference(gpt), &self.val_windows, &*self.team, stop)? else { return Ok(()) };
+        let average = self.optimizer.average().and_then(|average| average.model(gpt));
+        let average = average.map(|average| average.with_precision(FloatDType::F32));
+        let ema_val_loss = match &average {
+            Some(average) => evaluate(average, &self.val_windows, &*self.team, stop)?,
+            None => None,
+        };
+        if average.is_some() && ema_val_loss.is_none() {
+            return Ok(()); // interrupted between the two: both are measured again on resume
+        }
         self.evaluated = Some(step);
-        let is_best = self.best.is_none_or(|best| val_loss < best);
+        let is_best = val_loss.is_finite() && self.best.is_none_or(|best| val_loss < best);
+        self.evaluations_since_best = if is_best { 0 } else { self.evaluations_since_best + 1 };
         if is_best {
             self.best = Some(val_loss);
-            self.run.point(Pointer::Best, step)?;
         }
-        self.run.prune()?;
         let entropy_floor = self.marks.as_ref().map(|marks| marks.entropy_floor);
         let forgetful_loss = self.marks.as_ref().map(|marks| marks.forgetful_loss);
-        self.log.append(&Row {
+        let logged = self.log.append(&Row {
             step,
             val_loss: Some(val_loss),
+            ema_val_loss,
             entropy_floor,
             forgetful_loss,
+            eval_s: Some(began.elapsed().as_secs_f64()),
             tokens: Some(self.progress.tokens),
             elapsed_s: Some(self.progress.elapsed_s),
             ..Row::default()
-        })?;
-        self.reporter.evaluation(&EvalReport { step, val_loss, is_best, entropy_floor, forgetful_loss });
-        Ok(())
+        });
+        self.reporter.evaluation(&EvalReport { step, val_loss, ema_val_loss, is_best, entropy_floor, forgetful_loss });
+        // A full disk may have kept this step from being saved.
+        if is_best && self.team.leads() && self.run.checkpoint(step).is_dir() {
+            self.run.point(Pointer::Best, step)?;
+            self.run.prune(self.config.keep_checkpoints)?;
+        }
+        logged
+    }
+
+    /// Whether the last `patience` evaluations were all above the best.
+    fn is_out_of_patience(&self) -> bool {
+        self.config.patience > 0 && self.evaluations_since_best >= self.config.patience
     }
 
     /// Lets the model write, shows it and keeps it.
     fn sample(&mut self, gpt: &Gpt) -> Result<()> {
-        let text = sample::text(&gpt.valid(), &self.tokenizer, &self.config)?;
-        self.reporter.sample(self.progress.step, &text);
-        sample::keep(&self.run.sample(self.progress.step), &text)
+        let (began, step) = (Instant::now(), self.progress.step);
+        let samples = sample::samples(&as_inference(gpt), &self.tokenizer, &self.config, step)?;
+        if samples.is_empty() {
+            return Ok(());
+        }
+        self.reporter.sample(step, &sample::page(&samples));
+        self.log.keep(&samples, &self.run.sample(step))?;
+        self.spent.sample_s += began.elapsed().as_secs_f64();
+        Ok(())
     }
 
-    fn report(&mut self, gpt: &Gpt, result: &StepResult, pace: &mut Pace) -> Result<()> {
+    fn report(&mut self, gpt: &Gpt, result: &StepResult, pace: &mut Speedometer) -> Result<()> {
         let Progress { step, tokens, elapsed_s, .. } = self.progress;
         let train_loss = self.progress.unreported_loss / f64::from(self.progress.unreported_steps.max(1));
         (self.progress.unreported_loss, self.progress.unreported_steps) = (0.0, 0);
+        let spent = std::mem::take(&mut self.spent);
         let tokens_per_s = pace.since_last(tokens);
         let flops = gpt.config().training_flops_per_token();
-        let mfu = self.peak_flops.map(|peak| tokens_per_s * flops / peak);
+        let mfu = self.peak_flops.map(|peak| tokens_per_s * flops / (peak * self.team.size() as f64));
         let memory_bytes = memory::in_use(&gpt.device());
         let steps_left = self.config.max_steps.saturating_sub(step);
         let report = StepReport {
@@ -196,6 +345,9 @@ impl Trainer {
             train_loss: Some(train_loss),
             learning_rate: Some(result.learning_rate),
             grad_norm: Some(result.grad_norm),
+            clipped: Some(result.clipped),
+            save_s: Some(spent.save_s),
+            sample_s: Some(spent.sample_s),
             tokens: Some(tokens),
             tokens_per_s: Some(tokens_per_s),
             mfu,
@@ -207,45 +359,48 @@ impl Trainer {
         Ok(())
     }
 
+    /// Changes the length of a run that was promised to end at a time, where the clock of the process that leads asks for it.
+    /// What changed is in the run's configuration before the next step: a resume goes on with the same numbers.
+    fn keep_time(&mut self, schedule: &mut Schedule) -> Result<()> {
+        let step = self.progress.step;
+        let Some(clock) = &mut self.clock else { return Ok(()) };
+        let mut asked = if self.team.leads() { clock.read(step, &self.config) } else { None };
+        if let Some(change) = asked {
+            let written = self.run.write_config(&change.of(&self.config));
+            if written.is_err() {
+                asked = None; // it stays as it was, and the clock will ask again
+            }
+            self.go_on_if_full(written)?;
+        }
+        let told = said_by_the_first(&*self.team, &asked.map(|change| change.to_string()).unwrap_or_default())?;
+        let Some(change) = Change::parse(&told) else { return Ok(()) };
+        let was = self.config.max_steps;
+        self.config = change.of(&self.config);
+        *schedule = self.schedule();
+        let max_steps = self.config.max_steps;
+        self.reporter.note(&format!("max_steps = {max_steps} instead of {was}, to end when promised"));
+        let logged = self.log.append(&Row { step, max_steps: Some(max_steps), ..Row::default() });
+        self.go_on_if_full(logged)
+    }
+
     fn schedule(&self) -> Schedule {
         Schedule {
+            curve: self.config.schedule,
             learning_rate: self.config.learning_rate,
             min_learning_rate: self.config.min_learning_rate,
             warmup_steps: self.config.warmup_steps,
             decay_steps: self.config.lr_decay_steps,
+            decay_fraction: self.config.decay_fraction,
         }
     }
+}
+
+/// The model as `ember-generate` will have it from the checkpoint: without a graph, in float32.
+fn as_inference(gpt: &Gpt) -> Gpt {
+    gpt.valid().with_precision(FloatDType::F32)
 }
 
 /// Whether something done every `interval` steps is due after `step` of them; an interval of 0 means never.
 fn is_due(step: u64, interval: u64) -> bool {
     interval > 0 && step > 0 && step.is_multiple_of(interval)
-}
-
-/// Speed since the last report, and since this session began.
-struct Pace {
-    began: Instant,
-    tokens_at_start: u64,
-    last: Instant,
-    tokens_at_last: u64,
-}
-
-impl Pace {
-    fn new(tokens: u64) -> Self {
-        let now = Instant::now();
-        Self { began: now, tokens_at_start: tokens, last: now, tokens_at_last: tokens }
-    }
-
-    /// Tokens a second since the last call.
-    fn since_last(&mut self, tokens: u64) -> f64 {
-        let now = Instant::now();
-        let rate = (tokens - self.tokens_at_last) as f64 / (now - self.last).as_secs_f64().max(1e-9);
-        (self.last, self.tokens_at_last) = (now, tokens);
-        rate
-    }
-
-    /// Tokens a second of this session, evaluations and saves included.
-    fn overall(&self, tokens: u64) -> f64 {
-        (tokens - self.tokens_at_start) as f64 / self.began.elapsed().as_secs_f64().max(1e-9)
-    }
 }

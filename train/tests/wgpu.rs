@@ -5,9 +5,9 @@
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use ember_model::device::{DeviceChoice, select};
-use ember_model::{Gpt, GptConfig, KvCache};
+use ember_model::{Gpt, GptConfig, KvCache, MlpKind, NormKind, Positions};
 use ember_train::loss::cross_entropy;
-use ember_train::optimizer::{AdamW, AdamWConfig, clip_scale, global_norm};
+use ember_train::optimizer::{AdamWConfig, Optimizer, clip_scale, global_norm};
 
 const BATCH: usize = 2;
 const TIME: usize = 16;
@@ -24,32 +24,49 @@ fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
     tensor.into_data().iter::<f32>().collect()
 }
 
-fn compute(device: &Device) -> Numbers {
-    let config = GptConfig::new(32, TIME, 2, 2, 32);
+fn gpt2() -> GptConfig {
+    GptConfig::new(32, TIME, 2, 2, 32)
+}
+
+/// Every part that GPT-2 does not have, in one layer.
+fn newest() -> GptConfig {
+    GptConfig {
+        n_kv_head: 2,
+        n_inner: 24,
+        positions: Positions::Rotary,
+        norm: NormKind::RmsNorm,
+        mlp: MlpKind::SwiGlu,
+        qk_norm: true,
+        bias: false,
+        tied_head: false,
+        ..GptConfig::new(32, TIME, 1, 4, 32)
+    }
+}
+
+fn compute(config: &GptConfig, device: &Device) -> Numbers {
     let ids: Vec<i32> = (0..BATCH * TIME).map(|i| (i * i % 32) as i32).collect();
     let targets: Vec<u32> = (0..BATCH * TIME).map(|i| (i * 5 % 32) as u32).collect();
     let tokens = |device: &Device| Tensor::<2, Int>::from_data(TensorData::new(ids.clone(), [BATCH, TIME]), device);
 
-    let gpt = Gpt::new(&config, 1, device).unwrap();
+    let gpt = Gpt::new(config, 1, device).unwrap();
     let logits = values(gpt.forward(tokens(device)));
     // Prompts of different lengths, one of them forked, then one more token for each of the three rows.
     let prompt: Vec<u32> = ids.iter().map(|&id| id as u32).collect();
-    let mut cache = KvCache::new(&config, 2, TIME, device);
+    let mut cache = KvCache::new(config, 2, TIME, device);
     let mut cached = values(gpt.forward_cached_last(&[&prompt[..5], &prompt[5..14]], &[1, 2], &mut cache));
     cache.select(&[1, 0, 1]);
     cached.extend(values(gpt.forward_cached(&[&[1], &[2], &[3]], &mut cache)));
 
     let training = device.clone().autodiff();
-    let mut gpt = Gpt::new(&config, 1, &training).unwrap();
+    let mut gpt = Gpt::new(config, 1, &training).unwrap();
     let knobs = AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 };
-    let mut optimizer = AdamW::new(knobs);
+    let mut optimizer = Optimizer::new(knobs);
     let (mut losses, mut norms) = (Vec::new(), Vec::new());
     for _ in 0..3 {
         let loss = cross_entropy(gpt.forward(tokens(&training)), &targets);
         losses.push(loss.clone().into_scalar::<f32>());
-        let norm;
         let gradients = GradientsParams::from_grads(loss.backward(), &gpt);
-        norm = global_norm(&gpt, &gradients);
+        let norm = global_norm(&gpt, &gradients);
         gpt = optimizer.step(gpt, gradients, clip_scale(norm, 0.5), 1e-2);
         norms.push(norm);
     }
@@ -78,7 +95,12 @@ fn wgpu_computes_what_the_cpu_computes() {
         }
     };
     println!("on {}", selected.name);
-    let (there, here) = (compute(&selected.device), compute(&Device::flex()));
+    for config in [gpt2(), newest()] {
+        same(&compute(&config, &selected.device), &compute(&config, &Device::flex()));
+    }
+}
+
+fn same(there: &Numbers, here: &Numbers) {
     let error = largest_difference(&there.logits, &here.logits);
     assert!(error < 1e-5, "logits differ by {error}");
     let error = largest_difference(&there.cached, &here.cached);

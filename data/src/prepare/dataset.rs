@@ -21,6 +21,11 @@ pub struct Dataset {
 }
 
 impl Dataset {
+    /// Whether a text was prepared into this folder to the end; whether it is undamaged, [`Self::open`] says.
+    pub fn is_in(dir: &Path) -> bool {
+        dir.join(MANIFEST).is_file()
+    }
+
     /// Opens a prepared folder and checks every file in it, checksums included, against the manifest.
     ///
     /// Errors name the file that is missing, unfinished, damaged or of another version.

@@ -10,6 +10,7 @@
 mod corpus;
 mod dataset;
 mod encode;
+mod excerpt;
 mod manifest;
 mod report;
 mod split;
@@ -17,13 +18,14 @@ mod survey;
 
 pub use crate::source::Input;
 pub use dataset::Dataset;
+pub use excerpt::{Excerpt, excerpt};
 pub use manifest::{FORMAT_VERSION, Manifest, Marks, Source, Split};
 pub use report::{RareCharacters, Report};
 pub use split::Duplicates;
 
 use crate::files::{checksum, write_atomic};
 use crate::stories::{self, story};
-use crate::tokenizer::{Tokenizer, TokenizerChoice};
+use crate::tokenizer::{Tokenizer, TokenizerChoice, UnknownCharacter};
 use crate::windows::WindowRule;
 use anyhow::{Context, Result, bail, ensure};
 use corpus::{Corpus, tell};
@@ -137,7 +139,8 @@ pub fn prepare(options: &PrepareOptions, progress: &dyn Progress) -> Result<Mani
         tokenizer = tokenizer.opening_prompts()?;
     }
     tokenizer.save(out)?;
-    let encoded = encode(&corpus, &survey.split, &tokenizer, out, progress)?;
+    let encoded = encode(&corpus, &survey.split, &tokenizer, out, progress)
+        .map_err(|error| count_unknown(error, &survey, &tokenizer))?;
     ensure!(
         (encoded.documents, encoded.bytes) == (survey.documents, survey.bytes),
         "the text changed while it was read; prepare it again once nobody writes to it"
@@ -209,6 +212,28 @@ fn make_tokenizer(
         TokenizerChoice::Auto => bail!("the tokenizer \"auto\" was not resolved"),
     };
     Ok((tokenizer, choice, reason))
+}
+
+/// Says of the whole text what the tokenizer does not know in it, where a first such character has stopped the encoding.
+fn count_unknown(error: anyhow::Error, survey: &Survey, tokenizer: &Tokenizer) -> anyhow::Error {
+    const NAMED: usize = 8;
+    if !error.is::<UnknownCharacter>() {
+        return error;
+    }
+    let is_unknown = |character: char| tokenizer.encode(character.encode_utf8(&mut [0; 4])).is_err();
+    let mut unknown: Vec<(char, u64)> =
+        survey.characters.iter().map(|(character, count)| (*character, *count)).collect();
+    unknown.retain(|(character, _)| is_unknown(*character));
+    unknown.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let all: u64 = unknown.iter().map(|(_, count)| count).sum();
+    let named: Vec<String> =
+        unknown.iter().take(NAMED).map(|(character, count)| format!("{character:?} {count} times")).collect();
+    let more = if unknown.len() > NAMED { ", ..." } else { "" };
+    error.context(format!(
+        "{} different characters of the text, {all} in all, are not known to the tokenizer ({}{more})",
+        unknown.len(),
+        named.join(", ")
+    ))
 }
 
 /// What `auto` means for this text.

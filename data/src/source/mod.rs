@@ -65,6 +65,16 @@ pub fn read(file: &TextFile, field: &str, read_bytes: &AtomicU64, sink: &mut Sin
     }
 }
 
+/// Whether a file's bytes are its text: it is neither compressed nor of another format.
+///
+/// Errors when the file cannot be read.
+pub fn is_plain(file: &TextFile) -> Result<bool> {
+    let failed = || format!("cannot read {}", file.name);
+    let mut start = Vec::new();
+    File::open(&file.path).with_context(failed)?.take(4).read_to_end(&mut start).with_context(failed)?;
+    Ok(file.format == Format::Text && compression::Compression::of_content(&start) == compression::Compression::None)
+}
+
 /// Counts what is read from a file.
 struct Counted<'a> {
     file: File,

@@ -23,7 +23,7 @@ use clap::{Parser, Subcommand};
 use crate::interrupt::Interrupt;
 use crate::program::{CommonArgs, Outcome};
 
-/// Writes with a GPT that ember-train trained, or with any GPT-2 from Hugging Face.
+/// Writes with a GPT that ember-train trained, or with any GPT-2, Llama or Qwen3 from Hugging Face.
 #[derive(Debug, Parser)]
 #[command(name = "ember-generate", version, arg_required_else_help = true, after_help = EXAMPLES)]
 pub struct Cli {
@@ -44,7 +44,7 @@ Examples:
   ember-generate score \"How likely is this?\"           loss and perplexity of a text
   ember-generate score --choices questions.jsonl       how often the right choice is the most probable
 
-RUN is a run folder (its best checkpoint, else its latest), a checkpoint folder, or any Hugging Face folder of a GPT-2;
+RUN is a run folder (its best checkpoint, else its latest), a checkpoint folder, or a Hugging Face folder of a GPT-2, Llama or Qwen3;
 left out, the newest run under runs/.";
 
 /// The commands.

@@ -39,13 +39,13 @@ pub fn verify_checksums(dir: &Path) -> Result<()> {
     verify(dir, |_| true)
 }
 
-/// Like [`verify_checksums`] for all that inference depends on: `training/` is not looked at and may be gone, and
-/// `generation_config.json` is the user's to edit.
+/// Like [`verify_checksums`] for all that inference depends on: `training/` and `ema/` (the averaged weights, a folder of their
+/// own) are not looked at and may be gone, and `generation_config.json` is the user's to edit.
 ///
 /// # Errors
 /// When another listed file is missing, cannot be read, or is not as it was written.
 pub fn verify_checksums_for_inference(dir: &Path) -> Result<()> {
-    verify(dir, |name| !name.starts_with("training/") && name != "generation_config.json")
+    verify(dir, |name| !name.starts_with("training/") && !name.starts_with("ema/") && name != "generation_config.json")
 }
 
 /// One checksum over all weight files in `dir`, by which they can be told from others: 16 hexadecimal digits.

@@ -1,18 +1,23 @@
-//! The checkpoint folder: a GPT-2 folder as Hugging Face's transformers writes and reads it.
+//! The checkpoint folder: a folder of a GPT-2, a Llama or a Qwen3 as Hugging Face's transformers writes and reads it.
 //!
 //! This module turns `config.json`, `model.safetensors` and `generation_config.json` into a [`GptConfig`] and named
 //! float32 tensors, and back, and it guards a folder with checksums. It does not build a model (no tensor library is used
 //! here), knows no tokenizer, and leaves to the caller how a folder comes to stand under its final name.
 //!
-//! Hugging Face's own words (`n_positions`, `resid_pdrop`, ...) appear in `config.rs` alone; everything handed
-//! out uses this project's names for sizes and GPT-2's names, without the `transformer.` prefix, for tensors.
+//! Hugging Face's own words (`n_positions`, `hidden_size`, `q_proj`, ...) appear in `gpt2.rs` and `llama.rs` alone;
+//! everything handed out uses this project's names for sizes and GPT-2's names, without the `transformer.` prefix, for tensors.
 
 mod checksums;
 mod config;
+mod family;
 mod generation;
+mod gpt2;
+mod llama;
 mod tensor_file;
 mod weights;
 
+#[cfg(test)]
+mod family_tests;
 #[cfg(test)]
 mod tests;
 
@@ -26,6 +31,7 @@ use serde_json::Value;
 use crate::GptConfig;
 
 pub use checksums::{verify_checksums, verify_checksums_for_inference, weights_checksum, write_checksums};
+pub use family::Family;
 pub use generation::read_end_tokens;
 pub use tensor_file::{TensorFile, write_tensors};
 pub use weights::{expected_tensors, read_weights};
@@ -50,8 +56,11 @@ pub struct NamedTensor {
 /// When `config.json` is missing or malformed, belongs to another kind of model, or asks for something that this model
 /// does not compute.
 pub fn read_config(dir: &Path) -> Result<GptConfig> {
-    let mut config = config::read(dir)?;
-    config.tied_head = config.tied_head && weights::head_can_be_tied(dir)?;
+    let (family, mut config) = config::read(dir)?;
+    config.tied_head = config.tied_head && weights::head_can_be_tied(dir, family, &config)?;
+    if family == Family::Gpt2 && !config.bias {
+        config.bias = !weights::biases_are_zeros(dir, family)?;
+    }
     Ok(config)
 }
 
@@ -61,7 +70,8 @@ pub fn read_config(dir: &Path) -> Result<GptConfig> {
 /// [`expected_tensors`], in any order.
 ///
 /// # Errors
-/// When a file cannot be written, or `tensors` are not the expected ones.
+/// When a file cannot be written, `tensors` are not the expected ones, or no class of transformers computes such a model
+/// ([`Family::of`]).
 pub fn write(dir: &Path, config: &GptConfig, end_of_text: Option<u32>, tensors: &[NamedTensor]) -> Result<()> {
     fs::create_dir_all(dir).with_context(|| format!("cannot create the folder {}", dir.display()))?;
     config::write(dir, config, end_of_text)?;

@@ -4,6 +4,7 @@
 //! byte range), then the values. Files are read with ordinary reads and not mapped into memory, so a file that shrinks
 //! while it is open is an error and not a signal.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{BufWriter, IntoInnerError, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -128,39 +129,48 @@ fn decode(dtype: Dtype, bytes: &[u8]) -> Option<Vec<f32>> {
 /// # Errors
 /// When the file cannot be written, two tensors share a name, or a tensor's values are not as many as its shape says.
 pub fn write_tensors<'a>(path: &Path, tensors: impl IntoIterator<Item = &'a NamedTensor>) -> Result<()> {
-    write_renamed(path, tensors, str::to_owned)
+    let entry = |tensor: &'a NamedTensor| Entry {
+        name: tensor.name.clone(),
+        shape: tensor.shape.clone(),
+        values: Box::new(|| Cow::Borrowed(&tensor.values)),
+    };
+    write_entries(path, tensors.into_iter().map(entry).collect())
 }
 
-/// [`write_tensors`] under the names that `stored_name` makes of the tensors' own.
-pub fn write_renamed<'a>(
-    path: &Path,
-    tensors: impl IntoIterator<Item = &'a NamedTensor>,
-    stored_name: impl Fn(&str) -> String,
-) -> Result<()> {
-    let tensors: Vec<_> = tensors.into_iter().collect();
-    let header = header(&tensors, stored_name).with_context(|| path.display().to_string())?;
-    let write = || -> std::io::Result<()> {
+/// A tensor to write, whose values may be made when their turn comes.
+pub struct Entry<'a> {
+    pub name: String,
+    pub shape: Vec<usize>,
+    pub values: Box<dyn Fn() -> Cow<'a, [f32]> + 'a>,
+}
+
+/// As [`write_tensors`], with the values of one tensor at a time.
+pub fn write_entries(path: &Path, entries: Vec<Entry>) -> Result<()> {
+    let header = header(&entries).with_context(|| path.display().to_string())?;
+    let write = || -> Result<()> {
         let mut file = BufWriter::new(File::create(path)?);
         file.write_all(&header)?;
-        for tensor in tensors {
-            write_values(&mut file, &tensor.values)?;
+        for Entry { name, shape, values } in entries {
+            let values = values();
+            let count = values.len();
+            ensure!(count == shape.iter().product::<usize>(), "tensor {name} {shape:?} has {count} values");
+            write_values(&mut file, &values)?;
         }
-        file.into_inner().map_err(IntoInnerError::into_error)?.sync_all()
+        Ok(file.into_inner().map_err(IntoInnerError::into_error)?.sync_all()?)
     };
     write().with_context(|| cannot_write(path))
 }
 
 /// The length and the header, padded with spaces so that the values begin at a multiple of eight bytes.
-fn header(tensors: &[&NamedTensor], stored_name: impl Fn(&str) -> String) -> Result<Vec<u8>> {
+fn header(entries: &[Entry]) -> Result<Vec<u8>> {
     let mut map = Map::new();
     // transformers refuses a file that does not say which framework's conventions it follows.
     map.insert("__metadata__".to_owned(), json!({ "format": "pt" }));
     let mut start = 0;
-    for NamedTensor { name, shape, values } in tensors {
-        ensure!(values.len() == shape.iter().product::<usize>(), "tensor {name} {shape:?} has {} values", values.len());
-        let end = start + 4 * values.len();
+    for Entry { name, shape, .. } in entries {
+        let end = start + 4 * shape.iter().product::<usize>();
         let entry = json!({ "dtype": "F32", "shape": shape, "data_offsets": [start, end] });
-        ensure!(map.insert(stored_name(name), entry).is_none(), "there are two tensors {name}");
+        ensure!(map.insert(name.clone(), entry).is_none(), "there are two tensors {name}");
         start = end;
     }
     let mut text = Value::Object(map).to_string().into_bytes();

@@ -228,10 +228,15 @@ fn settings_that_cannot_be_computed_are_refused_by_name() {
     let dir = write_folder(&tiny(), &exact_tensors(&tiny()));
     let usual = read_json(&dir.path().join("config.json")).unwrap();
     for (key, value, words) in [
-        ("model_type", json!("llama"), "config.json: model_type is \"llama\"; only \"gpt2\""),
+        (
+            "model_type",
+            json!("mistral"),
+            "config.json: model_type is \"mistral\"; only \"gpt2\", \"llama\" and \"qwen3\"",
+        ),
         ("model_type", json!(null), "model_type is missing"),
         ("activation_function", json!("gelu"), "activation_function is \"gelu\""),
-        ("n_inner", json!(17), "n_inner is 17; only 4 * n_embd = 16"),
+        ("n_inner", json!(17), "tensor h.0.mlp.c_fc.weight is [4, 16], but config.json needs [4, 17]"),
+        ("n_inner", json!(0), "n_inner is 0"),
         ("scale_attn_weights", json!(false), "scale_attn_weights is false"),
         ("scale_attn_by_inverse_layer_idx", json!(true), "scale_attn_by_inverse_layer_idx is true"),
         ("add_cross_attention", json!(true), "add_cross_attention is true"),

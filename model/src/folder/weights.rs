@@ -1,119 +1,214 @@
-//! The weights of a GPT-2: which tensors there are, and reading and writing them in transformers' files.
+//! The weights: which tensors there are, and reading and writing them in transformers' files.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use super::tensor_file::write_renamed;
+use super::family::{Family, Stored};
+use super::tensor_file::{Entry, write_entries};
 use super::{NamedTensor, TensorFile, read_json};
-use crate::GptConfig;
+use crate::{GptConfig, Positions};
 
 const FILE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
-const PREFIX: &str = "transformer.";
 const EMBEDDING: &str = "wte.weight";
 const HEAD: &str = "lm_head.weight";
 
-/// Every tensor of the model, without prefix and in model order, with its shape; the head only when it is untied.
+/// Every tensor of the model, by our name and in model order, with its shape; only those that it has.
 pub fn expected_tensors(config: &GptConfig) -> Vec<(String, Vec<usize>)> {
     tensors(config).collect()
 }
 
 /// [`expected_tensors`] one by one, so that a `config.json` with an absurd number of layers costs nothing.
 fn tensors(config: &GptConfig) -> impl Iterator<Item = (String, Vec<usize>)> {
-    let c = config.n_embd;
-    let embeddings = [(EMBEDDING, vec![config.vocab_size, c]), ("wpe.weight", vec![config.context_length, c])];
-    let end = [("ln_f.weight", vec![c]), ("ln_f.bias", vec![c])];
-    let head = (!config.tied_head).then(|| (HEAD, vec![config.vocab_size, c]));
-    let named = |(name, shape): (&str, Vec<usize>)| (name.to_owned(), shape);
+    let (c, heads) = (config.n_embd, config.heads());
     let blocks = (0..config.n_layer).flat_map(move |layer| {
+        let at = |module: &str| format!("h.{layer}.{module}");
         [
-            ("ln_1.weight", vec![c]),
-            ("ln_1.bias", vec![c]),
-            ("attn.c_attn.weight", vec![c, 3 * c]),
-            ("attn.c_attn.bias", vec![3 * c]),
-            ("attn.c_proj.weight", vec![c, c]),
-            ("attn.c_proj.bias", vec![c]),
-            ("ln_2.weight", vec![c]),
-            ("ln_2.bias", vec![c]),
-            ("mlp.c_fc.weight", vec![c, 4 * c]),
-            ("mlp.c_fc.bias", vec![4 * c]),
-            ("mlp.c_proj.weight", vec![4 * c, c]),
-            ("mlp.c_proj.bias", vec![c]),
+            norm(config, at("ln_1")),
+            linear(config, at("attn.c_attn"), [c, heads.width()]),
+            linear(config, at("attn.c_proj"), [heads.query_width(), c]),
+            norm_of_heads(config, at("attn.q_norm")),
+            norm_of_heads(config, at("attn.k_norm")),
+            norm(config, at("ln_2")),
+            linear(config, at("mlp.c_fc"), [c, config.mlp_width()]),
+            linear(config, at("mlp.c_proj"), [config.n_inner, c]),
         ]
-        .map(|(name, shape)| (format!("h.{layer}.{name}"), shape))
+        .into_iter()
+        .flatten()
     });
-    embeddings.into_iter().map(named).chain(blocks).chain(end.into_iter().chain(head).map(named))
+    let table = config.positions == Positions::Learned;
+    let positions = table.then(|| ("wpe.weight".to_owned(), vec![config.context_length, c]));
+    let head = (!config.tied_head).then(|| (HEAD.to_owned(), vec![config.vocab_size, c]));
+    let first = [(EMBEDDING.to_owned(), vec![config.vocab_size, c])].into_iter().chain(positions);
+    first.chain(blocks).chain(norm(config, "ln_f".into())).chain(head)
+}
+
+type Named = Vec<(String, Vec<usize>)>;
+
+fn linear(config: &GptConfig, module: String, [n_in, n_out]: [usize; 2]) -> Named {
+    with_bias(module, vec![n_in, n_out], n_out, config.bias)
+}
+
+fn norm(config: &GptConfig, module: String) -> Named {
+    with_bias(module, vec![config.n_embd], config.n_embd, config.norm_has_shift())
+}
+
+fn norm_of_heads(config: &GptConfig, module: String) -> Named {
+    if config.qk_norm { with_bias(module, vec![config.head_size], 0, false) } else { Vec::new() }
+}
+
+fn with_bias(module: String, weight: Vec<usize>, width: usize, bias: bool) -> Named {
+    let bias = bias.then(|| (format!("{module}.bias"), vec![width]));
+    [(format!("{module}.weight"), weight)].into_iter().chain(bias).collect()
 }
 
 /// Reads the weights in `dir` and hands them to `each`, in the order of [`expected_tensors`]; one tensor at a time is in
 /// memory. `config` is what [`super::read_config`] said of the same folder.
 ///
 /// Read are `model.safetensors` or the shards of `model.safetensors.index.json`, in float32, float16, bfloat16 or float64,
-/// with or without the prefix `transformer.`. The causal masks that old files store beside the weights are passed over,
-/// and so is the head of a tied model.
+/// with or without the family's prefix. What old files store beside the weights is passed over, and so is the head of a tied
+/// model.
 ///
 /// # Errors
-/// When a file is missing, truncated or no safetensors file, a tensor is missing, has another shape or is not GPT-2's, or
+/// When a file is missing, truncated or no safetensors file, a tensor is missing, has another shape or is not the model's, or
 /// `each` fails.
 pub fn read_weights(dir: &Path, config: &GptConfig, mut each: impl FnMut(NamedTensor) -> Result<()>) -> Result<()> {
-    let stored = StoredWeights::open(dir)?;
+    let (family, _) = super::config::read(dir)?;
+    let stored = StoredWeights::open(dir, family)?;
     stored.check(config)?;
-    for (name, _) in tensors(config) {
-        each(stored.read(&name)?)?;
+    for (name, shape) in tensors(config) {
+        each(stored.read(config, name, shape)?)?;
     }
     Ok(())
 }
 
-/// Writes `dir/model.safetensors` as `GPT2LMHeadModel.save_pretrained` does.
+/// Writes `dir/model.safetensors` as `save_pretrained` of the model's family does.
 pub fn write(dir: &Path, config: &GptConfig, tensors: &[NamedTensor]) -> Result<()> {
     let path = dir.join(FILE);
+    let family = Family::of(config)?;
     let mut given: HashMap<_, _> = tensors.iter().map(|tensor| (tensor.name.as_str(), tensor)).collect();
-    let mut ordered = Vec::with_capacity(tensors.len());
-    for (name, shape) in self::tensors(config) {
+    let no_bias = |name: &str| !config.bias && name.ends_with(".bias");
+    let mut entries = Vec::with_capacity(tensors.len());
+    for (name, shape) in self::tensors(&family.shape_on_disk(config)) {
         let tensor = given.remove(name.as_str()).filter(|tensor| tensor.shape == shape);
-        ordered.push(tensor.with_context(|| format!("{}: tensor {name} {shape:?} was not given", path.display()))?);
+        let count = shape.iter().product();
+        match tensor {
+            None if no_bias(&name) => {
+                let zeros = Box::new(move || Cow::Owned(vec![0.0; count]));
+                entries.push(Entry { name: format!("{}{name}", family.prefix()), shape, values: zeros });
+            }
+            None => bail!("{}: tensor {name} {shape:?} was not given", path.display()),
+            Some(tensor) => {
+                let found = tensor.values.len();
+                ensure!(found == count, "{}: tensor {name} {shape:?} has {found} values", path.display());
+                entries.extend(parts_to_write(family, config, tensor));
+            }
+        }
     }
     if let Some(extra) = given.keys().min() {
         bail!("{}: tensor {extra} is not one of this model's", path.display());
     }
-    write_renamed(&path, ordered, |name| if name == HEAD { name.to_owned() } else { format!("{PREFIX}{name}") })
+    write_entries(&path, entries)
+}
+
+/// What a file of the family holds of one of our tensors.
+fn parts_to_write<'a>(
+    family: Family,
+    config: &GptConfig,
+    tensor: &'a NamedTensor,
+) -> impl Iterator<Item = Entry<'a>> + use<'a> {
+    let Stored { parts, transposed } = family.stored(config, &tensor.name, tensor.shape.clone());
+    let (whole, mut first) = (parts.len() == 1, 0);
+    parts.into_iter().map(move |(name, shape)| {
+        let (width, from) = (shape[0], first);
+        first += width;
+        let values: Box<dyn Fn() -> Cow<'a, [f32]>> = match (transposed, whole) {
+            (true, _) => Box::new(move || Cow::Owned(columns(tensor, from, width))),
+            (false, true) => Box::new(|| Cow::Borrowed(&tensor.values)),
+            (false, false) => Box::new(move || Cow::Borrowed(&tensor.values[from..from + width])),
+        };
+        let prefix = if name == HEAD { "" } else { family.prefix() };
+        Entry { name: format!("{prefix}{name}"), shape, values }
+    })
+}
+
+/// Rows that are transposed together: the values of a cache line.
+const TOGETHER: usize = 16;
+
+/// Some columns of a matrix `[in, out]`, transposed: `[width, in]`.
+fn columns(tensor: &NamedTensor, from: usize, width: usize) -> Vec<f32> {
+    let (n_in, out) = (tensor.shape[0], tensor.shape[1]);
+    let mut values = vec![0.0; width * n_in];
+    for (block, rows) in values.chunks_mut(TOGETHER * n_in).enumerate() {
+        for i in 0..n_in {
+            let line = &tensor.values[i * out + from + block * TOGETHER..];
+            for (row, value) in rows.chunks_exact_mut(n_in).zip(line) {
+                row[i] = *value;
+            }
+        }
+    }
+    values
+}
+
+/// Puts a stored matrix `[width, n_in]`, transposed, into the columns from `first` on of a matrix `[n_in, out]`.
+fn put_columns(values: &mut [f32], out: usize, first: usize, stored: &[f32], n_in: usize) {
+    for (block, rows) in stored.chunks(TOGETHER * n_in).enumerate() {
+        for i in 0..n_in {
+            let line = &mut values[i * out + first + block * TOGETHER..];
+            for (row, value) in rows.chunks_exact(n_in).zip(line) {
+                *value = row[i];
+            }
+        }
+    }
 }
 
 /// Whether the stored weights leave room for a tied head: false when both an embedding and a different head are stored.
 /// Then transformers (since version 5) does not tie them, whatever `config.json` says.
-pub fn head_can_be_tied(dir: &Path) -> Result<bool> {
-    if !dir.join(FILE).exists() && !dir.join(INDEX).exists() {
-        return Ok(true); // Reading the weights will say that they are missing.
+pub fn head_can_be_tied(dir: &Path, family: Family, config: &GptConfig) -> Result<bool> {
+    let Some(stored) = StoredWeights::open_if_there(dir, family)? else { return Ok(true) };
+    let shape = vec![config.vocab_size, config.n_embd];
+    let [embedding, head] = [EMBEDDING, HEAD].map(|name| stored.only_part(config, name, shape.clone()));
+    match (stored.part(&embedding), stored.part(&head)) {
+        (Some((file, embedding)), Some((other, head))) => Ok(file.read(embedding)?.values == other.read(head)?.values),
+        _ => Ok(true),
     }
-    let stored = StoredWeights::open(dir)?;
-    if !(stored.holds(EMBEDDING) && stored.holds(HEAD)) {
-        return Ok(true);
+}
+
+/// Whether a model that is said to have no biases has none but zeros: another tool may have trained them.
+pub fn biases_are_zeros(dir: &Path, family: Family) -> Result<bool> {
+    let Some(stored) = StoredWeights::open_if_there(dir, family)? else { return Ok(true) };
+    for (name, (index, stored_name)) in &stored.places {
+        if name.ends_with(".bias") && stored.files[*index].read(stored_name)?.values.iter().any(|value| *value != 0.0) {
+            return Ok(false);
+        }
     }
-    Ok(stored.read(EMBEDDING)?.values == stored.read(HEAD)?.values)
+    Ok(true)
 }
 
 /// The tensors of a folder, wherever in its files they stand.
 struct StoredWeights {
     /// The file that a message about the weights as a whole names.
     path: PathBuf,
+    family: Family,
     files: Vec<TensorFile>,
     /// Name without prefix to the file's place in `files` and the name there.
     places: HashMap<String, (usize, String)>,
 }
 
 impl StoredWeights {
-    fn open(dir: &Path) -> Result<Self> {
+    fn open(dir: &Path, family: Family) -> Result<Self> {
         let (path, names) = weight_files(dir)?;
         let mut files = Vec::with_capacity(names.len());
         let mut places = HashMap::new();
         for (index, name) in names.into_iter().enumerate() {
             let file = TensorFile::open(&dir.join(name))?;
             for stored_name in file.names() {
-                let name = stored_name.strip_prefix(PREFIX).unwrap_or(&stored_name);
-                if is_causal_mask(name) {
+                let name = stored_name.strip_prefix(family.prefix()).unwrap_or(&stored_name);
+                if family.is_no_weight(name) {
                     continue;
                 }
                 let before = places.insert(name.to_owned(), (index, stored_name.clone()));
@@ -125,45 +220,77 @@ impl StoredWeights {
             }
             files.push(file);
         }
-        Ok(Self { path, files, places })
+        Ok(Self { path, family, files, places })
     }
 
-    fn holds(&self, name: &str) -> bool {
-        self.places.contains_key(name)
+    /// `None` where there are no weights, which reading them will say.
+    fn open_if_there(dir: &Path, family: Family) -> Result<Option<Self>> {
+        let there = dir.join(FILE).exists() || dir.join(INDEX).exists();
+        if there { Self::open(dir, family).map(Some) } else { Ok(None) }
     }
 
-    /// The file and the name there of a tensor. Where the head is tied and only the head is stored, it is the embedding.
-    fn place(&self, name: &str) -> Option<(&TensorFile, &str)> {
-        let only_head = name == EMBEDDING && !self.holds(EMBEDDING);
-        let (index, stored_name) = self.places.get(if only_head { HEAD } else { name })?;
+    /// The file and the name there of a stored tensor.
+    fn part(&self, name: &str) -> Option<(&TensorFile, &str)> {
+        let (index, stored_name) = self.places.get(name)?;
         Some((self.files.get(*index)?, stored_name))
     }
 
-    fn read(&self, name: &str) -> Result<NamedTensor> {
-        let (file, stored_name) = self.place(name).with_context(|| self.missing(name))?;
-        Ok(NamedTensor { name: name.to_owned(), ..file.read(stored_name)? })
+    /// The stored name of a tensor of ours that is stored as it is.
+    fn only_part(&self, config: &GptConfig, name: &str, shape: Vec<usize>) -> String {
+        self.family.stored(config, name, shape).parts.swap_remove(0).0
+    }
+
+    /// How a tensor of ours is stored. Where the head is tied and only the head is stored, it is the embedding.
+    fn stored(&self, config: &GptConfig, name: &str, shape: Vec<usize>) -> Stored {
+        let stored = self.family.stored(config, name, shape.clone());
+        let only_head = name == EMBEDDING && config.tied_head && !self.places.contains_key(&stored.parts[0].0);
+        if only_head { self.family.stored(config, HEAD, shape) } else { stored }
+    }
+
+    /// One of our tensors, put together from what is stored of it.
+    fn read(&self, config: &GptConfig, name: String, shape: Vec<usize>) -> Result<NamedTensor> {
+        let Stored { parts, transposed } = self.stored(config, &name, shape.clone());
+        let mut values = Vec::new();
+        let mut first = 0;
+        for (part, part_shape) in parts {
+            let (file, stored_name) = self.part(&part).with_context(|| self.missing(&part))?;
+            let stored = file.read(stored_name)?.values;
+            if transposed {
+                values.resize(shape.iter().product(), 0.0);
+                put_columns(&mut values, shape[1], first, &stored, part_shape[1]);
+            } else if values.is_empty() {
+                values = stored;
+            } else {
+                values.extend(stored);
+            }
+            first += part_shape[0];
+        }
+        Ok(NamedTensor { name, shape, values })
     }
 
     /// Checks all names and shapes before the first value is read.
     fn check(&self, config: &GptConfig) -> Result<()> {
-        ensure!(config.tied_head || self.holds(EMBEDDING), self.missing(EMBEDDING));
-        let mut found = BTreeSet::from([HEAD.to_owned()]); // A tied model may store its head and need not.
-        for (name, shape) in tensors(config) {
-            let (file, stored_name) = self.place(&name).with_context(|| self.missing(&name))?;
-            let stored_shape = file.shape(stored_name).unwrap_or_default();
-            ensure!(
-                stored_shape == shape,
-                "{}: tensor {name} is {stored_shape:?}, but config.json needs {shape:?}; take both files from the same model",
-                file.path().display()
-            );
-            found.insert(name);
+        let head = self.only_part(config, HEAD, vec![config.vocab_size, config.n_embd]);
+        let mut found = BTreeSet::from([head]); // A tied model may store its head and need not.
+        for (name, shape) in tensors(&self.family.shape_on_disk(config)) {
+            for (part, shape) in self.stored(config, &name, shape).parts {
+                let (file, stored_name) = self.part(&part).with_context(|| self.missing(&part))?;
+                let stored_shape = file.shape(stored_name).unwrap_or_default();
+                ensure!(
+                    stored_shape == shape,
+                    "{}: tensor {part} is {stored_shape:?}, but config.json needs {shape:?}; take both files from the same model",
+                    file.path().display()
+                );
+                found.insert(part);
+            }
         }
         let unexpected = self.places.keys().filter(|name| !found.contains(*name)).min();
         if let Some(name) = unexpected {
             bail!(
-                "{}: tensor {name} belongs to no GPT-2 language model of {} layers; take config.json and the weights from \
-                 the same model",
+                "{}: tensor {name} belongs to no {} language model of {} layers; take config.json and the weights from the \
+                 same model",
                 self.path.display(),
+                self.family.title(),
                 config.n_layer
             );
         }
@@ -176,11 +303,6 @@ impl StoredWeights {
             self.path.display()
         )
     }
-}
-
-/// The masks that transformers before version 4.31 stored in every block: `h.0.attn.bias` and `h.0.attn.masked_bias`.
-fn is_causal_mask(name: &str) -> bool {
-    name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias")
 }
 
 /// The file that names the weights, and the names of the safetensors files that hold them.
@@ -200,13 +322,13 @@ fn weight_files(dir: &Path) -> Result<(PathBuf, BTreeSet<String>)> {
     for pickled in ["pytorch_model.bin", "pytorch_model.bin.index.json"] {
         if dir.join(pickled).exists() {
             bail!(
-                "{dir} holds {pickled} and no {FILE}; convert it: python -c \"from transformers import GPT2LMHeadModel as M; \
+                "{dir} holds {pickled} and no {FILE}; convert it: python -c \"from transformers import AutoModelForCausalLM as M; \
                  M.from_pretrained('{dir}').save_pretrained('{dir}')\"",
                 dir = dir.display()
             );
         }
     }
-    bail!("{} holds no {FILE}; give a folder with the weights of a GPT-2 model", dir.display())
+    bail!("{} holds no {FILE}; give a folder with the weights of a model", dir.display())
 }
 
 /// A shard stands beside the index: a path that leads elsewhere is refused.

@@ -6,10 +6,11 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Autodiff, AutodiffBackend, Backend};
+use burn::backend::{Autodiff, AutodiffBackend, Backend, TensorMetadata};
+use burn::tensor::FloatDType;
 
-use super::DropoutMask;
 use super::cpu::{FusedBackward, FusedOps};
+use super::{DropoutMask, Heads};
 
 /// Registers each gradient with its parent, where the parent is tracked.
 fn register<B: Backend, const N: usize>(
@@ -35,6 +36,21 @@ impl<B: FusedBackward> Backward<B, 3> for Linear {
             grads,
             ops.parents.map(|parent| parent.map(|node| node.id)),
             B::fused_linear_backward(x, weight, dy),
+        );
+    }
+}
+
+#[derive(Debug)]
+struct LinearWithoutBias;
+impl<B: FusedBackward> Backward<B, 2> for LinearWithoutBias {
+    type State = [NodeId; 2];
+    fn backward(self, ops: Ops<Self::State, 2>, grads: &mut Gradients, kept: &mut Checkpointer) {
+        let dy = grads.consume::<B>(&ops.node);
+        let [x, weight] = ops.state.map(|id| kept.retrieve_node_output::<B::FloatTensorPrimitive>(id));
+        register::<B, 2>(
+            grads,
+            ops.parents.map(|parent| parent.map(|node| node.id)),
+            B::fused_linear_without_bias_backward(x, weight, dy),
         );
     }
 }
@@ -71,6 +87,53 @@ impl<B: FusedBackward> Backward<B, 3> for LayerNorm {
 }
 
 #[derive(Debug)]
+struct RmsNorm;
+impl<B: FusedBackward> Backward<B, 2> for RmsNorm {
+    type State = ([NodeId; 2], f32);
+    fn backward(self, ops: Ops<Self::State, 2>, grads: &mut Gradients, kept: &mut Checkpointer) {
+        let dy = grads.consume::<B>(&ops.node);
+        let (ids, epsilon) = ops.state;
+        let [x, weight] = ids.map(|id| kept.retrieve_node_output::<B::FloatTensorPrimitive>(id));
+        register::<B, 2>(
+            grads,
+            ops.parents.map(|parent| parent.map(|node| node.id)),
+            B::fused_rms_norm_backward(x, weight, dy, epsilon),
+        );
+    }
+}
+
+#[derive(Debug)]
+struct QkNorm;
+impl<B: FusedBackward> Backward<B, 3> for QkNorm {
+    type State = ([NodeId; 3], f32, Heads);
+    fn backward(self, ops: Ops<Self::State, 3>, grads: &mut Gradients, kept: &mut Checkpointer) {
+        let dy = grads.consume::<B>(&ops.node);
+        let (ids, epsilon, heads) = ops.state;
+        let inputs = ids.map(|id| kept.retrieve_node_output::<B::FloatTensorPrimitive>(id));
+        register::<B, 3>(
+            grads,
+            ops.parents.map(|parent| parent.map(|node| node.id)),
+            B::fused_qk_norm_backward(inputs, dy, epsilon, heads),
+        );
+    }
+}
+
+#[derive(Debug)]
+struct Rotate;
+impl<B: FusedBackward> Backward<B, 1> for Rotate {
+    type State = ([B::FloatTensorPrimitive; 2], Heads);
+    fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, _kept: &mut Checkpointer) {
+        let dy = grads.consume::<B>(&ops.node);
+        let ([cos, sin], heads) = ops.state;
+        register::<B, 1>(
+            grads,
+            ops.parents.map(|parent| parent.map(|node| node.id)),
+            [B::fused_rotate_backward(dy, cos, sin, heads)],
+        );
+    }
+}
+
+#[derive(Debug)]
 struct Gelu;
 impl<B: FusedBackward> Backward<B, 1> for Gelu {
     type State = NodeId;
@@ -82,17 +145,32 @@ impl<B: FusedBackward> Backward<B, 1> for Gelu {
 }
 
 #[derive(Debug)]
-struct CausalAttention;
-impl<B: FusedBackward> Backward<B, 1> for CausalAttention {
-    type State = (NodeId, B::FloatTensorPrimitive, usize, Option<DropoutMask>);
+struct SwiGlu;
+impl<B: FusedBackward> Backward<B, 1> for SwiGlu {
+    type State = NodeId;
     fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, kept: &mut Checkpointer) {
         let dy = grads.consume::<B>(&ops.node);
-        let (id, weights, n_head, dropout) = ops.state;
+        let x = kept.retrieve_node_output::<B::FloatTensorPrimitive>(ops.state);
+        register::<B, 1>(
+            grads,
+            ops.parents.map(|parent| parent.map(|node| node.id)),
+            [B::fused_swiglu_backward(x, dy)],
+        );
+    }
+}
+
+#[derive(Debug)]
+struct CausalAttention;
+impl<B: FusedBackward> Backward<B, 1> for CausalAttention {
+    type State = (NodeId, B::FloatTensorPrimitive, Heads, Option<DropoutMask>);
+    fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, kept: &mut Checkpointer) {
+        let dy = grads.consume::<B>(&ops.node);
+        let (id, weights, heads, dropout) = ops.state;
         let qkv = kept.retrieve_node_output::<B::FloatTensorPrimitive>(id);
         register::<B, 1>(
             grads,
             ops.parents.map(|parent| parent.map(|node| node.id)),
-            [B::fused_causal_attention_backward(qkv, weights, dy, n_head, dropout)],
+            [B::fused_causal_attention_backward(qkv, weights, dy, heads, dropout)],
         );
     }
 }
@@ -111,6 +189,16 @@ impl<B: FusedOps> Backward<B, 1> for Dropout {
     }
 }
 
+#[derive(Debug)]
+struct Cast;
+impl<B: FusedOps> Backward<B, 1> for Cast {
+    type State = FloatDType;
+    fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, _kept: &mut Checkpointer) {
+        let dy = grads.consume::<B>(&ops.node);
+        register::<B, 1>(grads, ops.parents.map(|parent| parent.map(|node| node.id)), [B::fused_cast(dy, ops.state)]);
+    }
+}
+
 impl<B: FusedOps + FusedBackward, C: CheckpointStrategy> FusedOps for Autodiff<B, C> {
     fn fused_linear(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: FloatTensor<Self>) -> FloatTensor<Self> {
         match Linear.prepare::<C>([x.node(), weight.node(), bias.node()]).compute_bound().stateful() {
@@ -120,6 +208,18 @@ impl<B: FusedOps + FusedBackward, C: CheckpointStrategy> FusedOps for Autodiff<B
             }
             OpsKind::UnTracked(prep) => {
                 prep.finish(B::fused_linear(x.into_primitive(), weight.into_primitive(), bias.into_primitive()))
+            }
+        }
+    }
+
+    fn fused_linear_without_bias(x: FloatTensor<Self>, weight: FloatTensor<Self>) -> FloatTensor<Self> {
+        match LinearWithoutBias.prepare::<C>([x.node(), weight.node()]).compute_bound().stateful() {
+            OpsKind::Tracked(mut prep) => {
+                let state = [prep.checkpoint(&x), prep.checkpoint(&weight)];
+                prep.finish(state, B::fused_linear_without_bias(x.into_primitive(), weight.into_primitive()))
+            }
+            OpsKind::UnTracked(prep) => {
+                prep.finish(B::fused_linear_without_bias(x.into_primitive(), weight.into_primitive()))
             }
         }
     }
@@ -156,6 +256,55 @@ impl<B: FusedOps + FusedBackward, C: CheckpointStrategy> FusedOps for Autodiff<B
         }
     }
 
+    fn fused_rms_norm(x: FloatTensor<Self>, weight: FloatTensor<Self>, epsilon: f32) -> FloatTensor<Self> {
+        match RmsNorm.prepare::<C>([x.node(), weight.node()]).compute_bound().stateful() {
+            OpsKind::Tracked(mut prep) => {
+                let state = ([prep.checkpoint(&x), prep.checkpoint(&weight)], epsilon);
+                prep.finish(state, B::fused_rms_norm(x.into_primitive(), weight.into_primitive(), epsilon))
+            }
+            OpsKind::UnTracked(prep) => {
+                prep.finish(B::fused_rms_norm(x.into_primitive(), weight.into_primitive(), epsilon))
+            }
+        }
+    }
+
+    fn fused_qk_norm(
+        qkv: FloatTensor<Self>,
+        query: FloatTensor<Self>,
+        key: FloatTensor<Self>,
+        epsilon: f32,
+        heads: Heads,
+    ) -> FloatTensor<Self> {
+        let nodes = [qkv.node(), query.node(), key.node()];
+        let compute = |inputs: [FloatTensor<Self>; 3]| {
+            let [qkv, query, key] = inputs.map(|input| input.into_primitive());
+            B::fused_qk_norm(qkv, query, key, epsilon, heads)
+        };
+        match QkNorm.prepare::<C>(nodes).compute_bound().stateful() {
+            OpsKind::Tracked(mut prep) => {
+                let ids = [prep.checkpoint(&qkv), prep.checkpoint(&query), prep.checkpoint(&key)];
+                prep.finish((ids, epsilon, heads), compute([qkv, query, key]))
+            }
+            OpsKind::UnTracked(prep) => prep.finish(compute([qkv, query, key])),
+        }
+    }
+
+    fn fused_rotate(
+        qkv: FloatTensor<Self>,
+        cos: FloatTensor<Self>,
+        sin: FloatTensor<Self>,
+        heads: Heads,
+    ) -> FloatTensor<Self> {
+        let (cos, sin) = (cos.into_primitive(), sin.into_primitive());
+        match Rotate.prepare::<C>([qkv.node()]).compute_bound().stateful() {
+            OpsKind::Tracked(prep) => {
+                let y = B::fused_rotate(qkv.into_primitive(), cos.clone(), sin.clone(), heads);
+                prep.finish(([cos, sin], heads), y)
+            }
+            OpsKind::UnTracked(prep) => prep.finish(B::fused_rotate(qkv.into_primitive(), cos, sin, heads)),
+        }
+    }
+
     fn fused_gelu(x: FloatTensor<Self>) -> FloatTensor<Self> {
         match Gelu.prepare::<C>([x.node()]).compute_bound().stateful() {
             OpsKind::Tracked(mut prep) => {
@@ -166,20 +315,30 @@ impl<B: FusedOps + FusedBackward, C: CheckpointStrategy> FusedOps for Autodiff<B
         }
     }
 
+    fn fused_swiglu(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        match SwiGlu.prepare::<C>([x.node()]).compute_bound().stateful() {
+            OpsKind::Tracked(mut prep) => {
+                let state = prep.checkpoint(&x);
+                prep.finish(state, B::fused_swiglu(x.into_primitive()))
+            }
+            OpsKind::UnTracked(prep) => prep.finish(B::fused_swiglu(x.into_primitive())),
+        }
+    }
+
     fn fused_causal_attention(
         qkv: FloatTensor<Self>,
-        n_head: usize,
+        heads: Heads,
         dropout: Option<DropoutMask>,
     ) -> (FloatTensor<Self>, FloatTensor<Self>) {
         match CausalAttention.prepare::<C>([qkv.node()]).compute_bound().stateful() {
             OpsKind::Tracked(mut prep) => {
                 let id = prep.checkpoint(&qkv);
-                let (y, weights) = B::fused_causal_attention(qkv.into_primitive(), n_head, dropout);
-                let y = prep.finish((id, weights.clone(), n_head, dropout), y);
+                let (y, weights) = B::fused_causal_attention(qkv.into_primitive(), heads, dropout);
+                let y = prep.finish((id, weights.clone(), heads, dropout), y);
                 (y, Self::from_inner(weights))
             }
             OpsKind::UnTracked(prep) => {
-                let (y, weights) = B::fused_causal_attention(qkv.into_primitive(), n_head, dropout);
+                let (y, weights) = B::fused_causal_attention(qkv.into_primitive(), heads, dropout);
                 (prep.finish(y), Self::from_inner(weights))
             }
         }
@@ -189,6 +348,16 @@ impl<B: FusedOps + FusedBackward, C: CheckpointStrategy> FusedOps for Autodiff<B
         match Dropout.prepare::<C>([x.node()]).compute_bound().stateful() {
             OpsKind::Tracked(prep) => prep.finish(mask, B::fused_dropout(x.into_primitive(), mask)),
             OpsKind::UnTracked(prep) => prep.finish(B::fused_dropout(x.into_primitive(), mask)),
+        }
+    }
+
+    fn fused_cast(x: FloatTensor<Self>, to: FloatDType) -> FloatTensor<Self> {
+        match Cast.prepare::<C>([x.node()]).compute_bound().stateful() {
+            OpsKind::Tracked(prep) => {
+                let from = x.primitive().dtype().into();
+                prep.finish(from, B::fused_cast(x.into_primitive(), to))
+            }
+            OpsKind::UnTracked(prep) => prep.finish(B::fused_cast(x.into_primitive(), to)),
         }
     }
 }

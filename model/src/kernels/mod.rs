@@ -15,10 +15,10 @@ mod autodiff;
 use std::sync::Arc;
 
 use burn::backend::Dispatch;
-use burn::tensor::{Device, Distribution, Tensor};
+use burn::tensor::{DType, Device, Distribution, FloatDType, Tensor};
 
-pub use cpu::tensor as flex;
 use cpu::{CachedOps, FusedOps};
+pub use cpu::{matrix, tensor as flex};
 pub use rotary::Rotary;
 
 /// Whether `device` is the CPU (burn's flex), with or without automatic differentiation.
@@ -53,9 +53,14 @@ impl Heads {
         self.query_width() + 2 * self.kv_width()
     }
 
-    /// Whether every head of queries has its own keys and values.
-    fn are_equal(self) -> bool {
-        self.n_head == self.n_kv_head
+    /// Heads of queries that each head of keys and values serves.
+    pub fn served(self) -> usize {
+        self.n_head / self.n_kv_head
+    }
+
+    /// The head of keys and values that serves a head of queries.
+    fn serving(self, head: usize) -> usize {
+        head / self.served()
     }
 }
 
@@ -71,11 +76,15 @@ pub struct DropoutMask {
 }
 
 impl DropoutMask {
-    /// Draws a key from the device's generator, which training seeds with (seed, step, micro-batch); `None` where nothing
+    /// On the CPU draws a key from the device's generator, which training seeds with (seed, step, micro-batch); `None` where nothing
     /// is to be dropped: at probability 0, and on a device without automatic differentiation.
     pub fn draw(probability: f64, device: &Device) -> Option<Self> {
         if probability == 0.0 || !device.is_autodiff() {
             return None;
+        }
+        if !is_cpu(device) {
+            // The textbook formulas draw their masks on the device itself; reading a key back would make the host wait for it.
+            return Some(Self { probability: probability as f32, key: 0 });
         }
         // 24 bits are what a float32 in [0, 1) holds exactly.
         let halves = Tensor::<1>::random([2], Distribution::Uniform(0.0, 1.0), &device.clone().inner()).into_data();
@@ -86,14 +95,14 @@ impl DropoutMask {
 
 /// `x W + b`: `x` is `[batch, time, n_in]`, `weight` `[n_in, n_out]` as GPT-2 stores it, `bias` `[n_out]` where there is one.
 pub fn linear(x: Tensor<3>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<3> {
-    if let (Some(bias), true) = (bias.clone(), is_cpu(&x.device())) {
-        return Tensor::from_dispatch(<Dispatch as FusedOps>::fused_linear(
-            x.into_dispatch(),
-            weight.into_dispatch(),
-            bias.into_dispatch(),
-        ));
+    if !is_cpu(&x.device()) {
+        return plain::linear(x, weight, bias);
     }
-    plain::linear(x, weight, bias)
+    let (x, weight) = (x.into_dispatch(), weight.into_dispatch());
+    Tensor::from_dispatch(match bias {
+        Some(bias) => <Dispatch as FusedOps>::fused_linear(x, weight, bias.into_dispatch()),
+        None => <Dispatch as FusedOps>::fused_linear_without_bias(x, weight),
+    })
 }
 
 /// `x Wᵀ`: logits `[batch, time, vocab]` of `x` `[batch, time, n_embd]` under an embedding table `[vocab, n_embd]`.
@@ -107,38 +116,55 @@ pub fn unembed(x: Tensor<3>, weight: Tensor<2>) -> Tensor<3> {
 /// Normalises each row of `x` `[batch, time, n_embd]` to mean 0 and variance 1, then scales and shifts it
 /// ([Ba et al. 2016](https://arxiv.org/abs/1607.06450), equation 4).
 pub fn layer_norm(x: Tensor<3>, weight: Tensor<1>, bias: Option<Tensor<1>>, epsilon: f64) -> Tensor<3> {
-    if let (Some(bias), true) = (bias.clone(), is_cpu(&x.device())) {
-        return Tensor::from_dispatch(<Dispatch as FusedOps>::fused_layer_norm(
-            x.into_dispatch(),
-            weight.into_dispatch(),
-            bias.into_dispatch(),
-            epsilon as f32,
-        ));
+    if !is_cpu(&x.device()) {
+        return plain::layer_norm(x, weight, bias, epsilon);
     }
-    plain::layer_norm(x, weight, bias, epsilon)
+    // To shift by zeros costs next to nothing, and nobody asks for their gradient.
+    let bias = bias.unwrap_or_else(|| Tensor::zeros(weight.dims(), &weight.device()));
+    Tensor::from_dispatch(<Dispatch as FusedOps>::fused_layer_norm(
+        x.into_dispatch(),
+        weight.into_dispatch(),
+        bias.into_dispatch(),
+        epsilon as f32,
+    ))
 }
 
 /// Divides each row of `x` `[batch, time, n_embd]` by its root mean square, then scales it
 /// ([Zhang and Sennrich 2019](https://arxiv.org/abs/1910.07467), equation 4).
 pub fn rms_norm(x: Tensor<3>, weight: Tensor<1>, epsilon: f64) -> Tensor<3> {
+    if is_cpu(&x.device()) {
+        let (x, weight) = (x.into_dispatch(), weight.into_dispatch());
+        return Tensor::from_dispatch(<Dispatch as FusedOps>::fused_rms_norm(x, weight, epsilon as f32));
+    }
     plain::rms_norm(x, weight, epsilon)
 }
 
 /// [`rms_norm`] of each head's query and key inside `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]`, with one weight
 /// `[head_size]` for all queries and one for all keys; the values stay.
 pub fn qk_norm(qkv: Tensor<3>, query: Tensor<1>, key: Tensor<1>, epsilon: f64, heads: Heads) -> Tensor<3> {
+    if is_cpu(&qkv.device()) {
+        let (qkv, query, key) = (qkv.into_dispatch(), query.into_dispatch(), key.into_dispatch());
+        return Tensor::from_dispatch(<Dispatch as FusedOps>::fused_qk_norm(qkv, query, key, epsilon as f32, heads));
+    }
     plain::qk_norm(qkv, query, key, epsilon, heads)
 }
 
 /// Turns queries and keys inside `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]` by the angles of their positions; the
 /// values stay.
 pub fn rotate(qkv: Tensor<3>, rotary: &Rotary, heads: Heads) -> Tensor<3> {
+    if is_cpu(&qkv.device()) {
+        let [cos, sin] = [&rotary.cos, &rotary.sin].map(|table| table.clone().into_dispatch());
+        return Tensor::from_dispatch(<Dispatch as FusedOps>::fused_rotate(qkv.into_dispatch(), cos, sin, heads));
+    }
     plain::rotate(qkv, rotary, heads)
 }
 
 /// SwiGLU ([Shazeer 2020](https://arxiv.org/abs/2002.05202), equation 6) of `x` `[batch, time, 2 n]`: the first half is the
 /// gate. Returns `[batch, time, n]`.
 pub fn swiglu(x: Tensor<3>) -> Tensor<3> {
+    if is_cpu(&x.device()) {
+        return Tensor::from_dispatch(<Dispatch as FusedOps>::fused_swiglu(x.into_dispatch()));
+    }
     plain::swiglu(x)
 }
 
@@ -154,8 +180,8 @@ pub fn gelu(x: Tensor<3>) -> Tensor<3> {
 /// `[batch, time, (n_head + 2 n_kv_head) head_size]`: every position looks back on itself and what came before. Returns
 /// `[batch, time, n_head head_size]`. The softmax is float32 whatever the type of `qkv`.
 pub fn causal_attention(qkv: Tensor<3>, heads: Heads, dropout: Option<DropoutMask>) -> Tensor<3> {
-    if is_cpu(&qkv.device()) && heads.are_equal() {
-        let (y, _weights) = <Dispatch as FusedOps>::fused_causal_attention(qkv.into_dispatch(), heads.n_head, dropout);
+    if is_cpu(&qkv.device()) {
+        let (y, _weights) = <Dispatch as FusedOps>::fused_causal_attention(qkv.into_dispatch(), heads, dropout);
         return Tensor::from_dispatch(y);
     }
     plain::causal_attention(qkv, heads, dropout).0
@@ -165,9 +191,9 @@ pub fn causal_attention(qkv: Tensor<3>, heads: Heads, dropout: Option<DropoutMas
 /// (fourth): `[batch, n_head, time, time]`, 0 in the future, each row's sum 1. The same computation, of which nothing is thrown
 /// away.
 pub fn causal_attention_and_weights(qkv: Tensor<3>, heads: Heads) -> (Tensor<3>, Tensor<4>) {
-    if is_cpu(&qkv.device()) && heads.are_equal() {
+    if is_cpu(&qkv.device()) {
         let [batch, time, _] = qkv.dims();
-        let (y, weights) = <Dispatch as FusedOps>::fused_causal_attention(qkv.into_dispatch(), heads.n_head, None);
+        let (y, weights) = <Dispatch as FusedOps>::fused_causal_attention(qkv.into_dispatch(), heads, None);
         let weights = Tensor::<3>::from_dispatch(weights).reshape([batch, heads.n_head, time, time]);
         return (Tensor::from_dispatch(y), weights);
     }
@@ -195,8 +221,8 @@ pub enum CachedAttention {
 
 impl CachedAttention {
     /// Attention for new positions on `device`.
-    pub fn new(rows: CachedRows, heads: Heads, device: &Device) -> Self {
-        if is_cpu(device) && !device.is_autodiff() && heads.are_equal() {
+    pub fn new(rows: CachedRows, device: &Device) -> Self {
+        if is_cpu(device) && !device.is_autodiff() {
             Self::Cpu(rows)
         } else {
             Self::Plain(Box::new(plain::GatheredRows::new(&rows, device)))
@@ -220,7 +246,7 @@ impl CachedAttention {
                     qkv.into_dispatch(),
                     keys.into_dispatch(),
                     values.into_dispatch(),
-                    heads.n_head,
+                    heads,
                     rows.clone(),
                 );
                 (Tensor::from_dispatch(y), Tensor::from_dispatch(keys), Tensor::from_dispatch(values))
@@ -238,5 +264,16 @@ pub fn dropout(x: Tensor<3>, mask: Option<DropoutMask>) -> Tensor<3> {
             Tensor::from_dispatch(<Dispatch as FusedOps>::fused_dropout(x.into_dispatch(), mask))
         }
         Some(mask) => plain::dropout(x, Some(mask)),
+    }
+}
+
+/// `x` in another type, which it may already have.
+pub fn cast<const D: usize>(x: Tensor<D>, to: FloatDType) -> Tensor<D> {
+    if x.dtype() == DType::from(to) {
+        x
+    } else if is_cpu(&x.device()) {
+        Tensor::from_dispatch(<Dispatch as FusedOps>::fused_cast(x.into_dispatch(), to))
+    } else {
+        x.cast(to)
     }
 }

@@ -189,8 +189,9 @@ fn attend(
 ) -> (Tensor<3>, Tensor<4>) {
     let [batch, n_head, time, head_size] = q.dims();
     let dtype = v.dtype();
-    let scores = q.matmul(k.swap_dims(2, 3)).cast(DType::F32);
-    let mut scores = scores / (head_size as f64).sqrt(); // [batch, n_head, time, seen]
+    // The queries are scaled, not the scores: in float16 those could leave the range before they are made smaller.
+    let q = q / (head_size as f64).sqrt();
+    let mut scores = q.matmul(k.swap_dims(2, 3)).cast(DType::F32); // [batch, n_head, time, seen]
     if let Some(hidden) = hidden {
         scores = scores.mask_fill(hidden, f32::NEG_INFINITY);
     }
@@ -213,11 +214,11 @@ fn parts(qkv: Tensor<3>, heads: Heads) -> [Tensor<4>; 3] {
 
 /// Each head of keys or values `[batch, n_kv_head, seen, head_size]` once for every head of queries that it serves.
 fn for_queries(x: Tensor<4>, heads: Heads) -> Tensor<4> {
-    if heads.are_equal() {
+    let served = heads.served();
+    if served == 1 {
         return x;
     }
     let [batch, n_kv_head, seen, head_size] = x.dims();
-    let served = heads.n_head / n_kv_head;
     let x = x.reshape([batch, n_kv_head, 1, seen, head_size]).expand([batch, n_kv_head, served, seen, head_size]);
     x.reshape([batch, heads.n_head, seen, head_size])
 }

@@ -50,8 +50,8 @@ pub fn run(args: &ExposureArgs, common: &CommonArgs, interrupt: &Interrupt) -> R
     say_device(&notes, &selected);
     let gpt = checkpoint::load(&checkpoint_folder, &selected.device)?;
     ensure!(
-        gpt.config().vocab_size == dataset.manifest.vocab_size,
-        "{}: the model has {} tokens, the text of its run {}; they do not belong together",
+        gpt.config().vocab_size >= dataset.manifest.vocab_size,
+        "{}: the model has {} tokens, the text of its run {} different ones; they do not belong together",
         checkpoint_folder.display(),
         gpt.config().vocab_size,
         dataset.manifest.vocab_size

@@ -9,25 +9,25 @@ use ember_data::prepare::Dataset;
 use ember_data::random;
 use ember_data::windows::{Batch, TrainWindows};
 use ember_generate::interrupt::Interrupt;
-use ember_generate::memory::available_bytes;
 use ember_generate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_generate::run_folder;
 use ember_model::device::{self, Selected};
-use ember_model::kernels::is_cpu;
 use ember_model::{Gpt, GptConfig, checkpoint, folder};
 use indicatif::{ProgressBar, ProgressStyle};
 use rand_chacha::rand_core::Rng;
 
-use super::run::{recipe, shape};
-use super::session::{data_folder, optimizer, say_device};
+use super::run::recipe;
+use super::session::{data_folder, say_device};
 use crate::cli::LedgerArgs;
-use crate::config::{DeviceKind, Settings, TextFacts, TrainConfig};
+use crate::config::{DeviceKind, Precision, Settings, TextFacts, TrainConfig};
 use crate::ledger::growth::Growth;
 use crate::ledger::meter::Meter;
-use crate::ledger::modes::{self, Plan};
+use crate::ledger::modes::{self, Plan, Training};
 use crate::ledger::{Entry, Subject, growth, page, table};
-use crate::memory::prediction::{Kernels, Prediction, Sizes};
+use crate::memory;
+use crate::memory::prediction::{Kernels, Sizes};
 use crate::optimizer::AdamWConfig;
+use crate::precision;
 use crate::report::units::bytes;
 
 /// Rows where neither a run nor the command line says how many.
@@ -47,12 +47,13 @@ pub fn run(args: &LedgerArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     let new_tokens = new_tokens(args, sizes.time)?;
     let selected = device::select(common.device)?;
     say_device(&notes, &selected);
+    precision::check(source.training.precision, &selected)?;
     refuse_what_cannot_fit(args, &source, sizes, &selected)?;
 
     let seed = common.seed.unwrap_or(source.seed);
     let (batch, real_text) = source.batch(sizes, seed, &notes)?;
     let progress = Progress::new(common.quiet);
-    let plan = Plan { batch, new_tokens, repeats: args.repeats as usize, seed, optimizer: source.optimizer };
+    let plan = Plan { batch, new_tokens, repeats: args.repeats as usize, seed, training: source.training };
 
     progress.say("loading the model");
     let mut meter = Meter::new(&selected.device)?;
@@ -88,10 +89,11 @@ pub fn run(args: &LedgerArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     if args.growth || args.html.is_some() {
         let (gpt, weights) = load(&mut meter)?;
         let repeats = args.repeats as usize;
-        let all = growth::measure(gpt, weights, &plan.batch, repeats, plan.optimizer, &mut meter, &mut |time| {
-            progress.say(&format!("measuring how the costs grow: {time} of {} tokens", sizes.time));
-            !interrupt.requested()
-        })?;
+        let all =
+            growth::measure(gpt, weights, &plan.batch, repeats, plan.training.optimizer, &mut meter, &mut |time| {
+                progress.say(&format!("measuring how the costs grow: {time} of {} tokens", sizes.time));
+                !interrupt.requested()
+            })?;
         let Some(all) = all else { return Ok(Outcome::Interrupted) };
         growth = all;
     }
@@ -142,7 +144,7 @@ struct Source {
     data: Option<PathBuf>,
     batch_size: usize,
     seed: u64,
-    optimizer: AdamWConfig,
+    training: Training,
 }
 
 impl Source {
@@ -175,7 +177,7 @@ impl Source {
         };
         let facts = TextFacts { train_tokens: 10_000_000, val_tokens: 1_000_000, vocab_size };
         let config = settings.resolve(&facts, DeviceKind::Cpu)?.0;
-        let shape = shape(&config, vocab_size);
+        let shape = config.shape(vocab_size);
         shape.validate()?;
         Ok(Self {
             name: format!("{} with random weights", path.display()),
@@ -184,7 +186,7 @@ impl Source {
             data: None,
             batch_size: config.batch_size,
             seed: common.seed.unwrap_or(config.seed),
-            optimizer: optimizer(&config).config(),
+            training: Training::of(&config),
         })
     }
 
@@ -197,15 +199,16 @@ impl Source {
         let run = found.folder.parent().and_then(Path::parent).filter(|run| run.join("config.toml").is_file());
         let config = run.map(|run| TrainConfig::from_file(&run.join("config.toml"))).transpose()?;
         let data = run.zip(config.as_ref()).map(|(run, config)| data_folder(run, &config.text));
-        let default = AdamWConfig { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 };
+        let adamw = AdamWConfig { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 };
+        let default = Training { optimizer: adamw.into(), precision: Precision::F32, activation_checkpointing: false };
         Ok(Self {
             name: found.folder.display().to_string(),
             shape: folder::read_config(&found.folder)?,
             checkpoint: Some(found.folder),
-            data: data.filter(|data| data.join("manifest.json").is_file()),
+            data: data.filter(|data| Dataset::is_in(data)),
             batch_size: config.as_ref().map_or(BATCH_SIZE, |config| config.batch_size),
             seed: config.as_ref().map_or(0, |config| config.seed),
-            optimizer: config.as_ref().map_or(default, |config| optimizer(config).config()),
+            training: config.as_ref().map_or(default, Training::of),
         })
     }
 
@@ -214,9 +217,9 @@ impl Source {
         if let Some(folder) = &self.data {
             let dataset = Dataset::open(folder)?;
             let manifest = &dataset.manifest;
-            if manifest.vocab_size != self.shape.vocab_size {
+            if manifest.vocab_size > self.shape.vocab_size {
                 bail!(
-                    "{}: its {} tokens are not the {} of the model in {}; they do not belong together",
+                    "{}: its {} different tokens are more than the {} of the model in {}; they do not belong together",
                     folder.display(),
                     manifest.vocab_size,
                     self.shape.vocab_size,
@@ -265,15 +268,14 @@ fn new_tokens(args: &LedgerArgs, time: usize) -> Result<usize> {
 
 /// Refuses a batch that would be killed for its memory halfway.
 fn refuse_what_cannot_fit(args: &LedgerArgs, source: &Source, sizes: Sizes, selected: &Selected) -> Result<()> {
-    if args.force || !is_cpu(&selected.device) {
-        return Ok(());
-    }
+    let available = memory::available(None, selected).filter(|_| !args.force);
+    let Some(available) = available else { return Ok(()) };
     let (shape, logits) = (&source.shape, 4 * (sizes.batch * sizes.time * source.shape.vocab_size) as u64);
-    let predict = Prediction::new(shape, sizes, Kernels::Fused);
-    let training = predict.training_step().peak_bytes;
+    let step = source.training.step(shape, sizes, Kernels::of(&selected.device));
+    let training = step.parts().peak_bytes;
     // The reference's logits are held beside the forward with a graph, whose own are copied to be compared.
-    let comparing = predict.forward_with_graph().peak_bytes + 2 * logits;
-    let (needed, available) = (training.max(comparing), available_bytes() as u64);
+    let comparing = step.forward_with_graph().peak_bytes + 2 * logits;
+    let needed = training.max(comparing);
     if needed > available {
         let line = format!(
             "{} rows of {} tokens need {} of memory, and {} are available; give a smaller --batch-size or --time, or --force",

@@ -1,6 +1,7 @@
 //! `ember-train prepare`: text to token files.
 
 use std::io::Write;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use ember_data::prepare::{Input, Interrupted, Manifest, PrepareOptions, prepare};
@@ -9,6 +10,7 @@ use ember_generate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageErr
 
 use super::progress_bar::Bar;
 use crate::cli::PrepareArgs;
+use crate::config::DataConfig;
 
 /// Runs the command.
 ///
@@ -45,8 +47,25 @@ pub fn run(args: &PrepareArgs, common: &CommonArgs, interrupt: &Interrupt) -> Re
     Ok(Outcome::Done)
 }
 
+/// Preparing what a configuration names, into the folder `out`.
+///
+/// # Errors
+/// When it names no tokenizer that there is.
+pub fn options(data: &DataConfig, out: PathBuf) -> Result<PrepareOptions, UsageError> {
+    let tokenizer =
+        data.tokenizer.parse().map_err(|error| UsageError::new(format!("tokenizer {}: {error}", data.tokenizer)))?;
+    Ok(PrepareOptions {
+        inputs: inputs(&data.text, data.stories),
+        field: data.field.clone(),
+        tokenizer,
+        val_fraction: data.val_fraction,
+        seed: data.seed,
+        out,
+    })
+}
+
 /// What the command line's TEXT means: `-` is standard input, nothing is the built-in corpus.
-pub fn inputs(text: &[String], stories: u64) -> Vec<Input> {
+fn inputs(text: &[String], stories: u64) -> Vec<Input> {
     if text.is_empty() {
         return vec![Input::Stories { count: stories }];
     }

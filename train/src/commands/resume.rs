@@ -4,34 +4,75 @@ use anyhow::{Result, bail};
 use ember_data::prepare::Dataset;
 use ember_generate::interrupt::Interrupt;
 use ember_generate::program::{CommonArgs, Notes, Outcome, UsageError};
-use ember_model::{Gpt, device};
+use ember_model::device::{self, Selected};
 
-use super::run::model_config;
+use super::init::{first_model, is_model_of};
 use super::session::{self, Session};
 use crate::checkpoint::{self, Progress, Restored};
 use crate::cli::ResumeArgs;
 use crate::config::TrainConfig;
-use crate::report::metrics;
+use crate::optimizer::Optimizer;
+use crate::precision;
+use crate::report::records;
 use crate::run_folder::{Pointer, RunFolder};
+use crate::schedule::Curve;
+use crate::team::messages::agree;
+use crate::team::{self, Team, launch};
 
 /// Runs the command.
 ///
 /// # Errors
 /// When the folder is no run, its data or checkpoint is missing or damaged, or something cannot be written.
 pub fn run(args: &ResumeArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
+    let team = team::join(interrupt)?;
+    let common = &team::voice(&*team, common);
+    let selected = agree(&*team, select(common))?;
+    // Only the process that leads takes the run's lock and writes; the others read what it found in order.
+    let opened = if team.leads() { open(args, common) } else { Ok(RunFolder::owned_elsewhere(&args.run)) };
+    let run = agree(&*team, opened)?;
+    let (config, dataset, restored) = agree(&*team, restore(args, &run, &*team, &selected, common))?;
+    let Restored { gpt, optimizer, progress } = restored;
+    // A promise of time is of the session it was made in: what it had made of the length is in the configuration.
+    let (pause_at, clock) = (None, None);
+    let written = if team.leads() { write_back(&run, &config, progress.step, common) } else { Ok(()) };
+    agree(&*team, written)?;
+    Session { team, run, config, dataset, gpt, optimizer, progress, selected, pause_at, clock }.train(common, interrupt)
+}
+
+/// Checks the arguments and chooses the device.
+fn select(common: &CommonArgs) -> Result<Selected> {
     if common.seed.is_some() {
         let line = "--seed cannot change in the middle of a run, which would no longer be the same run; leave it out";
         return Err(UsageError::new(line).into());
     }
+    let selected = device::select(launch::device(common.device))?;
+    session::say_device(&Notes::new(common.quiet), &selected);
+    Ok(selected)
+}
+
+/// Takes the run's lock, and lets `latest` name its newest whole checkpoint.
+fn open(args: &ResumeArgs, common: &CommonArgs) -> Result<RunFolder> {
     let notes = Notes::new(common.quiet);
     let run = RunFolder::open(&args.run)?;
-    let config = TrainConfig::from_file(&run.config())?;
-    let selected = device::select(common.device)?;
-    session::say_device(&notes, &selected);
-    let dataset = Dataset::open(&session::data_folder(run.path(), &config.text))?;
+    checkpoint::newest_whole(&run, |line| notes.say(line))?;
+    Ok(run)
+}
 
+/// Reads the run: its configuration with what is to change in it, its text, and where it stands.
+fn restore(
+    args: &ResumeArgs,
+    run: &RunFolder,
+    team: &dyn Team,
+    selected: &Selected,
+    common: &CommonArgs,
+) -> Result<(TrainConfig, Dataset, Restored)> {
+    let notes = Notes::new(common.quiet);
+    let mut config = TrainConfig::from_file(&run.config())?;
+    team::share(team, 0, config.windows_per_step(), config.micro_batch)?;
+    precision::check(config.precision, selected)?;
+    let dataset = Dataset::open(&session::data_folder(run.path(), &config.text))?;
     let training_device = selected.device.clone().autodiff();
-    let optimizer = session::optimizer(&config);
+    let optimizer = Optimizer::new(config.optimizer());
     let restored = match run.pointed(Pointer::Latest)? {
         Some(folder) => {
             let restored = checkpoint::load(&folder, optimizer, &training_device)?;
@@ -40,17 +81,41 @@ pub fn run(args: &ResumeArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
         }
         None => {
             notes.say(format!("{} has no checkpoint yet: it begins at step 0", run.path().display()));
-            let gpt = Gpt::new(&model_config(&config, &dataset), config.seed, &training_device)?;
+            let gpt = first_model(&config, &dataset, &training_device)?;
             Restored { gpt, optimizer, progress: Progress::default() }
         }
     };
-    let Restored { gpt, optimizer, progress } = restored;
-    if *gpt.config() != model_config(&config, &dataset) {
+    if !is_model_of(restored.gpt.config(), &config, &dataset) {
         bail!(
             "{}: its config.toml or data no longer describe the model in its checkpoint; put back what was changed",
             run.path().display()
         );
     }
-    metrics::cut_back(&run.metrics(), progress.step)?;
-    Session { run, config, dataset, gpt, optimizer, progress, selected }.train(common, interrupt)
+    config = config.changed(&args.set, restored.progress.step)?;
+    config.tensorboard |= args.tensorboard;
+    Ok((config, dataset, restored))
+}
+
+/// Writes the changed configuration, and takes away what was recorded after `step`.
+fn write_back(run: &RunFolder, config: &TrainConfig, step: u64, common: &CommonArgs) -> Result<()> {
+    if *config != TrainConfig::from_file(&run.config())? {
+        run.write_config(config)?;
+        say_where_the_rate_ends(config, &Notes::new(common.quiet));
+    }
+    for (newer, aside) in run.supersede_after(step)? {
+        let (newer, aside) = (newer.display(), aside.display());
+        Notes::new(common.quiet)
+            .say(format!("{newer} is of a later step, which is taken again: it is put aside as {aside}"));
+    }
+    records::cut_back(run, step)
+}
+
+/// A run made longer than its schedule goes on at the lowest rate, which is seldom what was meant.
+fn say_where_the_rate_ends(config: &TrainConfig, notes: &Notes) {
+    if config.schedule != Curve::Constant && config.max_steps > config.lr_decay_steps {
+        notes.say(format!(
+            "from step {} on the learning rate stays at {}; --set lr_decay_steps=N moves that",
+            config.lr_decay_steps, config.min_learning_rate
+        ));
+    }
 }

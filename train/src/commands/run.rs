@@ -2,20 +2,38 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
-use ember_data::files::write_atomic;
-use ember_data::prepare::{Dataset, PrepareOptions};
+use anyhow::{Context, Result, bail};
+use ember_data::prepare::Dataset;
 use ember_generate::interrupt::Interrupt;
 use ember_generate::program::{CommonArgs, Notes, Outcome, UsageError};
-use ember_model::{Gpt, GptConfig, device};
+use ember_model::GptConfig;
+use ember_model::device::{self, Selected};
 
-use super::prepare::{inputs, prepare_shown};
+use super::fitting::{doubt, fit_to_device};
+use super::init::{Init, first_model};
+use super::prepare::{self, prepare_shown};
 use super::session::{self, Session};
 use crate::checkpoint::Progress;
 use crate::cli::RunArgs;
+use crate::clock::{Clock, Pace};
 use crate::config::{self, DataConfig, DeviceKind, Settings, TextFacts, TrainConfig};
+use crate::memory;
+use crate::memory::fit::{Open, share_of};
+use crate::optimizer::Optimizer;
+use crate::plan::text::Statistics;
+use crate::plan::{MEASURING, Wish, propose};
+use crate::precision;
+use crate::report::units::duration;
 use crate::run_folder::{RunFolder, new_path};
+use crate::sample;
+use crate::team::messages::{agree, said_by_the_first};
+use crate::team::{self, Team, launch};
+use crate::windows::windows;
+
+/// The share of the promised time in which the device may be measured.
+const MEASURING_SHARE: f64 = 0.1;
 
 /// Runs the command.
 ///
@@ -26,57 +44,132 @@ pub fn run(args: &RunArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result
         writeln!(std::io::stdout(), "{}", config::help()).context("cannot write to standard output")?;
         return Ok(Outcome::Done);
     }
-    let notes = Notes::new(common.quiet);
-    let settings = settings(args, common)?;
-    let data = settings.data()?;
-    let selected = device::select(common.device)?;
-    session::say_device(&notes, &selected);
+    let began = Instant::now();
+    let team = team::join(interrupt)?;
+    let common = &team::voice(&*team, common);
+    let start = agree(&*team, Start::new(args, began, common))?;
+    // Only the process that leads makes the folder; the others then open what is in it.
+    let made = if team.leads() { make(args, &start, &*team, common, interrupt) } else { Ok(None) };
+    let made = agree(&*team, made)?;
+    let path = made.as_ref().map(|((run, ..), _)| run.path().display().to_string());
+    let path = said_by_the_first(&*team, path.as_deref().unwrap_or_default())?;
+    if path.is_empty() {
+        team.leave();
+        return Ok(Outcome::Interrupted);
+    }
+    let opened = made.map_or_else(|| follow(Path::new(&path)), Ok);
+    let ((run, config, dataset), pace) = agree(&*team, opened)?;
 
-    let path = args.out.clone().unwrap_or_else(|| new_path(&run_name(&data.text)));
+    let selected = start.selected;
+    let training_device = selected.device.clone().autodiff();
+    let gpt = agree(&*team, first_model(&config, &dataset, &training_device))?;
+    let optimizer = Optimizer::new(config.optimizer());
+    let progress = Progress::default();
+    let clock = start.promise.map(|promise| Clock::new(promise.began, promise.seconds, pace));
+    let session = Session { team, run, config, dataset, gpt, optimizer, progress, selected, pause_at: None, clock };
+    session.train(common, interrupt)
+}
+
+/// What is known before there is a folder.
+pub(super) struct Start {
+    pub(super) settings: Settings,
+    pub(super) data: DataConfig,
+    init: Option<Init>,
+    pub(super) selected: Selected,
+    memory_limit: Option<u64>,
+    promise: Option<Promise>,
+}
+
+/// A promise that the command ends at a time.
+#[derive(Clone, Copy)]
+struct Promise {
+    began: Instant,
+    seconds: f64,
+}
+
+impl Start {
+    /// Reads the configuration and chooses the device.
+    ///
+    /// # Errors
+    /// As [`Self::with`], or when an argument is wrong.
+    pub(super) fn new(args: &RunArgs, began: Instant, common: &CommonArgs) -> Result<Self> {
+        let promise = args.minutes.map(|minutes| Promise { began, seconds: 60.0 * minutes });
+        let start = Self::with(settings(args, common)?, common)?;
+        Ok(Self { memory_limit: args.memory_limit, promise, ..start })
+    }
+
+    /// Chooses the device for what these settings say, and the precision where they do not say it.
+    ///
+    /// # Errors
+    /// When the settings contradict each other, or the device or the checkpoint to begin from cannot be had.
+    pub(super) fn with(mut settings: Settings, common: &CommonArgs) -> Result<Self> {
+        let notes = Notes::new(common.quiet);
+        let init = settings.init().map(Init::open).transpose()?;
+        if let Some(init) = &init {
+            init.give_tokenizer(&mut settings, &notes)?;
+        }
+        let data = settings.data()?;
+        let selected = device::select(launch::device(common.device))?;
+        session::say_device(&notes, &selected);
+        if let Some(reason) = precision::settle(&mut settings, &selected)? {
+            notes.say(reason);
+        }
+        settings.check_parts()?;
+        Ok(Self { settings, data, init, selected, memory_limit: None, promise: None })
+    }
+}
+
+/// A run as its folder describes it.
+type Described = (RunFolder, TrainConfig, Dataset);
+
+/// Makes the folder of a new run, and foresees its pace where its time is promised; `None` when interrupted.
+fn make(
+    args: &RunArgs,
+    start: &Start,
+    team: &dyn Team,
+    common: &CommonArgs,
+    interrupt: &Interrupt,
+) -> Result<Option<(Described, Pace)>> {
+    let path = args.out.clone().unwrap_or_else(|| new_path(&run_name(&start.data.text)));
     let fresh = !path.exists();
     let run = RunFolder::create(&path)?;
-    let begun = begin(&run, settings, &data, selected.gpu, common, interrupt);
-    let Some((config, dataset)) = begun.inspect_err(|_| {
+    let begun = begin(&run, start, team, common, interrupt).inspect_err(|_| {
         if fresh {
             // Nothing was learned: leave nothing behind.
             let _ = std::fs::remove_dir_all(&path);
         }
-    })?
-    else {
-        return Ok(Outcome::Interrupted);
-    };
+    })?;
+    Ok(begun.map(|(config, dataset, pace)| ((run, config, dataset), pace)))
+}
 
-    let training_device = selected.device.clone().autodiff();
-    let gpt = Gpt::new(&model_config(&config, &dataset), config.seed, &training_device)?;
-    let optimizer = session::optimizer(&config);
-    let session = Session { run, config, dataset, gpt, optimizer, progress: Progress::default(), selected };
-    session.train(common, interrupt)
+/// Opens the folder that another process of the team has made.
+fn follow(path: &Path) -> Result<(Described, Pace)> {
+    let run = RunFolder::owned_elsewhere(path);
+    let config = TrainConfig::from_file(&run.config())?;
+    let dataset = Dataset::open(&session::data_folder(run.path(), &config.text))?;
+    Ok(((run, config, dataset), Pace::default()))
 }
 
 /// Prepares the text and writes the resolved configuration: after this the run exists. `None` when interrupted.
-fn begin(
+pub(super) fn begin(
     run: &RunFolder,
-    settings: Settings,
-    data: &DataConfig,
-    gpu: bool,
+    start: &Start,
+    team: &dyn Team,
     common: &CommonArgs,
     interrupt: &Interrupt,
-) -> Result<Option<(TrainConfig, Dataset)>> {
+) -> Result<Option<(TrainConfig, Dataset, Pace)>> {
+    let Start { settings, data, init, selected, memory_limit: limit, promise } = start;
     let notes = Notes::new(common.quiet);
+    let mut settings = settings.clone();
     let folder = session::data_folder(run.path(), &data.text);
     if folder == run.data() {
-        let options = PrepareOptions {
-            inputs: inputs(&data.text, data.stories),
-            field: data.field.clone(),
-            tokenizer: data
-                .tokenizer
-                .parse()
-                .map_err(|error| UsageError::new(format!("tokenizer {}: {error}", data.tokenizer)))?,
-            val_fraction: data.val_fraction,
-            seed: data.seed,
-            out: folder.clone(),
+        let options = prepare::options(data, folder.clone())?;
+        let prepared = prepare_shown(&options, common.quiet, interrupt);
+        let prepared = match init {
+            Some(init) => prepared.map_err(|error| init.explain(error))?,
+            None => prepared?,
         };
-        let Some(manifest) = prepare_shown(&options, common.quiet, interrupt)? else { return Ok(None) };
+        let Some(manifest) = prepared else { return Ok(None) };
         notes.say(&manifest.report);
     }
     let dataset = Dataset::open(&folder)?;
@@ -85,34 +178,135 @@ fn begin(
         val_tokens: dataset.manifest.val.tokens,
         vocab_size: dataset.manifest.vocab_size,
     };
-    let device = if gpu { DeviceKind::Gpu } else { DeviceKind::Cpu };
-    let (config, reasons) = settings.resolve(&facts, device)?;
+    if let Some(init) = init {
+        init.check_tokens(&dataset, &folder)?;
+        init.give_shape(&mut settings, &facts, &notes)?;
+    }
+    let shape_of = |config: &TrainConfig| match init {
+        Some(init) => init.shape(config),
+        None => config.shape(facts.vocab_size),
+    };
+    let open = Open::of(&settings);
+    let memory = memory::available(*limit, selected);
+    let (mut config, reasons, pace) = match promise {
+        Some(promise) => {
+            let foreseen = Foreseen { processes: team.size(), memory, shape: &shape_of };
+            planned(settings, &dataset, selected, *promise, &foreseen, &notes)?
+        }
+        None => {
+            let device = if selected.gpu { DeviceKind::Gpu } else { DeviceKind::Cpu };
+            let (config, reasons) = settings.resolve(&facts, device)?;
+            (config, reasons, Pace::default())
+        }
+    };
     for reason in reasons {
         notes.say(reason);
     }
     // Refuse now what could not train, while there is nothing to lose.
-    model_config(&config, &dataset).validate()?;
-    session::windows(&config, &dataset)?;
-    let text = config.to_toml()?;
-    write_atomic(&run.config(), |file| Ok(file.write_all(text.as_bytes())?))?;
-    Ok(Some((config, dataset)))
+    let shape = shape_of(&config);
+    shape.validate()?;
+    windows(&config, &dataset)?;
+    team::share(team, 0, config.windows_per_step(), config.micro_batch)?;
+    let share = share_of(&config, team.size());
+    if open.micro_batch {
+        let fitted = fit_to_device(&share, &shape, open, selected, memory)?;
+        config = fitted.in_whole(&config);
+        notes.say(fitted.reason);
+    } else if let Some(doubt) = doubt(&share, &shape, selected, memory) {
+        notes.say(doubt);
+    }
+    sample::check_prompts(&dataset.tokenizer, &config.sample_prompts)?;
+    run.write_config(&config)?;
+    Ok(Some((config, dataset, pace)))
+}
+
+/// What a plan must know beside settings, text and time.
+struct Foreseen<'a> {
+    /// How many share each step.
+    processes: usize,
+    /// Bytes that this one may take.
+    memory: Option<u64>,
+    /// The model that a configuration makes.
+    shape: &'a dyn Fn(&TrainConfig) -> GptConfig,
+}
+
+/// What the settings leave open, planned for the time that is left.
+fn planned(
+    settings: Settings,
+    dataset: &Dataset,
+    selected: &Selected,
+    promise: Promise,
+    foreseen: &Foreseen,
+    notes: &Notes,
+) -> Result<(TrainConfig, Vec<String>, Pace)> {
+    let text = Statistics::of(dataset, 1.0);
+    let measuring = MEASURING.min(Duration::from_secs_f64(MEASURING_SHARE * promise.seconds));
+    let spent = (promise.began.elapsed() + measuring).as_secs_f64();
+    let seconds = Clock::aim(promise.seconds) - spent;
+    if seconds < 0.2 * promise.seconds {
+        bail!(
+            "preparing the text took {}, which leaves too little of {}; prepare it once with `ember-train prepare` and train on \
+             that folder, or give more --minutes",
+            duration(spent),
+            duration(promise.seconds)
+        );
+    }
+    let fine_tuning = settings.init().is_some();
+    let Foreseen { processes, memory, shape } = *foreseen;
+    let wish = Wish { settings, seconds, memory_bytes: memory, measuring, processes, shape };
+    let plan = propose(&wish, dataset, text, selected)?;
+    if !fine_tuning {
+        // The loss is foreseen for models that begin from random numbers.
+        notes.say(format!(
+            "planned for {}: validation loss about {:.2} (between {:.2} and {:.2})",
+            duration(promise.seconds),
+            plan.loss.loss,
+            plan.loss.low,
+            plan.loss.high
+        ));
+    }
+    let pace = plan.pace();
+    Ok((plan.config, [plan.reasons, plan.warnings].concat(), pace))
 }
 
 /// What the file, `--set`, `--seed` and the command line's TEXT say together, the later winning.
 fn settings(args: &RunArgs, common: &CommonArgs) -> Result<Settings> {
     let mut settings = match &args.config {
         Some(path) => recipe(path)?,
-        None if args.text.is_empty() => Settings::from_toml_str(config::DEFAULT)?,
+        None if args.text.is_empty() && args.init.is_none() => Settings::from_toml_str(config::DEFAULT)?,
         None => Settings::default(),
     };
     for assignment in &args.set {
         settings.set(assignment)?;
+    }
+    if let Some(folder) = &args.init {
+        if folder.is_empty() {
+            return Err(UsageError::new("--init is empty; name a run, a checkpoint or a Hugging Face folder").into());
+        }
+        settings.set(&format!("init={folder}"))?;
+    }
+    if args.tensorboard {
+        settings.set("tensorboard=true")?;
     }
     if let Some(seed) = common.seed {
         settings.set(&format!("seed={seed}"))?;
     }
     if !args.text.is_empty() {
         settings.set_text(&args.text);
+    }
+    if args.minutes.is_some() {
+        if args.config.is_none() && args.text.is_empty() && !args.set.iter().any(|set| set.starts_with("max_steps")) {
+            settings.leave_open("max_steps");
+        }
+        for key in ["max_steps", "lr_decay_steps"] {
+            if settings.has(key) {
+                let line = format!(
+                    "--minutes chooses the length of the run, and {key} is set; leave one of them out (--set {key}=auto takes \
+                     back what the configuration file says)"
+                );
+                return Err(UsageError::new(line).into());
+            }
+        }
     }
     Ok(settings)
 }
@@ -123,27 +317,6 @@ pub fn recipe(path: &Path) -> Result<Settings> {
         Some(text) if !path.exists() => Ok(Settings::from_toml_str(text)?),
         _ => Settings::from_file(path),
     }
-}
-
-/// The shape that the configuration and the tokenizer's vocabulary make.
-pub fn model_config(config: &TrainConfig, dataset: &Dataset) -> GptConfig {
-    shape(config, dataset.manifest.vocab_size)
-}
-
-/// The shape that the configuration makes with so many different tokens.
-pub fn shape(config: &TrainConfig, vocab_size: usize) -> GptConfig {
-    let mut shape = GptConfig::new(vocab_size, config.context_length, config.n_layer, config.n_head, config.n_embd);
-    shape.dropout = config.dropout;
-    shape.n_kv_head = config.n_kv_head;
-    shape.n_inner = config.n_inner;
-    shape.positions = config.positions;
-    shape.rope_theta = config.rope_theta;
-    shape.norm = config.norm;
-    shape.mlp = config.mlp;
-    shape.qk_norm = config.qk_norm;
-    shape.bias = config.bias;
-    shape.tied_head = config.tied_head;
-    shape
 }
 
 /// A name for a run on these texts: the first one's, without its endings.

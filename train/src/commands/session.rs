@@ -4,36 +4,46 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use ember_data::prepare::Dataset;
-use ember_data::windows::{TrainWindows, ValWindows};
 use ember_generate::interrupt::Interrupt;
 use ember_generate::program::{CommonArgs, Notes, Outcome};
 use ember_model::Gpt;
 use ember_model::device::Selected;
 
 use crate::checkpoint::Progress;
+use crate::clock::Clock;
 use crate::config::TrainConfig;
-use crate::optimizer::{AdamW, AdamWConfig};
+use crate::optimizer::Optimizer;
 use crate::peak;
-use crate::report::{MetricsLog, loss_svg, metrics, reporter, restore_terminal};
+use crate::precision::float_dtype;
+use crate::report::{Records, Row, RunFacts, jsonl, loss_svg, reporter, restore_terminal};
 use crate::run_folder::RunFolder;
-use crate::trainer::Trainer;
+use crate::team::Team;
+use crate::team::messages::agree;
+use crate::trainer::{Spent, Trainer};
+use crate::windows::windows;
 
 /// A run, new or taken up again, ready to train.
 pub struct Session {
+    pub team: Box<dyn Team>,
     pub run: RunFolder,
     pub config: TrainConfig,
     pub dataset: Dataset,
     pub gpt: Gpt,
-    pub optimizer: AdamW,
+    pub optimizer: Optimizer,
     pub progress: Progress,
     pub selected: Selected,
+    /// The step at which to stop as if interrupted.
+    pub pause_at: Option<u64>,
+    /// For a run that was promised to end at a time.
+    pub clock: Option<Clock>,
 }
 
 impl Session {
     /// Trains to the end or to an interruption, draws the picture, says where things are.
     pub fn train(self, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
         let notes = Notes::new(common.quiet);
-        let Self { run, config, dataset, gpt, optimizer, progress, selected } = self;
+        let Self { team, run, config, dataset, gpt, optimizer, progress, selected, pause_at, clock } = self;
+        let gpt = gpt.with_precision(float_dtype(config.precision));
         let (windows, val_windows) = windows(&config, &dataset)?;
         notes.say(format!(
             "{} parameters, {} tokens a step, {} windows in a pass",
@@ -41,40 +51,81 @@ impl Session {
             config.tokens_per_step(),
             windows.windows_per_pass()
         ));
-        let log = MetricsLog::open(&run.metrics())?;
-        let rows = metrics::read(&run.metrics())?;
-        let evaluated = rows.iter().filter_map(|row| row.val_loss.map(|loss| (row.step, loss)));
-        let best = evaluated.clone().map(|(_, loss)| loss).min_by(f64::total_cmp);
-        let last_evaluated = evaluated.map(|(step, _)| step).max();
+        let peak_flops = peak::flops(&selected.name, config.precision);
+        let (mut log, rows) = log(&*team, &run, progress.step, config.tensorboard)?;
+        if rows.is_empty() {
+            let facts = facts(&config, &dataset, &gpt, &selected.name, peak_flops);
+            log.append(&Row { run: Some(facts), ..Row::default() })?;
+        }
+        let evaluated: Vec<(u64, f64)> = rows.iter().filter_map(|row| Some((row.step, row.val_loss?))).collect();
+        let best = evaluated.iter().min_by(|a, b| a.1.total_cmp(&b.1)).copied();
+        let last_evaluated = evaluated.iter().map(|(step, _)| *step).max();
+        let since_best = evaluated.iter().filter(|(step, _)| best.is_some_and(|(at, _)| *step > at)).count();
         interrupt.before_exit(restore_terminal);
+        team.keep_watch(run.path());
         let reporter = reporter(&run.name(), progress.step, config.max_steps, common.quiet);
         let mut trainer = Trainer {
             log,
-            peak_flops: peak::float32_flops(&selected.name),
+            spent: Spent::default(),
+            peak_flops,
             marks: dataset.manifest.marks,
             tokenizer: dataset.tokenizer,
             config,
             run,
+            team,
+            stop_agreed: false,
             optimizer,
             progress,
-            best,
+            best: best.map(|(_, loss)| loss),
             evaluated: last_evaluated,
+            evaluations_since_best: since_best as u64,
+            pause_at,
             windows,
             val_windows,
             reporter,
+            clock,
         };
         let result = trainer.train(gpt, &|| interrupt.requested());
         trainer.reporter.finish();
         let outcome = result?;
-        conclude(&trainer, outcome, &notes)?;
+        if trainer.team.leads() {
+            // All that was learned is saved: what cannot be drawn now can be drawn again.
+            if let Err(error) = conclude(&trainer, outcome, &notes) {
+                notes.say(format!("{error:#}"));
+            }
+        }
+        trainer.team.leave();
         Ok(outcome)
     }
+}
+
+/// The first row of the log.
+fn facts(config: &TrainConfig, dataset: &Dataset, gpt: &Gpt, device: &str, peak_flops: Option<f64>) -> RunFacts {
+    RunFacts {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        device: device.to_owned(),
+        parameters: gpt.config().parameters() as u64,
+        vocab_size: gpt.config().vocab_size as u64,
+        tokens_per_step: config.tokens_per_step(),
+        max_steps: config.max_steps,
+        train_tokens: dataset.manifest.train.tokens,
+        val_tokens: dataset.manifest.val.tokens,
+        peak_flops,
+    }
+}
+
+/// The run's records, and the rows that stand in them: the process that leads keeps them, and all read before they begin.
+fn log(team: &dyn Team, run: &RunFolder, step: u64, tensorboard: bool) -> Result<(Records, Vec<Row>)> {
+    let log = if team.leads() { Records::open(run, step, tensorboard) } else { Ok(Records::kept_elsewhere()) };
+    let log = agree(team, log)?;
+    let rows = agree(team, jsonl::read(&run.metrics()))?;
+    Ok((log, rows))
 }
 
 /// Draws the losses and says what there is now and what to do with it.
 fn conclude(trainer: &Trainer, outcome: Outcome, notes: &Notes) -> Result<()> {
     let run = &trainer.run;
-    let rows = metrics::read(&run.metrics())?;
+    let rows: Vec<Row> = jsonl::read(&run.metrics())?;
     loss_svg(&rows, &run.name(), &run.plot())?;
     let path = run.path().display();
     match outcome {
@@ -116,33 +167,9 @@ fn marks(trainer: &Trainer, loss: f64) -> String {
 /// Where the tokens are: in the run's folder, or in the folder that `prepare` made, if that is the text.
 pub fn data_folder(run: &Path, text: &[String]) -> PathBuf {
     match text {
-        [only] if Path::new(only).join("manifest.json").is_file() => PathBuf::from(only),
+        [only] if Dataset::is_in(Path::new(only)) => PathBuf::from(only),
         _ => run.join("data"),
     }
-}
-
-/// The windows of both splits.
-///
-/// # Errors
-/// When a split is too short for one window: the line says which `context_length` would fit.
-pub fn windows(config: &TrainConfig, dataset: &Dataset) -> Result<(TrainWindows, ValWindows)> {
-    let rule = dataset.manifest.window_rule;
-    let end_of_text = dataset.manifest.end_of_text;
-    let context = config.context_length;
-    let train = TrainWindows::new(&dataset.train, context, config.seed, rule, end_of_text)?;
-    let val = ValWindows::new(&dataset.val, context, rule, end_of_text)?;
-    let most = config.eval_tokens.div_ceil(context as u64) as usize;
-    Ok((train, if most == 0 { val } else { val.evenly_spaced(most) }))
-}
-
-/// AdamW as configured.
-pub fn optimizer(config: &TrainConfig) -> AdamW {
-    AdamW::new(AdamWConfig {
-        beta1: config.beta1,
-        beta2: config.beta2,
-        epsilon: config.epsilon,
-        weight_decay: config.weight_decay,
-    })
 }
 
 /// Says which device was chosen and why.

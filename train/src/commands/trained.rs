@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
+use ember_data::prepare::Dataset;
 use ember_generate::run_folder;
 
 use super::session::data_folder;
@@ -14,7 +15,7 @@ use crate::config::TrainConfig;
 /// Names the folder, and says what it is not.
 pub fn data_of(run: Option<&Path>) -> Result<PathBuf> {
     if let Some(path) = run {
-        if path.join("manifest.json").is_file() {
+        if Dataset::is_in(path) {
             return Ok(path.to_owned());
         }
         if path.join("config.toml").is_file() {
@@ -25,7 +26,11 @@ pub fn data_of(run: Option<&Path>) -> Result<PathBuf> {
         }
     }
     let checkpoint = run_folder::find(run)?.folder;
-    let around = checkpoint.canonicalize()?;
+    // RUN/checkpoints/step-N, or the averaged weights in it.
+    let mut around = checkpoint.canonicalize()?;
+    if around.ends_with("ema") {
+        around.pop();
+    }
     match around.parent().and_then(Path::parent) {
         Some(run) if run.join("config.toml").is_file() => data_of_run(run),
         _ => bail!(

@@ -176,6 +176,14 @@ pub const GROUPS: &[Group] = &[
     Group {
         title: "Model",
         keys: &[
+            key(
+                "init",
+                Kind::Text { may_be_empty: true },
+                "",
+                Preset::Toml("\"\""),
+                "the checkpoint to begin from, with its shape and tokenizer; \"\": random weights",
+            )
+            .elsewhere(&["init_from", "pretrained", "finetune"]),
             key("n_layer", Kind::Count(1, 512), "blocks", Preset::Auto, "depth").elsewhere(&[
                 "num_hidden_layers",
                 "depth",
@@ -280,9 +288,9 @@ pub const GROUPS: &[Group] = &[
                 Kind::Count(1, 1_048_576),
                 "windows",
                 Preset::Auto,
-                "windows of context_length tokens in one forward and backward pass",
+                "windows of context_length tokens; grad_accum_steps batches make an optimizer step",
             )
-            .elsewhere(&["micro_batch_size", "per_device_train_batch_size"]),
+            .elsewhere(&["per_device_train_batch_size"]),
             key(
                 "grad_accum_steps",
                 Kind::Count(1, 1_048_576),
@@ -296,14 +304,14 @@ pub const GROUPS: &[Group] = &[
                 Kind::Count(1, 1_048_576),
                 "windows",
                 Preset::Auto,
-                "windows in one pass where memory is short; divides batch_size times grad_accum_steps, which it never changes",
+                "windows in one pass, as many as the memory holds; divides batch_size times grad_accum_steps, which it never changes",
             ),
             key(
                 "precision",
                 Kind::Choice(&["f32", "bf16", "f16"]),
                 "",
                 Preset::Auto,
-                "what matrix products are computed in; weights, moments, norms, softmax and loss are float32 always",
+                "what matrix products are computed in, bf16 on a GPU that can; weights, moments, norms, softmax and loss are float32 always",
             )
             .elsewhere(&["dtype"]),
             key(
@@ -323,7 +331,7 @@ pub const GROUPS: &[Group] = &[
             ),
             key("learning_rate", Kind::Above(0.0, 1.0), "", Preset::Auto, "the peak, reached after warm-up")
                 .elsewhere(&["lr", "max_lr"]),
-            key("min_learning_rate", Kind::Real(0.0, 1.0), "", Preset::Auto, "where the cosine ends")
+            key("min_learning_rate", Kind::Real(0.0, 1.0), "", Preset::Auto, "where the schedule ends")
                 .elsewhere(&["min_lr", "lr_min"]),
             key(
                 "warmup_steps",
@@ -338,7 +346,7 @@ pub const GROUPS: &[Group] = &[
                 Kind::Count(1, MANY),
                 "optimizer steps",
                 Preset::Auto,
-                "the step at which the cosine reaches min_learning_rate",
+                "the step at which cosine and wsd reach min_learning_rate",
             )
             .elsewhere(&["lr_decay_iters"]),
             key(
@@ -369,7 +377,7 @@ pub const GROUPS: &[Group] = &[
                 Kind::Real(0.0, 10.0),
                 "",
                 Preset::Toml("0.1"),
-                "AdamW's decoupled decay, on matrices only",
+                "decoupled decay, on matrices only",
             ),
             key("beta1", Kind::Below(0.0, 1.0), "", Preset::Toml("0.9"), "AdamW's memory of the gradient"),
             key(
@@ -472,7 +480,7 @@ pub const GROUPS: &[Group] = &[
                 Kind::Count(1, MANY),
                 "optimizer steps",
                 Preset::Auto,
-                "between two saves of the latest checkpoint",
+                "between two saves of the latest checkpoint; every evaluation saves as well",
             )
             .elsewhere(&["save_steps", "save_interval", "checkpoint_every"]),
             key(

@@ -5,6 +5,9 @@
 //! as many when it is read often with dropout (nanoGPT trains 10.7 million on a million characters); the learning rate
 //! falls with the width (Yang et al. 2022, Tensor Programs V); an evaluation may cost a twentieth of the training.
 
+use ember_model::folder::Family;
+use ember_model::{GptConfig, MlpKind, NormKind, Positions};
+use serde::Deserialize;
 use toml::Value;
 
 use super::{ConfigError, Settings, TrainConfig};
@@ -75,12 +78,50 @@ impl Settings {
     pub fn resolve(self, facts: &TextFacts, device: DeviceKind) -> Result<(TrainConfig, Vec<String>), ConfigError> {
         let mut open = Open { settings: self, reasons: Vec::new() };
         open.model(facts, device)?;
-        open.architecture();
         open.computation();
         open.length(facts, device)?;
         open.learning_rate()?;
         open.intervals(facts)?;
         Ok((open.settings.complete()?, open.reasons))
+    }
+}
+
+/// The parts of a model that its class must have together.
+#[derive(Deserialize)]
+struct Parts {
+    positions: Positions,
+    norm: NormKind,
+    mlp: MlpKind,
+    qk_norm: bool,
+    bias: bool,
+    tied_head: bool,
+    n_inner: usize,
+    n_kv_head: usize,
+}
+
+impl Settings {
+    /// A saved configuration with the keys that runs of earlier versions lack: they had GPT-2's parts and computed in float32.
+    pub(super) fn with_the_usual_parts(self) -> Self {
+        let is_whole = self.has("n_embd") && self.has("n_head") && self.has("batch_size");
+        let mut open = Open { settings: self, reasons: Vec::new() };
+        if is_whole {
+            open.architecture();
+            open.computation();
+        }
+        open.settings
+    }
+
+    /// Refuses parts that no class of transformers has together, which needs no text: there would be nothing to save the model as.
+    pub fn check_parts(&self) -> Result<(), ConfigError> {
+        let mut open = Open { settings: self.clone(), reasons: Vec::new() };
+        open.architecture();
+        let heads = [open.whole("n_head"), self.has("n_kv_head").then(|| open.whole("n_kv_head")).flatten()];
+        let Parts { positions, norm, mlp, qk_norm, bias, .. } = open.parts()?;
+        let mut shape = GptConfig { positions, norm, mlp, qk_norm, bias, ..GptConfig::new(1, 1, 1, 1, 1) };
+        if let [Some(n_head), Some(n_kv_head)] = heads {
+            (shape.n_head, shape.n_kv_head) = (n_head, n_kv_head);
+        }
+        Family::of(&shape).map(|_| ()).map_err(|error| ConfigError(error.to_string()))
     }
 }
 
@@ -103,28 +144,25 @@ impl Open {
         // A width that the given heads share equally; heads that share the given width.
         let width = n_head.map_or(shape.n_embd, |heads| (shape.n_embd / heads).max(1) * heads);
         let mut chosen = Vec::new();
-        let n_layer = self.choose("n_layer", shape.n_layer, &mut chosen);
+        self.choose("n_layer", shape.n_layer, &mut chosen);
         let n_embd = self.choose("n_embd", width, &mut chosen);
         let head_size = if n_embd <= 128 { 32 } else { 64 };
         let heads = (1..=(n_embd / head_size).max(1)).rev().find(|heads| n_embd.is_multiple_of(*heads)).unwrap_or(1);
         self.choose("n_head", heads, &mut chosen);
-        let parameters = parameters(n_layer, n_embd, facts.vocab_size);
+        self.architecture();
+        let shape_so_far = self.shape(facts.vocab_size)?;
         self.explain(
             chosen,
             format!(
                 "about {} parameters suit {} tokens of text on {}",
-                short(parameters),
+                short((shape_so_far.parameters() - shape_so_far.position_table()) as f64),
                 short(facts.train_tokens as f64),
                 device.name()
             ),
         );
 
         let mut chosen = Vec::new();
-        // Each side must hold a window and the token after it, and should hold several.
-        let mut context = shape.context_length;
-        while context > 8 && (context as u64 * 4 > facts.val_tokens || context as u64 * 4 > facts.train_tokens) {
-            context /= 2;
-        }
+        let context = fitting_context(shape.context_length, facts);
         let reason = if context < shape.context_length {
             format!("several windows must fit into the {} tokens held out", short(facts.val_tokens as f64))
         } else {
@@ -163,6 +201,19 @@ impl Open {
         self.default("n_kv_head", Value::Integer(heads as i64));
     }
 
+    fn parts(&self) -> Result<Parts, ConfigError> {
+        self.settings.table.clone().try_into().map_err(super::settings::unreadable)
+    }
+
+    /// The shape that the sizes and parts make that are known by now; a size that is not counts as 1.
+    fn shape(&self, vocab_size: usize) -> Result<GptConfig, ConfigError> {
+        let Parts { positions, norm, mlp, qk_norm, bias, tied_head, n_inner, n_kv_head } = self.parts()?;
+        let [context_length, n_layer, n_head, n_embd] =
+            ["context_length", "n_layer", "n_head", "n_embd"].map(|name| self.whole(name).unwrap_or(1));
+        let gpt2 = GptConfig::new(vocab_size, context_length, n_layer, n_head, n_embd);
+        Ok(GptConfig { positions, norm, mlp, qk_norm, bias, tied_head, n_inner, n_kv_head, ..gpt2 })
+    }
+
     /// How a step is computed: nothing here changes what is learned, but for rounding.
     fn computation(&mut self) {
         let batch_size = self.whole("batch_size").unwrap_or(1);
@@ -176,14 +227,11 @@ impl Open {
     }
 
     fn length(&mut self, facts: &TextFacts, device: DeviceKind) -> Result<(), ConfigError> {
-        let [n_layer, n_embd, context, batch_size] =
-            ["n_layer", "n_embd", "context_length", "batch_size"].map(|name| self.whole(name).unwrap_or(1));
+        let [context, batch_size] = ["context_length", "batch_size"].map(|name| self.whole(name).unwrap_or(1));
         let tokens_per_step = (context * batch_size * self.whole("grad_accum_steps").unwrap_or(1)) as f64;
         let train_tokens = facts.train_tokens.max(1) as f64;
 
-        // Model FLOPs a token in training (PaLM, appendix B): six a parameter, and the attention scores.
-        let flops = 6.0 * parameters(n_layer, n_embd, facts.vocab_size) + 12.0 * (n_layer * n_embd * context) as f64;
-        let affordable = device.budget() / flops;
+        let affordable = device.budget() / self.shape(facts.vocab_size)?.training_flops_per_token();
         let useful = MOST_PASSES * train_tokens;
         let tokens = affordable.min(useful);
         let steps = round(tokens / tokens_per_step).clamp(200, 1_000_000);
@@ -214,6 +262,14 @@ impl Open {
 
     fn learning_rate(&mut self) -> Result<(), ConfigError> {
         let n_embd = self.whole("n_embd").unwrap_or(1);
+        let init = self.settings.init().map(str::to_owned);
+        if let (Some(folder), false) = (&init, self.settings.has("learning_rate")) {
+            let rate = (3840.0 / n_embd as f64).round().clamp(3.0, 20.0) / 1e5;
+            self.put("learning_rate", Value::Float(rate))?;
+            self.reasons.push(format!(
+                "learning_rate = {rate}: a tenth of what a new model of this width would take, to keep what {folder} knows"
+            ));
+        }
         if !self.settings.has("learning_rate") {
             // 1e-3 at nanoGPT's width of 384, in steps of 1e-4.
             let rate = (3840.0 / n_embd as f64).round().clamp(3.0, 20.0) / 1e4;
@@ -225,9 +281,15 @@ impl Open {
             self.put("min_learning_rate", Value::Float((rate * 1e9).round() / 1e9))?;
         }
         let decay = self.whole("lr_decay_steps").unwrap_or(1);
-        let warmup = round(decay as f64 / 20.0).clamp(10, 2000).min(decay as u64);
-        let mut unexplained = Vec::new();
-        let warmup = self.choose("warmup_steps", warmup as usize, &mut unexplained);
+        let mut chosen = Vec::new();
+        let warmup = if init.is_some() {
+            let warmup = self.choose("warmup_steps", round(decay as f64 / 50.0).min(100) as usize, &mut chosen);
+            self.explain(chosen, "short, since only the optimizer starts from nothing".into());
+            warmup
+        } else {
+            let warmup = round(decay as f64 / 20.0).clamp(10, 2000).min(decay as u64);
+            self.choose("warmup_steps", warmup as usize, &mut chosen)
+        };
         if warmup >= decay {
             // Not refused: a short trial of a long recipe, --set max_steps=50, should need no second change.
             self.reasons.push(format!(
@@ -298,9 +360,14 @@ impl Open {
     }
 }
 
-/// Parameters without the position table: twelve squares of the width a block, and the token table.
-fn parameters(n_layer: usize, n_embd: usize, vocab_size: usize) -> f64 {
-    12.0 * n_layer as f64 * (n_embd as f64).powi(2) + (vocab_size * n_embd) as f64
+/// `most`, or the half, the quarter, ... of it that fits the text: each side must hold a window and the token after it, and
+/// should hold several.
+pub fn fitting_context(most: usize, facts: &TextFacts) -> usize {
+    let mut context = most;
+    while context > 8 && context as u64 * 4 > facts.val_tokens.min(facts.train_tokens) {
+        context /= 2;
+    }
+    context
 }
 
 /// The nearest number of two significant digits, at least 1.

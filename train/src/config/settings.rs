@@ -7,7 +7,7 @@ use serde::Deserialize;
 use toml::{Table, Value};
 
 use super::{
-    ConfigError, TrainConfig,
+    ConfigError, Precision, TrainConfig,
     keys::{self, Preset},
 };
 
@@ -76,6 +76,21 @@ impl Settings {
         self.table.contains_key(name)
     }
 
+    /// The precision that was named, if one was.
+    pub fn precision(&self) -> Option<Precision> {
+        self.table.get("precision").cloned().and_then(|value| value.try_into().ok())
+    }
+
+    /// Gives a key that nobody set a whole number; one that somebody set is left alone.
+    pub fn suggest(&mut self, name: &'static str, value: u64) {
+        self.table.entry(name).or_insert(Value::Integer(value as i64));
+    }
+
+    /// Leaves a key to the program again.
+    pub fn leave_open(&mut self, name: &'static str) {
+        self.table.remove(name);
+    }
+
     /// The keys that decide the data, defaults filled in.
     pub fn data(&self) -> Result<DataConfig, ConfigError> {
         self.with_defaults()?.try_into().map_err(unreadable)
@@ -122,7 +137,7 @@ impl Settings {
     }
 }
 
-fn unreadable(error: toml::de::Error) -> ConfigError {
+pub(super) fn unreadable(error: toml::de::Error) -> ConfigError {
     ConfigError(format!("the configuration cannot be read: {}", error.message()))
 }
 

@@ -165,7 +165,10 @@ fn every_recipe_is_valid_says_why_and_fits_on_a_page() {
         names.push(name);
     }
     names.sort();
-    assert_eq!(names, ["gpt2-124m", "shakespeare-char", "shakespeare-char-cpu", "stories-cpu"]);
+    assert_eq!(
+        names,
+        ["gpt2-124m", "shakespeare-char", "shakespeare-char-cpu", "shakespeare-char-llama-cpu", "stories-cpu"]
+    );
     for name in names {
         let path = folder.join(format!("{name}.toml"));
         assert_eq!(shipped(&path).unwrap(), fs::read_to_string(&path).unwrap(), "{name} is not the one compiled in");
@@ -187,7 +190,7 @@ fn a_text_alone_gets_a_model_and_reasons() {
     let (config, reasons) = Settings::default().resolve(&FACTS, DeviceKind::Cpu).unwrap();
     assert_eq!((config.n_layer, config.n_head, config.n_embd), (4, 4, 128));
     assert!(
-        reasons.iter().any(|reason| reason.starts_with("n_layer = 4, n_embd = 128, n_head = 4: about 795k parameters")),
+        reasons.iter().any(|reason| reason.starts_with("n_layer = 4, n_embd = 128, n_head = 4: about 802k parameters")),
         "{reasons:?}"
     );
     for name in ["context_length", "batch_size", "max_steps", "dropout", "learning_rate", "eval_interval"] {

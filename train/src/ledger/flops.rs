@@ -4,11 +4,12 @@
 use ember_model::GptConfig;
 
 /// FLOPs of `tokens` positions that together look back on `looked_at` positions, each layer, of which `predicted` go through
-/// the head: `2 * tokens * n_layer * 12 n_embd^2 + 4 * looked_at * n_layer * n_embd + 2 * predicted * n_embd * vocab_size`.
+/// the head: `2 * tokens * n_layer * M + 4 * looked_at * n_layer * n_embd + 2 * predicted * n_embd * vocab_size`, where M is the
+/// weights that a position is multiplied with in a block (`12 n_embd^2` in GPT-2), and attention is as wide as its queries.
 pub fn forward(config: &GptConfig, tokens: usize, looked_at: usize, predicted: usize) -> f64 {
     let (layers, c) = (config.n_layer as f64, config.n_embd as f64);
-    let products = 2.0 * tokens as f64 * layers * 12.0 * c * c;
-    let attention = 4.0 * looked_at as f64 * layers * c;
+    let products = 2.0 * tokens as f64 * layers * config.matrices_of_a_block() as f64;
+    let attention = 4.0 * looked_at as f64 * layers * config.heads().query_width() as f64;
     products + attention + 2.0 * predicted as f64 * c * config.vocab_size as f64
 }
 

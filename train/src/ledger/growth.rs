@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::meter::{Meter, spread};
 use super::modes::generation::logits_without_cache;
 use crate::gradient::{batch_logits, next_token_loss};
-use crate::optimizer::{AdamW, AdamWConfig, clip_scale, global_norm};
+use crate::optimizer::{Optimizer, OptimizerConfig, clip_scale, global_norm};
 
 /// The costs at one length.
 #[derive(Clone, Debug, Serialize)]
@@ -51,11 +51,11 @@ pub fn measure(
     weights_bytes: i64,
     batch: &Batch,
     repeats: usize,
-    optimizer: AdamWConfig,
+    optimizer: OptimizerConfig,
     meter: &mut Meter,
     go_on: &mut dyn FnMut(usize) -> bool,
 ) -> Result<Option<Vec<Growth>>> {
-    let mut optimizer = AdamW::new(optimizer);
+    let mut optimizer = Optimizer::new(optimizer);
     let mut all = Vec::new();
     for time in lengths(batch.context_length) {
         if !go_on(time) {
@@ -81,8 +81,8 @@ pub fn measure(
             gpt = stepped;
             if repeat > 0 {
                 times.push(step_s);
-                // The moments, twice the weights, were there before.
-                held = 3 * weights_bytes + meter.peak()? - before;
+                // The moments were there before.
+                held = weights_bytes + 4 * optimizer.values() as i64 + meter.peak()? - before;
             }
         }
         growth.training_s = spread(&times)[0];

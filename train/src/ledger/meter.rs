@@ -8,6 +8,7 @@ use burn::tensor::Device;
 use ember_model::kernels::is_cpu;
 use serde::Serialize;
 
+use crate::median::median;
 use crate::memory::counting;
 
 /// What the bytes are read from.
@@ -130,13 +131,9 @@ pub fn nodes_made<T>(run: impl FnOnce() -> T) -> (T, u64) {
 
 /// Median, smallest and largest of some times; zeros without any.
 pub fn spread(times: &[f64]) -> [f64; 3] {
-    let mut sorted = times.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let Some((first, last)) = sorted.first().zip(sorted.last()) else { return [0.0; 3] };
-    let middle = sorted.len() / 2;
-    let median =
-        if sorted.len().is_multiple_of(2) { (sorted[middle - 1] + sorted[middle]) / 2.0 } else { sorted[middle] };
-    [median, *first, *last]
+    let Some(median) = median(times) else { return [0.0; 3] };
+    let [smallest, largest] = [f64::min, f64::max].map(|of| times.iter().copied().fold(median, of));
+    [median, smallest, largest]
 }
 
 #[cfg(test)]

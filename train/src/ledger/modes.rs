@@ -1,6 +1,7 @@
 //! The ways to use a model, one function each: what training does, what scoring does, what generation does ([`generation`]).
 
 pub mod generation;
+mod plan;
 
 use anyhow::{Result, anyhow};
 use burn::module::Module;
@@ -9,7 +10,6 @@ use burn::tensor::Tensor;
 use ember_data::windows::Batch;
 use ember_generate::score::{MOST_LOGITS, token_log_probabilities};
 use ember_generate::softmax::log_sum_exp;
-use ember_model::kernels::is_cpu;
 use ember_model::{Gpt, GptConfig};
 
 use super::Entry;
@@ -18,45 +18,13 @@ use super::flops::{self, looked_at};
 use super::meter::{Meter, nodes_made, spread};
 use crate::gradient::{batch_logits, next_token_loss};
 use crate::memory::prediction::{self, Kernels, Parts, Prediction, Sizes};
-use crate::optimizer::{AdamW, AdamWConfig, clip_scale, global_norm};
+use crate::optimizer::{Optimizer, WeightAverage, clip_scale, global_norm};
+use crate::precision::float_dtype;
+
+pub use plan::{Plan, Training};
 
 /// Seconds after which a mode is not repeated again.
 const ENOUGH_S: f64 = 10.0;
-
-/// What every mode is given.
-pub struct Plan {
-    /// The tokens, and the ones that come after each.
-    pub batch: Batch,
-    /// How many tokens at the end of each row are decoded one by one, the rest being the prompt: at least 1, fewer than the row has.
-    pub new_tokens: usize,
-    /// How often each mode is timed at most.
-    pub repeats: usize,
-    /// Names the dropout's draws.
-    pub seed: u64,
-    /// The optimizer's numbers.
-    pub optimizer: AdamWConfig,
-}
-
-impl Plan {
-    /// The batch's size.
-    pub fn sizes(&self) -> Sizes {
-        Sizes { batch: self.batch.batch_size, time: self.batch.context_length }
-    }
-
-    /// Tokens of each row that are there before decoding begins.
-    pub fn prompt(&self) -> usize {
-        self.batch.context_length - self.new_tokens
-    }
-
-    fn tokens(&self) -> usize {
-        self.batch.inputs.len()
-    }
-
-    /// The first `len` ids of each row.
-    fn rows(&self, len: usize) -> Vec<&[u32]> {
-        self.batch.inputs.chunks(self.batch.context_length).map(|row| &row[..len]).collect()
-    }
-}
 
 /// How often [`measure`] asks whether to go on: prefill and decoding are one.
 pub const PASSES: usize = 6;
@@ -107,7 +75,8 @@ pub fn measure(
     go_on: &mut dyn FnMut(&'static str) -> bool,
 ) -> Result<Option<Vec<Entry>>> {
     let plain = gpt.valid();
-    let kernels = if is_cpu(&plain.device()) { Kernels::Fused } else { Kernels::Plain };
+    let gpt = gpt.with_precision(float_dtype(plan.training.precision));
+    let kernels = Kernels::of(&plain.device());
     let mut bench = Bench { kernels, weights: weights_bytes, plan, meter, reference: Vec::new() };
     if !go_on(FORWARD.mode) {
         return Ok(None);
@@ -255,7 +224,7 @@ impl Bench<'_> {
             flops: self.whole_flops(config),
             difference,
         };
-        Ok(entry(&FORWARD_WITH_GRAPH, self.predict(config).forward_with_graph(), measured))
+        Ok(entry(&FORWARD_WITH_GRAPH, plan.step(config, self.kernels).forward_with_graph(), measured))
     }
 
     fn score(&mut self, plain: &Gpt) -> Result<Entry> {
@@ -294,44 +263,44 @@ impl Bench<'_> {
         let plan = self.plan;
         let config = gpt.config().clone();
         let device = gpt.device();
-        let mut optimizer = AdamW::new(plan.optimizer);
+        let mut optimizer = Optimizer::new(plan.training.optimizer);
         let mut times = Vec::new();
 
+        // No parameter wants a gradient, so that no graph is left behind; dropout acts.
         device.seed(plan.seed);
-        let logits = batch_logits(&gpt, &plan.batch);
-        let difference = difference(&values(logits.clone().inner())?, &self.reference);
+        let logits = batch_logits(&gpt.clone().no_grad(), &plan.batch);
+        let difference = difference(&values(logits.inner())?, &self.reference);
         self.reference = Vec::new();
-        let_go(logits);
 
         let before = self.meter.begin_peak()?;
-        gpt = step(gpt, &plan.batch, &mut optimizer)?;
-        let moments_bytes = self.meter.live()? - before;
+        gpt = step(gpt, plan, &mut optimizer)?;
+        if optimizer.average().is_some() {
+            // The first average is the weights themselves: it has memory of its own from the second step on.
+            gpt = step(gpt, plan, &mut optimizer)?;
+        }
+        let remembered = self.meter.live()? - before;
+        let average = 4 * optimizer.average().map_or(0, WeightAverage::values) as i64;
 
         // Phase by phase, with the moments there as in every step but the first.
-        device.seed(plan.seed);
         let before = self.meter.begin_peak()?;
-        let (loss, graph_nodes) = nodes_made(|| next_token_loss(&gpt, &plan.batch));
-        let kept = self.meter.live()? - before;
-        let gradients = GradientsParams::from_grads(loss.backward(), &gpt);
+        let (gradients, [kept, logits_bytes], graph_nodes) = self.phases(&gpt, before)?;
         let gradients_bytes = self.meter.live()? - before;
         gpt = clipped_step(gpt, gradients, &mut optimizer);
         let peak = self.meter.peak()? - before;
-        let logits_bytes = 4 * (plan.tokens() * config.vocab_size) as i64;
 
         while times.len() < plan.repeats && times.iter().sum::<f64>() < ENOUGH_S {
-            let (stepped, time_s) = self.meter.time(|| step(gpt, &plan.batch, &mut optimizer))?;
+            let (stepped, time_s) = self.meter.time(|| step(gpt, plan, &mut optimizer))?;
             gpt = stepped;
             times.push(time_s);
         }
         let parts = Parts {
-            weights_bytes: positive(self.weights),
+            weights_bytes: positive(self.weights + average),
             gradients_bytes: positive(gradients_bytes),
-            moments_bytes: positive(moments_bytes),
-            // The loss keeps the gradient of the logits in their place.
-            activations_bytes: positive(kept - logits_bytes),
+            moments_bytes: positive(remembered - average),
+            activations_bytes: positive(kept),
             logits_bytes: positive(logits_bytes),
             cache_bytes: 0,
-            peak_bytes: positive(self.weights + moments_bytes + peak),
+            peak_bytes: positive(self.weights + remembered + peak),
         };
         let forward = prediction::operations(&config, plan.sizes()).len();
         let measured = Measured {
@@ -344,17 +313,36 @@ impl Bench<'_> {
             flops: flops::training(self.whole_flops(&config)),
             difference,
         };
-        Ok(entry(&TRAINING_STEP, self.predict(&config).training_step(), measured))
+        let mut predicted = plan.step(&config, self.kernels).parts();
+        if plan.in_segments(&config) {
+            (predicted.activations_bytes, predicted.logits_bytes) = (0, 0);
+        }
+        Ok(entry(&TRAINING_STEP, predicted, measured))
+    }
+
+    /// The gradient, with what the graph keeps of activations and of logits, and the graph's nodes. A pass in segments has no
+    /// moment at which all that it keeps is there: then both are 0.
+    fn phases(&mut self, gpt: &Gpt, before: i64) -> Result<(GradientsParams, [i64; 2], u64)> {
+        let plan = self.plan;
+        if plan.in_segments(gpt.config()) {
+            let (gradients, graph_nodes) = nodes_made(|| plan.gradient(gpt));
+            return Ok((gradients, [0, 0], graph_nodes));
+        }
+        gpt.device().seed(plan.seed);
+        let (loss, graph_nodes) = nodes_made(|| next_token_loss(gpt, &plan.batch));
+        // The loss keeps the gradient of the logits in their place.
+        let logits_bytes = 4 * (plan.tokens() * gpt.config().vocab_size) as i64;
+        let kept = self.meter.live()? - before - logits_bytes;
+        Ok((GradientsParams::from_grads(loss.backward(), gpt), [kept, logits_bytes], graph_nodes))
     }
 }
 
-fn step(gpt: Gpt, batch: &Batch, optimizer: &mut AdamW) -> Result<Gpt> {
-    let loss = next_token_loss(&gpt, batch);
-    let gradients = GradientsParams::from_grads(loss.backward(), &gpt);
+fn step(gpt: Gpt, plan: &Plan, optimizer: &mut Optimizer) -> Result<Gpt> {
+    let gradients = plan.gradient(&gpt);
     Ok(clipped_step(gpt, gradients, optimizer))
 }
 
-fn clipped_step(gpt: Gpt, gradients: GradientsParams, optimizer: &mut AdamW) -> Gpt {
+fn clipped_step(gpt: Gpt, gradients: GradientsParams, optimizer: &mut Optimizer) -> Gpt {
     let scale = clip_scale(global_norm(&gpt, &gradients), 1.0);
     optimizer.step(gpt, gradients, scale, 0.0)
 }

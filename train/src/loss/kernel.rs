@@ -6,11 +6,13 @@ use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Autodiff, Backend, Flex, backend_extension};
+use burn::backend::{Autodiff, AutodiffBackend, Backend, Flex, backend_extension};
 use ember_model::kernels::flex::{contiguous, new, values, values_mut};
 use ember_model::kernels::simd;
 use ember_model::simd_versions;
 use rayon::prelude::*;
+
+use super::Objective;
 
 /// Rows of logits one task takes; also the unit in which losses are summed, so that the sum does not depend on the threads.
 const ROWS: usize = 16;
@@ -18,37 +20,47 @@ const ROWS: usize = 16;
 /// Cross-entropy with its own backward.
 #[backend_extension(Flex, Autodiff)]
 pub trait LossOps: Backend {
-    /// Mean cross-entropy of `logits` `[batch, time, vocab]`.
-    fn cross_entropy(logits: FloatTensor<Self>, targets: Vec<u32>) -> FloatTensor<Self>;
+    /// What is minimised, and the cross-entropy, of `logits` `[batch, time, vocab]`; each a mean over the positions.
+    fn cross_entropy(
+        logits: FloatTensor<Self>,
+        targets: Vec<u32>,
+        objective: Objective,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>);
 }
 
 /// What the backward of [`LossOps`] needs from a backend.
 pub trait LossBackward: Backend {
-    /// The mean loss, and its gradient with respect to the logits.
-    fn loss_and_gradient(logits: FloatTensor<Self>, targets: &[u32]) -> (FloatTensor<Self>, FloatTensor<Self>);
+    /// What is minimised and the cross-entropy, and the gradient of the first with respect to the logits.
+    fn loss_and_gradient(
+        logits: FloatTensor<Self>,
+        targets: &[u32],
+        objective: Objective,
+    ) -> ([FloatTensor<Self>; 2], FloatTensor<Self>);
     /// `gradient` times the one value of `factor`.
     fn scaled(gradient: FloatTensor<Self>, factor: FloatTensor<Self>) -> FloatTensor<Self>;
 }
 
 impl LossOps for Flex {
-    fn cross_entropy(logits: FlexTensor, targets: Vec<u32>) -> FlexTensor {
-        Self::loss_and_gradient(logits, &targets).0
+    fn cross_entropy(logits: FlexTensor, targets: Vec<u32>, objective: Objective) -> (FlexTensor, FlexTensor) {
+        let ([objective, cross_entropy], _gradient) = Self::loss_and_gradient(logits, &targets, objective);
+        (objective, cross_entropy)
     }
 }
 
 impl LossBackward for Flex {
-    fn loss_and_gradient(logits: FlexTensor, targets: &[u32]) -> (FlexTensor, FlexTensor) {
+    fn loss_and_gradient(logits: FlexTensor, targets: &[u32], objective: Objective) -> ([FlexTensor; 2], FlexTensor) {
         let mut gradient = contiguous(logits);
         let rows = targets.len();
         let logits = values_mut(&mut gradient);
         let vocab = logits.len() / rows;
-        let losses: Vec<f64> = logits
+        let (z_loss, smoothing) = (objective.z_loss as f32, objective.label_smoothing as f32);
+        let losses: Vec<[f64; 2]> = logits
             .par_chunks_mut(ROWS * vocab)
             .zip(targets.par_chunks(ROWS))
-            .map(|(logits, targets)| chunk(logits, targets, 1.0 / rows as f32))
+            .map(|(logits, targets)| chunk(logits, targets, 1.0 / rows as f32, z_loss, smoothing))
             .collect();
-        let loss = losses.iter().sum::<f64>() / rows as f64;
-        (new(vec![loss as f32], [1]), gradient)
+        let mean = |which: usize| losses.iter().map(|losses| losses[which]).sum::<f64>() / rows as f64;
+        ([0, 1].map(|which| new(vec![mean(which) as f32], [1])), gradient)
     }
 
     fn scaled(gradient: FlexTensor, factor: FlexTensor) -> FlexTensor {
@@ -63,25 +75,41 @@ impl LossBackward for Flex {
 }
 
 simd_versions! {
-    // The summed loss of the rows; each row of logits becomes `weight * (softmax - one at the target)`.
-    fn chunk(logits: &mut [f32], targets: &[u32], weight: f32) -> f64 {
+    // The summed losses of the rows: what is minimised, and the cross-entropy. Each row of logits becomes
+    // `weight * (softmax * (1 + 2 z ln(denominator)) - smoothed target)`.
+    fn chunk(logits: &mut [f32], targets: &[u32], weight: f32, z_loss: f32, smoothing: f32) -> [f64; 2] {
         let vocab = logits.len() / targets.len();
-        let mut loss = 0.0;
+        let evenly = smoothing / vocab as f32;
+        let (mut extra, mut cross_entropy) = (0.0, 0.0);
         for (row, target) in logits.chunks_exact_mut(vocab).zip(targets) {
             let largest = simd::max(row);
             let shifted = row[*target as usize] - largest;
+            // How far the target's logit stands above the mean.
+            let above_mean = if smoothing > 0.0 {
+                let row = &row[..];
+                shifted - simd::sum(vocab, |i| row[i] - largest) / vocab as f32
+            } else {
+                0.0
+            };
             for x in row.iter_mut() {
                 *x = simd::exp(*x - largest);
             }
             let total = { let row = &row[..]; simd::sum(vocab, |i| row[i]) };
-            loss += (total.ln() - shifted) as f64;
-            let factor = weight / total;
+            let log_denominator = total.ln() + largest;
+            cross_entropy += (total.ln() - shifted) as f64;
+            extra += (smoothing * above_mean + z_loss * log_denominator * log_denominator) as f64;
+            let factor = weight / total * (1.0 + 2.0 * z_loss * log_denominator);
             for x in row.iter_mut() {
                 *x *= factor;
             }
-            row[*target as usize] -= weight;
+            if smoothing > 0.0 {
+                for x in row.iter_mut() {
+                    *x -= weight * evenly;
+                }
+            }
+            row[*target as usize] -= weight * (1.0 - smoothing);
         }
-        loss
+        [cross_entropy + extra, cross_entropy]
     }
 }
 
@@ -99,13 +127,21 @@ impl<B: LossBackward> Backward<B, 1> for CrossEntropy {
 }
 
 impl<B: LossOps + LossBackward, C: CheckpointStrategy> LossOps for Autodiff<B, C> {
-    fn cross_entropy(logits: FloatTensor<Self>, targets: Vec<u32>) -> FloatTensor<Self> {
+    fn cross_entropy(
+        logits: FloatTensor<Self>,
+        targets: Vec<u32>,
+        objective: Objective,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
         match CrossEntropy.prepare::<C>([logits.node()]).compute_bound().stateful() {
             OpsKind::Tracked(prep) => {
-                let (loss, gradient) = B::loss_and_gradient(logits.into_primitive(), &targets);
-                prep.finish(gradient, loss)
+                let ([minimised, cross_entropy], gradient) =
+                    B::loss_and_gradient(logits.into_primitive(), &targets, objective);
+                (prep.finish(gradient, minimised), Self::from_inner(cross_entropy))
             }
-            OpsKind::UnTracked(prep) => prep.finish(B::cross_entropy(logits.into_primitive(), targets)),
+            OpsKind::UnTracked(prep) => {
+                let (minimised, cross_entropy) = B::cross_entropy(logits.into_primitive(), targets, objective);
+                (prep.finish(minimised), Self::from_inner(cross_entropy))
+            }
         }
     }
 }

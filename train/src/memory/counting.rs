@@ -4,6 +4,7 @@
 //! added to one number, and the largest that number has been is kept: what was needed at the worst moment, however short.
 
 use std::alloc::{GlobalAlloc, Layout};
+use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 
 use mimalloc::MiMalloc;
@@ -23,6 +24,25 @@ fn count(bytes: i64) {
     }
 }
 
+/// Ends the program in one line where the system has no memory left: what Rust itself does is to abort.
+#[cold]
+fn refused(size: usize) -> ! {
+    // Standard error has no buffer, and writing a number allocates nothing.
+    let _ = writeln!(
+        io::stderr(),
+        "error: out of memory: the system refused {size} bytes; use a smaller micro_batch or model, or activation_checkpointing"
+    );
+    std::process::exit(1)
+}
+
+/// A block that was given out, or the end.
+fn given(block: *mut u8, size: usize) -> *mut u8 {
+    if block.is_null() {
+        refused(size);
+    }
+    block
+}
+
 // SAFETY: every call goes to mimalloc as it came; the counting touches none of the memory.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -30,7 +50,7 @@ unsafe impl GlobalAlloc for Counting {
             count(layout.size() as i64);
         }
         // SAFETY: the caller's promise.
-        unsafe { MiMalloc.alloc(layout) }
+        given(unsafe { MiMalloc.alloc(layout) }, layout.size())
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
@@ -38,7 +58,7 @@ unsafe impl GlobalAlloc for Counting {
             count(layout.size() as i64);
         }
         // SAFETY: the caller's promise.
-        unsafe { MiMalloc.alloc_zeroed(layout) }
+        given(unsafe { MiMalloc.alloc_zeroed(layout) }, layout.size())
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
@@ -54,7 +74,7 @@ unsafe impl GlobalAlloc for Counting {
             count(new_size as i64 - layout.size() as i64);
         }
         // SAFETY: the caller's promise.
-        unsafe { MiMalloc.realloc(pointer, layout, new_size) }
+        given(unsafe { MiMalloc.realloc(pointer, layout, new_size) }, new_size)
     }
 }
 

@@ -124,6 +124,9 @@ impl Reporter for Dashboard {
 
     fn evaluation(&mut self, report: &EvalReport) {
         let mut text = format!("{:.4}", report.val_loss);
+        if let Some(averaged) = report.ema_val_loss {
+            text += &format!(" (averaged {averaged:.4})");
+        }
         if let Some(floor) = report.entropy_floor {
             text += &format!(" (floor {floor:.4})");
         }

@@ -70,6 +70,9 @@ impl<W: Write> Reporter for Lines<W> {
             report.val_loss.exp(),
             if report.is_best { ", the best so far" } else { "" },
         );
+        if let Some(averaged) = report.ema_val_loss {
+            line += &format!("; averaged weights {averaged:.4}");
+        }
         if let (Some(floor), Some(forgetful)) = (report.entropy_floor, report.forgetful_loss) {
             line += &format!("; floor {floor:.4}, forgetful predictor {forgetful:.4}");
         }

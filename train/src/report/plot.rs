@@ -19,20 +19,21 @@ const SIZE: (u32, u32) = (960, 600);
 const HEADER: u32 = 92;
 const RATE_PANEL: u32 = 130;
 /// Left of the panels: the picture's edge, then the axis with its numbers and title.
-const EDGE: u32 = 10;
-const AXIS: u32 = 56;
+pub(crate) const EDGE: u32 = 10;
+pub(crate) const AXIS: u32 = 56;
 
-const INK: RGBColor = RGBColor(38, 38, 44);
-const GREY: RGBColor = RGBColor(112, 112, 120);
-const GRID: RGBColor = RGBColor(232, 232, 236);
+pub(crate) const INK: RGBColor = RGBColor(38, 38, 44);
+pub(crate) const GREY: RGBColor = RGBColor(112, 112, 120);
+pub(crate) const GRID: RGBColor = RGBColor(232, 232, 236);
 const RAW: RGBColor = RGBColor(178, 205, 232);
 const TRAIN: RGBColor = RGBColor(31, 111, 180);
 const VAL: RGBColor = RGBColor(214, 93, 14);
+const EMA: RGBColor = RGBColor(196, 151, 40);
 const FLOOR: RGBColor = RGBColor(46, 139, 87);
 const FORGETFUL: RGBColor = RGBColor(136, 84, 168);
 
-type Points = Vec<(f64, f64)>;
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+pub(crate) type Points = Vec<(f64, f64)>;
+pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// Draws the losses and the learning rate over the steps as SVG into `out`, which is replaced.
 ///
@@ -66,17 +67,19 @@ fn draw(rows: &[Row], title: &str) -> Result<String> {
     Ok(svg)
 }
 
-fn drawing<E: std::error::Error + Send + Sync>(error: DrawingAreaErrorKind<E>) -> anyhow::Error {
+pub(crate) fn drawing<E: std::error::Error + Send + Sync>(error: DrawingAreaErrorKind<E>) -> anyhow::Error {
     anyhow!("the plot cannot be drawn: {error}")
 }
 
-type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
+pub(crate) type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
 /// What is drawn: x in steps, y in nats per token or, for the rate, its own unit.
 struct Curves {
     train: Points,
     smooth: Points,
     val: Points,
+    /// Of the averaged weights.
+    ema: Points,
     rate: Points,
     /// Name, height and colour of the horizontal lines.
     marks: Vec<(&'static str, f64, RGBColor)>,
@@ -91,6 +94,7 @@ impl Curves {
             rows.iter().filter_map(|row| Some((row.step as f64, value(row).filter(|y| y.is_finite())?))).collect()
         };
         let (train, val) = (curve(|row| row.train_loss), curve(|row| row.val_loss));
+        let ema = curve(|row| row.ema_val_loss);
         let last = |value: fn(&Row) -> Option<f64>| rows.iter().rev().find_map(value).filter(|y| y.is_finite());
         let marks: Vec<_> = [
             ("forgetful predictor", last(|row| row.forgetful_loss), FORGETFUL),
@@ -120,6 +124,7 @@ impl Curves {
             high: high + pad,
             train,
             val,
+            ema,
             marks,
         }
     }
@@ -133,7 +138,7 @@ impl Curves {
 }
 
 /// The mean of each point and its neighbours, a fiftieth of the run to either side.
-fn smooth(points: &[(f64, f64)]) -> Points {
+pub(crate) fn smooth(points: &[(f64, f64)]) -> Points {
     let reach = points.len() / 50;
     (0..points.len())
         .map(|i| {
@@ -146,7 +151,7 @@ fn smooth(points: &[(f64, f64)]) -> Points {
 }
 
 /// The part of a line at or below `top`, cut where it crosses: one piece for each time it comes down.
-fn below(points: &[(f64, f64)], top: f64) -> Vec<Points> {
+pub(crate) fn below(points: &[(f64, f64)], top: f64) -> Vec<Points> {
     let mut pieces: Vec<Points> = Vec::new();
     let mut open = false;
     for (i, &point) in points.iter().enumerate() {
@@ -205,7 +210,7 @@ fn step_axis(rows: &[Row]) -> String {
     }
 }
 
-fn font(size: i32, colour: &RGBColor) -> TextStyle<'static> {
+pub(crate) fn font(size: i32, colour: &RGBColor) -> TextStyle<'static> {
     ("Helvetica, Arial, DejaVu Sans, sans-serif", size).into_font().color(colour)
 }
 
@@ -218,6 +223,7 @@ fn heading(area: &Area<'_>, title: &str, summary: &str, curves: &Curves) -> Draw
         ("train", RAW, 1, 56, !curves.train.is_empty()),
         ("train, smoothed", TRAIN, 2, 122, !curves.train.is_empty()),
         ("validation", VAL, 2, 90, !curves.val.is_empty()),
+        ("of the average", EMA, 2, 110, !curves.ema.is_empty()),
     ];
     let (mut x, y) = (left, 74);
     for (name, colour, width, advance, _) in entries.into_iter().filter(|entry| entry.4) {
@@ -260,7 +266,9 @@ fn loss_panel(area: &Area<'_>, curves: &Curves) -> Drawn {
             colour.stroke_width(1),
         ))?;
     }
-    for (points, colour, width) in [(&curves.train, RAW, 1), (&curves.smooth, TRAIN, 2), (&curves.val, VAL, 2)] {
+    for (points, colour, width) in
+        [(&curves.train, RAW, 1), (&curves.smooth, TRAIN, 2), (&curves.ema, EMA, 2), (&curves.val, VAL, 2)]
+    {
         for piece in below(points, curves.high) {
             chart.draw_series(LineSeries::new(piece, colour.stroke_width(width)))?;
         }
@@ -311,7 +319,7 @@ fn rate_panel(area: &Area<'_>, curves: &Curves, x_title: &str) -> Drawn {
 }
 
 /// A tick's number with as many decimals as the axis needs.
-fn decimals(y: f64, span: f64) -> String {
+pub(crate) fn decimals(y: f64, span: f64) -> String {
     match span {
         ..0.1 => format!("{y:.3}"),
         ..1.0 => format!("{y:.2}"),

@@ -55,6 +55,22 @@ pub fn bytes(bytes: u64) -> String {
     }
 }
 
+/// A number of bytes as [`bytes`] writes it, the space and the point as wanted: 8GB, 1.5 GB, 500MB, 1000000.
+///
+/// # Errors
+/// When it is no such number; the text says what is.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    const UNITS: [(&str, f64); 5] = [("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0)];
+    let (number, unit) =
+        UNITS.iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?, *unit))).unwrap_or((text, 1.0));
+    let number: f64 = number.trim().parse().unwrap_or(f64::NAN);
+    if (1.0..1e18).contains(&(number * unit)) {
+        Ok((number * unit) as u64)
+    } else {
+        Err("write a number of bytes, such as 8GB, 500MB or 1000000".to_owned())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -71,5 +87,17 @@ mod tests {
             ["4.2s", "1m00s", "2m05s", "3h07m", "2d04h"]
         );
         assert_eq!([512, 3_200_000, 1_500_000_000].map(bytes), ["512 B", "3.2 MB", "1.5 GB"]);
+    }
+
+    #[test]
+    fn bytes_are_read_as_they_are_written() {
+        for (text, number) in
+            [("8GB", 8_000_000_000), ("1.5 GB", 1_500_000_000), ("512 B", 512), ("3.2 kB", 3_200), ("77", 77)]
+        {
+            assert_eq!(parse_bytes(text), Ok(number));
+        }
+        for text in ["", "GB", "-1GB", "8 gigabytes", "0", "nan", "1e30"] {
+            assert!(parse_bytes(text).is_err(), "{text}");
+        }
     }
 }

@@ -31,15 +31,49 @@ const CASES: &[(&str, &str)] = &[
     ("ember-train", "run count.txt --set n_layer=many"),
     ("ember-train", "run count.txt --set n_embd"),
     ("ember-train", "run count.txt --set n_embd=30 --set n_head=4 --device cpu"),
+    ("ember-train", "run count.txt --set positions=rotary --device cpu"),
+    ("ember-train", "run count.txt --set architecture=qwen3 --set bias=true --device cpu"),
+    ("ember-train", "run count.txt --set architecture=llama --set n_head=4 --set n_kv_head=3 --device cpu"),
+    ("ember-train", "run count.txt --set architecture=llama --set n_head=2 --set n_embd=6 --device cpu"),
     ("ember-train", "run count.txt --set context_length=1000000 --device cpu"),
     ("ember-train", "run count.txt --set tokenizer=wordpiece --device cpu"),
     ("ember-train", "run count.txt --set dropout=1 --device cpu"),
+    ("ember-train", "run count.txt --set optimizer=sgd --device cpu"),
+    ("ember-train", "run count.txt --set muon_momentum=1 --device cpu"),
+    ("ember-train", "run count.txt --set schedule=linear --device cpu"),
+    ("ember-train", "run count.txt --set decay_fraction=0 --device cpu"),
+    ("ember-train", "run count.txt --set ema_decay=1 --device cpu"),
+    ("ember-train", "run count.txt --set precision=bf17 --device cpu"),
+    ("ember-train", "run count.txt --memory-limit lots --device cpu"),
+    ("ember-train", "run count.txt --memory-limit 1MB SMALL"),
     ("ember-train", "run count.txt --device gpu"),
     ("ember-train", "run count.txt --device cuda"),
     ("ember-train", "run count.txt --device wgpu:x"),
     ("ember-train", "run count.txt --threads 0"),
     ("ember-train", "prepare count.txt --out tokens --val-fraction 1.5"),
     ("ember-train", "prepare count.txt --out tokens --tokenizer bpe:many"),
+    // A checkpoint to begin from
+    ("ember-train", "run count.txt --init missing SMALL"),
+    ("ember-train", "run count.txt --init empty-folder SMALL"),
+    ("ember-train", "run count.txt --init EMPTY SMALL"),
+    ("ember-train", "run count.txt --init truncated SMALL"),
+    ("ember-train", "run count.txt --init no-tokenizer SMALL"),
+    ("ember-train", "run count.txt --init wide-tokenizer SMALL"),
+    ("ember-train", "run count.txt --init a-run --set n_layer=3 --device cpu"),
+    ("ember-train", "run count.txt --init a-run --set architecture=llama --device cpu"),
+    ("ember-train", "run count.txt --init a-run --set context_length=64 --device cpu"),
+    ("ember-train", "run count.txt --init a-run --set tokenizer=bytes --device cpu"),
+    ("ember-train", "run cafe.txt --init a-run --device cpu"),
+    ("ember-train", "run tokens-of-bytes --init a-run --device cpu"),
+    ("ember-train", "run count.txt --set sample_prompts=caf\u{e9} SMALL"),
+    // Plans and promises of time
+    ("ember-train", "run count.txt --minutes 5 --set max_steps=100 --device cpu"),
+    ("ember-train", "run count.txt --minutes 0"),
+    ("ember-train", "plan count.txt --minutes soon"),
+    ("ember-train", "plan count.txt --memory-limit much"),
+    ("ember-train", "plan missing.txt"),
+    ("ember-train", "plan count.txt --set init=a-run"),
+    ("ember-train", "plan count.txt --set norm=rmsnorm --device cpu"),
     // Folders
     ("ember-train", "run count.txt --out a-run SMALL"),
     ("ember-train", "run count.txt --out count.txt SMALL"),
@@ -47,12 +81,19 @@ const CASES: &[(&str, &str)] = &[
     ("ember-train", "resume empty-folder"),
     ("ember-train", "resume flipped --device cpu"),
     ("ember-train", "resume a-run --seed 3"),
+    ("ember-train", "resume a-run --set n_layer=3 --device cpu"),
+    ("ember-train", "resume a-run --set max_steps=4 --device cpu"),
+    ("ember-train", "resume other-optimizer --device cpu"),
+    ("ember-train", "resume no-average --device cpu"),
+    ("ember-train", "verify-resume missing.txt --device cpu"),
+    ("ember-train", "verify-resume count.txt --steps 0 --device cpu"),
     // Checkpoints
     ("ember-generate", "text one"),
     ("ember-generate", "text one --from missing"),
     ("ember-generate", "text one --from empty-folder"),
     ("ember-generate", "text one --from truncated"),
-    ("ember-generate", "text one --from llama"),
+    ("ember-generate", "text --prompt-ids 1,2 --from mistral --device cpu"),
+    ("ember-generate", "text --prompt-ids 1,2 --from scaled-rope --device cpu"),
     ("ember-generate", "text one --from no-tokenizer"),
     ("ember-generate", "text one --from flipped"),
     // Knobs
@@ -148,6 +189,14 @@ const CASES: &[(&str, &str)] = &[
     ("ember-train", "copied count.txt truncated"),
     ("ember-train", "exposure missing"),
     ("ember-train", "exposure a-run --prefix 32"),
+    ("ember-train", "compare missing"),
+    ("ember-train", "compare a-run empty-folder"),
+    ("ember-train", "compare torn"),
+    ("ember-train", "compare unlogged"),
+    ("ember-train", "timeline missing"),
+    ("ember-train", "timeline empty-folder"),
+    ("ember-train", "timeline a-run --prompt 7"),
+    ("ember-train", "timeline a-run --last 0"),
     ("ember-train", "ledger --device cpu"),
     ("ember-train", "ledger missing --device cpu"),
     ("ember-train", "ledger a-run --time 1000 --device cpu"),
@@ -182,7 +231,25 @@ fn set_up(place: &Place) {
     copy_folder(&checkpoint, &place.path("wrong-knob"));
     std::fs::remove_file(place.path("wrong-knob/checksums.json")).unwrap();
     place.write("wrong-knob/generation_config.json", "{\"top_p\": 2}");
-    place.write("llama/config.json", "{\"model_type\": \"llama\", \"hidden_size\": 8}");
+    for (name, was, is) in [
+        ("other-optimizer", "optimizer = \"adamw\"", "optimizer = \"muon\""),
+        ("no-average", "ema_decay = 0.0", "ema_decay = 0.9"),
+    ] {
+        copy_folder(&place.path("a-run"), &place.path(name));
+        let config = std::fs::read_to_string(place.path("a-run/config.toml")).unwrap();
+        assert!(config.contains(was), "{config}");
+        place.write(&format!("{name}/config.toml"), config.replace(was, is));
+    }
+    let scaled = "{\"model_type\": \"llama\", \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8.0}}";
+    place.write("scaled-rope/config.json", scaled);
+    place.write("mistral/config.json", "{\"model_type\": \"mistral\", \"hidden_size\": 8}");
+    place.write("cafe.txt", "one caf\u{e9} and two caf\u{e9}s\n".repeat(100));
+    place.train("prepare count.txt --out tokens-of-bytes --tokenizer bytes").well();
+    copy_folder(&checkpoint, &place.path("wide-tokenizer"));
+    std::fs::remove_file(place.path("wide-tokenizer/checksums.json")).unwrap();
+    std::fs::copy(place.path("tokens-of-bytes/tokenizer.json"), place.path("wide-tokenizer/tokenizer.json")).unwrap();
+    place.write("torn/metrics.jsonl", "{\"step\":1}\n{\"st\n{\"step\":2}\n");
+    place.write("unlogged/metrics.jsonl", "{\"step\":0,\"run\":{}}\n");
     copy_folder(&place.path("a-run"), &place.path("flipped"));
     let weights = place.path("flipped/checkpoints/step-00000005/model.safetensors");
     let mut bytes = std::fs::read(&weights).unwrap();

@@ -32,6 +32,8 @@ fn predicted_memory_is_measured_memory() {
         "tokenizer=bpe:60 n_layer=4 n_head=16 n_embd=64 context_length=192 dropout=0 batch_size=2",
         "tokenizer=bpe:5000 n_layer=2 n_head=2 n_embd=128 context_length=48 dropout=0 batch_size=8",
         "tokenizer=bpe:500 n_layer=2 n_head=2 n_embd=512 context_length=32 dropout=0.2 batch_size=1",
+        "architecture=llama tokenizer=bpe:300 n_layer=3 n_head=4 n_kv_head=2 n_embd=64 context_length=128 dropout=0.1 batch_size=4",
+        "architecture=qwen3 tokenizer=bpe:300 n_layer=2 n_head=4 n_embd=128 context_length=64 dropout=0 batch_size=4 tied_head=false",
     ] {
         // One thread: the buffers that matrix products keep for each thread are then there before the first reading.
         let set = format!("--set {}", shape.replace(' ', " --set "));

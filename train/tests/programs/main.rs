@@ -1,13 +1,20 @@
 //! Both programs, as a user runs them: built one at a time, started as processes, judged by what they print, write and exit with.
 #![allow(clippy::unwrap_used)]
 
+mod architectures;
 mod bad_input;
 #[path = "../../../generate/src/constraint/cases.rs"]
 #[allow(dead_code)]
 mod cases;
 mod decoding;
+mod faults;
 mod ledger;
 mod measures;
+mod memory;
+mod optimizers;
+mod plan;
+mod processes;
+mod records;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -193,14 +200,16 @@ fn a_text_becomes_a_checkpoint_becomes_text() {
     assert!(score.json()[0]["loss"].as_f64().unwrap() > 0.0);
 }
 
-/// Weights, optimizer and the logged numbers of the end of a run.
+/// Weights, optimizer, the logged numbers and the sampled texts of the end of a run.
 fn end_of(run: &Path) -> (Vec<u8>, Vec<u8>, Vec<serde_json::Value>) {
     let latest = std::fs::read_to_string(run.join("latest")).unwrap();
     let checkpoint = run.join("checkpoints").join(latest.trim());
     let metrics = std::fs::read_to_string(run.join("metrics.jsonl")).unwrap();
-    let rows = metrics.lines().map(|line| {
+    let samples = std::fs::read_to_string(run.join("samples/samples.jsonl")).unwrap();
+    let rows = metrics.lines().chain(samples.lines()).map(|line| {
         let mut row: serde_json::Value = serde_json::from_str(line).unwrap();
-        for measured in ["elapsed_s", "tokens_per_s", "memory_bytes", "mfu"] {
+        // What was measured, and the first row's facts: device, threads and length of the session that began the run.
+        for measured in ["run", "elapsed_s", "tokens_per_s", "memory_bytes", "mfu", "eval_s", "save_s", "sample_s"] {
             row.as_object_mut().unwrap().remove(measured);
         }
         row

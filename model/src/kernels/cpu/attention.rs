@@ -5,7 +5,7 @@
 
 use rayon::prelude::*;
 
-use super::super::{DropoutMask, simd};
+use super::super::{DropoutMask, Heads, simd};
 use super::dropout::apply_in_place;
 use super::linear::{View, product};
 use super::tensor::unfilled;
@@ -14,43 +14,43 @@ use crate::simd_versions;
 /// Query rows in a block.
 const BLOCK: usize = 64;
 
-/// Sizes of one attention.
+/// Sizes of one attention. A task is a head of queries of one row of the batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     /// Rows of the batch.
     pub batch: usize,
     /// Positions.
     pub time: usize,
-    /// Heads.
-    pub n_head: usize,
-    /// Width of a head.
-    pub head_size: usize,
+    /// How the width is divided.
+    pub heads: Heads,
 }
 
 impl Sizes {
-    fn n_embd(&self) -> usize {
-        self.n_head * self.head_size
-    }
-
     fn scale(&self) -> f32 {
-        1.0 / (self.head_size as f32).sqrt()
+        1.0 / (self.heads.head_size as f32).sqrt()
     }
 
-    /// The head's queries, keys and values inside `qkv` `[batch, time, 3 n_embd]`.
-    fn heads(&self, qkv: *const f32, task: usize) -> [View; 3] {
-        let (row, head) = (task / self.n_head, task % self.n_head);
-        let width = 3 * self.n_embd();
-        let first = row * self.time * width + head * self.head_size;
-        // SAFETY: the three parts of a row follow one another inside the tensor.
-        [0, 1, 2].map(|part| View { start: unsafe { qkv.add(first + part * self.n_embd()) }, row: width, column: 1 })
+    /// The task's queries, keys and values inside `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]`.
+    fn parts(&self, qkv: *const f32, task: usize) -> [View; 3] {
+        let heads = self.heads;
+        let (row, head) = (task / heads.n_head, task % heads.n_head);
+        let key = heads.query_width() + heads.serving(head) * heads.head_size;
+        let first = row * self.time * heads.width();
+        // SAFETY: queries, keys and values of a position follow one another inside the tensor.
+        [head * heads.head_size, key, key + heads.kv_width()].map(|place| View {
+            start: unsafe { qkv.add(first + place) },
+            row: heads.width(),
+            column: 1,
+        })
     }
 
-    /// The head's part of a tensor `[batch, time, n_embd]`.
+    /// The task's part of a tensor `[batch, time, n_head head_size]`.
     fn head(&self, y: *const f32, task: usize) -> View {
-        let (row, head) = (task / self.n_head, task % self.n_head);
+        let (row, head) = (task / self.heads.n_head, task % self.heads.n_head);
+        let width = self.heads.query_width();
         // SAFETY: inside the tensor by construction.
-        let start = unsafe { y.add(row * self.time * self.n_embd() + head * self.head_size) };
-        View { start, row: self.n_embd(), column: 1 }
+        let start = unsafe { y.add(row * self.time * width + head * self.heads.head_size) };
+        View { start, row: width, column: 1 }
     }
 }
 
@@ -69,7 +69,7 @@ impl View {
 /// A pointer that tasks share; each writes a part of its own.
 #[derive(Clone, Copy)]
 pub struct Shared(pub *mut f32);
-// SAFETY: the tasks write disjoint heads, as `Sizes::heads` and `Sizes::head` lay them out.
+// SAFETY: the tasks write disjoint heads, as `Sizes::parts` and `Sizes::head` lay them out.
 unsafe impl Send for Shared {}
 unsafe impl Sync for Shared {}
 impl Shared {
@@ -88,14 +88,14 @@ pub fn blocks(time: usize) -> impl DoubleEndedIterator<Item = (usize, usize, usi
     })
 }
 
-/// Output `[batch, time, n_embd]` and weights `[batch * n_head, time, time]` (after softmax, before dropout; 0 in the future).
+/// Output `[batch, time, n_head head_size]` and weights `[batch * n_head, time, time]` (after softmax, before dropout; 0 in the future).
 pub fn forward(qkv: &[f32], sizes: Sizes, mask: Option<DropoutMask>) -> (Vec<f32>, Vec<f32>) {
-    let Sizes { batch, time, n_head, head_size } = sizes;
-    let mut y = unfilled(batch * time * sizes.n_embd());
+    let Sizes { batch, time, heads: Heads { n_head, head_size, .. } } = sizes;
+    let mut y = unfilled(batch * time * n_head * head_size);
     let mut weights = unfilled(batch * n_head * time * time);
     let output = Shared(y.as_mut_ptr());
     weights.par_chunks_mut(time * time).enumerate().for_each_init(Vec::new, |dropped, (task, weights)| {
-        let [q, k, v] = sizes.heads(qkv.as_ptr(), task);
+        let [q, k, v] = sizes.parts(qkv.as_ptr(), task);
         let y = sizes.head(output.get(), task);
         for (first, rows, seen) in blocks(time) {
             let block = &mut weights[first * time..(first + rows) * time];
@@ -130,66 +130,83 @@ pub fn forward(qkv: &[f32], sizes: Sizes, mask: Option<DropoutMask>) -> (Vec<f32
 }
 
 /// Gradient with respect to `qkv`, given the forward's weights and the gradient of its output.
+///
+/// A head of keys and values belongs to one thread, which takes the heads of queries that it serves one after another: their
+/// gradients are then always added in the same order.
 pub fn backward(qkv: &[f32], weights: &[f32], dy: &[f32], sizes: Sizes, mask: Option<DropoutMask>) -> Vec<f32> {
-    let Sizes { batch, time, n_head, head_size } = sizes;
+    let Sizes { batch, time, heads } = sizes;
     let mut dqkv = unfilled(qkv.len());
     let output = Shared(dqkv.as_mut_ptr());
-    (0..batch * n_head).into_par_iter().for_each_init(
-        || (unfilled(BLOCK.min(time) * time), Vec::new()),
-        |(ds, dropped), task| {
-            let [q, k, v] = sizes.heads(qkv.as_ptr(), task);
-            let [dq, dk, dv] = sizes.heads(output.get(), task);
-            let dy = sizes.head(dy.as_ptr(), task);
-            // The last block sees every key: it writes dk and dv, and the others add to them.
-            for (first, rows, seen) in blocks(time).rev() {
-                let accumulate = seen < time;
-                let weights = &weights[task * time * time + first * time..][..rows * time];
-                let used = with_dropout(weights, dropped, mask, task, first, time);
-                let ds = &mut ds[..rows * time];
-                let one = gemm::Parallelism::None;
-                // SAFETY: views inside the tensors whose sizes `sizes` states.
-                unsafe {
-                    // dV = Pᵀ dY and dP = dY Vᵀ
-                    product(
-                        [seen, head_size, rows],
-                        dv,
-                        accumulate,
-                        View::rows(used, time).transpose(),
-                        dy.skip_rows(first),
-                        one,
-                    );
-                    product(
-                        [rows, seen, head_size],
-                        View::rows(ds, time),
-                        false,
-                        dy.skip_rows(first),
-                        v.transpose(),
-                        one,
-                    );
-                }
-                if let Some(mask) = mask {
-                    for (row, ds) in ds.chunks_exact_mut(time).enumerate() {
-                        apply_in_place(ds, mask, place(task, first + row, time));
-                    }
-                }
-                softmax_backward_rows(weights, ds, time, first, sizes.scale());
-                // SAFETY: as above.
-                unsafe {
-                    // dQ = dS K and dK = dSᵀ Q
-                    product([rows, head_size, seen], dq.skip_rows(first), false, View::rows(ds, time), k, one);
-                    product(
-                        [seen, head_size, rows],
-                        dk,
-                        accumulate,
-                        View::rows(ds, time).transpose(),
-                        q.skip_rows(first),
-                        one,
-                    );
+    (0..batch * heads.n_kv_head).into_par_iter().for_each_init(Scratch::default, |scratch, of_keys| {
+        for served in 0..heads.served() {
+            let task = of_keys * heads.served() + served;
+            let step = Task {
+                parts: sizes.parts(qkv.as_ptr(), task),
+                gradients: sizes.parts(output.get(), task),
+                dy: sizes.head(dy.as_ptr(), task),
+                weights: &weights[task * time * time..][..time * time],
+                number: task,
+                adds: served > 0,
+            };
+            step.backward(sizes, mask, scratch);
+        }
+    });
+    dqkv
+}
+
+/// What the backward of one task works on.
+struct Task<'a> {
+    parts: [View; 3],
+    gradients: [View; 3],
+    dy: View,
+    weights: &'a [f32],
+    number: usize,
+    /// Whether the gradients of keys and values hold those of other heads of queries already.
+    adds: bool,
+}
+
+/// Room to work in, one for each thread.
+#[derive(Default)]
+struct Scratch {
+    ds: Vec<f32>,
+    dropped: Vec<f32>,
+}
+
+impl Task<'_> {
+    fn backward(&self, sizes: Sizes, mask: Option<DropoutMask>, scratch: &mut Scratch) {
+        let Sizes { time, heads: Heads { head_size, .. }, .. } = sizes;
+        let ([q, k, v], [dq, dk, dv], dy) = (self.parts, self.gradients, self.dy);
+        let Scratch { ds, dropped } = scratch;
+        ds.resize(BLOCK.min(time) * time, 0.0);
+        let one = gemm::Parallelism::None;
+        // The last block sees every key: it writes dk and dv, and the others add to them.
+        for (first, rows, seen) in blocks(time).rev() {
+            let adds = self.adds || seen < time;
+            let weights = &self.weights[first * time..][..rows * time];
+            let used = with_dropout(weights, dropped, mask, self.number, first, time);
+            let ds = &mut ds[..rows * time];
+            let (ds_view, used) = (View::rows(ds, time), View::rows(used, time));
+            // SAFETY: views inside the tensors whose sizes `sizes` states.
+            unsafe {
+                // dV = Pᵀ dY and dP = dY Vᵀ
+                product([seen, head_size, rows], dv, adds, used.transpose(), dy.skip_rows(first), one);
+                product([rows, seen, head_size], ds_view, false, dy.skip_rows(first), v.transpose(), one);
+            }
+            if let Some(mask) = mask {
+                for (row, ds) in ds.chunks_exact_mut(time).enumerate() {
+                    apply_in_place(ds, mask, place(self.number, first + row, time));
                 }
             }
-        },
-    );
-    dqkv
+            softmax_backward_rows(weights, ds, time, first, sizes.scale());
+            let ds = View::rows(ds, time);
+            // SAFETY: as above.
+            unsafe {
+                // dQ = dS K and dK = dSᵀ Q
+                product([rows, head_size, seen], dq.skip_rows(first), false, ds, k, one);
+                product([seen, head_size, rows], dk, adds, ds.transpose(), q.skip_rows(first), one);
+            }
+        }
+    }
 }
 
 /// Where a row of attention weights stands among all of them.

@@ -3,7 +3,7 @@
 
 use rayon::prelude::*;
 
-use super::super::{CachedRows, simd};
+use super::super::{CachedRows, Heads, simd};
 use super::attention::{Shared, blocks, softmax, softmax_rows};
 use super::linear::{View, product};
 use super::tensor::unfilled;
@@ -18,38 +18,33 @@ const WORTH_SHARING: usize = 1 << 18;
 /// Most tasks that a batch falls into.
 const MOST_TASKS: usize = 16;
 
-/// Writes the keys and values of the new positions `qkv` `[new positions, 3 n_embd]` to their slots of `keys` and `values`
-/// `[slots, n_embd]`, and returns what they see, `[new positions, n_embd]`.
-pub fn attend(
-    qkv: &[f32],
-    keys: &mut [f32],
-    values: &mut [f32],
-    [n_head, head_size]: [usize; 2],
-    rows: &CachedRows,
-) -> Vec<f32> {
-    let n_embd = n_head * head_size;
-    for (i, qkv) in qkv.chunks_exact(3 * n_embd).enumerate() {
-        let slot = (rows.first_new + i) * n_embd..(rows.first_new + i + 1) * n_embd;
-        keys[slot.clone()].copy_from_slice(&qkv[n_embd..2 * n_embd]);
-        values[slot].copy_from_slice(&qkv[2 * n_embd..]);
+/// Writes the keys and values of the new positions `qkv` `[new positions, (n_head + 2 n_kv_head) head_size]` to their slots
+/// of `keys` and `values` `[slots, n_kv_head head_size]`, and returns what they see, `[new positions, n_head head_size]`.
+pub fn attend(qkv: &[f32], keys: &mut [f32], values: &mut [f32], heads: Heads, rows: &CachedRows) -> Vec<f32> {
+    let (n_head, queries, kept) = (heads.n_head, heads.query_width(), heads.kv_width());
+    let new = qkv.len() / heads.width();
+    for (i, qkv) in qkv.chunks_exact(heads.width()).enumerate() {
+        let slot = (rows.first_new + i) * kept..(rows.first_new + i + 1) * kept;
+        keys[slot.clone()].copy_from_slice(&qkv[queries..queries + kept]);
+        values[slot].copy_from_slice(&qkv[queries + kept..]);
     }
     let (keys, values) = (&*keys, &*values);
 
-    let mut y = unfilled(qkv.len() / 3);
+    let mut y = unfilled(new * queries);
     let output = Shared(y.as_mut_ptr());
     // A task is some heads of one row; no sum spans two heads, so the numbers do not depend on how they are grouped.
     let group = n_head.div_ceil((MOST_TASKS / rows.slots.len()).clamp(1, n_head));
     let mut tasks = Vec::new();
     let (mut first, mut work) = (0, 0);
     for (slots, &new) in rows.slots.iter().zip(rows.new.iter()) {
-        let heads = (0..n_head).step_by(group);
-        tasks.extend(heads.map(|head| Task { slots, first, new, head, heads: group.min(n_head - head) }));
+        let groups = (0..n_head).step_by(group);
+        tasks.extend(groups.map(|head| Task { slots, first, new, head, heads: group.min(n_head - head) }));
         first += new;
-        work += slots.len() * new * n_embd;
+        work += slots.len() * new * queries;
     }
     let at_once = if work < WORTH_SHARING { usize::MAX } else { 1 };
     tasks.par_iter().with_min_len(at_once).for_each_init(Scratch::default, |scratch, task| {
-        let cache = Cache { keys, values, n_embd, head_size };
+        let cache = Cache { keys, values, heads };
         if task.new < MANY {
             one_after_another(qkv, &cache, task, scratch, output);
         } else {
@@ -73,13 +68,12 @@ struct Task<'a> {
 struct Cache<'a> {
     keys: &'a [f32],
     values: &'a [f32],
-    n_embd: usize,
-    head_size: usize,
+    heads: Heads,
 }
 
 impl Cache<'_> {
     fn scale(&self) -> f32 {
-        1.0 / (self.head_size as f32).sqrt()
+        1.0 / (self.heads.head_size as f32).sqrt()
     }
 }
 
@@ -91,31 +85,34 @@ struct Scratch {
 }
 
 fn one_after_another(qkv: &[f32], cache: &Cache, task: &Task, scratch: &mut Scratch, output: Shared) {
-    let Cache { keys, values, n_embd, head_size } = *cache;
-    let (from, width) = (task.head * head_size, task.heads * head_size);
+    let Cache { keys, values, heads } = *cache;
+    let (from, width) = (task.head * heads.head_size, task.heads * heads.head_size);
     let before = task.slots.len() - task.new;
     for i in 0..task.new {
         let position = task.first + i;
         let slots = &task.slots[..before + i + 1];
         scratch.scores.resize(task.heads * slots.len(), 0.0);
-        let q = &qkv[position * 3 * n_embd + from..][..width];
+        let q = &qkv[position * heads.width() + from..][..width];
         // SAFETY: this position's and these heads' part of the output, which no other task writes.
-        let y = unsafe { std::slice::from_raw_parts_mut(output.get().add(position * n_embd + from), width) };
-        attend_one(q, keys, values, slots, [n_embd, from, head_size], &mut scratch.scores, y, cache.scale());
+        let y =
+            unsafe { std::slice::from_raw_parts_mut(output.get().add(position * heads.query_width() + from), width) };
+        attend_one(q, keys, values, slots, heads, task.head, &mut scratch.scores, y, cache.scale());
     }
 }
 
 fn all_at_once(qkv: &[f32], cache: &Cache, task: &Task, scratch: &mut Scratch, output: Shared) {
-    let Cache { n_embd, head_size, .. } = *cache;
+    let heads = cache.heads;
+    let (head_size, [width, query_width]) = (heads.head_size, [heads.width(), heads.query_width()]);
     let before = task.slots.len() - task.new;
     let Scratch { scores, keys, values } = scratch;
     for head in task.head..task.head + task.heads {
-        let from = head * head_size;
-        gather(cache.keys, task.slots, n_embd, from..from + head_size, keys);
-        gather(cache.values, task.slots, n_embd, from..from + head_size, values);
-        let q = View { start: qkv[task.first * 3 * n_embd + from..].as_ptr(), row: 3 * n_embd, column: 1 };
-        // SAFETY: inside the output, whose size is [new positions, n_embd].
-        let y = View { start: unsafe { output.get().add(task.first * n_embd + from) }, row: n_embd, column: 1 };
+        let (from, kept) = (head * head_size, heads.serving(head) * head_size);
+        gather(cache.keys, task.slots, heads.kv_width(), kept..kept + head_size, keys);
+        gather(cache.values, task.slots, heads.kv_width(), kept..kept + head_size, values);
+        let q = View { start: qkv[task.first * width + from..].as_ptr(), row: width, column: 1 };
+        // SAFETY: inside the output, whose size is [new positions, n_head head_size].
+        let y =
+            View { start: unsafe { output.get().add(task.first * query_width + from) }, row: query_width, column: 1 };
         for (first, rows, _) in blocks(task.new) {
             let seen = before + first + rows;
             scores.resize(rows * seen, 0.0);
@@ -133,25 +130,26 @@ fn all_at_once(qkv: &[f32], cache: &Cache, task: &Task, scratch: &mut Scratch, o
 }
 
 /// One head's part of the slots, side by side.
-fn gather(cache: &[f32], slots: &[u32], n_embd: usize, head: std::ops::Range<usize>, into: &mut Vec<f32>) {
+fn gather(cache: &[f32], slots: &[u32], width: usize, head: std::ops::Range<usize>, into: &mut Vec<f32>) {
     into.clear();
     for &slot in slots {
-        into.extend_from_slice(&cache[slot as usize * n_embd..][head.clone()]);
+        into.extend_from_slice(&cache[slot as usize * width..][head.clone()]);
     }
 }
 
 simd_versions! {
-    // One query of some neighbouring heads, `[heads * head_size]`, against the positions in `slots`. `layout` is n_embd, where
-    // the heads begin in it, and head_size; `scores` has room for `[heads, slots]`.
+    // One query of some neighbouring heads, `[heads * head_size]`, of which `first` is the first, against the positions in
+    // `slots`. `scores` has room for `[heads, slots]`.
     fn attend_one(
-        q: &[f32], keys: &[f32], values: &[f32], slots: &[u32], layout: [usize; 3], scores: &mut [f32], y: &mut [f32],
-        scale: f32,
+        q: &[f32], keys: &[f32], values: &[f32], slots: &[u32], heads: Heads, first: usize, scores: &mut [f32],
+        y: &mut [f32], scale: f32,
     ) {
-        let [n_embd, from, n] = layout;
+        let (n, width, served) = (heads.head_size, heads.kv_width(), heads.served());
         let seen = slots.len();
         for (t, &slot) in slots.iter().enumerate() {
-            let key = &keys[slot as usize * n_embd + from..][..q.len()];
-            for (head, (q, key)) in q.chunks_exact(n).zip(key.chunks_exact(n)).enumerate() {
+            let keys = &keys[slot as usize * width..][..width];
+            for (head, q) in q.chunks_exact(n).enumerate() {
+                let key = &keys[(first + head) / served * n..][..n];
                 scores[head * seen + t] = simd::sum(n, |i| q[i] * key[i]);
             }
         }
@@ -160,9 +158,10 @@ simd_versions! {
         }
         y.fill(0.0);
         for (t, &slot) in slots.iter().enumerate() {
-            let value = &values[slot as usize * n_embd + from..][..y.len()];
-            for (head, (y, value)) in y.chunks_exact_mut(n).zip(value.chunks_exact(n)).enumerate() {
+            let values = &values[slot as usize * width..][..width];
+            for (head, y) in y.chunks_exact_mut(n).enumerate() {
                 let weight = scores[head * seen + t];
+                let value = &values[(first + head) / served * n..][..n];
                 for (y, value) in y.iter_mut().zip(value) {
                     *y = weight.mul_add(*value, *y);
                 }

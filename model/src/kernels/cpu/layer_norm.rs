@@ -7,7 +7,7 @@ use super::tensor::unfilled;
 use crate::simd_versions;
 
 /// Rows one task takes: enough work to be worth a task, and the unit in which the weights' gradients are summed.
-const ROWS: usize = 32;
+pub(super) const ROWS: usize = 32;
 
 /// Normalises each row of `x` (rows of `weight.len()` values).
 pub fn forward(x: &[f32], weight: &[f32], bias: &[f32], epsilon: f32) -> Vec<f32> {

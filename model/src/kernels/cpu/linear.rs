@@ -65,7 +65,7 @@ pub unsafe fn product([m, n, k]: [usize; 3], c: View, accumulate: bool, a: View,
 /// Below this many multiplications a product is done on one thread: waking the others costs more.
 const WORTH_SHARING: usize = 48 * 48 * 256;
 
-fn parallelism(m: usize, n: usize, k: usize) -> gemm::Parallelism {
+pub(super) fn parallelism(m: usize, n: usize, k: usize) -> gemm::Parallelism {
     if m * n * k < WORTH_SHARING || rayon::current_num_threads() == 1 {
         gemm::Parallelism::None
     } else {
@@ -97,13 +97,29 @@ pub fn forward(x: &[f32], weight: &[f32], bias: &[f32]) -> Vec<f32> {
     multiply([rows, n_out, n_in], View::rows(x, n_in), View::rows(weight, n_out), Some(y))
 }
 
+/// `x W`: x `[rows, n_in]`, W `[n_in, n_out]`.
+pub fn forward_without_bias(x: &[f32], weight: &[f32], n_out: usize) -> Vec<f32> {
+    let n_in = weight.len() / n_out;
+    let rows = x.len() / n_in;
+    if rows == 1 {
+        return one_row(x, weight, &vec![0.0; n_out]);
+    }
+    multiply([rows, n_out, n_in], View::rows(x, n_in), View::rows(weight, n_out), None)
+}
+
 /// Gradients of `x W + b` with respect to x, W and b, given that of the output.
 pub fn backward(x: &[f32], weight: &[f32], dy: &[f32], n_in: usize) -> (Vec<f32>, Vec<f32>, Vec<f32>) {
+    let (dx, dweight) = backward_without_bias(x, weight, dy, n_in);
+    (dx, dweight, column_sums(dy, weight.len() / n_in))
+}
+
+/// Gradients of `x W` with respect to x and W, given that of the output.
+pub fn backward_without_bias(x: &[f32], weight: &[f32], dy: &[f32], n_in: usize) -> (Vec<f32>, Vec<f32>) {
     let n_out = weight.len() / n_in;
     let rows = x.len() / n_in;
     let dx = multiply([rows, n_in, n_out], View::rows(dy, n_out), View::transposed(weight, n_out), None);
     let dweight = multiply([n_in, n_out, rows], View::transposed(x, n_in), View::rows(dy, n_out), None);
-    (dx, dweight, column_sums(dy, n_out))
+    (dx, dweight)
 }
 
 /// `x Wᵀ`: x `[rows, n_embd]`, W `[vocab, n_embd]`.

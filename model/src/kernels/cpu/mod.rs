@@ -6,17 +6,24 @@
 
 mod attention;
 mod cached_attention;
+mod convert;
 mod dropout;
 mod gelu;
 mod layer_norm;
 mod linear;
+pub mod matrix;
+mod rms_norm;
+mod rotary;
+mod swiglu;
 pub mod tensor;
 
 use burn::backend::flex::FlexTensor;
+use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Flex, backend_extension};
+use burn::tensor::FloatDType;
 
-use super::{CachedRows, DropoutMask};
+use super::{CachedRows, DropoutMask, Heads};
 use tensor::{contiguous, float32, new, stored, values};
 
 /// The fused operations of a forward pass, with a backward where the feature `autodiff` is on.
@@ -25,6 +32,8 @@ use tensor::{contiguous, float32, new, stored, values};
 pub trait FusedOps: Backend {
     /// `x W + b`, `[batch, time, n_out]`.
     fn fused_linear(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: FloatTensor<Self>) -> FloatTensor<Self>;
+    /// `x W`, `[batch, time, n_out]`.
+    fn fused_linear_without_bias(x: FloatTensor<Self>, weight: FloatTensor<Self>) -> FloatTensor<Self>;
     /// `x Wᵀ`, `[batch, time, vocab]`.
     fn fused_unembed(x: FloatTensor<Self>, weight: FloatTensor<Self>) -> FloatTensor<Self>;
     /// LayerNorm over the last dimension.
@@ -34,16 +43,38 @@ pub trait FusedOps: Backend {
         bias: FloatTensor<Self>,
         epsilon: f32,
     ) -> FloatTensor<Self>;
+    /// RMSNorm over the last dimension.
+    fn fused_rms_norm(x: FloatTensor<Self>, weight: FloatTensor<Self>, epsilon: f32) -> FloatTensor<Self>;
+    /// RMSNorm of every head's query and key inside `qkv`.
+    fn fused_qk_norm(
+        qkv: FloatTensor<Self>,
+        query: FloatTensor<Self>,
+        key: FloatTensor<Self>,
+        epsilon: f32,
+        heads: Heads,
+    ) -> FloatTensor<Self>;
+    /// Queries and keys inside `qkv` turned by angles whose `cos` and `sin` are `[time, head_size / 2]`, in place where nothing
+    /// else holds them.
+    fn fused_rotate(
+        qkv: FloatTensor<Self>,
+        cos: FloatTensor<Self>,
+        sin: FloatTensor<Self>,
+        heads: Heads,
+    ) -> FloatTensor<Self>;
     /// GELU, element by element.
     fn fused_gelu(x: FloatTensor<Self>) -> FloatTensor<Self>;
-    /// Causal attention: its output `[batch, time, n_embd]` and its weights `[batch * n_head, time, time]`.
+    /// SwiGLU of the two halves of the last dimension.
+    fn fused_swiglu(x: FloatTensor<Self>) -> FloatTensor<Self>;
+    /// Causal attention: its output `[batch, time, n_head head_size]` and its weights `[batch * n_head, time, time]`.
     fn fused_causal_attention(
         qkv: FloatTensor<Self>,
-        n_head: usize,
+        heads: Heads,
         dropout: Option<DropoutMask>,
     ) -> (FloatTensor<Self>, FloatTensor<Self>);
     /// Dropout by the mask that `mask` names.
     fn fused_dropout(x: FloatTensor<Self>, mask: DropoutMask) -> FloatTensor<Self>;
+    /// The values in another type.
+    fn fused_cast(x: FloatTensor<Self>, to: FloatDType) -> FloatTensor<Self>;
 }
 
 /// What only inference needs: it has no backward.
@@ -54,7 +85,7 @@ pub trait CachedOps: Backend {
         qkv: FloatTensor<Self>,
         keys: FloatTensor<Self>,
         values: FloatTensor<Self>,
-        n_head: usize,
+        heads: Heads,
         rows: CachedRows,
     ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>);
 }
@@ -69,6 +100,12 @@ pub trait FusedBackward: Backend {
         dy: FloatTensor<Self>,
     ) -> [FloatTensor<Self>; 3];
     /// Gradients of `x` and `weight`.
+    fn fused_linear_without_bias_backward(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        dy: FloatTensor<Self>,
+    ) -> [FloatTensor<Self>; 2];
+    /// Gradients of `x` and `weight`.
     fn fused_unembed_backward(
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
@@ -81,21 +118,63 @@ pub trait FusedBackward: Backend {
         dy: FloatTensor<Self>,
         epsilon: f32,
     ) -> [FloatTensor<Self>; 3];
+    /// Gradients of `x` and `weight`.
+    fn fused_rms_norm_backward(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        dy: FloatTensor<Self>,
+        epsilon: f32,
+    ) -> [FloatTensor<Self>; 2];
+    /// Gradients of `qkv`, `query` and `key`.
+    fn fused_qk_norm_backward(
+        inputs: [FloatTensor<Self>; 3],
+        dy: FloatTensor<Self>,
+        epsilon: f32,
+        heads: Heads,
+    ) -> [FloatTensor<Self>; 3];
+    /// Gradient of `qkv`.
+    fn fused_rotate_backward(
+        dy: FloatTensor<Self>,
+        cos: FloatTensor<Self>,
+        sin: FloatTensor<Self>,
+        heads: Heads,
+    ) -> FloatTensor<Self>;
     /// Gradient of `x`.
     fn fused_gelu_backward(x: FloatTensor<Self>, dy: FloatTensor<Self>) -> FloatTensor<Self>;
+    /// Gradient of `x`.
+    fn fused_swiglu_backward(x: FloatTensor<Self>, dy: FloatTensor<Self>) -> FloatTensor<Self>;
     /// Gradient of `qkv`, given the forward's attention weights.
     fn fused_causal_attention_backward(
         qkv: FloatTensor<Self>,
         weights: FloatTensor<Self>,
         dy: FloatTensor<Self>,
-        n_head: usize,
+        heads: Heads,
         dropout: Option<DropoutMask>,
     ) -> FloatTensor<Self>;
 }
 
-fn sizes(qkv: &FlexTensor, n_head: usize) -> attention::Sizes {
-    let [batch, time, width] = qkv.layout().shape().dims::<3>();
-    attention::Sizes { batch, time, n_head, head_size: width / 3 / n_head }
+fn sizes(qkv: &FlexTensor, heads: Heads) -> attention::Sizes {
+    let [batch, time, _] = qkv.layout().shape().dims::<3>();
+    attention::Sizes { batch, time, heads }
+}
+
+fn width(x: &FlexTensor) -> usize {
+    let [_, _, width] = x.layout().shape().dims::<3>();
+    width
+}
+
+/// Queries and keys of `qkv` turned by `turn`, where they lie.
+fn turned(
+    qkv: FlexTensor,
+    cos: FlexTensor,
+    sin: FlexTensor,
+    heads: Heads,
+    turn: fn(&mut [f32], &[f32], &[f32], Heads),
+) -> FlexTensor {
+    let dtype = qkv.dtype();
+    let (mut qkv, cos, sin) = (float32(qkv), float32(cos), float32(sin));
+    turn(tensor::values_mut(&mut qkv), values(&cos), values(&sin), heads);
+    Flex::float_cast(qkv, dtype.into())
 }
 
 /// The shape of `x` with `n` in place of its last dimension.
@@ -112,11 +191,19 @@ impl FusedOps for Flex {
         stored(y, with_width(&x, values(&bias).len()), dtype)
     }
 
-    fn fused_unembed(x: FlexTensor, weight: FlexTensor) -> FlexTensor {
+    fn fused_linear_without_bias(x: FlexTensor, weight: FlexTensor) -> FlexTensor {
         let dtype = x.dtype();
         let (x, weight) = (float32(x), float32(weight));
+        let [_, n_out] = weight.layout().shape().dims::<2>();
+        let y = linear::forward_without_bias(values(&x), values(&weight), n_out);
+        stored(y, with_width(&x, n_out), dtype)
+    }
+
+    fn fused_unembed(x: FlexTensor, weight: FlexTensor) -> FlexTensor {
+        let (x, weight) = (float32(x), float32(weight));
         let [vocab, n_embd] = weight.layout().shape().dims::<2>();
-        stored(linear::unembed(values(&x), values(&weight), n_embd), with_width(&x, vocab), dtype)
+        // In float32 always: logits are few digits away from the loss.
+        new(linear::unembed(values(&x), values(&weight), n_embd), with_width(&x, vocab))
     }
 
     fn fused_layer_norm(x: FlexTensor, weight: FlexTensor, bias: FlexTensor, epsilon: f32) -> FlexTensor {
@@ -125,28 +212,52 @@ impl FusedOps for Flex {
         new(y, x.layout().shape().clone())
     }
 
+    fn fused_rms_norm(x: FlexTensor, weight: FlexTensor, epsilon: f32) -> FlexTensor {
+        let (x, weight) = (contiguous(x), contiguous(weight));
+        new(rms_norm::forward(values(&x), values(&weight), epsilon), x.layout().shape().clone())
+    }
+
+    fn fused_qk_norm(qkv: FlexTensor, query: FlexTensor, key: FlexTensor, epsilon: f32, heads: Heads) -> FlexTensor {
+        let dtype = qkv.dtype();
+        let (qkv, query, key) = (float32(qkv), float32(query), float32(key));
+        let y = rms_norm::forward_heads(values(&qkv), [values(&query), values(&key)], heads, epsilon);
+        stored(y, qkv.layout().shape().clone(), dtype)
+    }
+
+    fn fused_rotate(qkv: FlexTensor, cos: FlexTensor, sin: FlexTensor, heads: Heads) -> FlexTensor {
+        turned(qkv, cos, sin, heads, rotary::turn)
+    }
+
     fn fused_gelu(x: FlexTensor) -> FlexTensor {
         let dtype = x.dtype();
         let x = float32(x);
         stored(gelu::forward(values(&x)), x.layout().shape().clone(), dtype)
     }
 
-    fn fused_causal_attention(
-        qkv: FlexTensor,
-        n_head: usize,
-        dropout: Option<DropoutMask>,
-    ) -> (FlexTensor, FlexTensor) {
+    fn fused_swiglu(x: FlexTensor) -> FlexTensor {
+        let dtype = x.dtype();
+        let x = float32(x);
+        let n = width(&x) / 2;
+        stored(swiglu::forward(values(&x), n), with_width(&x, n), dtype)
+    }
+
+    fn fused_causal_attention(qkv: FlexTensor, heads: Heads, dropout: Option<DropoutMask>) -> (FlexTensor, FlexTensor) {
         let dtype = qkv.dtype();
         let qkv = float32(qkv);
-        let sizes = sizes(&qkv, n_head);
+        let sizes = sizes(&qkv, heads);
         let (y, weights) = attention::forward(values(&qkv), sizes, dropout);
-        let shape = with_width(&qkv, n_head * sizes.head_size);
-        (stored(y, shape, dtype), new(weights, [sizes.batch * n_head, sizes.time, sizes.time]))
+        let shape = with_width(&qkv, heads.query_width());
+        let weights = stored(weights, [sizes.batch * heads.n_head, sizes.time, sizes.time], dtype);
+        (stored(y, shape, dtype), weights)
     }
 
     fn fused_dropout(x: FlexTensor, mask: DropoutMask) -> FlexTensor {
         let x = contiguous(x);
         new(dropout::apply(values(&x), mask), x.layout().shape().clone())
+    }
+
+    fn fused_cast(x: FlexTensor, to: FloatDType) -> FlexTensor {
+        tensor::cast(x, to)
     }
 }
 
@@ -155,20 +266,19 @@ impl CachedOps for Flex {
         qkv: FlexTensor,
         keys: FlexTensor,
         cached_values: FlexTensor,
-        n_head: usize,
+        heads: Heads,
         rows: CachedRows,
     ) -> (FlexTensor, FlexTensor, FlexTensor) {
         let dtype = qkv.dtype();
         let (qkv, mut keys, mut cached) = (float32(qkv), contiguous(keys), contiguous(cached_values));
-        let [_, n_embd] = keys.layout().shape().dims::<2>();
         let y = cached_attention::attend(
             values(&qkv),
             tensor::values_mut(&mut keys),
             tensor::values_mut(&mut cached),
-            [n_head, n_embd / n_head],
+            heads,
             &rows,
         );
-        (stored(y, with_width(&qkv, n_embd), dtype), keys, cached)
+        (stored(y, with_width(&qkv, heads.query_width()), dtype), keys, cached)
     }
 }
 
@@ -180,7 +290,16 @@ impl FusedBackward for Flex {
         let [n_in, n_out] = weight.layout().shape().dims::<2>();
         let (dx, dweight, dbias) = linear::backward(values(&x), values(&weight), values(&dy), n_in);
         let shape = x.layout().shape().clone();
-        [stored(dx, shape, dtype), stored(dweight, [n_in, n_out], dtype), stored(dbias, [n_out], dtype)]
+        // The weights' gradients go to float32 weights: they are not rounded on the way.
+        [stored(dx, shape, dtype), new(dweight, [n_in, n_out]), new(dbias, [n_out])]
+    }
+
+    fn fused_linear_without_bias_backward(x: FlexTensor, weight: FlexTensor, dy: FlexTensor) -> [FlexTensor; 2] {
+        let dtype = x.dtype();
+        let (x, weight, dy) = (float32(x), float32(weight), float32(dy));
+        let [n_in, n_out] = weight.layout().shape().dims::<2>();
+        let (dx, dweight) = linear::backward_without_bias(values(&x), values(&weight), values(&dy), n_in);
+        [stored(dx, x.layout().shape().clone(), dtype), new(dweight, [n_in, n_out])]
     }
 
     fn fused_unembed_backward(x: FlexTensor, weight: FlexTensor, dy: FlexTensor) -> [FlexTensor; 2] {
@@ -188,7 +307,7 @@ impl FusedBackward for Flex {
         let (x, weight, dy) = (float32(x), float32(weight), float32(dy));
         let [vocab, n_embd] = weight.layout().shape().dims::<2>();
         let (dx, dweight) = linear::unembed_backward(values(&x), values(&weight), values(&dy), n_embd);
-        [stored(dx, x.layout().shape().clone(), dtype), stored(dweight, [vocab, n_embd], dtype)]
+        [stored(dx, x.layout().shape().clone(), dtype), new(dweight, [vocab, n_embd])]
     }
 
     fn fused_layer_norm_backward(x: FlexTensor, weight: FlexTensor, dy: FlexTensor, epsilon: f32) -> [FlexTensor; 3] {
@@ -198,22 +317,52 @@ impl FusedBackward for Flex {
         [new(dx, x.layout().shape().clone()), new(dweight, [n]), new(dbias, [n])]
     }
 
+    fn fused_rms_norm_backward(x: FlexTensor, weight: FlexTensor, dy: FlexTensor, epsilon: f32) -> [FlexTensor; 2] {
+        let (x, weight, dy) = (contiguous(x), contiguous(weight), contiguous(dy));
+        let (dx, dweight) = rms_norm::backward(values(&x), values(&weight), values(&dy), epsilon);
+        let n = dweight.len();
+        [new(dx, x.layout().shape().clone()), new(dweight, [n])]
+    }
+
+    fn fused_qk_norm_backward(inputs: [FlexTensor; 3], dy: FlexTensor, epsilon: f32, heads: Heads) -> [FlexTensor; 3] {
+        let dtypes = inputs.each_ref().map(FlexTensor::dtype);
+        let ([qkv, query, key], dy) = (inputs.map(float32), float32(dy));
+        let weights = [values(&query), values(&key)];
+        let (dqkv, [dquery, dkey]) = rms_norm::backward_heads(values(&qkv), weights, values(&dy), heads, epsilon);
+        let size = [heads.head_size];
+        [
+            stored(dqkv, qkv.layout().shape().clone(), dtypes[0]),
+            stored(dquery, size, dtypes[1]),
+            stored(dkey, size, dtypes[2]),
+        ]
+    }
+
+    fn fused_rotate_backward(dy: FlexTensor, cos: FlexTensor, sin: FlexTensor, heads: Heads) -> FlexTensor {
+        turned(dy, cos, sin, heads, rotary::turn_back)
+    }
+
     fn fused_gelu_backward(x: FlexTensor, dy: FlexTensor) -> FlexTensor {
         let dtype = x.dtype();
         let (x, dy) = (float32(x), float32(dy));
         stored(gelu::backward(values(&x), values(&dy)), x.layout().shape().clone(), dtype)
     }
 
+    fn fused_swiglu_backward(x: FlexTensor, dy: FlexTensor) -> FlexTensor {
+        let dtype = x.dtype();
+        let (x, dy) = (float32(x), float32(dy));
+        stored(swiglu::backward(values(&x), values(&dy), width(&dy)), x.layout().shape().clone(), dtype)
+    }
+
     fn fused_causal_attention_backward(
         qkv: FlexTensor,
         weights: FlexTensor,
         dy: FlexTensor,
-        n_head: usize,
+        heads: Heads,
         dropout: Option<DropoutMask>,
     ) -> FlexTensor {
         let dtype = qkv.dtype();
         let (qkv, weights, dy) = (float32(qkv), float32(weights), float32(dy));
-        let dqkv = attention::backward(values(&qkv), values(&weights), values(&dy), sizes(&qkv, n_head), dropout);
+        let dqkv = attention::backward(values(&qkv), values(&weights), values(&dy), sizes(&qkv, heads), dropout);
         stored(dqkv, qkv.layout().shape().clone(), dtype)
     }
 }

@@ -3,7 +3,9 @@
 use burn::backend::Flex;
 use burn::backend::flex::{FlexTensor, Layout};
 use burn::backend::ops::FloatTensorOps;
-use burn::tensor::{Bytes, DType, FloatDType, Shape};
+use burn::tensor::{Bytes, DType, FloatDType, Shape, bf16, f16};
+
+use super::convert;
 
 /// The tensor with its values in order and without gaps; a copy only where they are not.
 pub fn contiguous(tensor: FlexTensor) -> FlexTensor {
@@ -12,12 +14,36 @@ pub fn contiguous(tensor: FlexTensor) -> FlexTensor {
 
 /// The tensor contiguous and in float32, in which every kernel computes.
 pub fn float32(tensor: FlexTensor) -> FlexTensor {
-    contiguous(Flex::float_cast(tensor, FloatDType::F32))
+    let tensor = contiguous(tensor);
+    let start = tensor.layout().start_offset();
+    let place = start..start + tensor.layout().num_elements();
+    let values = match tensor.dtype() {
+        DType::BF16 => convert::from_bf16(&tensor.storage::<bf16>()[place]),
+        DType::F16 => convert::from_f16(&tensor.storage::<f16>()[place]),
+        _ => return Flex::float_cast(tensor, FloatDType::F32),
+    };
+    new(values, tensor.layout().shape().clone())
 }
 
 /// A float32 tensor that owns `values`, put away in `dtype`: what a kernel leaves behind has the type of what it was given.
 pub fn stored(values: Vec<f32>, shape: impl Into<Shape>, dtype: DType) -> FlexTensor {
-    Flex::float_cast(new(values, shape), dtype.into())
+    let bytes = match dtype {
+        DType::BF16 => Bytes::from_elems(convert::to_bf16(&values)),
+        DType::F16 => Bytes::from_elems(convert::to_f16(&values)),
+        _ => return Flex::float_cast(new(values, shape), dtype.into()),
+    };
+    FlexTensor::new(bytes, Layout::contiguous(shape.into()), dtype)
+}
+
+/// The tensor in another type.
+pub fn cast(tensor: FlexTensor, dtype: FloatDType) -> FlexTensor {
+    let tensor = float32(tensor);
+    let bytes = match dtype {
+        FloatDType::BF16 => Bytes::from_elems(convert::to_bf16(values(&tensor))),
+        FloatDType::F16 => Bytes::from_elems(convert::to_f16(values(&tensor))),
+        _ => return Flex::float_cast(tensor, dtype),
+    };
+    FlexTensor::new(bytes, Layout::contiguous(tensor.layout().shape().clone()), dtype.into())
 }
 
 /// The values of a contiguous float32 tensor.

@@ -1,0 +1,169 @@
+//! A small part of a large text, spread over the whole: enough to judge a text by, without reading all of it.
+
+use super::{Input, PrepareOptions};
+use crate::source::{self, Event, Format, Listing, TextFile};
+use crate::tokenizer::TokenizerChoice;
+use anyhow::{Context, Result};
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Plain text is taken in blocks of so many bytes.
+const BLOCK_BYTES: u64 = 64 << 10;
+
+/// Stories that are told where more are asked for: some 600,000 tokens.
+const STORIES: u64 = 20_000;
+
+/// What to prepare in place of the whole, and how much of it that is.
+pub struct Excerpt {
+    /// Options that prepare the part.
+    pub options: PrepareOptions,
+    /// The part, of the whole as 1: counts of the part divided by it estimate those of the whole.
+    pub share: f64,
+}
+
+/// The options that prepare about `most_bytes` of what `options` would, into `options.out`; `None` where the whole is no larger.
+///
+/// Of plain text, blocks at even distances are read; of compressed files, JSON Lines and Parquet, the beginning of each. The
+/// part is written into `folder` as JSON Lines. A tokenizer that is left open is what it would be for the whole.
+///
+/// # Errors
+/// As [`super::prepare`]: a missing, empty or binary file, a broken line.
+pub fn excerpt(options: &PrepareOptions, most_bytes: u64, folder: &Path) -> Result<Option<Excerpt>> {
+    if let [Input::Stories { count }] = options.inputs[..] {
+        let part = PrepareOptions { inputs: vec![Input::Stories { count: STORIES }], ..options.clone() };
+        return Ok((count > STORIES).then(|| Excerpt { options: part, share: STORIES as f64 / count as f64 }));
+    }
+    let mut listing = Listing::default();
+    for input in &options.inputs {
+        let Input::Path(path) = input else { return Ok(None) };
+        listing.add_path(path)?;
+    }
+    let whole = listing.bytes();
+    if whole <= most_bytes {
+        return Ok(None);
+    }
+    let part = folder.join("excerpt.jsonl");
+    let failed = || format!("cannot write {}", part.display());
+    let mut out = std::io::BufWriter::new(File::create(&part).with_context(failed)?);
+    let (mut read, mut text_bytes) = (0, 0);
+    for file in &listing.files {
+        let budget = (most_bytes as f64 * file.bytes as f64 / whole as f64).ceil() as u64;
+        let mut keep = |document: &str| -> Result<()> {
+            text_bytes += document.len() as u64;
+            writeln!(out, "{}", serde_json::json!({ "text": document })).with_context(failed)
+        };
+        read += match file.format {
+            Format::Text if source::is_plain(file)? => blocks(file, budget, &mut keep)?,
+            _ => beginning(file, &options.field, budget, &mut keep)?,
+        };
+    }
+    out.flush().with_context(failed)?;
+    let share = (read as f64 / whole as f64).clamp(f64::MIN_POSITIVE, 1.0);
+    // Too large for characters as a whole, so the part must not be taken for a small text.
+    let large = text_bytes as f64 / share >= super::LARGE_TEXT_BYTES as f64;
+    let tokenizer = match &options.tokenizer {
+        TokenizerChoice::Auto if large => super::DEFAULT_BPE,
+        choice => choice.clone(),
+    };
+    let options =
+        PrepareOptions { inputs: vec![Input::Path(part)], field: "text".to_owned(), tokenizer, ..options.clone() };
+    Ok(Some(Excerpt { options, share }))
+}
+
+/// Hands on blocks at even distances, `budget` bytes of them; returns how many bytes were read.
+fn blocks(file: &TextFile, budget: u64, keep: &mut dyn FnMut(&str) -> Result<()>) -> Result<u64> {
+    let failed = || format!("cannot read {}", file.name);
+    let mut content = File::open(&file.path).with_context(failed)?;
+    let count = budget.div_ceil(BLOCK_BYTES).max(1);
+    let (distance, size) = (file.bytes / count, budget.div_ceil(count));
+    let mut read = 0;
+    for number in 0..count {
+        content.seek(SeekFrom::Start(number * distance)).with_context(failed)?;
+        let mut block = Vec::new();
+        read += Read::by_ref(&mut content).take(size).read_to_end(&mut block).with_context(failed)? as u64;
+        // A block may begin and end inside a character.
+        let text = String::from_utf8_lossy(&block);
+        keep(text.trim_matches(char::REPLACEMENT_CHARACTER))?;
+    }
+    Ok(read)
+}
+
+/// Ends the reading of a file of which there is enough.
+#[derive(Debug)]
+struct Enough;
+
+impl std::fmt::Display for Enough {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("enough was read")
+    }
+}
+
+impl std::error::Error for Enough {}
+
+/// Hands on the documents at the beginning until `budget` bytes of the file were read; returns how many were.
+fn beginning(file: &TextFile, field: &str, budget: u64, keep: &mut dyn FnMut(&str) -> Result<()>) -> Result<u64> {
+    let read = AtomicU64::new(0);
+    let mut document = String::new();
+    let ended = source::read(file, field, &read, &mut |event| {
+        match event {
+            Event::Text(text) => document.push_str(text),
+            Event::EndOfDocument => keep(&std::mem::take(&mut document))?,
+        }
+        if read.load(Ordering::Relaxed) >= budget { Err(Enough.into()) } else { Ok(()) }
+    });
+    match ended {
+        Err(error) if !error.is::<Enough>() => return Err(error),
+        _ => {}
+    }
+    if !document.trim().is_empty() {
+        keep(&document)?;
+    }
+    Ok(read.into_inner().min(file.bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::prepare::{Silent, prepare};
+
+    fn options(path: &Path, out: &Path) -> PrepareOptions {
+        PrepareOptions { inputs: vec![Input::Path(path.to_owned())], out: out.to_owned(), ..PrepareOptions::default() }
+    }
+
+    #[test]
+    fn counts_of_a_part_estimate_those_of_the_whole() {
+        let place = tempfile::tempdir().unwrap();
+        let text: String = (0..60_000).map(|i| format!("{} é line of {i}\n", i % 7)).collect();
+        let lines: String = (0..60_000).map(|i| format!("{{\"text\": \"{} é line of {i}\"}}\n", i % 7)).collect();
+        for (name, content) in [("long.txt", &text), ("long.jsonl", &lines)] {
+            let path = place.path().join(name);
+            std::fs::write(&path, content).unwrap();
+            let mut options = options(&path, &place.path().join("whole"));
+            options.tokenizer = TokenizerChoice::Bytes;
+            let whole = prepare(&options, &Silent).unwrap();
+            options.out = place.path().join("part");
+            let part = excerpt(&options, content.len() as u64 / 4, place.path()).unwrap().unwrap();
+            assert!((0.2..0.45).contains(&part.share), "{name}: {}", part.share);
+            let estimate = prepare(&part.options, &Silent).unwrap();
+            // Both splits together: of a few blocks, not just a tenth can validate.
+            let count = |manifest: &crate::prepare::Manifest| (manifest.train.tokens + manifest.val.tokens) as f64;
+            let tokens = count(&estimate) / part.share;
+            assert!((tokens / count(&whole) - 1.0).abs() < 0.05, "{name}: {tokens}");
+            assert!(excerpt(&options, content.len() as u64, place.path()).unwrap().is_none());
+        }
+    }
+
+    #[test]
+    fn of_many_stories_some_are_told() {
+        let place = tempfile::tempdir().unwrap();
+        let mut options = options(place.path(), place.path());
+        options.inputs = vec![Input::Stories { count: 100_000 }];
+        let part = excerpt(&options, 1, place.path()).unwrap().unwrap();
+        assert_eq!(part.share, 0.2);
+        options.inputs = vec![Input::Stories { count: 200 }];
+        assert!(excerpt(&options, 1, place.path()).unwrap().is_none());
+    }
+}

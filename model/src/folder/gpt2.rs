@@ -1,0 +1,94 @@
+//! GPT-2 in transformers' words: `GPT2Config` and the tensors of `GPT2LMHeadModel`, whose names and shapes are ours.
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+
+use super::config::Keys;
+use crate::GptConfig;
+
+/// Before the name of every tensor but the head's.
+pub const PREFIX: &str = "transformer.";
+
+/// Our own key: the class has biases always, and keeps a key that it does not know. Where this says false they are zeros that
+/// were never trained.
+const BIAS: &str = "ember_bias";
+
+/// What the keys say, where this model can compute it.
+///
+/// `resid_pdrop` stands for the three dropout probabilities: they act in training alone, which has one setting.
+pub fn read(keys: &Keys) -> Result<GptConfig> {
+    let mut config = GptConfig::new(
+        keys.size("vocab_size", 50257)?,
+        keys.size("n_positions", 1024)?,
+        keys.size("n_layer", 12)?,
+        keys.size("n_head", 12)?,
+        keys.size("n_embd", 768)?,
+    );
+    config.n_inner = keys.size_or_null("n_inner", config.n_inner)?;
+    config.dropout = keys.number("resid_pdrop", 0.1)?;
+    config.norm_epsilon = keys.number("layer_norm_epsilon", 1e-5)?;
+    config.tied_head = keys.flag("tie_word_embeddings", true)?;
+    config.bias = keys.flag(BIAS, true)?;
+    refuse_what_differs(keys)?;
+    Ok(config)
+}
+
+/// Refuses every setting under which transformers would compute something else than [`GptConfig`] can say.
+/// (`reorder_and_upcast_attn` may be either: in float32 it changes nothing but the order of rounding.)
+fn refuse_what_differs(keys: &Keys) -> Result<()> {
+    let activation = keys.get("activation_function");
+    // Two names of the same function; "gelu" is another, by up to 5e-4.
+    let known = ["gelu_new", "gelu_pytorch_tanh"].iter().any(|name| activation == name);
+    ensure!(
+        known || activation.is_null(),
+        "activation_function is {activation}; only \"gelu_new\" (the tanh form of GELU) can be computed"
+    );
+    for (key, needed) in
+        [("scale_attn_weights", true), ("scale_attn_by_inverse_layer_idx", false), ("add_cross_attention", false)]
+    {
+        let value = keys.flag(key, needed)?;
+        ensure!(value == needed, "{key} is {value}; only models where it is {needed} can be computed");
+    }
+    Ok(())
+}
+
+/// The keys of a model.
+pub fn json(config: &GptConfig, end_of_text: Option<u32>) -> Value {
+    let usual_width = config.n_inner == 4 * config.n_embd;
+    let mut keys = json!({
+        "architectures": ["GPT2LMHeadModel"],
+        "model_type": "gpt2",
+        "vocab_size": config.vocab_size,
+        "n_positions": config.context_length,
+        "n_ctx": config.context_length,
+        "n_embd": config.n_embd,
+        "n_layer": config.n_layer,
+        "n_head": config.n_head,
+        "n_inner": (!usual_width).then_some(config.n_inner),
+        "activation_function": "gelu_new",
+        "resid_pdrop": config.dropout,
+        "embd_pdrop": config.dropout,
+        "attn_pdrop": config.dropout,
+        "layer_norm_epsilon": config.norm_epsilon,
+        "initializer_range": 0.02,
+        "scale_attn_weights": true,
+        "scale_attn_by_inverse_layer_idx": false,
+        "reorder_and_upcast_attn": false,
+        "add_cross_attention": false,
+        "tie_word_embeddings": config.tied_head,
+        "use_cache": true,
+        // Written even when null: an absent key would mean GPT-2's own 50256.
+        "bos_token_id": end_of_text,
+        "eos_token_id": end_of_text,
+        "dtype": "float32",
+    });
+    if !config.bias {
+        keys[BIAS] = false.into();
+    }
+    keys
+}
+
+/// The masks that transformers before version 4.31 stored in every block: `h.0.attn.bias` and `h.0.attn.masked_bias`.
+pub fn is_causal_mask(name: &str) -> bool {
+    name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias")
+}

@@ -1,0 +1,175 @@
+//! Llama and Qwen3 in transformers' words: `LlamaConfig`, `Qwen3Config`, and the tensors of their models.
+//!
+//! Their layers hold weights `[out, in]`, and what is one product here (queries, keys and values; the gate and what it gates)
+//! as several.
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+
+use super::config::Keys;
+use super::family::{Family, Stored};
+use crate::{GptConfig, MlpKind, NormKind, Positions};
+
+/// Before the name of every tensor but the head's.
+pub const PREFIX: &str = "model.";
+
+/// What the keys say, where this model can compute it.
+///
+/// `attention_dropout` stands for our dropout, which acts in training alone.
+pub fn read(keys: &Keys, family: Family) -> Result<GptConfig> {
+    let qwen3 = family == Family::Qwen3;
+    let [vocab, context, inner] = if qwen3 { [151_936, 32_768, 22_016] } else { [32_000, 2048, 11_008] };
+    let n_head = keys.size("num_attention_heads", 32)?;
+    let n_embd = keys.size("hidden_size", 4096)?;
+    refuse_what_differs(keys)?;
+    Ok(GptConfig {
+        n_kv_head: keys.size_or_null("num_key_value_heads", if qwen3 { 32.min(n_head) } else { n_head })?,
+        head_size: keys.size_or_null("head_dim", if qwen3 { 128 } else { n_embd / n_head.max(1) })?,
+        n_inner: keys.size("intermediate_size", inner)?,
+        positions: Positions::Rotary,
+        rope_theta: rope_theta(keys)?,
+        norm: NormKind::RmsNorm,
+        norm_epsilon: keys.number("rms_norm_eps", 1e-6)?,
+        mlp: MlpKind::SwiGlu,
+        qk_norm: qwen3,
+        bias: bias(keys, family)?,
+        tied_head: keys.flag("tie_word_embeddings", false)?,
+        dropout: keys.number("attention_dropout", 0.0)?,
+        ..GptConfig::new(
+            keys.size("vocab_size", vocab)?,
+            keys.size("max_position_embeddings", context)?,
+            keys.size("num_hidden_layers", 32)?,
+            n_head,
+            n_embd,
+        )
+    })
+}
+
+/// The base of the angles: transformers 5 writes it into `rope_parameters`, older versions beside it; `rope_scaling` is the
+/// older name of the object.
+fn rope_theta(keys: &Keys) -> Result<f64> {
+    let mut theta = keys.number("rope_theta", 10_000.0)?;
+    for object in ["rope_parameters", "rope_scaling"] {
+        let rope = keys.inside(object)?;
+        for key in ["rope_type", "type"] {
+            let kind = rope.get(key);
+            ensure!(
+                kind.is_null() || kind == "default",
+                "{object} has {key} {kind}; only \"default\" rotary positions can be computed"
+            );
+        }
+        refuse_partial(&rope)?;
+        theta = rope.number("rope_theta", theta)?;
+    }
+    Ok(theta)
+}
+
+fn refuse_partial(keys: &Keys) -> Result<()> {
+    let share = keys.number("partial_rotary_factor", 1.0)?;
+    ensure!(share == 1.0, "partial_rotary_factor is {share}; only models that turn the whole head can be computed");
+    Ok(())
+}
+
+/// Whether all linear layers add a bias, or none.
+fn bias(keys: &Keys, family: Family) -> Result<bool> {
+    let attention = keys.flag("attention_bias", false)?;
+    if family == Family::Qwen3 {
+        ensure!(!attention, "attention_bias is true; only Qwen3 models where it is false can be computed");
+        return Ok(false);
+    }
+    let mlp = keys.flag("mlp_bias", false)?;
+    ensure!(
+        attention == mlp,
+        "attention_bias is {attention} and mlp_bias is {mlp}; only models where both are the same can be computed"
+    );
+    Ok(attention)
+}
+
+/// Refuses every setting under which transformers would compute something else than [`GptConfig`] can say.
+fn refuse_what_differs(keys: &Keys) -> Result<()> {
+    let activation = keys.get("hidden_act");
+    ensure!(
+        activation.is_null() || activation == "silu" || activation == "swish",
+        "hidden_act is {activation}; only \"silu\" can be computed"
+    );
+    let sliding = keys.flag("use_sliding_window", false)?;
+    let kinds = keys.get("layer_types").as_array();
+    let other = kinds.and_then(|kinds| kinds.iter().find(|kind| *kind != "full_attention"));
+    ensure!(
+        !sliding && other.is_none(),
+        "{}; only models whose every layer sees the whole context can be computed",
+        other.map_or("use_sliding_window is true".into(), |kind| format!("layer_types has {kind}"))
+    );
+    refuse_partial(keys)
+}
+
+/// The keys of a model.
+pub fn json(config: &GptConfig, family: Family, end_of_text: Option<u32>) -> Value {
+    let class = if family == Family::Qwen3 { "Qwen3ForCausalLM" } else { "LlamaForCausalLM" };
+    let mut keys = json!({
+        "architectures": [class],
+        "model_type": family.model_type(),
+        "vocab_size": config.vocab_size,
+        "max_position_embeddings": config.context_length,
+        "hidden_size": config.n_embd,
+        "num_hidden_layers": config.n_layer,
+        "num_attention_heads": config.n_head,
+        "num_key_value_heads": config.n_kv_head,
+        "head_dim": config.head_size,
+        "intermediate_size": config.n_inner,
+        "hidden_act": "silu",
+        "rms_norm_eps": config.norm_epsilon,
+        // For transformers before version 5, and for it.
+        "rope_theta": config.rope_theta,
+        "rope_parameters": { "rope_type": "default", "rope_theta": config.rope_theta },
+        "attention_bias": config.bias,
+        "attention_dropout": config.dropout,
+        "initializer_range": 0.02,
+        "tie_word_embeddings": config.tied_head,
+        "use_cache": true,
+        // Written even when null: an absent key would mean Llama's own 1 and 2.
+        "bos_token_id": end_of_text,
+        "eos_token_id": end_of_text,
+        "dtype": "float32",
+    });
+    if family == Family::Llama {
+        keys["mlp_bias"] = config.bias.into();
+    }
+    keys
+}
+
+/// Where our tensor `name` stands.
+pub fn stored(config: &GptConfig, name: &str, shape: Vec<usize>) -> Stored {
+    let whole = |name: String, shape| Stored { parts: vec![(name, shape)], transposed: false };
+    let Some((layer, name)) = name.strip_prefix("h.").and_then(|rest| rest.split_once('.')) else {
+        return match name {
+            "wte.weight" => whole("embed_tokens.weight".into(), shape),
+            "ln_f.weight" => whole("norm.weight".into(), shape),
+            other => whole(other.to_owned(), shape), // The head.
+        };
+    };
+    let (module, kind) = name.rsplit_once('.').unwrap_or((name, ""));
+    let named = |module: &str| format!("layers.{layer}.{module}.{kind}");
+    let heads = config.heads();
+    let [q, kv, inner] = [heads.query_width(), heads.kv_width(), config.n_inner];
+    let parts: &[(&str, usize)] = match module {
+        "attn.c_attn" => &[("self_attn.q_proj", q), ("self_attn.k_proj", kv), ("self_attn.v_proj", kv)],
+        "attn.c_proj" => &[("self_attn.o_proj", config.n_embd)],
+        "mlp.c_fc" => &[("mlp.gate_proj", inner), ("mlp.up_proj", inner)],
+        "mlp.c_proj" => &[("mlp.down_proj", config.n_embd)],
+        "ln_1" => return whole(named("input_layernorm"), shape),
+        "ln_2" => return whole(named("post_attention_layernorm"), shape),
+        "attn.q_norm" => return whole(named("self_attn.q_norm"), shape),
+        "attn.k_norm" => return whole(named("self_attn.k_norm"), shape),
+        other => return whole(named(other), shape),
+    };
+    let transposed = shape.len() == 2;
+    let n_in = shape.first().copied().filter(|_| transposed);
+    let part = |&(module, width): &(&str, usize)| (named(module), [width].into_iter().chain(n_in).collect());
+    Stored { parts: parts.iter().map(part).collect(), transposed }
+}
+
+/// The frequencies of the rotary angles that transformers before version 4.33 stored in every block.
+pub fn is_table_of_angles(name: &str) -> bool {
+    name.ends_with(".rotary_emb.inv_freq")
+}

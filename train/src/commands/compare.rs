@@ -1,0 +1,88 @@
+//! `ember-train compare`: runs beside each other.
+
+use std::collections::BTreeMap;
+use std::io::{IsTerminal, Write};
+
+use anyhow::{Context, Result};
+use ember_data::files::write_atomic;
+use ember_generate::program::{CommonArgs, Notes, Outcome, OutputFormat};
+use serde::Serialize;
+
+use crate::cli::CompareArgs;
+use crate::compare::{self, Record, Scale, Style, Summary, chart, differences, differing, svg, table};
+use crate::report::loss_svg;
+
+/// A line of `--format json`.
+#[derive(Serialize)]
+struct Line {
+    #[serde(flatten)]
+    summary: Summary,
+    /// Keys of the configuration that are not the same in all runs, with this run's values as TOML writes them.
+    differs: BTreeMap<String, Option<String>>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When a run cannot be read or the picture cannot be written.
+pub fn run(args: &CompareArgs, common: &CommonArgs) -> Result<Outcome> {
+    let notes = Notes::new(common.quiet);
+    let runs = compare::open(&args.runs)?;
+    for run in runs.iter().filter(|run| run.config.is_empty()) {
+        notes.say(format!("{} has no config.toml: what it differs in is not known", run.path.display()));
+    }
+    for run in runs.iter().filter(|run| !run.has_loss()) {
+        notes.say(format!("{} holds no loss yet: there is no curve of it", run.path.display()));
+    }
+    let scale = if args.log { Scale::Logarithmic } else { Scale::Linear };
+    let text = match common.format {
+        OutputFormat::Text => shown(&runs, args, scale),
+        OutputFormat::Json => lines(&runs)?,
+    };
+    std::io::stdout().lock().write_all(text.as_bytes()).context("cannot write to standard output")?;
+
+    let picture = match &runs[..] {
+        [only] => {
+            let path = args.svg.clone().unwrap_or_else(|| only.path.join("loss.svg"));
+            loss_svg(&only.rows, &only.name, &path)?;
+            Some(path)
+        }
+        _ => args.svg.clone(),
+    };
+    if let (Some(path), [_, _, ..]) = (&picture, &runs[..]) {
+        let svg = svg(&runs, args.by, scale)?;
+        write_atomic(path, |file| Ok(file.write_all(svg.as_bytes())?))?;
+    }
+    match picture {
+        Some(path) => notes.say(format!("the losses are drawn in {}", path.display())),
+        None => notes.say("--svg FILE writes the picture"),
+    }
+    Ok(Outcome::Done)
+}
+
+/// The chart and the tables, as large and as colourful as standard output allows.
+fn shown(runs: &[Record], args: &CompareArgs, scale: Scale) -> String {
+    let is_terminal = std::io::stdout().is_terminal();
+    let has_colour = is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let style = if has_colour { Style::Dots } else { Style::Letters };
+    let size = if is_terminal { crossterm::terminal::size().ok() } else { None };
+    let (columns, rows) = size.map_or((80, 40), |(columns, rows)| (columns.min(140) as usize, rows as usize));
+    let mut text = chart(runs, args.by, scale, style, columns, (rows / 2).clamp(8, 24));
+    text += &format!("\n{}", table(runs, style));
+    let differing = differing(runs);
+    if !differing.is_empty() {
+        text += &format!("\n{differing}");
+    }
+    text
+}
+
+fn lines(runs: &[Record]) -> Result<String> {
+    let differences = differences(runs);
+    let mut text = String::new();
+    for (number, run) in runs.iter().enumerate() {
+        let differs = differences.iter().map(|(key, values)| (key.clone(), values[number].clone())).collect();
+        text += &serde_json::to_string(&Line { summary: run.summary(), differs })?;
+        text.push('\n');
+    }
+    Ok(text)
+}

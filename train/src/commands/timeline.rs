@@ -1,0 +1,96 @@
+//! `ember-train timeline`: the same prompt through training.
+
+use std::collections::BTreeMap;
+use std::io::{IsTerminal, Write};
+
+use anyhow::{Context, Result, bail};
+use ember_data::files::write_atomic;
+use ember_generate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
+
+use crate::cli::TimelineArgs;
+use crate::report::printable;
+use crate::report::units::grouped;
+use crate::timeline::{self, Moment, page};
+
+/// Runs the command.
+///
+/// # Errors
+/// When the run has no such samples, or the page cannot be written.
+pub fn run(args: &TimelineArgs, common: &CommonArgs) -> Result<Outcome> {
+    let mut lines = timeline::read(&args.run)?;
+    if let Some(prompt) = args.prompt {
+        let known: Vec<String> = lines.keys().map(ToString::to_string).collect();
+        lines.retain(|number, _| *number == prompt);
+        if lines.is_empty() {
+            bail!(UsageError::new(format!(
+                "--prompt {prompt}: {} has samples of the prompts {} only",
+                args.run.display(),
+                known.join(", ")
+            )));
+        }
+    }
+    if let Some(last) = args.last {
+        for line in lines.values_mut() {
+            line.drain(..line.len().saturating_sub(last as usize));
+        }
+    }
+    let text = match common.format {
+        OutputFormat::Text => shown(&lines, std::io::stdout().is_terminal()),
+        OutputFormat::Json => json_lines(&lines)?,
+    };
+    std::io::stdout().lock().write_all(text.as_bytes()).context("cannot write to standard output")?;
+    if let Some(path) = &args.html {
+        let name = args.run.canonicalize().unwrap_or_else(|_| args.run.clone());
+        let name = name.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let page = page(&format!("{name}: how its text grew"), &lines);
+        write_atomic(path, |file| Ok(file.write_all(page.as_bytes())?))?;
+        Notes::new(common.quiet).say(format!("the page is {}", path.display()));
+    }
+    Ok(Outcome::Done)
+}
+
+/// The lines for people; on a terminal, what stood there at the step before is dim.
+fn shown(lines: &BTreeMap<usize, Vec<Moment>>, is_terminal: bool) -> String {
+    let mut text = String::new();
+    for (number, line) in lines {
+        let prompt = line.first().map_or("", |moment| moment.sample.prompt.as_str());
+        let named = if prompt.is_empty() { "a text of its own".to_owned() } else { format!("{prompt:?}") };
+        text += &format!("prompt {number}: {named}\n");
+        for moment in line {
+            text += &format!("\n{}\n", heading(moment));
+            let (same, new) = moment.parts();
+            let (same, new) = (printable(same), printable(new));
+            let prompt = printable(&moment.sample.prompt);
+            let whole =
+                if is_terminal { format!("{prompt}\u{1b}[2m{same}\u{1b}[22m{new}") } else { prompt + &same + &new };
+            for line in whole.trim_end().lines() {
+                text += &format!("    {line}\n");
+            }
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// Step, loss, and how much of the text stayed.
+fn heading(moment: &Moment) -> String {
+    let mut heading = format!("step {}", grouped(moment.sample.step));
+    if let Some((loss, of)) = moment.loss() {
+        heading += &format!("  {of} {loss:.4}");
+    }
+    match (moment.same_characters, moment.parts().1) {
+        (None, _) => heading,
+        (Some(_), "") => heading + "  the same text as before",
+        (Some(1), _) => heading + "  as before for one character",
+        (Some(same), _) => heading + &format!("  as before for {} characters", grouped(same as u64)),
+    }
+}
+
+fn json_lines(lines: &BTreeMap<usize, Vec<Moment>>) -> Result<String> {
+    let mut text = String::new();
+    for moment in lines.values().flatten() {
+        text += &serde_json::to_string(moment)?;
+        text.push('\n');
+    }
+    Ok(text)
+}

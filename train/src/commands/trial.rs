@@ -1,0 +1,64 @@
+//! `ember-train first-steps`, which only `run` calls: two steps of a configuration on random tokens, to see whether the device's memory
+//! holds them. If it does not, it is this process that ends.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, anyhow};
+use burn::optim::GradientsAccumulator;
+use clap::Args;
+use ember_data::random;
+use ember_data::windows::Batch;
+use ember_generate::program::{CommonArgs, Outcome};
+use ember_model::{Gpt, GptConfig, device};
+use rand_chacha::rand_core::Rng;
+
+use crate::config::TrainConfig;
+use crate::gradient::{Passes, pass};
+use crate::optimizer::{Optimizer, clip_scale, global_norm};
+use crate::precision::float_dtype;
+
+/// Arguments of `first-steps`.
+#[derive(Args, Debug)]
+pub struct TrialArgs {
+    /// A resolved configuration
+    pub config: PathBuf,
+    /// The model's shape, as JSON
+    pub shape: PathBuf,
+}
+
+/// Steps taken: the second finds the moments of the first there, and makes the copy that an average of the weights is.
+const STEPS: u64 = 2;
+
+/// Runs the command.
+///
+/// # Errors
+/// When a file cannot be read, or the device fails.
+pub fn run(args: &TrialArgs, common: &CommonArgs) -> Result<Outcome> {
+    let config = TrainConfig::from_file(&args.config)?;
+    let path = args.shape.display();
+    let shape = std::fs::read_to_string(&args.shape).with_context(|| format!("{path}: cannot read the shape"))?;
+    let shape: GptConfig = serde_json::from_str(&shape).with_context(|| format!("{path} is not a shape"))?;
+    let selected = device::select(common.device)?;
+    let training_device = selected.device.clone().autodiff();
+    let gpt = Gpt::new(&shape, config.seed, &training_device)?;
+    let mut gpt = gpt.with_precision(float_dtype(config.precision));
+    let mut rng = random::rng(config.seed, &[]);
+    let tokens = config.micro_batch * config.context_length;
+    let mut ids = || (0..tokens).map(|_| rng.next_u32() % shape.vocab_size as u32).collect();
+    let batch =
+        Batch { inputs: ids(), targets: ids(), batch_size: config.micro_batch, context_length: config.context_length };
+    // A second pass finds the gradients of the first there.
+    let passes = if config.micro_batch < config.windows_per_step() { 2 } else { 1 };
+    let mut optimizer = Optimizer::new(config.optimizer());
+    for step in 0..STEPS {
+        let mut gradients = GradientsAccumulator::new();
+        for number in 0..passes {
+            pass(&gpt, &batch, number, passes as f64, &Passes::of(&config, step, 1.0), &mut gradients);
+        }
+        let gradients = gradients.grads();
+        let scale = clip_scale(global_norm(&gpt, &gradients), config.grad_clip);
+        gpt = optimizer.step(gpt, gradients, scale, 0.0);
+    }
+    selected.device.sync().map_err(|error| anyhow!("the device failed: {error:?}"))?;
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,143 @@
+//! `ember-train verify-resume`: whether a run that stops half-way and is taken up again ends as one that never stopped.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use ember_data::prepare::Dataset;
+use ember_generate::interrupt::Interrupt;
+use ember_generate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
+use ember_model::device;
+use serde::Serialize;
+
+use super::init::first_model;
+use super::resume;
+use super::run::{Start, begin};
+use super::session::{self, Session};
+use crate::checkpoint::Progress;
+use crate::cli::{ResumeArgs, RunArgs, VerifyResumeArgs};
+use crate::config::TrainConfig;
+use crate::optimizer::Optimizer;
+use crate::report::units::grouped;
+use crate::run_folder::RunFolder;
+use crate::team::Alone;
+use crate::team::launch::Launch;
+use crate::verify::{Comparison, Difference, compare};
+
+/// The result as one line of JSON.
+#[derive(Serialize)]
+struct Answer<'a> {
+    same: bool,
+    device: &'a str,
+    steps: u64,
+    #[serde(flatten)]
+    comparison: &'a Comparison,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When the two runs differ, naming the first tensor; and as `run` and `resume` do.
+pub fn run(args: &VerifyResumeArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
+    if Launch::of_this_process().is_some() {
+        let line =
+            "verify-resume compares runs of one process; start it without mpirun (scripts/check-mpi compares several)";
+        return Err(UsageError::new(line).into());
+    }
+    let notes = Notes::new(common.quiet);
+    let selected = device::select(common.device)?;
+    session::say_device(&notes, &selected);
+    let folder = tempfile::tempdir().context("cannot create a temporary folder")?;
+    let (whole, halves) = (folder.path().join("whole"), folder.path().join("halves"));
+    let quiet = CommonArgs { quiet: true, seed: None, ..common.clone() };
+
+    notes.say(format!("training {} steps in one go", grouped(2 * args.steps)));
+    if !prepare(args, common, &whole, interrupt)? {
+        return Ok(Outcome::Interrupted);
+    }
+    copy_beginning(&whole, &halves)?;
+    if train(&whole, None, &quiet, interrupt)? == Outcome::Interrupted {
+        return Ok(Outcome::Interrupted);
+    }
+    notes.say(format!("training {} steps, stopping, and resuming from the disk", grouped(args.steps)));
+    train(&halves, Some(args.steps), &quiet, interrupt)?;
+    if resume::run(&ResumeArgs { run: halves.clone(), set: Vec::new(), tensorboard: false }, &quiet, interrupt)?
+        == Outcome::Interrupted
+    {
+        return Ok(Outcome::Interrupted);
+    }
+
+    let comparison = compare(&whole, &halves, 2 * args.steps)?;
+    answer(&comparison, args.steps, &selected.id, common.format)
+}
+
+/// Prepares the text and writes the configuration of a run of twice the steps; false when interrupted.
+fn prepare(args: &VerifyResumeArgs, common: &CommonArgs, whole: &Path, interrupt: &Interrupt) -> Result<bool> {
+    let steps = args.steps;
+    let mut args =
+        RunArgs { text: args.text.clone(), config: args.config.clone(), set: args.set.clone(), ..RunArgs::default() };
+    args.set.extend([format!("max_steps={}", 2 * steps), "patience=0".to_owned()]);
+    let quiet = CommonArgs { quiet: true, ..common.clone() };
+    let start = Start::new(&args, Instant::now(), &quiet)?;
+    Ok(begin(&RunFolder::create(whole)?, &start, &Alone, &quiet, interrupt)?.is_some())
+}
+
+/// Trains a run that was begun, from step 0 on.
+fn train(path: &Path, pause_at: Option<u64>, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
+    let run = RunFolder::open(path)?;
+    let config = TrainConfig::from_file(&run.config())?;
+    let dataset = Dataset::open(&session::data_folder(path, &config.text))?;
+    let selected = device::select(common.device)?;
+    let gpt = first_model(&config, &dataset, &selected.device.clone().autodiff())?;
+    let optimizer = Optimizer::new(config.optimizer());
+    let progress = Progress::default();
+    let (team, clock) = (Box::new(Alone), None);
+    Session { team, run, config, dataset, gpt, optimizer, progress, selected, pause_at, clock }.train(common, interrupt)
+}
+
+/// A second run with the configuration and the data of one that has not trained yet.
+fn copy_beginning(from: &Path, to: &Path) -> Result<()> {
+    let copy = |name: &Path| {
+        fs::copy(from.join(name), to.join(name)).with_context(|| format!("cannot copy {}", from.join(name).display()))
+    };
+    fs::create_dir_all(to.join("data")).with_context(|| format!("cannot create {}", to.display()))?;
+    copy(Path::new("config.toml"))?;
+    // Not there where the text was prepared elsewhere.
+    let Ok(entries) = fs::read_dir(from.join("data")) else { return Ok(()) };
+    for entry in entries.flatten() {
+        copy(&Path::new("data").join(entry.file_name()))?;
+    }
+    Ok(())
+}
+
+/// Says what was found; a difference is an error.
+fn answer(comparison: &Comparison, steps: u64, device: &str, format: OutputFormat) -> Result<Outcome> {
+    let same = comparison.difference.is_none();
+    let shown = match format {
+        OutputFormat::Json => serde_json::to_string(&Answer { same, device, steps, comparison })? + "\n",
+        OutputFormat::Text if same => format!(
+            "the same bits on {device} after {steps} + {steps} steps as after {}: {} values in {} tensors of weights and \
+             optimizer, {} entries of state, {} rows of metrics\n",
+            grouped(2 * steps),
+            grouped(comparison.values as u64),
+            comparison.tensors,
+            comparison.state,
+            comparison.rows
+        ),
+        OutputFormat::Text => String::new(),
+    };
+    std::io::stdout().write_all(shown.as_bytes()).context("cannot write to standard output")?;
+    match &comparison.difference {
+        None => Ok(Outcome::Done),
+        Some(difference) => bail!("not the same on {device} after {steps} + {steps} steps: {}", told(difference)),
+    }
+}
+
+/// A difference in one line.
+fn told(difference: &Difference) -> String {
+    let Difference { file, name, place, values, first, second } = difference;
+    let place = if place.is_empty() { String::new() } else { format!(" {place:?}") };
+    format!("{file}: {name}{place} is {first} in one go and {second} after a resume; {values} of its values differ")
+}

@@ -1,0 +1,92 @@
+#![allow(clippy::unwrap_used)]
+use proptest::prelude::*;
+
+use super::*;
+
+fn record(name: &str, losses: &[f64], config: &str) -> Record {
+    let rows = losses.iter().enumerate().map(|(i, loss)| Row {
+        step: 10 * (i as u64 + 1),
+        train_loss: Some(*loss),
+        val_loss: (i % 2 == 1).then_some(loss + 0.1),
+        tokens: Some(1000 * (i as u64 + 1)),
+        tokens_per_s: Some(500.0),
+        elapsed_s: Some(2.0 * (i as f64 + 1.0)),
+        ..Row::default()
+    });
+    Record { name: name.into(), path: name.into(), rows: rows.collect(), config: config.parse().unwrap() }
+}
+
+fn two() -> Vec<Record> {
+    let falling: Vec<f64> = (0..60).map(|i| 1.0 + 3.0 / (1.0 + f64::from(i))).collect();
+    let flat: Vec<f64> = (0..40).map(|i| 2.0 - 0.01 * f64::from(i)).collect();
+    vec![
+        record("one <1>", &falling, "n_layer = 2\nmax_steps = 600\nsame = 1\ntext = [\"a.txt\"]"),
+        record("two", &flat, "n_layer = 4\nmax_steps = 600\nsame = 1\ninit = \"runs/a\""),
+    ]
+}
+
+#[test]
+fn what_differs_is_named_with_every_value() {
+    let found = differences(&two());
+    let keys: Vec<&str> = found.keys().map(String::as_str).collect();
+    assert_eq!(keys, ["init", "n_layer", "text"]);
+    assert_eq!(found["n_layer"], [Some("2".to_owned()), Some("4".to_owned())]);
+    assert_eq!(found["init"], [None, Some("\"runs/a\"".to_owned())]);
+    assert!(differences(&two()[..1]).is_empty());
+}
+
+#[test]
+fn figures_are_those_of_the_log() {
+    let summary = two()[1].summary();
+    assert_eq!((summary.step, summary.max_steps, summary.tokens), (400, Some(600), Some(40_000)));
+    assert_eq!(summary.best_step, Some(400));
+    assert_eq!((summary.tokens_per_s, summary.elapsed_s), (Some(500.0), Some(80.0)));
+    let text = table(&two(), Style::Letters);
+    assert!(text.contains("400 of 600") && text.lines().count() == 3, "{text}");
+    assert!(differing(&two()).contains("n_layer"));
+}
+
+#[test]
+fn without_colour_the_chart_is_plain_text_with_both_runs_in_it() {
+    for axis in [Axis::Step, Axis::Tokens, Axis::Time] {
+        let text = chart(&two(), axis, Scale::Linear, Style::Letters, 60, 12);
+        assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
+        assert!(text.contains('a') && text.contains('b') && !text.contains('\u{1b}'), "{text}");
+        assert_eq!(text.lines().count(), 14);
+    }
+    let dots = chart(&two(), Axis::Step, Scale::Logarithmic, Style::Dots, 60, 12);
+    assert!(dots.contains("\u{1b}[38;5;208m"), "{dots}");
+}
+
+#[test]
+fn the_picture_has_every_run_and_what_it_differs_in() {
+    for scale in [Scale::Linear, Scale::Logarithmic] {
+        let svg = svg(&two(), Axis::Tokens, scale).unwrap();
+        for text in ["one &lt;1&gt;", "two", "n_layer = 4", "best validation", "tokens"] {
+            assert!(svg.contains(text), "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_run_without_validation_is_compared_by_its_training_loss() {
+    let mut runs = two();
+    for row in &mut runs[0].rows {
+        row.val_loss = None;
+    }
+    assert!(chart(&runs, Axis::Step, Scale::Linear, Style::Letters, 60, 12).contains("training loss"));
+    assert!(svg(&runs, Axis::Step, Scale::Linear).is_ok());
+    assert_eq!(runs[0].summary().best_val_loss, None);
+}
+
+proptest! {
+    /// Whatever was logged, there is a chart and a picture, or nothing, and no panic.
+    #[test]
+    fn any_losses_can_be_drawn(losses in prop::collection::vec(0.001f64..1e6, 1..30), columns in 0usize..200, rows in 0usize..60) {
+        let runs = [record("a", &losses, "")];
+        for scale in [Scale::Linear, Scale::Logarithmic] {
+            chart(&runs, Axis::Tokens, scale, Style::Dots, columns, rows);
+            prop_assert!(svg(&runs, Axis::Time, scale).is_ok());
+        }
+    }
+}

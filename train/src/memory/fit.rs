@@ -1,0 +1,231 @@
+//! Finding the micro-batch that fits: the largest share of a step's windows whose pass the memory at hand can hold.
+//!
+//! What a step computes is the same for every micro-batch, but for rounding; only how much of it is there at once differs.
+
+use ember_model::GptConfig;
+
+use super::prediction::{Kernels, Parts, training};
+use crate::config::{ConfigError, Settings, TrainConfig};
+use crate::report::units::bytes;
+
+/// What a run was given so that it fits, and why.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fitted {
+    /// The configuration, with its micro-batch and perhaps activation checkpointing.
+    pub config: TrainConfig,
+    /// One line for people.
+    pub reason: String,
+}
+
+impl Fitted {
+    /// `whole`, of which this is one process's share, with what was chosen for the share.
+    pub fn in_whole(&self, whole: &TrainConfig) -> TrainConfig {
+        let TrainConfig { micro_batch, activation_checkpointing, .. } = self.config;
+        TrainConfig { micro_batch, activation_checkpointing, ..whole.clone() }
+    }
+}
+
+/// What may be chosen to make a run fit: what nobody decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Open {
+    /// How many windows go through the model at once.
+    pub micro_batch: bool,
+    /// Whether activation checkpointing may be switched on.
+    pub checkpointing: bool,
+}
+
+impl Open {
+    /// What these settings leave open.
+    pub fn of(settings: &Settings) -> Self {
+        Self { micro_batch: !settings.has("micro_batch"), checkpointing: !settings.has("activation_checkpointing") }
+    }
+}
+
+/// What one of `processes` computes of each step of `config`, as a run of its own: its share of the windows, in passes no larger.
+/// The number of windows must divide by that of the processes.
+pub fn share_of(config: &TrainConfig, processes: usize) -> TrainConfig {
+    let windows = config.windows_per_step() / processes;
+    let at_most = |most| largest_divisor(windows, most).unwrap_or(1);
+    let (batch_size, micro_batch) = (at_most(config.batch_size), at_most(config.micro_batch));
+    TrainConfig { batch_size, grad_accum_steps: windows / batch_size, micro_batch, ..config.clone() }
+}
+
+/// The largest micro-batch of `config` for which `fits` says yes, at most its batch size; where even one window does not fit, the
+/// same again with activation checkpointing. What is not `open` stays. The reason ends in what `fits` says.
+///
+/// # Errors
+/// When nothing fits: the line says how much the smallest needs, by part.
+pub fn fit(
+    config: &TrainConfig,
+    shape: &GptConfig,
+    kernels: Kernels,
+    open: Open,
+    fits: &mut dyn FnMut(&TrainConfig, u64) -> Verdict,
+) -> Result<Fitted, ConfigError> {
+    let mut smallest = Parts::default();
+    let (mut windows, mut why_not) = (0, String::new());
+    for activation_checkpointing in [config.activation_checkpointing, true] {
+        if activation_checkpointing != config.activation_checkpointing && !open.checkpointing {
+            break;
+        }
+        let mut most = if open.micro_batch { config.batch_size } else { config.micro_batch };
+        while let Some(micro_batch) = largest_divisor(config.windows_per_step(), most) {
+            let trial = TrainConfig { micro_batch, activation_checkpointing, ..config.clone() };
+            smallest = training(&trial, shape, kernels);
+            windows = micro_batch;
+            match fits(&trial, smallest.peak_bytes) {
+                Verdict::Fits(because) => {
+                    let switched = if activation_checkpointing == config.activation_checkpointing {
+                        ""
+                    } else {
+                        ", activation_checkpointing = true"
+                    };
+                    return Ok(Fitted {
+                        config: trial,
+                        reason: format!("micro_batch = {micro_batch}{switched}: {because}"),
+                    });
+                }
+                Verdict::TooLarge { because, next_at_most } => {
+                    why_not = because;
+                    most = if open.micro_batch { next_at_most.min(micro_batch - 1) } else { 0 };
+                }
+            }
+        }
+        if config.activation_checkpointing {
+            break;
+        }
+    }
+    Err(refusal(windows, &smallest, &why_not))
+}
+
+/// Whether a configuration fits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It does, for this reason.
+    Fits(String),
+    /// It does not, for this reason; the next to try has at most so many windows in a pass.
+    TooLarge {
+        /// One clause.
+        because: String,
+        /// Windows.
+        next_at_most: usize,
+    },
+}
+
+/// By prediction, whether so much is `available`. The prediction is right to a tenth, so a tenth is left free.
+pub fn by_prediction(config: &TrainConfig, predicted_bytes: u64, available: u64) -> Verdict {
+    let (needs, has) = (bytes(predicted_bytes), bytes(available));
+    if predicted_bytes + predicted_bytes / 10 <= available {
+        return Verdict::Fits(format!("training needs about {needs} of memory, and {has} are available"));
+    }
+    Verdict::TooLarge { because: format!("{has} are available"), next_at_most: config.micro_batch - 1 }
+}
+
+/// The largest divisor of `number` that is at most `most`; `None` at 0.
+pub fn largest_divisor(number: usize, most: usize) -> Option<usize> {
+    (1..=most.min(number)).rev().find(|divisor| number.is_multiple_of(*divisor))
+}
+
+fn refusal(windows: usize, smallest: &Parts, why_not: &str) -> ConfigError {
+    let Parts { weights_bytes, gradients_bytes, moments_bytes, activations_bytes, logits_bytes, peak_bytes, .. } =
+        *smallest;
+    let at_a_time = if windows == 1 {
+        "one window at a time needs".to_owned()
+    } else {
+        format!("{windows} windows at a time need")
+    };
+    ConfigError(format!(
+        "training does not fit into memory: {at_a_time} about {} (weights {}, gradients {}, moments {}, \
+         activations {}, logits {}), and {why_not}; make n_layer, n_embd, context_length or the vocabulary smaller",
+        bytes(peak_bytes),
+        bytes(weights_bytes),
+        bytes(gradients_bytes),
+        bytes(moments_bytes),
+        bytes(activations_bytes),
+        bytes(logits_bytes),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::config::{DeviceKind, TextFacts};
+
+    fn config(keys: &str) -> TrainConfig {
+        let facts = TextFacts { train_tokens: 1_000_000, val_tokens: 100_000, vocab_size: 65 };
+        Settings::from_toml_str(keys).unwrap().resolve(&facts, DeviceKind::Cpu).unwrap().0
+    }
+
+    const EVERYTHING: Open = Open { micro_batch: true, checkpointing: true };
+
+    fn fitted(config: &TrainConfig, available: u64) -> Result<Fitted, ConfigError> {
+        fit(config, &config.shape(65), Kernels::Fused, EVERYTHING, &mut |config, predicted| {
+            by_prediction(config, predicted, available)
+        })
+    }
+
+    #[test]
+    fn less_memory_means_smaller_passes_then_checkpointing_then_a_refusal() {
+        let config = config("n_layer = 8\nn_embd = 64\ncontext_length = 4096\nbatch_size = 12\ngrad_accum_steps = 2");
+        let peak = |micro_batch, activation_checkpointing| {
+            let config = TrainConfig { micro_batch, activation_checkpointing, ..config.clone() };
+            training(&config, &config.shape(65), Kernels::Fused).peak_bytes
+        };
+        // The batch as it is, where it fits; never more of the step at once than was asked for.
+        let whole = fitted(&config, 1 << 40).unwrap();
+        assert_eq!((whole.config.micro_batch, whole.config.activation_checkpointing), (12, false));
+        for micro_batch in [8, 6, 4, 3, 2, 1] {
+            let found = fitted(&config, peak(micro_batch, false) * 11 / 10 + 1).unwrap();
+            assert_eq!((found.config.micro_batch, found.config.activation_checkpointing), (micro_batch, false));
+            assert_eq!(found.config.tokens_per_step(), config.tokens_per_step());
+            assert!(found.config.validate().is_ok());
+        }
+        let found = fitted(&config, peak(1, false) * 11 / 10 - 1000).unwrap();
+        assert!(found.config.activation_checkpointing && found.reason.contains("activation_checkpointing = true"));
+        let refused = fitted(&config, peak(1, true) / 2).unwrap_err().to_string();
+        assert!(
+            refused.contains("weights") && refused.contains("make n_layer") && !refused.contains('\n'),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn what_somebody_decided_stays() {
+        let config = config("n_layer = 8\nn_embd = 64\ncontext_length = 128\nbatch_size = 4");
+        let refuse = &mut |_: &TrainConfig, _| Verdict::TooLarge { because: "no".into(), next_at_most: usize::MAX };
+        let mut trials = 0;
+        let mut count = |config: &TrainConfig, predicted| {
+            trials += 1;
+            refuse(config, predicted)
+        };
+        let shape = config.shape(65);
+        assert!(
+            fit(&config, &shape, Kernels::Fused, Open { micro_batch: true, checkpointing: false }, &mut count).is_err()
+        );
+        assert_eq!(trials, 3);
+        // A micro-batch that somebody set is tried alone, and the line says how many windows it has.
+        let decided = Open { micro_batch: false, checkpointing: false };
+        let config = TrainConfig { micro_batch: 2, ..config };
+        let refused = fit(&config, &shape, Kernels::Fused, decided, refuse).unwrap_err().to_string();
+        assert!(refused.contains("2 windows at a time need"), "{refused}");
+    }
+
+    #[test]
+    fn a_share_has_its_part_of_the_windows_and_whole_is_all_of_them() {
+        let config = config("n_layer = 2\nn_embd = 64\ncontext_length = 128\nbatch_size = 6\ngrad_accum_steps = 2");
+        assert_eq!(share_of(&config, 1), config);
+        let sizes = |share: &TrainConfig| (share.batch_size, share.grad_accum_steps, share.micro_batch);
+        // Of 12 windows: 6, 4, 3 and 1 for each of 2, 3, 4 and 12 processes.
+        let shares = [2, 3, 4, 12].map(|processes| share_of(&config, processes));
+        assert_eq!(shares.each_ref().map(sizes), [(6, 1, 6), (4, 1, 4), (3, 1, 3), (1, 1, 1)]);
+        let four = &mut |config: &TrainConfig, _| match config.micro_batch {
+            ..=4 => Verdict::Fits(String::new()),
+            _ => Verdict::TooLarge { because: String::new(), next_at_most: 4 },
+        };
+        let fitted = fit(&shares[0], &config.shape(65), Kernels::Fused, EVERYTHING, four).unwrap();
+        assert_eq!(fitted.config.micro_batch, 3, "divides the share of 6, where 4 does not");
+        let whole = fitted.in_whole(&config);
+        assert_eq!((whole.micro_batch, whole.windows_per_step()), (3, 12));
+    }
+}

@@ -1,0 +1,382 @@
+//! The memory of a run's training, by everything in its configuration that changes it: precision, activation checkpointing,
+//! passes, optimizer, average of the weights.
+//!
+//! A step is the same walk back through the operations as in [`super`], in bytes, over one graph or over segment after segment.
+
+use ember_model::GptConfig;
+
+use super::walk::{Costs, Walk};
+use super::{Kernels, Parts, Prediction, Residual, Sizes, bytes, kept_plain, operations};
+use crate::config::{OptimizerKind, Precision, TrainConfig};
+use crate::evaluate;
+use crate::gradient::MOST_LOGITS;
+
+/// What training by `config` needs at its worst moment, be that a step, an evaluation or a save.
+///
+/// `shape` is the model that `config` and the vocabulary make. With [`Kernels::Plain`] a save takes the host's memory, which is
+/// not counted.
+pub fn training(config: &TrainConfig, shape: &GptConfig, kernels: Kernels) -> Parts {
+    let step = Step::of(config, shape, kernels);
+    let mut parts = step.parts();
+    let lasting = parts.weights_bytes + parts.moments_bytes;
+    let rows = evaluate::rows_at_once(config.context_length, shape.vocab_size);
+    let scoring = Prediction::new(shape, Sizes { batch: rows, time: config.context_length }, kernels).score();
+    let evaluating = lasting + scoring.peak_bytes - scoring.weights_bytes;
+    // The moments are copied out to be written.
+    let saving = if kernels == Kernels::Fused { lasting + parts.moments_bytes } else { 0 };
+    parts.peak_bytes = parts.peak_bytes.max(evaluating).max(saving);
+    parts
+}
+
+/// One step of training.
+#[derive(Clone, Copy, Debug)]
+pub struct Step<'a> {
+    /// The model's shape.
+    pub shape: &'a GptConfig,
+    /// Windows of one pass, and tokens in each.
+    pub sizes: Sizes,
+    /// Which formulas run.
+    pub kernels: Kernels,
+    /// What the products are computed in.
+    pub precision: Precision,
+    /// Whether only the blocks' inputs are kept.
+    pub activation_checkpointing: bool,
+    /// Whether gradients of earlier passes are there while a pass is computed.
+    pub several_passes: bool,
+    /// What turns gradients into steps.
+    pub optimizer: OptimizerKind,
+    /// Whether a moving average of the weights is kept.
+    pub averages_weights: bool,
+}
+
+impl<'a> Step<'a> {
+    /// The step of a run.
+    pub fn of(config: &TrainConfig, shape: &'a GptConfig, kernels: Kernels) -> Self {
+        Self {
+            shape,
+            sizes: Sizes { batch: config.micro_batch, time: config.context_length },
+            kernels,
+            precision: config.precision,
+            activation_checkpointing: config.activation_checkpointing,
+            several_passes: config.micro_batch < config.windows_per_step(),
+            optimizer: config.optimizer,
+            averages_weights: config.ema_decay > 0.0,
+        }
+    }
+
+    /// What it needs: forward, loss, backward, optimizer.
+    pub fn parts(&self) -> Parts {
+        let parameters = self.shape.parameters();
+        let weights_bytes = bytes(parameters) * if self.averages_weights { 2 } else { 1 };
+        let moments_bytes = bytes(self.moments());
+        let earlier = if self.several_passes { bytes(parameters) } else { 0 };
+        let working = match self.kernels {
+            Kernels::Fused => self.working_peak(),
+            Kernels::Plain => self.activations() + self.logits_bytes() + self.work_of_plain(),
+        };
+        // The optimizer's step has all gradients, and its own work, when the passes' work is over.
+        let stepping = bytes(parameters + self.optimizer_work());
+        Parts {
+            weights_bytes,
+            gradients_bytes: bytes(parameters),
+            moments_bytes,
+            activations_bytes: self.activations(),
+            logits_bytes: self.logits_bytes(),
+            cache_bytes: 0,
+            peak_bytes: weights_bytes + moments_bytes + stepping.max(earlier + working),
+        }
+    }
+
+    /// What a forward pass needs whose whole graph is recorded.
+    pub fn forward_with_graph(&self) -> Parts {
+        let whole = Self { activation_checkpointing: false, ..*self };
+        let (.., head) = whole.operations();
+        let activations_bytes = match self.kernels {
+            Kernels::Fused => whole.keeps_of_whole_graph(),
+            Kernels::Plain => whole.activations(),
+        };
+        let (weights_bytes, logits_bytes) =
+            (bytes(self.shape.parameters()), bytes(self.positions() * self.shape.vocab_size));
+        Parts {
+            weights_bytes,
+            activations_bytes,
+            logits_bytes,
+            peak_bytes: weights_bytes
+                + (activations_bytes + logits_bytes + head.forward_work()).max(whole.peak_on_the_way()),
+            ..Parts::default()
+        }
+    }
+
+    /// Bytes that a graph of the whole model keeps.
+    fn keeps_of_whole_graph(&self) -> u64 {
+        let (embedding, blocks, norm, head) = self.operations();
+        let blocks = blocks.iter().flatten();
+        embedding.iter().chain(blocks).chain([&norm, &head]).map(|op| op.keeps).sum()
+    }
+
+    /// The most that a forward pass in halves holds before it comes to the head: what is kept so far, and an operation's float32
+    /// copies and output.
+    fn peak_on_the_way(&self) -> u64 {
+        if !self.is_half() || self.kernels == Kernels::Plain {
+            return 0;
+        }
+        let (_, blocks, ..) = self.operations();
+        let (mut kept, mut peak) = (0, 0);
+        for op in blocks.iter().flatten() {
+            kept += op.keeps;
+            peak = peak.max(kept + self.stream() + op.forward_work() + op.output);
+        }
+        peak
+    }
+
+    /// Values of the optimizer's running means: Muon has one for a block's matrix, AdamW two for everything.
+    fn moments(&self) -> usize {
+        let parameters = self.shape.parameters();
+        match self.optimizer {
+            OptimizerKind::AdamW => 2 * parameters,
+            OptimizerKind::Muon => 2 * parameters - self.matrices().iter().sum::<usize>() * self.shape.n_layer,
+        }
+    }
+
+    /// Values that the optimizer works with beside weights, moments and gradients: Muon's orthogonalisation holds the matrix, its
+    /// square and the terms of a polynomial of both.
+    fn optimizer_work(&self) -> usize {
+        match self.optimizer {
+            OptimizerKind::AdamW => 0,
+            OptimizerKind::Muon => 5 * self.matrices().into_iter().max().unwrap_or(0),
+        }
+    }
+
+    /// Sizes of the matrices of one block.
+    fn matrices(&self) -> [usize; 4] {
+        let (shape, heads) = (self.shape, self.shape.heads());
+        let c = shape.n_embd;
+        [c * heads.width(), heads.query_width() * c, c * shape.mlp_width(), shape.n_inner * c]
+    }
+
+    /// Positions of one pass.
+    fn positions(&self) -> usize {
+        self.sizes.batch * self.sizes.time
+    }
+
+    /// Bytes of the residual stream.
+    fn stream(&self) -> u64 {
+        bytes(self.positions() * self.shape.n_embd)
+    }
+
+    /// Logits that are there at once.
+    fn logits(&self) -> usize {
+        let at_once = (MOST_LOGITS / self.shape.vocab_size).max(1);
+        self.positions().min(at_once) * self.shape.vocab_size
+    }
+
+    fn logits_bytes(&self) -> u64 {
+        bytes(self.logits())
+    }
+
+    /// Whether the head goes piece by piece.
+    fn in_pieces(&self) -> bool {
+        self.positions() * self.shape.vocab_size > MOST_LOGITS
+    }
+
+    fn is_half(&self) -> bool {
+        self.precision != Precision::F32
+    }
+
+    /// The embeddings, the blocks (each with as many operations), the last norm, and the head.
+    fn operations(&self) -> (Vec<Costs>, Vec<Vec<Costs>>, Costs, Costs) {
+        let tied = if self.shape.tied_head { bytes(self.shape.vocab_size * self.shape.n_embd) } else { 0 };
+        let all: Vec<Costs> =
+            operations(self.shape, self.sizes).iter().map(|op| Costs::of(op, self.is_half(), tied)).collect();
+        let first = all.iter().position(|op| op.residual == Residual::Reads).unwrap_or(0);
+        let last = all.iter().rposition(|op| op.residual == Residual::Adds).unwrap_or(0);
+        let in_block = (last + 1 - first) / self.shape.n_layer;
+        let blocks = all[first..=last].chunks(in_block).map(<[Costs]>::to_vec).collect();
+        (all[..first].to_vec(), blocks, all[all.len() - 2], all[all.len() - 1])
+    }
+
+    /// What is kept of the forward for the backward, at its most.
+    fn activations(&self) -> u64 {
+        match self.kernels {
+            Kernels::Fused => {
+                let (embedding, blocks, norm, head) = self.operations();
+                let of = |list: &[Costs]| list.iter().map(|op| op.keeps).sum::<u64>();
+                if self.activation_checkpointing {
+                    // At its most for the last block: the inputs of those before it, and its own graph.
+                    return (self.shape.n_layer as u64 - 1) * self.stream()
+                        + blocks.first().map_or(0, |block| of(block));
+                }
+                of(&embedding)
+                    + blocks.iter().map(|block| of(block)).sum::<u64>()
+                    + norm.keeps
+                    + if self.in_pieces() { 0 } else { head.keeps }
+            }
+            Kernels::Plain => {
+                let n_layer = self.shape.n_layer as u64;
+                let all = bytes(kept_plain(self.shape, self.sizes));
+                let kept = if self.is_half() { all - n_layer * self.saved_by_halves() } else { all };
+                if self.activation_checkpointing {
+                    return n_layer * self.stream() + kept / n_layer;
+                }
+                kept
+            }
+        }
+    }
+
+    /// What halves save of the textbook formulas' activations, in one block: 26 of the 30 streams are halved (the norms' four are
+    /// not); the attention weights stay as they are, and have a half beside them, as the matrices have.
+    fn saved_by_halves(&self) -> u64 {
+        let attention_weights = self.sizes.batch * self.shape.n_head * self.sizes.time * self.sizes.time;
+        let halved = 13 * self.stream();
+        halved.saturating_sub(bytes(attention_weights + self.matrices().iter().sum::<usize>()) / 2)
+    }
+
+    /// What goes with the gradients of the head where there are no kernels of ours.
+    fn work_of_plain(&self) -> u64 {
+        // The gradient of the logits beside them, and that of a tied table twice.
+        if self.in_pieces() { self.logits_bytes() + bytes(2 * self.shape.vocab_size * self.shape.n_embd) } else { 0 }
+    }
+
+    /// The most bytes at once between the beginning of a pass and the end of its backward, beside weights and moments.
+    fn working_peak(&self) -> u64 {
+        let (embedding, blocks, norm, head) = self.operations();
+        let of = |list: &[Costs]| list.iter().map(|op| op.keeps).sum::<u64>();
+        let blocks_keep: u64 = blocks.iter().map(|block| of(block)).sum();
+        let mut walk = Walk::default();
+        if !self.activation_checkpointing && !self.in_pieces() {
+            walk.kept = of(&embedding) + blocks_keep + norm.keeps + head.keeps;
+            walk.note(self.logits_bytes() + head.forward_work());
+            walk.back(&head);
+            walk.back(&norm);
+            blocks.iter().rev().for_each(|block| walk.back_all(block));
+            walk.back_all(&embedding);
+            return walk.peak;
+        }
+
+        let stream = self.stream();
+        // While the head works: what the blocks left, the last norm's input and output.
+        let below = if self.activation_checkpointing {
+            self.shape.n_layer as u64 * stream
+        } else {
+            of(&embedding) + blocks_keep
+        };
+        walk.kept = below + norm.keeps + stream;
+        self.head_in_pieces(&head, &mut walk);
+        // The gradient of the norm's output, and its product with the output.
+        walk.gradients += stream;
+        walk.note(2 * stream);
+        if !self.activation_checkpointing {
+            walk.kept -= stream;
+            walk.back(&norm);
+            walk.gradients -= stream;
+            blocks.iter().rev().for_each(|block| walk.back_all(block));
+            walk.back_all(&embedding);
+            return walk.peak;
+        }
+        walk.back(&norm);
+        for (i, block) in blocks.iter().enumerate().rev() {
+            walk.kept = i as u64 * stream + of(block);
+            walk.back_all(block);
+        }
+        walk.kept = 0;
+        walk.back_all(&embedding);
+        walk.peak
+    }
+
+    /// The head and the loss, one piece of the positions after another.
+    fn head_in_pieces(&self, head: &Costs, walk: &mut Walk) {
+        let all = self.positions() * self.shape.vocab_size;
+        let pieces = all.div_ceil(self.logits().max(1)) as u64;
+        let table = bytes(self.shape.vocab_size * self.shape.n_embd);
+        let piece =
+            Costs { input: head.input / pieces, output: self.logits_bytes(), keeps: head.keeps / pieces, ..*head };
+        // The second of two whole pieces finds the table's gradient of the first there.
+        let earlier = if all >= 2 * self.logits() { table } else { 0 };
+        walk.kept += piece.keeps;
+        walk.note(piece.output + piece.forward_work());
+        walk.note(piece.output + piece.input + piece.work + table + earlier + self.stream());
+        // Two gradients of the table are added into a third when the logits are gone.
+        walk.note(if pieces > 1 { 3 * table + self.stream() } else { 0 });
+        walk.kept -= piece.keeps;
+        walk.gradients += table;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn step<'a>(shape: &'a GptConfig, sizes: Sizes) -> Step<'a> {
+        Step {
+            shape,
+            sizes,
+            kernels: Kernels::Fused,
+            precision: Precision::F32,
+            activation_checkpointing: false,
+            several_passes: false,
+            optimizer: OptimizerKind::AdamW,
+            averages_weights: false,
+        }
+    }
+
+    /// One layer, one head, two wide; one row of three tokens: n = 6, and 9 attention weights.
+    #[test]
+    fn a_tiny_model_by_hand() {
+        let shape = GptConfig::new(5, 4, 1, 1, 2);
+        let training = step(&shape, Sizes { batch: 1, time: 3 }).parts();
+        // 10 + 8 for the tables, 74 for the block, 4 for ln_f.
+        assert_eq!(training.weights_bytes, 4 * 96);
+        assert_eq!((training.gradients_bytes, training.moments_bytes), (4 * 96, 8 * 96));
+        // ln_1 6, c_attn 6, attention 18 + 9, c_proj 6, ln_2 6, c_fc 6, gelu 24, c_proj 24; ln_f 6, lm_head 6.
+        assert_eq!(training.activations_bytes, 4 * 117);
+        // At the head 117 + 15 + 6 + 10 = 148: all that is kept, the gradients of logits, input and weights. The worst is the
+        // block's last product: kept 117 - 12, gradients 10 + 4, the stream's 6 (its own dy is the same), and those of its
+        // input 24 and its parameters 18.
+        assert_eq!(training.peak_bytes, 4 * (3 * 96 + 105 + 14 + 6 + 24 + 18));
+    }
+
+    proptest! {
+        #[test]
+        fn savings_save_and_an_average_is_a_copy(
+            n_layer in 2usize..5, head in 1usize..4, width in 1usize..9, vocab in 2usize..60, batch in 1usize..4, time in 8usize..40,
+        ) {
+            let shape = GptConfig::new(vocab, 64, n_layer, head, 8 * head * width);
+            let sizes = Sizes { batch, time };
+            for kernels in [Kernels::Fused, Kernels::Plain] {
+                let plain = Step { kernels, ..step(&shape, sizes) };
+                let checkpointed = Step { activation_checkpointing: true, ..plain };
+                prop_assert!(checkpointed.parts().activations_bytes <= plain.parts().activations_bytes);
+                let averaged = Step { averages_weights: true, ..plain };
+                prop_assert_eq!(averaged.parts().peak_bytes, plain.parts().peak_bytes + bytes(shape.parameters()));
+            }
+        }
+
+        #[test]
+        fn more_of_anything_never_needs_less(
+            n_layer in 1usize..4, head in 1usize..4, width in 1usize..9, vocab in 2usize..60, batch in 1usize..4, time in 2usize..20,
+            dropout in prop::bool::ANY,
+        ) {
+            let mut shape = GptConfig::new(vocab, 32, n_layer, head, head * width);
+            shape.dropout = if dropout { 0.1 } else { 0.0 };
+            let deeper = GptConfig { n_layer: n_layer + 1, ..shape.clone() };
+            for kernels in [Kernels::Fused, Kernels::Plain] {
+                let peaks = |shape: &GptConfig, sizes: Sizes| {
+                    let step = Step { kernels, ..step(shape, sizes) };
+                    [step.parts(), step.forward_with_graph()].map(|parts| parts.peak_bytes)
+                };
+                let sizes = Sizes { batch, time };
+                let [training, graph] = peaks(&shape, sizes);
+                let forward = Prediction::new(&shape, sizes, kernels).forward().peak_bytes;
+                prop_assert!(training >= graph && graph >= forward, "{training} {graph} {forward}");
+                for more in [
+                    peaks(&shape, Sizes { batch: batch + 1, time }),
+                    peaks(&shape, Sizes { batch, time: time + 1 }),
+                    peaks(&deeper, sizes),
+                ] {
+                    prop_assert!(training <= more[0] && graph <= more[1], "{training} {graph} {more:?}");
+                }
+            }
+        }
+    }
+}

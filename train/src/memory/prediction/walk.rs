@@ -1,0 +1,95 @@
+//! A backward, operation by operation in bytes: what is there at its worst moment.
+
+use super::{Operation, Residual, bytes};
+
+/// One operation of the forward pass, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Costs {
+    pub name: &'static str,
+    /// The gradient of its input, and that of its output.
+    pub input: u64,
+    pub output: u64,
+    /// What it keeps for its backward.
+    pub keeps: u64,
+    /// The gradients of its parameters.
+    pub parameters: u64,
+    /// What its backward holds beside all of these: float32 copies of what is stored in halves.
+    pub work: u64,
+    /// The tied table's gradient, of the head and of the embedding.
+    pub tied: u64,
+    pub residual: Residual,
+}
+
+impl Costs {
+    pub fn of(operation: &Operation, half: bool, tied_table: u64) -> Self {
+        let Operation { name, input, output, keeps, parameters, residual } = *operation;
+        let tied = if matches!(name, "wte" | "lm_head") { tied_table } else { 0 };
+        let full = Self {
+            name,
+            input: bytes(input),
+            output: bytes(output),
+            keeps: bytes(keeps),
+            parameters: bytes(parameters),
+            work: 0,
+            tied,
+            residual,
+        };
+        let is_float32 = keeps == 0 || name.starts_with("ln_");
+        if !half || is_float32 {
+            return full;
+        }
+        // A product keeps its weight in the half type too. Its backward works on float32 copies of its input and its weight, and
+        // puts the gradient of its input away in halves at last.
+        let weight = if name == "lm_head" { tied.max(full.parameters) } else { full.parameters };
+        Self { keeps: full.keeps / 2 + weight / 2, work: full.keeps + weight + full.input / 2, ..full }
+    }
+
+    /// What a product's forward works with: float32 copies of halves.
+    pub fn forward_work(&self) -> u64 {
+        self.work.saturating_sub(self.input / 2)
+    }
+}
+
+/// A backward on its way.
+#[derive(Default)]
+pub(super) struct Walk {
+    /// Activations not yet let go.
+    pub kept: u64,
+    /// Gradients of parameters made so far, and whatever else lasts.
+    pub gradients: u64,
+    /// The gradient of the residual stream, held while a branch's is computed.
+    pub stream: u64,
+    /// Whether the branch begins with that same gradient.
+    pub shared: bool,
+    pub peak: u64,
+}
+
+impl Walk {
+    /// So much is in use beside what the walk holds.
+    pub fn note(&mut self, more: u64) {
+        self.peak = self.peak.max(self.kept + self.gradients + self.stream + more);
+    }
+
+    pub fn back_all(&mut self, operations: &[Costs]) {
+        operations.iter().rev().for_each(|operation| self.back(operation));
+    }
+
+    pub fn back(&mut self, op: &Costs) {
+        if op.residual == Residual::Adds {
+            (self.stream, self.shared) = (op.output, true);
+            return;
+        }
+        let dy = if std::mem::take(&mut self.shared) && op.work == 0 { 0 } else { op.output };
+        if op.name == "lm_head" {
+            self.gradients += op.tied;
+        }
+        // The two gradients of a tied table are added into a third.
+        let sum = if op.name == "wte" { op.tied } else { 0 };
+        self.note(dy + op.input + op.parameters + op.work + sum);
+        self.kept = self.kept.saturating_sub(op.keeps);
+        self.gradients += op.parameters;
+        if op.residual == Residual::Reads {
+            self.stream = 0;
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! AdamW ([Loshchilov and Hutter 2019](https://arxiv.org/abs/1711.05101), algorithm 2).
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use burn::backend::Dispatch;
+use burn::tensor::Tensor;
+use ember_model::kernels::is_cpu;
+
+use super::kernel::{OptimizerOps, Update};
+use super::state::{Stored, flat_values};
+use super::{Rate, StoredTensor};
+
+/// What AdamW is told once; the learning rate comes with each step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamWConfig {
+    /// Decay of the mean of the gradients.
+    pub beta1: f64,
+    /// Decay of the mean of the squared gradients.
+    pub beta2: f64,
+    /// Added to the root of the second moment.
+    pub epsilon: f64,
+    /// Share of a matrix, times the learning rate, that each step takes away; vectors (biases, LayerNorm) do not decay.
+    pub weight_decay: f64,
+}
+
+/// One parameter's running means, flat, of the gradient and of its square.
+#[derive(Clone, Debug)]
+struct Moments {
+    first: Tensor<1>,
+    second: Tensor<1>,
+}
+
+/// AdamW and the moments of the parameters that it steps.
+#[derive(Clone, Debug)]
+pub struct AdamW {
+    pub(super) config: AdamWConfig,
+    moments: BTreeMap<String, Moments>,
+}
+
+impl AdamW {
+    pub(super) fn new(config: AdamWConfig) -> Self {
+        Self { config, moments: BTreeMap::new() }
+    }
+
+    /// The parameter after the step numbered `step`, from 1.
+    pub(super) fn update<const D: usize>(
+        &mut self,
+        name: &str,
+        parameter: Tensor<D>,
+        gradient: Tensor<D>,
+        step: u64,
+        rate: Rate,
+    ) -> Tensor<D> {
+        let shape = parameter.dims();
+        let n: usize = shape.iter().product();
+        let zeros = || Tensor::<1>::zeros([n], &parameter.device());
+        let moments = self.moments.remove(name).unwrap_or_else(|| Moments { first: zeros(), second: zeros() });
+        let AdamWConfig { beta1, beta2, epsilon, weight_decay } = self.config;
+        let t = step as f64;
+        let update = Update {
+            beta1: beta1 as f32,
+            beta2: beta2 as f32,
+            epsilon: epsilon as f32,
+            step_size: (rate.learning_rate / (1.0 - beta1.powf(t))) as f32,
+            root_correction: (1.0 - beta2.powf(t)).sqrt() as f32,
+            keep: if D >= 2 { (1.0 - rate.learning_rate * weight_decay) as f32 } else { 1.0 },
+            scale: rate.gradient_scale as f32,
+        };
+        let (parameter, moments) = apply(parameter.reshape([n]), gradient.reshape([n]), moments, update);
+        self.moments.insert(name.to_owned(), moments);
+        parameter.reshape(shape)
+    }
+
+    /// Values remembered.
+    pub(super) fn values(&self) -> usize {
+        self.moments.values().map(|moments| 2 * moments.first.dims()[0]).sum()
+    }
+
+    /// Every moment by name (`first.h.0...`, `second.h.0...`).
+    pub(super) fn stored(&self) -> impl Iterator<Item = StoredTensor> {
+        self.moments.iter().flat_map(|(name, moments)| {
+            [
+                (format!("first.{name}"), flat_values(&moments.first)),
+                (format!("second.{name}"), flat_values(&moments.second)),
+            ]
+        })
+    }
+
+    /// Takes up the stored moments of the parameter `name` of `n` values.
+    pub(super) fn restore(&mut self, name: &str, n: usize, stored: &mut Stored) -> Result<()> {
+        let moments = Moments { first: stored.take("first", name, n)?, second: stored.take("second", name, n)? };
+        self.moments.insert(name.to_owned(), moments);
+        Ok(())
+    }
+}
+
+fn apply(parameter: Tensor<1>, gradient: Tensor<1>, moments: Moments, update: Update) -> (Tensor<1>, Moments) {
+    let Moments { first, second } = moments;
+    if is_cpu(&parameter.device()) {
+        let (parameter, first, second) = <Dispatch as OptimizerOps>::adamw(
+            parameter.into_dispatch(),
+            gradient.into_dispatch(),
+            first.into_dispatch(),
+            second.into_dispatch(),
+            update,
+        );
+        let moments = Moments { first: Tensor::from_dispatch(first), second: Tensor::from_dispatch(second) };
+        return (Tensor::from_dispatch(parameter), moments);
+    }
+    let gradient = gradient * update.scale;
+    let first = first * update.beta1 + gradient.clone() * (1.0 - update.beta1);
+    let second = second * update.beta2 + gradient.powi_scalar(2) * (1.0 - update.beta2);
+    let denominator = second.clone().sqrt() / update.root_correction + update.epsilon;
+    let parameter = parameter * update.keep - first.clone() / denominator * update.step_size;
+    (parameter, Moments { first, second })
+}

@@ -1,0 +1,96 @@
+//! The gradient of a step from those of its processes: added up in a few large buckets, as PyTorch's data parallel does
+//! ([Li et al. 2020](https://arxiv.org/abs/2006.15704), section 3.2).
+
+use anyhow::Result;
+use burn::optim::GradientsParams;
+use burn::tensor::{Tensor, TensorData};
+use ember_model::{Gpt, Parameter};
+
+use super::Team;
+use crate::gradient::Gradient;
+
+/// Values in one bucket, but where a single parameter has more: 25 MiB of float32. Fewer would spend the time on waiting for the
+/// slowest process, more on holding a second gradient.
+const BUCKET: usize = 25 << 18;
+
+/// The mean over all processes of their losses and gradients, and whether any of them is to stop: the same in each.
+///
+/// Each process brings the mean over as many windows, so the mean of the means is that over all.
+///
+/// # Errors
+/// As [`Team::sum`].
+pub fn mean_of_all(team: &dyn Team, gpt: &Gpt, own: Gradient, stop: bool) -> Result<(Gradient, bool)> {
+    if team.size() == 1 {
+        return Ok((own, stop));
+    }
+    let Gradient { loss, of: mut gradients } = own;
+    let buckets = buckets(gpt.parameters(), BUCKET);
+    // Loss and stop ride along with the last bucket.
+    let mut extra = [loss as f32, f32::from(u8::from(stop))];
+    for (number, bucket) in buckets.iter().enumerate() {
+        let extra = if number + 1 == buckets.len() { &mut extra[..] } else { &mut [] };
+        exchange(team, bucket, &mut gradients, extra)?;
+    }
+    let [loss, stop] = extra;
+    Ok((Gradient { loss: f64::from(loss) / team.size() as f64, of: gradients }, stop > 0.0))
+}
+
+/// The parameters in their order, cut where a bucket would grow beyond `limit` values.
+fn buckets(parameters: Vec<Parameter>, limit: usize) -> Vec<Vec<Parameter>> {
+    let mut buckets = Vec::new();
+    let (mut bucket, mut filled) = (Vec::new(), 0);
+    for parameter in parameters {
+        let n = values(&parameter);
+        if filled > 0 && filled + n > limit {
+            buckets.push(std::mem::take(&mut bucket));
+            filled = 0;
+        }
+        filled += n;
+        bucket.push(parameter);
+    }
+    buckets.push(bucket);
+    buckets
+}
+
+fn values(parameter: &Parameter) -> usize {
+    parameter.shape.iter().product()
+}
+
+/// Replaces the gradients of one bucket by their means over all processes, and `extra` by its sums.
+fn exchange(team: &dyn Team, bucket: &[Parameter], gradients: &mut GradientsParams, extra: &mut [f32]) -> Result<()> {
+    // Every process has the same model, and so gradients for the same parameters.
+    let (present, flat): (Vec<_>, Vec<_>) =
+        bucket.iter().filter_map(|parameter| Some((parameter, take(gradients, parameter)?))).unzip();
+    let device = flat.first().map(Tensor::device);
+    // One tensor for all of them: a device is read and written once a bucket.
+    let mut sums = if flat.is_empty() { Vec::new() } else { Tensor::cat(flat, 0).into_data().iter::<f32>().collect() };
+    let n = sums.len();
+    sums.extend_from_slice(extra);
+    team.sum(&mut sums)?;
+    extra.copy_from_slice(&sums[n..]);
+    sums.truncate(n);
+    let Some(device) = device else { return Ok(()) };
+
+    let size = team.size() as f32;
+    sums.iter_mut().for_each(|sum| *sum /= size);
+    let means = Tensor::<1>::from_data(TensorData::new(sums, [n]), &device);
+    let mut begin = 0;
+    for parameter in present {
+        let end = begin + values(parameter);
+        let mean = means.clone().narrow(0, begin, end - begin);
+        begin = end;
+        match parameter.shape[..] {
+            [rows, columns] => gradients.register::<2>(parameter.id, mean.reshape([rows, columns])),
+            _ => gradients.register::<1>(parameter.id, mean),
+        }
+    }
+    Ok(())
+}
+
+/// Takes a parameter's gradient out, flat.
+fn take(gradients: &mut GradientsParams, parameter: &Parameter) -> Option<Tensor<1>> {
+    match parameter.shape.len() {
+        1 => gradients.remove::<1>(parameter.id),
+        _ => gradients.remove::<2>(parameter.id).map(|gradient| gradient.reshape([values(parameter)])),
+    }
+}

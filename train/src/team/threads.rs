@@ -1,0 +1,61 @@
+//! A team of threads in one process, which proves without MPI what holds for any team.
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::{Arc, Barrier, Mutex, PoisonError};
+use std::thread;
+
+use anyhow::Result;
+
+use super::{Team, add_in_order};
+
+/// One thread of a team.
+pub struct ThreadTeam {
+    rank: usize,
+    size: usize,
+    between: Arc<Between>,
+}
+
+/// What all of them see.
+struct Between {
+    barrier: Barrier,
+    /// What each brings to the sum.
+    brought: Mutex<Vec<Vec<f32>>>,
+}
+
+impl ThreadTeam {
+    /// Runs `work` in `size` threads; their results by rank. A thread that panics leaves the others waiting.
+    pub fn run<T: Send>(size: usize, work: impl Fn(&dyn Team) -> T + Sync) -> Vec<T> {
+        let between = Between { barrier: Barrier::new(size), brought: Mutex::new(vec![Vec::new(); size]) };
+        let between = Arc::new(between);
+        thread::scope(|scope| {
+            let start = |rank| {
+                let team = Self { rank, size, between: between.clone() };
+                let work = &work;
+                scope.spawn(move || work(&team))
+            };
+            let threads: Vec<_> = (0..size).map(start).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        })
+    }
+}
+
+impl Team for ThreadTeam {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    fn sum(&self, values: &mut [f32]) -> Result<()> {
+        let Between { barrier, brought } = &*self.between;
+        brought.lock().unwrap_or_else(PoisonError::into_inner)[self.rank] = values.to_vec();
+        barrier.wait();
+        add_in_order(values, brought.lock().unwrap_or_else(PoisonError::into_inner).iter().map(Vec::as_slice));
+        // Nobody brings the next before all have this one.
+        barrier.wait();
+        Ok(())
+    }
+}

@@ -1,0 +1,331 @@
+//! Faults, brought about for real: each ends in the line that docs/faults.md shows, and in a run that can be resumed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant, SystemTime};
+
+use ember_model::folder::{TensorFile, write_checksums, write_tensors};
+
+use super::{Place, Ran, SMALL, end_of, root, small_run, text};
+
+/// The line of standard error that has all of `parts`, each of which docs/faults.md must show too.
+#[track_caller]
+fn documented_line<'a>(ran: &'a Ran, parts: &[&str]) -> &'a str {
+    let page = fs::read_to_string(root().join("docs/faults.md")).unwrap();
+    for part in parts {
+        assert!(page.contains(part), "docs/faults.md does not show {part:?}");
+    }
+    let found = ran.err.lines().find(|line| parts.iter().all(|part| line.contains(part)));
+    found.unwrap_or_else(|| panic!("no line with {parts:?} in\n{}", ran.err))
+}
+
+fn checkpoint(run: &Path, step: u64) -> PathBuf {
+    run.join(format!("checkpoints/step-{step:08}"))
+}
+
+/// Changes keys of the configuration that a run folder keeps.
+fn set(run: &Path, changes: &[(&str, &str)]) {
+    let path = run.join("config.toml");
+    let mut config = fs::read_to_string(&path).unwrap();
+    for (key, value) in changes {
+        let old = config.lines().find(|line| line.starts_with(&format!("{key} ="))).unwrap().to_owned();
+        config = config.replace(&format!("\n{old}\n"), &format!("\n{key} = {value}\n"));
+    }
+    fs::write(path, config).unwrap();
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    assert!(Command::new("cp").arg("-r").args([from, to]).status().unwrap().success());
+}
+
+fn metrics(run: &Path) -> Vec<serde_json::Value> {
+    let text = fs::read_to_string(run.join("metrics.jsonl")).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn saved(run: &Path) -> Vec<String> {
+    let mut names: Vec<_> = fs::read_dir(run.join("checkpoints"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+/// A run of 8 steps on a text with a rare letter, whose row of the token table is then made NaN: every batch with that letter
+/// gives a loss that is not finite, and no other batch does.
+fn run_with_a_poisoned_letter(place: &Place) -> PathBuf {
+    let lines = text().lines().map(str::to_owned).collect::<Vec<_>>();
+    let rare: String = lines
+        .iter()
+        .enumerate()
+        .map(|(i, line)| if i % 150 == 75 && i < 1300 { format!("Q\t{line}\n") } else { format!("{line}\n") })
+        .collect();
+    place.write("rare.txt", rare);
+    place.train(&format!("run rare.txt --out poisoned --set tied_head=false --set max_steps=8 {SMALL}")).well();
+    let run = place.path("poisoned");
+    let weights = checkpoint(&run, 8).join("model.safetensors");
+    let file = TensorFile::open(&weights).unwrap();
+    let mut tensors: Vec<_> = file.names().iter().map(|name| file.read(name).unwrap()).collect();
+    let wte = tensors.iter_mut().find(|tensor| tensor.name.ends_with("wte.weight")).unwrap();
+    let letter = place_in_vocabulary(&checkpoint(&run, 8), "Q");
+    wte.values[letter * 32..(letter + 1) * 32].fill(f32::NAN);
+    write_tensors(&weights, &tensors).unwrap();
+    write_checksums(&checkpoint(&run, 8)).unwrap();
+    run
+}
+
+fn place_in_vocabulary(checkpoint: &Path, letter: &str) -> usize {
+    let tokenizer: serde_json::Value =
+        serde_json::from_slice(&fs::read(checkpoint.join("tokenizer.json")).unwrap()).unwrap();
+    tokenizer["model"]["vocab"][letter].as_u64().unwrap() as usize
+}
+
+#[test]
+fn nan_in_a_batch_stops_the_step_and_not_the_run() {
+    let place = Place::new();
+    let run = run_with_a_poisoned_letter(&place);
+    copy_folder(&run, &place.path("halves"));
+    copy_folder(&run, &place.path("short"));
+    set(&run, &[("max_steps", "40"), ("max_skipped_batches", "20")]);
+    let ran = place.train("resume poisoned --device cpu").well();
+    documented_line(&ran, &["is not finite in the checkpoint that this begins with"]);
+    let line = documented_line(&ran, &["the loss is not finite, so the step is not taken; first in embeddings, "]);
+    let letter = place_in_vocabulary(&checkpoint(&run, 40), "Q");
+    assert!(line.contains(&format!("wte.weight [{letter}, 0], 32 of its ")), "{line}");
+    assert!(line.contains("learning rate ") && line.contains("gradient norm "), "{line}");
+
+    // The report holds the batch, and the window it names has the letter.
+    let reports: Vec<_> = fs::read_dir(run.join("reports")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let skips: Vec<_> = metrics(&run).into_iter().filter(|row| !row["skipped"].is_null()).collect();
+    assert!(!skips.is_empty() && reports.len() == skips.len(), "{reports:?} {skips:?}");
+    for report in &reports {
+        let report: serde_json::Value = serde_json::from_slice(&fs::read(report).unwrap()).unwrap();
+        let worst = &report["found"]["window"];
+        let window = report["windows"].as_array().unwrap().iter().find(|window| window["window"] == *worst).unwrap();
+        assert!(window["text"].as_str().unwrap().contains("Q\t"), "{report}");
+        assert_eq!(report["windows"].as_array().unwrap().len(), 8);
+    }
+    assert_eq!(skips.last().unwrap()["skipped"], skips.len());
+    assert_eq!(metrics(&run).last().unwrap()["step"], 40);
+
+    // Stopped on the way and resumed: the same bits, the same batches left out.
+    set(&place.path("halves"), &[("max_steps", "21"), ("max_skipped_batches", "20")]);
+    place.train("resume halves --device cpu").well();
+    set(&place.path("halves"), &[("max_steps", "40")]);
+    place.train("resume halves --device cpu").well();
+    let (whole, halves) = (end_of(&run), end_of(&place.path("halves")));
+    assert!(whole.0 == halves.0 && whole.1 == halves.1, "the resumed run ended in other numbers");
+    let skipped =
+        |rows: &[serde_json::Value]| rows.iter().filter(|r| !r["skipped"].is_null()).cloned().collect::<Vec<_>>();
+    assert_eq!(skipped(&whole.2), skipped(&halves.2));
+
+    // One batch too many: the last good step is saved, and the run can go on once it is allowed to.
+    let short = place.path("short");
+    set(&short, &[("max_steps", "40"), ("max_skipped_batches", "0")]);
+    let ran = place.train("resume short --device cpu");
+    assert_eq!(ran.code, Some(1));
+    let line =
+        documented_line(&ran, &["error: one more batch than max_skipped_batches = ", " is saved: look at reports/"]);
+    let last: u64 =
+        fs::read_to_string(short.join("latest")).unwrap().trim().trim_start_matches("step-").parse().unwrap();
+    assert!(line.contains(&format!("step {last} is saved")), "{line}");
+    set(&short, &[("max_skipped_batches", "20")]);
+    place.train("resume short --device cpu").well();
+    let (whole, short) = (end_of(&run), end_of(&short));
+    assert!(whole.0 == short.0 && whole.1 == short.1, "the resumed run ended in other numbers");
+}
+
+#[test]
+fn spikes_are_dealt_with_as_asked_and_logged() {
+    let place = Place::new();
+    for (spikes, rows_with) in [("clip", "spike"), ("skip", "skipped")] {
+        // A threshold so low that ordinary gradients pass it.
+        let more = format!("--set spikes={spikes} --set spike_factor=1.05");
+        place.train(&format!("{} {more}", small_run(&place, spikes, 60))).well();
+        let rows = metrics(&place.path(spikes));
+        assert!(rows.iter().any(|row| !row[rows_with].is_null() && !row["spike"].is_null()), "{rows:?}");
+        assert_eq!(rows.iter().any(|row| !row["skipped"].is_null()), spikes == "skip");
+        place.train(&format!("verify-resume count.txt --steps 25 {SMALL} {more}")).well();
+    }
+}
+
+/// A run of 8 steps that is to go on to 40, and the end that it has undisturbed.
+fn run_to_go_on(place: &Place, more: &str) -> (PathBuf, PathBuf) {
+    place.train(&format!("{} {more}", small_run(place, "run", 8))).well();
+    let (run, twin) = (place.path("run"), place.path("twin"));
+    set(&run, &[("max_steps", "40")]);
+    copy_folder(&run, &twin);
+    place.train("resume twin --device cpu").well();
+    (run, twin)
+}
+
+#[cfg(unix)]
+#[test]
+fn a_disk_that_is_full_at_a_save_costs_nothing_that_was_saved() {
+    let place = Place::new();
+    let (run, twin) = run_to_go_on(&place, "");
+    // No file may grow beyond 50 or 100 KB, as the shell counts: the weights do not fit, the logs do.
+    let program = place.command("ember-train", "").get_program().to_owned();
+    let script = format!("trap '' XFSZ; ulimit -f 100; exec {} resume run --device cpu", program.display());
+    let limited = Command::new("sh").args(["-c", &script]).current_dir(place.0.path()).output().unwrap();
+    let ran = Ran::from(limited);
+    assert_eq!(ran.code, Some(1), "{}", ran.err);
+    documented_line(
+        &ran,
+        &["could not save step ", "free some space and resume", "; the run goes on and tries again when it is due"],
+    );
+    documented_line(
+        &ran,
+        &["error: could not save step 40 (run/checkpoints/step-00000008 is whole; free some space and resume)"],
+    );
+    assert_eq!(saved(&run), ["step-00000008"]);
+    place.train("resume run --device cpu").well();
+    assert!(end_of(&run) == end_of(&twin), "the resumed run ended in other numbers");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_save_looks_for_room_first() {
+    let place = Place::new();
+    let (run, _) = run_to_go_on(&place, "");
+    // A disk of 3 MB in a name space of its own, where the system lets an ordinary user have one.
+    let program = place.command("ember-train", "").get_program().to_owned();
+    let script = format!(
+        "mkdir small && mount -t tmpfs -o size=3m none small && cp -r run small/ && \
+         dd if=/dev/zero of=small/fill bs=1k count=1700 2>/dev/null && exec {} resume small/run --device cpu",
+        program.display()
+    );
+    let unshare =
+        |script: &str| Command::new("unshare").args(["-rm", "sh", "-c", script]).current_dir(place.0.path()).output();
+    if !unshare("mkdir tried && mount -t tmpfs none tried").is_ok_and(|tried| tried.status.success()) {
+        return;
+    }
+    let ran = Ran::from(unshare(&script).unwrap());
+    assert_eq!(ran.code, Some(1), "{}", ran.err);
+    documented_line(&ran, &["could not save step ", "the disk is full: ", " are needed and ", " are free"]);
+    assert!(run.is_dir());
+}
+
+#[test]
+fn a_damaged_checkpoint_is_put_aside_for_the_newest_whole_one() {
+    let place = Place::new();
+    let (run, twin) = run_to_go_on(&place, "--set keep_checkpoints=3");
+    assert_eq!(saved(&run), ["step-00000007", "step-00000008"]);
+    for (name, file, damage) in [
+        ("truncated", "model.safetensors", (|bytes| bytes.truncate(bytes.len() / 2)) as fn(&mut Vec<u8>)),
+        ("flipped", "training/moments.safetensors", |bytes| *bytes.last_mut().unwrap() ^= 1),
+        ("no-list", "checksums.json", |bytes| bytes.truncate(7)),
+    ] {
+        let copy = place.path(name);
+        copy_folder(&run, &copy);
+        let path = checkpoint(&copy, 8).join(file);
+        let mut bytes = fs::read(&path).unwrap();
+        damage(&mut bytes);
+        fs::write(&path, bytes).unwrap();
+        let ran = place.train(&format!("resume {name} --device cpu")).well();
+        let line = documented_line(&ran, &["damaged", "(it is put aside as "]);
+        assert!(line.contains(&format!("{name}/checkpoints/step-00000008/{file}")), "{line}");
+        assert!(ran.err.contains(&format!("resuming {name} at step 7")), "{}", ran.err);
+        assert_eq!(saved(&copy)[0], "damaged-step-00000008");
+        // The end of the first session wrote a row at step 8 that an uninterrupted run has not: weights and moments decide.
+        let (ended, undisturbed) = (end_of(&copy), end_of(&twin));
+        assert!(ended.0 == undisturbed.0 && ended.1 == undisturbed.1, "{name}: the resumed run ended in other numbers");
+    }
+    // Where none is whole, nothing is touched.
+    for step in [7, 8] {
+        fs::write(checkpoint(&run, step).join("config.json"), "{}").unwrap();
+    }
+    let ran = place.train("resume run --device cpu");
+    assert_eq!(ran.code, Some(1));
+    documented_line(&ran, &["error: run/checkpoints/step-00000008/config.json is damaged: it is not what was written"]);
+    assert_eq!(saved(&run), ["step-00000007", "step-00000008"]);
+}
+
+#[test]
+fn killed_during_a_save_and_resumed_ends_in_the_same_bits() {
+    let place = Place::new();
+    let run_of = |out: &str| format!("{} --set checkpoint_interval=1", small_run(&place, out, 60));
+    place.train(&run_of("whole")).well();
+    let began = Instant::now();
+    let mut kills = 0;
+    let mut arguments = run_of("killed");
+    while kills < 3 && began.elapsed() < Duration::from_secs(60) {
+        let left_over = unfinished(&place.path("killed"));
+        let is_saving = || unfinished(&place.path("killed")).iter().any(|found| !left_over.contains(found));
+        let mut command = place.command("ember-train", &arguments);
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        while child.try_wait().unwrap().is_none() && !is_saving() {
+            std::thread::yield_now();
+        }
+        kills += u32::from(child.try_wait().unwrap().is_none());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        arguments = "resume killed --device cpu".to_owned();
+    }
+    assert!(kills > 0);
+    place.train("resume killed --device cpu").well();
+    assert!(end_of(&place.path("whole")) == end_of(&place.path("killed")), "the resumed run ended in other numbers");
+}
+
+/// What is being written in checkpoints/, or was when the program was killed, and when each last changed.
+fn unfinished(run: &Path) -> Vec<(PathBuf, SystemTime)> {
+    let Ok(entries) = fs::read_dir(run.join("checkpoints")) else { return Vec::new() };
+    let unfinished = entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(".unfinished-"));
+    unfinished.filter_map(|entry| Some((entry.path(), entry.metadata().ok()?.modified().ok()?))).collect()
+}
+
+#[test]
+fn a_half_written_row_is_passed_over() {
+    let place = Place::new();
+    let (run, twin) = run_to_go_on(&place, "");
+    let path = run.join("metrics.jsonl");
+    fs::write(&path, fs::read_to_string(&path).unwrap() + "{\"step\":9,\"train_l").unwrap();
+    place.train("resume run --device cpu").well();
+    assert!(end_of(&run) == end_of(&twin));
+}
+
+#[test]
+fn a_run_without_a_new_best_ends_early_and_keeps_what_it_was_told_to() {
+    let place = Place::new();
+    let more = "--set patience=2 --set eval_interval=5 --set keep_checkpoints=3 --set learning_rate=0.5";
+    let ran = place.train(&format!("{} {more}", small_run(&place, "run", 400))).well();
+    let run = place.path("run");
+    let line = documented_line(&ran, &["no new best in 2 evaluations (patience): the run ends at step "]).to_owned();
+    let evaluations: Vec<_> = metrics(&run).into_iter().filter(|row| !row["val_loss"].is_null()).collect();
+    let loss = |row: &serde_json::Value| row["val_loss"].as_f64().unwrap();
+    let best = evaluations.iter().min_by(|a, b| loss(a).total_cmp(&loss(b))).unwrap();
+    let (best, last) = (best["step"].as_u64().unwrap(), evaluations.last().unwrap()["step"].as_u64().unwrap());
+    assert_eq!(last, best + 10);
+    assert!(line.ends_with(&format!("step {last}")));
+    let kept = saved(&run);
+    assert_eq!(fs::read_to_string(run.join("best")).unwrap().trim(), format!("step-{best:08}"));
+    assert!(kept.contains(&format!("step-{best:08}")) && kept.contains(&format!("step-{last:08}")), "{kept:?}");
+    assert!(kept.len() == 3 || kept.len() == 4, "{kept:?}");
+    // The save comes first, then the evaluation that it could be lost by, then what names it the best.
+    let written = |file: PathBuf| fs::metadata(file).unwrap().modified().unwrap();
+    assert!(written(checkpoint(&run, best).join("checksums.json")) <= written(run.join("best")));
+    // Done is done.
+    let rows = metrics(&run);
+    let ran = place.train("resume run --device cpu").well();
+    assert!(ran.err.contains(&line), "{}", ran.err);
+    assert_eq!(metrics(&run), rows);
+}
+
+#[test]
+fn stopping_and_resuming_is_shown_to_change_nothing() {
+    let place = Place::new();
+    place.write("count.txt", text());
+    let ran = place.train(&format!("verify-resume count.txt --steps 8 --format json {SMALL}")).well();
+    let answer = &ran.json()[0];
+    assert!(
+        answer["same"] == true && answer["difference"].is_null() && answer["values"].as_u64() > Some(1000),
+        "{answer}"
+    );
+    let ran = place.train(&format!("verify-resume count.txt --steps 8 --quiet {SMALL}")).well();
+    assert!(
+        ran.out.starts_with("the same bits on cpu after 8 + 8 steps as after 16: ") && ran.err.is_empty(),
+        "{ran:?}"
+    );
+}

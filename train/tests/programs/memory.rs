@@ -1,0 +1,192 @@
+//! Precision and memory: half types, activation checkpointing, the loss in pieces, and the micro-batch that fits.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{Place, end_of, small_run, text, wait};
+
+/// The training step and the recorded forward of a ledger with these keys: (part, predicted, measured).
+fn parts(keys: &str) -> Vec<(String, f64, f64)> {
+    let set = format!("--set {}", keys.replace(' ', " --set "));
+    let lines = Place::new().train(&format!(
+        "ledger --config stories-cpu {set} --new-tokens 3 --repeats 1 --threads 1 --device cpu --format json"
+    ));
+    let lines = lines.well().json();
+    let entries = lines.iter().filter(|line| line["mode"] == "training_step" || line["mode"] == "forward_with_graph");
+    let part = |entry: &Value, part: &str| {
+        let [predicted, measured] = ["predicted", "measured"].map(|side| entry[side][part].as_f64().unwrap());
+        (format!("{} {part}", entry["mode"]), predicted, measured)
+    };
+    let names =
+        ["weights_bytes", "gradients_bytes", "moments_bytes", "activations_bytes", "logits_bytes", "peak_bytes"];
+    entries.flat_map(|entry| names.map(|name| part(entry, name))).collect()
+}
+
+/// The memory of a step in every way to save some is what the prediction says: to a twentieth and what is no tensor.
+#[test]
+fn what_saves_memory_is_predicted() {
+    for shape in [
+        "tokenizer=bpe:300 n_layer=6 n_head=4 n_embd=96 context_length=128 batch_size=6",
+        "tokenizer=bpe:60 n_layer=4 n_head=16 n_embd=64 context_length=192 batch_size=3",
+        "tokenizer=bpe:3000 n_layer=2 n_head=2 n_embd=256 context_length=32 batch_size=4",
+    ] {
+        for how in [
+            "precision=f32 activation_checkpointing=true",
+            "precision=bf16",
+            "precision=bf16 activation_checkpointing=true",
+        ] {
+            for (part, predicted, measured) in parts(&format!("{shape} {how}")) {
+                let allowed = 0.05 * predicted + 400_000.0;
+                assert!(
+                    (predicted - measured).abs() <= allowed,
+                    "{shape} {how}: {part}: predicted {predicted}, measured {measured}"
+                );
+            }
+        }
+    }
+}
+
+/// 38 million logits, which would be 154 MB and as much again for their gradient.
+#[test]
+fn a_large_vocabulary_never_has_all_its_logits() {
+    let keys = "tokenizer=bpe:50000 n_layer=2 n_head=2 n_embd=32 context_length=96 batch_size=8";
+    for how in ["activation_checkpointing=false", "activation_checkpointing=true"] {
+        let parts = parts(&format!("{keys} {how}"));
+        let (part, predicted, measured) = parts.iter().find(|part| part.0.contains("step\" peak")).unwrap();
+        assert!((predicted - measured).abs() <= 0.05 * predicted, "{part}: predicted {predicted}, measured {measured}");
+    }
+}
+
+fn losses(run: &Path, key: &str) -> Vec<f64> {
+    let metrics = std::fs::read_to_string(run.join("metrics.jsonl")).unwrap();
+    metrics.lines().filter_map(|line| serde_json::from_str::<Value>(line).unwrap()[key].as_f64()).collect()
+}
+
+#[test]
+fn half_precision_and_checkpointing_learn_the_same() {
+    let place = Place::new();
+    let exact = "--set precision=f32";
+    for (name, how) in [
+        ("f32", exact),
+        ("bf16", "--set precision=bf16"),
+        ("f16", "--set precision=f16"),
+        ("by-block", "--set activation_checkpointing=true"),
+    ] {
+        place.train(&format!("{} --set dropout=0 {how}", small_run(&place, name, 60))).well();
+    }
+    let of = |name: &str| losses(&place.path(name), "train_loss");
+    let exact = of("f32");
+    assert!(exact.last().unwrap() < &(0.8 * exact[0]), "{exact:?}");
+    // The same sums of two passes, in another order.
+    for (a, b) in exact.iter().zip(&of("by-block")) {
+        assert!((a - b).abs() < 1e-5, "checkpointing changed the numbers: {a} {b}");
+    }
+    for name in ["bf16", "f16"] {
+        let rounded = of(name);
+        assert_ne!(exact, rounded);
+        for (a, b) in exact.iter().zip(&rounded) {
+            assert!((a - b).abs() < 0.02 * a, "{name}: {exact:?} {rounded:?}");
+        }
+    }
+    // Weights and moments are float32 all the same.
+    let sizes = |name: &str| {
+        let (weights, moments, _) = end_of(&place.path(name));
+        (weights.len(), moments.len())
+    };
+    assert_eq!(sizes("f32"), sizes("bf16"));
+    let state = std::fs::read_to_string(place.path("f16/checkpoints/step-00000060/training/state.json")).unwrap();
+    let state: Value = serde_json::from_str(&state).unwrap();
+    assert!(state["loss_scale"]["scale"].as_f64().unwrap() >= 1024.0, "{state}");
+}
+
+#[test]
+fn a_resumed_run_in_half_precision_by_block_ends_in_the_same_bits() {
+    let place = Place::new();
+    for precision in ["bf16", "f16"] {
+        let keys = format!("--set precision={precision} --set activation_checkpointing=true --set micro_batch=2");
+        let (whole, killed) = (format!("whole-{precision}"), format!("killed-{precision}"));
+        place.train(&format!("{} {keys}", small_run(&place, &whole, 60))).well();
+        let mut child =
+            place.command("ember-train", &format!("{} {keys}", small_run(&place, &killed, 60))).spawn().unwrap();
+        while !place.path(&killed).join("latest").exists() && child.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        child.kill().unwrap();
+        wait(child);
+        place.train(&format!("resume {killed} --device cpu")).well();
+        assert!(end_of(&place.path(&whole)) == end_of(&place.path(&killed)), "{precision}: other numbers");
+    }
+}
+
+/// Less and less memory: smaller passes, then activation checkpointing (and whole passes again), then a refusal. Each window of this model is some 60 MB of
+/// activations.
+#[test]
+fn the_micro_batch_is_what_the_memory_holds() {
+    let place = Place::new();
+    place.write("count.txt", text().repeat(2));
+    let run = |name: &str, more: &str| {
+        place.train(&format!(
+            "run count.txt --out {name} --device cpu --set tokenizer=chars --set n_layer=12 --set n_head=1 --set n_embd=16 \
+             --set context_length=1024 --set batch_size=4 --set max_steps=1 --set dropout=0 --set sample_tokens=2 {more}"
+        ))
+    };
+    let kept = |name: &str| {
+        let config = std::fs::read_to_string(place.path(name).join("config.toml")).unwrap();
+        let value = |key: &str| {
+            let line = config.lines().find(|line| line.starts_with(key)).unwrap().to_owned();
+            line.split(" = ").nth(1).unwrap().to_owned()
+        };
+        (value("micro_batch"), value("activation_checkpointing"))
+    };
+    let mut losses_seen = Vec::new();
+    for (limit, micro_batch, activation_checkpointing) in
+        [("1GB", "4", "false"), ("200MB", "2", "false"), ("100MB", "1", "false"), ("60MB", "4", "true")]
+    {
+        let ran = run(limit, &format!("--memory-limit {limit}")).well();
+        assert_eq!(kept(limit), (micro_batch.to_owned(), activation_checkpointing.to_owned()), "{limit}: {}", ran.err);
+        assert!(ran.err.contains(&format!("micro_batch = {micro_batch}")), "{}", ran.err);
+        losses_seen.push(losses(&place.path(limit), "train_loss")[0]);
+    }
+    assert!(losses_seen.iter().all(|loss| (loss - losses_seen[0]).abs() < 1e-5), "{losses_seen:?}");
+    let ran = run("none", "--memory-limit 20MB");
+    assert_eq!(ran.code, Some(2), "{}", ran.err);
+    assert!(ran.err.contains("training does not fit into memory: one window at a time needs"), "{}", ran.err);
+    assert!(!place.path("none").exists(), "a run that cannot be is left behind");
+    // What was set is kept, whatever the limit.
+    run("set", "--memory-limit 20MB --set micro_batch=2").well();
+    assert_eq!(kept("set").0, "2");
+}
+
+/// What `run` starts where no device says how much memory it has.
+#[test]
+fn a_trial_step_fits_or_ends_in_one_line() {
+    let place = Place::new();
+    place.train(&small_run(&place, "run", 2)).well();
+    for (name, vocab_size) in [("small.json", 30), ("large.json", 40_000_000)] {
+        let shape = ember_model::GptConfig::new(vocab_size, 32, 2, 2, 32);
+        place.write(name, serde_json::to_string(&shape).unwrap());
+    }
+    place.train("first-steps run/config.toml small.json --device cpu").well();
+    #[cfg(target_os = "linux")]
+    {
+        let program = place.command("ember-train", "");
+        let limited = format!(
+            "ulimit -v 4000000; exec {} first-steps run/config.toml large.json --device cpu --threads 1",
+            program.get_program().to_string_lossy()
+        );
+        let ran = std::process::Command::new("sh").args(["-c", &limited]).current_dir(place.path("")).output().unwrap();
+        let said = String::from_utf8_lossy(&ran.stderr);
+        assert_eq!(ran.status.code(), Some(1), "{said}");
+        assert!(said.trim_end().lines().count() == 1 && said.contains("out of memory"), "{said}");
+    }
+}
+
+/// The key's default says what it does on this device.
+#[test]
+fn precision_is_chosen_aloud() {
+    let place = Place::new();
+    let ran = place.train(&small_run(&place, "run", 1)).well();
+    assert!(ran.err.contains("precision = f32: on a CPU the half types save memory, not time"), "{}", ran.err);
+}

@@ -1,0 +1,127 @@
+//! Plans and promises of time, through the real program.
+
+use std::time::Instant;
+
+use super::{Place, programs, text};
+
+/// A text large enough for a plan to be about.
+fn long_text() -> String {
+    (0..12).map(|i| text().replace("then", ["then", "next", "later"][i % 3])).collect()
+}
+
+#[test]
+fn a_plan_is_a_recipe_that_runs() {
+    let place = Place::new();
+    place.write("count.txt", long_text());
+    let ran = place
+        .train("plan count.txt --minutes 0.5 --device cpu --threads 1 --out p.toml --format json --measure")
+        .well();
+    let row = &ran.json()[0];
+    for key in ["loss", "low", "high"] {
+        assert!(row["plan"]["loss"][key].as_f64().unwrap() > 0.0, "{row}");
+    }
+    assert!(row["plan"]["speed"]["measured_s"].as_f64().unwrap() <= 20.0, "{row}");
+    assert!((row["plan"]["seconds"].as_f64().unwrap() - 30.0).abs() < 3.0, "{row}");
+    // Memory: within a tenth or 64 MiB of what the allocator counted.
+    let peak = |of: &serde_json::Value| of["peak_bytes"].as_f64().unwrap();
+    let (predicted, measured) = (peak(&row["measured"]["predicted"]), peak(&row["measured"]["measured"]));
+    assert!((predicted - measured).abs() <= (0.1 * measured).max(64e6), "{predicted} {measured}");
+
+    let recipe = std::fs::read_to_string(place.path("p.toml")).unwrap();
+    assert!((25..=45).contains(&recipe.lines().count()), "{recipe}");
+    assert!(recipe.contains("text = [\"count.txt\"]") && recipe.contains("# "), "{recipe}");
+    // What is written is what is planned, and it runs as it is.
+    place.train("run --config p.toml --device cpu --out run --set max_steps=3 --set lr_decay_steps=3").well();
+    let resolved = std::fs::read_to_string(place.path("run/config.toml")).unwrap();
+    for line in recipe.lines().filter(|line| line.starts_with("n_") || line.starts_with("batch_size")) {
+        let setting = line.split('#').next().unwrap().trim_end();
+        assert!(resolved.contains(&format!("\n{setting}\n")), "{setting} in {resolved}");
+    }
+    // A default name is never written over, a named one is.
+    place.write("plan.toml", "seed = 1\n");
+    assert_eq!(place.train("plan count.txt --minutes 0.5 --device cpu").code, Some(2));
+}
+
+#[test]
+fn what_is_set_stays_and_what_does_not_fit_is_refused() {
+    let place = Place::new();
+    place.write("count.txt", long_text());
+    let set =
+        "--set n_layer=1 --set n_embd=48 --set n_head=3 --set context_length=16 --set batch_size=4 --set dropout=0.3";
+    let ran = place.train(&format!("plan count.txt --minutes 0.1 --device cpu --out p.toml {set}")).well();
+    assert!(
+        ran.out.contains("n_layer = 1, n_head = 3, n_embd = 48, context_length = 16, dropout = 0.3"),
+        "{}",
+        ran.out
+    );
+    assert!(ran.out.contains("ember-train run --config p.toml"), "{}", ran.out);
+    let ran = place.train("plan count.txt --minutes 0.1 --device cpu --out q.toml --memory-limit 100kB");
+    assert_eq!(ran.code, Some(2));
+    assert!(ran.err.contains("does not fit into memory"), "{}", ran.err);
+    assert!(!place.path("q.toml").exists());
+}
+
+/// The plan is made for what `run` would make of it: passes that fit, and the precision of the device.
+#[test]
+fn what_memory_cannot_hold_at_once_is_planned_in_passes() {
+    let place = Place::new();
+    place.write("count.txt", long_text());
+    let set = "--set n_layer=6 --set n_embd=64 --set context_length=128 --set batch_size=16";
+    let plan = |more: &str| {
+        let ran = place.train(&format!(
+            "plan count.txt --minutes 0.1 --device cpu --threads 1 --out p.toml --format json --measure {set} {more}"
+        ));
+        let row = ran.well().json().remove(0);
+        let number = |of: &str, part: &str| row["measured"][of][part].as_f64().unwrap();
+        let [predicted, measured] = ["predicted", "measured"].map(|of| number(of, "peak_bytes"));
+        assert!((predicted - measured).abs() <= (0.1 * measured).max(64e6), "{predicted} {measured}");
+        // By block, no moment has all the activations.
+        assert_eq!(number("measured", "activations_bytes") == 0.0, more.contains("checkpointing"), "{row}");
+        let recipe = std::fs::read_to_string(place.path("p.toml")).unwrap();
+        assert!(recipe.contains("precision = \"f32\""), "{recipe}");
+        (row["plan"]["memory"]["peak_bytes"].as_u64().unwrap(), recipe)
+    };
+    let (whole, recipe) = plan("");
+    assert!(!recipe.contains("micro_batch"), "{recipe}");
+    let (less, recipe) = plan(&format!("--memory-limit {}", whole / 2));
+    assert!(less * 11 / 10 <= whole / 2 && recipe.contains("\nmicro_batch = "), "{less} of {whole}\n{recipe}");
+    plan("--set activation_checkpointing=true");
+    // Set, it is not chosen: then it must fit.
+    let decided = "--set micro_batch=16 --set activation_checkpointing=false";
+    let ran = place.train(&format!("plan count.txt --device cpu --memory-limit {} {set} {decided}", whole / 2));
+    assert!(ran.code == Some(2) && ran.err.contains("16 windows at a time need"), "{}", ran.err);
+}
+
+#[test]
+fn the_fit_can_be_seen() {
+    let place = Place::new();
+    let ran = place.train("plan --show-fit --svg fit.svg").well();
+    assert!(ran.out.contains("left out") && ran.out.contains("tiny-shakespeare-chars"), "{}", ran.out);
+    let svg = std::fs::read_to_string(place.path("fit.svg")).unwrap();
+    assert!(svg.starts_with("<svg") && svg.contains("predicted (nats per token)"));
+}
+
+/// Twelve seconds, a tenth, and room for a busy machine: one look takes long beside so short a promise.
+#[test]
+fn a_promise_of_time_is_kept_and_the_end_is_whole() {
+    let place = Place::new();
+    place.write("count.txt", long_text());
+    // Building them is no part of the promise.
+    programs();
+    let began = Instant::now();
+    let ran = place.train("run count.txt --minutes 0.2 --device cpu --threads 1 --out run").well();
+    let seconds = began.elapsed().as_secs_f64();
+    assert!((9.0..15.5).contains(&seconds), "{seconds} s for 12\n{}", ran.err);
+    for file in ["config.toml", "metrics.jsonl", "loss.svg", "latest", "best"] {
+        assert!(place.path("run").join(file).is_file(), "{file} is missing");
+    }
+    // The configuration has the length that it came to, and a resume has nothing left to do.
+    let config = std::fs::read_to_string(place.path("run/config.toml")).unwrap();
+    let latest = std::fs::read_to_string(place.path("run/latest")).unwrap();
+    let step: u64 = latest.trim().trim_start_matches("step-").parse().unwrap();
+    assert!(config.contains(&format!("\nmax_steps = {step}\n")), "{step}\n{config}");
+    let metrics = std::fs::read_to_string(place.path("run/metrics.jsonl")).unwrap();
+    let last = metrics.lines().rev().find(|line| line.contains("val_loss")).unwrap();
+    assert!(last.contains(&format!("\"step\":{step},")), "{last}");
+    place.train("resume run --device cpu").well();
+}

@@ -1,0 +1,27 @@
+//! What a program without MPI does among several that `mpirun` started; those with it are checked by `scripts/check-mpi`.
+
+use super::{Place, Ran, small_run};
+
+/// Runs as `mpirun` would start the process of this rank, of two.
+fn launched(place: &Place, rank: &str, arguments: &str) -> Ran {
+    let mut command = place.command("ember-train", arguments);
+    command.env("OMPI_COMM_WORLD_RANK", rank).env("OMPI_COMM_WORLD_SIZE", "2");
+    Ran::from(command.output().unwrap())
+}
+
+#[test]
+fn a_program_without_mpi_refuses_to_be_one_of_several_in_one_line() {
+    let place = Place::new();
+    let arguments = small_run(&place, "runs/count", 5);
+    let first = launched(&place, "0", &arguments);
+    assert_eq!(first.code, Some(2));
+    assert_eq!(first.err.lines().count(), 1, "{}", first.err);
+    assert!(first.err.contains("built without MPI") && first.err.contains("--features mpi"), "{}", first.err);
+    // The other leaves the word to it.
+    let second = launched(&place, "1", &arguments);
+    assert_eq!((second.code, second.err.as_str()), (Some(2), ""));
+    assert!(!place.path("runs").exists(), "a run was begun");
+    let resumed = launched(&place, "0", "resume runs/count");
+    assert_eq!(resumed.code, Some(2));
+    assert!(resumed.err.contains("built without MPI"), "{}", resumed.err);
+}

@@ -1,0 +1,138 @@
+//! What a run keeps of itself, and what can be made of it: pictures, comparisons, timelines, and another run.
+
+use serde_json::Value;
+
+use super::{Place, small_run};
+
+fn rows(place: &Place, log: &str) -> Vec<Value> {
+    let log = std::fs::read_to_string(place.path(log)).unwrap();
+    log.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn val_losses(place: &Place, run: &str) -> Vec<f64> {
+    rows(place, &format!("{run}/metrics.jsonl")).iter().filter_map(|row| row["val_loss"].as_f64()).collect()
+}
+
+/// The same words as `super::text`, counting down.
+fn countdown() -> String {
+    let words = ["seven", "six", "five", "four", "three", "two", "one"];
+    (0..600).map(|i| format!("{} and then {}.\n", words[i % 7], words[(i + 1) % 7])).collect()
+}
+
+#[test]
+fn a_run_is_drawn_again_from_its_log_and_beside_others() {
+    let place = Place::new();
+    place.train(&small_run(&place, "a", 30)).well();
+    place.train(&format!("{} --set learning_rate=0.0005", small_run(&place, "b", 30))).well();
+    let first = &rows(&place, "a/metrics.jsonl")[0];
+    assert!(first["run"]["parameters"].as_u64().unwrap() > 0, "{first}");
+
+    let drawn = std::fs::read_to_string(place.path("a/loss.svg")).unwrap();
+    std::fs::remove_file(place.path("a/loss.svg")).unwrap();
+    let ran = place.train("compare a").well();
+    assert!(!ran.out.contains('\u{1b}') && ran.out.contains("validation loss"), "{}", ran.out);
+    assert_eq!(std::fs::read_to_string(place.path("a/loss.svg")).unwrap(), drawn);
+
+    // A run that was killed has half a line at its end, and perhaps no configuration.
+    let log = std::fs::read_to_string(place.path("b/metrics.jsonl")).unwrap();
+    std::fs::write(place.path("b/metrics.jsonl"), &log[..log.len() - 9]).unwrap();
+    let ran = place.train("compare a b --svg both.svg --by tokens --log --format json").well();
+    let [a, b] = &ran.json()[..] else { panic!("{}", ran.out) };
+    assert_eq!((a["run"].as_str(), b["run"].as_str()), (Some("a"), Some("b")));
+    assert_eq!(b["differs"]["learning_rate"], "0.0005");
+    assert!(a["differs"].get("n_layer").is_none() && a["best_val_loss"].as_f64().unwrap() > 0.0);
+    assert!(std::fs::read_to_string(place.path("both.svg")).unwrap().contains("learning_rate"));
+    std::fs::remove_file(place.path("b/config.toml")).unwrap();
+    assert!(place.train("compare a b").well().err.contains("no config.toml"));
+}
+
+#[test]
+fn the_same_prompts_are_kept_at_every_look_and_shown_in_line() {
+    let place = Place::new();
+    place.write("count.txt", super::text());
+    place.write(
+        "two.toml",
+        "n_layer = 1\nn_head = 2\nn_embd = 32\ncontext_length = 32\nmax_steps = 40\neval_interval = 10\nsample_tokens = 30\n\
+         batch_size = 4\nsample_prompts = [\"one and\", \"\"]\ntensorboard = true\n",
+    );
+    place.train("run count.txt --config two.toml --out run --device cpu").well();
+    let samples = rows(&place, "run/samples/samples.jsonl");
+    assert_eq!(samples.len(), 8); // at each of four evaluations, two prompts
+    assert!(std::fs::read_to_string(place.path("run/samples/step-00000010.txt")).unwrap().contains("one and"));
+    assert_eq!(std::fs::read_dir(place.path("run/tensorboard")).unwrap().count(), 1);
+
+    let ran = place.train("timeline run --html line.html --format json").well();
+    let moments = ran.json();
+    assert_eq!(moments.len(), 8);
+    assert!(moments.iter().all(|moment| moment["val_loss"].as_f64().is_some()), "{}", ran.out);
+    assert_eq!(moments[0]["same_characters"], Value::Null);
+    let page = std::fs::read_to_string(place.path("line.html")).unwrap();
+    assert!(page.contains("one and") && !page.contains("http"), "{page}");
+    let last = place.train("timeline run --prompt 1 --last 2").well().out;
+    assert!(last.contains("step 40") && last.contains("step 30") && !last.contains("step 20"), "{last}");
+}
+
+#[test]
+fn a_run_begins_from_another_keeps_what_it_knew_and_needs_it_no_more() {
+    let place = Place::new();
+    place.train(&small_run(&place, "base", 100)).well();
+    let base = *val_losses(&place, "base").last().unwrap();
+    let tuning = "--device cpu --set eval_interval=10 --set batch_size=8 --set dropout=0 --set sample_interval=0";
+
+    // With a rate of nearly nothing, nothing is forgotten; what it begins from is measured first.
+    let still = format!("run count.txt --init base --out still --set learning_rate=1e-9 --set max_steps=20 {tuning}");
+    let ran = place.train(&still).well();
+    assert!(ran.err.contains("beginning from base/checkpoints/step-00000100"), "{}", ran.err);
+    let losses = val_losses(&place, "still");
+    assert_eq!(losses.len(), 3);
+    assert!(losses.iter().all(|loss| (loss - base).abs() < 1e-3), "{base} {losses:?}");
+
+    // On other text with the same words it begins ahead, and stays there.
+    place.write("down.txt", countdown());
+    let ran = place.train(&format!("run down.txt --init base --out tuned --set max_steps=40 {tuning}")).well();
+    assert!(ran.err.contains("learning_rate") && ran.err.contains("to keep what"), "{}", ran.err);
+    let shape = "--set n_layer=2 --set n_head=2 --set n_embd=32 --set context_length=32";
+    place.train(&format!("run down.txt --out scratch --set max_steps=40 {shape} {tuning}")).well();
+    let (tuned, scratch) = (val_losses(&place, "tuned"), val_losses(&place, "scratch"));
+    assert!(tuned.last().unwrap() < scratch.last().unwrap(), "{tuned:?} {scratch:?}");
+
+    // The configuration says where it came from; resuming does not ask for it, even at step 0.
+    let config = std::fs::read_to_string(place.path("tuned/config.toml")).unwrap();
+    assert!(config.contains("init = \"base/checkpoints/step-00000100\""), "{config}");
+    std::fs::remove_dir_all(place.path("base")).unwrap();
+    std::fs::write(place.path("tuned/config.toml"), config.replace("\nmax_steps = 40", "\nmax_steps = 50")).unwrap();
+    place.train("resume tuned --device cpu").well();
+    assert_eq!(std::fs::read_to_string(place.path("tuned/latest")).unwrap().trim(), "step-00000050");
+    // And a shorter context is kept, learned positions and all.
+    let short = "run down.txt --init tuned --out short --set context_length=16 --set max_steps=3";
+    let ran = place.train(&format!("{short} {tuning}")).well();
+    assert!(ran.err.contains("as asked for"), "{}", ran.err);
+    place.generate("text one --from short --device cpu --strategy greedy --max-new-tokens 30").well();
+}
+
+/// Many a checkpoint has rows for token ids that its tokenizer never uses; a run keeps them, and what measures it does not mind.
+#[test]
+fn a_padded_vocabulary_is_kept_and_measured() {
+    let place = Place::new();
+    place.train(&small_run(&place, "base", 1)).well();
+    let base = std::fs::read_to_string(place.path("base/latest")).unwrap();
+    let base = place.path("base/checkpoints").join(base.trim());
+    let padded = place.path("padded");
+    std::fs::create_dir(&padded).unwrap();
+    let shape = ember_model::folder::read_config(&base).unwrap();
+    let shape = ember_model::GptConfig { vocab_size: shape.vocab_size + 50_000, ..shape };
+    let gpt = ember_model::Gpt::new(&shape, 1, &burn::tensor::Device::flex()).unwrap();
+    ember_model::checkpoint::save(&gpt, None, &padded).unwrap();
+    for file in ["tokenizer.json", "tokenizer_config.json"] {
+        std::fs::copy(base.join(file), padded.join(file)).unwrap();
+    }
+    let run = "run count.txt --init padded --set max_steps=4 --set batch_size=4 --device cpu --out";
+    place.train(&format!("{run} run")).well();
+    let kept = std::fs::read_to_string(place.path("run/checkpoints/step-00000004/config.json")).unwrap();
+    assert!(kept.contains(&format!("\"vocab_size\": {}", shape.vocab_size)), "{kept}");
+    place.train("ledger run --repeats 1 --batch-size 2 --device cpu").well();
+    place.train("exposure run --windows 2 --samples 1 --device cpu").well();
+    // The table is 32 wide: its weights, gradients and moments alone take 25 MB, all else ten.
+    let ran = place.train(&format!("{run} small --memory-limit 20MB"));
+    assert!(ran.code == Some(2) && ran.err.contains("does not fit into memory"), "{}", ran.err);
+}
