@@ -17,6 +17,7 @@
 
 pub mod batches;
 pub mod beam;
+pub mod bench;
 pub(crate) mod chosen;
 pub mod commands;
 pub mod config;

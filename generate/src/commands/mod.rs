@@ -1,5 +1,6 @@
 //! The commands of the program `ember-generate`: where text enters and leaves.
 
+mod bench;
 mod choices;
 pub mod constraint_args;
 pub mod devices;
@@ -57,6 +58,8 @@ pub enum Command {
     Replay(replay::ReplayArgs),
     /// Measure how probable texts are: loss, perplexity, bits per byte; or answer multiple-choice questions
     Score(score::ScoreArgs),
+    /// Measure how fast a model reads and writes here, beside what this machine's memory allows
+    Bench(bench::BenchArgs),
     /// List the devices that this program can compute on
     Devices,
 }
@@ -72,6 +75,7 @@ impl Command {
             Self::Explain(args) => explain::run(args, common, interrupt),
             Self::Replay(args) => replay::run(args, common, interrupt),
             Self::Score(args) => score::run(args, common, interrupt),
+            Self::Bench(args) => bench::run(args, common, interrupt),
             Self::Devices => devices::run(common),
         }
     }

@@ -1,0 +1,66 @@
+//! How fast this machine reads memory, measured.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use anyhow::Result;
+use burn::tensor::{Device, Tensor};
+use ember_model::kernels::{is_cpu, simd};
+use ember_model::simd_versions;
+use rayon::prelude::*;
+
+use super::device_failed;
+
+/// Values that one task reads at a time.
+const PIECE: usize = 1 << 16;
+
+/// Something as large as what a step reads.
+pub enum Ceiling {
+    /// Read by all threads and summed.
+    Cpu(Vec<f32>),
+    /// Copied on the device, half as large: a copy reads and writes.
+    Device(Tensor<1>),
+}
+
+impl Ceiling {
+    /// For reads of `bytes`.
+    pub fn new(bytes: usize, device: &Device) -> Result<Self> {
+        if is_cpu(device) {
+            // Not zeros: pages that were never written to share one page of memory.
+            return Ok(Self::Cpu((0..bytes / 4).into_par_iter().map(|i| i as f32).collect()));
+        }
+        let tensor = Tensor::ones([bytes / 8], device);
+        device.sync().map_err(device_failed)?;
+        Ok(Self::Device(tensor))
+    }
+
+    /// Seconds that reading all of it takes now.
+    pub fn read_s(&mut self) -> Result<f64> {
+        let began = Instant::now();
+        match self {
+            Self::Cpu(values) => {
+                black_box(values.par_chunks(PIECE).map(sum).sum::<f32>());
+            }
+            Self::Device(tensor) => {
+                let device = tensor.device();
+                black_box(tensor.clone() + 1.0);
+                device.sync().map_err(device_failed)?;
+            }
+        }
+        Ok(began.elapsed().as_secs_f64())
+    }
+}
+
+simd_versions! {
+    fn sum(values: &[f32]) -> f32 {
+        let mut lanes = [[0f32; 16]; 8];
+        let mut chunks = values.chunks_exact(128);
+        for chunk in &mut chunks {
+            for (lanes, values) in lanes.iter_mut().zip(chunk.chunks_exact(16)) {
+                lanes.iter_mut().zip(values).for_each(|(lane, value)| *lane += value);
+            }
+        }
+        let rest = chunks.remainder();
+        lanes.iter().flatten().sum::<f32>() + simd::sum(rest.len(), |i| rest[i])
+    }
+}

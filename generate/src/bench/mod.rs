@@ -1,0 +1,142 @@
+//! How fast a model reads and writes on this machine, beside what the machine's memory allows.
+//!
+//! A decoding step reads every weight and every cached key and value once and does little arithmetic with them: memory sets
+//! its limit. So each timed step is followed by a plain read of as many bytes, in the same process a moment later, and the
+//! two times are compared: bandwidth varies from moment to moment, the ratio hardly.
+
+mod ceiling;
+
+use std::time::Instant;
+
+use anyhow::{Result, anyhow};
+use ember_model::Gpt;
+use serde::Serialize;
+
+use crate::sampler::greedy;
+use crate::sequences::{ModelSequences, Sequences};
+use ceiling::Ceiling;
+
+/// What is measured: `batch` rows of `prompt` tokens are read, then `new` tokens are written after each, greedily.
+#[derive(Clone, Copy, Debug)]
+pub struct Task {
+    /// Rows.
+    pub batch: usize,
+    /// Tokens of each prompt.
+    pub prompt: usize,
+    /// Tokens written after each.
+    pub new: usize,
+    /// How often all of it is done and timed, after once that is not.
+    pub repeats: usize,
+}
+
+/// Middle, smallest and largest of some measured values.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Spread {
+    /// The median.
+    pub median: f64,
+    /// The smallest.
+    pub min: f64,
+    /// The largest.
+    pub max: f64,
+}
+
+impl Spread {
+    /// Of at least one value.
+    fn of(mut values: Vec<f64>) -> Self {
+        values.sort_by(f64::total_cmp);
+        let at = |i: usize| values.get(i).copied().unwrap_or(f64::NAN);
+        Self { median: at(values.len() / 2), min: at(0), max: at(values.len().saturating_sub(1)) }
+    }
+}
+
+/// What came out, one for each task.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Speed {
+    /// Rows.
+    pub batch: usize,
+    /// Tokens of each prompt.
+    pub prompt_tokens: usize,
+    /// Tokens written after each.
+    pub new_tokens: usize,
+    /// Seconds to read all prompts.
+    pub prefill_s: Spread,
+    /// Prompt tokens read in a second, all rows together.
+    pub prefill_tokens_per_s: f64,
+    /// Seconds of one decoding step: one token for every row, chosen and told.
+    pub step_s: Spread,
+    /// Tokens written in a second, all rows together.
+    pub tokens_per_s: f64,
+    /// Bytes of weights that a step reads.
+    pub weight_bytes: u64,
+    /// Bytes of keys and values that a step in the middle of the text reads.
+    pub cache_bytes: u64,
+    /// Bytes a second that the plain reads of as many bytes came to.
+    pub read_bytes_per_s: f64,
+    /// The time of such a read as a share of the step it followed: 1 is all that memory allows.
+    pub bandwidth_share: Spread,
+}
+
+/// Measures one task.
+///
+/// # Errors
+/// When the device fails.
+pub fn speed(model: &Gpt, task: Task) -> Result<Speed> {
+    let config = model.config();
+    let Task { batch, prompt, new, repeats } = task;
+    let prompts: Vec<Vec<u32>> =
+        (0..batch).map(|row| (0..prompt).map(|i| ((row * 31 + i * 97) % config.vocab_size) as u32).collect()).collect();
+    let prompts: Vec<&[u32]> = prompts.iter().map(Vec::as_slice).collect();
+    let weight_bytes = weight_bytes(model);
+    let cache_bytes = config.kv_cache_bytes(batch, prompt + new / 2);
+    let mut ceiling = Ceiling::new(weight_bytes + cache_bytes, &model.device())?;
+
+    let (mut prefills, mut steps, mut shares, mut reads) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for repeat in 0..=repeats {
+        let mut rows = ModelSequences::new(model, &prompts, batch * (prompt + new));
+        let began = Instant::now();
+        let mut logits = rows.logits_of_last(&vec![1; batch])?;
+        let prefill_s = began.elapsed().as_secs_f64();
+        if repeat > 0 {
+            prefills.push(prefill_s);
+        }
+        for _ in 0..new {
+            let began = Instant::now();
+            for (row, logits) in logits.chunks_exact(config.vocab_size).enumerate() {
+                rows.extend(row, &[greedy(logits)]);
+            }
+            logits = rows.logits_of_last(&vec![1; batch])?;
+            let step_s = began.elapsed().as_secs_f64();
+            let read_s = ceiling.read_s()?;
+            if repeat > 0 {
+                steps.push(step_s);
+                reads.push(read_s);
+                shares.push(read_s / step_s);
+            }
+        }
+    }
+    let (prefill_s, step_s, read_s) = (Spread::of(prefills), Spread::of(steps), Spread::of(reads));
+    Ok(Speed {
+        batch,
+        prompt_tokens: prompt,
+        new_tokens: new,
+        prefill_s,
+        prefill_tokens_per_s: (batch * prompt) as f64 / prefill_s.median,
+        step_s,
+        tokens_per_s: batch as f64 / step_s.median,
+        weight_bytes: weight_bytes as u64,
+        cache_bytes: cache_bytes as u64,
+        read_bytes_per_s: (weight_bytes + cache_bytes) as f64 / read_s.median,
+        bandwidth_share: Spread::of(shares),
+    })
+}
+
+/// Bytes of the weights that every step reads whole: all but the tables of which it looks up a row.
+fn weight_bytes(model: &Gpt) -> usize {
+    let config = model.config();
+    let looked_up = config.position_table() + if config.tied_head { 0 } else { config.vocab_size * config.n_embd };
+    4 * (config.parameters() - looked_up)
+}
+
+fn device_failed(error: impl std::fmt::Debug) -> anyhow::Error {
+    anyhow!("the device failed: {error:?}; try --device cpu")
+}

@@ -1,0 +1,151 @@
+//! `ember-generate bench`: how fast a model reads and writes here.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::{Result, anyhow};
+use clap::Args;
+use ember_model::{Gpt, GptConfig, device};
+use serde::Serialize;
+
+use super::loaded::Loaded;
+use crate::bench::{Speed, Task, speed};
+use crate::interrupt::Interrupt;
+use crate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
+
+/// Arguments of `bench`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Each line is one batch size and one prompt length: the prompts are read in one pass, then a token is written after each of them,
+again and again. After every step as many bytes as it read are read plainly; `of memory` is that time as a share of the step's.
+
+Examples:
+  ember-generate bench                                   the newest run
+  ember-generate bench --shape gpt2 --batch 1,8 --prompt 128,1000
+  ember-generate bench --shape 6x6x384x65x256            layers x heads x width x vocabulary x context")]
+pub struct BenchArgs {
+    /// The run or checkpoint to measure [default: the newest run under runs/]
+    #[arg(long, value_name = "RUN", conflicts_with = "shape")]
+    from: Option<PathBuf>,
+    /// A shape with random weights instead: gpt2, gpt2-medium, or LAYERSxHEADSxWIDTHxVOCABULARYxCONTEXT
+    #[arg(long, value_name = "SHAPE", value_parser = shape)]
+    shape: Option<GptConfig>,
+    /// Rows that are written together
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1")]
+    batch: Vec<usize>,
+    /// Tokens of each prompt
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "32")]
+    prompt: Vec<usize>,
+    /// Tokens that are written after each
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    new_tokens: usize,
+    /// How often all is timed, after once that is not
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeats: u32,
+}
+
+/// The JSON object of one line.
+#[derive(Serialize)]
+struct JsonSpeed<'a> {
+    device: &'a str,
+    parameters: usize,
+    load_s: f64,
+    #[serde(flatten)]
+    speed: Speed,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When the model cannot be had, the text would not fit its context, or the device fails.
+pub(super) fn run(args: &BenchArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
+    let notes = Notes::new(common.quiet);
+    let began = Instant::now();
+    let (model, device) = model(args, common, &notes)?;
+    let load_s = began.elapsed().as_secs_f64();
+    let config = model.config();
+    notes.say(format!("{} parameters, there after {load_s:.2} s", config.parameters()));
+    let longest = args.prompt.iter().max().copied().unwrap_or(0).saturating_add(args.new_tokens);
+    if args.prompt.contains(&0) || args.batch.contains(&0) || args.new_tokens == 0 {
+        return Err(UsageError::new("--batch, --prompt and --new-tokens must be at least 1").into());
+    }
+    if longest > config.context_length {
+        return Err(UsageError::new(format!(
+            "--prompt and --new-tokens together are {longest} tokens, more than the model's context of {}; give fewer",
+            config.context_length
+        ))
+        .into());
+    }
+    let mut out = io::stdout().lock();
+    if common.format == OutputFormat::Text {
+        writeln!(out, "{HEADER}")?;
+    }
+    for &prompt in &args.prompt {
+        for &batch in &args.batch {
+            if interrupt.requested() {
+                return Ok(Outcome::Interrupted);
+            }
+            let task = Task { batch, prompt, new: args.new_tokens, repeats: args.repeats as usize };
+            let speed = speed(&model, task)?;
+            match common.format {
+                OutputFormat::Text => writeln!(out, "{}", line(&speed))?,
+                OutputFormat::Json => {
+                    let json = JsonSpeed { device: &device, parameters: config.parameters(), load_s, speed };
+                    writeln!(out, "{}", serde_json::to_string(&json)?)?;
+                }
+            }
+            out.flush()?;
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+const HEADER: &str = "batch  prompt   prefill ms   tokens/s   ms a step (least to most)   tokens/s    GB/s  of memory";
+
+fn line(speed: &Speed) -> String {
+    let ms = |s: f64| s * 1e3;
+    let bytes = (speed.weight_bytes + speed.cache_bytes) as f64;
+    format!(
+        "{:>5} {:>7} {:>12.1} {:>10.0} {:>11.3} ({:.3} to {:.3}) {:>10.1} {:>7.1} {:>9.1}%",
+        speed.batch,
+        speed.prompt_tokens,
+        ms(speed.prefill_s.median),
+        speed.prefill_tokens_per_s,
+        ms(speed.step_s.median),
+        ms(speed.step_s.min),
+        ms(speed.step_s.max),
+        speed.tokens_per_s,
+        bytes / speed.step_s.median / 1e9,
+        100.0 * speed.bandwidth_share.median,
+    )
+}
+
+/// The model, and the name of the device it is on.
+fn model(args: &BenchArgs, common: &CommonArgs, notes: &Notes) -> Result<(Gpt, String)> {
+    let Some(config) = &args.shape else {
+        let loaded = Loaded::new(args.from.as_deref(), true, common, notes)?;
+        return Ok((loaded.model, loaded.device_kind));
+    };
+    let device = device::select(common.device)?;
+    notes.say(format!("device: {} ({}): {}", device.id, device.name, device.reason));
+    let seed = common.seed.unwrap_or(0);
+    Ok((Gpt::new(config, seed, &device.device)?, device.id))
+}
+
+/// A shape by name or by its five sizes.
+fn shape(text: &str) -> Result<GptConfig> {
+    let sizes = match text {
+        "gpt2" => "12x12x768x50257x1024",
+        "gpt2-medium" => "24x16x1024x50257x1024",
+        sizes => sizes,
+    };
+    let sizes: Option<Vec<usize>> = sizes.split('x').map(|size| size.parse().ok()).collect();
+    let sizes: Option<[usize; 5]> = sizes.and_then(|sizes| sizes.try_into().ok());
+    let Some([n_layer, n_head, n_embd, vocab_size, context_length]) = sizes else {
+        return Err(anyhow!("write gpt2, gpt2-medium, or five sizes such as 6x6x384x65x256"));
+    };
+    let config = GptConfig::new(vocab_size, context_length, n_layer, n_head, n_embd);
+    config.validate()?;
+    Ok(config)
+}
