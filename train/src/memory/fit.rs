@@ -118,7 +118,10 @@ pub fn by_prediction(config: &TrainConfig, predicted_bytes: u64, available: u64)
     if predicted_bytes + predicted_bytes / 10 <= available {
         return Verdict::Fits(format!("training needs about {needs} of memory, and {has} are available"));
     }
-    Verdict::TooLarge { because: format!("{has} are available, of which a tenth is left free"), next_at_most: config.micro_batch - 1 }
+    Verdict::TooLarge {
+        because: format!("{has} are available, of which a tenth is left free"),
+        next_at_most: config.micro_batch - 1,
+    }
 }
 
 /// The largest divisor of `number` that is at most `most`; `None` at 0.
