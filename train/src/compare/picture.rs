@@ -7,7 +7,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::table::{cut, figures};
 use super::{Axis, Record, Scale, differences, heights};
-use crate::report::plot::{AXIS, Area, Drawn, EDGE, GREY, GRID, INK, Points, below, decimals, drawing, font};
+use crate::report::plot::{AXIS, Area, COLOURS, Drawn, EDGE, GREY, GRID, INK, Points, below, decimals, drawing, font};
 use crate::report::units::{duration, short};
 
 const WIDTH: u32 = 960;
@@ -19,17 +19,6 @@ const LINE: u32 = 18;
 const LINE_CHARACTERS: usize = 128;
 /// Where the columns of the legend end, the first of them where it begins.
 const COLUMNS: [i32; 8] = [96, 400, 490, 570, 700, 790, 860, 940];
-
-const COLOURS: [RGBColor; 8] = [
-    RGBColor(31, 111, 180),
-    RGBColor(214, 93, 14),
-    RGBColor(46, 139, 87),
-    RGBColor(136, 84, 168),
-    RGBColor(196, 49, 75),
-    RGBColor(0, 139, 139),
-    RGBColor(150, 110, 20),
-    RGBColor(90, 90, 100),
-];
 
 /// The curves of one run, where they stand on the axes.
 struct Curves {

@@ -7,23 +7,12 @@ use ember_data::files::write_atomic;
 use plotters::prelude::*;
 
 use super::fit::{Fit, Point};
+use crate::report::plot::{COLOURS, GREY, GRID, INK};
 
 const SIZE: (u32, u32) = (760, 640);
-const INK: RGBColor = RGBColor(38, 38, 44);
-const GREY: RGBColor = RGBColor(112, 112, 120);
-const GRID: RGBColor = RGBColor(232, 232, 236);
-const COLOURS: [RGBColor; 7] = [
-    RGBColor(31, 111, 180),
-    RGBColor(214, 93, 14),
-    RGBColor(46, 139, 87),
-    RGBColor(136, 84, 168),
-    RGBColor(178, 140, 20),
-    RGBColor(200, 60, 90),
-    RGBColor(90, 90, 100),
-];
 
 /// Draws every point twice into `out`, which is replaced: by the fit to all points (filled), and by the fit to the points of all
-/// other texts (a ring). On the diagonal a prediction is right; the dotted lines are a tenth off.
+/// other texts (a ring). On the diagonal a prediction is right; on the two thin lines it is a tenth off.
 ///
 /// # Errors
 /// A file that cannot be written, which is named.

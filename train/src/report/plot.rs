@@ -32,6 +32,18 @@ const EMA: RGBColor = RGBColor(196, 151, 40);
 const FLOOR: RGBColor = RGBColor(46, 139, 87);
 const FORGETFUL: RGBColor = RGBColor(136, 84, 168);
 
+/// Colours to tell curves apart.
+pub(crate) const COLOURS: [RGBColor; 8] = [
+    RGBColor(31, 111, 180),
+    RGBColor(214, 93, 14),
+    RGBColor(46, 139, 87),
+    RGBColor(136, 84, 168),
+    RGBColor(196, 49, 75),
+    RGBColor(0, 139, 139),
+    RGBColor(150, 110, 20),
+    RGBColor(90, 90, 100),
+];
+
 pub(crate) type Points = Vec<(f64, f64)>;
 pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
