@@ -28,19 +28,6 @@ pub(crate) struct Pass<'a> {
     rotary: Option<Rotary>,
 }
 
-impl Pass<'_> {
-    /// Dropout with a mask of its own; the identity in inference.
-    fn dropout(&self, x: Tensor<3>) -> Tensor<3> {
-        let mask = DropoutMask::draw(self.config.dropout, &x.device());
-        kernels::dropout(x, mask)
-    }
-
-    /// What a branch brings back, added to the residual stream `x` `[batch, time, n_embd]`.
-    fn add(&self, x: Tensor<3>, branch: Tensor<3>) -> Tensor<3> {
-        x + self.dropout(cast(branch, FloatDType::F32))
-    }
-}
-
 /// A parameter in the type of what it meets.
 fn like<const D: usize>(parameter: &Param<Tensor<D>>, x: &Tensor<3>) -> Tensor<D> {
     cast(parameter.val(), x.dtype().into())
@@ -67,6 +54,13 @@ impl Linear {
         let (weight, bias) = (like(&self.weight, &x), self.bias.as_ref().map(|bias| like(bias, &x)));
         kernels::linear(x, weight, bias) // [batch, time, n_out]
     }
+
+    /// `residual + dropout(forward(x))` in float32: how a branch comes back into the residual stream `[batch, time, n_embd]`.
+    fn forward_onto(&self, residual: Tensor<3>, x: Tensor<3>, pass: &Pass) -> Tensor<3> {
+        let mask = DropoutMask::draw(pass.config.dropout, &x.device());
+        let (weight, bias) = (like(&self.weight, &x), self.bias.as_ref().map(|bias| like(bias, &x)));
+        kernels::linear_onto(residual, x, weight, bias, mask)
+    }
 }
 
 /// Brings each position's vector to unit size, then scales it; a LayerNorm centres it first, and shifts it at last.
@@ -79,18 +73,18 @@ pub struct Norm {
 }
 
 impl Norm {
-    /// `x` `[batch, time, n_embd]` is float32, and so is what comes out.
-    fn forward(&self, x: Tensor<3>, config: &GptConfig) -> Tensor<3> {
+    /// `x` `[batch, time, n_embd]` is float32; what comes out is of type `to`.
+    fn forward(&self, x: Tensor<3>, config: &GptConfig, to: FloatDType) -> Tensor<3> {
         let (weight, epsilon) = (self.weight.val(), config.norm_epsilon);
         match config.norm {
-            NormKind::LayerNorm => kernels::layer_norm(x, weight, self.bias.as_ref().map(Param::val), epsilon),
-            NormKind::RmsNorm => kernels::rms_norm(x, weight, epsilon),
+            NormKind::LayerNorm => kernels::layer_norm(x, weight, self.bias.as_ref().map(Param::val), epsilon, to),
+            NormKind::RmsNorm => kernels::rms_norm(x, weight, epsilon, to),
         }
     }
 
     /// The copy of the residual stream that a branch reads, in the type that the branch computes in.
     fn branch(&self, x: Tensor<3>, pass: &Pass) -> Tensor<3> {
-        cast(self.forward(x, pass.config), pass.precision)
+        self.forward(x, pass.config, pass.precision)
     }
 }
 
@@ -108,9 +102,17 @@ pub struct Attention {
 }
 
 impl Attention {
+    /// The residual stream with what attention to `x`, its normalised copy, adds to it; both `[batch, time, n_embd]`.
+    ///
     /// `look_back` takes queries, keys and values `[batch, time, (n_head + 2 n_kv_head) head_size]` and returns what each
     /// position took from itself and those before it, `[batch, time, n_head head_size]`.
-    fn forward(&self, x: Tensor<3>, pass: &Pass, look_back: impl FnOnce(Tensor<3>) -> Tensor<3>) -> Tensor<3> {
+    fn forward_onto(
+        &self,
+        residual: Tensor<3>,
+        x: Tensor<3>,
+        pass: &Pass,
+        look_back: impl FnOnce(Tensor<3>) -> Tensor<3>,
+    ) -> Tensor<3> {
         let heads = pass.config.heads();
         let mut qkv = self.c_attn.forward(x);
         if let (Some(q_norm), Some(k_norm)) = (&self.q_norm, &self.k_norm) {
@@ -119,7 +121,7 @@ impl Attention {
         if let Some(rotary) = &pass.rotary {
             qkv = kernels::rotate(qkv, rotary, heads);
         }
-        self.c_proj.forward(look_back(qkv)) // [batch, time, n_embd]
+        self.c_proj.forward_onto(residual, look_back(qkv), pass) // [batch, time, n_embd]
     }
 }
 
@@ -133,13 +135,14 @@ pub struct Mlp {
 }
 
 impl Mlp {
-    fn forward(&self, x: Tensor<3>, pass: &Pass) -> Tensor<3> {
+    /// The residual stream with what the two layers make of `x`, its normalised copy; both `[batch, time, n_embd]`.
+    fn forward_onto(&self, residual: Tensor<3>, x: Tensor<3>, pass: &Pass) -> Tensor<3> {
         let hidden = self.c_fc.forward(x);
         let hidden = match pass.config.mlp {
             MlpKind::Gelu => kernels::gelu(hidden),
             MlpKind::SwiGlu => kernels::swiglu(hidden),
         }; // [batch, time, n_inner]
-        self.c_proj.forward(hidden) // [batch, time, n_embd]
+        self.c_proj.forward_onto(residual, hidden, pass) // [batch, time, n_embd]
     }
 }
 
@@ -158,10 +161,8 @@ pub struct Block {
 
 impl Block {
     fn forward(&self, x: Tensor<3>, pass: &Pass, look_back: impl FnOnce(Tensor<3>) -> Tensor<3>) -> Tensor<3> {
-        let attended = self.attn.forward(self.ln_1.branch(x.clone(), pass), pass, look_back);
-        let x = pass.add(x, attended); // [batch, time, n_embd]
-        let thought = self.mlp.forward(self.ln_2.branch(x.clone(), pass), pass);
-        pass.add(x, thought) // [batch, time, n_embd]
+        let x = self.attn.forward_onto(x.clone(), self.ln_1.branch(x, pass), pass, look_back); // [batch, time, n_embd]
+        self.mlp.forward_onto(x.clone(), self.ln_2.branch(x, pass), pass) // [batch, time, n_embd]
     }
 }
 
@@ -306,7 +307,7 @@ impl Gpt {
 
     /// The residual stream `x` `[batch, time, n_embd]` as the head reads it.
     pub fn final_norm(&self, x: Tensor<3>) -> Tensor<3> {
-        self.ln_f.forward(x, &self.config)
+        self.ln_f.forward(x, &self.config, FloatDType::F32)
     }
 
     /// Logits `[batch, time, vocab_size]` of a residual stream `[batch, time, n_embd]` after `ln_f`, in float32.

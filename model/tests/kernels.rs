@@ -2,7 +2,7 @@
 //! model's cached forward against its full one.
 #![allow(clippy::unwrap_used)]
 
-use burn::tensor::{DType, Device, Distribution, Int, Tensor, TensorData};
+use burn::tensor::{DType, Device, Distribution, FloatDType, Int, Tensor, TensorData};
 use ember_model::kernels::{self, Heads, Rotary, plain};
 use ember_model::{Gpt, GptConfig, KvCache, MlpKind, NormKind, Positions};
 use proptest::prelude::*;
@@ -155,7 +155,7 @@ proptest! {
     fn layer_norm(batch in 1usize..4, time in 1usize..60, n_embd in 2usize..100, seed: u64) {
         same!(
             Inputs::new([batch, time, n_embd], [1, 1], [n_embd, n_embd], seed),
-            |i: &Inputs| kernels::layer_norm(i.x.clone(), i.vectors[0].clone(), Some(i.vectors[1].clone()), 1e-5),
+            |i: &Inputs| kernels::layer_norm(i.x.clone(), i.vectors[0].clone(), Some(i.vectors[1].clone()), 1e-5, FloatDType::F32),
             |i: &Inputs| plain::layer_norm(i.x.clone(), i.vectors[0].clone(), Some(i.vectors[1].clone()), 1e-5)
         );
     }
@@ -164,7 +164,7 @@ proptest! {
     fn layer_norm_without_bias(batch in 1usize..4, time in 1usize..60, n_embd in 2usize..100, seed: u64) {
         same!(
             Inputs::new([batch, time, n_embd], [1, 1], [n_embd, 1], seed),
-            |i: &Inputs| kernels::layer_norm(i.x.clone(), i.vectors[0].clone(), None, 1e-5),
+            |i: &Inputs| kernels::layer_norm(i.x.clone(), i.vectors[0].clone(), None, 1e-5, FloatDType::F32),
             |i: &Inputs| plain::layer_norm(i.x.clone(), i.vectors[0].clone(), None, 1e-5)
         );
     }
@@ -173,7 +173,7 @@ proptest! {
     fn rms_norm(batch in 1usize..4, time in 1usize..60, n_embd in 1usize..100, seed: u64) {
         same!(
             Inputs::new([batch, time, n_embd], [1, 1], [n_embd, 1], seed),
-            |i: &Inputs| kernels::rms_norm(i.x.clone(), i.vectors[0].clone(), 1e-5),
+            |i: &Inputs| kernels::rms_norm(i.x.clone(), i.vectors[0].clone(), 1e-5, FloatDType::F32),
             |i: &Inputs| plain::rms_norm(i.x.clone(), i.vectors[0].clone(), 1e-5)
         );
     }

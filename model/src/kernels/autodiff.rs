@@ -9,7 +9,9 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, AutodiffBackend, Backend, TensorMetadata};
 use burn::tensor::FloatDType;
 
-use super::cpu::{FusedBackward, FusedOps};
+use super::ops::{
+    AttentionBackward, AttentionOps, MatrixBackward, MatrixOps, NormBackward, NormOps, PointwiseBackward, PointwiseOps,
+};
 use super::{DropoutMask, Heads};
 
 /// Registers each gradient with its parent, where the parent is tracked.
@@ -27,7 +29,7 @@ fn register<B: Backend, const N: usize>(
 
 #[derive(Debug)]
 struct Linear;
-impl<B: FusedBackward> Backward<B, 3> for Linear {
+impl<B: MatrixBackward> Backward<B, 3> for Linear {
     type State = [NodeId; 2];
     fn backward(self, ops: Ops<Self::State, 3>, grads: &mut Gradients, kept: &mut Checkpointer) {
         let dy = grads.consume::<B>(&ops.node);
@@ -42,7 +44,7 @@ impl<B: FusedBackward> Backward<B, 3> for Linear {
 
 #[derive(Debug)]
 struct LinearWithoutBias;
-impl<B: FusedBackward> Backward<B, 2> for LinearWithoutBias {
+impl<B: MatrixBackward> Backward<B, 2> for LinearWithoutBias {
     type State = [NodeId; 2];
     fn backward(self, ops: Ops<Self::State, 2>, grads: &mut Gradients, kept: &mut Checkpointer) {
         let dy = grads.consume::<B>(&ops.node);
@@ -56,8 +58,21 @@ impl<B: FusedBackward> Backward<B, 2> for LinearWithoutBias {
 }
 
 #[derive(Debug)]
+struct LinearOnto;
+impl<B: MatrixBackward> Backward<B, 4> for LinearOnto {
+    type State = ([NodeId; 2], Option<DropoutMask>);
+    fn backward(self, ops: Ops<Self::State, 4>, grads: &mut Gradients, kept: &mut Checkpointer) {
+        let dy = grads.consume::<B>(&ops.node);
+        let (ids, dropout) = ops.state;
+        let [x, weight] = ids.map(|id| kept.retrieve_node_output::<B::FloatTensorPrimitive>(id));
+        let [dx, dweight, dbias] = B::fused_linear_onto_backward(x, weight, dy.clone(), dropout);
+        register::<B, 4>(grads, ops.parents.map(|parent| parent.map(|node| node.id)), [dy, dx, dweight, dbias]);
+    }
+}
+
+#[derive(Debug)]
 struct Unembed;
-impl<B: FusedBackward> Backward<B, 2> for Unembed {
+impl<B: MatrixBackward> Backward<B, 2> for Unembed {
     type State = [NodeId; 2];
     fn backward(self, ops: Ops<Self::State, 2>, grads: &mut Gradients, kept: &mut Checkpointer) {
         let dy = grads.consume::<B>(&ops.node);
@@ -72,7 +87,7 @@ impl<B: FusedBackward> Backward<B, 2> for Unembed {
 
 #[derive(Debug)]
 struct LayerNorm;
-impl<B: FusedBackward> Backward<B, 3> for LayerNorm {
+impl<B: NormBackward> Backward<B, 3> for LayerNorm {
     type State = ([NodeId; 2], f32);
     fn backward(self, ops: Ops<Self::State, 3>, grads: &mut Gradients, kept: &mut Checkpointer) {
         let dy = grads.consume::<B>(&ops.node);
@@ -88,7 +103,7 @@ impl<B: FusedBackward> Backward<B, 3> for LayerNorm {
 
 #[derive(Debug)]
 struct RmsNorm;
-impl<B: FusedBackward> Backward<B, 2> for RmsNorm {
+impl<B: NormBackward> Backward<B, 2> for RmsNorm {
     type State = ([NodeId; 2], f32);
     fn backward(self, ops: Ops<Self::State, 2>, grads: &mut Gradients, kept: &mut Checkpointer) {
         let dy = grads.consume::<B>(&ops.node);
@@ -104,7 +119,7 @@ impl<B: FusedBackward> Backward<B, 2> for RmsNorm {
 
 #[derive(Debug)]
 struct QkNorm;
-impl<B: FusedBackward> Backward<B, 3> for QkNorm {
+impl<B: NormBackward> Backward<B, 3> for QkNorm {
     type State = ([NodeId; 3], f32, Heads);
     fn backward(self, ops: Ops<Self::State, 3>, grads: &mut Gradients, kept: &mut Checkpointer) {
         let dy = grads.consume::<B>(&ops.node);
@@ -120,7 +135,7 @@ impl<B: FusedBackward> Backward<B, 3> for QkNorm {
 
 #[derive(Debug)]
 struct Rotate;
-impl<B: FusedBackward> Backward<B, 1> for Rotate {
+impl<B: PointwiseBackward> Backward<B, 1> for Rotate {
     type State = ([B::FloatTensorPrimitive; 2], Heads);
     fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, _kept: &mut Checkpointer) {
         let dy = grads.consume::<B>(&ops.node);
@@ -135,7 +150,7 @@ impl<B: FusedBackward> Backward<B, 1> for Rotate {
 
 #[derive(Debug)]
 struct Gelu;
-impl<B: FusedBackward> Backward<B, 1> for Gelu {
+impl<B: PointwiseBackward> Backward<B, 1> for Gelu {
     type State = NodeId;
     fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, kept: &mut Checkpointer) {
         let dy = grads.consume::<B>(&ops.node);
@@ -146,7 +161,7 @@ impl<B: FusedBackward> Backward<B, 1> for Gelu {
 
 #[derive(Debug)]
 struct SwiGlu;
-impl<B: FusedBackward> Backward<B, 1> for SwiGlu {
+impl<B: PointwiseBackward> Backward<B, 1> for SwiGlu {
     type State = NodeId;
     fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, kept: &mut Checkpointer) {
         let dy = grads.consume::<B>(&ops.node);
@@ -161,23 +176,23 @@ impl<B: FusedBackward> Backward<B, 1> for SwiGlu {
 
 #[derive(Debug)]
 struct CausalAttention;
-impl<B: FusedBackward> Backward<B, 1> for CausalAttention {
-    type State = (NodeId, B::FloatTensorPrimitive, Heads, Option<DropoutMask>);
+impl<B: AttentionBackward> Backward<B, 1> for CausalAttention {
+    type State = (NodeId, [B::FloatTensorPrimitive; 2], Heads, Option<DropoutMask>);
     fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, kept: &mut Checkpointer) {
         let dy = grads.consume::<B>(&ops.node);
-        let (id, weights, heads, dropout) = ops.state;
+        let (id, [y, kept_by_forward], heads, dropout) = ops.state;
         let qkv = kept.retrieve_node_output::<B::FloatTensorPrimitive>(id);
         register::<B, 1>(
             grads,
             ops.parents.map(|parent| parent.map(|node| node.id)),
-            [B::fused_causal_attention_backward(qkv, weights, dy, heads, dropout)],
+            [B::fused_causal_attention_backward(qkv, y, kept_by_forward, dy, heads, dropout)],
         );
     }
 }
 
 #[derive(Debug)]
 struct Dropout;
-impl<B: FusedOps> Backward<B, 1> for Dropout {
+impl<B: PointwiseOps> Backward<B, 1> for Dropout {
     type State = DropoutMask;
     fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, _kept: &mut Checkpointer) {
         let dy = grads.consume::<B>(&ops.node);
@@ -191,7 +206,7 @@ impl<B: FusedOps> Backward<B, 1> for Dropout {
 
 #[derive(Debug)]
 struct Cast;
-impl<B: FusedOps> Backward<B, 1> for Cast {
+impl<B: PointwiseOps> Backward<B, 1> for Cast {
     type State = FloatDType;
     fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, _kept: &mut Checkpointer) {
         let dy = grads.consume::<B>(&ops.node);
@@ -199,7 +214,7 @@ impl<B: FusedOps> Backward<B, 1> for Cast {
     }
 }
 
-impl<B: FusedOps + FusedBackward, C: CheckpointStrategy> FusedOps for Autodiff<B, C> {
+impl<B: MatrixOps + MatrixBackward, C: CheckpointStrategy> MatrixOps for Autodiff<B, C> {
     fn fused_linear(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: FloatTensor<Self>) -> FloatTensor<Self> {
         match Linear.prepare::<C>([x.node(), weight.node(), bias.node()]).compute_bound().stateful() {
             OpsKind::Tracked(mut prep) => {
@@ -224,6 +239,27 @@ impl<B: FusedOps + FusedBackward, C: CheckpointStrategy> FusedOps for Autodiff<B
         }
     }
 
+    fn fused_linear_onto(
+        residual: FloatTensor<Self>,
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        bias: FloatTensor<Self>,
+        dropout: Option<DropoutMask>,
+    ) -> FloatTensor<Self> {
+        let nodes = [residual.node(), x.node(), weight.node(), bias.node()];
+        let compute = |inputs: [FloatTensor<Self>; 4]| {
+            let [residual, x, weight, bias] = inputs.map(|input| input.into_primitive());
+            B::fused_linear_onto(residual, x, weight, bias, dropout)
+        };
+        match LinearOnto.prepare::<C>(nodes).compute_bound().stateful() {
+            OpsKind::Tracked(mut prep) => {
+                let ids = [prep.checkpoint(&x), prep.checkpoint(&weight)];
+                prep.finish((ids, dropout), compute([residual, x, weight, bias]))
+            }
+            OpsKind::UnTracked(prep) => prep.finish(compute([residual, x, weight, bias])),
+        }
+    }
+
     fn fused_unembed(x: FloatTensor<Self>, weight: FloatTensor<Self>) -> FloatTensor<Self> {
         match Unembed.prepare::<C>([x.node(), weight.node()]).compute_bound().stateful() {
             OpsKind::Tracked(mut prep) => {
@@ -233,18 +269,26 @@ impl<B: FusedOps + FusedBackward, C: CheckpointStrategy> FusedOps for Autodiff<B
             OpsKind::UnTracked(prep) => prep.finish(B::fused_unembed(x.into_primitive(), weight.into_primitive())),
         }
     }
+}
 
+impl<B: NormOps + NormBackward, C: CheckpointStrategy> NormOps for Autodiff<B, C> {
     fn fused_layer_norm(
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
         bias: FloatTensor<Self>,
         epsilon: f32,
+        to: FloatDType,
     ) -> FloatTensor<Self> {
         match LayerNorm.prepare::<C>([x.node(), weight.node(), bias.node()]).compute_bound().stateful() {
             OpsKind::Tracked(mut prep) => {
                 let state = ([prep.checkpoint(&x), prep.checkpoint(&weight)], epsilon);
-                let y =
-                    B::fused_layer_norm(x.into_primitive(), weight.into_primitive(), bias.into_primitive(), epsilon);
+                let y = B::fused_layer_norm(
+                    x.into_primitive(),
+                    weight.into_primitive(),
+                    bias.into_primitive(),
+                    epsilon,
+                    to,
+                );
                 prep.finish(state, y)
             }
             OpsKind::UnTracked(prep) => prep.finish(B::fused_layer_norm(
@@ -252,18 +296,24 @@ impl<B: FusedOps + FusedBackward, C: CheckpointStrategy> FusedOps for Autodiff<B
                 weight.into_primitive(),
                 bias.into_primitive(),
                 epsilon,
+                to,
             )),
         }
     }
 
-    fn fused_rms_norm(x: FloatTensor<Self>, weight: FloatTensor<Self>, epsilon: f32) -> FloatTensor<Self> {
+    fn fused_rms_norm(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        epsilon: f32,
+        to: FloatDType,
+    ) -> FloatTensor<Self> {
         match RmsNorm.prepare::<C>([x.node(), weight.node()]).compute_bound().stateful() {
             OpsKind::Tracked(mut prep) => {
                 let state = ([prep.checkpoint(&x), prep.checkpoint(&weight)], epsilon);
-                prep.finish(state, B::fused_rms_norm(x.into_primitive(), weight.into_primitive(), epsilon))
+                prep.finish(state, B::fused_rms_norm(x.into_primitive(), weight.into_primitive(), epsilon, to))
             }
             OpsKind::UnTracked(prep) => {
-                prep.finish(B::fused_rms_norm(x.into_primitive(), weight.into_primitive(), epsilon))
+                prep.finish(B::fused_rms_norm(x.into_primitive(), weight.into_primitive(), epsilon, to))
             }
         }
     }
@@ -288,7 +338,9 @@ impl<B: FusedOps + FusedBackward, C: CheckpointStrategy> FusedOps for Autodiff<B
             OpsKind::UnTracked(prep) => prep.finish(compute([qkv, query, key])),
         }
     }
+}
 
+impl<B: PointwiseOps + PointwiseBackward, C: CheckpointStrategy> PointwiseOps for Autodiff<B, C> {
     fn fused_rotate(
         qkv: FloatTensor<Self>,
         cos: FloatTensor<Self>,
@@ -325,25 +377,6 @@ impl<B: FusedOps + FusedBackward, C: CheckpointStrategy> FusedOps for Autodiff<B
         }
     }
 
-    fn fused_causal_attention(
-        qkv: FloatTensor<Self>,
-        heads: Heads,
-        dropout: Option<DropoutMask>,
-    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
-        match CausalAttention.prepare::<C>([qkv.node()]).compute_bound().stateful() {
-            OpsKind::Tracked(mut prep) => {
-                let id = prep.checkpoint(&qkv);
-                let (y, weights) = B::fused_causal_attention(qkv.into_primitive(), heads, dropout);
-                let y = prep.finish((id, weights.clone(), heads, dropout), y);
-                (y, Self::from_inner(weights))
-            }
-            OpsKind::UnTracked(prep) => {
-                let (y, weights) = B::fused_causal_attention(qkv.into_primitive(), heads, dropout);
-                (prep.finish(y), Self::from_inner(weights))
-            }
-        }
-    }
-
     fn fused_dropout(x: FloatTensor<Self>, mask: DropoutMask) -> FloatTensor<Self> {
         match Dropout.prepare::<C>([x.node()]).compute_bound().stateful() {
             OpsKind::Tracked(prep) => prep.finish(mask, B::fused_dropout(x.into_primitive(), mask)),
@@ -358,6 +391,27 @@ impl<B: FusedOps + FusedBackward, C: CheckpointStrategy> FusedOps for Autodiff<B
                 prep.finish(from, B::fused_cast(x.into_primitive(), to))
             }
             OpsKind::UnTracked(prep) => prep.finish(B::fused_cast(x.into_primitive(), to)),
+        }
+    }
+}
+
+impl<B: AttentionOps + AttentionBackward, C: CheckpointStrategy> AttentionOps for Autodiff<B, C> {
+    fn fused_causal_attention(
+        qkv: FloatTensor<Self>,
+        heads: Heads,
+        dropout: Option<DropoutMask>,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        match CausalAttention.prepare::<C>([qkv.node()]).compute_bound().stateful() {
+            OpsKind::Tracked(mut prep) => {
+                let id = prep.checkpoint(&qkv);
+                let (y, kept) = B::fused_causal_attention(qkv.into_primitive(), heads, dropout);
+                let state = (id, [y.clone(), kept.clone()], heads, dropout);
+                (prep.finish(state, y), Self::from_inner(kept))
+            }
+            OpsKind::UnTracked(prep) => {
+                let (y, kept) = B::fused_causal_attention(qkv.into_primitive(), heads, dropout);
+                (prep.finish(y), Self::from_inner(kept))
+            }
         }
     }
 }

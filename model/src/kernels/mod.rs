@@ -5,6 +5,8 @@
 //! kernels are tested against.
 
 mod cpu;
+pub mod gpu;
+mod ops;
 pub mod plain;
 mod rotary;
 pub mod simd;
@@ -17,8 +19,8 @@ use std::sync::Arc;
 use burn::backend::Dispatch;
 use burn::tensor::{DType, Device, Distribution, FloatDType, Tensor};
 
-use cpu::{CachedOps, FusedOps};
 pub use cpu::{matrix, tensor as flex};
+use ops::{AttentionOps, CachedOps, MatrixOps, NormOps, PointwiseOps};
 pub use rotary::Rotary;
 
 /// Whether `device` is the CPU (burn's flex), with or without automatic differentiation.
@@ -100,43 +102,70 @@ pub fn linear(x: Tensor<3>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tenso
     }
     let (x, weight) = (x.into_dispatch(), weight.into_dispatch());
     Tensor::from_dispatch(match bias {
-        Some(bias) => <Dispatch as FusedOps>::fused_linear(x, weight, bias.into_dispatch()),
-        None => <Dispatch as FusedOps>::fused_linear_without_bias(x, weight),
+        Some(bias) => <Dispatch as MatrixOps>::fused_linear(x, weight, bias.into_dispatch()),
+        None => <Dispatch as MatrixOps>::fused_linear_without_bias(x, weight),
     })
+}
+
+/// `residual + dropout(x W + b)`: how a branch comes back into the residual stream. `residual` is `[batch, time, n_out]` in float32,
+/// as is the result; `x` `[batch, time, n_in]` has the type of the products.
+pub fn linear_onto(
+    residual: Tensor<3>,
+    x: Tensor<3>,
+    weight: Tensor<2>,
+    bias: Option<Tensor<1>>,
+    mask: Option<DropoutMask>,
+) -> Tensor<3> {
+    if !is_cpu(&x.device()) {
+        return residual + plain::dropout(plain::linear(x, weight, bias).cast(DType::F32), mask);
+    }
+    // To add zeros costs next to nothing, and nobody asks for their gradient.
+    let bias = bias.unwrap_or_else(|| Tensor::zeros([weight.dims()[1]], &weight.device()));
+    Tensor::from_dispatch(<Dispatch as MatrixOps>::fused_linear_onto(
+        residual.into_dispatch(),
+        x.into_dispatch(),
+        weight.into_dispatch(),
+        bias.into_dispatch(),
+        mask,
+    ))
 }
 
 /// `x Wᵀ`: logits `[batch, time, vocab]` of `x` `[batch, time, n_embd]` under an embedding table `[vocab, n_embd]`.
 pub fn unembed(x: Tensor<3>, weight: Tensor<2>) -> Tensor<3> {
     if is_cpu(&x.device()) {
-        return Tensor::from_dispatch(<Dispatch as FusedOps>::fused_unembed(x.into_dispatch(), weight.into_dispatch()));
+        return Tensor::from_dispatch(<Dispatch as MatrixOps>::fused_unembed(
+            x.into_dispatch(),
+            weight.into_dispatch(),
+        ));
     }
     plain::unembed(x, weight)
 }
 
-/// Normalises each row of `x` `[batch, time, n_embd]` to mean 0 and variance 1, then scales and shifts it
+/// Normalises each row of a float32 `x` `[batch, time, n_embd]` to mean 0 and variance 1, then scales and shifts it; put out as `to`
 /// ([Ba et al. 2016](https://arxiv.org/abs/1607.06450), equation 4).
-pub fn layer_norm(x: Tensor<3>, weight: Tensor<1>, bias: Option<Tensor<1>>, epsilon: f64) -> Tensor<3> {
+pub fn layer_norm(x: Tensor<3>, weight: Tensor<1>, bias: Option<Tensor<1>>, epsilon: f64, to: FloatDType) -> Tensor<3> {
     if !is_cpu(&x.device()) {
-        return plain::layer_norm(x, weight, bias, epsilon);
+        return plain::layer_norm(x, weight, bias, epsilon).cast(to);
     }
     // To shift by zeros costs next to nothing, and nobody asks for their gradient.
     let bias = bias.unwrap_or_else(|| Tensor::zeros(weight.dims(), &weight.device()));
-    Tensor::from_dispatch(<Dispatch as FusedOps>::fused_layer_norm(
+    Tensor::from_dispatch(<Dispatch as NormOps>::fused_layer_norm(
         x.into_dispatch(),
         weight.into_dispatch(),
         bias.into_dispatch(),
         epsilon as f32,
+        to,
     ))
 }
 
-/// Divides each row of `x` `[batch, time, n_embd]` by its root mean square, then scales it
+/// Divides each row of a float32 `x` `[batch, time, n_embd]` by its root mean square, then scales it; put out as `to`
 /// ([Zhang and Sennrich 2019](https://arxiv.org/abs/1910.07467), equation 4).
-pub fn rms_norm(x: Tensor<3>, weight: Tensor<1>, epsilon: f64) -> Tensor<3> {
+pub fn rms_norm(x: Tensor<3>, weight: Tensor<1>, epsilon: f64, to: FloatDType) -> Tensor<3> {
     if is_cpu(&x.device()) {
         let (x, weight) = (x.into_dispatch(), weight.into_dispatch());
-        return Tensor::from_dispatch(<Dispatch as FusedOps>::fused_rms_norm(x, weight, epsilon as f32));
+        return Tensor::from_dispatch(<Dispatch as NormOps>::fused_rms_norm(x, weight, epsilon as f32, to));
     }
-    plain::rms_norm(x, weight, epsilon)
+    plain::rms_norm(x, weight, epsilon).cast(to)
 }
 
 /// [`rms_norm`] of each head's query and key inside `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]`, with one weight
@@ -144,7 +173,7 @@ pub fn rms_norm(x: Tensor<3>, weight: Tensor<1>, epsilon: f64) -> Tensor<3> {
 pub fn qk_norm(qkv: Tensor<3>, query: Tensor<1>, key: Tensor<1>, epsilon: f64, heads: Heads) -> Tensor<3> {
     if is_cpu(&qkv.device()) {
         let (qkv, query, key) = (qkv.into_dispatch(), query.into_dispatch(), key.into_dispatch());
-        return Tensor::from_dispatch(<Dispatch as FusedOps>::fused_qk_norm(qkv, query, key, epsilon as f32, heads));
+        return Tensor::from_dispatch(<Dispatch as NormOps>::fused_qk_norm(qkv, query, key, epsilon as f32, heads));
     }
     plain::qk_norm(qkv, query, key, epsilon, heads)
 }
@@ -154,7 +183,7 @@ pub fn qk_norm(qkv: Tensor<3>, query: Tensor<1>, key: Tensor<1>, epsilon: f64, h
 pub fn rotate(qkv: Tensor<3>, rotary: &Rotary, heads: Heads) -> Tensor<3> {
     if is_cpu(&qkv.device()) {
         let [cos, sin] = [&rotary.cos, &rotary.sin].map(|table| table.clone().into_dispatch());
-        return Tensor::from_dispatch(<Dispatch as FusedOps>::fused_rotate(qkv.into_dispatch(), cos, sin, heads));
+        return Tensor::from_dispatch(<Dispatch as PointwiseOps>::fused_rotate(qkv.into_dispatch(), cos, sin, heads));
     }
     plain::rotate(qkv, rotary, heads)
 }
@@ -163,7 +192,7 @@ pub fn rotate(qkv: Tensor<3>, rotary: &Rotary, heads: Heads) -> Tensor<3> {
 /// gate. Returns `[batch, time, n]`.
 pub fn swiglu(x: Tensor<3>) -> Tensor<3> {
     if is_cpu(&x.device()) {
-        return Tensor::from_dispatch(<Dispatch as FusedOps>::fused_swiglu(x.into_dispatch()));
+        return Tensor::from_dispatch(<Dispatch as PointwiseOps>::fused_swiglu(x.into_dispatch()));
     }
     plain::swiglu(x)
 }
@@ -171,7 +200,7 @@ pub fn swiglu(x: Tensor<3>) -> Tensor<3> {
 /// GPT-2's GELU, the tanh approximation of [Hendrycks and Gimpel 2016](https://arxiv.org/abs/1606.08415), section 2.
 pub fn gelu(x: Tensor<3>) -> Tensor<3> {
     if is_cpu(&x.device()) {
-        return Tensor::from_dispatch(<Dispatch as FusedOps>::fused_gelu(x.into_dispatch()));
+        return Tensor::from_dispatch(<Dispatch as PointwiseOps>::fused_gelu(x.into_dispatch()));
     }
     plain::gelu(x)
 }
@@ -181,7 +210,7 @@ pub fn gelu(x: Tensor<3>) -> Tensor<3> {
 /// `[batch, time, n_head head_size]`. The softmax is float32 whatever the type of `qkv`.
 pub fn causal_attention(qkv: Tensor<3>, heads: Heads, dropout: Option<DropoutMask>) -> Tensor<3> {
     if is_cpu(&qkv.device()) {
-        let (y, _weights) = <Dispatch as FusedOps>::fused_causal_attention(qkv.into_dispatch(), heads, dropout);
+        let (y, _weights) = <Dispatch as AttentionOps>::fused_causal_attention(qkv.into_dispatch(), heads, dropout);
         return Tensor::from_dispatch(y);
     }
     plain::causal_attention(qkv, heads, dropout).0
@@ -193,7 +222,7 @@ pub fn causal_attention(qkv: Tensor<3>, heads: Heads, dropout: Option<DropoutMas
 pub fn causal_attention_and_weights(qkv: Tensor<3>, heads: Heads) -> (Tensor<3>, Tensor<4>) {
     if is_cpu(&qkv.device()) {
         let [batch, time, _] = qkv.dims();
-        let (y, weights) = <Dispatch as FusedOps>::fused_causal_attention(qkv.into_dispatch(), heads, None);
+        let (y, weights) = <Dispatch as AttentionOps>::fused_causal_attention(qkv.into_dispatch(), heads, None);
         let weights = Tensor::<3>::from_dispatch(weights).reshape([batch, heads.n_head, time, time]);
         return (Tensor::from_dispatch(y), weights);
     }
@@ -261,7 +290,7 @@ pub fn dropout(x: Tensor<3>, mask: Option<DropoutMask>) -> Tensor<3> {
     match mask {
         None => x,
         Some(mask) if is_cpu(&x.device()) => {
-            Tensor::from_dispatch(<Dispatch as FusedOps>::fused_dropout(x.into_dispatch(), mask))
+            Tensor::from_dispatch(<Dispatch as PointwiseOps>::fused_dropout(x.into_dispatch(), mask))
         }
         Some(mask) => plain::dropout(x, Some(mask)),
     }
@@ -272,7 +301,7 @@ pub fn cast<const D: usize>(x: Tensor<D>, to: FloatDType) -> Tensor<D> {
     if x.dtype() == DType::from(to) {
         x
     } else if is_cpu(&x.device()) {
-        Tensor::from_dispatch(<Dispatch as FusedOps>::fused_cast(x.into_dispatch(), to))
+        Tensor::from_dispatch(<Dispatch as PointwiseOps>::fused_cast(x.into_dispatch(), to))
     } else {
         x.cast(to)
     }

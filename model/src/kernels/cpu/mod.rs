@@ -17,141 +17,16 @@ mod rotary;
 mod swiglu;
 pub mod tensor;
 
+use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use burn::backend::ops::FloatTensorOps;
-use burn::backend::tensor::FloatTensor;
-use burn::backend::{Backend, Flex, backend_extension};
 use burn::tensor::FloatDType;
 
+#[cfg(feature = "autodiff")]
+use super::ops::{AttentionBackward, MatrixBackward, NormBackward, PointwiseBackward};
+use super::ops::{AttentionOps, CachedOps, MatrixOps, NormOps, PointwiseOps};
 use super::{CachedRows, DropoutMask, Heads};
 use tensor::{contiguous, float32, new, stored, values};
-
-/// The fused operations of a forward pass, with a backward where the feature `autodiff` is on.
-#[cfg_attr(feature = "autodiff", backend_extension(Flex, Autodiff))]
-#[cfg_attr(not(feature = "autodiff"), backend_extension(Flex))]
-pub trait FusedOps: Backend {
-    /// `x W + b`, `[batch, time, n_out]`.
-    fn fused_linear(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: FloatTensor<Self>) -> FloatTensor<Self>;
-    /// `x W`, `[batch, time, n_out]`.
-    fn fused_linear_without_bias(x: FloatTensor<Self>, weight: FloatTensor<Self>) -> FloatTensor<Self>;
-    /// `x Wᵀ`, `[batch, time, vocab]`.
-    fn fused_unembed(x: FloatTensor<Self>, weight: FloatTensor<Self>) -> FloatTensor<Self>;
-    /// LayerNorm over the last dimension.
-    fn fused_layer_norm(
-        x: FloatTensor<Self>,
-        weight: FloatTensor<Self>,
-        bias: FloatTensor<Self>,
-        epsilon: f32,
-    ) -> FloatTensor<Self>;
-    /// RMSNorm over the last dimension.
-    fn fused_rms_norm(x: FloatTensor<Self>, weight: FloatTensor<Self>, epsilon: f32) -> FloatTensor<Self>;
-    /// RMSNorm of every head's query and key inside `qkv`.
-    fn fused_qk_norm(
-        qkv: FloatTensor<Self>,
-        query: FloatTensor<Self>,
-        key: FloatTensor<Self>,
-        epsilon: f32,
-        heads: Heads,
-    ) -> FloatTensor<Self>;
-    /// Queries and keys inside `qkv` turned by angles whose `cos` and `sin` are `[time, head_size / 2]`, in place where nothing
-    /// else holds them.
-    fn fused_rotate(
-        qkv: FloatTensor<Self>,
-        cos: FloatTensor<Self>,
-        sin: FloatTensor<Self>,
-        heads: Heads,
-    ) -> FloatTensor<Self>;
-    /// GELU, element by element.
-    fn fused_gelu(x: FloatTensor<Self>) -> FloatTensor<Self>;
-    /// SwiGLU of the two halves of the last dimension.
-    fn fused_swiglu(x: FloatTensor<Self>) -> FloatTensor<Self>;
-    /// Causal attention: its output `[batch, time, n_head head_size]` and its weights `[batch * n_head, time, time]`.
-    fn fused_causal_attention(
-        qkv: FloatTensor<Self>,
-        heads: Heads,
-        dropout: Option<DropoutMask>,
-    ) -> (FloatTensor<Self>, FloatTensor<Self>);
-    /// Dropout by the mask that `mask` names.
-    fn fused_dropout(x: FloatTensor<Self>, mask: DropoutMask) -> FloatTensor<Self>;
-    /// The values in another type.
-    fn fused_cast(x: FloatTensor<Self>, to: FloatDType) -> FloatTensor<Self>;
-}
-
-/// What only inference needs: it has no backward.
-#[backend_extension(Flex)]
-pub trait CachedOps: Backend {
-    /// Attention of new positions to the cache; see [`super::CachedAttention::attend`].
-    fn cached_attention(
-        qkv: FloatTensor<Self>,
-        keys: FloatTensor<Self>,
-        values: FloatTensor<Self>,
-        heads: Heads,
-        rows: CachedRows,
-    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>);
-}
-
-/// The gradients of [`FusedOps`], computed on the backend itself.
-#[cfg(feature = "autodiff")]
-pub trait FusedBackward: Backend {
-    /// Gradients of `x`, `weight` and `bias`.
-    fn fused_linear_backward(
-        x: FloatTensor<Self>,
-        weight: FloatTensor<Self>,
-        dy: FloatTensor<Self>,
-    ) -> [FloatTensor<Self>; 3];
-    /// Gradients of `x` and `weight`.
-    fn fused_linear_without_bias_backward(
-        x: FloatTensor<Self>,
-        weight: FloatTensor<Self>,
-        dy: FloatTensor<Self>,
-    ) -> [FloatTensor<Self>; 2];
-    /// Gradients of `x` and `weight`.
-    fn fused_unembed_backward(
-        x: FloatTensor<Self>,
-        weight: FloatTensor<Self>,
-        dy: FloatTensor<Self>,
-    ) -> [FloatTensor<Self>; 2];
-    /// Gradients of `x`, `weight` and `bias`.
-    fn fused_layer_norm_backward(
-        x: FloatTensor<Self>,
-        weight: FloatTensor<Self>,
-        dy: FloatTensor<Self>,
-        epsilon: f32,
-    ) -> [FloatTensor<Self>; 3];
-    /// Gradients of `x` and `weight`.
-    fn fused_rms_norm_backward(
-        x: FloatTensor<Self>,
-        weight: FloatTensor<Self>,
-        dy: FloatTensor<Self>,
-        epsilon: f32,
-    ) -> [FloatTensor<Self>; 2];
-    /// Gradients of `qkv`, `query` and `key`.
-    fn fused_qk_norm_backward(
-        inputs: [FloatTensor<Self>; 3],
-        dy: FloatTensor<Self>,
-        epsilon: f32,
-        heads: Heads,
-    ) -> [FloatTensor<Self>; 3];
-    /// Gradient of `qkv`.
-    fn fused_rotate_backward(
-        dy: FloatTensor<Self>,
-        cos: FloatTensor<Self>,
-        sin: FloatTensor<Self>,
-        heads: Heads,
-    ) -> FloatTensor<Self>;
-    /// Gradient of `x`.
-    fn fused_gelu_backward(x: FloatTensor<Self>, dy: FloatTensor<Self>) -> FloatTensor<Self>;
-    /// Gradient of `x`.
-    fn fused_swiglu_backward(x: FloatTensor<Self>, dy: FloatTensor<Self>) -> FloatTensor<Self>;
-    /// Gradient of `qkv`, given the forward's attention weights.
-    fn fused_causal_attention_backward(
-        qkv: FloatTensor<Self>,
-        weights: FloatTensor<Self>,
-        dy: FloatTensor<Self>,
-        heads: Heads,
-        dropout: Option<DropoutMask>,
-    ) -> FloatTensor<Self>;
-}
 
 fn sizes(qkv: &FlexTensor, heads: Heads) -> attention::Sizes {
     let [batch, time, _] = qkv.layout().shape().dims::<3>();
@@ -183,7 +58,7 @@ fn with_width(x: &FlexTensor, n: usize) -> [usize; 3] {
     [batch, time, n]
 }
 
-impl FusedOps for Flex {
+impl MatrixOps for Flex {
     fn fused_linear(x: FlexTensor, weight: FlexTensor, bias: FlexTensor) -> FlexTensor {
         let dtype = x.dtype();
         let (x, weight, bias) = (float32(x), float32(weight), float32(bias));
@@ -199,22 +74,44 @@ impl FusedOps for Flex {
         stored(y, with_width(&x, n_out), dtype)
     }
 
+    fn fused_linear_onto(
+        residual: FlexTensor,
+        x: FlexTensor,
+        weight: FlexTensor,
+        bias: FlexTensor,
+        dropout: Option<DropoutMask>,
+    ) -> FlexTensor {
+        let mut branch = tensor::cast(Self::fused_linear(x, weight, bias), FloatDType::F32);
+        if let Some(mask) = dropout {
+            branch = Self::fused_dropout(branch, mask);
+        }
+        Flex::float_add(residual, branch)
+    }
+
     fn fused_unembed(x: FlexTensor, weight: FlexTensor) -> FlexTensor {
         let (x, weight) = (float32(x), float32(weight));
         let [vocab, n_embd] = weight.layout().shape().dims::<2>();
         // In float32 always: logits are few digits away from the loss.
         new(linear::unembed(values(&x), values(&weight), n_embd), with_width(&x, vocab))
     }
+}
 
-    fn fused_layer_norm(x: FlexTensor, weight: FlexTensor, bias: FlexTensor, epsilon: f32) -> FlexTensor {
+impl NormOps for Flex {
+    fn fused_layer_norm(
+        x: FlexTensor,
+        weight: FlexTensor,
+        bias: FlexTensor,
+        epsilon: f32,
+        to: FloatDType,
+    ) -> FlexTensor {
         let (x, weight, bias) = (contiguous(x), contiguous(weight), contiguous(bias));
         let y = layer_norm::forward(values(&x), values(&weight), values(&bias), epsilon);
-        new(y, x.layout().shape().clone())
+        stored(y, x.layout().shape().clone(), to.into())
     }
 
-    fn fused_rms_norm(x: FlexTensor, weight: FlexTensor, epsilon: f32) -> FlexTensor {
+    fn fused_rms_norm(x: FlexTensor, weight: FlexTensor, epsilon: f32, to: FloatDType) -> FlexTensor {
         let (x, weight) = (contiguous(x), contiguous(weight));
-        new(rms_norm::forward(values(&x), values(&weight), epsilon), x.layout().shape().clone())
+        stored(rms_norm::forward(values(&x), values(&weight), epsilon), x.layout().shape().clone(), to.into())
     }
 
     fn fused_qk_norm(qkv: FlexTensor, query: FlexTensor, key: FlexTensor, epsilon: f32, heads: Heads) -> FlexTensor {
@@ -223,7 +120,9 @@ impl FusedOps for Flex {
         let y = rms_norm::forward_heads(values(&qkv), [values(&query), values(&key)], heads, epsilon);
         stored(y, qkv.layout().shape().clone(), dtype)
     }
+}
 
+impl PointwiseOps for Flex {
     fn fused_rotate(qkv: FlexTensor, cos: FlexTensor, sin: FlexTensor, heads: Heads) -> FlexTensor {
         turned(qkv, cos, sin, heads, rotary::turn)
     }
@@ -241,6 +140,17 @@ impl FusedOps for Flex {
         stored(swiglu::forward(values(&x), n), with_width(&x, n), dtype)
     }
 
+    fn fused_dropout(x: FlexTensor, mask: DropoutMask) -> FlexTensor {
+        let x = contiguous(x);
+        new(dropout::apply(values(&x), mask), x.layout().shape().clone())
+    }
+
+    fn fused_cast(x: FlexTensor, to: FloatDType) -> FlexTensor {
+        tensor::cast(x, to)
+    }
+}
+
+impl AttentionOps for Flex {
     fn fused_causal_attention(qkv: FlexTensor, heads: Heads, dropout: Option<DropoutMask>) -> (FlexTensor, FlexTensor) {
         let dtype = qkv.dtype();
         let qkv = float32(qkv);
@@ -249,15 +159,6 @@ impl FusedOps for Flex {
         let shape = with_width(&qkv, heads.query_width());
         let weights = stored(weights, [sizes.batch * heads.n_head, sizes.time, sizes.time], dtype);
         (stored(y, shape, dtype), weights)
-    }
-
-    fn fused_dropout(x: FlexTensor, mask: DropoutMask) -> FlexTensor {
-        let x = contiguous(x);
-        new(dropout::apply(values(&x), mask), x.layout().shape().clone())
-    }
-
-    fn fused_cast(x: FlexTensor, to: FloatDType) -> FlexTensor {
-        tensor::cast(x, to)
     }
 }
 
@@ -283,7 +184,7 @@ impl CachedOps for Flex {
 }
 
 #[cfg(feature = "autodiff")]
-impl FusedBackward for Flex {
+impl MatrixBackward for Flex {
     fn fused_linear_backward(x: FlexTensor, weight: FlexTensor, dy: FlexTensor) -> [FlexTensor; 3] {
         let dtype = x.dtype();
         let (x, weight, dy) = (float32(x), float32(weight), float32(dy));
@@ -302,6 +203,20 @@ impl FusedBackward for Flex {
         [stored(dx, x.layout().shape().clone(), dtype), new(dweight, [n_in, n_out])]
     }
 
+    fn fused_linear_onto_backward(
+        x: FlexTensor,
+        weight: FlexTensor,
+        dy: FlexTensor,
+        dropout: Option<DropoutMask>,
+    ) -> [FlexTensor; 3] {
+        let dtype = x.dtype();
+        let dy = match dropout {
+            Some(mask) => Self::fused_dropout(dy, mask),
+            None => dy,
+        };
+        Self::fused_linear_backward(x, weight, tensor::cast(dy, dtype.into()))
+    }
+
     fn fused_unembed_backward(x: FlexTensor, weight: FlexTensor, dy: FlexTensor) -> [FlexTensor; 2] {
         let dtype = x.dtype();
         let (x, weight, dy) = (float32(x), float32(weight), float32(dy));
@@ -309,16 +224,19 @@ impl FusedBackward for Flex {
         let (dx, dweight) = linear::unembed_backward(values(&x), values(&weight), values(&dy), n_embd);
         [stored(dx, x.layout().shape().clone(), dtype), new(dweight, [vocab, n_embd])]
     }
+}
 
+#[cfg(feature = "autodiff")]
+impl NormBackward for Flex {
     fn fused_layer_norm_backward(x: FlexTensor, weight: FlexTensor, dy: FlexTensor, epsilon: f32) -> [FlexTensor; 3] {
-        let (x, weight, dy) = (contiguous(x), contiguous(weight), contiguous(dy));
+        let (x, weight, dy) = (contiguous(x), contiguous(weight), float32(dy));
         let (dx, dweight, dbias) = layer_norm::backward(values(&x), values(&weight), values(&dy), epsilon);
         let n = dweight.len();
         [new(dx, x.layout().shape().clone()), new(dweight, [n]), new(dbias, [n])]
     }
 
     fn fused_rms_norm_backward(x: FlexTensor, weight: FlexTensor, dy: FlexTensor, epsilon: f32) -> [FlexTensor; 2] {
-        let (x, weight, dy) = (contiguous(x), contiguous(weight), contiguous(dy));
+        let (x, weight, dy) = (contiguous(x), contiguous(weight), float32(dy));
         let (dx, dweight) = rms_norm::backward(values(&x), values(&weight), values(&dy), epsilon);
         let n = dweight.len();
         [new(dx, x.layout().shape().clone()), new(dweight, [n])]
@@ -336,7 +254,10 @@ impl FusedBackward for Flex {
             stored(dkey, size, dtypes[2]),
         ]
     }
+}
 
+#[cfg(feature = "autodiff")]
+impl PointwiseBackward for Flex {
     fn fused_rotate_backward(dy: FlexTensor, cos: FlexTensor, sin: FlexTensor, heads: Heads) -> FlexTensor {
         turned(dy, cos, sin, heads, rotary::turn_back)
     }
@@ -352,9 +273,13 @@ impl FusedBackward for Flex {
         let (x, dy) = (float32(x), float32(dy));
         stored(swiglu::backward(values(&x), values(&dy), width(&dy)), x.layout().shape().clone(), dtype)
     }
+}
 
+#[cfg(feature = "autodiff")]
+impl AttentionBackward for Flex {
     fn fused_causal_attention_backward(
         qkv: FlexTensor,
+        _y: FlexTensor,
         weights: FlexTensor,
         dy: FlexTensor,
         heads: Heads,

@@ -1,0 +1,3 @@
+//! Our kernels for GPUs, in CubeCL: one source for CUDA and for every device behind wgpu.
+
+pub mod tensor;
