@@ -4,6 +4,8 @@ use burn::tensor::{DType, Shape};
 use burn_cubecl::kernel::{cast, into_contiguous};
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
+use cubecl::ir::{ElemType, FloatKind};
+use cubecl::prelude::*;
 
 /// The tensor with its values in order and without gaps; a copy only where they are not.
 pub fn contiguous(tensor: CubeTensor) -> CubeTensor {
@@ -18,4 +20,20 @@ pub fn float32(tensor: CubeTensor) -> CubeTensor {
 /// A tensor on the device of `like` whose values are whatever the memory holds: for a kernel to fill.
 pub fn unfilled(like: &CubeTensor, shape: impl Into<Shape>, dtype: DType) -> CubeTensor {
     empty_device_contiguous_dtype(like.client.clone(), like.device.clone(), shape.into(), dtype)
+}
+
+/// What a kernel calls a type of floats.
+pub fn elem(dtype: DType) -> ElemType {
+    ElemType::Float(match dtype {
+        DType::F16 => FloatKind::F16,
+        DType::BF16 => FloatKind::BF16,
+        DType::F32 => FloatKind::F32,
+        DType::F64 => FloatKind::F64,
+        other => unreachable!("no model computes in {other:?}"),
+    })
+}
+
+/// The width of the numbers that tell the places of all these tensors' values apart.
+pub fn address_type(tensors: &[&CubeTensor]) -> AddressType {
+    tensors.iter().map(|tensor| tensor.required_address_type()).max().unwrap_or_default()
 }

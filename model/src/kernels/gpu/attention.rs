@@ -1,0 +1,227 @@
+//! Causal attention on a GPU, after FlashAttention ([Dao et al. 2022](https://arxiv.org/abs/2205.14135), algorithm 1): a cube owns some
+//! queries of a head and sweeps over the keys up to them, with the softmax's largest score and sum kept as it goes. No score
+//! leaves the cube; for the backward, the logarithm of each row's sum of exponentials is kept.
+
+use burn::tensor::DType;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+//OPS
+use super::super::{DropoutMask, Heads};
+use super::attention_dropout::{Drop, launch_arguments};
+use super::tensor::{address_type, contiguous, elem, unfilled};
+use super::tile::{Products, ProductsFamily, Tile, Units, load};
+
+/// Where the heads of a joint projection stand, in vectors.
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
+pub struct Layout {
+    /// Positions of a row of the batch.
+    pub time: usize,
+    /// Heads of queries, and of keys and values.
+    pub n_head: usize,
+    /// See `n_head`.
+    pub n_kv_head: usize,
+    /// What scores are multiplied by.
+    pub scale: f32,
+}
+
+/// A score may rise by so much above what the sums are relative to, before they are scaled down: a factor of 3,000, which float16
+/// holds as well. Scaling the sums at every new largest score would cost more than it is worth.
+const SLACK: f32 = 8.0;
+
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn forward<T: Float, W: Float, N: Size, P: ProductsFamily>(
+    qkv: &Tensor<Vector<T, N>>,
+    y: &mut Tensor<Vector<T, N>>,
+    log_sums: &mut Tensor<f32>,
+    layout: Layout,
+    drop: Drop,
+    #[comptime] drops: bool,
+    #[comptime] tile: Tile,
+    #[define(T, W)] _types: [ElemType; 2],
+) {
+    let (rows, columns, vectors, parts) = comptime!((tile.rows, tile.columns, tile.vectors, tile.parts()));
+    let (stride, score_stride) = comptime!((tile.stride(), tile.score_stride()));
+    let mut queries = Shared::<[Vector<T, N>]>::new_aligned_slice(comptime!(rows * stride), 32usize);
+    let mut swept = Shared::<[Vector<T, N>]>::new_aligned_slice(comptime!(columns * stride), 32usize);
+    let mut scores = Shared::<[f32]>::new_aligned_slice(comptime!(rows * score_stride), 32usize);
+    let mut weights = Shared::<[W]>::new_aligned_slice(comptime!(rows * score_stride), 32usize);
+    let mut factors = Shared::<[f32]>::new_slice(rows);
+    let mut grown = Shared::<[u32]>::new_slice(1usize);
+
+    let time = layout.time;
+    // The last queries see the most keys: they begin first.
+    let first = (time.div_ceil(rows) - 1 - CUBE_POS_X as usize) * rows;
+    let (head, row) = (CUBE_POS_Y as usize, CUBE_POS_Z as usize);
+    let width = (layout.n_head + 2 * layout.n_kv_head) * vectors;
+    let start = row * time * width;
+    let queries_at = start + head * vectors;
+    let keys_at = start + (layout.n_head + head / (layout.n_head / layout.n_kv_head)) * vectors;
+    let values_at = keys_at + layout.n_kv_head * vectors;
+
+    let my_row = UNIT_POS as usize / parts;
+    let part = UNIT_POS as usize % parts;
+    let position = first + my_row;
+    let weight_row = ((row * layout.n_head + head) * time + position) as u32;
+    let mut largest = 0.0f32;
+    let mut total = 0.0f32;
+    let mut sum = <P::Of<T, W, N> as Products<T, W, N>>::zeros(tile);
+    load::<T, N>(qkv, queries_at + first * width, width, time - first, &mut queries, rows, tile);
+
+    let end = usize::min(first + rows, time);
+    let blocks = end.div_ceil(columns);
+    for block in 0..blocks {
+        let from = block * columns;
+        load::<T, N>(qkv, keys_at + from * width, width, time - from, &mut swept, columns, tile);
+        if UNIT_POS == 0 {
+            grown[0] = 0u32;
+        }
+        sync_cube();
+        P::Of::<T, W, N>::scores(&queries, &swept, &mut scores, tile);
+        sync_cube();
+
+        load::<T, N>(qkv, values_at + from * width, width, time - from, &mut swept, columns, tile);
+        let mut seen = columns.runtime();
+        if position + 1 < from + columns {
+            seen = 0usize;
+            if position + 1 > from {
+                seen = position + 1 - from;
+            }
+        }
+        let mut block_largest = f32::min_value();
+        for column in 0..seen {
+            block_largest = f32::max(block_largest, scores[my_row * score_stride + column] * layout.scale);
+        }
+        let mut factor = 1.0f32;
+        if block == 0 {
+            largest = block_largest;
+        } else if block_largest > largest + SLACK {
+            factor = f32::exp(largest - block_largest);
+            largest = block_largest;
+            total *= factor;
+            grown[0] = 1u32;
+        }
+        if part == 0 {
+            factors[my_row] = factor;
+        }
+        #[unroll]
+        for i in 0..comptime!(columns / parts) {
+            let column = i * parts + part;
+            let mut weight = 0.0f32;
+            if column < seen {
+                weight = f32::exp(scores[my_row * score_stride + column] * layout.scale - largest);
+                total += weight;
+                if drops {
+                    weight *= drop.factor(weight_row, (from + column) as u32, time as u32);
+                }
+            }
+            weights[my_row * score_stride + column] = W::cast_from(weight);
+        }
+        sync_cube();
+        if grown[0] != 0 {
+            P::Of::<T, W, N>::scale_rows(&mut sum, &factors, &mut scores, tile);
+        }
+        P::Of::<T, W, N>::accumulate(&mut sum, &weights, &swept, tile);
+        sync_cube();
+    }
+
+    scores[my_row * score_stride + part] = total;
+    sync_cube();
+    if part == 0 {
+        let mut total = 0.0f32;
+        #[unroll]
+        for i in 0..parts {
+            total += scores[my_row * score_stride + i];
+        }
+        factors[my_row] = 1.0 / total;
+        if position < time {
+            log_sums[weight_row as usize] = largest + f32::ln(total);
+        }
+    }
+    sync_cube();
+    let out_width = layout.n_head * vectors;
+    let out_at = (row * time + first) * out_width + head * vectors;
+    P::Of::<T, W, N>::write(&sum, &factors, &mut scores, y, out_at, out_width, time - first, tile);
+}
+
+/// Shapes of the joint projection and how it is read.
+pub struct Shape {
+    /// Rows of the batch, and positions of each.
+    pub batch: usize,
+    /// See `batch`.
+    pub time: usize,
+    /// How the width is divided.
+    pub heads: Heads,
+    /// Numbers that are read at once: they divide a head.
+    pub line: usize,
+}
+
+impl Shape {
+    /// That of `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]`, read `widest` numbers at a time where the heads allow.
+    pub fn new(qkv: &CubeTensor, heads: Heads, widest: usize) -> Self {
+        let line = (0..=widest.ilog2()).rev().map(|i| 1 << i).find(|line| heads.head_size % line == 0).unwrap_or(1);
+        Self { batch: qkv.meta.shape()[0], time: qkv.meta.shape()[1], heads, line }
+    }
+
+    /// Vectors in the width of a head.
+    pub fn vectors(&self) -> usize {
+        self.heads.head_size / self.line
+    }
+
+    /// The kernels' argument.
+    pub fn layout(&self) -> LayoutLaunch {
+        let Heads { n_head, n_kv_head, head_size } = self.heads;
+        LayoutLaunch::new(self.time, n_head, n_kv_head, 1.0 / (head_size as f32).sqrt())
+    }
+
+    /// A cube for every tile of `rows` positions of every head of `n`.
+    pub fn cubes(&self, rows: usize, n: usize) -> CubeCount {
+        CubeCount::Static(self.time.div_ceil(rows) as u32, n as u32, self.batch as u32)
+    }
+}
+
+/// Numbers that [`Units`] read at once.
+pub const UNITS_LINE: usize = 4;
+
+/// The largest tile for [`Units`] whose shared memory, by `bytes`, this device has.
+pub fn fitting(qkv: &CubeTensor, vectors: usize, bytes: impl Fn(Tile) -> usize) -> Tile {
+    let there = qkv.client.properties().hardware.max_shared_memory_size;
+    let tiles = [(32, 32), (32, 16), (16, 16), (16, 8), (8, 8)];
+    let mut tiles = tiles.map(|(rows, columns)| Tile { rows, columns, vectors, units: 64, gap: 1 }).into_iter();
+    let smallest = tiles.clone().last();
+    tiles.find(|tile| bytes(*tile) <= there).or(smallest).unwrap_or_else(|| unreachable!("there are five"))
+}
+
+/// Attention of `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]` by plain multiply-adds: the output
+/// `[batch, time, n_head head_size]`, and the logarithms of the rows' sums `[batch * n_head, time]` in float32.
+pub fn attend(qkv: CubeTensor, heads: Heads, dropout: Option<DropoutMask>) -> (CubeTensor, CubeTensor) {
+    let qkv = contiguous(qkv);
+    let shape = Shape::new(&qkv, heads, UNITS_LINE);
+    let number = qkv.dtype.size();
+    let tile = fitting(&qkv, shape.vectors(), |tile| {
+        (tile.rows + tile.columns) * tile.stride() * shape.line * number + 2 * tile.rows * tile.score_stride() * 4 + 256
+    });
+    let y = unfilled(&qkv, [shape.batch, shape.time, heads.query_width()], qkv.dtype);
+    let log_sums = unfilled(&qkv, [shape.batch * heads.n_head, shape.time], DType::F32);
+    if shape.batch * shape.time > 0 {
+        // SAFETY: the kernel reads and writes within the tensors whose sizes `shape` states.
+        unsafe {
+            forward::launch_unchecked::<Units>(
+                &qkv.client,
+                shape.cubes(tile.rows, heads.n_head),
+                CubeDim::new_1d(tile.units as u32),
+                address_type(&[&qkv]),
+                shape.line,
+                qkv.clone().into_tensor_arg(),
+                y.clone().into_tensor_arg(),
+                log_sums.clone().into_tensor_arg(),
+                shape.layout(),
+                launch_arguments(dropout),
+                dropout.is_some(),
+                tile,
+                [elem(qkv.dtype), elem(DType::F32)],
+            );
+        }
+    }
+    (y, log_sums)
+}
