@@ -231,7 +231,7 @@ pub fn multiplies(device: &Device, dtype: FloatDType) -> Result<(), String> {
 
 /// Runs `f`, turning a panic into its message: drivers and adapters that are missing or broken panic, also on threads of the
 /// runtime's own, and a user must see none of it.
-fn quietly<T>(f: impl FnOnce() -> T) -> Result<T, String> {
+pub(crate) fn quietly<T>(f: impl FnOnce() -> T) -> Result<T, String> {
     let hook = panic::take_hook();
     panic::set_hook(Box::new(|_| {}));
     let result = panic::catch_unwind(AssertUnwindSafe(f));

@@ -17,7 +17,7 @@ mod autodiff;
 use std::sync::Arc;
 
 use burn::backend::Dispatch;
-use burn::tensor::{DType, Device, Distribution, FloatDType, Tensor};
+use burn::tensor::{DType, Device, Distribution, FloatDType, Int, Tensor, TensorData};
 
 pub use cpu::{matrix, tensor as flex};
 use ops::{AttentionOps, CachedOps, MatrixOps, NormOps, PointwiseOps};
@@ -209,11 +209,8 @@ pub fn gelu(x: Tensor<3>) -> Tensor<3> {
 /// `[batch, time, (n_head + 2 n_kv_head) head_size]`: every position looks back on itself and what came before. Returns
 /// `[batch, time, n_head head_size]`. The softmax is float32 whatever the type of `qkv`.
 pub fn causal_attention(qkv: Tensor<3>, heads: Heads, dropout: Option<DropoutMask>) -> Tensor<3> {
-    if is_cpu(&qkv.device()) {
-        let (y, _weights) = <Dispatch as AttentionOps>::fused_causal_attention(qkv.into_dispatch(), heads, dropout);
-        return Tensor::from_dispatch(y);
-    }
-    plain::causal_attention(qkv, heads, dropout).0
+    let (y, _kept) = <Dispatch as AttentionOps>::fused_causal_attention(qkv.into_dispatch(), heads, dropout);
+    Tensor::from_dispatch(y)
 }
 
 /// As [`causal_attention`] without dropout, with the weights by which each position (third dimension) looked back on each
@@ -240,22 +237,39 @@ pub struct CachedRows {
     pub new: Arc<Vec<usize>>,
 }
 
+impl CachedRows {
+    /// The rows as numbers for a GPU: for each new position where in the table the slots of its row begin, and how many of them it
+    /// sees; then the rows' slots.
+    fn table(&self) -> Vec<i32> {
+        let positions: usize = self.new.iter().sum();
+        let mut table = Vec::with_capacity(2 * positions + self.slots.iter().map(Vec::len).sum::<usize>());
+        let mut begin = 2 * positions;
+        for (slots, &new) in self.slots.iter().zip(self.new.iter()) {
+            table.extend((0..new).flat_map(|i| [begin as i32, (slots.len() - new + i + 1) as i32]));
+            begin += slots.len();
+        }
+        table.extend(self.slots.iter().flatten().map(|&slot| slot as i32));
+        table
+    }
+}
+
 /// Attention to a cache, made ready once for all layers of one pass.
 pub enum CachedAttention {
-    /// Our kernel.
-    Cpu(CachedRows),
-    /// The plain formula.
+    /// Our kernels, and the rows' table on a GPU; on the CPU it is empty.
+    Kernel(CachedRows, Tensor<1, Int>),
+    /// The plain formula, where gradients are recorded.
     Plain(Box<plain::GatheredRows>),
 }
 
 impl CachedAttention {
     /// Attention for new positions on `device`.
     pub fn new(rows: CachedRows, device: &Device) -> Self {
-        if is_cpu(device) && !device.is_autodiff() {
-            Self::Cpu(rows)
-        } else {
-            Self::Plain(Box::new(plain::GatheredRows::new(&rows, device)))
+        if device.is_autodiff() {
+            return Self::Plain(Box::new(plain::GatheredRows::new(&rows, device)));
         }
+        let table = if is_cpu(device) { Vec::new() } else { rows.table() };
+        let length = table.len();
+        Self::Kernel(rows, Tensor::from_data(TensorData::new(table, [length]), (device, DType::I32)))
     }
 
     /// Writes the keys and values of `qkv` `[1, new positions, (n_head + 2 n_kv_head) head_size]` into the new slots of `keys`
@@ -270,11 +284,12 @@ impl CachedAttention {
     ) -> (Tensor<3>, Tensor<2>, Tensor<2>) {
         match self {
             Self::Plain(rows) => rows.attend(qkv, keys, values, heads),
-            Self::Cpu(rows) => {
+            Self::Kernel(rows, table) => {
                 let (y, keys, values) = <Dispatch as CachedOps>::cached_attention(
                     qkv.into_dispatch(),
                     keys.into_dispatch(),
                     values.into_dispatch(),
+                    table.clone().into_dispatch(),
                     heads,
                     rows.clone(),
                 );

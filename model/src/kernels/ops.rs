@@ -3,7 +3,7 @@
 //! A trait's forward is implemented for each backend by its kernels, and for `Autodiff<B>` in `autodiff.rs`, which records the
 //! operation and calls the backend's own backward.
 
-use burn::backend::tensor::FloatTensor;
+use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{Backend, Flex, backend_extension};
 use burn::tensor::FloatDType;
 
@@ -153,8 +153,8 @@ pub trait PointwiseBackward: Backend {
 }
 
 /// Attention within a window.
-#[cfg_attr(feature = "autodiff", backend_extension(Flex, Autodiff))]
-#[cfg_attr(not(feature = "autodiff"), backend_extension(Flex))]
+#[cfg_attr(feature = "autodiff", backend_extension(Flex, Cube, Autodiff))]
+#[cfg_attr(not(feature = "autodiff"), backend_extension(Flex, Cube))]
 pub trait AttentionOps: Backend {
     /// Causal attention: its output `[batch, time, n_head head_size]`, and what the backend's own backward wants kept.
     fn fused_causal_attention(
@@ -179,13 +179,15 @@ pub trait AttentionBackward: Backend {
 }
 
 /// What only inference needs: it has no backward.
-#[backend_extension(Flex)]
+#[backend_extension(Flex, Cube)]
 pub trait CachedOps: Backend {
-    /// Attention of new positions to the cache; see [`super::CachedAttention::attend`].
+    /// Attention of new positions to the cache; see [`super::CachedAttention::attend`]. `table` is [`CachedRows::table`] on the device;
+    /// the CPU reads `rows` itself.
     fn cached_attention(
         qkv: FloatTensor<Self>,
         keys: FloatTensor<Self>,
         values: FloatTensor<Self>,
+        table: IntTensor<Self>,
         heads: Heads,
         rows: CachedRows,
     ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>);

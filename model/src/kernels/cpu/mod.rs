@@ -167,6 +167,7 @@ impl CachedOps for Flex {
         qkv: FlexTensor,
         keys: FlexTensor,
         cached_values: FlexTensor,
+        _table: FlexTensor,
         heads: Heads,
         rows: CachedRows,
     ) -> (FlexTensor, FlexTensor, FlexTensor) {

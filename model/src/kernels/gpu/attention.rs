@@ -6,10 +6,11 @@ use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-//OPS
 use super::super::{DropoutMask, Heads};
 use super::attention_dropout::{Drop, launch_arguments};
+use super::engine::Engine;
 use super::tensor::{address_type, contiguous, elem, unfilled};
+use super::tensor_cores::TensorCores;
 use super::tile::{Products, ProductsFamily, Tile, Units, load};
 
 /// Where the heads of a joint projection stand, in vectors.
@@ -17,6 +18,8 @@ use super::tile::{Products, ProductsFamily, Tile, Units, load};
 pub struct Layout {
     /// Positions of a row of the batch.
     pub time: usize,
+    /// Positions before the first row.
+    pub before: usize,
     /// Heads of queries, and of keys and values.
     pub n_head: usize,
     /// See `n_head`.
@@ -54,7 +57,7 @@ fn forward<T: Float, W: Float, N: Size, P: ProductsFamily>(
     let first = (time.div_ceil(rows) - 1 - CUBE_POS_X as usize) * rows;
     let (head, row) = (CUBE_POS_Y as usize, CUBE_POS_Z as usize);
     let width = (layout.n_head + 2 * layout.n_kv_head) * vectors;
-    let start = row * time * width;
+    let start = (layout.before + row * time) * width;
     let queries_at = start + head * vectors;
     let keys_at = start + (layout.n_head + head / (layout.n_head / layout.n_kv_head)) * vectors;
     let values_at = keys_at + layout.n_kv_head * vectors;
@@ -140,11 +143,12 @@ fn forward<T: Float, W: Float, N: Size, P: ProductsFamily>(
     }
     sync_cube();
     let out_width = layout.n_head * vectors;
-    let out_at = (row * time + first) * out_width + head * vectors;
+    let out_at = (layout.before + row * time + first) * out_width + head * vectors;
     P::Of::<T, W, N>::write(&sum, &factors, &mut scores, y, out_at, out_width, time - first, tile);
 }
 
 /// Shapes of the joint projection and how it is read.
+#[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// Rows of the batch, and positions of each.
     pub batch: usize,
@@ -159,7 +163,8 @@ pub struct Shape {
 impl Shape {
     /// That of `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]`, read `widest` numbers at a time where the heads allow.
     pub fn new(qkv: &CubeTensor, heads: Heads, widest: usize) -> Self {
-        let line = (0..=widest.ilog2()).rev().map(|i| 1 << i).find(|line| heads.head_size % line == 0).unwrap_or(1);
+        let lines = (0..=widest.ilog2()).rev().map(|i| 1 << i);
+        let line = lines.into_iter().find(|line| heads.head_size.is_multiple_of(*line)).unwrap_or(1);
         Self { batch: qkv.meta.shape()[0], time: qkv.meta.shape()[1], heads, line }
     }
 
@@ -168,10 +173,10 @@ impl Shape {
         self.heads.head_size / self.line
     }
 
-    /// The kernels' argument.
-    pub fn layout(&self) -> LayoutLaunch {
+    /// The kernels' argument; `before` positions come before the first row.
+    pub fn layout(&self, before: usize) -> LayoutLaunch {
         let Heads { n_head, n_kv_head, head_size } = self.heads;
-        LayoutLaunch::new(self.time, n_head, n_kv_head, 1.0 / (head_size as f32).sqrt())
+        LayoutLaunch::new(self.time, before, n_head, n_kv_head, 1.0 / (head_size as f32).sqrt())
     }
 
     /// A cube for every tile of `rows` positions of every head of `n`.
@@ -180,48 +185,80 @@ impl Shape {
     }
 }
 
-/// Numbers that [`Units`] read at once.
-pub const UNITS_LINE: usize = 4;
-
-/// The largest tile for [`Units`] whose shared memory, by `bytes`, this device has.
-pub fn fitting(qkv: &CubeTensor, vectors: usize, bytes: impl Fn(Tile) -> usize) -> Tile {
-    let there = qkv.client.properties().hardware.max_shared_memory_size;
-    let tiles = [(32, 32), (32, 16), (16, 16), (16, 8), (8, 8)];
-    let mut tiles = tiles.map(|(rows, columns)| Tile { rows, columns, vectors, units: 64, gap: 1 }).into_iter();
-    let smallest = tiles.clone().last();
-    tiles.find(|tile| bytes(*tile) <= there).or(smallest).unwrap_or_else(|| unreachable!("there are five"))
+/// Attention of `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]`: the output `[batch, time, n_head head_size]`, and the
+/// logarithms of the rows' sums `[batch * n_head, time]` in float32.
+pub fn attend(qkv: CubeTensor, heads: Heads, dropout: Option<DropoutMask>) -> (CubeTensor, CubeTensor) {
+    attend_with(Engine::of(&qkv, heads), qkv, heads, dropout)
 }
 
-/// Attention of `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]` by plain multiply-adds: the output
-/// `[batch, time, n_head head_size]`, and the logarithms of the rows' sums `[batch * n_head, time]` in float32.
-pub fn attend(qkv: CubeTensor, heads: Heads, dropout: Option<DropoutMask>) -> (CubeTensor, CubeTensor) {
+/// As [`attend`], with the tiles multiplied by `engine`.
+pub fn attend_with(
+    engine: Engine,
+    qkv: CubeTensor,
+    heads: Heads,
+    dropout: Option<DropoutMask>,
+) -> (CubeTensor, CubeTensor) {
     let qkv = contiguous(qkv);
-    let shape = Shape::new(&qkv, heads, UNITS_LINE);
-    let number = qkv.dtype.size();
-    let tile = fitting(&qkv, shape.vectors(), |tile| {
-        (tile.rows + tile.columns) * tile.stride() * shape.line * number + 2 * tile.rows * tile.score_stride() * 4 + 256
-    });
+    let shape = Shape::new(&qkv, heads, engine.widest());
     let y = unfilled(&qkv, [shape.batch, shape.time, heads.query_width()], qkv.dtype);
-    let log_sums = unfilled(&qkv, [shape.batch * heads.n_head, shape.time], DType::F32);
-    if shape.batch * shape.time > 0 {
-        // SAFETY: the kernel reads and writes within the tensors whose sizes `shape` states.
-        unsafe {
-            forward::launch_unchecked::<Units>(
-                &qkv.client,
-                shape.cubes(tile.rows, heads.n_head),
-                CubeDim::new_1d(tile.units as u32),
-                address_type(&[&qkv]),
-                shape.line,
-                qkv.clone().into_tensor_arg(),
-                y.clone().into_tensor_arg(),
-                log_sums.clone().into_tensor_arg(),
-                shape.layout(),
-                launch_arguments(dropout),
-                dropout.is_some(),
-                tile,
-                [elem(qkv.dtype), elem(DType::F32)],
-            );
-        }
-    }
+    let log_sums = attend_into(engine, &qkv, &y, shape, 0, dropout);
     (y, log_sums)
 }
+
+/// As [`attend_with`] for the rows that `shape` states, `before` positions after the first, into their part of `y`. Returns the
+/// logarithms of the rows' sums.
+pub fn attend_into(
+    engine: Engine,
+    qkv: &CubeTensor,
+    y: &CubeTensor,
+    shape: Shape,
+    before: usize,
+    dropout: Option<DropoutMask>,
+) -> CubeTensor {
+    let log_sums = unfilled(qkv, [shape.batch * shape.heads.n_head, shape.time], DType::F32);
+    if shape.batch * shape.time > 0 {
+        let tensors = [qkv, y, &log_sums];
+        match engine {
+            Engine::Units => launch::<Units>(engine, tensors, shape, before, dropout),
+            Engine::TensorCores => launch::<TensorCores>(engine, tensors, shape, before, dropout),
+        }
+    }
+    log_sums
+}
+
+fn launch<P: ProductsFamily>(
+    engine: Engine,
+    [qkv, y, log_sums]: [&CubeTensor; 3],
+    shape: Shape,
+    before: usize,
+    dropout: Option<DropoutMask>,
+) {
+    let weights = engine.weights(qkv.dtype);
+    let tile = engine.tile(&qkv.client, &shape, |tile| {
+        let line = shape.line * qkv.dtype.size();
+        (tile.rows + tile.columns) * tile.stride() * line
+            + tile.rows * (tile.score_stride() * (4 + weights.size()) + 4)
+            + SPARE
+    });
+    // SAFETY: the kernel reads and writes within the tensors whose sizes `shape` states.
+    unsafe {
+        forward::launch_unchecked::<P>(
+            &qkv.client,
+            shape.cubes(tile.rows, shape.heads.n_head),
+            CubeDim::new_1d(tile.units as u32),
+            address_type(&[qkv]),
+            shape.line,
+            qkv.clone().into_tensor_arg(),
+            y.clone().into_tensor_arg(),
+            log_sums.clone().into_tensor_arg(),
+            shape.layout(before),
+            launch_arguments(dropout),
+            dropout.is_some(),
+            tile,
+            [elem(qkv.dtype), elem(weights)],
+        );
+    }
+}
+
+/// Shared memory left over for alignment, in bytes.
+pub const SPARE: usize = 256;

@@ -7,9 +7,11 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::super::{DropoutMask, Heads};
-use super::attention::{Layout, Shape, UNITS_LINE, fitting};
+use super::attention::{Layout, SPARE, Shape};
 use super::attention_dropout::{Drop, launch_arguments};
+use super::engine::Engine;
 use super::tensor::{address_type, contiguous, elem, unfilled};
+use super::tensor_cores::TensorCores;
 use super::tile::{Products, ProductsFamily, Tile, Units, load};
 
 /// Units of a cube that sums rows.
@@ -232,8 +234,7 @@ fn keys_backward<T: Float, W: Float, N: Size, P: ProductsFamily>(
     P::Of::<T, W, N>::write(&sum_of_values, &factors, &mut scores, dqkv, values_at, width, time - first, tile);
 }
 
-/// The gradient of `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]`, given the forward's output `y` and logarithms of sums, by
-/// plain multiply-adds.
+/// The gradient of `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]`, given the forward's output `y` and logarithms of sums.
 pub fn backward(
     qkv: CubeTensor,
     y: CubeTensor,
@@ -242,63 +243,92 @@ pub fn backward(
     heads: Heads,
     dropout: Option<DropoutMask>,
 ) -> CubeTensor {
+    backward_with(Engine::of(&qkv, heads), qkv, y, log_sums, dy, heads, dropout)
+}
+
+/// As [`backward`], with the tiles multiplied by `engine`.
+pub fn backward_with(
+    engine: Engine,
+    qkv: CubeTensor,
+    y: CubeTensor,
+    log_sums: CubeTensor,
+    dy: CubeTensor,
+    heads: Heads,
+    dropout: Option<DropoutMask>,
+) -> CubeTensor {
     let [qkv, y, dy] = [qkv, y, dy].map(contiguous);
-    let shape = Shape::new(&qkv, heads, UNITS_LINE);
-    let number = qkv.dtype.size() * shape.line;
-    // The two kernels hold two tiles of each length; the second has one more of scores.
-    let tile = fitting(&qkv, shape.vectors(), |tile| {
-        2 * (tile.rows + tile.columns) * tile.stride() * number + 4 * tile.rows * tile.score_stride() * 4 + 768
-    });
+    let shape = Shape::new(&qkv, heads, engine.widest());
     let dqkv = unfilled(&qkv, qkv.meta.shape().clone(), qkv.dtype);
-    if shape.batch * shape.time == 0 {
-        return dqkv;
+    if shape.batch * shape.time > 0 {
+        let dots = row_dots_of(&y, &dy, &shape);
+        let tensors = [&qkv, &dy, &log_sums, &dots, &dqkv];
+        match engine {
+            Engine::Units => launch::<Units>(engine, tensors, shape, dropout),
+            Engine::TensorCores => launch::<TensorCores>(engine, tensors, shape, dropout),
+        }
     }
-    let dots = row_dots_of(&y, &dy, &shape);
-    let units = CubeDim::new_1d(tile.units as u32);
-    let types = [elem(qkv.dtype), elem(DType::F32)];
+    dqkv
+}
+
+fn launch<P: ProductsFamily>(
+    engine: Engine,
+    [qkv, dy, log_sums, dots, dqkv]: [&CubeTensor; 5],
+    shape: Shape,
+    dropout: Option<DropoutMask>,
+) {
+    let weights = engine.weights(qkv.dtype);
+    // Two tiles of each length and two of scores; `many` of weights, and `columns` numbers for each column.
+    let bytes = |tile: Tile, many: usize, columns: usize| {
+        2 * (tile.rows + tile.columns) * tile.stride() * shape.line * qkv.dtype.size()
+            + tile.rows * (tile.score_stride() * (2 * 4 + many * weights.size()) + 4)
+            + tile.columns * columns * 4
+            + SPARE
+    };
+    let for_queries = engine.tile(&qkv.client, &shape, |tile| bytes(tile, 1, 0));
+    let for_keys = engine.tile(&qkv.client, &shape, |tile| bytes(tile, 2, 2));
+    let types = [elem(qkv.dtype), elem(weights)];
     // SAFETY: the kernels read and write within the tensors whose sizes `shape` states.
     unsafe {
-        queries_backward::launch_unchecked::<Units>(
+        queries_backward::launch_unchecked::<P>(
             &qkv.client,
-            shape.cubes(tile.rows, heads.n_head),
-            units,
-            address_type(&[&qkv]),
+            shape.cubes(for_queries.rows, shape.heads.n_head),
+            CubeDim::new_1d(for_queries.units as u32),
+            address_type(&[qkv]),
             shape.line,
             qkv.clone().into_tensor_arg(),
             dy.clone().into_tensor_arg(),
             log_sums.clone().into_tensor_arg(),
             dots.clone().into_tensor_arg(),
             dqkv.clone().into_tensor_arg(),
-            shape.layout(),
+            shape.layout(0),
             launch_arguments(dropout),
             dropout.is_some(),
-            tile,
+            for_queries,
             types,
         );
-        keys_backward::launch_unchecked::<Units>(
+        keys_backward::launch_unchecked::<P>(
             &qkv.client,
-            shape.cubes(tile.rows, heads.n_kv_head),
-            units,
-            address_type(&[&qkv]),
+            shape.cubes(for_keys.rows, shape.heads.n_kv_head),
+            CubeDim::new_1d(for_keys.units as u32),
+            address_type(&[qkv]),
             shape.line,
             qkv.clone().into_tensor_arg(),
-            dy.into_tensor_arg(),
-            log_sums.into_tensor_arg(),
-            dots.into_tensor_arg(),
+            dy.clone().into_tensor_arg(),
+            log_sums.clone().into_tensor_arg(),
+            dots.clone().into_tensor_arg(),
             dqkv.clone().into_tensor_arg(),
-            shape.layout(),
+            shape.layout(0),
             launch_arguments(dropout),
             dropout.is_some(),
-            tile,
+            for_keys,
             types,
         );
     }
-    dqkv
 }
 
 fn row_dots_of(y: &CubeTensor, dy: &CubeTensor, shape: &Shape) -> CubeTensor {
     let dots = unfilled(y, [shape.batch * shape.heads.n_head, shape.time], DType::F32);
-    // SAFETY: as in `backward`.
+    // SAFETY: as in `launch`.
     unsafe {
         row_dots::launch_unchecked(
             &y.client,

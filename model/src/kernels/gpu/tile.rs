@@ -15,6 +15,8 @@ pub struct Tile {
     pub columns: usize,
     /// Vectors in the width of a head.
     pub vectors: usize,
+    /// Numbers in a vector.
+    pub line: usize,
     /// Units of a cube.
     pub units: usize,
     /// Numbers between the end of a row of scores and the next: so that rows do not all begin in the same memory bank.
@@ -167,7 +169,8 @@ impl<T: Float, W: Float, N: Size> Products<T, W, N> for Units {
             }
             #[unroll]
             for i in 0..high {
-                let a = Vector::<f32, N>::cast_from(rows[(unit_row + i * UNIT_ROWS) * comptime!(tile.stride()) + vector]);
+                let a =
+                    Vector::<f32, N>::cast_from(rows[(unit_row + i * UNIT_ROWS) * comptime!(tile.stride()) + vector]);
                 #[unroll]
                 for j in 0..wide {
                     sums[i * wide + j] = fma(a, b[j], sums[i * wide + j]);

@@ -1,0 +1,146 @@
+//! What multiplies the tiles of attention on a device: tensor cores where it has them for the numbers at hand, and where they have
+//! shown that they compute what plain multiply-adds compute; plain multiply-adds everywhere else.
+
+use std::collections::HashMap;
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use burn::tensor::DType;
+use burn_cubecl::kernel::cast;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use super::super::Heads;
+use super::attention::{Shape, attend_with};
+use super::tensor::elem;
+use super::tensor_cores::{PLANE, SIDE};
+use super::tile::Tile;
+use crate::device::quietly;
+
+/// What multiplies tiles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Engine {
+    /// Plain multiply-adds in float32.
+    Units,
+    /// Tensor cores, whose factors have the type of the inputs.
+    TensorCores,
+}
+
+/// Shared memory that leaves room for three cubes on a multiprocessor of today's large devices.
+const ROOM: usize = 76 << 10;
+
+impl Engine {
+    /// The numbers that a unit reads at once, at most.
+    pub fn widest(self) -> usize {
+        match self {
+            Self::Units => 4,
+            Self::TensorCores => 8,
+        }
+    }
+
+    /// The type of attention weights as factors, for inputs of type `dtype`.
+    pub fn weights(self, dtype: DType) -> DType {
+        match self {
+            Self::Units => DType::F32,
+            Self::TensorCores => dtype,
+        }
+    }
+
+    /// The largest tile whose shared memory, by `bytes`, the device has.
+    pub fn tile(self, client: &Client, shape: &Shape, bytes: impl Fn(Tile) -> usize) -> Tile {
+        let (there, sides) = (
+            client.properties().hardware.max_shared_memory_size,
+            match self {
+                Self::Units => [(32, 32), (32, 16), (16, 16), (16, 8), (8, 8)],
+                Self::TensorCores => [(64, 64), (64, 32), (64, 16), (32, 16), (16, 16)],
+            },
+        );
+        let tiles = sides.map(|(rows, columns)| {
+            let (units, gap) = match self {
+                Self::Units => (64, 1),
+                Self::TensorCores => (rows / SIDE * PLANE, 8),
+            };
+            Tile { rows, columns, vectors: shape.vectors(), line: shape.line, units, gap }
+        });
+        let [.., smallest] = tiles;
+        tiles.into_iter().find(|tile| bytes(*tile) <= there.min(ROOM)).unwrap_or(smallest)
+    }
+
+    /// The best one for `qkv` on its device.
+    pub fn of(qkv: &CubeTensor, heads: Heads) -> Self {
+        if tensor_cores_take(qkv, heads.head_size) && tensor_cores_agree(qkv, heads.head_size) {
+            Self::TensorCores
+        } else {
+            Self::Units
+        }
+    }
+}
+
+/// Whether the device says that its tensor cores multiply numbers of this type, in planes and fragments of the sizes we know.
+fn tensor_cores_take(qkv: &CubeTensor, head_size: usize) -> bool {
+    let properties = qkv.client.properties();
+    let hardware = &properties.hardware;
+    let (factor, sum) = (elem(qkv.dtype), elem(DType::F32));
+    let listed = properties.features.matmul.cmma.iter().any(|config| {
+        [config.a_type, config.b_type, config.cd_type] == [factor, factor, sum]
+            && [config.m, config.n, config.k].map(|side| side as usize) == [SIDE; 3]
+    });
+    let planes = [hardware.plane_size_min, hardware.plane_size_max].map(|size| size as usize);
+    listed && qkv.dtype != DType::F32 && planes == [PLANE; 2] && head_size % SIDE == 0 && head_size <= 256
+}
+
+/// Whether tensor cores and plain multiply-adds agree on a small attention of this type and width; computed once on each device.
+fn tensor_cores_agree(like: &CubeTensor, head_size: usize) -> bool {
+    type Checked = HashMap<(String, DType, usize), bool>;
+    static CHECKED: LazyLock<Mutex<Checked>> = LazyLock::new(Mutex::default);
+    let key = (format!("{:?}", like.device), like.dtype, head_size);
+    let checked = |key| CHECKED.lock().unwrap_or_else(PoisonError::into_inner).get(key).copied();
+    if let Some(agree) = checked(&key) {
+        return agree;
+    }
+    let agree = quietly(|| small_attention_agrees(like, head_size)).unwrap_or(false);
+    CHECKED.lock().unwrap_or_else(PoisonError::into_inner).insert(key, agree);
+    agree
+}
+
+/// Longer than a tile, and no multiple of one.
+const CHECK_TIME: usize = 100;
+
+fn small_attention_agrees(like: &CubeTensor, head_size: usize) -> bool {
+    let heads = Heads { n_head: 2, n_kv_head: 1, head_size };
+    let qkv = noise(like, [1, CHECK_TIME, heads.width()], 2.0);
+    let forward = [Engine::Units, Engine::TensorCores].map(|engine| attend_with(engine, qkv.clone(), heads, None));
+    let [plain, fast] = forward.clone().map(|(y, _log_sums)| read(y));
+    #[cfg(feature = "autodiff")]
+    let gradients = {
+        let dy = noise(like, [1, CHECK_TIME, heads.query_width()], 1.0);
+        [Engine::Units, Engine::TensorCores].map(|engine| {
+            let (y, log_sums) = forward[0].clone();
+            read(super::attention_backward::backward_with(engine, qkv.clone(), y, log_sums, dy.clone(), heads, None))
+        })
+    };
+    #[cfg(not(feature = "autodiff"))]
+    let gradients = [Vec::new(), Vec::new()];
+    let [plain_gradient, fast_gradient] = gradients;
+    near(&plain, &fast) && near(&plain_gradient, &fast_gradient)
+}
+
+/// Numbers between `-scale` and `scale`, the same every time.
+fn noise(like: &CubeTensor, shape: [usize; 3], scale: f32) -> CubeTensor {
+    let number = |i: usize| ((i as u32).wrapping_mul(0x9e37_79b9) >> 8) as f32 / (1 << 23) as f32 - 1.0;
+    let bytes: Vec<u8> = (0..shape.iter().product()).flat_map(|i| (scale * number(i)).to_ne_bytes()).collect();
+    let handle = like.client.create_from_slice(&bytes);
+    let values = CubeTensor::new_contiguous(like.client.clone(), like.device.clone(), shape.into(), handle, DType::F32);
+    cast(values, like.dtype)
+}
+
+fn read(tensor: CubeTensor) -> Vec<f32> {
+    let tensor = cast(tensor, DType::F32);
+    let bytes = tensor.client.read_one_unchecked(tensor.handle);
+    bytes.chunks_exact(4).map(|bytes| f32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])).collect()
+}
+
+/// Whether two results differ by no more than the rounding of factors to 8 bits explains.
+fn near(a: &[f32], b: &[f32]) -> bool {
+    let largest = a.iter().fold(0.0f32, |largest, a| largest.max(a.abs()));
+    a.iter().zip(b).all(|(a, b)| (a - b).abs() <= 0.03 * largest)
+}

@@ -1,0 +1,152 @@
+//! Attention by our GPU kernels is what the textbook formula and the CPU's kernels compute: outputs, gradients and the cache.
+
+use std::sync::Arc;
+
+use burn::tensor::{DType, Device, Distribution, Tensor, TensorData};
+use ember_model::device::{DeviceChoice, select};
+use ember_model::kernels::{self, CachedAttention, CachedRows, DropoutMask, Heads, plain};
+use proptest::prelude::*;
+
+use super::{largest_difference, values};
+
+/// Every kind of GPU that is there.
+fn gpus() -> Vec<Device> {
+    let kinds = [DeviceChoice::Wgpu(None), DeviceChoice::Cuda(None)];
+    let found = kinds.map(|kind| select(kind).inspect_err(|error| println!("SKIPPED: {error:#}")));
+    found.into_iter().flatten().map(|selected| selected.device).collect()
+}
+
+fn random<const D: usize>(shape: [usize; D], seed: u64) -> TensorData {
+    let device = Device::flex();
+    device.seed(seed);
+    Tensor::<D>::random(shape, Distribution::Normal(0.0, 1.5), &device).into_data()
+}
+
+/// A sum over what attention puts out, each number with its own weight: the output and the gradient of `qkv`.
+fn output_and_gradient(
+    qkv: &TensorData,
+    dy: &TensorData,
+    device: &Device,
+    attention: impl Fn(Tensor<3>) -> Tensor<3>,
+) -> [Vec<f32>; 2] {
+    let device = device.clone().autodiff();
+    let qkv = Tensor::<3>::from_data(qkv.clone(), &device).require_grad();
+    let y = attention(qkv.clone());
+    let gradients = (y.clone() * Tensor::from_data(dy.clone(), &device)).sum().backward();
+    [values(y), values(qkv.grad(&gradients).unwrap())]
+}
+
+/// Vectors of four and single numbers; a kernel is compiled for each.
+fn heads() -> impl Strategy<Value = Heads> {
+    (1usize..3, 1usize..3, prop_oneof![Just(16usize), Just(5)]).prop_map(|(n_kv_head, served, head_size)| Heads {
+        n_head: n_kv_head * served,
+        n_kv_head,
+        head_size,
+    })
+}
+
+fn agrees(batch: usize, time: usize, heads: Heads, seed: u64, mask: Option<DropoutMask>) {
+    let (qkv, dy) = (random([batch, time, heads.width()], seed), random([batch, time, heads.query_width()], seed + 1));
+    // The textbook draws no mask by key, so that with dropout the CPU's kernel is the reference.
+    let expected = output_and_gradient(&qkv, &dy, &Device::flex(), |qkv| match mask {
+        None => plain::causal_attention(qkv, heads, None).0,
+        Some(_) => kernels::causal_attention(qkv, heads, mask),
+    });
+    for device in gpus() {
+        let got = output_and_gradient(&qkv, &dy, &device, |qkv| kernels::causal_attention(qkv, heads, mask));
+        for (what, got, expected) in [("outputs", &got[0], &expected[0]), ("gradients", &got[1], &expected[1])] {
+            let error = largest_difference(got, expected);
+            assert!(error < 3e-5, "{what} differ by {error}: batch {batch}, time {time}, {heads:?}, {mask:?}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
+
+    // Times of one, within a tile, about its edge and over several.
+    #[test]
+    fn is_the_formula(
+        batch in 1usize..3, time in prop_oneof![Just(1usize), 2usize..20, 30usize..35, 60usize..100], heads in heads(),
+        seed in 0u64..1 << 32,
+    ) {
+        agrees(batch, time, heads, seed, None);
+    }
+
+    #[test]
+    fn drops_what_the_cpu_drops(time in 1usize..80, heads in heads(), seed in 0u64..1 << 32, key: u64) {
+        agrees(2, time, heads, seed, Some(DropoutMask { probability: 0.3, key }));
+    }
+
+    // Rows with (old, new) positions, whose slots lie scattered; new rows short and long beside old ones.
+    #[test]
+    fn reads_the_cache_by_slot(
+        lengths in proptest::collection::vec(
+            prop_oneof![(0usize..300, 1usize..4), (Just(0usize), 1usize..50), (Just(0usize), Just(9usize))], 1..5
+        ),
+        heads in heads(), seed in 0u64..1 << 32,
+    ) {
+        let (rows, slots) = scattered(&lengths);
+        let new: usize = rows.new.iter().sum();
+        let qkv = random([1, new, heads.width()], seed);
+        let [keys, cached] = [1, 2].map(|i| random([slots, heads.kv_width()], seed + i));
+        let on = |device: &Device| {
+            let attention = CachedAttention::new(rows.clone(), device);
+            let [keys, cached] = [&keys, &cached].map(|data| Tensor::<2>::from_data(data.clone(), device));
+            let (y, keys, cached) = attention.attend(Tensor::from_data(qkv.clone(), device), keys, cached, heads);
+            (values(y), [values(keys), values(cached)].concat())
+        };
+        let (expected, expected_cache) = on(&Device::flex());
+        for device in gpus() {
+            let (got, cache) = on(&device);
+            prop_assert_eq!(&cache, &expected_cache);
+            let error = largest_difference(&got, &expected);
+            prop_assert!(error < 1e-5, "outputs differ by {}: {:?}, {:?}", error, lengths, heads);
+        }
+    }
+}
+
+/// Rows whose old positions took slots in turn, and how many slots a cache for them needs, with some to spare.
+fn scattered(lengths: &[(usize, usize)]) -> (CachedRows, usize) {
+    let mut slots = vec![Vec::new(); lengths.len()];
+    let mut next = 0;
+    for position in 0..lengths.iter().map(|(old, _)| *old).max().unwrap_or(0) {
+        for (row, _) in lengths.iter().enumerate().filter(|(_, (old, _))| position < *old) {
+            slots[row].push(next);
+            next += 1;
+        }
+    }
+    let first_new = next as usize;
+    for (row, (_, new)) in lengths.iter().enumerate() {
+        slots[row].extend(next..next + *new as u32);
+        next += *new as u32;
+    }
+    let new = lengths.iter().map(|(_, new)| *new).collect();
+    (CachedRows { first_new, slots: Arc::new(slots), new: Arc::new(new) }, next as usize + 3)
+}
+
+/// The widest heads, whose tiles are small, and a head of one vector.
+#[test]
+fn heads_of_every_width() {
+    for head_size in [4, 128] {
+        agrees(1, 40, Heads { n_head: 2, n_kv_head: 1, head_size }, 7, None);
+    }
+}
+
+/// Rounded once, from float32 sums, whatever the type of the inputs.
+#[test]
+fn half_precision_is_rounded_once() {
+    let heads = Heads { n_head: 2, n_kv_head: 1, head_size: 16 };
+    let (qkv, dy) = (random([2, 50, heads.width()], 3), random([2, 50, heads.query_width()], 4));
+    for device in gpus().into_iter().filter(|device| device.supports_dtype(DType::F16)) {
+        let half = |qkv: Tensor<3>| kernels::causal_attention(qkv.cast(DType::F16), heads, None).cast(DType::F32);
+        let rounded = |qkv: Tensor<3>| plain::causal_attention(qkv.cast(DType::F16).cast(DType::F32), heads, None).0;
+        let expected = output_and_gradient(&qkv, &dy, &Device::flex(), rounded);
+        let got = output_and_gradient(&qkv, &dy, &device, half);
+        for (got, expected) in got.iter().zip(&expected) {
+            let error = largest_difference(got, expected);
+            let largest = expected.iter().fold(0.0f32, |a, b| a.max(b.abs()));
+            assert!(error < 3e-3 * largest, "{error} of {largest}");
+        }
+    }
+}
