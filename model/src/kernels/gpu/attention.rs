@@ -11,7 +11,7 @@ use super::attention_dropout::{Drop, launch_arguments};
 use super::engine::Engine;
 use super::tensor::{address_type, contiguous, elem, unfilled};
 use super::tensor_cores::TensorCores;
-use super::tile::{Products, ProductsFamily, Tile, Units, load};
+use super::tile::{Products, ProductsFamily, Tile, Units, load, own_column};
 
 /// Where the heads of a joint projection stand, in vectors.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
@@ -44,11 +44,11 @@ fn forward<T: Float, W: Float, N: Size, P: ProductsFamily>(
     #[define(T, W)] _types: [ElemType; 2],
 ) {
     let (rows, columns, vectors, parts) = comptime!((tile.rows, tile.columns, tile.vectors, tile.parts()));
-    let (stride, score_stride) = comptime!((tile.stride(), tile.score_stride()));
+    let (stride, score_stride, weight_stride) = comptime!((tile.stride(), tile.score_stride(), tile.weight_stride()));
     let mut queries = Shared::<[Vector<T, N>]>::new_aligned_slice(comptime!(rows * stride), 32usize);
     let mut swept = Shared::<[Vector<T, N>]>::new_aligned_slice(comptime!(columns * stride), 32usize);
     let mut scores = Shared::<[f32]>::new_aligned_slice(comptime!(rows * score_stride), 32usize);
-    let mut weights = Shared::<[W]>::new_aligned_slice(comptime!(rows * score_stride), 32usize);
+    let mut weights = Shared::<[W]>::new_aligned_slice(comptime!(rows * weight_stride), 32usize);
     let mut factors = Shared::<[f32]>::new_slice(rows);
     let mut grown = Shared::<[u32]>::new_slice(1usize);
 
@@ -91,9 +91,23 @@ fn forward<T: Float, W: Float, N: Size, P: ProductsFamily>(
                 seen = position + 1 - from;
             }
         }
+        let mut own = Array::<f32>::new(comptime!(tile.own()));
         let mut block_largest = f32::min_value();
-        for column in 0..seen {
-            block_largest = f32::max(block_largest, scores[my_row * score_stride + column] * layout.scale);
+        #[unroll]
+        for i in 0..comptime!(tile.own()) {
+            let column = own_column(i, my_row, part, tile);
+            own[i] = f32::min_value();
+            if column < seen {
+                own[i] = scores[my_row * score_stride + column] * layout.scale;
+            }
+            block_largest = f32::max(block_largest, own[i]);
+        }
+        if comptime!(tile.planes) {
+            block_largest = f32::max(block_largest, plane_shuffle_xor(block_largest, 1u32));
+        } else {
+            for column in 0..seen {
+                block_largest = f32::max(block_largest, scores[my_row * score_stride + column] * layout.scale);
+            }
         }
         let mut factor = 1.0f32;
         if block == 0 {
@@ -108,17 +122,15 @@ fn forward<T: Float, W: Float, N: Size, P: ProductsFamily>(
             factors[my_row] = factor;
         }
         #[unroll]
-        for i in 0..comptime!(columns / parts) {
-            let column = i * parts + part;
-            let mut weight = 0.0f32;
-            if column < seen {
-                weight = f32::exp(scores[my_row * score_stride + column] * layout.scale - largest);
-                total += weight;
-                if drops {
-                    weight *= drop.factor(weight_row, (from + column) as u32, time as u32);
-                }
+        for i in 0..comptime!(tile.own()) {
+            let column = own_column(i, my_row, part, tile);
+            // What is not seen has the smallest number there is, and so the weight 0.
+            let mut weight = f32::exp(own[i] - largest);
+            total += weight;
+            if drops {
+                weight *= drop.factor(weight_row, (from + column) as u32, time as u32);
             }
-            weights[my_row * score_stride + column] = W::cast_from(weight);
+            weights[my_row * weight_stride + column] = W::cast_from(weight);
         }
         sync_cube();
         if grown[0] != 0 {
@@ -237,7 +249,7 @@ fn launch<P: ProductsFamily>(
     let tile = engine.tile(&qkv.client, &shape, |tile| {
         let line = shape.line * qkv.dtype.size();
         (tile.rows + tile.columns) * tile.stride() * line
-            + tile.rows * (tile.score_stride() * (4 + weights.size()) + 4)
+            + tile.rows * (tile.score_stride() * 4 + tile.weight_stride() * weights.size() + 4)
             + SPARE
     });
     // SAFETY: the kernel reads and writes within the tensors whose sizes `shape` states.

@@ -12,7 +12,7 @@ use super::attention_dropout::{Drop, launch_arguments};
 use super::engine::Engine;
 use super::tensor::{address_type, contiguous, elem, unfilled};
 use super::tensor_cores::TensorCores;
-use super::tile::{Products, ProductsFamily, Tile, Units, load};
+use super::tile::{Products, ProductsFamily, Tile, Units, load, own_column};
 
 /// Units of a cube that sums rows.
 const ROW_UNITS: usize = 128;
@@ -60,14 +60,14 @@ fn queries_backward<T: Float, W: Float, N: Size, P: ProductsFamily>(
     #[define(T, W)] _types: [ElemType; 2],
 ) {
     let (rows, columns, vectors, parts) = comptime!((tile.rows, tile.columns, tile.vectors, tile.parts()));
-    let (stride, score_stride) = comptime!((tile.stride(), tile.score_stride()));
+    let (stride, score_stride, weight_stride) = comptime!((tile.stride(), tile.score_stride(), tile.weight_stride()));
     let mut queries = Shared::<[Vector<T, N>]>::new_aligned_slice(comptime!(rows * stride), 32usize);
     let mut gradients = Shared::<[Vector<T, N>]>::new_aligned_slice(comptime!(rows * stride), 32usize);
     let mut keys = Shared::<[Vector<T, N>]>::new_aligned_slice(comptime!(columns * stride), 32usize);
     let mut values = Shared::<[Vector<T, N>]>::new_aligned_slice(comptime!(columns * stride), 32usize);
     let mut scores = Shared::<[f32]>::new_aligned_slice(comptime!(rows * score_stride), 32usize);
     let mut slopes = Shared::<[f32]>::new_aligned_slice(comptime!(rows * score_stride), 32usize);
-    let mut weights = Shared::<[W]>::new_aligned_slice(comptime!(rows * score_stride), 32usize);
+    let mut weights = Shared::<[W]>::new_aligned_slice(comptime!(rows * weight_stride), 32usize);
     let mut factors = Shared::<[f32]>::new_slice(rows);
 
     let time = layout.time;
@@ -110,8 +110,8 @@ fn queries_backward<T: Float, W: Float, N: Size, P: ProductsFamily>(
         P::Of::<T, W, N>::scores(&gradients, &values, &mut slopes, tile);
         sync_cube();
         #[unroll]
-        for i in 0..comptime!(columns / parts) {
-            let column = i * parts + part;
+        for i in 0..comptime!(tile.own()) {
+            let column = own_column(i, my_row, part, tile);
             let at = my_row * score_stride + column;
             let mut slope = 0.0f32;
             if from + column < seen_end {
@@ -122,7 +122,7 @@ fn queries_backward<T: Float, W: Float, N: Size, P: ProductsFamily>(
                 }
                 slope = weight * (slope - dot);
             }
-            weights[at] = W::cast_from(slope);
+            weights[my_row * weight_stride + column] = W::cast_from(slope);
         }
         sync_cube();
         P::Of::<T, W, N>::accumulate(&mut sum, &weights, &keys, tile);
@@ -146,7 +146,7 @@ fn keys_backward<T: Float, W: Float, N: Size, P: ProductsFamily>(
     #[define(T, W)] _types: [ElemType; 2],
 ) {
     let (rows, columns, vectors, parts) = comptime!((tile.rows, tile.columns, tile.vectors, tile.parts()));
-    let (stride, score_stride) = comptime!((tile.stride(), tile.score_stride()));
+    let (stride, score_stride, weight_stride) = comptime!((tile.stride(), tile.score_stride(), tile.weight_stride()));
     let mut keys = Shared::<[Vector<T, N>]>::new_aligned_slice(comptime!(rows * stride), 32usize);
     let mut values = Shared::<[Vector<T, N>]>::new_aligned_slice(comptime!(rows * stride), 32usize);
     let mut queries = Shared::<[Vector<T, N>]>::new_aligned_slice(comptime!(columns * stride), 32usize);
@@ -154,8 +154,8 @@ fn keys_backward<T: Float, W: Float, N: Size, P: ProductsFamily>(
     // All four hold keys along the rows and queries along the columns.
     let mut scores = Shared::<[f32]>::new_aligned_slice(comptime!(rows * score_stride), 32usize);
     let mut slopes = Shared::<[f32]>::new_aligned_slice(comptime!(rows * score_stride), 32usize);
-    let mut weights = Shared::<[W]>::new_aligned_slice(comptime!(rows * score_stride), 32usize);
-    let mut weight_slopes = Shared::<[W]>::new_aligned_slice(comptime!(rows * score_stride), 32usize);
+    let mut weights = Shared::<[W]>::new_aligned_slice(comptime!(rows * weight_stride), 32usize);
+    let mut weight_slopes = Shared::<[W]>::new_aligned_slice(comptime!(rows * weight_stride), 32usize);
     let mut sums_of_queries = Shared::<[f32]>::new_slice(columns);
     let mut dots_of_queries = Shared::<[f32]>::new_slice(columns);
     let mut factors = Shared::<[f32]>::new_slice(rows);
@@ -197,8 +197,8 @@ fn keys_backward<T: Float, W: Float, N: Size, P: ProductsFamily>(
             P::Of::<T, W, N>::scores(&values, &gradients, &mut slopes, tile);
             sync_cube();
             #[unroll]
-            for i in 0..comptime!(columns / parts) {
-                let column = i * parts + part;
+            for i in 0..comptime!(tile.own()) {
+                let column = own_column(i, my_row, part, tile);
                 let at = my_row * score_stride + column;
                 let query = from + column;
                 let mut weight = 0.0f32;
@@ -212,8 +212,8 @@ fn keys_backward<T: Float, W: Float, N: Size, P: ProductsFamily>(
                     slope = weight * (slopes[at] * factor - dots_of_queries[column]);
                     weight *= factor;
                 }
-                weights[at] = W::cast_from(weight);
-                weight_slopes[at] = W::cast_from(slope);
+                weights[my_row * weight_stride + column] = W::cast_from(weight);
+                weight_slopes[my_row * weight_stride + column] = W::cast_from(slope);
             }
             sync_cube();
             P::Of::<T, W, N>::accumulate(&mut sum_of_values, &weights, &gradients, tile);
@@ -280,7 +280,7 @@ fn launch<P: ProductsFamily>(
     // Two tiles of each length and two of scores; `many` of weights, and `columns` numbers for each column.
     let bytes = |tile: Tile, many: usize, columns: usize| {
         2 * (tile.rows + tile.columns) * tile.stride() * shape.line * qkv.dtype.size()
-            + tile.rows * (tile.score_stride() * (2 * 4 + many * weights.size()) + 4)
+            + tile.rows * (2 * tile.score_stride() * 4 + many * tile.weight_stride() * weights.size() + 4)
             + tile.columns * columns * 4
             + SPARE
     };

@@ -55,11 +55,15 @@ impl Engine {
             },
         );
         let tiles = sides.map(|(rows, columns)| {
-            let (units, gap) = match self {
-                Self::Units => (64, 1),
-                Self::TensorCores => (rows / SIDE * PLANE, 8),
-            };
-            Tile { rows, columns, vectors: shape.vectors(), line: shape.line, units, gap }
+            let (vectors, line) = (shape.vectors(), shape.line);
+            match self {
+                Self::Units => Tile { rows, columns, vectors, line, units: 64, gap: 1, weight_gap: 1, planes: false },
+                Self::TensorCores => {
+                    // Fragments must begin and go on at multiples of 16 bytes.
+                    let units = rows / SIDE * PLANE;
+                    Tile { rows, columns, vectors, line, units, gap: 4, weight_gap: 8, planes: true }
+                }
+            }
         });
         let [.., smallest] = tiles;
         tiles.into_iter().find(|tile| bytes(*tile) <= there.min(ROOM)).unwrap_or(smallest)

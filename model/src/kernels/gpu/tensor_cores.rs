@@ -89,7 +89,7 @@ impl<T: Float, W: Float, N: Size> Products<T, W, N> for TensorCores {
     }
 
     fn accumulate(sum: &mut Self::Accumulator, weights: &[W], columns: &[Vector<T, N>], #[comptime] tile: Tile) {
-        let (score_stride, deep) = comptime!((tile.score_stride(), tile.fragments_deep()));
+        let (weight_stride, deep) = comptime!((tile.weight_stride(), tile.fragments_deep()));
         let ld = comptime!((tile.stride() * tile.line) as u32);
         #[unroll]
         for k in 0..comptime!(tile.columns / SIDE) {
@@ -97,8 +97,8 @@ impl<T: Float, W: Float, N: Size> Products<T, W, N> for TensorCores {
             #[unroll]
             for i in 0..comptime!(tile.fragments_high()) {
                 let mut a = fragment::<W>(cmma::MatrixIdent::A, cmma::MatrixLayout::RowMajor);
-                let from = row_of(i, tile) * score_stride + comptime!(k * SIDE);
-                cmma::load(&mut a, &weights[from..weights.len()], score_stride as u32);
+                let from = row_of(i, tile) * weight_stride + comptime!(k * SIDE);
+                cmma::load(&mut a, &weights[from..weights.len()], weight_stride as u32);
                 rows.push(a);
             }
             #[unroll]

@@ -21,6 +21,10 @@ pub struct Tile {
     pub units: usize,
     /// Numbers between the end of a row of scores and the next: so that rows do not all begin in the same memory bank.
     pub gap: usize,
+    /// The same between rows of weights.
+    pub weight_gap: usize,
+    /// Whether the units that share a row are neighbours in a plane whose numbers they may ask for.
+    pub planes: bool,
 }
 
 impl Tile {
@@ -29,14 +33,35 @@ impl Tile {
         self.vectors + 1
     }
 
-    /// Numbers from a row of scores or weights to the next.
+    /// Numbers from a row of scores to the next.
     pub const fn score_stride(self) -> usize {
         self.columns + self.gap
+    }
+
+    /// Numbers from a row of weights to the next.
+    pub const fn weight_stride(self) -> usize {
+        self.columns + self.weight_gap
     }
 
     /// Units that share a row of scores.
     pub const fn parts(self) -> usize {
         self.units / self.rows
+    }
+
+    /// Columns of a row of scores that a unit takes.
+    pub const fn own(self) -> usize {
+        self.columns / self.parts()
+    }
+}
+
+/// Column number `i` of those that part `part` of row `row` takes. Every eighth row swaps neighbours: with the gaps of tensor cores,
+/// the units of a plane then meet in no memory bank.
+#[cube]
+pub fn own_column(#[comptime] i: usize, row: usize, part: usize, #[comptime] tile: Tile) -> usize {
+    if comptime!(tile.own() % 2 == 0) {
+        (i ^ (row / 8 % 2)) * comptime!(tile.parts()) + part
+    } else {
+        i * comptime!(tile.parts()) + part
     }
 }
 
@@ -202,7 +227,7 @@ impl<T: Float, W: Float, N: Size> Products<T, W, N> for Units {
             let mut w = Array::<Vector<f32, N>>::new(high);
             #[unroll]
             for i in 0..high {
-                let weight = weights[(unit_row + i * UNIT_ROWS) * comptime!(tile.score_stride()) + column];
+                let weight = weights[(unit_row + i * UNIT_ROWS) * comptime!(tile.weight_stride()) + column];
                 w[i] = Vector::new(f32::cast_from(weight));
             }
             #[unroll]
