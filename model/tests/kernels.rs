@@ -230,7 +230,7 @@ proptest! {
     }
 
     // Texts of different lengths in pieces of random length, forked, dropped and cut back on the way: every logit is what the
-    // whole text gives at once. On the CPU our kernel, elsewhere (here by automatic differentiation) the plain formula.
+    // whole text gives at once: by our kernel, and by the plain formula, which runs where gradients are recorded.
     #[test]
     fn the_cache_changes_nothing(
         steps in proptest::collection::vec((any::<u64>(), prop_oneof![3 => Just(1usize), 2 => 0usize..12, 1 => 60usize..80]), 1..9),

@@ -16,10 +16,10 @@ fn gpus() -> Vec<Device> {
     found.into_iter().flatten().map(|selected| selected.device).collect()
 }
 
-fn random<const D: usize>(shape: [usize; D], seed: u64) -> TensorData {
+fn random<const D: usize>(shape: [usize; D], spread: f64, seed: u64) -> TensorData {
     let device = Device::flex();
     device.seed(seed);
-    Tensor::<D>::random(shape, Distribution::Normal(0.0, 1.5), &device).into_data()
+    Tensor::<D>::random(shape, Distribution::Normal(0.0, spread), &device).into_data()
 }
 
 /// A sum over what attention puts out, each number with its own weight: the output and the gradient of `qkv`.
@@ -45,8 +45,14 @@ fn heads() -> impl Strategy<Value = Heads> {
     })
 }
 
-fn agrees(batch: usize, time: usize, heads: Heads, seed: u64, mask: Option<DropoutMask>) {
-    let (qkv, dy) = (random([batch, time, heads.width()], seed), random([batch, time, heads.query_width()], seed + 1));
+/// Numbers that give gentle weights, and such that the largest score grows by leaps along a row.
+fn spread() -> impl Strategy<Value = f64> {
+    prop_oneof![Just(1.0), Just(5.0)]
+}
+
+fn agrees(batch: usize, time: usize, heads: Heads, spread: f64, seed: u64, mask: Option<DropoutMask>) {
+    let qkv = random([batch, time, heads.width()], spread, seed);
+    let dy = random([batch, time, heads.query_width()], 1.0, seed + 1);
     // The textbook draws no mask by key, so that with dropout the CPU's kernel is the reference.
     let expected = output_and_gradient(&qkv, &dy, &Device::flex(), |qkv| match mask {
         None => plain::causal_attention(qkv, heads, None).0,
@@ -56,7 +62,12 @@ fn agrees(batch: usize, time: usize, heads: Heads, seed: u64, mask: Option<Dropo
         let got = output_and_gradient(&qkv, &dy, &device, |qkv| kernels::causal_attention(qkv, heads, mask));
         for (what, got, expected) in [("outputs", &got[0], &expected[0]), ("gradients", &got[1], &expected[1])] {
             let error = largest_difference(got, expected);
-            assert!(error < 3e-5, "{what} differ by {error}: batch {batch}, time {time}, {heads:?}, {mask:?}");
+            let largest = expected.iter().fold(1.0f32, |largest, value| largest.max(value.abs()));
+            // Scores of up to 500 in float32 have errors of 3e-5 in their exponentials.
+            assert!(
+                error < 1e-4 * largest,
+                "{what} differ by {error}: batch {batch}, time {time}, {heads:?}, {mask:?}"
+            );
         }
     }
 }
@@ -68,14 +79,14 @@ proptest! {
     #[test]
     fn is_the_formula(
         batch in 1usize..3, time in prop_oneof![Just(1usize), 2usize..20, 30usize..35, 60usize..100], heads in heads(),
-        seed in 0u64..1 << 32,
+        spread in spread(), seed in 0u64..1 << 32,
     ) {
-        agrees(batch, time, heads, seed, None);
+        agrees(batch, time, heads, spread, seed, None);
     }
 
     #[test]
     fn drops_what_the_cpu_drops(time in 1usize..80, heads in heads(), seed in 0u64..1 << 32, key: u64) {
-        agrees(2, time, heads, seed, Some(DropoutMask { probability: 0.3, key }));
+        agrees(2, time, heads, 1.0, seed, Some(DropoutMask { probability: 0.3, key }));
     }
 
     // Rows with (old, new) positions, whose slots lie scattered; new rows short and long beside old ones.
@@ -88,8 +99,8 @@ proptest! {
     ) {
         let (rows, slots) = scattered(&lengths);
         let new: usize = rows.new.iter().sum();
-        let qkv = random([1, new, heads.width()], seed);
-        let [keys, cached] = [1, 2].map(|i| random([slots, heads.kv_width()], seed + i));
+        let qkv = random([1, new, heads.width()], 1.5, seed);
+        let [keys, cached] = [1, 2].map(|i| random([slots, heads.kv_width()], 1.5, seed + i));
         let on = |device: &Device| {
             let attention = CachedAttention::new(rows.clone(), device);
             let [keys, cached] = [&keys, &cached].map(|data| Tensor::<2>::from_data(data.clone(), device));
@@ -129,7 +140,18 @@ fn scattered(lengths: &[(usize, usize)]) -> (CachedRows, usize) {
 #[test]
 fn heads_of_every_width() {
     for head_size in [4, 128] {
-        agrees(1, 40, Heads { n_head: 2, n_kv_head: 1, head_size }, 7, None);
+        agrees(1, 40, Heads { n_head: 2, n_kv_head: 1, head_size }, 2.0, 7, None);
+    }
+}
+
+/// Nothing is added in an order that the device is free to choose.
+#[test]
+fn repeats_itself_bit_for_bit() {
+    let heads = Heads { n_head: 4, n_kv_head: 2, head_size: 16 };
+    let (qkv, dy) = (random([2, 90, heads.width()], 1.5, 5), random([2, 90, heads.query_width()], 1.0, 6));
+    for device in gpus() {
+        let compute = || output_and_gradient(&qkv, &dy, &device, |qkv| kernels::causal_attention(qkv, heads, None));
+        assert_eq!(compute(), compute());
     }
 }
 
@@ -137,7 +159,7 @@ fn heads_of_every_width() {
 #[test]
 fn half_precision_is_rounded_once() {
     let heads = Heads { n_head: 2, n_kv_head: 1, head_size: 16 };
-    let (qkv, dy) = (random([2, 50, heads.width()], 3), random([2, 50, heads.query_width()], 4));
+    let (qkv, dy) = (random([2, 50, heads.width()], 1.5, 3), random([2, 50, heads.query_width()], 1.0, 4));
     for device in gpus().into_iter().filter(|device| device.supports_dtype(DType::F16)) {
         let half = |qkv: Tensor<3>| kernels::causal_attention(qkv.cast(DType::F16), heads, None).cast(DType::F32);
         let rounded = |qkv: Tensor<3>| plain::causal_attention(qkv.cast(DType::F16).cast(DType::F32), heads, None).0;

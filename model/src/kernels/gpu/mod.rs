@@ -5,6 +5,7 @@ mod attention;
 mod attention_backward;
 mod attention_dropout;
 mod cached_attention;
+mod cached_kernels;
 mod engine;
 pub mod tensor;
 mod tensor_cores;

@@ -1,0 +1,283 @@
+//! The kernels of attention to the cache: a cube for each new position of each head, the sum of several cubes' pieces, and the
+//! writing of keys and values.
+
+use cubecl::prelude::*;
+
+/// Units of a cube.
+pub const UNITS: usize = 128;
+
+/// Keys that a cube scores before it looks at their values: at most one for each unit.
+pub const BLOCK: usize = 64;
+
+/// How units share the keys of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Share {
+    /// Vectors in the width of a head.
+    pub vectors: usize,
+    /// Units that share a key.
+    pub lanes: usize,
+    /// Whether the keys of a position are shared by several cubes, whose sums another kernel adds.
+    pub split: bool,
+}
+
+impl Share {
+    /// Keys that are read at once.
+    const fn groups(self) -> usize {
+        UNITS / self.lanes
+    }
+
+    /// Vectors that a unit holds of a key.
+    const fn each(self) -> usize {
+        self.vectors.div_ceil(self.lanes)
+    }
+}
+
+/// Where the positions of a launch stand.
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
+pub struct Places {
+    /// Heads of queries, and of keys and values.
+    pub n_head: usize,
+    /// See `n_head`.
+    pub n_kv_head: usize,
+    /// The slot of the first new position.
+    pub first_new: usize,
+    /// The first new position of this launch, and of the run it belongs to.
+    pub first: usize,
+    /// See `first`.
+    pub run: usize,
+    /// Cubes that share the keys of a position, and how many each takes.
+    pub splits: usize,
+    /// See `splits`.
+    pub piece: usize,
+    /// What scores are multiplied by.
+    pub scale: f32,
+}
+
+/// One new position of one head against a piece of what its row holds. `table` holds two numbers for each new position: where in
+/// `table` the slots of its row begin, and how many of them it sees.
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub fn attend_position<T: Float, I: Int, N: Size>(
+    qkv: &Tensor<Vector<T, N>>,
+    keys: &mut Tensor<Vector<T, N>>,
+    values: &mut Tensor<Vector<T, N>>,
+    table: &Tensor<I>,
+    y: &mut Tensor<Vector<T, N>>,
+    sums: &mut Tensor<Vector<f32, N>>,
+    totals: &mut Tensor<f32>,
+    places: Places,
+    #[comptime] share: Share,
+    #[define(T, I)] _types: [ElemType; 2],
+) {
+    let (vectors, lanes, groups, each) = comptime!((share.vectors, share.lanes, share.groups(), share.each()));
+    let turns = comptime!(BLOCK.div_ceil(groups));
+    let mut products = Shared::<[f32]>::new_slice(comptime!(BLOCK * lanes));
+    let mut scores = Shared::<[f32]>::new_slice(BLOCK);
+    let mut gathered = Shared::<[Vector<f32, N>]>::new_slice(comptime!(groups * vectors));
+    let mut gathered_totals = Shared::<[f32]>::new_slice(groups);
+
+    let unit = UNIT_POS as usize;
+    let (group, lane) = (unit / lanes, unit % lanes);
+    let position = places.first + CUBE_POS_X as usize;
+    let head = CUBE_POS_Y as usize;
+    let served = places.n_head / places.n_kv_head;
+    let kv_head = head / served;
+    let split = CUBE_POS_Z as usize;
+    let kv_width = places.n_kv_head * vectors;
+    let width = places.n_head * vectors + 2 * kv_width;
+    let new_keys = (places.n_head + kv_head) * vectors;
+
+    let slots = usize::cast_from(table[2 * position]);
+    let seen = usize::cast_from(table[2 * position + 1]);
+    let begin = usize::min(split * places.piece, seen);
+    let end = usize::min(begin + places.piece, seen);
+
+    let mut query = Array::<Vector<f32, N>>::new(each);
+    let mut sum = Array::<Vector<f32, N>>::new(each);
+    #[unroll]
+    for i in 0..each {
+        let vector = i * lanes + lane;
+        sum[i] = Vector::zeroed();
+        query[i] = Vector::zeroed();
+        if vector < vectors {
+            query[i] = Vector::<f32, N>::cast_from(qkv[position * width + head * vectors + vector])
+                * Vector::new(places.scale);
+            // The cubes of this pass find the new keys and values in `qkv`; later ones in the cache.
+            if split == 0 && head % served == 0 && group == 0 {
+                let from = position * width + new_keys + vector;
+                let to = (places.first_new + position) * kv_width + kv_head * vectors + vector;
+                keys[to] = qkv[from];
+                values[to] = qkv[from + kv_width];
+            }
+        }
+    }
+
+    let mut largest = f32::min_value();
+    let mut total = 0.0f32;
+    for block in 0..(end - begin).div_ceil(BLOCK) {
+        let from = begin + block * BLOCK;
+        let here = usize::min(end - from, BLOCK);
+        #[unroll]
+        for turn in 0..turns {
+            let key = turn * groups + group;
+            if key < here && group < groups {
+                let slot = usize::cast_from(table[slots + from + key]);
+                let mut dots = Vector::<f32, N>::zeroed();
+                #[unroll]
+                for i in 0..each {
+                    let vector = i * lanes + lane;
+                    if comptime!(vectors % lanes == 0) || vector < vectors {
+                        let value = if slot >= places.first_new {
+                            qkv[(slot - places.first_new) * width + new_keys + vector]
+                        } else {
+                            keys[slot * kv_width + kv_head * vectors + vector]
+                        };
+                        dots = fma(query[i], Vector::<f32, N>::cast_from(value), dots);
+                    }
+                }
+                let mut dot = 0.0f32;
+                #[unroll]
+                for l in 0..N::value() {
+                    dot += dots.extract(l);
+                }
+                products[key * lanes + lane] = dot;
+            }
+        }
+        sync_cube();
+        if unit < here {
+            let mut score = 0.0f32;
+            #[unroll]
+            for l in 0..lanes {
+                score += products[unit * lanes + l];
+            }
+            scores[unit] = score;
+        }
+        sync_cube();
+        let mut block_largest = largest;
+        for key in 0..here {
+            block_largest = f32::max(block_largest, scores[key]);
+        }
+        let factor = f32::exp(largest - block_largest);
+        largest = block_largest;
+        total *= factor;
+        #[unroll]
+        for i in 0..each {
+            sum[i] = sum[i] * Vector::new(factor);
+        }
+        #[unroll]
+        for turn in 0..turns {
+            let key = turn * groups + group;
+            if key < here && group < groups {
+                let slot = usize::cast_from(table[slots + from + key]);
+                let weight = f32::exp(scores[key] - largest);
+                total += weight;
+                #[unroll]
+                for i in 0..each {
+                    let vector = i * lanes + lane;
+                    if comptime!(vectors % lanes == 0) || vector < vectors {
+                        let value = if slot >= places.first_new {
+                            qkv[(slot - places.first_new) * width + new_keys + kv_width + vector]
+                        } else {
+                            values[slot * kv_width + kv_head * vectors + vector]
+                        };
+                        sum[i] = fma(Vector::new(weight), Vector::<f32, N>::cast_from(value), sum[i]);
+                    }
+                }
+            }
+        }
+    }
+
+    if group < groups {
+        if lane == 0 {
+            gathered_totals[group] = total;
+        }
+        #[unroll]
+        for i in 0..each {
+            let vector = i * lanes + lane;
+            if vector < vectors {
+                gathered[group * vectors + vector] = sum[i];
+            }
+        }
+    }
+    sync_cube();
+    let mut total = 0.0f32;
+    #[unroll]
+    for g in 0..groups {
+        total += gathered_totals[g];
+    }
+    let row = ((position - places.run) * places.n_head + head) * places.splits + split;
+    #[unroll]
+    for i in 0..comptime!(vectors.div_ceil(UNITS)) {
+        let vector = i * UNITS + unit;
+        if vector < vectors {
+            let mut sum = Vector::<f32, N>::zeroed();
+            for g in 0..groups {
+                sum += gathered[g * vectors + vector];
+            }
+            if comptime!(share.split) {
+                sums[row * vectors + vector] = sum;
+            } else {
+                y[(position * places.n_head + head) * vectors + vector] = Vector::cast_from(sum / Vector::new(total));
+            }
+        }
+    }
+    if comptime!(share.split) && unit == 0 {
+        totals[2 * row] = largest;
+        totals[2 * row + 1] = total;
+    }
+}
+
+/// Adds up what the cubes of a position found; `start` is the run's first vector in `y`, `count` how many it has.
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub fn add_pieces<T: Float, N: Size>(
+    sums: &Tensor<Vector<f32, N>>,
+    totals: &Tensor<f32>,
+    y: &mut Tensor<Vector<T, N>>,
+    count: usize,
+    start: usize,
+    splits: usize,
+    #[comptime] vectors: usize,
+    #[define(T)] _type: ElemType,
+) {
+    let at = ABSOLUTE_POS;
+    if at < count {
+        let first = at / vectors * splits;
+        let vector = at % vectors;
+        let mut largest = f32::min_value();
+        for split in 0..splits {
+            largest = f32::max(largest, totals[2 * (first + split)]);
+        }
+        let mut sum = Vector::<f32, N>::zeroed();
+        let mut total = 0.0f32;
+        for split in 0..splits {
+            let row = first + split;
+            let factor = f32::exp(totals[2 * row] - largest);
+            total += factor * totals[2 * row + 1];
+            sum = fma(Vector::new(factor), sums[row * vectors + vector], sum);
+        }
+        y[start + at] = Vector::cast_from(sum / Vector::new(total));
+    }
+}
+
+/// Writes the new keys and values of some positions to their slots.
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub fn store_positions<T: Float, N: Size>(
+    qkv: &Tensor<Vector<T, N>>,
+    keys: &mut Tensor<Vector<T, N>>,
+    values: &mut Tensor<Vector<T, N>>,
+    count: usize,
+    first: usize,
+    first_new: usize,
+    query_width: usize,
+    kv_width: usize,
+    #[define(T)] _type: ElemType,
+) {
+    let at = ABSOLUTE_POS;
+    if at < count {
+        let position = first + at / kv_width;
+        let vector = at % kv_width;
+        let from = position * (query_width + 2 * kv_width) + query_width + vector;
+        let to = (first_new + position) * kv_width + vector;
+        keys[to] = qkv[from];
+        values[to] = qkv[from + kv_width];
+    }
+}
