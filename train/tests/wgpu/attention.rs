@@ -85,7 +85,8 @@ proptest! {
     }
 
     #[test]
-    fn drops_what_the_cpu_drops(time in 1usize..80, heads in heads(), seed in 0u64..1 << 32, key: u64) {
+    fn drops_what_the_cpu_drops(time in 1usize..80, served in 1usize..3, seed in 0u64..1 << 32, key: u64) {
+        let heads = Heads { n_head: 2 * served, n_kv_head: 2, head_size: 16 };
         agrees(2, time, heads, 1.0, seed, Some(DropoutMask { probability: 0.3, key }));
     }
 
@@ -136,12 +137,10 @@ fn scattered(lengths: &[(usize, usize)]) -> (CachedRows, usize) {
     (CachedRows { first_new, slots: Arc::new(slots), new: Arc::new(new) }, next as usize + 3)
 }
 
-/// The widest heads, whose tiles are small, and a head of one vector.
+/// Wide heads, whose tiles are small.
 #[test]
-fn heads_of_every_width() {
-    for head_size in [4, 128] {
-        agrees(1, 40, Heads { n_head: 2, n_kv_head: 1, head_size }, 2.0, 7, None);
-    }
+fn is_the_formula_for_wide_heads() {
+    agrees(1, 40, Heads { n_head: 2, n_kv_head: 1, head_size: 128 }, 2.0, 7, None);
 }
 
 /// Nothing is added in an order that the device is free to choose.
