@@ -2,6 +2,12 @@
 //! kernels here. Runs on any adapter, software Vulkan included; without one it says that it is skipped.
 #![allow(clippy::unwrap_used)]
 
+mod embedding;
+mod gradients;
+mod matrix;
+mod norm;
+mod pointwise;
+
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use ember_model::device::{DeviceChoice, select};
