@@ -10,7 +10,8 @@ use burn::backend::{Autodiff, AutodiffBackend, Backend, TensorMetadata};
 use burn::tensor::FloatDType;
 
 use super::ops::{
-    AttentionBackward, AttentionOps, EmbeddingBackward, EmbeddingOps, MatrixBackward, MatrixOps, NormBackward, NormOps, PointwiseBackward, PointwiseOps,
+    AttentionBackward, AttentionOps, EmbeddingBackward, EmbeddingOps, MatrixBackward, MatrixOps, NormBackward, NormOps,
+    PointwiseBackward, PointwiseOps,
 };
 use super::{DropoutMask, Heads};
 

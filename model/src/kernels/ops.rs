@@ -4,7 +4,7 @@
 //! operation and calls the backend's own backward.
 
 use burn::backend::tensor::{FloatTensor, IntTensor};
-use burn::backend::{Backend, Flex, backend_extension};
+use burn::backend::{Backend, backend_extension};
 use burn::tensor::FloatDType;
 
 use super::{CachedRows, DropoutMask, Heads};

@@ -26,7 +26,8 @@ fn activations_are_their_formulas() {
 #[test]
 fn rotary_positions_turn_and_turn_back() {
     let Some(device) = device() else { return };
-    let sizes = (1usize..3, 1usize..100, 1usize..4, 1usize..4, prop_oneof![Just(2usize), Just(6), Just(32)], 0usize..500);
+    let sizes =
+        (1usize..3, 1usize..100, 1usize..4, 1usize..4, prop_oneof![Just(2usize), Just(6), Just(32)], 0usize..500);
     let mut runner = TestRunner::new(ProptestConfig { cases: 8, failure_persistence: None, ..Default::default() });
     runner
         .run(&sizes, |(batch, time, n_kv_head, served, head_size, first)| {

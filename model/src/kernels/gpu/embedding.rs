@@ -1,8 +1,8 @@
 //! Rows of an embedding table, and the gradient that goes back to them: the rows of `dy` summed by id, the same ids side by side,
 //! so that a frequent id is summed by many units and a rare one costs no more than its row. In an order that the ids alone set.
 //!
-//! The order is found by counting: a place's rank is the number of smaller ids, and of equal ones before it. With 16,384 ids
-//! that is 268 million comparisons, some 50 microseconds of an H200; sorting by passes would take more launches than that.
+//! The order is found by counting: a place's rank is the number of smaller ids, and of equal ones before it. For 16,384 ids
+//! that is 268 million comparisons, by the count of instructions 50 microseconds of an H200 in one launch.
 
 use burn::tensor::DType;
 use burn_cubecl::kernel::cast;
@@ -12,7 +12,11 @@ use cubecl::prelude::*;
 
 use super::tensor::{address_type, contiguous, cubes, elem, one_unit_each, rows_and_width, unfilled, vector_size};
 
-/// Units of a cube.
+/// Places that a cube finds the order of, and units that count for each.
+const PLACES: usize = 32;
+/// See [`PLACES`].
+const PARTS: usize = 8;
+/// Units of the other kernels' cubes, one for each vector of a row.
 const UNITS: usize = 64;
 /// Sorted places that one cube sums by itself.
 const BLOCK: usize = 32;
@@ -34,33 +38,43 @@ fn gather_kernel<T: Float, N: Size>(
     y[ABSOLUTE_POS] = weight[id * width + ABSOLUTE_POS % width];
 }
 
+// Several units count for each place, each of them its part of the ids.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn order_kernel(ids: &[i32], order: &mut [u32], length: usize) {
-    let mut tile = Shared::<[i32]>::new_slice(UNITS);
+    let mut tile = Shared::<[i32]>::new_slice(comptime!(PLACES * PARTS));
+    let mut ranks = Shared::<[u32]>::new_slice(comptime!(PLACES * PARTS));
     let unit = UNIT_POS as usize;
-    let place = CUBE_POS * UNITS + unit;
+    let part = unit % PARTS;
+    let place = CUBE_POS * PLACES + unit / PARTS;
     let mut id = 0i32;
     if place < length {
         id = ids[place];
     }
     let mut rank = 0u32;
-    for number in 0..length.div_ceil(UNITS) {
-        let first = number * UNITS;
+    for number in 0..length.div_ceil(PLACES * PARTS) {
+        let first = number * PLACES * PARTS;
         sync_cube(); // all have read the last tile
+        tile[unit] = i32::MAX; // no id, so that it comes before none
         if first + unit < length {
             tile[unit] = ids[first + unit];
         }
         sync_cube();
-        let count = min(UNITS, length - first);
-        for i in 0..count {
-            let other = tile[i];
-            if other < id || (other == id && first + i < place) {
-                rank += 1;
-            }
+        #[unroll]
+        for i in 0..PLACES {
+            let other = tile[i * PARTS + part];
+            let before = other < id || (other == id && first + i * PARTS + part < place);
+            rank += u32::cast_from(before);
         }
     }
-    if place < length {
-        order[rank as usize] = place as u32;
+    ranks[unit] = rank;
+    sync_cube();
+    if part == 0 && place < length {
+        let mut total = 0u32;
+        #[unroll]
+        for i in 0..PARTS {
+            total += ranks[unit + i];
+        }
+        order[total as usize] = place as u32;
     }
 }
 
@@ -175,7 +189,7 @@ pub fn backward(ids: CubeTensor, dy: CubeTensor, rows: usize) -> CubeTensor {
     let tiles = width.div_ceil(UNITS);
     let (client, dtype, address) = (dy.client.clone(), elem(dy.dtype), address_type(&[&dy, &sums, &dweight]));
     let units = CubeDim::new_1d(UNITS as u32);
-    let of_order = cubes(&dy, length.div_ceil(UNITS));
+    let of_order = cubes(&dy, length.div_ceil(PLACES));
     let of_runs = cubes(&dy, length.div_ceil(BLOCK) * tiles);
     let of_rows = cubes(&dy, length * tiles);
     // SAFETY: each kernel looks at `length` and `width` before it reads or writes a place, and every place of `order` is written
@@ -184,7 +198,7 @@ pub fn backward(ids: CubeTensor, dy: CubeTensor, rows: usize) -> CubeTensor {
         order_kernel::launch_unchecked(
             &client,
             of_order,
-            units,
+            CubeDim::new_1d((PLACES * PARTS) as u32),
             address,
             ids.clone().into_buffer_arg(),
             order.clone().into_buffer_arg(),

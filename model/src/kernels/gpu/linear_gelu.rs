@@ -9,12 +9,12 @@ use cubecl::prelude::*;
 use super::matrix::{linear, linear_backward};
 use super::pointwise::{gelu, gelu_slope};
 use super::sum::{COLUMNS, Groups, LANES, of_groups, over_column};
-use super::tensor::{address_type, contiguous, elem, one_unit_each, rows_and_width, unfilled, vector_size};
+use super::tensor::{address_type, contiguous, elem, float32, one_unit_each, rows_and_width, unfilled, vector_size};
 
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn biased_gelu_kernel<T: Float, N: Size>(
     h: &[Vector<T, N>],
-    bias: &[Vector<T, N>],
+    bias: &[Vector<f32, N>],
     y: &mut [Vector<T, N>],
     length: usize,
     width: usize,
@@ -23,14 +23,14 @@ fn biased_gelu_kernel<T: Float, N: Size>(
     if ABSOLUTE_POS >= length {
         terminate!();
     }
-    let x = Vector::<f32, N>::cast_from(h[ABSOLUTE_POS]) + Vector::cast_from(bias[ABSOLUTE_POS % width]);
+    let x = Vector::cast_from(h[ABSOLUTE_POS]) + bias[ABSOLUTE_POS % width];
     y[ABSOLUTE_POS] = Vector::cast_from(gelu::<N>(x));
 }
 
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn biased_gelu_backward_kernel<T: Float, N: Size>(
     h: &[Vector<T, N>],
-    bias: &[Vector<T, N>],
+    bias: &[Vector<f32, N>],
     dy: &[Vector<T, N>],
     dh: &mut [Vector<T, N>],
     sums: &mut [Vector<f32, N>],
@@ -46,7 +46,7 @@ fn biased_gelu_backward_kernel<T: Float, N: Size>(
         let row = first + step * LANES;
         if row < rows && column < width {
             let place = row * width + column;
-            let x = Vector::<f32, N>::cast_from(h[place]) + Vector::cast_from(bias[column]);
+            let x = Vector::cast_from(h[place]) + bias[column];
             let value = Vector::<f32, N>::cast_from(dy[place]) * gelu_slope::<N>(x);
             dh[place] = Vector::cast_from(value);
             sum += value;
@@ -60,7 +60,7 @@ fn biased_gelu_backward_kernel<T: Float, N: Size>(
 
 /// `gelu(x W + b)`, `[..., n_out]`, and `x W`, which the backward wants; both in the type of `x`.
 pub fn forward(x: CubeTensor, weight: CubeTensor, bias: CubeTensor) -> (CubeTensor, CubeTensor) {
-    let (h, bias) = (linear(x, weight, None), contiguous(bias));
+    let (h, bias) = (linear(x, weight, None), float32(bias));
     let [rows, width] = rows_and_width(&h);
     let y = unfilled(&h, h.meta.shape().clone(), h.dtype);
     let vector = vector_size(width);
@@ -89,7 +89,7 @@ pub fn forward(x: CubeTensor, weight: CubeTensor, bias: CubeTensor) -> (CubeTens
 /// Gradients of `x`, `weight` and `bias`, given `h`, which is `x W`, and that of the output.
 pub fn backward(inputs: [CubeTensor; 3], h: CubeTensor, dy: CubeTensor) -> [CubeTensor; 3] {
     let [x, weight, bias] = inputs;
-    let (bias, dy) = (contiguous(bias), contiguous(cast(dy, h.dtype)));
+    let (bias, dy) = (float32(bias), contiguous(cast(dy, h.dtype)));
     let [rows, width] = rows_and_width(&h);
     let groups = Groups::of(rows);
     let vector = vector_size(width);

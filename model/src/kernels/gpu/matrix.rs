@@ -11,7 +11,7 @@ use cubecl::prelude::*;
 use super::super::DropoutMask;
 use super::dropout::{Mask, dropped, mask_launch};
 use super::sum::{COLUMNS, Groups, LANES, column_sums, of_groups, over_column};
-use super::tensor::{address_type, contiguous, elem, one_unit_each, rows_and_width, unfilled, vector_size};
+use super::tensor::{address_type, contiguous, elem, float32, one_unit_each, rows_and_width, unfilled, vector_size};
 
 /// `a b` for `a` `[m, k]` and `b` `[k, n]` of one type, rounded to `to` from sums in float32.
 fn product(a: CubeTensor, b: CubeTensor, to: DType) -> CubeTensor {
@@ -50,7 +50,7 @@ fn with_width(x: &CubeTensor, n: usize) -> Shape {
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn add_bias_kernel<T: Float, N: Size>(
     x: &[Vector<T, N>],
-    bias: &[Vector<T, N>],
+    bias: &[Vector<f32, N>],
     y: &mut [Vector<T, N>],
     length: usize,
     width: usize,
@@ -59,13 +59,12 @@ fn add_bias_kernel<T: Float, N: Size>(
     if ABSOLUTE_POS >= length {
         terminate!();
     }
-    let bias = Vector::<f32, N>::cast_from(bias[ABSOLUTE_POS % width]);
-    y[ABSOLUTE_POS] = Vector::cast_from(Vector::<f32, N>::cast_from(x[ABSOLUTE_POS]) + bias);
+    y[ABSOLUTE_POS] = Vector::cast_from(Vector::cast_from(x[ABSOLUTE_POS]) + bias[ABSOLUTE_POS % width]);
 }
 
 /// `x + b` where `x` lies: nothing else holds a product that was just made.
 fn add_bias(x: CubeTensor, bias: CubeTensor) -> CubeTensor {
-    let bias = contiguous(bias);
+    let bias = float32(bias);
     let [rows, width] = rows_and_width(&x);
     let vector = vector_size(width);
     let length = rows * width / vector;
@@ -94,7 +93,7 @@ fn add_bias(x: CubeTensor, bias: CubeTensor) -> CubeTensor {
 fn onto_kernel<T: Float, N: Size>(
     residual: &[Vector<f32, N>],
     branch: &[Vector<T, N>],
-    bias: &[Vector<T, N>],
+    bias: &[Vector<f32, N>],
     y: &mut [Vector<f32, N>],
     length: usize,
     width: usize,
@@ -105,8 +104,7 @@ fn onto_kernel<T: Float, N: Size>(
     if ABSOLUTE_POS >= length {
         terminate!();
     }
-    let bias = Vector::<f32, N>::cast_from(bias[ABSOLUTE_POS % width]);
-    let mut value = Vector::<f32, N>::cast_from(branch[ABSOLUTE_POS]) + bias;
+    let mut value = Vector::cast_from(branch[ABSOLUTE_POS]) + bias[ABSOLUTE_POS % width];
     if drops {
         value = dropped::<N>(value, ABSOLUTE_POS, &mask);
     }
@@ -115,7 +113,7 @@ fn onto_kernel<T: Float, N: Size>(
 
 /// `residual + dropout(branch + bias)` in float32, over `residual` where nothing else holds it.
 fn onto(residual: CubeTensor, branch: CubeTensor, bias: CubeTensor, dropout: Option<DropoutMask>) -> CubeTensor {
-    let (residual, bias) = (contiguous(residual), contiguous(bias));
+    let (residual, bias) = (contiguous(residual), float32(bias));
     let [rows, width] = rows_and_width(&residual);
     let vector = vector_size(width);
     let length = rows * width / vector;

@@ -209,7 +209,13 @@ fn norm_backward_kernel<D: Float, N: Size>(
 
 /// Each row of a float32 `x` `[..., n]` divided by its root mean square and scaled, in type `to`; where there is a `bias`, the mean
 /// is taken away first and the bias added last. `weight` and `bias` are `[n]`.
-pub fn forward(x: CubeTensor, weight: CubeTensor, bias: Option<CubeTensor>, epsilon: f32, to: FloatDType) -> CubeTensor {
+pub fn forward(
+    x: CubeTensor,
+    weight: CubeTensor,
+    bias: Option<CubeTensor>,
+    epsilon: f32,
+    to: FloatDType,
+) -> CubeTensor {
     let (x, weight) = (contiguous(x), contiguous(weight));
     let [rows, width] = rows_and_width(&x);
     let y = unfilled(&x, x.meta.shape().clone(), to.into());
