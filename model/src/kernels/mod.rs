@@ -20,7 +20,7 @@ use burn::backend::Dispatch;
 use burn::tensor::{DType, Device, Distribution, FloatDType, Int, Tensor};
 
 pub use cpu::{matrix, tensor as flex};
-use ops::{AttentionOps, CachedOps, EmbeddingOps, MatrixOps, NormOps, PointwiseOps};
+use ops::{AttentionOps, CachedOps, ChoiceOps, EmbeddingOps, MatrixOps, NormOps, PointwiseOps};
 pub use rotary::Rotary;
 
 /// Whether `device` is the CPU (burn's flex), with or without automatic differentiation.
@@ -285,4 +285,10 @@ pub fn cast<const D: usize>(x: Tensor<D>, to: FloatDType) -> Tensor<D> {
         return x;
     }
     Tensor::from_dispatch(<Dispatch as PointwiseOps>::fused_cast(x.into_dispatch(), to))
+}
+
+/// For each row of `logits` `[rows, vocab]`, on a GPU, the id of its largest value (of equal ones the lowest), that value, and
+/// the logarithm of the sum of the exponentials of all: `[rows, 3]`, which is all that greedy decoding reads back.
+pub fn best(logits: Tensor<2>) -> Tensor<2> {
+    Tensor::from_dispatch(<Dispatch as ChoiceOps>::best(logits.into_dispatch()))
 }

@@ -217,3 +217,10 @@ pub trait CachedOps: Backend {
         rows: CachedRows,
     ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>);
 }
+
+/// What only decoding on a GPU needs: the CPU has the logits at hand.
+#[backend_extension(Cube)]
+pub trait ChoiceOps: Backend {
+    /// See [`super::best`].
+    fn best(logits: FloatTensor<Self>) -> FloatTensor<Self>;
+}

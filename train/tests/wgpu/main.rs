@@ -2,6 +2,7 @@
 //! kernels here. Runs on any adapter, software Vulkan included; without one it says that it is skipped.
 #![allow(clippy::unwrap_used)]
 
+mod best;
 mod embedding;
 mod gradients;
 mod matrix;

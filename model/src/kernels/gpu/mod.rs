@@ -3,6 +3,7 @@
 // Without the feature `autodiff` nothing calls the backward passes.
 #![cfg_attr(not(feature = "autodiff"), allow(dead_code))]
 
+mod best;
 mod dropout;
 mod embedding;
 mod linear_gelu;

@@ -7,9 +7,9 @@ use burn_cubecl::tensor::CubeTensor;
 
 #[cfg(feature = "autodiff")]
 use super::super::ops::{EmbeddingBackward, MatrixBackward, NormBackward, PointwiseBackward};
-use super::super::ops::{EmbeddingOps, MatrixOps, NormOps, PointwiseOps};
+use super::super::ops::{ChoiceOps, EmbeddingOps, MatrixOps, NormOps, PointwiseOps};
 use super::super::{DropoutMask, Heads};
-use super::{dropout, embedding, linear_gelu, matrix, norm, pointwise, qk_norm, rotary};
+use super::{best, dropout, embedding, linear_gelu, matrix, norm, pointwise, qk_norm, rotary};
 
 impl MatrixOps for CubeBackend {
     fn fused_linear(x: CubeTensor, weight: CubeTensor, bias: CubeTensor) -> CubeTensor {
@@ -84,6 +84,12 @@ impl PointwiseOps for CubeBackend {
 impl EmbeddingOps for CubeBackend {
     fn fused_embed(weight: CubeTensor, ids: CubeTensor) -> CubeTensor {
         embedding::forward(weight, ids)
+    }
+}
+
+impl ChoiceOps for CubeBackend {
+    fn best(logits: CubeTensor) -> CubeTensor {
+        best::best(logits)
     }
 }
 

@@ -1,0 +1,47 @@
+//! The best token of each row.
+
+use burn::tensor::{DType, Device, Tensor, TensorData, activation};
+use ember_model::kernels;
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+
+use crate::gradients::{device, random};
+
+#[test]
+fn the_first_of_the_largest_and_what_all_of_them_weigh() {
+    let Some(device) = device() else { return };
+    let device = device.inner();
+    let sizes = (1usize..5, prop_oneof![1usize..100, 8_000usize..9_000], 0.1f64..30.0);
+    let mut runner = TestRunner::new(ProptestConfig { cases: 12, failure_persistence: None, ..Default::default() });
+    runner
+        .run(&sizes, |(rows, vocab, scale)| {
+            // In steps, so that many are equal.
+            let logits = (random::<2>([rows, vocab], 1, &Device::flex()) * 3).round() * scale;
+            let values = logits.clone().into_data().try_into_vec::<f32>().unwrap();
+            let there = Tensor::<2>::from_data(logits.into_data(), &device);
+            let got = kernels::best(there.clone()).into_data().try_into_vec::<f32>().unwrap();
+            let sums = -activation::log_softmax(there, 1).into_data().try_into_vec::<f32>().unwrap()[0] + values[0];
+            prop_assert!((got[2] - sums).abs() < 1e-4 * sums.abs().max(1.0), "{} {sums}", got[2]);
+            for (values, got) in values.chunks(vocab).zip(got.chunks(3)) {
+                let most = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+                let first = values.iter().position(|value| *value == most).unwrap();
+                prop_assert_eq!((got[0] as usize, got[1]), (first, most));
+            }
+            Ok(())
+        })
+        .unwrap();
+}
+
+#[test]
+fn what_is_not_finite_is_told() {
+    let Some(device) = device() else { return };
+    let best = |values: [f32; 4]| {
+        let logits = Tensor::<2>::from_data(TensorData::new(values.to_vec(), [1, 4]), (&device.clone().inner(), DType::F32));
+        kernels::best(logits).into_data().try_into_vec::<f32>().unwrap()
+    };
+    let low = f32::NEG_INFINITY;
+    assert_eq!(best([low, 0.0, low, low]), [1.0, 0.0, 0.0]);
+    for values in [[low; 4], [0.0, f32::NAN, 0.0, 0.0], [0.0, f32::INFINITY, 0.0, 1.0]] {
+        assert!(!best(values)[2].is_finite(), "{values:?}");
+    }
+}
