@@ -1,7 +1,10 @@
 //! The best token of each row.
 
+use std::ops::ControlFlow;
+
 use burn::tensor::{DType, Device, Tensor, TensorData, activation};
-use ember_model::kernels;
+use ember_generate::{GenerationConfig, generate};
+use ember_model::{Gpt, GptConfig, kernels};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
@@ -36,12 +39,30 @@ fn the_first_of_the_largest_and_what_all_of_them_weigh() {
 fn what_is_not_finite_is_told() {
     let Some(device) = device() else { return };
     let best = |values: [f32; 4]| {
-        let logits = Tensor::<2>::from_data(TensorData::new(values.to_vec(), [1, 4]), (&device.clone().inner(), DType::F32));
+        let logits =
+            Tensor::<2>::from_data(TensorData::new(values.to_vec(), [1, 4]), (&device.clone().inner(), DType::F32));
         kernels::best(logits).into_data().try_into_vec::<f32>().unwrap()
     };
     let low = f32::NEG_INFINITY;
     assert_eq!(best([low, 0.0, low, low]), [1.0, 0.0, 0.0]);
     for values in [[low; 4], [0.0, f32::NAN, 0.0, 0.0], [0.0, f32::INFINITY, 0.0, 1.0]] {
         assert!(!best(values)[2].is_finite(), "{values:?}");
+    }
+}
+
+/// The engine's greedy text, which reads nothing but ids and log-probabilities back from the device.
+#[test]
+fn greedy_decoding_writes_what_the_cpu_writes() {
+    let Some(device) = device() else { return };
+    let shape = GptConfig::new(40, 32, 1, 2, 32);
+    let config = GenerationConfig { max_new_tokens: 12, ..GenerationConfig::default() };
+    let write = |device: &Device| {
+        let gpt = Gpt::new(&shape, 3, device).unwrap();
+        generate(&gpt, &[1, 2, 3], &config, &mut |_| ControlFlow::Continue(())).unwrap()
+    };
+    let (there, here) = (write(&device.inner()), write(&Device::flex()));
+    assert_eq!(there.ids, here.ids);
+    for (there, here) in there.tokens.iter().zip(&here.tokens) {
+        assert!((there.logprob - here.logprob).abs() < 1e-4, "{} {}", there.logprob, here.logprob);
     }
 }

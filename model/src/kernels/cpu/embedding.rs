@@ -4,15 +4,16 @@ use rayon::prelude::*;
 
 use super::tensor::unfilled;
 
-/// Rows of values that one task copies.
-const ROWS: usize = 64;
-/// Parts of the table whose gradients are summed by one task each, every one by a look at all ids.
+/// Values that one task copies or adds, about: fewer are not worth a task.
+const CHUNK: usize = 65_536;
+/// Most parts of the table whose gradients are summed by one task each, every one by a look at all ids.
 const PARTS: usize = 64;
 
 /// Row `id` of `weight` (rows of `n_embd` values) for each of `ids`.
 pub fn forward(weight: &[f32], ids: &[i32], n_embd: usize) -> Vec<f32> {
     let mut y = unfilled(ids.len() * n_embd);
-    y.par_chunks_mut(ROWS * n_embd).zip(ids.par_chunks(ROWS)).for_each(|(y, ids)| {
+    let rows = CHUNK.div_ceil(n_embd);
+    y.par_chunks_mut(rows * n_embd).zip(ids.par_chunks(rows)).for_each(|(y, ids)| {
         for (y, &id) in y.chunks_exact_mut(n_embd).zip(ids) {
             y.copy_from_slice(&weight[id as usize * n_embd..][..n_embd]);
         }
@@ -23,7 +24,8 @@ pub fn forward(weight: &[f32], ids: &[i32], n_embd: usize) -> Vec<f32> {
 /// Gradient of a table `[rows, n_embd]`: the rows of `dy` are added to their ids' in the order in which they stand.
 pub fn backward(ids: &[i32], dy: &[f32], [rows, n_embd]: [usize; 2]) -> Vec<f32> {
     let mut dweight = unfilled(rows * n_embd);
-    let part = rows.div_ceil(PARTS);
+    let parts = ((ids.len() + rows) * n_embd / CHUNK).clamp(1, PARTS);
+    let part = rows.div_ceil(parts);
     dweight.par_chunks_mut(part * n_embd).enumerate().for_each(|(number, dweight)| {
         dweight.fill(0.0);
         let first = number * part;

@@ -5,9 +5,9 @@ use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::cast;
 use burn_cubecl::tensor::CubeTensor;
 
+use super::super::ops::{ChoiceOps, EmbeddingOps, MatrixOps, NormOps, PointwiseOps};
 #[cfg(feature = "autodiff")]
 use super::super::ops::{EmbeddingBackward, MatrixBackward, NormBackward, PointwiseBackward};
-use super::super::ops::{ChoiceOps, EmbeddingOps, MatrixOps, NormOps, PointwiseOps};
 use super::super::{DropoutMask, Heads};
 use super::{best, dropout, embedding, linear_gelu, matrix, norm, pointwise, qk_norm, rotary};
 
