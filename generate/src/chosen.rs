@@ -10,7 +10,14 @@ use crate::softmax::log_sum_exp;
 /// # Errors
 /// When the logits are not finite.
 pub(crate) fn norm(logits: &[f32]) -> Result<f64> {
-    let norm = log_sum_exp(logits);
+    finite(log_sum_exp(logits))
+}
+
+/// A [`norm`] that somebody else computed.
+///
+/// # Errors
+/// When it is not finite, because the logits are not.
+pub(crate) fn finite(norm: f64) -> Result<f64> {
     ensure!(
         norm.is_finite(),
         "the model's logits are not finite numbers: its weights are damaged, or its training diverged; use another checkpoint"

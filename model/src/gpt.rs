@@ -7,7 +7,7 @@
 //! any other device neither happens.
 //!
 //! Precision: weights, residual stream and norms are float32, and logits are handed out so. A norm hands its branch a copy in the type that the model
-//! computes in ([`Gpt::with_precision`]), a product takes its weights in the type of what it multiplies, and what a branch
+//! computes in ([`Gpt::with_precision`]), a product takes its weights in the type of what it multiplies, a bias is added in float32, and what a branch
 //! brings back is added in float32.
 
 use anyhow::Result;
@@ -28,8 +28,8 @@ pub(crate) struct Pass<'a> {
     rotary: Option<Rotary>,
 }
 
-/// A parameter in the type of what it meets.
-fn like<const D: usize>(parameter: &Param<Tensor<D>>, x: &Tensor<3>) -> Tensor<D> {
+/// A matrix in the type of what it meets.
+fn like(parameter: &Param<Tensor<2>>, x: &Tensor<3>) -> Tensor<2> {
     cast(parameter.val(), x.dtype().into())
 }
 
@@ -51,14 +51,20 @@ pub struct Linear {
 
 impl Linear {
     fn forward(&self, x: Tensor<3>) -> Tensor<3> {
-        let (weight, bias) = (like(&self.weight, &x), self.bias.as_ref().map(|bias| like(bias, &x)));
+        let (weight, bias) = (like(&self.weight, &x), self.bias.as_ref().map(Param::val));
         kernels::linear(x, weight, bias) // [batch, time, n_out]
+    }
+
+    /// `gelu(forward(x))`, in one operation.
+    fn forward_gelu(&self, x: Tensor<3>) -> Tensor<3> {
+        let (weight, bias) = (like(&self.weight, &x), self.bias.as_ref().map(Param::val));
+        kernels::linear_gelu(x, weight, bias) // [batch, time, n_out]
     }
 
     /// `residual + dropout(forward(x))` in float32: how a branch comes back into the residual stream `[batch, time, n_embd]`.
     fn forward_onto(&self, residual: Tensor<3>, x: Tensor<3>, pass: &Pass) -> Tensor<3> {
         let mask = DropoutMask::draw(pass.config.dropout, &x.device());
-        let (weight, bias) = (like(&self.weight, &x), self.bias.as_ref().map(|bias| like(bias, &x)));
+        let (weight, bias) = (like(&self.weight, &x), self.bias.as_ref().map(Param::val));
         kernels::linear_onto(residual, x, weight, bias, mask)
     }
 }
@@ -137,10 +143,9 @@ pub struct Mlp {
 impl Mlp {
     /// The residual stream with what the two layers make of `x`, its normalised copy; both `[batch, time, n_embd]`.
     fn forward_onto(&self, residual: Tensor<3>, x: Tensor<3>, pass: &Pass) -> Tensor<3> {
-        let hidden = self.c_fc.forward(x);
         let hidden = match pass.config.mlp {
-            MlpKind::Gelu => kernels::gelu(hidden),
-            MlpKind::SwiGlu => kernels::swiglu(hidden),
+            MlpKind::Gelu => self.c_fc.forward_gelu(x),
+            MlpKind::SwiGlu => kernels::swiglu(self.c_fc.forward(x)),
         }; // [batch, time, n_inner]
         self.c_proj.forward_onto(residual, hidden, pass) // [batch, time, n_embd]
     }
@@ -273,7 +278,7 @@ impl Gpt {
     /// and on.
     pub fn embed(&self, tokens: Tensor<2, Int>) -> Tensor<3> {
         let time = tokens.dims()[1];
-        let mut x = kernels::plain::embed(self.wte.weight.val(), tokens);
+        let mut x = kernels::embed(self.wte.weight.val(), tokens);
         if let Some(wpe) = &self.wpe {
             x = x + wpe.weight.val().narrow(0, 0, time).unsqueeze::<3>(); // [1, time, n_embd]
         }
@@ -367,7 +372,7 @@ impl Gpt {
         let places = tokens.iter().enumerate().flat_map(|(row, new)| (0..new.len()).map(move |i| (row, i)));
         let positions: Vec<usize> = places.map(|(row, i)| cache.len(row) + i).collect();
         let embed = |table: &Embedding, ids: Vec<i32>| {
-            kernels::plain::embed(table.weight.val(), to_tensor(ids, &device).unsqueeze::<2>())
+            kernels::embed(table.weight.val(), to_tensor(ids, &device).unsqueeze::<2>())
         };
         let mut x = embed(&self.wte, ids); // [1, new positions, n_embd]
         if let Some(wpe) = &self.wpe {

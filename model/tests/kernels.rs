@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use burn::tensor::{DType, Device, Distribution, FloatDType, Int, Tensor, TensorData};
-use ember_model::kernels::{self, Heads, Rotary, plain};
+use ember_model::kernels::{self, DropoutMask, Heads, Rotary, plain};
 use ember_model::{Gpt, GptConfig, KvCache, MlpKind, NormKind, Positions};
 use proptest::prelude::*;
 
@@ -139,6 +139,39 @@ proptest! {
             Inputs::new([batch, time, n_in], [n_in, n_out], [1, 1], seed),
             |i: &Inputs| kernels::linear(i.x.clone(), i.matrix.clone(), None),
             |i: &Inputs| plain::linear(i.x.clone(), i.matrix.clone(), None)
+        );
+    }
+
+    #[test]
+    fn linear_gelu(batch in 1usize..4, time in 1usize..80, n_in in 1usize..70, n_out in 1usize..150, seed: u64) {
+        same!(
+            Inputs::new([batch, time, n_in], [n_in, n_out], [n_out, 1], seed),
+            |i: &Inputs| kernels::linear_gelu(i.x.clone(), i.matrix.clone(), Some(i.vectors[0].clone())),
+            |i: &Inputs| plain::gelu(plain::linear(i.x.clone(), i.matrix.clone(), Some(i.vectors[0].clone())))
+        );
+    }
+
+    #[test]
+    fn embed(rows in 1usize..200, time in 1usize..100, n_embd in 1usize..70, seed: u64) {
+        let ids: Vec<i32> = (0..2 * time).map(|i| (i * i % rows) as i32).collect();
+        let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, [2, time]), &device());
+        same!(
+            Inputs::new([1, 1, 1], [rows, n_embd], [1, 1], seed),
+            |i: &Inputs| kernels::embed(i.matrix.clone(), ids.clone()),
+            |i: &Inputs| plain::embed(i.matrix.clone(), ids.clone())
+        );
+    }
+
+    #[test]
+    fn linear_onto(time in 1usize..80, n_in in 1usize..70, n_out in 1usize..150, probability in 0.0f32..0.9, seed: u64) {
+        let mask = Some(DropoutMask { probability, key: seed });
+        same!(
+            Inputs::new([2, time, n_in], [n_in, n_out], [n_out, 1], seed),
+            |i: &Inputs| {
+                let residual = Tensor::zeros([2, time, n_out], &device());
+                kernels::linear_onto(residual, i.x.clone(), i.matrix.clone(), Some(i.vectors[0].clone()), mask)
+            },
+            |i: &Inputs| plain::dropout(plain::linear(i.x.clone(), i.matrix.clone(), Some(i.vectors[0].clone())), mask)
         );
     }
 
@@ -295,7 +328,6 @@ proptest! {
 #[cfg(feature = "autodiff")]
 #[test]
 fn dropout_in_attention_has_its_own_gradient() {
-    use ember_model::kernels::DropoutMask;
     let device = device();
     device.seed(3);
     let time = 70;

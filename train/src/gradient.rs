@@ -12,6 +12,7 @@ use burn::tensor::{Int, Tensor, TensorData};
 use ember_data::random;
 use ember_data::windows::{Batch, TrainWindows};
 use ember_model::Gpt;
+use ember_model::kernels::DropoutMask;
 use rand_chacha::rand_core::Rng;
 
 use crate::config::TrainConfig;
@@ -80,10 +81,10 @@ impl Passes {
         self.activation_checkpointing || logits > self.most_logits
     }
 
-    /// Lets the device draw the dropout that (seed, step, pass) and, where a pass goes in segments, the segment name.
-    fn reseed(&self, gpt: &Gpt, names: &[u64]) {
+    /// Lets the dropout be what (seed, step, pass) and, where a pass goes in segments, the segment name.
+    fn reseed(&self, names: &[u64]) {
         let names: Vec<u64> = [self.step].iter().chain(names).copied().collect();
-        gpt.device().seed(random::rng(self.seed, &names).next_u64());
+        DropoutMask::seed(random::rng(self.seed, &names).next_u64());
     }
 }
 
@@ -118,7 +119,7 @@ pub fn pass(
     if passes.activation_checkpointing {
         return segments::by_block(gpt, batch, number, divisor, passes, gradients);
     }
-    passes.reseed(gpt, &[number]);
+    passes.reseed(&[number]);
     if logits > passes.most_logits {
         return segments::head_by_piece(gpt, batch, divisor, passes, gradients);
     }

@@ -7,7 +7,7 @@ use super::{ChosenToken, GenerationConfig, Plan, Row, Strategy};
 use crate::chosen::{chosen, norm};
 use crate::processors::{Chain, Step};
 use crate::sampler::{draw, greedy};
-use crate::sequences::Sequences;
+use crate::sequences::{Best, Sequences};
 use crate::trace::{ChoiceTrace, Recorder};
 
 /// Below this many logits in all, choosing is done on one thread: waking the others costs more.
@@ -20,10 +20,38 @@ pub(super) struct Chooser<'a> {
     traced_candidates: usize,
 }
 
+/// What the model says of the tokens after some rows.
+pub(super) enum Next {
+    /// The logits, `[rows, vocab]`.
+    Logits(Vec<f32>),
+    /// The best token of each, of which nothing else is wanted.
+    Best(Vec<Best>),
+}
+
+impl Next {
+    /// For new rows of which row i continues old row `parents[i]`.
+    pub(super) fn select(self, parents: &[usize], vocab_size: usize) -> Self {
+        match self {
+            Self::Logits(read) => {
+                let mut logits = Vec::with_capacity(parents.len() * vocab_size);
+                parents.iter().for_each(|&row| logits.extend_from_slice(&read[row * vocab_size..][..vocab_size]));
+                Self::Logits(logits)
+            }
+            Self::Best(read) => Self::Best(parents.iter().map(|&row| read[row]).collect()),
+        }
+    }
+}
+
 /// What was chosen for one row.
 pub(super) struct Choice {
     pub(super) token: ChosenToken,
     pub(super) trace: Option<Traced>,
+}
+
+impl From<Best> for Choice {
+    fn from(Best { id, logprob }: Best) -> Self {
+        Self { token: ChosenToken { id, logprob, top: Vec::new() }, trace: None }
+    }
 }
 
 /// An account of a choice, and the logits `[vocab]` before and after the processors.
@@ -38,7 +66,22 @@ impl<'a> Chooser<'a> {
         Self { config: plan.config, chain: plan.chain(), traced_candidates: plan.traced_candidates }
     }
 
-    /// A token for every row of `sequences`, whose logits `[rows, vocab]` it edits; `live` are the rows' numbers.
+    /// What the choice after every row of `sequences` needs: where that is the best token and no word on others, no more.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub(super) fn read(&self, sequences: &mut dyn Sequences) -> Result<Next> {
+        let config = self.config;
+        let plain = config.strategy == Strategy::Greedy && self.chain.is_empty();
+        if plain && config.logprobs == 0 && self.traced_candidates == 0 {
+            if let Some(best) = sequences.best()? {
+                return Ok(Next::Best(best));
+            }
+        }
+        sequences.logits().map(Next::Logits)
+    }
+
+    /// A token for every row of `sequences`, by what was read of them; `live` are the rows' numbers.
     ///
     /// # Errors
     /// When the model's logits are not finite, or the knobs of `plan` leave a row no token.
@@ -48,8 +91,12 @@ impl<'a> Chooser<'a> {
         sequences: &dyn Sequences,
         live: &[usize],
         rows: &[Row],
-        logits: &mut [f32],
+        next: Next,
     ) -> Result<Vec<Choice>> {
+        let mut logits = match next {
+            Next::Logits(logits) => logits,
+            Next::Best(best) => return Ok(best.into_iter().map(Choice::from).collect()),
+        };
         let vocab_size = sequences.vocab_size();
         let steps = live.iter().enumerate().map(|(place, &number)| {
             let (prompt, generated) = sequences.ids(place).split_at(rows[number].prompt_len);

@@ -286,7 +286,7 @@ fn write(
     on_event: &mut dyn FnMut(Event) -> ControlFlow<FinishReason>,
 ) -> Result<Vec<Vec<Completion>>> {
     let config = plan.config;
-    let (vocab_size, context_length) = (sequences.vocab_size(), sequences.context_length());
+    let context_length = sequences.context_length();
     let chooser = Chooser::new(plan);
     let prompt_lens: Vec<usize> = (0..sequences.rows()).map(|prompt| sequences.ids(prompt).len()).collect();
 
@@ -300,12 +300,10 @@ fn write(
         }
     };
     say_once(sequences, on_event);
-    let read = sequences.logits()?;
+    let read = chooser.read(sequences)?;
     let each = config.num_return_sequences;
     let parents: Vec<usize> = (0..prompt_lens.len()).flat_map(|prompt| vec![prompt; each]).collect();
-    let mut logits = Vec::with_capacity(parents.len() * vocab_size);
-    parents.iter().for_each(|&prompt| logits.extend_from_slice(&read[prompt * vocab_size..][..vocab_size]));
-    drop(read);
+    let mut next = read.select(&parents, sequences.vocab_size());
     sequences.select(&parents);
 
     let mut rows: Vec<Row> = parents
@@ -316,7 +314,7 @@ fn write(
     // The rows that are still being written; `sequences` holds these, in this order.
     let mut live: Vec<usize> = (0..rows.len()).collect();
     loop {
-        let choices = chooser.choose_all(plan, sequences, &live, &rows, &mut logits)?;
+        let choices = chooser.choose_all(plan, sequences, &live, &rows, next)?;
         // Once for all rows: what is late is the step.
         let seconds = started.elapsed().as_secs_f64();
         for (place, (&number, choice)) in live.iter().zip(choices).enumerate() {
@@ -356,7 +354,7 @@ fn write(
         say_once(sequences, on_event);
         // Decode: one position of each row goes through the model and looks back on the cache. Little work, limited by
         // reading the weights.
-        logits = sequences.logits()?;
+        next = chooser.read(sequences)?;
     }
     let mut completions = rows.into_iter().map(Row::into_completion);
     Ok(prompt_lens.iter().map(|_| completions.by_ref().take(each).collect()).collect())

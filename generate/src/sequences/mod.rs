@@ -40,6 +40,14 @@ pub trait Sequences {
     /// When the device fails.
     fn logits_of_last(&mut self, counts: &[usize]) -> Result<Vec<f32>>;
 
+    /// The best token after every row, where the device finds them sooner than their logits could be read from it.
+    ///
+    /// # Errors
+    /// When the device fails, or the logits are not finite.
+    fn best(&mut self) -> Result<Option<Vec<Best>>> {
+        Ok(None)
+    }
+
     /// The logits after every row, `[rows, vocab]`.
     ///
     /// # Errors
@@ -47,6 +55,15 @@ pub trait Sequences {
     fn logits(&mut self) -> Result<Vec<f32>> {
         self.logits_of_last(&vec![1; self.rows()])
     }
+}
+
+/// The most probable token after a row, of several the one with the lowest id.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Best {
+    /// Its id.
+    pub id: u32,
+    /// Its natural log-probability.
+    pub logprob: f32,
 }
 
 /// Sequences whose logits a function makes up, for tests of what is chosen from them.

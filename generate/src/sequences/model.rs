@@ -1,9 +1,12 @@
 //! [`Sequences`] by the model itself: rows with their part of the cache.
 
 use anyhow::{Result, anyhow};
+use burn::tensor::Tensor;
+use ember_model::kernels::{best, is_cpu};
 use ember_model::{Gpt, KvCache};
 
-use super::Sequences;
+use super::{Best, Sequences};
+use crate::chosen::{finite, logprob};
 
 /// Most tokens that go through the model at once: what a long prefill needs in memory grows with it.
 const MOST_TOKENS: usize = 8192;
@@ -43,6 +46,38 @@ impl<'a> ModelSequences<'a> {
         self.cache.truncate(row, ids.len() - window - count);
         window + self.cache.len(row)
     }
+
+    /// What `of` makes of the logits `[some, vocab]` of [`Sequences::logits_of_last`], row after row.
+    fn read(&mut self, counts: &[usize], of: impl Fn(Tensor<2>) -> Tensor<2>) -> Result<Vec<f32>> {
+        let unread: Vec<usize> = counts
+            .iter()
+            .enumerate()
+            .map(|(row, &count)| if count == 0 { self.rows[row].ids.len() } else { self.unread(row, count) })
+            .collect();
+        let mut read = Vec::new();
+        let mut row = 0;
+        while row < self.rows.len() {
+            // As many rows as fit into one pass, the others without a token of theirs.
+            let mut news: Vec<&[u32]> = vec![&[]; self.rows.len()];
+            let mut wanted = vec![0; self.rows.len()];
+            let mut tokens = 0;
+            while row < self.rows.len() {
+                let new = &self.rows[row].ids[unread[row]..];
+                if tokens > 0 && tokens + new.len() > MOST_TOKENS {
+                    break;
+                }
+                tokens += new.len();
+                (news[row], wanted[row]) = (new, counts[row]);
+                row += 1;
+            }
+            if tokens > 0 {
+                let part = of(self.model.forward_cached_last(&news, &wanted, &mut self.cache)).into_data();
+                let part = part.try_into_vec::<f32>().map_err(|error| anyhow!("cannot read the logits: {error:?}"))?;
+                if read.is_empty() { read = part } else { read.extend(part) }
+            }
+        }
+        Ok(read)
+    }
 }
 
 impl Sequences for ModelSequences<'_> {
@@ -78,33 +113,18 @@ impl Sequences for ModelSequences<'_> {
     }
 
     fn logits_of_last(&mut self, counts: &[usize]) -> Result<Vec<f32>> {
-        let unread: Vec<usize> = counts
-            .iter()
-            .enumerate()
-            .map(|(row, &count)| if count == 0 { self.rows[row].ids.len() } else { self.unread(row, count) })
-            .collect();
-        let mut logits = Vec::new();
-        let mut row = 0;
-        while row < self.rows.len() {
-            // As many rows as fit into one pass, the others without a token of theirs.
-            let mut news: Vec<&[u32]> = vec![&[]; self.rows.len()];
-            let mut wanted = vec![0; self.rows.len()];
-            let mut tokens = 0;
-            while row < self.rows.len() {
-                let new = &self.rows[row].ids[unread[row]..];
-                if tokens > 0 && tokens + new.len() > MOST_TOKENS {
-                    break;
-                }
-                tokens += new.len();
-                (news[row], wanted[row]) = (new, counts[row]);
-                row += 1;
-            }
-            if tokens > 0 {
-                let part = self.model.forward_cached_last(&news, &wanted, &mut self.cache).into_data();
-                let part = part.try_into_vec::<f32>().map_err(|error| anyhow!("cannot read the logits: {error:?}"))?;
-                if logits.is_empty() { logits = part } else { logits.extend(part) }
-            }
+        self.read(counts, |logits| logits)
+    }
+
+    fn best(&mut self) -> Result<Option<Vec<Best>>> {
+        if is_cpu(&self.model.device()) {
+            return Ok(None);
         }
-        Ok(logits)
+        let read = self.read(&vec![1; self.rows.len()], best)?;
+        let rows = read.chunks_exact(3).map(|row| {
+            let norm = finite(f64::from(row[2]))?;
+            Ok(Best { id: row[0] as u32, logprob: logprob(row[1], norm) })
+        });
+        rows.collect::<Result<_>>().map(Some)
     }
 }

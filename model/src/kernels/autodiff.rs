@@ -5,12 +5,13 @@ use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
-use burn::backend::tensor::FloatTensor;
+use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{Autodiff, AutodiffBackend, Backend, TensorMetadata};
 use burn::tensor::FloatDType;
 
 use super::ops::{
-    AttentionBackward, AttentionOps, MatrixBackward, MatrixOps, NormBackward, NormOps, PointwiseBackward, PointwiseOps,
+    AttentionBackward, AttentionOps, EmbeddingBackward, EmbeddingOps, MatrixBackward, MatrixOps, NormBackward, NormOps,
+    PointwiseBackward, PointwiseOps,
 };
 use super::{DropoutMask, Heads};
 
@@ -53,6 +54,22 @@ impl<B: MatrixBackward> Backward<B, 2> for LinearWithoutBias {
             grads,
             ops.parents.map(|parent| parent.map(|node| node.id)),
             B::fused_linear_without_bias_backward(x, weight, dy),
+        );
+    }
+}
+
+#[derive(Debug)]
+struct LinearGelu;
+impl<B: MatrixBackward> Backward<B, 3> for LinearGelu {
+    type State = ([NodeId; 3], B::FloatTensorPrimitive);
+    fn backward(self, ops: Ops<Self::State, 3>, grads: &mut Gradients, kept: &mut Checkpointer) {
+        let dy = grads.consume::<B>(&ops.node);
+        let (ids, kept_by_forward) = ops.state;
+        let inputs = ids.map(|id| kept.retrieve_node_output::<B::FloatTensorPrimitive>(id));
+        register::<B, 3>(
+            grads,
+            ops.parents.map(|parent| parent.map(|node| node.id)),
+            B::fused_linear_gelu_backward(inputs, kept_by_forward, dy),
         );
     }
 }
@@ -175,6 +192,21 @@ impl<B: PointwiseBackward> Backward<B, 1> for SwiGlu {
 }
 
 #[derive(Debug)]
+struct Embed;
+impl<B: EmbeddingBackward> Backward<B, 1> for Embed {
+    type State = (B::IntTensorPrimitive, usize);
+    fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, _kept: &mut Checkpointer) {
+        let dy = grads.consume::<B>(&ops.node);
+        let (ids, rows) = ops.state;
+        register::<B, 1>(
+            grads,
+            ops.parents.map(|parent| parent.map(|node| node.id)),
+            [B::fused_embed_backward(ids, dy, rows)],
+        );
+    }
+}
+
+#[derive(Debug)]
 struct CausalAttention;
 impl<B: AttentionBackward> Backward<B, 1> for CausalAttention {
     type State = (NodeId, [B::FloatTensorPrimitive; 2], Heads, Option<DropoutMask>);
@@ -235,6 +267,28 @@ impl<B: MatrixOps + MatrixBackward, C: CheckpointStrategy> MatrixOps for Autodif
             }
             OpsKind::UnTracked(prep) => {
                 prep.finish(B::fused_linear_without_bias(x.into_primitive(), weight.into_primitive()))
+            }
+        }
+    }
+
+    fn fused_linear_gelu(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        bias: FloatTensor<Self>,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        let compute = |inputs: [FloatTensor<Self>; 3]| {
+            let [x, weight, bias] = inputs.map(|input| input.into_primitive());
+            B::fused_linear_gelu(x, weight, bias)
+        };
+        match LinearGelu.prepare::<C>([x.node(), weight.node(), bias.node()]).compute_bound().stateful() {
+            OpsKind::Tracked(mut prep) => {
+                let ids = [prep.checkpoint(&x), prep.checkpoint(&weight), prep.checkpoint(&bias)];
+                let (y, kept) = compute([x, weight, bias]);
+                (prep.finish((ids, kept.clone()), y), Self::from_inner(kept))
+            }
+            OpsKind::UnTracked(prep) => {
+                let (y, kept) = compute([x, weight, bias]);
+                (prep.finish(y), Self::from_inner(kept))
             }
         }
     }
@@ -391,6 +445,18 @@ impl<B: PointwiseOps + PointwiseBackward, C: CheckpointStrategy> PointwiseOps fo
                 prep.finish(from, B::fused_cast(x.into_primitive(), to))
             }
             OpsKind::UnTracked(prep) => prep.finish(B::fused_cast(x.into_primitive(), to)),
+        }
+    }
+}
+
+impl<B: EmbeddingOps + EmbeddingBackward, C: CheckpointStrategy> EmbeddingOps for Autodiff<B, C> {
+    fn fused_embed(weight: FloatTensor<Self>, ids: IntTensor<Self>) -> FloatTensor<Self> {
+        match Embed.prepare::<C>([weight.node()]).compute_bound().stateful() {
+            OpsKind::Tracked(prep) => {
+                let rows = weight.primitive().shape()[0];
+                prep.finish((ids.clone(), rows), B::fused_embed(weight.into_primitive(), ids))
+            }
+            OpsKind::UnTracked(prep) => prep.finish(B::fused_embed(weight.into_primitive(), ids)),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The model's operations: the same functions for every device.
 //!
-//! On the CPU each is one fused kernel of ours ([`cpu`]), with a backward of its own when the feature `autodiff` is on
-//! (`autodiff.rs`). Elsewhere it is [`plain`]: the textbook formula in burn's tensor operations, which is also what the
+//! Each is one kernel of ours for the CPU ([`cpu`]) and few for a GPU ([`gpu`]), with a backward of its own when the feature
+//! `autodiff` is on (`autodiff.rs`). Beside them stands [`plain`], the textbook formula in burn's tensor operations, which the
 //! kernels are tested against.
 
 mod cpu;
@@ -20,7 +20,7 @@ use burn::backend::Dispatch;
 use burn::tensor::{DType, Device, Distribution, FloatDType, Int, Tensor, TensorData};
 
 pub use cpu::{matrix, tensor as flex};
-use ops::{AttentionOps, CachedOps, MatrixOps, NormOps, PointwiseOps};
+use ops::{AttentionOps, CachedOps, ChoiceOps, EmbeddingOps, MatrixOps, NormOps, PointwiseOps};
 pub use rotary::Rotary;
 
 /// Whether `device` is the CPU (burn's flex), with or without automatic differentiation.
@@ -78,33 +78,45 @@ pub struct DropoutMask {
 }
 
 impl DropoutMask {
-    /// On the CPU draws a key from the device's generator, which training seeds with (seed, step, micro-batch); `None` where nothing
-    /// is to be dropped: at probability 0, and on a device without automatic differentiation.
+    /// Draws a key from the CPU's generator, which training seeds with (seed, step, micro-batch), whatever the device: one that was
+    /// drawn on a GPU would have to be waited for. `None` where nothing is to be dropped: at probability 0, and on a device
+    /// without automatic differentiation.
     pub fn draw(probability: f64, device: &Device) -> Option<Self> {
         if probability == 0.0 || !device.is_autodiff() {
             return None;
         }
-        if !is_cpu(device) {
-            // The textbook formulas draw their masks on the device itself; reading a key back would make the host wait for it.
-            return Some(Self { probability: probability as f32, key: 0 });
-        }
         // 24 bits are what a float32 in [0, 1) holds exactly.
-        let halves = Tensor::<1>::random([2], Distribution::Uniform(0.0, 1.0), &device.clone().inner()).into_data();
+        let halves = Tensor::<1>::random([2], Distribution::Uniform(0.0, 1.0), &Device::flex()).into_data();
         let key = halves.iter::<f32>().fold(0, |key, half| (key << 24) | (half * (1 << 24) as f32) as u64);
         Some(Self { probability: probability as f32, key })
     }
+
+    /// Seeds the generator that [`Self::draw`] draws from.
+    pub fn seed(seed: u64) {
+        Device::flex().seed(seed);
+    }
+}
+
+/// Rows of an embedding table `[rows, n_embd]` for `ids` `[batch, time]`, each below `rows`: `[batch, time, n_embd]`.
+pub fn embed(weight: Tensor<2>, ids: Tensor<2, Int>) -> Tensor<3> {
+    Tensor::from_dispatch(<Dispatch as EmbeddingOps>::fused_embed(weight.into_dispatch(), ids.into_dispatch()))
 }
 
 /// `x W + b`: `x` is `[batch, time, n_in]`, `weight` `[n_in, n_out]` as GPT-2 stores it, `bias` `[n_out]` where there is one.
 pub fn linear(x: Tensor<3>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<3> {
-    if !is_cpu(&x.device()) {
-        return plain::linear(x, weight, bias);
-    }
     let (x, weight) = (x.into_dispatch(), weight.into_dispatch());
     Tensor::from_dispatch(match bias {
         Some(bias) => <Dispatch as MatrixOps>::fused_linear(x, weight, bias.into_dispatch()),
         None => <Dispatch as MatrixOps>::fused_linear_without_bias(x, weight),
     })
+}
+
+/// `gelu(x W + b)` of what [`linear`] takes, `[batch, time, n_out]`.
+pub fn linear_gelu(x: Tensor<3>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<3> {
+    let Some(bias) = bias else { return gelu(linear(x, weight, None)) };
+    let (x, weight, bias) = (x.into_dispatch(), weight.into_dispatch(), bias.into_dispatch());
+    let (y, _kept) = <Dispatch as MatrixOps>::fused_linear_gelu(x, weight, bias);
+    Tensor::from_dispatch(y)
 }
 
 /// `residual + dropout(x W + b)`: how a branch comes back into the residual stream. `residual` is `[batch, time, n_out]` in float32,
@@ -116,9 +128,6 @@ pub fn linear_onto(
     bias: Option<Tensor<1>>,
     mask: Option<DropoutMask>,
 ) -> Tensor<3> {
-    if !is_cpu(&x.device()) {
-        return residual + plain::dropout(plain::linear(x, weight, bias).cast(DType::F32), mask);
-    }
     // To add zeros costs next to nothing, and nobody asks for their gradient.
     let bias = bias.unwrap_or_else(|| Tensor::zeros([weight.dims()[1]], &weight.device()));
     Tensor::from_dispatch(<Dispatch as MatrixOps>::fused_linear_onto(
@@ -130,23 +139,15 @@ pub fn linear_onto(
     ))
 }
 
-/// `x Wᵀ`: logits `[batch, time, vocab]` of `x` `[batch, time, n_embd]` under an embedding table `[vocab, n_embd]`.
+/// `x Wᵀ`: logits `[batch, time, vocab]` of `x` `[batch, time, n_embd]` under an embedding table `[vocab, n_embd]`; in float32 on
+/// the CPU, in the type of `x` elsewhere.
 pub fn unembed(x: Tensor<3>, weight: Tensor<2>) -> Tensor<3> {
-    if is_cpu(&x.device()) {
-        return Tensor::from_dispatch(<Dispatch as MatrixOps>::fused_unembed(
-            x.into_dispatch(),
-            weight.into_dispatch(),
-        ));
-    }
-    plain::unembed(x, weight)
+    Tensor::from_dispatch(<Dispatch as MatrixOps>::fused_unembed(x.into_dispatch(), weight.into_dispatch()))
 }
 
 /// Normalises each row of a float32 `x` `[batch, time, n_embd]` to mean 0 and variance 1, then scales and shifts it; put out as `to`
 /// ([Ba et al. 2016](https://arxiv.org/abs/1607.06450), equation 4).
 pub fn layer_norm(x: Tensor<3>, weight: Tensor<1>, bias: Option<Tensor<1>>, epsilon: f64, to: FloatDType) -> Tensor<3> {
-    if !is_cpu(&x.device()) {
-        return plain::layer_norm(x, weight, bias, epsilon).cast(to);
-    }
     // To shift by zeros costs next to nothing, and nobody asks for their gradient.
     let bias = bias.unwrap_or_else(|| Tensor::zeros(weight.dims(), &weight.device()));
     Tensor::from_dispatch(<Dispatch as NormOps>::fused_layer_norm(
@@ -161,48 +162,33 @@ pub fn layer_norm(x: Tensor<3>, weight: Tensor<1>, bias: Option<Tensor<1>>, epsi
 /// Divides each row of a float32 `x` `[batch, time, n_embd]` by its root mean square, then scales it; put out as `to`
 /// ([Zhang and Sennrich 2019](https://arxiv.org/abs/1910.07467), equation 4).
 pub fn rms_norm(x: Tensor<3>, weight: Tensor<1>, epsilon: f64, to: FloatDType) -> Tensor<3> {
-    if is_cpu(&x.device()) {
-        let (x, weight) = (x.into_dispatch(), weight.into_dispatch());
-        return Tensor::from_dispatch(<Dispatch as NormOps>::fused_rms_norm(x, weight, epsilon as f32, to));
-    }
-    plain::rms_norm(x, weight, epsilon).cast(to)
+    let (x, weight) = (x.into_dispatch(), weight.into_dispatch());
+    Tensor::from_dispatch(<Dispatch as NormOps>::fused_rms_norm(x, weight, epsilon as f32, to))
 }
 
 /// [`rms_norm`] of each head's query and key inside `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]`, with one weight
 /// `[head_size]` for all queries and one for all keys; the values stay.
 pub fn qk_norm(qkv: Tensor<3>, query: Tensor<1>, key: Tensor<1>, epsilon: f64, heads: Heads) -> Tensor<3> {
-    if is_cpu(&qkv.device()) {
-        let (qkv, query, key) = (qkv.into_dispatch(), query.into_dispatch(), key.into_dispatch());
-        return Tensor::from_dispatch(<Dispatch as NormOps>::fused_qk_norm(qkv, query, key, epsilon as f32, heads));
-    }
-    plain::qk_norm(qkv, query, key, epsilon, heads)
+    let (qkv, query, key) = (qkv.into_dispatch(), query.into_dispatch(), key.into_dispatch());
+    Tensor::from_dispatch(<Dispatch as NormOps>::fused_qk_norm(qkv, query, key, epsilon as f32, heads))
 }
 
 /// Turns queries and keys inside `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]` by the angles of their positions; the
 /// values stay.
 pub fn rotate(qkv: Tensor<3>, rotary: &Rotary, heads: Heads) -> Tensor<3> {
-    if is_cpu(&qkv.device()) {
-        let [cos, sin] = [&rotary.cos, &rotary.sin].map(|table| table.clone().into_dispatch());
-        return Tensor::from_dispatch(<Dispatch as PointwiseOps>::fused_rotate(qkv.into_dispatch(), cos, sin, heads));
-    }
-    plain::rotate(qkv, rotary, heads)
+    let [cos, sin] = [&rotary.cos, &rotary.sin].map(|table| table.clone().into_dispatch());
+    Tensor::from_dispatch(<Dispatch as PointwiseOps>::fused_rotate(qkv.into_dispatch(), cos, sin, heads))
 }
 
 /// SwiGLU ([Shazeer 2020](https://arxiv.org/abs/2002.05202), equation 6) of `x` `[batch, time, 2 n]`: the first half is the
 /// gate. Returns `[batch, time, n]`.
 pub fn swiglu(x: Tensor<3>) -> Tensor<3> {
-    if is_cpu(&x.device()) {
-        return Tensor::from_dispatch(<Dispatch as PointwiseOps>::fused_swiglu(x.into_dispatch()));
-    }
-    plain::swiglu(x)
+    Tensor::from_dispatch(<Dispatch as PointwiseOps>::fused_swiglu(x.into_dispatch()))
 }
 
 /// GPT-2's GELU, the tanh approximation of [Hendrycks and Gimpel 2016](https://arxiv.org/abs/1606.08415), section 2.
 pub fn gelu(x: Tensor<3>) -> Tensor<3> {
-    if is_cpu(&x.device()) {
-        return Tensor::from_dispatch(<Dispatch as PointwiseOps>::fused_gelu(x.into_dispatch()));
-    }
-    plain::gelu(x)
+    Tensor::from_dispatch(<Dispatch as PointwiseOps>::fused_gelu(x.into_dispatch()))
 }
 
 /// Causal self-attention ([Vaswani et al. 2017](https://arxiv.org/abs/1706.03762), section 3.2) of the joint projection `qkv`
@@ -304,20 +290,20 @@ impl CachedAttention {
 pub fn dropout(x: Tensor<3>, mask: Option<DropoutMask>) -> Tensor<3> {
     match mask {
         None => x,
-        Some(mask) if is_cpu(&x.device()) => {
-            Tensor::from_dispatch(<Dispatch as PointwiseOps>::fused_dropout(x.into_dispatch(), mask))
-        }
-        Some(mask) => plain::dropout(x, Some(mask)),
+        Some(mask) => Tensor::from_dispatch(<Dispatch as PointwiseOps>::fused_dropout(x.into_dispatch(), mask)),
     }
 }
 
 /// `x` in another type, which it may already have.
 pub fn cast<const D: usize>(x: Tensor<D>, to: FloatDType) -> Tensor<D> {
     if x.dtype() == DType::from(to) {
-        x
-    } else if is_cpu(&x.device()) {
-        Tensor::from_dispatch(<Dispatch as PointwiseOps>::fused_cast(x.into_dispatch(), to))
-    } else {
-        x.cast(to)
+        return x;
     }
+    Tensor::from_dispatch(<Dispatch as PointwiseOps>::fused_cast(x.into_dispatch(), to))
+}
+
+/// For each row of `logits` `[rows, vocab]`, on a GPU, the id of its largest value (of equal ones the lowest), that value, and
+/// the logarithm of the sum of the exponentials of all: `[rows, 3]`, which is all that greedy decoding reads back.
+pub fn best(logits: Tensor<2>) -> Tensor<2> {
+    Tensor::from_dispatch(<Dispatch as ChoiceOps>::best(logits.into_dispatch()))
 }

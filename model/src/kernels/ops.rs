@@ -10,13 +10,19 @@ use burn::tensor::FloatDType;
 use super::{CachedRows, DropoutMask, Heads};
 
 /// Products with weights.
-#[cfg_attr(feature = "autodiff", backend_extension(Flex, Autodiff))]
-#[cfg_attr(not(feature = "autodiff"), backend_extension(Flex))]
+#[cfg_attr(feature = "autodiff", backend_extension(Flex, Cube, Autodiff))]
+#[cfg_attr(not(feature = "autodiff"), backend_extension(Flex, Cube))]
 pub trait MatrixOps: Backend {
     /// `x W + b`, `[batch, time, n_out]`.
     fn fused_linear(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: FloatTensor<Self>) -> FloatTensor<Self>;
     /// `x W`, `[batch, time, n_out]`.
     fn fused_linear_without_bias(x: FloatTensor<Self>, weight: FloatTensor<Self>) -> FloatTensor<Self>;
+    /// `gelu(x W + b)`, `[batch, time, n_out]`, and what the backend's own backward wants kept.
+    fn fused_linear_gelu(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        bias: FloatTensor<Self>,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>);
     /// `residual + dropout(x W + b)` in float32, `[batch, time, n_out]`: how a branch comes back into the residual stream.
     fn fused_linear_onto(
         residual: FloatTensor<Self>,
@@ -25,7 +31,7 @@ pub trait MatrixOps: Backend {
         bias: FloatTensor<Self>,
         dropout: Option<DropoutMask>,
     ) -> FloatTensor<Self>;
-    /// `x Wᵀ`, `[batch, time, vocab]`.
+    /// `x Wᵀ`, `[batch, time, vocab]`: in float32 on the CPU, in the type of `x` elsewhere.
     fn fused_unembed(x: FloatTensor<Self>, weight: FloatTensor<Self>) -> FloatTensor<Self>;
 }
 
@@ -44,6 +50,12 @@ pub trait MatrixBackward: Backend {
         weight: FloatTensor<Self>,
         dy: FloatTensor<Self>,
     ) -> [FloatTensor<Self>; 2];
+    /// Gradients of `x`, `weight` and `bias`, the `inputs`, given what the forward `kept`.
+    fn fused_linear_gelu_backward(
+        inputs: [FloatTensor<Self>; 3],
+        kept: FloatTensor<Self>,
+        dy: FloatTensor<Self>,
+    ) -> [FloatTensor<Self>; 3];
     /// Gradients of `x`, `weight` and `bias`; that of `residual` is `dy` itself.
     fn fused_linear_onto_backward(
         x: FloatTensor<Self>,
@@ -60,8 +72,8 @@ pub trait MatrixBackward: Backend {
 }
 
 /// Norms over the last dimension.
-#[cfg_attr(feature = "autodiff", backend_extension(Flex, Autodiff))]
-#[cfg_attr(not(feature = "autodiff"), backend_extension(Flex))]
+#[cfg_attr(feature = "autodiff", backend_extension(Flex, Cube, Autodiff))]
+#[cfg_attr(not(feature = "autodiff"), backend_extension(Flex, Cube))]
 pub trait NormOps: Backend {
     /// LayerNorm over the last dimension of a float32 `x`, put out as `to`.
     fn fused_layer_norm(
@@ -115,8 +127,8 @@ pub trait NormBackward: Backend {
 }
 
 /// What happens to each value, or pair of values, by itself.
-#[cfg_attr(feature = "autodiff", backend_extension(Flex, Autodiff))]
-#[cfg_attr(not(feature = "autodiff"), backend_extension(Flex))]
+#[cfg_attr(feature = "autodiff", backend_extension(Flex, Cube, Autodiff))]
+#[cfg_attr(not(feature = "autodiff"), backend_extension(Flex, Cube))]
 pub trait PointwiseOps: Backend {
     /// Queries and keys inside `qkv` turned by angles whose `cos` and `sin` are `[time, head_size / 2]`, in place where nothing
     /// else holds them.
@@ -150,6 +162,21 @@ pub trait PointwiseBackward: Backend {
     fn fused_gelu_backward(x: FloatTensor<Self>, dy: FloatTensor<Self>) -> FloatTensor<Self>;
     /// Gradient of `x`.
     fn fused_swiglu_backward(x: FloatTensor<Self>, dy: FloatTensor<Self>) -> FloatTensor<Self>;
+}
+
+/// Rows of a table by their numbers.
+#[cfg_attr(feature = "autodiff", backend_extension(Flex, Cube, Autodiff))]
+#[cfg_attr(not(feature = "autodiff"), backend_extension(Flex, Cube))]
+pub trait EmbeddingOps: Backend {
+    /// Rows of `weight` `[rows, n_embd]` for `ids` `[batch, time]`: `[batch, time, n_embd]`.
+    fn fused_embed(weight: FloatTensor<Self>, ids: IntTensor<Self>) -> FloatTensor<Self>;
+}
+
+/// The gradient of [`EmbeddingOps`].
+#[cfg(feature = "autodiff")]
+pub trait EmbeddingBackward: Backend {
+    /// Gradient of a table with so many `rows`: each row's is the sum of `dy` where its number stands in `ids`.
+    fn fused_embed_backward(ids: IntTensor<Self>, dy: FloatTensor<Self>, rows: usize) -> FloatTensor<Self>;
 }
 
 /// Attention within a window.
@@ -191,4 +218,11 @@ pub trait CachedOps: Backend {
         heads: Heads,
         rows: CachedRows,
     ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>);
+}
+
+/// What only decoding on a GPU needs: the CPU has the logits at hand.
+#[backend_extension(Cube)]
+pub trait ChoiceOps: Backend {
+    /// See [`super::best`].
+    fn best(logits: FloatTensor<Self>) -> FloatTensor<Self>;
 }

@@ -1,8 +1,10 @@
 //! The operations as the papers write them, in burn's own tensor operations: what runs where we have no kernel, and the
 //! reference that the kernels are tested against.
 
-use burn::tensor::{Bool, DType, Device, Distribution, Int, Tensor, TensorData, activation};
+use burn::backend::Dispatch;
+use burn::tensor::{Bool, DType, Device, Int, Tensor, TensorData, activation};
 
+use super::ops::PointwiseOps;
 use super::{CachedRows, DropoutMask, Heads, Rotary};
 
 /// `x W + b` for `x` `[batch, time, n_in]`.
@@ -170,12 +172,13 @@ impl GatheredRows {
     }
 }
 
-/// Inverted dropout by the device's own generator; the identity without a mask.
+/// Inverted dropout by a mask that the CPU computes; the identity without one.
 pub fn dropout<const D: usize>(x: Tensor<D>, mask: Option<DropoutMask>) -> Tensor<D> {
     let Some(mask) = mask else { return x };
-    let keep = 1.0 - mask.probability as f64;
-    let kept = x.random_like(Distribution::Bernoulli(keep)).detach();
-    x * kept / keep
+    let ones = Tensor::<1>::ones([x.shape().num_elements()], &Device::flex());
+    let kept = Tensor::<1>::from_dispatch(<Dispatch as PointwiseOps>::fused_dropout(ones.into_dispatch(), mask));
+    let kept = Tensor::<1>::from_data(kept.into_data(), &x.device()).cast(x.dtype());
+    x.clone() * kept.reshape(x.shape())
 }
 
 /// `softmax(q kᵀ / sqrt(head_size)) v`, without the places where `hidden` `[batch, n_head, time, seen]` is true, as

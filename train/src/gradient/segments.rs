@@ -35,7 +35,7 @@ pub(super) fn by_block(
 ) -> Tensor<1> {
     let tokens = inputs(gpt, batch);
     let n_layer = gpt.config().n_layer;
-    let reseed = |segment: usize| passes.reseed(gpt, &[number, segment as u64]);
+    let reseed = |segment: usize| passes.reseed(&[number, segment as u64]);
 
     // Forward: no parameter wants a gradient, so nothing is recorded; dropout acts all the same.
     let frozen = gpt.clone().no_grad();

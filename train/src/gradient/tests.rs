@@ -87,10 +87,10 @@ fn a_block_computed_again_drops_what_it_dropped_before() {
     let passes = Passes { activation_checkpointing: true, ..passes() };
     let n_layer = gpt.config().n_layer;
     let whole = || {
-        passes.reseed(&gpt, &[4, n_layer as u64]);
+        passes.reseed(&[4, n_layer as u64]);
         let mut x = gpt.embed(inputs(&gpt, &batch()));
         for i in 0..n_layer {
-            passes.reseed(&gpt, &[4, i as u64]);
+            passes.reseed(&[4, i as u64]);
             x = gpt.block(i, x);
         }
         let logits = gpt.logits(gpt.final_norm(x));

@@ -10,6 +10,7 @@ use burn::tensor::Tensor;
 use ember_data::windows::Batch;
 use ember_generate::score::{MOST_LOGITS, token_log_probabilities};
 use ember_generate::softmax::log_sum_exp;
+use ember_model::kernels::DropoutMask;
 use ember_model::{Gpt, GptConfig};
 
 use super::Entry;
@@ -194,8 +195,7 @@ impl Bench<'_> {
 
     fn forward_with_graph(&mut self, gpt: &Gpt) -> Result<Entry> {
         let (config, plan) = (gpt.config(), self.plan);
-        let device = gpt.device();
-        device.seed(plan.seed);
+        DropoutMask::seed(plan.seed);
         let before = self.meter.begin_peak()?;
         let (logits, graph_nodes) = nodes_made(|| batch_logits(gpt, &plan.batch));
         let kept = self.meter.live()? - before;
@@ -262,12 +262,11 @@ impl Bench<'_> {
     fn training_step(&mut self, mut gpt: Gpt) -> Result<Entry> {
         let plan = self.plan;
         let config = gpt.config().clone();
-        let device = gpt.device();
         let mut optimizer = Optimizer::new(plan.training.optimizer);
         let mut times = Vec::new();
 
         // No parameter wants a gradient, so that no graph is left behind; dropout acts.
-        device.seed(plan.seed);
+        DropoutMask::seed(plan.seed);
         let logits = batch_logits(&gpt.clone().no_grad(), &plan.batch);
         let difference = difference(&values(logits.inner())?, &self.reference);
         self.reference = Vec::new();
@@ -328,7 +327,7 @@ impl Bench<'_> {
             let (gradients, graph_nodes) = nodes_made(|| plan.gradient(gpt));
             return Ok((gradients, [0, 0], graph_nodes));
         }
-        gpt.device().seed(plan.seed);
+        DropoutMask::seed(plan.seed);
         let (loss, graph_nodes) = nodes_made(|| next_token_loss(gpt, &plan.batch));
         // The loss keeps the gradient of the logits in their place.
         let logits_bytes = 4 * (plan.tokens() * gpt.config().vocab_size) as i64;

@@ -3,6 +3,12 @@
 #![allow(clippy::unwrap_used)]
 
 mod attention;
+mod best;
+mod embedding;
+mod gradients;
+mod matrix;
+mod norm;
+mod pointwise;
 
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Int, Tensor, TensorData};

@@ -8,6 +8,7 @@ mod attention;
 mod cached_attention;
 mod convert;
 mod dropout;
+mod embedding;
 mod gelu;
 mod layer_norm;
 mod linear;
@@ -23,8 +24,8 @@ use burn::backend::ops::FloatTensorOps;
 use burn::tensor::FloatDType;
 
 #[cfg(feature = "autodiff")]
-use super::ops::{AttentionBackward, MatrixBackward, NormBackward, PointwiseBackward};
-use super::ops::{AttentionOps, CachedOps, MatrixOps, NormOps, PointwiseOps};
+use super::ops::{AttentionBackward, EmbeddingBackward, MatrixBackward, NormBackward, PointwiseBackward};
+use super::ops::{AttentionOps, CachedOps, EmbeddingOps, MatrixOps, NormOps, PointwiseOps};
 use super::{CachedRows, DropoutMask, Heads};
 use tensor::{contiguous, float32, new, stored, values};
 
@@ -72,6 +73,11 @@ impl MatrixOps for Flex {
         let [_, n_out] = weight.layout().shape().dims::<2>();
         let y = linear::forward_without_bias(values(&x), values(&weight), n_out);
         stored(y, with_width(&x, n_out), dtype)
+    }
+
+    fn fused_linear_gelu(x: FlexTensor, weight: FlexTensor, bias: FlexTensor) -> (FlexTensor, FlexTensor) {
+        let h = Self::fused_linear(x, weight, bias);
+        (Self::fused_gelu(h.clone()), h)
     }
 
     fn fused_linear_onto(
@@ -150,6 +156,15 @@ impl PointwiseOps for Flex {
     }
 }
 
+impl EmbeddingOps for Flex {
+    fn fused_embed(weight: FlexTensor, ids: FlexTensor) -> FlexTensor {
+        let (weight, ids) = (float32(weight), tensor::int32(ids));
+        let [_, n_embd] = weight.layout().shape().dims::<2>();
+        let [batch, time] = ids.layout().shape().dims::<2>();
+        new(embedding::forward(values(&weight), tensor::ids(&ids), n_embd), [batch, time, n_embd])
+    }
+}
+
 impl AttentionOps for Flex {
     fn fused_causal_attention(qkv: FlexTensor, heads: Heads, dropout: Option<DropoutMask>) -> (FlexTensor, FlexTensor) {
         let dtype = qkv.dtype();
@@ -202,6 +217,11 @@ impl MatrixBackward for Flex {
         let [n_in, n_out] = weight.layout().shape().dims::<2>();
         let (dx, dweight) = linear::backward_without_bias(values(&x), values(&weight), values(&dy), n_in);
         [stored(dx, x.layout().shape().clone(), dtype), new(dweight, [n_in, n_out])]
+    }
+
+    fn fused_linear_gelu_backward(inputs: [FlexTensor; 3], h: FlexTensor, dy: FlexTensor) -> [FlexTensor; 3] {
+        let [x, weight, _bias] = inputs;
+        Self::fused_linear_backward(x, weight, Self::fused_gelu_backward(h, dy))
     }
 
     fn fused_linear_onto_backward(
@@ -273,6 +293,15 @@ impl PointwiseBackward for Flex {
         let dtype = x.dtype();
         let (x, dy) = (float32(x), float32(dy));
         stored(swiglu::backward(values(&x), values(&dy), width(&dy)), x.layout().shape().clone(), dtype)
+    }
+}
+
+#[cfg(feature = "autodiff")]
+impl EmbeddingBackward for Flex {
+    fn fused_embed_backward(ids: FlexTensor, dy: FlexTensor, rows: usize) -> FlexTensor {
+        let (ids, dy) = (tensor::int32(ids), float32(dy));
+        let n_embd = width(&dy);
+        new(embedding::backward(tensor::ids(&ids), values(&dy), [rows, n_embd]), [rows, n_embd])
     }
 }
 

@@ -2,8 +2,8 @@
 
 use burn::backend::Flex;
 use burn::backend::flex::{FlexTensor, Layout};
-use burn::backend::ops::FloatTensorOps;
-use burn::tensor::{Bytes, DType, FloatDType, Shape, bf16, f16};
+use burn::backend::ops::{FloatTensorOps, IntTensorOps};
+use burn::tensor::{Bytes, DType, FloatDType, IntDType, Shape, bf16, f16};
 
 use super::convert;
 
@@ -50,6 +50,17 @@ pub fn cast(tensor: FlexTensor, dtype: FloatDType) -> FlexTensor {
 pub fn values(tensor: &FlexTensor) -> &[f32] {
     let start = tensor.layout().start_offset();
     &tensor.storage::<f32>()[start..start + tensor.layout().num_elements()]
+}
+
+/// The tensor of integers contiguous and in 32 bits.
+pub fn int32(tensor: FlexTensor) -> FlexTensor {
+    contiguous(Flex::int_cast(tensor, IntDType::I32))
+}
+
+/// The values of a contiguous tensor of 32-bit integers.
+pub fn ids(tensor: &FlexTensor) -> &[i32] {
+    let start = tensor.layout().start_offset();
+    &tensor.storage::<i32>()[start..start + tensor.layout().num_elements()]
 }
 
 /// The values of a contiguous float32 tensor, to write; copied first if another tensor shares them.

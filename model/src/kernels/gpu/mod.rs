@@ -1,53 +1,26 @@
 //! Our kernels for GPUs, in CubeCL: one source for CUDA and for every device behind wgpu.
 
+// Without the feature `autodiff` nothing calls the backward passes.
+#![cfg_attr(not(feature = "autodiff"), allow(dead_code))]
+
 mod attention;
 #[cfg(feature = "autodiff")]
 mod attention_backward;
 mod attention_dropout;
+mod best;
 mod cached_attention;
 mod cached_kernels;
+mod dropout;
+mod embedding;
 mod engine;
+mod linear_gelu;
+mod matrix;
+mod norm;
+mod ops;
+mod pointwise;
+mod qk_norm;
+mod rotary;
+mod sum;
 pub mod tensor;
 mod tensor_cores;
 mod tile;
-
-use burn_cubecl::CubeBackend;
-use burn_cubecl::tensor::CubeTensor;
-
-#[cfg(feature = "autodiff")]
-use super::ops::AttentionBackward;
-use super::ops::{AttentionOps, CachedOps};
-use super::{CachedRows, DropoutMask, Heads};
-
-impl AttentionOps for CubeBackend {
-    fn fused_causal_attention(qkv: CubeTensor, heads: Heads, dropout: Option<DropoutMask>) -> (CubeTensor, CubeTensor) {
-        attention::attend(qkv, heads, dropout)
-    }
-}
-
-#[cfg(feature = "autodiff")]
-impl AttentionBackward for CubeBackend {
-    fn fused_causal_attention_backward(
-        qkv: CubeTensor,
-        y: CubeTensor,
-        log_sums: CubeTensor,
-        dy: CubeTensor,
-        heads: Heads,
-        dropout: Option<DropoutMask>,
-    ) -> CubeTensor {
-        attention_backward::backward(qkv, y, log_sums, dy, heads, dropout)
-    }
-}
-
-impl CachedOps for CubeBackend {
-    fn cached_attention(
-        qkv: CubeTensor,
-        keys: CubeTensor,
-        values: CubeTensor,
-        table: CubeTensor,
-        heads: Heads,
-        rows: CachedRows,
-    ) -> (CubeTensor, CubeTensor, CubeTensor) {
-        cached_attention::attend(qkv, keys, values, table, heads, &rows)
-    }
-}

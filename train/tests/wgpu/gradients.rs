@@ -1,0 +1,79 @@
+//! An operation's kernels against its plain formula on the same device: the value, and the gradient of every input.
+
+use burn::tensor::{DType, Device, Distribution, Gradients, Tensor};
+use ember_model::device::{DeviceChoice, select};
+
+/// The device with automatic differentiation; `None`, with a line that says why, where there is no adapter.
+pub fn device() -> Option<Device> {
+    match select(DeviceChoice::Wgpu(None)) {
+        Ok(selected) => Some(selected.device.autodiff()),
+        Err(error) => {
+            println!("SKIPPED: {error:#}");
+            None
+        }
+    }
+}
+
+/// Normally distributed values that are the same on every device.
+pub fn random<const D: usize>(shape: [usize; D], seed: u64, device: &Device) -> Tensor<D> {
+    Device::flex().seed(seed);
+    let values = Tensor::<D>::random(shape, Distribution::Normal(0.0, 1.0), &Device::flex());
+    Tensor::from_data(values.into_data(), device)
+}
+
+/// The inputs of an operation: `x`, another like it, and parameters.
+pub struct Inputs {
+    pub x: Tensor<3>,
+    pub y: Tensor<3>,
+    pub matrix: Tensor<2>,
+    pub vectors: [Tensor<1>; 2],
+}
+
+impl Inputs {
+    pub fn new(x: [usize; 3], y: [usize; 3], matrix: [usize; 2], vectors: [usize; 2], device: &Device) -> Self {
+        let [first, second] = vectors;
+        Self {
+            x: random(x, 1, device).require_grad(),
+            y: random(y, 2, device).require_grad(),
+            matrix: random(matrix, 3, device).require_grad(),
+            vectors: [random([first], 4, device).require_grad(), random([second], 5, device).require_grad()],
+        }
+    }
+
+    fn gradients(&self, gradients: &Gradients) -> Vec<Tensor<1>> {
+        let flat = |x: Tensor<3>| x.flatten::<1>(0, 2);
+        let [x, y] = [&self.x, &self.y].map(|x| x.grad(gradients).map(flat));
+        let matrix = self.matrix.grad(gradients).map(|matrix| matrix.flatten::<1>(0, 1));
+        let vectors = self.vectors.iter().map(|vector| vector.grad(gradients));
+        [x, y, matrix].into_iter().chain(vectors).flatten().collect()
+    }
+}
+
+/// The largest difference, relative to the largest value (at least 1).
+fn difference<const D: usize>(a: Tensor<D>, b: Tensor<D>) -> f32 {
+    let [a, b] = [a, b].map(|x| x.cast(DType::F32).into_data().try_into_vec::<f32>().unwrap());
+    assert_eq!(a.len(), b.len());
+    let scale = b.iter().fold(1.0f32, |most, b| most.max(b.abs()));
+    a.iter().zip(&b).map(|(a, b)| if a.is_nan() { f32::INFINITY } else { (a - b).abs() }).fold(0.0, f32::max) / scale
+}
+
+/// Fails where the kernel's value, or a gradient, differs from the plain formula's by more than `tolerance` of the largest.
+pub fn same(
+    name: &str,
+    tolerance: f32,
+    inputs: &Inputs,
+    kernel: impl Fn(&Inputs) -> Tensor<3>,
+    plain: impl Fn(&Inputs) -> Tensor<3>,
+) {
+    let (fused, reference) = (kernel(inputs).cast(DType::F32), plain(inputs).cast(DType::F32));
+    let error = difference(fused.clone(), reference.clone());
+    assert!(error < tolerance, "{name}: the value of {:?} differs by {error}", inputs.x.dims());
+    let weights = random(fused.dims(), 6, &fused.device());
+    let a = inputs.gradients(&(fused * weights.clone()).sum().backward());
+    let b = inputs.gradients(&(reference * weights).sum().backward());
+    assert!(!a.is_empty() && a.len() == b.len(), "{name}: {} gradients and {}", a.len(), b.len());
+    for (number, (a, b)) in a.into_iter().zip(b).enumerate() {
+        let error = difference(a, b);
+        assert!(error < tolerance, "{name}: gradient {number} of {:?} differs by {error}", inputs.x.dims());
+    }
+}
