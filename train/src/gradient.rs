@@ -15,7 +15,7 @@ use ember_model::Gpt;
 use rand_chacha::rand_core::Rng;
 
 use crate::config::TrainConfig;
-use crate::loss::{Loss, Objective, cross_entropy, loss};
+use crate::loss::{Loss, Objective, cross_entropy, loss_over};
 
 pub use scaling::LossScale;
 pub use segments::MOST_LOGITS;
@@ -26,6 +26,23 @@ pub struct Gradient {
     pub loss: f64,
     /// By parameter, in float32.
     pub of: GradientsParams,
+}
+
+/// A gradient that a GPU may still be at work on.
+pub struct Enqueued {
+    /// The loss of each pass, one value.
+    pub losses: Vec<Tensor<1>>,
+    /// As [`Gradient::of`].
+    pub of: GradientsParams,
+}
+
+impl Enqueued {
+    /// The gradient with its loss, which the host waits for.
+    pub fn read(self) -> Gradient {
+        let count = self.losses.len();
+        let loss = self.losses.into_iter().map(|loss| f64::from(loss.into_scalar::<f32>())).sum::<f64>() / count as f64;
+        Gradient { loss, of: self.of }
+    }
 }
 
 /// How the windows of a step go through the model.
@@ -89,6 +106,11 @@ impl Passes {
 
 /// The mean loss over the windows numbered `range`, and its gradient.
 pub fn gradient(gpt: &Gpt, windows: &TrainWindows, range: Range<u64>, passes: Passes) -> Gradient {
+    enqueue(gpt, windows, range, passes).read()
+}
+
+/// As [`gradient`], without waiting for a GPU: while it works on one pass, the host prepares the next.
+pub fn enqueue(gpt: &Gpt, windows: &TrainWindows, range: Range<u64>, passes: Passes) -> Enqueued {
     let Passes { micro_batch, loss_scale, first_pass, .. } = passes;
     let count = (range.end - range.start).div_ceil(micro_batch as u64);
     // The gradient of the mean over all passes: each counts for its share.
@@ -99,9 +121,7 @@ pub fn gradient(gpt: &Gpt, windows: &TrainWindows, range: Range<u64>, passes: Pa
         let batch = windows.batch(first, micro_batch);
         losses.push(pass(gpt, &batch, number, divisor, &passes, &mut gradients));
     }
-    // Read at the end: a GPU works on while the host goes through the passes.
-    let loss = losses.into_iter().map(|loss| f64::from(loss.into_scalar::<f32>())).sum::<f64>() / count as f64;
-    Gradient { loss, of: scaling::unscaled(gpt, gradients.grads(), loss_scale) }
+    Enqueued { losses, of: scaling::unscaled(gpt, gradients.grads(), loss_scale) }
 }
 
 /// Adds the gradient of one pass, number `number` of its step, to `gradients`: the objective's over `divisor`. Returns the
@@ -122,9 +142,9 @@ pub fn pass(
     if logits > passes.most_logits {
         return segments::head_by_piece(gpt, batch, divisor, passes, gradients);
     }
-    let Loss { objective, cross_entropy } = loss(batch_logits(gpt, batch), &batch.targets, passes.objective);
-    let share = objective / divisor;
-    gradients.accumulate(gpt, GradientsParams::from_grads(share.backward(), gpt));
+    let logits = gpt.logits_as_computed(gpt.hidden(inputs(gpt, batch)));
+    let Loss { objective, cross_entropy } = loss_over(logits, &batch.targets, passes.objective, divisor);
+    gradients.accumulate(gpt, GradientsParams::from_grads(objective.backward(), gpt));
     cross_entropy
 }
 

@@ -27,6 +27,7 @@ pub mod copied;
 pub mod disk;
 pub mod evaluate;
 pub mod exposure;
+mod gpu;
 pub mod gradient;
 pub mod guard;
 pub mod ledger;

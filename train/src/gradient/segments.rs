@@ -16,7 +16,7 @@ use ember_data::windows::Batch;
 use ember_model::Gpt;
 
 use super::{Passes, inputs};
-use crate::loss::{Loss, loss};
+use crate::loss::{Loss, loss_over};
 
 /// Logits that a pass computes at once, 128 MiB of float32; more of them go piece by piece. Larger pieces gain no speed, and
 /// below this size a piece's own gradient of the head costs more than it saves.
@@ -100,8 +100,9 @@ fn head(
         let share = length as f64 / positions as f64;
         let piece = hidden.clone().narrow(1, first, length).require_grad();
         let targets = &batch.targets[first..first + length];
-        let Loss { objective, cross_entropy } = loss(gpt.logits(piece.clone()), targets, passes.objective);
-        let of_piece = (objective / (divisor / share)).backward();
+        let logits = gpt.logits_as_computed(piece.clone());
+        let Loss { objective, cross_entropy } = loss_over(logits, targets, passes.objective, divisor / share);
+        let of_piece = objective.backward();
         d_hidden.extend(piece.grad(&of_piece));
         gradients.accumulate(gpt, GradientsParams::from_grads(of_piece, gpt));
         cross_entropies.push(cross_entropy * share);

@@ -2,6 +2,9 @@
 //! kernels here. Runs on any adapter, software Vulkan included; without one it says that it is skipped.
 #![allow(clippy::unwrap_used)]
 
+mod loss;
+mod optimizer;
+
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use ember_model::device::{DeviceChoice, select};
@@ -18,6 +21,17 @@ struct Numbers {
     losses: Vec<f32>,
     norms: Vec<f64>,
     weights: Vec<f32>,
+}
+
+/// The adapter that the tests run on; says that they are skipped where there is none.
+fn gpu() -> Option<Device> {
+    match select(DeviceChoice::Wgpu(None)) {
+        Ok(selected) => Some(selected.device),
+        Err(error) => {
+            println!("SKIPPED: {error:#}");
+            None
+        }
+    }
 }
 
 fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
@@ -87,16 +101,9 @@ fn largest_difference(a: &[f32], b: &[f32]) -> f32 {
 
 #[test]
 fn wgpu_computes_what_the_cpu_computes() {
-    let selected = match select(DeviceChoice::Wgpu(None)) {
-        Ok(selected) => selected,
-        Err(error) => {
-            println!("SKIPPED: {error:#}");
-            return;
-        }
-    };
-    println!("on {}", selected.name);
+    let Some(device) = gpu() else { return };
     for config in [gpt2(), newest()] {
-        same(&compute(&config, &selected.device), &compute(&config, &Device::flex()));
+        same(&compute(&config, &device), &compute(&config, &Device::flex()));
     }
 }
 
