@@ -42,7 +42,7 @@ pub(crate) fn cube_sum(value: f32, #[comptime] units: u32) -> f32 {
     let mut values = Shared::<[f32]>::new_slice(units as usize);
     values[UNIT_POS as usize] = value;
     sync_cube();
-    let mut rest = units / 2;
+    let mut rest = (units / 2).runtime();
     while rest > 0 {
         if UNIT_POS < rest {
             values[UNIT_POS as usize] += values[(UNIT_POS + rest) as usize];
@@ -59,7 +59,7 @@ pub(crate) fn cube_max(value: f32, #[comptime] units: u32) -> f32 {
     let mut values = Shared::<[f32]>::new_slice(units as usize);
     values[UNIT_POS as usize] = value;
     sync_cube();
-    let mut rest = units / 2;
+    let mut rest = (units / 2).runtime();
     while rest > 0 {
         if UNIT_POS < rest {
             let other = values[(UNIT_POS + rest) as usize];

@@ -8,7 +8,7 @@ mod segments;
 use std::ops::Range;
 
 use burn::optim::{GradientsAccumulator, GradientsParams};
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{Device, Int, Tensor, TensorData};
 use ember_data::random;
 use ember_data::windows::{Batch, TrainWindows};
 use ember_model::Gpt;
@@ -18,7 +18,7 @@ use crate::config::TrainConfig;
 use crate::loss::{Loss, Objective, cross_entropy, loss_over};
 
 pub use scaling::LossScale;
-pub use segments::MOST_LOGITS;
+pub use segments::{MOST_LOGITS, MOST_LOGITS_ON_GPU};
 
 /// The mean loss over some windows, and its gradient.
 pub struct Gradient {
@@ -90,6 +90,11 @@ impl Passes {
             loss_scale: 1.0,
             first_pass: 0,
         }
+    }
+
+    /// The same passes, with as many logits at once as suit `device`.
+    pub fn on(self, device: &Device) -> Self {
+        Self { most_logits: segments::most_logits(device), ..self }
     }
 
     /// Whether a pass with so many logits goes through the model in segments: then no moment has all that it keeps.

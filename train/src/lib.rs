@@ -17,6 +17,7 @@
 //! - A gradient that is not finite never reaches the weights ([`guard`]), and weights that cease to be finite never reach a
 //!   checkpoint.
 
+pub mod ahead;
 pub mod checkpoint;
 pub mod cli;
 pub mod clock;

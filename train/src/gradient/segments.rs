@@ -11,9 +11,10 @@
 
 use burn::module::Module;
 use burn::optim::{GradientsAccumulator, GradientsParams};
-use burn::tensor::{Gradients, Tensor};
+use burn::tensor::{Device, Gradients, Tensor};
 use ember_data::windows::Batch;
 use ember_model::Gpt;
+use ember_model::kernels::is_cpu;
 
 use super::{Passes, inputs};
 use crate::loss::{Loss, loss_over};
@@ -21,6 +22,15 @@ use crate::loss::{Loss, loss_over};
 /// Logits that a pass computes at once, 128 MiB of float32; more of them go piece by piece. Larger pieces gain no speed, and
 /// below this size a piece's own gradient of the head costs more than it saves.
 pub const MOST_LOGITS: usize = 32 << 20;
+
+/// The same on a GPU: 256 MiB of bfloat16. Its products take this many rows to be at their full speed, and each piece more costs one
+/// more sum of two gradients of the head.
+pub const MOST_LOGITS_ON_GPU: usize = 128 << 20;
+
+/// Logits that a pass computes at once on `device`.
+pub(super) fn most_logits(device: &Device) -> usize {
+    if is_cpu(device) { MOST_LOGITS } else { MOST_LOGITS_ON_GPU }
+}
 
 /// One pass with activation checkpointing; adds its gradient, over `divisor`, to `gradients` and returns its cross-entropy.
 ///
