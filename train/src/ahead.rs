@@ -9,11 +9,12 @@
 //! same numbers, and what was handed over too early is the only loss.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use anyhow::Result;
 use burn::tensor::Device;
-use ember_model::Gpt;
 use ember_model::kernels::is_cpu;
+use ember_model::{Gpt, tuning};
 
 use crate::config::{Precision, Spikes, TrainConfig};
 use crate::gradient::{Enqueued, Passes, enqueue};
@@ -21,7 +22,7 @@ use crate::guard::Weights;
 use crate::optimizer::{Coming, Judge, Optimizer};
 use crate::schedule::Schedule;
 use crate::team::Team;
-use crate::trainer::{StepResult, Trainer};
+use crate::trainer::{StepResult, Trainer, is_due};
 
 /// Steps that may be unheard of when the next is handed over. One keeps the device busy; more would only delay the news.
 const UNHEARD: usize = 1;
@@ -30,6 +31,8 @@ const UNHEARD: usize = 1;
 pub struct Ahead {
     judge: Judge,
     unheard: VecDeque<Unheard>,
+    /// Whether a step was handed over: the first is waited for, to tell how long a GPU takes to start.
+    has_begun: bool,
 }
 
 /// A step that was handed over: where the run stood before it, and its outcome on the way.
@@ -48,8 +51,11 @@ impl Ahead {
     pub fn of(config: &TrainConfig, optimizer: &Optimizer, team: &dyn Team, device: &Device) -> Option<Self> {
         let alone = !is_cpu(device) && team.size() == 1;
         let decides = config.spikes == Spikes::Off && config.precision != Precision::F16;
-        (alone && decides && optimizer.can_follow_a_verdict())
-            .then(|| Self { judge: Judge::new(device), unheard: VecDeque::new() })
+        (alone && decides && optimizer.can_follow_a_verdict()).then(|| Self {
+            judge: Judge::new(device),
+            unheard: VecDeque::new(),
+            has_begun: false,
+        })
     }
 
     /// The oldest step unheard of, where there are more than `most`.
@@ -59,18 +65,22 @@ impl Ahead {
 }
 
 impl Trainer {
-    /// Hands the next step over to the device; the results of those that the host has heard of by then, in order.
+    /// One optimizer step; the results of the steps that are known by now, in order: on the CPU this one's; a GPU is handed the step,
+    /// and often known is that of the one before.
     ///
     /// # Errors
     /// When the device failed, or as [`Trainer::step_and_wait`].
-    pub(crate) fn step_ahead(
+    pub(crate) fn step(
         &mut self,
         gpt: Gpt,
         schedule: &Schedule,
         weights: Weights,
         stop: &dyn Fn() -> bool,
     ) -> Result<(Gpt, Vec<StepResult>)> {
-        let Some(ahead) = &mut self.ahead else { return Ok((gpt, Vec::new())) };
+        let Some(ahead) = &mut self.ahead else {
+            let (gpt, result) = self.step_and_wait(gpt, schedule, weights, stop)?;
+            return Ok((gpt, vec![result]));
+        };
         let (step, windows, tokens) = (self.progress.step, self.progress.windows, self.progress.tokens);
         let next = windows + self.config.windows_per_step() as u64;
         let learning_rate = schedule.learning_rate(step);
@@ -79,11 +89,12 @@ impl Trainer {
         let (verdict, coming) = ahead.judge.judge(&gpt, &of, losses, self.config.grad_clip);
         let gpt = self.optimizer.step_as_judged(gpt, of, &verdict, learning_rate);
         ahead.unheard.push_back(Unheard { step, windows, tokens, learning_rate, coming });
+        let begins = !std::mem::replace(&mut ahead.has_begun, true);
 
         self.progress.step += 1;
         self.progress.windows = next;
         self.progress.tokens += self.config.tokens_per_step();
-        let unheard = if self.is_looked_at() { 0 } else { UNHEARD };
+        let unheard = if begins || self.is_looked_at() { 0 } else { UNHEARD };
         self.hear(gpt, unheard, schedule, weights, stop)
     }
 
@@ -122,12 +133,22 @@ impl Trainer {
         Ok((gpt, heard))
     }
 
+    /// The first step on a GPU takes far longer than the others: says why, and whether the next run's will.
+    pub(crate) fn say_what_the_start_cost(&mut self, took: Duration) {
+        let next = match tuning::file() {
+            Some(file) => format!("kept in {} for the next run", file.display()),
+            None => "which each run does anew (a build with --features tuning-cache keeps it)".to_owned(),
+        };
+        self.reporter.note(&format!(
+            "the first step took {:.1} s: the GPU's kernels were compiled and its matrix products tuned, {next}",
+            took.as_secs_f64()
+        ));
+    }
+
     /// Whether something is done after the step just taken that must know how it went.
     fn is_looked_at(&self) -> bool {
         let intervals = [self.config.eval_interval, self.config.checkpoint_interval, self.config.sample_interval];
         let step = self.progress.step;
-        self.is_logged()
-            || self.pause_at == Some(step)
-            || intervals.into_iter().any(|interval| crate::trainer::is_due(step, interval))
+        self.is_logged() || self.pause_at == Some(step) || intervals.into_iter().any(|interval| is_due(step, interval))
     }
 }

@@ -120,7 +120,13 @@ impl Optimizer {
 
     /// As [`Self::step`] on a GPU, if and as far as the device's `verdict` on the gradients says: the host need not know it. Only
     /// where [`Self::can_follow_a_verdict`].
-    pub fn step_as_judged(&mut self, gpt: Gpt, gradients: GradientsParams, verdict: &Verdict, learning_rate: f64) -> Gpt {
+    pub fn step_as_judged(
+        &mut self,
+        gpt: Gpt,
+        gradients: GradientsParams,
+        verdict: &Verdict,
+        learning_rate: f64,
+    ) -> Gpt {
         self.step_by(gpt, gradients, Rate { learning_rate, gradient_scale: 1.0 }, Some(verdict))
     }
 

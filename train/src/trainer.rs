@@ -16,6 +16,7 @@ use ember_data::tokenizer::Tokenizer;
 use ember_data::windows::{TrainWindows, ValWindows};
 use ember_generate::program::Outcome;
 use ember_model::Gpt;
+use ember_model::kernels::is_cpu;
 
 use crate::ahead::Ahead;
 use crate::checkpoint::{self, Progress};
@@ -112,6 +113,7 @@ impl Trainer {
         let mut pace = Speedometer::new(self.progress.tokens);
         let mut schedule = self.schedule();
         let weights = Weights::at_the_start(&gpt, self.reporter.as_mut());
+        let mut starts_gpu = !is_cpu(&gpt.device());
         let mut heard;
         loop {
             let stopped = self.stops(stop) || self.pause_at == Some(self.progress.step);
@@ -163,8 +165,12 @@ impl Trainer {
             }
 
             self.keep_time(&mut schedule)?;
+            let began_step = Instant::now();
             (gpt, heard) = self.step(gpt, &schedule, weights, stop)?;
             self.count(&heard);
+            if std::mem::take(&mut starts_gpu) {
+                self.say_what_the_start_cost(began_step.elapsed());
+            }
             if let Some(result) = heard.last()
                 && self.is_logged()
             {
@@ -217,22 +223,6 @@ impl Trainer {
         }
     }
 
-    /// One optimizer step; the results of the steps that are known by now, in order: on the CPU this one's, on a GPU often that of
-    /// the one before.
-    fn step(
-        &mut self,
-        gpt: Gpt,
-        schedule: &Schedule,
-        weights: Weights,
-        stop: &dyn Fn() -> bool,
-    ) -> Result<(Gpt, Vec<StepResult>)> {
-        if self.ahead.is_some() {
-            return self.step_ahead(gpt, schedule, weights, stop);
-        }
-        let (gpt, result) = self.step_and_wait(gpt, schedule, weights, stop)?;
-        Ok((gpt, vec![result]))
-    }
-
     /// One optimizer step, along the gradient of the first batch that the guard lets pass.
     pub(crate) fn step_and_wait(
         &mut self,
@@ -277,7 +267,11 @@ impl Trainer {
         let precision = self.config.precision;
         loop {
             let scale = self.progress.loss_scale.scale(precision);
-            let passes = Passes { micro_batch, first_pass, ..Passes::of(&self.config, self.progress.step, scale).on(&gpt.device()) };
+            let passes = Passes {
+                micro_batch,
+                first_pass,
+                ..Passes::of(&self.config, self.progress.step, scale).on(&gpt.device())
+            };
             let own = gradient(gpt, &self.windows, share.clone(), passes);
             let asked = stop() || self.reporter.stop_requested();
             let (gradient, stop_agreed) = exchange::mean_of_all(&*self.team, gpt, own, asked)?;

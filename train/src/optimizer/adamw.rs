@@ -139,5 +139,8 @@ fn apply(parameter: Tensor<1>, gradient: Tensor<1>, moments: Moments, update: Up
         second.into_dispatch(),
         update,
     );
-    (Tensor::from_dispatch(parameter), Moments { first: Tensor::from_dispatch(first), second: Tensor::from_dispatch(second) })
+    (
+        Tensor::from_dispatch(parameter),
+        Moments { first: Tensor::from_dispatch(first), second: Tensor::from_dispatch(second) },
+    )
 }

@@ -47,65 +47,77 @@ pub(super) fn own<const D: usize>(values: Tensor<D>) -> CubeTensor {
 
 /// One step of AdamW for each of `steps` along the gradient that `verdict` is about; none where it says so.
 pub(super) fn adamw(steps: Vec<AdamWStep>, verdict: &Verdict, update: Update) {
-    launch_together(steps, 4, CHUNK, |step| &step.parameter, |client, group, cubes, first_cubes| {
-        let count = group.len();
-        let mut tensors = SequenceArg::new();
-        for (AdamWStep { parameter, gradient, moments: [first, second], keep }, first_cube) in
-            group.into_iter().zip(first_cubes)
-        {
-            let values = parameter.meta.num_elements();
-            tensors.push(AdamWTensorsLaunch::new(
-                parameter.into_buffer_arg(),
-                gradient.into_buffer_arg(),
-                first.into_buffer_arg(),
-                second.into_buffer_arg(),
-                first_cube,
-                values,
-                keep,
-            ));
-        }
-        // SAFETY: the kernel reads and writes each tensor below its number of values, and two values of the verdict.
-        unsafe {
-            adamw_kernel::launch_unchecked(
-                client,
-                cubes,
-                CubeDim::new_1d(UNITS),
-                tensors,
-                cube(verdict.values()).into_buffer_arg(),
-                update.beta1,
-                update.beta2,
-                update.epsilon,
-                update.step_size,
-                update.root_correction,
-                count,
-            );
-        }
-    });
+    launch_together(
+        steps,
+        4,
+        CHUNK,
+        |step| &step.parameter,
+        |client, group, cubes, first_cubes| {
+            let count = group.len();
+            let mut tensors = SequenceArg::new();
+            for (AdamWStep { parameter, gradient, moments: [first, second], keep }, first_cube) in
+                group.into_iter().zip(first_cubes)
+            {
+                let values = parameter.meta.num_elements();
+                tensors.push(AdamWTensorsLaunch::new(
+                    parameter.into_buffer_arg(),
+                    gradient.into_buffer_arg(),
+                    first.into_buffer_arg(),
+                    second.into_buffer_arg(),
+                    first_cube,
+                    values,
+                    keep,
+                ));
+            }
+            // SAFETY: the kernel reads and writes each tensor below its number of values, and two values of the verdict.
+            unsafe {
+                adamw_kernel::launch_unchecked(
+                    client,
+                    cubes,
+                    CubeDim::new_1d(UNITS),
+                    tensors,
+                    cube(verdict.values()).into_buffer_arg(),
+                    update.beta1,
+                    update.beta2,
+                    update.epsilon,
+                    update.step_size,
+                    update.root_correction,
+                    count,
+                );
+            }
+        },
+    );
 }
 
 /// Lets each average go towards its weights by `share` of the way, in place; not where `verdict` says that no step was taken.
 pub(super) fn follow(pairs: Vec<[CubeTensor; 2]>, verdict: &Verdict, share: f32) {
-    launch_together(pairs, 2, CHUNK, |[average, _]| average, |client, group, cubes, first_cubes| {
-        let count = group.len();
-        let mut tensors = SequenceArg::new();
-        for ([average, weights], first_cube) in group.into_iter().zip(first_cubes) {
-            let values = average.meta.num_elements();
-            let (average, weights) = (average.into_buffer_arg(), weights.into_buffer_arg());
-            tensors.push(AverageTensorsLaunch::new(average, weights, first_cube, values));
-        }
-        // SAFETY: the kernel reads and writes each tensor below its number of values, and one value of the verdict.
-        unsafe {
-            average_kernel::launch_unchecked(
-                client,
-                cubes,
-                CubeDim::new_1d(UNITS),
-                tensors,
-                cube(verdict.values()).into_buffer_arg(),
-                share,
-                count,
-            );
-        }
-    });
+    launch_together(
+        pairs,
+        2,
+        CHUNK,
+        |[average, _]| average,
+        |client, group, cubes, first_cubes| {
+            let count = group.len();
+            let mut tensors = SequenceArg::new();
+            for ([average, weights], first_cube) in group.into_iter().zip(first_cubes) {
+                let values = average.meta.num_elements();
+                let (average, weights) = (average.into_buffer_arg(), weights.into_buffer_arg());
+                tensors.push(AverageTensorsLaunch::new(average, weights, first_cube, values));
+            }
+            // SAFETY: the kernel reads and writes each tensor below its number of values, and one value of the verdict.
+            unsafe {
+                average_kernel::launch_unchecked(
+                    client,
+                    cubes,
+                    CubeDim::new_1d(UNITS),
+                    tensors,
+                    cube(verdict.values()).into_buffer_arg(),
+                    share,
+                    count,
+                );
+            }
+        },
+    );
 }
 
 /// The sums of the squares of stretches of the gradients, one after another in a fixed order.
@@ -113,30 +125,36 @@ pub(super) fn sums_of_squares(gradients: Vec<CubeTensor>) -> Option<CubeTensor> 
     let chunks: usize = gradients.iter().map(|gradient| gradient.meta.num_elements().div_ceil(CHUNK_SUMMED)).sum();
     let sums = unfilled(gradients.first()?, [chunks], DType::F32);
     let mut before = 0;
-    launch_together(gradients, 1, CHUNK_SUMMED, |gradient| gradient, |client, group, cubes, first_cubes| {
-        let count = group.len();
-        let mut tensors = SequenceArg::new();
-        let mut used = 0;
-        for (gradient, first_cube) in group.into_iter().zip(first_cubes) {
-            let values = gradient.meta.num_elements();
-            used += values.div_ceil(CHUNK_SUMMED);
-            tensors.push(GradientTensorLaunch::new(gradient.into_buffer_arg(), first_cube, values));
-        }
-        // SAFETY: the kernel reads each tensor below its number of values, and writes a sum for each chunk that there is.
-        unsafe {
-            squares_kernel::launch_unchecked(
-                client,
-                cubes,
-                CubeDim::new_1d(UNITS),
-                tensors,
-                sums.clone().into_buffer_arg(),
-                before,
-                used,
-                count,
-            );
-        }
-        before += used;
-    });
+    launch_together(
+        gradients,
+        1,
+        CHUNK_SUMMED,
+        |gradient| gradient,
+        |client, group, cubes, first_cubes| {
+            let count = group.len();
+            let mut tensors = SequenceArg::new();
+            let mut used = 0;
+            for (gradient, first_cube) in group.into_iter().zip(first_cubes) {
+                let values = gradient.meta.num_elements();
+                used += values.div_ceil(CHUNK_SUMMED);
+                tensors.push(GradientTensorLaunch::new(gradient.into_buffer_arg(), first_cube, values));
+            }
+            // SAFETY: the kernel reads each tensor below its number of values, and writes a sum for each chunk that there is.
+            unsafe {
+                squares_kernel::launch_unchecked(
+                    client,
+                    cubes,
+                    CubeDim::new_1d(UNITS),
+                    tensors,
+                    sums.clone().into_buffer_arg(),
+                    before,
+                    used,
+                    count,
+                );
+            }
+            before += used;
+        },
+    );
     Some(sums)
 }
 
@@ -230,12 +248,7 @@ struct AverageTensors {
 }
 
 #[cube(launch_unchecked)]
-fn average_kernel(
-    mut tensors: Sequence<AverageTensors>,
-    verdict: &[f32],
-    share: f32,
-    #[comptime] count: usize,
-) {
+fn average_kernel(mut tensors: Sequence<AverageTensors>, verdict: &[f32], share: f32, #[comptime] count: usize) {
     if verdict[TAKEN] != f32::new(1.0) {
         terminate!();
     }

@@ -4,6 +4,7 @@
 
 mod loss;
 mod optimizer;
+mod steps;
 
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Int, Tensor, TensorData};
