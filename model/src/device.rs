@@ -8,6 +8,8 @@ use anyhow::{Context, Result, bail};
 use burn::tensor::{DType, Device, DeviceType, FloatDType, Tensor, TensorData};
 use serde::Serialize;
 
+use crate::tuning;
+
 /// What the user asks for: `auto`, `cpu`, `wgpu`, `wgpu:1`, `cuda`, `cuda:0`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeviceChoice {
@@ -190,6 +192,7 @@ impl Listed {
 
 /// The runtime's devices, not yet tested; a missing driver means there are none.
 fn found(kind: &str, device_type: DeviceType) -> Vec<Listed> {
+    tuning::keep();
     let devices = quietly(|| Device::enumerate(device_type).into_vec()).unwrap_or_default();
     devices
         .into_iter()

@@ -317,9 +317,15 @@ impl Gpt {
 
     /// Logits `[batch, time, vocab_size]` of a residual stream `[batch, time, n_embd]` after `ln_f`, in float32.
     pub fn logits(&self, hidden: Tensor<3>) -> Tensor<3> {
+        cast(self.logits_as_computed(hidden), FloatDType::F32)
+    }
+
+    /// As [`Self::logits`], in the type that the model computes in: for a loss that reads it and sums in float32, so that no copy of
+    /// them is made.
+    pub fn logits_as_computed(&self, hidden: Tensor<3>) -> Tensor<3> {
         let hidden = cast(hidden, self.precision);
         let weight = cast(self.head_weight(), self.precision);
-        cast(kernels::unembed(hidden, weight), FloatDType::F32)
+        kernels::unembed(hidden, weight)
     }
 
     /// The head's weight `[vocab_size, n_embd]`: the token embedding's own where the head is tied.

@@ -20,6 +20,7 @@ pub mod init;
 mod inspect;
 pub mod kernels;
 mod parameters;
+pub mod tuning;
 
 pub use cache::KvCache;
 pub use config::{GptConfig, MlpKind, NormKind, Positions};

@@ -8,7 +8,7 @@ mod segments;
 use std::ops::Range;
 
 use burn::optim::{GradientsAccumulator, GradientsParams};
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{Device, Int, Tensor, TensorData};
 use ember_data::random;
 use ember_data::windows::{Batch, TrainWindows};
 use ember_model::Gpt;
@@ -16,10 +16,10 @@ use ember_model::kernels::DropoutMask;
 use rand_chacha::rand_core::Rng;
 
 use crate::config::TrainConfig;
-use crate::loss::{Loss, Objective, cross_entropy, loss};
+use crate::loss::{Loss, Objective, cross_entropy, loss_over};
 
 pub use scaling::LossScale;
-pub use segments::MOST_LOGITS;
+pub use segments::{MOST_LOGITS, MOST_LOGITS_ON_GPU};
 
 /// The mean loss over some windows, and its gradient.
 pub struct Gradient {
@@ -27,6 +27,23 @@ pub struct Gradient {
     pub loss: f64,
     /// By parameter, in float32.
     pub of: GradientsParams,
+}
+
+/// A gradient that a GPU may still be at work on.
+pub struct Enqueued {
+    /// The loss of each pass, one value.
+    pub losses: Vec<Tensor<1>>,
+    /// As [`Gradient::of`].
+    pub of: GradientsParams,
+}
+
+impl Enqueued {
+    /// The gradient with its loss, which the host waits for.
+    pub fn read(self) -> Gradient {
+        let count = self.losses.len();
+        let loss = self.losses.into_iter().map(|loss| f64::from(loss.into_scalar::<f32>())).sum::<f64>() / count as f64;
+        Gradient { loss, of: self.of }
+    }
 }
 
 /// How the windows of a step go through the model.
@@ -76,6 +93,11 @@ impl Passes {
         }
     }
 
+    /// The same passes, with as many logits at once as suit `device`.
+    pub fn on(self, device: &Device) -> Self {
+        Self { most_logits: segments::most_logits(device), ..self }
+    }
+
     /// Whether a pass with so many logits goes through the model in segments: then no moment has all that it keeps.
     pub fn in_segments(&self, logits: usize) -> bool {
         self.activation_checkpointing || logits > self.most_logits
@@ -90,6 +112,11 @@ impl Passes {
 
 /// The mean loss over the windows numbered `range`, and its gradient.
 pub fn gradient(gpt: &Gpt, windows: &TrainWindows, range: Range<u64>, passes: Passes) -> Gradient {
+    enqueue(gpt, windows, range, passes).read()
+}
+
+/// As [`gradient`], without waiting for a GPU: while it works on one pass, the host prepares the next.
+pub fn enqueue(gpt: &Gpt, windows: &TrainWindows, range: Range<u64>, passes: Passes) -> Enqueued {
     let Passes { micro_batch, loss_scale, first_pass, .. } = passes;
     let count = (range.end - range.start).div_ceil(micro_batch as u64);
     // The gradient of the mean over all passes: each counts for its share.
@@ -100,9 +127,7 @@ pub fn gradient(gpt: &Gpt, windows: &TrainWindows, range: Range<u64>, passes: Pa
         let batch = windows.batch(first, micro_batch);
         losses.push(pass(gpt, &batch, number, divisor, &passes, &mut gradients));
     }
-    // Read at the end: a GPU works on while the host goes through the passes.
-    let loss = losses.into_iter().map(|loss| f64::from(loss.into_scalar::<f32>())).sum::<f64>() / count as f64;
-    Gradient { loss, of: scaling::unscaled(gpt, gradients.grads(), loss_scale) }
+    Enqueued { losses, of: scaling::unscaled(gpt, gradients.grads(), loss_scale) }
 }
 
 /// Adds the gradient of one pass, number `number` of its step, to `gradients`: the objective's over `divisor`. Returns the
@@ -123,9 +148,9 @@ pub fn pass(
     if logits > passes.most_logits {
         return segments::head_by_piece(gpt, batch, divisor, passes, gradients);
     }
-    let Loss { objective, cross_entropy } = loss(batch_logits(gpt, batch), &batch.targets, passes.objective);
-    let share = objective / divisor;
-    gradients.accumulate(gpt, GradientsParams::from_grads(share.backward(), gpt));
+    let logits = gpt.logits_as_computed(gpt.hidden(inputs(gpt, batch)));
+    let Loss { objective, cross_entropy } = loss_over(logits, &batch.targets, passes.objective, divisor);
+    gradients.accumulate(gpt, GradientsParams::from_grads(objective.backward(), gpt));
     cross_entropy
 }
 

@@ -17,6 +17,7 @@
 //! - A gradient that is not finite never reaches the weights ([`guard`]), and weights that cease to be finite never reach a
 //!   checkpoint.
 
+pub mod ahead;
 pub mod checkpoint;
 pub mod cli;
 pub mod clock;
@@ -27,6 +28,7 @@ pub mod copied;
 pub mod disk;
 pub mod evaluate;
 pub mod exposure;
+mod gpu;
 pub mod gradient;
 pub mod guard;
 pub mod ledger;

@@ -1,12 +1,14 @@
 //! The next-token loss: cross-entropy of the logits at each position with the token that came next, and what may be added to it
 //! to steer the learning.
 
+mod gpu;
 mod kernel;
 
 use burn::backend::Dispatch;
-use burn::tensor::{Int, Tensor, TensorData, activation};
-use ember_model::kernels::is_cpu;
+use burn::tensor::{FloatDType, Int, Tensor, TensorData, activation};
+use ember_model::kernels::{cast, is_cpu};
 
+use gpu::GpuLossOps;
 use kernel::LossOps;
 
 /// What is minimised, beside the cross-entropy itself; both are 0 by default.
@@ -35,21 +37,36 @@ pub fn cross_entropy(logits: Tensor<3>, targets: &[u32]) -> Tensor<1> {
 }
 
 /// The loss of `logits` `[batch, time, vocab]` at the positions whose next tokens are `targets`, row after row.
-///
-/// On the CPU the loss and its gradient are one pass of ours over the logits, elsewhere [`plain`].
 pub fn loss(logits: Tensor<3>, targets: &[u32], objective: Objective) -> Loss {
+    loss_over(logits, targets, objective, 1.0)
+}
+
+/// As [`loss`], with the objective over `divisor`.
+///
+/// The loss and its gradient are one pass of ours over the logits, in whose place the gradient is put. On a GPU the logits may
+/// be of the type that the model computes in, and their gradient is then too; to know the divisor there beforehand saves a pass over
+/// them, and in float16 the smallest gradients.
+pub fn loss_over(logits: Tensor<3>, targets: &[u32], objective: Objective, divisor: f64) -> Loss {
+    let targets = targets.to_vec();
     if is_cpu(&logits.device()) {
-        let (objective, cross_entropy) =
-            <Dispatch as LossOps>::cross_entropy(logits.into_dispatch(), targets.to_vec(), objective);
+        let logits = cast(logits, FloatDType::F32).into_dispatch();
+        let (objective, cross_entropy) = <Dispatch as LossOps>::cross_entropy(logits, targets, objective);
+        let objective = Tensor::<1>::from_dispatch(objective);
         return Loss {
-            objective: Tensor::from_dispatch(objective),
+            objective: if divisor == 1.0 { objective } else { objective / divisor },
             cross_entropy: Tensor::from_dispatch(cross_entropy),
         };
     }
-    plain(logits, targets, objective)
+    let (objective, cross_entropy) = <Dispatch as GpuLossOps>::cross_entropy_in_place(
+        logits.into_dispatch(),
+        targets,
+        objective,
+        (1.0 / divisor) as f32,
+    );
+    Loss { objective: Tensor::from_dispatch(objective), cross_entropy: Tensor::from_dispatch(cross_entropy) }
 }
 
-/// The formulas in burn's tensor operations: the reference for our kernel.
+/// The formulas in burn's tensor operations: the reference for our kernels.
 pub fn plain(logits: Tensor<3>, targets: &[u32], objective: Objective) -> Loss {
     let Objective { z_loss, label_smoothing } = objective;
     let [batch, time, vocab] = logits.dims();

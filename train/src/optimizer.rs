@@ -5,10 +5,12 @@
 
 mod adamw;
 mod average;
+mod gpu;
 mod kernel;
 mod muon;
 mod orthogonal;
 mod state;
+mod verdict;
 
 use std::collections::BTreeMap;
 
@@ -23,7 +25,9 @@ use ember_model::{Gpt, GptConfig, ParameterMapper};
 pub use adamw::{AdamW, AdamWConfig};
 pub use average::WeightAverage;
 pub use muon::{Muon, MuonConfig};
+pub use verdict::{Coming, Found, Judge, Verdict};
 
+use gpu::AdamWStep;
 use kernel::OptimizerOps;
 use state::Stored;
 
@@ -108,13 +112,50 @@ impl Optimizer {
     }
 
     /// The model after one step along `gradients` times `scale`.
-    pub fn step(&mut self, gpt: Gpt, mut gradients: GradientsParams, scale: f64, learning_rate: f64) -> Gpt {
+    pub fn step(&mut self, gpt: Gpt, gradients: GradientsParams, scale: f64, learning_rate: f64) -> Gpt {
+        let device = gpt.device();
+        let verdict = (!is_cpu(&device)).then(|| Verdict::take(scale, &device));
+        self.step_by(gpt, gradients, Rate { learning_rate, gradient_scale: scale }, verdict.as_ref())
+    }
+
+    /// As [`Self::step`] on a GPU, if and as far as the device's `verdict` on the gradients says: the host need not know it. Only
+    /// where [`Self::can_follow_a_verdict`].
+    pub fn step_as_judged(
+        &mut self,
+        gpt: Gpt,
+        gradients: GradientsParams,
+        verdict: &Verdict,
+        learning_rate: f64,
+    ) -> Gpt {
+        self.step_by(gpt, gradients, Rate { learning_rate, gradient_scale: 1.0 }, Some(verdict))
+    }
+
+    /// Whether all of its steps are kernels that read a verdict: those of AdamW and of the average are.
+    pub fn can_follow_a_verdict(&self) -> bool {
+        self.muon.is_none()
+    }
+
+    /// Forgets that steps were handed to the device which it did not take: only `taken` were.
+    pub fn rewind(&mut self, taken: u64) {
+        self.steps = taken;
+        if taken == 0
+            && let Some(average) = &mut self.average
+        {
+            average.gpt = None;
+        }
+    }
+
+    fn step_by(&mut self, gpt: Gpt, mut gradients: GradientsParams, rate: Rate, verdict: Option<&Verdict>) -> Gpt {
         self.steps += 1;
         let shape = gpt.config().clone();
-        let rate = Rate { learning_rate, gradient_scale: scale };
-        let gpt = gpt.map_parameters(&mut Step { optimizer: self, gradients: &mut gradients, shape, rate });
+        let on_gpu = verdict.map(|_| Vec::new());
+        let mut step = Step { optimizer: self, gradients: &mut gradients, shape, rate, on_gpu };
+        let gpt = gpt.map_parameters(&mut step);
+        if let (Some(steps), Some(verdict)) = (step.on_gpu, verdict) {
+            gpu::adamw(steps, verdict, self.adamw.numbers(self.steps, rate, 1));
+        }
         if let Some(average) = &mut self.average {
-            average.follow(&gpt, self.steps);
+            average.follow(&gpt, self.steps, verdict);
         }
         gpt
     }
@@ -171,6 +212,9 @@ pub fn clip_scale(norm: f64, limit: f64) -> f64 {
 
 /// The norm of all gradients together, summed in a fixed order (flex's own sum of a large tensor is not repeatable).
 pub fn global_norm(gpt: &Gpt, gradients: &GradientsParams) -> f64 {
+    if !is_cpu(&gpt.device()) {
+        return verdict::norm(gpt, gradients);
+    }
     let mut squares: Vec<Tensor<1>> = Vec::new();
     for parameter in gpt.parameters() {
         let square = match parameter.shape.len() {
@@ -182,19 +226,14 @@ pub fn global_norm(gpt: &Gpt, gradients: &GradientsParams) -> f64 {
     if squares.is_empty() {
         return 0.0;
     }
-    // One read back from the device for all of them.
     let squares = Tensor::cat(squares, 0).into_data();
     squares.iter::<f32>().map(|square| square as f64).sum::<f64>().sqrt()
 }
 
-/// The sum of the squares of one gradient.
+/// The sum of the squares of one gradient, on the CPU.
 fn square<const D: usize>(gradients: &GradientsParams, id: ParamId) -> Option<Tensor<1>> {
     let gradient = gradients.get::<D>(id)?;
-    Some(if is_cpu(&gradient.device()) {
-        Tensor::from_dispatch(<Dispatch as OptimizerOps>::sum_of_squares(gradient.into_dispatch()))
-    } else {
-        gradient.powi_scalar(2).sum()
-    })
+    Some(Tensor::from_dispatch(<Dispatch as OptimizerOps>::sum_of_squares(gradient.into_dispatch())))
 }
 
 /// One step over all parameters.
@@ -203,6 +242,8 @@ struct Step<'a> {
     gradients: &'a mut GradientsParams,
     shape: GptConfig,
     rate: Rate,
+    /// On a GPU: AdamW's part, gathered for few launches.
+    on_gpu: Option<Vec<AdamWStep>>,
 }
 
 impl ParameterMapper for Step<'_> {
@@ -215,7 +256,14 @@ impl ParameterMapper for Step<'_> {
                 let [matrix, gradient] = [parameter, gradient].map(|tensor| tensor.reshape([size[0], size[1]]));
                 muon.update(name, matrix, gradient, &self.shape, self.rate).reshape(size)
             }
-            _ => adamw.update(name, parameter, gradient, *steps, self.rate),
+            _ => match &mut self.on_gpu {
+                None => adamw.update(name, parameter, gradient, *steps, self.rate),
+                Some(gathered) => {
+                    let (parameter, step) = adamw.prepare(name, parameter, gradient, self.rate);
+                    gathered.push(step);
+                    parameter
+                }
+            },
         }
     }
 }

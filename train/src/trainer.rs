@@ -1,7 +1,8 @@
 //! The training loop.
 //!
 //! Read [`Trainer::train`] first: everything a run does is in it, in order. A step is [`Trainer::step`]: windows of the text,
-//! forward, loss, backward, the guard's look, a clipped step of the optimizer. All of a step's randomness is named by (seed,
+//! forward, loss, backward, the guard's look, a clipped step of the optimizer; a GPU is handed one while it is at work on the
+//! one before ([`crate::ahead`]). All of a step's randomness is named by (seed,
 //! step, micro-batch), so that a run that was interrupted anywhere and resumed goes through the same numbers as one that was
 //! not.
 
@@ -15,7 +16,9 @@ use ember_data::tokenizer::Tokenizer;
 use ember_data::windows::{TrainWindows, ValWindows};
 use ember_generate::program::Outcome;
 use ember_model::Gpt;
+use ember_model::kernels::is_cpu;
 
+use crate::ahead::Ahead;
 use crate::checkpoint::{self, Progress};
 use crate::clock::{Change, Clock};
 use crate::config::TrainConfig;
@@ -45,6 +48,8 @@ pub struct Trainer {
     pub stop_agreed: bool,
     /// The optimizer and its moments.
     pub optimizer: Optimizer,
+    /// On a GPU that decides by itself whether a step is taken.
+    pub ahead: Option<Ahead>,
     /// Where the run stands.
     pub progress: Progress,
     /// The lowest validation loss so far, in nats per token.
@@ -108,10 +113,16 @@ impl Trainer {
         let mut pace = Speedometer::new(self.progress.tokens);
         let mut schedule = self.schedule();
         let weights = Weights::at_the_start(&gpt, self.reporter.as_mut());
+        let mut starts_gpu = !is_cpu(&gpt.device());
+        let mut heard;
         loop {
+            let stopped = self.stops(stop) || self.pause_at == Some(self.progress.step);
+            if stopped {
+                (gpt, heard) = self.hear(gpt, 0, &schedule, weights, stop)?;
+                self.count(&heard);
+            }
             let step = self.progress.step;
             let last = step >= self.config.max_steps;
-            let stopped = self.stops(stop) || self.pause_at == Some(step);
             self.progress.elapsed_s = elapsed_before + began.elapsed().as_secs_f64();
 
             // What began from a checkpoint is saved and judged before its first step: it never needs that checkpoint again.
@@ -154,19 +165,32 @@ impl Trainer {
             }
 
             self.keep_time(&mut schedule)?;
-            let result;
-            (gpt, result) = self.step(gpt, &schedule, weights, stop)?;
-            self.progress.unreported_loss += result.loss;
-            self.progress.unreported_steps += 1;
-            if step == 0
-                || is_due(self.progress.step, self.config.log_interval)
-                || self.progress.step == self.config.max_steps
+            let began_step = Instant::now();
+            (gpt, heard) = self.step(gpt, &schedule, weights, stop)?;
+            self.count(&heard);
+            if std::mem::take(&mut starts_gpu) {
+                self.say_what_the_start_cost(began_step.elapsed());
+            }
+            if let Some(result) = heard.last()
+                && self.is_logged()
             {
                 self.progress.elapsed_s = elapsed_before + began.elapsed().as_secs_f64();
-                let reported = self.report(&gpt, &result, &mut pace);
+                let reported = self.report(&gpt, result, &mut pace);
                 self.go_on_if_full(reported)?;
             }
         }
+    }
+
+    /// Counts the losses of steps into the next report.
+    fn count(&mut self, results: &[StepResult]) {
+        self.progress.unreported_loss += results.iter().map(|result| result.loss).sum::<f64>();
+        self.progress.unreported_steps += results.len() as u32;
+    }
+
+    /// Whether the step just taken gets a row of its own.
+    pub(crate) fn is_logged(&self) -> bool {
+        let step = self.progress.step;
+        step == 1 || is_due(step, self.config.log_interval) || step == self.config.max_steps
     }
 
     /// Whether the run is to end here. A process alone asks who watches it; those of a team go by what they agreed on.
@@ -200,7 +224,7 @@ impl Trainer {
     }
 
     /// One optimizer step, along the gradient of the first batch that the guard lets pass.
-    fn step(
+    pub(crate) fn step_and_wait(
         &mut self,
         gpt: Gpt,
         schedule: &Schedule,
@@ -243,7 +267,11 @@ impl Trainer {
         let precision = self.config.precision;
         loop {
             let scale = self.progress.loss_scale.scale(precision);
-            let passes = Passes { micro_batch, first_pass, ..Passes::of(&self.config, self.progress.step, scale) };
+            let passes = Passes {
+                micro_batch,
+                first_pass,
+                ..Passes::of(&self.config, self.progress.step, scale).on(&gpt.device())
+            };
             let own = gradient(gpt, &self.windows, share.clone(), passes);
             let asked = stop() || self.reporter.stop_requested();
             let (gradient, stop_agreed) = exchange::mean_of_all(&*self.team, gpt, own, asked)?;
@@ -401,6 +429,6 @@ fn as_inference(gpt: &Gpt) -> Gpt {
 }
 
 /// Whether something done every `interval` steps is due after `step` of them; an interval of 0 means never.
-fn is_due(step: u64, interval: u64) -> bool {
+pub(crate) fn is_due(step: u64, interval: u64) -> bool {
     interval > 0 && step > 0 && step.is_multiple_of(interval)
 }

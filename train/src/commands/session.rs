@@ -9,6 +9,7 @@ use ember_generate::program::{CommonArgs, Notes, Outcome};
 use ember_model::Gpt;
 use ember_model::device::Selected;
 
+use crate::ahead::Ahead;
 use crate::checkpoint::Progress;
 use crate::clock::Clock;
 use crate::config::TrainConfig;
@@ -64,6 +65,7 @@ impl Session {
         interrupt.before_exit(restore_terminal);
         team.keep_watch(run.path());
         let reporter = reporter(&run.name(), progress.step, config.max_steps, common.quiet);
+        let ahead = Ahead::of(&config, &optimizer, &*team, &gpt.device());
         let mut trainer = Trainer {
             log,
             spent: Spent::default(),
@@ -75,6 +77,7 @@ impl Session {
             team,
             stop_agreed: false,
             optimizer,
+            ahead,
             progress,
             best: best.map(|(_, loss)| loss),
             evaluated: last_evaluated,

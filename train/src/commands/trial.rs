@@ -53,7 +53,8 @@ pub fn run(args: &TrialArgs, common: &CommonArgs) -> Result<Outcome> {
     for step in 0..STEPS {
         let mut gradients = GradientsAccumulator::new();
         for number in 0..passes {
-            pass(&gpt, &batch, number, passes as f64, &Passes::of(&config, step, 1.0), &mut gradients);
+            let how = Passes::of(&config, step, 1.0).on(&training_device);
+            pass(&gpt, &batch, number, passes as f64, &how, &mut gradients);
         }
         let gradients = gradients.grads();
         let scale = clip_scale(global_norm(&gpt, &gradients), config.grad_clip);

@@ -11,16 +11,26 @@
 
 use burn::module::Module;
 use burn::optim::{GradientsAccumulator, GradientsParams};
-use burn::tensor::{Gradients, Tensor};
+use burn::tensor::{Device, Gradients, Tensor};
 use ember_data::windows::Batch;
 use ember_model::Gpt;
+use ember_model::kernels::is_cpu;
 
 use super::{Passes, inputs};
-use crate::loss::{Loss, loss};
+use crate::loss::{Loss, loss_over};
 
 /// Logits that a pass computes at once, 128 MiB of float32; more of them go piece by piece. Larger pieces gain no speed, and
 /// below this size a piece's own gradient of the head costs more than it saves.
 pub const MOST_LOGITS: usize = 32 << 20;
+
+/// The same on a GPU: 256 MiB of bfloat16. Its products take this many rows to be at their full speed, and each piece more costs one
+/// more sum of two gradients of the head.
+pub const MOST_LOGITS_ON_GPU: usize = 128 << 20;
+
+/// Logits that a pass computes at once on `device`.
+pub(super) fn most_logits(device: &Device) -> usize {
+    if is_cpu(device) { MOST_LOGITS } else { MOST_LOGITS_ON_GPU }
+}
 
 /// One pass with activation checkpointing; adds its gradient, over `divisor`, to `gradients` and returns its cross-entropy.
 ///
@@ -100,8 +110,9 @@ fn head(
         let share = length as f64 / positions as f64;
         let piece = hidden.clone().narrow(1, first, length).require_grad();
         let targets = &batch.targets[first..first + length];
-        let Loss { objective, cross_entropy } = loss(gpt.logits(piece.clone()), targets, passes.objective);
-        let of_piece = (objective / (divisor / share)).backward();
+        let logits = gpt.logits_as_computed(piece.clone());
+        let Loss { objective, cross_entropy } = loss_over(logits, targets, passes.objective, divisor / share);
+        let of_piece = objective.backward();
         d_hidden.extend(piece.grad(&of_piece));
         gradients.accumulate(gpt, GradientsParams::from_grads(of_piece, gpt));
         cross_entropies.push(cross_entropy * share);

@@ -94,7 +94,7 @@ fn a_block_computed_again_drops_what_it_dropped_before() {
             x = gpt.block(i, x);
         }
         let logits = gpt.logits(gpt.final_norm(x));
-        let Loss { objective, cross_entropy } = loss(logits, &batch().targets, passes.objective);
+        let Loss { objective, cross_entropy } = loss_over(logits, &batch().targets, passes.objective, 1.0);
         named(&gpt, cross_entropy, GradientsParams::from_grads((objective / 2.0).backward(), &gpt))
     };
     // All tests of this process draw from one generator: now and then another draws in between.

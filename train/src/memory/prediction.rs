@@ -46,19 +46,30 @@ pub struct Sizes {
     pub time: usize,
 }
 
-/// Which formulas run: our kernels on the CPU, burn's own operations elsewhere.
+/// Which formulas run, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kernels {
-    /// One operation of ours for each line of the model, which keeps little.
+    /// On the CPU: one operation of ours for each line of the model, which keeps little.
     Fused,
-    /// The textbook formulas, every step of them an operation that keeps its inputs.
+    /// On a GPU: the same operations, which keep the same. Products need no float32 copies of halves, and the logits are of the type
+    /// that the model computes in.
+    FusedOnGpu,
+    /// On a GPU: the textbook formulas, every step of them an operation that keeps its inputs; only the loss is ours.
     Plain,
 }
+
+/// What runs on GPUs.
+const ON_GPU: Kernels = Kernels::Plain;
 
 impl Kernels {
     /// Those that run on `device`.
     pub fn of(device: &Device) -> Self {
-        if is_cpu(device) { Self::Fused } else { Self::Plain }
+        if is_cpu(device) { Self::Fused } else { ON_GPU }
+    }
+
+    /// Whether it is a GPU, whose memory is read at the ends of the phases (forward, backward, step).
+    fn on_gpu(self) -> bool {
+        self != Self::Fused
     }
 }
 
@@ -217,8 +228,8 @@ pub struct Prediction<'a> {
 }
 
 impl<'a> Prediction<'a> {
-    /// For `config` and batches of `sizes`. With [`Kernels::Plain`] the peaks are those at the ends of the phases (forward,
-    /// backward, step), which is where a device's memory is read.
+    /// For `config` and batches of `sizes`. On a GPU the peaks are those at the ends of the phases (forward, backward, step), which
+    /// is where its memory is read.
     pub fn new(config: &'a GptConfig, sizes: Sizes, kernels: Kernels) -> Self {
         Self { config, sizes, kernels }
     }
@@ -235,10 +246,7 @@ impl<'a> Prediction<'a> {
     /// What inference has in use beside the weights: `at_work` values at its worst moment, `left` when it has ended.
     fn inference(&self, at_work: usize, left: usize, logits: usize, cache_bytes: u64) -> Parts {
         let weights = self.config.parameters();
-        let most = match self.kernels {
-            Kernels::Fused => at_work.max(left),
-            Kernels::Plain => left,
-        };
+        let most = if self.kernels.on_gpu() { left } else { at_work.max(left) };
         Parts {
             weights_bytes: bytes(weights),
             logits_bytes: bytes(logits),
@@ -289,7 +297,7 @@ impl<'a> Prediction<'a> {
 
     /// Logits that the host is given: the same memory on the CPU, elsewhere none of the device's.
     fn on_the_host(&self, logits: usize) -> usize {
-        if self.kernels == Kernels::Fused { logits } else { 0 }
+        if self.kernels.on_gpu() { 0 } else { logits }
     }
 }
 
@@ -306,7 +314,7 @@ mod tests {
         ) {
             let mut config = GptConfig::new(vocab, 32, n_layer, head, head * width);
             config.dropout = if dropout { 0.1 } else { 0.0 };
-            for kernels in [Kernels::Fused, Kernels::Plain] {
+            for kernels in [Kernels::Fused, Kernels::FusedOnGpu, Kernels::Plain] {
                 let all = |config: &GptConfig, sizes: Sizes| {
                     let predict = Prediction::new(config, sizes, kernels);
                     [

@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use burn::backend::Dispatch;
 use burn::tensor::Tensor;
-use ember_model::kernels::is_cpu;
+use ember_model::kernels::gpu::tensor::float32;
 
+use super::gpu::{self, AdamWStep};
 use super::kernel::{OptimizerOps, Update};
 use super::state::{Stored, flat_values};
 use super::{Rate, StoredTensor};
+use crate::gpu::{cube, tensor};
 
 /// What AdamW is told once; the learning rate comes with each step.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,7 +45,7 @@ impl AdamW {
         Self { config, moments: BTreeMap::new() }
     }
 
-    /// The parameter after the step numbered `step`, from 1.
+    /// The parameter, on the CPU, after the step numbered `step`, from 1.
     pub(super) fn update<const D: usize>(
         &mut self,
         name: &str,
@@ -54,22 +56,55 @@ impl AdamW {
     ) -> Tensor<D> {
         let shape = parameter.dims();
         let n: usize = shape.iter().product();
+        let moments = self.take_moments(name, &parameter);
+        let (parameter, moments) =
+            apply(parameter.reshape([n]), gradient.reshape([n]), moments, self.numbers(step, rate, D));
+        self.moments.insert(name.to_owned(), moments);
+        parameter.reshape(shape)
+    }
+
+    /// The parameter, on a GPU, and its part of the step that [`gpu::adamw`] is to take: it is changed in place then.
+    pub(super) fn prepare<const D: usize>(
+        &mut self,
+        name: &str,
+        parameter: Tensor<D>,
+        gradient: Tensor<D>,
+        rate: Rate,
+    ) -> (Tensor<D>, AdamWStep) {
+        let Moments { first, second } = self.take_moments(name, &parameter);
+        let parameter = gpu::own(parameter);
+        let moments = [first, second].map(gpu::own);
+        let [first, second] = moments.each_ref().map(|moment| tensor(moment.clone()));
+        self.moments.insert(name.to_owned(), Moments { first, second });
+        let keep = self.keep(rate, D);
+        (tensor(parameter.clone()), AdamWStep { parameter, gradient: float32(cube(gradient)), moments, keep })
+    }
+
+    /// The moments of a parameter: zero before its first step.
+    fn take_moments<const D: usize>(&mut self, name: &str, parameter: &Tensor<D>) -> Moments {
+        let n = parameter.dims().iter().product::<usize>();
         let zeros = || Tensor::<1>::zeros([n], &parameter.device());
-        let moments = self.moments.remove(name).unwrap_or_else(|| Moments { first: zeros(), second: zeros() });
-        let AdamWConfig { beta1, beta2, epsilon, weight_decay } = self.config;
+        self.moments.remove(name).unwrap_or_else(|| Moments { first: zeros(), second: zeros() })
+    }
+
+    /// The numbers of the step numbered `step`, from 1, for a parameter of so many dimensions.
+    pub(super) fn numbers(&self, step: u64, rate: Rate, dimensions: usize) -> Update {
+        let AdamWConfig { beta1, beta2, epsilon, .. } = self.config;
         let t = step as f64;
-        let update = Update {
+        Update {
             beta1: beta1 as f32,
             beta2: beta2 as f32,
             epsilon: epsilon as f32,
             step_size: (rate.learning_rate / (1.0 - beta1.powf(t))) as f32,
             root_correction: (1.0 - beta2.powf(t)).sqrt() as f32,
-            keep: if D >= 2 { (1.0 - rate.learning_rate * weight_decay) as f32 } else { 1.0 },
+            keep: self.keep(rate, dimensions),
             scale: rate.gradient_scale as f32,
-        };
-        let (parameter, moments) = apply(parameter.reshape([n]), gradient.reshape([n]), moments, update);
-        self.moments.insert(name.to_owned(), moments);
-        parameter.reshape(shape)
+        }
+    }
+
+    /// What weight decay leaves of a parameter of so many dimensions.
+    fn keep(&self, rate: Rate, dimensions: usize) -> f32 {
+        if dimensions >= 2 { (1.0 - rate.learning_rate * self.config.weight_decay) as f32 } else { 1.0 }
     }
 
     /// Values remembered.
@@ -97,21 +132,15 @@ impl AdamW {
 
 fn apply(parameter: Tensor<1>, gradient: Tensor<1>, moments: Moments, update: Update) -> (Tensor<1>, Moments) {
     let Moments { first, second } = moments;
-    if is_cpu(&parameter.device()) {
-        let (parameter, first, second) = <Dispatch as OptimizerOps>::adamw(
-            parameter.into_dispatch(),
-            gradient.into_dispatch(),
-            first.into_dispatch(),
-            second.into_dispatch(),
-            update,
-        );
-        let moments = Moments { first: Tensor::from_dispatch(first), second: Tensor::from_dispatch(second) };
-        return (Tensor::from_dispatch(parameter), moments);
-    }
-    let gradient = gradient * update.scale;
-    let first = first * update.beta1 + gradient.clone() * (1.0 - update.beta1);
-    let second = second * update.beta2 + gradient.powi_scalar(2) * (1.0 - update.beta2);
-    let denominator = second.clone().sqrt() / update.root_correction + update.epsilon;
-    let parameter = parameter * update.keep - first.clone() / denominator * update.step_size;
-    (parameter, Moments { first, second })
+    let (parameter, first, second) = <Dispatch as OptimizerOps>::adamw(
+        parameter.into_dispatch(),
+        gradient.into_dispatch(),
+        first.into_dispatch(),
+        second.into_dispatch(),
+        update,
+    );
+    (
+        Tensor::from_dispatch(parameter),
+        Moments { first: Tensor::from_dispatch(first), second: Tensor::from_dispatch(second) },
+    )
 }

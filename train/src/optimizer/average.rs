@@ -7,10 +7,14 @@ use std::collections::BTreeMap;
 use burn::backend::Dispatch;
 use burn::module::{Module, ParamId};
 use burn::tensor::Tensor;
-use ember_model::kernels::is_cpu;
+use burn_cubecl::tensor::CubeTensor;
+use ember_model::kernels::gpu::tensor::float32;
 use ember_model::{Gpt, ParameterMapper};
 
+use super::gpu;
 use super::kernel::OptimizerOps;
+use super::verdict::Verdict;
+use crate::gpu::{cube, tensor};
 
 /// The average, in float32, and how long it remembers.
 #[derive(Clone, Debug)]
@@ -35,8 +39,9 @@ impl WeightAverage {
         self.gpt.as_ref().map_or(0, |gpt| gpt.config().parameters())
     }
 
-    /// Goes towards the weights of `gpt` after step `step`, counted from 1. The first average is the first weights.
-    pub(super) fn follow(&mut self, gpt: &Gpt, step: u64) {
+    /// Goes towards the weights of `gpt` after step `step`, counted from 1. The first average is the first weights. On a GPU the
+    /// `verdict` tells whether the step was taken.
+    pub(super) fn follow(&mut self, gpt: &Gpt, step: u64, verdict: Option<&Verdict>) {
         let weights = gpt.valid();
         let Some(average) = self.gpt.take() else {
             self.gpt = Some(weights);
@@ -44,8 +49,12 @@ impl WeightAverage {
         };
         let mut current = ByName::default();
         weights.map_parameters(&mut current);
-        let mut approach = Approach { weights: current, share: 1.0 - decay_at(step, self.decay) };
+        let share = (1.0 - decay_at(step, self.decay)) as f32;
+        let mut approach = Approach { weights: current, share, on_gpu: verdict.map(|_| Vec::new()) };
         self.gpt = Some(average.map_parameters(&mut approach));
+        if let (Some(pairs), Some(verdict)) = (approach.on_gpu, verdict) {
+            gpu::follow(pairs, verdict, share);
+        }
     }
 }
 
@@ -68,22 +77,23 @@ impl ParameterMapper for ByName {
 
 struct Approach {
     weights: ByName,
-    share: f64,
+    share: f32,
+    /// On a GPU: averages with their weights, gathered for one launch.
+    on_gpu: Option<Vec<[CubeTensor; 2]>>,
 }
 
 impl ParameterMapper for Approach {
     fn map<const D: usize>(&mut self, name: &str, _: ParamId, average: Tensor<D>) -> Tensor<D> {
         let Some(weights) = self.weights.0.remove(name) else { return average };
+        if let Some(pairs) = &mut self.on_gpu {
+            let average = gpu::own(average);
+            pairs.push([average.clone(), float32(cube(weights))]);
+            return tensor(average);
+        }
         let shape = average.dims();
-        let average = average.flatten::<1>(0, D - 1);
-        let share = self.share as f32;
-        let average = if is_cpu(&average.device()) {
-            let (average, weights) = (average.into_dispatch(), weights.into_dispatch());
-            Tensor::from_dispatch(<Dispatch as OptimizerOps>::average(average, weights, share))
-        } else {
-            average.clone() + (weights - average) * share
-        };
-        average.reshape(shape)
+        let (average, weights) = (average.flatten::<1>(0, D - 1).into_dispatch(), weights.into_dispatch());
+        let average = <Dispatch as OptimizerOps>::average(average, weights, self.share);
+        Tensor::<1>::from_dispatch(average).reshape(shape)
     }
 }
 
@@ -109,7 +119,7 @@ mod tests {
         let mut average = WeightAverage::new(0.25);
         let mut want = values(&weights[0]);
         for (step, gpt) in (1..).zip(&weights) {
-            average.follow(gpt, step);
+            average.follow(gpt, step, None);
             let decay = [1.0f32, 0.25, 0.25, 0.25][step as usize - 1]; // 3/12 = 0.25, then more, where the limit holds
             for (want, weight) in want.iter_mut().zip(values(gpt)) {
                 *want = decay * *want + (1.0 - decay) * weight;

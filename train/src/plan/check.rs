@@ -56,7 +56,7 @@ pub fn check(proposal: &Proposal, dataset: &Dataset, selected: &Selected) -> Res
     // Phase by phase, with the moments there as in every step but the first.
     let mut predicted = Step::of(config, shape, Kernels::of(&selected.device)).parts();
     let logits = config.micro_batch * config.context_length * shape.vocab_size;
-    let [kept, logits_bytes] = if Passes::of(config, 0, 1.0).in_segments(logits) {
+    let [kept, logits_bytes] = if Passes::of(config, 0, 1.0).on(&selected.device).in_segments(logits) {
         (predicted.activations_bytes, predicted.logits_bytes) = (0, 0);
         [0, 0]
     } else {

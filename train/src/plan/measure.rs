@@ -72,7 +72,7 @@ impl Bench {
         let count = self.config.windows_per_step() as u64;
         let first = self.step * count;
         let passes = Passes::of(&self.config, self.step, 1.0);
-        self.gpt.as_ref().map(|gpt| gradient(gpt, &self.windows, first..first + count, passes))
+        self.gpt.as_ref().map(|gpt| gradient(gpt, &self.windows, first..first + count, passes.on(&gpt.device())))
     }
 
     /// The step along a gradient, at a rate so small that the weights stay what they are.

@@ -6,9 +6,12 @@ mod attention;
 mod best;
 mod embedding;
 mod gradients;
+mod loss;
 mod matrix;
 mod norm;
+mod optimizer;
 mod pointwise;
+mod steps;
 
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Int, Tensor, TensorData};
@@ -26,6 +29,17 @@ struct Numbers {
     losses: Vec<f32>,
     norms: Vec<f64>,
     weights: Vec<f32>,
+}
+
+/// The adapter that the tests run on; says that they are skipped where there is none.
+fn gpu() -> Option<Device> {
+    match select(DeviceChoice::Wgpu(None)) {
+        Ok(selected) => Some(selected.device),
+        Err(error) => {
+            println!("SKIPPED: {error:#}");
+            None
+        }
+    }
 }
 
 fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
@@ -95,16 +109,9 @@ fn largest_difference(a: &[f32], b: &[f32]) -> f32 {
 
 #[test]
 fn wgpu_computes_what_the_cpu_computes() {
-    let selected = match select(DeviceChoice::Wgpu(None)) {
-        Ok(selected) => selected,
-        Err(error) => {
-            println!("SKIPPED: {error:#}");
-            return;
-        }
-    };
-    println!("on {}", selected.name);
+    let Some(device) = gpu() else { return };
     for config in [gpt2(), newest()] {
-        same(&compute(&config, &selected.device), &compute(&config, &Device::flex()));
+        same(&compute(&config, &device), &compute(&config, &Device::flex()));
     }
 }
 

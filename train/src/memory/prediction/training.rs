@@ -9,11 +9,11 @@ use super::walk::{Costs, Walk};
 use super::{Kernels, Parts, Prediction, Residual, Sizes, bytes, kept_plain, operations};
 use crate::config::{OptimizerKind, Precision, TrainConfig};
 use crate::evaluate;
-use crate::gradient::MOST_LOGITS;
+use crate::gradient::{MOST_LOGITS, MOST_LOGITS_ON_GPU};
 
 /// What training by `config` needs at its worst moment, be that a step, an evaluation or a save.
 ///
-/// `shape` is the model that `config` and the vocabulary make. With [`Kernels::Plain`] a save takes the host's memory, which is
+/// `shape` is the model that `config` and the vocabulary make. On a GPU a save takes the host's memory, which is
 /// not counted.
 pub fn training(config: &TrainConfig, shape: &GptConfig, kernels: Kernels) -> Parts {
     let step = Step::of(config, shape, kernels);
@@ -23,7 +23,7 @@ pub fn training(config: &TrainConfig, shape: &GptConfig, kernels: Kernels) -> Pa
     let scoring = Prediction::new(shape, Sizes { batch: rows, time: config.context_length }, kernels).score();
     let evaluating = lasting + scoring.peak_bytes - scoring.weights_bytes;
     // The moments are copied out to be written.
-    let saving = if kernels == Kernels::Fused { lasting + parts.moments_bytes } else { 0 };
+    let saving = if kernels.on_gpu() { 0 } else { lasting + parts.moments_bytes };
     parts.peak_bytes = parts.peak_bytes.max(evaluating).max(saving);
     parts
 }
@@ -72,7 +72,9 @@ impl<'a> Step<'a> {
         let earlier = if self.several_passes { bytes(parameters) } else { 0 };
         let working = match self.kernels {
             Kernels::Fused => self.working_peak(),
-            Kernels::Plain => self.activations() + self.logits_bytes() + self.work_of_plain(),
+            Kernels::FusedOnGpu | Kernels::Plain => {
+                self.activations() + self.logits_bytes() + self.head_gradients_on_gpu()
+            }
         };
         // The optimizer's step has all gradients, and its own work, when the passes' work is over.
         let stepping = bytes(parameters + self.optimizer_work());
@@ -92,17 +94,17 @@ impl<'a> Step<'a> {
         let whole = Self { activation_checkpointing: false, ..*self };
         let (.., head) = whole.operations();
         let activations_bytes = match self.kernels {
-            Kernels::Fused => whole.keeps_of_whole_graph(),
+            Kernels::Fused | Kernels::FusedOnGpu => whole.keeps_of_whole_graph(),
             Kernels::Plain => whole.activations(),
         };
         let (weights_bytes, logits_bytes) =
             (bytes(self.shape.parameters()), bytes(self.positions() * self.shape.vocab_size));
+        let work = if self.kernels.on_gpu() { 0 } else { head.forward_work() };
         Parts {
             weights_bytes,
             activations_bytes,
             logits_bytes,
-            peak_bytes: weights_bytes
-                + (activations_bytes + logits_bytes + head.forward_work()).max(whole.peak_on_the_way()),
+            peak_bytes: weights_bytes + (activations_bytes + logits_bytes + work).max(whole.peak_on_the_way()),
             ..Parts::default()
         }
     }
@@ -117,7 +119,7 @@ impl<'a> Step<'a> {
     /// The most that a forward pass in halves holds before it comes to the head: what is kept so far, and an operation's float32
     /// copies and output.
     fn peak_on_the_way(&self) -> u64 {
-        if !self.is_half() || self.kernels == Kernels::Plain {
+        if !self.is_half() || self.kernels.on_gpu() {
             return 0;
         }
         let (_, blocks, ..) = self.operations();
@@ -164,19 +166,25 @@ impl<'a> Step<'a> {
         bytes(self.positions() * self.shape.n_embd)
     }
 
+    /// Logits that are there at once at most.
+    fn most_logits(&self) -> usize {
+        if self.kernels.on_gpu() { MOST_LOGITS_ON_GPU } else { MOST_LOGITS }
+    }
+
     /// Logits that are there at once.
     fn logits(&self) -> usize {
-        let at_once = (MOST_LOGITS / self.shape.vocab_size).max(1);
+        let at_once = (self.most_logits() / self.shape.vocab_size).max(1);
         self.positions().min(at_once) * self.shape.vocab_size
     }
 
     fn logits_bytes(&self) -> u64 {
-        bytes(self.logits())
+        let float32 = bytes(self.logits());
+        if self.is_half() && self.kernels.on_gpu() { float32 / 2 } else { float32 }
     }
 
     /// Whether the head goes piece by piece.
     fn in_pieces(&self) -> bool {
-        self.positions() * self.shape.vocab_size > MOST_LOGITS
+        self.positions() * self.shape.vocab_size > self.most_logits()
     }
 
     fn is_half(&self) -> bool {
@@ -198,7 +206,7 @@ impl<'a> Step<'a> {
     /// What is kept of the forward for the backward, at its most.
     fn activations(&self) -> u64 {
         match self.kernels {
-            Kernels::Fused => {
+            Kernels::Fused | Kernels::FusedOnGpu => {
                 let (embedding, blocks, norm, head) = self.operations();
                 let of = |list: &[Costs]| list.iter().map(|op| op.keeps).sum::<u64>();
                 if self.activation_checkpointing {
@@ -231,10 +239,9 @@ impl<'a> Step<'a> {
         halved.saturating_sub(bytes(attention_weights + self.matrices().iter().sum::<usize>()) / 2)
     }
 
-    /// What goes with the gradients of the head where there are no kernels of ours.
-    fn work_of_plain(&self) -> u64 {
-        // The gradient of the logits beside them, and that of a tied table twice.
-        if self.in_pieces() { self.logits_bytes() + bytes(2 * self.shape.vocab_size * self.shape.n_embd) } else { 0 }
+    /// On a GPU: the head's gradient of one piece and of those before it. The gradient of the logits stands in their place.
+    fn head_gradients_on_gpu(&self) -> u64 {
+        if self.in_pieces() { bytes(2 * self.shape.vocab_size * self.shape.n_embd) } else { 0 }
     }
 
     /// The most bytes at once between the beginning of a pass and the end of its backward, beside weights and moments.
@@ -343,7 +350,7 @@ mod tests {
         ) {
             let shape = GptConfig::new(vocab, 64, n_layer, head, 8 * head * width);
             let sizes = Sizes { batch, time };
-            for kernels in [Kernels::Fused, Kernels::Plain] {
+            for kernels in [Kernels::Fused, Kernels::FusedOnGpu, Kernels::Plain] {
                 let plain = Step { kernels, ..step(&shape, sizes) };
                 let checkpointed = Step { activation_checkpointing: true, ..plain };
                 prop_assert!(checkpointed.parts().activations_bytes <= plain.parts().activations_bytes);
@@ -360,7 +367,7 @@ mod tests {
             let mut shape = GptConfig::new(vocab, 32, n_layer, head, head * width);
             shape.dropout = if dropout { 0.1 } else { 0.0 };
             let deeper = GptConfig { n_layer: n_layer + 1, ..shape.clone() };
-            for kernels in [Kernels::Fused, Kernels::Plain] {
+            for kernels in [Kernels::Fused, Kernels::FusedOnGpu, Kernels::Plain] {
                 let peaks = |shape: &GptConfig, sizes: Sizes| {
                     let step = Step { kernels, ..step(shape, sizes) };
                     [step.parts(), step.forward_with_graph()].map(|parts| parts.peak_bytes)

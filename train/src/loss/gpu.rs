@@ -1,0 +1,323 @@
+//! Cross-entropy on a GPU: one pass over the logits for the loss, a second that puts their gradient in their place, both in one
+//! kernel with a cube a row. Nothing else of the size of the logits exists.
+//!
+//! The logits have the type that the model computes in, and so has their gradient; every sum is float32, as under PyTorch's
+//! autocast.
+
+use burn::backend::autodiff::checkpoint::base::Checkpointer;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Autodiff, AutodiffBackend, Backend, backend_extension};
+use burn::tensor::DType;
+use burn_cubecl::CubeBackend;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::client::Client;
+use cubecl::prelude::*;
+use ember_model::kernels::gpu::tensor::{contiguous, float32, unfilled};
+
+use super::Objective;
+use crate::gpu::{UNITS, cube_max, cube_sum, element};
+
+/// Below every logit.
+const LOWEST: f32 = -3.0e38;
+/// A vocabulary up to this size has few values for each unit of a large cube: it takes a small one.
+const SMALL_VOCABULARY: usize = 1024;
+/// Most cubes that scale a gradient; each takes value after value.
+const SCALING_CUBES: u32 = 1024;
+
+/// Cross-entropy with its own backward, in place of the logits.
+#[backend_extension(Cube, Autodiff)]
+pub trait GpuLossOps: Backend {
+    /// `factor` times what is minimised, and the cross-entropy, of `logits` `[batch, time, vocab]`; each a mean over the positions.
+    fn cross_entropy_in_place(
+        logits: FloatTensor<Self>,
+        targets: Vec<u32>,
+        objective: Objective,
+        factor: f32,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>);
+}
+
+/// What the backward of [`GpuLossOps`] needs from a backend.
+pub trait GpuLossBackward: Backend {
+    /// As [`GpuLossOps::cross_entropy_in_place`], and the gradient of the first with respect to the logits.
+    fn loss_and_gradient_in_place(
+        logits: FloatTensor<Self>,
+        targets: &[u32],
+        objective: Objective,
+        factor: f32,
+    ) -> ([FloatTensor<Self>; 2], FloatTensor<Self>);
+    /// `gradient` times the one value of `factor`, which is nearly always 1.
+    fn times(gradient: FloatTensor<Self>, factor: FloatTensor<Self>) -> FloatTensor<Self>;
+}
+
+impl GpuLossOps for CubeBackend {
+    fn cross_entropy_in_place(
+        logits: CubeTensor,
+        targets: Vec<u32>,
+        objective: Objective,
+        factor: f32,
+    ) -> (CubeTensor, CubeTensor) {
+        let [minimised, cross_entropy] = means(&contiguous(logits), &targets, objective, factor, false);
+        (minimised, cross_entropy)
+    }
+}
+
+impl GpuLossBackward for CubeBackend {
+    fn loss_and_gradient_in_place(
+        logits: CubeTensor,
+        targets: &[u32],
+        objective: Objective,
+        factor: f32,
+    ) -> ([CubeTensor; 2], CubeTensor) {
+        let logits = contiguous(logits);
+        let logits = if logits.can_mut() { logits } else { logits.copy() };
+        (means(&logits, targets, objective, factor, true), logits)
+    }
+
+    fn times(gradient: CubeTensor, factor: CubeTensor) -> CubeTensor {
+        let gradient = if gradient.can_mut() { gradient } else { gradient.copy() };
+        let (values, client) = (gradient.meta.num_elements(), gradient.client.clone());
+        let cubes = values.div_ceil(UNITS as usize).min(SCALING_CUBES as usize) as u32;
+        // SAFETY: the kernel reads and writes below the length of `gradient` alone.
+        unsafe {
+            multiply::launch_unchecked(
+                &client,
+                CubeCount::Static(cubes, 1, 1),
+                CubeDim::new_1d(UNITS),
+                gradient.required_address_type(),
+                gradient.clone().into_buffer_arg(),
+                float32(factor).into_buffer_arg(),
+                values,
+                element(gradient.dtype),
+            );
+        }
+        gradient
+    }
+}
+
+/// The two means over all rows of `logits`, which becomes its gradient where that is wanted.
+fn means(
+    logits: &CubeTensor,
+    targets: &[u32],
+    objective: Objective,
+    factor: f32,
+    with_gradient: bool,
+) -> [CubeTensor; 2] {
+    let (client, rows) = (logits.client.clone(), targets.len());
+    let vocab = logits.meta.num_elements() / rows;
+    let of_rows = [0, 1].map(|_| unfilled(logits, [rows], DType::F32));
+    let of_all = [0, 1].map(|_| unfilled(logits, [1], DType::F32));
+    let (units, each) = if vocab <= SMALL_VOCABULARY { (64, 2) } else { (large_cube(&client), 8) };
+    let rows_at_once = CubeDim::new_1d(units);
+    let ids = client.create_from_slice(u32::as_bytes(targets));
+    // SAFETY: every index is below the lengths given: `rows` rows of `vocab` logits, and `rows` values of each kind.
+    unsafe {
+        cross_entropy_rows::launch_unchecked(
+            &client,
+            cubecl::calculate_cube_count_elemwise(&client, rows * units as usize, rows_at_once),
+            rows_at_once,
+            logits.required_address_type(),
+            logits.clone().into_buffer_arg(),
+            BufferArg::from_raw_parts(ids, rows),
+            of_rows[0].clone().into_buffer_arg(),
+            of_rows[1].clone().into_buffer_arg(),
+            rows,
+            vocab,
+            factor / rows as f32,
+            objective.z_loss as f32,
+            objective.label_smoothing as f32,
+            with_gradient,
+            units,
+            each,
+            element(logits.dtype),
+        );
+        let [minimised, cross_entropy] = of_rows;
+        mean_of_rows::launch_unchecked(
+            &client,
+            CubeCount::Static(1, 1, 1),
+            CubeDim::new_1d(UNITS),
+            minimised.into_buffer_arg(),
+            cross_entropy.into_buffer_arg(),
+            of_all[0].clone().into_buffer_arg(),
+            of_all[1].clone().into_buffer_arg(),
+            rows,
+            factor,
+        );
+    }
+    of_all
+}
+
+/// Units of a cube for a large vocabulary: many, so that few rows are under way at once and a row's second reading finds it in the
+/// cache.
+fn large_cube(client: &Client) -> u32 {
+    let most = client.properties().hardware.max_units_per_cube.min(1024);
+    1 << most.ilog2()
+}
+
+/// A cube a row: the row's two losses, and with `with_gradient` the row becomes
+/// `weight * (softmax * (1 + 2 z ln(denominator)) - smoothed target)`.
+///
+/// The softmax's denominator is summed relative to the largest logit so far, which makes one reading enough (Milakov and
+/// Gimelshein 2018, <https://arxiv.org/abs/1805.02867>, algorithm 3); `each` values at a time, so that as many loads are under way.
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn cross_entropy_rows<F: Float>(
+    logits: &mut [F],
+    targets: &[u32],
+    minimised: &mut [f32],
+    cross_entropy: &mut [f32],
+    rows: usize,
+    vocab: usize,
+    weight: f32,
+    z_loss: f32,
+    smoothing: f32,
+    #[comptime] with_gradient: bool,
+    #[comptime] units: u32,
+    #[comptime] each: usize,
+    #[define(F)] _dtype: ElemType,
+) {
+    let row = CUBE_POS;
+    if row >= rows {
+        terminate!();
+    }
+    let start = row * vocab;
+    let at_once = comptime!(units as usize * each);
+    let blocks = (vocab + at_once - 1) / at_once;
+    let target = targets[row] as usize;
+    let of_target = f32::cast_from(logits[start + target]);
+
+    let mut largest = f32::new(LOWEST);
+    let mut denominator = f32::new(0.0);
+    let mut sum = f32::new(0.0);
+    let mut x = Array::<f32>::new(each);
+    for block in 0..blocks {
+        let first = block * at_once + UNIT_POS as usize;
+        let mut top = largest;
+        #[unroll]
+        for k in 0..each {
+            let i = first + k * units as usize;
+            let value = f32::cast_from(logits[start + select(i < vocab, i, 0)]);
+            x[k] = select(i < vocab, value, f32::new(LOWEST));
+            sum += select(i < vocab, value, f32::new(0.0));
+            top = select(x[k] > top, x[k], top);
+        }
+        if top > largest {
+            denominator *= (largest - top).exp();
+            largest = top;
+        }
+        #[unroll]
+        for k in 0..each {
+            denominator += (x[k] - largest).exp();
+        }
+    }
+    let of_unit = largest;
+    let largest = cube_max(of_unit, units);
+    let denominator = cube_sum(denominator * (of_unit - largest).exp(), units);
+    let sum = cube_sum(sum, units);
+    let log_denominator = denominator.ln() + largest;
+
+    if UNIT_POS == 0 {
+        let loss = log_denominator - of_target;
+        // How far the target's logit stands above the mean.
+        let above_mean = of_target - sum / vocab as f32;
+        cross_entropy[row] = loss;
+        minimised[row] = loss + smoothing * above_mean + z_loss * log_denominator * log_denominator;
+    }
+    if with_gradient {
+        let scale = weight * (f32::new(1.0) + f32::new(2.0) * z_loss * log_denominator);
+        let evenly = weight * smoothing / vocab as f32;
+        let at_target = weight * (f32::new(1.0) - smoothing);
+        for block in 0..blocks {
+            let first = block * at_once + UNIT_POS as usize;
+            #[unroll]
+            for k in 0..each {
+                let i = first + k * units as usize;
+                x[k] = f32::cast_from(logits[start + select(i < vocab, i, 0)]);
+            }
+            #[unroll]
+            for k in 0..each {
+                let i = first + k * units as usize;
+                if i < vocab {
+                    let of_softmax = scale * (x[k] - log_denominator).exp() - evenly;
+                    logits[start + i] = F::cast_from(of_softmax - select(i == target, at_target, f32::new(0.0)));
+                }
+            }
+        }
+    }
+}
+
+/// One cube: `factor` times the mean of `minimised`, and the mean of `cross_entropy`.
+#[cube(launch_unchecked)]
+fn mean_of_rows(
+    minimised: &[f32],
+    cross_entropy: &[f32],
+    minimised_mean: &mut [f32],
+    cross_entropy_mean: &mut [f32],
+    rows: usize,
+    factor: f32,
+) {
+    let mut sums = Array::<f32>::new(2usize);
+    sums[0] = f32::new(0.0);
+    sums[1] = f32::new(0.0);
+    let mut row = UNIT_POS as usize;
+    while row < rows {
+        sums[0] += minimised[row];
+        sums[1] += cross_entropy[row];
+        row += CUBE_DIM as usize;
+    }
+    let of_minimised = cube_sum(sums[0], UNITS);
+    let of_cross_entropy = cube_sum(sums[1], UNITS);
+    if UNIT_POS == 0 {
+        minimised_mean[0] = factor * of_minimised / rows as f32;
+        cross_entropy_mean[0] = of_cross_entropy / rows as f32;
+    }
+}
+
+/// Multiplies in place, unless by 1: the host need not know which.
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn multiply<F: Float>(values: &mut [F], factor: &[f32], count: usize, #[define(F)] _dtype: ElemType) {
+    let factor = factor[0];
+    if factor != f32::new(1.0) {
+        let mut i = ABSOLUTE_POS;
+        while i < count {
+            values[i] = F::cast_from(f32::cast_from(values[i]) * factor);
+            i += CUBE_COUNT * CUBE_DIM as usize;
+        }
+    }
+}
+
+#[derive(Debug)]
+struct CrossEntropy;
+
+impl<B: GpuLossBackward> Backward<B, 1> for CrossEntropy {
+    type State = B::FloatTensorPrimitive;
+    fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, _kept: &mut Checkpointer) {
+        let dy = grads.consume::<B>(&ops.node);
+        if let [Some(parent)] = ops.parents {
+            grads.register::<B>(parent.id, B::times(ops.state, dy));
+        }
+    }
+}
+
+impl<B: GpuLossOps + GpuLossBackward, C: CheckpointStrategy> GpuLossOps for Autodiff<B, C> {
+    fn cross_entropy_in_place(
+        logits: FloatTensor<Self>,
+        targets: Vec<u32>,
+        objective: Objective,
+        factor: f32,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        match CrossEntropy.prepare::<C>([logits.node()]).compute_bound().stateful() {
+            OpsKind::Tracked(prep) => {
+                let ([minimised, cross_entropy], gradient) =
+                    B::loss_and_gradient_in_place(logits.into_primitive(), &targets, objective, factor);
+                (prep.finish(gradient, minimised), Self::from_inner(cross_entropy))
+            }
+            OpsKind::UnTracked(prep) => {
+                let (minimised, cross_entropy) =
+                    B::cross_entropy_in_place(logits.into_primitive(), targets, objective, factor);
+                (prep.finish(minimised), Self::from_inner(cross_entropy))
+            }
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! What a GPU finds of a gradient and decides, without the host: its norm, what clipping leaves of it, and whether a step is taken.
+//!
+//! A step whose loss or norm is not finite is not taken, and none after it either until the host has looked ([`Judge::resume`]): so
+//! the host may hand over the next steps before it has heard of this one, and still finds the weights as they were when a step
+//! fails. What was found travels to the host while the device goes on.
+
+use std::pin::Pin;
+
+use anyhow::{Result, anyhow};
+use burn::optim::GradientsParams;
+use burn::tensor::{DType, Device, Tensor};
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::bytes::Bytes;
+use cubecl::client::Client;
+use cubecl::future::reader::read_sync;
+use cubecl::prelude::*;
+use cubecl::server::ServerError;
+use ember_model::Gpt;
+use ember_model::kernels::gpu::tensor::{float32, unfilled};
+
+use super::gpu::sums_of_squares;
+use crate::gpu::{UNITS, cube, cube_sum, tensor};
+
+/// Places in a verdict: the mean loss, the norm, what the gradient is multiplied by, and 1 where the step is taken.
+const LOSS: usize = 0;
+/// See [`LOSS`].
+const NORM: usize = 1;
+/// See [`LOSS`].
+pub(super) const SCALE: usize = 2;
+/// See [`LOSS`].
+pub(super) const TAKEN: usize = 3;
+/// Values of a verdict.
+const VALUES: usize = 4;
+
+/// What was decided of one step, on the device.
+#[derive(Clone, Debug)]
+pub struct Verdict(Tensor<1>);
+
+impl Verdict {
+    /// A step that the host has decided on, along the gradient times `scale`.
+    pub(super) fn take(scale: f64, device: &Device) -> Self {
+        Self(Tensor::from_floats([0.0, 0.0, scale as f32, 1.0], &device.clone().inner()))
+    }
+
+    pub(super) fn values(&self) -> Tensor<1> {
+        self.0.clone()
+    }
+}
+
+/// What the host hears of a verdict.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Found {
+    /// Mean loss of the step's passes.
+    pub loss: f64,
+    /// Global norm of the gradient before clipping.
+    pub grad_norm: f64,
+    /// What clipping multiplies it by.
+    pub scale: f64,
+    /// Whether the step was taken; if not, it or one before it was not finite.
+    pub taken: bool,
+}
+
+/// A verdict on its way to the host.
+pub struct Coming(Pin<Box<dyn Future<Output = Result<Vec<Bytes>, ServerError>> + Send>>);
+
+impl Coming {
+    /// Waits for it, and so for the step that it is about.
+    ///
+    /// # Errors
+    /// When the device failed.
+    pub fn wait(self) -> Result<Found> {
+        let read = read_sync(self.0).map_err(|error| anyhow!("the device failed: {error:?}"))?;
+        let values: Vec<f64> = read.iter().flat_map(|bytes| f32::from_bytes(bytes)).map(|x| f64::from(*x)).collect();
+        let [loss, grad_norm, scale, taken] = values[..] else {
+            return Err(anyhow!("the device failed: it gave {} numbers of a step instead of {VALUES}", values.len()));
+        };
+        Ok(Found { loss, grad_norm, scale, taken: taken == 1.0 })
+    }
+}
+
+/// Judges the steps of one model on its device.
+pub struct Judge {
+    /// 1 from the first step that was not taken on.
+    halted: Tensor<1>,
+    /// Lives as long as the program: a copy on its way borrows it.
+    client: &'static Client,
+}
+
+impl Judge {
+    /// For models on `device`, a GPU.
+    pub fn new(device: &Device) -> Self {
+        let halted = Tensor::zeros([1], &device.clone().inner());
+        let client = Box::leak(Box::new(cube(halted.clone()).client));
+        Self { halted, client }
+    }
+
+    /// Lets the device take steps again.
+    pub fn resume(&mut self) {
+        self.halted = Tensor::zeros([1], &self.halted.device());
+    }
+
+    /// Judges the step along `gradients`, whose passes had `losses`, each one value; `grad_clip` limits the norm, 0 does not.
+    pub fn judge(
+        &self,
+        gpt: &Gpt,
+        gradients: &GradientsParams,
+        losses: Vec<Tensor<1>>,
+        grad_clip: f64,
+    ) -> (Verdict, Coming) {
+        let verdict = judged(gpt, gradients, losses, grad_clip, &self.halted);
+        let sent = self.client.read_async(vec![verdict.handle.clone()]);
+        (Verdict(tensor(verdict)), Coming(Box::pin(sent)))
+    }
+}
+
+/// The global norm of gradients on a GPU, read back.
+pub(super) fn norm(gpt: &Gpt, gradients: &GradientsParams) -> f64 {
+    let device = gpt.device().inner();
+    let zero = || Tensor::zeros([1], &device);
+    let verdict = judged(gpt, gradients, vec![zero()], 0.0, &zero());
+    let values = tensor::<1>(verdict).into_data();
+    values.iter::<f32>().nth(NORM).map_or(0.0, f64::from)
+}
+
+fn judged(
+    gpt: &Gpt,
+    gradients: &GradientsParams,
+    losses: Vec<Tensor<1>>,
+    grad_clip: f64,
+    halted: &Tensor<1>,
+) -> CubeTensor {
+    let count = losses.len();
+    let losses = float32(cube(if count == 1 { losses[0].clone().inner() } else { Tensor::cat(losses, 0).inner() }));
+    let gradients = gpt.parameters().into_iter().filter_map(|parameter| {
+        Some(float32(match parameter.shape.len() {
+            1 => cube(gradients.get::<1>(parameter.id)?),
+            _ => cube(gradients.get::<2>(parameter.id)?),
+        }))
+    });
+    // A model without gradients has a norm of 0.
+    let sums = sums_of_squares(gradients.collect()).unwrap_or_else(|| cube(Tensor::<1>::zeros([1], &halted.device())));
+    let verdict = unfilled(&losses, [VALUES], DType::F32);
+    let chunks = sums.meta.num_elements();
+    // SAFETY: the kernel reads `chunks` sums and `count` losses, and reads and writes `halted` and the verdict at their places.
+    unsafe {
+        judge_kernel::launch_unchecked(
+            &losses.client.clone(),
+            CubeCount::Static(1, 1, 1),
+            CubeDim::new_1d(UNITS),
+            sums.into_buffer_arg(),
+            losses.into_buffer_arg(),
+            cube(halted.clone()).into_buffer_arg(),
+            verdict.clone().into_buffer_arg(),
+            chunks,
+            count,
+            grad_clip as f32,
+        );
+    }
+    verdict
+}
+
+/// One cube.
+#[cube(launch_unchecked)]
+fn judge_kernel(
+    sums: &[f32],
+    losses: &[f32],
+    halted: &mut [f32],
+    verdict: &mut [f32],
+    chunks: usize,
+    count: usize,
+    grad_clip: f32,
+) {
+    let mut square = f32::new(0.0);
+    let mut i = UNIT_POS as usize;
+    while i < chunks {
+        square += sums[i];
+        i += UNITS as usize;
+    }
+    let norm = cube_sum(square, UNITS).sqrt();
+    if UNIT_POS == 0 {
+        let mut loss = f32::new(0.0);
+        for pass in 0..count {
+            loss += losses[pass];
+        }
+        loss /= count as f32;
+        // As clip_scale on the host.
+        let mut scale = f32::new(1.0);
+        if grad_clip > f32::new(0.0) {
+            let limited = grad_clip / (norm + f32::new(1e-6));
+            scale = select(limited < scale, limited, scale);
+        }
+        let taken = is_finite(loss) && is_finite(norm) && halted[0] == f32::new(0.0);
+        verdict[LOSS] = loss;
+        verdict[NORM] = norm;
+        verdict[SCALE] = scale;
+        verdict[TAKEN] = select(taken, f32::new(1.0), f32::new(0.0));
+        halted[0] = select(taken, f32::new(0.0), f32::new(1.0));
+    }
+}
+
+/// By the exponent: compilers for GPUs may take it that no number is infinite or none at all.
+#[cube]
+fn is_finite(x: f32) -> bool {
+    (u32::reinterpret(x) & 0x7f80_0000) != 0x7f80_0000
+}

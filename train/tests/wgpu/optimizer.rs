@@ -1,0 +1,181 @@
+//! The GPU's optimizer beside the CPU's, and its verdicts.
+
+use burn::module::ParamId;
+use burn::optim::GradientsParams;
+use burn::tensor::{Device, Tensor, TensorData};
+use ember_model::{Gpt, GptConfig, ParameterMapper};
+use ember_train::optimizer::{AdamWConfig, Found, Judge, Optimizer, OptimizerConfig, global_norm};
+use proptest::prelude::*;
+
+use crate::gpu;
+
+fn config(ema_decay: f64) -> OptimizerConfig {
+    let adamw = AdamWConfig { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 };
+    OptimizerConfig { ema_decay, ..adamw.into() }
+}
+
+/// Gradients drawn from (seed, parameter), one of which may be spoilt.
+fn gradients(gpt: &Gpt, seed: u64, size: f32, spoilt: Option<f32>) -> GradientsParams {
+    let device = gpt.device().inner();
+    let mut gradients = GradientsParams::new();
+    for (number, parameter) in gpt.parameters().into_iter().enumerate() {
+        let n: usize = parameter.shape.iter().product();
+        let mut values: Vec<f32> = (0..n as u64)
+            .map(|i| {
+                let hash = (i + 1 + (number as u64) * 1_000_003 + seed * 7_368_787).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+                size * ((hash >> 40) as f32 / (1u64 << 24) as f32 - 0.5)
+            })
+            .collect();
+        if let (3, Some(bad)) = (number, spoilt) {
+            values[n / 2] = bad;
+        }
+        let data = TensorData::new(values, parameter.shape.clone());
+        match parameter.shape.len() {
+            1 => gradients.register(parameter.id, Tensor::<1>::from_data(data, &device)),
+            _ => gradients.register(parameter.id, Tensor::<2>::from_data(data, &device)),
+        }
+    }
+    gradients
+}
+
+fn all(gpt: &Gpt) -> Vec<f32> {
+    let mut all = Vec::new();
+    gpt.for_each_parameter(&mut |_, _, values| all.extend(values));
+    all
+}
+
+fn close(a: &[f32], b: &[f32], allowed: f32) {
+    assert_eq!(a.len(), b.len());
+    let error = a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(error < allowed, "{error}");
+}
+
+/// The weights, the average's and the norms after four steps, the moments by name.
+fn steps(
+    shape: &GptConfig,
+    device: &Device,
+    seed: u64,
+    clip: f64,
+) -> (Vec<f32>, Vec<f32>, Vec<f64>, Vec<(String, Vec<f32>)>) {
+    let mut gpt = Gpt::new(shape, seed, &device.clone().autodiff()).unwrap();
+    let mut optimizer = Optimizer::new(config(0.9));
+    let mut norms = Vec::new();
+    for step in 0..4 {
+        let gradients = gradients(&gpt, seed + step, 0.1, None);
+        let norm = global_norm(&gpt, &gradients);
+        let scale = ember_train::optimizer::clip_scale(norm, clip);
+        gpt = optimizer.step(gpt, gradients, scale, 1e-2);
+        norms.push(norm);
+    }
+    let average = optimizer.average().unwrap().model(&gpt).unwrap();
+    (all(&gpt), all(&average), norms, optimizer.stored())
+}
+
+/// More parameters than one launch takes, most of odd sizes.
+#[test]
+fn steps_are_the_cpus() {
+    let Some(device) = gpu() else { return };
+    let cases = (1usize..3, 1usize..4, 3usize..40, 2usize..600, 0u64..100, prop::sample::select(vec![0.0, 0.5]));
+    proptest!(ProptestConfig::with_cases(4), |((n_layer, head, width, vocab, seed, clip) in cases)| {
+        let shape = GptConfig::new(vocab, 5, n_layer, head, head * width);
+        let there = steps(&shape, &device, seed, clip);
+        let here = steps(&shape, &Device::flex(), seed, clip);
+        close(&there.0, &here.0, 2e-5);
+        close(&there.1, &here.1, 2e-5);
+        for (a, b) in there.2.iter().zip(&here.2) {
+            prop_assert!((a - b).abs() <= 1e-5 * b, "norms {a} and {b}");
+        }
+        for ((name, a), (_, b)) in there.3.iter().zip(&here.3) {
+            prop_assert_eq!(a.len(), b.len(), "{}", name);
+            close(a, b, 1e-6);
+        }
+    });
+}
+
+/// A judge's verdicts take the same steps as a host that knows the norm, and a restored optimizer goes on with the same bits.
+#[test]
+fn a_verdict_steps_as_the_host_would() {
+    let Some(device) = gpu() else { return };
+    let training = device.clone().autodiff();
+    let shape = GptConfig::new(11, 5, 2, 1, 9);
+    let loss = |value: f32| Tensor::<1>::from_floats([value], &device);
+    let judge = Judge::new(&training);
+    let (mut by_host, mut by_device) = (Optimizer::new(config(0.9)), Optimizer::new(config(0.9)));
+    let [mut a, mut b] = [0, 1].map(|_| Gpt::new(&shape, 1, &training).unwrap());
+    for step in 0..3 {
+        let [for_a, for_b] = [&a, &b].map(|gpt| gradients(gpt, step, 0.1, None));
+        let norm = global_norm(&a, &for_a);
+        let scale = ember_train::optimizer::clip_scale(norm, 0.5);
+        a = by_host.step(a, for_a, scale, 1e-2);
+        let (verdict, coming) = judge.judge(&b, &for_b, vec![loss(1.0), loss(4.0)], 0.5);
+        b = by_device.step_as_judged(b, for_b, &verdict, 1e-2);
+        let Found { loss, grad_norm, scale: found_scale, taken } = coming.wait().unwrap();
+        assert_eq!((loss, grad_norm, taken), (2.5, norm, true));
+        assert!((found_scale - scale).abs() < 1e-6);
+    }
+    close(&all(&a), &all(&b), 1e-6);
+
+    let stored = by_device.stored().into_iter().collect();
+    let mut restored = Optimizer::new(config(0.0));
+    restored.restore(&b, by_device.steps(), stored, &device).unwrap();
+    let copy = b.clone();
+    let [for_b, for_copy] = [&b, &copy].map(|gpt| gradients(gpt, 7, 0.1, None));
+    let b = by_device.step(b, for_b, 1.0, 1e-2);
+    let copy = restored.step(copy, for_copy, 1.0, 1e-2);
+    assert_eq!(all(&b), all(&copy));
+}
+
+/// From the first step that is not finite on, nothing reaches weights, moments or average, until the host lets the device go on.
+#[test]
+fn what_is_not_finite_halts_the_device() {
+    let Some(device) = gpu() else { return };
+    let training = device.clone().autodiff();
+    let shape = GptConfig::new(11, 5, 1, 1, 6);
+    let loss = |value: f32| Tensor::<1>::from_floats([value], &device);
+    for (spoilt, spoilt_loss) in [(Some(f32::NAN), 1.0), (Some(f32::INFINITY), 1.0), (None, f32::NAN)] {
+        let mut judge = Judge::new(&training);
+        let mut optimizer = Optimizer::new(config(0.9));
+        let mut gpt = Gpt::new(&shape, 1, &training).unwrap();
+        let mut coming = Vec::new();
+        let mut step = |gpt: Gpt, judge: &Judge, optimizer: &mut Optimizer, number, spoilt, loss| {
+            let gradients = gradients(&gpt, number, 0.1, spoilt);
+            let (verdict, sent) = judge.judge(&gpt, &gradients, vec![loss], 1.0);
+            coming.push(sent);
+            optimizer.step_as_judged(gpt, gradients, &verdict, 1e-2)
+        };
+        gpt = step(gpt, &judge, &mut optimizer, 0, None, loss(1.0));
+        let state = |gpt: &Gpt, optimizer: &Optimizer| {
+            (all(gpt), all(&optimizer.average().unwrap().model(gpt).unwrap()), optimizer.stored())
+        };
+        let before = state(&gpt, &optimizer);
+        gpt = step(gpt, &judge, &mut optimizer, 1, spoilt, loss(spoilt_loss));
+        gpt = step(gpt, &judge, &mut optimizer, 2, None, loss(1.0));
+        assert!(state(&gpt, &optimizer) == before);
+        judge.resume();
+        optimizer.rewind(1);
+        gpt = step(gpt, &judge, &mut optimizer, 2, None, loss(1.0));
+        assert!(all(&gpt) != before.0);
+        assert!(all(&gpt).iter().all(|value| value.is_finite()));
+        let taken: Vec<bool> = coming.into_iter().map(|sent| sent.wait().unwrap().taken).collect();
+        assert_eq!(taken, [true, false, false, true]);
+    }
+}
+
+/// A model whose weights somebody else holds steps on copies of them.
+#[test]
+fn a_clone_keeps_its_weights() {
+    let Some(device) = gpu() else { return };
+    struct Same;
+    impl ParameterMapper for Same {
+        fn map<const D: usize>(&mut self, _: &str, _: ParamId, tensor: Tensor<D>) -> Tensor<D> {
+            tensor
+        }
+    }
+    let gpt = Gpt::new(&GptConfig::new(11, 5, 1, 1, 6), 1, &device.clone().autodiff()).unwrap();
+    let before = all(&gpt);
+    let kept = gpt.clone().map_parameters(&mut Same);
+    let of = gradients(&gpt, 0, 0.1, None);
+    let stepped = Optimizer::new(config(0.0)).step(gpt, of, 1.0, 1e-2);
+    assert_eq!(all(&kept), before);
+    assert!(all(&stepped) != before);
+}
