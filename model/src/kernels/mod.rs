@@ -19,7 +19,7 @@ use std::sync::Arc;
 use burn::backend::Dispatch;
 use burn::tensor::{DType, Device, Distribution, FloatDType, Tensor};
 
-pub use cpu::{matrix, tensor as flex};
+pub use cpu::{matrix, multiplies_bf16, tensor as flex};
 use ops::{AttentionOps, CachedOps, MatrixOps, NormOps, PointwiseOps};
 pub use rotary::Rotary;
 

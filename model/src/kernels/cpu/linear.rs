@@ -70,6 +70,16 @@ pub fn forward_without_bias(x: &[f32], weight: &[f32], n_out: usize) -> Vec<f32>
     times(x, weight, n_out, Added::default())
 }
 
+/// `residual + x W + b` of float32: residual `[rows, n_out]`.
+pub fn forward_onto(residual: &[f32], x: &[f32], weight: &[f32], bias: &[f32]) -> Vec<f32> {
+    if x.len() * bias.len() == weight.len() {
+        let mut y = one_row(x, weight, bias);
+        add(&mut y, residual);
+        return y;
+    }
+    times(x, weight, bias.len(), Added { bias: Some(bias), residual: Some(residual) })
+}
+
 /// `x Wᵀ` of float32: x `[rows, n_embd]`, W `[vocab, n_embd]`.
 pub fn unembed(x: &[f32], weight: &[f32], n_embd: usize) -> Vec<f32> {
     if x.len() == n_embd {

@@ -28,6 +28,7 @@ use super::ops::{AttentionBackward, MatrixBackward, NormBackward, PointwiseBackw
 use super::ops::{AttentionOps, CachedOps, MatrixOps, NormOps, PointwiseOps};
 use super::{CachedRows, DropoutMask, Heads};
 use linear::Added;
+pub use product::multiplies_bf16;
 use tensor::{contiguous, float32, new, new_bf16, stored, values, values_bf16};
 
 fn sizes(qkv: &FlexTensor, heads: Heads) -> attention::Sizes {
@@ -62,7 +63,7 @@ fn with_width(x: &FlexTensor, n: usize) -> [usize; 3] {
 
 /// Whether a product with `weight` multiplies bfloat16 as it is; else everything becomes float32 first.
 fn in_bf16(weight: &FlexTensor) -> bool {
-    weight.dtype() == DType::BF16 && product::multiplies_bf16()
+    weight.dtype() == DType::BF16 && multiplies_bf16()
 }
 
 /// The tensor contiguous and in bfloat16.
@@ -110,23 +111,22 @@ impl MatrixOps for Flex {
         bias: FlexTensor,
         dropout: Option<DropoutMask>,
     ) -> FlexTensor {
+        // Dropout is of the branch alone, which must then be there by itself.
+        if let Some(mask) = dropout {
+            let branch = tensor::cast(Self::fused_linear(x, weight, bias), FloatDType::F32);
+            return Flex::float_add(residual, Self::fused_dropout(branch, mask));
+        }
         let (residual, bias) = (float32(residual), float32(bias));
         let shape = residual.layout().shape().clone();
-        // Dropout is of the branch alone, which must then be there by itself.
-        let kept = values(&residual);
-        let added = Added { bias: Some(values(&bias)), residual: dropout.is_none().then_some(kept) };
-        let [_, n_out] = sizes_of(&weight);
         let y = if in_bf16(&weight) {
             let (x, weight) = (bfloat16(x), contiguous(weight));
-            linear::times(values_bf16(&x), values_bf16(&weight), n_out, added)
+            let added = Added { bias: Some(values(&bias)), residual: Some(values(&residual)) };
+            linear::times(values_bf16(&x), values_bf16(&weight), values(&bias).len(), added)
         } else {
             let (x, weight) = (float32(x), float32(weight));
-            linear::times(values(&x), values(&weight), n_out, added)
+            linear::forward_onto(values(&residual), values(&x), values(&weight), values(&bias))
         };
-        match dropout {
-            None => new(y, shape),
-            Some(mask) => Flex::float_add(residual, Self::fused_dropout(new(y, shape), mask)),
-        }
+        new(y, shape)
     }
 
     fn fused_unembed(x: FlexTensor, weight: FlexTensor) -> FlexTensor {

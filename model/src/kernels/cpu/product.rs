@@ -8,6 +8,8 @@
 
 mod pack;
 mod sets;
+#[cfg(test)]
+mod tests;
 mod tile;
 
 use std::cell::RefCell;
@@ -123,28 +125,30 @@ impl<T: Element> Product<'_, T> {
             // SAFETY: the caller's promise, and the processor has what `compute` was chosen by.
             return unsafe { compute(self, c, 0..m, 0..n) };
         }
-        let [down, across] = self.division(all);
-        let (rows, columns) = (m.div_ceil(down).next_multiple_of(PANEL_ROWS), n.div_ceil(across).next_multiple_of(16));
-        (0..down * across).into_par_iter().with_max_len(1).for_each(|part| {
-            let (row, column) = (part / across * rows, part % across * columns);
-            let (rows, columns) = (row.min(m)..(row + rows).min(m), column.min(n)..(column + columns).min(n));
+        self.parts(all).into_par_iter().with_max_len(1).for_each(|[rows, columns]| {
             // SAFETY: as above; each part is written by one thread.
             unsafe { compute(self, c, rows, columns) };
         });
     }
 
-    /// Into how many parts the result is divided for `threads`, down and across: such that the longest takes as little as possible.
-    fn division(&self, threads: usize) -> [usize; 2] {
+    /// The result divided for so many threads, as rows and columns: such that the largest part takes as little as possible.
+    fn parts(&self, threads: usize) -> Vec<[Range<usize>; 2]> {
         let [m, n, _] = self.size;
-        let longest = |down: usize| {
+        let sizes = |down: usize| {
             let across = threads.div_ceil(down);
-            let rows = m.div_ceil(down).next_multiple_of(PANEL_ROWS);
-            let columns = n.div_ceil(across).next_multiple_of(16);
-            // A packed value costs about as much as so many multiplications.
-            let packing = 4 * columns + if self.packs_a() { 6 * rows } else { 0 };
-            (rows * columns + packing, [down, across])
+            [m.div_ceil(down).next_multiple_of(PANEL_ROWS), n.div_ceil(across).next_multiple_of(LINE)]
         };
-        (1..=threads).map(longest).min().map_or([1, threads], |(_, parts)| parts)
+        let longest = |[rows, columns]: [usize; 2]| {
+            // In multiplications for each k: to pack a value costs about as much as these.
+            rows * columns + 4 * columns + if self.packs_a() { 6 * rows } else { 0 }
+        };
+        let [rows, columns] = (1..=threads).map(sizes).min_by_key(|sizes| longest(*sizes)).unwrap_or([m, n]);
+        let down = (0..m).step_by(rows.max(1)).map(|row| row..(row + rows).min(m));
+        down.flat_map(|rows| {
+            let across = (0..n).step_by(columns).map(|column| column..(column + columns).min(n));
+            across.map(move |columns| [rows.clone(), columns])
+        })
+        .collect()
     }
 
     /// Whether a tile cannot read its rows of `a` where they are: its units must be there, and not each on a page of its own.

@@ -133,6 +133,19 @@ impl Stored<f32> for f32 {
     }
 }
 
+/// Every set that the processor has, by name.
+#[cfg(test)]
+pub fn all_float32() -> Vec<(&'static str, Compute<f32, f32>)> {
+    let all: [(Level, &'static str, Compute<f32, f32>); _] = [
+        (Level::Portable, "portable", portable::all::<f32>),
+        #[cfg(target_arch = "x86_64")]
+        (Level::Avx2, "avx2", avx2::all::<f32>),
+        #[cfg(target_arch = "x86_64")]
+        (Level::Avx512, "avx512", avx512::all::<f32>),
+    ];
+    all.into_iter().filter(|(needs, ..)| *needs <= level()).map(|(_, name, compute)| (name, compute)).collect()
+}
+
 /// Whether the processor multiplies bfloat16 as it is; without, products of it must not be asked for.
 pub fn multiplies_bf16() -> bool {
     #[cfg(target_arch = "x86_64")]
