@@ -12,6 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use ember_model::device::DeviceChoice;
+use ember_model::kernels::simd;
 
 use crate::interrupt::{EXIT_INTERRUPTED, Interrupt};
 
@@ -135,6 +136,7 @@ pub fn run_program(common: &CommonArgs, command: impl FnOnce(&Interrupt) -> Resu
     remember_panics();
     quieten_wayland();
     let whole = || -> Result<Outcome> {
+        simd::limit().map_err(UsageError::new)?;
         let interrupt = Interrupt::install()?;
         let threads = common.threads.unwrap_or(0) as usize; // 0: as many as there are cores
         let pool = rayon::ThreadPoolBuilder::new()

@@ -395,3 +395,47 @@ fn half_precision_passes_through_the_kernels() {
     same("swiglu", &|x, _| kernels::swiglu(x));
     same("attention", &|x, _| kernels::causal_attention(x, heads, None));
 }
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    /// Products of bfloat16 and their gradients against those of float32, on numbers that both hold.
+    #[test]
+    fn bfloat16_is_multiplied_with_float32_sums(
+        batch in 1usize..4, time in 1usize..80, n_in in 1usize..70, n_out in 1usize..150, head in prop::bool::ANY, seed: u64,
+    ) {
+        let (device, to) = (device(), FloatDType::BF16);
+        device.seed(seed);
+        let rounded = |values: Tensor<3>| values.cast(to).cast(DType::F32);
+        let x = rounded(random([batch, time, n_in], &device));
+        let matrix = rounded(random([1, n_in, n_out], &device)).squeeze_dim::<2>(0);
+        let matrix = if head { matrix.transpose() } else { matrix };
+        let bias = rounded(random([1, 1, n_out], &device)).flatten::<1>(0, 2);
+        let weights = rounded(random([batch, time, n_out], &device));
+        let run = |half: bool| {
+            #[allow(unused_mut)]
+            let mut inputs = Inputs { x: x.clone(), matrix: matrix.clone(), vectors: [bias.clone(), bias.clone()] };
+            #[cfg(feature = "autodiff")]
+            {
+                inputs = inputs.tracked();
+            }
+            let of = if half { to } else { FloatDType::F32 };
+            let (x, matrix) = (kernels::cast(inputs.x.clone(), of), kernels::cast(inputs.matrix.clone(), of));
+            let y = if head { kernels::unembed(x, matrix) } else { kernels::linear(x, matrix, Some(inputs.vectors[0].clone())) };
+            let y = kernels::cast(y, FloatDType::F32);
+            #[cfg(feature = "autodiff")]
+            let gradients = inputs.gradients(&(y.clone() * weights.clone()).sum().backward());
+            #[cfg(not(feature = "autodiff"))]
+            let gradients: Vec<Tensor<1>> = Vec::new();
+            (y.inner(), gradients)
+        };
+        let ((half, half_gradients), (full, gradients)) = (run(true), run(false));
+        let error = difference(half, full);
+        prop_assert!(error < 4e-3, "the value differs by {error}"); // half a unit of 8 bits
+        prop_assert_eq!(half_gradients.len(), gradients.len());
+        for (half, full) in half_gradients.into_iter().zip(gradients) {
+            let error = difference(half, full);
+            prop_assert!(error < 4e-3, "a gradient differs by {error}");
+        }
+    }
+}

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use burn::backend::Dispatch;
 use burn::tensor::{DType, Device, Distribution, FloatDType, Int, Tensor, TensorData};
 
-pub use cpu::{matrix, tensor as flex};
+pub use cpu::{matrix, multiplies_bf16, tensor as flex};
 use ops::{AttentionOps, CachedOps, ChoiceOps, EmbeddingOps, MatrixOps, NormOps, PointwiseOps};
 pub use rotary::Rotary;
 

@@ -1,5 +1,68 @@
 //! One source, three instruction sets: a kernel's body is compiled for AVX-512, for AVX2 and for the machine the build is for,
-//! and the best that the processor has is chosen when it runs.
+//! and the best that the processor has is chosen when it runs. The environment variable `EMBER_SIMD` (`avx512`, `avx2` or `portable`)
+//! sets a limit to that choice, to see what older machines get. The last bits of results depend on the set.
+
+use std::sync::OnceLock;
+
+/// The environment variable that limits the choice.
+pub const VARIABLE: &str = "EMBER_SIMD";
+
+/// Instruction sets that kernels are compiled for, from the smallest on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// What every machine has that the build is for.
+    Portable,
+    /// AVX2 with fused multiplication and addition.
+    Avx2,
+    /// AVX-512: its foundation and the parts for bytes, words and shorter vectors.
+    Avx512,
+}
+
+/// The set that kernels use, the same for as long as the program runs.
+pub fn level() -> Level {
+    static LEVEL: OnceLock<Level> = OnceLock::new();
+    *LEVEL.get_or_init(|| best().min(limit().unwrap_or(Level::Avx512)))
+}
+
+/// The limit that the environment sets; none is the largest.
+///
+/// # Errors
+/// A line that says what the variable can be.
+pub fn limit() -> Result<Level, String> {
+    match std::env::var_os(VARIABLE) {
+        None => Ok(Level::Avx512),
+        Some(value) => limit_of(&value.to_string_lossy()),
+    }
+}
+
+fn limit_of(value: &str) -> Result<Level, String> {
+    match value {
+        "avx512" => Ok(Level::Avx512),
+        "avx2" => Ok(Level::Avx2),
+        "portable" => Ok(Level::Portable),
+        _ => Err(format!(
+            "the environment variable {VARIABLE} is {value:?}, not avx512, avx2 or portable; unset it to use the best that the processor has"
+        )),
+    }
+}
+
+/// The largest set that the processor has.
+fn best() -> Level {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512bw")
+        {
+            return Level::Avx512;
+        }
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            return Level::Avx2;
+        }
+    }
+    Level::Portable
+}
 
 /// Defines functions whose body is compiled once per instruction set and dispatched at run time.
 ///
@@ -19,17 +82,12 @@ macro_rules! simd_versions {
                 fn avx512($($arg: $type),*) $(-> $ret)? { body($($arg),*) }
                 #[target_feature(enable = "avx2,fma")]
                 fn avx2($($arg: $type),*) $(-> $ret)? { body($($arg),*) }
-                if is_x86_feature_detected!("avx512f")
-                    && is_x86_feature_detected!("avx512vl")
-                    && is_x86_feature_detected!("avx512dq")
-                    && is_x86_feature_detected!("avx512bw")
-                {
-                    // SAFETY: the processor has just said that it has these instructions.
-                    return unsafe { avx512($($arg),*) };
-                }
-                if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+                match $crate::kernels::simd::level() {
+                    // SAFETY: the processor has these instructions, as `level` has asked it.
+                    $crate::kernels::simd::Level::Avx512 => return unsafe { avx512($($arg),*) },
                     // SAFETY: as above.
-                    return unsafe { avx2($($arg),*) };
+                    $crate::kernels::simd::Level::Avx2 => return unsafe { avx2($($arg),*) },
+                    $crate::kernels::simd::Level::Portable => {}
                 }
             }
             body($($arg),*)
@@ -91,6 +149,8 @@ pub fn exp(x: f32) -> f32 {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
 
     #[test]
@@ -102,6 +162,13 @@ mod tests {
         }
         assert!(exp(f32::NAN).is_nan());
         assert_eq!(exp(0.0), 1.0);
+    }
+
+    #[test]
+    fn a_limit_is_one_of_three_words() {
+        assert!(Level::Portable < Level::Avx2 && Level::Avx2 < Level::Avx512);
+        assert_eq!(limit_of("avx2"), Ok(Level::Avx2));
+        assert!(limit_of("AVX2").unwrap_err().contains("\"AVX2\", not avx512, avx2 or portable"));
     }
 
     #[test]

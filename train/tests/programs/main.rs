@@ -8,6 +8,7 @@ mod bad_input;
 mod cases;
 mod decoding;
 mod faults;
+mod instructions;
 mod ledger;
 mod measures;
 mod memory;

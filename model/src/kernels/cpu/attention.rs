@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::super::{DropoutMask, Heads, simd};
 use super::dropout::apply_in_place;
-use super::linear::{View, product};
+use super::product::{Threads, View, product};
 use super::tensor::unfilled;
 use crate::simd_versions;
 
@@ -101,28 +101,12 @@ pub fn forward(qkv: &[f32], sizes: Sizes, mask: Option<DropoutMask>) -> (Vec<f32
             let block = &mut weights[first * time..(first + rows) * time];
             let scores = View::rows(block, time);
             // SAFETY: views inside the tensors whose sizes `sizes` states.
-            unsafe {
-                product(
-                    [rows, seen, head_size],
-                    scores,
-                    false,
-                    q.skip_rows(first),
-                    k.transpose(),
-                    gemm::Parallelism::None,
-                )
-            };
+            unsafe { product([rows, seen, head_size], scores, false, q.skip_rows(first), k.transpose(), Threads::One) };
             softmax_rows(block, time, first, sizes.scale());
             let used = with_dropout(block, dropped, mask, task, first, time);
             // SAFETY: as above.
             unsafe {
-                product(
-                    [rows, head_size, seen],
-                    y.skip_rows(first),
-                    false,
-                    View::rows(used, time),
-                    v,
-                    gemm::Parallelism::None,
-                )
+                product([rows, head_size, seen], y.skip_rows(first), false, View::rows(used, time), v, Threads::One)
             };
         }
     });
@@ -178,7 +162,7 @@ impl Task<'_> {
         let ([q, k, v], [dq, dk, dv], dy) = (self.parts, self.gradients, self.dy);
         let Scratch { ds, dropped } = scratch;
         ds.resize(BLOCK.min(time) * time, 0.0);
-        let one = gemm::Parallelism::None;
+        let one = Threads::One;
         // The last block sees every key: it writes dk and dv, and the others add to them.
         for (first, rows, seen) in blocks(time).rev() {
             let adds = self.adds || seen < time;

@@ -5,7 +5,7 @@ use rayon::prelude::*;
 
 use super::super::{CachedRows, Heads, simd};
 use super::attention::{Shared, blocks, softmax, softmax_rows};
-use super::linear::{View, product};
+use super::product::{Threads, View, product};
 use super::tensor::unfilled;
 use crate::simd_versions;
 
@@ -116,7 +116,7 @@ fn all_at_once(qkv: &[f32], cache: &Cache, task: &Task, scratch: &mut Scratch, o
         for (first, rows, _) in blocks(task.new) {
             let seen = before + first + rows;
             scores.resize(rows * seen, 0.0);
-            let one = gemm::Parallelism::None;
+            let one = Threads::One;
             // SAFETY: views inside the slices and the output, whose sizes are as stated.
             unsafe {
                 let k = View::transposed(keys, head_size);

@@ -40,7 +40,7 @@ pub fn to_f16(x: &[f32]) -> Vec<f16> {
 // Written in whole-number operations without branches, which the compiler turns into vectors; the types' own conversions go one
 // value at a time.
 simd_versions! {
-    fn widen_bf16(x: &[bf16], y: &mut [f32]) {
+    pub fn widen_bf16(x: &[bf16], y: &mut [f32]) {
         for (x, y) in x.iter().zip(y) {
             *y = f32::from_bits(u32::from(x.to_bits()) << 16);
         }

@@ -1,154 +1,136 @@
-//! Matrix products of `[rows, n_in]` with the weights: the gemm crate for many rows, our own product for one row, which is
-//! what decoding does and where the memory's bandwidth is the limit.
+//! Products of `[rows, n_in]` with the weights and their gradients, float32 or bfloat16: three shapes of [`Product`] for many rows, our own
+//! loops for one row, which is what decoding does and where the memory's bandwidth is the limit.
 
+use burn::tensor::bf16;
 use rayon::prelude::*;
 
+use super::convert::widen_bf16;
 use super::layer_norm::add;
+use super::product::{Element, Product, Stored, Threads, View};
 use super::tensor::unfilled;
 use crate::simd_versions;
 
-/// A matrix inside a slice: its first value and the distance between rows and between columns.
-#[derive(Clone, Copy)]
-pub struct View {
-    /// First value.
-    pub start: *const f32,
-    /// Values from one row to the next.
-    pub row: usize,
-    /// Values from one column to the next.
-    pub column: usize,
+/// What a product is added to on its way to memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Added<'a> {
+    /// A row `[n_out]`, to every row.
+    pub bias: Option<&'a [f32]>,
+    /// `[rows, n_out]`.
+    pub residual: Option<&'a [f32]>,
 }
 
-impl View {
-    /// A matrix stored row after row.
-    pub fn rows(values: &[f32], columns: usize) -> Self {
-        Self { start: values.as_ptr(), row: columns, column: 1 }
-    }
-
-    /// The transpose of a matrix stored row after row.
-    pub fn transposed(values: &[f32], columns: usize) -> Self {
-        Self { start: values.as_ptr(), row: 1, column: columns }
-    }
+/// `x W` and what is added: x `[rows, n_in]`, W `[n_in, n_out]`.
+pub fn times<T: Element, O: Stored<T>>(x: &[T], weight: &[T], n_out: usize, added: Added) -> Vec<O> {
+    let n_in = weight.len() / n_out;
+    multiply([x.len() / n_in, n_out, n_in], View::rows(x, n_in), View::rows(weight, n_out), added)
 }
 
-/// `c = a b`, or `c += a b` if `accumulate`, for a `[m, k]`, b `[k, n]` and c `[m, n]`, on this thread or on all.
-///
-/// # Safety
-/// The three matrices must lie inside memory that is valid for reading, and for writing where c is.
-pub unsafe fn product([m, n, k]: [usize; 3], c: View, accumulate: bool, a: View, b: View, threads: gemm::Parallelism) {
-    let step = |step: usize| step as isize;
-    // SAFETY: the caller's promise.
+/// `x Wᵀ`: x `[rows, n_in]`, W `[n_out, n_in]`.
+pub fn times_transposed<T: Element, O: Stored<T>>(x: &[T], weight: &[T], n_in: usize) -> Vec<O> {
+    let (rows, n_out) = (x.len() / n_in, weight.len() / n_in);
+    multiply([rows, n_out, n_in], View::rows(x, n_in), View::transposed(weight, n_in), Added::default())
+}
+
+/// `xᵀ y`: x `[rows, n_in]`, y `[rows, n_out]`.
+pub fn transposed_times<T: Element>(x: &[T], y: &[T], rows: usize) -> Vec<f32>
+where
+    f32: Stored<T>,
+{
+    let (n_in, n_out) = (x.len() / rows, y.len() / rows);
+    multiply([n_in, n_out, rows], View::transposed(x, n_in), View::rows(y, n_out), Added::default())
+}
+
+fn multiply<T: Element, O: Stored<T>>([m, n, k]: [usize; 3], a: View<T>, b: View<T>, added: Added) -> Vec<O> {
+    assert!(added.bias.is_none_or(|bias| bias.len() == n), "a bias of {n} values");
+    assert!(added.residual.is_none_or(|residual| residual.len() == m * n), "a residual of {m} rows of {n} values");
+    let onto = added.residual.map(|residual| View::rows(residual, n));
+    let mut c: Vec<O> = Vec::with_capacity(m * n);
+    let c_view = View { start: c.as_mut_ptr().cast_const(), row: n, column: 1 };
+    // SAFETY: c has room for m * n values, all of which are written; a and b are views of slices of their sizes, made in this file.
     unsafe {
-        gemm::gemm(
-            m,
-            n,
-            k,
-            c.start.cast_mut(),
-            step(c.column),
-            step(c.row),
-            accumulate,
-            a.start,
-            step(a.column),
-            step(a.row),
-            b.start,
-            step(b.column),
-            step(b.row),
-            1.0f32,
-            1.0f32,
-            false,
-            false,
-            false,
-            threads,
-        );
+        Product { size: [m, n, k], a, b, onto, bias: added.bias }.write(c_view, Threads::All);
+        c.set_len(m * n);
     }
-}
-
-/// Below this many multiplications a product is done on one thread: waking the others costs more.
-const WORTH_SHARING: usize = 48 * 48 * 256;
-
-pub(super) fn parallelism(m: usize, n: usize, k: usize) -> gemm::Parallelism {
-    if m * n * k < WORTH_SHARING || rayon::current_num_threads() == 1 {
-        gemm::Parallelism::None
-    } else {
-        gemm::Parallelism::Rayon(0)
-    }
-}
-
-/// `a b` with `a` `[m, k]` and `b` `[k, n]`, on top of `c` if it is given.
-fn multiply([m, n, k]: [usize; 3], a: View, b: View, c: Option<Vec<f32>>) -> Vec<f32> {
-    let accumulate = c.is_some();
-    let mut c = c.unwrap_or_else(|| unfilled(m * n));
-    let view = View { start: c.as_mut_ptr(), row: n, column: 1 };
-    // SAFETY: c has m * n values; a and b are views of slices of their sizes, made in this file.
-    unsafe { product([m, n, k], view, accumulate, a, b, parallelism(m, n, k)) };
     c
 }
 
-/// `x W + b`: x `[rows, n_in]`, W `[n_in, n_out]`.
+/// `x W + b` of float32: x `[rows, n_in]`, W `[n_in, n_out]`.
 pub fn forward(x: &[f32], weight: &[f32], bias: &[f32]) -> Vec<f32> {
-    let n_out = bias.len();
-    let n_in = weight.len() / n_out;
-    let rows = x.len() / n_in;
-    if rows == 1 {
+    if x.len() * bias.len() == weight.len() {
         return one_row(x, weight, bias);
     }
-    let mut y = unfilled(rows * n_out);
-    y.par_chunks_mut(64 * n_out)
-        .for_each(|rows| rows.chunks_exact_mut(n_out).for_each(|row| row.copy_from_slice(bias)));
-    multiply([rows, n_out, n_in], View::rows(x, n_in), View::rows(weight, n_out), Some(y))
+    times(x, weight, bias.len(), Added { bias: Some(bias), residual: None })
 }
 
-/// `x W`: x `[rows, n_in]`, W `[n_in, n_out]`.
+/// `x W` of float32: x `[rows, n_in]`, W `[n_in, n_out]`.
 pub fn forward_without_bias(x: &[f32], weight: &[f32], n_out: usize) -> Vec<f32> {
-    let n_in = weight.len() / n_out;
-    let rows = x.len() / n_in;
-    if rows == 1 {
+    if x.len() * n_out == weight.len() {
         return one_row(x, weight, &vec![0.0; n_out]);
     }
-    multiply([rows, n_out, n_in], View::rows(x, n_in), View::rows(weight, n_out), None)
+    times(x, weight, n_out, Added::default())
 }
 
-/// Gradients of `x W + b` with respect to x, W and b, given that of the output.
-pub fn backward(x: &[f32], weight: &[f32], dy: &[f32], n_in: usize) -> (Vec<f32>, Vec<f32>, Vec<f32>) {
-    let (dx, dweight) = backward_without_bias(x, weight, dy, n_in);
-    (dx, dweight, column_sums(dy, weight.len() / n_in))
+/// `residual + x W + b` of float32: residual `[rows, n_out]`.
+pub fn forward_onto(residual: &[f32], x: &[f32], weight: &[f32], bias: &[f32]) -> Vec<f32> {
+    if x.len() * bias.len() == weight.len() {
+        let mut y = one_row(x, weight, bias);
+        add(&mut y, residual);
+        return y;
+    }
+    times(x, weight, bias.len(), Added { bias: Some(bias), residual: Some(residual) })
+}
+
+/// `x Wᵀ` of float32: x `[rows, n_embd]`, W `[vocab, n_embd]`.
+pub fn unembed(x: &[f32], weight: &[f32], n_embd: usize) -> Vec<f32> {
+    if x.len() == n_embd {
+        return one_row_transposed(x, weight);
+    }
+    times_transposed(x, weight, n_embd)
 }
 
 /// Gradients of `x W` with respect to x and W, given that of the output.
-pub fn backward_without_bias(x: &[f32], weight: &[f32], dy: &[f32], n_in: usize) -> (Vec<f32>, Vec<f32>) {
-    let n_out = weight.len() / n_in;
-    let rows = x.len() / n_in;
-    let dx = multiply([rows, n_in, n_out], View::rows(dy, n_out), View::transposed(weight, n_out), None);
-    let dweight = multiply([n_in, n_out, rows], View::transposed(x, n_in), View::rows(dy, n_out), None);
-    (dx, dweight)
-}
-
-/// `x Wᵀ`: x `[rows, n_embd]`, W `[vocab, n_embd]`.
-pub fn unembed(x: &[f32], weight: &[f32], n_embd: usize) -> Vec<f32> {
-    let (rows, vocab) = (x.len() / n_embd, weight.len() / n_embd);
-    if rows == 1 {
-        return one_row_transposed(x, weight);
-    }
-    multiply([rows, vocab, n_embd], View::rows(x, n_embd), View::transposed(weight, n_embd), None)
+pub fn backward<T: Element, O: Stored<T>>(x: &[T], weight: &[T], dy: &[T], n_in: usize) -> (Vec<O>, Vec<f32>)
+where
+    f32: Stored<T>,
+{
+    (times_transposed(dy, weight, weight.len() / n_in), transposed_times(x, dy, x.len() / n_in))
 }
 
 /// Gradients of `x Wᵀ` with respect to x and W, given that of the output.
-pub fn unembed_backward(x: &[f32], weight: &[f32], dy: &[f32], n_embd: usize) -> (Vec<f32>, Vec<f32>) {
-    let (rows, vocab) = (x.len() / n_embd, weight.len() / n_embd);
-    let dx = multiply([rows, n_embd, vocab], View::rows(dy, vocab), View::rows(weight, n_embd), None);
-    let dweight = multiply([vocab, n_embd, rows], View::transposed(dy, vocab), View::rows(x, n_embd), None);
-    (dx, dweight)
+pub fn unembed_backward<T: Element>(x: &[T], weight: &[T], dy: &[T], n_embd: usize) -> (Vec<f32>, Vec<f32>)
+where
+    f32: Stored<T>,
+{
+    (times(dy, weight, n_embd, Added::default()), transposed_times(dy, x, x.len() / n_embd))
 }
 
-/// Sum over the rows of a matrix with `n` columns, in an order that the number of threads does not change.
-fn column_sums(x: &[f32], n: usize) -> Vec<f32> {
-    let partial: Vec<Vec<f32>> = x
-        .par_chunks(64 * n)
-        .map(|rows| {
-            let mut sums = vec![0.0; n];
-            rows.chunks_exact(n).for_each(|row| add(&mut sums, row));
-            sums
-        })
-        .collect();
+/// Rows that are summed up before their sums are.
+const SUMMED_AT_ONCE: usize = 64;
+
+/// Sum over the rows of a matrix with `n` columns, in an order that the number of threads does not change: the gradient of a bias.
+pub fn column_sums(x: &[f32], n: usize) -> Vec<f32> {
+    let partial = x.par_chunks(SUMMED_AT_ONCE * n).map(|rows| {
+        let mut sums = vec![0.0; n];
+        rows.chunks_exact(n).for_each(|row| add(&mut sums, row));
+        sums
+    });
+    total(partial.collect(), n)
+}
+
+/// [`column_sums`] of bfloat16.
+pub fn column_sums_bf16(x: &[bf16], n: usize) -> Vec<f32> {
+    let partial = x.par_chunks(SUMMED_AT_ONCE * n).map(|rows| {
+        let (mut sums, mut wide) = (vec![0.0; n], vec![0.0; n]);
+        for row in rows.chunks_exact(n) {
+            widen_bf16(row, &mut wide);
+            add(&mut sums, &wide);
+        }
+        sums
+    });
+    total(partial.collect(), n)
+}
+
+fn total(partial: Vec<Vec<f32>>, n: usize) -> Vec<f32> {
     let mut total = vec![0.0; n];
     partial.iter().for_each(|sums| add(&mut total, sums));
     total

@@ -1,6 +1,6 @@
 //! Products of matrices that lie in slices, for code that has no tensors: what the optimizer does with its weights.
 
-use super::linear::parallelism;
+use super::product::{Threads, View, product};
 
 /// A matrix inside a slice, to read.
 #[derive(Clone, Copy, Debug)]
@@ -31,31 +31,20 @@ impl<'a> Matrix<'a> {
 pub fn add_product(c: &mut [f32], alpha: f32, a: Matrix, b: Matrix, beta: f32) {
     let ([m, k], [b_rows, n]) = (a.size, b.size);
     assert_eq!((b_rows, c.len()), (k, m * n), "sizes of a product");
-    let step = |step: usize| step as isize;
-    // SAFETY: each matrix lies inside its slice, by the constructor and the assertion above.
-    unsafe {
-        gemm::gemm(
-            m,
-            n,
-            k,
-            c.as_mut_ptr(),
-            1,
-            step(n),
-            alpha != 0.0,
-            a.values.as_ptr(),
-            step(a.step[1]),
-            step(a.step[0]),
-            b.values.as_ptr(),
-            step(b.step[1]),
-            step(b.step[0]),
-            alpha,
-            beta,
-            false,
-            false,
-            false,
-            parallelism(m, n, k),
-        );
+    if alpha != 0.0 && alpha != 1.0 {
+        c.iter_mut().for_each(|value| *value *= alpha);
     }
+    let scaled: Vec<f32>;
+    let b_values = if beta == 1.0 {
+        b.values
+    } else {
+        scaled = b.values.iter().map(|value| beta * value).collect();
+        &scaled
+    };
+    let view = |values: &[f32], [row, column]: [usize; 2]| View { start: values.as_ptr(), row, column };
+    let result = View { start: c.as_mut_ptr(), row: n, column: 1 };
+    // SAFETY: each matrix lies inside its slice, by the constructor and the assertion above.
+    unsafe { product([m, n, k], result, alpha != 0.0, view(a.values, a.step), view(b_values, b.step), Threads::All) };
 }
 
 #[cfg(test)]

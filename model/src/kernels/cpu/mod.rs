@@ -13,6 +13,7 @@ mod gelu;
 mod layer_norm;
 mod linear;
 pub mod matrix;
+mod product;
 mod rms_norm;
 mod rotary;
 mod swiglu;
@@ -21,13 +22,15 @@ pub mod tensor;
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use burn::backend::ops::FloatTensorOps;
-use burn::tensor::FloatDType;
+use burn::tensor::{DType, FloatDType};
 
 #[cfg(feature = "autodiff")]
 use super::ops::{AttentionBackward, EmbeddingBackward, MatrixBackward, NormBackward, PointwiseBackward};
 use super::ops::{AttentionOps, CachedOps, EmbeddingOps, MatrixOps, NormOps, PointwiseOps};
 use super::{CachedRows, DropoutMask, Heads};
-use tensor::{contiguous, float32, new, stored, values};
+use linear::Added;
+pub use product::multiplies_bf16;
+use tensor::{contiguous, float32, new, new_bf16, stored, values, values_bf16};
 
 fn sizes(qkv: &FlexTensor, heads: Heads) -> attention::Sizes {
     let [batch, time, _] = qkv.layout().shape().dims::<3>();
@@ -59,20 +62,47 @@ fn with_width(x: &FlexTensor, n: usize) -> [usize; 3] {
     [batch, time, n]
 }
 
+/// Whether a product with `weight` multiplies bfloat16 as it is; else everything becomes float32 first.
+fn in_bf16(weight: &FlexTensor) -> bool {
+    weight.dtype() == DType::BF16 && multiplies_bf16()
+}
+
+/// The tensor contiguous and in bfloat16.
+fn bfloat16(tensor: FlexTensor) -> FlexTensor {
+    let is_bf16 = tensor.dtype() == DType::BF16;
+    contiguous(if is_bf16 { tensor } else { tensor::cast(tensor, FloatDType::BF16) })
+}
+
+/// The sizes of a weight.
+fn sizes_of(weight: &FlexTensor) -> [usize; 2] {
+    weight.layout().shape().dims()
+}
+
 impl MatrixOps for Flex {
     fn fused_linear(x: FlexTensor, weight: FlexTensor, bias: FlexTensor) -> FlexTensor {
+        let [_, n_out] = sizes_of(&weight);
+        let shape = with_width(&x, n_out);
+        let bias = float32(bias);
+        if in_bf16(&weight) {
+            let (x, weight) = (bfloat16(x), contiguous(weight));
+            let added = Added { bias: Some(values(&bias)), residual: None };
+            return new_bf16(linear::times(values_bf16(&x), values_bf16(&weight), n_out, added), shape);
+        }
         let dtype = x.dtype();
-        let (x, weight, bias) = (float32(x), float32(weight), float32(bias));
-        let y = linear::forward(values(&x), values(&weight), values(&bias));
-        stored(y, with_width(&x, values(&bias).len()), dtype)
+        let (x, weight) = (float32(x), float32(weight));
+        stored(linear::forward(values(&x), values(&weight), values(&bias)), shape, dtype)
     }
 
     fn fused_linear_without_bias(x: FlexTensor, weight: FlexTensor) -> FlexTensor {
+        let [_, n_out] = sizes_of(&weight);
+        let shape = with_width(&x, n_out);
+        if in_bf16(&weight) {
+            let (x, weight) = (bfloat16(x), contiguous(weight));
+            return new_bf16(linear::times(values_bf16(&x), values_bf16(&weight), n_out, Added::default()), shape);
+        }
         let dtype = x.dtype();
         let (x, weight) = (float32(x), float32(weight));
-        let [_, n_out] = weight.layout().shape().dims::<2>();
-        let y = linear::forward_without_bias(values(&x), values(&weight), n_out);
-        stored(y, with_width(&x, n_out), dtype)
+        stored(linear::forward_without_bias(values(&x), values(&weight), n_out), shape, dtype)
     }
 
     fn fused_linear_gelu(x: FlexTensor, weight: FlexTensor, bias: FlexTensor) -> (FlexTensor, FlexTensor) {
@@ -87,18 +117,34 @@ impl MatrixOps for Flex {
         bias: FlexTensor,
         dropout: Option<DropoutMask>,
     ) -> FlexTensor {
-        let mut branch = tensor::cast(Self::fused_linear(x, weight, bias), FloatDType::F32);
+        // Dropout is of the branch alone, which must then be there by itself.
         if let Some(mask) = dropout {
-            branch = Self::fused_dropout(branch, mask);
+            let branch = tensor::cast(Self::fused_linear(x, weight, bias), FloatDType::F32);
+            return Flex::float_add(residual, Self::fused_dropout(branch, mask));
         }
-        Flex::float_add(residual, branch)
+        let (residual, bias) = (float32(residual), float32(bias));
+        let shape = residual.layout().shape().clone();
+        let y = if in_bf16(&weight) {
+            let (x, weight) = (bfloat16(x), contiguous(weight));
+            let added = Added { bias: Some(values(&bias)), residual: Some(values(&residual)) };
+            linear::times(values_bf16(&x), values_bf16(&weight), values(&bias).len(), added)
+        } else {
+            let (x, weight) = (float32(x), float32(weight));
+            linear::forward_onto(values(&residual), values(&x), values(&weight), values(&bias))
+        };
+        new(y, shape)
     }
 
     fn fused_unembed(x: FlexTensor, weight: FlexTensor) -> FlexTensor {
+        let [vocab, n_embd] = sizes_of(&weight);
+        let shape = with_width(&x, vocab);
+        // Put out in float32 always: logits are few digits away from the loss.
+        if in_bf16(&weight) {
+            let (x, weight) = (bfloat16(x), contiguous(weight));
+            return new(linear::times_transposed(values_bf16(&x), values_bf16(&weight), n_embd), shape);
+        }
         let (x, weight) = (float32(x), float32(weight));
-        let [vocab, n_embd] = weight.layout().shape().dims::<2>();
-        // In float32 always: logits are few digits away from the loss.
-        new(linear::unembed(values(&x), values(&weight), n_embd), with_width(&x, vocab))
+        new(linear::unembed(values(&x), values(&weight), n_embd), shape)
     }
 }
 
@@ -199,24 +245,32 @@ impl CachedOps for Flex {
     }
 }
 
+// The weights' gradients go to float32 weights: they are not rounded on the way.
 #[cfg(feature = "autodiff")]
 impl MatrixBackward for Flex {
     fn fused_linear_backward(x: FlexTensor, weight: FlexTensor, dy: FlexTensor) -> [FlexTensor; 3] {
-        let dtype = x.dtype();
-        let (x, weight, dy) = (float32(x), float32(weight), float32(dy));
-        let [n_in, n_out] = weight.layout().shape().dims::<2>();
-        let (dx, dweight, dbias) = linear::backward(values(&x), values(&weight), values(&dy), n_in);
-        let shape = x.layout().shape().clone();
-        // The weights' gradients go to float32 weights: they are not rounded on the way.
-        [stored(dx, shape, dtype), new(dweight, [n_in, n_out]), new(dbias, [n_out])]
+        let [_, n_out] = sizes_of(&weight);
+        let dbias = if in_bf16(&weight) && dy.dtype() == DType::BF16 {
+            linear::column_sums_bf16(values_bf16(&contiguous(dy.clone())), n_out)
+        } else {
+            linear::column_sums(values(&float32(dy.clone())), n_out)
+        };
+        let [dx, dweight] = Self::fused_linear_without_bias_backward(x, weight, dy);
+        [dx, dweight, new(dbias, [n_out])]
     }
 
     fn fused_linear_without_bias_backward(x: FlexTensor, weight: FlexTensor, dy: FlexTensor) -> [FlexTensor; 2] {
+        let [n_in, n_out] = sizes_of(&weight);
+        let shape = x.layout().shape().clone();
+        if in_bf16(&weight) {
+            let (x, weight, dy) = (bfloat16(x), contiguous(weight), bfloat16(dy));
+            let (dx, dweight) = linear::backward(values_bf16(&x), values_bf16(&weight), values_bf16(&dy), n_in);
+            return [new_bf16(dx, shape), new(dweight, [n_in, n_out])];
+        }
         let dtype = x.dtype();
         let (x, weight, dy) = (float32(x), float32(weight), float32(dy));
-        let [n_in, n_out] = weight.layout().shape().dims::<2>();
-        let (dx, dweight) = linear::backward_without_bias(values(&x), values(&weight), values(&dy), n_in);
-        [stored(dx, x.layout().shape().clone(), dtype), new(dweight, [n_in, n_out])]
+        let (dx, dweight) = linear::backward(values(&x), values(&weight), values(&dy), n_in);
+        [stored(dx, shape, dtype), new(dweight, [n_in, n_out])]
     }
 
     fn fused_linear_gelu_backward(inputs: [FlexTensor; 3], h: FlexTensor, dy: FlexTensor) -> [FlexTensor; 3] {
@@ -240,10 +294,16 @@ impl MatrixBackward for Flex {
 
     fn fused_unembed_backward(x: FlexTensor, weight: FlexTensor, dy: FlexTensor) -> [FlexTensor; 2] {
         let dtype = x.dtype();
-        let (x, weight, dy) = (float32(x), float32(weight), float32(dy));
-        let [vocab, n_embd] = weight.layout().shape().dims::<2>();
-        let (dx, dweight) = linear::unembed_backward(values(&x), values(&weight), values(&dy), n_embd);
-        [stored(dx, x.layout().shape().clone(), dtype), new(dweight, [vocab, n_embd])]
+        let [vocab, n_embd] = sizes_of(&weight);
+        let shape = x.layout().shape().clone();
+        let (dx, dweight) = if in_bf16(&weight) {
+            let (x, weight, dy) = (bfloat16(x), contiguous(weight), bfloat16(dy));
+            linear::unembed_backward(values_bf16(&x), values_bf16(&weight), values_bf16(&dy), n_embd)
+        } else {
+            let (x, weight, dy) = (float32(x), float32(weight), float32(dy));
+            linear::unembed_backward(values(&x), values(&weight), values(&dy), n_embd)
+        };
+        [stored(dx, shape, dtype), new(dweight, [vocab, n_embd])]
     }
 }
 

@@ -63,6 +63,12 @@ pub fn ids(tensor: &FlexTensor) -> &[i32] {
     &tensor.storage::<i32>()[start..start + tensor.layout().num_elements()]
 }
 
+/// The values of a contiguous bfloat16 tensor.
+pub fn values_bf16(tensor: &FlexTensor) -> &[bf16] {
+    let start = tensor.layout().start_offset();
+    &tensor.storage::<bf16>()[start..start + tensor.layout().num_elements()]
+}
+
 /// The values of a contiguous float32 tensor, to write; copied first if another tensor shares them.
 pub fn values_mut(tensor: &mut FlexTensor) -> &mut [f32] {
     let start = tensor.layout().start_offset();
@@ -73,6 +79,11 @@ pub fn values_mut(tensor: &mut FlexTensor) -> &mut [f32] {
 /// A float32 tensor that owns `values`.
 pub fn new(values: Vec<f32>, shape: impl Into<Shape>) -> FlexTensor {
     FlexTensor::new(Bytes::from_elems(values), Layout::contiguous(shape.into()), DType::F32)
+}
+
+/// A bfloat16 tensor that owns `values`.
+pub fn new_bf16(values: Vec<bf16>, shape: impl Into<Shape>) -> FlexTensor {
+    FlexTensor::new(Bytes::from_elems(values), Layout::contiguous(shape.into()), DType::BF16)
 }
 
 /// A vector of `length` values for a kernel to fill: every caller writes each value before anything reads it.

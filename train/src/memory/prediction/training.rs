@@ -4,8 +4,9 @@
 //! A step is the same walk back through the operations as in [`super`], in bytes, over one graph or over segment after segment.
 
 use ember_model::GptConfig;
+use ember_model::kernels::multiplies_bf16;
 
-use super::walk::{Costs, Walk};
+use super::walk::{Costs, Products, Walk};
 use super::{Kernels, Parts, Prediction, Residual, Sizes, bytes, kept_plain, operations};
 use crate::config::{OptimizerKind, Precision, TrainConfig};
 use crate::evaluate;
@@ -99,7 +100,7 @@ impl<'a> Step<'a> {
         };
         let (weights_bytes, logits_bytes) =
             (bytes(self.shape.parameters()), bytes(self.positions() * self.shape.vocab_size));
-        let work = if self.kernels.on_gpu() { 0 } else { head.forward_work() };
+        let work = if self.kernels.on_gpu() { 0 } else { head.forward_work };
         Parts {
             weights_bytes,
             activations_bytes,
@@ -126,7 +127,7 @@ impl<'a> Step<'a> {
         let (mut kept, mut peak) = (0, 0);
         for op in blocks.iter().flatten() {
             kept += op.keeps;
-            peak = peak.max(kept + self.stream() + op.forward_work() + op.output);
+            peak = peak.max(kept + self.stream() + op.forward_work + op.output);
         }
         peak
     }
@@ -191,11 +192,19 @@ impl<'a> Step<'a> {
         self.precision != Precision::F32
     }
 
+    fn products(&self) -> Products {
+        match self.precision {
+            Precision::F32 => Products::Float32,
+            Precision::Bf16 if multiplies_bf16() => Products::Halves,
+            Precision::Bf16 | Precision::F16 => Products::Widened,
+        }
+    }
+
     /// The embeddings, the blocks (each with as many operations), the last norm, and the head.
     fn operations(&self) -> (Vec<Costs>, Vec<Vec<Costs>>, Costs, Costs) {
         let tied = if self.shape.tied_head { bytes(self.shape.vocab_size * self.shape.n_embd) } else { 0 };
         let all: Vec<Costs> =
-            operations(self.shape, self.sizes).iter().map(|op| Costs::of(op, self.is_half(), tied)).collect();
+            operations(self.shape, self.sizes).iter().map(|op| Costs::of(op, self.products(), tied)).collect();
         let first = all.iter().position(|op| op.residual == Residual::Reads).unwrap_or(0);
         let last = all.iter().rposition(|op| op.residual == Residual::Adds).unwrap_or(0);
         let in_block = (last + 1 - first) / self.shape.n_layer;
@@ -252,7 +261,7 @@ impl<'a> Step<'a> {
         let mut walk = Walk::default();
         if !self.activation_checkpointing && !self.in_pieces() {
             walk.kept = of(&embedding) + blocks_keep + norm.keeps + head.keeps;
-            walk.note(self.logits_bytes() + head.forward_work());
+            walk.note(self.logits_bytes() + head.forward_work);
             walk.back(&head);
             walk.back(&norm);
             blocks.iter().rev().for_each(|block| walk.back_all(block));
@@ -295,12 +304,14 @@ impl<'a> Step<'a> {
         let all = self.positions() * self.shape.vocab_size;
         let pieces = all.div_ceil(self.logits().max(1)) as u64;
         let table = bytes(self.shape.vocab_size * self.shape.n_embd);
-        let piece =
+        let whole =
             Costs { input: head.input / pieces, output: self.logits_bytes(), keeps: head.keeps / pieces, ..*head };
+        let work = if self.products() == Products::Halves { (whole.input + whole.output) / 2 } else { head.work };
+        let piece = Costs { work, ..whole };
         // The second of two whole pieces finds the table's gradient of the first there.
         let earlier = if all >= 2 * self.logits() { table } else { 0 };
         walk.kept += piece.keeps;
-        walk.note(piece.output + piece.forward_work());
+        walk.note(piece.output + piece.forward_work);
         walk.note(piece.output + piece.input + piece.work + table + earlier + self.stream());
         // Two gradients of the table are added into a third when the logits are gone.
         walk.note(if pieces > 1 { 3 * table + self.stream() } else { 0 });

@@ -13,15 +13,17 @@ pub(super) struct Costs {
     pub keeps: u64,
     /// The gradients of its parameters.
     pub parameters: u64,
-    /// What its backward holds beside all of these: float32 copies of what is stored in halves.
+    /// What its backward holds beside all of these: copies in another type.
     pub work: u64,
+    /// What its forward holds beside its input and output: the same.
+    pub forward_work: u64,
     /// The tied table's gradient, of the head and of the embedding.
     pub tied: u64,
     pub residual: Residual,
 }
 
 impl Costs {
-    pub fn of(operation: &Operation, half: bool, tied_table: u64) -> Self {
+    pub fn of(operation: &Operation, products: Products, tied_table: u64) -> Self {
         let Operation { name, input, output, keeps, parameters, residual } = *operation;
         let tied = if matches!(name, "wte" | "lm_head") { tied_table } else { 0 };
         let full = Self {
@@ -31,23 +33,39 @@ impl Costs {
             keeps: bytes(keeps),
             parameters: bytes(parameters),
             work: 0,
+            forward_work: 0,
             tied,
             residual,
         };
         let is_float32 = keeps == 0 || name.starts_with("ln_");
-        if !half || is_float32 {
+        if products == Products::Float32 || is_float32 {
             return full;
         }
-        // A product keeps its weight in the half type too. Its backward works on float32 copies of its input and its weight, and
-        // puts the gradient of its input away in halves at last.
+        // A product keeps its weight in the half type too.
         let weight = if name == "lm_head" { tied.max(full.parameters) } else { full.parameters };
-        Self { keeps: full.keeps / 2 + weight / 2, work: full.keeps + weight + full.input / 2, ..full }
+        let keeps = full.keeps / 2 + weight / 2;
+        let is_product = parameters > 0 || name == "lm_head";
+        if products == Products::Halves && is_product {
+            // Gradients in halves; the logits' comes in float32, and their input's is that first.
+            let copies = if name == "lm_head" { (full.input + full.output) / 2 } else { full.output / 2 };
+            let [input, output] = if name == "lm_head" { [full.input, full.output] } else { [full.input / 2, 0] };
+            return Self { input, output, keeps, work: copies, ..full };
+        }
+        // Its backward works on float32 copies of its input and its weight, and puts the gradient of its input away in halves at last.
+        let copies = full.keeps + weight;
+        Self { keeps, work: copies + full.input / 2, forward_work: copies, ..full }
     }
+}
 
-    /// What a product's forward works with: float32 copies of halves.
-    pub fn forward_work(&self) -> u64 {
-        self.work.saturating_sub(self.input / 2)
-    }
+/// What products multiply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Products {
+    /// float32, which is also what everything is stored in.
+    Float32,
+    /// What is stored in halves, made float32 for it.
+    Widened,
+    /// Halves, as they are stored.
+    Halves,
 }
 
 /// A backward on its way.

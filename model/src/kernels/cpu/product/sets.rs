@@ -1,0 +1,403 @@
+//! The instructions that tiles are made of: AVX-512, with and without bfloat16, AVX2, and what every machine has.
+
+use burn::tensor::bf16;
+
+use super::{Compute, Stored, compute};
+use crate::kernels::simd::{Level, level};
+
+/// Vectors of units of 4 bytes, and what a tile does with them.
+pub trait Set: Copy {
+    /// A vector of float32; also of units that hold something else.
+    type Vector: Copy;
+    /// Units in a vector, at most 16.
+    const LANES: usize;
+    /// Vectors side by side in a tile, such that the sums fill the registers.
+    const VECTORS: usize;
+
+    /// Zeros.
+    unsafe fn zero() -> Self::Vector;
+    /// From memory, which need not be aligned.
+    unsafe fn load(from: *const f32) -> Self::Vector;
+    /// To memory, which need not be aligned.
+    unsafe fn store(to: *mut f32, values: Self::Vector);
+    /// One unit in all places; need not be aligned.
+    unsafe fn repeat(unit: *const u32) -> Self::Vector;
+    /// `a + b` of float32.
+    unsafe fn add(a: Self::Vector, b: Self::Vector) -> Self::Vector;
+    /// `a b + c`, where each unit of a and b holds what the set multiplies, and of c a float32.
+    unsafe fn multiply_add(a: Self::Vector, b: Self::Vector, c: Self::Vector) -> Self::Vector;
+    /// Rows and columns of the first `LANES` vectors exchanged.
+    #[inline(always)]
+    unsafe fn transpose(rows: &mut [Self::Vector; 16]) {
+        let mut values = [[0f32; 16]; 16];
+        // SAFETY: the array has room for any vector.
+        unsafe {
+            for (row, values) in rows.iter().zip(&mut values).take(Self::LANES) {
+                Self::store(values.as_mut_ptr(), *row);
+            }
+            for (column, row) in rows.iter_mut().enumerate().take(Self::LANES) {
+                let mut turned = [0f32; 16];
+                for (turned, values) in turned.iter_mut().zip(&values) {
+                    *turned = values[column];
+                }
+                *row = Self::load(turned.as_ptr());
+            }
+        }
+    }
+    /// Asks for a line that is written to later.
+    #[inline(always)]
+    unsafe fn prefetch(_place: *const u8) {}
+}
+
+/// A type that results are stored as.
+pub trait Store<S: Set>: Copy {
+    /// The nearest value.
+    fn of(value: f32) -> Self;
+    /// To memory, which need not be aligned.
+    unsafe fn store(to: *mut Self, values: S::Vector);
+}
+
+impl<S: Set> Store<S> for f32 {
+    fn of(value: f32) -> Self {
+        value
+    }
+
+    #[inline(always)]
+    unsafe fn store(to: *mut Self, values: S::Vector) {
+        // SAFETY: the caller's promise.
+        unsafe { S::store(to, values) };
+    }
+}
+
+/// Functions of a set that are compiled for its instructions: those for tiles of 1 to 6 rows, and [`compute`] with them.
+macro_rules! compiled {
+    ($name:ident, $set:ty, $value:ty $(, $features:literal)?; $($vectors:literal)*) => {
+        mod $name {
+            use super::super::tile::{self, Factor, Finish, Tile};
+            use super::super::{Product, View};
+            use super::*;
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn tile<O: Store<$set>, const ROWS: usize, const VECTORS: usize>(
+                depth: usize,
+                a: Factor,
+                b: Factor,
+                finish: &Finish<O>,
+            ) {
+                // SAFETY: the caller's promise.
+                unsafe { tile::tile::<$set, O, ROWS, VECTORS>(depth, a, b, finish) };
+            }
+
+            $(#[target_feature(enable = $features)])?
+            pub unsafe fn all<O: Store<$set>>(
+                product: &Product<$value>,
+                c: View<O>,
+                rows: std::ops::Range<usize>,
+                columns: std::ops::Range<usize>,
+            ) {
+                let tiles: [&[Tile<O>]; 6] = [
+                    &[$(tile::<O, 1, $vectors>),*],
+                    &[$(tile::<O, 2, $vectors>),*],
+                    &[$(tile::<O, 3, $vectors>),*],
+                    &[$(tile::<O, 4, $vectors>),*],
+                    &[$(tile::<O, 5, $vectors>),*],
+                    &[$(tile::<O, 6, $vectors>),*],
+                ];
+                // SAFETY: the caller's promise.
+                unsafe { compute::<$set, $value, O>(product, c, rows, columns, &tiles) };
+            }
+        }
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+compiled!(avx512, x86::Avx512, f32, "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma"; 1 2 3 4);
+#[cfg(target_arch = "x86_64")]
+compiled!(avx512_bf16, x86::Avx512Bf16, bf16, "avx512bf16,avx512f,avx512vl,avx512dq,avx512bw,avx2,fma"; 1 2 3 4);
+#[cfg(target_arch = "x86_64")]
+compiled!(avx2, x86::Avx2, f32, "avx2,fma"; 1 2);
+#[cfg(target_arch = "aarch64")]
+compiled!(portable, Portable, f32; 1 2 3 4);
+#[cfg(not(target_arch = "aarch64"))]
+compiled!(portable, Portable, f32; 1 2);
+
+impl Stored<f32> for f32 {
+    fn compute() -> Compute<f32, f32> {
+        match level() {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => avx512::all::<f32>,
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => avx2::all::<f32>,
+            _ => portable::all::<f32>,
+        }
+    }
+}
+
+/// Every set that the processor has, by name.
+#[cfg(test)]
+pub fn all_float32() -> Vec<(&'static str, Compute<f32, f32>)> {
+    let all: [(Level, &'static str, Compute<f32, f32>); _] = [
+        (Level::Portable, "portable", portable::all::<f32>),
+        #[cfg(target_arch = "x86_64")]
+        (Level::Avx2, "avx2", avx2::all::<f32>),
+        #[cfg(target_arch = "x86_64")]
+        (Level::Avx512, "avx512", avx512::all::<f32>),
+    ];
+    all.into_iter().filter(|(needs, ..)| *needs <= level()).map(|(_, name, compute)| (name, compute)).collect()
+}
+
+/// Whether the processor multiplies bfloat16 as it is; without, products of it must not be asked for.
+pub fn multiplies_bf16() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return level() == Level::Avx512 && is_x86_feature_detected!("avx512bf16");
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
+#[cfg(target_arch = "x86_64")]
+impl<O: Store<x86::Avx512Bf16>> Stored<bf16> for O {
+    fn compute() -> Compute<bf16, O> {
+        assert!(multiplies_bf16(), "products of bfloat16 where the processor has none");
+        avx512_bf16::all::<O>
+    }
+}
+
+/// Four values in what every machine has; written as loops that the compiler makes vectors of.
+#[derive(Clone, Copy)]
+struct Portable;
+
+impl Set for Portable {
+    type Vector = [f32; 4];
+    const LANES: usize = 4;
+    // 32 registers there, 16 elsewhere.
+    const VECTORS: usize = if cfg!(target_arch = "aarch64") { 4 } else { 2 };
+
+    #[inline(always)]
+    unsafe fn zero() -> [f32; 4] {
+        [0.0; 4]
+    }
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> [f32; 4] {
+        // SAFETY: the caller's promise.
+        unsafe { from.cast::<[f32; 4]>().read_unaligned() }
+    }
+    #[inline(always)]
+    unsafe fn store(to: *mut f32, values: [f32; 4]) {
+        // SAFETY: the caller's promise.
+        unsafe { to.cast::<[f32; 4]>().write_unaligned(values) };
+    }
+    #[inline(always)]
+    unsafe fn repeat(unit: *const u32) -> [f32; 4] {
+        // SAFETY: the caller's promise.
+        [f32::from_bits(unsafe { unit.read_unaligned() }); 4]
+    }
+    #[inline(always)]
+    unsafe fn add(a: [f32; 4], b: [f32; 4]) -> [f32; 4] {
+        std::array::from_fn(|i| a[i] + b[i])
+    }
+    #[inline(always)]
+    unsafe fn multiply_add(a: [f32; 4], b: [f32; 4], c: [f32; 4]) -> [f32; 4] {
+        // `mul_add` is a call of a function where there is no instruction for it.
+        let fused = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
+        std::array::from_fn(|i| if fused { a[i].mul_add(b[i], c[i]) } else { a[i] * b[i] + c[i] })
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::*;
+
+    use super::{Set, Store, bf16};
+
+    /// AVX-512: 24 of 32 registers hold sums.
+    #[derive(Clone, Copy)]
+    pub struct Avx512;
+
+    // SAFETY of all that follows: used only inside functions that are compiled for these instructions, on memory as promised.
+    impl Set for Avx512 {
+        type Vector = __m512;
+        const LANES: usize = 16;
+        const VECTORS: usize = 4;
+
+        #[inline(always)]
+        unsafe fn zero() -> __m512 {
+            unsafe { _mm512_setzero_ps() }
+        }
+        #[inline(always)]
+        unsafe fn load(from: *const f32) -> __m512 {
+            unsafe { _mm512_loadu_ps(from) }
+        }
+        #[inline(always)]
+        unsafe fn store(to: *mut f32, values: __m512) {
+            unsafe { _mm512_storeu_ps(to, values) };
+        }
+        #[inline(always)]
+        unsafe fn repeat(unit: *const u32) -> __m512 {
+            unsafe { _mm512_castsi512_ps(_mm512_set1_epi32(unit.cast::<i32>().read_unaligned())) }
+        }
+        #[inline(always)]
+        unsafe fn add(a: __m512, b: __m512) -> __m512 {
+            unsafe { _mm512_add_ps(a, b) }
+        }
+        #[inline(always)]
+        unsafe fn multiply_add(a: __m512, b: __m512, c: __m512) -> __m512 {
+            unsafe { _mm512_fmadd_ps(a, b, c) }
+        }
+        #[inline(always)]
+        unsafe fn transpose(rows: &mut [__m512; 16]) {
+            unsafe { transpose_16(rows) };
+        }
+        #[inline(always)]
+        unsafe fn prefetch(place: *const u8) {
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(place.cast()) };
+        }
+    }
+
+    /// AVX-512 with products of pairs of bfloat16, summed in float32.
+    #[derive(Clone, Copy)]
+    pub struct Avx512Bf16;
+
+    impl Set for Avx512Bf16 {
+        type Vector = __m512;
+        const LANES: usize = 16;
+        const VECTORS: usize = 4;
+
+        #[inline(always)]
+        unsafe fn zero() -> __m512 {
+            unsafe { Avx512::zero() }
+        }
+        #[inline(always)]
+        unsafe fn load(from: *const f32) -> __m512 {
+            unsafe { Avx512::load(from) }
+        }
+        #[inline(always)]
+        unsafe fn store(to: *mut f32, values: __m512) {
+            unsafe { Avx512::store(to, values) };
+        }
+        #[inline(always)]
+        unsafe fn repeat(unit: *const u32) -> __m512 {
+            unsafe { Avx512::repeat(unit) }
+        }
+        #[inline(always)]
+        unsafe fn add(a: __m512, b: __m512) -> __m512 {
+            unsafe { Avx512::add(a, b) }
+        }
+        #[inline(always)]
+        unsafe fn multiply_add(a: __m512, b: __m512, c: __m512) -> __m512 {
+            unsafe { _mm512_dpbf16_ps(c, std::mem::transmute::<__m512, __m512bh>(a), std::mem::transmute(b)) }
+        }
+        #[inline(always)]
+        unsafe fn transpose(rows: &mut [__m512; 16]) {
+            unsafe { transpose_16(rows) };
+        }
+        #[inline(always)]
+        unsafe fn prefetch(place: *const u8) {
+            unsafe { Avx512::prefetch(place) };
+        }
+    }
+
+    impl Store<Avx512Bf16> for bf16 {
+        fn of(value: f32) -> Self {
+            Self::from_f32(value)
+        }
+
+        #[inline(always)]
+        unsafe fn store(to: *mut Self, values: __m512) {
+            unsafe {
+                let halves: __m256i = std::mem::transmute(_mm512_cvtneps_pbh(values));
+                _mm256_storeu_si256(to.cast(), halves);
+            }
+        }
+    }
+
+    /// Pairs of rows, pairs of pairs, then the quarters of the vectors twice.
+    #[inline(always)]
+    unsafe fn transpose_16(rows: &mut [__m512; 16]) {
+        unsafe {
+            let mut a = [_mm512_setzero_ps(); 16];
+            for i in 0..8 {
+                a[2 * i] = _mm512_unpacklo_ps(rows[2 * i], rows[2 * i + 1]);
+                a[2 * i + 1] = _mm512_unpackhi_ps(rows[2 * i], rows[2 * i + 1]);
+            }
+            let mut b = [_mm512_setzero_ps(); 16];
+            for i in 0..4 {
+                for half in 0..2 {
+                    let (x, y) = (_mm512_castps_pd(a[4 * i + half]), _mm512_castps_pd(a[4 * i + 2 + half]));
+                    b[4 * i + 2 * half] = _mm512_castpd_ps(_mm512_unpacklo_pd(x, y));
+                    b[4 * i + 2 * half + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(x, y));
+                }
+            }
+            // Now quarter q of b[4 i + j] is column 4 q + j of rows 4 i to 4 i + 3.
+            for j in 0..4 {
+                let low_even = _mm512_shuffle_f32x4::<0x88>(b[j], b[4 + j]);
+                let low_odd = _mm512_shuffle_f32x4::<0xdd>(b[j], b[4 + j]);
+                let high_even = _mm512_shuffle_f32x4::<0x88>(b[8 + j], b[12 + j]);
+                let high_odd = _mm512_shuffle_f32x4::<0xdd>(b[8 + j], b[12 + j]);
+                rows[j] = _mm512_shuffle_f32x4::<0x88>(low_even, high_even);
+                rows[4 + j] = _mm512_shuffle_f32x4::<0x88>(low_odd, high_odd);
+                rows[8 + j] = _mm512_shuffle_f32x4::<0xdd>(low_even, high_even);
+                rows[12 + j] = _mm512_shuffle_f32x4::<0xdd>(low_odd, high_odd);
+            }
+        }
+    }
+
+    /// AVX2 with fused multiplication and addition: 12 of 16 registers hold sums.
+    #[derive(Clone, Copy)]
+    pub struct Avx2;
+
+    impl Set for Avx2 {
+        type Vector = __m256;
+        const LANES: usize = 8;
+        const VECTORS: usize = 2;
+
+        #[inline(always)]
+        unsafe fn zero() -> __m256 {
+            unsafe { _mm256_setzero_ps() }
+        }
+        #[inline(always)]
+        unsafe fn load(from: *const f32) -> __m256 {
+            unsafe { _mm256_loadu_ps(from) }
+        }
+        #[inline(always)]
+        unsafe fn store(to: *mut f32, values: __m256) {
+            unsafe { _mm256_storeu_ps(to, values) };
+        }
+        #[inline(always)]
+        unsafe fn repeat(unit: *const u32) -> __m256 {
+            unsafe { _mm256_set1_ps(unit.cast::<f32>().read_unaligned()) }
+        }
+        #[inline(always)]
+        unsafe fn add(a: __m256, b: __m256) -> __m256 {
+            unsafe { _mm256_add_ps(a, b) }
+        }
+        #[inline(always)]
+        unsafe fn multiply_add(a: __m256, b: __m256, c: __m256) -> __m256 {
+            unsafe { _mm256_fmadd_ps(a, b, c) }
+        }
+        #[inline(always)]
+        unsafe fn transpose(rows: &mut [__m256; 16]) {
+            unsafe {
+                let mut a = [_mm256_setzero_ps(); 8];
+                for i in 0..4 {
+                    a[2 * i] = _mm256_unpacklo_ps(rows[2 * i], rows[2 * i + 1]);
+                    a[2 * i + 1] = _mm256_unpackhi_ps(rows[2 * i], rows[2 * i + 1]);
+                }
+                let mut b = [_mm256_setzero_ps(); 8];
+                for i in 0..2 {
+                    for half in 0..2 {
+                        b[4 * i + 2 * half] = _mm256_shuffle_ps::<0x44>(a[4 * i + half], a[4 * i + 2 + half]);
+                        b[4 * i + 2 * half + 1] = _mm256_shuffle_ps::<0xee>(a[4 * i + half], a[4 * i + 2 + half]);
+                    }
+                }
+                for j in 0..4 {
+                    rows[j] = _mm256_permute2f128_ps::<0x20>(b[j], b[4 + j]);
+                    rows[4 + j] = _mm256_permute2f128_ps::<0x31>(b[j], b[4 + j]);
+                }
+            }
+        }
+        #[inline(always)]
+        unsafe fn prefetch(place: *const u8) {
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(place.cast()) };
+        }
+    }
+}
