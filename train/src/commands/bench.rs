@@ -28,7 +28,7 @@ use crate::config::{self, DeviceKind, OptimizerKind, Precision, Settings, TrainC
 use crate::memory;
 use crate::memory::fit::Open;
 use crate::precision;
-use crate::report::units::{bytes, grouped};
+use crate::report::units::{bytes, grouped, parse_bytes};
 use crate::windows::windows;
 
 /// Arguments of `bench`.
@@ -58,6 +58,9 @@ pub struct BenchArgs {
     /// Change one key of the configuration; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
+    /// Memory that the steps may take, such as 8GB or 500MB [default: what is available]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    memory_limit: Option<u64>,
     /// Steps that are timed [default: what ten seconds suffice for, 5 to 100]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     steps: Option<u32>,
@@ -169,7 +172,7 @@ impl Subject {
         }
         shape.validate()?;
         // A GPU does not say how much memory it has: there the first step shows.
-        if let Some(available) = memory::available(None, selected) {
+        if let Some(available) = memory::available(args.memory_limit, selected) {
             let fitted = fit_to_device(&config, &shape, open, selected, Some(available))?;
             if fitted.config != config {
                 notes.say(&fitted.reason);
