@@ -1,15 +1,21 @@
 """The peer: training steps of a GPT-2 in PyTorch, timed, with the shapes and the arithmetic of `ember-train bench`.
 
     python bench/peers/train.py [--shape 12x12x768x50257x1024] [--batch N] [--device cpu|cuda] [--dtype float32|bfloat16]
-                                [--compile] [--steps N] [--warmup N] [--threads N]
+                                [--compile [MODE]] [--pad-vocab N] [--steps N] [--warmup N] [--threads N]
 
 A step is: a batch of random ids, forward, mean cross-entropy, backward, clipping of the global norm at 1, fused AdamW. Attention
 is scaled_dot_product_attention (FlashAttention on a GPU), GELU the tanh form, the head tied; with bfloat16 the products are under
-autocast and the weights stay float32. On a GPU float32 products may use TF32, as ours may. One JSON object on standard output.
+autocast and the weights stay float32. On a GPU float32 products may use TF32, as ours may. `--pad-vocab 64` rounds the head up to a
+multiple of 64 rows, as nanoGPT does for tensor cores; no id ever names the rows above. One JSON object on standard output.
+
+On a processor the C library's allocator gives large blocks back to the system after every step and clears them again in the next.
+With MALLOC_TRIM_THRESHOLD_=4294967295 MALLOC_MMAP_THRESHOLD_=33554432 in the environment it keeps them: `bench/run.sh` tries both.
 """
 
 import argparse
 import json
+import os
+import resource
 import statistics
 import time
 from contextlib import nullcontext
@@ -54,13 +60,19 @@ class GPT(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 
 
+def resident_peak():
+    """The most bytes of memory that this process has had, libraries and all."""
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", default="12x12x768x50257x1024", help="layers x heads x width x vocabulary x context")
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
-    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--compile", nargs="?", const="default", metavar="MODE", help="torch.compile's mode")
+    parser.add_argument("--pad-vocab", type=int, default=1, metavar="N")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--warmup", type=int, default=5)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
@@ -74,10 +86,12 @@ def main():
     synchronize = torch.cuda.synchronize if on_gpu else lambda: None
     half = args.dtype == "bfloat16"
     autocast = torch.autocast("cuda" if on_gpu else "cpu", torch.bfloat16) if half else nullcontext()
-    model = GPT(n_layer, n_head, n_embd, vocab, context).to(args.device)
-    parameters = sum(parameter.numel() for parameter in model.parameters())
+    before = resident_peak()
+    padded = -(-vocab // args.pad_vocab) * args.pad_vocab
+    model = GPT(n_layer, n_head, n_embd, padded, context).to(args.device)
+    parameters = sum(parameter.numel() for parameter in model.parameters()) - (padded - vocab) * n_embd
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
-    stepped = torch.compile(model) if args.compile else model
+    stepped = torch.compile(model, mode=args.compile) if args.compile else model
 
     times, began = [], time.perf_counter()
     for step in range(args.warmup + args.steps):
@@ -87,7 +101,7 @@ def main():
         with autocast:
             loss = stepped(ids[:, :-1], ids[:, 1:])
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=True)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         synchronize()
@@ -101,7 +115,10 @@ def main():
     result = {
         "peer": "PyTorch " + torch.__version__,
         "compiled": args.compile,
+        "allocator": "kept" if "MALLOC_TRIM_THRESHOLD_" in os.environ else "default",
         "dtype": args.dtype,
+        "threads": torch.get_num_threads(),
+        "padded_vocab": padded,
         "device": torch.cuda.get_device_name() if on_gpu else "cpu",
         "parameters": parameters,
         "tokens_per_step": tokens,
@@ -109,7 +126,8 @@ def main():
         "tokens_per_s": tokens / median,
         "flops_per_s": tokens * flops / median,
         "first_step_s": first_step_s,
-        "peak_bytes": torch.cuda.max_memory_allocated() if on_gpu else None,
+        "peak_bytes": torch.cuda.max_memory_allocated() if on_gpu else resident_peak() - before,
+        "steps_s": times,
     }
     print(json.dumps(result))
 

@@ -8,6 +8,7 @@ use ember_generate::interrupt::Interrupt;
 use ember_generate::program::{CommonArgs, Outcome, UsageError, run_program};
 
 use crate::commands;
+use crate::commands::bench::BenchArgs;
 use crate::commands::trial::TrialArgs;
 use crate::compare::Axis;
 use crate::config::ConfigError;
@@ -53,6 +54,8 @@ enum Command {
     Exposure(ExposureArgs),
     /// Measure one batch in every way to use a model: training, scoring, generating; time, memory, operations
     Ledger(LedgerArgs),
+    /// Measure how fast a model trains here, part by part, beside what this machine can do
+    Bench(BenchArgs),
     /// Draw runs together and list what they differ in; of a single run, draw its losses again
     Compare(CompareArgs),
     /// What the same prompt was continued with through training, step by step
@@ -319,6 +322,7 @@ fn run(cli: &Cli, interrupt: &Interrupt) -> Result<Outcome> {
         Command::Copied(args) => commands::copied::run(args, &cli.common, interrupt),
         Command::Exposure(args) => commands::exposure::run(args, &cli.common, interrupt),
         Command::Ledger(args) => commands::ledger::run(args, &cli.common, interrupt),
+        Command::Bench(args) => commands::bench::run(args, &cli.common, interrupt),
         Command::Compare(args) => commands::compare::run(args, &cli.common),
         Command::Timeline(args) => commands::timeline::run(args, &cli.common),
         Command::Trial(args) => commands::trial::run(args, &cli.common),

@@ -1,5 +1,6 @@
 //! The commands of `ember-train`, one file each, and what several of them do.
 
+pub mod bench;
 pub mod compare;
 pub mod copied;
 pub mod exposure;
@@ -12,6 +13,7 @@ mod progress_bar;
 pub mod resume;
 pub mod run;
 pub(crate) mod session;
+mod textless;
 pub mod timeline;
 mod trained;
 pub mod trial;

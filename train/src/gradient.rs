@@ -165,7 +165,7 @@ pub fn batch_logits(gpt: &Gpt, batch: &Batch) -> Tensor<3> {
 }
 
 /// The token ids of a batch of windows, `[batch, time]`, on the model's device.
-fn inputs(gpt: &Gpt, batch: &Batch) -> Tensor<2, Int> {
+pub fn inputs(gpt: &Gpt, batch: &Batch) -> Tensor<2, Int> {
     let ids: Vec<i32> = batch.inputs.iter().map(|id| *id as i32).collect();
     Tensor::from_data(TensorData::new(ids, [batch.batch_size, batch.context_length]), &gpt.device())
 }

@@ -4,8 +4,8 @@
 //! its configuration ([`config`]), its folder ([`run_folder`]), its checkpoints ([`checkpoint`]) and what it tells ([`report`]).
 //! What it computes in is [`precision`], what it takes and how it is made to fit is [`memory`], and [`gradient`] has what saves some.
 //! Of what was learned it measures what is only copied ([`copied`]), and how the model fares on its own words ([`exposure`]).
-//! The [`ledger`] measures what all of it costs, beside what inference does. What to train in a given time is a [`plan`], and a
-//! [`clock`] keeps the run to it.
+//! The [`ledger`] measures what all of it costs, beside what inference does, and [`mod@bench`] how fast it is. What to train in a
+//! given time is a [`plan`], and a [`clock`] keeps the run to it.
 //!
 //! What it is not: it computes no logits of its own (that is `ember-model`), and it writes and scores text with
 //! `ember-generate`, as anybody else would.
@@ -18,6 +18,7 @@
 //!   checkpoint.
 
 pub mod ahead;
+pub mod bench;
 pub mod checkpoint;
 pub mod cli;
 pub mod clock;

@@ -3,8 +3,12 @@
 //! A decoding step reads every weight and every cached key and value once and does little arithmetic with them: memory sets
 //! its limit. So each timed step is followed by a plain read of as many bytes, in the same process a moment later, and the
 //! two times are compared: bandwidth varies from moment to moment, the ratio hardly.
+//!
+//! What limits training, a product and a copy, is measured by [`arithmetic`]; `ember-train bench` uses it.
 
+pub mod arithmetic;
 mod ceiling;
+mod spread;
 
 use std::time::Instant;
 
@@ -15,6 +19,8 @@ use serde::Serialize;
 use crate::sampler::greedy;
 use crate::sequences::{ModelSequences, Sequences};
 use ceiling::Ceiling;
+
+pub use spread::Spread;
 
 /// What is measured: `batch` rows of `prompt` tokens are read, then `new` tokens are written after each, greedily.
 #[derive(Clone, Copy, Debug)]
@@ -27,26 +33,6 @@ pub struct Task {
     pub new: usize,
     /// How often all of it is done and timed, after once that is not.
     pub repeats: usize,
-}
-
-/// Middle, smallest and largest of some measured values.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Spread {
-    /// The median.
-    pub median: f64,
-    /// The smallest.
-    pub min: f64,
-    /// The largest.
-    pub max: f64,
-}
-
-impl Spread {
-    /// Of at least one value.
-    fn of(mut values: Vec<f64>) -> Self {
-        values.sort_by(f64::total_cmp);
-        let at = |i: usize| values.get(i).copied().unwrap_or(f64::NAN);
-        Self { median: at(values.len() / 2), min: at(0), max: at(values.len().saturating_sub(1)) }
-    }
 }
 
 /// What came out, one for each task.

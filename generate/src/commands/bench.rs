@@ -134,7 +134,10 @@ fn model(args: &BenchArgs, common: &CommonArgs, notes: &Notes) -> Result<(Gpt, S
 }
 
 /// A shape by name or by its five sizes.
-fn shape(text: &str) -> Result<GptConfig> {
+///
+/// # Errors
+/// When it is neither, or no model has it.
+pub fn shape(text: &str) -> Result<GptConfig> {
     let sizes = match text {
         "gpt2" => "12x12x768x50257x1024",
         "gpt2-medium" => "24x16x1024x50257x1024",

@@ -1,6 +1,6 @@
 //! The commands of the program `ember-generate`: where text enters and leaves.
 
-mod bench;
+pub mod bench;
 mod choices;
 pub mod constraint_args;
 pub mod devices;

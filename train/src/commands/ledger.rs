@@ -18,8 +18,9 @@ use rand_chacha::rand_core::Rng;
 
 use super::run::recipe;
 use super::session::{data_folder, say_device};
+use super::textless;
 use crate::cli::LedgerArgs;
-use crate::config::{DeviceKind, Precision, Settings, TextFacts, TrainConfig};
+use crate::config::{DeviceKind, Precision, Settings, TrainConfig};
 use crate::ledger::growth::Growth;
 use crate::ledger::meter::Meter;
 use crate::ledger::modes::{self, Plan, Training};
@@ -155,28 +156,14 @@ impl Source {
         }
     }
 
-    /// The shape of a recipe; what it leaves to the text is chosen as for ten million tokens of it.
+    /// The shape of a recipe.
     fn of_recipe(path: &Path, assignments: &[String], common: &CommonArgs) -> Result<Self> {
         let mut settings: Settings = recipe(path)?;
         for assignment in assignments {
             settings.set(assignment)?;
         }
-        let tokenizer = settings.data()?.tokenizer;
-        let vocab_size = match tokenizer.split_once(':') {
-            Some(("bpe", size)) => size.parse().ok(),
-            None if tokenizer == "auto" => Some(8192),
-            None if tokenizer == "chars" || tokenizer == "bytes" => Some(256),
-            _ => None,
-        };
-        let Some(vocab_size) = vocab_size else {
-            let line = format!(
-                "--config {}: the number of tokens cannot be told from tokenizer = \"{tokenizer}\"; add --set tokenizer=bpe:SIZE",
-                path.display()
-            );
-            return Err(UsageError::new(line).into());
-        };
-        let facts = TextFacts { train_tokens: 10_000_000, val_tokens: 1_000_000, vocab_size };
-        let config = settings.resolve(&facts, DeviceKind::Cpu)?.0;
+        let vocab_size = textless::vocab_size(&settings, path)?;
+        let config = settings.resolve(&textless::facts(vocab_size), DeviceKind::Cpu)?.0;
         let shape = config.shape(vocab_size);
         shape.validate()?;
         Ok(Self {

@@ -1,5 +1,6 @@
 //! How fast the device trains: short steps of a few shapes, timed.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -47,7 +48,19 @@ impl Bench {
     /// # Errors
     /// When the configuration does not fit the text.
     pub fn new(config: &TrainConfig, shape: &GptConfig, dataset: &Dataset, selected: &Selected) -> Result<Self> {
-        let (windows, val_windows) = windows(config, dataset)?;
+        Self::with_windows(config, shape, windows(config, dataset)?, selected)
+    }
+
+    /// The same on these windows.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn with_windows(
+        config: &TrainConfig,
+        shape: &GptConfig,
+        (windows, val_windows): (TrainWindows, ValWindows),
+        selected: &Selected,
+    ) -> Result<Self> {
         let gpt = Gpt::new(shape, config.seed, &selected.device.clone().autodiff())?;
         let gpt = gpt.with_precision(float_dtype(config.precision));
         let optimizer = Optimizer::new(config.optimizer());
@@ -67,12 +80,17 @@ impl Bench {
         self.gpt.as_ref()
     }
 
+    /// The windows of the next step.
+    pub fn windows(&self) -> (&TrainWindows, Range<u64>) {
+        let count = self.config.windows_per_step() as u64;
+        (&self.windows, self.step * count..(self.step + 1) * count)
+    }
+
     /// The gradient of the next step.
     pub fn gradient(&self) -> Option<Gradient> {
-        let count = self.config.windows_per_step() as u64;
-        let first = self.step * count;
+        let (windows, range) = self.windows();
         let passes = Passes::of(&self.config, self.step, 1.0);
-        self.gpt.as_ref().map(|gpt| gradient(gpt, &self.windows, first..first + count, passes.on(&gpt.device())))
+        self.gpt.as_ref().map(|gpt| gradient(gpt, windows, range, passes.on(&gpt.device())))
     }
 
     /// The step along a gradient, at a rate so small that the weights stay what they are.
@@ -84,7 +102,7 @@ impl Bench {
     }
 
     /// Seconds that a whole step takes. The norm and the loss are read back, so that a GPU has done its work.
-    fn timed_step(&mut self) -> f64 {
+    pub fn timed_step(&mut self) -> f64 {
         let began = Instant::now();
         if let Some(gradient) = self.gradient() {
             self.follow(gradient);

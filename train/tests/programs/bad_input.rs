@@ -204,6 +204,17 @@ const CASES: &[(&str, &str)] = &[
     ("ember-train", "ledger --config stories-cpu --set tokenizer=mine.json --device cpu"),
     ("ember-train", "ledger --config stories-cpu --new-tokens 96 --device cpu"),
     ("ember-train", "ledger --config stories-cpu --batch-size 0 --device cpu"),
+    ("ember-train", "bench --shape 4x4 --device cpu"),
+    ("ember-train", "bench --shape 2x3x32x65x64 --device cpu"),
+    ("ember-train", "bench --shape 2x2x32x65x64 --batch 0 --device cpu"),
+    ("ember-train", "bench --shape 2x2x32x65x64 --steps 0 --device cpu"),
+    ("ember-train", "bench --shape 2x2x32x65x64 --set micro_batch=5 --device cpu"),
+    ("ember-train", "bench --shape 2x2x32x65x64 --memory-limit 1MB --device cpu"),
+    ("ember-train", "bench --shape 2x2x32x65x64 --set init=a-run --device cpu"),
+    ("ember-train", "bench --shape 2x2x32x65x64 --from a-run --device cpu"),
+    ("ember-train", "bench --from missing --device cpu"),
+    ("ember-train", "bench --from truncated --device cpu"),
+    ("ember-train", "bench --config missing.toml --device cpu"),
 ];
 
 fn set_up(place: &Place) {

@@ -3,6 +3,7 @@
 
 mod architectures;
 mod bad_input;
+mod bench;
 #[path = "../../../generate/src/constraint/cases.rs"]
 #[allow(dead_code)]
 mod cases;

@@ -1,0 +1,129 @@
+"""A contest: ways of ours and of our peers to do one thing, run in turn, several times; and the table that comes of many."""
+
+import os
+import re
+import statistics
+import sys
+from dataclasses import dataclass, field
+
+from measuring import ROOT, measure
+
+BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
+
+
+@dataclass
+class Way:
+    """One way to do it: a command that prints a JSON object."""
+
+    name: str
+    command: list
+    env: dict = field(default_factory=dict)
+
+
+@dataclass
+class Row:
+    """A line of the table: a key of what all ways print. The bar is the ratio to the best of `peers` that ours must reach; without
+    peers it is a value that ours must."""
+
+    what: str
+    peers: list
+    bar: float = None
+    key: str = "tokens_per_s"
+    unit: str = "tokens/s"
+    less_is_better: bool = False
+
+
+@dataclass
+class Contest:
+    """Ways that take turns, and what is read from their results."""
+
+    ours: Way
+    peers: list
+    rows: list
+
+
+def hold(contest, record, rounds, timeout_s):
+    """Lets them take turns. Returns the table's rows."""
+    results = {way.name: [] for way in [contest.ours, *contest.peers]}
+    what = contest.rows[0].what
+    for number in range(rounds):
+        for way in [contest.ours, *contest.peers]:
+            if len(results[way.name]) < number:
+                continue  # it failed before
+            print(f"  {what}: {way.name}, turn {number + 1} of {rounds}", file=sys.stderr, flush=True)
+            result = measure(record, way.command, timeout_s, way.env, contest=what, way=way.name, turn=number)
+            if result is None:
+                print("    failed; the record says why", file=sys.stderr)
+            else:
+                results[way.name].append(result)
+    rows = [judge(row, contest.ours.name, results) for row in contest.rows]
+    for row in rows:
+        record.add({"kind": "row", **row})
+    return rows
+
+
+def looked_up(result, key):
+    """The value under a dotted key of what was printed; None where it is not there."""
+    for part in key.split("."):
+        result = result.get(part) if isinstance(result, dict) else None
+    return result if isinstance(result, (int, float)) else None
+
+
+def judge(row, ours, results):
+    """Medians; the ratio is the median of those of each turn, to the peer whose median is best."""
+    read = {name: [looked_up(result, row.key) for result in results.get(name, [])] for name in [ours, *row.peers]}
+    values = {name: those for name, those in read.items() if those and None not in those}
+    own = values.pop(ours, [])
+    medians = {name: statistics.median(those) for name, those in values.items()}
+    best = (min if row.less_is_better else max)(medians, key=medians.get, default=None)
+    judged = {"what": row.what, "unit": row.unit, "bar": row.bar, "less_is_better": row.less_is_better, "peer_name": best}
+    judged |= {"ours": statistics.median(own) if own else None, "peer": medians.get(best), "ratio": None, "met": None}
+    judged["values"] = {ours: own, **values}
+    if own and best:
+        turns = list(zip(own, values[best]))
+        judged["ratios"] = [theirs / mine if row.less_is_better else mine / theirs for mine, theirs in turns]
+        judged["ratio"] = statistics.median(judged["ratios"])
+        judged["met"] = None if row.bar is None else judged["ratio"] >= row.bar
+    elif own and row.bar is not None and not row.peers:
+        judged["met"] = judged["ours"] <= row.bar if row.less_is_better else judged["ours"] >= row.bar
+    return judged
+
+
+def table(rows, facts):
+    """Markdown."""
+    on = facts["gpu"].split(",")[0] if facts["gpu"] else f"{facts['processor']}, {facts['cores']} cores"
+    lines = [
+        f"Measured {facts['date'][:10]} at {facts['commit']} on {on}; {facts['peers'] or 'no peers'}. Medians of turns taken one after the "
+        "other; `ratio` is the median of each turn's, above 1 where Ember is ahead of the best of its peers.",
+        "",
+        "| what | Ember | best peer | ratio | bar |",
+        "|---|---|---|---|---|",
+    ]
+    for row in rows:
+        peer = f"{number(row['peer'])} ({row['peer_name']})" if row["peer"] is not None else "-"
+        ratio = f"**{row['ratio']:.2f}**" if row["ratio"] else "-"
+        ours = f"{number(row['ours'])} {row['unit']}" if row["ours"] is not None else "failed"
+        bar = "-" if row["bar"] is None else f"{'at most ' if row['less_is_better'] and not row['peer'] else ''}{row['bar']:g}"
+        bar += {True: ", met", False: ", not met", None: ""}[row["met"]]
+        lines.append(f"| {row['what']} | {ours} | {peer} | {ratio} | {bar} |")
+    return "\n".join(lines) + "\n"
+
+
+def number(value):
+    """Three digits that count, thousands apart."""
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def into_readme(text):
+    """Puts the table between the two marks of the README, where it has them."""
+    path = os.path.join(ROOT, "README.md")
+    with open(path) as file:
+        readme = file.read()
+    if BEGIN not in readme or END not in readme:
+        return False
+    between = re.compile(re.escape(BEGIN) + ".*?" + re.escape(END), re.DOTALL)
+    with open(path, "w") as file:
+        file.write(between.sub(lambda _: f"{BEGIN}\n{text}{END}", readme, count=1))
+    return True

@@ -1,0 +1,279 @@
+"""What bench/run.sh measures: the contests on this machine's device, and the bars that the project set itself."""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import struct
+import sys
+import tempfile
+
+import contest
+from contest import Contest, Row, Way
+from measuring import ROOT, Record, machine, result_path, said_by
+
+TRAIN = os.environ.get("TRAIN", os.path.join(ROOT, "target", "release", "ember-train"))
+GENERATE = os.environ.get("GENERATE", os.path.join(ROOT, "target", "release", "ember-generate"))
+PYTHON = os.environ.get("PYTHON", "python3")
+LLAMA_PYTHON = os.environ.get("LLAMA_PYTHON", "python3")
+GPT2 = "12x12x768x50257x1024"
+PRECISION = {"f32": "float32", "bf16": "bfloat16"}
+# What glibc must be told so that it keeps large blocks: see peers/train.py.
+KEPT = {"MALLOC_TRIM_THRESHOLD_": "4294967295", "MALLOC_MMAP_THRESHOLD_": "33554432"}
+
+
+class Here:
+    """What there is to measure with."""
+
+    def __init__(self, args):
+        self.quick, self.device = args.quick, args.device or device()
+        self.torch = bool(said_by([PYTHON, "-c", "import torch; print(1)"]))
+        self.transformers = self.torch and bool(said_by([PYTHON, "-c", "import transformers; print(1)"]))
+        self.llama = bool(said_by([LLAMA_PYTHON, "-c", "import xllamacpp, gguf; print(1)"]))
+        if self.torch and self.device == "cuda" and not said_by([PYTHON, "-c", "import torch; torch.zeros(1).cuda(); print(1)"]):
+            self.torch = self.transformers = False
+            say("PyTorch sees no CUDA device: its contests have no peer")
+        self.weights = "--weights" in said_by([GENERATE, "bench", "--help"])
+        self.folder = tempfile.mkdtemp()
+        for there, what in [
+            (self.torch, "PyTorch (set PYTHON)"),
+            (self.transformers, "transformers (set PYTHON)"),
+            (self.llama, "llama.cpp (set LLAMA_PYTHON)"),
+            (self.weights, "weights in bfloat16 and 8 bits: ember-generate bench has no --weights"),
+        ]:
+            if not there:
+                say(f"left out: {what}")
+
+    def kinds(self):
+        """What weights can be stored as in decoding."""
+        return ["f32", "bf16", "int8"] if self.weights else ["f32"]
+
+
+def say(line):
+    print(line, file=sys.stderr, flush=True)
+
+
+def device():
+    """cuda where a CUDA device works, else cpu."""
+    for line in said_by([GENERATE, "devices", "--format", "json", "--quiet"]).splitlines():
+        listed = json.loads(line)
+        if listed["id"].startswith("cuda") and not listed["problem"]:
+            return "cuda"
+    return "cpu"
+
+
+def training(here, what, shape, batch, precision, bar):
+    """Steps of one shape: ours beside PyTorch, eager and compiled."""
+    steps = 10 if here.quick else {"cuda": 50}.get(here.device)
+    ours = [TRAIN, "bench", "--shape", shape, "--batch", str(batch), "--device", here.device, "--set", f"precision={precision}"]
+    ours += ["--format", "json", "--quiet", *(["--steps", str(steps)] if steps else [])]
+    theirs = [PYTHON, "bench/peers/train.py", "--shape", shape, "--batch", str(batch), "--device", here.device]
+    theirs += ["--dtype", PRECISION[precision], "--steps", str(steps or (60 if "4x4" in shape else 10))]
+    peers = []
+    if here.torch:
+        peers = [Way("PyTorch", theirs)]
+        if here.device == "cpu":
+            peers.append(Way("PyTorch, its memory kept", theirs, env=KEPT))
+        if not here.quick:
+            peers.append(Way("torch.compile", [*theirs, "--compile"], env=KEPT if here.device == "cpu" else {}))
+        if here.device == "cuda" and "50257" in shape:
+            peers.append(Way("torch.compile, padded head", [*theirs, "--compile", "--pad-vocab", "64"]))
+    row = Row(f"training, {what}, {precision}", named(peers), bar)
+    share = Row(f"{row.what}: of a large product's rate", [], key="utilisation.median", unit="of it")
+    return Contest(Way("Ember", ours), peers, [row, share])
+
+
+def decoding(here, what, shape, batch, prompt, new, kind, bar, llama_bar=None):
+    """Tokens one by one, the weights stored as `kind`."""
+    sizes = ["--shape", shape, "--batch", str(batch), "--prompt", str(prompt)]
+    repeats = ["--repeats", "1" if here.quick else "3"]
+    ours = [GENERATE, "bench", *sizes, "--new-tokens", str(new), *repeats, "--device", here.device, "--format", "json", "--quiet"]
+    if here.weights:
+        ours += ["--weights", kind]
+    of_torch, of_llama = [], []
+    if here.torch and kind in PRECISION:
+        theirs = [PYTHON, "bench/peers/decode.py", *sizes, "--new", str(new), *repeats, "--device", here.device]
+        theirs += ["--dtype", PRECISION[kind]]
+        if here.transformers:
+            of_torch.append(Way("transformers", theirs))
+        if here.transformers and not here.quick:
+            of_torch.append(Way("transformers, static cache", [*theirs, "--way", "static"]))
+        if not here.quick:
+            of_torch.append(Way("a compiled decoder", [*theirs, "--way", "graph"]))
+    if here.llama and here.device == "cpu" and batch == 1:
+        stored = {"f32": "f32", "bf16": "bf16", "int8": "q8_0"}[kind]
+        theirs = [LLAMA_PYTHON, "bench/peers/llamacpp_decode.py", "--shape", shape, "--type", stored]
+        of_llama.append(Way("llama.cpp", [*theirs, "--prompt", str(prompt), "--new", str(new), *repeats]))
+    name = f"decoding, {what}, {batch} at once, after {prompt} tokens, {kind}"
+    rows = [Row(f"{name}, beside PyTorch", named(of_torch), bar)] if of_torch or not of_llama else []
+    if of_llama:
+        rows.append(Row(f"{name}, beside llama.cpp", named(of_llama), llama_bar))
+    share = 0.85 if here.device == "cpu" and batch == 1 else None
+    rows.append(Row(f"{name}: of a plain read's rate", [], share, "bandwidth_share.median", "of it"))
+    return Contest(Way("Ember", ours), of_torch + of_llama, rows)
+
+
+def prefill(here, what, shape, prompt):
+    """Reading a prompt."""
+    sizes = ["--shape", shape, "--prompt", str(prompt)]
+    ours = [GENERATE, "bench", *sizes, "--new-tokens", "2", "--device", here.device, "--format", "json", "--quiet"]
+    peers = []
+    if here.transformers:
+        peers.append(Way("transformers", [PYTHON, "bench/peers/decode.py", *sizes, "--new", "2", "--device", here.device]))
+    if here.llama and here.device == "cpu":
+        peers.append(Way("llama.cpp", [LLAMA_PYTHON, "bench/peers/llamacpp_decode.py", *sizes, "--new", "2"]))
+    row = Row(f"prefill, {what}, {prompt} tokens, f32", named(peers), None, "prefill_tokens_per_s")
+    return Contest(Way("Ember", ours), peers, [row])
+
+
+def first_token(here, what, shape):
+    """From the start of the program to the first token, the weights being in the file cache."""
+    folder = checkpoint(here, shape)
+    ours = [GENERATE, "text", "--from", folder, "--prompt-ids", "1,2,3", "--max-new-tokens", "1", "--device", here.device]
+    theirs = [PYTHON, "-c", FIRST_TOKEN, folder, here.device]
+    peers = [Way("transformers", clocked(theirs))] if here.transformers else []
+    name = f"start to first token, {what}"
+    clock = {"key": "wall_s", "unit": "s", "less_is_better": True}
+    rows = [Row(name, named(peers), **clock), Row(f"{name}: seconds", [], 1.0, **clock)]
+    return Contest(Way("Ember", clocked(ours)), peers, rows)
+
+
+FIRST_TOKEN = """
+import sys, torch
+from transformers import AutoModelForCausalLM
+model = AutoModelForCausalLM.from_pretrained(sys.argv[1]).to(sys.argv[2])
+model.generate(torch.tensor([[1, 2, 3]], device=sys.argv[2]), max_new_tokens=1, do_sample=False)
+"""
+
+
+def first_step(here, what, shape, batch):
+    """From the start of the program to the end of the first step of training."""
+    n_layer, n_head, n_embd, _, context = shape.split("x")
+    text = os.path.join(here.folder, "text.txt")
+    with open(text, "w") as file:
+        draw = random.Random(1)
+        letters = "".join(chr(c) for c in range(33, 33 + 64)) + "\n"
+        file.write("".join(draw.choices(letters, k=1_000_000)))
+    run = os.path.join(here.folder, "run")
+    sizes = {"n_layer": n_layer, "n_head": n_head, "n_embd": n_embd, "context_length": context, "batch_size": batch}
+    rest = {"max_steps": 1, "eval_tokens": 256, "sample_interval": 0, "tokenizer": "chars"}
+    sets = [word for key, value in {**sizes, **rest}.items() for word in ("--set", f"{key}={value}")]
+    ours = ["sh", "-c", f'rm -rf "{run}"; exec "$@"', "sh", TRAIN, "run", text, "--out", run, "--device", here.device, *sets]
+    theirs = [PYTHON, "bench/peers/train.py", "--shape", shape, "--batch", str(batch), "--device", here.device]
+    peers = [Way("PyTorch", clocked([*theirs, "--steps", "1", "--warmup", "0"]))] if here.torch else []
+    row = Row(f"start to first step, {what}", named(peers), None, "wall_s", "s", True)
+    return Contest(Way("Ember", clocked(ours)), peers, [row])
+
+
+def named(ways):
+    return [way.name for way in ways]
+
+
+def clocked(command):
+    return [sys.executable, "bench/clocked.py", *command]
+
+
+def checkpoint(here, shape):
+    """A folder with a GPT-2 of small random weights, as transformers would have saved it."""
+    n_layer, n_head, n_embd, vocab, context = (int(size) for size in shape.split("x"))
+    folder = os.path.join(here.folder, "checkpoint")
+    os.makedirs(folder, exist_ok=True)
+    config = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "activation_function": "gelu_new"}
+    config |= {"vocab_size": vocab, "n_positions": context, "n_ctx": context, "n_embd": n_embd, "n_layer": n_layer, "n_head": n_head}
+    config |= {"layer_norm_epsilon": 1e-5, "bos_token_id": 0, "eos_token_id": 0, "tie_word_embeddings": True}
+    with open(os.path.join(folder, "config.json"), "w") as file:
+        json.dump(config, file)
+    wide = 4 * n_embd
+    tensors = {"wte.weight": [vocab, n_embd], "wpe.weight": [context, n_embd], "ln_f.weight": [n_embd], "ln_f.bias": [n_embd]}
+    for i in range(n_layer):
+        for name, sizes in [
+            ("ln_1", [n_embd]), ("ln_2", [n_embd]), ("attn.c_attn", [n_embd, 3 * n_embd]), ("attn.c_proj", [n_embd, n_embd]),
+            ("mlp.c_fc", [n_embd, wide]), ("mlp.c_proj", [wide, n_embd]),
+        ]:
+            tensors |= {f"h.{i}.{name}.weight": sizes, f"h.{i}.{name}.bias": sizes[-1:]}
+    header, at = {"__metadata__": {"format": "pt"}}, 0
+    for name, sizes in tensors.items():
+        size = 4
+        for n in sizes:
+            size *= n
+        header["transformer." + name] = {"dtype": "F32", "shape": sizes, "data_offsets": [at, at + size]}
+        at += size
+    header = json.dumps(header).encode()
+    header += b" " * (-len(header) % 8)
+    draw = random.Random(1)
+    piece = struct.pack("<262144f", *(draw.gauss(0, 0.02) for _ in range(262144)))
+    with open(os.path.join(folder, "model.safetensors"), "wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header)
+        for begin in range(0, at, len(piece)):
+            file.write(piece[: at - begin])
+    return folder
+
+
+def contests(here):
+    if here.quick:
+        tiny = "2x2x64x256x128"
+        return [
+            training(here, "tiny", "2x2x64x65x64", 12, "f32", 1.5),
+            *(decoding(here, "tiny", tiny, 1, 8, 8, kind, None, 1.0) for kind in here.kinds()),
+            prefill(here, "tiny", tiny, 64),
+            first_token(here, "tiny", tiny),
+            first_step(here, "tiny", "2x2x64x65x64", 12),
+        ]
+    gpt2 = "GPT-2 124M"
+    if here.device == "cuda":
+        kind = "bf16" if here.weights else "f32"
+        sizes = [(batch, prompt) for batch in (1, 64) for prompt in (64, 960)]
+        return [
+            training(here, f"{gpt2}, context 1,024, batch 16", GPT2, 16, "bf16", 1.2),
+            training(here, "6x6x384, context 256, batch 64", "6x6x384x65x256", 64, "bf16", 1.0),
+            *(decoding(here, gpt2, GPT2, batch, prompt, 64, kind, 1.0) for batch, prompt in sizes),
+            prefill(here, gpt2, GPT2, 1000),
+            first_token(here, gpt2, GPT2),
+            first_step(here, "GPT-2 124M's blocks, batch 4", "12x12x768x65x1024", 4),
+        ]
+    small = ("4x4x128, context 64, batch 12", "4x4x128x65x64", 12)
+    medium = ("6x6x384, context 256, batch 8", "6x6x384x65x256", 8)
+    return [
+        *(training(here, *sizes, precision, 1.5) for sizes in (small, medium) for precision in PRECISION),
+        *(decoding(here, gpt2, GPT2, 1, 32, 32, kind, 2.0, 1.0) for kind in here.kinds()),
+        decoding(here, gpt2, GPT2, 8, 32, 32, "f32", None),
+        prefill(here, gpt2, GPT2, 512),
+        first_token(here, gpt2, GPT2),
+        first_step(here, *small),
+    ]
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Ember beside its peers: see bench/run.sh.")
+    parser.add_argument("--quick", action="store_true", help="everything once, in sizes that mean nothing")
+    parser.add_argument("--device", choices=["cpu", "cuda"])
+    parser.add_argument("--rounds", type=int, help="turns of each contest [default: 3, or 1 with --quick]")
+    parser.add_argument("--only", default="", help="contests whose name has this in it")
+    parser.add_argument("--timeout", type=int, default=600, help="seconds that one measurement may take")
+    parser.add_argument("--no-readme", action="store_true", help="leave the README as it is")
+    args = parser.parse_args()
+    rounds = args.rounds or (1 if args.quick else 3)
+
+    here, facts = Here(args), machine(dict.fromkeys([PYTHON, LLAMA_PYTHON]))
+    facts["device"] = here.device
+    if here.device == "cpu":
+        facts["gpu"] = None
+    path = result_path(facts, "quick" if args.quick else "")
+    record = Record(path + ".json", facts)
+    try:
+        chosen = [each for each in contests(here) if args.only in each.rows[0].what]
+        rows = [row for each in chosen for row in contest.hold(each, record, rounds, args.timeout)]
+    finally:
+        shutil.rmtree(here.folder, ignore_errors=True)
+    text = contest.table(rows, facts)
+    with open(path + ".md", "w") as file:
+        file.write(text)
+    print(text, end="")
+    say(f"every measurement: {os.path.relpath(path + '.json', ROOT)}; the table: {os.path.relpath(path + '.md', ROOT)}")
+    if not args.quick and not args.only and not args.no_readme:
+        say("the README has the table" if contest.into_readme(text) else "the README has no marks for the table")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,324 @@
+//! `ember-train bench`: how fast a model trains here.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use ember_data::prepare::Dataset;
+use ember_data::random;
+use ember_data::tokens::TokenFile;
+use ember_data::windows::{TrainWindows, ValWindows, WindowRule};
+use ember_generate::bench::Spread;
+use ember_generate::commands::bench::shape;
+use ember_generate::interrupt::Interrupt;
+use ember_generate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
+use ember_generate::run_folder;
+use ember_model::device::{self, Selected};
+use ember_model::{GptConfig, folder};
+use rand_chacha::rand_core::Rng;
+use serde::Serialize;
+
+use super::fitting::fit_to_device;
+use super::run::recipe;
+use super::session::{data_folder, say_device};
+use super::textless;
+use crate::bench::{Speed, Task, measure};
+use crate::config::{self, DeviceKind, OptimizerKind, Precision, Settings, TrainConfig};
+use crate::memory;
+use crate::memory::fit::Open;
+use crate::precision;
+use crate::report::units::{bytes, grouped, parse_bytes};
+use crate::windows::windows;
+
+/// Arguments of `bench`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Steps are timed whole. Their parts are timed in other steps, each part waited for before the next, so that they may add up to more.
+Every few steps a large matrix product is timed beside them: `of a product` is what the step's model FLOPs a second are of its.
+
+Examples:
+  ember-train bench                                      the recipe that this device would get
+  ember-train bench --shape gpt2 --batch 4 --set precision=bf16
+  ember-train bench --shape 6x6x384x65x256 --batch 8     layers x heads x width x vocabulary x context
+  ember-train bench --config shakespeare-char --set activation_checkpointing=true")]
+pub struct BenchArgs {
+    /// A run: its model, its settings, its text
+    #[arg(long, value_name = "RUN")]
+    from: Option<PathBuf>,
+    /// A recipe, on random tokens
+    #[arg(long, value_name = "FILE", conflicts_with = "from")]
+    config: Option<PathBuf>,
+    /// A shape, on random tokens: gpt2, gpt2-medium, or LAYERSxHEADSxWIDTHxVOCABULARYxCONTEXT
+    #[arg(long, value_name = "SHAPE", value_parser = shape, conflicts_with_all = ["from", "config"])]
+    shape: Option<GptConfig>,
+    /// Windows of a step [default: the recipe's; 8 with --shape]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    batch: Option<u32>,
+    /// Change one key of the configuration; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Memory that the steps may take, such as 8GB or 500MB [default: what is available]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    memory_limit: Option<u64>,
+    /// Steps that are timed [default: what ten seconds suffice for, 5 to 100]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    steps: Option<u32>,
+    /// Steps before them that are not, 3 at least
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    warmup: u32,
+}
+
+/// Windows of a step where only a shape is given.
+const BATCH_SIZE: usize = 8;
+
+/// The JSON object that is printed.
+#[derive(Serialize)]
+struct JsonSpeed<'a> {
+    device: &'a str,
+    device_name: &'a str,
+    threads: usize,
+    parameters: usize,
+    shape: &'a GptConfig,
+    precision: Precision,
+    optimizer: OptimizerKind,
+    activation_checkpointing: bool,
+    batch_size: usize,
+    grad_accum_steps: usize,
+    micro_batch: usize,
+    tokens_per_step: u64,
+    #[serde(flatten)]
+    speed: &'a Speed,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When an argument is wrong, the model would not fit into memory, or the device fails.
+pub fn run(args: &BenchArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
+    let notes = Notes::new(common.quiet);
+    let selected = device::select(common.device)?;
+    say_device(&notes, &selected);
+    let Subject { config, shape, data } = Subject::new(args, common, &selected, &notes)?;
+    notes.say(describe(&config, &shape));
+    let windows = match &data {
+        Some(folder) => windows(&config, &Dataset::open(folder)?)?,
+        None => random_windows(&config, shape.vocab_size)?,
+    };
+    let task = Task { config: &config, shape: &shape, windows, warmup: args.warmup, steps: args.steps };
+    let Some(speed) = measure(task, &selected, &|| !interrupt.requested())? else { return Ok(Outcome::Interrupted) };
+    let text = match common.format {
+        OutputFormat::Text => table(&speed, config.precision),
+        OutputFormat::Json => {
+            let json = JsonSpeed {
+                device: &selected.id,
+                device_name: &selected.name,
+                threads: rayon::current_num_threads(),
+                parameters: shape.parameters(),
+                shape: &shape,
+                precision: config.precision,
+                optimizer: config.optimizer,
+                activation_checkpointing: config.activation_checkpointing,
+                batch_size: config.batch_size,
+                grad_accum_steps: config.grad_accum_steps,
+                micro_batch: config.micro_batch,
+                tokens_per_step: config.tokens_per_step(),
+                speed: &speed,
+            };
+            serde_json::to_string(&json)? + "\n"
+        }
+    };
+    std::io::stdout().lock().write_all(text.as_bytes()).context("cannot write to standard output")?;
+    Ok(Outcome::Done)
+}
+
+/// What is measured.
+struct Subject {
+    config: TrainConfig,
+    shape: GptConfig,
+    /// Prepared tokens; without them they are drawn at random.
+    data: Option<PathBuf>,
+}
+
+impl Subject {
+    fn new(args: &BenchArgs, common: &CommonArgs, selected: &Selected, notes: &Notes) -> Result<Self> {
+        let Source { mut settings, vocab_size, saved } = Source::new(args, selected)?;
+        if let Some(batch) = args.batch {
+            settings.leave_open("micro_batch");
+            settings.set(&format!("batch_size={batch}"))?;
+        }
+        for assignment in &args.set {
+            settings.set(assignment)?;
+        }
+        if let Some(init) = settings.init() {
+            let line = format!("init = {init}: bench gives a model random weights; leave init out");
+            return Err(UsageError::new(line).into());
+        }
+        if let Some(seed) = common.seed {
+            settings.set(&format!("seed={seed}"))?;
+        }
+        if let Some(reason) = precision::settle(&mut settings, selected)? {
+            notes.say(reason);
+        }
+        settings.check_parts()?;
+        let open = Open::of(&settings);
+        let device = if selected.gpu { DeviceKind::Gpu } else { DeviceKind::Cpu };
+        let (mut config, _) = settings.resolve(&textless::facts(vocab_size), device)?;
+        let mut shape = config.shape(vocab_size);
+        if let Some((_, saved)) = &saved
+            && (saved.n_embd, saved.n_head) == (shape.n_embd, shape.n_head)
+        {
+            shape.head_size = saved.head_size;
+        }
+        shape.validate()?;
+        // A GPU does not say how much memory it has: there the first step shows.
+        if let Some(available) = memory::available(args.memory_limit, selected) {
+            let fitted = fit_to_device(&config, &shape, open, selected, Some(available))?;
+            if fitted.config != config {
+                notes.say(&fitted.reason);
+            }
+            config = fitted.config;
+        }
+        let data = saved.map(|(run, _)| data_folder(&run, &config.text)).filter(|folder| Dataset::is_in(folder));
+        if data.is_none() {
+            notes.say("the tokens are drawn at random, which cost the same as a text's");
+        }
+        Ok(Self { config, shape, data })
+    }
+}
+
+/// Where the configuration comes from.
+struct Source {
+    settings: Settings,
+    vocab_size: usize,
+    /// The run's folder, and the shape of its model.
+    saved: Option<(PathBuf, GptConfig)>,
+}
+
+impl Source {
+    fn new(args: &BenchArgs, selected: &Selected) -> Result<Self> {
+        if let Some(run) = &args.from {
+            return Self::of_run(run);
+        }
+        if let Some(shape) = &args.shape {
+            return Self::of_shape(shape);
+        }
+        let (settings, name) = match &args.config {
+            Some(path) => (recipe(path)?, path.as_path()),
+            None if selected.gpu => (Settings::default(), Path::new("")),
+            None => (Settings::from_toml_str(config::DEFAULT)?, Path::new("stories-cpu")),
+        };
+        let mut named = settings.clone();
+        for assignment in args.set.iter().filter(|assignment| assignment.starts_with("tokenizer")) {
+            named.set(assignment)?;
+        }
+        let vocab_size = textless::vocab_size(&named, name)?;
+        Ok(Self { settings, vocab_size, saved: None })
+    }
+
+    fn of_run(run: &Path) -> Result<Self> {
+        let found = run_folder::find(Some(run))?;
+        let own = found.folder.parent().and_then(Path::parent).filter(|run| run.join("config.toml").is_file());
+        let Some(own) = own else {
+            let line = format!(
+                "--from {}: no config.toml says how it is trained; name a run that ember-train made, or give --shape",
+                run.display()
+            );
+            return Err(UsageError::new(line).into());
+        };
+        let mut settings = Settings::from_file(&own.join("config.toml"))?;
+        settings.leave_open("init");
+        let shape = folder::read_config(&found.folder)?;
+        Ok(Self { settings, vocab_size: shape.vocab_size, saved: Some((own.to_owned(), shape)) })
+    }
+
+    /// Nothing but sizes, as a peer's script has them: no dropout.
+    fn of_shape(shape: &GptConfig) -> Result<Self> {
+        let mut settings = Settings::default();
+        for (key, size) in [
+            ("n_layer", shape.n_layer),
+            ("n_head", shape.n_head),
+            ("n_embd", shape.n_embd),
+            ("context_length", shape.context_length),
+            ("batch_size", BATCH_SIZE),
+            ("dropout", 0),
+        ] {
+            settings.set(&format!("{key}={size}"))?;
+        }
+        Ok(Self { settings, vocab_size: shape.vocab_size, saved: None })
+    }
+}
+
+/// Most tokens that are drawn: the windows come from all over them, and then again.
+const MOST_RANDOM_TOKENS: usize = 4 << 20;
+
+/// Windows over ids drawn at random.
+fn random_windows(config: &TrainConfig, vocab_size: usize) -> Result<(TrainWindows, ValWindows)> {
+    let context = config.context_length;
+    let wanted = 16 * config.tokens_per_step() as usize;
+    let count = wanted.min(MOST_RANDOM_TOKENS).max(2 * context + 2);
+    let mut rng = random::rng(config.seed, &[]);
+    let ids: Vec<u32> = (0..count).map(|_| rng.next_u32() % vocab_size as u32).collect();
+    let tokens = TokenFile::from_ids(&ids, vocab_size)?;
+    let rule = WindowRule::Anywhere;
+    Ok((TrainWindows::new(&tokens, context, config.seed, rule, None)?, ValWindows::new(&tokens, context, rule, None)?))
+}
+
+/// One line that says what is measured.
+fn describe(config: &TrainConfig, shape: &GptConfig) -> String {
+    let TrainConfig { n_layer, n_head, n_embd, context_length, batch_size, grad_accum_steps, micro_batch, .. } = config;
+    let windows = match (grad_accum_steps, micro_batch == batch_size) {
+        (1, true) => format!("{batch_size}"),
+        _ => format!("{} (in passes of {micro_batch})", config.windows_per_step()),
+    };
+    let word = |choice: serde_json::Result<String>| choice.unwrap_or_default().trim_matches('"').to_owned();
+    format!(
+        "{n_layer} layers x {n_head} heads x {n_embd}, {} tokens in the vocabulary, {} parameters; {windows} windows of {context_length} \
+         tokens a step, {}, {}",
+        grouped(shape.vocab_size as u64),
+        grouped(shape.parameters() as u64),
+        word(serde_json::to_string(&config.precision)),
+        word(serde_json::to_string(&config.optimizer)),
+    )
+}
+
+/// The result for people.
+fn table(speed: &Speed, precision: Precision) -> String {
+    let ms =
+        |spread: &Spread| format!("{:>9.2} ({:.2} to {:.2})", 1e3 * spread.median, 1e3 * spread.min, 1e3 * spread.max);
+    let parts = &speed.parts;
+    let percent = |share: f64| format!("{:.1}%", 100.0 * share);
+    let in_type = match precision {
+        Precision::F32 => "float32",
+        Precision::Bf16 => "bfloat16",
+        Precision::F16 => "float16",
+    };
+    let peak = match speed.reserved_bytes {
+        Some(reserved) => format!("{} in use, {} held", bytes(speed.peak_bytes), bytes(reserved)),
+        None => bytes(speed.peak_bytes),
+    };
+    let size = speed.product_size;
+    let rows = [
+        ("tokens/s", format!("{:>9}", grouped(speed.tokens_per_s.round() as u64))),
+        ("ms a step", format!("{}, {} steps", ms(&speed.step_s), speed.steps_s.len())),
+        ("  data", ms(&parts.data_s)),
+        ("  forward", ms(&parts.forward_s)),
+        ("  backward", ms(&parts.backward_s)),
+        ("  optimizer", ms(&parts.optimizer_s)),
+        ("GFLOP/s", format!("{:>9.1}", speed.flops_per_s / 1e9)),
+        (
+            "of a product",
+            format!(
+                "{:>9} ({} to {}) of {:.1} GFLOP/s, {size} x {size} x {size} in {in_type}",
+                percent(speed.utilisation.median),
+                percent(speed.utilisation.min),
+                percent(speed.utilisation.max),
+                speed.product_flops_per_s / 1e9,
+            ),
+        ),
+        ("copy, GB/s", format!("{:>9.1} read and written", speed.copy_bytes_per_s / 1e9)),
+        ("first step", format!("{:>9.2} s, the model made in {:.2} s", speed.first_step_s, speed.model_s)),
+        ("peak memory", format!("{peak:>9}")),
+    ];
+    rows.map(|(name, value)| format!("{name:<14}{value}\n")).concat()
+}

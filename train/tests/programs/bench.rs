@@ -1,0 +1,64 @@
+//! `ember-train bench`: what it shows, not how fast anything is.
+
+use serde_json::Value;
+
+use super::{Place, small_run};
+
+/// The one object that the command prints.
+fn measured(place: &Place, arguments: &str) -> Value {
+    let ran = place.train(&format!("bench {arguments} --device cpu --warmup 0 --format json")).well();
+    let [line] = &ran.json()[..] else { panic!("{}", ran.out) };
+    line.clone()
+}
+
+fn number(line: &Value, path: &str) -> f64 {
+    line.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("{path} in {line}"))
+}
+
+#[test]
+fn a_shape_is_measured_part_by_part() {
+    let place = Place::new();
+    let line = measured(&place, "--shape 2x2x32x65x16 --batch 4 --steps 7");
+    assert_eq!(
+        (&line["parameters"], &line["tokens_per_step"], &line["precision"]),
+        (&28_064.into(), &64.into(), &"f32".into())
+    );
+    assert_eq!(line["steps_s"].as_array().unwrap().len(), 7);
+    for part in
+        ["/step_s", "/parts/data_s", "/parts/forward_s", "/parts/backward_s", "/parts/optimizer_s", "/utilisation"]
+    {
+        let [min, median, max] = ["min", "median", "max"].map(|of| number(&line, &format!("{part}/{of}")));
+        assert!(0.0 < min && min <= median && median <= max, "{part} of {line}");
+    }
+    // 6 N + 12 n_layer n_embd context_length, N without the position table.
+    assert_eq!(number(&line, "/flops_per_token"), 6.0 * (28_064.0 - 16.0 * 32.0) + 12.0 * 2.0 * 32.0 * 16.0);
+    let per_token = number(&line, "/flops_per_s") / number(&line, "/tokens_per_s");
+    assert!((per_token / number(&line, "/flops_per_token") - 1.0).abs() < 1e-9);
+    // Weights, gradients and two moments of each at least.
+    assert!(number(&line, "/peak_bytes") > 16.0 * 28_064.0);
+    for above_zero in ["/first_step_s", "/product_flops_per_s", "/copy_bytes_per_s"] {
+        assert!(number(&line, above_zero) > 0.0);
+    }
+}
+
+#[test]
+fn what_a_run_or_a_setting_says_is_what_is_measured() {
+    let place = Place::new();
+    place.train(&small_run(&place, "a-run", 2)).well();
+    let of_run = measured(&place, "--from a-run --steps 1");
+    assert_eq!((&of_run["batch_size"], &of_run["shape"]["n_embd"]), (&4.into(), &32.into()));
+
+    // In two passes, each in segments.
+    let set = "--set grad_accum_steps=2 --set activation_checkpointing=true --set precision=bf16 --set optimizer=muon";
+    let spared = measured(&place, &format!("--shape 2x2x32x65x16 --batch 4 --steps 1 {set}"));
+    assert_eq!(
+        (&spared["tokens_per_step"], &spared["micro_batch"], &spared["optimizer"], &spared["activation_checkpointing"]),
+        (&128.into(), &4.into(), &"muon".into(), &true.into())
+    );
+    assert!(number(&spared, "/parts/backward_s/median") > 0.0);
+
+    let table = place.train("bench --shape 2x2x32x65x16 --batch 4 --steps 1 --device cpu").well().out;
+    for row in ["tokens/s", "ms a step", "  forward", "of a product", "peak memory"] {
+        assert!(table.lines().any(|line| line.starts_with(row)), "{row} in\n{table}");
+    }
+}
