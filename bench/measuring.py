@@ -99,7 +99,7 @@ def now():
     return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
 
 
-def said_by(command, timeout_s=120):
+def said_by(command, timeout_s=300):
     """What a command prints, stripped; nothing where it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, cwd=ROOT)
@@ -127,7 +127,8 @@ def machine(pythons):
         "system": f"{platform.system()} {platform.release()}",
         "rustc": said_by(["rustc", "--version"]) or None,
         "peers": versions or None,
-        "commit": said_by(["git", "rev-parse", "--short", "HEAD"]) or "unknown",
+        # Where there is no repository, whoever carried the programs there says what they are.
+        "commit": os.environ.get("COMMIT") or said_by(["git", "rev-parse", "--short", "HEAD"]) or "unknown",
         "changed_files": len(said_by(["git", "status", "--porcelain", "--untracked-files=no"]).splitlines()),
     }
 

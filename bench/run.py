@@ -266,7 +266,8 @@ def main():
         rows = [row for each in chosen for row in contest.hold(each, record, rounds, args.timeout)]
     finally:
         shutil.rmtree(here.folder, ignore_errors=True)
-    text = contest.table(rows, facts)
+    warning = "Tried out with --quick: sizes and turns so few that the figures mean nothing.\n\n" if args.quick else ""
+    text = warning + contest.table(rows, facts)
     with open(path + ".md", "w") as file:
         file.write(text)
     print(text, end="")
