@@ -93,8 +93,8 @@ def table(rows, facts):
     """Markdown."""
     on = facts["gpu"].split(",")[0] if facts["gpu"] else f"{facts['processor']}, {facts['cores']} cores"
     lines = [
-        f"Measured {facts['date'][:10]} at {facts['commit']} on {on}; {facts['peers'] or 'no peers'}. Medians of turns taken one after the "
-        "other; `ratio` is the median of each turn's, above 1 where Ember is ahead of the best of its peers.",
+        f"Measured {facts['date'][:10]} at {facts['commit']} on {on}; {facts['peers'] or 'no peers'}. Medians of turns taken one "
+        "after the other; `ratio` is the median of each turn's, above 1 where Ember is ahead of the best of its peers.",
         "",
         "| what | Ember | best peer | ratio | bar |",
         "|---|---|---|---|---|",

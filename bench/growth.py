@@ -89,12 +89,14 @@ def main():
         if not rows:
             continue
         fits = {f"{key}{'_last' if last else ''}": exponent(rows, key, last) for key in KEYS for last in (None, 2)}
-        record.add({"kind": "growth", "of": "training step", "axis": axis, "fixed": {**SHAPE, **rest}, "rows": rows, "exponents": fits})
+        labels = {"kind": "growth", "of": "training step", "axis": axis, "fixed": {**SHAPE, **rest}}
+        record.add({**labels, "rows": rows, "exponents": fits})
         ends = f"{rows[0]['value']:>8}{rows[-1]['value']:>8}"
         exponents = [told(fits[key]) for key in ("step_s", "step_s_last", "beside_weights_bytes", "beside_weights_bytes_last")]
         print(f"{label:24}{ends}{exponents[0]:>9}{exponents[1]:>9}{exponents[2]:>10}{exponents[3]:>9}", flush=True)
         charts.append(svg.chart(f"training: time ~ {exponents[0]}", label, "ms a step", {"": points(rows, "step_s", 1e3)}))
-        megabytes = {"beside weights and moments": points(rows, "beside_weights_bytes", 1e-6), "peak": points(rows, "peak_bytes", 1e-6)}
+        names = {"beside_weights_bytes": "beside weights and moments", "peak_bytes": "peak"}
+        megabytes = {name: points(rows, key, 1e-6) for key, name in names.items()}
         charts.append(svg.chart(f"training: memory ~ {exponents[2]}", label, "MB", megabytes))
     print(f"\n{'a written token':24}{'from':>8}{'to':>8}{'time ~':>9}{'time':>9}{'bytes':>10}  (last over first)")
     for axis, values in DECODING.items():

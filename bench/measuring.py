@@ -1,6 +1,7 @@
 """Running one measurement after another and keeping a record of every one: command, time, load, result.
 
-A measurement is a program that prints a JSON object last. WRAP in the environment is put before every command, as in WRAP="nice -n -5".
+A measurement is a program that prints a JSON object last. WRAP in the environment is put before every command, as in
+WRAP="nice -n -5".
 """
 
 import datetime
@@ -33,7 +34,7 @@ class Record:
 
 
 def measure(record, command, timeout_s, env=None, **labels):
-    """Runs the command and records it. Returns the object that it printed last; None, the reason being recorded, where it failed."""
+    """Runs the command and records it. Returns the object that it printed last; None where it failed, which is recorded."""
     env = env or {}
     full = shlex.split(os.environ.get("WRAP", "")) + command
     line = {"kind": "measurement", **labels, "command": shown(command, env), "began": now(), "load": os.getloadavg()[0]}
@@ -65,7 +66,8 @@ def measure(record, command, timeout_s, env=None, **labels):
 
 def run_to_end(command, env, out, err, timeout_s):
     """The exit code; None where the time was up."""
-    process = subprocess.Popen(command, env=env, stdout=out, stderr=err, stdin=subprocess.DEVNULL, cwd=ROOT, start_new_session=True)
+    streams = {"stdout": out, "stderr": err, "stdin": subprocess.DEVNULL}
+    process = subprocess.Popen(command, env=env, cwd=ROOT, start_new_session=True, **streams)
     late = threading.Event()
 
     def stop():
@@ -99,7 +101,7 @@ def now():
     return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
 
 
-def said_by(command, timeout_s=120):
+def said_by(command, timeout_s=300):
     """What a command prints, stripped; nothing where it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, cwd=ROOT)
@@ -127,7 +129,8 @@ def machine(pythons):
         "system": f"{platform.system()} {platform.release()}",
         "rustc": said_by(["rustc", "--version"]) or None,
         "peers": versions or None,
-        "commit": said_by(["git", "rev-parse", "--short", "HEAD"]) or "unknown",
+        # Where there is no repository, whoever carried the programs there says what they are.
+        "commit": os.environ.get("COMMIT") or said_by(["git", "rev-parse", "--short", "HEAD"]) or "unknown",
         "changed_files": len(said_by(["git", "status", "--porcelain", "--untracked-files=no"]).splitlines()),
     }
 

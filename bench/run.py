@@ -180,7 +180,8 @@ def checkpoint(here, shape):
     folder = os.path.join(here.folder, "checkpoint")
     os.makedirs(folder, exist_ok=True)
     config = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "activation_function": "gelu_new"}
-    config |= {"vocab_size": vocab, "n_positions": context, "n_ctx": context, "n_embd": n_embd, "n_layer": n_layer, "n_head": n_head}
+    config |= {"vocab_size": vocab, "n_positions": context, "n_ctx": context}
+    config |= {"n_embd": n_embd, "n_layer": n_layer, "n_head": n_head}
     config |= {"layer_norm_epsilon": 1e-5, "bos_token_id": 0, "eos_token_id": 0, "tie_word_embeddings": True}
     with open(os.path.join(folder, "config.json"), "w") as file:
         json.dump(config, file)
@@ -266,7 +267,8 @@ def main():
         rows = [row for each in chosen for row in contest.hold(each, record, rounds, args.timeout)]
     finally:
         shutil.rmtree(here.folder, ignore_errors=True)
-    text = contest.table(rows, facts)
+    warning = "Tried out with --quick: sizes and turns so few that the figures mean nothing.\n\n" if args.quick else ""
+    text = warning + contest.table(rows, facts)
     with open(path + ".md", "w") as file:
         file.write(text)
     print(text, end="")
