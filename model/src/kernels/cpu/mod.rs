@@ -21,7 +21,7 @@ pub mod tensor;
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
-use burn::backend::ops::FloatTensorOps;
+use burn::backend::ops::{FloatTensorOps, ModuleOps};
 use burn::tensor::{DType, FloatDType};
 
 #[cfg(feature = "autodiff")]
@@ -204,10 +204,7 @@ impl PointwiseOps for Flex {
 
 impl EmbeddingOps for Flex {
     fn fused_embed(weight: FlexTensor, ids: FlexTensor) -> FlexTensor {
-        let (weight, ids) = (float32(weight), tensor::int32(ids));
-        let [_, n_embd] = weight.layout().shape().dims::<2>();
-        let [batch, time] = ids.layout().shape().dims::<2>();
-        new(embedding::forward(values(&weight), tensor::ids(&ids), n_embd), [batch, time, n_embd])
+        Flex::embedding(weight, ids)
     }
 }
 
