@@ -51,7 +51,8 @@ impl Engine {
             client.properties().hardware.max_shared_memory_size,
             match self {
                 Self::Units => [(32, 32), (32, 16), (16, 16), (16, 8), (8, 8)],
-                Self::TensorCores => [(64, 64), (64, 32), (64, 16), (32, 16), (16, 16)],
+                // 64 columns at a time would take all registers of two cubes (by ptxas for sm_90): fewer planes to hide waiting behind.
+                Self::TensorCores => [(64, 32), (64, 16), (32, 32), (32, 16), (16, 16)],
             },
         );
         let tiles = sides.map(|(rows, columns)| {
