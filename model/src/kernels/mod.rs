@@ -20,8 +20,10 @@ use burn::backend::Dispatch;
 use burn::tensor::{DType, Device, Distribution, FloatDType, Tensor};
 
 pub use cpu::{matrix, tensor as flex};
-use ops::{AttentionOps, CachedOps, MatrixOps, NormOps, PointwiseOps};
+use ops::{AttentionOps, CachedOps, MatrixOps, NormOps, PackedOps, PointwiseOps};
 pub use rotary::Rotary;
+
+use crate::packed::Packed;
 
 /// Whether `device` is the CPU (burn's flex), with or without automatic differentiation.
 pub fn is_cpu(device: &Device) -> bool {
@@ -128,6 +130,17 @@ pub fn linear_onto(
         bias.into_dispatch(),
         mask,
     ))
+}
+
+/// `x W + b` with packed weights: `x` is `[batch, time, n_in]` in float32 on the CPU, as is the result `[batch, time, n_out]`.
+pub fn packed_linear(x: Tensor<3>, weight: &Packed) -> Tensor<3> {
+    Tensor::from_dispatch(<Dispatch as PackedOps>::packed_linear(x.into_dispatch(), weight.clone()))
+}
+
+/// `residual + x W + b` with packed weights; see [`packed_linear`].
+pub fn packed_linear_onto(residual: Tensor<3>, x: Tensor<3>, weight: &Packed) -> Tensor<3> {
+    let (residual, x) = (residual.into_dispatch(), x.into_dispatch());
+    Tensor::from_dispatch(<Dispatch as PackedOps>::packed_linear_onto(residual, x, weight.clone()))
 }
 
 /// `x Wᵀ`: logits `[batch, time, vocab]` of `x` `[batch, time, n_embd]` under an embedding table `[vocab, n_embd]`.

@@ -12,6 +12,7 @@ mod gelu;
 mod layer_norm;
 mod linear;
 pub mod matrix;
+mod packed;
 mod rms_norm;
 mod rotary;
 mod swiglu;
@@ -24,8 +25,9 @@ use burn::tensor::FloatDType;
 
 #[cfg(feature = "autodiff")]
 use super::ops::{AttentionBackward, MatrixBackward, NormBackward, PointwiseBackward};
-use super::ops::{AttentionOps, CachedOps, MatrixOps, NormOps, PointwiseOps};
+use super::ops::{AttentionOps, CachedOps, MatrixOps, NormOps, PackedOps, PointwiseOps};
 use super::{CachedRows, DropoutMask, Heads};
+use crate::packed::Packed;
 use tensor::{contiguous, float32, new, stored, values};
 
 fn sizes(qkv: &FlexTensor, heads: Heads) -> attention::Sizes {
@@ -159,6 +161,20 @@ impl AttentionOps for Flex {
         let shape = with_width(&qkv, heads.query_width());
         let weights = stored(weights, [sizes.batch * heads.n_head, sizes.time, sizes.time], dtype);
         (stored(y, shape, dtype), weights)
+    }
+}
+
+impl PackedOps for Flex {
+    fn packed_linear(x: FlexTensor, weight: Packed) -> FlexTensor {
+        let x = float32(x);
+        let [_, n_out] = weight.size();
+        new(packed::product(values(&x), &weight, None), with_width(&x, n_out))
+    }
+
+    fn packed_linear_onto(residual: FlexTensor, x: FlexTensor, weight: Packed) -> FlexTensor {
+        let (residual, x) = (float32(residual), float32(x));
+        let y = packed::product(values(&x), &weight, Some(values(&residual)));
+        new(y, residual.layout().shape().clone())
     }
 }
 
