@@ -301,7 +301,7 @@ impl Gpt {
 
     /// Logits `[batch, time, vocab_size]` of a residual stream `[batch, time, n_embd]` after `ln_f`, in float32.
     pub fn logits(&self, hidden: Tensor<3>) -> Tensor<3> {
-        if let Some(packed) = &self.head().packed {
+        if let Some(packed) = &self.head_table().packed {
             return kernels::packed_linear(hidden, packed);
         }
         let hidden = cast(hidden, self.precision);
@@ -311,16 +311,16 @@ impl Gpt {
 
     /// The head's weight `[vocab_size, n_embd]`: the token embedding's own where the head is tied.
     pub fn head_weight(&self) -> Tensor<2> {
-        self.head().weight.val()
+        self.head_table().weight.val()
     }
 
-    fn head(&self) -> &Embedding {
+    fn head_table(&self) -> &Embedding {
         self.lm_head.as_ref().unwrap_or(&self.wte)
     }
 
     /// What the matrices are stored as; float32 or bfloat16 where they are not packed.
     pub fn weights(&self) -> WeightType {
-        match &self.head().packed {
+        match &self.head_table().packed {
             Some(packed) => packed.weights(),
             None if self.head_weight().dtype() == DType::BF16 => WeightType::Bf16,
             None => WeightType::F32,

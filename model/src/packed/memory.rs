@@ -69,7 +69,7 @@ pub struct Part {
 ///
 /// # Safety
 /// As said.
-pub unsafe trait Bits: Copy + Send + Sync {}
+pub unsafe trait Bits: Copy + Send + Sync + 'static {}
 
 impl Part {
     /// The part as values.

@@ -10,6 +10,8 @@
 
 mod memory;
 mod stretch;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 

@@ -123,5 +123,6 @@ fn batch<const R: usize, S: Stretch>(x: &[f32], n_in: usize, panel: &[S], into: 
         let rows = i * S::ROWS..n_in.min((i + 1) * S::ROWS);
         stretch.add_products(x.map(|x| &x[rows.clone()]), &mut sums);
     }
-    into.copy_from_slice(&sums);
+    // A length known here: otherwise the compiler keeps the sums in memory all along, at a third of the speed.
+    into[..R].copy_from_slice(&sums);
 }
