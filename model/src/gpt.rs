@@ -49,9 +49,8 @@ impl Embedding {
         let device = weight.device();
         let count = ids.len();
         if let Some(packed) = &self.packed {
-            let values: Vec<f32> = ids.into_iter().flat_map(|id| packed.column(id as usize)).collect();
             let [n_embd, _] = packed.size();
-            return Tensor::from_data(TensorData::new(values, [1, count, n_embd]), &device);
+            return Tensor::from_data(TensorData::new(packed.columns(&ids), [1, count, n_embd]), &device);
         }
         let ids = TensorData::new(ids.into_iter().map(|id| id as i32).collect(), [1, count]);
         cast(kernels::plain::embed(weight, Tensor::from_data(ids, &device)), FloatDType::F32)
@@ -344,13 +343,17 @@ impl Gpt {
     /// Logits `[new positions, vocab_size]` of tokens that come after what `cache` holds, `tokens[row]` after its row; adds
     /// them to it. Rows may have any number of new tokens, none included; the positions come out row after row.
     pub fn forward_cached(&self, tokens: &[&[u32]], cache: &mut KvCache) -> Tensor<2> {
-        self.head(self.hidden_cached(tokens, cache))
+        kernels::step(&self.device(), || self.head(self.hidden_cached(tokens, cache)))
     }
 
     /// As [`Self::forward_cached`], but only for the last `counts[row]` of each row's new tokens, `[sum of counts, vocab_size]`:
     /// generation needs no others.
     pub fn forward_cached_last(&self, tokens: &[&[u32]], counts: &[usize], cache: &mut KvCache) -> Tensor<2> {
-        let hidden = self.hidden_cached(tokens, cache); // [1, new positions, n_embd]
+        kernels::step(&self.device(), || self.last_of(self.hidden_cached(tokens, cache), tokens, counts))
+    }
+
+    /// The logits of the last `counts[row]` positions of each row of `hidden` `[1, new positions, n_embd]`.
+    fn last_of(&self, hidden: Tensor<3>, tokens: &[&[u32]], counts: &[usize]) -> Tensor<2> {
         if tokens.iter().zip(counts).all(|(new, &count)| new.len() == count) {
             return self.head(hidden);
         }

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use burn::backend::Dispatch;
 use burn::tensor::{DType, Device, Distribution, FloatDType, Tensor};
 
+use cpu::with_threads_awake;
 pub use cpu::{matrix, tensor as flex};
 use ops::{AttentionOps, CachedOps, MatrixOps, NormOps, PackedOps, PointwiseOps};
 pub use rotary::Rotary;
@@ -240,6 +241,11 @@ pub fn causal_attention_and_weights(qkv: Tensor<3>, heads: Heads) -> (Tensor<3>,
         return (Tensor::from_dispatch(y), weights);
     }
     plain::causal_attention(qkv, heads, None)
+}
+
+/// Runs a decoding step on `device`, which is made of many short operations.
+pub(crate) fn step<R>(device: &Device, f: impl FnOnce() -> R) -> R {
+    if is_cpu(device) { with_threads_awake(f) } else { f() }
 }
 
 /// Where the rows of a batch stand in a cache: what attention to it needs to know beside the tensors.

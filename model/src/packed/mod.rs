@@ -129,19 +129,25 @@ impl Packed {
         self.part.values().chunks_exact(self.n_in.div_ceil(S::ROWS))
     }
 
-    /// A column, `[n_in]`: of a packed embedding the vector of an id.
-    pub fn column(&self, column: usize) -> Vec<f32> {
-        match self.weights {
-            WeightType::F32 => self.column_of::<F32Row>(column),
-            WeightType::Bf16 => self.column_of::<Bf16Row>(column),
-            WeightType::Int8 => self.column_of::<Int8Rows>(column),
-        }
+    /// Some columns, one after the other, `n_in` values each: of a packed embedding the vectors of ids.
+    pub fn columns(&self, columns: &[u32]) -> Vec<f32> {
+        let mut values = vec![0.0; columns.len() * self.n_in];
+        values.par_chunks_mut(self.n_in).zip(columns.par_iter()).for_each(|(values, &column)| match self.weights {
+            WeightType::F32 => self.read_column::<F32Row>(column as usize, values),
+            WeightType::Bf16 => self.read_column::<Bf16Row>(column as usize, values),
+            WeightType::Int8 => self.read_column::<Int8Rows>(column as usize, values),
+        });
+        values
     }
 
-    fn column_of<S: Stretch>(&self, column: usize) -> Vec<f32> {
+    fn read_column<S: Stretch>(&self, column: usize, values: &mut [f32]) {
         let per = self.n_in.div_ceil(S::ROWS);
         let panel = &self.part.values::<S>()[column / PANEL * per..][..per];
-        (0..self.n_in).map(|row| panel[row / S::ROWS].weight(row % S::ROWS, column % PANEL)).collect()
+        for (values, stretch) in values.chunks_mut(S::ROWS).zip(panel) {
+            for (row, value) in values.iter_mut().enumerate() {
+                *value = stretch.weight(row, column % PANEL);
+            }
+        }
     }
 }
 

@@ -40,7 +40,7 @@ proptest! {
         for weights in TYPES {
             let packed = pack(weights, Source::Rows(&matrix), [n_in, n_out], None);
             for column in 0..n_out {
-                let got = packed.column(column);
+                let got = packed.columns(&[column as u32]);
                 for first in (0..n_in).step_by(GROUP) {
                     let rows = first..n_in.min(first + GROUP);
                     let largest = rows.clone().map(|row| matrix[row * n_out + column].abs()).fold(0.0, f32::max);
@@ -71,7 +71,7 @@ proptest! {
             let plain = floats(kernels::packed_linear(input.clone(), &packed));
             let onto = floats(kernels::packed_linear_onto(tensor(&residual, [1, rows, n_out]), input, &packed));
             for column in 0..n_out {
-                let weight = packed.column(column);
+                let weight = packed.columns(&[column as u32]);
                 for row in 0..rows {
                     let products = x[row * n_in..][..n_in].iter().zip(&weight).map(|(x, w)| f64::from(x * w));
                     let want = products.sum::<f64>() + bias.map_or(0.0, |bias| f64::from(bias[column]));
@@ -105,7 +105,7 @@ fn columns_are_the_rows_of_an_embedding() {
     let table = values(ids * n_embd, 7);
     let packed = pack(WeightType::F32, Source::Columns(&table), [n_embd, ids], None);
     for id in 0..ids {
-        assert_eq!(packed.column(id), table[id * n_embd..][..n_embd]);
+        assert_eq!(packed.columns(&[id as u32]), table[id * n_embd..][..n_embd]);
     }
 }
 
@@ -113,7 +113,7 @@ fn columns_are_the_rows_of_an_embedding() {
 fn zeros_stay_zeros() {
     for weights in TYPES {
         let packed = pack(weights, Source::Rows(&[0.0; 6]), [3, 2], None);
-        assert_eq!(packed.column(1), [0.0; 3]);
+        assert_eq!(packed.columns(&[1]), [0.0; 3]);
     }
 }
 

@@ -5,9 +5,11 @@
 #![cfg_attr(not(feature = "autodiff"), allow(dead_code))]
 
 mod attention;
+mod awake;
 mod cached_attention;
 mod convert;
 mod dropout;
+mod few_rows;
 mod gelu;
 mod layer_norm;
 mod linear;
@@ -17,6 +19,8 @@ mod rms_norm;
 mod rotary;
 mod swiglu;
 pub mod tensor;
+
+pub use awake::with_threads_awake;
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
