@@ -1,14 +1,14 @@
 //! A model to and from a Hugging Face folder.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use burn::tensor::Device;
 
-use crate::folder::{self, NamedTensor};
+use crate::folder::{self, NamedTensor, StoredWeights};
 use crate::init::{Init, ParameterSource};
-use crate::{Gpt, GptConfig};
+use crate::{Gpt, GptConfig, WeightType};
 
 /// Reads the model in `dir`: one of ours, or a Hugging Face folder of a GPT-2, a Llama or a Qwen3.
 ///
@@ -24,17 +24,20 @@ pub fn load(dir: &Path, device: &Device) -> Result<Gpt> {
 /// # Errors
 /// As [`load`].
 pub fn load_changed(dir: &Path, change: impl FnOnce(&mut GptConfig), device: &Device) -> Result<Gpt> {
-    let mut config = folder::read_config(dir)?;
-    let mut stored = Stored { tensors: HashMap::new() };
-    folder::read_weights(dir, &config, |tensor| {
-        stored.tensors.insert(tensor.name, tensor.values);
-        Ok(())
-    })?;
+    let stored = Stored::open(dir)?;
+    let mut config = stored.config.clone();
     change(&mut config);
-    if let Some(positions) = stored.tensors.get_mut("wpe.weight") {
-        positions.truncate(config.position_table());
-    }
-    Gpt::build(&config, &mut stored, device)
+    Gpt::build(&config, &stored, device)
+}
+
+/// As [`load`] for inference, with the matrices stored as `weights`. On the CPU they are packed and products are computed in float32; on
+/// other devices products with bfloat16 are computed in bfloat16.
+///
+/// # Errors
+/// As [`load`], and when the device does not know the type.
+pub fn load_for_inference(dir: &Path, weights: WeightType, device: &Device) -> Result<Gpt> {
+    let stored = Stored::open(dir)?;
+    Gpt::for_inference(&stored.config, &stored, weights, device)
 }
 
 /// Writes `config.json`, `model.safetensors` and `generation_config.json` into the existing folder `dir`; the caller makes
@@ -50,13 +53,34 @@ pub fn save(gpt: &Gpt, end_of_text: Option<u32>, dir: &Path) -> Result<()> {
     folder::write(dir, gpt.config(), end_of_text, &tensors)
 }
 
-/// The tensors of a checkpoint, handed out once each.
+/// A checkpoint's tensors.
 struct Stored {
-    tensors: HashMap<String, Vec<f32>>,
+    /// The model that is stored.
+    config: GptConfig,
+    weights: StoredWeights,
+}
+
+impl Stored {
+    fn open(dir: &Path) -> Result<Self> {
+        let config = folder::read_config(dir)?;
+        Ok(Self { weights: StoredWeights::of(dir, &config)?, config })
+    }
 }
 
 impl ParameterSource for Stored {
-    fn values(&mut self, name: &str, _shape: &[usize], _init: Init) -> Result<Vec<f32>> {
-        self.tensors.remove(name).with_context(|| format!("the checkpoint has no tensor {name}"))
+    fn values(&self, name: &str, shape: &[usize], _init: Init) -> Result<Cow<'_, [f32]>> {
+        if name != "wpe.weight" {
+            return self.weights.values(&self.config, name, shape);
+        }
+        // A context that was made shorter has the first positions.
+        let all = self.weights.values(&self.config, name, &[self.config.context_length, self.config.n_embd])?;
+        let wanted = shape.iter().product();
+        Ok(match all {
+            Cow::Borrowed(values) => Cow::Borrowed(&values[..wanted]),
+            Cow::Owned(mut values) => {
+                values.truncate(wanted);
+                Cow::Owned(values)
+            }
+        })
     }
 }

@@ -7,17 +7,17 @@
 //! any other device neither happens.
 //!
 //! Precision: weights, residual stream and norms are float32, and logits are handed out so. A norm hands its branch a copy in the type that the model
-//! computes in ([`Gpt::with_precision`]), a product takes its weights in the type of what it multiplies, a bias is added in float32, and what a branch
-//! brings back is added in float32.
+//! computes in ([`Gpt::with_precision`]), a product takes its weights in the type of what it multiplies, a bias is added in float32, and
+//! what a branch brings back is added in float32. For inference on the CPU the matrices can be packed instead ([`crate::packed`]), in
+//! one of several types; all else stays as it is.
 
-use anyhow::Result;
 use burn::module::{Module, Param};
-use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData};
+use burn::tensor::{DType, Device, FloatDType, Int, Tensor, TensorData};
 
 use crate::config::{MlpKind, NormKind, Positions};
-use crate::init::{Init, ParameterSource, Random};
 use crate::kernels::{self, CachedAttention, DropoutMask, Rotary, cast};
-use crate::{GptConfig, KvCache};
+use crate::packed::Packed;
+use crate::{GptConfig, KvCache, WeightType};
 
 /// What the layers of one forward pass need to know beside their input.
 pub(crate) struct Pass<'a> {
@@ -36,33 +36,72 @@ fn like(parameter: &Param<Tensor<2>>, x: &Tensor<3>) -> Tensor<2> {
 /// A table of vectors, one for each id.
 #[derive(Module, Debug)]
 pub struct Embedding {
-    /// `[ids, n_embd]`
+    /// `[ids, n_embd]`; nothing where it is packed.
     pub weight: Param<Tensor<2>>,
+    #[module(skip)]
+    pub(crate) packed: Option<Packed>,
+}
+
+impl Embedding {
+    /// The vectors of `ids`, `[1, ids, n_embd]`, in float32.
+    fn vectors(&self, ids: Vec<u32>) -> Tensor<3> {
+        let weight = self.weight.val();
+        let device = weight.device();
+        let count = ids.len();
+        if let Some(packed) = &self.packed {
+            let [n_embd, _] = packed.size();
+            return Tensor::from_data(TensorData::new(packed.columns(&ids), [1, count, n_embd]), &device);
+        }
+        let ids = TensorData::new(ids.into_iter().map(|id| id as i32).collect(), [1, count]);
+        cast(kernels::embed(weight, Tensor::from_data(ids, &device)), FloatDType::F32)
+    }
+
+    /// The vectors of `ids` `[batch, time]`, `[batch, time, n_embd]`, in float32.
+    fn vectors_of(&self, ids: Tensor<2, Int>) -> Tensor<3> {
+        if self.packed.is_none() {
+            return cast(kernels::embed(self.weight.val(), ids), FloatDType::F32);
+        }
+        let [batch, time] = ids.dims();
+        let vectors = self.vectors(ids.into_data().iter::<u32>().collect());
+        let n_embd = vectors.dims()[2];
+        vectors.reshape([batch, time, n_embd])
+    }
 }
 
 /// `y = x W + b`; GPT-2 stores W as `[n_in, n_out]` and calls it Conv1D.
 #[derive(Module, Debug)]
 pub struct Linear {
-    /// `[n_in, n_out]`
+    /// `[n_in, n_out]`; nothing where it is packed.
     pub weight: Param<Tensor<2>>,
     /// `[n_out]`, where the model has biases.
     pub bias: Option<Param<Tensor<1>>>,
+    #[module(skip)]
+    pub(crate) packed: Option<Packed>,
 }
 
 impl Linear {
     fn forward(&self, x: Tensor<3>) -> Tensor<3> {
+        if let Some(packed) = &self.packed {
+            return kernels::packed_linear(x, packed);
+        }
         let (weight, bias) = (like(&self.weight, &x), self.bias.as_ref().map(Param::val));
         kernels::linear(x, weight, bias) // [batch, time, n_out]
     }
 
     /// `gelu(forward(x))`, in one operation.
     fn forward_gelu(&self, x: Tensor<3>) -> Tensor<3> {
+        if let Some(packed) = &self.packed {
+            return kernels::gelu(kernels::packed_linear(x, packed));
+        }
         let (weight, bias) = (like(&self.weight, &x), self.bias.as_ref().map(Param::val));
         kernels::linear_gelu(x, weight, bias) // [batch, time, n_out]
     }
 
     /// `residual + dropout(forward(x))` in float32: how a branch comes back into the residual stream `[batch, time, n_embd]`.
     fn forward_onto(&self, residual: Tensor<3>, x: Tensor<3>, pass: &Pass) -> Tensor<3> {
+        if let Some(packed) = &self.packed {
+            return kernels::packed_linear_onto(residual, x, packed);
+        }
         let mask = DropoutMask::draw(pass.config.dropout, &x.device());
         let (weight, bias) = (like(&self.weight, &x), self.bias.as_ref().map(Param::val));
         kernels::linear_onto(residual, x, weight, bias, mask)
@@ -185,60 +224,12 @@ pub struct Gpt {
     /// The head, `[vocab_size, n_embd]`, where it is not the token embedding itself.
     pub lm_head: Option<Embedding>,
     #[module(skip)]
-    config: GptConfig,
+    pub(crate) config: GptConfig,
     #[module(skip)]
-    precision: FloatDType,
+    pub(crate) precision: FloatDType,
 }
 
 impl Gpt {
-    /// A model with GPT-2's initial weights: normal with standard deviation 0.02, the projections back into the residual
-    /// stream `1 / sqrt(2 n_layer)` of that, biases 0 and scales 1. Each tensor is drawn from (seed, its name).
-    ///
-    /// # Errors
-    /// When the shape is impossible ([`GptConfig::validate`]).
-    pub fn new(config: &GptConfig, seed: u64, device: &Device) -> Result<Self> {
-        Self::build(config, &mut Random { seed }, device)
-    }
-
-    /// A model whose weights come from `source`, by name.
-    ///
-    /// # Errors
-    /// When the shape is impossible, or the source has no such tensor.
-    pub fn build(config: &GptConfig, source: &mut dyn ParameterSource, device: &Device) -> Result<Self> {
-        config.validate()?;
-        let mut builder = Builder { source, config, device };
-        let (c, heads) = (config.n_embd, config.heads());
-        let first = Init::Normal(0.02);
-        let back = Init::Normal(0.02 / (2.0 * config.n_layer as f64).sqrt());
-        let h = (0..config.n_layer).map(|i| {
-            Ok(Block {
-                ln_1: builder.norm(&format!("h.{i}.ln_1"), c)?,
-                attn: Attention {
-                    c_attn: builder.linear(&format!("h.{i}.attn.c_attn"), c, heads.width(), first)?,
-                    c_proj: builder.linear(&format!("h.{i}.attn.c_proj"), heads.query_width(), c, back)?,
-                    q_norm: builder.norm_of_heads(&format!("h.{i}.attn.q_norm"))?,
-                    k_norm: builder.norm_of_heads(&format!("h.{i}.attn.k_norm"))?,
-                },
-                ln_2: builder.norm(&format!("h.{i}.ln_2"), c)?,
-                mlp: Mlp {
-                    c_fc: builder.linear(&format!("h.{i}.mlp.c_fc"), c, config.mlp_width(), first)?,
-                    c_proj: builder.linear(&format!("h.{i}.mlp.c_proj"), config.n_inner, c, back)?,
-                },
-            })
-        });
-        let h = h.collect::<Result<_>>()?;
-        let has_table = config.positions == Positions::Learned;
-        Ok(Self {
-            wte: builder.embedding("wte", config.vocab_size)?,
-            wpe: if has_table { Some(builder.embedding("wpe", config.context_length)?) } else { None },
-            h,
-            ln_f: builder.norm("ln_f", c)?,
-            lm_head: if config.tied_head { None } else { Some(builder.embedding("lm_head", config.vocab_size)?) },
-            config: config.clone(),
-            precision: FloatDType::F32,
-        })
-    }
-
     /// The same model with its matrix products, and attention's, computed in `precision`; the weights stay float32.
     pub fn with_precision(self, precision: FloatDType) -> Self {
         Self { precision, ..self }
@@ -278,7 +269,7 @@ impl Gpt {
     /// and on.
     pub fn embed(&self, tokens: Tensor<2, Int>) -> Tensor<3> {
         let time = tokens.dims()[1];
-        let mut x = kernels::embed(self.wte.weight.val(), tokens);
+        let mut x = self.wte.vectors_of(tokens);
         if let Some(wpe) = &self.wpe {
             x = x + wpe.weight.val().narrow(0, 0, time).unsqueeze::<3>(); // [1, time, n_embd]
         }
@@ -323,6 +314,9 @@ impl Gpt {
     /// As [`Self::logits`], in the type that the model computes in: for a loss that reads it and sums in float32, so that no copy of
     /// them is made.
     pub fn logits_as_computed(&self, hidden: Tensor<3>) -> Tensor<3> {
+        if let Some(packed) = &self.head_table().packed {
+            return kernels::packed_linear(hidden, packed);
+        }
         let hidden = cast(hidden, self.precision);
         let weight = cast(self.head_weight(), self.precision);
         kernels::unembed(hidden, weight)
@@ -330,7 +324,20 @@ impl Gpt {
 
     /// The head's weight `[vocab_size, n_embd]`: the token embedding's own where the head is tied.
     pub fn head_weight(&self) -> Tensor<2> {
-        self.lm_head.as_ref().unwrap_or(&self.wte).weight.val()
+        self.head_table().weight.val()
+    }
+
+    fn head_table(&self) -> &Embedding {
+        self.lm_head.as_ref().unwrap_or(&self.wte)
+    }
+
+    /// What the matrices are stored as; float32 or bfloat16 where they are not packed.
+    pub fn weights(&self) -> WeightType {
+        match &self.head_table().packed {
+            Some(packed) => packed.weights(),
+            None if self.head_weight().dtype() == DType::BF16 => WeightType::Bf16,
+            None => WeightType::F32,
+        }
     }
 
     /// A pass over positions 0 and on, as many as `x` `[batch, time, n_embd]` has.
@@ -350,13 +357,17 @@ impl Gpt {
     /// Logits `[new positions, vocab_size]` of tokens that come after what `cache` holds, `tokens[row]` after its row; adds
     /// them to it. Rows may have any number of new tokens, none included; the positions come out row after row.
     pub fn forward_cached(&self, tokens: &[&[u32]], cache: &mut KvCache) -> Tensor<2> {
-        self.head(self.hidden_cached(tokens, cache))
+        kernels::step(&self.device(), || self.head(self.hidden_cached(tokens, cache)))
     }
 
     /// As [`Self::forward_cached`], but only for the last `counts[row]` of each row's new tokens, `[sum of counts, vocab_size]`:
     /// generation needs no others.
     pub fn forward_cached_last(&self, tokens: &[&[u32]], counts: &[usize], cache: &mut KvCache) -> Tensor<2> {
-        let hidden = self.hidden_cached(tokens, cache); // [1, new positions, n_embd]
+        kernels::step(&self.device(), || self.last_of(self.hidden_cached(tokens, cache), tokens, counts))
+    }
+
+    /// The logits of the last `counts[row]` positions of each row of `hidden` `[1, new positions, n_embd]`.
+    fn last_of(&self, hidden: Tensor<3>, tokens: &[&[u32]], counts: &[usize]) -> Tensor<2> {
         if tokens.iter().zip(counts).all(|(new, &count)| new.len() == count) {
             return self.head(hidden);
         }
@@ -374,15 +385,12 @@ impl Gpt {
     /// in each: all but attention treats every position by itself.
     fn hidden_cached(&self, tokens: &[&[u32]], cache: &mut KvCache) -> Tensor<3> {
         let device = self.device();
-        let ids = tokens.iter().flat_map(|new| new.iter().map(|&id| id as i32)).collect();
+        let ids = tokens.concat();
         let places = tokens.iter().enumerate().flat_map(|(row, new)| (0..new.len()).map(move |i| (row, i)));
         let positions: Vec<usize> = places.map(|(row, i)| cache.len(row) + i).collect();
-        let embed = |table: &Embedding, ids: Vec<i32>| {
-            kernels::embed(table.weight.val(), to_tensor(ids, &device).unsqueeze::<2>())
-        };
-        let mut x = embed(&self.wte, ids); // [1, new positions, n_embd]
+        let mut x = self.wte.vectors(ids); // [1, new positions, n_embd]
         if let Some(wpe) = &self.wpe {
-            x = x + embed(wpe, positions.iter().map(|&position| position as i32).collect());
+            x = x + wpe.vectors(positions.iter().map(|&position| position as u32).collect());
         }
         let pass = self.pass(self.rotary(positions.into_iter(), &device));
         let counts: Vec<usize> = tokens.iter().map(|new| new.len()).collect();
@@ -403,53 +411,4 @@ impl Gpt {
 fn to_tensor(ids: Vec<i32>, device: &Device) -> Tensor<1, Int> {
     let length = ids.len();
     Tensor::from_data(TensorData::new(ids, [length]), device)
-}
-
-/// Makes modules out of the tensors that a source has under their names.
-struct Builder<'a> {
-    source: &'a mut dyn ParameterSource,
-    config: &'a GptConfig,
-    device: &'a Device,
-}
-
-impl Builder<'_> {
-    fn parameter<const D: usize>(&mut self, name: &str, shape: [usize; D], init: Init) -> Result<Param<Tensor<D>>> {
-        let values = self.source.values(name, &shape, init)?;
-        Ok(Param::from_data(TensorData::new(values, shape), self.device))
-    }
-
-    fn embedding(&mut self, name: &str, rows: usize) -> Result<Embedding> {
-        let shape = [rows, self.config.n_embd];
-        Ok(Embedding { weight: self.parameter(&format!("{name}.weight"), shape, Init::Normal(0.02))? })
-    }
-
-    fn linear(&mut self, name: &str, n_in: usize, n_out: usize, init: Init) -> Result<Linear> {
-        Ok(Linear {
-            weight: self.parameter(&format!("{name}.weight"), [n_in, n_out], init)?,
-            bias: self.bias(name, n_out, self.config.bias)?,
-        })
-    }
-
-    fn norm(&mut self, name: &str, width: usize) -> Result<Norm> {
-        Ok(Norm {
-            weight: self.parameter(&format!("{name}.weight"), [width], Init::Constant(1.0))?,
-            bias: self.bias(name, width, self.config.norm_has_shift())?,
-        })
-    }
-
-    /// A norm over the values of one head, which only scales.
-    fn norm_of_heads(&mut self, name: &str) -> Result<Option<Norm>> {
-        if !self.config.qk_norm {
-            return Ok(None);
-        }
-        let weight = self.parameter(&format!("{name}.weight"), [self.config.head_size], Init::Constant(1.0))?;
-        Ok(Some(Norm { weight, bias: None }))
-    }
-
-    fn bias(&mut self, name: &str, width: usize, wanted: bool) -> Result<Option<Param<Tensor<1>>>> {
-        if !wanted {
-            return Ok(None);
-        }
-        Ok(Some(self.parameter(&format!("{name}.bias"), [width], Init::Constant(0.0))?))
-    }
 }

@@ -1,8 +1,11 @@
 //! Where a new model's weights come from: drawn at random, or read from a checkpoint.
 
+use std::borrow::Cow;
+
 use anyhow::Result;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
+use rayon::prelude::*;
 
 /// How a parameter starts when nothing has been learned yet.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +22,7 @@ pub trait ParameterSource {
     ///
     /// # Errors
     /// When the source has no such tensor of that shape.
-    fn values(&mut self, name: &str, shape: &[usize], init: Init) -> Result<Vec<f32>>;
+    fn values(&self, name: &str, shape: &[usize], init: Init) -> Result<Cow<'_, [f32]>>;
 }
 
 /// Draws every tensor from (seed, its name), so that a tensor's start depends neither on the device nor on the others.
@@ -28,20 +31,31 @@ pub struct Random {
     pub seed: u64,
 }
 
+/// Values that one task draws; an even number.
+const CHUNK: usize = 1 << 14;
+
+/// Words of 32 bits that a value takes from the generator: one `u64`.
+const WORDS: u128 = 2;
+
 impl ParameterSource for Random {
-    fn values(&mut self, name: &str, shape: &[usize], init: Init) -> Result<Vec<f32>> {
+    fn values(&self, name: &str, shape: &[usize], init: Init) -> Result<Cow<'_, [f32]>> {
         let n = shape.iter().product();
         let std = match init {
-            Init::Constant(value) => return Ok(vec![value; n]),
+            Init::Constant(value) => return Ok(vec![value; n].into()),
             Init::Normal(std) => std,
         };
-        let mut rng = ChaCha8Rng::seed_from_u64(self.seed ^ fnv1a(name));
-        let mut values = Vec::with_capacity(n + 1);
-        while values.len() < n {
-            values.extend(normal_pair(&mut rng).map(|z| (z * std) as f32));
-        }
-        values.truncate(n);
-        Ok(values)
+        let rng = ChaCha8Rng::seed_from_u64(self.seed ^ fnv1a(name));
+        let mut values = vec![0.0; n];
+        // Each task begins where in the generator's stream its first value stands: the values do not depend on the tasks.
+        values.par_chunks_mut(CHUNK).enumerate().for_each(|(task, values)| {
+            let mut rng = rng.clone();
+            rng.set_word_pos((task * CHUNK) as u128 * WORDS);
+            for pair in values.chunks_mut(2) {
+                let drawn = normal_pair(&mut rng).map(|z| (z * std) as f32);
+                pair.copy_from_slice(&drawn[..pair.len()]);
+            }
+        });
+        Ok(values.into())
     }
 }
 
@@ -65,7 +79,7 @@ mod tests {
 
     #[test]
     fn normal_values_have_the_right_moments_and_repeat() {
-        let draw = |seed, name| Random { seed }.values(name, &[100, 1000], Init::Normal(0.02)).unwrap();
+        let draw = |seed, name| Random { seed }.values(name, &[100, 1000], Init::Normal(0.02)).unwrap().into_owned();
         let values = draw(1, "a");
         let n = values.len() as f64;
         let mean = values.iter().map(|v| *v as f64).sum::<f64>() / n;
@@ -77,5 +91,16 @@ mod tests {
         assert_eq!(values, draw(1, "a"));
         assert_ne!(values, draw(2, "a"));
         assert_ne!(values, draw(1, "b"));
+    }
+
+    /// A seed must mean the same model for ever, however the drawing is shared out.
+    #[test]
+    fn the_values_are_those_of_one_stream() {
+        for n in [1, 7, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 5] {
+            let values = Random { seed: 3 }.values("wte.weight", &[n], Init::Normal(1.0)).unwrap();
+            let mut rng = ChaCha8Rng::seed_from_u64(3 ^ fnv1a("wte.weight"));
+            let stream: Vec<f32> = (0..n.div_ceil(2)).flat_map(|_| normal_pair(&mut rng)).map(|z| z as f32).collect();
+            assert!(*values == stream[..n]);
+        }
     }
 }

@@ -10,6 +10,7 @@
 //! - A parameter's path is its name in a Hugging Face folder.
 //! - On the CPU the same input gives the same bits, whatever the number of threads.
 
+mod build;
 mod cache;
 pub mod checkpoint;
 mod config;
@@ -19,6 +20,7 @@ mod gpt;
 pub mod init;
 mod inspect;
 pub mod kernels;
+pub mod packed;
 mod parameters;
 pub mod tuning;
 
@@ -26,4 +28,5 @@ pub use cache::KvCache;
 pub use config::{GptConfig, MlpKind, NormKind, Positions};
 pub use gpt::{Attention, Block, Embedding, Gpt, Linear, Mlp, Norm};
 pub use inspect::Inspection;
+pub use packed::WeightType;
 pub use parameters::{Parameter, ParameterMapper, ReadParameter};

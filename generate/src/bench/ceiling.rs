@@ -6,6 +6,7 @@ use std::time::Instant;
 use anyhow::Result;
 use burn::tensor::{Device, Tensor};
 use ember_model::kernels::is_cpu;
+use ember_model::packed::{Memory, Part};
 use rayon::prelude::*;
 
 use super::device_failed;
@@ -15,8 +16,8 @@ const PIECE: usize = 1 << 16;
 
 /// Something as large as what a step reads.
 pub enum Ceiling {
-    /// Read by all threads and summed.
-    Cpu(Vec<f32>),
+    /// Read by all threads and summed; memory of the kind that holds the weights.
+    Cpu(Part),
     /// Copied on the device, half as large: a copy reads and writes.
     Device(Box<Tensor<1>>),
 }
@@ -25,8 +26,10 @@ impl Ceiling {
     /// For reads of `bytes`.
     pub fn new(bytes: usize, device: &Device) -> Result<Self> {
         if is_cpu(device) {
+            let mut memory = Memory::new(bytes)?.take(bytes);
             // Not zeros: pages that were never written to share one page of memory.
-            return Ok(Self::Cpu((0..bytes / 4).into_par_iter().map(|i| i as f32).collect()));
+            memory.values_mut::<f32>().par_iter_mut().enumerate().for_each(|(i, value)| *value = i as f32);
+            return Ok(Self::Cpu(memory));
         }
         let tensor = Tensor::ones([bytes / 8], device);
         device.sync().map_err(device_failed)?;
@@ -38,7 +41,7 @@ impl Ceiling {
         let began = Instant::now();
         match self {
             Self::Cpu(values) => {
-                black_box(values.par_chunks(PIECE).map(sum).reduce(|| 0, u32::wrapping_add));
+                black_box(values.values::<f32>().par_chunks(PIECE).map(sum).reduce(|| 0, u32::wrapping_add));
             }
             Self::Device(tensor) => {
                 let device = tensor.device();

@@ -13,7 +13,7 @@ mod spread;
 use std::time::Instant;
 
 use anyhow::{Result, anyhow};
-use ember_model::Gpt;
+use ember_model::{Gpt, folder};
 use serde::Serialize;
 
 use crate::sampler::greedy;
@@ -119,8 +119,13 @@ pub fn speed(model: &Gpt, task: Task) -> Result<Speed> {
 /// Bytes of the weights that every step reads whole: all but the tables of which it looks up a row.
 fn weight_bytes(model: &Gpt) -> usize {
     let config = model.config();
-    let looked_up = config.position_table() + if config.tied_head { 0 } else { config.vocab_size * config.n_embd };
-    4 * (config.parameters() - looked_up)
+    let is_looked_up = |name: &str| name == "wpe.weight" || (name == "wte.weight" && !config.tied_head);
+    let read = folder::expected_tensors(config).into_iter().filter(|(name, _)| !is_looked_up(name));
+    let bytes = read.map(|(_, shape)| match shape[..] {
+        [n_in, n_out] => model.weights().bytes(n_in, n_out),
+        _ => 4 * shape.iter().product::<usize>(),
+    });
+    bytes.sum()
 }
 
 fn device_failed(error: impl std::fmt::Debug) -> anyhow::Error {

@@ -6,10 +6,12 @@ use std::time::Instant;
 
 use anyhow::{Result, anyhow};
 use clap::Args;
+use ember_model::init::Random;
 use ember_model::{Gpt, GptConfig, device};
 use serde::Serialize;
 
 use super::loaded::Loaded;
+use super::weights::WeightsArgs;
 use crate::bench::{Speed, Task, speed};
 use crate::interrupt::Interrupt;
 use crate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
@@ -31,6 +33,9 @@ pub struct BenchArgs {
     /// A shape with random weights instead: gpt2, gpt2-medium, or LAYERSxHEADSxWIDTHxVOCABULARYxCONTEXT
     #[arg(long, value_name = "SHAPE", value_parser = shape)]
     shape: Option<GptConfig>,
+
+    #[command(flatten)]
+    weights: WeightsArgs,
     /// Rows that are written together
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1")]
     batch: Vec<usize>,
@@ -50,6 +55,8 @@ pub struct BenchArgs {
 struct JsonSpeed<'a> {
     device: &'a str,
     parameters: usize,
+    /// What the matrices are stored as.
+    weights: &'static str,
     load_s: f64,
     #[serde(flatten)]
     speed: Speed,
@@ -65,7 +72,8 @@ pub(super) fn run(args: &BenchArgs, common: &CommonArgs, interrupt: &Interrupt) 
     let (model, device) = model(args, common, &notes)?;
     let load_s = began.elapsed().as_secs_f64();
     let config = model.config();
-    notes.say(format!("{} parameters, there after {load_s:.2} s", config.parameters()));
+    let weights = model.weights().name();
+    notes.say(format!("{} parameters in {weights}, there after {load_s:.2} s", config.parameters()));
     let longest = args.prompt.iter().max().copied().unwrap_or(0).saturating_add(args.new_tokens);
     if args.prompt.contains(&0) || args.batch.contains(&0) || args.new_tokens == 0 {
         return Err(UsageError::new("--batch, --prompt and --new-tokens must be at least 1").into());
@@ -91,7 +99,7 @@ pub(super) fn run(args: &BenchArgs, common: &CommonArgs, interrupt: &Interrupt) 
             match common.format {
                 OutputFormat::Text => writeln!(out, "{}", line(&speed))?,
                 OutputFormat::Json => {
-                    let json = JsonSpeed { device: &device, parameters: config.parameters(), load_s, speed };
+                    let json = JsonSpeed { device: &device, parameters: config.parameters(), weights, load_s, speed };
                     writeln!(out, "{}", serde_json::to_string(&json)?)?;
                 }
             }
@@ -124,13 +132,14 @@ fn line(speed: &Speed) -> String {
 /// The model, and the name of the device it is on.
 fn model(args: &BenchArgs, common: &CommonArgs, notes: &Notes) -> Result<(Gpt, String)> {
     let Some(config) = &args.shape else {
-        let loaded = Loaded::new(args.from.as_deref(), true, common, notes)?;
+        let loaded = Loaded::new(args.from.as_deref(), true, args.weights.chosen(), common, notes)?;
         return Ok((loaded.model, loaded.device_kind));
     };
     let device = device::select(common.device)?;
     notes.say(format!("device: {} ({}): {}", device.id, device.name, device.reason));
     let seed = common.seed.unwrap_or(0);
-    Ok((Gpt::new(config, seed, &device.device)?, device.id))
+    let model = Gpt::for_inference(config, &Random { seed }, args.weights.chosen(), &device.device)?;
+    Ok((model, device.id))
 }
 
 /// A shape by name or by its five sizes.

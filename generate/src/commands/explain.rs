@@ -10,6 +10,7 @@ use ember_data::files::write_atomic;
 use super::loaded::Loaded;
 use super::prompts::{FilePrompt, Given};
 use super::text_args::{any_seed, count, number};
+use super::weights::WeightsArgs;
 use crate::config::{FolderSettings, GenerationConfig, KNOBS, Knobs, Strategy};
 use crate::explain::twin::{self, Twin};
 use crate::explain::{self, Request, Words, page};
@@ -62,6 +63,9 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "RUN")]
     from: Option<PathBuf>,
 
+    #[command(flatten)]
+    weights: WeightsArgs,
+
     /// Where to write the page [default: explain.html]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -111,7 +115,8 @@ pub(super) fn run(args: &ExplainArgs, common: &CommonArgs, interrupt: &Interrupt
     let (mut config, remarks) = args.config(&folder)?;
     let given = args.given(interrupt)?;
 
-    let loaded = Loaded::new(args.from.as_deref(), matches!(given, Given::Ids(_)), common, &notes)?;
+    let loaded =
+        Loaded::new(args.from.as_deref(), matches!(given, Given::Ids(_)), args.weights.chosen(), common, &notes)?;
     remarks.iter().for_each(|remark| notes.say(remark));
     config.end_tokens = loaded.end_tokens(&notes)?;
     config.seed = common.seed.unwrap_or_else(any_seed);

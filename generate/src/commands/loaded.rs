@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use ember_data::tokenizer::Tokenizer;
-use ember_model::{Gpt, checkpoint, device, folder};
+use ember_model::device::{self, Selected};
+use ember_model::{Gpt, WeightType, checkpoint, folder};
 
 use crate::program::{CommonArgs, Notes, UsageError};
 use crate::run_folder;
@@ -20,20 +21,35 @@ pub(super) struct Loaded {
 }
 
 impl Loaded {
-    /// Loads what `from` means; a folder may lack a tokenizer only where `ids_suffice`.
-    pub(super) fn new(from: Option<&Path>, ids_suffice: bool, common: &CommonArgs, notes: &Notes) -> Result<Self> {
+    /// Loads what `from` means, its matrices stored as `weights`; a folder may lack a tokenizer only where `ids_suffice`.
+    pub(super) fn new(
+        from: Option<&Path>,
+        ids_suffice: bool,
+        weights: WeightType,
+        common: &CommonArgs,
+        notes: &Notes,
+    ) -> Result<Self> {
         let found = run_folder::find(from)?;
         let folder = found.folder;
         let why = if found.reason.is_empty() { String::new() } else { format!(" ({})", found.reason) };
         notes.say(format!("checkpoint: {}{why}", folder.display()));
-        folder::verify_checksums_for_inference(&folder)?;
-        // The tokenizer first: it is quick to find wanting, the device and the weights are not.
-        let has_tokenizer = ["tokenizer.json", "vocab.json"].iter().any(|file| folder.join(file).is_file());
-        let tokenizer = if has_tokenizer || !ids_suffice { Some(Tokenizer::from_folder(&folder)?) } else { None };
-        let device = device::select(common.device)?;
-        notes.say(format!("device: {} ({}): {}", device.id, device.name, device.reason));
-        let model =
-            checkpoint::load(&folder, &device.device).with_context(|| format!("cannot load {}", folder.display()))?;
+        let model = || -> Result<(Gpt, Selected)> {
+            let device = device::select(common.device)?;
+            notes.say(format!("device: {} ({}): {}", device.id, device.name, device.reason));
+            let model = checkpoint::load_for_inference(&folder, weights, &device.device)
+                .with_context(|| format!("cannot load {}", folder.display()))?;
+            Ok((model, device))
+        };
+        let tokenizer = || {
+            let has_tokenizer = ["tokenizer.json", "vocab.json"].iter().any(|file| folder.join(file).is_file());
+            (has_tokenizer || !ids_suffice).then(|| Tokenizer::from_folder(&folder)).transpose()
+        };
+        // All at once; a damaged file is refused before anything of it is used, and what it broke is not told instead.
+        let (model, (tokenizer, intact)) =
+            rayon::join(model, || rayon::join(tokenizer, || folder::verify_checksums_for_inference(&folder)));
+        intact?;
+        let tokenizer = tokenizer?;
+        let (model, device) = model?;
         if let Some(tokenizer) = &tokenizer {
             let (ids, vocab_size) = (tokenizer.vocab_size(), model.config().vocab_size);
             ensure!(

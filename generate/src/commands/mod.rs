@@ -16,6 +16,7 @@ mod text;
 mod text_args;
 mod text_output;
 mod trace_file;
+mod weights;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};

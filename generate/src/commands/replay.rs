@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 use super::loaded::Loaded;
 use super::session::{Batch, Prompt, Repeats, Session};
 use super::trace_file::{Header, LineHead, Trace, TraceSink};
+use super::weights::WeightsArgs;
 use crate::interrupt::Interrupt;
 use crate::program::{CommonArgs, Notes, Outcome, OutputFormat, counted};
 use crate::stop::{Clock, FinishReason};
@@ -32,6 +33,9 @@ pub struct ReplayArgs {
     /// The run or checkpoint to replay with [default: the one that the trace names]
     #[arg(long, value_name = "RUN")]
     from: Option<PathBuf>,
+
+    #[command(flatten)]
+    weights: WeightsArgs,
 }
 
 pub(super) fn run(args: &ReplayArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
@@ -40,7 +44,7 @@ pub(super) fn run(args: &ReplayArgs, common: &CommonArgs, interrupt: &Interrupt)
     let header = &trace.header;
     let mut recorded = recorded(trace.lines(), header)?;
     let from = args.from.as_ref().unwrap_or(&header.checkpoint);
-    let loaded = Loaded::new(Some(from), true, common, &notes)?;
+    let loaded = Loaded::new(Some(from), true, args.weights.chosen(), common, &notes)?;
     let weights = folder::weights_checksum(&loaded.folder)?;
     if weights != header.weights {
         notes.say("these are not the weights that the trace was written with: expect other numbers");

@@ -14,6 +14,7 @@ use super::choices;
 use super::lines::TextFile;
 use super::loaded::Loaded;
 use super::progress::Progress;
+use super::weights::WeightsArgs;
 use crate::batches::groups;
 use crate::interrupt::Interrupt;
 use crate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
@@ -64,6 +65,9 @@ pub struct ScoreArgs {
     #[arg(long, value_name = "RUN")]
     from: Option<PathBuf>,
 
+    #[command(flatten)]
+    weights: WeightsArgs,
+
     /// Tokens from one window to the next in a text longer than the context; fewer give each token more context
     /// [default: half the context]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), allow_negative_numbers = true)]
@@ -103,11 +107,11 @@ fn run_onto(args: &ScoreArgs, common: &CommonArgs, interrupt: &Interrupt, out: &
     let from = args.from.as_deref();
     if let Some(path) = &args.choices {
         let questions = choices::read(path)?;
-        let loaded = Loaded::new(from, false, common, &notes)?;
+        let loaded = Loaded::new(from, false, args.weights.chosen(), common, &notes)?;
         return choices::answer(&questions, &loaded, common.format, &notes, interrupt, out);
     }
     let texts = given_texts(args, interrupt)?;
-    let loaded = Loaded::new(from, args.prompt_ids.is_some(), common, &notes)?;
+    let loaded = Loaded::new(from, args.prompt_ids.is_some(), args.weights.chosen(), common, &notes)?;
     let context_length = loaded.model.config().context_length;
     let stride = args.stride.map_or((context_length / 2).max(1), |stride| stride as usize);
     if stride > context_length {

@@ -31,12 +31,13 @@ pub(super) fn run(args: &TextArgs, common: &CommonArgs, interrupt: &Interrupt) -
     let folder = run_folder::find(args.from.as_deref())?.folder;
     GenerationConfig::resolve(&args.knobs_without_words(), &FolderSettings::read(&folder)?)?;
     let source = Source::choose(args, interrupt)?;
-    let loaded = Loaded::new(args.from.as_deref(), source.needs_no_tokenizer(), common, &notes)?;
+    let loaded = Loaded::new(args.from.as_deref(), source.needs_no_tokenizer(), args.weights.chosen(), common, &notes)?;
     let config = args.config(&loaded, common.seed, &notes)?;
     let draft = match &args.draft {
         None => None,
         Some(path) => {
-            let draft = Loaded::new(Some(path), loaded.tokenizer.is_none(), common, &notes).context("--draft")?;
+            let (ids_suffice, weights) = (loaded.tokenizer.is_none(), args.weights.chosen());
+            let draft = Loaded::new(Some(path), ids_suffice, weights, common, &notes).context("--draft")?;
             check_draft(&loaded, &draft)?;
             Some(draft.model)
         }

@@ -10,6 +10,7 @@ use ember_data::tokenizer::Tokenizer;
 
 use super::constraint_args::ConstraintArgs;
 use super::loaded::Loaded;
+use super::weights::WeightsArgs;
 use crate::config::{DEFAULT_DRAFT_TOKENS, EarlyStopping, FolderSettings, GenerationConfig, Knobs, Overflow, Strategy};
 use crate::program::{Notes, OutputFormat, UsageError};
 use crate::semantics::Semantics;
@@ -53,6 +54,9 @@ pub struct TextArgs {
     /// The run or checkpoint to write with [default: the newest run under runs/]
     #[arg(long, value_name = "RUN", help_heading = PROMPT)]
     pub(super) from: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(super) weights: WeightsArgs,
 
     /// How tokens are chosen [default: what the other knobs mean, else greedy]
     #[arg(long, value_enum, value_name = "STRATEGY", help_heading = STRATEGY)]

@@ -43,11 +43,12 @@ fn write_folder(config: &GptConfig, tensors: &[NamedTensor]) -> TempDir {
 
 fn read_all(dir: &Path) -> Result<(GptConfig, Vec<NamedTensor>)> {
     let config = read_config(dir)?;
-    let mut tensors = Vec::new();
-    read_weights(dir, &config, |tensor| {
-        tensors.push(tensor);
-        Ok(())
-    })?;
+    let stored = StoredWeights::of(dir, &config)?;
+    let tensor = |(name, shape): (String, Vec<usize>)| {
+        let values = stored.values(&config, &name, &shape)?.into_owned();
+        Ok(NamedTensor { name, shape, values })
+    };
+    let tensors = expected_tensors(&config).into_iter().map(tensor).collect::<Result<_>>()?;
     Ok((config, tensors))
 }
 

@@ -34,7 +34,7 @@ pub use checksums::{verify_checksums, verify_checksums_for_inference, weights_ch
 pub use family::Family;
 pub use generation::read_end_tokens;
 pub use tensor_file::{TensorFile, write_tensors};
-pub use weights::{expected_tensors, read_weights};
+pub use weights::{StoredWeights, expected_tensors};
 
 /// A tensor on its way between disk and model: its values in row-major order, always float32 in memory.
 #[derive(Clone, Debug, PartialEq)]

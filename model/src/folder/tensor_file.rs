@@ -1,18 +1,21 @@
 //! One safetensors file, read and written a tensor at a time.
 //!
 //! The format: eight bytes with the header's length (little endian), the header (a JSON object: name to dtype, shape and
-//! byte range), then the values. Files are read with ordinary reads and not mapped into memory, so a file that shrinks
-//! while it is open is an error and not a signal.
+//! byte range), then the values. Files are mapped into memory: float32 is used where it stands, and nothing is copied twice.
+//! The price is that a file that somebody cuts short while it is being read ends the process with a signal; programs that
+//! save a model write a new file and rename it, ours included.
 
 use std::borrow::Cow;
 use std::fs::File;
-use std::io::{BufWriter, IntoInnerError, Read, Seek, SeekFrom, Write};
+use std::io::{BufWriter, IntoInnerError, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use half::{bf16, f16};
+use memmap2::Mmap;
+use rayon::prelude::*;
 use safetensors::Dtype;
-use safetensors::tensor::{Metadata, TensorInfo};
+use safetensors::tensor::Metadata;
 use serde_json::{Map, Value, json};
 
 use super::{NamedTensor, cannot_write};
@@ -24,10 +27,10 @@ const LONGEST_HEADER_BYTES: u64 = 100_000_000;
 #[derive(Debug)]
 pub struct TensorFile {
     path: PathBuf,
-    file: File,
+    map: Mmap,
     header: Metadata,
     /// Where the values begin, in bytes from the start of the file.
-    values_start: u64,
+    values_start: usize,
 }
 
 impl TensorFile {
@@ -36,31 +39,27 @@ impl TensorFile {
     /// # Errors
     /// When the file cannot be read, is truncated, or is no safetensors file.
     pub fn open(path: &Path) -> Result<Self> {
-        let mut file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
-        let file_bytes = file.metadata().with_context(|| format!("cannot read {}", path.display()))?.len();
-
-        let mut start = Vec::new();
-        (&mut file).take(8).read_to_end(&mut start).with_context(|| format!("cannot read {}", path.display()))?;
-        if start.starts_with(b"version ") {
+        let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+        // SAFETY: the bytes may change while they are read; whatever they are, they are numbers or are checked.
+        let map = unsafe { Mmap::map(&file) }.with_context(|| format!("cannot read {}", path.display()))?;
+        if map.starts_with(b"version ") {
             bail!("{} is a Git LFS pointer and not the weights; fetch them with `git lfs pull`", path.display());
         }
-        let header_bytes = match <[u8; 8]>::try_from(start.as_slice()) {
-            Ok(length) => u64::from_le_bytes(length),
-            Err(_) => return Err(damaged(path, "it is shorter than any safetensors file")),
+        let Some((header_bytes, rest)) = map.split_first_chunk::<8>() else {
+            return Err(damaged(path, "it is shorter than any safetensors file"));
         };
-        if header_bytes > LONGEST_HEADER_BYTES || header_bytes > file_bytes - 8 {
+        let header_bytes = u64::from_le_bytes(*header_bytes);
+        if header_bytes > LONGEST_HEADER_BYTES || header_bytes > rest.len() as u64 {
             return Err(damaged(path, "its header is cut short or was never one"));
         }
-        let mut text = vec![0; header_bytes as usize];
-        file.read_exact(&mut text).with_context(|| format!("cannot read {}", path.display()))?;
-        let header: Metadata = serde_json::from_slice(&text).map_err(|error| damaged(path, &error.to_string()))?;
-
-        let values_start = 8 + header_bytes;
-        let (needed, stored) = (header.data_len() as u64, file_bytes - values_start);
+        let (text, values) = rest.split_at(header_bytes as usize);
+        let header: Metadata = serde_json::from_slice(text).map_err(|error| damaged(path, &error.to_string()))?;
+        let (needed, stored) = (header.data_len(), values.len());
         if needed != stored {
             return Err(damaged(path, &format!("its header announces {needed} bytes of values and {stored} follow")));
         }
-        Ok(Self { path: path.to_owned(), file, header, values_start })
+        let values_start = map.len() - stored;
+        Ok(Self { path: path.to_owned(), map, header, values_start })
     }
 
     /// The path as it was given.
@@ -81,28 +80,27 @@ impl TensorFile {
     /// Reads one tensor; float64, float16 and bfloat16 become float32.
     ///
     /// # Errors
-    /// When there is no such tensor, it does not hold floating-point numbers, or the file cannot be read.
+    /// When there is no such tensor, or it does not hold floating-point numbers.
     pub fn read(&self, name: &str) -> Result<NamedTensor> {
+        let shape = self.shape(name).unwrap_or_default().to_vec();
+        Ok(NamedTensor { name: name.to_owned(), shape, values: self.values(name)?.into_owned() })
+    }
+
+    /// The values of one tensor: where they stand in the file if they are float32, else converted.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn values(&self, name: &str) -> Result<Cow<'_, [f32]>> {
         let info = self.header.info(name).with_context(|| format!("{} holds no tensor {name}", self.path.display()))?;
-        let bytes =
-            self.bytes(info).with_context(|| format!("cannot read tensor {name} of {}", self.path.display()))?;
-        let Some(values) = decode(info.dtype, &bytes) else {
+        let (start, end) = info.data_offsets;
+        let Some(values) = decode(info.dtype, &self.map[self.values_start..][start..end]) else {
             bail!(
                 "{}: tensor {name} holds {} numbers; only F32, F16, BF16 and F64 can be read, save the model as one of them",
                 self.path.display(),
                 info.dtype
             );
         };
-        Ok(NamedTensor { name: name.to_owned(), shape: info.shape.clone(), values })
-    }
-
-    fn bytes(&self, info: &TensorInfo) -> std::io::Result<Vec<u8>> {
-        let (start, end) = info.data_offsets;
-        let mut bytes = vec![0; end - start];
-        let mut file = &self.file;
-        file.seek(SeekFrom::Start(self.values_start + start as u64))?;
-        file.read_exact(&mut bytes)?;
-        Ok(bytes)
+        Ok(values)
     }
 }
 
@@ -110,18 +108,25 @@ fn damaged(path: &Path, why: &str) -> anyhow::Error {
     anyhow::anyhow!("{} is truncated or damaged ({why}); copy or download it again", path.display())
 }
 
-fn decode(dtype: Dtype, bytes: &[u8]) -> Option<Vec<f32>> {
-    fn each<const N: usize>(bytes: &[u8], value: impl Fn([u8; N]) -> f32) -> Option<Vec<f32>> {
+fn decode(dtype: Dtype, bytes: &[u8]) -> Option<Cow<'_, [f32]>> {
+    fn each<const N: usize>(bytes: &[u8], value: impl Fn([u8; N]) -> f32 + Sync) -> Option<Cow<'_, [f32]>> {
         let (values, rest) = bytes.as_chunks::<N>();
-        rest.is_empty().then(|| values.iter().map(|bytes| value(*bytes)).collect())
+        rest.is_empty().then(|| values.par_iter().map(|bytes| value(*bytes)).collect::<Vec<_>>().into())
     }
     match dtype {
-        Dtype::F32 => each(bytes, f32::from_le_bytes),
+        Dtype::F32 => in_place(bytes).map(Cow::Borrowed).or_else(|| each(bytes, f32::from_le_bytes)),
         Dtype::F16 => each(bytes, |b| f16::from_le_bytes(b).to_f32()),
         Dtype::BF16 => each(bytes, |b| bf16::from_le_bytes(b).to_f32()),
         Dtype::F64 => each(bytes, |b| f64::from_le_bytes(b) as f32),
         _ => None,
     }
+}
+
+/// Bytes as the float32 values that they are, where they are aligned and the processor has them in the file's order.
+fn in_place(bytes: &[u8]) -> Option<&[f32]> {
+    // SAFETY: any four bytes are a float32.
+    let (before, values, after) = unsafe { bytes.align_to::<f32>() };
+    (cfg!(target_endian = "little") && before.is_empty() && after.is_empty()).then_some(values)
 }
 
 /// Writes tensors as float32 into one safetensors file and waits until it is on the disk.

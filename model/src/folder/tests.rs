@@ -37,12 +37,13 @@ fn write_folder(config: &GptConfig, tensors: &[NamedTensor]) -> TempDir {
 
 fn read_all(dir: &Path) -> Result<(GptConfig, Vec<NamedTensor>)> {
     let config = read_config(dir)?;
-    let tensors = RefCell::new(Vec::new());
-    read_weights(dir, &config, |tensor| {
-        tensors.borrow_mut().push(tensor);
-        Ok(())
-    })?;
-    Ok((config, tensors.into_inner()))
+    let stored = StoredWeights::of(dir, &config)?;
+    let tensor = |(name, shape): (String, Vec<usize>)| {
+        let values = stored.values(&config, &name, &shape)?.into_owned();
+        Ok(NamedTensor { name, shape, values })
+    };
+    let tensors = expected_tensors(&config).into_iter().map(tensor).collect::<Result<_>>()?;
+    Ok((config, tensors))
 }
 
 fn error(dir: &Path) -> String {

@@ -66,26 +66,6 @@ fn with_bias(module: String, weight: Vec<usize>, width: usize, bias: bool) -> Na
     [(format!("{module}.weight"), weight)].into_iter().chain(bias).collect()
 }
 
-/// Reads the weights in `dir` and hands them to `each`, in the order of [`expected_tensors`]; one tensor at a time is in
-/// memory. `config` is what [`super::read_config`] said of the same folder.
-///
-/// Read are `model.safetensors` or the shards of `model.safetensors.index.json`, in float32, float16, bfloat16 or float64,
-/// with or without the family's prefix. What old files store beside the weights is passed over, and so is the head of a tied
-/// model.
-///
-/// # Errors
-/// When a file is missing, truncated or no safetensors file, a tensor is missing, has another shape or is not the model's, or
-/// `each` fails.
-pub fn read_weights(dir: &Path, config: &GptConfig, mut each: impl FnMut(NamedTensor) -> Result<()>) -> Result<()> {
-    let (family, _) = super::config::read(dir)?;
-    let stored = StoredWeights::open(dir, family)?;
-    stored.check(config)?;
-    for (name, shape) in tensors(config) {
-        each(stored.read(config, name, shape)?)?;
-    }
-    Ok(())
-}
-
 /// Writes `dir/model.safetensors` as `save_pretrained` of the model's family does.
 pub fn write(dir: &Path, config: &GptConfig, tensors: &[NamedTensor]) -> Result<()> {
     let path = dir.join(FILE);
@@ -173,7 +153,7 @@ pub fn head_can_be_tied(dir: &Path, family: Family, config: &GptConfig) -> Resul
     let shape = vec![config.vocab_size, config.n_embd];
     let [embedding, head] = [EMBEDDING, HEAD].map(|name| stored.only_part(config, name, shape.clone()));
     match (stored.part(&embedding), stored.part(&head)) {
-        (Some((file, embedding)), Some((other, head))) => Ok(file.read(embedding)?.values == other.read(head)?.values),
+        (Some((file, embedding)), Some((other, head))) => Ok(file.values(embedding)? == other.values(head)?),
         _ => Ok(true),
     }
 }
@@ -182,15 +162,18 @@ pub fn head_can_be_tied(dir: &Path, family: Family, config: &GptConfig) -> Resul
 pub fn biases_are_zeros(dir: &Path, family: Family) -> Result<bool> {
     let Some(stored) = StoredWeights::open_if_there(dir, family)? else { return Ok(true) };
     for (name, (index, stored_name)) in &stored.places {
-        if name.ends_with(".bias") && stored.files[*index].read(stored_name)?.values.iter().any(|value| *value != 0.0) {
+        if name.ends_with(".bias") && stored.files[*index].values(stored_name)?.iter().any(|value| *value != 0.0) {
             return Ok(false);
         }
     }
     Ok(true)
 }
 
-/// The tensors of a folder, wherever in its files they stand.
-struct StoredWeights {
+/// The tensors of a folder, wherever in its files they stand: `model.safetensors` or the shards of
+/// `model.safetensors.index.json`, in float32, float16, bfloat16 or float64, with or without the family's prefix. What old files
+/// store beside the weights is passed over, and so is the head of a tied model.
+#[derive(Debug)]
+pub struct StoredWeights {
     /// The file that a message about the weights as a whole names.
     path: PathBuf,
     family: Family,
@@ -200,6 +183,17 @@ struct StoredWeights {
 }
 
 impl StoredWeights {
+    /// The weights in `dir`; `config` is what [`super::read_config`] said of the same folder.
+    ///
+    /// # Errors
+    /// When a file is missing, truncated or no safetensors file, or a tensor is missing, has another shape or is not the model's.
+    pub fn of(dir: &Path, config: &GptConfig) -> Result<Self> {
+        let (family, _) = super::config::read(dir)?;
+        let stored = Self::open(dir, family)?;
+        stored.check(config)?;
+        Ok(stored)
+    }
+
     fn open(dir: &Path, family: Family) -> Result<Self> {
         let (path, names) = weight_files(dir)?;
         let mut files = Vec::with_capacity(names.len());
@@ -247,25 +241,32 @@ impl StoredWeights {
         if only_head { self.family.stored(config, HEAD, shape) } else { stored }
     }
 
-    /// One of our tensors, put together from what is stored of it.
-    fn read(&self, config: &GptConfig, name: String, shape: Vec<usize>) -> Result<NamedTensor> {
-        let Stored { parts, transposed } = self.stored(config, &name, shape.clone());
-        let mut values = Vec::new();
+    /// The values of one of [`expected_tensors`], put together from what is stored of it; where they stand in the file, if they stand
+    /// there as they are.
+    ///
+    /// # Errors
+    /// When there is no such tensor, or it does not hold floating-point numbers.
+    pub fn values(&self, config: &GptConfig, name: &str, shape: &[usize]) -> Result<Cow<'_, [f32]>> {
+        let Stored { parts, transposed } = self.stored(config, name, shape.to_vec());
+        let of = |part: &str| {
+            let (file, stored_name) = self.part(part).with_context(|| self.missing(part))?;
+            file.values(stored_name)
+        };
+        if let ([(part, _)], false) = (parts.as_slice(), transposed) {
+            return of(part);
+        }
+        let mut values = if transposed { vec![0.0; shape.iter().product()] } else { Vec::new() };
         let mut first = 0;
         for (part, part_shape) in parts {
-            let (file, stored_name) = self.part(&part).with_context(|| self.missing(&part))?;
-            let stored = file.read(stored_name)?.values;
+            let stored = of(&part)?;
             if transposed {
-                values.resize(shape.iter().product(), 0.0);
                 put_columns(&mut values, shape[1], first, &stored, part_shape[1]);
-            } else if values.is_empty() {
-                values = stored;
             } else {
-                values.extend(stored);
+                values.extend_from_slice(&stored);
             }
             first += part_shape[0];
         }
-        Ok(NamedTensor { name, shape, values })
+        Ok(values.into())
     }
 
     /// Checks all names and shapes before the first value is read.

@@ -19,9 +19,12 @@ use std::sync::Arc;
 use burn::backend::Dispatch;
 use burn::tensor::{DType, Device, Distribution, FloatDType, Int, Tensor, TensorData};
 
+use cpu::with_threads_awake;
 pub use cpu::{matrix, multiplies_bf16, tensor as flex};
-use ops::{AttentionOps, CachedOps, ChoiceOps, EmbeddingOps, MatrixOps, NormOps, PointwiseOps};
+use ops::{AttentionOps, CachedOps, ChoiceOps, EmbeddingOps, MatrixOps, NormOps, PackedOps, PointwiseOps};
 pub use rotary::Rotary;
+
+use crate::packed::Packed;
 
 /// Whether `device` is the CPU (burn's flex), with or without automatic differentiation.
 pub fn is_cpu(device: &Device) -> bool {
@@ -139,6 +142,17 @@ pub fn linear_onto(
     ))
 }
 
+/// `x W + b` with packed weights: `x` is `[batch, time, n_in]` in float32 on the CPU, as is the result `[batch, time, n_out]`.
+pub fn packed_linear(x: Tensor<3>, weight: &Packed) -> Tensor<3> {
+    Tensor::from_dispatch(<Dispatch as PackedOps>::packed_linear(x.into_dispatch(), weight.clone()))
+}
+
+/// `residual + x W + b` with packed weights; see [`packed_linear`].
+pub fn packed_linear_onto(residual: Tensor<3>, x: Tensor<3>, weight: &Packed) -> Tensor<3> {
+    let (residual, x) = (residual.into_dispatch(), x.into_dispatch());
+    Tensor::from_dispatch(<Dispatch as PackedOps>::packed_linear_onto(residual, x, weight.clone()))
+}
+
 /// `x Wᵀ`: logits `[batch, time, vocab]` of `x` `[batch, time, n_embd]` under an embedding table `[vocab, n_embd]`; in float32 on
 /// the CPU, in the type of `x` elsewhere.
 pub fn unembed(x: Tensor<3>, weight: Tensor<2>) -> Tensor<3> {
@@ -210,6 +224,11 @@ pub fn causal_attention_and_weights(qkv: Tensor<3>, heads: Heads) -> (Tensor<3>,
         return (Tensor::from_dispatch(y), weights);
     }
     plain::causal_attention(qkv, heads, None)
+}
+
+/// Runs a decoding step on `device`, which is made of many short operations.
+pub(crate) fn step<R>(device: &Device, f: impl FnOnce() -> R) -> R {
+    if is_cpu(device) { with_threads_awake(f) } else { f() }
 }
 
 /// Where the rows of a batch stand in a cache: what attention to it needs to know beside the tensors.

@@ -8,6 +8,7 @@ use burn::backend::{Backend, backend_extension};
 use burn::tensor::FloatDType;
 
 use super::{CachedRows, DropoutMask, Heads};
+use crate::packed::Packed;
 
 /// Products with weights.
 #[cfg_attr(feature = "autodiff", backend_extension(Flex, Cube, Autodiff))]
@@ -203,6 +204,15 @@ pub trait AttentionBackward: Backend {
         heads: Heads,
         dropout: Option<DropoutMask>,
     ) -> FloatTensor<Self>;
+}
+
+/// Products with packed weights, of inference on the CPU: no backward.
+#[backend_extension(Flex)]
+pub trait PackedOps: Backend {
+    /// `x W + b`, `[batch, time, n_out]`.
+    fn packed_linear(x: FloatTensor<Self>, weight: Packed) -> FloatTensor<Self>;
+    /// `residual + x W + b`, `[batch, time, n_out]`.
+    fn packed_linear_onto(residual: FloatTensor<Self>, x: FloatTensor<Self>, weight: Packed) -> FloatTensor<Self>;
 }
 
 /// What only inference needs: it has no backward.

@@ -3,7 +3,7 @@
 
 use rayon::prelude::*;
 
-use super::super::{CachedRows, Heads, simd};
+use super::super::{CachedRows, Heads};
 use super::attention::{Shared, blocks, softmax, softmax_rows};
 use super::product::{Threads, View, product};
 use super::tensor::unfilled;
@@ -13,7 +13,7 @@ use crate::simd_versions;
 const MANY: usize = 8;
 
 /// Below this many multiplications all is done on one thread: waking the others costs more.
-const WORTH_SHARING: usize = 1 << 18;
+const WORTH_SHARING: usize = 1 << 16;
 
 /// Most tasks that a batch falls into.
 const MOST_TASKS: usize = 16;
@@ -137,6 +137,24 @@ fn gather(cache: &[f32], slots: &[u32], width: usize, head: std::ops::Range<usiz
     }
 }
 
+/// Sixteen partial sums, in pairs at last: always in the same order.
+#[inline(always)]
+fn dot(a: &[f32], b: &[f32]) -> f32 {
+    let mut lanes = [0f32; 16];
+    let ((a, rest_of_a), (b, rest_of_b)) = (a.as_chunks::<16>(), b.as_chunks::<16>());
+    for (a, b) in a.iter().zip(b) {
+        for lane in 0..16 {
+            lanes[lane] = a[lane].mul_add(b[lane], lanes[lane]);
+        }
+    }
+    for half in [8, 4, 2, 1] {
+        for lane in 0..half {
+            lanes[lane] += lanes[lane + half];
+        }
+    }
+    rest_of_a.iter().zip(rest_of_b).fold(lanes[0], |sum, (a, b)| a.mul_add(*b, sum))
+}
+
 simd_versions! {
     // One query of some neighbouring heads, `[heads * head_size]`, of which `first` is the first, against the positions in
     // `slots`. `scores` has room for `[heads, slots]`.
@@ -150,7 +168,7 @@ simd_versions! {
             let keys = &keys[slot as usize * width..][..width];
             for (head, q) in q.chunks_exact(n).enumerate() {
                 let key = &keys[(first + head) / served * n..][..n];
-                scores[head * seen + t] = simd::sum(n, |i| q[i] * key[i]);
+                scores[head * seen + t] = dot(q, key);
             }
         }
         for scores in scores.chunks_exact_mut(seen) {

@@ -5,19 +5,24 @@
 #![cfg_attr(not(feature = "autodiff"), allow(dead_code))]
 
 mod attention;
+mod awake;
 mod cached_attention;
 mod convert;
 mod dropout;
 mod embedding;
+mod few_rows;
 mod gelu;
 mod layer_norm;
 mod linear;
 pub mod matrix;
+mod packed;
 mod product;
 mod rms_norm;
 mod rotary;
 mod swiglu;
 pub mod tensor;
+
+pub use awake::with_threads_awake;
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
@@ -26,8 +31,9 @@ use burn::tensor::{DType, FloatDType};
 
 #[cfg(feature = "autodiff")]
 use super::ops::{AttentionBackward, EmbeddingBackward, MatrixBackward, NormBackward, PointwiseBackward};
-use super::ops::{AttentionOps, CachedOps, EmbeddingOps, MatrixOps, NormOps, PointwiseOps};
+use super::ops::{AttentionOps, CachedOps, EmbeddingOps, MatrixOps, NormOps, PackedOps, PointwiseOps};
 use super::{CachedRows, DropoutMask, Heads};
+use crate::packed::Packed;
 use linear::Added;
 pub use product::multiplies_bf16;
 use tensor::{contiguous, float32, new, new_bf16, stored, values, values_bf16};
@@ -217,6 +223,20 @@ impl AttentionOps for Flex {
         let shape = with_width(&qkv, heads.query_width());
         let weights = stored(weights, [sizes.batch * heads.n_head, sizes.time, sizes.time], dtype);
         (stored(y, shape, dtype), weights)
+    }
+}
+
+impl PackedOps for Flex {
+    fn packed_linear(x: FlexTensor, weight: Packed) -> FlexTensor {
+        let x = float32(x);
+        let [_, n_out] = weight.size();
+        new(packed::product(values(&x), &weight, None), with_width(&x, n_out))
+    }
+
+    fn packed_linear_onto(residual: FlexTensor, x: FlexTensor, weight: Packed) -> FlexTensor {
+        let (residual, x) = (float32(residual), float32(x));
+        let y = packed::product(values(&x), &weight, Some(values(&residual)));
+        new(y, residual.layout().shape().clone())
     }
 }
 

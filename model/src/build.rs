@@ -1,0 +1,196 @@
+//! How a model comes to its parameters: each is asked for by name, and put where the forward pass finds it.
+
+use std::sync::Arc;
+
+use anyhow::{Result, bail};
+use burn::module::{Param, ParamId};
+use burn::tensor::{Device, FloatDType, Tensor, TensorData};
+
+use crate::device::multiplies;
+use crate::gpt::{Attention, Block, Embedding, Gpt, Linear, Mlp, Norm};
+use crate::init::{Init, ParameterSource, Random};
+use crate::kernels::is_cpu;
+use crate::packed::{Memory, Packed, Source};
+use crate::{GptConfig, ParameterMapper, Positions, WeightType};
+
+impl Gpt {
+    /// A model with GPT-2's initial weights: normal with standard deviation 0.02, the projections back into the residual
+    /// stream `1 / sqrt(2 n_layer)` of that, biases 0 and scales 1. Each tensor is drawn from (seed, its name).
+    ///
+    /// # Errors
+    /// When the shape is impossible ([`GptConfig::validate`]).
+    pub fn new(config: &GptConfig, seed: u64, device: &Device) -> Result<Self> {
+        Self::build(config, &Random { seed }, device)
+    }
+
+    /// A model whose weights come from `source`, by name.
+    ///
+    /// # Errors
+    /// When the shape is impossible, or the source has no such tensor.
+    pub fn build(config: &GptConfig, source: &dyn ParameterSource, device: &Device) -> Result<Self> {
+        config.validate()?;
+        Builder { source, config, device: device.clone(), packing: None }.model()
+    }
+
+    /// As [`Self::build`] for inference, with the matrices stored as `weights`. On the CPU they are packed, their parameters are
+    /// empty, and products are computed in float32; on other devices products with bfloat16 are computed in bfloat16.
+    ///
+    /// # Errors
+    /// As [`Self::build`], and when the device does not know the type, or has not enough memory.
+    pub fn for_inference(
+        config: &GptConfig,
+        source: &dyn ParameterSource,
+        weights: WeightType,
+        device: &Device,
+    ) -> Result<Self> {
+        if is_cpu(device) {
+            return Self::packed(config, source, weights);
+        }
+        let gpt = Self::build(config, source, device)?;
+        match weights {
+            WeightType::F32 => Ok(gpt),
+            WeightType::Bf16 => match multiplies(device, FloatDType::BF16) {
+                Ok(()) => Ok(gpt.map_parameters(&mut ToBf16).with_precision(FloatDType::BF16)),
+                Err(problem) => bail!("weights in bf16: the device {problem}; use --weights f32, or another --device"),
+            },
+            WeightType::Int8 => bail!("weights in int8 are for the CPU; use --weights bf16 or f32, or --device cpu"),
+        }
+    }
+
+    fn packed(config: &GptConfig, source: &dyn ParameterSource, weights: WeightType) -> Result<Self> {
+        config.validate()?;
+        let memory = Packed::room(weights, matrices(config))?;
+        Builder { source, config, device: Device::flex(), packing: Some((weights, memory)) }.model()
+    }
+}
+
+/// Sizes `[n_in, n_out]` of all that a token is multiplied with.
+fn matrices(config: &GptConfig) -> impl Iterator<Item = [usize; 2]> {
+    let (c, heads) = (config.n_embd, config.heads());
+    let block = [[c, heads.width()], [heads.query_width(), c], [c, config.mlp_width()], [config.n_inner, c]];
+    let head = [c, config.vocab_size];
+    (0..config.n_layer).flat_map(move |_| block).chain([head])
+}
+
+/// What is multiplied, and what is added to a product, in bfloat16; the norms and the positions stay.
+struct ToBf16;
+
+impl ParameterMapper for ToBf16 {
+    fn map<const D: usize>(&mut self, name: &str, _id: ParamId, tensor: Tensor<D>) -> Tensor<D> {
+        let is_multiplied = D == 2 && name != "wpe.weight";
+        let is_added = name.ends_with(".bias") && (name.contains(".c_"));
+        if is_multiplied || is_added { tensor.cast(FloatDType::BF16) } else { tensor }
+    }
+}
+
+/// Makes modules out of the tensors that a source has under their names.
+struct Builder<'a> {
+    source: &'a dyn ParameterSource,
+    config: &'a GptConfig,
+    device: Device,
+    packing: Option<(WeightType, Arc<Memory>)>,
+}
+
+impl Builder<'_> {
+    fn model(&self) -> Result<Gpt> {
+        let config = self.config;
+        let has_table = config.positions == Positions::Learned;
+        let head = |name| self.head(name, config.vocab_size);
+        Ok(Gpt {
+            wte: if config.tied_head { head("wte")? } else { self.embedding("wte", config.vocab_size)? },
+            wpe: if has_table { Some(self.embedding("wpe", config.context_length)?) } else { None },
+            h: (0..config.n_layer).map(|i| self.block(i)).collect::<Result<_>>()?,
+            ln_f: self.norm("ln_f", config.n_embd)?,
+            lm_head: if config.tied_head { None } else { Some(head("lm_head")?) },
+            config: config.clone(),
+            precision: FloatDType::F32,
+        })
+    }
+
+    fn block(&self, i: usize) -> Result<Block> {
+        let config = self.config;
+        let (c, heads) = (config.n_embd, config.heads());
+        let first = Init::Normal(0.02);
+        let back = Init::Normal(0.02 / (2.0 * config.n_layer as f64).sqrt());
+        Ok(Block {
+            ln_1: self.norm(&format!("h.{i}.ln_1"), c)?,
+            attn: Attention {
+                c_attn: self.linear(&format!("h.{i}.attn.c_attn"), c, heads.width(), first)?,
+                c_proj: self.linear(&format!("h.{i}.attn.c_proj"), heads.query_width(), c, back)?,
+                q_norm: self.norm_of_heads(&format!("h.{i}.attn.q_norm"))?,
+                k_norm: self.norm_of_heads(&format!("h.{i}.attn.k_norm"))?,
+            },
+            ln_2: self.norm(&format!("h.{i}.ln_2"), c)?,
+            mlp: Mlp {
+                c_fc: self.linear(&format!("h.{i}.mlp.c_fc"), c, config.mlp_width(), first)?,
+                c_proj: self.linear(&format!("h.{i}.mlp.c_proj"), config.n_inner, c, back)?,
+            },
+        })
+    }
+
+    fn parameter<const D: usize>(&self, name: &str, shape: [usize; D], init: Init) -> Result<Param<Tensor<D>>> {
+        let values = self.source.values(name, &shape, init)?.into_owned();
+        Ok(Param::from_data(TensorData::new(values, shape), &self.device))
+    }
+
+    /// The parameter of a matrix that is packed.
+    fn empty(&self) -> Param<Tensor<2>> {
+        Param::from_data(TensorData::new(Vec::<f32>::new(), [0, 0]), &self.device)
+    }
+
+    fn embedding(&self, name: &str, rows: usize) -> Result<Embedding> {
+        let shape = [rows, self.config.n_embd];
+        let weight = self.parameter(&format!("{name}.weight"), shape, Init::Normal(0.02))?;
+        Ok(Embedding { weight, packed: None })
+    }
+
+    /// An embedding with which the last vectors are multiplied.
+    fn head(&self, name: &str, rows: usize) -> Result<Embedding> {
+        let Some((weights, memory)) = &self.packing else { return self.embedding(name, rows) };
+        let n_embd = self.config.n_embd;
+        let values = self.source.values(&format!("{name}.weight"), &[rows, n_embd], Init::Normal(0.02))?;
+        let packed = Packed::new(memory, *weights, Source::Columns(&values), [n_embd, rows], None);
+        Ok(Embedding { weight: self.empty(), packed: Some(packed) })
+    }
+
+    fn linear(&self, name: &str, n_in: usize, n_out: usize, init: Init) -> Result<Linear> {
+        let (matrix, size) = (format!("{name}.weight"), [n_in, n_out]);
+        let Some((weights, memory)) = &self.packing else {
+            let weight = self.parameter(&matrix, size, init)?;
+            return Ok(Linear { weight, bias: self.bias(name, n_out, self.config.bias)?, packed: None });
+        };
+        let values = self.source.values(&matrix, &size, init)?;
+        let bias = self.bias_values(name, n_out, self.config.bias)?;
+        let packed = Packed::new(memory, *weights, Source::Rows(&values), size, bias.as_deref());
+        Ok(Linear { weight: self.empty(), bias: None, packed: Some(packed) })
+    }
+
+    fn norm(&self, name: &str, width: usize) -> Result<Norm> {
+        Ok(Norm {
+            weight: self.parameter(&format!("{name}.weight"), [width], Init::Constant(1.0))?,
+            bias: self.bias(name, width, self.config.norm_has_shift())?,
+        })
+    }
+
+    /// A norm over the values of one head, which only scales.
+    fn norm_of_heads(&self, name: &str) -> Result<Option<Norm>> {
+        if !self.config.qk_norm {
+            return Ok(None);
+        }
+        let weight = self.parameter(&format!("{name}.weight"), [self.config.head_size], Init::Constant(1.0))?;
+        Ok(Some(Norm { weight, bias: None }))
+    }
+
+    fn bias(&self, name: &str, width: usize, wanted: bool) -> Result<Option<Param<Tensor<1>>>> {
+        let values = self.bias_values(name, width, wanted)?;
+        Ok(values.map(|values| Param::from_data(TensorData::new(values, [width]), &self.device)))
+    }
+
+    fn bias_values(&self, name: &str, width: usize, wanted: bool) -> Result<Option<Vec<f32>>> {
+        if !wanted {
+            return Ok(None);
+        }
+        let values = self.source.values(&format!("{name}.bias"), &[width], Init::Constant(0.0))?;
+        Ok(Some(values.into_owned()))
+    }
+}

@@ -1,0 +1,169 @@
+#![allow(clippy::unwrap_used)]
+use burn::tensor::{Device, Int, Tensor, TensorData};
+use proptest::prelude::*;
+
+use super::*;
+use crate::init::Random;
+use crate::kernels;
+use crate::{Gpt, GptConfig, KvCache, MlpKind, NormKind, Positions};
+
+const TYPES: [WeightType; 3] = [WeightType::F32, WeightType::Bf16, WeightType::Int8];
+
+fn values(n: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 40) as f32 / (1 << 24) as f32 - 0.5
+    };
+    (0..n).map(|_| next()).collect()
+}
+
+fn pack(weights: WeightType, source: Source, size: [usize; 2], bias: Option<&[f32]>) -> Packed {
+    let memory = Packed::room(weights, [size].into_iter()).unwrap();
+    Packed::new(&memory, weights, source, size, bias)
+}
+
+fn tensor(values: &[f32], shape: [usize; 3]) -> Tensor<3> {
+    Tensor::from_data(TensorData::new(values.to_vec(), shape), &Device::flex())
+}
+
+fn floats<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
+    tensor.into_data().try_into_vec::<f32>().unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn a_matrix_comes_back_as_exactly_as_its_type_allows(n_in in 1usize..100, n_out in 1usize..200, seed: u64) {
+        let matrix = values(n_in * n_out, seed);
+        for weights in TYPES {
+            let packed = pack(weights, Source::Rows(&matrix), [n_in, n_out], None);
+            for column in 0..n_out {
+                let got = packed.columns(&[column as u32]);
+                for first in (0..n_in).step_by(GROUP) {
+                    let rows = first..n_in.min(first + GROUP);
+                    let largest = rows.clone().map(|row| matrix[row * n_out + column].abs()).fold(0.0, f32::max);
+                    for row in rows {
+                        let want = matrix[row * n_out + column];
+                        let allowed = match weights {
+                            WeightType::F32 => 0.0,
+                            WeightType::Bf16 => want.abs() / 256.0, // half of the eighth bit
+                            WeightType::Int8 => largest / 127.0 * 1.01 / 2.0, // half a step, whose scale was rounded up
+                        };
+                        prop_assert!((got[row] - want).abs() <= allowed, "{weights:?}: {} for {want}", got[row]);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn products_are_those_of_the_matrix(
+        rows in 1usize..60, n_in in 1usize..100, n_out in 1usize..200, seed: u64, with_bias: bool,
+    ) {
+        let (x, matrix) = (values(rows * n_in, seed), values(n_in * n_out, seed ^ 1));
+        let (bias, residual) = (values(n_out, seed ^ 2), values(rows * n_out, seed ^ 3));
+        let bias = with_bias.then_some(bias.as_slice());
+        for weights in TYPES {
+            let packed = pack(weights, Source::Rows(&matrix), [n_in, n_out], bias);
+            let input = tensor(&x, [1, rows, n_in]);
+            let plain = floats(kernels::packed_linear(input.clone(), &packed));
+            let onto = floats(kernels::packed_linear_onto(tensor(&residual, [1, rows, n_out]), input, &packed));
+            for column in 0..n_out {
+                let weight = packed.columns(&[column as u32]);
+                for row in 0..rows {
+                    let products = x[row * n_in..][..n_in].iter().zip(&weight).map(|(x, w)| f64::from(x * w));
+                    let want = products.sum::<f64>() + bias.map_or(0.0, |bias| f64::from(bias[column]));
+                    let place = row * n_out + column;
+                    prop_assert!((f64::from(plain[place]) - want).abs() < 1e-5);
+                    prop_assert!((f64::from(onto[place]) - want - f64::from(residual[place])).abs() < 1e-5);
+                }
+            }
+        }
+    }
+
+    /// What a row becomes depends neither on the rows beside it nor on how many threads there are.
+    #[test]
+    fn a_row_is_the_same_bits_in_any_company(rows in 2usize..60, n_in in 1usize..100, n_out in 1usize..500, seed: u64) {
+        let (x, matrix) = (values(rows * n_in, seed), values(n_in * n_out, seed ^ 1));
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+        for weights in TYPES {
+            let packed = pack(weights, Source::Rows(&matrix), [n_in, n_out], None);
+            let all = floats(kernels::packed_linear(tensor(&x, [1, rows, n_in]), &packed));
+            for (x, together) in x.chunks(n_in).zip(all.chunks(n_out)) {
+                let alone = pool.install(|| floats(kernels::packed_linear(tensor(x, [1, 1, n_in]), &packed)));
+                prop_assert!(alone == together);
+            }
+        }
+    }
+}
+
+#[test]
+fn columns_are_the_rows_of_an_embedding() {
+    let (ids, n_embd) = (70, 37);
+    let table = values(ids * n_embd, 7);
+    let packed = pack(WeightType::F32, Source::Columns(&table), [n_embd, ids], None);
+    for id in 0..ids {
+        assert_eq!(packed.columns(&[id as u32]), table[id * n_embd..][..n_embd]);
+    }
+}
+
+#[test]
+fn zeros_stay_zeros() {
+    for weights in TYPES {
+        let packed = pack(weights, Source::Rows(&[0.0; 6]), [3, 2], None);
+        assert_eq!(packed.columns(&[1]), [0.0; 3]);
+    }
+}
+
+fn models() -> [GptConfig; 2] {
+    let gpt2 = GptConfig::new(101, 24, 2, 3, 48);
+    let mut qwen = GptConfig::new(101, 24, 2, 4, 48);
+    qwen.n_kv_head = 2;
+    qwen.norm = NormKind::RmsNorm;
+    qwen.mlp = MlpKind::SwiGlu;
+    qwen.positions = Positions::Rotary;
+    qwen.qk_norm = true;
+    qwen.bias = false;
+    qwen.tied_head = false;
+    [gpt2, qwen]
+}
+
+/// Beside the model with its plain matrices: in float32 the same to rounding, in fewer bits nearly the same.
+#[test]
+fn a_packed_model_computes_what_the_plain_one_does() {
+    let device = Device::flex();
+    for config in models() {
+        let source = Random { seed: 5 };
+        let ids: Vec<i32> = (0..2 * 11).map(|i| i * 29 % 101).collect();
+        let tokens: Tensor<2, Int> = Tensor::from_data(TensorData::new(ids, [2, 11]), &device);
+        let want = floats(Gpt::build(&config, &source, &device).unwrap().forward(tokens.clone()));
+        let largest = want.iter().fold(0.0, |largest: f32, value| largest.max(value.abs()));
+        for (weights, allowed) in TYPES.into_iter().zip([1e-5, 2e-2, 2e-2]) {
+            let model = Gpt::for_inference(&config, &source, weights, &device).unwrap();
+            assert_eq!(model.weights(), weights);
+            let got = floats(model.forward(tokens.clone()));
+            let error = got.iter().zip(&want).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) / largest;
+            assert!(error < allowed, "{weights:?}: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_packed_model_decodes_what_it_reads_at_once() {
+    let device = Device::flex();
+    for config in models() {
+        for weights in TYPES {
+            let model = Gpt::for_inference(&config, &Random { seed: 5 }, weights, &device).unwrap();
+            let ids: Vec<u32> = (0..20).map(|i| i * 37 % 101).collect();
+            let mut cache = KvCache::new(&config, 1, 24, &device);
+            let whole = floats(model.forward_cached(&[&ids], &mut cache));
+            let mut cache = KvCache::new(&config, 1, 24, &device);
+            for (id, whole) in ids.iter().zip(whole.chunks(101)) {
+                let one = floats(model.forward_cached(&[&[*id]], &mut cache));
+                assert!(one.iter().zip(whole).all(|(a, b)| (a - b).abs() < 1e-5));
+            }
+        }
+    }
+}
