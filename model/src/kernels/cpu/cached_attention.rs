@@ -150,7 +150,7 @@ simd_versions! {
             let keys = &keys[slot as usize * width..][..width];
             for (head, q) in q.chunks_exact(n).enumerate() {
                 let key = &keys[(first + head) / served * n..][..n];
-                scores[head * seen + t] = simd::sum(n, |i| q[i] * key[i]);
+                scores[head * seen + t] = simd::sum([q, key], |[q, k]| q * k);
             }
         }
         for scores in scores.chunks_exact_mut(seen) {

@@ -215,7 +215,7 @@ simd_versions! {
             }
         }
         for (row, y) in rows.remainder().chunks_exact(n).zip(out.into_remainder()) {
-            *y = super::super::simd::sum(n, |i| x[i] * row[i]);
+            *y = super::super::simd::sum([x, row], |[x, w]| x * w);
         }
     }
 }

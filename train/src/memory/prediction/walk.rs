@@ -41,7 +41,9 @@ impl Costs {
         // A product keeps its weight in the half type too. Its backward works on float32 copies of its input and its weight, and
         // puts the gradient of its input away in halves at last.
         let weight = if name == "lm_head" { tied.max(full.parameters) } else { full.parameters };
-        Self { keeps: full.keeps / 2 + weight / 2, work: full.keeps + weight + full.input / 2, ..full }
+        // Attention's has a float32 copy of its output as well.
+        let output = if name == "attention" { full.output } else { 0 };
+        Self { keeps: full.keeps / 2 + weight / 2, work: full.keeps + weight + output + full.input / 2, ..full }
     }
 
     /// What a product's forward works with: float32 copies of halves.
