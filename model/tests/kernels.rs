@@ -324,13 +324,36 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4))]
+
+    // Longer than a block of keys, and than two.
+    #[test]
+    fn attention_to_a_long_text(
+        time in prop_oneof![505usize..520, 540usize..560, 1020usize..1060], heads in heads(), seed: u64,
+    ) {
+        let heads = Heads { head_size: heads.head_size.min(4), ..heads };
+        same!(
+            Inputs::new([1, time, heads.width()], [1, 1], [1, 1], seed),
+            |i: &Inputs| kernels::causal_attention(i.x.clone(), heads, None),
+            |i: &Inputs| plain::causal_attention(i.x.clone(), heads, None).0
+        );
+    }
+}
+
 /// With dropout the gradient must be that of the very function that ran: compare it with finite differences.
 #[cfg(feature = "autodiff")]
 #[test]
 fn dropout_in_attention_has_its_own_gradient() {
+    // Within a block of keys, and over two of them.
+    dropout_has_its_gradient(70);
+    dropout_has_its_gradient(530);
+}
+
+#[cfg(feature = "autodiff")]
+fn dropout_has_its_gradient(time: usize) {
     let device = device();
     device.seed(3);
-    let time = 70;
     let heads = Heads { n_head: 4, n_kv_head: 2, head_size: 3 };
     let mask = Some(DropoutMask { probability: 0.4, key: 99 });
     let qkv = random::<3>([1, time, heads.width()], &device).require_grad();

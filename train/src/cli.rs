@@ -12,6 +12,7 @@ use crate::commands::bench::BenchArgs;
 use crate::commands::trial::TrialArgs;
 use crate::compare::Axis;
 use crate::config::ConfigError;
+use crate::memory::keeping::keep_freed_memory;
 use crate::report::units::parse_bytes;
 use crate::team::launch;
 
@@ -307,6 +308,7 @@ pub struct TimelineArgs {
 
 /// Parses the arguments, runs the command, reports.
 pub fn main() -> ! {
+    keep_freed_memory();
     let mut cli = Cli::parse();
     cli.common.threads = cli.common.threads.or_else(launch::threads);
     run_program(&cli.common, |interrupt| run(&cli, interrupt).map_err(as_usage))

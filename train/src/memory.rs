@@ -3,6 +3,7 @@
 
 pub mod counting;
 pub mod fit;
+pub mod keeping;
 pub mod prediction;
 
 use burn::tensor::Device;

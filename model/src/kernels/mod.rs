@@ -214,16 +214,11 @@ pub fn causal_attention(qkv: Tensor<3>, heads: Heads, dropout: Option<DropoutMas
 }
 
 /// As [`causal_attention`] without dropout, with the weights by which each position (third dimension) looked back on each
-/// (fourth): `[batch, n_head, time, time]`, 0 in the future, each row's sum 1. The same computation, of which nothing is thrown
-/// away.
+/// (fourth): `[batch, n_head, time, time]`, 0 in the future, each row's sum 1. The kernels never hold the weights: they come from
+/// the plain formula, beside what [`causal_attention`] itself puts out.
 pub fn causal_attention_and_weights(qkv: Tensor<3>, heads: Heads) -> (Tensor<3>, Tensor<4>) {
-    if is_cpu(&qkv.device()) {
-        let [batch, time, _] = qkv.dims();
-        let (y, weights) = <Dispatch as AttentionOps>::fused_causal_attention(qkv.into_dispatch(), heads, None);
-        let weights = Tensor::<3>::from_dispatch(weights).reshape([batch, heads.n_head, time, time]);
-        return (Tensor::from_dispatch(y), weights);
-    }
-    plain::causal_attention(qkv, heads, None)
+    let (_, weights) = plain::causal_attention(qkv.clone(), heads, None);
+    (causal_attention(qkv, heads, None), weights)
 }
 
 /// Runs a decoding step on `device`, which is made of many short operations.

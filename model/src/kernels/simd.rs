@@ -98,19 +98,25 @@ macro_rules! simd_versions {
 /// Independent partial sums of a reduction: enough to keep the widest vector unit busy, and a fixed order of summation.
 const LANES: usize = 16;
 
-/// `sum of f(i) for i in 0..n`, always in the same order.
+/// The sum of `f` over the values that stand at the same place in each of `of`, always in the same order; all are as long as
+/// the first.
+///
+/// It takes slices, and not a function of the index, so that their lengths are checked once for all lanes: a check for each
+/// value would keep the compiler from making vectors of them.
 #[inline(always)]
-pub fn sum(n: usize, f: impl Fn(usize) -> f32) -> f32 {
+pub fn sum<const N: usize>(of: [&[f32]; N], f: impl Fn([f32; N]) -> f32) -> f32 {
+    let n = of[0].len();
+    let parts = of.map(|values| values[..n].as_chunks::<LANES>());
     let mut lanes = [0f32; LANES];
-    let whole = n - n % LANES;
-    for i in (0..whole).step_by(LANES) {
+    for chunk in 0..n / LANES {
+        let chunks = parts.map(|(chunks, _)| &chunks[chunk]);
         for (lane, partial) in lanes.iter_mut().enumerate() {
-            *partial += f(i + lane);
+            *partial += f(chunks.map(|chunk| chunk[lane]));
         }
     }
     let mut total = lanes.iter().sum::<f32>();
-    for i in whole..n {
-        total += f(i);
+    for i in 0..n % LANES {
+        total += f(parts.map(|(_, rest)| rest[i]));
     }
     total
 }
@@ -175,7 +181,8 @@ mod tests {
     fn sum_and_max_see_every_value() {
         for n in [0, 1, 15, 16, 17, 100] {
             let values: Vec<f32> = (0..n).map(|i| i as f32).collect();
-            assert_eq!(sum(n, |i| values[i]), (0..n).sum::<usize>() as f32);
+            assert_eq!(sum([&values], |[x]| x), (0..n).sum::<usize>() as f32);
+            assert_eq!(sum([&values, &values], |[x, y]| x - y), 0.0);
             assert_eq!(max(&values), n.checked_sub(1).map_or(f32::NEG_INFINITY, |last| last as f32));
         }
     }

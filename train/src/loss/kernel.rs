@@ -86,15 +86,14 @@ simd_versions! {
             let shifted = row[*target as usize] - largest;
             // How far the target's logit stands above the mean.
             let above_mean = if smoothing > 0.0 {
-                let row = &row[..];
-                shifted - simd::sum(vocab, |i| row[i] - largest) / vocab as f32
+                shifted - simd::sum([row], |[x]| x - largest) / vocab as f32
             } else {
                 0.0
             };
             for x in row.iter_mut() {
                 *x = simd::exp(*x - largest);
             }
-            let total = { let row = &row[..]; simd::sum(vocab, |i| row[i]) };
+            let total = simd::sum([row], |[x]| x);
             let log_denominator = total.ln() + largest;
             cross_entropy += (total.ln() - shifted) as f64;
             extra += (smoothing * above_mean + z_loss * log_denominator * log_denominator) as f64;

@@ -104,7 +104,7 @@ enum Residual {
 /// The forward pass of our kernels, first operation to last.
 ///
 /// Kept are the inputs of norms, matrix products and what stands inside the MLP, the joint projection as attention reads it, and
-/// the attention weights `[batch, n_head, time, time]`. Additions, embeddings, rotary positions (whose backward turns back) and
+/// a number for each row of attention's weights `[batch, n_head, time]`; its output is kept once, as the next product's input. Additions, embeddings, rotary positions (whose backward turns back) and
 /// dropout (whose mask can be computed again) keep nothing.
 pub fn operations(config: &GptConfig, sizes: Sizes) -> Vec<Operation> {
     use Residual::{Adds, Away, Reads};
@@ -113,7 +113,7 @@ pub fn operations(config: &GptConfig, sizes: Sizes) -> Vec<Operation> {
     let n = tokens * c;
     let [qkv, attended, wide, inner] =
         [heads.width(), heads.query_width(), config.mlp_width(), config.n_inner].map(|width| tokens * width);
-    let attention_weights = sizes.batch * config.n_head * sizes.time * sizes.time;
+    let denominators = tokens * config.n_head;
     let norm = if config.norm_has_shift() { 2 * c } else { c };
     let linear = |n_in: usize, n_out: usize| n_in * n_out + if config.bias { n_out } else { 0 };
     let op = |name, input, output, keeps, parameters, residual| Operation {
@@ -145,7 +145,7 @@ pub fn operations(config: &GptConfig, sizes: Sizes) -> Vec<Operation> {
         list.extend(qk_norm);
         list.extend(rotate);
         list.extend([
-            op("attention", qkv, attended, qkv + attention_weights, 0, Away),
+            op("attention", qkv, attended, qkv + denominators, 0, Away),
             op("attn.c_proj", attended, n, attended, linear(heads.query_width(), c), Away),
         ]);
         list.extend(dropout);
@@ -172,9 +172,8 @@ pub fn operations(config: &GptConfig, sizes: Sizes) -> Vec<Operation> {
 fn forward_peak(config: &GptConfig, sizes: Sizes) -> usize {
     let tokens = sizes.batch * sizes.time;
     let heads = config.heads();
-    let attention = tokens * (config.n_embd + heads.width() + heads.query_width()); // stream, qkv, output
-    let weights = sizes.batch * config.n_head * sizes.time * sizes.time;
-    mlp_peak(config, tokens).max(attention + weights)
+    let attention = tokens * (config.n_embd + heads.width() + heads.query_width() + config.n_head); // stream, qkv, output, a number a row
+    mlp_peak(config, tokens).max(attention)
 }
 
 /// What so many tokens hold at the MLP's widest place: the stream, the hidden layer and what is made of it; and where heads

@@ -199,6 +199,6 @@ simd_versions! {
     }
 
     fn squares(values: &[f32]) -> f32 {
-        simd::sum(values.len(), |i| values[i] * values[i])
+        simd::sum([values], |[x]| x * x)
     }
 }

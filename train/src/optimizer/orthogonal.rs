@@ -21,7 +21,7 @@ pub const SMALLEST_NORM: f32 = 1e-7;
 pub fn orthogonalise(x: &mut Vec<f32>, columns: usize) {
     let rows = x.len() / columns;
     // By Frobenius' norm, so that no singular value is above 1.
-    let square: f64 = x.chunks(columns).map(|row| f64::from(simd::sum(columns, |i| row[i] * row[i]))).sum();
+    let square: f64 = x.chunks(columns).map(|row| f64::from(simd::sum([row], |[x]| x * x))).sum();
     let scale = 1.0 / (square.sqrt() as f32).max(SMALLEST_NORM);
     x.iter_mut().for_each(|value| *value *= scale);
 

@@ -1,7 +1,9 @@
-//! Causal attention, one task for each head of each row of the batch.
+//! Causal attention in blocks of scores, of which nothing is kept but one number a row
+//! ([Dao et al. 2022](https://arxiv.org/abs/2205.14135), algorithms 1 and 4): memory is linear in the context.
 //!
-//! Scores are computed in blocks of query rows, and only up to the block's last row: what lies in the future of a whole
-//! block is never touched, which is nearly half of the work. The weights are kept for the backward.
+//! A block is some rows of queries against some keys: its scores stay in the cache of the core that computes them. Blocks that
+//! lie in the future are never touched, which is nearly half of the work. The forward keeps the logarithm of each row's softmax
+//! denominator, from which the backward computes the weights again, block by block.
 
 use rayon::prelude::*;
 
@@ -11,8 +13,11 @@ use super::product::{Threads, View, product};
 use super::tensor::unfilled;
 use crate::simd_versions;
 
-/// Query rows in a block.
-const BLOCK: usize = 64;
+/// Rows of queries in a block: few, since half of the last square of a block of rows lies in the future.
+const QUERIES: usize = 32;
+
+/// Keys in a block: with the rows above, 64 KiB of scores.
+const KEYS: usize = 512;
 
 /// Sizes of one attention. A task is a head of queries of one row of the batch.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +60,7 @@ impl Sizes {
 }
 
 impl View {
-    fn transpose(self) -> Self {
+    pub fn transpose(self) -> Self {
         Self { row: self.column, column: self.row, ..self }
     }
 
@@ -63,6 +68,24 @@ impl View {
     pub fn skip_rows(self, rows: usize) -> Self {
         // SAFETY: callers stay inside the matrix.
         Self { start: unsafe { self.start.add(rows * self.row) }, ..self }
+    }
+
+    /// The first `n` values of row `row`, which stand side by side.
+    ///
+    /// # Safety
+    /// The row must lie inside the matrix, and nobody may be writing it.
+    unsafe fn row<'a>(self, row: usize, n: usize) -> &'a [f32] {
+        // SAFETY: the caller's promise.
+        unsafe { std::slice::from_raw_parts(self.start.add(row * self.row), n) }
+    }
+
+    /// As [`Self::row`], to write.
+    ///
+    /// # Safety
+    /// The row must lie inside a matrix that may be written, and nobody else may be reading or writing it.
+    unsafe fn row_mut<'a>(self, row: usize, n: usize) -> &'a mut [f32] {
+        // SAFETY: the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.start.cast_mut().add(row * self.row), n) }
     }
 }
 
@@ -81,54 +104,167 @@ impl Shared {
 
 /// Blocks of query rows: (first row, rows, columns that the last of them sees).
 pub fn blocks(time: usize) -> impl DoubleEndedIterator<Item = (usize, usize, usize)> {
-    (0..time.div_ceil(BLOCK)).map(move |block| {
-        let first = block * BLOCK;
-        let rows = BLOCK.min(time - first);
+    (0..time.div_ceil(QUERIES)).map(move |block| {
+        let first = block * QUERIES;
+        let rows = QUERIES.min(time - first);
         (first, rows, first + rows)
     })
 }
 
-/// Output `[batch, time, n_head head_size]` and weights `[batch * n_head, time, time]` (after softmax, before dropout; 0 in the future).
-pub fn forward(qkv: &[f32], sizes: Sizes, mask: Option<DropoutMask>) -> (Vec<f32>, Vec<f32>) {
-    let Sizes { batch, time, heads: Heads { n_head, head_size, .. } } = sizes;
-    let mut y = unfilled(batch * time * n_head * head_size);
-    let mut weights = unfilled(batch * n_head * time * time);
-    let output = Shared(y.as_mut_ptr());
-    weights.par_chunks_mut(time * time).enumerate().for_each_init(Vec::new, |dropped, (task, weights)| {
-        let [q, k, v] = sizes.parts(qkv.as_ptr(), task);
-        let y = sizes.head(output.get(), task);
-        for (first, rows, seen) in blocks(time) {
-            let block = &mut weights[first * time..(first + rows) * time];
-            let scores = View::rows(block, time);
-            // SAFETY: views inside the tensors whose sizes `sizes` states.
-            unsafe { product([rows, seen, head_size], scores, false, q.skip_rows(first), k.transpose(), Threads::One) };
-            softmax_rows(block, time, first, sizes.scale());
-            let used = with_dropout(block, dropped, mask, task, first, time);
-            // SAFETY: as above.
-            unsafe {
-                product([rows, head_size, seen], y.skip_rows(first), false, View::rows(used, time), v, Threads::One)
-            };
-        }
-    });
-    (y, weights)
+/// Rows of queries against some keys.
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    /// The first row.
+    first: usize,
+    rows: usize,
+    /// The first key, at or before the first row.
+    first_key: usize,
+    keys: usize,
 }
 
-/// Gradient with respect to `qkv`, given the forward's weights and the gradient of its output.
+impl Block {
+    /// The blocks of a range of rows, key after key, up to the last key that any of them sees.
+    fn of_rows(first: usize, rows: usize) -> impl Iterator<Item = Self> {
+        let seen = first + rows;
+        (0..seen).step_by(KEYS).map(move |first_key| Self { first, rows, first_key, keys: KEYS.min(seen - first_key) })
+    }
+
+    /// The blocks of the keys from `first_key` on, the last rows first: those see every key.
+    fn of_keys(first_key: usize, time: usize) -> impl Iterator<Item = Self> {
+        let end = time.min(first_key + KEYS);
+        (first_key..time).step_by(QUERIES).rev().map(move |first| {
+            let rows = QUERIES.min(time - first);
+            Self { first, rows, first_key, keys: end.min(first + rows) - first_key }
+        })
+    }
+
+    fn scores(self) -> usize {
+        self.rows * self.keys
+    }
+
+    /// Keys that the block's row `row` sees: those up to its own position.
+    fn seen(self, row: usize) -> usize {
+        self.keys.min(self.first + row + 1 - self.first_key)
+    }
+
+    /// Drops from the block's weights, or their gradients. The mask goes by the place among all weights of all tasks.
+    fn drop(self, weights: &mut [f32], mask: DropoutMask, task: usize, time: usize) {
+        for (row, weights) in weights.chunks_exact_mut(self.keys).enumerate() {
+            let place = (task * time + self.first + row) * time + self.first_key;
+            apply_in_place(weights, mask, place as u64);
+        }
+    }
+}
+
+/// What the rows of a block have seen so far: the largest score, and the sum of the exponentials of all, less that one.
+struct Running {
+    largest: [f32; QUERIES],
+    total: [f32; QUERIES],
+    /// What the last block of keys made of the sums before it.
+    shrunk: [f32; QUERIES],
+}
+
+/// The first `n` values of a buffer that is as long as the largest block so far: what stood there is of no use to anyone.
+fn room(buffer: &mut Vec<f32>, n: usize) -> &mut [f32] {
+    if buffer.len() < n {
+        buffer.resize(n, 0.0);
+    }
+    &mut buffer[..n]
+}
+
+/// Output `[batch, time, n_head head_size]`, and the logarithm of the softmax's denominator of each row of scores,
+/// `[batch * n_head, time]`.
+pub fn forward(qkv: &[f32], sizes: Sizes, mask: Option<DropoutMask>) -> (Vec<f32>, Vec<f32>) {
+    let Sizes { batch, time, heads } = sizes;
+    let mut y = unfilled(batch * time * heads.query_width());
+    let mut denominators = unfilled(batch * heads.n_head * time);
+    let output = Shared(y.as_mut_ptr());
+    denominators
+        .par_chunks_mut(time)
+        .enumerate()
+        .flat_map(|(task, rows)| {
+            rows.par_chunks_mut(QUERIES).enumerate().map(move |(block, rows)| (task, block * QUERIES, rows))
+        })
+        .for_each_init(Vec::new, |scores, (task, first, denominators)| {
+            let parts = sizes.parts(qkv.as_ptr(), task);
+            let y = sizes.head(output.get(), task).skip_rows(first);
+            forward_rows(parts, y, task, first, denominators, sizes, mask, scores);
+        });
+    (y, denominators)
+}
+
+/// One block of rows of one task, from its `first` row on; `y` begins with that row.
+#[allow(clippy::too_many_arguments)]
+fn forward_rows(
+    [q, k, v]: [View; 3],
+    y: View,
+    task: usize,
+    first: usize,
+    denominators: &mut [f32],
+    sizes: Sizes,
+    mask: Option<DropoutMask>,
+    scores: &mut Vec<f32>,
+) {
+    let (head_size, one) = (sizes.heads.head_size, Threads::One);
+    let rows = denominators.len();
+    let mut running = Running { largest: [f32::NEG_INFINITY; QUERIES], total: [0.0; QUERIES], shrunk: [0.0; QUERIES] };
+    for block in Block::of_rows(first, rows) {
+        let scores = room(scores, block.scores());
+        let view = View::rows(scores, block.keys);
+        let (k, v) = (k.skip_rows(block.first_key), v.skip_rows(block.first_key));
+        // SAFETY: views inside the tensors whose sizes `sizes` states.
+        unsafe { product([rows, block.keys, head_size], view, false, q.skip_rows(first), k.transpose(), one) };
+        exponentials(scores, block, sizes.scale(), &mut running);
+        if let Some(mask) = mask {
+            block.drop(scores, mask, task, sizes.time);
+        }
+        let adds = block.first_key > 0;
+        if adds {
+            // SAFETY: as above; the rows of this block are this thread's.
+            (0..rows).for_each(|row| multiply(unsafe { y.row_mut(row, head_size) }, running.shrunk[row]));
+        }
+        // SAFETY: as above.
+        unsafe { product([rows, head_size, block.keys], y, adds, View::rows(scores, block.keys), v, one) };
+    }
+    for (row, denominator) in denominators.iter_mut().enumerate() {
+        let total = running.total[row];
+        // SAFETY: as above.
+        multiply(unsafe { y.row_mut(row, head_size) }, 1.0 / total);
+        *denominator = running.largest[row] + total.ln();
+    }
+}
+
+/// What the backward is given beside the sizes: the forward's input, its output and its denominators, and the gradient of the
+/// output.
+#[derive(Clone, Copy)]
+pub struct Given<'a> {
+    /// `[batch, time, (n_head + 2 n_kv_head) head_size]`.
+    pub qkv: &'a [f32],
+    /// `[batch, time, n_head head_size]`.
+    pub y: &'a [f32],
+    /// `[batch * n_head, time]`.
+    pub denominators: &'a [f32],
+    /// As `y`.
+    pub dy: &'a [f32],
+}
+
+/// Gradient with respect to `qkv`.
 ///
 /// A head of keys and values belongs to one thread, which takes the heads of queries that it serves one after another: their
 /// gradients are then always added in the same order.
-pub fn backward(qkv: &[f32], weights: &[f32], dy: &[f32], sizes: Sizes, mask: Option<DropoutMask>) -> Vec<f32> {
+pub fn backward(given: Given, sizes: Sizes, mask: Option<DropoutMask>) -> Vec<f32> {
     let Sizes { batch, time, heads } = sizes;
-    let mut dqkv = unfilled(qkv.len());
+    let mut dqkv = unfilled(given.qkv.len());
     let output = Shared(dqkv.as_mut_ptr());
     (0..batch * heads.n_kv_head).into_par_iter().for_each_init(Scratch::default, |scratch, of_keys| {
         for served in 0..heads.served() {
             let task = of_keys * heads.served() + served;
             let step = Task {
-                parts: sizes.parts(qkv.as_ptr(), task),
+                parts: sizes.parts(given.qkv.as_ptr(), task),
                 gradients: sizes.parts(output.get(), task),
-                dy: sizes.head(dy.as_ptr(), task),
-                weights: &weights[task * time * time..][..time * time],
+                y: sizes.head(given.y.as_ptr(), task),
+                dy: sizes.head(given.dy.as_ptr(), task),
+                denominators: &given.denominators[task * time..][..time],
                 number: task,
                 adds: served > 0,
             };
@@ -142,97 +278,138 @@ pub fn backward(qkv: &[f32], weights: &[f32], dy: &[f32], sizes: Sizes, mask: Op
 struct Task<'a> {
     parts: [View; 3],
     gradients: [View; 3],
+    y: View,
     dy: View,
-    weights: &'a [f32],
+    denominators: &'a [f32],
     number: usize,
     /// Whether the gradients of keys and values hold those of other heads of queries already.
     adds: bool,
 }
 
-/// Room to work in, one for each thread.
+/// Room to work in.
 #[derive(Default)]
 struct Scratch {
-    ds: Vec<f32>,
+    weights: Vec<f32>,
     dropped: Vec<f32>,
+    ds: Vec<f32>,
+    dots: Vec<f32>,
 }
 
 impl Task<'_> {
     fn backward(&self, sizes: Sizes, mask: Option<DropoutMask>, scratch: &mut Scratch) {
         let Sizes { time, heads: Heads { head_size, .. }, .. } = sizes;
-        let ([q, k, v], [dq, dk, dv], dy) = (self.parts, self.gradients, self.dy);
-        let Scratch { ds, dropped } = scratch;
-        ds.resize(BLOCK.min(time) * time, 0.0);
-        let one = Threads::One;
-        // The last block sees every key: it writes dk and dv, and the others add to them.
-        for (first, rows, seen) in blocks(time).rev() {
-            let adds = self.adds || seen < time;
-            let weights = &self.weights[first * time..][..rows * time];
-            let used = with_dropout(weights, dropped, mask, self.number, first, time);
-            let ds = &mut ds[..rows * time];
-            let (ds_view, used) = (View::rows(ds, time), View::rows(used, time));
-            // SAFETY: views inside the tensors whose sizes `sizes` states.
-            unsafe {
-                // dV = Pᵀ dY and dP = dY Vᵀ
-                product([seen, head_size, rows], dv, adds, used.transpose(), dy.skip_rows(first), one);
-                product([rows, seen, head_size], ds_view, false, dy.skip_rows(first), v.transpose(), one);
+        // The sum of P * dP over a row is dy . y, with dropout too: one number a row takes the place of a pass over the scores.
+        scratch.dots.clear();
+        // SAFETY: rows of this task's heads inside `y` and `dy`.
+        scratch
+            .dots
+            .extend((0..time).map(|row| unsafe { dot(self.y.row(row, head_size), self.dy.row(row, head_size)) }));
+        for first_key in (0..time).step_by(KEYS) {
+            for block in Block::of_keys(first_key, time) {
+                self.block(block, sizes, mask, scratch);
             }
-            if let Some(mask) = mask {
-                for (row, ds) in ds.chunks_exact_mut(time).enumerate() {
-                    apply_in_place(ds, mask, place(self.number, first + row, time));
-                }
+        }
+    }
+
+    /// What one block of scores adds to the gradients.
+    fn block(&self, block: Block, sizes: Sizes, mask: Option<DropoutMask>, scratch: &mut Scratch) {
+        let Block { first, rows, first_key, keys } = block;
+        let (size, one) = (sizes.heads.head_size, Threads::One);
+        let ([q, dq], dy) = ([self.parts[0], self.gradients[0]].map(|x| x.skip_rows(first)), self.dy.skip_rows(first));
+        let [k, v, dk, dv] =
+            [self.parts[1], self.parts[2], self.gradients[1], self.gradients[2]].map(|x| x.skip_rows(first_key));
+        let Scratch { weights, dropped, ds, dots } = scratch;
+        let (weights, ds) = (room(weights, block.scores()), room(ds, block.scores()));
+        // The last rows come first and see every key: they write dk and dv, and the others add to them.
+        let adds = self.adds || first + rows < sizes.time;
+
+        // SAFETY: views inside the tensors whose sizes `sizes` states.
+        unsafe { product([rows, keys, size], View::rows(weights, keys), false, q, k.transpose(), one) };
+        weights_again(weights, block, sizes.scale(), &self.denominators[first..]);
+        let used = match mask {
+            None => &*weights,
+            Some(mask) => {
+                dropped.clear();
+                dropped.extend_from_slice(weights);
+                block.drop(dropped, mask, self.number, sizes.time);
+                dropped
             }
-            softmax_backward_rows(weights, ds, time, first, sizes.scale());
-            let ds = View::rows(ds, time);
-            // SAFETY: as above.
-            unsafe {
-                // dQ = dS K and dK = dSᵀ Q
-                product([rows, head_size, seen], dq.skip_rows(first), false, ds, k, one);
-                product([seen, head_size, rows], dk, adds, ds.transpose(), q.skip_rows(first), one);
-            }
+        };
+        // SAFETY: as above.
+        unsafe {
+            // dV = Pᵀ dY and dP = dY Vᵀ
+            product([keys, size, rows], dv, adds, View::rows(used, keys).transpose(), dy, one);
+            product([rows, keys, size], View::rows(ds, keys), false, dy, v.transpose(), one);
+        }
+        if let Some(mask) = mask {
+            block.drop(ds, mask, self.number, sizes.time);
+        }
+        scores_backward(weights, ds, block, sizes.scale(), &dots[first..]);
+        let ds = View::rows(ds, keys);
+        // SAFETY: as above.
+        unsafe {
+            // dQ = dS K and dK = dSᵀ Q
+            product([rows, size, keys], dq, first_key > 0, ds, k, one);
+            product([keys, size, rows], dk, adds, ds.transpose(), q, one);
         }
     }
 }
 
-/// Where a row of attention weights stands among all of them.
-fn place(task: usize, row: usize, time: usize) -> u64 {
-    ((task * time + row) * time) as u64
-}
-
-/// The block of weights after dropout, in `dropped`; the block itself where nothing is dropped.
-fn with_dropout<'a>(
-    block: &'a [f32],
-    dropped: &'a mut Vec<f32>,
-    mask: Option<DropoutMask>,
-    task: usize,
-    first: usize,
-    time: usize,
-) -> &'a [f32] {
-    let Some(mask) = mask else { return block };
-    dropped.clear();
-    dropped.extend_from_slice(block);
-    apply_in_place(dropped, mask, place(task, first, time));
-    dropped
-}
-
 simd_versions! {
-    // Softmax of `scale * row`, for rows of `width` scores of which row r sees the first `first + r + 1`; the rest becomes 0.
-    pub fn softmax_rows(scores: &mut [f32], width: usize, first: usize, scale: f32) {
-        for (r, row) in scores.chunks_exact_mut(width).enumerate() {
-            let (seen, future) = row.split_at_mut(first + r + 1);
-            softmax(seen, scale);
+    // Scores become the exponentials of `scale * score` less the largest so far; the future becomes 0.
+    fn exponentials(scores: &mut [f32], block: Block, scale: f32, running: &mut Running) {
+        for (r, row) in scores.chunks_exact_mut(block.keys).enumerate() {
+            let (seen, future) = row.split_at_mut(block.seen(r));
+            let before = running.largest[r];
+            let largest = before.max(simd::max(seen) * scale);
+            for x in seen.iter_mut() {
+                *x = simd::exp(x.mul_add(scale, -largest));
+            }
+            let shrunk = simd::exp(before - largest);
+            running.total[r] = running.total[r] * shrunk + simd::sum([seen], |[x]| x);
+            (running.largest[r], running.shrunk[r]) = (largest, shrunk);
+            future.fill(0.0);
+        }
+    }
+
+    // Scores become the softmax's weights; the future becomes 0.
+    fn weights_again(scores: &mut [f32], block: Block, scale: f32, denominators: &[f32]) {
+        for (r, (row, denominator)) in scores.chunks_exact_mut(block.keys).zip(denominators).enumerate() {
+            let (seen, future) = row.split_at_mut(block.seen(r));
+            for x in seen.iter_mut() {
+                *x = simd::exp(x.mul_add(scale, -denominator));
+            }
             future.fill(0.0);
         }
     }
 
     // dS = scale * P * (dP - sum(P * dP)), in place of dP; the future becomes 0.
-    fn softmax_backward_rows(weights: &[f32], dp: &mut [f32], width: usize, first: usize, scale: f32) {
-        for (r, (p, dp)) in weights.chunks_exact(width).zip(dp.chunks_exact_mut(width)).enumerate() {
-            let (dp, future) = dp.split_at_mut(first + r + 1);
-            let p = &p[..dp.len()];
-            let dot = { let dp = &dp[..]; simd::sum(p.len(), |i| p[i] * dp[i]) };
+    fn scores_backward(weights: &[f32], dp: &mut [f32], block: Block, scale: f32, dots: &[f32]) {
+        let rows = weights.chunks_exact(block.keys).zip(dp.chunks_exact_mut(block.keys)).zip(dots);
+        for (r, ((p, dp), dot)) in rows.enumerate() {
+            let (dp, future) = dp.split_at_mut(block.seen(r));
             for (dp, p) in dp.iter_mut().zip(p) {
                 *dp = scale * p * (*dp - dot);
             }
+            future.fill(0.0);
+        }
+    }
+
+    fn multiply(row: &mut [f32], factor: f32) {
+        for x in row {
+            *x *= factor;
+        }
+    }
+
+    fn dot(x: &[f32], y: &[f32]) -> f32 {
+        simd::sum([x, y], |[x, y]| x * y)
+    }
+
+    // Softmax of `scale * row`, for rows of `width` scores of which row r sees the first `first + r + 1`; the rest becomes 0.
+    pub fn softmax_rows(scores: &mut [f32], width: usize, first: usize, scale: f32) {
+        for (r, row) in scores.chunks_exact_mut(width).enumerate() {
+            let (seen, future) = row.split_at_mut(first + r + 1);
+            softmax(seen, scale);
             future.fill(0.0);
         }
     }
@@ -245,7 +422,7 @@ pub fn softmax(row: &mut [f32], scale: f32) {
     for x in row.iter_mut() {
         *x = simd::exp((*x - largest) * scale);
     }
-    let total = simd::sum(row.len(), |i| row[i]);
+    let total = simd::sum([row], |[x]| x);
     for x in row.iter_mut() {
         *x /= total;
     }

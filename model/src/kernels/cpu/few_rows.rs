@@ -70,7 +70,7 @@ simd_versions! {
             }
         }
         for (row, y) in rows.remainder().chunks_exact(n).zip(out.into_remainder()) {
-            *y = simd::sum(n, |i| x[i] * row[i]);
+            *y = simd::sum([x, row], |[x, w]| x * w);
         }
     }
 }

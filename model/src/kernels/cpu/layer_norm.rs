@@ -46,8 +46,8 @@ pub fn backward(x: &[f32], weight: &[f32], dy: &[f32], epsilon: f32) -> (Vec<f32
 #[inline(always)]
 fn statistics(x: &[f32], epsilon: f32) -> (f32, f32) {
     let n = x.len() as f32;
-    let mean = simd::sum(x.len(), |i| x[i]) / n;
-    let variance = simd::sum(x.len(), |i| (x[i] - mean) * (x[i] - mean)) / n;
+    let mean = simd::sum([x], |[x]| x) / n;
+    let variance = simd::sum([x], |[x]| (x - mean) * (x - mean)) / n;
     (mean, 1.0 / (variance + epsilon).sqrt())
 }
 
@@ -71,8 +71,8 @@ simd_versions! {
         let (dweight, dbias) = (&mut dweight[..n], &mut dbias[..n]);
         for ((x, dy), dx) in x.chunks_exact(n).zip(dy.chunks_exact(n)).zip(dx.chunks_exact_mut(n)) {
             let (mean, scale) = statistics(x, epsilon);
-            let mean_g = simd::sum(n, |i| dy[i] * weight[i]) / n as f32;
-            let mean_gh = simd::sum(n, |i| dy[i] * weight[i] * (x[i] - mean) * scale) / n as f32;
+            let mean_g = simd::sum([dy, weight], |[dy, w]| dy * w) / n as f32;
+            let mean_gh = simd::sum([dy, weight, x], |[dy, w, x]| dy * w * (x - mean) * scale) / n as f32;
             for i in 0..n {
                 let h = (x[i] - mean) * scale;
                 dweight[i] += dy[i] * h;

@@ -219,10 +219,9 @@ impl AttentionOps for Flex {
         let dtype = qkv.dtype();
         let qkv = float32(qkv);
         let sizes = sizes(&qkv, heads);
-        let (y, weights) = attention::forward(values(&qkv), sizes, dropout);
+        let (y, denominators) = attention::forward(values(&qkv), sizes, dropout);
         let shape = with_width(&qkv, heads.query_width());
-        let weights = stored(weights, [sizes.batch * heads.n_head, sizes.time, sizes.time], dtype);
-        (stored(y, shape, dtype), weights)
+        (stored(y, shape, dtype), new(denominators, [sizes.batch * heads.n_head, sizes.time]))
     }
 }
 
@@ -386,15 +385,17 @@ impl EmbeddingBackward for Flex {
 impl AttentionBackward for Flex {
     fn fused_causal_attention_backward(
         qkv: FlexTensor,
-        _y: FlexTensor,
-        weights: FlexTensor,
+        y: FlexTensor,
+        denominators: FlexTensor,
         dy: FlexTensor,
         heads: Heads,
         dropout: Option<DropoutMask>,
     ) -> FlexTensor {
         let dtype = qkv.dtype();
-        let (qkv, weights, dy) = (float32(qkv), float32(weights), float32(dy));
-        let dqkv = attention::backward(values(&qkv), values(&weights), values(&dy), sizes(&qkv, heads), dropout);
+        let (qkv, y, dy) = (float32(qkv), float32(y), float32(dy));
+        let given =
+            attention::Given { qkv: values(&qkv), y: values(&y), denominators: values(&denominators), dy: values(&dy) };
+        let dqkv = attention::backward(given, sizes(&qkv, heads), dropout);
         stored(dqkv, qkv.layout().shape().clone(), dtype)
     }
 }

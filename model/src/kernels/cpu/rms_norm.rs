@@ -93,7 +93,7 @@ fn sum<'a>(vectors: impl IntoIterator<Item = &'a Vec<f32>>, n: usize) -> Vec<f32
 /// The reciprocal of a row's root mean square.
 #[inline(always)]
 fn scale(x: &[f32], epsilon: f32) -> f32 {
-    1.0 / (simd::sum(x.len(), |i| x[i] * x[i]) / x.len() as f32 + epsilon).sqrt()
+    1.0 / (simd::sum([x], |[x]| x * x) / x.len() as f32 + epsilon).sqrt()
 }
 
 simd_versions! {
@@ -113,7 +113,7 @@ simd_versions! {
         let dweight = &mut dweight[..n];
         for ((x, dy), dx) in x.chunks_exact(n).zip(dy.chunks_exact(n)).zip(dx.chunks_exact_mut(n)) {
             let scale = scale(x, epsilon);
-            let mean_gh = simd::sum(n, |i| dy[i] * weight[i] * x[i]) * scale / n as f32;
+            let mean_gh = simd::sum([dy, weight, x], |[dy, w, x]| dy * w * x) * scale / n as f32;
             for i in 0..n {
                 let h = x[i] * scale;
                 dweight[i] += dy[i] * h;

@@ -53,7 +53,9 @@ impl Costs {
         }
         // Its backward works on float32 copies of its input and its weight, and puts the gradient of its input away in halves at last.
         let copies = full.keeps + weight;
-        Self { keeps, work: copies + full.input / 2, forward_work: copies, ..full }
+        // Attention's has a float32 copy of its output as well.
+        let output = if name == "attention" { full.output } else { 0 };
+        Self { keeps, work: copies + output + full.input / 2, forward_work: copies, ..full }
     }
 }
 
