@@ -96,6 +96,7 @@ const CASES: &[(&str, &str)] = &[
     ("ember-generate", "text --prompt-ids 1,2 --from scaled-rope --device cpu"),
     ("ember-generate", "text one --from no-tokenizer"),
     ("ember-generate", "text one --from flipped"),
+    ("ember-generate", "text one --from a-run --weights q4"),
     // Knobs
     ("ember-generate", "text one --from a-run --temperature -1"),
     ("ember-generate", "text one --from a-run --temperature warm"),
