@@ -61,20 +61,33 @@ pub struct Found {
 }
 
 /// A verdict on its way to the host.
-pub struct Coming(Pin<Box<dyn Future<Output = Result<Vec<Bytes>, ServerError>> + Send>>);
+pub struct Coming(Option<Copied>);
+
+/// What the runtime hands out for a copy that it has begun.
+type Copied = Pin<Box<dyn Future<Output = Result<Vec<Bytes>, ServerError>> + Send>>;
 
 impl Coming {
     /// Waits for it, and so for the step that it is about.
     ///
     /// # Errors
     /// When the device failed.
-    pub fn wait(self) -> Result<Found> {
-        let read = read_sync(self.0).map_err(|error| anyhow!("the device failed: {error:?}"))?;
+    pub fn wait(mut self) -> Result<Found> {
+        let read = self.0.take().map(read_sync).transpose();
+        let read = read.map_err(|error| anyhow!("the device failed: {error:?}"))?.unwrap_or_default();
         let values: Vec<f64> = read.iter().flat_map(|bytes| f32::from_bytes(bytes)).map(|x| f64::from(*x)).collect();
         let [loss, grad_norm, scale, taken] = values[..] else {
             return Err(anyhow!("the device failed: it gave {} numbers of a step instead of {VALUES}", values.len()));
         };
         Ok(Found { loss, grad_norm, scale, taken: taken == 1.0 })
+    }
+}
+
+impl Drop for Coming {
+    /// Nobody wants it, and yet it is waited for: wgpu's runtime would use the copy's buffer again while it is mapped for us.
+    fn drop(&mut self) {
+        if let Some(copied) = self.0.take() {
+            drop(read_sync(copied));
+        }
     }
 }
 
@@ -109,7 +122,7 @@ impl Judge {
     ) -> (Verdict, Coming) {
         let verdict = judged(gpt, gradients, losses, grad_clip, &self.halted);
         let sent = self.client.read_async(vec![verdict.handle.clone()]);
-        (Verdict(tensor(verdict)), Coming(Box::pin(sent)))
+        (Verdict(tensor(verdict)), Coming(Some(Box::pin(sent))))
     }
 }
 

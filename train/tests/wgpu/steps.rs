@@ -27,7 +27,7 @@ fn common(device: DeviceChoice) -> CommonArgs {
 /// a loss that is not finite.
 fn poisoned(path: &Path) {
     let line = "the quick brown fox jumps over a lazy dog and goes on to the next one\n";
-    let text: String = (0..120).map(|i| if i % 4 == 1 { format!("Q {line}") } else { line.to_owned() }).collect();
+    let text: String = (0..120).map(|i| if i % 2 == 1 { format!("Q {line}") } else { line.to_owned() }).collect();
     let file = path.with_extension("txt");
     fs::write(&file, text).unwrap();
     let settings = "n_layer=1 n_head=2 n_embd=32 context_length=16 batch_size=2 grad_accum_steps=2 micro_batch=2 dropout=0 \
@@ -71,6 +71,15 @@ fn rows(run: &Path) -> Vec<Value> {
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
+/// Ends the watching when the run has ended, and be it by a panic.
+struct Ends<'a>(&'a Interrupt);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.request();
+    }
+}
+
 /// Resumes a run until the steps to be compared are logged, and interrupts it: an evaluation would compile kernels of its own.
 fn resumed(run: &Path, device: DeviceChoice) -> Vec<Value> {
     let interrupt = Interrupt::new();
@@ -82,10 +91,9 @@ fn resumed(run: &Path, device: DeviceChoice) -> Vec<Value> {
             }
             interrupt.request();
         });
+        let _ends = Ends(&interrupt);
         let args = ResumeArgs { run: run.to_owned(), set: vec!["max_steps=100000".to_owned()], tensorboard: false };
-        let outcome = resume::run(&args, &common(device), &interrupt);
-        interrupt.request();
-        outcome
+        resume::run(&args, &common(device), &interrupt)
     });
     assert_eq!(outcome.unwrap(), Outcome::Interrupted);
     rows(run).into_iter().filter(|row| (3..=STEPS).contains(&row["step"].as_u64().unwrap())).collect()
