@@ -2,6 +2,7 @@
 
 pub mod compare;
 pub mod copied;
+pub mod devices;
 pub mod exposure;
 mod fitting;
 mod init;
