@@ -64,8 +64,8 @@ enum Command {
     /// Take the first steps of a configuration, to see whether it fits
     #[command(hide = true, name = "first-steps")]
     Trial(TrialArgs),
-    /// List the devices this program can compute on
-    Devices,
+    /// List the devices this program can compute on; with --check, compare what one computes with the CPU
+    Devices(DevicesArgs),
 }
 
 /// Arguments of `run`.
@@ -306,6 +306,14 @@ pub struct TimelineArgs {
     pub html: Option<PathBuf>,
 }
 
+/// Arguments of `devices`.
+#[derive(Args, Debug)]
+pub struct DevicesArgs {
+    /// Compare --device with the CPU: every kernel, forward and backward, and small models, in float32 and in bfloat16
+    #[arg(long)]
+    pub check: bool,
+}
+
 /// Parses the arguments, runs the command, reports.
 pub fn main() -> ! {
     keep_freed_memory();
@@ -328,7 +336,7 @@ fn run(cli: &Cli, interrupt: &Interrupt) -> Result<Outcome> {
         Command::Compare(args) => commands::compare::run(args, &cli.common),
         Command::Timeline(args) => commands::timeline::run(args, &cli.common),
         Command::Trial(args) => commands::trial::run(args, &cli.common),
-        Command::Devices => ember_generate::commands::devices::run(&cli.common),
+        Command::Devices(args) => commands::devices::run(args, &cli.common, interrupt),
     }
 }
 

@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod compare;
 pub mod copied;
+pub mod devices;
 pub mod exposure;
 mod fitting;
 mod init;

@@ -3,6 +3,7 @@
 //! What it is: the loss ([`loss`]), the optimizer ([`optimizer`]), the loop ([`trainer`]), and around them what makes a run:
 //! its configuration ([`config`]), its folder ([`run_folder`]), its checkpoints ([`checkpoint`]) and what it tells ([`report`]).
 //! What it computes in is [`precision`], what it takes and how it is made to fit is [`memory`], and [`gradient`] has what saves some.
+//! [`selfcheck`] compares a device with the CPU.
 //! Of what was learned it measures what is only copied ([`copied`]), and how the model fares on its own words ([`exposure`]).
 //! The [`ledger`] measures what all of it costs, beside what inference does, and [`mod@bench`] how fast it is. What to train in a
 //! given time is a [`plan`], and a [`clock`] keeps the run to it.
@@ -44,6 +45,7 @@ pub mod report;
 pub mod run_folder;
 pub mod sample;
 pub mod schedule;
+pub mod selfcheck;
 pub mod speedometer;
 pub mod team;
 pub mod timeline;

@@ -1,0 +1,73 @@
+//! `ember-train devices`: what this program can compute on, and with `--check` whether it computes right.
+
+use std::io::{self, Write};
+
+use anyhow::{Result, bail};
+use ember_generate::commands::devices;
+use ember_generate::interrupt::Interrupt;
+use ember_generate::program::{CommonArgs, Notes, Outcome, OutputFormat, counted};
+use ember_model::device;
+use serde::Serialize;
+
+use super::session::say_device;
+use crate::cli::DevicesArgs;
+use crate::selfcheck::{self, Comparison};
+
+/// The JSON object of one line.
+#[derive(Serialize)]
+struct JsonComparison<'a> {
+    device: &'a str,
+    #[serde(flatten)]
+    comparison: &'a Comparison,
+    holds: bool,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When `--device` is not there, when it does not compute what the CPU computes, or when standard output cannot be written to.
+pub fn run(args: &DevicesArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
+    if !args.check {
+        return devices::run(common);
+    }
+    let selected = device::select(common.device)?;
+    say_device(&Notes::new(common.quiet), &selected);
+    let mut out = io::stdout().lock();
+    let mut tell = |comparison: &Comparison| -> Result<()> {
+        match common.format {
+            OutputFormat::Text => writeln!(out, "{}", line(comparison))?,
+            OutputFormat::Json => {
+                let holds = comparison.holds();
+                let json = JsonComparison { device: &selected.id, comparison, holds };
+                writeln!(out, "{}", serde_json::to_string(&json)?)?;
+            }
+        }
+        Ok(out.flush()?)
+    };
+    let all = selfcheck::compare(&selected, &mut tell, &|| !interrupt.requested())?;
+    if interrupt.requested() {
+        return Ok(Outcome::Interrupted);
+    }
+    let wrong: Vec<_> = all.iter().filter(|comparison| !comparison.holds()).collect();
+    let Some(first) = wrong.first() else { return Ok(Outcome::Done) };
+    bail!(
+        "{} ({}) is further from the CPU than rounding explains in {} of {} ({} in {} is the first); use --device cpu",
+        selected.id,
+        selected.name,
+        wrong.len(),
+        counted(all.len(), "comparison"),
+        first.what,
+        first.precision,
+    )
+}
+
+fn line(comparison: &Comparison) -> String {
+    let Comparison { what, precision, difference, tolerance, problem } = comparison;
+    let difference = match (difference, problem) {
+        (Some(difference), _) => format!("{difference:>8.1e} of at most {tolerance:.1e}"),
+        (None, Some(problem)) => format!("failed: {problem}"),
+        (None, None) => "no finite numbers".to_owned(),
+    };
+    let verdict = if comparison.holds() { "right" } else { "WRONG" };
+    format!("{precision:<5} {what:<34} {verdict}  {difference}")
+}
