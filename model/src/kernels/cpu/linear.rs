@@ -8,7 +8,6 @@ use super::convert::widen_bf16;
 use super::few_rows::{one_row, one_row_transposed};
 use super::layer_norm::add;
 use super::product::{Element, Product, Stored, Threads, View};
-use super::tensor::unfilled;
 
 /// What a product is added to on its way to memory.
 #[derive(Clone, Copy, Debug, Default)]
