@@ -98,18 +98,16 @@ pub struct Product<'a, T> {
 /// Below this many multiplications a product is done on one thread: waking the others costs more.
 const WORTH_SHARING: usize = 48 * 48 * 256;
 
-/// Units of k in a block, at most: 64 columns of a panel are then 96 KiB, which a core's own cache holds along with what streams by.
-const DEPTH: usize = 384;
-
 /// Up to so many rows of a result, float32 columns of `b` that lie side by side are read where they are: too few would read them packed.
 const FEW_ROWS: usize = 192;
 
 /// Up to so many values from one k to the next, or so few of k, float32 rows of a transposed `a` are read where they are.
-const NEAR: usize = 512;
+const NEAR: usize = 256;
 const FEW: usize = 64;
 
-/// Rows of `a` that are packed at once, a multiple of a tile's: at most 1.1 MiB.
-const PACKED_ROWS: usize = 768;
+/// Rows that pass by a panel at once, for each of its columns: enough for its packing to be little of the work, few enough for them to
+/// be still near when the next panel comes. A multiple of a tile's.
+const ROWS_AT_ONCE: usize = 12;
 
 impl<T: Element> Product<'_, T> {
     /// Writes the product to c.
@@ -174,7 +172,8 @@ thread_local! {
 }
 
 /// The part of `product` in these rows and columns, by the instructions `S`, whose functions for tiles are in `tiles`, by rows and
-/// vectors. Block by block of k; in each, panel by panel of columns, which stays near while all rows pass by.
+/// vectors. Block by block of k; in each, some rows; for them panel by
+/// panel of columns, which stays near while the rows pass by.
 #[inline(always)]
 unsafe fn compute<S: Set, T: Element, O: Copy>(
     product: &Product<T>,
@@ -186,12 +185,12 @@ unsafe fn compute<S: Set, T: Element, O: Copy>(
     let [_, _, k] = product.size;
     let depth = k.div_ceil(T::PER_UNIT);
     // A result that is not float32 cannot wait in memory for the next block.
-    let blocks = if size_of::<O>() == size_of::<f32>() { depth.div_ceil(DEPTH).max(1) } else { 1 };
+    let blocks = if size_of::<O>() == size_of::<f32>() { depth.div_ceil(S::DEPTH).max(1) } else { 1 };
     let depth = depth.div_ceil(blocks);
     let width = S::LANES * S::VECTORS;
     let packs_a = product.packs_a();
     let packs_b = T::PER_UNIT > 1 || product.b.column != 1 || rows.len() > FEW_ROWS;
-    let at_once = if packs_a { PACKED_ROWS } else { rows.len().max(1) };
+    let at_once = ROWS_AT_ONCE * width;
     let panel = pack::panel_units(depth);
     let room = if packs_a { at_once.min(rows.len()).div_ceil(PANEL_ROWS) * panel } else { 0 };
 

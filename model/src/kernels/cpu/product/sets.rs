@@ -13,6 +13,8 @@ pub trait Set: Copy {
     const LANES: usize;
     /// Vectors side by side in a tile, such that the sums fill the registers.
     const VECTORS: usize;
+    /// Units of k in a block, at most: a panel of that depth fits into a core's own cache, in part, along with what passes by.
+    const DEPTH: usize;
 
     /// Zeros.
     unsafe fn zero() -> Self::Vector;
@@ -171,6 +173,7 @@ impl Set for Portable {
     const LANES: usize = 4;
     // 32 registers there, 16 elsewhere.
     const VECTORS: usize = if cfg!(target_arch = "aarch64") { 4 } else { 2 };
+    const DEPTH: usize = 384;
 
     #[inline(always)]
     unsafe fn zero() -> [f32; 4] {
@@ -218,6 +221,7 @@ mod x86 {
         type Vector = __m512;
         const LANES: usize = 16;
         const VECTORS: usize = 4;
+        const DEPTH: usize = 768;
 
         #[inline(always)]
         unsafe fn zero() -> __m512 {
@@ -261,6 +265,7 @@ mod x86 {
         type Vector = __m512;
         const LANES: usize = 16;
         const VECTORS: usize = 4;
+        const DEPTH: usize = 768;
 
         #[inline(always)]
         unsafe fn zero() -> __m512 {
@@ -349,6 +354,7 @@ mod x86 {
         type Vector = __m256;
         const LANES: usize = 8;
         const VECTORS: usize = 2;
+        const DEPTH: usize = 384;
 
         #[inline(always)]
         unsafe fn zero() -> __m256 {
