@@ -11,6 +11,8 @@ mod sets;
 #[cfg(test)]
 mod tests;
 mod tile;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 use std::cell::RefCell;
 use std::ops::Range;
