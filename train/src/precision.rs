@@ -4,7 +4,7 @@ use anyhow::Result;
 use burn::tensor::FloatDType;
 use ember_generate::program::UsageError;
 use ember_model::device::{Selected, multiplies};
-use ember_model::kernels::is_cpu;
+use ember_model::kernels::{is_cpu, multiplies_bf16};
 
 use crate::config::{Precision, Settings};
 
@@ -46,7 +46,12 @@ fn word(precision: Precision) -> &'static str {
 
 fn automatic(selected: &Selected) -> (Precision, String) {
     if is_cpu(&selected.device) {
-        return (Precision::F32, "on a CPU the half types save memory, not time".to_owned());
+        let reason = if multiplies_bf16() {
+            "exact; this processor multiplies bfloat16 as well, at less time and memory, with --set precision=bf16"
+        } else {
+            "on this CPU the half types save memory, not time"
+        };
+        return (Precision::F32, reason.to_owned());
     }
     match multiplies(&selected.device, FloatDType::BF16) {
         Ok(()) => (Precision::Bf16, format!("{} multiplies bfloat16, at half the memory", selected.id)),

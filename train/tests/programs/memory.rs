@@ -188,5 +188,5 @@ fn a_trial_step_fits_or_ends_in_one_line() {
 fn precision_is_chosen_aloud() {
     let place = Place::new();
     let ran = place.train(&small_run(&place, "run", 1)).well();
-    assert!(ran.err.contains("precision = f32: on a CPU the half types save memory, not time"), "{}", ran.err);
+    assert!(ran.err.contains("precision = f32: "), "{}", ran.err);
 }

@@ -11,6 +11,8 @@ mod sets;
 #[cfg(test)]
 mod tests;
 mod tile;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -98,18 +100,17 @@ pub struct Product<'a, T> {
 /// Below this many multiplications a product is done on one thread: waking the others costs more.
 const WORTH_SHARING: usize = 48 * 48 * 256;
 
-/// Units of k in a block, at most: 64 columns of a panel are then 96 KiB, which a core's own cache holds along with what streams by.
-const DEPTH: usize = 384;
-
 /// Up to so many rows of a result, float32 columns of `b` that lie side by side are read where they are: too few would read them packed.
 const FEW_ROWS: usize = 192;
 
-/// Up to so many values from one k to the next, or so few of k, float32 rows of a transposed `a` are read where they are.
-const NEAR: usize = 512;
+/// Up to so many values from one k to the next for each column of a panel, or so few of k, float32 rows of a transposed `a` are read
+/// where they are.
+const NEAR: usize = 4;
 const FEW: usize = 64;
 
-/// Rows of `a` that are packed at once, a multiple of a tile's: at most 1.1 MiB.
-const PACKED_ROWS: usize = 768;
+/// Rows that pass by a panel at once, for each of its columns: enough for its packing to be little of the work, few enough for them to
+/// be still near when the next panel comes. A multiple of a tile's.
+const ROWS_AT_ONCE: usize = 12;
 
 impl<T: Element> Product<'_, T> {
     /// Writes the product to c.
@@ -140,7 +141,7 @@ impl<T: Element> Product<'_, T> {
         };
         let longest = |[rows, columns]: [usize; 2]| {
             // In multiplications for each k: to pack a value costs about as much as these.
-            rows * columns + 4 * columns + if self.packs_a() { 6 * rows } else { 0 }
+            rows * columns + 4 * columns + if self.packs_a(0) { 6 * rows } else { 0 }
         };
         let [rows, columns] = (1..=threads).map(sizes).min_by_key(|sizes| longest(*sizes)).unwrap_or([m, n]);
         let down = (0..m).step_by(rows.max(1)).map(|row| row..(row + rows).min(m));
@@ -152,10 +153,10 @@ impl<T: Element> Product<'_, T> {
     }
 
     /// Whether a tile cannot read its rows of `a` where they are: its units must be there, and not each on a page of its own.
-    fn packs_a(&self) -> bool {
+    fn packs_a(&self, near: usize) -> bool {
         let [_, _, k] = self.size;
         let is_whole = T::PER_UNIT == 1 || (self.a.column == 1 && k % T::PER_UNIT == 0);
-        !is_whole || (self.a.column != 1 && (self.a.row != 1 || (self.a.column > NEAR && k > FEW)))
+        !is_whole || (self.a.column != 1 && (self.a.row != 1 || (self.a.column > near && k > FEW)))
     }
 }
 
@@ -174,7 +175,7 @@ thread_local! {
 }
 
 /// The part of `product` in these rows and columns, by the instructions `S`, whose functions for tiles are in `tiles`, by rows and
-/// vectors. Block by block of k; in each, panel by panel of columns, which stays near while all rows pass by.
+/// vectors. Block by block of k; in each, some rows; for them panel by panel of columns, which stays near while the rows pass by.
 #[inline(always)]
 unsafe fn compute<S: Set, T: Element, O: Copy>(
     product: &Product<T>,
@@ -186,12 +187,12 @@ unsafe fn compute<S: Set, T: Element, O: Copy>(
     let [_, _, k] = product.size;
     let depth = k.div_ceil(T::PER_UNIT);
     // A result that is not float32 cannot wait in memory for the next block.
-    let blocks = if size_of::<O>() == size_of::<f32>() { depth.div_ceil(DEPTH).max(1) } else { 1 };
+    let blocks = if size_of::<O>() == size_of::<f32>() { depth.div_ceil(S::DEPTH).max(1) } else { 1 };
     let depth = depth.div_ceil(blocks);
     let width = S::LANES * S::VECTORS;
-    let packs_a = product.packs_a();
+    let packs_a = product.packs_a(NEAR * width);
     let packs_b = T::PER_UNIT > 1 || product.b.column != 1 || rows.len() > FEW_ROWS;
-    let at_once = if packs_a { PACKED_ROWS } else { rows.len().max(1) };
+    let at_once = ROWS_AT_ONCE * width;
     let panel = pack::panel_units(depth);
     let room = if packs_a { at_once.min(rows.len()).div_ceil(PANEL_ROWS) * panel } else { 0 };
 

@@ -28,11 +28,12 @@ struct Case {
 }
 
 fn cases() -> impl Strategy<Value = Case> {
-    // Some with more rows than are read in place, some deeper than a block.
+    // Some with more rows than B is read in place for, some deeper than a block, some with more rows than pass by at once.
     let size = prop_oneof![
         6 => [1usize..40, 1usize..140, 0usize..70],
         2 => [190usize..260, 1usize..70, 1usize..70],
-        1 => [1usize..20, 1usize..20, 380usize..800],
+        1 => [1usize..20, 1usize..20, 380usize..1600],
+        1 => [765usize..780, 1usize..20, 1usize..90],
     ];
     (size, any::<[bool; 2]>(), any::<[bool; 2]>(), any::<u8>()).prop_map(|(size, transposed, adds, seed)| Case {
         size,
