@@ -268,6 +268,8 @@ def main():
     finally:
         shutil.rmtree(here.folder, ignore_errors=True)
     warning = "Tried out with --quick: sizes and turns so few that the figures mean nothing.\n\n" if args.quick else ""
+    if record.disturbed:
+        warning += f"**{record.disturbed} of {record.measured} measurements began while others used this machine: do not rely on these.**\n\n"
     text = warning + contest.table(rows, facts)
     with open(path + ".md", "w") as file:
         file.write(text)
