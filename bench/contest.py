@@ -22,8 +22,8 @@ class Way:
 
 @dataclass
 class Row:
-    """A line of the table: a key of what all ways print. The bar is the ratio to the best of `peers` that ours must reach; without
-    peers it is a value that ours must."""
+    """A line of the table: a key of what all ways print. The bar is the ratio to the best of `peers` that ours must reach, or, of a
+    value that no peer has, the value itself."""
 
     what: str
     peers: list
@@ -31,6 +31,7 @@ class Row:
     key: str = "tokens_per_s"
     unit: str = "tokens/s"
     less_is_better: bool = False
+    alone: bool = False
 
 
 @dataclass
@@ -84,7 +85,7 @@ def judge(row, ours, results):
         judged["ratios"] = [theirs / mine if row.less_is_better else mine / theirs for mine, theirs in turns]
         judged["ratio"] = statistics.median(judged["ratios"])
         judged["met"] = None if row.bar is None else judged["ratio"] >= row.bar
-    elif own and row.bar is not None and not row.peers:
+    elif own and row.bar is not None and row.alone:
         judged["met"] = judged["ours"] <= row.bar if row.less_is_better else judged["ours"] >= row.bar
     return judged
 

@@ -25,6 +25,7 @@ class Record:
     def __init__(self, path, facts):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         self.path, self.facts = path, facts
+        self.measured = self.disturbed = 0
         self.file = open(path, "w")
         self.add({"kind": "machine", **facts})
 
@@ -49,6 +50,9 @@ def measure(record, command, timeout_s, env=None, **labels):
         out.seek(0)
         err.seek(0)
         printed, said = (file.read().decode(errors="replace") for file in (out, err))
+    record.measured += 1
+    # The last command's own threads still count for a while.
+    record.disturbed += line["load"] > record.facts["cores"] + 1
     line["took_s"] = round(time.monotonic() - began, 3)
     results = [text for text in printed.splitlines() if text.startswith("{")]
     try:

@@ -110,7 +110,7 @@ def decoding(here, what, shape, batch, prompt, new, kind, bar, llama_bar=None):
     if of_llama:
         rows.append(Row(f"{name}, beside llama.cpp", named(of_llama), llama_bar))
     share = 0.85 if here.device == "cpu" and batch == 1 else None
-    rows.append(Row(f"{name}: of a plain read's rate", [], share, "bandwidth_share.median", "of it"))
+    rows.append(Row(f"{name}: of a plain read's rate", [], share, "bandwidth_share.median", "of it", alone=True))
     return Contest(Way("Ember", ours), of_torch + of_llama, rows)
 
 
@@ -135,7 +135,7 @@ def first_token(here, what, shape):
     peers = [Way("transformers", clocked(theirs))] if here.transformers else []
     name = f"start to first token, {what}"
     clock = {"key": "wall_s", "unit": "s", "less_is_better": True}
-    rows = [Row(name, named(peers), **clock), Row(f"{name}: seconds", [], 1.0, **clock)]
+    rows = [Row(name, named(peers), **clock), Row(f"{name}: seconds", [], 1.0, **clock, alone=True)]
     return Contest(Way("Ember", clocked(ours)), peers, rows)
 
 
@@ -268,6 +268,8 @@ def main():
     finally:
         shutil.rmtree(here.folder, ignore_errors=True)
     warning = "Tried out with --quick: sizes and turns so few that the figures mean nothing.\n\n" if args.quick else ""
+    if record.disturbed:
+        warning += f"**{record.disturbed} of {record.measured} measurements began while others used this machine: do not rely on these.**\n\n"
     text = warning + contest.table(rows, facts)
     with open(path + ".md", "w") as file:
         file.write(text)
