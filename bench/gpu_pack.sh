@@ -29,7 +29,7 @@ git -C "$here" rev-parse --short HEAD >"$work/ember/commit"
 [ -z "$text" ] || cp "$text" "$work/ember/shakespeare.txt"
 
 # The two programs share most of what they link. A dictionary as long as both lets the second refer back to the first.
-tar -C "$work" --sort=name --owner=0 --group=0 -cf - ember | xz -T1 --x86 --lzma2=preset=6,dict=512MiB >"$archive"
+tar -C "$work" --sort=name --owner=0 --group=0 -cf - ember | xz -T1 --lzma2=preset=6,dict=384MiB >"$archive"
 size=$(stat -c %s "$archive")
 ls -l "$work/ember/ember-"*
 echo "$archive: $size bytes"

@@ -39,8 +39,9 @@ def checks(out):
         for precision in sorted({one["precision"] for one in comparisons}, reverse=True):
             those = [one for one in comparisons if one["precision"] == precision]
             wrong = [one["what"] for one in those if not one["holds"]]
-            furthest = max((one["difference"] for one in those if one["difference"] is not None), default=float("nan"))
-            said = f"{len(those) - len(wrong)} of {len(those)} within rounding, furthest {furthest:.1e}"
+            furthest = max((one["difference"] for one in those if one["difference"] is not None), default=None)
+            said = f"{len(those) - len(wrong)} of {len(those)} within rounding"
+            said += f", furthest {furthest:.1e}" if furthest is not None else ""
             row(f"{comparisons[0]['device']} beside the CPU, {precision}", said + ("; NOT: " + ", ".join(wrong) if wrong else ""))
 
 

@@ -40,8 +40,7 @@ pub fn all() -> Vec<Model> {
     vec![Model { name: "gpt2", config: gpt2 }, Model { name: "llama", config: llama }]
 }
 
-const PARTS: [&str; 5] =
-    ["logits", "cached decoding", "gradients", "losses of steps by AdamW", "losses of steps by Muon"];
+const PARTS: [&str; 5] = ["logits", "cached decoding", "gradients", "steps by AdamW", "steps by Muon"];
 
 impl Model {
     /// All of [`PARTS`] on the device beside the CPU's.
@@ -59,8 +58,8 @@ impl Model {
             vec![values(batch_logits(&plain, &batch))],
             self.decoded(&plain, &batch),
             gradients_by_parameter(&gpt, &batch),
-            vec![losses(self.model(&training, precision), &batch, None)],
-            vec![losses(self.model(&training, precision), &batch, Some(muon))],
+            progress(self.model(&training, precision), &batch, None),
+            progress(self.model(&training, precision), &batch, Some(muon)),
         ]
     }
 
@@ -104,17 +103,18 @@ fn gradients_by_parameter(gpt: &Gpt, batch: &Batch) -> Vec<Vec<f32>> {
     gpt.parameters().iter().map(|parameter| of(parameter).unwrap_or_default()).collect()
 }
 
-/// The loss before each of some clipped steps, and after the last.
-fn losses(mut gpt: Gpt, batch: &Batch, muon: Option<MuonConfig>) -> Vec<f32> {
+/// The loss before some clipped steps, and by how much it has fallen after each.
+fn progress(mut gpt: Gpt, batch: &Batch, muon: Option<MuonConfig>) -> Vec<Vec<f32>> {
     let adamw = AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 };
     let mut optimizer = Optimizer::new(OptimizerConfig { adamw, muon, ema_decay: 0.0 });
-    let mut losses = Vec::new();
+    let (mut ahead, first) = gradients(&gpt, batch);
+    let mut fallen = Vec::new();
     for _ in 0..STEPS {
-        let (gradients, loss) = gradients(&gpt, batch);
-        losses.push(loss);
-        let scale = clip_scale(global_norm(&gpt, &gradients), 1.0);
-        gpt = optimizer.step(gpt, gradients, scale, 1e-3);
+        let scale = clip_scale(global_norm(&gpt, &ahead), 1.0);
+        gpt = optimizer.step(gpt, ahead, scale, 1e-3);
+        let (next, loss) = gradients(&gpt, batch);
+        fallen.push(first - loss);
+        ahead = next;
     }
-    losses.push(gradients(&gpt, batch).1);
-    losses
+    vec![vec![first], fallen]
 }
