@@ -256,7 +256,7 @@ impl CachedRows {
 /// Attention to a cache, made ready once for all layers of one pass.
 pub enum CachedAttention {
     /// Our kernels, and the rows' table on a GPU; on the CPU it is empty.
-    Kernel(CachedRows, Tensor<1, Int>),
+    Kernel(CachedRows, Box<Tensor<1, Int>>),
     /// The plain formula, where gradients are recorded.
     Plain(Box<plain::GatheredRows>),
 }
@@ -269,7 +269,8 @@ impl CachedAttention {
         }
         let table = if is_cpu(device) { Vec::new() } else { rows.table() };
         let length = table.len();
-        Self::Kernel(rows, Tensor::from_data(TensorData::new(table, [length]), (device, DType::I32)))
+        let table = Tensor::from_data(TensorData::new(table, [length]), (device, DType::I32));
+        Self::Kernel(rows, Box::new(table))
     }
 
     /// Writes the keys and values of `qkv` `[1, new positions, (n_head + 2 n_kv_head) head_size]` into the new slots of `keys`
@@ -289,7 +290,7 @@ impl CachedAttention {
                     qkv.into_dispatch(),
                     keys.into_dispatch(),
                     values.into_dispatch(),
-                    table.clone().into_dispatch(),
+                    (**table).clone().into_dispatch(),
                     heads,
                     rows.clone(),
                 );

@@ -291,7 +291,7 @@ fn backward(x: CubeTensor, weight: CubeTensor, dy: CubeTensor, epsilon: f32, cen
 pub fn layer_norm_backward(x: CubeTensor, weight: CubeTensor, dy: CubeTensor, epsilon: f32) -> [CubeTensor; 3] {
     let width = weight.meta.num_elements();
     let [dx, sums] = backward(x, weight, dy, epsilon, true);
-    let [dweight, dbias] = [0, width].map(|first| slice(sums.clone(), &[first..first + width]));
+    let [dweight, dbias] = [0, width].map(|first| slice(sums.clone(), std::slice::from_ref(&(first..first + width))));
     [dx, dweight, dbias]
 }
 

@@ -247,6 +247,7 @@ pub fn backward(inputs: [CubeTensor; 3], dy: CubeTensor, epsilon: f32, heads: He
         );
     }
     let sums = of_groups(sums);
-    let [dquery, dkey] = [0, heads.head_size].map(|first| slice(sums.clone(), &[first..first + heads.head_size]));
+    let [dquery, dkey] =
+        [0, heads.head_size].map(|first| slice(sums.clone(), std::slice::from_ref(&(first..first + heads.head_size))));
     [dqkv, cast(dquery, dtypes[1]), cast(dkey, dtypes[2])]
 }

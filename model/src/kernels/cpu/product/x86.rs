@@ -1,6 +1,7 @@
 //! The sets of instructions of x86.
 
 use std::arch::x86_64::*;
+use std::mem::transmute;
 
 use burn::tensor::bf16;
 
@@ -83,7 +84,7 @@ impl Set for Avx512Bf16 {
     }
     #[inline(always)]
     unsafe fn multiply_add(a: __m512, b: __m512, c: __m512) -> __m512 {
-        unsafe { _mm512_dpbf16_ps(c, std::mem::transmute::<__m512, __m512bh>(a), std::mem::transmute(b)) }
+        unsafe { _mm512_dpbf16_ps(c, transmute::<__m512, __m512bh>(a), transmute::<__m512, __m512bh>(b)) }
     }
     #[inline(always)]
     unsafe fn transpose(rows: &mut [__m512; 16]) {
@@ -103,7 +104,7 @@ impl Store<Avx512Bf16> for bf16 {
     #[inline(always)]
     unsafe fn store(to: *mut Self, values: __m512) {
         unsafe {
-            let halves: __m256i = std::mem::transmute(_mm512_cvtneps_pbh(values));
+            let halves: __m256i = transmute(_mm512_cvtneps_pbh(values));
             _mm256_storeu_si256(to.cast(), halves);
         }
     }
