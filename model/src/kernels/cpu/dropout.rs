@@ -27,15 +27,29 @@ simd_versions! {
         let threshold = (mask.probability as f64 * (1u64 << 32) as f64) as u32;
         let low = mask.key as u32;
         let high = (mask.key >> 32) as u32;
-        for (i, x) in x.iter_mut().enumerate() {
-            let index = first + i as u64;
-            let hash = hash(index as u32 ^ low, (index >> 32) as u32 ^ high);
-            *x = if hash < threshold { 0.0 } else { *x * scale };
+        // A number's upper half stays the same for a long way, so that only the lower is counted in the loop.
+        let (mut x, mut first) = (x, first);
+        while !x.is_empty() {
+            let (upper, lower) = ((first >> 32) as u32, first as u32);
+            let (part, rest) = x.split_at_mut(x.len().min(((u32::MAX - lower) as usize).saturating_add(1)));
+            let spread = spread(upper ^ high);
+            for (i, x) in part.iter_mut().enumerate() {
+                let hash = hash(lower.wrapping_add(i as u32) ^ low, spread);
+                *x = if hash < threshold { 0.0 } else { *x * scale };
+            }
+            (first, x) = (first + part.len() as u64, rest);
         }
     }
 }
 
-/// 32 well mixed bits of two words (two rounds of the "lowbias32" integer hash, by C. Wellons' search for low bias).
+/// What the upper word brings to [`hash`].
+#[inline(always)]
+fn spread(high: u32) -> u32 {
+    high.wrapping_mul(0x9e37_79b9)
+}
+
+/// 32 well mixed bits of two words, the upper of them [`spread`] (two rounds of the "lowbias32" integer hash, by C. Wellons' search
+/// for low bias).
 #[inline(always)]
 fn hash(low: u32, high: u32) -> u32 {
     let mix = |mut x: u32| {
@@ -45,12 +59,29 @@ fn hash(low: u32, high: u32) -> u32 {
         x = x.wrapping_mul(0x846c_a68b);
         x ^ (x >> 16)
     };
-    mix(mix(low).wrapping_add(high.wrapping_mul(0x9e37_79b9)))
+    mix(mix(low).wrapping_add(high))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The mask goes by the place in the whole tensor, wherever the pieces begin, also where the number's lower half is full.
+    #[test]
+    fn a_piece_drops_what_the_whole_drops() {
+        let mask = DropoutMask { probability: 0.5, key: 77 << 31 };
+        let start = (1u64 << 32) - 40;
+        let from = |first: u64, n: usize| {
+            let mut piece = vec![1.0; n];
+            apply_in_place(&mut piece, mask, start + first);
+            piece
+        };
+        let whole = from(0, 100);
+        for (first, n) in [(0, 40), (1, 39), (17, 60), (39, 2), (40, 60), (99, 1)] {
+            assert_eq!(whole[first..first + n], from(first as u64, n)[..]);
+        }
+        assert_ne!(whole[..40], whole[40..80]);
+    }
 
     #[test]
     fn drops_its_share_scales_the_rest_and_repeats_itself() {
