@@ -52,19 +52,16 @@ struct Setting<'a> {
     rounding: f64,
 }
 
+/// On a device in a precision: for each part that is compared, lists of numbers.
+type Computation<'a> = dyn Fn(&Device, FloatDType) -> Vec<Vec<Vec<f32>>> + 'a;
+
 impl Setting<'_> {
     fn word(&self) -> &'static str {
         if self.precision == FloatDType::F32 { "f32" } else { "bf16" }
     }
 
     /// Computes on the CPU in float32 and on the device, and compares each list of numbers that comes out.
-    fn compare(
-        &self,
-        name: &str,
-        parts: &[&str],
-        roundings: f64,
-        compute: &dyn Fn(&Device, FloatDType) -> Vec<Vec<Vec<f32>>>,
-    ) -> Vec<Comparison> {
+    fn compare(&self, name: &str, parts: &[&str], roundings: f64, compute: &Computation) -> Vec<Comparison> {
         let want = compute(&Device::flex(), FloatDType::F32);
         let got = panic::catch_unwind(AssertUnwindSafe(|| compute(self.device, self.precision)));
         let tolerance = roundings * self.rounding;

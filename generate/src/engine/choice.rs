@@ -73,10 +73,12 @@ impl<'a> Chooser<'a> {
     pub(super) fn read(&self, sequences: &mut dyn Sequences) -> Result<Next> {
         let config = self.config;
         let plain = config.strategy == Strategy::Greedy && self.chain.is_empty();
-        if plain && config.logprobs == 0 && self.traced_candidates == 0 {
-            if let Some(best) = sequences.best()? {
-                return Ok(Next::Best(best));
-            }
+        if plain
+            && config.logprobs == 0
+            && self.traced_candidates == 0
+            && let Some(best) = sequences.best()?
+        {
+            return Ok(Next::Best(best));
         }
         sequences.logits().map(Next::Logits)
     }

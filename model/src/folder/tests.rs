@@ -1,7 +1,5 @@
 #![allow(clippy::unwrap_used)]
 
-use std::cell::RefCell;
-
 use half::{bf16, f16};
 use proptest::prelude::*;
 use safetensors::Dtype;

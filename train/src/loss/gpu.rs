@@ -161,6 +161,7 @@ fn large_cube(client: &Client) -> u32 {
 ///
 /// The softmax's denominator is summed relative to the largest logit so far, which makes one reading enough (Milakov and
 /// Gimelshein 2018, <https://arxiv.org/abs/1805.02867>, algorithm 3); `each` values at a time, so that as many loads are under way.
+#[allow(clippy::manual_div_ceil)] // CubeCL does not translate div_ceil
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn cross_entropy_rows<F: Float>(
     logits: &mut [F],

@@ -173,6 +173,7 @@ fn judged(
 }
 
 /// One cube.
+#[allow(clippy::needless_range_loop)] // CubeCL does not translate iterators
 #[cube(launch_unchecked)]
 fn judge_kernel(
     sums: &[f32],
