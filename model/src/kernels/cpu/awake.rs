@@ -1,7 +1,7 @@
 //! Keeps the pool's threads awake through a decoding step.
 //!
-//! A step is some hundred short parallel pieces with a little to do on one thread between them. Left alone, the other threads
-//! fall asleep in every gap, and waking them takes longer than the gap: a fifth of a step of GPT-2 124M on two threads.
+//! A step is some fifty short parallel pieces with a little to do on one thread between them. Left alone, the other threads
+//! fall asleep in the gaps, and waking them takes longer than the gap: 0.2 to 0.3 of 9 ms in GPT-2 124M on two threads.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
