@@ -50,13 +50,10 @@ fn close(a: &[f32], b: &[f32], allowed: f32) {
     assert!(error < allowed, "{error}");
 }
 
+type AfterFourSteps = (Vec<f32>, Vec<f32>, Vec<f64>, Vec<(String, Vec<f32>)>);
+
 /// The weights, the average's and the norms after four steps, the moments by name.
-fn steps(
-    shape: &GptConfig,
-    device: &Device,
-    seed: u64,
-    clip: f64,
-) -> (Vec<f32>, Vec<f32>, Vec<f64>, Vec<(String, Vec<f32>)>) {
+fn steps(shape: &GptConfig, device: &Device, seed: u64, clip: f64) -> AfterFourSteps {
     let mut gpt = Gpt::new(shape, seed, &device.clone().autodiff()).unwrap();
     let mut optimizer = Optimizer::new(config(0.9));
     let mut norms = Vec::new();
