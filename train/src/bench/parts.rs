@@ -106,5 +106,6 @@ fn there_and_back(
     drop(hidden);
     let again = lap()?;
     pass(gpt, batch, 0, 1.0, passes, gradients);
-    Ok([there, lap()? - again - there])
+    // The forward inside the pass took a little more or less than the one before it.
+    Ok([there, (lap()? - again - there).max(0.0)])
 }

@@ -59,7 +59,7 @@ pub enum Kernels {
 }
 
 /// What runs on GPUs.
-const ON_GPU: Kernels = Kernels::Plain;
+const ON_GPU: Kernels = Kernels::FusedOnGpu;
 
 impl Kernels {
     /// Those that run on `device`.

@@ -142,7 +142,7 @@ fn the_micro_batch_is_what_the_memory_holds() {
     };
     let mut losses_seen = Vec::new();
     for (limit, micro_batch, activation_checkpointing) in
-        [("1GB", "4", "false"), ("200MB", "2", "false"), ("100MB", "1", "false"), ("60MB", "4", "true")]
+        [("1GB", "4", "false"), ("40MB", "2", "false"), ("20MB", "1", "false"), ("13MB", "4", "true")]
     {
         let ran = run(limit, &format!("--memory-limit {limit}")).well();
         assert_eq!(kept(limit), (micro_batch.to_owned(), activation_checkpointing.to_owned()), "{limit}: {}", ran.err);

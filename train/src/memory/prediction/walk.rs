@@ -103,9 +103,7 @@ impl Walk {
         if op.name == "lm_head" {
             self.gradients += op.tied;
         }
-        // The two gradients of a tied table are added into a third.
-        let sum = if op.name == "wte" { op.tied } else { 0 };
-        self.note(dy + op.input + op.parameters + op.work + sum);
+        self.note(dy + op.input + op.parameters + op.work);
         self.kept = self.kept.saturating_sub(op.keeps);
         self.gradients += op.parameters;
         if op.residual == Residual::Reads {
