@@ -262,14 +262,22 @@ def main():
         facts["gpu"] = None
     path = result_path(facts, "quick" if args.quick else "")
     record = Record(path + ".json", facts)
+    rows, left_out = [], []
     try:
         chosen = [each for each in contests(here) if args.only in each.rows[0].what]
-        rows = [row for each in chosen for row in contest.hold(each, record, rounds, args.timeout)]
+        for number, each in enumerate(chosen):
+            left_out = [later.rows[0].what for later in chosen[number:]]
+            rows += contest.hold(each, record, rounds, args.timeout)
+        left_out = []
+    except KeyboardInterrupt:
+        say("stopped: the table has what was measured to its end")
     finally:
         shutil.rmtree(here.folder, ignore_errors=True)
     warning = "Tried out with --quick: sizes and turns so few that the figures mean nothing.\n\n" if args.quick else ""
     if record.disturbed:
         warning += f"**{record.disturbed} of {record.measured} measurements began while others used this machine: do not rely on these.**\n\n"
+    if left_out:
+        warning += f"Stopped before: {'; '.join(left_out)}.\n\n"
     text = warning + contest.table(rows, facts)
     with open(path + ".md", "w") as file:
         file.write(text)
