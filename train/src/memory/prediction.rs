@@ -12,7 +12,7 @@ mod walk;
 use burn::tensor::Device;
 use ember_generate::score::MOST_LOGITS;
 use ember_model::kernels::is_cpu;
-use ember_model::{GptConfig, MlpKind, NormKind, Positions};
+use ember_model::{GptConfig, MlpKind, Positions};
 use serde::Serialize;
 
 pub use training::training;
@@ -46,7 +46,7 @@ pub struct Sizes {
     pub time: usize,
 }
 
-/// Which formulas run, and where.
+/// Where our operations run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kernels {
     /// On the CPU: one operation of ours for each line of the model, which keeps little.
@@ -54,17 +54,12 @@ pub enum Kernels {
     /// On a GPU: the same operations, which keep the same. Products need no float32 copies of halves, and the logits are of the type
     /// that the model computes in.
     FusedOnGpu,
-    /// On a GPU: the textbook formulas, every step of them an operation that keeps its inputs; only the loss is ours.
-    Plain,
 }
-
-/// What runs on GPUs.
-const ON_GPU: Kernels = Kernels::FusedOnGpu;
 
 impl Kernels {
     /// Those that run on `device`.
     pub fn of(device: &Device) -> Self {
-        if is_cpu(device) { Self::Fused } else { ON_GPU }
+        if is_cpu(device) { Self::Fused } else { Self::FusedOnGpu }
     }
 
     /// Whether it is a GPU, whose memory is read at the ends of the phases (forward, backward, step).
@@ -183,37 +178,6 @@ fn mlp_peak(config: &GptConfig, tokens: usize) -> usize {
     tokens * (config.n_embd + (config.mlp_width() + config.n_inner).max(heads))
 }
 
-/// Values that the graph keeps where the textbook formulas run ([`ember_model::kernels::plain`]): every multiplication, division,
-/// power, root, exponential and tanh keeps its tensors.
-///
-/// The input of every matrix product; for a norm two tensors of its size and two values a row; queries, keys and values; three
-/// times the attention weights (the softmax keeps its scores, their exponentials and itself); four times the hidden layer for GELU,
-/// three times for SwiGLU (the gate, its sigmoid and what is multiplied); two tensors for each rotation or norm of the heads. Dropout
-/// keeps its masks.
-fn kept_plain(config: &GptConfig, sizes: Sizes) -> usize {
-    let Sizes { batch, time } = sizes;
-    let positions = batch * time;
-    let heads = config.heads();
-    let n = positions * config.n_embd;
-    let inner = positions * config.n_inner;
-    let attention_weights = batch * config.n_head * time * time;
-    let norm = match config.norm {
-        NormKind::LayerNorm => 2 * n + 2 * positions,
-        NormKind::RmsNorm => 3 * n + 2 * positions, // its input too, where a LayerNorm keeps what it centred
-    };
-    let turned = positions * (heads.query_width() + heads.kv_width());
-    let of_heads = [config.qk_norm, config.positions == Positions::Rotary].into_iter().filter(|has| *has).count();
-    let attention = n + positions * heads.width() + 3 * attention_weights + time * time + 2 * of_heads * turned;
-    let hidden = match config.mlp {
-        MlpKind::Gelu => 4 * inner,
-        MlpKind::SwiGlu => 3 * inner,
-    };
-    let mlp = n + hidden + inner;
-    let block = 2 * norm + attention + positions * heads.query_width() + mlp;
-    let masks = if config.dropout > 0.0 { config.n_layer * (2 * n + attention_weights) + n } else { 0 };
-    config.n_layer * block + norm + n + masks
-}
-
 fn bytes(values: usize) -> u64 {
     4 * values as u64
 }
@@ -313,7 +277,7 @@ mod tests {
         ) {
             let mut config = GptConfig::new(vocab, 32, n_layer, head, head * width);
             config.dropout = if dropout { 0.1 } else { 0.0 };
-            for kernels in [Kernels::Fused, Kernels::FusedOnGpu, Kernels::Plain] {
+            for kernels in [Kernels::Fused, Kernels::FusedOnGpu] {
                 let all = |config: &GptConfig, sizes: Sizes| {
                     let predict = Prediction::new(config, sizes, kernels);
                     [

@@ -1,4 +1,4 @@
-//! The same numbers on wgpu as on the CPU: logits, loss, gradients and optimizer steps, by the plain formulas there and our
+//! The same numbers on wgpu as on the CPU: every kernel there against its plain formula; logits, loss, gradients and optimizer steps against our
 //! kernels here. Runs on any adapter, software Vulkan included; without one it says that it is skipped.
 #![allow(clippy::unwrap_used)]
 

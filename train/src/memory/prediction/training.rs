@@ -7,7 +7,7 @@ use ember_model::GptConfig;
 use ember_model::kernels::multiplies_bf16;
 
 use super::walk::{Costs, Products, Walk};
-use super::{Kernels, Parts, Prediction, Residual, Sizes, bytes, kept_plain, operations};
+use super::{Kernels, Parts, Prediction, Residual, Sizes, bytes, operations};
 use crate::config::{OptimizerKind, Precision, TrainConfig};
 use crate::evaluate;
 use crate::gradient::{MOST_LOGITS, MOST_LOGITS_ON_GPU};
@@ -73,9 +73,7 @@ impl<'a> Step<'a> {
         let earlier = if self.several_passes { bytes(parameters) } else { 0 };
         let working = match self.kernels {
             Kernels::Fused => self.working_peak(),
-            Kernels::FusedOnGpu | Kernels::Plain => {
-                self.activations() + self.logits_bytes() + self.head_gradients_on_gpu()
-            }
+            Kernels::FusedOnGpu => self.activations() + self.logits_bytes() + self.head_gradients_on_gpu(),
         };
         // The optimizer's step has all gradients, and its own work, when the passes' work is over.
         let stepping = bytes(parameters + self.optimizer_work());
@@ -94,10 +92,7 @@ impl<'a> Step<'a> {
     pub fn forward_with_graph(&self) -> Parts {
         let whole = Self { activation_checkpointing: false, ..*self };
         let (.., head) = whole.operations();
-        let activations_bytes = match self.kernels {
-            Kernels::Fused | Kernels::FusedOnGpu => whole.keeps_of_whole_graph(),
-            Kernels::Plain => whole.activations(),
-        };
+        let activations_bytes = whole.keeps_of_whole_graph();
         let (weights_bytes, logits_bytes) =
             (bytes(self.shape.parameters()), bytes(self.positions() * self.shape.vocab_size));
         let work = if self.kernels.on_gpu() { 0 } else { head.forward_work };
@@ -214,38 +209,16 @@ impl<'a> Step<'a> {
 
     /// What is kept of the forward for the backward, at its most.
     fn activations(&self) -> u64 {
-        match self.kernels {
-            Kernels::Fused | Kernels::FusedOnGpu => {
-                let (embedding, blocks, norm, head) = self.operations();
-                let of = |list: &[Costs]| list.iter().map(|op| op.keeps).sum::<u64>();
-                if self.activation_checkpointing {
-                    // At its most for the last block: the inputs of those before it, and its own graph.
-                    return (self.shape.n_layer as u64 - 1) * self.stream()
-                        + blocks.first().map_or(0, |block| of(block));
-                }
-                of(&embedding)
-                    + blocks.iter().map(|block| of(block)).sum::<u64>()
-                    + norm.keeps
-                    + if self.in_pieces() { 0 } else { head.keeps }
-            }
-            Kernels::Plain => {
-                let n_layer = self.shape.n_layer as u64;
-                let all = bytes(kept_plain(self.shape, self.sizes));
-                let kept = if self.is_half() { all - n_layer * self.saved_by_halves() } else { all };
-                if self.activation_checkpointing {
-                    return n_layer * self.stream() + kept / n_layer;
-                }
-                kept
-            }
+        let (embedding, blocks, norm, head) = self.operations();
+        let of = |list: &[Costs]| list.iter().map(|op| op.keeps).sum::<u64>();
+        if self.activation_checkpointing {
+            // At its most for the last block: the inputs of those before it, and its own graph.
+            return (self.shape.n_layer as u64 - 1) * self.stream() + blocks.first().map_or(0, |block| of(block));
         }
-    }
-
-    /// What halves save of the textbook formulas' activations, in one block: 26 of the 30 streams are halved (the norms' four are
-    /// not); the attention weights stay as they are, and have a half beside them, as the matrices have.
-    fn saved_by_halves(&self) -> u64 {
-        let attention_weights = self.sizes.batch * self.shape.n_head * self.sizes.time * self.sizes.time;
-        let halved = 13 * self.stream();
-        halved.saturating_sub(bytes(attention_weights + self.matrices().iter().sum::<usize>()) / 2)
+        of(&embedding)
+            + blocks.iter().map(|block| of(block)).sum::<u64>()
+            + norm.keeps
+            + if self.in_pieces() { 0 } else { head.keeps }
     }
 
     /// On a GPU: the head's gradient of one piece and of those before it. The gradient of the logits stands in their place.
@@ -361,7 +334,7 @@ mod tests {
         ) {
             let shape = GptConfig::new(vocab, 64, n_layer, head, 8 * head * width);
             let sizes = Sizes { batch, time };
-            for kernels in [Kernels::Fused, Kernels::FusedOnGpu, Kernels::Plain] {
+            for kernels in [Kernels::Fused, Kernels::FusedOnGpu] {
                 let plain = Step { kernels, ..step(&shape, sizes) };
                 let checkpointed = Step { activation_checkpointing: true, ..plain };
                 prop_assert!(checkpointed.parts().activations_bytes <= plain.parts().activations_bytes);
@@ -378,7 +351,7 @@ mod tests {
             let mut shape = GptConfig::new(vocab, 32, n_layer, head, head * width);
             shape.dropout = if dropout { 0.1 } else { 0.0 };
             let deeper = GptConfig { n_layer: n_layer + 1, ..shape.clone() };
-            for kernels in [Kernels::Fused, Kernels::FusedOnGpu, Kernels::Plain] {
+            for kernels in [Kernels::Fused, Kernels::FusedOnGpu] {
                 let peaks = |shape: &GptConfig, sizes: Sizes| {
                     let step = Step { kernels, ..step(shape, sizes) };
                     [step.parts(), step.forward_with_graph()].map(|parts| parts.peak_bytes)
