@@ -50,13 +50,12 @@ fn what_a_run_or_a_setting_says_is_what_is_measured() {
 
     // In two passes, each in segments.
     let set = "--set grad_accum_steps=2 --set activation_checkpointing=true --set precision=bf16 --set optimizer=muon";
-    let spared = measured(&place, &format!("--shape 2x2x32x65x16 --batch 4 --steps 1 {set}"));
+    let spared = measured(&place, &format!("--shape 2x2x64x65x16 --batch 4 --steps 9 {set}"));
     assert_eq!(
         (&spared["tokens_per_step"], &spared["micro_batch"], &spared["optimizer"], &spared["activation_checkpointing"]),
         (&128.into(), &4.into(), &"muon".into(), &true.into())
     );
-    // Of a step this small the backward can be lost in what the forward varies by.
-    assert!(number(&spared, "/parts/forward_s/median") + number(&spared, "/parts/backward_s/median") > 0.0);
+    assert!(number(&spared, "/parts/backward_s/median") > 0.0);
 
     let table = place.train("bench --shape 2x2x32x65x16 --batch 4 --steps 1 --device cpu").well().out;
     for row in ["tokens/s", "ms a step", "  forward", "of a product", "peak memory"] {
