@@ -8,7 +8,9 @@
 //!
 //! For inference on the CPU alone: nothing here has a gradient.
 
+mod int8;
 mod memory;
+pub(crate) mod pairs;
 mod stretch;
 #[cfg(test)]
 mod tests;
@@ -18,8 +20,9 @@ use std::sync::Arc;
 use anyhow::Result;
 use rayon::prelude::*;
 
+pub(crate) use int8::Int8Rows;
 pub use memory::{Memory, Part};
-pub(crate) use stretch::{Bf16Row, F32Row, Int8Rows, Stretch};
+pub(crate) use stretch::{Bf16Row, F32Row, Stretch};
 
 /// Columns of a panel: the accumulators of one row fill four of AVX-512's registers, which hides the latency of its additions.
 pub(crate) const PANEL: usize = 64;

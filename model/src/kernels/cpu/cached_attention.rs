@@ -3,17 +3,22 @@
 
 use rayon::prelude::*;
 
+use super::super::simd::prefetch;
 use super::super::{CachedRows, Heads};
 use super::attention::{Shared, blocks, softmax, softmax_rows};
+use super::product::sets::Set;
 use super::product::{Threads, View, product};
 use super::tensor::unfilled;
-use crate::simd_versions;
+use crate::set_versions;
 
 /// From so many new positions in a row on, matrix products beat one query after another.
 const MANY: usize = 8;
 
 /// Below this many multiplications all is done on one thread: waking the others costs more.
 const WORTH_SHARING: usize = 1 << 16;
+
+/// Positions between the one that is computed with and the one that memory is asked for.
+const AHEAD: usize = 8;
 
 /// Most tasks that a batch falls into.
 const MOST_TASKS: usize = 16;
@@ -29,6 +34,8 @@ pub fn attend(qkv: &[f32], keys: &mut [f32], values: &mut [f32], heads: Heads, r
         values[slot].copy_from_slice(&qkv[queries + kept..]);
     }
     let (keys, values) = (&*keys, &*values);
+    let slots = keys.len().min(values.len()) / kept;
+    assert!(rows.slots.iter().flatten().all(|&slot| (slot as usize) < slots), "a slot that the cache does not have");
 
     let mut y = unfilled(new * queries);
     let output = Shared(y.as_mut_ptr());
@@ -86,17 +93,22 @@ struct Scratch {
 
 fn one_after_another(qkv: &[f32], cache: &Cache, task: &Task, scratch: &mut Scratch, output: Shared) {
     let Cache { keys, values, heads } = *cache;
-    let (from, width) = (task.head * heads.head_size, task.heads * heads.head_size);
+    let (n, width) = (heads.head_size, heads.kv_width());
     let before = task.slots.len() - task.new;
     for i in 0..task.new {
         let position = task.first + i;
         let slots = &task.slots[..before + i + 1];
-        scratch.scores.resize(task.heads * slots.len(), 0.0);
-        let q = &qkv[position * heads.width() + from..][..width];
-        // SAFETY: this position's and these heads' part of the output, which no other task writes.
-        let y =
-            unsafe { std::slice::from_raw_parts_mut(output.get().add(position * heads.query_width() + from), width) };
-        attend_one(q, keys, values, slots, heads, task.head, &mut scratch.scores, y, cache.scale());
+        scratch.scores.resize(slots.len(), 0.0);
+        for head in task.head..task.head + task.heads {
+            let kept = heads.serving(head) * n;
+            let seen = Seen { keys: &keys[kept..], values: &values[kept..], slots, width };
+            let q = &qkv[position * heads.width() + head * n..][..n];
+            // SAFETY: this position's and this head's part of the output, which no other task writes; the cache has its slots.
+            unsafe {
+                let y = std::slice::from_raw_parts_mut(output.get().add(position * heads.query_width() + head * n), n);
+                one_query(q, seen, &mut scratch.scores, cache.scale(), y);
+            }
+        }
     }
 }
 
@@ -137,53 +149,112 @@ fn gather(cache: &[f32], slots: &[u32], width: usize, head: std::ops::Range<usiz
     }
 }
 
-/// Sixteen partial sums, in pairs at last: always in the same order.
-#[inline(always)]
-fn dot(a: &[f32], b: &[f32]) -> f32 {
-    let mut lanes = [0f32; 16];
-    let ((a, rest_of_a), (b, rest_of_b)) = (a.as_chunks::<16>(), b.as_chunks::<16>());
-    for (a, b) in a.iter().zip(b) {
-        for lane in 0..16 {
-            lanes[lane] = a[lane].mul_add(b[lane], lanes[lane]);
-        }
-    }
-    for half in [8, 4, 2, 1] {
-        for lane in 0..half {
-            lanes[lane] += lanes[lane + half];
-        }
-    }
-    rest_of_a.iter().zip(rest_of_b).fold(lanes[0], |sum, (a, b)| a.mul_add(*b, sum))
+/// What one query looks back on: a head of the positions in `slots`.
+#[derive(Clone, Copy)]
+struct Seen<'a> {
+    /// The cache's keys and values from this head's first value on, a slot every `width` values.
+    keys: &'a [f32],
+    values: &'a [f32],
+    slots: &'a [u32],
+    width: usize,
 }
 
-simd_versions! {
-    // One query of some neighbouring heads, `[heads * head_size]`, of which `first` is the first, against the positions in
-    // `slots`. `scores` has room for `[heads, slots]`.
-    fn attend_one(
-        q: &[f32], keys: &[f32], values: &[f32], slots: &[u32], heads: Heads, first: usize, scores: &mut [f32],
-        y: &mut [f32], scale: f32,
-    ) {
-        let (n, width, served) = (heads.head_size, heads.kv_width(), heads.served());
-        let seen = slots.len();
-        for (t, &slot) in slots.iter().enumerate() {
-            let keys = &keys[slot as usize * width..][..width];
-            for (head, q) in q.chunks_exact(n).enumerate() {
-                let key = &keys[(first + head) / served * n..][..n];
-                scores[head * seen + t] = dot(q, key);
-            }
+impl Seen<'_> {
+    /// A position's head of `of`, keys or values.
+    #[inline(always)]
+    fn head(&self, of: &[f32], position: usize) -> *const f32 {
+        // `attend` has looked at every slot.
+        of.as_ptr().wrapping_add(self.slots[position] as usize * self.width)
+    }
+
+    /// Asks memory for what comes [`AHEAD`] positions later, the values after the keys: rows of a cache lie too far apart for the
+    /// processor to see a pattern in them.
+    #[inline(always)]
+    fn prefetch(&self, of_keys: bool, position: usize, n: usize) {
+        let (later, seen) = (position + AHEAD, self.slots.len());
+        let (of, later) = match of_keys {
+            true if later < seen => (self.keys, later),
+            true => (self.values, later - seen),
+            false => (self.values, later),
+        };
+        if later < seen {
+            prefetch(self.head(of, later), n * size_of::<f32>());
         }
-        for scores in scores.chunks_exact_mut(seen) {
-            softmax(scores, scale);
-        }
-        y.fill(0.0);
-        for (t, &slot) in slots.iter().enumerate() {
-            let values = &values[slot as usize * width..][..width];
-            for (head, y) in y.chunks_exact_mut(n).enumerate() {
-                let weight = scores[head * seen + t];
-                let value = &values[(first + head) / served * n..][..n];
-                for (y, value) in y.iter_mut().zip(value) {
-                    *y = weight.mul_add(*value, *y);
+    }
+}
+
+set_versions! {
+    // One query `q` `[head_size]` of one head: what it sees, to `y`, of the same size. `scores` has room for a number a position.
+    //
+    // The keys of all slots must be there, `head_size` values each, and the values.
+    unsafe fn one_query<S>(q: &[f32], seen: Seen, scores: &mut [f32], scale: f32, y: &mut [f32]) {
+        let n = q.len();
+        let whole = n - n % S::LANES;
+        // SAFETY: whole vectors inside the query, the heads of slots and y; the last scores are stored value by value.
+        unsafe {
+            for (block, scores) in scores.chunks_mut(S::LANES).enumerate() {
+                let mut sums = [S::zero(); 16];
+                let mut rest = [0f32; 16];
+                for (i, sum) in sums.iter_mut().enumerate().take(scores.len()) {
+                    let position = block * S::LANES + i;
+                    seen.prefetch(true, position, n);
+                    let key = seen.head(seen.keys, position);
+                    for j in (0..whole).step_by(S::LANES) {
+                        *sum = S::multiply_add(S::load(q.as_ptr().add(j)), S::load(key.add(j)), *sum);
+                    }
+                    rest[i] = (whole..n).map(|j| q[j] * *key.add(j)).sum();
                 }
+                // A sum lies across a vector; turned round, the sums lie side by side.
+                S::transpose(&mut sums);
+                for half in [8, 4, 2, 1].into_iter().filter(|half| *half < S::LANES) {
+                    for i in 0..half {
+                        sums[i] = S::add(sums[i], sums[i + half]);
+                    }
+                }
+                let mut all = [0f32; 16];
+                S::store(all.as_mut_ptr(), S::add(sums[0], S::load(rest.as_ptr())));
+                scores.copy_from_slice(&all[..scores.len()]);
+            }
+            softmax(scores, scale);
+            let mut from = 0;
+            while from < whole {
+                from += match (whole - from) / S::LANES {
+                    4.. => weighted_sum::<S, 4>(scores, seen, from, n, y),
+                    _ => weighted_sum::<S, 1>(scores, seen, from, n, y),
+                };
+            }
+            for (j, y) in y.iter_mut().enumerate().skip(whole) {
+                *y = scores.iter().enumerate().map(|(t, weight)| weight * *seen.head(seen.values, t).add(j)).sum();
             }
         }
     }
+}
+
+/// The values of all positions, weighted, in the `VECTORS` vectors of `y` from `from` on; gives how many values those are.
+#[inline(always)]
+unsafe fn weighted_sum<S: Set, const VECTORS: usize>(
+    weights: &[f32],
+    seen: Seen,
+    from: usize,
+    n: usize,
+    y: &mut [f32],
+) -> usize {
+    // SAFETY: the caller's promise: these vectors are inside y and every head.
+    unsafe {
+        let mut sums = [S::zero(); VECTORS];
+        for (position, weight) in weights.iter().enumerate() {
+            if from == 0 {
+                seen.prefetch(false, position, n);
+            }
+            let weight = S::repeat(std::ptr::from_ref(weight).cast());
+            let value = seen.head(seen.values, position).add(from);
+            for (j, sum) in sums.iter_mut().enumerate() {
+                *sum = S::multiply_add(weight, S::load(value.add(j * S::LANES)), *sum);
+            }
+        }
+        for (j, sum) in sums.iter().enumerate() {
+            S::store(y.as_mut_ptr().add(from + j * S::LANES), *sum);
+        }
+    }
+    VECTORS * S::LANES
 }

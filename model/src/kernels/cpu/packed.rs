@@ -5,8 +5,9 @@
 use rayon::prelude::*;
 
 use super::tensor::unfilled;
+use crate::kernels::simd::{Level, level};
+use crate::packed::pairs::{self, Pairs, Portable};
 use crate::packed::{Bf16Row, F32Row, Int8Rows, PANEL, Packed, Stretch, WeightType};
-use crate::simd_versions;
 
 /// Rows whose sums fit into AVX-512's registers beside the weights.
 const BATCH: usize = 6;
@@ -20,9 +21,9 @@ const WORTH_SHARING: usize = 1 << 17;
 /// `x W + b`, on top of `residual` `[rows, n_out]` where it is given: x `[rows, n_in]`.
 pub fn product(x: &[f32], weight: &Packed, residual: Option<&[f32]>) -> Vec<f32> {
     match weight.weights() {
-        WeightType::F32 => by_panels::<F32Row>(x, weight, residual, f32_panel),
-        WeightType::Bf16 => by_panels::<Bf16Row>(x, weight, residual, bf16_panel),
-        WeightType::Int8 => by_panels::<Int8Rows>(x, weight, residual, int8_panel),
+        WeightType::F32 => by_panels::<F32Row>(x, weight, residual),
+        WeightType::Bf16 => by_panels::<Bf16Row>(x, weight, residual),
+        WeightType::Int8 => by_panels::<Int8Rows>(x, weight, residual),
     }
 }
 
@@ -44,30 +45,23 @@ impl Output {
     }
 }
 
-type PanelProduct<S> = fn(&[f32], usize, &[S], &mut [[f32; PANEL]]);
-
-fn by_panels<S: Stretch>(
-    x: &[f32],
-    weight: &Packed,
-    residual: Option<&[f32]>,
-    panel_product: PanelProduct<S>,
-) -> Vec<f32> {
+fn by_panels<S: Stretch>(x: &[f32], weight: &Packed, residual: Option<&[f32]>) -> Vec<f32> {
     let [n_in, n_out] = weight.size();
     let mut y = unfilled(x.len() / n_in * n_out);
     let output = Output(y.as_mut_ptr());
     let panels: Vec<&[S]> = weight.panels().collect();
-    let blocks: Vec<&[f32]> = x.chunks(MOST_ROWS * n_in).collect();
+    let panel_product = panel_product::<S>();
+    let inputs = S::inputs(x, n_in);
+    let per = n_in.div_ceil(S::ROWS);
+    let blocks: Vec<&[S::Input]> = inputs.chunks(MOST_ROWS * per).collect();
     let work = n_in * PANEL * (x.len() / n_in).min(MOST_ROWS);
     // The blocks of a panel follow one another, so that its weights are still in a cache for the second.
     (0..panels.len() * blocks.len()).into_par_iter().with_min_len((WORTH_SHARING / work).max(1)).for_each(|task| {
         let (panel, block) = (task / blocks.len(), task % blocks.len());
         let x = blocks[block];
-        let mut sums = [[0f32; PANEL]; MOST_ROWS];
-        let sums = &mut sums[..x.len() / n_in];
-        panel_product(x, n_in, panels[panel], sums);
         let first = panel * PANEL;
         let width = PANEL.min(n_out - first);
-        for (row, sums) in sums.iter().enumerate() {
+        let mut finish = |row: usize, sums: &[f32; PANEL]| {
             let start = (block * MOST_ROWS + row) * n_out + first;
             // SAFETY: this task's columns of a row of y.
             let y = unsafe { output.piece(start, width) };
@@ -78,7 +72,9 @@ fn by_panels<S: Stretch>(
             if let Some(residual) = residual {
                 add(y, &residual[start..]);
             }
-        }
+        };
+        // SAFETY: made for a set that the processor has.
+        unsafe { panel_product(x, panels[panel], &mut finish) };
     });
     y
 }
@@ -87,42 +83,67 @@ fn add(y: &mut [f32], x: &[f32]) {
     y.iter_mut().zip(x).for_each(|(y, x)| *y += x);
 }
 
-simd_versions! {
-    fn f32_panel(x: &[f32], n_in: usize, panel: &[F32Row], sums: &mut [[f32; PANEL]]) {
-        in_batches(x, n_in, panel, sums);
-    }
+/// What becomes of the sums of a row.
+type Finish<'a> = &'a mut dyn FnMut(usize, &[f32; PANEL]);
 
-    fn bf16_panel(x: &[f32], n_in: usize, panel: &[Bf16Row], sums: &mut [[f32; PANEL]]) {
-        in_batches(x, n_in, panel, sums);
-    }
+/// Takes rows of inputs and a panel.
+type PanelProduct<S> = unsafe fn(&[<S as Stretch>::Input], &[S], Finish);
 
-    fn int8_panel(x: &[f32], n_in: usize, panel: &[Int8Rows], sums: &mut [[f32; PANEL]]) {
-        in_batches(x, n_in, panel, sums);
+/// The product compiled for the best instructions that the processor has.
+fn panel_product<S: Stretch>() -> PanelProduct<S> {
+    #[cfg(target_arch = "x86_64")]
+    match level() {
+        Level::Avx512 => return avx512,
+        Level::Avx2 => return avx2,
+        Level::Portable => {}
     }
+    in_batches::<S, Portable>
+}
+
+/// One function for each set of instructions.
+macro_rules! compiled {
+    ($($name:ident, $pairs:ty, $features:literal;)*) => {$(
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = $features)]
+        unsafe fn $name<S: Stretch>(x: &[S::Input], panel: &[S], finish: Finish) {
+            // SAFETY: the caller's promise.
+            unsafe { in_batches::<S, $pairs>(x, panel, finish) };
+        }
+    )*};
+}
+
+compiled! {
+    avx512, pairs::Avx512, "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma";
+    avx2, pairs::Avx2, "avx2,fma";
 }
 
 #[inline(always)]
-fn in_batches<S: Stretch>(x: &[f32], n_in: usize, panel: &[S], sums: &mut [[f32; PANEL]]) {
-    for (x, sums) in x.chunks(BATCH * n_in).zip(sums.chunks_mut(BATCH)) {
-        match sums.len() {
-            1 => batch::<1, S>(x, n_in, panel, sums),
-            2 => batch::<2, S>(x, n_in, panel, sums),
-            3 => batch::<3, S>(x, n_in, panel, sums),
-            4 => batch::<4, S>(x, n_in, panel, sums),
-            5 => batch::<5, S>(x, n_in, panel, sums),
-            _ => batch::<BATCH, S>(x, n_in, panel, sums),
+unsafe fn in_batches<S: Stretch, P: Pairs>(x: &[S::Input], panel: &[S], finish: Finish) {
+    for (number, x) in x.chunks(BATCH * panel.len()).enumerate() {
+        let first = number * BATCH;
+        // SAFETY: the caller's promise.
+        unsafe {
+            match x.len() / panel.len() {
+                1 => batch::<1, S, P>(x, panel, first, finish),
+                2 => batch::<2, S, P>(x, panel, first, finish),
+                3 => batch::<3, S, P>(x, panel, first, finish),
+                4 => batch::<4, S, P>(x, panel, first, finish),
+                5 => batch::<5, S, P>(x, panel, first, finish),
+                _ => batch::<BATCH, S, P>(x, panel, first, finish),
+            }
         }
     }
 }
 
 #[inline(always)]
-fn batch<const R: usize, S: Stretch>(x: &[f32], n_in: usize, panel: &[S], into: &mut [[f32; PANEL]]) {
-    let x: [&[f32]; R] = std::array::from_fn(|row| &x[row * n_in..][..n_in]);
+unsafe fn batch<const R: usize, S: Stretch, P: Pairs>(x: &[S::Input], panel: &[S], first: usize, finish: Finish) {
+    let x: [&[S::Input]; R] = std::array::from_fn(|row| &x[row * panel.len()..][..panel.len()]);
     let mut sums = [[0f32; PANEL]; R];
     for (i, stretch) in panel.iter().enumerate() {
-        let rows = i * S::ROWS..n_in.min((i + 1) * S::ROWS);
-        stretch.add_products(x.map(|x| &x[rows.clone()]), &mut sums);
+        // SAFETY: the caller's promise.
+        unsafe { stretch.add_products::<P, R>(x.map(|x| &x[i]), &mut sums) };
     }
-    // A length known here: otherwise the compiler keeps the sums in memory all along, at a third of the speed.
-    into[..R].copy_from_slice(&sums);
+    // A copy: sums that another function is to see would stay in memory all along, at a third of the speed.
+    let done = sums;
+    done.iter().enumerate().for_each(|(row, sums)| finish(first + row, sums));
 }

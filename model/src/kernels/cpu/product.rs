@@ -7,12 +7,12 @@
 //! its bits do not depend on how the result is divided among threads.
 
 mod pack;
-mod sets;
+pub mod sets;
 #[cfg(test)]
 mod tests;
 mod tile;
 #[cfg(target_arch = "x86_64")]
-mod x86;
+pub mod x86;
 
 use std::cell::RefCell;
 use std::ops::Range;

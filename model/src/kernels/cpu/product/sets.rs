@@ -114,6 +114,45 @@ macro_rules! compiled {
     };
 }
 
+/// Defines a function whose body is written for any [`Set`] of float32, is compiled for each, and runs with the best that the
+/// processor has.
+#[macro_export]
+macro_rules! set_versions {
+    ($(#[$meta:meta])* unsafe fn $name:ident<$set:ident>($($arg:ident: $type:ty),* $(,)?) $body:block) => {
+        $(#[$meta])*
+        #[allow(clippy::too_many_arguments)]
+        unsafe fn $name($($arg: $type),*) {
+            use $crate::kernels::cpu::product::sets::{Portable, Set};
+            #[inline(always)]
+            unsafe fn body<$set: Set>($($arg: $type),*) $body
+            #[cfg(target_arch = "x86_64")]
+            {
+                use $crate::kernels::cpu::product::x86::{Avx2, Avx512};
+                use $crate::kernels::simd::{Level, level};
+                #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")]
+                unsafe fn avx512($($arg: $type),*) {
+                    // SAFETY: the caller's promise.
+                    unsafe { body::<Avx512>($($arg),*) };
+                }
+                #[target_feature(enable = "avx2,fma")]
+                unsafe fn avx2($($arg: $type),*) {
+                    // SAFETY: the caller's promise.
+                    unsafe { body::<Avx2>($($arg),*) };
+                }
+                match level() {
+                    // SAFETY: the processor has these instructions, as `level` has asked it; else the caller's promise.
+                    Level::Avx512 => return unsafe { avx512($($arg),*) },
+                    // SAFETY: as above.
+                    Level::Avx2 => return unsafe { avx2($($arg),*) },
+                    Level::Portable => {}
+                }
+            }
+            // SAFETY: the caller's promise.
+            unsafe { body::<Portable>($($arg),*) };
+        }
+    };
+}
+
 #[cfg(target_arch = "x86_64")]
 compiled!(avx512, x86::Avx512, f32, "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma"; 1 2 3 4);
 #[cfg(target_arch = "x86_64")]
@@ -176,7 +215,7 @@ impl<O: Copy> Stored<bf16> for O {
 
 /// Four values in what every machine has; written as loops that the compiler makes vectors of.
 #[derive(Clone, Copy)]
-struct Portable;
+pub struct Portable;
 
 impl Set for Portable {
     type Vector = [f32; 4];

@@ -1,0 +1,163 @@
+//! Products of whole numbers, two rows of weights at a time: a column's two weights of 8 bits times two values of 16 bits, added
+//! to a sum of 32 bits. x86 has an instruction for it, `vpmaddwd`, which no compiler finds in a loop.
+
+/// Columns whose pairs of weights stand together.
+pub const COLUMNS: usize = 16;
+
+/// Two weights for each of some columns.
+pub type PairOfRows = [[i8; 2]; COLUMNS];
+
+/// How a set of instructions does it.
+pub trait Pairs {
+    /// Weights of all columns in 16 bits.
+    type Weights: Copy;
+    /// A sum for each column.
+    type Sums: Copy;
+
+    /// Zeros.
+    unsafe fn zero() -> Self::Sums;
+    /// The same numbers in 16 bits.
+    unsafe fn widen(weights: &PairOfRows) -> Self::Weights;
+    /// `sums + weights[..][0] x[0] + weights[..][1] x[1]`
+    unsafe fn add_products(sums: Self::Sums, weights: Self::Weights, x: [i16; 2]) -> Self::Sums;
+    /// One sum after the other.
+    unsafe fn store(sums: Self::Sums, to: &mut [i32; COLUMNS]);
+}
+
+/// In what every machine has; written as loops that the compiler makes vectors of.
+pub struct Portable;
+
+impl Pairs for Portable {
+    type Weights = [[i16; 2]; COLUMNS];
+    type Sums = [i32; COLUMNS];
+
+    #[inline(always)]
+    unsafe fn zero() -> Self::Sums {
+        [0; COLUMNS]
+    }
+    #[inline(always)]
+    unsafe fn widen(weights: &PairOfRows) -> Self::Weights {
+        weights.map(|pair| pair.map(i16::from))
+    }
+    #[inline(always)]
+    unsafe fn add_products(sums: Self::Sums, weights: Self::Weights, x: [i16; 2]) -> Self::Sums {
+        let x = x.map(i32::from);
+        std::array::from_fn(|i| sums[i] + i32::from(weights[i][0]) * x[0] + i32::from(weights[i][1]) * x[1])
+    }
+    #[inline(always)]
+    unsafe fn store(sums: Self::Sums, to: &mut [i32; COLUMNS]) {
+        *to = sums;
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+pub use x86::{Avx2, Avx512};
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::*;
+
+    use super::{COLUMNS, PairOfRows, Pairs};
+
+    /// Two values as one unit of 32 bits, the first in its lower half.
+    #[inline(always)]
+    fn unit(x: [i16; 2]) -> i32 {
+        i32::from(x[1]) << 16 | i32::from(x[0] as u16)
+    }
+
+    /// AVX2.
+    pub struct Avx2;
+
+    // SAFETY of all that follows: used only inside functions that are compiled for these instructions.
+    impl Pairs for Avx2 {
+        type Weights = [__m256i; 2];
+        type Sums = [__m256i; 2];
+
+        #[inline(always)]
+        unsafe fn zero() -> Self::Sums {
+            unsafe { [_mm256_setzero_si256(); 2] }
+        }
+        #[inline(always)]
+        unsafe fn widen(weights: &PairOfRows) -> Self::Weights {
+            let first = weights.as_ptr().cast::<__m128i>();
+            unsafe { [0, 1].map(|half| _mm256_cvtepi8_epi16(_mm_loadu_si128(first.add(half)))) }
+        }
+        #[inline(always)]
+        unsafe fn add_products([a, b]: Self::Sums, [u, v]: Self::Weights, x: [i16; 2]) -> Self::Sums {
+            unsafe {
+                let x = _mm256_set1_epi32(unit(x));
+                [_mm256_add_epi32(a, _mm256_madd_epi16(u, x)), _mm256_add_epi32(b, _mm256_madd_epi16(v, x))]
+            }
+        }
+        #[inline(always)]
+        unsafe fn store([a, b]: Self::Sums, to: &mut [i32; COLUMNS]) {
+            let first = to.as_mut_ptr().cast::<__m256i>();
+            unsafe {
+                _mm256_storeu_si256(first, a);
+                _mm256_storeu_si256(first.add(1), b);
+            }
+        }
+    }
+
+    /// AVX-512.
+    pub struct Avx512;
+
+    impl Pairs for Avx512 {
+        type Weights = __m512i;
+        type Sums = __m512i;
+
+        #[inline(always)]
+        unsafe fn zero() -> __m512i {
+            unsafe { _mm512_setzero_si512() }
+        }
+        #[inline(always)]
+        unsafe fn widen(weights: &PairOfRows) -> __m512i {
+            unsafe { _mm512_cvtepi8_epi16(_mm256_loadu_si256(weights.as_ptr().cast())) }
+        }
+        #[inline(always)]
+        unsafe fn add_products(sums: __m512i, weights: __m512i, x: [i16; 2]) -> __m512i {
+            unsafe { _mm512_add_epi32(sums, _mm512_madd_epi16(weights, _mm512_set1_epi32(unit(x)))) }
+        }
+        #[inline(always)]
+        unsafe fn store(sums: __m512i, to: &mut [i32; COLUMNS]) {
+            unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), sums) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn sums<P: Pairs>(weights: &PairOfRows, x: [[i16; 2]; 2]) -> [i32; COLUMNS] {
+        let mut into = [0; COLUMNS];
+        // SAFETY: the caller asked the processor.
+        unsafe {
+            let weights = P::widen(weights);
+            let sums = P::add_products(P::zero(), weights, x[0]);
+            P::store(P::add_products(sums, weights, x[1]), &mut into);
+        }
+        into
+    }
+
+    proptest! {
+        #[test]
+        fn every_set_computes_the_same_whole_numbers(weights: PairOfRows, x: [[i16; 2]; 2]) {
+            let want = weights.map(|[first, second]| {
+                x.iter().map(|x| i32::from(first) * i32::from(x[0]) + i32::from(second) * i32::from(x[1])).sum::<i32>()
+            });
+            prop_assert_eq!(sums::<Portable>(&weights, x), want);
+            #[cfg(target_arch = "x86_64")]
+            {
+                if is_x86_feature_detected!("avx2") {
+                    prop_assert_eq!(sums::<Avx2>(&weights, x), want);
+                }
+                if is_x86_feature_detected!("avx512bw") {
+                    prop_assert_eq!(sums::<Avx512>(&weights, x), want);
+                }
+            }
+        }
+    }
+}
