@@ -43,6 +43,10 @@ def checks(out):
             said = f"{len(those) - len(wrong)} of {len(those)} within rounding"
             said += f", furthest {furthest:.1e}" if furthest is not None else ""
             row(f"{comparisons[0]['device']} beside the CPU, {precision}", said + ("; NOT: " + ", ".join(wrong) if wrong else ""))
+        notes = path.with_suffix(".err")
+        for note in notes.read_text(errors="replace").splitlines() if notes.exists() else []:
+            if note.startswith("attention in "):
+                row(*note.split(": ", 1))
 
 
 def contests(out):

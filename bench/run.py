@@ -23,6 +23,10 @@ PRECISION = {"f32": "float32", "bf16": "bfloat16"}
 KEPT = {"MALLOC_TRIM_THRESHOLD_": "4294967295", "MALLOC_MMAP_THRESHOLD_": "33554432"}
 
 
+# An older processor, on this one: what ours and their libraries must be told to leave AVX-512 alone.
+AVX2 = {"EMBER_SIMD": "avx2", "ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2", "DNNL_MAX_CPU_ISA": "AVX2"}
+
+
 class Here:
     """What there is to measure with."""
 
@@ -63,8 +67,9 @@ def device():
     return "cpu"
 
 
-def training(here, what, shape, batch, precision, bar):
-    """Steps of one shape: ours beside PyTorch, eager and compiled."""
+def training(here, what, shape, batch, precision, bar, env=None):
+    """Steps of one shape: ours beside PyTorch, eager and compiled, all with the variables `env`."""
+    env = env or {}
     steps = 10 if here.quick else {"cuda": 50}.get(here.device)
     ours = [TRAIN, "bench", "--shape", shape, "--batch", str(batch), "--device", here.device, "--set", f"precision={precision}"]
     ours += ["--format", "json", "--quiet", *(["--steps", str(steps)] if steps else [])]
@@ -72,16 +77,16 @@ def training(here, what, shape, batch, precision, bar):
     theirs += ["--dtype", PRECISION[precision], "--steps", str(steps or (60 if "4x4" in shape else 10))]
     peers = []
     if here.torch:
-        peers = [Way("PyTorch", theirs)]
+        peers = [Way("PyTorch", theirs, env)]
         if here.device == "cpu":
-            peers.append(Way("PyTorch, its memory kept", theirs, env=KEPT))
+            peers.append(Way("PyTorch, its memory kept", theirs, env | KEPT))
         if not here.quick:
-            peers.append(Way("torch.compile", [*theirs, "--compile"], env=KEPT if here.device == "cpu" else {}))
+            peers.append(Way("torch.compile", [*theirs, "--compile"], env | (KEPT if here.device == "cpu" else {})))
         if here.device == "cuda" and "50257" in shape:
             peers.append(Way("torch.compile, padded head", [*theirs, "--compile", "--pad-vocab", "64"]))
     row = Row(f"training, {what}, {precision}", named(peers), bar)
     share = Row(f"{row.what}: of a large product's rate", [], key="utilisation.median", unit="of it")
-    return Contest(Way("Ember", ours), peers, [row, share])
+    return Contest(Way("Ember", ours, env), peers, [row, share])
 
 
 def decoding(here, what, shape, batch, prompt, new, kind, bar, llama_bar=None):
@@ -123,8 +128,20 @@ def prefill(here, what, shape, prompt):
         peers.append(Way("transformers", [PYTHON, "bench/peers/decode.py", *sizes, "--new", "2", "--device", here.device]))
     if here.llama and here.device == "cpu":
         peers.append(Way("llama.cpp", [LLAMA_PYTHON, "bench/peers/llamacpp_decode.py", *sizes, "--new", "2"]))
-    row = Row(f"prefill, {what}, {prompt} tokens, f32", named(peers), None, "prefill_tokens_per_s")
-    return Contest(Way("Ember", ours), peers, [row])
+    name, key = f"prefill, {what}, {prompt} tokens, f32", "prefill_tokens_per_s"
+    # The same tokens as one window of training. Its forward has every position's logits and the loss as well, about a third more.
+    trained = [TRAIN, "bench", "--shape", "x".join([*shape.split("x")[:4], str(prompt)]), "--batch", "1", "--steps", "3"]
+    trained += ["--device", here.device, "--set", "precision=f32", "--format", "json", "--quiet"]
+    training = Way("training's forward", [sys.executable, "-c", FORWARD_RATE, *trained])
+    rows = [Row(name, named(peers), None, key), Row(f"{name}, beside its own training", [training.name], 1.0, key)]
+    return Contest(Way("Ember", ours), [*peers, training], rows)
+
+
+FORWARD_RATE = """
+import json, subprocess, sys
+speed = json.loads(subprocess.run(sys.argv[1:], check=True, capture_output=True, text=True).stdout)
+print(json.dumps({"prefill_tokens_per_s": speed["tokens_per_step"] / speed["parts"]["forward_s"]["median"]}))
+"""
 
 
 def first_token(here, what, shape):
@@ -235,8 +252,10 @@ def contests(here):
         ]
     small = ("4x4x128, context 64, batch 12", "4x4x128x65x64", 12)
     medium = ("6x6x384, context 256, batch 8", "6x6x384x65x256", 8)
+    without_avx512 = [(f"{what}, without AVX-512", *sizes) for what, *sizes in (small, medium)]
     return [
         *(training(here, *sizes, precision, 1.5) for sizes in (small, medium) for precision in PRECISION),
+        *(training(here, *sizes, "f32", 1.5, AVX2) for sizes in without_avx512),
         *(decoding(here, gpt2, GPT2, 1, 32, 32, kind, 2.0, 1.0) for kind in here.kinds()),
         decoding(here, gpt2, GPT2, 8, 32, 32, "f32", None),
         prefill(here, gpt2, GPT2, 512),

@@ -461,4 +461,39 @@ proptest! {
             prop_assert!(error < 4e-3, "a gradient differs by {error}");
         }
     }
+
+    /// Attention of bfloat16, which rounds the softmax's weights and, on the way back, the scores' gradients before it multiplies
+    /// them, against float32 on numbers that both hold.
+    #[test]
+    fn attention_of_bfloat16_sums_in_float32(
+        batch in 1usize..3, time in prop_oneof![1usize..10, 60usize..70, 126usize..140], heads in heads(), seed: u64,
+    ) {
+        let (device, to) = (device(), FloatDType::BF16);
+        device.seed(seed);
+        let rounded = |values: Tensor<3>| values.cast(to).cast(DType::F32);
+        let qkv = rounded(random([batch, time, heads.width()], &device));
+        let weights = rounded(random([batch, time, heads.query_width()], &device));
+        let run = |of: FloatDType| {
+            #[allow(unused_mut)]
+            let mut inputs = Inputs { x: qkv.clone(), matrix: random([1, 1], &device), vectors: [1, 1].map(|n| random([n], &device)) };
+            #[cfg(feature = "autodiff")]
+            {
+                inputs = inputs.tracked();
+            }
+            let y = kernels::causal_attention(kernels::cast(inputs.x.clone(), of), heads, None);
+            let y = kernels::cast(y, FloatDType::F32);
+            #[cfg(feature = "autodiff")]
+            let gradients = inputs.gradients(&(y.clone() * weights.clone()).sum().backward());
+            #[cfg(not(feature = "autodiff"))]
+            let gradients: Vec<Tensor<1>> = Vec::new();
+            (y.inner(), gradients)
+        };
+        let ((half, half_gradients), (full, gradients)) = (run(to), run(FloatDType::F32));
+        let error = difference(half, full);
+        prop_assert!(error < 8e-3, "the value differs by {error}"); // half a unit of 8 bits, for the weights and for the result
+        for (half, full) in half_gradients.into_iter().zip(gradients) {
+            let error = difference(half, full);
+            prop_assert!(error < 1.6e-2, "a gradient differs by {error}"); // the same for y, the weights, the scores and the result
+        }
+    }
 }

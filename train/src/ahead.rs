@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use burn::tensor::Device;
+use ember_model::kernels::gpu::attention_said;
 use ember_model::kernels::is_cpu;
 use ember_model::{Gpt, tuning};
 
@@ -143,6 +144,7 @@ impl Trainer {
             "the first step took {:.1} s: the GPU's kernels were compiled and its matrix products tuned, {next}",
             took.as_secs_f64()
         ));
+        attention_said().iter().for_each(|line| self.reporter.note(line));
     }
 
     /// Whether something is done after the step just taken that must know how it went.

@@ -117,7 +117,7 @@ const LANES: usize = 16;
 /// It takes slices, and not a function of the index, so that their lengths are checked once for all lanes: a check for each
 /// value would keep the compiler from making vectors of them.
 #[inline(always)]
-pub fn sum<const N: usize>(of: [&[f32]; N], f: impl Fn([f32; N]) -> f32) -> f32 {
+pub fn sum<T: Copy, const N: usize>(of: [&[T]; N], f: impl Fn([T; N]) -> f32) -> f32 {
     let n = of[0].len();
     let parts = of.map(|values| values[..n].as_chunks::<LANES>());
     let mut lanes = [0f32; LANES];

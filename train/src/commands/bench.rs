@@ -15,6 +15,7 @@ use ember_generate::interrupt::Interrupt;
 use ember_generate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_generate::run_folder;
 use ember_model::device::{self, Selected};
+use ember_model::kernels::gpu::attention_said;
 use ember_model::{GptConfig, folder};
 use rand_chacha::rand_core::Rng;
 use serde::Serialize;
@@ -107,6 +108,7 @@ pub fn run(args: &BenchArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resu
     };
     let task = Task { config: &config, shape: &shape, windows, warmup: args.warmup, steps: args.steps };
     let Some(speed) = measure(task, &selected, &|| !interrupt.requested())? else { return Ok(Outcome::Interrupted) };
+    attention_said().iter().for_each(|line| notes.say(line));
     let text = match common.format {
         OutputFormat::Text => table(&speed, config.precision),
         OutputFormat::Json => {

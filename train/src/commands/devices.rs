@@ -7,6 +7,7 @@ use ember_generate::commands::devices;
 use ember_generate::interrupt::Interrupt;
 use ember_generate::program::{CommonArgs, Notes, Outcome, OutputFormat, counted};
 use ember_model::device;
+use ember_model::kernels::gpu::attention_said;
 use serde::Serialize;
 
 use super::session::say_device;
@@ -31,7 +32,8 @@ pub fn run(args: &DevicesArgs, common: &CommonArgs, interrupt: &Interrupt) -> Re
         return devices::run(common);
     }
     let selected = device::select(common.device)?;
-    say_device(&Notes::new(common.quiet), &selected);
+    let notes = Notes::new(common.quiet);
+    say_device(&notes, &selected);
     let mut out = io::stdout().lock();
     let mut tell = |comparison: &Comparison| -> Result<()> {
         match common.format {
@@ -48,6 +50,7 @@ pub fn run(args: &DevicesArgs, common: &CommonArgs, interrupt: &Interrupt) -> Re
     if interrupt.requested() {
         return Ok(Outcome::Interrupted);
     }
+    attention_said().iter().for_each(|line| notes.say(line));
     let wrong: Vec<_> = all.iter().filter(|comparison| !comparison.holds()).collect();
     let Some(first) = wrong.first() else { return Ok(Outcome::Done) };
     bail!(

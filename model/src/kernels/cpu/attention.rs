@@ -5,13 +5,16 @@
 //! lie in the future are never touched, which is nearly half of the work. The forward keeps the logarithm of each row's softmax
 //! denominator, from which the backward computes the weights again, block by block.
 
+mod factor;
+
 use rayon::prelude::*;
 
 use super::super::{DropoutMask, Heads, simd};
 use super::dropout::apply_in_place;
-use super::product::{Threads, View, product};
+use super::product::{Stored, Threads, View, product};
 use super::tensor::unfilled;
 use crate::simd_versions;
+use factor::Factor;
 
 /// Rows of queries in a block: few, since half of the last square of a block of rows lies in the future.
 const QUERIES: usize = 32;
@@ -36,7 +39,7 @@ impl Sizes {
     }
 
     /// The task's queries, keys and values inside `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]`.
-    fn parts(&self, qkv: *const f32, task: usize) -> [View; 3] {
+    fn parts<T>(&self, qkv: *const T, task: usize) -> [View<T>; 3] {
         let heads = self.heads;
         let (row, head) = (task / heads.n_head, task % heads.n_head);
         let key = heads.query_width() + heads.serving(head) * heads.head_size;
@@ -50,7 +53,7 @@ impl Sizes {
     }
 
     /// The task's part of a tensor `[batch, time, n_head head_size]`.
-    fn head(&self, y: *const f32, task: usize) -> View {
+    fn head<T>(&self, y: *const T, task: usize) -> View<T> {
         let (row, head) = (task / self.heads.n_head, task % self.heads.n_head);
         let width = self.heads.query_width();
         // SAFETY: inside the tensor by construction.
@@ -59,7 +62,7 @@ impl Sizes {
     }
 }
 
-impl View {
+impl<T> View<T> {
     pub fn transpose(self) -> Self {
         Self { row: self.column, column: self.row, ..self }
     }
@@ -74,7 +77,7 @@ impl View {
     ///
     /// # Safety
     /// The row must lie inside the matrix, and nobody may be writing it.
-    unsafe fn row<'a>(self, row: usize, n: usize) -> &'a [f32] {
+    unsafe fn row<'a>(self, row: usize, n: usize) -> &'a [T] {
         // SAFETY: the caller's promise.
         unsafe { std::slice::from_raw_parts(self.start.add(row * self.row), n) }
     }
@@ -83,7 +86,7 @@ impl View {
     ///
     /// # Safety
     /// The row must lie inside a matrix that may be written, and nobody else may be reading or writing it.
-    unsafe fn row_mut<'a>(self, row: usize, n: usize) -> &'a mut [f32] {
+    unsafe fn row_mut<'a>(self, row: usize, n: usize) -> &'a mut [T] {
         // SAFETY: the caller's promise.
         unsafe { std::slice::from_raw_parts_mut(self.start.cast_mut().add(row * self.row), n) }
     }
@@ -174,7 +177,10 @@ fn room(buffer: &mut Vec<f32>, n: usize) -> &mut [f32] {
 
 /// Output `[batch, time, n_head head_size]`, and the logarithm of the softmax's denominator of each row of scores,
 /// `[batch * n_head, time]`.
-pub fn forward(qkv: &[f32], sizes: Sizes, mask: Option<DropoutMask>) -> (Vec<f32>, Vec<f32>) {
+pub fn forward<T: Factor>(qkv: &[T], sizes: Sizes, mask: Option<DropoutMask>) -> (Vec<f32>, Vec<f32>)
+where
+    f32: Stored<T>,
+{
     let Sizes { batch, time, heads } = sizes;
     let mut y = unfilled(batch * time * heads.query_width());
     let mut denominators = unfilled(batch * heads.n_head * time);
@@ -185,26 +191,28 @@ pub fn forward(qkv: &[f32], sizes: Sizes, mask: Option<DropoutMask>) -> (Vec<f32
         .flat_map(|(task, rows)| {
             rows.par_chunks_mut(QUERIES).enumerate().map(move |(block, rows)| (task, block * QUERIES, rows))
         })
-        .for_each_init(Vec::new, |scores, (task, first, denominators)| {
+        .for_each_init(Default::default, |scratch, (task, first, denominators)| {
             let parts = sizes.parts(qkv.as_ptr(), task);
             let y = sizes.head(output.get(), task).skip_rows(first);
-            forward_rows(parts, y, task, first, denominators, sizes, mask, scores);
+            forward_rows(parts, y, task, first, denominators, sizes, mask, scratch);
         });
     (y, denominators)
 }
 
 /// One block of rows of one task, from its `first` row on; `y` begins with that row.
 #[allow(clippy::too_many_arguments)]
-fn forward_rows(
-    [q, k, v]: [View; 3],
+fn forward_rows<T: Factor>(
+    [q, k, v]: [View<T>; 3],
     y: View,
     task: usize,
     first: usize,
     denominators: &mut [f32],
     sizes: Sizes,
     mask: Option<DropoutMask>,
-    scores: &mut Vec<f32>,
-) {
+    (scores, factors): &mut (Vec<f32>, Vec<T>),
+) where
+    f32: Stored<T>,
+{
     let (head_size, one) = (sizes.heads.head_size, Threads::One);
     let rows = denominators.len();
     let mut running = Running { largest: [f32::NEG_INFINITY; QUERIES], total: [0.0; QUERIES], shrunk: [0.0; QUERIES] };
@@ -224,7 +232,8 @@ fn forward_rows(
             (0..rows).for_each(|row| multiply(unsafe { y.row_mut(row, head_size) }, running.shrunk[row]));
         }
         // SAFETY: as above.
-        unsafe { product([rows, head_size, block.keys], y, adds, View::rows(scores, block.keys), v, one) };
+        let weights = View::rows(T::of(scores, factors), block.keys);
+        unsafe { product([rows, head_size, block.keys], y, adds, weights, v, one) };
     }
     for (row, denominator) in denominators.iter_mut().enumerate() {
         let total = running.total[row];
@@ -237,31 +246,34 @@ fn forward_rows(
 /// What the backward is given beside the sizes: the forward's input, its output and its denominators, and the gradient of the
 /// output.
 #[derive(Clone, Copy)]
-pub struct Given<'a> {
+pub struct Given<'a, T> {
     /// `[batch, time, (n_head + 2 n_kv_head) head_size]`.
-    pub qkv: &'a [f32],
+    pub qkv: &'a [T],
     /// `[batch, time, n_head head_size]`.
-    pub y: &'a [f32],
+    pub y: &'a [T],
     /// `[batch * n_head, time]`.
     pub denominators: &'a [f32],
     /// As `y`.
-    pub dy: &'a [f32],
+    pub dy: &'a [T],
 }
 
 /// Gradient with respect to `qkv`.
 ///
 /// A head of keys and values belongs to one thread, which takes the heads of queries that it serves one after another: their
 /// gradients are then always added in the same order.
-pub fn backward(given: Given, sizes: Sizes, mask: Option<DropoutMask>) -> Vec<f32> {
+pub fn backward<T: Factor>(given: Given<T>, sizes: Sizes, mask: Option<DropoutMask>) -> Vec<f32>
+where
+    f32: Stored<T>,
+{
     let Sizes { batch, time, heads } = sizes;
     let mut dqkv = unfilled(given.qkv.len());
     let output = Shared(dqkv.as_mut_ptr());
-    (0..batch * heads.n_kv_head).into_par_iter().for_each_init(Scratch::default, |scratch, of_keys| {
+    (0..batch * heads.n_kv_head).into_par_iter().for_each_init(Default::default, |scratch, of_keys| {
         for served in 0..heads.served() {
             let task = of_keys * heads.served() + served;
             let step = Task {
                 parts: sizes.parts(given.qkv.as_ptr(), task),
-                gradients: sizes.parts(output.get(), task),
+                gradients: sizes.parts(output.get().cast_const(), task),
                 y: sizes.head(given.y.as_ptr(), task),
                 dy: sizes.head(given.dy.as_ptr(), task),
                 denominators: &given.denominators[task * time..][..time],
@@ -275,11 +287,11 @@ pub fn backward(given: Given, sizes: Sizes, mask: Option<DropoutMask>) -> Vec<f3
 }
 
 /// What the backward of one task works on.
-struct Task<'a> {
-    parts: [View; 3],
+struct Task<'a, T> {
+    parts: [View<T>; 3],
     gradients: [View; 3],
-    y: View,
-    dy: View,
+    y: View<T>,
+    dy: View<T>,
     denominators: &'a [f32],
     number: usize,
     /// Whether the gradients of keys and values hold those of other heads of queries already.
@@ -288,22 +300,26 @@ struct Task<'a> {
 
 /// Room to work in.
 #[derive(Default)]
-struct Scratch {
+struct Scratch<T> {
     weights: Vec<f32>,
     dropped: Vec<f32>,
     ds: Vec<f32>,
     dots: Vec<f32>,
+    factors: Vec<T>,
 }
 
-impl Task<'_> {
-    fn backward(&self, sizes: Sizes, mask: Option<DropoutMask>, scratch: &mut Scratch) {
+impl<T: Factor> Task<'_, T>
+where
+    f32: Stored<T>,
+{
+    fn backward(&self, sizes: Sizes, mask: Option<DropoutMask>, scratch: &mut Scratch<T>) {
         let Sizes { time, heads: Heads { head_size, .. }, .. } = sizes;
         // The sum of P * dP over a row is dy . y, with dropout too: one number a row takes the place of a pass over the scores.
         scratch.dots.clear();
         // SAFETY: rows of this task's heads inside `y` and `dy`.
         scratch
             .dots
-            .extend((0..time).map(|row| unsafe { dot(self.y.row(row, head_size), self.dy.row(row, head_size)) }));
+            .extend((0..time).map(|row| unsafe { T::dot(self.y.row(row, head_size), self.dy.row(row, head_size)) }));
         for first_key in (0..time).step_by(KEYS) {
             for block in Block::of_keys(first_key, time) {
                 self.block(block, sizes, mask, scratch);
@@ -312,13 +328,14 @@ impl Task<'_> {
     }
 
     /// What one block of scores adds to the gradients.
-    fn block(&self, block: Block, sizes: Sizes, mask: Option<DropoutMask>, scratch: &mut Scratch) {
+    fn block(&self, block: Block, sizes: Sizes, mask: Option<DropoutMask>, scratch: &mut Scratch<T>) {
         let Block { first, rows, first_key, keys } = block;
         let (size, one) = (sizes.heads.head_size, Threads::One);
-        let ([q, dq], dy) = ([self.parts[0], self.gradients[0]].map(|x| x.skip_rows(first)), self.dy.skip_rows(first));
-        let [k, v, dk, dv] =
-            [self.parts[1], self.parts[2], self.gradients[1], self.gradients[2]].map(|x| x.skip_rows(first_key));
-        let Scratch { weights, dropped, ds, dots } = scratch;
+        let [q, dy] = [self.parts[0], self.dy].map(|x| x.skip_rows(first));
+        let [k, v] = [self.parts[1], self.parts[2]].map(|x| x.skip_rows(first_key));
+        let dq = self.gradients[0].skip_rows(first);
+        let [dk, dv] = [self.gradients[1], self.gradients[2]].map(|x| x.skip_rows(first_key));
+        let Scratch { weights, dropped, ds, dots, factors } = scratch;
         let (weights, ds) = (room(weights, block.scores()), room(ds, block.scores()));
         // The last rows come first and see every key: they write dk and dv, and the others add to them.
         let adds = self.adds || first + rows < sizes.time;
@@ -338,14 +355,14 @@ impl Task<'_> {
         // SAFETY: as above.
         unsafe {
             // dV = Pᵀ dY and dP = dY Vᵀ
-            product([keys, size, rows], dv, adds, View::rows(used, keys).transpose(), dy, one);
+            product([keys, size, rows], dv, adds, View::rows(T::of(used, factors), keys).transpose(), dy, one);
             product([rows, keys, size], View::rows(ds, keys), false, dy, v.transpose(), one);
         }
         if let Some(mask) = mask {
             block.drop(ds, mask, self.number, sizes.time);
         }
         scores_backward(weights, ds, block, sizes.scale(), &dots[first..]);
-        let ds = View::rows(ds, keys);
+        let ds = View::rows(T::of(ds, factors), keys);
         // SAFETY: as above.
         unsafe {
             // dQ = dS K and dK = dSᵀ Q
@@ -399,10 +416,6 @@ simd_versions! {
         for x in row {
             *x *= factor;
         }
-    }
-
-    fn dot(x: &[f32], y: &[f32]) -> f32 {
-        simd::sum([x, y], |[x, y]| x * y)
     }
 
     // Softmax of `scale * row`, for rows of `width` scores of which row r sees the first `first + r + 1`; the rest becomes 0.

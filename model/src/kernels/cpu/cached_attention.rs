@@ -6,10 +6,9 @@ use rayon::prelude::*;
 use super::super::simd::prefetch;
 use super::super::{CachedRows, Heads};
 use super::attention::{Shared, blocks, softmax, softmax_rows};
-use super::product::sets::Set;
+use super::product::sets::{Set, set_versions};
 use super::product::{Threads, View, product};
 use super::tensor::unfilled;
-use crate::set_versions;
 
 /// From so many new positions in a row on, matrix products beat one query after another.
 const MANY: usize = 8;

@@ -18,8 +18,28 @@ pub fn from_bf16(x: &[bf16]) -> Vec<f32> {
 
 /// float32 as the nearest bfloat16, ties to even.
 pub fn to_bf16(x: &[f32]) -> Vec<bf16> {
-    let mut y = vec![bf16::ZERO; x.len()];
+    let mut y = unfilled(x.len());
     y.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).for_each(|(y, x)| narrow_bf16(x, y));
+    y
+}
+
+/// Values that are in float32 at once, for each of a few rows of them: all in the first-level cache.
+const PIECE: usize = 1024;
+
+/// What `f` makes of values, in float32; they come and go as bfloat16, and no float32 of them reaches memory.
+pub fn in_float32<const N: usize>(of: [&[bf16]; N], f: impl Fn([&[f32]; N], &mut [f32]) + Sync) -> Vec<bf16> {
+    let mut y = unfilled(of[0].len());
+    y.par_chunks_mut(CHUNK).enumerate().for_each(|(chunk, y)| {
+        let (mut wide, mut made) = ([[0f32; PIECE]; N], [0f32; PIECE]);
+        for (piece, y) in y.chunks_mut(PIECE).enumerate() {
+            let first = chunk * CHUNK + piece * PIECE;
+            for (wide, of) in wide.iter_mut().zip(of) {
+                widen_bf16(&of[first..][..y.len()], &mut wide[..y.len()]);
+            }
+            f(std::array::from_fn(|i| &wide[i][..y.len()]), &mut made[..y.len()]);
+            narrow_bf16(&made[..y.len()], y);
+        }
+    });
     y
 }
 
@@ -46,7 +66,7 @@ simd_versions! {
         }
     }
 
-    fn narrow_bf16(x: &[f32], y: &mut [bf16]) {
+    pub fn narrow_bf16(x: &[f32], y: &mut [bf16]) {
         for (x, y) in x.iter().zip(y) {
             let bits = x.to_bits();
             let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16;

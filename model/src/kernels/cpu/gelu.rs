@@ -1,8 +1,10 @@
 //! GELU in its tanh form, written with a sigmoid: `(1 + tanh(u)) / 2 = 1 / (1 + e^(-2u))`.
 
+use burn::tensor::bf16;
 use rayon::prelude::*;
 
 use super::super::simd::exp;
+use super::convert::in_float32;
 use super::tensor::unfilled;
 use crate::simd_versions;
 
@@ -27,6 +29,16 @@ pub fn backward(x: &[f32], dy: &[f32]) -> Vec<f32> {
         .zip(dy.par_chunks(CHUNK))
         .for_each(|((dx, x), dy)| backward_chunk(x, dy, dx));
     dx
+}
+
+/// [`forward`] of bfloat16.
+pub fn forward_bf16(x: &[bf16]) -> Vec<bf16> {
+    in_float32([x], |[x], y| forward_chunk(x, y))
+}
+
+/// [`backward`] of bfloat16.
+pub fn backward_bf16(x: &[bf16], dy: &[bf16]) -> Vec<bf16> {
+    in_float32([x, dy], |[x, dy], dx| backward_chunk(x, dy, dx))
 }
 
 simd_versions! {

@@ -68,9 +68,9 @@ fn with_width(x: &FlexTensor, n: usize) -> [usize; 3] {
     [batch, time, n]
 }
 
-/// Whether a product with `weight` multiplies bfloat16 as it is; else everything becomes float32 first.
-fn in_bf16(weight: &FlexTensor) -> bool {
-    weight.dtype() == DType::BF16 && multiplies_bf16()
+/// Whether a product with `factor` multiplies bfloat16 as it is; else everything becomes float32 first.
+fn in_bf16(factor: &FlexTensor) -> bool {
+    factor.dtype() == DType::BF16 && multiplies_bf16()
 }
 
 /// The tensor contiguous and in bfloat16.
@@ -186,9 +186,11 @@ impl PointwiseOps for Flex {
     }
 
     fn fused_gelu(x: FlexTensor) -> FlexTensor {
-        let dtype = x.dtype();
-        let x = float32(x);
-        stored(gelu::forward(values(&x)), x.layout().shape().clone(), dtype)
+        let (dtype, shape) = (x.dtype(), x.layout().shape().clone());
+        if dtype == DType::BF16 {
+            return new_bf16(gelu::forward_bf16(values_bf16(&contiguous(x))), shape);
+        }
+        stored(gelu::forward(values(&float32(x))), shape, dtype)
     }
 
     fn fused_swiglu(x: FlexTensor) -> FlexTensor {
@@ -217,10 +219,13 @@ impl EmbeddingOps for Flex {
 impl AttentionOps for Flex {
     fn fused_causal_attention(qkv: FlexTensor, heads: Heads, dropout: Option<DropoutMask>) -> (FlexTensor, FlexTensor) {
         let dtype = qkv.dtype();
-        let qkv = float32(qkv);
         let sizes = sizes(&qkv, heads);
-        let (y, denominators) = attention::forward(values(&qkv), sizes, dropout);
         let shape = with_width(&qkv, heads.query_width());
+        let (y, denominators) = if in_bf16(&qkv) {
+            attention::forward(values_bf16(&contiguous(qkv)), sizes, dropout)
+        } else {
+            attention::forward(values(&float32(qkv)), sizes, dropout)
+        };
         (stored(y, shape, dtype), new(denominators, [sizes.batch * heads.n_head, sizes.time]))
     }
 }
@@ -360,9 +365,13 @@ impl PointwiseBackward for Flex {
     }
 
     fn fused_gelu_backward(x: FlexTensor, dy: FlexTensor) -> FlexTensor {
-        let dtype = x.dtype();
+        let (dtype, shape) = (x.dtype(), x.layout().shape().clone());
+        if dtype == DType::BF16 {
+            let (x, dy) = (contiguous(x), bfloat16(dy));
+            return new_bf16(gelu::backward_bf16(values_bf16(&x), values_bf16(&dy)), shape);
+        }
         let (x, dy) = (float32(x), float32(dy));
-        stored(gelu::backward(values(&x), values(&dy)), x.layout().shape().clone(), dtype)
+        stored(gelu::backward(values(&x), values(&dy)), shape, dtype)
     }
 
     fn fused_swiglu_backward(x: FlexTensor, dy: FlexTensor) -> FlexTensor {
@@ -391,11 +400,17 @@ impl AttentionBackward for Flex {
         heads: Heads,
         dropout: Option<DropoutMask>,
     ) -> FlexTensor {
-        let dtype = qkv.dtype();
-        let (qkv, y, dy) = (float32(qkv), float32(y), float32(dy));
-        let given =
-            attention::Given { qkv: values(&qkv), y: values(&y), denominators: values(&denominators), dy: values(&dy) };
-        let dqkv = attention::backward(given, sizes(&qkv, heads), dropout);
-        stored(dqkv, qkv.layout().shape().clone(), dtype)
+        let (dtype, shape) = (qkv.dtype(), qkv.layout().shape().clone());
+        let (sizes, denominators) = (sizes(&qkv, heads), values(&denominators));
+        let dqkv = if in_bf16(&qkv) {
+            let [qkv, y, dy] = [qkv, y, dy].map(bfloat16);
+            let [qkv, y, dy] = [&qkv, &y, &dy].map(values_bf16);
+            attention::backward(attention::Given { qkv, y, denominators, dy }, sizes, dropout)
+        } else {
+            let [qkv, y, dy] = [qkv, y, dy].map(float32);
+            let [qkv, y, dy] = [&qkv, &y, &dy].map(values);
+            attention::backward(attention::Given { qkv, y, denominators, dy }, sizes, dropout)
+        };
+        stored(dqkv, shape, dtype)
     }
 }

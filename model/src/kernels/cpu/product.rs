@@ -77,7 +77,16 @@ pub enum Threads {
 ///
 /// # Safety
 /// The three matrices must lie inside memory that is valid for reading, and for writing where c is, which must not overlap the others.
-pub unsafe fn product([m, n, k]: [usize; 3], c: View, accumulate: bool, a: View, b: View, threads: Threads) {
+pub unsafe fn product<T: Element>(
+    [m, n, k]: [usize; 3],
+    c: View,
+    accumulate: bool,
+    a: View<T>,
+    b: View<T>,
+    threads: Threads,
+) where
+    f32: Stored<T>,
+{
     // SAFETY: the caller's promise.
     unsafe { Product { size: [m, n, k], a, b, onto: accumulate.then_some(c), bias: None }.write(c, threads) };
 }

@@ -6,6 +6,7 @@ use burn::backend::ops::{FloatTensorOps, IntTensorOps};
 use burn::tensor::{Bytes, DType, FloatDType, IntDType, Shape, bf16, f16};
 
 use super::convert;
+use super::product::Element;
 
 /// The tensor with its values in order and without gaps; a copy only where they are not.
 pub fn contiguous(tensor: FlexTensor) -> FlexTensor {
@@ -87,9 +88,9 @@ pub fn new_bf16(values: Vec<bf16>, shape: impl Into<Shape>) -> FlexTensor {
 }
 
 /// A vector of `length` values for a kernel to fill: every caller writes each value before anything reads it.
-pub fn unfilled(length: usize) -> Vec<f32> {
+pub fn unfilled<T: Element>(length: usize) -> Vec<T> {
     let mut values = Vec::with_capacity(length);
-    // SAFETY: any bits are a float32, and the callers overwrite all of them; saves one pass over the memory.
+    // SAFETY: any bits are such a number, and the callers overwrite all of them; saves one pass over the memory.
     #[allow(clippy::uninit_vec)]
     unsafe {
         values.set_len(length)

@@ -7,7 +7,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::super::{DropoutMask, Heads};
-use super::attention_dropout::{Drop, launch_arguments};
+use super::dropout::{Mask, mask_launch};
 use super::engine::Engine;
 use super::tensor::{address_type, contiguous, elem, unfilled};
 use super::tensor_cores::TensorCores;
@@ -38,7 +38,7 @@ fn forward<T: Float, W: Float, N: Size, P: ProductsFamily>(
     y: &mut Tensor<Vector<T, N>>,
     log_sums: &mut Tensor<f32>,
     layout: Layout,
-    drop: Drop,
+    drop: Mask,
     #[comptime] drops: bool,
     #[comptime] tile: Tile,
     #[define(T, W)] _types: [ElemType; 2],
@@ -128,7 +128,7 @@ fn forward<T: Float, W: Float, N: Size, P: ProductsFamily>(
             let mut weight = f32::exp(own[i] - largest);
             total += weight;
             if drops {
-                weight *= drop.factor(weight_row, (from + column) as u32, time as u32);
+                weight *= drop.of_weight(weight_row, (from + column) as u32, time as u32);
             }
             weights[my_row * weight_stride + column] = W::cast_from(weight);
         }
@@ -264,7 +264,7 @@ fn launch<P: ProductsFamily>(
             y.clone().into_tensor_arg(),
             log_sums.clone().into_tensor_arg(),
             shape.layout(before),
-            launch_arguments(dropout),
+            mask_launch(dropout),
             dropout.is_some(),
             tile,
             [elem(qkv.dtype), elem(weights)],

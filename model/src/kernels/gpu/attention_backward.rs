@@ -8,7 +8,7 @@ use cubecl::prelude::*;
 
 use super::super::{DropoutMask, Heads};
 use super::attention::{Layout, SPARE, Shape};
-use super::attention_dropout::{Drop, launch_arguments};
+use super::dropout::{Mask, mask_launch};
 use super::engine::Engine;
 use super::tensor::{address_type, contiguous, elem, unfilled};
 use super::tensor_cores::TensorCores;
@@ -54,7 +54,7 @@ fn queries_backward<T: Float, W: Float, N: Size, P: ProductsFamily>(
     dots: &Tensor<f32>,
     dqkv: &mut Tensor<Vector<T, N>>,
     layout: Layout,
-    drop: Drop,
+    drop: Mask,
     #[comptime] drops: bool,
     #[comptime] tile: Tile,
     #[define(T, W)] _types: [ElemType; 2],
@@ -118,7 +118,7 @@ fn queries_backward<T: Float, W: Float, N: Size, P: ProductsFamily>(
                 let weight = f32::exp(scores[at] * layout.scale - log_sum);
                 slope = slopes[at];
                 if drops {
-                    slope *= drop.factor(weight_row as u32, (from + column) as u32, time as u32);
+                    slope *= drop.of_weight(weight_row as u32, (from + column) as u32, time as u32);
                 }
                 slope = weight * (slope - dot);
             }
@@ -140,7 +140,7 @@ fn keys_backward<T: Float, W: Float, N: Size, P: ProductsFamily>(
     dots: &Tensor<f32>,
     dqkv: &mut Tensor<Vector<T, N>>,
     layout: Layout,
-    drop: Drop,
+    drop: Mask,
     #[comptime] drops: bool,
     #[comptime] tile: Tile,
     #[define(T, W)] _types: [ElemType; 2],
@@ -207,7 +207,7 @@ fn keys_backward<T: Float, W: Float, N: Size, P: ProductsFamily>(
                     weight = f32::exp(scores[at] * layout.scale - sums_of_queries[column]);
                     let mut factor = 1.0f32;
                     if drops {
-                        factor = drop.factor((weight_rows + query) as u32, position as u32, time as u32);
+                        factor = drop.of_weight((weight_rows + query) as u32, position as u32, time as u32);
                     }
                     slope = weight * (slopes[at] * factor - dots_of_queries[column]);
                     weight *= factor;
@@ -301,7 +301,7 @@ fn launch<P: ProductsFamily>(
             dots.clone().into_tensor_arg(),
             dqkv.clone().into_tensor_arg(),
             shape.layout(0),
-            launch_arguments(dropout),
+            mask_launch(dropout),
             dropout.is_some(),
             for_queries,
             types,
@@ -318,7 +318,7 @@ fn launch<P: ProductsFamily>(
             dots.clone().into_tensor_arg(),
             dqkv.clone().into_tensor_arg(),
             shape.layout(0),
-            launch_arguments(dropout),
+            mask_launch(dropout),
             dropout.is_some(),
             for_keys,
             types,

@@ -1,4 +1,5 @@
-//! Dropout whose mask is a function of (key, place): the same hash as on the CPU, so that the masks are the same.
+//! Dropout whose mask is a function of (key, place): the same hash as on the CPU, so that the masks are the same, and the backward
+//! computes it again.
 
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
@@ -31,6 +32,35 @@ fn mix<N: Size>(x: Vector<u32, N>) -> Vector<u32, N> {
     let x = (x ^ (x >> Vector::new(16u32))) * Vector::new(0x7feb_352du32);
     let x = (x ^ (x >> Vector::new(15u32))) * Vector::new(0x846c_a68bu32);
     x ^ (x >> Vector::new(16u32))
+}
+
+/// [`mix`] of one word.
+#[cube]
+fn mix_word(x: u32) -> u32 {
+    let x = (x ^ (x >> 16u32)) * 0x7feb_352du32;
+    let x = (x ^ (x >> 15u32)) * 0x846c_a68bu32;
+    x ^ (x >> 16u32)
+}
+
+#[cube]
+impl Mask {
+    /// 0 or the scale, for the attention weight in `column` of row `row` among all rows of all heads,
+    /// `[batch * n_head * time, time]`.
+    pub fn of_weight(&self, row: u32, column: u32, time: u32) -> f32 {
+        // The place `row * time + column` has 64 bits, which not every device computes with.
+        let low = row * time;
+        let place = low + column;
+        let mut high = row.mul_hi(time);
+        if place < low {
+            high += 1u32;
+        }
+        let hash = mix_word(mix_word(place ^ self.low) + (high ^ self.high) * 0x9e37_79b9u32);
+        let mut factor = self.scale;
+        if hash < self.threshold {
+            factor = 0.0;
+        }
+        factor
+    }
 }
 
 /// `x`, which is vector number `place` of its tensor, after dropout; tensors have fewer than 2^32 values.

@@ -1,8 +1,8 @@
 //! What multiplies the tiles of attention on a device: tensor cores where it has them for the numbers at hand, and where they have
 //! shown that they compute what plain multiply-adds compute; plain multiply-adds everywhere else.
 
-use std::collections::HashMap;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use burn::tensor::DType;
 use burn_cubecl::kernel::cast;
@@ -72,12 +72,65 @@ impl Engine {
 
     /// The best one for `qkv` on its device.
     pub fn of(qkv: &CubeTensor, heads: Heads) -> Self {
-        if tensor_cores_take(qkv, heads.head_size) && tensor_cores_agree(qkv, heads.head_size) {
-            Self::TensorCores
-        } else {
-            Self::Units
+        match Choice::of(qkv, heads.head_size) {
+            Choice::TensorCores => Self::TensorCores,
+            Choice::NoneThere | Choice::Wrong => Self::Units,
         }
     }
+}
+
+/// Why attention is computed as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Choice {
+    /// By tensor cores.
+    TensorCores,
+    /// By plain multiply-adds: the device names no tensor cores for such numbers, or the heads are none of their sizes.
+    NoneThere,
+    /// By plain multiply-adds: tensor cores computed something else, or failed.
+    Wrong,
+}
+
+/// A device, a type of numbers and a size of heads.
+type Asked = (String, &'static str, usize);
+
+/// What was chosen so far.
+fn chosen() -> MutexGuard<'static, BTreeMap<Asked, Choice>> {
+    static CHOSEN: Mutex<BTreeMap<Asked, Choice>> = Mutex::new(BTreeMap::new());
+    CHOSEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Choice {
+    /// Computed once for each device, type and size.
+    fn of(qkv: &CubeTensor, head_size: usize) -> Self {
+        let asked = (format!("{:?}", qkv.device), qkv.dtype.name(), head_size);
+        // Let go before the check, which is long.
+        let known = chosen().get(&asked).copied();
+        known.unwrap_or_else(|| {
+            let choice = if !tensor_cores_take(qkv, head_size) {
+                Self::NoneThere
+            } else if quietly(|| small_attention_agrees(qkv, head_size)).unwrap_or(false) {
+                Self::TensorCores
+            } else {
+                Self::Wrong
+            };
+            chosen().insert(asked, choice);
+            choice
+        })
+    }
+}
+
+/// A line for each kind of attention in a half type that GPUs have computed so far: on what, and why not on tensor cores.
+pub fn said() -> Vec<String> {
+    let halves = chosen().clone().into_iter().filter(|((_, dtype, _), _)| *dtype != DType::F32.name());
+    let said = halves.map(|((_, dtype, head_size), choice)| {
+        let on = match choice {
+            Choice::TensorCores => "on tensor cores",
+            Choice::NoneThere => "in plain multiply-adds, for the device names no tensor cores for it",
+            Choice::Wrong => "in plain multiply-adds, for the device's tensor cores failed or computed something else",
+        };
+        format!("attention in {dtype}, heads of {head_size}: {on}")
+    });
+    said.collect()
 }
 
 /// Whether the device says that its tensor cores multiply numbers of this type, in planes and fragments of the sizes we know.
@@ -91,20 +144,6 @@ fn tensor_cores_take(qkv: &CubeTensor, head_size: usize) -> bool {
     });
     let planes = [hardware.plane_size_min, hardware.plane_size_max].map(|size| size as usize);
     listed && qkv.dtype != DType::F32 && planes == [PLANE; 2] && head_size % SIDE == 0 && head_size <= 256
-}
-
-/// Whether tensor cores and plain multiply-adds agree on a small attention of this type and width; computed once on each device.
-fn tensor_cores_agree(like: &CubeTensor, head_size: usize) -> bool {
-    type Checked = HashMap<(String, DType, usize), bool>;
-    static CHECKED: LazyLock<Mutex<Checked>> = LazyLock::new(Mutex::default);
-    let key = (format!("{:?}", like.device), like.dtype, head_size);
-    let checked = |key| CHECKED.lock().unwrap_or_else(PoisonError::into_inner).get(key).copied();
-    if let Some(agree) = checked(&key) {
-        return agree;
-    }
-    let agree = quietly(|| small_attention_agrees(like, head_size)).unwrap_or(false);
-    CHECKED.lock().unwrap_or_else(PoisonError::into_inner).insert(key, agree);
-    agree
 }
 
 /// Longer than a tile, and no multiple of one.

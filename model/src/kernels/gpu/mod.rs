@@ -8,7 +8,6 @@
 mod attention;
 #[cfg(feature = "autodiff")]
 mod attention_backward;
-mod attention_dropout;
 mod best;
 mod cached_attention;
 mod cached_kernels;
@@ -26,3 +25,5 @@ mod sum;
 pub mod tensor;
 mod tensor_cores;
 mod tile;
+
+pub use engine::said as attention_said;

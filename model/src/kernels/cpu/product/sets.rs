@@ -116,7 +116,6 @@ macro_rules! compiled {
 
 /// Defines a function whose body is written for any [`Set`] of float32, is compiled for each, and runs with the best that the
 /// processor has.
-#[macro_export]
 macro_rules! set_versions {
     ($(#[$meta:meta])* unsafe fn $name:ident<$set:ident>($($arg:ident: $type:ty),* $(,)?) $body:block) => {
         $(#[$meta])*
@@ -152,6 +151,7 @@ macro_rules! set_versions {
         }
     };
 }
+pub(crate) use set_versions;
 
 #[cfg(target_arch = "x86_64")]
 compiled!(avx512, x86::Avx512, f32, "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma"; 1 2 3 4);
