@@ -10,7 +10,8 @@ use crate::device::multiplies;
 use crate::gpt::{Attention, Block, Embedding, Gpt, Linear, Mlp, Norm};
 use crate::init::{Init, ParameterSource, Random};
 use crate::kernels::is_cpu;
-use crate::packed::{Memory, Packed, Source};
+use crate::memory::Memory;
+use crate::packed::{Packed, Source};
 use crate::{GptConfig, ParameterMapper, Positions, WeightType};
 
 impl Gpt {
@@ -64,12 +65,14 @@ impl Gpt {
     }
 }
 
-/// Sizes `[n_in, n_out]` of all that a token is multiplied with.
+/// Sizes `[n_in, n_out]` of all that a token is multiplied with, in the order in which it is built: a token's own, but that a tied
+/// head, which is the first embedding, comes before everything instead of after it.
 fn matrices(config: &GptConfig) -> impl Iterator<Item = [usize; 2]> {
     let (c, heads) = (config.n_embd, config.heads());
     let block = [[c, heads.width()], [heads.query_width(), c], [c, config.mlp_width()], [config.n_inner, c]];
     let head = [c, config.vocab_size];
-    (0..config.n_layer).flat_map(move |_| block).chain([head])
+    let (before, after) = if config.tied_head { (Some(head), None) } else { (None, Some(head)) };
+    before.into_iter().chain((0..config.n_layer).flat_map(move |_| block)).chain(after)
 }
 
 /// What is multiplied, in bfloat16; what is added, the norms and the positions stay: kernels add in float32, and a cast for each

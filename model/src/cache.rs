@@ -6,12 +6,14 @@
 //! what they have in common; and to reorder, fork or drop rows is to edit lists, not to copy keys and values. Slots that no
 //! list names any more are won back all at once, when there are no others left.
 
+use std::iter;
 use std::sync::Arc;
 
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData};
 
 use crate::GptConfig;
-use crate::kernels::{self, CachedRows, Heads};
+use crate::kernels::{self, CachedRows, Heads, is_cpu};
+use crate::memory::Memory;
 
 /// Keys and values of every layer for the positions that its rows have seen.
 #[derive(Clone, Debug)]
@@ -22,22 +24,32 @@ pub struct KvCache {
     slots: usize,
     /// Slots from here on have never been used, or were won back.
     next: usize,
+    /// How often slots were won back: whoever knows where the tensors lie must then look again.
+    moves: usize,
     heads: Heads,
     device: Device,
 }
 
-/// One layer's keys and values, each `[slots, n_kv_head head_size]`; taken out while the kernel writes to them, so that nothing shares
-/// them and they are written in place.
+/// One layer's keys and values, each `[n_kv_head, slots, head_size]`, so that what a head reads lies side by side; taken out while the
+/// kernel writes to them, so that nothing shares them and they are written in place.
 #[derive(Clone, Debug)]
-struct LayerCache(Option<(Tensor<2>, Tensor<2>)>);
+struct LayerCache(Option<(Tensor<3>, Tensor<3>)>);
 
 impl KvCache {
     /// `rows` empty rows and memory for `slots` positions in all; it grows when that is not enough.
     pub fn new(config: &GptConfig, rows: usize, slots: usize, device: &Device) -> Self {
         let slots = slots.max(1);
-        let empty = || Tensor::zeros([slots, config.heads().kv_width()], device);
-        let layers = (0..config.n_layer).map(|_| LayerCache(Some((empty(), empty())))).collect();
-        Self { layers, rows: vec![Vec::new(); rows], slots, next: 0, heads: config.heads(), device: device.clone() }
+        let empty = Empty::new(config.n_layer, slots, config.heads(), device);
+        let layers = (0..config.n_layer).map(|_| LayerCache(Some((empty.tensor(), empty.tensor())))).collect();
+        Self {
+            layers,
+            rows: vec![Vec::new(); rows],
+            slots,
+            next: 0,
+            moves: 0,
+            heads: config.heads(),
+            device: device.clone(),
+        }
     }
 
     /// How many rows there are.
@@ -93,11 +105,31 @@ impl KvCache {
         CachedRows { first_new, slots: Arc::new(slots), new: Arc::new(new) }
     }
 
+    /// How often what was kept has moved.
+    pub(crate) fn moves(&self) -> usize {
+        self.moves
+    }
+
+    /// Whether `count` new positions leave all tensors where they are.
+    pub fn has_room(&self, count: usize) -> bool {
+        self.next + count <= self.slots
+    }
+
+    /// Keys and values of every layer, shared: for a recorded step, which writes them where they lie.
+    pub(crate) fn shared(&self) -> Vec<(Tensor<3>, Tensor<3>)> {
+        self.layers.iter().filter_map(|layer| layer.0.clone()).collect()
+    }
+
     /// Attention of new positions `qkv` `[1, new positions, (n_head + 2 n_kv_head) head_size]` to this layer's cache,
     /// which keeps their keys and values.
     pub(crate) fn attend(&mut self, layer: usize, qkv: Tensor<3>, rows: &kernels::CachedAttention) -> Tensor<3> {
         let slot = &mut self.layers[layer].0;
-        let Some((keys, values)) = slot.take() else { unreachable!("put back below, in every call") };
+        let Some((mut keys, mut values)) = slot.take() else { unreachable!("put back below, in every call") };
+        // A GPU keeps what the model computes in; until the first pass nobody has said what that is.
+        if !is_cpu(&self.device) {
+            let dtype = FloatDType::from(qkv.dtype());
+            (keys, values) = (kernels::cast(keys, dtype), kernels::cast(values, dtype));
+        }
         let (y, keys, values) = rows.attend(qkv, keys, values, self.heads);
         *slot = Some((keys, values));
         y
@@ -122,11 +154,12 @@ impl KvCache {
         let slots = if live + free > self.slots { 2 * (live + free) } else { self.slots };
         if live > 0 || slots > self.slots {
             let index = Tensor::<1, Int>::from_data(TensorData::new(in_use, [live]), &self.device);
-            let width = self.heads.kv_width();
-            let moved = |old: Tensor<2>| {
-                let target =
-                    if slots == self.slots { old.clone() } else { Tensor::zeros([slots, width], &self.device) };
-                if live == 0 { target } else { target.slice_assign([0..live, 0..width], old.select(0, index.clone())) }
+            let larger = (slots > self.slots).then(|| Empty::new(self.layers.len(), slots, self.heads, &self.device));
+            let into = [0..self.heads.n_kv_head, 0..live, 0..self.heads.head_size];
+            let moved = |old: Tensor<3>| {
+                let empty = |larger: &Empty| kernels::cast(larger.tensor(), old.dtype().into());
+                let target = larger.as_ref().map_or_else(|| old.clone(), empty);
+                if live == 0 { target } else { target.slice_assign(into.clone(), old.select(1, index.clone())) }
             };
             for layer in &mut self.layers {
                 layer.0 = layer.0.take().map(|(keys, values)| (moved(keys), moved(values)));
@@ -134,5 +167,32 @@ impl KvCache {
         }
         self.slots = slots;
         self.next = live;
+        self.moves += 1;
+    }
+}
+
+/// Where the empty keys and values of all layers come from. A step reads the cache whole, as it reads the weights, so on the CPU it
+/// too lies in one stretch of huge pages.
+struct Empty<'a> {
+    memory: Option<Arc<Memory>>,
+    shape: [usize; 3],
+    device: &'a Device,
+}
+
+impl<'a> Empty<'a> {
+    fn new(n_layer: usize, slots: usize, heads: Heads, device: &'a Device) -> Self {
+        let shape = [heads.n_kv_head, slots, heads.head_size];
+        let bytes = size_of::<f32>() * shape.iter().product::<usize>();
+        let stretch = || Memory::new(iter::repeat_n(bytes, 2 * n_layer)).ok();
+        // A system that refuses so much at once may still give it piece by piece.
+        Self { memory: if is_cpu(device) { stretch() } else { None }, shape, device }
+    }
+
+    /// Keys or values of one layer.
+    fn tensor(&self) -> Tensor<3> {
+        match &self.memory {
+            Some(memory) => Tensor::from_data(memory.take().tensor_data(self.shape), self.device),
+            None => Tensor::zeros(self.shape, self.device),
+        }
     }
 }

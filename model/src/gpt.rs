@@ -401,6 +401,32 @@ impl Gpt {
         self.final_norm(x)
     }
 
+    /// Logits `[rows, vocab_size]` of one new token in each row, of which all is on the device: `ids` and `positions` `[1, rows]`, the
+    /// places of the rows in `rows`, every layer's keys and values, and a `rotary` table of all positions where there are such.
+    pub(crate) fn step_on_device(
+        &self,
+        [ids, positions]: [Tensor<2, Int>; 2],
+        cache: &[(Tensor<3>, Tensor<3>)],
+        rows: &CachedAttention,
+        rotary: Option<&Rotary>,
+    ) -> Tensor<2> {
+        let mut x = self.wte.vectors_of(ids); // [1, rows, n_embd]
+        if let Some(wpe) = &self.wpe {
+            x = x + wpe.vectors_of(positions.clone());
+        }
+        let pass = self.pass(rotary.map(|table| table.of(positions.flatten(0, 1))));
+        for (block, (keys, values)) in self.h.iter().zip(cache) {
+            let attend = |qkv| rows.attend(qkv, keys.clone(), values.clone(), self.config.heads()).0;
+            x = block.forward(x, &pass, attend);
+        }
+        self.head(self.final_norm(x))
+    }
+
+    /// Angles of all positions of the context, where they are rotary.
+    pub(crate) fn rotary_table(&self, device: &Device) -> Option<Rotary> {
+        self.rotary(0..self.config.context_length, device)
+    }
+
     /// Logits `[positions, vocab_size]` of `hidden` `[1, positions, n_embd]`.
     fn head(&self, hidden: Tensor<3>) -> Tensor<2> {
         let positions = hidden.dims()[1];

@@ -20,8 +20,10 @@ mod gpt;
 pub mod init;
 mod inspect;
 pub mod kernels;
+pub mod memory;
 pub mod packed;
 mod parameters;
+mod recorded;
 pub mod tuning;
 
 pub use cache::KvCache;
@@ -30,3 +32,4 @@ pub use gpt::{Attention, Block, Embedding, Gpt, Linear, Mlp, Norm};
 pub use inspect::Inspection;
 pub use packed::WeightType;
 pub use parameters::{Parameter, ParameterMapper, ReadParameter};
+pub use recorded::RecordedStep;

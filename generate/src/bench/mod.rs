@@ -58,6 +58,8 @@ pub struct Speed {
     pub cache_bytes: u64,
     /// Bytes a second that the plain reads of as many bytes came to.
     pub read_bytes_per_s: f64,
+    /// Whether steps were recorded and replayed by the device, as it does after the first few.
+    pub replayed: bool,
     /// The time of such a read as a share of the step it followed: 1 is all that memory allows.
     pub bandwidth_share: Spread,
 }
@@ -76,21 +78,20 @@ pub fn speed(model: &Gpt, task: Task) -> Result<Speed> {
     let cache_bytes = config.kv_cache_bytes(batch, prompt + new / 2);
     let mut ceiling = Ceiling::new(weight_bytes + cache_bytes, &model.device())?;
 
+    let mut replayed = false;
     let (mut prefills, mut steps, mut shares, mut reads) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for repeat in 0..=repeats {
         let mut rows = ModelSequences::new(model, &prompts, batch * (prompt + new));
         let began = Instant::now();
-        let mut logits = rows.logits_of_last(&vec![1; batch])?;
+        let mut best = best_of(&mut rows)?;
         let prefill_s = began.elapsed().as_secs_f64();
         if repeat > 0 {
             prefills.push(prefill_s);
         }
         for _ in 0..new {
             let began = Instant::now();
-            for (row, logits) in logits.chunks_exact(config.vocab_size).enumerate() {
-                rows.extend(row, &[greedy(logits)]);
-            }
-            logits = rows.logits_of_last(&vec![1; batch])?;
+            best.iter().enumerate().for_each(|(row, &id)| rows.extend(row, &[id]));
+            best = best_of(&mut rows)?;
             let step_s = began.elapsed().as_secs_f64();
             let read_s = ceiling.read_s()?;
             if repeat > 0 {
@@ -99,6 +100,7 @@ pub fn speed(model: &Gpt, task: Task) -> Result<Speed> {
                 shares.push(read_s / step_s);
             }
         }
+        replayed = rows.is_replaying();
     }
     let (prefill_s, step_s, read_s) = (Spread::of(prefills), Spread::of(steps), Spread::of(reads));
     Ok(Speed {
@@ -112,8 +114,18 @@ pub fn speed(model: &Gpt, task: Task) -> Result<Speed> {
         weight_bytes: weight_bytes as u64,
         cache_bytes: cache_bytes as u64,
         read_bytes_per_s: (weight_bytes + cache_bytes) as f64 / read_s.median,
+        replayed,
         bandwidth_share: Spread::of(shares),
     })
+}
+
+/// The best token after every row, found as greedy decoding finds it.
+fn best_of(rows: &mut ModelSequences) -> Result<Vec<u32>> {
+    if let Some(best) = rows.best()? {
+        return Ok(best.into_iter().map(|best| best.id).collect());
+    }
+    let vocab_size = rows.vocab_size();
+    Ok(rows.logits()?.chunks_exact(vocab_size).map(greedy).collect())
 }
 
 /// Bytes of the weights that every step reads whole: all but the tables of which it looks up a row.

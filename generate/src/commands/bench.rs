@@ -115,7 +115,7 @@ fn line(speed: &Speed) -> String {
     let ms = |s: f64| s * 1e3;
     let bytes = (speed.weight_bytes + speed.cache_bytes) as f64;
     format!(
-        "{:>5} {:>7} {:>12.1} {:>10.0} {:>11.3} ({:.3} to {:.3}) {:>10.1} {:>7.1} {:>9.1}%",
+        "{:>5} {:>7} {:>12.1} {:>10.0} {:>11.3} ({:.3} to {:.3}) {:>10.1} {:>7.1} {:>9.1}%{}",
         speed.batch,
         speed.prompt_tokens,
         ms(speed.prefill_s.median),
@@ -126,6 +126,7 @@ fn line(speed: &Speed) -> String {
         speed.tokens_per_s,
         bytes / speed.step_s.median / 1e9,
         100.0 * speed.bandwidth_share.median,
+        if speed.replayed { "  replayed" } else { "" },
     )
 }
 

@@ -3,7 +3,7 @@
 use anyhow::{Result, anyhow};
 use burn::tensor::Tensor;
 use ember_model::kernels::{best, is_cpu};
-use ember_model::{Gpt, KvCache};
+use ember_model::{Gpt, KvCache, RecordedStep};
 
 use super::{Best, Sequences};
 use crate::chosen::{finite, logprob};
@@ -11,11 +11,33 @@ use crate::chosen::{finite, logprob};
 /// Most tokens that go through the model at once: what a long prefill needs in memory grows with it.
 const MOST_TOKENS: usize = 8192;
 
+/// Passes of one token in each row after which such a step is recorded, where the device can: that costs as much as a few steps.
+const STEADY: usize = 16;
+
 /// Rows of token ids, the model that continues them, and the cache of what it has read of each.
 pub struct ModelSequences<'a> {
     model: &'a Gpt,
     cache: KvCache,
     rows: Vec<Row>,
+    /// Passes in a row that gave every row one token.
+    steady: usize,
+    recorded: Option<(Of, RecordedStep)>,
+}
+
+/// What is read of the logits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Of {
+    All,
+    Best,
+}
+
+impl Of {
+    fn function(self) -> fn(Tensor<2>) -> Tensor<2> {
+        match self {
+            Self::All => |logits| logits,
+            Self::Best => best,
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -29,7 +51,13 @@ impl<'a> ModelSequences<'a> {
     /// A row for each prompt, and memory for `slots` positions in all; more is taken when that is not enough.
     pub fn new(model: &'a Gpt, prompts: &[&[u32]], slots: usize) -> Self {
         let rows = prompts.iter().map(|prompt| Row { ids: prompt.to_vec(), begin: 0 }).collect();
-        Self { model, cache: KvCache::new(model.config(), prompts.len(), slots, &model.device()), rows }
+        let cache = KvCache::new(model.config(), prompts.len(), slots, &model.device());
+        Self { model, cache, rows, steady: 0, recorded: None }
+    }
+
+    /// Whether the last step was one that the device had recorded and replayed by itself.
+    pub fn is_replaying(&self) -> bool {
+        self.recorded.as_ref().is_some_and(|(_, step)| step.is_replayed())
     }
 
     /// Makes the cache hold no more of a row than what remains true, all but the window's last `count` ids at most, and
@@ -48,12 +76,20 @@ impl<'a> ModelSequences<'a> {
     }
 
     /// What `of` makes of the logits `[some, vocab]` of [`Sequences::logits_of_last`], row after row.
-    fn read(&mut self, counts: &[usize], of: impl Fn(Tensor<2>) -> Tensor<2>) -> Result<Vec<f32>> {
+    fn read(&mut self, counts: &[usize], of: Of) -> Result<Vec<f32>> {
         let unread: Vec<usize> = counts
             .iter()
             .enumerate()
             .map(|(row, &count)| if count == 0 { self.rows[row].ids.len() } else { self.unread(row, count) })
             .collect();
+        let one_each = counts.iter().all(|&count| count == 1)
+            && self.rows.iter().zip(&unread).all(|(row, &from)| row.ids.len() == from + 1);
+        self.steady = if one_each { self.steady + 1 } else { 0 };
+        if self.steady > STEADY && self.cache.has_room(self.rows.len()) && !is_cpu(&self.model.device()) {
+            return floats(self.recorded_step(of));
+        }
+        // Else it would share the cache, which could then not be written in place.
+        self.recorded = None;
         let mut read = Vec::new();
         let mut row = 0;
         while row < self.rows.len() {
@@ -71,13 +107,31 @@ impl<'a> ModelSequences<'a> {
                 row += 1;
             }
             if tokens > 0 {
-                let part = of(self.model.forward_cached_last(&news, &wanted, &mut self.cache)).into_data();
-                let part = part.try_into_vec::<f32>().map_err(|error| anyhow!("cannot read the logits: {error:?}"))?;
+                let part = floats(of.function()(self.model.forward_cached_last(&news, &wanted, &mut self.cache)))?;
                 if read.is_empty() { read = part } else { read.extend(part) }
             }
         }
         Ok(read)
     }
+
+    /// A step that gives every row its last id, by launches that the device has recorded.
+    fn recorded_step(&mut self, of: Of) -> Tensor<2> {
+        let tokens: Vec<u32> = self.rows.iter().filter_map(|row| row.ids.last().copied()).collect();
+        match self.recorded.take().filter(|(what, step)| *what == of && step.fits(&self.cache)) {
+            Some((_, mut step)) => {
+                step.step(&tokens, &mut self.cache);
+                self.recorded.insert((of, step)).1.output()
+            }
+            None => {
+                let step = RecordedStep::record(self.model, &tokens, &mut self.cache, of.function());
+                self.recorded.insert((of, step)).1.output()
+            }
+        }
+    }
+}
+
+fn floats(tensor: Tensor<2>) -> Result<Vec<f32>> {
+    tensor.into_data().try_into_vec::<f32>().map_err(|error| anyhow!("cannot read the logits: {error:?}"))
 }
 
 impl Sequences for ModelSequences<'_> {
@@ -113,14 +167,14 @@ impl Sequences for ModelSequences<'_> {
     }
 
     fn logits_of_last(&mut self, counts: &[usize]) -> Result<Vec<f32>> {
-        self.read(counts, |logits| logits)
+        self.read(counts, Of::All)
     }
 
     fn best(&mut self) -> Result<Option<Vec<Best>>> {
         if is_cpu(&self.model.device()) {
             return Ok(None);
         }
-        let read = self.read(&vec![1; self.rows.len()], best)?;
+        let read = self.read(&vec![1; self.rows.len()], Of::Best)?;
         let rows = read.chunks_exact(3).map(|row| {
             let norm = finite(f64::from(row[2]))?;
             Ok(Best { id: row[0] as u32, logprob: logprob(row[1], norm) })

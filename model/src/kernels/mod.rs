@@ -238,12 +238,13 @@ pub struct CachedRows {
 }
 
 impl CachedRows {
-    /// The rows as numbers for a GPU: for each new position where in the table the slots of its row begin, and how many of them it
-    /// sees; then the rows' slots.
-    fn table(&self) -> Vec<i32> {
+    /// The rows as numbers for a GPU: the slot of the first new position; for each new position where in the table the slots of its
+    /// row begin, and how many of them it sees; then the rows' slots.
+    pub(crate) fn table(&self) -> Vec<i32> {
         let positions: usize = self.new.iter().sum();
-        let mut table = Vec::with_capacity(2 * positions + self.slots.iter().map(Vec::len).sum::<usize>());
-        let mut begin = 2 * positions;
+        let mut table = Vec::with_capacity(1 + 2 * positions + self.slots.iter().map(Vec::len).sum::<usize>());
+        table.push(self.first_new as i32);
+        let mut begin = 1 + 2 * positions;
         for (slots, &new) in self.slots.iter().zip(self.new.iter()) {
             table.extend((0..new).flat_map(|i| [begin as i32, (slots.len() - new + i + 1) as i32]));
             begin += slots.len();
@@ -253,10 +254,25 @@ impl CachedRows {
     }
 }
 
+/// What the host knows of where rows stand when it calls the kernels.
+#[derive(Clone, Debug)]
+pub enum Places {
+    /// All of it; on a GPU the table says the same.
+    Listed(CachedRows),
+    /// Of a step that is recorded on a GPU and replayed with other tables: so many rows have one new position each, and none ever has
+    /// more than `longest` in all. The cache is written where it lies, whoever else holds it.
+    InTable {
+        /// How many rows.
+        rows: usize,
+        /// Most positions of a row.
+        longest: usize,
+    },
+}
+
 /// Attention to a cache, made ready once for all layers of one pass.
 pub enum CachedAttention {
     /// Our kernels, and the rows' table on a GPU; on the CPU it is empty.
-    Kernel(CachedRows, Box<Tensor<1, Int>>),
+    Kernel(Places, Box<Tensor<1, Int>>),
     /// The plain formula, where gradients are recorded.
     Plain(Box<plain::GatheredRows>),
 }
@@ -270,29 +286,35 @@ impl CachedAttention {
         let table = if is_cpu(device) { Vec::new() } else { rows.table() };
         let length = table.len();
         let table = Tensor::from_data(TensorData::new(table, [length]), (device, DType::I32));
-        Self::Kernel(rows, Box::new(table))
+        Self::Kernel(Places::Listed(rows), Box::new(table))
+    }
+
+    /// Attention of a step that is recorded: one new position for each of `rows` rows, which `table`, laid out as
+    /// [`CachedRows::table`], says the places of.
+    pub(crate) fn recorded(rows: usize, longest: usize, table: Tensor<1, Int>) -> Self {
+        Self::Kernel(Places::InTable { rows, longest }, Box::new(table))
     }
 
     /// Writes the keys and values of `qkv` `[1, new positions, (n_head + 2 n_kv_head) head_size]` into the new slots of `keys`
-    /// and `values` `[slots, n_kv_head head_size]`, then lets each new position look back on its row up to itself. Returns
+    /// and `values` `[n_kv_head, slots, head_size]`, then lets each new position look back on its row up to itself. Returns
     /// `[1, new positions, n_head head_size]` and the two caches.
     pub fn attend(
         &self,
         qkv: Tensor<3>,
-        keys: Tensor<2>,
-        values: Tensor<2>,
+        keys: Tensor<3>,
+        values: Tensor<3>,
         heads: Heads,
-    ) -> (Tensor<3>, Tensor<2>, Tensor<2>) {
+    ) -> (Tensor<3>, Tensor<3>, Tensor<3>) {
         match self {
             Self::Plain(rows) => rows.attend(qkv, keys, values, heads),
-            Self::Kernel(rows, table) => {
+            Self::Kernel(places, table) => {
                 let (y, keys, values) = <Dispatch as CachedOps>::cached_attention(
                     qkv.into_dispatch(),
                     keys.into_dispatch(),
                     values.into_dispatch(),
                     (**table).clone().into_dispatch(),
                     heads,
-                    rows.clone(),
+                    places.clone(),
                 );
                 (Tensor::from_dispatch(y), Tensor::from_dispatch(keys), Tensor::from_dispatch(values))
             }
@@ -321,4 +343,9 @@ pub fn cast<const D: usize>(x: Tensor<D>, to: FloatDType) -> Tensor<D> {
 /// the logarithm of the sum of the exponentials of all: `[rows, 3]`, which is all that greedy decoding reads back.
 pub fn best(logits: Tensor<2>) -> Tensor<2> {
     Tensor::from_dispatch(<Dispatch as ChoiceOps>::best(logits.into_dispatch()))
+}
+
+/// Writes `values` to the first places of a tensor on a GPU, where it lies: a recorded step reads them there.
+pub(crate) fn overwrite<const D: usize>(target: &Tensor<D, Int>, values: Vec<i32>) {
+    <Dispatch as ChoiceOps>::overwrite(target.clone().into_dispatch(), values);
 }

@@ -7,7 +7,7 @@ use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{Backend, backend_extension};
 use burn::tensor::FloatDType;
 
-use super::{CachedRows, DropoutMask, Heads};
+use super::{DropoutMask, Heads, Places};
 use crate::packed::Packed;
 
 /// Products with weights.
@@ -218,15 +218,15 @@ pub trait PackedOps: Backend {
 /// What only inference needs: it has no backward.
 #[backend_extension(Flex, Cube)]
 pub trait CachedOps: Backend {
-    /// Attention of new positions to the cache; see [`super::CachedAttention::attend`]. `table` is [`CachedRows::table`] on the device;
-    /// the CPU reads `rows` itself.
+    /// Attention of new positions to the cache; see [`super::CachedAttention::attend`]. `table` is [`super::CachedRows`]'s on the device;
+    /// the CPU reads `places` itself.
     fn cached_attention(
         qkv: FloatTensor<Self>,
         keys: FloatTensor<Self>,
         values: FloatTensor<Self>,
         table: IntTensor<Self>,
         heads: Heads,
-        rows: CachedRows,
+        places: Places,
     ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>);
 }
 
@@ -235,4 +235,6 @@ pub trait CachedOps: Backend {
 pub trait ChoiceOps: Backend {
     /// See [`super::best`].
     fn best(logits: FloatTensor<Self>) -> FloatTensor<Self>;
+    /// See [`super::overwrite`]; gives the tensor back.
+    fn overwrite(target: IntTensor<Self>, values: Vec<i32>) -> IntTensor<Self>;
 }

@@ -140,26 +140,26 @@ impl GatheredRows {
     pub fn attend(
         &self,
         qkv: Tensor<3>,
-        keys: Tensor<2>,
-        values: Tensor<2>,
+        keys: Tensor<3>,
+        values: Tensor<3>,
         heads: Heads,
-    ) -> (Tensor<3>, Tensor<2>, Tensor<2>) {
+    ) -> (Tensor<3>, Tensor<3>, Tensor<3>) {
         let total = qkv.dims()[1];
         let Heads { n_head, n_kv_head, head_size } = heads;
         let [longest, most_new] = self.longest;
         let [q, k, v] = parts(qkv, heads).map(|x| x.squeeze_dim::<3>(0)); // [new positions, heads, head_size]
-        let new = [self.first_new..self.first_new + total, 0..heads.kv_width()];
-        let keys = keys.slice_assign(new.clone(), k.flatten(1, 2));
-        let values = values.slice_assign(new, v.flatten(1, 2));
+        let new = [0..n_kv_head, self.first_new..self.first_new + total, 0..head_size];
+        let keys = keys.slice_assign(new.clone(), k.swap_dims(0, 1));
+        let values = values.slice_assign(new, v.swap_dims(0, 1));
 
         let q = match &self.queries {
             Some([queries, _]) => q.select(0, queries.clone()),
             None => q,
         };
         let q = q.reshape([self.rows, most_new, n_head, head_size]).swap_dims(1, 2);
-        let seen = |cache: &Tensor<2>| {
-            let rows = cache.clone().select(0, self.slots.clone()).reshape([self.rows, longest, n_kv_head, head_size]);
-            for_queries(rows.swap_dims(1, 2), heads) // [rows, n_head, longest, head_size]
+        let seen = |cache: &Tensor<3>| {
+            let rows = cache.clone().select(1, self.slots.clone()).reshape([n_kv_head, self.rows, longest, head_size]);
+            for_queries(rows.swap_dims(0, 1), heads) // [rows, n_head, longest, head_size]
         };
         let hidden = self.hidden.clone().map(|hidden| hidden.expand([self.rows, n_head, most_new, longest]));
         let (y, _weights) = attend(q, seen(&keys), seen(&values), hidden, None); // [rows, most new, n_head head_size]

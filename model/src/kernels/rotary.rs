@@ -1,6 +1,6 @@
 //! The angles of rotary positions.
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, Int, Tensor, TensorData};
 
 /// Cosines and sines of the angles by which the positions of one pass are turned
 /// ([Su et al. 2021](https://arxiv.org/abs/2104.09864), section 3.2.2): pair i of a head at position p by `p * theta^(-2i / head_size)`.
@@ -27,5 +27,11 @@ impl Rotary {
             Tensor::from_data(TensorData::new(values, [angles.len() / half.max(1), half]), device)
         };
         Self { cos: table(f32::cos), sin: table(f32::sin) }
+    }
+
+    /// Those of some of the positions.
+    pub fn of(&self, positions: Tensor<1, Int>) -> Self {
+        let [cos, sin] = [&self.cos, &self.sin].map(|table| table.clone().select(0, positions.clone()));
+        Self { cos, sin }
     }
 }

@@ -95,14 +95,21 @@ macro_rules! simd_versions {
     )*};
 }
 
-/// Asks for `bytes` from `place` on to be in a cache soon, where the processor can be asked; nothing is read, and it need not be there.
+/// Asks for `bytes` from `place` on to be in the cache of level `LEVEL` soon, 1 or 2, where the processor can be asked; nothing is read,
+/// and it need not be there.
 #[inline(always)]
-pub fn prefetch<T>(place: *const T, bytes: usize) {
+pub fn prefetch<const LEVEL: u8, T>(place: *const T, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
     for line in (0..bytes).step_by(64) {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
+        let line = place.cast::<i8>().wrapping_add(line);
         // SAFETY: every x86-64 has the instruction.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(place.cast::<i8>().wrapping_add(line)) };
+        unsafe {
+            match LEVEL {
+                1 => _mm_prefetch::<_MM_HINT_T0>(line),
+                _ => _mm_prefetch::<_MM_HINT_T1>(line),
+            }
+        }
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (place, bytes);

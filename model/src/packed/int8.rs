@@ -9,11 +9,11 @@ use std::borrow::Cow;
 
 use rayon::prelude::*;
 
-use super::memory::Bits;
 use super::pairs::{COLUMNS, PairOfRows, Pairs};
 use super::stretch::{Stretch, widen};
 use super::{GROUP, PANEL};
 use crate::kernels::simd::prefetch;
+use crate::memory::Bits;
 use crate::simd_versions;
 
 /// The columns of a panel that stand together, from the first pair of rows to the last.
@@ -87,7 +87,10 @@ impl Stretch for Int8Rows {
                 let mut products = [P::zero(); R];
                 for (pair, weights) in weights.iter().enumerate() {
                     if pair % 2 == 0 {
-                        prefetch(weights.as_ptr().cast::<u8>().wrapping_add(AHEAD), 2 * size_of::<PairOfRows>());
+                        prefetch::<1, _>(
+                            weights.as_ptr().cast::<u8>().wrapping_add(AHEAD),
+                            2 * size_of::<PairOfRows>(),
+                        );
                     }
                     let weights = P::widen(weights);
                     for (products, x) in products.iter_mut().zip(&x) {

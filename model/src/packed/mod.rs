@@ -9,7 +9,6 @@
 //! For inference on the CPU alone: nothing here has a gradient.
 
 mod int8;
-mod memory;
 pub(crate) mod pairs;
 mod stretch;
 #[cfg(test)]
@@ -20,8 +19,9 @@ use std::sync::Arc;
 use anyhow::Result;
 use rayon::prelude::*;
 
+use crate::memory::{Memory, Part};
+
 pub(crate) use int8::Int8Rows;
-pub use memory::{Memory, Part};
 pub(crate) use stretch::{Bf16Row, F32Row, Stretch};
 
 /// Columns of a panel: the accumulators of one row fill four of AVX-512's registers, which hides the latency of its additions.
@@ -87,15 +87,15 @@ pub struct Packed {
 }
 
 impl Packed {
-    /// Room for matrices of these sizes `[n_in, n_out]`.
+    /// Room for matrices of these sizes `[n_in, n_out]`, in the order in which they are packed and a token reads them.
     ///
     /// # Errors
     /// When the system does not give as much.
     pub(crate) fn room(weights: WeightType, sizes: impl Iterator<Item = [usize; 2]>) -> Result<Arc<Memory>> {
-        Memory::new(sizes.map(|[n_in, n_out]| memory::rounded(weights.bytes(n_in, n_out))).sum())
+        Memory::new(sizes.map(|[n_in, n_out]| weights.bytes(n_in, n_out)))
     }
 
-    /// Packs a matrix `[n_in, n_out]` into `memory`.
+    /// Packs a matrix `[n_in, n_out]` into the next part of `memory`, which has room for it.
     pub(crate) fn new(
         memory: &Arc<Memory>,
         weights: WeightType,
@@ -103,7 +103,7 @@ impl Packed {
         [n_in, n_out]: [usize; 2],
         bias: Option<&[f32]>,
     ) -> Self {
-        let mut part = memory.take(weights.bytes(n_in, n_out));
+        let mut part = memory.take();
         match weights {
             WeightType::F32 => fill::<F32Row>(part.values_mut(), source, [n_in, n_out]),
             WeightType::Bf16 => fill::<Bf16Row>(part.values_mut(), source, [n_in, n_out]),
@@ -125,6 +125,11 @@ impl Packed {
     /// What a product is added to, `[n_out]`.
     pub(crate) fn bias(&self) -> Option<&[f32]> {
         self.bias.as_deref()
+    }
+
+    /// Where the matrix begins that the next product reads, and its bytes.
+    pub(crate) fn next(&self) -> (*const u8, usize) {
+        self.part.next()
     }
 
     /// Panels of stretches of type `S`, which must be that of [`Self::weights`].

@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 
 use super::PANEL;
-use super::memory::Bits;
 use super::pairs::Pairs;
+use crate::memory::Bits;
 use crate::simd_versions;
 
 /// `PANEL` columns of one row of weights, or of some rows that share something.

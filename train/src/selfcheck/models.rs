@@ -3,7 +3,8 @@
 use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::{Device, FloatDType};
 use ember_data::windows::Batch;
-use ember_model::{Gpt, GptConfig, KvCache, MlpKind, NormKind, Parameter, Positions};
+use ember_model::kernels::is_cpu;
+use ember_model::{Gpt, GptConfig, KvCache, MlpKind, NormKind, Parameter, Positions, RecordedStep};
 
 use super::{Comparison, IN_A_MODEL, Setting, values};
 use crate::gradient::{Passes, batch_logits, pass};
@@ -40,7 +41,8 @@ pub fn all() -> Vec<Model> {
     vec![Model { name: "gpt2", config: gpt2 }, Model { name: "llama", config: llama }]
 }
 
-const PARTS: [&str; 5] = ["logits", "cached decoding", "gradients", "steps by AdamW", "steps by Muon"];
+const PARTS: [&str; 6] =
+    ["logits", "cached decoding", "replayed decoding", "gradients", "steps by AdamW", "steps by Muon"];
 
 impl Model {
     /// All of [`PARTS`] on the device beside the CPU's.
@@ -56,7 +58,8 @@ impl Model {
         let muon = MuonConfig { relative_rate: 10.0, momentum: 0.95, weight_decay: 0.01 };
         vec![
             vec![values(batch_logits(&plain, &batch))],
-            self.decoded(&plain, &batch),
+            self.decoded(&plain, &batch, false),
+            self.decoded(&plain, &batch, true),
             gradients_by_parameter(&gpt, &batch),
             progress(self.model(&training, precision), &batch, None),
             progress(self.model(&training, precision), &batch, Some(muon)),
@@ -68,15 +71,27 @@ impl Model {
         gpt.with_precision(precision)
     }
 
-    /// The logits of the last position of prompts of different lengths, then of each further token.
-    fn decoded(&self, gpt: &Gpt, batch: &Batch) -> Vec<Vec<f32>> {
+    /// The logits of the last position of prompts of different lengths, then of each further token: of a `replayed` step where the
+    /// device has steps recorded.
+    fn decoded(&self, gpt: &Gpt, batch: &Batch, replayed: bool) -> Vec<Vec<f32>> {
         let mut cache = KvCache::new(&self.config, BATCH, BATCH * TIME, &gpt.device());
         let row = |row: usize| &batch.inputs[row * TIME..(row + 1) * TIME];
         let prompts: Vec<&[u32]> = (0..BATCH).map(|i| &row(i)[..PROMPT - 7 * i]).collect();
         let mut all = vec![values(gpt.forward_cached_last(&prompts, &[1; BATCH], &mut cache))];
+        let mut recorded: Option<RecordedStep> = None;
         for i in PROMPT..TIME {
-            let next: Vec<&[u32]> = (0..BATCH).map(|r| &row(r)[i - 7 * r..=i - 7 * r]).collect();
-            all.push(values(gpt.forward_cached(&next, &mut cache)));
+            let next: Vec<u32> = (0..BATCH).map(|r| row(r)[i - 7 * r]).collect();
+            let logits = match &mut recorded {
+                _ if !replayed || is_cpu(&gpt.device()) => {
+                    gpt.forward_cached(&next.chunks(1).collect::<Vec<_>>(), &mut cache)
+                }
+                Some(step) => {
+                    step.step(&next, &mut cache);
+                    step.output()
+                }
+                none => none.insert(RecordedStep::record(gpt, &next, &mut cache, |logits| logits)).output(),
+            };
+            all.push(values(logits));
         }
         all
     }

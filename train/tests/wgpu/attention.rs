@@ -101,10 +101,10 @@ proptest! {
         let (rows, slots) = scattered(&lengths);
         let new: usize = rows.new.iter().sum();
         let qkv = random([1, new, heads.width()], 1.5, seed);
-        let [keys, cached] = [1, 2].map(|i| random([slots, heads.kv_width()], 1.5, seed + i));
+        let [keys, cached] = [1, 2].map(|i| random([heads.n_kv_head, slots, heads.head_size], 1.5, seed + i));
         let on = |device: &Device| {
             let attention = CachedAttention::new(rows.clone(), device);
-            let [keys, cached] = [&keys, &cached].map(|data| Tensor::<2>::from_data(data.clone(), device));
+            let [keys, cached] = [&keys, &cached].map(|data| Tensor::<3>::from_data(data.clone(), device));
             let (y, keys, cached) = attention.attend(Tensor::from_data(qkv.clone(), device), keys, cached, heads);
             (values(y), [values(keys), values(cached)].concat())
         };

@@ -11,6 +11,7 @@ mod matrix;
 mod norm;
 mod optimizer;
 mod pointwise;
+mod recorded;
 mod steps;
 
 use burn::optim::GradientsParams;

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rayon::Yield;
 
+use super::coming::COMING;
+
 /// Idle rounds after which a thread offers its core to others.
 const PATIENCE: u32 = 1_000;
 
@@ -48,6 +50,7 @@ fn look_for_work(over: &AtomicBool) {
             Some(Yield::Executed) => idle = 0,
             _ if idle < PATIENCE => {
                 idle += 1;
+                COMING.ask_for_some();
                 std::hint::spin_loop();
             }
             _ => std::thread::yield_now(),

@@ -23,18 +23,21 @@ const AHEAD: usize = 8;
 const MOST_TASKS: usize = 16;
 
 /// Writes the keys and values of the new positions `qkv` `[new positions, (n_head + 2 n_kv_head) head_size]` to their slots
-/// of `keys` and `values` `[slots, n_kv_head head_size]`, and returns what they see, `[new positions, n_head head_size]`.
+/// of `keys` and `values` `[n_kv_head, slots, head_size]`, and returns what they see, `[new positions, n_head head_size]`.
 pub fn attend(qkv: &[f32], keys: &mut [f32], values: &mut [f32], heads: Heads, rows: &CachedRows) -> Vec<f32> {
-    let (n_head, queries, kept) = (heads.n_head, heads.query_width(), heads.kv_width());
+    let (n_head, queries, n) = (heads.n_head, heads.query_width(), heads.head_size);
     let new = qkv.len() / heads.width();
+    let slots = keys.len().min(values.len()) / heads.kv_width();
     for (i, qkv) in qkv.chunks_exact(heads.width()).enumerate() {
-        let slot = (rows.first_new + i) * kept..(rows.first_new + i + 1) * kept;
-        keys[slot.clone()].copy_from_slice(&qkv[queries..queries + kept]);
-        values[slot].copy_from_slice(&qkv[queries + kept..]);
+        let (new_keys, new_values) = qkv[queries..].split_at(heads.kv_width());
+        for (head, (key, value)) in new_keys.chunks_exact(n).zip(new_values.chunks_exact(n)).enumerate() {
+            let place = (head * slots + rows.first_new + i) * n;
+            keys[place..][..n].copy_from_slice(key);
+            values[place..][..n].copy_from_slice(value);
+        }
     }
-    let (keys, values) = (&*keys, &*values);
-    let slots = keys.len().min(values.len()) / kept;
     assert!(rows.slots.iter().flatten().all(|&slot| (slot as usize) < slots), "a slot that the cache does not have");
+    let cache = Cache { keys, values, heads, slots };
 
     let mut y = unfilled(new * queries);
     let output = Shared(y.as_mut_ptr());
@@ -50,7 +53,6 @@ pub fn attend(qkv: &[f32], keys: &mut [f32], values: &mut [f32], heads: Heads, r
     }
     let at_once = if work < WORTH_SHARING { usize::MAX } else { 1 };
     tasks.par_iter().with_min_len(at_once).for_each_init(Scratch::default, |scratch, task| {
-        let cache = Cache { keys, values, heads };
         if task.new < MANY {
             one_after_another(qkv, &cache, task, scratch, output);
         } else {
@@ -75,9 +77,17 @@ struct Cache<'a> {
     keys: &'a [f32],
     values: &'a [f32],
     heads: Heads,
+    slots: usize,
 }
 
-impl Cache<'_> {
+impl<'a> Cache<'a> {
+    /// A head's keys and values, slot after slot.
+    fn of(&self, head: usize) -> [&'a [f32]; 2] {
+        let length = self.slots * self.heads.head_size;
+        let start = self.heads.serving(head) * length;
+        [self.keys, self.values].map(|of| &of[start..][..length])
+    }
+
     fn scale(&self) -> f32 {
         1.0 / (self.heads.head_size as f32).sqrt()
     }
@@ -91,16 +101,16 @@ struct Scratch {
 }
 
 fn one_after_another(qkv: &[f32], cache: &Cache, task: &Task, scratch: &mut Scratch, output: Shared) {
-    let Cache { keys, values, heads } = *cache;
-    let (n, width) = (heads.head_size, heads.kv_width());
+    let heads = cache.heads;
+    let n = heads.head_size;
     let before = task.slots.len() - task.new;
     for i in 0..task.new {
         let position = task.first + i;
         let slots = &task.slots[..before + i + 1];
         scratch.scores.resize(slots.len(), 0.0);
         for head in task.head..task.head + task.heads {
-            let kept = heads.serving(head) * n;
-            let seen = Seen { keys: &keys[kept..], values: &values[kept..], slots, width };
+            let [keys, values] = cache.of(head);
+            let seen = Seen { keys, values, slots, head_size: n };
             let q = &qkv[position * heads.width() + head * n..][..n];
             // SAFETY: this position's and this head's part of the output, which no other task writes; the cache has its slots.
             unsafe {
@@ -117,9 +127,10 @@ fn all_at_once(qkv: &[f32], cache: &Cache, task: &Task, scratch: &mut Scratch, o
     let before = task.slots.len() - task.new;
     let Scratch { scores, keys, values } = scratch;
     for head in task.head..task.head + task.heads {
-        let (from, kept) = (head * head_size, heads.serving(head) * head_size);
-        gather(cache.keys, task.slots, heads.kv_width(), kept..kept + head_size, keys);
-        gather(cache.values, task.slots, heads.kv_width(), kept..kept + head_size, values);
+        let from = head * head_size;
+        let [all_keys, all_values] = cache.of(head);
+        let keys = side_by_side(all_keys, task.slots, head_size, keys);
+        let values = side_by_side(all_values, task.slots, head_size, values);
         let q = View { start: qkv[task.first * width + from..].as_ptr(), row: width, column: 1 };
         // SAFETY: inside the output, whose size is [new positions, n_head head_size].
         let y =
@@ -140,22 +151,27 @@ fn all_at_once(qkv: &[f32], cache: &Cache, task: &Task, scratch: &mut Scratch, o
     }
 }
 
-/// One head's part of the slots, side by side.
-fn gather(cache: &[f32], slots: &[u32], width: usize, head: std::ops::Range<usize>, into: &mut Vec<f32>) {
-    into.clear();
-    for &slot in slots {
-        into.extend_from_slice(&cache[slot as usize * width..][head.clone()]);
+/// What a head has in the slots, one after the other: where it lies, or put together in `room`.
+fn side_by_side<'a>(of: &'a [f32], slots: &[u32], head_size: usize, room: &'a mut Vec<f32>) -> &'a [f32] {
+    let first = slots[0] as usize;
+    if slots.iter().enumerate().all(|(i, &slot)| slot as usize == first + i) {
+        return &of[first * head_size..][..slots.len() * head_size];
     }
+    room.clear();
+    for &slot in slots {
+        room.extend_from_slice(&of[slot as usize * head_size..][..head_size]);
+    }
+    room
 }
 
 /// What one query looks back on: a head of the positions in `slots`.
 #[derive(Clone, Copy)]
 struct Seen<'a> {
-    /// The cache's keys and values from this head's first value on, a slot every `width` values.
+    /// This head's keys and values, `[slots, head_size]`.
     keys: &'a [f32],
     values: &'a [f32],
     slots: &'a [u32],
-    width: usize,
+    head_size: usize,
 }
 
 impl Seen<'_> {
@@ -163,11 +179,11 @@ impl Seen<'_> {
     #[inline(always)]
     fn head(&self, of: &[f32], position: usize) -> *const f32 {
         // `attend` has looked at every slot.
-        of.as_ptr().wrapping_add(self.slots[position] as usize * self.width)
+        of.as_ptr().wrapping_add(self.slots[position] as usize * self.head_size)
     }
 
-    /// Asks memory for what comes [`AHEAD`] positions later, the values after the keys: rows of a cache lie too far apart for the
-    /// processor to see a pattern in them.
+    /// Asks memory for what comes [`AHEAD`] positions later, the values after the keys: where several rows are written at once, the
+    /// positions of one lie too far apart for the processor to see a pattern in them.
     #[inline(always)]
     fn prefetch(&self, of_keys: bool, position: usize, n: usize) {
         let (later, seen) = (position + AHEAD, self.slots.len());
@@ -177,7 +193,7 @@ impl Seen<'_> {
             false => (self.values, later),
         };
         if later < seen {
-            prefetch(self.head(of, later), n * size_of::<f32>());
+            prefetch::<1, _>(self.head(of, later), n * size_of::<f32>());
         }
     }
 }

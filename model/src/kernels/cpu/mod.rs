@@ -7,6 +7,7 @@
 mod attention;
 mod awake;
 mod cached_attention;
+mod coming;
 mod convert;
 mod dropout;
 mod embedding;
@@ -32,7 +33,7 @@ use burn::tensor::{DType, FloatDType};
 #[cfg(feature = "autodiff")]
 use super::ops::{AttentionBackward, EmbeddingBackward, MatrixBackward, NormBackward, PointwiseBackward};
 use super::ops::{AttentionOps, CachedOps, EmbeddingOps, MatrixOps, NormOps, PackedOps, PointwiseOps};
-use super::{CachedRows, DropoutMask, Heads};
+use super::{DropoutMask, Heads, Places};
 use crate::packed::Packed;
 use linear::Added;
 pub use product::multiplies_bf16;
@@ -251,8 +252,9 @@ impl CachedOps for Flex {
         cached_values: FlexTensor,
         _table: FlexTensor,
         heads: Heads,
-        rows: CachedRows,
+        places: Places,
     ) -> (FlexTensor, FlexTensor, FlexTensor) {
+        let Places::Listed(rows) = places else { unreachable!("steps are recorded on GPUs alone") };
         let dtype = qkv.dtype();
         let (qkv, mut keys, mut cached) = (float32(qkv), contiguous(keys), contiguous(cached_values));
         let y = cached_attention::attend(

@@ -4,6 +4,7 @@
 
 use rayon::prelude::*;
 
+use super::coming::COMING;
 use super::tensor::unfilled;
 use crate::kernels::simd::{Level, level};
 use crate::packed::pairs::{self, Pairs, Portable};
@@ -47,6 +48,7 @@ impl Output {
 
 fn by_panels<S: Stretch>(x: &[f32], weight: &Packed, residual: Option<&[f32]>) -> Vec<f32> {
     let [n_in, n_out] = weight.size();
+    COMING.announce(weight.next());
     let mut y = unfilled(x.len() / n_in * n_out);
     let output = Output(y.as_mut_ptr());
     let panels: Vec<&[S]> = weight.panels().collect();

@@ -6,9 +6,9 @@ use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::super::{CachedRows, Heads};
+use super::super::{Heads, Places};
 use super::attention::{Shape, attend_into};
-use super::cached_kernels::{BLOCK, PlacesLaunch, Share, UNITS, add_pieces, attend_position, store_positions};
+use super::cached_kernels::{BLOCK, PartLaunch, Share, UNITS, add_pieces, attend_position, store_positions};
 use super::engine::Engine;
 use super::tensor::{address_type, contiguous, elem, unfilled};
 
@@ -42,7 +42,11 @@ struct Run {
 }
 
 /// The rows in as few runs as there can be.
-fn runs(rows: &CachedRows) -> Vec<Run> {
+fn runs(places: &Places) -> Vec<Run> {
+    let rows = match *places {
+        Places::Listed(ref rows) => rows,
+        Places::InTable { rows, longest } => return vec![Run { first: 0, positions: rows, fresh: None, longest }],
+    };
     let mut runs: Vec<Run> = Vec::new();
     let mut first = 0;
     for (slots, &new) in rows.slots.iter().zip(rows.new.iter()) {
@@ -61,7 +65,7 @@ fn runs(rows: &CachedRows) -> Vec<Run> {
 }
 
 /// Attention of the new positions `qkv` `[1, new positions, (n_head + 2 n_kv_head) head_size]` to a layer's cache, `keys` and `values`
-/// `[slots, n_kv_head head_size]`, which keep theirs; `table` is [`CachedRows::table`]. Returns what they see,
+/// `[n_kv_head, slots, head_size]`, which keep theirs; `table` is [`CachedRows::table`]. Returns what they see,
 /// `[1, new positions, n_head head_size]`, and the cache.
 pub fn attend(
     qkv: CubeTensor,
@@ -69,22 +73,17 @@ pub fn attend(
     values: CubeTensor,
     table: CubeTensor,
     heads: Heads,
-    rows: &CachedRows,
+    places: &Places,
 ) -> (CubeTensor, CubeTensor, CubeTensor) {
     let qkv = contiguous(qkv);
-    let [keys, values] = [keys, values].map(writable);
+    let [keys, values] = match places {
+        Places::Listed(_) => [keys, values].map(writable),
+        Places::InTable { .. } => [keys, values],
+    };
     let shape = Shape::new(&qkv, heads, MOST_AT_ONCE);
     let y = unfilled(&qkv, [1, shape.time, heads.query_width()], qkv.dtype);
-    for run in runs(rows) {
-        let pass = Pass {
-            qkv: &qkv,
-            keys: &keys,
-            values: &values,
-            table: &table,
-            y: &y,
-            first_new: rows.first_new,
-            shape: &shape,
-        };
+    for run in runs(places) {
+        let pass = Pass { qkv: &qkv, keys: &keys, values: &values, table: &table, y: &y, shape: &shape };
         match run.fresh {
             Some(new) => {
                 pass.store(run);
@@ -111,11 +110,15 @@ struct Pass<'a> {
     values: &'a CubeTensor,
     table: &'a CubeTensor,
     y: &'a CubeTensor,
-    first_new: usize,
     shape: &'a Shape,
 }
 
 impl Pass<'_> {
+    /// Slots of the cache.
+    fn slots(&self) -> usize {
+        self.keys.meta.shape()[1]
+    }
+
     fn store(&self, run: Run) {
         let heads = self.shape.heads;
         let [query_width, kv_width] = [heads.n_head, heads.n_kv_head].map(|n| n * self.shape.vectors());
@@ -132,12 +135,13 @@ impl Pass<'_> {
                 self.qkv.clone().into_tensor_arg(),
                 self.keys.clone().into_tensor_arg(),
                 self.values.clone().into_tensor_arg(),
+                self.table.clone().into_tensor_arg(),
                 count,
                 run.first,
-                self.first_new,
-                query_width,
-                kv_width,
-                elem(self.qkv.dtype),
+                self.slots(),
+                [query_width, kv_width],
+                self.shape.vectors(),
+                [elem(self.qkv.dtype), i32::elem_type_native()],
             );
         }
     }
@@ -172,7 +176,7 @@ impl Pass<'_> {
                     self.y.clone().into_tensor_arg(),
                     sums.clone().into_tensor_arg(),
                     totals.clone().into_tensor_arg(),
-                    PlacesLaunch::new(n_head, n_kv_head, self.first_new, first, run.first, splits, piece, scale),
+                    PartLaunch::new(n_head, n_kv_head, self.slots(), first, run.first, splits, piece, scale),
                     share,
                     [elem(self.qkv.dtype), i32::elem_type_native()],
                 );

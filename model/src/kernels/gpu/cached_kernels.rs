@@ -32,15 +32,15 @@ impl Share {
     }
 }
 
-/// Where the positions of a launch stand.
+/// What a launch takes of the new positions.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
-pub struct Places {
+pub struct Part {
     /// Heads of queries, and of keys and values.
     pub n_head: usize,
     /// See `n_head`.
     pub n_kv_head: usize,
-    /// The slot of the first new position.
-    pub first_new: usize,
+    /// Slots of the cache.
+    pub slots: usize,
     /// The first new position of this launch, and of the run it belongs to.
     pub first: usize,
     /// See `first`.
@@ -53,8 +53,8 @@ pub struct Places {
     pub scale: f32,
 }
 
-/// One new position of one head against a piece of what its row holds. `table` holds two numbers for each new position: where in
-/// `table` the slots of its row begin, and how many of them it sees.
+/// One new position of one head against a piece of what its row holds. `table` holds the slot of the first new position, then two
+/// numbers for each: where in `table` the slots of its row begin, and how many of them it sees.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub fn attend_position<T: Float, I: Int, N: Size>(
     qkv: &Tensor<Vector<T, N>>,
@@ -64,7 +64,7 @@ pub fn attend_position<T: Float, I: Int, N: Size>(
     y: &mut Tensor<Vector<T, N>>,
     sums: &mut Tensor<Vector<f32, N>>,
     totals: &mut Tensor<f32>,
-    places: Places,
+    part: Part,
     #[comptime] share: Share,
     #[define(T, I)] _types: [ElemType; 2],
 ) {
@@ -77,19 +77,21 @@ pub fn attend_position<T: Float, I: Int, N: Size>(
 
     let unit = UNIT_POS as usize;
     let (group, lane) = (unit / lanes, unit % lanes);
-    let position = places.first + CUBE_POS_X as usize;
+    let position = part.first + CUBE_POS_X as usize;
     let head = CUBE_POS_Y as usize;
-    let served = places.n_head / places.n_kv_head;
+    let served = part.n_head / part.n_kv_head;
     let kv_head = head / served;
     let split = CUBE_POS_Z as usize;
-    let kv_width = places.n_kv_head * vectors;
-    let width = places.n_head * vectors + 2 * kv_width;
-    let new_keys = (places.n_head + kv_head) * vectors;
+    let kv_width = part.n_kv_head * vectors;
+    let width = part.n_head * vectors + 2 * kv_width;
+    let new_keys = (part.n_head + kv_head) * vectors;
+    let kept = kv_head * part.slots;
 
-    let slots = usize::cast_from(table[2 * position]);
-    let seen = usize::cast_from(table[2 * position + 1]);
-    let begin = usize::min(split * places.piece, seen);
-    let end = usize::min(begin + places.piece, seen);
+    let first_new = usize::cast_from(table[0]);
+    let slots = usize::cast_from(table[1 + 2 * position]);
+    let seen = usize::cast_from(table[2 + 2 * position]);
+    let begin = usize::min(split * part.piece, seen);
+    let end = usize::min(begin + part.piece, seen);
 
     let mut query = Array::<Vector<f32, N>>::new(each);
     let mut sum = Array::<Vector<f32, N>>::new(each);
@@ -99,12 +101,12 @@ pub fn attend_position<T: Float, I: Int, N: Size>(
         sum[i] = Vector::zeroed();
         query[i] = Vector::zeroed();
         if vector < vectors {
-            query[i] = Vector::<f32, N>::cast_from(qkv[position * width + head * vectors + vector])
-                * Vector::new(places.scale);
+            query[i] =
+                Vector::<f32, N>::cast_from(qkv[position * width + head * vectors + vector]) * Vector::new(part.scale);
             // The cubes of this pass find the new keys and values in `qkv`; later ones in the cache.
             if split == 0 && head % served == 0 && group == 0 {
                 let from = position * width + new_keys + vector;
-                let to = (places.first_new + position) * kv_width + kv_head * vectors + vector;
+                let to = (kept + first_new + position) * vectors + vector;
                 keys[to] = qkv[from];
                 values[to] = qkv[from + kv_width];
             }
@@ -126,10 +128,10 @@ pub fn attend_position<T: Float, I: Int, N: Size>(
                 for i in 0..each {
                     let vector = i * lanes + lane;
                     if comptime!(vectors % lanes == 0) || vector < vectors {
-                        let value = if slot >= places.first_new {
-                            qkv[(slot - places.first_new) * width + new_keys + vector]
+                        let value = if slot >= first_new {
+                            qkv[(slot - first_new) * width + new_keys + vector]
                         } else {
-                            keys[slot * kv_width + kv_head * vectors + vector]
+                            keys[(kept + slot) * vectors + vector]
                         };
                         dots = fma(query[i], Vector::<f32, N>::cast_from(value), dots);
                     }
@@ -174,10 +176,10 @@ pub fn attend_position<T: Float, I: Int, N: Size>(
                 for i in 0..each {
                     let vector = i * lanes + lane;
                     if comptime!(vectors % lanes == 0) || vector < vectors {
-                        let value = if slot >= places.first_new {
-                            qkv[(slot - places.first_new) * width + new_keys + kv_width + vector]
+                        let value = if slot >= first_new {
+                            qkv[(slot - first_new) * width + new_keys + kv_width + vector]
                         } else {
-                            values[slot * kv_width + kv_head * vectors + vector]
+                            values[(kept + slot) * vectors + vector]
                         };
                         sum[i] = fma(Vector::new(weight), Vector::<f32, N>::cast_from(value), sum[i]);
                     }
@@ -204,7 +206,7 @@ pub fn attend_position<T: Float, I: Int, N: Size>(
     for g in 0..groups {
         total += gathered_totals[g];
     }
-    let row = ((position - places.run) * places.n_head + head) * places.splits + split;
+    let row = ((position - part.run) * part.n_head + head) * part.splits + split;
     #[unroll]
     for i in 0..comptime!(vectors.div_ceil(UNITS)) {
         let vector = i * UNITS + unit;
@@ -216,7 +218,7 @@ pub fn attend_position<T: Float, I: Int, N: Size>(
             if comptime!(share.split) {
                 sums[row * vectors + vector] = sum;
             } else {
-                y[(position * places.n_head + head) * vectors + vector] = Vector::cast_from(sum / Vector::new(total));
+                y[(position * part.n_head + head) * vectors + vector] = Vector::cast_from(sum / Vector::new(total));
             }
         }
     }
@@ -260,23 +262,26 @@ pub fn add_pieces<T: Float, N: Size>(
 
 /// Writes the new keys and values of some positions to their slots.
 #[cube(launch_unchecked, address_type = "dynamic")]
-pub fn store_positions<T: Float, N: Size>(
+pub fn store_positions<T: Float, I: Int, N: Size>(
     qkv: &Tensor<Vector<T, N>>,
     keys: &mut Tensor<Vector<T, N>>,
     values: &mut Tensor<Vector<T, N>>,
+    table: &Tensor<I>,
     count: usize,
     first: usize,
-    first_new: usize,
-    query_width: usize,
-    kv_width: usize,
-    #[define(T)] _type: ElemType,
+    slots: usize,
+    #[comptime] widths: [usize; 2],
+    #[comptime] vectors: usize,
+    #[define(T, I)] _types: [ElemType; 2],
 ) {
+    let [query_width, kv_width] = comptime!(widths);
     let at = ABSOLUTE_POS;
     if at < count {
         let position = first + at / kv_width;
-        let vector = at % kv_width;
-        let from = position * (query_width + 2 * kv_width) + query_width + vector;
-        let to = (first_new + position) * kv_width + vector;
+        let place = at % kv_width;
+        let from = position * comptime!(query_width + 2 * kv_width) + query_width + place;
+        let first_new = usize::cast_from(table[0]);
+        let to = (place / vectors * slots + first_new + position) * vectors + place % vectors;
         keys[to] = qkv[from];
         values[to] = qkv[from + kv_width];
     }

@@ -1,6 +1,6 @@
 //! The operations on GPUs, by the kernels of this folder.
 
-use burn::tensor::FloatDType;
+use burn::tensor::{Bytes, FloatDType};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::cast;
 use burn_cubecl::tensor::CubeTensor;
@@ -8,7 +8,7 @@ use burn_cubecl::tensor::CubeTensor;
 #[cfg(feature = "autodiff")]
 use super::super::ops::{AttentionBackward, EmbeddingBackward, MatrixBackward, NormBackward, PointwiseBackward};
 use super::super::ops::{AttentionOps, CachedOps, ChoiceOps, EmbeddingOps, MatrixOps, NormOps, PointwiseOps};
-use super::super::{CachedRows, DropoutMask, Heads};
+use super::super::{DropoutMask, Heads, Places};
 #[cfg(feature = "autodiff")]
 use super::attention_backward;
 use super::{
@@ -94,6 +94,11 @@ impl EmbeddingOps for CubeBackend {
 impl ChoiceOps for CubeBackend {
     fn best(logits: CubeTensor) -> CubeTensor {
         best::best(logits)
+    }
+
+    fn overwrite(target: CubeTensor, values: Vec<i32>) -> CubeTensor {
+        target.client.write(&target.handle, Bytes::from_elems(values));
+        target
     }
 }
 
@@ -189,8 +194,8 @@ impl CachedOps for CubeBackend {
         values: CubeTensor,
         table: CubeTensor,
         heads: Heads,
-        rows: CachedRows,
+        places: Places,
     ) -> (CubeTensor, CubeTensor, CubeTensor) {
-        cached_attention::attend(qkv, keys, values, table, heads, &rows)
+        cached_attention::attend(qkv, keys, values, table, heads, &places)
     }
 }
