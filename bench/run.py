@@ -116,7 +116,11 @@ def decoding(here, what, shape, batch, prompt, new, kind, bar, llama_bar=None):
         rows.append(Row(f"{name}, beside llama.cpp", named(of_llama), llama_bar))
     share = 0.85 if here.device == "cpu" and batch == 1 else None
     rows.append(Row(f"{name}: of a plain read's rate", [], share, "bandwidth_share.median", "of it", alone=True))
-    return Contest(Way("Ember", ours), of_torch + of_llama, rows)
+    ways = of_torch + of_llama
+    if here.device != "cpu" and batch == 1:
+        ways.append(Way("Ember, steps not replayed", ours, {"EMBER_REPLAY": "off"}))
+        rows.append(Row(f"{name}: what replaying gains", named(ways[-1:])))
+    return Contest(Way("Ember", ours), ways, rows)
 
 
 def prefill(here, what, shape, prompt):

@@ -13,6 +13,7 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use ember_model::device::DeviceChoice;
 use ember_model::kernels::simd;
+use ember_model::recorded;
 
 use crate::interrupt::{EXIT_INTERRUPTED, Interrupt};
 
@@ -137,6 +138,7 @@ pub fn run_program(common: &CommonArgs, command: impl FnOnce(&Interrupt) -> Resu
     quieten_wayland();
     let whole = || -> Result<Outcome> {
         simd::limit().map_err(UsageError::new)?;
+        recorded::wanted().map_err(UsageError::new)?;
         let interrupt = Interrupt::install()?;
         let threads = common.threads.unwrap_or(0) as usize; // 0: as many as there are cores
         let pool = rayon::ThreadPoolBuilder::new()

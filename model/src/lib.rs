@@ -23,7 +23,7 @@ pub mod kernels;
 pub mod memory;
 pub mod packed;
 mod parameters;
-mod recorded;
+pub mod recorded;
 pub mod tuning;
 
 pub use cache::KvCache;

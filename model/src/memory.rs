@@ -16,6 +16,14 @@ const HUGE_PAGE: usize = 2 << 20;
 /// Where a part may begin: at a cache line.
 const LINE: usize = 64;
 
+/// Bytes of all stretches that there are.
+static HELD: AtomicUsize = AtomicUsize::new(0);
+
+/// Bytes of all stretches that there are in this program: the system gave them, and no allocator knows of them.
+pub fn held() -> usize {
+    HELD.load(Ordering::Relaxed)
+}
+
 /// Zeros to begin with, given away part by part.
 ///
 /// A token reads all of it, a page after the other: with pages of 4 KiB finding them costs as much time as reading them (17
@@ -25,7 +33,14 @@ pub struct Memory {
     map: MmapMut,
     /// Where each part begins in `map`, and its bytes.
     parts: Vec<(usize, usize)>,
+    bytes: usize,
     taken: AtomicUsize,
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        HELD.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 impl Memory {
@@ -48,7 +63,8 @@ impl Memory {
         let _ = map.advise(memmap2::Advice::HugePage);
         let first = map.as_ptr().align_offset(HUGE_PAGE);
         parts.iter_mut().for_each(|(start, _)| *start += first);
-        Ok(Arc::new(Self { map, parts, taken: AtomicUsize::new(0) }))
+        HELD.fetch_add(end, Ordering::Relaxed);
+        Ok(Arc::new(Self { map, parts, bytes: end, taken: AtomicUsize::new(0) }))
     }
 
     /// The next part, which nobody else has.

@@ -7,6 +7,24 @@ use burn::tensor::{DType, Device, Graph, Int, Tensor, capture};
 use crate::kernels::{CachedAttention, overwrite};
 use crate::{Gpt, KvCache};
 
+/// The environment variable that, set to `off`, has every step's launches issued anew: to see what replaying gains, or to do without.
+pub const VARIABLE: &str = "EMBER_REPLAY";
+
+/// Whether steps are to be recorded, as the environment has it.
+///
+/// # Errors
+/// A line that says what the variable can be.
+pub fn wanted() -> Result<bool, String> {
+    match std::env::var_os(VARIABLE) {
+        None => Ok(true),
+        Some(value) if value == "off" => Ok(false),
+        Some(value) if value == "on" => Ok(true),
+        Some(value) => Err(format!(
+            "the environment variable {VARIABLE} is {value:?}, not on or off; unset it to have steps replayed"
+        )),
+    }
+}
+
 /// One new token in each of so many rows: the launches, and where they read and write.
 pub struct RecordedStep {
     graph: Graph<Tensor<2>, Box<dyn FnMut() -> Tensor<2>>>,

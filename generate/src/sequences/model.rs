@@ -3,6 +3,7 @@
 use anyhow::{Result, anyhow};
 use burn::tensor::Tensor;
 use ember_model::kernels::{best, is_cpu};
+use ember_model::recorded::wanted;
 use ember_model::{Gpt, KvCache, RecordedStep};
 
 use super::{Best, Sequences};
@@ -19,6 +20,8 @@ pub struct ModelSequences<'a> {
     model: &'a Gpt,
     cache: KvCache,
     rows: Vec<Row>,
+    /// Whether steps are to be recorded.
+    replays: bool,
     /// Passes in a row that gave every row one token.
     steady: usize,
     recorded: Option<(Of, RecordedStep)>,
@@ -51,8 +54,10 @@ impl<'a> ModelSequences<'a> {
     /// A row for each prompt, and memory for `slots` positions in all; more is taken when that is not enough.
     pub fn new(model: &'a Gpt, prompts: &[&[u32]], slots: usize) -> Self {
         let rows = prompts.iter().map(|prompt| Row { ids: prompt.to_vec(), begin: 0 }).collect();
-        let cache = KvCache::new(model.config(), prompts.len(), slots, &model.device());
-        Self { model, cache, rows, steady: 0, recorded: None }
+        let device = model.device();
+        let replays = !is_cpu(&device) && wanted().unwrap_or(true);
+        let cache = KvCache::new(model.config(), prompts.len(), slots, &device);
+        Self { model, cache, rows, replays, steady: 0, recorded: None }
     }
 
     /// Whether the last step was one that the device had recorded and replayed by itself.
@@ -85,7 +90,7 @@ impl<'a> ModelSequences<'a> {
         let one_each = counts.iter().all(|&count| count == 1)
             && self.rows.iter().zip(&unread).all(|(row, &from)| row.ids.len() == from + 1);
         self.steady = if one_each { self.steady + 1 } else { 0 };
-        if self.steady > STEADY && self.cache.has_room(self.rows.len()) && !is_cpu(&self.model.device()) {
+        if self.replays && self.steady > STEADY && self.cache.has_room(self.rows.len()) {
             return floats(self.recorded_step(of));
         }
         // Else it would share the cache, which could then not be written in place.

@@ -1,12 +1,14 @@
 //! An allocator that knows how much it has given out: how the ledger measures memory on the CPU.
 //!
 //! Off, as it is but for the ledger and the bench, it costs one read of a flag that never changes. On, every block given out or taken back is
-//! added to one number, and the largest that number has been is kept: what was needed at the worst moment, however short.
+//! added to one number, and the largest that number has been is kept: what was needed at the worst moment, however short. What
+//! `ember_model::memory` holds beside the allocator is counted with it.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 
+use ember_model::memory::held;
 use mimalloc::MiMalloc;
 
 /// The program's allocator: mimalloc, counted.
@@ -17,7 +19,7 @@ static LIVE: AtomicI64 = AtomicI64::new(0);
 static PEAK: AtomicI64 = AtomicI64::new(0);
 
 fn count(bytes: i64) {
-    let live = LIVE.fetch_add(bytes, Relaxed) + bytes;
+    let live = LIVE.fetch_add(bytes, Relaxed) + bytes + held() as i64;
     // Reading first keeps the threads from passing the line around at every block.
     if live > PEAK.load(Relaxed) {
         PEAK.fetch_max(live, Relaxed);
@@ -80,7 +82,7 @@ unsafe impl GlobalAlloc for Counting {
 
 /// Begins to count from zero. Whether the program allocates through [`Counting`] at all: a library cannot know.
 pub fn start() -> bool {
-    LIVE.store(0, Relaxed);
+    LIVE.store(-(held() as i64), Relaxed);
     PEAK.store(0, Relaxed);
     ON.store(true, Relaxed);
     let before = LIVE.load(Relaxed);
@@ -99,12 +101,12 @@ pub fn stop() {
 
 /// Bytes given out and not taken back since [`start`]; below zero where more was taken back.
 pub fn live() -> i64 {
-    LIVE.load(Relaxed)
+    LIVE.load(Relaxed) + held() as i64
 }
 
 /// Lets the peak begin again at what is live now.
 pub fn reset_peak() {
-    PEAK.store(LIVE.load(Relaxed), Relaxed);
+    PEAK.store(live(), Relaxed);
 }
 
 /// The most that was live at once since [`start`] or [`reset_peak`], in bytes.

@@ -23,11 +23,15 @@ fn every_set_of_instructions_learns_the_same() {
 }
 
 #[test]
-fn an_unknown_set_of_instructions_is_refused() {
+fn an_unknown_word_in_the_environment_is_refused() {
     let place = Place::new();
     for program in ["ember-train", "ember-generate"] {
-        let ran = super::Ran::from(place.command(program, "devices").env("EMBER_SIMD", "sse9").output().unwrap());
-        assert_eq!(ran.code, Some(2), "{}", ran.err);
-        assert!(ran.err.contains("EMBER_SIMD is \"sse9\", not avx512, avx2 or portable; unset it"), "{}", ran.err);
+        for (variable, word, known) in
+            [("EMBER_SIMD", "sse9", "avx512, avx2 or portable"), ("EMBER_REPLAY", "no", "on or off")]
+        {
+            let ran = super::Ran::from(place.command(program, "devices").env(variable, word).output().unwrap());
+            assert_eq!(ran.code, Some(2), "{}", ran.err);
+            assert!(ran.err.contains(&format!("{variable} is {word:?}, not {known}; unset it")), "{}", ran.err);
+        }
     }
 }
