@@ -13,7 +13,7 @@ use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData};
 
 use crate::GptConfig;
 use crate::kernels::{self, CachedRows, Heads, is_cpu};
-use crate::memory::Memory;
+use crate::memory::{HUGE_PAGE, Memory};
 
 /// Keys and values of every layer for the positions that its rows have seen.
 #[derive(Clone, Debug)]
@@ -110,9 +110,9 @@ impl KvCache {
         self.moves
     }
 
-    /// Whether `count` new positions leave all tensors where they are.
-    pub fn has_room(&self, count: usize) -> bool {
-        self.next + count <= self.slots
+    /// Positions that can be added while all tensors stay where they are.
+    pub(crate) fn room(&self) -> usize {
+        self.slots - self.next
     }
 
     /// Keys and values of every layer, shared: for a recorded step, which writes them where they lie.
@@ -172,7 +172,7 @@ impl KvCache {
 }
 
 /// Where the empty keys and values of all layers come from. A step reads the cache whole, as it reads the weights, so on the CPU it
-/// too lies in one stretch of huge pages.
+/// too lies in one stretch of huge pages, if it fills one.
 struct Empty<'a> {
     memory: Option<Arc<Memory>>,
     shape: [usize; 3],
@@ -183,9 +183,10 @@ impl<'a> Empty<'a> {
     fn new(n_layer: usize, slots: usize, heads: Heads, device: &'a Device) -> Self {
         let shape = [heads.n_kv_head, slots, heads.head_size];
         let bytes = size_of::<f32>() * shape.iter().product::<usize>();
-        let stretch = || Memory::new(iter::repeat_n(bytes, 2 * n_layer)).ok();
+        let parts = iter::repeat_n(bytes, 2 * n_layer);
+        let worth_it = is_cpu(device) && 2 * n_layer * bytes >= HUGE_PAGE;
         // A system that refuses so much at once may still give it piece by piece.
-        Self { memory: if is_cpu(device) { stretch() } else { None }, shape, device }
+        Self { memory: worth_it.then(|| Memory::new(parts).ok()).flatten(), shape, device }
     }
 
     /// Keys or values of one layer.

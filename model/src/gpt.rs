@@ -402,7 +402,8 @@ impl Gpt {
     }
 
     /// Logits `[rows, vocab_size]` of one new token in each row, of which all is on the device: `ids` and `positions` `[1, rows]`, the
-    /// places of the rows in `rows`, every layer's keys and values, and a `rotary` table of all positions where there are such.
+    /// places of the rows in `rows`, every layer's keys and values, and a `rotary` table of all positions that there will be, where
+    /// they are rotary.
     pub(crate) fn step_on_device(
         &self,
         [ids, positions]: [Tensor<2, Int>; 2],
@@ -422,9 +423,9 @@ impl Gpt {
         self.head(self.final_norm(x))
     }
 
-    /// Angles of all positions of the context, where they are rotary.
-    pub(crate) fn rotary_table(&self, device: &Device) -> Option<Rotary> {
-        self.rotary(0..self.config.context_length, device)
+    /// Angles of the first `positions`, where they are rotary.
+    pub(crate) fn rotary_table(&self, positions: usize, device: &Device) -> Option<Rotary> {
+        self.rotary(0..positions, device)
     }
 
     /// Logits `[positions, vocab_size]` of `hidden` `[1, positions, n_embd]`.

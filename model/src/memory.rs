@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::{Context, Result};
 use burn::tensor::{Bytes, DType, TensorData};
 use cubecl_environment::bytes::{AccessError, AccessPolicy, AllocationController, AllocationProperty};
-use memmap2::MmapMut;
+use memmap2::{MmapMut, MmapRaw};
 
 /// A huge page of x86-64 and most others, in bytes.
-const HUGE_PAGE: usize = 2 << 20;
+pub const HUGE_PAGE: usize = 2 << 20;
 
 /// Where a part may begin: at a cache line.
 const LINE: usize = 64;
@@ -30,7 +30,8 @@ pub fn held() -> usize {
 /// against 32 GB/s on one core of an AMD EPYC with virtual memory inside virtual memory).
 #[derive(Debug)]
 pub struct Memory {
-    map: MmapMut,
+    /// Raw, since parts of it are borrowed each by itself, some of them to be written.
+    map: MmapRaw,
     /// Where each part begins in `map`, and its bytes.
     parts: Vec<(usize, usize)>,
     bytes: usize,
@@ -58,6 +59,7 @@ impl Memory {
         let mut parts: Vec<_> = parts.into_iter().map(place).collect();
         let map = MmapMut::map_anon(end + HUGE_PAGE)
             .with_context(|| format!("cannot take {} MB of memory; free some", end >> 20))?;
+        let map = MmapRaw::from(map);
         // A system without huge pages says no, and all is read from small ones.
         #[cfg(target_os = "linux")]
         let _ = map.advise(memmap2::Advice::HugePage);
@@ -77,10 +79,10 @@ impl Memory {
         Part { memory: self.clone(), index }
     }
 
-    fn place(&self, index: usize) -> (*const u8, usize) {
+    fn place(&self, index: usize) -> (*mut u8, usize) {
         let (start, bytes) = self.parts[index];
         // SAFETY: `new` made the map long enough for every part.
-        (unsafe { self.map.as_ptr().add(start) }, bytes)
+        (unsafe { self.map.as_mut_ptr().add(start) }, bytes)
     }
 }
 
@@ -116,15 +118,16 @@ impl Part {
     pub fn values_mut<T: Bits>(&mut self) -> &mut [T] {
         let (start, length) = self.place::<T>();
         // SAFETY: as above; parts do not overlap, and this one is borrowed for writing.
-        unsafe { std::slice::from_raw_parts_mut(start.cast_mut(), length) }
+        unsafe { std::slice::from_raw_parts_mut(start, length) }
     }
 
     /// Where the part that is read after this one begins, and its bytes; after the last comes the first, since a token follows a token.
     pub fn next(&self) -> (*const u8, usize) {
-        self.memory.place((self.index + 1) % self.memory.parts.len())
+        let (start, bytes) = self.memory.place((self.index + 1) % self.memory.parts.len());
+        (start, bytes)
     }
 
-    fn place<T: Bits>(&self) -> (*const T, usize) {
+    fn place<T: Bits>(&self) -> (*mut T, usize) {
         const { assert!(align_of::<T>() <= LINE && size_of::<T>() > 0) };
         let (start, bytes) = self.memory.place(self.index);
         assert!(bytes.is_multiple_of(size_of::<T>()), "{bytes} bytes are not whole values of {}", size_of::<T>());
@@ -147,8 +150,9 @@ unsafe impl Bits for u8 {}
 
 /// A tensor's memory; that all of it is initialised is the tensor's business.
 impl AllocationController for Part {
+    /// Less than there is, and the most that a copy of burn's own can have.
     fn alloc_align(&self) -> usize {
-        LINE
+        align_of::<u128>()
     }
 
     fn property(&self) -> AllocationProperty {
@@ -158,7 +162,7 @@ impl AllocationController for Part {
     unsafe fn memory_mut(&mut self, _policy: AccessPolicy) -> Result<&mut [MaybeUninit<u8>], AccessError> {
         let (start, bytes) = self.place::<u8>();
         // SAFETY: as `values_mut`.
-        Ok(unsafe { std::slice::from_raw_parts_mut(start.cast_mut().cast(), bytes) })
+        Ok(unsafe { std::slice::from_raw_parts_mut(start.cast(), bytes) })
     }
 
     fn memory(&self, _policy: AccessPolicy) -> Result<&[MaybeUninit<u8>], AccessError> {
@@ -197,9 +201,14 @@ mod tests {
         let part = Memory::new([24]).unwrap().take();
         let place = part.values::<u8>().as_ptr();
         let tensor = Tensor::<2>::from_data(part.tensor_data([2, 3]), &Device::flex());
-        let tensor = tensor.slice_assign([1..2, 0..3], Tensor::ones([1, 3], &Device::flex()));
-        let data = tensor.into_data();
+        let write = |tensor: Tensor<2>| tensor.slice_assign([1..2, 0..3], Tensor::ones([1, 3], &Device::flex()));
+        // Another that shares it is copied before it is written.
+        let copy = write(tensor.clone()).into_data();
+        assert_eq!(tensor.clone().into_data().try_into_vec::<f32>().unwrap(), [0.0; 6]);
+        let data = write(tensor).into_data();
         assert_eq!(data.as_bytes().as_ptr(), place);
-        assert_eq!(data.try_into_vec::<f32>().unwrap(), [0.0, 0.0, 0.0, 1.0, 1.0, 1.0]);
+        for data in [data, copy] {
+            assert_eq!(data.try_into_vec::<f32>().unwrap(), [0.0, 0.0, 0.0, 1.0, 1.0, 1.0]);
+        }
     }
 }

@@ -4,7 +4,7 @@
 
 use burn::tensor::{DType, Device, Graph, Int, Tensor, capture};
 
-use crate::kernels::{CachedAttention, overwrite};
+use crate::kernels::{CachedAttention, is_cpu, overwrite};
 use crate::{Gpt, KvCache};
 
 /// The environment variable that, set to `off`, has every step's launches issued anew: to see what replaying gains, or to do without.
@@ -62,25 +62,46 @@ impl Inputs {
 
 impl RecordedStep {
     /// Gives every row of `cache` its next token, as [`Gpt::forward_cached`] does, and records the launches. What comes out
-    /// ([`Self::output`]), now and later, is what `of` makes of the logits `[rows, vocab_size]`.
+    /// ([`Self::output`]), now and later, is what `of` makes of the logits `[rows, vocab_size]`. Until the step is dropped, the cache may
+    /// be used through it alone.
     ///
-    /// The cache must have room for the tokens, and until the step is dropped it may be used through it alone. On the CPU there is nothing
-    /// to record; a device that cannot do so issues the launches anew at each step.
-    pub fn record(gpt: &Gpt, tokens: &[u32], cache: &mut KvCache, of: fn(Tensor<2>) -> Tensor<2>) -> Self {
-        let device = gpt.device();
-        let longest = gpt.config().context_length.min(cache.slots());
-        let inputs = Inputs::new(tokens.len(), longest, &device);
+    /// `None` when the device could not record; what was in the cache may then be lost.
+    ///
+    /// # Panics
+    /// When [`Self::can_record`] is false, or there is not one token for each row.
+    pub fn record(gpt: &Gpt, tokens: &[u32], cache: &mut KvCache, of: fn(Tensor<2>) -> Tensor<2>) -> Option<Self> {
+        assert!(Self::can_record(gpt, cache), "a step that cannot be recorded");
+        let (device, rows) = (gpt.device(), tokens.len());
+        // Every step takes a slot for each row, so no row gets longer than this before there is no room for a step.
+        let most = (0..rows).map(|row| cache.len(row)).max().unwrap_or(0) + cache.room() / rows;
+        let longest = most.min(gpt.config().context_length);
+        let inputs = Inputs::new(rows, longest, &device);
         // Before the rest: the launches are tried out before they are recorded, and write keys and values.
         inputs.write(tokens, cache);
-        let attention = CachedAttention::recorded(tokens.len(), longest, inputs.table.clone());
-        let (gpt, layers, rotary, read) = (gpt.clone(), cache.shared(), gpt.rotary_table(&device), inputs.clone());
+        let attention = CachedAttention::recorded(rows, longest, inputs.table.clone());
+        let (gpt, layers, read) = (gpt.clone(), cache.shared(), inputs.clone());
+        let rotary = gpt.rotary_table(longest, &device);
         let step = move || {
             of(gpt.step_on_device([read.ids.clone(), read.positions.clone()], &layers, &attention, rotary.as_ref()))
         };
         let graph = capture(&device, Box::new(step) as Box<dyn FnMut() -> Tensor<2>>);
         let mut recorded = Self { graph, inputs, longest, moves: cache.moves() };
+        // What was put into a recording that then failed is marked as never computed, the cache among it.
+        if !recorded.graph.is_hardware() {
+            return None;
+        }
         recorded.replay();
-        recorded
+        Some(recorded)
+    }
+
+    /// Whether the next step of `cache` may be recorded: on a GPU, after a pass that has read something into every row, with room for
+    /// another token in each.
+    pub fn can_record(gpt: &Gpt, cache: &KvCache) -> bool {
+        let rows = cache.rows();
+        !is_cpu(&gpt.device())
+            && rows > 0
+            && cache.room() >= rows
+            && (0..rows).all(|row| (1..gpt.config().context_length).contains(&cache.len(row)))
     }
 
     /// Whether the next step of the cache that this was recorded for can be this one.
@@ -88,12 +109,16 @@ impl RecordedStep {
         let [_, rows] = self.inputs.ids.dims();
         cache.rows() == rows
             && cache.moves() == self.moves
-            && cache.has_room(rows)
+            && cache.room() >= rows
             && (0..rows).all(|row| cache.len(row) < self.longest)
     }
 
     /// Gives every row its next token.
+    ///
+    /// # Panics
+    /// When the step does not fit, or there is not one token for each row.
     pub fn step(&mut self, tokens: &[u32], cache: &mut KvCache) {
+        assert!(self.fits(cache) && tokens.len() == cache.rows(), "a step that was recorded for another cache");
         self.inputs.write(tokens, cache);
         self.replay();
     }
@@ -103,14 +128,9 @@ impl RecordedStep {
         self.graph.output().clone()
     }
 
-    /// Whether the device replays the launches by itself; else they are issued anew at each step.
-    pub fn is_replayed(&self) -> bool {
-        self.graph.is_hardware()
-    }
-
     fn replay(&mut self) {
-        // SAFETY: the closure owns the weights, the cache's tensors and the inputs, so all that the launches touch is alive; and all of
-        // it is used on this thread's stream, since neither this nor the closure can be sent to another.
+        // SAFETY: the closure owns the weights, the cache's tensors and the inputs, so all that the launches touch is alive. They run on
+        // this thread's stream, which neither this nor the closure can leave, and nobody else uses the cache meanwhile: see `record`.
         unsafe { self.graph.replay() };
     }
 }

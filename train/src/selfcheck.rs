@@ -131,6 +131,9 @@ fn rounding(selected: &Selected, precision: FloatDType) -> f64 {
 
 /// The largest of the lists' differences, each as a share of the reference's largest value.
 fn largest_difference(got: &[Vec<f32>], want: &[Vec<f32>]) -> Option<f64> {
+    if got.len() != want.len() {
+        return None;
+    }
     let of_list = |(got, want): (&Vec<f32>, &Vec<f32>)| {
         let largest = want.iter().fold(0.0, |largest: f64, value| largest.max(f64::from(value.abs())));
         let differences = got.iter().zip(want).map(|(got, want)| f64::from((got - want).abs()));
@@ -166,6 +169,15 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use ember_model::device::{DeviceChoice, select};
+
+    #[test]
+    fn what_is_missing_or_no_number_has_no_difference() {
+        let want = [vec![1.0, 2.0], vec![4.0]];
+        assert_eq!(largest_difference(&[vec![1.0, 2.5], vec![4.0]], &want), Some(0.25));
+        assert_eq!(largest_difference(&[vec![1.0, 2.0]], &want), None);
+        assert_eq!(largest_difference(&[vec![1.0], vec![4.0]], &want), None);
+        assert_eq!(largest_difference(&[vec![1.0, f32::NAN], vec![4.0]], &want), None);
+    }
 
     #[test]
     fn the_cpu_repeats_itself_and_rounds_as_bfloat16_does() {

@@ -60,9 +60,9 @@ impl<'a> ModelSequences<'a> {
         Self { model, cache, rows, replays, steady: 0, recorded: None }
     }
 
-    /// Whether the last step was one that the device had recorded and replayed by itself.
+    /// Whether the last step was one that the device had recorded.
     pub fn is_replaying(&self) -> bool {
-        self.recorded.as_ref().is_some_and(|(_, step)| step.is_replayed())
+        self.recorded.is_some()
     }
 
     /// Makes the cache hold no more of a row than what remains true, all but the window's last `count` ids at most, and
@@ -87,14 +87,19 @@ impl<'a> ModelSequences<'a> {
             .enumerate()
             .map(|(row, &count)| if count == 0 { self.rows[row].ids.len() } else { self.unread(row, count) })
             .collect();
-        let one_each = counts.iter().all(|&count| count == 1)
-            && self.rows.iter().zip(&unread).all(|(row, &from)| row.ids.len() == from + 1);
-        self.steady = if one_each { self.steady + 1 } else { 0 };
-        if self.replays && self.steady > STEADY && self.cache.has_room(self.rows.len()) {
-            return floats(self.recorded_step(of));
+        if self.is_recordable(counts, &unread, of) {
+            self.steady += 1;
+        } else {
+            self.steady = 0;
+            // It shares the cache, which could not be written in place.
+            self.recorded = None;
         }
-        // Else it would share the cache, which could then not be written in place.
-        self.recorded = None;
+        if self.steady > STEADY {
+            return match self.recorded_step(of) {
+                Some(output) => floats(output),
+                None => self.read(counts, of),
+            };
+        }
         let mut read = Vec::new();
         let mut row = 0;
         while row < self.rows.len() {
@@ -119,19 +124,31 @@ impl<'a> ModelSequences<'a> {
         Ok(read)
     }
 
-    /// A step that gives every row its last id, by launches that the device has recorded.
-    fn recorded_step(&mut self, of: Of) -> Tensor<2> {
+    /// Whether the pass reads one id in every row, by a step like the one that is recorded, or that can be.
+    fn is_recordable(&self, counts: &[usize], unread: &[usize], of: Of) -> bool {
+        let fits = || match &self.recorded {
+            Some((what, step)) => *what == of && step.fits(&self.cache),
+            None => RecordedStep::can_record(self.model, &self.cache),
+        };
+        self.replays
+            && counts.iter().all(|&count| count == 1)
+            && self.rows.iter().zip(unread).all(|(row, &from)| row.ids.len() == from + 1)
+            && fits()
+    }
+
+    /// What comes out of a step that gives every row its last id, by launches that the device has recorded or now records. `None` when
+    /// it could not: then there is an empty cache, and nothing is recorded any more.
+    fn recorded_step(&mut self, of: Of) -> Option<Tensor<2>> {
         let tokens: Vec<u32> = self.rows.iter().filter_map(|row| row.ids.last().copied()).collect();
-        match self.recorded.take().filter(|(what, step)| *what == of && step.fits(&self.cache)) {
-            Some((_, mut step)) => {
-                step.step(&tokens, &mut self.cache);
-                self.recorded.insert((of, step)).1.output()
-            }
-            None => {
-                let step = RecordedStep::record(self.model, &tokens, &mut self.cache, of.function());
-                self.recorded.insert((of, step)).1.output()
-            }
+        if let Some((_, step)) = &mut self.recorded {
+            step.step(&tokens, &mut self.cache);
+        } else if let Some(step) = RecordedStep::record(self.model, &tokens, &mut self.cache, of.function()) {
+            self.recorded = Some((of, step));
+        } else {
+            self.replays = false;
+            self.cache = KvCache::new(self.model.config(), self.rows.len(), self.cache.slots(), &self.model.device());
         }
+        self.recorded.as_ref().map(|(_, step)| step.output())
     }
 }
 

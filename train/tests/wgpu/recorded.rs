@@ -17,6 +17,11 @@ fn token_by_token(gpt: &Gpt, tokens: &[u32], cache: &mut KvCache) -> Vec<f32> {
     values(gpt.forward_cached(&tokens, cache))
 }
 
+fn record(gpt: &Gpt, tokens: &[u32], cache: &mut KvCache) -> RecordedStep {
+    assert!(RecordedStep::can_record(gpt, cache));
+    RecordedStep::record(gpt, tokens, cache, |logits| logits).expect("wgpu records")
+}
+
 #[test]
 fn a_replayed_step_computes_what_a_step_computes() {
     let Some(device) = gpu() else { return };
@@ -41,9 +46,8 @@ fn a_replayed_step_computes_what_a_step_computes() {
                     recorded.step(&tokens(step), cache_there);
                     recorded
                 }
-                none => none.insert(RecordedStep::record(&there, &tokens(step), cache_there, |logits| logits)),
+                none => none.insert(record(&there, &tokens(step), cache_there)),
             };
-            assert!(step.is_replayed());
             let error = largest_difference(&values(step.output()), &expected);
             assert!(error < 1e-5, "logits differ by {error}");
         }
@@ -63,7 +67,7 @@ fn a_recorded_step_is_no_longer_used_when_it_does_not_fit() {
     let gpt = Gpt::new(&config, 1, &device).unwrap();
     let mut cache = KvCache::new(&config, 1, 6, &device);
     gpt.forward_cached(&[&[1, 2, 3]], &mut cache);
-    let recorded = RecordedStep::record(&gpt, &[4], &mut cache, |logits| logits);
+    let recorded = record(&gpt, &[4], &mut cache);
     assert!(recorded.fits(&cache));
     cache.select(&[0, 0]);
     assert!(!recorded.fits(&cache), "another number of rows");
@@ -71,8 +75,12 @@ fn a_recorded_step_is_no_longer_used_when_it_does_not_fit() {
     assert!(recorded.fits(&cache));
     gpt.forward_cached(&[&[5, 6]], &mut cache);
     assert!(!recorded.fits(&cache), "no room");
+    assert!(!RecordedStep::can_record(&gpt, &cache));
     gpt.forward_cached(&[&[7]], &mut cache);
     assert!(!recorded.fits(&cache), "another place");
+    assert!(RecordedStep::can_record(&gpt, &cache));
+    let on_the_cpu = Gpt::new(&config, 1, &Device::flex()).unwrap();
+    assert!(!RecordedStep::can_record(&on_the_cpu, &KvCache::new(&config, 1, 6, &Device::flex())));
 }
 
 /// A cache keeps what the model computes in, also when it grows and when slots are won back.

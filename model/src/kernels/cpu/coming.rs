@@ -9,7 +9,8 @@ use crate::kernels::simd::prefetch;
 /// Bytes that are asked for before the thread looks for work again.
 const PIECE: usize = 1024;
 
-/// Most bytes that are asked for of what one thread will read: they wait in a second-level cache, and not alone.
+/// Most bytes that are asked for of each thread's share: they wait in a second-level cache, and not alone. With more than two threads
+/// they may wait in another's, from where they still come sooner than from memory.
 const MOST: usize = 256 * 1024;
 
 /// What comes next in this process. Two models that run at once overwrite each other's, which costs them no more than the time gained.

@@ -65,7 +65,7 @@ fn runs(places: &Places) -> Vec<Run> {
 }
 
 /// Attention of the new positions `qkv` `[1, new positions, (n_head + 2 n_kv_head) head_size]` to a layer's cache, `keys` and `values`
-/// `[n_kv_head, slots, head_size]`, which keep theirs; `table` is [`CachedRows::table`]. Returns what they see,
+/// `[n_kv_head, slots, head_size]`, which keep theirs; `table` is that of [`super::super::CachedRows`]. Returns what they see,
 /// `[1, new positions, n_head head_size]`, and the cache.
 pub fn attend(
     qkv: CubeTensor,
