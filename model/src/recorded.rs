@@ -71,6 +71,7 @@ impl RecordedStep {
     /// When [`Self::can_record`] is false, or there is not one token for each row.
     pub fn record(gpt: &Gpt, tokens: &[u32], cache: &mut KvCache, of: fn(Tensor<2>) -> Tensor<2>) -> Option<Self> {
         assert!(Self::can_record(gpt, cache), "a step that cannot be recorded");
+        assert_eq!(tokens.len(), cache.rows(), "one token for each row");
         let (device, rows) = (gpt.device(), tokens.len());
         // Every step takes a slot for each row, so no row gets longer than this before there is no room for a step.
         let most = (0..rows).map(|row| cache.len(row)).max().unwrap_or(0) + cache.room() / rows;

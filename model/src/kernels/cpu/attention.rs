@@ -11,7 +11,7 @@ use rayon::prelude::*;
 
 use super::super::{DropoutMask, Heads, simd};
 use super::dropout::apply_in_place;
-use super::product::{Stored, Threads, View, product};
+use super::product::{Threads, View, product};
 use super::tensor::unfilled;
 use crate::simd_versions;
 use factor::Factor;
@@ -177,10 +177,7 @@ fn room(buffer: &mut Vec<f32>, n: usize) -> &mut [f32] {
 
 /// Output `[batch, time, n_head head_size]`, and the logarithm of the softmax's denominator of each row of scores,
 /// `[batch * n_head, time]`.
-pub fn forward<T: Factor>(qkv: &[T], sizes: Sizes, mask: Option<DropoutMask>) -> (Vec<f32>, Vec<f32>)
-where
-    f32: Stored<T>,
-{
+pub fn forward<T: Factor>(qkv: &[T], sizes: Sizes, mask: Option<DropoutMask>) -> (Vec<f32>, Vec<f32>) {
     let Sizes { batch, time, heads } = sizes;
     let mut y = unfilled(batch * time * heads.query_width());
     let mut denominators = unfilled(batch * heads.n_head * time);
@@ -210,9 +207,7 @@ fn forward_rows<T: Factor>(
     sizes: Sizes,
     mask: Option<DropoutMask>,
     (scores, factors): &mut (Vec<f32>, Vec<T>),
-) where
-    f32: Stored<T>,
-{
+) {
     let (head_size, one) = (sizes.heads.head_size, Threads::One);
     let rows = denominators.len();
     let mut running = Running { largest: [f32::NEG_INFINITY; QUERIES], total: [0.0; QUERIES], shrunk: [0.0; QUERIES] };
@@ -261,10 +256,7 @@ pub struct Given<'a, T> {
 ///
 /// A head of keys and values belongs to one thread, which takes the heads of queries that it serves one after another: their
 /// gradients are then always added in the same order.
-pub fn backward<T: Factor>(given: Given<T>, sizes: Sizes, mask: Option<DropoutMask>) -> Vec<f32>
-where
-    f32: Stored<T>,
-{
+pub fn backward<T: Factor>(given: Given<T>, sizes: Sizes, mask: Option<DropoutMask>) -> Vec<f32> {
     let Sizes { batch, time, heads } = sizes;
     let mut dqkv = unfilled(given.qkv.len());
     let output = Shared(dqkv.as_mut_ptr());
@@ -308,10 +300,7 @@ struct Scratch<T> {
     factors: Vec<T>,
 }
 
-impl<T: Factor> Task<'_, T>
-where
-    f32: Stored<T>,
-{
+impl<T: Factor> Task<'_, T> {
     fn backward(&self, sizes: Sizes, mask: Option<DropoutMask>, scratch: &mut Scratch<T>) {
         let Sizes { time, heads: Heads { head_size, .. }, .. } = sizes;
         // The sum of P * dP over a row is dy . y, with dropout too: one number a row takes the place of a pass over the scores.

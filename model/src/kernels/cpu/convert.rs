@@ -59,20 +59,33 @@ pub fn to_f16(x: &[f32]) -> Vec<f16> {
 
 // Written in whole-number operations without branches, which the compiler turns into vectors; the types' own conversions go one
 // value at a time.
+
+/// A bfloat16 as float32, exactly.
+#[inline(always)]
+pub fn widened(x: bf16) -> f32 {
+    f32::from_bits(u32::from(x.to_bits()) << 16)
+}
+
+/// A float32 as the nearest bfloat16, ties to even.
+#[inline(always)]
+pub fn narrowed(x: f32) -> bf16 {
+    let bits = x.to_bits();
+    let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16;
+    // A NaN stays one even where its bits are all in the lower half.
+    let nan = (bits >> 16) | 0x40;
+    bf16::from_bits(if x.is_nan() { nan } else { rounded } as u16)
+}
+
 simd_versions! {
     pub fn widen_bf16(x: &[bf16], y: &mut [f32]) {
         for (x, y) in x.iter().zip(y) {
-            *y = f32::from_bits(u32::from(x.to_bits()) << 16);
+            *y = widened(*x);
         }
     }
 
     pub fn narrow_bf16(x: &[f32], y: &mut [bf16]) {
         for (x, y) in x.iter().zip(y) {
-            let bits = x.to_bits();
-            let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16;
-            // A NaN stays one even where its bits are all in the lower half.
-            let nan = (bits >> 16) | 0x40;
-            *y = bf16::from_bits(if x.is_nan() { nan } else { rounded } as u16);
+            *y = narrowed(*x);
         }
     }
 

@@ -19,27 +19,24 @@ pub struct Added<'a> {
 }
 
 /// `x W` and what is added: x `[rows, n_in]`, W `[n_in, n_out]`.
-pub fn times<T: Element, O: Stored<T>>(x: &[T], weight: &[T], n_out: usize, added: Added) -> Vec<O> {
+pub fn times<T: Element, O: Stored>(x: &[T], weight: &[T], n_out: usize, added: Added) -> Vec<O> {
     let n_in = weight.len() / n_out;
     multiply([x.len() / n_in, n_out, n_in], View::rows(x, n_in), View::rows(weight, n_out), added)
 }
 
 /// `x Wᵀ`: x `[rows, n_in]`, W `[n_out, n_in]`.
-pub fn times_transposed<T: Element, O: Stored<T>>(x: &[T], weight: &[T], n_in: usize) -> Vec<O> {
+pub fn times_transposed<T: Element, O: Stored>(x: &[T], weight: &[T], n_in: usize) -> Vec<O> {
     let (rows, n_out) = (x.len() / n_in, weight.len() / n_in);
     multiply([rows, n_out, n_in], View::rows(x, n_in), View::transposed(weight, n_in), Added::default())
 }
 
 /// `xᵀ y`: x `[rows, n_in]`, y `[rows, n_out]`.
-pub fn transposed_times<T: Element>(x: &[T], y: &[T], rows: usize) -> Vec<f32>
-where
-    f32: Stored<T>,
-{
+pub fn transposed_times<T: Element>(x: &[T], y: &[T], rows: usize) -> Vec<f32> {
     let (n_in, n_out) = (x.len() / rows, y.len() / rows);
     multiply([n_in, n_out, rows], View::transposed(x, n_in), View::rows(y, n_out), Added::default())
 }
 
-fn multiply<T: Element, O: Stored<T>>([m, n, k]: [usize; 3], a: View<T>, b: View<T>, added: Added) -> Vec<O> {
+fn multiply<T: Element, O: Stored>([m, n, k]: [usize; 3], a: View<T>, b: View<T>, added: Added) -> Vec<O> {
     assert!(added.bias.is_none_or(|bias| bias.len() == n), "a bias of {n} values");
     assert!(added.residual.is_none_or(|residual| residual.len() == m * n), "a residual of {m} rows of {n} values");
     let onto = added.residual.map(|residual| View::rows(residual, n));
@@ -88,18 +85,12 @@ pub fn unembed(x: &[f32], weight: &[f32], n_embd: usize) -> Vec<f32> {
 }
 
 /// Gradients of `x W` with respect to x and W, given that of the output.
-pub fn backward<T: Element, O: Stored<T>>(x: &[T], weight: &[T], dy: &[T], n_in: usize) -> (Vec<O>, Vec<f32>)
-where
-    f32: Stored<T>,
-{
+pub fn backward<T: Element, O: Stored>(x: &[T], weight: &[T], dy: &[T], n_in: usize) -> (Vec<O>, Vec<f32>) {
     (times_transposed(dy, weight, weight.len() / n_in), transposed_times(x, dy, x.len() / n_in))
 }
 
 /// Gradients of `x Wᵀ` with respect to x and W, given that of the output.
-pub fn unembed_backward<T: Element>(x: &[T], weight: &[T], dy: &[T], n_embd: usize) -> (Vec<f32>, Vec<f32>)
-where
-    f32: Stored<T>,
-{
+pub fn unembed_backward<T: Element>(x: &[T], weight: &[T], dy: &[T], n_embd: usize) -> (Vec<f32>, Vec<f32>) {
     (times(dy, weight, n_embd, Added::default()), transposed_times(dy, x, x.len() / n_embd))
 }
 

@@ -69,15 +69,14 @@ fn with_width(x: &FlexTensor, n: usize) -> [usize; 3] {
     [batch, time, n]
 }
 
-/// Whether a product with `factor` multiplies bfloat16 as it is; else everything becomes float32 first.
-fn in_bf16(factor: &FlexTensor) -> bool {
-    factor.dtype() == DType::BF16 && multiplies_bf16()
+/// Whether it is stored in bfloat16, in which a product with it is then computed; float16 becomes float32 first.
+fn is_bf16(tensor: &FlexTensor) -> bool {
+    tensor.dtype() == DType::BF16
 }
 
 /// The tensor contiguous and in bfloat16.
 fn bfloat16(tensor: FlexTensor) -> FlexTensor {
-    let is_bf16 = tensor.dtype() == DType::BF16;
-    contiguous(if is_bf16 { tensor } else { tensor::cast(tensor, FloatDType::BF16) })
+    contiguous(if is_bf16(&tensor) { tensor } else { tensor::cast(tensor, FloatDType::BF16) })
 }
 
 /// The sizes of a weight.
@@ -90,7 +89,7 @@ impl MatrixOps for Flex {
         let [_, n_out] = sizes_of(&weight);
         let shape = with_width(&x, n_out);
         let bias = float32(bias);
-        if in_bf16(&weight) {
+        if is_bf16(&weight) {
             let (x, weight) = (bfloat16(x), contiguous(weight));
             let added = Added { bias: Some(values(&bias)), residual: None };
             return new_bf16(linear::times(values_bf16(&x), values_bf16(&weight), n_out, added), shape);
@@ -103,7 +102,7 @@ impl MatrixOps for Flex {
     fn fused_linear_without_bias(x: FlexTensor, weight: FlexTensor) -> FlexTensor {
         let [_, n_out] = sizes_of(&weight);
         let shape = with_width(&x, n_out);
-        if in_bf16(&weight) {
+        if is_bf16(&weight) {
             let (x, weight) = (bfloat16(x), contiguous(weight));
             return new_bf16(linear::times(values_bf16(&x), values_bf16(&weight), n_out, Added::default()), shape);
         }
@@ -131,7 +130,7 @@ impl MatrixOps for Flex {
         }
         let (residual, bias) = (float32(residual), float32(bias));
         let shape = residual.layout().shape().clone();
-        let y = if in_bf16(&weight) {
+        let y = if is_bf16(&weight) {
             let (x, weight) = (bfloat16(x), contiguous(weight));
             let added = Added { bias: Some(values(&bias)), residual: Some(values(&residual)) };
             linear::times(values_bf16(&x), values_bf16(&weight), values(&bias).len(), added)
@@ -146,7 +145,7 @@ impl MatrixOps for Flex {
         let [vocab, n_embd] = sizes_of(&weight);
         let shape = with_width(&x, vocab);
         // Put out in float32 always: logits are few digits away from the loss.
-        if in_bf16(&weight) {
+        if is_bf16(&weight) {
             let (x, weight) = (bfloat16(x), contiguous(weight));
             return new(linear::times_transposed(values_bf16(&x), values_bf16(&weight), n_embd), shape);
         }
@@ -222,7 +221,7 @@ impl AttentionOps for Flex {
         let dtype = qkv.dtype();
         let sizes = sizes(&qkv, heads);
         let shape = with_width(&qkv, heads.query_width());
-        let (y, denominators) = if in_bf16(&qkv) {
+        let (y, denominators) = if is_bf16(&qkv) {
             attention::forward(values_bf16(&contiguous(qkv)), sizes, dropout)
         } else {
             attention::forward(values(&float32(qkv)), sizes, dropout)
@@ -273,7 +272,7 @@ impl CachedOps for Flex {
 impl MatrixBackward for Flex {
     fn fused_linear_backward(x: FlexTensor, weight: FlexTensor, dy: FlexTensor) -> [FlexTensor; 3] {
         let [_, n_out] = sizes_of(&weight);
-        let dbias = if in_bf16(&weight) && dy.dtype() == DType::BF16 {
+        let dbias = if is_bf16(&weight) && dy.dtype() == DType::BF16 {
             linear::column_sums_bf16(values_bf16(&contiguous(dy.clone())), n_out)
         } else {
             linear::column_sums(values(&float32(dy.clone())), n_out)
@@ -285,7 +284,7 @@ impl MatrixBackward for Flex {
     fn fused_linear_without_bias_backward(x: FlexTensor, weight: FlexTensor, dy: FlexTensor) -> [FlexTensor; 2] {
         let [n_in, n_out] = sizes_of(&weight);
         let shape = x.layout().shape().clone();
-        if in_bf16(&weight) {
+        if is_bf16(&weight) {
             let (x, weight, dy) = (bfloat16(x), contiguous(weight), bfloat16(dy));
             let (dx, dweight) = linear::backward(values_bf16(&x), values_bf16(&weight), values_bf16(&dy), n_in);
             return [new_bf16(dx, shape), new(dweight, [n_in, n_out])];
@@ -319,7 +318,7 @@ impl MatrixBackward for Flex {
         let dtype = x.dtype();
         let [vocab, n_embd] = sizes_of(&weight);
         let shape = x.layout().shape().clone();
-        let (dx, dweight) = if in_bf16(&weight) {
+        let (dx, dweight) = if is_bf16(&weight) {
             let (x, weight, dy) = (bfloat16(x), contiguous(weight), bfloat16(dy));
             linear::unembed_backward(values_bf16(&x), values_bf16(&weight), values_bf16(&dy), n_embd)
         } else {
@@ -404,7 +403,7 @@ impl AttentionBackward for Flex {
     ) -> FlexTensor {
         let (dtype, shape) = (qkv.dtype(), qkv.layout().shape().clone());
         let (sizes, denominators) = (sizes(&qkv, heads), values(&denominators));
-        let dqkv = if in_bf16(&qkv) {
+        let dqkv = if is_bf16(&qkv) {
             let [qkv, y, dy] = [qkv, y, dy].map(bfloat16);
             let [qkv, y, dy] = [&qkv, &y, &dy].map(values_bf16);
             attention::backward(attention::Given { qkv, y, denominators, dy }, sizes, dropout)

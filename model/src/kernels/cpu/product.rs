@@ -20,10 +20,9 @@ use std::ptr::null;
 
 use rayon::prelude::*;
 
-pub use pack::Element;
-use pack::{LINE, Line, PANEL_ROWS, UNIT};
+use pack::{LINE, Line, PANEL_ROWS, UNIT, Unit};
 use sets::Set;
-pub use sets::multiplies_bf16;
+pub use sets::{Element, Stored, multiplies_bf16};
 use tile::{Factor, Finish, Tile};
 
 /// A matrix inside a slice: its first value and the distance between rows and between columns.
@@ -84,9 +83,7 @@ pub unsafe fn product<T: Element>(
     a: View<T>,
     b: View<T>,
     threads: Threads,
-) where
-    f32: Stored<T>,
-{
+) {
     // SAFETY: the caller's promise.
     unsafe { Product { size: [m, n, k], a, b, onto: accumulate.then_some(c), bias: None }.write(c, threads) };
 }
@@ -110,7 +107,8 @@ pub struct Product<'a, T> {
 const WORTH_SHARING: usize = 48 * 48 * 256;
 
 /// Up to so many rows of a result, float32 columns of `b` that lie side by side are read where they are: too few would read them packed.
-const FEW_ROWS: usize = 192;
+/// More must not: rows of b a power of two apart share a few places of the cache, and each tile would wait for them anew.
+const FEW_ROWS: usize = 64;
 
 /// Up to so many values from one k to the next for each column of a panel, or so few of k, float32 rows of a transposed `a` are read
 /// where they are.
@@ -126,10 +124,10 @@ impl<T: Element> Product<'_, T> {
     ///
     /// # Safety
     /// All matrices must lie inside memory that is valid for reading, and for writing where c is.
-    pub unsafe fn write<O: Stored<T>>(&self, c: View<O>, threads: Threads) {
+    pub unsafe fn write<O: Stored>(&self, c: View<O>, threads: Threads) {
         debug_assert!(c.column == 1 && self.onto.is_none_or(|onto| onto.column == 1), "columns side by side");
         let [m, n, k] = self.size;
-        let compute = O::compute();
+        let compute = T::compute::<O>();
         let all = rayon::current_num_threads();
         if threads == Threads::One || all == 1 || m * n * k < WORTH_SHARING {
             // SAFETY: the caller's promise, and the processor has what `compute` was chosen by.
@@ -150,7 +148,7 @@ impl<T: Element> Product<'_, T> {
         };
         let longest = |[rows, columns]: [usize; 2]| {
             // In multiplications for each k: to pack a value costs about as much as these.
-            rows * columns + 4 * columns + if self.packs_a(0) { 6 * rows } else { 0 }
+            rows * columns + 4 * columns + if self.is_across(0) { 6 * rows } else { 0 }
         };
         let [rows, columns] = (1..=threads).map(sizes).min_by_key(|sizes| longest(*sizes)).unwrap_or([m, n]);
         let down = (0..m).step_by(rows.max(1)).map(|row| row..(row + rows).min(m));
@@ -160,23 +158,10 @@ impl<T: Element> Product<'_, T> {
         })
         .collect()
     }
-
-    /// Whether a tile cannot read its rows of `a` where they are: its units must be there, and not each on a page of its own.
-    fn packs_a(&self, near: usize) -> bool {
-        let [_, _, k] = self.size;
-        let is_whole = T::PER_UNIT == 1 || (self.a.column == 1 && k % T::PER_UNIT == 0);
-        !is_whole || (self.a.column != 1 && (self.a.row != 1 || (self.a.column > near && k > FEW)))
-    }
 }
 
 /// Computes the part of a product in these rows and columns.
 type Compute<T, O> = unsafe fn(&Product<T>, View<O>, Range<usize>, Range<usize>);
-
-/// What the result of a product of `T`s can be stored as.
-pub trait Stored<T>: Copy {
-    /// The function for the best instructions that there are.
-    fn compute() -> Compute<T, Self>;
-}
 
 thread_local! {
     /// Where a thread packs; kept, for a product each time would have to ask for it.
@@ -186,21 +171,21 @@ thread_local! {
 /// The part of `product` in these rows and columns, by the instructions `S`, whose functions for tiles are in `tiles`, by rows and
 /// vectors. Block by block of k; in each, some rows; for them panel by panel of columns, which stays near while the rows pass by.
 #[inline(always)]
-unsafe fn compute<S: Set, T: Element, O: Copy>(
-    product: &Product<T>,
+unsafe fn compute<S: Set, U: Unit, O: Copy>(
+    product: &Product<U::Value>,
     c: View<O>,
     rows: Range<usize>,
     columns: Range<usize>,
     tiles: &[&[Tile<O>]],
 ) {
     let [_, _, k] = product.size;
-    let depth = k.div_ceil(T::PER_UNIT);
+    let depth = k.div_ceil(U::VALUES);
     // A result that is not float32 cannot wait in memory for the next block.
     let blocks = if size_of::<O>() == size_of::<f32>() { depth.div_ceil(S::DEPTH).max(1) } else { 1 };
     let depth = depth.div_ceil(blocks);
     let width = S::LANES * S::VECTORS;
-    let packs_a = product.packs_a(NEAR * width);
-    let packs_b = T::PER_UNIT > 1 || product.b.column != 1 || rows.len() > FEW_ROWS;
+    let packs_a = product.packs_a::<U>(NEAR * width);
+    let packs_b = U::VALUES > 1 || !U::AS_STORED || product.b.column != 1 || rows.len() > FEW_ROWS;
     let at_once = ROWS_AT_ONCE * width;
     let panel = pack::panel_units(depth);
     let room = if packs_a { at_once.min(rows.len()).div_ceil(PANEL_ROWS) * panel } else { 0 };
@@ -213,15 +198,23 @@ unsafe fn compute<S: Set, T: Element, O: Copy>(
     }
     let packed_a = scratch.as_mut_ptr().cast::<u32>();
     let packed_b = packed_a.wrapping_add(room.next_multiple_of(LINE));
-    for first in (0..blocks).map(|block| block * depth * T::PER_UNIT) {
-        let k = (depth * T::PER_UNIT).min(k.saturating_sub(first));
-        let depth = k.div_ceil(T::PER_UNIT);
+    for first in (0..blocks).map(|block| block * depth * U::VALUES) {
+        let k = (depth * U::VALUES).min(k.saturating_sub(first));
+        let depth = k.div_ceil(U::VALUES);
         for row in rows.clone().step_by(at_once) {
             let height = at_once.min(rows.end - row);
             let a = product.a.from(row, first);
+            // Rows whose values lie side by side stay rows.
+            let in_panels = packs_a && a.column != 1;
             if packs_a {
-                // SAFETY: there is room for so many panels; all else is the caller's promise.
-                unsafe { pack::rows::<T>(a, [height, k], packed_a, panel) };
+                // SAFETY: there is room for so many panels, and so for their rows; all else is the caller's promise.
+                unsafe {
+                    if in_panels {
+                        pack::rows::<U>(a, [height, k], packed_a, panel);
+                    } else {
+                        pack::in_rows::<U>(a, [height, k], packed_a);
+                    }
+                }
             }
             for column in columns.clone().step_by(width) {
                 let columns = width.min(columns.end - column);
@@ -229,18 +222,20 @@ unsafe fn compute<S: Set, T: Element, O: Copy>(
                 let b = product.b.from(first, column);
                 let b = if packs_b || columns % S::LANES != 0 {
                     // SAFETY: there is room for a panel; all else is the caller's promise.
-                    unsafe { pack::columns::<S, T>(b, [k, columns], packed_b) };
+                    unsafe { pack::columns::<S, U>(b, [k, columns], packed_b) };
                     Factor { start: packed_b, row: 0, step: vectors * S::LANES * UNIT }
                 } else {
                     Factor { start: b.start.cast(), row: 0, step: b.row * UNIT }
                 };
                 for top in (0..height).step_by(PANEL_ROWS) {
-                    let a = if packs_a {
+                    let a = if in_panels {
                         let start = packed_a.wrapping_add(top / PANEL_ROWS * panel);
                         Factor { start, row: UNIT, step: UNIT * PANEL_ROWS }
+                    } else if packs_a {
+                        Factor { start: packed_a.wrapping_add(top * depth), row: UNIT * depth, step: UNIT }
                     } else {
-                        let step = if T::PER_UNIT > 1 { UNIT } else { a.column * UNIT };
-                        Factor { start: a.from(top, 0).start.cast(), row: a.row * size_of::<T>(), step }
+                        let step = if U::VALUES > 1 { UNIT } else { a.column * UNIT };
+                        Factor { start: a.from(top, 0).start.cast(), row: a.row * size_of::<U::Value>(), step }
                     };
                     let finish = product.finish(c, [row + top, column], columns, first == 0);
                     let tile = tiles[PANEL_ROWS.min(height - top) - 1][vectors - 1];
@@ -254,6 +249,17 @@ unsafe fn compute<S: Set, T: Element, O: Copy>(
 }
 
 impl<T> Product<'_, T> {
+    /// Whether the units of a tile's rows of `a`, if they are there, are each on a page of its own.
+    fn is_across(&self, near: usize) -> bool {
+        self.a.column != 1 && (self.a.row != 1 || (self.a.column > near && self.size[2] > FEW))
+    }
+
+    /// Whether a tile cannot read its rows of `a` where they are: its units must be there, and near one another.
+    fn packs_a<U: Unit>(&self, near: usize) -> bool {
+        let is_whole = U::VALUES == 1 || (self.a.column == 1 && self.size[2] % U::VALUES == 0);
+        !U::AS_STORED || !is_whole || self.is_across(near)
+    }
+
     /// Where the tile at this place goes: in the first block of k onto what is to be added, later onto what the blocks before left.
     #[inline(always)]
     fn finish<O>(&self, c: View<O>, [row, column]: [usize; 2], columns: usize, is_first: bool) -> Finish<O> {

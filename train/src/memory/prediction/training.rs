@@ -4,7 +4,6 @@
 //! A step is the same walk back through the operations as in [`super`], in bytes, over one graph or over segment after segment.
 
 use ember_model::GptConfig;
-use ember_model::kernels::multiplies_bf16;
 
 use super::walk::{Costs, Products, Walk};
 use super::{Kernels, Parts, Prediction, Residual, Sizes, bytes, operations};
@@ -190,8 +189,8 @@ impl<'a> Step<'a> {
     fn products(&self) -> Products {
         match self.precision {
             Precision::F32 => Products::Float32,
-            Precision::Bf16 if multiplies_bf16() => Products::Halves,
-            Precision::Bf16 | Precision::F16 => Products::Widened,
+            Precision::Bf16 => Products::Halves,
+            Precision::F16 => Products::Widened,
         }
     }
 

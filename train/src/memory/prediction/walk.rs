@@ -70,9 +70,9 @@ impl Costs {
 pub(super) enum Products {
     /// float32, which is also what everything is stored in.
     Float32,
-    /// What is stored in halves, made float32 for it.
+    /// Halves that are made float32 first: float16.
     Widened,
-    /// Halves, as they are stored.
+    /// Halves, from where they are stored: bfloat16.
     Halves,
 }
 

@@ -1,18 +1,15 @@
-//! What attention multiplies: float32, or bfloat16 where the processor multiplies that. Scores, their softmax, all sums and the
+//! What attention multiplies: float32 or bfloat16. Scores, their softmax, all sums and the
 //! gradients are float32 either way; what the softmax puts out is rounded before it is multiplied again, as in FlashAttention.
 
 use burn::tensor::bf16;
 
-use super::super::convert::narrow_bf16;
-use super::super::product::{Element, Stored};
+use super::super::convert::{narrow_bf16, widened};
+use super::super::product::Element;
 use crate::kernels::simd;
 use crate::simd_versions;
 
 /// A type of factors.
-pub trait Factor: Element + Default
-where
-    f32: Stored<Self>,
-{
+pub trait Factor: Element + Default {
     /// `weights` as factors: in `room` where they must be rounded.
     fn of<'a>(weights: &'a [f32], room: &'a mut Vec<Self>) -> &'a [Self];
 
@@ -51,7 +48,6 @@ simd_versions! {
     }
 
     fn dot_bf16(x: &[bf16], y: &[bf16]) -> f32 {
-        // The upper halves of float32.
-        simd::sum([x, y], |[x, y]| f32::from_bits(u32::from(x.to_bits()) << 16) * f32::from_bits(u32::from(y.to_bits()) << 16))
+        simd::sum([x, y], |[x, y]| widened(x) * widened(y))
     }
 }

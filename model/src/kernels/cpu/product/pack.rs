@@ -2,8 +2,10 @@
 
 use burn::tensor::bf16;
 
+use super::super::convert::widened;
 use super::View;
 use super::sets::Set;
+use crate::kernels::simd::prefetch;
 
 /// Rows of a tile.
 pub const PANEL_ROWS: usize = 6;
@@ -19,30 +21,73 @@ pub const LINE: usize = 16;
 #[repr(align(64))]
 pub struct Line(#[allow(dead_code)] [u32; LINE]);
 
-/// A value that products multiply; a unit of 4 bytes holds as many as fit, neighbours in k.
-pub trait Element: Copy + Send + Sync + 'static {
+/// What tiles multiply: 4 bytes that hold one value or several, neighbours in k.
+pub trait Unit: 'static {
+    /// What it is made of.
+    type Value: Copy;
     /// Values in a unit.
-    const PER_UNIT: usize;
+    const VALUES: usize;
+    /// Whether values that lie side by side are units just as they are.
+    const AS_STORED: bool = true;
 
     /// The unit of values `step` apart, of which `count` are there.
-    unsafe fn unit(from: *const Self, step: usize, count: usize) -> u32;
+    unsafe fn of(from: *const Self::Value, step: usize, count: usize) -> u32;
+
+    /// A vector of units of values that lie side by side.
+    #[inline(always)]
+    unsafe fn vector<S: Set>(from: *const Self::Value) -> S::Vector {
+        let mut units = [0; 16];
+        // SAFETY: the caller's promise; no vector is longer.
+        unsafe {
+            for (i, unit) in units.iter_mut().enumerate().take(S::LANES) {
+                *unit = Self::of(from.add(i * Self::VALUES), 1, Self::VALUES);
+            }
+            S::load(units.as_ptr().cast())
+        }
+    }
 }
 
-impl Element for f32 {
-    const PER_UNIT: usize = 1;
+/// A float32.
+#[derive(Debug)]
+pub enum Single {}
+
+impl Unit for Single {
+    type Value = f32;
+    const VALUES: usize = 1;
 
     #[inline(always)]
-    unsafe fn unit(from: *const Self, _step: usize, _count: usize) -> u32 {
+    unsafe fn of(from: *const f32, _step: usize, _count: usize) -> u32 {
         // SAFETY: the caller's promise.
         unsafe { from.read().to_bits() }
     }
 }
 
-impl Element for bf16 {
-    const PER_UNIT: usize = 2;
+/// A bfloat16 made float32, for processors that multiply no other type.
+#[derive(Debug)]
+pub enum Widened {}
+
+impl Unit for Widened {
+    type Value = bf16;
+    const VALUES: usize = 1;
+    const AS_STORED: bool = false;
 
     #[inline(always)]
-    unsafe fn unit(from: *const Self, step: usize, count: usize) -> u32 {
+    unsafe fn of(from: *const bf16, _step: usize, _count: usize) -> u32 {
+        // SAFETY: the caller's promise.
+        widened(unsafe { from.read() }).to_bits()
+    }
+}
+
+/// Two bfloat16.
+#[derive(Debug)]
+pub enum Pair {}
+
+impl Unit for Pair {
+    type Value = bf16;
+    const VALUES: usize = 2;
+
+    #[inline(always)]
+    unsafe fn of(from: *const bf16, step: usize, count: usize) -> u32 {
         // SAFETY: the caller's promise.
         unsafe {
             let second = if count > 1 { from.add(step).read().to_bits() } else { 0 };
@@ -59,36 +104,54 @@ pub fn panel_units(depth: usize) -> usize {
     depth * PANEL_ROWS + AT_ONCE
 }
 
+/// Packs `[rows, k]` of a, whose values of a row lie side by side, in the same order.
+#[inline(always)]
+pub unsafe fn in_rows<U: Unit>(a: View<U::Value>, [rows, k]: [usize; 2], to: *mut u32) {
+    let (whole, depth) = (k / U::VALUES, k.div_ceil(U::VALUES));
+    for row in 0..rows {
+        // SAFETY: the caller's promise: a is there, and room for so many rows of `depth` units.
+        unsafe {
+            let (from, to) = (a.from(row, 0).start, to.add(row * depth));
+            for p in 0..whole {
+                to.add(p).write(U::of(from.add(p * U::VALUES), 1, U::VALUES));
+            }
+            for p in whole..depth {
+                to.add(p).write(U::of(from.add(p * U::VALUES), 1, k - p * U::VALUES));
+            }
+        }
+    }
+}
+
 /// Packs `[rows, k]` of a: panels of [`PANEL_ROWS`] rows, `panel` units apart, in each the rows' units side by side.
 #[inline(always)]
-pub unsafe fn rows<T: Element>(a: View<T>, [rows, k]: [usize; 2], to: *mut u32, panel: usize) {
-    let depth = k.div_ceil(T::PER_UNIT);
+pub unsafe fn rows<U: Unit>(a: View<U::Value>, [rows, k]: [usize; 2], to: *mut u32, panel: usize) {
+    let depth = k.div_ceil(U::VALUES);
     // SAFETY: the caller's promise: a is there, and room for its panels. A panel's units are written in the order of k.
     unsafe {
         // Some of k at a time, so that the lines read for one panel are still at hand for the next.
         for first in (0..depth).step_by(16) {
             let last = depth.min(first + 16);
-            let whole = last.min(k / T::PER_UNIT);
+            let whole = last.min(k / U::VALUES);
             for top in (0..rows).step_by(PANEL_ROWS) {
                 let to = to.add(top / PANEL_ROWS * panel);
                 let mut p = first;
                 if a.row == 1 && top + AT_ONCE <= rows {
-                    let mut from = a.from(top, p * T::PER_UNIT).start;
+                    let mut from = a.from(top, p * U::VALUES).start;
                     while p < whole {
                         let mut units = [0; AT_ONCE];
                         for (i, unit) in units.iter_mut().enumerate() {
-                            *unit = T::unit(from.add(i), a.column, T::PER_UNIT);
+                            *unit = U::of(from.add(i), a.column, U::VALUES);
                         }
                         to.add(p * PANEL_ROWS).cast::<[u32; AT_ONCE]>().write_unaligned(units);
-                        from = from.wrapping_add(a.column * T::PER_UNIT);
+                        from = from.wrapping_add(a.column * U::VALUES);
                         p += 1;
                     }
                 }
                 while p < last {
-                    let here = (k - p * T::PER_UNIT).min(T::PER_UNIT);
+                    let here = (k - p * U::VALUES).min(U::VALUES);
                     for i in 0..PANEL_ROWS.min(rows - top) {
-                        let from = a.from(top + i, p * T::PER_UNIT).start;
-                        to.add(p * PANEL_ROWS + i).write(T::unit(from, a.column, here));
+                        let from = a.from(top + i, p * U::VALUES).start;
+                        to.add(p * PANEL_ROWS + i).write(U::of(from, a.column, here));
                     }
                     p += 1;
                 }
@@ -97,10 +160,13 @@ pub unsafe fn rows<T: Element>(a: View<T>, [rows, k]: [usize; 2], to: *mut u32, 
     }
 }
 
+/// Rows of b that memory is asked for ahead: each lies on a page of its own, across which no processor looks ahead by itself.
+const AHEAD: usize = 16;
+
 /// Packs `[k, columns]` of b, the columns of one panel: for each unit of k the columns' units side by side, up to a whole vector.
 #[inline(always)]
-pub unsafe fn columns<S: Set, T: Element>(b: View<T>, [k, columns]: [usize; 2], to: *mut u32) {
-    let whole = k / T::PER_UNIT;
+pub unsafe fn columns<S: Set, U: Unit>(b: View<U::Value>, [k, columns]: [usize; 2], to: *mut u32) {
+    let whole = k / U::VALUES;
     let width = columns.next_multiple_of(S::LANES);
     // SAFETY: the caller's promise: b is there, and room for the panel.
     unsafe {
@@ -113,7 +179,7 @@ pub unsafe fn columns<S: Set, T: Element>(b: View<T>, [k, columns]: [usize; 2], 
                     let mut rows = [S::zero(); 16];
                     for (i, row) in rows.iter_mut().enumerate() {
                         if i < here {
-                            *row = S::load(b.from(p * T::PER_UNIT, column + i).start.cast());
+                            *row = U::vector::<S>(b.from(p * U::VALUES, column + i).start);
                         }
                     }
                     S::transpose(&mut rows);
@@ -127,25 +193,25 @@ pub unsafe fn columns<S: Set, T: Element>(b: View<T>, [k, columns]: [usize; 2], 
         } else if b.column == 1 && columns == width {
             done = whole;
             for p in 0..done {
-                let (from, to) = (b.from(p * T::PER_UNIT, 0), to.add(p * width));
+                let (from, to) = (b.from(p * U::VALUES, 0), to.add(p * width));
+                for i in 0..U::VALUES {
+                    let ahead = b.from((p + AHEAD) * U::VALUES + i, 0).start;
+                    prefetch::<1, _>(ahead, columns * size_of::<U::Value>());
+                }
                 for column in (0..columns).step_by(S::LANES) {
                     let mut units = [0; 16];
                     for (i, unit) in units.iter_mut().enumerate().take(S::LANES) {
-                        *unit = T::unit(from.start.add(column + i), b.row, T::PER_UNIT);
+                        *unit = U::of(from.start.add(column + i), b.row, U::VALUES);
                     }
                     std::ptr::copy_nonoverlapping(units.as_ptr(), to.add(column), S::LANES);
                 }
             }
         }
-        for p in done..k.div_ceil(T::PER_UNIT) {
-            let here = (k - p * T::PER_UNIT).min(T::PER_UNIT);
+        for p in done..k.div_ceil(U::VALUES) {
+            let here = (k - p * U::VALUES).min(U::VALUES);
             for column in 0..width {
                 let place = to.add(p * width + column);
-                place.write(if column < columns {
-                    T::unit(b.from(p * T::PER_UNIT, column).start, b.row, here)
-                } else {
-                    0
-                });
+                place.write(if column < columns { U::of(b.from(p * U::VALUES, column).start, b.row, here) } else { 0 });
             }
         }
     }

@@ -2,9 +2,11 @@
 
 use burn::tensor::bf16;
 
+use super::super::convert::narrowed;
+use super::pack::{Pair, Single, Unit, Widened};
 #[cfg(target_arch = "x86_64")]
 use super::x86;
-use super::{Compute, Stored, compute};
+use super::{Compute, compute};
 use crate::kernels::simd::{Level, level};
 
 /// Vectors of units of 4 bytes, and what a tile does with them.
@@ -24,6 +26,18 @@ pub trait Set: Copy {
     unsafe fn load(from: *const f32) -> Self::Vector;
     /// To memory, which need not be aligned.
     unsafe fn store(to: *mut f32, values: Self::Vector);
+    /// The nearest bfloat16 of float32 to memory, which need not be aligned.
+    #[inline(always)]
+    unsafe fn store_bf16(to: *mut bf16, values: Self::Vector) {
+        let mut wide = [0f32; 16];
+        // SAFETY: the caller's promise; the array has room for any vector.
+        unsafe {
+            Self::store(wide.as_mut_ptr(), values);
+            for (i, value) in wide.iter().enumerate().take(Self::LANES) {
+                to.add(i).write_unaligned(narrowed(*value));
+            }
+        }
+    }
     /// One unit in all places; need not be aligned.
     unsafe fn repeat(unit: *const u32) -> Self::Vector;
     /// `a + b` of float32.
@@ -53,36 +67,78 @@ pub trait Set: Copy {
     unsafe fn prefetch(_place: *const u8) {}
 }
 
+/// A type that products multiply.
+pub trait Element: Copy + Send + Sync + 'static {
+    /// The function for the best instructions that there are.
+    fn compute<O: Stored>() -> Compute<Self, O>;
+}
+
+impl Element for f32 {
+    fn compute<O: Stored>() -> Compute<Self, O> {
+        compute_at::<Single, O>(level())
+    }
+}
+
+impl Element for bf16 {
+    fn compute<O: Stored>() -> Compute<Self, O> {
+        #[cfg(target_arch = "x86_64")]
+        if multiplies_bf16() {
+            return avx512_bf16::all::<Pair, O>;
+        }
+        compute_at::<Widened, O>(level())
+    }
+}
+
+/// Whether the processor multiplies bfloat16 as it is; without, its values are made float32 on the way to a tile.
+pub fn multiplies_bf16() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return level() == Level::Avx512 && is_x86_feature_detected!("avx512bf16");
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
 /// A type that results are stored as.
-pub trait Store<S: Set>: Copy {
+pub trait Stored: Copy {
     /// The nearest value.
     fn of(value: f32) -> Self;
     /// To memory, which need not be aligned.
-    unsafe fn store(to: *mut Self, values: S::Vector);
+    unsafe fn store<S: Set>(to: *mut Self, values: S::Vector);
 }
 
-impl<S: Set> Store<S> for f32 {
+impl Stored for f32 {
     fn of(value: f32) -> Self {
         value
     }
 
     #[inline(always)]
-    unsafe fn store(to: *mut Self, values: S::Vector) {
+    unsafe fn store<S: Set>(to: *mut Self, values: S::Vector) {
         // SAFETY: the caller's promise.
         unsafe { S::store(to, values) };
     }
 }
 
+impl Stored for bf16 {
+    fn of(value: f32) -> Self {
+        narrowed(value)
+    }
+
+    #[inline(always)]
+    unsafe fn store<S: Set>(to: *mut Self, values: S::Vector) {
+        // SAFETY: the caller's promise.
+        unsafe { S::store_bf16(to, values) };
+    }
+}
+
 /// Functions of a set that are compiled for its instructions: those for tiles of 1 to 6 rows, and [`compute`] with them.
 macro_rules! compiled {
-    ($name:ident, $set:ty, $value:ty $(, $features:literal)?; $($vectors:literal)*) => {
+    ($name:ident, $set:ty $(, $features:literal)?; $($vectors:literal)*) => {
         mod $name {
             use super::super::tile::{self, Factor, Finish, Tile};
             use super::super::{Product, View};
             use super::*;
 
             $(#[target_feature(enable = $features)])?
-            unsafe fn tile<O: Store<$set>, const ROWS: usize, const VECTORS: usize>(
+            unsafe fn tile<O: Stored, const ROWS: usize, const VECTORS: usize>(
                 depth: usize,
                 a: Factor,
                 b: Factor,
@@ -93,8 +149,8 @@ macro_rules! compiled {
             }
 
             $(#[target_feature(enable = $features)])?
-            pub unsafe fn all<O: Store<$set>>(
-                product: &Product<$value>,
+            pub unsafe fn all<U: Unit, O: Stored>(
+                product: &Product<U::Value>,
                 c: View<O>,
                 rows: std::ops::Range<usize>,
                 columns: std::ops::Range<usize>,
@@ -108,7 +164,7 @@ macro_rules! compiled {
                     &[$(tile::<O, 6, $vectors>),*],
                 ];
                 // SAFETY: the caller's promise.
-                unsafe { compute::<$set, $value, O>(product, c, rows, columns, &tiles) };
+                unsafe { compute::<$set, U, O>(product, c, rows, columns, &tiles) };
             }
         }
     };
@@ -154,62 +210,24 @@ macro_rules! set_versions {
 pub(crate) use set_versions;
 
 #[cfg(target_arch = "x86_64")]
-compiled!(avx512, x86::Avx512, f32, "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma"; 1 2 3 4);
+compiled!(avx512, x86::Avx512, "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma"; 1 2 3 4);
 #[cfg(target_arch = "x86_64")]
-compiled!(avx512_bf16, x86::Avx512Bf16, bf16, "avx512bf16,avx512f,avx512vl,avx512dq,avx512bw,avx2,fma"; 1 2 3 4);
+compiled!(avx512_bf16, x86::Avx512Bf16, "avx512bf16,avx512f,avx512vl,avx512dq,avx512bw,avx2,fma"; 1 2 3 4);
 #[cfg(target_arch = "x86_64")]
-compiled!(avx2, x86::Avx2, f32, "avx2,fma"; 1 2);
+compiled!(avx2, x86::Avx2, "avx2,fma"; 1 2);
 #[cfg(target_arch = "aarch64")]
-compiled!(portable, Portable, f32; 1 2 3 4);
+compiled!(portable, Portable; 1 2 3 4);
 #[cfg(not(target_arch = "aarch64"))]
-compiled!(portable, Portable, f32; 1 2);
+compiled!(portable, Portable; 1 2);
 
-impl Stored<f32> for f32 {
-    fn compute() -> Compute<f32, f32> {
-        match level() {
-            #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => avx512::all::<f32>,
-            #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => avx2::all::<f32>,
-            _ => portable::all::<f32>,
-        }
-    }
-}
-
-/// Every set that the processor has, by name.
-#[cfg(test)]
-pub fn all_float32() -> Vec<(&'static str, Compute<f32, f32>)> {
-    let all: [(Level, &'static str, Compute<f32, f32>); _] = [
-        (Level::Portable, "portable", portable::all::<f32>),
+/// The function for these instructions, which the processor must have, and the units that they multiply.
+pub fn compute_at<U: Unit, O: Stored>(level: Level) -> Compute<U::Value, O> {
+    match level {
         #[cfg(target_arch = "x86_64")]
-        (Level::Avx2, "avx2", avx2::all::<f32>),
+        Level::Avx512 => avx512::all::<U, O>,
         #[cfg(target_arch = "x86_64")]
-        (Level::Avx512, "avx512", avx512::all::<f32>),
-    ];
-    all.into_iter().filter(|(needs, ..)| *needs <= level()).map(|(_, name, compute)| (name, compute)).collect()
-}
-
-/// Whether the processor multiplies bfloat16 as it is; without, products of it must not be asked for.
-pub fn multiplies_bf16() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    return level() == Level::Avx512 && is_x86_feature_detected!("avx512bf16");
-    #[cfg(not(target_arch = "x86_64"))]
-    false
-}
-
-#[cfg(target_arch = "x86_64")]
-impl<O: Store<x86::Avx512Bf16>> Stored<bf16> for O {
-    fn compute() -> Compute<bf16, O> {
-        assert!(multiplies_bf16(), "products of bfloat16 where the processor has none");
-        avx512_bf16::all::<O>
-    }
-}
-
-/// Never asked for: see [`multiplies_bf16`].
-#[cfg(not(target_arch = "x86_64"))]
-impl<O: Copy> Stored<bf16> for O {
-    fn compute() -> Compute<bf16, O> {
-        unreachable!("products of bfloat16 where the processor has none")
+        Level::Avx2 => avx2::all::<U, O>,
+        _ => portable::all::<U, O>,
     }
 }
 

@@ -4,7 +4,15 @@
 use burn::tensor::bf16;
 use proptest::prelude::*;
 
+use super::pack::{Single, Widened};
+use super::sets::compute_at;
 use super::*;
+use crate::kernels::simd::{Level, level};
+
+/// Every set of instructions that the processor has.
+fn levels() -> impl Iterator<Item = Level> {
+    [Level::Portable, Level::Avx2, Level::Avx512].into_iter().filter(|needed| *needed <= level())
+}
 
 /// Values that bfloat16 holds as well, so that one definition serves both.
 fn values(count: usize, seed: u64) -> Vec<f32> {
@@ -101,33 +109,35 @@ proptest! {
     #[test]
     fn float32_is_right_and_the_same_however_it_is_divided(case in cases(), parts in 1usize..9) {
         let (a, b) = (case.a(), case.b());
-        for (name, compute) in sets::all_float32() {
+        for level in levels() {
+            let compute = compute_at::<Single, f32>(level);
             let got = case.computed([&a, &b], f32::NAN, compute, 1);
             for (got, [want, size]) in got.iter().zip(case.defined()) {
-                prop_assert!((f64::from(*got) - want).abs() <= 2e-6 * size + 1e-12, "{name}: {got}, not {want}");
+                prop_assert!((f64::from(*got) - want).abs() <= 2e-6 * size + 1e-12, "{level:?}: {got}, not {want}");
             }
             let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
-            prop_assert_eq!(bits(&got), bits(&case.computed([&a, &b], f32::NAN, compute, parts)), "{} in {} parts", name, parts);
+            prop_assert_eq!(bits(&got), bits(&case.computed([&a, &b], f32::NAN, compute, parts)), "{:?} in {} parts", level, parts);
         }
     }
 
     #[test]
     fn bfloat16_is_right_and_the_same_however_it_is_divided(case in cases(), parts in 1usize..9) {
-        if !multiplies_bf16() {
-            return Ok(());
-        }
         let (a, b) = (halves(&case.a()), halves(&case.b()));
-        let exact = case.computed([&a, &b], f32::NAN, <f32 as Stored<bf16>>::compute(), 1);
-        let short = case.computed([&a, &b], bf16::NAN, <bf16 as Stored<bf16>>::compute(), 1);
-        // The instruction rounds once for every two terms, one after another: that sum's own bound, and a little for what is added.
-        let rounding = 2e-6 + case.size[2] as f64 / 2.0 * f64::from(f32::EPSILON) / 2.0;
-        for ((exact, short), [want, size]) in exact.iter().zip(&short).zip(case.defined()) {
-            prop_assert!((f64::from(*exact) - want).abs() <= rounding * size + 1e-12, "{exact}, not {want}");
-            // Half a unit of 8 bits on top.
-            prop_assert!((short.to_f64() - want).abs() <= rounding * size + want.abs() / 256.0 + 1e-12, "{short}, not {want}");
+        let widened = levels().map(|level| (compute_at::<Widened, f32>(level), compute_at::<Widened, bf16>(level)));
+        // What is chosen here, which may be the instruction for pairs.
+        for (exactly, shortly) in widened.chain([(bf16::compute::<f32>(), bf16::compute::<bf16>())]) {
+            let exact = case.computed([&a, &b], f32::NAN, exactly, 1);
+            let short = case.computed([&a, &b], bf16::NAN, shortly, 1);
+            // Rounded for every term or every two, one after another: the bound of the latter, and a little for what is added.
+            let rounding = 2e-6 + case.size[2] as f64 / 2.0 * f64::from(f32::EPSILON) / 2.0;
+            for ((exact, short), [want, size]) in exact.iter().zip(&short).zip(case.defined()) {
+                prop_assert!((f64::from(*exact) - want).abs() <= rounding * size + 1e-12, "{exact}, not {want}");
+                // Half a unit of 8 bits on top.
+                prop_assert!((short.to_f64() - want).abs() <= rounding * size + want.abs() / 256.0 + 1e-12, "{short}, not {want}");
+            }
+            prop_assert_eq!(exact, case.computed([&a, &b], f32::NAN, exactly, parts));
+            prop_assert_eq!(short, case.computed([&a, &b], bf16::NAN, shortly, parts));
         }
-        prop_assert_eq!(exact, case.computed([&a, &b], f32::NAN, <f32 as Stored<bf16>>::compute(), parts));
-        prop_assert_eq!(short, case.computed([&a, &b], bf16::NAN, <bf16 as Stored<bf16>>::compute(), parts));
     }
 
     #[test]

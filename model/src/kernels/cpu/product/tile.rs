@@ -1,6 +1,6 @@
 //! The innermost loop: a tile of the result in registers.
 
-use super::sets::{Set, Store};
+use super::sets::{Set, Stored};
 
 /// A factor as a tile reads it, in units of 4 bytes: a float32, or two bfloat16 that follow one another in k.
 #[derive(Clone, Copy)]
@@ -32,7 +32,7 @@ pub type Tile<O> = unsafe fn(usize, Factor, Factor, &Finish<O>);
 
 /// `ROWS` rows of the result, `VECTORS` vectors wide: for each unit of k one vector after another of b, times each row's unit of a.
 #[inline(always)]
-pub unsafe fn tile<S: Set, O: Store<S>, const ROWS: usize, const VECTORS: usize>(
+pub unsafe fn tile<S: Set, O: Stored, const ROWS: usize, const VECTORS: usize>(
     depth: usize,
     a: Factor,
     b: Factor,
@@ -80,7 +80,7 @@ pub unsafe fn tile<S: Set, O: Store<S>, const ROWS: usize, const VECTORS: usize>
             }
             for (i, sums) in sums.iter().enumerate() {
                 for (j, sum) in sums.iter().enumerate() {
-                    O::store(finish.c.add(i * finish.c_row + j * S::LANES), *sum);
+                    O::store::<S>(finish.c.add(i * finish.c_row + j * S::LANES), *sum);
                 }
             }
         } else {
@@ -90,13 +90,13 @@ pub unsafe fn tile<S: Set, O: Store<S>, const ROWS: usize, const VECTORS: usize>
                     S::store(values.as_mut_ptr().add(j * S::LANES), *sum);
                 }
             }
-            values.iter().enumerate().for_each(|(i, values)| part_of_row::<S, O>(finish, i, values));
+            values.iter().enumerate().for_each(|(i, values)| part_of_row(finish, i, values));
         }
     }
 }
 
 /// Finishes a row of a tile that is wider than the result.
-unsafe fn part_of_row<S: Set, O: Store<S>>(finish: &Finish<O>, i: usize, values: &[f32]) {
+unsafe fn part_of_row<O: Stored>(finish: &Finish<O>, i: usize, values: &[f32]) {
     for (j, value) in values[..finish.columns].iter().enumerate() {
         // SAFETY: as the tile's.
         unsafe {

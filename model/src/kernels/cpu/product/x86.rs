@@ -5,7 +5,7 @@ use std::mem::transmute;
 
 use burn::tensor::bf16;
 
-use super::sets::{Set, Store};
+use super::sets::Set;
 
 /// AVX-512: 24 of 32 registers hold sums.
 #[derive(Clone, Copy)]
@@ -87,26 +87,19 @@ impl Set for Avx512Bf16 {
         unsafe { _mm512_dpbf16_ps(c, transmute::<__m512, __m512bh>(a), transmute::<__m512, __m512bh>(b)) }
     }
     #[inline(always)]
+    unsafe fn store_bf16(to: *mut bf16, values: __m512) {
+        unsafe {
+            let halves: __m256i = transmute(_mm512_cvtneps_pbh(values));
+            _mm256_storeu_si256(to.cast(), halves);
+        }
+    }
+    #[inline(always)]
     unsafe fn transpose(rows: &mut [__m512; 16]) {
         unsafe { transpose_16(rows) };
     }
     #[inline(always)]
     unsafe fn prefetch(place: *const u8) {
         unsafe { Avx512::prefetch(place) };
-    }
-}
-
-impl Store<Avx512Bf16> for bf16 {
-    fn of(value: f32) -> Self {
-        Self::from_f32(value)
-    }
-
-    #[inline(always)]
-    unsafe fn store(to: *mut Self, values: __m512) {
-        unsafe {
-            let halves: __m256i = transmute(_mm512_cvtneps_pbh(values));
-            _mm256_storeu_si256(to.cast(), halves);
-        }
     }
 }
 
