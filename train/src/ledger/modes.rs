@@ -195,6 +195,8 @@ impl Bench<'_> {
 
     fn forward_with_graph(&mut self, gpt: &Gpt) -> Result<Entry> {
         let (config, plan) = (gpt.config(), self.plan);
+        // Once before: the buffers that products of this precision keep for packed factors are the threads', not the pass's.
+        let_go(batch_logits(gpt, &plan.batch));
         DropoutMask::seed(plan.seed);
         let before = self.meter.begin_peak()?;
         let (logits, graph_nodes) = nodes_made(|| batch_logits(gpt, &plan.batch));

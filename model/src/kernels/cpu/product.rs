@@ -256,7 +256,7 @@ impl<T> Product<'_, T> {
 
     /// Whether a tile cannot read its rows of `a` where they are: its units must be there, and near one another.
     fn packs_a<U: Unit>(&self, near: usize) -> bool {
-        let is_whole = U::VALUES == 1 || (self.a.column == 1 && self.size[2] % U::VALUES == 0);
+        let is_whole = U::VALUES == 1 || (self.a.column == 1 && self.size[2].is_multiple_of(U::VALUES));
         !U::AS_STORED || !is_whole || self.is_across(near)
     }
 
