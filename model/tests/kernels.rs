@@ -184,8 +184,10 @@ proptest! {
         );
     }
 
+    // Norms of at least 4 values: of two, or one, nothing is left but its sign, and the gradient is all rounding where they are nearly
+    // the same.
     #[test]
-    fn layer_norm(batch in 1usize..4, time in 1usize..60, n_embd in 2usize..100, seed: u64) {
+    fn layer_norm(batch in 1usize..4, time in 1usize..60, n_embd in 4usize..100, seed: u64) {
         same!(
             Inputs::new([batch, time, n_embd], [1, 1], [n_embd, n_embd], seed),
             |i: &Inputs| kernels::layer_norm(i.x.clone(), i.vectors[0].clone(), Some(i.vectors[1].clone()), 1e-5, FloatDType::F32),
@@ -194,7 +196,7 @@ proptest! {
     }
 
     #[test]
-    fn layer_norm_without_bias(batch in 1usize..4, time in 1usize..60, n_embd in 2usize..100, seed: u64) {
+    fn layer_norm_without_bias(batch in 1usize..4, time in 1usize..60, n_embd in 4usize..100, seed: u64) {
         same!(
             Inputs::new([batch, time, n_embd], [1, 1], [n_embd, 1], seed),
             |i: &Inputs| kernels::layer_norm(i.x.clone(), i.vectors[0].clone(), None, 1e-5, FloatDType::F32),
@@ -203,7 +205,7 @@ proptest! {
     }
 
     #[test]
-    fn rms_norm(batch in 1usize..4, time in 1usize..60, n_embd in 1usize..100, seed: u64) {
+    fn rms_norm(batch in 1usize..4, time in 1usize..60, n_embd in 4usize..100, seed: u64) {
         same!(
             Inputs::new([batch, time, n_embd], [1, 1], [n_embd, 1], seed),
             |i: &Inputs| kernels::rms_norm(i.x.clone(), i.vectors[0].clone(), 1e-5, FloatDType::F32),
@@ -211,7 +213,7 @@ proptest! {
         );
     }
 
-    // Heads of at least 4 values: of a single one nothing is left but its sign, and the gradient is all rounding.
+    // Heads of at least 4 values, as above.
     #[test]
     fn qk_norm(batch in 1usize..4, time in 1usize..60, heads in heads(), seed: u64) {
         let heads = Heads { head_size: heads.head_size + 3, ..heads };
