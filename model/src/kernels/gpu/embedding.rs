@@ -6,11 +6,10 @@
 
 use burn::tensor::DType;
 use burn_cubecl::kernel::cast;
-use burn_cubecl::ops::numeric::zeros_client;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::tensor::{address_type, contiguous, cubes, elem, one_unit_each, rows_and_width, unfilled, vector_size};
+use super::tensor::{address_type, contiguous, cubes, elem, one_unit_each, rows_and_width, unfilled, vector_size, zeros};
 
 /// Places that a cube finds the order of, and units that count for each.
 const PLACES: usize = 32;
@@ -181,7 +180,7 @@ pub fn forward(weight: CubeTensor, ids: CubeTensor) -> CubeTensor {
 pub fn backward(ids: CubeTensor, dy: CubeTensor, rows: usize) -> CubeTensor {
     let (ids, dy) = (contiguous(cast(ids, DType::I32)), contiguous(dy));
     let [length, width] = rows_and_width(&dy);
-    let dweight = zeros_client(dy.client.clone(), dy.device.clone(), [rows, width].into(), DType::F32);
+    let dweight = zeros(&dy, [rows, width]);
     let order = unfilled(&dy, [length], DType::U32);
     let sums = unfilled(&dy, [length, width], DType::F32);
     let vector = vector_size(width);

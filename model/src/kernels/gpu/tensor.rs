@@ -2,7 +2,8 @@
 
 use burn::tensor::{DType, Shape};
 use burn_cubecl::kernel::{cast, into_contiguous};
-use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
+use burn_cubecl::ops::numeric::{empty_device_contiguous_dtype, zeros_client};
+use burn_cubecl::ops::reshape;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::calculate_cube_count_elemwise;
 use cubecl::ir::{ElemType, FloatKind};
@@ -24,6 +25,13 @@ pub fn float32(tensor: CubeTensor) -> CubeTensor {
 /// A tensor on the device of `like` whose values are whatever the memory holds: for a kernel to fill.
 pub fn unfilled(like: &CubeTensor, shape: impl Into<Shape>, dtype: DType) -> CubeTensor {
     empty_device_contiguous_dtype(like.client.clone(), like.device.clone(), shape.into(), dtype)
+}
+
+/// A float32 tensor of zeros on the device of `like`, without gaps: CUDA puts some between the rows of what burn makes itself.
+pub fn zeros(like: &CubeTensor, shape: impl Into<Shape>) -> CubeTensor {
+    let shape = shape.into();
+    let list = zeros_client(like.client.clone(), like.device.clone(), [shape.num_elements()].into(), DType::F32);
+    reshape(list, shape)
 }
 
 /// What a kernel calls a type of floats.
