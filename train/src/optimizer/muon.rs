@@ -150,8 +150,9 @@ fn orthogonal(matrix: Tensor<2>) -> Tensor<2> {
     // The Gram matrix of the shorter side is the smaller one.
     let is_tall = rows > columns;
     let matrix = if is_tall { matrix.transpose() } else { matrix };
-    let norm = matrix.clone().powi_scalar(2).sum().sqrt().clamp_min(SMALLEST_NORM);
-    let mut x = matrix / norm.unsqueeze::<2>();
+    // Row by row: what burn sums in one go, CUDA adds up by atomics, in another order every time.
+    let norm = matrix.clone().powi_scalar(2).sum_dim(0).sum_dim(1).sqrt().clamp_min(SMALLEST_NORM); // [1, 1]
+    let mut x = matrix / norm;
     for _ in 0..STEPS {
         let gram = x.clone().matmul(x.clone().transpose());
         let polynomial = gram.clone() * X3 + gram.clone().matmul(gram) * X5;

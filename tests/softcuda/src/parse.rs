@@ -1,0 +1,732 @@
+//! PTX text to instructions.
+
+use crate::{ptx::*, reconverge::meeting_points};
+use std::collections::HashMap;
+
+fn uncommented(text: &str) -> String {
+    text.lines().map(|line| line.split("//").next().unwrap_or("")).collect::<Vec<_>>().join("\n")
+}
+
+/// `name[bytes]` after its alignment and type: name, bytes, alignment.
+fn variable(statement: &str) -> Option<(String, usize, usize)> {
+    let mut align = 1;
+    let mut size = 0;
+    let mut words = statement.split('=').next()?.split_whitespace();
+    while let Some(word) = words.next() {
+        if word == ".align" {
+            align = words.next()?.parse().ok()?;
+        } else if let Some(ty) = word.strip_prefix('.').and_then(Ty::named) {
+            size = ty.bytes();
+        } else if !word.starts_with('.') {
+            let (name, count) = match word.split_once('[') {
+                Some((name, rest)) => (name, rest.trim_end_matches(']').parse().unwrap_or(0)),
+                None => (word, 1),
+            };
+            return Some((name.to_string(), size * count, align.max(size)));
+        }
+    }
+    None
+}
+
+pub fn parse(text: &str) -> Result<Module, String> {
+    let text = uncommented(text);
+    let mut rest = text.as_str();
+    let mut module = Module { kernels: Vec::new(), globals: Vec::new() };
+    let mut symbols: HashMap<String, u64> = HashMap::new();
+    let mut shared = 0usize;
+    loop {
+        rest = rest.trim_start();
+        if rest.is_empty() {
+            return Ok(module);
+        }
+        if rest.starts_with(".version")
+            || rest.starts_with(".target")
+            || rest.starts_with(".address_size")
+            || rest.starts_with(".file")
+        {
+            rest = rest.split_once('\n').map_or("", |(_, rest)| rest);
+            continue;
+        }
+        let end = rest.find([';', '{', '(']).ok_or("text after the last statement")?;
+        let head = &rest[..end];
+        if head.contains(".entry") {
+            let close = rest.find(')').ok_or("no ) after an entry")?;
+            let open = rest[close..].find('{').ok_or("no body")? + close;
+            let close_body = matching(rest, open)?;
+            let has_params = rest[end..].starts_with('(');
+            let params = if has_params { &rest[end + 1..close] } else { "" };
+            let attributes = &rest[if has_params { close + 1 } else { end }..open];
+            let name = head.split_whitespace().last().unwrap().to_string();
+            module.kernels.push(kernel(name, params, attributes, &rest[open + 1..close_body], &symbols, shared)?);
+            rest = &rest[close_body + 1..];
+        } else if head.contains(".func") {
+            let open = rest.find('{').unwrap_or(usize::MAX);
+            let semicolon = rest.find(';').unwrap_or(usize::MAX);
+            if semicolon < open {
+                rest = &rest[semicolon + 1..];
+            } else {
+                // Inlined where it was called; a call of it would be an instruction that is not known.
+                rest = &rest[matching(rest, open)? + 1..];
+            }
+        } else {
+            // A variable, perhaps with values in braces.
+            let end = rest.find(';').ok_or("no ; after a variable")?;
+            let statement = &rest[..end];
+            if let Some((name, size, align)) = variable(statement) {
+                if statement.contains(".shared") {
+                    shared = shared.next_multiple_of(align);
+                    // `.extern` shared memory begins after all other and has no size of its own.
+                    symbols.insert(name, shared as u64);
+                    shared += size;
+                } else {
+                    let mut bytes = vec![0u64; size.div_ceil(8).max(1)].into_boxed_slice();
+                    if let Some((_, values)) = statement.split_once('=') {
+                        let element = statement
+                            .split_whitespace()
+                            .filter_map(|w| w.strip_prefix('.').and_then(Ty::named))
+                            .next()
+                            .unwrap_or(Ty::U8)
+                            .bytes();
+                        let target = unsafe { std::slice::from_raw_parts_mut(bytes.as_mut_ptr() as *mut u8, size) };
+                        for (i, value) in
+                            values.trim().trim_start_matches('{').trim_end_matches('}').split(',').enumerate()
+                        {
+                            let value = number(value.trim()).ok_or_else(|| format!("{value} in a table"))?;
+                            target[i * element..][..element].copy_from_slice(&value.to_le_bytes()[..element]);
+                        }
+                    }
+                    symbols.insert(name, bytes.as_ptr() as u64);
+                    module.globals.push(bytes);
+                }
+            }
+            rest = &rest[end + 1..];
+        }
+    }
+}
+
+fn matching(text: &str, open: usize) -> Result<usize, String> {
+    let mut depth = 0;
+    for (i, c) in text[open..].char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' => {
+                depth -= 1;
+                if depth == 0 {
+                    return Ok(open + i);
+                }
+            }
+            _ => {}
+        }
+    }
+    Err("a body without its end".into())
+}
+
+fn number(text: &str) -> Option<u64> {
+    if let Some(hex) = text.strip_prefix("0f") {
+        return u64::from_str_radix(hex, 16).ok();
+    }
+    if let Some(hex) = text.strip_prefix("0d") {
+        return u64::from_str_radix(hex, 16).ok();
+    }
+    if let Some(hex) = text.strip_prefix("0x") {
+        return u64::from_str_radix(hex.trim_end_matches('U'), 16).ok();
+    }
+    if let Some(hex) = text.strip_prefix("-0x") {
+        return u64::from_str_radix(hex, 16).ok().map(|v| (v as i64).wrapping_neg() as u64);
+    }
+    text.trim_end_matches('U').parse::<i64>().map(|v| v as u64).ok().or_else(|| text.parse().ok())
+}
+
+struct Names<'a> {
+    registers: HashMap<String, Reg>,
+    counts: [u32; 3],
+    labels: HashMap<String, usize>,
+    symbols: HashMap<String, (Space, u64)>,
+    tables: HashMap<String, Vec<&'a str>>,
+}
+
+fn statements(body: &str) -> Vec<&str> {
+    // Braces that stand alone are scopes; those after a comma or an opcode hold operands.
+    body.split(';').map(str::trim).filter(|s| !s.is_empty()).collect()
+}
+
+fn kernel(
+    name: String,
+    params: &str,
+    attributes: &str,
+    body: &str,
+    globals: &HashMap<String, u64>,
+    module_shared: usize,
+) -> Result<Kernel, String> {
+    let mut names = Names {
+        registers: HashMap::new(),
+        counts: [0; 3],
+        labels: HashMap::new(),
+        symbols: HashMap::new(),
+        tables: HashMap::new(),
+    };
+    for (name, at) in globals {
+        // Global variables lie at addresses of this process, shared ones at the window's beginning.
+        let space = if *at < 1 << 20 { Space::Shared } else { Space::Global };
+        names.symbols.insert(name.clone(), (space, *at));
+    }
+    let mut offset = 0usize;
+    let mut list = Vec::new();
+    for param in params.split(',').map(str::trim).filter(|p| !p.is_empty()) {
+        let param = param.replace(".ptr", " ").replace(".global", " ");
+        // `.param .u64 .ptr .global .align 16 name`: the alignment is that of what it points at.
+        let pointer = !param.contains('[');
+        let (name, size, align) = variable(&param).ok_or_else(|| format!("parameter {param}"))?;
+        offset = offset.next_multiple_of(if pointer { size } else { align });
+        names.symbols.insert(name, (Space::Param, offset as u64));
+        list.push((offset, size));
+        offset += size;
+    }
+    let threads = attributes.split(".reqntid").nth(1).map(|t| {
+        let v: Vec<u32> = t.split([',', '.', '\n']).map(str::trim).filter_map(|w| w.parse().ok()).take(3).collect();
+        (v[0], *v.get(1).unwrap_or(&1), *v.get(2).unwrap_or(&1))
+    });
+    let mut shared = module_shared;
+    let mut local = 0usize;
+    let mut lines: Vec<&str> = Vec::new();
+    for mut statement in statements(body) {
+        // Labels before it, and scopes that open or close.
+        loop {
+            statement = statement.trim_start();
+            if let Some(rest) = statement.strip_prefix(['{', '}']) {
+                statement = rest;
+                continue;
+            }
+            let word = statement.split(|c: char| c.is_whitespace()).next().unwrap_or("");
+            if let Some(colon) = word.find(':') {
+                let label = &word[..colon];
+                if let Some(table) = statement[colon + 1..].trim_start().strip_prefix(".branchtargets") {
+                    names.tables.insert(label.to_string(), table.split(',').map(str::trim).collect());
+                    statement = "";
+                    break;
+                }
+                names.labels.insert(label.to_string(), lines.len());
+                statement = &statement[colon + 1..];
+                continue;
+            }
+            break;
+        }
+        if statement.is_empty()
+            || statement.starts_with(".loc\t")
+            || statement.starts_with(".loc ")
+            || statement.starts_with(".pragma")
+        {
+            continue;
+        }
+        if let Some(declaration) = statement.strip_prefix(".reg") {
+            let mut words = declaration.trim().splitn(2, char::is_whitespace);
+            let ty = words.next().unwrap().trim_start_matches('.');
+            let class = match ty {
+                "pred" => 2,
+                "b64" | "u64" | "s64" | "f64" => 1,
+                _ => 0,
+            };
+            for name in words.next().unwrap_or("").split(',').map(str::trim) {
+                let range = match name.split_once('<') {
+                    Some((stem, count)) => {
+                        let count: u32 = count.trim_end_matches('>').parse().map_err(|_| statement.to_string())?;
+                        (0..count).map(|i| format!("{stem}{i}")).collect::<Vec<_>>()
+                    }
+                    None => vec![name.to_string()],
+                };
+                for name in range {
+                    let index = names.counts[class];
+                    names.counts[class] += 1;
+                    names.registers.insert(name, [Reg::Word, Reg::Double, Reg::Pred][class](index));
+                }
+            }
+            continue;
+        }
+        if statement.starts_with(".local") || statement.starts_with(".shared") {
+            let (name, size, align) = variable(statement).ok_or_else(|| statement.to_string())?;
+            let (space, used) =
+                if statement.starts_with(".local") { (Space::Local, &mut local) } else { (Space::Shared, &mut shared) };
+            *used = used.next_multiple_of(align);
+            names.symbols.insert(name, (space, *used as u64));
+            *used += size;
+            continue;
+        }
+        lines.push(statement);
+    }
+    let mut code = Vec::with_capacity(lines.len() + 1);
+    for line in lines {
+        code.push(names.instruction(line).map_err(|e| format!("{e}: {line}"))?);
+    }
+    code.push(Instruction { guard: None, op: Op::Exit, text: "(end)".into() });
+    let meets = meeting_points(&code);
+    let [words, doubles, preds] = names.counts.map(|n| n as usize);
+    Ok(Kernel { name, params: list, code, meets, words, doubles, preds, shared, local, threads })
+}
+
+fn operands(text: &str) -> Vec<String> {
+    let mut list = Vec::new();
+    let mut depth = 0;
+    let mut current = String::new();
+    for c in text.chars() {
+        match c {
+            '{' | '[' | '(' => depth += 1,
+            '}' | ']' | ')' => depth -= 1,
+            ',' if depth == 0 => {
+                list.push(current.trim().to_string());
+                current.clear();
+                continue;
+            }
+            _ => {}
+        }
+        current.push(c);
+    }
+    if !current.trim().is_empty() {
+        list.push(current.trim().to_string());
+    }
+    list
+}
+
+impl Names<'_> {
+    fn reg(&self, name: &str) -> Result<Reg, String> {
+        if name == "_" {
+            return Ok(Reg::None);
+        }
+        self.registers.get(name).copied().ok_or_else(|| format!("no register {name}"))
+    }
+
+    fn regs(&self, text: &str) -> Result<Vec<Reg>, String> {
+        match text.strip_prefix('{') {
+            Some(list) => list.trim_end_matches('}').split(',').map(|r| self.reg(r.trim())).collect(),
+            None => Ok(vec![self.reg(text)?]),
+        }
+    }
+
+    fn srcs(&self, text: &str) -> Result<Vec<Src>, String> {
+        match text.strip_prefix('{') {
+            Some(list) => list.trim_end_matches('}').split(',').map(|r| self.src(r.trim())).collect(),
+            None => Ok(vec![self.src(text)?]),
+        }
+    }
+
+    fn src(&self, text: &str) -> Result<Src, String> {
+        if let Some(name) = text.strip_prefix('!') {
+            return match self.reg(name)? {
+                Reg::Pred(p) => Ok(Src::NotPred(p)),
+                _ => Err(format!("{text} is no predicate")),
+            };
+        }
+        if let Some(reg) = self.registers.get(text) {
+            return Ok(Src::Reg(*reg));
+        }
+        if text == "true" {
+            return Ok(Src::Imm(1));
+        }
+        let axis = |text: &str| match text.chars().last() {
+            Some('x') => Some(0u8),
+            Some('y') => Some(1),
+            Some('z') => Some(2),
+            _ => None,
+        };
+        let special = match text.split('.').next().unwrap_or("") {
+            "%tid" => axis(text).map(Special::Tid),
+            "%ntid" => axis(text).map(Special::Ntid),
+            "%ctaid" => axis(text).map(Special::Ctaid),
+            "%nctaid" => axis(text).map(Special::Nctaid),
+            "%laneid" => Some(Special::LaneId),
+            "%warpid" => Some(Special::WarpId),
+            "%lanemask_lt" => Some(Special::LaneMaskLt),
+            "%lanemask_le" => Some(Special::LaneMaskLe),
+            "%lanemask_gt" => Some(Special::LaneMaskGt),
+            "%lanemask_ge" => Some(Special::LaneMaskGe),
+            "%lanemask_eq" => Some(Special::LaneMaskEq),
+            "%clock" | "%clock64" | "%globaltimer" => Some(Special::Clock),
+            _ => None,
+        };
+        if let Some(special) = special {
+            return Ok(Src::Special(special));
+        }
+        if let Some(value) = number(text) {
+            return Ok(Src::Imm(value));
+        }
+        let (name, offset) = match text.split_once('+') {
+            Some((name, offset)) => (name.trim(), number(offset.trim()).ok_or("offset")? as i64),
+            None => (text, 0),
+        };
+        match self.symbols.get(name) {
+            Some((space, at)) => {
+                let window = if *space == Space::Param { PARAM } else { 0 };
+                Ok(Src::Imm((window + at).wrapping_add(offset as u64)))
+            }
+            None => Err(format!("no operand {text}")),
+        }
+    }
+
+    fn address(&self, text: &str) -> Result<Address, String> {
+        let inner = text.trim_start_matches('[').trim_end_matches(']');
+        let split = inner[1..].find(['+', '-']).map(|i| i + 1);
+        let (name, offset) = match split {
+            Some(i) => {
+                let sign = if inner.as_bytes()[i] == b'-' { -1 } else { 1 };
+                (inner[..i].trim(), sign * number(inner[i + 1..].trim()).ok_or("offset")? as i64)
+            }
+            None => (inner.trim(), 0),
+        };
+        if let Some(reg) = self.registers.get(name) {
+            return Ok(Address { base: Some(*reg), offset });
+        }
+        if let Some((_, at)) = self.symbols.get(name) {
+            return Ok(Address { base: None, offset: *at as i64 + offset });
+        }
+        number(name)
+            .map(|at| Address { base: None, offset: at as i64 + offset })
+            .ok_or_else(|| format!("no address {text}"))
+    }
+
+    fn instruction(&self, line: &str) -> Result<Instruction, String> {
+        let mut text = line;
+        let mut guard = None;
+        if let Some(rest) = text.strip_prefix('@') {
+            let (name, rest) = rest.split_once(char::is_whitespace).ok_or("guard")?;
+            let (name, wanted) = match name.strip_prefix('!') {
+                Some(name) => (name, false),
+                None => (name, true),
+            };
+            match self.reg(name)? {
+                Reg::Pred(p) => guard = Some((p, wanted)),
+                _ => return Err("guard".into()),
+            }
+            text = rest.trim_start();
+        }
+        let end = text.find(char::is_whitespace).unwrap_or(text.len());
+        let opcode = &text[..end];
+        let args = operands(&text[end..].replace('\n', " "));
+        let parts: Vec<&str> = opcode.split('.').collect();
+        let op = self.op(&parts, &args)?;
+        Ok(Instruction { guard, op, text: line.split_whitespace().collect::<Vec<_>>().join(" ") })
+    }
+
+    fn op(&self, parts: &[&str], args: &[String]) -> Result<Op, String> {
+        use Arithmetic as A;
+        let has = |word: &str| parts[1..].contains(&word);
+        let types: Vec<Ty> = parts[1..].iter().filter_map(|p| Ty::named(p)).collect();
+        let last = || types.last().copied().ok_or_else(|| "no type".to_string());
+        let space = if has("param") {
+            Space::Param
+        } else if has("global") || has("const") {
+            Space::Global
+        } else if has("shared") || has("shared::cta") {
+            Space::Shared
+        } else if has("local") {
+            Space::Local
+        } else {
+            Space::Generic
+        };
+        let round = parts[1..]
+            .iter()
+            .find_map(|p| {
+                Some(match *p {
+                    "rn" | "rni" => Round::Nearest,
+                    "rz" | "rzi" => Round::Zero,
+                    "rm" | "rmi" => Round::Down,
+                    "rp" | "rpi" => Round::Up,
+                    "rna" => Round::Away,
+                    _ => return None,
+                })
+            })
+            .unwrap_or(Round::None);
+        let compute = |f: A| -> Result<Op, String> {
+            let sources = args[1..].iter().map(|a| self.src(a)).collect::<Result<Vec<_>, _>>()?;
+            Ok(Op::Compute { f, ty: last()?, round, d: self.reg(&args[0])?, args: sources, immediate: 0 })
+        };
+        let atomic = || {
+            parts[1..].iter().find_map(|p| {
+                Some(match *p {
+                    "add" => Atomic::Add,
+                    "min" => Atomic::Min,
+                    "max" => Atomic::Max,
+                    "and" => Atomic::And,
+                    "or" => Atomic::Or,
+                    "xor" => Atomic::Xor,
+                    "exch" => Atomic::Exch,
+                    "cas" => Atomic::Cas,
+                    "inc" => Atomic::Inc,
+                    "dec" => Atomic::Dec,
+                    _ => return None,
+                })
+            })
+        };
+        Ok(match parts[0] {
+            "mov" => {
+                if args[0].starts_with('{') {
+                    let regs = self.regs(&args[0])?;
+                    let each = last()?.bytes() / regs.len();
+                    Op::Unpack { parts: regs, each, a: self.src(&args[1])? }
+                } else if args[1].starts_with('{') {
+                    let values = self.srcs(&args[1])?;
+                    let each = last()?.bytes() / values.len();
+                    Op::Pack { d: self.reg(&args[0])?, parts: values, each }
+                } else {
+                    compute(A::Mov)?
+                }
+            }
+            "add" => compute(A::Add)?,
+            "sub" => compute(A::Sub)?,
+            "mul" if has("wide") => compute(A::MulWide)?,
+            "mul" if has("hi") => compute(A::MulHi)?,
+            "mul" => compute(A::Mul)?,
+            "mul24" => compute(A::Mul)?,
+            "mad" if has("wide") => compute(A::MadWide)?,
+            "mad" if has("hi") => compute(A::MadHi)?,
+            "mad" => compute(A::Mad)?,
+            "fma" if has("relu") => compute(A::FmaRelu)?,
+            "fma" => compute(A::Fma)?,
+            "div" => compute(A::Div)?,
+            "rem" => compute(A::Rem)?,
+            "min" if has("NaN") => compute(A::MinNan)?,
+            "max" if has("NaN") => compute(A::MaxNan)?,
+            "min" => compute(A::Min)?,
+            "max" => compute(A::Max)?,
+            "and" => compute(A::And)?,
+            "or" => compute(A::Or)?,
+            "xor" => compute(A::Xor)?,
+            "not" => compute(A::Not)?,
+            "cnot" => compute(A::Cnot)?,
+            "neg" => compute(A::Neg)?,
+            "abs" => compute(A::Abs)?,
+            "shl" => compute(A::Shl)?,
+            "shr" => compute(A::Shr)?,
+            "copysign" => compute(A::CopySign)?,
+            "sqrt" => compute(A::Sqrt)?,
+            "rsqrt" => compute(A::Rsqrt)?,
+            "rcp" => compute(A::Rcp)?,
+            "ex2" => compute(A::Ex2)?,
+            "lg2" => compute(A::Lg2)?,
+            "sin" => compute(A::Sin)?,
+            "cos" => compute(A::Cos)?,
+            "tanh" => compute(A::Tanh)?,
+            "popc" => compute(A::Popc)?,
+            "clz" => compute(A::Clz)?,
+            "brev" => compute(A::Brev)?,
+            "bfind" => compute(A::Bfind)?,
+            "bfe" => compute(A::Bfe)?,
+            "bfi" => compute(A::Bfi)?,
+            "prmt" => compute(A::Prmt)?,
+            "selp" => compute(A::Selp)?,
+            "shf" => match (has("l"), has("wrap")) {
+                (true, true) => compute(A::ShfL)?,
+                (false, true) => compute(A::ShfR)?,
+                (true, false) => compute(A::ShfLClamp)?,
+                (false, false) => compute(A::ShfRClamp)?,
+            },
+            "lop3" => {
+                let immediate = number(&args[4]).ok_or("lop3")? as u8;
+                let sources = args[1..4].iter().map(|a| self.src(a)).collect::<Result<Vec<_>, _>>()?;
+                Op::Compute { f: A::Lop3, ty: Ty::U32, round, d: self.reg(&args[0])?, args: sources, immediate }
+            }
+            "cvta" => {
+                let to = has("to");
+                let window = match space {
+                    Space::Shared => SHARED,
+                    Space::Local => LOCAL,
+                    Space::Param => 0,
+                    _ => 0,
+                };
+                let f = if to { A::Sub } else { A::Add };
+                Op::Compute {
+                    f,
+                    ty: Ty::U64,
+                    round,
+                    d: self.reg(&args[0])?,
+                    args: vec![self.src(&args[1])?, Src::Imm(window)],
+                    immediate: 0,
+                }
+            }
+            "cvt" => {
+                let sources = args[1..].iter().map(|a| self.src(a)).collect::<Result<Vec<_>, _>>()?;
+                Op::Convert {
+                    to: types[0],
+                    from: types[1],
+                    round,
+                    saturate: has("sat"),
+                    relu: has("relu"),
+                    d: self.reg(&args[0])?,
+                    args: sources,
+                }
+            }
+            "setp" => {
+                let compare = match parts[1] {
+                    "eq" => Compare::Eq,
+                    "ne" => Compare::Ne,
+                    "lt" | "lo" => Compare::Lt,
+                    "le" | "ls" => Compare::Le,
+                    "gt" | "hi" => Compare::Gt,
+                    "ge" | "hs" => Compare::Ge,
+                    "equ" => Compare::Equ,
+                    "neu" => Compare::Neu,
+                    "ltu" => Compare::Ltu,
+                    "leu" => Compare::Leu,
+                    "gtu" => Compare::Gtu,
+                    "geu" => Compare::Geu,
+                    "num" => Compare::Num,
+                    "nan" => Compare::Nan,
+                    other => return Err(format!("setp.{other}")),
+                };
+                let combine = match parts[2] {
+                    "and" => Some(Combine::And),
+                    "or" => Some(Combine::Or),
+                    "xor" => Some(Combine::Xor),
+                    _ => None,
+                };
+                let (d, not_d) = match args[0].split_once('|') {
+                    Some((d, n)) => (self.reg(d.trim())?, self.reg(n.trim())?),
+                    None => (self.reg(&args[0])?, Reg::None),
+                };
+                let combine = match combine {
+                    Some(c) => Some((c, self.src(&args[3])?)),
+                    None => None,
+                };
+                Op::Set { compare, ty: last()?, d, not_d, a: self.src(&args[1])?, b: self.src(&args[2])?, combine }
+            }
+            "ld" | "ldu" => Op::Load { space, ty: last()?, d: self.regs(&args[0])?, at: self.address(&args[1])? },
+            "st" => Op::Store { space, ty: last()?, values: self.srcs(&args[1])?, at: self.address(&args[0])? },
+            "atom" => {
+                let sources = args[2..].iter().map(|a| self.src(a)).collect::<Result<Vec<_>, _>>()?;
+                Op::Atom {
+                    f: atomic().ok_or("atom")?,
+                    space,
+                    ty: last()?,
+                    d: self.reg(&args[0])?,
+                    at: self.address(&args[1])?,
+                    args: sources,
+                }
+            }
+            "red" => {
+                let sources = args[1..].iter().map(|a| self.src(a)).collect::<Result<Vec<_>, _>>()?;
+                Op::Atom {
+                    f: atomic().ok_or("red")?,
+                    space,
+                    ty: last()?,
+                    d: Reg::None,
+                    at: self.address(&args[0])?,
+                    args: sources,
+                }
+            }
+            "bra" => Op::Branch { target: *self.labels.get(args[0].as_str()).ok_or("label")? },
+            "brx" => {
+                let table = self.tables.get(args[1].as_str()).ok_or("table")?;
+                let targets =
+                    table.iter().map(|l| self.labels.get(*l).copied().ok_or("label")).collect::<Result<Vec<_>, _>>()?;
+                Op::BranchTable { targets, index: self.src(&args[0])? }
+            }
+            "ret" | "exit" => Op::Exit,
+            "trap" => Op::Trap,
+            "bar" | "barrier" if has("warp") => Op::WarpBarrier,
+            "bar" | "barrier" => Op::Barrier,
+            "membar" | "fence" | "prefetch" | "prefetchu" | "nanosleep" | "discard" => Op::Nothing,
+            "activemask" => Op::ActiveMask { d: self.reg(&args[0])? },
+            "shfl" => {
+                let mode = match parts[2] {
+                    "up" => Shuffle::Up,
+                    "down" => Shuffle::Down,
+                    "bfly" => Shuffle::Bfly,
+                    "idx" => Shuffle::Idx,
+                    other => return Err(format!("shfl {other}")),
+                };
+                let (d, p) = match args[0].split_once('|') {
+                    Some((d, p)) => (self.reg(d.trim())?, self.reg(p.trim())?),
+                    None => (self.reg(&args[0])?, Reg::None),
+                };
+                Op::Shuffle {
+                    mode,
+                    d,
+                    p,
+                    a: self.src(&args[1])?,
+                    b: self.src(&args[2])?,
+                    c: self.src(&args[3])?,
+                    members: self.src(&args[4])?,
+                }
+            }
+            "vote" => {
+                let mode = match parts[2] {
+                    "all" => Vote::All,
+                    "any" => Vote::Any,
+                    "uni" => Vote::Uni,
+                    _ => Vote::Ballot,
+                };
+                Op::Vote { mode, d: self.reg(&args[0])?, a: self.src(&args[1])?, members: self.src(&args[2])? }
+            }
+            "redux" => Op::Redux {
+                f: atomic().ok_or("redux")?,
+                ty: last()?,
+                d: self.reg(&args[0])?,
+                a: self.src(&args[1])?,
+                members: self.src(&args[2])?,
+            },
+            "wmma" | "mma" => self.matrix(parts, args, &types, space)?,
+            "ldmatrix" => {
+                Op::LoadMatrix { transposed: has("trans"), d: self.regs(&args[0])?, at: self.address(&args[1])?, space }
+            }
+            "stmatrix" => Op::StoreMatrix {
+                transposed: has("trans"),
+                values: self.srcs(&args[1])?,
+                at: self.address(&args[0])?,
+                space,
+            },
+            _ => Op::Unknown(parts.join(".")),
+        })
+    }
+
+    fn matrix(&self, parts: &[&str], args: &[String], types: &[Ty], space: Space) -> Result<Op, String> {
+        let shape = parts
+            .iter()
+            .find_map(|p| {
+                let (m, rest) = p.strip_prefix('m')?.split_once('n')?;
+                let (n, k) = rest.split_once('k')?;
+                Some((m.parse().ok()?, n.parse().ok()?, k.parse().ok()?))
+            })
+            .ok_or("shape")?;
+        let layouts: Vec<bool> = parts.iter().filter(|p| **p == "row" || **p == "col").map(|p| *p == "row").collect();
+        if parts[0] == "mma" || parts[1] == "mma" {
+            let types = match *types {
+                [d, c] => [d, Ty::F16, Ty::F16, c],
+                [d, a, b, c] => [d, a, b, c],
+                _ => return Err("types".into()),
+            };
+            return Ok(Op::Multiply {
+                shape,
+                types,
+                d: self.regs(&args[0])?,
+                a: self.srcs(&args[1])?,
+                b: self.srcs(&args[2])?,
+                c: self.srcs(&args[3])?,
+            });
+        }
+        let ty = *types.last().ok_or("type")?;
+        if parts[1] == "load" {
+            let part = match parts[2] {
+                "a" => Part::A,
+                "b" => Part::B,
+                _ => Part::C,
+            };
+            return Ok(Op::FragmentLoad {
+                part,
+                row: layouts[0],
+                shape,
+                ty,
+                space,
+                d: self.regs(&args[0])?,
+                at: self.address(&args[1])?,
+                stride: self.src(&args[2])?,
+            });
+        }
+        Ok(Op::FragmentStore {
+            row: layouts[0],
+            shape,
+            ty,
+            space,
+            values: self.srcs(&args[1])?,
+            at: self.address(&args[0])?,
+            stride: self.src(&args[2])?,
+        })
+    }
+}
