@@ -9,7 +9,9 @@ use burn_cubecl::kernel::cast;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::tensor::{address_type, contiguous, cubes, elem, one_unit_each, rows_and_width, unfilled, vector_size, zeros};
+use super::tensor::{
+    address_type, contiguous, cubes, elem, one_unit_each, rows_and_width, unfilled, vector_size, zeros,
+};
 
 /// Places that a cube finds the order of, and units that count for each.
 const PLACES: usize = 32;
