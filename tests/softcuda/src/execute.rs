@@ -107,7 +107,9 @@ pub fn run(launch: &Launch) -> Outcome<Counts> {
         std::thread::scope(|scope| {
             let other = scope.spawn(worker);
             worker();
-            other.join().ok();
+            if other.join().is_err() {
+                *failed.lock().unwrap() = Some(format!("{}: a mistake of softcuda's, told above", launch.kernel.name));
+            }
         });
     }
     match failed.into_inner().unwrap() {

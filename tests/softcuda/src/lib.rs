@@ -10,6 +10,7 @@
 
 mod access;
 mod arithmetic;
+mod driver;
 mod execute;
 mod matrix;
 mod memory;
@@ -23,17 +24,11 @@ mod reconverge;
 mod tests;
 mod warp;
 
-use execute::Launch;
-use profile::Counts;
+use driver::*;
 use std::{
-    collections::HashMap,
     ffi::{CStr, c_char, c_int, c_uint, c_void},
-    sync::{Mutex, MutexGuard, OnceLock},
     time::Instant,
 };
-
-type Status = c_uint;
-type Pointer = *mut c_void;
 
 const SUCCESS: Status = 0;
 const INVALID_VALUE: Status = 1;
@@ -42,179 +37,6 @@ const INVALID_PTX: Status = 218;
 const NOT_FOUND: Status = 500;
 const LAUNCH_FAILED: Status = 719;
 const CAPTURE_UNSUPPORTED: Status = 900;
-
-struct Function {
-    module: &'static ptx::Module,
-    index: usize,
-    shared_most: usize,
-}
-
-#[derive(Clone)]
-enum Node {
-    Kernel { function: usize, params: Vec<u8>, grid: (u32, u32, u32), block: (u32, u32, u32), shared: usize },
-    Copy { to: u64, from: u64, bytes: usize },
-    Fill { to: u64, value: u32, each: usize, count: usize },
-    Memory,
-}
-
-#[derive(Default)]
-struct Driver {
-    capture: Option<(usize, Vec<Node>)>,
-    counts: HashMap<String, Counts>,
-    streams: usize,
-    calls: HashMap<&'static str, u64>,
-}
-
-fn driver() -> MutexGuard<'static, Driver> {
-    static DRIVER: OnceLock<Mutex<Driver>> = OnceLock::new();
-    DRIVER.get_or_init(|| Mutex::new(Driver::default())).lock().unwrap()
-}
-
-fn called(call: &'static str) {
-    *driver().calls.entry(call).or_default() += 1;
-}
-
-fn complain(text: &str) {
-    eprintln!("softcuda: {text}");
-}
-
-fn capturing(stream: Pointer) -> bool {
-    driver().capture.as_ref().is_some_and(|(s, _)| *s == stream as usize)
-}
-
-/// What no thread may do while any stream of it is recorded.
-fn refused_while_recording(what: &str) -> bool {
-    let recording = driver().capture.is_some();
-    if recording {
-        complain(&format!("{what} while a stream is recorded"));
-    }
-    recording
-}
-
-fn record(stream: Pointer, node: Node) -> bool {
-    let mut driver = driver();
-    match &mut driver.capture {
-        Some((s, nodes)) if *s == stream as usize => {
-            nodes.push(node);
-            true
-        }
-        _ => false,
-    }
-}
-
-/// `SOFTCUDA_SAMPLE`: a number of blocks, a colon, and the beginnings of the kernels' names that it is for.
-fn sample_of(kernel: &str) -> Option<usize> {
-    let wanted = std::env::var("SOFTCUDA_SAMPLE").ok()?;
-    let (blocks, names) = wanted.split_once(':')?;
-    names.split(',').any(|name| kernel.starts_with(name)).then(|| blocks.parse().ok()).flatten()
-}
-
-unsafe fn perform(node: &Node) -> Status {
-    unsafe {
-        match node {
-            Node::Kernel { function, params, grid, block, shared } => {
-                let function = &*(*function as *const Function);
-                let kernel = &function.module.kernels[function.index];
-                let launch = Launch {
-                    kernel,
-                    params: params.clone(),
-                    grid: *grid,
-                    block: *block,
-                    shared: kernel.shared + shared,
-                    ranges: memory::ranges(),
-                    check_races: std::env::var_os("SOFTCUDA_RACES").is_some(),
-                    profile: std::env::var_os("SOFTCUDA_PROFILE").is_some(),
-                    sample: sample_of(&kernel.name),
-                    globals: &function.module.globals,
-                };
-                match execute::run(&launch) {
-                    Ok(mut counts) => {
-                        counts.launches = 1;
-                        counts.blocks = grid.0 as u64 * grid.1 as u64 * grid.2 as u64;
-                        let r = counts.races;
-                        let mut driver = driver();
-                        let total = driver.counts.entry(kernel.name.clone()).or_default();
-                        if r.between_warps > 0 && total.races.between_warps == 0 {
-                            complain(&format!(
-                                "{}: {} accesses to shared memory race between warps",
-                                kernel.name, r.between_warps
-                            ));
-                        }
-                        if r.between_lanes > 0 && total.races.between_lanes == 0 {
-                            complain(&format!(
-                                "{}: {} accesses to shared memory race between lanes of a warp",
-                                kernel.name, r.between_lanes
-                            ));
-                        }
-                        total.add(counts);
-                        SUCCESS
-                    }
-                    Err(error) => {
-                        complain(&error);
-                        LAUNCH_FAILED
-                    }
-                }
-            }
-            Node::Copy { to, from, bytes } => {
-                std::ptr::copy(*from as *const u8, *to as *mut u8, *bytes);
-                SUCCESS
-            }
-            Node::Fill { to, value, each, count } => {
-                for i in 0..*count {
-                    let at = (*to as *mut u8).add(i * each);
-                    match each {
-                        1 => *at = *value as u8,
-                        2 => *(at as *mut u16) = *value as u16,
-                        _ => *(at as *mut u32) = *value,
-                    }
-                }
-                SUCCESS
-            }
-            Node::Memory => SUCCESS,
-        }
-    }
-}
-
-unsafe fn now_or_later(stream: Pointer, node: Node) -> Status {
-    if record(stream, node.clone()) { SUCCESS } else { unsafe { perform(&node) } }
-}
-
-/// Written whenever the program waits, since programs may end without a word.
-fn report() {
-    let Some(path) = std::env::var_os("SOFTCUDA_PROFILE") else { return };
-    let driver = driver();
-    let mut rows: Vec<_> = driver.counts.iter().collect();
-    rows.sort_by_key(|(_, c)| std::cmp::Reverse(c.instructions));
-    let mut text = String::from(
-        "launches\tblocks\twarp_instructions\tlanes_active\tdivergent\tbarriers\tatomics\tmatrix_macs\tsectors\tover_least\tshared_rounds\tover_least\twarp_races\tlane_races\tkernel\n",
-    );
-    for (name, c) in rows {
-        let share = |a: u64, b: u64| if b == 0 { 0.0 } else { a as f64 / b as f64 };
-        text += &format!(
-            "{}\t{}\t{}\t{:.2}\t{}\t{}\t{}\t{}\t{}\t{:.2}\t{}\t{:.2}\t{}\t{}\t{name}\n",
-            c.launches,
-            c.blocks,
-            c.instructions,
-            share(c.lanes, c.instructions) / 32.0,
-            c.divergent,
-            c.barriers,
-            c.atomics,
-            c.multiplied,
-            c.sectors,
-            share(c.sectors, c.least_sectors),
-            c.rounds,
-            share(c.rounds, c.least_rounds),
-            c.races.between_warps,
-            c.races.between_lanes,
-        );
-    }
-    let mut calls: Vec<_> = driver.calls.iter().collect();
-    calls.sort();
-    for (name, times) in calls {
-        text += &format!("{times}\t{name}\n");
-    }
-    let _ = std::fs::write(path, text);
-}
 
 macro_rules! does_nothing {
     ($($name:ident($($arg:ty),*);)*) => { $(
@@ -226,12 +48,8 @@ macro_rules! does_nothing {
 does_nothing! {
     cuInit(c_uint);
     cuCtxSetCurrent(Pointer);
-    cuDevicePrimaryCtxRelease_v2(c_int);
     cuStreamWaitEvent(Pointer, Pointer, c_uint);
     cuGraphUpload(Pointer, Pointer);
-    cuCtxPushCurrent_v2(Pointer);
-    cuModuleUnload(Pointer);
-    cuDeviceCanAccessPeer(*mut c_int, c_int, c_int);
 }
 
 #[unsafe(no_mangle)]
@@ -270,15 +88,6 @@ pub unsafe extern "C" fn cuDeviceTotalMem_v2(bytes: *mut usize, _: c_int) -> Sta
     SUCCESS
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> Status {
-    unsafe {
-        *total = memory::TOTAL as usize;
-        *free = (memory::TOTAL - memory::used()) as usize;
-    }
-    SUCCESS
-}
-
 /// An H200's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_uint, _: c_int) -> Status {
@@ -307,12 +116,6 @@ pub unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_ui
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(context: *mut Pointer, _: c_int) -> Status {
-    unsafe { *context = 0x1000 as Pointer };
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuCtxGetCurrent(context: *mut Pointer) -> Status {
     unsafe { *context = 0x1000 as Pointer };
     SUCCESS
 }
@@ -366,11 +169,6 @@ pub unsafe extern "C" fn cuEventRecord(event: Pointer, _: Pointer) -> Status {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn cuEventQuery(_: Pointer) -> Status {
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
 pub extern "C" fn cuEventSynchronize(_: Pointer) -> Status {
     called("cuEventSynchronize");
     report();
@@ -394,15 +192,7 @@ pub unsafe extern "C" fn cuEventDestroy_v2(event: Pointer) -> Status {
     SUCCESS
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemAlloc_v2(at: *mut u64, bytes: usize) -> Status {
-    called("cuMemAlloc_v2");
-    if bytes == 0 {
-        return INVALID_VALUE;
-    }
-    if refused_while_recording("cuMemAlloc") {
-        return CAPTURE_UNSUPPORTED;
-    }
+unsafe fn hand_out(at: *mut u64, bytes: usize) -> Status {
     match memory::allocate(bytes as u64) {
         Some(address) => {
             unsafe { *at = address };
@@ -413,18 +203,24 @@ pub unsafe extern "C" fn cuMemAlloc_v2(at: *mut u64, bytes: usize) -> Status {
 }
 
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemAlloc_v2(at: *mut u64, bytes: usize) -> Status {
+    called("cuMemAlloc_v2");
+    if bytes == 0 {
+        return INVALID_VALUE;
+    }
+    if refused_while_recording("cuMemAlloc") {
+        return CAPTURE_UNSUPPORTED;
+    }
+    unsafe { hand_out(at, bytes) }
+}
+
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAllocAsync(at: *mut u64, bytes: usize, stream: Pointer) -> Status {
     called("cuMemAllocAsync");
     if record(stream, Node::Memory) {
         complain("an allocation is recorded");
     }
-    match memory::allocate(bytes as u64) {
-        Some(address) => {
-            unsafe { *at = address };
-            SUCCESS
-        }
-        None => OUT_OF_MEMORY,
-    }
+    unsafe { hand_out(at, bytes) }
 }
 
 #[unsafe(no_mangle)]
@@ -492,17 +288,6 @@ pub unsafe extern "C" fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, 
         eprintln!("copy {from:x} to {to:x} {bytes}", from = { from });
     }
     unsafe { now_or_later(stream, Node::Copy { to, from, bytes }) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemsetD8Async(to: u64, value: u8, count: usize, stream: Pointer) -> Status {
-    called("cuMemsetD8Async");
-    unsafe { now_or_later(stream, Node::Fill { to, value: value as u32, each: 1, count }) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemsetD32Async(to: u64, value: u32, count: usize, stream: Pointer) -> Status {
-    unsafe { now_or_later(stream, Node::Fill { to, value, each: 4, count }) }
 }
 
 /// `CUDA_MEMCPY2D`, of which only sides that are plain memory occur.
@@ -671,12 +456,6 @@ pub unsafe extern "C" fn cuStreamEndCapture(_: Pointer, graph: *mut Pointer) -> 
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuStreamIsCapturing(stream: Pointer, status: *mut c_uint) -> Status {
-    unsafe { *status = capturing(stream) as c_uint };
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphGetNodes(graph: Pointer, nodes: *mut Pointer, count: *mut usize) -> Status {
     let list = unsafe { &*(graph as *const Vec<Node>) };
     unsafe {
@@ -696,7 +475,6 @@ pub unsafe extern "C" fn cuGraphNodeGetType(node: Pointer, kind: *mut c_uint) ->
         *kind = match &*(node as *const Node) {
             Node::Kernel { .. } => 0,
             Node::Copy { .. } => 1,
-            Node::Fill { .. } => 2,
             Node::Memory => 10,
         };
     }

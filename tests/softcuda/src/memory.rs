@@ -46,10 +46,6 @@ pub fn ranges() -> Ranges {
     Arc::new(ALLOCATED.read().unwrap().iter().map(|(at, bytes)| (*at, at + bytes)).collect())
 }
 
-pub fn used() -> u64 {
-    ALLOCATED.read().unwrap().values().sum()
-}
-
 /// The allocation that holds these bytes.
 pub fn holding(ranges: &[(u64, u64)], at: u64, bytes: u64) -> Option<(u64, u64)> {
     let i = ranges.partition_point(|(begin, _)| *begin <= at);

@@ -1,0 +1,191 @@
+//! What the driver knows, and how it does what streams are asked for: at once, or later where a stream is recorded.
+
+use crate::{
+    LAUNCH_FAILED, SUCCESS,
+    execute::{self, Launch},
+    memory,
+    profile::Counts,
+    ptx,
+};
+use std::{
+    collections::HashMap,
+    ffi::{c_uint, c_void},
+    sync::{Mutex, MutexGuard, OnceLock},
+};
+
+pub type Status = c_uint;
+pub type Pointer = *mut c_void;
+
+/// A kernel, and the most shared memory that it was allowed.
+pub struct Function {
+    pub module: &'static ptx::Module,
+    pub index: usize,
+    pub shared_most: usize,
+}
+
+/// What a stream is asked for.
+#[derive(Clone)]
+pub enum Node {
+    Kernel {
+        function: usize,
+        params: Vec<u8>,
+        grid: (u32, u32, u32),
+        block: (u32, u32, u32),
+        shared: usize,
+    },
+    Copy {
+        to: u64,
+        from: u64,
+        bytes: usize,
+    },
+    /// Allocated or freed.
+    Memory,
+}
+
+#[derive(Default)]
+pub struct Driver {
+    pub capture: Option<(usize, Vec<Node>)>,
+    pub counts: HashMap<String, Counts>,
+    pub streams: usize,
+    pub calls: HashMap<&'static str, u64>,
+}
+
+pub fn driver() -> MutexGuard<'static, Driver> {
+    static DRIVER: OnceLock<Mutex<Driver>> = OnceLock::new();
+    DRIVER.get_or_init(|| Mutex::new(Driver::default())).lock().unwrap()
+}
+
+pub fn called(call: &'static str) {
+    *driver().calls.entry(call).or_default() += 1;
+}
+
+pub fn complain(text: &str) {
+    eprintln!("softcuda: {text}");
+}
+
+pub fn capturing(stream: Pointer) -> bool {
+    driver().capture.as_ref().is_some_and(|(s, _)| *s == stream as usize)
+}
+
+/// What no thread may do while any stream of it is recorded.
+pub fn refused_while_recording(what: &str) -> bool {
+    let recording = driver().capture.is_some();
+    if recording {
+        complain(&format!("{what} while a stream is recorded"));
+    }
+    recording
+}
+
+pub fn record(stream: Pointer, node: Node) -> bool {
+    let mut driver = driver();
+    match &mut driver.capture {
+        Some((s, nodes)) if *s == stream as usize => {
+            nodes.push(node);
+            true
+        }
+        _ => false,
+    }
+}
+
+/// `SOFTCUDA_SAMPLE`: a number of blocks, a colon, and the beginnings of the kernels' names that it is for.
+pub fn sample_of(kernel: &str) -> Option<usize> {
+    let wanted = std::env::var("SOFTCUDA_SAMPLE").ok()?;
+    let (blocks, names) = wanted.split_once(':')?;
+    names.split(',').any(|name| kernel.starts_with(name)).then(|| blocks.parse().ok()).flatten()
+}
+
+pub unsafe fn perform(node: &Node) -> Status {
+    unsafe {
+        match node {
+            Node::Kernel { function, params, grid, block, shared } => {
+                let function = &*(*function as *const Function);
+                let kernel = &function.module.kernels[function.index];
+                let launch = Launch {
+                    kernel,
+                    params: params.clone(),
+                    grid: *grid,
+                    block: *block,
+                    shared: kernel.shared + shared,
+                    ranges: memory::ranges(),
+                    check_races: std::env::var_os("SOFTCUDA_RACES").is_some(),
+                    profile: std::env::var_os("SOFTCUDA_PROFILE").is_some(),
+                    sample: sample_of(&kernel.name),
+                    globals: &function.module.globals,
+                };
+                match execute::run(&launch) {
+                    Ok(mut counts) => {
+                        counts.launches = 1;
+                        counts.blocks = grid.0 as u64 * grid.1 as u64 * grid.2 as u64;
+                        let r = counts.races;
+                        let mut driver = driver();
+                        let total = driver.counts.entry(kernel.name.clone()).or_default();
+                        if r.between_warps > 0 && total.races.between_warps == 0 {
+                            complain(&format!(
+                                "{}: {} accesses to shared memory race between warps",
+                                kernel.name, r.between_warps
+                            ));
+                        }
+                        if r.between_lanes > 0 && total.races.between_lanes == 0 {
+                            complain(&format!(
+                                "{}: {} accesses to shared memory race between lanes of a warp",
+                                kernel.name, r.between_lanes
+                            ));
+                        }
+                        total.add(counts);
+                        SUCCESS
+                    }
+                    Err(error) => {
+                        complain(&error);
+                        LAUNCH_FAILED
+                    }
+                }
+            }
+            Node::Copy { to, from, bytes } => {
+                std::ptr::copy(*from as *const u8, *to as *mut u8, *bytes);
+                SUCCESS
+            }
+            Node::Memory => SUCCESS,
+        }
+    }
+}
+
+pub unsafe fn now_or_later(stream: Pointer, node: Node) -> Status {
+    if record(stream, node.clone()) { SUCCESS } else { unsafe { perform(&node) } }
+}
+
+/// Written whenever the program waits, since programs may end without a word.
+pub fn report() {
+    let Some(path) = std::env::var_os("SOFTCUDA_PROFILE") else { return };
+    let driver = driver();
+    let mut rows: Vec<_> = driver.counts.iter().collect();
+    rows.sort_by_key(|(_, c)| std::cmp::Reverse(c.instructions));
+    let mut text = String::from(
+        "launches\tblocks\twarp_instructions\tlanes_active\tdivergent\tbarriers\tatomics\tmatrix_macs\tsectors\tover_least\tshared_rounds\tover_least\twarp_races\tlane_races\tkernel\n",
+    );
+    for (name, c) in rows {
+        let share = |a: u64, b: u64| if b == 0 { 0.0 } else { a as f64 / b as f64 };
+        text += &format!(
+            "{}\t{}\t{}\t{:.2}\t{}\t{}\t{}\t{}\t{}\t{:.2}\t{}\t{:.2}\t{}\t{}\t{name}\n",
+            c.launches,
+            c.blocks,
+            c.instructions,
+            share(c.lanes, c.instructions) / 32.0,
+            c.divergent,
+            c.barriers,
+            c.atomics,
+            c.multiplied,
+            c.sectors,
+            share(c.sectors, c.least_sectors),
+            c.rounds,
+            share(c.rounds, c.least_rounds),
+            c.races.between_warps,
+            c.races.between_lanes,
+        );
+    }
+    let mut calls: Vec<_> = driver.calls.iter().collect();
+    calls.sort();
+    for (name, times) in calls {
+        text += &format!("{times}\t{name}\n");
+    }
+    let _ = std::fs::write(path, text);
+}
