@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Read;
-use std::path::Path;
+use std::path::{Component, Path};
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
@@ -80,6 +80,13 @@ fn verify(dir: &Path, wanted: impl Fn(&str) -> bool) -> Result<()> {
     };
     for (name, expected) in checksums.iter().filter(|(name, _)| wanted(name)) {
         let path = dir.join(name);
+        // A list may come from a stranger: it names files of its own folder, and reading one comes to an end.
+        if !Path::new(name).components().all(|part| matches!(part, Component::Normal(_))) {
+            bail!("{} lists {name:?}, which is not in its folder; do not trust that folder", list.display());
+        }
+        if path.exists() && !path.is_file() {
+            bail!("{} is not an ordinary file; put a copy of the model's own there", path.display());
+        }
         if !path.exists() {
             bail!("{} is missing from its checkpoint; use another checkpoint or copy it again", path.display());
         }

@@ -412,3 +412,20 @@ fn folders_by_transformers_are_read() {
     assert_eq!(reference.shape("logits"), Some([4, 16, 33].as_slice()));
     assert!(reference.read("logits").unwrap().values.iter().all(|value| value.is_finite()));
 }
+
+/// A list of checksums may come from a stranger.
+#[cfg(unix)]
+#[test]
+fn a_list_that_names_what_is_not_in_its_folder_is_refused_unread() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    std::os::unix::fs::symlink("/dev/zero", path.join("zero")).unwrap();
+    for (name, what) in
+        [("/dev/zero", "not in its folder"), ("../x", "not in its folder"), ("zero", "not an ordinary file")]
+    {
+        let list = format!("{{{name:?}:{{\"bytes\":1,\"xxh3\":\"0000000000000000\"}}}}");
+        fs::write(path.join("checksums.json"), list).unwrap();
+        let refused = verify_checksums(path).unwrap_err().to_string();
+        assert!(refused.contains(what) && refused.contains(name), "{refused}");
+    }
+}
