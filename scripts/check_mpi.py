@@ -195,13 +195,28 @@ def refusals(place):
     say("3 processes for 8 windows: refused in one line", fine, f"exit {code}: {' | '.join(lines(err))}")
 
 
+def unlike(place):
+    """Two kinds of processor, as far as one machine can show them: each process with other instructions."""
+    sets = [word for setting in [*SETTINGS, "dropout=0"] for word in ("--set", setting)]
+    arguments = [place.program, "run", "count.txt", "--out", "unlike", *sets, "--device", "cpu", "--threads", "1"]
+    each = [["-n", "1", "env", f"EMBER_SIMD={simd}", *arguments] for simd in ("portable", "avx2")]
+    child = subprocess.Popen(
+        [*MPIRUN, *each[0], ":", *each[1]], cwd=place.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True,
+    )
+    code, err = end(child)
+    told = lines(err)
+    fine = code == 1 and len(told) == 1 and "the process of rank 1 has come to other weights" in told[0]
+    say("processes that round differently: found at a save", fine, f"exit {code}: {' | '.join(told)}")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program", type=Path)
     parser.add_argument("folder", type=Path)
     arguments = parser.parse_args()
     place = Place(arguments.program, arguments.folder)
-    for check in [equality, interrupted, killed_worker, refusals]:
+    for check in [equality, interrupted, killed_worker, refusals, unlike]:
         check(place)
     if failures:
         raise SystemExit(f"check-mpi: {len(failures)} failed")

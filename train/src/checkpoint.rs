@@ -9,22 +9,26 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use burn::tensor::Device;
+use ember_data::files::write_atomic;
+use ember_data::prepare::Manifest;
 use ember_data::tokenizer::Tokenizer;
 use ember_model::folder::{self, NamedTensor, TensorFile};
 use ember_model::{Gpt, checkpoint};
 use serde::{Deserialize, Serialize};
 
 use crate::disk;
+use crate::evaluations::Evaluations;
 use crate::gradient::LossScale;
 use crate::guard::Guard;
 use crate::optimizer::Optimizer;
 use crate::run_folder::{Pointer, RunFolder, step_of};
 
 const STATE: &str = "training/state.json";
+const EVALUATIONS: &str = "training/evaluations.json";
 const MOMENTS: &str = "training/moments.safetensors";
 const AVERAGE: &str = "ema";
 
-/// Where a run stands. With the configuration's seed, every random draw of a step follows from it.
+/// Where a run stands, and in what. With the configuration's seed, every random draw of a step follows from it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
     /// Steps taken.
@@ -39,12 +43,48 @@ pub struct Progress {
     pub unreported_loss: f64,
     /// Number of those steps.
     pub unreported_steps: u32,
+    /// The text that `windows` counts in; `None` before the first session.
+    #[serde(default)]
+    pub data: Option<DataChecksums>,
+    /// What was found by evaluating earlier steps. What is found by evaluating this one, which is saved first, is kept beside it
+    /// ([`save_evaluations`]).
+    #[serde(default)]
+    pub evaluations: Evaluations,
     /// What the guard remembers.
     #[serde(default)]
     pub guard: Guard,
     /// What the loss is multiplied by in float16.
     #[serde(default)]
     pub loss_scale: LossScale,
+}
+
+/// The prepared text and its tokenizer, by which they can be told from others: 16 hexadecimal digits each.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DataChecksums {
+    /// Of the tokens to learn from.
+    pub train: String,
+    /// Of the tokens held out.
+    pub val: String,
+    /// Of `tokenizer.json`.
+    pub tokenizer: String,
+}
+
+impl DataChecksums {
+    /// What a prepared folder's manifest says.
+    pub fn of(manifest: &Manifest) -> Self {
+        let (train, val) = (manifest.train.checksum.clone(), manifest.val.checksum.clone());
+        Self { train, val, tokenizer: manifest.tokenizer_checksum.clone() }
+    }
+
+    /// What of `other` is not the same, in words; `None` where all of it is.
+    pub fn difference(&self, other: &Self) -> Option<&'static str> {
+        let parts = [
+            (self.tokenizer == other.tokenizer, "tokenizer"),
+            (self.train == other.train, "training text"),
+            (self.val == other.val, "held-out text"),
+        ];
+        parts.into_iter().find(|(same, _)| !same).map(|(_, what)| what)
+    }
 }
 
 /// Writes the checkpoint of `progress.step` and lets `latest` name it. The folder appears under its name only when all of it is
@@ -81,6 +121,25 @@ pub fn save(
         }
     }
     run.point(Pointer::Latest, progress.step)
+}
+
+/// Writes what the evaluation of `progress.step` found beside its checkpoint, where a resume finds that it need not be made again.
+/// Where a full disk kept the step from being saved, the next checkpoint has it.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn save_evaluations(run: &RunFolder, progress: &Progress) -> Result<()> {
+    let folder = run.checkpoint(progress.step);
+    if !folder.is_dir() {
+        return Ok(());
+    }
+    let text = serde_json::to_string_pretty(&progress.evaluations)?;
+    write_atomic(&folder.join(EVALUATIONS), |file| Ok(file.write_all(text.as_bytes())?))
+}
+
+/// What the evaluation of a checkpoint found; `None` where it was not evaluated, or the file is damaged: then it is again.
+fn load_evaluations(dir: &Path) -> Option<Evaluations> {
+    serde_json::from_slice(&fs::read(dir.join(EVALUATIONS)).ok()?).ok()
 }
 
 /// Bytes that a save will take: as many as the last one, else of the weights and all that the optimizer remembers.
@@ -154,7 +213,7 @@ pub fn newest_whole(run: &RunFolder, say: impl Fn(String)) -> Result<Option<Path
     let latest = run.pointed(Pointer::Latest);
     match &latest {
         // A newer one than `latest` is not asked for: a person may have set the pointer back.
-        Ok(Some(latest)) => candidates.retain(|saved| saved <= latest),
+        Ok(Some(latest)) => candidates.retain(|saved| step_of(saved) <= step_of(latest)),
         Ok(None) if candidates.is_empty() => return Ok(None),
         _ => {}
     }
@@ -192,8 +251,11 @@ pub fn load(dir: &Path, mut optimizer: Optimizer, device: &Device) -> Result<Res
         bail!("{} holds no training state, only a model to generate with; resume a run folder instead", dir.display());
     }
     let text = fs::read_to_string(&state).with_context(|| format!("cannot read {}", state.display()))?;
-    let progress: Progress = serde_json::from_str(&text)
+    let mut progress: Progress = serde_json::from_str(&text)
         .with_context(|| format!("{} is damaged; resume from another checkpoint", state.display()))?;
+    if let Some(evaluations) = load_evaluations(dir) {
+        progress.evaluations = evaluations;
+    }
     let gpt = checkpoint::load(dir, device)?;
     let file = TensorFile::open(&dir.join(MOMENTS))?;
     let stored = file.names().into_iter().map(|name| Ok((name.clone(), file.read(&name)?.values)));

@@ -29,6 +29,7 @@ pub mod config;
 pub mod copied;
 pub mod disk;
 pub mod evaluate;
+pub mod evaluations;
 pub mod exposure;
 mod gpu;
 pub mod gradient;

@@ -195,6 +195,18 @@ impl RunFolder {
         write_atomic(&self.path.join(pointer.name()), |file| Ok(writeln!(file, "{}", checkpoint_name(step))?))
     }
 
+    /// Lets `best` name the checkpoint of `step`, where there is one and it does not name it yet.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn name_best(&self, step: u64) -> Result<()> {
+        let named = fs::read_to_string(self.path.join(Pointer::Best.name())).unwrap_or_default();
+        if named.trim() == checkpoint_name(step) || !self.checkpoint(step).is_dir() {
+            return Ok(());
+        }
+        self.point(Pointer::Best, step)
+    }
+
     /// Every checkpoint, newest first. A folder of that name is whole unless the disk damaged it: it appears and disappears by
     /// being renamed.
     pub fn saved(&self) -> Vec<PathBuf> {
@@ -204,14 +216,15 @@ impl RunFolder {
         saved.into_iter().rev().map(|(_, path)| path).collect()
     }
 
-    /// Removes every checkpoint but the newest `keep` and those the pointers name, and what an interrupted save or removal left
+    /// Removes every checkpoint but the newest `keep`, the `best` and those the pointers name, and what an interrupted save or removal left
     /// behind. A folder that cannot be removed is left alone: it costs space, nothing else.
-    pub fn prune(&self, keep: u64) -> Result<()> {
+    pub fn prune(&self, keep: u64, best: Option<u64>) -> Result<()> {
         // What a pointer names that was taken away by hand needs no keeping.
         let pointed = [Pointer::Latest, Pointer::Best].map(|pointer| self.pointed(pointer).unwrap_or(None));
         let latest = pointed[0].as_deref().and_then(step_of);
         for checkpoint in self.saved().into_iter().skip(keep as usize) {
-            if !pointed.iter().flatten().any(|kept| *kept == checkpoint) {
+            let is_best = best.is_some() && step_of(&checkpoint) == best;
+            if !is_best && !pointed.iter().flatten().any(|kept| *kept == checkpoint) {
                 // Renamed first: a kill on the way leaves no half checkpoint under a whole one's name.
                 let _ = fs::rename(&checkpoint, self.unfinished(step_of(&checkpoint).unwrap_or_default()));
             }

@@ -1,8 +1,8 @@
 //! The processes that train one model together, each on a device of its own.
 //!
 //! They hold the same weights, take different windows of each step, and add up their gradients: then each takes the same
-//! step. What stands between them is one operation, [`Team::sum`]; all else they say to each other is made of it
-//! ([`messages`]). The process of rank 0 leads: it alone prepares the text, holds the run's lock, writes and speaks.
+//! step. What stands between them are two operations, [`Team::sum`] and [`Team::broadcast`]; all else they say to each other is
+//! made of them ([`messages`]). What could differ between machines and would lead them apart, the first decides for all. The process of rank 0 leads: it alone prepares the text, holds the run's lock, writes and speaks.
 
 use std::path::Path;
 
@@ -39,6 +39,11 @@ pub trait Team {
     /// # Errors
     /// When another process is gone.
     fn sum(&self, values: &mut [f32]) -> Result<()>;
+    /// Replaces `bytes` by those of the process of rank 0; every process must call it with as many.
+    ///
+    /// # Errors
+    /// When another process is gone.
+    fn broadcast(&self, bytes: &mut [u8]) -> Result<()>;
     /// From here on, should another process die, says how to go on with the run in this folder.
     fn keep_watch(&self, _run: &Path) {}
     /// Parts in peace: every process calls it once, when it has done all that it had to.
@@ -62,6 +67,9 @@ impl Team for Alone {
         1
     }
     fn sum(&self, _values: &mut [f32]) -> Result<()> {
+        Ok(())
+    }
+    fn broadcast(&self, _bytes: &mut [u8]) -> Result<()> {
         Ok(())
     }
 }

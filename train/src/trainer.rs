@@ -33,7 +33,7 @@ use crate::run_folder::{Pointer, RunFolder};
 use crate::sample;
 use crate::schedule::Schedule;
 use crate::speedometer::Speedometer;
-use crate::team::messages::said_by_the_first;
+use crate::team::messages::{number_of_the_first, said_by_the_first};
 use crate::team::{self, Team, exchange};
 
 /// A run in progress: the model, what learns it, what it learns from, and whom it tells.
@@ -52,12 +52,6 @@ pub struct Trainer {
     pub ahead: Option<Ahead>,
     /// Where the run stands.
     pub progress: Progress,
-    /// The lowest validation loss so far, in nats per token.
-    pub best: Option<f64>,
-    /// The step last evaluated.
-    pub evaluated: Option<u64>,
-    /// Evaluations since the lowest validation loss.
-    pub evaluations_since_best: u64,
     /// The step at which to stop as if interrupted.
     pub pause_at: Option<u64>,
     /// Windows to learn from.
@@ -89,6 +83,15 @@ pub struct Spent {
     pub sample_s: f64,
 }
 
+/// What an evaluation found, in nats per token.
+struct Losses {
+    val_loss: f64,
+    /// That of the averaged weights.
+    ema_val_loss: Option<f64>,
+    /// What it took.
+    eval_s: f64,
+}
+
 /// What one step did.
 pub(crate) struct StepResult {
     /// Mean loss of its micro-batches.
@@ -115,6 +118,7 @@ impl Trainer {
         let weights = Weights::at_the_start(&gpt, self.reporter.as_mut());
         let mut starts_gpu = !is_cpu(&gpt.device());
         let mut heard;
+        self.name_best()?; // a kill may have come between an evaluation and the pointer
         loop {
             let stopped = self.stops(stop) || self.pause_at == Some(self.progress.step);
             if stopped {
@@ -137,12 +141,13 @@ impl Trainer {
             if stopped {
                 return Ok(Outcome::Interrupted);
             }
-            if is_evaluated && self.evaluated != Some(step) {
-                let evaluated = self.evaluate(&gpt, stop);
-                self.go_on_if_full(evaluated)?;
-                if last && self.evaluated != Some(step) {
+            if is_evaluated && self.progress.evaluations.last != Some(step) {
+                let Some(losses) = self.evaluate(&gpt, stop)? else {
+                    self.save(&gpt, weights)?; // the save of this step may have found the disk full
                     return Ok(Outcome::Interrupted); // a resume evaluates what is saved
-                }
+                };
+                let kept = self.keep(losses);
+                self.go_on_if_full(kept)?;
             }
             let finished = last || self.is_out_of_patience();
             let is_sampled = finished || begins || is_due(step, self.config.sample_interval);
@@ -201,12 +206,16 @@ impl Trainer {
     /// Saves the checkpoint of this step, then removes those that are not to be kept; the process that leads does it for all.
     pub(crate) fn save(&mut self, gpt: &Gpt, weights: Weights) -> Result<()> {
         let began = Instant::now();
+        exchange::ensure_same_weights(&*self.team, gpt)?;
         if self.team.leads() {
             if !self.run.checkpoint(self.progress.step).is_dir() {
                 weights.ensure_whole(gpt, &self.run)?;
             }
+            let synced = self.log.sync(); // a row of a step that is saved is never written again
+            self.go_on_if_full(synced)?;
             checkpoint::save(&self.run, gpt, &self.optimizer, &self.tokenizer, &self.progress)?;
-            self.run.prune(self.config.keep_checkpoints)?;
+            self.name_best()?;
+            self.prune()?;
         }
         self.spent.save_s += began.elapsed().as_secs_f64();
         Ok(())
@@ -276,59 +285,76 @@ impl Trainer {
             let asked = stop() || self.reporter.stop_requested();
             let (gradient, stop_agreed) = exchange::mean_of_all(&*self.team, gpt, own, asked)?;
             self.stop_agreed = stop_agreed;
-            let grad_norm = global_norm(gpt, &gradient.of);
+            let grad_norm = number_of_the_first(&*self.team, global_norm(gpt, &gradient.of))?;
             if !self.progress.loss_scale.overflowed(precision, grad_norm) {
                 return Ok((gradient, grad_norm));
             }
         }
     }
 
-    /// Measures the validation loss of the model as it is, and lets `best` name its checkpoint if it is the lowest. The averaged
-    /// weights, where there are any, are measured too; `best` goes by the trained ones.
-    fn evaluate(&mut self, gpt: &Gpt, stop: &dyn Fn() -> bool) -> Result<()> {
-        let step = self.progress.step;
+    /// Measures the validation loss of the model as it is, and that of the averaged weights where there are any; `None` when
+    /// interrupted, between the two as well.
+    fn evaluate(&mut self, gpt: &Gpt, stop: &dyn Fn() -> bool) -> Result<Option<Losses>> {
         let began = Instant::now();
-        let Some(val_loss) = evaluate(&as_inference(gpt), &self.val_windows, &*self.team, stop)? else { return Ok(()) };
+        let stop = || stop() || self.reporter.stop_requested();
+        let measure = |gpt: &Gpt| evaluate(gpt, &self.val_windows, &*self.team, &stop);
+        let Some(val_loss) = measure(&as_inference(gpt))? else { return Ok(None) };
         let average = self.optimizer.average().and_then(|average| average.model(gpt));
-        let average = average.map(|average| average.with_precision(FloatDType::F32));
-        let ema_val_loss = match &average {
-            Some(average) => evaluate(average, &self.val_windows, &*self.team, stop)?,
+        let ema_val_loss = match average.map(|average| average.with_precision(FloatDType::F32)) {
             None => None,
+            Some(average) => {
+                let Some(loss) = measure(&average)? else { return Ok(None) };
+                Some(loss)
+            }
         };
-        if average.is_some() && ema_val_loss.is_none() {
-            return Ok(()); // interrupted between the two: both are measured again on resume
-        }
-        self.evaluated = Some(step);
-        let is_best = val_loss.is_finite() && self.best.is_none_or(|best| val_loss < best);
-        self.evaluations_since_best = if is_best { 0 } else { self.evaluations_since_best + 1 };
-        if is_best {
-            self.best = Some(val_loss);
-        }
+        Ok(Some(Losses { val_loss, ema_val_loss, eval_s: began.elapsed().as_secs_f64() }))
+    }
+
+    /// Keeps what an evaluation of this step found: in the log, then beside the checkpoint, then in the name of the best, which
+    /// goes by the trained weights. What a kill leaves undone on the way, a resume does.
+    fn keep(&mut self, Losses { val_loss, ema_val_loss, eval_s }: Losses) -> Result<()> {
+        let step = self.progress.step;
+        let is_best = self.progress.evaluations.record(step, val_loss);
         let entropy_floor = self.marks.as_ref().map(|marks| marks.entropy_floor);
         let forgetful_loss = self.marks.as_ref().map(|marks| marks.forgetful_loss);
-        let logged = self.log.append(&Row {
+        self.reporter.evaluation(&EvalReport { step, val_loss, ema_val_loss, is_best, entropy_floor, forgetful_loss });
+        let row = Row {
             step,
             val_loss: Some(val_loss),
             ema_val_loss,
             entropy_floor,
             forgetful_loss,
-            eval_s: Some(began.elapsed().as_secs_f64()),
+            eval_s: Some(eval_s),
             tokens: Some(self.progress.tokens),
             elapsed_s: Some(self.progress.elapsed_s),
             ..Row::default()
-        });
-        self.reporter.evaluation(&EvalReport { step, val_loss, ema_val_loss, is_best, entropy_floor, forgetful_loss });
-        // A full disk may have kept this step from being saved.
-        if is_best && self.team.leads() && self.run.checkpoint(step).is_dir() {
-            self.run.point(Pointer::Best, step)?;
-            self.run.prune(self.config.keep_checkpoints)?;
+        };
+        let logged = self.log.append(&row).and_then(|()| self.log.sync());
+        if self.team.leads() {
+            checkpoint::save_evaluations(&self.run, &self.progress)?;
+            self.name_best()?;
+            self.prune()?;
         }
         logged
     }
 
+    /// Lets `best` name the step with the lowest loss, if it does not yet and a full disk did not keep that step from being saved.
+    fn name_best(&self) -> Result<()> {
+        match self.progress.evaluations.best {
+            Some(best) if self.team.leads() => self.run.name_best(best.step),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes the checkpoints that are not to be kept.
+    fn prune(&self) -> Result<()> {
+        let best = self.progress.evaluations.best.map(|best| best.step);
+        self.run.prune(self.config.keep_checkpoints, best)
+    }
+
     /// Whether the last `patience` evaluations were all above the best.
     fn is_out_of_patience(&self) -> bool {
-        self.config.patience > 0 && self.evaluations_since_best >= self.config.patience
+        self.config.patience > 0 && self.progress.evaluations.since_best >= self.config.patience
     }
 
     /// Lets the model write, shows it and keeps it.

@@ -1,5 +1,7 @@
 //! `ember-train resume`: takes a run up at its last checkpoint, to the numbers it would have had uninterrupted.
 
+use std::path::Path;
+
 use anyhow::{Result, bail};
 use ember_data::prepare::Dataset;
 use ember_generate::interrupt::Interrupt;
@@ -8,15 +10,15 @@ use ember_model::device::{self, Selected};
 
 use super::init::{first_model, is_model_of};
 use super::session::{self, Session};
-use crate::checkpoint::{self, Progress, Restored};
+use crate::checkpoint::{self, DataChecksums, Progress, Restored};
 use crate::cli::ResumeArgs;
 use crate::config::TrainConfig;
 use crate::optimizer::Optimizer;
 use crate::precision;
 use crate::report::records;
-use crate::run_folder::{Pointer, RunFolder};
+use crate::run_folder::{RunFolder, checkpoint_name, step_of};
 use crate::schedule::Curve;
-use crate::team::messages::agree;
+use crate::team::messages::{agree, said_by_the_first};
 use crate::team::{self, Team, launch};
 
 /// Runs the command.
@@ -27,14 +29,17 @@ pub fn run(args: &ResumeArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     let team = team::join(interrupt)?;
     let common = &team::voice(&*team, common);
     let selected = agree(&*team, select(common))?;
-    // Only the process that leads takes the run's lock and writes; the others read what it found in order.
-    let opened = if team.leads() { open(args, common) } else { Ok(RunFolder::owned_elsewhere(&args.run)) };
-    let run = agree(&*team, opened)?;
-    let (config, dataset, restored) = agree(&*team, restore(args, &run, &*team, &selected, common))?;
+    // Only the process that leads takes the run's lock and writes; the others read what it found in order, which a slow file
+    // system may not show them yet.
+    let opened = if team.leads() { open(args, common) } else { Ok((RunFolder::owned_elsewhere(&args.run), None)) };
+    let (run, latest) = agree(&*team, opened)?;
+    let latest = said_by_the_first(&*team, &latest.map(checkpoint_name).unwrap_or_default())?;
+    let latest = step_of(Path::new(&latest));
+    let (config, dataset, restored) = agree(&*team, restore(args, &run, latest, &*team, &selected, common))?;
     let Restored { gpt, optimizer, progress } = restored;
     // A promise of time is of the session it was made in: what it had made of the length is in the configuration.
     let (pause_at, clock) = (None, None);
-    let written = if team.leads() { write_back(&run, &config, progress.step, common) } else { Ok(()) };
+    let written = if team.leads() { write_back(&run, &config, &progress, common) } else { Ok(()) };
     agree(&*team, written)?;
     Session { team, run, config, dataset, gpt, optimizer, progress, selected, pause_at, clock }.train(common, interrupt)
 }
@@ -50,18 +55,19 @@ fn select(common: &CommonArgs) -> Result<Selected> {
     Ok(selected)
 }
 
-/// Takes the run's lock, and lets `latest` name its newest whole checkpoint.
-fn open(args: &ResumeArgs, common: &CommonArgs) -> Result<RunFolder> {
+/// Takes the run's lock, and lets `latest` name its newest whole checkpoint; its step.
+fn open(args: &ResumeArgs, common: &CommonArgs) -> Result<(RunFolder, Option<u64>)> {
     let notes = Notes::new(common.quiet);
     let run = RunFolder::open(&args.run)?;
-    checkpoint::newest_whole(&run, |line| notes.say(line))?;
-    Ok(run)
+    let latest = checkpoint::newest_whole(&run, |line| notes.say(line))?;
+    Ok((run, latest.as_deref().and_then(step_of)))
 }
 
 /// Reads the run: its configuration with what is to change in it, its text, and where it stands.
 fn restore(
     args: &ResumeArgs,
     run: &RunFolder,
+    latest: Option<u64>,
     team: &dyn Team,
     selected: &Selected,
     common: &CommonArgs,
@@ -70,12 +76,13 @@ fn restore(
     let mut config = TrainConfig::from_file(&run.config())?;
     team::share(team, 0, config.windows_per_step(), config.micro_batch)?;
     precision::check(config.precision, selected)?;
-    let dataset = Dataset::open(&session::data_folder(run.path(), &config.text))?;
+    let folder = session::data_folder(run.path(), &config.text);
+    let dataset = Dataset::open(&folder)?;
     let training_device = selected.device.clone().autodiff();
     let optimizer = Optimizer::new(config.optimizer());
-    let restored = match run.pointed(Pointer::Latest)? {
-        Some(folder) => {
-            let restored = checkpoint::load(&folder, optimizer, &training_device)?;
+    let restored = match latest {
+        Some(latest) => {
+            let restored = checkpoint::load(&run.checkpoint(latest), optimizer, &training_device)?;
             notes.say(format!("resuming {} at step {}", run.path().display(), restored.progress.step));
             restored
         }
@@ -91,13 +98,23 @@ fn restore(
             run.path().display()
         );
     }
+    let learned = restored.progress.data.as_ref();
+    if let Some(what) = learned.and_then(|learned| learned.difference(&DataChecksums::of(&dataset.manifest))) {
+        bail!(
+            "{} has another {what} than the one that {run} has learned from; put the folder back as it was, or begin a new run \
+             with --init {run}",
+            folder.display(),
+            run = run.path().display()
+        );
+    }
     config = config.changed(&args.set, restored.progress.step)?;
     config.tensorboard |= args.tensorboard;
     Ok((config, dataset, restored))
 }
 
-/// Writes the changed configuration, and takes away what was recorded after `step`.
-fn write_back(run: &RunFolder, config: &TrainConfig, step: u64, common: &CommonArgs) -> Result<()> {
+/// Writes the changed configuration, and takes away what was recorded after `progress`.
+fn write_back(run: &RunFolder, config: &TrainConfig, progress: &Progress, common: &CommonArgs) -> Result<()> {
+    let step = progress.step;
     if *config != TrainConfig::from_file(&run.config())? {
         run.write_config(config)?;
         say_where_the_rate_ends(config, &Notes::new(common.quiet));
@@ -107,7 +124,7 @@ fn write_back(run: &RunFolder, config: &TrainConfig, step: u64, common: &CommonA
         Notes::new(common.quiet)
             .say(format!("{newer} is of a later step, which is taken again: it is put aside as {aside}"));
     }
-    records::cut_back(run, step)
+    records::cut_back(run, step, progress.evaluations.last == Some(step))
 }
 
 /// A run made longer than its schedule goes on at the lowest rate, which is seldom what was meant.

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use ember_data::prepare::Dataset;
 use ember_generate::interrupt::Interrupt;
 use ember_generate::program::{CommonArgs, Notes, Outcome, UsageError};
@@ -161,8 +161,9 @@ pub(super) fn begin(
     let Start { settings, data, init, selected, memory_limit: limit, promise } = start;
     let notes = Notes::new(common.quiet);
     let mut settings = settings.clone();
-    let folder = session::data_folder(run.path(), &data.text);
-    if folder == run.data() {
+    let elsewhere = session::prepared(&data.text);
+    let folder = elsewhere.map_or_else(|| run.data(), Path::to_owned);
+    if elsewhere.is_none() {
         let options = prepare::options(data, folder.clone())?;
         let prepared = prepare_shown(&options, common.quiet, interrupt);
         let prepared = match init {
@@ -216,8 +217,21 @@ pub(super) fn begin(
         notes.say(doubt);
     }
     sample::check_prompts(&dataset.tokenizer, &config.sample_prompts)?;
+    // The run may be resumed from another folder.
+    if elsewhere.is_some() {
+        config.text = vec![absolute(&folder)?];
+    }
+    if !config.init.is_empty() {
+        config.init = absolute(Path::new(&config.init))?;
+    }
     run.write_config(&config)?;
     Ok(Some((config, dataset, pace)))
+}
+
+/// A path that means the same wherever the program is started.
+fn absolute(path: &Path) -> Result<String> {
+    let whole = std::path::absolute(path).with_context(|| format!("cannot find {}", path.display()))?;
+    whole.into_os_string().into_string().map_err(|_| anyhow!("the name of {} is not UTF-8; rename it", path.display()))
 }
 
 /// What a plan must know beside settings, text and time.

@@ -10,16 +10,17 @@ use ember_model::Gpt;
 use ember_model::device::Selected;
 
 use crate::ahead::Ahead;
-use crate::checkpoint::Progress;
+use crate::checkpoint::{DataChecksums, Progress};
 use crate::clock::Clock;
 use crate::config::TrainConfig;
+use crate::evaluations::Best;
 use crate::optimizer::Optimizer;
 use crate::peak;
 use crate::precision::float_dtype;
 use crate::report::{Records, Row, RunFacts, jsonl, loss_svg, reporter, restore_terminal};
 use crate::run_folder::RunFolder;
-use crate::team::Team;
 use crate::team::messages::agree;
+use crate::team::{Team, exchange};
 use crate::trainer::{Spent, Trainer};
 use crate::windows::windows;
 
@@ -43,8 +44,9 @@ impl Session {
     /// Trains to the end or to an interruption, draws the picture, says where things are.
     pub fn train(self, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
         let notes = Notes::new(common.quiet);
-        let Self { team, run, config, dataset, gpt, optimizer, progress, selected, pause_at, clock } = self;
-        let gpt = gpt.with_precision(float_dtype(config.precision));
+        let Self { team, run, config, dataset, gpt, optimizer, mut progress, selected, pause_at, clock } = self;
+        progress.data = Some(DataChecksums::of(&dataset.manifest));
+        let gpt = exchange::weights_of_the_first(&*team, gpt)?.with_precision(float_dtype(config.precision));
         let (windows, val_windows) = windows(&config, &dataset)?;
         notes.say(format!(
             "{} parameters, {} tokens a step, {} windows in a pass",
@@ -53,15 +55,13 @@ impl Session {
             windows.windows_per_pass()
         ));
         let peak_flops = peak::flops(&selected.name, config.precision);
-        let (mut log, rows) = log(&*team, &run, progress.step, config.tensorboard)?;
-        if rows.is_empty() {
-            let facts = facts(&config, &dataset, &gpt, &selected.name, peak_flops);
-            log.append(&Row { run: Some(facts), ..Row::default() })?;
-        }
-        let evaluated: Vec<(u64, f64)> = rows.iter().filter_map(|row| Some((row.step, row.val_loss?))).collect();
-        let best = evaluated.iter().min_by(|a, b| a.1.total_cmp(&b.1)).copied();
-        let last_evaluated = evaluated.iter().map(|(step, _)| *step).max();
-        let since_best = evaluated.iter().filter(|(step, _)| best.is_some_and(|(at, _)| *step > at)).count();
+        let facts = facts(&config, &dataset, &gpt, &selected.name, peak_flops);
+        let log = if team.leads() {
+            log(&run, facts, progress.step, config.tensorboard)
+        } else {
+            Ok(Records::kept_elsewhere())
+        };
+        let log = agree(&*team, log)?;
         interrupt.before_exit(restore_terminal);
         team.keep_watch(run.path());
         let reporter = reporter(&run.name(), progress.step, config.max_steps, common.quiet);
@@ -79,9 +79,6 @@ impl Session {
             optimizer,
             ahead,
             progress,
-            best: best.map(|(_, loss)| loss),
-            evaluated: last_evaluated,
-            evaluations_since_best: since_best as u64,
             pause_at,
             windows,
             val_windows,
@@ -117,12 +114,13 @@ fn facts(config: &TrainConfig, dataset: &Dataset, gpt: &Gpt, device: &str, peak_
     }
 }
 
-/// The run's records, and the rows that stand in them: the process that leads keeps them, and all read before they begin.
-fn log(team: &dyn Team, run: &RunFolder, step: u64, tensorboard: bool) -> Result<(Records, Vec<Row>)> {
-    let log = if team.leads() { Records::open(run, step, tensorboard) } else { Ok(Records::kept_elsewhere()) };
-    let log = agree(team, log)?;
-    let rows = agree(team, jsonl::read(&run.metrics()))?;
-    Ok((log, rows))
+/// Opens the run's records, whose first row says what the run is.
+fn log(run: &RunFolder, facts: RunFacts, step: u64, tensorboard: bool) -> Result<Records> {
+    let mut log = Records::open(run, step, tensorboard)?;
+    if jsonl::read::<Row>(&run.metrics())?.is_empty() {
+        log.append(&Row { run: Some(facts), ..Row::default() })?;
+    }
+    Ok(log)
 }
 
 /// Draws the losses and says what there is now and what to do with it.
@@ -139,8 +137,8 @@ fn conclude(trainer: &Trainer, outcome: Outcome, notes: &Notes) -> Result<()> {
             ));
         }
         Outcome::Done => {
-            if let Some(best) = trainer.best {
-                notes.say(format!("best validation loss {best:.4}{}", marks(trainer, best)));
+            if let Some(Best { val_loss, .. }) = trainer.progress.evaluations.best {
+                notes.say(format!("best validation loss {val_loss:.4}{}", marks(trainer, val_loss)));
             }
             notes.say(format!("the losses are drawn in {}", run.plot().display()));
             notes.say(format!("write with it: `cargo write --from {path}` or `ember-generate text --from {path}`"));
@@ -167,11 +165,18 @@ fn marks(trainer: &Trainer, loss: f64) -> String {
     )
 }
 
-/// Where the tokens are: in the run's folder, or in the folder that `prepare` made, if that is the text.
+/// The folder that `prepare` made, if that is the text.
+pub fn prepared(text: &[String]) -> Option<&Path> {
+    let [only] = text else { return None };
+    Some(Path::new(only)).filter(|folder| Dataset::is_in(folder))
+}
+
+/// Where the tokens of a run that was begun are: in its own folder, or, where it has none, in the one that `prepare` made.
 pub fn data_folder(run: &Path, text: &[String]) -> PathBuf {
+    let own = run.join("data");
     match text {
-        [only] if Dataset::is_in(Path::new(only)) => PathBuf::from(only),
-        _ => run.join("data"),
+        [prepared] if !own.exists() => PathBuf::from(prepared),
+        _ => own,
     }
 }
 

@@ -43,12 +43,21 @@ impl Log {
         }
         written.with_context(|| format!("{}: cannot append; is the disk full?", self.path.display()))
     }
+
+    /// Waits until what was appended is on the disk, where a power cut leaves it; the error names the file.
+    pub fn sync(&self) -> Result<()> {
+        self.file.sync_data().with_context(|| format!("{}: cannot append; is the disk full?", self.path.display()))
+    }
 }
 
-/// What every row of every log has.
+/// What tells the rows of every log apart.
 #[derive(Deserialize)]
-struct Stepped {
-    step: u64,
+pub struct Stepped {
+    /// What every row has.
+    pub step: u64,
+    /// What the row of an evaluation has, and no other.
+    #[serde(default)]
+    pub eval_s: Option<f64>,
 }
 
 /// Reads every row; a half-written last line, as a kill leaves it, is passed over. A file that does not exist has no rows.
@@ -59,15 +68,15 @@ pub fn read<Row: DeserializeOwned>(path: &Path) -> Result<Vec<Row>> {
     Ok(lines(path)?.into_iter().map(|(row, _)| row).collect())
 }
 
-/// Drops every row of which `keep` says no to its step, and a half-written last line; the file is replaced whole or not at all.
+/// Drops every row to which `keep` says no, and a half-written last line; the file is replaced whole or not at all.
 ///
 /// A file that does not exist is an empty log. The errors are those of [`read`], and of writing.
-pub fn cut_back(path: &Path, keep: impl Fn(u64) -> bool) -> Result<()> {
+pub fn cut_back(path: &Path, keep: impl Fn(&Stepped) -> bool) -> Result<()> {
     if !path.exists() {
         return Ok(());
     }
     let rows = lines::<Stepped>(path)?.into_iter();
-    let kept: String = rows.filter(|(row, _)| keep(row.step)).map(|(_, line)| line + "\n").collect();
+    let kept: String = rows.filter(|(row, _)| keep(row)).map(|(_, line)| line + "\n").collect();
     write_atomic(path, |file| Ok(file.write_all(kept.as_bytes())?))
         .with_context(|| format!("{}: cannot cut the log back; is the disk full?", path.display()))
 }
@@ -128,7 +137,7 @@ mod tests {
             fs::write(&path, &content).unwrap();
 
             prop_assert_eq!(read::<Row>(&path).unwrap(), rows[..whole].to_vec());
-            cut_back(&path, |of| of <= step).unwrap();
+            cut_back(&path, |row| row.step <= step).unwrap();
             let expected: Vec<Row> = rows[..whole].iter().filter(|row| row.step <= step).cloned().collect();
             prop_assert_eq!(read::<Row>(&path).unwrap(), expected.clone());
 

@@ -68,6 +68,14 @@ impl Records {
         open.events.as_mut().map_or(Ok(()), |events| events.row(row))
     }
 
+    /// Waits until every row of numbers is on the disk.
+    ///
+    /// # Errors
+    /// When the disk cannot take them; the line names the file.
+    pub fn sync(&self) -> Result<()> {
+        self.0.as_ref().map_or(Ok(()), |open| open.metrics.sync())
+    }
+
     /// Keeps the samples of one step: each as a row, and all together as a text in `page`.
     ///
     /// # Errors
@@ -86,14 +94,15 @@ impl Records {
     }
 }
 
-/// Takes away what stands in the records of steps that a run resumed at `step` will take again, and the samples of `step`
-/// itself, which it will draw again.
+/// Takes away what stands in the records of steps that a run resumed at `step` will take again; of `step` itself the samples, which
+/// it will draw again, and the evaluation unless it is `evaluated`, as its checkpoint says.
 ///
 /// # Errors
 /// When a log is damaged or cannot be replaced; the line names it.
-pub fn cut_back(run: &RunFolder, step: u64) -> Result<()> {
-    jsonl::cut_back(&run.metrics(), |of| of <= step)?;
-    jsonl::cut_back(&run.samples_log(), |of| of < step)?;
+pub fn cut_back(run: &RunFolder, step: u64, evaluated: bool) -> Result<()> {
+    let stays = |row: &jsonl::Stepped| row.step < step || row.step == step && (evaluated || row.eval_s.is_none());
+    jsonl::cut_back(&run.metrics(), stays)?;
+    jsonl::cut_back(&run.samples_log(), |row| row.step < step)?;
     let folder = run.samples();
     for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
         let name = entry.file_name();

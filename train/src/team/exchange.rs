@@ -1,17 +1,82 @@
-//! The gradient of a step from those of its processes: added up in a few large buckets, as PyTorch's data parallel does
-//! ([Li et al. 2020](https://arxiv.org/abs/2006.15704), section 3.2).
+//! What processes exchange of a model. The first weights are those of one process, as in PyTorch's data parallel; the gradient of a
+//! step is added up in a few large buckets, as there ([Li et al. 2020](https://arxiv.org/abs/2006.15704), section 3.2). The same
+//! gradients then keep the weights the same on machines of one kind, and no longer where one rounds otherwise: so they are compared.
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
+use burn::module::ParamId;
 use burn::optim::GradientsParams;
 use burn::tensor::{Tensor, TensorData};
-use ember_model::{Gpt, Parameter};
+use ember_model::{Gpt, Parameter, ParameterMapper};
+use xxhash_rust::xxh3::Xxh3Default;
 
 use super::Team;
+use super::messages::{agree, gather};
 use crate::gradient::Gradient;
 
 /// Values in one bucket, but where a single parameter has more: 25 MiB of float32. Fewer would spend the time on waiting for the
 /// slowest process, more on holding a second gradient.
 const BUCKET: usize = 25 << 18;
+
+/// The model with the weights that the process of rank 0 has.
+///
+/// # Errors
+/// As [`Team::broadcast`].
+pub fn weights_of_the_first(team: &dyn Team, gpt: Gpt) -> Result<Gpt> {
+    if team.size() == 1 {
+        return Ok(gpt);
+    }
+    let mut broadcast = Broadcast { team, outcome: Ok(()) };
+    let gpt = gpt.map_parameters(&mut broadcast);
+    broadcast.outcome.map(|()| gpt)
+}
+
+struct Broadcast<'a> {
+    team: &'a dyn Team,
+    /// The first thing that went wrong.
+    outcome: Result<()>,
+}
+
+impl ParameterMapper for Broadcast<'_> {
+    fn map<const D: usize>(&mut self, _name: &str, _id: ParamId, tensor: Tensor<D>) -> Tensor<D> {
+        let (shape, device) = (tensor.shape(), tensor.device());
+        let mut bytes: Vec<u8> = tensor.into_data().iter::<f32>().flat_map(f32::to_le_bytes).collect();
+        if self.outcome.is_ok() {
+            self.outcome = self.team.broadcast(&mut bytes);
+        }
+        let values: Vec<f32> = bytes.as_chunks().0.iter().map(|value| f32::from_le_bytes(*value)).collect();
+        Tensor::from_data(TensorData::new(values, shape), &device)
+    }
+}
+
+/// Ends all processes where one has come to other weights than the first.
+///
+/// # Errors
+/// Names that process; said by the first alone.
+pub fn ensure_same_weights(team: &dyn Team, gpt: &Gpt) -> Result<()> {
+    if team.size() == 1 {
+        return Ok(());
+    }
+    let hashes = gather(team, &hash(gpt).to_le_bytes())?;
+    let other = hashes.iter().position(|hash| *hash != hashes[0]).filter(|_| team.leads());
+    let told = other.map(|rank| {
+        anyhow!(
+            "the process of rank {rank} has come to other weights than that of rank 0, as happens between devices or processors \
+             of different kinds; they are not saved: resume with processes of one kind, or with EMBER_SIMD=avx2 for all of them \
+             where only the processors differ"
+        )
+    });
+    agree(team, told.map_or(Ok(()), Err))
+}
+
+/// A hash of every weight.
+fn hash(gpt: &Gpt) -> u64 {
+    let mut hash = Xxh3Default::new();
+    gpt.for_each_parameter(&mut |_, _, values| {
+        let bytes: Vec<u8> = values.into_iter().flat_map(f32::to_le_bytes).collect();
+        hash.update(&bytes);
+    });
+    hash.digest()
+}
 
 /// The mean over all processes of their losses and gradients, and whether any of them is to stop: the same in each.
 ///

@@ -1,4 +1,4 @@
-//! What processes say to each other besides gradients, by the one operation they have: a sum in which each process fills its own
+//! What processes say to each other besides gradients: the first to all of them, or each to all in a sum in which it fills its own
 //! place and leaves 0 in those of the others.
 
 use anyhow::{Context, Result};
@@ -32,10 +32,24 @@ pub fn gather(team: &dyn Team, own: &[u8]) -> Result<Vec<Vec<u8>>> {
 /// What the process of rank 0 says, in every process; the others' own words are lost.
 ///
 /// # Errors
-/// As [`Team::sum`].
+/// As [`Team::broadcast`].
 pub fn said_by_the_first(team: &dyn Team, own: &str) -> Result<String> {
-    let own = if team.leads() { own.as_bytes() } else { &[] };
-    String::from_utf8(gather(team, own)?.swap_remove(0)).context("the process of rank 0 did not speak UTF-8")
+    let mut length = (own.len() as u64).to_le_bytes();
+    team.broadcast(&mut length)?;
+    let mut bytes = own.as_bytes().to_vec();
+    bytes.resize(u64::from_le_bytes(length) as usize, 0);
+    team.broadcast(&mut bytes)?;
+    String::from_utf8(bytes).context("the process of rank 0 did not speak UTF-8")
+}
+
+/// A number as the process of rank 0 has it, to the bit: machines of different kinds sum in different orders.
+///
+/// # Errors
+/// As [`Team::broadcast`].
+pub fn number_of_the_first(team: &dyn Team, own: f64) -> Result<f64> {
+    let mut bytes = own.to_le_bytes();
+    team.broadcast(&mut bytes)?;
+    Ok(f64::from_le_bytes(bytes))
 }
 
 /// Sums of a few numbers over all processes, in float64 and in the order of their ranks.

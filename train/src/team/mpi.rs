@@ -10,14 +10,14 @@ use ember_generate::interrupt::Interrupt;
 use mpi::Threading;
 use mpi::environment::{Universe, processor_name};
 use mpi::topology::SimpleCommunicator;
-use mpi::traits::{Communicator, CommunicatorCollectives};
+use mpi::traits::{Communicator, CommunicatorCollectives, Root};
 
 use super::launch::Launch;
 use super::messages::gather;
 use super::watch::{Peer, Watch};
 use super::{Team, add_in_order};
 
-/// Values that go over the wire at once: bounds what the sum itself holds (two buffers of 25 MiB).
+/// Values, or bytes, that go over the wire at once: bounds what the sum itself holds (two buffers of 25 MiB).
 const PART: usize = 25 << 18;
 /// How long a process that is ahead of the others keeps asking before it sleeps between its questions.
 const EAGER: Duration = Duration::from_millis(5);
@@ -129,6 +129,14 @@ impl Team for MpiTeam {
         self.meet();
         for part in values.chunks_mut(PART) {
             self.sum_part(part);
+        }
+        Ok(())
+    }
+
+    fn broadcast(&self, bytes: &mut [u8]) -> Result<()> {
+        self.meet();
+        for part in bytes.chunks_mut(PART) {
+            self.world.process_at_rank(0).broadcast_into(part);
         }
         Ok(())
     }

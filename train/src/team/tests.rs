@@ -131,6 +131,32 @@ fn what_one_says_all_hear() {
     }
 }
 
+/// Processes that begin apart begin as the first does, to the bit, and one that comes to other weights is found.
+#[test]
+fn all_begin_with_the_weights_of_the_first_and_are_told_when_they_part() {
+    let model = |seed| Gpt::new(&GptConfig::new(VOCAB, CONTEXT, 1, 2, 16), seed, &Device::flex().autodiff()).unwrap();
+    let weights = |gpt: &Gpt| {
+        let mut bits = Vec::new();
+        gpt.for_each_parameter(&mut |_, _, values| bits.extend(values.into_iter().map(f32::to_bits)));
+        bits
+    };
+    let begun = ThreadTeam::run(3, |team| {
+        let own = model(team.rank() as u64);
+        let parted = exchange::ensure_same_weights(team, &own).unwrap_err();
+        let gpt = exchange::weights_of_the_first(team, own).unwrap();
+        exchange::ensure_same_weights(team, &gpt).unwrap();
+        (parted, weights(&gpt))
+    });
+    assert!(begun[0].0.to_string().starts_with("the process of rank 1 has come to other weights"), "{}", begun[0].0);
+    assert!(begun[1..].iter().all(|(parted, _)| parted.is::<SaidElsewhere>()));
+    assert!(begun.iter().all(|(_, bits)| *bits == weights(&model(0))));
+    // Numbers that must be the same are the first's, whatever they are.
+    let numbers = ThreadTeam::run(3, |team| {
+        messages::number_of_the_first(team, [f64::NAN, 1.0, 2.0][team.rank()]).unwrap().to_bits()
+    });
+    assert_eq!(numbers, [f64::NAN.to_bits(); 3]);
+}
+
 #[test]
 fn an_error_of_one_ends_all_and_is_said_once() {
     let ended = ThreadTeam::run(4, |team| {

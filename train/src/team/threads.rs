@@ -21,12 +21,18 @@ struct Between {
     barrier: Barrier,
     /// What each brings to the sum.
     brought: Mutex<Vec<Vec<f32>>>,
+    /// What the first says to all.
+    said: Mutex<Vec<u8>>,
 }
 
 impl ThreadTeam {
     /// Runs `work` in `size` threads; their results by rank. A thread that panics leaves the others waiting.
     pub fn run<T: Send>(size: usize, work: impl Fn(&dyn Team) -> T + Sync) -> Vec<T> {
-        let between = Between { barrier: Barrier::new(size), brought: Mutex::new(vec![Vec::new(); size]) };
+        let between = Between {
+            barrier: Barrier::new(size),
+            brought: Mutex::new(vec![Vec::new(); size]),
+            said: Mutex::default(),
+        };
         let between = Arc::new(between);
         thread::scope(|scope| {
             let start = |rank| {
@@ -50,11 +56,22 @@ impl Team for ThreadTeam {
     }
 
     fn sum(&self, values: &mut [f32]) -> Result<()> {
-        let Between { barrier, brought } = &*self.between;
+        let Between { barrier, brought, .. } = &*self.between;
         brought.lock().unwrap_or_else(PoisonError::into_inner)[self.rank] = values.to_vec();
         barrier.wait();
         add_in_order(values, brought.lock().unwrap_or_else(PoisonError::into_inner).iter().map(Vec::as_slice));
         // Nobody brings the next before all have this one.
+        barrier.wait();
+        Ok(())
+    }
+
+    fn broadcast(&self, bytes: &mut [u8]) -> Result<()> {
+        let Between { barrier, said, .. } = &*self.between;
+        if self.leads() {
+            *said.lock().unwrap_or_else(PoisonError::into_inner) = bytes.to_vec();
+        }
+        barrier.wait();
+        bytes.copy_from_slice(&said.lock().unwrap_or_else(PoisonError::into_inner));
         barrier.wait();
         Ok(())
     }

@@ -7,6 +7,7 @@ mod bench;
 #[path = "../../../generate/src/constraint/cases.rs"]
 #[allow(dead_code)]
 mod cases;
+mod decisions;
 mod decoding;
 mod faults;
 mod instructions;

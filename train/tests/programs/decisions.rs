@@ -1,0 +1,130 @@
+//! What a run decides by its evaluations, `best` and what it keeps, is the same however it was interrupted.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::{Place, SMALL, text};
+
+/// Evaluations of a run: steps and losses.
+fn evaluations(run: &Path) -> Vec<(u64, f64)> {
+    let log = fs::read_to_string(run.join("metrics.jsonl")).unwrap();
+    let rows = log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    rows.filter_map(|row| Some((row["step"].as_u64()?, row["val_loss"].as_f64()?))).collect()
+}
+
+fn best(run: &Path) -> String {
+    let name = fs::read_to_string(run.join("best")).unwrap().trim().to_owned();
+    assert!(run.join("checkpoints").join(&name).is_dir(), "{name} is gone");
+    name
+}
+
+/// A run whose best step is neither the first nor the last that is evaluated: its rate grows until the model is spoilt.
+fn wild_run(out: &str, steps: u32) -> String {
+    let wild = "--set learning_rate=1 --set warmup_steps=60 --set eval_interval=5 --set sample_interval=0";
+    format!("run count.txt --out {out} --set max_steps={steps} {SMALL} {wild}")
+}
+
+fn wild_twins(more: &str) -> Place {
+    let place = Place::new();
+    place.write("count.txt", text());
+    for out in ["twin", "run"] {
+        place.train(&format!("{} {more}", wild_run(out, 30))).well();
+    }
+    place
+}
+
+/// Goes on with both for as long, and compares what they decided.
+fn go_on_and_compare(place: &Place) {
+    for out in ["twin", "run"] {
+        place.train(&format!("resume {out} --set max_steps=45 --device cpu")).well();
+    }
+    let (run, twin) = (place.path("run"), place.path("twin"));
+    assert_eq!(best(&run), best(&twin));
+    let all = evaluations(&twin);
+    let lowest = all.iter().min_by(|a, b| a.1.total_cmp(&b.1)).unwrap().0;
+    assert_eq!(best(&twin), format!("step-{lowest:08}"));
+    assert!(lowest <= 25, "the best is step {lowest}: nothing could go wrong");
+}
+
+#[test]
+fn rows_that_a_power_cut_took_from_the_log_decide_nothing() {
+    let place = wild_twins("");
+    let log = place.path("run/metrics.jsonl");
+    let rows = fs::read_to_string(&log).unwrap();
+    fs::write(&log, rows.lines().take(1).map(|row| format!("{row}\n")).collect::<String>()).unwrap();
+    go_on_and_compare(&place);
+}
+
+#[test]
+fn a_kill_between_an_evaluation_and_the_pointer_loses_no_best() {
+    for pointer in [Some("step-00000005\n"), None] {
+        let place = wild_twins("--set keep_checkpoints=20");
+        let file = place.path("run/best");
+        match pointer {
+            Some(name) => fs::write(&file, name).unwrap(),
+            None => fs::remove_file(&file).unwrap(),
+        }
+        go_on_and_compare(&place);
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn an_evaluation_that_was_interrupted_is_made_by_the_resume() {
+    let place = Place::new();
+    // An evaluation of several batches, and steps that are short beside it.
+    place.write("count.txt", text().repeat(8));
+    let run = |out: &str| {
+        format!(
+            "run count.txt --out {out} --device cpu --set n_layer=2 --set n_head=2 --set n_embd=64 --set context_length=32 \
+             --set batch_size=2 --set max_steps=40 --set eval_interval=20 --set checkpoint_interval=100 --set warmup_steps=5 \
+             --set val_fraction=0.5 --set sample_interval=0 --threads 1"
+        )
+    };
+    place.train(&run("twin")).well();
+    let mut child = place.command("ember-train", &run("run")).spawn().unwrap();
+    let began = Instant::now();
+    while !place.path("run/latest").exists() && began.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    // Interrupted after the save of step 20, before its row: no step more was taken.
+    assert_eq!(fs::read_to_string(place.path("run/latest")).unwrap().trim(), "step-00000020");
+    assert_eq!(evaluations(&place.path("run")), []);
+
+    place.train("resume run --device cpu --threads 1").well();
+    assert_eq!(evaluations(&place.path("run")), evaluations(&place.path("twin")));
+    assert_eq!(best(&place.path("run")), best(&place.path("twin")));
+}
+
+#[test]
+fn a_run_learns_from_the_tokens_it_began_with_wherever_it_is_resumed() {
+    let place = Place::new();
+    place.write("count.txt", text());
+    place.write("other.txt", text().chars().rev().collect::<String>());
+    place.train("prepare count.txt --out tokens").well();
+    place.train(&format!("run tokens --out run --set max_steps=6 {SMALL}")).well();
+    // From another folder: the path of the tokens is not one from here.
+    let mut elsewhere = place.command("ember-train", "resume ../run --set max_steps=8 --device cpu");
+    fs::create_dir(place.path("elsewhere")).unwrap();
+    let ran = super::Ran::from(elsewhere.current_dir(place.path("elsewhere")).output().unwrap()).well();
+    assert!(ran.err.contains("resuming ../run at step 6"), "{}", ran.err);
+
+    fs::rename(place.path("tokens"), place.path("away")).unwrap();
+    let ran = place.train("resume run --set max_steps=10 --device cpu");
+    assert!(ran.code == Some(1) && ran.err.contains("tokens is not a folder"), "{}", ran.err);
+
+    // As many tokens of the same tokenizer, and another text.
+    place.train("prepare other.txt --out tokens").well();
+    let ran = place.train("resume run --set max_steps=10 --device cpu");
+    assert_eq!(ran.code, Some(1), "{}", ran.err);
+    let line = "tokens has another training text than the one that run has learned from; put the folder back as it was, or \
+                begin a new run with --init run";
+    assert!(ran.err.contains(line), "{}", ran.err);
+
+    fs::remove_dir_all(place.path("tokens")).unwrap();
+    fs::rename(place.path("away"), place.path("tokens")).unwrap();
+    place.train("resume run --set max_steps=10 --device cpu").well();
+}
