@@ -1,7 +1,7 @@
 //! From text to tokens on disk to windows of token ids.
 //!
 //! What it is: readers for the kinds of text people have ([`source`]), tokenizers saved in the form that Hugging Face's
-//! libraries read ([`tokenizer`]), one pass that turns the one into memory-mapped files of the other ([`prepare`],
+//! libraries read ([`tokenizer`]), one pass that turns the one into files of the other ([`prepare`],
 //! [`tokens`]), the windows that training and validation see ([`windows`]), and a corpus of its own for a first run
 //! ([`stories`]).
 //!

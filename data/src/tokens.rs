@@ -12,10 +12,9 @@
 //! | 48..64 | zeros |
 
 use crate::files;
-use anyhow::{Context, Result, bail, ensure};
-use memmap2::Mmap;
+use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use std::fs::File;
-use std::io::{BufWriter, Seek, SeekFrom, Write};
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,7 +29,13 @@ fn id_bytes(vocab_size: usize) -> usize {
     if vocab_size <= 1 << 16 { 2 } else { 4 }
 }
 
-/// A file of token ids, mapped into memory; clones share the mapping.
+/// How many ids are read at once where all of them are.
+const BLOCK_IDS: usize = 1 << 16;
+
+/// A file of token ids, of which a range is read at a time; clones share the open file.
+///
+/// It is not mapped into memory: a file that others cut short would end the process without a line, where a read that comes
+/// back short is an error like any other. What is read often stays in the system's cache all the same.
 #[derive(Clone)]
 pub struct TokenFile {
     path: PathBuf,
@@ -42,19 +47,16 @@ pub struct TokenFile {
 }
 
 enum Content {
-    Mapped(Mmap),
+    File(File),
     Memory(Vec<u8>),
 }
 
 impl TokenFile {
     /// Opens a token file and checks its header and size, not yet its content (see [`TokenFile::verify`]).
-    ///
-    /// The file must not be cut short by others while it is open: that is the one thing a memory mapping cannot survive.
     pub fn open(path: &Path) -> Result<Self> {
         let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
-        // SAFETY: prepared files are replaced by renaming, never written in place, so the mapped bytes do not change.
-        let map = unsafe { Mmap::map(&file) }.with_context(|| format!("cannot map {} into memory", path.display()))?;
-        Self::from_content(path, Content::Mapped(map))
+        let bytes = file.metadata().with_context(|| format!("cannot read {}", path.display()))?.len();
+        Self::from_content(path, Content::File(file), bytes)
     }
 
     /// The same from ids in memory, for tests and small experiments.
@@ -65,31 +67,31 @@ impl TokenFile {
         push_ids(&mut payload, ids, vocab_size)?;
         let mut bytes = header(ids.len() as u64, vocab_size, xxh3_64(&payload)).to_vec();
         bytes.append(&mut payload);
-        Self::from_content(Path::new("(memory)"), Content::Memory(bytes))
+        let size = bytes.len() as u64;
+        Self::from_content(Path::new("(memory)"), Content::Memory(bytes), size)
     }
 
-    fn from_content(path: &Path, content: Content) -> Result<Self> {
+    fn from_content(path: &Path, content: Content, bytes: u64) -> Result<Self> {
         let name = path.display();
-        let bytes = content.bytes();
-        ensure!(
-            bytes.len() >= HEADER_BYTES && &bytes[..8] == MAGIC,
-            "{name} is not a token file; prepare the text again"
-        );
-        let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let foreign = || format!("{name} is not a token file; prepare the text again");
+        let mut header = [0; HEADER_BYTES];
+        ensure!(bytes >= HEADER_BYTES as u64, foreign());
+        content.read_at(&mut header, 0).map_err(|error| unreadable(path, error))?;
+        ensure!(header.starts_with(MAGIC), foreign());
+        let u32_at = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
         let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
         let version = u32_at(8);
         ensure!(
             version == VERSION,
             "{name} has layout version {version}, this program reads {VERSION}; prepare the text again"
         );
-        ensure!(u64_at(40) == xxh3_64(&bytes[..40]), "{name} has a damaged header; prepare the text again");
+        ensure!(u64_at(40) == xxh3_64(&header[..40]), "{name} has a damaged header; prepare the text again");
         let (width, count, vocab_size, checksum) = (u32_at(12) as usize, u64_at(16), u64_at(24) as usize, u64_at(32));
         ensure!(width == id_bytes(vocab_size), "{name} has a damaged header; prepare the text again");
         let expected = count.checked_mul(width as u64).and_then(|payload| payload.checked_add(HEADER_BYTES as u64));
-        if expected != Some(bytes.len() as u64) {
+        if expected != Some(bytes) {
             bail!(
-                "{name} has {} bytes where its header promises {count} ids of {width} bytes; prepare the text again",
-                bytes.len()
+                "{name} has {bytes} bytes where its header promises {count} ids of {width} bytes; prepare the text again"
             );
         }
         Ok(Self {
@@ -102,11 +104,25 @@ impl TokenFile {
         })
     }
 
-    /// Reads the whole file and compares its checksum with the header's.
+    /// Reads the whole file: its checksum must be the header's, and every id below the size of the vocabulary.
     pub fn verify(&self) -> Result<()> {
-        let found = xxh3_64(self.payload());
+        let mut hash = Xxh3Default::new();
+        let (mut bytes, mut ids) = (Vec::new(), Vec::new());
+        for start in (0..self.count).step_by(BLOCK_IDS) {
+            self.read(start..self.count.min(start + BLOCK_IDS), &mut bytes)?;
+            hash.update(&bytes);
+            ids.clear();
+            self.push_ids(&bytes, &mut ids);
+            if let Some(id) = ids.iter().find(|&&id| id as usize >= self.vocab_size) {
+                bail!(
+                    "{} holds the token id {id}, and its vocabulary has {} ids; prepare the text again",
+                    self.path.display(),
+                    self.vocab_size
+                );
+            }
+        }
         ensure!(
-            found == self.checksum,
+            hash.digest() == self.checksum,
             "{} is damaged (its checksum differs); prepare the text again",
             self.path.display()
         );
@@ -133,39 +149,90 @@ impl TokenFile {
         self.checksum
     }
 
-    /// Appends the ids of `range` to `out`; panics when the range does not lie within the file.
-    pub fn get(&self, range: Range<usize>, out: &mut Vec<u32>) {
-        let bytes = &self.payload()[range.start * self.id_bytes..range.end * self.id_bytes];
+    /// Appends the ids of `range`, which must lie within the file, to `out`.
+    ///
+    /// Errors when the file cannot be read, or was cut short since it was opened.
+    pub fn get(&self, range: Range<usize>, out: &mut Vec<u32>) -> Result<()> {
+        let mut bytes = Vec::new();
+        self.read(range, &mut bytes)?;
+        self.push_ids(&bytes, out);
+        Ok(())
+    }
+
+    /// All places where `id` stands, in order.
+    ///
+    /// Errors as [`Self::get`].
+    pub fn positions(&self, id: u32) -> Result<Vec<u64>> {
+        let mut found = Vec::new();
+        let mut block = Vec::new();
+        for start in (0..self.count).step_by(BLOCK_IDS) {
+            block.clear();
+            self.get(start..self.count.min(start + BLOCK_IDS), &mut block)?;
+            found.extend(block.iter().enumerate().filter(|&(_, &other)| other == id).map(|(i, _)| (start + i) as u64));
+        }
+        Ok(found)
+    }
+
+    /// Puts the bytes of the ids of `range` into `bytes`, in place of what was there.
+    fn read(&self, range: Range<usize>, bytes: &mut Vec<u8>) -> Result<()> {
+        debug_assert!(range.end <= self.count);
+        bytes.resize(range.len() * self.id_bytes, 0);
+        let offset = HEADER_BYTES + range.start * self.id_bytes;
+        self.content.read_at(bytes, offset as u64).map_err(|error| unreadable(&self.path, error))
+    }
+
+    /// Appends the ids that `bytes` hold.
+    fn push_ids(&self, bytes: &[u8], out: &mut Vec<u32>) {
         if self.id_bytes == 2 {
             out.extend(bytes.chunks_exact(2).map(|id| u32::from(u16::from_le_bytes([id[0], id[1]]))));
         } else {
             out.extend(bytes.chunks_exact(4).map(|id| u32::from_le_bytes([id[0], id[1], id[2], id[3]])));
         }
     }
-
-    /// All places where `id` stands, in order.
-    pub fn positions(&self, id: u32) -> Vec<u64> {
-        let mut found = Vec::new();
-        let mut block = Vec::new();
-        for start in (0..self.count).step_by(1 << 16) {
-            block.clear();
-            self.get(start..self.count.min(start + (1 << 16)), &mut block);
-            found.extend(block.iter().enumerate().filter(|&(_, &other)| other == id).map(|(i, _)| (start + i) as u64));
-        }
-        found
-    }
-
-    fn payload(&self) -> &[u8] {
-        &self.content.bytes()[HEADER_BYTES..]
-    }
 }
 
 impl Content {
-    fn bytes(&self) -> &[u8] {
+    /// Fills `bytes` with what stands from byte `offset` on.
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         match self {
-            Self::Mapped(map) => map,
-            Self::Memory(bytes) => bytes,
+            Self::File(file) => read_exact_at(file, bytes, offset),
+            Self::Memory(all) => {
+                let start = offset as usize;
+                bytes.copy_from_slice(
+                    all.get(start..start + bytes.len()).ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?,
+                );
+                Ok(())
+            }
         }
+    }
+}
+
+/// Reads without moving the file's position, so that clones may read at the same time.
+#[cfg(unix)]
+fn read_exact_at(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, bytes, offset)
+}
+
+/// Reads at a place; the file's position, which this moves, is used by nobody.
+#[cfg(windows)]
+fn read_exact_at(file: &File, mut bytes: &mut [u8], mut offset: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match std::os::windows::fs::FileExt::seek_read(file, bytes, offset) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(n) => (bytes, offset) = (&mut bytes[n..], offset + n as u64),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Why a file that was whole when it was opened cannot be read.
+fn unreadable(path: &Path, error: io::Error) -> Error {
+    let name = path.display();
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => anyhow!("{name} was cut short while it was in use; prepare the text again"),
+        _ => Error::new(error).context(format!("cannot read {name}")),
     }
 }
 
@@ -298,6 +365,30 @@ mod tests {
         assert!(TokenFile::from_ids(&[0, 70_000], 65_536).is_err());
     }
 
+    #[test]
+    fn an_id_outside_the_vocabulary_is_seen_behind_a_right_checksum() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.bin");
+        let payload: Vec<u8> = [3u16, 65, 4].into_iter().flat_map(u16::to_le_bytes).collect();
+        std::fs::write(&path, [&header(3, 65, xxh3_64(&payload))[..], &payload].concat()).unwrap();
+        let error = TokenFile::open(&path).unwrap().verify().unwrap_err().to_string();
+        assert!(error.contains("holds the token id 65, and its vocabulary has 65 ids"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_is_cut_short_while_it_is_open_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.bin");
+        write(&path, &[7; 10_000], 65);
+        let file = TokenFile::open(&path).unwrap();
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(4096).unwrap();
+        assert!(file.get(0..100, &mut Vec::new()).is_ok());
+        for failed in [file.get(9_000..9_100, &mut Vec::new()), file.verify(), file.positions(1).map(drop)] {
+            let error = failed.unwrap_err().to_string();
+            assert!(error.ends_with("t.bin was cut short while it was in use; prepare the text again"), "{error}");
+        }
+    }
+
     proptest! {
         #[test]
         fn what_is_written_is_read(
@@ -312,11 +403,11 @@ mod tests {
             prop_assert_eq!(file.len(), ids.len());
             let (a, b) = ((from * ids.len() as f64) as usize, (to * ids.len() as f64) as usize);
             let mut read = Vec::new();
-            file.get(a.min(b)..a.max(b), &mut read);
+            file.get(a.min(b)..a.max(b), &mut read).unwrap();
             prop_assert_eq!(&read[..], &ids[a.min(b)..a.max(b)]);
             if let Some(&id) = ids.first() {
                 let expected: Vec<u64> = (0..ids.len()).filter(|&i| ids[i] == id).map(|i| i as u64).collect();
-                prop_assert_eq!(file.positions(id), expected);
+                prop_assert_eq!(file.positions(id).unwrap(), expected);
             }
         }
     }

@@ -118,7 +118,9 @@ impl TrainWindows {
     }
 
     /// Windows number `first_index` to `first_index + batch_size - 1` of the run.
-    pub fn batch(&self, first_index: u64, batch_size: usize) -> Batch {
+    ///
+    /// Errors as [`TokenFile::get`].
+    pub fn batch(&self, first_index: u64, batch_size: usize) -> Result<Batch> {
         let size = batch_size * self.context_length;
         let mut batch = Batch {
             inputs: Vec::with_capacity(size),
@@ -126,12 +128,15 @@ impl TrainWindows {
             batch_size,
             context_length: self.context_length,
         };
+        let mut ids = Vec::with_capacity(self.context_length + 1);
         for row in 0..batch_size as u64 {
             let start = self.window(first_index + row) as usize;
-            self.tokens.get(start..start + self.context_length, &mut batch.inputs);
-            self.tokens.get(start + 1..start + self.context_length + 1, &mut batch.targets);
+            ids.clear();
+            self.tokens.get(start..start + self.context_length + 1, &mut ids)?;
+            batch.inputs.extend_from_slice(&ids[..self.context_length]);
+            batch.targets.extend_from_slice(&ids[1..]);
         }
-        batch
+        Ok(batch)
     }
 
     /// Positions in a window.
@@ -153,7 +158,7 @@ fn openings(tokens: &TokenFile, end_of_text: Option<u32>) -> Result<Vec<u64>> {
         "windows that start where a document starts need a tokenizer with <|endoftext|>; prepare with another tokenizer or \
          the window rule \"anywhere\"",
     )?;
-    let mut openings = tokens.positions(end_of_text);
+    let mut openings = tokens.positions(end_of_text)?;
     if openings.last().is_some_and(|&last| last as usize + 1 == tokens.len()) {
         openings.pop();
     }
@@ -251,24 +256,29 @@ impl ValWindows {
     }
 
     /// The windows of `range`, which must lie within `0..len()`.
-    pub fn batch(&self, range: Range<usize>) -> EvalBatch {
+    ///
+    /// Errors as [`TokenFile::get`].
+    pub fn batch(&self, range: Range<usize>) -> Result<EvalBatch> {
         let rows = &self.windows[range];
         let size = rows.len() * self.context_length;
         let (mut inputs, mut targets) = (Vec::with_capacity(size), Vec::with_capacity(size));
+        let mut ids = Vec::with_capacity(self.context_length + 1);
         for (row, window) in rows.iter().enumerate() {
             let (start, counted) = (window.start as usize, window.counted as usize);
-            self.tokens.get(start..start + counted, &mut inputs);
-            self.tokens.get(start + 1..start + counted + 1, &mut targets);
+            ids.clear();
+            self.tokens.get(start..start + counted + 1, &mut ids)?;
+            inputs.extend_from_slice(&ids[..counted]);
+            targets.extend_from_slice(&ids[1..]);
             inputs.resize((row + 1) * self.context_length, 0);
             targets.resize((row + 1) * self.context_length, 0);
         }
-        EvalBatch {
+        Ok(EvalBatch {
             inputs,
             targets,
             counted: rows.iter().map(|window| window.counted).collect(),
             batch_size: rows.len(),
             context_length: self.context_length,
-        }
+        })
     }
 
     /// Positions in a window.
@@ -311,7 +321,7 @@ mod tests {
     #[test]
     fn targets_are_the_inputs_moved_on_by_one() {
         let windows = TrainWindows::new(&numbered(1000), 8, 1, WindowRule::Anywhere, None).unwrap();
-        let batch = windows.batch(3, 2);
+        let batch = windows.batch(3, 2).unwrap();
         assert_eq!(batch.inputs.len(), 16);
         assert_eq!(u64::from(batch.inputs[8]), windows.window(4));
         assert!(batch.inputs.iter().zip(&batch.targets).all(|(input, target)| input + 1 == *target));
@@ -343,7 +353,7 @@ mod tests {
     fn whole_documents_share_a_validation_window() {
         // With their ends the documents are 4, 5, 3 and 21 targets long; 10 fit in a window.
         let windows = ValWindows::new(&documents(&[3, 4, 2, 20]), 10, WindowRule::DocumentStart, Some(END)).unwrap();
-        let batch = windows.batch(0..windows.len());
+        let batch = windows.batch(0..windows.len()).unwrap();
         assert_eq!(batch.counted, [9, 3, 10, 10, 1]);
         assert_eq!(&batch.inputs[..10], [0, 1, 1, 1, 0, 2, 2, 2, 2, 0]);
         assert_eq!(&batch.targets[..10], [1, 1, 1, 0, 2, 2, 2, 2, 0, 0]);
@@ -377,7 +387,7 @@ mod tests {
             if let Ok(windows) = TrainWindows::new(&tokens, 8, seed, WindowRule::DocumentStart, Some(END)) {
                 let mut starts: Vec<u64> = (0..windows.windows_per_pass()).map(|i| windows.window(i)).collect();
                 starts.sort_unstable();
-                let mut expected = tokens.positions(END);
+                let mut expected = tokens.positions(END).unwrap();
                 expected.retain(|&start| start as usize + 8 < tokens.len());
                 prop_assert_eq!(starts, expected);
             }
@@ -393,7 +403,7 @@ mod tests {
                 targets.sort_unstable();
                 prop_assert!(targets.into_iter().eq(1..tokens.len() as u64));
                 prop_assert_eq!(windows.targets(), tokens.len() as u64 - 1);
-                let batch = windows.batch(0..windows.len());
+                let batch = windows.batch(0..windows.len()).unwrap();
                 for (row, &counted) in batch.counted.iter().enumerate() {
                     let at = row * context_length;
                     prop_assert!(counted >= 1 && counted as usize <= context_length);

@@ -70,7 +70,7 @@ impl Trainer {
     /// and often known is that of the one before.
     ///
     /// # Errors
-    /// When the device failed, or as [`Trainer::step_and_wait`].
+    /// When the device failed or the tokens cannot be read, or as [`Trainer::step_and_wait`].
     pub(crate) fn step(
         &mut self,
         gpt: Gpt,
@@ -86,7 +86,7 @@ impl Trainer {
         let next = windows + self.config.windows_per_step() as u64;
         let learning_rate = schedule.learning_rate(step);
         let passes = Passes::of(&self.config, step, 1.0).on(&gpt.device());
-        let Enqueued { losses, of } = enqueue(&gpt, &self.windows, windows..next, passes);
+        let Enqueued { losses, of } = enqueue(&gpt, &self.windows, windows..next, passes)?;
         let (verdict, coming) = ahead.judge.judge(&gpt, &of, losses, self.config.grad_clip);
         let gpt = self.optimizer.step_as_judged(gpt, of, &verdict, learning_rate);
         ahead.unheard.push_back(Unheard { step, windows, tokens, learning_rate, coming });

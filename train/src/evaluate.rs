@@ -19,7 +19,7 @@ const LOGITS_AT_ONCE: usize = 32 << 20;
 /// `gpt` is on a device without automatic differentiation.
 ///
 /// # Errors
-/// As [`Team::sum`].
+/// When the tokens cannot be read, or as [`Team::sum`].
 pub fn evaluate(
     gpt: &Gpt,
     windows: &ValWindows,
@@ -33,7 +33,7 @@ pub fn evaluate(
         if stopped {
             break;
         }
-        let batch = windows.batch(first..(first + rows).min(windows.len()));
+        let batch = windows.batch(first..(first + rows).min(windows.len()))?;
         let time = batch.context_length;
         let log_p = token_log_probabilities(gpt, &batch.inputs, &batch.targets, time)?;
         for (row, counted) in log_p.chunks_exact(time).zip(&batch.counted) {

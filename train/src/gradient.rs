@@ -7,6 +7,7 @@ mod segments;
 
 use std::ops::Range;
 
+use anyhow::Result;
 use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use ember_data::random;
@@ -111,12 +112,18 @@ impl Passes {
 }
 
 /// The mean loss over the windows numbered `range`, and its gradient.
-pub fn gradient(gpt: &Gpt, windows: &TrainWindows, range: Range<u64>, passes: Passes) -> Gradient {
-    enqueue(gpt, windows, range, passes).read()
+///
+/// # Errors
+/// When the tokens cannot be read.
+pub fn gradient(gpt: &Gpt, windows: &TrainWindows, range: Range<u64>, passes: Passes) -> Result<Gradient> {
+    Ok(enqueue(gpt, windows, range, passes)?.read())
 }
 
 /// As [`gradient`], without waiting for a GPU: while it works on one pass, the host prepares the next.
-pub fn enqueue(gpt: &Gpt, windows: &TrainWindows, range: Range<u64>, passes: Passes) -> Enqueued {
+///
+/// # Errors
+/// When the tokens cannot be read.
+pub fn enqueue(gpt: &Gpt, windows: &TrainWindows, range: Range<u64>, passes: Passes) -> Result<Enqueued> {
     let Passes { micro_batch, loss_scale, first_pass, .. } = passes;
     let count = (range.end - range.start).div_ceil(micro_batch as u64);
     // The gradient of the mean over all passes: each counts for its share.
@@ -124,10 +131,10 @@ pub fn enqueue(gpt: &Gpt, windows: &TrainWindows, range: Range<u64>, passes: Pas
     let mut gradients = GradientsAccumulator::new();
     let mut losses = Vec::new();
     for (number, first) in (first_pass..).zip(range.step_by(micro_batch)) {
-        let batch = windows.batch(first, micro_batch);
+        let batch = windows.batch(first, micro_batch)?;
         losses.push(pass(gpt, &batch, number, divisor, &passes, &mut gradients));
     }
-    Enqueued { losses, of: scaling::unscaled(gpt, gradients.grads(), loss_scale) }
+    Ok(Enqueued { losses, of: scaling::unscaled(gpt, gradients.grads(), loss_scale) })
 }
 
 /// Adds the gradient of one pass, number `number` of its step, to `gradients`: the objective's over `divisor`. Returns the

@@ -281,7 +281,7 @@ impl Trainer {
                 first_pass,
                 ..Passes::of(&self.config, self.progress.step, scale).on(&gpt.device())
             };
-            let own = gradient(gpt, &self.windows, share.clone(), passes);
+            let own = gradient(gpt, &self.windows, share.clone(), passes)?;
             let asked = stop() || self.reporter.stop_requested();
             let (gradient, stop_agreed) = exchange::mean_of_all(&*self.team, gpt, own, asked)?;
             self.stop_agreed = stop_agreed;

@@ -15,8 +15,8 @@ struct Prepared {
 impl Prepared {
     fn ids(&self) -> (Vec<u32>, Vec<u32>) {
         let (mut train, mut val) = (Vec::new(), Vec::new());
-        self.data.train.get(0..self.data.train.len(), &mut train);
-        self.data.val.get(0..self.data.val.len(), &mut val);
+        self.data.train.get(0..self.data.train.len(), &mut train).unwrap();
+        self.data.val.get(0..self.data.val.len(), &mut val).unwrap();
         (train, val)
     }
 }
@@ -144,7 +144,7 @@ fn the_built_in_corpus_carries_its_marks() {
     assert!(marks.forgetful_loss >= 1.3 * marks.entropy_floor);
 
     let mut ids = Vec::new();
-    data.val.get(0..data.val.len(), &mut ids);
+    data.val.get(0..data.val.len(), &mut ids).unwrap();
     let end = data.tokenizer.end_of_text().unwrap();
     let texts = ids.split(|&id| id == end).filter(|document| !document.is_empty());
     let nats: f64 =

@@ -159,7 +159,7 @@ fn first_steps(bench: &mut Bench, meter: &mut Meter) -> Result<(f64, u64)> {
     let mut first_s = 0.0;
     for number in 0..COUNTED {
         let began = Instant::now();
-        let gradient = bench.gradient().ok_or_else(|| anyhow!("the model is gone"))?;
+        let gradient = bench.gradient()?;
         meter.live()?;
         bench.follow(gradient);
         meter.live()?;
@@ -173,7 +173,7 @@ fn first_steps(bench: &mut Bench, meter: &mut Meter) -> Result<(f64, u64)> {
 /// Seconds of one step, the device's work included.
 fn step(bench: &mut Bench, device: &Device) -> Result<f64> {
     let began = Instant::now();
-    bench.timed_step();
+    bench.timed_step()?;
     wait_for(device)?;
     Ok(began.elapsed().as_secs_f64())
 }

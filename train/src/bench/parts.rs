@@ -53,7 +53,7 @@ impl PartTimes {
         let gpt = bench.gpt().ok_or_else(|| anyhow!("the model is gone"))?;
         for first in range.step_by(config.micro_batch) {
             let began = Instant::now();
-            let batch = windows.batch(first, config.micro_batch);
+            let batch = windows.batch(first, config.micro_batch)?;
             data += began.elapsed().as_secs_f64();
             let [there, back] = there_and_back(gpt, &batch, &passes, &mut gradients, device)?;
             forward += there;

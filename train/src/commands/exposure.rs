@@ -94,12 +94,12 @@ fn windows(dataset: &Dataset, context_length: usize, count: usize, settings: &Se
     let window = |index| {
         let start = drawn.window(index) as usize;
         let (mut ids, mut long) = (Vec::new(), Vec::new());
-        val.get(start..start + context_length + 1, &mut ids);
+        val.get(start..start + context_length + 1, &mut ids)?;
         let from = start + settings.prefix;
-        val.get(from..val.len().min(from + settings.loop_tokens), &mut long);
-        Window { ids, long }
+        val.get(from..val.len().min(from + settings.loop_tokens), &mut long)?;
+        Ok(Window { ids, long })
     };
-    Ok((0..count).map(window).collect())
+    (0..count).map(window).collect()
 }
 
 fn table(exposure: &Exposure) -> String {

@@ -215,7 +215,7 @@ impl Source {
             }
             let windows =
                 TrainWindows::new(&dataset.train, sizes.time, seed, manifest.window_rule, manifest.end_of_text)?;
-            return Ok((windows.batch(0, sizes.batch), true));
+            return Ok((windows.batch(0, sizes.batch)?, true));
         }
         notes.say("there is no text beside the model: the batch is ids drawn at random, which cost the same");
         let mut rng = random::rng(seed, &[]);

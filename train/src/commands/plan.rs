@@ -52,7 +52,7 @@ pub fn run(args: &PlanArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
     let Some((dataset, share)) = tokens(&data, folder.path(), common, interrupt)? else {
         return Ok(Outcome::Interrupted);
     };
-    let text = Statistics::of(&dataset, share);
+    let text = Statistics::of(&dataset, share)?;
     if args.facts {
         writeln!(std::io::stdout(), "{}", serde_json::to_string(&text)?).context("cannot write to standard output")?;
         return Ok(Outcome::Done);

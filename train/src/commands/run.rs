@@ -253,7 +253,7 @@ fn planned(
     foreseen: &Foreseen,
     notes: &Notes,
 ) -> Result<(TrainConfig, Vec<String>, Pace)> {
-    let text = Statistics::of(dataset, 1.0);
+    let text = Statistics::of(dataset, 1.0)?;
     let measuring = MEASURING.min(Duration::from_secs_f64(MEASURING_SHARE * promise.seconds));
     let spent = (promise.began.elapsed() + measuring).as_secs_f64();
     let seconds = Clock::aim(promise.seconds) - spent;

@@ -61,7 +61,7 @@ impl Documents {
     /// files a document came, so all have the one name `source`.
     ///
     /// # Errors
-    /// When the tokens are not the tokenizer's.
+    /// When the tokens cannot be read, or are not the tokenizer's.
     pub fn from_tokens(
         tokens: &TokenFile,
         tokenizer: &Tokenizer,
@@ -82,7 +82,7 @@ impl Documents {
         let (mut block, mut document) = (Vec::new(), Vec::new());
         for start in (0..tokens.len()).step_by(BLOCK) {
             block.clear();
-            tokens.get(start..tokens.len().min(start + BLOCK), &mut block);
+            tokens.get(start..tokens.len().min(start + BLOCK), &mut block)?;
             let mut pieces = block.split(|&id| Some(id) == end_of_text);
             document.extend_from_slice(pieces.next().unwrap_or_default());
             for piece in pieces {

@@ -1,5 +1,6 @@
 //! Where the first value that is not finite comes from: in the forward pass, taken again layer by layer, else in the gradient.
 
+use anyhow::Result;
 use burn::optim::GradientsParams;
 use burn::tensor::{Int, Tensor, TensorData};
 use ember_data::windows::{Batch, TrainWindows};
@@ -37,17 +38,24 @@ struct NotFinite {
 /// Looks for the first value that is not finite: in the forward pass of the windows numbered `first_window` and on, without
 /// dropout and each by itself, then in `gradients`, the last layer's first as the backward pass has them. `None` where dropout
 /// alone brought it about.
+///
+/// # Errors
+/// When the tokens cannot be read.
 pub fn diagnose(
     gpt: &Gpt,
     gradients: &GradientsParams,
     windows: &TrainWindows,
     first_window: u64,
     count: u64,
-) -> Option<Diagnosis> {
+) -> Result<Option<Diagnosis>> {
     let inference = burn::module::Module::valid(gpt);
-    (first_window..first_window + count)
-        .find_map(|window| in_forward(&inference, &windows.batch(window, 1), window))
-        .or_else(|| in_backward(gpt, gradients))
+    for window in first_window..first_window + count {
+        let found = in_forward(&inference, &windows.batch(window, 1)?, window);
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    Ok(in_backward(gpt, gradients))
 }
 
 /// The first parameter that holds a value that is not finite, and that value's place.

@@ -48,11 +48,14 @@ pub struct Window {
 }
 
 /// The windows numbered `first` to `first + count - 1` as text.
-pub fn windows_as_text(windows: &TrainWindows, first: u64, count: u64, tokenizer: &Tokenizer) -> Vec<Window> {
+///
+/// # Errors
+/// When the tokens cannot be read.
+pub fn windows_as_text(windows: &TrainWindows, first: u64, count: u64, tokenizer: &Tokenizer) -> Result<Vec<Window>> {
     let each = (first..first + count).map(|window| {
-        let ids = windows.batch(window, 1).inputs;
+        let ids = windows.batch(window, 1)?.inputs;
         let text = tokenizer.decode_text(&ids).unwrap_or_else(|_| format!("{ids:?}"));
-        Window { window, start: windows.window(window), text }
+        Ok(Window { window, start: windows.window(window), text })
     });
     each.collect()
 }

@@ -67,10 +67,10 @@ impl Trainer {
             loss: result.loss,
             grad_norm: result.grad_norm,
             learning_rate: result.learning_rate,
-            found: diagnose(gpt, gradients, &self.windows, first, count),
+            found: diagnose(gpt, gradients, &self.windows, first, count)?,
             skipped: left_out.len() as u64,
             max_skipped_batches: self.config.max_skipped_batches,
-            windows: windows_as_text(&self.windows, first, count, &self.tokenizer),
+            windows: windows_as_text(&self.windows, first, count, &self.tokenizer)?,
         };
         // Windows only ever go forward, so the batches of this step are the last of those left out.
         let of_this_step = left_out.iter().rev().zip(0..).take_while(|(window, i)| **window + i * count == first);

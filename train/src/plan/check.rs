@@ -1,6 +1,6 @@
 //! A plan beside what is measured: a few steps of it, their time, and their memory by part.
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result};
 use ember_data::prepare::Dataset;
 use ember_model::device::Selected;
 use serde::Serialize;
@@ -45,11 +45,10 @@ pub fn check(proposal: &Proposal, dataset: &Dataset, selected: &Selected) -> Res
     let Proposal { config, shape, .. } = proposal;
     let mut meter = Meter::new(&selected.device)?;
     let mut bench = Bench::new(config, shape, dataset, selected)?;
-    let gone = || anyhow!("the model is gone");
     let weights = meter.live()?;
 
     // The first step makes the moments, and on a GPU compiles.
-    let gradient = bench.gradient().ok_or_else(gone)?;
+    let gradient = bench.gradient()?;
     bench.follow(gradient);
     let moments = meter.live()? - weights;
 
@@ -62,7 +61,7 @@ pub fn check(proposal: &Proposal, dataset: &Dataset, selected: &Selected) -> Res
     } else {
         let before = meter.begin_peak()?;
         let (windows, _) = windows(config, dataset)?;
-        let loss = next_token_loss(bench.gpt().ok_or_else(gone)?, &windows.batch(0, config.micro_batch));
+        let loss = next_token_loss(bench.gpt().context("the model is gone")?, &windows.batch(0, config.micro_batch)?);
         let kept = meter.live()? - before;
         // burn frees a graph in its backward, and not when the last tensor of it is dropped.
         drop(loss.backward());
@@ -70,12 +69,12 @@ pub fn check(proposal: &Proposal, dataset: &Dataset, selected: &Selected) -> Res
     };
 
     let before = meter.begin_peak()?;
-    let gradient = bench.gradient().ok_or_else(gone)?;
+    let gradient = bench.gradient()?;
     let gradients = meter.live()? - before;
     bench.follow(gradient);
     // A device's pool is read at the ends of the phases, of which the forward pass is one.
     let peak = (meter.peak()? - before).max(kept);
-    let timed = bench.time(std::time::Duration::from_secs(5));
+    let timed = bench.time(std::time::Duration::from_secs(5))?;
 
     let positive = |bytes: i64| u64::try_from(bytes).unwrap_or(0);
     let measured = Parts {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use burn::module::Module;
 use burn::tensor::FloatDType;
 use ember_data::prepare::Dataset;
@@ -87,10 +87,14 @@ impl Bench {
     }
 
     /// The gradient of the next step.
-    pub fn gradient(&self) -> Option<Gradient> {
+    ///
+    /// # Errors
+    /// When the tokens cannot be read.
+    pub fn gradient(&self) -> Result<Gradient> {
         let (windows, range) = self.windows();
         let passes = Passes::of(&self.config, self.step, 1.0);
-        self.gpt.as_ref().map(|gpt| gradient(gpt, windows, range, passes.on(&gpt.device())))
+        let gpt = self.gpt.as_ref().context("the model is gone")?;
+        gradient(gpt, windows, range, passes.on(&gpt.device()))
     }
 
     /// The step along a gradient, at a rate so small that the weights stay what they are.
@@ -102,26 +106,31 @@ impl Bench {
     }
 
     /// Seconds that a whole step takes. The norm and the loss are read back, so that a GPU has done its work.
-    pub fn timed_step(&mut self) -> f64 {
+    ///
+    /// # Errors
+    /// As [`Self::gradient`].
+    pub fn timed_step(&mut self) -> Result<f64> {
         let began = Instant::now();
-        if let Some(gradient) = self.gradient() {
-            self.follow(gradient);
-        }
-        began.elapsed().as_secs_f64()
+        let gradient = self.gradient()?;
+        self.follow(gradient);
+        Ok(began.elapsed().as_secs_f64())
     }
 
     /// Times steps until `limit` has gone by, three at least where the device is not very slow.
-    pub fn time(&mut self, limit: Duration) -> Timed {
+    ///
+    /// # Errors
+    /// As [`Self::gradient`].
+    pub fn time(&mut self, limit: Duration) -> Result<Timed> {
         let began = Instant::now();
-        let first_s = self.timed_step();
+        let first_s = self.timed_step()?;
         let (mut total_s, mut steps) = (0.0, 0);
         while steps < STEPS
             && (steps == 0 || began.elapsed() + Duration::from_secs_f64(total_s / f64::from(steps)) < limit)
         {
-            total_s += self.timed_step();
+            total_s += self.timed_step()?;
             steps += 1;
         }
-        Timed::new(&self.config, &self.shape, first_s, total_s / f64::from(steps))
+        Ok(Timed::new(&self.config, &self.shape, first_s, total_s / f64::from(steps)))
     }
 
     /// Seconds to evaluate one token, and to write one.
@@ -172,7 +181,7 @@ pub fn speed(candidates: &[&Candidate], dataset: &Dataset, selected: &Selected, 
             break;
         }
         let mut bench = candidate.bench(dataset, selected)?;
-        let timed = bench.time(share);
+        let timed = bench.time(share)?;
         let slow = !is_cpu(&selected.device) && timed.first_s > SLOW_SHARE * limit.as_secs_f64();
         if number == 0 {
             [speed.evaluate_token_s, speed.sample_token_s] =

@@ -160,7 +160,7 @@ pub fn propose(wish: &Wish, dataset: &Dataset, text: Statistics, selected: &Sele
     let Some(chosen) = candidates.first() else { return Ok(best) };
     let known = speed.timed.iter().any(|timed| timed.flops == chosen.flops());
     if !known && 4.0 * best.step_s < left && (is_cpu(&selected.device) || compiles_quickly(&speed)) {
-        let timed = chosen.bench(dataset, selected)?.time(Duration::from_secs_f64(left));
+        let timed = chosen.bench(dataset, selected)?.time(Duration::from_secs_f64(left))?;
         speed.add(timed);
         speed.measured_s += timed.first_s + timed.step_s;
         best = planner.best(&candidates, &speed)?;

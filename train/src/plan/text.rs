@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
+use anyhow::Result;
 use ember_data::prepare::{Dataset, Marks};
 use ember_data::random::mix;
 use ember_data::tokens::TokenFile;
@@ -39,20 +40,23 @@ pub struct Statistics {
 
 impl Statistics {
     /// The statistics of a prepared text that is a `share` of the whole, which its counts are scaled up to.
-    pub fn of(dataset: &Dataset, share: f64) -> Self {
+    ///
+    /// # Errors
+    /// When the tokens cannot be read.
+    pub fn of(dataset: &Dataset, share: f64) -> Result<Self> {
         let whole = |tokens: u64| (tokens as f64 / share) as u64;
         let manifest = &dataset.manifest;
-        Self {
+        Ok(Self {
             train_tokens: whole(manifest.train.tokens),
             val_tokens: whole(manifest.val.tokens),
             vocab_size: manifest.vocab_size,
             ngram_losses: ngram_losses(
-                &spread(&dataset.train, COUNTED),
-                &spread(&dataset.val, PREDICTED),
+                &spread(&dataset.train, COUNTED)?,
+                &spread(&dataset.val, PREDICTED)?,
                 manifest.vocab_size,
             ),
             entropy_floor: manifest.marks.as_ref().map(|marks: &Marks| marks.entropy_floor),
-        }
+        })
     }
 
     /// What the choice of a configuration needs.
@@ -62,18 +66,18 @@ impl Statistics {
 }
 
 /// At most `most` tokens, in blocks at even distances.
-fn spread(tokens: &TokenFile, most: usize) -> Vec<u32> {
+fn spread(tokens: &TokenFile, most: usize) -> Result<Vec<u32>> {
     const BLOCKS: usize = 16;
     let mut ids = Vec::with_capacity(most.min(tokens.len()));
     if tokens.len() <= most {
-        tokens.get(0..tokens.len(), &mut ids);
-        return ids;
+        tokens.get(0..tokens.len(), &mut ids)?;
+        return Ok(ids);
     }
     for block in 0..BLOCKS {
         let start = tokens.len() / BLOCKS * block;
-        tokens.get(start..start + most / BLOCKS, &mut ids);
+        tokens.get(start..start + most / BLOCKS, &mut ids)?;
     }
-    ids
+    Ok(ids)
 }
 
 /// How often a context was seen, and with how many different tokens after it.

@@ -59,7 +59,7 @@ fn train(team: &dyn Team, micro_batch: usize) -> Trained {
         let (share, micro_batch) = share(team, first, WINDOWS_PER_STEP, micro_batch).unwrap();
         let first_pass = (share.start - first) / micro_batch as u64;
         let passes = Passes { step, first_pass, ..Passes::plain(micro_batch, 1) };
-        let own = gradient(&gpt, &windows, share, passes);
+        let own = gradient(&gpt, &windows, share, passes).unwrap();
         let (Gradient { loss, of }, stop) = exchange::mean_of_all(team, &gpt, own, step == 4).unwrap();
         assert_eq!(stop, step == 4);
         let norm = global_norm(&gpt, &of);

@@ -329,3 +329,26 @@ fn stopping_and_resuming_is_shown_to_change_nothing() {
         "{ran:?}"
     );
 }
+
+#[test]
+fn tokens_that_are_cut_short_while_a_run_reads_them_end_it_with_a_line() {
+    let place = Place::new();
+    let child = place.command("ember-train", &small_run(&place, "cut", 1_000_000)).spawn().unwrap();
+    let run = place.path("cut");
+    let began = Instant::now();
+    while !run.join("latest").exists() && began.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let tokens = run.join("data/train.bin");
+    let whole = fs::read(&tokens).unwrap();
+    fs::OpenOptions::new().write(true).open(&tokens).unwrap().set_len(4096).unwrap();
+    let ran = super::wait(child);
+    assert_eq!(ran.code, Some(1), "{}", ran.err);
+    let line = documented_line(&ran, &["was cut short while it was in use; prepare the text again"]);
+    assert_eq!(line, "error: cut/data/train.bin was cut short while it was in use; prepare the text again");
+    assert!(!ran.err.contains("panicked") && !ran.err.contains("mistake in the program"), "{}", ran.err);
+    // Put back, the run goes on.
+    fs::write(&tokens, whole).unwrap();
+    let step = metrics(&run).last().unwrap()["step"].as_u64().unwrap();
+    place.train(&format!("resume cut --device cpu --set max_steps={}", step + 10)).well();
+}
