@@ -8,13 +8,14 @@
 //! What it is not: it knows nothing of tensors, models or devices, and draws nothing on a screen.
 //!
 //! Invariants:
-//! 1. No document stands in both the training and the validation split.
+//! 1. No text stands in both the training and the validation split: a document is on one side, or cut once between them.
 //! 2. A prepared folder is whole and undamaged, or it does not open.
 //! 3. Which tokens a window holds is a pure function of (seed, index of the window), so that the data position of a run
 //!    is one integer.
 //! 4. Memory does not grow with the size of the text, but for one bit a document.
 
 pub mod files;
+mod panics;
 pub mod prepare;
 pub mod random;
 pub mod source;

@@ -1,6 +1,7 @@
 //! Parquet: one column of strings, a row a document.
 
 use super::{Event, Sink};
+use crate::panics::caught;
 use anyhow::{Context, Result, bail, ensure};
 use parquet::column::reader::ColumnReader;
 use parquet::data_type::ByteArray;
@@ -21,7 +22,7 @@ pub fn read(
     sink: &mut Sink<'_>,
 ) -> Result<()> {
     let failed = || format!("cannot read {name} as Parquet; it is damaged or something else: write it again");
-    let reader = SerializedFileReader::new(file).with_context(failed)?;
+    let reader = caught(|| SerializedFileReader::new(file)).with_context(failed)?.with_context(failed)?;
     let schema = reader.metadata().file_metadata().schema_descr_ptr();
     let columns: Vec<String> = schema.columns().iter().map(|column| column.path().string()).collect();
     let Some(index) = columns.iter().position(|column| column == field) else {
@@ -31,8 +32,9 @@ pub fn read(
     let all_rows = reader.metadata().file_metadata().num_rows().max(1) as u64;
     let mut seen_rows = 0;
     for group in 0..reader.num_row_groups() {
-        let rows = reader.get_row_group(group).with_context(failed)?;
-        let ColumnReader::ByteArrayColumnReader(mut values) = rows.get_column_reader(index).with_context(failed)?
+        let column_reader = || reader.get_row_group(group)?.get_column_reader(index);
+        let ColumnReader::ByteArrayColumnReader(mut values) =
+            caught(column_reader).with_context(failed)?.with_context(failed)?
         else {
             bail!("{name}: the column \"{field}\" holds no strings; name another with --field");
         };
@@ -42,8 +44,9 @@ pub fn read(
         );
         loop {
             let (mut texts, mut levels): (Vec<ByteArray>, Vec<i16>) = (Vec::new(), Vec::new());
-            let (records, _, _) =
-                values.read_records(ROWS, Some(&mut levels), None, &mut texts).with_context(failed)?;
+            let (records, _, _) = caught(|| values.read_records(ROWS, Some(&mut levels), None, &mut texts))
+                .with_context(failed)?
+                .with_context(failed)?;
             if records == 0 {
                 break;
             }
@@ -55,7 +58,7 @@ pub fn read(
                 sink(Event::EndOfDocument)?;
             }
             let before = file_bytes * seen_rows / all_rows;
-            seen_rows += records as u64;
+            seen_rows = all_rows.min(seen_rows + records as u64);
             read_bytes.fetch_add(file_bytes * seen_rows / all_rows - before, Ordering::Relaxed);
         }
     }

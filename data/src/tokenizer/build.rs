@@ -2,6 +2,7 @@
 
 use super::byte_level::character;
 use super::{END_OF_TEXT, Tokenizer, split};
+use crate::panics::caught;
 use ahash::AHashMap;
 use anyhow::{Context, Result, anyhow, ensure};
 use compact_str::CompactString;
@@ -94,6 +95,11 @@ fn finish(mut library: Library, end_of_text: bool) -> Result<Tokenizer> {
         library.add_special_tokens([AddedToken::from(END_OF_TEXT, true)]).map_err(library_error)?;
     }
     Tokenizer::from_library(library)
+}
+
+/// Calls the library with what somebody else wrote: its errors, and its panics over damaged files, are errors of ours.
+pub(super) fn of_library<T>(call: impl FnOnce() -> tokenizers::Result<T>) -> Result<T> {
+    caught(call)?.map_err(library_error)
 }
 
 /// The library's errors, which are not ours to wrap as they are.

@@ -19,16 +19,19 @@ pub use choice::{MIN_BPE_VOCAB_SIZE, TokenizerChoice};
 
 use crate::files::write_atomic;
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use build::library_error;
+use build::{library_error, of_library};
 use byte_level::{ByteEncoder, WordEncoder};
 use characters::CharEncoder;
 use serde_json::{Value, json};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokenizers::models::bpe::BPE;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::processors::template::TemplateProcessing;
 use tokenizers::{DecoderWrapper, ModelWrapper, PreTokenizerWrapper, Tokenizer as Library};
+
+/// Ids that a vocabulary may have where most of them name no token.
+const MOST_SPARSE_IDS: usize = 1 << 20;
 
 /// The name of the token that stands before and after every document.
 pub const END_OF_TEXT: &str = "<|endoftext|>";
@@ -46,6 +49,8 @@ struct Shared {
     end_of_text: Option<u32>,
     /// Whether a prompt begins with the end-of-text token.
     opens_prompts: bool,
+    /// The file that it was read from, to name where it fails.
+    file: Option<PathBuf>,
 }
 
 enum Encoder {
@@ -71,18 +76,18 @@ impl Tokenizer {
             dir.display()
         );
         let failed = || format!("cannot read {} with {}; fetch them again", vocabulary.display(), merges.display());
-        let (words, pairs) = BPE::read_file(&vocabulary.to_string_lossy(), &merges.to_string_lossy())
-            .map_err(library_error)
-            .with_context(failed)?;
-        let model =
-            BPE::builder().vocab_and_merges(words, pairs).build().map_err(library_error).with_context(failed)?;
+        let build = || {
+            let (words, pairs) = BPE::read_file(&vocabulary.to_string_lossy(), &merges.to_string_lossy())?;
+            BPE::builder().vocab_and_merges(words, pairs).build()
+        };
+        let model = of_library(build).with_context(failed)?;
         let known = tokenizers::Model::token_to_id(&model, END_OF_TEXT).is_some();
         let mut library = Library::new(model);
         library.with_pre_tokenizer(Some(ByteLevel::new(false, true, true))).with_decoder(Some(ByteLevel::default()));
         if known {
             library.add_special_tokens([tokenizers::AddedToken::from(END_OF_TEXT, true)]).map_err(library_error)?;
         }
-        Self::with_end(library, named_end_of_text(dir)).with_context(failed)
+        Ok(Self::with_end(library, named_end_of_text(dir)).with_context(failed)?.read_from(&vocabulary))
     }
 
     /// Reads a `tokenizer.json`, or the tokenizer of a folder where `path` is one.
@@ -95,8 +100,16 @@ impl Tokenizer {
         let content = std::fs::read(path).with_context(|| format!("cannot read the tokenizer {}", path.display()))?;
         let failed =
             || format!("{} is not a tokenizer.json that the tokenizers library reads; give another", path.display());
-        let library = Library::from_bytes(content).map_err(library_error).with_context(failed)?;
-        Self::with_end(library, path.parent().and_then(named_end_of_text)).with_context(failed)
+        let library = of_library(|| Library::from_bytes(content)).with_context(failed)?;
+        Ok(Self::with_end(library, path.parent().and_then(named_end_of_text)).with_context(failed)?.read_from(path))
+    }
+
+    /// The same, known to come from this file.
+    fn read_from(mut self, path: &Path) -> Self {
+        if let Some(shared) = Arc::get_mut(&mut self.shared) {
+            shared.file = Some(path.to_owned());
+        }
+        self
     }
 
     fn from_library(library: Library) -> Result<Self> {
@@ -110,11 +123,17 @@ impl Tokenizer {
         let vocabulary = library.get_vocab(true);
         ensure!(!vocabulary.is_empty(), "the tokenizer has no tokens");
         let vocab_size = vocabulary.values().max().map_or(0, |&id| id as usize + 1);
+        ensure!(
+            vocab_size <= MOST_SPARSE_IDS.max(2 * vocabulary.len()),
+            "its token ids go up to {}, and it has {} in all: a model needs a row for every id up to the largest; number them from 0",
+            vocab_size - 1,
+            vocabulary.len()
+        );
         let end_of_text =
             library.token_to_id(END_OF_TEXT).or_else(|| named_end.and_then(|name| library.token_to_id(&name)));
         let encoder = Encoder::choose(&library);
         let opens_prompts = end_of_text.is_some_and(|end| opens_with(&library, end));
-        Ok(Self { shared: Arc::new(Shared { library, encoder, vocab_size, end_of_text, opens_prompts }) })
+        Ok(Self { shared: Arc::new(Shared { library, encoder, vocab_size, end_of_text, opens_prompts, file: None }) })
     }
 
     /// The same tokenizer for a model that only ever saw text from the beginning of a document: every prompt begins with the
@@ -136,7 +155,7 @@ impl Tokenizer {
 
     /// The ids of a plain text; a `<|endoftext|>` in it is text like any other, and no special token is added.
     ///
-    /// Errors when a tokenizer of characters lacks one ([`UnknownCharacter`]).
+    /// Errors when a tokenizer of characters lacks one ([`UnknownCharacter`]), or the library fails on what a file holds.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
         let mut ids = Vec::new();
         self.encode_onto(text, &mut ids)?;
@@ -150,7 +169,8 @@ impl Tokenizer {
             Encoder::Bytes(encoder) => encoder.encode(text, ids),
             Encoder::Words(encoder) => encoder.encode(text, ids)?,
             Encoder::Library => {
-                ids.extend_from_slice(self.shared.library.encode_fast(text, false).map_err(library_error)?.get_ids());
+                let encode = || self.shared.library.encode_fast(text, false);
+                ids.extend_from_slice(of_library(encode).with_context(|| self.failed())?.get_ids());
             }
         }
         Ok(())
@@ -181,7 +201,15 @@ impl Tokenizer {
         if let Some(id) = ids.iter().find(|&&id| self.shared.library.id_to_token(id).is_none()) {
             bail!("token id {id} is not in the tokenizer, which has {} ids; give ids below that", self.vocab_size());
         }
-        self.shared.library.decode(ids, false).map_err(library_error)
+        of_library(|| self.shared.library.decode(ids, false)).with_context(|| self.failed())
+    }
+
+    /// What an error of the library means, whose own words name no file.
+    fn failed(&self) -> String {
+        match &self.shared.file {
+            Some(file) => format!("the tokenizer {} fails on this text; give another", file.display()),
+            None => "the tokenizer fails on this text".to_owned(),
+        }
     }
 
     /// The bytes that `id` stands for, perhaps a part of a character.

@@ -146,6 +146,54 @@ fn what_is_missing_or_damaged_is_named() {
     assert_eq!(BYTES_TOKENIZER.token_bytes(257), None);
 }
 
+/// The error, in one line, of reading and using a `tokenizer.json` of this content.
+fn error_of(json: &Value) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("tokenizer.json"), json.to_string()).unwrap();
+    let error = Tokenizer::from_folder(folder.path()).and_then(|tokenizer| tokenizer.encode("ba ab")).unwrap_err();
+    let error = format!("{error:#}").replace(&format!("{}/", folder.path().display()), "");
+    assert!(!error.contains('\n'), "{error}");
+    error
+}
+
+#[test]
+fn a_panic_of_the_library_over_a_damaged_file_is_a_line_that_names_it() {
+    let mut json: Value = serde_json::from_str(&BPE_TOKENIZER.to_json().unwrap()).unwrap();
+    json["model"]["continuing_subword_prefix"] = "longer than a token".into();
+    let error = error_of(&json);
+    assert!(
+        error.starts_with("tokenizer.json is not a tokenizer.json that the tokenizers library reads; give another: ")
+    );
+    let mut json: Value = serde_json::from_str(&chars("ab ", false).to_json().unwrap()).unwrap();
+    json["normalizer"] = json!({"type": "Precompiled", "precompiled_charsmap": "ALQCAACEAAA="});
+    assert!(error_of(&json).starts_with("tokenizer.json is not a tokenizer.json that"), "{}", error_of(&json));
+}
+
+#[test]
+fn ids_that_no_model_has_rows_for_are_refused() {
+    let mut json: Value = serde_json::from_str(&chars("ab ", false).to_json().unwrap()).unwrap();
+    json["model"]["vocab"]["b"] = 4_294_967_295u32.into();
+    let error = error_of(&json);
+    assert!(error.ends_with("its token ids go up to 4294967295, and it has 3 in all: a model needs a row for every id up to the largest; \
+         number them from 0"), "{error}");
+    json["model"]["vocab"]["b"] = 100_000.into();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("tokenizer.json"), json.to_string()).unwrap();
+    assert_eq!(Tokenizer::from_folder(folder.path()).unwrap().vocab_size(), 100_001, "holes are no fault");
+}
+
+#[test]
+fn a_word_that_a_tokenizer_lacks_is_an_error_that_names_its_file() {
+    let mut json: Value = serde_json::from_str(&chars("ab ", false).to_json().unwrap()).unwrap();
+    json["model"]["vocab"] = json!({"word": 0});
+    json["pre_tokenizer"] = json!({"type": "Whitespace"});
+    let error = error_of(&json);
+    assert!(
+        error.starts_with("the tokenizer tokenizer.json fails on this text; give another: WordLevel error"),
+        "{error}"
+    );
+}
+
 #[test]
 fn an_end_of_text_of_another_name_is_found_beside_the_file() {
     let folder = tempfile::tempdir().unwrap();
