@@ -2,9 +2,9 @@
 
 use super::TextFile;
 use anyhow::{Context, Result, bail};
-use flate2::read::MultiGzDecoder;
+use flate2::bufread::GzDecoder;
 use std::fs::File;
-use std::io::{BufReader, Cursor, Read, Seek, SeekFrom};
+use std::io::{self, BufRead, BufReader, Cursor, Read, Seek, SeekFrom};
 
 const BUFFER_BYTES: usize = 1 << 18;
 
@@ -44,7 +44,7 @@ pub fn reader<'a>(mut raw: impl Read + 'a, file: &TextFile) -> Result<Box<dyn Re
     let found = Compression::of_content(&start);
     let whole = BufReader::with_capacity(BUFFER_BYTES, Cursor::new(start).chain(raw));
     Ok(match (found, Compression::of_name(&file.name).0) {
-        (Compression::Gzip, _) => Box::new(MultiGzDecoder::new(whole)),
+        (Compression::Gzip, _) => Box::new(Members { member: Some(GzDecoder::new(whole)) }),
         (Compression::Zstd, _) => {
             Box::new(zstd::Decoder::with_buffer(whole).with_context(|| format!("cannot read {} as zstd", file.name))?)
         }
@@ -54,6 +54,43 @@ pub fn reader<'a>(mut raw: impl Read + 'a, file: &TextFile) -> Result<Box<dyn Re
             file.name
         ),
     })
+}
+
+/// The members of a gzip file, one after another, up to its end or to the zeros that fill it up: tapes and archives pad with
+/// them, and gzip itself passes over them.
+struct Members<R> {
+    /// `None` behind the last.
+    member: Option<GzDecoder<R>>,
+}
+
+impl<R: BufRead> Read for Members<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while let Some(mut member) = self.member.take() {
+            let read = member.read(buffer);
+            if !matches!(read, Ok(0)) || buffer.is_empty() {
+                self.member = Some(member);
+                return read;
+            }
+            let mut rest = member.into_inner();
+            if skip_zeros(&mut rest)? {
+                self.member = Some(GzDecoder::new(rest));
+            }
+        }
+        Ok(0)
+    }
+}
+
+/// Whether something else comes behind the zeros that come next.
+fn skip_zeros(reader: &mut impl BufRead) -> io::Result<bool> {
+    loop {
+        let block = reader.fill_buf()?;
+        let zeros = block.iter().take_while(|&&byte| byte == 0).count();
+        let (ended, other) = (block.is_empty(), zeros < block.len());
+        reader.consume(zeros);
+        if ended || other {
+            return Ok(other);
+        }
+    }
 }
 
 /// A file that can be read at any place: itself, or a temporary file with its decompressed content.
@@ -66,6 +103,6 @@ pub fn seekable(mut raw: File, file: &TextFile) -> Result<File> {
         return Ok(raw);
     }
     let mut whole = tempfile::tempfile().with_context(failed)?;
-    std::io::copy(&mut reader(raw, file)?, &mut whole).with_context(failed)?;
+    io::copy(&mut reader(raw, file)?, &mut whole).with_context(failed)?;
     Ok(whole)
 }
