@@ -36,10 +36,13 @@ pub fn checksum(path: &Path) -> Result<u64> {
     read().with_context(|| format!("cannot read {}", path.display()))
 }
 
+/// What the names of files begin with that are not whole yet.
+pub(crate) const UNFINISHED: &str = ".unfinished-";
+
 /// A new temporary file beside `path`, deleted again when dropped uncommitted.
 pub(crate) fn temporary(path: &Path) -> Result<NamedTempFile> {
     tempfile::Builder::new()
-        .prefix(".unfinished-")
+        .prefix(UNFINISHED)
         .permissions_for_new_file()
         .tempfile_in(folder_of(path))
         .with_context(|| format!("cannot write into {}", folder_of(path).display()))

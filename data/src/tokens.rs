@@ -14,7 +14,7 @@
 use crate::files;
 use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use std::fs::File;
-use std::io::{self, BufWriter, Seek, SeekFrom, Write};
+use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,6 +24,12 @@ use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 const MAGIC: &[u8; 8] = b"EMBERTOK";
 const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 64;
+
+/// Whether there is a token file at `path`, by its first bytes.
+pub(crate) fn is_token_file(path: &Path) -> bool {
+    let mut start = [0; MAGIC.len()];
+    File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && &start == MAGIC
+}
 
 fn id_bytes(vocab_size: usize) -> usize {
     if vocab_size <= 1 << 16 { 2 } else { 4 }

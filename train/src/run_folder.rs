@@ -20,6 +20,8 @@ use ember_generate::program::UsageError;
 
 use crate::config::TrainConfig;
 
+const DATA: &str = "data";
+
 /// A run folder that this process owns until it is dropped, or only reads beside the process that does.
 #[derive(Debug)]
 pub struct RunFolder {
@@ -50,7 +52,8 @@ impl RunFolder {
     /// Makes a folder for a new run and takes its lock.
     ///
     /// # Errors
-    /// A [`UsageError`] when the folder holds a run already; else when it cannot be made or another process uses it.
+    /// A [`UsageError`] when the folder holds a run already, or anything that no run left in it; else when it cannot be made or
+    /// another process uses it.
     pub fn create(path: &Path) -> Result<Self> {
         let path_text = path.display();
         if path.join("config.toml").exists() || path.join("checkpoints").exists() {
@@ -61,6 +64,17 @@ impl RunFolder {
         }
         if path.exists() && !path.is_dir() {
             return Err(UsageError::new(format!("--out {path_text} is a file; name a folder")).into());
+        }
+        // A run that ended before it began leaves its data, and names with a leading dot are nobody's work.
+        let foreign = |name: &String| name != DATA && !name.starts_with('.');
+        let entries = fs::read_dir(path).into_iter().flatten().flatten();
+        let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        if let Some(name) = names.filter(foreign).min() {
+            return Err(UsageError::new(format!(
+                "--out {path_text} holds other files, {name} among them, and they might be overwritten; name a folder that is new \
+                 or empty"
+            ))
+            .into());
         }
         fs::create_dir_all(path)
             .with_context(|| format!("cannot create the run folder {path_text}; choose another --out"))?;
@@ -109,7 +123,7 @@ impl RunFolder {
 
     /// Where the prepared tokens are.
     pub fn data(&self) -> PathBuf {
-        self.path.join("data")
+        self.path.join(DATA)
     }
 
     /// The resolved configuration.

@@ -1,12 +1,12 @@
 //! All inputs as one stream of documents, which can be read more than once.
 
 use super::{Input, Interrupted, PrepareOptions, Progress, Source};
-use crate::source::{self, Event, Listing, Sink};
+use crate::source::{self, Event, LeftOut, Listing, Sink, TextFile};
 use crate::stories::story;
-use anyhow::{Result, ensure};
+use anyhow::{Error, Result, anyhow, bail, ensure};
 use rayon::prelude::*;
+use std::collections::BTreeSet;
 use std::ops::Range;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -19,15 +19,26 @@ const BYTES_TOLD: usize = 1 << 20;
 /// What the inputs hold.
 pub struct Corpus {
     listing: Listing,
-    /// Files by their place in the listing and stories by their numbers, in the order of the inputs.
+    /// In the order of the inputs.
     parts: Vec<Part>,
     field: String,
     seed: u64,
 }
 
 enum Part {
-    Files(Range<usize>),
+    /// A file of the listing.
+    File(TextFile),
+    /// Stories by their numbers.
     Stories(Range<u64>),
+}
+
+/// What a reading of the whole has found.
+pub struct Reading {
+    /// What each source held.
+    pub sources: Vec<Source>,
+    /// Files in folders that could not be read to their ends. What was handed on is of no use then: the text is to be read
+    /// again without them ([`Corpus::leave_out`]).
+    pub unusable: Vec<LeftOut>,
 }
 
 impl Corpus {
@@ -37,7 +48,6 @@ impl Corpus {
             Self { listing: Listing::default(), parts: Vec::new(), field: options.field.clone(), seed: options.seed };
         let mut stories = 0;
         for input in &options.inputs {
-            let first = corpus.listing.files.len();
             match input {
                 Input::Path(path) => corpus.listing.add_path(path)?,
                 Input::Stdin => corpus.listing.add_stdin(&mut std::io::stdin().lock(), &options.out)?,
@@ -47,42 +57,61 @@ impl Corpus {
                     stories += count;
                 }
             }
-            if corpus.listing.files.len() > first {
-                corpus.parts.push(Part::Files(first..corpus.listing.files.len()));
-            }
+            corpus.parts.extend(corpus.listing.files.drain(..).map(Part::File));
         }
         Ok(corpus)
     }
 
-    /// Files in folders that hold no text.
-    pub fn skipped(&self) -> &[PathBuf] {
-        &self.listing.skipped
+    /// What stands in the folders and is not read.
+    pub fn left_out(&self) -> &[LeftOut] {
+        &self.listing.left_out
     }
 
-    /// Hands on every document with something else than white space in it; returns what each source held.
-    pub fn read(&self, stage: &str, progress: &dyn Progress, sink: &mut Sink<'_>) -> Result<Vec<Source>> {
+    /// Goes on without files that a reading found to be unusable.
+    ///
+    /// Errors when nothing is left to read.
+    pub fn leave_out(&mut self, unusable: Vec<LeftOut>) -> Result<()> {
+        let names: BTreeSet<&str> = unusable.iter().map(|one| one.name.as_str()).collect();
+        self.parts.retain(|part| !matches!(part, Part::File(file) if file.found && names.contains(file.name.as_str())));
+        self.listing.left_out.extend(unusable);
+        if self.parts.is_empty() {
+            bail!("none of the files can be used; give others ({})", LeftOut::told(self.left_out()).join("; "));
+        }
+        Ok(())
+    }
+
+    /// Hands on every document with something else than white space in it. Of a text in which a file turns out to be unusable,
+    /// what comes behind is read as well, to find others, but not handed on.
+    pub fn read(&self, stage: &str, progress: &dyn Progress, sink: &mut Sink<'_>) -> Result<Reading> {
         let read_bytes = AtomicU64::new(0);
-        let whole = self.parts.iter().all(|part| matches!(part, Part::Files(_))).then(|| self.listing.bytes());
-        let mut sources = Vec::new();
+        let file_bytes = |part: &Part| match part {
+            Part::File(file) => Some(file.bytes),
+            Part::Stories(_) => None,
+        };
+        let whole: Option<u64> = self.parts.iter().map(file_bytes).sum();
+        let mut reading = Reading { sources: Vec::new(), unusable: Vec::new() };
         let mut filter = BlankFilter { held: String::new(), begun: false, sink };
         let mut untold = BYTES_TOLD;
         for part in &self.parts {
             match part {
-                Part::Files(range) => {
-                    for file in &self.listing.files[range.clone()] {
-                        let mut bytes = 0;
-                        source::read(file, &self.field, &read_bytes, &mut |event| {
-                            if let Event::Text(text) = event {
-                                bytes += text.len() as u64;
-                                untold += text.len();
-                            }
-                            if untold >= BYTES_TOLD {
-                                untold = 0;
-                                tell(progress, stage, read_bytes.load(Ordering::Relaxed), whole)?;
-                            }
-                            filter.event(event)
-                        })?;
-                        sources.push(Source { name: file.name.clone(), bytes });
+                Part::File(file) => {
+                    let mut bytes = 0;
+                    let whole_so_far = reading.unusable.is_empty();
+                    let read = read_file(file, &self.field, &read_bytes, &mut |event| {
+                        if let Event::Text(text) = event {
+                            bytes += text.len() as u64;
+                            untold += text.len();
+                        }
+                        if untold >= BYTES_TOLD {
+                            untold = 0;
+                            tell(progress, stage, read_bytes.load(Ordering::Relaxed), whole)?;
+                        }
+                        if whole_so_far { filter.event(event) } else { Ok(()) }
+                    })?;
+                    match read {
+                        Ok(()) => reading.sources.push(Source { name: file.name.clone(), bytes }),
+                        Err(error) if file.found => reading.unusable.push(LeftOut::unreadable(file, &error)),
+                        Err(error) => return Err(error),
                     }
                 }
                 Part::Stories(range) => {
@@ -99,12 +128,27 @@ impl Corpus {
                         tell(progress, stage, bytes, whole)?;
                     }
                     let name = format!("{} built-in stories", range.end - range.start);
-                    sources.push(Source { name, bytes });
+                    reading.sources.push(Source { name, bytes });
                 }
             }
         }
         tell(progress, stage, whole.unwrap_or(read_bytes.into_inner()), whole)?;
-        Ok(sources)
+        Ok(reading)
+    }
+}
+
+/// Reads a file. The outer error is the sink's, the inner one the file's.
+fn read_file(file: &TextFile, field: &str, read_bytes: &AtomicU64, sink: &mut Sink<'_>) -> Result<Result<()>> {
+    let mut of_sink: Option<Error> = None;
+    let read = source::read(file, field, read_bytes, &mut |event| {
+        sink(event).map_err(|error| {
+            of_sink = Some(error);
+            anyhow!("the reading was stopped")
+        })
+    });
+    match of_sink {
+        Some(error) => Err(error),
+        None => Ok(read),
     }
 }
 

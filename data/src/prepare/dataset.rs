@@ -1,6 +1,6 @@
 //! A prepared folder, opened only when whole and undamaged.
 
-use super::{FORMAT_VERSION, MANIFEST, Manifest, Split};
+use super::{FORMAT_VERSION, MANIFEST, Manifest, Split, is_prepared};
 use crate::files::checksum;
 use crate::tokenizer::Tokenizer;
 use crate::tokens::TokenFile;
@@ -21,9 +21,9 @@ pub struct Dataset {
 }
 
 impl Dataset {
-    /// Whether a text was prepared into this folder to the end; whether it is undamaged, [`Self::open`] says.
+    /// Whether a text was prepared into this folder, or began to be; whether it is whole and undamaged, [`Self::open`] says.
     pub fn is_in(dir: &Path) -> bool {
-        dir.join(MANIFEST).is_file()
+        is_prepared(dir)
     }
 
     /// Opens a prepared folder and checks every file in it, checksums included, against the manifest.
@@ -40,6 +40,12 @@ impl Dataset {
             path.display()
         );
         let tokenizer = Tokenizer::from_file(&path)?;
+        ensure!(
+            tokenizer.vocab_size() == manifest.vocab_size
+                && manifest.end_of_text.is_none_or(|end| (end as usize) < manifest.vocab_size),
+            "{} does not belong to the {MANIFEST} beside it; prepare the text again",
+            path.display()
+        );
         Ok(Self { manifest, train, val, tokenizer })
     }
 }

@@ -1,13 +1,14 @@
 //! The second reading of the text: every document becomes tokens, on all cores, and is written to its side in order.
 
 use super::corpus::Corpus;
-use super::split::{Kind, Side, Split};
+use super::split::{Side, Split};
 use super::{Progress, Split as SplitCounts};
 use crate::source::Event;
 use crate::tokenizer::{Tokenizer, UnknownCharacter};
 use crate::tokens::TokenWriter;
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use rayon::prelude::*;
+use std::ops::Range;
 use std::path::Path;
 
 /// A document longer than this is cut into pieces for encoding.
@@ -30,7 +31,8 @@ pub struct Encoded {
 /// Encodes the whole corpus into `train.bin` and `val.bin` in `out`.
 ///
 /// With an end-of-text token each document is written as that token and its own, and a last one ends the stream. A document
-/// that is itself cut in two opens with one in the training split and closes with one in the validation split.
+/// that is itself cut in two opens with one in the training split and closes with one in the validation split; what would
+/// otherwise follow on another document there is parted from it by one.
 pub fn encode(
     corpus: &Corpus,
     split: &Split,
@@ -44,20 +46,20 @@ pub fn encode(
         batch: Batch::default(),
         batch_bytes: (rayon::current_num_threads() * 2 * PIECE_BYTES).clamp(8 << 20, 64 << 20),
         open: OpenPiece { start: 0, document: 0, side: split.side(0), first: true },
-        characters_to_cut: match split.kind {
-            Kind::WithinDocument { train_characters } => Some(train_characters),
-            Kind::Documents(_) => None,
-        },
+        characters_to_cut: split.cut(0),
         train: Stream::create(&out.join("train.bin"), tokenizer)?,
         val: Stream::create(&out.join("val.bin"), tokenizer)?,
         id_counts: vec![0; tokenizer.vocab_size()],
         place: (0, 0),
         bytes: 0,
     };
-    corpus.read("encoding", progress, &mut |event| match event {
+    let reading = corpus.read("encoding", progress, &mut |event| match event {
         Event::Text(text) => encoder.add(text),
         Event::EndOfDocument => encoder.end_document(),
     })?;
+    if let Some(changed) = reading.unusable.first() {
+        bail!("the text changed while it was read ({}); prepare it again once nobody writes to it", changed.reason);
+    }
     encoder.finish()
 }
 
@@ -67,7 +69,7 @@ struct CorpusEncoder<'a> {
     batch: Batch,
     batch_bytes: usize,
     open: OpenPiece,
-    /// How many characters of the only document still go to the training split.
+    /// How many characters of the open document still go to the training split, where its end validates.
     characters_to_cut: Option<u64>,
     train: Stream,
     val: Stream,
@@ -93,12 +95,23 @@ struct OpenPiece {
 
 /// A part of a document that is encoded by itself.
 struct Piece {
-    start: usize,
-    end: usize,
+    /// Its place in the batch.
+    text: Range<usize>,
     side: Side,
-    /// Whether a document begins with it, and whether it ends.
+    /// Whether a document begins with it.
     first: bool,
-    last: bool,
+    end: End,
+}
+
+/// What ends with a piece.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// Only the piece.
+    Piece,
+    /// What the training split has of a document.
+    Cut,
+    /// The document.
+    Document,
 }
 
 struct EncodedPiece {
@@ -117,7 +130,7 @@ impl CorpusEncoder<'_> {
                     self.batch.text.push_str(&rest[..at]);
                     rest = &rest[at..];
                     self.characters_to_cut = None;
-                    self.close(self.batch.text.len(), false);
+                    self.close(self.batch.text.len(), End::Cut);
                     self.open.side = Side::Val;
                 }
             }
@@ -143,22 +156,23 @@ impl CorpusEncoder<'_> {
                 None if waiting < LONGEST_PIECE_BYTES => return Ok(()),
                 None => waiting,
             };
-            self.close(start + at, false);
+            self.close(start + at, End::Piece);
         }
     }
 
     /// Ends the open piece at byte `end` of the batch; the next begins there.
-    fn close(&mut self, end: usize, last: bool) {
+    fn close(&mut self, at: usize, end: End) {
         let OpenPiece { start, side, first, .. } = self.open;
-        self.batch.pieces.push(Piece { start, end, side, first, last });
-        (self.open.start, self.open.first) = (end, false);
+        self.batch.pieces.push(Piece { text: start..at, side, first, end });
+        (self.open.start, self.open.first) = (at, false);
     }
 
     fn end_document(&mut self) -> Result<()> {
-        self.close(self.batch.text.len(), true);
+        self.close(self.batch.text.len(), End::Document);
         self.open.document += 1;
         self.open.first = true;
         self.open.side = self.split.side(self.open.document);
+        self.characters_to_cut = self.split.cut(self.open.document);
         self.encode_when_full()
     }
 
@@ -175,7 +189,7 @@ impl CorpusEncoder<'_> {
             .par_iter()
             .with_min_len(16.min(pieces.len() / rayon::current_num_threads()).max(1))
             .map(|piece| {
-                let text = &text[piece.start..piece.end];
+                let text = &text[piece.text.clone()];
                 let characters = text.chars().count() as u64;
                 let lines = text.bytes().filter(|&byte| byte == b'\n').count() as u64;
                 Ok(EncodedPiece { ids: self.tokenizer.encode(text)?, characters, lines })
@@ -190,17 +204,17 @@ impl CorpusEncoder<'_> {
                 Side::Train => &mut self.train,
                 Side::Val => &mut self.val,
             };
-            if piece.first
-                && let Some(end) = stream.end_of_text
-            {
-                stream.writer.push(&[end])?;
-                self.id_counts[end as usize] += 1;
+            // The end of a document that was cut does not open with one, but what is before it closes.
+            if piece.first || stream.ended == Some(End::Document) {
+                stream.part(&mut self.id_counts)?;
             }
             stream.writer.push(&ids)?;
-            stream.counts.documents += u64::from(piece.last);
-            stream.counts.bytes += (piece.end - piece.start) as u64;
+            stream.ended = Some(piece.end);
+            stream.counts.documents += u64::from(piece.end != End::Piece);
+            stream.counts.bytes += piece.text.len() as u64;
             stream.counts.characters += characters;
-            self.place = if piece.last { (0, 0) } else { (self.place.0 + characters, self.place.1 + lines) };
+            let (before, lines_before) = self.place;
+            self.place = if piece.end == End::Document { (0, 0) } else { (before + characters, lines_before + lines) };
         }
         self.batch.text = text;
         let open = self.open.start;
@@ -223,14 +237,9 @@ impl CorpusEncoder<'_> {
 
     fn finish(mut self) -> Result<Encoded> {
         self.encode_batch()?;
-        let within = matches!(self.split.kind, Kind::WithinDocument { .. });
-        if within {
-            self.train.counts.documents = 1;
-        }
-        for (stream, ends) in [(&mut self.train, !within), (&mut self.val, true)] {
-            if ends && let Some(end) = stream.end_of_text {
-                stream.writer.push(&[end])?;
-                self.id_counts[end as usize] += 1;
+        for stream in [&mut self.train, &mut self.val] {
+            if stream.ended == Some(End::Document) {
+                stream.part(&mut self.id_counts)?;
             }
         }
         Ok(Encoded {
@@ -248,12 +257,23 @@ struct Stream {
     writer: TokenWriter,
     counts: SplitCounts,
     end_of_text: Option<u32>,
+    /// What ended with the last piece.
+    ended: Option<End>,
 }
 
 impl Stream {
     fn create(path: &Path, tokenizer: &Tokenizer) -> Result<Self> {
         let writer = TokenWriter::create(path, tokenizer.vocab_size())?;
-        Ok(Self { writer, counts: SplitCounts::default(), end_of_text: tokenizer.end_of_text() })
+        Ok(Self { writer, counts: SplitCounts::default(), end_of_text: tokenizer.end_of_text(), ended: None })
+    }
+
+    /// Writes the token that stands between documents, where there is one.
+    fn part(&mut self, id_counts: &mut [u64]) -> Result<()> {
+        if let Some(end) = self.end_of_text {
+            self.writer.push(&[end])?;
+            id_counts[end as usize] += 1;
+        }
+        Ok(())
     }
 
     fn finish(mut self) -> Result<SplitCounts> {

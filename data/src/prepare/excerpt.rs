@@ -40,7 +40,7 @@ pub fn excerpt(options: &PrepareOptions, most_bytes: u64, folder: &Path) -> Resu
         let Input::Path(path) = input else { return Ok(None) };
         listing.add_path(path)?;
     }
-    let whole = listing.bytes();
+    let mut whole = listing.bytes();
     if whole <= most_bytes {
         return Ok(None);
     }
@@ -48,16 +48,21 @@ pub fn excerpt(options: &PrepareOptions, most_bytes: u64, folder: &Path) -> Resu
     let failed = || format!("cannot write {}", part.display());
     let mut out = std::io::BufWriter::new(File::create(&part).with_context(failed)?);
     let (mut read, mut text_bytes) = (0, 0);
+    let listed = whole;
     for file in &listing.files {
-        let budget = (most_bytes as f64 * file.bytes as f64 / whole as f64).ceil() as u64;
-        let mut keep = |document: &str| -> Result<()> {
-            text_bytes += document.len() as u64;
-            writeln!(out, "{}", serde_json::json!({ "text": document })).with_context(failed)
-        };
-        read += match file.format {
-            Format::Text if source::is_plain(file)? => blocks(file, budget, &mut keep)?,
-            _ => beginning(file, &options.field, budget, &mut keep)?,
-        };
+        let budget = (most_bytes as f64 * file.bytes as f64 / listed as f64).ceil() as u64;
+        match part_of(file, &options.field, budget) {
+            Ok((documents, bytes)) => {
+                read += bytes;
+                for document in documents {
+                    text_bytes += document.len() as u64;
+                    writeln!(out, "{}", serde_json::json!({ "text": document })).with_context(failed)?;
+                }
+            }
+            // As in preparing the whole, which then says so.
+            Err(_) if file.found => whole -= file.bytes,
+            Err(error) => return Err(error),
+        }
     }
     out.flush().with_context(failed)?;
     let share = (read as f64 / whole as f64).clamp(f64::MIN_POSITIVE, 1.0);
@@ -72,8 +77,19 @@ pub fn excerpt(options: &PrepareOptions, most_bytes: u64, folder: &Path) -> Resu
     Ok(Some(Excerpt { options, share }))
 }
 
+/// Documents, or blocks of one, from about `budget` bytes of a file; and how many bytes they were.
+fn part_of(file: &TextFile, field: &str, budget: u64) -> Result<(Vec<String>, u64)> {
+    let mut documents = Vec::new();
+    let mut keep = |document: &str| documents.push(document.to_owned());
+    let read = match file.format {
+        Format::Text if source::is_plain(file)? => blocks(file, budget, &mut keep)?,
+        _ => beginning(file, field, budget, &mut keep)?,
+    };
+    Ok((documents, read))
+}
+
 /// Hands on blocks at even distances, `budget` bytes of them; returns how many bytes were read.
-fn blocks(file: &TextFile, budget: u64, keep: &mut dyn FnMut(&str) -> Result<()>) -> Result<u64> {
+fn blocks(file: &TextFile, budget: u64, keep: &mut dyn FnMut(&str)) -> Result<u64> {
     let failed = || format!("cannot read {}", file.name);
     let mut content = File::open(&file.path).with_context(failed)?;
     let count = budget.div_ceil(BLOCK_BYTES).max(1);
@@ -85,7 +101,7 @@ fn blocks(file: &TextFile, budget: u64, keep: &mut dyn FnMut(&str) -> Result<()>
         read += Read::by_ref(&mut content).take(size).read_to_end(&mut block).with_context(failed)? as u64;
         // A block may begin and end inside a character.
         let text = String::from_utf8_lossy(&block);
-        keep(text.trim_matches(char::REPLACEMENT_CHARACTER))?;
+        keep(text.trim_matches(char::REPLACEMENT_CHARACTER));
     }
     Ok(read)
 }
@@ -104,14 +120,14 @@ impl std::error::Error for Enough {}
 
 /// Hands on the documents at the beginning until `budget` bytes of the file were read; returns how many were. The file is read a
 /// piece at a time, ahead of its documents: all of the last piece's are handed on, so that the bytes are theirs.
-fn beginning(file: &TextFile, field: &str, budget: u64, keep: &mut dyn FnMut(&str) -> Result<()>) -> Result<u64> {
+fn beginning(file: &TextFile, field: &str, budget: u64, keep: &mut dyn FnMut(&str)) -> Result<u64> {
     let read = AtomicU64::new(0);
     let mut document = String::new();
     let mut enough = None;
     let ended = source::read(file, field, &read, &mut |event| {
         match event {
             Event::Text(text) => document.push_str(text),
-            Event::EndOfDocument => keep(&std::mem::take(&mut document))?,
+            Event::EndOfDocument => keep(&std::mem::take(&mut document)),
         }
         let so_far = read.load(Ordering::Relaxed);
         match enough {
@@ -126,7 +142,7 @@ fn beginning(file: &TextFile, field: &str, budget: u64, keep: &mut dyn FnMut(&st
         _ => {}
     }
     if !document.trim().is_empty() {
-        keep(&document)?;
+        keep(&document);
     }
     Ok(enough.unwrap_or(read.into_inner()).min(file.bytes))
 }

@@ -1,6 +1,7 @@
 //! What a prepared folder says about itself.
 
 use super::report::Report;
+use crate::source::LeftOut;
 use crate::windows::WindowRule;
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +15,9 @@ pub struct Manifest {
     pub format_version: u32,
     /// Where the text came from, in the order in which it was read.
     pub sources: Vec<Source>,
+    /// What stood in folders of the text and was not read, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<LeftOut>,
     /// What the tokenizer is: `chars`, `bytes`, `bpe:N` or the file it was read from.
     pub tokenizer: String,
     /// Why that tokenizer was chosen, in a sentence.

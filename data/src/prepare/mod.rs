@@ -1,7 +1,7 @@
 //! From text to a folder of tokens that training reads.
 //!
 //! The text is read twice, never held. The first reading finds what is in it, learns the tokenizer where one is to be learnt
-//! and decides which documents validate; the second encodes. The tokenizer is learnt from all of the text (byte pair encoding:
+//! and decides which text validates; the second encodes. The tokenizer is learnt from all of the text (byte pair encoding:
 //! from a sample of at most 32 MiB spread over it), validation included, as is usual.
 //!
 //! The folder holds `train.bin` and `val.bin` ([`crate::tokens`]), `tokenizer.json` and `tokenizer_config.json`, and
@@ -16,14 +16,15 @@ mod report;
 mod split;
 mod survey;
 
-pub use crate::source::Input;
+pub use crate::source::{Input, LeftOut, LeftOutKind};
 pub use dataset::Dataset;
 pub use excerpt::{Excerpt, excerpt};
 pub use manifest::{FORMAT_VERSION, Manifest, Marks, Source, Split};
 pub use report::{RareCharacters, Report};
 pub use split::Duplicates;
 
-use crate::files::{checksum, write_atomic};
+use crate::files::{UNFINISHED, checksum, write_atomic};
+use crate::source::written_here::{MANIFEST, is_prepared};
 use crate::stories::{self, story};
 use crate::tokenizer::{Tokenizer, TokenizerChoice, UnknownCharacter};
 use crate::windows::WindowRule;
@@ -31,7 +32,7 @@ use anyhow::{Context, Result, bail, ensure};
 use corpus::{Corpus, tell};
 use encode::{Encoded, encode};
 use rayon::prelude::*;
-use split::Side;
+use split::{Side, SplitBuilder};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use survey::{Survey, survey};
@@ -117,6 +118,8 @@ impl std::error::Error for Interrupted {}
 /// Turns text into `train.bin`, `val.bin`, `tokenizer.json`, `tokenizer_config.json` and, last, `manifest.json` in
 /// `options.out`, which is created where it does not exist.
 ///
+/// A folder that holds anything else than what was prepared into it before is refused: nothing foreign is ever overwritten.
+///
 /// Errors name what is wrong with which input; the folder then has no manifest and does not open. [`Interrupted`] when
 /// `progress` says so.
 pub fn prepare(options: &PrepareOptions, progress: &dyn Progress) -> Result<Manifest> {
@@ -126,21 +129,29 @@ pub fn prepare(options: &PrepareOptions, progress: &dyn Progress) -> Result<Mani
         options.val_fraction
     );
     ensure!(!options.inputs.is_empty(), "no text was named; name a file, a folder, or standard input");
+    let out = &options.out;
+    ensure_ours(out)?;
     // Looks at all files, so that a mistyped name does not cost what was prepared before.
     let fingerprint = options.fingerprint()?;
-    let out = &options.out;
-    begin(out)?;
-    let corpus = Corpus::find(options)?;
-    let survey = survey(&corpus, options.val_fraction, options.seed, progress)?;
-    let (mut tokenizer, choice, tokenizer_reason) = make_tokenizer(options, &survey, progress)?;
+    make(out)?;
+    // As long as the folder is known for what it is: it may stand in a folder of the text.
+    let mut corpus = Corpus::find(options)?;
+    forget_prepared(out)?;
     let only_stories = matches!(options.inputs[..], [Input::Stories { .. }]);
+    let mut split = SplitBuilder::new(options.val_fraction);
+    if only_stories {
+        split = split.of_whole_documents();
+    }
+    let survey = survey(&mut corpus, &split, options.seed, progress)?;
+    let (mut tokenizer, choice, tokenizer_reason) = make_tokenizer(options, &survey, progress)?;
     if only_stories {
         // Every window of the stories begins a document, so a prompt must too.
         tokenizer = tokenizer.opening_prompts()?;
     }
-    tokenizer.save(out)?;
+    // The tokens first: by them an unfinished folder is known for ours.
     let encoded = encode(&corpus, &survey.split, &tokenizer, out, progress)
         .map_err(|error| count_unknown(error, &survey, &tokenizer))?;
+    tokenizer.save(out)?;
     ensure!(
         (encoded.documents, encoded.bytes) == (survey.documents, survey.bytes),
         "the text changed while it was read; prepare it again once nobody writes to it"
@@ -159,6 +170,7 @@ pub fn prepare(options: &PrepareOptions, progress: &dyn Progress) -> Result<Mani
         fingerprint,
         report: Report::new(&survey, &encoded, &corpus, tokenizer.vocab_size()),
         marks,
+        left_out: corpus.left_out().to_vec(),
         sources: survey.sources,
         train: encoded.train,
         val: encoded.val,
@@ -168,24 +180,41 @@ pub fn prepare(options: &PrepareOptions, progress: &dyn Progress) -> Result<Mani
     Ok(manifest)
 }
 
-const MANIFEST: &str = "manifest.json";
+/// Refuses a folder with anything in it, unless a text was prepared into it or began to be. Names with a leading dot do not count:
+/// what a killed run left, and what a desktop puts into every folder.
+fn ensure_ours(out: &Path) -> Result<()> {
+    let Ok(entries) = std::fs::read_dir(out) else { return Ok(()) }; // nothing there, or no folder: making it will tell
+    let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+    match names.filter(|name| !name.starts_with('.')).min() {
+        Some(name) if !is_prepared(out) => bail!(
+            "{} holds other files, {name} among them, and they might be overwritten; name a folder that is new or empty",
+            out.display()
+        ),
+        _ => Ok(()),
+    }
+}
 
-/// Makes the folder, and makes sure that it counts as unfinished from now on.
-fn begin(out: &Path) -> Result<()> {
+/// Makes the folder, and removes what a killed run left behind in it.
+fn make(out: &Path) -> Result<()> {
     let failed = || format!("cannot write into the folder {}", out.display());
     std::fs::create_dir_all(out).with_context(failed)?;
-    match std::fs::remove_file(out.join(MANIFEST)) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error).with_context(failed),
-        _ => {}
-    }
-    // What a killed run left behind.
     for entry in std::fs::read_dir(out).with_context(failed)? {
         let entry = entry.with_context(failed)?;
-        if entry.file_name().to_string_lossy().starts_with(".unfinished-") {
+        if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
             std::fs::remove_file(entry.path()).with_context(failed)?;
         }
     }
     Ok(())
+}
+
+/// From now on what was prepared into the folder before counts as unfinished.
+fn forget_prepared(out: &Path) -> Result<()> {
+    match std::fs::remove_file(out.join(MANIFEST)) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot write into the folder {}", out.display()))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The tokenizer, what it was resolved to, and why.

@@ -4,6 +4,7 @@ use super::corpus::Corpus;
 use super::encode::Encoded;
 use super::split::Duplicates;
 use super::survey::{SAMPLE_BYTES, Survey};
+use crate::source::LeftOut;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -87,13 +88,11 @@ fn notes(survey: &Survey, corpus: &Corpus) -> Vec<String> {
             size(SAMPLE_BYTES as u64)
         ));
     }
-    if let [first, ..] = corpus.skipped() {
-        notes.push(format!(
-            "Left out, for they are empty or binary: {} files, {} first.",
-            corpus.skipped().len(),
-            first.display()
-        ));
+    let told = LeftOut::told(corpus.left_out());
+    if corpus.left_out().len() > told.len() {
+        notes.push("manifest.json lists all that was left out, each with its reason.".to_owned());
     }
+    notes.extend(told.into_iter().map(|kind| format!("Left out: {kind}")));
     if survey.duplicates.examined < survey.documents {
         notes.push(format!(
             "Duplicates were looked for among the first {} documents only.",

@@ -1,7 +1,14 @@
-//! Which text validates: never the same document on both sides.
+//! Which text validates: never the same text on both sides.
+//!
+//! Whole documents do, where they make up about the share that was asked for, from a half of it to one and a half. Where they
+//! cannot, as in a folder of one long text and two notes, the rest comes from the ends of long documents: each is cut at the
+//! same share of its characters, what is before the cut teaches and what is behind it validates. A single document is cut so
+//! from the start, as nanoGPT cuts it.
 
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
 use xxhash_rust::xxh3::Xxh3Default;
 
 /// A side of the split.
@@ -11,8 +18,12 @@ pub enum Side {
     Val,
 }
 
-/// Up to so many documents are chosen so that their bytes make the wanted share; of more, chance does well enough.
+/// Up to so many documents are chosen so that their bytes make the wanted share; of more, chance does well enough, unless some
+/// are so long that it does not: then so many of the longest are chosen like few.
 const FEW: usize = 1000;
+
+/// A document is long enough to be cut where so many characters are behind the cut: less validates nothing.
+const SHORTEST_END: f64 = 64.0;
 
 /// Documents whose hashes are kept, to count duplicates: 8 bytes each.
 const MOST_HASHES: usize = 1 << 24;
@@ -48,105 +59,229 @@ impl ContentHash {
 }
 
 /// Collects documents as the text is read for the first time.
+#[derive(Clone)]
 pub struct SplitBuilder {
     val_fraction: f64,
+    cuts: bool,
     documents: u64,
-    characters: u64,
+    bytes: u64,
+    by_chance_bytes: u64,
     hashes: Vec<u64>,
-    few_bytes: Vec<u64>,
+    longest: Longest,
     by_chance: Bits,
+}
+
+/// A document that may be chosen.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Candidate {
+    bytes: u64,
+    number: u64,
+    hash: u64,
+    characters: u64,
+}
+
+/// The longest documents.
+#[derive(Clone, Default)]
+struct Longest {
+    shortest_first: BinaryHeap<Reverse<Candidate>>,
+    /// Bytes of the longest that found no place.
+    beaten: u64,
+}
+
+impl Longest {
+    fn push(&mut self, candidate: Candidate) {
+        self.shortest_first.push(Reverse(candidate));
+        if self.shortest_first.len() > FEW
+            && let Some(Reverse(shortest)) = self.shortest_first.pop()
+        {
+            self.beaten = self.beaten.max(shortest.bytes);
+        }
+    }
+
+    /// In the order in which they were read, and only those longer than any that found no place: so all copies of a document
+    /// are among them or none.
+    fn in_order(self) -> Vec<Candidate> {
+        let all = self.shortest_first.into_iter().map(|Reverse(candidate)| candidate);
+        let mut kept: Vec<Candidate> = all.filter(|candidate| candidate.bytes > self.beaten).collect();
+        kept.sort_unstable_by_key(|candidate| candidate.number);
+        kept
+    }
 }
 
 impl SplitBuilder {
     pub fn new(val_fraction: f64) -> Self {
         Self {
             val_fraction,
+            cuts: true,
             documents: 0,
-            characters: 0,
+            bytes: 0,
+            by_chance_bytes: 0,
             hashes: Vec::new(),
-            few_bytes: Vec::new(),
+            longest: Longest::default(),
             by_chance: Bits::default(),
         }
     }
 
+    /// The same, but of several documents none is cut.
+    pub fn of_whole_documents(self) -> Self {
+        Self { cuts: false, ..self }
+    }
+
     /// Adds a document by the hash of its content.
     pub fn push(&mut self, hash: u64, bytes: u64, characters: u64) {
+        let by_chance = (hash as f64) < self.val_fraction * 2f64.powi(64);
+        self.longest.push(Candidate { bytes, number: self.documents, hash, characters });
         self.documents += 1;
-        self.characters = characters;
-        self.by_chance.push((hash as f64) < self.val_fraction * 2f64.powi(64));
+        self.bytes += bytes;
+        self.by_chance_bytes += if by_chance { bytes } else { 0 };
+        self.by_chance.push(by_chance);
         if self.hashes.len() < MOST_HASHES {
             self.hashes.push(hash);
-        }
-        if self.few_bytes.len() <= FEW {
-            self.few_bytes.push(bytes);
         }
     }
 
     /// Decides. Errors when nothing is left for one of the sides.
     pub fn finish(mut self) -> Result<(Split, Duplicates)> {
         ensure!(self.documents > 0, "the text is empty; give some");
-        let percent = (self.val_fraction * 1000.0).round() / 10.0;
-        let split = if self.documents == 1 {
-            ensure!(self.characters >= 2, "the text is one character long; give more");
-            let train_characters = (self.characters as f64 * (1.0 - self.val_fraction)) as u64;
-            Split {
-                rule: format!("the last {percent}% of the characters of the only document"),
-                kind: Kind::WithinDocument { train_characters: train_characters.clamp(1, self.characters - 1) },
+        let longest = std::mem::take(&mut self.longest).in_order();
+        let split = match &longest[..] {
+            [only] if self.documents == 1 => self.cut_in_two(only)?,
+            _ if longest.is_empty() || self.documents > FEW as u64 && self.is_about_the_share(self.by_chance_bytes) => {
+                let percent = self.percent();
+                let rule = format!("documents whose content has a seeded hash in the lowest {percent}% of its range");
+                Split { rule, whole: std::mem::take(&mut self.by_chance), cuts: BTreeMap::new() }
             }
-        } else if self.documents <= FEW as u64 {
-            let sides = self.choose_few()?;
-            let rule = format!(
-                "documents in the order of a seeded hash of their content, as long as they fit into {percent}% of the bytes; equal \
-                 documents together"
-            );
-            Split { rule, kind: Kind::Documents(sides) }
-        } else {
-            let rule = format!("documents whose content has a seeded hash in the lowest {percent}% of its range");
-            Split { rule, kind: Kind::Documents(std::mem::take(&mut self.by_chance)) }
+            _ => self.choose(&longest)?,
         };
-        if let Kind::Documents(sides) = &split.kind {
-            let val = sides.ones();
-            ensure!(
-                0 < val && val < self.documents,
-                "{val} of {} documents fell to validation; give another --seed or more different documents",
-                self.documents
-            );
-        }
+        let val = split.whole.ones();
+        ensure!(
+            (0 < val || !split.cuts.is_empty()) && val < self.documents,
+            "{val} of {} documents fell to validation; give another --seed or more different documents",
+            self.documents
+        );
         let duplicates = Duplicates::count(self.hashes, &split, self.documents);
         Ok((split, duplicates))
     }
 
-    fn choose_few(&self) -> Result<Bits> {
+    fn percent(&self) -> f64 {
+        (self.val_fraction * 1000.0).round() / 10.0
+    }
+
+    /// Whether so many bytes are about the share that is to validate.
+    fn is_about_the_share(&self, bytes: u64) -> bool {
+        let share = bytes as f64 / self.bytes as f64;
+        (0.5 * self.val_fraction..=1.5 * self.val_fraction).contains(&share)
+    }
+
+    fn cut_in_two(&self, only: &Candidate) -> Result<Split> {
+        ensure!(only.characters >= 2, "the text is one character long; give more");
+        Ok(Split {
+            rule: format!("the last {}% of the characters of the only document", self.percent()),
+            whole: Bits::default(),
+            cuts: BTreeMap::from([(only.number, only.characters_before(self.val_fraction))]),
+        })
+    }
+
+    /// Chooses among the longest documents; the others, where there are more, stay where chance has put them.
+    fn choose(&mut self, longest: &[Candidate]) -> Result<Split> {
+        let by_chance = |candidate: &&Candidate| self.by_chance.get(candidate.number);
+        let chance_among_longest: u64 = longest.iter().filter(by_chance).map(|candidate| candidate.bytes).sum();
+        let others = self.by_chance_bytes - chance_among_longest;
+        let wanted = (self.val_fraction * self.bytes as f64 - others as f64).max(0.0);
+
         let mut groups: Vec<(u64, u64)> = Vec::new(); // hash and bytes of all documents with it
-        let mut order: Vec<usize> = (0..self.hashes.len()).collect();
-        order.sort_by_key(|&document| self.hashes[document]);
-        for document in order {
-            let (hash, bytes) = (self.hashes[document], self.few_bytes[document]);
+        let mut by_hash: Vec<&Candidate> = longest.iter().collect();
+        by_hash.sort_by_key(|candidate| candidate.hash);
+        for Candidate { hash, bytes, .. } in by_hash {
             match groups.last_mut() {
-                Some(last) if last.0 == hash => last.1 += bytes,
-                _ => groups.push((hash, bytes)),
+                Some(last) if last.0 == *hash => last.1 += bytes,
+                _ => groups.push((*hash, *bytes)),
             }
         }
         ensure!(
-            groups.len() > 1,
+            groups.len() > 1 || longest.len() as u64 != self.documents,
             "all {} documents are the same text, which cannot both teach and validate; give different ones",
             self.documents
         );
-        let mut left = self.val_fraction * groups.iter().map(|group| group.1 as f64).sum::<f64>();
-        let mut chosen = Vec::new();
+        let (mut left, mut chosen, mut chosen_bytes) = (wanted, Vec::new(), others);
         for (hash, bytes) in &groups {
             if *bytes as f64 <= left && chosen.len() + 1 < groups.len() {
                 left -= *bytes as f64;
+                chosen_bytes += bytes;
                 chosen.push(*hash);
             }
         }
-        if chosen.is_empty() {
+        let cuts = self.cuts_for(left, longest, &chosen);
+        let smallest = groups.iter().min_by_key(|group| group.1);
+        if let (0, Some((hash, bytes))) = (chosen_bytes, smallest)
+            && (cuts.is_empty() || self.is_about_the_share(*bytes))
+        {
             // All are larger than the share: the smallest then.
-            chosen.extend(groups.iter().min_by_key(|group| group.1).map(|group| group.0));
+            chosen.push(*hash);
+            chosen_bytes += bytes;
         }
+        let cuts = if self.is_about_the_share(chosen_bytes) { BTreeMap::new() } else { cuts };
+        Ok(Split { rule: self.rule(longest, &cuts), whole: self.sides(longest, &chosen), cuts })
+    }
+
+    /// Where to cut the documents that were not chosen, so that their ends make up `wanted` bytes; only long ones are cut.
+    fn cuts_for(&self, wanted: f64, longest: &[Candidate], chosen: &[u64]) -> BTreeMap<u64, u64> {
+        let share_of = |documents: &[&Candidate]| {
+            let bytes: u64 = documents.iter().map(|candidate| candidate.bytes).sum();
+            (wanted / bytes as f64).min(0.5)
+        };
+        let mut long: Vec<&Candidate> =
+            longest.iter().filter(|candidate| chosen.binary_search(&candidate.hash).is_err()).collect();
+        let share = share_of(&long);
+        long.retain(|candidate| self.cuts && share * candidate.characters as f64 >= SHORTEST_END);
+        let share = share_of(&long);
+        long.iter().map(|candidate| (candidate.number, candidate.characters_before(share))).collect()
+    }
+
+    fn sides(&self, longest: &[Candidate], chosen: &[u64]) -> Bits {
         let mut sides = Bits::default();
-        self.hashes.iter().for_each(|hash| sides.push(chosen.binary_search(hash).is_ok()));
-        Ok(sides)
+        let mut longest = longest.iter().peekable();
+        for number in 0..self.documents {
+            sides.push(match longest.next_if(|candidate| candidate.number == number) {
+                Some(candidate) => chosen.binary_search(&candidate.hash).is_ok(),
+                None => self.by_chance.get(number),
+            });
+        }
+        sides
+    }
+
+    fn rule(&self, longest: &[Candidate], cuts: &BTreeMap<u64, u64>) -> String {
+        let percent = self.percent();
+        let mut whole = format!(
+            "documents in the order of a seeded hash of their content, as long as they fit into {percent}% of the bytes; equal \
+             documents together"
+        );
+        if longest.len() as u64 != self.documents {
+            whole = format!(
+                "of the {} longest {whole}; of the others those whose hash is in the lowest {percent}% of its range",
+                longest.len()
+            );
+        }
+        let Some((number, before)) = cuts.first_key_value() else { return whole };
+        let share = longest
+            .iter()
+            .find(|candidate| candidate.number == *number)
+            .map_or(0.0, |candidate| 1.0 - *before as f64 / candidate.characters as f64);
+        format!(
+            "{whole}; and to make up the {percent}%, the last {:.1}% of the characters of {}",
+            100.0 * share,
+            match cuts.len() {
+                1 => "the one long document".to_owned(),
+                many => format!("each of {many} long documents"),
+            }
+        )
+    }
+}
+
+impl Candidate {
+    /// How many characters are before the cut that leaves a `share` of them behind it.
+    fn characters_before(&self, share: f64) -> u64 {
+        ((self.characters as f64 * (1.0 - share)) as u64).clamp(1, self.characters - 1)
     }
 }
 
@@ -154,23 +289,21 @@ impl SplitBuilder {
 pub struct Split {
     /// The rule in words: what validates.
     pub rule: String,
-    pub kind: Kind,
-}
-
-pub enum Kind {
-    /// The only document is cut after so many characters.
-    WithinDocument { train_characters: u64 },
-    /// Set for the documents that validate.
-    Documents(Bits),
+    /// Set for the documents that validate as a whole.
+    whole: Bits,
+    /// The documents of which the end validates, and how many characters of each teach.
+    cuts: BTreeMap<u64, u64>,
 }
 
 impl Split {
     /// The side on which a document (its number in reading order) begins.
     pub fn side(&self, document: u64) -> Side {
-        match &self.kind {
-            Kind::Documents(sides) if sides.get(document) => Side::Val,
-            _ => Side::Train,
-        }
+        if self.whole.get(document) { Side::Val } else { Side::Train }
+    }
+
+    /// How many characters of a document teach, where its end validates.
+    pub fn cut(&self, document: u64) -> Option<u64> {
+        self.cuts.get(&document).copied()
     }
 }
 
@@ -201,7 +334,7 @@ impl Duplicates {
 }
 
 /// A list of bits.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Bits {
     words: Vec<u64>,
     len: u64,
@@ -249,7 +382,7 @@ mod tests {
         let mut builder = SplitBuilder::new(0.1);
         builder.push(1, 1_115_394, 1_115_394);
         // int(0.9 * 1115394), the length of nanoGPT's train.bin for tiny Shakespeare.
-        assert!(matches!(builder.finish().unwrap().0.kind, Kind::WithinDocument { train_characters: 1_003_854 }));
+        assert_eq!(builder.finish().unwrap().0.cut(0), Some(1_003_854));
     }
 
     #[test]
@@ -266,6 +399,78 @@ mod tests {
     fn of_two_large_documents_the_smaller_validates() {
         let (split, _) = split(&["aaaa".to_owned(), "bbb".to_owned()], 0.1, 0).unwrap();
         assert_eq!((split.side(0), split.side(1)), (Side::Train, Side::Val));
+    }
+
+    /// The share of the characters that validate.
+    fn held_out(split: &Split, texts: &[String]) -> f64 {
+        let characters: Vec<u64> = texts.iter().map(|text| text.chars().count() as u64).collect();
+        let of = |(number, all): (u64, &u64)| match (split.side(number), split.cut(number)) {
+            (Side::Val, cut) => {
+                assert_eq!(cut, None);
+                *all
+            }
+            (Side::Train, Some(before)) => {
+                assert!(0 < before && before < *all);
+                all - before
+            }
+            (Side::Train, None) => 0,
+        };
+        (0..).zip(&characters).map(of).sum::<u64>() as f64 / characters.iter().sum::<u64>() as f64
+    }
+
+    #[test]
+    fn of_a_long_text_and_two_notes_the_end_of_the_long_one_validates_too() {
+        let texts = ["a long text. ".repeat(10_000), "a short note".to_owned(), "another".to_owned()];
+        let (split, _) = split(&texts, 0.1, 0).unwrap();
+        assert!((held_out(&split, &texts) - 0.1).abs() < 1e-4, "{}", held_out(&split, &texts));
+        assert!(split.cut(0).is_some() && split.cut(1).is_none());
+        assert!(
+            split.rule.ends_with("to make up the 10%, the last 10.0% of the characters of the one long document"),
+            "{}",
+            split.rule
+        );
+    }
+
+    #[test]
+    fn of_a_few_long_documents_each_gives_its_end() {
+        let texts: Vec<String> = (0..5).map(|i| format!("{i} chapter ").repeat(1000 + i)).collect();
+        let (split, _) = split(&texts, 0.1, 0).unwrap();
+        assert!((held_out(&split, &texts) - 0.1).abs() < 1e-3);
+        assert!((0..5).all(|i| split.cut(i).is_some()));
+        assert!(split.rule.ends_with("the last 10.0% of the characters of each of 5 long documents"), "{}", split.rule);
+    }
+
+    #[test]
+    fn copies_of_a_long_document_are_cut_at_one_place() {
+        let long = "the same long text. ".repeat(500);
+        let texts = [long.clone(), "a note".to_owned(), long];
+        let (split, duplicates) = split(&texts, 0.1, 0).unwrap();
+        assert!(split.cut(0).is_some() && split.cut(0) == split.cut(2));
+        assert_eq!((duplicates.exact, duplicates.on_both_sides), (1, 0));
+    }
+
+    #[test]
+    fn where_chance_fails_many_documents_the_long_ones_are_chosen_or_cut() {
+        for giants in [1, 2, 30] {
+            for seed in 0..20 {
+                let mut texts: Vec<String> = (0..3000).map(|i| format!("note {i}")).collect();
+                texts.extend((0..giants).map(|i| format!("{i} and on ").repeat(300_000 / giants)));
+                let (split, duplicates) = split(&texts, 0.1, seed).unwrap();
+                let share = held_out(&split, &texts);
+                assert!((0.05..=0.15).contains(&share), "{giants} {seed}: {share} by {}", split.rule);
+                assert_eq!(duplicates.on_both_sides, 0);
+            }
+        }
+    }
+
+    #[test]
+    fn whole_documents_are_kept_where_they_are_asked_for() {
+        let texts: Vec<String> = (0..3).map(|i| format!("{i} story ").repeat(1000 + i)).collect();
+        let mut builder = SplitBuilder::new(0.1).of_whole_documents();
+        texts.iter().zip(0..).for_each(|(text, hash)| builder.push(hash, text.len() as u64, text.len() as u64));
+        let (split, _) = builder.finish().unwrap();
+        assert_eq!((0..3).map(|i| split.side(i)).collect::<Vec<_>>(), [Side::Val, Side::Train, Side::Train]);
+        assert!((0..3).all(|i| split.cut(i).is_none()));
     }
 
     #[test]
@@ -292,7 +497,7 @@ mod tests {
     fn a_leak_would_be_seen() {
         let mut sides = Bits::default();
         [false, true, true, false].into_iter().for_each(|side| sides.push(side));
-        let split = Split { rule: String::new(), kind: Kind::Documents(sides) };
+        let split = Split { rule: String::new(), whole: sides, cuts: BTreeMap::new() };
         let duplicates = Duplicates::count(vec![10, 10, 20, 30], &split, 4);
         assert_eq!(duplicates, Duplicates { examined: 4, exact: 1, on_both_sides: 1 });
     }

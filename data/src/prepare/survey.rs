@@ -1,9 +1,9 @@
 //! The first reading of the text: what is in it, and which of it validates.
 
-use super::corpus::Corpus;
+use super::corpus::{Corpus, Reading};
 use super::split::{ContentHash, Duplicates, Split, SplitBuilder};
 use super::{Progress, Source};
-use crate::source::Event;
+use crate::source::{Event, LeftOut};
 use anyhow::Result;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
@@ -21,14 +21,28 @@ pub struct Survey {
     pub duplicates: Duplicates,
 }
 
-/// Reads the whole corpus once.
-pub fn survey(corpus: &Corpus, val_fraction: f64, seed: u64, progress: &dyn Progress) -> Result<Survey> {
+/// Reads the whole corpus once; once more where files in folders turn out to be unusable, which the corpus then leaves out.
+pub fn survey(corpus: &mut Corpus, builder: &SplitBuilder, seed: u64, progress: &dyn Progress) -> Result<Survey> {
+    loop {
+        match read(corpus, builder.clone(), seed, progress)? {
+            Ok(survey) => return Ok(survey),
+            Err(unusable) => corpus.leave_out(unusable)?,
+        }
+    }
+}
+
+/// One reading; the inner error is what could not be read.
+fn read(
+    corpus: &Corpus,
+    mut builder: SplitBuilder,
+    seed: u64,
+    progress: &dyn Progress,
+) -> Result<Result<Survey, Vec<LeftOut>>> {
     let mut hash = ContentHash::new(seed);
-    let mut builder = SplitBuilder::new(val_fraction);
     let mut counts = CharacterCounts::default();
     let mut sample = Sample::new(SAMPLE_BYTES);
     let (mut documents, mut bytes, mut document_bytes, mut document_characters) = (0, 0, 0, 0);
-    let sources = corpus.read("reading", progress, &mut |event| {
+    let Reading { sources, unusable } = corpus.read("reading", progress, &mut |event| {
         match event {
             Event::Text(text) => {
                 hash.update(text);
@@ -47,8 +61,11 @@ pub fn survey(corpus: &Corpus, val_fraction: f64, seed: u64, progress: &dyn Prog
         }
         Ok(())
     })?;
+    if !unusable.is_empty() {
+        return Ok(Err(unusable));
+    }
     let (split, duplicates) = builder.finish()?;
-    Ok(Survey { sources, documents, bytes, characters: counts.finish(), sample, split, duplicates })
+    Ok(Ok(Survey { sources, documents, bytes, characters: counts.finish(), sample, split, duplicates }))
 }
 
 /// Counts characters on all cores, a few megabytes at a time.

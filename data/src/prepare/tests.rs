@@ -275,6 +275,139 @@ fn the_report_reads_well() {
     assert!(report.contains("in both splits        0 documents"), "{report}");
 }
 
+/// A folder of texts, by their names in it.
+fn folder_of(files: &[(&str, &[u8])]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, content) in files {
+        let path = folder.path().join("texts").join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn a_long_text_and_two_notes_validate_on_a_tenth_of_all() {
+    let long = "It was a dark and stormy night, and so on. ".repeat(2000);
+    let folder = folder_of(&[("a.txt", b"a note"), ("b.txt", long.as_bytes()), ("c.txt", b"and another")]);
+    for (tokenizer, separated) in [("chars", true), ("bytes", true), ("bpe:300", true)] {
+        let options = options(folder.path(), vec![Input::Path(folder.path().join("texts"))], tokenizer);
+        let manifest = prepare(&options, &Silent).unwrap();
+        let data = Dataset::open(&options.out).unwrap();
+        let share = manifest.val.bytes as f64 / (manifest.val.bytes + manifest.train.bytes) as f64;
+        assert!((share - 0.1).abs() < 1e-3, "{share}");
+        let read = |tokens: &crate::tokens::TokenFile| {
+            let mut ids = Vec::new();
+            tokens.get(0..tokens.len(), &mut ids).unwrap();
+            ids
+        };
+        let end = data.tokenizer.end_of_text();
+        assert_eq!(end.is_some(), separated);
+        let texts = |ids: &[u32]| -> Vec<String> {
+            ids.split(|&id| Some(id) == end).map(|ids| data.tokenizer.decode_text(ids).unwrap()).collect()
+        };
+        // Validation: both notes, and between them the end of the long text. Training: its beginning, not closed.
+        let (train, val) = (texts(&read(&data.train)), texts(&read(&data.val)));
+        assert_eq!((train.len(), train[0].as_str()), (2, ""));
+        assert_eq!((val.len(), [0, 1, 3, 4].map(|i| val[i].as_str())), (5, ["", "a note", "and another", ""]));
+        assert_eq!(train[1].clone() + &val[2], long);
+        assert_eq!((manifest.train.documents, manifest.val.documents), (1, 3));
+        let whole = read(&data.train);
+        TrainWindows::new(&data.train, whole.len() - 1, 0, manifest.window_rule, end).unwrap();
+    }
+}
+
+#[test]
+fn what_cannot_be_used_in_a_folder_is_left_out_and_said() {
+    let late = [vec![b'a'; 3_000_000], vec![0xe9]].concat();
+    let folder = folder_of(&[
+        ("a.txt", &b"Once upon a time. ".repeat(500)[..]),
+        ("b.jsonl", b"{\"body\": \"no text\"}"),
+        ("c.txt", &late),
+        ("d.jsonl", b"{\"text\": \"usable\"}"),
+        ("e.txt.gz", b"not gzip at all"),
+        ("f.parquet", b"PAR1 broken"),
+        ("g.txt", b""),
+        ("h.png", b"\x89PNG\0\0"),
+        ("i.jsonl", b"{}"),
+    ]);
+    let texts = folder.path().join("texts");
+    let manifest = prepare(&options(folder.path(), vec![Input::Path(texts.clone())], "chars"), &Silent).unwrap();
+    let names: Vec<_> = manifest.sources.iter().map(|source| source.name.rsplit('/').next().unwrap()).collect();
+    assert_eq!(names, ["a.txt", "d.jsonl"]);
+    assert_eq!(manifest.report.documents, [1, 2]);
+    let mut left_out: Vec<_> = manifest.left_out.iter().map(|one| one.name.rsplit('/').next().unwrap()).collect();
+    left_out.sort_unstable();
+    assert_eq!(left_out, ["b.jsonl", "c.txt", "e.txt.gz", "f.parquet", "g.txt", "h.png", "i.jsonl"]);
+    let report = manifest.report.to_string().replace(&format!("{}/", texts.display()), "");
+    for line in [
+        "Left out: 1 empty file: g.txt\n",
+        "Left out: 1 file that is no text: h.png looks binary (byte 4 is zero)",
+        "Left out: 2 text files that cannot be read, the first: c.txt is not UTF-8 text: byte 3000000 (0xE9)",
+        "Left out: 2 JSON Lines files that cannot be used, the first: b.jsonl:1: no field \"text\"; name one of these with --field: body\n",
+        "Left out: 1 Parquet file that cannot be used: cannot read f.parquet as Parquet",
+        "manifest.json lists all that was left out, each with its reason.\n",
+    ] {
+        assert!(report.contains(line), "{line}\n{report}");
+    }
+    // Named by itself it is an error; so is a folder of nothing else.
+    let named = |name: &str| {
+        let options = options(folder.path(), vec![Input::Path(texts.join(name))], "chars");
+        format!("{:#}", prepare(&options, &Silent).unwrap_err())
+    };
+    assert!(named("b.jsonl").contains("no field \"text\""));
+    assert!(named("c.txt").contains("is not UTF-8"));
+    for name in ["a.txt", "d.jsonl"] {
+        std::fs::remove_file(texts.join(name)).unwrap();
+    }
+    assert!(named("").starts_with("none of the files can be used; give others (1 empty file: "), "{}", named(""));
+}
+
+#[test]
+fn a_folder_that_is_not_ours_is_never_written_into() {
+    let folder = folder_of(&[("a.txt", &b"Once upon a time. ".repeat(50)[..]), ("model/tokenizer.json", b"{}")]);
+    let texts = folder.path().join("texts");
+    let mut options = options(folder.path(), vec![Input::Path(texts.join("a.txt"))], "chars");
+    for foreign in [texts.join("model"), texts.clone()] {
+        options.out = foreign;
+        let error = prepare(&options, &Silent).unwrap_err().to_string();
+        assert!(error.contains("holds other files") && error.contains("new or empty"), "{error}");
+    }
+    assert_eq!(std::fs::read(texts.join("model/tokenizer.json")).unwrap(), b"{}");
+    assert_eq!(std::fs::read_dir(&texts).unwrap().count(), 2);
+    // A set that was prepared before, whole or not, is ours.
+    options.out = folder.path().join("out");
+    prepare(&options, &Silent).unwrap();
+    prepare(&options, &Silent).unwrap();
+    std::fs::remove_file(options.out.join("manifest.json")).unwrap();
+    prepare(&options, &Silent).unwrap();
+    // And it is not read as text again.
+    options.inputs = vec![Input::Path(options.out.clone())];
+    let error = prepare(&options, &Silent).unwrap_err().to_string();
+    assert!(error.contains("is a prepared text already"), "{error}");
+    assert!(Dataset::open(&options.out).is_ok(), "and is as it was");
+}
+
+#[test]
+fn a_folder_inside_the_text_can_be_prepared_into_again_and_again() {
+    let folder = folder_of(&[("a.txt", &b"Once upon a time. ".repeat(50)[..])]);
+    let texts = folder.path().join("texts");
+    let mut options = options(folder.path(), vec![Input::Path(texts.clone())], "chars");
+    options.out = texts.join("prepared");
+    let first = prepare(&options, &Silent).unwrap();
+    for unfinished in [false, true] {
+        if unfinished {
+            std::fs::remove_file(options.out.join("manifest.json")).unwrap();
+        }
+        let again = prepare(&options, &Silent).unwrap();
+        assert_eq!(
+            (again.sources, again.train, again.val),
+            (first.sources.clone(), first.train.clone(), first.val.clone())
+        );
+        assert!(again.report.to_string().contains("Left out: 1 prepared text: "));
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]

@@ -1,7 +1,7 @@
 //! JSON Lines: one JSON object a line, one of its fields the document.
 
-use super::{Event, Sink};
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use super::{Event, Sink, utf16};
+use anyhow::{Result, anyhow, bail, ensure};
 use serde_json::{Map, Value};
 use std::io::{BufRead, BufReader, Read};
 
@@ -14,12 +14,11 @@ pub fn read(name: &str, reader: &mut dyn Read, field: &str, sink: &mut Sink<'_>)
     let mut line = Vec::new();
     for number in 1u64.. {
         line.clear();
-        let n = reader.by_ref().take(LONGEST_LINE_BYTES + 1).read_until(b'\n', &mut line).with_context(|| {
-            format!(
-                "cannot read {name} after line {}; if it is compressed, it is broken: compress it again",
-                number - 1
-            )
-        })?;
+        let n = reader
+            .by_ref()
+            .take(LONGEST_LINE_BYTES + 1)
+            .read_until(b'\n', &mut line)
+            .map_err(|error| utf16::cannot_read(name, &format!("line {}", number - 1), error))?;
         if n == 0 {
             break;
         }

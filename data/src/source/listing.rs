@@ -1,8 +1,9 @@
 //! Which files there are to read.
 
-use super::Format;
 use super::compression::Compression;
 use super::text::{SNIFFED_BYTES, check_kind};
+use super::{Format, LeftOut, LeftOutKind, written_here};
+use crate::files::UNFINISHED;
 use anyhow::{Context, Result, bail, ensure};
 use std::fs::File;
 use std::io::{Read, Write};
@@ -34,6 +35,8 @@ pub struct TextFile {
     pub bytes: u64,
     /// How it holds its documents.
     pub format: Format,
+    /// Whether it was found in a folder, where what cannot be used is left out; what was named by itself must be usable.
+    pub found: bool,
 }
 
 /// The files of a few inputs, in the order in which they are read.
@@ -41,14 +44,15 @@ pub struct TextFile {
 pub struct Listing {
     /// The files; those of a folder are sorted by name.
     pub files: Vec<TextFile>,
-    /// Files in folders that were left out because they hold no text.
-    pub skipped: Vec<PathBuf>,
+    /// What stands in the folders and is not read.
+    pub left_out: Vec<LeftOut>,
     /// The copy of standard input, deleted when the listing is dropped.
     spooled: Option<NamedTempFile>,
 }
 
 impl Listing {
-    /// Adds a file, or all files under a folder; names with a leading dot are left out there, and what is empty or binary.
+    /// Adds a file, or all files under a folder but those that are empty, binary or written by these programs; names with a
+    /// leading dot are passed over in silence.
     ///
     /// Errors when there is nothing at `path`, when a file is empty or binary, or when a folder holds no text.
     pub fn add_path(&mut self, path: &Path) -> Result<()> {
@@ -59,22 +63,31 @@ impl Listing {
             ensure!(metadata.len() > 0 || !metadata.is_file(), "{} is empty; give a file with text", path.display());
             ensure!(metadata.is_file(), "{} is not a file; pipe it into standard input instead", path.display());
             let start = sniff(path)?;
-            let file = TextFile::new(path, path.display().to_string(), metadata.len(), &start);
+            let file = TextFile::new(path, path.display().to_string(), metadata.len(), &start, false);
             if file.format == Format::Text && Compression::of_content(&start) == Compression::None {
                 check_kind(&file.name, &start)?;
             }
             self.files.push(file);
             return Ok(());
         }
-        let (files, skipped) = (self.files.len(), self.skipped.len());
+        let name = path.display();
+        match written_here::kind(path) {
+            Some(LeftOutKind::Run) => {
+                bail!(
+                    "{name} is a run, not text; go on with it by `ember-train resume {name}`, or name the text itself"
+                )
+            }
+            Some(_) => bail!(
+                "{name} is a prepared text already; train on it alone with `ember-train run {name}`, or name the text itself"
+            ),
+            None => {}
+        }
+        let (files, left_out) = (self.files.len(), self.left_out.len());
         self.add_folder(path)?;
         if self.files.len() == files {
-            match self.skipped.len() - skipped {
-                0 => bail!("{} holds no file with text; give another folder", path.display()),
-                n => bail!(
-                    "{} holds no file with text, only {n} that are empty or binary; give another folder",
-                    path.display()
-                ),
+            match LeftOut::told(&self.left_out[left_out..]).as_slice() {
+                [] => bail!("{name} holds no file with text; give another folder"),
+                told => bail!("{name} holds no file with text; give another folder ({})", told.join("; ")),
             }
         }
         Ok(())
@@ -93,17 +106,15 @@ impl Listing {
             let kind = entry.file_type().with_context(failed)?;
             // Links to folders are not followed: they may lead in circles.
             if kind.is_dir() {
-                self.add_folder(&path)?;
+                if let Some(kind) = written_here::kind(&path) {
+                    self.left_out.push(LeftOut::new(&path, kind, path.display().to_string()));
+                } else if let Err(error) = self.add_folder(&path) {
+                    self.left_out.push(LeftOut::new(&path, LeftOutKind::Folder, format!("{error:#}")));
+                }
             } else if path.is_file() {
-                let bytes = std::fs::metadata(&path).with_context(|| format!("cannot read {}", path.display()))?.len();
-                let start = sniff(&path)?;
-                let file = TextFile::new(&path, path.display().to_string(), bytes, &start);
-                let compressed = Compression::of_content(&start) != Compression::None;
-                let text = file.format != Format::Text || compressed || check_kind(&file.name, &start).is_ok();
-                if text && bytes > 0 {
-                    self.files.push(file);
-                } else {
-                    self.skipped.push(path);
+                match found(&path) {
+                    Ok(file) => self.files.push(file),
+                    Err(left_out) => self.left_out.push(left_out),
                 }
             }
         }
@@ -114,12 +125,12 @@ impl Listing {
     pub fn add_stdin(&mut self, input: &mut dyn Read, folder: &Path) -> Result<()> {
         ensure!(self.spooled.is_none(), "standard input is named twice; name it once");
         let failed = || format!("cannot copy standard input into {}", folder.display());
-        let mut copy = tempfile::Builder::new().prefix(".unfinished-").tempfile_in(folder).with_context(failed)?;
+        let mut copy = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(folder).with_context(failed)?;
         let bytes = std::io::copy(input, &mut copy).with_context(failed)?;
         copy.flush().with_context(failed)?;
         ensure!(bytes > 0, "standard input is empty; pipe text into it");
         let start = sniff(copy.path())?;
-        self.files.push(TextFile::new(copy.path(), "standard input".to_owned(), bytes, &start));
+        self.files.push(TextFile::new(copy.path(), "standard input".to_owned(), bytes, &start, false));
         self.spooled = Some(copy);
         Ok(())
     }
@@ -131,7 +142,7 @@ impl Listing {
 }
 
 impl TextFile {
-    fn new(path: &Path, name: String, bytes: u64, start: &[u8]) -> Self {
+    fn new(path: &Path, name: String, bytes: u64, start: &[u8], found: bool) -> Self {
         let lower = name.to_lowercase();
         let inner = Compression::of_name(&lower).1;
         let format = if inner.ends_with(".jsonl") || inner.ends_with(".ndjson") {
@@ -141,8 +152,24 @@ impl TextFile {
         } else {
             Format::Text
         };
-        Self { path: path.to_owned(), name, bytes, format }
+        Self { path: path.to_owned(), name, bytes, format, found }
     }
+}
+
+/// A file in a folder, by its first bytes; else why it is left out.
+fn found(path: &Path) -> Result<TextFile, LeftOut> {
+    let name = path.display().to_string();
+    let unreadable = |error| LeftOut::new(path, LeftOutKind::Text, format!("{error:#}"));
+    let bytes = std::fs::metadata(path).with_context(|| format!("cannot read {name}")).map_err(unreadable)?.len();
+    if bytes == 0 {
+        return Err(LeftOut::new(path, LeftOutKind::Empty, name));
+    }
+    let start = sniff(path).map_err(unreadable)?;
+    let file = TextFile::new(path, name, bytes, &start, true);
+    if file.format == Format::Text && Compression::of_content(&start) == Compression::None {
+        check_kind(&file.name, &start).map_err(|error| LeftOut::new(path, LeftOutKind::Binary, error.to_string()))?;
+    }
+    Ok(file)
 }
 
 /// The first bytes of a file.

@@ -7,15 +7,23 @@
 //! - A line of JSON Lines (`.jsonl`, `.ndjson`) and a row of Parquet (`.parquet`) are one document each, in one field; a
 //!   `<|endoftext|>` in them is text.
 //!
-//! Text is kept as it is, Windows line ends included; only a byte order mark at the beginning of a file is dropped. gzip and
-//! zstd are recognised by what the file holds, and a file that is named for one of them must be it.
+//! Text is kept as it is, Windows line ends included; only a byte order mark at the beginning of a file is dropped, and text
+//! whose mark is UTF-16's is converted. gzip and zstd are recognised by what the file holds, and a file that is named for one of
+//! them must be it.
+//!
+//! A file that is named by itself must be usable. In a folder, what is not is left out and said ([`LeftOut`]), and so are the
+//! folders that these programs wrote.
 
 mod compression;
 mod jsonl;
+mod left_out;
 mod listing;
 mod parquet;
 mod text;
+mod utf16;
+pub(crate) mod written_here;
 
+pub use left_out::{LeftOut, LeftOutKind};
 pub use listing::{Input, Listing, TextFile};
 
 use anyhow::{Context, Result};
@@ -56,23 +64,27 @@ pub fn read(file: &TextFile, field: &str, read_bytes: &AtomicU64, sink: &mut Sin
             let content = compression::seekable(open()?, file)?;
             parquet::read(&file.name, content, field, file.bytes, read_bytes, sink)
         }
-        Format::Text => {
-            text::read(&file.name, &mut compression::reader(Counted::new(open()?, read_bytes), file)?, sink)
-        }
-        Format::JsonLines => {
-            jsonl::read(&file.name, &mut compression::reader(Counted::new(open()?, read_bytes), file)?, field, sink)
-        }
+        Format::Text => text::read(&file.name, &mut utf8(open()?, file, read_bytes)?, sink),
+        Format::JsonLines => jsonl::read(&file.name, &mut utf8(open()?, file, read_bytes)?, field, sink),
     }
 }
 
-/// Whether a file's bytes are its text: it is neither compressed nor of another format.
+/// The text of a file: decompressed, and as UTF-8 where it is UTF-16 with its mark.
+fn utf8<'a>(content: File, file: &TextFile, read_bytes: &'a AtomicU64) -> Result<Box<dyn Read + 'a>> {
+    let bytes = compression::reader(Counted::new(content, read_bytes), file)?;
+    utf16::as_utf8(bytes).map_err(|error| utf16::cannot_read(&file.name, "0 bytes of text", error))
+}
+
+/// Whether a file's bytes are its text: it is neither compressed nor UTF-16 nor of another format.
 ///
 /// Errors when the file cannot be read.
 pub fn is_plain(file: &TextFile) -> Result<bool> {
     let failed = || format!("cannot read {}", file.name);
     let mut start = Vec::new();
     File::open(&file.path).with_context(failed)?.take(4).read_to_end(&mut start).with_context(failed)?;
-    Ok(file.format == Format::Text && compression::Compression::of_content(&start) == compression::Compression::None)
+    let as_it_is = compression::Compression::of_content(&start) == compression::Compression::None
+        && utf16::ByteOrder::of_content(&start).is_none();
+    Ok(file.format == Format::Text && as_it_is)
 }
 
 /// Counts what is read from a file.

@@ -135,8 +135,91 @@ fn a_folder_is_read_in_order_without_what_is_no_text() {
     assert_eq!(documents(folder.0.path(), "text").unwrap(), ["aa", "az", "b"]);
     let mut listing = Listing::default();
     listing.add_path(folder.0.path()).unwrap();
-    let skipped: Vec<_> = listing.skipped.iter().map(|path| path.file_name().unwrap().to_str().unwrap()).collect();
-    assert_eq!(skipped, ["c.bin", "d"]);
+    let left_out: Vec<_> =
+        listing.left_out.iter().map(|one| (one.name.rsplit('/').next().unwrap(), one.kind)).collect();
+    assert_eq!(left_out, [("c.bin", LeftOutKind::Binary), ("d", LeftOutKind::Empty)]);
+}
+
+#[test]
+fn folders_that_these_programs_wrote_are_no_text() {
+    let folder = Folder::new();
+    let tokens = crate::tokens::TokenWriter::create(&folder.write("half/train.bin", b""), 65).unwrap();
+    tokens.finish().unwrap();
+    for (name, content) in [
+        ("text.txt", "text"),
+        ("half/tokenizer.json", "{}"),
+        ("whole/manifest.json", "{\"format_version\": 1, \"tokenizer_checksum\": \"0\", \"tokenizer\": \"chars\"}"),
+        ("whole/tokenizer.json", "{}"),
+        ("runs/a/config.toml", "n_layer = 1"),
+        ("runs/a/metrics.jsonl", "{}"),
+        ("theirs/manifest.json", "{\"files\": []}"),
+        ("theirs/config.toml", "text"),
+        ("theirs/train.bin", "other people's tokens"),
+    ] {
+        folder.write(name, content.as_bytes());
+    }
+    let mut listing = Listing::default();
+    listing.add_path(folder.0.path()).unwrap();
+    let name = |name: &str| name.strip_prefix(&format!("{}/", folder.0.path().display())).unwrap().to_owned();
+    let files: Vec<_> = listing.files.iter().map(|file| name(&file.name)).collect();
+    assert_eq!(files, ["text.txt", "theirs/config.toml", "theirs/manifest.json", "theirs/train.bin"]);
+    let left_out: Vec<_> = listing.left_out.iter().map(|one| (name(&one.name), one.kind)).collect();
+    let expected = [("half", LeftOutKind::Prepared), ("runs/a", LeftOutKind::Run), ("whole", LeftOutKind::Prepared)];
+    assert_eq!(left_out, expected.map(|(name, kind)| (name.to_owned(), kind)));
+    for (named, expected) in [("runs/a", "is a run, not text"), ("whole", "is a prepared text already")] {
+        let error = Listing::default().add_path(&folder.0.path().join(named)).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+fn utf16(text: &str, order: fn(u16) -> [u8; 2]) -> Vec<u8> {
+    text.encode_utf16().flat_map(order).collect()
+}
+
+#[test]
+fn text_in_utf16_with_its_mark_is_text() {
+    for order in [u16::to_le_bytes, u16::to_be_bytes] {
+        let bytes = utf16("\u{feff}one é 🙂\r\n<|endoftext|>two\u{feff}", order);
+        assert_eq!(read_as("a.txt", &bytes).unwrap(), ["one é 🙂\r\n", "two\u{feff}"]);
+        assert_eq!(read_as("a.txt.gz", &gzip(&bytes)).unwrap(), ["one é 🙂\r\n", "two\u{feff}"]);
+        let bytes = utf16("\u{feff}{\"text\": \"é\"}\n{\"text\": \"zwei\"}\n", order);
+        assert_eq!(read_as("a.jsonl", &bytes).unwrap(), ["é", "zwei"]);
+        let folder = Folder::new();
+        folder.write("a.txt", &utf16("\u{feff}in a folder", order));
+        assert_eq!(documents(folder.0.path(), "text").unwrap(), ["in a folder"]);
+        // A character of two code units across the end of a block of 65,536 bytes behind the mark.
+        let long = format!("{}🙂{}", "a".repeat(32767), "b".repeat(70_000));
+        assert_eq!(read_as("a.txt", &utf16(&format!("\u{feff}{long}"), order)).unwrap(), [long]);
+    }
+}
+
+#[test]
+fn gzip_is_read_past_its_members_to_the_zeros_that_pad_it() {
+    let padded = [gzip(b"one "), gzip(b"two"), vec![0; 600_000]].concat();
+    assert_eq!(read_as("a.txt.gz", &padded).unwrap(), ["one two"]);
+    let between = [gzip(b"one "), vec![0; 512], gzip(b"two")].concat();
+    assert_eq!(read_as("a.txt.gz", &between).unwrap(), ["one two"]);
+    let followed = [gzip(b"one"), vec![0; 512], b"else".to_vec()].concat();
+    assert!(error_of("a.txt.gz", &followed).starts_with("cannot read a.txt.gz after 0 bytes of text"));
+}
+
+#[test]
+fn damaged_parquet_never_panics_out_of_the_library() {
+    let whole = parquet(&[Some("one"), None, Some("two"), Some("three")]);
+    for place in 4..whole.len() {
+        for bit in [0, 3, 6, 7] {
+            let mut damaged = whole.clone();
+            damaged[place] ^= 1 << bit;
+            let folder = Folder::new();
+            let mut listing = Listing::default();
+            listing.add_path(&folder.write("a.parquet", &damaged)).unwrap();
+            // Whatever comes of it, the process goes on; what is refused names the file.
+            if let Err(error) = read(&listing.files[0], "text", &AtomicU64::new(0), &mut |_| Ok(())) {
+                let error = format!("{error:#}");
+                assert!(error.contains("a.parquet") && !error.contains('\n'), "{error}");
+            }
+        }
+    }
 }
 
 #[test]
@@ -156,6 +239,19 @@ fn standard_input_is_copied_and_recognised() {
     assert_eq!(text, "piped");
     drop(listing);
     assert_eq!(std::fs::read_dir(folder.0.path()).unwrap().count(), 0);
+    for marked in ["\u{feff}piped".as_bytes(), &utf16("\u{feff}piped", u16::to_be_bytes)] {
+        let mut listing = Listing::default();
+        listing.add_stdin(&mut &*marked, folder.0.path()).unwrap();
+        let mut text = String::new();
+        read(&listing.files[0], "text", &AtomicU64::new(0), &mut |event| {
+            if let Event::Text(piece) = event {
+                text.push_str(piece);
+            }
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(text, "piped", "without its mark");
+    }
     let error = Listing::default().add_stdin(&mut &b""[..], folder.0.path()).unwrap_err();
     assert_eq!(error.to_string(), "standard input is empty; pipe text into it");
 }
@@ -168,7 +264,12 @@ fn errors_name_the_file_and_the_place() {
         ("a.txt", b"caf\xe9 au lait", "a.txt is not UTF-8 text: byte 3 (0xE9)"),
         ("a.txt", &late, "byte 3000000 (0xE9)"),
         ("a.txt", b"ends early \xf0\x9f", "byte 11 (0xF0)"),
-        ("a.txt", b"\xff\xfeh\0i\0", "a.txt is UTF-16 text"),
+        (
+            "a.txt",
+            b"\xff\xfeh\0i",
+            "a.txt is not UTF-16 text, as its byte order mark says: byte 4 begins half a character",
+        ),
+        ("a.jsonl", b"\xfe\xff\0{\xdc\0\0}", "a.jsonl is not UTF-16 text, as its byte order mark says: byte 4 begins"),
         ("a.txt", b"h\0i\0", "byte 1 is zero"),
         ("a.zip", b"PK\x03\x04...", "zip archive"),
         ("a.gz", b"plain", "named as a compressed file"),

@@ -1,8 +1,8 @@
 //! Plain text, in which `<|endoftext|>` separates documents.
 
-use super::{Event, Sink};
+use super::{Event, Sink, utf16};
 use crate::tokenizer::END_OF_TEXT;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use std::io::Read;
 
 /// How much is read at once.
@@ -18,11 +18,10 @@ pub fn read(name: &str, reader: &mut dyn Read, sink: &mut Sink<'_>) -> Result<()
     let mut first = true;
     loop {
         let wanted = (BLOCK_BYTES - block.len()) as u64;
-        let n = reader.take(wanted).read_to_end(&mut block).with_context(|| {
-            format!(
-                "cannot read {name} after {offset} bytes of text; if it is compressed, it is broken: compress it again"
-            )
-        })?;
+        let n = reader
+            .take(wanted)
+            .read_to_end(&mut block)
+            .map_err(|error| utf16::cannot_read(name, &format!("{offset} bytes of text"), error))?;
         let last = (n as u64) < wanted;
         if first {
             first = false;
@@ -52,10 +51,10 @@ pub fn read(name: &str, reader: &mut dyn Read, sink: &mut Sink<'_>) -> Result<()
     }
 }
 
-/// Refuses what is no UTF-8 text from its first bytes.
+/// Refuses what is no text from its first bytes.
 pub fn check_kind(name: &str, start: &[u8]) -> Result<()> {
-    if start.starts_with(b"\xff\xfe") || start.starts_with(b"\xfe\xff") {
-        bail!("{name} is UTF-16 text (it begins with that byte order mark); convert it with iconv -f UTF-16 -t UTF-8");
+    if utf16::ByteOrder::of_content(start).is_some() {
+        return Ok(());
     }
     let zero = start[..start.len().min(SNIFFED_BYTES)].iter().position(|&byte| byte == 0);
     if let Some(at) = zero {

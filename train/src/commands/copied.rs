@@ -151,6 +151,9 @@ fn texts_of(path: &Path) -> Result<Vec<String>> {
         })?;
         path.display().to_string()
     };
+    if bytes.starts_with(b"\xef\xbb\xbf") {
+        bytes.drain(..3); // a byte order mark is no text
+    }
     let text = String::from_utf8(bytes).map_err(|error| {
         anyhow!(
             "{name} is not UTF-8 text: byte {} does not belong there; convert it, for example with iconv -f LATIN1 -t UTF-8",

@@ -102,15 +102,16 @@ impl Documents {
     /// The documents of files and folders, read as `run` and `prepare` do; `field` holds the text in JSON Lines and Parquet.
     ///
     /// # Errors
-    /// Names the file that cannot be read, is no text, or lacks the field.
+    /// Names the file that cannot be read, is no text, or lacks the field; in a folder such a file is left out.
     pub fn from_files(paths: &[PathBuf], field: &str) -> Result<Self> {
         let mut listing = Listing::default();
         paths.iter().try_for_each(|path| listing.add_path(path))?;
         let mut this = Self::default();
         for file in &listing.files {
+            let before = (this.bytes.len(), this.documents.len(), this.sources.len());
             this.sources.push(file.name.clone());
             let (mut document, mut line) = (String::new(), 1);
-            source::read(file, field, &AtomicU64::new(0), &mut |event| {
+            let read = source::read(file, field, &AtomicU64::new(0), &mut |event| {
                 match event {
                     Event::Text(text) => document.push_str(text),
                     Event::EndOfDocument => {
@@ -122,9 +123,20 @@ impl Documents {
                     }
                 }
                 Ok(())
-            })?;
+            });
+            match read {
+                Err(_) if file.found => this.truncate(before), // as `run` and `prepare` leave it out
+                read => read?,
+            }
         }
         Ok(this)
+    }
+
+    /// Takes back what was added after there were so many bytes, documents and sources.
+    fn truncate(&mut self, (bytes, documents, sources): (usize, usize, usize)) {
+        self.bytes.truncate(bytes);
+        self.documents.truncate(documents);
+        self.sources.truncate(sources);
     }
 
     /// Adds a document of the last source.

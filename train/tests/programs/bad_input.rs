@@ -15,12 +15,14 @@ const CASES: &[(&str, &str)] = &[
     ("ember-train", "run empty-folder SMALL"),
     ("ember-train", "run binary.txt SMALL"),
     ("ember-train", "run latin1.txt SMALL"),
-    ("ember-train", "run utf16.txt SMALL"),
+    ("ember-train", "run half-utf16.txt SMALL"),
     ("ember-train", "run short.txt SMALL"),
     ("ember-train", "run broken.jsonl SMALL"),
     ("ember-train", "run other-field.jsonl SMALL"),
     ("ember-train", "run broken.txt.gz SMALL"),
     ("ember-train", "run broken.parquet SMALL"),
+    ("ember-train", "run unusable SMALL"),
+    ("ember-train", "run a-run SMALL"),
     ("ember-train", "run - --out from-nothing SMALL"),
     // Configuration
     ("ember-train", "run count.txt --config missing.toml"),
@@ -52,6 +54,10 @@ const CASES: &[(&str, &str)] = &[
     ("ember-train", "run count.txt --threads 0"),
     ("ember-train", "prepare count.txt --out tokens --val-fraction 1.5"),
     ("ember-train", "prepare count.txt --out tokens --tokenizer bpe:many"),
+    ("ember-train", "prepare count.txt --out tokens --tokenizer large-id.json"),
+    ("ember-train", "prepare tokens-of-bytes --out tokens"),
+    ("ember-train", "prepare count.txt --out no-tokenizer"),
+    ("ember-train", "prepare unusable --out unusable"),
     // A checkpoint to begin from
     ("ember-train", "run count.txt --init missing SMALL"),
     ("ember-train", "run count.txt --init empty-folder SMALL"),
@@ -77,6 +83,7 @@ const CASES: &[(&str, &str)] = &[
     // Folders
     ("ember-train", "run count.txt --out a-run SMALL"),
     ("ember-train", "run count.txt --out count.txt SMALL"),
+    ("ember-train", "run count.txt --out no-tokenizer SMALL"),
     ("ember-train", "resume missing"),
     ("ember-train", "resume empty-folder"),
     ("ember-train", "resume flipped --device cpu"),
@@ -224,7 +231,16 @@ fn set_up(place: &Place) {
     place.write("short.txt", "Hello.");
     place.write("binary.txt", [0u8, 159, 146, 150, 0, 1, 2, 3].repeat(100));
     place.write("latin1.txt", b"caf\xe9 au lait\n".repeat(50));
-    place.write("utf16.txt", "\u{feff}words".encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<_>>());
+    let utf16: Vec<u8> = "\u{feff}words".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    place.write("half-utf16.txt", &utf16[..utf16.len() - 1]);
+    place.write("unusable/latin1.txt", b"caf\xe9 au lait\n");
+    place.write("unusable/other-field.jsonl", "{\"content\": \"one\", \"id\": 1}\n");
+    place.write("unusable/third-field.jsonl", "{\"body\": \"one\"}\n");
+    place.write("unusable/nothing", "");
+    place.write(
+        "large-id.json",
+        "{\"model\": {\"type\": \"WordLevel\", \"vocab\": {\"one\": 4294967295}, \"unk_token\": \"one\"}}",
+    );
     place.write("broken.jsonl", "{\"text\": \"one\"}\n{\"text\": \"two\n");
     place.write("other-field.jsonl", "{\"content\": \"one\", \"id\": 1}\n");
     place.write("broken.txt.gz", b"\x1f\x8b\x08\x00 this is not gzip");

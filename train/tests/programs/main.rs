@@ -18,6 +18,7 @@ mod optimizers;
 mod plan;
 mod processes;
 mod records;
+mod texts;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,41 @@
+//! Folders that these programs wrote: no text to learn from, whatever text is in them.
+
+use super::left_out::LeftOutKind;
+use crate::tokens::is_token_file;
+use serde::Deserialize;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+
+/// The name of what a prepared folder says about itself.
+pub const MANIFEST: &str = "manifest.json";
+
+/// What tells our manifest from any other file of that name.
+#[derive(Deserialize)]
+struct Signature {
+    #[serde(rename = "format_version")]
+    _format_version: u32,
+    #[serde(rename = "tokenizer_checksum")]
+    _tokenizer_checksum: String,
+}
+
+/// Whether a text was prepared into this folder, or began to be.
+pub fn is_prepared(folder: &Path) -> bool {
+    let manifest = || -> Option<Signature> {
+        serde_json::from_reader(BufReader::new(File::open(folder.join(MANIFEST)).ok()?)).ok()
+    };
+    // Without its manifest, or with a damaged one, the folder is known by the tokens, which are written first.
+    is_token_file(&folder.join("train.bin")) || manifest().is_some()
+}
+
+/// Which of the folders that are no text this is; `None` for any other.
+pub fn kind(folder: &Path) -> Option<LeftOutKind> {
+    let has = |name: &str| folder.join(name).exists();
+    if is_prepared(folder) {
+        Some(LeftOutKind::Prepared)
+    } else if has("config.toml") && (has("metrics.jsonl") || has("checkpoints") || has(".lock")) {
+        Some(LeftOutKind::Run)
+    } else {
+        None
+    }
+}

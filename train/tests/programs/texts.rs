@@ -1,0 +1,87 @@
+//! Folders of text as people have them: with other files in them, with runs in them, and the folder that one works in.
+
+use std::fs;
+
+use super::{Place, Ran, SMALL, text};
+
+/// The names of the sources that a run's manifest keeps.
+fn sources(place: &Place, run: &str) -> Vec<String> {
+    let manifest: serde_json::Value =
+        serde_json::from_slice(&fs::read(place.path(run).join("data/manifest.json")).unwrap()).unwrap();
+    let sources = manifest["sources"].as_array().unwrap().iter();
+    sources.map(|source| source["name"].as_str().unwrap().to_owned()).collect()
+}
+
+fn train(place: &Place, arguments: &str) -> Ran {
+    place.train(&format!("{arguments} --set max_steps=2 {SMALL}")).well()
+}
+
+#[test]
+fn a_folder_is_trained_on_again_and_again_with_its_runs_inside() {
+    let place = Place::new();
+    place.write("words/count.txt", text());
+    // Anybody's manifest is a file like others.
+    place.write("words/manifest.json", "{\"name\": \"an app of mine\", \"version\": 2}\n");
+    let expected = ["words/count.txt", "words/manifest.json"];
+    for run in ["words/first", "words/runs/second", "words/third"] {
+        let ran = train(&place, &format!("run words --out {run}"));
+        assert_eq!(sources(&place, run), expected, "{run}");
+        let left_out: Vec<&str> = ran.err.lines().filter(|line| line.starts_with("Left out: ")).collect();
+        match run {
+            "words/first" => assert!(left_out.is_empty(), "{left_out:?}"),
+            "words/runs/second" => assert_eq!(left_out, ["Left out: 1 run: words/first"]),
+            _ => assert_eq!(left_out, ["Left out: 2 runs, the first: words/first"]),
+        }
+    }
+    place.train("prepare words --out words/prepared").well();
+    train(&place, "run words --out elsewhere");
+    assert_eq!(sources(&place, "elsewhere"), expected);
+    train(&place, "run words/prepared --out prepared-run");
+}
+
+#[test]
+fn a_file_that_cannot_be_used_is_left_out_of_a_folder_and_said() {
+    let place = Place::new();
+    place.write("code/count.txt", text());
+    place.write("code/data.jsonl", "{\"input\": \"1 2\", \"output\": \"3\"}\n");
+    place.write(
+        "code/utf16.txt",
+        "\u{feff}eight and then nine.\n".encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<_>>(),
+    );
+    let ran = train(&place, "run code --out run");
+    let line = "Left out: 1 JSON Lines file that cannot be used: code/data.jsonl:1: no field \"text\"; name one of these with \
+                --field: input, output";
+    assert!(ran.err.lines().any(|shown| shown == line), "{}", ran.err);
+    assert_eq!(sources(&place, "run"), ["code/count.txt", "code/utf16.txt"]);
+    // `plan` and `copied` read the folder in the same way.
+    place.train("plan code --minutes 0.05 --device cpu").well();
+    place.write("written.txt", "one and then two. eight and then nine.");
+    let copied = |file: &str| place.train(&format!("copied {file} --corpus code --format json")).well().out;
+    place.write("marked.txt", "\u{feff}one and then two. eight and then nine.");
+    assert_eq!(copied("written.txt"), copied("marked.txt"), "a byte order mark is no text");
+}
+
+#[test]
+fn a_long_text_with_two_notes_gets_the_context_that_it_bears() {
+    let place = Place::new();
+    place.write("writing/novel.txt", text().repeat(4));
+    place.write("writing/a.txt", "one and two");
+    place.write("writing/b.txt", "three and four");
+    let context = |folder: &str| {
+        let settings = "--device cpu --set n_layer=1 --set n_embd=16 --set n_head=2 --set max_steps=1";
+        let ran = place.train(&format!("run {folder} --out {folder}-run {settings}")).well();
+        let config = fs::read_to_string(place.path(&format!("{folder}-run/config.toml"))).unwrap();
+        let line = config.lines().find(|line| line.starts_with("context_length = ")).unwrap().to_owned();
+        (line, ran.err)
+    };
+    let (with_notes, said) = context("writing");
+    assert!(
+        said.contains("; and to make up the 10%, the last 10.0% of the characters of the one long document."),
+        "{said}"
+    );
+    for note in ["a.txt", "b.txt"] {
+        fs::remove_file(place.path("writing").join(note)).unwrap();
+    }
+    fs::rename(place.path("writing"), place.path("alone")).unwrap();
+    assert_eq!(with_notes, context("alone").0);
+}
