@@ -5,6 +5,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use ember_data::output::create_record;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -78,13 +79,7 @@ impl TraceWriter {
     /// # Errors
     /// When there is a file of that name, or none can be made.
     pub(super) fn create(path: &Path) -> Result<Self> {
-        let cannot = || format!("--trace: cannot create {}", path.display());
-        let file = match File::create_new(path) {
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-                return Err(anyhow::anyhow!("--trace: {} is there already; remove it or name another", path.display()));
-            }
-            file => file.with_context(cannot)?,
-        };
+        let file = create_record(path).context("--trace")?;
         Ok(Self { file: BufWriter::new(file), path: path.to_owned() })
     }
 

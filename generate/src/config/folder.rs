@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
-use ember_data::files::write_atomic;
+use ember_data::output::write_output;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -132,7 +132,7 @@ impl GenerationConfig {
     pub fn save(&self, path: &Path) -> Result<()> {
         let mut json = serde_json::to_vec_pretty(&self.to_hugging_face())?;
         json.push(b'\n');
-        write_atomic(path, |out| Ok(out.write_all(&json)?)).with_context(|| format!("cannot write {}", path.display()))
+        write_output(path, |out| Ok(out.write_all(&json)?)).with_context(|| format!("cannot write {}", path.display()))
     }
 }
 

@@ -1,0 +1,170 @@
+//! What a program writes where its user says: regular files whole or not at all, anything else as it is.
+//!
+//! A file is written under a temporary name and renamed, and a rename replaces whatever stands there. So links are followed
+//! first, and a device, a pipe or a socket is opened and written into, as a shell's `>` does. Files of our own making, in
+//! folders of our own, go through [`files`](crate::files) as they are.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufWriter, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::files::write_atomic;
+
+/// Links followed before they are taken for a circle, as Linux does.
+const MOST_LINKS: usize = 40;
+
+/// Where a path that a user gave leads.
+#[derive(Debug, PartialEq)]
+enum Target {
+    /// A regular file, there or not yet.
+    File(PathBuf),
+    /// What is no file of its own: a device, a pipe, a socket, or what this process holds open.
+    Stream,
+}
+
+/// Writes what a user asked for to `path`: a regular file as [`write_atomic`] does, where a link leads there too; into
+/// anything else what `write` writes.
+///
+/// # Errors
+/// What `write` returns, or the disk's own, naming `path`; a folder is refused.
+pub fn write_output(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
+    match target(path)? {
+        Target::File(file) => write_atomic(&file, write),
+        Target::Stream => {
+            let mut out = BufWriter::new(open_stream(path)?);
+            write(&mut out)?;
+            out.flush().with_context(|| format!("cannot write {}", path.display()))
+        }
+    }
+}
+
+/// Opens `path` to write a record that grows as it comes. A regular file must not be there yet: a record is not written over.
+///
+/// # Errors
+/// When there is a file, or none can be made; the line names `path`.
+pub fn create_record(path: &Path) -> Result<File> {
+    let file = match target(path)? {
+        Target::Stream => return open_stream(path),
+        Target::File(file) => File::create_new(file),
+    };
+    match file {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            bail!("{} is there already; remove it or name another", path.display())
+        }
+        file => file.with_context(|| format!("cannot create {}", path.display())),
+    }
+}
+
+fn open_stream(path: &Path) -> Result<File> {
+    OpenOptions::new().append(true).open(path).with_context(|| format!("cannot write into {}", path.display()))
+}
+
+fn target(path: &Path) -> Result<Target> {
+    let failed = || format!("cannot write {}", path.display());
+    match path.metadata() {
+        Ok(there) if there.is_dir() => bail!("cannot write {}: it is a folder; name a file", path.display()),
+        Ok(there) if !there.is_file() => return Ok(Target::Stream),
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error).with_context(failed),
+        _ => {}
+    }
+    // By hand: what a link leads to need not be there yet.
+    let mut file = path.to_owned();
+    for _ in 0..MOST_LINKS {
+        let is_link = file.symlink_metadata().is_ok_and(|there| there.is_symlink());
+        if !is_link {
+            return Ok(Target::File(file));
+        }
+        if is_held_open(&file) {
+            return Ok(Target::Stream);
+        }
+        let leads_to = file.read_link().with_context(failed)?;
+        file = file.parent().unwrap_or(Path::new("")).join(leads_to);
+    }
+    bail!("cannot write {}: its links lead in a circle", path.display())
+}
+
+/// Whether a link stands for a file that a process holds open, as /dev/stdout does in the end: to replace the file by another
+/// would take it from its holder.
+fn is_held_open(link: &Path) -> bool {
+    link.parent().and_then(|folder| folder.canonicalize().ok()).is_some_and(|folder| folder.starts_with("/proc"))
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::os::unix::fs::{FileTypeExt, symlink};
+    use std::process::Command;
+    use tempfile::tempdir;
+
+    fn say(path: &Path, text: &str) -> Result<()> {
+        write_output(path, |out| Ok(out.write_all(text.as_bytes())?))
+    }
+
+    #[test]
+    fn links_stay_links_and_lead_to_the_file() {
+        let folder = tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::create_dir(at("far")).unwrap();
+        symlink("far/file", at("near")).unwrap();
+        symlink(at("near"), at("nearer")).unwrap();
+        for text in ["new", "replaced"] {
+            say(&at("nearer"), text).unwrap(); // first with nothing at its end
+            assert_eq!(std::fs::read_to_string(at("far/file")).unwrap(), text);
+            assert!(["near", "nearer"].iter().all(|name| at(name).symlink_metadata().unwrap().is_symlink()));
+        }
+        assert_eq!(std::fs::read_dir(at("far")).unwrap().count(), 1, "a temporary file is left");
+        symlink("b", at("a")).unwrap();
+        symlink("a", at("b")).unwrap();
+        assert!(say(&at("a"), "").is_err());
+        assert!(format!("{:#}", say(&at("far"), "").unwrap_err()).contains("it is a folder; name a file"));
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_written_into() {
+        say(Path::new("/dev/null"), "nothing").unwrap();
+        assert!(Path::new("/dev/null").metadata().unwrap().file_type().is_char_device());
+        let folder = tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let reader = std::thread::spawn({
+            let pipe = pipe.clone();
+            move || std::fs::read_to_string(pipe).unwrap()
+        });
+        say(&pipe, "through").unwrap();
+        assert_eq!(reader.join().unwrap(), "through");
+        assert!(pipe.metadata().unwrap().file_type().is_fifo());
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_file_that_is_held_open_is_not_replaced() {
+        use std::os::fd::AsRawFd;
+        let folder = tempdir().unwrap();
+        let file = File::create(folder.path().join("file")).unwrap();
+        let descriptor = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        let alias = folder.path().join("alias");
+        symlink(&descriptor, &alias).unwrap();
+        assert_eq!(target(&alias).unwrap(), Target::Stream);
+        say(&alias, "held").unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 4, "the holder's own file has the text");
+    }
+
+    #[test]
+    fn a_record_is_never_written_over() {
+        let folder = tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        create_record(&at("new")).unwrap();
+        assert!(
+            create_record(&at("new")).unwrap_err().to_string().ends_with("is there already; remove it or name another")
+        );
+        symlink("dangling", at("link")).unwrap();
+        create_record(&at("link")).unwrap().write_all(b"x").unwrap();
+        assert_eq!(std::fs::read(at("dangling")).unwrap(), b"x");
+        assert!(create_record(&at("link")).is_err());
+        create_record(Path::new("/dev/null")).unwrap();
+    }
+}
