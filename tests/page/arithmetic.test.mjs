@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import "../../generate/src/explain/page/arithmetic.js";
 
-const { OFF, process, shares, shareAt, summary } = globalThis.EmberArithmetic;
+const { OFF, highest, process, shares, shareAt, summary } = globalThis.EmberArithmetic;
 const NO_TAIL = { counts: [], logits: [] };
 const NOBODY = new Set();
 
@@ -119,4 +119,9 @@ test("the groups of a large vocabulary's tail leave every knob's arithmetic righ
     assert.ok(Math.abs(summed.tokens - exactly.tokens) <= exactly.tokens / 50, `${name}: ${summed.tokens} of ${exactly.tokens} survivors`);
     assert.ok(Math.abs(summed.mass - exactly.mass) < 1e-3, `${name}: ${summed.mass} of ${exactly.mass}`);
   }
+});
+
+test("the highest of a million values is found, and of none the least", () => {
+  assert.equal(highest(Array.from({ length: 1e6 }, (_, n) => n % 1000), 1), 999);
+  assert.equal(highest([], 1), 1);
 });

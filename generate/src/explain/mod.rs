@@ -125,6 +125,8 @@ struct Prompt {
 struct Run {
     strategy: String,
     seed: u64,
+    /// The same for readers whose numbers have 53 bits, as JavaScript's.
+    seed_digits: String,
     knobs: Knobs,
     ids: Vec<u32>,
     finish_reason: FinishReason,
@@ -186,6 +188,7 @@ pub fn explain(request: &Request) -> Result<Option<Explanation>> {
         run: Run {
             strategy: config.strategy.flag_value(),
             seed: config.seed,
+            seed_digits: config.seed.to_string(),
             knobs: Knobs::of(config),
             ids: completion.ids.clone(),
             finish_reason: completion.finish_reason,

@@ -56,6 +56,17 @@ fn explained(config: &GenerationConfig) -> Value {
     serde_json::from_str(&explanation.to_json().unwrap()).unwrap()
 }
 
+#[test]
+fn a_seed_keeps_its_last_digits_where_numbers_have_53_bits() {
+    let explained = explained(&GenerationConfig { seed: u64::MAX - 1, ..sampling() });
+    assert_eq!(explained["run"]["seed_digits"], "18446744073709551614");
+    assert_eq!(explained["run"]["seed"], u64::MAX - 1);
+    // Every seed that the page shows is that one.
+    let scripts = [include_str!("page/page.js"), include_str!("page/noise.js")];
+    assert!(scripts.iter().all(|script| script.contains("run.seed_digits}")));
+    assert!(!scripts.concat().contains(".seed}"));
+}
+
 fn numbers(value: &Value) -> Vec<f64> {
     value.as_array().unwrap().iter().map(|number| number.as_f64().unwrap()).collect()
 }

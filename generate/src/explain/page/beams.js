@@ -64,17 +64,17 @@ function drawTree(tree, until, best, greedy) {
   const shown = tree.nodes.filter((node) => node.step < until);
   const kinds = (node) => [node.fate, node.kept === false ? "beaten" : "", best && startsWith(best.ids, node.ids) ? "best" : "",
     startsWith(greedy, node.ids) ? "greedy" : ""].join(" ");
-  const rows = Math.max(1, ...tree.nodes.map((node) => node.row + 1));
-  const columns = Math.max(0, ...tree.nodes.map((node) => node.step + 1));
+  const rows = EmberArithmetic.highest(tree.nodes.map((node) => node.row + 1), 1);
+  const columns = EmberArithmetic.highest(tree.nodes.map((node) => node.step + 1), 0);
   const [width, height] = [24 + (columns + 1) * COLUMN, 40 + rows * ROW];
   const heads = Array.from({ length: columns }, (_, step) => element("text", { class: "head", x: 24 + (step + 1) * COLUMN, y: 18, text: `step ${step + 1}` }));
   const start = at(tree.root);
   const svg = element("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img",
-    "aria-label": "The tree of the beam search; the same as a list is below" }, ...heads,
-    ...shown.map((node) => drawEdge(node, kinds(node))),
+    "aria-label": "The tree of the beam search; the same as a list is below" }, heads,
+    shown.map((node) => drawEdge(node, kinds(node))),
     element("g", { class: "node root", transform: `translate(${start.x} ${start.y})` },
       element("rect", { width: 64, height: BOX.height, rx: 6 }), element("text", { x: 8, y: 16, text: "prompt" })),
-    ...shown.map((node) => drawNode(node, kinds(node))));
+    shown.map((node) => drawNode(node, kinds(node))));
   return svg;
 }
 
@@ -136,10 +136,10 @@ function verdict(beams) {
 
 /** The tree in words, step by step, for those who cannot see it. */
 function treeList(tree) {
-  const steps = Math.max(0, ...tree.nodes.map((node) => node.step + 1));
+  const steps = EmberArithmetic.highest(tree.nodes.map((node) => node.step + 1), 0);
   const item = (node) => element("li", { text: `${textOf(node.ids)} (${nats(node.score)}): ${fateOf(node)}` });
   const list = element("ol", {}, ...Array.from({ length: steps }, (_, step) => element("li", {}, `Step ${step + 1}`,
-    element("ul", {}, ...tree.nodes.filter((node) => node.step === step).map(item)))));
+    element("ul", {}, tree.nodes.filter((node) => node.step === step).map(item)))));
   return element("details", {}, element("summary", { text: "The same as a list" }), list);
 }
 

@@ -7,7 +7,10 @@ const data = JSON.parse(document.getElementById("explanation").textContent);
 const byId = (id) => document.getElementById(id);
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
-/** An element with attributes (`class`, `text` and `on*` among them) and children, nulls left out. */
+/**
+ * An element with attributes (`class`, `text` and `on*` among them) and children, nulls left out. Children may come as lists: a
+ * call takes no more than some 125,000 arguments.
+ */
 function element(tag, attributes = {}, ...children) {
   const svg = ["svg", "g", "path", "line", "rect", "circle", "text", "title"].includes(tag);
   const made = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
@@ -17,7 +20,7 @@ function element(tag, attributes = {}, ...children) {
     else if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
     else made.setAttribute(name, value === true ? "" : value);
   }
-  made.append(...children.filter((child) => child !== null && child !== undefined));
+  for (const child of children.flat()) if (child !== null && child !== undefined) made.append(child);
   return made;
 }
 

@@ -40,7 +40,7 @@ function startNoise() {
   if (!noise) return body.append(absent("The comparison with the noise held fixed"));
   const knob = noise.knob.replace(/_/g, " ");
   const parts = noise.parts_at ?? Math.max(noise.a.ids.length, noise.b.ids.length);
-  body.append(element("p", { class: "hint", text: `Seed ${noise.seed} in both; ${knob} ${noise.from} in one and ${noise.to} in the other.` }),
+  body.append(element("p", { class: "hint", text: `Seed ${data.run.seed_digits} in both; ${knob} ${noise.from} in one and ${noise.to} in the other.` }),
     element("div", { class: "grid two" }, partedText(`${knob} ${noise.from}`, noise.a.ids, parts), partedText(`${knob} ${noise.to}`, noise.b.ids, parts)));
   if (noise.parts_at === null || noise.parts_at === undefined) {
     return body.append(element("p", { text: "The two never part: no random number fell on a border that moved." }));
