@@ -41,6 +41,7 @@ pub mod softmax;
 pub mod speculative;
 pub mod stop;
 pub mod stream;
+pub mod terminal;
 pub mod trace;
 
 pub use config::{EarlyStopping, GenerationConfig, Overflow, Strategy};

@@ -1,13 +1,12 @@
 //! The program `ember-generate`: writes with a trained GPT, and measures text with it.
 
-use clap::Parser;
 use ember_generate::commands::Cli;
-use ember_generate::program::run_program;
+use ember_generate::program::{parse, run_program};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ! {
-    let cli = Cli::parse();
+    let cli: Cli = parse();
     run_program(&cli.common, |interrupt| cli.command.run(&cli.common, interrupt))
 }

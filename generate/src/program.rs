@@ -10,12 +10,13 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result};
-use clap::{Args, ValueEnum};
+use clap::{Args, Parser, ValueEnum};
 use ember_model::device::DeviceChoice;
 use ember_model::kernels::simd;
 use ember_model::recorded;
 
 use crate::interrupt::{EXIT_INTERRUPTED, Interrupt};
+use crate::terminal::{self, printable};
 
 /// Deep recursion inside tensor kernels runs on pool threads; the default of 2 MiB is too little for it.
 const STACK_BYTES: usize = 64 << 20;
@@ -98,6 +99,11 @@ pub fn exit_code(error: &anyhow::Error) -> u8 {
     if error.chain().any(|cause| cause.is::<UsageError>()) { 2 } else { 1 }
 }
 
+/// Says an error that does not end the program, in one line.
+pub fn say_error(error: &anyhow::Error) {
+    terminal::say(format_args!("error: {}", one_line(&format!("{error:#}"))));
+}
+
 /// Notes for people, one line each on standard error, silent under `--quiet`.
 #[derive(Clone, Copy, Debug)]
 pub struct Notes {
@@ -110,10 +116,10 @@ impl Notes {
         Self { quiet }
     }
 
-    /// Writes one line; a closed standard error is no reason to stop.
+    /// Writes one line.
     pub fn say(&self, line: impl fmt::Display) {
         if !self.quiet {
-            let _ = writeln!(io::stderr().lock(), "{line}");
+            terminal::say(line);
         }
     }
 
@@ -126,6 +132,19 @@ impl Notes {
 /// A number and its noun, as in "1 token" and "2 tokens".
 pub fn counted(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+/// The command line; what is wrong with it is said, and ends the process.
+pub fn parse<C: Parser>() -> C {
+    C::try_parse().unwrap_or_else(|error| {
+        let words = error.render().to_string();
+        if printable(&words) == words {
+            error.exit()
+        }
+        // It quotes an argument that a terminal must not see as it is.
+        let _ = write!(terminal::stderr(), "{words}");
+        exit(error.exit_code() as u8)
+    })
 }
 
 /// Runs a whole command and ends the process with its exit code: 0 done, 1 failed, 2 wrong arguments, 130 interrupted.
@@ -153,7 +172,7 @@ pub fn run_program(common: &CommonArgs, command: impl FnOnce(&Interrupt) -> Resu
         Err(_) => ending_of_panic(&PANIC.lock().unwrap_or_else(PoisonError::into_inner)),
     };
     if let Some(line) = ending.line {
-        let _ = writeln!(io::stderr().lock(), "error: {line}");
+        terminal::say(format_args!("error: {line}"));
     }
     let _ = io::stdout().flush();
     exit(ending.code)

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 use ember_generate::interrupt::Interrupt;
-use ember_generate::program::{CommonArgs, Outcome, UsageError, run_program};
+use ember_generate::program::{CommonArgs, Outcome, UsageError, parse, run_program};
 
 use crate::commands;
 use crate::commands::bench::BenchArgs;
@@ -317,7 +317,7 @@ pub struct DevicesArgs {
 /// Parses the arguments, runs the command, reports.
 pub fn main() -> ! {
     keep_freed_memory();
-    let mut cli = Cli::parse();
+    let mut cli: Cli = parse();
     cli.common.threads = cli.common.threads.or_else(launch::threads);
     run_program(&cli.common, |interrupt| run(&cli, interrupt).map_err(as_usage))
 }

@@ -4,6 +4,8 @@
 
 use std::io::{self, IsTerminal};
 
+use ember_generate::terminal;
+
 mod dashboard;
 pub mod html;
 pub mod jsonl;
@@ -103,11 +105,6 @@ pub fn reporter(run_name: &str, first_step: u64, max_steps: u64, quiet: bool) ->
     let dashboard = if terminal { Dashboard::open(run_name, first_step, max_steps) } else { None };
     match dashboard {
         Some(dashboard) => Box::new(dashboard),
-        None => Box::new(Lines::new(io::stderr())),
+        None => Box::new(Lines::new(terminal::stderr())),
     }
-}
-
-/// Text that cannot move a terminal's cursor: control characters become U+FFFD, line ends stay.
-pub(crate) fn printable(text: &str) -> String {
-    text.replace("\r\n", "\n").chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect()
 }

@@ -1,6 +1,6 @@
 //! `ember-generate bench`: how fast a model reads and writes here.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -15,6 +15,7 @@ use super::weights::WeightsArgs;
 use crate::bench::{Speed, Task, speed};
 use crate::interrupt::Interrupt;
 use crate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
+use crate::terminal;
 
 /// Arguments of `bench`.
 #[derive(Args, Debug)]
@@ -85,7 +86,7 @@ pub(super) fn run(args: &BenchArgs, common: &CommonArgs, interrupt: &Interrupt) 
         ))
         .into());
     }
-    let mut out = io::stdout().lock();
+    let mut out = terminal::stdout();
     if common.format == OutputFormat::Text {
         writeln!(out, "{HEADER}")?;
     }

@@ -1,11 +1,11 @@
 //! The flags that say what form the text must have.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
 
+use super::lines::TextFile;
 use crate::constraint::Grammar;
 use crate::program::UsageError;
 
@@ -47,9 +47,8 @@ impl ConstraintArgs {
 }
 
 fn read(flag: &str, path: &Path) -> Result<String> {
-    fs::read_to_string(path).map_err(|error| {
-        UsageError::new(format!("{flag}: cannot read {}: {error}; give a file of UTF-8 text", path.display())).into()
-    })
+    let file = TextFile::read(flag, path).map_err(|error| UsageError::new(format!("{error:#}")))?;
+    Ok(file.into_content())
 }
 
 #[cfg(test)]
@@ -72,7 +71,7 @@ mod tests {
     fn refused(flag: &str, content: &[u8]) -> String {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("form");
-        fs::write(&path, content).unwrap();
+        std::fs::write(&path, content).unwrap();
         let error = grammar(&[flag, path.to_str().unwrap()]).err();
         let error = error.unwrap_or_else(|| panic!("{flag} takes {:?}", String::from_utf8_lossy(content)));
         assert!(error.is::<UsageError>(), "{error} must exit with 2");
@@ -91,11 +90,21 @@ mod tests {
     }
 
     #[test]
+    fn a_byte_order_mark_is_no_part_of_a_form() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("form");
+        for (flag, form) in [("--json-schema", "{\"type\": \"null\"}"), ("--grammar", "start: \"a\"")] {
+            std::fs::write(&path, format!("\u{feff}{form}")).unwrap();
+            assert!(grammar(&[flag, path.to_str().unwrap()]).unwrap().is_some(), "{flag}");
+        }
+    }
+
+    #[test]
     fn a_wrong_form_is_named_in_one_line() {
         let missing = grammar(&["--json-schema", "missing.json"]).unwrap_err();
         assert!(missing.is::<UsageError>());
-        assert!(missing.to_string().starts_with("--json-schema: cannot read missing.json: "), "{missing}");
-        assert!(refused("--grammar", &[0xff, 0xfe]).contains("cannot read"));
+        assert!(missing.to_string().starts_with("cannot read --json-schema missing.json; "), "{missing}");
+        assert!(refused("--grammar", &[0xff, 0xfe]).contains("UTF-16"));
 
         assert!(refused("--json-schema", b"{\"type\":").contains("is not JSON"));
         for (schema, why) in [

@@ -1,18 +1,19 @@
 //! `ember-generate devices`: what this program can compute on.
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use anyhow::Result;
 use ember_model::device::{self, Listed};
 
 use crate::program::{CommonArgs, Outcome, OutputFormat};
+use crate::terminal;
 
 /// Runs the command; `ember-train devices` is the same.
 ///
 /// # Errors
 /// When standard output cannot be written to.
 pub fn run(common: &CommonArgs) -> Result<Outcome> {
-    write_devices(&mut io::stdout().lock(), common.format)?;
+    write_devices(&mut terminal::stdout(), common.format)?;
     Ok(Outcome::Done)
 }
 

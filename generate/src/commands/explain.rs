@@ -1,12 +1,13 @@
 //! `ember-generate explain`: one generation with every number that decided it, as a page, as JSON, or on the terminal.
 
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
-use ember_data::files::write_atomic;
+use ember_data::output::write_output;
 
+use super::lines::{standard_input, without_line_end};
 use super::loaded::Loaded;
 use super::prompts::{FilePrompt, Given};
 use super::text_args::{any_seed, count, number};
@@ -16,7 +17,7 @@ use crate::explain::twin::{self, Twin};
 use crate::explain::{self, Request, Words, page};
 use crate::interrupt::Interrupt;
 use crate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
-use crate::run_folder;
+use crate::{run_folder, terminal};
 
 /// Where the page goes when nobody says so.
 const PAGE: &str = "explain.html";
@@ -46,7 +47,7 @@ knob (and with none in the checkpoint's generation_config.json) the text is samp
 
 Examples:
   ember-generate explain \"Once upon a time\"
-  ember-generate explain \"To be\" --temperature 1.2 --min-p 0.05 --seed 5 --out to-be.html
+  ember-generate explain \"To be\" --temperature 1.2 --min-p 0.05 --seed 5 --html to-be.html
   ember-generate explain \"To be\" --steps 0,5,10       attention and layers at these steps
   ember-generate explain \"To be\" --tui                bars and beams on the terminal
   ember-generate explain \"To be\" --format json        the page's numbers")]
@@ -67,11 +68,11 @@ pub struct ExplainArgs {
     weights: WeightsArgs,
 
     /// Where to write the page [default: explain.html]
-    #[arg(long, value_name = "FILE")]
-    out: Option<PathBuf>,
+    #[arg(long, alias = "out", value_name = "FILE")]
+    html: Option<PathBuf>,
 
     /// Show it on the terminal instead, step by step
-    #[arg(long, conflicts_with = "out")]
+    #[arg(long, conflicts_with = "html")]
     tui: bool,
 
     /// Tokens to write
@@ -152,16 +153,16 @@ pub(super) fn run(args: &ExplainArgs, common: &CommonArgs, interrupt: &Interrupt
         notes.say(format!("--steps {step}: the text ended before it, after {} tokens", explanation.tokens_written()));
     }
     match common.format {
-        OutputFormat::Json => writeln!(io::stdout().lock(), "{}", explanation.to_json()?)?,
+        OutputFormat::Json => writeln!(terminal::stdout(), "{}", explanation.to_json()?)?,
         OutputFormat::Text => {
-            let out = args.out.as_deref().unwrap_or(Path::new(PAGE));
+            let path = args.html.as_deref().unwrap_or(Path::new(PAGE));
             let page = page::page(&explanation)?;
-            write_atomic(out, |file| Ok(file.write_all(page.as_bytes())?))?;
+            write_output(path, |file| Ok(file.write_all(page.as_bytes())?))?;
             if page.len() > LARGE_BYTES {
                 notes.say("a page this large opens slowly; a lower --max-new-tokens makes it smaller");
             }
             notes.say(format!("{} kB; open it in a browser:", page.len().div_ceil(1000)));
-            writeln!(io::stdout().lock(), "{}", out.display())?;
+            writeln!(terminal::stdout(), "{}", path.display())?;
         }
     }
     Ok(Outcome::Done)
@@ -191,21 +192,21 @@ impl ExplainArgs {
         Knobs { num_beams: Some(self.num_beams), ..Knobs::default() }.check_ranges()?;
         let json = format == OutputFormat::Json;
         ensure!(
-            !(json && self.out.is_some()),
-            UsageError::new("--format json writes to standard output; drop --out, or redirect the output")
+            !(json && self.html.is_some()),
+            UsageError::new("--format json writes to standard output; drop --html, or redirect the output")
         );
         ensure!(!(json && self.tui), UsageError::new("--tui is for people; drop --format json"));
         ensure!(
             !self.tui || (io::stdout().is_terminal() && io::stdin().is_terminal()),
             UsageError::new("--tui needs a terminal to draw on and to read keys from; drop --tui, which writes a page")
         );
-        if let Some(out) = self.out.as_deref().filter(|out| out.is_dir()) {
-            bail!(UsageError::new(format!("--out {} is a folder; name a file", out.display())));
+        if let Some(path) = self.html.as_deref().filter(|path| path.is_dir()) {
+            bail!(UsageError::new(format!("--html {} is a folder; name a file", path.display())));
         }
-        let parent = self.out.as_deref().and_then(Path::parent).filter(|parent| !parent.as_os_str().is_empty());
-        if let (Some(out), Some(parent)) = (&self.out, parent.filter(|parent| !parent.is_dir())) {
-            let (out, parent) = (out.display(), parent.display());
-            bail!(UsageError::new(format!("--out {out}: there is no folder {parent}; make it, or name another")));
+        let parent = self.html.as_deref().and_then(Path::parent).filter(|parent| !parent.as_os_str().is_empty());
+        if let (Some(path), Some(parent)) = (&self.html, parent.filter(|parent| !parent.is_dir())) {
+            let (path, parent) = (path.display(), parent.display());
+            bail!(UsageError::new(format!("--html {path}: there is no folder {parent}; make it, or name another")));
         }
         if let Some(step) = self.steps.iter().flatten().find(|&&step| step >= self.max_new_tokens) {
             bail!(UsageError::new(format!(
@@ -283,12 +284,7 @@ impl ExplainArgs {
         if io::stdin().is_terminal() {
             bail!(UsageError::new("explain needs a prompt; add PROMPT or --prompt-ids"));
         }
-        let mut text = String::new();
-        interrupt
-            .while_waiting(|| io::stdin().read_to_string(&mut text))
-            .context("cannot read the prompt from standard input as UTF-8 text")?;
-        let text = text.strip_suffix('\n').unwrap_or(&text);
-        Ok(Given::Text(text.strip_suffix('\r').unwrap_or(text).to_owned()))
+        Ok(Given::Text(without_line_end(&standard_input(interrupt)?).to_owned()))
     }
 }
 
@@ -296,7 +292,7 @@ impl ExplainArgs {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use clap::Parser;
+    use clap::{CommandFactory, Parser};
     use std::fs;
 
     #[derive(Parser)]
@@ -324,14 +320,23 @@ mod tests {
         assert!(text("To --max-new-tokens 1001").ends_with("so it must be at most 1000"));
         assert_eq!(text("To --steps 0,24"), "--steps 24: with --max-new-tokens 24 the last step is 23");
         assert_eq!(
-            text("To --out no/such/a.html"),
-            "--out no/such/a.html: there is no folder no/such; make it, or name another"
+            text("To --html no/such/a.html"),
+            "--html no/such/a.html: there is no folder no/such; make it, or name another"
         );
-        assert!(text("To --out src").starts_with("--out src is a folder"));
+        assert!(text("To --html src").starts_with("--html src is a folder"));
         assert!(text("To --tui").starts_with("--tui needs a terminal"), "a test has none");
-        assert!(refusal("To --out a.html", OutputFormat::Json).contains("drop --out"));
+        assert!(refusal("To --html a.html", OutputFormat::Json).contains("drop --html"));
         assert!(refusal("To --tui", OutputFormat::Json).contains("drop --format json"));
         args("To --steps 0,23").check(OutputFormat::Text).unwrap();
+    }
+
+    #[test]
+    fn the_pages_flag_is_that_of_the_other_commands_and_answers_to_its_old_name() {
+        for line in ["To --html a.html", "To --out a.html"] {
+            assert_eq!(args(line).html.as_deref(), Some(Path::new("a.html")), "{line}");
+        }
+        let mut help = Line::command();
+        assert!(!help.render_long_help().to_string().contains("--out"));
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! Text files that a user hands over, read whole: texts, prompts, questions. What is wrong with one is said with its line.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
+
+use crate::interrupt::Interrupt;
 
 /// The largest file that is read.
 const MOST_BYTES: u64 = 1 << 30;
@@ -103,6 +105,29 @@ impl TextFile {
     }
 }
 
+/// All of standard input, UTF-8 text; a byte order mark goes.
+///
+/// # Errors
+/// When it cannot be read, or is no such text.
+pub(super) fn standard_input(interrupt: &Interrupt) -> Result<String> {
+    let mut text = String::new();
+    interrupt
+        .while_waiting(|| io::stdin().read_to_string(&mut text))
+        .context("cannot read standard input as UTF-8 text")?;
+    Ok(without_mark(&text).to_owned())
+}
+
+/// A text without the byte order mark that some editors put before it.
+pub(super) fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
+}
+
+/// A text without the line end that `echo` and the Enter key put behind it.
+pub(super) fn without_line_end(text: &str) -> &str {
+    let text = text.strip_suffix('\n').unwrap_or(text);
+    text.strip_suffix('\r').unwrap_or(text)
+}
+
 /// A JSON error in the terms of its line: the parser believes that every line is its first.
 fn cause(error: &serde_json::Error) -> String {
     let message = error.to_string();
@@ -133,6 +158,16 @@ mod tests {
         assert_eq!(text.lines().collect::<Vec<_>>(), [(1, "one"), (2, ""), (3, " two "), (4, "three")]);
         assert_eq!(file("a.txt", "one\n").lines().count(), 1);
         assert_eq!(file("a.txt", "").lines().count(), 0);
+    }
+
+    #[test]
+    fn one_mark_and_one_line_end_go_and_no_more() {
+        assert_eq!(without_line_end("a \n"), "a ");
+        assert_eq!(without_line_end("a\r\n"), "a");
+        assert_eq!(without_line_end("a\n\n"), "a\n");
+        assert_eq!(without_line_end("a"), "a");
+        assert_eq!(without_mark("\u{feff}\u{feff}a"), "\u{feff}a");
+        assert_eq!(without_mark("a\u{feff}"), "a\u{feff}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! `ember-generate replay`: runs a trace again, and shows that the same tokens come, or where they part.
 
 use std::collections::HashMap;
+use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
@@ -10,11 +11,12 @@ use serde_json::{Map, Value};
 
 use super::loaded::Loaded;
 use super::session::{Batch, Prompt, Repeats, Session};
-use super::trace_file::{Header, LineHead, Trace, TraceSink};
+use super::trace_file::{Header, HeaderPrompt, LineHead, Trace, TraceSink};
 use super::weights::WeightsArgs;
 use crate::interrupt::Interrupt;
 use crate::program::{CommonArgs, Notes, Outcome, OutputFormat, counted};
 use crate::stop::{Clock, FinishReason};
+use crate::terminal;
 
 /// How far two numbers may lie apart, as a share of the larger and at least of 1: other processors and devices round
 /// otherwise.
@@ -56,7 +58,14 @@ pub(super) fn run(args: &ReplayArgs, common: &CommonArgs, interrupt: &Interrupt)
     let prompts: Vec<Prompt> = header
         .prompts
         .iter()
-        .map(|prompt| Prompt { text: prompt.prompt.clone(), ids: prompt.prompt_ids.clone(), id: None })
+        .enumerate()
+        .map(|(index, HeaderPrompt { prompt, prompt_ids })| Prompt {
+            index,
+            place: String::new(),
+            text: prompt.clone(),
+            ids: prompt_ids.clone(),
+            id: None,
+        })
         .collect();
     for prompt in &prompts {
         loaded.check_ids(&format!("{}", args.file.display()), &prompt.ids)?;
@@ -71,7 +80,7 @@ pub(super) fn run(args: &ReplayArgs, common: &CommonArgs, interrupt: &Interrupt)
             break; // the user ended it before
         }
         let batch = Batch {
-            prompts: numbers.iter().map(|&number| (number, &prompts[number])).collect(),
+            prompts: numbers.iter().map(|&number| &prompts[number]).collect(),
             first: *first,
             count: *count,
             repeats: std::mem::take(&mut batch.repeats),
@@ -87,10 +96,11 @@ pub(super) fn run(args: &ReplayArgs, common: &CommonArgs, interrupt: &Interrupt)
     }
     let (steps, widest) = (comparison.steps, comparison.widest);
     match common.format {
-        OutputFormat::Json => println!(
+        OutputFormat::Json => writeln!(
+            terminal::stdout(),
             "{}",
             serde_json::json!({"same": true, "sequences": sequences, "steps": steps, "largest_difference": widest})
-        ),
+        )?,
         OutputFormat::Text => {
             let numbers = match widest {
                 0.0 => "the same to the last bit".to_owned(),

@@ -1,6 +1,6 @@
 //! `ember-generate score`: how probable texts are under a checkpoint.
 
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal, Write};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::choices;
-use super::lines::TextFile;
+use super::lines::{TextFile, standard_input};
 use super::loaded::Loaded;
 use super::progress::Progress;
 use super::weights::WeightsArgs;
@@ -19,6 +19,7 @@ use crate::batches::groups;
 use crate::interrupt::Interrupt;
 use crate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use crate::score::{Tally, check_length, score_texts};
+use crate::terminal;
 
 /// Tokens that are computed, the alike in length together, before their results are shown.
 pub(super) const SCORED_BETWEEN_RESULTS: usize = 1 << 16;
@@ -99,7 +100,7 @@ struct JsonSummary {
 }
 
 pub(super) fn run(args: &ScoreArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
-    run_onto(args, common, interrupt, &mut io::stdout().lock())
+    run_onto(args, common, interrupt, &mut terminal::stdout())
 }
 
 fn run_onto(args: &ScoreArgs, common: &CommonArgs, interrupt: &Interrupt, out: &mut dyn Write) -> Result<Outcome> {
@@ -218,11 +219,7 @@ fn given_texts(args: &ScoreArgs, interrupt: &Interrupt) -> Result<Vec<GivenText>
                 "there is no text to score; give TEXT, --file FILE, --lines FILE, or a text on standard input"
             ));
         }
-        let mut text = String::new();
-        interrupt
-            .while_waiting(|| io::stdin().read_to_string(&mut text))
-            .context("cannot read standard input as UTF-8 text")?;
-        texts.push(named("standard input".to_owned(), text));
+        texts.push(named("standard input".to_owned(), standard_input(interrupt)?));
     }
     if let Some(empty) = texts.iter().find(|text| text.text.is_empty()) {
         bail!(UsageError::new(format!("{} is empty; give at least two tokens of text", empty.place)));
@@ -286,7 +283,7 @@ fn write_summary(tallies: &[Tally], format: OutputFormat, out: &mut dyn Write) -
 /// The first few words of a text, on one line.
 pub(super) fn beginning(text: &str) -> String {
     const MOST: usize = 40;
-    let line: String = text.chars().take(MOST).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let line: String = text.chars().take(MOST).map(|c| if ['\n', '\r', '\t'].contains(&c) { ' ' } else { c }).collect();
     if text.chars().count() > MOST { format!("{line}...") } else { line }
 }
 

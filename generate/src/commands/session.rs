@@ -5,7 +5,7 @@ use std::io::Write;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use anyhow::{Result, ensure};
+use anyhow::{Error, Result, ensure};
 use ember_model::Gpt;
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ use crate::config::GenerationConfig;
 use crate::constraint::{Constraint, Grammar};
 use crate::engine::{Draft, Event, Finding, Plan, generate_batch};
 use crate::interrupt::Interrupt;
-use crate::program::UsageError;
+use crate::program::{UsageError, exit_code};
 use crate::stop::{Clock, FinishReason, StopStrings};
 
 /// Candidates of each step that a trace tells of, unless `--logprobs` asks for more.
@@ -25,16 +25,27 @@ const TRACED_CANDIDATES: usize = 10;
 /// What is to be continued; no text where there is no tokenizer.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Prompt {
+    /// Its place among all that were given, by which its answers and draws are named.
+    pub(super) index: usize,
+    /// Where it was given, for errors; empty where the command line itself gave it.
+    pub(super) place: String,
     pub(super) text: Option<String>,
     pub(super) ids: Vec<u32>,
     /// What a file of prompts calls it.
     pub(super) id: Option<Value>,
 }
 
+impl Prompt {
+    /// An error with the line that the prompt stands on; a wrong flag is nothing that a prompt can help.
+    pub(super) fn blame(&self, error: Error) -> Error {
+        if self.place.is_empty() || exit_code(&error) == 2 { error } else { error.context(self.place.clone()) }
+    }
+}
+
 /// Prompts that are continued together, each as `count` sequences from its number `first` on.
+#[derive(Clone, Debug)]
 pub(super) struct Batch<'a> {
-    /// With their places among all prompts.
-    pub(super) prompts: Vec<(usize, &'a Prompt)>,
+    pub(super) prompts: Vec<&'a Prompt>,
     pub(super) first: usize,
     pub(super) count: usize,
     /// Where another run of it was cut short, if this one is to repeat that.
@@ -61,6 +72,7 @@ pub(super) struct Session<'a> {
 }
 
 /// What a batch came to.
+#[derive(Default)]
 pub(super) struct Written {
     pub(super) answers: Vec<Answer>,
     /// Whether a window slid.
@@ -103,8 +115,8 @@ impl<'a> Session<'a> {
         let config = GenerationConfig { num_return_sequences: batch.count, ..self.config.clone() };
         let each = self.config.num_return_sequences;
         let first_sequences: Vec<u64> =
-            batch.prompts.iter().map(|(index, _)| (index * each + batch.first) as u64).collect();
-        let prompts: Vec<&[u32]> = batch.prompts.iter().map(|(_, prompt)| prompt.ids.as_slice()).collect();
+            batch.prompts.iter().map(|prompt| (prompt.index * each + batch.first) as u64).collect();
+        let prompts: Vec<&[u32]> = batch.prompts.iter().map(|prompt| prompt.ids.as_slice()).collect();
         let traced_candidates = if trace.is_some() { TRACED_CANDIDATES.max(config.logprobs) } else { 0 };
         let ends = |generated: &[u32]| self.ends(generated);
         let something_ends = self.constraint.is_some() || (config.strategy.ranks_texts() && self.stops.longest() > 0);
@@ -118,7 +130,7 @@ impl<'a> Session<'a> {
             ..Plan::new(&config)
         };
 
-        let place = |row: usize| (batch.prompts[row / batch.count].0, batch.first + row % batch.count);
+        let place = |row: usize| (batch.prompts[row / batch.count].index, batch.first + row % batch.count);
         let mut rows: Vec<Row> = (0..prompts.len() * batch.count).map(|_| Row::new(self.stops.clone())).collect();
         let mut steps = vec![0; rows.len()];
         let mut findings: Vec<Option<Finding>> = vec![None; rows.len()];
@@ -150,7 +162,7 @@ impl<'a> Session<'a> {
                 }
                 Event::Beams(step) => {
                     if let Some(sink) = trace.as_mut().filter(|_| failed.is_ok()) {
-                        failed = sink.line(trace_file::beams(batch.prompts[step.prompt].0, step, &self.loaded));
+                        failed = sink.line(trace_file::beams(batch.prompts[step.prompt].index, step, &self.loaded));
                     }
                     return self.go_on(&failed);
                 }

@@ -1,14 +1,16 @@
 //! `ember-generate text`: continues prompts, as a stream for people or as JSON for programs.
 
-use std::io::{self, BufRead, IsTerminal, Read, Write};
+use std::collections::BTreeSet;
+use std::io::{self, BufRead, IsTerminal, Write};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Error, Result, bail, ensure};
 use ember_model::folder::weights_checksum;
 
+use super::lines::{standard_input, without_line_end};
 use super::loaded::Loaded;
 use super::progress::Progress;
 use super::prompts::{self, FilePrompt, Given};
-use super::session::{Batch, Prompt, Repeats, Session, check_draft};
+use super::session::{Batch, Prompt, Repeats, Session, Written, check_draft};
 use super::text_args::TextArgs;
 use super::text_output::Answer;
 use super::trace_file::{Header, HeaderPrompt, TraceSink, TraceWriter};
@@ -18,10 +20,10 @@ use crate::engine::Finding;
 use crate::interrupt::Interrupt;
 use crate::memory::{ASSUMED_BYTES, MOST_ROWS, available_bytes, batch_size};
 use crate::processors::Step;
-use crate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError, counted};
+use crate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError, counted, exit_code, say_error};
 use crate::sequences::{ModelSequences, Sequences};
 use crate::stop::FinishReason;
-use crate::{run_folder, semantics};
+use crate::{run_folder, semantics, terminal};
 
 pub(super) fn run(args: &TextArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     args.check(common.format)?;
@@ -46,13 +48,16 @@ pub(super) fn run(args: &TextArgs, common: &CommonArgs, interrupt: &Interrupt) -
     if let Some(constraint) = &session.constraint {
         constraint.warnings().iter().for_each(|warning| notes.say(warning));
     }
-    let mut writer = Writer { session, args, format: common.format, notes, total: Totals::default() };
+    let (format, total, refused) = (common.format, Totals::default(), BTreeSet::new());
+    let mut writer = Writer { session, args, format, notes, total, goes_on: false, refused };
     let outcome = match source {
         Source::Ask => writer.ask_again_and_again()?,
-        Source::Given(given) => {
+        Source::Given(given) if args.explain_semantics => writer.explain_semantics(&writer.prompts(given)?[0])?,
+        Source::Given(given) if given.len() == 1 || args.trace.is_some() => {
             let prompts = writer.prompts(given)?;
-            if args.explain_semantics { writer.explain_semantics(&prompts[0])? } else { writer.write_all(&prompts)? }
+            writer.write_all(&prompts)?
         }
+        Source::Given(given) => writer.write_what_can_be(given)?,
     };
     Ok(outcome)
 }
@@ -82,11 +87,7 @@ impl Source {
             }
             return Ok(Self::Ask);
         }
-        let mut text = String::new();
-        interrupt
-            .while_waiting(|| io::stdin().read_to_string(&mut text))
-            .context("cannot read the prompt from standard input as UTF-8 text")?;
-        Ok(one("", Given::Text(without_line_end(&text).to_owned())))
+        Ok(one("", Given::Text(without_line_end(&standard_input(interrupt)?).to_owned())))
     }
 
     fn needs_no_tokenizer(&self) -> bool {
@@ -97,12 +98,6 @@ impl Source {
     }
 }
 
-/// A text without the line end that `echo` and the Enter key put behind it.
-fn without_line_end(text: &str) -> &str {
-    let text = text.strip_suffix('\n').unwrap_or(text);
-    text.strip_suffix('\r').unwrap_or(text)
-}
-
 /// Writes continuations to standard output.
 struct Writer<'a> {
     session: Session<'a>,
@@ -110,6 +105,10 @@ struct Writer<'a> {
     format: OutputFormat,
     notes: Notes,
     total: Totals,
+    /// Whether a prompt that cannot be continued costs the others nothing.
+    goes_on: bool,
+    /// The numbers of the prompts that could not be.
+    refused: BTreeSet<usize>,
 }
 
 /// What was written so far.
@@ -131,27 +130,27 @@ struct Totals {
 
 impl Writer<'_> {
     fn prompts(&self, given: Vec<FilePrompt>) -> Result<Vec<Prompt>> {
-        let Loaded { model, tokenizer, .. } = &self.session.loaded;
-        let vocab_size = model.config().vocab_size;
         if let Some(ids) = &self.args.prompt_ids {
             self.session.loaded.check_ids("--prompt-ids", ids)?;
         }
-        let prompt = |given: FilePrompt| {
-            let ids = given.to_ids(tokenizer.as_ref(), vocab_size)?;
-            let text = match given.prompt {
-                Given::Text(text) => Some(text),
-                Given::Ids(_) => self.session.loaded.text_of(&ids)?,
-            };
-            Ok(Prompt { text, ids, id: given.id })
+        given.into_iter().enumerate().map(|(index, given)| self.prompt(index, given)).collect()
+    }
+
+    fn prompt(&self, index: usize, given: FilePrompt) -> Result<Prompt> {
+        let Loaded { model, tokenizer, .. } = &self.session.loaded;
+        let ids = given.to_ids(tokenizer.as_ref(), model.config().vocab_size)?;
+        let text = match given.prompt {
+            Given::Text(text) => Some(text),
+            Given::Ids(_) => self.session.loaded.text_of(&ids)?,
         };
-        given.into_iter().map(prompt).collect()
+        Ok(Prompt { index, place: given.place, text, ids, id: given.id })
     }
 
     fn ask_again_and_again(&mut self) -> Result<Outcome> {
         self.notes.say("write a beginning and press Enter; Ctrl-D ends");
         for prompt_index in 0.. {
             if self.notes.are_shown() {
-                eprint!("> ");
+                let _ = write!(terminal::stderr(), "> ");
             }
             let mut line = String::new();
             let read = self.session.interrupt.while_waiting(|| io::stdin().lock().read_line(&mut line));
@@ -161,24 +160,49 @@ impl Writer<'_> {
             }
             // A prompt that cannot be continued is no reason to leave: say so, and ask for another.
             let given = Given::Text(without_line_end(&line).to_owned());
-            match self.prompts(vec![FilePrompt { place: String::new(), id: None, prompt: given }]) {
-                Err(error) => eprintln!("error: {error:#}"),
-                Ok(prompts) => {
-                    self.total = Totals::default();
-                    let batch = Batch {
-                        prompts: vec![(prompt_index, &prompts[0])],
-                        first: 0,
-                        count: self.each(),
-                        repeats: Repeats::default(),
-                    };
-                    // Ctrl-C ends the text, not the conversation; at the prompt it ends the program.
-                    self.write_and_show(&batch, None)?;
-                    self.say_how_it_went(1);
-                    self.session.interrupt.clear();
-                }
+            let given = FilePrompt { place: String::new(), id: None, prompt: given };
+            match self.prompt(prompt_index, given).and_then(|prompt| self.answer(&prompt)) {
+                Err(error) if !error.chain().any(|cause| cause.is::<io::Error>()) => say_error(&error),
+                answered => answered?,
             }
         }
         Ok(Outcome::Done)
+    }
+
+    /// One turn of the conversation. Ctrl-C ends the text, not the conversation; at the prompt it ends the program.
+    fn answer(&mut self, prompt: &Prompt) -> Result<()> {
+        self.total = Totals::default();
+        let batch = Batch { prompts: vec![prompt], first: 0, count: self.each(), repeats: Repeats::default() };
+        let written = self.write_and_show(&batch, None);
+        self.session.interrupt.clear();
+        written?;
+        self.say_how_it_went(1);
+        Ok(())
+    }
+
+    /// Continues those of many prompts that can be continued; each other one is said with its line, and is an error in the end.
+    fn write_what_can_be(&mut self, given: Vec<FilePrompt>) -> Result<Outcome> {
+        self.goes_on = true;
+        let asked = given.len();
+        let mut prompts = Vec::new();
+        for (index, given) in given.into_iter().enumerate() {
+            match self.prompt(index, given) {
+                Ok(prompt) => prompts.push(prompt),
+                Err(error) => self.refuse(index, &error),
+            }
+        }
+        let outcome = if prompts.is_empty() { Outcome::Done } else { self.write_all(&prompts)? };
+        let refused = self.refused.len();
+        ensure!(
+            refused == 0 || outcome == Outcome::Interrupted,
+            "{refused} of {asked} prompts could not be continued, for the reasons above; correct or remove them"
+        );
+        Ok(outcome)
+    }
+
+    fn refuse(&mut self, index: usize, error: &Error) {
+        say_error(error);
+        self.refused.insert(index);
     }
 
     fn each(&self) -> usize {
@@ -197,11 +221,11 @@ impl Writer<'_> {
             }
         };
         let mut outcome = Outcome::Done;
-        if let [prompt] = prompts {
+        if let ([prompt], false) = (prompts, self.goes_on) {
             // One prompt: its sequences are shown batch by batch, a single one as it is written.
             for (_, first, count) in batches {
-                let batch = Batch { prompts: vec![(0, prompt)], first, count, repeats: Repeats::default() };
-                outcome = self.write_and_show(&batch, trace.as_mut())?;
+                let batch = Batch { prompts: vec![prompt], first, count, repeats: Repeats::default() };
+                outcome = self.write_and_show(&batch, trace.as_mut()).map_err(|error| prompt.blame(error))?;
                 if outcome == Outcome::Interrupted {
                     break;
                 }
@@ -212,17 +236,21 @@ impl Writer<'_> {
         if let Some(trace) = trace {
             trace.finish()?;
         }
-        self.say_how_it_went(prompts.len() * self.each());
+        let continued = prompts.iter().filter(|prompt| !self.refused.contains(&prompt.index)).count();
+        self.say_how_it_went(continued * self.each());
         Ok(outcome)
     }
 
-    /// Which prompts go together, longest first, with the sequences of each: first and how many.
+    /// Which prompts go together, longest first, with the sequences of each: first and how many. Where a prompt has more
+    /// sequences than go together, one prompt after the other, part by part.
     fn batches(&self, prompts: &[Prompt]) -> Vec<(Vec<usize>, usize, usize)> {
         let each = self.each();
         let config = &self.session.config;
-        if prompts.len() == 1 && !config.strategy.ranks_texts() {
-            let parts = (0..each).step_by(MOST_ROWS);
-            return parts.map(|first| (vec![0], first, MOST_ROWS.min(each - first))).collect();
+        if (prompts.len() == 1 || each > MOST_ROWS) && !config.strategy.ranks_texts() {
+            let parts = |prompt| {
+                (0..each).step_by(MOST_ROWS).map(move |first| (vec![prompt], first, MOST_ROWS.min(each - first)))
+            };
+            return (0..prompts.len()).flat_map(parts).collect();
         }
         let memory = if self.session.loaded.on_gpu { ASSUMED_BYTES } else { available_bytes() };
         let lengths: Vec<usize> = prompts.iter().map(|prompt| prompt.ids.len()).collect();
@@ -255,30 +283,27 @@ impl Writer<'_> {
         batches: &[(Vec<usize>, usize, usize)],
         mut trace: Option<&mut TraceWriter>,
     ) -> Result<Outcome> {
+        let each = self.each();
         let progress = Progress::new("prompts", prompts.len(), &self.notes);
+        let parts = 1 + batches.iter().map(|(_, first, _)| first / MOST_ROWS).max().unwrap_or(0);
         let mut in_order = InOrder::new();
         for (numbers, first, count) in batches {
-            let batch = Batch {
-                prompts: numbers.iter().map(|&number| (number, &prompts[number])).collect(),
-                first: *first,
-                count: *count,
-                repeats: Repeats::default(),
-            };
+            let these = numbers.iter().map(|&number| &prompts[number]);
+            let these: Vec<&Prompt> = these.filter(|prompt| !self.refused.contains(&prompt.index)).collect();
+            let batch = Batch { prompts: these, first: *first, count: *count, repeats: Repeats::default() };
             let sink = trace.as_deref_mut().map(|trace| trace as &mut dyn TraceSink);
-            let written = self.session.write(&batch, None, sink)?;
-            self.total.add(&written.answers, written.slid);
-            let mut by_prompt: Vec<(usize, Vec<Answer>)> = numbers.iter().map(|&number| (number, Vec::new())).collect();
-            for answer in written.answers {
-                if let Some((_, answers)) = by_prompt.iter_mut().find(|(number, _)| *number == answer.prompt_index) {
-                    answers.push(answer);
-                }
-            }
-            for (number, answers) in by_prompt {
-                for ready in in_order.put(number, answers) {
+            let Written { mut answers, slid } = self.write_batch(&batch, sink)?;
+            self.total.add(&answers, slid);
+            for &number in numbers {
+                let of_prompt = |answer: &mut Answer| answer.prompt_index == prompts[number].index;
+                let of_prompt: Vec<Answer> = answers.extract_if(.., of_prompt).collect();
+                for ready in in_order.put(number * parts + first / MOST_ROWS, (number, of_prompt)) {
                     progress.aside(|| self.show(&ready, prompts))?;
                 }
             }
-            progress.advance(numbers.len());
+            if first + count == each {
+                progress.advance(numbers.len());
+            }
             if self.session.interrupt.requested() {
                 for rest in in_order.into_rest() {
                     progress.aside(|| self.show(&rest, prompts))?;
@@ -289,11 +314,33 @@ impl Writer<'_> {
         Ok(Outcome::Done)
     }
 
-    fn show(&self, answers: &[Answer], prompts: &[Prompt]) -> Result<()> {
-        let mut out = io::stdout().lock();
+    /// Writes a batch. Where that fails, and the others are to go on, each of its prompts is written by itself, and one that
+    /// fails by itself is refused.
+    fn write_batch(&mut self, batch: &Batch, trace: Option<&mut dyn TraceSink>) -> Result<Written> {
+        let mut all = Written::default();
+        if batch.prompts.is_empty() {
+            return Ok(all);
+        }
+        let error = match self.session.write(batch, None, trace) {
+            Err(error) if self.goes_on && exit_code(&error) != 2 => error,
+            written => return written,
+        };
+        if let [prompt] = batch.prompts[..] {
+            self.refuse(prompt.index, &prompt.blame(error));
+            return Ok(all);
+        }
+        for prompt in &batch.prompts {
+            let written = self.write_batch(&Batch { prompts: vec![prompt], ..batch.clone() }, None)?;
+            all.answers.extend(written.answers);
+            all.slid |= written.slid;
+        }
+        Ok(all)
+    }
+
+    fn show(&self, (number, answers): &(usize, Vec<Answer>), prompts: &[Prompt]) -> Result<()> {
+        let mut out = terminal::stdout();
         for answer in answers {
-            let prompt = &prompts[answer.prompt_index];
-            self.show_one(answer, prompt, answer.prompt_index + answer.sequence_index > 0, &mut out)?;
+            self.show_one(answer, &prompts[*number], number + answer.sequence_index > 0, &mut out)?;
         }
         Ok(out.flush()?)
     }
@@ -313,16 +360,16 @@ impl Writer<'_> {
 
     /// Continues one prompt and shows what comes: a single text for people as it is written.
     fn write_and_show(&mut self, batch: &Batch, trace: Option<&mut TraceWriter>) -> Result<Outcome> {
-        let mut out = io::stdout().lock();
-        let (_, prompt) = batch.prompts[0];
+        let mut out = Begun { out: terminal::stdout(), has_begun: false };
+        let prompt = batch.prompts[0];
         let streams = self.format == OutputFormat::Text && self.each() == 1 && self.session.loaded.tokenizer.is_some();
-        if streams && self.args.prompt.is_some() && self.notes.are_shown() && out.is_terminal() {
+        if streams && self.args.prompt.is_some() && self.notes.are_shown() && io::stdout().is_terminal() {
             write!(out, "{}", prompt.text.as_deref().unwrap_or_default())?;
         }
         let stream = streams.then_some(&mut out as &mut dyn Write);
         let written = self.session.write(batch, stream, trace.map(|trace| trace as &mut dyn TraceSink));
-        if streams {
-            writeln!(out)?; // also before an error: it is a line of its own
+        if streams && (written.is_ok() || out.has_begun) {
+            writeln!(out)?; // also before an error, which is a line of its own
         }
         let written = written?;
         self.total.add(&written.answers, written.slid);
@@ -340,15 +387,15 @@ impl Writer<'_> {
         let Session { loaded, config, .. } = &self.session;
         let mut sequences = ModelSequences::new(&loaded.model, &[&prompt.ids], prompt.ids.len());
         let logits = sequences.logits()?;
+        let mut out = terminal::stdout();
         let differences = semantics::compare(&logits, &Step { prompt: &prompt.ids, generated: &[] }, config);
         if self.format == OutputFormat::Json {
             for difference in &differences {
-                println!("{}", serde_json::to_string(difference)?);
+                writeln!(out, "{}", serde_json::to_string(difference)?)?;
             }
             return Ok(Outcome::Done);
         }
         let name = |id| loaded.token_text(id).map_or_else(|| format!("#{id}"), |text| format!("{text:?}"));
-        let mut out = io::stdout().lock();
         for line in semantics::explain(config, &differences, &name) {
             writeln!(out, "{line}")?;
         }
@@ -423,6 +470,23 @@ impl Writer<'_> {
     }
 }
 
+/// What is written to `out`, and whether anything was.
+struct Begun<W> {
+    out: W,
+    has_begun: bool,
+}
+
+impl<W: Write> Write for Begun<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.has_begun |= !bytes.is_empty();
+        self.out.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
 fn prefixes(number: usize) -> String {
     if number == 1 { "1 prefix".to_owned() } else { format!("{number} prefixes") }
 }
@@ -451,18 +515,5 @@ impl Totals {
                 self.finding = Some(finding.clone());
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_line_end_goes_and_no_more() {
-        assert_eq!(without_line_end("a \n"), "a ");
-        assert_eq!(without_line_end("a\r\n"), "a");
-        assert_eq!(without_line_end("a\n\n"), "a\n");
-        assert_eq!(without_line_end("a"), "a");
     }
 }

@@ -14,6 +14,7 @@ use ember_generate::commands::bench::shape;
 use ember_generate::interrupt::Interrupt;
 use ember_generate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_generate::run_folder;
+use ember_generate::terminal;
 use ember_model::device::{self, Selected};
 use ember_model::kernels::gpu::attention_said;
 use ember_model::{GptConfig, folder};
@@ -130,7 +131,7 @@ pub fn run(args: &BenchArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resu
             serde_json::to_string(&json)? + "\n"
         }
     };
-    std::io::stdout().lock().write_all(text.as_bytes()).context("cannot write to standard output")?;
+    terminal::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
     Ok(Outcome::Done)
 }
 

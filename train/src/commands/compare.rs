@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 
 use anyhow::{Context, Result};
-use ember_data::files::write_atomic;
+use ember_data::output::write_output;
 use ember_generate::program::{CommonArgs, Notes, Outcome, OutputFormat};
+use ember_generate::terminal;
 use serde::Serialize;
 
 use crate::cli::CompareArgs;
@@ -35,11 +36,14 @@ pub fn run(args: &CompareArgs, common: &CommonArgs) -> Result<Outcome> {
         notes.say(format!("{} holds no loss yet: there is no curve of it", run.path.display()));
     }
     let scale = if args.log { Scale::Logarithmic } else { Scale::Linear };
-    let text = match common.format {
-        OutputFormat::Text => shown(&runs, args, scale),
-        OutputFormat::Json => lines(&runs)?,
+    let is_terminal = std::io::stdout().is_terminal();
+    let has_colour = is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let (mut out, text) = match common.format {
+        OutputFormat::Text if has_colour => (terminal::coloured_stdout(), shown(&runs, args, scale, Style::Dots)),
+        OutputFormat::Text => (terminal::stdout(), shown(&runs, args, scale, Style::Letters)),
+        OutputFormat::Json => (terminal::stdout(), lines(&runs)?),
     };
-    std::io::stdout().lock().write_all(text.as_bytes()).context("cannot write to standard output")?;
+    out.write_all(text.as_bytes()).context("cannot write to standard output")?;
 
     let picture = match &runs[..] {
         [only] => {
@@ -51,7 +55,7 @@ pub fn run(args: &CompareArgs, common: &CommonArgs) -> Result<Outcome> {
     };
     if let (Some(path), [_, _, ..]) = (&picture, &runs[..]) {
         let svg = svg(&runs, args.by, scale)?;
-        write_atomic(path, |file| Ok(file.write_all(svg.as_bytes())?))?;
+        write_output(path, |file| Ok(file.write_all(svg.as_bytes())?))?;
     }
     match picture {
         Some(path) => notes.say(format!("the losses are drawn in {}", path.display())),
@@ -60,18 +64,15 @@ pub fn run(args: &CompareArgs, common: &CommonArgs) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// The chart and the tables, as large and as colourful as standard output allows.
-fn shown(runs: &[Record], args: &CompareArgs, scale: Scale) -> String {
-    let is_terminal = std::io::stdout().is_terminal();
-    let has_colour = is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let style = if has_colour { Style::Dots } else { Style::Letters };
-    let size = if is_terminal { crossterm::terminal::size().ok() } else { None };
+/// The chart and the tables, as large as standard output allows.
+fn shown(runs: &[Record], args: &CompareArgs, scale: Scale, style: Style) -> String {
+    let size = if std::io::stdout().is_terminal() { crossterm::terminal::size().ok() } else { None };
     let (columns, rows) = size.map_or((80, 40), |(columns, rows)| (columns.min(140) as usize, rows as usize));
     let mut text = chart(runs, args.by, scale, style, columns, (rows / 2).clamp(8, 24));
     text += &format!("\n{}", table(runs, style));
     let differing = differing(runs);
     if !differing.is_empty() {
-        text += &format!("\n{differing}");
+        text += &format!("\n{}", style.words(&differing));
     }
     text
 }

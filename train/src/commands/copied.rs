@@ -6,10 +6,11 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use ember_data::files::write_atomic;
+use ember_data::output::write_output;
 use ember_data::prepare::Dataset;
 use ember_generate::interrupt::Interrupt;
 use ember_generate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
+use ember_generate::terminal;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -86,7 +87,7 @@ pub fn run(args: &CopiedArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     if let Some(path) = &args.html {
         let title = format!("What {} copies", args.file.display());
         let page = page(&title, &texts, &checked, &all, baseline.as_ref());
-        write_atomic(path, |file| Ok(file.write_all(page.as_bytes())?))?;
+        write_output(path, |file| Ok(file.write_all(page.as_bytes())?))?;
         notes.say(format!("the marked text is in {}", path.display()));
     }
     let only_in_validation = checked.iter().map(|text| text.only_in_validation.len()).sum();
@@ -107,7 +108,7 @@ pub fn run(args: &CopiedArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
             json_lines(&checked, &summary)?
         }
     };
-    std::io::stdout().lock().write_all(shown.as_bytes()).context("cannot write to standard output")?;
+    terminal::stdout().write_all(shown.as_bytes()).context("cannot write to standard output")?;
     Ok(Outcome::Done)
 }
 

@@ -1,11 +1,12 @@
 //! `ember-train devices`: what this program can compute on, and with `--check` whether it computes right.
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use anyhow::{Result, bail};
 use ember_generate::commands::devices;
 use ember_generate::interrupt::Interrupt;
 use ember_generate::program::{CommonArgs, Notes, Outcome, OutputFormat, counted};
+use ember_generate::terminal;
 use ember_model::device;
 use ember_model::kernels::gpu::attention_said;
 use serde::Serialize;
@@ -34,7 +35,7 @@ pub fn run(args: &DevicesArgs, common: &CommonArgs, interrupt: &Interrupt) -> Re
     let selected = device::select(common.device)?;
     let notes = Notes::new(common.quiet);
     say_device(&notes, &selected);
-    let mut out = io::stdout().lock();
+    let mut out = terminal::stdout();
     let mut tell = |comparison: &Comparison| -> Result<()> {
         match common.format {
             OutputFormat::Text => writeln!(out, "{}", line(comparison))?,

@@ -3,12 +3,13 @@
 use std::io::Write;
 
 use anyhow::{Context, Result, ensure};
-use ember_data::files::write_atomic;
+use ember_data::output::write_output;
 use ember_data::prepare::Dataset;
 use ember_data::windows::TrainWindows;
 use ember_generate::interrupt::Interrupt;
 use ember_generate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_generate::run_folder;
+use ember_generate::terminal;
 use ember_model::{checkpoint, device, folder};
 
 use super::session::say_device;
@@ -65,14 +66,14 @@ pub fn run(args: &ExposureArgs, common: &CommonArgs, interrupt: &Interrupt) -> R
     };
     if let Some(path) = &args.html {
         let page = page(&format!("Exposure of {}", checkpoint_folder.display()), &exposure);
-        write_atomic(path, |file| Ok(file.write_all(page.as_bytes())?))?;
+        write_output(path, |file| Ok(file.write_all(page.as_bytes())?))?;
         notes.say(format!("the figures are drawn in {}", path.display()));
     }
     let shown = match common.format {
         OutputFormat::Text => table(&exposure),
         OutputFormat::Json => serde_json::to_string(&exposure)? + "\n",
     };
-    std::io::stdout().lock().write_all(shown.as_bytes()).context("cannot write to standard output")?;
+    terminal::stdout().write_all(shown.as_bytes()).context("cannot write to standard output")?;
     Ok(Outcome::Done)
 }
 

@@ -4,13 +4,14 @@ use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use ember_data::files::write_atomic;
+use ember_data::output::write_output;
 use ember_data::prepare::Dataset;
 use ember_data::random;
 use ember_data::windows::{Batch, TrainWindows};
 use ember_generate::interrupt::Interrupt;
 use ember_generate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_generate::run_folder;
+use ember_generate::terminal;
 use ember_model::device::{self, Selected};
 use ember_model::{Gpt, GptConfig, checkpoint, folder};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -101,7 +102,7 @@ pub fn run(args: &LedgerArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     drop(progress);
     if let Some(path) = &args.html {
         let html = page::render(&subject, &entries, &growth);
-        write_atomic(path, |file| Ok(file.write_all(html.as_bytes())?))?;
+        write_output(path, |file| Ok(file.write_all(html.as_bytes())?))?;
         notes.say(format!("the page is {}; open it in a browser", path.display()));
     }
     show(common.format, &subject, &entries, &growth)?;
@@ -110,7 +111,7 @@ pub fn run(args: &LedgerArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
 
 /// Writes the result to standard output.
 fn show(format: OutputFormat, subject: &Subject, entries: &[Entry], growth: &[Growth]) -> Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = terminal::stdout();
     let text = match format {
         OutputFormat::Text => table::render(subject, entries, growth),
         OutputFormat::Json => {

@@ -4,10 +4,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use ember_data::files::write_atomic;
+use ember_data::output::write_output;
 use ember_data::prepare::{Dataset, excerpt};
 use ember_generate::interrupt::Interrupt;
 use ember_generate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
+use ember_generate::terminal;
 use serde_json::json;
 
 use super::prepare::{self, prepare_shown};
@@ -54,7 +55,7 @@ pub fn run(args: &PlanArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
     };
     let text = Statistics::of(&dataset, share)?;
     if args.facts {
-        writeln!(std::io::stdout(), "{}", serde_json::to_string(&text)?).context("cannot write to standard output")?;
+        writeln!(terminal::stdout(), "{}", serde_json::to_string(&text)?).context("cannot write to standard output")?;
         return Ok(Outcome::Done);
     }
     let minutes = args.minutes.unwrap_or(if selected.gpu { GPU_MINUTES } else { MINUTES });
@@ -74,9 +75,9 @@ pub fn run(args: &PlanArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
     let checked = if args.measure { Some(check(&proposal, &dataset, &selected)?) } else { None };
 
     let toml = recipe_file::toml(&proposal, minutes, &selected.name);
-    write_atomic(&out, |file| Ok(file.write_all(toml.as_bytes())?))
+    write_output(&out, |file| Ok(file.write_all(toml.as_bytes())?))
         .with_context(|| format!("{}: cannot write the recipe; choose another --out", out.display()))?;
-    let mut stdout = std::io::stdout().lock();
+    let mut stdout = terminal::stdout();
     match common.format {
         OutputFormat::Text => write!(stdout, "{}", page(&proposal, checked.as_ref(), &out)),
         OutputFormat::Json => writeln!(
@@ -265,7 +266,7 @@ fn show_fit(svg: Option<&Path>, common: &CommonArgs) -> Result<()> {
     if let Some(path) = svg {
         fit_svg(&points, &fit, path)?;
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = terminal::stdout();
     if common.format == OutputFormat::Json {
         return writeln!(out, "{}", json!({ "points": points, "fit": fit })).context("cannot write to standard output");
     }

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use ember_data::prepare::{Input, Interrupted, Manifest, PrepareOptions, prepare};
 use ember_generate::interrupt::Interrupt;
 use ember_generate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
+use ember_generate::terminal;
 
 use super::progress_bar::Bar;
 use crate::cli::PrepareArgs;
@@ -33,7 +34,7 @@ pub fn run(args: &PrepareArgs, common: &CommonArgs, interrupt: &Interrupt) -> Re
         out: args.out.clone(),
     };
     let Some(manifest) = prepare_shown(&options, common.quiet, interrupt)? else { return Ok(Outcome::Interrupted) };
-    let mut out = std::io::stdout().lock();
+    let mut out = terminal::stdout();
     match common.format {
         OutputFormat::Json => writeln!(out, "{}", serde_json::to_string(&manifest)?),
         OutputFormat::Text => writeln!(

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use ember_data::prepare::Progress;
 use ember_generate::interrupt::Interrupt;
+use ember_generate::terminal;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::report::units;
@@ -69,7 +70,7 @@ impl Progress for Bar {
                     let left = total_bytes.map(|total| total.saturating_sub(done_bytes) as f64 / rate.max(1.0));
                     let left = left.map_or_else(String::new, |left| format!(", {} left", units::duration(left)));
                     let (done, rate) = (units::bytes(done_bytes), units::bytes(rate as u64));
-                    let _ = writeln!(std::io::stderr(), "{stage}: {done}, {rate}/s{left}");
+                    let _ = writeln!(terminal::stderr(), "{stage}: {done}, {rate}/s{left}");
                 }
             }
         }

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use ember_data::prepare::Dataset;
 use ember_generate::interrupt::Interrupt;
 use ember_generate::program::{CommonArgs, Notes, Outcome, UsageError};
+use ember_generate::terminal;
 use ember_model::GptConfig;
 use ember_model::device::{self, Selected};
 
@@ -41,7 +42,7 @@ const MEASURING_SHARE: f64 = 0.1;
 /// When an argument or the text is wrong, the folder holds a run already, or something cannot be written.
 pub fn run(args: &RunArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     if args.help_config {
-        writeln!(std::io::stdout(), "{}", config::help()).context("cannot write to standard output")?;
+        writeln!(terminal::stdout(), "{}", config::help()).context("cannot write to standard output")?;
         return Ok(Outcome::Done);
     }
     let began = Instant::now();

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 
 use anyhow::{Context, Result, bail};
-use ember_data::files::write_atomic;
+use ember_data::output::write_output;
 use ember_generate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
+use ember_generate::terminal::{self, printable};
 
 use crate::cli::TimelineArgs;
-use crate::report::printable;
 use crate::report::units::grouped;
 use crate::timeline::{self, Moment, page};
 
@@ -34,16 +34,18 @@ pub fn run(args: &TimelineArgs, common: &CommonArgs) -> Result<Outcome> {
             line.drain(..line.len().saturating_sub(last as usize));
         }
     }
-    let text = match common.format {
-        OutputFormat::Text => shown(&lines, std::io::stdout().is_terminal()),
-        OutputFormat::Json => json_lines(&lines)?,
+    let is_terminal = std::io::stdout().is_terminal();
+    let (mut out, text) = match common.format {
+        OutputFormat::Text if is_terminal => (terminal::coloured_stdout(), shown(&lines, true)),
+        OutputFormat::Text => (terminal::stdout(), shown(&lines, false)),
+        OutputFormat::Json => (terminal::stdout(), json_lines(&lines)?),
     };
-    std::io::stdout().lock().write_all(text.as_bytes()).context("cannot write to standard output")?;
+    out.write_all(text.as_bytes()).context("cannot write to standard output")?;
     if let Some(path) = &args.html {
         let name = args.run.canonicalize().unwrap_or_else(|_| args.run.clone());
         let name = name.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         let page = page(&format!("{name}: how its text grew"), &lines);
-        write_atomic(path, |file| Ok(file.write_all(page.as_bytes())?))?;
+        write_output(path, |file| Ok(file.write_all(page.as_bytes())?))?;
         Notes::new(common.quiet).say(format!("the page is {}", path.display()));
     }
     Ok(Outcome::Done)
@@ -59,10 +61,13 @@ fn shown(lines: &BTreeMap<usize, Vec<Moment>>, is_terminal: bool) -> String {
         for moment in line {
             text += &format!("\n{}\n", heading(moment));
             let (same, new) = moment.parts();
-            let (same, new) = (printable(same), printable(new));
-            let prompt = printable(&moment.sample.prompt);
-            let whole =
-                if is_terminal { format!("{prompt}\u{1b}[2m{same}\u{1b}[22m{new}") } else { prompt + &same + &new };
+            let prompt = &moment.sample.prompt;
+            let whole = if is_terminal {
+                let [prompt, same, new] = [prompt, same, new].map(printable);
+                format!("{prompt}\u{1b}[2m{same}\u{1b}[22m{new}")
+            } else {
+                format!("{prompt}{same}{new}")
+            };
             for line in whole.trim_end().lines() {
                 text += &format!("    {line}\n");
             }

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use ember_data::prepare::Dataset;
 use ember_generate::interrupt::Interrupt;
 use ember_generate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
+use ember_generate::terminal;
 use ember_model::device;
 use serde::Serialize;
 
@@ -128,7 +129,7 @@ fn answer(comparison: &Comparison, steps: u64, device: &str, format: OutputForma
         ),
         OutputFormat::Text => String::new(),
     };
-    std::io::stdout().write_all(shown.as_bytes()).context("cannot write to standard output")?;
+    terminal::stdout().write_all(shown.as_bytes()).context("cannot write to standard output")?;
     match &comparison.difference {
         None => Ok(Outcome::Done),
         Some(difference) => bail!("not the same on {device} after {steps} + {steps} steps: {}", told(difference)),

@@ -1,5 +1,7 @@
 //! Curves on a terminal: braille dots in a colour for each run, or, where there is no colour, a letter for each.
 
+use ember_generate::terminal::printable;
+
 use super::{Axis, Record, Scale, heights};
 use crate::report::plot::{Points, below};
 use crate::report::units::{duration, short};
@@ -25,6 +27,14 @@ impl Style {
         match self {
             Self::Dots => (2, 4),
             Self::Letters => (1, 1),
+        }
+    }
+
+    /// What is not this program's own, such as a name; colours are written to the terminal as they are, and these are not.
+    pub fn words(self, text: &str) -> String {
+        match self {
+            Self::Dots => printable(text),
+            Self::Letters => text.to_owned(),
         }
     }
 

@@ -15,7 +15,7 @@ pub fn table(runs: &[Record], style: Style) -> String {
     let marks = (0..runs.len()).map(|run| style.mark(run));
     let mut text = String::new();
     for (mark, line) in std::iter::once(" ".to_owned()).chain(marks).zip(aligned(&lines)) {
-        text += &format!("{mark} {line}\n");
+        text += &format!("{mark} {}\n", style.words(&line));
     }
     text
 }

@@ -47,6 +47,13 @@ fn figures_are_those_of_the_log() {
 }
 
 #[test]
+fn among_colours_a_name_cannot_move_the_cursor() {
+    let runs = [record("a\u{1b}[2Jb", &[1.0, 2.0], "")];
+    assert!(table(&runs, Style::Dots).contains("a\u{fffd}[2Jb"));
+    assert!(table(&runs, Style::Letters).contains("a\u{1b}[2Jb"), "a pipe gets every byte");
+}
+
+#[test]
 fn without_colour_the_chart_is_plain_text_with_both_runs_in_it() {
     for axis in [Axis::Step, Axis::Tokens, Axis::Time] {
         let text = chart(&two(), axis, Scale::Linear, Style::Letters, 60, 12);

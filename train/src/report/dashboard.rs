@@ -26,8 +26,10 @@ use crossterm::{
     terminal::{self, LeaveAlternateScreen},
 };
 
+use ember_generate::terminal::{printable, say};
+
 use super::{
-    EvalReport, Reporter, StepReport, printable,
+    EvalReport, Reporter, StepReport,
     units::{bytes, duration, grouped, short},
 };
 
@@ -94,7 +96,7 @@ impl Dashboard {
             let _ = catch_unwind(AssertUnwindSafe(|| drop(screen)));
             give_back_terminal();
             for note in self.notes.drain(..) {
-                eprintln!("{note}");
+                say(note);
             }
         }
     }
@@ -145,7 +147,7 @@ impl Reporter for Dashboard {
         if self.screen.is_some() {
             self.notes.push(text.into());
         } else {
-            eprintln!("{text}");
+            say(text);
         }
     }
 

@@ -6,11 +6,11 @@ use std::{
 };
 
 use super::{
-    EvalReport, Reporter, StepReport, printable,
+    EvalReport, Reporter, StepReport,
     units::{bytes, duration, grouped},
 };
 
-/// Writes lines without control characters; where they cannot be written, the run goes on.
+/// Writes lines; where they cannot be written, the run goes on.
 pub struct Lines<W> {
     out: W,
     opened: Instant,
@@ -24,7 +24,7 @@ impl<W: Write> Lines<W> {
     }
 
     fn line(&mut self, line: &str) {
-        let _ = writeln!(self.out, "{}", printable(line));
+        let _ = self.out.write_all(format!("{line}\n").as_bytes());
     }
 
     /// Often at first, when a person is watching, then seldom: a tenth of the time so far, from 2 to 60 seconds.
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_hold_the_numbers_and_nothing_that_moves_a_cursor() {
+    fn lines_hold_the_numbers_and_the_samples() {
         let mut out = Vec::new();
         let mut lines = Lines::new(&mut out);
         let step = StepReport {
@@ -118,14 +118,14 @@ mod tests {
         lines.step(&step);
         lines.step(&step); // not due yet
         lines.evaluation(&EvalReport { step: 1_200, val_loss: 0.0, is_best: true, ..EvalReport::default() });
-        lines.sample(1_200, "Mia\u{1b}[2J ran.\r\nThe end.\n");
+        lines.sample(1_200, "Mia ran.\r\nThe end.\n");
         let text = String::from_utf8(out).unwrap();
         assert_eq!(
             text,
             "step 1,200/3,000  loss 1.2346  lr 1.90e-3  grad norm 0.50  35,200 tokens/s  MFU 41.2%  3.1 GB  \
              2m05s elapsed, 3m10s left\n\
              step 1,200  validation loss 0.0000 (perplexity 1.00), the best so far\n\
-             step 1,200  sample:\n    Mia\u{fffd}[2J ran.\n    The end.\n"
+             step 1,200  sample:\n    Mia ran.\n    The end.\n"
         );
     }
 }

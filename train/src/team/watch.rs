@@ -2,7 +2,6 @@
 //! without a word on the run. A thread beside the training looks after the processes on its machine.
 
 use std::fs;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use ember_generate::interrupt::Interrupt;
 use ember_generate::program::exit;
+use ember_generate::terminal::say;
 
 /// How often the others are looked at: `mpirun` leaves a second.
 const INTERVAL: Duration = Duration::from_millis(50);
@@ -121,10 +121,6 @@ impl Watcher {
         let saved = step.map_or_else(|| "no step is saved yet".to_owned(), |step| format!("step {step} is saved"));
         format!("{saved}, go on with `mpirun -n {} ember-train resume {run}`", self.size)
     }
-}
-
-fn say(line: &str) {
-    let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
 #[cfg(test)]

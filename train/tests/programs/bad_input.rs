@@ -182,9 +182,9 @@ const CASES: &[(&str, &str)] = &[
     ("ember-generate", "explain one --from a-run --max-new-tokens 5000"),
     ("ember-generate", "explain one --from a-run --steps 24"),
     ("ember-generate", "explain one --from a-run --tui"),
-    ("ember-generate", "explain one --from a-run --format json --out a.html"),
-    ("ember-generate", "explain one --from a-run --out empty-folder"),
-    ("ember-generate", "explain one --from a-run --out missing/a.html"),
+    ("ember-generate", "explain one --from a-run --format json --html a.html"),
+    ("ember-generate", "explain one --from a-run --html empty-folder"),
+    ("ember-generate", "explain one --from a-run --html missing/a.html"),
     ("ember-generate", "explain --from a-run --prompt-ids 99999"),
     // Scores and measures
     ("ember-generate", "score EMPTY --from a-run"),

@@ -1,0 +1,118 @@
+//! Standard output and standard error, fit for whoever reads them: a terminal gets no control characters that came out of a
+//! model or a file, since those would move its cursor, clear its screen or worse; a pipe and a file get every byte as it is.
+//!
+//! Whatever either program writes to the two goes through [`stdout`], [`stderr`] and [`say`].
+
+use std::fmt::Display;
+use std::io::{self, IsTerminal, Stderr, StdoutLock, Write};
+
+/// Standard output, locked.
+pub fn stdout() -> Screen<StdoutLock<'static>> {
+    let out = io::stdout().lock();
+    Screen { cleans: out.is_terminal(), out, held: None }
+}
+
+/// Standard output for text with colours of the program's own, in which all else went through [`printable`].
+pub fn coloured_stdout() -> Screen<StdoutLock<'static>> {
+    Screen { out: io::stdout().lock(), cleans: false, held: None }
+}
+
+/// Standard error, not locked: other threads write to it too.
+pub fn stderr() -> Screen<Stderr> {
+    let out = io::stderr();
+    Screen { cleans: out.is_terminal(), out, held: None }
+}
+
+/// Writes one line to standard error, in one piece; a closed standard error is no reason to stop.
+pub fn say(line: impl Display) {
+    let _ = stderr().write_all(format!("{line}\n").as_bytes());
+}
+
+/// Text that cannot move a terminal's cursor: control characters become U+FFFD; line ends (`\r\n` as `\n`) and tabs stay.
+pub fn printable(text: &str) -> String {
+    let is_kept = |c: char| !c.is_control() || c == '\n' || c == '\t';
+    text.replace("\r\n", "\n").chars().map(|c| if is_kept(c) { c } else { char::REPLACEMENT_CHARACTER }).collect()
+}
+
+/// What is written to one of the two; UTF-8, as all that these programs write.
+#[derive(Debug)]
+pub struct Screen<W> {
+    out: W,
+    /// Whether a terminal reads it.
+    cleans: bool,
+    /// A byte that is judged by the next one: the carriage return of a line end, or the first of a character's two.
+    held: Option<u8>,
+}
+
+/// The first byte of the characters from U+0080 to U+00BF, half of which are control characters.
+const FIRST_OF_TWO: u8 = 0xc2;
+
+impl<W: Write> Write for Screen<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if !self.cleans {
+            return self.out.write(bytes);
+        }
+        let mut clean = Vec::with_capacity(bytes.len());
+        for &byte in bytes {
+            match (self.held.take(), byte) {
+                (Some(FIRST_OF_TWO), 0x80..=0x9f) => {
+                    clean.extend("\u{fffd}".as_bytes());
+                    continue;
+                }
+                (Some(FIRST_OF_TWO), _) => clean.push(FIRST_OF_TWO),
+                (Some(b'\r'), b'\n') | (None, _) => {}
+                (Some(_), _) => clean.extend("\u{fffd}".as_bytes()),
+            }
+            match byte {
+                b'\r' | FIRST_OF_TWO => self.held = Some(byte),
+                b'\n' | b'\t' => clean.push(byte),
+                _ if byte.is_ascii_control() => clean.extend("\u{fffd}".as_bytes()),
+                _ => clean.push(byte),
+            }
+        }
+        self.out.write_all(&clean)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What comes out when `pieces` are written one after another.
+    fn written(cleans: bool, pieces: &[&[u8]]) -> Vec<u8> {
+        let mut screen = Screen { out: Vec::new(), cleans, held: None };
+        for piece in pieces {
+            screen.write_all(piece).unwrap();
+            screen.flush().unwrap();
+        }
+        screen.out
+    }
+
+    #[test]
+    fn a_terminal_is_not_moved_and_a_pipe_gets_all() {
+        let text = "Mia\u{1b}[2J ran.\r\nThe\tend\u{7f}\u{9b}31m, \u{a0}caf\u{e9}\r!\n";
+        let clean = "Mia\u{fffd}[2J ran.\nThe\tend\u{fffd}\u{fffd}31m, \u{a0}caf\u{e9}\u{fffd}!\n";
+        assert_eq!(written(true, &[text.as_bytes()]), clean.as_bytes());
+        assert_eq!(written(false, &[text.as_bytes()]), text.as_bytes());
+        assert_eq!(printable(text), clean);
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_the_same_however_it_is_cut(text in "[a\u{e9}\u{80}-\u{a5}\u{0}-\u{20}\u{7f}\u{1f600}]{0,30}", cuts in prop::collection::vec(0..60_usize, 0..6)) {
+            let bytes = [text.as_bytes(), b"\n"].concat(); // nothing is held behind a line's end
+            let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(bytes.len())).chain([0, bytes.len()]).collect();
+            cuts.sort_unstable();
+            let pieces: Vec<&[u8]> = cuts.windows(2).map(|cut| &bytes[cut[0]..cut[1]]).collect();
+            prop_assert_eq!(String::from_utf8(written(true, &pieces)).unwrap(), printable(&format!("{text}\n")));
+            prop_assert_eq!(written(false, &pieces), bytes);
+        }
+    }
+}
