@@ -67,9 +67,7 @@ pub(super) fn run(args: &ReplayArgs, common: &CommonArgs, interrupt: &Interrupt)
             id: None,
         })
         .collect();
-    for prompt in &prompts {
-        loaded.check_ids(&format!("{}", args.file.display()), &prompt.ids)?;
-    }
+    trace.check(loaded.model.config().vocab_size)?;
     let session = Session::new(loaded, header.config.clone(), header.grammar.clone(), None, interrupt)?;
     // A clock and a user cannot be replayed: what they cut short is cut at the same place, and nothing else is.
 

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use ember_data::output::create_record;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -16,11 +16,9 @@ use super::text_output::Answer;
 use crate::beam::BeamStep;
 use crate::config::GenerationConfig;
 use crate::constraint::Grammar;
+use crate::engine::check_ids;
 use crate::stop::FinishReason;
 use crate::trace::ChoiceTrace;
-
-/// More sequences of one prompt than any run has.
-const MOST_SEQUENCES: usize = 100_000;
 
 /// What the first line says: all that it takes to do the same again.
 #[derive(Debug, Serialize, Deserialize)]
@@ -198,14 +196,36 @@ impl Trace {
         let header: Header = serde_json::from_str(first).with_context(|| {
             format!("{name}: line 1 is not the head of a trace; give a file that --trace has written")
         })?;
-        let known = header.batches.iter().all(|(prompts, _, _)| prompts.iter().all(|&p| p < header.prompts.len()));
-        let counts =
-            header.batches.iter().all(|&(_, first, count)| first + count <= header.config.num_return_sequences);
+        let each = header.config.num_return_sequences;
+        let holds = |(prompts, first, count): &(Vec<usize>, usize, usize)| {
+            !prompts.is_empty()
+                && prompts.iter().all(|&prompt| prompt < header.prompts.len())
+                && *count > 0
+                && first.checked_add(*count).is_some_and(|behind| behind <= each)
+        };
         ensure!(
-            known && counts && header.config.num_return_sequences <= MOST_SEQUENCES,
+            header.batches.iter().all(holds),
             "{name}: line 1 names prompts or sequences that it does not hold; the file was changed"
         );
         Ok(Self { header, text, path: path.to_owned() })
+    }
+
+    /// Refuses a header that asks for what no flags can ask of a model with a vocabulary of this size.
+    ///
+    /// # Errors
+    /// Names the file and what is wrong with its first line.
+    pub(super) fn check(&self, vocab_size: usize) -> Result<()> {
+        let Header { config, prompts, .. } = &self.header;
+        let check = || -> Result<()> {
+            config.check(vocab_size)?;
+            ensure!(config.draft_tokens == 0, "draft_tokens is {}, and a trace follows no drafts", config.draft_tokens);
+            for HeaderPrompt { prompt_ids, .. } in prompts {
+                ensure!(!prompt_ids.is_empty(), "a prompt holds no token");
+                check_ids(prompt_ids, vocab_size)?;
+            }
+            Ok(())
+        };
+        check().map_err(|error| anyhow!("{}: line 1: {error:#}; the file was changed", self.path.display()))
     }
 
     /// The lines behind the header, each parsed when its turn comes: a trace is many times larger in memory than on disk.

@@ -1,6 +1,6 @@
 //! Whose word counts: the flags and the folder become one configuration.
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail, ensure};
 
 use super::{FolderSettings, GenerationConfig, KNOBS, Knobs, Strategy, UsedBy};
 use crate::program::UsageError;
@@ -75,6 +75,31 @@ impl GenerationConfig {
             notes.push(format!("generation_config.json also sets {}: not applied", folder.not_applied.join(", ")));
         }
         Ok((config, notes))
+    }
+
+    /// Refuses a configuration that no flags lead to, such as one in a trace that was changed.
+    ///
+    /// # Errors
+    /// Names the first knob that is wrong, and what it must be.
+    pub fn check(&self, vocab_size: usize) -> Result<()> {
+        let mut knobs = Knobs { strategy: Some(self.strategy), ..Knobs::default() };
+        for knob in KNOBS.iter().filter(|knob| !knob.is_off(knob.of(self))) {
+            let (value, range) = (knob.of(self), knob.range);
+            if value.number().is_some_and(|number| !range.contains(number)) {
+                bail!("{} is {}; it must be {}", knob.name, value.words(), range.words());
+            }
+            if let Err(kind) = knob.read(&mut knobs, &value.to_json()) {
+                bail!("{} is {}; it must be {kind}", knob.name, value.words());
+            }
+        }
+        let outside = knobs.outside_vocabulary(vocab_size).map(|(knob, id)| (knob.name, id));
+        let end_token = self.end_tokens.iter().find(|&&id| id as usize >= vocab_size).map(|&id| ("eos_token_id", id));
+        if let Some((name, id)) = outside.or(end_token) {
+            bail!("{name} has {id}, which is outside the model's vocabulary of {vocab_size}");
+        }
+        ensure!(self.temperature != 0.0, "temperature is 0; greedy is a strategy of its own");
+        ensure!(self.logprobs <= vocab_size, "logprobs is {}; it must be at most {vocab_size}", self.logprobs);
+        self.check_together(&Knobs { num_beams: Some(self.num_beams), ..knobs }, &Knobs::default())
     }
 
     /// What no knob alone can get wrong.

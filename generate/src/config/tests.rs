@@ -458,3 +458,29 @@ proptest! {
         prop_assert_eq!(serde_json::from_str::<GenerationConfig>(&json).unwrap(), config);
     }
 }
+
+#[test]
+fn a_configuration_that_no_flags_lead_to_is_refused() {
+    let wrong = |change: fn(&mut GenerationConfig)| {
+        let mut config = GenerationConfig { strategy: Strategy::Sample, ..Default::default() };
+        change(&mut config);
+        config.check(10).unwrap_err().to_string()
+    };
+    assert_eq!(wrong(|config| config.max_new_tokens = 0), "max_new_tokens is 0; it must be at least 1");
+    assert_eq!(
+        wrong(|config| config.num_return_sequences = 0),
+        "num_return_sequences is 0; it must be from 1 to 100000"
+    );
+    assert!(wrong(|config| config.top_p = 2.0).starts_with("top_p is 2; it must be"));
+    assert!(wrong(|config| config.logit_bias = vec![(vec![], 1.0)]).starts_with("sequence_bias is"));
+    assert!(wrong(|config| config.repetition_penalty = f32::INFINITY).starts_with("repetition_penalty is inf"));
+    assert!(wrong(|config| config.temperature = 0.0).starts_with("temperature is 0"));
+    assert!(wrong(|config| config.suppress_tokens = vec![3, 10]).starts_with("suppress_tokens has 10"));
+    assert!(wrong(|config| config.end_tokens = vec![11]).starts_with("eos_token_id has 11"));
+    assert!(wrong(|config| config.logprobs = 11).starts_with("logprobs is 11"));
+    assert!(wrong(|config| config.min_new_tokens = 300).starts_with("--min-new-tokens is 300, more than"));
+    let beams = |config: &mut GenerationConfig| (config.strategy, config.num_return_sequences) = (Strategy::Beam, 2);
+    assert!(wrong(beams).starts_with("--num-return-sequences is 2, more than --num-beams"));
+    let whole = GenerationConfig { max_time_s: Some(2.0), bad_words: vec![vec![1, 2]], ..Default::default() };
+    whole.check(10).unwrap();
+}
