@@ -4,6 +4,7 @@
 //! own and turns whatever happens (success, an error, an interruption, a closed pipe, a panic) into an exit code and at
 //! most one line on standard error. Not here: what any command does.
 
+use std::any::Any;
 use std::fmt;
 use std::io::{self, Write};
 use std::panic::{self, AssertUnwindSafe};
@@ -169,7 +170,7 @@ pub fn run_program(common: &CommonArgs, command: impl FnOnce(&Interrupt) -> Resu
     };
     let ending = match panic::catch_unwind(AssertUnwindSafe(whole)) {
         Ok(result) => ending_of(result),
-        Err(_) => ending_of_panic(&PANIC.lock().unwrap_or_else(PoisonError::into_inner)),
+        Err(payload) => ending_of_panic(&first_panic(&*payload)),
     };
     if let Some(line) = ending.line {
         terminal::say(format_args!("error: {line}"));
@@ -259,6 +260,14 @@ fn one_line(message: &str) -> String {
 
 /// The first panic of this process, "message (file:line)": later ones tend to be its consequences.
 static PANIC: Mutex<String> = Mutex::new(String::new());
+
+/// What is known of the panic that ended the work.
+fn first_panic(payload: &(dyn Any + Send)) -> String {
+    let first = PANIC.lock().unwrap_or_else(PoisonError::into_inner);
+    let own = || payload.downcast_ref::<String>().cloned().or(payload.downcast_ref::<&str>().map(ToString::to_string));
+    // One that only goes on here, from another thread, was not told to the hook again.
+    if first.is_empty() { own().unwrap_or_else(|| "no message".to_owned()) } else { first.clone() }
+}
 
 fn remember_panics() {
     let in_full = panic::take_hook();

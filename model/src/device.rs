@@ -1,13 +1,13 @@
 //! Which device computes: what this build and this machine offer, and which of them truly works.
 
 use std::fmt;
-use std::panic::{self, AssertUnwindSafe};
 use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
 use burn::tensor::{DType, Device, DeviceType, FloatDType, Tensor, TensorData};
 use serde::Serialize;
 
+use crate::quiet::quietly;
 use crate::tuning;
 
 /// What the user asks for: `auto`, `cpu`, `wgpu`, `wgpu:1`, `cuda`, `cuda:0`.
@@ -230,19 +230,6 @@ pub fn multiplies(device: &Device, dtype: FloatDType) -> Result<(), String> {
         }
     }
     Ok(())
-}
-
-/// Runs `f`, turning a panic into its message: drivers and adapters that are missing or broken panic, also on threads of the
-/// runtime's own, and a user must see none of it.
-pub(crate) fn quietly<T>(f: impl FnOnce() -> T) -> Result<T, String> {
-    let hook = panic::take_hook();
-    panic::set_hook(Box::new(|_| {}));
-    let result = panic::catch_unwind(AssertUnwindSafe(f));
-    panic::set_hook(hook);
-    result.map_err(|payload| {
-        let message = payload.downcast_ref::<String>().map(String::as_str).or(payload.downcast_ref::<&str>().copied());
-        message.unwrap_or("no reason given").lines().next().unwrap_or_default().to_owned()
-    })
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ pub mod kernels;
 pub mod memory;
 pub mod packed;
 mod parameters;
+pub mod quiet;
 pub mod recorded;
 pub mod tuning;
 

@@ -8,12 +8,11 @@
 mod kernels;
 mod models;
 
-use std::panic::{self, AssertUnwindSafe};
-
 use burn::tensor::{Device, FloatDType, Tensor, TensorData};
 use ember_data::random;
 use ember_model::device::{Selected, multiplies};
 use ember_model::kernels::is_cpu;
+use ember_model::quiet::quietly;
 use rand_chacha::rand_core::Rng;
 use serde::Serialize;
 
@@ -63,13 +62,13 @@ impl Setting<'_> {
     /// Computes on the CPU in float32 and on the device, and compares each list of numbers that comes out.
     fn compare(&self, name: &str, parts: &[&str], roundings: f64, compute: &Computation) -> Vec<Comparison> {
         let want = compute(&Device::flex(), FloatDType::F32);
-        let got = panic::catch_unwind(AssertUnwindSafe(|| compute(self.device, self.precision)));
+        let got = quietly(|| compute(self.device, self.precision));
         let tolerance = roundings * self.rounding;
         let all = parts.iter().enumerate().map(|(i, part)| {
             let what = if part.is_empty() { name.to_owned() } else { format!("{name}: {part}") };
             let (difference, problem) = match &got {
                 Ok(got) => (largest_difference(&got[i], &want[i]), None),
-                Err(payload) => (None, Some(message(payload.as_ref()))),
+                Err(problem) => (None, Some(problem.clone())),
             };
             Comparison { what, precision: self.word(), difference, tolerance, problem }
         });
@@ -143,11 +142,6 @@ fn largest_difference(got: &[Vec<f32>], want: &[Vec<f32>]) -> Option<f64> {
         (got.len() == want.len() && share.is_finite()).then_some(share)
     };
     got.iter().zip(want).map(of_list).try_fold(0.0, |most: f64, next| next.map(|next| most.max(next)))
-}
-
-fn message(payload: &(dyn std::any::Any + Send)) -> String {
-    let message = payload.downcast_ref::<String>().map(String::as_str).or(payload.downcast_ref::<&str>().copied());
-    message.unwrap_or("no reason given").lines().next().unwrap_or_default().to_owned()
 }
 
 /// So many values in [-1, 1), the same for the same name on every machine.

@@ -14,7 +14,7 @@ use super::attention::{Shape, attend_with};
 use super::tensor::elem;
 use super::tensor_cores::{PLANE, SIDE};
 use super::tile::Tile;
-use crate::device::quietly;
+use crate::quiet::quietly;
 
 /// What multiplies tiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
