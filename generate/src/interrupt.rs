@@ -13,7 +13,8 @@ pub const EXIT_INTERRUPTED: u8 = 130;
 /// Whether the user asked the program to end; clones share one state.
 ///
 /// The first signal sets a flag and leaves ending to the work at hand, which can still save what it has. A second
-/// signal ends the process at once with [`EXIT_INTERRUPTED`].
+/// signal ends the process at once with [`EXIT_INTERRUPTED`], and so does a first one that nobody has looked for yet: there is
+/// nothing to save, and what the process waits for may never come.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt {
     state: Arc<State>,
@@ -23,6 +24,8 @@ pub struct Interrupt {
 struct State {
     requested: AtomicBool,
     waiting: AtomicBool,
+    /// Whether some work looks at the flag.
+    looked: AtomicBool,
     before_exit: OnceLock<fn()>,
 }
 
@@ -40,8 +43,7 @@ impl Interrupt {
         let interrupt = Self::new();
         let seen = interrupt.clone();
         ctrlc::set_handler(move || {
-            let again = seen.state.requested.swap(true, Ordering::SeqCst);
-            if again || seen.state.waiting.load(Ordering::SeqCst) {
+            if seen.ends_at_once() {
                 if let Some(tidy_up) = seen.state.before_exit.get() {
                     tidy_up();
                 }
@@ -52,6 +54,13 @@ impl Interrupt {
         Ok(interrupt)
     }
 
+    /// Takes a signal, and says whether it ends the process.
+    fn ends_at_once(&self) -> bool {
+        let State { requested, waiting, looked, .. } = &*self.state;
+        let again = requested.swap(true, Ordering::SeqCst);
+        again || waiting.load(Ordering::SeqCst) || !looked.load(Ordering::SeqCst)
+    }
+
     /// What a signal that ends the process at once does before, such as giving the terminal back. The first call counts.
     pub fn before_exit(&self, tidy_up: fn()) {
         self.state.before_exit.get_or_init(|| tidy_up);
@@ -59,6 +68,7 @@ impl Interrupt {
 
     /// Whether the work at hand should end now and keep what it has.
     pub fn requested(&self) -> bool {
+        self.state.looked.store(true, Ordering::SeqCst);
         self.state.requested.load(Ordering::SeqCst)
     }
 
@@ -92,6 +102,19 @@ mod tests {
         assert!(!seen_by_the_loop.requested());
         interrupt.request();
         assert!(seen_by_the_loop.requested());
+    }
+
+    #[test]
+    fn a_first_signal_is_for_work_that_looks() {
+        assert!(Interrupt::new().ends_at_once(), "nobody looks");
+        let interrupt = Interrupt::new();
+        assert!(!interrupt.requested());
+        assert!(!interrupt.ends_at_once() && interrupt.requested());
+        assert!(interrupt.ends_at_once(), "the second");
+        interrupt.clear();
+        assert!(!interrupt.ends_at_once());
+        interrupt.clear();
+        assert!(interrupt.while_waiting(|| interrupt.ends_at_once()));
     }
 
     #[test]

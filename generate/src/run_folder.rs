@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail, ensure};
+use ember_model::folder::refuse_irregular_files;
 
 /// Where runs stand when nobody says otherwise.
 pub const RUNS: &str = "runs";
@@ -40,6 +41,7 @@ fn find_in(path: &Path) -> Result<Found> {
         bail!("{name} does not exist; name a run folder, a checkpoint folder or a Hugging Face folder");
     }
     ensure!(path.is_dir(), "{name} is a file; name the folder that holds config.json and model.safetensors");
+    refuse_irregular_files(path)?;
     if path.join("config.json").is_file() {
         return Ok(Found { folder: path.to_owned(), reason: String::new() });
     }
@@ -67,6 +69,7 @@ fn follow(run: &Path, pointer: &str) -> Result<Found> {
         file.display(),
         folder.display()
     );
+    refuse_irregular_files(&folder)?;
     Ok(Found { folder, reason: format!("{pointer} of {}", run.display()) })
 }
 
@@ -103,6 +106,23 @@ mod tests {
 
     fn refused(path: &Path) -> String {
         format!("{:#}", find_in(path).unwrap_err())
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = folder.path();
+        checkpoint(run, "step-1");
+        fs::write(run.join("latest"), "step-1").unwrap();
+        let weights = run.join("checkpoints/step-1/model.safetensors");
+        assert!(std::process::Command::new("mkfifo").arg(&weights).status().unwrap().success());
+        let line = format!("{} is a pipe, a device or a socket and no file", weights.display());
+        assert!(refused(run).starts_with(&line), "{}", refused(run));
+        assert!(refused(&run.join("checkpoints/step-1")).starts_with(&line));
+        fs::remove_file(&weights).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", &weights).unwrap();
+        assert!(refused(run).starts_with(&line));
     }
 
     #[test]

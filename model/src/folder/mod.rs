@@ -13,6 +13,7 @@ mod family;
 mod generation;
 mod gpt2;
 mod llama;
+mod regular;
 mod tensor_file;
 mod weights;
 
@@ -33,6 +34,7 @@ use crate::GptConfig;
 pub use checksums::{verify_checksums, verify_checksums_for_inference, weights_checksum, write_checksums};
 pub use family::Family;
 pub use generation::read_end_tokens;
+pub use regular::refuse_irregular_files;
 pub use tensor_file::{TensorFile, write_tensors};
 pub use weights::{StoredWeights, expected_tensors};
 
