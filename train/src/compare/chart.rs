@@ -76,9 +76,10 @@ pub fn chart(runs: &[Record], axis: Axis, scale: Scale, style: Style, columns: u
     let (columns, rows) = (columns.saturating_sub(MARGIN + 1).max(10), rows.max(4));
     let (across, down) = style.dots();
     let mut places = vec![vec![Place::default(); columns]; rows];
+    // Whatever a log says, a line ends inside the chart.
     let to_dot = |point: &(f64, f64)| {
-        let x = point.0 / last * (columns * across - 1) as f64;
-        let y = (high - point.1) / (high - low) * (rows * down - 1) as f64;
+        let x = (point.0 / last).clamp(0.0, 1.0) * (columns * across - 1) as f64;
+        let y = ((high - point.1) / (high - low)).clamp(0.0, 1.0) * (rows * down - 1) as f64;
         (x, y)
     };
     for (run, curve) in curves.iter().enumerate() {

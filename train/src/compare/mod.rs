@@ -15,7 +15,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 
 use crate::median::median;
-use crate::report::plot::{Points, smooth};
+use crate::report::plot::{Points, drawable, smooth};
 use crate::report::{Row, RunFacts, jsonl};
 use crate::run_folder;
 
@@ -114,7 +114,7 @@ impl Record {
     }
 
     fn points(&self, axis: Axis, value: fn(&Row) -> Option<f64>) -> Points {
-        let point = |row: &Row| Some((axis.of(row)?, value(row).filter(|loss| loss.is_finite())?));
+        let point = |row: &Row| Some((axis.of(row)?, value(row).filter(drawable)?));
         self.rows.iter().filter_map(point).collect()
     }
 

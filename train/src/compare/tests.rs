@@ -54,6 +54,18 @@ fn among_colours_a_name_cannot_move_the_cursor() {
 }
 
 #[test]
+fn numbers_that_no_run_has_are_left_out_of_the_picture() {
+    let mut runs = [record("a", &[1.0, 2.0, 1e308, -1e308, 1.5, 1e9, -1e9, 1.2], "")];
+    runs[0].rows[6].elapsed_s = Some(-1e308);
+    for scale in [Scale::Linear, Scale::Logarithmic] {
+        for axis in [Axis::Step, Axis::Time] {
+            assert!(!chart(&runs, axis, scale, Style::Letters, 60, 12).is_empty());
+            assert!(svg(&runs, axis, scale).is_ok());
+        }
+    }
+}
+
+#[test]
 fn without_colour_the_chart_is_plain_text_with_both_runs_in_it() {
     for axis in [Axis::Step, Axis::Tokens, Axis::Time] {
         let text = chart(&two(), axis, Scale::Linear, Style::Letters, 60, 12);

@@ -44,6 +44,14 @@ pub(crate) const COLOURS: [RGBColor; 8] = [
     RGBColor(90, 90, 100),
 ];
 
+/// Beyond it the numbers of an axis stand too far apart for what is drawn between them; no loss worth a look is there.
+const HIGHEST: f64 = 1e9;
+
+/// Whether a logged number has a place in a picture.
+pub(crate) fn drawable(y: &f64) -> bool {
+    y.abs() <= HIGHEST
+}
+
 pub(crate) type Points = Vec<(f64, f64)>;
 pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
@@ -103,11 +111,11 @@ struct Curves {
 impl Curves {
     fn of(rows: &[Row]) -> Self {
         let curve = |value: fn(&Row) -> Option<f64>| -> Points {
-            rows.iter().filter_map(|row| Some((row.step as f64, value(row).filter(|y| y.is_finite())?))).collect()
+            rows.iter().filter_map(|row| Some((row.step as f64, value(row).filter(drawable)?))).collect()
         };
         let (train, val) = (curve(|row| row.train_loss), curve(|row| row.val_loss));
         let ema = curve(|row| row.ema_val_loss);
-        let last = |value: fn(&Row) -> Option<f64>| rows.iter().rev().find_map(value).filter(|y| y.is_finite());
+        let last = |value: fn(&Row) -> Option<f64>| rows.iter().rev().find_map(value).filter(drawable);
         let marks: Vec<_> = [
             ("forgetful predictor", last(|row| row.forgetful_loss), FORGETFUL),
             ("entropy floor", last(|row| row.entropy_floor), FLOOR),
@@ -342,6 +350,7 @@ pub(crate) fn decimals(y: f64, span: f64) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use itertools::Itertools;
     use proptest::prelude::*;
 
     use super::*;
@@ -405,7 +414,9 @@ mod tests {
         loss_svg(std::slice::from_ref(&one), "one", &out).unwrap();
         assert!(std::fs::read_to_string(&out).unwrap().contains("validation 4.200"));
         let nan = Row { step: 1, train_loss: Some(f64::NAN), ..Row::default() };
-        loss_svg(&[one, nan.clone()], "diverged", &out).unwrap();
+        loss_svg(&[one.clone(), nan.clone()], "diverged", &out).unwrap();
+        let far = |step, loss| Row { step, train_loss: Some(loss), val_loss: Some(loss), ..Row::default() };
+        loss_svg(&[one, far(2, 1e308), far(3, -1e308), far(4, 1e9), far(5, 1e9)], "far", &out).unwrap();
         assert!(loss_svg(&[], "none", &out).is_err());
         assert!(loss_svg(&[nan], "diverged", &out).is_err());
     }
@@ -413,7 +424,7 @@ mod tests {
     #[test]
     fn smoothing_keeps_a_straight_line() {
         let line: Points = (0..500).map(|i| (i as f64, 3.0 - 0.01 * i as f64)).collect();
-        for (smooth, raw) in smooth(&line).iter().zip(&line) {
+        for (smooth, raw) in smooth(&line).iter().zip_eq(&line) {
             assert!((smooth.1 - raw.1).abs() < 1e-9);
         }
     }
