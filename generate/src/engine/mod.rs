@@ -254,7 +254,8 @@ pub fn generate_batch(
         bail!(overflow_error(context_length, &format!("the prompt has {longest}")));
     }
     let config = plan.config;
-    let sequences = || ModelSequences::new(model, prompts, slots(prompts, config, context_length));
+    let rows = config.num_return_sequences.max(config.num_beams);
+    let sequences = || ModelSequences::new(model, prompts, slots(prompts, rows, config.max_new_tokens, context_length));
     match config.strategy {
         Strategy::Greedy | Strategy::Sample if config.draft_tokens > 0 => {
             strategies::speculatively(model, prompts, plan, started, on_event)
@@ -267,11 +268,11 @@ pub fn generate_batch(
     }
 }
 
-/// Positions that the cache will hold at most: each prompt once, and what every sequence adds to it.
-fn slots(prompts: &[&[u32]], config: &GenerationConfig, context_length: usize) -> usize {
-    let rows = config.num_return_sequences.max(config.num_beams);
-    let new = config.max_new_tokens.min(context_length);
-    let each = |prompt: &&[u32]| match prompt.len() + config.max_new_tokens > context_length + 1 {
+/// Positions that the cache will hold at most, where each prompt is continued as `rows` at a time: each prompt once, and what
+/// every row adds to it.
+fn slots(prompts: &[&[u32]], rows: usize, max_new_tokens: usize, context_length: usize) -> usize {
+    let new = max_new_tokens.min(context_length);
+    let each = |prompt: &&[u32]| match prompt.len().saturating_add(max_new_tokens) > context_length + 1 {
         true => rows * context_length + new, // a sliding window shares nothing
         false => prompt.len() + rows * new,
     };

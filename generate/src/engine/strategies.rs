@@ -55,8 +55,11 @@ pub(super) fn exactly(
     let each = plan.config.num_return_sequences;
     let search = |(prompt, ids): (usize, &&[u32])| {
         let context_length = model.config().context_length;
-        let mut sequences = ModelSequences::new(model, &[ids], slots(&[ids], plan.config, context_length));
-        if ids.len() + plan.config.max_new_tokens > context_length + 1 {
+        let max_new_tokens = plan.config.max_new_tokens;
+        // However many texts are asked for, no more prefixes than these are looked at together.
+        let rows = each.min(exact::MOST_ROWS);
+        let mut sequences = ModelSequences::new(model, &[ids], slots(&[ids], rows, max_new_tokens, context_length));
+        if ids.len().saturating_add(max_new_tokens) > context_length + 1 {
             let _ = on_event(Event::ContextFull);
         }
         let request = exact::Request {
@@ -76,7 +79,8 @@ pub(super) fn exactly(
         };
         for (number, completion) in found.completions.iter().enumerate() {
             let row = prompt * each + number;
-            if plan.traced_candidates > 0 {
+            // Once time is over, of the best text alone: each token costs a pass.
+            if plan.traced_candidates > 0 && (number == 0 || found.cut_short.is_none()) {
                 retrace(&mut sequences, completion, &chain, plan.traced_candidates, row, on_event)?;
             }
             let _ = on_event(Event::Found { row, finding: &finding });
@@ -123,10 +127,11 @@ pub(super) fn speculatively(
     let (config, chain) = (plan.config, plan.chain());
     let each = config.num_return_sequences;
     let context_length = model.config().context_length;
+    let one_row = |ids: &[u32], context_length: usize| slots(&[ids], 1, config.max_new_tokens, context_length);
     let mut all = Vec::with_capacity(prompts.len());
     for (prompt, ids) in prompts.iter().enumerate() {
-        let mut target =
-            ModelSequences::new(model, &[ids], slots(&[ids], config, context_length) + config.draft_tokens);
+        let guesses = config.draft_tokens.min(context_length);
+        let mut target = ModelSequences::new(model, &[ids], one_row(ids, context_length) + guesses);
         let mut completions = Vec::with_capacity(each);
         for number in 0..each {
             let request = speculative::Request {
@@ -143,7 +148,7 @@ pub(super) fn speculatively(
             let proposer: &mut dyn Proposer = match plan.draft {
                 Draft::Lookup => &mut lookup,
                 Draft::Model(draft) => {
-                    drafts = ModelSequences::new(draft, &[ids], ids.len() + config.max_new_tokens);
+                    drafts = ModelSequences::new(draft, &[ids], one_row(ids, draft.config().context_length));
                     drafter = DraftModel::new(&mut drafts, target.vocab_size())?;
                     &mut drafter
                 }

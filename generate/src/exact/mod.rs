@@ -31,7 +31,7 @@ use tree::{Found, Prefix, Tree};
 
 /// Most prefixes that go through the model together. Strictly the best one should be alone, since what it leads to may be
 /// better than the second; but one pass over sixteen rows, which reads the weights once, costs less than sixteen passes.
-const MOST_ROWS: usize = 16;
+pub const MOST_ROWS: usize = 16;
 
 /// What to search for.
 pub struct Request<'a> {
@@ -73,7 +73,8 @@ pub struct ExactResult {
     /// A completion whose score is at least this is proven by itself; another's falls short of the best by at most the
     /// difference.
     pub bound: f64,
-    /// Time or interruption, when one of them ended the search before a proof or `max_nodes` did.
+    /// Time or interruption, when one of them ended the search before a proof or `max_nodes` did. Then, and where one of them
+    /// comes after the search, only the first tokens of the best completion tell what else was probable.
     pub cut_short: Option<FinishReason>,
 }
 
@@ -137,7 +138,7 @@ pub fn search(
         && tree.found.is_empty()
         && let Some(prefix) = tree.longest_open()
     {
-        tree.found.push(Found { ids: tree.ids(&prefix), score: prefix.score, finish_reason });
+        tree.found.push(tree.complete(&prefix, finish_reason));
     }
     ensure!(
         !tree.found.is_empty(),
@@ -145,12 +146,30 @@ pub fn search(
         request.chain.names().join(", ")
     );
     let seconds = request.started.elapsed().as_secs_f64();
-    let complete = |Found { ids, score, finish_reason }| -> Result<Completion> {
-        let tokens = measured(sequences, &ids, request.config.logprobs)?;
-        Ok(Completion { ids, tokens, finish_reason, score, seconds })
+    // Passes that tell of the tokens what the search does not remember; the best text has one of them in any case.
+    let best = tree.found.first().map(|found| found.score);
+    let mut passes = 0;
+    let mut go_on = || {
+        let is_first = passes == 0;
+        passes += 1;
+        is_first
+            || (cut_short.is_none()
+                && !request.is_out_of_time(nodes)
+                && on_progress(Progress { nodes, best, bound }).is_continue())
     };
-    let completions = tree.found.into_iter().map(complete).collect::<Result<_>>()?;
+    let mut completions = Vec::with_capacity(tree.found.len());
+    for found in tree.found {
+        let tokens = measured(sequences, &found, request.config.logprobs, &mut go_on)?;
+        let Found { ids, score, finish_reason, .. } = found;
+        completions.push(Completion { ids, tokens, finish_reason, score, seconds });
+    }
     Ok(ExactResult { completions, proven, nodes, bound, cut_short })
+}
+
+impl Request<'_> {
+    fn is_out_of_time(&self, nodes: usize) -> bool {
+        self.clock.is_over(self.config.max_time_s, self.started.elapsed().as_secs_f64(), nodes)
+    }
 }
 
 /// Looks at one prefix after another until nothing open can improve the answer, or the nodes are used up; gives the reason
@@ -193,8 +212,7 @@ fn grow(
         if next.is_empty() {
             return Ok(None);
         }
-        let out_of_time =
-            request.clock.is_over(request.config.max_time_s, request.started.elapsed().as_secs_f64(), tree.nodes());
+        let out_of_time = request.is_out_of_time(tree.nodes());
         let cut_short = asked.break_value().or(out_of_time.then_some(FinishReason::Time));
         let may_look_at = match cut_short {
             Some(_) => 0,
@@ -252,13 +270,20 @@ fn logits_after(sequences: &mut dyn Sequences, prompt_len: usize, paths: &[Vec<u
     sequences.logits_of_last(&counts)
 }
 
-/// The log-probabilities of the continuation `ids` of the one row, and of the `top` best tokens at each step.
-fn measured(sequences: &mut dyn Sequences, ids: &[u32], top: usize) -> Result<Vec<ChosenToken>> {
+/// The log-probabilities of the continuation `found` of the one row, and of the `top` best tokens at each step. Once `go_on`,
+/// asked before each pass, says no, the search's own log-probabilities are those of the rest, and no other tokens are told.
+fn measured(
+    sequences: &mut dyn Sequences,
+    found: &Found,
+    top: usize,
+    go_on: &mut dyn FnMut() -> bool,
+) -> Result<Vec<ChosenToken>> {
+    let ids = &found.ids;
     let (vocab_size, prompt_len) = (sequences.vocab_size(), sequences.ids(0).len());
     // One pass for what follows within the context, one for each token beyond.
     let together = sequences.context_length().saturating_sub(prompt_len).saturating_add(1).min(ids.len());
     let mut tokens = Vec::with_capacity(ids.len());
-    while tokens.len() < ids.len() {
+    while tokens.len() < ids.len() && go_on() {
         let (done, count) = (tokens.len(), if tokens.is_empty() { together } else { 1 });
         sequences.extend(0, &ids[done.saturating_sub(1)..done + count - 1]);
         let logits = sequences.logits_of_last(&[count])?;
@@ -267,5 +292,7 @@ fn measured(sequences: &mut dyn Sequences, ids: &[u32], top: usize) -> Result<Ve
         }
     }
     sequences.truncate(0, prompt_len);
+    let rest = ids.iter().zip(&found.logprobs).skip(tokens.len());
+    tokens.extend(rest.map(|(&id, &logprob)| ChosenToken { id, logprob, top: Vec::new() }));
     Ok(tokens)
 }

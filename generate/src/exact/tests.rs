@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use itertools::Itertools;
 use proptest::prelude::{ProptestConfig, any, prop_assert, prop_assert_eq, proptest};
 
 use super::*;
@@ -116,7 +117,7 @@ proptest! {
         let result = found(&mut Short { context, inner }, &config, &chain, &stops);
         prop_assert!(result.proven && result.cut_short.is_none());
         prop_assert_eq!(result.completions.len(), n.min(expected.len()));
-        for (completion, (_, score)) in result.completions.iter().zip(&expected) {
+        for (completion, (_, score)) in result.completions.iter().zip_eq(&expected[..n.min(expected.len())]) {
             prop_assert!((completion.score - score).abs() < 1e-5, "{} is not {score}", completion.score);
             let (_, own) = expected.iter().find(|(ids, _)| *ids == completion.ids).unwrap();
             prop_assert!((own - score).abs() < 1e-5, "{:?} does not have the score {score}", completion.ids);
@@ -272,6 +273,47 @@ fn time_and_the_user_end_it_with_what_there_is() {
     assert_eq!((result.cut_short, result.proven, result.nodes), (Some(FinishReason::Time), false, 1));
     let token = &completion.tokens[0];
     assert_eq!((token.top.len(), token.top[0]), (2, (token.id, token.logprob)));
+}
+
+/// Behind the search there is a pass for each text, and beyond the context one for each token: those too stop when time is over
+/// or the user asks, and the texts are told by what the search knows.
+#[test]
+fn nothing_more_is_measured_once_it_is_to_end() {
+    use std::cell::Cell;
+    let passes = Cell::new(0);
+    let logits = made_up::logits(3, 4, 1.0);
+    let logits_after = |ids: &[u32]| {
+        passes.set(passes.get() + 1);
+        logits(ids)
+    };
+    let config = GenerationConfig { num_return_sequences: 20, ..config(5, vec![]) };
+    let run = |ends_after: Option<usize>| {
+        passes.set(0);
+        let clock = Clock::Steps(ends_after.unwrap_or(usize::MAX));
+        let request =
+            Request { config: &config, chain: &Chain::default(), stops: &never, started: Instant::now(), clock };
+        let (mut nodes, searched) = (0, Cell::new(0));
+        let mut progress = |progress: Progress| {
+            if progress.nodes > nodes {
+                searched.set(passes.get());
+            }
+            nodes = progress.nodes;
+            ControlFlow::Continue(())
+        };
+        let mut sequences = made_up::sequences(&PROMPT, 4, logits_after);
+        let result = search(&mut sequences, &request, &mut progress).unwrap();
+        (result, passes.get() - searched.get())
+    };
+    let (whole, behind) = run(None);
+    assert_eq!((whole.completions.len(), whole.cut_short, behind), (20, None, 20 * 5));
+    let (cut, behind) = run(Some(60));
+    assert_eq!((cut.completions.len(), cut.cut_short, behind), (20, Some(FinishReason::Time), 5));
+    for completion in &cut.completions {
+        let whole = whole.completions.iter().find(|whole| whole.ids == completion.ids);
+        let Some(whole) = whole else { continue };
+        let apart = |a: &ChosenToken, b: &ChosenToken| (a.logprob - b.logprob).abs();
+        assert!(completion.tokens.iter().zip_eq(&whole.tokens).all(|(a, b)| apart(a, b) < 1e-5));
+    }
 }
 
 #[test]

@@ -20,11 +20,13 @@ pub(super) struct Prefix {
     /// The number of the prefix that it adds a token to.
     parent: u32,
     token: u32,
+    /// That token's log-probability under the unmodified model.
+    logprob: f32,
 }
 
 impl Prefix {
     /// The empty one.
-    pub(super) const ROOT: Self = Self { score: 0.0, len: 0, parent: 0, token: 0 };
+    pub(super) const ROOT: Self = Self { score: 0.0, len: 0, parent: 0, token: 0, logprob: 0.0 };
 }
 
 /// The best first; of equally probable ones the longer, being nearer its end; then in order of appearance.
@@ -53,8 +55,18 @@ impl Eq for Prefix {}
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     pub(super) ids: Vec<u32>,
+    /// The tokens' log-probabilities under the unmodified model.
+    pub(super) logprobs: Vec<f32>,
     pub(super) score: f64,
     pub(super) finish_reason: FinishReason,
+}
+
+/// Of a prefix that was looked at, what tells its tokens.
+#[derive(Clone, Copy)]
+struct Looked {
+    parent: u32,
+    token: u32,
+    logprob: f32,
 }
 
 /// Everything that an exact search knows.
@@ -63,8 +75,8 @@ pub(super) struct Tree<'a> {
     prompt: Vec<u32>,
     /// At this many tokens a continuation is complete.
     longest: usize,
-    /// Parent and last token of every prefix that was looked at, by its number; the empty one is number 0.
-    looked_at: Vec<(u32, u32)>,
+    /// Every prefix that was looked at, by its number; the empty one is number 0.
+    looked_at: Vec<Looked>,
     /// Prefixes that may yet be looked at.
     open: BinaryHeap<Prefix>,
     /// Prefixes with at most this score are not kept open: they cannot improve the answer, or their turn cannot come.
@@ -115,14 +127,25 @@ impl<'a> Tree<'a> {
 
     /// The tokens of a prefix.
     pub(super) fn ids(&self, prefix: &Prefix) -> Vec<u32> {
-        let mut ids = Vec::with_capacity(prefix.len as usize);
-        let (mut parent, mut token) = (prefix.parent, prefix.token);
+        self.backwards(prefix, |looked| looked.token)
+    }
+
+    /// A complete continuation that is the whole of a prefix.
+    pub(super) fn complete(&self, prefix: &Prefix, finish_reason: FinishReason) -> Found {
+        let logprobs = self.backwards(prefix, |looked| looked.logprob);
+        Found { ids: self.ids(prefix), logprobs, score: prefix.score, finish_reason }
+    }
+
+    /// What `of` is of each token of a prefix, in their order.
+    fn backwards<T>(&self, prefix: &Prefix, of: impl Fn(Looked) -> T) -> Vec<T> {
+        let mut all = Vec::with_capacity(prefix.len as usize);
+        let mut last = Looked { parent: prefix.parent, token: prefix.token, logprob: prefix.logprob };
         for _ in 0..prefix.len {
-            ids.push(token);
-            (parent, token) = self.looked_at[parent as usize];
+            all.push(of(last));
+            last = self.looked_at[last.parent as usize];
         }
-        ids.reverse();
-        ids
+        all.reverse();
+        all
     }
 
     /// Adds each possible token to a prefix, given the logits `[vocab]` that follow it: what that completes is an answer,
@@ -141,10 +164,11 @@ impl<'a> Tree<'a> {
         for logit in logits.iter_mut() {
             *logit = logprob(*logit, norm);
         }
+        let unmodified = logits.to_vec();
         let Request { config, chain, .. } = self.request;
         chain.process(&Step { prompt: &self.prompt, generated: &self.ids(&prefix) }, logits);
         let number = self.looked_at.len() as u32;
-        self.looked_at.push((prefix.parent, prefix.token));
+        self.looked_at.push(Looked { parent: prefix.parent, token: prefix.token, logprob: prefix.logprob });
         let to_beat = self.to_beat();
         for (token, &logprob) in (0..).zip(logits.iter()) {
             if logprob == f32::NEG_INFINITY {
@@ -160,7 +184,8 @@ impl<'a> Tree<'a> {
                 self.dropped = self.dropped.max(score);
                 continue;
             }
-            let child = Prefix { score, len: prefix.len + 1, parent: number, token };
+            let logprob = unmodified[token as usize];
+            let child = Prefix { score, len: prefix.len + 1, parent: number, token, logprob };
             let ended = config.end_tokens.contains(&token);
             if ended || child.len as usize == self.longest {
                 self.offer(&child, if ended { FinishReason::Eos } else { FinishReason::Length });
@@ -251,11 +276,12 @@ impl<'a> Tree<'a> {
         if complete.score <= self.to_beat() {
             return;
         }
-        let ids = self.ids(complete);
-        let stops = finish_reason == FinishReason::Length && (self.request.stops)(&ids);
-        let finish_reason = if stops { FinishReason::Stop } else { finish_reason };
+        let mut complete = self.complete(complete, finish_reason);
+        if finish_reason == FinishReason::Length && (self.request.stops)(&complete.ids) {
+            complete.finish_reason = FinishReason::Stop;
+        }
         let place = self.found.partition_point(|found| found.score >= complete.score);
-        self.found.insert(place, Found { ids, score: complete.score, finish_reason });
+        self.found.insert(place, complete);
         self.found.truncate(self.request.config.num_return_sequences);
         self.floor = self.floor.max(self.to_beat());
     }
