@@ -209,6 +209,7 @@ mod tests {
     use crate::score::tests::{CONTEXT, by_hand, to_the_end};
     use burn::tensor::Device;
     use ember_model::GptConfig;
+    use itertools::Itertools;
     use proptest::prelude::*;
 
     fn question(context: &str, choices: &[&str]) -> Question {
@@ -329,9 +330,9 @@ mod tests {
                 .collect();
             let together = score_questions(&model, &encoded, &mut to_the_end).unwrap().unwrap();
             prop_assert_eq!(together.len(), asked.len());
-            for ((context, choices), scored) in asked.iter().zip(together) {
+            for ((context, choices), scored) in asked.iter().zip_eq(together) {
                 prop_assert_eq!(choices.len(), scored.len());
-                for (choice, scored) in choices.iter().zip(scored) {
+                for (choice, scored) in choices.iter().zip_eq(scored) {
                     let mut ids = if context.is_empty() { vec![tokenizer.end_of_text().unwrap()] } else { Vec::new() };
                     ids.extend(tokenizer.encode(context).unwrap());
                     let first = ids.len();

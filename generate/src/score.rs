@@ -133,6 +133,7 @@ pub(crate) mod tests {
     use crate::softmax::log_sum_exp;
     use burn::tensor::Device;
     use ember_model::GptConfig;
+    use itertools::Itertools;
     use proptest::prelude::*;
 
     pub(crate) const CONTEXT: usize = 8;
@@ -183,7 +184,7 @@ pub(crate) mod tests {
                 told += tokens;
                 ControlFlow::Continue(())
             });
-            for (stretch, together) in stretches.iter().zip(together.unwrap().unwrap()) {
+            for (stretch, together) in stretches.iter().zip_eq(together.unwrap().unwrap()) {
                 told -= stretch.scored;
                 let first = stretch.ids.len() - stretch.scored;
                 prop_assert_eq!(together.len(), stretch.scored);
@@ -204,7 +205,7 @@ pub(crate) mod tests {
             let inputs: Vec<u32> = rows.iter().flat_map(|row| row[..time].to_vec()).collect();
             let targets: Vec<u32> = rows.iter().flat_map(|row| row[1..].to_vec()).collect();
             let logprobs = token_log_probabilities(&model, &inputs, &targets, time).unwrap();
-            for (row, logprobs) in rows.iter().zip(logprobs.chunks(time)) {
+            for (row, logprobs) in rows.iter().zip_eq(logprobs.chunks(time)) {
                 for (t, got) in logprobs.iter().enumerate() {
                     prop_assert!((got - by_hand(&model, &row[..=t + 1])).abs() < 1e-5);
                 }

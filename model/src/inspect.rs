@@ -45,6 +45,7 @@ mod tests {
     use super::*;
     use crate::{GptConfig, kernels};
     use burn::tensor::{Device, Distribution, TensorData};
+    use itertools::Itertools;
 
     fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
         tensor.into_data().try_into_vec::<f32>().unwrap()
@@ -92,7 +93,7 @@ mod tests {
         let (y, weights) = kernels::causal_attention_and_weights(qkv.clone(), heads);
         assert_eq!(values(y.clone()), values(kernels::causal_attention(qkv.clone(), heads, None)));
         let (expected, expected_weights) = kernels::plain::causal_attention(qkv, heads, None);
-        let apart = |a: Vec<f32>, b: Vec<f32>| a.iter().zip(&b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        let apart = |a: Vec<f32>, b: Vec<f32>| a.iter().zip_eq(&b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         assert!(apart(values(weights), values(expected_weights)) < 1e-5);
         assert!(apart(values(y), values(expected)) < 1e-4);
     }

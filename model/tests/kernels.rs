@@ -5,6 +5,7 @@
 use burn::tensor::{DType, Device, Distribution, FloatDType, Int, Tensor, TensorData};
 use ember_model::kernels::{self, DropoutMask, Heads, Rotary, plain};
 use ember_model::{Gpt, GptConfig, KvCache, MlpKind, NormKind, Positions};
+use itertools::Itertools;
 use proptest::prelude::*;
 
 fn random<const D: usize>(shape: [usize; D], device: &Device) -> Tensor<D> {
@@ -40,7 +41,7 @@ macro_rules! same {
             let weights = Tensor::random(fused.dims(), Distribution::Normal(0.0, 1.0), &fused.device());
             let a = inputs.gradients(&(fused.clone() * weights.clone()).sum().backward());
             let b = inputs.gradients(&(reference.clone() * weights).sum().backward());
-            for (a, b) in a.into_iter().zip(b) {
+            for (a, b) in a.into_iter().zip_eq(b) {
                 let error = difference(a, b);
                 prop_assert!(error < 2e-5, "a gradient differs by {error}");
             }
@@ -298,7 +299,7 @@ proptest! {
             let mut copy = cache.clone();
             let all = gpt.forward_cached(&pieces, &mut copy);
             let (mut place, mut wanted) = (0, Vec::new());
-            for ((row, new), &count) in rows.iter_mut().zip(&new).zip(&counts) {
+            for ((row, new), &count) in rows.iter_mut().zip_eq(&new).zip_eq(&counts) {
                 row.extend(new);
                 if new.is_empty() {
                     continue;
@@ -458,7 +459,7 @@ proptest! {
         let error = difference(half, full);
         prop_assert!(error < 4e-3, "the value differs by {error}"); // half a unit of 8 bits
         prop_assert_eq!(half_gradients.len(), gradients.len());
-        for (half, full) in half_gradients.into_iter().zip(gradients) {
+        for (half, full) in half_gradients.into_iter().zip_eq(gradients) {
             let error = difference(half, full);
             prop_assert!(error < 4e-3, "a gradient differs by {error}");
         }
@@ -493,7 +494,7 @@ proptest! {
         let ((half, half_gradients), (full, gradients)) = (run(to), run(FloatDType::F32));
         let error = difference(half, full);
         prop_assert!(error < 8e-3, "the value differs by {error}"); // half a unit of 8 bits, for the weights and for the result
-        for (half, full) in half_gradients.into_iter().zip(gradients) {
+        for (half, full) in half_gradients.into_iter().zip_eq(gradients) {
             let error = difference(half, full);
             prop_assert!(error < 1.6e-2, "a gradient differs by {error}"); // the same for y, the weights, the scores and the result
         }

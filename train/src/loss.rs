@@ -92,6 +92,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use burn::tensor::{Device, Distribution};
+    use itertools::Itertools;
     use proptest::prelude::*;
 
     proptest! {
@@ -114,12 +115,12 @@ mod tests {
             };
             let (fused, fused_gradient) = run(loss);
             let (reference, gradient) = run(plain);
-            for (a, b) in fused.iter().zip(&reference) {
+            for (a, b) in fused.iter().zip_eq(&reference) {
                 prop_assert!((a - b).abs() <= 2e-5 * b.abs().max(1.0), "{fused:?} {reference:?}");
             }
             // With a z-loss the gradient is as large as the logits.
             let allowed = 1e-6 + 1e-6 * z_loss as f32 * scale as f32 * 20.0;
-            for (a, b) in fused_gradient.iter().zip(&gradient) {
+            for (a, b) in fused_gradient.iter().zip_eq(&gradient) {
                 prop_assert!((a - b).abs() < allowed, "{a} {b}");
             }
         }
@@ -147,7 +148,7 @@ mod tests {
             let [objective, cross_entropy] = [objective, cross_entropy].map(|loss| loss.into_scalar::<f32>());
             assert!((objective - TORCH_OBJECTIVE).abs() < 1e-6, "{objective}");
             assert!((cross_entropy - TORCH_CROSS_ENTROPY).abs() < 1e-6, "{cross_entropy}");
-            for (a, b) in gradient.iter().zip(&TORCH_GRADIENT) {
+            for (a, b) in gradient.iter().zip_eq(&TORCH_GRADIENT) {
                 assert!((a - b).abs() < 1e-6, "{gradient:?}");
             }
         }

@@ -11,6 +11,7 @@ use ember_model::checkpoint;
 use ember_model::folder::TensorFile;
 use ember_train::loss::cross_entropy;
 use ember_train::optimizer::{AdamWConfig, MuonConfig, Optimizer, OptimizerConfig, clip_scale, global_norm};
+use itertools::Itertools;
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -60,7 +61,7 @@ fn read<T: for<'a> Deserialize<'a>>(path: &Path) -> T {
 
 fn largest_difference(got: &[f32], want: &[f32]) -> f32 {
     assert_eq!(got.len(), want.len());
-    got.iter().zip(want).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+    got.iter().zip_eq(want).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
 #[test]
@@ -86,7 +87,7 @@ fn ten_steps_agree_with_pytorch() {
         ema_decay: 0.0,
     });
     assert_eq!(steps.len(), 10);
-    for (number, (step, batch)) in steps.iter().zip(&batches).enumerate() {
+    for (number, (step, batch)) in steps.iter().zip_eq(&batches).enumerate() {
         let rows = &batch.tokens[0];
         let time = rows[0].len() - 1;
         let inputs: Vec<i32> = rows.iter().flat_map(|row| row[..time].iter().map(|id| *id as i32)).collect();

@@ -16,6 +16,7 @@ use ember_model::{GptConfig, Parameter, checkpoint};
 use ember_train::loss::cross_entropy;
 use ember_train::optimizer::{AdamWConfig, Optimizer, clip_scale, global_norm};
 use ember_train::schedule::{Curve, Schedule};
+use itertools::Itertools;
 use serde::Deserialize;
 
 fn fixtures() -> PathBuf {
@@ -34,7 +35,7 @@ fn ids(rows: &[Vec<u32>], device: &Device) -> Tensor<2, Int> {
 
 fn largest_difference(got: &[f32], want: &[f32]) -> f32 {
     assert_eq!(got.len(), want.len());
-    got.iter().zip(want).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+    got.iter().zip_eq(want).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
 fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {

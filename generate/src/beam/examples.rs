@@ -1,6 +1,7 @@
 //! Searches that a reader can follow with a pencil.
 #![allow(clippy::unwrap_used)]
 
+use itertools::Itertools;
 use std::ops::ControlFlow;
 use std::ops::Range;
 use std::sync::Arc;
@@ -56,7 +57,7 @@ fn two_beams_find_by_hand_what_greedy_misses() {
     assert_eq!(ids(&find(1)), [[NICE, DOG]]);
     let two = find(2);
     assert_eq!(ids(&two), [[DOG, HAS], [NICE, DOG]]);
-    for (completion, probability) in two.iter().zip([0.36_f64, 0.20]) {
+    for (completion, probability) in two.iter().zip_eq([0.36_f64, 0.20]) {
         assert!((completion.score - probability.ln()).abs() < 1e-6);
         assert_eq!(completion.finish_reason, FinishReason::Length);
     }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use ember_model::Gpt;
+use itertools::Itertools;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -132,7 +133,7 @@ fn difference(completions: &[Completion], expected: &[Expected], config: &Genera
     if completions.len() != expected.len() {
         return show();
     }
-    for (ours, theirs) in completions.iter().zip(expected) {
+    for (ours, theirs) in completions.iter().zip_eq(expected) {
         let mut ids = ours.ids.clone();
         if ours.finish_reason == FinishReason::Eos && config.strategy == Strategy::DiverseBeam {
             *ids.last_mut().unwrap() = config.end_tokens[0];
@@ -160,7 +161,7 @@ fn compare(file: &str) -> usize {
         let chain = Chain::new(&config, None);
         let results = found(&mut sequences, &request(&config, &chain));
         assert_eq!(results.len(), case.expected.len());
-        for (completions, expected) in results.iter().zip(&case.expected) {
+        for (completions, expected) in results.iter().zip_eq(&case.expected) {
             if let Some(difference) = difference(completions, expected, &config) {
                 differences.push(format!("case {number}, {config:?}:{difference}"));
             }

@@ -4,6 +4,7 @@
 use std::ops::ControlFlow;
 use std::time::Instant;
 
+use itertools::Itertools;
 use proptest::prelude::{
     Just, ProptestConfig, Strategy as _, any, prop, prop_assert, prop_assert_eq, prop_oneof, proptest,
 };
@@ -79,11 +80,11 @@ proptest! {
         let together = BeamRequest { first_sequences: &firsts, ..request(&config, &chain) };
         let together = found(&mut random_table(table, 6, &prompts), &together);
         prop_assert_eq!(together.len(), prompts.len());
-        for (number, (prompt, batched)) in prompts.iter().zip(&together).enumerate() {
+        for (number, (prompt, batched)) in prompts.iter().zip_eq(&together).enumerate() {
             let alone = BeamRequest { first_sequences: &[first + number as u64], ..request(&config, &chain) };
             let alone = found(&mut random_table(table, 6, std::slice::from_ref(prompt)), &alone).remove(0);
             prop_assert_eq!(batched.len(), alone.len());
-            for (batched, alone) in batched.iter().zip(&alone) {
+            for (batched, alone) in batched.iter().zip_eq(&alone) {
                 prop_assert_eq!(&batched.tokens, &alone.tokens);
                 prop_assert_eq!((batched.score, batched.finish_reason), (alone.score, alone.finish_reason));
             }
@@ -106,7 +107,7 @@ proptest! {
         };
         let chain = Chain::default();
         let results = search(&mut random_table(table, 6, &prompts), &request(&config, &chain), &mut keep).unwrap();
-        for (sent, completions) in sent.iter().zip(&results) {
+        for (sent, completions) in sent.iter().zip_eq(&results) {
             prop_assert_eq!(sent, &completions[0].tokens);
         }
     }
@@ -126,7 +127,7 @@ proptest! {
         };
         let results = search(&mut random_table(table, 6, &prompts), &asked, &mut keep).unwrap();
         let model = random_table(table, 6, &[]);
-        for (prompt, completions) in prompts.iter().zip(&results) {
+        for (prompt, completions) in prompts.iter().zip_eq(&results) {
             prop_assert!(completions.windows(2).all(|pair| pair[0].score >= pair[1].score));
             for completion in completions {
                 let mut so_far = prompt.clone();

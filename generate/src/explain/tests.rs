@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use burn::module::Param;
 use burn::tensor::Device;
 use ember_model::GptConfig;
+use itertools::Itertools;
 use serde_json::Value;
 
 use super::*;
@@ -106,7 +107,7 @@ fn the_steps_are_those_of_the_engine_the_model_and_the_processors() {
         let probabilities = softmax(&logits);
         let left = ids(&step["processed"]["ids"]);
         assert_eq!((left.len(), step["processed"]["survivors"].as_u64()), (12, Some(12)));
-        for (&id, probability) in left.iter().zip(numbers(&step["processed"]["probabilities"])) {
+        for (&id, probability) in left.iter().zip_eq(numbers(&step["processed"]["probabilities"])) {
             assert!((f64::from(probabilities[id as usize]) - probability).abs() < 1e-4);
         }
         let (draw, share) = (step["draw"].as_f64().unwrap(), numbers(&step["interval"]));

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use itertools::Itertools;
 use serde::Deserialize;
 
 use super::{Chain, Step};
@@ -101,7 +102,7 @@ fn difference(case: &Case, config: &GenerationConfig) -> Option<String> {
     if ids != case.ids {
         return Some(format!("{} leaves {ids:?}, transformers {:?}", case.name, case.ids));
     }
-    let widest = ids.iter().zip(&case.scores).map(|(&id, score)| (logits[id] - score).abs()).fold(0.0, f32::max);
+    let widest = ids.iter().zip_eq(&case.scores).map(|(&id, score)| (logits[id] - score).abs()).fold(0.0, f32::max);
     (widest > 1e-5).then(|| format!("{}: a score is off by {widest}", case.name))
 }
 

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use itertools::Itertools;
 use proptest::prelude::{Just, Strategy, any, prop, prop_assert, prop_assert_eq, prop_oneof, proptest};
 
 use super::*;
@@ -141,7 +142,7 @@ proptest! {
         let mut after = logits.clone();
         let mut before = logits;
         Chain::new(&config, None).process_observed(&step, &mut after, &mut |name, now| {
-            for (now, before) in now.iter().zip(&before) {
+            for (now, before) in now.iter().zip_eq(&before) {
                 assert!(!now.is_nan(), "{name}");
                 assert!(*before > f32::NEG_INFINITY || *now == f32::NEG_INFINITY, "{name} revives a token");
             }

@@ -64,12 +64,13 @@ mod tests {
     use super::*;
     use crate::processors::{START, kept, processed, six};
     use crate::softmax::softmax;
+    use itertools::Itertools;
 
     /// The three best of 0.40, 0.30, 0.20, 0.05, 0.03, 0.02 share what the others had: 4/9, 3/9, 2/9.
     #[test]
     fn the_three_best_worked_by_hand() {
         let p = softmax(&processed(&TopK(3), &START, &six()));
-        for (p, expected) in p.iter().zip([4.0 / 9.0, 3.0 / 9.0, 2.0 / 9.0, 0.0, 0.0, 0.0]) {
+        for (p, expected) in p.iter().zip_eq([4.0 / 9.0, 3.0 / 9.0, 2.0 / 9.0, 0.0, 0.0, 0.0]) {
             assert!((p - expected).abs() < 1e-6, "{p} is not {expected}");
         }
     }

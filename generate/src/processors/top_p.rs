@@ -93,6 +93,7 @@ mod tests {
     use super::*;
     use crate::processors::{START, kept, processed, six};
     use crate::softmax::softmax;
+    use itertools::Itertools;
 
     fn top_p(p: f64) -> TopP {
         TopP { p, keep: 1 }
@@ -108,7 +109,7 @@ mod tests {
         assert_eq!(kept(&top_p(1e-6), &six()), [0]);
         assert_eq!(kept(&TopP { p: 0.39, keep: 3 }, &six()), [0, 1, 2]);
         let logits = processed(&top_p(0.9), &START, &six());
-        for (p, expected) in softmax(&logits).iter().zip([4.0 / 9.0, 3.0 / 9.0, 2.0 / 9.0, 0.0, 0.0, 0.0]) {
+        for (p, expected) in softmax(&logits).iter().zip_eq([4.0 / 9.0, 3.0 / 9.0, 2.0 / 9.0, 0.0, 0.0, 0.0]) {
             assert!((p - expected).abs() < 1e-6, "{p} is not {expected}");
         }
     }

@@ -145,6 +145,7 @@ mod tests {
     use super::super::tests::{CONTEXT, by_hand, model, to_the_end};
     use super::*;
     use burn::tensor::Device;
+    use itertools::Itertools;
     use proptest::prelude::*;
     use serde_json::Value;
     use std::path::Path;
@@ -174,7 +175,7 @@ mod tests {
             let logprobs = score_texts(&model, &[&ids], stride, &mut to_the_end).unwrap().unwrap().remove(0);
             let expected: Vec<f64> = serde_json::from_value(case["logprobs"].clone()).unwrap();
             assert_eq!(logprobs.len(), expected.len());
-            for (got, expected) in logprobs.iter().zip(&expected) {
+            for (got, expected) in logprobs.iter().zip_eq(&expected) {
                 assert!((f64::from(*got) - expected).abs() < 1e-5, "{got} is not {expected}");
             }
             let tally = Tally::new(&logprobs, None);
@@ -230,7 +231,7 @@ mod tests {
             let borrowed: Vec<&[u32]> = texts.iter().map(Vec::as_slice).collect();
             let together = score_texts(&model, &borrowed, stride, &mut to_the_end).unwrap().unwrap();
             prop_assert_eq!(together.len(), texts.len());
-            for (ids, logprobs) in texts.iter().zip(together) {
+            for (ids, logprobs) in texts.iter().zip_eq(together) {
                 prop_assert_eq!(logprobs.len(), ids.len() - 1);
                 for window in windows(ids.len(), CONTEXT, stride) {
                     for position in window.scored {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use itertools::Itertools;
 use proptest::prelude::{ProptestConfig, any, prop_assert, prop_assert_eq, proptest};
 
 use super::*;
@@ -92,7 +93,7 @@ proptest! {
         let logits_after = |ids: &[u32]| whole(&ids[ids.len().saturating_sub(context)..]);
         // A draft that is right always, often or by chance.
         let noise = made_up::logits(seed ^ 1, vocab_size, [0.0, 2.0, 9.0][error as usize]);
-        let draft_logits = |ids: &[u32]| whole(ids).iter().zip(noise(ids)).map(|(a, b)| a + b).collect();
+        let draft_logits = |ids: &[u32]| whole(ids).iter().zip_eq(noise(ids)).map(|(a, b)| a + b).collect();
         let prompt: Vec<u32> = (0..prompt_len).map(|at| (seed >> at) as u32 % vocab_size as u32).collect();
 
         let inner = made_up::sequences(&[], vocab_size, draft_logits);
@@ -117,7 +118,7 @@ proptest! {
         prop_assert_eq!(completion.finish_reason, finish_reason);
         prop_assert_eq!(full, slides.into_iter().collect::<Vec<_>>());
         prop_assert_eq!(&said, &completion.tokens);
-        for (token, (_, logprob)) in completion.tokens.iter().zip(&tokens) {
+        for (token, (_, logprob)) in completion.tokens.iter().zip_eq(&tokens) {
             prop_assert!((token.logprob - logprob).abs() < 1e-6);
         }
         prop_assert_eq!((target.rows(), target.ids(0)), (1, prompt.as_slice()));

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 use burn::tensor::{Device, Int, Tensor, TensorData};
+use itertools::Itertools;
 use proptest::prelude::*;
 
 use super::*;
@@ -48,11 +49,11 @@ proptest! {
     fn inputs_of_8_bit_products_are_right_to_16_bits(rows in 1usize..40, n_in in 1usize..100, seed: u64, scale in -9..9i32) {
         let x: Vec<f32> = values(rows * n_in, seed).iter().map(|x| x * 10f32.powi(scale)).collect();
         let read = as_read(WeightType::Int8, &x, n_in);
-        for (x, read) in x.chunks(n_in).zip(read.chunks(n_in)) {
-            for (x, read) in x.chunks(GROUP).zip(read.chunks(GROUP)) {
+        for (x, read) in x.chunks(n_in).zip_eq(read.chunks(n_in)) {
+            for (x, read) in x.chunks(GROUP).zip_eq(read.chunks(GROUP)) {
                 let largest = x.iter().fold(0f32, |largest, x| largest.max(x.abs()));
                 let step = largest / 32767.0;
-                for (x, read) in x.iter().zip(read) {
+                for (x, read) in x.iter().zip_eq(read) {
                     // Half a step, and the rounding of float32.
                     prop_assert!((x - read).abs() <= step * 0.5 + largest * 2e-7, "{read} for {x}");
                 }
@@ -100,7 +101,7 @@ proptest! {
             for column in 0..n_out {
                 let weight = packed.columns(&[column as u32]);
                 for row in 0..rows {
-                    let products = read[row * n_in..][..n_in].iter().zip(&weight).map(|(x, w)| f64::from(x * w));
+                    let products = read[row * n_in..][..n_in].iter().zip_eq(&weight).map(|(x, w)| f64::from(x * w));
                     let want = products.sum::<f64>() + bias.map_or(0.0, |bias| f64::from(bias[column]));
                     let place = row * n_out + column;
                     prop_assert!((f64::from(plain[place]) - want).abs() < 1e-5);
@@ -118,7 +119,7 @@ proptest! {
         for weights in TYPES {
             let packed = pack(weights, Source::Rows(&matrix), [n_in, n_out], None);
             let all = floats(kernels::packed_linear(tensor(&x, [1, rows, n_in]), &packed));
-            for (x, together) in x.chunks(n_in).zip(all.chunks(n_out)) {
+            for (x, together) in x.chunks(n_in).zip_eq(all.chunks(n_out)) {
                 let alone = pool.install(|| floats(kernels::packed_linear(tensor(x, [1, 1, n_in]), &packed)));
                 prop_assert!(alone == together);
             }
@@ -184,11 +185,11 @@ fn a_packed_model_computes_what_the_plain_one_does() {
         let tokens: Tensor<2, Int> = Tensor::from_data(TensorData::new(ids, [2, 11]), &device);
         let want = floats(Gpt::build(&config, &source, &device).unwrap().forward(tokens.clone()));
         let largest = want.iter().fold(0.0, |largest: f32, value| largest.max(value.abs()));
-        for (weights, allowed) in TYPES.into_iter().zip([1e-5, 2e-2, 2e-2]) {
+        for (weights, allowed) in TYPES.into_iter().zip_eq([1e-5, 2e-2, 2e-2]) {
             let model = Gpt::for_inference(&config, &source, weights, &device).unwrap();
             assert_eq!(model.weights(), weights);
             let got = floats(model.forward(tokens.clone()));
-            let error = got.iter().zip(&want).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) / largest;
+            let error = got.iter().zip_eq(&want).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) / largest;
             assert!(error < allowed, "{weights:?}: {error}");
         }
     }
@@ -204,9 +205,9 @@ fn a_packed_model_decodes_what_it_reads_at_once() {
             let mut cache = KvCache::new(&config, 1, 24, &device);
             let whole = floats(model.forward_cached(&[&ids], &mut cache));
             let mut cache = KvCache::new(&config, 1, 24, &device);
-            for (id, whole) in ids.iter().zip(whole.chunks(101)) {
+            for (id, whole) in ids.iter().zip_eq(whole.chunks(101)) {
                 let one = floats(model.forward_cached(&[&[*id]], &mut cache));
-                let error = one.iter().zip(whole).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                let error = one.iter().zip_eq(whole).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
                 // Sums in another order differ in their last bits, and where that takes an input of an 8-bit product over the border
                 // between two numbers of 16 bits, by a step of those.
                 let step = whole.iter().fold(0.0f32, |largest, value| largest.max(value.abs())) / 32767.0;

@@ -2,6 +2,7 @@
 
 use burn::tensor::{Device, FloatDType};
 use ember_model::{GptConfig, MlpKind, NormKind, Positions};
+use itertools::Itertools;
 
 use super::*;
 
@@ -60,10 +61,10 @@ fn numbers(gpt: &Gpt, passes: Passes) -> Numbers {
 fn difference(a: &Numbers, b: &Numbers) -> f32 {
     let of_tensor = |a: &[f32], b: &[f32]| {
         let largest = b.iter().fold(0.0f32, |largest, b| largest.max(b.abs()));
-        a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) / largest.max(1e-6)
+        a.iter().zip_eq(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) / largest.max(1e-6)
     };
     // The key's bias has a gradient of zero but for rounding.
-    let tensors = a.1.iter().zip(&b.1).filter(|(a, _)| !a.0.ends_with("c_attn.bias"));
+    let tensors = a.1.iter().zip_eq(&b.1).filter(|(a, _)| !a.0.ends_with("c_attn.bias"));
     tensors.map(|(a, b)| of_tensor(&a.1, &b.1)).fold((a.0 - b.0).abs(), f32::max)
 }
 

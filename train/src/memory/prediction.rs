@@ -267,6 +267,7 @@ impl<'a> Prediction<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use itertools::Itertools;
     use proptest::prelude::*;
 
     proptest! {
@@ -294,7 +295,7 @@ mod tests {
                     all(&config, Sizes { batch, time: time + 1 }),
                     all(&deeper, sizes),
                 ] {
-                    prop_assert!(peaks.iter().zip(&more).all(|(less, more)| less <= more), "{peaks:?} {more:?}");
+                    prop_assert!(peaks.iter().zip_eq(&more).all(|(less, more)| less <= more), "{peaks:?} {more:?}");
                 }
             }
         }

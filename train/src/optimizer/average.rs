@@ -102,6 +102,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use burn::tensor::Device;
     use ember_model::GptConfig;
+    use itertools::Itertools;
 
     use super::*;
 
@@ -121,12 +122,12 @@ mod tests {
         for (step, gpt) in (1..).zip(&weights) {
             average.follow(gpt, step, None);
             let decay = [1.0f32, 0.25, 0.25, 0.25][step as usize - 1]; // 3/12 = 0.25, then more, where the limit holds
-            for (want, weight) in want.iter_mut().zip(values(gpt)) {
+            for (want, weight) in want.iter_mut().zip_eq(values(gpt)) {
                 *want = decay * *want + (1.0 - decay) * weight;
             }
         }
         let got = values(&average.model(&weights[3]).unwrap());
-        assert!(got.iter().zip(&want).all(|(got, want)| (got - want).abs() < 1e-6));
+        assert!(got.iter().zip_eq(&want).all(|(got, want)| (got - want).abs() < 1e-6));
         // Following has not touched what was followed.
         assert_eq!(values(&weights[3]), values(&Gpt::new(&config, 3, &device).unwrap()));
     }

@@ -166,6 +166,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use burn::tensor::{Device, Distribution};
     use ember_model::kernels::Heads;
+    use itertools::Itertools;
     use proptest::prelude::*;
 
     use super::*;
@@ -175,7 +176,7 @@ mod tests {
     }
 
     fn largest_difference(a: &Tensor<2>, b: &Tensor<2>) -> f32 {
-        values(a).iter().zip(values(b)).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+        values(a).iter().zip_eq(values(b)).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
     }
 
     fn update(widths: Vec<usize>) -> MuonUpdate {

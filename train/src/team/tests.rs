@@ -9,6 +9,7 @@ use ember_data::tokens::TokenFile;
 use ember_data::windows::{TrainWindows, ValWindows, WindowRule};
 use ember_generate::program::{SaidElsewhere, UsageError};
 use ember_model::{Gpt, GptConfig};
+use itertools::Itertools;
 use proptest::prelude::*;
 use rand_chacha::rand_core::Rng;
 
@@ -76,7 +77,7 @@ fn train(team: &dyn Team, micro_batch: usize) -> Trained {
 
 fn largest_difference(a: &[f32], b: &[f32]) -> f32 {
     assert_eq!(a.len(), b.len());
-    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+    a.iter().zip_eq(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
 #[test]
@@ -89,7 +90,8 @@ fn one_two_and_four_processes_learn_the_same_to_rounding_and_each_the_same_bits_
         // Six steps of 3e-3 move a weight by up to 2e-2.
         let difference = largest_difference(&alone.weights, &team[0].weights);
         assert!(difference < 2e-6, "{size} processes: weights differ by {difference}");
-        for (one, many) in alone.losses.iter().zip(&team[0].losses).chain(alone.norms.iter().zip(&team[0].norms)) {
+        for (one, many) in alone.losses.iter().zip_eq(&team[0].losses).chain(alone.norms.iter().zip_eq(&team[0].norms))
+        {
             assert!((one - many).abs() < 1e-5 * one, "{size} processes: {one} and {many}");
         }
         assert!((alone.val_loss - team[0].val_loss).abs() < 1e-5, "{} {}", alone.val_loss, team[0].val_loss);

@@ -1,6 +1,7 @@
 //! The environment variable that limits the processor's instructions.
 
 use super::{Place, small_run};
+use itertools::Itertools;
 
 #[test]
 fn every_set_of_instructions_learns_the_same() {
@@ -16,7 +17,7 @@ fn every_set_of_instructions_learns_the_same() {
     let [portable, avx2, avx512] = ["portable", "avx2", "avx512"].map(with);
     assert!(portable.last().unwrap() < &portable[0]);
     for other in [avx2, avx512] {
-        for (a, b) in portable.iter().zip(&other) {
+        for (a, b) in portable.iter().zip_eq(&other) {
             assert!((a - b).abs() < 1e-4 * a, "{portable:?} {other:?}");
         }
     }

@@ -18,6 +18,7 @@ mod optimizers;
 mod plan;
 mod processes;
 mod records;
+mod surroundings;
 mod texts;
 
 use std::io::Write;

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use itertools::Itertools;
 use serde_json::Value;
 
 use super::{Place, end_of, small_run, text, wait};
@@ -80,13 +81,13 @@ fn half_precision_and_checkpointing_learn_the_same() {
     let exact = of("f32");
     assert!(exact.last().unwrap() < &(0.8 * exact[0]), "{exact:?}");
     // The same sums of two passes, in another order.
-    for (a, b) in exact.iter().zip(&of("by-block")) {
+    for (a, b) in exact.iter().zip_eq(&of("by-block")) {
         assert!((a - b).abs() < 1e-5, "checkpointing changed the numbers: {a} {b}");
     }
     for name in ["bf16", "f16"] {
         let rounded = of(name);
         assert_ne!(exact, rounded);
-        for (a, b) in exact.iter().zip(&rounded) {
+        for (a, b) in exact.iter().zip_eq(&rounded) {
             assert!((a - b).abs() < 0.02 * a, "{name}: {exact:?} {rounded:?}");
         }
     }

@@ -122,15 +122,16 @@ simd_versions! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use itertools::Itertools;
 
     #[test]
     fn every_half_widens_as_its_type_does() {
         let all: Vec<u16> = (0..=u16::MAX).collect();
         let (b, h): (Vec<_>, Vec<_>) = all.iter().map(|&bits| (bf16::from_bits(bits), f16::from_bits(bits))).unzip();
-        for (x, y) in b.iter().zip(from_bf16(&b)) {
+        for (x, y) in b.iter().zip_eq(from_bf16(&b)) {
             assert!(y.to_bits() == x.to_f32().to_bits() || (x.is_nan() && y.is_nan()), "{x} {y}");
         }
-        for (x, y) in h.iter().zip(from_f16(&h)) {
+        for (x, y) in h.iter().zip_eq(from_f16(&h)) {
             assert!(y.to_bits() == x.to_f32().to_bits() || (x.is_nan() && y.is_nan()), "{x} {y}");
         }
     }
@@ -144,7 +145,7 @@ mod tests {
             let tie = (this + next) / 2.0;
             x.extend([this, tie, f32::from_bits(tie.to_bits() ^ 1), f32::from_bits(tie.to_bits().wrapping_add(1))]);
         }
-        for ((x, b), h) in x.iter().zip(to_bf16(&x)).zip(to_f16(&x)) {
+        for ((x, b), h) in x.iter().zip_eq(to_bf16(&x)).zip_eq(to_f16(&x)) {
             assert!(b.to_bits() == bf16::from_f32(*x).to_bits() || (x.is_nan() && b.is_nan()), "{x} {b}");
             assert!(h.to_bits() == f16::from_f32(*x).to_bits() || (x.is_nan() && h.is_nan()), "{x} {h}");
         }

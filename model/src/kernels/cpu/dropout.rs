@@ -65,6 +65,7 @@ fn hash(low: u32, high: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use itertools::Itertools;
 
     /// The mask goes by the place in the whole tensor, wherever the pieces begin, also where the number's lower half is full.
     #[test]
@@ -93,7 +94,7 @@ mod tests {
         assert!(y.iter().all(|y| *y == 0.0 || *y == 1.25));
         assert_eq!(y, apply(&ones, mask));
         let other = apply(&ones, DropoutMask { key: mask.key + 1, ..mask });
-        let both = y.iter().zip(&other).filter(|(a, b)| **a == 0.0 && **b == 0.0).count() as f64 / y.len() as f64;
+        let both = y.iter().zip_eq(&other).filter(|(a, b)| **a == 0.0 && **b == 0.0).count() as f64 / y.len() as f64;
         assert!((both - 0.04).abs() < 0.003, "masks of neighbouring keys are not independent: {both}");
         // Neighbours within one mask are independent as well.
         let pairs = y.windows(2).filter(|w| w[0] == 0.0 && w[1] == 0.0).count() as f64 / y.len() as f64;

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use burn::tensor::bf16;
+use itertools::Itertools;
 use proptest::prelude::*;
 
 use super::pack::{Single, Widened};
@@ -112,7 +113,7 @@ proptest! {
         for level in levels() {
             let compute = compute_at::<Single, f32>(level);
             let got = case.computed([&a, &b], f32::NAN, compute, 1);
-            for (got, [want, size]) in got.iter().zip(case.defined()) {
+            for (got, [want, size]) in got.iter().zip_eq(case.defined()) {
                 prop_assert!((f64::from(*got) - want).abs() <= 2e-6 * size + 1e-12, "{level:?}: {got}, not {want}");
             }
             let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
@@ -130,7 +131,7 @@ proptest! {
             let short = case.computed([&a, &b], bf16::NAN, shortly, 1);
             // Rounded for every term or every two, one after another: the bound of the latter, and a little for what is added.
             let rounding = 2e-6 + case.size[2] as f64 / 2.0 * f64::from(f32::EPSILON) / 2.0;
-            for ((exact, short), [want, size]) in exact.iter().zip(&short).zip(case.defined()) {
+            for ((exact, short), [want, size]) in exact.iter().zip_eq(&short).zip_eq(case.defined()) {
                 prop_assert!((f64::from(*exact) - want).abs() <= rounding * size + 1e-12, "{exact}, not {want}");
                 // Half a unit of 8 bits on top.
                 prop_assert!((short.to_f64() - want).abs() <= rounding * size + want.abs() / 256.0 + 1e-12, "{short}, not {want}");

@@ -1,0 +1,117 @@
+//! What stands around a program: the paths it is given, pipes and signals, and lists of which one line is wrong.
+
+use serde_json::{Value, json};
+
+use super::{Place, Ran, small_run};
+
+fn trained() -> Place {
+    let place = Place::new();
+    place.train(&small_run(&place, "runs/count", 5)).well();
+    place
+}
+
+fn text(place: &Place, arguments: &str) -> Ran {
+    place.generate(&format!("text --device cpu {arguments}"))
+}
+
+#[test]
+fn one_bad_prompt_costs_the_others_nothing() {
+    let place = trained();
+    let long = "one and then two. ".repeat(3); // of 54 characters; the context holds 32
+    place.write("prompts.txt", format!("one and\ncaf\u{e9}\nthen\n{long}\ntwo\n"));
+    let ran = text(&place, "--prompts prompts.txt --max-new-tokens 4 --overflow error --strategy greedy --format json");
+    assert_eq!(ran.code, Some(1));
+    let indices: Vec<Value> = ran.json().iter().map(|row| row["prompt_index"].clone()).collect();
+    assert_eq!(indices, [0, 2, 4]);
+    let lines: Vec<&str> = ran.err.lines().filter(|line| line.starts_with("error: ")).collect();
+    assert!(lines[0].starts_with("error: prompts.txt:2: "), "{lines:?}");
+    assert!(lines[1].starts_with("error: prompts.txt:4: the context holds 32 tokens"), "{lines:?}");
+    assert!(lines[2].starts_with("error: 2 of 5 prompts could not be continued"), "{lines:?}");
+    // Each is what it is alone: draws are named by the place in the file.
+    place.write("whole.txt", "one and\ntwo\nthen\ntwo\ntwo\n");
+    let ask = |file: &str| format!("--prompts {file} --max-new-tokens 4 --temperature 1 --seed 3 --format json");
+    let (some, whole) = (text(&place, &ask("prompts.txt")), text(&place, &ask("whole.txt")).well());
+    assert_eq!(some.json()[1]["ids"], whole.json()[2]["ids"]);
+    // What is wrong with the call is wrong with all of them, and said once.
+    let wrong = text(&place, "--prompts whole.txt --strategy exact --max-new-tokens 3 --logit-bias 3=1");
+    assert_eq!((wrong.code, wrong.err.matches("error: ").count()), (Some(2), 1), "{}", wrong.err);
+}
+
+#[test]
+fn many_sequences_of_several_prompts_go_part_by_part() {
+    let place = trained();
+    place.write("prompts.txt", "one\ntwo and\n");
+    let ask =
+        "--prompts prompts.txt --temperature 1 --seed 2 --num-return-sequences 70 --max-new-tokens 2 --format json";
+    let ran = text(&place, &format!("{ask} --trace trace.jsonl")).well();
+    let places = |row: &Value| (row["prompt_index"].as_u64().unwrap(), row["sequence_index"].as_u64().unwrap());
+    let in_order: Vec<(u64, u64)> = (0..2).flat_map(|prompt| (0..70).map(move |sequence| (prompt, sequence))).collect();
+    assert_eq!(ran.json().iter().map(places).collect::<Vec<_>>(), in_order);
+    let trace = std::fs::read_to_string(place.path("trace.jsonl")).unwrap();
+    let header: Value = serde_json::from_str(trace.lines().next().unwrap()).unwrap();
+    assert_eq!(header["batches"], json!([[[0], 0, 64], [[0], 64, 6], [[1], 0, 64], [[1], 64, 6]]));
+    place.generate("replay trace.jsonl --device cpu").well();
+}
+
+#[test]
+fn a_header_that_no_run_writes_is_refused_in_a_line() {
+    let place = trained();
+    for (strategy, key, wrong) in [
+        ("exact", "max_new_tokens", json!(0)),
+        ("sample", "num_return_sequences", json!(0)),
+        ("sample", "suppress_tokens", json!([9999])),
+        ("sample", "logprobs", json!(9999)),
+    ] {
+        let trace = format!("{strategy}-{key}.jsonl");
+        text(&place, &format!("one --strategy {strategy} --max-new-tokens 3 --trace {trace}")).well();
+        let lines = std::fs::read_to_string(place.path(&trace)).unwrap();
+        let (header, rest) = lines.split_once('\n').unwrap();
+        let mut header: Value = serde_json::from_str(header).unwrap();
+        header["config"][key] = wrong;
+        place.write("changed.jsonl", format!("{header}\n{rest}"));
+        let ran = place.generate("replay changed.jsonl --device cpu");
+        assert_eq!(ran.code, Some(1), "{key}: {}", ran.err);
+        assert!(ran.err.contains("changed.jsonl: line 1") && ran.err.contains("the file was changed"), "{}", ran.err);
+    }
+}
+
+#[test]
+fn an_error_before_the_first_word_leaves_standard_output_empty() {
+    let place = trained();
+    let ran = text(&place, "one --strategy exact --max-new-tokens 3 --logit-bias 3=1");
+    assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""));
+}
+
+#[cfg(unix)]
+#[test]
+fn outputs_follow_links_and_devices_stay_devices() {
+    use std::os::unix::fs::{FileTypeExt, symlink};
+    let place = trained();
+    let knobs = "one --strategy greedy --max-new-tokens 2";
+    place.write("far/knobs.json", "old");
+    symlink(place.path("far/knobs.json"), place.path("knobs.json")).unwrap();
+    text(&place, &format!("{knobs} --save-config knobs.json")).well();
+    assert!(place.path("knobs.json").symlink_metadata().unwrap().is_symlink());
+    assert!(std::fs::read_to_string(place.path("far/knobs.json")).unwrap().contains("max_new_tokens"));
+    text(&place, &format!("{knobs} --save-config /dev/null --trace /dev/null")).well();
+    assert!(std::fs::metadata("/dev/null").unwrap().file_type().is_char_device());
+    // Through standard output, as a shell's pipe takes it.
+    let ran = text(&place, &format!("{knobs} --save-config /dev/stdout")).well();
+    assert!(ran.out.contains("max_new_tokens"), "{}", ran.out);
+}
+
+/// A pipe that nobody writes into: what waits for it looks at no flag, and the first signal ends it all the same.
+#[cfg(unix)]
+#[test]
+fn a_first_signal_ends_what_never_looks() {
+    use std::process::Command;
+    use std::time::Duration;
+    let place = trained();
+    assert!(Command::new("mkfifo").arg(place.path("pipe")).status().unwrap().success());
+    for arguments in ["text --prompts pipe", "text one --grammar pipe", "replay pipe", "score --choices pipe"] {
+        let child = place.command("ember-generate", arguments).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+        assert_eq!(super::wait(child).code, Some(130), "{arguments}");
+    }
+}
