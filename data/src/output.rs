@@ -34,8 +34,7 @@ pub fn write_output(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()
         Target::File(file) => write_atomic(&file, write),
         Target::Stream => {
             let mut out = BufWriter::new(open_stream(path)?);
-            write(&mut out)?;
-            out.flush().with_context(|| format!("cannot write {}", path.display()))
+            write(&mut out).and_then(|()| Ok(out.flush()?)).with_context(|| format!("cannot write {}", path.display()))
         }
     }
 }

@@ -89,7 +89,10 @@ impl Watcher {
                 if self.rank == 0 && !said && since.elapsed() > last_moment {
                     said = true;
                     let run = self.run.display();
-                    say(&format!("{run}: the step is not over; should mpirun end it before it is, {}", self.way_on()));
+                    say(format_args!(
+                        "{run}: the step is not over; should mpirun end it before it is, {}",
+                        self.way_on()
+                    ));
                 }
             }
             thread::sleep(INTERVAL);
@@ -105,7 +108,7 @@ impl Watcher {
             thread::sleep(Duration::from_secs(1));
         } else {
             let (run, Peer { rank, pid }, size) = (self.run.display(), dead, self.size);
-            say(&format!(
+            say(format_args!(
                 "error: {run}: the process of rank {rank} (pid {pid}) is gone, so all {size} end; {}",
                 self.way_on()
             ));

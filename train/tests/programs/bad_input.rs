@@ -178,6 +178,8 @@ const CASES: &[(&str, &str)] = &[
     ("ember-generate", "replay missing.jsonl"),
     ("ember-generate", "replay empty.txt"),
     ("ember-generate", "replay short.txt"),
+    ("ember-generate", "replay no-tokens.jsonl"),
+    ("ember-generate", "text one --from a-run --save-config empty-folder"),
     ("ember-generate", "explain one --from a-run --top-p 2"),
     ("ember-generate", "explain one --from a-run --max-new-tokens 5000"),
     ("ember-generate", "explain one --from a-run --steps 24"),
@@ -243,6 +245,12 @@ fn set_up(place: &Place) {
     );
     place.write("broken.jsonl", "{\"text\": \"one\"}\n{\"text\": \"two\n");
     place.write("other-field.jsonl", "{\"content\": \"one\", \"id\": 1}\n");
+    place.write(
+        "no-tokens.jsonl",
+        r#"{"event": "run", "version": "", "checkpoint": "a-run", "weights": "", "device": "cpu", "grammar": null,
+            "config": {"max_new_tokens": 0}, "prompts": [], "batches": []}"#
+            .replace('\n', ""),
+    );
     place.write("broken.txt.gz", b"\x1f\x8b\x08\x00 this is not gzip");
     place.write("broken.parquet", "PAR1 this is not parquet");
     place.write("broken.toml", "n_layer = \n");
