@@ -7,7 +7,7 @@
 use std::ops::ControlFlow;
 
 use anyhow::{Context, Result, ensure};
-use ember_data::tokenizer::Tokenizer;
+use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 use ember_model::Gpt;
 use serde::Deserialize;
 use serde_json::Value;
@@ -18,7 +18,8 @@ use crate::score::{Stretch, score_stretches};
 /// them.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 pub struct Question {
-    /// What comes before every choice; empty, the choices start from `<|endoftext|>`.
+    /// What comes before every choice; empty, the choices start from what the tokenizer puts before a text, else from
+    /// `<|endoftext|>`.
     pub context: String,
     /// The ways to go on.
     pub choices: Vec<String>,
@@ -56,11 +57,16 @@ impl Question {
     ///
     /// # Errors
     /// When the tokenizer cannot make the text, there is nothing to start from, or a choice alone exceeds the context.
-    pub fn encode(&self, tokenizer: &Tokenizer, context_length: usize) -> Result<Vec<EncodedChoice>> {
-        let context = tokenizer.encode_prompt(&self.context).context("\"context\"")?;
+    pub fn encode(
+        &self,
+        tokenizer: &Tokenizer,
+        special: SpecialTokens,
+        context_length: usize,
+    ) -> Result<Vec<EncodedChoice>> {
+        let context = tokenizer.encode_prompt(&self.context, special).context("\"context\"")?;
         let encode = |(number, choice)| {
             let whole = format!("{}{choice}", self.context);
-            tokenizer.encode_prompt(&whole).with_context(|| format!("\"context\" with choice {number}"))
+            tokenizer.encode_prompt(&whole, special).with_context(|| format!("\"context\" with choice {number}"))
         };
         let wholes = self.choices.iter().enumerate().map(encode).collect::<Result<Vec<_>>>()?;
         let shared = wholes.iter().map(|whole| common_prefix(&context, whole)).min().unwrap_or(0);
@@ -260,7 +266,7 @@ mod tests {
     fn choices_are_the_tokens_behind_what_all_share() {
         let tokenizer = letters(false);
         let id = |c: &str| tokenizer.encode(c).unwrap()[0];
-        let encoded = question("a b", &[" c", "d"]).encode(&tokenizer, 8).unwrap();
+        let encoded = question("a b", &[" c", "d"]).encode(&tokenizer, SpecialTokens::Parse, 8).unwrap();
         assert_eq!(
             encoded[0],
             EncodedChoice { ids: ["a", " ", "b", " ", "c"].map(id).to_vec(), scored: 2, cut: 0, bytes: 2 }
@@ -270,7 +276,7 @@ mod tests {
             EncodedChoice { ids: ["a", " ", "b", "d"].map(id).to_vec(), scored: 1, cut: 0, bytes: 1 }
         );
         // Context 3: three read, one predicted.
-        let encoded = question("a b", &[" c", "d"]).encode(&tokenizer, 3).unwrap();
+        let encoded = question("a b", &[" c", "d"]).encode(&tokenizer, SpecialTokens::Parse, 3).unwrap();
         assert_eq!((encoded[0].ids.len(), encoded[0].scored, encoded[0].cut), (4, 2, 1));
         assert_eq!((encoded[1].ids.len(), encoded[1].scored, encoded[1].cut), (4, 1, 0));
     }
@@ -280,7 +286,7 @@ mod tests {
         let tokenizer = Tokenizer::train_bpe(258, ["ab\nab\nab"]).unwrap(); // bytes, <|endoftext|>, and "ab"
         let (ab, a) = (tokenizer.encode("ab").unwrap(), tokenizer.encode("a").unwrap());
         assert_eq!((ab.len(), a.len()), (1, 1), "the tokenizer of this test should have learnt \"ab\"");
-        let encoded = question("xa", &["b", "d"]).encode(&tokenizer, 8).unwrap();
+        let encoded = question("xa", &["b", "d"]).encode(&tokenizer, SpecialTokens::Parse, 8).unwrap();
         // "x", "ab" against "x", "a", "d": what they share is "x", and "a" counts with "d".
         assert_eq!(encoded[0].ids[1..], ab);
         assert_eq!((encoded[0].scored, encoded[1].scored), (1, 2));
@@ -290,8 +296,11 @@ mod tests {
     #[test]
     fn an_empty_context_starts_from_end_of_text() {
         let tokenizer = letters(true);
-        let encoded = question("", &["a", "bc"]).encode(&tokenizer, 8).unwrap();
+        let encoded = question("", &["a", "bc"]).encode(&tokenizer, SpecialTokens::Parse, 8).unwrap();
         assert_eq!(encoded[0].ids[0], tokenizer.end_of_text().unwrap());
+        // Once, also where the tokenizer puts it there itself.
+        let opening = tokenizer.opening_prompts().unwrap();
+        assert_eq!(question("", &["a", "bc"]).encode(&opening, SpecialTokens::Parse, 8).unwrap(), encoded);
         assert_eq!((encoded[0].scored, encoded[1].scored), (1, 2));
     }
 
@@ -304,7 +313,9 @@ mod tests {
         let wrong = Question { answer: Some(2), ..question("a", &["b", "c"]) };
         assert!(refused(wrong).contains("\"answer\" is 2, but the choices are numbered 0 to 1"));
 
-        let refused = |question: Question| format!("{:#}", question.encode(&letters(false), 3).unwrap_err());
+        let refused = |question: Question| {
+            format!("{:#}", question.encode(&letters(false), SpecialTokens::Parse, 3).unwrap_err())
+        };
         assert!(refused(question("", &["a", "b"])).contains("no <|endoftext|>"));
         assert!(refused(question("a", &["b", "abcd"])).contains("choice 1 has 4 tokens, more than the context of 3"));
         assert!(refused(question("x", &["a", "b"])).starts_with("\"context\": "));
@@ -325,7 +336,7 @@ mod tests {
                 .iter()
                 .map(|(context, choices)| {
                     let choices: Vec<&str> = choices.iter().map(String::as_str).collect();
-                    question(context, &choices).encode(&tokenizer, CONTEXT).unwrap()
+                    question(context, &choices).encode(&tokenizer, SpecialTokens::Parse, CONTEXT).unwrap()
                 })
                 .collect();
             let together = score_questions(&model, &encoded, &mut to_the_end).unwrap().unwrap();

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use anyhow::{Context, Result};
-use ember_data::tokenizer::Tokenizer;
+use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 use ember_generate::config::{GenerationConfig, Strategy};
 use ember_generate::engine::generate;
 use ember_model::Gpt;
@@ -82,7 +82,7 @@ fn sample(
 /// The ids a sample starts from: the prompt's, else the end token that opens every document, else a line end, else token 0.
 fn prompt_ids(tokenizer: &Tokenizer, text: &str) -> Result<Vec<u32>> {
     if !text.is_empty() {
-        return tokenizer.encode_prompt(text).with_context(|| format!("sample_prompts: {text:?}"));
+        return tokenizer.encode_prompt(text, SpecialTokens::Parse).with_context(|| format!("sample_prompts: {text:?}"));
     }
     if let Some(end_of_text) = tokenizer.end_of_text() {
         return Ok(vec![end_of_text]);

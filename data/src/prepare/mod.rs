@@ -168,7 +168,7 @@ pub fn prepare(options: &PrepareOptions, progress: &dyn Progress) -> Result<Mani
         seed: options.seed,
         window_rule: if only_stories { WindowRule::DocumentStart } else { WindowRule::Anywhere },
         fingerprint,
-        report: Report::new(&survey, &encoded, &corpus, tokenizer.vocab_size()),
+        report: Report::new(&survey, &encoded, &corpus, &tokenizer),
         marks,
         left_out: corpus.left_out().to_vec(),
         sources: survey.sources,

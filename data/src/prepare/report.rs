@@ -5,6 +5,7 @@ use super::encode::Encoded;
 use super::split::Duplicates;
 use super::survey::{SAMPLE_BYTES, Survey};
 use crate::source::LeftOut;
+use crate::tokenizer::{END_OF_TEXT, Tokenizer};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -51,9 +52,12 @@ const RARE_BELOW: u64 = 10;
 
 const RARE_EXAMPLES: usize = 12;
 
+/// Names of special tokens that a note gives.
+const NAMES_SHOWN: usize = 8;
+
 impl Report {
     /// The findings of both readings.
-    pub(super) fn new(survey: &Survey, encoded: &Encoded, corpus: &Corpus, vocab_size: usize) -> Self {
+    pub(super) fn new(survey: &Survey, encoded: &Encoded, corpus: &Corpus, tokenizer: &Tokenizer) -> Self {
         let (train, val) = (&encoded.train, &encoded.val);
         let mut rare: Vec<(u64, char)> =
             survey.characters.iter().map(|(&c, &count)| (count, c)).filter(|&(count, _)| count < RARE_BELOW).collect();
@@ -66,7 +70,7 @@ impl Report {
             characters: [train.characters, val.characters],
             tokens,
             bytes_per_token: bytes.iter().sum::<u64>() as f64 / tokens.iter().sum::<u64>() as f64,
-            vocab_size,
+            vocab_size: tokenizer.vocab_size(),
             vocab_used: encoded.id_counts.iter().filter(|&&count| count > 0).count(),
             different_characters: survey.characters.len(),
             rare_characters: RareCharacters {
@@ -75,12 +79,12 @@ impl Report {
                 examples: rare.iter().take(RARE_EXAMPLES).map(|&(_, character)| character).collect(),
             },
             duplicates: survey.duplicates,
-            notes: notes(survey, corpus),
+            notes: notes(survey, corpus, tokenizer),
         }
     }
 }
 
-fn notes(survey: &Survey, corpus: &Corpus) -> Vec<String> {
+fn notes(survey: &Survey, corpus: &Corpus, tokenizer: &Tokenizer) -> Vec<String> {
     let mut notes = vec![format!("Validation: {}.", survey.split.rule)];
     if survey.bytes > SAMPLE_BYTES as u64 {
         notes.push(format!(
@@ -97,6 +101,16 @@ fn notes(survey: &Survey, corpus: &Corpus) -> Vec<String> {
         notes.push(format!(
             "Duplicates were looked for among the first {} documents only.",
             grouped(survey.duplicates.examined)
+        ));
+    }
+    let mut names: Vec<&str> = tokenizer.special_names().filter(|&name| name != END_OF_TEXT).collect();
+    if !names.is_empty() {
+        names.sort_unstable();
+        let more = if names.len() > NAMES_SHOWN { ", ..." } else { "" };
+        names.truncate(NAMES_SHOWN);
+        notes.push(format!(
+            "Special tokens' names in the text are text ({}{more}); only {END_OF_TEXT} separates documents of plain text.",
+            names.join(", ")
         ));
     }
     notes

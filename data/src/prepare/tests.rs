@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::tokenizer::END_OF_TEXT;
+use crate::tokenizer::{END_OF_TEXT, SpecialTokens};
 use crate::windows::{TrainWindows, ValWindows};
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -153,6 +153,28 @@ fn the_built_in_corpus_carries_its_marks() {
     let floor = nats / windows.targets() as f64;
     assert!((floor - marks.entropy_floor).abs() < 1e-9, "{floor} {}", marks.entropy_floor);
     assert!(TrainWindows::new(&data.train, 128, 1, manifest.window_rule, Some(end)).unwrap().windows_per_pass() > 1700);
+}
+
+/// The built-in stories with a tokenizer whose end token has another name: it stands between them, and prompts open with it.
+#[test]
+fn stories_take_a_tokenizer_whose_end_has_another_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = Tokenizer::bytes().unwrap().to_json().unwrap().replace(END_OF_TEXT, "</s>");
+    let path = folder.path().join("tokenizer.json");
+    std::fs::write(&path, json).unwrap();
+    std::fs::write(folder.path().join("tokenizer_config.json"), r#"{"eos_token": "</s>"}"#).unwrap();
+    let options = options(folder.path(), vec![Input::Stories { count: 200 }], path.to_str().unwrap());
+    let manifest = prepare(&options, &Silent).unwrap();
+    assert_eq!((manifest.end_of_text, manifest.window_rule), (Some(256), WindowRule::DocumentStart));
+    let note =
+        "Special tokens' names in the text are text (</s>); only <|endoftext|> separates documents of plain text.";
+    assert!(manifest.report.notes.contains(&note.to_owned()), "{:?}", manifest.report.notes);
+    let data = Dataset::open(&options.out).unwrap();
+    let mut first = Vec::new();
+    data.train.get(0..1, &mut first);
+    assert_eq!((first, data.tokenizer.end_of_text()), (vec![256], Some(256)));
+    assert_eq!(data.tokenizer.encode_prompt("O", SpecialTokens::Parse).unwrap(), [256, u32::from(b'O')]);
+    assert!(TrainWindows::new(&data.train, 128, 1, manifest.window_rule, manifest.end_of_text).is_ok());
 }
 
 #[test]

@@ -4,30 +4,32 @@
 //! elsewhere. Kinds that are common here have an encoder of their own beside the library's, with the same ids, for speed and
 //! for errors that say where a character stands.
 //!
-//! Text is text: a `<|endoftext|>` that a document happens to contain is encoded as the characters it is made of and never as
-//! the special token of that name, which only [`crate::prepare`] puts between documents, and [`Tokenizer::encode_prompt`] where
-//! a user writes it.
+//! Text to learn from is text: a `<|endoftext|>` that a document happens to contain is encoded as the characters it is made of and
+//! never as the special token of that name, which only [`crate::prepare`] puts between documents. In a prompt the names of special
+//! tokens are these tokens, unless the user wants them as text ([`Tokenizer::encode_prompt`]).
 
 mod build;
 mod byte_level;
 mod characters;
 mod choice;
+mod prompt;
 mod split;
 
 pub use characters::UnknownCharacter;
 pub use choice::{MIN_BPE_VOCAB_SIZE, TokenizerChoice};
+pub use prompt::SpecialTokens;
 
 use crate::files::write_atomic;
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use build::{library_error, of_library};
 use byte_level::{ByteEncoder, WordEncoder};
 use characters::CharEncoder;
+use prompt::Surroundings;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use tokenizers::models::bpe::BPE;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
-use tokenizers::processors::template::TemplateProcessing;
 use tokenizers::{DecoderWrapper, ModelWrapper, PreTokenizerWrapper, Tokenizer as Library};
 
 /// Ids that a vocabulary may have where most of them name no token.
@@ -47,8 +49,7 @@ struct Shared {
     encoder: Encoder,
     vocab_size: usize,
     end_of_text: Option<u32>,
-    /// Whether a prompt begins with the end-of-text token.
-    opens_prompts: bool,
+    around: Surroundings,
     /// The file that it was read from, to name where it fails.
     file: Option<PathBuf>,
 }
@@ -57,10 +58,17 @@ enum Encoder {
     Characters(CharEncoder),
     Bytes(ByteEncoder),
     Words(Box<WordEncoder>),
-    Library,
+    /// The library, made when first needed to take special tokens' names as text: a copy, and vocabularies can be large.
+    Library(Box<OnceLock<Library>>),
 }
 
 impl Tokenizer {
+    /// Whether the folder holds what [`Self::from_folder`] reads.
+    pub fn is_in(dir: &Path) -> bool {
+        let has = |name: &str| dir.join(name).is_file();
+        has("tokenizer.json") || (has("vocab.json") && has("merges.txt"))
+    }
+
     /// Reads the tokenizer of a checkpoint or data folder: `tokenizer.json`, else GPT-2's `vocab.json` and `merges.txt`.
     ///
     /// Errors when the folder has neither, or what it has is damaged.
@@ -70,7 +78,7 @@ impl Tokenizer {
             return Self::from_file(&json);
         }
         ensure!(
-            vocabulary.is_file() && merges.is_file(),
+            Self::is_in(dir),
             "{} has no tokenizer.json (nor vocab.json with merges.txt), so text cannot become tokens; put the model's tokenizer \
              there, or give token ids with --prompt-ids, which alone works without one",
             dir.display()
@@ -117,9 +125,8 @@ impl Tokenizer {
     }
 
     fn with_end(mut library: Library, named_end: Option<String>) -> Result<Self> {
-        // Documents are encoded whole and as plain text, whatever the file says.
+        // Documents are encoded whole, whatever the file says.
         library.with_truncation(None).map_err(library_error)?.with_padding(None);
-        library.set_encode_special_tokens(true);
         let vocabulary = library.get_vocab(true);
         ensure!(!vocabulary.is_empty(), "the tokenizer has no tokens");
         let vocab_size = vocabulary.values().max().map_or(0, |&id| id as usize + 1);
@@ -132,25 +139,8 @@ impl Tokenizer {
         let end_of_text =
             library.token_to_id(END_OF_TEXT).or_else(|| named_end.and_then(|name| library.token_to_id(&name)));
         let encoder = Encoder::choose(&library);
-        let opens_prompts = end_of_text.is_some_and(|end| opens_with(&library, end));
-        Ok(Self { shared: Arc::new(Shared { library, encoder, vocab_size, end_of_text, opens_prompts, file: None }) })
-    }
-
-    /// The same tokenizer for a model that only ever saw text from the beginning of a document: every prompt begins with the
-    /// end-of-text token, here and, by the file's post-processor, in transformers. Nothing changes without such a token.
-    ///
-    /// Errors when the library refuses.
-    pub fn opening_prompts(&self) -> Result<Self> {
-        let Some(end) = self.shared.end_of_text else { return Ok(self.clone()) };
-        let mut library = self.shared.library.clone();
-        let name = library.id_to_token(end).context("the end-of-text token has no name")?;
-        let opening = TemplateProcessing::builder()
-            .try_single(format!("{name} $A"))
-            .map_err(|error| anyhow!(error))?
-            .special_tokens(vec![(name, end)])
-            .build()?;
-        library.with_post_processor(Some(opening));
-        Self::with_end(library, None)
+        let around = Surroundings::of(&library)?;
+        Ok(Self { shared: Arc::new(Shared { library, encoder, vocab_size, end_of_text, around, file: None }) })
     }
 
     /// The ids of a plain text; a `<|endoftext|>` in it is text like any other, and no special token is added.
@@ -168,30 +158,17 @@ impl Tokenizer {
             Encoder::Characters(encoder) => encoder.encode(text, ids)?,
             Encoder::Bytes(encoder) => encoder.encode(text, ids),
             Encoder::Words(encoder) => encoder.encode(text, ids)?,
-            Encoder::Library => {
-                let encode = || self.shared.library.encode_fast(text, false);
-                ids.extend_from_slice(of_library(encode).with_context(|| self.failed())?.get_ids());
+            Encoder::Library(plain) => {
+                let plain = plain.get_or_init(|| {
+                    let mut plain = self.shared.library.clone();
+                    plain.set_encode_special_tokens(true);
+                    plain
+                });
+                let encoded = of_library(|| plain.encode_fast(text, false)).with_context(|| self.failed())?;
+                ids.extend_from_slice(encoded.get_ids());
             }
         }
         Ok(())
-    }
-
-    /// The ids of a prompt: as [`Tokenizer::encode`], but a `<|endoftext|>` in it is the token of that name, where there is one;
-    /// and it begins with one where the model knows text from the beginning of a document only
-    /// ([`Tokenizer::opening_prompts`]).
-    pub fn encode_prompt(&self, text: &str) -> Result<Vec<u32>> {
-        let Some(end) = self.shared.library.token_to_id(END_OF_TEXT) else { return self.encode(text) };
-        let mut ids = Vec::new();
-        if self.shared.opens_prompts && !text.is_empty() && !text.starts_with(END_OF_TEXT) {
-            ids.push(end);
-        }
-        for (i, part) in text.split(END_OF_TEXT).enumerate() {
-            if i > 0 {
-                ids.push(end);
-            }
-            self.encode_onto(part, &mut ids)?;
-        }
-        Ok(ids)
     }
 
     /// The text of `ids`, special tokens written by their names; bytes that are no UTF-8 become U+FFFD.
@@ -230,6 +207,11 @@ impl Tokenizer {
             }
             _ => None,
         }
+    }
+
+    /// Whether [`Self::token_bytes`] knows any but special tokens: not every kind of decoder reads tokens one by one.
+    pub fn knows_token_bytes(&self) -> bool {
+        (0..self.vocab_size() as u32).any(|id| !self.is_special(id) && self.token_bytes(id).is_some())
     }
 
     /// Number of token ids: the largest and one.
@@ -271,7 +253,7 @@ impl Tokenizer {
         match self.shared.encoder {
             Encoder::Characters(_) | Encoder::Bytes(_) => Some(text.len()),
             Encoder::Words(_) => split::safe_cut(text),
-            Encoder::Library => text.rfind('\n').map(|at| at + 1),
+            Encoder::Library(_) => text.rfind('\n').map(|at| at + 1),
         }
     }
 }
@@ -297,15 +279,8 @@ impl Encoder {
             }
             _ => None,
         });
-        own.flatten().unwrap_or(Self::Library)
+        own.flatten().unwrap_or_else(|| Self::Library(Box::default()))
     }
-}
-
-/// Whether the file's post-processor puts `end` before every text.
-fn opens_with(library: &Library, end: u32) -> bool {
-    let processor = library.get_post_processor().and_then(|processor| serde_json::to_value(processor).ok());
-    let name = processor.as_ref().and_then(|processor| processor["single"][0]["SpecialToken"]["id"].as_str());
-    name.is_some_and(|name| library.token_to_id(name) == Some(end))
 }
 
 /// What a `tokenizer_config.json` in `dir` names as its end-of-text token.

@@ -17,7 +17,9 @@ fn chars(text: &str, end_of_text: bool) -> Tokenizer {
 
 /// What the library itself gives, whatever encoder of our own we chose.
 fn library_ids(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
-    tokenizer.shared.library.encode(text, false).unwrap().get_ids().to_vec()
+    let mut library = tokenizer.shared.library.clone();
+    library.set_encode_special_tokens(true);
+    library.encode(text, false).unwrap().get_ids().to_vec()
 }
 
 fn joined_bytes(tokenizer: &Tokenizer, ids: &[u32]) -> Vec<u8> {
@@ -81,10 +83,11 @@ fn end_of_text_in_a_document_is_text_and_in_a_prompt_the_token() {
         assert!(!plain.contains(&end));
         assert_eq!(tokenizer.decode_text(&plain).unwrap(), "a<|endoftext|>a");
         let a = tokenizer.encode("a").unwrap()[0];
-        assert_eq!(tokenizer.encode_prompt("a<|endoftext|>a").unwrap(), [a, end, a]);
+        assert_eq!(tokenizer.encode_prompt("a<|endoftext|>a", SpecialTokens::Parse).unwrap(), [a, end, a]);
+        assert_eq!(tokenizer.encode_prompt("a<|endoftext|>a", SpecialTokens::Text).unwrap(), plain);
     }
     let without = chars("a<|endoftext|>", false);
-    assert_eq!(without.encode_prompt("<|").unwrap(), without.encode("<|").unwrap());
+    assert_eq!(without.encode_prompt("<|", SpecialTokens::Parse).unwrap(), without.encode("<|").unwrap());
 }
 
 /// A model of documents from their beginning is asked so: by our program, and by whoever reads the file.
@@ -95,14 +98,64 @@ fn prompts_open_with_the_end_of_text_where_the_model_needs_it() {
     let folder = tempfile::tempdir().unwrap();
     plain.opening_prompts().unwrap().save(folder.path()).unwrap();
     let opening = Tokenizer::from_folder(folder.path()).unwrap();
-    let ids = |text: &str| opening.encode_prompt(text).unwrap();
+    let ids = |text: &str| opening.encode_prompt(text, SpecialTokens::Parse).unwrap();
     assert_eq!(ids("ab"), [&[end], plain.encode("ab").unwrap().as_slice()].concat());
     assert_eq!(ids("<|endoftext|>a"), [&[end], plain.encode("a").unwrap().as_slice()].concat());
-    assert!(ids("").is_empty());
+    assert_eq!(ids(""), [end]);
+    assert_eq!(opening.encode_whole("ab", SpecialTokens::Parse).unwrap(), ids("ab"));
     assert_eq!(opening.encode("ab").unwrap(), plain.encode("ab").unwrap());
     let library = tokenizers::Tokenizer::from_file(folder.path().join("tokenizer.json")).unwrap();
     assert_eq!(library.encode("ab", true).unwrap().get_ids(), ids("ab"));
-    assert_eq!(plain.encode_prompt("a").unwrap(), plain.encode("a").unwrap());
+    assert_eq!(plain.encode_prompt("a", SpecialTokens::Parse).unwrap(), plain.encode("a").unwrap());
+}
+
+/// What transformers makes of prompts (scripts/make_prompt_fixtures.py).
+#[test]
+fn prompts_are_read_as_transformers_reads_them() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/prompts");
+    let cases: Vec<Value> = serde_json::from_slice(&std::fs::read(folder.join("prompts.json")).unwrap()).unwrap();
+    assert!(cases.len() > 80);
+    for case in cases {
+        let (name, text) = (case["tokenizer"].as_str().unwrap(), case["text"].as_str().unwrap());
+        let tokenizer = Tokenizer::from_folder(&folder.join(name)).unwrap();
+        assert_eq!(matches!(tokenizer.shared.encoder, Encoder::Library(_)), name != "words");
+        for (special, ids) in [(SpecialTokens::Parse, &case["parsed"]), (SpecialTokens::Text, &case["plain"])] {
+            let ids: Vec<u32> = serde_json::from_value(ids.clone()).unwrap();
+            assert_eq!(tokenizer.encode_whole(text, special).unwrap(), ids, "{name}, {special:?}: {text:?}");
+            // A prompt is to be gone on with, so it has no end.
+            let open = ids.strip_suffix(tokenizer.behind()).unwrap();
+            assert_eq!(tokenizer.encode_prompt(text, special).unwrap(), open, "{name}, {special:?}: {text:?}");
+        }
+        let before = tokenizer.before(text, SpecialTokens::Text);
+        let plain = tokenizer.encode_prompt(text, SpecialTokens::Text).unwrap();
+        assert_eq!(tokenizer.encode(text).unwrap(), plain[before.len()..], "text to learn from: {text:?}");
+    }
+    let around = |name: &str| {
+        let tokenizer = Tokenizer::from_folder(&folder.join(name)).unwrap();
+        (tokenizer.before("a", SpecialTokens::Parse).len(), tokenizer.behind().len())
+    };
+    let names = ["llama", "closing", "said", "bytes", "words"];
+    assert_eq!(names.map(around), [(1, 0), (1, 1), (0, 0), (1, 0), (1, 0)]);
+}
+
+/// An end token of another name, even one that a template's own syntax would take for something else.
+#[test]
+fn a_model_of_documents_keeps_an_end_of_another_name() {
+    for name in ["</s>", "end: of $A text"] {
+        let folder = tempfile::tempdir().unwrap();
+        let json = chars("ab", true).to_json().unwrap().replace(END_OF_TEXT, name);
+        std::fs::write(folder.path().join("tokenizer.json"), json).unwrap();
+        let config = json!({ "eos_token": name }).to_string();
+        std::fs::write(folder.path().join("tokenizer_config.json"), config).unwrap();
+        let opening = Tokenizer::from_folder(folder.path()).unwrap().opening_prompts().unwrap();
+        assert_eq!(opening.end_of_text(), Some(2), "{name}");
+        assert_eq!(opening.encode_prompt("ab", SpecialTokens::Parse).unwrap(), [2, 0, 1], "{name}");
+        let saved = tempfile::tempdir().unwrap();
+        opening.save(saved.path()).unwrap();
+        let read = Tokenizer::from_folder(saved.path()).unwrap();
+        assert_eq!(read.end_of_text(), Some(2), "{name}");
+        assert_eq!(read.encode_prompt("ab", SpecialTokens::Parse).unwrap(), [2, 0, 1], "{name}");
+    }
 }
 
 #[test]
@@ -114,7 +167,7 @@ fn a_saved_tokenizer_is_the_same_tokenizer() {
         assert_eq!(read.encode(TEXT).unwrap(), tokenizer.encode(TEXT).unwrap());
         assert_eq!((read.vocab_size(), read.end_of_text()), (tokenizer.vocab_size(), tokenizer.end_of_text()));
         assert_eq!(read.to_json().unwrap(), tokenizer.to_json().unwrap());
-        assert!(!matches!(read.shared.encoder, Encoder::Library), "the fast encoder is recognised again");
+        assert!(!matches!(read.shared.encoder, Encoder::Library(_)), "the fast encoder is recognised again");
         assert!(read.encode("é").is_err() || read.decode_text(&read.encode("é").unwrap()).unwrap() == "é");
     }
 }
@@ -128,7 +181,10 @@ fn a_folder_of_vocabulary_and_merges_is_read() {
     let pair = |pair: &Value| format!("{} {}", pair[0].as_str().unwrap(), pair[1].as_str().unwrap());
     let merges: Vec<String> = json["model"]["merges"].as_array().unwrap().iter().map(pair).collect();
     std::fs::write(folder.path().join("vocab.json"), vocabulary.to_string()).unwrap();
+    // One of the two files is no tokenizer: who has ids needs none.
+    assert!(!Tokenizer::is_in(folder.path()));
     std::fs::write(folder.path().join("merges.txt"), format!("#version: 0.2\n{}\n", merges.join("\n"))).unwrap();
+    assert!(Tokenizer::is_in(folder.path()));
     let read = Tokenizer::from_folder(folder.path()).unwrap();
     assert_eq!(read.encode(TEXT).unwrap(), BPE_TOKENIZER.encode(TEXT).unwrap());
     assert_eq!((read.vocab_size(), read.end_of_text()), (300, Some(299)));
@@ -205,6 +261,24 @@ fn an_end_of_text_of_another_name_is_found_beside_the_file() {
 }
 
 #[test]
+fn a_decoder_that_reads_no_single_token_is_known_as_such() {
+    let mut json: Value = serde_json::from_str(&BPE_TOKENIZER.to_json().unwrap()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut knows = |decoder: Value| {
+        json["decoder"] = decoder;
+        let path = folder.path().join("tokenizer.json");
+        std::fs::write(&path, json.to_string()).unwrap();
+        Tokenizer::from_file(&path).unwrap().knows_token_bytes()
+    };
+    assert!(knows(json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true})));
+    assert!(knows(json!({"type": "Sequence", "decoders": [
+        {"type": "Replace", "pattern": {"String": "\u{2581}"}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"},
+    ]})));
+    assert!(!knows(json!({"type": "WordPiece", "prefix": "##", "cleanup": true})));
+    assert!(!knows(Value::Null));
+}
+
+#[test]
 fn sentencepiece_tokens_are_bytes() {
     let decoder = json!({"decoders": [{"type": "Replace"}, {"type": "ByteFallback"}, {"type": "Fuse"}]});
     assert_eq!(sentencepiece_bytes("▁a▁", &decoder).unwrap(), b" a ");
@@ -232,7 +306,7 @@ proptest! {
     #[test]
     fn our_encoders_give_the_librarys_ids(text in prop_oneof![tricky(), any::<String>()]) {
         for tokenizer in [&*BPE_TOKENIZER, &*BYTES_TOKENIZER, &chars(&(text.clone() + "."), true)] {
-            prop_assert!(!matches!(tokenizer.shared.encoder, Encoder::Library));
+            prop_assert!(!matches!(tokenizer.shared.encoder, Encoder::Library(_)));
             prop_assert_eq!(tokenizer.encode(&text).unwrap(), library_ids(tokenizer, &text));
         }
     }

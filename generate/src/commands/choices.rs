@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use ember_data::tokenizer::SpecialTokens;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -64,6 +65,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<(String, Question)>> {
 pub(super) fn answer(
     questions: &[(String, Question)],
     loaded: &Loaded,
+    special: SpecialTokens,
     format: OutputFormat,
     notes: &Notes,
     interrupt: &Interrupt,
@@ -73,7 +75,7 @@ pub(super) fn answer(
     let context_length = loaded.model.config().context_length;
     let encoded = questions
         .iter()
-        .map(|(place, question)| question.encode(tokenizer, context_length).with_context(|| place.clone()))
+        .map(|(place, question)| question.encode(tokenizer, special, context_length).with_context(|| place.clone()))
         .collect::<Result<Vec<_>>>()?;
     say_what_was_cut(&encoded, context_length, notes);
 

@@ -10,6 +10,7 @@ use ember_data::output::write_output;
 use super::lines::{standard_input, without_line_end};
 use super::loaded::Loaded;
 use super::prompts::{FilePrompt, Given};
+use super::special_tokens::SpecialTokensArgs;
 use super::text_args::{any_seed, count, number};
 use super::weights::WeightsArgs;
 use crate::config::{FolderSettings, GenerationConfig, KNOBS, Knobs, Strategy};
@@ -63,6 +64,9 @@ pub struct ExplainArgs {
     /// The run or checkpoint to explain [default: the newest run under runs/]
     #[arg(long, value_name = "RUN")]
     from: Option<PathBuf>,
+
+    #[command(flatten)]
+    special: SpecialTokensArgs,
 
     #[command(flatten)]
     weights: WeightsArgs,
@@ -126,7 +130,8 @@ pub(super) fn run(args: &ExplainArgs, common: &CommonArgs, interrupt: &Interrupt
         loaded.check_ids("--prompt-ids", ids)?;
     }
     let prompt = FilePrompt { place: "the prompt".to_owned(), id: None, prompt: given };
-    let ids = prompt.to_ids(loaded.tokenizer.as_ref(), loaded.model.config().vocab_size)?;
+    let vocab_size = loaded.model.config().vocab_size;
+    let ids = prompt.to_ids(loaded.tokenizer.as_ref(), args.special.chosen(), vocab_size)?;
     let text = match prompt.prompt {
         Given::Text(text) => Some(text),
         Given::Ids(_) => loaded.text_of(&ids)?,
@@ -265,6 +270,8 @@ impl ExplainArgs {
             GenerationConfig::resolve(&flags, &FolderSettings { knobs: turned, not_applied: Vec::new() })?;
         if by_default {
             notes.push(format!("no knob is set: temperature {TEMPERATURE} and top-p {TOP_P}"));
+        } else if !samples(&flags) {
+            notes.push("drawn as generation_config.json says; --temperature 0 explains greedy decoding".to_owned());
         }
         if !others.is_empty() {
             notes.push(format!("generation_config.json also sets {}: not applied here", others.join(", ")));
@@ -364,6 +371,7 @@ mod tests {
             notes,
             [
                 "from generation_config.json: temperature 0.7",
+                "drawn as generation_config.json says; --temperature 0 explains greedy decoding",
                 "generation_config.json also sets num_beams, typical_p: not applied here"
             ]
         );

@@ -10,6 +10,10 @@ use ember_model::{Gpt, WeightType, checkpoint, folder};
 use crate::program::{CommonArgs, Notes, UsageError};
 use crate::run_folder;
 
+/// What is said of a tokenizer whose decoder joins tokens in a way that is not known here.
+const UNKNOWN_DECODER: &str = "this kind of tokenizer does not say what a token reads as by itself: every token is shown as \u{fffd}; \
+                               --format json has the ids";
+
 /// A model, ready, and the folder it came from.
 pub(super) struct Loaded {
     pub(super) folder: PathBuf,
@@ -40,10 +44,8 @@ impl Loaded {
                 .with_context(|| format!("cannot load {}", folder.display()))?;
             Ok((model, device))
         };
-        let tokenizer = || {
-            let has_tokenizer = ["tokenizer.json", "vocab.json"].iter().any(|file| folder.join(file).is_file());
-            (has_tokenizer || !ids_suffice).then(|| Tokenizer::from_folder(&folder)).transpose()
-        };
+        let tokenizer =
+            || (Tokenizer::is_in(&folder) || !ids_suffice).then(|| Tokenizer::from_folder(&folder)).transpose();
         // All at once; a damaged file is refused before anything of it is used, and what it broke is not told instead.
         let (model, (tokenizer, intact)) =
             rayon::join(model, || rayon::join(tokenizer, || folder::verify_checksums_for_inference(&folder)));
@@ -57,6 +59,9 @@ impl Loaded {
                 "{}: the tokenizer has {ids} tokens, but the model's config.json only {vocab_size}; they do not belong together",
                 folder.display()
             );
+            if !tokenizer.knows_token_bytes() {
+                notes.say(UNKNOWN_DECODER);
+            }
         }
         let kind = device.id.split(':').next().unwrap_or_default().to_owned();
         Ok(Self { folder, model, tokenizer, device_kind: kind, on_gpu: device.gpu })

@@ -12,6 +12,7 @@ pub mod prompts;
 mod replay;
 mod score;
 mod session;
+mod special_tokens;
 mod text;
 mod text_args;
 mod text_output;

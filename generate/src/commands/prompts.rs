@@ -1,13 +1,14 @@
 //! Prompts from a file, for `text --prompts FILE`.
 //!
-//! Plain text is one prompt a line; an empty line is an empty prompt, which starts from `<|endoftext|>`. A name that ends in
+//! Plain text is one prompt a line; an empty line is an empty prompt, which starts from what the tokenizer puts before every text,
+//! else from `<|endoftext|>`. A name that ends in
 //! `.jsonl` or `.json` means one JSON object a line: `{"prompt": "..."}` or `{"prompt_ids": [1, 2]}`, and with either an `"id"`
 //! of any kind, which is handed through; other keys are ignored, and empty lines are skipped.
 
 use std::path::Path;
 
 use anyhow::{Result, bail, ensure};
-use ember_data::tokenizer::Tokenizer;
+use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -37,16 +38,16 @@ pub enum Given {
 }
 
 impl FilePrompt {
-    /// The token ids to start from.
+    /// The token ids to start from, names of special tokens being what `special` says.
     ///
     /// # Errors
     /// Names the line when the tokenizer cannot make the text, there is no tokenizer, the prompt is empty and there is no
-    /// `<|endoftext|>`, or an id is outside the vocabulary of `vocab_size`.
-    pub fn to_ids(&self, tokenizer: Option<&Tokenizer>, vocab_size: usize) -> Result<Vec<u32>> {
+    /// token to start from, or an id is outside the vocabulary of `vocab_size`.
+    pub fn to_ids(&self, tokenizer: Option<&Tokenizer>, special: SpecialTokens, vocab_size: usize) -> Result<Vec<u32>> {
         let ids = match &self.prompt {
             Given::Ids(ids) => Ok(ids.clone()),
             Given::Text(text) => match tokenizer {
-                Some(tokenizer) => ids_of(text, tokenizer),
+                Some(tokenizer) => ids_of(text, tokenizer, special),
                 None => bail!("{}: the checkpoint holds no tokenizer; give \"prompt_ids\"", self.place),
             },
         };
@@ -61,12 +62,13 @@ impl FilePrompt {
     }
 }
 
-/// The ids of a prompt; an empty one starts from the end-of-text token, behind which documents begin.
+/// The ids of a prompt; an empty one starts from what the tokenizer puts before every text, else from the end-of-text token,
+/// behind which documents begin.
 ///
 /// # Errors
-/// When the tokenizer lacks a character, or the prompt is empty and there is no end-of-text token (a [`UsageError`]).
-pub fn ids_of(text: &str, tokenizer: &Tokenizer) -> Result<Vec<u32>> {
-    let ids = tokenizer.encode_prompt(text)?;
+/// When the tokenizer lacks a character, or the prompt is empty and there is no such token (a [`UsageError`]).
+pub fn ids_of(text: &str, tokenizer: &Tokenizer, special: SpecialTokens) -> Result<Vec<u32>> {
+    let ids = tokenizer.encode_prompt(text, special)?;
     if !ids.is_empty() {
         return Ok(ids);
     }
@@ -184,14 +186,15 @@ mod tests {
     fn ids_are_checked_and_errors_say_where() {
         let plain = Tokenizer::chars(&"ab".chars().collect(), false).unwrap();
         let with_end = Tokenizer::chars(&"ab".chars().collect(), true).unwrap();
-        let error = |prompt: &FilePrompt, tokenizer| format!("{:#}", prompt.to_ids(tokenizer, 3).unwrap_err());
-        assert_eq!(text("p:1", "ab").to_ids(Some(&plain), 3).unwrap(), plain.encode("ab").unwrap());
-        assert_eq!(text("p:1", "").to_ids(Some(&with_end), 3).unwrap(), [with_end.end_of_text().unwrap()]);
+        let to_ids = |prompt: &FilePrompt, tokenizer| prompt.to_ids(tokenizer, SpecialTokens::Parse, 3);
+        let error = |prompt: &FilePrompt, tokenizer| format!("{:#}", to_ids(prompt, tokenizer).unwrap_err());
+        assert_eq!(to_ids(&text("p:1", "ab"), Some(&plain)).unwrap(), plain.encode("ab").unwrap());
+        assert_eq!(to_ids(&text("p:1", ""), Some(&with_end)).unwrap(), [with_end.end_of_text().unwrap()]);
         assert!(error(&text("p:1", ""), Some(&plain)).starts_with("p:1: the prompt is empty"));
         assert!(error(&text("p:1", "c"), Some(&plain)).starts_with("p:1: "));
         assert!(error(&text("p:1", "a"), None).starts_with("p:1: the checkpoint holds no tokenizer"));
         let ids = |ids: &[u32]| FilePrompt { prompt: Given::Ids(ids.to_vec()), ..text("p:2", "") };
-        assert_eq!(ids(&[2, 0]).to_ids(None, 3).unwrap(), [2, 0]);
+        assert_eq!(to_ids(&ids(&[2, 0]), None).unwrap(), [2, 0]);
         assert!(error(&ids(&[2, 3]), None).starts_with("p:2: 3 is outside the model's vocabulary"));
     }
 

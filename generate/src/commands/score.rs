@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use ember_data::tokenizer::Tokenizer;
+use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -14,6 +14,7 @@ use super::choices;
 use super::lines::{TextFile, standard_input};
 use super::loaded::Loaded;
 use super::progress::Progress;
+use super::special_tokens::SpecialTokensArgs;
 use super::weights::WeightsArgs;
 use crate::batches::groups;
 use crate::interrupt::Interrupt;
@@ -27,8 +28,8 @@ pub(super) const SCORED_BETWEEN_RESULTS: usize = 1 << 16;
 /// Arguments of `score`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Each text is scored by itself; its first token follows nothing and is not counted. Begin a text with <|endoftext|> to score
-it as the start of a document. Losses are nats per token, perplexity is their exponential. Of several texts, the last line
+Each text is scored by itself, with what the tokenizer puts around texts, as transformers does; the first token follows nothing
+and is not counted. Begin a text with <|endoftext|> to score it as the start of a document. Losses are nats per token, perplexity is their exponential. Of several texts, the last line
 says what all their tokens come to.
 
 --choices takes JSON Lines such as {\"context\": \"The sky is\", \"choices\": [\" blue\", \" made of cheese\"], \"answer\": 0}; the
@@ -65,6 +66,9 @@ pub struct ScoreArgs {
     /// The run or checkpoint to score with [default: the newest run under runs/]
     #[arg(long, value_name = "RUN")]
     from: Option<PathBuf>,
+
+    #[command(flatten)]
+    special: SpecialTokensArgs,
 
     #[command(flatten)]
     weights: WeightsArgs,
@@ -109,7 +113,7 @@ fn run_onto(args: &ScoreArgs, common: &CommonArgs, interrupt: &Interrupt, out: &
     if let Some(path) = &args.choices {
         let questions = choices::read(path)?;
         let loaded = Loaded::new(from, false, args.weights.chosen(), common, &notes)?;
-        return choices::answer(&questions, &loaded, common.format, &notes, interrupt, out);
+        return choices::answer(&questions, &loaded, args.special.chosen(), common.format, &notes, interrupt, out);
     }
     let texts = given_texts(args, interrupt)?;
     let loaded = Loaded::new(from, args.prompt_ids.is_some(), args.weights.chosen(), common, &notes)?;
@@ -124,9 +128,13 @@ fn run_onto(args: &ScoreArgs, common: &CommonArgs, interrupt: &Interrupt, out: &
         (Some(ids), _) => {
             loaded.check_ids("--prompt-ids", ids)?;
             check_length(ids).context("--prompt-ids")?;
-            vec![Text { id: None, text: loaded.text_of(ids)?, ids: ids.clone() }]
+            let bytes = loaded.tokenizer.as_ref().and_then(|tokenizer| bytes_of(&ids[1..], tokenizer));
+            vec![Text { id: None, text: loaded.text_of(ids)?, ids: ids.clone(), bytes }]
         }
-        (None, Some(tokenizer)) => texts.into_iter().map(|text| text.encode(tokenizer)).collect::<Result<_>>()?,
+        (None, Some(tokenizer)) => {
+            let special = args.special.chosen();
+            texts.into_iter().map(|text| text.encode(tokenizer, special)).collect::<Result<_>>()?
+        }
         (None, None) => bail!("{} holds no tokenizer; give --prompt-ids", loaded.folder.display()),
     };
 
@@ -143,7 +151,7 @@ fn run_onto(args: &ScoreArgs, common: &CommonArgs, interrupt: &Interrupt, out: &
         let Some(scored) = scored else { return Ok(Outcome::Interrupted) };
         progress.aside(|| {
             for (text, logprobs) in texts.iter().zip(&scored) {
-                let tally = Tally::new(logprobs, text.scored_bytes(loaded.tokenizer.as_ref()));
+                let tally = Tally::new(logprobs, text.bytes);
                 tallies.push(tally);
                 match common.format {
                     OutputFormat::Json => text.write_json(&tally, logprobs, out)?,
@@ -172,12 +180,17 @@ struct GivenText {
 }
 
 impl GivenText {
-    fn encode(self, tokenizer: &Tokenizer) -> Result<Text> {
+    fn encode(self, tokenizer: &Tokenizer, special: SpecialTokens) -> Result<Text> {
         let ids = tokenizer
-            .encode_prompt(&self.text)
+            .encode_whole(&self.text, special)
             .and_then(|ids| check_length(&ids).map(|()| ids))
             .with_context(|| self.place)?;
-        Ok(Text { id: self.id, text: Some(self.text), ids })
+        // What the tokenizer puts around a text stands for none of its bytes.
+        let bytes = match tokenizer.before(&self.text, special) {
+            [] => bytes_of(ids.get(1..ids.len() - tokenizer.behind().len()).unwrap_or_default(), tokenizer),
+            _ => Some(self.text.len()),
+        };
+        Ok(Text { id: self.id, text: Some(self.text), ids, bytes })
     }
 }
 
@@ -232,15 +245,16 @@ struct Text {
     id: Option<Value>,
     text: Option<String>,
     ids: Vec<u32>,
+    /// Bytes that the scored tokens stand for, where the tokenizer can tell.
+    bytes: Option<usize>,
+}
+
+/// Bytes that `ids` stand for, where the tokenizer can tell.
+fn bytes_of(ids: &[u32], tokenizer: &Tokenizer) -> Option<usize> {
+    ids.iter().map(|&id| Some(tokenizer.token_bytes(id)?.len())).sum()
 }
 
 impl Text {
-    /// Bytes that the scored tokens stand for, where the tokenizer can tell.
-    fn scored_bytes(&self, tokenizer: Option<&Tokenizer>) -> Option<usize> {
-        let tokenizer = tokenizer?;
-        self.ids[1..].iter().map(|&id| Some(tokenizer.token_bytes(id)?.len())).sum()
-    }
-
     fn write_json(&self, tally: &Tally, logprobs: &[f32], out: &mut dyn Write) -> Result<()> {
         let score = JsonScore {
             id: self.id.as_ref(),

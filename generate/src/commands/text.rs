@@ -138,7 +138,7 @@ impl Writer<'_> {
 
     fn prompt(&self, index: usize, given: FilePrompt) -> Result<Prompt> {
         let Loaded { model, tokenizer, .. } = &self.session.loaded;
-        let ids = given.to_ids(tokenizer.as_ref(), model.config().vocab_size)?;
+        let ids = given.to_ids(tokenizer.as_ref(), self.args.special.chosen(), model.config().vocab_size)?;
         let text = match given.prompt {
             Given::Text(text) => Some(text),
             Given::Ids(_) => self.session.loaded.text_of(&ids)?,

@@ -6,10 +6,11 @@ use std::str::FromStr;
 
 use anyhow::{Result, bail, ensure};
 use clap::Args;
-use ember_data::tokenizer::Tokenizer;
+use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 
 use super::constraint_args::ConstraintArgs;
 use super::loaded::Loaded;
+use super::special_tokens::SpecialTokensArgs;
 use super::weights::WeightsArgs;
 use crate::config::{DEFAULT_DRAFT_TOKENS, EarlyStopping, FolderSettings, GenerationConfig, Knobs, Overflow, Strategy};
 use crate::program::{Notes, OutputFormat, UsageError};
@@ -54,6 +55,9 @@ pub struct TextArgs {
     /// The run or checkpoint to write with [default: the newest run under runs/]
     #[arg(long, value_name = "RUN", help_heading = PROMPT)]
     pub(super) from: Option<PathBuf>,
+
+    #[command(flatten, next_help_heading = PROMPT)]
+    pub(super) special: SpecialTokensArgs,
 
     #[command(flatten)]
     pub(super) weights: WeightsArgs,
@@ -354,7 +358,7 @@ impl TextArgs {
             return Ok(knobs);
         };
         for word in &self.bad_words {
-            knobs.bad_words.get_or_insert_default().extend(spellings(tokenizer, word)?);
+            knobs.bad_words.get_or_insert_default().extend(spellings(tokenizer, self.special.chosen(), word)?);
         }
         Ok(knobs)
     }
@@ -398,8 +402,8 @@ pub(super) fn any_seed() -> u64 {
 
 /// The token sequences that write `word`: as it begins a text, and behind a space where that gives other tokens, as it does
 /// in byte-level BPE, whose words carry the space before them.
-fn spellings(tokenizer: &Tokenizer, word: &str) -> Result<Vec<Vec<u32>>> {
-    let plain = match tokenizer.encode(word) {
+fn spellings(tokenizer: &Tokenizer, special: SpecialTokens, word: &str) -> Result<Vec<Vec<u32>>> {
+    let plain = match tokenizer.encode_with(word, special) {
         Ok(ids) if ids.is_empty() => {
             bail!(UsageError::new(format!("--bad-words {word:?} makes no token; give another text, or drop it")))
         }
@@ -407,7 +411,7 @@ fn spellings(tokenizer: &Tokenizer, word: &str) -> Result<Vec<Vec<u32>>> {
         Err(error) => bail!(UsageError::new(format!("--bad-words {word:?}: {error:#}"))),
     };
     // A tokenizer without a space needs no second spelling.
-    let behind_a_space = tokenizer.encode(&format!(" {word}")).ok().filter(|ids| !ids.ends_with(&plain));
+    let behind_a_space = tokenizer.encode_with(&format!(" {word}"), special).ok().filter(|ids| !ids.ends_with(&plain));
     Ok([plain].into_iter().chain(behind_a_space).collect())
 }
 

@@ -31,9 +31,8 @@ impl Init {
             let folder = found.folder;
             folder::verify_checksums_for_inference(&folder)?;
             let shape = folder::read_config(&folder)?;
-            let has_tokenizer = ["tokenizer.json", "vocab.json"].iter().any(|file| folder.join(file).is_file());
             ensure!(
-                has_tokenizer,
+                Tokenizer::is_in(&folder),
                 "{} has no tokenizer.json (nor vocab.json with merges.txt), so the text cannot become this model's tokens; put \
                  the model's own tokenizer there",
                 folder.display()

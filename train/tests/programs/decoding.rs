@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use burn::tensor::Device;
-use ember_data::tokenizer::Tokenizer;
+use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 use ember_generate::constraint::{Constraint, Grammar};
 use ember_generate::{FinishReason, GenerationConfig, Plan, Strategy, generate_batch};
 use rand::Rng;
@@ -261,7 +261,7 @@ fn over_a_thousand_forms_a_trained_model_writes_nothing_invalid() {
         end_tokens: tokenizer.end_of_text().into_iter().collect(),
         ..GenerationConfig::default()
     };
-    let prompt = tokenizer.encode_prompt("one and then").unwrap();
+    let prompt = tokenizer.encode_prompt("one and then", SpecialTokens::Parse).unwrap();
     let (mut ended, mut texts) = (0, HashSet::new());
     for number in 0..1100_u64 {
         let mut rng = ember_data::random::rng(7, &[number]);

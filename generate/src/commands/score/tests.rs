@@ -8,6 +8,7 @@ use clap::Parser;
 use ember_model::{Gpt, GptConfig, checkpoint};
 use itertools::Itertools;
 use std::fs;
+use std::path::Path;
 use tempfile::TempDir;
 
 const CONTEXT: usize = 16;
@@ -201,4 +202,44 @@ fn a_text_is_named_by_its_beginning() {
     assert_eq!(beginning("short"), "short");
     assert_eq!(beginning("two\nlines"), "two lines");
     assert_eq!(beginning(&"\u{e9}".repeat(41)), format!("{}...", "\u{e9}".repeat(40)));
+}
+
+/// Ids and perplexities as transformers has them with the folder's own tokenizer (scripts/make_prompt_fixtures.py).
+#[test]
+fn what_the_tokenizer_puts_around_a_text_is_scored_as_transformers_scores_it() {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let prompts = repository.join("data/tests/fixtures/prompts");
+    let cases: Vec<Value> = serde_json::from_slice(&fs::read(prompts.join("prompts.json")).unwrap()).unwrap();
+    let ids = |ids: &Value| serde_json::from_value::<Vec<u32>>(ids.clone()).unwrap();
+    let mut compared = 0;
+    for name in ["llama", "closing", "said"] {
+        let place = Place(tempfile::tempdir().unwrap());
+        let model = place.0.path().join("model");
+        fs::create_dir(&model).unwrap();
+        for file in ["config.json", "model.safetensors"] {
+            fs::copy(repository.join("model/tests/fixtures/b").join(file), model.join(file)).unwrap();
+        }
+        for file in ["tokenizer.json", "tokenizer_config.json"] {
+            fs::copy(prompts.join(name).join(file), model.join(file)).unwrap();
+        }
+        let of_name = cases.iter().filter(|case| case["tokenizer"] == name && case["text"] != "");
+        for case in of_name.filter(|case| case.get("perplexity").is_some()) {
+            let text = case["text"].as_str().unwrap();
+            let score = &place.json(&[text])[0];
+            assert_eq!(ids(&score["ids"]), ids(&case["parsed"]), "{name}: {text:?}");
+            let ratio = number(score, "perplexity") / number(case, "perplexity");
+            assert!((ratio - 1.0).abs() < 1e-4, "{name}: {text:?}: {score} is not {case}");
+            // Behind the opening all of the text is scored; what is around it stands for none of it.
+            if name == "llama" {
+                let bits = number(score, "loss") * number(score, "tokens") / std::f64::consts::LN_2;
+                assert!((number(score, "bits_per_byte") - bits / text.len() as f64).abs() < 1e-3, "{text:?}: {score}");
+            }
+            if ids(&case["plain"]).len() <= 24 {
+                let plain = &place.json(&["--special-tokens", "text", text])[0];
+                assert_eq!(ids(&plain["ids"]), ids(&case["plain"]), "{name}: {text:?}");
+            }
+            compared += 1;
+        }
+    }
+    assert!(compared > 30, "{compared}");
 }

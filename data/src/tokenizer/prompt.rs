@@ -1,0 +1,156 @@
+//! Texts as they are given to a model: what the tokenizer puts around them, and what special tokens' names in them are.
+//!
+//! The rules are transformers' own. Around a text stands what the post-processor of `tokenizer.json` puts there (whatever
+//! `add_bos_token` in `tokenizer_config.json` says: where there is a `tokenizer.json`, transformers does not heed it either); within it
+//! the name of a special token is that token.
+
+use super::{END_OF_TEXT, Encoder, Tokenizer, of_library};
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tokenizers::{Encoding, NormalizerWrapper, OffsetReferential, OffsetType, PostProcessorWrapper};
+use tokenizers::{Token, Tokenizer as Library};
+
+/// What the name of a special token is where it stands in a text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SpecialTokens {
+    /// The token of that name, as transformers reads a text.
+    #[default]
+    Parse,
+    /// The characters that it is made of, as in text that is learned from (transformers' `split_special_tokens`).
+    Text,
+}
+
+/// The tokens that the file's post-processor puts around a text.
+#[derive(Debug, Default, PartialEq)]
+pub struct Surroundings {
+    pub before: Vec<u32>,
+    pub after: Vec<u32>,
+}
+
+impl Surroundings {
+    /// What `library` puts around any text, seen on one of a single token.
+    pub fn of(library: &Library) -> Result<Self> {
+        let text = Encoding::from_tokens(vec![Token::new(0, String::new(), (0, 0))], 0);
+        let whole = of_library(|| library.post_process(text, None, true))?;
+        let is_added: Vec<bool> = whole.get_special_tokens_mask().iter().map(|&special| special == 1).collect();
+        let Some(begin) = is_added.iter().position(|added| !added) else { return Ok(Self::default()) };
+        let end = is_added.iter().rposition(|added| !added).map_or(begin, |last| last + 1);
+        let ids = whole.get_ids();
+        Ok(Self { before: ids[..begin].to_vec(), after: ids[end..].to_vec() })
+    }
+}
+
+/// A post-processor that puts the token of this name and id before every text. Not by the library's builder, in whose templates
+/// blanks, colons and dollars have meanings of their own.
+///
+/// # Errors
+/// When the library refuses.
+fn opening(name: &str, id: u32) -> Result<PostProcessorWrapper> {
+    let sequence = |id: &str, type_id: u32| json!({ "Sequence": { "id": id, "type_id": type_id } });
+    let template = json!({
+        "type": "TemplateProcessing",
+        "single": [{ "SpecialToken": { "id": name, "type_id": 0 } }, sequence("A", 0)],
+        "pair": [sequence("A", 0), sequence("B", 1)],
+        "special_tokens": { name: { "id": name, "ids": [id], "tokens": [name] } },
+    });
+    serde_json::from_value(template).context("the tokenizers library does not take a token before every text")
+}
+
+impl Tokenizer {
+    /// The same tokenizer for a model that only ever saw text from the beginning of a document: every prompt begins with the
+    /// end-of-text token, here and, by the file's post-processor, in transformers. Nothing changes without such a token.
+    ///
+    /// # Errors
+    /// When the library refuses.
+    pub fn opening_prompts(&self) -> Result<Self> {
+        let Some(end) = self.shared.end_of_text else { return Ok(self.clone()) };
+        let mut library = self.shared.library.clone();
+        let name = library.id_to_token(end).context("the end-of-text token has no name")?;
+        library.with_post_processor(Some(opening(&name, end)?));
+        Self::with_end(library, Some(name))
+    }
+
+    /// The ids of a prompt, a text to be gone on with: what the tokenizer puts before one, and the text's own, in which the
+    /// names of special tokens are what `special` says.
+    ///
+    /// # Errors
+    /// When a tokenizer of characters lacks one ([`super::UnknownCharacter`]), or the library fails.
+    pub fn encode_prompt(&self, text: &str, special: SpecialTokens) -> Result<Vec<u32>> {
+        let own = self.encode_with(text, special)?;
+        Ok([self.before(text, special), &own].concat())
+    }
+
+    /// The ids of `text` alone, in which the names of special tokens are what `special` says.
+    ///
+    /// # Errors
+    /// As [`Self::encode_prompt`].
+    pub fn encode_with(&self, text: &str, special: SpecialTokens) -> Result<Vec<u32>> {
+        let mut ids = Vec::new();
+        match special {
+            SpecialTokens::Parse => self.parse_onto(text, &mut ids)?,
+            SpecialTokens::Text => self.encode_onto(text, &mut ids)?,
+        }
+        Ok(ids)
+    }
+
+    /// The ids of a text that is whole, to be judged: a prompt's, and what the tokenizer puts behind a text.
+    ///
+    /// # Errors
+    /// As [`Self::encode_prompt`].
+    pub fn encode_whole(&self, text: &str, special: SpecialTokens) -> Result<Vec<u32>> {
+        let mut ids = self.encode_prompt(text, special)?;
+        ids.extend(self.behind());
+        Ok(ids)
+    }
+
+    /// The tokens that are put before `text`. A text that itself begins with `<|endoftext|>`, the token between documents, does
+    /// not get a second one, which would be an empty document; transformers does put one there.
+    pub fn before(&self, text: &str, special: SpecialTokens) -> &[u32] {
+        let Surroundings { before, .. } = &self.shared.around;
+        let begins = special == SpecialTokens::Parse && text.starts_with(END_OF_TEXT);
+        let is_end = || before[..] == Vec::from_iter(self.shared.library.token_to_id(END_OF_TEXT));
+        if begins && is_end() { &[] } else { before }
+    }
+
+    /// The tokens that are put behind a whole text, often none.
+    pub fn behind(&self) -> &[u32] {
+        &self.shared.around.after
+    }
+
+    /// The names that are tokens of their own: in text to learn from, characters like any others.
+    pub fn special_names(&self) -> impl Iterator<Item = &str> {
+        let added = self.shared.library.get_added_vocabulary().get_added_tokens_decoder();
+        added.values().filter(|token| token.special).map(|token| token.content.as_str())
+    }
+
+    /// Whether an id is one of these names.
+    pub fn is_special(&self, id: u32) -> bool {
+        let added = self.shared.library.get_added_vocabulary().get_added_tokens_decoder();
+        added.get(&id).is_some_and(|token| token.special)
+    }
+
+    /// Appends the ids of `text`, in which names of special tokens are these tokens.
+    fn parse_onto(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
+        let library = &self.shared.library;
+        if matches!(self.shared.encoder, Encoder::Library(_)) {
+            let encoded = of_library(|| library.encode_fast(text, false)).with_context(|| self.failed())?;
+            ids.extend_from_slice(encoded.get_ids());
+            return Ok(());
+        }
+        // Where an encoder of our own stands in, all added tokens are special and nothing is normalised. Mostly no name is there,
+        // and looking closer costs the library many bytes for each of the text.
+        if !self.special_names().any(|name| text.contains(name)) {
+            return self.encode_onto(text, ids);
+        }
+        let parts = library.get_added_vocabulary().extract_and_normalize(None::<&NormalizerWrapper>, text);
+        for (part, _, tokens) in parts.get_splits(OffsetReferential::Original, OffsetType::Byte) {
+            match tokens {
+                Some(tokens) => ids.extend(tokens.iter().map(|token| token.id)),
+                None => self.encode_onto(part, ids)?,
+            }
+        }
+        Ok(())
+    }
+}
