@@ -95,6 +95,7 @@ impl Scorer {
         }
         record("diversity-penalty", &logprobs);
         self.chain.process_observed(&row.step, &mut logprobs, &mut record);
+        self.chain.highest(&logprobs)?;
         let best = match self.draws {
             None => highest(&logprobs, self.followers),
             Some(seed) => drawn(&logprobs, self.followers, &mut ember_data::random::rng(seed, &row.place)),

@@ -3,6 +3,9 @@
 /// Smaller temperatures would divide logits past what float32 holds.
 const LOWEST_TEMPERATURE: f64 = 1e-6;
 
+/// Larger penalties of repetition, and smaller than one over it, would take logits out of what float32 holds.
+const MOST_FACTOR: f64 = 1e3;
+
 /// Thirty years; what is far beyond overflows clocks.
 const MOST_SECONDS: f64 = 1e9;
 
@@ -11,10 +14,10 @@ const MOST_SECONDS: f64 = 1e9;
 pub enum Range {
     /// All that its type can hold: ids, strings, words, counts that may be 0.
     Any,
-    /// Any number but infinities and NaN.
-    Finite,
-    /// A finite number above 0.
-    Positive,
+    /// As far below 0 as above it.
+    Within(u32),
+    /// What logits are multiplied with or divided by.
+    Factor,
     /// Seconds, above 0, and few enough for any clock.
     Seconds,
     /// 0, which means greedy, or a divisor that float32 can bear.
@@ -36,8 +39,9 @@ impl Range {
     pub fn contains(self, number: f64) -> bool {
         match self {
             Self::Any => !number.is_nan(),
-            Self::Finite => number.is_finite(),
-            Self::Positive => number.is_finite() && number > 0.0,
+            Self::Within(most) => number.abs() <= f64::from(most),
+            // Compared as the float32 that it is.
+            Self::Factor => (1.0 / MOST_FACTOR) as f32 <= number as f32 && number <= MOST_FACTOR,
             Self::Seconds => number > 0.0 && number <= MOST_SECONDS,
             // Compared as the float32 that divides.
             Self::Temperature => number == 0.0 || (number.is_finite() && number as f32 >= LOWEST_TEMPERATURE as f32),
@@ -53,8 +57,8 @@ impl Range {
     pub fn words(self) -> String {
         match self {
             Self::Any => "a number".to_owned(),
-            Self::Finite => "a finite number".to_owned(),
-            Self::Positive => "a finite number above 0".to_owned(),
+            Self::Within(most) => format!("from -{most} to {most}"),
+            Self::Factor => format!("from {} to {MOST_FACTOR}", 1.0 / MOST_FACTOR),
             Self::Seconds => format!("above 0 and at most {MOST_SECONDS}"),
             Self::Temperature => format!("0 (greedy) or a finite number from {LOWEST_TEMPERATURE} up"),
             Self::Mass => "above 0 and at most 1".to_owned(),
@@ -72,8 +76,8 @@ mod tests {
 
     const ALL: [Range; 10] = [
         Range::Any,
-        Range::Finite,
-        Range::Positive,
+        Range::Within(100),
+        Range::Factor,
         Range::Seconds,
         Range::Temperature,
         Range::Mass,
@@ -86,7 +90,8 @@ mod tests {
     #[test]
     fn borders_belong_where_the_words_say() {
         let cases = [
-            (Range::Positive, [1e-9, 1.0, 1e9], [0.0, -1.0, f64::INFINITY]),
+            (Range::Within(100), [-100.0, 0.0, 100.0], [-101.0, 101.0, f64::NEG_INFINITY]),
+            (Range::Factor, [f64::from(0.001_f32), 1.0, 1e3], [0.0, 1e-40, 1001.0]),
             (Range::Seconds, [1e-3, 60.0, 1e9], [0.0, -1.0, f64::INFINITY]),
             (Range::Temperature, [0.0, 1e-6, 1e9], [-1.0, 1e-7, f64::INFINITY]),
             (Range::Mass, [1e-9, 0.5, 1.0], [0.0, -0.5, 1.01]),
@@ -98,7 +103,6 @@ mod tests {
             assert!(inside.iter().all(|&number| range.contains(number)), "{range:?}");
             assert!(!outside.iter().any(|&number| range.contains(number)), "{range:?}");
         }
-        assert!(Range::Finite.contains(-3.0) && !Range::Finite.contains(f64::NEG_INFINITY));
         assert!(Range::OneUp.contains(1.0) && !Range::OneUp.contains(0.0));
     }
 

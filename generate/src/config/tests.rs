@@ -206,7 +206,8 @@ fn lengths_that_count_the_prompt_are_explained() {
 
 #[test]
 fn every_range_is_checked_and_named() {
-    for knob in KNOBS.iter().filter(|knob| !matches!(knob.range, Range::Any)) {
+    let is_number = |knob: &&super::Knob| !matches!(knob.range, Range::Any) && knob.name != "sequence_bias";
+    for knob in KNOBS.iter().filter(is_number) {
         let is_whole = knob.read(&mut off(), &serde_json::json!(0.5)).is_err();
         // As a float32, this is infinity.
         let wrong = if is_whole { serde_json::json!(0) } else { serde_json::json!(1e300) };
@@ -233,8 +234,19 @@ fn every_range_is_checked_and_named() {
     }
     assert_eq!(
         refused(Knobs { repetition_penalty: Some(0.0), ..off() }),
-        "--repetition-penalty is 0; it must be a finite number above 0"
+        "--repetition-penalty is 0; it must be from 0.001 to 1000"
     );
+    for penalty in [1e-40, 1e-4, -1.0] {
+        assert!(refused(Knobs { repetition_penalty: Some(penalty), ..off() }).contains("from 0.001 to 1000"));
+    }
+    assert_eq!(
+        refused(Knobs { length_penalty: Some(-1e30), num_beams: Some(2), ..off() }),
+        "--length-penalty is -1000000000000000000000000000000; it must be from -10 to 10"
+    );
+    let bias = Some(vec![(vec![3], -2.0), (vec![4, 5], 3e38)]);
+    assert!(refused(Knobs { logit_bias: bias, ..off() }).ends_with("; it must be from -1000000000 to 1000000000"));
+    let error = format!("{:#}", folder(r#"{"sequence_bias": [[[3], -1e10]]}"#).unwrap_err());
+    assert!(error.contains("sequence_bias is [[[3],-10000000000.0]]; it must be from -1000000000"), "{error}");
     assert_eq!(
         refused(Knobs { temperature: Some(1e-9), ..off() }),
         "--temperature is 0.000000001; it must be 0 (greedy) or a finite number from 0.000001 up"

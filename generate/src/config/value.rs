@@ -221,6 +221,11 @@ impl KnobValue for Vec<(Vec<u32>, f32)> {
         self.iter().map(|(ids, bias)| json!([ids, bias.to_json()])).collect()
     }
 
+    /// The bias that is farthest from 0.
+    fn number(&self) -> Option<f64> {
+        self.iter().map(|&(_, bias)| f64::from(bias)).max_by(|a, b| a.abs().total_cmp(&b.abs()))
+    }
+
     fn ids(&self) -> Vec<u32> {
         self.iter().flat_map(|(ids, _)| ids.clone()).collect()
     }

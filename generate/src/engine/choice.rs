@@ -86,7 +86,7 @@ impl<'a> Chooser<'a> {
     /// A token for every row of `sequences`, by what was read of them; `live` are the rows' numbers.
     ///
     /// # Errors
-    /// When the model's logits are not finite, or the knobs of `plan` leave a row no token.
+    /// When logits are not finite, or the knobs of `plan` leave a row no token.
     pub(super) fn choose_all(
         &self,
         plan: &Plan,
@@ -114,6 +114,9 @@ impl<'a> Chooser<'a> {
     }
 
     /// The next token for this step of the given sequence; none where none is left.
+    ///
+    /// # Errors
+    /// When the logits are not finite, as the model gives them or as the knobs make them.
     pub(super) fn choose(&self, step: &Step, sequence: u64, logits: &mut [f32]) -> Result<Option<Choice>> {
         let config = self.config;
         let norm = norm(logits)?;
@@ -126,12 +129,12 @@ impl<'a> Chooser<'a> {
                 self.chain.process_observed(step, logits, &mut |name, logits| recorder.after(name, logits))
             }
         }
+        if self.chain.highest(logits)? == f32::NEG_INFINITY {
+            return Ok(None);
+        }
         let drawn = (config.strategy == Strategy::Sample)
             .then(|| draw(config.seed, sequence, step.generated.len() as u64, logits));
         let id = drawn.map_or_else(|| greedy(logits), |drawn| drawn.id);
-        if logits[id as usize] == f32::NEG_INFINITY {
-            return Ok(None);
-        }
         let token = chosen(id, unmodified.as_deref().unwrap_or(logits), norm, config.logprobs);
         let trace = recorder.map(|recorder| Traced {
             account: recorder.finish(step.generated.len(), id, token.logprob, drawn, self.traced_candidates),

@@ -8,7 +8,10 @@
 
 use std::sync::Arc;
 
+use anyhow::{Result, ensure};
+
 use crate::config::{GenerationConfig, Strategy};
+use crate::softmax::highest;
 
 mod bans;
 mod penalties;
@@ -171,6 +174,21 @@ impl Chain {
         }
     }
 
+    /// The highest of the logits that the chain has left behind, `[vocab]`; minus infinity where no token is possible.
+    ///
+    /// # Errors
+    /// When the knobs have taken a logit out of float32's range: nothing can be compared with it.
+    pub(crate) fn highest(&self, processed: &[f32]) -> Result<f32> {
+        // No early exit, so that many are compared side by side; what is no number compares with nothing.
+        let all_finite = processed.iter().fold(true, |all, &logit| all & (logit < f32::INFINITY));
+        ensure!(
+            all_finite,
+            "the knobs take a token's score beyond what float32 holds ({}); give them milder values",
+            self.names().join(", ")
+        );
+        Ok(highest(processed))
+    }
+
     /// Edits the logits of one position, `[vocab]`.
     pub fn process(&self, step: &Step, logits: &mut [f32]) {
         self.process_observed(step, logits, &mut |_, _| {});
@@ -291,6 +309,27 @@ mod tests {
         for semantics in Semantics::ALL {
             assert_eq!(sampling(semantics), Rules::of(semantics).order.map(Knob::name));
         }
+    }
+
+    #[test]
+    fn a_score_beyond_float32_is_refused_and_none_left_is_not() {
+        let of = |processor: Arc<dyn LogitsProcessor>, logits: &[f32]| {
+            let (chain, mut logits) = (Chain::of(vec![processor]), logits.to_vec());
+            chain.process(&Step { prompt: &[1], generated: &[] }, &mut logits);
+            chain.highest(&logits).map_err(|error| error.to_string())
+        };
+        let penalty = |penalty| Arc::new(RepetitionPenalty { penalty, history: History::All });
+        assert_eq!(of(penalty(2.0), &[1.0, 8.0, f32::NEG_INFINITY]), Ok(4.0));
+        let error = of(penalty(1e-40), &[1.0, 8.0, 2.0]).unwrap_err();
+        assert!(
+            error.starts_with("the knobs take a token's score beyond what float32 holds (repetition-penalty)"),
+            "{error}"
+        );
+        assert!(of(Arc::new(Temperature(1e-6)), &[1.0, 1e33]).unwrap_err().contains("(temperature)"));
+        // A small temperature alone is no such thing.
+        assert_eq!(of(Arc::new(Temperature(1e-5)), &[10.0, 20.0]), Ok(20.0 / 1e-5));
+        assert!(of(Arc::new(LogitBias::new(&[(vec![0], f32::NAN)])), &[1.0, 2.0]).is_err());
+        assert_eq!(of(Arc::new(Suppress(vec![0, 1])), &[1.0, 2.0]), Ok(f32::NEG_INFINITY));
     }
 
     #[test]

@@ -151,7 +151,7 @@ fn generate_by(
             let unmodified = logits.to_vec();
             let norm = norm(&unmodified)?;
             chain.process(&Step { prompt, generated }, logits);
-            ensure!(highest(logits) > f32::NEG_INFINITY, plan.nothing_left(chain, generated));
+            ensure!(chain.highest(logits)? > f32::NEG_INFINITY, plan.nothing_left(chain, generated));
             let proposal = proposals.get(position);
             let id = match (config.strategy, proposal) {
                 (Strategy::Sample, None) => {

@@ -9,7 +9,7 @@ use crate::processors::Step;
 use crate::program::UsageError;
 use crate::sampler::{greedy, weighted};
 use crate::sequences::Sequences;
-use crate::softmax::{highest, softmax};
+use crate::softmax::softmax;
 
 /// A guess at one token.
 #[derive(Clone, Debug, PartialEq)]
@@ -93,7 +93,7 @@ impl Proposer for DraftModel<'_> {
             norm(&logits).context("--draft")?;
             let (prompt, generated) = self.sequences.ids(0).split_at(prompt_len);
             request.chain.process(&Step { prompt, generated }, &mut logits);
-            if highest(&logits) == f32::NEG_INFINITY {
+            if request.chain.highest(&logits)? == f32::NEG_INFINITY {
                 break;
             }
             let proposal = if request.plan.config.strategy == Strategy::Sample {

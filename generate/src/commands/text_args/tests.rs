@@ -140,7 +140,7 @@ fn what_cannot_go_together_is_refused_before_anything_is_loaded() {
         ("--bad-words EMPTY", "--bad-words is empty"),
         ("--logit-bias 5+6=1 --logit-bias 5+6=2", "--logit-bias gives 5+6 twice;"),
         ("--top-p nan", "--top-p is NaN; it must be above 0 and at most 1"),
-        ("--repetition-penalty 1e99", "--repetition-penalty is inf; it must be a finite number above 0"),
+        ("--repetition-penalty 1e99", "--repetition-penalty is inf; it must be from 0.001 to 1000"),
         ("--max-time 0", "--max-time is 0; it must be above 0 and at most 1000000000"),
         ("--num-beams 0", "--num-beams is 0; it must be from 1 to 10000"),
     ];
