@@ -21,6 +21,8 @@ pub(super) struct Loaded {
     pub(super) tokenizer: Option<Tokenizer>,
     /// The kind of device that the model is on, such as `cpu`.
     pub(super) device_kind: String,
+    /// What the device calls itself.
+    pub(super) device_name: String,
     pub(super) on_gpu: bool,
 }
 
@@ -64,7 +66,7 @@ impl Loaded {
             }
         }
         let kind = device.id.split(':').next().unwrap_or_default().to_owned();
-        Ok(Self { folder, model, tokenizer, device_kind: kind, on_gpu: device.gpu })
+        Ok(Self { folder, model, tokenizer, device_kind: kind, device_name: device.name, on_gpu: device.gpu })
     }
 
     /// Refuses ids given on the command line that the model does not have.

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use ember_model::folder;
+use ember_model::{WeightType, folder};
 use serde_json::{Map, Value};
 
 use super::loaded::Loaded;
 use super::session::{Batch, Prompt, Repeats, Session};
-use super::trace_file::{Header, HeaderPrompt, LineHead, Trace, TraceSink};
-use super::weights::WeightsArgs;
+use super::trace_file::{Header, HeaderPrompt, LineHead, Machine, Trace, TraceSink};
+use super::weights::WeightsArg;
 use crate::interrupt::Interrupt;
 use crate::program::{CommonArgs, Notes, Outcome, OutputFormat, counted};
 use crate::stop::{Clock, FinishReason};
@@ -36,8 +36,9 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "RUN")]
     from: Option<PathBuf>,
 
-    #[command(flatten)]
-    weights: WeightsArgs,
+    /// What the model's matrices are kept as [default: what the trace was written with]
+    #[arg(long, value_enum, value_name = "TYPE", help_heading = "Everywhere")]
+    weights: Option<WeightsArg>,
 }
 
 pub(super) fn run(args: &ReplayArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
@@ -46,13 +47,24 @@ pub(super) fn run(args: &ReplayArgs, common: &CommonArgs, interrupt: &Interrupt)
     let header = &trace.header;
     let mut recorded = recorded(trace.lines(), header)?;
     let from = args.from.as_ref().unwrap_or(&header.checkpoint);
-    let loaded = Loaded::new(Some(from), true, args.weights.chosen(), common, &notes)?;
+    let weight_type = args.weights.map_or(header.weight_type, WeightType::from);
+    let loaded = Loaded::new(Some(from), true, weight_type, common, &notes)?;
     let weights = folder::weights_checksum(&loaded.folder)?;
     if weights != header.weights {
         notes.say("these are not the weights that the trace was written with: expect other numbers");
     }
+    if weight_type != header.weight_type {
+        let (then, now) = (header.weight_type.name(), weight_type.name());
+        notes.say(format!("the trace was written with weights in {then}, these are in {now}: expect other numbers"));
+    }
+    let now = Machine::of(&loaded);
     if loaded.device_kind != header.device {
         notes.say(format!("the trace was written on {}, this is {}", header.device, loaded.device_kind));
+    } else if let Some(then) = &header.machine {
+        let [then, now] = [then, &now].map(|machine| machine.rounds_by(loaded.on_gpu));
+        if then != now {
+            notes.say(format!("the trace was written with {then}, this is {now}: the last bits may differ"));
+        }
     }
 
     let prompts: Vec<Prompt> = header

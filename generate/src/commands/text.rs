@@ -13,7 +13,7 @@ use super::prompts::{self, FilePrompt, Given};
 use super::session::{Batch, Prompt, Repeats, Session, Written, check_draft};
 use super::text_args::TextArgs;
 use super::text_output::Answer;
-use super::trace_file::{Header, HeaderPrompt, TraceSink, TraceWriter};
+use super::trace_file::{Header, HeaderPrompt, Machine, TraceSink, TraceWriter};
 use crate::batches::{InOrder, plan};
 use crate::config::{FolderSettings, GenerationConfig};
 use crate::engine::Finding;
@@ -268,7 +268,10 @@ impl Writer<'_> {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             checkpoint: loaded.folder.clone(),
             weights: weights_checksum(&loaded.folder)?,
+            weight_type: loaded.model.weights(),
             device: loaded.device_kind.clone(),
+            machine: Some(Machine::of(loaded)),
+            special_tokens: self.args.special.chosen(),
             config: self.session.config.clone(),
             grammar: self.session.constraint.as_ref().map(|constraint| constraint.grammar().clone()),
             prompts: prompts.iter().map(HeaderPrompt::new).collect(),

@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use ember_data::output::create_record;
+use ember_data::tokenizer::SpecialTokens;
+use ember_model::WeightType;
+use ember_model::kernels::simd;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -31,8 +34,17 @@ pub(super) struct Header {
     pub(super) checkpoint: PathBuf,
     /// A checksum of the weights, by which replay knows that it has the same ones.
     pub(super) weights: String,
+    /// What the matrices were kept as; traces that do not say had float32.
+    #[serde(default)]
+    pub(super) weight_type: WeightType,
     /// The kind of device, such as `cpu`.
     pub(super) device: String,
+    /// What rounds the last bits, where it is known.
+    #[serde(default)]
+    pub(super) machine: Option<Machine>,
+    /// What special tokens' names were in prompts given as text; their ids are there either way.
+    #[serde(default)]
+    pub(super) special_tokens: SpecialTokens,
     /// The knobs.
     pub(super) config: GenerationConfig,
     /// What form the text must have.
@@ -41,6 +53,27 @@ pub(super) struct Header {
     pub(super) prompts: Vec<HeaderPrompt>,
     /// Which prompts were continued together, and which of their sequences: the first's number and how many.
     pub(super) batches: Vec<(Vec<usize>, usize, usize)>,
+}
+
+/// On what a trace was written: another machine may round the last bits otherwise.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Machine {
+    /// What the device calls itself.
+    pub(super) device_name: String,
+    /// The instructions that the CPU's kernels use, as `EMBER_SIMD` names them.
+    pub(super) simd: String,
+}
+
+impl Machine {
+    /// What rounds its last bits: a GPU itself, or the instructions of the processor.
+    pub(super) fn rounds_by(&self, on_gpu: bool) -> &str {
+        if on_gpu { &self.device_name } else { &self.simd }
+    }
+
+    /// This one.
+    pub(super) fn of(loaded: &Loaded) -> Self {
+        Self { device_name: loaded.device_name.clone(), simd: simd::level().name().to_owned() }
+    }
 }
 
 /// A prompt in the header.

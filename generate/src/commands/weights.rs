@@ -14,7 +14,7 @@ pub struct WeightsArgs {
 
 /// The values of the flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum WeightsArg {
+pub(super) enum WeightsArg {
     /// float32: nothing is lost
     F32,
     /// bfloat16: half the memory
@@ -26,10 +26,16 @@ enum WeightsArg {
 impl WeightsArgs {
     /// The type that was chosen.
     pub(super) fn chosen(self) -> WeightType {
-        match self.weights {
-            WeightsArg::F32 => WeightType::F32,
-            WeightsArg::Bf16 => WeightType::Bf16,
-            WeightsArg::Int8 => WeightType::Int8,
+        self.weights.into()
+    }
+}
+
+impl From<WeightsArg> for WeightType {
+    fn from(weights: WeightsArg) -> Self {
+        match weights {
+            WeightsArg::F32 => Self::F32,
+            WeightsArg::Bf16 => Self::Bf16,
+            WeightsArg::Int8 => Self::Int8,
         }
     }
 }

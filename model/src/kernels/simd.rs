@@ -18,6 +18,17 @@ pub enum Level {
     Avx512,
 }
 
+impl Level {
+    /// What [`VARIABLE`] calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Portable => "portable",
+            Self::Avx2 => "avx2",
+            Self::Avx512 => "avx512",
+        }
+    }
+}
+
 /// The set that kernels use, the same for as long as the program runs.
 pub fn level() -> Level {
     static LEVEL: OnceLock<Level> = OnceLock::new();

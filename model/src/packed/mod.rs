@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 
 use crate::memory::{Memory, Part};
 
@@ -31,7 +32,8 @@ pub(crate) const PANEL: usize = 64;
 pub(crate) const GROUP: usize = 32;
 
 /// What weights are stored as.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum WeightType {
     /// 32 bits.
     #[default]
