@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Result;
 use burn::tensor::Device;
 
-use crate::folder::{self, NamedTensor, StoredWeights};
+use crate::folder::{self, NamedTensor, Settings, StoredWeights};
 use crate::init::{Init, ParameterSource};
 use crate::{Gpt, GptConfig, WeightType};
 
@@ -41,16 +41,17 @@ pub fn load_for_inference(dir: &Path, weights: WeightType, device: &Device) -> R
 }
 
 /// Writes `config.json`, `model.safetensors` and `generation_config.json` into the existing folder `dir`; the caller makes
-/// the folder appear whole. `end_of_text` is the tokenizer's end token, which transformers wants to know.
+/// the folder appear whole. `end_of_text` is the tokenizer's end token, which transformers wants to know, and `settings` are more
+/// keys of `generation_config.json`.
 ///
 /// # Errors
 /// When a file cannot be written; the line names it.
-pub fn save(gpt: &Gpt, end_of_text: Option<u32>, dir: &Path) -> Result<()> {
+pub fn save(gpt: &Gpt, end_of_text: Option<u32>, settings: &Settings, dir: &Path) -> Result<()> {
     let mut tensors = Vec::new();
     gpt.for_each_parameter(&mut |name, shape, values| {
         tensors.push(NamedTensor { name: name.to_owned(), shape: shape.to_vec(), values });
     });
-    folder::write(dir, gpt.config(), end_of_text, &tensors)
+    folder::write(dir, gpt.config(), end_of_text, settings, &tensors)
 }
 
 /// A checkpoint's tensors.

@@ -12,6 +12,7 @@ use burn::tensor::Device;
 use ember_data::files::write_atomic;
 use ember_data::prepare::Manifest;
 use ember_data::tokenizer::Tokenizer;
+use ember_generate::config::Sampling;
 use ember_model::folder::{self, NamedTensor, TensorFile};
 use ember_model::{Gpt, checkpoint};
 use serde::{Deserialize, Serialize};
@@ -99,6 +100,7 @@ pub fn save(
     gpt: &Gpt,
     optimizer: &Optimizer,
     tokenizer: &Tokenizer,
+    sampling: Sampling,
     progress: &Progress,
 ) -> Result<()> {
     let folder = run.checkpoint(progress.step);
@@ -106,7 +108,7 @@ pub fn save(
         let unfinished = run.unfinished(progress.step);
         let _ = fs::remove_dir_all(&unfinished);
         let written = disk::ensure_room(run.path(), size(run, gpt, optimizer))
-            .and_then(|()| write(&unfinished, gpt, optimizer, tokenizer, progress))
+            .and_then(|()| write(&unfinished, gpt, optimizer, tokenizer, sampling, progress))
             .and_then(|()| {
                 fs::rename(&unfinished, &folder).with_context(|| format!("cannot create {}", folder.display()))?;
                 sync_folder(&run.checkpoints())
@@ -150,13 +152,20 @@ fn size(run: &RunFolder, gpt: &Gpt, optimizer: &Optimizer) -> u64 {
     }
 }
 
-fn write(dir: &Path, gpt: &Gpt, optimizer: &Optimizer, tokenizer: &Tokenizer, progress: &Progress) -> Result<()> {
+fn write(
+    dir: &Path,
+    gpt: &Gpt,
+    optimizer: &Optimizer,
+    tokenizer: &Tokenizer,
+    sampling: Sampling,
+    progress: &Progress,
+) -> Result<()> {
     let training = dir.join("training");
     fs::create_dir_all(&training).with_context(|| format!("cannot create {}", training.display()))?;
-    checkpoint::save(gpt, tokenizer.end_of_text(), dir)?;
+    checkpoint::save(gpt, tokenizer.end_of_text(), &sampling.to_hugging_face(), dir)?;
     tokenizer.save(dir)?;
     if let Some(average) = optimizer.average().and_then(|average| average.model(gpt)) {
-        write_average(&dir.join(AVERAGE), &average, tokenizer)?;
+        write_average(&dir.join(AVERAGE), &average, tokenizer, sampling)?;
     }
     let moments =
         optimizer.stored().into_iter().map(|(name, values)| NamedTensor { name, shape: vec![values.len()], values });
@@ -175,9 +184,9 @@ fn write(dir: &Path, gpt: &Gpt, optimizer: &Optimizer, tokenizer: &Tokenizer, pr
 }
 
 /// A folder that can be written from by itself.
-fn write_average(dir: &Path, average: &Gpt, tokenizer: &Tokenizer) -> Result<()> {
+fn write_average(dir: &Path, average: &Gpt, tokenizer: &Tokenizer, sampling: Sampling) -> Result<()> {
     fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
-    checkpoint::save(average, tokenizer.end_of_text(), dir)?;
+    checkpoint::save(average, tokenizer.end_of_text(), &sampling.to_hugging_face(), dir)?;
     tokenizer.save(dir)?;
     folder::write_checksums(dir)?;
     sync_folder(dir)

@@ -1,10 +1,12 @@
-//! What the model writes while it learns: the same prompts and the same noise every time, so that only the model differs.
+//! What the model writes while it learns: the same prompts and the same noise every time, so that only the model differs. It is
+//! drawn as whoever opens the checkpoint's folder draws without asking for something else.
 
 use std::ops::ControlFlow;
 
 use anyhow::{Context, Result};
+use ember_data::prepare::Marks;
 use ember_data::tokenizer::{SpecialTokens, Tokenizer};
-use ember_generate::config::{GenerationConfig, Strategy};
+use ember_generate::config::{GenerationConfig, Sampling};
 use ember_generate::engine::generate;
 use ember_model::Gpt;
 use serde::{Deserialize, Serialize};
@@ -35,33 +37,46 @@ impl Sample {
     }
 }
 
-/// What `gpt` (on a device without automatic differentiation) writes behind each of the configured prompts, at temperature 1:
-/// a fair look at the distribution it has learned.
+/// How texts of a model of this data are drawn where nobody asks for something else. Of the built-in stories (they alone have
+/// `marks`) as they were learned, since a small model can learn all there is to them. Of other text a little more surely than
+/// that: what a model knows badly it knows worst in the tail; greedily it would soon repeat itself.
+pub fn sampling(marks: Option<&Marks>) -> Sampling {
+    match marks {
+        Some(_) => Sampling { temperature: 1.0, top_p: 1.0 },
+        None => Sampling { temperature: 0.8, top_p: 0.95 },
+    }
+}
+
+/// What `gpt` (on a device without automatic differentiation) writes behind each of the configured prompts.
 ///
 /// # Errors
 /// When a prompt has a character that the tokenizer does not know.
-pub fn samples(gpt: &Gpt, tokenizer: &Tokenizer, config: &TrainConfig, step: u64) -> Result<Vec<Sample>> {
-    let prompts = config.sample_prompts.iter().enumerate();
-    prompts.map(|(index, prompt)| sample(gpt, tokenizer, config, step, index, prompt)).collect()
-}
-
-fn sample(
+pub fn samples(
     gpt: &Gpt,
     tokenizer: &Tokenizer,
+    sampling: Sampling,
     config: &TrainConfig,
     step: u64,
-    prompt_index: usize,
-    prompt: &str,
-) -> Result<Sample> {
-    let prompt_ids = prompt_ids(tokenizer, prompt)?;
-    let knobs = GenerationConfig {
-        strategy: Strategy::Sample,
+) -> Result<Vec<Sample>> {
+    let knobs = |prompt_index: usize| GenerationConfig {
         max_new_tokens: config.sample_tokens.max(1),
         end_tokens: tokenizer.end_of_text().into_iter().collect(),
         seed: config.seed.wrapping_add(prompt_index as u64),
-        ..GenerationConfig::default()
+        ..sampling.config()
     };
-    let completion = generate(gpt, &prompt_ids, &knobs, &mut |_| ControlFlow::Continue(()))?;
+    let prompts = config.sample_prompts.iter().enumerate();
+    prompts
+        .map(|(prompt_index, prompt)| {
+            let sample = Sample { step, prompt_index, prompt: prompt.clone(), ..Sample::default() };
+            continued(gpt, tokenizer, &knobs(prompt_index), sample)
+        })
+        .collect()
+}
+
+/// The sample with the text behind its prompt.
+fn continued(gpt: &Gpt, tokenizer: &Tokenizer, knobs: &GenerationConfig, sample: Sample) -> Result<Sample> {
+    let prompt_ids = prompt_ids(tokenizer, &sample.prompt)?;
+    let completion = generate(gpt, &prompt_ids, knobs, &mut |_| ControlFlow::Continue(()))?;
     let visible = |ids: &[u32]| -> Result<String> {
         // A model may have ids that no token uses, to round its vocabulary up.
         let is_text = |id: &u32| Some(*id) != tokenizer.end_of_text() && (*id as usize) < tokenizer.vocab_size();
@@ -76,13 +91,15 @@ fn sample(
     };
     let tokens = completion.ids.len();
     let own_loss = -completion.score / tokens.max(1) as f64;
-    Ok(Sample { step, prompt_index, prompt: prompt.to_owned(), text, tokens, own_loss })
+    Ok(Sample { text, tokens, own_loss, ..sample })
 }
 
 /// The ids a sample starts from: the prompt's, else the end token that opens every document, else a line end, else token 0.
 fn prompt_ids(tokenizer: &Tokenizer, text: &str) -> Result<Vec<u32>> {
-    if !text.is_empty() {
-        return tokenizer.encode_prompt(text, SpecialTokens::Parse).with_context(|| format!("sample_prompts: {text:?}"));
+    let ids =
+        tokenizer.encode_prompt(text, SpecialTokens::Parse).with_context(|| format!("sample_prompts: {text:?}"))?;
+    if !ids.is_empty() {
+        return Ok(ids);
     }
     if let Some(end_of_text) = tokenizer.end_of_text() {
         return Ok(vec![end_of_text]);

@@ -213,7 +213,8 @@ impl Trainer {
             }
             let synced = self.log.sync(); // a row of a step that is saved is never written again
             self.go_on_if_full(synced)?;
-            checkpoint::save(&self.run, gpt, &self.optimizer, &self.tokenizer, &self.progress)?;
+            let sampling = sample::sampling(self.marks.as_ref());
+            checkpoint::save(&self.run, gpt, &self.optimizer, &self.tokenizer, sampling, &self.progress)?;
             self.name_best()?;
             self.prune()?;
         }
@@ -360,7 +361,8 @@ impl Trainer {
     /// Lets the model write, shows it and keeps it.
     fn sample(&mut self, gpt: &Gpt) -> Result<()> {
         let (began, step) = (Instant::now(), self.progress.step);
-        let samples = sample::samples(&as_inference(gpt), &self.tokenizer, &self.config, step)?;
+        let sampling = sample::sampling(self.marks.as_ref());
+        let samples = sample::samples(&as_inference(gpt), &self.tokenizer, sampling, &self.config, step)?;
         if samples.is_empty() {
             return Ok(());
         }

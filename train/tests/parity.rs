@@ -96,7 +96,7 @@ impl Reference {
     /// Calls `each` with the name and the two values of every tensor `kind.NAME`: ours, put away as a model's weights are, and theirs.
     fn each(&self, kind: &str, config: &GptConfig, ours: &[NamedTensor], mut each: impl FnMut(&str, &[f32], &[f32])) {
         let dir = tempfile::tempdir().unwrap();
-        folder::write(dir.path(), config, None, ours).unwrap();
+        folder::write(dir.path(), config, None, &folder::Settings::new(), ours).unwrap();
         let ours = TensorFile::open(&dir.path().join("model.safetensors")).unwrap();
         assert_eq!(ours.names().len(), self.file.names().iter().filter(|name| name.starts_with(kind)).count());
         for name in ours.names() {

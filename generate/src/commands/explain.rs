@@ -256,7 +256,7 @@ impl ExplainArgs {
                 || knobs.min_p.is_some()
         };
         let mut flags = self.knobs();
-        let by_default = !samples(&flags) && !samples(&turned);
+        let by_default = !samples(&flags) && !samples(&turned) && folder.do_sample != Some(true);
         if by_default {
             (flags.temperature, flags.top_p) = (Some(TEMPERATURE), Some(TOP_P));
         }
@@ -375,5 +375,9 @@ mod tests {
                 "generation_config.json also sets num_beams, typical_p: not applied here"
             ]
         );
+        // What training writes of the built-in stories.
+        let json = r#"{"top_k": 0, "do_sample": true, "temperature": 1.0}"#;
+        fs::write(folder.path().join("generation_config.json"), json).unwrap();
+        assert_eq!((config("To").0.temperature, config("To").0.top_p), (1.0, 1.0));
     }
 }

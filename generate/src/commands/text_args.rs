@@ -29,8 +29,8 @@ const OUTPUT: &str = "Output";
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Without --strategy, any sampling knob means sampling, --num-beams above 1 beam search, both together beam sampling,
---num-beam-groups above 1 diverse beam search, none of them greedy. A knob left out is what the checkpoint's
-generation_config.json says, else off. A knob that the strategy would ignore is an error.
+--num-beam-groups above 1 diverse beam search. What is left out is what the checkpoint's generation_config.json says (ember-train
+writes sampling into it), else greedy with every knob off. A knob that the strategy would ignore is an error.
 The result goes to standard output, everything else to standard error.
 
 Examples:
@@ -62,7 +62,7 @@ pub struct TextArgs {
     #[command(flatten)]
     pub(super) weights: WeightsArgs,
 
-    /// How tokens are chosen [default: what the other knobs mean, else greedy]
+    /// How tokens are chosen [default: what the other knobs mean, else what the checkpoint's folder says, else greedy]
     #[arg(long, value_enum, value_name = "STRATEGY", help_heading = STRATEGY)]
     pub(super) strategy: Option<Strategy>,
 

@@ -8,7 +8,7 @@ use ember_data::output::write_output;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{GenerationConfig, KNOBS, Knobs, Strategy};
+use super::{GenerationConfig, KNOBS, KnobValue, Knobs, Strategy};
 use crate::semantics::Semantics;
 
 /// The file's name.
@@ -21,6 +21,34 @@ pub struct FolderSettings {
     pub knobs: Knobs,
     /// Settings that change the text elsewhere but that this program does not have, as "name value".
     pub not_applied: Vec<String>,
+}
+
+/// How texts of a model are drawn where nobody asks for something else: what training, which knows its text, lets the folder say.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sampling {
+    /// Divides the logits; 1 changes nothing.
+    pub temperature: f32,
+    /// The probability of the nucleus to sample from; 1 is all.
+    pub top_p: f64,
+}
+
+impl Sampling {
+    /// The keys of a `generation_config.json` that say so. The temperature stands there even where it changes nothing, for people.
+    pub fn to_hugging_face(self) -> Map<String, Value> {
+        let mut keys = Map::new();
+        keys.insert("do_sample".to_owned(), json!(true));
+        keys.insert("temperature".to_owned(), self.temperature.to_json());
+        if self.top_p < 1.0 {
+            keys.insert("top_p".to_owned(), json!(self.top_p));
+        }
+        keys
+    }
+
+    /// The knobs that a folder with these keys means.
+    pub fn config(self) -> GenerationConfig {
+        let Self { temperature, top_p } = self;
+        GenerationConfig { strategy: Strategy::Sample, temperature, top_p, ..GenerationConfig::default() }
+    }
 }
 
 impl FolderSettings {

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::semantics::Semantics;
 
-pub use folder::FolderSettings;
+pub use folder::{FolderSettings, Sampling};
 pub use knobs::{KNOBS, Knob, Knobs, UsedBy};
 pub use range::Range;
 pub use value::KnobValue;

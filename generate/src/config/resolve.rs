@@ -11,9 +11,9 @@ impl GenerationConfig {
     ///
     /// Each knob is what its flag says, else what the folder says, else off; a flag that asks for another stack's [`Semantics`]
     /// puts that stack's defaults before the folder. So is the strategy, where no flag names it: any sampling knob among the
-    /// flags means that tokens are drawn, a temperature of 0 that they are not, `num_beams` above 1 means beams,
-    /// `num_beam_groups` above 1 diverse ones. A knob that the strategy would ignore is an error in a flag, and a
-    /// note in the folder, unless it is off anyway.
+    /// flags means that tokens are drawn, a temperature of 0 that they are not, `num_beams` above 1 means beams (drawn ones only
+    /// with a sampling knob among the flags too), `num_beam_groups` above 1 diverse ones. A knob that the strategy would ignore is
+    /// an error in a flag, and a note in the folder, unless it is off anyway.
     ///
     /// End tokens, seed and log-probabilities keep their defaults, for the caller to set.
     ///
@@ -28,6 +28,7 @@ impl GenerationConfig {
         let stack = if UsedBy::OneByOne.contains(strategy) { without_zero(&stack) } else { Knobs::default() };
         let mut config = Self { strategy, ..Self::default() };
         let mut applied: Vec<String> = folder_chose(flags, &folder.knobs, strategy).into_iter().collect();
+        let draws_by_folder = strategy == Strategy::Sample && !applied.is_empty();
         let (mut ignored, mut by_stack) = (Vec::new(), Vec::new());
         let flags = without_zero(flags);
         let (of_folder, of_stack) = ((Source::Folder, &folder.knobs), (Source::Stack, &stack));
@@ -62,7 +63,9 @@ impl GenerationConfig {
 
         let mut notes = Vec::new();
         if !applied.is_empty() {
-            notes.push(format!("from generation_config.json: {}", applied.join(", ")));
+            let otherwise =
+                if draws_by_folder { " (--strategy greedy takes the most probable token each time)" } else { "" };
+            notes.push(format!("from generation_config.json: {}{otherwise}", applied.join(", ")));
         }
         if !ignored.is_empty() {
             let (ignored, strategy) = (ignored.join(", "), strategy.words());
@@ -193,6 +196,7 @@ fn stack_knobs(semantics: Semantics) -> Knobs {
 }
 
 fn choose_strategy(flags: &Knobs, folder: &Knobs, stack: &Knobs) -> Result<Strategy> {
+    let folder_first = flags.semantics.is_none();
     let zero = flags.temperature == Some(0.0);
     let sampling = without_zero(flags).sampling();
     if zero && let Some(knob) = sampling {
@@ -204,7 +208,7 @@ fn choose_strategy(flags: &Knobs, folder: &Knobs, stack: &Knobs) -> Result<Strat
     // MLX is greedy unless it is given a temperature, whatever else it is given.
     if let Some(knob) = sampling
         && stack.temperature == Some(0.0)
-        && flags.temperature.or(folder.temperature).is_none()
+        && flags.temperature.or(folder.temperature.filter(|_| folder_first)).is_none()
     {
         bail!(UsageError::new(format!(
             "--semantics mlx has a temperature of 0 by default, which means greedy and ignores {}; add --temperature 1",
@@ -221,7 +225,10 @@ fn choose_strategy(flags: &Knobs, folder: &Knobs, stack: &Knobs) -> Result<Strat
     let implied = || {
         let num_beams = flags.num_beams.or(folder.num_beams).unwrap_or(1);
         let of_stack = stack.do_sample.filter(|_| num_beams == 1); // no other stack has beams
-        let do_sample = sampling.is_some() || (!zero && folder.do_sample.or(of_stack) == Some(true));
+        let unasked = if folder_first { folder.do_sample.or(of_stack) } else { of_stack.or(folder.do_sample) };
+        // Who asks for beams and no more asks for beam search, however the folder would write a single text.
+        let asks_for_beams = flags.num_beams.is_some_and(|beams| beams > 1);
+        let do_sample = sampling.is_some() || (!zero && !asks_for_beams && unasked == Some(true));
         // The folder's groups count only where no flag asks for what groups cannot be: drawn, or one beam.
         let of_folder = folder.num_beam_groups.filter(|_| sampling.is_none() && num_beams > 1);
         Strategy::of_hugging_face(do_sample, num_beams, flags.num_beam_groups.or(of_folder).unwrap_or(1))
@@ -252,7 +259,7 @@ fn folder_chose(flags: &Knobs, folder: &Knobs, strategy: Strategy) -> Option<Str
 fn ignored_flag(flags: &Knobs, strategy: Strategy, flag: &str, used_by: UsedBy) -> anyhow::Error {
     let message = match (flags.strategy, used_by) {
         (_, UsedBy::AllButGreedy) => format!(
-            "{flag} above 1 would give the same greedy text again; add --strategy sample or a sampling knob, or --num-beams"
+            "{flag} above 1 would give the same greedy text again; take --strategy sample or --num-beams, or drop it"
         ),
         (Some(named), _) => format!("--strategy {} ignores {flag}; drop one of the two", named.flag_value()),
         (None, _) => format!("{} ignores {flag}; {}, or drop it", strategy.words(), used_by.remedy(strategy)),

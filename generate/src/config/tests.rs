@@ -8,7 +8,9 @@ use ember_model::folder::read_end_tokens;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
-use super::{EarlyStopping, FolderSettings, GenerationConfig, KNOBS, Knobs, Overflow, Range, Strategy, ValueEnum};
+use super::{
+    EarlyStopping, FolderSettings, GenerationConfig, KNOBS, Knobs, Overflow, Range, Sampling, Strategy, ValueEnum,
+};
 use crate::program::UsageError;
 use crate::semantics::Semantics;
 
@@ -72,6 +74,8 @@ fn the_folder_chooses_the_strategy_where_no_flag_does() {
     // A flag changes what it is about, and no more.
     assert_eq!(strategy(Knobs { temperature: Some(0.0), ..off() }, sampled), Strategy::Beam);
     assert_eq!(strategy(Knobs { num_beams: Some(1), ..off() }, sampled), Strategy::Sample);
+    assert_eq!(strategy(Knobs { num_beams: Some(4), ..off() }, r#"{"do_sample": true}"#), Strategy::Beam);
+    assert_eq!(strategy(Knobs { num_beams: Some(8), ..off() }, sampled), Strategy::Beam);
     assert_eq!(strategy(Knobs { top_p: Some(0.9), ..off() }, diverse), Strategy::BeamSample);
     assert_eq!(strategy(Knobs { num_beams: Some(1), ..off() }, diverse), Strategy::Greedy);
     assert_eq!(strategy(Knobs { top_p: Some(0.9), ..off() }, r#"{"strategy": "exact"}"#), Strategy::Sample);
@@ -86,7 +90,11 @@ fn the_flag_comes_before_the_folder_and_the_folder_before_off() {
     assert_eq!(notes, "from generation_config.json: temperature 0.7");
     let (config, notes) = resolve(off(), json);
     assert_eq!((config.strategy, config.top_k), (Strategy::Sample, 50));
-    assert_eq!(notes, "from generation_config.json: do_sample true, temperature 0.7, top_k 50");
+    assert_eq!(
+        notes,
+        "from generation_config.json: do_sample true, temperature 0.7, top_k 50 (--strategy greedy takes the most probable \
+         token each time)"
+    );
     // Off in a flag is off, whatever the folder says.
     let (config, notes) = resolve(Knobs { repetition_penalty: Some(1.0), ..off() }, r#"{"repetition_penalty": 1.3}"#);
     assert_eq!((config, notes.as_str()), (GenerationConfig::default(), ""));
@@ -183,6 +191,61 @@ fn another_stack_brings_its_defaults_behind_flags_and_before_the_folder() {
     assert_eq!((config.strategy, config.temperature), (Strategy::Sample, 0.7));
     let message = refused(Knobs { top_p: Some(0.9), ..mlx });
     assert!(message.starts_with("--semantics mlx has a temperature of 0 by default"), "{message}");
+}
+
+/// What `ember-train` writes into its folders, and what becomes of it beside each way to ask for something else.
+#[test]
+fn the_defaults_of_training_give_way_to_flags() {
+    let text =
+        r#"{"bos_token_id": 0, "eos_token_id": 0, "top_k": 0, "do_sample": true, "temperature": 0.8, "top_p": 0.95}"#;
+    let stories = r#"{"bos_token_id": 0, "eos_token_id": 0, "top_k": 0, "do_sample": true, "temperature": 1.0}"#;
+    for (json, sampling) in
+        [(text, Sampling { temperature: 0.8, top_p: 0.95 }), (stories, Sampling { temperature: 1.0, top_p: 1.0 })]
+    {
+        let file: serde_json::Value = serde_json::from_str(json).unwrap();
+        let keys = sampling.to_hugging_face();
+        assert!(keys.iter().all(|(key, value)| file[key] == *value), "{keys:?}");
+        assert_eq!(keys.len() + 3, file.as_object().unwrap().len());
+        assert_eq!(resolve(off(), json).0, sampling.config());
+    }
+    let (config, notes) = resolve(off(), text);
+    assert_eq!((config.strategy, config.temperature, config.top_p), (Strategy::Sample, 0.8, 0.95));
+    assert!(
+        notes
+            .starts_with("from generation_config.json: do_sample true, temperature 0.8, top_p 0.95 (--strategy greedy")
+    );
+    let (config, notes) = resolve(off(), stories);
+    assert_eq!(config, GenerationConfig { strategy: Strategy::Sample, ..GenerationConfig::default() });
+    assert!(notes.starts_with("from generation_config.json: do_sample true (--strategy greedy"), "{notes}");
+
+    let ignored =
+        |words: &str| format!("generation_config.json sets temperature 0.8, top_p 0.95, which {words} ignores");
+    let of = |strategy| Knobs { strategy: Some(strategy), ..off() };
+    let beams = Knobs { num_beams: Some(4), ..off() };
+    for (flags, strategy, notes) in [
+        (of(Strategy::Greedy), Strategy::Greedy, ignored("greedy")),
+        (Knobs { temperature: Some(0.0), ..off() }, Strategy::Greedy, ignored("greedy")),
+        (beams.clone(), Strategy::Beam, ignored("beam search")),
+        (of(Strategy::Exact), Strategy::Exact, ignored("exact search")),
+        (
+            Knobs { top_k: Some(3), ..beams },
+            Strategy::BeamSample,
+            "from generation_config.json: temperature 0.8, top_p 0.95".into(),
+        ),
+        (Knobs { temperature: Some(1.2), ..off() }, Strategy::Sample, "from generation_config.json: top_p 0.95".into()),
+    ] {
+        let (config, said) = resolve(flags, text);
+        assert_eq!((config.strategy, said), (strategy, notes));
+    }
+    // Drafts and several texts go with sampling; another stack's defaults come before the folder's.
+    let (config, _) = resolve(Knobs { draft_tokens: Some(4), num_return_sequences: Some(3), ..off() }, text);
+    assert_eq!((config.strategy, config.draft_tokens, config.num_return_sequences), (Strategy::Sample, 4, 3));
+    let mlx = Knobs { semantics: Some(Semantics::Mlx), ..off() };
+    assert_eq!(resolve(mlx.clone(), text).0.strategy, Strategy::Greedy);
+    let message = refused_with(Knobs { top_p: Some(0.9), ..mlx }, text);
+    assert!(message.starts_with("--semantics mlx has a temperature of 0 by default"), "{message}");
+    let llamacpp = resolve(Knobs { semantics: Some(Semantics::Llamacpp), ..off() }, stories).0;
+    assert_eq!((llamacpp.strategy, llamacpp.temperature, llamacpp.top_p), (Strategy::Sample, 0.8, 0.95));
 }
 
 #[test]

@@ -37,7 +37,7 @@ fn counted(config: &GptConfig) -> Vec<NamedTensor> {
 
 fn write_folder(config: &GptConfig, tensors: &[NamedTensor]) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
-    write(dir.path(), config, None, tensors).unwrap();
+    write(dir.path(), config, None, &Settings::new(), tensors).unwrap();
     dir
 }
 

@@ -1,4 +1,4 @@
-//! `generation_config.json`: which tokens open and end a text, and that nothing else is switched on.
+//! `generation_config.json`: which tokens open and end a text, and how tokens are chosen, in words that mean nothing here.
 
 use std::path::Path;
 
@@ -9,11 +9,21 @@ use super::{read_json, write_json};
 
 const FILE: &str = "generation_config.json";
 
+/// What else the file is to say, by Hugging Face's keys: how whoever writes with the folder chooses tokens.
+pub type Settings = Map<String, Value>;
+
 /// Writes `dir/generation_config.json`.
 ///
 /// `top_k` 0 is said aloud: transformers would otherwise sample from the 50 likeliest tokens only.
-pub fn write(dir: &Path, end_of_text: Option<u32>) -> Result<()> {
-    write_json(&dir.join(FILE), &json!({ "bos_token_id": end_of_text, "eos_token_id": end_of_text, "top_k": 0 }))
+pub fn write(dir: &Path, end_of_text: Option<u32>, settings: &Settings) -> Result<()> {
+    let mut keys = Map::new();
+    for (key, value) in
+        [("bos_token_id", json!(end_of_text)), ("eos_token_id", json!(end_of_text)), ("top_k", json!(0))]
+    {
+        keys.insert(key.to_owned(), value);
+    }
+    keys.extend(settings.clone());
+    write_json(&dir.join(FILE), &keys)
 }
 
 /// Reads the token ids that end a text: `eos_token_id` of `generation_config.json`, else of `config.json`, else none.

@@ -33,7 +33,7 @@ use crate::GptConfig;
 
 pub use checksums::{verify_checksums, verify_checksums_for_inference, weights_checksum, write_checksums};
 pub use family::Family;
-pub use generation::read_end_tokens;
+pub use generation::{Settings, read_end_tokens};
 pub use regular::refuse_irregular_files;
 pub use tensor_file::{TensorFile, write_tensors};
 pub use weights::{StoredWeights, expected_tensors};
@@ -68,16 +68,22 @@ pub fn read_config(dir: &Path) -> Result<GptConfig> {
 
 /// Writes `config.json`, `generation_config.json` and `model.safetensors` into `dir`, each flushed to the disk.
 ///
-/// `end_of_text` is the token that opens and ends a text, as GPT-2's `<|endoftext|>` does; `tensors` are those of
-/// [`expected_tensors`], in any order.
+/// `end_of_text` is the token that opens and ends a text, as GPT-2's `<|endoftext|>` does, and `settings` are more keys of
+/// `generation_config.json`; `tensors` are those of [`expected_tensors`], in any order.
 ///
 /// # Errors
 /// When a file cannot be written, `tensors` are not the expected ones, or no class of transformers computes such a model
 /// ([`Family::of`]).
-pub fn write(dir: &Path, config: &GptConfig, end_of_text: Option<u32>, tensors: &[NamedTensor]) -> Result<()> {
+pub fn write(
+    dir: &Path,
+    config: &GptConfig,
+    end_of_text: Option<u32>,
+    settings: &Settings,
+    tensors: &[NamedTensor],
+) -> Result<()> {
     fs::create_dir_all(dir).with_context(|| format!("cannot create the folder {}", dir.display()))?;
     config::write(dir, config, end_of_text)?;
-    generation::write(dir, end_of_text)?;
+    generation::write(dir, end_of_text, settings)?;
     weights::write(dir, config, tensors)
 }
 

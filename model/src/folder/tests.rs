@@ -29,7 +29,7 @@ fn exact_tensors(config: &GptConfig) -> Vec<NamedTensor> {
 
 fn write_folder(config: &GptConfig, tensors: &[NamedTensor]) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
-    write(dir.path(), config, None, tensors).unwrap();
+    write(dir.path(), config, None, &Settings::new(), tensors).unwrap();
     dir
 }
 
@@ -276,9 +276,8 @@ fn end_tokens_come_from_the_first_file_that_speaks_of_them() {
     let path = dir.path();
     let end = || read_end_tokens(path).map_err(|e| e.to_string());
     assert_eq!(end(), Ok(vec![]));
-    write(path, &config, Some(2), &exact_tensors(&config)).unwrap();
+    write(path, &config, Some(2), &Settings::new(), &exact_tensors(&config)).unwrap();
     assert_eq!(end(), Ok(vec![2]));
-    assert_eq!(read_json(&path.join("generation_config.json")).unwrap()["top_k"], 0);
     fs::write(path.join("generation_config.json"), r#"{"eos_token_id": [3, 4]}"#).unwrap();
     assert_eq!(end(), Ok(vec![3, 4]));
     fs::write(path.join("generation_config.json"), r#"{"eos_token_id": null}"#).unwrap();
@@ -290,13 +289,27 @@ fn end_tokens_come_from_the_first_file_that_speaks_of_them() {
 }
 
 #[test]
+fn the_folder_says_how_tokens_are_chosen() {
+    let dir = tempfile::tempdir().unwrap();
+    let written = |settings: Value| {
+        generation::write(dir.path(), Some(2), settings.as_object().unwrap()).unwrap();
+        Value::Object(read_json(&dir.path().join("generation_config.json")).unwrap())
+    };
+    assert_eq!(written(json!({})), json!({"bos_token_id": 2, "eos_token_id": 2, "top_k": 0}));
+    assert_eq!(
+        written(json!({"do_sample": true, "top_p": 0.5})),
+        json!({"bos_token_id": 2, "eos_token_id": 2, "top_k": 0, "do_sample": true, "top_p": 0.5})
+    );
+}
+
+#[test]
 fn writing_refuses_what_is_not_the_model() {
     let dir = tempfile::tempdir().unwrap();
     let config = tiny();
     let refusal = |change: fn(&mut Vec<NamedTensor>)| {
         let mut tensors = exact_tensors(&config);
         change(&mut tensors);
-        format!("{:#}", write(dir.path(), &config, None, &tensors).unwrap_err())
+        format!("{:#}", write(dir.path(), &config, None, &Settings::new(), &tensors).unwrap_err())
     };
     assert!(refusal(|t| drop(t.pop())).contains("tensor ln_f.bias [4] was not given"));
     assert!(refusal(|t| t[2].shape = vec![2, 2]).contains("tensor h.0.ln_1.weight [4] was not given"));
@@ -306,7 +319,7 @@ fn writing_refuses_what_is_not_the_model() {
 
     let mut shuffled = exact_tensors(&config);
     shuffled.reverse();
-    write(dir.path(), &config, None, &shuffled).unwrap();
+    write(dir.path(), &config, None, &Settings::new(), &shuffled).unwrap();
     assert_eq!(read_all(dir.path()).unwrap().1, exact_tensors(&config), "the order given does not matter");
 }
 

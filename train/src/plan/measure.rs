@@ -148,13 +148,14 @@ impl Bench {
         let began = Instant::now();
         evaluate(&plain, &some, &Alone, &|| false)?;
         let evaluate_s = began.elapsed().as_secs_f64() / tokens;
+        let sampling = sample::sampling(dataset.manifest.marks.as_ref());
         let few = TrainConfig { sample_tokens: 8, sample_prompts: vec![String::new()], ..self.config.clone() };
         if !is_cpu(&plain.device()) {
             // Once for the kernels to be compiled.
-            sample::samples(&plain, &dataset.tokenizer, &few, 0)?;
+            sample::samples(&plain, &dataset.tokenizer, sampling, &few, 0)?;
         }
         let began = Instant::now();
-        sample::samples(&plain, &dataset.tokenizer, &few, 0)?;
+        sample::samples(&plain, &dataset.tokenizer, sampling, &few, 0)?;
         Ok([evaluate_s, began.elapsed().as_secs_f64() / 8.0])
     }
 }

@@ -132,7 +132,7 @@ const CASES: &[(&str, &str)] = &[
     ("ember-generate", "text one --from a-run --num-beams 4 --num-beam-groups 2"),
     ("ember-generate", "text one --from a-run --num-beams 4 --num-beam-groups 2 --diversity-penalty 1 --top-p 0.9"),
     ("ember-generate", "text one --from a-run --num-beams 2 --num-return-sequences 3"),
-    ("ember-generate", "text one --from a-run --num-return-sequences 2"),
+    ("ember-generate", "text one --from a-run --strategy greedy --num-return-sequences 2"),
     ("ember-generate", "text one --from a-run --top-k 2 --num-return-sequences 0"),
     ("ember-generate", "text one --from a-run --min-new-tokens 9 --max-new-tokens 4"),
     ("ember-generate", "text one --from a-run --max-time 0"),

@@ -43,7 +43,7 @@ const STRATEGIES: [&str; 10] = [
     "--strategy exact --max-new-tokens 5",
     "--strategy greedy",
     "--temperature 0.9 --top-k 40 --top-p 0.95 --min-p 0.01 --typical-p 0.99 --epsilon-cutoff 0.0001 --num-return-sequences 3",
-    "--repetition-penalty 1.2 --presence-penalty 0.1 --frequency-penalty 0.1 --no-repeat-ngram-size 3 --bad-words three",
+    "--strategy greedy --repetition-penalty 1.2 --presence-penalty 0.1 --frequency-penalty 0.1 --no-repeat-ngram-size 3 --bad-words three",
     "--num-beams 4 --num-return-sequences 2 --length-penalty 0.5 --early-stopping never",
     "--num-beams 3 --temperature 1.2",
     "--num-beams 4 --num-beam-groups 2 --diversity-penalty 0.8 --num-return-sequences 4",
@@ -51,6 +51,43 @@ const STRATEGIES: [&str; 10] = [
     "--num-beams 2 --stop then --min-new-tokens 2",
     "--semantics llamacpp",
 ];
+
+/// What the matrices were kept as is in the trace: without it, int8's numbers are no others' within the tolerance.
+#[test]
+fn a_trace_knows_its_weights() {
+    let place = Place::new();
+    let asked = "text one~and --seed 4 --max-new-tokens 12 --weights int8 --trace int8.jsonl";
+    generate(&place, asked).well();
+    let head = std::fs::read_to_string(place.path("int8.jsonl")).unwrap();
+    let head: Value = serde_json::from_str(head.lines().next().unwrap()).unwrap();
+    assert_eq!((&head["weight_type"], &head["special_tokens"]), (&json!("int8"), &json!("parse")));
+    assert!(head["machine"]["simd"].is_string() && head["machine"]["device_name"].is_string(), "{head}");
+    let again = place.generate("replay int8.jsonl").well();
+    assert!(again.err.contains("to the last bit"), "{}", again.err);
+    let other = place.generate("replay int8.jsonl --weights f32");
+    assert!(other.err.contains("written with weights in int8, these are in f32"), "{}", other.err);
+    assert_eq!(other.code, Some(1), "{}", other.err);
+}
+
+/// Training writes into its folders how their texts are drawn; whoever writes follows it, says so, and does otherwise on demand.
+#[test]
+fn what_training_says_of_drawing_is_followed_and_can_be_overruled() {
+    let place = Place::new();
+    let asked = "text one~and --max-new-tokens 20 --format json";
+    let ran = generate(&place, &format!("{asked} --seed 3")).well();
+    let said = "from generation_config.json: do_sample true, temperature 0.8, top_p 0.95 (--strategy greedy";
+    assert!(ran.err.contains(said), "{}", ran.err);
+    let spelled = format!("{asked} --seed 3 --temperature 0.8 --top-p 0.95");
+    assert_eq!(ran.json()[0]["ids"], generate(&place, &spelled).well().json()[0]["ids"]);
+    // Without a seed, one is drawn and told.
+    let ran = generate(&place, asked).well();
+    let seed = ran.err.split("--seed ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap().to_owned();
+    assert_eq!(ran.json()[0]["ids"], generate(&place, &format!("{asked} --seed {seed}")).well().json()[0]["ids"]);
+    let greedy = generate(&place, &format!("{asked} --strategy greedy")).well();
+    assert!(greedy.err.contains("sets temperature 0.8, top_p 0.95, which greedy ignores"), "{}", greedy.err);
+    let beams = generate(&place, &format!("{asked} --num-beams 3")).well();
+    assert!(beams.err.contains("beam search: 3 beams"), "{}", beams.err);
+}
 
 /// A trace holds all it takes to do the same again: replay finds every token, and a change of one number.
 #[test]
@@ -146,7 +183,7 @@ fn prompts_from_a_file_come_back_in_order_each_as_alone() {
     let lines: String =
         prompts.iter().enumerate().map(|(i, p)| format!("{}\n", json!({"prompt": p, "id": i}))).collect();
     place.write("prompts.jsonl", lines);
-    for knobs in ["", "--temperature 1 --seed 3 --num-return-sequences 2", "--num-beams 3"] {
+    for knobs in ["--strategy greedy", "--temperature 1 --seed 3 --num-return-sequences 2", "--num-beams 3"] {
         let asked = format!("text --max-new-tokens 8 --format json {knobs}");
         let together = generate(&place, &format!("{asked} --prompts prompts.jsonl")).well().json();
         let each = together.len() / prompts.len();
@@ -171,8 +208,12 @@ fn a_form_is_kept_and_a_text_cut_off_says_so() {
     let schema = json!({"type": "object", "properties": {"name": {"enum": ["one", "two"]}, "count": {"type": "integer", "maximum": 99}},
         "required": ["name", "count"], "additionalProperties": false});
     place.write("schema.json", schema.to_string());
-    for knobs in ["--temperature 1 --seed 1 --num-return-sequences 20", "", "--num-beams 3", "--repetition-penalty 1.3"]
-    {
+    for knobs in [
+        "--temperature 1 --seed 1 --num-return-sequences 20",
+        "--strategy greedy",
+        "--num-beams 3",
+        "--repetition-penalty 1.3",
+    ] {
         let asked = format!("text one --json-schema schema.json --max-new-tokens 60 --format json {knobs}");
         for answer in generate(&place, &asked).well().json() {
             assert_eq!(answer["valid"], true, "{knobs}: {answer}");
@@ -187,9 +228,11 @@ fn a_form_is_kept_and_a_text_cut_off_says_so() {
 #[test]
 fn drafts_write_the_same_text_and_say_what_they_saved() {
     let place = Place::new();
-    let plain = generate(&place, "text one~and --max-new-tokens 40 --format json").well().json();
+    let plain = generate(&place, "text one~and --strategy greedy --max-new-tokens 40 --format json").well().json();
     for draft in ["--prompt-lookup".to_owned(), format!("--draft {}", checkpoint().display())] {
-        let drafted = generate(&place, &format!("text one~and --max-new-tokens 40 --format json {draft}")).well();
+        let drafted =
+            generate(&place, &format!("text one~and --strategy greedy --max-new-tokens 40 --format json {draft}"))
+                .well();
         assert_eq!(drafted.json()[0]["ids"], plain[0]["ids"]);
         assert!(drafted.json()[0]["draft"]["passes"].as_u64().unwrap() < 40, "{}", drafted.out);
         assert!(drafted.err.contains("proposed tokens accepted"), "{}", drafted.err);

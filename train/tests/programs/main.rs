@@ -149,7 +149,8 @@ fn a_text_becomes_a_checkpoint_becomes_text() {
     }
     let generation: serde_json::Value =
         serde_json::from_slice(&std::fs::read(checkpoint.join("generation_config.json")).unwrap()).unwrap();
-    assert_eq!(generation["top_k"], 0);
+    let drawn = ["top_k", "do_sample", "temperature", "top_p"].map(|key| &generation[key]);
+    assert_eq!(serde_json::json!(drawn), serde_json::json!([0, true, 0.8, 0.95]));
     assert!(std::fs::read_dir(place.path("runs/count/samples")).unwrap().count() >= 3);
     // It learned something: 60 steps halve the loss of guessing among the letters that occur.
     let metrics = std::fs::read_to_string(place.path("runs/count/metrics.jsonl")).unwrap();

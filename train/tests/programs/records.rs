@@ -122,7 +122,7 @@ fn a_padded_vocabulary_is_kept_and_measured() {
     let shape = ember_model::folder::read_config(&base).unwrap();
     let shape = ember_model::GptConfig { vocab_size: shape.vocab_size + 50_000, ..shape };
     let gpt = ember_model::Gpt::new(&shape, 1, &burn::tensor::Device::flex()).unwrap();
-    ember_model::checkpoint::save(&gpt, None, &padded).unwrap();
+    ember_model::checkpoint::save(&gpt, None, &Default::default(), &padded).unwrap();
     for file in ["tokenizer.json", "tokenizer_config.json"] {
         std::fs::copy(base.join(file), padded.join(file)).unwrap();
     }

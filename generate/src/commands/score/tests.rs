@@ -5,7 +5,7 @@ use super::*;
 use crate::commands::{Cli, Command};
 use burn::tensor::Device;
 use clap::Parser;
-use ember_model::{Gpt, GptConfig, checkpoint};
+use ember_model::{Gpt, GptConfig, checkpoint, folder};
 use itertools::Itertools;
 use std::fs;
 use std::path::Path;
@@ -22,7 +22,13 @@ impl Place {
         let tokenizer = Tokenizer::chars(&('a'..='z').chain([' ', '.']).collect(), true).unwrap();
         let config = GptConfig::new(tokenizer.vocab_size(), CONTEXT, 2, 2, 8);
         let folder = place.0.path().join("model");
-        checkpoint::save(&Gpt::new(&config, 3, &Device::flex()).unwrap(), tokenizer.end_of_text(), &folder).unwrap();
+        checkpoint::save(
+            &Gpt::new(&config, 3, &Device::flex()).unwrap(),
+            tokenizer.end_of_text(),
+            &folder::Settings::new(),
+            &folder,
+        )
+        .unwrap();
         tokenizer.save(&folder).unwrap();
         place
     }
