@@ -1,6 +1,9 @@
 //! How many rows of a generation fit into memory together.
 
+mod group;
+
 use std::fs;
+use std::path::Path;
 
 use ember_model::GptConfig;
 
@@ -45,19 +48,10 @@ pub fn batch_size(
 }
 
 /// Bytes of the processor's memory that a program may still take: on Linux what the system has available, or what is left to
-/// its control group (a container's limit) where that is less; on other systems [`ASSUMED_BYTES`].
+/// its control groups (a container's limit) where that is less; on other systems [`ASSUMED_BYTES`].
 pub fn available_bytes() -> usize {
     let system = fs::read_to_string("/proc/meminfo").ok().and_then(|text| meminfo_available(&text));
-    let group = || {
-        let limit = fs::read_to_string("/sys/fs/cgroup/memory.max").ok()?.trim().parse::<usize>().ok()?;
-        let held = field(&fs::read_to_string("/sys/fs/cgroup/memory.stat").ok()?, "anon")?;
-        Some(limit.saturating_sub(held))
-    };
-    match (system, group()) {
-        (Some(system), Some(group)) => system.min(group),
-        (Some(bytes), None) | (None, Some(bytes)) => bytes,
-        (None, None) => ASSUMED_BYTES,
-    }
+    system.into_iter().chain(group::left(Path::new("/"))).min().unwrap_or(ASSUMED_BYTES)
 }
 
 /// `MemAvailable` of /proc/meminfo (in KiB there), in bytes.
