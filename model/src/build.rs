@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use anyhow::{Result, bail};
+use anyhow::{Error, Result, bail};
 use burn::module::{Param, ParamId};
 use burn::tensor::{Device, FloatDType, Tensor, TensorData};
 
 use crate::device::multiplies;
 use crate::gpt::{Attention, Block, Embedding, Gpt, Linear, Mlp, Norm};
 use crate::init::{Init, ParameterSource, Random};
+use crate::kernels::gpu::limits::{Use, check_heads};
 use crate::kernels::is_cpu;
 use crate::memory::Memory;
 use crate::packed::{Packed, Source};
@@ -27,9 +28,10 @@ impl Gpt {
     /// A model whose weights come from `source`, by name.
     ///
     /// # Errors
-    /// When the shape is impossible, or the source has no such tensor.
+    /// When the shape is impossible, on this device or on any, or the source has no such tensor.
     pub fn build(config: &GptConfig, source: &dyn ParameterSource, device: &Device) -> Result<Self> {
         config.validate()?;
+        check_heads(config.head_size, Use::Inference, device).map_err(Error::msg)?;
         Builder { source, config, device: device.clone(), packing: None }.model()
     }
 

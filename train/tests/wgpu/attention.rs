@@ -171,3 +171,19 @@ fn half_precision_is_rounded_once() {
         }
     }
 }
+
+/// Heads of which the usual tiles need more than the 32 KiB of shared memory that software Vulkan and many GPUs have: each of these
+/// widths takes a smaller tile than the one before.
+#[test]
+fn wide_heads_go_in_small_tiles() {
+    for head_size in [256, 384, 512] {
+        agrees(1, 21, Heads { n_head: 2, n_kv_head: 1, head_size }, 0.3, 7, None);
+    }
+}
+
+/// A launch has at most 65,535 cubes in a direction, on wgpu and on CUDA; dropout tells the rows apart.
+#[test]
+fn a_batch_may_have_more_rows_than_a_launch() {
+    let mask = Some(DropoutMask { probability: 0.3, key: 11 });
+    agrees(65_537, 2, Heads { n_head: 1, n_kv_head: 1, head_size: 4 }, 1.0, 3, mask);
+}

@@ -11,7 +11,7 @@ use super::dropout::{Mask, mask_launch};
 use super::engine::Engine;
 use super::tensor::{address_type, contiguous, elem, unfilled};
 use super::tensor_cores::TensorCores;
-use super::tile::{Products, ProductsFamily, Tile, Units, load, own_column};
+use super::tile::{Holds, Products, ProductsFamily, Tile, Units, load, own_column};
 
 /// Where the heads of a joint projection stand, in vectors.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
@@ -20,6 +20,8 @@ pub struct Layout {
     pub time: usize,
     /// Positions before the first row.
     pub before: usize,
+    /// The first row of this launch.
+    pub first_row: usize,
     /// Heads of queries, and of keys and values.
     pub n_head: usize,
     /// See `n_head`.
@@ -31,6 +33,9 @@ pub struct Layout {
 /// A score may rise by so much above what the sums are relative to, before they are scaled down: a factor of 3,000, which float16
 /// holds as well. Scaling the sums at every new largest score would cost more than it is worth.
 const SLACK: f32 = 8.0;
+
+/// What [`forward`] holds: queries; keys, then values.
+pub const FORWARD: Holds = Holds { vectors: 1, scores: 1, weights: 1, of_columns: 0 };
 
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn forward<T: Float, W: Float, N: Size, P: ProductsFamily>(
@@ -55,7 +60,7 @@ fn forward<T: Float, W: Float, N: Size, P: ProductsFamily>(
     let time = layout.time;
     // The last queries see the most keys: they begin first.
     let first = (time.div_ceil(rows) - 1 - CUBE_POS_X as usize) * rows;
-    let (head, row) = (CUBE_POS_Y as usize, CUBE_POS_Z as usize);
+    let (head, row) = (CUBE_POS_Y as usize, layout.first_row + CUBE_POS_Z as usize);
     let width = (layout.n_head + 2 * layout.n_kv_head) * vectors;
     let start = (layout.before + row * time) * width;
     let queries_at = start + head * vectors;
@@ -175,8 +180,7 @@ pub struct Shape {
 impl Shape {
     /// That of `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]`, read `widest` numbers at a time where the heads allow.
     pub fn new(qkv: &CubeTensor, heads: Heads, widest: usize) -> Self {
-        let lines = (0..=widest.ilog2()).rev().map(|i| 1 << i);
-        let line = lines.into_iter().find(|line| heads.head_size.is_multiple_of(*line)).unwrap_or(1);
+        let line = line(heads.head_size, widest);
         Self { batch: qkv.meta.shape()[0], time: qkv.meta.shape()[1], heads, line }
     }
 
@@ -185,16 +189,31 @@ impl Shape {
         self.heads.head_size / self.line
     }
 
-    /// The kernels' argument; `before` positions come before the first row.
-    pub fn layout(&self, before: usize) -> LayoutLaunch {
+    /// The kernels' argument; `before` positions come before the first row, and the launch begins with row `first_row`.
+    pub fn layout(&self, before: usize, first_row: usize) -> LayoutLaunch {
         let Heads { n_head, n_kv_head, head_size } = self.heads;
-        LayoutLaunch::new(self.time, before, n_head, n_kv_head, 1.0 / (head_size as f32).sqrt())
+        LayoutLaunch::new(self.time, before, first_row, n_head, n_kv_head, 1.0 / (head_size as f32).sqrt())
     }
 
-    /// A cube for every tile of `rows` positions of every head of `n`.
-    pub fn cubes(&self, rows: usize, n: usize) -> CubeCount {
-        CubeCount::Static(self.time.div_ceil(rows) as u32, n as u32, self.batch as u32)
+    /// A cube for every tile of `rows` positions of every head of `n`, in as many launches as the device needs for them: each
+    /// with its first row of the batch.
+    pub fn launches(&self, client: &Client, rows: usize, n: usize) -> impl Iterator<Item = (usize, CubeCount)> {
+        let (_, _, most) = client.properties().hardware.max_cube_count;
+        let (tiles, n) = (self.time.div_ceil(rows) as u32, n as u32);
+        stretches(self.batch, most as usize).map(move |(first, rows)| (first, CubeCount::Static(tiles, n, rows as u32)))
     }
+}
+
+/// The numbers that a unit reads at once: they divide a head, and are at most `widest`.
+pub fn line(head_size: usize, widest: usize) -> usize {
+    let lines = (0..=widest.ilog2()).rev().map(|i| 1 << i);
+    lines.into_iter().find(|line| head_size.is_multiple_of(*line)).unwrap_or(1)
+}
+
+/// `count` things in stretches of at most `most`: where each begins, and how many it has.
+fn stretches(count: usize, most: usize) -> impl Iterator<Item = (usize, usize)> {
+    let most = most.max(1);
+    (0..count).step_by(most).map(move |first| (first, most.min(count - first)))
 }
 
 /// Attention of `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]`: the output `[batch, time, n_head head_size]`, and the
@@ -246,31 +265,39 @@ fn launch<P: ProductsFamily>(
     dropout: Option<DropoutMask>,
 ) {
     let weights = engine.weights(qkv.dtype);
-    let tile = engine.tile(&qkv.client, &shape, |tile| {
-        let line = shape.line * qkv.dtype.size();
-        (tile.rows + tile.columns) * tile.stride() * line
-            + tile.rows * (tile.score_stride() * 4 + tile.weight_stride() * weights.size() + 4)
-            + SPARE
-    });
-    // SAFETY: the kernel reads and writes within the tensors whose sizes `shape` states.
-    unsafe {
-        forward::launch_unchecked::<P>(
-            &qkv.client,
-            shape.cubes(tile.rows, shape.heads.n_head),
-            CubeDim::new_1d(tile.units as u32),
-            address_type(&[qkv]),
-            shape.line,
-            qkv.clone().into_tensor_arg(),
-            y.clone().into_tensor_arg(),
-            log_sums.clone().into_tensor_arg(),
-            shape.layout(before),
-            mask_launch(dropout),
-            dropout.is_some(),
-            tile,
-            [elem(qkv.dtype), elem(weights)],
-        );
+    let tile = engine.tile_on(&qkv.client, FORWARD, shape.heads.head_size, qkv.dtype);
+    for (first_row, cubes) in shape.launches(&qkv.client, tile.rows, shape.heads.n_head) {
+        // SAFETY: the kernel reads and writes within the tensors whose sizes `shape` states.
+        unsafe {
+            forward::launch_unchecked::<P>(
+                &qkv.client,
+                cubes,
+                CubeDim::new_1d(tile.units as u32),
+                address_type(&[qkv]),
+                shape.line,
+                qkv.clone().into_tensor_arg(),
+                y.clone().into_tensor_arg(),
+                log_sums.clone().into_tensor_arg(),
+                shape.layout(before, first_row),
+                mask_launch(dropout),
+                dropout.is_some(),
+                tile,
+                [elem(qkv.dtype), elem(weights)],
+            );
+        }
     }
 }
 
-/// Shared memory left over for alignment, in bytes.
-pub const SPARE: usize = 256;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_is_cut_where_a_launch_ends() {
+        let cut = |count, most| stretches(count, most).collect::<Vec<_>>();
+        assert_eq!(cut(5, 65_535), [(0, 5)]);
+        assert_eq!(cut(65_535, 65_535), [(0, 65_535)]);
+        assert_eq!(cut(131_071, 65_535), [(0, 65_535), (65_535, 65_535), (131_070, 1)]);
+        assert_eq!(cut(0, 65_535), []);
+    }
+}

@@ -7,12 +7,12 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::super::{DropoutMask, Heads};
-use super::attention::{Layout, SPARE, Shape};
+use super::attention::{Layout, Shape};
 use super::dropout::{Mask, mask_launch};
 use super::engine::Engine;
 use super::tensor::{address_type, contiguous, elem, unfilled};
 use super::tensor_cores::TensorCores;
-use super::tile::{Products, ProductsFamily, Tile, Units, load, own_column};
+use super::tile::{Holds, Products, ProductsFamily, Tile, Units, load, own_column};
 
 /// Units of a cube that sums rows.
 const ROW_UNITS: usize = 128;
@@ -25,11 +25,12 @@ fn row_dots<T: Float, N: Size>(
     dots: &mut Tensor<f32>,
     time: usize,
     n_head: usize,
+    first_row: usize,
     #[comptime] vectors: usize,
     #[define(T)] _type: ElemType,
 ) {
     let position = ABSOLUTE_POS_X as usize;
-    let (head, row) = (CUBE_POS_Y as usize, CUBE_POS_Z as usize);
+    let (head, row) = (CUBE_POS_Y as usize, first_row + CUBE_POS_Z as usize);
     if position < time {
         let start = ((row * time + position) * n_head + head) * vectors;
         let mut sums = Vector::<f32, N>::zeroed();
@@ -44,6 +45,12 @@ fn row_dots<T: Float, N: Size>(
         dots[(row * n_head + head) * time + position] = sum;
     }
 }
+
+/// What [`queries_backward`] holds: queries and their gradients, keys and values; scores and slopes.
+pub const QUERIES: Holds = Holds { vectors: 2, scores: 2, weights: 1, of_columns: 0 };
+
+/// What [`keys_backward`] holds: the same, slopes as weights too, and two numbers for each query.
+pub const KEYS: Holds = Holds { vectors: 2, scores: 2, weights: 2, of_columns: 2 };
 
 /// The gradient of a tile of queries, which sweeps over the keys that they saw.
 #[cube(launch_unchecked, address_type = "dynamic")]
@@ -73,7 +80,7 @@ fn queries_backward<T: Float, W: Float, N: Size, P: ProductsFamily>(
     let time = layout.time;
     // The last queries saw the most keys: they begin first.
     let first = (time.div_ceil(rows) - 1 - CUBE_POS_X as usize) * rows;
-    let (head, row) = (CUBE_POS_Y as usize, CUBE_POS_Z as usize);
+    let (head, row) = (CUBE_POS_Y as usize, layout.first_row + CUBE_POS_Z as usize);
     let (width, out_width) = ((layout.n_head + 2 * layout.n_kv_head) * vectors, layout.n_head * vectors);
     let start = row * time * width;
     let queries_at = start + head * vectors + first * width;
@@ -162,7 +169,7 @@ fn keys_backward<T: Float, W: Float, N: Size, P: ProductsFamily>(
 
     let time = layout.time;
     let first = CUBE_POS_X as usize * rows;
-    let (kv_head, row) = (CUBE_POS_Y as usize, CUBE_POS_Z as usize);
+    let (kv_head, row) = (CUBE_POS_Y as usize, layout.first_row + CUBE_POS_Z as usize);
     let served = layout.n_head / layout.n_kv_head;
     let (width, out_width) = ((layout.n_head + 2 * layout.n_kv_head) * vectors, layout.n_head * vectors);
     let start = row * time * width;
@@ -276,74 +283,76 @@ fn launch<P: ProductsFamily>(
     shape: Shape,
     dropout: Option<DropoutMask>,
 ) {
-    let weights = engine.weights(qkv.dtype);
-    // Two tiles of each length and two of scores; `many` of weights, and `columns` numbers for each column.
-    let bytes = |tile: Tile, many: usize, columns: usize| {
-        2 * (tile.rows + tile.columns) * tile.stride() * shape.line * qkv.dtype.size()
-            + tile.rows * (2 * tile.score_stride() * 4 + many * tile.weight_stride() * weights.size() + 4)
-            + tile.columns * columns * 4
-            + SPARE
-    };
-    let for_queries = engine.tile(&qkv.client, &shape, |tile| bytes(tile, 1, 0));
-    let for_keys = engine.tile(&qkv.client, &shape, |tile| bytes(tile, 2, 2));
-    let types = [elem(qkv.dtype), elem(weights)];
-    // SAFETY: the kernels read and write within the tensors whose sizes `shape` states.
-    unsafe {
-        queries_backward::launch_unchecked::<P>(
-            &qkv.client,
-            shape.cubes(for_queries.rows, shape.heads.n_head),
-            CubeDim::new_1d(for_queries.units as u32),
-            address_type(&[qkv]),
-            shape.line,
-            qkv.clone().into_tensor_arg(),
-            dy.clone().into_tensor_arg(),
-            log_sums.clone().into_tensor_arg(),
-            dots.clone().into_tensor_arg(),
-            dqkv.clone().into_tensor_arg(),
-            shape.layout(0),
-            mask_launch(dropout),
-            dropout.is_some(),
-            for_queries,
-            types,
-        );
-        keys_backward::launch_unchecked::<P>(
-            &qkv.client,
-            shape.cubes(for_keys.rows, shape.heads.n_kv_head),
-            CubeDim::new_1d(for_keys.units as u32),
-            address_type(&[qkv]),
-            shape.line,
-            qkv.clone().into_tensor_arg(),
-            dy.clone().into_tensor_arg(),
-            log_sums.clone().into_tensor_arg(),
-            dots.clone().into_tensor_arg(),
-            dqkv.clone().into_tensor_arg(),
-            shape.layout(0),
-            mask_launch(dropout),
-            dropout.is_some(),
-            for_keys,
-            types,
-        );
+    let types = [elem(qkv.dtype), elem(engine.weights(qkv.dtype))];
+    let [for_queries, for_keys] =
+        [QUERIES, KEYS].map(|holds| engine.tile_on(&qkv.client, holds, shape.heads.head_size, qkv.dtype));
+    for (first_row, cubes) in shape.launches(&qkv.client, for_queries.rows, shape.heads.n_head) {
+        // SAFETY: the kernel reads and writes within the tensors whose sizes `shape` states.
+        unsafe {
+            queries_backward::launch_unchecked::<P>(
+                &qkv.client,
+                cubes,
+                CubeDim::new_1d(for_queries.units as u32),
+                address_type(&[qkv]),
+                shape.line,
+                qkv.clone().into_tensor_arg(),
+                dy.clone().into_tensor_arg(),
+                log_sums.clone().into_tensor_arg(),
+                dots.clone().into_tensor_arg(),
+                dqkv.clone().into_tensor_arg(),
+                shape.layout(0, first_row),
+                mask_launch(dropout),
+                dropout.is_some(),
+                for_queries,
+                types,
+            );
+        }
+    }
+    for (first_row, cubes) in shape.launches(&qkv.client, for_keys.rows, shape.heads.n_kv_head) {
+        // SAFETY: as above.
+        unsafe {
+            keys_backward::launch_unchecked::<P>(
+                &qkv.client,
+                cubes,
+                CubeDim::new_1d(for_keys.units as u32),
+                address_type(&[qkv]),
+                shape.line,
+                qkv.clone().into_tensor_arg(),
+                dy.clone().into_tensor_arg(),
+                log_sums.clone().into_tensor_arg(),
+                dots.clone().into_tensor_arg(),
+                dqkv.clone().into_tensor_arg(),
+                shape.layout(0, first_row),
+                mask_launch(dropout),
+                dropout.is_some(),
+                for_keys,
+                types,
+            );
+        }
     }
 }
 
 fn row_dots_of(y: &CubeTensor, dy: &CubeTensor, shape: &Shape) -> CubeTensor {
     let dots = unfilled(y, [shape.batch * shape.heads.n_head, shape.time], DType::F32);
-    // SAFETY: as in `launch`.
-    unsafe {
-        row_dots::launch_unchecked(
-            &y.client,
-            shape.cubes(ROW_UNITS, shape.heads.n_head),
-            CubeDim::new_1d(ROW_UNITS as u32),
-            address_type(&[y]),
-            shape.line,
-            y.clone().into_tensor_arg(),
-            dy.clone().into_tensor_arg(),
-            dots.clone().into_tensor_arg(),
-            shape.time,
-            shape.heads.n_head,
-            shape.vectors(),
-            elem(y.dtype),
-        );
+    for (first_row, cubes) in shape.launches(&y.client, ROW_UNITS, shape.heads.n_head) {
+        // SAFETY: as in `launch`.
+        unsafe {
+            row_dots::launch_unchecked(
+                &y.client,
+                cubes,
+                CubeDim::new_1d(ROW_UNITS as u32),
+                address_type(&[y]),
+                shape.line,
+                y.clone().into_tensor_arg(),
+                dy.clone().into_tensor_arg(),
+                dots.clone().into_tensor_arg(),
+                shape.time,
+                shape.heads.n_head,
+                first_row,
+                shape.vectors(),
+                elem(y.dtype),
+            );
+        }
     }
     dots
 }

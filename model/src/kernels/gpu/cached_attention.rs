@@ -13,10 +13,7 @@ use super::engine::Engine;
 use super::tensor::{address_type, contiguous, elem, unfilled};
 
 /// Numbers that a unit reads at once, at most.
-const MOST_AT_ONCE: usize = 4;
-
-/// Most units that share a key; more would leave each with less than a vector of a usual head.
-const MOST_LANES: usize = 16;
+pub const MOST_AT_ONCE: usize = 4;
 
 /// New positions that one launch takes: a grid holds no more than 65,535 cubes in a direction.
 const MOST_POSITIONS: usize = 1 << 15;
@@ -153,7 +150,7 @@ impl Pass<'_> {
         let wanted = CUBES_EACH * multiprocessors.map_or(MULTIPROCESSORS, |n| n as usize) / (run.positions * n_head);
         let piece = run.longest.div_ceil(wanted.clamp(1, run.longest.div_ceil(BLOCK))).next_multiple_of(BLOCK);
         let splits = run.longest.div_ceil(piece);
-        let share = Share { vectors, lanes: vectors.min(MOST_LANES), split: splits > 1 };
+        let share = Share::new(vectors, splits > 1);
         // Without a split nothing is written here, but a kernel's arguments must be something.
         let pieces = if share.split { run.positions * n_head * splits } else { 1 };
         let sums = unfilled(self.qkv, [pieces, head_size], DType::F32);

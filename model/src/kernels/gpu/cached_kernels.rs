@@ -20,7 +20,20 @@ pub struct Share {
     pub split: bool,
 }
 
+/// Most units that share a key; more would leave each with less than a vector of a usual head.
+const MOST_LANES: usize = 16;
+
 impl Share {
+    /// Of heads of so many vectors.
+    pub fn new(vectors: usize, split: bool) -> Self {
+        Self { vectors, lanes: vectors.min(MOST_LANES), split }
+    }
+
+    /// Bytes of shared memory that [`attend_position`] takes, for vectors of `line` numbers: products, scores, sums and totals.
+    pub fn bytes(self, line: usize) -> usize {
+        4 * (BLOCK * self.lanes + BLOCK + self.groups() * self.vectors * line + self.groups())
+    }
+
     /// Keys that are read at once.
     const fn groups(self) -> usize {
         UNITS / self.lanes

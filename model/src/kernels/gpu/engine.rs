@@ -10,10 +10,11 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::super::Heads;
-use super::attention::{Shape, attend_with};
+use super::attention::{attend_with, line};
+use super::limits::KERNELS;
 use super::tensor::elem;
 use super::tensor_cores::{PLANE, SIDE};
-use super::tile::Tile;
+use super::tile::{Holds, Tile};
 use crate::quiet::quietly;
 
 /// What multiplies tiles.
@@ -45,29 +46,46 @@ impl Engine {
         }
     }
 
-    /// The largest tile whose shared memory, by `bytes`, the device has.
-    pub fn tile(self, client: &Client, shape: &Shape, bytes: impl Fn(Tile) -> usize) -> Tile {
-        let (there, sides) = (
-            client.properties().hardware.max_shared_memory_size,
-            match self {
-                Self::Units => [(32, 32), (32, 16), (16, 16), (16, 8), (8, 8)],
-                // With 64 columns the forward takes 254 registers a unit on sm_90: room for two cubes, with 32 for three.
-                Self::TensorCores => [(64, 32), (64, 16), (32, 32), (32, 16), (16, 16)],
-            },
-        );
-        let tiles = sides.map(|(rows, columns)| {
-            let (vectors, line) = (shape.vectors(), shape.line);
-            match self {
-                Self::Units => Tile { rows, columns, vectors, line, units: 64, gap: 1, weight_gap: 1, planes: false },
-                Self::TensorCores => {
-                    // Fragments must begin and go on at multiples of 16 bytes.
-                    let units = rows / SIDE * PLANE;
-                    Tile { rows, columns, vectors, line, units, gap: 4, weight_gap: 8, planes: true }
-                }
-            }
-        });
-        let [.., smallest] = tiles;
-        tiles.into_iter().find(|tile| bytes(*tile) <= there.min(ROOM)).unwrap_or(smallest)
+    /// The tiles for heads of `vectors` vectors of `line` numbers, the largest first: those that serve a device well, and those
+    /// that are for one with little shared memory.
+    fn tiles(self, vectors: usize, line: usize) -> (Vec<Tile>, Vec<Tile>) {
+        let units = |(rows, columns)| Tile::of_units(rows, columns, vectors, line);
+        let tensor_cores = |(rows, columns)| {
+            // Fragments must begin and go on at multiples of 16 bytes.
+            let units = rows / SIDE * PLANE;
+            Tile { rows, columns, vectors, line, units, gap: 4, weight_gap: 8, planes: true }
+        };
+        match self {
+            Self::Units => (
+                [(32, 32), (32, 16), (16, 16), (16, 8), (8, 8)].map(units).to_vec(),
+                [(8, 8), (8, 4), (8, 2), (4, 2)].map(units).to_vec(),
+            ),
+            // With 64 columns the forward takes 254 registers a unit on sm_90: room for two cubes, with 32 for three.
+            Self::TensorCores => (
+                [(64, 32), (64, 16), (32, 32), (32, 16), (16, 16)].map(tensor_cores).to_vec(),
+                [(16, 16)].map(tensor_cores).to_vec(),
+            ),
+        }
+    }
+
+    /// The largest tile with which a kernel that `holds` so much, for heads of `head_size` numbers of type `dtype`, takes no more
+    /// than a device's `shared_memory` bytes; `None` where not even the smallest does.
+    pub fn tile(self, holds: Holds, head_size: usize, dtype: DType, shared_memory: usize) -> Option<Tile> {
+        let line = line(head_size, self.widest());
+        let takes = |tile: &Tile| holds.bytes(*tile, dtype.size(), self.weights(dtype).size());
+        let (usual, small) = self.tiles(head_size / line, line);
+        let fits = |tiles: Vec<Tile>, room| tiles.into_iter().find(|tile| takes(tile) <= room);
+        fits(usual, shared_memory.min(ROOM)).or_else(|| fits(small, shared_memory))
+    }
+
+    /// As [`Self::tile`] on the device of `client`; a head that is too wide for it was refused by [`super::limits`].
+    ///
+    /// # Panics
+    /// When it was not.
+    pub fn tile_on(self, client: &Client, holds: Holds, head_size: usize, dtype: DType) -> Tile {
+        let shared_memory = client.properties().hardware.max_shared_memory_size;
+        let tile = self.tile(holds, head_size, dtype, shared_memory);
+        tile.unwrap_or_else(|| panic!("heads of {head_size} need more than {shared_memory} bytes of shared memory"))
     }
 
     /// The best one for `qkv` on its device.
@@ -143,7 +161,9 @@ fn tensor_cores_take(qkv: &CubeTensor, head_size: usize) -> bool {
             && [config.m, config.n, config.k].map(|side| side as usize) == [SIDE; 3]
     });
     let planes = [hardware.plane_size_min, hardware.plane_size_max].map(|size| size as usize);
-    listed && qkv.dtype != DType::F32 && planes == [PLANE; 2] && head_size % SIDE == 0 && head_size <= 256
+    let known = listed && qkv.dtype != DType::F32 && planes == [PLANE; 2] && head_size % SIDE == 0 && head_size <= 256;
+    let room = hardware.max_shared_memory_size;
+    known && KERNELS.iter().all(|holds| Engine::TensorCores.tile(*holds, head_size, qkv.dtype, room).is_some())
 }
 
 /// Longer than a tile, and no multiple of one.

@@ -14,6 +14,7 @@ mod cached_kernels;
 mod dropout;
 mod embedding;
 mod engine;
+pub mod limits;
 mod linear_gelu;
 mod matrix;
 mod norm;

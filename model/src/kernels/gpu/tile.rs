@@ -54,6 +54,32 @@ impl Tile {
     }
 }
 
+/// What a kernel of attention holds in shared memory, in units of its tile.
+#[derive(Clone, Copy, Debug)]
+pub struct Holds {
+    /// Heads' vectors for every row, and as many for every column.
+    pub vectors: usize,
+    /// Matrices of scores.
+    pub scores: usize,
+    /// Matrices of weights.
+    pub weights: usize,
+    /// Numbers for each column.
+    pub of_columns: usize,
+}
+
+/// Shared memory left over for alignment, in bytes.
+const SPARE: usize = 256;
+
+impl Holds {
+    /// Bytes with such a tile, for numbers of `number` bytes and weights of `weight`.
+    pub const fn bytes(self, tile: Tile, number: usize, weight: usize) -> usize {
+        self.vectors * (tile.rows + tile.columns) * tile.stride() * tile.line * number
+            + tile.rows * (self.scores * tile.score_stride() * 4 + self.weights * tile.weight_stride() * weight + 4)
+            + tile.columns * self.of_columns * 4
+            + SPARE
+    }
+}
+
 /// Column number `i` of those that part `part` of row `row` takes. Every eighth row swaps neighbours: with the gaps of tensor cores,
 /// the units of a plane then meet in no memory bank.
 #[cube]
@@ -138,18 +164,29 @@ impl ProductsFamily for Units {
     type Of<T: Float, W: Float, N: Size> = Units;
 }
 
-/// Units along the rows.
-const UNIT_ROWS: usize = 8;
+/// Units along the rows, and along the columns, where there are as many of these.
+const UNIT_SIDE: usize = 8;
 
 impl Tile {
+    /// A tile for plain multiply-adds.
+    pub fn of_units(rows: usize, columns: usize, vectors: usize, line: usize) -> Self {
+        let units = rows.min(UNIT_SIDE) * columns.min(UNIT_SIDE);
+        Self { rows, columns, vectors, line, units, gap: 1, weight_gap: 1, planes: false }
+    }
+
+    /// Units along the rows.
+    const fn unit_rows(self) -> usize {
+        if self.rows < UNIT_SIDE { self.rows } else { UNIT_SIDE }
+    }
+
     /// Units along the columns.
     const fn unit_columns(self) -> usize {
-        self.units / UNIT_ROWS
+        self.units / self.unit_rows()
     }
 
     /// Rows that a unit takes.
     const fn rows_each(self) -> usize {
-        self.rows / UNIT_ROWS
+        self.rows / self.unit_rows()
     }
 
     /// Columns of scores that a unit takes.
@@ -177,7 +214,7 @@ impl<T: Float, W: Float, N: Size> Products<T, W, N> for Units {
     }
 
     fn scores(rows: &[Vector<T, N>], columns: &[Vector<T, N>], scores: &mut [f32], #[comptime] tile: Tile) {
-        let across = comptime!(tile.unit_columns());
+        let (down, across) = comptime!((tile.unit_rows(), tile.unit_columns()));
         let unit_row = UNIT_POS as usize / across;
         let unit_column = UNIT_POS as usize % across;
         let (high, wide) = comptime!((tile.rows_each(), tile.columns_each()));
@@ -194,8 +231,7 @@ impl<T: Float, W: Float, N: Size> Products<T, W, N> for Units {
             }
             #[unroll]
             for i in 0..high {
-                let a =
-                    Vector::<f32, N>::cast_from(rows[(unit_row + i * UNIT_ROWS) * comptime!(tile.stride()) + vector]);
+                let a = Vector::<f32, N>::cast_from(rows[(unit_row + i * down) * comptime!(tile.stride()) + vector]);
                 #[unroll]
                 for j in 0..wide {
                     sums[i * wide + j] = fma(a, b[j], sums[i * wide + j]);
@@ -212,14 +248,14 @@ impl<T: Float, W: Float, N: Size> Products<T, W, N> for Units {
                 for lane in 0..N::value() {
                     sum += lanes.extract(lane);
                 }
-                let (row, column) = (unit_row + i * UNIT_ROWS, unit_column + j * across);
+                let (row, column) = (unit_row + i * down, unit_column + j * across);
                 scores[row * comptime!(tile.score_stride()) + column] = sum;
             }
         }
     }
 
     fn accumulate(sum: &mut Self::Accumulator, weights: &[W], columns: &[Vector<T, N>], #[comptime] tile: Tile) {
-        let across = comptime!(tile.unit_columns());
+        let (down, across) = comptime!((tile.unit_rows(), tile.unit_columns()));
         let unit_row = UNIT_POS as usize / across;
         let unit_column = UNIT_POS as usize % across;
         let (high, wide) = comptime!((tile.rows_each(), tile.vectors_each()));
@@ -227,7 +263,7 @@ impl<T: Float, W: Float, N: Size> Products<T, W, N> for Units {
             let mut w = Array::<Vector<f32, N>>::new(high);
             #[unroll]
             for i in 0..high {
-                let weight = weights[(unit_row + i * UNIT_ROWS) * comptime!(tile.weight_stride()) + column];
+                let weight = weights[(unit_row + i * down) * comptime!(tile.weight_stride()) + column];
                 w[i] = Vector::new(f32::cast_from(weight));
             }
             #[unroll]
@@ -245,11 +281,12 @@ impl<T: Float, W: Float, N: Size> Products<T, W, N> for Units {
     }
 
     fn scale_rows(sum: &mut Self::Accumulator, factors: &[f32], _scratch: &mut [f32], #[comptime] tile: Tile) {
-        let unit_row = UNIT_POS as usize / comptime!(tile.unit_columns());
+        let (down, across) = comptime!((tile.unit_rows(), tile.unit_columns()));
+        let unit_row = UNIT_POS as usize / across;
         let (high, wide) = comptime!((tile.rows_each(), tile.vectors_each()));
         #[unroll]
         for i in 0..high {
-            let factor = Vector::<f32, N>::new(factors[unit_row + i * UNIT_ROWS]);
+            let factor = Vector::<f32, N>::new(factors[unit_row + i * down]);
             #[unroll]
             for j in 0..wide {
                 sum[i * wide + j] = sum[i * wide + j] * factor;
@@ -267,13 +304,13 @@ impl<T: Float, W: Float, N: Size> Products<T, W, N> for Units {
         valid: usize,
         #[comptime] tile: Tile,
     ) {
-        let across = comptime!(tile.unit_columns());
+        let (down, across) = comptime!((tile.unit_rows(), tile.unit_columns()));
         let unit_row = UNIT_POS as usize / across;
         let unit_column = UNIT_POS as usize % across;
         let (high, wide) = comptime!((tile.rows_each(), tile.vectors_each()));
         #[unroll]
         for i in 0..high {
-            let row = unit_row + i * UNIT_ROWS;
+            let row = unit_row + i * down;
             let factor = Vector::<f32, N>::new(factors[row]);
             #[unroll]
             for j in 0..wide {
