@@ -13,11 +13,17 @@ use ember_model::kernels::is_cpu;
 
 use crate::team::launch::Launch;
 
+/// What the program comes to take once it trains, beside what is predicted of training and the tenth of it that is left free: its
+/// threads' stacks and heaps, what the products pack, windows, samples, records. Up to 11 MB were seen on two threads.
+const BESIDE_TRAINING: u64 = 24_000_000;
+
 /// Bytes that training may take in this process, where that is known: `limit`, where somebody set one; else what the CPU has
-/// available, shared among the processes that were started together on this machine. Of a GPU's memory nobody can be asked.
+/// available, shared among the processes that were started together on this machine, less what each takes beside training. Of a GPU's
+/// memory nobody can be asked.
 pub fn available(limit: Option<u64>, selected: &Selected) -> Option<u64> {
     let processes = Launch::of_this_process().map_or(1, |launch| launch.local_size);
-    limit.or_else(|| is_cpu(&selected.device).then(|| (available_bytes() / processes) as u64))
+    let of_system = || ((available_bytes() / processes) as u64).saturating_sub(BESIDE_TRAINING);
+    limit.or_else(|| is_cpu(&selected.device).then(of_system))
 }
 
 /// Bytes in use: on the CPU what the process has resident, on a GPU what the pool of the device holds; `None` where the
