@@ -4,6 +4,7 @@ pub mod bench;
 pub mod compare;
 pub mod copied;
 pub mod devices;
+mod early;
 pub mod exposure;
 mod fitting;
 mod init;

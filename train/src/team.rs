@@ -115,16 +115,24 @@ pub fn voice(team: &dyn Team, common: &CommonArgs) -> CommonArgs {
 /// A [`UsageError`] when the windows do not divide among the processes.
 pub fn share(team: &dyn Team, first: u64, windows: usize, micro_batch: usize) -> Result<(std::ops::Range<u64>, usize)> {
     let size = team.size();
-    if !windows.is_multiple_of(size) {
-        return Err(UsageError::new(format!(
-            "the {windows} windows of a step (batch_size times grad_accum_steps) do not divide among {size} processes; start a \
-             number of processes that divides {windows}, or choose another batch_size"
-        ))
-        .into());
-    }
+    check_share(windows, size)?;
     let count = windows / size;
     let first = first + (team.rank() * count) as u64;
     Ok((first..first + count as u64, largest_divisor(count, micro_batch).unwrap_or(1)))
+}
+
+/// Refuses a step of `windows` windows that `size` processes cannot share.
+///
+/// # Errors
+/// As said.
+pub fn check_share(windows: usize, size: usize) -> Result<(), UsageError> {
+    if windows.is_multiple_of(size) {
+        return Ok(());
+    }
+    Err(UsageError::new(format!(
+        "the {windows} windows of a step (batch_size times grad_accum_steps) do not divide among {size} processes; start a \
+         number of processes that divides {windows}, or choose another batch_size"
+    )))
 }
 
 /// Adds `parts`, each as long as `sums`, in their order: floating-point addition in one order has one result.

@@ -27,6 +27,7 @@ use crate::evaluate::evaluate;
 use crate::gradient::{Gradient, Passes, gradient};
 use crate::guard::{Verdict, Weights};
 use crate::memory;
+use crate::memory::keeping::give_back_freed_memory;
 use crate::optimizer::{Optimizer, global_norm};
 use crate::report::{EvalReport, Records, Reporter, Row, StepReport};
 use crate::run_folder::{Pointer, RunFolder};
@@ -133,6 +134,11 @@ impl Trainer {
             let begins = step == 0 && !self.config.init.is_empty();
             let is_evaluated = last || begins || is_due(step, self.config.eval_interval);
 
+            let looks = is_evaluated || stopped || is_due(step, self.config.checkpoint_interval);
+            let looks = looks || is_due(step, self.config.sample_interval);
+            if looks {
+                give_back_freed_memory();
+            }
             // First the save, then the evaluation and the sample, which could fail or be interrupted.
             if is_evaluated || stopped || is_due(step, self.config.checkpoint_interval) {
                 let saved = self.save(&gpt, weights);
@@ -169,6 +175,9 @@ impl Trainer {
                 return Ok(Outcome::Done);
             }
 
+            if looks {
+                give_back_freed_memory();
+            }
             self.keep_time(&mut schedule)?;
             let began_step = Instant::now();
             (gpt, heard) = self.step(gpt, &schedule, weights, stop)?;

@@ -21,7 +21,8 @@ use ember_model::{GptConfig, folder};
 use rand_chacha::rand_core::Rng;
 use serde::Serialize;
 
-use super::fitting::fit_to_device;
+use super::early::check_size;
+use super::fitting::{fit_to_device, keeps_freed_memory};
 use super::run::recipe;
 use super::session::{data_folder, say_device};
 use super::textless;
@@ -173,7 +174,7 @@ impl Subject {
         {
             shape.head_size = saved.head_size;
         }
-        shape.validate()?;
+        check_size(&config, &shape, selected, 1)?;
         // A GPU does not say how much memory it has: there the first step shows.
         if let Some(available) = memory::available(args.memory_limit, selected) {
             let fitted = fit_to_device(&config, &shape, open, selected, Some(available))?;
@@ -181,6 +182,7 @@ impl Subject {
                 notes.say(&fitted.reason);
             }
             config = fitted.config;
+            keeps_freed_memory(&config, &shape, selected, Some(available));
         }
         let data = saved.map(|(run, _)| data_folder(&run, &config.text)).filter(|folder| Dataset::is_in(folder));
         if data.is_none() {

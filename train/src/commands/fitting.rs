@@ -6,10 +6,13 @@ use anyhow::{Context, Result};
 use ember_generate::memory::ASSUMED_BYTES;
 use ember_model::GptConfig;
 use ember_model::device::Selected;
+use ember_model::kernels::gpu::limits::{Use, check_heads};
 
-use crate::config::TrainConfig;
+use crate::config::{ConfigError, Precision, TrainConfig};
 use crate::memory::fit::{Fitted, Open, Verdict, by_prediction, fit};
+use crate::memory::keeping::keep_where_there_is_room;
 use crate::memory::prediction::{Kernels, training};
+use crate::precision::float_dtype;
 use crate::report::units::bytes;
 
 /// Gives `config`, whose micro-batch nobody set, one that fits into `memory` bytes, or where nobody can say how much there is, into
@@ -42,6 +45,35 @@ pub fn fit_to_device(
         Some(error) => Err(error),
         None => Ok(fitted?),
     }
+}
+
+/// Gives `config` a micro-batch that fits into `memory` bytes, by prediction.
+///
+/// # Errors
+/// When not one window fits.
+pub fn fit_to_memory(
+    config: &TrainConfig,
+    shape: &GptConfig,
+    open: Open,
+    selected: &Selected,
+    memory: u64,
+) -> Result<Fitted, ConfigError> {
+    let kernels = Kernels::of(&selected.device);
+    fit(config, shape, kernels, open, &mut |config, predicted| by_prediction(config, predicted, memory))
+}
+
+/// Has freed memory kept where there is room for it beside what training by `config` needs; returns whether it is.
+pub fn keeps_freed_memory(config: &TrainConfig, shape: &GptConfig, selected: &Selected, memory: Option<u64>) -> bool {
+    keep_where_there_is_room(training(config, shape, Kernels::of(&selected.device)).peak_bytes, memory)
+}
+
+/// Refuses a model whose heads are too wide for the device's kernels.
+///
+/// # Errors
+/// A [`ConfigError`] of one line.
+pub fn check_attention(precision: Precision, shape: &GptConfig, selected: &Selected) -> Result<(), ConfigError> {
+    let used = Use::Training(float_dtype(precision));
+    check_heads(shape.head_size, used, &selected.device).map_err(ConfigError)
 }
 
 /// Why the micro-batch that somebody set may be too large, where that can be told.

@@ -17,6 +17,7 @@ use ember_model::{Gpt, GptConfig, checkpoint, folder};
 use indicatif::{ProgressBar, ProgressStyle};
 use rand_chacha::rand_core::Rng;
 
+use super::fitting::check_attention;
 use super::run::recipe;
 use super::session::{data_folder, say_device};
 use super::textless;
@@ -50,6 +51,7 @@ pub fn run(args: &LedgerArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     let selected = device::select(common.device)?;
     say_device(&notes, &selected);
     precision::check(source.training.precision, &selected)?;
+    check_attention(source.training.precision, &source.shape, &selected)?;
     refuse_what_cannot_fit(args, &source, sizes, &selected)?;
 
     let seed = common.seed.unwrap_or(source.seed);

@@ -47,8 +47,16 @@ pub fn run(args: &PlanArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
     if out.exists() && args.out.is_none() {
         return Err(UsageError::new(format!("{} exists already; name another file with --out", out.display())).into());
     }
+    if let Some(folder) = out.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir()) {
+        let line = format!(
+            "--out {}: there is no folder {}; make it, or choose another --out",
+            out.display(),
+            folder.display()
+        );
+        return Err(UsageError::new(line).into());
+    }
 
-    let Start { settings, data, selected, .. } = Start::with(settings, common)?;
+    let Start { settings, data, selected, .. } = Start::with(settings, args.memory_limit, true, common)?;
     let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
     let Some((dataset, share)) = tokens(&data, folder.path(), common, interrupt)? else {
         return Ok(Outcome::Interrupted);

@@ -8,11 +8,14 @@ use ember_generate::interrupt::Interrupt;
 use ember_generate::program::{CommonArgs, Notes, Outcome, UsageError};
 use ember_model::device::{self, Selected};
 
+use super::fitting::{check_attention, keeps_freed_memory};
 use super::init::{first_model, is_model_of};
 use super::session::{self, Session};
 use crate::checkpoint::{self, DataChecksums, Progress, Restored};
 use crate::cli::ResumeArgs;
 use crate::config::TrainConfig;
+use crate::memory;
+use crate::memory::fit::share_of;
 use crate::optimizer::Optimizer;
 use crate::precision;
 use crate::report::records;
@@ -107,6 +110,13 @@ fn restore(
             run = run.path().display()
         );
     }
+    check_attention(config.precision, restored.gpt.config(), selected)?;
+    keeps_freed_memory(
+        &share_of(&config, team.size()),
+        restored.gpt.config(),
+        selected,
+        memory::available(None, selected),
+    );
     config = config.changed(&args.set, restored.progress.step)?;
     config.tensorboard |= args.tensorboard;
     Ok((config, dataset, restored))

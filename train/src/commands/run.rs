@@ -12,7 +12,8 @@ use ember_generate::terminal;
 use ember_model::GptConfig;
 use ember_model::device::{self, Selected};
 
-use super::fitting::{doubt, fit_to_device};
+use super::early::{Asked, check_size};
+use super::fitting::{doubt, fit_to_device, keeps_freed_memory};
 use super::init::{Init, first_model};
 use super::prepare::{self, prepare_shown};
 use super::session::{self, Session};
@@ -22,6 +23,7 @@ use crate::clock::{Clock, Pace};
 use crate::config::{self, DataConfig, DeviceKind, Settings, TextFacts, TrainConfig};
 use crate::memory;
 use crate::memory::fit::{Open, share_of};
+use crate::memory::keeping::give_back_freed_memory;
 use crate::optimizer::Optimizer;
 use crate::plan::text::Statistics;
 use crate::plan::{MEASURING, Wish, propose};
@@ -29,6 +31,7 @@ use crate::precision;
 use crate::report::units::duration;
 use crate::run_folder::{RunFolder, new_path};
 use crate::sample;
+use crate::team::launch::Launch;
 use crate::team::messages::{agree, said_by_the_first};
 use crate::team::{self, Team, launch};
 use crate::windows::windows;
@@ -95,15 +98,22 @@ impl Start {
     /// As [`Self::with`], or when an argument is wrong.
     pub(super) fn new(args: &RunArgs, began: Instant, common: &CommonArgs) -> Result<Self> {
         let promise = args.minutes.map(|minutes| Promise { began, seconds: 60.0 * minutes });
-        let start = Self::with(settings(args, common)?, common)?;
-        Ok(Self { memory_limit: args.memory_limit, promise, ..start })
+        let start = Self::with(settings(args, common)?, args.memory_limit, promise.is_some(), common)?;
+        Ok(Self { promise, ..start })
     }
 
-    /// Chooses the device for what these settings say, and the precision where they do not say it.
+    /// Chooses the device for what these settings say, and the precision where they do not say it. Sizes that nobody set are to be
+    /// `planned`, or to follow from the text.
     ///
     /// # Errors
-    /// When the settings contradict each other, or the device or the checkpoint to begin from cannot be had.
-    pub(super) fn with(mut settings: Settings, common: &CommonArgs) -> Result<Self> {
+    /// When the settings contradict each other or cannot be trained with here, whatever the text, or the device or the checkpoint to
+    /// begin from cannot be had.
+    pub(super) fn with(
+        mut settings: Settings,
+        memory_limit: Option<u64>,
+        planned: bool,
+        common: &CommonArgs,
+    ) -> Result<Self> {
         let notes = Notes::new(common.quiet);
         let init = settings.init().map(Init::open).transpose()?;
         if let Some(init) = &init {
@@ -116,7 +126,16 @@ impl Start {
             notes.say(reason);
         }
         settings.check_parts()?;
-        Ok(Self { settings, data, init, selected, memory_limit: None, promise: None })
+        let asked = Asked {
+            settings: &settings,
+            init: init.as_ref(),
+            selected: &selected,
+            memory: memory::available(memory_limit, &selected),
+            processes: Launch::of_this_process().map_or(1, |launch| launch.size),
+            planned,
+        };
+        asked.check()?;
+        Ok(Self { settings, data, init, selected, memory_limit, promise: None })
     }
 }
 
@@ -189,6 +208,8 @@ pub(super) fn begin(
         None => config.shape(facts.vocab_size),
     };
     let open = Open::of(&settings);
+    // What preparing took is not training's.
+    give_back_freed_memory();
     let memory = memory::available(*limit, selected);
     let (mut config, reasons, pace) = match promise {
         Some(promise) => {
@@ -206,9 +227,8 @@ pub(super) fn begin(
     }
     // Refuse now what could not train, while there is nothing to lose.
     let shape = shape_of(&config);
-    shape.validate()?;
+    check_size(&config, &shape, selected, team.size())?;
     windows(&config, &dataset)?;
-    team::share(team, 0, config.windows_per_step(), config.micro_batch)?;
     let share = share_of(&config, team.size());
     if open.micro_batch {
         let fitted = fit_to_device(&share, &shape, open, selected, memory)?;
@@ -216,6 +236,9 @@ pub(super) fn begin(
         notes.say(fitted.reason);
     } else if let Some(doubt) = doubt(&share, &shape, selected, memory) {
         notes.say(doubt);
+    }
+    if !keeps_freed_memory(&share_of(&config, team.size()), &shape, selected, memory) {
+        notes.say("memory is short: what a step frees is given back at once, which makes steps slower");
     }
     sample::check_prompts(&dataset.tokenizer, &config.sample_prompts)?;
     // The run may be resumed from another folder.

@@ -24,6 +24,11 @@ pub struct TextFacts {
     pub vocab_size: usize,
 }
 
+impl TextFacts {
+    /// Of no text at all.
+    pub const NOTHING: Self = Self { train_tokens: 0, val_tokens: 0, vocab_size: 1 };
+}
+
 /// How fast a device is, roughly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceKind {
@@ -70,6 +75,13 @@ const GPU_SHAPES: &[(u64, Shape)] = &[
     (500_000_000, Shape { n_layer: 12, n_embd: 768, context_length: 1024, batch_size: 32 }),
 ];
 
+fn ladder(device: DeviceKind) -> &'static [(u64, Shape)] {
+    match device {
+        DeviceKind::Cpu => CPU_SHAPES,
+        DeviceKind::Gpu => GPU_SHAPES,
+    }
+}
+
 /// More passes than this over one text teach little but the text itself.
 const MOST_PASSES: f64 = 40.0;
 
@@ -83,6 +95,15 @@ impl Settings {
         open.learning_rate()?;
         open.intervals(facts)?;
         Ok((open.settings.complete()?, open.reasons))
+    }
+}
+
+impl Settings {
+    /// What texts would make of these settings on such a device: one of every size that decides something, smallest first, none
+    /// with a window to spare.
+    pub fn for_texts_of_every_size(&self, device: DeviceKind) -> Vec<Result<TrainConfig, ConfigError>> {
+        let facts = |(train_tokens, _): &(u64, Shape)| TextFacts { train_tokens: *train_tokens, ..TextFacts::NOTHING };
+        ladder(device).iter().map(|rung| Ok(self.clone().resolve(&facts(rung), device)?.0)).collect()
     }
 }
 
@@ -133,10 +154,7 @@ struct Open {
 
 impl Open {
     fn model(&mut self, facts: &TextFacts, device: DeviceKind) -> Result<(), ConfigError> {
-        let ladder = match device {
-            DeviceKind::Cpu => CPU_SHAPES,
-            DeviceKind::Gpu => GPU_SHAPES,
-        };
+        let ladder = ladder(device);
         let rung = ladder.iter().rposition(|(fewest, _)| facts.train_tokens >= *fewest).unwrap_or(0);
         let shape = &ladder[rung].1;
 

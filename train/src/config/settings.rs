@@ -81,6 +81,11 @@ impl Settings {
         self.table.get("precision").cloned().and_then(|value| value.try_into().ok())
     }
 
+    /// The windows of one pass that somebody set.
+    pub fn micro_batch(&self) -> Option<u64> {
+        self.table.get("micro_batch").and_then(Value::as_integer).and_then(|windows| u64::try_from(windows).ok())
+    }
+
     /// Gives a key that nobody set a whole number; one that somebody set is left alone.
     pub fn suggest(&mut self, name: &'static str, value: u64) {
         self.table.entry(name).or_insert(Value::Integer(value as i64));

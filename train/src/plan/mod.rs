@@ -26,9 +26,10 @@ use ember_model::kernels::is_cpu;
 use serde::Serialize;
 
 use crate::clock::Pace;
-use crate::config::{ConfigError, DeviceKind, OptimizerKind, Settings, TrainConfig, fitting_context, keys};
+use crate::config::{ConfigError, DeviceKind, OptimizerKind, Settings, TextFacts, TrainConfig, fitting_context, keys};
 use crate::memory;
 use crate::memory::fit::{Open, by_prediction, share_of};
+use crate::memory::keeping::keep_where_there_is_room;
 use crate::memory::prediction::{Kernels, Parts, training};
 use crate::report::units::{grouped, short};
 use fit::{Estimate, Fit, Run, parameters_of_the_fit};
@@ -127,6 +128,8 @@ pub struct Candidate {
     /// What this process computes of it.
     share: TrainConfig,
     shape: GptConfig,
+    /// Bytes that training may take, where that is known.
+    available: Option<u64>,
 }
 
 impl Candidate {
@@ -136,6 +139,8 @@ impl Candidate {
     }
 
     fn bench(&self, dataset: &Dataset, selected: &Selected) -> Result<Bench> {
+        let predicted = training(&self.share, &self.shape, Kernels::of(&selected.device)).peak_bytes;
+        keep_where_there_is_room(predicted, self.available);
         Bench::new(&self.share, &self.shape, dataset, selected)
     }
 
@@ -166,6 +171,20 @@ pub fn propose(wish: &Wish, dataset: &Dataset, text: Statistics, selected: &Sele
         best = planner.best(&candidates, &speed)?;
     }
     Ok(best)
+}
+
+/// What a plan would make of these settings, whatever the text: one configuration for each shape, smallest first, with the windows
+/// that a micro-batch asks for.
+pub fn for_every_text(settings: &Settings, device: DeviceKind) -> Vec<Result<TrainConfig, ConfigError>> {
+    let of = |(n_layer, n_embd, _): &(u64, u64, u64)| {
+        let mut settings = settings.clone();
+        settings.suggest("n_layer", *n_layer);
+        settings.suggest("n_embd", *n_embd);
+        let windows = settings.micro_batch().unwrap_or(1);
+        settings.suggest("batch_size", windows);
+        Ok(settings.resolve(&TextFacts::NOTHING, device)?.0)
+    };
+    SHAPES.iter().map(of).collect()
 }
 
 fn compiles_quickly(speed: &Speed) -> bool {
@@ -235,14 +254,16 @@ impl<'a> Planner<'a> {
             )));
         }
         let shape = (self.wish.shape)(&config);
-        let mut candidate = Candidate { share: share_of(&config, processes), config, shape };
+        let mut candidate =
+            Candidate { share: share_of(&config, processes), config, shape, available: self.wish.memory_bytes };
         if let Some(available) = self.wish.memory_bytes {
-            let Candidate { config, share, shape } = &candidate;
+            let Candidate { config, share, shape, .. } = &candidate;
             let open = Open::of(&self.wish.settings);
             let fitted = memory::fit::fit(share, shape, self.kernels, open, &mut |config, predicted| {
                 by_prediction(config, predicted, available)
             })?;
-            candidate = Candidate { config: fitted.in_whole(config), shape: shape.clone(), share: fitted.config };
+            let (config, shape) = (fitted.in_whole(config), shape.clone());
+            candidate = Candidate { config, shape, share: fitted.config, available: Some(available) };
         }
         Ok((candidate, reasons))
     }
@@ -287,7 +308,7 @@ impl<'a> Planner<'a> {
             }
         }
         let look_s = look_s(&candidate);
-        let Candidate { config, share, shape } = candidate;
+        let Candidate { config, share, shape, .. } = candidate;
         let seconds = Pace { step_s, look_s }.seconds(0, config.max_steps, config.eval_interval);
         let run = run(&config, &self.text);
         Ok(Proposal {

@@ -25,7 +25,7 @@ fn each_process_of_a_team_plans_and_measures_its_share() {
     for processes in [1, 2, 3] {
         let candidates = candidates("", processes, None).unwrap();
         assert!(candidates.len() > 9, "{processes}");
-        for Candidate { config, share, shape } in &candidates {
+        for Candidate { config, share, shape, .. } in &candidates {
             assert_eq!(share.windows_per_step() * processes, config.windows_per_step());
             let whole = step_flops(config, shape);
             assert!((step_flops(share, shape) * processes as f64 / whole - 1.0).abs() < 1e-12);

@@ -1,5 +1,6 @@
 //! Precision and memory: half types, activation checkpointing, the loss in pieces, and the micro-batch that fits.
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::time::Duration;
 
@@ -158,6 +159,71 @@ fn the_micro_batch_is_what_the_memory_holds() {
     // What was set is kept, whatever the limit.
     run("set", "--memory-limit 3MB --set micro_batch=2").well();
     assert_eq!(kept("set").0, "2");
+}
+
+/// How many bytes a run came to hold, from the moment at which it was found to fit, and how many it said that it needs. What is read
+/// from files is not counted: the system takes that back by itself.
+#[cfg(target_os = "linux")]
+fn held_and_needed(place: &Place, arguments: &str) -> [f64; 2] {
+    let mut child = place.command("ember-train", arguments).spawn().unwrap();
+    let status = format!("/proc/{}/status", child.id());
+    let held = move || {
+        let status = std::fs::read_to_string(&status).ok()?;
+        let line = status.lines().find(|line| line.starts_with("RssAnon:"))?;
+        Some(1024.0 * line.split_whitespace().nth(1)?.parse::<f64>().ok()?)
+    };
+    let (mut needed, mut before, mut said) = (0.0, 0.0, String::new());
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    while needed == 0.0 {
+        let line = lines.next().unwrap_or_else(|| panic!("it never said what it needs\n{said}"));
+        if let Some((_, rest)) = line.split_once("training needs about ") {
+            before = held().unwrap();
+            let mut words = rest.split_whitespace();
+            needed = words.next().unwrap().parse::<f64>().unwrap() * 1e6;
+            assert_eq!(words.next(), Some("MB"), "{line}");
+        }
+        said += &(line + "\n");
+    }
+    let rest = std::thread::spawn(move || lines.collect::<Vec<_>>().join("\n"));
+    let mut most = before;
+    while child.try_wait().unwrap().is_none() {
+        most = held().unwrap_or(0.0).max(most);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let rest = rest.join().unwrap();
+    assert!(child.wait().unwrap().success(), "{said}{rest}");
+    [most - before, needed]
+}
+
+/// A run that is admitted takes no more than it was admitted with: what it said that it needs, a tenth, and what the program takes beside
+/// training. Steps, an evaluation, a sample and a save are in it.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_run_that_fits_stays_within_what_it_was_given() {
+    /// As in `train/src/memory.rs`.
+    const BESIDE_TRAINING: f64 = 24e6;
+    let place = Place::new();
+    place.write("count.txt", text());
+    let keys =
+        "--device cpu --threads 2 --set max_steps=3 --set eval_interval=2 --set sample_tokens=20 --set dropout=0.1";
+    let deep = "--set tokenizer=chars --set n_layer=6 --set n_embd=192 --set context_length=256 --set batch_size=8";
+    let wide = "--set tokenizer=chars --set n_layer=2 --set n_embd=512 --set context_length=64 --set batch_size=2";
+    let ema = "--set ema_decay=0.9 --set optimizer=muon";
+    for (name, limit, how) in [
+        ("deep", "240MB", deep.to_owned()),
+        ("by-block", "110MB", format!("{deep} --set activation_checkpointing=true")),
+        ("halves", "160MB", format!("{deep} --set precision=bf16")),
+        ("wide", "270MB", wide.to_owned()),
+        ("average", "270MB", format!("{wide} {ema}")),
+    ] {
+        let [held, needed] =
+            held_and_needed(&place, &format!("run count.txt --out {name} --memory-limit {limit} {keys} {how}"));
+        let admitted = 1.1 * needed + BESIDE_TRAINING;
+        assert!(held <= admitted, "{name}: held {held}, needs {needed}, admitted with {admitted}");
+    }
+    // Where there is room, freed memory is kept, which takes no more than twice as much.
+    let [held, needed] = held_and_needed(&place, &format!("run count.txt --out kept --memory-limit 2GB {keys} {deep}"));
+    assert!(held <= 2.0 * needed + BESIDE_TRAINING, "held {held}, needs {needed}");
 }
 
 /// What `run` starts where no device says how much memory it has.
