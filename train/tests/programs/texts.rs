@@ -56,7 +56,8 @@ fn a_file_that_cannot_be_used_is_left_out_of_a_folder_and_said() {
     // `plan` and `copied` read the folder in the same way.
     place.train("plan code --minutes 0.05 --device cpu").well();
     place.write("written.txt", "one and then two. eight and then nine.");
-    let copied = |file: &str| place.train(&format!("copied {file} --corpus code --format json")).well().out;
+    let copied =
+        |file: &str| place.train(&format!("copied {file} --corpus code --format json")).well().json()[0].clone();
     place.write("marked.txt", "\u{feff}one and then two. eight and then nine.");
     assert_eq!(copied("written.txt"), copied("marked.txt"), "a byte order mark is no text");
 }
