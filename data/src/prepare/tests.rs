@@ -171,7 +171,7 @@ fn stories_take_a_tokenizer_whose_end_has_another_name() {
     assert!(manifest.report.notes.contains(&note.to_owned()), "{:?}", manifest.report.notes);
     let data = Dataset::open(&options.out).unwrap();
     let mut first = Vec::new();
-    data.train.get(0..1, &mut first);
+    data.train.get(0..1, &mut first).unwrap();
     assert_eq!((first, data.tokenizer.end_of_text()), (vec![256], Some(256)));
     assert_eq!(data.tokenizer.encode_prompt("O", SpecialTokens::Parse).unwrap(), [256, u32::from(b'O')]);
     assert!(TrainWindows::new(&data.train, 128, 1, manifest.window_rule, manifest.end_of_text).is_ok());
