@@ -1,0 +1,157 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use proptest::prelude::*;
+
+fn split(texts: &[String], val_fraction: f64, seed: u64) -> Result<(Split, Duplicates)> {
+    let mut builder = SplitBuilder::new(val_fraction);
+    let mut hash = ContentHash::new(seed);
+    for text in texts {
+        hash.update(text);
+        builder.push(hash.finish(), text.len() as u64, text.chars().count() as u64);
+    }
+    builder.finish()
+}
+
+#[test]
+fn the_only_document_is_cut_as_nanogpt_cuts_it() {
+    let mut builder = SplitBuilder::new(0.1);
+    builder.push(1, 1_115_394, 1_115_394);
+    // int(0.9 * 1115394), the length of nanoGPT's train.bin for tiny Shakespeare.
+    assert_eq!(builder.finish().unwrap().0.cut(0), Some(1_003_854));
+}
+
+#[test]
+fn few_documents_fill_the_share_in_bytes() {
+    let texts: Vec<String> = (0..40).map(|i| format!("{i} ").repeat(50 + i)).collect();
+    let (split, _) = split(&texts, 0.25, 7).unwrap();
+    let all: usize = texts.iter().map(String::len).sum();
+    let val: usize = (0..40).filter(|&i| split.side(i) == Side::Val).map(|i| texts[i as usize].len()).sum();
+    let share = val as f64 / all as f64;
+    assert!((0.22..=0.25).contains(&share), "{share}");
+}
+
+#[test]
+fn of_two_large_documents_the_smaller_validates() {
+    let (split, _) = split(&["aaaa".to_owned(), "bbb".to_owned()], 0.1, 0).unwrap();
+    assert_eq!((split.side(0), split.side(1)), (Side::Train, Side::Val));
+}
+
+/// The share of the characters that validate.
+fn held_out(split: &Split, texts: &[String]) -> f64 {
+    let characters: Vec<u64> = texts.iter().map(|text| text.chars().count() as u64).collect();
+    let of = |(number, all): (u64, &u64)| match (split.side(number), split.cut(number)) {
+        (Side::Val, cut) => {
+            assert_eq!(cut, None);
+            *all
+        }
+        (Side::Train, Some(before)) => {
+            assert!(0 < before && before < *all);
+            all - before
+        }
+        (Side::Train, None) => 0,
+    };
+    (0..).zip(&characters).map(of).sum::<u64>() as f64 / characters.iter().sum::<u64>() as f64
+}
+
+#[test]
+fn of_a_long_text_and_two_notes_the_end_of_the_long_one_validates_too() {
+    let texts = ["a long text. ".repeat(10_000), "a short note".to_owned(), "another".to_owned()];
+    let (split, _) = split(&texts, 0.1, 0).unwrap();
+    assert!((held_out(&split, &texts) - 0.1).abs() < 1e-4, "{}", held_out(&split, &texts));
+    assert!(split.cut(0).is_some() && split.cut(1).is_none());
+    assert!(
+        split.rule.ends_with("to make up the 10%, the last 10.0% of the characters of the one long document"),
+        "{}",
+        split.rule
+    );
+}
+
+#[test]
+fn of_a_few_long_documents_each_gives_its_end() {
+    let texts: Vec<String> = (0..5).map(|i| format!("{i} chapter ").repeat(1000 + i)).collect();
+    let (split, _) = split(&texts, 0.1, 0).unwrap();
+    assert!((held_out(&split, &texts) - 0.1).abs() < 1e-3);
+    assert!((0..5).all(|i| split.cut(i).is_some()));
+    assert!(split.rule.ends_with("the last 10.0% of the characters of each of 5 long documents"), "{}", split.rule);
+}
+
+#[test]
+fn copies_of_a_long_document_are_cut_at_one_place() {
+    let long = "the same long text. ".repeat(500);
+    let texts = [long.clone(), "a note".to_owned(), long];
+    let (split, duplicates) = split(&texts, 0.1, 0).unwrap();
+    assert!(split.cut(0).is_some() && split.cut(0) == split.cut(2));
+    assert_eq!((duplicates.exact, duplicates.on_both_sides), (1, 0));
+}
+
+#[test]
+fn where_chance_fails_many_documents_the_long_ones_are_chosen_or_cut() {
+    for giants in [1, 2, 30] {
+        for seed in 0..20 {
+            let mut texts: Vec<String> = (0..3000).map(|i| format!("note {i}")).collect();
+            texts.extend((0..giants).map(|i| format!("{i} and on ").repeat(300_000 / giants)));
+            let (split, duplicates) = split(&texts, 0.1, seed).unwrap();
+            let share = held_out(&split, &texts);
+            assert!((0.05..=0.15).contains(&share), "{giants} {seed}: {share} by {}", split.rule);
+            assert_eq!(duplicates.on_both_sides, 0);
+        }
+    }
+}
+
+#[test]
+fn whole_documents_are_kept_where_they_are_asked_for() {
+    let texts: Vec<String> = (0..3).map(|i| format!("{i} story ").repeat(1000 + i)).collect();
+    let mut builder = SplitBuilder::new(0.1).of_whole_documents();
+    texts.iter().zip(0..).for_each(|(text, hash)| builder.push(hash, text.len() as u64, text.len() as u64));
+    let (split, _) = builder.finish().unwrap();
+    assert_eq!((0..3).map(|i| split.side(i)).collect::<Vec<_>>(), [Side::Val, Side::Train, Side::Train]);
+    assert!((0..3).all(|i| split.cut(i).is_none()));
+}
+
+#[test]
+fn copies_of_one_document_are_refused() {
+    let error = split(&["same".to_owned(), "same".to_owned()], 0.1, 0).err().unwrap().to_string();
+    assert!(error.contains("all 2 documents are the same text"), "{error}");
+    assert!(split(&[], 0.1, 0).is_err());
+}
+
+#[test]
+fn many_documents_are_split_by_chance_and_the_seed_decides() {
+    let texts: Vec<String> = (0..20_000).map(|i| format!("document {i}")).collect();
+    let chosen = |seed| {
+        let (split, _) = split(&texts, 0.1, seed).unwrap();
+        (0..20_000u64).filter(|&i| split.side(i) == Side::Val).collect::<Vec<_>>()
+    };
+    // 2,000 expected with a standard deviation of 42.
+    assert!((1790..2210).contains(&chosen(1).len()));
+    assert_eq!(chosen(1), chosen(1));
+    assert_ne!(chosen(1), chosen(2));
+}
+
+#[test]
+fn a_leak_would_be_seen() {
+    let mut sides = Bits::default();
+    [false, true, true, false].into_iter().for_each(|side| sides.push(side));
+    let split = Split { rule: String::new(), whole: sides, cuts: BTreeMap::new() };
+    let duplicates = Duplicates::count(vec![10, 10, 20, 30], &split, 4);
+    assert_eq!(duplicates, Duplicates { examined: 4, exact: 1, on_both_sides: 1 });
+}
+
+proptest! {
+    #[test]
+    fn equal_documents_never_stand_on_both_sides(
+        ids in proptest::collection::vec(0u8..30, 2..3000), seed: u64, val_fraction in 0.05..0.5f64,
+    ) {
+        let texts: Vec<String> = ids.iter().map(|id| format!("document {id}")).collect();
+        if let Ok((split, duplicates)) = split(&texts, val_fraction, seed) {
+            let side = |id: u8| ids.iter().position(|&other| other == id).map(|i| split.side(i as u64));
+            for (i, &id) in ids.iter().enumerate() {
+                prop_assert_eq!(Some(split.side(i as u64)), side(id));
+            }
+            let distinct = ids.iter().collect::<std::collections::BTreeSet<_>>().len();
+            prop_assert_eq!(duplicates.exact, (ids.len() - distinct) as u64);
+            prop_assert_eq!(duplicates.on_both_sides, 0);
+        }
+    }
+}
