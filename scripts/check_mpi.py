@@ -196,8 +196,9 @@ def refusals(place):
 
 
 def unlike(place):
-    """Two kinds of processor, as far as one machine can show them: each process with other instructions."""
-    sets = [word for setting in [*SETTINGS, "dropout=0"] for word in ("--set", setting)]
+    """Two kinds of processor, as far as one machine can show them: each process with other instructions. AdamW's steps are the same
+    in both, number by number; Muon multiplies matrices."""
+    sets = [word for setting in [*SETTINGS, "dropout=0", "optimizer=muon"] for word in ("--set", setting)]
     arguments = [place.program, "run", "count.txt", "--out", "unlike", *sets, "--device", "cpu", "--threads", "1"]
     each = [["-n", "1", "env", f"EMBER_SIMD={simd}", *arguments] for simd in ("portable", "avx2")]
     child = subprocess.Popen(

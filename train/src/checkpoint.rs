@@ -282,3 +282,26 @@ pub fn load(dir: &Path, mut optimizer: Optimizer, device: &Device) -> Result<Res
     ensure!(progress.windows >= progress.step, "{} is damaged: fewer windows than steps", state.display());
     Ok(Restored { gpt, optimizer, progress })
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// Steps are numbers: as text, the one with more digits would come first.
+    #[test]
+    fn the_newest_checkpoint_is_that_of_the_largest_step() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("config.toml"), "").unwrap();
+        let run = RunFolder::open(folder.path()).unwrap();
+        for step in [99_999_999, 100_000_000] {
+            fs::create_dir_all(run.checkpoint(step)).unwrap();
+            fs::write(run.checkpoint(step).join("config.json"), "{}").unwrap();
+            folder::write_checksums(&run.checkpoint(step)).unwrap();
+        }
+        for latest in [100_000_000, 99_999_999] {
+            run.point(Pointer::Latest, latest).unwrap();
+            assert_eq!(newest_whole(&run, |_| {}).unwrap(), Some(run.checkpoint(latest)));
+        }
+    }
+}
