@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use ember_data::prepare::Dataset;
 use ember_generate::interrupt::Interrupt;
 use ember_generate::program::{CommonArgs, Notes, Outcome, UsageError};
@@ -14,11 +14,12 @@ use super::session::{self, Session};
 use crate::checkpoint::{self, DataChecksums, Progress, Restored};
 use crate::cli::ResumeArgs;
 use crate::config::TrainConfig;
+use crate::evaluations::Evaluations;
 use crate::memory;
 use crate::memory::fit::share_of;
 use crate::optimizer::Optimizer;
 use crate::precision;
-use crate::report::records;
+use crate::report::{Row, jsonl, records};
 use crate::run_folder::{RunFolder, checkpoint_name, step_of};
 use crate::schedule::Curve;
 use crate::team::messages::{agree, said_by_the_first};
@@ -40,6 +41,9 @@ pub fn run(args: &ResumeArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     let latest = step_of(Path::new(&latest));
     let (config, dataset, restored) = agree(&*team, restore(args, &run, latest, &*team, &selected, common))?;
     let Restored { gpt, optimizer, progress } = restored;
+    // What is decided by these is decided in step: all have them as the first reads them.
+    let config = TrainConfig::from_toml_str(&said_by_the_first(&*team, &config.to_toml()?)?)?;
+    let progress: Progress = serde_json::from_str(&said_by_the_first(&*team, &serde_json::to_string(&progress)?)?)?;
     // A promise of time is of the session it was made in: what it had made of the length is in the configuration.
     let (pause_at, clock) = (None, None);
     let written = if team.leads() { write_back(&run, &config, &progress, common) } else { Ok(()) };
@@ -80,13 +84,16 @@ fn restore(
     team::share(team, 0, config.windows_per_step(), config.micro_batch)?;
     precision::check(config.precision, selected)?;
     let folder = session::data_folder(run.path(), &config.text);
-    let dataset = Dataset::open(&folder)?;
+    let dataset = Dataset::open(&folder).with_context(|| format!("the text of {}", run.path().display()))?;
     let training_device = selected.device.clone().autodiff();
     let optimizer = Optimizer::new(config.optimizer());
     let restored = match latest {
         Some(latest) => {
-            let restored = checkpoint::load(&run.checkpoint(latest), optimizer, &training_device)?;
+            let mut restored = checkpoint::load(&run.checkpoint(latest), optimizer, &training_device)?;
             notes.say(format!("resuming {} at step {}", run.path().display(), restored.progress.step));
+            if restored.progress.data.is_none() {
+                restored.progress.evaluations = evaluations_of_log(run, latest)?;
+            }
             restored
         }
         None => {
@@ -95,12 +102,6 @@ fn restore(
             Restored { gpt, optimizer, progress: Progress::default() }
         }
     };
-    if !is_model_of(restored.gpt.config(), &config, &dataset) {
-        bail!(
-            "{}: its config.toml or data no longer describe the model in its checkpoint; put back what was changed",
-            run.path().display()
-        );
-    }
     let learned = restored.progress.data.as_ref();
     if let Some(what) = learned.and_then(|learned| learned.difference(&DataChecksums::of(&dataset.manifest))) {
         bail!(
@@ -108,6 +109,12 @@ fn restore(
              with --init {run}",
             folder.display(),
             run = run.path().display()
+        );
+    }
+    if !is_model_of(restored.gpt.config(), &config, &dataset) {
+        bail!(
+            "{}: its config.toml or data no longer describe the model in its checkpoint; put back what was changed",
+            run.path().display()
         );
     }
     check_attention(config.precision, restored.gpt.config(), selected)?;
@@ -120,6 +127,16 @@ fn restore(
     config = config.changed(&args.set, restored.progress.step)?;
     config.tensorboard |= args.tensorboard;
     Ok((config, dataset, restored))
+}
+
+/// The evaluations up to `step` as the log has them: checkpoints of earlier versions, which did not keep their text's checksums
+/// either, have none in their state.
+fn evaluations_of_log(run: &RunFolder, step: u64) -> Result<Evaluations> {
+    let mut evaluations = Evaluations::default();
+    for Row { step, val_loss, .. } in jsonl::read(&run.metrics())?.into_iter().filter(|row: &Row| row.step <= step) {
+        val_loss.map(|loss| evaluations.record(step, loss));
+    }
+    Ok(evaluations)
 }
 
 /// Writes the changed configuration, and takes away what was recorded after `progress`.

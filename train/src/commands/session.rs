@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use ember_data::prepare::Dataset;
 use ember_generate::interrupt::Interrupt;
 use ember_generate::program::{CommonArgs, Notes, Outcome};
@@ -19,7 +19,7 @@ use crate::peak;
 use crate::precision::float_dtype;
 use crate::report::{Records, Row, RunFacts, jsonl, loss_svg, reporter, restore_terminal};
 use crate::run_folder::RunFolder;
-use crate::team::messages::agree;
+use crate::team::messages::{agree, said_by_the_first};
 use crate::team::{Team, exchange};
 use crate::trainer::{Spent, Trainer};
 use crate::windows::windows;
@@ -45,7 +45,7 @@ impl Session {
     pub fn train(self, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
         let notes = Notes::new(common.quiet);
         let Self { team, run, config, dataset, gpt, optimizer, mut progress, selected, pause_at, clock } = self;
-        progress.data = Some(DataChecksums::of(&dataset.manifest));
+        progress.data = Some(agree(&*team, data_of_the_first(&*team, DataChecksums::of(&dataset.manifest))?)?);
         let gpt = exchange::weights_of_the_first(&*team, gpt)?.with_precision(float_dtype(config.precision));
         let (windows, val_windows) = windows(&config, &dataset)?;
         notes.say(format!(
@@ -97,6 +97,15 @@ impl Session {
         trainer.team.leave();
         Ok(outcome)
     }
+}
+
+/// The checksums of the text, where this process reads the same as the one of rank 0.
+fn data_of_the_first(team: &dyn Team, own: DataChecksums) -> Result<Result<DataChecksums>> {
+    let first: DataChecksums = serde_json::from_str(&said_by_the_first(team, &serde_json::to_string(&own)?)?)?;
+    Ok(match first.difference(&own) {
+        Some(what) => Err(anyhow!("it reads another {what} than that of rank 0; let all see the same folder")),
+        None => Ok(own),
+    })
 }
 
 /// The first row of the log.
@@ -171,11 +180,13 @@ pub fn prepared(text: &[String]) -> Option<&Path> {
     Some(Path::new(only)).filter(|folder| Dataset::is_in(folder))
 }
 
-/// Where the tokens of a run that was begun are: in its own folder, or, where it has none, in the one that `prepare` made.
+/// Where the tokens of a run that was begun are: in the folder that `prepare` made, if that is the text, also where it is gone; else
+/// in the run's own.
 pub fn data_folder(run: &Path, text: &[String]) -> PathBuf {
     let own = run.join("data");
-    match text {
-        [prepared] if !own.exists() => PathBuf::from(prepared),
+    match (prepared(text), text) {
+        (Some(folder), _) => folder.to_owned(),
+        (None, [gone]) if !Dataset::is_in(&own) && !Path::new(gone).is_file() => PathBuf::from(gone),
         _ => own,
     }
 }

@@ -69,6 +69,20 @@ fn a_kill_between_an_evaluation_and_the_pointer_loses_no_best() {
     }
 }
 
+#[test]
+fn a_run_of_an_earlier_version_keeps_the_best_that_its_log_tells_of() {
+    let place = wild_twins("");
+    let checkpoint = place.path("run/checkpoints/step-00000030");
+    fs::remove_file(checkpoint.join("training/evaluations.json")).unwrap();
+    let state = checkpoint.join("training/state.json");
+    let mut kept: serde_json::Map<String, serde_json::Value> =
+        serde_json::from_slice(&fs::read(&state).unwrap()).unwrap();
+    assert!(kept.remove("evaluations").is_some() && kept.remove("data").is_some());
+    fs::write(&state, serde_json::to_string(&kept).unwrap()).unwrap();
+    ember_model::folder::write_checksums(&checkpoint).unwrap();
+    go_on_and_compare(&place);
+}
+
 #[cfg(unix)]
 #[test]
 fn an_evaluation_that_was_interrupted_is_made_by_the_resume() {
@@ -105,6 +119,7 @@ fn a_run_learns_from_the_tokens_it_began_with_wherever_it_is_resumed() {
     place.write("count.txt", text());
     place.write("other.txt", text().chars().rev().collect::<String>());
     place.train("prepare count.txt --out tokens").well();
+    fs::create_dir_all(place.path("run/data")).unwrap(); // as an interrupted preparation leaves it
     place.train(&format!("run tokens --out run --set max_steps=6 {SMALL}")).well();
     // From another folder: the path of the tokens is not one from here.
     let mut elsewhere = place.command("ember-train", "resume ../run --set max_steps=8 --device cpu");

@@ -121,7 +121,7 @@ fn every_strategy_leaves_a_trace_that_replays() {
 #[test]
 fn the_clock_and_the_user_end_a_text_and_its_trace_replays() {
     let place = Place::new();
-    let asked = "text one --max-new-tokens 1000000 --overflow slide --trace timed.jsonl --max-time 0.3 --format json";
+    let asked = "text one --strategy greedy --max-new-tokens 1000000 --overflow slide --trace timed.jsonl --max-time 0.3 --format json";
     let timed = generate(&place, asked).well().json();
     assert_eq!(timed[0]["finish_reason"], "time");
     place.generate("replay timed.jsonl").well();
@@ -129,7 +129,7 @@ fn the_clock_and_the_user_end_a_text_and_its_trace_replays() {
     assert_eq!(generate(&place, beams).well().json()[0]["finish_reason"], "time");
     place.generate("replay beams.jsonl").well();
     #[cfg(unix)]
-    for (name, knobs) in [("tokens.jsonl", ""), ("search.jsonl", "--num-beams 2")] {
+    for (name, knobs) in [("tokens.jsonl", "--strategy greedy"), ("search.jsonl", "--num-beams 2")] {
         let asked = format!(
             "text one --max-new-tokens 1000000 {knobs} --trace {name} --format json --from {}",
             checkpoint().display()
