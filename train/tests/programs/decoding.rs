@@ -212,7 +212,7 @@ fn a_form_is_kept_and_a_text_cut_off_says_so() {
         "--temperature 1 --seed 1 --num-return-sequences 20",
         "--strategy greedy",
         "--num-beams 3",
-        "--repetition-penalty 1.3",
+        "--strategy greedy --repetition-penalty 1.3",
     ] {
         let asked = format!("text one --json-schema schema.json --max-new-tokens 60 --format json {knobs}");
         for answer in generate(&place, &asked).well().json() {
