@@ -295,8 +295,9 @@ impl RunFolder {
     }
 }
 
-/// What the name of a checkpoint begins with while it is written or removed.
+/// What the name of a checkpoint begins with whose steps were taken again.
 const SUPERSEDED: &str = "superseded";
+/// What the name of a checkpoint begins with while it is written or removed.
 const UNFINISHED: &str = ".unfinished-";
 
 /// The step that the name of a checkpoint's folder says, if it is one.

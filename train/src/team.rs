@@ -1,8 +1,9 @@
 //! The processes that train one model together, each on a device of its own.
 //!
 //! They hold the same weights, take different windows of each step, and add up their gradients: then each takes the same
-//! step. What stands between them are two operations, [`Team::sum`] and [`Team::broadcast`]; all else they say to each other is
-//! made of them ([`messages`]). What could differ between machines and would lead them apart, the first decides for all. The process of rank 0 leads: it alone prepares the text, holds the run's lock, writes and speaks.
+//! step. What stands between them are two operations, [`Team::sum`] and [`Team::broadcast`]; all else they say to each other
+//! is made of them ([`messages`]). The process of rank 0 leads: it alone prepares the text, holds the run's lock, writes and
+//! speaks, and what could differ between machines and would lead the processes apart, it decides for all.
 
 use std::path::Path;
 
