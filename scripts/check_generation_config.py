@@ -3,7 +3,7 @@
     python scripts/check_generation_config.py [FILE...] [--write]
 
 FILE is what `ember-generate text --save-config FILE` wrote; without any, the cases in
-generate/tests/fixtures/generation_configs.jsonl are checked, and `--write` puts the file that transformers writes after
+generate/lib/tests/fixtures/generation_configs.jsonl are checked, and `--write` puts the file that transformers writes after
 reading ours beside each, for the Rust test that reads both. For every file:
 1. GenerationConfig.from_pretrained takes it and validate(strict=True) finds nothing to say;
 2. every knob, transformers' defaults filled in as `generate` does, is what the file says, or off where it says nothing: so
@@ -22,7 +22,7 @@ from pathlib import Path
 import torch
 from transformers import GenerationConfig, GPT2Config, GPT2LMHeadModel
 
-CASES = Path(__file__).parent.parent / "generate/tests/fixtures/generation_configs.jsonl"
+CASES = Path(__file__).parent.parent / "generate/lib/tests/fixtures/generation_configs.jsonl"
 FILE = "generation_config.json"
 
 # A knob that a file does not name changes nothing: the value at which transformers' knob does not.

@@ -1,9 +1,9 @@
-"""Makes generate/tests/fixtures/beams*: what transformers' beam searches find, for ours to find again.
+"""Makes generate/lib/tests/fixtures/beams*: what transformers' beam searches find, for ours to find again.
 
     python scripts/make_beam_fixtures.py [FOLDER]     with torch==2.11.0, transformers==5.17.0: all but beams-diverse.json
     python scripts/make_beam_fixtures.py [FOLDER]     again with transformers==4.55.4: beams-diverse.json
 
-Diverse beams left transformers' core after 4.55.4, hence the two versions. FOLDER defaults to generate/tests/fixtures. Run
+Diverse beams left transformers' core after 4.55.4, hence the two versions. FOLDER defaults to generate/lib/tests/fixtures. Run
 again, it makes the same files, bit for bit on the same processor.
 
 `beams-MODEL/` are random models as `save_pretrained` writes them, the vocabulary's size in the name, flat or peaky. A case
@@ -239,7 +239,7 @@ def write(file, cases):
 
 
 def main():
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "generate/tests/fixtures")
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "generate/lib/tests/fixtures")
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(1)
     models = {}

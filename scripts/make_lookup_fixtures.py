@@ -1,4 +1,4 @@
-"""Makes generate/tests/fixtures/prompt_lookup.json: what transformers' prompt look-up guesses after random ids.
+"""Makes generate/lib/tests/fixtures/prompt_lookup.json: what transformers' prompt look-up guesses after random ids.
 
     python scripts/make_lookup_fixtures.py
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from transformers.generation.candidate_generator import PromptLookupCandidateGenerator
 
-FIXTURE = Path(__file__).resolve().parent.parent / "generate/tests/fixtures/prompt_lookup.json"
+FIXTURE = Path(__file__).resolve().parent.parent / "generate/lib/tests/fixtures/prompt_lookup.json"
 CASES = 200
 LONGEST_ENDING = 3
 

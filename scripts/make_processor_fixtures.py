@@ -1,4 +1,4 @@
-"""Makes generate/tests/fixtures/processors.json: what transformers' logits processors make of scores, for ours to equal.
+"""Makes generate/lib/tests/fixtures/processors.json: what transformers' logits processors make of scores, for ours to equal.
 
     python scripts/make_processor_fixtures.py [FILE]
 
@@ -267,7 +267,7 @@ for knobs in [
         after = process(full, prompt, generated, logits)
     record("large", full, prompt, generated, logits, after, seed)
 
-path = Path(sys.argv[1] if len(sys.argv) > 1 else "generate/tests/fixtures/processors.json")
+path = Path(sys.argv[1] if len(sys.argv) > 1 else "generate/lib/tests/fixtures/processors.json")
 path.parent.mkdir(parents=True, exist_ok=True)
 lines = ",\n".join(json.dumps(case, separators=(",", ":")) for case in cases)
 path.write_text(f"[\n{lines}\n]\n")

@@ -1,4 +1,4 @@
-"""Makes generate/tests/fixtures/score.json: what transformers' perplexity recipe computes, for our tests to compute again.
+"""Makes generate/lib/tests/fixtures/score.json: what transformers' perplexity recipe computes, for our tests to compute again.
 
     python scripts/make_score_fixtures.py [FILE]
 
@@ -55,7 +55,7 @@ def score(model, ids, stride):
 
 
 def main():
-    out = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent.parent / "generate/tests/fixtures/score.json"
+    out = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent.parent / "generate/lib/tests/fixtures/score.json"
     model = AutoModelForCausalLM.from_pretrained(FIXTURES / "b", dtype=torch.float32, attn_implementation="eager").eval()
     generator = torch.Generator().manual_seed(7)
     cases = []

@@ -14,9 +14,6 @@
 //!    is one integer.
 //! 4. Memory does not grow with the size of the text, but for one bit a document.
 
-pub mod files;
-pub mod output;
-mod panics;
 pub mod prepare;
 pub mod random;
 pub mod source;

@@ -11,8 +11,8 @@
 //! | 40..48 | xxh3 (64 bits) of the header before this |
 //! | 48..64 | zeros |
 
-use crate::files;
 use anyhow::{Context, Error, Result, anyhow, bail, ensure};
+use ember_host::files;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::ops::Range;

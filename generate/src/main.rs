@@ -1,7 +1,9 @@
 //! The program `ember-generate`: writes with a trained GPT, and measures text with it.
 
-use ember_generate::commands::Cli;
-use ember_generate::program::{parse, run_program};
+mod commands;
+
+use commands::Cli;
+use ember_cli::program::{parse, run_program};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -7,8 +7,8 @@ use anyhow::{Context, Result, bail};
 use burn::tensor::{DType, Device, DeviceType, FloatDType, Tensor, TensorData};
 use serde::Serialize;
 
-use crate::quiet::quietly;
 use crate::tuning;
+use ember_host::panics::quietly;
 
 /// What the user asks for: `auto`, `cpu`, `wgpu`, `wgpu:1`, `cuda`, `cuda:0`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -23,7 +23,6 @@ pub mod kernels;
 pub mod memory;
 pub mod packed;
 mod parameters;
-pub mod quiet;
 pub mod recorded;
 pub mod tuning;
 

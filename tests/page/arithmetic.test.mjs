@@ -1,9 +1,9 @@
-// The page's arithmetic by itself: examples to follow by hand, the same as in generate/src/processors, and the groups in which
+// The page's arithmetic by itself: examples to follow by hand, the same as in generate/lib/src/processors, and the groups in which
 // a large vocabulary's tail is stored.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import "../../generate/src/explain/page/arithmetic.js";
+import "../../explain/src/page/arithmetic.js";
 
 const { OFF, highest, process, shares, shareAt, summary } = globalThis.EmberArithmetic;
 const NO_TAIL = { counts: [], logits: [] };

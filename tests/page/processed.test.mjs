@@ -3,7 +3,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import "../../generate/src/explain/page/arithmetic.js";
+import "../../explain/src/page/arithmetic.js";
 import { knobsOf, missing, modelsWord, read, SETTINGS } from "./program.mjs";
 
 const { process, shares, shareAt } = globalThis.EmberArithmetic;

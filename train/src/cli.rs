@@ -4,17 +4,17 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
-use ember_generate::interrupt::Interrupt;
-use ember_generate::program::{CommonArgs, Outcome, UsageError, parse, run_program};
+use ember_cli::program::{CommonArgs, Outcome, UsageError, parse, run_program};
+use ember_host::interrupt::Interrupt;
 
 use crate::commands;
 use crate::commands::bench::BenchArgs;
 use crate::commands::trial::TrialArgs;
-use crate::compare::Axis;
-use crate::config::ConfigError;
-use crate::memory::keeping::keep_freed_memory;
-use crate::report::units::parse_bytes;
-use crate::team::launch;
+use ember_study::compare::Axis;
+use ember_training::config::ConfigError;
+use ember_training::memory::keeping::keep_freed_memory;
+use ember_training::report::units::parse_bytes;
+use ember_training::team::launch;
 
 /// Trains a GPT on your own text.
 #[derive(Parser, Debug)]

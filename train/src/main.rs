@@ -1,10 +1,14 @@
-//! `ember-train`: trains a GPT on the user's own text.
+//! The program `ember-train`: trains a GPT on the user's own text.
 
-use ember_train::memory::counting::Counting;
+mod cli;
+mod commands;
+mod report;
+
+use ember_training::memory::counting::Counting;
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
 fn main() -> ! {
-    ember_train::cli::main()
+    cli::main()
 }

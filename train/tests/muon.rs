@@ -9,8 +9,8 @@ use burn::optim::GradientsParams;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use ember_model::checkpoint;
 use ember_model::folder::TensorFile;
-use ember_train::loss::cross_entropy;
-use ember_train::optimizer::{AdamWConfig, MuonConfig, Optimizer, OptimizerConfig, clip_scale, global_norm};
+use ember_training::loss::cross_entropy;
+use ember_training::optimizer::{AdamWConfig, MuonConfig, Optimizer, OptimizerConfig, clip_scale, global_norm};
 use itertools::Itertools;
 use serde::Deserialize;
 

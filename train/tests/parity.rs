@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use burn::module::ParamId;
 use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use ember_generate::config::GenerationConfig;
-use ember_generate::engine::generate;
+use ember_decoding::config::GenerationConfig;
+use ember_decoding::engine::generate;
 use ember_model::folder::{self, NamedTensor, TensorFile};
 use ember_model::{GptConfig, Parameter, checkpoint};
-use ember_train::loss::cross_entropy;
-use ember_train::optimizer::{AdamWConfig, Optimizer, clip_scale, global_norm};
-use ember_train::schedule::{Curve, Schedule};
+use ember_training::loss::cross_entropy;
+use ember_training::optimizer::{AdamWConfig, Optimizer, clip_scale, global_norm};
+use ember_training::schedule::{Curve, Schedule};
 use itertools::Itertools;
 use serde::Deserialize;
 

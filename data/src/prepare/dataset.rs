@@ -1,10 +1,10 @@
 //! A prepared folder, opened only when whole and undamaged.
 
 use super::{FORMAT_VERSION, MANIFEST, Manifest, Split, is_prepared};
-use crate::files::checksum;
 use crate::tokenizer::Tokenizer;
 use crate::tokens::TokenFile;
 use anyhow::{Context, Result, ensure};
+use ember_host::files::checksum;
 use serde_json::Value;
 use std::path::Path;
 

@@ -23,13 +23,13 @@ pub use manifest::{FORMAT_VERSION, Manifest, Marks, Source, Split};
 pub use report::{RareCharacters, Report};
 pub use split::Duplicates;
 
-use crate::files::{UNFINISHED, checksum, write_atomic};
 use crate::source::written_here::{MANIFEST, is_prepared};
 use crate::stories::{self, story};
 use crate::tokenizer::{Tokenizer, TokenizerChoice, UnknownCharacter};
 use crate::windows::WindowRule;
 use anyhow::{Context, Result, bail, ensure};
 use corpus::{Corpus, tell};
+use ember_host::files::{UNFINISHED, checksum, write_atomic};
 use encode::{Encoded, encode};
 use rayon::prelude::*;
 use split::{Side, SplitBuilder};

@@ -3,8 +3,8 @@
 use super::compression::Compression;
 use super::text::{SNIFFED_BYTES, check_kind};
 use super::{Format, LeftOut, LeftOutKind, written_here};
-use crate::files::UNFINISHED;
 use anyhow::{Context, Result, bail, ensure};
+use ember_host::files::UNFINISHED;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};

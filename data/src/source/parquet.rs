@@ -1,8 +1,8 @@
 //! Parquet: one column of strings, a row a document.
 
 use super::{Event, Sink};
-use crate::panics::caught;
 use anyhow::{Context, Result, bail, ensure};
+use ember_host::panics::quietly;
 use parquet::column::reader::ColumnReader;
 use parquet::data_type::ByteArray;
 use parquet::file::reader::{FileReader, SerializedFileReader};
@@ -22,7 +22,7 @@ pub fn read(
     sink: &mut Sink<'_>,
 ) -> Result<()> {
     let failed = || format!("cannot read {name} as Parquet; it is damaged or something else: write it again");
-    let reader = caught(|| SerializedFileReader::new(file)).with_context(failed)?.with_context(failed)?;
+    let reader = quietly(|| SerializedFileReader::new(file)).with_context(failed)?.with_context(failed)?;
     let schema = reader.metadata().file_metadata().schema_descr_ptr();
     let columns: Vec<String> = schema.columns().iter().map(|column| column.path().string()).collect();
     let Some(index) = columns.iter().position(|column| column == field) else {
@@ -34,7 +34,7 @@ pub fn read(
     for group in 0..reader.num_row_groups() {
         let column_reader = || reader.get_row_group(group)?.get_column_reader(index);
         let ColumnReader::ByteArrayColumnReader(mut values) =
-            caught(column_reader).with_context(failed)?.with_context(failed)?
+            quietly(column_reader).with_context(failed)?.with_context(failed)?
         else {
             bail!("{name}: the column \"{field}\" holds no strings; name another with --field");
         };
@@ -44,7 +44,7 @@ pub fn read(
         );
         loop {
             let (mut texts, mut levels): (Vec<ByteArray>, Vec<i16>) = (Vec::new(), Vec::new());
-            let (records, _, _) = caught(|| values.read_records(ROWS, Some(&mut levels), None, &mut texts))
+            let (records, _, _) = quietly(|| values.read_records(ROWS, Some(&mut levels), None, &mut texts))
                 .with_context(failed)?
                 .with_context(failed)?;
             if records == 0 {

@@ -2,10 +2,10 @@
 
 use super::byte_level::character;
 use super::{END_OF_TEXT, Tokenizer, split};
-use crate::panics::caught;
 use ahash::AHashMap;
 use anyhow::{Context, Result, anyhow, ensure};
 use compact_str::CompactString;
+use ember_host::panics::quietly;
 use std::collections::BTreeSet;
 use tokenizers::decoders::fuse::Fuse;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
@@ -99,7 +99,7 @@ fn finish(mut library: Library, end_of_text: bool) -> Result<Tokenizer> {
 
 /// Calls the library with what somebody else wrote: its errors, and its panics over damaged files, are errors of ours.
 pub(super) fn of_library<T>(call: impl FnOnce() -> tokenizers::Result<T>) -> Result<T> {
-    caught(call)?.map_err(library_error)
+    quietly(call)?.map_err(library_error)
 }
 
 /// The library's errors, which are not ours to wrap as they are.

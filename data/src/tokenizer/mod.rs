@@ -19,11 +19,11 @@ pub use characters::UnknownCharacter;
 pub use choice::{MIN_BPE_VOCAB_SIZE, TokenizerChoice};
 pub use prompt::SpecialTokens;
 
-use crate::files::write_atomic;
 use anyhow::{Context, Result, bail, ensure};
 use build::{library_error, of_library};
 use byte_level::{ByteEncoder, WordEncoder};
 use characters::CharEncoder;
+use ember_host::files::write_atomic;
 use prompt::Surroundings;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};

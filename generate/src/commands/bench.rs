@@ -4,18 +4,19 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use clap::Args;
+use ember_cli::shape::shape;
 use ember_model::init::Random;
 use ember_model::{Gpt, GptConfig, device};
 use serde::Serialize;
 
 use super::loaded::Loaded;
 use super::weights::WeightsArgs;
-use crate::bench::{Speed, Task, speed};
-use crate::interrupt::Interrupt;
-use crate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
-use crate::terminal;
+use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
+use ember_cli::terminal;
+use ember_decoding::bench::{Speed, Task, speed};
+use ember_host::interrupt::Interrupt;
 
 /// Arguments of `bench`.
 #[derive(Args, Debug)]
@@ -142,24 +143,4 @@ fn model(args: &BenchArgs, common: &CommonArgs, notes: &Notes) -> Result<(Gpt, S
     let seed = common.seed.unwrap_or(0);
     let model = Gpt::for_inference(config, &Random { seed }, args.weights.chosen(), &device.device)?;
     Ok((model, device.id))
-}
-
-/// A shape by name or by its five sizes.
-///
-/// # Errors
-/// When it is neither, or no model has it.
-pub fn shape(text: &str) -> Result<GptConfig> {
-    let sizes = match text {
-        "gpt2" => "12x12x768x50257x1024",
-        "gpt2-medium" => "24x16x1024x50257x1024",
-        sizes => sizes,
-    };
-    let sizes: Option<Vec<usize>> = sizes.split('x').map(|size| size.parse().ok()).collect();
-    let sizes: Option<[usize; 5]> = sizes.and_then(|sizes| sizes.try_into().ok());
-    let Some([n_layer, n_head, n_embd, vocab_size, context_length]) = sizes else {
-        return Err(anyhow!("write gpt2, gpt2-medium, or five sizes such as 6x6x384x65x256"));
-    };
-    let config = GptConfig::new(vocab_size, context_length, n_layer, n_head, n_embd);
-    config.validate()?;
-    Ok(config)
 }

@@ -13,10 +13,10 @@ use super::lines::TextFile;
 use super::loaded::Loaded;
 use super::progress::Progress;
 use super::score::{SCORED_BETWEEN_RESULTS, beginning};
-use crate::batches::groups;
-use crate::interrupt::Interrupt;
-use crate::multiple_choice::{Accuracy, By, EncodedChoice, Question, ScoredChoice, rank, score_questions};
-use crate::program::{Notes, Outcome, OutputFormat};
+use ember_cli::program::{Notes, Outcome, OutputFormat};
+use ember_decoding::batches::groups;
+use ember_decoding::multiple_choice::{Accuracy, By, EncodedChoice, Question, ScoredChoice, rank, score_questions};
+use ember_host::interrupt::Interrupt;
 
 const EXAMPLE: &str = "{\"context\": \"...\", \"choices\": [\"...\", \"...\"], \"answer\": 0}";
 

@@ -6,8 +6,8 @@ use anyhow::Result;
 use clap::Args;
 
 use super::lines::TextFile;
-use crate::constraint::Grammar;
-use crate::program::UsageError;
+use ember_cli::program::UsageError;
+use ember_decoding::constraint::Grammar;
 
 /// At most one way to constrain the text.
 #[derive(Args, Clone, Debug, Default)]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
 use clap::Args;
-use ember_data::output::write_output;
+use ember_host::output::write_output;
 
 use super::lines::{standard_input, without_line_end};
 use super::loaded::Loaded;
@@ -13,12 +13,13 @@ use super::prompts::{FilePrompt, Given};
 use super::special_tokens::SpecialTokensArgs;
 use super::text_args::{any_seed, count, number};
 use super::weights::WeightsArgs;
-use crate::config::{FolderSettings, GenerationConfig, KNOBS, Knobs, Strategy};
-use crate::explain::twin::{self, Twin};
-use crate::explain::{self, Request, Words, page};
-use crate::interrupt::Interrupt;
-use crate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
-use crate::{run_folder, terminal};
+use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
+use ember_cli::terminal;
+use ember_decoding::config::{FolderSettings, GenerationConfig, KNOBS, Knobs, Strategy};
+use ember_decoding::run_folder;
+use ember_explain::twin::{self, Twin};
+use ember_explain::{Request, Words, page};
+use ember_host::interrupt::Interrupt;
 
 /// Where the page goes when nobody says so.
 const PAGE: &str = "explain.html";
@@ -153,7 +154,7 @@ pub(super) fn run(args: &ExplainArgs, common: &CommonArgs, interrupt: &Interrupt
     if args.tui {
         return show(&request, interrupt);
     }
-    let Some(explanation) = explain::explain(&request)? else { return Ok(Outcome::Interrupted) };
+    let Some(explanation) = ember_explain::explain(&request)? else { return Ok(Outcome::Interrupted) };
     for step in args.steps.iter().flatten().filter(|&&step| step >= explanation.tokens_written()) {
         notes.say(format!("--steps {step}: the text ended before it, after {} tokens", explanation.tokens_written()));
     }
@@ -175,8 +176,8 @@ pub(super) fn run(args: &ExplainArgs, common: &CommonArgs, interrupt: &Interrupt
 
 /// Shows it on the terminal.
 fn show(request: &Request, interrupt: &Interrupt) -> Result<Outcome> {
-    let recorded = explain::record(request)?;
-    let beams = explain::beam_steps(request)?;
+    let recorded = ember_explain::record(request)?;
+    let beams = ember_explain::beam_steps(request)?;
     if !interrupt.requested() {
         twin::show(Twin::new(request.words, request.prompt, request.config, &recorded, &beams), interrupt)?;
     }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::interrupt::Interrupt;
+use ember_host::interrupt::Interrupt;
 
 /// The largest file that is read.
 const MOST_BYTES: u64 = 1 << 30;

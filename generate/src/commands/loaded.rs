@@ -7,8 +7,8 @@ use ember_data::tokenizer::Tokenizer;
 use ember_model::device::{self, Selected};
 use ember_model::{Gpt, WeightType, checkpoint, folder};
 
-use crate::program::{CommonArgs, Notes, UsageError};
-use crate::run_folder;
+use ember_cli::program::{CommonArgs, Notes, UsageError};
+use ember_decoding::run_folder;
 
 /// What is said of a tokenizer whose decoder joins tokens in a way that is not known here.
 const UNKNOWN_DECODER: &str = "this kind of tokenizer does not say what a token reads as by itself: every token is shown as \u{fffd}; \

@@ -3,7 +3,6 @@
 pub mod bench;
 mod choices;
 pub mod constraint_args;
-pub mod devices;
 mod explain;
 mod lines;
 mod loaded;
@@ -22,8 +21,8 @@ mod weights;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-use crate::interrupt::Interrupt;
-use crate::program::{CommonArgs, Outcome};
+use ember_cli::program::{CommonArgs, Outcome};
+use ember_host::interrupt::Interrupt;
 
 /// Writes with a GPT that ember-train trained, or with any GPT-2, Llama or Qwen3 from Hugging Face.
 #[derive(Debug, Parser)]
@@ -70,7 +69,7 @@ impl Command {
     /// Does what was asked.
     ///
     /// # Errors
-    /// One line that names the file or flag at fault; [`crate::program::UsageError`] for a wrong argument.
+    /// One line that names the file or flag at fault; [`ember_cli::program::UsageError`] for a wrong argument.
     pub fn run(&self, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
         match self {
             Self::Text(args) => text::run(args, common, interrupt),
@@ -78,7 +77,7 @@ impl Command {
             Self::Replay(args) => replay::run(args, common, interrupt),
             Self::Score(args) => score::run(args, common, interrupt),
             Self::Bench(args) => bench::run(args, common, interrupt),
-            Self::Devices => devices::run(common),
+            Self::Devices => ember_cli::devices::run(common),
         }
     }
 }

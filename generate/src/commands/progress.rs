@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::program::Notes;
+use ember_cli::program::Notes;
 
 /// What is done sooner needs no bar.
 const SHOWN_AFTER: Duration = Duration::from_secs(1);

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::lines::TextFile;
-use crate::program::UsageError;
+use ember_cli::program::UsageError;
 
 const EXAMPLE: &str = "{\"prompt\": \"...\"} or {\"prompt_ids\": [1, 2]}";
 

@@ -13,10 +13,10 @@ use super::loaded::Loaded;
 use super::session::{Batch, Prompt, Repeats, Session};
 use super::trace_file::{Header, HeaderPrompt, LineHead, Machine, Trace, TraceSink};
 use super::weights::WeightsArg;
-use crate::interrupt::Interrupt;
-use crate::program::{CommonArgs, Notes, Outcome, OutputFormat, counted};
-use crate::stop::{Clock, FinishReason};
-use crate::terminal;
+use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, counted};
+use ember_cli::terminal;
+use ember_decoding::stop::{Clock, FinishReason};
+use ember_host::interrupt::Interrupt;
 
 /// How far two numbers may lie apart, as a share of the larger and at least of 1: other processors and devices round
 /// otherwise.

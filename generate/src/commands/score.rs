@@ -16,11 +16,11 @@ use super::loaded::Loaded;
 use super::progress::Progress;
 use super::special_tokens::SpecialTokensArgs;
 use super::weights::WeightsArgs;
-use crate::batches::groups;
-use crate::interrupt::Interrupt;
-use crate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
-use crate::score::{Tally, check_length, score_texts};
-use crate::terminal;
+use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
+use ember_cli::terminal;
+use ember_decoding::batches::groups;
+use ember_decoding::score::{Tally, check_length, score_texts};
+use ember_host::interrupt::Interrupt;
 
 /// Tokens that are computed, the alike in length together, before their results are shown.
 pub(super) const SCORED_BETWEEN_RESULTS: usize = 1 << 16;

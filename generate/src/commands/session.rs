@@ -12,12 +12,12 @@ use serde_json::Value;
 use super::loaded::Loaded;
 use super::text_output::{Answer, Row};
 use super::trace_file::{self, TraceSink};
-use crate::config::GenerationConfig;
-use crate::constraint::{Constraint, Grammar};
-use crate::engine::{Draft, Event, Finding, Plan, generate_batch};
-use crate::interrupt::Interrupt;
-use crate::program::{UsageError, exit_code};
-use crate::stop::{Clock, FinishReason, StopStrings};
+use ember_cli::program::{UsageError, exit_code};
+use ember_decoding::config::GenerationConfig;
+use ember_decoding::constraint::{Constraint, Grammar};
+use ember_decoding::engine::{Draft, Event, Finding, Plan, generate_batch};
+use ember_decoding::stop::{Clock, FinishReason, StopStrings};
+use ember_host::interrupt::Interrupt;
 
 /// Candidates of each step that a trace tells of, unless `--logprobs` asks for more.
 const TRACED_CANDIDATES: usize = 10;

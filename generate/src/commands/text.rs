@@ -14,16 +14,18 @@ use super::session::{Batch, Prompt, Repeats, Session, Written, check_draft};
 use super::text_args::TextArgs;
 use super::text_output::Answer;
 use super::trace_file::{Header, HeaderPrompt, Machine, TraceSink, TraceWriter};
-use crate::batches::{InOrder, plan};
-use crate::config::{FolderSettings, GenerationConfig};
-use crate::engine::Finding;
-use crate::interrupt::Interrupt;
-use crate::memory::{ASSUMED_BYTES, MOST_ROWS, available_bytes, batch_size};
-use crate::processors::Step;
-use crate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError, counted, exit_code, say_error};
-use crate::sequences::{ModelSequences, Sequences};
-use crate::stop::FinishReason;
-use crate::{run_folder, semantics, terminal};
+use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError, counted, exit_code, say_error};
+use ember_cli::terminal;
+use ember_decoding::batches::{InOrder, plan};
+use ember_decoding::config::{FolderSettings, GenerationConfig};
+use ember_decoding::engine::Finding;
+use ember_decoding::memory::{MOST_ROWS, batch_size};
+use ember_decoding::processors::Step;
+use ember_decoding::sequences::{ModelSequences, Sequences};
+use ember_decoding::stop::FinishReason;
+use ember_decoding::{run_folder, semantics};
+use ember_host::interrupt::Interrupt;
+use ember_host::memory::{ASSUMED_BYTES, available_bytes};
 
 pub(super) fn run(args: &TextArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     args.check(common.format)?;

@@ -12,10 +12,12 @@ use super::constraint_args::ConstraintArgs;
 use super::loaded::Loaded;
 use super::special_tokens::SpecialTokensArgs;
 use super::weights::WeightsArgs;
-use crate::config::{DEFAULT_DRAFT_TOKENS, EarlyStopping, FolderSettings, GenerationConfig, Knobs, Overflow, Strategy};
-use crate::program::{Notes, OutputFormat, UsageError};
-use crate::semantics::Semantics;
-use crate::stop::StopStrings;
+use ember_cli::program::{Notes, OutputFormat, UsageError};
+use ember_decoding::config::{
+    DEFAULT_DRAFT_TOKENS, EarlyStopping, FolderSettings, GenerationConfig, Knobs, Overflow, Strategy,
+};
+use ember_decoding::semantics::Semantics;
+use ember_decoding::stop::StopStrings;
 
 const PROMPT: &str = "Prompt";
 const STRATEGY: &str = "Strategy";

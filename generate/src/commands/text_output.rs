@@ -8,9 +8,9 @@ use serde_json::Value;
 
 use super::loaded::Loaded;
 use super::session::Prompt;
-use crate::engine::{ChosenToken, Completion, Finding};
-use crate::stop::{FinishReason, StopStrings};
-use crate::stream::TextStream;
+use ember_decoding::engine::{ChosenToken, Completion, Finding};
+use ember_decoding::stop::{FinishReason, StopStrings};
+use ember_decoding::stream::TextStream;
 
 /// The text of one sequence as it grows.
 pub(super) struct Row {

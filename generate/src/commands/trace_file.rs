@@ -5,8 +5,8 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use ember_data::output::create_record;
 use ember_data::tokenizer::SpecialTokens;
+use ember_host::output::create_record;
 use ember_model::WeightType;
 use ember_model::kernels::simd;
 use serde::de::DeserializeOwned;
@@ -16,12 +16,12 @@ use serde_json::{Value, json};
 use super::loaded::Loaded;
 use super::session::Prompt;
 use super::text_output::Answer;
-use crate::beam::BeamStep;
-use crate::config::GenerationConfig;
-use crate::constraint::Grammar;
-use crate::engine::check_ids;
-use crate::stop::FinishReason;
-use crate::trace::ChoiceTrace;
+use ember_decoding::beam::BeamStep;
+use ember_decoding::config::GenerationConfig;
+use ember_decoding::constraint::Grammar;
+use ember_decoding::engine::check_ids;
+use ember_decoding::stop::FinishReason;
+use ember_decoding::trace::ChoiceTrace;
 
 /// What the first line says: all that it takes to do the same again.
 #[derive(Debug, Serialize, Deserialize)]

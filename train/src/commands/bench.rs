@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Args;
+use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
+use ember_cli::shape::shape;
+use ember_cli::terminal;
 use ember_data::prepare::Dataset;
 use ember_data::random;
 use ember_data::tokens::TokenFile;
 use ember_data::windows::{TrainWindows, ValWindows, WindowRule};
-use ember_generate::bench::Spread;
-use ember_generate::commands::bench::shape;
-use ember_generate::interrupt::Interrupt;
-use ember_generate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
-use ember_generate::run_folder;
-use ember_generate::terminal;
+use ember_decoding::bench::Spread;
+use ember_decoding::run_folder;
+use ember_host::interrupt::Interrupt;
 use ember_model::device::{self, Selected};
 use ember_model::kernels::gpu::attention_said;
 use ember_model::{GptConfig, folder};
@@ -26,13 +26,13 @@ use super::fitting::{fit_to_device, keeps_freed_memory};
 use super::run::recipe;
 use super::session::{data_folder, say_device};
 use super::textless;
-use crate::bench::{Speed, Task, measure};
-use crate::config::{self, DeviceKind, OptimizerKind, Precision, Settings, TrainConfig};
-use crate::memory;
-use crate::memory::fit::Open;
-use crate::precision;
-use crate::report::units::{bytes, grouped, parse_bytes};
-use crate::windows::windows;
+use ember_study::bench::{Speed, Task, measure};
+use ember_training::config::{self, DeviceKind, OptimizerKind, Precision, Settings, TrainConfig};
+use ember_training::memory;
+use ember_training::memory::fit::Open;
+use ember_training::precision;
+use ember_training::report::units::{bytes, grouped, parse_bytes};
+use ember_training::windows::windows;
 
 /// Arguments of `bench`.
 #[derive(Args, Debug)]

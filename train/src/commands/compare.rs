@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 
 use anyhow::{Context, Result};
-use ember_data::output::write_output;
-use ember_generate::program::{CommonArgs, Notes, Outcome, OutputFormat};
-use ember_generate::terminal;
+use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat};
+use ember_cli::terminal;
+use ember_host::output::write_output;
 use serde::Serialize;
 
 use crate::cli::CompareArgs;
-use crate::compare::{self, Record, Scale, Style, Summary, chart, differences, differing, svg, table};
-use crate::report::loss_svg;
+use ember_study::compare::{self, Record, Scale, Style, Summary, chart, differences, differing, svg, table};
+use ember_study::plot::loss_svg;
 
 /// A line of `--format json`.
 #[derive(Serialize)]

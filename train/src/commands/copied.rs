@@ -6,20 +6,20 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use ember_data::output::write_output;
+use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
+use ember_cli::terminal;
 use ember_data::prepare::Dataset;
-use ember_generate::interrupt::Interrupt;
-use ember_generate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
-use ember_generate::terminal;
+use ember_host::interrupt::Interrupt;
+use ember_host::output::write_output;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::trained::data_of;
 use crate::cli::CopiedArgs;
-use crate::copied::{
+use ember_study::copied::{
     Checked, Documents, Rule, Together, TrainingText, beginning, check, page, times, together, words_for,
 };
-use crate::report::units;
+use ember_training::report::units;
 
 /// Stretches shown on the terminal; JSON and the page have all.
 const SHOWN: usize = 20;

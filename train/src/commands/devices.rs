@@ -3,17 +3,17 @@
 use std::io::Write;
 
 use anyhow::{Result, bail};
-use ember_generate::commands::devices;
-use ember_generate::interrupt::Interrupt;
-use ember_generate::program::{CommonArgs, Notes, Outcome, OutputFormat, counted};
-use ember_generate::terminal;
+use ember_cli::devices;
+use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, counted};
+use ember_cli::terminal;
+use ember_host::interrupt::Interrupt;
 use ember_model::device;
 use ember_model::kernels::gpu::attention_said;
 use serde::Serialize;
 
 use super::session::say_device;
 use crate::cli::DevicesArgs;
-use crate::selfcheck::{self, Comparison};
+use ember_study::selfcheck::{self, Comparison};
 
 /// The JSON object of one line.
 #[derive(Serialize)]

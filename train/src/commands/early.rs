@@ -1,16 +1,16 @@
 //! What no text could make right is refused before one is read: a large one takes minutes to prepare.
 
 use anyhow::{Error, Result};
-use ember_generate::program::Notes;
+use ember_cli::program::Notes;
 use ember_model::GptConfig;
 use ember_model::device::Selected;
 
 use super::fitting::{check_attention, fit_to_memory};
 use super::init::Init;
-use crate::config::{ConfigError, DeviceKind, Settings, TextFacts, TrainConfig};
-use crate::memory::fit::{Open, share_of};
-use crate::plan;
-use crate::team::check_share;
+use ember_study::plan;
+use ember_training::config::{ConfigError, DeviceKind, Settings, TextFacts, TrainConfig};
+use ember_training::memory::fit::{Open, share_of};
+use ember_training::team::check_share;
 
 /// What is known of a run before its text.
 pub struct Asked<'a> {

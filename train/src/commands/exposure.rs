@@ -3,19 +3,19 @@
 use std::io::Write;
 
 use anyhow::{Context, Result, ensure};
-use ember_data::output::write_output;
+use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
+use ember_cli::terminal;
 use ember_data::prepare::Dataset;
 use ember_data::windows::TrainWindows;
-use ember_generate::interrupt::Interrupt;
-use ember_generate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
-use ember_generate::run_folder;
-use ember_generate::terminal;
+use ember_decoding::run_folder;
+use ember_host::interrupt::Interrupt;
+use ember_host::output::write_output;
 use ember_model::{checkpoint, device, folder};
 
 use super::session::say_device;
 use super::trained::data_of;
 use crate::cli::ExposureArgs;
-use crate::exposure::{Exposure, LEAST_TOKENS, Loops, Settings, Stretch, TIMES, Window, measure, page};
+use ember_study::exposure::{Exposure, LEAST_TOKENS, Loops, Settings, Stretch, TIMES, Window, measure, page};
 
 /// A run of tokens counts as repeated from about so many bytes of text on: a few words, whatever the tokenizer.
 const REPEATED_BYTES: f64 = 12.0;
@@ -208,7 +208,7 @@ fn loops(of: &Loops) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exposure::{Estimate, Figures};
+    use ember_study::exposure::{Estimate, Figures};
 
     #[test]
     fn astray_is_what_two_standard_errors_say() {

@@ -3,17 +3,17 @@
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
-use ember_generate::memory::ASSUMED_BYTES;
+use ember_host::memory::ASSUMED_BYTES;
 use ember_model::GptConfig;
 use ember_model::device::Selected;
 use ember_model::kernels::gpu::limits::{Use, check_heads};
 
-use crate::config::{ConfigError, Precision, TrainConfig};
-use crate::memory::fit::{Fitted, Open, Verdict, by_prediction, fit};
-use crate::memory::keeping::keep_where_there_is_room;
-use crate::memory::prediction::{Kernels, training};
-use crate::precision::float_dtype;
-use crate::report::units::bytes;
+use ember_training::config::{ConfigError, Precision, TrainConfig};
+use ember_training::memory::fit::{Fitted, Open, Verdict, by_prediction, fit};
+use ember_training::memory::keeping::keep_where_there_is_room;
+use ember_training::memory::prediction::{Kernels, training};
+use ember_training::precision::float_dtype;
+use ember_training::report::units::bytes;
 
 /// Gives `config`, whose micro-batch nobody set, one that fits into `memory` bytes, or where nobody can say how much there is, into
 /// the device's.

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Error, Result, bail, ensure};
 use burn::tensor::Device;
+use ember_cli::program::Notes;
 use ember_data::prepare::Dataset;
 use ember_data::tokenizer::{Tokenizer, UnknownCharacter};
-use ember_generate::program::Notes;
-use ember_generate::run_folder;
+use ember_decoding::run_folder;
 use ember_model::{Gpt, GptConfig, checkpoint, folder};
 
-use crate::config::{Settings, TextFacts, TrainConfig};
+use ember_training::config::{Settings, TextFacts, TrainConfig};
 
 /// A checkpoint to begin from, found and whole; its weights are not read yet.
 pub struct Init {

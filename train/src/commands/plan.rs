@@ -4,23 +4,23 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use ember_data::output::write_output;
+use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
+use ember_cli::terminal;
 use ember_data::prepare::{Dataset, excerpt};
-use ember_generate::interrupt::Interrupt;
-use ember_generate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
-use ember_generate::terminal;
+use ember_host::interrupt::Interrupt;
+use ember_host::output::write_output;
 use serde_json::json;
 
 use super::prepare::{self, prepare_shown};
 use super::run::{Start, recipe};
 use crate::cli::PlanArgs;
-use crate::config::{self, DataConfig, Settings};
-use crate::memory;
-use crate::plan::check::{Check, check};
-use crate::plan::fit::{self, Fit, quantile, root_mean_square};
-use crate::plan::text::Statistics;
-use crate::plan::{MEASURING, Proposal, Wish, fit_svg, propose, recipe as recipe_file};
-use crate::report::units::{bytes, duration, grouped, short};
+use ember_study::plan::check::{Check, check};
+use ember_study::plan::fit::{self, Fit, quantile, root_mean_square};
+use ember_study::plan::text::Statistics;
+use ember_study::plan::{MEASURING, Proposal, Wish, fit_svg, propose, recipe as recipe_file};
+use ember_training::config::{self, DataConfig, Settings};
+use ember_training::memory;
+use ember_training::report::units::{bytes, duration, grouped, short};
 
 /// Minutes where nobody says how many: a coffee's worth, or a lunch's on a GPU, which is dearer to start.
 const MINUTES: f64 = 10.0;

@@ -4,14 +4,14 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
+use ember_cli::terminal;
 use ember_data::prepare::{Input, Interrupted, Manifest, PrepareOptions, prepare};
-use ember_generate::interrupt::Interrupt;
-use ember_generate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
-use ember_generate::terminal;
+use ember_host::interrupt::Interrupt;
 
 use super::progress_bar::Bar;
 use crate::cli::PrepareArgs;
-use crate::config::DataConfig;
+use ember_training::config::DataConfig;
 
 /// Runs the command.
 ///

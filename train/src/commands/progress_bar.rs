@@ -4,12 +4,12 @@ use std::io::{IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use ember_cli::terminal;
 use ember_data::prepare::Progress;
-use ember_generate::interrupt::Interrupt;
-use ember_generate::terminal;
+use ember_host::interrupt::Interrupt;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::report::units;
+use ember_training::report::units;
 
 /// Seconds between two lines.
 const LINE_EVERY: Duration = Duration::from_secs(10);

@@ -3,27 +3,27 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use ember_cli::program::{CommonArgs, Notes, Outcome, UsageError};
 use ember_data::prepare::Dataset;
-use ember_generate::interrupt::Interrupt;
-use ember_generate::program::{CommonArgs, Notes, Outcome, UsageError};
+use ember_host::interrupt::Interrupt;
 use ember_model::device::{self, Selected};
 
 use super::fitting::{check_attention, keeps_freed_memory};
 use super::init::{first_model, is_model_of};
 use super::session::{self, Session};
-use crate::checkpoint::{self, DataChecksums, Progress, Restored};
 use crate::cli::ResumeArgs;
-use crate::config::TrainConfig;
-use crate::evaluations::Evaluations;
-use crate::memory;
-use crate::memory::fit::share_of;
-use crate::optimizer::Optimizer;
-use crate::precision;
-use crate::report::{Row, jsonl, records};
-use crate::run_folder::{RunFolder, checkpoint_name, step_of};
-use crate::schedule::Curve;
-use crate::team::messages::{agree, said_by_the_first};
-use crate::team::{self, Team, launch};
+use ember_training::checkpoint::{self, DataChecksums, Progress, Restored};
+use ember_training::config::TrainConfig;
+use ember_training::evaluations::Evaluations;
+use ember_training::memory;
+use ember_training::memory::fit::share_of;
+use ember_training::optimizer::Optimizer;
+use ember_training::precision;
+use ember_training::report::{Row, jsonl, records};
+use ember_training::run_folder::{RunFolder, checkpoint_name, step_of};
+use ember_training::schedule::Curve;
+use ember_training::team::messages::{agree, said_by_the_first};
+use ember_training::team::{self, Team, launch};
 
 /// Runs the command.
 ///

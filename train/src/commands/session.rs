@@ -3,26 +3,28 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
+use ember_cli::program::{CommonArgs, Notes, Outcome};
 use ember_data::prepare::Dataset;
-use ember_generate::interrupt::Interrupt;
-use ember_generate::program::{CommonArgs, Notes, Outcome};
+use ember_host::interrupt::Interrupt;
 use ember_model::Gpt;
 use ember_model::device::Selected;
 
-use crate::ahead::Ahead;
-use crate::checkpoint::{DataChecksums, Progress};
-use crate::clock::Clock;
-use crate::config::TrainConfig;
-use crate::evaluations::Best;
-use crate::optimizer::Optimizer;
-use crate::peak;
-use crate::precision::float_dtype;
-use crate::report::{Records, Row, RunFacts, jsonl, loss_svg, reporter, restore_terminal};
-use crate::run_folder::RunFolder;
-use crate::team::messages::{agree, said_by_the_first};
-use crate::team::{Team, exchange};
-use crate::trainer::{Spent, Trainer};
-use crate::windows::windows;
+use crate::report::{reporter, restore_terminal};
+use ember_study::plot::loss_svg;
+use ember_training::ahead::Ahead;
+use ember_training::checkpoint::{DataChecksums, Progress};
+use ember_training::clock::Clock;
+use ember_training::config::TrainConfig;
+use ember_training::evaluations::Best;
+use ember_training::optimizer::Optimizer;
+use ember_training::peak;
+use ember_training::precision::float_dtype;
+use ember_training::report::{Records, Row, RunFacts, jsonl};
+use ember_training::run_folder::RunFolder;
+use ember_training::team::messages::{agree, said_by_the_first};
+use ember_training::team::{Team, exchange};
+use ember_training::trainer::{Spent, Trainer};
+use ember_training::windows::windows;
 
 /// A run, new or taken up again, ready to train.
 pub struct Session {

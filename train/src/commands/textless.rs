@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use anyhow::Result;
-use ember_generate::program::UsageError;
+use ember_cli::program::UsageError;
 
-use crate::config::{Settings, TextFacts};
+use ember_training::config::{Settings, TextFacts};
 
 /// Different tokens where the tokenizer is left to the text.
 pub const AUTO_VOCAB_SIZE: usize = 8192;

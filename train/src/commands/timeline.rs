@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 
 use anyhow::{Context, Result, bail};
-use ember_data::output::write_output;
-use ember_generate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
-use ember_generate::terminal::{self, printable};
+use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
+use ember_cli::terminal::{self, printable};
+use ember_host::output::write_output;
 
 use crate::cli::TimelineArgs;
-use crate::report::units::grouped;
-use crate::timeline::{self, Moment, page};
+use ember_study::timeline::{self, Moment, page};
+use ember_training::report::units::grouped;
 
 /// Runs the command.
 ///

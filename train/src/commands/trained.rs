@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use ember_data::prepare::Dataset;
-use ember_generate::run_folder;
+use ember_decoding::run_folder;
 
 use super::session::data_folder;
-use crate::config::TrainConfig;
+use ember_training::config::TrainConfig;
 
 /// The prepared folder of `run`: a run's folder or a checkpoint in it, or what `prepare` made; without one, of the newest run.
 ///

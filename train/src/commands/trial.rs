@@ -6,16 +6,16 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, anyhow};
 use burn::optim::GradientsAccumulator;
 use clap::Args;
+use ember_cli::program::{CommonArgs, Outcome};
 use ember_data::random;
 use ember_data::windows::Batch;
-use ember_generate::program::{CommonArgs, Outcome};
 use ember_model::{Gpt, GptConfig, device};
 use rand_chacha::rand_core::Rng;
 
-use crate::config::TrainConfig;
-use crate::gradient::{Passes, pass};
-use crate::optimizer::{Optimizer, clip_scale, global_norm};
-use crate::precision::float_dtype;
+use ember_training::config::TrainConfig;
+use ember_training::gradient::{Passes, pass};
+use ember_training::optimizer::{Optimizer, clip_scale, global_norm};
+use ember_training::precision::float_dtype;
 
 /// Arguments of `first-steps`.
 #[derive(Args, Debug)]

@@ -6,10 +6,10 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
+use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
+use ember_cli::terminal;
 use ember_data::prepare::Dataset;
-use ember_generate::interrupt::Interrupt;
-use ember_generate::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
-use ember_generate::terminal;
+use ember_host::interrupt::Interrupt;
 use ember_model::device;
 use serde::Serialize;
 
@@ -17,15 +17,15 @@ use super::init::first_model;
 use super::resume;
 use super::run::{Start, begin};
 use super::session::{self, Session};
-use crate::checkpoint::Progress;
 use crate::cli::{ResumeArgs, RunArgs, VerifyResumeArgs};
-use crate::config::TrainConfig;
-use crate::optimizer::Optimizer;
-use crate::report::units::grouped;
-use crate::run_folder::RunFolder;
-use crate::team::Alone;
-use crate::team::launch::Launch;
-use crate::verify::{Comparison, Difference, compare};
+use ember_training::checkpoint::Progress;
+use ember_training::config::TrainConfig;
+use ember_training::optimizer::Optimizer;
+use ember_training::report::units::grouped;
+use ember_training::run_folder::RunFolder;
+use ember_training::team::Alone;
+use ember_training::team::launch::Launch;
+use ember_training::verify::{Comparison, Difference, compare};
 
 /// The result as one line of JSON.
 #[derive(Serialize)]

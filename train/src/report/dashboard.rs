@@ -26,12 +26,10 @@ use crossterm::{
     terminal::{self, LeaveAlternateScreen},
 };
 
-use ember_generate::terminal::{printable, say};
+use ember_cli::terminal::{printable, say};
 
-use super::{
-    EvalReport, Reporter, StepReport,
-    units::{bytes, duration, grouped, short},
-};
+use ember_training::report::units::{bytes, duration, grouped, short};
+use ember_training::report::{EvalReport, Reporter, StepReport};
 
 const LOSS: &str = "Loss";
 const SPEED: &str = "Tokens/s";

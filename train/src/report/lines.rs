@@ -5,10 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{
-    EvalReport, Reporter, StepReport,
-    units::{bytes, duration, grouped},
-};
+use ember_training::report::units::{bytes, duration, grouped};
+use ember_training::report::{EvalReport, Reporter, StepReport};
 
 /// Writes lines; where they cannot be written, the run goes on.
 pub struct Lines<W> {

@@ -7,8 +7,8 @@ use std::sync::{Arc, OnceLock};
 
 use burn::tensor::Device;
 use ember_data::tokenizer::{SpecialTokens, Tokenizer};
-use ember_generate::constraint::{Constraint, Grammar};
-use ember_generate::{FinishReason, GenerationConfig, Plan, Strategy, generate_batch};
+use ember_decoding::constraint::{Constraint, Grammar};
+use ember_decoding::{FinishReason, GenerationConfig, Plan, Strategy, generate_batch};
 use rand::Rng;
 use serde_json::{Value, json};
 

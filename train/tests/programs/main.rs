@@ -4,7 +4,7 @@
 mod architectures;
 mod bad_input;
 mod bench;
-#[path = "../../../generate/src/constraint/cases.rs"]
+#[path = "../../../generate/lib/src/constraint/cases.rs"]
 #[allow(dead_code)]
 mod cases;
 mod decisions;

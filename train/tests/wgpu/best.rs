@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use burn::tensor::{DType, Device, Tensor, TensorData, activation};
-use ember_generate::{GenerationConfig, generate};
+use ember_decoding::{GenerationConfig, generate};
 use ember_model::{Gpt, GptConfig, kernels};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;

@@ -1,7 +1,7 @@
 //! The GPU's cross-entropy and its gradient beside the formulas of `loss::plain` on the CPU.
 
 use burn::tensor::{DType, Device, Distribution, FloatDType, Tensor};
-use ember_train::loss::{Loss, Objective, loss_over, plain};
+use ember_training::loss::{Loss, Objective, loss_over, plain};
 use proptest::prelude::*;
 
 use crate::{gpu, values};

@@ -4,7 +4,7 @@ use burn::module::ParamId;
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Tensor, TensorData};
 use ember_model::{Gpt, GptConfig, ParameterMapper};
-use ember_train::optimizer::{AdamWConfig, Found, Judge, Optimizer, OptimizerConfig, global_norm};
+use ember_training::optimizer::{AdamWConfig, Found, Judge, Optimizer, OptimizerConfig, global_norm};
 use proptest::prelude::*;
 
 use crate::gpu;
@@ -60,7 +60,7 @@ fn steps(shape: &GptConfig, device: &Device, seed: u64, clip: f64) -> AfterFourS
     for step in 0..4 {
         let gradients = gradients(&gpt, seed + step, 0.1, None);
         let norm = global_norm(&gpt, &gradients);
-        let scale = ember_train::optimizer::clip_scale(norm, clip);
+        let scale = ember_training::optimizer::clip_scale(norm, clip);
         gpt = optimizer.step(gpt, gradients, scale, 1e-2);
         norms.push(norm);
     }
@@ -102,7 +102,7 @@ fn a_verdict_steps_as_the_host_would() {
     for step in 0..3 {
         let [for_a, for_b] = [&a, &b].map(|gpt| gradients(gpt, step, 0.1, None));
         let norm = global_norm(&a, &for_a);
-        let scale = ember_train::optimizer::clip_scale(norm, 0.5);
+        let scale = ember_training::optimizer::clip_scale(norm, 0.5);
         a = by_host.step(a, for_a, scale, 1e-2);
         let (verdict, coming) = judge.judge(&b, &for_b, vec![loss(1.0), loss(4.0)], 0.5);
         b = by_device.step_as_judged(b, for_b, &verdict, 1e-2);

@@ -3,15 +3,11 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use ember_generate::interrupt::Interrupt;
-use ember_generate::program::{CommonArgs, Outcome, OutputFormat};
-use ember_model::device::DeviceChoice;
 use ember_model::folder::{TensorFile, write_checksums, write_tensors};
-use ember_train::cli::{ResumeArgs, RunArgs};
-use ember_train::commands::{resume, run};
 use serde_json::Value;
 
 use crate::gpu;
@@ -19,8 +15,11 @@ use crate::gpu;
 /// Steps that are compared, from the second on.
 const STEPS: u64 = 14;
 
-fn common(device: DeviceChoice) -> CommonArgs {
-    CommonArgs { device, threads: None, seed: None, format: OutputFormat::Text, quiet: true }
+/// `ember-train` with these arguments, on a device, without a word.
+fn program(device: &str, arguments: &[&str]) -> Command {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_ember-train"));
+    program.args(arguments).args(["--quiet", "--device", device]);
+    program
 }
 
 /// A run of two steps on a text with a rare letter, whose row of the token table is then made NaN: a batch that reads the letter has
@@ -33,13 +32,10 @@ fn poisoned(path: &Path) {
     let settings = "n_layer=1 n_head=2 n_embd=32 context_length=16 batch_size=2 grad_accum_steps=2 micro_batch=2 dropout=0 \
         tied_head=false max_steps=2 eval_interval=1000 eval_tokens=32 checkpoint_interval=1000 sample_interval=0 log_interval=5 \
         ema_decay=0.9 max_skipped_batches=50 learning_rate=1e-3 precision=f32";
-    let args = RunArgs {
-        text: vec![file.display().to_string()],
-        out: Some(path.to_owned()),
-        set: settings.split_whitespace().map(str::to_owned).collect(),
-        ..RunArgs::default()
-    };
-    run::run(&args, &common(DeviceChoice::Cpu), &Interrupt::new()).unwrap();
+    let [text, run] = [&file, path].map(|path| path.to_str().unwrap());
+    let settings = settings.split_whitespace().flat_map(|setting| ["--set", setting]);
+    let arguments: Vec<&str> = ["run", text, "--out", run].into_iter().chain(settings).collect();
+    assert!(program("cpu", &arguments).status().unwrap().success());
 
     let checkpoint = path.join("checkpoints/step-00000002");
     let tokenizer: Value = serde_json::from_slice(&fs::read(checkpoint.join("tokenizer.json")).unwrap()).unwrap();
@@ -71,31 +67,18 @@ fn rows(run: &Path) -> Vec<Value> {
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
-/// Ends the watching when the run has ended, and be it by a panic.
-struct Ends<'a>(&'a Interrupt);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.request();
-    }
-}
-
 /// Resumes a run until the steps to be compared are logged, and interrupts it: an evaluation would compile kernels of its own.
-fn resumed(run: &Path, device: DeviceChoice) -> Vec<Value> {
-    let interrupt = Interrupt::new();
+fn resumed(run: &Path, device: &str) -> Vec<Value> {
     let is_there = |row: &Value| row["step"].as_u64() > Some(STEPS) && row["train_loss"].is_number();
-    let outcome = thread::scope(|scope| {
-        scope.spawn(|| {
-            while !rows(run).iter().any(is_there) && !interrupt.requested() {
-                thread::sleep(Duration::from_millis(5));
-            }
-            interrupt.request();
-        });
-        let _ends = Ends(&interrupt);
-        let args = ResumeArgs { run: run.to_owned(), set: vec!["max_steps=100000".to_owned()], tensorboard: false };
-        resume::run(&args, &common(device), &interrupt)
-    });
-    assert_eq!(outcome.unwrap(), Outcome::Interrupted);
+    let arguments = ["resume", run.to_str().unwrap(), "--set", "max_steps=100000"];
+    let mut resumed = program(device, &arguments).spawn().unwrap();
+    while !rows(run).iter().any(is_there) {
+        assert_eq!(resumed.try_wait().unwrap(), None, "it ended before it was interrupted");
+        thread::sleep(Duration::from_millis(5));
+    }
+    let id = resumed.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+    assert_eq!(resumed.wait().unwrap().code(), Some(130));
     rows(run).into_iter().filter(|row| (3..=STEPS).contains(&row["step"].as_u64().unwrap())).collect()
 }
 
@@ -108,7 +91,7 @@ fn a_gpu_leaves_out_the_batches_that_the_cpu_does() {
     let [here, there] = ["here", "there"].map(|name| place.path().join(name));
     poisoned(&here);
     copy_folder(&here, &there);
-    let (here, there) = (resumed(&here, DeviceChoice::Cpu), resumed(&there, DeviceChoice::Wgpu(None)));
+    let (here, there) = (resumed(&here, "cpu"), resumed(&there, "wgpu"));
 
     assert!(here.iter().filter(|row| !row["skipped"].is_null()).count() > 2, "too few batches are poisoned: {here:?}");
     assert_eq!(here.len(), there.len(), "{here:?}\n{there:?}");

@@ -9,7 +9,7 @@ use clap::{CommandFactory, Parser};
 use serde_json::Value;
 
 use super::*;
-use crate::config::KNOBS;
+use ember_decoding::config::KNOBS;
 
 #[derive(Debug, Parser)]
 struct Line {

@@ -15,7 +15,7 @@ use super::limits::KERNELS;
 use super::tensor::elem;
 use super::tensor_cores::{PLANE, SIDE};
 use super::tile::{Holds, Tile};
-use crate::quiet::quietly;
+use ember_host::panics::quietly;
 
 /// What multiplies tiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,25 @@
+//! Ctrl-C, SIGTERM and SIGHUP, turned into a request to end.
+
+use anyhow::{Context, Result};
+use ember_host::interrupt::Interrupt;
+
+use crate::program::exit;
+
+/// Exit code of a program that was interrupted, as shells use it for Ctrl-C.
+pub const EXIT_INTERRUPTED: u8 = 130;
+
+/// An interrupt that this process's signals reach.
+///
+/// # Errors
+/// When a handler is installed already, or the system refuses one.
+pub fn install() -> Result<Interrupt> {
+    let interrupt = Interrupt::new();
+    let seen = interrupt.clone();
+    ctrlc::set_handler(move || {
+        if seen.signalled() {
+            exit(EXIT_INTERRUPTED);
+        }
+    })
+    .context("cannot listen for Ctrl-C")?;
+    Ok(interrupt)
+}

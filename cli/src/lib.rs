@@ -1,0 +1,7 @@
+//! What both programs share at their outermost edge: flags, exit codes, Ctrl-C, what is written to a terminal.
+
+pub mod devices;
+pub mod interrupt;
+pub mod program;
+pub mod shape;
+pub mod terminal;

@@ -1,0 +1,348 @@
+//! What both programs do alike at their outermost edge: shared flags, threads, exit codes, one-line errors.
+//!
+//! A program's `main` parses its arguments and hands one closure to [`run_program`], which runs it in a thread pool of its
+//! own and turns whatever happens (success, an error, an interruption, a closed pipe, a panic) into an exit code and at
+//! most one line on standard error. Not here: what any command does.
+
+use std::any::Any;
+use std::fmt;
+use std::io::{self, Write};
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::{Context, Result};
+use clap::{Args, Parser, ValueEnum};
+use ember_host::interrupt::Interrupt;
+use ember_model::device::DeviceChoice;
+use ember_model::kernels::simd;
+use ember_model::recorded;
+
+use crate::interrupt::{self, EXIT_INTERRUPTED};
+use crate::terminal::{self, printable};
+
+/// Deep recursion inside tensor kernels runs on pool threads; the default of 2 MiB is too little for it.
+const STACK_BYTES: usize = 64 << 20;
+
+/// The flags that every command of both programs takes.
+#[derive(Args, Clone, Debug)]
+pub struct CommonArgs {
+    /// Where to compute: auto, cpu, wgpu[:N] or cuda[:N]; auto takes the first that truly works
+    #[arg(long, global = true, default_value = "auto", value_name = "DEVICE", help_heading = "Everywhere")]
+    pub device: DeviceChoice,
+
+    /// Number of CPU threads [default: one for each core]
+    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = "Everywhere")]
+    pub threads: Option<u32>,
+
+    /// Seed of every random draw, where there is one: the same seed gives the same result
+    #[arg(long, global = true, value_name = "N", allow_negative_numbers = true, help_heading = "Everywhere")]
+    pub seed: Option<u64>,
+
+    /// How results are written to standard output
+    #[arg(long, global = true, value_enum, default_value_t = OutputFormat::Text, value_name = "FORMAT", help_heading = "Everywhere")]
+    pub format: OutputFormat,
+
+    /// Write results and errors only, no notes
+    #[arg(long, global = true, help_heading = "Everywhere")]
+    pub quiet: bool,
+}
+
+/// How a result is written to standard output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OutputFormat {
+    /// For people.
+    Text,
+    /// One JSON object on each line, documented and stable.
+    Json,
+}
+
+/// How a command ended, other than by an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// All of it was done.
+    Done,
+    /// A signal cut it short, and what there was is saved or shown.
+    Interrupted,
+}
+
+/// An error in how the program was called (exit code 2), such as a flag out of range.
+#[derive(Debug)]
+pub struct UsageError(String);
+
+impl UsageError {
+    /// A usage error with one line that names the flag, what is wrong with it and what to do.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self(message.into())
+    }
+}
+
+impl fmt::Display for UsageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for UsageError {}
+
+/// An error that another process, started together with this one, says for both: this one ends with the same code and no line.
+#[derive(Debug)]
+pub struct SaidElsewhere(pub u8);
+
+impl fmt::Display for SaidElsewhere {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "another process says why (exit code {})", self.0)
+    }
+}
+
+impl std::error::Error for SaidElsewhere {}
+
+/// The exit code that an error means: 2 for wrong arguments, else 1.
+pub fn exit_code(error: &anyhow::Error) -> u8 {
+    if error.chain().any(|cause| cause.is::<UsageError>()) { 2 } else { 1 }
+}
+
+/// Says an error that does not end the program, in one line.
+pub fn say_error(error: &anyhow::Error) {
+    terminal::say(format_args!("error: {}", one_line(&format!("{error:#}"))));
+}
+
+/// Notes for people, one line each on standard error, silent under `--quiet`.
+#[derive(Clone, Copy, Debug)]
+pub struct Notes {
+    quiet: bool,
+}
+
+impl Notes {
+    /// Notes that are written unless `quiet`.
+    pub fn new(quiet: bool) -> Self {
+        Self { quiet }
+    }
+
+    /// Writes one line.
+    pub fn say(&self, line: impl fmt::Display) {
+        if !self.quiet {
+            terminal::say(line);
+        }
+    }
+
+    /// Whether notes are written at all.
+    pub fn are_shown(&self) -> bool {
+        !self.quiet
+    }
+}
+
+/// A number and its noun, as in "1 token" and "2 tokens".
+pub fn counted(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+/// The command line; what is wrong with it is said, and ends the process.
+pub fn parse<C: Parser>() -> C {
+    C::try_parse().unwrap_or_else(|error| {
+        let words = error.render().to_string();
+        if printable(&words) == words {
+            error.exit()
+        }
+        // It quotes an argument that a terminal must not see as it is.
+        let _ = write!(terminal::stderr(), "{words}");
+        exit(error.exit_code() as u8)
+    })
+}
+
+/// Runs a whole command and ends the process with its exit code: 0 done, 1 failed, 2 wrong arguments, 130 interrupted.
+///
+/// The command runs inside a pool of `--threads` threads, since CPU kernels started from within the pool need not wake it
+/// for every operation. Errors and panics become one line on standard error; a closed pipe ends quietly with 0. The
+/// environment variable `RUST_BACKTRACE` brings panics back in full, for whoever hunts one.
+pub fn run_program(common: &CommonArgs, command: impl FnOnce(&Interrupt) -> Result<Outcome> + Send) -> ! {
+    remember_panics();
+    quieten_wayland();
+    let whole = || -> Result<Outcome> {
+        simd::limit().map_err(UsageError::new)?;
+        recorded::wanted().map_err(UsageError::new)?;
+        let interrupt = interrupt::install()?;
+        let threads = common.threads.unwrap_or(0) as usize; // 0: as many as there are cores
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .stack_size(STACK_BYTES)
+            .build()
+            .with_context(|| format!("cannot start {threads} threads; try a smaller --threads"))?;
+        pool.install(|| command(&interrupt))
+    };
+    let ending = match panic::catch_unwind(AssertUnwindSafe(whole)) {
+        Ok(result) => ending_of(result),
+        Err(payload) => ending_of_panic(&first_panic(&*payload)),
+    };
+    if let Some(line) = ending.line {
+        terminal::say(format_args!("error: {line}"));
+    }
+    let _ = io::stdout().flush();
+    exit(ending.code)
+}
+
+/// Ends the process now. Graphics drivers leave threads behind that the exit handlers of their own libraries then pull the
+/// memory from under: seen as "double free or corruption" once in some hundred runs, after all was done. What is buffered
+/// for standard output is lost, since whoever is writing may hold its lock.
+pub fn exit(code: u8) -> ! {
+    #[cfg(unix)]
+    // SAFETY: ends the process; nothing of ours waits for an exit handler.
+    unsafe {
+        libc::_exit(i32::from(code))
+    }
+    #[cfg(not(unix))]
+    std::process::exit(i32::from(code))
+}
+
+/// Keeps a line that is not ours off the terminal: looking for graphics adapters loads Wayland's library where there is one, and
+/// that complains on standard error where no session has set its folder, as over ssh. Any folder without a socket will do.
+fn quieten_wayland() {
+    const FOLDER: &str = "XDG_RUNTIME_DIR";
+    if cfg!(target_os = "linux") && std::env::var_os(FOLDER).is_none() {
+        // SAFETY: called before the program starts its first thread.
+        unsafe { std::env::set_var(FOLDER, std::env::temp_dir()) };
+    }
+}
+
+/// An exit code, and the line that explains it when it needs one.
+#[derive(Debug, PartialEq)]
+struct Ending {
+    code: u8,
+    line: Option<String>,
+}
+
+fn ending_of(result: Result<Outcome>) -> Ending {
+    match result {
+        Ok(Outcome::Done) => Ending { code: 0, line: None },
+        Ok(Outcome::Interrupted) => Ending { code: EXIT_INTERRUPTED, line: None },
+        Err(error) if error.chain().any(is_broken_pipe) => Ending { code: 0, line: None },
+        Err(error) => match error.chain().find_map(|cause| cause.downcast_ref::<SaidElsewhere>()) {
+            Some(SaidElsewhere(code)) => Ending { code: *code, line: None },
+            None => Ending { code: exit_code(&error), line: Some(one_line(&format!("{error:#}"))) },
+        },
+    }
+}
+
+fn ending_of_panic(message: &str) -> Ending {
+    // What `println!` panics with when the reader of the pipe is gone.
+    if message.contains("failed printing to") && message.contains("Broken pipe") {
+        return Ending { code: 0, line: None };
+    }
+    Ending { code: 1, line: Some(explain_panic(message)) }
+}
+
+fn is_broken_pipe(cause: &(dyn std::error::Error + 'static)) -> bool {
+    let kind = cause
+        .downcast_ref::<io::Error>()
+        .map(io::Error::kind)
+        .or_else(|| cause.downcast_ref::<serde_json::Error>().and_then(serde_json::Error::io_error_kind));
+    kind == Some(io::ErrorKind::BrokenPipe)
+}
+
+/// What to tell the user about a panic: a cause they can act on where the message shows one, else that it is our mistake.
+fn explain_panic(message: &str) -> String {
+    let lower = message.to_lowercase();
+    let any = |words: &[&str]| words.iter().any(|word| lower.contains(word));
+    let message = one_line(message);
+    if any(&["out of memory", "outofmemory", "out_of_memory", "buffer too big", "capacity overflow"]) {
+        format!("out of memory ({message}); use a smaller batch or model, or another --device")
+    } else if any(&["wgpu", "vulkan", "adapter", "cuda", "device lost", "nvrtc", "cublas"]) {
+        format!("the device failed ({message}); try --device cpu, or see the `devices` command")
+    } else {
+        format!(
+            "internal error: {message}; this is a mistake in the program, please report it with the command you ran"
+        )
+    }
+}
+
+/// Joins the lines of a message into one, since an error is one line.
+fn one_line(message: &str) -> String {
+    message.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
+}
+
+/// The first panic of this process, "message (file:line)": later ones tend to be its consequences.
+static PANIC: Mutex<String> = Mutex::new(String::new());
+
+/// What is known of the panic that ended the work.
+fn first_panic(payload: &(dyn Any + Send)) -> String {
+    let first = PANIC.lock().unwrap_or_else(PoisonError::into_inner);
+    let own = || payload.downcast_ref::<String>().cloned().or(payload.downcast_ref::<&str>().map(ToString::to_string));
+    // One that only goes on here, from another thread, was not told to the hook again.
+    if first.is_empty() { own().unwrap_or_else(|| "no message".to_owned()) } else { first.clone() }
+}
+
+fn remember_panics() {
+    let in_full = panic::take_hook();
+    let wants_it_in_full = std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0");
+    panic::set_hook(Box::new(move |info| {
+        let mut first = PANIC.lock().unwrap_or_else(PoisonError::into_inner);
+        if first.is_empty() {
+            let message = info.payload_as_str().unwrap_or("no message");
+            let place = info.location().map(|place| format!(" ({}:{})", place.file(), place.line()));
+            *first = format!("{message}{}", place.unwrap_or_default());
+        }
+        drop(first);
+        if wants_it_in_full {
+            in_full(info);
+        }
+    }));
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use anyhow::anyhow;
+
+    #[test]
+    fn each_way_to_end_has_its_code() {
+        assert_eq!(ending_of(Ok(Outcome::Done)), Ending { code: 0, line: None });
+        assert_eq!(ending_of(Ok(Outcome::Interrupted)), Ending { code: 130, line: None });
+        assert_eq!(ending_of(Err(anyhow!("no"))), Ending { code: 1, line: Some("no".into()) });
+        let usage = anyhow::Error::new(UsageError::new("--top-p is 2; it must be in (0, 1]")).context("cannot start");
+        assert_eq!(
+            ending_of(Err(usage)),
+            Ending { code: 2, line: Some("cannot start: --top-p is 2; it must be in (0, 1]".into()) }
+        );
+    }
+
+    #[test]
+    fn an_error_of_many_lines_becomes_one() {
+        let error = anyhow!("first\n   second\n\nthird").context("cannot read a.txt");
+        assert_eq!(ending_of(Err(error)).line.unwrap(), "cannot read a.txt: first; second; third");
+    }
+
+    #[test]
+    fn a_closed_pipe_is_quiet_wherever_it_stands_in_the_chain() {
+        let closed = || io::Error::from(io::ErrorKind::BrokenPipe);
+        assert_eq!(ending_of(Err(anyhow::Error::new(closed()).context("cannot write"))).code, 0);
+        struct Closed;
+        impl Write for Closed {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::BrokenPipe.into())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let error = serde_json::to_writer(Closed, &[1]).unwrap_err();
+        assert_eq!(ending_of(Err(error.into())), Ending { code: 0, line: None });
+        let full = io::Error::from(io::ErrorKind::StorageFull);
+        assert_eq!(ending_of(Err(full.into())).code, 1);
+        let panic = "failed printing to stdout: Broken pipe (os error 32) (library/std/src/io/stdio.rs:1165)";
+        assert_eq!(ending_of_panic(panic), Ending { code: 0, line: None });
+    }
+
+    #[test]
+    fn what_another_process_says_is_not_said_again() {
+        let error = anyhow::Error::new(SaidElsewhere(2)).context("cannot start");
+        assert_eq!(ending_of(Err(error)), Ending { code: 2, line: None });
+    }
+
+    #[test]
+    fn a_panic_is_explained_in_one_line() {
+        let line = |message| ending_of_panic(message).line.unwrap();
+        assert!(line("index out of bounds\n(src/a.rs:1)").starts_with("internal error: index out of bounds; (src"));
+        assert!(line("wgpu error: Out of Memory").starts_with("out of memory ("));
+        assert!(line("No possible adapter available for wgpu").contains("--device cpu"));
+    }
+}

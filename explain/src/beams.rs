@@ -1,0 +1,171 @@
+//! The beam search with all that it considered, beside where greedy went and what the exact search says is best.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use super::Request;
+use ember_decoding::beam::BeamStep;
+use ember_decoding::config::{EarlyStopping, GenerationConfig, Strategy};
+use ember_decoding::engine::{Completion, Event, Finding, Plan, generate_batch};
+use ember_decoding::stop::FinishReason;
+
+/// The longest text that is searched for exactly: the prefixes to look at multiply with each token.
+const EXACT_TOKENS: usize = 8;
+
+/// When the exact search gives up, found or not.
+const EXACT_TIME: Duration = Duration::from_secs(10);
+
+/// A text and how probable the unmodified model finds it, in nats.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Scored {
+    pub(super) ids: Vec<u32>,
+    pub(super) logprob_sum: f64,
+}
+
+/// What the beam search returned, best first.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct BeamResult {
+    #[serde(flatten)]
+    pub(super) text: Scored,
+    /// The sum of the processed log-probabilities over the length to the power of the length penalty.
+    score: f64,
+    #[serde(rename = "text")]
+    words: Option<String>,
+}
+
+/// The most probable text of a few tokens, and what the other searches find of that length.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Exact {
+    #[serde(flatten)]
+    best: Scored,
+    proven: bool,
+    nodes: usize,
+    max_new_tokens: usize,
+    greedy: Scored,
+    beam: Scored,
+}
+
+/// A beam search, step by step.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Beams {
+    num_beams: usize,
+    length_penalty: f32,
+    early_stopping: EarlyStopping,
+    /// What was considered at each step, and what became of it.
+    steps: Vec<BeamStep>,
+    results: Vec<BeamResult>,
+    pub(super) greedy: Scored,
+    /// None where the search was cut short before it had a text.
+    exact: Option<Exact>,
+}
+
+impl Beams {
+    /// Searches with the request's beams, repetition penalty and length; greedily too, and exactly for a short text.
+    pub(super) fn search(request: &Request) -> Result<Self> {
+        let config = knobs(request);
+        let (steps, completions) = watched(request, &config)?;
+        let result = |completion: Completion| BeamResult {
+            score: completion.score,
+            words: request.text(&completion.ids),
+            text: Scored::of(completion),
+        };
+        Ok(Self {
+            num_beams: config.num_beams,
+            length_penalty: config.length_penalty,
+            early_stopping: config.early_stopping,
+            steps,
+            results: completions.into_iter().map(result).collect(),
+            greedy: greedy(request, config.max_new_tokens)?,
+            exact: Exact::search(request, &config)?,
+        })
+    }
+
+    /// The best text that the beams found.
+    pub(super) fn best(&self) -> Option<&Scored> {
+        self.results.first().map(|result| &result.text)
+    }
+
+    /// All ids that are named.
+    pub(super) fn ids(&self) -> impl Iterator<Item = u32> {
+        let candidates = self.steps.iter().flat_map(|step| step.candidates.iter().map(|candidate| candidate.token));
+        let exact = self.exact.iter().flat_map(|exact| [&exact.best, &exact.greedy, &exact.beam]);
+        let texts = self.results.iter().map(|result| &result.text).chain([&self.greedy]).chain(exact);
+        candidates.chain(texts.flat_map(|text| text.ids.iter().copied()))
+    }
+}
+
+/// What the request's beam search considers at each step, and what becomes of it.
+///
+/// # Errors
+/// As [`generate_batch`].
+pub fn beam_steps(request: &Request) -> Result<Vec<BeamStep>> {
+    Ok(watched(request, &knobs(request))?.0)
+}
+
+/// The knobs of the beam search: the run's, but for those of sampling.
+fn knobs(request: &Request) -> GenerationConfig {
+    let num_beams = request.num_beams;
+    let strategy = Strategy::Beam;
+    GenerationConfig { strategy, num_beams, num_return_sequences: num_beams, ..request.config.clone() }
+}
+
+/// Searches, and keeps what the engine tells on the way.
+fn watched(request: &Request, config: &GenerationConfig) -> Result<(Vec<BeamStep>, Vec<Completion>)> {
+    let mut steps = Vec::new();
+    let plan = Plan { traced_candidates: 1, ..Plan::new(config) };
+    let completions = generate_batch(request.model, &[request.prompt], &plan, &mut |event| {
+        if let Event::Beams(step) = event {
+            // The tree is drawn from the candidates; what the processors did to each beam's is the trace's to tell.
+            steps.push(BeamStep { beams: Vec::new(), ..step.clone() });
+        }
+        request.asked()
+    })?;
+    Ok((steps, completions.into_iter().flatten().collect()))
+}
+
+impl Scored {
+    fn of(completion: Completion) -> Self {
+        let logprob_sum = completion.tokens.iter().map(|token| f64::from(token.logprob)).sum();
+        Self { ids: completion.ids, logprob_sum }
+    }
+}
+
+impl Exact {
+    /// Searches for the most probable text of a few tokens; `beams` are the knobs of the beam search.
+    fn search(request: &Request, beams: &GenerationConfig) -> Result<Option<Self>> {
+        let max_new_tokens = beams.max_new_tokens.min(EXACT_TOKENS);
+        // Texts of one length: without a penalty on it, beams look for what the exact search looks for.
+        let beams = GenerationConfig { max_new_tokens, length_penalty: 0.0, num_return_sequences: 1, ..beams.clone() };
+        let config = GenerationConfig {
+            strategy: Strategy::Exact,
+            max_nodes: request.exact_nodes,
+            max_time_s: Some(EXACT_TIME.as_secs_f64()),
+            ..beams.clone()
+        };
+        let mut finding = None;
+        let completions = generate_batch(request.model, &[request.prompt], &Plan::new(&config), &mut |event| {
+            if let Event::Found { finding: found, .. } = event {
+                finding.get_or_insert(found.clone());
+            }
+            request.asked()
+        })?;
+        let best = completions.into_iter().flatten().next().context("an exact search has a completion")?;
+        let whole = matches!(best.finish_reason, FinishReason::Length | FinishReason::Eos);
+        let (true, Some(Finding::Exact { proven, nodes, .. })) = (whole, finding) else { return Ok(None) };
+        Ok(Some(Self {
+            best: Scored::of(best),
+            proven,
+            nodes,
+            max_new_tokens,
+            greedy: greedy(request, max_new_tokens)?,
+            beam: Scored::of(request.write(&beams)?),
+        }))
+    }
+}
+
+fn greedy(request: &Request, max_new_tokens: usize) -> Result<Scored> {
+    let config = GenerationConfig { strategy: Strategy::Greedy, max_new_tokens, ..request.config.clone() };
+    Ok(Scored::of(request.write(&config)?))
+}

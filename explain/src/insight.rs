@@ -1,0 +1,162 @@
+//! Inside the model at a few steps: where each head looked, and what each layer would have said.
+
+use anyhow::{Result, anyhow};
+use burn::tensor::Tensor;
+use serde::Serialize;
+
+use super::{Recorded, Request};
+use ember_decoding::chosen::best;
+use ember_decoding::engine::to_tensor;
+use ember_decoding::softmax::softmax;
+
+/// Attention weights stored of one step at most, so that a page stays small: a full context of GPT-2's has 75 million.
+const MOST_WEIGHTS: usize = 64_000;
+
+/// Tokens told of what each layer would have said.
+const TOP: usize = 5;
+
+/// Attention is stored in whole parts of so many.
+const PARTS: f32 = 1000.0;
+
+/// What was seen at one step.
+pub(super) struct Sight {
+    pub(super) attention: AttentionStep,
+    pub(super) lens: LensStep,
+}
+
+/// Where the heads looked at one step.
+#[derive(Debug, Serialize)]
+pub(super) struct AttentionStep {
+    step: usize,
+    /// The window's ids.
+    ids: Vec<u32>,
+    /// The first position of the window whose attention is stored, so that all are when it is 0.
+    first_query: usize,
+    /// In thousandths: by layer, head, position that looks (from `first_query` on), position that is looked at (up to itself).
+    layers: Vec<Vec<Vec<Vec<u16>>>>,
+}
+
+/// What each layer would have said at one step.
+#[derive(Debug, Serialize)]
+pub(super) struct LensStep {
+    step: usize,
+    layers: Vec<LensLayer>,
+}
+
+#[derive(Debug, Serialize)]
+struct LensLayer {
+    name: String,
+    /// The most probable tokens.
+    top: Vec<Likely>,
+    /// What became of the token that the step chose.
+    chosen: Standing,
+}
+
+#[derive(Debug, Serialize)]
+struct Likely {
+    id: u32,
+    probability: f32,
+}
+
+#[derive(Debug, Serialize)]
+struct Standing {
+    probability: f32,
+    /// 1 for the best.
+    rank: usize,
+}
+
+impl LensStep {
+    /// The ids that are named.
+    pub(super) fn ids(&self) -> impl Iterator<Item = u32> {
+        self.layers.iter().flat_map(|layer| layer.top.iter().map(|likely| likely.id))
+    }
+}
+
+/// Runs the windows of the chosen steps through the model once more and keeps what it passes through. Steps that the text
+/// does not have are left out.
+pub(super) fn look(request: &Request, recorded: &Recorded) -> Result<Vec<Sight>> {
+    let last = recorded.steps.len().saturating_sub(1);
+    let default = [0, last];
+    let mut steps = request.steps.unwrap_or(&default).to_vec();
+    steps.sort_unstable();
+    steps.dedup();
+    steps.retain(|&step| step < recorded.steps.len());
+    steps.into_iter().map(|step| look_at(request, recorded, step)).collect()
+}
+
+fn look_at(request: &Request, recorded: &Recorded, step: usize) -> Result<Sight> {
+    let model = request.model;
+    let before = recorded.before(request.prompt, step);
+    let window = &before[before.len().saturating_sub(model.config().context_length)..];
+    let time = window.len();
+    let inspection = model.inspect(to_tensor(&[window], &model.device()));
+
+    let shape = model.config();
+    let first_query = first_query(time, shape.n_layer * shape.n_head);
+    let heads = |weights: Tensor<4>| -> Result<Vec<Vec<Vec<u16>>>> {
+        let weights = values(weights.narrow(2, first_query, time - first_query))?;
+        let head =
+            |rows: &[f32]| rows.chunks(time).zip(first_query..).map(|(row, query)| parts(&row[..=query])).collect();
+        Ok(weights.chunks((time - first_query) * time).map(head).collect())
+    };
+    let layers = inspection.attention.into_iter().map(heads).collect::<Result<_>>()?;
+    let attention = AttentionStep { step, ids: window.to_vec(), first_query, layers };
+
+    let chosen = recorded.steps[step].choice.id;
+    let said = |(number, residual): (usize, Tensor<3>)| -> Result<LensLayer> {
+        let logits = values(model.lens(residual.narrow(1, time - 1, 1)))?; // [1, 1, vocab]
+        let name = if number == 0 { "embedding".to_owned() } else { format!("block {number}") };
+        Ok(LensLayer::of(name, &logits, chosen))
+    };
+    let layers = inspection.residuals.into_iter().enumerate().map(said).collect::<Result<_>>()?;
+    Ok(Sight { attention, lens: LensStep { step, layers } })
+}
+
+/// The first position whose attention is stored when `heads` heads of all layers look over `time` positions: as early as
+/// there is room, the last at the latest.
+fn first_query(time: usize, heads: usize) -> usize {
+    let weights_from = |first: usize| heads * (first + 1..=time).sum::<usize>();
+    (0..time).find(|&first| weights_from(first) <= MOST_WEIGHTS).unwrap_or(time.saturating_sub(1))
+}
+
+fn parts(weights: &[f32]) -> Vec<u16> {
+    weights.iter().map(|weight| (weight * PARTS).round() as u16).collect()
+}
+
+fn values<const D: usize>(tensor: Tensor<D>) -> Result<Vec<f32>> {
+    tensor.into_data().try_into_vec::<f32>().map_err(|error| anyhow!("cannot read what the model computed: {error:?}"))
+}
+
+impl LensLayer {
+    fn of(name: String, logits: &[f32], chosen: u32) -> Self {
+        let probabilities = softmax(logits);
+        let probability = |id: u32| probabilities[id as usize];
+        let top = best(TOP, logits).into_iter().map(|id| Likely { id, probability: probability(id) }).collect();
+        let logit = logits[chosen as usize];
+        let better = |&(id, &other): &(usize, &f32)| other > logit || (other == logit && id < chosen as usize);
+        let rank = 1 + logits.iter().enumerate().filter(better).count();
+        Self { name, top, chosen: Standing { probability: probability(chosen), rank } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attention_is_stored_from_as_early_as_there_is_room() {
+        assert_eq!(first_query(20, 8), 0);
+        // 144 heads over 1024 positions: the last position's 147,456 weights alone are too many, and are stored all the same.
+        assert_eq!(first_query(1024, 144), 1023);
+        // 144 heads over 100: four rows of 100, 99, 98 and 97 weights make 56,736, a fifth would make 70,560.
+        assert_eq!(first_query(100, 144), 96);
+    }
+
+    #[test]
+    fn a_layer_ranks_the_chosen_token() {
+        let layer = LensLayer::of("block 1".into(), &[0.1_f32, 0.2, 0.3, 0.4].map(f32::ln), 1);
+        assert_eq!(layer.top.iter().map(|likely| likely.id).collect::<Vec<_>>(), [3, 2, 1, 0]);
+        assert!((layer.top[0].probability - 0.4).abs() < 1e-6);
+        assert!(layer.chosen.rank == 3 && (layer.chosen.probability - 0.2).abs() < 1e-6);
+    }
+}

@@ -1,0 +1,243 @@
+//! One generation explained: every number that decided it, collected for a page or a terminal to show.
+//!
+//! Nothing here decodes. The text, its beams and its alternatives are written by [`ember_decoding::engine`], drawn by
+//! [`ember_decoding::sampler`] and shaped by [`ember_decoding::processors`]; this module runs them with a trace and keeps what they tell. It
+//! becomes one JSON object ([`Explanation`]) inside one HTML file ([`page`]), or the bars of a terminal ([`twin`]).
+
+mod beams;
+mod insight;
+mod noise;
+pub mod page;
+mod record;
+pub mod repetition;
+mod stored;
+#[cfg(test)]
+mod tests;
+pub mod twin;
+mod ways;
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use anyhow::{Context, Result};
+use ember_model::Gpt;
+use serde::Serialize;
+
+use beams::Beams;
+pub use beams::beam_steps;
+use insight::{AttentionStep, LensStep, Sight};
+use noise::Noise;
+pub use record::{Recorded, RecordedStep, record};
+use stored::Step;
+use ways::{Knobs, Way};
+
+use ember_decoding::config::GenerationConfig;
+use ember_decoding::engine::{Completion, Plan, generate_batch};
+use ember_decoding::stop::FinishReason;
+
+/// The best tokens of each step whose texts are told: those that a page can list, with room for knobs that lift others.
+const TEXTS_OF_EACH_STEP: usize = 128;
+
+/// What to explain.
+#[derive(Clone, Copy)]
+pub struct Request<'a> {
+    /// The model.
+    pub model: &'a Gpt,
+    /// Where it came from, for people.
+    pub checkpoint: &'a str,
+    /// The prompt as it was typed; none where there is no tokenizer.
+    pub prompt_text: Option<&'a str>,
+    /// The prompt's ids, at least one.
+    pub prompt: &'a [u32],
+    /// The knobs of the run; greedy or sampling.
+    pub config: &'a GenerationConfig,
+    /// Beams of the beam search.
+    pub num_beams: usize,
+    /// Prefixes that the exact search may look at.
+    pub exact_nodes: usize,
+    /// The steps to look into the model at; none means the first and the last.
+    pub steps: Option<&'a [usize]>,
+    /// What tokens say.
+    pub words: Words<'a>,
+    /// Whether to go on; asked often.
+    pub go_on: &'a (dyn Fn() -> bool + Sync),
+}
+
+/// What tokens say.
+#[derive(Clone, Copy, Default)]
+pub struct Words<'a> {
+    /// The bytes of a token; none where there is no tokenizer.
+    pub bytes_of: Option<&'a dyn Fn(u32) -> Vec<u8>>,
+}
+
+impl Words<'_> {
+    /// One token's text, bytes that are no character by themselves as U+FFFD.
+    pub fn token(&self, id: u32) -> Option<String> {
+        self.bytes_of.map(|bytes_of| String::from_utf8_lossy(&bytes_of(id)).into_owned())
+    }
+
+    /// The text of generated ids; end tokens say nothing.
+    fn text(&self, ids: &[u32], end_tokens: &[u32]) -> Option<String> {
+        let bytes_of = self.bytes_of?;
+        let bytes: Vec<u8> = ids.iter().filter(|id| !end_tokens.contains(id)).flat_map(|&id| bytes_of(id)).collect();
+        Some(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+/// All that a page shows, as its JSON; the README names the keys.
+#[derive(Debug, Serialize)]
+pub struct Explanation {
+    version: u32,
+    program: String,
+    model: ModelFacts,
+    prompt: Prompt,
+    /// What the tokens say that are named below.
+    tokens: BTreeMap<u32, String>,
+    end_tokens: Vec<u32>,
+    run: Run,
+    steps: Vec<Step>,
+    ways: Vec<Way>,
+    beams: Beams,
+    attention: Vec<AttentionStep>,
+    lens: Vec<LensStep>,
+    noise: Noise,
+}
+
+#[derive(Debug, Serialize)]
+struct ModelFacts {
+    checkpoint: String,
+    parameters: usize,
+    vocab_size: usize,
+    n_layer: usize,
+    n_head: usize,
+    n_embd: usize,
+    context_length: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct Prompt {
+    text: Option<String>,
+    ids: Vec<u32>,
+}
+
+/// The generation that is explained step by step.
+#[derive(Debug, Serialize)]
+struct Run {
+    strategy: String,
+    seed: u64,
+    /// The same for readers whose numbers have 53 bits, as JavaScript's.
+    seed_digits: String,
+    knobs: Knobs,
+    ids: Vec<u32>,
+    finish_reason: FinishReason,
+    /// In nats, under the unmodified model.
+    logprob_sum: f64,
+    text: Option<String>,
+}
+
+impl Request<'_> {
+    /// Continues the prompt once more, by other knobs.
+    fn write(&self, config: &GenerationConfig) -> Result<Completion> {
+        let completions = generate_batch(self.model, &[self.prompt], &Plan::new(config), &mut |_| self.asked())?;
+        completions.into_iter().flatten().next().context("one prompt has one completion")
+    }
+
+    /// The answer to each event of the engine.
+    fn asked(&self) -> ControlFlow<FinishReason> {
+        if (self.go_on)() { ControlFlow::Continue(()) } else { ControlFlow::Break(FinishReason::Interrupted) }
+    }
+
+    fn text(&self, ids: &[u32]) -> Option<String> {
+        self.words.text(ids, &self.config.end_tokens)
+    }
+}
+
+/// Runs everything that is shown, and tells it; nothing when the user asked to end.
+///
+/// # Errors
+/// As [`generate_batch`].
+pub fn explain(request: &Request) -> Result<Option<Explanation>> {
+    let Request { model, config, prompt, .. } = *request;
+    let recorded = record(request)?;
+    let beams = Beams::search(request)?;
+    let ways = ways::all(request, &beams)?;
+    let noise = noise::one_knob(request, &recorded)?;
+    if !(request.go_on)() {
+        return Ok(None);
+    }
+    let sights = insight::look(request, &recorded)?;
+    let (attention, lens) = sights.into_iter().map(|Sight { attention, lens }| (attention, lens)).unzip();
+
+    let shape = model.config();
+    let completion = &recorded.completion;
+    let mut explanation = Explanation {
+        version: 1,
+        program: format!("ember-generate {}", env!("CARGO_PKG_VERSION")),
+        model: ModelFacts {
+            checkpoint: request.checkpoint.to_owned(),
+            parameters: shape.parameters(),
+            vocab_size: shape.vocab_size,
+            n_layer: shape.n_layer,
+            n_head: shape.n_head,
+            n_embd: shape.n_embd,
+            context_length: shape.context_length,
+        },
+        prompt: Prompt { text: request.prompt_text.map(str::to_owned), ids: prompt.to_vec() },
+        tokens: BTreeMap::new(),
+        end_tokens: config.end_tokens.clone(),
+        run: Run {
+            strategy: config.strategy.flag_value(),
+            seed: config.seed,
+            seed_digits: config.seed.to_string(),
+            knobs: Knobs::of(config),
+            ids: completion.ids.clone(),
+            finish_reason: completion.finish_reason,
+            logprob_sum: completion.score,
+            text: request.text(&completion.ids),
+        },
+        steps: recorded.steps(prompt, shape.context_length),
+        ways,
+        beams,
+        attention,
+        lens,
+        noise,
+    };
+    explanation.name_tokens(&request.words);
+    Ok(Some(explanation))
+}
+
+impl Explanation {
+    /// Fills in what the tokens say.
+    fn name_tokens(&mut self, words: &Words) {
+        let mut ids = [self.prompt.ids.as_slice(), &self.end_tokens, &self.run.ids].concat();
+        for step in &self.steps {
+            ids.extend(step.logits.ids.iter().take(TEXTS_OF_EACH_STEP));
+            ids.extend(&step.processed.ids);
+        }
+        ids.extend(self.ways.iter().flat_map(|way| &way.ids));
+        ids.extend(self.beams.ids());
+        ids.extend(self.lens.iter().flat_map(LensStep::ids));
+        ids.extend(self.noise.ids());
+        ids.sort_unstable();
+        ids.dedup();
+        self.tokens = ids.into_iter().filter_map(|id| Some((id, words.token(id)?))).collect();
+    }
+
+    /// The prompt's text, where there is one.
+    pub fn prompt_text(&self) -> Option<&str> {
+        self.prompt.text.as_deref()
+    }
+
+    /// Tokens of the run.
+    pub fn tokens_written(&self) -> usize {
+        self.run.ids.len()
+    }
+
+    /// The object on one line.
+    ///
+    /// # Errors
+    /// Where it cannot be written as JSON, which would be a mistake of ours.
+    pub fn to_json(&self) -> Result<String> {
+        serde_json::to_string(self).context("cannot write the explanation as JSON")
+    }
+}

@@ -1,0 +1,73 @@
+//! The run that is explained: written by the engine, with everything that it tells on the way.
+
+use anyhow::{Context, Result};
+
+use super::Request;
+use super::stored::{Logits, Processed, Step};
+use ember_decoding::engine::{Completion, Event, Plan, generate_batch};
+use ember_decoding::trace::ChoiceTrace;
+
+/// A text and how each of its tokens came to be.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// The text.
+    pub completion: Completion,
+    /// One for each token.
+    pub steps: Vec<RecordedStep>,
+}
+
+/// How one token came to be.
+#[derive(Clone, Debug)]
+pub struct RecordedStep {
+    /// The model's logits, `[vocab]`.
+    pub unmodified: Vec<f32>,
+    /// What the processors made of them, `[vocab]`.
+    pub processed: Vec<f32>,
+    /// The draw and the choice.
+    pub choice: ChoiceTrace,
+}
+
+/// Continues the prompt by the request's knobs and keeps the logits of every step: 4 bytes times the vocabulary each, twice.
+///
+/// # Errors
+/// As [`generate_batch`].
+pub fn record(request: &Request) -> Result<Recorded> {
+    let mut steps = Vec::new();
+    let plan = Plan { traced_candidates: 1, ..Plan::new(request.config) };
+    let completions = generate_batch(request.model, &[request.prompt], &plan, &mut |event| {
+        if let Event::Choice { choice, unmodified, processed, .. } = event {
+            let (unmodified, processed) = (unmodified.to_vec(), processed.to_vec());
+            steps.push(RecordedStep { unmodified, processed, choice: choice.clone() });
+        }
+        request.asked()
+    })?;
+    let completion = completions.into_iter().flatten().next().context("one prompt has one completion")?;
+    Ok(Recorded { completion, steps })
+}
+
+impl Recorded {
+    /// The ids that stood before `step`, prompt included.
+    pub(super) fn before(&self, prompt: &[u32], step: usize) -> Vec<u32> {
+        [prompt, &self.completion.ids[..step]].concat()
+    }
+
+    /// The steps as they are stored.
+    pub(super) fn steps(&self, prompt: &[u32], context_length: usize) -> Vec<Step> {
+        let store = |(number, step): (usize, &RecordedStep)| {
+            let before = self.before(prompt, number);
+            // A draw may fall to any token: the one chosen is stored by itself, too.
+            let by_themselves = [before.as_slice(), &[step.choice.id]].concat();
+            Step {
+                step: number,
+                window: [before.len().saturating_sub(context_length), before.len()],
+                logits: Logits::of(&step.unmodified, &by_themselves),
+                draw: step.choice.draw,
+                interval: step.choice.interval,
+                chosen: step.choice.id,
+                logprob: step.choice.logprob,
+                processed: Processed::of(&step.processed),
+            }
+        };
+        self.steps.iter().enumerate().map(store).collect()
+    }
+}

@@ -1,0 +1,310 @@
+//! What is told is what was done: the explanation against the engine, the processors and the model itself.
+#![allow(clippy::unwrap_used)]
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use burn::module::Param;
+use burn::tensor::Device;
+use ember_model::GptConfig;
+use itertools::Itertools;
+use serde_json::Value;
+
+use super::*;
+use ember_decoding::config::Strategy;
+use ember_decoding::engine::{generate, to_tensor};
+use ember_decoding::processors::{Chain, Step as ChainStep};
+use ember_decoding::softmax::softmax;
+
+const VOCAB: usize = 23;
+const CONTEXT: usize = 8;
+const PROMPT: [u32; 3] = [3, 1, 4];
+
+fn model() -> Gpt {
+    // An uncommonly confident one, so that knobs and seeds make a difference that is not the same everywhere.
+    let shape = GptConfig::new(VOCAB, CONTEXT, 2, 2, 8);
+    let mut model = Gpt::new(&shape, 3, &Device::flex()).unwrap();
+    model.wte.weight = Param::from_tensor(model.wte.weight.val() * 20.0);
+    model
+}
+
+fn sampling() -> GenerationConfig {
+    let knobs = GenerationConfig { temperature: 0.9, top_k: 12, repetition_penalty: 1.2, ..Default::default() };
+    GenerationConfig { strategy: Strategy::Sample, seed: 5, max_new_tokens: 12, ..knobs }
+}
+
+fn token(id: u32) -> Vec<u8> {
+    format!(" {id}").into_bytes()
+}
+
+fn request<'a>(model: &'a Gpt, config: &'a GenerationConfig) -> Request<'a> {
+    Request {
+        model,
+        checkpoint: "a/folder",
+        prompt_text: Some("</script> & co"),
+        prompt: &PROMPT,
+        config,
+        num_beams: 3,
+        exact_nodes: 500,
+        steps: None,
+        words: Words { bytes_of: Some(&token) },
+        go_on: &|| true,
+    }
+}
+
+fn explained(config: &GenerationConfig) -> Value {
+    let explanation = explain(&request(&model(), config)).unwrap().unwrap();
+    serde_json::from_str(&explanation.to_json().unwrap()).unwrap()
+}
+
+#[test]
+fn a_seed_keeps_its_last_digits_where_numbers_have_53_bits() {
+    let explained = explained(&GenerationConfig { seed: u64::MAX - 1, ..sampling() });
+    assert_eq!(explained["run"]["seed_digits"], "18446744073709551614");
+    assert_eq!(explained["run"]["seed"], u64::MAX - 1);
+    // Every seed that the page shows is that one.
+    let scripts = [include_str!("page/page.js"), include_str!("page/noise.js")];
+    assert!(scripts.iter().all(|script| script.contains("run.seed_digits}")));
+    assert!(!scripts.concat().contains(".seed}"));
+}
+
+fn numbers(value: &Value) -> Vec<f64> {
+    value.as_array().unwrap().iter().map(|number| number.as_f64().unwrap()).collect()
+}
+
+fn ids(value: &Value) -> Vec<u32> {
+    numbers(value).into_iter().map(|id| id as u32).collect()
+}
+
+#[test]
+fn the_steps_are_those_of_the_engine_the_model_and_the_processors() {
+    let (model, config) = (model(), sampling());
+    let told = explained(&config);
+    let written = generate(&model, &PROMPT, &config, &mut |_| ControlFlow::Continue(())).unwrap();
+    assert_eq!(ids(&told["run"]["ids"]), written.ids);
+    assert!((told["run"]["logprob_sum"].as_f64().unwrap() - written.score).abs() < 1e-5);
+    assert_eq!(told["steps"].as_array().unwrap().len(), 12);
+    let mut text = PROMPT.to_vec();
+    for (number, step) in told["steps"].as_array().unwrap().iter().enumerate() {
+        let begin = text.len().saturating_sub(CONTEXT);
+        assert_eq!(ids(&step["window"]), [begin as u32, text.len() as u32]);
+
+        // The logits are the model's, computed here without a cache.
+        let window = &text[begin..];
+        let all = model.forward(to_tensor(&[window], &model.device())).into_data().try_into_vec::<f32>().unwrap();
+        let mut logits = all[(window.len() - 1) * VOCAB..].to_vec();
+        let stored = ids(&step["logits"]["ids"]).into_iter().zip(numbers(&step["logits"]["values"]));
+        let mut previous = f64::INFINITY;
+        for (id, value) in stored {
+            assert!((f64::from(logits[id as usize]) - value).abs() < 1e-4, "step {number}, id {id}");
+            assert!(value <= previous);
+            previous = value;
+        }
+        assert_eq!(step["logits"]["ids"].as_array().unwrap().len(), VOCAB);
+
+        // What the knobs left is what the processors leave, and the draw fell into the chosen one's share of it.
+        Chain::new(&config, None).process(&ChainStep { prompt: &PROMPT, generated: &text[3..] }, &mut logits);
+        let probabilities = softmax(&logits);
+        let left = ids(&step["processed"]["ids"]);
+        assert_eq!((left.len(), step["processed"]["survivors"].as_u64()), (12, Some(12)));
+        for (&id, probability) in left.iter().zip_eq(numbers(&step["processed"]["probabilities"])) {
+            assert!((f64::from(probabilities[id as usize]) - probability).abs() < 1e-4);
+        }
+        let (draw, share) = (step["draw"].as_f64().unwrap(), numbers(&step["interval"]));
+        assert!(share[0] <= draw && draw < share[1]);
+        let chosen = step["chosen"].as_u64().unwrap() as u32;
+        assert_eq!(chosen, written.ids[number]);
+        assert!((share[1] - share[0] - f64::from(probabilities[chosen as usize])).abs() < 1e-4);
+        text.push(chosen);
+    }
+}
+
+#[test]
+fn a_greedy_run_draws_nothing_and_its_noise_is_sampled_all_the_same() {
+    let told = explained(&GenerationConfig { strategy: Strategy::Greedy, top_k: 0, temperature: 1.0, ..sampling() });
+    assert_eq!(told["run"]["strategy"], "greedy");
+    assert!(told["steps"][0]["draw"].is_null() && told["steps"][0]["interval"].is_null());
+    assert_eq!(told["run"]["ids"], told["ways"][0]["ids"]);
+    assert_eq!(told["run"]["ids"], told["beams"]["greedy"]["ids"]);
+    assert_ne!(told["noise"]["a"]["ids"], told["run"]["ids"]);
+}
+
+#[test]
+fn the_last_layer_says_what_the_step_said() {
+    let config = sampling();
+    let told = explained(&config);
+    let steps: Vec<u64> = told["lens"].as_array().unwrap().iter().map(|lens| lens["step"].as_u64().unwrap()).collect();
+    assert_eq!(steps, [0, 11]);
+    for lens in told["lens"].as_array().unwrap() {
+        let step = &told["steps"][lens["step"].as_u64().unwrap() as usize];
+        let values = numbers(&step["logits"]["values"]);
+        let sum: f64 = values.iter().map(|logit| logit.exp()).sum();
+        let layers = lens["layers"].as_array().unwrap();
+        let names: Vec<&str> = layers.iter().map(|layer| layer["name"].as_str().unwrap()).collect();
+        assert_eq!(names, ["embedding", "block 1", "block 2"]);
+        for (place, likely) in layers[2]["top"].as_array().unwrap().iter().enumerate() {
+            assert_eq!(likely["id"], step["logits"]["ids"][place]);
+            assert!((likely["probability"].as_f64().unwrap() - values[place].exp() / sum).abs() < 1e-4);
+        }
+        let chosen = &layers[2]["chosen"];
+        let place = chosen["rank"].as_u64().unwrap() as usize - 1;
+        assert_eq!(step["logits"]["ids"][place], step["chosen"]);
+        assert!((chosen["probability"].as_f64().unwrap().ln() - step["logprob"].as_f64().unwrap()).abs() < 1e-3);
+        assert_ne!(layers[0]["top"], layers[2]["top"]);
+    }
+}
+
+#[test]
+fn attention_is_told_for_every_head_and_looks_back_only() {
+    let (model, config) = (model(), sampling());
+    let steps = [5, 2, 99];
+    let request = Request { steps: Some(&steps), ..request(&model, &config) };
+    let told = serde_json::to_value(explain(&request).unwrap().unwrap()).unwrap();
+    let attention = told["attention"].as_array().unwrap();
+    assert_eq!(attention.iter().map(|step| step["step"].as_u64().unwrap()).collect::<Vec<_>>(), [2, 5]);
+    let window = ids(&attention[1]["ids"]);
+    assert_eq!(window, [&PROMPT[..], &ids(&told["run"]["ids"])[..5]].concat());
+    assert_eq!(attention[1]["layers"].as_array().unwrap().len(), 2);
+    for head in attention[1]["layers"].as_array().unwrap().iter().flat_map(|layer| layer.as_array().unwrap()) {
+        for (query, row) in head.as_array().unwrap().iter().enumerate() {
+            let row = numbers(row);
+            assert_eq!(row.len(), query + 1);
+            assert!((row.iter().sum::<f64>() - 1000.0).abs() <= row.len() as f64 / 2.0, "{row:?}");
+        }
+        assert_eq!(head.as_array().unwrap().len(), window.len());
+    }
+}
+
+#[test]
+fn the_texts_part_where_one_number_falls_into_two_shares() {
+    let mut parted = 0;
+    for seed in 0..8 {
+        let config = GenerationConfig { seed, ..sampling() };
+        let noise = &explained(&config)["noise"];
+        let (a, b) = (ids(&noise["a"]["ids"]), ids(&noise["b"]["ids"]));
+        let warmer = GenerationConfig { temperature: 1.2, ..config };
+        let written = generate(&model(), &PROMPT, &warmer, &mut |_| ControlFlow::Continue(())).unwrap();
+        assert_eq!((noise["to"].as_f64(), b.as_slice()), (Some(round(f64::from(1.2_f32))), written.ids.as_slice()));
+        let first = a.iter().zip(&b).position(|(a, b)| a != b);
+        assert_eq!(noise["parts_at"].as_u64().map(|step| step as usize), first);
+        let Some(step) = first else { continue };
+        parted += 1;
+        assert_eq!(
+            (noise["a_chosen"].as_u64(), noise["b_chosen"].as_u64()),
+            (Some(a[step].into()), Some(b[step].into()))
+        );
+        let draw = noise["draw"].as_f64().unwrap();
+        for candidate in noise["candidates"].as_array().unwrap() {
+            for (text, chosen) in [("a", a[step]), ("b", b[step])] {
+                let share = numbers(&candidate[format!("{text}_interval")]);
+                let probability = candidate[format!("{text}_probability")].as_f64().unwrap();
+                assert!((share[1] - share[0] - probability).abs() < 1e-6);
+                let falls_in = share[0] <= draw && draw < share[1];
+                assert_eq!(falls_in, candidate["id"].as_u64() == Some(chosen.into()), "seed {seed}");
+                if falls_in {
+                    assert_eq!(share, numbers(&noise[format!("{text}_interval")]));
+                }
+            }
+        }
+        let told = ids(&Value::from_iter(noise["candidates"].as_array().unwrap().iter().map(|c| c["id"].clone())));
+        assert!(told.contains(&a[step]) && told.contains(&b[step]) && told.len() <= 10);
+    }
+    assert!(parted > 2, "{parted} of 8 seeds");
+}
+
+fn round(value: f64) -> f64 {
+    (value * 1000.0).round() / 1000.0
+}
+
+#[test]
+fn the_exact_text_is_no_less_probable_than_what_beams_and_greedy_find() {
+    let config = GenerationConfig { max_new_tokens: 3, repetition_penalty: 1.0, ..sampling() };
+    let (model, config) = (model(), config);
+    let request = Request { exact_nodes: 100_000, ..request(&model, &config) };
+    let told = serde_json::to_value(explain(&request).unwrap().unwrap()).unwrap();
+    let exact = &told["beams"]["exact"];
+    assert_eq!((exact["proven"].as_bool(), exact["max_new_tokens"].as_u64()), (Some(true), Some(3)));
+    let sum = |text: &Value| text["logprob_sum"].as_f64().unwrap();
+    assert!(sum(exact) >= sum(&exact["beam"]) - 1e-5 && sum(&exact["beam"]) >= sum(&exact["greedy"]) - 1e-5);
+    assert_eq!(exact["greedy"]["ids"], told["beams"]["greedy"]["ids"]);
+    assert_eq!(told["beams"]["results"].as_array().unwrap().len(), 3);
+    assert_eq!(told["beams"]["steps"].as_array().unwrap().len(), 3);
+    assert_eq!(told["ways"][6]["ids"], told["beams"]["results"][0]["ids"]);
+}
+
+#[test]
+fn each_way_is_what_its_knobs_write() {
+    let config = sampling();
+    let told = explained(&config);
+    let names: Vec<&str> = told["ways"].as_array().unwrap().iter().map(|way| way["name"].as_str().unwrap()).collect();
+    assert_eq!(
+        names,
+        ["greedy", "temperature 0.5", "temperature 1.0", "temperature 1.5", "top-k 40", "top-p 0.9", "3 beams"]
+    );
+    let hotter = GenerationConfig { temperature: 1.5, top_k: 0, ..config };
+    let written = generate(&model(), &PROMPT, &hotter, &mut |_| ControlFlow::Continue(())).unwrap();
+    let way = &told["ways"][3];
+    assert_eq!(ids(&way["ids"]), written.ids);
+    assert!((way["logprob_sum"].as_f64().unwrap() - written.score).abs() < 1e-5);
+    let text: String = written.ids.iter().map(|id| format!(" {id}")).collect();
+    assert_eq!(way["text"].as_str(), Some(text.as_str()));
+}
+
+#[test]
+fn every_named_token_has_its_text_and_without_a_tokenizer_none() {
+    let (model, config) = (model(), sampling());
+    let told = serde_json::to_value(explain(&request(&model, &config)).unwrap().unwrap()).unwrap();
+    assert_eq!(told["tokens"].as_object().unwrap().len(), VOCAB);
+    assert_eq!(told["tokens"]["17"], " 17");
+    let request = Request { words: Words::default(), prompt_text: None, ..request(&model, &config) };
+    let told = serde_json::to_value(explain(&request).unwrap().unwrap()).unwrap();
+    assert!(told["tokens"].as_object().unwrap().is_empty());
+    assert!(told["prompt"]["text"].is_null() && told["run"]["text"].is_null() && told["ways"][0]["text"].is_null());
+}
+
+#[test]
+fn whoever_asks_to_end_gets_nothing_half() {
+    let (model, config) = (model(), sampling());
+    for answers in (0..60).step_by(7) {
+        let asked = AtomicUsize::new(0);
+        let go_on = || asked.fetch_add(1, Ordering::Relaxed) < answers;
+        assert!(explain(&Request { go_on: &go_on, ..request(&model, &config) }).unwrap().is_none(), "{answers}");
+        assert!(asked.load(Ordering::Relaxed) < answers + 60, "it went on for long");
+    }
+}
+
+#[test]
+fn the_page_holds_the_numbers_and_asks_the_network_for_nothing() {
+    let (model, config) = (model(), sampling());
+    let explanation = explain(&request(&model, &config)).unwrap().unwrap();
+    let page = page::page(&explanation).unwrap();
+    let data = page.split("id=\"explanation\">").nth(1).unwrap().split("</script>").next().unwrap();
+    let told: Value = serde_json::from_str(data).unwrap();
+    assert_eq!(told, serde_json::from_str::<Value>(&explanation.to_json().unwrap()).unwrap());
+    assert_eq!(told["prompt"]["text"], "</script> & co");
+    assert!(page.contains("<title>&lt;/script&gt; &amp; co: explained</title>"));
+    for outside in [" src=", "<link rel=\"stylesheet\"", "@import", "fetch(", "XMLHttpRequest", "url(http"] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+}
+
+/// A hundred steps of a vocabulary of GPT-2's size, and as many heads: a page that a phone can open.
+#[test]
+fn a_page_of_a_large_vocabulary_stays_below_3_mb() {
+    let shape = GptConfig::new(50_257, 128, 12, 12, 24);
+    let model = Gpt::new(&shape, 3, &Device::flex()).unwrap();
+    let config =
+        GenerationConfig { strategy: Strategy::Sample, max_new_tokens: 100, temperature: 0.8, ..Default::default() };
+    let most = Cell::new(0);
+    let word = |id: u32| {
+        most.set(most.get().max(id));
+        format!(" token{}", id % 100).into_bytes()
+    };
+    let words = Words { bytes_of: Some(&word) };
+    let request = Request { words, exact_nodes: 50, num_beams: 4, ..request(&model, &config) };
+    let explanation = explain(&request).unwrap().unwrap();
+    assert_eq!(explanation.tokens_written(), 100);
+    assert!(most.get() > 40_000, "texts all over the vocabulary");
+    let bytes = page::page(&explanation).unwrap().len();
+    assert!(bytes < 3_000_000, "{bytes} bytes");
+}

@@ -1,0 +1,114 @@
+//! The knobs that keys turn, notch by notch.
+
+use ember_decoding::config::{GenerationConfig, Strategy};
+
+/// A knob's name and its notches.
+struct Knob {
+    name: &'static str,
+    /// From what changes least or most to the other end; a value between two notches turns to the nearer side.
+    notches: &'static [f64],
+    /// The value at which it changes nothing, where that deserves a word.
+    off: Option<f64>,
+}
+
+#[rustfmt::skip]
+const KNOBS: [Knob; 5] = [
+    Knob { name: "temperature", notches: &[0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.7, 2.0, 3.0, 5.0], off: None },
+    Knob { name: "top-k", notches: &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 10.0, 20.0, 40.0, 100.0, 1000.0], off: Some(0.0) },
+    Knob { name: "top-p", notches: &[0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0], off: Some(1.0) },
+    Knob { name: "min-p", notches: &[0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0], off: Some(0.0) },
+    Knob { name: "repetition", notches: &[0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.5, 2.0, 3.0], off: Some(1.0) },
+];
+
+/// Where the knobs stand, and which of them the next key turns.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Knobs {
+    values: [f64; 5],
+    selected: usize,
+}
+
+impl Knobs {
+    /// As the run had them.
+    pub(super) fn of(config: &GenerationConfig) -> Self {
+        let temperature = if config.strategy == Strategy::Greedy { 0.0 } else { short(config.temperature) };
+        let values = [temperature, config.top_k as f64, config.top_p, config.min_p, short(config.repetition_penalty)];
+        Self { values, selected: 0 }
+    }
+
+    /// The run's knobs with these in place of its own; a temperature of 0 is greedy, which knows no other sampling knob.
+    pub(super) fn apply(&self, config: &GenerationConfig) -> GenerationConfig {
+        let [temperature, top_k, top_p, min_p, repetition_penalty] = self.values;
+        let strategy = if temperature == 0.0 { Strategy::Greedy } else { Strategy::Sample };
+        GenerationConfig {
+            strategy,
+            temperature: if strategy == Strategy::Greedy { 1.0 } else { temperature as f32 },
+            top_k: top_k as usize,
+            top_p,
+            min_p,
+            repetition_penalty: repetition_penalty as f32,
+            ..config.clone()
+        }
+    }
+
+    pub(super) fn select_next(&mut self) {
+        self.selected = (self.selected + 1) % KNOBS.len();
+    }
+
+    pub(super) fn select_previous(&mut self) {
+        self.selected = (self.selected + KNOBS.len() - 1) % KNOBS.len();
+    }
+
+    pub(super) fn turn_up(&mut self) {
+        let value = &mut self.values[self.selected];
+        let next = KNOBS[self.selected].notches.iter().find(|&&notch| notch > *value);
+        *value = next.copied().unwrap_or(*value);
+    }
+
+    pub(super) fn turn_down(&mut self) {
+        let value = &mut self.values[self.selected];
+        let next = KNOBS[self.selected].notches.iter().rev().find(|&&notch| notch < *value);
+        *value = next.copied().unwrap_or(*value);
+    }
+
+    /// Each knob's name, value and whether it is the selected one.
+    pub(super) fn words(&self) -> impl Iterator<Item = (&'static str, String, bool)> {
+        KNOBS.iter().zip(self.values).enumerate().map(|(number, (knob, value))| {
+            let words = match knob.off {
+                Some(off) if value == off => "off".to_owned(),
+                _ if knob.name == "temperature" && value == 0.0 => "0 (greedy)".to_owned(),
+                _ => value.to_string(),
+            };
+            (knob.name, words, number == self.selected)
+        })
+    }
+}
+
+/// A float32 as the number that was typed.
+fn short(value: f32) -> f64 {
+    value.to_string().parse().unwrap_or(f64::from(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn knobs_turn_by_notches_and_stop_at_the_ends() {
+        let config = GenerationConfig { strategy: Strategy::Sample, temperature: 0.85, ..Default::default() };
+        let mut knobs = Knobs::of(&config);
+        let temperature = |knobs: &Knobs| knobs.words().next().map(|(_, words, _)| words);
+        assert_eq!(temperature(&knobs).as_deref(), Some("0.85"));
+        assert_eq!(knobs.apply(&config), config, "untouched, they are the run's");
+        knobs.turn_up();
+        assert_eq!(temperature(&knobs).as_deref(), Some("0.9"));
+        (0..50).for_each(|_| knobs.turn_down());
+        assert_eq!(temperature(&knobs).as_deref(), Some("0 (greedy)"));
+        assert_eq!(knobs.apply(&config).strategy, Strategy::Greedy);
+        knobs.select_previous();
+        knobs.turn_up();
+        let words: Vec<String> = knobs.words().map(|(name, words, _)| format!("{name} {words}")).collect();
+        assert_eq!(words[1..], ["top-k off", "top-p off", "min-p off", "repetition 1.1"]);
+        (0..50).for_each(|_| knobs.turn_up());
+        assert_eq!(knobs.apply(&config).repetition_penalty, 3.0);
+    }
+}

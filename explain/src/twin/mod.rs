@@ -1,0 +1,181 @@
+//! The page's twin on the terminal: the candidates of each step as bars, knobs that a key turns, and the beams as a tree.
+//!
+//! What a knob does is not imitated: every key runs the run's own logits through [`Chain`] again and draws from what is left
+//! with the engine's own [`ember_decoding::sampler::draw`].
+
+mod draw;
+mod knobs;
+mod screen;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+use crossterm::event::KeyCode;
+
+use super::{Recorded, Words};
+use ember_decoding::beam::BeamStep;
+use ember_decoding::chosen::logprob;
+use ember_decoding::config::GenerationConfig;
+use ember_decoding::processors::{Chain, Step};
+use ember_decoding::sampler::{Drawn, draw, greedy};
+use ember_decoding::softmax::log_sum_exp;
+use ember_decoding::trace::Recorder;
+use knobs::Knobs;
+
+pub use screen::show;
+
+/// What the screen shows, and what a key changes of it.
+pub struct Twin<'a> {
+    words: Words<'a>,
+    prompt: &'a [u32],
+    config: &'a GenerationConfig,
+    recorded: &'a Recorded,
+    beam_steps: &'a [BeamStep],
+    view: View,
+    /// The step shown, below the number of tokens written.
+    step: usize,
+    knobs: Knobs,
+    /// How often the reader drew again at this step; 0 shows the run's own draw.
+    again: u64,
+    done: bool,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum View {
+    Candidates,
+    Beams,
+}
+
+/// One token of a step, before the knobs and after them.
+#[derive(Debug, PartialEq)]
+struct Bar {
+    id: u32,
+    /// Its probability by the model.
+    before: f32,
+    /// Its probability by what the knobs leave; none where one of them removed it.
+    after: Option<f32>,
+    removed_by: Option<String>,
+}
+
+/// What the knobs make of a step.
+#[derive(Debug, PartialEq)]
+struct Outcome {
+    /// The best before and after, best first by the model.
+    bars: Vec<Bar>,
+    /// The token that these knobs choose.
+    id: u32,
+    drawn: Option<Drawn>,
+    survivors: usize,
+}
+
+impl<'a> Twin<'a> {
+    /// A screen at the first step of a run of at least one token.
+    pub fn new(
+        words: Words<'a>,
+        prompt: &'a [u32],
+        config: &'a GenerationConfig,
+        recorded: &'a Recorded,
+        beam_steps: &'a [BeamStep],
+    ) -> Self {
+        Self {
+            words,
+            prompt,
+            config,
+            recorded,
+            beam_steps,
+            view: View::Candidates,
+            step: 0,
+            knobs: Knobs::of(config),
+            again: 0,
+            done: false,
+        }
+    }
+
+    /// Whether the reader has left.
+    fn is_done(&self) -> bool {
+        self.done
+    }
+
+    /// Steps that there are to show.
+    fn steps(&self) -> usize {
+        match self.view {
+            View::Candidates => self.recorded.steps.len(),
+            View::Beams => self.beam_steps.len(),
+        }
+    }
+
+    /// Does what a key means.
+    fn press(&mut self, key: KeyCode) {
+        match key {
+            KeyCode::Char('q') | KeyCode::Esc => self.done = true,
+            KeyCode::Right | KeyCode::Char('l' | ' ') => self.go_to(self.step + 1),
+            KeyCode::Left | KeyCode::Char('h') => self.go_to(self.step.saturating_sub(1)),
+            KeyCode::Home => self.go_to(0),
+            KeyCode::End => self.go_to(usize::MAX),
+            KeyCode::Down | KeyCode::Char('j') => self.knobs.select_next(),
+            KeyCode::Up | KeyCode::Char('k') => self.knobs.select_previous(),
+            KeyCode::Char('+' | '=') => self.knobs.turn_up(),
+            KeyCode::Char('-') => self.knobs.turn_down(),
+            KeyCode::Char('0') => self.knobs = Knobs::of(self.config),
+            KeyCode::Char('d') => self.again += 1,
+            KeyCode::Char('b') => {
+                self.view = if self.view == View::Candidates { View::Beams } else { View::Candidates };
+                self.go_to(self.step);
+            }
+            _ => {}
+        }
+    }
+
+    fn go_to(&mut self, step: usize) {
+        self.step = step.min(self.steps().saturating_sub(1));
+        self.again = 0;
+    }
+
+    /// What the knobs, as they are now, make of the step shown; `count` bars before and as many after.
+    fn outcome(&self, count: usize) -> Outcome {
+        let config = self.knobs.apply(self.config);
+        let recorded = &self.recorded.steps[self.step];
+        let step = Step { prompt: self.prompt, generated: &self.recorded.completion.ids[..self.step] };
+        let mut logits = recorded.unmodified.clone();
+        let mut recorder = Recorder::new(&logits);
+        Chain::new(&config, None)
+            .process_observed(&step, &mut logits, &mut |name, logits| recorder.after(name, logits));
+        let drawn =
+            config.strategy.samples().then(|| draw(config.seed.wrapping_add(self.again), 0, self.step as u64, &logits));
+        let id = drawn.map_or_else(|| greedy(&logits), |drawn| drawn.id);
+        let logprob = logprob(recorded.unmodified[id as usize], log_sum_exp(&recorded.unmodified));
+        let account = recorder.finish(self.step, id, logprob, drawn, count);
+        let bar = |candidate: ember_decoding::trace::Candidate| Bar {
+            id: candidate.id,
+            before: candidate.before.probability,
+            after: match candidate.changes.last() {
+                None => Some(candidate.before.probability),
+                Some(change) => change.after.map(|after| after.probability),
+            },
+            removed_by: candidate.removed_by,
+        };
+        Outcome {
+            bars: account.candidates.into_iter().map(bar).collect(),
+            id,
+            drawn,
+            survivors: logits.iter().filter(|&&logit| logit > f32::NEG_INFINITY).count(),
+        }
+    }
+
+    /// A token on one line, its spaces and line ends to be seen.
+    fn name(&self, id: u32) -> String {
+        let text = self.words.token(id).unwrap_or_else(|| format!("#{id}"));
+        text.chars().map(visible).collect()
+    }
+}
+
+/// A character as the screen can show it in a list.
+fn visible(character: char) -> char {
+    match character {
+        ' ' => '\u{b7}',
+        '\n' => '\u{21b5}',
+        '\t' => '\u{2192}',
+        control if control.is_control() => char::REPLACEMENT_CHARACTER,
+        other => other,
+    }
+}

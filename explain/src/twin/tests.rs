@@ -1,0 +1,163 @@
+//! The screen as text, on a run whose numbers a reader can check.
+#![allow(clippy::unwrap_used)]
+
+use crossterm::event::KeyCode;
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+
+use super::*;
+use crate::RecordedStep;
+use ember_decoding::config::Strategy;
+use ember_decoding::engine::Completion;
+use ember_decoding::stop::FinishReason;
+use ember_decoding::trace::ChoiceTrace;
+
+/// The six probabilities of the example that tutorials work by hand.
+fn recorded() -> Recorded {
+    let step = |(number, id): (usize, u32)| {
+        let unmodified: Vec<f32> = [0.40_f32, 0.30, 0.20, 0.05, 0.03, 0.02].iter().map(|p| p.ln()).collect();
+        let choice = ChoiceTrace { step: number, candidates: Vec::new(), draw: None, interval: None, id, logprob: 0.0 };
+        RecordedStep { processed: unmodified.clone(), unmodified, choice }
+    };
+    let ids = vec![1, 2, 0];
+    let completion = Completion {
+        ids: ids.clone(),
+        tokens: Vec::new(),
+        finish_reason: FinishReason::Length,
+        score: 0.0,
+        seconds: 0.0,
+    };
+    Recorded { completion, steps: ids.into_iter().enumerate().map(step).collect() }
+}
+
+fn token(id: u32) -> Vec<u8> {
+    [" the", " a", " cat", " dog", "\n", "<end>"][id as usize].as_bytes().to_vec()
+}
+
+/// The screen after some keys, line by line without what is blank at their ends.
+fn screen(config: &GenerationConfig, keys: &[KeyCode]) -> Vec<String> {
+    let (recorded, beam_steps) = (recorded(), tree::tests::search());
+    let mut twin = Twin {
+        words: Words { bytes_of: Some(&token) },
+        prompt: &[3],
+        config,
+        recorded: &recorded,
+        beam_steps: &beam_steps,
+        view: View::Candidates,
+        step: 0,
+        knobs: Knobs::of(config),
+        again: 0,
+        done: false,
+    };
+    keys.iter().for_each(|&key| twin.press(key));
+    let mut terminal = Terminal::new(TestBackend::new(77, 20)).unwrap();
+    terminal.draw(|frame| twin.draw(frame)).unwrap();
+    let buffer = terminal.backend().buffer();
+    let row = |y: u16| (0..77).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned();
+    (0..20).map(row).collect()
+}
+
+fn greedy_config() -> GenerationConfig {
+    GenerationConfig::default()
+}
+
+#[test]
+fn the_first_step_of_a_greedy_run() {
+    let shown = screen(&greedy_config(), &[]);
+    let expected = [
+        "┌ Step 0 of 2 ──────────────────────────────────────────────────────────────┐",
+        "│ dog█                                                                      │",
+        "│                                                                           │",
+        "│                                                                           │",
+        "│                                                                           │",
+        "└───────────────────────────────────────────────────────────────────────────┘",
+        "┌ 6 of 6 tokens are left ───────────────────────────────────────────────────┐",
+        "│▸ ·the              40.00% ████████████████████████████████████████████████│",
+        "│  ·a                30.00% ████████████████████████████████████            │",
+        "│  ·cat              20.00% ████████████████████████                        │",
+        "│  ·dog               5.00% ██████                                          │",
+        "│  ↵                  3.00% ████                                            │",
+        "│  <end>              2.00% ██                                              │",
+        "│                                                                           │",
+        "└───────────────────────────────────────────────────────────────────────────┘",
+        "┌───────────────────────────────────────────────────────────────────────────┐",
+        "│ temperature 0 (greedy)  top-k off  top-p off  min-p off  repetition off   │",
+        "│ the best is taken: ·the; the run, with its own knobs, took ·a             │",
+        "└───────────────────────────────────────────────────────────────────────────┘",
+        "←→ step  ↑↓ knob  + - turn  0 as it was  d draw again  b beams  q quit",
+    ];
+    assert_eq!(shown, expected);
+}
+
+#[test]
+fn a_knob_that_removes_says_so_and_the_rest_share_what_it_leaves() {
+    let config = GenerationConfig { strategy: Strategy::Sample, temperature: 1.0, ..greedy_config() };
+    // Top-k up to 1, 2, 3: 0.40, 0.30 and 0.20 of 0.90 are left.
+    let shown = screen(&config, &[KeyCode::Down, KeyCode::Char('+'), KeyCode::Char('+'), KeyCode::Char('+')]);
+    assert!(shown[6].starts_with("┌ 3 of 6 tokens are left "), "{}", shown[6]);
+    let figures: Vec<&str> = shown[7..13].iter().map(|line| line[line.find('%').unwrap() - 5..].trim_end()).collect();
+    assert!(figures[0].starts_with("44.44%") && figures[1].starts_with("33.33%") && figures[2].starts_with("22.22%"));
+    for (line, before) in figures[3..].iter().zip([" 5.00%", " 3.00%", " 2.00%"]) {
+        assert!(line.starts_with(&format!("{before} removed by top-k")), "{line}");
+    }
+    assert!(shown[16].contains("top-k 3"), "{}", shown[16]);
+}
+
+#[test]
+fn the_draw_is_that_of_the_engine_and_can_be_drawn_again() {
+    let config = GenerationConfig { strategy: Strategy::Sample, seed: 7, ..greedy_config() };
+    let logits = recorded().steps[1].unmodified.clone();
+    for (keys, seed) in [(vec![KeyCode::Right], 7), (vec![KeyCode::Right, KeyCode::Char('d')], 8)] {
+        let drawn = draw(seed, 0, 1, &logits);
+        let shown = screen(&config, &keys);
+        let expected = format!("draw {:.4} falls into {:.4} to", drawn.uniform, drawn.interval.0);
+        assert!(shown[17].contains(&expected), "{}", shown[17]);
+    }
+}
+
+#[test]
+fn steps_go_forward_and_back_and_stop_at_the_ends() {
+    let config = greedy_config();
+    let [right, left] = [KeyCode::Right, KeyCode::Left];
+    assert!(screen(&config, &[right, right, right, right])[0].starts_with("┌ Step 2 of 2 ──"));
+    assert!(screen(&config, &[right, right])[1].contains("dog a cat█"));
+    assert_eq!(screen(&config, &[right, left, left]), screen(&config, &[]));
+    assert_eq!(screen(&config, &[KeyCode::Char('+'), KeyCode::Char('0')]), screen(&config, &[]));
+}
+
+#[test]
+fn the_beams_as_a_tree() {
+    let shown = screen(&greedy_config(), &[KeyCode::Char('b'), KeyCode::End]);
+    let expected = [
+        "┌ Beams after step 2, sums of log-probabilities ────────────────────────────┐",
+        "│├ ·the  -0.92                                                              │",
+        "││ ├ ·a↵  -2.50  runs                                                       │",
+        "││ └ ·dog  -1.90                                                            │",
+        "││   ├ <end>  -2.00  finished                                               │",
+        "││   └ ·cat  -2.60  runs                                                    │",
+        "│└ ·a  -1.20  pruned                                                        │",
+    ];
+    assert_eq!(shown[6..13], expected);
+    assert_eq!(shown[19], "←→ step  b candidates  q quit");
+}
+
+#[test]
+fn q_leaves() {
+    let (recorded, config) = (recorded(), greedy_config());
+    let mut twin = Twin {
+        words: Words::default(),
+        prompt: &[3],
+        config: &config,
+        recorded: &recorded,
+        beam_steps: &[],
+        view: View::Candidates,
+        step: 0,
+        knobs: Knobs::of(&config),
+        again: 0,
+        done: false,
+    };
+    assert!(!twin.is_done());
+    twin.press(KeyCode::Char('q'));
+    assert!(twin.is_done());
+    assert_eq!(twin.name(4), "#4", "without a tokenizer a token is its number");
+}

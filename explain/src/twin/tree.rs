@@ -1,0 +1,202 @@
+//! The beams as a tree of lines: what they share stands once, and branches that ended say how.
+
+use ember_decoding::beam::{BeamStep, Fate};
+
+/// How a branch ends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum End {
+    /// It runs, or others grow out of it.
+    Live,
+    /// It is among the finished texts.
+    Finished,
+}
+
+struct Node {
+    token: u32,
+    parent: Option<usize>,
+    /// Tokens before it.
+    step: usize,
+    /// The sum of the log-probabilities so far, in nats.
+    score: f64,
+    end: End,
+}
+
+/// The tree after some steps, as at most `room` lines if that can be; `name` tells what a token says. Where it is too large,
+/// the branches that were given up first are left out: those whose last token came before the step that is given too.
+pub(super) fn lines(steps: &[BeamStep], room: usize, name: &dyn Fn(u32) -> String) -> (Vec<String>, usize) {
+    let (nodes, running) = grown(steps);
+    let mut since = 0;
+    loop {
+        let tree = Tree { nodes: &nodes, running: &running, shown: shown(&nodes, &running, since), name };
+        let mut lines = Vec::new();
+        tree.write_children(None, "", &mut lines);
+        if lines.len() <= room || since >= steps.len() {
+            return (lines, since);
+        }
+        since += 1;
+    }
+}
+
+/// Which nodes have something to show: beams that run, finished texts, branches given up from step `since` on, and all that
+/// these grow out of.
+fn shown(nodes: &[Node], running: &[usize], since: usize) -> Vec<bool> {
+    let mut shown: Vec<bool> = nodes.iter().map(|node| node.step >= since || node.end == End::Finished).collect();
+    running.iter().for_each(|&node| shown[node] = true);
+    // Children stand behind their parents.
+    for (number, node) in nodes.iter().enumerate().rev() {
+        if let Some(parent) = node.parent {
+            shown[parent] |= shown[number];
+        }
+    }
+    shown
+}
+
+/// A tree in the making of its lines.
+struct Tree<'a> {
+    nodes: &'a [Node],
+    running: &'a [usize],
+    shown: Vec<bool>,
+    name: &'a dyn Fn(u32) -> String,
+}
+
+/// All nodes that were ever kept, and those of the beams that run.
+fn grown(steps: &[BeamStep]) -> (Vec<Node>, Vec<usize>) {
+    let mut nodes: Vec<Node> = Vec::new();
+    let mut beams: Vec<Option<usize>> = vec![None]; // the prompt itself
+    for step in steps {
+        let mut next: Vec<(usize, Option<usize>)> = Vec::new();
+        for candidate in &step.candidates {
+            let end = match candidate.fate {
+                Fate::GoesOn { .. } => End::Live,
+                Fate::Finished { kept: true, .. } => End::Finished,
+                _ => continue,
+            };
+            let parent = beams.get(candidate.parent).copied().flatten();
+            nodes.push(Node { token: candidate.token, parent, step: step.step, score: candidate.score, end });
+            if let Fate::GoesOn { beam } = candidate.fate {
+                next.push((beam, Some(nodes.len() - 1)));
+            }
+        }
+        next.sort_unstable();
+        beams = next.into_iter().map(|(_, node)| node).collect();
+    }
+    (nodes, beams.into_iter().flatten().collect())
+}
+
+impl Tree<'_> {
+    fn children(&self, parent: Option<usize>) -> impl Iterator<Item = usize> {
+        (0..self.nodes.len()).filter(move |&node| self.shown[node] && self.nodes[node].parent == parent)
+    }
+
+    /// A line for each child of `parent`, with those of its own children behind it; a chain without a fork is one line.
+    fn write_children(&self, parent: Option<usize>, indent: &str, lines: &mut Vec<String>) {
+        let mut siblings: Vec<usize> = self.children(parent).collect();
+        siblings.sort_by(|&a, &b| self.nodes[b].score.total_cmp(&self.nodes[a].score));
+        for (place, &first) in siblings.iter().enumerate() {
+            let (mut last, mut text) = (first, (self.name)(self.nodes[first].token));
+            loop {
+                let mut next = self.children(Some(last));
+                let (Some(only), None) = (next.next(), next.next()) else { break };
+                text += &(self.name)(self.nodes[only].token);
+                last = only;
+            }
+            let is_last = place + 1 == siblings.len();
+            let (branch, rail) = if is_last { ("\u{2514} ", "  ") } else { ("\u{251c} ", "\u{2502} ") };
+            lines.push(format!("{indent}{branch}{text}  {:.2}{}", self.nodes[last].score, self.end(last)));
+            self.write_children(Some(last), &format!("{indent}{rail}"), lines);
+        }
+    }
+
+    /// How a branch ends that goes no further than `node`.
+    fn end(&self, node: usize) -> &'static str {
+        match self.nodes[node].end {
+            End::Finished => "  finished",
+            End::Live if self.children(Some(node)).next().is_some() => "",
+            End::Live if self.running.contains(&node) => "  runs",
+            End::Live => "  pruned",
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use ember_decoding::beam::BeamCandidate;
+    use ember_decoding::stop::FinishReason;
+
+    pub(in super::super) fn step(number: usize, candidates: &[(usize, u32, f64, Fate)]) -> BeamStep {
+        let candidate = |&(parent, token, score, fate): &(usize, u32, f64, Fate)| BeamCandidate {
+            parent,
+            token,
+            logprob: score as f32,
+            model_logprob: score as f32,
+            score,
+            rank_key: score,
+            fate,
+        };
+        let candidates = candidates.iter().map(candidate).collect();
+        BeamStep { prompt: 0, step: number, group: 0, beams: Vec::new(), candidates, pool: Vec::new(), stopped: None }
+    }
+
+    /// Two beams: 0 and 1; both go on from 0, so 1 is given up; one of them ends.
+    pub(in super::super) fn search() -> Vec<BeamStep> {
+        let finished = Fate::Finished { final_score: -1.0, reason: FinishReason::Eos, kept: true };
+        vec![
+            step(
+                0,
+                &[
+                    (0, 0, -0.92, Fate::GoesOn { beam: 0 }),
+                    (0, 1, -1.2, Fate::GoesOn { beam: 1 }),
+                    (0, 2, -1.6, Fate::Pruned),
+                ],
+            ),
+            step(
+                1,
+                &[
+                    (0, 1, -1.5, Fate::GoesOn { beam: 0 }),
+                    (0, 3, -1.9, Fate::GoesOn { beam: 1 }),
+                    (1, 2, -2.5, Fate::Pruned),
+                ],
+            ),
+            step(
+                2,
+                &[
+                    (1, 5, -2.0, finished),
+                    (1, 2, -2.6, Fate::GoesOn { beam: 1 }),
+                    (0, 4, -2.5, Fate::GoesOn { beam: 0 }),
+                ],
+            ),
+        ]
+    }
+
+    #[test]
+    fn the_tree_by_hand() {
+        let name = |id: u32| ((b'a' + id as u8) as char).to_string();
+        let lines = |steps: &[BeamStep]| lines(steps, 9, &name).0;
+        assert_eq!(lines(&search()[..1]), ["├ a  -0.92  runs", "└ b  -1.20  runs"]);
+        assert_eq!(
+            lines(&search()[..2]),
+            ["├ a  -0.92", "│ ├ b  -1.50  runs", "│ └ d  -1.90  runs", "└ b  -1.20  pruned"]
+        );
+        let grown = [
+            "├ a  -0.92",
+            "│ ├ be  -2.50  runs",
+            "│ └ d  -1.90",
+            "│   ├ f  -2.00  finished",
+            "│   └ c  -2.60  runs",
+            "└ b  -1.20  pruned",
+        ];
+        assert_eq!(lines(&search()), grown);
+        assert!(lines(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_tree_too_large_loses_first_what_was_given_up_first() {
+        let name = |id: u32| ((b'a' + id as u8) as char).to_string();
+        let fitted =
+            ["└ a  -0.92", "  ├ be  -2.50  runs", "  └ d  -1.90", "    ├ f  -2.00  finished", "    └ c  -2.60  runs"];
+        assert_eq!(lines(&search(), 5, &name), (fitted.map(str::to_owned).to_vec(), 1));
+        // What runs or has finished is never left out.
+        assert_eq!(lines(&search(), 2, &name).0.len(), 5);
+    }
+}

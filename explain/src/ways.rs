@@ -1,0 +1,97 @@
+//! The same prompt, continued in several ways.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::repetition::Repetition;
+use super::{Beams, Request};
+use ember_decoding::config::{GenerationConfig, Strategy};
+
+/// The knobs that a page can turn.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(super) struct Knobs {
+    temperature: f32,
+    top_k: usize,
+    top_p: f64,
+    min_p: f64,
+    repetition_penalty: f32,
+}
+
+impl Knobs {
+    pub(super) fn of(config: &GenerationConfig) -> Self {
+        let GenerationConfig { temperature, top_k, top_p, min_p, repetition_penalty, .. } = *config;
+        Self { temperature, top_k, top_p, min_p, repetition_penalty }
+    }
+}
+
+/// The prompt, continued in one way.
+#[derive(Debug, Serialize)]
+pub(super) struct Way {
+    name: String,
+    /// What makes it differ from sampling by the model's own distribution.
+    config: BTreeMap<&'static str, Value>,
+    pub(super) ids: Vec<u32>,
+    text: Option<String>,
+    /// In nats, under the unmodified model.
+    logprob_sum: f64,
+    tokens: usize,
+    repetition: Repetition,
+}
+
+impl Way {
+    fn new(request: &Request, name: String, config: &[(&'static str, Value)], ids: &[u32], logprob_sum: f64) -> Self {
+        Self {
+            name,
+            config: config.iter().cloned().collect(),
+            text: request.text(ids),
+            logprob_sum,
+            tokens: ids.len(),
+            repetition: Repetition::of(ids),
+            ids: ids.to_vec(),
+        }
+    }
+}
+
+/// Greedy, three temperatures, top-k, top-p and the best of the beams: all with the run's seed, length and repetition penalty,
+/// and no other knob.
+pub(super) fn all(request: &Request, beams: &Beams) -> Result<Vec<Way>> {
+    let plain = without_sampling_knobs(request.config);
+    let mut ways = vec![Way::new(
+        request,
+        "greedy".into(),
+        &[("strategy", json!("greedy"))],
+        &beams.greedy.ids,
+        beams.greedy.logprob_sum,
+    )];
+    let sampled = |knob: &'static str, value: Value, config: GenerationConfig| {
+        let completion = request.write(&config)?;
+        let name = format!("{} {value}", knob.replace('_', "-"));
+        let knobs = [("strategy", json!("sample")), (knob, value)];
+        Ok::<_, anyhow::Error>(Way::new(request, name, &knobs, &completion.ids, completion.score))
+    };
+    for temperature in [0.5_f32, 1.0, 1.5] {
+        ways.push(sampled("temperature", json!(temperature), GenerationConfig { temperature, ..plain.clone() })?);
+    }
+    ways.push(sampled("top_k", json!(40), GenerationConfig { top_k: 40, ..plain.clone() })?);
+    ways.push(sampled("top_p", json!(0.9), GenerationConfig { top_p: 0.9, ..plain.clone() })?);
+    if let Some(best) = beams.best() {
+        let knobs = [("strategy", json!("beam")), ("num_beams", json!(request.num_beams))];
+        ways.push(Way::new(request, format!("{} beams", request.num_beams), &knobs, &best.ids, best.logprob_sum));
+    }
+    Ok(ways)
+}
+
+/// Sampling from the model's own distribution, with what else `config` says.
+pub(super) fn without_sampling_knobs(config: &GenerationConfig) -> GenerationConfig {
+    GenerationConfig {
+        strategy: Strategy::Sample,
+        temperature: 1.0,
+        top_k: 0,
+        top_p: 1.0,
+        min_p: 0.0,
+        ..config.clone()
+    }
+}

@@ -1,0 +1,64 @@
+//! What the unmodified model thought of a token, whichever way it was chosen.
+
+use anyhow::{Result, ensure};
+
+use crate::engine::ChosenToken;
+use crate::softmax::log_sum_exp;
+
+/// What log-probabilities are measured from: the logarithm of the sum of the exponentials of the logits `[vocab]`.
+///
+/// # Errors
+/// When the logits are not finite.
+pub fn norm(logits: &[f32]) -> Result<f64> {
+    finite(log_sum_exp(logits))
+}
+
+/// A [`norm`] that somebody else computed.
+///
+/// # Errors
+/// When it is not finite, because the logits are not.
+pub fn finite(norm: f64) -> Result<f64> {
+    ensure!(
+        norm.is_finite(),
+        "the model's logits are not finite numbers: its weights are damaged, or its training diverged; use another checkpoint"
+    );
+    Ok(norm)
+}
+
+/// The natural log-probability of a logit. Never above 0, where rounding alone could take it.
+pub fn logprob(logit: f32, norm: f64) -> f32 {
+    ((f64::from(logit) - norm) as f32).min(0.0)
+}
+
+/// Token `id` with its log-probability and those of the `top` best, from the unmodified logits `[vocab]` of its step.
+pub fn chosen(id: u32, logits: &[f32], norm: f64, top: usize) -> ChosenToken {
+    let of = |id: u32| logprob(logits[id as usize], norm);
+    ChosenToken { id, logprob: of(id), top: best(top, logits).into_iter().map(|id| (id, of(id))).collect() }
+}
+
+/// The ids of the `count` highest logits, highest first, of equal ones the lower id.
+pub fn best(count: usize, logits: &[f32]) -> Vec<u32> {
+    if count == 0 {
+        return Vec::new();
+    }
+    let by_rank = |a: &u32, b: &u32| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b));
+    let mut ids: Vec<u32> = (0..logits.len() as u32).collect();
+    if count < ids.len() {
+        ids.select_nth_unstable_by(count - 1, by_rank);
+        ids.truncate(count);
+    }
+    ids.sort_unstable_by(by_rank);
+    ids
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_come_first_and_of_equals_the_lower_id() {
+        assert_eq!(best(2, &[1.0, 3.0, 3.0, 2.0]), [1, 2]);
+        assert_eq!(best(9, &[1.0, 3.0]), [1, 0]);
+        assert!(best(0, &[1.0]).is_empty());
+    }
+}

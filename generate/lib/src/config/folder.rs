@@ -1,0 +1,206 @@
+//! `generation_config.json`: what a checkpoint folder says about how to write with it, in Hugging Face's names.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use ember_host::output::write_output;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::{GenerationConfig, KNOBS, KnobValue, Knobs, Strategy};
+use crate::semantics::Semantics;
+
+/// The file's name.
+const FILE: &str = "generation_config.json";
+
+/// What a checkpoint folder's `generation_config.json` sets.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FolderSettings {
+    /// The knobs that this program has.
+    pub knobs: Knobs,
+    /// Settings that change the text elsewhere but that this program does not have, as "name value".
+    pub not_applied: Vec<String>,
+}
+
+/// How texts of a model are drawn where nobody asks for something else: what training, which knows its text, lets the folder say.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sampling {
+    /// Divides the logits; 1 changes nothing.
+    pub temperature: f32,
+    /// The probability of the nucleus to sample from; 1 is all.
+    pub top_p: f64,
+}
+
+impl Sampling {
+    /// The keys of a `generation_config.json` that say so. The temperature stands there even where it changes nothing, for people.
+    pub fn to_hugging_face(self) -> Map<String, Value> {
+        let mut keys = Map::new();
+        keys.insert("do_sample".to_owned(), json!(true));
+        keys.insert("temperature".to_owned(), self.temperature.to_json());
+        if self.top_p < 1.0 {
+            keys.insert("top_p".to_owned(), json!(self.top_p));
+        }
+        keys
+    }
+
+    /// The knobs that a folder with these keys means.
+    pub fn config(self) -> GenerationConfig {
+        let Self { temperature, top_p } = self;
+        GenerationConfig { strategy: Strategy::Sample, temperature, top_p, ..GenerationConfig::default() }
+    }
+}
+
+impl FolderSettings {
+    /// Reads `dir/generation_config.json`; a folder without one sets nothing. Its `eos_token_id` is read with the model's
+    /// configuration, which may stand in for it ([`ember_model::folder::read_end_tokens`]).
+    ///
+    /// # Errors
+    /// When the file is not readable JSON, or sets a knob to something of the wrong kind or out of its range.
+    pub fn read(dir: &Path) -> Result<Self> {
+        let path = dir.join(FILE);
+        match fs::read_to_string(&path) {
+            Ok(json) => Self::from_json(&json).with_context(|| format!("{}", path.display())),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+        }
+    }
+
+    /// What the text of a `generation_config.json` sets.
+    fn from_json(json: &str) -> Result<Self> {
+        let map: Map<String, Value> = serde_json::from_str(json).context("not a JSON object; repair or remove it")?;
+        // Null is how transformers writes "not set".
+        let set = |name: &str| map.get(name).filter(|value| !value.is_null());
+        let mut knobs = Knobs::default();
+        for knob in KNOBS {
+            if let Some(value) = set(knob.name)
+                && let Err(kind) = knob.read(&mut knobs, value)
+            {
+                bail!("{} is {value}; it must be {kind}; correct or remove it", knob.name);
+            }
+        }
+        if let Some(value) = set("do_sample") {
+            knobs.do_sample =
+                Some(value.as_bool().with_context(|| {
+                    format!("do_sample is {value}; it must be true or false; correct or remove it")
+                })?);
+        }
+        if let Some(value) = set("strategy") {
+            knobs.strategy = Some(Strategy::deserialize(value).ok().with_context(|| {
+                format!("strategy is {value}; it must be one that --strategy takes; correct or remove it")
+            })?);
+        }
+        if let Some((knob, problem)) = knobs.out_of_range() {
+            bail!("{} {problem}; correct or remove it", knob.name);
+        }
+        ensure!(
+            knobs.temperature != Some(0.0),
+            "temperature is 0; greedy is written \"do_sample\": false there, so remove temperature"
+        );
+        Ok(Self { knobs, not_applied: not_applied(&map) })
+    }
+
+    /// Refuses token ids that a vocabulary of this size does not have.
+    ///
+    /// # Errors
+    /// When there is one, naming it.
+    pub fn check_vocabulary(&self, vocab_size: usize) -> Result<()> {
+        match self.knobs.outside_vocabulary(vocab_size) {
+            None => Ok(()),
+            Some((knob, id)) => bail!(
+                "{FILE}: {} has {id}, which is outside the model's vocabulary of {vocab_size}; correct or remove it",
+                knob.name
+            ),
+        }
+    }
+}
+
+impl GenerationConfig {
+    /// The configuration as a `generation_config.json` that reads back to it, and that transformers reads to the same knobs.
+    ///
+    /// What transformers has no name for stands under our own, which it keeps and ignores: `strategy` where `do_sample` and
+    /// the beams do not say it, `semantics`, `presence_penalty`, `frequency_penalty`, `max_nodes`, `overflow`. Exact search, which it does
+    /// not have, reads as beam search there when several texts are asked for. It refuses a `sequence_bias` on token 0, a
+    /// mistake of its check, when it generates. Not in the file: `seed`, `logprobs` and `draft_tokens`, which belong to one
+    /// run (a seed in a folder would make every text the same one).
+    pub fn to_hugging_face(&self) -> Value {
+        let samples = self.strategy.samples();
+        let mut map = Map::new();
+        map.insert("do_sample".to_owned(), json!(samples));
+        if Strategy::of_hugging_face(samples, self.num_beams, self.num_beam_groups) != self.strategy {
+            map.insert("strategy".to_owned(), json!(self.strategy));
+        }
+        if self.strategy == Strategy::Exact && self.num_return_sequences > 1 {
+            map.insert("num_beams".to_owned(), json!(self.num_return_sequences));
+        }
+        // Said even when off: transformers' own defaults are 50 and 20, beams are not to be guessed, other stacks have defaults.
+        let aloud = ["top_k", "max_new_tokens", "num_beams"];
+        let of_stacks = ["temperature", "top_p", "min_p"];
+        for knob in KNOBS.iter().filter(|knob| knob.used_by.contains(self.strategy)) {
+            let value = knob.of(self);
+            let aloud =
+                aloud.contains(&knob.name) || (self.semantics != Semantics::Hf && of_stacks.contains(&knob.name));
+            if aloud || !knob.is_off(value) {
+                map.insert(knob.name.to_owned(), value.to_json());
+            }
+        }
+        let end_tokens = match self.end_tokens[..] {
+            [] => Value::Null,
+            [one] => json!(one),
+            _ => json!(self.end_tokens),
+        };
+        map.insert("eos_token_id".to_owned(), end_tokens);
+        Value::Object(map)
+    }
+
+    /// Writes [`Self::to_hugging_face`] to `path`.
+    ///
+    /// # Errors
+    /// When the file cannot be written, naming it.
+    pub fn save(&self, path: &Path) -> Result<()> {
+        let mut json = serde_json::to_vec_pretty(&self.to_hugging_face())?;
+        json.push(b'\n');
+        write_output(path, |out| Ok(out.write_all(&json)?))
+    }
+}
+
+/// transformers' settings that change which tokens are chosen and that this program does not have, with the number at which
+/// they are off (beside null, false and an empty list).
+const NOT_OURS: [(&str, f64); 17] = [
+    ("top_h", 0.0),
+    ("encoder_repetition_penalty", 1.0),
+    ("encoder_no_repeat_ngram_size", 0.0),
+    ("penalty_alpha", 0.0),
+    ("guidance_scale", 1.0),
+    ("begin_suppress_tokens", f64::NAN),
+    ("forced_bos_token_id", f64::NAN),
+    ("forced_eos_token_id", f64::NAN),
+    ("exponential_decay_length_penalty", f64::NAN),
+    ("renormalize_logits", f64::NAN),
+    ("watermarking_config", f64::NAN),
+    ("dola_layers", f64::NAN),
+    ("constraints", f64::NAN),
+    ("force_words_ids", f64::NAN),
+    ("token_healing", f64::NAN),
+    ("min_length", 0.0),
+    ("max_length", f64::NAN),
+];
+
+fn not_applied(map: &Map<String, Value>) -> Vec<String> {
+    let is_on = |value: &Value, off: f64| match value {
+        Value::Null | Value::Bool(false) => false,
+        Value::Array(list) => !list.is_empty(),
+        number => number.as_f64() != Some(off),
+    };
+    let words = |(name, off): &(&str, f64)| {
+        let value = map.get(*name).filter(|value| is_on(value, *off))?;
+        // Lengths that count the prompt; transformers overrules them by the knobs that do not, where these are set.
+        let ours = name.strip_suffix("_length").filter(|end| ["min", "max"].contains(end));
+        match ours.map(|end| format!("{end}_new_tokens")) {
+            Some(better) if map.get(&better).is_some_and(|value| !value.is_null()) => None,
+            Some(better) => Some(format!("{name} {value} (it counts the prompt; write {better})")),
+            None => Some(format!("{name} {value}")),
+        }
+    };
+    NOT_OURS.iter().filter_map(words).collect()
+}

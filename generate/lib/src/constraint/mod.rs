@@ -1,0 +1,225 @@
+//! Constrained decoding: only text of a given form, by asking at each step which tokens may follow.
+//!
+//! A [`Grammar`] says what the text may be: JSON of a schema, an expression, or a Lark grammar. Together with a tokenizer it
+//! becomes a [`Constraint`], a logits processor like the others: it removes every token after which the text could no longer
+//! become what the grammar asks for. An end token is left exactly where the text may end. So what ends by itself is valid by
+//! construction; what a limit cuts off need not be, which [`Constraint::is_accepting`] tells.
+//!
+//! The grammar speaks of bytes and the model of tokens that cut words anywhere; the library
+//! [llguidance](https://github.com/guidance-ai/llguidance) walks the tree of all tokens' bytes along the grammar's parser.
+//! What is removed is never more than what would make the text invalid: a text may be cut into tokens in any way, and between
+//! the tokens that stay the model's own proportions hold.
+
+mod grammar;
+mod memo;
+mod vocabulary;
+
+#[cfg(test)]
+mod cases;
+#[cfg(test)]
+mod measure;
+#[cfg(test)]
+mod tests;
+
+pub use grammar::Grammar;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context, Error, Result, anyhow, bail};
+use ember_data::tokenizer::Tokenizer;
+use llguidance::Matcher;
+use llguidance::api::StopReason;
+use llguidance::toktrie::{SimpleVob, TokEnv};
+
+use crate::processors::{LogitsProcessor, Step};
+use ember_cli::program::UsageError;
+use memo::Memo;
+
+/// Logits are judged in groups, one for each word of the bit set.
+const GROUP: usize = u32::BITS as usize;
+
+/// How much of the text an error repeats, in characters.
+const MOST_SHOWN: usize = 60;
+
+/// Removes the tokens that a grammar does not allow next.
+///
+/// What may follow is a function of the tokens generated so far, whoever asks: rows of a batch, forked beams and tokens that
+/// are only tried need no registering. States are remembered, so that the next token costs one step of the parser.
+pub struct Constraint {
+    grammar: Grammar,
+    tokens: TokEnv,
+    end_tokens: Vec<u32>,
+    warnings: Vec<String>,
+    start: Arc<State>,
+    memo: Mutex<Memo<State>>,
+}
+
+impl Constraint {
+    /// The constraint that `grammar` is for a model of `vocab_size` tokens, of which `tokenizer` may know fewer.
+    ///
+    /// Of `end_tokens` each is allowed where the text may end; with none of them the text ends by
+    /// [`Self::is_complete`] alone. Other special tokens are allowed only where a Lark grammar names them, and ids without
+    /// text never.
+    ///
+    /// # Errors
+    /// When the tokenizer's tokens have no fixed text. A [`UsageError`] when the grammar is wrong, or allows no text at all,
+    /// or only the empty one, with this tokenizer.
+    pub fn new(grammar: Grammar, tokenizer: &Tokenizer, vocab_size: usize, end_tokens: &[u32]) -> Result<Self> {
+        let end_tokens: Vec<u32> = end_tokens.iter().copied().filter(|&id| (id as usize) < vocab_size).collect();
+        let tokens = vocabulary::tokens(tokenizer, vocab_size, &end_tokens)
+            .with_context(|| format!("{} cannot be followed with this tokenizer", grammar.source()))?;
+        let mut matcher = grammar.matcher(&tokens)?;
+        let warnings = matcher.grammar_warnings();
+        let start = Arc::new(State::new(matcher, &tokens));
+        let constraint = Self { grammar, tokens, end_tokens, warnings, start, memo: Mutex::default() };
+        if constraint.start.allowed.is_zero() {
+            bail!(UsageError::new(constraint.nothing_left(&[]).to_string()));
+        }
+        if constraint.start.complete {
+            bail!(UsageError::new(format!("{} allows the empty text only; give another", constraint.grammar.source())));
+        }
+        Ok(constraint)
+    }
+
+    /// What the library has to say about the grammar, one line each: what it does not enforce, for example.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// What form the text must have.
+    pub fn grammar(&self) -> &Grammar {
+        &self.grammar
+    }
+
+    /// The flag that the constraint came from, with its file or expression.
+    pub fn source(&self) -> &str {
+        self.grammar.source()
+    }
+
+    /// Whether the text is valid and nothing can be added to it, so that it ends here, with or without an end token.
+    pub fn is_complete(&self, generated: &[u32]) -> bool {
+        self.state(generated).complete
+    }
+
+    /// Whether the text is valid as it stands, though it may go on; false for one that a limit has cut off too early.
+    pub fn is_accepting(&self, generated: &[u32]) -> bool {
+        self.state(generated).accepting
+    }
+
+    /// The error to report where no token is left after `generated`: what was expected and why no token says it.
+    pub fn nothing_left(&self, generated: &[u32]) -> Error {
+        let state = self.state(generated);
+        let text = self.text(generated);
+        let source = self.grammar.source();
+        let after = if text.is_empty() { String::new() } else { format!(" after {:?}", last_characters(&text)) };
+        let left = state.allowed.num_set();
+        if left > 0 {
+            return anyhow!(
+                "no token is left{after}: the {left} that {source} allows are all removed by other knobs; loosen \
+                 --min-new-tokens, --bad-words, --no-repeat-ngram-size or --logit-bias"
+            );
+        }
+        if let Some(trouble) = &state.trouble {
+            return anyhow!("no token is left{after}: {source} cannot be followed further ({trouble}); simplify it");
+        }
+        let expected = match self.grammar.characters_after(&text) {
+            Some(characters) => {
+                format!("{source} asks for {characters} next, and no token of this tokenizer begins so")
+            }
+            None => format!("{source} allows no text at all"),
+        };
+        anyhow!("no token is left{after}: {expected}; ask for something that this model can write")
+    }
+
+    /// What may follow: recalled, or worked out from the longest beginning that is remembered.
+    fn state(&self, generated: &[u32]) -> Arc<State> {
+        let ended = generated.iter().position(|id| self.end_tokens.contains(id));
+        let generated = &generated[..ended.unwrap_or(generated.len())];
+        let mut memo = self.memo.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut beginnings = (1..=generated.len()).rev().map(|len| &generated[..len]);
+        let known = beginnings.find_map(|beginning| Some((beginning.len(), memo.recall(beginning)?)));
+        let (len, state) = known.unwrap_or_else(|| (0, self.start.clone()));
+        if len == generated.len() {
+            return state;
+        }
+        let state = Arc::new(state.after(&generated[len..], &self.tokens));
+        memo.remember(generated, state.clone());
+        state
+    }
+
+    /// The bytes that the tokens say.
+    fn text(&self, generated: &[u32]) -> Vec<u8> {
+        let text = generated.iter().filter(|id| !self.end_tokens.contains(id));
+        text.flat_map(|&id| self.tokens.tok_trie().token(id)).copied().collect()
+    }
+}
+
+impl LogitsProcessor for Constraint {
+    fn name(&self) -> &'static str {
+        "constraint"
+    }
+
+    /// Leaves nothing finite where [`Constraint::nothing_left`] is the error, and after a token that was not allowed.
+    fn process(&self, step: &Step, logits: &mut [f32]) {
+        let state = self.state(step.generated);
+        let words = state.allowed.as_slice().iter().copied().chain(std::iter::repeat(0));
+        for (group, allowed) in logits.chunks_mut(GROUP).zip(words) {
+            if allowed == 0 {
+                group.fill(f32::NEG_INFINITY);
+            } else if allowed != u32::MAX {
+                for (place, logit) in group.iter_mut().enumerate() {
+                    if allowed & (1 << place) == 0 {
+                        *logit = f32::NEG_INFINITY;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Where the parser stands after some tokens, and what may follow.
+struct State {
+    matcher: Matcher,
+    /// The tokens that may follow, as bits; end tokens among them where the text is accepted.
+    allowed: SimpleVob,
+    accepting: bool,
+    complete: bool,
+    /// Why the parser gave up, where it did.
+    trouble: Option<String>,
+}
+
+impl State {
+    fn new(mut matcher: Matcher, tokens: &TokEnv) -> Self {
+        let trie = tokens.tok_trie();
+        let accepting = matcher.is_accepting().unwrap_or(false);
+        let (allowed, trouble) = match matcher.compute_mask_or_eos() {
+            Ok(allowed) => (allowed, None),
+            Err(error) => {
+                // An empty set is an error to the library; to us it is a set, and the caller says what it means.
+                let nothing_fits = error.to_string().starts_with(&StopReason::NoExtensionBias.to_string());
+                (trie.alloc_token_set(), (!nothing_fits).then(|| grammar::one_line(&error)))
+            }
+        };
+        let mut text = allowed.clone();
+        text.sub(&trie.eos_token_set());
+        Self { matcher, complete: accepting && text.is_zero(), allowed, accepting, trouble }
+    }
+
+    /// The state some tokens later; after a token that is not allowed nothing is.
+    fn after(&self, added: &[u32], tokens: &TokEnv) -> Self {
+        let mut matcher = self.matcher.clone();
+        // The error stays in the matcher, whose set is then empty.
+        let _ = matcher.consume_tokens(added);
+        Self::new(matcher, tokens)
+    }
+}
+
+/// The end of a text, short enough for a line.
+fn last_characters(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    let count = text.chars().count();
+    if count <= MOST_SHOWN {
+        return text.into_owned();
+    }
+    std::iter::once('…').chain(text.chars().skip(count - MOST_SHOWN)).collect()
+}

@@ -1,0 +1,298 @@
+//! Exact search: the most probable continuation there is, and whether that is proven.
+//!
+//! Log-probabilities are at most 0, so a text only becomes less probable as it grows, and the score of a prefix bounds that
+//! of everything it may become. Looking at the best prefix first, a complete text that is at least as probable as every open
+//! prefix is the most probable of all: the search of [Hart, Nilsson and Raphael 1968](https://doi.org/10.1109/TSSC.1968.300136),
+//! with no other estimate of what is to come than that it costs nothing. With it the error of a beam search is measured, not
+//! believed, as [Stahlberg and Byrne 2019](https://arxiv.org/abs/1908.10090) did for translation.
+//!
+//! What is maximised is the sum of the log-probabilities that the logits processors leave, as a beam search sums them. There
+//! is no length penalty: divided by its length, a text may become more probable as it grows. A text is complete with an end
+//! token, with a stop string, or at `max_new_tokens`.
+
+mod tree;
+
+#[cfg(test)]
+mod tests;
+
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+use anyhow::{Result, bail, ensure};
+
+use crate::chosen::{chosen, norm};
+use crate::config::{GenerationConfig, Overflow};
+use crate::engine::{ChosenToken, Completion, overflow_error};
+use crate::processors::Chain;
+use crate::sequences::Sequences;
+use crate::stop::{Clock, FinishReason};
+use ember_cli::program::UsageError;
+use tree::{Found, Prefix, Tree};
+
+/// Most prefixes that go through the model together. Strictly the best one should be alone, since what it leads to may be
+/// better than the second; but one pass over sixteen rows, which reads the weights once, costs less than sixteen passes.
+pub const MOST_ROWS: usize = 16;
+
+/// What to search for.
+pub struct Request<'a> {
+    /// Of the knobs: `max_new_tokens`, `num_return_sequences`, `max_nodes`, `end_tokens`, `max_time_s`, `overflow`,
+    /// `logprobs`.
+    pub config: &'a GenerationConfig,
+    /// Works on log-probabilities and may lower them at will, but not lift one above 0.
+    pub chain: &'a Chain,
+    /// Whether the text of some new tokens contains a stop string.
+    pub stops: &'a dyn Fn(&[u32]) -> bool,
+    /// When the time of `max_time_s` began.
+    pub started: Instant,
+    /// What says that it is over; its steps are the prefixes looked at.
+    pub clock: Clock,
+}
+
+/// How far a search is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Progress {
+    /// Prefixes looked at.
+    pub nodes: usize,
+    /// Log-probability of the best complete continuation so far, in nats.
+    pub best: Option<f64>,
+    /// No continuation that was not looked at has a log-probability above this, in nats.
+    pub bound: f64,
+}
+
+/// What a search found.
+#[derive(Clone, Debug)]
+pub struct ExactResult {
+    /// The best continuations, best first: `num_return_sequences`, or as many as there are. `score` is the sum of the
+    /// processed log-probabilities, by which they are compared.
+    pub completions: Vec<Completion>,
+    /// Whether no others are more probable.
+    pub proven: bool,
+    /// Prefixes looked at.
+    pub nodes: usize,
+    /// No continuation that was not looked at has a log-probability above this, in nats; minus infinity when there is none.
+    /// A completion whose score is at least this is proven by itself; another's falls short of the best by at most the
+    /// difference.
+    pub bound: f64,
+    /// Time or interruption, when one of them ended the search before a proof or `max_nodes` did. Then, and where one of them
+    /// comes after the search, only the first tokens of the best completion tell what else was probable.
+    pub cut_short: Option<FinishReason>,
+}
+
+impl ExactResult {
+    /// How much more probable than the best completion another continuation may be at most, in nats; 0 when it is proven.
+    pub fn gap(&self) -> f64 {
+        self.completions.first().map_or(0.0, |best| (self.bound - best.score).max(0.0))
+    }
+}
+
+/// Refuses the knobs under which a text may become more probable as it grows.
+///
+/// A repetition penalty below 1 is not among them: it multiplies log-probabilities, which then stay at most 0.
+///
+/// # Errors
+/// A [`UsageError`] that names the first such flag.
+pub fn check(config: &GenerationConfig) -> Result<()> {
+    let bias = config.logit_bias.iter().map(|(_, bias)| *bias).fold(0.0, f32::max);
+    let refused = if bias > 0.0 {
+        Some(("--logit-bias", bias, "at most 0"))
+    } else if config.presence_penalty < 0.0 {
+        Some(("--presence-penalty", config.presence_penalty, "0 or more"))
+    } else if config.frequency_penalty < 0.0 {
+        Some(("--frequency-penalty", config.frequency_penalty, "0 or more"))
+    } else {
+        None
+    };
+    match refused {
+        None => Ok(()),
+        Some((flag, value, range)) => bail!(UsageError::new(format!(
+            "{flag} {value} may make a text more probable as it grows, which leaves --strategy exact without a bound; \
+             make it {range}, or use --strategy beam"
+        ))),
+    }
+}
+
+/// Finds the most probable continuations of the prompt, which is the one row of `sequences` before and after.
+///
+/// A beam search opens, so that there is soon an answer to improve on; what it looks at counts as nodes and is not looked at
+/// again. `max_nodes` ends the search, but not before a text is complete. `on_progress` is called after each pass through
+/// the model; breaking with a reason ends the search, which then gives the best complete texts so far, or where there are
+/// none the longest prefix, with that finish reason.
+///
+/// # Errors
+/// When a knob breaks the bound ([`check`]), the context is too short under `--overflow error`, processors leave no complete
+/// text, or the model fails.
+pub fn search(
+    sequences: &mut dyn Sequences,
+    request: &Request,
+    on_progress: &mut dyn FnMut(Progress) -> ControlFlow<FinishReason>,
+) -> Result<ExactResult> {
+    check(request.config)?;
+    let longest = longest(sequences, request.config)?;
+    let mut tree = Tree::new(request, sequences.ids(0).to_vec(), longest);
+    let cut_short = grow(sequences, &mut tree, request, longest, on_progress)?;
+    sequences.select(&[0]);
+
+    let (nodes, bound) = (tree.nodes(), tree.bound());
+    let proven = !tree.found.is_empty() && bound <= tree.to_beat();
+    if let Some(finish_reason) = cut_short
+        && tree.found.is_empty()
+        && let Some(prefix) = tree.longest_open()
+    {
+        tree.found.push(tree.complete(&prefix, finish_reason));
+    }
+    ensure!(
+        !tree.found.is_empty(),
+        "no complete text among {nodes} prefixes: {} left no token to go on with; raise --max-nodes or ask for less",
+        request.chain.names().join(", ")
+    );
+    let seconds = request.started.elapsed().as_secs_f64();
+    // Passes that tell of the tokens what the search does not remember; the best text has one of them in any case.
+    let best = tree.found.first().map(|found| found.score);
+    let mut passes = 0;
+    let mut go_on = || {
+        let is_first = passes == 0;
+        passes += 1;
+        is_first
+            || (cut_short.is_none()
+                && !request.is_out_of_time(nodes)
+                && on_progress(Progress { nodes, best, bound }).is_continue())
+    };
+    let mut completions = Vec::with_capacity(tree.found.len());
+    for found in tree.found {
+        let tokens = measured(sequences, &found, request.config.logprobs, &mut go_on)?;
+        let Found { ids, score, finish_reason, .. } = found;
+        completions.push(Completion { ids, tokens, finish_reason, score, seconds });
+    }
+    Ok(ExactResult { completions, proven, nodes, bound, cut_short })
+}
+
+impl Request<'_> {
+    fn is_out_of_time(&self, nodes: usize) -> bool {
+        self.clock.is_over(self.config.max_time_s, self.started.elapsed().as_secs_f64(), nodes)
+    }
+}
+
+/// Looks at one prefix after another until nothing open can improve the answer, or the nodes are used up; gives the reason
+/// when something else ended it.
+fn grow(
+    sequences: &mut dyn Sequences,
+    tree: &mut Tree,
+    request: &Request,
+    longest: usize,
+    on_progress: &mut dyn FnMut(Progress) -> ControlFlow<FinishReason>,
+) -> Result<Option<FinishReason>> {
+    let vocab_size = sequences.vocab_size();
+    let prompt_len = sequences.ids(0).len();
+    // The beam search that opens may use half of the nodes.
+    let beams = (request.config.max_nodes / 2 / longest).clamp(1, MOST_ROWS);
+    let mut opening = true;
+    let mut next = vec![Prefix::ROOT];
+    loop {
+        let paths: Vec<Vec<u32>> = next.iter().map(|prefix| tree.ids(prefix)).collect();
+        let mut logits = logits_after(sequences, prompt_len, &paths)?;
+        // Beams go on with the best of one length, however many shorter prefixes are more probable.
+        let least = if opening { tree.to_beat() } else { tree.floor };
+        let mut children = Vec::new();
+        for (prefix, logits) in next.drain(..).zip(logits.chunks_mut(vocab_size)) {
+            tree.look_at(prefix, logits, least, &mut children)?;
+        }
+        if opening {
+            next = tree.take_best_of(children, beams);
+            opening = !next.is_empty();
+        } else {
+            tree.keep(children);
+        }
+        if !opening {
+            next = tree.take_best(MOST_ROWS);
+        }
+
+        let best = tree.found.first().map(|found| found.score);
+        let bound = next.iter().map(|prefix| prefix.score).fold(tree.bound(), f64::max);
+        let asked = on_progress(Progress { nodes: tree.nodes(), best, bound });
+        if next.is_empty() {
+            return Ok(None);
+        }
+        let out_of_time = request.is_out_of_time(tree.nodes());
+        let cut_short = asked.break_value().or(out_of_time.then_some(FinishReason::Time));
+        let may_look_at = match cut_short {
+            Some(_) => 0,
+            None if opening && tree.found.is_empty() => tree.nodes_left().max(1),
+            None => tree.nodes_left(),
+        };
+        tree.put_back(next.split_off(may_look_at.min(next.len())));
+        if next.is_empty() {
+            return Ok(cut_short);
+        }
+    }
+}
+
+/// The length at which a continuation is complete, whatever its tokens.
+fn longest(sequences: &dyn Sequences, config: &GenerationConfig) -> Result<usize> {
+    let (prompt_len, context_length) = (sequences.ids(0).len(), sequences.context_length());
+    if config.overflow == Overflow::Slide {
+        return Ok(config.max_new_tokens);
+    }
+    if prompt_len > context_length {
+        bail!(overflow_error(context_length, &format!("the prompt has {prompt_len}")));
+    }
+    // The last position has a next token too, which is never read back.
+    let fit = (context_length - prompt_len).saturating_add(1);
+    if config.overflow == Overflow::Error && config.max_new_tokens > fit {
+        let tokens = prompt_len + config.max_new_tokens - 1;
+        bail!(overflow_error(context_length, &format!("prompt and text may need {tokens}")));
+    }
+    Ok(config.max_new_tokens.min(fit))
+}
+
+/// The logits after the prompt and each of `paths`, `[paths, vocab]`. Row 0 stays the prompt; the other rows grow out of
+/// whatever row shares most with them, so that little is computed again.
+fn logits_after(sequences: &mut dyn Sequences, prompt_len: usize, paths: &[Vec<u32>]) -> Result<Vec<f32>> {
+    if paths.iter().all(Vec::is_empty) {
+        return sequences.logits(); // of row 0, so that it is the prompt's row that remembers
+    }
+    let shared = |row: usize, path: &[u32]| {
+        sequences.ids(row)[prompt_len..].iter().zip(path).take_while(|(a, b)| a == b).count()
+    };
+    let nearest = |path: &Vec<u32>| {
+        let rows = (0..sequences.rows()).map(|row| (row, shared(row, path)));
+        rows.fold((0, 0), |best, row| if row.1 > best.1 { row } else { best })
+    };
+    let nearest: Vec<(usize, usize)> = paths.iter().map(nearest).collect();
+    let mut parents = vec![0];
+    parents.extend(nearest.iter().map(|(row, _)| row));
+    sequences.select(&parents);
+    for (row, (path, (_, shared))) in (1..).zip(paths.iter().zip(nearest)) {
+        sequences.truncate(row, prompt_len + shared);
+        sequences.extend(row, &path[shared..]);
+    }
+    let mut counts = vec![1; parents.len()];
+    counts[0] = 0;
+    sequences.logits_of_last(&counts)
+}
+
+/// The log-probabilities of the continuation `found` of the one row, and of the `top` best tokens at each step. Once `go_on`,
+/// asked before each pass, says no, the search's own log-probabilities are those of the rest, and no other tokens are told.
+fn measured(
+    sequences: &mut dyn Sequences,
+    found: &Found,
+    top: usize,
+    go_on: &mut dyn FnMut() -> bool,
+) -> Result<Vec<ChosenToken>> {
+    let ids = &found.ids;
+    let (vocab_size, prompt_len) = (sequences.vocab_size(), sequences.ids(0).len());
+    // One pass for what follows within the context, one for each token beyond.
+    let together = sequences.context_length().saturating_sub(prompt_len).saturating_add(1).min(ids.len());
+    let mut tokens = Vec::with_capacity(ids.len());
+    while tokens.len() < ids.len() && go_on() {
+        let (done, count) = (tokens.len(), if tokens.is_empty() { together } else { 1 });
+        sequences.extend(0, &ids[done.saturating_sub(1)..done + count - 1]);
+        let logits = sequences.logits_of_last(&[count])?;
+        for (logits, &id) in logits.chunks(vocab_size).zip(&ids[done..]) {
+            tokens.push(chosen(id, logits, norm(logits)?, top));
+        }
+    }
+    sequences.truncate(0, prompt_len);
+    let rest = ids.iter().zip(&found.logprobs).skip(tokens.len());
+    tokens.extend(rest.map(|(&id, &logprob)| ChosenToken { id, logprob, top: Vec::new() }));
+    Ok(tokens)
+}

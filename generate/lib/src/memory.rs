@@ -1,0 +1,82 @@
+//! How many rows of a generation fit into memory together.
+
+use ember_model::GptConfig;
+
+/// Most rows that go through the model together: beyond it a step hardly gets cheaper by the row.
+pub const MOST_ROWS: usize = 64;
+
+/// Bytes of float32 that one row of a generation needs at its peak, beside the weights that all rows share.
+///
+/// - The cache: [`GptConfig::kv_cache_bytes`] for the prompt and the new tokens, at most the context.
+/// - Three times the logits, `vocab_size` each: the model's, the host's, and the copy that processors change.
+/// - The widest moment of the longest prefill (the prompt's, or the whole window's where it will slide), for each of its
+///   tokens: the residual stream and its norm, queries with keys and values (twice where they are normed), attention's output, and the
+///   MLP's hidden layer before and after its function (14 times `n_embd` in GPT-2); and `2 * n_head` attention scores for each token looked back on, before
+///   and after their softmax. The CPU's attention keeps only a block of those, so there this is an upper bound.
+pub fn row_bytes(config: &GptConfig, prompt_len: usize, max_new_tokens: usize) -> usize {
+    let whole = prompt_len.saturating_add(max_new_tokens);
+    let capacity = whole.min(config.context_length);
+    let prefilled = if whole > config.context_length { config.context_length } else { prompt_len };
+    let heads = config.heads();
+    let qkv = if config.qk_norm { 2 * heads.width() } else { heads.width() };
+    let hidden = config.mlp_width() + config.n_inner;
+    let widths = 2 * config.n_embd + qkv + heads.query_width() + hidden;
+    let activations = prefilled * (widths + 2 * config.n_head * prefilled);
+    config.kv_cache_bytes(1, capacity) + 4 * (3 * config.vocab_size + activations)
+}
+
+/// How many prompts of up to `prompt_len` tokens can be continued together, each as `rows_per_prompt` rows (beams or
+/// returned sequences): their rows take at most half of `memory_bytes`, the other half being the allocator's and everybody
+/// else's, and are at most 64. At least 1, since the user asked.
+pub fn batch_size(
+    memory_bytes: usize,
+    config: &GptConfig,
+    prompt_len: usize,
+    rows_per_prompt: usize,
+    max_new_tokens: usize,
+) -> usize {
+    let rows = (memory_bytes / 2 / row_bytes(config, prompt_len, max_new_tokens)).min(MOST_ROWS);
+    (rows / rows_per_prompt.max(1)).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_row_by_hand() {
+        let config = GptConfig::new(10, 32, 2, 4, 8);
+        // 2 layers of keys and values, 8 wide, for 5 + 7 tokens; 3 * 10 logits; 5 tokens prefilled.
+        let cache = 4 * 2 * 2 * 8 * 12;
+        assert_eq!(row_bytes(&config, 5, 7), cache + 4 * (30 + 5 * (14 * 8 + 2 * 4 * 5)));
+        // Longer than the context: the cache is full, and the window is prefilled again as it slides.
+        let cache = 4 * 2 * 2 * 8 * 32;
+        assert_eq!(row_bytes(&config, 5, 28), cache + 4 * (30 + 32 * (14 * 8 + 2 * 4 * 32)));
+    }
+
+    #[test]
+    fn gpt2_fits_as_often_as_memory_allows() {
+        let gpt2 = GptConfig::new(50257, 1024, 12, 12, 768);
+        assert_eq!(batch_size(1 << 30, &gpt2, 16, 1, 240), 26); // 20.2 MB a row, nearly all of it cache
+        assert_eq!(batch_size(1 << 30, &gpt2, 16, 4, 240), 6);
+        assert_eq!(batch_size(64 << 30, &gpt2, 16, 1, 240), 64);
+        assert_eq!(batch_size(0, &gpt2, 16, 1, 240), 1);
+        assert_eq!(batch_size(64 << 30, &gpt2, 16, 100, 240), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn a_batch_fits_or_is_a_single_prompt(
+            memory in 0..1_usize << 34, prompt in 1..3000_usize, new in 1..3000_usize, rows in 1..20_usize,
+        ) {
+            let config = GptConfig::new(8192, 1024, 6, 6, 384);
+            let size = batch_size(memory, &config, prompt, rows, new);
+            prop_assert!(size == 1 || size * rows * row_bytes(&config, prompt, new) <= memory / 2);
+            prop_assert!(size == 1 || size * rows <= MOST_ROWS);
+            // Nothing is left unused: one more prompt would be too much.
+            let more = (size + 1) * rows;
+            prop_assert!(more > MOST_ROWS || more * row_bytes(&config, prompt, new) > memory / 2);
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! Whole texts, which may be longer than the context: windows, and what their log-probabilities come to.
+
+use std::iter::Sum;
+use std::ops::{Add, ControlFlow, Range};
+
+use anyhow::{Result, ensure};
+use ember_model::Gpt;
+
+use super::{Stretch, score_stretches};
+
+/// The log-probability of every token of each text but its first, which follows nothing; `None` once `on_batch` breaks off, which
+/// is told after every pass through the model how many tokens were scored in it.
+///
+/// A text longer than the context is read in windows of `context_length` tokens, each `stride` after the one before, and a
+/// token counts in the first window that holds it: the smaller the stride, the more context tokens have and the longer it
+/// takes. The windows of all texts share their batches.
+///
+/// The windows are those of [transformers' recipe](https://huggingface.co/docs/transformers/perplexity), token for token. Two
+/// things differ on purpose. Every token counts alike in [`Tally::loss`], where the recipe gives the mean of a window that
+/// scores n tokens the weight n - 1 (right for the first window alone, in later ones the n-th has a token before it). And
+/// with a stride as long as the context ours looks back one token, to count a window's first token too.
+///
+/// # Errors
+/// When a text has fewer than 2 tokens, one is outside the vocabulary, the stride is not in `1..=context_length`, or the
+/// model's logits are not finite.
+pub fn score_texts(
+    model: &Gpt,
+    texts: &[&[u32]],
+    stride: usize,
+    on_batch: &mut dyn FnMut(usize) -> ControlFlow<()>,
+) -> Result<Option<Vec<Vec<f32>>>> {
+    let context_length = model.config().context_length;
+    texts.iter().try_for_each(|ids| check_length(ids))?;
+    ensure!(
+        (1..=context_length).contains(&stride),
+        "the stride is {stride}; it must be at least 1 and at most the context of {context_length}"
+    );
+    let windows: Vec<Vec<Window>> = texts.iter().map(|ids| windows(ids.len(), context_length, stride)).collect();
+    let mut stretches = Vec::new();
+    for (ids, windows) in texts.iter().zip(&windows) {
+        stretches.extend(windows.iter().map(|w| Stretch { ids: &ids[w.begin..w.scored.end], scored: w.scored.len() }));
+    }
+    let Some(logprobs) = score_stretches(model, &stretches, on_batch)? else { return Ok(None) };
+    let mut rest = logprobs.as_slice();
+    let whole = |windows: Vec<Window>| {
+        let (own, others) = rest.split_at(windows.len());
+        rest = others;
+        own.concat()
+    };
+    Ok(Some(windows.into_iter().map(whole).collect()))
+}
+
+/// Refuses a text in which there is nothing to score.
+///
+/// # Errors
+/// When it has fewer than 2 tokens.
+pub fn check_length(ids: &[u32]) -> Result<()> {
+    ensure!(
+        ids.len() >= 2,
+        "{} leaves nothing to score: each token is scored after those before it; give more text",
+        if ids.is_empty() { "no token" } else { "1 token" }
+    );
+    Ok(())
+}
+
+/// What scored tokens come to, of one text or of many: tallies add up, every token counting alike.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tally {
+    /// How many tokens were scored.
+    pub tokens: usize,
+    /// Their negative log-probabilities, added, in nats.
+    pub nats: f64,
+    /// How many bytes of text they stand for, where that is known.
+    pub bytes: Option<usize>,
+}
+
+impl Tally {
+    /// Of some log-probabilities in nats, whose tokens stand for `bytes`.
+    pub fn new(logprobs: &[f32], bytes: Option<usize>) -> Self {
+        let nats = -logprobs.iter().map(|&logprob| f64::from(logprob)).sum::<f64>();
+        Self { tokens: logprobs.len(), nats, bytes }
+    }
+
+    /// Mean loss in nats per token.
+    pub fn loss(&self) -> f64 {
+        self.nats / self.tokens as f64
+    }
+
+    /// The exponential of the loss: among how many equally probable tokens the model might as well have chosen.
+    pub fn perplexity(&self) -> f64 {
+        self.loss().exp()
+    }
+
+    /// Bits per byte of text, which unlike the loss compares models with different tokenizers.
+    pub fn bits_per_byte(&self) -> Option<f64> {
+        let bytes = self.bytes.filter(|&bytes| bytes > 0)?;
+        Some(self.nats / (std::f64::consts::LN_2 * bytes as f64))
+    }
+}
+
+impl Add for Tally {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        let bytes = self.bytes.zip(other.bytes).map(|(a, b)| a + b);
+        Self { tokens: self.tokens + other.tokens, nats: self.nats + other.nats, bytes }
+    }
+}
+
+impl Sum for Tally {
+    fn sum<I: Iterator<Item = Self>>(tallies: I) -> Self {
+        tallies.fold(Self::new(&[], Some(0)), Self::add)
+    }
+}
+
+/// A stretch of text that the model sees at once.
+#[derive(Debug, PartialEq)]
+struct Window {
+    /// Position of its first token in the text.
+    begin: usize,
+    /// Positions of the tokens that are scored in it; it ends where they end.
+    scored: Range<usize>,
+}
+
+/// Windows that score each position of `1..len` once.
+fn windows(len: usize, context_length: usize, stride: usize) -> Vec<Window> {
+    let mut windows = Vec::new();
+    let mut next = 1;
+    for begin in (0..).step_by(stride) {
+        let end = len.min(begin + context_length);
+        if end > next {
+            windows.push(Window { begin: begin.min(next - 1), scored: next..end });
+            next = end;
+        }
+        if end == len {
+            break;
+        }
+    }
+    windows
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::tests::{CONTEXT, by_hand, model, to_the_end};
+    use super::*;
+    use burn::tensor::Device;
+    use itertools::Itertools;
+    use proptest::prelude::*;
+    use serde_json::Value;
+    use std::path::Path;
+
+    #[test]
+    fn windows_are_those_of_the_recipe() {
+        let w = |begin, scored| Window { begin, scored };
+        assert_eq!(windows(5, 8, 4), [w(0, 1..5)]);
+        assert_eq!(windows(14, 8, 4), [w(0, 1..8), w(4, 8..12), w(8, 12..14)]);
+        // A stride of the whole context: each window reads one token back, so that its first token is scored too.
+        assert_eq!(windows(14, 8, 8), [w(0, 1..8), w(7, 8..14)]);
+    }
+
+    /// What transformers' recipe computes for texts and strides (scripts/make_score_fixtures.py), on a model of its own.
+    #[test]
+    fn scores_are_those_of_transformers() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let model =
+            ember_model::checkpoint::load(&folder.join("../../model/tests/fixtures/b"), &Device::flex()).unwrap();
+        let fixture = std::fs::read_to_string(folder.join("tests/fixtures/score.json")).unwrap();
+        let fixture: Value = serde_json::from_str(&fixture).unwrap();
+        let cases = fixture["cases"].as_array().unwrap();
+        assert!(cases.len() >= 6);
+        for case in cases {
+            let ids: Vec<u32> = serde_json::from_value(case["ids"].clone()).unwrap();
+            let number = |key: &str| case[key].as_f64().unwrap();
+            let stride = case["stride"].as_u64().unwrap() as usize;
+            let logprobs = score_texts(&model, &[&ids], stride, &mut to_the_end).unwrap().unwrap().remove(0);
+            let expected: Vec<f64> = serde_json::from_value(case["logprobs"].clone()).unwrap();
+            assert_eq!(logprobs.len(), expected.len());
+            for (got, expected) in logprobs.iter().zip_eq(&expected) {
+                assert!((f64::from(*got) - expected).abs() < 1e-5, "{got} is not {expected}");
+            }
+            let tally = Tally::new(&logprobs, None);
+            assert!((tally.loss() - number("loss")).abs() < 1e-5);
+
+            // The recipe's own perplexity, with its weights: one less than the tokens that a window scores, but for the first.
+            let (mut nats, mut tokens) = (0.0, 0);
+            for window in windows(ids.len(), model.config().context_length, stride) {
+                let own = Tally::new(&logprobs[window.scored.start - 1..window.scored.end - 1], None);
+                let weight = own.tokens - usize::from(window.begin > 0);
+                nats += own.loss() * weight as f64;
+                tokens += weight;
+            }
+            let recipe = number("recipe_perplexity").ln();
+            assert!((nats / tokens as f64 - recipe).abs() < 1e-5, "{} is not {recipe}", nats / tokens as f64);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_scored_is_refused() {
+        let model = model();
+        let refused = |ids: &[u32], stride| {
+            score_texts(&model, &[&[1, 2], ids], stride, &mut to_the_end).unwrap_err().to_string()
+        };
+        assert!(refused(&[], 4).contains("no token leaves nothing to score"));
+        assert!(refused(&[1], 4).contains("1 token leaves nothing to score"));
+        assert!(refused(&[1, 13], 4).contains("token id 13"));
+        assert!(refused(&[1, 2], 0).contains("stride is 0"));
+        assert!(refused(&[1, 2], 9).contains("stride is 9"));
+        assert_eq!(score_texts(&model, &[&[1, 2]], 4, &mut |_| ControlFlow::Break(())).unwrap(), None);
+    }
+
+    #[test]
+    fn tallies_add_up_token_by_token() {
+        let short = Tally::new(&[-1.0, -2.0, -6.0], Some(3));
+        assert_eq!((short.loss(), short.perplexity()), (3.0, 3_f64.exp()));
+        assert!((short.bits_per_byte().unwrap() - 3.0 / std::f64::consts::LN_2).abs() < 1e-12);
+        let both: Tally = [short, Tally::new(&[-1.0], Some(2))].into_iter().sum();
+        assert_eq!(both, Tally { tokens: 4, nats: 10.0, bytes: Some(5) });
+        assert_eq!(both.loss(), 2.5); // not 2, the mean of the means
+        assert_eq!((short + Tally::new(&[-1.0], None)).bits_per_byte(), None);
+        assert_eq!(Tally::new(&[-1.0], Some(0)).bits_per_byte(), None);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        #[test]
+        fn every_token_is_scored_once_with_all_the_context_of_its_window(
+            texts in prop::collection::vec(prop::collection::vec(0..13_u32, 2..40), 0..5), stride in 1..=CONTEXT,
+        ) {
+            let model = model();
+            let borrowed: Vec<&[u32]> = texts.iter().map(Vec::as_slice).collect();
+            let together = score_texts(&model, &borrowed, stride, &mut to_the_end).unwrap().unwrap();
+            prop_assert_eq!(together.len(), texts.len());
+            for (ids, logprobs) in texts.iter().zip_eq(together) {
+                prop_assert_eq!(logprobs.len(), ids.len() - 1);
+                for window in windows(ids.len(), CONTEXT, stride) {
+                    for position in window.scored {
+                        let expected = by_hand(&model, &ids[window.begin..=position]);
+                        let got = logprobs[position - 1];
+                        prop_assert!((got - expected).abs() < 1e-5, "token {position}: {got}, by hand {expected}");
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Who guesses: the text itself, and a smaller model.
+
+use anyhow::{Context, Result, ensure};
+
+use super::{Draw, Request};
+use crate::chosen::norm;
+use crate::config::Strategy;
+use crate::processors::Step;
+use crate::sampler::{greedy, weighted};
+use crate::sequences::Sequences;
+use crate::softmax::softmax;
+use ember_cli::program::UsageError;
+
+/// A guess at one token.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Proposal {
+    /// The token.
+    pub id: u32,
+    /// The probabilities `[vocab]` that it was drawn from; `None` where nothing was drawn, so that it was certain.
+    pub drawn_from: Option<Vec<f32>>,
+}
+
+/// Guesses what follows a text.
+pub trait Proposer {
+    /// Guesses at the next tokens of `ids`, at most `most` (at least 1) and maybe none. The first `prompt_len` are the
+    /// prompt.
+    ///
+    /// # Errors
+    /// When a model fails.
+    fn propose(&mut self, ids: &[u32], prompt_len: usize, most: usize, request: &Request) -> Result<Vec<Proposal>>;
+}
+
+/// Guesses that the text goes on as it did before: where its last few tokens occurred earlier, what followed them there
+/// ([Saxena 2023](https://github.com/apoorvumang/prompt-lookup-decoding); transformers `PromptLookupCandidateGenerator`).
+///
+/// The longest ending counts, of 3 tokens, 2 or 1; of several occurrences the first, which has most behind it. An end token
+/// is guessed too, where transformers leaves it to the model, and nothing behind one.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PromptLookup;
+
+impl PromptLookup {
+    const LONGEST_ENDING: usize = 3;
+}
+
+impl Proposer for PromptLookup {
+    fn propose(&mut self, ids: &[u32], _: usize, most: usize, request: &Request) -> Result<Vec<Proposal>> {
+        let followed = (1..=Self::LONGEST_ENDING.min(ids.len())).rev().find_map(|n| {
+            // The last window is the ending itself, which nothing follows.
+            let start = ids[..ids.len() - 1].windows(n).position(|window| window == &ids[ids.len() - n..])?;
+            Some(&ids[start + n..])
+        });
+        let followed = followed.unwrap_or_default();
+        let end = followed
+            .iter()
+            .position(|id| request.plan.config.end_tokens.contains(id))
+            .map_or(followed.len(), |at| at + 1);
+        let guesses = followed[..end].iter().take(most);
+        Ok(guesses.map(|&id| Proposal { id, drawn_from: None }).collect())
+    }
+}
+
+/// Guesses what a smaller model with the same vocabulary would write with the same knobs.
+pub struct DraftModel<'a> {
+    sequences: &'a mut dyn Sequences,
+}
+
+impl<'a> DraftModel<'a> {
+    /// A proposer for a model of `vocab_size` tokens; `sequences` is one row, whatever it holds.
+    ///
+    /// # Errors
+    /// A [`UsageError`] when the vocabularies are not equally large.
+    pub fn new(sequences: &'a mut dyn Sequences, vocab_size: usize) -> Result<Self> {
+        ensure!(
+            sequences.vocab_size() == vocab_size,
+            UsageError::new(format!(
+                "--draft names a model with a vocabulary of {}, and this one's is {vocab_size}; the two must share a tokenizer",
+                sequences.vocab_size()
+            ))
+        );
+        Ok(Self { sequences })
+    }
+}
+
+impl Proposer for DraftModel<'_> {
+    fn propose(&mut self, ids: &[u32], prompt_len: usize, most: usize, request: &Request) -> Result<Vec<Proposal>> {
+        // What was rejected goes, what replaced it comes.
+        let known = self.sequences.ids(0).iter().zip(ids).take_while(|(a, b)| a == b).count();
+        self.sequences.truncate(0, known);
+        self.sequences.extend(0, &ids[known..]);
+        let mut proposals = Vec::with_capacity(most);
+        while proposals.len() < most {
+            let mut logits = self.sequences.logits()?;
+            norm(&logits).context("--draft")?;
+            let (prompt, generated) = self.sequences.ids(0).split_at(prompt_len);
+            request.chain.process(&Step { prompt, generated }, &mut logits);
+            if request.chain.highest(&logits)? == f32::NEG_INFINITY {
+                break;
+            }
+            let proposal = if request.plan.config.strategy == Strategy::Sample {
+                let q = softmax(&logits);
+                let id = weighted(request.uniform(generated.len(), Draw::Proposal), &q).id;
+                Proposal { id, drawn_from: Some(q) }
+            } else {
+                Proposal { id: greedy(&logits), drawn_from: None }
+            };
+            let id = proposal.id;
+            proposals.push(proposal);
+            if request.plan.config.end_tokens.contains(&id) {
+                break;
+            }
+            self.sequences.extend(0, &[id]);
+        }
+        Ok(proposals)
+    }
+}

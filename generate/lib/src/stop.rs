@@ -1,0 +1,136 @@
+//! When generation ends: the reasons, and the search for stop strings in text that is still growing.
+
+use anyhow::{Result, ensure};
+use serde::{Deserialize, Serialize};
+
+use ember_cli::program::UsageError;
+
+/// Why a sequence ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FinishReason {
+    /// The model chose an end token.
+    Eos,
+    /// `max_new_tokens`, or the context's end under `--overflow stop`.
+    Length,
+    /// A stop string appeared.
+    Stop,
+    /// The time limit.
+    Time,
+    /// The user asked to end.
+    Interrupted,
+}
+
+impl FinishReason {
+    /// The reason in a sentence.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Eos => "ended by its end token",
+            Self::Length => "ended by length",
+            Self::Stop => "ended by a stop string or a complete form",
+            Self::Time => "ended by time",
+            Self::Interrupted => "interrupted",
+        }
+    }
+}
+
+/// Whether a text ends with these generated ids.
+pub type EndsText<'a> = dyn Fn(&[u32]) -> bool + 'a;
+
+/// What says that the time given by `max_time_s` is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Clock {
+    /// The time that has passed.
+    #[default]
+    Time,
+    /// The number of steps that it allowed once, where a run is repeated.
+    Steps(usize),
+}
+
+impl Clock {
+    /// Whether time is over once `seconds` of `max_time_s` have passed and `steps` tokens were generated.
+    pub fn is_over(self, max_time_s: Option<f64>, seconds: f64, steps: usize) -> bool {
+        match self {
+            Self::Time => max_time_s.is_some_and(|most| seconds >= most),
+            Self::Steps(most) => steps >= most,
+        }
+    }
+}
+
+/// Strings whose appearance in the generated text ends it.
+///
+/// The one that is complete first wins, and of several complete at the same place the longest: so the result does not
+/// depend on how the text was cut into tokens.
+#[derive(Clone, Debug, Default)]
+pub struct StopStrings {
+    strings: Vec<String>,
+}
+
+impl StopStrings {
+    /// Stops at any of `strings`; at none when there are none.
+    ///
+    /// # Errors
+    /// A [`UsageError`] when one is empty, since it would end every text before it began.
+    pub fn new(strings: Vec<String>) -> Result<Self> {
+        ensure!(
+            strings.iter().all(|string| !string.is_empty()),
+            UsageError::new("--stop is empty, which would end every text at once; give at least one character")
+        );
+        Ok(Self { strings })
+    }
+
+    /// Bytes of the longest stop string; 0 when there are none.
+    pub fn longest(&self) -> usize {
+        self.strings.iter().map(String::len).max().unwrap_or(0)
+    }
+
+    /// Byte position where the stop string that is complete first begins in `text`.
+    pub fn find(&self, text: &str) -> Option<usize> {
+        let complete = |stop: &String| text.find(stop.as_str()).map(|start| (start + stop.len(), start));
+        self.strings.iter().filter_map(complete).min().map(|(_, start)| start)
+    }
+
+    /// Byte position in `text` from which on it may yet turn out to be the beginning of a stop string; its length when none
+    /// can have begun.
+    pub fn undecided_from(&self, text: &str) -> usize {
+        let begins = |start: &usize| self.strings.iter().any(|stop| stop.starts_with(&text[*start..]));
+        let first = text.len().saturating_sub(self.longest().saturating_sub(1));
+        (first..text.len()).filter(|&start| text.is_char_boundary(start)).find(begins).unwrap_or(text.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn stops(strings: &[&str]) -> StopStrings {
+        StopStrings::new(strings.iter().map(|s| s.to_string()).collect()).unwrap()
+    }
+
+    #[test]
+    fn the_first_complete_stop_string_wins_and_the_longest_of_those() {
+        assert_eq!(stops(&["abcd", "bc"]).find("xabcd"), Some(2));
+        assert_eq!(stops(&["c", "bc"]).find("abc"), Some(1));
+        assert_eq!(stops(&["\n\n", "End"]).find("The End.\n\n"), Some(4));
+        assert_eq!(stops(&["x"]).find("abc"), None);
+        assert_eq!(stops(&[]).find("abc"), None);
+    }
+
+    #[test]
+    fn what_may_become_a_stop_string_is_undecided() {
+        assert_eq!(stops(&["END"]).undecided_from("the E"), 4);
+        assert_eq!(stops(&["END"]).undecided_from("the EN"), 4);
+        assert_eq!(stops(&["END"]).undecided_from("the ENT"), 7);
+        assert_eq!(stops(&["aab"]).undecided_from("xaa"), 1);
+        assert_eq!(stops(&["aab"]).undecided_from("xaaa"), 2);
+        assert_eq!(stops(&["\u{e9}t\u{e9}"]).undecided_from("l'\u{e9}"), 2);
+        assert_eq!(stops(&[]).undecided_from("abc"), 3);
+    }
+
+    #[test]
+    fn an_empty_stop_string_is_refused() {
+        let error = StopStrings::new(vec!["a".into(), String::new()]).unwrap_err();
+        assert!(error.is::<UsageError>() && error.to_string().contains("--stop is empty"));
+    }
+}

@@ -1,0 +1,31 @@
+//! The error of a file or folder that cannot be read or written.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What could not be done, with which file or folder, and why.
+#[derive(Debug, thiserror::Error)]
+#[error("{doing} {}", path.display())]
+pub struct FileError {
+    /// What failed, as words before the path: "cannot read".
+    pub doing: &'static str,
+    /// The file or folder.
+    pub path: PathBuf,
+    /// What the system says.
+    pub source: io::Error,
+}
+
+/// Names the file in an error of the system.
+pub trait At<T> {
+    /// The same, where the error says what was being done, as in "cannot read", and with which file.
+    ///
+    /// # Errors
+    /// Those of the system.
+    fn at(self, doing: &'static str, path: impl AsRef<Path>) -> Result<T, FileError>;
+}
+
+impl<T> At<T> for io::Result<T> {
+    fn at(self, doing: &'static str, path: impl AsRef<Path>) -> Result<T, FileError> {
+        self.map_err(|source| FileError { doing, path: path.as_ref().to_owned(), source })
+    }
+}

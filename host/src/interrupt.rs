@@ -1,0 +1,108 @@
+//! A request to end: a flag that long work looks at between its steps, and that a program's signals raise.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// Whether the user asked the program to end; clones share one state.
+///
+/// The first signal sets a flag and leaves ending to the work at hand, which can still save what it has. A second
+/// signal ends the process at once, and so does a first one that nobody has looked for yet: there is
+/// nothing to save, and what the process waits for may never come.
+#[derive(Clone, Debug, Default)]
+pub struct Interrupt {
+    state: Arc<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    requested: AtomicBool,
+    waiting: AtomicBool,
+    /// Whether some work looks at the flag.
+    looked: AtomicBool,
+    before_exit: OnceLock<fn()>,
+}
+
+impl Interrupt {
+    /// An interrupt that no signal reaches: for tests, and for callers that only use [`Interrupt::request`].
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes a signal, and says whether it ends the process; what was to be done before is done then.
+    pub fn signalled(&self) -> bool {
+        let ends = self.ends_at_once();
+        if let (true, Some(tidy_up)) = (ends, self.state.before_exit.get()) {
+            tidy_up();
+        }
+        ends
+    }
+
+    fn ends_at_once(&self) -> bool {
+        let State { requested, waiting, looked, .. } = &*self.state;
+        let again = requested.swap(true, Ordering::SeqCst);
+        again || waiting.load(Ordering::SeqCst) || !looked.load(Ordering::SeqCst)
+    }
+
+    /// What a signal that ends the process at once does before, such as giving the terminal back. The first call counts.
+    pub fn before_exit(&self, tidy_up: fn()) {
+        self.state.before_exit.get_or_init(|| tidy_up);
+    }
+
+    /// Whether the work at hand should end now and keep what it has.
+    pub fn requested(&self) -> bool {
+        self.state.looked.store(true, Ordering::SeqCst);
+        self.state.requested.load(Ordering::SeqCst)
+    }
+
+    /// Asks the work at hand to end, as the first signal does.
+    pub fn request(&self) {
+        self.state.requested.store(true, Ordering::SeqCst);
+    }
+
+    /// Forgets the request, once what it was about has ended: the next signal is a first one again.
+    pub fn clear(&self) {
+        self.state.requested.store(false, Ordering::SeqCst);
+    }
+
+    /// Runs something that blocks and has nothing to save, such as reading a line: meanwhile the first signal ends the process.
+    pub fn while_waiting<T>(&self, block: impl FnOnce() -> T) -> T {
+        self.state.waiting.store(true, Ordering::SeqCst);
+        let result = block();
+        self.state.waiting.store(false, Ordering::SeqCst);
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clones_share_the_request() {
+        let interrupt = Interrupt::new();
+        let seen_by_the_loop = interrupt.clone();
+        assert!(!seen_by_the_loop.requested());
+        interrupt.request();
+        assert!(seen_by_the_loop.requested());
+    }
+
+    #[test]
+    fn a_first_signal_is_for_work_that_looks() {
+        assert!(Interrupt::new().ends_at_once(), "nobody looks");
+        let interrupt = Interrupt::new();
+        assert!(!interrupt.requested());
+        assert!(!interrupt.ends_at_once() && interrupt.requested());
+        assert!(interrupt.ends_at_once(), "the second");
+        interrupt.clear();
+        assert!(!interrupt.ends_at_once());
+        interrupt.clear();
+        assert!(interrupt.while_waiting(|| interrupt.ends_at_once()));
+    }
+
+    #[test]
+    fn waiting_ends_with_the_wait() {
+        let interrupt = Interrupt::new();
+        assert!(interrupt.while_waiting(|| interrupt.state.waiting.load(Ordering::SeqCst)));
+        assert!(!interrupt.state.waiting.load(Ordering::SeqCst));
+    }
+}

@@ -1,0 +1,183 @@
+//! How fast a model trains on this machine, beside what the machine can do.
+//!
+//! Timed are whole steps as training takes them, the device's work waited for after each. A step's parts are timed in steps of
+//! their own ([`parts`]), since waiting between the parts would slow the whole down. Every few steps a large matrix product and a
+//! copy are timed in the same process: what a machine can do varies from moment to moment, the ratio hardly. Memory is measured
+//! in the first steps, before anything is timed, since counting takes time too.
+
+pub mod parts;
+
+use std::time::Instant;
+
+use anyhow::{Result, anyhow};
+use burn::tensor::Device;
+use ember_data::windows::{TrainWindows, ValWindows};
+use ember_decoding::bench::Spread;
+use ember_decoding::bench::arithmetic::{Copy, Product};
+use ember_model::GptConfig;
+use ember_model::device::Selected;
+use serde::Serialize;
+
+use crate::ledger::meter::{MeasuredBy, Meter};
+use crate::plan::measure::Bench;
+use ember_training::config::TrainConfig;
+use ember_training::memory::counting;
+use ember_training::precision::float_dtype;
+
+use parts::{PartTimes, Parts};
+
+/// What is measured.
+pub struct Task<'a> {
+    /// How a step is taken.
+    pub config: &'a TrainConfig,
+    /// The model, which gets random weights.
+    pub shape: &'a GptConfig,
+    /// What it learns from.
+    pub windows: (TrainWindows, ValWindows),
+    /// Steps before the timed ones.
+    pub warmup: u32,
+    /// Steps that are timed; where nobody says, as many as [`ENOUGH_S`] suffice for.
+    pub steps: Option<u32>,
+}
+
+/// Seconds that the timed steps may take where nobody says how many there are.
+pub const ENOUGH_S: f64 = 10.0;
+/// How many there are then at least and at most.
+pub const STEPS: [f64; 2] = [5.0, 100.0];
+
+/// Steps that only measure memory: the first makes the moments, the second finds them there.
+const COUNTED: u32 = 2;
+
+/// How often the machine's own limits are measured among the steps.
+const ROUNDS: usize = 5;
+
+/// What came out.
+#[derive(Clone, Debug, Serialize)]
+pub struct Speed {
+    /// Seconds of a step.
+    pub step_s: Spread,
+    /// Tokens a second.
+    pub tokens_per_s: f64,
+    /// Seconds by part, from steps of their own.
+    pub parts: Parts,
+    /// Seconds of the model's making.
+    pub model_s: f64,
+    /// Seconds of the first step, with all that is compiled and chosen in it.
+    pub first_step_s: f64,
+    /// Most bytes that were there at once: weights, moments, gradients and what a step needs.
+    pub peak_bytes: u64,
+    /// What says so.
+    pub measured_by: MeasuredBy,
+    /// Bytes that the pool of a GPU holds.
+    pub reserved_bytes: Option<u64>,
+    /// Model FLOPs of a token, `6 N + 12 n_layer n_embd context_length`.
+    pub flops_per_token: f64,
+    /// Model FLOPs a second.
+    pub flops_per_s: f64,
+    /// Rows, columns and depth of the matrix product beside it.
+    pub product_size: usize,
+    /// FLOPs a second of that product, in the type that the run multiplies in: the median of all rounds.
+    pub product_flops_per_s: f64,
+    /// A step's model FLOPs a second as a share of the product's a moment before.
+    pub utilisation: Spread,
+    /// Bytes a second of a copy, read and written: the median of all rounds.
+    pub copy_bytes_per_s: f64,
+    /// Seconds of every timed step, in order.
+    pub steps_s: Vec<f64>,
+}
+
+/// Measures; `None` when `go_on`, which is asked between steps, says to stop.
+///
+/// # Errors
+/// When the device fails.
+pub fn measure(task: Task, selected: &Selected, go_on: &dyn Fn() -> bool) -> Result<Option<Speed>> {
+    let Task { config, shape, windows, warmup, steps } = task;
+    let device = &selected.device;
+    let mut meter = Meter::new(device)?;
+    let began = Instant::now();
+    let mut bench = Bench::with_windows(config, shape, windows, selected)?;
+    wait_for(device)?;
+    let model_s = began.elapsed().as_secs_f64();
+    let (first_step_s, peak_bytes) = first_steps(&mut bench, &mut meter)?;
+    let reserved_bytes = device.memory_pool_usage().map(|usage| usage.bytes_reserved);
+    counting::stop();
+
+    let mut warm_s = f64::INFINITY;
+    for _ in COUNTED..warmup.max(COUNTED + 1) {
+        if !go_on() {
+            return Ok(None);
+        }
+        warm_s = warm_s.min(step(&mut bench, device)?);
+    }
+    let enough = (ENOUGH_S / warm_s).clamp(STEPS[0], STEPS[1]);
+    let steps = steps.map_or(enough as usize, |steps| steps as usize);
+    let step_flops = shape.training_flops_per_token() * config.tokens_per_step() as f64;
+
+    let product = Product::new(float_dtype(config.precision), selected)?;
+    let mut copy = Copy::new(selected)?;
+    let (mut steps_s, mut shares, mut parts) = (Vec::new(), Vec::new(), PartTimes::default());
+    let (mut products, mut copies) = (Vec::new(), Vec::new());
+    let rounds = ROUNDS.min(steps);
+    for round in 0..rounds {
+        copies.push(copy.bytes_per_s()?);
+        let product = product.flops_per_s()?;
+        products.push(product);
+        // After the large arrays the caches are the step's own again.
+        parts.time_a_step(&mut bench, config, device)?;
+        for _ in steps * round / rounds..steps * (round + 1) / rounds {
+            if !go_on() {
+                return Ok(None);
+            }
+            let step_s = step(&mut bench, device)?;
+            shares.push(step_flops / step_s / product);
+            steps_s.push(step_s);
+        }
+    }
+    let step_s = Spread::of(steps_s.clone());
+    let tokens = config.tokens_per_step() as f64;
+    Ok(Some(Speed {
+        step_s,
+        tokens_per_s: tokens / step_s.median,
+        parts: parts.spread(),
+        model_s,
+        first_step_s,
+        peak_bytes,
+        measured_by: meter.measured_by(),
+        reserved_bytes,
+        flops_per_token: shape.training_flops_per_token(),
+        flops_per_s: step_flops / step_s.median,
+        product_size: product.size(),
+        product_flops_per_s: Spread::of(products).median,
+        utilisation: Spread::of(shares),
+        copy_bytes_per_s: Spread::of(copies).median,
+        steps_s,
+    }))
+}
+
+/// Seconds of the very first step, and the most bytes that were there at once in the first two.
+fn first_steps(bench: &mut Bench, meter: &mut Meter) -> Result<(f64, u64)> {
+    let mut first_s = 0.0;
+    for number in 0..COUNTED {
+        let began = Instant::now();
+        let gradient = bench.gradient()?;
+        meter.live()?;
+        bench.follow(gradient);
+        meter.live()?;
+        if number == 0 {
+            first_s = began.elapsed().as_secs_f64();
+        }
+    }
+    Ok((first_s, meter.peak()?.max(0) as u64))
+}
+
+/// Seconds of one step, the device's work included.
+fn step(bench: &mut Bench, device: &Device) -> Result<f64> {
+    let began = Instant::now();
+    bench.timed_step()?;
+    wait_for(device)?;
+    Ok(began.elapsed().as_secs_f64())
+}
+
+fn wait_for(device: &Device) -> Result<()> {
+    device.sync().map_err(|error| anyhow!("the device failed: {error:?}; try --device cpu"))
+}

@@ -1,0 +1,247 @@
+//! Runs beside each other: their curves, their figures and what their configurations differ in.
+//!
+//! All of it is read from the run folders' `metrics.jsonl` and `config.toml`, nothing else; a run that is still going on, was
+//! cut short or never evaluated is compared as far as it got.
+
+mod chart;
+mod picture;
+mod table;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
+use serde::Serialize;
+
+use crate::plot::{Points, drawable, smooth};
+use ember_training::median::median;
+use ember_training::report::{Row, RunFacts, jsonl};
+use ember_training::run_folder;
+
+pub use chart::{Style, chart};
+pub use picture::svg;
+pub use table::{differing, table};
+
+/// What curves are drawn over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Axis {
+    /// Optimizer steps.
+    Step,
+    /// Target tokens learned from.
+    Tokens,
+    /// Seconds since the run began, evaluations and saves included.
+    Time,
+}
+
+impl Axis {
+    fn of(self, row: &Row) -> Option<f64> {
+        match self {
+            Self::Step => Some(row.step as f64),
+            Self::Tokens => row.tokens.map(|tokens| tokens as f64),
+            Self::Time => row.elapsed_s,
+        }
+    }
+
+    /// Its name under a picture.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Step => "optimizer steps",
+            Self::Tokens => "tokens",
+            Self::Time => "time",
+        }
+    }
+}
+
+/// What a run folder tells of a run.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// What it is called beside the others.
+    pub name: String,
+    /// Its folder.
+    pub path: PathBuf,
+    /// The log.
+    pub rows: Vec<Row>,
+    /// The keys of its `config.toml`; empty where there is none.
+    pub config: toml::Table,
+}
+
+impl Record {
+    /// Reads the run in `path`.
+    ///
+    /// # Errors
+    /// When it is no run's folder, nothing is logged yet, or a file is damaged; the line names the folder or file.
+    pub fn open(path: &Path) -> Result<Self> {
+        let metrics = run_folder::metrics(path);
+        let shown = path.display();
+        ensure!(path.exists(), "{shown} does not exist; name a run's folder");
+        ensure!(
+            metrics.is_file(),
+            "{shown} has no metrics.jsonl: it is no run, or has not begun to train; name a run's folder"
+        );
+        let rows: Vec<Row> = jsonl::read(&metrics)?;
+        let file = path.join("config.toml");
+        let config = if file.is_file() {
+            let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+            // Not as a TrainConfig: runs of other versions have other keys, and can be compared all the same.
+            text.parse().with_context(|| format!("{} is not TOML; put back what was changed", file.display()))?
+        } else {
+            toml::Table::new()
+        };
+        let name = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let name = name.file_name().map_or_else(|| shown.to_string(), |name| name.to_string_lossy().into_owned());
+        Ok(Self { name, path: path.to_owned(), rows, config })
+    }
+
+    /// Whether a loss was logged yet.
+    pub fn has_loss(&self) -> bool {
+        self.rows.iter().any(|row| row.train_loss.or(row.val_loss).is_some())
+    }
+
+    /// What the first row says of the run; nothing in logs of older versions.
+    fn facts(&self) -> RunFacts {
+        self.rows.iter().find_map(|row| row.run.clone()).unwrap_or_default()
+    }
+
+    /// Validation losses over `axis`.
+    pub fn validation(&self, axis: Axis) -> Points {
+        self.points(axis, |row| row.val_loss)
+    }
+
+    /// Training losses over `axis`, each the mean of its neighbourhood.
+    pub fn training(&self, axis: Axis) -> Points {
+        smooth(&self.points(axis, |row| row.train_loss))
+    }
+
+    fn points(&self, axis: Axis, value: fn(&Row) -> Option<f64>) -> Points {
+        let point = |row: &Row| Some((axis.of(row)?, value(row).filter(drawable)?));
+        self.rows.iter().filter_map(point).collect()
+    }
+
+    /// The figures of the run.
+    pub fn summary(&self) -> Summary {
+        let last = |value: fn(&Row) -> Option<f64>| self.rows.iter().rev().find_map(value);
+        let best =
+            self.rows.iter().filter_map(|row| Some((row.val_loss?, row.step))).min_by(|a, b| a.0.total_cmp(&b.0));
+        let facts = self.facts();
+        let speeds: Vec<f64> = self.rows.iter().filter_map(|row| row.tokens_per_s).collect();
+        let max_steps = self.config.get("max_steps").and_then(toml::Value::as_integer).map(|steps| steps as u64);
+        Summary {
+            run: self.name.clone(),
+            path: self.path.display().to_string(),
+            parameters: Some(facts.parameters).filter(|n| *n > 0),
+            step: self.rows.iter().map(|row| row.step).max().unwrap_or(0),
+            max_steps: max_steps.or(Some(facts.max_steps).filter(|n| *n > 0)),
+            tokens: self.rows.iter().rev().find_map(|row| row.tokens),
+            train_loss: last(|row| row.train_loss),
+            val_loss: last(|row| row.val_loss),
+            best_val_loss: best.map(|best| best.0),
+            best_step: best.map(|best| best.1),
+            elapsed_s: last(|row| row.elapsed_s),
+            tokens_per_s: median(&speeds),
+        }
+    }
+}
+
+/// The figures of a run. Losses are nats per token.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// The run's name.
+    pub run: String,
+    /// Its folder.
+    pub path: String,
+    /// Trainable values, where the log says how many.
+    pub parameters: Option<u64>,
+    /// The last step logged.
+    pub step: u64,
+    /// Steps of the whole run.
+    pub max_steps: Option<u64>,
+    /// Target tokens learned from.
+    pub tokens: Option<u64>,
+    /// The last training loss.
+    pub train_loss: Option<f64>,
+    /// The last validation loss.
+    pub val_loss: Option<f64>,
+    /// The lowest validation loss.
+    pub best_val_loss: Option<f64>,
+    /// Where it was.
+    pub best_step: Option<u64>,
+    /// Time in all.
+    pub elapsed_s: Option<f64>,
+    /// The median of the logged speeds.
+    pub tokens_per_s: Option<f64>,
+}
+
+/// Reads the runs in `paths`, and tells those of the same name apart by their paths.
+///
+/// # Errors
+/// As [`Record::open`].
+pub fn open(paths: &[PathBuf]) -> Result<Vec<Record>> {
+    let mut runs: Vec<Record> = paths.iter().map(|path| Record::open(path)).collect::<Result<_>>()?;
+    for run in runs.iter().filter(|run| !run.has_loss()) {
+        // Beside others it has nothing to draw, but a line in the table.
+        ensure!(
+            runs.iter().any(Record::has_loss),
+            "{} holds no loss yet; wait for the first logged step",
+            run_folder::metrics(&run.path).display()
+        );
+    }
+    let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
+    for run in &mut runs {
+        if names.iter().filter(|name| **name == run.name).count() > 1 {
+            run.name = run.path.display().to_string();
+        }
+    }
+    Ok(runs)
+}
+
+/// The keys of which the runs have different values, each with the value of every run; `None` where a run lacks it.
+pub fn differences(runs: &[Record]) -> BTreeMap<String, Vec<Option<String>>> {
+    let keys: BTreeSet<&String> = runs.iter().flat_map(|run| run.config.keys()).collect();
+    let values = |key: &str| runs.iter().map(|run| run.config.get(key).map(ToString::to_string)).collect::<Vec<_>>();
+    let differs = |values: &[Option<String>]| values.iter().any(|value| *value != values[0]);
+    keys.into_iter().map(|key| (key.clone(), values(key))).filter(|(_, values)| differs(values)).collect()
+}
+
+/// The lowest and the highest loss to draw: the first steps fall from far above, and would press all that matters into the
+/// lowest part of the picture.
+fn heights<'a>(curves: impl Iterator<Item = &'a Points> + Clone, last: f64) -> (f64, f64) {
+    let settled = |from: f64| curves.clone().flatten().filter(move |point| point.0 >= from).map(|point| point.1);
+    let span = |from: f64| settled(from).fold((f64::MAX, f64::MIN), |(low, high), y| (low.min(y), high.max(y)));
+    let (low, high) = match span(0.04 * last) {
+        (low, high) if low <= high => (low, high),
+        _ => span(0.0),
+    };
+    let pad = 0.04 * (high - low).max(0.02);
+    (low - pad, high + pad)
+}
+
+/// How losses stand on their axis: as they are, or by their logarithm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scale {
+    /// Equal differences are equally far apart.
+    Linear,
+    /// Equal ratios are; a loss of 0 or less stands nowhere.
+    Logarithmic,
+}
+
+impl Scale {
+    fn place(self, points: &[(f64, f64)]) -> Points {
+        match self {
+            Self::Linear => points.to_vec(),
+            Self::Logarithmic => {
+                points.iter().filter(|point| point.1 > 0.0).map(|point| (point.0, point.1.ln())).collect()
+            }
+        }
+    }
+
+    fn loss(self, y: f64) -> f64 {
+        match self {
+            Self::Linear => y,
+            Self::Logarithmic => y.exp(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

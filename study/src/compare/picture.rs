@@ -1,0 +1,161 @@
+//! Several runs in one picture: training losses pale, validation losses strong, a colour for each run; below, as the legend, the
+//! figures of each and what it differs in.
+
+use anyhow::{Result, ensure};
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use super::table::{cut, figures};
+use super::{Axis, Record, Scale, differences, heights};
+use crate::plot::{AXIS, Area, COLOURS, Drawn, EDGE, GREY, GRID, INK, Points, below, decimals, drawing, font};
+use ember_training::report::units::{duration, short};
+
+const WIDTH: u32 = 960;
+const HEADER: u32 = 36;
+const PANEL: u32 = 460;
+/// Height of a line of the legend.
+const LINE: u32 = 18;
+/// Characters of a line of the legend, so that it stays in the picture.
+const LINE_CHARACTERS: usize = 128;
+/// Where the columns of the legend end, the first of them where it begins.
+const COLUMNS: [i32; 8] = [96, 400, 490, 570, 700, 790, 860, 940];
+
+/// The curves of one run, where they stand on the axes.
+struct Curves {
+    train: Points,
+    val: Points,
+}
+
+/// The picture as SVG.
+///
+/// # Errors
+/// When the drawing library fails.
+pub fn svg(runs: &[Record], axis: Axis, scale: Scale) -> Result<String> {
+    let place =
+        |run: &Record| Curves { train: scale.place(&run.training(axis)), val: scale.place(&run.validation(axis)) };
+    let curves: Vec<Curves> = runs.iter().map(place).collect();
+    ensure!(
+        curves.iter().any(|curves| !curves.train.is_empty() || !curves.val.is_empty()),
+        "no loss can be drawn over {}; try another --by",
+        axis.title()
+    );
+    let notes = notes(runs);
+    let lines: u32 = 1 + notes.iter().map(|lines| 1 + lines.len() as u32).sum::<u32>();
+    let mut svg = String::new();
+    {
+        let size = (WIDTH, HEADER + PANEL + LINE * (lines + 1));
+        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        root.fill(&WHITE).map_err(drawing)?;
+        let (header, rest) = root.split_vertically(HEADER);
+        let (panel, legend) = rest.split_vertically(PANEL);
+        heading(&header).map_err(drawing)?;
+        losses(&panel, &curves, axis, scale).map_err(drawing)?;
+        figures_of(&legend, runs, &notes).map_err(drawing)?;
+        root.present().map_err(drawing)?;
+    }
+    Ok(svg)
+}
+
+/// What each run differs in, in lines that fit.
+fn notes(runs: &[Record]) -> Vec<Vec<String>> {
+    let differences = differences(runs);
+    let of = |run: usize| {
+        let mut lines: Vec<String> = Vec::new();
+        for (key, values) in &differences {
+            let Some(value) = &values[run] else { continue };
+            let note = format!("{key} = {}", cut(value));
+            match lines.last_mut() {
+                Some(line) if line.chars().count() + note.chars().count() + 3 <= LINE_CHARACTERS => {
+                    line.push_str(" · ");
+                    line.push_str(&note);
+                }
+                _ => lines.push(note),
+            }
+        }
+        lines
+    };
+    (0..runs.len()).map(of).collect()
+}
+
+fn heading(area: &Area<'_>) -> Drawn {
+    let (left, y) = ((EDGE + AXIS) as i32, 20);
+    let middle = Pos::new(HPos::Left, VPos::Center);
+    area.draw(&PathElement::new(vec![(left, y), (left + 22, y)], GREY.stroke_width(2)))?;
+    area.draw(&Circle::new((left + 11, y), 3, GREY.filled()))?;
+    area.draw(&Text::new("validation", (left + 28, y), font(13, &INK).pos(middle)))?;
+    area.draw(&PathElement::new(vec![(left + 118, y), (left + 140, y)], GREY.mix(0.4).stroke_width(2)))?;
+    area.draw(&Text::new("train, smoothed", (left + 146, y), font(13, &INK).pos(middle)))
+}
+
+fn losses(area: &Area<'_>, curves: &[Curves], axis: Axis, scale: Scale) -> Drawn {
+    let all = curves.iter().flat_map(|curves| [&curves.train, &curves.val]);
+    let last = all.clone().flatten().map(|point| point.0).fold(0.0, f64::max).max(1e-9);
+    let (low, high) = heights(all, last);
+    let mut chart = ChartBuilder::on(area)
+        .margin_right(28)
+        .margin_left(EDGE)
+        .set_label_area_size(LabelAreaPosition::Left, AXIS)
+        .set_label_area_size(LabelAreaPosition::Bottom, 44)
+        .build_cartesian_2d(0.0..last, low..high)?;
+    let x_label = |x: &f64| match axis {
+        Axis::Step | Axis::Tokens => short(*x),
+        Axis::Time => duration(*x),
+    };
+    chart
+        .configure_mesh()
+        .bold_line_style(GRID)
+        .light_line_style(TRANSPARENT)
+        .axis_style(GREY)
+        .label_style(font(12, &GREY))
+        .x_desc(axis.title())
+        .y_desc("loss (nats per token)")
+        .axis_desc_style(font(13, &INK))
+        .x_labels(9)
+        .y_labels(8)
+        .x_label_formatter(&x_label)
+        .y_label_formatter(&|y| decimals(scale.loss(*y), scale.loss(high) - scale.loss(low)))
+        .draw()?;
+    for (run, curves) in curves.iter().enumerate() {
+        for piece in below(&curves.train, high) {
+            chart.draw_series(LineSeries::new(piece, colour(run).mix(0.4).stroke_width(2)))?;
+        }
+    }
+    for (run, curves) in curves.iter().enumerate() {
+        for piece in below(&curves.val, high) {
+            chart.draw_series(LineSeries::new(piece, colour(run).stroke_width(2)))?;
+        }
+        let dots = curves.val.iter().filter(|point| point.1 <= high);
+        chart.draw_series(dots.map(|point| Circle::new(*point, 3, colour(run).filled())))?;
+    }
+    Ok(())
+}
+
+/// The legend: a line of figures for each run, and under it what it differs in.
+fn figures_of(area: &Area<'_>, runs: &[Record], notes: &[Vec<String>]) -> Drawn {
+    let headings = ["run", "parameters", "steps", "tokens", "best validation", "training", "time", "tokens/s"];
+    let mut y = LINE as i32 / 2;
+    cells(area, &headings.map(String::from), y, &GREY)?;
+    for (run, (record, notes)) in runs.iter().zip(notes).enumerate() {
+        y += LINE as i32;
+        let [left, ..] = COLUMNS;
+        area.draw(&PathElement::new(vec![(left - 30, y), (left - 8, y)], colour(run).stroke_width(3)))?;
+        cells(area, &figures(&record.summary()), y, &INK)?;
+        for note in notes {
+            y += LINE as i32;
+            area.draw(&Text::new(note.clone(), (left, y), font(12, &GREY).pos(Pos::new(HPos::Left, VPos::Center))))?;
+        }
+    }
+    Ok(())
+}
+
+fn cells(area: &Area<'_>, cells: &[String; 8], y: i32, ink: &RGBColor) -> Drawn {
+    for (column, (cell, x)) in cells.iter().zip(COLUMNS).enumerate() {
+        let side = if column == 0 { HPos::Left } else { HPos::Right };
+        area.draw(&Text::new(cut(cell), (x, y), font(13, ink).pos(Pos::new(side, VPos::Center))))?;
+    }
+    Ok(())
+}
+
+fn colour(run: usize) -> RGBColor {
+    COLOURS[run % COLOURS.len()]
+}

@@ -1,0 +1,84 @@
+//! The figures of several runs, and what they differ in, as text in columns.
+
+use super::{Record, Style, Summary, differences};
+use ember_training::report::units::{duration, grouped, short};
+
+/// Most characters of a value; a list of prompts may be long.
+const LONGEST: usize = 40;
+
+/// The figures of the runs, a line each, under a line of headings.
+pub fn table(runs: &[Record], style: Style) -> String {
+    let headings = ["run", "parameters", "steps", "tokens", "best validation", "last training", "time", "tokens/s"]
+        .map(String::from);
+    let mut lines = vec![headings.to_vec()];
+    lines.extend(runs.iter().map(|run| figures(&run.summary()).to_vec()));
+    let marks = (0..runs.len()).map(|run| style.mark(run));
+    let mut text = String::new();
+    for (mark, line) in std::iter::once(" ".to_owned()).chain(marks).zip(aligned(&lines)) {
+        text += &format!("{mark} {}\n", style.words(&line));
+    }
+    text
+}
+
+/// The figures of one run, in the order of the headings; "-" where one is not known.
+pub(super) fn figures(of: &Summary) -> [String; 8] {
+    let or_dash = |figure: Option<String>| figure.unwrap_or_else(|| "-".into());
+    let steps = grouped(of.step);
+    [
+        of.run.clone(),
+        or_dash(of.parameters.map(|n| short(n as f64))),
+        match of.max_steps {
+            Some(most) if most != of.step => format!("{steps} of {}", grouped(most)),
+            _ => steps,
+        },
+        or_dash(of.tokens.map(|n| short(n as f64))),
+        or_dash(of.best_val_loss.zip(of.best_step).map(|(loss, step)| format!("{loss:.4} at {}", grouped(step)))),
+        or_dash(of.train_loss.map(|loss| format!("{loss:.4}"))),
+        or_dash(of.elapsed_s.map(duration)),
+        or_dash(of.tokens_per_s.map(|speed| grouped(speed as u64))),
+    ]
+}
+
+/// The keys that differ, a line each, with the value of every run; nothing where there are none.
+pub fn differing(runs: &[Record]) -> String {
+    let differences = differences(runs);
+    if differences.is_empty() {
+        return String::new();
+    }
+    let mut lines = vec![vec!["differs in".to_owned()]];
+    lines[0].extend(runs.iter().map(|run| run.name.clone()));
+    for (key, values) in differences {
+        lines.push(
+            [key]
+                .into_iter()
+                .chain(values.into_iter().map(|value| cut(&value.unwrap_or_else(|| "-".into()))))
+                .collect(),
+        );
+    }
+    aligned(&lines).iter().map(|line| format!("  {line}\n")).collect()
+}
+
+/// The beginning of a value that is long.
+pub(super) fn cut(value: &str) -> String {
+    let characters: Vec<char> = value.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    match characters.len() {
+        ..=LONGEST => characters.into_iter().collect(),
+        _ => characters[..LONGEST - 1].iter().chain(['…'].iter()).collect(),
+    }
+}
+
+/// Lines of cells as lines of text: the first column from the left, the others from the right.
+fn aligned(lines: &[Vec<String>]) -> Vec<String> {
+    let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
+    let width =
+        |column: usize| lines.iter().filter_map(|line| Some(line.get(column)?.chars().count())).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let line = |cells: &Vec<String>| {
+        let cell = |(column, cell): (usize, &String)| {
+            let width = widths[column];
+            if column == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+        };
+        cells.iter().enumerate().map(cell).collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    lines.iter().map(line).collect()
+}

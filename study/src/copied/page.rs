@@ -1,0 +1,135 @@
+//! The checked texts as a page: what is copied is marked, and each mark says and links to where it stands.
+
+use std::fmt::Write;
+
+use super::{Checked, Place, Together};
+use ember_training::report::html::{escape, page as whole_page};
+
+const STYLE: &str = "
+.text { white-space: pre-wrap; overflow-wrap: anywhere; border-left: 3px solid GrayText; padding-left: 1em }
+.text a { background: #f6c34480; color: inherit; text-decoration: none; border-bottom: 2px solid #c58b00 }
+.text a:focus, .text a:hover, li:target { background: #f6c344c0 }
+li q { white-space: pre-wrap; overflow-wrap: anywhere }
+li small { white-space: pre-wrap; overflow-wrap: anywhere }";
+
+/// A page that needs nothing but itself.
+pub fn page(title: &str, texts: &[&str], checked: &[Checked], all: &Together, validation: Option<&Together>) -> String {
+    let mut body = format!(
+        "<p>{:.1}% of {} characters stand word for word in the training text, in {} spans; the longest stretch has {}. \
+         Marked text is copied; a mark leads to where it stands.</p>\n",
+        100.0 * all.copied_share,
+        all.characters,
+        all.spans,
+        all.longest
+    );
+    if let Some(validation) = validation {
+        let share = 100.0 * validation.copied_share;
+        let _ = writeln!(
+            body,
+            "<p>Of as much validation text, which was written without the training text, it is {share:.1}%.</p>"
+        );
+    }
+    for (number, (text, checked)) in texts.iter().zip(checked).enumerate() {
+        let _ = writeln!(
+            body,
+            "<section><h2>Text {}</h2>\n<p class=\"text\">{}</p>",
+            number + 1,
+            marked(number, text, checked)
+        );
+        if !checked.spans.is_empty() {
+            body += "<ol>\n";
+            for (place, span) in checked.spans.iter().enumerate() {
+                let whereabouts = span.place.as_ref().map_or_else(String::new, |place| {
+                    format!(
+                        "{}<br><small>…{}<b>{}</b>{}…</small>",
+                        escape(&words_for(place)),
+                        escape(&place.before),
+                        escape(&span.text),
+                        escape(&place.after)
+                    )
+                });
+                let (times, characters) = (times(span.times), span.characters);
+                let _ =
+                    writeln!(body, "<li id=\"s{number}-{place}\">{characters} characters, {times}: {whereabouts}</li>");
+            }
+            body += "</ol>\n";
+        }
+        body += "</section>\n";
+    }
+    whole_page(title, STYLE, &body)
+}
+
+/// "line 12 of input.txt".
+pub fn words_for(place: &Place) -> String {
+    match place.document {
+        1 => format!("line {} of {}", place.line, place.source),
+        document => format!("line {} in document {document} of {}", place.line, place.source),
+    }
+}
+
+/// "once", "twice", "7 times".
+pub fn times(count: usize) -> String {
+    match count {
+        1 => "once".to_owned(),
+        2 => "twice".to_owned(),
+        count => format!("{count} times"),
+    }
+}
+
+/// The text with a link around what is copied; where spans overlap, the longest has it.
+fn marked(number: usize, text: &str, checked: &Checked) -> String {
+    let mut owners: Vec<Option<usize>> = vec![None; text.len()];
+    let mut by_length: Vec<usize> = (0..checked.spans.len()).collect();
+    by_length.sort_by_key(|&span| checked.spans[span].bytes.len());
+    for span in by_length {
+        owners[checked.spans[span].bytes.clone()].fill(Some(span));
+    }
+    let mut html = String::new();
+    let mut at = 0;
+    for run in owners.chunk_by(|a, b| a == b) {
+        let piece = escape(&text[at..at + run.len()]);
+        at += run.len();
+        match run[0] {
+            None => html += &piece,
+            Some(span) => {
+                let place = checked.spans[span].place.as_ref().map_or_else(String::new, words_for);
+                let title = escape(&format!("{}: {place}", times(checked.spans[span].times)));
+                let _ = write!(html, "<a href=\"#s{number}-{span}\" title=\"{title}\">{piece}</a>");
+            }
+        }
+    }
+    html
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::{Span, together};
+    use super::*;
+
+    #[test]
+    fn what_is_copied_is_marked_and_nothing_is_markup() {
+        let span = |start: usize, text: &str| Span {
+            start,
+            characters: text.len(),
+            text: text.to_owned(),
+            times: 2,
+            place: None,
+            bytes: start..start + text.len(),
+        };
+        let spans = vec![span(2, "<b>c"), span(5, "cde")];
+        let checked =
+            Checked { characters: 9, copied_characters: 6, longest: 4, spans, only_in_validation: Vec::new() };
+        let html = marked(0, "a <b>cde&", &checked);
+        let expected =
+            "a <a href=\"#s0-0\" title=\"twice: \">&lt;b&gt;c</a><a href=\"#s0-1\" title=\"twice: \">de</a>&amp;";
+        assert_eq!(html, expected);
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("a.txt"), "nothing").unwrap();
+        let training = super::super::Documents::from_files(&[folder.path().join("a.txt")], "text").unwrap();
+        let all = together(&["a <b>cde&"], std::slice::from_ref(&checked), &training.index().unwrap());
+        let page = page("x.txt & more", &["a <b>cde&"], &[checked], &all, Some(&all));
+        assert!(page.contains("<title>x.txt &amp; more</title>") && page.contains("<li id=\"s0-1\">"));
+        assert!(!page.contains("http") && !page.contains("<script"));
+    }
+}

@@ -1,0 +1,348 @@
+//! Exposure: in training a model reads real text only, in inference its own. Does it go astray on its own words?
+//!
+//! Each window of validation text gives a prefix. Behind it come the real words, words that the model draws at temperature 1,
+//! or those it finds most probable (greedy), and the same scoring that evaluates a model measures all three by position:
+//!
+//! - loss, -ln p of the word that stands there. Drawn words have the loss that the model expects; real ones have more, as far
+//!   as it does not know them; greedy ones less, falling where it repeats itself.
+//! - expected loss: the entropy of the model's own distribution at that place. What it expects on real words and what it then
+//!   loses there are equal if it knows how well it knows.
+//! - drift: the expected loss on drawn words less that on real ones. Right behind the prefix it is 0, for both have read the
+//!   same. A model whose own words lead it nowhere that real text does not go stays at 0; one that goes astray does not.
+//! - repetition: the share of places that end a run of tokens which stood in the window before.
+//!
+//! What is not measured is the loss of the real words behind a prefix that the model wrote: no real words follow that.
+//! (Bengio et al., "Scheduled Sampling", 2015, name the problem; He et al., "Exposure Bias versus Self-Recovery", 2021, ask
+//! whether it grows with length, which is why everything here is by position.)
+
+mod loops;
+mod page;
+
+use std::collections::HashSet;
+use std::ops::{ControlFlow, Range};
+
+use anyhow::{Result, anyhow};
+use burn::tensor::activation::log_softmax;
+use burn::tensor::{Int, Tensor, TensorData};
+use ember_decoding::config::{GenerationConfig, Strategy};
+use ember_decoding::memory::batch_size;
+use ember_decoding::score::{Stretch as Scored, score_stretches};
+use ember_decoding::{FinishReason, Plan, generate_batch};
+use ember_host::memory::{ASSUMED_BYTES, available_bytes};
+use ember_model::Gpt;
+use serde::Serialize;
+
+pub use loops::{LEAST_TOKENS, Loop, Loops, TIMES, ending_loop};
+pub use page::page;
+
+/// Tokens read at once for their entropies, and logits held at once (16 MiB of float32).
+const TOKENS_AT_ONCE: usize = 4096;
+const LOGITS_AT_ONCE: usize = 4 << 20;
+
+/// What to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Settings {
+    /// Real tokens that come first: 1 or more, and fewer than the context holds.
+    pub prefix: usize,
+    /// Texts drawn for each window, 1 or more.
+    pub samples: usize,
+    /// Tokens written after each prefix to look for loops; 0 leaves that out.
+    pub loop_tokens: usize,
+    /// Length in tokens of a run that counts as repeated, 1 or more.
+    pub repeated_tokens: usize,
+    /// Seed of the draws.
+    pub seed: u64,
+}
+
+/// A window of real text: a prefix and what follows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// `context_length + 1` tokens: the last is only predicted.
+    pub ids: Vec<u32>,
+    /// What really follows the prefix, as long as the texts that are searched for loops or as far as the text goes.
+    pub long: Vec<u32>,
+}
+
+/// A mean over windows, and how far it may be off by chance.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Estimate {
+    /// The mean.
+    pub mean: f64,
+    /// Its standard error, over windows.
+    pub standard_error: f64,
+}
+
+/// Means of one kind of text over some positions.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Figures {
+    /// -ln p of the token that stands there, nats.
+    pub loss: f64,
+    /// The entropy of the model's distribution there, nats.
+    pub expected_loss: f64,
+    /// p of the token that stands there.
+    pub probability: f64,
+    /// Share of the places that end a run which stood in the window before.
+    pub repeated: f64,
+}
+
+/// The three kinds of text at some positions behind the prefix.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Stretch {
+    /// The first of the positions; 1 is right behind the prefix.
+    pub from: usize,
+    /// The last.
+    pub to: usize,
+    /// The words that really stand there.
+    pub real: Figures,
+    /// Words drawn from the model at temperature 1.
+    pub sampled: Figures,
+    /// The model's most probable words.
+    pub greedy: Figures,
+    /// Loss of the real words less that of drawn ones, nats.
+    pub gap: Estimate,
+    /// Expected loss on drawn words less that on real ones, nats.
+    pub drift: Estimate,
+}
+
+/// All that was measured.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Exposure {
+    /// Number of windows.
+    pub windows: usize,
+    /// Positions in a window.
+    pub context_length: usize,
+    /// What was asked for.
+    #[serde(flatten)]
+    pub settings: Settings,
+    /// By position: 1, 2, 3 to 4, 5 to 8 and so on.
+    pub positions: Vec<Stretch>,
+    /// The second half of the positions: what grows with length shows here.
+    pub second_half: Stretch,
+    /// All positions together.
+    pub whole: Stretch,
+    /// How many texts end in a loop; empty where that was left out.
+    pub loops: Vec<Loops>,
+}
+
+/// Measures `gpt`, on a device without automatic differentiation, on at least two windows of real text; `None` when
+/// `interrupted` says to stop.
+///
+/// # Errors
+/// When windows or settings do not fit the model, or its logits are not finite.
+pub fn measure(
+    gpt: &Gpt,
+    windows: &[Window],
+    settings: &Settings,
+    interrupted: &dyn Fn() -> bool,
+) -> Result<Option<Exposure>> {
+    let Settings { prefix, samples, loop_tokens, repeated_tokens, seed } = *settings;
+    let context_length = gpt.config().context_length;
+    let new = context_length + 1 - prefix;
+    let prefixes: Vec<&[u32]> = windows.iter().map(|window| &window.ids[..prefix]).collect();
+    let knobs = |strategy, each, tokens| GenerationConfig {
+        strategy,
+        num_return_sequences: each,
+        max_new_tokens: tokens,
+        seed,
+        ..GenerationConfig::default()
+    };
+    // The first of a window's drawn texts is also the one looked at for a loop, if that need not be longer.
+    let Some(sampled) = write(gpt, &prefixes, &knobs(Strategy::Sample, samples, new), interrupted)? else {
+        return Ok(None);
+    };
+    let greedy = knobs(Strategy::Greedy, 1, new.max(loop_tokens));
+    let Some(greedy) = write(gpt, &prefixes, &greedy, interrupted)? else { return Ok(None) };
+
+    let mut loops = Vec::new();
+    if loop_tokens > 0 {
+        let Some(long) = write(gpt, &prefixes, &knobs(Strategy::Sample, 1, loop_tokens), interrupted)? else {
+            return Ok(None);
+        };
+        let real = windows.iter().map(|window| window.long.as_slice()).filter(|long| long.len() == loop_tokens);
+        loops.push(Loops::count("real", real));
+        loops.push(Loops::count("sampled", long.iter().map(Vec::as_slice)));
+        loops.push(Loops::count("greedy", greedy.iter().map(|text| &text[..loop_tokens])));
+    }
+
+    let behind = |texts: &[Vec<u32>], each: usize| -> Vec<Vec<u32>> {
+        texts.iter().enumerate().map(|(i, text)| [prefixes[i / each], &text[..new]].concat()).collect()
+    };
+    let rows =
+        [windows.iter().map(|window| window.ids.clone()).collect(), behind(&sampled, samples), behind(&greedy, 1)];
+    let mut readings = Vec::with_capacity(rows.len());
+    for rows in &rows {
+        let Some(reading) = Reading::new(gpt, rows, prefix, repeated_tokens, interrupted)? else { return Ok(None) };
+        readings.push(reading);
+    }
+    let stretch = |positions: Range<usize>| {
+        let [real, sampled, greedy] = [0, 1, 2].map(|kind| readings[kind].figures(&positions));
+        let by_window = |kind: usize, of: fn(&Reading) -> &Vec<Vec<f32>>| {
+            let rows = of(&readings[kind]).chunks(if kind == 1 { samples } else { 1 });
+            rows.map(|rows| mean_over(rows, &positions)).collect::<Vec<f64>>()
+        };
+        let difference = |a: Vec<f64>, b: Vec<f64>| Estimate::new(a.iter().zip(&b).map(|(a, b)| a - b).collect());
+        Stretch {
+            from: positions.start + 1,
+            to: positions.end,
+            real,
+            sampled,
+            greedy,
+            gap: difference(by_window(0, |of| &of.loss), by_window(1, |of| &of.loss)),
+            drift: difference(by_window(1, |of| &of.expected), by_window(0, |of| &of.expected)),
+        }
+    };
+    Ok(Some(Exposure {
+        windows: windows.len(),
+        context_length,
+        settings: *settings,
+        positions: doubling(new).into_iter().map(stretch).collect(),
+        second_half: stretch(new / 2..new),
+        whole: stretch(0..new),
+        loops,
+    }))
+}
+
+/// 0..1, 1..2, 2..4, 4..8 and so on up to `end`.
+fn doubling(end: usize) -> Vec<Range<usize>> {
+    let starts = std::iter::once(0).chain(std::iter::successors(Some(1_usize), |start| start.checked_mul(2)));
+    starts.take_while(|&start| start < end).map(|start| start..(2 * start).max(1).min(end)).collect()
+}
+
+/// Writes on from every prefix: `num_return_sequences` texts of `max_new_tokens` each, one prefix after another.
+fn write(
+    gpt: &Gpt,
+    prefixes: &[&[u32]],
+    knobs: &GenerationConfig,
+    interrupted: &dyn Fn() -> bool,
+) -> Result<Option<Vec<Vec<u32>>>> {
+    let each = knobs.num_return_sequences;
+    let mut texts = Vec::with_capacity(prefixes.len() * each);
+    let memory_bytes = available_bytes().min(ASSUMED_BYTES);
+    let longest = prefixes.iter().map(|prefix| prefix.len()).max().unwrap_or(0);
+    let at_once = batch_size(memory_bytes, gpt.config(), longest, each, knobs.max_new_tokens);
+    for prompts in prefixes.chunks(at_once) {
+        // Every text has noise of its own, the same however many are written together.
+        let first_sequences: Vec<u64> = (0..prompts.len()).map(|prompt| (texts.len() + prompt * each) as u64).collect();
+        let plan = Plan { first_sequences: &first_sequences, ..Plan::new(knobs) };
+        let completions = generate_batch(gpt, prompts, &plan, &mut |_| match interrupted() {
+            true => ControlFlow::Break(FinishReason::Interrupted),
+            false => ControlFlow::Continue(()),
+        })?;
+        if interrupted() {
+            return Ok(None);
+        }
+        texts.extend(completions.into_iter().flatten().map(|completion| completion.ids));
+    }
+    Ok(Some(texts))
+}
+
+/// What the model makes of some rows, at every position behind the prefix.
+struct Reading {
+    /// -ln p of each token.
+    loss: Vec<Vec<f32>>,
+    /// The entropy of the distribution it was taken from.
+    expected: Vec<Vec<f32>>,
+    /// p of each token.
+    probability: Vec<Vec<f32>>,
+    /// 1 where a run ends that stood in the row before, else 0.
+    repeated: Vec<Vec<f32>>,
+}
+
+impl Reading {
+    fn new(
+        gpt: &Gpt,
+        rows: &[Vec<u32>],
+        prefix: usize,
+        run: usize,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<Option<Self>> {
+        let stretches: Vec<Scored> = rows.iter().map(|ids| Scored { ids, scored: ids.len() - prefix }).collect();
+        let scored = score_stretches(gpt, &stretches, &mut |_| match interrupted() {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        })?;
+        let Some(logprobs) = scored else { return Ok(None) };
+        let Some(expected) = entropies(gpt, rows, prefix, interrupted)? else { return Ok(None) };
+        let map = |f: fn(f32) -> f32| logprobs.iter().map(|row| row.iter().map(|&l| f(l)).collect()).collect();
+        Ok(Some(Self {
+            loss: map(|logprob| -logprob),
+            expected,
+            probability: map(f32::exp),
+            repeated: rows.iter().map(|ids| repeated(ids, prefix, run)).collect(),
+        }))
+    }
+
+    fn figures(&self, positions: &Range<usize>) -> Figures {
+        Figures {
+            loss: mean_over(&self.loss, positions),
+            expected_loss: mean_over(&self.expected, positions),
+            probability: mean_over(&self.probability, positions),
+            repeated: mean_over(&self.repeated, positions),
+        }
+    }
+}
+
+/// The entropy, in nats, of the model's distribution for every token of each row from `prefix` on; the rows are of one length.
+fn entropies(
+    gpt: &Gpt,
+    rows: &[Vec<u32>],
+    prefix: usize,
+    interrupted: &dyn Fn() -> bool,
+) -> Result<Option<Vec<Vec<f32>>>> {
+    let device = gpt.device();
+    let vocab_size = gpt.config().vocab_size;
+    let mut entropies = Vec::with_capacity(rows.len());
+    let time = rows.first().map_or(1, |row| row.len() - 1);
+    for rows in rows.chunks((TOKENS_AT_ONCE / time).max(1)) {
+        if interrupted() {
+            return Ok(None);
+        }
+        let ids: Vec<i32> = rows.iter().flat_map(|row| row[..time].iter().map(|&id| id as i32)).collect();
+        let tokens = Tensor::<2, Int>::from_data(TensorData::new(ids, [rows.len(), time]), &device); // [batch, time]
+        let hidden = gpt.hidden(tokens).narrow(1, prefix - 1, time + 1 - prefix); // [batch, new, n_embd]
+        let [batch, new, n_embd] = hidden.dims();
+        let hidden = hidden.reshape([1, batch * new, n_embd]); // [1, batch * new, n_embd]
+        let mut flat = Vec::with_capacity(batch * new);
+        for hidden in hidden.split((LOGITS_AT_ONCE / vocab_size).max(1), 1) {
+            let logprobs = log_softmax(gpt.logits(hidden), 2); // [1, positions, vocab]
+            let entropy = -(logprobs.clone().exp() * logprobs).sum_dim(2); // [1, positions, 1]
+            let values = entropy.into_data().try_into_vec::<f32>();
+            flat.extend(values.map_err(|error| anyhow!("cannot read the entropies: {error:?}"))?);
+        }
+        entropies.extend(flat.chunks(new).map(<[f32]>::to_vec));
+    }
+    Ok(Some(entropies))
+}
+
+/// For every token from `prefix` on: 1 where the `run` tokens that it ends stood in the row before, else 0.
+fn repeated(ids: &[u32], prefix: usize, run: usize) -> Vec<f32> {
+    let mut seen = HashSet::new();
+    let all: Vec<f32> = (1..=ids.len())
+        .map(|end| end.checked_sub(run).map_or(0.0, |start| if seen.insert(&ids[start..end]) { 0.0 } else { 1.0 }))
+        .collect();
+    all[prefix..].to_vec()
+}
+
+/// The mean of some positions over all rows.
+fn mean_over(rows: &[Vec<f32>], positions: &Range<usize>) -> f64 {
+    let sum: f64 = rows.iter().flat_map(|row| &row[positions.clone()]).map(|&value| f64::from(value)).sum();
+    sum / (rows.len() * positions.len()) as f64
+}
+
+impl Estimate {
+    /// Of two or more values.
+    fn new(values: Vec<f64>) -> Self {
+        let count = values.len() as f64;
+        let mean = values.iter().sum::<f64>() / count;
+        let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0);
+        Self { mean, standard_error: (variance / count).sqrt() }
+    }
+
+    /// Whether it differs from 0 by more than chance is likely to (two standard errors).
+    pub fn is_clear(self) -> bool {
+        self.mean.abs() > 2.0 * self.standard_error
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,117 @@
+//! The ledger: one batch through the same weights in every way there is to use a model, and what each costs.
+//!
+//! Nothing is built for show: every mode calls the functions that training, scoring and generation call, and the ledger
+//! only holds the watch and reads the memory. [`modes`] are the ways, [`meter`] is how they are measured,
+//! [`ember_training::memory::prediction`] says beforehand what they need, and [`flops`] what they compute. [`table`] and [`page`]
+//! show it.
+
+mod facts;
+pub mod flops;
+pub mod growth;
+pub mod meter;
+pub mod modes;
+pub mod page;
+mod picture;
+pub mod table;
+
+use ember_model::GptConfig;
+use serde::Serialize;
+
+use ember_training::memory::prediction::Parts;
+use ember_training::report::units::grouped;
+use meter::MeasuredBy;
+
+/// One way to use the model, measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct Entry {
+    /// Its name, as in `training_step`.
+    pub mode: &'static str,
+    /// Median seconds of its repetitions, after one that is not counted.
+    pub time_s: f64,
+    /// The fastest.
+    pub time_min_s: f64,
+    /// The slowest.
+    pub time_max_s: f64,
+    /// How often it was timed: fewer times than asked for where that would take long.
+    pub repeats: u64,
+    /// Tokens that it is about: read, scored, prefilled or decoded.
+    pub tokens: u64,
+    /// Those in a second, at the median.
+    pub tokens_per_s: f64,
+    /// What [`ember_training::memory::prediction`] says.
+    pub predicted: Parts,
+    /// What was counted.
+    pub measured: Parts,
+    /// Operations of the model's forward and, in training, of the backward, the loss and the optimizer.
+    pub operations: u64,
+    /// Operations that burn recorded in its graph; 0 where there is none.
+    pub graph_nodes: u64,
+    /// Floating-point operations of the matrix products, by [`flops`].
+    pub flops: f64,
+    /// The largest difference of its logits from those of the forward without a graph, at the same positions; of a score, that
+    /// of the log-probabilities.
+    pub logits_difference: f64,
+    /// What in it is drawn at random.
+    pub random: &'static str,
+    /// What comes out.
+    pub returns: &'static str,
+    /// Where it is done: file and function.
+    #[serde(rename = "where")]
+    pub places: &'static [Place],
+}
+
+/// A function and the file it stands in, from the root of the repository.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Place {
+    /// The file.
+    pub file: &'static str,
+    /// The function's name.
+    pub function: &'static str,
+}
+
+/// What was measured, and on what.
+#[derive(Clone, Debug, Serialize)]
+pub struct Subject {
+    /// Where the weights come from: a folder, or a recipe with random weights.
+    pub model: String,
+    /// Its parameters.
+    pub parameters: u64,
+    /// The model's shape.
+    pub shape: GptConfig,
+    /// Rows of the batch.
+    pub batch_size: u64,
+    /// Tokens in each row.
+    pub time: u64,
+    /// Tokens of each row that are decoded one by one.
+    pub new_tokens: u64,
+    /// Whether the tokens are text of the run, or ids drawn at random.
+    pub real_text: bool,
+    /// The device's name for `--device`.
+    pub device: String,
+    /// What it calls itself.
+    pub device_name: String,
+    /// How often each mode was to be timed.
+    pub repeats: u64,
+    /// What the bytes are read from.
+    pub measured_by: MeasuredBy,
+}
+
+impl Subject {
+    /// All of it in three sentences.
+    pub fn sentence(&self) -> String {
+        let GptConfig { n_layer, n_head, n_kv_head, n_embd, vocab_size, dropout, .. } = &self.shape;
+        let keys = if n_kv_head == n_head { String::new() } else { format!(" ({n_kv_head} of keys and values)") };
+        format!(
+            "{}: {} parameters, {n_layer} layers of {n_head} heads{keys}, {n_embd} wide, {} tokens, dropout {dropout}.\n\
+             {} rows of {} {}; the last {} of each row decoded one by one.\nOn {}.",
+            self.model,
+            grouped(self.parameters),
+            grouped(*vocab_size as u64),
+            self.batch_size,
+            self.time,
+            if self.real_text { "tokens of its text" } else { "ids drawn at random" },
+            self.new_tokens,
+            self.device_name,
+        )
+    }
+}

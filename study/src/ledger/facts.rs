@@ -1,0 +1,90 @@
+//! What is known of each mode without measuring it: what is random, what comes out, where it is done.
+
+use super::Place;
+
+/// A mode's name, and what is known of it without measuring.
+pub(super) struct Facts {
+    pub(super) mode: &'static str,
+    pub(super) random: &'static str,
+    pub(super) returns: &'static str,
+    pub(super) places: &'static [Place],
+}
+
+const fn place(file: &'static str, function: &'static str) -> Place {
+    Place { file, function }
+}
+
+pub(super) const TRAINING_STEP: Facts = Facts {
+    mode: "training_step",
+    random: "which windows of the text, and what dropout drops",
+    returns: "one number, the loss, and other weights",
+    places: &[
+        place("train/lib/src/gradient.rs", "next_token_loss"),
+        place("train/lib/src/loss.rs", "cross_entropy"),
+        place("train/lib/src/optimizer.rs", "step"),
+    ],
+};
+pub(super) const FORWARD_WITH_GRAPH: Facts = Facts {
+    mode: "forward_with_graph",
+    random: "what dropout drops",
+    returns: "logits at every position, and the graph that made them",
+    places: &[place("model/src/gpt.rs", "forward"), place("model/src/kernels/autodiff.rs", "fused_linear")],
+};
+pub(super) const FORWARD: Facts = Facts {
+    mode: "forward",
+    random: "nothing",
+    returns: "logits at every position",
+    places: &[place("model/src/gpt.rs", "forward")],
+};
+pub(super) const SCORE: Facts = Facts {
+    mode: "score",
+    random: "nothing",
+    returns: "one log-probability for each token",
+    places: &[place("generate/lib/src/score.rs", "token_log_probabilities")],
+};
+pub(super) const PREFILL: Facts = Facts {
+    mode: "prefill",
+    random: "nothing",
+    returns: "logits after the last token of each row, and the cache",
+    places: &[place("generate/lib/src/sequences/model.rs", "logits_of_last"), place("model/src/cache.rs", "reserve")],
+};
+pub(super) const DECODE: Facts = Facts {
+    mode: "decode_cached",
+    random: "nothing but the choice of tokens, where one samples",
+    returns: "logits after each new token",
+    places: &[
+        place("generate/lib/src/sequences/model.rs", "logits_of_last"),
+        place("model/src/gpt.rs", "forward_cached_last"),
+    ],
+};
+pub(super) const DECODE_UNCACHED: Facts = Facts {
+    mode: "decode_uncached",
+    random: "nothing but the choice of tokens, where one samples",
+    returns: "logits after each new token",
+    places: &[
+        place("model/src/gpt.rs", "hidden"),
+        place("study/src/ledger/modes/generation.rs", "logits_without_cache"),
+    ],
+};
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// Every place that an entry can name.
+    fn all_places() -> impl Iterator<Item = &'static Place> {
+        [TRAINING_STEP, FORWARD_WITH_GRAPH, FORWARD, SCORE, PREFILL, DECODE, DECODE_UNCACHED]
+            .into_iter()
+            .flat_map(|facts| facts.places)
+    }
+
+    #[test]
+    fn every_place_is_there() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        for Place { file, function } in all_places() {
+            let code = std::fs::read_to_string(root.join(file)).unwrap();
+            assert!(code.contains(&format!("fn {function}(")), "{file} has no {function}");
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! How the costs grow with the length of the text: training against inference, with the cache and without it.
+
+use anyhow::Result;
+use burn::module::Module;
+use burn::optim::GradientsParams;
+use ember_data::windows::Batch;
+use ember_decoding::sequences::{ModelSequences, Sequences};
+use ember_model::Gpt;
+use serde::Serialize;
+
+use super::meter::{Meter, spread};
+use super::modes::generation::logits_without_cache;
+use ember_training::gradient::{batch_logits, next_token_loss};
+use ember_training::optimizer::{Optimizer, OptimizerConfig, clip_scale, global_norm};
+
+/// The costs at one length.
+#[derive(Clone, Debug, Serialize)]
+pub struct Growth {
+    /// Tokens in the row.
+    pub time: usize,
+    /// Seconds of a training step, median.
+    pub training_s: f64,
+    /// The most memory it has in use at once, weights and moments included.
+    pub training_bytes: u64,
+    /// Seconds of a forward pass without a graph, median.
+    pub forward_s: f64,
+    /// The most memory it has in use at once, weights included.
+    pub forward_bytes: u64,
+    /// Seconds of the row's last token when the others are in the cache.
+    pub cached_token_s: f64,
+    /// Bytes of the cache when the row is full.
+    pub cache_bytes: u64,
+    /// Seconds of the row's last token when nothing is remembered.
+    pub uncached_token_s: f64,
+}
+
+/// Lengths to measure at, up to `longest`: eighths of it, as far as they differ.
+pub fn lengths(longest: usize) -> Vec<usize> {
+    let mut lengths: Vec<usize> = (1..=8).map(|eighth| (longest * eighth / 8).max(2)).collect();
+    lengths.dedup();
+    lengths
+}
+
+/// Measures one row of `batch`, cut to each of [`lengths`]; the weights take `weights_bytes` by `meter`, and nothing else may
+/// hold them. `None` when `go_on`, which is told the length, says to stop.
+///
+/// # Errors
+/// When the device fails.
+pub fn measure(
+    mut gpt: Gpt,
+    weights_bytes: i64,
+    batch: &Batch,
+    repeats: usize,
+    optimizer: OptimizerConfig,
+    meter: &mut Meter,
+    go_on: &mut dyn FnMut(usize) -> bool,
+) -> Result<Option<Vec<Growth>>> {
+    let mut optimizer = Optimizer::new(optimizer);
+    let mut all = Vec::new();
+    for time in lengths(batch.context_length) {
+        if !go_on(time) {
+            return Ok(None);
+        }
+        let row = Batch {
+            inputs: batch.inputs[..time].to_vec(),
+            targets: batch.targets[..time].to_vec(),
+            batch_size: 1,
+            context_length: time,
+        };
+        let mut growth = inference(&gpt.valid(), weights_bytes, &row, repeats, meter)?;
+        let mut times = Vec::new();
+        let mut held = 0;
+        for repeat in 0..=repeats {
+            let before = meter.begin_peak()?;
+            let (stepped, step_s) = meter.time(|| {
+                let loss = next_token_loss(&gpt, &row);
+                let gradients = GradientsParams::from_grads(loss.backward(), &gpt);
+                let scale = clip_scale(global_norm(&gpt, &gradients), 1.0);
+                Ok(optimizer.step(gpt, gradients, scale, 0.0))
+            })?;
+            gpt = stepped;
+            if repeat > 0 {
+                times.push(step_s);
+                // The moments were there before.
+                held = weights_bytes + 4 * optimizer.values() as i64 + meter.peak()? - before;
+            }
+        }
+        growth.training_s = spread(&times)[0];
+        growth.training_bytes = held.max(0) as u64;
+        all.push(growth);
+    }
+    Ok(Some(all))
+}
+
+fn inference(plain: &Gpt, weights_bytes: i64, row: &Batch, repeats: usize, meter: &mut Meter) -> Result<Growth> {
+    let time = row.context_length;
+    let (last, prompt) = (row.inputs[time - 1], &row.inputs[..time - 1]);
+    let [mut forward, mut cached, mut uncached] = [Vec::new(), Vec::new(), Vec::new()];
+    let (mut forward_bytes, mut cache_bytes) = (0, 0);
+    for repeat in 0..=repeats {
+        let before = meter.begin_peak()?;
+        let (logits, forward_s) = meter.time(|| Ok(batch_logits(plain, row)))?;
+        forward_bytes = weights_bytes + meter.peak()? - before;
+        drop(logits);
+
+        let before = meter.live()?;
+        let mut sequences = ModelSequences::new(plain, &[prompt], time);
+        cache_bytes = meter.live()? - before;
+        sequences.logits()?;
+        sequences.extend(0, &[last]);
+        let (_, cached_s) = meter.time(|| sequences.logits())?;
+        let (_, uncached_s) = meter.time(|| logits_without_cache(plain, &[&row.inputs]))?;
+        if repeat > 0 {
+            forward.push(forward_s);
+            cached.push(cached_s);
+            uncached.push(uncached_s);
+        }
+    }
+    let median = |times: &[f64]| spread(times)[0];
+    Ok(Growth {
+        time,
+        training_s: 0.0,
+        training_bytes: 0,
+        forward_s: median(&forward),
+        forward_bytes: forward_bytes.max(0) as u64,
+        cached_token_s: median(&cached),
+        cache_bytes: cache_bytes.max(0) as u64,
+        uncached_token_s: median(&uncached),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_go_up_to_the_longest_without_repeating() {
+        assert_eq!(lengths(96), [12, 24, 36, 48, 60, 72, 84, 96]);
+        assert_eq!(lengths(4), [2, 3, 4]);
+        assert_eq!(lengths(2), [2]);
+    }
+}

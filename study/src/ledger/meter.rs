@@ -1,0 +1,149 @@
+//! Time and memory of what runs between two readings.
+
+use std::time::Instant;
+
+use anyhow::{Result, anyhow};
+use burn::backend::autodiff::NodeId;
+use burn::tensor::Device;
+use ember_model::kernels::is_cpu;
+use serde::Serialize;
+
+use ember_training::median::median;
+use ember_training::memory::counting;
+
+/// What the bytes are read from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MeasuredBy {
+    /// Every block that the program's allocator gives out; the peak is the true one.
+    Allocator,
+    /// The bytes in use of the device's memory pool, read after each phase; the peak is the largest reading, and what an
+    /// operation needs for itself in between is not seen.
+    Pool,
+}
+
+/// Reads the memory of one device.
+pub struct Meter {
+    device: Device,
+    by: MeasuredBy,
+    base: i64,
+    highest: i64,
+}
+
+impl Meter {
+    /// A meter for `device`; what is in use now counts as nothing.
+    ///
+    /// # Errors
+    /// When nobody can say how much memory is in use: the program allocates through another allocator than
+    /// [`counting::Counting`], or the device does not report.
+    pub fn new(device: &Device) -> Result<Self> {
+        let device = device.clone().inner();
+        let by = if is_cpu(&device) {
+            if !counting::start() {
+                return Err(anyhow!("this program does not count its memory; use ember-train"));
+            }
+            MeasuredBy::Allocator
+        } else {
+            MeasuredBy::Pool
+        };
+        let mut meter = Self { device, by, base: 0, highest: 0 };
+        meter.base = meter.reading()?;
+        Ok(meter)
+    }
+
+    /// What the bytes are read from.
+    pub fn measured_by(&self) -> MeasuredBy {
+        self.by
+    }
+
+    fn reading(&self) -> Result<i64> {
+        match self.by {
+            MeasuredBy::Allocator => Ok(counting::live()),
+            MeasuredBy::Pool => {
+                self.wait()?;
+                let usage = self.device.memory_pool_usage();
+                let usage = usage
+                    .ok_or_else(|| anyhow!("the device does not say how much memory is in use; use --device cpu"))?;
+                Ok(usage.bytes_in_use as i64)
+            }
+        }
+    }
+
+    /// Waits until the device has done what it was given.
+    fn wait(&self) -> Result<()> {
+        self.device.sync().map_err(|error| anyhow!("the device failed: {error:?}; try --device cpu"))
+    }
+
+    /// Bytes in use since the meter was made; on a GPU also a reading for the peak.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn live(&mut self) -> Result<i64> {
+        let live = self.reading()? - self.base;
+        self.highest = self.highest.max(live);
+        Ok(live)
+    }
+
+    /// Lets the peak begin again; returns what is live now.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn begin_peak(&mut self) -> Result<i64> {
+        counting::reset_peak();
+        let live = self.live()?;
+        self.highest = live;
+        Ok(live)
+    }
+
+    /// The most that was live since [`Self::begin_peak`].
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn peak(&mut self) -> Result<i64> {
+        match self.by {
+            MeasuredBy::Allocator => Ok(counting::peak() - self.base),
+            MeasuredBy::Pool => {
+                self.live()?;
+                Ok(self.highest)
+            }
+        }
+    }
+
+    /// Seconds that `run` takes, the device's work included.
+    ///
+    /// # Errors
+    /// What `run` returns, or when the device fails.
+    pub fn time<T>(&self, run: impl FnOnce() -> Result<T>) -> Result<(T, f64)> {
+        self.wait()?;
+        let began = Instant::now();
+        let result = run()?;
+        self.wait()?;
+        Ok((result, began.elapsed().as_secs_f64()))
+    }
+}
+
+/// How many nodes burn's graph is given while `run` runs: it numbers them in the order in which they are made.
+pub fn nodes_made<T>(run: impl FnOnce() -> T) -> (T, u64) {
+    let first = NodeId::new().value;
+    let result = run();
+    (result, NodeId::new().value - first - 1)
+}
+
+/// Median, smallest and largest of some times; zeros without any.
+pub fn spread(times: &[f64]) -> [f64; 3] {
+    let Some(median) = median(times) else { return [0.0; 3] };
+    let [smallest, largest] = [f64::min, f64::max].map(|of| times.iter().copied().fold(median, of));
+    [median, smallest, largest]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_stands_between_the_smallest_and_the_largest() {
+        assert_eq!(spread(&[3.0, 1.0, 2.0]), [2.0, 1.0, 3.0]);
+        assert_eq!(spread(&[4.0, 1.0, 2.0, 3.0]), [2.5, 1.0, 4.0]);
+        assert_eq!(spread(&[]), [0.0; 3]);
+    }
+}

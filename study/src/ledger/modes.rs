@@ -1,0 +1,355 @@
+//! The ways to use a model, one function each: what training does, what scoring does, what generation does ([`generation`]).
+
+pub mod generation;
+mod plan;
+
+use anyhow::{Result, anyhow};
+use burn::module::Module;
+use burn::optim::GradientsParams;
+use burn::tensor::Tensor;
+use ember_data::windows::Batch;
+use ember_decoding::score::{MOST_LOGITS, token_log_probabilities};
+use ember_decoding::softmax::log_sum_exp;
+use ember_model::kernels::DropoutMask;
+use ember_model::{Gpt, GptConfig};
+
+use super::Entry;
+use super::facts::{DECODE_UNCACHED, FORWARD, FORWARD_WITH_GRAPH, Facts, PREFILL, SCORE, TRAINING_STEP};
+use super::flops::{self, looked_at};
+use super::meter::{Meter, nodes_made, spread};
+use ember_training::gradient::{batch_logits, next_token_loss};
+use ember_training::memory::prediction::{self, Kernels, Parts, Prediction, Sizes};
+use ember_training::optimizer::{Optimizer, WeightAverage, clip_scale, global_norm};
+use ember_training::precision::float_dtype;
+
+pub use plan::{Plan, Training};
+
+/// Seconds after which a mode is not repeated again.
+const ENOUGH_S: f64 = 10.0;
+
+/// How often [`measure`] asks whether to go on: prefill and decoding are one.
+pub const PASSES: usize = 6;
+
+/// What one mode gave.
+struct Measured {
+    times: Vec<f64>,
+    parts: Parts,
+    tokens: usize,
+    operations: usize,
+    graph_nodes: u64,
+    flops: f64,
+    difference: f64,
+}
+
+fn entry(facts: &Facts, predicted: Parts, measured: Measured) -> Entry {
+    let [time_s, time_min_s, time_max_s] = spread(&measured.times);
+    Entry {
+        mode: facts.mode,
+        time_s,
+        time_min_s,
+        time_max_s,
+        repeats: measured.times.len() as u64,
+        tokens: measured.tokens as u64,
+        tokens_per_s: measured.tokens as f64 / time_s.max(1e-12),
+        predicted,
+        measured: measured.parts,
+        operations: measured.operations as u64,
+        graph_nodes: measured.graph_nodes,
+        flops: measured.flops,
+        logits_difference: measured.difference,
+        random: facts.random,
+        returns: facts.returns,
+        places: facts.places,
+    }
+}
+
+/// Measures every mode on `gpt`, which is on a device with automatic differentiation and whose weights take `weights_bytes`
+/// by `meter`; `None` when `go_on`, which is told the mode about to begin, says to stop. Nothing else may hold the weights.
+///
+/// # Errors
+/// When the device fails, or an id is outside the vocabulary.
+pub fn measure(
+    gpt: Gpt,
+    weights_bytes: i64,
+    plan: &Plan,
+    meter: &mut Meter,
+    go_on: &mut dyn FnMut(&'static str) -> bool,
+) -> Result<Option<Vec<Entry>>> {
+    let plain = gpt.valid();
+    let gpt = gpt.with_precision(float_dtype(plan.training.precision));
+    let kernels = Kernels::of(&plain.device());
+    let mut bench = Bench { kernels, weights: weights_bytes, plan, meter, reference: Vec::new() };
+    if !go_on(FORWARD.mode) {
+        return Ok(None);
+    }
+    bench.reference = values(batch_logits(&plain, &plan.batch))?;
+    let forward = bench.forward(&plain)?;
+    if !go_on(FORWARD_WITH_GRAPH.mode) {
+        return Ok(None);
+    }
+    let with_graph = bench.forward_with_graph(&gpt)?;
+    if !go_on(SCORE.mode) {
+        return Ok(None);
+    }
+    let score = bench.score(&plain)?;
+    if !go_on(PREFILL.mode) {
+        return Ok(None);
+    }
+    let [prefill, decode] = bench.prefill_and_decode(&plain)?;
+    if !go_on(DECODE_UNCACHED.mode) {
+        return Ok(None);
+    }
+    let uncached = bench.decode_uncached(&plain)?;
+    drop(plain);
+    if !go_on(TRAINING_STEP.mode) {
+        return Ok(None);
+    }
+    let training = bench.training_step(gpt)?;
+    Ok(Some(vec![training, with_graph, forward, score, prefill, decode, uncached]))
+}
+
+/// The values of logits, on the host.
+fn values<const D: usize>(logits: Tensor<D>) -> Result<Vec<f32>> {
+    logits.into_data().try_into_vec::<f32>().map_err(|error| anyhow!("cannot read the logits: {error:?}"))
+}
+
+/// Goes back through the graph of `logits` only to be rid of it: burn frees a graph in its backward, and not when the last tensor
+/// of it is dropped.
+fn let_go(logits: Tensor<3>) {
+    logits.sum().backward();
+}
+
+/// The largest difference between two lists of logits.
+fn difference(a: &[f32], b: &[f32]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| f64::from((a - b).abs())).fold(0.0, f64::max)
+}
+
+fn positive(bytes: i64) -> u64 {
+    bytes.max(0) as u64
+}
+
+struct Bench<'a> {
+    kernels: Kernels,
+    weights: i64,
+    plan: &'a Plan,
+    meter: &'a mut Meter,
+    /// Logits `[batch, time, vocab]` of the forward without a graph.
+    reference: Vec<f32>,
+}
+
+impl Bench<'_> {
+    /// Times `run` as often as the plan says, but no longer than [`ENOUGH_S`]; it has run before.
+    fn times(&mut self, mut run: impl FnMut(&Meter) -> Result<f64>) -> Result<Vec<f64>> {
+        let mut times = Vec::new();
+        while times.len() < self.plan.repeats && times.iter().sum::<f64>() < ENOUGH_S {
+            times.push(run(self.meter)?);
+        }
+        Ok(times)
+    }
+
+    fn predict<'b>(&self, config: &'b GptConfig) -> Prediction<'b> {
+        Prediction::new(config, self.plan.sizes(), self.kernels)
+    }
+
+    /// The largest difference of logits `[batch, vocab]` from the reference's at position `at` of every row.
+    fn difference_at(&self, at: usize, logits: &[f32]) -> f64 {
+        let Sizes { batch, time } = self.plan.sizes();
+        let vocab = logits.len() / batch;
+        let rows = logits.chunks_exact(vocab).enumerate();
+        rows.map(|(row, logits)| difference(logits, &self.reference[(row * time + at) * vocab..])).fold(0.0, f64::max)
+    }
+
+    fn whole_flops(&self, config: &GptConfig) -> f64 {
+        let Sizes { batch, time } = self.plan.sizes();
+        flops::forward(config, batch * time, batch * looked_at(0, time), batch * time)
+    }
+
+    fn forward(&mut self, plain: &Gpt) -> Result<Entry> {
+        let (config, plan) = (plain.config(), self.plan);
+        let before = self.meter.begin_peak()?;
+        let (logits, graph_nodes) = nodes_made(|| batch_logits(plain, &plan.batch));
+        let logits_bytes = positive(self.meter.live()? - before);
+        let peak = self.meter.peak()? - before;
+        drop(logits);
+        let again = values(batch_logits(plain, &plan.batch))?;
+        let difference = difference(&again, &self.reference);
+        drop(again);
+        let times = self.times(|meter| Ok(meter.time(|| Ok(batch_logits(plain, &plan.batch)))?.1))?;
+        let parts = Parts {
+            weights_bytes: positive(self.weights),
+            logits_bytes,
+            peak_bytes: positive(self.weights + peak),
+            ..Parts::default()
+        };
+        let measured = Measured {
+            times,
+            parts,
+            tokens: plan.tokens(),
+            operations: inference_operations(config, plan.sizes()),
+            graph_nodes,
+            flops: self.whole_flops(config),
+            difference,
+        };
+        Ok(entry(&FORWARD, self.predict(config).forward(), measured))
+    }
+
+    fn forward_with_graph(&mut self, gpt: &Gpt) -> Result<Entry> {
+        let (config, plan) = (gpt.config(), self.plan);
+        // Once before: the buffers that products of this precision keep for packed factors are the threads', not the pass's.
+        let_go(batch_logits(gpt, &plan.batch));
+        DropoutMask::seed(plan.seed);
+        let before = self.meter.begin_peak()?;
+        let (logits, graph_nodes) = nodes_made(|| batch_logits(gpt, &plan.batch));
+        let kept = self.meter.live()? - before;
+        let peak = self.meter.peak()? - before;
+        let logits_bytes = 4 * logits.shape().num_elements() as i64;
+        let difference = difference(&values(logits.clone().inner())?, &self.reference);
+        let_go(logits);
+        let times = self.times(|meter| {
+            let (logits, time_s) = meter.time(|| Ok(batch_logits(gpt, &plan.batch)))?;
+            let_go(logits);
+            Ok(time_s)
+        })?;
+        let parts = Parts {
+            weights_bytes: positive(self.weights),
+            activations_bytes: positive(kept - logits_bytes),
+            logits_bytes: positive(logits_bytes),
+            peak_bytes: positive(self.weights + peak),
+            ..Parts::default()
+        };
+        let measured = Measured {
+            times,
+            parts,
+            tokens: plan.tokens(),
+            operations: prediction::operations(config, plan.sizes()).len(),
+            graph_nodes,
+            flops: self.whole_flops(config),
+            difference,
+        };
+        Ok(entry(&FORWARD_WITH_GRAPH, plan.step(config, self.kernels).forward_with_graph(), measured))
+    }
+
+    fn score(&mut self, plain: &Gpt) -> Result<Entry> {
+        let (config, plan) = (plain.config(), self.plan);
+        let Batch { inputs, targets, context_length, .. } = &plan.batch;
+        let run = || token_log_probabilities(plain, inputs, targets, *context_length);
+        let before = self.meter.begin_peak()?;
+        let (logprobs, graph_nodes) = nodes_made(run);
+        let peak = self.meter.peak()? - before;
+        let by_reference = self.reference.chunks_exact(config.vocab_size).zip(targets);
+        let by_reference =
+            by_reference.map(|(logits, &id)| (f64::from(logits[id as usize]) - log_sum_exp(logits)) as f32);
+        let difference = difference(&logprobs?, &by_reference.collect::<Vec<_>>());
+        let times = self.times(|meter| Ok(meter.time(run)?.1))?;
+        let chunks = plan.tokens().div_ceil((MOST_LOGITS / config.vocab_size).max(1));
+        let parts = Parts {
+            weights_bytes: positive(self.weights),
+            peak_bytes: positive(self.weights + peak),
+            ..Parts::default()
+        };
+        let measured = Measured {
+            times,
+            parts,
+            tokens: plan.tokens(),
+            // All but the head once; then for each part of the positions: choose them, head, log-softmax, choose the targets.
+            operations: inference_operations(config, plan.sizes()) - 1 + 4 * chunks,
+            graph_nodes,
+            flops: self.whole_flops(config),
+            difference,
+        };
+        Ok(entry(&SCORE, self.predict(config).score(), measured))
+    }
+
+    /// Steps with a learning rate of 0: all of the work, and the same weights for every repetition.
+    fn training_step(&mut self, mut gpt: Gpt) -> Result<Entry> {
+        let plan = self.plan;
+        let config = gpt.config().clone();
+        let mut optimizer = Optimizer::new(plan.training.optimizer);
+        let mut times = Vec::new();
+
+        // No parameter wants a gradient, so that no graph is left behind; dropout acts.
+        DropoutMask::seed(plan.seed);
+        let logits = batch_logits(&gpt.clone().no_grad(), &plan.batch);
+        let difference = difference(&values(logits.inner())?, &self.reference);
+        self.reference = Vec::new();
+
+        let before = self.meter.begin_peak()?;
+        gpt = step(gpt, plan, &mut optimizer)?;
+        if optimizer.average().is_some() {
+            // The first average is the weights themselves: it has memory of its own from the second step on.
+            gpt = step(gpt, plan, &mut optimizer)?;
+        }
+        let remembered = self.meter.live()? - before;
+        let average = 4 * optimizer.average().map_or(0, WeightAverage::values) as i64;
+
+        // Phase by phase, with the moments there as in every step but the first.
+        let before = self.meter.begin_peak()?;
+        let (gradients, [kept, logits_bytes], graph_nodes) = self.phases(&gpt, before)?;
+        let gradients_bytes = self.meter.live()? - before;
+        gpt = clipped_step(gpt, gradients, &mut optimizer);
+        let peak = self.meter.peak()? - before;
+
+        while times.len() < plan.repeats && times.iter().sum::<f64>() < ENOUGH_S {
+            let (stepped, time_s) = self.meter.time(|| step(gpt, plan, &mut optimizer))?;
+            gpt = stepped;
+            times.push(time_s);
+        }
+        let parts = Parts {
+            weights_bytes: positive(self.weights + average),
+            gradients_bytes: positive(gradients_bytes),
+            moments_bytes: positive(remembered - average),
+            activations_bytes: positive(kept),
+            logits_bytes: positive(logits_bytes),
+            cache_bytes: 0,
+            peak_bytes: positive(self.weights + remembered + peak),
+        };
+        let forward = prediction::operations(&config, plan.sizes()).len();
+        let measured = Measured {
+            times,
+            parts,
+            tokens: plan.tokens(),
+            // Forward and loss, the backward of each, one update of each parameter tensor.
+            operations: 2 * (forward + 1) + gpt.parameters().len(),
+            graph_nodes,
+            flops: flops::training(self.whole_flops(&config)),
+            difference,
+        };
+        let mut predicted = plan.step(&config, self.kernels).parts();
+        if plan.in_segments(&config) {
+            (predicted.activations_bytes, predicted.logits_bytes) = (0, 0);
+        }
+        Ok(entry(&TRAINING_STEP, predicted, measured))
+    }
+
+    /// The gradient, with what the graph keeps of activations and of logits, and the graph's nodes. A pass in segments has no
+    /// moment at which all that it keeps is there: then both are 0.
+    fn phases(&mut self, gpt: &Gpt, before: i64) -> Result<(GradientsParams, [i64; 2], u64)> {
+        let plan = self.plan;
+        if plan.in_segments(gpt.config()) {
+            let (gradients, graph_nodes) = nodes_made(|| plan.gradient(gpt));
+            return Ok((gradients, [0, 0], graph_nodes));
+        }
+        DropoutMask::seed(plan.seed);
+        let (loss, graph_nodes) = nodes_made(|| next_token_loss(gpt, &plan.batch));
+        // The loss keeps the gradient of the logits in their place.
+        let logits_bytes = 4 * (plan.tokens() * gpt.config().vocab_size) as i64;
+        let kept = self.meter.live()? - before - logits_bytes;
+        Ok((GradientsParams::from_grads(loss.backward(), gpt), [kept, logits_bytes], graph_nodes))
+    }
+}
+
+fn step(gpt: Gpt, plan: &Plan, optimizer: &mut Optimizer) -> Result<Gpt> {
+    let gradients = plan.gradient(&gpt);
+    Ok(clipped_step(gpt, gradients, optimizer))
+}
+
+fn clipped_step(gpt: Gpt, gradients: GradientsParams, optimizer: &mut Optimizer) -> Gpt {
+    let scale = clip_scale(global_norm(&gpt, &gradients), 1.0);
+    optimizer.step(gpt, gradients, scale, 0.0)
+}
+
+/// Operations of one pass in inference, where dropout is none.
+fn inference_operations(config: &GptConfig, sizes: Sizes) -> usize {
+    let config = GptConfig { dropout: 0.0, ..config.clone() };
+    prediction::operations(&config, sizes).len()
+}

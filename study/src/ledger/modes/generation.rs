@@ -1,0 +1,143 @@
+//! The modes of generation: prefill and decoding with the cache, and decoding without one.
+
+use anyhow::Result;
+use burn::tensor::{Int, Tensor, TensorData};
+use ember_decoding::sequences::{ModelSequences, Sequences};
+use ember_model::Gpt;
+
+use super::{Bench, ENOUGH_S, Measured, Plan, entry, inference_operations, positive, values};
+use crate::ledger::Entry;
+use crate::ledger::facts::{DECODE, DECODE_UNCACHED, PREFILL};
+use crate::ledger::flops::{self, looked_at};
+use crate::ledger::meter::nodes_made;
+use ember_training::memory::prediction::{Parts, Sizes};
+
+impl Bench<'_> {
+    pub(super) fn prefill_and_decode(&mut self, plain: &Gpt) -> Result<[Entry; 2]> {
+        let (config, plan) = (plain.config(), self.plan);
+        let Sizes { batch, time } = plan.sizes();
+        let prompt = plan.prompt();
+        let start = || ModelSequences::new(plain, &plan.rows(prompt), batch * time);
+
+        // Memory, and the logits of every new position.
+        let before = self.meter.begin_peak()?;
+        let mut sequences = start();
+        let cache_bytes = self.meter.live()? - before;
+        let (logits, prefill_nodes) = nodes_made(|| sequences.logits());
+        let logits = logits?;
+        let logits_bytes = self.meter.live()? - before - cache_bytes;
+        let prefill_parts = Parts {
+            weights_bytes: positive(self.weights),
+            cache_bytes: positive(cache_bytes),
+            logits_bytes: positive(logits_bytes),
+            peak_bytes: positive(self.weights + self.meter.peak()? - before),
+            ..Parts::default()
+        };
+        let prefill_difference = self.difference_at(prompt - 1, &logits);
+        drop(logits);
+
+        let before = self.meter.begin_peak()?;
+        let mut decode_difference: f64 = 0.0;
+        let mut compare = |at, logits: Vec<f32>| {
+            decode_difference = decode_difference.max(self.difference_at(at, &logits));
+        };
+        let (decoded, decode_nodes) = nodes_made(|| decode_known(&mut sequences, plan, &mut compare));
+        decoded?;
+        let decode_parts =
+            Parts { peak_bytes: positive(self.weights + cache_bytes + self.meter.peak()? - before), ..prefill_parts };
+        let [mut prefill_times, mut decode_times] = [Vec::new(), Vec::new()];
+        while decode_times.len() < plan.repeats && decode_times.iter().sum::<f64>() < ENOUGH_S {
+            let (mut sequences, prefill_s) = self.meter.time(|| {
+                let mut sequences = start();
+                sequences.logits()?;
+                Ok(sequences)
+            })?;
+            let ((), decode_s) = self.meter.time(|| decode_known(&mut sequences, plan, &mut |_, _| ()))?;
+            prefill_times.push(prefill_s);
+            decode_times.push(decode_s);
+        }
+
+        let a_pass = inference_operations(config, plan.sizes());
+        let prefill = Measured {
+            times: prefill_times,
+            parts: prefill_parts,
+            tokens: batch * prompt,
+            operations: a_pass,
+            graph_nodes: prefill_nodes,
+            flops: flops::forward(config, batch * prompt, batch * looked_at(0, prompt), batch),
+            difference: prefill_difference,
+        };
+        let new = batch * plan.new_tokens;
+        let decode = Measured {
+            times: decode_times,
+            parts: decode_parts,
+            tokens: new,
+            operations: a_pass * plan.new_tokens,
+            graph_nodes: decode_nodes,
+            flops: flops::forward(config, new, batch * looked_at(prompt, time), new),
+            difference: decode_difference,
+        };
+        Ok([
+            entry(&PREFILL, self.predict(config).prefill(prompt), prefill),
+            entry(&DECODE, self.predict(config).decode(), decode),
+        ])
+    }
+
+    pub(super) fn decode_uncached(&mut self, plain: &Gpt) -> Result<Entry> {
+        let (config, plan) = (plain.config(), self.plan);
+        let Sizes { batch, time } = plan.sizes();
+        let prompt = plan.prompt();
+        let all = |each: &mut dyn FnMut(usize, Vec<f32>)| -> Result<()> {
+            for len in prompt + 1..=time {
+                each(len - 1, logits_without_cache(plain, &plan.rows(len))?);
+            }
+            Ok(())
+        };
+        let before = self.meter.begin_peak()?;
+        let mut largest: f64 = 0.0;
+        let mut compare = |at, logits: Vec<f32>| largest = largest.max(self.difference_at(at, &logits));
+        let (done, graph_nodes) = nodes_made(|| all(&mut compare));
+        done?;
+        let peak = self.meter.peak()? - before;
+        let times = self.times(|meter| Ok(meter.time(|| all(&mut |_, _| ()))?.1))?;
+        let parts = Parts {
+            weights_bytes: positive(self.weights),
+            peak_bytes: positive(self.weights + peak),
+            ..Parts::default()
+        };
+        let each = (prompt + 1..=time).map(|len| flops::forward(config, batch * len, batch * looked_at(0, len), batch));
+        let measured = Measured {
+            times,
+            parts,
+            tokens: batch * plan.new_tokens,
+            operations: inference_operations(config, plan.sizes()) * plan.new_tokens,
+            graph_nodes,
+            flops: each.sum(),
+            difference: largest,
+        };
+        Ok(entry(&DECODE_UNCACHED, self.predict(config).decode_uncached(), measured))
+    }
+}
+
+/// Feeds the rest of the batch's rows one token at a time, as decoding does when it has chosen them; `each` is told the
+/// position that the logits `[batch, vocab]` stand at.
+fn decode_known(sequences: &mut ModelSequences, plan: &Plan, each: &mut dyn FnMut(usize, Vec<f32>)) -> Result<()> {
+    let time = plan.batch.context_length;
+    for at in plan.prompt()..time {
+        for row in 0..plan.batch.batch_size {
+            sequences.extend(row, &[plan.batch.inputs[row * time + at]]);
+        }
+        each(at, sequences.logits()?);
+    }
+    Ok(())
+}
+
+/// The logits `[rows, vocab]` after each of `rows` of one length, from nothing but their ids: what every new token would cost if
+/// nothing were remembered.
+pub fn logits_without_cache(plain: &Gpt, rows: &[&[u32]]) -> Result<Vec<f32>> {
+    let time = rows.first().map_or(0, |row| row.len());
+    let ids: Vec<i32> = rows.iter().flat_map(|row| row.iter().map(|&id| id as i32)).collect();
+    let tokens = Tensor::<2, Int>::from_data(TensorData::new(ids, [rows.len(), time]), &plain.device());
+    let hidden = plain.hidden(tokens).narrow(1, time - 1, 1); // [rows, 1, n_embd]
+    values(plain.logits(hidden))
+}

@@ -1,0 +1,11 @@
+//! What measures a model or a run, and changes neither.
+
+pub mod bench;
+pub mod compare;
+pub mod copied;
+pub mod exposure;
+pub mod ledger;
+pub mod plan;
+pub mod plot;
+pub mod selfcheck;
+pub mod timeline;

@@ -1,0 +1,400 @@
+//! What to train on a text, on this device, in a given time: `plan` and `run --minutes`.
+//!
+//! A plan is a configuration like any other, made in the one place where configurations are made
+//! ([`Settings::resolve`](ember_training::config::Settings::resolve)). What is different is that the device's speed is measured
+//! ([`measure`], [`speed`]), not guessed, and that several shapes are resolved, and the one with the lowest predicted loss
+//! ([`fit`]) is kept among those that memory holds. A key that somebody set is the same in all of them.
+
+pub mod check;
+pub mod fit;
+pub mod measure;
+mod picture;
+pub mod recipe;
+pub mod speed;
+pub mod text;
+
+pub use picture::fit_svg;
+
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use ember_data::prepare::Dataset;
+use ember_data::windows::WindowRule;
+use ember_model::GptConfig;
+use ember_model::device::Selected;
+use ember_model::kernels::is_cpu;
+use serde::Serialize;
+
+use ember_training::clock::Pace;
+use ember_training::config::{
+    ConfigError, DeviceKind, OptimizerKind, Settings, TextFacts, TrainConfig, fitting_context, keys,
+};
+use ember_training::memory;
+use ember_training::memory::fit::{Open, by_prediction, share_of};
+use ember_training::memory::keeping::keep_where_there_is_room;
+use ember_training::memory::prediction::{Kernels, Parts, training};
+use ember_training::report::units::{grouped, short};
+use fit::{Estimate, Fit, Run, parameters_of_the_fit};
+use measure::Bench;
+use speed::{Speed, step_flops};
+use text::Statistics;
+
+/// Blocks, width and context that are tried; the context grows with the model, as in the recipes.
+const SHAPES: &[(u64, u64, u64)] = &[
+    (2, 64, 64),
+    (2, 96, 64),
+    (3, 96, 64),
+    (4, 128, 128),
+    (4, 192, 128),
+    (6, 256, 256),
+    (6, 384, 256),
+    (8, 512, 512),
+    (12, 768, 1024),
+];
+
+/// Tokens of a step that are tried.
+const TOKENS_PER_STEP: &[u64] = &[1024, 2048, 4096, 8192, 16384, 32768];
+
+/// A run of fewer steps than this hardly leaves its warm-up.
+const FEWEST_STEPS: u64 = 60;
+
+/// The most time for measuring the device.
+pub const MEASURING: Duration = Duration::from_secs(18);
+
+/// What is wanted.
+pub struct Wish<'a> {
+    /// What somebody set.
+    pub settings: Settings,
+    /// Seconds for the whole of it: training, evaluations, saves, samples.
+    pub seconds: f64,
+    /// Bytes that training may take, where that is known.
+    pub memory_bytes: Option<u64>,
+    /// For measuring the device.
+    pub measuring: Duration,
+    /// Processes that share every step; each has a device as fast as this one, and what they say to each other is not foreseen.
+    pub processes: usize,
+    /// The model that a configuration makes.
+    pub shape: &'a dyn Fn(&TrainConfig) -> GptConfig,
+}
+
+/// What is proposed, and what will come of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Proposal {
+    /// The run.
+    pub config: TrainConfig,
+    /// Keys that somebody set.
+    pub set: Vec<&'static str>,
+    /// The text.
+    pub text: Statistics,
+    /// The device.
+    pub speed: Speed,
+    /// The model.
+    pub shape: GptConfig,
+    /// Its parameters.
+    pub parameters: u64,
+    /// Tokens that will be learned from.
+    pub tokens: u64,
+    /// How often the text will be read.
+    pub passes: f64,
+    /// The lowest validation loss on the way.
+    pub loss: Estimate,
+    /// Bytes of a training step.
+    pub memory: Parts,
+    /// Seconds of a step.
+    pub step_s: f64,
+    /// Seconds of an evaluation with its save and sample.
+    pub look_s: f64,
+    /// Seconds of all of it.
+    pub seconds: f64,
+    /// Why each choice is what it is.
+    pub reasons: Vec<String>,
+    /// What to think of before beginning.
+    pub warnings: Vec<String>,
+}
+
+impl Proposal {
+    /// What steps and looks will take.
+    pub fn pace(&self) -> Pace {
+        Pace { step_s: self.step_s, look_s: self.look_s }
+    }
+
+    /// The fit's view of the run.
+    pub fn run(&self) -> Run<'_> {
+        run(&self.config, &self.text)
+    }
+}
+
+/// A run that is considered.
+pub struct Candidate {
+    config: TrainConfig,
+    /// What this process computes of it.
+    share: TrainConfig,
+    shape: GptConfig,
+    /// Bytes that training may take, where that is known.
+    available: Option<u64>,
+}
+
+impl Candidate {
+    /// Model FLOPs of a step in this process.
+    fn flops(&self) -> f64 {
+        step_flops(&self.share, &self.shape)
+    }
+
+    fn bench(&self, dataset: &Dataset, selected: &Selected) -> Result<Bench> {
+        let predicted = training(&self.share, &self.shape, Kernels::of(&selected.device)).peak_bytes;
+        keep_where_there_is_room(predicted, self.available);
+        Bench::new(&self.share, &self.shape, dataset, selected)
+    }
+
+    fn has_the_sizes_of(&self, other: &TrainConfig) -> bool {
+        let sizes = |c: &TrainConfig| (c.n_layer, c.n_embd, c.context_length, c.batch_size, c.grad_accum_steps);
+        sizes(&self.config) == sizes(other)
+    }
+}
+
+/// The proposal for a prepared text.
+///
+/// # Errors
+/// When a set key does not fit the text, when nothing fits into the memory, or when the device fails.
+pub fn propose(wish: &Wish, dataset: &Dataset, text: Statistics, selected: &Selected) -> Result<Proposal> {
+    let planner = Planner::new(wish, dataset, text, selected)?;
+    let mut candidates = planner.candidates()?;
+    let mut speed = measure::speed(&to_measure(&candidates), dataset, selected, wish.measuring.mul_f64(0.7))?;
+    let mut best = planner.best(&candidates, &speed)?;
+    // What was chosen is measured itself where there is time, and the length follows from that.
+    let left = wish.measuring.as_secs_f64() - speed.measured_s;
+    candidates.retain(|candidate| candidate.has_the_sizes_of(&best.config));
+    let Some(chosen) = candidates.first() else { return Ok(best) };
+    let known = speed.timed.iter().any(|timed| timed.flops == chosen.flops());
+    if !known && 4.0 * best.step_s < left && (is_cpu(&selected.device) || compiles_quickly(&speed)) {
+        let timed = chosen.bench(dataset, selected)?.time(Duration::from_secs_f64(left))?;
+        speed.add(timed);
+        speed.measured_s += timed.first_s + timed.step_s;
+        best = planner.best(&candidates, &speed)?;
+    }
+    Ok(best)
+}
+
+/// What a plan would make of these settings, whatever the text: one configuration for each shape, smallest first, with the windows
+/// that a micro-batch asks for.
+pub fn for_every_text(settings: &Settings, device: DeviceKind) -> Vec<Result<TrainConfig, ConfigError>> {
+    let of = |(n_layer, n_embd, _): &(u64, u64, u64)| {
+        let mut settings = settings.clone();
+        settings.suggest("n_layer", *n_layer);
+        settings.suggest("n_embd", *n_embd);
+        let windows = settings.micro_batch().unwrap_or(1);
+        settings.suggest("batch_size", windows);
+        Ok(settings.resolve(&TextFacts::NOTHING, device)?.0)
+    };
+    SHAPES.iter().map(of).collect()
+}
+
+fn compiles_quickly(speed: &Speed) -> bool {
+    speed.timed.iter().all(|timed| timed.first_s < 2.0)
+}
+
+/// Everything that the candidates have in common.
+struct Planner<'a> {
+    wish: &'a Wish<'a>,
+    text: Statistics,
+    fit: Fit,
+    device: DeviceKind,
+    kernels: Kernels,
+    /// Whether windows begin where documents do, so that a context is as long as the documents are.
+    by_document: bool,
+}
+
+impl<'a> Planner<'a> {
+    fn new(wish: &'a Wish<'a>, dataset: &Dataset, text: Statistics, selected: &Selected) -> Result<Self> {
+        let device = if selected.gpu { DeviceKind::Gpu } else { DeviceKind::Cpu };
+        let kernels = Kernels::of(&selected.device);
+        let by_document = dataset.manifest.window_rule == WindowRule::DocumentStart;
+        Ok(Self { wish, text, fit: Fit::new(&fit::points()?), device, kernels, by_document })
+    }
+
+    /// One candidate for each shape and batch that the set keys leave open and that memory holds, smallest step first; their lengths
+    /// are not yet chosen.
+    fn candidates(&self) -> Result<Vec<Candidate>> {
+        let mut candidates: Vec<Candidate> = Vec::new();
+        let mut refused: Option<ConfigError> = None;
+        for (n_layer, n_embd, context) in SHAPES {
+            let context = if self.by_document { (*context).clamp(96, 128) } else { *context };
+            let context = fitting_context(context as usize, &self.text.facts()) as u64;
+            for tokens in TOKENS_PER_STEP {
+                let batch_size = (tokens / context).max(1).next_multiple_of(self.wish.processes as u64);
+                match self.candidate([*n_layer, *n_embd, context, batch_size, 1000]) {
+                    Ok((candidate, _)) => {
+                        if !candidates.iter().any(|other| other.has_the_sizes_of(&candidate.config)) {
+                            candidates.push(candidate);
+                        }
+                    }
+                    // The first is the smallest.
+                    Err(error) => refused = refused.or(Some(error)),
+                }
+            }
+        }
+        if let (true, Some(error)) = (candidates.is_empty(), refused) {
+            return Err(error.into());
+        }
+        candidates.sort_by(|a, b| a.flops().total_cmp(&b.flops()));
+        Ok(candidates)
+    }
+
+    /// The candidate with these blocks, width, context, batch and steps, where nobody set others, and the reasons for all that follows
+    /// from them.
+    fn candidate(&self, sizes: [u64; 5]) -> Result<(Candidate, Vec<String>), ConfigError> {
+        let mut settings = self.wish.settings.clone();
+        for (key, size) in ["n_layer", "n_embd", "context_length", "batch_size", "max_steps"].into_iter().zip(sizes) {
+            settings.suggest(key, size);
+        }
+        let (config, reasons) = settings.resolve(&self.text.facts(), self.device)?;
+        let (windows, processes) = (config.windows_per_step(), self.wish.processes);
+        if !windows.is_multiple_of(processes) {
+            return Err(ConfigError(format!(
+                "batch_size = {} times grad_accum_steps = {} windows do not divide among {processes} processes",
+                config.batch_size, config.grad_accum_steps
+            )));
+        }
+        let shape = (self.wish.shape)(&config);
+        let mut candidate =
+            Candidate { share: share_of(&config, processes), config, shape, available: self.wish.memory_bytes };
+        if let Some(available) = self.wish.memory_bytes {
+            let Candidate { config, share, shape, .. } = &candidate;
+            let open = Open::of(&self.wish.settings);
+            let fitted = memory::fit::fit(share, shape, self.kernels, open, &mut |config, predicted| {
+                by_prediction(config, predicted, available)
+            })?;
+            let (config, shape) = (fitted.in_whole(config), shape.clone());
+            candidate = Candidate { config, shape, share: fitted.config, available: Some(available) };
+        }
+        Ok((candidate, reasons))
+    }
+
+    /// The candidate with the lowest predicted loss of those that time allows.
+    fn best(&self, candidates: &[Candidate], speed: &Speed) -> Result<Proposal> {
+        let mut best: Option<Proposal> = None;
+        let mut refused: Option<ConfigError> = None;
+        for candidate in candidates {
+            let proposal = match self.proposal(&candidate.config, speed) {
+                Ok(proposal) => proposal,
+                Err(error) => {
+                    refused = refused.or(Some(error));
+                    continue;
+                }
+            };
+            let long_enough = proposal.config.max_steps >= FEWEST_STEPS || candidates.len() == 1;
+            let better = |than: &Proposal| proposal.loss.loss < than.loss.loss;
+            if (best.is_none() || long_enough) && best.as_ref().is_none_or(better) {
+                best = Some(proposal);
+            }
+        }
+        best.ok_or_else(|| refused.map_or_else(|| anyhow!("there is nothing to plan"), Into::into))
+    }
+
+    /// The candidate with its length, and what will come of it.
+    fn proposal(&self, sizes: &TrainConfig, speed: &Speed) -> Result<Proposal, ConfigError> {
+        let of_length = |steps: u64| {
+            let [n_layer, n_embd] = [sizes.n_layer as u64, sizes.n_embd as u64];
+            self.candidate([n_layer, n_embd, sizes.context_length as u64, sizes.batch_size as u64, steps])
+        };
+        let look_s = |of: &Candidate| speed.look_s(&of.share, &of.shape, self.text.val_tokens);
+        let set = self.wish.settings.has("max_steps");
+        let (mut candidate, mut reasons) = of_length(if set { sizes.max_steps } else { FEWEST_STEPS })?;
+        let step_s = speed.step_s(candidate.flops());
+        if !set {
+            // How often the run looks depends on its length, which depends on how often it looks.
+            for _ in 0..3 {
+                let pace = Pace { step_s, look_s: look_s(&candidate) };
+                let steps = pace.longest(0, self.wish.seconds, candidate.config.eval_interval);
+                (candidate, reasons) = of_length(steps)?;
+            }
+        }
+        let look_s = look_s(&candidate);
+        let Candidate { config, share, shape, .. } = candidate;
+        let seconds = Pace { step_s, look_s }.seconds(0, config.max_steps, config.eval_interval);
+        let run = run(&config, &self.text);
+        Ok(Proposal {
+            parameters: shape.parameters() as u64,
+            tokens: run.tokens as u64,
+            passes: run.passes(),
+            loss: self.fit.estimate(run),
+            memory: training(&share, &shape, self.kernels),
+            warnings: warnings(run, &config, self.fit.fewest_tokens),
+            set: keys::all().map(|key| key.name).filter(|name| self.wish.settings.has(name)).collect(),
+            text: self.text.clone(),
+            speed: speed.clone(),
+            config,
+            shape,
+            step_s,
+            look_s,
+            seconds,
+            reasons,
+        })
+    }
+}
+
+/// The smallest candidate, and some with 6, 40 and 250 times its work.
+fn to_measure(candidates: &[Candidate]) -> Vec<&Candidate> {
+    let Some(least) = candidates.first().map(Candidate::flops) else { return Vec::new() };
+    let mut chosen: Vec<&Candidate> = Vec::new();
+    for times in [1.0, 6.0, 40.0, 250.0] {
+        let near = |candidate: &Candidate| (candidate.flops() / (times * least)).ln().abs();
+        let Some(nearest) = candidates.iter().min_by(|a, b| near(a).total_cmp(&near(b))) else { continue };
+        if !chosen.iter().any(|other| other.has_the_sizes_of(&nearest.config)) {
+            chosen.push(nearest);
+        }
+    }
+    chosen
+}
+
+fn run<'a>(config: &TrainConfig, text: &'a Statistics) -> Run<'a> {
+    Run {
+        text,
+        parameters: parameters_of_the_fit(config.n_layer, config.n_embd, text.vocab_size),
+        tokens: config.max_steps as f64 * config.tokens_per_step() as f64,
+        steps: config.max_steps as f64,
+    }
+}
+
+/// What a person should know of a text and a run before it begins.
+fn warnings(run: Run<'_>, config: &TrainConfig, fewest_tokens: f64) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if config.architecture != "gpt2" || config.optimizer != OptimizerKind::AdamW {
+        warnings.push(
+            "the loss is predicted from runs with GPT-2's parts and AdamW: other parts do better or worse".to_owned(),
+        );
+    }
+    if run.tokens < fewest_tokens {
+        warnings.push(format!(
+            "{} tokens are fewer than in any run that the prediction was made from ({}): its loss is a guess",
+            short(run.tokens),
+            short(fewest_tokens)
+        ));
+    }
+    let (unique, passes) = (run.text.train_tokens as f64, run.passes());
+    if run.text.train_tokens < 100_000 {
+        warnings.push(format!(
+            "{} tokens are little text: expect something that sounds like it, not sense; a few hundred thousand make a difference",
+            grouped(run.text.train_tokens)
+        ));
+    }
+    if passes > 4.0 {
+        warnings.push(format!(
+            "the text is read {passes:.1} times: the repetitions count as {} of the {} tokens that they are; more text would \
+             help more than more time",
+            short(run.worth() - unique),
+            short(run.tokens - unique)
+        ));
+    }
+    if passes > 15.0 || (passes > 3.0 && run.parameters > 10.0 * unique) {
+        warnings.push(
+            "the model can learn the text by heart: the validation loss will turn upwards; `best` keeps the lowest, and \
+             patience = 3 ends the run there"
+                .to_owned(),
+        );
+    }
+    warnings
+}
+
+#[cfg(test)]
+mod tests;

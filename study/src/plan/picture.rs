@@ -1,0 +1,76 @@
+//! The fit as a picture: what each run was predicted to lose, and what it lost.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow};
+use ember_host::output::write_output;
+use plotters::prelude::*;
+
+use super::fit::{Fit, Point};
+use crate::plot::{COLOURS, GREY, GRID, INK};
+
+const SIZE: (u32, u32) = (760, 640);
+
+/// Draws every point twice into `out`, which is replaced: by the fit to all points (filled), and by the fit to the points of all
+/// other texts (a ring). On the diagonal a prediction is right; on the two thin lines it is a tenth off.
+///
+/// # Errors
+/// A file that cannot be written, which is named.
+pub fn fit_svg(points: &[Point], fit: &Fit, out: &Path) -> Result<()> {
+    let mut svg = String::new();
+    draw(points, fit, &mut svg).map_err(|error| anyhow!("the fit cannot be drawn: {error}"))?;
+    write_output(out, |file| Ok(file.write_all(svg.as_bytes())?))
+        .with_context(|| format!("{}: cannot write the picture; is the disk full?", out.display()))
+}
+
+fn draw(points: &[Point], fit: &Fit, svg: &mut String) -> Result<(), Box<dyn std::error::Error>> {
+    let root = SVGBackend::with_string(svg, SIZE).into_drawing_area();
+    root.fill(&WHITE)?;
+    let losses = points.iter().map(|point| point.val_loss);
+    let low = losses.clone().fold(f64::INFINITY, f64::min) * 0.85;
+    let high = losses.fold(0.0, f64::max) * 1.12;
+    let font = ("Helvetica, Arial, DejaVu Sans, sans-serif", 13);
+    let mut chart = ChartBuilder::on(&root)
+        .caption("Validation loss: predicted and measured", (font.0, 18))
+        .margin(14)
+        .x_label_area_size(44)
+        .y_label_area_size(52)
+        .build_cartesian_2d(low..high, low..high)?;
+    chart
+        .configure_mesh()
+        .bold_line_style(GRID)
+        .light_line_style(TRANSPARENT)
+        .axis_style(GREY)
+        .label_style(font.into_font().color(&GREY))
+        .axis_desc_style(font.into_font().color(&INK))
+        .x_desc("predicted (nats per token)")
+        .y_desc("measured (nats per token)")
+        .draw()?;
+    for (off, width) in [(1.0, 2), (0.9, 1), (1.1, 1)] {
+        let line = (0..=40).map(|i| low + (high - low) * f64::from(i) / 40.0).map(|x| (x, off * x));
+        let inside: Vec<(f64, f64)> = line.filter(|(_, y)| (low..=high).contains(y)).collect();
+        chart.draw_series(LineSeries::new(inside, GREY.stroke_width(width)))?;
+    }
+    let mut texts: Vec<&str> = points.iter().map(|point| point.text.as_str()).collect();
+    texts.sort_unstable();
+    texts.dedup();
+    for (number, text) in texts.iter().enumerate() {
+        let colour = COLOURS[number % COLOURS.len()];
+        let of = || points.iter().enumerate().filter(|(_, point)| point.text == *text);
+        let at = |errors: &[f64], i: usize, point: &Point| (point.val_loss / (1.0 + errors[i]), point.val_loss);
+        chart
+            .draw_series(of().map(|(i, point)| Circle::new(at(&fit.residuals, i, point), 4, colour.filled())))?
+            .label(*text)
+            .legend(move |(x, y)| Circle::new((x + 8, y), 4, colour.filled()));
+        chart.draw_series(of().map(|(i, point)| Circle::new(at(&fit.text_left_out, i, point), 5, colour)))?;
+    }
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::LowerRight)
+        .border_style(GRID)
+        .background_style(WHITE)
+        .label_font(font.into_font().color(&INK))
+        .draw()?;
+    root.present()?;
+    Ok(())
+}

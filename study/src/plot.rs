@@ -1,0 +1,445 @@
+//! `loss.svg`: what was learned over the run, for a person to look at.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow};
+use ember_host::output::write_output;
+use plotters::{
+    coord::Shift,
+    prelude::*,
+    style::text_anchor::{HPos, Pos, VPos},
+};
+
+use ember_training::report::Row;
+use ember_training::report::units::{duration, grouped, short};
+
+const SIZE: (u32, u32) = (960, 600);
+const HEADER: u32 = 92;
+const RATE_PANEL: u32 = 130;
+/// Left of the panels: the picture's edge, then the axis with its numbers and title.
+pub(crate) const EDGE: u32 = 10;
+pub(crate) const AXIS: u32 = 56;
+
+pub(crate) const INK: RGBColor = RGBColor(38, 38, 44);
+pub(crate) const GREY: RGBColor = RGBColor(112, 112, 120);
+pub(crate) const GRID: RGBColor = RGBColor(232, 232, 236);
+const RAW: RGBColor = RGBColor(178, 205, 232);
+const TRAIN: RGBColor = RGBColor(31, 111, 180);
+const VAL: RGBColor = RGBColor(214, 93, 14);
+const EMA: RGBColor = RGBColor(196, 151, 40);
+const FLOOR: RGBColor = RGBColor(46, 139, 87);
+const FORGETFUL: RGBColor = RGBColor(136, 84, 168);
+
+/// Colours to tell curves apart.
+pub(crate) const COLOURS: [RGBColor; 8] = [
+    RGBColor(31, 111, 180),
+    RGBColor(214, 93, 14),
+    RGBColor(46, 139, 87),
+    RGBColor(136, 84, 168),
+    RGBColor(196, 49, 75),
+    RGBColor(0, 139, 139),
+    RGBColor(150, 110, 20),
+    RGBColor(90, 90, 100),
+];
+
+/// Beyond it the numbers of an axis stand too far apart for what is drawn between them; no loss worth a look is there.
+const HIGHEST: f64 = 1e9;
+
+/// Whether a logged number has a place in a picture.
+pub(crate) fn drawable(y: &f64) -> bool {
+    y.abs() <= HIGHEST
+}
+
+pub(crate) type Points = Vec<(f64, f64)>;
+pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+/// Draws the losses and the learning rate over the steps as SVG into `out`, which is replaced.
+///
+/// `title` is the run's name; the numbers under it are those of the last rows. The marks of the built-in corpus are
+/// drawn where a row has them.
+///
+/// # Errors
+/// No row with a loss, or a file that cannot be written, which is named.
+pub fn loss_svg(rows: &[Row], title: &str, out: &Path) -> Result<()> {
+    let svg = draw(rows, title)?;
+    write_output(out, |file| Ok(file.write_all(svg.as_bytes())?))
+        .with_context(|| format!("{}: cannot write the plot; is the disk full?", out.display()))
+}
+
+fn draw(rows: &[Row], title: &str) -> Result<String> {
+    let curves = Curves::of(rows);
+    if curves.train.is_empty() && curves.val.is_empty() {
+        return Err(anyhow!("there is no loss to plot yet; train for at least one logged step"));
+    }
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        root.fill(&WHITE).map_err(drawing)?;
+        let (header, panels) = root.split_vertically(HEADER);
+        let (losses, rates) = panels.split_vertically(SIZE.1 - HEADER - RATE_PANEL);
+        heading(&header, title, &summary(rows), &curves).map_err(drawing)?;
+        loss_panel(&losses, &curves).map_err(drawing)?;
+        rate_panel(&rates, &curves, &step_axis(rows)).map_err(drawing)?;
+        root.present().map_err(drawing)?;
+    }
+    Ok(svg)
+}
+
+pub(crate) fn drawing<E: std::error::Error + Send + Sync>(error: DrawingAreaErrorKind<E>) -> anyhow::Error {
+    anyhow!("the plot cannot be drawn: {error}")
+}
+
+pub(crate) type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
+
+/// What is drawn: x in steps, y in nats per token or, for the rate, its own unit.
+struct Curves {
+    train: Points,
+    smooth: Points,
+    val: Points,
+    /// Of the averaged weights.
+    ema: Points,
+    rate: Points,
+    /// Name, height and colour of the horizontal lines.
+    marks: Vec<(&'static str, f64, RGBColor)>,
+    last_step: f64,
+    low: f64,
+    high: f64,
+}
+
+impl Curves {
+    fn of(rows: &[Row]) -> Self {
+        let curve = |value: fn(&Row) -> Option<f64>| -> Points {
+            rows.iter().filter_map(|row| Some((row.step as f64, value(row).filter(drawable)?))).collect()
+        };
+        let (train, val) = (curve(|row| row.train_loss), curve(|row| row.val_loss));
+        let ema = curve(|row| row.ema_val_loss);
+        let last = |value: fn(&Row) -> Option<f64>| rows.iter().rev().find_map(value).filter(drawable);
+        let marks: Vec<_> = [
+            ("forgetful predictor", last(|row| row.forgetful_loss), FORGETFUL),
+            ("entropy floor", last(|row| row.entropy_floor), FLOOR),
+        ]
+        .into_iter()
+        .filter_map(|(name, height, colour)| Some((name, height?, colour)))
+        .collect();
+
+        let last_step = rows.iter().map(|row| row.step).max().unwrap_or(1).max(1) as f64;
+
+        // The first steps fall from far above, and would press all that matters into the lowest part of the picture.
+        let mut heights: Vec<f64> = train.iter().map(|point| point.1).collect();
+        heights.sort_by(f64::total_cmp);
+        let usual = heights.get(heights.len() * 95 / 100);
+        let settled = val.iter().skip_while(|point| point.0 < 0.02 * last_step).chain(val.last()).map(|point| &point.1);
+        let lines = marks.iter().map(|mark| &mark.1);
+        let high = settled.clone().chain(lines.clone()).chain(usual).copied().fold(f64::MIN, f64::max);
+        let low = settled.chain(lines).chain(heights.first()).copied().fold(f64::MAX, f64::min);
+        let pad = 0.06 * (high - low).max(0.05);
+
+        Self {
+            smooth: smooth(&train),
+            rate: curve(|row| row.learning_rate),
+            last_step,
+            low: low - pad,
+            high: high + pad,
+            train,
+            val,
+            ema,
+            marks,
+        }
+    }
+}
+
+impl Curves {
+    /// Right of the panels there is room for the names of the horizontal lines, where there are any.
+    fn right_margin(&self) -> u32 {
+        if self.marks.is_empty() { 28 } else { 134 }
+    }
+}
+
+/// The mean of each point and its neighbours, a fiftieth of the run to either side.
+pub(crate) fn smooth(points: &[(f64, f64)]) -> Points {
+    let reach = points.len() / 50;
+    (0..points.len())
+        .map(|i| {
+            // The same reach on both sides, or the ends of a falling curve would be drawn too low and too high.
+            let reach = reach.min(i).min(points.len() - 1 - i);
+            let near = &points[i - reach..=i + reach];
+            (points[i].0, near.iter().map(|point| point.1).sum::<f64>() / near.len() as f64)
+        })
+        .collect()
+}
+
+/// The part of a line at or below `top`, cut where it crosses: one piece for each time it comes down.
+pub(crate) fn below(points: &[(f64, f64)], top: f64) -> Vec<Points> {
+    let mut pieces: Vec<Points> = Vec::new();
+    let mut open = false;
+    for (i, &point) in points.iter().enumerate() {
+        let crossing =
+            i.checked_sub(1).map(|before| points[before]).filter(|before| (before.1 > top) != (point.1 > top));
+        let crossing = crossing.map(|from| (from.0 + (point.0 - from.0) * (top - from.1) / (point.1 - from.1), top));
+        if point.1 <= top {
+            if !open {
+                pieces.push(crossing.into_iter().collect());
+                open = true;
+            }
+            if let Some(piece) = pieces.last_mut() {
+                piece.push(point);
+            }
+        } else {
+            if let (true, Some(piece)) = (open, pieces.last_mut()) {
+                piece.extend(crossing);
+            }
+            open = false;
+        }
+    }
+    pieces
+}
+
+/// The last numbers of a run in one line.
+fn summary(rows: &[Row]) -> String {
+    let last = |value: fn(&Row) -> Option<f64>| rows.iter().rev().find_map(value);
+    let mut parts = Vec::new();
+    if let Some(row) = rows.last() {
+        parts.push(format!("{} steps", grouped(row.step)));
+    }
+    if let Some(tokens) = rows.iter().rev().find_map(|row| row.tokens) {
+        parts.push(format!("{} tokens", short(tokens as f64)));
+    }
+    if let Some(elapsed) = last(|row| row.elapsed_s) {
+        parts.push(duration(elapsed));
+    }
+    if let Some(loss) = last(|row| row.train_loss) {
+        parts.push(format!("train {loss:.3}"));
+    }
+    if let Some(loss) = last(|row| row.val_loss) {
+        parts.push(format!("validation {loss:.3}"));
+    }
+    let best = rows.iter().filter_map(|row| Some((row.val_loss?, row.step))).min_by(|a, b| a.0.total_cmp(&b.0));
+    if let Some((loss, step)) = best {
+        parts.push(format!("best {loss:.3} at step {}", grouped(step)));
+    }
+    parts.join("  ·  ")
+}
+
+/// The name of the x axis, with the tokens of a step where they are known.
+fn step_axis(rows: &[Row]) -> String {
+    match rows.iter().rev().find_map(|row| row.tokens.filter(|_| row.step > 0).map(|tokens| tokens / row.step)) {
+        Some(tokens) => format!("optimizer step ({} tokens each)", grouped(tokens)),
+        None => "optimizer step".into(),
+    }
+}
+
+pub(crate) fn font(size: i32, colour: &RGBColor) -> TextStyle<'static> {
+    ("Helvetica, Arial, DejaVu Sans, sans-serif", size).into_font().color(colour)
+}
+
+/// The run's name, its numbers, and the legend, which stands here so that it can cover no curve.
+fn heading(area: &Area<'_>, title: &str, summary: &str, curves: &Curves) -> Drawn {
+    let left = (EDGE + AXIS) as i32;
+    area.draw(&Text::new(title.to_string(), (left, 14), font(20, &INK)))?;
+    area.draw(&Text::new(summary.to_string(), (left, 42), font(13, &GREY)))?;
+    let entries = [
+        ("train", RAW, 1, 56, !curves.train.is_empty()),
+        ("train, smoothed", TRAIN, 2, 122, !curves.train.is_empty()),
+        ("validation", VAL, 2, 90, !curves.val.is_empty()),
+        ("of the average", EMA, 2, 110, !curves.ema.is_empty()),
+    ];
+    let (mut x, y) = (left, 74);
+    for (name, colour, width, advance, _) in entries.into_iter().filter(|entry| entry.4) {
+        area.draw(&PathElement::new(vec![(x, y), (x + 22, y)], colour.stroke_width(width)))?;
+        if name == "validation" {
+            area.draw(&Circle::new((x + 11, y), 3, colour.filled()))?;
+        }
+        area.draw(&Text::new(name, (x + 28, y), font(13, &INK).pos(Pos::new(HPos::Left, VPos::Center))))?;
+        x += 40 + advance;
+    }
+    Ok(())
+}
+
+fn loss_panel(area: &Area<'_>, curves: &Curves) -> Drawn {
+    let mut chart = ChartBuilder::on(area)
+        .margin_right(curves.right_margin())
+        .margin_top(4)
+        .margin_bottom(10)
+        .margin_left(EDGE)
+        .set_label_area_size(LabelAreaPosition::Left, AXIS)
+        .build_cartesian_2d(0.0..curves.last_step, curves.low..curves.high)?;
+    chart
+        .configure_mesh()
+        .disable_x_axis()
+        .bold_line_style(GRID)
+        .light_line_style(TRANSPARENT)
+        .axis_style(GREY)
+        .label_style(font(12, &GREY))
+        .y_desc("loss (nats per token)")
+        .axis_desc_style(font(13, &INK))
+        .y_labels(8)
+        .y_label_formatter(&|y| decimals(*y, curves.high - curves.low))
+        .draw()?;
+
+    for (_, height, colour) in &curves.marks {
+        chart.draw_series(DashedLineSeries::new(
+            [(0.0, *height), (curves.last_step, *height)],
+            5,
+            4,
+            colour.stroke_width(1),
+        ))?;
+    }
+    for (points, colour, width) in
+        [(&curves.train, RAW, 1), (&curves.smooth, TRAIN, 2), (&curves.ema, EMA, 2), (&curves.val, VAL, 2)]
+    {
+        for piece in below(points, curves.high) {
+            chart.draw_series(LineSeries::new(piece, colour.stroke_width(width)))?;
+        }
+    }
+    let dots = curves.val.iter().filter(|point| point.1 <= curves.high);
+    chart.draw_series(dots.map(|point| Circle::new(*point, 3, VAL.filled())))?;
+
+    let top = area.get_pixel_range().1.start;
+    for (name, height, colour) in &curves.marks {
+        let (x, y) = chart.backend_coord(&(curves.last_step, *height));
+        let text = format!("{name} {height:.3}");
+        area.draw(&Text::new(text, (x + 8, y - top), font(12, colour).pos(Pos::new(HPos::Left, VPos::Center))))?;
+    }
+    if let Some(first) = curves.train.first().filter(|first| first.1 > curves.high) {
+        let (x, y) = chart.backend_coord(&(first.0, curves.high));
+        let text = format!("from {:.2} at step {}", first.1, grouped(first.0 as u64));
+        area.draw(&Text::new(text, (x + 40, y - top + 6), font(12, &GREY)))?;
+    }
+    Ok(())
+}
+
+fn rate_panel(area: &Area<'_>, curves: &Curves, x_title: &str) -> Drawn {
+    let peak = curves.rate.iter().map(|point| point.1).fold(0.0, f64::max);
+    let peak = if peak > 0.0 { peak } else { 1.0 };
+    let mut chart = ChartBuilder::on(area)
+        .margin_right(curves.right_margin())
+        .margin_bottom(6)
+        .margin_left(EDGE)
+        .set_label_area_size(LabelAreaPosition::Left, AXIS)
+        .set_label_area_size(LabelAreaPosition::Bottom, 44)
+        .build_cartesian_2d(0.0..curves.last_step, 0.0..1.1 * peak)?;
+    chart
+        .configure_mesh()
+        .bold_line_style(GRID)
+        .light_line_style(TRANSPARENT)
+        .axis_style(GREY)
+        .label_style(font(12, &GREY))
+        .x_desc(x_title)
+        .y_desc("learning rate")
+        .axis_desc_style(font(13, &INK))
+        .x_labels(9)
+        .y_labels(3)
+        .x_label_formatter(&|x| grouped(*x as u64))
+        .y_label_formatter(&|y| if *y == 0.0 { "0".into() } else { format!("{y:.0e}") })
+        .draw()?;
+    chart.draw_series(LineSeries::new(curves.rate.iter().copied(), INK.stroke_width(1)))?;
+    Ok(())
+}
+
+/// A tick's number with as many decimals as the axis needs.
+pub(crate) fn decimals(y: f64, span: f64) -> String {
+    match span {
+        ..0.1 => format!("{y:.3}"),
+        ..1.0 => format!("{y:.2}"),
+        _ => format!("{y:.1}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use itertools::Itertools;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn run() -> Vec<Row> {
+        (1..=300u64)
+            .map(|i| {
+                let step = 10 * i;
+                let loss = 1.2 + 5.7 * (-(step as f64) / 150.0).exp() + 0.05 * (i as f64 * 7.3).sin();
+                Row {
+                    step,
+                    train_loss: Some(loss),
+                    val_loss: i.is_multiple_of(25).then_some(loss + 0.04),
+                    entropy_floor: i.is_multiple_of(25).then_some(1.07),
+                    forgetful_loss: i.is_multiple_of(25).then_some(1.81),
+                    learning_rate: Some(2e-3 * (1.0 - i as f64 / 300.0)),
+                    tokens: Some(2_048 * step),
+                    elapsed_s: Some(step as f64 / 12.0),
+                    ..Row::default()
+                }
+            })
+            .collect()
+    }
+
+    /// Writes the picture that a person checks by eye where EMBER_PLOT names a file.
+    #[test]
+    fn the_picture_says_what_it_shows() {
+        let svg = draw(&run(), "stories <1> & more").unwrap();
+        if let Some(path) = std::env::var_os("EMBER_PLOT") {
+            std::fs::write(path, &svg).unwrap();
+        }
+        assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
+        assert_eq!(svg.matches("<text").count(), svg.matches("</text>").count());
+        for text in [
+            "stories &lt;1&gt; &amp; more",
+            "3,000 steps  ·  6.14M tokens  ·  4m10s",
+            "best 1.2",
+            "loss (nats per token)",
+            "learning rate",
+            "optimizer step (2,048 tokens each)",
+            "train, smoothed",
+            "validation",
+            "entropy floor 1.070",
+            "forgetful predictor 1.810",
+            "at step 10",
+        ] {
+            assert!(svg.contains(text), "{text} is not in the picture");
+        }
+    }
+
+    #[test]
+    fn any_run_with_one_loss_has_a_picture_and_no_other_has() {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("loss.svg");
+        let one = Row { step: 0, val_loss: Some(4.2), ..Row::default() };
+        let few: Vec<Row> = run().into_iter().take(6).map(|row| Row { entropy_floor: None, ..row }).collect();
+        loss_svg(&few, "few", &out).unwrap();
+        if let Some(path) = std::env::var_os("EMBER_PLOT") {
+            std::fs::copy(&out, Path::new(&path).with_extension("few.svg")).unwrap();
+        }
+        loss_svg(std::slice::from_ref(&one), "one", &out).unwrap();
+        assert!(std::fs::read_to_string(&out).unwrap().contains("validation 4.200"));
+        let nan = Row { step: 1, train_loss: Some(f64::NAN), ..Row::default() };
+        loss_svg(&[one.clone(), nan.clone()], "diverged", &out).unwrap();
+        let far = |step, loss| Row { step, train_loss: Some(loss), val_loss: Some(loss), ..Row::default() };
+        loss_svg(&[one, far(2, 1e308), far(3, -1e308), far(4, 1e9), far(5, 1e9)], "far", &out).unwrap();
+        assert!(loss_svg(&[], "none", &out).is_err());
+        assert!(loss_svg(&[nan], "diverged", &out).is_err());
+    }
+
+    #[test]
+    fn smoothing_keeps_a_straight_line() {
+        let line: Points = (0..500).map(|i| (i as f64, 3.0 - 0.01 * i as f64)).collect();
+        for (smooth, raw) in smooth(&line).iter().zip_eq(&line) {
+            assert!((smooth.1 - raw.1).abs() < 1e-9);
+        }
+    }
+
+    #[test]
+    fn a_line_is_cut_where_it_crosses() {
+        let pieces = below(&[(0.0, 3.0), (1.0, 1.0), (2.0, 1.0), (3.0, 3.0), (4.0, 1.0)], 2.0);
+        assert_eq!(pieces, [vec![(0.5, 2.0), (1.0, 1.0), (2.0, 1.0), (2.5, 2.0)], vec![(3.5, 2.0), (4.0, 1.0)]]);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_below_is_drawn_and_nothing_else(heights in prop::collection::vec(0.0f64..4.0, 1..40)) {
+            let points: Points = heights.iter().enumerate().map(|(i, y)| (i as f64, *y)).collect();
+            let drawn = below(&points, 2.0).concat();
+            prop_assert!(drawn.iter().all(|point| point.1 <= 2.0 + 1e-9));
+            prop_assert!(points.iter().filter(|point| point.1 <= 2.0).all(|point| drawn.contains(point)));
+        }
+    }
+}

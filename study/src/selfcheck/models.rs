@@ -1,0 +1,139 @@
+//! Whole models: logits, cached decoding, gradients, and some steps of each optimizer.
+
+use burn::optim::{GradientsAccumulator, GradientsParams};
+use burn::tensor::{Device, FloatDType};
+use ember_data::windows::Batch;
+use ember_model::kernels::is_cpu;
+use ember_model::{Gpt, GptConfig, KvCache, MlpKind, NormKind, Parameter, Positions, RecordedStep};
+
+use super::{Comparison, IN_A_MODEL, Setting, values};
+use ember_training::gradient::{Passes, batch_logits, pass};
+use ember_training::optimizer::{AdamWConfig, MuonConfig, Optimizer, OptimizerConfig, clip_scale, global_norm};
+
+/// A shape to try.
+pub struct Model {
+    name: &'static str,
+    config: GptConfig,
+}
+
+const BATCH: usize = 3;
+const TIME: usize = 65;
+const VOCAB: usize = 211;
+/// Tokens of the prompt; the others of a window are decoded one by one.
+const PROMPT: usize = 40;
+const STEPS: usize = 4;
+const SEED: u64 = 1;
+
+/// GPT-2's parts, and all the parts that GPT-2 does not have.
+pub fn all() -> Vec<Model> {
+    let gpt2 = GptConfig::new(VOCAB, TIME, 2, 4, 96);
+    let llama = GptConfig {
+        n_kv_head: 2,
+        n_inner: 168,
+        positions: Positions::Rotary,
+        norm: NormKind::RmsNorm,
+        mlp: MlpKind::SwiGlu,
+        qk_norm: true,
+        bias: false,
+        tied_head: false,
+        ..gpt2.clone()
+    };
+    vec![Model { name: "gpt2", config: gpt2 }, Model { name: "llama", config: llama }]
+}
+
+const PARTS: [&str; 6] =
+    ["logits", "cached decoding", "replayed decoding", "gradients", "steps by AdamW", "steps by Muon"];
+
+impl Model {
+    /// All of [`PARTS`] on the device beside the CPU's.
+    pub fn compare(&self, setting: &Setting) -> Vec<Comparison> {
+        setting.compare(self.name, &PARTS, IN_A_MODEL, &|device, precision| self.compute(device, precision))
+    }
+
+    fn compute(&self, device: &Device, precision: FloatDType) -> Vec<Vec<Vec<f32>>> {
+        let batch = batch();
+        let plain = self.model(device, precision);
+        let training = device.clone().autodiff();
+        let gpt = self.model(&training, precision);
+        let muon = MuonConfig { relative_rate: 10.0, momentum: 0.95, weight_decay: 0.01 };
+        vec![
+            vec![values(batch_logits(&plain, &batch))],
+            self.decoded(&plain, &batch, false),
+            self.decoded(&plain, &batch, true),
+            gradients_by_parameter(&gpt, &batch),
+            progress(self.model(&training, precision), &batch, None),
+            progress(self.model(&training, precision), &batch, Some(muon)),
+        ]
+    }
+
+    fn model(&self, device: &Device, precision: FloatDType) -> Gpt {
+        let Ok(gpt) = Gpt::new(&self.config, SEED, device) else { unreachable!("the shapes above are whole") };
+        gpt.with_precision(precision)
+    }
+
+    /// The logits of the last position of prompts of different lengths, then of each further token: of a `replayed` step where the
+    /// device has steps recorded.
+    fn decoded(&self, gpt: &Gpt, batch: &Batch, replayed: bool) -> Vec<Vec<f32>> {
+        let mut cache = KvCache::new(&self.config, BATCH, BATCH * TIME, &gpt.device());
+        let row = |row: usize| &batch.inputs[row * TIME..(row + 1) * TIME];
+        let prompts: Vec<&[u32]> = (0..BATCH).map(|i| &row(i)[..PROMPT - 7 * i]).collect();
+        let mut all = vec![values(gpt.forward_cached_last(&prompts, &[1; BATCH], &mut cache))];
+        let mut recorded: Option<RecordedStep> = None;
+        for i in PROMPT..TIME {
+            let next: Vec<u32> = (0..BATCH).map(|r| row(r)[i - 7 * r]).collect();
+            let logits = match &mut recorded {
+                _ if !replayed || is_cpu(&gpt.device()) => {
+                    gpt.forward_cached(&next.chunks(1).collect::<Vec<_>>(), &mut cache)
+                }
+                Some(step) => {
+                    step.step(&next, &mut cache);
+                    step.output()
+                }
+                none => match RecordedStep::record(gpt, &next, &mut cache, |logits| logits) {
+                    Some(step) => none.insert(step).output(),
+                    // Logits are missing, which the comparison says.
+                    None => return all,
+                },
+            };
+            all.push(values(logits));
+        }
+        all
+    }
+}
+
+fn batch() -> Batch {
+    let ids = |factor: usize| (0..BATCH * TIME).map(|i| (i * i * factor % VOCAB) as u32).collect();
+    Batch { inputs: ids(3), targets: ids(5), batch_size: BATCH, context_length: TIME }
+}
+
+/// The gradient of the mean loss, and that loss.
+fn gradients(gpt: &Gpt, batch: &Batch) -> (GradientsParams, f32) {
+    let mut gradients = GradientsAccumulator::new();
+    let loss = pass(gpt, batch, 0, 1.0, &Passes::plain(BATCH, SEED), &mut gradients);
+    (gradients.grads(), loss.into_scalar::<f32>())
+}
+
+fn gradients_by_parameter(gpt: &Gpt, batch: &Batch) -> Vec<Vec<f32>> {
+    let (gradients, _) = gradients(gpt, batch);
+    let of = |parameter: &Parameter| match parameter.shape.len() {
+        1 => gradients.get::<1>(parameter.id).map(values),
+        _ => gradients.get::<2>(parameter.id).map(values),
+    };
+    gpt.parameters().iter().map(|parameter| of(parameter).unwrap_or_default()).collect()
+}
+
+/// The loss before some clipped steps, and by how much it has fallen after each.
+fn progress(mut gpt: Gpt, batch: &Batch, muon: Option<MuonConfig>) -> Vec<Vec<f32>> {
+    let adamw = AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.1 };
+    let mut optimizer = Optimizer::new(OptimizerConfig { adamw, muon, ema_decay: 0.0 });
+    let (mut ahead, first) = gradients(&gpt, batch);
+    let mut fallen = Vec::new();
+    for _ in 0..STEPS {
+        let scale = clip_scale(global_norm(&gpt, &ahead), 1.0);
+        gpt = optimizer.step(gpt, ahead, scale, 1e-3);
+        let (next, loss) = gradients(&gpt, batch);
+        fallen.push(first - loss);
+        ahead = next;
+    }
+    vec![vec![first], fallen]
+}

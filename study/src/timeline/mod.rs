@@ -1,0 +1,129 @@
+//! The same prompt through training: what the model continued it with at every look, in the order of the steps.
+//!
+//! The noise is the same every time, so two texts are alike as far as the two models agree about every word; where they part
+//! is what was learned in between.
+
+mod page;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Result, ensure};
+use serde::Serialize;
+
+use ember_training::report::{Row, jsonl};
+use ember_training::run_folder;
+use ember_training::sample::Sample;
+
+pub use page::page;
+
+/// One text on the line.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Moment {
+    /// What was written.
+    #[serde(flatten)]
+    pub sample: Sample,
+    /// The last training loss logged up to this step.
+    pub train_loss: Option<f64>,
+    /// The validation loss at this step.
+    pub val_loss: Option<f64>,
+    /// How many characters at its beginning are those of the text before it; `None` for the first.
+    pub same_characters: Option<usize>,
+}
+
+impl Moment {
+    /// The text as far as it is that of the step before, and the rest.
+    pub fn parts(&self) -> (&str, &str) {
+        let text = &self.sample.text;
+        let same = self.same_characters.unwrap_or(0);
+        text.split_at(text.char_indices().nth(same).map_or(text.len(), |(place, _)| place))
+    }
+
+    /// The loss to show beside the text: on validation text where it was measured, else on training text.
+    pub fn loss(&self) -> Option<(f64, &'static str)> {
+        let train = self.train_loss.map(|loss| (loss, "training loss"));
+        self.val_loss.map(|loss| (loss, "validation loss")).or(train)
+    }
+}
+
+/// Reads what the run in `path` wrote, a line of moments for each prompt.
+///
+/// # Errors
+/// When it is no run's folder, nothing was sampled yet, or a log is damaged; the line names the folder or the file.
+pub fn read(path: &Path) -> Result<BTreeMap<usize, Vec<Moment>>> {
+    let shown = path.display();
+    ensure!(path.exists(), "{shown} does not exist; name a run's folder");
+    let log = run_folder::samples_log(path);
+    ensure!(
+        log.is_file(),
+        "{shown} has no samples/samples.jsonl: it is no run, has not begun, or was made before samples were kept for programs"
+    );
+    let samples: Vec<Sample> = jsonl::read(&log)?;
+    ensure!(
+        !samples.is_empty(),
+        "{} holds no sample yet; wait for the first, which sample_interval sets (0 means none)",
+        log.display()
+    );
+    let rows: Vec<Row> = jsonl::read(&run_folder::metrics(path))?;
+    Ok(moments(samples, &rows))
+}
+
+/// Puts samples in line, each beside what the log says of its step.
+fn moments(samples: Vec<Sample>, rows: &[Row]) -> BTreeMap<usize, Vec<Moment>> {
+    let mut lines: BTreeMap<usize, Vec<Moment>> = BTreeMap::new();
+    for sample in samples {
+        let line = lines.entry(sample.prompt_index).or_default();
+        // A resume may have changed the prompt: then the line begins anew.
+        if line.last().is_some_and(|before: &Moment| before.sample.prompt != sample.prompt) {
+            line.clear();
+        }
+        let same = line.last().map(|before| common_beginning(&before.sample.text, &sample.text));
+        let up_to = rows.iter().filter(|row| row.step <= sample.step);
+        let moment = Moment {
+            train_loss: up_to.clone().rev().find_map(|row| row.train_loss),
+            val_loss: up_to.rev().take_while(|row| row.step == sample.step).find_map(|row| row.val_loss),
+            same_characters: same,
+            sample,
+        };
+        line.push(moment);
+    }
+    lines
+}
+
+/// Characters that two texts have in common at their beginning.
+fn common_beginning(a: &str, b: &str) -> usize {
+    a.chars().zip(b.chars()).take_while(|(a, b)| a == b).count()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn sample(step: u64, prompt_index: usize, text: &str) -> Sample {
+        Sample { step, prompt_index, prompt: "Once".into(), text: text.into(), tokens: 3, own_loss: 1.5 }
+    }
+
+    #[test]
+    fn each_text_stands_beside_its_loss_and_knows_where_it_parts_from_the_one_before() {
+        let rows = [
+            Row { step: 10, train_loss: Some(3.0), ..Row::default() },
+            Row { step: 10, val_loss: Some(3.1), ..Row::default() },
+            Row { step: 20, train_loss: Some(2.0), ..Row::default() },
+        ];
+        let samples = vec![sample(10, 0, " é wa"), sample(10, 1, "x"), sample(20, 0, " é was"), sample(20, 1, "x")];
+        let lines = moments(samples, &rows);
+        let [first, second] = &lines[&0][..] else { panic!("{lines:?}") };
+        assert_eq!((first.loss(), first.parts()), (Some((3.1, "validation loss")), ("", " é wa")));
+        assert_eq!((second.loss(), second.parts()), (Some((2.0, "training loss")), (" é wa", "s")));
+        assert_eq!(lines[&1][1].parts(), ("x", ""));
+    }
+
+    #[test]
+    fn the_page_holds_text_as_text_and_needs_nothing_else() {
+        let lines = moments(vec![sample(10, 0, "</script><b>"), sample(20, 0, "</script><i>")], &[]);
+        let page = page("a <run>", &lines);
+        assert!(!page.contains("</script><b>") && !page.contains("a <run>") && !page.contains("http"));
+        assert_eq!(page.matches("</script>").count(), 1);
+    }
+}

@@ -1,0 +1,278 @@
+//! What a run is: every number that decides it, in one flat TOML file.
+//!
+//! [`Settings`] is what a person wrote: some keys, the rest left to the program. [`TrainConfig`] is what will run:
+//! every key with its value, which is what a run folder keeps. [`Settings::resolve`] leads from one to the other
+//! and says why it chose what it chose. Nothing here reads a text or touches a device.
+
+use std::{fmt, path::Path};
+
+use anyhow::{Context, Result};
+use ember_model::folder::Family;
+use ember_model::{GptConfig, MlpKind, NormKind, Positions};
+use serde::{Deserialize, Serialize};
+
+use crate::optimizer::{AdamWConfig, MuonConfig, OptimizerConfig};
+use crate::schedule::Curve;
+
+mod change;
+mod fine_tuning;
+pub mod keys;
+mod resolve;
+mod settings;
+
+pub use keys::help;
+pub use resolve::{DeviceKind, TextFacts, fitting_context};
+pub use settings::{DataConfig, Settings};
+
+/// The configuration of `cargo train`: the built-in stories on a CPU.
+pub const DEFAULT: &str = include_str!("../../../configs/stories-cpu.toml");
+
+/// The shipped recipes, so that they are at hand where the repository is not.
+const SHIPPED: [(&str, &str); 5] = [
+    ("stories-cpu", DEFAULT),
+    ("shakespeare-char", include_str!("../../../configs/shakespeare-char.toml")),
+    ("shakespeare-char-cpu", include_str!("../../../configs/shakespeare-char-cpu.toml")),
+    ("shakespeare-char-llama-cpu", include_str!("../../../configs/shakespeare-char-llama-cpu.toml")),
+    ("gpt2-124m", include_str!("../../../configs/gpt2-124m.toml")),
+];
+
+/// The shipped recipe a path names: `shakespeare-char`, or its file in `configs/`.
+pub fn shipped(path: &Path) -> Option<&'static str> {
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let is_ours = folder.as_os_str().is_empty() || folder.ends_with("configs");
+    let name = path.file_name()?.to_str()?;
+    let name = name.strip_suffix(".toml").unwrap_or(name);
+    SHIPPED.iter().find(|(shipped, _)| is_ours && *shipped == name).map(|(_, text)| *text)
+}
+
+/// A configuration that cannot run; the message is one line that names the key. Programs exit with 2.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError(pub String);
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// What matrix products are computed in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Precision {
+    /// float32.
+    F32,
+    /// bfloat16: float32's range with 8 bits of precision.
+    Bf16,
+    /// float16: 11 bits of precision, and a range that losses must be scaled into.
+    F16,
+}
+
+/// What turns gradients into steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OptimizerKind {
+    /// AdamW for everything.
+    AdamW,
+    /// Muon for the matrices of the blocks, AdamW for the rest.
+    Muon,
+}
+
+/// What happens to a gradient of unusual length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Spikes {
+    /// Nothing but the usual clipping.
+    Off,
+    /// It is scaled down to the usual length.
+    Clip,
+    /// Its step is not taken.
+    Skip,
+}
+
+/// A run with nothing left open; `keys` has the meaning, unit and range of each field.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)] // each is documented once, in the table of keys
+pub struct TrainConfig {
+    pub text: Vec<String>,
+    pub stories: u64,
+    pub tokenizer: String,
+    pub field: String,
+    pub val_fraction: f64,
+
+    pub init: String,
+    pub n_layer: usize,
+    pub n_head: usize,
+    pub n_embd: usize,
+    pub context_length: usize,
+    pub dropout: f64,
+    pub architecture: String,
+    pub positions: Positions,
+    pub rope_theta: f64,
+    pub norm: NormKind,
+    pub mlp: MlpKind,
+    pub n_inner: usize,
+    pub n_kv_head: usize,
+    pub qk_norm: bool,
+    pub bias: bool,
+    pub tied_head: bool,
+
+    pub seed: u64,
+    pub max_steps: u64,
+    pub batch_size: usize,
+    pub grad_accum_steps: usize,
+    pub micro_batch: usize,
+    pub precision: Precision,
+    pub activation_checkpointing: bool,
+    pub optimizer: OptimizerKind,
+    pub learning_rate: f64,
+    pub min_learning_rate: f64,
+    pub warmup_steps: u64,
+    pub lr_decay_steps: u64,
+    pub schedule: Curve,
+    pub decay_fraction: f64,
+    pub muon_learning_rate: f64,
+    pub muon_momentum: f64,
+    pub weight_decay: f64,
+    pub beta1: f64,
+    pub beta2: f64,
+    pub epsilon: f64,
+    pub grad_clip: f64,
+    pub z_loss: f64,
+    pub label_smoothing: f64,
+    pub ema_decay: f64,
+
+    pub max_skipped_batches: u64,
+    pub spikes: Spikes,
+    pub spike_factor: f64,
+    pub patience: u64,
+
+    pub log_interval: u64,
+    pub eval_interval: u64,
+    pub eval_tokens: u64,
+    pub checkpoint_interval: u64,
+    pub keep_checkpoints: u64,
+    pub tensorboard: bool,
+    pub sample_interval: u64,
+    pub sample_tokens: usize,
+    pub sample_prompts: Vec<String>,
+}
+
+impl TrainConfig {
+    /// Reads a saved, complete configuration; a missing, unknown or impossible value is a [`ConfigError`].
+    pub fn from_toml_str(text: &str) -> Result<Self, ConfigError> {
+        Settings::from_toml_str(text)?.with_the_usual_parts().complete()
+    }
+
+    /// Reads the configuration a run folder keeps; the error names the file.
+    pub fn from_file(path: &Path) -> Result<Self> {
+        let text = settings::read(path)?;
+        Self::from_toml_str(&text).with_context(|| path.display().to_string())
+    }
+
+    /// Checks every range, and what must hold between keys.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let table = self.to_table()?;
+        for key in keys::all() {
+            key.check(&table[key.name])?;
+        }
+        let refuse = |what: String| Err(ConfigError(what));
+        if !self.n_embd.is_multiple_of(self.n_head) {
+            return refuse(format!(
+                "n_embd = {} is not a multiple of n_head = {}; each head takes an equal share of the width",
+                self.n_embd, self.n_head
+            ));
+        }
+        let shape = self.shape(1);
+        if let Err(error) = shape.validate().and_then(|()| Family::of(&shape)) {
+            return refuse(error.to_string());
+        }
+        if !self.windows_per_step().is_multiple_of(self.micro_batch) {
+            return refuse(format!(
+                "micro_batch = {} does not divide the {} windows of a step (batch_size = {} times grad_accum_steps = {})",
+                self.micro_batch,
+                self.windows_per_step(),
+                self.batch_size,
+                self.grad_accum_steps
+            ));
+        }
+        if self.min_learning_rate > self.learning_rate {
+            return refuse(format!(
+                "min_learning_rate = {} is above learning_rate = {}; the schedule goes down",
+                self.min_learning_rate, self.learning_rate
+            ));
+        }
+        Ok(())
+    }
+
+    /// The shape that the configuration makes with so many different tokens.
+    pub fn shape(&self, vocab_size: usize) -> GptConfig {
+        let gpt2 = GptConfig::new(vocab_size, self.context_length, self.n_layer, self.n_head, self.n_embd);
+        // A checkpoint without rotary positions does not keep their base.
+        let rotary = self.positions == Positions::Rotary;
+        GptConfig {
+            n_kv_head: self.n_kv_head,
+            n_inner: self.n_inner,
+            positions: self.positions,
+            rope_theta: if rotary { self.rope_theta } else { gpt2.rope_theta },
+            norm: self.norm,
+            mlp: self.mlp,
+            qk_norm: self.qk_norm,
+            bias: self.bias,
+            tied_head: self.tied_head,
+            dropout: self.dropout,
+            ..gpt2
+        }
+    }
+
+    /// The optimizer's numbers.
+    pub fn optimizer(&self) -> OptimizerConfig {
+        let adamw = AdamWConfig {
+            beta1: self.beta1,
+            beta2: self.beta2,
+            epsilon: self.epsilon,
+            weight_decay: self.weight_decay,
+        };
+        let muon = MuonConfig {
+            relative_rate: self.muon_learning_rate / self.learning_rate,
+            momentum: self.muon_momentum,
+            weight_decay: self.weight_decay,
+        };
+        let muon = (self.optimizer == OptimizerKind::Muon).then_some(muon);
+        OptimizerConfig { adamw, muon, ema_decay: self.ema_decay }
+    }
+
+    /// Windows of one optimizer step.
+    pub fn windows_per_step(&self) -> usize {
+        self.batch_size * self.grad_accum_steps
+    }
+
+    /// Target tokens of one optimizer step.
+    pub fn tokens_per_step(&self) -> u64 {
+        (self.windows_per_step() * self.context_length) as u64
+    }
+
+    /// The whole configuration as TOML, each key under a comment with its meaning, unit and range.
+    pub fn to_toml(&self) -> Result<String, ConfigError> {
+        let table = self.to_table()?;
+        let mut text =
+            String::from("# The resolved configuration of this run: every key, every default written out.\n");
+        for group in keys::GROUPS {
+            text += &format!("\n# {}\n", group.title);
+            for key in group.keys {
+                text += &format!("\n# {} ({})\n{} = {}\n", key.meaning, key.range(), key.name, table[key.name]);
+            }
+        }
+        Ok(text)
+    }
+
+    fn to_table(&self) -> Result<toml::Table, ConfigError> {
+        toml::Table::try_from(self)
+            .map_err(|error| ConfigError(format!("the configuration cannot be written: {error}")))
+    }
+}
+
+#[cfg(test)]
+mod tests;
