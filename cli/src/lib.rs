@@ -5,3 +5,4 @@ pub mod interrupt;
 pub mod program;
 pub mod shape;
 pub mod terminal;
+pub mod wording;

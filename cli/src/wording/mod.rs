@@ -1,0 +1,51 @@
+//! Errors of the libraries in the words of the programs.
+//!
+//! A library says what is wrong and where. What to do about it is a matter of flags, which only a program has, so a program finds
+//! the library's error in the chain by its type and says it in words of its own.
+
+use std::error::Error;
+
+use crate::program::UsageError;
+
+/// One error of a library, as a program says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Worded {
+    /// Something failed: exit code 1.
+    Failure(String),
+    /// The program was called wrongly: exit code 2.
+    Usage(String),
+}
+
+/// How a program says one error of a chain; `None` where the library's own words do.
+pub type Wording = fn(&(dyn Error + 'static)) -> Option<Worded>;
+
+/// The words for what both programs stand on.
+pub fn shared(cause: &(dyn Error + 'static)) -> Option<Worded> {
+    cause.downcast_ref::<UsageError>().map(|usage| Worded::Usage(usage.to_string()))
+}
+
+/// A chain of errors as one line, and whether one of them means that the program was called wrongly.
+pub fn line(error: &anyhow::Error, wording: impl Fn(&(dyn Error + 'static)) -> Option<Worded>) -> (String, bool) {
+    let mut is_usage = false;
+    let parts = error.chain().map(|cause| match wording(cause) {
+        None => cause.to_string(),
+        Some(Worded::Failure(words)) => words,
+        Some(Worded::Usage(words)) => {
+            is_usage = true;
+            words
+        }
+    });
+    let line = parts.collect::<Vec<_>>().join(": ");
+    (line, is_usage)
+}
+
+/// The same error, unless `wording`, which only one program has, knows a part of it: then that program's line.
+pub fn said(error: anyhow::Error, wording: Wording) -> anyhow::Error {
+    if !error.chain().any(|cause| wording(cause).is_some()) {
+        return error;
+    }
+    match line(&error, |cause| wording(cause).or_else(|| shared(cause))) {
+        (line, true) => UsageError::new(line).into(),
+        (line, false) => anyhow::Error::msg(line),
+    }
+}
