@@ -1,0 +1,228 @@
+//! One stretch of memory for what a token reads whole, the packed weights of a model or its cache, on huge pages where the system
+//! has them.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use burn::tensor::{Bytes, DType, TensorData};
+use cubecl_environment::bytes::{AccessError, AccessPolicy, AllocationController, AllocationProperty};
+use memmap2::{MmapMut, MmapRaw};
+use thiserror::Error;
+
+/// A huge page of x86-64 and most others, in bytes.
+pub const HUGE_PAGE: usize = 2 << 20;
+
+/// Where a part may begin: at a cache line.
+const LINE: usize = 64;
+
+/// Bytes of all stretches that there are.
+static HELD: AtomicUsize = AtomicUsize::new(0);
+
+/// Bytes of all stretches that there are in this program: the system gave them, and no allocator knows of them.
+pub fn held() -> usize {
+    HELD.load(Ordering::Relaxed)
+}
+
+/// Why there is no memory.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ArenaError {
+    /// The system does not give as much.
+    #[error("cannot take {} MB of memory; free some", bytes >> 20)]
+    Refused {
+        /// What was asked for.
+        bytes: usize,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Zeros to begin with, given away part by part.
+///
+/// A token reads all of it, a page after the other: with pages of 4 KiB finding them costs as much time as reading them (17
+/// against 32 GB/s on one core of an AMD EPYC with virtual memory inside virtual memory).
+#[derive(Debug)]
+pub struct Memory {
+    /// Raw, since parts of it are borrowed each by itself, some of them to be written.
+    map: MmapRaw,
+    /// Where each part begins in `map`, and its bytes.
+    parts: Vec<(usize, usize)>,
+    bytes: usize,
+    taken: AtomicUsize,
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        HELD.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+impl Memory {
+    /// Room for parts of as many bytes, in the order in which they will be taken and read.
+    ///
+    /// # Errors
+    /// When the system does not give as much.
+    pub fn new(parts: impl IntoIterator<Item = usize>) -> Result<Arc<Self>, ArenaError> {
+        let mut end = 0;
+        let place = |bytes: usize| {
+            let start = end;
+            end += bytes.next_multiple_of(LINE);
+            (start, bytes)
+        };
+        let mut parts: Vec<_> = parts.into_iter().map(place).collect();
+        let map = MmapMut::map_anon(end + HUGE_PAGE).map_err(|source| ArenaError::Refused { bytes: end, source })?;
+        let map = MmapRaw::from(map);
+        // A system without huge pages says no, and all is read from small ones.
+        #[cfg(target_os = "linux")]
+        let _ = map.advise(memmap2::Advice::HugePage);
+        let first = map.as_ptr().align_offset(HUGE_PAGE);
+        parts.iter_mut().for_each(|(start, _)| *start += first);
+        HELD.fetch_add(end, Ordering::Relaxed);
+        Ok(Arc::new(Self { map, parts, bytes: end, taken: AtomicUsize::new(0) }))
+    }
+
+    /// The next part, which nobody else has.
+    ///
+    /// # Panics
+    /// When all are taken.
+    pub fn take(self: &Arc<Self>) -> Part {
+        let index = self.taken.fetch_add(1, Ordering::Relaxed);
+        assert!(index < self.parts.len(), "more parts than announced");
+        Part { memory: self.clone(), index }
+    }
+
+    fn place(&self, index: usize) -> (*mut u8, usize) {
+        let (start, bytes) = self.parts[index];
+        // SAFETY: `new` made the map long enough for every part.
+        (unsafe { self.map.as_mut_ptr().add(start) }, bytes)
+    }
+}
+
+/// A part of a [`Memory`] with one owner.
+#[derive(Debug)]
+pub struct Part {
+    memory: Arc<Memory>,
+    index: usize,
+}
+
+/// Values whose every bit pattern is valid and which need no alignment beyond a cache line's.
+///
+/// # Safety
+/// As said.
+pub unsafe trait Bits: Copy + Send + Sync + 'static {}
+
+impl Part {
+    /// The part as values.
+    ///
+    /// # Panics
+    /// When it does not consist of such values.
+    pub fn values<T: Bits>(&self) -> &[T] {
+        let (start, length) = self.place::<T>();
+        // SAFETY: inside the map and aligned to a cache line by construction, valid whatever the bits; written only through
+        // the one owner's `values_mut`.
+        unsafe { std::slice::from_raw_parts(start, length) }
+    }
+
+    /// The part as values to write.
+    ///
+    /// # Panics
+    /// As [`Self::values`].
+    pub fn values_mut<T: Bits>(&mut self) -> &mut [T] {
+        let (start, length) = self.place::<T>();
+        // SAFETY: as above; parts do not overlap, and this one is borrowed for writing.
+        unsafe { std::slice::from_raw_parts_mut(start, length) }
+    }
+
+    /// Where the part that is read after this one begins, and its bytes; after the last comes the first, since a token follows a token.
+    pub fn next(&self) -> (*const u8, usize) {
+        let (start, bytes) = self.memory.place((self.index + 1) % self.memory.parts.len());
+        (start, bytes)
+    }
+
+    fn place<T: Bits>(&self) -> (*mut T, usize) {
+        const { assert!(align_of::<T>() <= LINE && size_of::<T>() > 0) };
+        let (start, bytes) = self.memory.place(self.index);
+        assert!(bytes.is_multiple_of(size_of::<T>()), "{bytes} bytes are not whole values of {}", size_of::<T>());
+        (start.cast(), bytes / size_of::<T>())
+    }
+
+    /// The part as float32 of a tensor, which burn's CPU backend then reads and writes in place.
+    ///
+    /// # Panics
+    /// When the part has not as many bytes.
+    pub fn tensor_data<const D: usize>(self, shape: [usize; D]) -> TensorData {
+        let (_, bytes) = self.place::<u8>();
+        // SAFETY: the map was made of zeros, so all of the part's bytes are initialised.
+        TensorData::from_bytes(unsafe { Bytes::from_controller(Box::new(self), bytes) }, shape, DType::F32)
+    }
+}
+
+// SAFETY: a number.
+unsafe impl Bits for u8 {}
+
+/// A tensor's memory; that all of it is initialised is the tensor's business.
+impl AllocationController for Part {
+    /// Less than there is, and the most that a copy of burn's own can have.
+    fn alloc_align(&self) -> usize {
+        align_of::<u128>()
+    }
+
+    fn property(&self) -> AllocationProperty {
+        AllocationProperty::Other
+    }
+
+    unsafe fn memory_mut(&mut self, _policy: AccessPolicy) -> Result<&mut [MaybeUninit<u8>], AccessError> {
+        let (start, bytes) = self.place::<u8>();
+        // SAFETY: as `values_mut`.
+        Ok(unsafe { std::slice::from_raw_parts_mut(start.cast(), bytes) })
+    }
+
+    fn memory(&self, _policy: AccessPolicy) -> Result<&[MaybeUninit<u8>], AccessError> {
+        let (start, bytes) = self.place::<u8>();
+        // SAFETY: as `values`.
+        Ok(unsafe { std::slice::from_raw_parts(start.cast(), bytes) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use burn::tensor::{Device, Tensor};
+
+    use super::*;
+
+    #[test]
+    fn parts_are_zeros_side_by_side_and_follow_one_another_in_a_circle() {
+        let memory = Memory::new([100, 64, 8]).unwrap();
+        let mut parts = [memory.take(), memory.take(), memory.take()];
+        for (i, part) in parts.iter_mut().enumerate() {
+            assert!(part.values::<u8>().iter().all(|&value| value == 0));
+            part.values_mut::<u8>().fill(i as u8 + 1);
+        }
+        for (i, part) in parts.iter().enumerate() {
+            assert!(part.values::<u8>().iter().all(|&value| value == i as u8 + 1));
+            assert_eq!(part.values::<u8>().as_ptr().align_offset(LINE), 0);
+            let next = parts[(i + 1) % 3].values::<u8>();
+            assert_eq!(part.next(), (next.as_ptr(), next.len()));
+        }
+        assert_eq!(parts[0].values::<u8>().as_ptr().align_offset(HUGE_PAGE), 0);
+    }
+
+    #[test]
+    fn a_tensor_is_written_in_place() {
+        let part = Memory::new([24]).unwrap().take();
+        let place = part.values::<u8>().as_ptr();
+        let tensor = Tensor::<2>::from_data(part.tensor_data([2, 3]), &Device::flex());
+        let write = |tensor: Tensor<2>| tensor.slice_assign([1..2, 0..3], Tensor::ones([1, 3], &Device::flex()));
+        // Another that shares it is copied before it is written.
+        let copy = write(tensor.clone()).into_data();
+        assert_eq!(tensor.clone().into_data().try_into_vec::<f32>().unwrap(), [0.0; 6]);
+        let data = write(tensor).into_data();
+        assert_eq!(data.as_bytes().as_ptr(), place);
+        for data in [data, copy] {
+            assert_eq!(data.try_into_vec::<f32>().unwrap(), [0.0, 0.0, 0.0, 1.0, 1.0, 1.0]);
+        }
+    }
+}

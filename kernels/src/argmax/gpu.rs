@@ -1,0 +1,139 @@
+//! The best token of each row of logits, so that decoding need not read all of them back.
+//!
+//! Online softmax ([Milakov and Gimelshein 2018](https://arxiv.org/abs/1805.02867), section 3): the largest logit so far and the sum
+//! of the exponentials relative to it.
+
+use burn::tensor::DType;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use crate::gpu::tensor::{address_type, cubes, float32, one_unit_each, rows_and_width, unfilled};
+
+/// Units of a cube, and how often they are halved until one is left.
+const UNITS: usize = 256;
+/// See [`UNITS`].
+const HALVINGS: usize = 8;
+/// Parts of a row, each a cube's: a single row keeps many of them busy.
+const PARTS: usize = 32;
+
+/// Where there is no logit: the largest whole number that a float32 tells from its neighbours.
+const NONE: u32 = 0xff_ffff;
+/// Below every logit, and not infinite: the difference of two infinities is no number.
+const LEAST: f32 = -3.0e38;
+
+/// What some of a row's logits say.
+#[derive(CubeType, Clone, Copy)]
+struct Best {
+    /// The place of the largest, the first of equal ones.
+    id: u32,
+    /// The largest.
+    logit: f32,
+    /// The sum of the exponentials of all, each less `logit`.
+    sum: f32,
+}
+
+#[cube]
+impl Best {
+    fn none() -> Best {
+        Best { id: NONE, logit: f32::new(LEAST), sum: f32::new(0.0) }
+    }
+
+    fn merge(&mut self, id: u32, logit: f32, sum: f32) {
+        let first = self.logit > logit || (self.logit == logit && self.id < id);
+        let most = max(self.logit, logit);
+        self.sum = self.sum * (self.logit - most).exp() + sum * (logit - most).exp();
+        self.id = select(first, self.id, id);
+        self.logit = most;
+    }
+}
+
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn parts_kernel(logits: &[f32], parts: &mut [f32], rows: usize, vocab: usize) {
+    let mut ids = Shared::<[u32]>::new_slice(UNITS);
+    let mut most = Shared::<[f32]>::new_slice(UNITS);
+    let mut sums = Shared::<[f32]>::new_slice(UNITS);
+    if CUBE_POS >= rows * PARTS {
+        terminate!();
+    }
+    let unit = UNIT_POS as usize;
+    let row = CUBE_POS / PARTS;
+    let length = vocab.div_ceil(PARTS);
+    let first = CUBE_POS % PARTS * length;
+    let end = min(first + length, vocab);
+    let mut best = Best::none();
+    let mut id = first + unit;
+    while id < end {
+        let logit = logits[row * vocab + id];
+        best.merge(id as u32, logit, f32::new(1.0));
+        id += UNITS;
+    }
+    #[unroll]
+    for step in 0..HALVINGS {
+        let half = comptime!(UNITS >> (step + 1));
+        ids[unit] = best.id;
+        most[unit] = best.logit;
+        sums[unit] = best.sum;
+        sync_cube();
+        if unit < half {
+            let other = unit + half;
+            best.merge(ids[other], most[other], sums[other]);
+        }
+        sync_cube();
+    }
+    if unit == 0 {
+        parts[CUBE_POS * 3] = f32::cast_from(best.id);
+        parts[CUBE_POS * 3 + 1] = best.logit;
+        parts[CUBE_POS * 3 + 2] = best.sum;
+    }
+}
+
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn best_kernel(parts: &[f32], best: &mut [f32], rows: usize) {
+    if ABSOLUTE_POS >= rows {
+        terminate!();
+    }
+    let mut all = Best::none();
+    for part in 0..PARTS {
+        let place = (ABSOLUTE_POS * PARTS + part) * 3;
+        all.merge(u32::cast_from(parts[place]), parts[place + 1], parts[place + 2]);
+    }
+    best[ABSOLUTE_POS * 3] = f32::cast_from(all.id);
+    best[ABSOLUTE_POS * 3 + 1] = all.logit;
+    best[ABSOLUTE_POS * 3 + 2] = all.logit + all.sum.ln();
+}
+
+/// For each row of `logits` `[rows, vocab]` the id of its largest value, that value, and the logarithm of the sum of the
+/// exponentials of all, `[rows, 3]` in float32, which is exact for ids below 2^24. The last is not finite where a logit is not,
+/// minus infinity aside.
+pub fn best(logits: CubeTensor) -> CubeTensor {
+    let logits = float32(logits);
+    let [rows, vocab] = rows_and_width(&logits);
+    let parts = unfilled(&logits, [rows * PARTS, 3], DType::F32);
+    let best = unfilled(&logits, [rows, 3], DType::F32);
+    let (client, address) = (logits.client.clone(), address_type(&[&logits]));
+    let of_parts = cubes(&logits, rows * PARTS);
+    let (of_rows, units) = one_unit_each(&logits, rows);
+    // SAFETY: the kernels look at `rows` and `vocab` before they read or write a place.
+    unsafe {
+        parts_kernel::launch_unchecked(
+            &client,
+            of_parts,
+            CubeDim::new_1d(UNITS as u32),
+            address,
+            logits.into_buffer_arg(),
+            parts.clone().into_buffer_arg(),
+            rows,
+            vocab,
+        );
+        best_kernel::launch_unchecked(
+            &client,
+            of_rows,
+            units,
+            address,
+            parts.into_buffer_arg(),
+            best.clone().into_buffer_arg(),
+            rows,
+        );
+    }
+    best
+}

@@ -1,0 +1,358 @@
+//! The gradient of causal attention on a GPU: the weights are computed again, tile by tile, from the kept logarithms of the rows' sums
+//! ([Dao et al. 2022](https://arxiv.org/abs/2205.14135), algorithm 4). One kernel owns queries and sweeps over keys, another owns
+//! keys and sweeps over queries: each number has one owner, who adds in a fixed order, so nothing is atomic and the bits repeat.
+
+use burn::tensor::DType;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use crate::attention::gpu::{Layout, Shape};
+use crate::dropout::gpu::{Mask, mask_launch};
+use crate::gpu::engine::Engine;
+use crate::gpu::tensor::{address_type, contiguous, elem, unfilled};
+use crate::gpu::tensor_cores::TensorCores;
+use crate::gpu::tile::{Holds, Products, ProductsFamily, Tile, Units, load, own_column};
+use crate::{DropoutMask, Heads};
+
+/// Units of a cube that sums rows.
+const ROW_UNITS: usize = 128;
+
+/// `dots[row] = sum(dy * y)` over a head, for every row of every head: `[batch * n_head, time]`.
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn row_dots<T: Float, N: Size>(
+    y: &Tensor<Vector<T, N>>,
+    dy: &Tensor<Vector<T, N>>,
+    dots: &mut Tensor<f32>,
+    time: usize,
+    n_head: usize,
+    first_row: usize,
+    #[comptime] vectors: usize,
+    #[define(T)] _type: ElemType,
+) {
+    let position = ABSOLUTE_POS_X as usize;
+    let (head, row) = (CUBE_POS_Y as usize, first_row + CUBE_POS_Z as usize);
+    if position < time {
+        let start = ((row * time + position) * n_head + head) * vectors;
+        let mut sums = Vector::<f32, N>::zeroed();
+        for i in 0..vectors {
+            sums = fma(Vector::<f32, N>::cast_from(y[start + i]), Vector::<f32, N>::cast_from(dy[start + i]), sums);
+        }
+        let mut sum = 0.0f32;
+        #[unroll]
+        for lane in 0..N::value() {
+            sum += sums.extract(lane);
+        }
+        dots[(row * n_head + head) * time + position] = sum;
+    }
+}
+
+/// What [`queries_backward`] holds: queries and their gradients, keys and values; scores and slopes.
+pub const QUERIES: Holds = Holds { vectors: 2, scores: 2, weights: 1, of_columns: 0 };
+
+/// What [`keys_backward`] holds: the same, slopes as weights too, and two numbers for each query.
+pub const KEYS: Holds = Holds { vectors: 2, scores: 2, weights: 2, of_columns: 2 };
+
+/// The gradient of a tile of queries, which sweeps over the keys that they saw.
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn queries_backward<T: Float, W: Float, N: Size, P: ProductsFamily>(
+    qkv: &Tensor<Vector<T, N>>,
+    dy: &Tensor<Vector<T, N>>,
+    log_sums: &Tensor<f32>,
+    dots: &Tensor<f32>,
+    dqkv: &mut Tensor<Vector<T, N>>,
+    layout: Layout,
+    drop: Mask,
+    #[comptime] drops: bool,
+    #[comptime] tile: Tile,
+    #[define(T, W)] _types: [ElemType; 2],
+) {
+    let (rows, columns, vectors, parts) = comptime!((tile.rows, tile.columns, tile.vectors, tile.parts()));
+    let (stride, score_stride, weight_stride) = comptime!((tile.stride(), tile.score_stride(), tile.weight_stride()));
+    let mut queries = Shared::<[Vector<T, N>]>::new_aligned_slice(comptime!(rows * stride), 32usize);
+    let mut gradients = Shared::<[Vector<T, N>]>::new_aligned_slice(comptime!(rows * stride), 32usize);
+    let mut keys = Shared::<[Vector<T, N>]>::new_aligned_slice(comptime!(columns * stride), 32usize);
+    let mut values = Shared::<[Vector<T, N>]>::new_aligned_slice(comptime!(columns * stride), 32usize);
+    let mut scores = Shared::<[f32]>::new_aligned_slice(comptime!(rows * score_stride), 32usize);
+    let mut slopes = Shared::<[f32]>::new_aligned_slice(comptime!(rows * score_stride), 32usize);
+    let mut weights = Shared::<[W]>::new_aligned_slice(comptime!(rows * weight_stride), 32usize);
+    let mut factors = Shared::<[f32]>::new_slice(rows);
+
+    let time = layout.time;
+    // The last queries saw the most keys: they begin first.
+    let first = (time.div_ceil(rows) - 1 - CUBE_POS_X as usize) * rows;
+    let (head, row) = (CUBE_POS_Y as usize, layout.first_row + CUBE_POS_Z as usize);
+    let (width, out_width) = ((layout.n_head + 2 * layout.n_kv_head) * vectors, layout.n_head * vectors);
+    let start = row * time * width;
+    let queries_at = start + head * vectors + first * width;
+    let keys_at = start + (layout.n_head + head / (layout.n_head / layout.n_kv_head)) * vectors;
+    let values_at = keys_at + layout.n_kv_head * vectors;
+    let gradients_at = (row * time + first) * out_width + head * vectors;
+
+    let my_row = UNIT_POS as usize / parts;
+    let part = UNIT_POS as usize % parts;
+    let position = first + my_row;
+    let weight_row = (row * layout.n_head + head) * time + position;
+    let mut log_sum = 0.0f32;
+    let mut dot = 0.0f32;
+    let mut seen_end = 0usize;
+    if position < time {
+        log_sum = log_sums[weight_row];
+        dot = dots[weight_row];
+        seen_end = position + 1;
+    }
+    if part == 0 {
+        factors[my_row] = layout.scale;
+    }
+    load::<T, N>(qkv, queries_at, width, time - first, &mut queries, rows, tile);
+    load::<T, N>(dy, gradients_at, out_width, time - first, &mut gradients, rows, tile);
+    let mut sum = <P::Of<T, W, N> as Products<T, W, N>>::zeros(tile);
+
+    let blocks = usize::min(first + rows, time).div_ceil(columns);
+    for block in 0..blocks {
+        let from = block * columns;
+        load::<T, N>(qkv, keys_at + from * width, width, time - from, &mut keys, columns, tile);
+        load::<T, N>(qkv, values_at + from * width, width, time - from, &mut values, columns, tile);
+        sync_cube();
+        P::Of::<T, W, N>::scores(&queries, &keys, &mut scores, tile);
+        P::Of::<T, W, N>::scores(&gradients, &values, &mut slopes, tile);
+        sync_cube();
+        #[unroll]
+        for i in 0..comptime!(tile.own()) {
+            let column = own_column(i, my_row, part, tile);
+            let at = my_row * score_stride + column;
+            let mut slope = 0.0f32;
+            if from + column < seen_end {
+                let weight = f32::exp(scores[at] * layout.scale - log_sum);
+                slope = slopes[at];
+                if drops {
+                    slope *= drop.of_weight(weight_row as u32, (from + column) as u32, time as u32);
+                }
+                slope = weight * (slope - dot);
+            }
+            weights[my_row * weight_stride + column] = W::cast_from(slope);
+        }
+        sync_cube();
+        P::Of::<T, W, N>::accumulate(&mut sum, &weights, &keys, tile);
+        sync_cube();
+    }
+    P::Of::<T, W, N>::write(&sum, &factors, &mut scores, dqkv, queries_at, width, time - first, tile);
+}
+
+/// The gradients of a tile of keys and of its values, which sweeps over the queries that saw them, one head that they serve after another.
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn keys_backward<T: Float, W: Float, N: Size, P: ProductsFamily>(
+    qkv: &Tensor<Vector<T, N>>,
+    dy: &Tensor<Vector<T, N>>,
+    log_sums: &Tensor<f32>,
+    dots: &Tensor<f32>,
+    dqkv: &mut Tensor<Vector<T, N>>,
+    layout: Layout,
+    drop: Mask,
+    #[comptime] drops: bool,
+    #[comptime] tile: Tile,
+    #[define(T, W)] _types: [ElemType; 2],
+) {
+    let (rows, columns, vectors, parts) = comptime!((tile.rows, tile.columns, tile.vectors, tile.parts()));
+    let (stride, score_stride, weight_stride) = comptime!((tile.stride(), tile.score_stride(), tile.weight_stride()));
+    let mut keys = Shared::<[Vector<T, N>]>::new_aligned_slice(comptime!(rows * stride), 32usize);
+    let mut values = Shared::<[Vector<T, N>]>::new_aligned_slice(comptime!(rows * stride), 32usize);
+    let mut queries = Shared::<[Vector<T, N>]>::new_aligned_slice(comptime!(columns * stride), 32usize);
+    let mut gradients = Shared::<[Vector<T, N>]>::new_aligned_slice(comptime!(columns * stride), 32usize);
+    // All four hold keys along the rows and queries along the columns.
+    let mut scores = Shared::<[f32]>::new_aligned_slice(comptime!(rows * score_stride), 32usize);
+    let mut slopes = Shared::<[f32]>::new_aligned_slice(comptime!(rows * score_stride), 32usize);
+    let mut weights = Shared::<[W]>::new_aligned_slice(comptime!(rows * weight_stride), 32usize);
+    let mut weight_slopes = Shared::<[W]>::new_aligned_slice(comptime!(rows * weight_stride), 32usize);
+    let mut sums_of_queries = Shared::<[f32]>::new_slice(columns);
+    let mut dots_of_queries = Shared::<[f32]>::new_slice(columns);
+    let mut factors = Shared::<[f32]>::new_slice(rows);
+
+    let time = layout.time;
+    let first = CUBE_POS_X as usize * rows;
+    let (kv_head, row) = (CUBE_POS_Y as usize, layout.first_row + CUBE_POS_Z as usize);
+    let served = layout.n_head / layout.n_kv_head;
+    let (width, out_width) = ((layout.n_head + 2 * layout.n_kv_head) * vectors, layout.n_head * vectors);
+    let start = row * time * width;
+    let keys_at = start + (layout.n_head + kv_head) * vectors + first * width;
+    let values_at = keys_at + layout.n_kv_head * vectors;
+
+    let my_row = UNIT_POS as usize / parts;
+    let part = UNIT_POS as usize % parts;
+    let position = first + my_row;
+    load::<T, N>(qkv, keys_at, width, time - first, &mut keys, rows, tile);
+    load::<T, N>(qkv, values_at, width, time - first, &mut values, rows, tile);
+    let mut sum_of_keys = <P::Of<T, W, N> as Products<T, W, N>>::zeros(tile);
+    let mut sum_of_values = <P::Of<T, W, N> as Products<T, W, N>>::zeros(tile);
+
+    for i in 0..served {
+        let head = kv_head * served + i;
+        let weight_rows = (row * layout.n_head + head) * time;
+        // No query before the first key saw any of them.
+        for block in first / columns..time.div_ceil(columns) {
+            let from = block * columns;
+            let queries_at = start + from * width + head * vectors;
+            let gradients_at = (row * time + from) * out_width + head * vectors;
+            load::<T, N>(qkv, queries_at, width, time - from, &mut queries, columns, tile);
+            load::<T, N>(dy, gradients_at, out_width, time - from, &mut gradients, columns, tile);
+            let query = UNIT_POS as usize;
+            if query < columns && from + query < time {
+                sums_of_queries[query] = log_sums[weight_rows + from + query];
+                dots_of_queries[query] = dots[weight_rows + from + query];
+            }
+            sync_cube();
+            P::Of::<T, W, N>::scores(&keys, &queries, &mut scores, tile);
+            P::Of::<T, W, N>::scores(&values, &gradients, &mut slopes, tile);
+            sync_cube();
+            #[unroll]
+            for i in 0..comptime!(tile.own()) {
+                let column = own_column(i, my_row, part, tile);
+                let at = my_row * score_stride + column;
+                let query = from + column;
+                let mut weight = 0.0f32;
+                let mut slope = 0.0f32;
+                if query >= position && query < time {
+                    weight = f32::exp(scores[at] * layout.scale - sums_of_queries[column]);
+                    let mut factor = 1.0f32;
+                    if drops {
+                        factor = drop.of_weight((weight_rows + query) as u32, position as u32, time as u32);
+                    }
+                    slope = weight * (slopes[at] * factor - dots_of_queries[column]);
+                    weight *= factor;
+                }
+                weights[my_row * weight_stride + column] = W::cast_from(weight);
+                weight_slopes[my_row * weight_stride + column] = W::cast_from(slope);
+            }
+            sync_cube();
+            P::Of::<T, W, N>::accumulate(&mut sum_of_values, &weights, &gradients, tile);
+            P::Of::<T, W, N>::accumulate(&mut sum_of_keys, &weight_slopes, &queries, tile);
+            sync_cube();
+        }
+    }
+    if part == 0 {
+        factors[my_row] = layout.scale;
+    }
+    sync_cube();
+    P::Of::<T, W, N>::write(&sum_of_keys, &factors, &mut scores, dqkv, keys_at, width, time - first, tile);
+    sync_cube();
+    if part == 0 {
+        factors[my_row] = 1.0f32;
+    }
+    sync_cube();
+    P::Of::<T, W, N>::write(&sum_of_values, &factors, &mut scores, dqkv, values_at, width, time - first, tile);
+}
+
+/// The gradient of `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]`, given the forward's output `y` and logarithms of sums.
+pub fn backward(
+    qkv: CubeTensor,
+    y: CubeTensor,
+    log_sums: CubeTensor,
+    dy: CubeTensor,
+    heads: Heads,
+    dropout: Option<DropoutMask>,
+) -> CubeTensor {
+    backward_with(Engine::of(&qkv, heads), qkv, y, log_sums, dy, heads, dropout)
+}
+
+/// As [`backward`], with the tiles multiplied by `engine`.
+pub fn backward_with(
+    engine: Engine,
+    qkv: CubeTensor,
+    y: CubeTensor,
+    log_sums: CubeTensor,
+    dy: CubeTensor,
+    heads: Heads,
+    dropout: Option<DropoutMask>,
+) -> CubeTensor {
+    let [qkv, y, dy] = [qkv, y, dy].map(contiguous);
+    let shape = Shape::new(&qkv, heads, engine.widest());
+    let dqkv = unfilled(&qkv, qkv.meta.shape().clone(), qkv.dtype);
+    if shape.batch * shape.time > 0 {
+        let dots = row_dots_of(&y, &dy, &shape);
+        let tensors = [&qkv, &dy, &log_sums, &dots, &dqkv];
+        match engine {
+            Engine::Units => launch::<Units>(engine, tensors, shape, dropout),
+            Engine::TensorCores => launch::<TensorCores>(engine, tensors, shape, dropout),
+        }
+    }
+    dqkv
+}
+
+fn launch<P: ProductsFamily>(
+    engine: Engine,
+    [qkv, dy, log_sums, dots, dqkv]: [&CubeTensor; 5],
+    shape: Shape,
+    dropout: Option<DropoutMask>,
+) {
+    let types = [elem(qkv.dtype), elem(engine.weights(qkv.dtype))];
+    let [for_queries, for_keys] =
+        [QUERIES, KEYS].map(|holds| engine.tile_on(&qkv.client, holds, shape.heads.head_size, qkv.dtype));
+    for (first_row, cubes) in shape.launches(&qkv.client, for_queries.rows, shape.heads.n_head) {
+        // SAFETY: the kernel reads and writes within the tensors whose sizes `shape` states.
+        unsafe {
+            queries_backward::launch_unchecked::<P>(
+                &qkv.client,
+                cubes,
+                CubeDim::new_1d(for_queries.units as u32),
+                address_type(&[qkv]),
+                shape.line,
+                qkv.clone().into_tensor_arg(),
+                dy.clone().into_tensor_arg(),
+                log_sums.clone().into_tensor_arg(),
+                dots.clone().into_tensor_arg(),
+                dqkv.clone().into_tensor_arg(),
+                shape.layout(0, first_row),
+                mask_launch(dropout),
+                dropout.is_some(),
+                for_queries,
+                types,
+            );
+        }
+    }
+    for (first_row, cubes) in shape.launches(&qkv.client, for_keys.rows, shape.heads.n_kv_head) {
+        // SAFETY: as above.
+        unsafe {
+            keys_backward::launch_unchecked::<P>(
+                &qkv.client,
+                cubes,
+                CubeDim::new_1d(for_keys.units as u32),
+                address_type(&[qkv]),
+                shape.line,
+                qkv.clone().into_tensor_arg(),
+                dy.clone().into_tensor_arg(),
+                log_sums.clone().into_tensor_arg(),
+                dots.clone().into_tensor_arg(),
+                dqkv.clone().into_tensor_arg(),
+                shape.layout(0, first_row),
+                mask_launch(dropout),
+                dropout.is_some(),
+                for_keys,
+                types,
+            );
+        }
+    }
+}
+
+fn row_dots_of(y: &CubeTensor, dy: &CubeTensor, shape: &Shape) -> CubeTensor {
+    let dots = unfilled(y, [shape.batch * shape.heads.n_head, shape.time], DType::F32);
+    for (first_row, cubes) in shape.launches(&y.client, ROW_UNITS, shape.heads.n_head) {
+        // SAFETY: as in `launch`.
+        unsafe {
+            row_dots::launch_unchecked(
+                &y.client,
+                cubes,
+                CubeDim::new_1d(ROW_UNITS as u32),
+                address_type(&[y]),
+                shape.line,
+                y.clone().into_tensor_arg(),
+                dy.clone().into_tensor_arg(),
+                dots.clone().into_tensor_arg(),
+                shape.time,
+                shape.heads.n_head,
+                first_row,
+                shape.vectors(),
+                elem(y.dtype),
+            );
+        }
+    }
+    dots
+}

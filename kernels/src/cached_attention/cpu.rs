@@ -1,0 +1,275 @@
+//! Attention of new positions to the cache. One new position a row is what decoding is: it reads every key and value once,
+//! so the memory's bandwidth is the limit. Many are a prefill: matrix products, as in training.
+
+use rayon::prelude::*;
+
+use crate::attention::cpu::{Shared, blocks, softmax, softmax_rows};
+use crate::cpu::tensor::unfilled;
+use crate::gemm::instructions::{Set, set_versions};
+use crate::gemm::{Threads, View, product};
+use crate::simd::prefetch;
+use crate::{CachedRows, Heads};
+
+/// From so many new positions in a row on, matrix products beat one query after another.
+const MANY: usize = 8;
+
+/// Below this many multiplications all is done on one thread: waking the others costs more.
+const WORTH_SHARING: usize = 1 << 16;
+
+/// Positions between the one that is computed with and the one that memory is asked for.
+const AHEAD: usize = 8;
+
+/// Most tasks that a batch falls into.
+const MOST_TASKS: usize = 16;
+
+/// Writes the keys and values of the new positions `qkv` `[new positions, (n_head + 2 n_kv_head) head_size]` to their slots
+/// of `keys` and `values` `[n_kv_head, slots, head_size]`, and returns what they see, `[new positions, n_head head_size]`.
+pub fn attend(qkv: &[f32], keys: &mut [f32], values: &mut [f32], heads: Heads, rows: &CachedRows) -> Vec<f32> {
+    let (n_head, queries, n) = (heads.n_head, heads.query_width(), heads.head_size);
+    let new = qkv.len() / heads.width();
+    let slots = keys.len().min(values.len()) / heads.kv_width();
+    for (i, qkv) in qkv.chunks_exact(heads.width()).enumerate() {
+        let (new_keys, new_values) = qkv[queries..].split_at(heads.kv_width());
+        for (head, (key, value)) in new_keys.chunks_exact(n).zip(new_values.chunks_exact(n)).enumerate() {
+            let place = (head * slots + rows.first_new + i) * n;
+            keys[place..][..n].copy_from_slice(key);
+            values[place..][..n].copy_from_slice(value);
+        }
+    }
+    assert!(rows.slots.iter().flatten().all(|&slot| (slot as usize) < slots), "a slot that the cache does not have");
+    let cache = Cache { keys, values, heads, slots };
+
+    let mut y = unfilled(new * queries);
+    let output = Shared(y.as_mut_ptr());
+    // A task is some heads of one row; no sum spans two heads, so the numbers do not depend on how they are grouped.
+    let group = n_head.div_ceil((MOST_TASKS / rows.slots.len()).clamp(1, n_head));
+    let mut tasks = Vec::new();
+    let (mut first, mut work) = (0, 0);
+    for (slots, &new) in rows.slots.iter().zip(rows.new.iter()) {
+        let groups = (0..n_head).step_by(group);
+        tasks.extend(groups.map(|head| Task { slots, first, new, head, heads: group.min(n_head - head) }));
+        first += new;
+        work += slots.len() * new * queries;
+    }
+    let at_once = if work < WORTH_SHARING { usize::MAX } else { 1 };
+    tasks.par_iter().with_min_len(at_once).for_each_init(Scratch::default, |scratch, task| {
+        if task.new < MANY {
+            one_after_another(qkv, &cache, task, scratch, output);
+        } else {
+            all_at_once(qkv, &cache, task, scratch, output);
+        }
+    });
+    y
+}
+
+/// Some heads of one row.
+struct Task<'a> {
+    slots: &'a [u32],
+    /// The row's first new position among all new ones, and how many are its.
+    first: usize,
+    new: usize,
+    head: usize,
+    heads: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Cache<'a> {
+    keys: &'a [f32],
+    values: &'a [f32],
+    heads: Heads,
+    slots: usize,
+}
+
+impl<'a> Cache<'a> {
+    /// A head's keys and values, slot after slot.
+    fn of(&self, head: usize) -> [&'a [f32]; 2] {
+        let length = self.slots * self.heads.head_size;
+        let start = self.heads.serving(head) * length;
+        [self.keys, self.values].map(|of| &of[start..][..length])
+    }
+
+    fn scale(&self) -> f32 {
+        1.0 / (self.heads.head_size as f32).sqrt()
+    }
+}
+
+#[derive(Default)]
+struct Scratch {
+    scores: Vec<f32>,
+    keys: Vec<f32>,
+    values: Vec<f32>,
+}
+
+fn one_after_another(qkv: &[f32], cache: &Cache, task: &Task, scratch: &mut Scratch, output: Shared) {
+    let heads = cache.heads;
+    let n = heads.head_size;
+    let before = task.slots.len() - task.new;
+    for i in 0..task.new {
+        let position = task.first + i;
+        let slots = &task.slots[..before + i + 1];
+        scratch.scores.resize(slots.len(), 0.0);
+        for head in task.head..task.head + task.heads {
+            let [keys, values] = cache.of(head);
+            let seen = Seen { keys, values, slots, head_size: n };
+            let q = &qkv[position * heads.width() + head * n..][..n];
+            // SAFETY: this position's and this head's part of the output, which no other task writes; the cache has its slots.
+            unsafe {
+                let y = std::slice::from_raw_parts_mut(output.get().add(position * heads.query_width() + head * n), n);
+                one_query(q, seen, &mut scratch.scores, cache.scale(), y);
+            }
+        }
+    }
+}
+
+fn all_at_once(qkv: &[f32], cache: &Cache, task: &Task, scratch: &mut Scratch, output: Shared) {
+    let heads = cache.heads;
+    let (head_size, [width, query_width]) = (heads.head_size, [heads.width(), heads.query_width()]);
+    let before = task.slots.len() - task.new;
+    let Scratch { scores, keys, values } = scratch;
+    for head in task.head..task.head + task.heads {
+        let from = head * head_size;
+        let [all_keys, all_values] = cache.of(head);
+        let keys = side_by_side(all_keys, task.slots, head_size, keys);
+        let values = side_by_side(all_values, task.slots, head_size, values);
+        let q = View { start: qkv[task.first * width + from..].as_ptr(), row: width, column: 1 };
+        // SAFETY: inside the output, whose size is [new positions, n_head head_size].
+        let y =
+            View { start: unsafe { output.get().add(task.first * query_width + from) }, row: query_width, column: 1 };
+        for (first, rows, _) in blocks(task.new) {
+            let seen = before + first + rows;
+            scores.resize(rows * seen, 0.0);
+            let one = Threads::One;
+            // SAFETY: views inside the slices and the output, whose sizes are as stated.
+            unsafe {
+                let k = View::transposed(keys, head_size);
+                product([rows, seen, head_size], View::rows(scores, seen), false, q.skip_rows(first), k, one);
+                softmax_rows(scores, seen, before + first, cache.scale());
+                let v = View::rows(values, head_size);
+                product([rows, head_size, seen], y.skip_rows(first), false, View::rows(scores, seen), v, one);
+            }
+        }
+    }
+}
+
+/// What a head has in the slots, one after the other: where it lies, or put together in `room`.
+fn side_by_side<'a>(of: &'a [f32], slots: &[u32], head_size: usize, room: &'a mut Vec<f32>) -> &'a [f32] {
+    let first = slots[0] as usize;
+    if slots.iter().enumerate().all(|(i, &slot)| slot as usize == first + i) {
+        return &of[first * head_size..][..slots.len() * head_size];
+    }
+    room.clear();
+    for &slot in slots {
+        room.extend_from_slice(&of[slot as usize * head_size..][..head_size]);
+    }
+    room
+}
+
+/// What one query looks back on: a head of the positions in `slots`.
+#[derive(Clone, Copy)]
+struct Seen<'a> {
+    /// This head's keys and values, `[slots, head_size]`.
+    keys: &'a [f32],
+    values: &'a [f32],
+    slots: &'a [u32],
+    head_size: usize,
+}
+
+impl Seen<'_> {
+    /// A position's head of `of`, keys or values.
+    #[inline(always)]
+    fn head(&self, of: &[f32], position: usize) -> *const f32 {
+        // `attend` has looked at every slot.
+        of.as_ptr().wrapping_add(self.slots[position] as usize * self.head_size)
+    }
+
+    /// Asks memory for what comes [`AHEAD`] positions later, the values after the keys: where several rows are written at once, the
+    /// positions of one lie too far apart for the processor to see a pattern in them.
+    #[inline(always)]
+    fn prefetch(&self, of_keys: bool, position: usize, n: usize) {
+        let (later, seen) = (position + AHEAD, self.slots.len());
+        let (of, later) = match of_keys {
+            true if later < seen => (self.keys, later),
+            true => (self.values, later - seen),
+            false => (self.values, later),
+        };
+        if later < seen {
+            prefetch::<1, _>(self.head(of, later), n * size_of::<f32>());
+        }
+    }
+}
+
+set_versions! {
+    // One query `q` `[head_size]` of one head: what it sees, to `y`, of the same size. `scores` has room for a number a position.
+    //
+    // The keys of all slots must be there, `head_size` values each, and the values.
+    unsafe fn one_query<S>(q: &[f32], seen: Seen, scores: &mut [f32], scale: f32, y: &mut [f32]) {
+        let n = q.len();
+        let whole = n - n % S::LANES;
+        // SAFETY: whole vectors inside the query, the heads of slots and y; the last scores are stored value by value.
+        unsafe {
+            for (block, scores) in scores.chunks_mut(S::LANES).enumerate() {
+                let mut sums = [S::zero(); 16];
+                let mut rest = [0f32; 16];
+                for (i, sum) in sums.iter_mut().enumerate().take(scores.len()) {
+                    let position = block * S::LANES + i;
+                    seen.prefetch(true, position, n);
+                    let key = seen.head(seen.keys, position);
+                    for j in (0..whole).step_by(S::LANES) {
+                        *sum = S::multiply_add(S::load(q.as_ptr().add(j)), S::load(key.add(j)), *sum);
+                    }
+                    rest[i] = (whole..n).map(|j| q[j] * *key.add(j)).sum();
+                }
+                // A sum lies across a vector; turned round, the sums lie side by side.
+                S::transpose(&mut sums);
+                for half in [8, 4, 2, 1].into_iter().filter(|half| *half < S::LANES) {
+                    for i in 0..half {
+                        sums[i] = S::add(sums[i], sums[i + half]);
+                    }
+                }
+                let mut all = [0f32; 16];
+                S::store(all.as_mut_ptr(), S::add(sums[0], S::load(rest.as_ptr())));
+                scores.copy_from_slice(&all[..scores.len()]);
+            }
+            softmax(scores, scale);
+            let mut from = 0;
+            while from < whole {
+                from += match (whole - from) / S::LANES {
+                    4.. => weighted_sum::<S, 4>(scores, seen, from, n, y),
+                    _ => weighted_sum::<S, 1>(scores, seen, from, n, y),
+                };
+            }
+            for (j, y) in y.iter_mut().enumerate().skip(whole) {
+                *y = scores.iter().enumerate().map(|(t, weight)| weight * *seen.head(seen.values, t).add(j)).sum();
+            }
+        }
+    }
+}
+
+/// The values of all positions, weighted, in the `VECTORS` vectors of `y` from `from` on; gives how many values those are.
+#[inline(always)]
+unsafe fn weighted_sum<S: Set, const VECTORS: usize>(
+    weights: &[f32],
+    seen: Seen,
+    from: usize,
+    n: usize,
+    y: &mut [f32],
+) -> usize {
+    // SAFETY: the caller's promise: these vectors are inside y and every head.
+    unsafe {
+        let mut sums = [S::zero(); VECTORS];
+        for (position, weight) in weights.iter().enumerate() {
+            if from == 0 {
+                seen.prefetch(false, position, n);
+            }
+            let weight = S::repeat(std::ptr::from_ref(weight).cast());
+            let value = seen.head(seen.values, position).add(from);
+            for (j, sum) in sums.iter_mut().enumerate() {
+                *sum = S::multiply_add(weight, S::load(value.add(j * S::LANES)), *sum);
+            }
+        }
+        for (j, sum) in sums.iter().enumerate() {
+            S::store(y.as_mut_ptr().add(from + j * S::LANES), *sum);
+        }
+    }
+    VECTORS * S::LANES
+}

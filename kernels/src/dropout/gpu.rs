@@ -1,0 +1,118 @@
+//! Dropout whose mask is a function of (key, place): the same hash as on the CPU, so that the masks are the same, and the backward
+//! computes it again.
+
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use crate::DropoutMask;
+use crate::gpu::tensor::{address_type, contiguous, elem, one_unit_each, unfilled, vector_size};
+
+/// A mask as kernels take it.
+#[derive(CubeLaunch, CubeType, Clone, Copy)]
+pub struct Mask {
+    /// The two halves of the key.
+    low: u32,
+    high: u32,
+    /// A value is dropped where its hash is below.
+    threshold: u32,
+    /// What the others are multiplied by.
+    scale: f32,
+}
+
+/// The arguments of a kernel that drops by `mask`; by none, they are never read.
+pub fn mask_launch(mask: Option<DropoutMask>) -> MaskLaunch {
+    let mask = mask.unwrap_or(DropoutMask { probability: 0.0, key: 0 });
+    let threshold = (mask.probability as f64 * (1u64 << 32) as f64) as u32;
+    MaskLaunch::new(mask.key as u32, (mask.key >> 32) as u32, threshold, 1.0 / (1.0 - mask.probability))
+}
+
+/// The well mixed bits of a word ("lowbias32", by C. Wellons' search for low bias).
+#[cube]
+fn mix<N: Size>(x: Vector<u32, N>) -> Vector<u32, N> {
+    let x = (x ^ (x >> Vector::new(16u32))) * Vector::new(0x7feb_352du32);
+    let x = (x ^ (x >> Vector::new(15u32))) * Vector::new(0x846c_a68bu32);
+    x ^ (x >> Vector::new(16u32))
+}
+
+/// [`mix`] of one word.
+#[cube]
+fn mix_word(x: u32) -> u32 {
+    let x = (x ^ (x >> 16u32)) * 0x7feb_352du32;
+    let x = (x ^ (x >> 15u32)) * 0x846c_a68bu32;
+    x ^ (x >> 16u32)
+}
+
+#[cube]
+impl Mask {
+    /// 0 or the scale, for the attention weight in `column` of row `row` among all rows of all heads,
+    /// `[batch * n_head * time, time]`.
+    pub fn of_weight(&self, row: u32, column: u32, time: u32) -> f32 {
+        // The place `row * time + column` has 64 bits, which not every device computes with.
+        let low = row * time;
+        let place = low + column;
+        let mut high = row.mul_hi(time);
+        if place < low {
+            high += 1u32;
+        }
+        let hash = mix_word(mix_word(place ^ self.low) + (high ^ self.high) * 0x9e37_79b9u32);
+        let mut factor = self.scale;
+        if hash < self.threshold {
+            factor = 0.0;
+        }
+        factor
+    }
+}
+
+/// `x`, which is vector number `place` of its tensor, after dropout; tensors have fewer than 2^32 values.
+#[cube]
+pub fn dropped<N: Size>(x: Vector<f32, N>, place: usize, mask: &Mask) -> Vector<f32, N> {
+    let mut index = Vector::<u32, N>::new(place as u32 * N::value() as u32);
+    #[unroll]
+    for i in 0..N::value() {
+        index.insert(i, index.extract(i) + comptime!(i as u32));
+    }
+    let hash = mix(mix(index ^ Vector::new(mask.low)) + Vector::new(mask.high * 0x9e37_79b9u32));
+    let kept = x * Vector::new(mask.scale);
+    select_many(hash.less_than(&Vector::new(mask.threshold)), Vector::new(f32::new(0.0)), kept)
+}
+
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn dropout_kernel<T: Float, N: Size>(
+    x: &[Vector<T, N>],
+    y: &mut [Vector<T, N>],
+    length: usize,
+    mask: Mask,
+    #[define(T)] _dtype: ElemType,
+) {
+    if ABSOLUTE_POS >= length {
+        terminate!();
+    }
+    let kept = dropped::<N>(Vector::cast_from(x[ABSOLUTE_POS]), ABSOLUTE_POS, &mask);
+    y[ABSOLUTE_POS] = Vector::cast_from(kept);
+}
+
+/// `x` with the masked values 0 and the others scaled up; its own backward, applied to the gradient.
+pub fn apply(x: CubeTensor, mask: DropoutMask) -> CubeTensor {
+    let x = contiguous(x);
+    let y = unfilled(&x, x.meta.shape().clone(), x.dtype);
+    let length = x.meta.num_elements();
+    let vector = vector_size(length);
+    let (cubes, units) = one_unit_each(&x, length / vector);
+    let (client, dtype, address) = (x.client.clone(), elem(x.dtype), address_type(&[&x]));
+    // SAFETY: the kernel looks at `length` before it reads or writes a place.
+    unsafe {
+        dropout_kernel::launch_unchecked(
+            &client,
+            cubes,
+            units,
+            address,
+            vector,
+            x.into_buffer_arg(),
+            y.clone().into_buffer_arg(),
+            length / vector,
+            mask_launch(Some(mask)),
+            dtype,
+        );
+    }
+    y
+}

@@ -1,0 +1,4 @@
+//! Dropout.
+
+pub(crate) mod cpu;
+pub(crate) mod gpu;

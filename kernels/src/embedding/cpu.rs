@@ -1,0 +1,51 @@
+//! The gradient that goes back to an embedding table.
+
+use rayon::prelude::*;
+
+use crate::cpu::tensor::unfilled;
+
+/// Values that one task sets and adds, about: fewer are not worth a task.
+const CHUNK: usize = 65_536;
+/// Most parts of the table whose gradients are summed by one task each, every one by a look at all ids.
+const PARTS: usize = 64;
+
+/// Gradient of a table `[rows, n_embd]`: the rows of `dy` are added to their ids' in the order in which they stand.
+pub fn backward(ids: &[i32], dy: &[f32], [rows, n_embd]: [usize; 2]) -> Vec<f32> {
+    let mut dweight = unfilled(rows * n_embd);
+    let parts = ((ids.len() + rows) * n_embd / CHUNK).clamp(1, PARTS);
+    let part = rows.div_ceil(parts);
+    dweight.par_chunks_mut(part * n_embd).enumerate().for_each(|(number, dweight)| {
+        dweight.fill(0.0);
+        let first = number * part;
+        let mine = first..first + dweight.len() / n_embd;
+        for (&id, dy) in ids.iter().zip(dy.chunks_exact(n_embd)) {
+            if mine.contains(&(id as usize)) {
+                let row = &mut dweight[(id as usize - first) * n_embd..][..n_embd];
+                row.iter_mut().zip(dy).for_each(|(sum, dy)| *sum += dy);
+            }
+        }
+    });
+    dweight
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn each_row_gets_the_sum_of_its_ids(
+            rows in 1usize..200, n_embd in 1usize..300, ids in prop::collection::vec(0usize..1000, 0..300),
+        ) {
+            let ids: Vec<i32> = ids.iter().map(|id| (id % rows) as i32).collect();
+            let dy: Vec<f32> = (0..ids.len() * n_embd).map(|i| ((i * 37 + 11) % 23) as f32 - 9.5).collect();
+            let mut want = vec![0.0; rows * n_embd]; // sums of these are exact
+            for (&id, dy) in ids.iter().zip(dy.chunks(n_embd)) {
+                want[id as usize * n_embd..][..n_embd].iter_mut().zip(dy).for_each(|(sum, dy)| *sum += dy);
+            }
+            prop_assert_eq!(backward(&ids, &dy, [rows, n_embd]), want);
+        }
+    }
+}

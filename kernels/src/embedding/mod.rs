@@ -1,0 +1,4 @@
+//! Rows of a table by their numbers.
+
+pub(crate) mod cpu;
+pub(crate) mod gpu;

@@ -1,0 +1,4 @@
+//! GELU.
+
+pub(crate) mod cpu;
+pub(crate) mod gpu;

@@ -1,0 +1,274 @@
+//! The instructions that tiles are made of: AVX-512, with and without bfloat16, AVX2, and what every machine has.
+
+use burn::tensor::bf16;
+
+use super::pack::{Pair, Single, Unit, Widened};
+#[cfg(target_arch = "x86_64")]
+use super::x86;
+use super::{Compute, compute};
+use crate::cpu::convert::narrowed;
+use crate::simd::{Level, level};
+
+/// Vectors of units of 4 bytes, and what a tile does with them.
+pub trait Set: Copy {
+    /// A vector of float32; also of units that hold something else.
+    type Vector: Copy;
+    /// Units in a vector, at most 16.
+    const LANES: usize;
+    /// Vectors side by side in a tile, such that the sums fill the registers.
+    const VECTORS: usize;
+    /// Units of k in a block, at most: a panel of that depth fits into a core's own cache, in part, along with what passes by.
+    const DEPTH: usize;
+
+    /// Zeros.
+    unsafe fn zero() -> Self::Vector;
+    /// From memory, which need not be aligned.
+    unsafe fn load(from: *const f32) -> Self::Vector;
+    /// To memory, which need not be aligned.
+    unsafe fn store(to: *mut f32, values: Self::Vector);
+    /// The nearest bfloat16 of float32 to memory, which need not be aligned.
+    #[inline(always)]
+    unsafe fn store_bf16(to: *mut bf16, values: Self::Vector) {
+        let mut wide = [0f32; 16];
+        // SAFETY: the caller's promise; the array has room for any vector.
+        unsafe {
+            Self::store(wide.as_mut_ptr(), values);
+            for (i, value) in wide.iter().enumerate().take(Self::LANES) {
+                to.add(i).write_unaligned(narrowed(*value));
+            }
+        }
+    }
+    /// One unit in all places; need not be aligned.
+    unsafe fn repeat(unit: *const u32) -> Self::Vector;
+    /// `a + b` of float32.
+    unsafe fn add(a: Self::Vector, b: Self::Vector) -> Self::Vector;
+    /// `a b + c`, where each unit of a and b holds what the set multiplies, and of c a float32.
+    unsafe fn multiply_add(a: Self::Vector, b: Self::Vector, c: Self::Vector) -> Self::Vector;
+    /// Rows and columns of the first `LANES` vectors exchanged.
+    #[inline(always)]
+    unsafe fn transpose(rows: &mut [Self::Vector; 16]) {
+        let mut values = [[0f32; 16]; 16];
+        // SAFETY: the array has room for any vector.
+        unsafe {
+            for (row, values) in rows.iter().zip(&mut values).take(Self::LANES) {
+                Self::store(values.as_mut_ptr(), *row);
+            }
+            for (column, row) in rows.iter_mut().enumerate().take(Self::LANES) {
+                let mut turned = [0f32; 16];
+                for (turned, values) in turned.iter_mut().zip(&values) {
+                    *turned = values[column];
+                }
+                *row = Self::load(turned.as_ptr());
+            }
+        }
+    }
+    /// Asks for a line that is written to later.
+    #[inline(always)]
+    unsafe fn prefetch(_place: *const u8) {}
+}
+
+/// A type that products multiply.
+pub trait Element: Copy + Send + Sync + 'static {
+    /// The function for the best instructions that there are.
+    fn compute<O: Stored>() -> Compute<Self, O>;
+}
+
+impl Element for f32 {
+    fn compute<O: Stored>() -> Compute<Self, O> {
+        compute_at::<Single, O>(level())
+    }
+}
+
+impl Element for bf16 {
+    fn compute<O: Stored>() -> Compute<Self, O> {
+        #[cfg(target_arch = "x86_64")]
+        if multiplies_bf16() {
+            return avx512_bf16::all::<Pair, O>;
+        }
+        compute_at::<Widened, O>(level())
+    }
+}
+
+/// Whether the processor multiplies bfloat16 as it is; without, its values are made float32 on the way to a tile.
+pub fn multiplies_bf16() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return level() == Level::Avx512 && is_x86_feature_detected!("avx512bf16");
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
+/// A type that results are stored as.
+pub trait Stored: Copy {
+    /// The nearest value.
+    fn of(value: f32) -> Self;
+    /// To memory, which need not be aligned.
+    unsafe fn store<S: Set>(to: *mut Self, values: S::Vector);
+}
+
+impl Stored for f32 {
+    fn of(value: f32) -> Self {
+        value
+    }
+
+    #[inline(always)]
+    unsafe fn store<S: Set>(to: *mut Self, values: S::Vector) {
+        // SAFETY: the caller's promise.
+        unsafe { S::store(to, values) };
+    }
+}
+
+impl Stored for bf16 {
+    fn of(value: f32) -> Self {
+        narrowed(value)
+    }
+
+    #[inline(always)]
+    unsafe fn store<S: Set>(to: *mut Self, values: S::Vector) {
+        // SAFETY: the caller's promise.
+        unsafe { S::store_bf16(to, values) };
+    }
+}
+
+/// Functions of a set that are compiled for its instructions: those for tiles of 1 to 6 rows, and [`compute`] with them.
+macro_rules! compiled {
+    ($name:ident, $set:ty $(, $features:literal)?; $($vectors:literal)*) => {
+        mod $name {
+            use super::super::tile::{self, Factor, Finish, Tile};
+            use super::super::{Product, View};
+            use super::*;
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn tile<O: Stored, const ROWS: usize, const VECTORS: usize>(
+                depth: usize,
+                a: Factor,
+                b: Factor,
+                finish: &Finish<O>,
+            ) {
+                // SAFETY: the caller's promise.
+                unsafe { tile::tile::<$set, O, ROWS, VECTORS>(depth, a, b, finish) };
+            }
+
+            $(#[target_feature(enable = $features)])?
+            pub unsafe fn all<U: Unit, O: Stored>(
+                product: &Product<U::Value>,
+                c: View<O>,
+                rows: std::ops::Range<usize>,
+                columns: std::ops::Range<usize>,
+            ) {
+                let tiles: [&[Tile<O>]; 6] = [
+                    &[$(tile::<O, 1, $vectors>),*],
+                    &[$(tile::<O, 2, $vectors>),*],
+                    &[$(tile::<O, 3, $vectors>),*],
+                    &[$(tile::<O, 4, $vectors>),*],
+                    &[$(tile::<O, 5, $vectors>),*],
+                    &[$(tile::<O, 6, $vectors>),*],
+                ];
+                // SAFETY: the caller's promise.
+                unsafe { compute::<$set, U, O>(product, c, rows, columns, &tiles) };
+            }
+        }
+    };
+}
+
+/// Defines a function whose body is written for any [`Set`] of float32, is compiled for each, and runs with the best that the
+/// processor has.
+macro_rules! set_versions {
+    ($(#[$meta:meta])* unsafe fn $name:ident<$set:ident>($($arg:ident: $type:ty),* $(,)?) $body:block) => {
+        $(#[$meta])*
+        #[allow(clippy::too_many_arguments)]
+        unsafe fn $name($($arg: $type),*) {
+            use $crate::gemm::instructions::{Portable, Set};
+            #[inline(always)]
+            unsafe fn body<$set: Set>($($arg: $type),*) $body
+            #[cfg(target_arch = "x86_64")]
+            {
+                use $crate::gemm::x86::{Avx2, Avx512};
+                use $crate::simd::{Level, level};
+                #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")]
+                unsafe fn avx512($($arg: $type),*) {
+                    // SAFETY: the caller's promise.
+                    unsafe { body::<Avx512>($($arg),*) };
+                }
+                #[target_feature(enable = "avx2,fma")]
+                unsafe fn avx2($($arg: $type),*) {
+                    // SAFETY: the caller's promise.
+                    unsafe { body::<Avx2>($($arg),*) };
+                }
+                match level() {
+                    // SAFETY: the processor has these instructions, as `level` has asked it; else the caller's promise.
+                    Level::Avx512 => return unsafe { avx512($($arg),*) },
+                    // SAFETY: as above.
+                    Level::Avx2 => return unsafe { avx2($($arg),*) },
+                    Level::Portable => {}
+                }
+            }
+            // SAFETY: the caller's promise.
+            unsafe { body::<Portable>($($arg),*) };
+        }
+    };
+}
+pub(crate) use set_versions;
+
+#[cfg(target_arch = "x86_64")]
+compiled!(avx512, x86::Avx512, "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma"; 1 2 3 4);
+#[cfg(target_arch = "x86_64")]
+compiled!(avx512_bf16, x86::Avx512Bf16, "avx512bf16,avx512f,avx512vl,avx512dq,avx512bw,avx2,fma"; 1 2 3 4);
+#[cfg(target_arch = "x86_64")]
+compiled!(avx2, x86::Avx2, "avx2,fma"; 1 2);
+#[cfg(target_arch = "aarch64")]
+compiled!(portable, Portable; 1 2 3 4);
+#[cfg(not(target_arch = "aarch64"))]
+compiled!(portable, Portable; 1 2);
+
+/// The function for these instructions, which the processor must have, and the units that they multiply.
+pub fn compute_at<U: Unit, O: Stored>(level: Level) -> Compute<U::Value, O> {
+    match level {
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => avx512::all::<U, O>,
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => avx2::all::<U, O>,
+        _ => portable::all::<U, O>,
+    }
+}
+
+/// Four values in what every machine has; written as loops that the compiler makes vectors of.
+#[derive(Clone, Copy)]
+pub struct Portable;
+
+impl Set for Portable {
+    type Vector = [f32; 4];
+    const LANES: usize = 4;
+    // 32 registers there, 16 elsewhere.
+    const VECTORS: usize = if cfg!(target_arch = "aarch64") { 4 } else { 2 };
+    const DEPTH: usize = 384;
+
+    #[inline(always)]
+    unsafe fn zero() -> [f32; 4] {
+        [0.0; 4]
+    }
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> [f32; 4] {
+        // SAFETY: the caller's promise.
+        unsafe { from.cast::<[f32; 4]>().read_unaligned() }
+    }
+    #[inline(always)]
+    unsafe fn store(to: *mut f32, values: [f32; 4]) {
+        // SAFETY: the caller's promise.
+        unsafe { to.cast::<[f32; 4]>().write_unaligned(values) };
+    }
+    #[inline(always)]
+    unsafe fn repeat(unit: *const u32) -> [f32; 4] {
+        // SAFETY: the caller's promise.
+        [f32::from_bits(unsafe { unit.read_unaligned() }); 4]
+    }
+    #[inline(always)]
+    unsafe fn add(a: [f32; 4], b: [f32; 4]) -> [f32; 4] {
+        std::array::from_fn(|i| a[i] + b[i])
+    }
+    #[inline(always)]
+    unsafe fn multiply_add(a: [f32; 4], b: [f32; 4], c: [f32; 4]) -> [f32; 4] {
+        // `mul_add` is a call of a function where there is no instruction for it.
+        let fused = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
+        std::array::from_fn(|i| if fused { a[i].mul_add(b[i], c[i]) } else { a[i] * b[i] + c[i] })
+    }
+}

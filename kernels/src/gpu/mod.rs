@@ -1,0 +1,11 @@
+//! Our kernels for GPUs, in CubeCL: one source for CUDA and for every device behind wgpu.
+
+pub(crate) mod engine;
+pub mod limits;
+mod ops;
+pub(crate) mod sum;
+pub mod tensor;
+pub(crate) mod tensor_cores;
+pub(crate) mod tile;
+
+pub use engine::said as attention_said;

@@ -1,0 +1,148 @@
+//! Sums, each in an order that follows from the sizes alone: the same bits whatever the device does first.
+
+use burn::tensor::DType;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use crate::gpu::tensor::{address_type, elem, rows_and_width, unfilled, vector_size};
+
+/// The sum of `value` over the `side * side` units that share a row, for each of them. `scratch` has two values for each of the
+/// cube's `units`.
+#[cube]
+pub fn over_lanes(value: f32, scratch: &mut Shared<[f32]>, #[comptime] side: usize, #[comptime] units: usize) -> f32 {
+    let unit = UNIT_POS as usize;
+    let lanes = comptime!(side * side);
+    let lane = unit % lanes;
+    let first = unit - lane;
+    scratch[unit] = value;
+    sync_cube();
+    let mut part = f32::new(0.0);
+    #[unroll]
+    for i in 0..side {
+        part += scratch[first + i * side + lane % side];
+    }
+    if lane < side {
+        scratch[units + first + lane] = part;
+    }
+    // What the next sum overwrites, everyone has read before it arrives here.
+    sync_cube();
+    let mut sum = f32::new(0.0);
+    #[unroll]
+    for i in 0..side {
+        sum += scratch[units + first + i];
+    }
+    sum
+}
+
+/// Vectors of columns that a cube of [`column_sums`] has, and units that share the rows of each.
+pub const COLUMNS: usize = 16;
+/// See [`COLUMNS`].
+pub const LANES: usize = 16;
+
+/// The sum over a cube's [`LANES`] of what each has summed of its column, for the first of them.
+#[cube]
+pub fn over_column<N: Size>(sum: Vector<f32, N>) -> Vector<f32, N> {
+    let mut scratch = Shared::<[Vector<f32, N>]>::new_slice(comptime!(COLUMNS * LANES));
+    let column = UNIT_POS_X as usize;
+    scratch[UNIT_POS_Y as usize * COLUMNS + column] = sum;
+    sync_cube();
+    let mut total = Vector::new(f32::new(0.0));
+    if UNIT_POS_Y == 0 {
+        #[unroll]
+        for lane in 0..LANES {
+            total += scratch[lane * COLUMNS + column];
+        }
+    }
+    total
+}
+
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn column_sums_kernel<T: Float, N: Size>(
+    x: &[Vector<T, N>],
+    sums: &mut [Vector<f32, N>],
+    rows: usize,
+    width: usize,
+    steps: usize,
+    #[define(T)] _dtype: ElemType,
+) {
+    let column = CUBE_POS_X as usize * COLUMNS + UNIT_POS_X as usize;
+    let first = CUBE_POS_Y as usize * steps * LANES + UNIT_POS_Y as usize;
+    let mut sum = Vector::<f32, N>::new(f32::new(0.0));
+    for step in 0..steps {
+        let row = first + step * LANES;
+        if row < rows && column < width {
+            sum += Vector::cast_from(x[row * width + column]);
+        }
+    }
+    let total = over_column::<N>(sum);
+    if UNIT_POS_Y == 0 && column < width {
+        sums[CUBE_POS_Y as usize * width + column] = total;
+    }
+}
+
+/// How the rows of a matrix are shared out to groups, each of which is summed by itself before the groups are.
+#[derive(Clone, Copy, Debug)]
+pub struct Groups {
+    /// How many there are.
+    pub count: usize,
+    /// Rows that each of a group's [`LANES`] takes.
+    pub steps: usize,
+}
+
+impl Groups {
+    /// Enough groups to keep a GPU busy, few enough for their own sum to be cheap.
+    pub fn of(rows: usize) -> Self {
+        let steps = rows.div_ceil(256).next_multiple_of(LANES).max(256) / LANES;
+        Self { count: rows.div_ceil(steps * LANES).max(1), steps }
+    }
+
+    /// The cubes of a kernel that has one for each group and [`COLUMNS`] of `width` vectors, and the units of each.
+    pub fn cubes(self, width: usize) -> (CubeCount, CubeDim) {
+        let cubes = CubeCount::new_2d(width.div_ceil(COLUMNS) as u32, self.count as u32);
+        (cubes, CubeDim::new_2d(COLUMNS as u32, LANES as u32))
+    }
+}
+
+/// The sums of the columns of `x` `[..., n]` over all other dimensions, `[n]` in float32.
+pub fn column_sums(x: CubeTensor) -> CubeTensor {
+    let [rows, width] = rows_and_width(&x);
+    let groups = Groups::of(rows);
+    let sums = sums_of_groups(x, groups, width);
+    if groups.count == 1 { sums } else { of_groups(sums) }
+}
+
+/// The sum over the groups of `sums` `[groups, n]`: `[n]`.
+pub fn of_groups(sums: CubeTensor) -> CubeTensor {
+    let [groups, width] = rows_and_width(&sums);
+    sums_of_groups(sums, Groups { count: 1, steps: groups.div_ceil(LANES) }, width)
+}
+
+/// Sums of the columns of each group's rows, `[groups, n]`; without the first dimension where there is one group.
+fn sums_of_groups(x: CubeTensor, groups: Groups, width: usize) -> CubeTensor {
+    let [rows, _] = rows_and_width(&x);
+    let sums = match groups.count {
+        1 => unfilled(&x, [width], DType::F32),
+        count => unfilled(&x, [count, width], DType::F32),
+    };
+    let vector = vector_size(width);
+    let (cubes, units) = groups.cubes(width / vector);
+    let (client, dtype) = (x.client.clone(), elem(x.dtype));
+    let address = address_type(&[&x, &sums]);
+    // SAFETY: the kernel looks at `rows` and `width` before it reads or writes a place.
+    unsafe {
+        column_sums_kernel::launch_unchecked(
+            &client,
+            cubes,
+            units,
+            address,
+            vector,
+            x.into_buffer_arg(),
+            sums.clone().into_buffer_arg(),
+            rows,
+            width / vector,
+            groups.steps,
+            dtype,
+        );
+    }
+    sums
+}

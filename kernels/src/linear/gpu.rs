@@ -1,0 +1,280 @@
+//! Products with the weights: burn's tuned product, and what comes before and after it in one kernel each.
+//!
+//! Products take matrices, `[batch, time]` as one dimension, so that the tuner sees few shapes.
+
+use burn::tensor::{DType, Shape};
+use burn_cubecl::kernel::cast;
+use burn_cubecl::kernel::matmul::{MatmulStrategy, matmul};
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use crate::DropoutMask;
+use crate::dropout::gpu::{Mask, dropped, mask_launch};
+use crate::gpu::sum::{COLUMNS, Groups, LANES, column_sums, of_groups, over_column};
+use crate::gpu::tensor::{
+    address_type, contiguous, elem, float32, one_unit_each, rows_and_width, unfilled, vector_size,
+};
+
+/// `a b` for `a` `[m, k]` and `b` `[k, n]` of one type, rounded to `to` from sums in float32.
+fn product(a: CubeTensor, b: CubeTensor, to: DType) -> CubeTensor {
+    let shape = [a.meta.shape()[0], b.meta.shape()[1]];
+    let y = unfilled(&a, shape, to);
+    let Ok(y) = matmul(a, b, Some(y), MatmulStrategy::default(), to) else {
+        unreachable!("burn has a kernel for every product of matrices")
+    };
+    y
+}
+
+fn transposed(mut matrix: CubeTensor) -> CubeTensor {
+    matrix.meta.swap(0, 1);
+    matrix
+}
+
+/// The same values in another shape.
+fn reshaped(tensor: CubeTensor, shape: impl Into<Shape>) -> CubeTensor {
+    burn_cubecl::ops::reshape(contiguous(tensor), shape.into())
+}
+
+/// `[..., n]` as `[rows, n]`.
+fn matrix(tensor: CubeTensor) -> CubeTensor {
+    let size = rows_and_width(&tensor);
+    reshaped(tensor, size)
+}
+
+/// The shape of `x` with `n` in place of its last dimension.
+fn with_width(x: &CubeTensor, n: usize) -> Shape {
+    let mut shape = x.meta.shape().clone();
+    let last = shape.num_dims() - 1;
+    shape[last] = n;
+    shape
+}
+
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn add_bias_kernel<T: Float, N: Size>(
+    x: &[Vector<T, N>],
+    bias: &[Vector<f32, N>],
+    y: &mut [Vector<T, N>],
+    length: usize,
+    width: usize,
+    #[define(T)] _dtype: ElemType,
+) {
+    if ABSOLUTE_POS >= length {
+        terminate!();
+    }
+    y[ABSOLUTE_POS] = Vector::cast_from(Vector::cast_from(x[ABSOLUTE_POS]) + bias[ABSOLUTE_POS % width]);
+}
+
+/// `x + b` where `x` lies: nothing else holds a product that was just made.
+fn add_bias(x: CubeTensor, bias: CubeTensor) -> CubeTensor {
+    let bias = float32(bias);
+    let [rows, width] = rows_and_width(&x);
+    let vector = vector_size(width);
+    let length = rows * width / vector;
+    let (cubes, units) = one_unit_each(&x, length);
+    let (client, dtype, address) = (x.client.clone(), elem(x.dtype), address_type(&[&x]));
+    // SAFETY: the kernel looks at `length` before it reads or writes a place.
+    unsafe {
+        add_bias_kernel::launch_unchecked(
+            &client,
+            cubes,
+            units,
+            address,
+            vector,
+            x.clone().into_buffer_arg(),
+            bias.into_buffer_arg(),
+            x.as_tensor_alias(0).into_buffer_arg(),
+            length,
+            width / vector,
+            dtype,
+        );
+    }
+    x
+}
+
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn onto_kernel<T: Float, N: Size>(
+    residual: &[Vector<f32, N>],
+    branch: &[Vector<T, N>],
+    bias: &[Vector<f32, N>],
+    y: &mut [Vector<f32, N>],
+    length: usize,
+    width: usize,
+    mask: Mask,
+    #[comptime] drops: bool,
+    #[define(T)] _dtype: ElemType,
+) {
+    if ABSOLUTE_POS >= length {
+        terminate!();
+    }
+    let mut value = Vector::cast_from(branch[ABSOLUTE_POS]) + bias[ABSOLUTE_POS % width];
+    if drops {
+        value = dropped::<N>(value, ABSOLUTE_POS, &mask);
+    }
+    y[ABSOLUTE_POS] = residual[ABSOLUTE_POS] + value;
+}
+
+/// `residual + dropout(branch + bias)` in float32, over `residual` where nothing else holds it.
+fn onto(residual: CubeTensor, branch: CubeTensor, bias: CubeTensor, dropout: Option<DropoutMask>) -> CubeTensor {
+    let (residual, bias) = (contiguous(residual), float32(bias));
+    let [rows, width] = rows_and_width(&residual);
+    let vector = vector_size(width);
+    let length = rows * width / vector;
+    let (cubes, units) = one_unit_each(&residual, length);
+    let (client, dtype, address) = (residual.client.clone(), elem(branch.dtype), address_type(&[&residual]));
+    let (y, written) = if residual.can_mut() {
+        (residual.clone(), residual.as_tensor_alias(0).into_buffer_arg())
+    } else {
+        let y = unfilled(&residual, residual.meta.shape().clone(), DType::F32);
+        (y.clone(), y.into_buffer_arg())
+    };
+    // SAFETY: as above.
+    unsafe {
+        onto_kernel::launch_unchecked(
+            &client,
+            cubes,
+            units,
+            address,
+            vector,
+            residual.into_buffer_arg(),
+            branch.into_buffer_arg(),
+            bias.into_buffer_arg(),
+            written,
+            length,
+            width / vector,
+            mask_launch(dropout),
+            dropout.is_some(),
+            dtype,
+        );
+    }
+    y
+}
+
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn branch_gradient_kernel<D: Float, T: Float, N: Size>(
+    dy: &[Vector<D, N>],
+    dbranch: &mut [Vector<T, N>],
+    sums: &mut [Vector<f32, N>],
+    rows: usize,
+    width: usize,
+    steps: usize,
+    mask: Mask,
+    #[comptime] drops: bool,
+    #[define(D, T)] _dtypes: [ElemType; 2],
+) {
+    let column = CUBE_POS_X as usize * COLUMNS + UNIT_POS_X as usize;
+    let first = CUBE_POS_Y as usize * steps * LANES + UNIT_POS_Y as usize;
+    let mut sum = Vector::<f32, N>::new(f32::new(0.0));
+    for step in 0..steps {
+        let row = first + step * LANES;
+        if row < rows && column < width {
+            let place = row * width + column;
+            let mut value = Vector::<f32, N>::cast_from(dy[place]);
+            if drops {
+                value = dropped::<N>(value, place, &mask);
+            }
+            dbranch[place] = Vector::cast_from(value);
+            sum += value;
+        }
+    }
+    let total = over_column::<N>(sum);
+    if UNIT_POS_Y == 0 && column < width {
+        sums[CUBE_POS_Y as usize * width + column] = total;
+    }
+}
+
+/// What comes back from the residual stream through dropout, in type `to`, and its columns' sums: the bias's gradient.
+fn branch_gradient(dy: CubeTensor, dropout: Option<DropoutMask>, to: DType) -> (CubeTensor, CubeTensor) {
+    let [rows, width] = rows_and_width(&dy);
+    let groups = Groups::of(rows);
+    let vector = vector_size(width);
+    let dbranch = unfilled(&dy, [rows, width], to);
+    let sums = unfilled(&dy, [groups.count, width], DType::F32);
+    let (cubes, units) = groups.cubes(width / vector);
+    let (client, dtypes, address) = (dy.client.clone(), [elem(dy.dtype), elem(to)], address_type(&[&dy]));
+    // SAFETY: the kernel looks at `rows` and `width` before it reads or writes a place.
+    unsafe {
+        branch_gradient_kernel::launch_unchecked(
+            &client,
+            cubes,
+            units,
+            address,
+            vector,
+            dy.into_buffer_arg(),
+            dbranch.clone().into_buffer_arg(),
+            sums.clone().into_buffer_arg(),
+            rows,
+            width / vector,
+            groups.steps,
+            mask_launch(dropout),
+            dropout.is_some(),
+            dtypes,
+        );
+    }
+    (dbranch, of_groups(sums))
+}
+
+/// `x W`, and `+ b` where there is one: `[..., n_out]` in the type of `x`.
+pub fn linear(x: CubeTensor, weight: CubeTensor, bias: Option<CubeTensor>) -> CubeTensor {
+    let (shape, dtype) = (with_width(&x, weight.meta.shape()[1]), x.dtype);
+    let y = product(matrix(x), weight, dtype);
+    let y = match bias {
+        Some(bias) => add_bias(y, bias),
+        None => y,
+    };
+    reshaped(y, shape)
+}
+
+/// Gradients of `x` and `weight`: the first in the type of `x`, the other in float32, which the weights are.
+pub fn linear_backward(x: CubeTensor, weight: CubeTensor, dy: CubeTensor) -> [CubeTensor; 2] {
+    let (shape, dtype) = (x.meta.shape().clone(), x.dtype);
+    let (x, dy) = (matrix(x), matrix(cast(dy, dtype)));
+    let dweight = product(transposed(x), dy.clone(), DType::F32);
+    let dx = product(dy, transposed(weight), dtype);
+    [reshaped(dx, shape), dweight]
+}
+
+/// Gradients of `x`, `weight` and `bias`.
+pub fn linear_with_bias_backward(x: CubeTensor, weight: CubeTensor, dy: CubeTensor) -> [CubeTensor; 3] {
+    let dy = contiguous(cast(dy, x.dtype));
+    let dbias = column_sums(dy.clone());
+    let [dx, dweight] = linear_backward(x, weight, dy);
+    [dx, dweight, dbias]
+}
+
+/// `residual + dropout(x W + b)` in float32, `[..., n_out]`.
+pub fn linear_onto(
+    residual: CubeTensor,
+    x: CubeTensor,
+    weight: CubeTensor,
+    bias: CubeTensor,
+    dropout: Option<DropoutMask>,
+) -> CubeTensor {
+    let dtype = x.dtype;
+    onto(residual, product(matrix(x), weight, dtype), bias, dropout)
+}
+
+/// Gradients of `x`, `weight` and `bias`.
+pub fn linear_onto_backward(
+    x: CubeTensor,
+    weight: CubeTensor,
+    dy: CubeTensor,
+    dropout: Option<DropoutMask>,
+) -> [CubeTensor; 3] {
+    let (dbranch, dbias) = branch_gradient(contiguous(dy), dropout, x.dtype);
+    let [dx, dweight] = linear_backward(x, weight, dbranch);
+    [dx, dweight, dbias]
+}
+
+/// `x Wᵀ`, `[..., vocab]` in the type of `x`.
+pub fn unembed(x: CubeTensor, weight: CubeTensor) -> CubeTensor {
+    linear(x, transposed(weight), None)
+}
+
+/// Gradients of `x` and `weight`, as in [`linear_backward`].
+pub fn unembed_backward(x: CubeTensor, weight: CubeTensor, dy: CubeTensor) -> [CubeTensor; 2] {
+    let (shape, dtype) = (x.meta.shape().clone(), x.dtype);
+    let (x, dy) = (matrix(x), matrix(cast(dy, dtype)));
+    let dweight = product(transposed(dy.clone()), x, DType::F32);
+    let dx = product(dy, weight, dtype);
+    [reshaped(dx, shape), dweight]
+}

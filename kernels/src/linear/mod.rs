@@ -1,0 +1,6 @@
+//! Products with weights.
+
+pub(crate) mod cpu;
+pub(crate) mod gpu;
+pub(crate) mod gpu_gelu;
+pub(crate) mod one_row;

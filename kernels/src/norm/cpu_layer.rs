@@ -1,0 +1,85 @@
+//! LayerNorm: one pass a row forward, one backward, with the statistics computed again rather than stored.
+
+use rayon::prelude::*;
+
+use crate::cpu::tensor::unfilled;
+use crate::simd;
+use crate::simd::add;
+use crate::simd_versions;
+
+/// Rows one task takes: enough work to be worth a task, and the unit in which the weights' gradients are summed.
+pub(super) const ROWS: usize = 32;
+
+/// Normalises each row of `x` (rows of `weight.len()` values).
+pub fn forward(x: &[f32], weight: &[f32], bias: &[f32], epsilon: f32) -> Vec<f32> {
+    let mut y = unfilled(x.len());
+    let chunk = ROWS * weight.len();
+    y.par_chunks_mut(chunk).zip(x.par_chunks(chunk)).for_each(|(y, x)| forward_rows(x, weight, bias, y, epsilon));
+    y
+}
+
+/// Gradients with respect to `x`, `weight` and `bias`, given that of the output.
+pub fn backward(x: &[f32], weight: &[f32], dy: &[f32], epsilon: f32) -> (Vec<f32>, Vec<f32>, Vec<f32>) {
+    let n = weight.len();
+    let mut dx = unfilled(x.len());
+    let chunk = ROWS * n;
+    let partial: Vec<Vec<f32>> = dx
+        .par_chunks_mut(chunk)
+        .zip(x.par_chunks(chunk))
+        .zip(dy.par_chunks(chunk))
+        .map(|((dx, x), dy)| {
+            let mut sums = vec![0.0; 2 * n];
+            let (dweight, dbias) = sums.split_at_mut(n);
+            backward_rows(x, weight, dy, dx, dweight, dbias, epsilon);
+            sums
+        })
+        .collect();
+    let mut dweight = vec![0.0; n];
+    let mut dbias = vec![0.0; n];
+    for sums in partial {
+        add(&mut dweight, &sums[..n]);
+        add(&mut dbias, &sums[n..]);
+    }
+    (dx, dweight, dbias)
+}
+
+/// Mean and reciprocal standard deviation of one row.
+#[inline(always)]
+fn statistics(x: &[f32], epsilon: f32) -> (f32, f32) {
+    let n = x.len() as f32;
+    let mean = simd::sum([x], |[x]| x) / n;
+    let variance = simd::sum([x], |[x]| (x - mean) * (x - mean)) / n;
+    (mean, 1.0 / (variance + epsilon).sqrt())
+}
+
+simd_versions! {
+    fn forward_rows(x: &[f32], weight: &[f32], bias: &[f32], y: &mut [f32], epsilon: f32) {
+        let n = weight.len();
+        let bias = &bias[..n];
+        for (x, y) in x.chunks_exact(n).zip(y.chunks_exact_mut(n)) {
+            let (mean, scale) = statistics(x, epsilon);
+            for i in 0..n {
+                y[i] = ((x[i] - mean) * scale).mul_add(weight[i], bias[i]);
+            }
+        }
+    }
+
+    // With h the normalised row and g = dy * weight: dx = (g - mean(g) - h * mean(g * h)) / std.
+    fn backward_rows(
+        x: &[f32], weight: &[f32], dy: &[f32], dx: &mut [f32], dweight: &mut [f32], dbias: &mut [f32], epsilon: f32,
+    ) {
+        let n = weight.len();
+        let (dweight, dbias) = (&mut dweight[..n], &mut dbias[..n]);
+        for ((x, dy), dx) in x.chunks_exact(n).zip(dy.chunks_exact(n)).zip(dx.chunks_exact_mut(n)) {
+            let (mean, scale) = statistics(x, epsilon);
+            let mean_g = simd::sum([dy, weight], |[dy, w]| dy * w) / n as f32;
+            let mean_gh = simd::sum([dy, weight, x], |[dy, w, x]| dy * w * (x - mean) * scale) / n as f32;
+            for i in 0..n {
+                let h = (x[i] - mean) * scale;
+                dweight[i] += dy[i] * h;
+                dbias[i] += dy[i];
+                dx[i] = scale * (dy[i] * weight[i] - mean_g - h * mean_gh);
+            }
+        }
+    }
+}

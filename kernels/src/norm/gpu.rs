@@ -1,0 +1,301 @@
+//! LayerNorm and RMSNorm: a row is read once and held by the units that share it; statistics in float32.
+
+use burn::tensor::{DType, FloatDType};
+use burn_cubecl::kernel::slice;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use crate::gpu::sum::{of_groups, over_lanes};
+use crate::gpu::tensor::{address_type, contiguous, cubes, elem, rows_and_width, unfilled, vector_size};
+
+/// Cubes of the backward at most: each sums the gradient of the weights over its own rows.
+pub const MOST_GROUPS: usize = 1024;
+
+/// How a row's vectors are shared out to units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Share {
+    /// Its square is the number of units that share a row.
+    pub side: usize,
+    /// Vectors that each of them holds.
+    pub each: usize,
+}
+
+impl Share {
+    /// For rows of so many vectors: few units for short rows, so that none stands idle.
+    pub fn of(vectors: usize) -> Self {
+        let side = match vectors {
+            0..=32 => 4,
+            33..=256 => 8,
+            _ => 16,
+        };
+        Self { side, each: vectors.div_ceil(side * side).max(1) }
+    }
+
+    /// Units that share a row.
+    pub fn lanes(self) -> usize {
+        self.side * self.side
+    }
+
+    /// Units of a cube.
+    pub fn units(self) -> usize {
+        self.lanes().max(64)
+    }
+
+    /// Rows that a cube has at once.
+    pub fn rows(self) -> usize {
+        self.units() / self.lanes()
+    }
+}
+
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn norm_kernel<O: Float, N: Size>(
+    x: &[Vector<f32, N>],
+    weight: &[Vector<f32, N>],
+    bias: &[Vector<f32, N>],
+    y: &mut [Vector<O, N>],
+    rows: usize,
+    width: usize,
+    epsilon: f32,
+    #[comptime] share: Share,
+    #[comptime] centred: bool,
+    #[define(O)] _dtype: ElemType,
+) {
+    let lanes = comptime!(share.lanes());
+    let (side, units) = comptime!((share.side, share.units()));
+    let mut scratch = Shared::<[f32]>::new_slice(comptime!(2 * share.units()));
+    let unit = UNIT_POS as usize;
+    let row = CUBE_POS * comptime!(share.rows()) + unit / lanes;
+    let lane = unit % lanes;
+    let size = f32::cast_from(width * N::value());
+
+    let mut values = Array::<Vector<f32, N>>::new(share.each);
+    let mut sum = Vector::<f32, N>::new(f32::new(0.0));
+    #[unroll]
+    for i in 0..share.each {
+        let column = i * lanes + lane;
+        if row < rows && column < width {
+            values[i] = x[row * width + column];
+            sum += values[i];
+        }
+    }
+    if centred {
+        let mean = over_lanes(sum.vector_sum(), &mut scratch, side, units) / size;
+        #[unroll]
+        for i in 0..share.each {
+            values[i] -= Vector::new(mean);
+        }
+    }
+    let mut squares = Vector::<f32, N>::new(f32::new(0.0));
+    #[unroll]
+    for i in 0..share.each {
+        if i * lanes + lane < width {
+            squares += values[i] * values[i];
+        }
+    }
+    let mean_square = over_lanes(squares.vector_sum(), &mut scratch, side, units) / size;
+    let scale = Vector::new(f32::new(1.0) / (mean_square + epsilon).sqrt());
+    #[unroll]
+    for i in 0..share.each {
+        let column = i * lanes + lane;
+        if row < rows && column < width {
+            let mut value = values[i] * scale * weight[column];
+            if centred {
+                value += bias[column];
+            }
+            y[row * width + column] = Vector::cast_from(value);
+        }
+    }
+}
+
+// With h the normalised row and g = dy * weight: dx = (g - mean(g) - h * mean(g * h)) / standard deviation; without mean(g)
+// where rows are not centred.
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn norm_backward_kernel<D: Float, N: Size>(
+    x: &[Vector<f32, N>],
+    weight: &[Vector<f32, N>],
+    dy: &[Vector<D, N>],
+    dx: &mut [Vector<f32, N>],
+    sums: &mut [Vector<f32, N>],
+    rows: usize,
+    width: usize,
+    steps: usize,
+    epsilon: f32,
+    #[comptime] share: Share,
+    #[comptime] centred: bool,
+    #[define(D)] _dtype: ElemType,
+) {
+    let lanes = comptime!(share.lanes());
+    let (side, units) = comptime!((share.side, share.units()));
+    let mut scratch = Shared::<[f32]>::new_slice(comptime!(2 * share.units()));
+    let unit = UNIT_POS as usize;
+    let group = CUBE_POS * comptime!(share.rows()) + unit / lanes;
+    let lane = unit % lanes;
+    let size = f32::cast_from(width * N::value());
+
+    let mut dweight = Array::<Vector<f32, N>>::new(share.each);
+    let mut dbias = Array::<Vector<f32, N>>::new(share.each);
+    for step in 0..steps {
+        let row = group * steps + step;
+        let mut h = Array::<Vector<f32, N>>::new(share.each);
+        let mut g = Array::<Vector<f32, N>>::new(share.each);
+        let mut sum = Vector::<f32, N>::new(f32::new(0.0));
+        #[unroll]
+        for i in 0..share.each {
+            let column = i * lanes + lane;
+            h[i] = Vector::new(f32::new(0.0));
+            g[i] = Vector::new(f32::new(0.0));
+            if row < rows && column < width {
+                h[i] = x[row * width + column];
+                g[i] = Vector::cast_from(dy[row * width + column]);
+                sum += h[i];
+            }
+        }
+        if centred {
+            let mean = over_lanes(sum.vector_sum(), &mut scratch, side, units) / size;
+            #[unroll]
+            for i in 0..share.each {
+                h[i] -= Vector::new(mean);
+            }
+        }
+        let mut squares = Vector::<f32, N>::new(f32::new(0.0));
+        #[unroll]
+        for i in 0..share.each {
+            if i * lanes + lane < width {
+                squares += h[i] * h[i];
+            }
+        }
+        let mean_square = over_lanes(squares.vector_sum(), &mut scratch, side, units) / size;
+        let scale = Vector::new(f32::new(1.0) / (mean_square + epsilon).sqrt());
+
+        let mut sum_g = Vector::<f32, N>::new(f32::new(0.0));
+        let mut sum_gh = Vector::<f32, N>::new(f32::new(0.0));
+        #[unroll]
+        for i in 0..share.each {
+            let column = i * lanes + lane;
+            h[i] *= scale;
+            if column < width {
+                dweight[i] += g[i] * h[i];
+                dbias[i] += g[i];
+                g[i] *= weight[column];
+                sum_g += g[i];
+                sum_gh += g[i] * h[i];
+            }
+        }
+        let mut mean_g = f32::new(0.0);
+        if centred {
+            mean_g = over_lanes(sum_g.vector_sum(), &mut scratch, side, units) / size;
+        }
+        let mean_gh = over_lanes(sum_gh.vector_sum(), &mut scratch, side, units) / size;
+        #[unroll]
+        for i in 0..share.each {
+            let column = i * lanes + lane;
+            if row < rows && column < width {
+                dx[row * width + column] = scale * (g[i] - Vector::new(mean_g) - h[i] * Vector::new(mean_gh));
+            }
+        }
+    }
+    let kinds = if centred { 2usize } else { 1usize };
+    #[unroll]
+    for i in 0..share.each {
+        let column = i * lanes + lane;
+        if column < width {
+            sums[group * kinds * width + column] = dweight[i];
+            if centred {
+                sums[(group * kinds + 1) * width + column] = dbias[i];
+            }
+        }
+    }
+}
+
+/// Each row of a float32 `x` `[..., n]` divided by its root mean square and scaled, in type `to`; where there is a `bias`, the mean
+/// is taken away first and the bias added last. `weight` and `bias` are `[n]`.
+pub fn forward(
+    x: CubeTensor,
+    weight: CubeTensor,
+    bias: Option<CubeTensor>,
+    epsilon: f32,
+    to: FloatDType,
+) -> CubeTensor {
+    let (x, weight) = (contiguous(x), contiguous(weight));
+    let [rows, width] = rows_and_width(&x);
+    let y = unfilled(&x, x.meta.shape().clone(), to.into());
+    let vector = vector_size(width);
+    let share = Share::of(width / vector);
+    let client = x.client.clone();
+    let address = address_type(&[&x, &y]);
+    let centred = bias.is_some();
+    // What does not centre reads no bias either.
+    let bias = bias.map_or_else(|| weight.clone(), contiguous);
+    // SAFETY: the kernel looks at `rows` and `width` before it reads or writes a place.
+    unsafe {
+        norm_kernel::launch_unchecked(
+            &client,
+            cubes(&x, rows.div_ceil(share.rows())),
+            CubeDim::new_1d(share.units() as u32),
+            address,
+            vector,
+            x.into_buffer_arg(),
+            weight.into_buffer_arg(),
+            bias.into_buffer_arg(),
+            y.clone().into_buffer_arg(),
+            rows,
+            width / vector,
+            epsilon,
+            share,
+            centred,
+            elem(to.into()),
+        );
+    }
+    y
+}
+
+/// The gradient of `x`, and those of the weights side by side: of `weight` and, where rows are `centred`, of `bias`.
+fn backward(x: CubeTensor, weight: CubeTensor, dy: CubeTensor, epsilon: f32, centred: bool) -> [CubeTensor; 2] {
+    let (x, weight, dy) = (contiguous(x), contiguous(weight), contiguous(dy));
+    let [rows, width] = rows_and_width(&x);
+    let dx = unfilled(&x, x.meta.shape().clone(), DType::F32);
+    let vector = vector_size(width);
+    let share = Share::of(width / vector);
+    let steps = rows.div_ceil(MOST_GROUPS * share.rows()).max(1);
+    let count = rows.div_ceil(steps * share.rows()).max(1);
+    let kinds = if centred { 2 } else { 1 };
+    let sums = unfilled(&x, [count * share.rows(), kinds * width], DType::F32);
+    let (client, dtype) = (x.client.clone(), elem(dy.dtype));
+    let address = address_type(&[&x, &dx, &sums]);
+    // SAFETY: the kernel looks at `rows` and `width` before it reads or writes a place; `sums` has a row for each group.
+    unsafe {
+        norm_backward_kernel::launch_unchecked(
+            &client,
+            cubes(&x, count),
+            CubeDim::new_1d(share.units() as u32),
+            address,
+            vector,
+            x.into_buffer_arg(),
+            weight.into_buffer_arg(),
+            dy.into_buffer_arg(),
+            dx.clone().into_buffer_arg(),
+            sums.clone().into_buffer_arg(),
+            rows,
+            width / vector,
+            steps,
+            epsilon,
+            share,
+            centred,
+            dtype,
+        );
+    }
+    [dx, of_groups(sums)]
+}
+
+/// Gradients of `x`, `weight` and `bias`, in float32.
+pub fn layer_norm_backward(x: CubeTensor, weight: CubeTensor, dy: CubeTensor, epsilon: f32) -> [CubeTensor; 3] {
+    let width = weight.meta.num_elements();
+    let [dx, sums] = backward(x, weight, dy, epsilon, true);
+    let [dweight, dbias] = [0, width].map(|first| slice(sums.clone(), std::slice::from_ref(&(first..first + width))));
+    [dx, dweight, dbias]
+}
+
+/// Gradients of `x` and `weight`, in float32.
+pub fn rms_norm_backward(x: CubeTensor, weight: CubeTensor, dy: CubeTensor, epsilon: f32) -> [CubeTensor; 2] {
+    backward(x, weight, dy, epsilon, false)
+}

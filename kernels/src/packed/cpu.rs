@@ -1,0 +1,151 @@
+//! Products of rows with packed weights ([`crate::packed`]), few in decoding and many in a prefill: each panel of weights is
+//! read from memory once and meets the rows in small batches, whose sums stay in registers. A row's numbers depend neither on
+//! the rows beside it nor on the number of threads.
+
+use rayon::prelude::*;
+
+use crate::cpu::prefetch::COMING;
+use crate::cpu::tensor::unfilled;
+use crate::packed::pairs::{self, Pairs, Portable};
+use crate::packed::{Bf16Row, F32Row, Int8Rows, PANEL, Packed, Stretch, WeightType};
+use crate::simd::{Level, level};
+
+/// Rows whose sums fit into AVX-512's registers beside the weights.
+const BATCH: usize = 6;
+
+/// Rows that one task takes: their sums stay in the first-level cache.
+const MOST_ROWS: usize = 8 * BATCH;
+
+/// Multiplications that are worth a task of their own.
+const WORTH_SHARING: usize = 1 << 17;
+
+/// `x W + b`, on top of `residual` `[rows, n_out]` where it is given: x `[rows, n_in]`.
+pub fn product(x: &[f32], weight: &Packed, residual: Option<&[f32]>) -> Vec<f32> {
+    match weight.weights() {
+        WeightType::F32 => by_panels::<F32Row>(x, weight, residual),
+        WeightType::Bf16 => by_panels::<Bf16Row>(x, weight, residual),
+        WeightType::Int8 => by_panels::<Int8Rows>(x, weight, residual),
+    }
+}
+
+/// Where the tasks write, each its own rows of its own panel.
+#[derive(Clone, Copy)]
+struct Output(*mut f32);
+
+// SAFETY: the tasks write to different places.
+unsafe impl Send for Output {}
+// SAFETY: as above.
+unsafe impl Sync for Output {}
+
+impl Output {
+    /// # Safety
+    /// The piece must lie inside the vector and be no other task's.
+    unsafe fn piece<'a>(self, start: usize, length: usize) -> &'a mut [f32] {
+        // SAFETY: the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.0.add(start), length) }
+    }
+}
+
+fn by_panels<S: Stretch>(x: &[f32], weight: &Packed, residual: Option<&[f32]>) -> Vec<f32> {
+    let [n_in, n_out] = weight.size();
+    COMING.announce(weight.next());
+    let mut y = unfilled(x.len() / n_in * n_out);
+    let output = Output(y.as_mut_ptr());
+    let panels: Vec<&[S]> = weight.panels().collect();
+    let panel_product = panel_product::<S>();
+    let inputs = S::inputs(x, n_in);
+    let per = n_in.div_ceil(S::ROWS);
+    let blocks: Vec<&[S::Input]> = inputs.chunks(MOST_ROWS * per).collect();
+    let work = n_in * PANEL * (x.len() / n_in).min(MOST_ROWS);
+    // The blocks of a panel follow one another, so that its weights are still in a cache for the second.
+    (0..panels.len() * blocks.len()).into_par_iter().with_min_len((WORTH_SHARING / work).max(1)).for_each(|task| {
+        let (panel, block) = (task / blocks.len(), task % blocks.len());
+        let x = blocks[block];
+        let first = panel * PANEL;
+        let width = PANEL.min(n_out - first);
+        let mut finish = |row: usize, sums: &[f32; PANEL]| {
+            let start = (block * MOST_ROWS + row) * n_out + first;
+            // SAFETY: this task's columns of a row of y.
+            let y = unsafe { output.piece(start, width) };
+            y.copy_from_slice(&sums[..width]);
+            if let Some(bias) = weight.bias() {
+                add(y, &bias[first..]);
+            }
+            if let Some(residual) = residual {
+                add(y, &residual[start..]);
+            }
+        };
+        // SAFETY: made for a set that the processor has.
+        unsafe { panel_product(x, panels[panel], &mut finish) };
+    });
+    y
+}
+
+fn add(y: &mut [f32], x: &[f32]) {
+    y.iter_mut().zip(x).for_each(|(y, x)| *y += x);
+}
+
+/// What becomes of the sums of a row.
+type Finish<'a> = &'a mut dyn FnMut(usize, &[f32; PANEL]);
+
+/// Takes rows of inputs and a panel.
+type PanelProduct<S> = unsafe fn(&[<S as Stretch>::Input], &[S], Finish);
+
+/// The product compiled for the best instructions that the processor has.
+fn panel_product<S: Stretch>() -> PanelProduct<S> {
+    #[cfg(target_arch = "x86_64")]
+    match level() {
+        Level::Avx512 => return avx512,
+        Level::Avx2 => return avx2,
+        Level::Portable => {}
+    }
+    in_batches::<S, Portable>
+}
+
+/// One function for each set of instructions.
+macro_rules! compiled {
+    ($($name:ident, $pairs:ty, $features:literal;)*) => {$(
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = $features)]
+        unsafe fn $name<S: Stretch>(x: &[S::Input], panel: &[S], finish: Finish) {
+            // SAFETY: the caller's promise.
+            unsafe { in_batches::<S, $pairs>(x, panel, finish) };
+        }
+    )*};
+}
+
+compiled! {
+    avx512, pairs::Avx512, "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma";
+    avx2, pairs::Avx2, "avx2,fma";
+}
+
+#[inline(always)]
+unsafe fn in_batches<S: Stretch, P: Pairs>(x: &[S::Input], panel: &[S], finish: Finish) {
+    for (number, x) in x.chunks(BATCH * panel.len()).enumerate() {
+        let first = number * BATCH;
+        // SAFETY: the caller's promise.
+        unsafe {
+            match x.len() / panel.len() {
+                1 => batch::<1, S, P>(x, panel, first, finish),
+                2 => batch::<2, S, P>(x, panel, first, finish),
+                3 => batch::<3, S, P>(x, panel, first, finish),
+                4 => batch::<4, S, P>(x, panel, first, finish),
+                5 => batch::<5, S, P>(x, panel, first, finish),
+                _ => batch::<BATCH, S, P>(x, panel, first, finish),
+            }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn batch<const R: usize, S: Stretch, P: Pairs>(x: &[S::Input], panel: &[S], first: usize, finish: Finish) {
+    let x: [&[S::Input]; R] = std::array::from_fn(|row| &x[row * panel.len()..][..panel.len()]);
+    let mut sums = [[0f32; PANEL]; R];
+    for (i, stretch) in panel.iter().enumerate() {
+        // SAFETY: the caller's promise.
+        unsafe { stretch.add_products::<P, R>(x.map(|x| &x[i]), &mut sums) };
+    }
+    // A copy: sums that another function is to see would stay in memory all along, at a third of the speed.
+    let done = sums;
+    done.iter().enumerate().for_each(|(row, sums)| finish(first + row, sums));
+}

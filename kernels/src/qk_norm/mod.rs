@@ -1,0 +1,3 @@
+//! RMSNorm of every head of queries and keys.
+
+pub(crate) mod gpu;

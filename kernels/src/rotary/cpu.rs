@@ -1,0 +1,47 @@
+//! Rotary positions, in place: each pair of a head's values turned by its position's angle. Turning back is the backward.
+
+use rayon::prelude::*;
+
+use crate::Heads;
+use crate::simd_versions;
+
+/// Positions one task takes.
+const ROWS: usize = 32;
+
+/// Turns the queries and keys inside `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]`; `cos` and `sin` are
+/// `[time, head_size / 2]`.
+pub fn turn(qkv: &mut [f32], cos: &[f32], sin: &[f32], heads: Heads) {
+    turn_by(qkv, cos, sin, 1.0, heads);
+}
+
+/// Undoes [`turn`].
+pub fn turn_back(qkv: &mut [f32], cos: &[f32], sin: &[f32], heads: Heads) {
+    turn_by(qkv, cos, sin, -1.0, heads);
+}
+
+fn turn_by(qkv: &mut [f32], cos: &[f32], sin: &[f32], sign: f32, heads: Heads) {
+    let (width, half) = (heads.width(), heads.head_size / 2);
+    let turned = heads.query_width() + heads.kv_width();
+    let time = cos.len() / half;
+    qkv.par_chunks_mut(ROWS * width).enumerate().for_each(|(chunk, rows)| {
+        for (i, row) in rows.chunks_exact_mut(width).enumerate() {
+            let first = (chunk * ROWS + i) % time * half;
+            turn_row(&mut row[..turned], &cos[first..][..half], &sin[first..][..half], sign);
+        }
+    });
+}
+
+simd_versions! {
+    // The heads of one position: (a, b) becomes (a cos - b sin, b cos + a sin).
+    fn turn_row(row: &mut [f32], cos: &[f32], sin: &[f32], sign: f32) {
+        let half = cos.len();
+        for head in row.chunks_exact_mut(2 * half) {
+            let (a, b) = head.split_at_mut(half);
+            for i in 0..half {
+                let (x, y, sin) = (a[i], b[i], sign * sin[i]);
+                a[i] = x * cos[i] - y * sin;
+                b[i] = y * cos[i] + x * sin;
+            }
+        }
+    }
+}

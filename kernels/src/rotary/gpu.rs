@@ -1,0 +1,91 @@
+//! Rotary positions: each pair of a head's values turned by its position's angle, in place where nothing else holds them.
+
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use crate::Heads;
+use crate::gpu::tensor::{address_type, contiguous, elem, one_unit_each, unfilled, vector_size};
+
+// A unit has one vector of pairs: of a head's first half and, in the same place, of its second. The heads from number `turned` on
+// are values, which stay as they are.
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn turn_kernel<T: Float, N: Size>(
+    x: &[Vector<T, N>],
+    cos: &[Vector<f32, N>],
+    sin: &[Vector<f32, N>],
+    y: &mut [Vector<T, N>],
+    length: usize,
+    time: usize,
+    half: usize,
+    heads: usize,
+    visited: usize,
+    turned: usize,
+    sign: f32,
+    #[define(T)] _dtype: ElemType,
+) {
+    if ABSOLUTE_POS >= length {
+        terminate!();
+    }
+    let i = ABSOLUTE_POS % half;
+    let head = ABSOLUTE_POS / half % visited;
+    let position = ABSOLUTE_POS / half / visited;
+    let first = (position * heads + head) * 2 * half + i;
+    let second = first + half;
+    if head < turned {
+        let angle = position % time * half + i;
+        let (cos, sin) = (cos[angle], sin[angle] * Vector::new(sign));
+        let a = Vector::<f32, N>::cast_from(x[first]);
+        let b = Vector::<f32, N>::cast_from(x[second]);
+        y[first] = Vector::cast_from(a * cos - b * sin);
+        y[second] = Vector::cast_from(b * cos + a * sin);
+    } else {
+        y[first] = x[first];
+        y[second] = x[second];
+    }
+}
+
+/// Queries and keys inside `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]` turned by angles whose `cos` and `sin` are
+/// `[time, head_size / 2]`, times `sign`: -1 turns them back.
+pub fn turn(qkv: CubeTensor, cos: CubeTensor, sin: CubeTensor, heads: Heads, sign: f32) -> CubeTensor {
+    let (qkv, cos, sin) = (contiguous(qkv), contiguous(cos), contiguous(sin));
+    let half = heads.head_size / 2;
+    let turned = heads.n_head + heads.n_kv_head;
+    let all = turned + heads.n_kv_head;
+    let time = cos.meta.shape()[0];
+    let positions = qkv.meta.num_elements() / heads.width();
+    let in_place = qkv.can_mut();
+    let visited = if in_place { turned } else { all };
+    let vector = vector_size(half);
+    let length = positions * visited * half / vector;
+    let (cubes, units) = one_unit_each(&qkv, length);
+    let (client, dtype, address) = (qkv.client.clone(), elem(qkv.dtype), address_type(&[&qkv]));
+    let (y, written) = if in_place {
+        (qkv.clone(), qkv.as_tensor_alias(0).into_buffer_arg())
+    } else {
+        let y = unfilled(&qkv, qkv.meta.shape().clone(), qkv.dtype);
+        (y.clone(), y.into_buffer_arg())
+    };
+    // SAFETY: the kernel looks at `length` before it reads or writes a place.
+    unsafe {
+        turn_kernel::launch_unchecked(
+            &client,
+            cubes,
+            units,
+            address,
+            vector,
+            qkv.into_buffer_arg(),
+            cos.into_buffer_arg(),
+            sin.into_buffer_arg(),
+            written,
+            length,
+            time,
+            half / vector,
+            all,
+            visited,
+            turned,
+            sign,
+            dtype,
+        );
+    }
+    y
+}

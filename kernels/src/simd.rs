@@ -1,0 +1,229 @@
+//! One source, three instruction sets: a kernel's body is compiled for AVX-512, for AVX2 and for the machine the build is for,
+//! and the best that the processor has is chosen when it runs. The environment variable `EMBER_SIMD` (`avx512`, `avx2` or `portable`)
+//! sets a limit to that choice, to see what older machines get. The last bits of results depend on the set.
+
+use std::sync::OnceLock;
+
+/// The environment variable that limits the choice.
+pub const VARIABLE: &str = "EMBER_SIMD";
+
+/// Instruction sets that kernels are compiled for, from the smallest on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// What every machine has that the build is for.
+    Portable,
+    /// AVX2 with fused multiplication and addition.
+    Avx2,
+    /// AVX-512: its foundation and the parts for bytes, words and shorter vectors.
+    Avx512,
+}
+
+impl Level {
+    /// What [`VARIABLE`] calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Portable => "portable",
+            Self::Avx2 => "avx2",
+            Self::Avx512 => "avx512",
+        }
+    }
+}
+
+/// The set that kernels use, the same for as long as the program runs.
+pub fn level() -> Level {
+    static LEVEL: OnceLock<Level> = OnceLock::new();
+    *LEVEL.get_or_init(|| best().min(limit().unwrap_or(Level::Avx512)))
+}
+
+/// The limit that the environment sets; none is the largest.
+///
+/// # Errors
+/// A line that says what the variable can be.
+pub fn limit() -> Result<Level, String> {
+    match std::env::var_os(VARIABLE) {
+        None => Ok(Level::Avx512),
+        Some(value) => limit_of(&value.to_string_lossy()),
+    }
+}
+
+fn limit_of(value: &str) -> Result<Level, String> {
+    match value {
+        "avx512" => Ok(Level::Avx512),
+        "avx2" => Ok(Level::Avx2),
+        "portable" => Ok(Level::Portable),
+        _ => Err(format!(
+            "the environment variable {VARIABLE} is {value:?}, not avx512, avx2 or portable; unset it to use the best that the processor has"
+        )),
+    }
+}
+
+/// The largest set that the processor has.
+fn best() -> Level {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512bw")
+        {
+            return Level::Avx512;
+        }
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            return Level::Avx2;
+        }
+    }
+    Level::Portable
+}
+
+/// Defines functions whose body is compiled once per instruction set and dispatched at run time.
+///
+/// The loops inside are plain Rust over slices; the compiler vectorises them. `mul_add` is one instruction in every
+/// version but the last.
+#[macro_export]
+macro_rules! simd_versions {
+    ($($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $ret:ty)? $body:block)*) => {$(
+        $(#[$meta])*
+        #[allow(clippy::too_many_arguments)]
+        $vis fn $name($($arg: $type),*) $(-> $ret)? {
+            #[inline(always)]
+            fn body($($arg: $type),*) $(-> $ret)? $body
+            #[cfg(target_arch = "x86_64")]
+            {
+                #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")]
+                fn avx512($($arg: $type),*) $(-> $ret)? { body($($arg),*) }
+                #[target_feature(enable = "avx2,fma")]
+                fn avx2($($arg: $type),*) $(-> $ret)? { body($($arg),*) }
+                match $crate::simd::level() {
+                    // SAFETY: the processor has these instructions, as `level` has asked it.
+                    $crate::simd::Level::Avx512 => return unsafe { avx512($($arg),*) },
+                    // SAFETY: as above.
+                    $crate::simd::Level::Avx2 => return unsafe { avx2($($arg),*) },
+                    $crate::simd::Level::Portable => {}
+                }
+            }
+            body($($arg),*)
+        }
+    )*};
+}
+
+/// Asks for `bytes` from `place` on to be in the cache of level `LEVEL` soon, 1 or 2, where the processor can be asked; nothing is read,
+/// and it need not be there.
+#[inline(always)]
+pub fn prefetch<const LEVEL: u8, T>(place: *const T, bytes: usize) {
+    #[cfg(target_arch = "x86_64")]
+    for line in (0..bytes).step_by(64) {
+        use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
+        let line = place.cast::<i8>().wrapping_add(line);
+        // SAFETY: every x86-64 has the instruction.
+        unsafe {
+            match LEVEL {
+                1 => _mm_prefetch::<_MM_HINT_T0>(line),
+                _ => _mm_prefetch::<_MM_HINT_T1>(line),
+            }
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (place, bytes);
+}
+
+/// Independent partial sums of a reduction: enough to keep the widest vector unit busy, and a fixed order of summation.
+const LANES: usize = 16;
+
+/// The sum of `f` over the values that stand at the same place in each of `of`, always in the same order; all are as long as
+/// the first.
+///
+/// It takes slices, and not a function of the index, so that their lengths are checked once for all lanes: a check for each
+/// value would keep the compiler from making vectors of them.
+#[inline(always)]
+pub fn sum<T: Copy, const N: usize>(of: [&[T]; N], f: impl Fn([T; N]) -> f32) -> f32 {
+    let n = of[0].len();
+    let parts = of.map(|values| values[..n].as_chunks::<LANES>());
+    let mut lanes = [0f32; LANES];
+    for chunk in 0..n / LANES {
+        let chunks = parts.map(|(chunks, _)| &chunks[chunk]);
+        for (lane, partial) in lanes.iter_mut().enumerate() {
+            *partial += f(chunks.map(|chunk| chunk[lane]));
+        }
+    }
+    let mut total = lanes.iter().sum::<f32>();
+    for i in 0..n % LANES {
+        total += f(parts.map(|(_, rest)| rest[i]));
+    }
+    total
+}
+
+simd_versions! {
+    /// `total += part`.
+    pub fn add(total: &mut [f32], part: &[f32]) {
+        for (total, part) in total.iter_mut().zip(part) {
+            *total += part;
+        }
+    }
+}
+
+/// The largest of `values`; negative infinity when there are none.
+#[inline(always)]
+pub fn max(values: &[f32]) -> f32 {
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    let chunks = values.chunks_exact(LANES);
+    let rest = chunks.remainder();
+    for chunk in chunks {
+        for (lane, value) in lanes.iter_mut().zip(chunk) {
+            *lane = lane.max(*value);
+        }
+    }
+    lanes.iter().chain(rest).fold(f32::NEG_INFINITY, |a, b| a.max(*b))
+}
+
+/// `e^x` to about one unit in the last place, in operations that vectorise: `x = n ln 2 + r`, a polynomial for `e^r` (Cephes'
+/// `expf` coefficients), and `2^n` put into the exponent's bits. Below -87 and above 88 it saturates.
+#[inline(always)]
+pub fn exp(x: f32) -> f32 {
+    let x = x.clamp(-87.0, 88.0);
+    let n = (x * std::f32::consts::LOG2_E).round_ties_even();
+    // ln 2 in two parts, the first exact in few bits, so that r keeps its precision.
+    let r = n.mul_add(2.121_944_4e-4, n.mul_add(-0.693_359_4, x));
+    let mut p = 1.987_569_1e-4_f32;
+    for coefficient in [1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 0.166_666_66, 0.5] {
+        p = p.mul_add(r, coefficient);
+    }
+    let p = p.mul_add(r * r, r) + 1.0;
+    // SAFETY: n is between -126 and 127 after the clamp, also for NaN, which clamp keeps but the product below restores.
+    let n = if n.is_nan() { 0 } else { unsafe { n.to_int_unchecked::<i32>() } };
+    p * f32::from_bits(((n + 127) << 23) as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn exp_is_right_to_two_units_in_the_last_place() {
+        for i in -8700..8800 {
+            let x = i as f32 * 0.01 + 0.003;
+            let (got, want) = (exp(x.min(88.0)), (x.min(88.0) as f64).exp());
+            assert!((got as f64 - want).abs() <= 2.5e-7 * want, "exp({x}) = {got}, not {want}");
+        }
+        assert!(exp(f32::NAN).is_nan());
+        assert_eq!(exp(0.0), 1.0);
+    }
+
+    #[test]
+    fn a_limit_is_one_of_three_words() {
+        assert!(Level::Portable < Level::Avx2 && Level::Avx2 < Level::Avx512);
+        assert_eq!(limit_of("avx2"), Ok(Level::Avx2));
+        assert!(limit_of("AVX2").unwrap_err().contains("\"AVX2\", not avx512, avx2 or portable"));
+    }
+
+    #[test]
+    fn sum_and_max_see_every_value() {
+        for n in [0, 1, 15, 16, 17, 100] {
+            let values: Vec<f32> = (0..n).map(|i| i as f32).collect();
+            assert_eq!(sum([&values], |[x]| x), (0..n).sum::<usize>() as f32);
+            assert_eq!(sum([&values, &values], |[x, y]| x - y), 0.0);
+            assert_eq!(max(&values), n.checked_sub(1).map_or(f32::NEG_INFINITY, |last| last as f32));
+        }
+    }
+}

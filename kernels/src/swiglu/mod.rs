@@ -1,0 +1,3 @@
+//! SwiGLU.
+
+pub(crate) mod cpu;
