@@ -1,5 +1,6 @@
-//! The error of a file or folder that cannot be read or written.
+//! The error of a file or folder that cannot be read or written, and any error with its causes.
 
+use std::error::Error;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -28,4 +29,10 @@ impl<T> At<T> for io::Result<T> {
     fn at(self, doing: &'static str, path: impl AsRef<Path>) -> Result<T, FileError> {
         self.map_err(|source| FileError { doing, path: path.as_ref().to_owned(), source })
     }
+}
+
+/// An error with its causes, in one line: "cannot read a.txt: permission denied".
+pub fn with_causes(error: &(dyn Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| (*error).source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use anyhow::{Error, Result, bail};
 use burn::module::{Param, ParamId};
 use burn::tensor::{Device, FloatDType, Tensor, TensorData};
 
 use crate::device::multiplies;
+use crate::error::{Error, Result};
 use crate::gpt::{Attention, Block, Embedding, Gpt, Linear, Mlp, Norm};
 use crate::init::{Init, ParameterSource, Random};
 use crate::kernels::gpu::limits::{Use, check_heads};
@@ -31,7 +31,7 @@ impl Gpt {
     /// When the shape is impossible, on this device or on any, or the source has no such tensor.
     pub fn build(config: &GptConfig, source: &dyn ParameterSource, device: &Device) -> Result<Self> {
         config.validate()?;
-        check_heads(config.head_size, Use::Inference, device).map_err(Error::msg)?;
+        check_heads(config.head_size, Use::Inference, device).map_err(Error::Heads)?;
         Builder { source, config, device: device.clone(), packing: None }.model()
     }
 
@@ -54,9 +54,9 @@ impl Gpt {
             WeightType::F32 => Ok(gpt),
             WeightType::Bf16 => match multiplies(device, FloatDType::BF16) {
                 Ok(()) => Ok(gpt.map_parameters(&mut ToBf16).with_precision(FloatDType::BF16)),
-                Err(problem) => bail!("weights in bf16: the device {problem}; use --weights f32, or another --device"),
+                Err(problem) => Err(Error::Weights { weights, problem: format!("the device {problem}") }),
             },
-            WeightType::Int8 => bail!("weights in int8 are for the CPU; use --weights bf16 or f32, or --device cpu"),
+            WeightType::Int8 => Err(Error::Weights { weights, problem: "only the CPU computes with them".to_owned() }),
         }
     }
 

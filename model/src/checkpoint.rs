@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::path::Path;
 
-use anyhow::Result;
 use burn::tensor::Device;
 
+use crate::error::Result;
 use crate::folder::{self, NamedTensor, Settings, StoredWeights};
 use crate::init::{Init, ParameterSource};
 use crate::{Gpt, GptConfig, WeightType};
@@ -51,7 +51,7 @@ pub fn save(gpt: &Gpt, end_of_text: Option<u32>, settings: &Settings, dir: &Path
     gpt.for_each_parameter(&mut |name, shape, values| {
         tensors.push(NamedTensor { name: name.to_owned(), shape: shape.to_vec(), values });
     });
-    folder::write(dir, gpt.config(), end_of_text, settings, &tensors)
+    Ok(folder::write(dir, gpt.config(), end_of_text, settings, &tensors)?)
 }
 
 /// A checkpoint's tensors.
@@ -71,7 +71,7 @@ impl Stored {
 impl ParameterSource for Stored {
     fn values(&self, name: &str, shape: &[usize], _init: Init) -> Result<Cow<'_, [f32]>> {
         if name != "wpe.weight" {
-            return self.weights.values(&self.config, name, shape);
+            return Ok(self.weights.values(&self.config, name, shape)?);
         }
         // A context that was made shorter has the first positions.
         let all = self.weights.values(&self.config, name, &[self.config.context_length, self.config.n_embd])?;

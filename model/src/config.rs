@@ -1,9 +1,12 @@
 //! The shape of a GPT, and what follows from the shape alone: parameters, FLOPs, memory.
 
-use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 
+use crate::error::ShapeError;
 use crate::kernels::Heads;
+
+/// The largest size that is taken for one.
+const LARGEST: usize = 1 << 28;
 
 /// How a model knows where in the text a token stands.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -119,7 +122,7 @@ impl GptConfig {
     /// # Errors
     /// When a size is 0, `n_head` does not divide `n_embd`, a probability is outside `[0, 1)`, or the sizes multiply past
     /// what can be addressed.
-    pub fn validate(&self) -> Result<()> {
+    pub fn validate(&self) -> Result<(), ShapeError> {
         for (name, value) in [
             ("vocab_size", self.vocab_size),
             ("context_length", self.context_length),
@@ -130,45 +133,25 @@ impl GptConfig {
             ("n_embd", self.n_embd),
             ("n_inner", self.n_inner),
         ] {
-            ensure!(value > 0, "{name} is 0; it must be at least 1");
-            ensure!(value <= 1 << 28, "{name} is {value}, which no machine can hold; choose a smaller one");
+            match value {
+                0 => return Err(ShapeError::Zero { name }),
+                1..=LARGEST => {}
+                _ => return Err(ShapeError::Huge { name, value }),
+            }
         }
-        ensure!(
-            self.positions == Positions::Rotary || self.heads().query_width() == self.n_embd,
-            "n_embd {} is not a multiple of n_head {}; each head takes an equal share of the width",
-            self.n_embd,
-            self.n_head
-        );
-        ensure!(
-            self.n_head.is_multiple_of(self.n_kv_head),
-            "n_head {} is not a multiple of n_kv_head {}; each head of keys and values serves as many heads of queries",
-            self.n_head,
-            self.n_kv_head
-        );
-        if self.positions == Positions::Rotary {
-            ensure!(
-                self.head_size.is_multiple_of(2),
-                "a head is {} wide; rotary positions turn pairs of values, so choose n_embd / n_head even",
-                self.head_size
-            );
-            ensure!(
-                self.rope_theta > 1.0 && self.rope_theta < 1e12,
-                "rope_theta is {}; it must be above 1, usually 10000",
-                self.rope_theta
-            );
-        }
-        ensure!((0.0..1.0).contains(&self.dropout), "dropout is {}; it must be at least 0 and below 1", self.dropout);
-        ensure!(
-            self.norm_epsilon > 0.0 && self.norm_epsilon < 1.0,
-            "the norms' epsilon is {}; it must be between 0 and 1, usually 1e-5",
-            self.norm_epsilon
-        );
+        let Self { n_embd, n_head, n_kv_head, head_size, rope_theta, dropout, norm_epsilon, .. } = *self;
+        let rotary = self.positions == Positions::Rotary;
         let parameters = self.parameters_f64();
-        ensure!(
-            parameters < 1e13,
-            "this shape has {parameters:.1e} parameters, which no machine can hold; choose smaller sizes"
-        );
-        Ok(())
+        let refused = [
+            (!rotary && self.heads().query_width() != n_embd, ShapeError::Heads { n_embd, n_head }),
+            (!n_head.is_multiple_of(n_kv_head), ShapeError::KvHeads { n_head, n_kv_head }),
+            (rotary && !head_size.is_multiple_of(2), ShapeError::OddHead(head_size)),
+            (rotary && !(rope_theta > 1.0 && rope_theta < 1e12), ShapeError::RopeTheta(rope_theta)),
+            (!(0.0..1.0).contains(&dropout), ShapeError::Dropout(dropout)),
+            (!(norm_epsilon > 0.0 && norm_epsilon < 1.0), ShapeError::NormEpsilon(norm_epsilon)),
+            (parameters >= 1e13, ShapeError::Parameters(parameters)),
+        ];
+        refused.into_iter().find(|(is_so, _)| *is_so).map_or(Ok(()), |(_, error)| Err(error))
     }
 
     /// Number of trainable values; a tied head counts once.

@@ -3,12 +3,46 @@
 use std::fmt;
 use std::str::FromStr;
 
-use anyhow::{Context, Result, bail};
 use burn::tensor::{DType, Device, DeviceType, FloatDType, Tensor, TensorData};
 use serde::Serialize;
 
 use crate::tuning;
 use ember_host::panics::quietly;
+
+/// Why a device that was asked for cannot compute.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// This build has no CUDA.
+    #[error("device {choice}: built without CUDA")]
+    WithoutCuda {
+        /// What was asked for.
+        choice: DeviceChoice,
+    },
+    /// There are not as many.
+    #[error("device {choice}: no such device ({})", there(*count))]
+    Absent {
+        /// What was asked for.
+        choice: DeviceChoice,
+        /// How many of its kind there are, numbered from 0.
+        count: usize,
+    },
+    /// It failed a small computation.
+    #[error("device {choice} ({name}) {problem}")]
+    Failed {
+        /// What was asked for.
+        choice: DeviceChoice,
+        /// What the device calls itself.
+        name: String,
+        /// What went wrong, to come after the name.
+        problem: String,
+    },
+}
+
+/// How many devices there are, in words.
+pub fn there(count: usize) -> String {
+    if count == 0 { "none was found".to_owned() } else { format!("{count} found, numbered from 0") }
+}
 
 /// What the user asks for: `auto`, `cpu`, `wgpu`, `wgpu:1`, `cuda`, `cuda:0`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,15 +135,15 @@ pub fn list() -> Vec<Listed> {
 /// The device that `choice` means.
 ///
 /// # Errors
-/// When it is not there, not compiled in, or fails its test; the line says which and what to do. `auto` never fails for a
+/// When it is not there, not compiled in, or fails its test. `auto` never fails for a
 /// missing GPU.
-pub fn select(choice: DeviceChoice) -> Result<Selected> {
+pub fn select(choice: DeviceChoice) -> Result<Selected, DeviceError> {
     match choice {
         DeviceChoice::Cpu => Ok(selected(cpu(), "as asked".to_owned())),
         DeviceChoice::Auto => Ok(automatic()),
         DeviceChoice::Cuda(number) => {
             if !cfg!(feature = "cuda") {
-                bail!("--device {choice}: this program was built without CUDA; build it with --features cuda");
+                return Err(DeviceError::WithoutCuda { choice });
             }
             numbered(choice, cuda(), number)
         }
@@ -141,15 +175,11 @@ fn automatic() -> Selected {
     selected(cpu(), reason)
 }
 
-fn numbered(choice: DeviceChoice, found: Vec<Listed>, number: Option<usize>) -> Result<Selected> {
+fn numbered(choice: DeviceChoice, found: Vec<Listed>, number: Option<usize>) -> Result<Selected, DeviceError> {
     let count = found.len();
-    let device = found.into_iter().nth(number.unwrap_or(0)).with_context(|| {
-        let there = if count == 0 { "none was found".to_owned() } else { format!("{count} found, numbered from 0") };
-        format!("--device {choice}: no such device ({there}); `devices` lists what there is, --device cpu always works")
-    })?;
-    let device = device.tested();
+    let device = found.into_iter().nth(number.unwrap_or(0)).ok_or(DeviceError::Absent { choice, count })?.tested();
     match device.problem {
-        Some(problem) => bail!("--device {choice} ({}) {problem}; try --device cpu", device.name),
+        Some(problem) => Err(DeviceError::Failed { choice, name: device.name, problem }),
         None => Ok(selected(device, "as asked".to_owned())),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use anyhow::Result;
+use crate::error::Result;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use rayon::prelude::*;

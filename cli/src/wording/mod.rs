@@ -3,6 +3,8 @@
 //! A library says what is wrong and where. What to do about it is a matter of flags, which only a program has, so a program finds
 //! the library's error in the chain by its type and says it in words of its own.
 
+mod model;
+
 use std::error::Error;
 
 use crate::program::UsageError;
@@ -21,7 +23,8 @@ pub type Wording = fn(&(dyn Error + 'static)) -> Option<Worded>;
 
 /// The words for what both programs stand on.
 pub fn shared(cause: &(dyn Error + 'static)) -> Option<Worded> {
-    cause.downcast_ref::<UsageError>().map(|usage| Worded::Usage(usage.to_string()))
+    let usage = cause.downcast_ref::<UsageError>().map(|usage| Worded::Usage(usage.to_string()));
+    usage.or_else(|| model::line(cause).map(Worded::Failure))
 }
 
 /// A chain of errors as one line, and whether one of them means that the program was called wrongly.

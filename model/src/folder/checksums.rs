@@ -5,11 +5,15 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Component, Path};
 
-use anyhow::{Context, Result, bail};
+use ember_host::file_error::At;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3Default;
 
-use super::write_json;
+use super::error::FolderError;
+use super::{LISTING, write_json};
+
+/// What this module returns.
+type Result<T, E = FolderError> = std::result::Result<T, E>;
 
 const FILE: &str = "checksums.json";
 
@@ -53,10 +57,9 @@ pub fn verify_checksums_for_inference(dir: &Path) -> Result<()> {
 /// # Errors
 /// When the folder or a file cannot be read.
 pub fn weights_checksum(dir: &Path) -> Result<String> {
-    let unreadable = || format!("cannot list the folder {}", dir.display());
     let mut files = Vec::new();
-    for entry in fs::read_dir(dir).with_context(unreadable)? {
-        let path = entry.with_context(unreadable)?.path();
+    for entry in fs::read_dir(dir).at(LISTING, dir)? {
+        let path = entry.at(LISTING, dir)?.path();
         if path.extension().is_some_and(|extension| extension == "safetensors") {
             files.push(path);
         }
@@ -74,36 +77,40 @@ fn verify(dir: &Path, wanted: impl Fn(&str) -> bool) -> Result<()> {
     if !list.exists() {
         return Ok(());
     }
-    let text = fs::read_to_string(&list).with_context(|| format!("cannot read {}", list.display()))?;
+    let text = fs::read_to_string(&list).at("cannot read", &list)?;
     let Ok(checksums) = serde_json::from_str::<BTreeMap<String, Checksum>>(&text) else {
-        bail!("{} is damaged; use another checkpoint, or delete the file if you trust the folder", list.display());
+        let what = "is damaged; use another checkpoint, or delete the file if you trust the folder";
+        return Err(FolderError::damaged(&list, what));
     };
     for (name, expected) in checksums.iter().filter(|(name, _)| wanted(name)) {
         let path = dir.join(name);
         // A list may come from a stranger: it names files of its own folder, and reading one comes to an end.
         if !Path::new(name).components().all(|part| matches!(part, Component::Normal(_))) {
-            bail!("{} lists {name:?}, which is not in its folder; do not trust that folder", list.display());
+            let what = format!("lists {name:?}, which is not in its folder; do not trust that folder");
+            return Err(FolderError::damaged(&list, what));
         }
-        if path.exists() && !path.is_file() {
-            bail!("{} is not an ordinary file; put a copy of the model's own there", path.display());
-        }
-        if !path.exists() {
-            bail!("{} is missing from its checkpoint; use another checkpoint or copy it again", path.display());
-        }
-        if checksum(&path)? != *expected {
-            bail!("{} is damaged: it is not what was written; use another checkpoint or copy it again", path.display());
-        }
+        let what = if !path.exists() {
+            "is missing from its checkpoint; use another checkpoint or copy it again"
+        } else if !path.is_file() {
+            "is not an ordinary file; put a copy of the model's own there"
+        } else if checksum(&path)? != *expected {
+            "is damaged: it is not what was written; use another checkpoint or copy it again"
+        } else {
+            continue;
+        };
+        return Err(FolderError::damaged(&path, what));
     }
     Ok(())
 }
 
 /// Adds the files of `dir`, whose own path from the top is `prefix` (empty or ending in a slash).
 fn collect(dir: &Path, prefix: &str, checksums: &mut BTreeMap<String, Checksum>) -> Result<()> {
-    let unreadable = || format!("cannot list the folder {}", dir.display());
-    for entry in fs::read_dir(dir).with_context(unreadable)? {
-        let path = entry.with_context(unreadable)?.path();
+    for entry in fs::read_dir(dir).at(LISTING, dir)? {
+        let path = entry.at(LISTING, dir)?.path();
         let name = path.file_name().and_then(|name| name.to_str());
-        let name = name.with_context(|| format!("{}: the file name is not UTF-8; rename it", path.display()))?;
+        let Some(name) = name else {
+            return Err(FolderError::mismatch(&path, "the file name is not UTF-8; rename it"));
+        };
         let name = format!("{prefix}{name}");
         if path.is_dir() {
             collect(&path, &format!("{name}/"), checksums)?;
@@ -116,13 +123,12 @@ fn collect(dir: &Path, prefix: &str, checksums: &mut BTreeMap<String, Checksum>)
 }
 
 fn checksum(path: &Path) -> Result<Checksum> {
-    let unreadable = || format!("cannot read {}", path.display());
-    let mut file = File::open(path).with_context(unreadable)?;
+    let mut file = File::open(path).at("cannot read", path)?;
     let mut hash = Xxh3Default::new();
     let mut buffer = vec![0; 1 << 20];
     let mut bytes = 0;
     loop {
-        let read = file.read(&mut buffer).with_context(unreadable)?;
+        let read = file.read(&mut buffer).at("cannot read", path)?;
         if read == 0 {
             break;
         }

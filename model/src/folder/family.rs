@@ -1,9 +1,9 @@
 //! Which class of transformers computes a model, and how that class's files hold our tensors.
 
-use anyhow::{Result, bail};
 use serde_json::Value;
 
-use super::config::Keys;
+use super::config::{Keys, Read};
+use super::error::FolderError;
 use super::{gpt2, llama};
 use crate::{GptConfig, MlpKind, NormKind, Positions};
 
@@ -32,19 +32,19 @@ impl Family {
     ///
     /// # Errors
     /// When there is none; the line names the two keys that do not go together and what to choose.
-    pub fn of(config: &GptConfig) -> Result<Self> {
+    pub fn of(config: &GptConfig) -> Result<Self, FolderError> {
         let learned = config.positions == Positions::Learned;
         let positions = if learned { "positions = learned" } else { "positions = rotary" };
-        let alone = |given: &str, other: &str, choose: &str| -> Result<Self> {
+        let alone = |given: &str, other: &str, choose: &str| {
             let all = match (learned, config.qk_norm) {
                 (true, _) => "architecture = gpt2",
                 (false, false) => "architecture = llama",
                 (false, true) => "architecture = qwen3",
             };
-            bail!(
+            Err(FolderError::NoClass(format!(
                 "{given} does not go with {other}: transformers has no such model to save it as; choose {choose}, or leave all \
                  parts to {all}"
-            )
+            )))
         };
         match (config.norm, config.mlp) {
             (NormKind::RmsNorm, _) if learned => alone("norm = rmsnorm", positions, "norm = layernorm"),
@@ -87,7 +87,7 @@ impl Family {
     }
 
     /// What the keys of its `config.json` say.
-    pub(super) fn read(self, keys: &Keys) -> Result<GptConfig> {
+    pub(super) fn read(self, keys: &Keys) -> Read<GptConfig> {
         match self {
             Self::Gpt2 => gpt2::read(keys),
             Self::Llama | Self::Qwen3 => llama::read(keys, self),

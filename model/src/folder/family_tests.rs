@@ -7,6 +7,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::{MlpKind, NormKind, Positions};
+use ember_host::file_error::with_causes;
 
 fn llama() -> GptConfig {
     GptConfig {
@@ -41,19 +42,19 @@ fn write_folder(config: &GptConfig, tensors: &[NamedTensor]) -> TempDir {
     dir
 }
 
-fn read_all(dir: &Path) -> Result<(GptConfig, Vec<NamedTensor>)> {
+fn read_all(dir: &Path) -> Result<(GptConfig, Vec<NamedTensor>), FolderError> {
     let config = read_config(dir)?;
     let stored = StoredWeights::of(dir, &config)?;
     let tensor = |(name, shape): (String, Vec<usize>)| {
         let values = stored.values(&config, &name, &shape)?.into_owned();
         Ok(NamedTensor { name, shape, values })
     };
-    let tensors = expected_tensors(&config).into_iter().map(tensor).collect::<Result<_>>()?;
+    let tensors = expected_tensors(&config).into_iter().map(tensor).collect::<Result<_, FolderError>>()?;
     Ok((config, tensors))
 }
 
 fn error(dir: &Path) -> String {
-    let message = format!("{:#}", read_all(dir).unwrap_err());
+    let message = with_causes(&read_all(dir).unwrap_err());
     assert!(!message.contains('\n'), "more than one line: {message}");
     message
 }

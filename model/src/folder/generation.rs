@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use anyhow::{Result, bail};
 use serde_json::{Map, Value, json};
 
+use super::error::FolderError;
 use super::{read_json, write_json};
 
 const FILE: &str = "generation_config.json";
@@ -15,7 +15,7 @@ pub type Settings = Map<String, Value>;
 /// Writes `dir/generation_config.json`.
 ///
 /// `top_k` 0 is said aloud: transformers would otherwise sample from the 50 likeliest tokens only.
-pub fn write(dir: &Path, end_of_text: Option<u32>, settings: &Settings) -> Result<()> {
+pub fn write(dir: &Path, end_of_text: Option<u32>, settings: &Settings) -> Result<(), FolderError> {
     let mut keys = Map::new();
     for (key, value) in
         [("bos_token_id", json!(end_of_text)), ("eos_token_id", json!(end_of_text)), ("top_k", json!(0))]
@@ -30,7 +30,7 @@ pub fn write(dir: &Path, end_of_text: Option<u32>, settings: &Settings) -> Resul
 ///
 /// # Errors
 /// When a file that is there is no JSON object, or its `eos_token_id` is neither null, a token id, nor a list of them.
-pub fn read_end_tokens(dir: &Path) -> Result<Vec<u32>> {
+pub fn read_end_tokens(dir: &Path) -> Result<Vec<u32>, FolderError> {
     for name in [FILE, "config.json"] {
         let path = dir.join(name);
         if !path.exists() {
@@ -40,7 +40,8 @@ pub fn read_end_tokens(dir: &Path) -> Result<Vec<u32>> {
             None => continue,
             Some(Ok(tokens)) => return Ok(tokens),
             Some(Err(value)) => {
-                bail!("{}: eos_token_id is {value}; it must be a token id, a list of them, or null", path.display())
+                let what = format!("eos_token_id is {value}; it must be a token id, a list of them, or null");
+                return Err(FolderError::Unsupported { path, what });
             }
         }
     }

@@ -1,9 +1,8 @@
 //! GPT-2 in transformers' words: `GPT2Config` and the tensors of `GPT2LMHeadModel`, whose names and shapes are ours.
 
-use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
-use super::config::Keys;
+use super::config::{Keys, Read, require};
 use crate::GptConfig;
 
 /// Before the name of every tensor but the head's.
@@ -16,7 +15,7 @@ const BIAS: &str = "ember_bias";
 /// What the keys say, where this model can compute it.
 ///
 /// `resid_pdrop` stands for the three dropout probabilities: they act in training alone, which has one setting.
-pub fn read(keys: &Keys) -> Result<GptConfig> {
+pub fn read(keys: &Keys) -> Read<GptConfig> {
     let mut config = GptConfig::new(
         keys.size("vocab_size", 50257)?,
         keys.size("n_positions", 1024)?,
@@ -35,19 +34,18 @@ pub fn read(keys: &Keys) -> Result<GptConfig> {
 
 /// Refuses every setting under which transformers would compute something else than [`GptConfig`] can say.
 /// (`reorder_and_upcast_attn` may be either: in float32 it changes nothing but the order of rounding.)
-fn refuse_what_differs(keys: &Keys) -> Result<()> {
+fn refuse_what_differs(keys: &Keys) -> Read<()> {
     let activation = keys.get("activation_function");
     // Two names of the same function; "gelu" is another, by up to 5e-4.
     let known = ["gelu_new", "gelu_pytorch_tanh"].iter().any(|name| activation == name);
-    ensure!(
-        known || activation.is_null(),
-        "activation_function is {activation}; only \"gelu_new\" (the tanh form of GELU) can be computed"
-    );
+    require(known || activation.is_null(), || {
+        format!("activation_function is {activation}; only \"gelu_new\" (the tanh form of GELU) can be computed")
+    })?;
     for (key, needed) in
         [("scale_attn_weights", true), ("scale_attn_by_inverse_layer_idx", false), ("add_cross_attention", false)]
     {
         let value = keys.flag(key, needed)?;
-        ensure!(value == needed, "{key} is {value}; only models where it is {needed} can be computed");
+        require(value == needed, || format!("{key} is {value}; only models where it is {needed} can be computed"))?;
     }
     Ok(())
 }

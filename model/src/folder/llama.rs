@@ -3,10 +3,9 @@
 //! Their layers hold weights `[out, in]`, and what is one product here (queries, keys and values; the gate and what it gates)
 //! as several.
 
-use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
-use super::config::Keys;
+use super::config::{Keys, Read, require};
 use super::family::{Family, Stored};
 use crate::{GptConfig, MlpKind, NormKind, Positions};
 
@@ -16,7 +15,7 @@ pub const PREFIX: &str = "model.";
 /// What the keys say, where this model can compute it.
 ///
 /// `attention_dropout` stands for our dropout, which acts in training alone.
-pub fn read(keys: &Keys, family: Family) -> Result<GptConfig> {
+pub fn read(keys: &Keys, family: Family) -> Read<GptConfig> {
     let qwen3 = family == Family::Qwen3;
     let [vocab, context, inner] = if qwen3 { [151_936, 32_768, 22_016] } else { [32_000, 2048, 11_008] };
     let n_head = keys.size("num_attention_heads", 32)?;
@@ -47,16 +46,15 @@ pub fn read(keys: &Keys, family: Family) -> Result<GptConfig> {
 
 /// The base of the angles: transformers 5 writes it into `rope_parameters`, older versions beside it; `rope_scaling` is the
 /// older name of the object.
-fn rope_theta(keys: &Keys) -> Result<f64> {
+fn rope_theta(keys: &Keys) -> Read<f64> {
     let mut theta = keys.number("rope_theta", 10_000.0)?;
     for object in ["rope_parameters", "rope_scaling"] {
         let rope = keys.inside(object)?;
         for key in ["rope_type", "type"] {
             let kind = rope.get(key);
-            ensure!(
-                kind.is_null() || kind == "default",
-                "{object} has {key} {kind}; only \"default\" rotary positions can be computed"
-            );
+            require(kind.is_null() || kind == "default", || {
+                format!("{object} has {key} {kind}; only \"default\" rotary positions can be computed")
+            })?;
         }
         refuse_partial(&rope)?;
         theta = rope.number("rope_theta", theta)?;
@@ -64,42 +62,45 @@ fn rope_theta(keys: &Keys) -> Result<f64> {
     Ok(theta)
 }
 
-fn refuse_partial(keys: &Keys) -> Result<()> {
+fn refuse_partial(keys: &Keys) -> Read<()> {
     let share = keys.number("partial_rotary_factor", 1.0)?;
-    ensure!(share == 1.0, "partial_rotary_factor is {share}; only models that turn the whole head can be computed");
+    require(share == 1.0, || {
+        format!("partial_rotary_factor is {share}; only models that turn the whole head can be computed")
+    })?;
     Ok(())
 }
 
 /// Whether all linear layers add a bias, or none.
-fn bias(keys: &Keys, family: Family) -> Result<bool> {
+fn bias(keys: &Keys, family: Family) -> Read<bool> {
     let attention = keys.flag("attention_bias", false)?;
     if family == Family::Qwen3 {
-        ensure!(!attention, "attention_bias is true; only Qwen3 models where it is false can be computed");
+        require(!attention, || format!("attention_bias is true; only Qwen3 models where it is false can be computed"))?;
         return Ok(false);
     }
     let mlp = keys.flag("mlp_bias", false)?;
-    ensure!(
-        attention == mlp,
-        "attention_bias is {attention} and mlp_bias is {mlp}; only models where both are the same can be computed"
-    );
+    require(attention == mlp, || {
+        format!(
+            "attention_bias is {attention} and mlp_bias is {mlp}; only models where both are the same can be computed"
+        )
+    })?;
     Ok(attention)
 }
 
 /// Refuses every setting under which transformers would compute something else than [`GptConfig`] can say.
-fn refuse_what_differs(keys: &Keys) -> Result<()> {
+fn refuse_what_differs(keys: &Keys) -> Read<()> {
     let activation = keys.get("hidden_act");
-    ensure!(
-        activation.is_null() || activation == "silu" || activation == "swish",
-        "hidden_act is {activation}; only \"silu\" can be computed"
-    );
+    require(activation.is_null() || activation == "silu" || activation == "swish", || {
+        format!("hidden_act is {activation}; only \"silu\" can be computed")
+    })?;
     let sliding = keys.flag("use_sliding_window", false)?;
     let kinds = keys.get("layer_types").as_array();
     let other = kinds.and_then(|kinds| kinds.iter().find(|kind| *kind != "full_attention"));
-    ensure!(
-        !sliding && other.is_none(),
-        "{}; only models whose every layer sees the whole context can be computed",
-        other.map_or("use_sliding_window is true".into(), |kind| format!("layer_types has {kind}"))
-    );
+    require(!sliding && other.is_none(), || {
+        format!(
+            "{}; only models whose every layer sees the whole context can be computed",
+            other.map_or("use_sliding_window is true".into(), |kind| format!("layer_types has {kind}"))
+        )
+    })?;
     refuse_partial(keys)
 }
 

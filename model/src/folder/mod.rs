@@ -9,6 +9,7 @@
 
 mod checksums;
 mod config;
+mod error;
 mod family;
 mod generation;
 mod gpt2;
@@ -26,12 +27,13 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use ember_host::file_error::At;
 use serde_json::Value;
 
 use crate::GptConfig;
 
 pub use checksums::{verify_checksums, verify_checksums_for_inference, weights_checksum, write_checksums};
+pub use error::FolderError;
 pub use family::Family;
 pub use generation::{Settings, read_end_tokens};
 pub use regular::refuse_irregular_files;
@@ -57,7 +59,7 @@ pub struct NamedTensor {
 /// # Errors
 /// When `config.json` is missing or malformed, belongs to another kind of model, or asks for something that this model
 /// does not compute.
-pub fn read_config(dir: &Path) -> Result<GptConfig> {
+pub fn read_config(dir: &Path) -> Result<GptConfig, FolderError> {
     let (family, mut config) = config::read(dir)?;
     config.tied_head = config.tied_head && weights::head_can_be_tied(dir, family, &config)?;
     if family == Family::Gpt2 && !config.bias {
@@ -80,33 +82,30 @@ pub fn write(
     end_of_text: Option<u32>,
     settings: &Settings,
     tensors: &[NamedTensor],
-) -> Result<()> {
-    fs::create_dir_all(dir).with_context(|| format!("cannot create the folder {}", dir.display()))?;
+) -> Result<(), FolderError> {
+    fs::create_dir_all(dir).at("cannot create the folder", dir)?;
     config::write(dir, config, end_of_text)?;
     generation::write(dir, end_of_text, settings)?;
     weights::write(dir, config, tensors)
 }
 
+/// What is done when the files of a folder are looked for.
+const LISTING: &str = "cannot list the folder";
+
 /// Reads a JSON object, or says which file is not one.
-fn read_json(path: &Path) -> Result<serde_json::Map<String, Value>> {
-    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    serde_json::from_str(&text)
-        .with_context(|| format!("{} is not a JSON object; download or write it again", path.display()))
+fn read_json(path: &Path) -> Result<serde_json::Map<String, Value>, FolderError> {
+    let text = fs::read_to_string(path).at("cannot read", path)?;
+    serde_json::from_str(&text).map_err(|source| FolderError::NotJson { path: path.to_owned(), source })
 }
 
 /// Writes indented JSON and waits until it is on the disk.
-fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<()> {
-    let write = || -> Result<()> {
+fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<(), FolderError> {
+    let write = || {
         let mut text = serde_json::to_vec_pretty(value)?;
         text.push(b'\n');
         let mut file = File::create(path)?;
         file.write_all(&text)?;
-        file.sync_all()?;
-        Ok(())
+        file.sync_all()
     };
-    write().with_context(|| cannot_write(path))
-}
-
-fn cannot_write(path: &Path) -> String {
-    format!("cannot write {}; check the free space and the permissions", path.display())
+    write().map_err(FolderError::write(path))
 }

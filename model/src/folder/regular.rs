@@ -3,7 +3,10 @@
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use ember_host::file_error::At;
+
+use super::LISTING;
+use super::error::FolderError;
 
 /// What the names of files that a model is read from end in.
 const READ: [&str; 3] = ["json", "safetensors", "txt"];
@@ -12,17 +15,15 @@ const READ: [&str; 3] = ["json", "safetensors", "txt"];
 ///
 /// # Errors
 /// When there is such a file, which is named, or the folder cannot be listed.
-pub fn refuse_irregular_files(dir: &Path) -> Result<()> {
-    let unreadable = || format!("cannot list the folder {}", dir.display());
-    for entry in fs::read_dir(dir).with_context(unreadable)? {
-        let path = entry.with_context(unreadable)?.path();
+pub fn refuse_irregular_files(dir: &Path) -> Result<(), FolderError> {
+    for entry in fs::read_dir(dir).at(LISTING, dir)? {
+        let path = entry.at(LISTING, dir)?.path();
         let is_read = path.extension().is_some_and(|extension| READ.iter().any(|read| extension == *read));
         let is_other = || fs::metadata(&path).is_ok_and(|there| !there.is_file() && !there.is_dir());
-        ensure!(
-            !is_read || !is_other(),
-            "{} is a pipe, a device or a socket and no file; put the model's own file there",
-            path.display()
-        );
+        if is_read && is_other() {
+            let what = "is a pipe, a device or a socket and no file; put the model's own file there";
+            return Err(FolderError::damaged(&path, what));
+        }
     }
     Ok(())
 }

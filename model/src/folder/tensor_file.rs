@@ -7,10 +7,10 @@
 
 use std::borrow::Cow;
 use std::fs::File;
-use std::io::{BufWriter, IntoInnerError, Write};
+use std::io::{self, BufWriter, IntoInnerError, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
+use ember_host::file_error::At;
 use half::{bf16, f16};
 use memmap2::Mmap;
 use rayon::prelude::*;
@@ -18,7 +18,11 @@ use safetensors::Dtype;
 use safetensors::tensor::Metadata;
 use serde_json::{Map, Value, json};
 
-use super::{NamedTensor, cannot_write};
+use super::NamedTensor;
+use super::error::FolderError;
+
+/// What this module returns.
+type Result<T, E = FolderError> = std::result::Result<T, E>;
 
 /// Longest header that is taken for one, in bytes; the `safetensors` library has the same limit.
 const LONGEST_HEADER_BYTES: u64 = 100_000_000;
@@ -39,11 +43,12 @@ impl TensorFile {
     /// # Errors
     /// When the file cannot be read, is truncated, or is no safetensors file.
     pub fn open(path: &Path) -> Result<Self> {
-        let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+        let file = File::open(path).at("cannot open", path)?;
         // SAFETY: the bytes may change while they are read; whatever they are, they are numbers or are checked.
-        let map = unsafe { Mmap::map(&file) }.with_context(|| format!("cannot read {}", path.display()))?;
+        let map = unsafe { Mmap::map(&file) }.at("cannot read", path)?;
         if map.starts_with(b"version ") {
-            bail!("{} is a Git LFS pointer and not the weights; fetch them with `git lfs pull`", path.display());
+            let what = "is a Git LFS pointer and not the weights; fetch them with `git lfs pull`";
+            return Err(FolderError::damaged(path, what));
         }
         let Some((header_bytes, rest)) = map.split_first_chunk::<8>() else {
             return Err(damaged(path, "it is shorter than any safetensors file"));
@@ -91,21 +96,23 @@ impl TensorFile {
     /// # Errors
     /// As [`Self::read`].
     pub fn values(&self, name: &str) -> Result<Cow<'_, [f32]>> {
-        let info = self.header.info(name).with_context(|| format!("{} holds no tensor {name}", self.path.display()))?;
+        let Some(info) = self.header.info(name) else {
+            return Err(FolderError::damaged(&self.path, format!("holds no tensor {name}")));
+        };
         let (start, end) = info.data_offsets;
         let Some(values) = decode(info.dtype, &self.map[self.values_start..][start..end]) else {
-            bail!(
-                "{}: tensor {name} holds {} numbers; only F32, F16, BF16 and F64 can be read, save the model as one of them",
-                self.path.display(),
+            let what = format!(
+                "tensor {name} holds {} numbers; only F32, F16, BF16 and F64 can be read, save the model as one of them",
                 info.dtype
             );
+            return Err(FolderError::mismatch(&self.path, what));
         };
         Ok(values)
     }
 }
 
-fn damaged(path: &Path, why: &str) -> anyhow::Error {
-    anyhow::anyhow!("{} is truncated or damaged ({why}); copy or download it again", path.display())
+fn damaged(path: &Path, why: &str) -> FolderError {
+    FolderError::damaged(path, format!("is truncated or damaged ({why}); copy or download it again"))
 }
 
 fn decode(dtype: Dtype, bytes: &[u8]) -> Option<Cow<'_, [f32]>> {
@@ -151,23 +158,25 @@ pub struct Entry<'a> {
 
 /// As [`write_tensors`], with the values of one tensor at a time.
 pub fn write_entries(path: &Path, entries: Vec<Entry>) -> Result<()> {
-    let header = header(&entries).with_context(|| path.display().to_string())?;
-    let write = || -> Result<()> {
+    let header = header(&entries).map_err(|what| FolderError::mismatch(path, what))?;
+    let write = || {
         let mut file = BufWriter::new(File::create(path)?);
         file.write_all(&header)?;
-        for Entry { name, shape, values } in entries {
+        for Entry { name, shape, values } in &entries {
             let values = values();
             let count = values.len();
-            ensure!(count == shape.iter().product::<usize>(), "tensor {name} {shape:?} has {count} values");
+            if count != shape.iter().product::<usize>() {
+                return Err(io::Error::other(format!("tensor {name} {shape:?} has {count} values")));
+            }
             write_values(&mut file, &values)?;
         }
-        Ok(file.into_inner().map_err(IntoInnerError::into_error)?.sync_all()?)
+        file.into_inner().map_err(IntoInnerError::into_error)?.sync_all()
     };
-    write().with_context(|| cannot_write(path))
+    write().map_err(FolderError::write(path))
 }
 
 /// The length and the header, padded with spaces so that the values begin at a multiple of eight bytes.
-fn header(entries: &[Entry]) -> Result<Vec<u8>> {
+fn header(entries: &[Entry]) -> Result<Vec<u8>, String> {
     let mut map = Map::new();
     // transformers refuses a file that does not say which framework's conventions it follows.
     map.insert("__metadata__".to_owned(), json!({ "format": "pt" }));
@@ -175,7 +184,9 @@ fn header(entries: &[Entry]) -> Result<Vec<u8>> {
     for Entry { name, shape, .. } in entries {
         let end = start + 4 * shape.iter().product::<usize>();
         let entry = json!({ "dtype": "F32", "shape": shape, "data_offsets": [start, end] });
-        ensure!(map.insert(name.clone(), entry).is_none(), "there are two tensors {name}");
+        if map.insert(name.clone(), entry).is_some() {
+            return Err(format!("there are two tensors {name}"));
+        }
         start = end;
     }
     let mut text = Value::Object(map).to_string().into_bytes();
@@ -183,7 +194,7 @@ fn header(entries: &[Entry]) -> Result<Vec<u8>> {
     Ok([&(text.len() as u64).to_le_bytes(), text.as_slice()].concat())
 }
 
-fn write_values(file: &mut impl Write, values: &[f32]) -> std::io::Result<()> {
+fn write_values(file: &mut impl Write, values: &[f32]) -> io::Result<()> {
     const VALUES_AT_A_TIME: usize = 1 << 16;
     let mut bytes = Vec::with_capacity(4 * VALUES_AT_A_TIME.min(values.len()));
     for part in values.chunks(VALUES_AT_A_TIME) {

@@ -8,6 +8,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::*;
+use ember_host::file_error::with_causes;
 
 fn tiny() -> GptConfig {
     GptConfig::new(5, 4, 2, 2, 4)
@@ -33,19 +34,19 @@ fn write_folder(config: &GptConfig, tensors: &[NamedTensor]) -> TempDir {
     dir
 }
 
-fn read_all(dir: &Path) -> Result<(GptConfig, Vec<NamedTensor>)> {
+fn read_all(dir: &Path) -> Result<(GptConfig, Vec<NamedTensor>), FolderError> {
     let config = read_config(dir)?;
     let stored = StoredWeights::of(dir, &config)?;
     let tensor = |(name, shape): (String, Vec<usize>)| {
         let values = stored.values(&config, &name, &shape)?.into_owned();
         Ok(NamedTensor { name, shape, values })
     };
-    let tensors = expected_tensors(&config).into_iter().map(tensor).collect::<Result<_>>()?;
+    let tensors = expected_tensors(&config).into_iter().map(tensor).collect::<Result<_, FolderError>>()?;
     Ok((config, tensors))
 }
 
 fn error(dir: &Path) -> String {
-    let message = format!("{:#}", read_all(dir).unwrap_err());
+    let message = with_causes(&read_all(dir).unwrap_err());
     assert!(!message.contains('\n'), "more than one line: {message}");
     message
 }
@@ -309,7 +310,7 @@ fn writing_refuses_what_is_not_the_model() {
     let refusal = |change: fn(&mut Vec<NamedTensor>)| {
         let mut tensors = exact_tensors(&config);
         change(&mut tensors);
-        format!("{:#}", write(dir.path(), &config, None, &Settings::new(), &tensors).unwrap_err())
+        with_causes(&write(dir.path(), &config, None, &Settings::new(), &tensors).unwrap_err())
     };
     assert!(refusal(|t| drop(t.pop())).contains("tensor ln_f.bias [4] was not given"));
     assert!(refusal(|t| t[2].shape = vec![2, 2]).contains("tensor h.0.ln_1.weight [4] was not given"));
@@ -397,7 +398,7 @@ proptest! {
         scrambled[place] ^= change;
         fs::write(&path, scrambled).unwrap();
         if let Err(error) = read_all(dir.path()) {
-            let message = format!("{error:#}");
+            let message = with_causes(&error);
             prop_assert!(message.contains("model.safetensors"), "{}", message);
         }
     }

@@ -4,13 +4,16 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
+use super::error::FolderError;
 use super::family::{Family, Stored};
 use super::tensor_file::{Entry, write_entries};
 use super::{NamedTensor, TensorFile, read_json};
 use crate::{GptConfig, Positions};
+
+/// What this module returns.
+type Result<T, E = FolderError> = std::result::Result<T, E>;
 
 const FILE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
@@ -81,16 +84,18 @@ pub fn write(dir: &Path, config: &GptConfig, tensors: &[NamedTensor]) -> Result<
                 let zeros = Box::new(move || Cow::Owned(vec![0.0; count]));
                 entries.push(Entry { name: format!("{}{name}", family.prefix()), shape, values: zeros });
             }
-            None => bail!("{}: tensor {name} {shape:?} was not given", path.display()),
+            None => return Err(FolderError::mismatch(&path, format!("tensor {name} {shape:?} was not given"))),
             Some(tensor) => {
                 let found = tensor.values.len();
-                ensure!(found == count, "{}: tensor {name} {shape:?} has {found} values", path.display());
+                if found != count {
+                    return Err(FolderError::mismatch(&path, format!("tensor {name} {shape:?} has {found} values")));
+                }
                 entries.extend(parts_to_write(family, config, tensor));
             }
         }
     }
     if let Some(extra) = given.keys().min() {
-        bail!("{}: tensor {extra} is not one of this model's", path.display());
+        return Err(FolderError::mismatch(&path, format!("tensor {extra} is not one of this model's")));
     }
     write_entries(&path, entries)
 }
@@ -206,11 +211,10 @@ impl StoredWeights {
                     continue;
                 }
                 let before = places.insert(name.to_owned(), (index, stored_name.clone()));
-                ensure!(
-                    before.is_none(),
-                    "{}: tensor {name} is stored a second time; save the model again with transformers",
-                    file.path().display()
-                );
+                if before.is_some() {
+                    let what = format!("tensor {name} is stored a second time; save the model again with transformers");
+                    return Err(FolderError::mismatch(file.path(), what));
+                }
             }
             files.push(file);
         }
@@ -249,7 +253,7 @@ impl StoredWeights {
     pub fn values(&self, config: &GptConfig, name: &str, shape: &[usize]) -> Result<Cow<'_, [f32]>> {
         let Stored { parts, transposed } = self.stored(config, name, shape.to_vec());
         let of = |part: &str| {
-            let (file, stored_name) = self.part(part).with_context(|| self.missing(part))?;
+            let (file, stored_name) = self.part(part).ok_or_else(|| self.missing(part))?;
             file.values(stored_name)
         };
         if let ([(part, _)], false) = (parts.as_slice(), transposed) {
@@ -275,34 +279,32 @@ impl StoredWeights {
         let mut found = BTreeSet::from([head]); // A tied model may store its head and need not.
         for (name, shape) in tensors(&self.family.shape_on_disk(config)) {
             for (part, shape) in self.stored(config, &name, shape).parts {
-                let (file, stored_name) = self.part(&part).with_context(|| self.missing(&part))?;
+                let (file, stored_name) = self.part(&part).ok_or_else(|| self.missing(&part))?;
                 let stored_shape = file.shape(stored_name).unwrap_or_default();
-                ensure!(
-                    stored_shape == shape,
-                    "{}: tensor {part} is {stored_shape:?}, but config.json needs {shape:?}; take both files from the same model",
-                    file.path().display()
-                );
+                if stored_shape != shape {
+                    let what = format!(
+                        "tensor {part} is {stored_shape:?}, but config.json needs {shape:?}; take both files from the same model"
+                    );
+                    return Err(FolderError::mismatch(file.path(), what));
+                }
                 found.insert(part);
             }
         }
         let unexpected = self.places.keys().filter(|name| !found.contains(*name)).min();
         if let Some(name) = unexpected {
-            bail!(
-                "{}: tensor {name} belongs to no {} language model of {} layers; take config.json and the weights from the \
-                 same model",
-                self.path.display(),
+            let what = format!(
+                "tensor {name} belongs to no {} language model of {} layers; take config.json and the weights from the same model",
                 self.family.title(),
                 config.n_layer
             );
+            return Err(FolderError::mismatch(&self.path, what));
         }
         Ok(())
     }
 
-    fn missing(&self, name: &str) -> String {
-        format!(
-            "{}: tensor {name} is missing; take config.json and the weights from the same model",
-            self.path.display()
-        )
+    fn missing(&self, name: &str) -> FolderError {
+        let what = format!("tensor {name} is missing; take config.json and the weights from the same model");
+        FolderError::mismatch(&self.path, what)
     }
 }
 
@@ -316,25 +318,26 @@ fn weight_files(dir: &Path) -> Result<(PathBuf, BTreeSet<String>)> {
     if index.exists() {
         let map = read_json(&index)?;
         let shards = map.get("weight_map").and_then(Value::as_object);
-        let shards = shards.with_context(|| format!("{} has no weight_map; download it again", index.display()))?;
+        let shards = shards.ok_or_else(|| FolderError::damaged(&index, "has no weight_map; download it again"))?;
         let names = shards.values().map(|shard| shard_name(&index, shard)).collect::<Result<_>>()?;
         return Ok((index, names));
     }
     for pickled in ["pytorch_model.bin", "pytorch_model.bin.index.json"] {
         if dir.join(pickled).exists() {
-            bail!(
-                "{dir} holds {pickled} and no {FILE}; convert it: python -c \"from transformers import AutoModelForCausalLM as M; \
-                 M.from_pretrained('{dir}').save_pretrained('{dir}')\"",
-                dir = dir.display()
+            let name = dir.display();
+            let what = format!(
+                "holds {pickled} and no {FILE}; convert it: python -c \"from transformers import AutoModelForCausalLM as M; \
+                 M.from_pretrained('{name}').save_pretrained('{name}')\""
             );
+            return Err(FolderError::no_model(dir, what));
         }
     }
-    bail!("{} holds no {FILE}; give a folder with the weights of a model", dir.display())
+    Err(FolderError::no_model(dir, format!("holds no {FILE}; give a folder with the weights of a model")))
 }
 
 /// A shard stands beside the index: a path that leads elsewhere is refused.
 fn shard_name(index: &Path, shard: &Value) -> Result<String> {
     let name = shard.as_str().filter(|name| Path::new(name).file_name().is_some_and(|file| file == *name));
-    let name = name.with_context(|| format!("{}: {shard} is no file name; download it again", index.display()))?;
-    Ok(name.to_owned())
+    let wrong = || FolderError::mismatch(index, format!("{shard} is no file name; download it again"));
+    Ok(name.ok_or_else(wrong)?.to_owned())
 }

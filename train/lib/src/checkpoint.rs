@@ -247,7 +247,7 @@ pub fn newest_whole(run: &RunFolder, say: impl Fn(String)) -> Result<Option<Path
 fn verify(dir: &Path) -> Result<()> {
     let checksums = dir.join("checksums.json");
     ensure!(checksums.is_file(), "{} is missing from its checkpoint; use another one", checksums.display());
-    folder::verify_checksums(dir)
+    Ok(folder::verify_checksums(dir)?)
 }
 
 /// Reads the checkpoint in `dir`, whose files are verified; `optimizer` has not stepped yet.

@@ -186,7 +186,7 @@ impl TrainConfig {
             ));
         }
         let shape = self.shape(1);
-        if let Err(error) = shape.validate().and_then(|()| Family::of(&shape)) {
+        if let Err(error) = shape.validate().map_err(ember_model::Error::from).and_then(|()| Ok(Family::of(&shape)?)) {
             return refuse(error.to_string());
         }
         if !self.windows_per_step().is_multiple_of(self.micro_batch) {

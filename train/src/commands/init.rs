@@ -121,12 +121,13 @@ impl Init {
 /// When the checkpoint to begin from is gone, damaged or no longer the one that the run began from.
 pub fn first_model(config: &TrainConfig, dataset: &Dataset, device: &Device) -> Result<Gpt> {
     if config.init.is_empty() {
-        return Gpt::new(&config.shape(dataset.manifest.vocab_size), config.seed, device);
+        return Ok(Gpt::new(&config.shape(dataset.manifest.vocab_size), config.seed, device)?);
     }
     let dir = Path::new(&config.init);
     let change =
         |shape: &mut GptConfig| (shape.context_length, shape.dropout) = (config.context_length, config.dropout);
     let gpt = folder::verify_checksums_for_inference(dir)
+        .map_err(ember_model::Error::from)
         .and_then(|()| checkpoint::load_changed(dir, change, device))
         .with_context(|| format!("cannot begin from {}", dir.display()))?;
     ensure!(is_model_of(gpt.config(), config, dataset), "{} is no longer what the run began from", dir.display());

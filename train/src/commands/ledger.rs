@@ -232,7 +232,7 @@ impl Source {
             Some(folder) => {
                 checkpoint::load(folder, &device).with_context(|| format!("cannot load {}", folder.display()))
             }
-            None => Gpt::new(&self.shape, seed, &device),
+            None => Ok(Gpt::new(&self.shape, seed, &device)?),
         }
     }
 }

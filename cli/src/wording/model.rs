@@ -1,0 +1,38 @@
+//! Errors of devices and models.
+
+use std::error::Error;
+
+use ember_model::device::{DeviceError, there};
+use ember_model::{Error as ModelError, WeightType};
+
+/// The program's line, where flags belong into it.
+pub fn line(cause: &(dyn Error + 'static)) -> Option<String> {
+    match (cause.downcast_ref(), cause.downcast_ref()) {
+        (Some(error), _) => device(error),
+        (_, Some(ModelError::Device(error))) => device(error),
+        (_, Some(error @ ModelError::Weights { weights: WeightType::Bf16, .. })) => {
+            Some(format!("{error}; use --weights f32, or another --device"))
+        }
+        (_, Some(ModelError::Weights { .. })) => {
+            Some("weights in int8 are for the CPU; use --weights bf16 or f32, or --device cpu".to_owned())
+        }
+        _ => None,
+    }
+}
+
+fn device(error: &DeviceError) -> Option<String> {
+    let line = match error {
+        DeviceError::WithoutCuda { choice } => {
+            format!("--device {choice}: this program was built without CUDA; build it with --features cuda")
+        }
+        DeviceError::Absent { choice, count } => format!(
+            "--device {choice}: no such device ({}); `devices` lists what there is, --device cpu always works",
+            there(*count)
+        ),
+        DeviceError::Failed { choice, name, problem } => {
+            format!("--device {choice} ({name}) {problem}; try --device cpu")
+        }
+        _ => return None,
+    };
+    Some(line)
+}
