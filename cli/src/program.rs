@@ -99,12 +99,12 @@ impl std::error::Error for SaidElsewhere {}
 
 /// The exit code that an error means: 2 for wrong arguments, else 1.
 pub fn exit_code(error: &anyhow::Error) -> u8 {
-    if wording::line(error, wording::shared).1 { 2 } else { 1 }
+    if wording::line(error.as_ref()).1 { 2 } else { 1 }
 }
 
 /// Says an error that does not end the program, in one line.
 pub fn say_error(error: &anyhow::Error) {
-    terminal::say(format_args!("error: {}", one_line(&wording::line(error, wording::shared).0)));
+    terminal::say(format_args!("error: {}", one_line(&wording::line(error.as_ref()).0)));
 }
 
 /// Notes for people, one line each on standard error, silent under `--quiet`.
@@ -218,7 +218,7 @@ fn ending_of(result: Result<Outcome>) -> Ending {
         Err(error) if error.chain().any(is_broken_pipe) => Ending { code: 0, line: None },
         Err(error) => match error.chain().find_map(|cause| cause.downcast_ref::<SaidElsewhere>()) {
             Some(SaidElsewhere(code)) => Ending { code: *code, line: None },
-            None => Ending { code: exit_code(&error), line: Some(one_line(&wording::line(&error, wording::shared).0)) },
+            None => Ending { code: exit_code(&error), line: Some(one_line(&wording::line(error.as_ref()).0)) },
         },
     }
 }

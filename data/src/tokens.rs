@@ -11,7 +11,7 @@
 //! | 40..48 | xxh3 (64 bits) of the header before this |
 //! | 48..64 | zeros |
 
-use anyhow::{Context, Error, Result, anyhow, bail, ensure};
+use ember_host::file_error::{At, FileError};
 use ember_host::files;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
@@ -20,6 +20,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::NamedTempFile;
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
+
+mod error;
+
+pub use error::Error;
 
 const MAGIC: &[u8; 8] = b"EMBERTOK";
 const VERSION: u32 = 1;
@@ -59,16 +63,20 @@ enum Content {
 
 impl TokenFile {
     /// Opens a token file and checks its header and size, not yet its content (see [`TokenFile::verify`]).
-    pub fn open(path: &Path) -> Result<Self> {
-        let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
-        let bytes = file.metadata().with_context(|| format!("cannot read {}", path.display()))?.len();
+    ///
+    /// # Errors
+    /// When it cannot be read, or its header says that it is another kind of file, damaged or of another version.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        let file = File::open(path).at("cannot open", path)?;
+        let bytes = file.metadata().at("cannot read", path)?.len();
         Self::from_content(path, Content::File(file), bytes)
     }
 
     /// The same from ids in memory, for tests and small experiments.
     ///
-    /// Errors when an id is not below `vocab_size`.
-    pub fn from_ids(ids: &[u32], vocab_size: usize) -> Result<Self> {
+    /// # Errors
+    /// When an id is not below `vocab_size`.
+    pub fn from_ids(ids: &[u32], vocab_size: usize) -> Result<Self, Error> {
         let mut payload = Vec::new();
         push_ids(&mut payload, ids, vocab_size)?;
         let mut bytes = header(ids.len() as u64, vocab_size, xxh3_64(&payload)).to_vec();
@@ -77,41 +85,39 @@ impl TokenFile {
         Self::from_content(Path::new("(memory)"), Content::Memory(bytes), size)
     }
 
-    fn from_content(path: &Path, content: Content, bytes: u64) -> Result<Self> {
-        let name = path.display();
-        let foreign = || format!("{name} is not a token file; prepare the text again");
+    fn from_content(path: &Path, content: Content, bytes: u64) -> Result<Self, Error> {
+        let path = path.to_owned();
         let mut header = [0; HEADER_BYTES];
-        ensure!(bytes >= HEADER_BYTES as u64, foreign());
-        content.read_at(&mut header, 0).map_err(|error| unreadable(path, error))?;
-        ensure!(header.starts_with(MAGIC), foreign());
+        if bytes < HEADER_BYTES as u64 {
+            return Err(Error::Foreign { path });
+        }
+        content.read_at(&mut header, 0).map_err(|error| unreadable(&path, error))?;
+        if !header.starts_with(MAGIC) {
+            return Err(Error::Foreign { path });
+        }
         let u32_at = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
         let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
         let version = u32_at(8);
-        ensure!(
-            version == VERSION,
-            "{name} has layout version {version}, this program reads {VERSION}; prepare the text again"
-        );
-        ensure!(u64_at(40) == xxh3_64(&header[..40]), "{name} has a damaged header; prepare the text again");
+        if version != VERSION {
+            return Err(Error::Version { path, version });
+        }
         let (width, count, vocab_size, checksum) = (u32_at(12) as usize, u64_at(16), u64_at(24) as usize, u64_at(32));
-        ensure!(width == id_bytes(vocab_size), "{name} has a damaged header; prepare the text again");
+        if u64_at(40) != xxh3_64(&header[..40]) || width != id_bytes(vocab_size) {
+            return Err(Error::Header { path });
+        }
         let expected = count.checked_mul(width as u64).and_then(|payload| payload.checked_add(HEADER_BYTES as u64));
         if expected != Some(bytes) {
-            bail!(
-                "{name} has {bytes} bytes where its header promises {count} ids of {width} bytes; prepare the text again"
-            );
+            return Err(Error::Length { path, bytes, count, width });
         }
-        Ok(Self {
-            path: path.to_owned(),
-            content: Arc::new(content),
-            id_bytes: width,
-            count: count as usize,
-            vocab_size,
-            checksum,
-        })
+        Ok(Self { path, content: Arc::new(content), id_bytes: width, count: count as usize, vocab_size, checksum })
     }
 
     /// Reads the whole file: its checksum must be the header's, and every id below the size of the vocabulary.
-    pub fn verify(&self) -> Result<()> {
+    ///
+    /// # Errors
+    /// When it cannot be read, or is damaged.
+    pub fn verify(&self) -> Result<(), Error> {
+        let path = || self.path.clone();
         let mut hash = Xxh3Default::new();
         let (mut bytes, mut ids) = (Vec::new(), Vec::new());
         for start in (0..self.count).step_by(BLOCK_IDS) {
@@ -119,20 +125,11 @@ impl TokenFile {
             hash.update(&bytes);
             ids.clear();
             self.push_ids(&bytes, &mut ids);
-            if let Some(id) = ids.iter().find(|&&id| id as usize >= self.vocab_size) {
-                bail!(
-                    "{} holds the token id {id}, and its vocabulary has {} ids; prepare the text again",
-                    self.path.display(),
-                    self.vocab_size
-                );
+            if let Some(&id) = ids.iter().find(|&&id| id as usize >= self.vocab_size) {
+                return Err(Error::ForeignId { path: path(), id, vocab_size: self.vocab_size });
             }
         }
-        ensure!(
-            hash.digest() == self.checksum,
-            "{} is damaged (its checksum differs); prepare the text again",
-            self.path.display()
-        );
-        Ok(())
+        if hash.digest() == self.checksum { Ok(()) } else { Err(Error::Damaged { path: path() }) }
     }
 
     /// Number of token ids.
@@ -157,8 +154,9 @@ impl TokenFile {
 
     /// Appends the ids of `range`, which must lie within the file, to `out`.
     ///
-    /// Errors when the file cannot be read, or was cut short since it was opened.
-    pub fn get(&self, range: Range<usize>, out: &mut Vec<u32>) -> Result<()> {
+    /// # Errors
+    /// When the file cannot be read, or was cut short since it was opened.
+    pub fn get(&self, range: Range<usize>, out: &mut Vec<u32>) -> Result<(), Error> {
         let mut bytes = Vec::new();
         self.read(range, &mut bytes)?;
         self.push_ids(&bytes, out);
@@ -167,8 +165,9 @@ impl TokenFile {
 
     /// All places where `id` stands, in order.
     ///
-    /// Errors as [`Self::get`].
-    pub fn positions(&self, id: u32) -> Result<Vec<u64>> {
+    /// # Errors
+    /// As [`Self::get`].
+    pub fn positions(&self, id: u32) -> Result<Vec<u64>, Error> {
         let mut found = Vec::new();
         let mut block = Vec::new();
         for start in (0..self.count).step_by(BLOCK_IDS) {
@@ -180,7 +179,7 @@ impl TokenFile {
     }
 
     /// Puts the bytes of the ids of `range` into `bytes`, in place of what was there.
-    fn read(&self, range: Range<usize>, bytes: &mut Vec<u8>) -> Result<()> {
+    fn read(&self, range: Range<usize>, bytes: &mut Vec<u8>) -> Result<(), Error> {
         debug_assert!(range.end <= self.count);
         bytes.resize(range.len() * self.id_bytes, 0);
         let offset = HEADER_BYTES + range.start * self.id_bytes;
@@ -235,10 +234,9 @@ fn read_exact_at(file: &File, mut bytes: &mut [u8], mut offset: u64) -> io::Resu
 
 /// Why a file that was whole when it was opened cannot be read.
 fn unreadable(path: &Path, error: io::Error) -> Error {
-    let name = path.display();
     match error.kind() {
-        io::ErrorKind::UnexpectedEof => anyhow!("{name} was cut short while it was in use; prepare the text again"),
-        _ => Error::new(error).context(format!("cannot read {name}")),
+        io::ErrorKind::UnexpectedEof => Error::CutShort { path: path.to_owned() },
+        _ => FileError { doing: "cannot read", path: path.to_owned(), source: error }.into(),
     }
 }
 
@@ -256,9 +254,9 @@ fn header(count: u64, vocab_size: usize, checksum: u64) -> [u8; HEADER_BYTES] {
 }
 
 /// Appends ids in the width that `vocab_size` asks for; an id outside the vocabulary is an error, never cut to fit.
-fn push_ids(bytes: &mut Vec<u8>, ids: &[u32], vocab_size: usize) -> Result<()> {
-    if let Some(id) = ids.iter().find(|&&id| id as usize >= vocab_size) {
-        bail!("token id {id} is outside a vocabulary of {vocab_size}: the tokenizer contradicts its own size");
+fn push_ids(bytes: &mut Vec<u8>, ids: &[u32], vocab_size: usize) -> Result<(), Error> {
+    if let Some(&id) = ids.iter().find(|&&id| id as usize >= vocab_size) {
+        return Err(Error::OutsideVocabulary { id, vocab_size });
     }
     if id_bytes(vocab_size) == 2 {
         bytes.extend(ids.iter().flat_map(|&id| (id as u16).to_le_bytes()));
@@ -280,18 +278,24 @@ pub struct TokenWriter {
 
 impl TokenWriter {
     /// Starts a file beside `path` for ids below `vocab_size`.
-    pub fn create(path: &Path, vocab_size: usize) -> Result<Self> {
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn create(path: &Path, vocab_size: usize) -> Result<Self, Error> {
         let mut file = BufWriter::with_capacity(1 << 20, files::temporary(path)?);
-        file.write_all(&[0; HEADER_BYTES]).with_context(|| format!("cannot write {}", path.display()))?;
+        file.write_all(&[0; HEADER_BYTES]).at("cannot write", path)?;
         Ok(Self { path: path.to_owned(), file, hash: Xxh3Default::new(), block: Vec::new(), count: 0, vocab_size })
     }
 
     /// Appends ids.
-    pub fn push(&mut self, ids: &[u32]) -> Result<()> {
+    ///
+    /// # Errors
+    /// When an id is not below the size of the vocabulary, or the file cannot be written.
+    pub fn push(&mut self, ids: &[u32]) -> Result<(), Error> {
         self.block.clear();
         push_ids(&mut self.block, ids, self.vocab_size)?;
         self.hash.update(&self.block);
-        self.file.write_all(&self.block).with_context(|| format!("cannot write {}", self.path.display()))?;
+        self.file.write_all(&self.block).at("cannot write", &self.path)?;
         self.count += ids.len() as u64;
         Ok(())
     }
@@ -307,13 +311,18 @@ impl TokenWriter {
     }
 
     /// Completes the header, makes the file durable, gives it its name and returns its checksum.
-    pub fn finish(self) -> Result<u64> {
-        let failed = || format!("cannot write {}", self.path.display());
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn finish(self) -> Result<u64, Error> {
         let checksum = self.hash.digest();
-        let mut file = self.file.into_inner().map_err(|error| error.into_error()).with_context(failed)?;
-        file.seek(SeekFrom::Start(0)).with_context(failed)?;
-        file.write_all(&header(self.count, self.vocab_size, checksum)).with_context(failed)?;
-        files::commit(file, &self.path)?;
+        let whole = || -> io::Result<NamedTempFile> {
+            let mut file = self.file.into_inner().map_err(|error| error.into_error())?;
+            file.seek(SeekFrom::Start(0))?;
+            file.write_all(&header(self.count, self.vocab_size, checksum))?;
+            Ok(file)
+        };
+        files::commit(whole().at("cannot write", &self.path)?, &self.path)?;
         Ok(checksum)
     }
 }

@@ -7,11 +7,14 @@
 //! Which window comes at which index is a pure function, so a resumed run needs to know the index and nothing else.
 
 use crate::random::{Permutation, mix, rng};
-use crate::tokens::TokenFile;
-use anyhow::{Context, Result, bail, ensure};
+use crate::tokens::{self, TokenFile};
 use rand_chacha::rand_core::Rng;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
+
+mod error;
+
+pub use error::Error;
 
 /// Where windows may start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,7 +59,8 @@ enum Starts {
 impl TrainWindows {
     /// The windows of `context_length` positions over `tokens`.
     ///
-    /// Errors when not one window fits (naming a length that would), or when documents are asked for and `end_of_text`, which
+    /// # Errors
+    /// When not one window fits (naming a length that would), or when documents are asked for and `end_of_text`, which
     /// separates them, is `None`.
     pub fn new(
         tokens: &TokenFile,
@@ -64,17 +68,14 @@ impl TrainWindows {
         seed: u64,
         rule: WindowRule,
         end_of_text: Option<u32>,
-    ) -> Result<Self> {
-        ensure!(context_length > 0, "context_length is 0; give at least 1");
+    ) -> Result<Self, Error> {
+        if context_length == 0 {
+            return Err(Error::NoContext);
+        }
         let starts = match rule {
             WindowRule::Anywhere => {
                 let Some(slack) = tokens.len().checked_sub(context_length + 1) else {
-                    bail!(
-                        "the training split has {} tokens, too few for one window of context_length {context_length} and its \
-                         target; {}",
-                        tokens.len(),
-                        advice(tokens.len().saturating_sub(1))
-                    );
+                    return Err(Error::TooFewTokens { tokens: tokens.len(), context_length });
                 };
                 // One window less than fit, so that the grid can move by any offset and every pass has as many windows.
                 let per_pass = (slack / context_length).max(1);
@@ -85,11 +86,9 @@ impl TrainWindows {
                 let mut openings = openings(tokens, end_of_text)?;
                 let longest = openings.first().map_or(0, |&first| tokens.len() - 1 - first as usize);
                 openings.retain(|&start| start as usize + context_length < tokens.len());
-                ensure!(
-                    !openings.is_empty(),
-                    "the training split has no document with a window of context_length {context_length} after its start; {}",
-                    advice(longest)
-                );
+                if openings.is_empty() {
+                    return Err(Error::NoLongDocument { context_length, longest });
+                }
                 Starts::Openings(std::sync::Arc::new(openings))
             }
         };
@@ -119,8 +118,9 @@ impl TrainWindows {
 
     /// Windows number `first_index` to `first_index + batch_size - 1` of the run.
     ///
-    /// Errors as [`TokenFile::get`].
-    pub fn batch(&self, first_index: u64, batch_size: usize) -> Result<Batch> {
+    /// # Errors
+    /// As [`TokenFile::get`].
+    pub fn batch(&self, first_index: u64, batch_size: usize) -> Result<Batch, tokens::Error> {
         let size = batch_size * self.context_length;
         let mut batch = Batch {
             inputs: Vec::with_capacity(size),
@@ -145,20 +145,9 @@ impl TrainWindows {
     }
 }
 
-fn advice(longest: usize) -> String {
-    match longest {
-        0 => "give more text".to_owned(),
-        longest => format!("give more text, or a context_length of at most {longest}"),
-    }
-}
-
 /// The places of the `<|endoftext|>`s that open a document: all but the one that ends the stream.
-fn openings(tokens: &TokenFile, end_of_text: Option<u32>) -> Result<Vec<u64>> {
-    let end_of_text = end_of_text.context(
-        "windows that start where a document starts need a tokenizer with <|endoftext|>; prepare with another tokenizer or \
-         the window rule \"anywhere\"",
-    )?;
-    let mut openings = tokens.positions(end_of_text)?;
+fn openings(tokens: &TokenFile, end_of_text: Option<u32>) -> Result<Vec<u64>, Error> {
+    let mut openings = tokens.positions(end_of_text.ok_or(Error::NoEndOfText)?)?;
     if openings.last().is_some_and(|&last| last as usize + 1 == tokens.len()) {
         openings.pop();
     }
@@ -199,23 +188,30 @@ impl ValWindows {
     ///
     /// "Anywhere": one window after the other. "Document start": each window holds as many whole documents as fit and is
     /// padded; a document longer than a window is cut into windows of its own.
-    pub fn new(tokens: &TokenFile, context_length: usize, rule: WindowRule, end_of_text: Option<u32>) -> Result<Self> {
-        ensure!(context_length > 0, "context_length is 0; give at least 1");
-        ensure!(
-            tokens.len() >= 2,
-            "the validation split has {} tokens, too few to predict one from another; give more text",
-            tokens.len()
-        );
+    ///
+    /// # Errors
+    /// When there is nothing to predict, or when documents are asked for and none is opened by `end_of_text`.
+    pub fn new(
+        tokens: &TokenFile,
+        context_length: usize,
+        rule: WindowRule,
+        end_of_text: Option<u32>,
+    ) -> Result<Self, Error> {
+        if context_length == 0 {
+            return Err(Error::NoContext);
+        }
+        if tokens.len() < 2 {
+            return Err(Error::TooShortToValidate { tokens: tokens.len() });
+        }
         let last = tokens.len() as u64 - 1;
         let mut windows = Vec::new();
         match rule {
             WindowRule::Anywhere => cut(0..last, context_length, &mut windows),
             WindowRule::DocumentStart => {
                 let mut edges = openings(tokens, end_of_text)?;
-                ensure!(
-                    edges.first() == Some(&0),
-                    "the validation split does not begin with <|endoftext|>; prepare the text again"
-                );
+                if edges.first() != Some(&0) {
+                    return Err(Error::NoOpening);
+                }
                 edges.push(last);
                 let mut start = 0;
                 for pair in edges.windows(2) {
@@ -257,8 +253,9 @@ impl ValWindows {
 
     /// The windows of `range`, which must lie within `0..len()`.
     ///
-    /// Errors as [`TokenFile::get`].
-    pub fn batch(&self, range: Range<usize>) -> Result<EvalBatch> {
+    /// # Errors
+    /// As [`TokenFile::get`].
+    pub fn batch(&self, range: Range<usize>) -> Result<EvalBatch, tokens::Error> {
         let rows = &self.windows[range];
         let size = rows.len() * self.context_length;
         let (mut inputs, mut targets) = (Vec::with_capacity(size), Vec::with_capacity(size));

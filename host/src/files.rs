@@ -1,8 +1,8 @@
 //! Files that are written whole or not at all, and the checksum that shows later damage.
 
-use anyhow::{Context, Result};
+use crate::file_error::{At, FileError};
 use std::fs::File;
-use std::io::{BufWriter, Read, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
 use tempfile::NamedTempFile;
 use xxhash_rust::xxh3::Xxh3Default;
@@ -10,19 +10,22 @@ use xxhash_rust::xxh3::Xxh3Default;
 /// Writes a file under a temporary name in the same folder, flushes it to the disk and renames it to `path`, so that a
 /// crash or a full disk leaves either the old file or the new one.
 ///
-/// Errors: what `write` returns, or the disk's own, naming `path`.
-pub fn write_atomic(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
+/// # Errors
+/// What `write` returns, or the disk's own, naming `path`.
+pub fn write_atomic(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), FileError> {
     let mut file = temporary(path)?;
     let mut buffered = BufWriter::with_capacity(1 << 20, file.as_file_mut());
-    write(&mut buffered)?;
-    buffered.flush().with_context(|| format!("cannot write {}", path.display()))?;
+    write(&mut buffered).and_then(|()| buffered.flush()).at("cannot write", path)?;
     drop(buffered);
     commit(file, path)
 }
 
 /// The xxh3 checksum (64 bits) of a file's content.
-pub fn checksum(path: &Path) -> Result<u64> {
-    let read = || -> std::io::Result<u64> {
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn checksum(path: &Path) -> Result<u64, FileError> {
+    let read = || -> io::Result<u64> {
         let mut file = File::open(path)?;
         let mut hash = Xxh3Default::new();
         let mut block = vec![0u8; 1 << 18];
@@ -33,27 +36,29 @@ pub fn checksum(path: &Path) -> Result<u64> {
             }
         }
     };
-    read().with_context(|| format!("cannot read {}", path.display()))
+    read().at("cannot read", path)
 }
 
 /// What the names of files begin with that are not whole yet.
 pub const UNFINISHED: &str = ".unfinished-";
 
 /// A new temporary file beside `path`, deleted again when dropped uncommitted.
-pub fn temporary(path: &Path) -> Result<NamedTempFile> {
+pub fn temporary(path: &Path) -> Result<NamedTempFile, FileError> {
     tempfile::Builder::new()
         .prefix(UNFINISHED)
         .permissions_for_new_file()
         .tempfile_in(folder_of(path))
-        .with_context(|| format!("cannot write into {}", folder_of(path).display()))
+        .at("cannot write into", folder_of(path))
 }
 
 /// Makes a temporary file durable and gives it its name.
-pub fn commit(file: NamedTempFile, path: &Path) -> Result<()> {
-    let failed = || format!("cannot write {}", path.display());
-    file.as_file().sync_all().with_context(failed)?;
-    file.persist(path).map_err(|error| error.error).with_context(failed)?;
-    sync_folder(folder_of(path)).with_context(failed)
+pub fn commit(file: NamedTempFile, path: &Path) -> Result<(), FileError> {
+    let durable = || -> io::Result<()> {
+        file.as_file().sync_all()?;
+        file.persist(path).map_err(|error| error.error)?;
+        sync_folder(folder_of(path))
+    };
+    durable().at("cannot write", path)
 }
 
 fn folder_of(path: &Path) -> &Path {
@@ -64,7 +69,7 @@ fn folder_of(path: &Path) -> &Path {
 }
 
 /// A rename lasts once its folder is on the disk; Windows has no such call and needs none.
-fn sync_folder(folder: &Path) -> std::io::Result<()> {
+fn sync_folder(folder: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
 }
 
@@ -95,12 +100,12 @@ mod tests {
     fn a_failed_write_leaves_the_old_file_and_nothing_else() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
-        write_atomic(&path, |out| Ok(out.write_all(b"old")?)).unwrap();
+        write_atomic(&path, |out| out.write_all(b"old")).unwrap();
         let failed = write_atomic(&path, |out| {
             out.write_all(b"new")?;
-            anyhow::bail!("the disk is full")
+            Err(io::Error::other("the disk is full"))
         });
-        assert_eq!(failed.unwrap_err().to_string(), "the disk is full");
+        assert_eq!(failed.unwrap_err().source.to_string(), "the disk is full");
         assert_eq!(std::fs::read(&path).unwrap(), b"old");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }

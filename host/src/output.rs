@@ -5,15 +5,41 @@
 //! folders of our own, go through [`files`](crate::files) as they are.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufWriter, ErrorKind, Write};
+use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
-
+use crate::file_error::{At, FileError};
 use crate::files::write_atomic;
 
 /// Links followed before they are taken for a circle, as Linux does.
 const MOST_LINKS: usize = 40;
+
+/// Why nothing can be written where the user says.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The system refuses.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// There is a folder of that name.
+    #[error("cannot write {path}: it is a folder; name a file")]
+    Folder {
+        /// What was named.
+        path: PathBuf,
+    },
+    /// A record would be written over a file.
+    #[error("{path} is there already; remove it or name another")]
+    Exists {
+        /// What was named.
+        path: PathBuf,
+    },
+    /// The path is a link that leads to itself.
+    #[error("cannot write {path}: its links lead in a circle")]
+    CircularLinks {
+        /// What was named.
+        path: PathBuf,
+    },
+}
 
 /// Where a path that a user gave leads.
 #[derive(Debug, PartialEq)]
@@ -29,43 +55,41 @@ enum Target {
 ///
 /// # Errors
 /// What `write` returns, or the disk's own, naming `path`; a folder is refused.
-pub fn write_output(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
+pub fn write_output(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Error> {
     match target(path)? {
-        Target::File(file) => write_atomic(&file, write),
+        Target::File(file) => write_atomic(&file, write)?,
         Target::Stream => {
             let mut out = BufWriter::new(open_stream(path)?);
-            write(&mut out).and_then(|()| Ok(out.flush()?)).with_context(|| format!("cannot write {}", path.display()))
+            write(&mut out).and_then(|()| out.flush()).at("cannot write", path)?;
         }
     }
+    Ok(())
 }
 
 /// Opens `path` to write a record that grows as it comes. A regular file must not be there yet: a record is not written over.
 ///
 /// # Errors
 /// When there is a file, or none can be made; the line names `path`.
-pub fn create_record(path: &Path) -> Result<File> {
+pub fn create_record(path: &Path) -> Result<File, Error> {
     let file = match target(path)? {
-        Target::Stream => return open_stream(path),
+        Target::Stream => return Ok(open_stream(path)?),
         Target::File(file) => File::create_new(file),
     };
     match file {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            bail!("{} is there already; remove it or name another", path.display())
-        }
-        file => file.with_context(|| format!("cannot create {}", path.display())),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(Error::Exists { path: path.to_owned() }),
+        file => Ok(file.at("cannot create", path)?),
     }
 }
 
-fn open_stream(path: &Path) -> Result<File> {
-    OpenOptions::new().append(true).open(path).with_context(|| format!("cannot write into {}", path.display()))
+fn open_stream(path: &Path) -> Result<File, FileError> {
+    OpenOptions::new().append(true).open(path).at("cannot write into", path)
 }
 
-fn target(path: &Path) -> Result<Target> {
-    let failed = || format!("cannot write {}", path.display());
+fn target(path: &Path) -> Result<Target, Error> {
     match path.metadata() {
-        Ok(there) if there.is_dir() => bail!("cannot write {}: it is a folder; name a file", path.display()),
+        Ok(there) if there.is_dir() => return Err(Error::Folder { path: path.to_owned() }),
         Ok(there) if !there.is_file() => return Ok(Target::Stream),
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error).with_context(failed),
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error).at("cannot write", path)?,
         _ => {}
     }
     // By hand: what a link leads to need not be there yet.
@@ -78,10 +102,10 @@ fn target(path: &Path) -> Result<Target> {
         if is_held_open(&file) {
             return Ok(Target::Stream);
         }
-        let leads_to = file.read_link().with_context(failed)?;
+        let leads_to = file.read_link().at("cannot write", path)?;
         file = file.parent().unwrap_or(Path::new("")).join(leads_to);
     }
-    bail!("cannot write {}: its links lead in a circle", path.display())
+    Err(Error::CircularLinks { path: path.to_owned() })
 }
 
 /// Whether a link stands for a file that a process holds open, as /dev/stdout does in the end: to replace the file by another
@@ -98,8 +122,8 @@ mod tests {
     use std::process::Command;
     use tempfile::tempdir;
 
-    fn say(path: &Path, text: &str) -> Result<()> {
-        write_output(path, |out| Ok(out.write_all(text.as_bytes())?))
+    fn say(path: &Path, text: &str) -> Result<(), Error> {
+        write_output(path, |out| out.write_all(text.as_bytes()))
     }
 
     #[test]

@@ -62,7 +62,7 @@ pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 /// No row with a loss, or a file that cannot be written, which is named.
 pub fn loss_svg(rows: &[Row], title: &str, out: &Path) -> Result<()> {
     let svg = draw(rows, title)?;
-    write_output(out, |file| Ok(file.write_all(svg.as_bytes())?))
+    write_output(out, |file| file.write_all(svg.as_bytes()))
         .with_context(|| format!("{}: cannot write the plot; is the disk full?", out.display()))
 }
 

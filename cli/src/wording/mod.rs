@@ -3,6 +3,7 @@
 //! A library says what is wrong and where. What to do about it is a matter of flags, which only a program has, so a program finds
 //! the library's error in the chain by its type and says it in words of its own.
 
+mod data;
 mod model;
 
 use std::error::Error;
@@ -24,13 +25,20 @@ pub type Wording = fn(&(dyn Error + 'static)) -> Option<Worded>;
 /// The words for what both programs stand on.
 pub fn shared(cause: &(dyn Error + 'static)) -> Option<Worded> {
     let usage = cause.downcast_ref::<UsageError>().map(|usage| Worded::Usage(usage.to_string()));
-    usage.or_else(|| model::line(cause).map(Worded::Failure))
+    usage.or_else(|| data::line(cause).or_else(|| model::line(cause)).map(Worded::Failure))
 }
 
-/// A chain of errors as one line, and whether one of them means that the program was called wrongly.
-pub fn line(error: &anyhow::Error, wording: impl Fn(&(dyn Error + 'static)) -> Option<Worded>) -> (String, bool) {
+/// An error with its causes as one line, and whether one of them means that the program was called wrongly.
+pub fn line(error: &(dyn Error + 'static)) -> (String, bool) {
+    words_by(error, shared)
+}
+
+fn words_by(
+    error: &(dyn Error + 'static),
+    wording: impl Fn(&(dyn Error + 'static)) -> Option<Worded>,
+) -> (String, bool) {
     let mut is_usage = false;
-    let parts = error.chain().map(|cause| match wording(cause) {
+    let words = anyhow::Chain::new(error).map(|cause| match wording(cause) {
         None => cause.to_string(),
         Some(Worded::Failure(words)) => words,
         Some(Worded::Usage(words)) => {
@@ -38,7 +46,7 @@ pub fn line(error: &anyhow::Error, wording: impl Fn(&(dyn Error + 'static)) -> O
             words
         }
     });
-    let line = parts.collect::<Vec<_>>().join(": ");
+    let line = words.collect::<Vec<_>>().join(": ");
     (line, is_usage)
 }
 
@@ -47,7 +55,7 @@ pub fn said(error: anyhow::Error, wording: Wording) -> anyhow::Error {
     if !error.chain().any(|cause| wording(cause).is_some()) {
         return error;
     }
-    match line(&error, |cause| wording(cause).or_else(|| shared(cause))) {
+    match words_by(error.as_ref(), |cause| wording(cause).or_else(|| shared(cause))) {
         (line, true) => UsageError::new(line).into(),
         (line, false) => anyhow::Error::msg(line),
     }

@@ -1,9 +1,8 @@
 //! All inputs as one stream of documents, which can be read more than once.
 
-use super::{Input, Interrupted, PrepareOptions, Progress, Source};
+use super::{Error, Input, PrepareOptions, Progress, Source};
 use crate::source::{self, Event, LeftOut, Listing, Sink, TextFile};
 use crate::stories::story;
-use anyhow::{Error, Result, anyhow, bail, ensure};
 use rayon::prelude::*;
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -23,6 +22,7 @@ pub struct Corpus {
     parts: Vec<Part>,
     field: String,
     seed: u64,
+    describe: fn(&source::Error) -> String,
 }
 
 enum Part {
@@ -43,16 +43,16 @@ pub struct Reading {
 
 impl Corpus {
     /// Finds the files of the inputs; standard input is copied to `options.out`, which must exist.
-    pub fn find(options: &PrepareOptions) -> Result<Self> {
-        let mut corpus =
-            Self { listing: Listing::default(), parts: Vec::new(), field: options.field.clone(), seed: options.seed };
+    pub fn find(options: &PrepareOptions) -> Result<Self, Error> {
+        let PrepareOptions { ref field, seed, describe, .. } = *options;
+        let mut corpus = Self { listing: Listing::default(), parts: Vec::new(), field: field.clone(), seed, describe };
         let mut stories = 0;
         for input in &options.inputs {
             match input {
                 Input::Path(path) => corpus.listing.add_path(path)?,
                 Input::Stdin => corpus.listing.add_stdin(&mut std::io::stdin().lock(), &options.out)?,
+                Input::Stories { count: 0 } => return Err(Error::NoStories),
                 Input::Stories { count } => {
-                    ensure!(*count > 0, "0 stories of the built-in corpus are no text; ask for more");
                     corpus.parts.push(Part::Stories(stories..stories + count));
                     stories += count;
                 }
@@ -69,20 +69,21 @@ impl Corpus {
 
     /// Goes on without files that a reading found to be unusable.
     ///
-    /// Errors when nothing is left to read.
-    pub fn leave_out(&mut self, unusable: Vec<LeftOut>) -> Result<()> {
+    /// # Errors
+    /// When nothing is left to read.
+    pub fn leave_out(&mut self, unusable: Vec<LeftOut>) -> Result<(), Error> {
         let names: BTreeSet<&str> = unusable.iter().map(|one| one.name.as_str()).collect();
         self.parts.retain(|part| !matches!(part, Part::File(file) if file.found && names.contains(file.name.as_str())));
         self.listing.left_out.extend(unusable);
         if self.parts.is_empty() {
-            bail!("none of the files can be used; give others ({})", LeftOut::told(self.left_out()).join("; "));
+            return Err(Error::NothingUsable { left_out: self.left_out().to_vec() });
         }
         Ok(())
     }
 
     /// Hands on every document with something else than white space in it. Of a text in which a file turns out to be unusable,
-    /// what comes behind is read as well, to find others, but not handed on.
-    pub fn read(&self, stage: &str, progress: &dyn Progress, sink: &mut Sink<'_>) -> Result<Reading> {
+    /// what comes behind is read as well, to find others, but not handed on. An [`Error::Source`] is never the sink's.
+    pub fn read(&self, stage: &str, progress: &dyn Progress, sink: &mut Sink<'_, Error>) -> Result<Reading, Error> {
         let read_bytes = AtomicU64::new(0);
         let file_bytes = |part: &Part| match part {
             Part::File(file) => Some(file.bytes),
@@ -97,7 +98,7 @@ impl Corpus {
                 Part::File(file) => {
                     let mut bytes = 0;
                     let whole_so_far = reading.unusable.is_empty();
-                    let read = read_file(file, &self.field, &read_bytes, &mut |event| {
+                    let read = source::read(file, &self.field, &read_bytes, &mut |event| {
                         if let Event::Text(text) = event {
                             bytes += text.len() as u64;
                             untold += text.len();
@@ -107,10 +108,12 @@ impl Corpus {
                             tell(progress, stage, read_bytes.load(Ordering::Relaxed), whole)?;
                         }
                         if whole_so_far { filter.event(event) } else { Ok(()) }
-                    })?;
+                    });
                     match read {
                         Ok(()) => reading.sources.push(Source { name: file.name.clone(), bytes }),
-                        Err(error) if file.found => reading.unusable.push(LeftOut::unreadable(file, &error)),
+                        Err(Error::Source(error)) if file.found => {
+                            reading.unusable.push(LeftOut::unreadable(file, (self.describe)(&error)));
+                        }
                         Err(error) => return Err(error),
                     }
                 }
@@ -137,24 +140,9 @@ impl Corpus {
     }
 }
 
-/// Reads a file. The outer error is the sink's, the inner one the file's.
-fn read_file(file: &TextFile, field: &str, read_bytes: &AtomicU64, sink: &mut Sink<'_>) -> Result<Result<()>> {
-    let mut of_sink: Option<Error> = None;
-    let read = source::read(file, field, read_bytes, &mut |event| {
-        sink(event).map_err(|error| {
-            of_sink = Some(error);
-            anyhow!("the reading was stopped")
-        })
-    });
-    match of_sink {
-        Some(error) => Err(error),
-        None => Ok(read),
-    }
-}
-
 /// A name for the options and for the names, sizes and times of the files they name.
-pub fn fingerprint(options: &PrepareOptions) -> Result<String> {
-    let PrepareOptions { inputs, field, tokenizer, val_fraction, seed, out: _ } = options;
+pub fn fingerprint(options: &PrepareOptions) -> Result<String, source::Error> {
+    let PrepareOptions { inputs, field, tokenizer, val_fraction, seed, out: _, describe: _ } = options;
     let mut name = format!("{field:?} {tokenizer} {val_fraction} {seed}");
     for input in inputs {
         name += &format!("\n{input:?}");
@@ -171,9 +159,9 @@ pub fn fingerprint(options: &PrepareOptions) -> Result<String> {
 }
 
 /// Tells how far a stage has come; an error when the user wants to stop.
-pub fn tell(progress: &dyn Progress, stage: &str, done_bytes: u64, total_bytes: Option<u64>) -> Result<()> {
+pub fn tell(progress: &dyn Progress, stage: &str, done_bytes: u64, total_bytes: Option<u64>) -> Result<(), Error> {
     progress.update(stage, done_bytes, total_bytes);
-    if progress.interrupted() { Err(Interrupted.into()) } else { Ok(()) }
+    if progress.interrupted() { Err(Error::Interrupted) } else { Ok(()) }
 }
 
 /// Leaves out documents of nothing but white space, such as what follows the last separator of a file.
@@ -181,11 +169,11 @@ struct BlankFilter<'a, 'b> {
     /// White space at the beginning of a document.
     held: String,
     begun: bool,
-    sink: &'a mut Sink<'b>,
+    sink: &'a mut Sink<'b, Error>,
 }
 
 impl BlankFilter<'_, '_> {
-    fn event(&mut self, event: Event<'_>) -> Result<()> {
+    fn event(&mut self, event: Event<'_>) -> Result<(), Error> {
         match event {
             Event::Text(text) if self.begun => (self.sink)(Event::Text(text))?,
             Event::Text(text) => {

@@ -1,9 +1,9 @@
 //! A prepared folder, opened only when whole and undamaged.
 
-use super::{FORMAT_VERSION, MANIFEST, Manifest, Split, is_prepared};
+use super::{FORMAT_VERSION, MANIFEST, Manifest, OpenError, Split, is_prepared};
 use crate::tokenizer::Tokenizer;
 use crate::tokens::TokenFile;
-use anyhow::{Context, Result, ensure};
+use ember_host::file_error::At;
 use ember_host::files::checksum;
 use serde_json::Value;
 use std::path::Path;
@@ -28,57 +28,48 @@ impl Dataset {
 
     /// Opens a prepared folder and checks every file in it, checksums included, against the manifest.
     ///
-    /// Errors name the file that is missing, unfinished, damaged or of another version.
-    pub fn open(dir: &Path) -> Result<Self> {
+    /// # Errors
+    /// They name the file that is missing, unfinished, damaged or of another version.
+    pub fn open(dir: &Path) -> Result<Self, OpenError> {
         let manifest = read_manifest(dir)?;
         let train = open_tokens(&dir.join("train.bin"), &manifest.train, &manifest)?;
         let val = open_tokens(&dir.join("val.bin"), &manifest.val, &manifest)?;
         let path = dir.join("tokenizer.json");
-        ensure!(
-            format!("{:016x}", checksum(&path)?) == manifest.tokenizer_checksum,
-            "{} is not the tokenizer that the tokens were made with; prepare the text again",
-            path.display()
-        );
+        if format!("{:016x}", checksum(&path)?) != manifest.tokenizer_checksum {
+            return Err(OpenError::OtherTokenizer { path });
+        }
         let tokenizer = Tokenizer::from_file(&path)?;
-        ensure!(
-            tokenizer.vocab_size() == manifest.vocab_size
-                && manifest.end_of_text.is_none_or(|end| (end as usize) < manifest.vocab_size),
-            "{} does not belong to the {MANIFEST} beside it; prepare the text again",
-            path.display()
-        );
-        Ok(Self { manifest, train, val, tokenizer })
+        let is_its = tokenizer.vocab_size() == manifest.vocab_size
+            && manifest.end_of_text.is_none_or(|end| (end as usize) < manifest.vocab_size);
+        if is_its { Ok(Self { manifest, train, val, tokenizer }) } else { Err(OpenError::Mismatch { path }) }
     }
 }
 
-fn read_manifest(dir: &Path) -> Result<Manifest> {
+fn read_manifest(dir: &Path) -> Result<Manifest, OpenError> {
     let path = dir.join(MANIFEST);
-    ensure!(dir.is_dir(), "{} is not a folder; prepare a text into it first", dir.display());
-    ensure!(
-        path.exists(),
-        "{} has no {MANIFEST}: it was never prepared, or preparing did not finish; prepare the text again",
-        dir.display()
-    );
-    let damaged = || format!("{} is damaged; prepare the text again", path.display());
-    let content = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let value: Value = serde_json::from_slice(&content).with_context(damaged)?;
-    let version = value["format_version"].as_u64().unwrap_or(0);
-    ensure!(
-        version == u64::from(FORMAT_VERSION),
-        "{} has format version {version}, this program reads {FORMAT_VERSION}; prepare the text again",
-        path.display()
-    );
-    serde_json::from_value(value).with_context(damaged)
+    if !dir.is_dir() {
+        return Err(OpenError::NoFolder { path: dir.to_owned() });
+    }
+    if !path.exists() {
+        return Err(OpenError::Unfinished { folder: dir.to_owned() });
+    }
+    let content = std::fs::read(&path).at("cannot read", &path)?;
+    let damaged = |source| OpenError::Manifest { path: path.clone(), source };
+    let value: Value = serde_json::from_slice(&content).map_err(damaged)?;
+    match value["format_version"].as_u64().unwrap_or(0) {
+        version if version == u64::from(FORMAT_VERSION) => serde_json::from_value(value).map_err(damaged),
+        version => Err(OpenError::Version { path, version }),
+    }
 }
 
-fn open_tokens(path: &Path, split: &Split, manifest: &Manifest) -> Result<TokenFile> {
+fn open_tokens(path: &Path, split: &Split, manifest: &Manifest) -> Result<TokenFile, OpenError> {
     let tokens = TokenFile::open(path)?;
-    ensure!(
-        tokens.len() as u64 == split.tokens
-            && tokens.vocab_size() == manifest.vocab_size
-            && format!("{:016x}", tokens.checksum()) == split.checksum,
-        "{} does not belong to the {MANIFEST} beside it; prepare the text again",
-        path.display()
-    );
+    let is_its = tokens.len() as u64 == split.tokens
+        && tokens.vocab_size() == manifest.vocab_size
+        && format!("{:016x}", tokens.checksum()) == split.checksum;
+    if !is_its {
+        return Err(OpenError::Mismatch { path: path.to_owned() });
+    }
     tokens.verify()?;
     Ok(tokens)
 }

@@ -2,11 +2,10 @@
 
 use super::corpus::Corpus;
 use super::split::{Side, Split};
-use super::{Progress, Split as SplitCounts};
+use super::{Error, Progress, Split as SplitCounts};
 use crate::source::Event;
-use crate::tokenizer::{Tokenizer, UnknownCharacter};
-use crate::tokens::TokenWriter;
-use anyhow::{Result, bail, ensure};
+use crate::tokenizer::{self, Tokenizer};
+use crate::tokens::{self, TokenWriter};
 use rayon::prelude::*;
 use std::ops::Range;
 use std::path::Path;
@@ -39,7 +38,7 @@ pub fn encode(
     tokenizer: &Tokenizer,
     out: &Path,
     progress: &dyn Progress,
-) -> Result<Encoded> {
+) -> Result<Encoded, Error> {
     let mut encoder = CorpusEncoder {
         tokenizer,
         split,
@@ -57,8 +56,8 @@ pub fn encode(
         Event::Text(text) => encoder.add(text),
         Event::EndOfDocument => encoder.end_document(),
     })?;
-    if let Some(changed) = reading.unusable.first() {
-        bail!("the text changed while it was read ({}); prepare it again once nobody writes to it", changed.reason);
+    if let Some(changed) = reading.unusable.into_iter().next() {
+        return Err(Error::Changed { reason: Some(changed.reason) });
     }
     encoder.finish()
 }
@@ -121,7 +120,7 @@ struct EncodedPiece {
 }
 
 impl CorpusEncoder<'_> {
-    fn add(&mut self, text: &str) -> Result<()> {
+    fn add(&mut self, text: &str) -> Result<(), Error> {
         let mut rest = text;
         if let Some(left) = self.characters_to_cut {
             match rest.char_indices().nth(left as usize) {
@@ -137,23 +136,23 @@ impl CorpusEncoder<'_> {
         }
         self.bytes += text.len() as u64;
         self.batch.text.push_str(rest);
-        self.cut()?;
+        self.cut();
         self.encode_when_full()
     }
 
     /// Closes pieces of the open document as long as it is too long.
-    fn cut(&mut self) -> Result<()> {
+    fn cut(&mut self) {
         loop {
             let start = self.open.start;
             let waiting = self.batch.text.len() - start;
             if waiting <= PIECE_BYTES {
-                return Ok(());
+                return;
             }
             let within = self.batch.text.floor_char_boundary(start + PIECE_BYTES);
             let mut places = [within, self.batch.text.len()].into_iter();
             let at = match places.find_map(|end| self.tokenizer.safe_cut(&self.batch.text[start..end])) {
                 Some(at) => at,
-                None if waiting < LONGEST_PIECE_BYTES => return Ok(()),
+                None if waiting < LONGEST_PIECE_BYTES => return,
                 None => waiting,
             };
             self.close(start + at, End::Piece);
@@ -167,7 +166,7 @@ impl CorpusEncoder<'_> {
         (self.open.start, self.open.first) = (at, false);
     }
 
-    fn end_document(&mut self) -> Result<()> {
+    fn end_document(&mut self) -> Result<(), Error> {
         self.close(self.batch.text.len(), End::Document);
         self.open.document += 1;
         self.open.first = true;
@@ -176,16 +175,16 @@ impl CorpusEncoder<'_> {
         self.encode_when_full()
     }
 
-    fn encode_when_full(&mut self) -> Result<()> {
+    fn encode_when_full(&mut self) -> Result<(), Error> {
         if self.open.start >= self.batch_bytes || self.batch.pieces.len() >= 1 << 16 {
             self.encode_batch()?;
         }
         Ok(())
     }
 
-    fn encode_batch(&mut self) -> Result<()> {
+    fn encode_batch(&mut self) -> Result<(), Error> {
         let Batch { text, pieces } = std::mem::take(&mut self.batch);
-        let encoded: Vec<Result<EncodedPiece>> = pieces
+        let encoded: Vec<Result<EncodedPiece, tokenizer::Error>> = pieces
             .par_iter()
             .with_min_len(16.min(pieces.len() / rayon::current_num_threads()).max(1))
             .map(|piece| {
@@ -224,18 +223,15 @@ impl CorpusEncoder<'_> {
     }
 
     /// Places an unknown character in its document instead of its piece.
-    fn placed(&self, error: anyhow::Error) -> anyhow::Error {
-        match error.downcast::<UnknownCharacter>() {
-            Ok(mut unknown) => {
-                unknown.position += self.place.0;
-                unknown.line += self.place.1;
-                unknown.into()
-            }
-            Err(error) => error,
+    fn placed(&self, mut error: tokenizer::Error) -> tokenizer::Error {
+        if let tokenizer::Error::UnknownCharacter(unknown) = &mut error {
+            unknown.position += self.place.0;
+            unknown.line += self.place.1;
         }
+        error
     }
 
-    fn finish(mut self) -> Result<Encoded> {
+    fn finish(mut self) -> Result<Encoded, Error> {
         self.encode_batch()?;
         for stream in [&mut self.train, &mut self.val] {
             if stream.ended == Some(End::Document) {
@@ -262,13 +258,13 @@ struct Stream {
 }
 
 impl Stream {
-    fn create(path: &Path, tokenizer: &Tokenizer) -> Result<Self> {
+    fn create(path: &Path, tokenizer: &Tokenizer) -> Result<Self, tokens::Error> {
         let writer = TokenWriter::create(path, tokenizer.vocab_size())?;
         Ok(Self { writer, counts: SplitCounts::default(), end_of_text: tokenizer.end_of_text(), ended: None })
     }
 
     /// Writes the token that stands between documents, where there is one.
-    fn part(&mut self, id_counts: &mut [u64]) -> Result<()> {
+    fn part(&mut self, id_counts: &mut [u64]) -> Result<(), tokens::Error> {
         if let Some(end) = self.end_of_text {
             self.writer.push(&[end])?;
             id_counts[end as usize] += 1;
@@ -276,9 +272,11 @@ impl Stream {
         Ok(())
     }
 
-    fn finish(mut self) -> Result<SplitCounts> {
+    fn finish(mut self) -> Result<SplitCounts, Error> {
         self.counts.tokens = self.writer.len();
-        ensure!(self.counts.tokens > 0, "nothing is left for one of the splits; give more text");
+        if self.counts.tokens == 0 {
+            return Err(Error::EmptySplit);
+        }
         self.counts.checksum = format!("{:016x}", self.writer.finish()?);
         Ok(self.counts)
     }

@@ -1,11 +1,11 @@
 //! A small part of a large text, spread over the whole: enough to judge a text by, without reading all of it.
 
-use super::{Input, PrepareOptions};
+use super::{Error, Input, PrepareOptions};
 use crate::source::{self, Event, Format, Listing, TextFile};
 use crate::tokenizer::TokenizerChoice;
-use anyhow::{Context, Result};
+use ember_host::file_error::At;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -30,7 +30,7 @@ pub struct Excerpt {
 ///
 /// # Errors
 /// As [`super::prepare`]: a missing, empty or binary file, a broken line.
-pub fn excerpt(options: &PrepareOptions, most_bytes: u64, folder: &Path) -> Result<Option<Excerpt>> {
+pub fn excerpt(options: &PrepareOptions, most_bytes: u64, folder: &Path) -> Result<Option<Excerpt>, Error> {
     if let [Input::Stories { count }] = options.inputs[..] {
         let part = PrepareOptions { inputs: vec![Input::Stories { count: STORIES }], ..options.clone() };
         return Ok((count > STORIES).then(|| Excerpt { options: part, share: STORIES as f64 / count as f64 }));
@@ -45,8 +45,8 @@ pub fn excerpt(options: &PrepareOptions, most_bytes: u64, folder: &Path) -> Resu
         return Ok(None);
     }
     let part = folder.join("excerpt.jsonl");
-    let failed = || format!("cannot write {}", part.display());
-    let mut out = std::io::BufWriter::new(File::create(&part).with_context(failed)?);
+    const DOING: &str = "cannot write";
+    let mut out = io::BufWriter::new(File::create(&part).at(DOING, &part)?);
     let (mut read, mut text_bytes) = (0, 0);
     let listed = whole;
     for file in &listing.files {
@@ -56,15 +56,15 @@ pub fn excerpt(options: &PrepareOptions, most_bytes: u64, folder: &Path) -> Resu
                 read += bytes;
                 for document in documents {
                     text_bytes += document.len() as u64;
-                    writeln!(out, "{}", serde_json::json!({ "text": document })).with_context(failed)?;
+                    writeln!(out, "{}", serde_json::json!({ "text": document })).at(DOING, &part)?;
                 }
             }
             // As in preparing the whole, which then says so.
             Err(_) if file.found => whole -= file.bytes,
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
         }
     }
-    out.flush().with_context(failed)?;
+    out.flush().at(DOING, &part)?;
     let share = (read as f64 / whole as f64).clamp(f64::MIN_POSITIVE, 1.0);
     // Too large for characters as a whole, so the part must not be taken for a small text.
     let large = text_bytes as f64 / share >= super::LARGE_TEXT_BYTES as f64;
@@ -78,27 +78,26 @@ pub fn excerpt(options: &PrepareOptions, most_bytes: u64, folder: &Path) -> Resu
 }
 
 /// Documents, or blocks of one, from about `budget` bytes of a file; and how many bytes they were.
-fn part_of(file: &TextFile, field: &str, budget: u64) -> Result<(Vec<String>, u64)> {
+fn part_of(file: &TextFile, field: &str, budget: u64) -> Result<(Vec<String>, u64), source::Error> {
     let mut documents = Vec::new();
     let mut keep = |document: &str| documents.push(document.to_owned());
     let read = match file.format {
-        Format::Text if source::is_plain(file)? => blocks(file, budget, &mut keep)?,
+        Format::Text if source::is_plain(file)? => blocks(file, budget, &mut keep).at("cannot read", &file.name)?,
         _ => beginning(file, field, budget, &mut keep)?,
     };
     Ok((documents, read))
 }
 
 /// Hands on blocks at even distances, `budget` bytes of them; returns how many bytes were read.
-fn blocks(file: &TextFile, budget: u64, keep: &mut dyn FnMut(&str)) -> Result<u64> {
-    let failed = || format!("cannot read {}", file.name);
-    let mut content = File::open(&file.path).with_context(failed)?;
+fn blocks(file: &TextFile, budget: u64, keep: &mut dyn FnMut(&str)) -> io::Result<u64> {
+    let mut content = File::open(&file.path)?;
     let count = budget.div_ceil(BLOCK_BYTES).max(1);
     let (distance, size) = (file.bytes / count, budget.div_ceil(count));
     let mut read = 0;
     for number in 0..count {
-        content.seek(SeekFrom::Start(number * distance)).with_context(failed)?;
+        content.seek(SeekFrom::Start(number * distance))?;
         let mut block = Vec::new();
-        read += Read::by_ref(&mut content).take(size).read_to_end(&mut block).with_context(failed)? as u64;
+        read += Read::by_ref(&mut content).take(size).read_to_end(&mut block)? as u64;
         // A block may begin and end inside a character.
         let text = String::from_utf8_lossy(&block);
         keep(text.trim_matches(char::REPLACEMENT_CHARACTER));
@@ -106,25 +105,14 @@ fn blocks(file: &TextFile, budget: u64, keep: &mut dyn FnMut(&str)) -> Result<u6
     Ok(read)
 }
 
-/// Ends the reading of a file of which there is enough.
-#[derive(Debug)]
-struct Enough;
-
-impl std::fmt::Display for Enough {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("enough was read")
-    }
-}
-
-impl std::error::Error for Enough {}
-
 /// Hands on the documents at the beginning until `budget` bytes of the file were read; returns how many were. The file is read a
 /// piece at a time, ahead of its documents: all of the last piece's are handed on, so that the bytes are theirs.
-fn beginning(file: &TextFile, field: &str, budget: u64, keep: &mut dyn FnMut(&str)) -> Result<u64> {
+fn beginning(file: &TextFile, field: &str, budget: u64, keep: &mut dyn FnMut(&str)) -> Result<u64, source::Error> {
     let read = AtomicU64::new(0);
     let mut document = String::new();
     let mut enough = None;
-    let ended = source::read(file, field, &read, &mut |event| {
+    // Ends with an error of the file, or with none of it once there is enough.
+    let ended: Result<(), Option<source::Error>> = source::read(file, field, &read, &mut |event| {
         match event {
             Event::Text(text) => document.push_str(text),
             Event::EndOfDocument => keep(&std::mem::take(&mut document)),
@@ -132,14 +120,13 @@ fn beginning(file: &TextFile, field: &str, budget: u64, keep: &mut dyn FnMut(&st
         let so_far = read.load(Ordering::Relaxed);
         match enough {
             None if so_far >= budget => enough = Some(so_far),
-            Some(bytes) if so_far > bytes => return Err(Enough.into()),
+            Some(bytes) if so_far > bytes => return Err(None),
             _ => {}
         }
         Ok(())
     });
-    match ended {
-        Err(error) if !error.is::<Enough>() => return Err(error),
-        _ => {}
+    if let Err(Some(error)) = ended {
+        return Err(error);
     }
     if !document.trim().is_empty() {
         keep(&document);

@@ -10,6 +10,7 @@
 mod corpus;
 mod dataset;
 mod encode;
+mod error;
 mod excerpt;
 mod manifest;
 mod report;
@@ -18,22 +19,25 @@ mod survey;
 
 pub use crate::source::{Input, LeftOut, LeftOutKind};
 pub use dataset::Dataset;
+pub use error::{Error, OpenError};
 pub use excerpt::{Excerpt, excerpt};
 pub use manifest::{FORMAT_VERSION, Manifest, Marks, Source, Split};
 pub use report::{RareCharacters, Report};
 pub use split::Duplicates;
 
+use crate::source;
 use crate::source::written_here::{MANIFEST, is_prepared};
 use crate::stories::{self, story};
-use crate::tokenizer::{Tokenizer, TokenizerChoice, UnknownCharacter};
+use crate::tokenizer::{self, Tokenizer, TokenizerChoice};
 use crate::windows::WindowRule;
-use anyhow::{Context, Result, bail, ensure};
 use corpus::{Corpus, tell};
+use ember_host::file_error::{At, FileError};
 use ember_host::files::{UNFINISHED, checksum, write_atomic};
 use encode::{Encoded, encode};
 use rayon::prelude::*;
 use split::{Side, SplitBuilder};
 use std::collections::BTreeSet;
+use std::io;
 use std::path::{Path, PathBuf};
 use survey::{Survey, survey};
 
@@ -61,6 +65,9 @@ pub struct PrepareOptions {
     pub seed: u64,
     /// The folder to write.
     pub out: PathBuf,
+    /// Says in a line why a file in a folder is left out, for the report and the manifest: [`source::line`], or what the caller
+    /// would rather have its users read.
+    pub describe: fn(&source::Error) -> String,
 }
 
 impl Default for PrepareOptions {
@@ -72,6 +79,7 @@ impl Default for PrepareOptions {
             val_fraction: 0.1,
             seed: 0,
             out: PathBuf::from("data"),
+            describe: source::line,
         }
     }
 }
@@ -80,7 +88,10 @@ impl PrepareOptions {
     /// A name for what was asked for: the options, and the names, sizes and times of the files; `out` is no part of it.
     ///
     /// A prepared folder whose manifest holds the same fingerprint need not be prepared again.
-    pub fn fingerprint(&self) -> Result<String> {
+    ///
+    /// # Errors
+    /// As [`source::Listing::add_path`].
+    pub fn fingerprint(&self) -> Result<String, source::Error> {
         corpus::fingerprint(self)
     }
 }
@@ -90,7 +101,7 @@ pub trait Progress: Sync {
     /// `done_bytes` of `total_bytes` (where known) of `stage`, a few words such as "reading", are done.
     fn update(&self, stage: &str, done_bytes: u64, total_bytes: Option<u64>);
 
-    /// Whether the user wants to stop; preparing then ends soon with the error [`Interrupted`].
+    /// Whether the user wants to stop; preparing then ends soon with [`Error::Interrupted`].
     fn interrupted(&self) -> bool {
         false
     }
@@ -103,42 +114,29 @@ impl Progress for Silent {
     fn update(&self, _stage: &str, _done_bytes: u64, _total_bytes: Option<u64>) {}
 }
 
-/// The error of a preparation that [`Progress::interrupted`] stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Interrupted;
-
-impl std::fmt::Display for Interrupted {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "interrupted while preparing the text; run the same command again to start over")
-    }
-}
-
-impl std::error::Error for Interrupted {}
-
 /// Turns text into `train.bin`, `val.bin`, `tokenizer.json`, `tokenizer_config.json` and, last, `manifest.json` in
 /// `options.out`, which is created where it does not exist.
 ///
 /// A folder that holds anything else than what was prepared into it before is refused: nothing foreign is ever overwritten.
 ///
-/// Errors name what is wrong with which input; the folder then has no manifest and does not open. [`Interrupted`] when
-/// `progress` says so.
-pub fn prepare(options: &PrepareOptions, progress: &dyn Progress) -> Result<Manifest> {
-    ensure!(
-        options.val_fraction > 0.0 && options.val_fraction < 1.0,
-        "val_fraction is {}; give a share between 0 and 1, such as 0.1",
-        options.val_fraction
-    );
-    ensure!(!options.inputs.is_empty(), "no text was named; name a file, a folder, or standard input");
+/// # Errors
+/// They name what is wrong with which input; [`Error::Interrupted`] when `progress` says so. Until the tokens are written, what
+/// was prepared into the folder before stays there whole; from then on the folder has no manifest and does not open.
+pub fn prepare(options: &PrepareOptions, progress: &dyn Progress) -> Result<Manifest, Error> {
+    let val_fraction = options.val_fraction;
+    if !(val_fraction > 0.0 && val_fraction < 1.0) {
+        return Err(Error::ValFraction { val_fraction });
+    }
+    if options.inputs.is_empty() {
+        return Err(Error::NoInput);
+    }
     let out = &options.out;
     ensure_ours(out)?;
-    // Looks at all files, so that a mistyped name does not cost what was prepared before.
     let fingerprint = options.fingerprint()?;
     make(out)?;
-    // As long as the folder is known for what it is: it may stand in a folder of the text.
     let mut corpus = Corpus::find(options)?;
-    forget_prepared(out)?;
     let only_stories = matches!(options.inputs[..], [Input::Stories { .. }]);
-    let mut split = SplitBuilder::new(options.val_fraction);
+    let mut split = SplitBuilder::new(val_fraction);
     if only_stories {
         split = split.of_whole_documents();
     }
@@ -148,14 +146,14 @@ pub fn prepare(options: &PrepareOptions, progress: &dyn Progress) -> Result<Mani
         // Every window of the stories begins a document, so a prompt must too.
         tokenizer = tokenizer.opening_prompts()?;
     }
+    forget_prepared(out)?;
     // The tokens first: by them an unfinished folder is known for ours.
     let encoded = encode(&corpus, &survey.split, &tokenizer, out, progress)
         .map_err(|error| count_unknown(error, &survey, &tokenizer))?;
     tokenizer.save(out)?;
-    ensure!(
-        (encoded.documents, encoded.bytes) == (survey.documents, survey.bytes),
-        "the text changed while it was read; prepare it again once nobody writes to it"
-    );
+    if (encoded.documents, encoded.bytes) != (survey.documents, survey.bytes) {
+        return Err(Error::Changed { reason: None });
+    }
     let marks = only_stories.then(|| marks(&survey, &encoded, options.seed));
     let manifest = Manifest {
         format_version: FORMAT_VERSION,
@@ -175,44 +173,40 @@ pub fn prepare(options: &PrepareOptions, progress: &dyn Progress) -> Result<Mani
         train: encoded.train,
         val: encoded.val,
     };
-    let json = serde_json::to_string_pretty(&manifest)?;
-    write_atomic(&out.join(MANIFEST), |file| Ok(file.write_all(json.as_bytes())?))?;
+    write_atomic(&out.join(MANIFEST), |file| Ok(serde_json::to_writer_pretty(file, &manifest)?))?;
     Ok(manifest)
 }
 
 /// Refuses a folder with anything in it, unless a text was prepared into it or began to be. Names with a leading dot do not count:
 /// what a killed run left, and what a desktop puts into every folder.
-fn ensure_ours(out: &Path) -> Result<()> {
+fn ensure_ours(out: &Path) -> Result<(), Error> {
     let Ok(entries) = std::fs::read_dir(out) else { return Ok(()) }; // nothing there, or no folder: making it will tell
     let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
     match names.filter(|name| !name.starts_with('.')).min() {
-        Some(name) if !is_prepared(out) => bail!(
-            "{} holds other files, {name} among them, and they might be overwritten; name a folder that is new or empty",
-            out.display()
-        ),
+        Some(file) if !is_prepared(out) => Err(Error::ForeignFolder { folder: out.to_owned(), file }),
         _ => Ok(()),
     }
 }
 
 /// Makes the folder, and removes what a killed run left behind in it.
-fn make(out: &Path) -> Result<()> {
-    let failed = || format!("cannot write into the folder {}", out.display());
-    std::fs::create_dir_all(out).with_context(failed)?;
-    for entry in std::fs::read_dir(out).with_context(failed)? {
-        let entry = entry.with_context(failed)?;
-        if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
-            std::fs::remove_file(entry.path()).with_context(failed)?;
+fn make(out: &Path) -> Result<(), FileError> {
+    let make = || -> io::Result<()> {
+        std::fs::create_dir_all(out)?;
+        for entry in std::fs::read_dir(out)? {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
+                std::fs::remove_file(entry.path())?;
+            }
         }
-    }
-    Ok(())
+        Ok(())
+    };
+    make().at("cannot write into the folder", out)
 }
 
-/// From now on what was prepared into the folder before counts as unfinished.
-fn forget_prepared(out: &Path) -> Result<()> {
+/// From now on what was prepared into the folder before counts as unfinished: its files are about to be replaced.
+fn forget_prepared(out: &Path) -> Result<(), FileError> {
     match std::fs::remove_file(out.join(MANIFEST)) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("cannot write into the folder {}", out.display()))
-        }
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).at("cannot write into the folder", out),
         _ => Ok(()),
     }
 }
@@ -222,9 +216,9 @@ fn make_tokenizer(
     options: &PrepareOptions,
     survey: &Survey,
     progress: &dyn Progress,
-) -> Result<(Tokenizer, TokenizerChoice, String)> {
+) -> Result<(Tokenizer, TokenizerChoice, String), Error> {
     let (choice, reason) = match &options.tokenizer {
-        TokenizerChoice::Auto => choose(&options.inputs, survey)?,
+        TokenizerChoice::Auto => choose(&options.inputs, survey),
         choice => (choice.clone(), "as asked for".to_owned()),
     };
     let tokenizer = match &choice {
@@ -238,17 +232,18 @@ fn make_tokenizer(
             Tokenizer::train_bpe(*vocab_size, survey.sample.blocks())?
         }
         TokenizerChoice::File(path) => Tokenizer::from_file(path)?,
-        TokenizerChoice::Auto => bail!("the tokenizer \"auto\" was not resolved"),
+        TokenizerChoice::Auto => unreachable!("it was resolved above"),
     };
     Ok((tokenizer, choice, reason))
 }
 
 /// Says of the whole text what the tokenizer does not know in it, where a first such character has stopped the encoding.
-fn count_unknown(error: anyhow::Error, survey: &Survey, tokenizer: &Tokenizer) -> anyhow::Error {
+fn count_unknown(error: Error, survey: &Survey, tokenizer: &Tokenizer) -> Error {
     const NAMED: usize = 8;
-    if !error.is::<UnknownCharacter>() {
-        return error;
-    }
+    let source = match error {
+        Error::Tokenizer(tokenizer::Error::UnknownCharacter(first)) => first,
+        other => return other,
+    };
     let is_unknown = |character: char| tokenizer.encode(character.encode_utf8(&mut [0; 4])).is_err();
     let mut unknown: Vec<(char, u64)> =
         survey.characters.iter().map(|(character, count)| (*character, *count)).collect();
@@ -261,25 +256,24 @@ fn count_unknown(error: anyhow::Error, survey: &Survey, tokenizer: &Tokenizer) -
     });
     let named: Vec<String> = named.collect();
     let more = if unknown.len() > NAMED { ", ..." } else { "" };
-    error.context(format!(
-        "{} different characters of the text, {all} in all, are not known to the tokenizer ({}{more})",
-        unknown.len(),
-        named.join(", ")
-    ))
+    Error::UnknownCharacters { different: unknown.len(), all, examples: named.join(", ") + more, source }
 }
 
 /// What `auto` means for this text.
-fn choose(inputs: &[Input], survey: &Survey) -> Result<(TokenizerChoice, String)> {
+fn choose(inputs: &[Input], survey: &Survey) -> (TokenizerChoice, String) {
     let (characters, bytes) = (survey.characters.len(), survey.bytes);
-    Ok(if inputs.iter().all(|input| matches!(input, Input::Stories { .. })) {
-        (stories::TOKENIZER.parse()?, "every word of the built-in stories becomes one token".to_owned())
+    if inputs.iter().all(|input| matches!(input, Input::Stories { .. })) {
+        (
+            stories::TOKENIZER.parse().expect("a choice of our own"),
+            "every word of the built-in stories becomes one token".to_owned(),
+        )
     } else if characters <= MOST_CHARACTERS && bytes < LARGE_TEXT_BYTES {
         (TokenizerChoice::Chars, format!("{characters} different characters and under 20 MB"))
     } else if characters > MOST_CHARACTERS {
         (DEFAULT_BPE, format!("{characters} different characters are too many for a token each"))
     } else {
         (DEFAULT_BPE, format!("{} MB are enough to learn words from", bytes / 1_000_000))
-    })
+    }
 }
 
 /// What the built-in corpus itself and its best forgetful predictor lose on the validation stories.

@@ -5,7 +5,7 @@
 //! same share of its characters, what is before the cut teaches and what is behind it validates. A single document is cut so
 //! from the start, as nanoGPT cuts it.
 
-use anyhow::{Result, ensure};
+use super::Error;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -140,9 +140,15 @@ impl SplitBuilder {
         }
     }
 
-    /// Decides. Errors when nothing is left for one of the sides.
-    pub fn finish(mut self) -> Result<(Split, Duplicates)> {
-        ensure!(self.documents > 0, "the text is empty; give some");
+    /// Decides.
+    ///
+    /// # Errors
+    /// When nothing is left for one of the sides.
+    pub fn finish(mut self) -> Result<(Split, Duplicates), Error> {
+        let documents = self.documents;
+        if documents == 0 {
+            return Err(Error::Empty);
+        }
         let longest = std::mem::take(&mut self.longest).in_order();
         let split = match &longest[..] {
             [only] if self.documents == 1 => self.cut_in_two(only)?,
@@ -154,12 +160,10 @@ impl SplitBuilder {
             _ => self.choose(&longest)?,
         };
         let val = split.whole.ones();
-        ensure!(
-            (0 < val || !split.cuts.is_empty()) && val < self.documents,
-            "{val} of {} documents fell to validation; give another --seed or more different documents",
-            self.documents
-        );
-        let duplicates = Duplicates::count(self.hashes, &split, self.documents);
+        if val == 0 && split.cuts.is_empty() || val == documents {
+            return Err(Error::OneSided { val, documents });
+        }
+        let duplicates = Duplicates::count(self.hashes, &split, documents);
         Ok((split, duplicates))
     }
 
@@ -173,8 +177,10 @@ impl SplitBuilder {
         (0.5 * self.val_fraction..=1.5 * self.val_fraction).contains(&share)
     }
 
-    fn cut_in_two(&self, only: &Candidate) -> Result<Split> {
-        ensure!(only.characters >= 2, "the text is one character long; give more");
+    fn cut_in_two(&self, only: &Candidate) -> Result<Split, Error> {
+        if only.characters < 2 {
+            return Err(Error::OneCharacter);
+        }
         Ok(Split {
             rule: format!("the last {}% of the characters of the only document", self.percent()),
             whole: Bits::default(),
@@ -183,7 +189,7 @@ impl SplitBuilder {
     }
 
     /// Chooses among the longest documents; the others, where there are more, stay where chance has put them.
-    fn choose(&mut self, longest: &[Candidate]) -> Result<Split> {
+    fn choose(&mut self, longest: &[Candidate]) -> Result<Split, Error> {
         let by_chance = |candidate: &&Candidate| self.by_chance.get(candidate.number);
         let chance_among_longest: u64 = longest.iter().filter(by_chance).map(|candidate| candidate.bytes).sum();
         let others = self.by_chance_bytes - chance_among_longest;
@@ -198,11 +204,9 @@ impl SplitBuilder {
                 _ => groups.push((*hash, *bytes)),
             }
         }
-        ensure!(
-            groups.len() > 1 || longest.len() as u64 != self.documents,
-            "all {} documents are the same text, which cannot both teach and validate; give different ones",
-            self.documents
-        );
+        if groups.len() <= 1 && longest.len() as u64 == self.documents {
+            return Err(Error::OneText { documents: self.documents });
+        }
         let (mut left, mut chosen, mut chosen_bytes) = (wanted, Vec::new(), others);
         for (hash, bytes) in &groups {
             if *bytes as f64 <= left && chosen.len() + 1 < groups.len() {

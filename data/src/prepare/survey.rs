@@ -2,9 +2,8 @@
 
 use super::corpus::{Corpus, Reading};
 use super::split::{ContentHash, Duplicates, Split, SplitBuilder};
-use super::{Progress, Source};
+use super::{Error, Progress, Source};
 use crate::source::{Event, LeftOut};
-use anyhow::Result;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 
@@ -22,7 +21,12 @@ pub struct Survey {
 }
 
 /// Reads the whole corpus once; once more where files in folders turn out to be unusable, which the corpus then leaves out.
-pub fn survey(corpus: &mut Corpus, builder: &SplitBuilder, seed: u64, progress: &dyn Progress) -> Result<Survey> {
+pub fn survey(
+    corpus: &mut Corpus,
+    builder: &SplitBuilder,
+    seed: u64,
+    progress: &dyn Progress,
+) -> Result<Survey, Error> {
     loop {
         match read(corpus, builder.clone(), seed, progress)? {
             Ok(survey) => return Ok(survey),
@@ -37,7 +41,7 @@ fn read(
     mut builder: SplitBuilder,
     seed: u64,
     progress: &dyn Progress,
-) -> Result<Result<Survey, Vec<LeftOut>>> {
+) -> Result<Result<Survey, Vec<LeftOut>>, Error> {
     let mut hash = ContentHash::new(seed);
     let mut counts = CharacterCounts::default();
     let mut sample = Sample::new(SAMPLE_BYTES);

@@ -4,7 +4,7 @@ use super::*;
 use crate::tokenizer::{END_OF_TEXT, SpecialTokens};
 use crate::windows::{TrainWindows, ValWindows};
 use proptest::prelude::*;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 struct Prepared {
     folder: tempfile::TempDir,
@@ -30,7 +30,7 @@ fn options(folder: &Path, inputs: Vec<Input>, tokenizer: &str) -> PrepareOptions
     }
 }
 
-fn try_text(text: &str, tokenizer: &str) -> Result<Prepared> {
+fn try_text(text: &str, tokenizer: &str) -> anyhow::Result<Prepared> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("text.txt");
     std::fs::write(&path, text).unwrap();
@@ -213,34 +213,39 @@ fn unfinished_and_damaged_folders_do_not_open() {
     assert!(Dataset::open(Path::new("no/such/folder")).err().unwrap().to_string().contains("not a folder"));
 }
 
-struct StopAfter(AtomicUsize);
+struct StopAfter {
+    updates: AtomicUsize,
+    encodes: AtomicBool,
+}
 
 impl Progress for StopAfter {
-    fn update(&self, _stage: &str, _done_bytes: u64, _total_bytes: Option<u64>) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+    fn update(&self, stage: &str, _done_bytes: u64, _total_bytes: Option<u64>) {
+        self.updates.fetch_sub(1, Ordering::Relaxed);
+        self.encodes.store(stage == "encoding", Ordering::Relaxed);
     }
 
     fn interrupted(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == 0
+        self.updates.load(Ordering::Relaxed) == 0
     }
 }
 
 #[test]
-fn an_interrupted_preparation_leaves_nothing_that_opens() {
+fn an_interrupted_preparation_leaves_what_was_there_or_nothing_that_opens() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("text.txt");
     std::fs::write(&path, many_documents(1000)).unwrap();
     let options = options(folder.path(), vec![Input::Path(path)], "chars");
     prepare(&options, &Silent).unwrap();
     for updates in 1.. {
-        match prepare(&options, &StopAfter(AtomicUsize::new(updates))) {
+        let stop = StopAfter { updates: AtomicUsize::new(updates), encodes: AtomicBool::new(false) };
+        match prepare(&options, &stop) {
             Ok(_) => {
                 assert!(updates > 3, "each reading tells at its beginning and its end");
                 break;
             }
-            Err(error) => assert!(error.downcast_ref::<Interrupted>().is_some(), "{error}"),
+            Err(error) => assert!(matches!(error, Error::Interrupted), "{error}"),
         }
-        assert!(Dataset::open(&options.out).is_err());
+        assert_eq!(Dataset::open(&options.out).is_err(), stop.encodes.into_inner(), "after {updates} updates");
         let names = std::fs::read_dir(&options.out).unwrap().map(|entry| entry.unwrap().file_name());
         assert!(names.into_iter().all(|name| !name.to_string_lossy().starts_with('.')), "temporary files are gone");
     }
@@ -285,6 +290,25 @@ fn a_mistyped_name_costs_nothing() {
     let mistyped = options(prepared.folder.path(), vec![Input::Path(PathBuf::from("no/such/file"))], "chars");
     assert!(prepare(&mistyped, &Silent).unwrap_err().to_string().contains("no/such/file"));
     assert!(Dataset::open(&mistyped.out).is_ok());
+}
+
+#[test]
+fn a_text_that_is_refused_costs_nothing_that_was_prepared_before() {
+    let prepared = text(&many_documents(100), "chars");
+    let folder = prepared.folder.path();
+    let no_utf8 = [&b"a".repeat(3_000_000)[..], b"\xe9"].concat();
+    for (content, tokenizer, expected) in [
+        (&no_utf8[..], "chars", "is not UTF-8 text: byte 3000000"),
+        (b" \n", "chars", "the text is empty"),
+        (b"two words", folder.join("text.txt").to_str().unwrap(), "is not a tokenizer.json"),
+    ] {
+        let path = folder.join("refused.txt");
+        std::fs::write(&path, content).unwrap();
+        let refused = options(folder, vec![Input::Path(path)], tokenizer);
+        let error = prepare(&refused, &Silent).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+        assert_eq!(Dataset::open(&refused.out).unwrap().manifest.fingerprint, prepared.manifest.fingerprint);
+    }
 }
 
 #[test]
@@ -366,7 +390,7 @@ fn what_cannot_be_used_in_a_folder_is_left_out_and_said() {
         "Left out: 1 empty file: g.txt\n",
         "Left out: 1 file that is no text: h.png looks binary (byte 4 is zero)",
         "Left out: 2 text files that cannot be read, the first: c.txt is not UTF-8 text: byte 3000000 (0xE9)",
-        "Left out: 2 JSON Lines files that cannot be used, the first: b.jsonl:1: no field \"text\"; name one of these with --field: body\n",
+        "Left out: 2 JSON Lines files that cannot be used, the first: b.jsonl:1: no field \"text\"; name one of these: body\n",
         "Left out: 1 Parquet file that cannot be used: cannot read f.parquet as Parquet",
         "manifest.json lists all that was left out, each with its reason.\n",
     ] {

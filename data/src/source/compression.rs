@@ -1,7 +1,7 @@
 //! gzip and zstd, undone while reading.
 
-use super::TextFile;
-use anyhow::{Context, Result, bail};
+use super::{Error, TextFile};
+use ember_host::file_error::At;
 use flate2::bufread::GzDecoder;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read, Seek, SeekFrom};
@@ -38,21 +38,16 @@ impl Compression {
 }
 
 /// The content of a file, decompressed as it is read; broken compression shows as an error of the reader.
-pub fn reader<'a>(mut raw: impl Read + 'a, file: &TextFile) -> Result<Box<dyn Read + 'a>> {
+pub fn reader<'a>(mut raw: impl Read + 'a, file: &TextFile) -> Result<Box<dyn Read + 'a>, Error> {
     let mut start = Vec::with_capacity(4);
-    raw.by_ref().take(4).read_to_end(&mut start).with_context(|| format!("cannot read {}", file.name))?;
+    raw.by_ref().take(4).read_to_end(&mut start).at("cannot read", &file.name)?;
     let found = Compression::of_content(&start);
     let whole = BufReader::with_capacity(BUFFER_BYTES, Cursor::new(start).chain(raw));
     Ok(match (found, Compression::of_name(&file.name).0) {
         (Compression::Gzip, _) => Box::new(Members { member: Some(GzDecoder::new(whole)) }),
-        (Compression::Zstd, _) => {
-            Box::new(zstd::Decoder::with_buffer(whole).with_context(|| format!("cannot read {} as zstd", file.name))?)
-        }
+        (Compression::Zstd, _) => Box::new(zstd::Decoder::with_buffer(whole).at("cannot read", &file.name)?),
         (Compression::None, Compression::None) => Box::new(whole),
-        (Compression::None, _) => bail!(
-            "{} is named as a compressed file, but its content is neither gzip nor zstd; rename it or compress it again",
-            file.name
-        ),
+        (Compression::None, _) => return Err(Error::NotCompressed { name: file.name.clone() }),
     })
 }
 
@@ -94,15 +89,15 @@ fn skip_zeros(reader: &mut impl BufRead) -> io::Result<bool> {
 }
 
 /// A file that can be read at any place: itself, or a temporary file with its decompressed content.
-pub fn seekable(mut raw: File, file: &TextFile) -> Result<File> {
-    let failed = || format!("cannot decompress {}", file.name);
+pub fn seekable(mut raw: File, file: &TextFile) -> Result<File, Error> {
+    const DOING: &str = "cannot decompress";
     let mut start = [0u8; 4];
-    let n = raw.read(&mut start).with_context(failed)?;
-    raw.seek(SeekFrom::Start(0)).with_context(failed)?;
+    let n = raw.read(&mut start).at(DOING, &file.name)?;
+    raw.seek(SeekFrom::Start(0)).at(DOING, &file.name)?;
     if Compression::of_content(&start[..n]) == Compression::None {
         return Ok(raw);
     }
-    let mut whole = tempfile::tempfile().with_context(failed)?;
-    io::copy(&mut reader(raw, file)?, &mut whole).with_context(failed)?;
+    let mut whole = tempfile::tempfile().at(DOING, &file.name)?;
+    io::copy(&mut reader(raw, file)?, &mut whole).at(DOING, &file.name)?;
     Ok(whole)
 }

@@ -2,11 +2,10 @@
 
 use super::compression::Compression;
 use super::text::{SNIFFED_BYTES, check_kind};
-use super::{Format, LeftOut, LeftOutKind, written_here};
-use anyhow::{Context, Result, bail, ensure};
+use super::{Error, Format, LeftOut, LeftOutKind, first_bytes, line, written_here};
+use ember_host::file_error::{At, FileError};
 use ember_host::files::UNFINISHED;
-use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
@@ -54,14 +53,17 @@ impl Listing {
     /// Adds a file, or all files under a folder but those that are empty, binary or written by these programs; names with a
     /// leading dot are passed over in silence.
     ///
-    /// Errors when there is nothing at `path`, when a file is empty or binary, or when a folder holds no text.
-    pub fn add_path(&mut self, path: &Path) -> Result<()> {
-        let metadata = std::fs::metadata(path).with_context(|| {
-            format!("cannot read {}; name a file or folder that exists and that you may read", path.display())
-        })?;
+    /// # Errors
+    /// When there is nothing at `path`, when a file is empty or binary, or when a folder holds no text.
+    pub fn add_path(&mut self, path: &Path) -> Result<(), Error> {
+        let named = || path.to_owned();
+        let metadata = std::fs::metadata(path).map_err(|source| Error::Missing { path: named(), source })?;
         if !metadata.is_dir() {
-            ensure!(metadata.len() > 0 || !metadata.is_file(), "{} is empty; give a file with text", path.display());
-            ensure!(metadata.is_file(), "{} is not a file; pipe it into standard input instead", path.display());
+            match (metadata.is_file(), metadata.len()) {
+                (false, _) => return Err(Error::NotAFile { path: named() }),
+                (true, 0) => return Err(Error::Empty { path: named() }),
+                (true, _) => {}
+            }
             let start = sniff(path)?;
             let file = TextFile::new(path, path.display().to_string(), metadata.len(), &start, false);
             if file.format == Format::Text && Compression::of_content(&start) == Compression::None {
@@ -70,46 +72,36 @@ impl Listing {
             self.files.push(file);
             return Ok(());
         }
-        let name = path.display();
         match written_here::kind(path) {
-            Some(LeftOutKind::Run) => {
-                bail!(
-                    "{name} is a run, not text; go on with it by `ember-train resume {name}`, or name the text itself"
-                )
-            }
-            Some(_) => bail!(
-                "{name} is a prepared text already; train on it alone with `ember-train run {name}`, or name the text itself"
-            ),
+            Some(LeftOutKind::Run) => return Err(Error::Run { path: named() }),
+            Some(_) => return Err(Error::Prepared { path: named() }),
             None => {}
         }
         let (files, left_out) = (self.files.len(), self.left_out.len());
         self.add_folder(path)?;
         if self.files.len() == files {
-            match LeftOut::told(&self.left_out[left_out..]).as_slice() {
-                [] => bail!("{name} holds no file with text; give another folder"),
-                told => bail!("{name} holds no file with text; give another folder ({})", told.join("; ")),
-            }
+            return Err(Error::NoText { path: named(), left_out: self.left_out[left_out..].to_vec() });
         }
         Ok(())
     }
 
-    fn add_folder(&mut self, folder: &Path) -> Result<()> {
-        let failed = || format!("cannot read the folder {}", folder.display());
+    fn add_folder(&mut self, folder: &Path) -> Result<(), FileError> {
+        const DOING: &str = "cannot read the folder";
         let mut entries =
-            std::fs::read_dir(folder).with_context(failed)?.collect::<Result<Vec<_>, _>>().with_context(failed)?;
+            std::fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>).at(DOING, folder)?;
         entries.sort_by_key(|entry| entry.file_name());
         for entry in entries {
             let path = entry.path();
             if entry.file_name().to_string_lossy().starts_with('.') {
                 continue;
             }
-            let kind = entry.file_type().with_context(failed)?;
+            let kind = entry.file_type().at(DOING, folder)?;
             // Links to folders are not followed: they may lead in circles.
             if kind.is_dir() {
                 if let Some(kind) = written_here::kind(&path) {
                     self.left_out.push(LeftOut::new(&path, kind, path.display().to_string()));
                 } else if let Err(error) = self.add_folder(&path) {
-                    self.left_out.push(LeftOut::new(&path, LeftOutKind::Folder, format!("{error:#}")));
+                    self.left_out.push(LeftOut::new(&path, LeftOutKind::Folder, line(&error.into())));
                 }
             } else if path.is_file() {
                 match found(&path) {
@@ -122,13 +114,23 @@ impl Listing {
     }
 
     /// Copies `input` (standard input) into a temporary file in `folder`, so that it can be read twice, and adds that.
-    pub fn add_stdin(&mut self, input: &mut dyn Read, folder: &Path) -> Result<()> {
-        ensure!(self.spooled.is_none(), "standard input is named twice; name it once");
-        let failed = || format!("cannot copy standard input into {}", folder.display());
-        let mut copy = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(folder).with_context(failed)?;
-        let bytes = std::io::copy(input, &mut copy).with_context(failed)?;
-        copy.flush().with_context(failed)?;
-        ensure!(bytes > 0, "standard input is empty; pipe text into it");
+    ///
+    /// # Errors
+    /// When it cannot be copied, is empty, or was added before.
+    pub fn add_stdin(&mut self, input: &mut dyn Read, folder: &Path) -> Result<(), Error> {
+        if self.spooled.is_some() {
+            return Err(Error::StdinTwice);
+        }
+        let mut spool = || -> io::Result<(NamedTempFile, u64)> {
+            let mut copy = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(folder)?;
+            let bytes = io::copy(input, &mut copy)?;
+            copy.flush()?;
+            Ok((copy, bytes))
+        };
+        let (copy, bytes) = spool().at("cannot copy standard input into", folder)?;
+        if bytes == 0 {
+            return Err(Error::EmptyStdin);
+        }
         let start = sniff(copy.path())?;
         self.files.push(TextFile::new(copy.path(), "standard input".to_owned(), bytes, &start, false));
         self.spooled = Some(copy);
@@ -159,8 +161,8 @@ impl TextFile {
 /// A file in a folder, by its first bytes; else why it is left out.
 fn found(path: &Path) -> Result<TextFile, LeftOut> {
     let name = path.display().to_string();
-    let unreadable = |error| LeftOut::new(path, LeftOutKind::Text, format!("{error:#}"));
-    let bytes = std::fs::metadata(path).with_context(|| format!("cannot read {name}")).map_err(unreadable)?.len();
+    let unreadable = |error: FileError| LeftOut::new(path, LeftOutKind::Text, line(&error.into()));
+    let bytes = std::fs::metadata(path).at("cannot read", path).map_err(unreadable)?.len();
     if bytes == 0 {
         return Err(LeftOut::new(path, LeftOutKind::Empty, name));
     }
@@ -173,9 +175,6 @@ fn found(path: &Path) -> Result<TextFile, LeftOut> {
 }
 
 /// The first bytes of a file.
-fn sniff(path: &Path) -> Result<Vec<u8>> {
-    let failed = || format!("cannot read {}", path.display());
-    let mut start = Vec::new();
-    File::open(path).with_context(failed)?.take(SNIFFED_BYTES as u64).read_to_end(&mut start).with_context(failed)?;
-    Ok(start)
+fn sniff(path: &Path) -> Result<Vec<u8>, FileError> {
+    first_bytes(path, SNIFFED_BYTES as u64).at("cannot read", path)
 }

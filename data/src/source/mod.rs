@@ -15,6 +15,7 @@
 //! folders that these programs wrote.
 
 mod compression;
+mod error;
 mod jsonl;
 mod left_out;
 mod listing;
@@ -23,12 +24,14 @@ mod text;
 mod utf16;
 pub(crate) mod written_here;
 
+pub use error::{Error, line};
 pub use left_out::{LeftOut, LeftOutKind};
 pub use listing::{Input, Listing, TextFile};
 
-use anyhow::{Context, Result};
+use ember_host::file_error::At;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What a reader hands on, in order.
@@ -41,7 +44,7 @@ pub enum Event<'a> {
 }
 
 /// Who receives events; an error of its own ends the reading.
-pub type Sink<'a> = dyn FnMut(Event<'_>) -> Result<()> + 'a;
+pub type Sink<'a, E> = dyn FnMut(Event<'_>) -> Result<(), E> + 'a;
 
 /// How a file holds its documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,9 +59,16 @@ pub enum Format {
 
 /// Reads a file and hands its documents to `sink`; `read_bytes` grows by the bytes read from the disk.
 ///
-/// Errors name the file and the place: not UTF-8, broken compression, a bad line of JSON, a missing field or column.
-pub fn read(file: &TextFile, field: &str, read_bytes: &AtomicU64, sink: &mut Sink<'_>) -> Result<()> {
-    let open = || File::open(&file.path).with_context(|| format!("cannot open {}", file.name));
+/// # Errors
+/// Those of `sink`, and those of the file, which name it and the place: not UTF-8, broken compression, a bad line of JSON, a
+/// missing field or column.
+pub fn read<E: From<Error>>(
+    file: &TextFile,
+    field: &str,
+    read_bytes: &AtomicU64,
+    sink: &mut Sink<'_, E>,
+) -> Result<(), E> {
+    let open = || File::open(&file.path).at("cannot open", &file.name).map_err(Error::from);
     match file.format {
         Format::Parquet => {
             let content = compression::seekable(open()?, file)?;
@@ -70,21 +80,27 @@ pub fn read(file: &TextFile, field: &str, read_bytes: &AtomicU64, sink: &mut Sin
 }
 
 /// The text of a file: decompressed, and as UTF-8 where it is UTF-16 with its mark.
-fn utf8<'a>(content: File, file: &TextFile, read_bytes: &'a AtomicU64) -> Result<Box<dyn Read + 'a>> {
+fn utf8<'a>(content: File, file: &TextFile, read_bytes: &'a AtomicU64) -> Result<Box<dyn Read + 'a>, Error> {
     let bytes = compression::reader(Counted::new(content, read_bytes), file)?;
-    utf16::as_utf8(bytes).map_err(|error| utf16::cannot_read(&file.name, "0 bytes of text", error))
+    utf16::as_utf8(bytes).map_err(|error| utf16::cannot_read(&file.name, "0 bytes of text".to_owned(), error))
 }
 
 /// Whether a file's bytes are its text: it is neither compressed nor UTF-16 nor of another format.
 ///
-/// Errors when the file cannot be read.
-pub fn is_plain(file: &TextFile) -> Result<bool> {
-    let failed = || format!("cannot read {}", file.name);
-    let mut start = Vec::new();
-    File::open(&file.path).with_context(failed)?.take(4).read_to_end(&mut start).with_context(failed)?;
+/// # Errors
+/// When the file cannot be read.
+pub fn is_plain(file: &TextFile) -> Result<bool, Error> {
+    let start = first_bytes(&file.path, 4).at("cannot read", &file.name)?;
     let as_it_is = compression::Compression::of_content(&start) == compression::Compression::None
         && utf16::ByteOrder::of_content(&start).is_none();
     Ok(file.format == Format::Text && as_it_is)
+}
+
+/// At most `count` bytes from the beginning of a file.
+fn first_bytes(path: &Path, count: u64) -> io::Result<Vec<u8>> {
+    let mut start = Vec::new();
+    File::open(path)?.take(count).read_to_end(&mut start)?;
+    Ok(start)
 }
 
 /// Counts what is read from a file.
@@ -100,7 +116,7 @@ impl<'a> Counted<'a> {
 }
 
 impl Read for Counted<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let n = self.file.read(buffer)?;
         self.bytes.fetch_add(n as u64, Ordering::Relaxed);
         Ok(n)

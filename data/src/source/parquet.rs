@@ -1,7 +1,6 @@
 //! Parquet: one column of strings, a row a document.
 
-use super::{Event, Sink};
-use anyhow::{Context, Result, bail, ensure};
+use super::{Error, Event, Sink};
 use ember_host::panics::quietly;
 use parquet::column::reader::ColumnReader;
 use parquet::data_type::ByteArray;
@@ -13,47 +12,41 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const ROWS: usize = 16;
 
 /// Hands the rows of a column to `sink`; a null is no document. `read_bytes` grows by `file_bytes` as the rows go by.
-pub fn read(
+pub fn read<E: From<Error>>(
     name: &str,
     file: File,
     field: &str,
     file_bytes: u64,
     read_bytes: &AtomicU64,
-    sink: &mut Sink<'_>,
-) -> Result<()> {
-    let failed = || format!("cannot read {name} as Parquet; it is damaged or something else: write it again");
-    let reader = quietly(|| SerializedFileReader::new(file)).with_context(failed)?.with_context(failed)?;
+    sink: &mut Sink<'_, E>,
+) -> Result<(), E> {
+    let (name, column) = (|| name.to_owned(), || field.to_owned());
+    let reader = of_library(name, || SerializedFileReader::new(file))?;
     let schema = reader.metadata().file_metadata().schema_descr_ptr();
     let columns: Vec<String> = schema.columns().iter().map(|column| column.path().string()).collect();
     let Some(index) = columns.iter().position(|column| column == field) else {
-        bail!("{name} has no column \"{field}\"; name one of these with --field: {}", columns.join(", "));
+        return Err(Error::NoColumn { name: name(), column: column(), columns }.into());
     };
-    let column = schema.column(index);
     let all_rows = reader.metadata().file_metadata().num_rows().max(1) as u64;
     let mut seen_rows = 0;
     for group in 0..reader.num_row_groups() {
         let column_reader = || reader.get_row_group(group)?.get_column_reader(index);
-        let ColumnReader::ByteArrayColumnReader(mut values) =
-            quietly(column_reader).with_context(failed)?.with_context(failed)?
-        else {
-            bail!("{name}: the column \"{field}\" holds no strings; name another with --field");
+        let ColumnReader::ByteArrayColumnReader(mut values) = of_library(name, column_reader)? else {
+            return Err(Error::ColumnOfNoStrings { name: name(), column: column() }.into());
         };
-        ensure!(
-            column.max_rep_level() == 0,
-            "{name}: the column \"{field}\" holds lists; name one of strings with --field"
-        );
+        if schema.column(index).max_rep_level() > 0 {
+            return Err(Error::ColumnOfLists { name: name(), column: column() }.into());
+        }
         loop {
             let (mut texts, mut levels): (Vec<ByteArray>, Vec<i16>) = (Vec::new(), Vec::new());
-            let (records, _, _) = quietly(|| values.read_records(ROWS, Some(&mut levels), None, &mut texts))
-                .with_context(failed)?
-                .with_context(failed)?;
+            let (records, _, _) = of_library(name, || values.read_records(ROWS, Some(&mut levels), None, &mut texts))?;
             if records == 0 {
                 break;
             }
             for text in &texts {
-                let text = std::str::from_utf8(text.data()).ok().with_context(|| {
-                    format!("{name}: a value of the column \"{field}\" is not UTF-8 text; name another with --field")
-                })?;
+                let Ok(text) = std::str::from_utf8(text.data()) else {
+                    return Err(Error::ColumnNotUtf8 { name: name(), column: column() }.into());
+                };
                 sink(Event::Text(text))?;
                 sink(Event::EndOfDocument)?;
             }
@@ -63,4 +56,10 @@ pub fn read(
         }
     }
     Ok(())
+}
+
+/// Calls the library; its errors, and its panics over damaged files, are errors of the file.
+fn of_library<T>(name: impl Fn() -> String, call: impl FnOnce() -> parquet::errors::Result<T>) -> Result<T, Error> {
+    let failed = |source| Error::Parquet { name: name(), source };
+    quietly(call).map_err(|panic| failed(panic.into()))?.map_err(|error| failed(error.into()))
 }

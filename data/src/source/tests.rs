@@ -4,6 +4,7 @@ use super::*;
 use ::parquet::data_type::{ByteArray, ByteArrayType};
 use ::parquet::file::writer::SerializedFileWriter;
 use ::parquet::schema::parser::parse_message_type;
+use anyhow::Result;
 use proptest::prelude::*;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -59,7 +60,7 @@ fn documents(path: &Path, field: &str) -> Result<Vec<String>> {
     let mut documents = vec![String::new()];
     let read_bytes = AtomicU64::new(0);
     for file in &listing.files {
-        read(file, field, &read_bytes, &mut |event| {
+        read::<Error>(file, field, &read_bytes, &mut |event| {
             match event {
                 Event::Text(text) => documents.last_mut().unwrap().push_str(text),
                 Event::EndOfDocument => documents.push(String::new()),
@@ -214,7 +215,7 @@ fn damaged_parquet_never_panics_out_of_the_library() {
             let mut listing = Listing::default();
             listing.add_path(&folder.write("a.parquet", &damaged)).unwrap();
             // Whatever comes of it, the process goes on; what is refused names the file.
-            if let Err(error) = read(&listing.files[0], "text", &AtomicU64::new(0), &mut |_| Ok(())) {
+            if let Err(error) = read::<anyhow::Error>(&listing.files[0], "text", &AtomicU64::new(0), &mut |_| Ok(())) {
                 let error = format!("{error:#}");
                 assert!(error.contains("a.parquet") && !error.contains('\n'), "{error}");
             }
@@ -235,7 +236,7 @@ fn standard_input_is_copied_and_recognised() {
         }
         Ok(())
     };
-    read(&listing.files[0], "text", &AtomicU64::new(0), &mut sink).unwrap();
+    read::<Error>(&listing.files[0], "text", &AtomicU64::new(0), &mut sink).unwrap();
     assert_eq!(text, "piped");
     drop(listing);
     assert_eq!(std::fs::read_dir(folder.0.path()).unwrap().count(), 0);
@@ -243,7 +244,7 @@ fn standard_input_is_copied_and_recognised() {
         let mut listing = Listing::default();
         listing.add_stdin(&mut &*marked, folder.0.path()).unwrap();
         let mut text = String::new();
-        read(&listing.files[0], "text", &AtomicU64::new(0), &mut |event| {
+        read::<Error>(&listing.files[0], "text", &AtomicU64::new(0), &mut |event| {
             if let Event::Text(piece) = event {
                 text.push_str(piece);
             }
@@ -277,11 +278,7 @@ fn errors_name_the_file_and_the_place() {
         ("a.txt.zst", &zstd(&late)[..20], "cannot read a.txt.zst after"),
         ("a.jsonl", b"{\"text\": \"x\"}\n{\"text\"", "a.jsonl:2: not a line with a JSON object"),
         ("a.jsonl", b"[1]", "a.jsonl:1: not a line with a JSON object"),
-        (
-            "a.jsonl",
-            b"{\"body\": \"x\", \"id\": 1}",
-            "a.jsonl:1: no field \"text\"; name one of these with --field: body, id",
-        ),
+        ("a.jsonl", b"{\"body\": \"x\", \"id\": 1}", "a.jsonl:1: no field \"text\"; name one of these: body, id"),
         ("a.jsonl", b"{\"text\": 7}", "a.jsonl:1: the field \"text\" is not a string"),
         ("a.parquet", b"PAR1 broken", "cannot read a.parquet as Parquet"),
     ] {
@@ -289,7 +286,7 @@ fn errors_name_the_file_and_the_place() {
         assert!(error.contains(expected), "{error:?} should contain {expected:?}");
     }
     let error = documents(&Folder::new().write("a.parquet", &parquet(&[None])), "body").unwrap_err().to_string();
-    assert!(error.contains("no column \"body\"; name one of these with --field: text, other"), "{error}");
+    assert!(error.contains("no column \"body\"; name one of these: text, other"), "{error}");
     let empty = Folder::new();
     assert!(documents(empty.0.path(), "text").unwrap_err().to_string().contains("holds no file with text"));
     let missing = format!("{:#}", documents(Path::new("no/such/file"), "text").unwrap_err());
@@ -300,7 +297,7 @@ fn errors_name_the_file_and_the_place() {
 struct Trickle<'a>(&'a [u8], usize);
 
 impl Read for Trickle<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let n = buffer.len().min(self.1);
         self.0.read(&mut buffer[..n])
     }
@@ -315,7 +312,7 @@ proptest! {
         for border in ["<|endoftext|>", "<|end<|endoftext|>", "🙂🙂🙂🙂🙂🙂🙂🙂🙂🙂"] {
             let whole = format!("{first}{border}rest");
             let mut documents = vec![String::new()];
-            text::read("t", &mut Trickle(whole.as_bytes(), step), &mut |event| {
+            text::read::<Error>("t", &mut Trickle(whole.as_bytes(), step), &mut |event| {
                 match event {
                     Event::Text(text) => documents.last_mut().unwrap().push_str(text),
                     Event::EndOfDocument => documents.push(String::new()),

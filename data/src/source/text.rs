@@ -1,8 +1,7 @@
 //! Plain text, in which `<|endoftext|>` separates documents.
 
-use super::{Event, Sink, utf16};
+use super::{Error, Event, Sink, utf16};
 use crate::tokenizer::END_OF_TEXT;
-use anyhow::{Result, bail, ensure};
 use std::io::Read;
 
 /// How much is read at once.
@@ -12,7 +11,7 @@ const BLOCK_BYTES: usize = 1 << 20;
 pub const SNIFFED_BYTES: usize = 8 << 10;
 
 /// Hands the documents of a text to `sink`.
-pub fn read(name: &str, reader: &mut dyn Read, sink: &mut Sink<'_>) -> Result<()> {
+pub fn read<E: From<Error>>(name: &str, reader: &mut dyn Read, sink: &mut Sink<'_, E>) -> Result<(), E> {
     let mut block = Vec::with_capacity(BLOCK_BYTES + END_OF_TEXT.len());
     let mut offset = 0; // of the block's beginning, in the decompressed file
     let mut first = true;
@@ -21,7 +20,7 @@ pub fn read(name: &str, reader: &mut dyn Read, sink: &mut Sink<'_>) -> Result<()
         let n = reader
             .take(wanted)
             .read_to_end(&mut block)
-            .map_err(|error| utf16::cannot_read(name, &format!("{offset} bytes of text"), error))?;
+            .map_err(|error| utf16::cannot_read(name, format!("{offset} bytes of text"), error))?;
         let last = (n as u64) < wanted;
         if first {
             first = false;
@@ -34,13 +33,13 @@ pub fn read(name: &str, reader: &mut dyn Read, sink: &mut Sink<'_>) -> Result<()
         let text = match std::str::from_utf8(&block) {
             Ok(text) => text,
             // A character may go on in the next block.
-            Err(error) if error.error_len().is_none() && !last => std::str::from_utf8(&block[..error.valid_up_to()])?,
-            Err(error) => bail!(
-                "{name} is not UTF-8 text: byte {} (0x{:02X}) does not belong there; convert it, for example with iconv -f \
-                 LATIN1 -t UTF-8",
-                offset + error.valid_up_to(),
-                block[error.valid_up_to()]
-            ),
+            Err(error) if error.error_len().is_none() && !last => {
+                std::str::from_utf8(&block[..error.valid_up_to()]).expect("what is before the error is valid")
+            }
+            Err(error) => {
+                let valid = error.valid_up_to();
+                return Err(Error::NotUtf8 { name: name.to_owned(), at: offset + valid, byte: block[valid] }.into());
+            }
         };
         let done = hand_on(text, last, sink)?;
         if last {
@@ -52,23 +51,23 @@ pub fn read(name: &str, reader: &mut dyn Read, sink: &mut Sink<'_>) -> Result<()
 }
 
 /// Refuses what is no text from its first bytes.
-pub fn check_kind(name: &str, start: &[u8]) -> Result<()> {
+pub fn check_kind(name: &str, start: &[u8]) -> Result<(), Error> {
     if utf16::ByteOrder::of_content(start).is_some() {
         return Ok(());
     }
-    let zero = start[..start.len().min(SNIFFED_BYTES)].iter().position(|&byte| byte == 0);
-    if let Some(at) = zero {
-        bail!(
-            "{name} looks binary (byte {at} is zero); give text, or if it is UTF-16 convert it with iconv -f UTF-16 -t UTF-8"
-        );
+    let name = name.to_owned();
+    if let Some(at) = start.iter().take(SNIFFED_BYTES).position(|&byte| byte == 0) {
+        return Err(Error::Binary { name, at });
     }
-    ensure!(!start.starts_with(b"PK\x03\x04"), "{name} is a zip archive; unpack it and give the files in it");
-    ensure!(!start.starts_with(b"%PDF-"), "{name} is a PDF; convert it to text, for example with pdftotext");
-    Ok(())
+    match start {
+        [b'P', b'K', 3, 4, ..] => Err(Error::Zip { name }),
+        [b'%', b'P', b'D', b'F', b'-', ..] => Err(Error::Pdf { name }),
+        _ => Ok(()),
+    }
 }
 
 /// Hands on all documents of `text` but what may be the beginning of a separator; returns how many bytes that was.
-fn hand_on(text: &str, last: bool, sink: &mut Sink<'_>) -> Result<usize> {
+fn hand_on<E>(text: &str, last: bool, sink: &mut Sink<'_, E>) -> Result<usize, E> {
     let mut rest = text;
     while let Some(at) = rest.find(END_OF_TEXT) {
         sink(Event::Text(&rest[..at]))?;

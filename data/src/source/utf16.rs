@@ -1,6 +1,6 @@
 //! UTF-16 text with its byte order mark, turned into UTF-8 while reading.
 
-use anyhow::{Error, anyhow};
+use super::Error;
 use std::collections::VecDeque;
 use std::io::{self, Read};
 
@@ -104,30 +104,19 @@ impl Converted<'_> {
 }
 
 /// Not UTF-16, from this byte on.
-#[derive(Debug)]
-struct Broken {
-    at: u64,
-}
-
-impl std::fmt::Display for Broken {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "byte {} begins half a character", self.at)
-    }
-}
-
-impl std::error::Error for Broken {}
+#[derive(Debug, thiserror::Error)]
+#[error("byte {0} begins half a character")]
+struct Broken(u64);
 
 fn broken(at: u64) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, Broken { at })
+    io::Error::new(io::ErrorKind::InvalidData, Broken(at))
 }
 
 /// Why the text called `name` could not be read on; `place` says how far it was.
-pub fn cannot_read(name: &str, place: &str, error: io::Error) -> Error {
-    match error.get_ref().and_then(|inner| inner.downcast_ref::<Broken>()) {
-        Some(broken) => {
-            anyhow!("{name} is not UTF-16 text, as its byte order mark says: {broken}; save it again as UTF-8")
-        }
-        None => Error::new(error)
-            .context(format!("cannot read {name} after {place}; if it is compressed, it is broken: compress it again")),
+pub fn cannot_read(name: &str, place: String, error: io::Error) -> Error {
+    let name = name.to_owned();
+    match error.get_ref().and_then(|inner| inner.downcast_ref()) {
+        Some(&Broken(at)) => Error::NotUtf16 { name, at },
+        None => Error::Broken { name, place, source: error },
     }
 }

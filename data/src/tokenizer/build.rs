@@ -1,9 +1,8 @@
 //! New tokenizers: characters, bytes, and byte pair encoding learnt from a text.
 
 use super::byte_level::character;
-use super::{END_OF_TEXT, Tokenizer, split};
+use super::{END_OF_TEXT, Error, Tokenizer, split};
 use ahash::AHashMap;
-use anyhow::{Context, Result, anyhow, ensure};
 use compact_str::CompactString;
 use ember_host::panics::quietly;
 use std::collections::BTreeSet;
@@ -18,11 +17,13 @@ impl Tokenizer {
     /// One token a character of `alphabet`, ids in the order of code points; `<|endoftext|>`, if asked for, comes last.
     ///
     /// In the saved file each character is a word of its own, so that other readers of it refuse an unknown one as we do.
-    pub fn chars(alphabet: &BTreeSet<char>, end_of_text: bool) -> Result<Self> {
-        ensure!(
-            !alphabet.is_empty(),
-            "a tokenizer of characters needs a text with at least one character; give more text"
-        );
+    ///
+    /// # Errors
+    /// When the alphabet is empty, or the library refuses.
+    pub fn chars(alphabet: &BTreeSet<char>, end_of_text: bool) -> Result<Self, Error> {
+        if alphabet.is_empty() {
+            return Err(Error::NoCharacters);
+        }
         let vocabulary = alphabet.iter().zip(0..).map(|(character, id)| (character.to_string(), id)).collect();
         let model = WordLevel::builder().vocab(vocabulary).build().map_err(library_error)?;
         let mut library = Library::new(model);
@@ -33,7 +34,10 @@ impl Tokenizer {
     }
 
     /// One token a byte, its id the byte's value; `<|endoftext|>` is 256.
-    pub fn bytes() -> Result<Self> {
+    ///
+    /// # Errors
+    /// When the library refuses.
+    pub fn bytes() -> Result<Self, Error> {
         let vocabulary: AHashMap<String, u32> =
             (0..=255).map(|byte| (character(byte).to_string(), byte.into())).collect();
         let model = BPE::builder().vocab_and_merges(vocabulary, Vec::new()).build().map_err(library_error)?;
@@ -46,7 +50,10 @@ impl Tokenizer {
     /// `vocab_size` counts the 256 bytes and `<|endoftext|>`, which gets the last id. Fewer tokens come out where the texts
     /// offer no more pairs to merge. Words of more than 128 bytes are not learnt from, and of more than 300,000 different
     /// words only the more frequent, so that memory stays bounded.
-    pub fn train_bpe<T: AsRef<str>>(vocab_size: usize, texts: impl IntoIterator<Item = T>) -> Result<Self> {
+    ///
+    /// # Errors
+    /// When the library refuses.
+    pub fn train_bpe<T: AsRef<str>>(vocab_size: usize, texts: impl IntoIterator<Item = T>) -> Result<Self, Error> {
         let mut counts: AHashMap<CompactString, u64> = AHashMap::new();
         for text in texts {
             for word in split::words(text.as_ref()).filter(|word| word.len() <= LONGEST_WORD) {
@@ -64,7 +71,9 @@ impl Tokenizer {
             .initial_alphabet((0..=255).map(character).collect())
             .build();
         let mut model = BPE::default();
-        trainer.do_train(&written, &mut model).map_err(library_error).context("cannot learn byte pair encoding")?;
+        trainer
+            .do_train(&written, &mut model)
+            .map_err(|error| Error::Library(format!("cannot learn byte pair encoding: {error}")))?;
         finish(byte_level(model, true), true)
     }
 }
@@ -90,7 +99,7 @@ fn byte_level(model: BPE, words: bool) -> Library {
     library
 }
 
-fn finish(mut library: Library, end_of_text: bool) -> Result<Tokenizer> {
+fn finish(mut library: Library, end_of_text: bool) -> Result<Tokenizer, Error> {
     if end_of_text {
         library.add_special_tokens([AddedToken::from(END_OF_TEXT, true)]).map_err(library_error)?;
     }
@@ -98,11 +107,11 @@ fn finish(mut library: Library, end_of_text: bool) -> Result<Tokenizer> {
 }
 
 /// Calls the library with what somebody else wrote: its errors, and its panics over damaged files, are errors of ours.
-pub(super) fn of_library<T>(call: impl FnOnce() -> tokenizers::Result<T>) -> Result<T> {
-    quietly(call)?.map_err(library_error)
+pub(super) fn of_library<T>(call: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, Error> {
+    quietly(call).map_err(|panic| Error::Library(panic.to_string()))?.map_err(library_error)
 }
 
 /// The library's errors, which are not ours to wrap as they are.
-pub(super) fn library_error(error: tokenizers::Error) -> anyhow::Error {
-    anyhow!("{error}")
+pub(super) fn library_error(error: tokenizers::Error) -> Error {
+    Error::Library(error.to_string())
 }

@@ -4,9 +4,8 @@
 //! (openai/gpt-2, `src/encoder.py`, `bytes_to_unicode`): printable Latin-1 stands for itself, the other 68 bytes take the
 //! code points from U+0100 on, in order.
 
-use super::split;
+use super::{Error, split};
 use ahash::AHashMap;
-use anyhow::{Result, anyhow};
 use std::sync::{LazyLock, Mutex};
 use tokenizers::Model;
 use tokenizers::models::bpe::BPE;
@@ -82,7 +81,7 @@ impl WordEncoder {
     }
 
     /// Appends the ids of `text`.
-    pub fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
+    pub fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), Error> {
         let mut memory = self.memories.lock().ok().and_then(|mut free| free.pop()).unwrap_or_default();
         let result = split::words(text).try_for_each(|word| self.encode_word(word, &mut memory, ids));
         if let Ok(mut free) = self.memories.lock() {
@@ -91,13 +90,14 @@ impl WordEncoder {
         result
     }
 
-    fn encode_word(&self, word: &str, memory: &mut Memory, ids: &mut Vec<u32>) -> Result<()> {
+    fn encode_word(&self, word: &str, memory: &mut Memory, ids: &mut Vec<u32>) -> Result<(), Error> {
         if let Some(known) = memory.get(word.as_bytes()) {
             ids.extend_from_slice(known);
             return Ok(());
         }
         let written: String = word.bytes().map(character).collect();
-        let tokens = self.model.tokenize(&written).map_err(|error| anyhow!("the tokenizer failed: {error}"))?;
+        let tokens =
+            self.model.tokenize(&written).map_err(|error| Error::Library(format!("the tokenizer failed: {error}")))?;
         let start = ids.len();
         ids.extend(tokens.iter().map(|token| token.id));
         if word.len() <= Self::LONGEST_REMEMBERED && memory.len() < Self::REMEMBERED {

@@ -1,10 +1,14 @@
 //! One token a character, from a fixed alphabet.
 
 use ahash::AHashMap;
-use std::fmt;
 
 /// A character that a character tokenizer has no token for, and where it stands; lines and characters count from 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "character {character:?} (U+{:04X}) in line {line}, character {position} of the text, is not among the {alphabet} characters \
+     of this tokenizer; remove it, or train with the tokenizer \"bytes\" or \"bpe:8192\", which know every text",
+    u32::from(*character)
+)]
 pub struct UnknownCharacter {
     /// The character.
     pub character: char,
@@ -15,20 +19,6 @@ pub struct UnknownCharacter {
     /// How many characters the tokenizer knows.
     pub alphabet: usize,
 }
-
-impl fmt::Display for UnknownCharacter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { character, line, position, alphabet } = self;
-        write!(
-            f,
-            "character {character:?} (U+{:04X}) in line {line}, character {position} of the text, is not among the {alphabet} \
-             characters of this tokenizer; remove it, or train with the tokenizer \"bytes\" or \"bpe:8192\", which know every text",
-            u32::from(*character)
-        )
-    }
-}
-
-impl std::error::Error for UnknownCharacter {}
 
 /// Encodes character by character.
 pub struct CharEncoder {

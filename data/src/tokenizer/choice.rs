@@ -1,6 +1,6 @@
-//! What the user asks for with `--tokenizer`.
+//! Which tokenizer the user asks for.
 
-use anyhow::{Context, Error, Result, bail, ensure};
+use super::ChoiceError;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -8,7 +8,10 @@ use std::str::FromStr;
 /// The smallest vocabulary that byte pair encoding can have: 256 bytes and `<|endoftext|>`.
 pub const MIN_BPE_VOCAB_SIZE: usize = 257;
 
-/// How text becomes tokens: what `--tokenizer` says.
+/// The largest vocabulary that is learnt.
+pub(super) const MAX_BPE_VOCAB_SIZE: usize = 1 << 20;
+
+/// How text becomes tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TokenizerChoice {
     /// Decided from the text: characters when it has at most 256 different ones and is under 20 MB, else `bpe:8192`.
@@ -39,34 +42,27 @@ impl fmt::Display for TokenizerChoice {
 }
 
 impl FromStr for TokenizerChoice {
-    type Err = Error;
+    type Err = ChoiceError;
 
-    fn from_str(choice: &str) -> Result<Self> {
+    fn from_str(choice: &str) -> Result<Self, ChoiceError> {
         match choice {
             "auto" => return Ok(Self::Auto),
             "chars" => return Ok(Self::Chars),
             "bytes" => return Ok(Self::Bytes),
-            "bpe" => bail!("tokenizer \"bpe\" lacks the size of its vocabulary; write bpe:8192, for example"),
+            "bpe" => return Err(ChoiceError::NoSize),
             _ => {}
         }
         if let Some(size) = choice.strip_prefix("bpe:") {
-            let vocab_size: usize = size.parse().ok().with_context(|| {
-                format!("tokenizer \"{choice}\": \"{size}\" is not a number; write bpe:8192, for example")
-            })?;
-            ensure!(
-                vocab_size >= MIN_BPE_VOCAB_SIZE,
-                "tokenizer \"{choice}\": a vocabulary of bytes and <|endoftext|> has {MIN_BPE_VOCAB_SIZE} tokens already; give at \
-                 least that many, or \"bytes\""
-            );
-            ensure!(vocab_size <= 1 << 20, "tokenizer \"{choice}\": more than {} tokens; give fewer", 1 << 20);
-            return Ok(Self::Bpe { vocab_size });
+            let written = size.to_owned();
+            return match size.parse() {
+                Err(_) => Err(ChoiceError::NotANumber { size: written }),
+                Ok(..MIN_BPE_VOCAB_SIZE) => Err(ChoiceError::TooSmall { size: written }),
+                Ok(vocab_size @ ..=MAX_BPE_VOCAB_SIZE) => Ok(Self::Bpe { vocab_size }),
+                Ok(_) => Err(ChoiceError::TooLarge { size: written }),
+            };
         }
         let path = PathBuf::from(choice);
-        ensure!(
-            path.exists(),
-            "tokenizer \"{choice}\" is neither auto, chars, bytes or bpe:N nor an existing tokenizer.json; give one of these"
-        );
-        Ok(Self::File(path))
+        if path.exists() { Ok(Self::File(path)) } else { Err(ChoiceError::Unknown { choice: choice.to_owned() }) }
     }
 }
 

@@ -12,17 +12,19 @@ mod build;
 mod byte_level;
 mod characters;
 mod choice;
+mod error;
 mod prompt;
 mod split;
 
 pub use characters::UnknownCharacter;
 pub use choice::{MIN_BPE_VOCAB_SIZE, TokenizerChoice};
+pub use error::{ChoiceError, Error};
 pub use prompt::SpecialTokens;
 
-use anyhow::{Context, Result, bail, ensure};
 use build::{library_error, of_library};
 use byte_level::{ByteEncoder, WordEncoder};
 use characters::CharEncoder;
+use ember_host::file_error::At;
 use ember_host::files::write_atomic;
 use prompt::Surroundings;
 use serde_json::{Value, json};
@@ -71,45 +73,55 @@ impl Tokenizer {
 
     /// Reads the tokenizer of a checkpoint or data folder: `tokenizer.json`, else GPT-2's `vocab.json` and `merges.txt`.
     ///
-    /// Errors when the folder has neither, or what it has is damaged.
-    pub fn from_folder(dir: &Path) -> Result<Self> {
+    /// # Errors
+    /// When the folder has neither, or what it has is damaged.
+    pub fn from_folder(dir: &Path) -> Result<Self, Error> {
         let (json, vocabulary, merges) = (dir.join("tokenizer.json"), dir.join("vocab.json"), dir.join("merges.txt"));
         if json.is_file() {
             return Self::from_file(&json);
         }
-        ensure!(
-            Self::is_in(dir),
-            "{} has no tokenizer.json (nor vocab.json with merges.txt), so text cannot become tokens; put the model's tokenizer \
-             there, or give token ids with --prompt-ids, which alone works without one",
-            dir.display()
-        );
-        let failed = || format!("cannot read {} with {}; fetch them again", vocabulary.display(), merges.display());
+        if !Self::is_in(dir) {
+            return Err(Error::Missing { folder: dir.to_owned() });
+        }
+        match Self::from_pair(&vocabulary, &merges, named_end_of_text(dir)) {
+            Ok(tokenizer) => Ok(tokenizer.read_from(&vocabulary)),
+            Err(error) => Err(Error::UnreadablePair { vocabulary, merges, source: error.into() }),
+        }
+    }
+
+    /// GPT-2's own two files.
+    fn from_pair(vocabulary: &Path, merges: &Path, named_end: Option<String>) -> Result<Self, Error> {
         let build = || {
             let (words, pairs) = BPE::read_file(&vocabulary.to_string_lossy(), &merges.to_string_lossy())?;
             BPE::builder().vocab_and_merges(words, pairs).build()
         };
-        let model = of_library(build).with_context(failed)?;
+        let model = of_library(build)?;
         let known = tokenizers::Model::token_to_id(&model, END_OF_TEXT).is_some();
         let mut library = Library::new(model);
         library.with_pre_tokenizer(Some(ByteLevel::new(false, true, true))).with_decoder(Some(ByteLevel::default()));
         if known {
             library.add_special_tokens([tokenizers::AddedToken::from(END_OF_TEXT, true)]).map_err(library_error)?;
         }
-        Ok(Self::with_end(library, named_end_of_text(dir)).with_context(failed)?.read_from(&vocabulary))
+        Self::with_end(library, named_end)
     }
 
     /// Reads a `tokenizer.json`, or the tokenizer of a folder where `path` is one.
     ///
     /// The end-of-text token is `<|endoftext|>`, else what a `tokenizer_config.json` beside the file names as `eos_token`.
-    pub fn from_file(path: &Path) -> Result<Self> {
+    ///
+    /// # Errors
+    /// When there is none, or the library does not read it.
+    pub fn from_file(path: &Path) -> Result<Self, Error> {
         if path.is_dir() {
             return Self::from_folder(path);
         }
-        let content = std::fs::read(path).with_context(|| format!("cannot read the tokenizer {}", path.display()))?;
-        let failed =
-            || format!("{} is not a tokenizer.json that the tokenizers library reads; give another", path.display());
-        let library = of_library(|| Library::from_bytes(content)).with_context(failed)?;
-        Ok(Self::with_end(library, path.parent().and_then(named_end_of_text)).with_context(failed)?.read_from(path))
+        let content = std::fs::read(path).at("cannot read the tokenizer", path)?;
+        let read =
+            || Self::with_end(of_library(|| Library::from_bytes(content))?, path.parent().and_then(named_end_of_text));
+        match read() {
+            Ok(tokenizer) => Ok(tokenizer.read_from(path)),
+            Err(error) => Err(Error::Unreadable { path: path.to_owned(), source: error.into() }),
+        }
     }
 
     /// The same, known to come from this file.
@@ -120,40 +132,45 @@ impl Tokenizer {
         self
     }
 
-    fn from_library(library: Library) -> Result<Self> {
+    fn from_library(library: Library) -> Result<Self, Error> {
         Self::with_end(library, None)
     }
 
-    fn with_end(mut library: Library, named_end: Option<String>) -> Result<Self> {
+    fn with_end(mut library: Library, named_end: Option<String>) -> Result<Self, Error> {
         // Documents are encoded whole, whatever the file says.
         library.with_truncation(None).map_err(library_error)?.with_padding(None);
         let vocabulary = library.get_vocab(true);
-        ensure!(!vocabulary.is_empty(), "the tokenizer has no tokens");
-        let vocab_size = vocabulary.values().max().map_or(0, |&id| id as usize + 1);
-        ensure!(
-            vocab_size <= MOST_SPARSE_IDS.max(2 * vocabulary.len()),
-            "its token ids go up to {}, and it has {} in all: a model needs a row for every id up to the largest; number them from 0",
-            vocab_size - 1,
-            vocabulary.len()
-        );
+        let (largest, count) = match vocabulary.values().max() {
+            Some(&largest) => (largest as usize, vocabulary.len()),
+            None => return Err(Error::NoTokens),
+        };
+        if largest >= MOST_SPARSE_IDS.max(2 * count) {
+            return Err(Error::SparseIds { largest, count });
+        }
         let end_of_text =
             library.token_to_id(END_OF_TEXT).or_else(|| named_end.and_then(|name| library.token_to_id(&name)));
         let encoder = Encoder::choose(&library);
         let around = Surroundings::of(&library)?;
-        Ok(Self { shared: Arc::new(Shared { library, encoder, vocab_size, end_of_text, around, file: None }) })
+        Ok(Self {
+            shared: Arc::new(Shared { library, encoder, vocab_size: largest + 1, end_of_text, around, file: None }),
+        })
     }
 
     /// The ids of a plain text; a `<|endoftext|>` in it is text like any other, and no special token is added.
     ///
-    /// Errors when a tokenizer of characters lacks one ([`UnknownCharacter`]), or the library fails on what a file holds.
-    pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
+    /// # Errors
+    /// When a tokenizer of characters lacks one ([`UnknownCharacter`]), or the library fails on what a file holds.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, Error> {
         let mut ids = Vec::new();
         self.encode_onto(text, &mut ids)?;
         Ok(ids)
     }
 
     /// As [`Tokenizer::encode`], appending to `ids`.
-    pub fn encode_onto(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
+    ///
+    /// # Errors
+    /// As [`Tokenizer::encode`].
+    pub fn encode_onto(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), Error> {
         match &self.shared.encoder {
             Encoder::Characters(encoder) => encoder.encode(text, ids)?,
             Encoder::Bytes(encoder) => encoder.encode(text, ids),
@@ -164,7 +181,7 @@ impl Tokenizer {
                     plain.set_encode_special_tokens(true);
                     plain
                 });
-                let encoded = of_library(|| plain.encode_fast(text, false)).with_context(|| self.failed())?;
+                let encoded = of_library(|| plain.encode_fast(text, false)).map_err(|error| self.fails(error))?;
                 ids.extend_from_slice(encoded.get_ids());
             }
         }
@@ -173,20 +190,18 @@ impl Tokenizer {
 
     /// The text of `ids`, special tokens written by their names; bytes that are no UTF-8 become U+FFFD.
     ///
-    /// Errors when the tokenizer has no token with one of the ids.
-    pub fn decode_text(&self, ids: &[u32]) -> Result<String> {
-        if let Some(id) = ids.iter().find(|&&id| self.shared.library.id_to_token(id).is_none()) {
-            bail!("token id {id} is not in the tokenizer, which has {} ids; give ids below that", self.vocab_size());
+    /// # Errors
+    /// When the tokenizer has no token with one of the ids.
+    pub fn decode_text(&self, ids: &[u32]) -> Result<String, Error> {
+        if let Some(&id) = ids.iter().find(|&&id| self.shared.library.id_to_token(id).is_none()) {
+            return Err(Error::UnknownId { id, vocab_size: self.vocab_size() });
         }
-        of_library(|| self.shared.library.decode(ids, false)).with_context(|| self.failed())
+        of_library(|| self.shared.library.decode(ids, false)).map_err(|error| self.fails(error))
     }
 
     /// What an error of the library means, whose own words name no file.
-    fn failed(&self) -> String {
-        match &self.shared.file {
-            Some(file) => format!("the tokenizer {} fails on this text; give another", file.display()),
-            None => "the tokenizer fails on this text".to_owned(),
-        }
+    fn fails(&self, error: Error) -> Error {
+        Error::Fails { file: self.shared.file.clone(), source: error.into() }
     }
 
     /// The bytes that `id` stands for, perhaps a part of a character.
@@ -225,14 +240,20 @@ impl Tokenizer {
     }
 
     /// The content of `tokenizer.json`.
-    pub fn to_json(&self) -> Result<String> {
+    ///
+    /// # Errors
+    /// When the library refuses.
+    pub fn to_json(&self) -> Result<String, Error> {
         self.shared.library.to_string(false).map_err(library_error)
     }
 
     /// Writes `tokenizer.json` and `tokenizer_config.json`, which transformers' AutoTokenizer opens as they are.
-    pub fn save(&self, dir: &Path) -> Result<()> {
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub fn save(&self, dir: &Path) -> Result<(), Error> {
         let json = self.to_json()?;
-        write_atomic(&dir.join("tokenizer.json"), |out| Ok(out.write_all(json.as_bytes())?))?;
+        write_atomic(&dir.join("tokenizer.json"), |out| out.write_all(json.as_bytes()))?;
         let mut config = json!({
             "tokenizer_class": "PreTrainedTokenizerFast",
             "clean_up_tokenization_spaces": false,
@@ -243,8 +264,8 @@ impl Tokenizer {
                 config[key] = end.clone().into();
             }
         }
-        let config = serde_json::to_string_pretty(&config)?;
-        write_atomic(&dir.join("tokenizer_config.json"), |out| Ok(out.write_all(config.as_bytes())?))
+        write_atomic(&dir.join("tokenizer_config.json"), |out| Ok(serde_json::to_writer_pretty(out, &config)?))?;
+        Ok(())
     }
 
     /// The last place where `text`, the beginning of something longer, can be cut so that its parts have the tokens of the

@@ -4,8 +4,7 @@
 //! `add_bos_token` in `tokenizer_config.json` says: where there is a `tokenizer.json`, transformers does not heed it either); within it
 //! the name of a special token is that token.
 
-use super::{END_OF_TEXT, Encoder, Tokenizer, of_library};
-use anyhow::{Context, Result};
+use super::{END_OF_TEXT, Encoder, Error, Tokenizer, of_library};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokenizers::{Encoding, NormalizerWrapper, OffsetReferential, OffsetType, PostProcessorWrapper};
@@ -31,7 +30,7 @@ pub struct Surroundings {
 
 impl Surroundings {
     /// What `library` puts around any text, seen on one of a single token.
-    pub fn of(library: &Library) -> Result<Self> {
+    pub fn of(library: &Library) -> Result<Self, Error> {
         let text = Encoding::from_tokens(vec![Token::new(0, String::new(), (0, 0))], 0);
         let whole = of_library(|| library.post_process(text, None, true))?;
         let is_added: Vec<bool> = whole.get_special_tokens_mask().iter().map(|&special| special == 1).collect();
@@ -47,7 +46,7 @@ impl Surroundings {
 ///
 /// # Errors
 /// When the library refuses.
-fn opening(name: &str, id: u32) -> Result<PostProcessorWrapper> {
+fn opening(name: &str, id: u32) -> Result<PostProcessorWrapper, Error> {
     let sequence = |id: &str, type_id: u32| json!({ "Sequence": { "id": id, "type_id": type_id } });
     let template = json!({
         "type": "TemplateProcessing",
@@ -55,7 +54,9 @@ fn opening(name: &str, id: u32) -> Result<PostProcessorWrapper> {
         "pair": [sequence("A", 0), sequence("B", 1)],
         "special_tokens": { name: { "id": name, "ids": [id], "tokens": [name] } },
     });
-    serde_json::from_value(template).context("the tokenizers library does not take a token before every text")
+    serde_json::from_value(template).map_err(|error| {
+        Error::Library(format!("the tokenizers library does not take a token before every text: {error}"))
+    })
 }
 
 impl Tokenizer {
@@ -64,10 +65,10 @@ impl Tokenizer {
     ///
     /// # Errors
     /// When the library refuses.
-    pub fn opening_prompts(&self) -> Result<Self> {
-        let Some(end) = self.shared.end_of_text else { return Ok(self.clone()) };
+    pub fn opening_prompts(&self) -> Result<Self, Error> {
         let mut library = self.shared.library.clone();
-        let name = library.id_to_token(end).context("the end-of-text token has no name")?;
+        let named = |end| Some((end, library.id_to_token(end)?));
+        let Some((end, name)) = self.end_of_text().and_then(named) else { return Ok(self.clone()) };
         library.with_post_processor(Some(opening(&name, end)?));
         Self::with_end(library, Some(name))
     }
@@ -77,7 +78,7 @@ impl Tokenizer {
     ///
     /// # Errors
     /// When a tokenizer of characters lacks one ([`super::UnknownCharacter`]), or the library fails.
-    pub fn encode_prompt(&self, text: &str, special: SpecialTokens) -> Result<Vec<u32>> {
+    pub fn encode_prompt(&self, text: &str, special: SpecialTokens) -> Result<Vec<u32>, Error> {
         let own = self.encode_with(text, special)?;
         Ok([self.before(text, special), &own].concat())
     }
@@ -86,7 +87,7 @@ impl Tokenizer {
     ///
     /// # Errors
     /// As [`Self::encode_prompt`].
-    pub fn encode_with(&self, text: &str, special: SpecialTokens) -> Result<Vec<u32>> {
+    pub fn encode_with(&self, text: &str, special: SpecialTokens) -> Result<Vec<u32>, Error> {
         let mut ids = Vec::new();
         match special {
             SpecialTokens::Parse => self.parse_onto(text, &mut ids)?,
@@ -99,7 +100,7 @@ impl Tokenizer {
     ///
     /// # Errors
     /// As [`Self::encode_prompt`].
-    pub fn encode_whole(&self, text: &str, special: SpecialTokens) -> Result<Vec<u32>> {
+    pub fn encode_whole(&self, text: &str, special: SpecialTokens) -> Result<Vec<u32>, Error> {
         let mut ids = self.encode_prompt(text, special)?;
         ids.extend(self.behind());
         Ok(ids)
@@ -132,10 +133,10 @@ impl Tokenizer {
     }
 
     /// Appends the ids of `text`, in which names of special tokens are these tokens.
-    fn parse_onto(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
+    fn parse_onto(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), Error> {
         let library = &self.shared.library;
         if matches!(self.shared.encoder, Encoder::Library(_)) {
-            let encoded = of_library(|| library.encode_fast(text, false)).with_context(|| self.failed())?;
+            let encoded = of_library(|| library.encode_fast(text, false)).map_err(|error| self.fails(error))?;
             ids.extend_from_slice(encoded.get_ids());
             return Ok(());
         }

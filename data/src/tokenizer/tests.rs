@@ -39,7 +39,7 @@ fn characters_are_numbered_by_code_point() {
 #[test]
 fn an_unknown_character_is_named_and_placed() {
     let error = chars("abc\n", false).encode("ab\nc\ncé").unwrap_err();
-    let unknown = error.downcast_ref::<UnknownCharacter>().unwrap();
+    let Error::UnknownCharacter(unknown) = &error else { panic!("{error}") };
     assert_eq!((unknown.character, unknown.line, unknown.position, unknown.alphabet), ('é', 3, 7, 4));
     assert!(error.to_string().starts_with("character 'é' (U+00E9) in line 3, character 7"), "{error}");
 }
@@ -194,7 +194,7 @@ fn a_folder_of_vocabulary_and_merges_is_read() {
 fn what_is_missing_or_damaged_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let error = Tokenizer::from_folder(folder.path()).err().unwrap().to_string();
-    assert!(error.contains(&folder.path().display().to_string()) && error.contains("--prompt-ids"), "{error}");
+    assert!(error.contains(&folder.path().display().to_string()) && error.contains("has no tokenizer.json"), "{error}");
     std::fs::write(folder.path().join("tokenizer.json"), "{").unwrap();
     let error = Tokenizer::from_folder(folder.path()).err().unwrap().to_string();
     assert!(error.contains("tokenizer.json is not a tokenizer.json"), "{error}");
@@ -207,6 +207,7 @@ fn error_of(json: &Value) -> String {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("tokenizer.json"), json.to_string()).unwrap();
     let error = Tokenizer::from_folder(folder.path()).and_then(|tokenizer| tokenizer.encode("ba ab")).unwrap_err();
+    let error = anyhow::Error::from(error);
     let error = format!("{error:#}").replace(&format!("{}/", folder.path().display()), "");
     assert!(!error.contains('\n'), "{error}");
     error

@@ -163,7 +163,7 @@ pub(super) fn run(args: &ExplainArgs, common: &CommonArgs, interrupt: &Interrupt
         OutputFormat::Text => {
             let path = args.html.as_deref().unwrap_or(Path::new(PAGE));
             let page = page::page(&explanation)?;
-            write_output(path, |file| Ok(file.write_all(page.as_bytes())?))?;
+            write_output(path, |file| file.write_all(page.as_bytes()))?;
             if page.len() > LARGE_BYTES {
                 notes.say("a page this large opens slowly; a lower --max-new-tokens makes it smaller");
             }

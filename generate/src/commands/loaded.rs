@@ -103,7 +103,7 @@ impl Loaded {
 
     /// The text of `ids`, where there is a tokenizer.
     pub(super) fn text_of(&self, ids: &[u32]) -> Result<Option<String>> {
-        self.tokenizer.as_ref().map(|tokenizer| tokenizer.decode_text(ids)).transpose()
+        Ok(self.tokenizer.as_ref().map(|tokenizer| tokenizer.decode_text(ids)).transpose()?)
     }
 
     /// One token as text, bytes that are no character on their own shown as U+FFFD; nothing without a tokenizer.

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Error, Result, bail, ensure};
 use clap::Args;
 use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 use serde::{Deserialize, Serialize};
@@ -161,7 +161,7 @@ fn run_onto(args: &ScoreArgs, common: &CommonArgs, interrupt: &Interrupt, out: &
                     }
                 }
             }
-            out.flush().map_err(anyhow::Error::from)
+            out.flush().map_err(Error::from)
         })?;
     }
     drop(progress);
@@ -183,6 +183,7 @@ impl GivenText {
     fn encode(self, tokenizer: &Tokenizer, special: SpecialTokens) -> Result<Text> {
         let ids = tokenizer
             .encode_whole(&self.text, special)
+            .map_err(Error::from)
             .and_then(|ids| check_length(&ids).map(|()| ids))
             .with_context(|| self.place)?;
         // What the tokenizer puts around a text stands for none of its bytes.

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Error, Result, bail, ensure};
 use clap::Args;
 use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 
@@ -410,7 +410,7 @@ fn spellings(tokenizer: &Tokenizer, special: SpecialTokens, word: &str) -> Resul
             bail!(UsageError::new(format!("--bad-words {word:?} makes no token; give another text, or drop it")))
         }
         Ok(ids) => ids,
-        Err(error) => bail!(UsageError::new(format!("--bad-words {word:?}: {error:#}"))),
+        Err(error) => bail!(UsageError::new(format!("--bad-words {word:?}: {:#}", Error::from(error)))),
     };
     // A tokenizer without a space needs no second spelling.
     let behind_a_space = tokenizer.encode_with(&format!(" {word}"), special).ok().filter(|ids| !ids.ends_with(&plain));

@@ -111,7 +111,7 @@ impl Documents {
             let before = (this.bytes.len(), this.documents.len(), this.sources.len());
             this.sources.push(file.name.clone());
             let (mut document, mut line) = (String::new(), 1);
-            let read = source::read(file, field, &AtomicU64::new(0), &mut |event| {
+            let read = source::read::<source::Error>(file, field, &AtomicU64::new(0), &mut |event| {
                 match event {
                     Event::Text(text) => document.push_str(text),
                     Event::EndOfDocument => {
@@ -260,11 +260,9 @@ mod tests {
         std::fs::write(&file, texts.join("<|endoftext|>").repeat(20)).unwrap();
         let options = PrepareOptions {
             inputs: vec![Input::Path(file)],
-            field: "text".into(),
             tokenizer: "bpe:300".parse().unwrap(),
-            val_fraction: 0.1,
-            seed: 0,
             out: folder.path().join("data"),
+            ..PrepareOptions::default()
         };
         prepare(&options, &Silent).unwrap();
         let tokenizer = Tokenizer::from_folder(&options.out).unwrap();

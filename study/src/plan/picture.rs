@@ -19,7 +19,7 @@ const SIZE: (u32, u32) = (760, 640);
 pub fn fit_svg(points: &[Point], fit: &Fit, out: &Path) -> Result<()> {
     let mut svg = String::new();
     draw(points, fit, &mut svg).map_err(|error| anyhow!("the fit cannot be drawn: {error}"))?;
-    write_output(out, |file| Ok(file.write_all(svg.as_bytes())?))
+    write_output(out, |file| file.write_all(svg.as_bytes()))
         .with_context(|| format!("{}: cannot write the picture; is the disk full?", out.display()))
 }
 

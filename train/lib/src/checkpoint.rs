@@ -136,7 +136,7 @@ pub fn save_evaluations(run: &RunFolder, progress: &Progress) -> Result<()> {
         return Ok(());
     }
     let text = serde_json::to_string_pretty(&progress.evaluations)?;
-    write_atomic(&folder.join(EVALUATIONS), |file| Ok(file.write_all(text.as_bytes())?))
+    Ok(write_atomic(&folder.join(EVALUATIONS), |file| file.write_all(text.as_bytes()))?)
 }
 
 /// What the evaluation of a checkpoint found; `None` where it was not evaluated, or the file is damaged: then it is again.

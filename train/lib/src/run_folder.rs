@@ -137,7 +137,7 @@ impl RunFolder {
     /// When the file cannot be written.
     pub fn write_config(&self, config: &TrainConfig) -> Result<()> {
         let text = config.to_toml()?;
-        write_atomic(&self.config(), |file| Ok(file.write_all(text.as_bytes())?))
+        Ok(write_atomic(&self.config(), |file| file.write_all(text.as_bytes()))?)
     }
 
     /// The log of numbers.
@@ -206,7 +206,7 @@ impl RunFolder {
     /// # Errors
     /// When the file cannot be written.
     pub fn point(&self, pointer: Pointer, step: u64) -> Result<()> {
-        write_atomic(&self.path.join(pointer.name()), |file| Ok(writeln!(file, "{}", checkpoint_name(step))?))
+        Ok(write_atomic(&self.path.join(pointer.name()), |file| writeln!(file, "{}", checkpoint_name(step)))?)
     }
 
     /// Lets `best` name the checkpoint of `step`, where there is one and it does not name it yet.

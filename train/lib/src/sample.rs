@@ -81,7 +81,7 @@ fn continued(gpt: &Gpt, tokenizer: &Tokenizer, knobs: &GenerationConfig, sample:
         // A model may have ids that no token uses, to round its vocabulary up.
         let is_text = |id: &u32| Some(*id) != tokenizer.end_of_text() && (*id as usize) < tokenizer.vocab_size();
         let ids: Vec<u32> = ids.iter().copied().filter(is_text).collect();
-        tokenizer.decode_text(&ids)
+        Ok(tokenizer.decode_text(&ids)?)
     };
     // Read behind the prompt, since in some tokenizers the first token of a text reads otherwise than one in its middle.
     let whole = visible(&[&prompt_ids[..], &completion.ids].concat())?;

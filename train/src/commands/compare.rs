@@ -55,7 +55,7 @@ pub fn run(args: &CompareArgs, common: &CommonArgs) -> Result<Outcome> {
     };
     if let (Some(path), [_, _, ..]) = (&picture, &runs[..]) {
         let svg = svg(&runs, args.by, scale)?;
-        write_output(path, |file| Ok(file.write_all(svg.as_bytes())?))?;
+        write_output(path, |file| file.write_all(svg.as_bytes()))?;
     }
     match picture {
         Some(path) => notes.say(format!("the losses are drawn in {}", path.display())),

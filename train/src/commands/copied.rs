@@ -87,7 +87,7 @@ pub fn run(args: &CopiedArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     if let Some(path) = &args.html {
         let title = format!("What {} copies", args.file.display());
         let page = page(&title, &texts, &checked, &all, baseline.as_ref());
-        write_output(path, |file| Ok(file.write_all(page.as_bytes())?))?;
+        write_output(path, |file| file.write_all(page.as_bytes()))?;
         notes.say(format!("the marked text is in {}", path.display()));
     }
     let only_in_validation = checked.iter().map(|text| text.only_in_validation.len()).sum();

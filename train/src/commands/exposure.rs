@@ -66,7 +66,7 @@ pub fn run(args: &ExposureArgs, common: &CommonArgs, interrupt: &Interrupt) -> R
     };
     if let Some(path) = &args.html {
         let page = page(&format!("Exposure of {}", checkpoint_folder.display()), &exposure);
-        write_output(path, |file| Ok(file.write_all(page.as_bytes())?))?;
+        write_output(path, |file| file.write_all(page.as_bytes()))?;
         notes.say(format!("the figures are drawn in {}", path.display()));
     }
     let shown = match common.format {

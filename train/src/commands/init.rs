@@ -107,7 +107,7 @@ impl Init {
 
     /// Says of a text with unknown characters that the model has no token for them.
     pub fn explain(&self, error: Error) -> Error {
-        if error.is::<UnknownCharacter>() {
+        if error.chain().any(|cause| cause.is::<UnknownCharacter>()) {
             error.context(format!("the model in {} has no token for some of this text", self.folder.display()))
         } else {
             error

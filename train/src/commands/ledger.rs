@@ -104,7 +104,7 @@ pub fn run(args: &LedgerArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     drop(progress);
     if let Some(path) = &args.html {
         let html = page::render(&subject, &entries, &growth);
-        write_output(path, |file| Ok(file.write_all(html.as_bytes())?))?;
+        write_output(path, |file| file.write_all(html.as_bytes()))?;
         notes.say(format!("the page is {}; open it in a browser", path.display()));
     }
     show(common.format, &subject, &entries, &growth)?;

@@ -83,7 +83,7 @@ pub fn run(args: &PlanArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
     let checked = if args.measure { Some(check(&proposal, &dataset, &selected)?) } else { None };
 
     let toml = recipe_file::toml(&proposal, minutes, &selected.name);
-    write_output(&out, |file| Ok(file.write_all(toml.as_bytes())?))
+    write_output(&out, |file| file.write_all(toml.as_bytes()))
         .with_context(|| format!("{}: cannot write the recipe; choose another --out", out.display()))?;
     let mut stdout = terminal::stdout();
     match common.format {

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_cli::terminal;
-use ember_data::prepare::{Input, Interrupted, Manifest, PrepareOptions, prepare};
+use ember_cli::wording;
+use ember_data::prepare::{self, Input, Manifest, PrepareOptions, prepare};
+use ember_data::source;
 use ember_host::interrupt::Interrupt;
 
 use super::progress_bar::Bar;
@@ -32,6 +34,7 @@ pub fn run(args: &PrepareArgs, common: &CommonArgs, interrupt: &Interrupt) -> Re
         val_fraction: args.val_fraction,
         seed: common.seed.unwrap_or(0),
         out: args.out.clone(),
+        describe,
     };
     let Some(manifest) = prepare_shown(&options, common.quiet, interrupt)? else { return Ok(Outcome::Interrupted) };
     let mut out = terminal::stdout();
@@ -62,7 +65,13 @@ pub fn options(data: &DataConfig, out: PathBuf) -> Result<PrepareOptions, UsageE
         val_fraction: data.val_fraction,
         seed: data.seed,
         out,
+        describe,
     })
+}
+
+/// Why a file in a folder is left out, with the flags that would change it.
+fn describe(error: &source::Error) -> String {
+    wording::line(error).0
 }
 
 /// What the command line's TEXT means: `-` is standard input, nothing is the built-in corpus.
@@ -83,10 +92,10 @@ pub fn prepare_shown(options: &PrepareOptions, quiet: bool, interrupt: &Interrup
     let result = prepare(options, &bar);
     bar.finish();
     match result {
-        Err(error) if error.is::<Interrupted>() => {
+        Err(prepare::Error::Interrupted) => {
             Notes::new(quiet).say("interrupted: nothing was left half prepared; run the command again");
             Ok(None)
         }
-        other => other.map(Some),
+        other => Ok(Some(other?)),
     }
 }

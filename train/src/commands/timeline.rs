@@ -45,7 +45,7 @@ pub fn run(args: &TimelineArgs, common: &CommonArgs) -> Result<Outcome> {
         let name = args.run.canonicalize().unwrap_or_else(|_| args.run.clone());
         let name = name.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         let page = page(&format!("{name}: how its text grew"), &lines);
-        write_output(path, |file| Ok(file.write_all(page.as_bytes())?))?;
+        write_output(path, |file| file.write_all(page.as_bytes()))?;
         Notes::new(common.quiet).say(format!("the page is {}", path.display()));
     }
     Ok(Outcome::Done)

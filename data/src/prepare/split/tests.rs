@@ -3,7 +3,7 @@
 use super::*;
 use proptest::prelude::*;
 
-fn split(texts: &[String], val_fraction: f64, seed: u64) -> Result<(Split, Duplicates)> {
+fn split(texts: &[String], val_fraction: f64, seed: u64) -> Result<(Split, Duplicates), Error> {
     let mut builder = SplitBuilder::new(val_fraction);
     let mut hash = ContentHash::new(seed);
     for text in texts {

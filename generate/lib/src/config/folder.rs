@@ -160,7 +160,7 @@ impl GenerationConfig {
     pub fn save(&self, path: &Path) -> Result<()> {
         let mut json = serde_json::to_vec_pretty(&self.to_hugging_face())?;
         json.push(b'\n');
-        write_output(path, |out| Ok(out.write_all(&json)?))
+        Ok(write_output(path, |out| out.write_all(&json))?)
     }
 }
 

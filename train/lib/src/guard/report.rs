@@ -111,7 +111,7 @@ impl Report {
             std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
         }
         let text = serde_json::to_string_pretty(self)?;
-        write_atomic(file, |out| Ok(writeln!(out, "{text}")?))
+        Ok(write_atomic(file, |out| writeln!(out, "{text}"))?)
     }
 }
 

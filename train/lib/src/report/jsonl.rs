@@ -77,7 +77,7 @@ pub fn cut_back(path: &Path, keep: impl Fn(&Stepped) -> bool) -> Result<()> {
     }
     let rows = lines::<Stepped>(path)?.into_iter();
     let kept: String = rows.filter(|(row, _)| keep(row)).map(|(_, line)| line + "\n").collect();
-    write_atomic(path, |file| Ok(file.write_all(kept.as_bytes())?))
+    write_atomic(path, |file| file.write_all(kept.as_bytes()))
         .with_context(|| format!("{}: cannot cut the log back; is the disk full?", path.display()))
 }
 

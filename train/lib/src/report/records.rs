@@ -83,7 +83,7 @@ impl Records {
     pub fn keep(&mut self, samples: &[Sample], page: &Path) -> Result<()> {
         let Some(open) = &mut self.0 else { return Ok(()) };
         make_folder_of(page)?;
-        write_atomic(page, |file| Ok(file.write_all(sample::page(samples).as_bytes())?))?;
+        write_atomic(page, |file| file.write_all(sample::page(samples).as_bytes()))?;
         for sample in samples {
             open.samples.append(sample)?;
             if let Some(events) = &mut open.events {

@@ -1,0 +1,86 @@
+//! Errors of texts and tokenizers.
+
+use std::error::Error;
+
+use ember_data::{prepare, source, tokenizer};
+
+/// The program's line, where flags or commands would help.
+pub fn line(error: &(dyn Error + 'static)) -> Option<String> {
+    if let Some(error) = error.downcast_ref() {
+        return of_source(error);
+    }
+    if let Some(error) = error.downcast_ref() {
+        return of_tokenizer(error);
+    }
+    match error.downcast_ref()? {
+        prepare::Error::Source(error) => of_source(error),
+        prepare::Error::Tokenizer(error) => of_tokenizer(error),
+        prepare::Error::OneSided { val, documents } => Some(format!(
+            "{val} of {documents} documents fell to validation; give another --seed or more different documents"
+        )),
+        _ => None,
+    }
+}
+
+fn of_source(error: &source::Error) -> Option<String> {
+    use source::Error::*;
+    Some(match error {
+        Run { path } => {
+            let name = path.display();
+            format!("{name} is a run, not text; go on with it by `ember-train resume {name}`, or name the text itself")
+        }
+        Prepared { path } => {
+            let name = path.display();
+            format!(
+                "{name} is a prepared text already; train on it alone with `ember-train run {name}`, or name the text itself"
+            )
+        }
+        NoField { name, line, field, fields } => {
+            format!("{name}:{line}: no field \"{field}\"; name one of these with --field: {}", fields.join(", "))
+        }
+        NoColumn { name, column, columns } => {
+            format!("{name} has no column \"{column}\"; name one of these with --field: {}", columns.join(", "))
+        }
+        FieldIsNoString { .. } | ColumnOfNoStrings { .. } | ColumnOfLists { .. } | ColumnNotUtf8 { .. } => {
+            format!("{error} with --field")
+        }
+        _ => return None,
+    })
+}
+
+fn of_tokenizer(error: &tokenizer::Error) -> Option<String> {
+    matches!(error, tokenizer::Error::Missing { .. })
+        .then(|| format!("{error}, or give token ids with --prompt-ids, which alone works without one"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wording::{shared, words_by};
+
+    fn words(error: &(dyn Error + 'static)) -> String {
+        words_by(error, shared).0
+    }
+
+    #[test]
+    fn the_flag_that_helps_is_named_wherever_the_error_stands_in_the_chain() {
+        let (name, line) = (|| "a.jsonl".to_owned(), 1);
+        let no_field =
+            || source::Error::NoField { name: name(), line, field: "text".into(), fields: vec!["body".into()] };
+        let expected = "a.jsonl:1: no field \"text\"; name one of these with --field: body";
+        assert_eq!(words(&no_field()), expected);
+        let deep = anyhow::Error::from(prepare::Error::from(no_field())).context("init");
+        assert_eq!(words(deep.as_ref()), format!("init: {expected}"));
+        let number = source::Error::FieldIsNoString { name: name(), line, field: "text".into() };
+        assert_eq!(words(&number), "a.jsonl:1: the field \"text\" is not a string; name another with --field");
+        let run = source::Error::Run { path: "a".into() };
+        assert_eq!(
+            words(&run),
+            "a is a run, not text; go on with it by `ember-train resume a`, or name the text itself"
+        );
+        let missing = tokenizer::Error::Missing { folder: "a".into() };
+        assert!(words(&missing).ends_with("there, or give token ids with --prompt-ids, which alone works without one"));
+        let unlucky = prepare::Error::OneSided { val: 0, documents: 2 };
+        assert!(words(&unlucky).ends_with("give another --seed or more different documents"));
+    }
+}
