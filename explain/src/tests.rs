@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use burn::module::Param;
 use burn::tensor::Device;
-use ember_model::GptConfig;
+use ember_model::{GptConfig, Matrix};
 use itertools::Itertools;
 use serde_json::Value;
 
@@ -24,7 +24,7 @@ fn model() -> Gpt {
     // An uncommonly confident one, so that knobs and seeds make a difference that is not the same everywhere.
     let shape = GptConfig::new(VOCAB, CONTEXT, 2, 2, 8);
     let mut model = Gpt::new(&shape, 3, &Device::flex()).unwrap();
-    model.wte.weight = Param::from_tensor(model.wte.weight.val() * 20.0);
+    model.wte.weight = Matrix::Values(Param::from_tensor(model.wte.weight.values().unwrap() * 20.0));
     model
 }
 

@@ -7,13 +7,14 @@ use burn::tensor::{Device, FloatDType, Tensor, TensorData};
 
 use crate::device::multiplies;
 use crate::error::{Error, Result};
-use crate::gpt::{Attention, Block, Embedding, Gpt, Linear, Mlp, Norm};
+use crate::gpt::{Attention, Block, Embedding, Gpt, Linear, Matrix, Mlp, Norm, PackedMatrix};
 use crate::init::{Init, ParameterSource, Random};
 use crate::kernels::gpu::limits::{Use, check_heads};
 use crate::kernels::is_cpu;
 use crate::memory::Memory;
+use crate::operations::Operation;
 use crate::packed::{Packed, Source};
-use crate::{GptConfig, ParameterMapper, Positions, WeightType};
+use crate::{GptConfig, ParameterMapper, WeightType};
 
 impl Gpt {
     /// A model with GPT-2's initial weights: normal with standard deviation 0.02, the projections back into the residual
@@ -35,8 +36,7 @@ impl Gpt {
         Builder { source, config, device: device.clone(), packing: None }.model()
     }
 
-    /// As [`Self::build`] for inference, with the matrices stored as `weights`. On the CPU they are packed, their parameters are
-    /// empty, and products are computed in float32; on other devices products with bfloat16 are computed in bfloat16.
+    /// As [`Self::build`] for inference, with the matrices stored as `weights`. On the CPU they are packed, and products are computed in float32; on other devices products with bfloat16 are computed in bfloat16.
     ///
     /// # Errors
     /// As [`Self::build`], and when the device does not know the type, or has not enough memory.
@@ -70,11 +70,11 @@ impl Gpt {
 /// Sizes `[n_in, n_out]` of all that a token is multiplied with, in the order in which it is built: a token's own, but that a tied
 /// head, which is the first embedding, comes before everything instead of after it.
 fn matrices(config: &GptConfig) -> impl Iterator<Item = [usize; 2]> {
-    let (c, heads) = (config.n_embd, config.heads());
-    let block = [[c, heads.width()], [heads.query_width(), c], [c, config.mlp_width()], [config.n_inner, c]];
-    let head = [c, config.vocab_size];
-    let (before, after) = if config.tied_head { (Some(head), None) } else { (None, Some(head)) };
-    before.into_iter().chain((0..config.n_layer).flat_map(move |_| block)).chain(after)
+    let operations = config.operations();
+    let block: Vec<_> = operations.matrices_of_a_block().collect();
+    let head = operations.head.iter().filter_map(Operation::matrix).collect();
+    let (before, after) = if config.tied_head { (head, Vec::new()) } else { (Vec::new(), head) };
+    before.into_iter().chain((0..config.n_layer).flat_map(move |_| block.clone())).chain(after)
 }
 
 /// What is multiplied, in bfloat16; what is added, the norms and the positions stay: kernels add in float32, and a cast for each
@@ -98,7 +98,7 @@ struct Builder<'a> {
 impl Builder<'_> {
     fn model(&self) -> Result<Gpt> {
         let config = self.config;
-        let has_table = config.positions == Positions::Learned;
+        let has_table = config.position_table() > 0;
         let head = |name| self.head(name, config.vocab_size);
         Ok(Gpt {
             wte: if config.tied_head { head("wte")? } else { self.embedding("wte", config.vocab_size)? },
@@ -137,15 +137,10 @@ impl Builder<'_> {
         Ok(Param::from_data(TensorData::new(values, shape), &self.device))
     }
 
-    /// The parameter of a matrix that is packed.
-    fn empty(&self) -> Param<Tensor<2>> {
-        Param::from_data(TensorData::new(Vec::<f32>::new(), [0, 0]), &self.device)
-    }
-
     fn embedding(&self, name: &str, rows: usize) -> Result<Embedding> {
         let shape = [rows, self.config.n_embd];
         let weight = self.parameter(&format!("{name}.weight"), shape, Init::Normal(0.02))?;
-        Ok(Embedding { weight, packed: None })
+        Ok(Embedding { weight: Matrix::Values(weight) })
     }
 
     /// An embedding with which the last vectors are multiplied.
@@ -154,19 +149,19 @@ impl Builder<'_> {
         let n_embd = self.config.n_embd;
         let values = self.source.values(&format!("{name}.weight"), &[rows, n_embd], Init::Normal(0.02))?;
         let packed = Packed::new(memory, *weights, Source::Columns(&values), [n_embd, rows], None);
-        Ok(Embedding { weight: self.empty(), packed: Some(packed) })
+        Ok(Embedding { weight: Matrix::Packed(PackedMatrix { packed }) })
     }
 
     fn linear(&self, name: &str, n_in: usize, n_out: usize, init: Init) -> Result<Linear> {
         let (matrix, size) = (format!("{name}.weight"), [n_in, n_out]);
         let Some((weights, memory)) = &self.packing else {
-            let weight = self.parameter(&matrix, size, init)?;
-            return Ok(Linear { weight, bias: self.bias(name, n_out, self.config.bias)?, packed: None });
+            let weight = Matrix::Values(self.parameter(&matrix, size, init)?);
+            return Ok(Linear { weight, bias: self.bias(name, n_out, self.config.bias)? });
         };
         let values = self.source.values(&matrix, &size, init)?;
         let bias = self.bias_values(name, n_out, self.config.bias)?;
         let packed = Packed::new(memory, *weights, Source::Rows(&values), size, bias.as_deref());
-        Ok(Linear { weight: self.empty(), bias: None, packed: Some(packed) })
+        Ok(Linear { weight: Matrix::Packed(PackedMatrix { packed }), bias: None })
     }
 
     fn norm(&self, name: &str, width: usize) -> Result<Norm> {

@@ -28,38 +28,76 @@ pub(crate) struct Pass<'a> {
     rotary: Option<Rotary>,
 }
 
+/// A matrix of the model, in one of two forms.
+#[derive(Module, Debug)]
+pub enum Matrix {
+    /// A tensor: what is trained, and what GPUs compute with.
+    Values(Param<Tensor<2>>),
+    /// For inference on the CPU: stored as its products read it, together with its bias.
+    Packed(PackedMatrix),
+}
+
+/// See [`Matrix::Packed`].
+#[derive(Module, Debug)]
+pub struct PackedMatrix {
+    #[module(skip)]
+    pub(crate) packed: Packed,
+}
+
+impl Matrix {
+    /// The values `[rows, columns]`; a packed matrix has none.
+    pub fn values(&self) -> Option<Tensor<2>> {
+        match self {
+            Self::Values(values) => Some(values.val()),
+            Self::Packed(_) => None,
+        }
+    }
+
+    fn device(&self) -> Device {
+        self.values().map_or_else(Device::flex, |values| values.device())
+    }
+
+    fn weight_type(&self) -> WeightType {
+        match self {
+            Self::Packed(PackedMatrix { packed }) => packed.weights(),
+            Self::Values(values) if values.val().dtype() == DType::BF16 => WeightType::Bf16,
+            Self::Values(_) => WeightType::F32,
+        }
+    }
+}
+
 /// A matrix in the type of what it meets.
-fn like(parameter: &Param<Tensor<2>>, x: &Tensor<3>) -> Tensor<2> {
-    cast(parameter.val(), x.dtype().into())
+fn like(values: &Param<Tensor<2>>, x: &Tensor<3>) -> Tensor<2> {
+    cast(values.val(), x.dtype().into())
 }
 
 /// A table of vectors, one for each id.
 #[derive(Module, Debug)]
 pub struct Embedding {
-    /// `[ids, n_embd]`; nothing where it is packed.
-    pub weight: Param<Tensor<2>>,
-    #[module(skip)]
-    pub(crate) packed: Option<Packed>,
+    /// `[ids, n_embd]`.
+    pub weight: Matrix,
 }
 
 impl Embedding {
     /// The vectors of `ids`, `[1, ids, n_embd]`, in float32.
     fn vectors(&self, ids: Vec<u32>) -> Tensor<3> {
-        let weight = self.weight.val();
-        let device = weight.device();
-        let count = ids.len();
-        if let Some(packed) = &self.packed {
-            let [n_embd, _] = packed.size();
-            return Tensor::from_data(TensorData::new(packed.columns(&ids), [1, count, n_embd]), &device);
+        let (count, device) = (ids.len(), self.weight.device());
+        match &self.weight {
+            Matrix::Values(values) => {
+                let ids = TensorData::new(ids.into_iter().map(|id| id as i32).collect(), [1, count]);
+                cast(kernels::embed(values.val(), Tensor::from_data(ids, &device)), FloatDType::F32)
+            }
+            Matrix::Packed(PackedMatrix { packed }) => {
+                let [n_embd, _] = packed.size();
+                Tensor::from_data(TensorData::new(packed.columns(&ids), [1, count, n_embd]), &device)
+            }
         }
-        let ids = TensorData::new(ids.into_iter().map(|id| id as i32).collect(), [1, count]);
-        cast(kernels::embed(weight, Tensor::from_data(ids, &device)), FloatDType::F32)
     }
 
     /// The vectors of `ids` `[batch, time]`, `[batch, time, n_embd]`, in float32.
     fn vectors_of(&self, ids: Tensor<2, Int>) -> Tensor<3> {
-        if self.packed.is_none() {
-            return cast(kernels::embed(self.weight.val(), ids), FloatDType::F32);
+        if let Matrix::Values(values) = &self.weight {
+            return cast(kernels::embed(values.val(), ids), FloatDType::F32);
         }
         let [batch, time] = ids.dims();
         let vectors = self.vectors(ids.into_data().iter::<u32>().collect());
@@ -71,40 +109,48 @@ impl Embedding {
 /// `y = x W + b`; GPT-2 stores W as `[n_in, n_out]` and calls it Conv1D.
 #[derive(Module, Debug)]
 pub struct Linear {
-    /// `[n_in, n_out]`; nothing where it is packed.
-    pub weight: Param<Tensor<2>>,
+    /// `[n_in, n_out]`.
+    pub weight: Matrix,
     /// `[n_out]`, where the model has biases.
     pub bias: Option<Param<Tensor<1>>>,
-    #[module(skip)]
-    pub(crate) packed: Option<Packed>,
 }
 
 impl Linear {
+    fn bias(&self) -> Option<Tensor<1>> {
+        self.bias.as_ref().map(Param::val)
+    }
+
     fn forward(&self, x: Tensor<3>) -> Tensor<3> {
-        if let Some(packed) = &self.packed {
-            return kernels::packed_linear(x, packed);
+        match &self.weight {
+            Matrix::Values(weight) => {
+                let weight = like(weight, &x);
+                kernels::linear(x, weight, self.bias()) // [batch, time, n_out]
+            }
+            Matrix::Packed(PackedMatrix { packed }) => kernels::packed_linear(x, packed),
         }
-        let (weight, bias) = (like(&self.weight, &x), self.bias.as_ref().map(Param::val));
-        kernels::linear(x, weight, bias) // [batch, time, n_out]
     }
 
     /// `gelu(forward(x))`, in one operation.
     fn forward_gelu(&self, x: Tensor<3>) -> Tensor<3> {
-        if let Some(packed) = &self.packed {
-            return kernels::gelu(kernels::packed_linear(x, packed));
+        match &self.weight {
+            Matrix::Values(weight) => {
+                let weight = like(weight, &x);
+                kernels::linear_gelu(x, weight, self.bias()) // [batch, time, n_out]
+            }
+            Matrix::Packed(PackedMatrix { packed }) => kernels::gelu(kernels::packed_linear(x, packed)),
         }
-        let (weight, bias) = (like(&self.weight, &x), self.bias.as_ref().map(Param::val));
-        kernels::linear_gelu(x, weight, bias) // [batch, time, n_out]
     }
 
     /// `residual + dropout(forward(x))` in float32: how a branch comes back into the residual stream `[batch, time, n_embd]`.
     fn forward_onto(&self, residual: Tensor<3>, x: Tensor<3>, pass: &Pass) -> Tensor<3> {
-        if let Some(packed) = &self.packed {
-            return kernels::packed_linear_onto(residual, x, packed);
+        match &self.weight {
+            Matrix::Values(weight) => {
+                let weight = like(weight, &x);
+                let mask = DropoutMask::draw(pass.config.dropout, &x.device());
+                kernels::linear_onto(residual, x, weight, self.bias(), mask)
+            }
+            Matrix::Packed(PackedMatrix { packed }) => kernels::packed_linear_onto(residual, x, packed),
         }
-        let mask = DropoutMask::draw(pass.config.dropout, &x.device());
-        let (weight, bias) = (like(&self.weight, &x), self.bias.as_ref().map(Param::val));
-        kernels::linear_onto(residual, x, weight, bias, mask)
     }
 }
 
@@ -149,14 +195,14 @@ pub struct Attention {
 impl Attention {
     /// The residual stream with what attention to `x`, its normalised copy, adds to it; both `[batch, time, n_embd]`.
     ///
-    /// `look_back` takes queries, keys and values `[batch, time, (n_head + 2 n_kv_head) head_size]` and returns what each
+    /// `attend` takes queries, keys and values `[batch, time, (n_head + 2 n_kv_head) head_size]` and returns what each
     /// position took from itself and those before it, `[batch, time, n_head head_size]`.
     fn forward_onto(
         &self,
         residual: Tensor<3>,
         x: Tensor<3>,
         pass: &Pass,
-        look_back: impl FnOnce(Tensor<3>) -> Tensor<3>,
+        attend: impl FnOnce(Tensor<3>) -> Tensor<3>,
     ) -> Tensor<3> {
         let heads = pass.config.heads();
         let mut qkv = self.c_attn.forward(x);
@@ -166,7 +212,7 @@ impl Attention {
         if let Some(rotary) = &pass.rotary {
             qkv = kernels::rotate(qkv, rotary, heads);
         }
-        self.c_proj.forward_onto(residual, look_back(qkv), pass) // [batch, time, n_embd]
+        self.c_proj.forward_onto(residual, attend(qkv), pass) // [batch, time, n_embd]
     }
 }
 
@@ -195,17 +241,17 @@ impl Mlp {
 pub struct Block {
     /// Before attention.
     pub ln_1: Norm,
-    /// Looks back.
+    /// What each position takes from those before it.
     pub attn: Attention,
     /// Before the MLP.
     pub ln_2: Norm,
-    /// Thinks about what was seen.
+    /// What each position makes of it, by itself.
     pub mlp: Mlp,
 }
 
 impl Block {
-    fn forward(&self, x: Tensor<3>, pass: &Pass, look_back: impl FnOnce(Tensor<3>) -> Tensor<3>) -> Tensor<3> {
-        let x = self.attn.forward_onto(x.clone(), self.ln_1.branch(x, pass), pass, look_back); // [batch, time, n_embd]
+    fn forward(&self, x: Tensor<3>, pass: &Pass, attend: impl FnOnce(Tensor<3>) -> Tensor<3>) -> Tensor<3> {
+        let x = self.attn.forward_onto(x.clone(), self.ln_1.branch(x, pass), pass, attend); // [batch, time, n_embd]
         self.mlp.forward_onto(x.clone(), self.ln_2.branch(x, pass), pass) // [batch, time, n_embd]
     }
 }
@@ -247,7 +293,7 @@ impl Gpt {
 
     /// The device that holds the weights.
     pub fn device(&self) -> Device {
-        self.wte.weight.val().device()
+        self.wte.weight.device()
     }
 
     /// Logits `[batch, time, vocab_size]` at every position of `tokens` `[batch, time]`.
@@ -270,8 +316,8 @@ impl Gpt {
     pub fn embed(&self, tokens: Tensor<2, Int>) -> Tensor<3> {
         let time = tokens.dims()[1];
         let mut x = self.wte.vectors_of(tokens);
-        if let Some(wpe) = &self.wpe {
-            x = x + wpe.weight.val().narrow(0, 0, time).unsqueeze::<3>(); // [1, time, n_embd]
+        if let Some(table) = self.wpe.as_ref().and_then(|wpe| wpe.weight.values()) {
+            x = x + table.narrow(0, 0, time).unsqueeze::<3>(); // [1, time, n_embd]
         }
         let dropout = DropoutMask::draw(self.config.dropout, &x.device());
         kernels::dropout(x, dropout)
@@ -297,7 +343,7 @@ impl Gpt {
             seen = Some(weights);
             y
         });
-        let Some(weights) = seen else { unreachable!("a block looks back once") };
+        let Some(weights) = seen else { unreachable!("a block attends once") };
         (x, weights)
     }
 
@@ -314,17 +360,12 @@ impl Gpt {
     /// As [`Self::logits`], in the type that the model computes in: for a loss that reads it and sums in float32, so that no copy of
     /// them is made.
     pub fn logits_as_computed(&self, hidden: Tensor<3>) -> Tensor<3> {
-        if let Some(packed) = &self.head_table().packed {
-            return kernels::packed_linear(hidden, packed);
+        match &self.head_table().weight {
+            Matrix::Values(weight) => {
+                kernels::unembed(cast(hidden, self.precision), cast(weight.val(), self.precision))
+            }
+            Matrix::Packed(PackedMatrix { packed }) => kernels::packed_linear(hidden, packed),
         }
-        let hidden = cast(hidden, self.precision);
-        let weight = cast(self.head_weight(), self.precision);
-        kernels::unembed(hidden, weight)
-    }
-
-    /// The head's weight `[vocab_size, n_embd]`: the token embedding's own where the head is tied.
-    pub fn head_weight(&self) -> Tensor<2> {
-        self.head_table().weight.val()
     }
 
     fn head_table(&self) -> &Embedding {
@@ -333,11 +374,7 @@ impl Gpt {
 
     /// What the matrices are stored as; float32 or bfloat16 where they are not packed.
     pub fn weights(&self) -> WeightType {
-        match &self.head_table().packed {
-            Some(packed) => packed.weights(),
-            None if self.head_weight().dtype() == DType::BF16 => WeightType::Bf16,
-            None => WeightType::F32,
-        }
+        self.head_table().weight.weight_type()
     }
 
     /// A pass over positions 0 and on, as many as `x` `[batch, time, n_embd]` has.

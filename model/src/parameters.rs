@@ -49,11 +49,16 @@ pub trait ParameterMapper {
 struct Path(Vec<String>);
 
 impl Path {
-    fn enter(&mut self, name: &str) {
-        self.0.push(name.to_owned());
+    /// Which form a matrix has ([`Matrix`](crate::Matrix)) is no part of its name.
+    fn enter(&mut self, name: &str, container: &str) {
+        if !container.starts_with("Enum:") {
+            self.0.push(name.to_owned());
+        }
     }
-    fn exit(&mut self) {
-        self.0.pop();
+    fn exit(&mut self, container: &str) {
+        if !container.starts_with("Enum:") {
+            self.0.pop();
+        }
     }
     fn name(&self) -> String {
         self.0.join(".")
@@ -67,11 +72,11 @@ struct List {
 }
 
 impl ModuleVisitor for List {
-    fn enter_module(&mut self, name: &str, _container: &str) {
-        self.path.enter(name);
+    fn enter_module(&mut self, name: &str, container: &str) {
+        self.path.enter(name, container);
     }
-    fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.path.exit();
+    fn exit_module(&mut self, _name: &str, container: &str) {
+        self.path.exit(container);
     }
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let shape = param.val().dims().to_vec();
@@ -85,11 +90,11 @@ struct Read<'a, 'b> {
 }
 
 impl ModuleVisitor for Read<'_, '_> {
-    fn enter_module(&mut self, name: &str, _container: &str) {
-        self.path.enter(name);
+    fn enter_module(&mut self, name: &str, container: &str) {
+        self.path.enter(name, container);
     }
-    fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.path.exit();
+    fn exit_module(&mut self, _name: &str, container: &str) {
+        self.path.exit(container);
     }
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let tensor = param.val().inner();
@@ -104,11 +109,11 @@ struct Map<'a, M> {
 }
 
 impl<M: ParameterMapper> ModuleMapper for Map<'_, M> {
-    fn enter_module(&mut self, name: &str, _container: &str) {
-        self.path.enter(name);
+    fn enter_module(&mut self, name: &str, container: &str) {
+        self.path.enter(name, container);
     }
-    fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.path.exit();
+    fn exit_module(&mut self, _name: &str, container: &str) {
+        self.path.exit(container);
     }
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let (id, tensor, param_mapper) = param.consume();

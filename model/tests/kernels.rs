@@ -388,7 +388,7 @@ fn the_number_of_threads_changes_no_bit() {
         let block = &gpt.h[0];
         let matrices = [&gpt.wte.weight, &block.attn.c_attn.weight, &block.mlp.c_fc.weight];
         let norms = [&block.ln_1, block.attn.q_norm.as_ref().unwrap(), block.attn.k_norm.as_ref().unwrap()];
-        let matrices = matrices.map(|matrix| of(flat(matrix.val().grad(&gradients).unwrap())));
+        let matrices = matrices.map(|matrix| of(flat(matrix.values().unwrap().grad(&gradients).unwrap())));
         let norms = norms.map(|norm| of(norm.weight.val().grad(&gradients).unwrap()));
         [of(flat(logits.inner()))].into_iter().chain(matrices).chain(norms).collect()
     };

@@ -10,7 +10,7 @@ use super::error::FolderError;
 use super::family::{Family, Stored};
 use super::tensor_file::{Entry, write_entries};
 use super::{NamedTensor, TensorFile, read_json};
-use crate::{GptConfig, Positions};
+use crate::GptConfig;
 
 /// What this module returns.
 type Result<T, E = FolderError> = std::result::Result<T, E>;
@@ -22,51 +22,7 @@ const HEAD: &str = "lm_head.weight";
 
 /// Every tensor of the model, by our name and in model order, with its shape; only those that it has.
 pub fn expected_tensors(config: &GptConfig) -> Vec<(String, Vec<usize>)> {
-    tensors(config).collect()
-}
-
-/// [`expected_tensors`] one by one, so that a `config.json` with an absurd number of layers costs nothing.
-fn tensors(config: &GptConfig) -> impl Iterator<Item = (String, Vec<usize>)> {
-    let (c, heads) = (config.n_embd, config.heads());
-    let blocks = (0..config.n_layer).flat_map(move |layer| {
-        let at = |module: &str| format!("h.{layer}.{module}");
-        [
-            norm(config, at("ln_1")),
-            linear(config, at("attn.c_attn"), [c, heads.width()]),
-            linear(config, at("attn.c_proj"), [heads.query_width(), c]),
-            norm_of_heads(config, at("attn.q_norm")),
-            norm_of_heads(config, at("attn.k_norm")),
-            norm(config, at("ln_2")),
-            linear(config, at("mlp.c_fc"), [c, config.mlp_width()]),
-            linear(config, at("mlp.c_proj"), [config.n_inner, c]),
-        ]
-        .into_iter()
-        .flatten()
-    });
-    let table = config.positions == Positions::Learned;
-    let positions = table.then(|| ("wpe.weight".to_owned(), vec![config.context_length, c]));
-    let head = (!config.tied_head).then(|| (HEAD.to_owned(), vec![config.vocab_size, c]));
-    let first = [(EMBEDDING.to_owned(), vec![config.vocab_size, c])].into_iter().chain(positions);
-    first.chain(blocks).chain(norm(config, "ln_f".into())).chain(head)
-}
-
-type Named = Vec<(String, Vec<usize>)>;
-
-fn linear(config: &GptConfig, module: String, [n_in, n_out]: [usize; 2]) -> Named {
-    with_bias(module, vec![n_in, n_out], n_out, config.bias)
-}
-
-fn norm(config: &GptConfig, module: String) -> Named {
-    with_bias(module, vec![config.n_embd], config.n_embd, config.norm_has_shift())
-}
-
-fn norm_of_heads(config: &GptConfig, module: String) -> Named {
-    if config.qk_norm { with_bias(module, vec![config.head_size], 0, false) } else { Vec::new() }
-}
-
-fn with_bias(module: String, weight: Vec<usize>, width: usize, bias: bool) -> Named {
-    let bias = bias.then(|| (format!("{module}.bias"), vec![width]));
-    [(format!("{module}.weight"), weight)].into_iter().chain(bias).collect()
+    config.operations().tensors().collect()
 }
 
 /// Writes `dir/model.safetensors` as `save_pretrained` of the model's family does.
@@ -76,7 +32,7 @@ pub fn write(dir: &Path, config: &GptConfig, tensors: &[NamedTensor]) -> Result<
     let mut given: HashMap<_, _> = tensors.iter().map(|tensor| (tensor.name.as_str(), tensor)).collect();
     let no_bias = |name: &str| !config.bias && name.ends_with(".bias");
     let mut entries = Vec::with_capacity(tensors.len());
-    for (name, shape) in self::tensors(&family.shape_on_disk(config)) {
+    for (name, shape) in family.shape_on_disk(config).operations().tensors() {
         let tensor = given.remove(name.as_str()).filter(|tensor| tensor.shape == shape);
         let count = shape.iter().product();
         match tensor {
@@ -277,7 +233,7 @@ impl StoredWeights {
     fn check(&self, config: &GptConfig) -> Result<()> {
         let head = self.only_part(config, HEAD, vec![config.vocab_size, config.n_embd]);
         let mut found = BTreeSet::from([head]); // A tied model may store its head and need not.
-        for (name, shape) in tensors(&self.family.shape_on_disk(config)) {
+        for (name, shape) in self.family.shape_on_disk(config).operations().tensors() {
             for (part, shape) in self.stored(config, &name, shape).parts {
                 let (file, stored_name) = self.part(&part).ok_or_else(|| self.missing(&part))?;
                 let stored_shape = file.shape(stored_name).unwrap_or_default();

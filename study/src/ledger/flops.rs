@@ -8,7 +8,8 @@ use ember_model::GptConfig;
 /// weights that a position is multiplied with in a block (`12 n_embd^2` in GPT-2), and attention is as wide as its queries.
 pub fn forward(config: &GptConfig, tokens: usize, looked_at: usize, predicted: usize) -> f64 {
     let (layers, c) = (config.n_layer as f64, config.n_embd as f64);
-    let products = 2.0 * tokens as f64 * layers * config.matrices_of_a_block() as f64;
+    let matrices: usize = config.operations().matrices_of_a_block().map(|[n_in, n_out]| n_in * n_out).sum();
+    let products = 2.0 * tokens as f64 * layers * matrices as f64;
     let attention = 4.0 * looked_at as f64 * layers * config.heads().query_width() as f64;
     products + attention + 2.0 * predicted as f64 * c * config.vocab_size as f64
 }

@@ -1,0 +1,268 @@
+//! The forward pass as a list: its operations in the order in which [`Gpt::forward`](crate::Gpt::forward) computes them.
+//!
+//! What a shape costs is counted from this list and nowhere else: parameters, the tensors of a file, FLOPs, what inference packs,
+//! what training keeps. A new part of the model has its place in the forward pass and here.
+
+use crate::GptConfig;
+use crate::config::{MlpKind, NormKind, Positions};
+
+/// One operation, in values of one position.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Operation {
+    /// Where its parameters stand in a block or in the model, such as `attn.c_attn`; what it does, where it has none.
+    pub name: &'static str,
+    /// What it computes.
+    pub kind: Kind,
+    /// Values that it reads.
+    pub n_in: usize,
+    /// Values that it makes.
+    pub n_out: usize,
+    /// How it stands to the residual stream.
+    pub residual: Residual,
+}
+
+/// What an operation computes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Kind {
+    /// A row of a table `[rows, n_out]`.
+    Lookup {
+        /// Rows of the table.
+        rows: usize,
+    },
+    /// A norm over all that it reads.
+    Norm {
+        /// Whether it shifts as well as scales.
+        shift: bool,
+    },
+    /// A norm over each head of queries and of keys, with a scale each.
+    HeadNorms {
+        /// Width of a head.
+        head_size: usize,
+    },
+    /// Turns queries and keys by their position, in place.
+    Rotate,
+    /// A product with a matrix `[n_in, n_out]`.
+    Product {
+        /// Whether it adds a bias.
+        bias: bool,
+        /// Widths of the matrices that stand side by side in it.
+        parts: Vec<usize>,
+    },
+    /// Takes from all positions so far.
+    Attention {
+        /// Heads of queries, each of which keeps a number for the backward.
+        n_head: usize,
+    },
+    /// What stands between the two products of the MLP.
+    Activation,
+    /// Drops values in training.
+    Dropout,
+    /// Adds what was read to something as large.
+    Add,
+    /// The product with a table `[n_out, n_in]`.
+    Head {
+        /// Whether the table is the token embedding.
+        tied: bool,
+    },
+}
+
+/// How an operation stands to the residual stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Residual {
+    /// Not at all.
+    Away,
+    /// It reads the stream at the beginning of a branch.
+    Reads,
+    /// It adds the branch to the stream.
+    Adds,
+}
+
+/// The whole list: what comes first, what every block does, what comes last.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Operations {
+    /// Token ids to the residual stream.
+    pub embedding: Vec<Operation>,
+    /// One block.
+    pub block: Vec<Operation>,
+    /// How many blocks there are.
+    pub n_layer: usize,
+    /// The residual stream to logits.
+    pub head: Vec<Operation>,
+}
+
+impl Operation {
+    /// Its parameters, by the name behind the block's.
+    pub fn tensors(&self) -> Vec<(String, Vec<usize>)> {
+        let Self { name, n_in, n_out, .. } = *self;
+        let named = |kind: &str, shape| (format!("{name}.{kind}"), shape);
+        match self.kind {
+            Kind::Lookup { rows } => vec![named("weight", vec![rows, n_out])],
+            Kind::Norm { shift: false } => vec![named("weight", vec![n_in])],
+            Kind::Norm { shift: true } => vec![named("weight", vec![n_in]), named("bias", vec![n_in])],
+            Kind::HeadNorms { head_size } => {
+                ["q", "k"].map(|of| (format!("attn.{of}_norm.weight"), vec![head_size])).into()
+            }
+            Kind::Product { bias: false, .. } => vec![named("weight", vec![n_in, n_out])],
+            Kind::Product { bias: true, .. } => {
+                vec![named("weight", vec![n_in, n_out]), named("bias", vec![n_out])]
+            }
+            Kind::Head { tied: false } => vec![named("weight", vec![n_out, n_in])],
+            Kind::Head { tied: true } | Kind::Rotate | Kind::Attention { .. } => Vec::new(),
+            Kind::Activation | Kind::Dropout | Kind::Add => Vec::new(),
+        }
+    }
+
+    /// Number of its parameters.
+    pub fn parameters(&self) -> usize {
+        self.tensors().iter().map(|(_, shape)| shape.iter().product::<usize>()).sum()
+    }
+
+    /// The sizes `[n_in, n_out]` of what it multiplies a position with.
+    pub fn matrix(&self) -> Option<[usize; 2]> {
+        matches!(self.kind, Kind::Product { .. } | Kind::Head { .. }).then_some([self.n_in, self.n_out])
+    }
+}
+
+impl Operations {
+    /// Number of parameters.
+    pub fn parameters(&self) -> usize {
+        let of = |list: &[Operation]| list.iter().map(Operation::parameters).sum::<usize>();
+        of(&self.embedding) + self.n_layer * of(&self.block) + of(&self.head)
+    }
+
+    /// Every tensor with its shape, in the model's order; one by one, so that an absurd number of layers costs nothing.
+    pub fn tensors(self) -> impl Iterator<Item = (String, Vec<usize>)> {
+        let all = |list: &[Operation]| list.iter().flat_map(Operation::tensors).collect::<Vec<_>>();
+        // The norms of heads stand behind attention's matrices, which come before and after them.
+        let (norms, mut rest): (Vec<_>, Vec<_>) =
+            self.block.iter().cloned().partition(|operation| matches!(operation.kind, Kind::HeadNorms { .. }));
+        let behind = rest.iter().position(|operation| operation.name == "ln_2").unwrap_or(rest.len());
+        rest.splice(behind..behind, norms);
+        let block = all(&rest);
+        let blocks = (0..self.n_layer).flat_map(move |layer| {
+            block.clone().into_iter().map(move |(name, shape)| (format!("h.{layer}.{name}"), shape))
+        });
+        all(&self.embedding).into_iter().chain(blocks).chain(all(&self.head))
+    }
+
+    /// Sizes `[n_in, n_out]` of all that a position is multiplied with in a block.
+    pub fn matrices_of_a_block(&self) -> impl Iterator<Item = [usize; 2]> + '_ {
+        self.block.iter().filter_map(Operation::matrix)
+    }
+
+    /// The widths of the matrices that stand side by side in the weight `name` of a block, if it is one.
+    pub fn parts(&self, name: &str) -> Option<&[usize]> {
+        let module = name.strip_suffix(".weight")?;
+        self.block.iter().find_map(|operation| match &operation.kind {
+            Kind::Product { parts, .. } if module.ends_with(operation.name) => Some(parts.as_slice()),
+            _ => None,
+        })
+    }
+}
+
+impl GptConfig {
+    /// The forward pass of a model of this shape.
+    pub fn operations(&self) -> Operations {
+        use Residual::{Adds, Away, Reads};
+        let (c, heads) = (self.n_embd, self.heads());
+        let [q, kv, qkv] = [heads.query_width(), heads.kv_width(), heads.width()];
+        let hidden = self.mlp_width();
+        let op = |name, kind, n_in, n_out, residual| Operation { name, kind, n_in, n_out, residual };
+        let norm = |name, residual| op(name, Kind::Norm { shift: self.norm_has_shift() }, c, c, residual);
+        let product = |name, parts: Vec<usize>, n_in| {
+            let n_out = parts.iter().sum();
+            op(name, Kind::Product { bias: self.bias, parts }, n_in, n_out, Away)
+        };
+        let dropout = (self.dropout > 0.0).then(|| op("dropout", Kind::Dropout, c, c, Away));
+
+        let mut embedding = vec![op("wte", Kind::Lookup { rows: self.vocab_size }, 0, c, Away)];
+        if self.positions == Positions::Learned {
+            embedding.push(op("wpe", Kind::Lookup { rows: self.context_length }, 0, c, Away));
+            embedding.push(op("wte + wpe", Kind::Add, c, c, Away));
+        }
+        embedding.extend(dropout.clone());
+
+        let mut block = vec![norm("ln_1", Reads), product("attn.c_attn", vec![q, kv, kv], c)];
+        if self.qk_norm {
+            block.push(op("qk_norm", Kind::HeadNorms { head_size: self.head_size }, qkv, qkv, Away));
+        }
+        if self.positions == Positions::Rotary {
+            block.push(op("rotate", Kind::Rotate, qkv, qkv, Away));
+        }
+        block.push(op("attention", Kind::Attention { n_head: self.n_head }, qkv, q, Away));
+        block.push(product("attn.c_proj", vec![c], q));
+        block.extend(dropout.clone());
+        block.push(op("x + attention", Kind::Add, c, c, Adds));
+        block.push(norm("ln_2", Reads));
+        block.push(product("mlp.c_fc", vec![self.n_inner; hidden / self.n_inner.max(1)], c));
+        block.push(op(self.mlp.name(), Kind::Activation, hidden, self.n_inner, Away));
+        block.push(product("mlp.c_proj", vec![c], self.n_inner));
+        block.extend(dropout);
+        block.push(op("x + mlp", Kind::Add, c, c, Adds));
+
+        let logits = op("lm_head", Kind::Head { tied: self.tied_head }, c, self.vocab_size, Away);
+        Operations { embedding, block, n_layer: self.n_layer, head: vec![norm("ln_f", Away), logits] }
+    }
+
+    /// Outputs of the MLP's first layer: a gate of the hidden layer's width stands beside it in SwiGLU.
+    pub fn mlp_width(&self) -> usize {
+        match self.mlp {
+            MlpKind::Gelu => self.n_inner,
+            MlpKind::SwiGlu => 2 * self.n_inner,
+        }
+    }
+
+    /// Whether norms shift as well as scale.
+    pub fn norm_has_shift(&self) -> bool {
+        self.norm == NormKind::LayerNorm && self.bias
+    }
+
+    /// Number of trainable values; a tied head counts once.
+    pub fn parameters(&self) -> usize {
+        self.operations().parameters()
+    }
+
+    /// Values of the position table, which is only looked up.
+    pub fn position_table(&self) -> usize {
+        match self.positions {
+            Positions::Learned => self.context_length * self.n_embd,
+            Positions::Rotary => 0,
+        }
+    }
+
+    /// FLOPs of one token in training, forward and backward: `6 N + 12 n_layer n_embd context_length`, where N leaves out
+    /// the position table, which is only looked up (PaLM, appendix B; a multiply-add counts as two). `n_embd` is what
+    /// attention's heads are wide together.
+    pub fn training_flops_per_token(&self) -> f64 {
+        let n = (self.parameters() - self.position_table()) as f64;
+        6.0 * n + 12.0 * (self.n_layer * self.heads().query_width() * self.context_length) as f64
+    }
+
+    /// Bytes of a float32 [`crate::KvCache`]: keys and values of every layer for `batch` rows of `capacity` tokens.
+    pub fn kv_cache_bytes(&self, batch: usize, capacity: usize) -> usize {
+        4 * 2 * self.n_layer * batch * capacity * self.heads().kv_width()
+    }
+
+    /// [`Self::parameters`] of shapes that no machine can hold, too: roughly, and without overflow.
+    pub(crate) fn parameters_f64(&self) -> f64 {
+        let [vocab, context, layers, embd, inner] =
+            [self.vocab_size, self.context_length, self.n_layer, self.n_embd, self.n_inner].map(|size| size as f64);
+        let heads = (2 * self.n_head + 2 * self.n_kv_head) as f64 * self.head_size as f64;
+        2.0 * vocab * embd + context * embd + layers * embd * (heads + 3.0 * inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The published size of GPT-2 small: 124,439,808.
+    #[test]
+    fn gpt2_has_its_published_number_of_parameters() {
+        let gpt2 = GptConfig::new(50257, 1024, 12, 12, 768);
+        assert_eq!(gpt2.parameters(), 124_439_808);
+        assert!((124_439_808.0..250e6).contains(&gpt2.parameters_f64()));
+        // llm.c's published run: 468,000 tokens/s are 40.4% of 989 TFLOP/s by this formula.
+        assert!((468_000.0 * gpt2.training_flops_per_token() / 989e12 - 0.404).abs() < 0.001);
+    }
+}
