@@ -161,6 +161,13 @@ simd_versions! {
     }
 }
 
+/// The sum of vectors of `n` values, first to last.
+pub fn sum_of<'a>(vectors: impl IntoIterator<Item = &'a Vec<f32>>, n: usize) -> Vec<f32> {
+    let mut total = vec![0.0; n];
+    vectors.into_iter().for_each(|vector| add(&mut total, vector));
+    total
+}
+
 /// The largest of `values`; negative infinity when there are none.
 #[inline(always)]
 pub fn max(values: &[f32]) -> f32 {

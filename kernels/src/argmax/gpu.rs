@@ -105,7 +105,7 @@ fn best_kernel(parts: &[f32], best: &mut [f32], rows: usize) {
 /// For each row of `logits` `[rows, vocab]` the id of its largest value, that value, and the logarithm of the sum of the
 /// exponentials of all, `[rows, 3]` in float32, which is exact for ids below 2^24. The last is not finite where a logit is not,
 /// minus infinity aside.
-pub fn best(logits: CubeTensor) -> CubeTensor {
+pub fn argmax(logits: CubeTensor) -> CubeTensor {
     let logits = float32(logits);
     let [rows, vocab] = rows_and_width(&logits);
     let parts = unfilled(&logits, [rows * PARTS, 3], DType::F32);

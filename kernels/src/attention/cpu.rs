@@ -5,6 +5,11 @@
 //! lie in the future are never touched, which is nearly half of the work. The forward keeps the logarithm of each row's softmax
 //! denominator, from which the backward computes the weights again, block by block.
 
+use super::CausalAttention;
+use crate::cpu::tensor::{bfloat16, contiguous, dims, float32, is_bf16, new, stored, values, values_bf16, with_width};
+use crate::operation::Operation;
+use burn::backend::flex::FlexTensor;
+use burn::backend::Flex;
 use rayon::prelude::*;
 
 use super::factor::Factor;
@@ -13,6 +18,40 @@ use crate::dropout::cpu::apply_in_place;
 use crate::gemm::{Threads, View, product};
 use crate::simd_versions;
 use crate::{DropoutMask, Heads, simd};
+
+impl Operation<Flex, 1> for CausalAttention {
+    /// `qkv`, the output, and the logarithms of the softmax's denominators.
+    type Kept = [FlexTensor; 3];
+
+    fn forward(&self, [qkv]: [FlexTensor; 1]) -> ([FlexTensor; 1], Self::Kept) {
+        let (kept, dtype) = (qkv.clone(), qkv.dtype());
+        let sizes = Sizes::new(&qkv, self.heads);
+        let shape = with_width(&qkv, self.heads.query_width());
+        let (y, denominators) = if is_bf16(&qkv) {
+            forward(values_bf16(&contiguous(qkv)), sizes, self.dropout)
+        } else {
+            forward(values(&float32(qkv)), sizes, self.dropout)
+        };
+        let y = stored(y, shape, dtype);
+        let denominators = new(denominators, [sizes.batch * self.heads.n_head, sizes.time]);
+        ([y.clone()], [kept, y, denominators])
+    }
+
+    fn backward(&self, [qkv, y, denominators]: Self::Kept, dy: FlexTensor) -> [FlexTensor; 1] {
+        let (dtype, shape) = (qkv.dtype(), qkv.layout().shape().clone());
+        let (sizes, denominators) = (Sizes::new(&qkv, self.heads), values(&denominators));
+        let dqkv = if is_bf16(&qkv) {
+            let [qkv, y, dy] = [qkv, y, dy].map(bfloat16);
+            let [qkv, y, dy] = [&qkv, &y, &dy].map(values_bf16);
+            backward(Given { qkv, y, denominators, dy }, sizes, self.dropout)
+        } else {
+            let [qkv, y, dy] = [qkv, y, dy].map(float32);
+            let [qkv, y, dy] = [&qkv, &y, &dy].map(values);
+            backward(Given { qkv, y, denominators, dy }, sizes, self.dropout)
+        };
+        [stored(dqkv, shape, dtype)]
+    }
+}
 
 /// Rows of queries in a block: few, since half of the last square of a block of rows lies in the future.
 const QUERIES: usize = 32;
@@ -32,6 +71,11 @@ pub struct Sizes {
 }
 
 impl Sizes {
+    fn new(qkv: &FlexTensor, heads: Heads) -> Self {
+        let [batch, time, _] = dims(qkv);
+        Self { batch, time, heads }
+    }
+
     fn scale(&self) -> f32 {
         1.0 / (self.heads.head_size as f32).sqrt()
     }
@@ -176,7 +220,7 @@ fn room(buffer: &mut Vec<f32>, n: usize) -> &mut [f32] {
 
 /// Output `[batch, time, n_head head_size]`, and the logarithm of the softmax's denominator of each row of scores,
 /// `[batch * n_head, time]`.
-pub fn forward<T: Factor>(qkv: &[T], sizes: Sizes, mask: Option<DropoutMask>) -> (Vec<f32>, Vec<f32>) {
+fn forward<T: Factor>(qkv: &[T], sizes: Sizes, mask: Option<DropoutMask>) -> (Vec<f32>, Vec<f32>) {
     let Sizes { batch, time, heads } = sizes;
     let mut y = unfilled(batch * time * heads.query_width());
     let mut denominators = unfilled(batch * heads.n_head * time);
@@ -255,7 +299,7 @@ pub struct Given<'a, T> {
 ///
 /// A head of keys and values belongs to one thread, which takes the heads of queries that it serves one after another: their
 /// gradients are then always added in the same order.
-pub fn backward<T: Factor>(given: Given<T>, sizes: Sizes, mask: Option<DropoutMask>) -> Vec<f32> {
+fn backward<T: Factor>(given: Given<T>, sizes: Sizes, mask: Option<DropoutMask>) -> Vec<f32> {
     let Sizes { batch, time, heads } = sizes;
     let mut dqkv = unfilled(given.qkv.len());
     let output = Shared(dqkv.as_mut_ptr());

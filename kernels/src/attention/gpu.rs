@@ -2,7 +2,11 @@
 //! queries of a head and sweeps over the keys up to them, with the softmax's largest score and sum kept as it goes. No score
 //! leaves the cube; for the backward, the logarithm of each row's sum of exponentials is kept.
 
+use super::CausalAttention;
+use super::gpu_backward::backward;
+use crate::operation::Operation;
 use burn::tensor::DType;
+use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
@@ -12,6 +16,20 @@ use crate::gpu::tensor::{address_type, contiguous, elem, unfilled};
 use crate::gpu::tensor_cores::TensorCores;
 use crate::gpu::tile::{Holds, Products, ProductsFamily, Tile, Units, load, own_column};
 use crate::{DropoutMask, Heads};
+
+impl Operation<CubeBackend, 1> for CausalAttention {
+    /// `qkv`, the output, and the logarithms of the rows' sums.
+    type Kept = [CubeTensor; 3];
+
+    fn forward(&self, [qkv]: [CubeTensor; 1]) -> ([CubeTensor; 1], Self::Kept) {
+        let (y, log_sums) = attend(Engine::of(&qkv, self.heads), qkv.clone(), self.heads, self.dropout);
+        ([y.clone()], [qkv, y, log_sums])
+    }
+
+    fn backward(&self, [qkv, y, log_sums]: Self::Kept, dy: CubeTensor) -> [CubeTensor; 1] {
+        [backward(Engine::of(&qkv, self.heads), qkv, y, log_sums, dy, self.heads, self.dropout)]
+    }
+}
 
 /// Where the heads of a joint projection stand, in vectors.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
@@ -217,18 +235,8 @@ fn stretches(count: usize, most: usize) -> impl Iterator<Item = (usize, usize)> 
 }
 
 /// Attention of `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]`: the output `[batch, time, n_head head_size]`, and the
-/// logarithms of the rows' sums `[batch * n_head, time]` in float32.
-pub fn attend(qkv: CubeTensor, heads: Heads, dropout: Option<DropoutMask>) -> (CubeTensor, CubeTensor) {
-    attend_with(Engine::of(&qkv, heads), qkv, heads, dropout)
-}
-
-/// As [`attend`], with the tiles multiplied by `engine`.
-pub fn attend_with(
-    engine: Engine,
-    qkv: CubeTensor,
-    heads: Heads,
-    dropout: Option<DropoutMask>,
-) -> (CubeTensor, CubeTensor) {
+/// logarithms of the rows' sums `[batch * n_head, time]` in float32. The tiles are multiplied by `engine`.
+pub fn attend(engine: Engine, qkv: CubeTensor, heads: Heads, dropout: Option<DropoutMask>) -> (CubeTensor, CubeTensor) {
     let qkv = contiguous(qkv);
     let shape = Shape::new(&qkv, heads, engine.widest());
     let y = unfilled(&qkv, [shape.batch, shape.time, heads.query_width()], qkv.dtype);
@@ -236,7 +244,7 @@ pub fn attend_with(
     (y, log_sums)
 }
 
-/// As [`attend_with`] for the rows that `shape` states, `before` positions after the first, into their part of `y`. Returns the
+/// As [`attend`] for the rows that `shape` states, `before` positions after the first, into their part of `y`. Returns the
 /// logarithms of the rows' sums.
 pub fn attend_into(
     engine: Engine,

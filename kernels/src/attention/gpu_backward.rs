@@ -241,20 +241,9 @@ fn keys_backward<T: Float, W: Float, N: Size, P: ProductsFamily>(
     P::Of::<T, W, N>::write(&sum_of_values, &factors, &mut scores, dqkv, values_at, width, time - first, tile);
 }
 
-/// The gradient of `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]`, given the forward's output `y` and logarithms of sums.
+/// The gradient of `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]`, given the forward's output `y` and logarithms of sums,
+/// with the tiles multiplied by `engine`.
 pub fn backward(
-    qkv: CubeTensor,
-    y: CubeTensor,
-    log_sums: CubeTensor,
-    dy: CubeTensor,
-    heads: Heads,
-    dropout: Option<DropoutMask>,
-) -> CubeTensor {
-    backward_with(Engine::of(&qkv, heads), qkv, y, log_sums, dy, heads, dropout)
-}
-
-/// As [`backward`], with the tiles multiplied by `engine`.
-pub fn backward_with(
     engine: Engine,
     qkv: CubeTensor,
     y: CubeTensor,

@@ -1,7 +1,68 @@
-//! Causal self-attention.
+//! Causal self-attention ([Vaswani et al. 2017](https://arxiv.org/abs/1706.03762), section 3.2).
 
 pub(crate) mod cpu;
-pub(crate) mod factor;
+mod factor;
 pub(crate) mod gpu;
-#[cfg(feature = "autodiff")]
 pub(crate) mod gpu_backward;
+
+use burn::tensor::{Bool, DType, Tensor, activation};
+
+use crate::heads::{Heads, for_queries, parts};
+use crate::operation::apply;
+use crate::{DropoutMask, dropout};
+
+/// Causal self-attention of the joint projection `qkv`
+/// `[batch, time, (n_head + 2 n_kv_head) head_size]`: every position looks back on itself and what came before. Returns
+/// `[batch, time, n_head head_size]`. The softmax is float32 whatever the type of `qkv`.
+pub fn causal_attention(qkv: Tensor<3>, heads: Heads, dropout: Option<DropoutMask>) -> Tensor<3> {
+    let [y] = apply(CausalAttention { heads, dropout }, [qkv.into_dispatch()]);
+    Tensor::from_dispatch(y)
+}
+
+/// As [`causal_attention`] without dropout, with the weights by which each position (third dimension) looked back on each
+/// (fourth): `[batch, n_head, time, time]`, 0 in the future, each row's sum 1. The kernels never hold the weights: they come from
+/// the plain formula, beside what [`causal_attention`] itself puts out.
+pub fn causal_attention_and_weights(qkv: Tensor<3>, heads: Heads) -> (Tensor<3>, Tensor<4>) {
+    let (_, weights) = plain(qkv.clone(), heads, None);
+    (causal_attention(qkv, heads, None), weights)
+}
+
+#[derive(Clone, Debug)]
+struct CausalAttention {
+    heads: Heads,
+    dropout: Option<DropoutMask>,
+}
+
+/// Causal self-attention of `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]`: its output
+/// `[batch, time, n_head head_size]`, and its weights `[batch, n_head, time, time]`, after dropout where there is any.
+pub fn plain(qkv: Tensor<3>, heads: Heads, dropout: Option<DropoutMask>) -> (Tensor<3>, Tensor<4>) {
+    let time = qkv.dims()[1];
+    let future = Tensor::<2, Bool>::tril_mask([time, time], 0, &qkv.device()); // true above the diagonal
+    let [q, k, v] = parts(qkv, heads).map(|x| x.swap_dims(1, 2));
+    let (k, v) = (for_queries(k, heads), for_queries(v, heads)); // [batch, n_head, time, head_size]
+    let [batch, n_head, _, _] = q.dims();
+    let future = future.reshape([1, 1, time, time]).expand([batch, n_head, time, time]);
+    plain_attend(q, k, v, Some(future), dropout)
+}
+
+/// `softmax(q kᵀ / sqrt(head_size)) v`, without the places where `hidden` `[batch, n_head, time, seen]` is true, as
+/// `[batch, time, n_embd]`; and the softmax, `[batch, n_head, time, seen]`, after dropout.
+pub(crate) fn plain_attend(
+    q: Tensor<4>,
+    k: Tensor<4>,
+    v: Tensor<4>,
+    hidden: Option<Tensor<4, Bool>>,
+    mask: Option<DropoutMask>,
+) -> (Tensor<3>, Tensor<4>) {
+    let [batch, n_head, time, head_size] = q.dims();
+    let dtype = v.dtype();
+    // The queries are scaled, not the scores: in float16 those could leave the range before they are made smaller.
+    let q = q / (head_size as f64).sqrt();
+    let mut scores = q.matmul(k.swap_dims(2, 3)).cast(DType::F32); // [batch, n_head, time, seen]
+    if let Some(hidden) = hidden {
+        scores = scores.mask_fill(hidden, f32::NEG_INFINITY);
+    }
+    let weights = dropout::plain(activation::softmax(scores, 3), mask);
+    let y = weights.clone().cast(dtype).matmul(v).swap_dims(1, 2).reshape([batch, time, n_head * head_size]);
+    (y, weights)
+}

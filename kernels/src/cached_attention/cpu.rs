@@ -1,6 +1,9 @@
 //! Attention of new positions to the cache. One new position a row is what decoding is: it reads every key and value once,
 //! so the memory's bandwidth is the limit. Many are a prefill: matrix products, as in training.
 
+use super::Places;
+use crate::cpu::tensor::{contiguous, flex, float32, from_flex, stored, values as floats, values_mut, with_width};
+use burn::tensor::Tensor;
 use rayon::prelude::*;
 
 use crate::attention::cpu::{Shared, blocks, softmax, softmax_rows};
@@ -9,6 +12,23 @@ use crate::gemm::instructions::{Set, set_versions};
 use crate::gemm::{Threads, View, product};
 use crate::simd::prefetch;
 use crate::{CachedRows, Heads};
+
+/// As [`super::CachedAttention::attend`].
+pub fn on_tensors(
+    qkv: Tensor<3>,
+    keys: Tensor<3>,
+    values: Tensor<3>,
+    heads: Heads,
+    places: &Places,
+) -> (Tensor<3>, Tensor<3>, Tensor<3>) {
+    let Places::Listed(rows) = places else { unreachable!("steps are recorded on GPUs alone") };
+    let qkv = flex(qkv);
+    let dtype = qkv.dtype();
+    let (qkv, mut keys, mut values) = (float32(qkv), contiguous(flex(keys)), contiguous(flex(values)));
+    let y = attend(floats(&qkv), values_mut(&mut keys), values_mut(&mut values), heads, rows);
+    let y = stored(y, with_width(&qkv, heads.query_width()), dtype);
+    (from_flex(y), from_flex(keys), from_flex(values))
+}
 
 /// From so many new positions in a row on, matrix products beat one query after another.
 const MANY: usize = 8;
@@ -24,7 +44,7 @@ const MOST_TASKS: usize = 16;
 
 /// Writes the keys and values of the new positions `qkv` `[new positions, (n_head + 2 n_kv_head) head_size]` to their slots
 /// of `keys` and `values` `[n_kv_head, slots, head_size]`, and returns what they see, `[new positions, n_head head_size]`.
-pub fn attend(qkv: &[f32], keys: &mut [f32], values: &mut [f32], heads: Heads, rows: &CachedRows) -> Vec<f32> {
+fn attend(qkv: &[f32], keys: &mut [f32], values: &mut [f32], heads: Heads, rows: &CachedRows) -> Vec<f32> {
     let (n_head, queries, n) = (heads.n_head, heads.query_width(), heads.head_size);
     let new = qkv.len() / heads.width();
     let slots = keys.len().min(values.len()) / heads.kv_width();

@@ -2,14 +2,14 @@
 //! where rows are long and few, which reads keys and values by slot, once, and writes the new ones to theirs. Rows that begin
 //! here are a prefill: the tiles of `attention.rs` read each key for many queries at once.
 
+use crate::gpu::tensor::{cube, from_cube};
 use burn::tensor::DType;
+use burn::tensor::{Int, Tensor};
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
+use super::gpu_kernels::{BLOCK, PartLaunch, Share, UNITS, add_pieces, attend_position, store_positions};
 use crate::attention::gpu::{Shape, attend_into};
-use crate::cached_attention::gpu_kernels::{
-    BLOCK, PartLaunch, Share, UNITS, add_pieces, attend_position, store_positions,
-};
 use crate::gpu::engine::Engine;
 use crate::gpu::tensor::{address_type, contiguous, elem, unfilled};
 use crate::{Heads, Places};
@@ -63,10 +63,23 @@ fn runs(places: &Places) -> Vec<Run> {
     runs
 }
 
+/// As [`super::CachedAttention::attend`]; `table` is that of [`crate::CachedRows`].
+pub fn on_tensors(
+    qkv: Tensor<3>,
+    keys: Tensor<3>,
+    values: Tensor<3>,
+    table: Tensor<1, Int>,
+    heads: Heads,
+    places: &Places,
+) -> (Tensor<3>, Tensor<3>, Tensor<3>) {
+    let (y, keys, values) = attend(cube(qkv), cube(keys), cube(values), cube(table), heads, places);
+    (from_cube(y), from_cube(keys), from_cube(values))
+}
+
 /// Attention of the new positions `qkv` `[1, new positions, (n_head + 2 n_kv_head) head_size]` to a layer's cache, `keys` and `values`
 /// `[n_kv_head, slots, head_size]`, which keep theirs; `table` is that of [`crate::CachedRows`]. Returns what they see,
 /// `[1, new positions, n_head head_size]`, and the cache.
-pub fn attend(
+fn attend(
     qkv: CubeTensor,
     keys: CubeTensor,
     values: CubeTensor,

@@ -1,5 +1,108 @@
 //! Attention of new positions to a key-value cache.
 
-pub(crate) mod cpu;
-pub(crate) mod gpu;
-pub(crate) mod gpu_kernels;
+mod cpu;
+mod gpu;
+mod gpu_kernels;
+mod plain;
+
+use std::sync::Arc;
+
+use burn::tensor::{DType, Device, Int, Tensor, TensorData};
+
+use crate::{Heads, is_cpu};
+use plain::GatheredRows;
+
+pub(crate) use gpu::MOST_AT_ONCE;
+pub(crate) use gpu_kernels::Share;
+
+/// Where the rows of a batch stand in a cache: what attention to it needs to know beside the tensors.
+#[derive(Clone, Debug)]
+pub struct CachedRows {
+    /// The slot of the first new position; the others follow it, row after row.
+    pub first_new: usize,
+    /// For each row the slots of all its positions, the new ones last.
+    pub slots: Arc<Vec<Vec<u32>>>,
+    /// For each row how many of its positions are new, at least 1.
+    pub new: Arc<Vec<usize>>,
+}
+
+impl CachedRows {
+    /// The rows as numbers for a GPU: the slot of the first new position; for each new position where in the table the slots of its
+    /// row begin, and how many of them it sees; then the rows' slots.
+    pub fn table(&self) -> Vec<i32> {
+        let positions: usize = self.new.iter().sum();
+        let mut table = Vec::with_capacity(1 + 2 * positions + self.slots.iter().map(Vec::len).sum::<usize>());
+        table.push(self.first_new as i32);
+        let mut begin = 1 + 2 * positions;
+        for (slots, &new) in self.slots.iter().zip(self.new.iter()) {
+            table.extend((0..new).flat_map(|i| [begin as i32, (slots.len() - new + i + 1) as i32]));
+            begin += slots.len();
+        }
+        table.extend(self.slots.iter().flatten().map(|&slot| slot as i32));
+        table
+    }
+}
+
+/// What the host knows of where rows stand when it calls the kernels.
+#[derive(Clone, Debug)]
+pub enum Places {
+    /// All of it; on a GPU the table says the same.
+    Listed(CachedRows),
+    /// Of a step that is recorded on a GPU and replayed with other tables: so many rows have one new position each, and none ever has
+    /// more than `longest` in all. The cache is written where it lies, whoever else holds it.
+    InTable {
+        /// How many rows.
+        rows: usize,
+        /// Most positions of a row.
+        longest: usize,
+    },
+}
+
+/// Attention to a cache, made ready once for all layers of one pass.
+pub enum CachedAttention {
+    /// Our kernels, and the rows' table on a GPU; on the CPU it is empty.
+    Kernel(Places, Box<Tensor<1, Int>>),
+    /// The plain formula, where gradients are recorded.
+    Plain(Box<GatheredRows>),
+}
+
+impl CachedAttention {
+    /// Attention for new positions on `device`.
+    pub fn new(rows: CachedRows, device: &Device) -> Self {
+        if device.is_autodiff() {
+            return Self::Plain(Box::new(GatheredRows::new(&rows, device)));
+        }
+        let table = if is_cpu(device) { Vec::new() } else { rows.table() };
+        let length = table.len();
+        let table = Tensor::from_data(TensorData::new(table, [length]), (device, DType::I32));
+        Self::Kernel(Places::Listed(rows), Box::new(table))
+    }
+
+    /// Attention of a step that is recorded: one new position for each of `rows` rows, which `table`, laid out as
+    /// [`CachedRows::table`], says the places of.
+    pub fn recorded(rows: usize, longest: usize, table: Tensor<1, Int>) -> Self {
+        Self::Kernel(Places::InTable { rows, longest }, Box::new(table))
+    }
+
+    /// Writes the keys and values of `qkv` `[1, new positions, (n_head + 2 n_kv_head) head_size]` into the new slots of `keys`
+    /// and `values` `[n_kv_head, slots, head_size]`, then lets each new position look back on its row up to itself. Returns
+    /// `[1, new positions, n_head head_size]` and the two caches.
+    pub fn attend(
+        &self,
+        qkv: Tensor<3>,
+        keys: Tensor<3>,
+        values: Tensor<3>,
+        heads: Heads,
+    ) -> (Tensor<3>, Tensor<3>, Tensor<3>) {
+        match self {
+            Self::Plain(rows) => rows.attend(qkv, keys, values, heads),
+            Self::Kernel(places, table) => {
+                if is_cpu(&qkv.device()) {
+                    cpu::on_tensors(qkv, keys, values, heads, places)
+                } else {
+                    gpu::on_tensors(qkv, keys, values, (**table).clone(), heads, places)
+                }
+            }
+        }
+    }
+}

@@ -1,16 +1,55 @@
 //! Between flex's tensors and slices of float32.
 
-use burn::backend::Flex;
 use burn::backend::flex::{FlexTensor, Layout};
 use burn::backend::ops::{FloatTensorOps, IntTensorOps};
-use burn::tensor::{Bytes, DType, FloatDType, IntDType, Shape, bf16, f16};
+use burn::backend::{BackendTensor, DispatchAutodiffContext, DispatchTensor, DispatchTensorKind, Flex};
+use burn::tensor::kind::Basic;
+use burn::tensor::{Bytes, DType, FloatDType, IntDType, Shape, Tensor, bf16, f16};
 
 use super::convert;
 use crate::gemm::Element;
+use crate::operation::without_autodiff;
 
 /// The tensor with its values in order and without gaps; a copy only where they are not.
 pub fn contiguous(tensor: FlexTensor) -> FlexTensor {
     if tensor.is_contiguous() { tensor } else { tensor.to_contiguous() }
+}
+
+/// The tensor as kernels for the CPU take it, on which it must be; without its gradient.
+pub fn flex<const D: usize, K: Basic>(tensor: Tensor<D, K>) -> FlexTensor {
+    match without_autodiff(tensor.into_dispatch().kind) {
+        DispatchTensorKind::Flex(BackendTensor::Float(tensor) | BackendTensor::Int(tensor)) => tensor,
+        #[cfg(feature = "autodiff")]
+        DispatchTensorKind::Flex(BackendTensor::Autodiff(tensor)) => tensor.into_primitive(),
+        _ => panic!("a tensor that is not on the CPU"),
+    }
+}
+
+/// The way back, for floats.
+pub fn from_flex<const D: usize>(tensor: FlexTensor) -> Tensor<D> {
+    let kind = DispatchTensorKind::Flex(BackendTensor::Float(tensor));
+    Tensor::from_dispatch(DispatchTensor { kind, autodiff: DispatchAutodiffContext::Disabled })
+}
+
+/// The sizes of a tensor with so many dimensions.
+pub fn dims<const D: usize>(tensor: &FlexTensor) -> [usize; D] {
+    tensor.layout().shape().dims()
+}
+
+/// The shape of `x` `[batch, time, width]` with `n` in place of its width.
+pub fn with_width(x: &FlexTensor, n: usize) -> [usize; 3] {
+    let [batch, time, _] = dims(x);
+    [batch, time, n]
+}
+
+/// Whether it is stored in bfloat16, in which a product with it is then computed; float16 becomes float32 first.
+pub fn is_bf16(tensor: &FlexTensor) -> bool {
+    tensor.dtype() == DType::BF16
+}
+
+/// The tensor contiguous and in bfloat16.
+pub fn bfloat16(tensor: FlexTensor) -> FlexTensor {
+    contiguous(if is_bf16(&tensor) { tensor } else { cast(tensor, FloatDType::BF16) })
 }
 
 /// The tensor contiguous and in float32, in which every kernel computes.

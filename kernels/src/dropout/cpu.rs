@@ -1,16 +1,38 @@
 //! Dropout whose mask is a function of (key, index): nothing is stored for the backward, and the same key gives the same mask
 //! whatever the number of threads.
 
+use crate::cpu::tensor::{contiguous, new, values};
+use crate::operation::Operation;
+use burn::backend::Flex;
+use burn::backend::flex::FlexTensor;
 use rayon::prelude::*;
 
-use crate::DropoutMask;
+use super::{Dropout, DropoutMask};
 use crate::cpu::tensor::unfilled;
 use crate::simd_versions;
+
+impl Operation<Flex, 1> for Dropout {
+    type Kept = ();
+
+    fn forward(&self, [x]: [FlexTensor; 1]) -> ([FlexTensor; 1], ()) {
+        ([dropped(x, self.0)], ())
+    }
+
+    fn backward(&self, (): (), dy: FlexTensor) -> [FlexTensor; 1] {
+        [dropped(dy, self.0)]
+    }
+}
+
+/// `x` with the masked values 0 and the others scaled up; its own backward, applied to the gradient.
+pub fn dropped(x: FlexTensor, mask: DropoutMask) -> FlexTensor {
+    let x = contiguous(x);
+    new(apply(values(&x), mask), x.layout().shape().clone())
+}
 
 /// Values one task takes.
 const CHUNK: usize = 8192;
 
-/// `x` with the masked values 0 and the others scaled up; its own backward, applied to the gradient.
+/// [`dropped`] of values.
 pub fn apply(x: &[f32], mask: DropoutMask) -> Vec<f32> {
     let mut y = unfilled(x.len());
     y.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).enumerate().for_each(|(chunk, (y, x))| {

@@ -1,11 +1,25 @@
 //! Dropout whose mask is a function of (key, place): the same hash as on the CPU, so that the masks are the same, and the backward
 //! computes it again.
 
+use crate::operation::Operation;
+use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use crate::DropoutMask;
+use super::{Dropout, DropoutMask};
 use crate::gpu::tensor::{address_type, contiguous, elem, one_unit_each, unfilled, vector_size};
+
+impl Operation<CubeBackend, 1> for Dropout {
+    type Kept = ();
+
+    fn forward(&self, [x]: [CubeTensor; 1]) -> ([CubeTensor; 1], ()) {
+        ([apply(x, self.0)], ())
+    }
+
+    fn backward(&self, (): (), dy: CubeTensor) -> [CubeTensor; 1] {
+        [apply(dy, self.0)]
+    }
+}
 
 /// A mask as kernels take it.
 #[derive(CubeLaunch, CubeType, Clone, Copy)]

@@ -1,8 +1,29 @@
-//! The gradient that goes back to an embedding table.
+//! Rows of a table on the CPU, by burn, and the gradient that goes back to it.
 
+use super::Embed;
+use crate::cpu::tensor::{dims, flex, float32, ids, int32, new, values};
+use crate::operation::Operation;
+use burn::backend::Flex;
+use burn::backend::flex::FlexTensor;
+use burn::backend::ops::ModuleOps;
 use rayon::prelude::*;
 
 use crate::cpu::tensor::unfilled;
+
+impl Operation<Flex, 1> for Embed {
+    type Kept = ();
+
+    fn forward(&self, [weight]: [FlexTensor; 1]) -> ([FlexTensor; 1], ()) {
+        ([Flex::embedding(weight, flex(self.ids.clone()))], ())
+    }
+
+    fn backward(&self, (): (), dy: FlexTensor) -> [FlexTensor; 1] {
+        let (numbers, dy) = (int32(flex(self.ids.clone())), float32(dy));
+        let [_, _, n_embd] = dims(&dy);
+        let size = [self.rows, n_embd];
+        [new(backward(ids(&numbers), values(&dy), size), size)]
+    }
+}
 
 /// Values that one task sets and adds, about: fewer are not worth a task.
 const CHUNK: usize = 65_536;

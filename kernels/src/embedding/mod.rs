@@ -1,4 +1,26 @@
 //! Rows of a table by their numbers.
 
-pub(crate) mod cpu;
-pub(crate) mod gpu;
+mod cpu;
+mod gpu;
+
+use burn::tensor::{Int, Tensor};
+
+use crate::operation::apply;
+
+/// Rows of an embedding table `[rows, n_embd]` for `ids` `[batch, time]`, each below `rows`: `[batch, time, n_embd]`.
+pub fn embed(weight: Tensor<2>, ids: Tensor<2, Int>) -> Tensor<3> {
+    let [rows, _] = weight.dims();
+    let [y] = apply(Embed { ids, rows }, [weight.into_dispatch()]);
+    Tensor::from_dispatch(y)
+}
+
+#[derive(Clone, Debug)]
+struct Embed {
+    ids: Tensor<2, Int>,
+    rows: usize,
+}
+
+/// [`embed`] in burn's tensor operations.
+pub fn plain(weight: Tensor<2>, ids: Tensor<2, Int>) -> Tensor<3> {
+    burn::tensor::module::embedding(weight, ids)
+}

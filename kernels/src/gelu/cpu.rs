@@ -1,44 +1,67 @@
-//! GELU in its tanh form, written with a sigmoid: `(1 + tanh(u)) / 2 = 1 / (1 + e^(-2u))`.
+//! GELU on the CPU.
 
-use burn::tensor::bf16;
+use burn::backend::Flex;
+use burn::backend::flex::FlexTensor;
 use rayon::prelude::*;
 
+use super::{A, B, Gelu};
 use crate::cpu::convert::in_float32;
-use crate::cpu::tensor::unfilled;
+use crate::cpu::tensor::{bfloat16, contiguous, float32, is_bf16, new_bf16, stored, unfilled, values, values_bf16};
+use crate::operation::Operation;
 use crate::simd::exp;
 use crate::simd_versions;
 
 /// Values one task takes.
 const CHUNK: usize = 8192;
-/// `2 sqrt(2 / pi)`, so that the exponent is `-(A x + A B x^3)`.
-const A: f32 = 1.595_769;
-const B: f32 = 0.044_715;
+
+impl Operation<Flex, 1> for Gelu {
+    type Kept = FlexTensor;
+
+    fn forward(&self, [x]: [FlexTensor; 1]) -> ([FlexTensor; 1], FlexTensor) {
+        ([gelu(x.clone())], x)
+    }
+
+    fn backward(&self, x: FlexTensor, dy: FlexTensor) -> [FlexTensor; 1] {
+        [gelu_backward(x, dy)]
+    }
+}
 
 /// GELU of every value.
-pub fn forward(x: &[f32]) -> Vec<f32> {
+pub fn gelu(x: FlexTensor) -> FlexTensor {
+    let (dtype, shape) = (x.dtype(), x.layout().shape().clone());
+    if is_bf16(&x) {
+        return new_bf16(in_float32([values_bf16(&contiguous(x))], |[x], y| forward_chunk(x, y)), shape);
+    }
+    stored(forward(values(&float32(x))), shape, dtype)
+}
+
+/// Gradient with respect to `x`, given that of the output.
+pub fn gelu_backward(x: FlexTensor, dy: FlexTensor) -> FlexTensor {
+    let (dtype, shape) = (x.dtype(), x.layout().shape().clone());
+    if is_bf16(&x) {
+        let (x, dy) = (contiguous(x), bfloat16(dy));
+        return new_bf16(
+            in_float32([values_bf16(&x), values_bf16(&dy)], |[x, dy], dx| backward_chunk(x, dy, dx)),
+            shape,
+        );
+    }
+    let (x, dy) = (float32(x), float32(dy));
+    stored(backward(values(&x), values(&dy)), shape, dtype)
+}
+
+fn forward(x: &[f32]) -> Vec<f32> {
     let mut y = unfilled(x.len());
     y.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).for_each(|(y, x)| forward_chunk(x, y));
     y
 }
 
-/// Gradient with respect to `x`, given that of the output.
-pub fn backward(x: &[f32], dy: &[f32]) -> Vec<f32> {
+fn backward(x: &[f32], dy: &[f32]) -> Vec<f32> {
     let mut dx = unfilled(x.len());
     dx.par_chunks_mut(CHUNK)
         .zip(x.par_chunks(CHUNK))
         .zip(dy.par_chunks(CHUNK))
         .for_each(|((dx, x), dy)| backward_chunk(x, dy, dx));
     dx
-}
-
-/// [`forward`] of bfloat16.
-pub fn forward_bf16(x: &[bf16]) -> Vec<bf16> {
-    in_float32([x], |[x], y| forward_chunk(x, y))
-}
-
-/// [`backward`] of bfloat16.
-pub fn backward_bf16(x: &[bf16], dy: &[bf16]) -> Vec<bf16> {
-    in_float32([x, dy], |[x, dy], dx| backward_chunk(x, dy, dx))
 }
 
 simd_versions! {

@@ -1,17 +1,28 @@
-//! What happens to each value by itself: GELU and SwiGLU, with their gradients. In float32, whatever the type of the values.
+//! GELU on a GPU: in float32, whatever the type of the values.
 
+use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use crate::gpu::tensor::{address_type, contiguous, elem, one_unit_each, rows_and_width, unfilled, vector_size};
+use super::{A, B, Gelu};
+use crate::gpu::tensor::{address_type, contiguous, elem, one_unit_each, unfilled, vector_size};
+use crate::operation::Operation;
 
-/// `2 sqrt(2 / pi)`, so that the exponent of GELU's sigmoid is `-(A x + A B x^3)`.
-const A: f32 = 1.595_769;
-const B: f32 = 0.044_715;
+impl Operation<CubeBackend, 1> for Gelu {
+    type Kept = CubeTensor;
+
+    fn forward(&self, [x]: [CubeTensor; 1]) -> ([CubeTensor; 1], CubeTensor) {
+        ([forward(x.clone())], x)
+    }
+
+    fn backward(&self, x: CubeTensor, dy: CubeTensor) -> [CubeTensor; 1] {
+        [backward(x, dy)]
+    }
+}
 
 /// `1 / (1 + e^(-x))`
 #[cube]
-fn sigmoid<N: Size>(x: Vector<f32, N>) -> Vector<f32, N> {
+pub fn sigmoid<N: Size>(x: Vector<f32, N>) -> Vector<f32, N> {
     Vector::new(f32::new(1.0)) / (Vector::new(f32::new(1.0)) + (-x).exp())
 }
 
@@ -59,47 +70,8 @@ fn gelu_backward_kernel<T: Float, N: Size>(
     dx[ABSOLUTE_POS] = Vector::cast_from(Vector::<f32, N>::cast_from(dy[ABSOLUTE_POS]) * slope);
 }
 
-#[cube(launch_unchecked, address_type = "dynamic")]
-fn swiglu_kernel<T: Float, N: Size>(
-    x: &[Vector<T, N>],
-    y: &mut [Vector<T, N>],
-    length: usize,
-    width: usize,
-    #[define(T)] _dtype: ElemType,
-) {
-    if ABSOLUTE_POS >= length {
-        terminate!();
-    }
-    let place = ABSOLUTE_POS / width * width + ABSOLUTE_POS;
-    let gate = Vector::<f32, N>::cast_from(x[place]);
-    let up = Vector::<f32, N>::cast_from(x[place + width]);
-    y[ABSOLUTE_POS] = Vector::cast_from(gate * sigmoid::<N>(gate) * up);
-}
-
-#[cube(launch_unchecked, address_type = "dynamic")]
-fn swiglu_backward_kernel<T: Float, N: Size>(
-    x: &[Vector<T, N>],
-    dy: &[Vector<T, N>],
-    dx: &mut [Vector<T, N>],
-    length: usize,
-    width: usize,
-    #[define(T)] _dtype: ElemType,
-) {
-    if ABSOLUTE_POS >= length {
-        terminate!();
-    }
-    let place = ABSOLUTE_POS / width * width + ABSOLUTE_POS;
-    let gate = Vector::<f32, N>::cast_from(x[place]);
-    let up = Vector::<f32, N>::cast_from(x[place + width]);
-    let dy = Vector::<f32, N>::cast_from(dy[ABSOLUTE_POS]);
-    let one = Vector::new(f32::new(1.0));
-    let sigmoid = sigmoid::<N>(gate);
-    dx[place] = Vector::cast_from(dy * up * sigmoid * (gate * (one - sigmoid) + one));
-    dx[place + width] = Vector::cast_from(dy * gate * sigmoid);
-}
-
 /// GELU of every value.
-pub fn gelu_forward(x: CubeTensor) -> CubeTensor {
+fn forward(x: CubeTensor) -> CubeTensor {
     let x = contiguous(x);
     let y = unfilled(&x, x.meta.shape().clone(), x.dtype);
     let length = x.meta.num_elements();
@@ -124,7 +96,7 @@ pub fn gelu_forward(x: CubeTensor) -> CubeTensor {
 }
 
 /// Gradient of `x`, given that of GELU's output, which has its type.
-pub fn gelu_backward(x: CubeTensor, dy: CubeTensor) -> CubeTensor {
+fn backward(x: CubeTensor, dy: CubeTensor) -> CubeTensor {
     let (x, dy) = (contiguous(x), contiguous(dy));
     let dx = unfilled(&x, x.meta.shape().clone(), x.dtype);
     let length = x.meta.num_elements();
@@ -143,64 +115,6 @@ pub fn gelu_backward(x: CubeTensor, dy: CubeTensor) -> CubeTensor {
             dy.into_buffer_arg(),
             dx.clone().into_buffer_arg(),
             length / vector,
-            dtype,
-        );
-    }
-    dx
-}
-
-/// `silu(gate) * up` of `x` `[..., 2 n]`, whose rows hold the gate, then `up`: `[..., n]`.
-pub fn swiglu_forward(x: CubeTensor) -> CubeTensor {
-    let x = contiguous(x);
-    let [_, width] = rows_and_width(&x);
-    let mut shape = x.meta.shape().clone();
-    let last = shape.num_dims() - 1;
-    shape[last] = width / 2;
-    let y = unfilled(&x, shape, x.dtype);
-    let length = y.meta.num_elements();
-    let vector = vector_size(width / 2);
-    let (cubes, units) = one_unit_each(&x, length / vector);
-    let (client, dtype, address) = (x.client.clone(), elem(x.dtype), address_type(&[&x]));
-    // SAFETY: as above; `x` has two values for each that is written.
-    unsafe {
-        swiglu_kernel::launch_unchecked(
-            &client,
-            cubes,
-            units,
-            address,
-            vector,
-            x.into_buffer_arg(),
-            y.clone().into_buffer_arg(),
-            length / vector,
-            width / 2 / vector,
-            dtype,
-        );
-    }
-    y
-}
-
-/// Gradient of `x`, given that of SwiGLU's output, which has its type.
-pub fn swiglu_backward(x: CubeTensor, dy: CubeTensor) -> CubeTensor {
-    let (x, dy) = (contiguous(x), contiguous(dy));
-    let [_, width] = rows_and_width(&dy);
-    let dx = unfilled(&x, x.meta.shape().clone(), x.dtype);
-    let length = dy.meta.num_elements();
-    let vector = vector_size(width);
-    let (cubes, units) = one_unit_each(&x, length / vector);
-    let (client, dtype, address) = (x.client.clone(), elem(x.dtype), address_type(&[&x]));
-    // SAFETY: as above.
-    unsafe {
-        swiglu_backward_kernel::launch_unchecked(
-            &client,
-            cubes,
-            units,
-            address,
-            vector,
-            x.into_buffer_arg(),
-            dy.into_buffer_arg(),
-            dx.clone().into_buffer_arg(),
-            length / vector,
-            width / vector,
             dtype,
         );
     }

@@ -10,7 +10,8 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use crate::Heads;
-use crate::attention::gpu::{attend_with, line};
+use crate::attention::gpu::{attend, line};
+use crate::attention::gpu_backward::backward;
 use crate::gpu::limits::KERNELS;
 use crate::gpu::tensor::elem;
 use crate::gpu::tensor_cores::{PLANE, SIDE};
@@ -172,22 +173,14 @@ const CHECK_TIME: usize = 100;
 fn small_attention_agrees(like: &CubeTensor, head_size: usize) -> bool {
     let heads = Heads { n_head: 2, n_kv_head: 1, head_size };
     let qkv = noise(like, [1, CHECK_TIME, heads.width()], 2.0);
-    let forward = [Engine::Units, Engine::TensorCores].map(|engine| attend_with(engine, qkv.clone(), heads, None));
+    let forward = [Engine::Units, Engine::TensorCores].map(|engine| attend(engine, qkv.clone(), heads, None));
     let [plain, fast] = forward.clone().map(|(y, _log_sums)| read(y));
     #[cfg(feature = "autodiff")]
     let gradients = {
         let dy = noise(like, [1, CHECK_TIME, heads.query_width()], 1.0);
         [Engine::Units, Engine::TensorCores].map(|engine| {
             let (y, log_sums) = forward[0].clone();
-            read(crate::attention::gpu_backward::backward_with(
-                engine,
-                qkv.clone(),
-                y,
-                log_sums,
-                dy.clone(),
-                heads,
-                None,
-            ))
+            read(backward(engine, qkv.clone(), y, log_sums, dy.clone(), heads, None))
         })
     };
     #[cfg(not(feature = "autodiff"))]

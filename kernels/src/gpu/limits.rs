@@ -7,8 +7,8 @@ use burn::tensor::{DType, Device, FloatDType, Tensor};
 use crate::attention::gpu::{FORWARD, line};
 #[cfg(feature = "autodiff")]
 use crate::attention::gpu_backward::{KEYS, QUERIES};
-use crate::cached_attention::gpu::MOST_AT_ONCE;
-use crate::cached_attention::gpu_kernels::Share;
+use crate::cached_attention::MOST_AT_ONCE;
+use crate::cached_attention::Share;
 use crate::gpu::engine::Engine;
 use crate::gpu::tile::Holds;
 

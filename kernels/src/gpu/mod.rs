@@ -2,7 +2,6 @@
 
 pub(crate) mod engine;
 pub mod limits;
-mod ops;
 pub(crate) mod sum;
 pub mod tensor;
 pub(crate) mod tensor_cores;

@@ -1,6 +1,8 @@
 //! Between burn's GPU tensors and the arguments of our kernels.
 
-use burn::tensor::{DType, Shape};
+use burn::backend::{BackendTensor, DispatchAutodiffContext, DispatchTensor, DispatchTensorKind};
+use burn::tensor::kind::Basic;
+use burn::tensor::{Bytes, DType, Int, Shape, Tensor};
 use burn_cubecl::kernel::{cast, into_contiguous};
 use burn_cubecl::ops::numeric::{empty_device_contiguous_dtype, zeros_client};
 use burn_cubecl::ops::reshape;
@@ -9,12 +11,36 @@ use cubecl::calculate_cube_count_elemwise;
 use cubecl::ir::{ElemType, FloatKind};
 use cubecl::prelude::*;
 
+use crate::operation::without_autodiff;
+
 /// Units of the cubes of those kernels that take each value by itself.
 const UNITS: u32 = 256;
 
 /// The tensor with its values in order and without gaps; a copy only where they are not.
 pub fn contiguous(tensor: CubeTensor) -> CubeTensor {
     into_contiguous(tensor)
+}
+
+/// The tensor as kernels for a GPU take it, on which it must be; without its gradient.
+pub fn cube<const D: usize, K: Basic>(tensor: Tensor<D, K>) -> CubeTensor {
+    match without_autodiff(tensor.into_dispatch().kind) {
+        DispatchTensorKind::Cube(BackendTensor::Float(tensor) | BackendTensor::Int(tensor)) => tensor,
+        #[cfg(feature = "autodiff")]
+        DispatchTensorKind::Cube(BackendTensor::Autodiff(tensor)) => tensor.into_primitive(),
+        _ => panic!("a tensor that is not on a GPU"),
+    }
+}
+
+/// The way back, for floats.
+pub fn from_cube<const D: usize>(tensor: CubeTensor) -> Tensor<D> {
+    let kind = DispatchTensorKind::Cube(BackendTensor::Float(tensor));
+    Tensor::from_dispatch(DispatchTensor { kind, autodiff: DispatchAutodiffContext::Disabled })
+}
+
+/// Writes `values` to the first places of a tensor, where it lies.
+pub fn overwrite<const D: usize>(target: &Tensor<D, Int>, values: Vec<i32>) {
+    let target = cube(target.clone());
+    target.client.write(&target.handle, Bytes::from_elems(values));
 }
 
 /// The tensor contiguous and in float32.

@@ -1,37 +1,207 @@
 //! Products of `[rows, n_in]` with the weights and their gradients, float32 or bfloat16: three shapes of [`Product`] for many rows, loops
-//! of their own for one (`few_rows.rs`).
+//! of their own for one (`one_row.rs`).
 
+use super::{Linear, LinearGelu, LinearOnto, LinearWithoutBias, Unembed};
+use crate::cpu::tensor::{
+    self, bfloat16, contiguous, dims, float32, is_bf16, new, new_bf16, stored, values, values_bf16, with_width,
+};
+use crate::dropout::cpu::dropped;
+use crate::gelu::cpu::{gelu, gelu_backward};
+use crate::operation::Operation;
+use burn::backend::flex::FlexTensor;
+use burn::backend::ops::FloatTensorOps;
+use burn::backend::Flex;
+use burn::tensor::FloatDType;
 use burn::tensor::bf16;
 use rayon::prelude::*;
 
 use super::one_row::{one_row, one_row_transposed};
 use crate::cpu::convert::widen_bf16;
 use crate::gemm::{Element, Product, Stored, Threads, View};
-use crate::simd::add;
+use crate::simd::{add, sum_of};
+
+impl Operation<Flex, 3> for Linear {
+    type Kept = [FlexTensor; 2];
+
+    fn forward(&self, [x, weight, bias]: [FlexTensor; 3]) -> ([FlexTensor; 1], Self::Kept) {
+        ([linear(x.clone(), weight.clone(), bias)], [x, weight])
+    }
+
+    fn backward(&self, [x, weight]: Self::Kept, dy: FlexTensor) -> [FlexTensor; 3] {
+        linear_backward(x, weight, dy)
+    }
+}
+
+impl Operation<Flex, 2> for LinearWithoutBias {
+    type Kept = [FlexTensor; 2];
+
+    fn forward(&self, [x, weight]: [FlexTensor; 2]) -> ([FlexTensor; 1], Self::Kept) {
+        let kept = [x.clone(), weight.clone()];
+        let [_, n_out] = dims(&weight);
+        let shape = with_width(&x, n_out);
+        if is_bf16(&weight) {
+            let (x, weight) = (bfloat16(x), contiguous(weight));
+            let y = times(values_bf16(&x), values_bf16(&weight), n_out, Added::default());
+            return ([new_bf16(y, shape)], kept);
+        }
+        let dtype = x.dtype();
+        let (x, weight) = (float32(x), float32(weight));
+        ([stored(forward_without_bias(values(&x), values(&weight), n_out), shape, dtype)], kept)
+    }
+
+    fn backward(&self, [x, weight]: Self::Kept, dy: FlexTensor) -> [FlexTensor; 2] {
+        product_backward(x, weight, dy)
+    }
+}
+
+impl Operation<Flex, 3> for LinearGelu {
+    /// `x`, the weight, and what GELU is of.
+    type Kept = [FlexTensor; 3];
+
+    fn forward(&self, [x, weight, bias]: [FlexTensor; 3]) -> ([FlexTensor; 1], Self::Kept) {
+        let h = linear(x.clone(), weight.clone(), bias);
+        ([gelu(h.clone())], [x, weight, h])
+    }
+
+    fn backward(&self, [x, weight, h]: Self::Kept, dy: FlexTensor) -> [FlexTensor; 3] {
+        linear_backward(x, weight, gelu_backward(h, dy))
+    }
+}
+
+impl Operation<Flex, 4> for LinearOnto {
+    type Kept = [FlexTensor; 2];
+
+    fn forward(&self, [residual, x, weight, bias]: [FlexTensor; 4]) -> ([FlexTensor; 1], Self::Kept) {
+        let kept = [x.clone(), weight.clone()];
+        // Dropout is of the branch alone, which must then be there by itself.
+        if let Some(mask) = self.dropout {
+            let branch = tensor::cast(linear(x, weight, bias), FloatDType::F32);
+            return ([Flex::float_add(residual, dropped(branch, mask))], kept);
+        }
+        let (residual, bias) = (float32(residual), float32(bias));
+        let shape = residual.layout().shape().clone();
+        let y = if is_bf16(&weight) {
+            let (x, weight) = (bfloat16(x), contiguous(weight));
+            let added = Added { bias: Some(values(&bias)), residual: Some(values(&residual)) };
+            times(values_bf16(&x), values_bf16(&weight), values(&bias).len(), added)
+        } else {
+            let (x, weight) = (float32(x), float32(weight));
+            forward_onto(values(&residual), values(&x), values(&weight), values(&bias))
+        };
+        ([new(y, shape)], kept)
+    }
+
+    fn backward(&self, [x, weight]: Self::Kept, dy: FlexTensor) -> [FlexTensor; 4] {
+        let dtype = x.dtype();
+        let of_branch = match self.dropout {
+            Some(mask) => dropped(dy.clone(), mask),
+            None => dy.clone(),
+        };
+        let [dx, dweight, dbias] = linear_backward(x, weight, tensor::cast(of_branch, dtype.into()));
+        [dy, dx, dweight, dbias]
+    }
+}
+
+impl Operation<Flex, 2> for Unembed {
+    type Kept = [FlexTensor; 2];
+
+    // Put out in float32 always: logits are few digits away from the loss.
+    fn forward(&self, [x, weight]: [FlexTensor; 2]) -> ([FlexTensor; 1], Self::Kept) {
+        let kept = [x.clone(), weight.clone()];
+        let [vocab, n_embd] = dims(&weight);
+        let shape = with_width(&x, vocab);
+        let y = if is_bf16(&weight) {
+            let (x, weight) = (bfloat16(x), contiguous(weight));
+            times_transposed(values_bf16(&x), values_bf16(&weight), n_embd)
+        } else {
+            let (x, weight) = (float32(x), float32(weight));
+            unembed(values(&x), values(&weight), n_embd)
+        };
+        ([new(y, shape)], kept)
+    }
+
+    fn backward(&self, [x, weight]: Self::Kept, dy: FlexTensor) -> [FlexTensor; 2] {
+        let dtype = x.dtype();
+        let size: [usize; 2] = dims(&weight);
+        let shape = x.layout().shape().clone();
+        let (dx, dweight) = if is_bf16(&weight) {
+            let (x, weight, dy) = (bfloat16(x), contiguous(weight), bfloat16(dy));
+            unembed_backward(values_bf16(&x), values_bf16(&weight), values_bf16(&dy), size[1])
+        } else {
+            let (x, weight, dy) = (float32(x), float32(weight), float32(dy));
+            unembed_backward(values(&x), values(&weight), values(&dy), size[1])
+        };
+        [stored(dx, shape, dtype), new(dweight, size)]
+    }
+}
+
+/// `x W + b`.
+fn linear(x: FlexTensor, weight: FlexTensor, bias: FlexTensor) -> FlexTensor {
+    let [_, n_out] = dims(&weight);
+    let shape = with_width(&x, n_out);
+    let bias = float32(bias);
+    if is_bf16(&weight) {
+        let (x, weight) = (bfloat16(x), contiguous(weight));
+        let added = Added { bias: Some(values(&bias)), residual: None };
+        return new_bf16(times(values_bf16(&x), values_bf16(&weight), n_out, added), shape);
+    }
+    let dtype = x.dtype();
+    let (x, weight) = (float32(x), float32(weight));
+    stored(forward(values(&x), values(&weight), values(&bias)), shape, dtype)
+}
+
+// The weights' gradients go to float32 weights: they are not rounded on the way.
+
+/// Gradients of `x`, the weight and the bias.
+fn linear_backward(x: FlexTensor, weight: FlexTensor, dy: FlexTensor) -> [FlexTensor; 3] {
+    let [_, n_out] = dims(&weight);
+    let dbias = if is_bf16(&weight) && is_bf16(&dy) {
+        column_sums_bf16(values_bf16(&contiguous(dy.clone())), n_out)
+    } else {
+        column_sums(values(&float32(dy.clone())), n_out)
+    };
+    let [dx, dweight] = product_backward(x, weight, dy);
+    [dx, dweight, new(dbias, [n_out])]
+}
+
+/// Gradients of `x` and the weight.
+fn product_backward(x: FlexTensor, weight: FlexTensor, dy: FlexTensor) -> [FlexTensor; 2] {
+    let size: [usize; 2] = dims(&weight);
+    let shape = x.layout().shape().clone();
+    if is_bf16(&weight) {
+        let (x, weight, dy) = (bfloat16(x), contiguous(weight), bfloat16(dy));
+        let (dx, dweight) = backward(values_bf16(&x), values_bf16(&weight), values_bf16(&dy), size[0]);
+        return [new_bf16(dx, shape), new(dweight, size)];
+    }
+    let dtype = x.dtype();
+    let (x, weight, dy) = (float32(x), float32(weight), float32(dy));
+    let (dx, dweight) = backward(values(&x), values(&weight), values(&dy), size[0]);
+    [stored(dx, shape, dtype), new(dweight, size)]
+}
 
 /// What a product is added to on its way to memory.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Added<'a> {
+struct Added<'a> {
     /// A row `[n_out]`, to every row.
-    pub bias: Option<&'a [f32]>,
+    bias: Option<&'a [f32]>,
     /// `[rows, n_out]`.
-    pub residual: Option<&'a [f32]>,
+    residual: Option<&'a [f32]>,
 }
 
 /// `x W` and what is added: x `[rows, n_in]`, W `[n_in, n_out]`.
-pub fn times<T: Element, O: Stored>(x: &[T], weight: &[T], n_out: usize, added: Added) -> Vec<O> {
+fn times<T: Element, O: Stored>(x: &[T], weight: &[T], n_out: usize, added: Added) -> Vec<O> {
     let n_in = weight.len() / n_out;
     multiply([x.len() / n_in, n_out, n_in], View::rows(x, n_in), View::rows(weight, n_out), added)
 }
 
 /// `x Wᵀ`: x `[rows, n_in]`, W `[n_out, n_in]`.
-pub fn times_transposed<T: Element, O: Stored>(x: &[T], weight: &[T], n_in: usize) -> Vec<O> {
+fn times_transposed<T: Element, O: Stored>(x: &[T], weight: &[T], n_in: usize) -> Vec<O> {
     let (rows, n_out) = (x.len() / n_in, weight.len() / n_in);
     multiply([rows, n_out, n_in], View::rows(x, n_in), View::transposed(weight, n_in), Added::default())
 }
 
 /// `xᵀ y`: x `[rows, n_in]`, y `[rows, n_out]`.
-pub fn transposed_times<T: Element>(x: &[T], y: &[T], rows: usize) -> Vec<f32> {
+fn transposed_times<T: Element>(x: &[T], y: &[T], rows: usize) -> Vec<f32> {
     let (n_in, n_out) = (x.len() / rows, y.len() / rows);
     multiply([n_in, n_out, rows], View::transposed(x, n_in), View::rows(y, n_out), Added::default())
 }
@@ -51,7 +221,7 @@ fn multiply<T: Element, O: Stored>([m, n, k]: [usize; 3], a: View<T>, b: View<T>
 }
 
 /// `x W + b` of float32: x `[rows, n_in]`, W `[n_in, n_out]`.
-pub fn forward(x: &[f32], weight: &[f32], bias: &[f32]) -> Vec<f32> {
+fn forward(x: &[f32], weight: &[f32], bias: &[f32]) -> Vec<f32> {
     if x.len() * bias.len() == weight.len() {
         return one_row(x, weight, bias);
     }
@@ -59,7 +229,7 @@ pub fn forward(x: &[f32], weight: &[f32], bias: &[f32]) -> Vec<f32> {
 }
 
 /// `x W` of float32: x `[rows, n_in]`, W `[n_in, n_out]`.
-pub fn forward_without_bias(x: &[f32], weight: &[f32], n_out: usize) -> Vec<f32> {
+fn forward_without_bias(x: &[f32], weight: &[f32], n_out: usize) -> Vec<f32> {
     if x.len() * n_out == weight.len() {
         return one_row(x, weight, &vec![0.0; n_out]);
     }
@@ -67,7 +237,7 @@ pub fn forward_without_bias(x: &[f32], weight: &[f32], n_out: usize) -> Vec<f32>
 }
 
 /// `residual + x W + b` of float32: residual `[rows, n_out]`.
-pub fn forward_onto(residual: &[f32], x: &[f32], weight: &[f32], bias: &[f32]) -> Vec<f32> {
+fn forward_onto(residual: &[f32], x: &[f32], weight: &[f32], bias: &[f32]) -> Vec<f32> {
     if x.len() * bias.len() == weight.len() {
         let mut y = one_row(x, weight, bias);
         add(&mut y, residual);
@@ -77,7 +247,7 @@ pub fn forward_onto(residual: &[f32], x: &[f32], weight: &[f32], bias: &[f32]) -
 }
 
 /// `x Wᵀ` of float32: x `[rows, n_embd]`, W `[vocab, n_embd]`.
-pub fn unembed(x: &[f32], weight: &[f32], n_embd: usize) -> Vec<f32> {
+fn unembed(x: &[f32], weight: &[f32], n_embd: usize) -> Vec<f32> {
     if x.len() == n_embd {
         return one_row_transposed(x, weight);
     }
@@ -85,12 +255,12 @@ pub fn unembed(x: &[f32], weight: &[f32], n_embd: usize) -> Vec<f32> {
 }
 
 /// Gradients of `x W` with respect to x and W, given that of the output.
-pub fn backward<T: Element, O: Stored>(x: &[T], weight: &[T], dy: &[T], n_in: usize) -> (Vec<O>, Vec<f32>) {
+fn backward<T: Element, O: Stored>(x: &[T], weight: &[T], dy: &[T], n_in: usize) -> (Vec<O>, Vec<f32>) {
     (times_transposed(dy, weight, weight.len() / n_in), transposed_times(x, dy, x.len() / n_in))
 }
 
 /// Gradients of `x Wᵀ` with respect to x and W, given that of the output.
-pub fn unembed_backward<T: Element>(x: &[T], weight: &[T], dy: &[T], n_embd: usize) -> (Vec<f32>, Vec<f32>) {
+fn unembed_backward<T: Element>(x: &[T], weight: &[T], dy: &[T], n_embd: usize) -> (Vec<f32>, Vec<f32>) {
     (times(dy, weight, n_embd, Added::default()), transposed_times(dy, x, x.len() / n_embd))
 }
 
@@ -98,17 +268,17 @@ pub fn unembed_backward<T: Element>(x: &[T], weight: &[T], dy: &[T], n_embd: usi
 const SUMMED_AT_ONCE: usize = 64;
 
 /// Sum over the rows of a matrix with `n` columns, in an order that the number of threads does not change: the gradient of a bias.
-pub fn column_sums(x: &[f32], n: usize) -> Vec<f32> {
+fn column_sums(x: &[f32], n: usize) -> Vec<f32> {
     let partial = x.par_chunks(SUMMED_AT_ONCE * n).map(|rows| {
         let mut sums = vec![0.0; n];
         rows.chunks_exact(n).for_each(|row| add(&mut sums, row));
         sums
     });
-    total(partial.collect(), n)
+    sum_of(&partial.collect::<Vec<_>>(), n)
 }
 
 /// [`column_sums`] of bfloat16.
-pub fn column_sums_bf16(x: &[bf16], n: usize) -> Vec<f32> {
+fn column_sums_bf16(x: &[bf16], n: usize) -> Vec<f32> {
     let partial = x.par_chunks(SUMMED_AT_ONCE * n).map(|rows| {
         let (mut sums, mut wide) = (vec![0.0; n], vec![0.0; n]);
         for row in rows.chunks_exact(n) {
@@ -117,11 +287,5 @@ pub fn column_sums_bf16(x: &[bf16], n: usize) -> Vec<f32> {
         }
         sums
     });
-    total(partial.collect(), n)
-}
-
-fn total(partial: Vec<Vec<f32>>, n: usize) -> Vec<f32> {
-    let mut total = vec![0.0; n];
-    partial.iter().for_each(|sums| add(&mut total, sums));
-    total
+    sum_of(&partial.collect::<Vec<_>>(), n)
 }

@@ -2,7 +2,10 @@
 //!
 //! Products take matrices, `[batch, time]` as one dimension, so that the tuner sees few shapes.
 
+use super::{Linear, LinearOnto, LinearWithoutBias, Unembed};
+use crate::operation::Operation;
 use burn::tensor::{DType, Shape};
+use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::cast;
 use burn_cubecl::kernel::matmul::{MatmulStrategy, matmul};
 use burn_cubecl::tensor::CubeTensor;
@@ -14,6 +17,64 @@ use crate::gpu::sum::{COLUMNS, Groups, LANES, column_sums, of_groups, over_colum
 use crate::gpu::tensor::{
     address_type, contiguous, elem, float32, one_unit_each, rows_and_width, unfilled, vector_size,
 };
+
+impl Operation<CubeBackend, 3> for Linear {
+    type Kept = [CubeTensor; 2];
+
+    fn forward(&self, [x, weight, bias]: [CubeTensor; 3]) -> ([CubeTensor; 1], Self::Kept) {
+        ([linear(x.clone(), weight.clone(), Some(bias))], [x, weight])
+    }
+
+    fn backward(&self, [x, weight]: Self::Kept, dy: CubeTensor) -> [CubeTensor; 3] {
+        let dy = contiguous(cast(dy, x.dtype));
+        let dbias = column_sums(dy.clone());
+        let [dx, dweight] = linear_backward(x, weight, dy);
+        [dx, dweight, dbias]
+    }
+}
+
+impl Operation<CubeBackend, 2> for LinearWithoutBias {
+    type Kept = [CubeTensor; 2];
+
+    fn forward(&self, [x, weight]: [CubeTensor; 2]) -> ([CubeTensor; 1], Self::Kept) {
+        ([linear(x.clone(), weight.clone(), None)], [x, weight])
+    }
+
+    fn backward(&self, [x, weight]: Self::Kept, dy: CubeTensor) -> [CubeTensor; 2] {
+        linear_backward(x, weight, dy)
+    }
+}
+
+impl Operation<CubeBackend, 4> for LinearOnto {
+    type Kept = [CubeTensor; 2];
+
+    fn forward(&self, [residual, x, weight, bias]: [CubeTensor; 4]) -> ([CubeTensor; 1], Self::Kept) {
+        let branch = product(matrix(x.clone()), weight.clone(), x.dtype);
+        ([onto(residual, branch, bias, self.dropout)], [x, weight])
+    }
+
+    fn backward(&self, [x, weight]: Self::Kept, dy: CubeTensor) -> [CubeTensor; 4] {
+        let (dbranch, dbias) = branch_gradient(contiguous(dy.clone()), self.dropout, x.dtype);
+        let [dx, dweight] = linear_backward(x, weight, dbranch);
+        [dy, dx, dweight, dbias]
+    }
+}
+
+impl Operation<CubeBackend, 2> for Unembed {
+    type Kept = [CubeTensor; 2];
+
+    fn forward(&self, [x, weight]: [CubeTensor; 2]) -> ([CubeTensor; 1], Self::Kept) {
+        ([linear(x.clone(), transposed(weight.clone()), None)], [x, weight])
+    }
+
+    fn backward(&self, [x, weight]: Self::Kept, dy: CubeTensor) -> [CubeTensor; 2] {
+        let (shape, dtype) = (x.meta.shape().clone(), x.dtype);
+        let (x, dy) = (matrix(x), matrix(cast(dy, dtype)));
+        let dweight = product(transposed(dy.clone()), x, DType::F32);
+        let dx = product(dy, weight, dtype);
+        [reshaped(dx, shape), dweight]
+    }
+}
 
 /// `a b` for `a` `[m, k]` and `b` `[k, n]` of one type, rounded to `to` from sums in float32.
 fn product(a: CubeTensor, b: CubeTensor, to: DType) -> CubeTensor {
@@ -230,51 +291,5 @@ pub fn linear_backward(x: CubeTensor, weight: CubeTensor, dy: CubeTensor) -> [Cu
     let (x, dy) = (matrix(x), matrix(cast(dy, dtype)));
     let dweight = product(transposed(x), dy.clone(), DType::F32);
     let dx = product(dy, transposed(weight), dtype);
-    [reshaped(dx, shape), dweight]
-}
-
-/// Gradients of `x`, `weight` and `bias`.
-pub fn linear_with_bias_backward(x: CubeTensor, weight: CubeTensor, dy: CubeTensor) -> [CubeTensor; 3] {
-    let dy = contiguous(cast(dy, x.dtype));
-    let dbias = column_sums(dy.clone());
-    let [dx, dweight] = linear_backward(x, weight, dy);
-    [dx, dweight, dbias]
-}
-
-/// `residual + dropout(x W + b)` in float32, `[..., n_out]`.
-pub fn linear_onto(
-    residual: CubeTensor,
-    x: CubeTensor,
-    weight: CubeTensor,
-    bias: CubeTensor,
-    dropout: Option<DropoutMask>,
-) -> CubeTensor {
-    let dtype = x.dtype;
-    onto(residual, product(matrix(x), weight, dtype), bias, dropout)
-}
-
-/// Gradients of `x`, `weight` and `bias`.
-pub fn linear_onto_backward(
-    x: CubeTensor,
-    weight: CubeTensor,
-    dy: CubeTensor,
-    dropout: Option<DropoutMask>,
-) -> [CubeTensor; 3] {
-    let (dbranch, dbias) = branch_gradient(contiguous(dy), dropout, x.dtype);
-    let [dx, dweight] = linear_backward(x, weight, dbranch);
-    [dx, dweight, dbias]
-}
-
-/// `x Wᵀ`, `[..., vocab]` in the type of `x`.
-pub fn unembed(x: CubeTensor, weight: CubeTensor) -> CubeTensor {
-    linear(x, transposed(weight), None)
-}
-
-/// Gradients of `x` and `weight`, as in [`linear_backward`].
-pub fn unembed_backward(x: CubeTensor, weight: CubeTensor, dy: CubeTensor) -> [CubeTensor; 2] {
-    let (shape, dtype) = (x.meta.shape().clone(), x.dtype);
-    let (x, dy) = (matrix(x), matrix(cast(dy, dtype)));
-    let dweight = product(transposed(dy.clone()), x, DType::F32);
-    let dx = product(dy, weight, dtype);
     [reshaped(dx, shape), dweight]
 }

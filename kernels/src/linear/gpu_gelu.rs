@@ -1,17 +1,35 @@
 //! `gelu(x W + b)`: the product is kept as it comes, and both GELU and its gradient add the bias on their way, so that neither
 //! the bias nor its gradient takes a pass of its own over the widest tensor of a block.
 
+use super::LinearGelu;
+use crate::operation::Operation;
 use burn::tensor::DType;
+use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::cast;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
+use super::gpu::{linear, linear_backward};
 use crate::gelu::gpu::{gelu, gelu_slope};
 use crate::gpu::sum::{COLUMNS, Groups, LANES, of_groups, over_column};
 use crate::gpu::tensor::{
     address_type, contiguous, elem, float32, one_unit_each, rows_and_width, unfilled, vector_size,
 };
-use crate::linear::gpu::{linear, linear_backward};
+
+impl Operation<CubeBackend, 3> for LinearGelu {
+    /// The inputs, and `x W`.
+    type Kept = ([CubeTensor; 3], CubeTensor);
+
+    fn forward(&self, inputs: [CubeTensor; 3]) -> ([CubeTensor; 1], Self::Kept) {
+        let [x, weight, bias] = inputs.clone();
+        let (y, h) = forward(x, weight, bias);
+        ([y], (inputs, h))
+    }
+
+    fn backward(&self, (inputs, h): Self::Kept, dy: CubeTensor) -> [CubeTensor; 3] {
+        backward(inputs, h, dy)
+    }
+}
 
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn biased_gelu_kernel<T: Float, N: Size>(
@@ -61,7 +79,7 @@ fn biased_gelu_backward_kernel<T: Float, N: Size>(
 }
 
 /// `gelu(x W + b)`, `[..., n_out]`, and `x W`, which the backward wants; both in the type of `x`.
-pub fn forward(x: CubeTensor, weight: CubeTensor, bias: CubeTensor) -> (CubeTensor, CubeTensor) {
+fn forward(x: CubeTensor, weight: CubeTensor, bias: CubeTensor) -> (CubeTensor, CubeTensor) {
     let (h, bias) = (linear(x, weight, None), float32(bias));
     let [rows, width] = rows_and_width(&h);
     let y = unfilled(&h, h.meta.shape().clone(), h.dtype);
@@ -89,7 +107,7 @@ pub fn forward(x: CubeTensor, weight: CubeTensor, bias: CubeTensor) -> (CubeTens
 }
 
 /// Gradients of `x`, `weight` and `bias`, given `h`, which is `x W`, and that of the output.
-pub fn backward(inputs: [CubeTensor; 3], h: CubeTensor, dy: CubeTensor) -> [CubeTensor; 3] {
+fn backward(inputs: [CubeTensor; 3], h: CubeTensor, dy: CubeTensor) -> [CubeTensor; 3] {
     let [x, weight, bias] = inputs;
     let (bias, dy) = (float32(bias), contiguous(cast(dy, h.dtype)));
     let [rows, width] = rows_and_width(&h);

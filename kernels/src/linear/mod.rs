@@ -1,6 +1,83 @@
-//! Products with weights.
+//! Products with weights as training has them; inference on the CPU packs them ([`crate::packed`]).
 
-pub(crate) mod cpu;
-pub(crate) mod gpu;
-pub(crate) mod gpu_gelu;
-pub(crate) mod one_row;
+mod cpu;
+mod gpu;
+mod gpu_gelu;
+mod one_row;
+
+use burn::tensor::Tensor;
+
+use crate::DropoutMask;
+use crate::gelu;
+use crate::operation::apply;
+
+/// `x W + b`: `x` is `[batch, time, n_in]`, `weight` `[n_in, n_out]` as GPT-2 stores it, `bias` `[n_out]` where there is one.
+pub fn linear(x: Tensor<3>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<3> {
+    let (x, weight) = (x.into_dispatch(), weight.into_dispatch());
+    let [y] = match bias {
+        Some(bias) => apply(Linear, [x, weight, bias.into_dispatch()]),
+        None => apply(LinearWithoutBias, [x, weight]),
+    };
+    Tensor::from_dispatch(y)
+}
+
+/// `gelu(x W + b)` of what [`linear`] takes, `[batch, time, n_out]`.
+pub fn linear_gelu(x: Tensor<3>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<3> {
+    let Some(bias) = bias else { return gelu(linear(x, weight, None)) };
+    let [y] = apply(LinearGelu, [x.into_dispatch(), weight.into_dispatch(), bias.into_dispatch()]);
+    Tensor::from_dispatch(y)
+}
+
+/// `residual + dropout(x W + b)`: how a branch comes back into the residual stream. `residual` is `[batch, time, n_out]` in float32,
+/// as is the result; `x` `[batch, time, n_in]` has the type of the products.
+pub fn linear_onto(
+    residual: Tensor<3>,
+    x: Tensor<3>,
+    weight: Tensor<2>,
+    bias: Option<Tensor<1>>,
+    dropout: Option<DropoutMask>,
+) -> Tensor<3> {
+    // To add zeros costs next to nothing, and nobody asks for their gradient.
+    let bias = bias.unwrap_or_else(|| Tensor::zeros([weight.dims()[1]], &weight.device()));
+    let inputs = [residual.into_dispatch(), x.into_dispatch(), weight.into_dispatch(), bias.into_dispatch()];
+    let [y] = apply(LinearOnto { dropout }, inputs);
+    Tensor::from_dispatch(y)
+}
+
+/// `x Wᵀ`: logits `[batch, time, vocab]` of `x` `[batch, time, n_embd]` under an embedding table `[vocab, n_embd]`; in float32 on
+/// the CPU, in the type of `x` elsewhere.
+pub fn unembed(x: Tensor<3>, weight: Tensor<2>) -> Tensor<3> {
+    let [y] = apply(Unembed, [x.into_dispatch(), weight.into_dispatch()]);
+    Tensor::from_dispatch(y)
+}
+
+#[derive(Clone, Debug)]
+struct Linear;
+
+#[derive(Clone, Debug)]
+struct LinearWithoutBias;
+
+#[derive(Clone, Debug)]
+struct LinearGelu;
+
+#[derive(Clone, Debug)]
+struct LinearOnto {
+    dropout: Option<DropoutMask>,
+}
+
+#[derive(Clone, Debug)]
+struct Unembed;
+
+/// `x W + b` for `x` `[batch, time, n_in]`.
+pub fn plain_linear(x: Tensor<3>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<3> {
+    let y = x.matmul(weight.unsqueeze::<3>());
+    match bias {
+        Some(bias) => y + bias.unsqueeze::<3>(),
+        None => y,
+    }
+}
+
+/// `x Wᵀ` for `x` `[batch, time, n_embd]` and `weight` `[vocab, n_embd]`.
+pub fn plain_unembed(x: Tensor<3>, weight: Tensor<2>) -> Tensor<3> {
+    x.matmul(weight.transpose().unsqueeze::<3>())
+}

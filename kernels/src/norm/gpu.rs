@@ -1,12 +1,45 @@
 //! LayerNorm and RMSNorm: a row is read once and held by the units that share it; statistics in float32.
 
+use super::{LayerNorm, RmsNorm};
+use crate::operation::Operation;
 use burn::tensor::{DType, FloatDType};
+use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::slice;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use crate::gpu::sum::{of_groups, over_lanes};
 use crate::gpu::tensor::{address_type, contiguous, cubes, elem, rows_and_width, unfilled, vector_size};
+
+impl Operation<CubeBackend, 3> for LayerNorm {
+    type Kept = [CubeTensor; 2];
+
+    fn forward(&self, [x, weight, bias]: [CubeTensor; 3]) -> ([CubeTensor; 1], Self::Kept) {
+        let y = forward(x.clone(), weight.clone(), Some(bias), self.epsilon, self.to);
+        ([y], [x, weight])
+    }
+
+    fn backward(&self, [x, weight]: Self::Kept, dy: CubeTensor) -> [CubeTensor; 3] {
+        let width = weight.meta.num_elements();
+        let [dx, sums] = backward(x, weight, dy, self.epsilon, true);
+        let [dweight, dbias] =
+            [0, width].map(|first| slice(sums.clone(), std::slice::from_ref(&(first..first + width))));
+        [dx, dweight, dbias]
+    }
+}
+
+impl Operation<CubeBackend, 2> for RmsNorm {
+    type Kept = [CubeTensor; 2];
+
+    fn forward(&self, [x, weight]: [CubeTensor; 2]) -> ([CubeTensor; 1], Self::Kept) {
+        let y = forward(x.clone(), weight.clone(), None, self.epsilon, self.to);
+        ([y], [x, weight])
+    }
+
+    fn backward(&self, [x, weight]: Self::Kept, dy: CubeTensor) -> [CubeTensor; 2] {
+        backward(x, weight, dy, self.epsilon, false)
+    }
+}
 
 /// Cubes of the backward at most: each sums the gradient of the weights over its own rows.
 pub const MOST_GROUPS: usize = 1024;
@@ -209,13 +242,7 @@ fn norm_backward_kernel<D: Float, N: Size>(
 
 /// Each row of a float32 `x` `[..., n]` divided by its root mean square and scaled, in type `to`; where there is a `bias`, the mean
 /// is taken away first and the bias added last. `weight` and `bias` are `[n]`.
-pub fn forward(
-    x: CubeTensor,
-    weight: CubeTensor,
-    bias: Option<CubeTensor>,
-    epsilon: f32,
-    to: FloatDType,
-) -> CubeTensor {
+fn forward(x: CubeTensor, weight: CubeTensor, bias: Option<CubeTensor>, epsilon: f32, to: FloatDType) -> CubeTensor {
     let (x, weight) = (contiguous(x), contiguous(weight));
     let [rows, width] = rows_and_width(&x);
     let y = unfilled(&x, x.meta.shape().clone(), to.into());
@@ -285,17 +312,4 @@ fn backward(x: CubeTensor, weight: CubeTensor, dy: CubeTensor, epsilon: f32, cen
         );
     }
     [dx, of_groups(sums)]
-}
-
-/// Gradients of `x`, `weight` and `bias`, in float32.
-pub fn layer_norm_backward(x: CubeTensor, weight: CubeTensor, dy: CubeTensor, epsilon: f32) -> [CubeTensor; 3] {
-    let width = weight.meta.num_elements();
-    let [dx, sums] = backward(x, weight, dy, epsilon, true);
-    let [dweight, dbias] = [0, width].map(|first| slice(sums.clone(), std::slice::from_ref(&(first..first + width))));
-    [dx, dweight, dbias]
-}
-
-/// Gradients of `x` and `weight`, in float32.
-pub fn rms_norm_backward(x: CubeTensor, weight: CubeTensor, dy: CubeTensor, epsilon: f32) -> [CubeTensor; 2] {
-    backward(x, weight, dy, epsilon, false)
 }

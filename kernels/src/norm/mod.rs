@@ -1,5 +1,56 @@
-//! LayerNorm and RMSNorm.
+//! LayerNorm and RMSNorm of the last dimension.
 
-pub(crate) mod cpu_layer;
-pub(crate) mod cpu_rms;
-pub(crate) mod gpu;
+mod gpu;
+mod layer_norm;
+mod rms_norm;
+
+pub(crate) use gpu::{MOST_GROUPS, Share};
+pub(crate) use rms_norm::{ROWS, backward_rows, forward_rows};
+
+use burn::tensor::{FloatDType, Tensor};
+
+use crate::operation::apply;
+
+/// Normalises each row of a float32 `x` `[batch, time, n_embd]` to mean 0 and variance 1, then scales and shifts it; put out as `to`
+/// ([Ba et al. 2016](https://arxiv.org/abs/1607.06450), equation 4).
+pub fn layer_norm(x: Tensor<3>, weight: Tensor<1>, bias: Option<Tensor<1>>, epsilon: f64, to: FloatDType) -> Tensor<3> {
+    // To shift by zeros costs next to nothing, and nobody asks for their gradient.
+    let bias = bias.unwrap_or_else(|| Tensor::zeros(weight.dims(), &weight.device()));
+    let inputs = [x.into_dispatch(), weight.into_dispatch(), bias.into_dispatch()];
+    let [y] = apply(LayerNorm { epsilon: epsilon as f32, to }, inputs);
+    Tensor::from_dispatch(y)
+}
+
+/// Divides each row of a float32 `x` `[batch, time, n_embd]` by its root mean square, then scales it; put out as `to`
+/// ([Zhang and Sennrich 2019](https://arxiv.org/abs/1910.07467), equation 4).
+pub fn rms_norm(x: Tensor<3>, weight: Tensor<1>, epsilon: f64, to: FloatDType) -> Tensor<3> {
+    let [y] = apply(RmsNorm { epsilon: epsilon as f32, to }, [x.into_dispatch(), weight.into_dispatch()]);
+    Tensor::from_dispatch(y)
+}
+
+#[derive(Clone, Debug)]
+struct LayerNorm {
+    epsilon: f32,
+    to: FloatDType,
+}
+
+#[derive(Clone, Debug)]
+struct RmsNorm {
+    epsilon: f32,
+    to: FloatDType,
+}
+
+/// LayerNorm over the last dimension of `x` `[batch, time, n_embd]`.
+pub fn plain_layer_norm(x: Tensor<3>, weight: Tensor<1>, bias: Option<Tensor<1>>, epsilon: f64) -> Tensor<3> {
+    let y = plain_rms_norm(x.clone() - x.mean_dim(2), weight, epsilon); // what is centred has its variance as mean square
+    match bias {
+        Some(bias) => y + bias.unsqueeze::<3>(),
+        None => y,
+    }
+}
+
+/// RMSNorm over the last dimension of `x`, of any number of dimensions.
+pub fn plain_rms_norm<const D: usize>(x: Tensor<D>, weight: Tensor<1>, epsilon: f64) -> Tensor<D> {
+    let mean_square = x.clone().powi_scalar(2).mean_dim(D - 1); // [..., 1]
+    x / (mean_square + epsilon).sqrt() * weight.unsqueeze::<D>()
+}

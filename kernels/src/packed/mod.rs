@@ -8,7 +8,7 @@
 //!
 //! For inference on the CPU alone: nothing here has a gradient.
 
-pub mod cpu;
+mod cpu;
 mod int8;
 pub(crate) mod pairs;
 mod stretch;
@@ -17,10 +17,12 @@ mod tests;
 
 use std::sync::Arc;
 
+use burn::tensor::Tensor;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::arena::{ArenaError, Memory, Part};
+use crate::cpu::tensor::{flex, float32, from_flex, new, values as floats, with_width};
 
 pub(crate) use int8::Int8Rows;
 pub(crate) use stretch::{Bf16Row, F32Row, Stretch};
@@ -30,6 +32,20 @@ pub(crate) const PANEL: usize = 64;
 
 /// Rows that share a scale in 8 bits.
 pub(crate) const GROUP: usize = 32;
+
+/// `x W + b` with packed weights: `x` is `[batch, time, n_in]` in float32 on the CPU, as is the result `[batch, time, n_out]`.
+pub fn packed_linear(x: Tensor<3>, weight: &Packed) -> Tensor<3> {
+    let x = float32(flex(x));
+    let [_, n_out] = weight.size();
+    from_flex(new(cpu::product(floats(&x), weight, None), with_width(&x, n_out)))
+}
+
+/// `residual + x W + b` with packed weights; see [`packed_linear`].
+pub fn packed_linear_onto(residual: Tensor<3>, x: Tensor<3>, weight: &Packed) -> Tensor<3> {
+    let (residual, x) = (float32(flex(residual)), float32(flex(x)));
+    let y = cpu::product(floats(&x), weight, Some(floats(&residual)));
+    from_flex(new(y, residual.layout().shape().clone()))
+}
 
 /// What weights are stored as.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,6 +1,9 @@
 //! RMSNorm of each head's query and key where they lie, inside the joint projection.
 
+use super::QkNorm;
+use crate::operation::Operation;
 use burn::tensor::DType;
+use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::{cast, slice};
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
@@ -8,7 +11,26 @@ use cubecl::prelude::*;
 use crate::Heads;
 use crate::gpu::sum::{of_groups, over_lanes};
 use crate::gpu::tensor::{address_type, contiguous, cubes, elem, float32, unfilled, vector_size};
-use crate::norm::gpu::{MOST_GROUPS, Share};
+use crate::norm::{MOST_GROUPS, Share};
+
+impl Operation<CubeBackend, 3> for QkNorm {
+    type Kept = [CubeTensor; 3];
+
+    fn forward(&self, inputs: [CubeTensor; 3]) -> ([CubeTensor; 1], Self::Kept) {
+        let kept = inputs.clone();
+        let [qkv, query, key] = inputs;
+        ([forward(qkv, query, key, self.epsilon, self.heads)], kept)
+    }
+
+    fn backward(&self, inputs: Self::Kept, dy: CubeTensor) -> [CubeTensor; 3] {
+        backward(inputs, dy, self.epsilon, self.heads)
+    }
+
+    // Without the clones above, so that the norm may be put where the projection lies.
+    fn infer(&self, [qkv, query, key]: [CubeTensor; 3]) -> [CubeTensor; 1] {
+        [forward(qkv, query, key, self.epsilon, self.heads)]
+    }
+}
 
 /// The heads of one position, in the order in which they lie: queries, keys, values.
 #[derive(CubeLaunch, CubeType, Clone, Copy)]
@@ -176,7 +198,7 @@ fn written(x: &CubeTensor, in_place: bool, place: usize) -> (CubeTensor, BufferA
 
 /// `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]` with each query and key divided by its root mean square and scaled by
 /// `query` or `key` `[head_size]`; in place where nothing else holds it.
-pub fn forward(qkv: CubeTensor, query: CubeTensor, key: CubeTensor, epsilon: f32, heads: Heads) -> CubeTensor {
+fn forward(qkv: CubeTensor, query: CubeTensor, key: CubeTensor, epsilon: f32, heads: Heads) -> CubeTensor {
     let (qkv, query, key) = (contiguous(qkv), float32(query), float32(key));
     let in_place = qkv.can_mut();
     let vector = vector_size(heads.head_size);
@@ -209,7 +231,7 @@ pub fn forward(qkv: CubeTensor, query: CubeTensor, key: CubeTensor, epsilon: f32
 }
 
 /// Gradients of [`forward`]: of `qkv`, `query` and `key`, given that of its output.
-pub fn backward(inputs: [CubeTensor; 3], dy: CubeTensor, epsilon: f32, heads: Heads) -> [CubeTensor; 3] {
+fn backward(inputs: [CubeTensor; 3], dy: CubeTensor, epsilon: f32, heads: Heads) -> [CubeTensor; 3] {
     let dtypes = inputs.each_ref().map(|input| input.dtype);
     let [qkv, query, key] = inputs;
     let (qkv, query, key, dy) = (contiguous(qkv), float32(query), float32(key), contiguous(cast(dy, dtypes[0])));

@@ -1,3 +1,36 @@
-//! RMSNorm of every head of queries and keys.
+//! RMSNorm of every head of queries and keys, inside the joint projection.
 
-pub(crate) mod gpu;
+mod cpu;
+mod gpu;
+
+use burn::tensor::{DType, Tensor};
+
+use crate::Heads;
+use crate::heads::parts;
+use crate::norm::plain_rms_norm;
+use crate::operation::apply;
+
+/// [`crate::rms_norm`] of each head's query and key inside `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]`, with one weight
+/// `[head_size]` for all queries and one for all keys; the values stay.
+pub fn qk_norm(qkv: Tensor<3>, query: Tensor<1>, key: Tensor<1>, epsilon: f64, heads: Heads) -> Tensor<3> {
+    let inputs = [qkv.into_dispatch(), query.into_dispatch(), key.into_dispatch()];
+    let [y] = apply(QkNorm { epsilon: epsilon as f32, heads }, inputs);
+    Tensor::from_dispatch(y)
+}
+
+#[derive(Clone, Debug)]
+struct QkNorm {
+    epsilon: f32,
+    heads: Heads,
+}
+
+/// [`plain_rms_norm`] of every head's query and key; see [`qk_norm`].
+pub fn plain(qkv: Tensor<3>, query: Tensor<1>, key: Tensor<1>, epsilon: f64, heads: Heads) -> Tensor<3> {
+    let dtype = qkv.dtype();
+    let [q, k, v] = parts(qkv, heads);
+    let normed = |x: Tensor<4>, weight| {
+        let [batch, time, n, size] = x.dims();
+        plain_rms_norm(x.cast(DType::F32), weight, epsilon).cast(dtype).reshape([batch, time, n * size])
+    };
+    Tensor::cat(vec![normed(q, query), normed(k, key), v.flatten(2, 3)], 2)
+}

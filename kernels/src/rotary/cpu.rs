@@ -1,25 +1,45 @@
 //! Rotary positions, in place: each pair of a head's values turned by its position's angle. Turning back is the backward.
 
+use burn::backend::flex::FlexTensor;
+use burn::backend::ops::FloatTensorOps;
+use burn::backend::Flex;
 use rayon::prelude::*;
 
+use super::Rotate;
 use crate::Heads;
+use crate::cpu::tensor::{flex, float32, values, values_mut};
+use crate::operation::Operation;
 use crate::simd_versions;
 
 /// Positions one task takes.
 const ROWS: usize = 32;
 
-/// Turns the queries and keys inside `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]`; `cos` and `sin` are
-/// `[time, head_size / 2]`.
-pub fn turn(qkv: &mut [f32], cos: &[f32], sin: &[f32], heads: Heads) {
-    turn_by(qkv, cos, sin, 1.0, heads);
+impl Operation<Flex, 1> for Rotate {
+    type Kept = ();
+
+    fn forward(&self, [qkv]: [FlexTensor; 1]) -> ([FlexTensor; 1], ()) {
+        ([self.turned_on_cpu(qkv, 1.0)], ())
+    }
+
+    fn backward(&self, (): (), dy: FlexTensor) -> [FlexTensor; 1] {
+        [self.turned_on_cpu(dy, -1.0)]
+    }
 }
 
-/// Undoes [`turn`].
-pub fn turn_back(qkv: &mut [f32], cos: &[f32], sin: &[f32], heads: Heads) {
-    turn_by(qkv, cos, sin, -1.0, heads);
+impl Rotate {
+    /// Queries and keys of `qkv` turned where they lie.
+    fn turned_on_cpu(&self, qkv: FlexTensor, sign: f32) -> FlexTensor {
+        let dtype = qkv.dtype();
+        let [cos, sin] = [&self.rotary.cos, &self.rotary.sin].map(|table| float32(flex(table.clone())));
+        let mut qkv = float32(qkv);
+        turn(values_mut(&mut qkv), values(&cos), values(&sin), sign, self.heads);
+        Flex::float_cast(qkv, dtype.into())
+    }
 }
 
-fn turn_by(qkv: &mut [f32], cos: &[f32], sin: &[f32], sign: f32, heads: Heads) {
+/// Turns the queries and keys inside `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]` by `sign` times their angles; `cos` and
+/// `sin` are `[time, head_size / 2]`.
+fn turn(qkv: &mut [f32], cos: &[f32], sin: &[f32], sign: f32, heads: Heads) {
     let (width, half) = (heads.width(), heads.head_size / 2);
     let turned = heads.query_width() + heads.kv_width();
     let time = cos.len() / half;

@@ -1,10 +1,32 @@
 //! Rotary positions: each pair of a head's values turned by its position's angle, in place where nothing else holds them.
 
+use super::Rotate;
+use crate::gpu::tensor::cube;
+use crate::operation::Operation;
+use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use crate::Heads;
 use crate::gpu::tensor::{address_type, contiguous, elem, one_unit_each, unfilled, vector_size};
+
+impl Operation<CubeBackend, 1> for Rotate {
+    type Kept = ();
+
+    fn forward(&self, [qkv]: [CubeTensor; 1]) -> ([CubeTensor; 1], ()) {
+        ([self.turned_on_gpu(qkv, 1.0)], ())
+    }
+
+    fn backward(&self, (): (), dy: CubeTensor) -> [CubeTensor; 1] {
+        [self.turned_on_gpu(dy, -1.0)]
+    }
+}
+
+impl Rotate {
+    fn turned_on_gpu(&self, qkv: CubeTensor, sign: f32) -> CubeTensor {
+        turn(qkv, cube(self.rotary.cos.clone()), cube(self.rotary.sin.clone()), self.heads, sign)
+    }
+}
 
 // A unit has one vector of pairs: of a head's first half and, in the same place, of its second. The heads from number `turned` on
 // are values, which stay as they are.
@@ -46,7 +68,7 @@ fn turn_kernel<T: Float, N: Size>(
 
 /// Queries and keys inside `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]` turned by angles whose `cos` and `sin` are
 /// `[time, head_size / 2]`, times `sign`: -1 turns them back.
-pub fn turn(qkv: CubeTensor, cos: CubeTensor, sin: CubeTensor, heads: Heads, sign: f32) -> CubeTensor {
+fn turn(qkv: CubeTensor, cos: CubeTensor, sin: CubeTensor, heads: Heads, sign: f32) -> CubeTensor {
     let (qkv, cos, sin) = (contiguous(qkv), contiguous(cos), contiguous(sin));
     let half = heads.head_size / 2;
     let turned = heads.n_head + heads.n_kv_head;

@@ -1,11 +1,29 @@
-//! The angles of rotary positions.
+//! Rotary positions ([Su et al. 2021](https://arxiv.org/abs/2104.09864), section 3.2.2).
 
-pub(crate) mod cpu;
-pub(crate) mod gpu;
-use burn::tensor::{Device, Int, Tensor, TensorData};
+mod cpu;
+mod gpu;
 
-/// Cosines and sines of the angles by which the positions of one pass are turned
-/// ([Su et al. 2021](https://arxiv.org/abs/2104.09864), section 3.2.2): pair i of a head at position p by `p * theta^(-2i / head_size)`.
+use burn::tensor::{DType, Device, Int, Tensor, TensorData};
+
+use crate::Heads;
+use crate::heads::parts;
+use crate::operation::apply;
+
+/// Turns queries and keys inside `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]` by the angles of their positions, in place
+/// where nothing else holds them; the values stay.
+pub fn rotate(qkv: Tensor<3>, rotary: &Rotary, heads: Heads) -> Tensor<3> {
+    let [y] = apply(Rotate { rotary: rotary.clone(), heads }, [qkv.into_dispatch()]);
+    Tensor::from_dispatch(y)
+}
+
+#[derive(Clone, Debug)]
+struct Rotate {
+    rotary: Rotary,
+    heads: Heads,
+}
+
+/// Cosines and sines of the angles by which the positions of one pass are turned:
+/// pair i of a head at position p by `p * theta^(-2i / head_size)`.
 /// A pair is a value of the head's first half with the one in the same place of its second half, as transformers has it.
 #[derive(Clone, Debug)]
 pub struct Rotary {
@@ -36,4 +54,19 @@ impl Rotary {
         let [cos, sin] = [&self.cos, &self.sin].map(|table| table.clone().select(0, positions.clone()));
         Self { cos, sin }
     }
+}
+
+/// Queries and keys turned by the angles of their positions; see [`rotate`].
+pub fn plain(qkv: Tensor<3>, rotary: &Rotary, heads: Heads) -> Tensor<3> {
+    let dtype = qkv.dtype();
+    let [q, k, v] = parts(qkv, heads);
+    let angles = |table: &Tensor<2>| table.clone().unsqueeze_dim::<3>(1).unsqueeze::<4>(); // [1, time, 1, head_size / 2]
+    let turned = |x: Tensor<4>| {
+        let half = heads.head_size / 2;
+        let (x, cos, sin) = (x.cast(DType::F32), angles(&rotary.cos), angles(&rotary.sin));
+        let (a, b) = (x.clone().narrow(3, 0, half), x.narrow(3, half, half));
+        let turned = [a.clone() * cos.clone() - b.clone() * sin.clone(), b * cos + a * sin];
+        Tensor::cat(turned.to_vec(), 3).cast(dtype).flatten::<3>(2, 3)
+    };
+    Tensor::cat(vec![turned(q), turned(k), v.flatten(2, 3)], 2)
 }

@@ -1,23 +1,45 @@
-//! SwiGLU's gate: `silu(g) * u`, where `silu(g) = g / (1 + e^(-g))`, of rows that hold all g, then all u.
+//! SwiGLU on the CPU.
 
+use burn::backend::flex::FlexTensor;
+use burn::backend::Flex;
 use rayon::prelude::*;
 
-use crate::cpu::tensor::unfilled;
+use super::SwiGlu;
+use crate::cpu::tensor::{dims, float32, stored, unfilled, values};
+use crate::operation::Operation;
 use crate::simd::exp;
 use crate::simd_versions;
+
+impl Operation<Flex, 1> for SwiGlu {
+    type Kept = FlexTensor;
+
+    fn forward(&self, [x]: [FlexTensor; 1]) -> ([FlexTensor; 1], FlexTensor) {
+        let (kept, dtype) = (x.clone(), x.dtype());
+        let x = float32(x);
+        let [batch, time, width] = dims(&x);
+        ([stored(forward(values(&x), width / 2), [batch, time, width / 2], dtype)], kept)
+    }
+
+    fn backward(&self, x: FlexTensor, dy: FlexTensor) -> [FlexTensor; 1] {
+        let dtype = x.dtype();
+        let (x, dy) = (float32(x), float32(dy));
+        let [_, _, n] = dims(&dy);
+        [stored(backward(values(&x), values(&dy), n), x.layout().shape().clone(), dtype)]
+    }
+}
 
 /// Rows one task takes.
 const ROWS: usize = 32;
 
 /// `[rows, n]` of `x` `[rows, 2 n]`.
-pub fn forward(x: &[f32], n: usize) -> Vec<f32> {
+fn forward(x: &[f32], n: usize) -> Vec<f32> {
     let mut y = unfilled(x.len() / 2);
     y.par_chunks_mut(ROWS * n).zip(x.par_chunks(ROWS * 2 * n)).for_each(|(y, x)| forward_rows(x, y, n));
     y
 }
 
 /// Gradient with respect to `x`, given that of the output.
-pub fn backward(x: &[f32], dy: &[f32], n: usize) -> Vec<f32> {
+fn backward(x: &[f32], dy: &[f32], n: usize) -> Vec<f32> {
     let mut dx = unfilled(x.len());
     dx.par_chunks_mut(ROWS * 2 * n)
         .zip(x.par_chunks(ROWS * 2 * n))

@@ -1,3 +1,23 @@
-//! SwiGLU.
+//! SwiGLU ([Shazeer 2020](https://arxiv.org/abs/2002.05202), equation 6): `silu(gate) * up`, where `silu(g) = g / (1 + e^(-g))`.
 
-pub(crate) mod cpu;
+mod cpu;
+mod gpu;
+
+use burn::tensor::{Tensor, activation};
+
+use crate::operation::apply;
+
+/// SwiGLU of `x` `[batch, time, 2 n]`: the first half is the gate. Returns `[batch, time, n]`.
+pub fn swiglu(x: Tensor<3>) -> Tensor<3> {
+    let [y] = apply(SwiGlu, [x.into_dispatch()]);
+    Tensor::from_dispatch(y)
+}
+
+#[derive(Clone, Debug)]
+struct SwiGlu;
+
+/// `silu(gate) * x` for the two halves of the last dimension.
+pub fn plain(x: Tensor<3>) -> Tensor<3> {
+    let n = x.dims()[2] / 2;
+    activation::silu(x.clone().narrow(2, 0, n)) * x.narrow(2, n, n)
+}

@@ -1,5 +1,11 @@
-//! LayerNorm: one pass a row forward, one backward, with the statistics computed again rather than stored.
+//! LayerNorm on the CPU: one pass a row forward, one backward, with the statistics computed again rather than stored.
 
+use super::LayerNorm;
+use super::ROWS;
+use crate::cpu::tensor::{contiguous, float32, new, stored, values};
+use crate::operation::Operation;
+use burn::backend::Flex;
+use burn::backend::flex::FlexTensor;
 use rayon::prelude::*;
 
 use crate::cpu::tensor::unfilled;
@@ -7,11 +13,25 @@ use crate::simd;
 use crate::simd::add;
 use crate::simd_versions;
 
-/// Rows one task takes: enough work to be worth a task, and the unit in which the weights' gradients are summed.
-pub(super) const ROWS: usize = 32;
+impl Operation<Flex, 3> for LayerNorm {
+    type Kept = [FlexTensor; 2];
+
+    fn forward(&self, [x, weight, bias]: [FlexTensor; 3]) -> ([FlexTensor; 1], Self::Kept) {
+        let [x, weight, bias] = [x, weight, bias].map(contiguous);
+        let y = forward(values(&x), values(&weight), values(&bias), self.epsilon);
+        ([stored(y, x.layout().shape().clone(), self.to.into())], [x, weight])
+    }
+
+    fn backward(&self, [x, weight]: Self::Kept, dy: FlexTensor) -> [FlexTensor; 3] {
+        let dy = float32(dy);
+        let (dx, dweight, dbias) = backward(values(&x), values(&weight), values(&dy), self.epsilon);
+        let n = dweight.len();
+        [new(dx, x.layout().shape().clone()), new(dweight, [n]), new(dbias, [n])]
+    }
+}
 
 /// Normalises each row of `x` (rows of `weight.len()` values).
-pub fn forward(x: &[f32], weight: &[f32], bias: &[f32], epsilon: f32) -> Vec<f32> {
+fn forward(x: &[f32], weight: &[f32], bias: &[f32], epsilon: f32) -> Vec<f32> {
     let mut y = unfilled(x.len());
     let chunk = ROWS * weight.len();
     y.par_chunks_mut(chunk).zip(x.par_chunks(chunk)).for_each(|(y, x)| forward_rows(x, weight, bias, y, epsilon));
@@ -19,7 +39,7 @@ pub fn forward(x: &[f32], weight: &[f32], bias: &[f32], epsilon: f32) -> Vec<f32
 }
 
 /// Gradients with respect to `x`, `weight` and `bias`, given that of the output.
-pub fn backward(x: &[f32], weight: &[f32], dy: &[f32], epsilon: f32) -> (Vec<f32>, Vec<f32>, Vec<f32>) {
+fn backward(x: &[f32], weight: &[f32], dy: &[f32], epsilon: f32) -> (Vec<f32>, Vec<f32>, Vec<f32>) {
     let n = weight.len();
     let mut dx = unfilled(x.len());
     let chunk = ROWS * n;

@@ -1,0 +1,143 @@
+//! The one way to declare an operation with a gradient: a type that holds what is not a tensor (`LayerNorm { epsilon, .. }`), and
+//! for each kind of device an implementation of [`Operation`]. [`apply`] finds the device and, where gradients are wanted,
+//! records the call.
+
+use std::fmt::Debug;
+
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, BackendTensor, DispatchAutodiffContext, DispatchTensor, DispatchTensorKind, Flex};
+use burn_cubecl::CubeBackend;
+
+/// An operation with `N` inputs and `M` outputs, as a backend computes it. Only the first output has a gradient.
+pub trait Operation<B: Backend, const N: usize, const M: usize = 1>: Clone + Debug + Send + 'static {
+    /// What the backward needs of the forward.
+    type Kept: Clone + Debug + Send + 'static;
+
+    /// The outputs, and what the backward needs.
+    fn forward(&self, inputs: [FloatTensor<B>; N]) -> ([FloatTensor<B>; M], Self::Kept);
+
+    /// The gradient of each input, given that of the first output.
+    fn backward(&self, kept: Self::Kept, dy: FloatTensor<B>) -> [FloatTensor<B>; N];
+
+    /// [`Self::forward`] where no gradient is wanted.
+    fn infer(&self, inputs: [FloatTensor<B>; N]) -> [FloatTensor<B>; M] {
+        self.forward(inputs).0
+    }
+}
+
+/// What `operation` makes of `inputs`, which are all on one device.
+pub fn apply<O, const N: usize, const M: usize>(operation: O, inputs: [DispatchTensor; N]) -> [DispatchTensor; M]
+where
+    O: Operation<Flex, N, M> + Operation<CubeBackend, N, M>,
+{
+    let autodiff = inputs.iter().fold(DispatchAutodiffContext::Disabled, |all, input| all.merge(input.autodiff));
+    let inputs = inputs.map(|input| without_autodiff(input.kind));
+    let outputs = if matches!(inputs[0], DispatchTensorKind::Flex(_)) {
+        let inputs = inputs.map(|input| match input {
+            DispatchTensorKind::Flex(input) => input,
+            _ => panic!("inputs on the CPU and on another device"),
+        });
+        apply_on(operation, inputs).map(|output| with_autodiff(output, DispatchTensorKind::Flex))
+    } else {
+        let inputs = inputs.map(|input| match input {
+            DispatchTensorKind::Cube(input) => input,
+            _ => panic!("inputs on a GPU and on another device"),
+        });
+        apply_on(operation, inputs).map(|output| with_autodiff(output, DispatchTensorKind::Cube))
+    };
+    outputs.map(|kind| DispatchTensor { kind, autodiff })
+}
+
+/// The tensor inside the mark of a device with automatic differentiation, where there is one.
+pub(crate) fn without_autodiff(kind: DispatchTensorKind) -> DispatchTensorKind {
+    match kind {
+        #[cfg(feature = "autodiff")]
+        DispatchTensorKind::Autodiff(kind) => *kind,
+        kind => kind,
+    }
+}
+
+/// The way back.
+fn with_autodiff<B: Backend>(
+    tensor: BackendTensor<B>,
+    kind: fn(BackendTensor<B>) -> DispatchTensorKind,
+) -> DispatchTensorKind {
+    match tensor {
+        #[cfg(feature = "autodiff")]
+        BackendTensor::Autodiff(_) => DispatchTensorKind::Autodiff(Box::new(kind(tensor))),
+        tensor => kind(tensor),
+    }
+}
+
+fn apply_on<B: Backend, O: Operation<B, N, M>, const N: usize, const M: usize>(
+    operation: O,
+    inputs: [BackendTensor<B>; N],
+) -> [BackendTensor<B>; M] {
+    #[cfg(feature = "autodiff")]
+    if inputs.iter().any(|input| matches!(input, BackendTensor::Autodiff(_))) {
+        return autodiff::record(operation, inputs).map(BackendTensor::Autodiff);
+    }
+    operation.infer(inputs.map(BackendTensor::float)).map(BackendTensor::Float)
+}
+
+#[cfg(feature = "autodiff")]
+mod autodiff {
+    use std::marker::PhantomData;
+
+    use burn::backend::autodiff::checkpoint::base::Checkpointer;
+    use burn::backend::autodiff::checkpoint::strategy::NoCheckpointing;
+    use burn::backend::autodiff::grads::Gradients;
+    use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+    use burn::backend::{Autodiff, AutodiffBackend};
+
+    use super::*;
+
+    /// The backward of an operation.
+    #[derive(Debug)]
+    struct Recorded<O, const M: usize>(PhantomData<fn() -> O>);
+
+    impl<B: Backend, O: Operation<B, N, M>, const N: usize, const M: usize> Backward<B, N> for Recorded<O, M> {
+        type State = (O, O::Kept);
+
+        fn backward(self, ops: Ops<Self::State, N>, gradients: &mut Gradients, _: &mut Checkpointer) {
+            let dy = gradients.consume::<B>(&ops.node);
+            let (operation, kept) = ops.state;
+            for (parent, gradient) in ops.parents.into_iter().zip(operation.backward(kept, dy)) {
+                if let Some(parent) = parent {
+                    gradients.register::<B>(parent.id, gradient);
+                }
+            }
+        }
+    }
+
+    pub(super) fn record<B: Backend, O: Operation<B, N, M>, const N: usize, const M: usize>(
+        operation: O,
+        inputs: [BackendTensor<B>; N],
+    ) -> [FloatTensor<Autodiff<B>>; M] {
+        let inputs = inputs.map(|input| match input {
+            BackendTensor::Autodiff(input) => input,
+            constant => Autodiff::<B>::from_inner(constant.float()),
+        });
+        let nodes = inputs.each_ref().map(|input| input.node());
+        let inputs = inputs.map(|input| input.into_primitive());
+        match Recorded::<O, M>(PhantomData).prepare::<NoCheckpointing>(nodes).compute_bound().stateful() {
+            OpsKind::Tracked(prepared) => {
+                let (outputs, kept) = operation.forward(inputs);
+                first_and_others(outputs, |y| prepared.finish((operation, kept), y))
+            }
+            OpsKind::UnTracked(prepared) => first_and_others(operation.infer(inputs), |y| prepared.finish(y)),
+        }
+    }
+
+    /// The first output as `first` has it, the others as constants.
+    fn first_and_others<B: Backend, const M: usize>(
+        outputs: [FloatTensor<B>; M],
+        first: impl FnOnce(FloatTensor<B>) -> FloatTensor<Autodiff<B>>,
+    ) -> [FloatTensor<Autodiff<B>>; M] {
+        let mut first = Some(first);
+        outputs.map(|output| match first.take() {
+            Some(first) => first(output),
+            None => Autodiff::<B>::from_inner(output),
+        })
+    }
+}
