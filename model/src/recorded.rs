@@ -4,7 +4,8 @@
 
 use burn::tensor::{DType, Device, Graph, Int, Tensor, capture};
 
-use crate::kernels::{CachedAttention, is_cpu, overwrite};
+use crate::kernels::gpu::tensor::overwrite;
+use crate::kernels::{CachedAttention, is_cpu};
 use crate::{Gpt, KvCache};
 
 /// The environment variable that, set to `off`, has every step's launches issued anew: to see what replaying gains, or to do without.

@@ -8,8 +8,8 @@
 use super::CausalAttention;
 use crate::cpu::tensor::{bfloat16, contiguous, dims, float32, is_bf16, new, stored, values, values_bf16, with_width};
 use crate::operation::Operation;
-use burn::backend::flex::FlexTensor;
 use burn::backend::Flex;
+use burn::backend::flex::FlexTensor;
 use rayon::prelude::*;
 
 use super::factor::Factor;

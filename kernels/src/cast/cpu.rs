@@ -1,7 +1,7 @@
 //! Casts on the CPU.
 
-use burn::backend::flex::FlexTensor;
 use burn::backend::Flex;
+use burn::backend::flex::FlexTensor;
 use burn::tensor::FloatDType;
 
 use super::Cast;

@@ -1,5 +1,6 @@
 //! Our kernels for GPUs, in CubeCL: one source for CUDA and for every device behind wgpu.
 
+pub(crate) mod cube_sum;
 pub(crate) mod engine;
 pub mod limits;
 pub(crate) mod sum;

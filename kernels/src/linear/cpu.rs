@@ -8,9 +8,9 @@ use crate::cpu::tensor::{
 use crate::dropout::cpu::dropped;
 use crate::gelu::cpu::{gelu, gelu_backward};
 use crate::operation::Operation;
+use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use burn::backend::ops::FloatTensorOps;
-use burn::backend::Flex;
 use burn::tensor::FloatDType;
 use burn::tensor::bf16;
 use rayon::prelude::*;

@@ -93,8 +93,8 @@ proptest! {
             let packed = pack(weights, Source::Rows(&matrix), [n_in, n_out], bias);
             let read = as_read(weights, &x, n_in);
             let input = tensor(&x, [1, rows, n_in]);
-            let plain = floats(crate::packed_linear(input.clone(), &packed));
-            let onto = floats(crate::packed_linear_onto(tensor(&residual, [1, rows, n_out]), input, &packed));
+            let plain = floats(packed_linear(input.clone(), &packed));
+            let onto = floats(packed_linear_onto(tensor(&residual, [1, rows, n_out]), input, &packed));
             for column in 0..n_out {
                 let weight = packed.columns(&[column as u32]);
                 for row in 0..rows {
@@ -115,9 +115,9 @@ proptest! {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
         for weights in TYPES {
             let packed = pack(weights, Source::Rows(&matrix), [n_in, n_out], None);
-            let all = floats(crate::packed_linear(tensor(&x, [1, rows, n_in]), &packed));
+            let all = floats(packed_linear(tensor(&x, [1, rows, n_in]), &packed));
             for (x, together) in x.chunks(n_in).zip_eq(all.chunks(n_out)) {
-                let alone = pool.install(|| floats(crate::packed_linear(tensor(x, [1, 1, n_in]), &packed)));
+                let alone = pool.install(|| floats(packed_linear(tensor(x, [1, 1, n_in]), &packed)));
                 prop_assert!(alone == together);
             }
         }
@@ -150,7 +150,7 @@ fn what_is_no_number_is_not_hidden() {
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             let mut x = values(140, 2);
             x[100] = bad;
-            let y = floats(crate::packed_linear(tensor(&x, [1, 2, 70]), &packed));
+            let y = floats(packed_linear(tensor(&x, [1, 2, 70]), &packed));
             assert!(
                 y[..3].iter().all(|y| y.is_finite()) && y[3..].iter().all(|y| !y.is_finite()),
                 "{weights:?}: {y:?}"

@@ -1,8 +1,8 @@
 //! Rotary positions, in place: each pair of a head's values turned by its position's angle. Turning back is the backward.
 
+use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use burn::backend::ops::FloatTensorOps;
-use burn::backend::Flex;
 use rayon::prelude::*;
 
 use super::Rotate;

@@ -1,7 +1,7 @@
 //! SwiGLU on the CPU.
 
-use burn::backend::flex::FlexTensor;
 use burn::backend::Flex;
+use burn::backend::flex::FlexTensor;
 use rayon::prelude::*;
 
 use super::SwiGlu;

@@ -25,10 +25,8 @@ pub mod config;
 pub mod disk;
 pub mod evaluate;
 pub mod evaluations;
-mod gpu;
 pub mod gradient;
 pub mod guard;
-pub mod loss;
 pub mod median;
 pub mod memory;
 pub mod optimizer;
@@ -43,3 +41,5 @@ pub mod team;
 pub mod trainer;
 pub mod verify;
 pub mod windows;
+
+pub use ember_kernels::cross_entropy as loss;

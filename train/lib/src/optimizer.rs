@@ -5,21 +5,20 @@
 
 mod adamw;
 mod average;
-mod gpu;
-mod kernel;
 mod muon;
-mod orthogonal;
 mod state;
 mod verdict;
 
 use std::collections::BTreeMap;
 
 use anyhow::{Result, bail};
-use burn::backend::Dispatch;
 use burn::module::ParamId;
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Tensor};
-use ember_model::kernels::is_cpu;
+use ember_kernels::gpu::tensor::cube;
+use ember_kernels::is_cpu;
+use ember_kernels::optimizer::gpu::{self, AdamWStep};
+use ember_kernels::optimizer::sum_of_squares;
 use ember_model::{Gpt, GptConfig, ParameterMapper};
 
 pub use adamw::{AdamW, AdamWConfig};
@@ -27,8 +26,6 @@ pub use average::WeightAverage;
 pub use muon::{Muon, MuonConfig};
 pub use verdict::{Coming, Found, Judge, Verdict};
 
-use gpu::AdamWStep;
-use kernel::OptimizerOps;
 use state::Stored;
 
 /// What an optimizer is told once; the learning rate comes with each step.
@@ -152,7 +149,7 @@ impl Optimizer {
         let mut step = Step { optimizer: self, gradients: &mut gradients, shape, rate, on_gpu };
         let gpt = gpt.map_parameters(&mut step);
         if let (Some(steps), Some(verdict)) = (step.on_gpu, verdict) {
-            gpu::adamw(steps, verdict, self.adamw.numbers(self.steps, rate, 1));
+            gpu::adamw(steps, cube(verdict.values()), self.adamw.numbers(self.steps, rate, 1));
         }
         if let Some(average) = &mut self.average {
             average.follow(&gpt, self.steps, verdict);
@@ -233,7 +230,7 @@ pub fn global_norm(gpt: &Gpt, gradients: &GradientsParams) -> f64 {
 /// The sum of the squares of one gradient, on the CPU.
 fn square<const D: usize>(gradients: &GradientsParams, id: ParamId) -> Option<Tensor<1>> {
     let gradient = gradients.get::<D>(id)?;
-    Some(Tensor::from_dispatch(<Dispatch as OptimizerOps>::sum_of_squares(gradient.into_dispatch())))
+    Some(sum_of_squares(gradient))
 }
 
 /// One step over all parameters.

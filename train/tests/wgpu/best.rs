@@ -22,7 +22,7 @@ fn the_first_of_the_largest_and_what_all_of_them_weigh() {
             let logits = (random::<2>([rows, vocab], 1, &Device::flex()) * 3).round() * scale;
             let values = logits.clone().into_data().try_into_vec::<f32>().unwrap();
             let there = Tensor::<2>::from_data(logits.into_data(), &device);
-            let got = kernels::best(there.clone()).into_data().try_into_vec::<f32>().unwrap();
+            let got = kernels::argmax(there.clone()).into_data().try_into_vec::<f32>().unwrap();
             let sums = -activation::log_softmax(there, 1).into_data().try_into_vec::<f32>().unwrap()[0] + values[0];
             prop_assert!((got[2] - sums).abs() < 1e-4 * sums.abs().max(1.0), "{} {sums}", got[2]);
             for (values, got) in values.chunks(vocab).zip(got.chunks(3)) {
@@ -41,7 +41,7 @@ fn what_is_not_finite_is_told() {
     let best = |values: [f32; 4]| {
         let logits =
             Tensor::<2>::from_data(TensorData::new(values.to_vec(), [1, 4]), (&device.clone().inner(), DType::F32));
-        kernels::best(logits).into_data().try_into_vec::<f32>().unwrap()
+        kernels::argmax(logits).into_data().try_into_vec::<f32>().unwrap()
     };
     let low = f32::NEG_INFINITY;
     assert_eq!(best([low, 0.0, low, low]), [1.0, 0.0, 0.0]);

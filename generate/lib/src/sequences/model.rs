@@ -2,7 +2,7 @@
 
 use anyhow::{Result, anyhow};
 use burn::tensor::Tensor;
-use ember_model::kernels::{best, is_cpu};
+use ember_model::kernels::{argmax, is_cpu};
 use ember_model::recorded::wanted;
 use ember_model::{Gpt, KvCache, RecordedStep};
 
@@ -38,7 +38,7 @@ impl Of {
     fn function(self) -> fn(Tensor<2>) -> Tensor<2> {
         match self {
             Self::All => |logits| logits,
-            Self::Best => best,
+            Self::Best => argmax,
         }
     }
 }

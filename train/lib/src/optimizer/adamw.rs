@@ -3,15 +3,13 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use burn::backend::Dispatch;
 use burn::tensor::Tensor;
-use ember_model::kernels::gpu::tensor::float32;
+use ember_kernels::gpu::tensor::{cube, float32, from_cube};
+use ember_kernels::optimizer::gpu::{self, AdamWStep};
+use ember_kernels::optimizer::{self as arithmetic, Update};
 
-use super::gpu::{self, AdamWStep};
-use super::kernel::{OptimizerOps, Update};
 use super::state::{Stored, flat_values};
 use super::{Rate, StoredTensor};
-use crate::gpu::{cube, tensor};
 
 /// What AdamW is told once; the learning rate comes with each step.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -56,10 +54,11 @@ impl AdamW {
     ) -> Tensor<D> {
         let shape = parameter.dims();
         let n: usize = shape.iter().product();
-        let moments = self.take_moments(name, &parameter);
-        let (parameter, moments) =
-            apply(parameter.reshape([n]), gradient.reshape([n]), moments, self.numbers(step, rate, D));
-        self.moments.insert(name.to_owned(), moments);
+        let Moments { first, second } = self.take_moments(name, &parameter);
+        let update = self.numbers(step, rate, D);
+        let [parameter, first, second] =
+            arithmetic::adamw(parameter.reshape([n]), gradient.reshape([n]), [first, second], update);
+        self.moments.insert(name.to_owned(), Moments { first, second });
         parameter.reshape(shape)
     }
 
@@ -74,10 +73,10 @@ impl AdamW {
         let Moments { first, second } = self.take_moments(name, &parameter);
         let parameter = gpu::own(parameter);
         let moments = [first, second].map(gpu::own);
-        let [first, second] = moments.each_ref().map(|moment| tensor(moment.clone()));
+        let [first, second] = moments.each_ref().map(|moment| from_cube(moment.clone()));
         self.moments.insert(name.to_owned(), Moments { first, second });
         let keep = self.keep(rate, D);
-        (tensor(parameter.clone()), AdamWStep { parameter, gradient: float32(cube(gradient)), moments, keep })
+        (from_cube(parameter.clone()), AdamWStep { parameter, gradient: float32(cube(gradient)), moments, keep })
     }
 
     /// The moments of a parameter: zero before its first step.
@@ -128,19 +127,4 @@ impl AdamW {
         self.moments.insert(name.to_owned(), moments);
         Ok(())
     }
-}
-
-fn apply(parameter: Tensor<1>, gradient: Tensor<1>, moments: Moments, update: Update) -> (Tensor<1>, Moments) {
-    let Moments { first, second } = moments;
-    let (parameter, first, second) = <Dispatch as OptimizerOps>::adamw(
-        parameter.into_dispatch(),
-        gradient.into_dispatch(),
-        first.into_dispatch(),
-        second.into_dispatch(),
-        update,
-    );
-    (
-        Tensor::from_dispatch(parameter),
-        Moments { first: Tensor::from_dispatch(first), second: Tensor::from_dispatch(second) },
-    )
 }

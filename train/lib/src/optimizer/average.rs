@@ -4,17 +4,14 @@
 
 use std::collections::BTreeMap;
 
-use burn::backend::Dispatch;
 use burn::module::{Module, ParamId};
 use burn::tensor::Tensor;
 use burn_cubecl::tensor::CubeTensor;
-use ember_model::kernels::gpu::tensor::float32;
+use ember_kernels::gpu::tensor::{cube, float32, from_cube};
+use ember_kernels::optimizer::{self as arithmetic, gpu};
 use ember_model::{Gpt, ParameterMapper};
 
-use super::gpu;
-use super::kernel::OptimizerOps;
 use super::verdict::Verdict;
-use crate::gpu::{cube, tensor};
 
 /// The average, in float32, and how long it remembers.
 #[derive(Clone, Debug)]
@@ -53,7 +50,7 @@ impl WeightAverage {
         let mut approach = Approach { weights: current, share, on_gpu: verdict.map(|_| Vec::new()) };
         self.gpt = Some(average.map_parameters(&mut approach));
         if let (Some(pairs), Some(verdict)) = (approach.on_gpu, verdict) {
-            gpu::follow(pairs, verdict, share);
+            gpu::follow(pairs, cube(verdict.values()), share);
         }
     }
 }
@@ -88,12 +85,10 @@ impl ParameterMapper for Approach {
         if let Some(pairs) = &mut self.on_gpu {
             let average = gpu::own(average);
             pairs.push([average.clone(), float32(cube(weights))]);
-            return tensor(average);
+            return from_cube(average);
         }
         let shape = average.dims();
-        let (average, weights) = (average.flatten::<1>(0, D - 1).into_dispatch(), weights.into_dispatch());
-        let average = <Dispatch as OptimizerOps>::average(average, weights, self.share);
-        Tensor::<1>::from_dispatch(average).reshape(shape)
+        arithmetic::follow(average.flatten(0, D - 1), weights, self.share).reshape(shape)
     }
 }
 

@@ -8,29 +8,16 @@ use std::pin::Pin;
 
 use anyhow::{Result, anyhow};
 use burn::optim::GradientsParams;
-use burn::tensor::{DType, Device, Tensor};
+use burn::tensor::{Device, Tensor};
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::bytes::Bytes;
 use cubecl::client::Client;
 use cubecl::future::reader::read_sync;
-use cubecl::prelude::*;
+use cubecl::prelude::CubeElement;
 use cubecl::server::ServerError;
+use ember_kernels::gpu::tensor::{cube, float32, from_cube};
+use ember_kernels::optimizer::gpu::{NORM, VALUES, judge, sums_of_squares};
 use ember_model::Gpt;
-use ember_model::kernels::gpu::tensor::{float32, unfilled};
-
-use super::gpu::sums_of_squares;
-use crate::gpu::{UNITS, cube, cube_sum, tensor};
-
-/// Places in a verdict: the mean loss, the norm, what the gradient is multiplied by, and 1 where the step is taken.
-const LOSS: usize = 0;
-/// See [`LOSS`].
-const NORM: usize = 1;
-/// See [`LOSS`].
-pub(super) const SCALE: usize = 2;
-/// See [`LOSS`].
-pub(super) const TAKEN: usize = 3;
-/// Values of a verdict.
-const VALUES: usize = 4;
 
 /// What was decided of one step, on the device.
 #[derive(Clone, Debug)]
@@ -122,7 +109,7 @@ impl Judge {
     ) -> (Verdict, Coming) {
         let verdict = judged(gpt, gradients, losses, grad_clip, &self.halted);
         let sent = self.client.read_async(vec![verdict.handle.clone()]);
-        (Verdict(tensor(verdict)), Coming(Some(Box::pin(sent))))
+        (Verdict(from_cube(verdict)), Coming(Some(Box::pin(sent))))
     }
 }
 
@@ -131,7 +118,7 @@ pub(super) fn norm(gpt: &Gpt, gradients: &GradientsParams) -> f64 {
     let device = gpt.device().inner();
     let zero = || Tensor::zeros([1], &device);
     let verdict = judged(gpt, gradients, vec![zero()], 0.0, &zero());
-    let values = tensor::<1>(verdict).into_data();
+    let values = from_cube::<1>(verdict).into_data();
     values.iter::<f32>().nth(NORM).map_or(0.0, f64::from)
 }
 
@@ -142,8 +129,7 @@ fn judged(
     grad_clip: f64,
     halted: &Tensor<1>,
 ) -> CubeTensor {
-    let count = losses.len();
-    let losses = float32(cube(if count == 1 { losses[0].clone().inner() } else { Tensor::cat(losses, 0).inner() }));
+    let losses = cube(if losses.len() == 1 { losses[0].clone().inner() } else { Tensor::cat(losses, 0).inner() });
     let gradients = gpt.parameters().into_iter().filter_map(|parameter| {
         Some(float32(match parameter.shape.len() {
             1 => cube(gradients.get::<1>(parameter.id)?),
@@ -152,68 +138,5 @@ fn judged(
     });
     // A model without gradients has a norm of 0.
     let sums = sums_of_squares(gradients.collect()).unwrap_or_else(|| cube(Tensor::<1>::zeros([1], &halted.device())));
-    let verdict = unfilled(&losses, [VALUES], DType::F32);
-    let chunks = sums.meta.num_elements();
-    // SAFETY: the kernel reads `chunks` sums and `count` losses, and reads and writes `halted` and the verdict at their places.
-    unsafe {
-        judge_kernel::launch_unchecked(
-            &losses.client.clone(),
-            CubeCount::Static(1, 1, 1),
-            CubeDim::new_1d(UNITS),
-            sums.into_buffer_arg(),
-            losses.into_buffer_arg(),
-            cube(halted.clone()).into_buffer_arg(),
-            verdict.clone().into_buffer_arg(),
-            chunks,
-            count,
-            grad_clip as f32,
-        );
-    }
-    verdict
-}
-
-/// One cube.
-#[allow(clippy::needless_range_loop)] // CubeCL does not translate iterators
-#[cube(launch_unchecked)]
-fn judge_kernel(
-    sums: &[f32],
-    losses: &[f32],
-    halted: &mut [f32],
-    verdict: &mut [f32],
-    chunks: usize,
-    count: usize,
-    grad_clip: f32,
-) {
-    let mut square = f32::new(0.0);
-    let mut i = UNIT_POS as usize;
-    while i < chunks {
-        square += sums[i];
-        i += UNITS as usize;
-    }
-    let norm = cube_sum(square, UNITS).sqrt();
-    if UNIT_POS == 0 {
-        let mut loss = f32::new(0.0);
-        for pass in 0..count {
-            loss += losses[pass];
-        }
-        loss /= count as f32;
-        // As clip_scale on the host.
-        let mut scale = f32::new(1.0);
-        if grad_clip > f32::new(0.0) {
-            let limited = grad_clip / (norm + f32::new(1e-6));
-            scale = select(limited < scale, limited, scale);
-        }
-        let taken = is_finite(loss) && is_finite(norm) && halted[0] == f32::new(0.0);
-        verdict[LOSS] = loss;
-        verdict[NORM] = norm;
-        verdict[SCALE] = scale;
-        verdict[TAKEN] = select(taken, f32::new(1.0), f32::new(0.0));
-        halted[0] = select(taken, f32::new(0.0), f32::new(1.0));
-    }
-}
-
-/// By the exponent: compilers for GPUs may take it that no number is infinite or none at all.
-#[cube]
-fn is_finite(x: f32) -> bool {
-    (u32::reinterpret(x) & 0x7f80_0000) != 0x7f80_0000
+    judge(losses, sums, cube(halted.clone()), grad_clip as f32)
 }

@@ -1,15 +1,13 @@
 //! The next-token loss: cross-entropy of the logits at each position with the token that came next, and what may be added to it
 //! to steer the learning.
 
+mod cpu;
 mod gpu;
-mod kernel;
 
-use burn::backend::Dispatch;
 use burn::tensor::{FloatDType, Int, Tensor, TensorData, activation};
-use ember_model::kernels::{cast, is_cpu};
 
-use gpu::GpuLossOps;
-use kernel::LossOps;
+use crate::operation::apply;
+use crate::{cast, is_cpu};
 
 /// What is minimised, beside the cross-entropy itself; both are 0 by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -47,23 +45,21 @@ pub fn loss(logits: Tensor<3>, targets: &[u32], objective: Objective) -> Loss {
 /// be of the type that the model computes in, and their gradient is then too; to know the divisor there beforehand saves a pass over
 /// them, and in float16 the smallest gradients.
 pub fn loss_over(logits: Tensor<3>, targets: &[u32], objective: Objective, divisor: f64) -> Loss {
-    let targets = targets.to_vec();
-    if is_cpu(&logits.device()) {
-        let logits = cast(logits, FloatDType::F32).into_dispatch();
-        let (objective, cross_entropy) = <Dispatch as LossOps>::cross_entropy(logits, targets, objective);
-        let objective = Tensor::<1>::from_dispatch(objective);
-        return Loss {
-            objective: if divisor == 1.0 { objective } else { objective / divisor },
-            cross_entropy: Tensor::from_dispatch(cross_entropy),
-        };
-    }
-    let (objective, cross_entropy) = <Dispatch as GpuLossOps>::cross_entropy_in_place(
-        logits.into_dispatch(),
-        targets,
-        objective,
-        (1.0 / divisor) as f32,
-    );
-    Loss { objective: Tensor::from_dispatch(objective), cross_entropy: Tensor::from_dispatch(cross_entropy) }
+    let on_cpu = is_cpu(&logits.device());
+    let (logits, factor) = if on_cpu { (cast(logits, FloatDType::F32), 1.0) } else { (logits, (1.0 / divisor) as f32) };
+    let operation = CrossEntropy { targets: targets.to_vec(), objective, factor };
+    let [objective, cross_entropy] = apply(operation, [logits.into_dispatch()]).map(Tensor::<1>::from_dispatch);
+    let objective = if on_cpu && divisor != 1.0 { objective / divisor } else { objective };
+    Loss { objective, cross_entropy }
+}
+
+/// Puts out `factor` times what is minimised, and the cross-entropy, of logits `[batch, time, vocab]`; each a mean over the
+/// positions. The CPU knows no other factor than 1.
+#[derive(Clone, Debug)]
+struct CrossEntropy {
+    targets: Vec<u32>,
+    objective: Objective,
+    factor: f32,
 }
 
 /// The formulas in burn's tensor operations: the reference for our kernels.

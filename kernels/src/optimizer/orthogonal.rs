@@ -3,8 +3,8 @@
 //! Each round puts the singular values through `p(x) = 3.4445 x - 4.7750 x³ + 2.0315 x⁵`, an odd polynomial that lifts small
 //! ones quickly and then moves about 1, between 0.7 and 1.2 ([Jordan et al. 2024](https://kellerjordan.github.io/posts/muon/)).
 
-use ember_model::kernels::matrix::{Matrix, add_product};
-use ember_model::kernels::simd;
+use crate::gemm::matrix::{Matrix, add_product};
+use crate::simd;
 
 /// Rounds.
 pub const STEPS: usize = 5;

@@ -2,17 +2,16 @@
 //! that a launch of their own would cost more than the work.
 //!
 //! Whether a step is taken, and how far the gradient is scaled down, the kernels read from the device
-//! ([`super::verdict::Verdict`]): the host need not know yet.
+//! ([`judge`]): the host need not know yet.
 
 use burn::tensor::{DType, Tensor};
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::client::Client;
 use cubecl::prelude::*;
-use ember_model::kernels::gpu::tensor::{float32, unfilled};
 
-use super::kernel::Update;
-use super::verdict::{SCALE, TAKEN, Verdict};
-use crate::gpu::{UNITS, cube, cube_sum};
+use super::Update;
+use crate::gpu::cube_sum::{UNITS, cube_sum};
+use crate::gpu::tensor::{cube, float32, unfilled};
 
 /// Values of a tensor that one unit takes, and that a cube takes.
 const EACH: usize = 8;
@@ -27,8 +26,19 @@ const MOST_TOGETHER: usize = 16;
 /// Buffers that a launch has beside those of the parameters, the runtime's own among them.
 const OTHER_BUFFERS: u32 = 4;
 
+/// Places in a verdict: the mean loss, the norm, what the gradient is multiplied by, and 1 where the step is taken.
+pub const LOSS: usize = 0;
+/// See [`LOSS`].
+pub const NORM: usize = 1;
+/// See [`LOSS`].
+pub const SCALE: usize = 2;
+/// See [`LOSS`].
+pub const TAKEN: usize = 3;
+/// Values of a verdict.
+pub const VALUES: usize = 4;
+
 /// One parameter, contiguous float32, with all that its step reads and writes.
-pub(super) struct AdamWStep {
+pub struct AdamWStep {
     /// Changed in place.
     pub parameter: CubeTensor,
     /// As long.
@@ -40,13 +50,13 @@ pub(super) struct AdamWStep {
 }
 
 /// The tensor as kernels change it in place: a copy where somebody else holds it too.
-pub(super) fn own<const D: usize>(values: Tensor<D>) -> CubeTensor {
+pub fn own<const D: usize>(values: Tensor<D>) -> CubeTensor {
     let values = float32(cube(values));
     if values.can_mut() { values } else { values.copy() }
 }
 
 /// One step of AdamW for each of `steps` along the gradient that `verdict` is about; none where it says so.
-pub(super) fn adamw(steps: Vec<AdamWStep>, verdict: &Verdict, update: Update) {
+pub fn adamw(steps: Vec<AdamWStep>, verdict: CubeTensor, update: Update) {
     launch_together(
         steps,
         4,
@@ -76,7 +86,7 @@ pub(super) fn adamw(steps: Vec<AdamWStep>, verdict: &Verdict, update: Update) {
                     cubes,
                     CubeDim::new_1d(UNITS),
                     tensors,
-                    cube(verdict.values()).into_buffer_arg(),
+                    verdict.clone().into_buffer_arg(),
                     update.beta1,
                     update.beta2,
                     update.epsilon,
@@ -90,7 +100,7 @@ pub(super) fn adamw(steps: Vec<AdamWStep>, verdict: &Verdict, update: Update) {
 }
 
 /// Lets each average go towards its weights by `share` of the way, in place; not where `verdict` says that no step was taken.
-pub(super) fn follow(pairs: Vec<[CubeTensor; 2]>, verdict: &Verdict, share: f32) {
+pub fn follow(pairs: Vec<[CubeTensor; 2]>, verdict: CubeTensor, share: f32) {
     launch_together(
         pairs,
         2,
@@ -111,7 +121,7 @@ pub(super) fn follow(pairs: Vec<[CubeTensor; 2]>, verdict: &Verdict, share: f32)
                     cubes,
                     CubeDim::new_1d(UNITS),
                     tensors,
-                    cube(verdict.values()).into_buffer_arg(),
+                    verdict.clone().into_buffer_arg(),
                     share,
                     count,
                 );
@@ -121,7 +131,7 @@ pub(super) fn follow(pairs: Vec<[CubeTensor; 2]>, verdict: &Verdict, share: f32)
 }
 
 /// The sums of the squares of stretches of the gradients, one after another in a fixed order.
-pub(super) fn sums_of_squares(gradients: Vec<CubeTensor>) -> Option<CubeTensor> {
+pub fn sums_of_squares(gradients: Vec<CubeTensor>) -> Option<CubeTensor> {
     let chunks: usize = gradients.iter().map(|gradient| gradient.meta.num_elements().div_ceil(CHUNK_SUMMED)).sum();
     let sums = unfilled(gradients.first()?, [chunks], DType::F32);
     let mut before = 0;
@@ -156,6 +166,31 @@ pub(super) fn sums_of_squares(gradients: Vec<CubeTensor>) -> Option<CubeTensor> 
         },
     );
     Some(sums)
+}
+
+/// Judges a step whose passes had `losses`, each one value, and whose gradients have these sums of squares: the verdict. It is not
+/// taken where its loss or its norm is not finite, or where `halted` is not 0, which it sets to 1 where no step is taken;
+/// `grad_clip` limits the norm, 0 does not.
+pub fn judge(losses: CubeTensor, sums: CubeTensor, halted: CubeTensor, grad_clip: f32) -> CubeTensor {
+    let (losses, count) = (float32(losses.clone()), losses.meta.num_elements());
+    let verdict = unfilled(&losses, [VALUES], DType::F32);
+    let chunks = sums.meta.num_elements();
+    // SAFETY: the kernel reads `chunks` sums and `count` losses, and reads and writes `halted` and the verdict at their places.
+    unsafe {
+        judge_kernel::launch_unchecked(
+            &losses.client.clone(),
+            CubeCount::Static(1, 1, 1),
+            CubeDim::new_1d(UNITS),
+            sums.into_buffer_arg(),
+            losses.into_buffer_arg(),
+            halted.into_buffer_arg(),
+            verdict.clone().into_buffer_arg(),
+            chunks,
+            count,
+            grad_clip,
+        );
+    }
+    verdict
 }
 
 /// Calls `launch` for groups as large as a launch may be, each tensor's work of `buffers` buffers and in cubes of `chunk`
@@ -306,4 +341,49 @@ fn squares_kernel(
     if UNIT_POS == 0 && CUBE_POS < used {
         sums[before + CUBE_POS] = sum;
     }
+}
+
+/// One cube.
+#[cube(launch_unchecked)]
+fn judge_kernel(
+    sums: &[f32],
+    losses: &[f32],
+    halted: &mut [f32],
+    verdict: &mut [f32],
+    chunks: usize,
+    count: usize,
+    grad_clip: f32,
+) {
+    let mut square = f32::new(0.0);
+    let mut i = UNIT_POS as usize;
+    while i < chunks {
+        square += sums[i];
+        i += UNITS as usize;
+    }
+    let norm = cube_sum(square, UNITS).sqrt();
+    if UNIT_POS == 0 {
+        let mut loss = f32::new(0.0);
+        for pass in 0..count {
+            loss += losses[pass];
+        }
+        loss /= count as f32;
+        // As clip_scale on the host.
+        let mut scale = f32::new(1.0);
+        if grad_clip > f32::new(0.0) {
+            let limited = grad_clip / (norm + f32::new(1e-6));
+            scale = select(limited < scale, limited, scale);
+        }
+        let taken = is_finite(loss) && is_finite(norm) && halted[0] == f32::new(0.0);
+        verdict[LOSS] = loss;
+        verdict[NORM] = norm;
+        verdict[SCALE] = scale;
+        verdict[TAKEN] = select(taken, f32::new(1.0), f32::new(0.0));
+        halted[0] = select(taken, f32::new(0.0), f32::new(1.0));
+    }
+}
+
+/// By the exponent: compilers for GPUs may take it that no number is infinite or none at all.
+#[cube]
+fn is_finite(x: f32) -> bool {
+    (u32::reinterpret(x) & 0x7f80_0000) != 0x7f80_0000
 }

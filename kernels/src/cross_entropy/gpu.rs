@@ -4,21 +4,16 @@
 //! The logits have the type that the model computes in, and so has their gradient; every sum is float32, as under PyTorch's
 //! autocast.
 
-use burn::backend::autodiff::checkpoint::base::Checkpointer;
-use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
-use burn::backend::tensor::FloatTensor;
-use burn::backend::{Autodiff, AutodiffBackend, Backend, backend_extension};
 use burn::tensor::DType;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::client::Client;
 use cubecl::prelude::*;
-use ember_model::kernels::gpu::tensor::{contiguous, float32, unfilled};
 
-use super::Objective;
-use crate::gpu::{UNITS, cube_max, cube_sum, element};
+use super::{CrossEntropy, Objective};
+use crate::gpu::cube_sum::{UNITS, cube_max, cube_sum};
+use crate::gpu::tensor::{contiguous, elem, float32, unfilled};
+use crate::operation::Operation;
 
 /// Below every logit.
 const LOWEST: f32 = -3.0e38;
@@ -27,56 +22,18 @@ const SMALL_VOCABULARY: usize = 1024;
 /// Most cubes that scale a gradient; each takes value after value.
 const SCALING_CUBES: u32 = 1024;
 
-/// Cross-entropy with its own backward, in place of the logits.
-#[backend_extension(Cube, Autodiff)]
-pub trait GpuLossOps: Backend {
-    /// `factor` times what is minimised, and the cross-entropy, of `logits` `[batch, time, vocab]`; each a mean over the positions.
-    fn cross_entropy_in_place(
-        logits: FloatTensor<Self>,
-        targets: Vec<u32>,
-        objective: Objective,
-        factor: f32,
-    ) -> (FloatTensor<Self>, FloatTensor<Self>);
-}
+impl Operation<CubeBackend, 1, 2> for CrossEntropy {
+    /// The gradient, where the logits were.
+    type Kept = CubeTensor;
 
-/// What the backward of [`GpuLossOps`] needs from a backend.
-pub trait GpuLossBackward: Backend {
-    /// As [`GpuLossOps::cross_entropy_in_place`], and the gradient of the first with respect to the logits.
-    fn loss_and_gradient_in_place(
-        logits: FloatTensor<Self>,
-        targets: &[u32],
-        objective: Objective,
-        factor: f32,
-    ) -> ([FloatTensor<Self>; 2], FloatTensor<Self>);
-    /// `gradient` times the one value of `factor`, which is nearly always 1.
-    fn times(gradient: FloatTensor<Self>, factor: FloatTensor<Self>) -> FloatTensor<Self>;
-}
-
-impl GpuLossOps for CubeBackend {
-    fn cross_entropy_in_place(
-        logits: CubeTensor,
-        targets: Vec<u32>,
-        objective: Objective,
-        factor: f32,
-    ) -> (CubeTensor, CubeTensor) {
-        let [minimised, cross_entropy] = means(&contiguous(logits), &targets, objective, factor, false);
-        (minimised, cross_entropy)
-    }
-}
-
-impl GpuLossBackward for CubeBackend {
-    fn loss_and_gradient_in_place(
-        logits: CubeTensor,
-        targets: &[u32],
-        objective: Objective,
-        factor: f32,
-    ) -> ([CubeTensor; 2], CubeTensor) {
+    fn forward(&self, [logits]: [CubeTensor; 1]) -> ([CubeTensor; 2], CubeTensor) {
         let logits = contiguous(logits);
         let logits = if logits.can_mut() { logits } else { logits.copy() };
-        (means(&logits, targets, objective, factor, true), logits)
+        (means(&logits, &self.targets, self.objective, self.factor, true), logits)
     }
 
-    fn times(gradient: CubeTensor, factor: CubeTensor) -> CubeTensor {
+    /// The gradient times `dy`, which is nearly always 1.
+    fn backward(&self, gradient: CubeTensor, dy: CubeTensor) -> [CubeTensor; 1] {
         let gradient = if gradient.can_mut() { gradient } else { gradient.copy() };
         let (values, client) = (gradient.meta.num_elements(), gradient.client.clone());
         let cubes = values.div_ceil(UNITS as usize).min(SCALING_CUBES as usize) as u32;
@@ -88,12 +45,16 @@ impl GpuLossBackward for CubeBackend {
                 CubeDim::new_1d(UNITS),
                 gradient.required_address_type(),
                 gradient.clone().into_buffer_arg(),
-                float32(factor).into_buffer_arg(),
+                float32(dy).into_buffer_arg(),
                 values,
-                element(gradient.dtype),
+                elem(gradient.dtype),
             );
         }
-        gradient
+        [gradient]
+    }
+
+    fn infer(&self, [logits]: [CubeTensor; 1]) -> [CubeTensor; 2] {
+        means(&contiguous(logits), &self.targets, self.objective, self.factor, false)
     }
 }
 
@@ -131,7 +92,7 @@ fn means(
             with_gradient,
             units,
             each,
-            element(logits.dtype),
+            elem(logits.dtype),
         );
         let [minimised, cross_entropy] = of_rows;
         mean_of_rows::launch_unchecked(
@@ -284,41 +245,6 @@ fn multiply<F: Float>(values: &mut [F], factor: &[f32], count: usize, #[define(F
         while i < count {
             values[i] = F::cast_from(f32::cast_from(values[i]) * factor);
             i += CUBE_COUNT * CUBE_DIM as usize;
-        }
-    }
-}
-
-#[derive(Debug)]
-struct CrossEntropy;
-
-impl<B: GpuLossBackward> Backward<B, 1> for CrossEntropy {
-    type State = B::FloatTensorPrimitive;
-    fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, _kept: &mut Checkpointer) {
-        let dy = grads.consume::<B>(&ops.node);
-        if let [Some(parent)] = ops.parents {
-            grads.register::<B>(parent.id, B::times(ops.state, dy));
-        }
-    }
-}
-
-impl<B: GpuLossOps + GpuLossBackward, C: CheckpointStrategy> GpuLossOps for Autodiff<B, C> {
-    fn cross_entropy_in_place(
-        logits: FloatTensor<Self>,
-        targets: Vec<u32>,
-        objective: Objective,
-        factor: f32,
-    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
-        match CrossEntropy.prepare::<C>([logits.node()]).compute_bound().stateful() {
-            OpsKind::Tracked(prep) => {
-                let ([minimised, cross_entropy], gradient) =
-                    B::loss_and_gradient_in_place(logits.into_primitive(), &targets, objective, factor);
-                (prep.finish(gradient, minimised), Self::from_inner(cross_entropy))
-            }
-            OpsKind::UnTracked(prep) => {
-                let (minimised, cross_entropy) =
-                    B::cross_entropy_in_place(logits.into_primitive(), targets, objective, factor);
-                (prep.finish(minimised), Self::from_inner(cross_entropy))
-            }
         }
     }
 }

@@ -1,0 +1,135 @@
+//! The optimizers' arithmetic on the CPU: one pass over parameter, gradient and moments, in place.
+
+use burn::tensor::Tensor;
+use rayon::prelude::*;
+
+use super::orthogonal::orthogonalise;
+use super::{MuonUpdate, Update, reach};
+use crate::cpu::tensor::{contiguous, flex, from_flex, new, unfilled, values, values_mut};
+use crate::{simd, simd_versions};
+
+/// Values one task takes; also the unit in which squares are summed.
+const CHUNK: usize = 16_384;
+
+/// Parameter, first and second moment after one step.
+pub fn adamw(parameter: Tensor<1>, gradient: Tensor<1>, moments: [Tensor<1>; 2], update: Update) -> [Tensor<1>; 3] {
+    let gradient = contiguous(flex(gradient));
+    let [first, second] = moments;
+    let [mut parameter, mut first, mut second] = [parameter, first, second].map(|tensor| contiguous(flex(tensor)));
+    values_mut(&mut parameter)
+        .par_chunks_mut(CHUNK)
+        .zip(values(&gradient).par_chunks(CHUNK))
+        .zip(values_mut(&mut first).par_chunks_mut(CHUNK))
+        .zip(values_mut(&mut second).par_chunks_mut(CHUNK))
+        .for_each(|(((parameter, gradient), first), second)| step(parameter, gradient, first, second, update));
+    [parameter, first, second].map(from_flex)
+}
+
+/// Matrix and momentum `[in, out]` after one step.
+pub fn muon(matrix: Tensor<2>, gradient: Tensor<2>, momentum: Tensor<2>, update: &MuonUpdate) -> [Tensor<2>; 2] {
+    let columns = update.widths.iter().sum();
+    let gradient = contiguous(flex(gradient));
+    let [mut matrix, mut momentum] = [matrix, momentum].map(|tensor| contiguous(flex(tensor)));
+    let mut direction = unfilled(values(&gradient).len());
+    values_mut(&mut momentum)
+        .par_chunks_mut(CHUNK)
+        .zip(values(&gradient).par_chunks(CHUNK))
+        .zip(direction.par_chunks_mut(CHUNK))
+        .for_each(|((momentum, gradient), direction)| {
+            nesterov(momentum, gradient, direction, update.momentum, update.scale);
+        });
+    let steps = orthogonal_parts(direction, columns, update);
+    values_mut(&mut matrix).par_chunks_mut(columns).enumerate().for_each(|(row, values)| {
+        let mut rest = values;
+        for (width, (part, step_size)) in update.widths.iter().copied().zip(&steps) {
+            let (values, right) = rest.split_at_mut(width);
+            decay_and_step(values, &part[row * width..(row + 1) * width], update.keep, *step_size);
+            rest = right;
+        }
+    });
+    [matrix, momentum].map(from_flex)
+}
+
+/// `average + share (weights - average)`.
+pub fn follow(average: Tensor<1>, weights: Tensor<1>, share: f32) -> Tensor<1> {
+    let (mut average, weights) = (contiguous(flex(average)), contiguous(flex(weights)));
+    values_mut(&mut average)
+        .par_chunks_mut(CHUNK)
+        .zip(values(&weights).par_chunks(CHUNK))
+        .for_each(|(average, weights)| approach(average, weights, share));
+    from_flex(average)
+}
+
+/// The sum of the squares of all values, `[1]`.
+pub fn sum_of_squares<const D: usize>(gradient: Tensor<D>) -> Tensor<1> {
+    let gradient = contiguous(flex(gradient));
+    let partial: Vec<f32> = values(&gradient).par_chunks(CHUNK).map(squares).collect();
+    let total: f64 = partial.iter().map(|square| *square as f64).sum();
+    from_flex(new(vec![total as f32], [1]))
+}
+
+/// The parts of a direction with `columns` columns, each orthogonal, with what it is to be multiplied by.
+fn orthogonal_parts(direction: Vec<f32>, columns: usize, update: &MuonUpdate) -> Vec<(Vec<f32>, f32)> {
+    let n_in = direction.len() / columns;
+    let step_size = |width| update.learning_rate * reach(n_in, width);
+    let orthogonal = |mut part: Vec<f32>, width| {
+        orthogonalise(&mut part, width);
+        (part, step_size(width))
+    };
+    if update.widths.len() == 1 {
+        return vec![orthogonal(direction, columns)];
+    }
+    let mut first = 0;
+    let parts: Vec<(usize, usize)> = update
+        .widths
+        .iter()
+        .map(|&width| {
+            first += width;
+            (first - width, width)
+        })
+        .collect();
+    parts
+        .into_par_iter()
+        .map(|(first, width)| {
+            let rows = direction.chunks_exact(columns).flat_map(|row| &row[first..first + width]);
+            orthogonal(rows.copied().collect(), width)
+        })
+        .collect()
+}
+
+simd_versions! {
+    fn step(parameter: &mut [f32], gradient: &[f32], first: &mut [f32], second: &mut [f32], update: Update) {
+        let Update { beta1, beta2, epsilon, step_size, root_correction, keep, scale } = update;
+        let correction = 1.0 / root_correction;
+        for (((parameter, gradient), first), second) in parameter.iter_mut().zip(gradient).zip(first).zip(second) {
+            let g = gradient * scale;
+            *first = beta1 * *first + (1.0 - beta1) * g;
+            *second = beta2 * *second + (1.0 - beta2) * g * g;
+            *parameter = *parameter * keep - step_size * *first / (second.sqrt() * correction + epsilon);
+        }
+    }
+
+    fn nesterov(momentum: &mut [f32], gradient: &[f32], direction: &mut [f32], decay: f32, scale: f32) {
+        for ((momentum, gradient), direction) in momentum.iter_mut().zip(gradient).zip(direction) {
+            let share = (1.0 - decay) * (gradient * scale);
+            *momentum = decay * *momentum + share;
+            *direction = decay * *momentum + share;
+        }
+    }
+
+    fn decay_and_step(matrix: &mut [f32], direction: &[f32], keep: f32, step_size: f32) {
+        for (value, direction) in matrix.iter_mut().zip(direction) {
+            *value = *value * keep - step_size * direction;
+        }
+    }
+
+    fn approach(average: &mut [f32], weights: &[f32], share: f32) {
+        for (average, weight) in average.iter_mut().zip(weights) {
+            *average += share * (weight - *average);
+        }
+    }
+
+    fn squares(values: &[f32]) -> f32 {
+        simd::sum([values], |[x]| x * x)
+    }
+}
