@@ -7,7 +7,8 @@ use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use crate::gpu::tensor::{address_type, cubes, float32, one_unit_each, rows_and_width, unfilled};
+use crate::gpu::launch::{Grid, launch};
+use crate::gpu::tensor::{float32, rows_and_width, unfilled};
 
 /// Units of a cube, and how often they are halved until one is left.
 const UNITS: usize = 256;
@@ -110,30 +111,11 @@ pub fn argmax(logits: CubeTensor) -> CubeTensor {
     let [rows, vocab] = rows_and_width(&logits);
     let parts = unfilled(&logits, [rows * PARTS, 3], DType::F32);
     let best = unfilled(&logits, [rows, 3], DType::F32);
-    let (client, address) = (logits.client.clone(), address_type(&[&logits]));
-    let of_parts = cubes(&logits, rows * PARTS);
-    let (of_rows, units) = one_unit_each(&logits, rows);
+    let (of_parts, of_rows) = (Grid::cubes(&[&logits], rows * PARTS, UNITS), Grid::each(&[&logits], rows));
     // SAFETY: the kernels look at `rows` and `vocab` before they read or write a place.
     unsafe {
-        parts_kernel::launch_unchecked(
-            &client,
-            of_parts,
-            CubeDim::new_1d(UNITS as u32),
-            address,
-            logits.into_buffer_arg(),
-            parts.clone().into_buffer_arg(),
-            rows,
-            vocab,
-        );
-        best_kernel::launch_unchecked(
-            &client,
-            of_rows,
-            units,
-            address,
-            parts.into_buffer_arg(),
-            best.clone().into_buffer_arg(),
-            rows,
-        );
+        launch!(parts_kernel, of_parts, [logits, parts.clone()], rows, vocab);
+        launch!(best_kernel, of_rows, [parts, best.clone()], rows);
     }
     best
 }

@@ -12,7 +12,8 @@ use cubecl::prelude::*;
 
 use crate::dropout::gpu::{Mask, mask_launch};
 use crate::gpu::engine::Engine;
-use crate::gpu::tensor::{address_type, contiguous, elem, unfilled};
+use crate::gpu::launch::{Grid, launch};
+use crate::gpu::tensor::{contiguous, elem, unfilled};
 use crate::gpu::tensor_cores::TensorCores;
 use crate::gpu::tile::{Holds, Products, ProductsFamily, Tile, Units, load, own_column};
 use crate::{DropoutMask, Heads};
@@ -277,20 +278,16 @@ fn launch<P: ProductsFamily>(
     for (first_row, cubes) in shape.launches(&qkv.client, tile.rows, shape.heads.n_head) {
         // SAFETY: the kernel reads and writes within the tensors whose sizes `shape` states.
         unsafe {
-            forward::launch_unchecked::<P>(
-                &qkv.client,
-                cubes,
-                CubeDim::new_1d(tile.units as u32),
-                address_type(&[qkv]),
+            launch!(
+                forward::<P>,
+                Grid::new(&[qkv], cubes, CubeDim::new_1d(tile.units as u32)),
                 shape.line,
-                qkv.clone().into_tensor_arg(),
-                y.clone().into_tensor_arg(),
-                log_sums.clone().into_tensor_arg(),
+                (qkv, y, log_sums),
                 shape.layout(before, first_row),
                 mask_launch(dropout),
                 dropout.is_some(),
                 tile,
-                [elem(qkv.dtype), elem(weights)],
+                [elem(qkv.dtype), elem(weights)]
             );
         }
     }

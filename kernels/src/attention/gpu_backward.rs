@@ -9,7 +9,8 @@ use cubecl::prelude::*;
 use crate::attention::gpu::{Layout, Shape};
 use crate::dropout::gpu::{Mask, mask_launch};
 use crate::gpu::engine::Engine;
-use crate::gpu::tensor::{address_type, contiguous, elem, unfilled};
+use crate::gpu::launch::{Grid, launch};
+use crate::gpu::tensor::{contiguous, elem, unfilled};
 use crate::gpu::tensor_cores::TensorCores;
 use crate::gpu::tile::{Holds, Products, ProductsFamily, Tile, Units, load, own_column};
 use crate::{DropoutMask, Heads};
@@ -278,44 +279,32 @@ fn launch<P: ProductsFamily>(
     for (first_row, cubes) in shape.launches(&qkv.client, for_queries.rows, shape.heads.n_head) {
         // SAFETY: the kernel reads and writes within the tensors whose sizes `shape` states.
         unsafe {
-            queries_backward::launch_unchecked::<P>(
-                &qkv.client,
-                cubes,
-                CubeDim::new_1d(for_queries.units as u32),
-                address_type(&[qkv]),
+            launch!(
+                queries_backward::<P>,
+                Grid::new(&[qkv], cubes, CubeDim::new_1d(for_queries.units as u32)),
                 shape.line,
-                qkv.clone().into_tensor_arg(),
-                dy.clone().into_tensor_arg(),
-                log_sums.clone().into_tensor_arg(),
-                dots.clone().into_tensor_arg(),
-                dqkv.clone().into_tensor_arg(),
+                (qkv, dy, log_sums, dots, dqkv),
                 shape.layout(0, first_row),
                 mask_launch(dropout),
                 dropout.is_some(),
                 for_queries,
-                types,
+                types
             );
         }
     }
     for (first_row, cubes) in shape.launches(&qkv.client, for_keys.rows, shape.heads.n_kv_head) {
         // SAFETY: as above.
         unsafe {
-            keys_backward::launch_unchecked::<P>(
-                &qkv.client,
-                cubes,
-                CubeDim::new_1d(for_keys.units as u32),
-                address_type(&[qkv]),
+            launch!(
+                keys_backward::<P>,
+                Grid::new(&[qkv], cubes, CubeDim::new_1d(for_keys.units as u32)),
                 shape.line,
-                qkv.clone().into_tensor_arg(),
-                dy.clone().into_tensor_arg(),
-                log_sums.clone().into_tensor_arg(),
-                dots.clone().into_tensor_arg(),
-                dqkv.clone().into_tensor_arg(),
+                (qkv, dy, log_sums, dots, dqkv),
                 shape.layout(0, first_row),
                 mask_launch(dropout),
                 dropout.is_some(),
                 for_keys,
-                types,
+                types
             );
         }
     }
@@ -326,20 +315,16 @@ fn row_dots_of(y: &CubeTensor, dy: &CubeTensor, shape: &Shape) -> CubeTensor {
     for (first_row, cubes) in shape.launches(&y.client, ROW_UNITS, shape.heads.n_head) {
         // SAFETY: as in `launch`.
         unsafe {
-            row_dots::launch_unchecked(
-                &y.client,
-                cubes,
-                CubeDim::new_1d(ROW_UNITS as u32),
-                address_type(&[y]),
+            launch!(
+                row_dots,
+                Grid::new(&[y], cubes, CubeDim::new_1d(ROW_UNITS as u32)),
                 shape.line,
-                y.clone().into_tensor_arg(),
-                dy.clone().into_tensor_arg(),
-                dots.clone().into_tensor_arg(),
+                (y, dy, dots),
                 shape.time,
                 shape.heads.n_head,
                 first_row,
                 shape.vectors(),
-                elem(y.dtype),
+                elem(y.dtype)
             );
         }
     }

@@ -2,6 +2,7 @@
 //! where rows are long and few, which reads keys and values by slot, once, and writes the new ones to theirs. Rows that begin
 //! here are a prefill: the tiles of `attention.rs` read each key for many queries at once.
 
+use crate::gpu::launch::{Grid, launch};
 use crate::gpu::tensor::{cube, from_cube};
 use burn::tensor::DType;
 use burn::tensor::{Int, Tensor};
@@ -11,7 +12,7 @@ use cubecl::prelude::*;
 use super::gpu_kernels::{BLOCK, PartLaunch, Share, UNITS, add_pieces, attend_position, store_positions};
 use crate::attention::gpu::{Shape, attend_into};
 use crate::gpu::engine::Engine;
-use crate::gpu::tensor::{address_type, contiguous, elem, unfilled};
+use crate::gpu::tensor::{contiguous, elem, unfilled};
 use crate::{Heads, Places};
 
 /// Numbers that a unit reads at once, at most.
@@ -135,25 +136,19 @@ impl Pass<'_> {
         let heads = self.shape.heads;
         let [query_width, kv_width] = [heads.n_head, heads.n_kv_head].map(|n| n * self.shape.vectors());
         let count = run.positions * kv_width;
-        let units = CubeDim::new_1d(UNITS as u32);
         // SAFETY: the positions are those of `qkv`, and their slots inside the cache.
         unsafe {
-            store_positions::launch_unchecked(
-                &self.qkv.client,
-                cubecl::calculate_cube_count_elemwise(&self.qkv.client, count, units),
-                units,
-                address_type(&[self.qkv, self.keys]),
+            launch!(
+                store_positions,
+                Grid::cubes(&[self.qkv, self.keys], count.div_ceil(UNITS), UNITS),
                 self.shape.line,
-                self.qkv.clone().into_tensor_arg(),
-                self.keys.clone().into_tensor_arg(),
-                self.values.clone().into_tensor_arg(),
-                self.table.clone().into_tensor_arg(),
+                (self.qkv, self.keys, self.values, self.table),
                 count,
                 run.first,
                 self.slots(),
                 [query_width, kv_width],
                 self.shape.vectors(),
-                [elem(self.qkv.dtype), i32::elem_type_native()],
+                [elem(self.qkv.dtype), i32::elem_type_native()]
             );
         }
     }
@@ -173,24 +168,18 @@ impl Pass<'_> {
         for first in (run.first..run.first + run.positions).step_by(MOST_POSITIONS) {
             let positions = MOST_POSITIONS.min(run.first + run.positions - first);
             let scale = 1.0 / (head_size as f32).sqrt();
+            let cubes = CubeCount::Static(positions as u32, n_head as u32, splits as u32);
+            let grid = Grid::new(&[self.qkv, self.keys, &sums], cubes, CubeDim::new_1d(UNITS as u32));
             // SAFETY: the positions are those of `qkv` and `y`, the slots in `table` inside the cache.
             unsafe {
-                attend_position::launch_unchecked(
-                    client,
-                    CubeCount::Static(positions as u32, n_head as u32, splits as u32),
-                    CubeDim::new_1d(UNITS as u32),
-                    address_type(&[self.qkv, self.keys, &sums]),
+                launch!(
+                    attend_position,
+                    grid,
                     self.shape.line,
-                    self.qkv.clone().into_tensor_arg(),
-                    self.keys.clone().into_tensor_arg(),
-                    self.values.clone().into_tensor_arg(),
-                    self.table.clone().into_tensor_arg(),
-                    self.y.clone().into_tensor_arg(),
-                    sums.clone().into_tensor_arg(),
-                    totals.clone().into_tensor_arg(),
+                    (self.qkv, self.keys, self.values, self.table, self.y, sums, totals),
                     PartLaunch::new(n_head, n_kv_head, self.slots(), first, run.first, splits, piece, scale),
                     share,
-                    [elem(self.qkv.dtype), i32::elem_type_native()],
+                    [elem(self.qkv.dtype), i32::elem_type_native()]
                 );
             }
         }
@@ -203,23 +192,18 @@ impl Pass<'_> {
         let vectors = self.shape.vectors();
         let width = self.shape.heads.n_head * vectors;
         let count = run.positions * width;
-        let units = CubeDim::new_1d(UNITS as u32);
         // SAFETY: one unit for each vector of `y`.
         unsafe {
-            add_pieces::launch_unchecked(
-                &self.qkv.client,
-                cubecl::calculate_cube_count_elemwise(&self.qkv.client, count, units),
-                units,
-                address_type(&[self.y, &sums]),
+            launch!(
+                add_pieces,
+                Grid::cubes(&[self.y, &sums], count.div_ceil(UNITS), UNITS),
                 self.shape.line,
-                sums.clone().into_tensor_arg(),
-                totals.into_tensor_arg(),
-                self.y.clone().into_tensor_arg(),
+                (sums, totals, self.y),
                 count,
                 run.first * width,
                 splits,
                 vectors,
-                elem(self.qkv.dtype),
+                elem(self.qkv.dtype)
             );
         }
     }

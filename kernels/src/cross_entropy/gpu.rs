@@ -12,6 +12,7 @@ use cubecl::prelude::*;
 
 use super::{CrossEntropy, Objective};
 use crate::gpu::cube_sum::{UNITS, cube_max, cube_sum};
+use crate::gpu::launch::{Grid, launch};
 use crate::gpu::tensor::{contiguous, elem, float32, unfilled};
 use crate::operation::Operation;
 
@@ -35,20 +36,12 @@ impl Operation<CubeBackend, 1, 2> for CrossEntropy {
     /// The gradient times `dy`, which is nearly always 1.
     fn backward(&self, gradient: CubeTensor, dy: CubeTensor) -> [CubeTensor; 1] {
         let gradient = if gradient.can_mut() { gradient } else { gradient.copy() };
-        let (values, client) = (gradient.meta.num_elements(), gradient.client.clone());
+        let values = gradient.meta.num_elements();
         let cubes = values.div_ceil(UNITS as usize).min(SCALING_CUBES as usize) as u32;
+        let grid = Grid::new(&[&gradient], CubeCount::Static(cubes, 1, 1), CubeDim::new_1d(UNITS));
         // SAFETY: the kernel reads and writes below the length of `gradient` alone.
         unsafe {
-            multiply::launch_unchecked(
-                &client,
-                CubeCount::Static(cubes, 1, 1),
-                CubeDim::new_1d(UNITS),
-                gradient.required_address_type(),
-                gradient.clone().into_buffer_arg(),
-                float32(dy).into_buffer_arg(),
-                values,
-                elem(gradient.dtype),
-            );
+            launch!(multiply, grid, [gradient.clone(), float32(dy)], values, elem(gradient.dtype));
         }
         [gradient]
     }
@@ -71,16 +64,13 @@ fn means(
     let of_rows = [0, 1].map(|_| unfilled(logits, [rows], DType::F32));
     let of_all = [0, 1].map(|_| unfilled(logits, [1], DType::F32));
     let (units, each) = if vocab <= SMALL_VOCABULARY { (64, 2) } else { (large_cube(&client), 8) };
-    let rows_at_once = CubeDim::new_1d(units);
     let ids = client.create_from_slice(u32::as_bytes(targets));
     // SAFETY: every index is below the lengths given: `rows` rows of `vocab` logits, and `rows` values of each kind.
     unsafe {
-        cross_entropy_rows::launch_unchecked(
-            &client,
-            cubecl::calculate_cube_count_elemwise(&client, rows * units as usize, rows_at_once),
-            rows_at_once,
-            logits.required_address_type(),
-            logits.clone().into_buffer_arg(),
+        launch!(
+            cross_entropy_rows,
+            Grid::cubes(&[logits], rows, units as usize),
+            [logits.clone()],
             BufferArg::from_raw_parts(ids, rows),
             of_rows[0].clone().into_buffer_arg(),
             of_rows[1].clone().into_buffer_arg(),
@@ -92,20 +82,11 @@ fn means(
             with_gradient,
             units,
             each,
-            elem(logits.dtype),
+            elem(logits.dtype)
         );
         let [minimised, cross_entropy] = of_rows;
-        mean_of_rows::launch_unchecked(
-            &client,
-            CubeCount::Static(1, 1, 1),
-            CubeDim::new_1d(UNITS),
-            minimised.into_buffer_arg(),
-            cross_entropy.into_buffer_arg(),
-            of_all[0].clone().into_buffer_arg(),
-            of_all[1].clone().into_buffer_arg(),
-            rows,
-            factor,
-        );
+        let grid = Grid::cubes(&[&minimised], 1, UNITS as usize);
+        launch!(mean_of_rows, grid, [minimised, cross_entropy, of_all[0].clone(), of_all[1].clone()], rows, factor);
     }
     of_all
 }
@@ -210,7 +191,7 @@ fn cross_entropy_rows<F: Float>(
 }
 
 /// One cube: `factor` times the mean of `minimised`, and the mean of `cross_entropy`.
-#[cube(launch_unchecked)]
+#[cube(launch_unchecked, address_type = "dynamic")]
 fn mean_of_rows(
     minimised: &[f32],
     cross_entropy: &[f32],

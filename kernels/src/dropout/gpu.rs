@@ -7,7 +7,8 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::{Dropout, DropoutMask};
-use crate::gpu::tensor::{address_type, contiguous, elem, one_unit_each, unfilled, vector_size};
+use crate::gpu::launch::{Grid, launch};
+use crate::gpu::tensor::{contiguous, elem, unfilled, vector_size};
 
 impl Operation<CubeBackend, 1> for Dropout {
     type Kept = ();
@@ -111,22 +112,10 @@ pub fn apply(x: CubeTensor, mask: DropoutMask) -> CubeTensor {
     let y = unfilled(&x, x.meta.shape().clone(), x.dtype);
     let length = x.meta.num_elements();
     let vector = vector_size(length);
-    let (cubes, units) = one_unit_each(&x, length / vector);
-    let (client, dtype, address) = (x.client.clone(), elem(x.dtype), address_type(&[&x]));
+    let (grid, dtype) = (Grid::each(&[&x], length / vector), elem(x.dtype));
     // SAFETY: the kernel looks at `length` before it reads or writes a place.
     unsafe {
-        dropout_kernel::launch_unchecked(
-            &client,
-            cubes,
-            units,
-            address,
-            vector,
-            x.into_buffer_arg(),
-            y.clone().into_buffer_arg(),
-            length / vector,
-            mask_launch(Some(mask)),
-            dtype,
-        );
+        launch!(dropout_kernel, grid, vector, [x, y.clone()], length / vector, mask_launch(Some(mask)), dtype);
     }
     y
 }

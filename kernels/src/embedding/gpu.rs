@@ -13,9 +13,8 @@ use burn_cubecl::kernel::cast;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use crate::gpu::tensor::{
-    address_type, contiguous, cubes, elem, one_unit_each, rows_and_width, unfilled, vector_size, zeros,
-};
+use crate::gpu::launch::{Grid, launch};
+use crate::gpu::tensor::{contiguous, elem, rows_and_width, unfilled, vector_size, zeros};
 
 /// Places that a cube finds the order of, and units that count for each.
 const PLACES: usize = 32;
@@ -176,13 +175,12 @@ fn forward(weight: CubeTensor, ids: CubeTensor) -> CubeTensor {
     let y = unfilled(&weight, shape, weight.dtype);
     let vector = vector_size(width);
     let length = y.meta.num_elements() / vector;
-    let (cubes, units) = one_unit_each(&weight, length);
-    let (client, dtype, address) = (weight.client.clone(), elem(weight.dtype), address_type(&[&weight, &y]));
+    let (grid, dtype) = (Grid::each(&[&weight, &y], length), elem(weight.dtype));
     gather_kernel::launch(
-        &client,
-        cubes,
-        units,
-        address,
+        &grid.client,
+        grid.cubes,
+        grid.units,
+        grid.address,
         vector,
         weight.into_buffer_arg(),
         ids.into_buffer_arg(),
@@ -204,44 +202,30 @@ fn backward(ids: CubeTensor, dy: CubeTensor, rows: usize) -> CubeTensor {
     let vector = vector_size(width);
     let width = width / vector;
     let tiles = width.div_ceil(UNITS);
-    let (client, dtype, address) = (dy.client.clone(), elem(dy.dtype), address_type(&[&dy, &sums, &dweight]));
-    let units = CubeDim::new_1d(UNITS as u32);
-    let of_order = cubes(&dy, length.div_ceil(PLACES));
-    let of_runs = cubes(&dy, length.div_ceil(BLOCK) * tiles);
-    let of_rows = cubes(&dy, length * tiles);
+    let dtype = elem(dy.dtype);
+    let grid = |cubes, units| Grid::cubes(&[&dy, &sums, &dweight], cubes, units);
+    let of_order = grid(length.div_ceil(PLACES), PLACES * PARTS);
+    let [of_runs, of_rows] = [length.div_ceil(BLOCK), length].map(|cubes| grid(cubes * tiles, UNITS));
     // SAFETY: each kernel looks at `length` and `width` before it reads or writes a place, and every place of `order` is written
     // by the first, so that the second finds rows of `dy` in it.
     unsafe {
-        order_kernel::launch_unchecked(
-            &client,
-            of_order,
-            CubeDim::new_1d((PLACES * PARTS) as u32),
-            address,
-            ids.clone().into_buffer_arg(),
-            order.clone().into_buffer_arg(),
-            length,
-        );
-        runs_kernel::launch_unchecked(
-            &client,
+        launch!(order_kernel, of_order, [ids.clone(), order.clone()], length);
+        launch!(
+            runs_kernel,
             of_runs,
-            units,
-            address,
             vector,
-            ids.clone().into_buffer_arg(),
-            order.clone().into_buffer_arg(),
-            dy.into_buffer_arg(),
-            sums.clone().into_buffer_arg(),
+            [ids.clone(), order.clone(), dy, sums.clone()],
             length,
             width,
             tiles,
-            dtype,
+            dtype
         );
     }
     rows_kernel::launch(
-        &client,
-        of_rows,
-        units,
-        address,
+        &of_rows.client,
+        of_rows.cubes,
+        of_rows.units,
+        of_rows.address,
         vector,
         ids.into_buffer_arg(),
         order.into_buffer_arg(),

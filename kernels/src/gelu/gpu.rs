@@ -5,7 +5,8 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::{A, B, Gelu};
-use crate::gpu::tensor::{address_type, contiguous, elem, one_unit_each, unfilled, vector_size};
+use crate::gpu::launch::{Grid, launch};
+use crate::gpu::tensor::{contiguous, elem, unfilled, vector_size};
 use crate::operation::Operation;
 
 impl Operation<CubeBackend, 1> for Gelu {
@@ -76,21 +77,10 @@ fn forward(x: CubeTensor) -> CubeTensor {
     let y = unfilled(&x, x.meta.shape().clone(), x.dtype);
     let length = x.meta.num_elements();
     let vector = vector_size(length);
-    let (cubes, units) = one_unit_each(&x, length / vector);
-    let (client, dtype, address) = (x.client.clone(), elem(x.dtype), address_type(&[&x]));
+    let (grid, dtype) = (Grid::each(&[&x], length / vector), elem(x.dtype));
     // SAFETY: the kernel looks at `length` before it reads or writes a place.
     unsafe {
-        gelu_kernel::launch_unchecked(
-            &client,
-            cubes,
-            units,
-            address,
-            vector,
-            x.into_buffer_arg(),
-            y.clone().into_buffer_arg(),
-            length / vector,
-            dtype,
-        );
+        launch!(gelu_kernel, grid, vector, [x, y.clone()], length / vector, dtype);
     }
     y
 }
@@ -101,22 +91,10 @@ fn backward(x: CubeTensor, dy: CubeTensor) -> CubeTensor {
     let dx = unfilled(&x, x.meta.shape().clone(), x.dtype);
     let length = x.meta.num_elements();
     let vector = vector_size(length);
-    let (cubes, units) = one_unit_each(&x, length / vector);
-    let (client, dtype, address) = (x.client.clone(), elem(x.dtype), address_type(&[&x]));
+    let (grid, dtype) = (Grid::each(&[&x], length / vector), elem(x.dtype));
     // SAFETY: as above.
     unsafe {
-        gelu_backward_kernel::launch_unchecked(
-            &client,
-            cubes,
-            units,
-            address,
-            vector,
-            x.into_buffer_arg(),
-            dy.into_buffer_arg(),
-            dx.clone().into_buffer_arg(),
-            length / vector,
-            dtype,
-        );
+        launch!(gelu_backward_kernel, grid, vector, [x, dy, dx.clone()], length / vector, dtype);
     }
     dx
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod cube_sum;
 pub(crate) mod engine;
+pub(crate) mod launch;
 pub mod limits;
 pub(crate) mod sum;
 pub mod tensor;

@@ -4,7 +4,8 @@ use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use crate::gpu::tensor::{address_type, elem, rows_and_width, unfilled, vector_size};
+use crate::gpu::launch::{Grid, launch};
+use crate::gpu::tensor::{elem, rows_and_width, unfilled, vector_size};
 
 /// The sum of `value` over the `side * side` units that share a row, for each of them. `scratch` has two values for each of the
 /// cube's `units`.
@@ -96,10 +97,10 @@ impl Groups {
         Self { count: rows.div_ceil(steps * LANES).max(1), steps }
     }
 
-    /// The cubes of a kernel that has one for each group and [`COLUMNS`] of `width` vectors, and the units of each.
-    pub fn cubes(self, width: usize) -> (CubeCount, CubeDim) {
+    /// The grid of a kernel that has a cube for each group and [`COLUMNS`] of `width` vectors.
+    pub fn grid(self, tensors: &[&CubeTensor], width: usize) -> Grid {
         let cubes = CubeCount::new_2d(width.div_ceil(COLUMNS) as u32, self.count as u32);
-        (cubes, CubeDim::new_2d(COLUMNS as u32, LANES as u32))
+        Grid::new(tensors, cubes, CubeDim::new_2d(COLUMNS as u32, LANES as u32))
     }
 }
 
@@ -125,24 +126,10 @@ fn sums_of_groups(x: CubeTensor, groups: Groups, width: usize) -> CubeTensor {
         count => unfilled(&x, [count, width], DType::F32),
     };
     let vector = vector_size(width);
-    let (cubes, units) = groups.cubes(width / vector);
-    let (client, dtype) = (x.client.clone(), elem(x.dtype));
-    let address = address_type(&[&x, &sums]);
+    let (grid, dtype) = (groups.grid(&[&x, &sums], width / vector), elem(x.dtype));
     // SAFETY: the kernel looks at `rows` and `width` before it reads or writes a place.
     unsafe {
-        column_sums_kernel::launch_unchecked(
-            &client,
-            cubes,
-            units,
-            address,
-            vector,
-            x.into_buffer_arg(),
-            sums.clone().into_buffer_arg(),
-            rows,
-            width / vector,
-            groups.steps,
-            dtype,
-        );
+        launch!(column_sums_kernel, grid, vector, [x, sums.clone()], rows, width / vector, groups.steps, dtype);
     }
     sums
 }

@@ -7,14 +7,9 @@ use burn_cubecl::kernel::{cast, into_contiguous};
 use burn_cubecl::ops::numeric::{empty_device_contiguous_dtype, zeros_client};
 use burn_cubecl::ops::reshape;
 use burn_cubecl::tensor::CubeTensor;
-use cubecl::calculate_cube_count_elemwise;
 use cubecl::ir::{ElemType, FloatKind};
-use cubecl::prelude::*;
 
 use crate::operation::without_autodiff;
-
-/// Units of the cubes of those kernels that take each value by itself.
-const UNITS: u32 = 256;
 
 /// The tensor with its values in order and without gaps; a copy only where they are not.
 pub fn contiguous(tensor: CubeTensor) -> CubeTensor {
@@ -81,20 +76,4 @@ pub fn rows_and_width(tensor: &CubeTensor) -> [usize; 2] {
 /// How many neighbouring values a kernel takes at once, where rows of `width` values must not share any.
 pub fn vector_size(width: usize) -> usize {
     if width.is_multiple_of(4) { 4 } else { 1 }
-}
-
-/// The width of the numbers that tell the places of all these tensors' values apart.
-pub fn address_type(tensors: &[&CubeTensor]) -> AddressType {
-    tensors.iter().map(|tensor| tensor.required_address_type()).max().unwrap_or_default()
-}
-
-/// The cubes, and the units of one, of a kernel that has one unit for each of `count` places.
-pub fn one_unit_each(like: &CubeTensor, count: usize) -> (CubeCount, CubeDim) {
-    let units = CubeDim::new_1d(UNITS.min(like.client.properties().hardware.max_units_per_cube));
-    (calculate_cube_count_elemwise(&like.client, count, units), units)
-}
-
-/// So many cubes, in as many dimensions as the device needs for them.
-pub fn cubes(like: &CubeTensor, count: usize) -> CubeCount {
-    calculate_cube_count_elemwise(&like.client, count, CubeDim::new_single())
 }

@@ -13,10 +13,9 @@ use cubecl::prelude::*;
 
 use crate::DropoutMask;
 use crate::dropout::gpu::{Mask, dropped, mask_launch};
+use crate::gpu::launch::{Grid, launch};
 use crate::gpu::sum::{COLUMNS, Groups, LANES, column_sums, of_groups, over_column};
-use crate::gpu::tensor::{
-    address_type, contiguous, elem, float32, one_unit_each, rows_and_width, unfilled, vector_size,
-};
+use crate::gpu::tensor::{contiguous, elem, float32, rows_and_width, unfilled, vector_size};
 
 impl Operation<CubeBackend, 3> for Linear {
     type Kept = [CubeTensor; 2];
@@ -131,22 +130,18 @@ fn add_bias(x: CubeTensor, bias: CubeTensor) -> CubeTensor {
     let [rows, width] = rows_and_width(&x);
     let vector = vector_size(width);
     let length = rows * width / vector;
-    let (cubes, units) = one_unit_each(&x, length);
-    let (client, dtype, address) = (x.client.clone(), elem(x.dtype), address_type(&[&x]));
+    let (grid, dtype) = (Grid::each(&[&x], length), elem(x.dtype));
     // SAFETY: the kernel looks at `length` before it reads or writes a place.
     unsafe {
-        add_bias_kernel::launch_unchecked(
-            &client,
-            cubes,
-            units,
-            address,
+        launch!(
+            add_bias_kernel,
+            grid,
             vector,
-            x.clone().into_buffer_arg(),
-            bias.into_buffer_arg(),
+            [x.clone(), bias],
             x.as_tensor_alias(0).into_buffer_arg(),
             length,
             width / vector,
-            dtype,
+            dtype
         );
     }
     x
@@ -180,8 +175,7 @@ fn onto(residual: CubeTensor, branch: CubeTensor, bias: CubeTensor, dropout: Opt
     let [rows, width] = rows_and_width(&residual);
     let vector = vector_size(width);
     let length = rows * width / vector;
-    let (cubes, units) = one_unit_each(&residual, length);
-    let (client, dtype, address) = (residual.client.clone(), elem(branch.dtype), address_type(&[&residual]));
+    let (grid, dtype) = (Grid::each(&[&residual], length), elem(branch.dtype));
     let (y, written) = if residual.can_mut() {
         (residual.clone(), residual.as_tensor_alias(0).into_buffer_arg())
     } else {
@@ -190,21 +184,17 @@ fn onto(residual: CubeTensor, branch: CubeTensor, bias: CubeTensor, dropout: Opt
     };
     // SAFETY: as above.
     unsafe {
-        onto_kernel::launch_unchecked(
-            &client,
-            cubes,
-            units,
-            address,
+        launch!(
+            onto_kernel,
+            grid,
             vector,
-            residual.into_buffer_arg(),
-            branch.into_buffer_arg(),
-            bias.into_buffer_arg(),
+            [residual, branch, bias],
             written,
             length,
             width / vector,
             mask_launch(dropout),
             dropout.is_some(),
-            dtype,
+            dtype
         );
     }
     y
@@ -250,25 +240,20 @@ fn branch_gradient(dy: CubeTensor, dropout: Option<DropoutMask>, to: DType) -> (
     let vector = vector_size(width);
     let dbranch = unfilled(&dy, [rows, width], to);
     let sums = unfilled(&dy, [groups.count, width], DType::F32);
-    let (cubes, units) = groups.cubes(width / vector);
-    let (client, dtypes, address) = (dy.client.clone(), [elem(dy.dtype), elem(to)], address_type(&[&dy]));
+    let (grid, dtypes) = (groups.grid(&[&dy], width / vector), [elem(dy.dtype), elem(to)]);
     // SAFETY: the kernel looks at `rows` and `width` before it reads or writes a place.
     unsafe {
-        branch_gradient_kernel::launch_unchecked(
-            &client,
-            cubes,
-            units,
-            address,
+        launch!(
+            branch_gradient_kernel,
+            grid,
             vector,
-            dy.into_buffer_arg(),
-            dbranch.clone().into_buffer_arg(),
-            sums.clone().into_buffer_arg(),
+            [dy, dbranch.clone(), sums.clone()],
             rows,
             width / vector,
             groups.steps,
             mask_launch(dropout),
             dropout.is_some(),
-            dtypes,
+            dtypes
         );
     }
     (dbranch, of_groups(sums))

@@ -11,10 +11,9 @@ use cubecl::prelude::*;
 
 use super::gpu::{linear, linear_backward};
 use crate::gelu::gpu::{gelu, gelu_slope};
+use crate::gpu::launch::{Grid, launch};
 use crate::gpu::sum::{COLUMNS, Groups, LANES, of_groups, over_column};
-use crate::gpu::tensor::{
-    address_type, contiguous, elem, float32, one_unit_each, rows_and_width, unfilled, vector_size,
-};
+use crate::gpu::tensor::{contiguous, elem, float32, rows_and_width, unfilled, vector_size};
 
 impl Operation<CubeBackend, 3> for LinearGelu {
     /// The inputs, and `x W`.
@@ -85,23 +84,10 @@ fn forward(x: CubeTensor, weight: CubeTensor, bias: CubeTensor) -> (CubeTensor, 
     let y = unfilled(&h, h.meta.shape().clone(), h.dtype);
     let vector = vector_size(width);
     let length = rows * width / vector;
-    let (cubes, units) = one_unit_each(&h, length);
-    let (client, dtype, address) = (h.client.clone(), elem(h.dtype), address_type(&[&h]));
+    let (grid, dtype) = (Grid::each(&[&h], length), elem(h.dtype));
     // SAFETY: the kernel looks at `length` before it reads or writes a place.
     unsafe {
-        biased_gelu_kernel::launch_unchecked(
-            &client,
-            cubes,
-            units,
-            address,
-            vector,
-            h.clone().into_buffer_arg(),
-            bias.into_buffer_arg(),
-            y.clone().into_buffer_arg(),
-            length,
-            width / vector,
-            dtype,
-        );
+        launch!(biased_gelu_kernel, grid, vector, [h.clone(), bias, y.clone()], length, width / vector, dtype);
     }
     (y, h)
 }
@@ -115,25 +101,18 @@ fn backward(inputs: [CubeTensor; 3], h: CubeTensor, dy: CubeTensor) -> [CubeTens
     let vector = vector_size(width);
     let dh = unfilled(&h, h.meta.shape().clone(), h.dtype);
     let sums = unfilled(&h, [groups.count, width], DType::F32);
-    let (cubes, units) = groups.cubes(width / vector);
-    let (client, dtype, address) = (h.client.clone(), elem(h.dtype), address_type(&[&h]));
+    let (grid, dtype) = (groups.grid(&[&h], width / vector), elem(h.dtype));
     // SAFETY: the kernel looks at `rows` and `width` before it reads or writes a place.
     unsafe {
-        biased_gelu_backward_kernel::launch_unchecked(
-            &client,
-            cubes,
-            units,
-            address,
+        launch!(
+            biased_gelu_backward_kernel,
+            grid,
             vector,
-            h.into_buffer_arg(),
-            bias.into_buffer_arg(),
-            dy.into_buffer_arg(),
-            dh.clone().into_buffer_arg(),
-            sums.clone().into_buffer_arg(),
+            [h, bias, dy, dh.clone(), sums.clone()],
             rows,
             width / vector,
             groups.steps,
-            dtype,
+            dtype
         );
     }
     let [dx, dweight] = linear_backward(x, weight, dh);

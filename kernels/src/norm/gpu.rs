@@ -8,8 +8,9 @@ use burn_cubecl::kernel::slice;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
+use crate::gpu::launch::{Grid, launch};
 use crate::gpu::sum::{of_groups, over_lanes};
-use crate::gpu::tensor::{address_type, contiguous, cubes, elem, rows_and_width, unfilled, vector_size};
+use crate::gpu::tensor::{contiguous, elem, rows_and_width, unfilled, vector_size};
 
 impl Operation<CubeBackend, 3> for LayerNorm {
     type Kept = [CubeTensor; 2];
@@ -248,29 +249,23 @@ fn forward(x: CubeTensor, weight: CubeTensor, bias: Option<CubeTensor>, epsilon:
     let y = unfilled(&x, x.meta.shape().clone(), to.into());
     let vector = vector_size(width);
     let share = Share::of(width / vector);
-    let client = x.client.clone();
-    let address = address_type(&[&x, &y]);
+    let grid = Grid::cubes(&[&x, &y], rows.div_ceil(share.rows()), share.units());
     let centred = bias.is_some();
     // What does not centre reads no bias either.
     let bias = bias.map_or_else(|| weight.clone(), contiguous);
     // SAFETY: the kernel looks at `rows` and `width` before it reads or writes a place.
     unsafe {
-        norm_kernel::launch_unchecked(
-            &client,
-            cubes(&x, rows.div_ceil(share.rows())),
-            CubeDim::new_1d(share.units() as u32),
-            address,
+        launch!(
+            norm_kernel,
+            grid,
             vector,
-            x.into_buffer_arg(),
-            weight.into_buffer_arg(),
-            bias.into_buffer_arg(),
-            y.clone().into_buffer_arg(),
+            [x, weight, bias, y.clone()],
             rows,
             width / vector,
             epsilon,
             share,
             centred,
-            elem(to.into()),
+            elem(to.into())
         );
     }
     y
@@ -287,28 +282,21 @@ fn backward(x: CubeTensor, weight: CubeTensor, dy: CubeTensor, epsilon: f32, cen
     let count = rows.div_ceil(steps * share.rows()).max(1);
     let kinds = if centred { 2 } else { 1 };
     let sums = unfilled(&x, [count * share.rows(), kinds * width], DType::F32);
-    let (client, dtype) = (x.client.clone(), elem(dy.dtype));
-    let address = address_type(&[&x, &dx, &sums]);
+    let (grid, dtype) = (Grid::cubes(&[&x, &dx, &sums], count, share.units()), elem(dy.dtype));
     // SAFETY: the kernel looks at `rows` and `width` before it reads or writes a place; `sums` has a row for each group.
     unsafe {
-        norm_backward_kernel::launch_unchecked(
-            &client,
-            cubes(&x, count),
-            CubeDim::new_1d(share.units() as u32),
-            address,
+        launch!(
+            norm_backward_kernel,
+            grid,
             vector,
-            x.into_buffer_arg(),
-            weight.into_buffer_arg(),
-            dy.into_buffer_arg(),
-            dx.clone().into_buffer_arg(),
-            sums.clone().into_buffer_arg(),
+            [x, weight, dy, dx.clone(), sums.clone()],
             rows,
             width / vector,
             steps,
             epsilon,
             share,
             centred,
-            dtype,
+            dtype
         );
     }
     [dx, of_groups(sums)]

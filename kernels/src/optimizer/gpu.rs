@@ -6,11 +6,11 @@
 
 use burn::tensor::{DType, Tensor};
 use burn_cubecl::tensor::CubeTensor;
-use cubecl::client::Client;
 use cubecl::prelude::*;
 
 use super::Update;
 use crate::gpu::cube_sum::{UNITS, cube_sum};
+use crate::gpu::launch::{Grid, launch};
 use crate::gpu::tensor::{cube, float32, unfilled};
 
 /// Values of a tensor that one unit takes, and that a cube takes.
@@ -62,7 +62,7 @@ pub fn adamw(steps: Vec<AdamWStep>, verdict: CubeTensor, update: Update) {
         4,
         CHUNK,
         |step| &step.parameter,
-        |client, group, cubes, first_cubes| {
+        |grid, group, first_cubes| {
             let count = group.len();
             let mut tensors = SequenceArg::new();
             for (AdamWStep { parameter, gradient, moments: [first, second], keep }, first_cube) in
@@ -81,10 +81,10 @@ pub fn adamw(steps: Vec<AdamWStep>, verdict: CubeTensor, update: Update) {
             }
             // SAFETY: the kernel reads and writes each tensor below its number of values, and two values of the verdict.
             unsafe {
-                adamw_kernel::launch_unchecked(
-                    client,
-                    cubes,
-                    CubeDim::new_1d(UNITS),
+                launch!(
+                    adamw_kernel,
+                    grid,
+                    [],
                     tensors,
                     verdict.clone().into_buffer_arg(),
                     update.beta1,
@@ -92,7 +92,7 @@ pub fn adamw(steps: Vec<AdamWStep>, verdict: CubeTensor, update: Update) {
                     update.epsilon,
                     update.step_size,
                     update.root_correction,
-                    count,
+                    count
                 );
             }
         },
@@ -106,7 +106,7 @@ pub fn follow(pairs: Vec<[CubeTensor; 2]>, verdict: CubeTensor, share: f32) {
         2,
         CHUNK,
         |[average, _]| average,
-        |client, group, cubes, first_cubes| {
+        |grid, group, first_cubes| {
             let count = group.len();
             let mut tensors = SequenceArg::new();
             for ([average, weights], first_cube) in group.into_iter().zip(first_cubes) {
@@ -116,15 +116,7 @@ pub fn follow(pairs: Vec<[CubeTensor; 2]>, verdict: CubeTensor, share: f32) {
             }
             // SAFETY: the kernel reads and writes each tensor below its number of values, and one value of the verdict.
             unsafe {
-                average_kernel::launch_unchecked(
-                    client,
-                    cubes,
-                    CubeDim::new_1d(UNITS),
-                    tensors,
-                    verdict.clone().into_buffer_arg(),
-                    share,
-                    count,
-                );
+                launch!(average_kernel, grid, [], tensors, verdict.clone().into_buffer_arg(), share, count);
             }
         },
     );
@@ -140,7 +132,7 @@ pub fn sums_of_squares(gradients: Vec<CubeTensor>) -> Option<CubeTensor> {
         1,
         CHUNK_SUMMED,
         |gradient| gradient,
-        |client, group, cubes, first_cubes| {
+        |grid, group, first_cubes| {
             let count = group.len();
             let mut tensors = SequenceArg::new();
             let mut used = 0;
@@ -151,16 +143,7 @@ pub fn sums_of_squares(gradients: Vec<CubeTensor>) -> Option<CubeTensor> {
             }
             // SAFETY: the kernel reads each tensor below its number of values, and writes a sum for each chunk that there is.
             unsafe {
-                squares_kernel::launch_unchecked(
-                    client,
-                    cubes,
-                    CubeDim::new_1d(UNITS),
-                    tensors,
-                    sums.clone().into_buffer_arg(),
-                    before,
-                    used,
-                    count,
-                );
+                launch!(squares_kernel, grid, [], tensors, sums.clone().into_buffer_arg(), before, used, count);
             }
             before += used;
         },
@@ -177,30 +160,26 @@ pub fn judge(losses: CubeTensor, sums: CubeTensor, halted: CubeTensor, grad_clip
     let chunks = sums.meta.num_elements();
     // SAFETY: the kernel reads `chunks` sums and `count` losses, and reads and writes `halted` and the verdict at their places.
     unsafe {
-        judge_kernel::launch_unchecked(
-            &losses.client.clone(),
-            CubeCount::Static(1, 1, 1),
-            CubeDim::new_1d(UNITS),
-            sums.into_buffer_arg(),
-            losses.into_buffer_arg(),
-            halted.into_buffer_arg(),
-            verdict.clone().into_buffer_arg(),
+        launch!(
+            judge_kernel,
+            Grid::cubes(&[&losses], 1, UNITS as usize),
+            [sums, losses, halted, verdict.clone()],
             chunks,
             count,
-            grad_clip,
+            grad_clip
         );
     }
     verdict
 }
 
 /// Calls `launch` for groups as large as a launch may be, each tensor's work of `buffers` buffers and in cubes of `chunk`
-/// values: with the group, its cubes, and the first cube of each. `length` gives a tensor as long as the work.
+/// values: with the grid, the group, and the first cube of each. `length` gives a tensor as long as the work.
 fn launch_together<T>(
     mut work: Vec<T>,
     buffers: u32,
     chunk: usize,
     length: impl Fn(&T) -> &CubeTensor,
-    mut launch: impl FnMut(&Client, Vec<T>, CubeCount, Vec<usize>),
+    mut launch: impl FnMut(Grid, Vec<T>, Vec<usize>),
 ) {
     let Some(client) = work.first().map(|one| length(one).client.clone()) else { return };
     let bindings = client.properties().hardware.max_bindings.saturating_sub(OTHER_BUFFERS);
@@ -217,9 +196,8 @@ fn launch_together<T>(
                 first
             })
             .collect();
-        let dim = CubeDim::new_1d(UNITS);
-        let count = cubecl::calculate_cube_count_elemwise(&client, cubes * UNITS as usize, dim);
-        launch(&client, group, count, first_cubes);
+        let grid = Grid::cubes(&group.iter().map(&length).collect::<Vec<_>>(), cubes, UNITS as usize);
+        launch(grid, group, first_cubes);
     }
 }
 
@@ -234,7 +212,7 @@ struct AdamWTensors {
     keep: f32,
 }
 
-#[cube(launch_unchecked)]
+#[cube(launch_unchecked, address_type = "dynamic")]
 fn adamw_kernel(
     mut tensors: Sequence<AdamWTensors>,
     verdict: &[f32],
@@ -282,7 +260,7 @@ struct AverageTensors {
     values: usize,
 }
 
-#[cube(launch_unchecked)]
+#[cube(launch_unchecked, address_type = "dynamic")]
 fn average_kernel(mut tensors: Sequence<AverageTensors>, verdict: &[f32], share: f32, #[comptime] count: usize) {
     if verdict[TAKEN] != f32::new(1.0) {
         terminate!();
@@ -312,7 +290,7 @@ struct GradientTensor {
     values: usize,
 }
 
-#[cube(launch_unchecked)]
+#[cube(launch_unchecked, address_type = "dynamic")]
 fn squares_kernel(
     tensors: Sequence<GradientTensor>,
     sums: &mut [f32],
@@ -344,7 +322,7 @@ fn squares_kernel(
 }
 
 /// One cube.
-#[cube(launch_unchecked)]
+#[cube(launch_unchecked, address_type = "dynamic")]
 fn judge_kernel(
     sums: &[f32],
     losses: &[f32],

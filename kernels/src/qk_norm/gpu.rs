@@ -9,8 +9,9 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use crate::Heads;
+use crate::gpu::launch::{Grid, launch};
 use crate::gpu::sum::{of_groups, over_lanes};
-use crate::gpu::tensor::{address_type, contiguous, cubes, elem, float32, unfilled, vector_size};
+use crate::gpu::tensor::{contiguous, elem, float32, unfilled, vector_size};
 use crate::norm::{MOST_GROUPS, Share};
 
 impl Operation<CubeBackend, 3> for QkNorm {
@@ -205,27 +206,12 @@ fn forward(qkv: CubeTensor, query: CubeTensor, key: CubeTensor, epsilon: f32, he
     let (visited, layout) = layout(heads, in_place, vector);
     let rows = qkv.meta.num_elements() / heads.width() * visited;
     let share = Share::of(heads.head_size / vector);
-    let (client, dtype, address) = (qkv.client.clone(), elem(qkv.dtype), address_type(&[&qkv]));
-    let cubes = cubes(&qkv, rows.div_ceil(share.rows()));
+    let grid = Grid::cubes(&[&qkv], rows.div_ceil(share.rows()), share.units());
+    let dtype = elem(qkv.dtype);
     let (y, written) = written(&qkv, in_place, 0);
     // SAFETY: the kernel looks at `rows` and the head's width before it reads or writes a place.
     unsafe {
-        qk_norm_kernel::launch_unchecked(
-            &client,
-            cubes,
-            CubeDim::new_1d(share.units() as u32),
-            address,
-            vector,
-            qkv.into_buffer_arg(),
-            query.into_buffer_arg(),
-            key.into_buffer_arg(),
-            written,
-            rows,
-            layout,
-            epsilon,
-            share,
-            dtype,
-        );
+        launch!(qk_norm_kernel, grid, vector, [qkv, query, key], written, rows, layout, epsilon, share, dtype);
     }
     y
 }
@@ -243,21 +229,15 @@ fn backward(inputs: [CubeTensor; 3], dy: CubeTensor, epsilon: f32, heads: Heads)
     let steps = rows.div_ceil(MOST_GROUPS * share.rows()).max(1);
     let count = rows.div_ceil(steps * share.rows()).max(1);
     let sums = unfilled(&qkv, [count * share.rows(), 2 * heads.head_size], DType::F32);
-    let (client, dtype, address) = (qkv.client.clone(), elem(qkv.dtype), address_type(&[&qkv, &sums]));
-    let cubes = cubes(&qkv, count);
+    let (grid, dtype) = (Grid::cubes(&[&qkv, &sums], count, share.units()), elem(qkv.dtype));
     let (dqkv, written) = written(&dy, in_place, 3);
     // SAFETY: as above; `sums` has a row for each group.
     unsafe {
-        qk_norm_backward_kernel::launch_unchecked(
-            &client,
-            cubes,
-            CubeDim::new_1d(share.units() as u32),
-            address,
+        launch!(
+            qk_norm_backward_kernel,
+            grid,
             vector,
-            qkv.into_buffer_arg(),
-            query.into_buffer_arg(),
-            key.into_buffer_arg(),
-            dy.into_buffer_arg(),
+            [qkv, query, key, dy],
             written,
             sums.clone().into_buffer_arg(),
             rows,
@@ -265,7 +245,7 @@ fn backward(inputs: [CubeTensor; 3], dy: CubeTensor, epsilon: f32, heads: Heads)
             layout,
             epsilon,
             share,
-            dtype,
+            dtype
         );
     }
     let sums = of_groups(sums);

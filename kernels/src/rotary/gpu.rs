@@ -1,6 +1,7 @@
 //! Rotary positions: each pair of a head's values turned by its position's angle, in place where nothing else holds them.
 
 use super::Rotate;
+use crate::gpu::launch::{Grid, launch};
 use crate::gpu::tensor::cube;
 use crate::operation::Operation;
 use burn_cubecl::CubeBackend;
@@ -8,7 +9,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use crate::Heads;
-use crate::gpu::tensor::{address_type, contiguous, elem, one_unit_each, unfilled, vector_size};
+use crate::gpu::tensor::{contiguous, elem, unfilled, vector_size};
 
 impl Operation<CubeBackend, 1> for Rotate {
     type Kept = ();
@@ -79,8 +80,7 @@ fn turn(qkv: CubeTensor, cos: CubeTensor, sin: CubeTensor, heads: Heads, sign: f
     let visited = if in_place { turned } else { all };
     let vector = vector_size(half);
     let length = positions * visited * half / vector;
-    let (cubes, units) = one_unit_each(&qkv, length);
-    let (client, dtype, address) = (qkv.client.clone(), elem(qkv.dtype), address_type(&[&qkv]));
+    let (grid, dtype) = (Grid::each(&[&qkv], length), elem(qkv.dtype));
     let (y, written) = if in_place {
         (qkv.clone(), qkv.as_tensor_alias(0).into_buffer_arg())
     } else {
@@ -89,15 +89,11 @@ fn turn(qkv: CubeTensor, cos: CubeTensor, sin: CubeTensor, heads: Heads, sign: f
     };
     // SAFETY: the kernel looks at `length` before it reads or writes a place.
     unsafe {
-        turn_kernel::launch_unchecked(
-            &client,
-            cubes,
-            units,
-            address,
+        launch!(
+            turn_kernel,
+            grid,
             vector,
-            qkv.into_buffer_arg(),
-            cos.into_buffer_arg(),
-            sin.into_buffer_arg(),
+            [qkv, cos, sin],
             written,
             length,
             time,
@@ -106,7 +102,7 @@ fn turn(qkv: CubeTensor, cos: CubeTensor, sin: CubeTensor, heads: Heads, sign: f
             visited,
             turned,
             sign,
-            dtype,
+            dtype
         );
     }
     y

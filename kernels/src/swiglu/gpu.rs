@@ -6,7 +6,8 @@ use cubecl::prelude::*;
 
 use super::SwiGlu;
 use crate::gelu::gpu::sigmoid;
-use crate::gpu::tensor::{address_type, contiguous, elem, one_unit_each, rows_and_width, unfilled, vector_size};
+use crate::gpu::launch::{Grid, launch};
+use crate::gpu::tensor::{contiguous, elem, rows_and_width, unfilled, vector_size};
 use crate::operation::Operation;
 
 impl Operation<CubeBackend, 1> for SwiGlu {
@@ -70,22 +71,10 @@ fn forward(x: CubeTensor) -> CubeTensor {
     let y = unfilled(&x, shape, x.dtype);
     let length = y.meta.num_elements();
     let vector = vector_size(width / 2);
-    let (cubes, units) = one_unit_each(&x, length / vector);
-    let (client, dtype, address) = (x.client.clone(), elem(x.dtype), address_type(&[&x]));
+    let (grid, dtype) = (Grid::each(&[&x], length / vector), elem(x.dtype));
     // SAFETY: as above; `x` has two values for each that is written.
     unsafe {
-        swiglu_kernel::launch_unchecked(
-            &client,
-            cubes,
-            units,
-            address,
-            vector,
-            x.into_buffer_arg(),
-            y.clone().into_buffer_arg(),
-            length / vector,
-            width / 2 / vector,
-            dtype,
-        );
+        launch!(swiglu_kernel, grid, vector, [x, y.clone()], length / vector, width / 2 / vector, dtype);
     }
     y
 }
@@ -97,23 +86,10 @@ fn backward(x: CubeTensor, dy: CubeTensor) -> CubeTensor {
     let dx = unfilled(&x, x.meta.shape().clone(), x.dtype);
     let length = dy.meta.num_elements();
     let vector = vector_size(width);
-    let (cubes, units) = one_unit_each(&x, length / vector);
-    let (client, dtype, address) = (x.client.clone(), elem(x.dtype), address_type(&[&x]));
+    let (grid, dtype) = (Grid::each(&[&x], length / vector), elem(x.dtype));
     // SAFETY: as above.
     unsafe {
-        swiglu_backward_kernel::launch_unchecked(
-            &client,
-            cubes,
-            units,
-            address,
-            vector,
-            x.into_buffer_arg(),
-            dy.into_buffer_arg(),
-            dx.clone().into_buffer_arg(),
-            length / vector,
-            width / vector,
-            dtype,
-        );
+        launch!(swiglu_backward_kernel, grid, vector, [x, dy, dx.clone()], length / vector, width / vector, dtype);
     }
     dx
 }

@@ -1,0 +1,63 @@
+//! The one way to launch a kernel: [`launch!`] on a [`Grid`].
+
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::calculate_cube_count_elemwise;
+use cubecl::client::Client;
+use cubecl::prelude::*;
+
+/// Units of the cubes of those kernels that take each value by itself.
+const UNITS: u32 = 256;
+
+/// Where a kernel runs: the cubes and the units of each, and the width of the numbers that tell places apart.
+#[derive(Clone)]
+pub struct Grid {
+    pub client: Client,
+    pub cubes: CubeCount,
+    pub units: CubeDim,
+    pub address: AddressType,
+}
+
+impl Grid {
+    /// These cubes of so many units, on the device of `tensors`, among which are the largest that the kernel sees.
+    pub fn new(tensors: &[&CubeTensor], cubes: CubeCount, units: CubeDim) -> Self {
+        let address = tensors.iter().map(|tensor| tensor.required_address_type()).max().unwrap_or_default();
+        Self { client: tensors[0].client.clone(), cubes, units, address }
+    }
+
+    /// One unit for each of `count` places.
+    pub fn each(tensors: &[&CubeTensor], count: usize) -> Self {
+        let client = &tensors[0].client;
+        let units = CubeDim::new_1d(UNITS.min(client.properties().hardware.max_units_per_cube));
+        Self::new(tensors, calculate_cube_count_elemwise(client, count, units), units)
+    }
+
+    /// So many cubes of `units`, in as many dimensions as the device needs for them.
+    pub fn cubes(tensors: &[&CubeTensor], cubes: usize, units: usize) -> Self {
+        let cubes = calculate_cube_count_elemwise(&tensors[0].client, cubes, CubeDim::new_single());
+        Self::new(tensors, cubes, CubeDim::new_1d(units as u32))
+    }
+}
+
+/// Launches a kernel, which its caller promises to give the sizes that it reads and writes within: on a grid, for kernels of vectors
+/// the numbers in one, the tensors that it takes as slices `[a, b]` or with their strides `(a, b)`, and what else it takes.
+macro_rules! launch {
+    ($kernel:ident, $grid:expr, [$($tensor:expr),*] $(, $argument:expr)* $(,)?) => {{
+        let grid = $grid;
+        $kernel::launch_unchecked(
+            &grid.client, grid.cubes, grid.units, grid.address, $($tensor.into_buffer_arg(),)* $($argument),*
+        )
+    }};
+    ($kernel:ident $(::<$family:ty>)?, $grid:expr, $vector:expr, [$($tensor:expr),*] $(, $argument:expr)* $(,)?) => {{
+        let grid = $grid;
+        $kernel::launch_unchecked(
+            &grid.client, grid.cubes, grid.units, grid.address, $vector, $($tensor.into_buffer_arg(),)* $($argument),*
+        )
+    }};
+    ($kernel:ident $(::<$family:ty>)?, $grid:expr, $vector:expr, ($($tensor:expr),*) $(, $argument:expr)* $(,)?) => {{
+        let grid = $grid;
+        $kernel::launch_unchecked $(::<$family>)? (
+            &grid.client, grid.cubes, grid.units, grid.address, $vector, $($tensor.clone().into_tensor_arg(),)* $($argument),*
+        )
+    }};
+}
+pub(crate) use launch;
