@@ -13,9 +13,10 @@ use burn::backend::flex::FlexTensor;
 use rayon::prelude::*;
 
 use super::factor::Factor;
+use crate::cpu::shared::Shared;
 use crate::cpu::tensor::unfilled;
 use crate::dropout::cpu::apply_in_place;
-use crate::gemm::{Threads, View, product};
+use crate::gemm::{Matrix, MatrixMut, Threads, product};
 use crate::simd_versions;
 use crate::{DropoutMask, Heads, simd};
 
@@ -80,71 +81,34 @@ impl Sizes {
         1.0 / (self.heads.head_size as f32).sqrt()
     }
 
-    /// The task's queries, keys and values inside `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]`.
-    fn parts<T>(&self, qkv: *const T, task: usize) -> [View<T>; 3] {
+    /// Where the task's queries, keys and values begin inside `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]`.
+    fn parts_at(&self, task: usize) -> [usize; 3] {
         let heads = self.heads;
         let (row, head) = (task / heads.n_head, task % heads.n_head);
         let key = heads.query_width() + heads.serving(head) * heads.head_size;
         let first = row * self.time * heads.width();
-        // SAFETY: queries, keys and values of a position follow one another inside the tensor.
-        [head * heads.head_size, key, key + heads.kv_width()].map(|place| View {
-            start: unsafe { qkv.add(first + place) },
-            row: heads.width(),
-            column: 1,
-        })
+        [head * heads.head_size, key, key + heads.kv_width()].map(|place| first + place)
     }
 
-    /// The task's part of a tensor `[batch, time, n_head head_size]`.
-    fn head<T>(&self, y: *const T, task: usize) -> View<T> {
+    /// The task's queries, keys and values.
+    fn parts<'a, T>(&self, qkv: &'a [T], task: usize) -> [Matrix<'a, T>; 3] {
+        self.parts_at(task).map(|first| Matrix::strided(&qkv[first..], self.size(), self.heads.width()))
+    }
+
+    /// Where the task's head begins inside a tensor `[batch, time, n_head head_size]`.
+    fn head_at(&self, task: usize) -> usize {
         let (row, head) = (task / self.heads.n_head, task % self.heads.n_head);
-        let width = self.heads.query_width();
-        // SAFETY: inside the tensor by construction.
-        let start = unsafe { y.add(row * self.time * width + head * self.heads.head_size) };
-        View { start, row: width, column: 1 }
-    }
-}
-
-impl<T> View<T> {
-    /// Rows and columns exchanged.
-    pub fn transpose(self) -> Self {
-        Self { row: self.column, column: self.row, ..self }
+        row * self.time * self.heads.query_width() + head * self.heads.head_size
     }
 
-    /// The matrix without its first `rows` rows.
-    pub fn skip_rows(self, rows: usize) -> Self {
-        // SAFETY: callers stay inside the matrix.
-        Self { start: unsafe { self.start.add(rows * self.row) }, ..self }
+    /// The task's head.
+    fn head<'a, T>(&self, y: &'a [T], task: usize) -> Matrix<'a, T> {
+        Matrix::strided(&y[self.head_at(task)..], self.size(), self.heads.query_width())
     }
 
-    /// The first `n` values of row `row`, which stand side by side.
-    ///
-    /// # Safety
-    /// The row must lie inside the matrix, and nobody may be writing it.
-    unsafe fn row<'a>(self, row: usize, n: usize) -> &'a [T] {
-        // SAFETY: the caller's promise.
-        unsafe { std::slice::from_raw_parts(self.start.add(row * self.row), n) }
-    }
-
-    /// As [`Self::row`], to write.
-    ///
-    /// # Safety
-    /// The row must lie inside a matrix that may be written, and nobody else may be reading or writing it.
-    unsafe fn row_mut<'a>(self, row: usize, n: usize) -> &'a mut [T] {
-        // SAFETY: the caller's promise.
-        unsafe { std::slice::from_raw_parts_mut(self.start.cast_mut().add(row * self.row), n) }
-    }
-}
-
-/// A pointer that tasks share; each writes a part of its own.
-#[derive(Clone, Copy)]
-pub struct Shared(pub *mut f32);
-// SAFETY: the tasks write disjoint heads, as `Sizes::parts` and `Sizes::head` lay them out.
-unsafe impl Send for Shared {}
-unsafe impl Sync for Shared {}
-impl Shared {
-    /// The pointer.
-    pub fn get(self) -> *mut f32 {
-        self.0
+    /// Rows and columns of a head.
+    fn size(&self) -> [usize; 2] {
+        [self.time, self.heads.head_size]
     }
 }
 
@@ -224,7 +188,7 @@ fn forward<T: Factor>(qkv: &[T], sizes: Sizes, mask: Option<DropoutMask>) -> (Ve
     let Sizes { batch, time, heads } = sizes;
     let mut y = unfilled(batch * time * heads.query_width());
     let mut denominators = unfilled(batch * heads.n_head * time);
-    let output = Shared(y.as_mut_ptr());
+    let output = Shared::new(&mut y);
     denominators
         .par_chunks_mut(time)
         .enumerate()
@@ -232,18 +196,19 @@ fn forward<T: Factor>(qkv: &[T], sizes: Sizes, mask: Option<DropoutMask>) -> (Ve
             rows.par_chunks_mut(QUERIES).enumerate().map(move |(block, rows)| (task, block * QUERIES, rows))
         })
         .for_each_init(Default::default, |scratch, (task, first, denominators)| {
-            let parts = sizes.parts(qkv.as_ptr(), task);
-            let y = sizes.head(output.get(), task).skip_rows(first);
-            forward_rows(parts, y, task, first, denominators, sizes, mask, scratch);
+            let (at, width) = (sizes.head_at(task) + first * heads.query_width(), heads.query_width());
+            // SAFETY: these rows of this head are this task's.
+            let y = unsafe { output.matrix(at, [denominators.len(), heads.head_size], width) };
+            forward_rows(sizes.parts(qkv, task), y, task, first, denominators, sizes, mask, scratch);
         });
     (y, denominators)
 }
 
-/// One block of rows of one task, from its `first` row on; `y` begins with that row.
+/// One block of rows of one task, from its `first` row on, written to `y`.
 #[allow(clippy::too_many_arguments)]
 fn forward_rows<T: Factor>(
-    [q, k, v]: [View<T>; 3],
-    y: View,
+    [q, k, v]: [Matrix<T>; 3],
+    mut y: MatrixMut,
     task: usize,
     first: usize,
     denominators: &mut [f32],
@@ -251,32 +216,27 @@ fn forward_rows<T: Factor>(
     mask: Option<DropoutMask>,
     (scores, factors): &mut (Vec<f32>, Vec<T>),
 ) {
-    let (head_size, one) = (sizes.heads.head_size, Threads::One);
+    let one = Threads::One;
     let rows = denominators.len();
+    let q = q.from_row(first).first_rows(rows);
     let mut running = Running { largest: [f32::NEG_INFINITY; QUERIES], total: [0.0; QUERIES], shrunk: [0.0; QUERIES] };
     for block in Block::of_rows(first, rows) {
         let scores = room(scores, block.scores());
-        let view = View::rows(scores, block.keys);
-        let (k, v) = (k.skip_rows(block.first_key), v.skip_rows(block.first_key));
-        // SAFETY: views inside the tensors whose sizes `sizes` states.
-        unsafe { product([rows, block.keys, head_size], view, false, q.skip_rows(first), k.transpose(), one) };
+        let [k, v] = [k, v].map(|x| x.from_row(block.first_key).first_rows(block.keys));
+        product(MatrixMut::new(scores, block.keys), false, q, k.transposed(), one);
         exponentials(scores, block, sizes.scale(), &mut running);
         if let Some(mask) = mask {
             block.drop(scores, mask, task, sizes.time);
         }
         let adds = block.first_key > 0;
         if adds {
-            // SAFETY: as above; the rows of this block are this thread's.
-            (0..rows).for_each(|row| multiply(unsafe { y.row_mut(row, head_size) }, running.shrunk[row]));
+            (0..rows).for_each(|row| multiply(y.row(row), running.shrunk[row]));
         }
-        // SAFETY: as above.
-        let weights = View::rows(T::of(scores, factors), block.keys);
-        unsafe { product([rows, head_size, block.keys], y, adds, weights, v, one) };
+        product(y.rows(0, rows), adds, Matrix::new(T::of(scores, factors), block.keys), v, one);
     }
     for (row, denominator) in denominators.iter_mut().enumerate() {
         let total = running.total[row];
-        // SAFETY: as above.
-        multiply(unsafe { y.row_mut(row, head_size) }, 1.0 / total);
+        multiply(y.row(row), 1.0 / total);
         *denominator = running.largest[row] + total.ln();
     }
 }
@@ -302,15 +262,18 @@ pub struct Given<'a, T> {
 fn backward<T: Factor>(given: Given<T>, sizes: Sizes, mask: Option<DropoutMask>) -> Vec<f32> {
     let Sizes { batch, time, heads } = sizes;
     let mut dqkv = unfilled(given.qkv.len());
-    let output = Shared(dqkv.as_mut_ptr());
+    let output = Shared::new(&mut dqkv);
     (0..batch * heads.n_kv_head).into_par_iter().for_each_init(Default::default, |scratch, of_keys| {
         for served in 0..heads.served() {
             let task = of_keys * heads.served() + served;
-            let step = Task {
-                parts: sizes.parts(given.qkv.as_ptr(), task),
-                gradients: sizes.parts(output.get().cast_const(), task),
-                y: sizes.head(given.y.as_ptr(), task),
-                dy: sizes.head(given.dy.as_ptr(), task),
+            // SAFETY: the heads of keys and values are this thread's, and of queries the one that is at hand.
+            let gradients =
+                sizes.parts_at(task).map(|first| unsafe { output.matrix(first, sizes.size(), heads.width()) });
+            let mut step = Task {
+                parts: sizes.parts(given.qkv, task),
+                gradients,
+                y: sizes.head(given.y, task),
+                dy: sizes.head(given.dy, task),
                 denominators: &given.denominators[task * time..][..time],
                 number: task,
                 adds: served > 0,
@@ -323,10 +286,10 @@ fn backward<T: Factor>(given: Given<T>, sizes: Sizes, mask: Option<DropoutMask>)
 
 /// What the backward of one task works on.
 struct Task<'a, T> {
-    parts: [View<T>; 3],
-    gradients: [View; 3],
-    y: View<T>,
-    dy: View<T>,
+    parts: [Matrix<'a, T>; 3],
+    gradients: [MatrixMut<'a>; 3],
+    y: Matrix<'a, T>,
+    dy: Matrix<'a, T>,
     denominators: &'a [f32],
     number: usize,
     /// Whether the gradients of keys and values hold those of other heads of queries already.
@@ -344,14 +307,11 @@ struct Scratch<T> {
 }
 
 impl<T: Factor> Task<'_, T> {
-    fn backward(&self, sizes: Sizes, mask: Option<DropoutMask>, scratch: &mut Scratch<T>) {
-        let Sizes { time, heads: Heads { head_size, .. }, .. } = sizes;
+    fn backward(&mut self, sizes: Sizes, mask: Option<DropoutMask>, scratch: &mut Scratch<T>) {
+        let time = sizes.time;
         // The sum of P * dP over a row is dy . y, with dropout too: one number a row takes the place of a pass over the scores.
         scratch.dots.clear();
-        // SAFETY: rows of this task's heads inside `y` and `dy`.
-        scratch
-            .dots
-            .extend((0..time).map(|row| unsafe { T::dot(self.y.row(row, head_size), self.dy.row(row, head_size)) }));
+        scratch.dots.extend((0..time).map(|row| T::dot(self.y.row(row), self.dy.row(row))));
         for first_key in (0..time).step_by(KEYS) {
             for block in Block::of_keys(first_key, time) {
                 self.block(block, sizes, mask, scratch);
@@ -360,20 +320,19 @@ impl<T: Factor> Task<'_, T> {
     }
 
     /// What one block of scores adds to the gradients.
-    fn block(&self, block: Block, sizes: Sizes, mask: Option<DropoutMask>, scratch: &mut Scratch<T>) {
+    fn block(&mut self, block: Block, sizes: Sizes, mask: Option<DropoutMask>, scratch: &mut Scratch<T>) {
         let Block { first, rows, first_key, keys } = block;
-        let (size, one) = (sizes.heads.head_size, Threads::One);
-        let [q, dy] = [self.parts[0], self.dy].map(|x| x.skip_rows(first));
-        let [k, v] = [self.parts[1], self.parts[2]].map(|x| x.skip_rows(first_key));
-        let dq = self.gradients[0].skip_rows(first);
-        let [dk, dv] = [self.gradients[1], self.gradients[2]].map(|x| x.skip_rows(first_key));
+        let one = Threads::One;
+        let [q, dy] = [self.parts[0], self.dy].map(|x| x.from_row(first).first_rows(rows));
+        let [k, v] = [self.parts[1], self.parts[2]].map(|x| x.from_row(first_key).first_rows(keys));
+        let [dq, dk, dv] = &mut self.gradients;
+        let (dq, dk, dv) = (dq.rows(first, rows), dk.rows(first_key, keys), dv.rows(first_key, keys));
         let Scratch { weights, dropped, ds, dots, factors } = scratch;
         let (weights, ds) = (room(weights, block.scores()), room(ds, block.scores()));
         // The last rows come first and see every key: they write dk and dv, and the others add to them.
         let adds = self.adds || first + rows < sizes.time;
 
-        // SAFETY: views inside the tensors whose sizes `sizes` states.
-        unsafe { product([rows, keys, size], View::rows(weights, keys), false, q, k.transpose(), one) };
+        product(MatrixMut::new(weights, keys), false, q, k.transposed(), one);
         weights_again(weights, block, sizes.scale(), &self.denominators[first..]);
         let used = match mask {
             None => &*weights,
@@ -384,23 +343,17 @@ impl<T: Factor> Task<'_, T> {
                 dropped
             }
         };
-        // SAFETY: as above.
-        unsafe {
-            // dV = Pᵀ dY and dP = dY Vᵀ
-            product([keys, size, rows], dv, adds, View::rows(T::of(used, factors), keys).transpose(), dy, one);
-            product([rows, keys, size], View::rows(ds, keys), false, dy, v.transpose(), one);
-        }
+        // dV = Pᵀ dY and dP = dY Vᵀ
+        product(dv, adds, Matrix::new(T::of(used, factors), keys).transposed(), dy, one);
+        product(MatrixMut::new(ds, keys), false, dy, v.transposed(), one);
         if let Some(mask) = mask {
             block.drop(ds, mask, self.number, sizes.time);
         }
         scores_backward(weights, ds, block, sizes.scale(), &dots[first..]);
-        let ds = View::rows(T::of(ds, factors), keys);
-        // SAFETY: as above.
-        unsafe {
-            // dQ = dS K and dK = dSᵀ Q
-            product([rows, size, keys], dq, first_key > 0, ds, k, one);
-            product([keys, size, rows], dk, adds, ds.transpose(), q, one);
-        }
+        // dQ = dS K and dK = dSᵀ Q
+        let ds = Matrix::new(T::of(ds, factors), keys);
+        product(dq, first_key > 0, ds, k, one);
+        product(dk, adds, ds.transposed(), q, one);
     }
 }
 

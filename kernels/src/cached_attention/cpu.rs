@@ -6,10 +6,11 @@ use crate::cpu::tensor::{contiguous, flex, float32, from_flex, stored, values as
 use burn::tensor::Tensor;
 use rayon::prelude::*;
 
-use crate::attention::cpu::{Shared, blocks, softmax, softmax_rows};
+use crate::attention::cpu::{blocks, softmax, softmax_rows};
+use crate::cpu::shared::Shared;
 use crate::cpu::tensor::unfilled;
 use crate::gemm::instructions::{Set, set_versions};
-use crate::gemm::{Threads, View, product};
+use crate::gemm::{Matrix, MatrixMut, Threads, product};
 use crate::simd::prefetch;
 use crate::{CachedRows, Heads};
 
@@ -60,7 +61,7 @@ fn attend(qkv: &[f32], keys: &mut [f32], values: &mut [f32], heads: Heads, rows:
     let cache = Cache { keys, values, heads, slots };
 
     let mut y = unfilled(new * queries);
-    let output = Shared(y.as_mut_ptr());
+    let output = Shared::new(&mut y);
     // A task is some heads of one row; no sum spans two heads, so the numbers do not depend on how they are grouped.
     let group = n_head.div_ceil((MOST_TASKS / rows.slots.len()).clamp(1, n_head));
     let mut tasks = Vec::new();
@@ -120,7 +121,7 @@ struct Scratch {
     values: Vec<f32>,
 }
 
-fn one_after_another(qkv: &[f32], cache: &Cache, task: &Task, scratch: &mut Scratch, output: Shared) {
+fn one_after_another(qkv: &[f32], cache: &Cache, task: &Task, scratch: &mut Scratch, output: Shared<f32>) {
     let heads = cache.heads;
     let n = heads.head_size;
     let before = task.slots.len() - task.new;
@@ -134,14 +135,14 @@ fn one_after_another(qkv: &[f32], cache: &Cache, task: &Task, scratch: &mut Scra
             let q = &qkv[position * heads.width() + head * n..][..n];
             // SAFETY: this position's and this head's part of the output, which no other task writes; the cache has its slots.
             unsafe {
-                let y = std::slice::from_raw_parts_mut(output.get().add(position * heads.query_width() + head * n), n);
+                let y = output.piece(position * heads.query_width() + head * n, n);
                 one_query(q, seen, &mut scratch.scores, cache.scale(), y);
             }
         }
     }
 }
 
-fn all_at_once(qkv: &[f32], cache: &Cache, task: &Task, scratch: &mut Scratch, output: Shared) {
+fn all_at_once(qkv: &[f32], cache: &Cache, task: &Task, scratch: &mut Scratch, output: Shared<f32>) {
     let heads = cache.heads;
     let (head_size, [width, query_width]) = (heads.head_size, [heads.width(), heads.query_width()]);
     let before = task.slots.len() - task.new;
@@ -151,22 +152,19 @@ fn all_at_once(qkv: &[f32], cache: &Cache, task: &Task, scratch: &mut Scratch, o
         let [all_keys, all_values] = cache.of(head);
         let keys = side_by_side(all_keys, task.slots, head_size, keys);
         let values = side_by_side(all_values, task.slots, head_size, values);
-        let q = View { start: qkv[task.first * width + from..].as_ptr(), row: width, column: 1 };
-        // SAFETY: inside the output, whose size is [new positions, n_head head_size].
-        let y =
-            View { start: unsafe { output.get().add(task.first * query_width + from) }, row: query_width, column: 1 };
+        let size = [task.new, head_size];
+        let q = Matrix::strided(&qkv[task.first * width + from..], size, width);
+        // SAFETY: this row's and this head's part of the output, which no other task writes.
+        let mut y = unsafe { output.matrix(task.first * query_width + from, size, query_width) };
         for (first, rows, _) in blocks(task.new) {
             let seen = before + first + rows;
             scores.resize(rows * seen, 0.0);
             let one = Threads::One;
-            // SAFETY: views inside the slices and the output, whose sizes are as stated.
-            unsafe {
-                let k = View::transposed(keys, head_size);
-                product([rows, seen, head_size], View::rows(scores, seen), false, q.skip_rows(first), k, one);
-                softmax_rows(scores, seen, before + first, cache.scale());
-                let v = View::rows(values, head_size);
-                product([rows, head_size, seen], y.skip_rows(first), false, View::rows(scores, seen), v, one);
-            }
+            let [k, v] = [keys, values].map(|x| Matrix::new(x, head_size).first_rows(seen));
+            let q = q.from_row(first).first_rows(rows);
+            product(MatrixMut::new(scores, seen), false, q, k.transposed(), one);
+            softmax_rows(scores, seen, before + first, cache.scale());
+            product(y.rows(first, rows), false, Matrix::new(scores, seen), v, one);
         }
     }
 }

@@ -4,4 +4,5 @@
 pub(crate) mod awake;
 pub(crate) mod convert;
 pub(crate) mod prefetch;
+pub(crate) mod shared;
 pub mod tensor;

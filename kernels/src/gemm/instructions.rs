@@ -67,25 +67,49 @@ pub trait Set: Copy {
     unsafe fn prefetch(_place: *const u8) {}
 }
 
-/// A type that products multiply.
+/// A type that products multiply, and that results are stored as.
 pub trait Element: Copy + Send + Sync + 'static {
     /// The function for the best instructions that there are.
-    fn compute<O: Stored>() -> Compute<Self, O>;
+    fn compute<O: Element>() -> Compute<Self, O>;
+    /// The nearest value.
+    fn nearest(value: f32) -> Self;
+    /// To memory, which need not be aligned.
+    unsafe fn store<S: Set>(to: *mut Self, values: S::Vector);
 }
 
 impl Element for f32 {
-    fn compute<O: Stored>() -> Compute<Self, O> {
+    fn compute<O: Element>() -> Compute<Self, O> {
         compute_at::<Single, O>(level())
+    }
+
+    fn nearest(value: f32) -> Self {
+        value
+    }
+
+    #[inline(always)]
+    unsafe fn store<S: Set>(to: *mut Self, values: S::Vector) {
+        // SAFETY: the caller's promise.
+        unsafe { S::store(to, values) };
     }
 }
 
 impl Element for bf16 {
-    fn compute<O: Stored>() -> Compute<Self, O> {
+    fn compute<O: Element>() -> Compute<Self, O> {
         #[cfg(target_arch = "x86_64")]
         if multiplies_bf16() {
             return avx512_bf16::all::<Pair, O>;
         }
         compute_at::<Widened, O>(level())
+    }
+
+    fn nearest(value: f32) -> Self {
+        narrowed(value)
+    }
+
+    #[inline(always)]
+    unsafe fn store<S: Set>(to: *mut Self, values: S::Vector) {
+        // SAFETY: the caller's promise.
+        unsafe { S::store_bf16(to, values) };
     }
 }
 
@@ -97,48 +121,16 @@ pub fn multiplies_bf16() -> bool {
     false
 }
 
-/// A type that results are stored as.
-pub trait Stored: Copy {
-    /// The nearest value.
-    fn of(value: f32) -> Self;
-    /// To memory, which need not be aligned.
-    unsafe fn store<S: Set>(to: *mut Self, values: S::Vector);
-}
-
-impl Stored for f32 {
-    fn of(value: f32) -> Self {
-        value
-    }
-
-    #[inline(always)]
-    unsafe fn store<S: Set>(to: *mut Self, values: S::Vector) {
-        // SAFETY: the caller's promise.
-        unsafe { S::store(to, values) };
-    }
-}
-
-impl Stored for bf16 {
-    fn of(value: f32) -> Self {
-        narrowed(value)
-    }
-
-    #[inline(always)]
-    unsafe fn store<S: Set>(to: *mut Self, values: S::Vector) {
-        // SAFETY: the caller's promise.
-        unsafe { S::store_bf16(to, values) };
-    }
-}
-
 /// Functions of a set that are compiled for its instructions: those for tiles of 1 to 6 rows, and [`compute`] with them.
 macro_rules! compiled {
     ($name:ident, $set:ty $(, $features:literal)?; $($vectors:literal)*) => {
         mod $name {
             use super::super::tile::{self, Factor, Finish, Tile};
-            use super::super::{Product, View};
+            use super::super::{Product, Target};
             use super::*;
 
             $(#[target_feature(enable = $features)])?
-            unsafe fn tile<O: Stored, const ROWS: usize, const VECTORS: usize>(
+            unsafe fn tile<O: Element, const ROWS: usize, const VECTORS: usize>(
                 depth: usize,
                 a: Factor,
                 b: Factor,
@@ -149,9 +141,9 @@ macro_rules! compiled {
             }
 
             $(#[target_feature(enable = $features)])?
-            pub unsafe fn all<U: Unit, O: Stored>(
+            pub unsafe fn all<U: Unit, O: Element>(
                 product: &Product<U::Value>,
-                c: View<O>,
+                c: Target<O>,
                 rows: std::ops::Range<usize>,
                 columns: std::ops::Range<usize>,
             ) {
@@ -221,7 +213,7 @@ compiled!(portable, Portable; 1 2 3 4);
 compiled!(portable, Portable; 1 2);
 
 /// The function for these instructions, which the processor must have, and the units that they multiply.
-pub fn compute_at<U: Unit, O: Stored>(level: Level) -> Compute<U::Value, O> {
+pub fn compute_at<U: Unit, O: Element>(level: Level) -> Compute<U::Value, O> {
     match level {
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 => avx512::all::<U, O>,

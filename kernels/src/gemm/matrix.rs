@@ -1,22 +1,43 @@
-//! Products of matrices that lie in slices, for code that has no tensors: what the optimizer does with its weights.
+//! Matrices inside slices, to read and to write.
 
-use super::{Threads, View, product};
+use std::marker::PhantomData;
+
+use super::{Threads, product};
 
 /// A matrix inside a slice, to read.
-#[derive(Clone, Copy, Debug)]
-pub struct Matrix<'a> {
-    values: &'a [f32],
+#[derive(Debug)]
+pub struct Matrix<'a, T = f32> {
+    values: &'a [T],
     /// Rows and columns.
-    size: [usize; 2],
+    pub(super) size: [usize; 2],
     /// Values from one row to the next, and from one column to the next.
-    step: [usize; 2],
+    pub(super) step: [usize; 2],
 }
 
-impl<'a> Matrix<'a> {
+impl<T> Clone for Matrix<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Matrix<'_, T> {}
+
+impl<'a, T> Matrix<'a, T> {
     /// A matrix with `columns` columns that is stored row after row.
-    pub fn new(values: &'a [f32], columns: usize) -> Self {
+    pub fn new(values: &'a [T], columns: usize) -> Self {
         assert_eq!(values.len() % columns, 0, "rows of {columns} values");
         Self { values, size: [values.len() / columns, columns], step: [columns, 1] }
+    }
+
+    /// A matrix that begins where `values` do, with `step` values from one row to the next; a row's stand side by side.
+    pub fn strided(values: &'a [T], size: [usize; 2], step: usize) -> Self {
+        assert!(is_inside(size, step, values.len()), "{size:?} with rows {step} apart in {} values", values.len());
+        Self { values, size, step: [step, 1] }
+    }
+
+    /// Rows and columns.
+    pub fn size(self) -> [usize; 2] {
+        self.size
     }
 
     /// The same values with rows and columns exchanged.
@@ -24,27 +45,92 @@ impl<'a> Matrix<'a> {
         let ([rows, columns], [row, column]) = (self.size, self.step);
         Self { size: [columns, rows], step: [column, row], ..self }
     }
+
+    /// The matrix from a row on.
+    pub fn from_row(self, first: usize) -> Self {
+        let ([rows, columns], [row, _]) = (self.size, self.step);
+        Self { values: &self.values[first * row..], size: [rows - first, columns], ..self }
+    }
+
+    /// Its first `rows` rows.
+    pub fn first_rows(self, rows: usize) -> Self {
+        assert!(rows <= self.size[0], "{rows} rows of {:?}", self.size);
+        Self { size: [rows, self.size[1]], ..self }
+    }
+
+    /// A row whose values stand side by side.
+    pub fn row(self, row: usize) -> &'a [T] {
+        assert!(row < self.size[0] && self.step[1] == 1, "row {row} of {:?}", self.size);
+        &self.values[row * self.step[0]..][..self.size[1]]
+    }
+
+    /// Its first value.
+    pub(super) fn start(&self) -> *const T {
+        self.values.as_ptr()
+    }
+}
+
+/// A matrix to write, whose rows' values stand side by side; between the rows may stand what belongs to others.
+#[derive(Debug)]
+pub struct MatrixMut<'a, T = f32> {
+    pub(super) start: *mut T,
+    /// Rows and columns.
+    pub(super) size: [usize; 2],
+    /// Values from one row to the next.
+    pub(super) step: usize,
+    values: PhantomData<&'a mut [T]>,
+}
+
+impl<'a, T> MatrixMut<'a, T> {
+    /// A matrix with `columns` columns that is stored row after row.
+    pub fn new(values: &'a mut [T], columns: usize) -> Self {
+        assert_eq!(values.len() % columns, 0, "rows of {columns} values");
+        Self { start: values.as_mut_ptr(), size: [values.len() / columns, columns], step: columns, values: PhantomData }
+    }
+
+    /// A matrix with `step` values from one row to the next.
+    ///
+    /// # Safety
+    /// Its rows must lie inside memory that may be written, and nobody else may read or write them as long as the matrix is there.
+    pub unsafe fn from_raw(start: *mut T, size: [usize; 2], step: usize) -> Self {
+        Self { start, size, step, values: PhantomData }
+    }
+
+    /// Some of its rows.
+    pub fn rows(&mut self, first: usize, rows: usize) -> MatrixMut<'_, T> {
+        assert!(first + rows <= self.size[0], "rows {first} to {} of {:?}", first + rows, self.size);
+        // Not `add`: of no rows nothing is read, wherever they are.
+        let start = self.start.wrapping_add(first * self.step);
+        MatrixMut { start, size: [rows, self.size[1]], step: self.step, values: PhantomData }
+    }
+
+    /// A row.
+    pub fn row(&mut self, row: usize) -> &mut [T] {
+        assert!(row < self.size[0], "row {row} of {:?}", self.size);
+        // SAFETY: a row of the matrix, which is borrowed to be written.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(row * self.step), self.size[1]) }
+    }
+}
+
+/// Whether a matrix with `step` values from one row to the next lies inside `length` values.
+pub fn is_inside([rows, columns]: [usize; 2], step: usize, length: usize) -> bool {
+    rows == 0 || (rows - 1) * step + columns <= length
 }
 
 /// `c = alpha c + beta a b`, with `a` `[m, k]`, `b` `[k, n]` and `c` `[m, n]`, stored row after row. The bits do not depend on
 /// the number of threads.
 pub fn add_product(c: &mut [f32], alpha: f32, a: Matrix, b: Matrix, beta: f32) {
-    let ([m, k], [b_rows, n]) = (a.size, b.size);
-    assert_eq!((b_rows, c.len()), (k, m * n), "sizes of a product");
     if alpha != 0.0 && alpha != 1.0 {
         c.iter_mut().for_each(|value| *value *= alpha);
     }
     let scaled: Vec<f32>;
-    let b_values = if beta == 1.0 {
-        b.values
+    let b = if beta == 1.0 {
+        b
     } else {
         scaled = b.values.iter().map(|value| beta * value).collect();
-        &scaled
+        Matrix { values: &scaled, ..b }
     };
-    let view = |values: &[f32], [row, column]: [usize; 2]| View { start: values.as_ptr(), row, column };
-    let result = View { start: c.as_mut_ptr(), row: n, column: 1 };
-    // SAFETY: each matrix lies inside its slice, by the constructor and the assertion above.
-    unsafe { product([m, n, k], result, alpha != 0.0, view(a.values, a.step), view(b_values, b.step), Threads::All) };
+    product(MatrixMut::new(c, b.size[1]), alpha != 0.0, a, b, Threads::All);
 }
 
 #[cfg(test)]

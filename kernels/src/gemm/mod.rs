@@ -22,47 +22,49 @@ use std::ptr::null;
 use rayon::prelude::*;
 
 use instructions::Set;
-pub use instructions::{Element, Stored, multiplies_bf16};
+pub use instructions::{Element, multiplies_bf16};
+pub use matrix::{Matrix, MatrixMut};
 use pack::{LINE, Line, PANEL_ROWS, UNIT, Unit};
 use tile::{Factor, Finish, Tile};
 
-/// A matrix inside a slice: its first value and the distance between rows and between columns.
+/// Where a factor lies: its first value and the distance between rows and between columns.
 #[derive(Debug)]
-pub struct View<T = f32> {
-    /// First value.
-    pub start: *const T,
-    /// Values from one row to the next.
-    pub row: usize,
-    /// Values from one column to the next.
-    pub column: usize,
+struct View<T> {
+    start: *const T,
+    row: usize,
+    column: usize,
 }
 
-impl<T> Clone for View<T> {
+impl<T> View<T> {
+    fn of(matrix: &Matrix<T>) -> Self {
+        let [row, column] = matrix.step;
+        Self { start: matrix.start(), row, column }
+    }
+
+    /// The matrix from a row and a column on.
+    fn from(&self, row: usize, column: usize) -> Self {
+        // Not `add`: of an empty matrix nothing is read, wherever it is.
+        Self { start: self.start.wrapping_add(row * self.row + column * self.column), ..*self }
+    }
+}
+
+/// Where a result is written, by several threads each a part of its own.
+#[derive(Debug)]
+pub struct Target<O> {
+    start: *mut O,
+    row: usize,
+}
+
+impl<O> Clone for Target<O> {
     fn clone(&self) -> Self {
         *self
     }
 }
-impl<T> Copy for View<T> {}
-// SAFETY: who makes a product promises that its matrices are there; the threads write to disjoint parts.
-unsafe impl<T> Sync for View<T> {}
 
-impl<T> View<T> {
-    /// A matrix stored row after row.
-    pub fn rows(values: &[T], columns: usize) -> Self {
-        Self { start: values.as_ptr(), row: columns, column: 1 }
-    }
+impl<O> Copy for Target<O> {}
 
-    /// The transpose of a matrix stored row after row.
-    pub fn transposed(values: &[T], columns: usize) -> Self {
-        Self { start: values.as_ptr(), row: 1, column: columns }
-    }
-
-    /// The matrix from a row and a column on.
-    fn from(self, row: usize, column: usize) -> Self {
-        // Not `add`: of an empty matrix nothing is read, wherever it is.
-        Self { start: self.start.wrapping_add(row * self.row + column * self.column), ..self }
-    }
-}
+// SAFETY: made of a matrix that is borrowed to be written; the threads write to disjoint parts.
+unsafe impl<O> Sync for Target<O> {}
 
 /// Who computes a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,33 +75,32 @@ pub enum Threads {
     All,
 }
 
-/// `c = a b`, or `c += a b` if `accumulate`, for a `[m, k]`, b `[k, n]` and c `[m, n]`, whose columns lie side by side.
-///
-/// # Safety
-/// The three matrices must lie inside memory that is valid for reading, and for writing where c is, which must not overlap the others.
-pub unsafe fn product<T: Element>(
-    [m, n, k]: [usize; 3],
-    c: View,
-    accumulate: bool,
-    a: View<T>,
-    b: View<T>,
-    threads: Threads,
-) {
-    // SAFETY: the caller's promise.
-    unsafe { Product { size: [m, n, k], a, b, onto: accumulate.then_some(c), bias: None }.write(c, threads) };
+/// `c = a b`, or `c += a b` if `accumulate`, for a `[m, k]`, b `[k, n]` and c `[m, n]`.
+pub fn product<T: Element>(c: MatrixMut, accumulate: bool, a: Matrix<T>, b: Matrix<T>, threads: Threads) {
+    let onto = if accumulate { Onto::Result } else { Onto::Nothing };
+    Product { a, b, onto, bias: None }.write(c, threads);
 }
 
-/// `a b`, with what is added to it on its way to memory.
+/// What a product is added to on its way to memory.
+#[derive(Clone, Copy, Debug)]
+pub enum Onto<'a> {
+    /// Nothing.
+    Nothing,
+    /// What stands where it goes, in float32.
+    Result,
+    /// A matrix `[m, n]`, a row's values side by side.
+    Matrix(Matrix<'a>),
+}
+
+/// A product of `[m, k]` and `[k, n]`.
 #[derive(Debug)]
 pub struct Product<'a, T> {
-    /// m, n and k.
-    pub size: [usize; 3],
     /// `[m, k]`.
-    pub a: View<T>,
+    pub a: Matrix<'a, T>,
     /// `[k, n]`.
-    pub b: View<T>,
-    /// A matrix `[m, n]` to add, whose columns lie side by side; it may be the one that is written.
-    pub onto: Option<View>,
+    pub b: Matrix<'a, T>,
+    /// What it is added to.
+    pub onto: Onto<'a>,
     /// A row `[n]` to add to every row.
     pub bias: Option<&'a [f32]>,
 }
@@ -123,15 +124,22 @@ const ROWS_AT_ONCE: usize = 12;
 impl<T: Element> Product<'_, T> {
     /// Writes the product to c.
     ///
-    /// # Safety
-    /// All matrices must lie inside memory that is valid for reading, and for writing where c is.
-    pub unsafe fn write<O: Stored>(&self, c: View<O>, threads: Threads) {
-        debug_assert!(c.column == 1 && self.onto.is_none_or(|onto| onto.column == 1), "columns side by side");
-        let [m, n, k] = self.size;
-        let compute = T::compute::<O>();
+    /// # Panics
+    /// When the sizes of the matrices do not go together.
+    pub fn write<O: Element>(&self, c: MatrixMut<O>, threads: Threads) {
+        let [m, n, k] = self.size();
+        let onto_fits = match self.onto {
+            Onto::Nothing => true,
+            Onto::Result => size_of::<O>() == size_of::<f32>(),
+            Onto::Matrix(onto) => onto.size == [m, n] && onto.step[1] == 1,
+        };
+        let bias_fits = self.bias.is_none_or(|bias| bias.len() == n);
+        let fits = self.b.size[0] == k && c.size == [m, n] && onto_fits && bias_fits;
+        assert!(fits, "{:?} times {:?} into {:?}", self.a.size, self.b.size, c.size);
+        let (c, compute) = (Target { start: c.start, row: c.step }, T::compute::<O>());
         let all = rayon::current_num_threads();
         if threads == Threads::One || all == 1 || m * n * k < WORTH_SHARING {
-            // SAFETY: the caller's promise, and the processor has what `compute` was chosen by.
+            // SAFETY: the matrices are there and of these sizes, and the processor has what `compute` was chosen by.
             return unsafe { compute(self, c, 0..m, 0..n) };
         }
         self.parts(all).into_par_iter().with_max_len(1).for_each(|[rows, columns]| {
@@ -142,7 +150,7 @@ impl<T: Element> Product<'_, T> {
 
     /// The result divided for so many threads, as rows and columns: such that the largest part takes as little as possible.
     fn parts(&self, threads: usize) -> Vec<[Range<usize>; 2]> {
-        let [m, n, _] = self.size;
+        let [m, n, _] = self.size();
         let sizes = |down: usize| {
             let across = threads.div_ceil(down);
             [m.div_ceil(down).next_multiple_of(PANEL_ROWS), n.div_ceil(across).next_multiple_of(LINE)]
@@ -162,7 +170,7 @@ impl<T: Element> Product<'_, T> {
 }
 
 /// Computes the part of a product in these rows and columns.
-type Compute<T, O> = unsafe fn(&Product<T>, View<O>, Range<usize>, Range<usize>);
+type Compute<T, O> = unsafe fn(&Product<T>, Target<O>, Range<usize>, Range<usize>);
 
 thread_local! {
     /// Where a thread packs; kept, for a product each time would have to ask for it.
@@ -172,21 +180,22 @@ thread_local! {
 /// The part of `product` in these rows and columns, by the instructions `S`, whose functions for tiles are in `tiles`, by rows and
 /// vectors. Block by block of k; in each, some rows; for them panel by panel of columns, which stays near while the rows pass by.
 #[inline(always)]
-unsafe fn compute<S: Set, U: Unit, O: Copy>(
+unsafe fn compute<S: Set, U: Unit, O: Element>(
     product: &Product<U::Value>,
-    c: View<O>,
+    c: Target<O>,
     rows: Range<usize>,
     columns: Range<usize>,
     tiles: &[&[Tile<O>]],
 ) {
-    let [_, _, k] = product.size;
+    let [_, _, k] = product.size();
     let depth = k.div_ceil(U::VALUES);
     // A result that is not float32 cannot wait in memory for the next block.
     let blocks = if size_of::<O>() == size_of::<f32>() { depth.div_ceil(S::DEPTH).max(1) } else { 1 };
     let depth = depth.div_ceil(blocks);
     let width = S::LANES * S::VECTORS;
+    let (a, b) = (View::of(&product.a), View::of(&product.b));
     let packs_a = product.packs_a::<U>(NEAR * width);
-    let packs_b = U::VALUES > 1 || !U::AS_STORED || product.b.column != 1 || rows.len() > FEW_ROWS;
+    let packs_b = U::VALUES > 1 || !U::AS_STORED || b.column != 1 || rows.len() > FEW_ROWS;
     let at_once = ROWS_AT_ONCE * width;
     let panel = pack::panel_units(depth);
     let room = if packs_a { at_once.min(rows.len()).div_ceil(PANEL_ROWS) * panel } else { 0 };
@@ -204,26 +213,26 @@ unsafe fn compute<S: Set, U: Unit, O: Copy>(
         let depth = k.div_ceil(U::VALUES);
         for row in rows.clone().step_by(at_once) {
             let height = at_once.min(rows.end - row);
-            let a = product.a.from(row, first);
+            let a = a.from(row, first);
             // Rows whose values lie side by side stay rows.
             let in_panels = packs_a && a.column != 1;
             if packs_a {
                 // SAFETY: there is room for so many panels, and so for their rows; all else is the caller's promise.
                 unsafe {
                     if in_panels {
-                        pack::rows::<U>(a, [height, k], packed_a, panel);
+                        pack::rows::<U>(&a, [height, k], packed_a, panel);
                     } else {
-                        pack::in_rows::<U>(a, [height, k], packed_a);
+                        pack::in_rows::<U>(&a, [height, k], packed_a);
                     }
                 }
             }
             for column in columns.clone().step_by(width) {
                 let columns = width.min(columns.end - column);
                 let vectors = columns.div_ceil(S::LANES);
-                let b = product.b.from(first, column);
+                let b = b.from(first, column);
                 let b = if packs_b || columns % S::LANES != 0 {
                     // SAFETY: there is room for a panel; all else is the caller's promise.
-                    unsafe { pack::columns::<S, U>(b, [k, columns], packed_b) };
+                    unsafe { pack::columns::<S, U>(&b, [k, columns], packed_b) };
                     Factor { start: packed_b, row: 0, step: vectors * S::LANES * UNIT }
                 } else {
                     Factor { start: b.start.cast(), row: 0, step: b.row * UNIT }
@@ -250,28 +259,38 @@ unsafe fn compute<S: Set, U: Unit, O: Copy>(
 }
 
 impl<T> Product<'_, T> {
+    /// m, n and k.
+    fn size(&self) -> [usize; 3] {
+        [self.a.size[0], self.b.size[1], self.a.size[1]]
+    }
+
     /// Whether the units of a tile's rows of `a`, if they are there, are each on a page of its own.
     fn is_across(&self, near: usize) -> bool {
-        self.a.column != 1 && (self.a.row != 1 || (self.a.column > near && self.size[2] > FEW))
+        let ([row, column], [_, _, k]) = (self.a.step, self.size());
+        column != 1 && (row != 1 || (column > near && k > FEW))
     }
 
     /// Whether a tile cannot read its rows of `a` where they are: its units must be there, and near one another.
     fn packs_a<U: Unit>(&self, near: usize) -> bool {
-        let is_whole = U::VALUES == 1 || (self.a.column == 1 && self.size[2].is_multiple_of(U::VALUES));
+        let is_whole = U::VALUES == 1 || (self.a.step[1] == 1 && self.size()[2].is_multiple_of(U::VALUES));
         !U::AS_STORED || !is_whole || self.is_across(near)
     }
 
     /// Where the tile at this place goes: in the first block of k onto what is to be added, later onto what the blocks before left.
     #[inline(always)]
-    fn finish<O>(&self, c: View<O>, [row, column]: [usize; 2], columns: usize, is_first: bool) -> Finish<O> {
-        let left = View { start: c.start.cast::<f32>(), row: c.row, column: 1 };
-        let onto = if is_first { self.onto } else { Some(left) };
+    fn finish<O>(&self, c: Target<O>, [row, column]: [usize; 2], columns: usize, is_first: bool) -> Finish<O> {
+        let start = c.start.wrapping_add(row * c.row + column);
+        let (onto, onto_row) = match self.onto {
+            Onto::Matrix(onto) if is_first => (View::of(&onto).from(row, column).start, onto.step[0]),
+            Onto::Nothing if is_first => (null(), 0),
+            _ => (start.cast::<f32>().cast_const(), c.row),
+        };
         let bias = self.bias.filter(|_| is_first);
         Finish {
-            c: c.from(row, column).start.cast_mut(),
+            c: start,
             c_row: c.row,
-            onto: onto.map_or(null(), |onto| onto.from(row, column).start),
-            onto_row: onto.map_or(0, |onto| onto.row),
+            onto,
+            onto_row,
             bias: bias.map_or(null(), |bias| bias[column..].as_ptr()),
             columns,
         }

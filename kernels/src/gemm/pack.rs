@@ -106,7 +106,7 @@ pub fn panel_units(depth: usize) -> usize {
 
 /// Packs `[rows, k]` of a, whose values of a row lie side by side, in the same order.
 #[inline(always)]
-pub unsafe fn in_rows<U: Unit>(a: View<U::Value>, [rows, k]: [usize; 2], to: *mut u32) {
+pub unsafe fn in_rows<U: Unit>(a: &View<U::Value>, [rows, k]: [usize; 2], to: *mut u32) {
     let (whole, depth) = (k / U::VALUES, k.div_ceil(U::VALUES));
     for row in 0..rows {
         // SAFETY: the caller's promise: a is there, and room for so many rows of `depth` units.
@@ -124,7 +124,7 @@ pub unsafe fn in_rows<U: Unit>(a: View<U::Value>, [rows, k]: [usize; 2], to: *mu
 
 /// Packs `[rows, k]` of a: panels of [`PANEL_ROWS`] rows, `panel` units apart, in each the rows' units side by side.
 #[inline(always)]
-pub unsafe fn rows<U: Unit>(a: View<U::Value>, [rows, k]: [usize; 2], to: *mut u32, panel: usize) {
+pub unsafe fn rows<U: Unit>(a: &View<U::Value>, [rows, k]: [usize; 2], to: *mut u32, panel: usize) {
     let depth = k.div_ceil(U::VALUES);
     // SAFETY: the caller's promise: a is there, and room for its panels. A panel's units are written in the order of k.
     unsafe {
@@ -165,7 +165,7 @@ const AHEAD: usize = 16;
 
 /// Packs `[k, columns]` of b, the columns of one panel: for each unit of k the columns' units side by side, up to a whole vector.
 #[inline(always)]
-pub unsafe fn columns<S: Set, U: Unit>(b: View<U::Value>, [k, columns]: [usize; 2], to: *mut u32) {
+pub unsafe fn columns<S: Set, U: Unit>(b: &View<U::Value>, [k, columns]: [usize; 2], to: *mut u32) {
     let whole = k / U::VALUES;
     let width = columns.next_multiple_of(S::LANES);
     // SAFETY: the caller's promise: b is there, and room for the panel.

@@ -87,18 +87,27 @@ impl Case {
     }
 
     /// By the kernel.
-    fn computed<T: Element, O: Copy>(self, [a, b]: [&[T]; 2], zero: O, compute: Compute<T, O>, parts: usize) -> Vec<O> {
+    fn computed<T: Element, O: Element>(
+        self,
+        [a, b]: [&[T]; 2],
+        zero: O,
+        compute: Compute<T, O>,
+        parts: usize,
+    ) -> Vec<O> {
         let [m, n, k] = self.size;
-        let a = if self.transposed[0] { View::transposed(a, m) } else { View::rows(a, k) };
-        let b = if self.transposed[1] { View::transposed(b, k) } else { View::rows(b, n) };
+        let matrix = |values, [rows, columns]: [usize; 2], transposed| match transposed {
+            false => Matrix::strided(values, [rows, columns], columns),
+            true => Matrix::strided(values, [columns, rows], rows).transposed(),
+        };
+        let (a, b) = (matrix(a, [m, k], self.transposed[0]), matrix(b, [k, n], self.transposed[1]));
         let (residual, bias) = (self.residual(), self.bias());
-        let onto = self.adds[0].then_some(View::rows(&residual, n));
-        let product = Product { size: self.size, a, b, onto, bias: self.adds[1].then_some(&bias) };
+        let onto = if self.adds[0] { Onto::Matrix(Matrix::new(&residual, n)) } else { Onto::Nothing };
+        let product = Product { a, b, onto, bias: self.adds[1].then_some(&bias) };
         let mut c = vec![zero; m * n];
-        let view = View { start: c.as_mut_ptr().cast_const(), row: n, column: 1 };
+        let target = Target { start: c.as_mut_ptr(), row: n };
         for [rows, columns] in product.parts(parts) {
             // SAFETY: views of slices of their sizes; the sets are those that the processor has.
-            unsafe { compute(&product, view, rows, columns) };
+            unsafe { compute(&product, target, rows, columns) };
         }
         c
     }
@@ -143,8 +152,9 @@ proptest! {
 
     #[test]
     fn the_parts_of_a_result_are_all_of_it_once(m in 0usize..400, n in 1usize..400, threads in 1usize..20) {
-        let empty = View { start: null::<f32>(), row: 1, column: 1 };
-        let product = Product { size: [m, n, 1], a: empty, b: empty, onto: None, bias: None };
+        let (a, b) = (vec![0.0; m], vec![0.0; n]);
+        let (a, b) = (Matrix::strided(&a, [m, 1], 1), Matrix::strided(&b, [1, n], 1));
+        let product: Product<f32> = Product { a, b, onto: Onto::Nothing, bias: None };
         let parts = product.parts(threads);
         let mut seen = vec![0; m * n];
         for [rows, columns] in &parts {

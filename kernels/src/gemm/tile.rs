@@ -1,6 +1,6 @@
 //! The innermost loop: a tile of the result in registers.
 
-use super::instructions::{Set, Stored};
+use super::instructions::{Element, Set};
 
 /// A factor as a tile reads it, in units of 4 bytes: a float32, or two bfloat16 that follow one another in k.
 #[derive(Clone, Copy)]
@@ -32,7 +32,7 @@ pub type Tile<O> = unsafe fn(usize, Factor, Factor, &Finish<O>);
 
 /// `ROWS` rows of the result, `VECTORS` vectors wide: for each unit of k one vector after another of b, times each row's unit of a.
 #[inline(always)]
-pub unsafe fn tile<S: Set, O: Stored, const ROWS: usize, const VECTORS: usize>(
+pub unsafe fn tile<S: Set, O: Element, const ROWS: usize, const VECTORS: usize>(
     depth: usize,
     a: Factor,
     b: Factor,
@@ -96,7 +96,7 @@ pub unsafe fn tile<S: Set, O: Stored, const ROWS: usize, const VECTORS: usize>(
 }
 
 /// Finishes a row of a tile that is wider than the result.
-unsafe fn part_of_row<O: Stored>(finish: &Finish<O>, i: usize, values: &[f32]) {
+unsafe fn part_of_row<O: Element>(finish: &Finish<O>, i: usize, values: &[f32]) {
     for (j, value) in values[..finish.columns].iter().enumerate() {
         // SAFETY: as the tile's.
         unsafe {
@@ -107,7 +107,7 @@ unsafe fn part_of_row<O: Stored>(finish: &Finish<O>, i: usize, values: &[f32]) {
             if !finish.onto.is_null() {
                 value += *finish.onto.add(i * finish.onto_row + j);
             }
-            finish.c.add(i * finish.c_row + j).write(O::of(value));
+            finish.c.add(i * finish.c_row + j).write(O::nearest(value));
         }
     }
 }

@@ -3,7 +3,8 @@
 
 use super::{Linear, LinearGelu, LinearOnto, LinearWithoutBias, Unembed};
 use crate::cpu::tensor::{
-    self, bfloat16, contiguous, dims, float32, is_bf16, new, new_bf16, stored, values, values_bf16, with_width,
+    self, bfloat16, contiguous, dims, float32, is_bf16, new, new_bf16, stored, unfilled, values, values_bf16,
+    with_width,
 };
 use crate::dropout::cpu::dropped;
 use crate::gelu::cpu::{gelu, gelu_backward};
@@ -17,7 +18,7 @@ use rayon::prelude::*;
 
 use super::one_row::{one_row, one_row_transposed};
 use crate::cpu::convert::widen_bf16;
-use crate::gemm::{Element, Product, Stored, Threads, View};
+use crate::gemm::{Element, Matrix, MatrixMut, Onto, Product, Threads};
 use crate::simd::{add, sum_of};
 
 impl Operation<Flex, 3> for Linear {
@@ -189,34 +190,27 @@ struct Added<'a> {
 }
 
 /// `x W` and what is added: x `[rows, n_in]`, W `[n_in, n_out]`.
-fn times<T: Element, O: Stored>(x: &[T], weight: &[T], n_out: usize, added: Added) -> Vec<O> {
+fn times<T: Element, O: Element>(x: &[T], weight: &[T], n_out: usize, added: Added) -> Vec<O> {
     let n_in = weight.len() / n_out;
-    multiply([x.len() / n_in, n_out, n_in], View::rows(x, n_in), View::rows(weight, n_out), added)
+    multiply(Matrix::new(x, n_in), Matrix::new(weight, n_out), added)
 }
 
 /// `x Wᵀ`: x `[rows, n_in]`, W `[n_out, n_in]`.
-fn times_transposed<T: Element, O: Stored>(x: &[T], weight: &[T], n_in: usize) -> Vec<O> {
-    let (rows, n_out) = (x.len() / n_in, weight.len() / n_in);
-    multiply([rows, n_out, n_in], View::rows(x, n_in), View::transposed(weight, n_in), Added::default())
+fn times_transposed<T: Element, O: Element>(x: &[T], weight: &[T], n_in: usize) -> Vec<O> {
+    multiply(Matrix::new(x, n_in), Matrix::new(weight, n_in).transposed(), Added::default())
 }
 
 /// `xᵀ y`: x `[rows, n_in]`, y `[rows, n_out]`.
 fn transposed_times<T: Element>(x: &[T], y: &[T], rows: usize) -> Vec<f32> {
     let (n_in, n_out) = (x.len() / rows, y.len() / rows);
-    multiply([n_in, n_out, rows], View::transposed(x, n_in), View::rows(y, n_out), Added::default())
+    multiply(Matrix::new(x, n_in).transposed(), Matrix::new(y, n_out), Added::default())
 }
 
-fn multiply<T: Element, O: Stored>([m, n, k]: [usize; 3], a: View<T>, b: View<T>, added: Added) -> Vec<O> {
-    assert!(added.bias.is_none_or(|bias| bias.len() == n), "a bias of {n} values");
-    assert!(added.residual.is_none_or(|residual| residual.len() == m * n), "a residual of {m} rows of {n} values");
-    let onto = added.residual.map(|residual| View::rows(residual, n));
-    let mut c: Vec<O> = Vec::with_capacity(m * n);
-    let c_view = View { start: c.as_mut_ptr().cast_const(), row: n, column: 1 };
-    // SAFETY: c has room for m * n values, all of which are written; a and b are views of slices of their sizes, made in this file.
-    unsafe {
-        Product { size: [m, n, k], a, b, onto, bias: added.bias }.write(c_view, Threads::All);
-        c.set_len(m * n);
-    }
+fn multiply<T: Element, O: Element>(a: Matrix<T>, b: Matrix<T>, added: Added) -> Vec<O> {
+    let ([m, _], [_, n]) = (a.size(), b.size());
+    let onto = added.residual.map_or(Onto::Nothing, |residual| Onto::Matrix(Matrix::new(residual, n)));
+    let mut c = unfilled(m * n);
+    Product { a, b, onto, bias: added.bias }.write(MatrixMut::new(&mut c, n), Threads::All);
     c
 }
 
@@ -255,7 +249,7 @@ fn unembed(x: &[f32], weight: &[f32], n_embd: usize) -> Vec<f32> {
 }
 
 /// Gradients of `x W` with respect to x and W, given that of the output.
-fn backward<T: Element, O: Stored>(x: &[T], weight: &[T], dy: &[T], n_in: usize) -> (Vec<O>, Vec<f32>) {
+fn backward<T: Element, O: Element>(x: &[T], weight: &[T], dy: &[T], n_in: usize) -> (Vec<O>, Vec<f32>) {
     (times_transposed(dy, weight, weight.len() / n_in), transposed_times(x, dy, x.len() / n_in))
 }
 

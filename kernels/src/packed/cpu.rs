@@ -5,6 +5,7 @@
 use rayon::prelude::*;
 
 use crate::cpu::prefetch::COMING;
+use crate::cpu::shared::Shared;
 use crate::cpu::tensor::unfilled;
 use crate::packed::pairs::{self, Pairs, Portable};
 use crate::packed::{Bf16Row, F32Row, Int8Rows, PANEL, Packed, Stretch, WeightType};
@@ -28,29 +29,11 @@ pub fn product(x: &[f32], weight: &Packed, residual: Option<&[f32]>) -> Vec<f32>
     }
 }
 
-/// Where the tasks write, each its own rows of its own panel.
-#[derive(Clone, Copy)]
-struct Output(*mut f32);
-
-// SAFETY: the tasks write to different places.
-unsafe impl Send for Output {}
-// SAFETY: as above.
-unsafe impl Sync for Output {}
-
-impl Output {
-    /// # Safety
-    /// The piece must lie inside the vector and be no other task's.
-    unsafe fn piece<'a>(self, start: usize, length: usize) -> &'a mut [f32] {
-        // SAFETY: the caller's promise.
-        unsafe { std::slice::from_raw_parts_mut(self.0.add(start), length) }
-    }
-}
-
 fn by_panels<S: Stretch>(x: &[f32], weight: &Packed, residual: Option<&[f32]>) -> Vec<f32> {
     let [n_in, n_out] = weight.size();
     COMING.announce(weight.next());
     let mut y = unfilled(x.len() / n_in * n_out);
-    let output = Output(y.as_mut_ptr());
+    let output = Shared::new(&mut y);
     let panels: Vec<&[S]> = weight.panels().collect();
     let panel_product = panel_product::<S>();
     let inputs = S::inputs(x, n_in);
