@@ -1,6 +1,10 @@
 //! One source, three instruction sets: a kernel's body is compiled for AVX-512, for AVX2 and for the machine the build is for,
 //! and the best that the processor has is chosen when it runs. The environment variable `EMBER_SIMD` (`avx512`, `avx2` or `portable`)
 //! sets a limit to that choice, to see what older machines get. The last bits of results depend on the set.
+//!
+//! It is a macro of ours rather than `pulp`, in whose vector types every loop would have to be written, or `multiversion`, which
+//! knows neither that limit nor bodies that are generic over the instructions. Products of matrices ([`crate::gemm`]) choose by the
+//! same [`level`], but once a product and not once a call, and know one set more.
 
 use std::sync::OnceLock;
 
@@ -75,10 +79,23 @@ fn best() -> Level {
     Level::Portable
 }
 
+/// The instructions of [`Level::Portable`], for traits of instructions.
+#[derive(Clone, Copy, Debug)]
+pub struct Portable;
+
+/// The instructions of [`Level::Avx2`].
+#[derive(Clone, Copy, Debug)]
+pub struct Avx2;
+
+/// The instructions of [`Level::Avx512`].
+#[derive(Clone, Copy, Debug)]
+pub struct Avx512;
+
 /// Defines functions whose body is compiled once per instruction set and dispatched at run time.
 ///
 /// The loops inside are plain Rust over slices; the compiler vectorises them. `mul_add` is one instruction in every
-/// version but the last.
+/// version but the last. A body that names instructions itself is an `unsafe fn name<I: Trait>`, compiled for each of [`Portable`],
+/// [`Avx2`] and [`Avx512`] in place of `I`; its callers promise what it asks for beside the instructions.
 #[macro_export]
 macro_rules! simd_versions {
     ($($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $ret:ty)? $body:block)*) => {$(
@@ -104,6 +121,37 @@ macro_rules! simd_versions {
             body($($arg),*)
         }
     )*};
+    ($(#[$meta:meta])* $vis:vis unsafe fn $name:ident<$set:ident: $bound:path $(, $other:ident: $also:path)*>(
+        $($arg:ident: $type:ty),* $(,)?
+    ) $body:block) => {
+        $(#[$meta])*
+        $vis unsafe fn $name<$($other: $also),*>($($arg: $type),*) {
+            #[inline(always)]
+            unsafe fn body<$set: $bound $(, $other: $also)*>($($arg: $type),*) $body
+            #[cfg(target_arch = "x86_64")]
+            {
+                #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")]
+                unsafe fn avx512<$($other: $also),*>($($arg: $type),*) {
+                    // SAFETY: the caller's promise.
+                    unsafe { body::<$crate::simd::Avx512 $(, $other)*>($($arg),*) };
+                }
+                #[target_feature(enable = "avx2,fma")]
+                unsafe fn avx2<$($other: $also),*>($($arg: $type),*) {
+                    // SAFETY: the caller's promise.
+                    unsafe { body::<$crate::simd::Avx2 $(, $other)*>($($arg),*) };
+                }
+                match $crate::simd::level() {
+                    // SAFETY: the processor has these instructions, as `level` has asked it; else the caller's promise.
+                    $crate::simd::Level::Avx512 => return unsafe { avx512::<$($other),*>($($arg),*) },
+                    // SAFETY: as above.
+                    $crate::simd::Level::Avx2 => return unsafe { avx2::<$($other),*>($($arg),*) },
+                    $crate::simd::Level::Portable => {}
+                }
+            }
+            // SAFETY: the caller's promise.
+            unsafe { body::<$crate::simd::Portable $(, $other)*>($($arg),*) };
+        }
+    };
 }
 
 /// Asks for `bytes` from `place` on to be in the cache of level `LEVEL` soon, 1 or 2, where the processor can be asked; nothing is read,

@@ -9,9 +9,10 @@ use rayon::prelude::*;
 use crate::attention::cpu::{blocks, softmax, softmax_rows};
 use crate::cpu::shared::Shared;
 use crate::cpu::tensor::unfilled;
-use crate::gemm::instructions::{Set, set_versions};
+use crate::gemm::instructions::Set;
 use crate::gemm::{Matrix, MatrixMut, Threads, product};
 use crate::simd::prefetch;
+use crate::simd_versions;
 use crate::{CachedRows, Heads};
 
 /// As [`super::CachedAttention::attend`].
@@ -216,11 +217,11 @@ impl Seen<'_> {
     }
 }
 
-set_versions! {
+simd_versions! {
     // One query `q` `[head_size]` of one head: what it sees, to `y`, of the same size. `scores` has room for a number a position.
     //
     // The keys of all slots must be there, `head_size` values each, and the values.
-    unsafe fn one_query<S>(q: &[f32], seen: Seen, scores: &mut [f32], scale: f32, y: &mut [f32]) {
+    unsafe fn one_query<S: Set>(q: &[f32], seen: Seen, scores: &mut [f32], scale: f32, y: &mut [f32]) {
         let n = q.len();
         let whole = n - n % S::LANES;
         // SAFETY: whole vectors inside the query, the heads of slots and y; the last scores are stored value by value.

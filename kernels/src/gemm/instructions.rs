@@ -7,7 +7,9 @@ use super::pack::{Pair, Single, Unit, Widened};
 use super::x86;
 use super::{Compute, compute};
 use crate::cpu::convert::narrowed;
-use crate::simd::{Level, level};
+#[cfg(target_arch = "x86_64")]
+use crate::simd::{Avx2, Avx512};
+use crate::simd::{Level, Portable, level};
 
 /// Vectors of units of 4 bytes, and what a tile does with them.
 pub trait Set: Copy {
@@ -162,51 +164,12 @@ macro_rules! compiled {
     };
 }
 
-/// Defines a function whose body is written for any [`Set`] of float32, is compiled for each, and runs with the best that the
-/// processor has.
-macro_rules! set_versions {
-    ($(#[$meta:meta])* unsafe fn $name:ident<$set:ident>($($arg:ident: $type:ty),* $(,)?) $body:block) => {
-        $(#[$meta])*
-        #[allow(clippy::too_many_arguments)]
-        unsafe fn $name($($arg: $type),*) {
-            use $crate::gemm::instructions::{Portable, Set};
-            #[inline(always)]
-            unsafe fn body<$set: Set>($($arg: $type),*) $body
-            #[cfg(target_arch = "x86_64")]
-            {
-                use $crate::gemm::x86::{Avx2, Avx512};
-                use $crate::simd::{Level, level};
-                #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")]
-                unsafe fn avx512($($arg: $type),*) {
-                    // SAFETY: the caller's promise.
-                    unsafe { body::<Avx512>($($arg),*) };
-                }
-                #[target_feature(enable = "avx2,fma")]
-                unsafe fn avx2($($arg: $type),*) {
-                    // SAFETY: the caller's promise.
-                    unsafe { body::<Avx2>($($arg),*) };
-                }
-                match level() {
-                    // SAFETY: the processor has these instructions, as `level` has asked it; else the caller's promise.
-                    Level::Avx512 => return unsafe { avx512($($arg),*) },
-                    // SAFETY: as above.
-                    Level::Avx2 => return unsafe { avx2($($arg),*) },
-                    Level::Portable => {}
-                }
-            }
-            // SAFETY: the caller's promise.
-            unsafe { body::<Portable>($($arg),*) };
-        }
-    };
-}
-pub(crate) use set_versions;
-
 #[cfg(target_arch = "x86_64")]
-compiled!(avx512, x86::Avx512, "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma"; 1 2 3 4);
+compiled!(avx512, Avx512, "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma"; 1 2 3 4);
 #[cfg(target_arch = "x86_64")]
 compiled!(avx512_bf16, x86::Avx512Bf16, "avx512bf16,avx512f,avx512vl,avx512dq,avx512bw,avx2,fma"; 1 2 3 4);
 #[cfg(target_arch = "x86_64")]
-compiled!(avx2, x86::Avx2, "avx2,fma"; 1 2);
+compiled!(avx2, Avx2, "avx2,fma"; 1 2);
 #[cfg(target_arch = "aarch64")]
 compiled!(portable, Portable; 1 2 3 4);
 #[cfg(not(target_arch = "aarch64"))]
@@ -223,10 +186,7 @@ pub fn compute_at<U: Unit, O: Element>(level: Level) -> Compute<U::Value, O> {
     }
 }
 
-/// Four values in what every machine has; written as loops that the compiler makes vectors of.
-#[derive(Clone, Copy)]
-pub struct Portable;
-
+// Four values, in loops that the compiler makes vectors of.
 impl Set for Portable {
     type Vector = [f32; 4];
     const LANES: usize = 4;

@@ -6,12 +6,9 @@ use std::mem::transmute;
 use burn::tensor::bf16;
 
 use super::instructions::Set;
+use crate::simd::{Avx2, Avx512};
 
-/// AVX-512: 24 of 32 registers hold sums.
-#[derive(Clone, Copy)]
-pub struct Avx512;
-
-// SAFETY of all that follows: used only inside functions that are compiled for these instructions, on memory as promised.
+// 24 of 32 registers hold sums.
 impl Set for Avx512 {
     type Vector = __m512;
     const LANES: usize = 16;
@@ -134,10 +131,7 @@ unsafe fn transpose_16(rows: &mut [__m512; 16]) {
     }
 }
 
-/// AVX2 with fused multiplication and addition: 12 of 16 registers hold sums.
-#[derive(Clone, Copy)]
-pub struct Avx2;
-
+// 12 of 16 registers hold sums.
 impl Set for Avx2 {
     type Vector = __m256;
     const LANES: usize = 8;

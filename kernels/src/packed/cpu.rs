@@ -7,9 +7,9 @@ use rayon::prelude::*;
 use crate::cpu::prefetch::COMING;
 use crate::cpu::shared::Shared;
 use crate::cpu::tensor::unfilled;
-use crate::packed::pairs::{self, Pairs, Portable};
+use crate::packed::pairs::Pairs;
 use crate::packed::{Bf16Row, F32Row, Int8Rows, PANEL, Packed, Stretch, WeightType};
-use crate::simd::{Level, level};
+use crate::simd_versions;
 
 /// Rows whose sums fit into AVX-512's registers beside the weights.
 const BATCH: usize = 6;
@@ -35,7 +35,6 @@ fn by_panels<S: Stretch>(x: &[f32], weight: &Packed, residual: Option<&[f32]>) -
     let mut y = unfilled(x.len() / n_in * n_out);
     let output = Shared::new(&mut y);
     let panels: Vec<&[S]> = weight.panels().collect();
-    let panel_product = panel_product::<S>();
     let inputs = S::inputs(x, n_in);
     let per = n_in.div_ceil(S::ROWS);
     let blocks: Vec<&[S::Input]> = inputs.chunks(MOST_ROWS * per).collect();
@@ -58,7 +57,7 @@ fn by_panels<S: Stretch>(x: &[f32], weight: &Packed, residual: Option<&[f32]>) -
                 add(y, &residual[start..]);
             }
         };
-        // SAFETY: made for a set that the processor has.
+        // SAFETY: it asks for nothing.
         unsafe { panel_product(x, panels[panel], &mut finish) };
     });
     y
@@ -71,50 +70,21 @@ fn add(y: &mut [f32], x: &[f32]) {
 /// What becomes of the sums of a row.
 type Finish<'a> = &'a mut dyn FnMut(usize, &[f32; PANEL]);
 
-/// Takes rows of inputs and a panel.
-type PanelProduct<S> = unsafe fn(&[<S as Stretch>::Input], &[S], Finish);
-
-/// The product compiled for the best instructions that the processor has.
-fn panel_product<S: Stretch>() -> PanelProduct<S> {
-    #[cfg(target_arch = "x86_64")]
-    match level() {
-        Level::Avx512 => return avx512,
-        Level::Avx2 => return avx2,
-        Level::Portable => {}
-    }
-    in_batches::<S, Portable>
-}
-
-/// One function for each set of instructions.
-macro_rules! compiled {
-    ($($name:ident, $pairs:ty, $features:literal;)*) => {$(
-        #[cfg(target_arch = "x86_64")]
-        #[target_feature(enable = $features)]
-        unsafe fn $name<S: Stretch>(x: &[S::Input], panel: &[S], finish: Finish) {
-            // SAFETY: the caller's promise.
-            unsafe { in_batches::<S, $pairs>(x, panel, finish) };
-        }
-    )*};
-}
-
-compiled! {
-    avx512, pairs::Avx512, "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma";
-    avx2, pairs::Avx2, "avx2,fma";
-}
-
-#[inline(always)]
-unsafe fn in_batches<S: Stretch, P: Pairs>(x: &[S::Input], panel: &[S], finish: Finish) {
-    for (number, x) in x.chunks(BATCH * panel.len()).enumerate() {
-        let first = number * BATCH;
-        // SAFETY: the caller's promise.
-        unsafe {
-            match x.len() / panel.len() {
-                1 => batch::<1, S, P>(x, panel, first, finish),
-                2 => batch::<2, S, P>(x, panel, first, finish),
-                3 => batch::<3, S, P>(x, panel, first, finish),
-                4 => batch::<4, S, P>(x, panel, first, finish),
-                5 => batch::<5, S, P>(x, panel, first, finish),
-                _ => batch::<BATCH, S, P>(x, panel, first, finish),
+simd_versions! {
+    // The product of rows of inputs with a panel.
+    unsafe fn panel_product<P: Pairs, S: Stretch>(x: &[S::Input], panel: &[S], finish: Finish) {
+        for (number, x) in x.chunks(BATCH * panel.len()).enumerate() {
+            let first = number * BATCH;
+            // SAFETY: compiled for the instructions of `P`.
+            unsafe {
+                match x.len() / panel.len() {
+                    1 => batch::<1, S, P>(x, panel, first, finish),
+                    2 => batch::<2, S, P>(x, panel, first, finish),
+                    3 => batch::<3, S, P>(x, panel, first, finish),
+                    4 => batch::<4, S, P>(x, panel, first, finish),
+                    5 => batch::<5, S, P>(x, panel, first, finish),
+                    _ => batch::<BATCH, S, P>(x, panel, first, finish),
+                }
             }
         }
     }

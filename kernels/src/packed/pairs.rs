@@ -1,6 +1,8 @@
 //! Products of whole numbers, two rows of weights at a time: a column's two weights of 8 bits times two values of 16 bits, added
 //! to a sum of 32 bits. x86 has an instruction for it, `vpmaddwd`, which no compiler finds in a loop.
 
+use crate::simd::Portable;
+
 /// Columns whose pairs of weights stand together.
 pub const COLUMNS: usize = 16;
 
@@ -24,9 +26,7 @@ pub trait Pairs {
     unsafe fn store(sums: Self::Sums, to: &mut [i32; COLUMNS]);
 }
 
-/// In what every machine has; written as loops that the compiler makes vectors of.
-pub struct Portable;
-
+// In loops that the compiler makes vectors of.
 impl Pairs for Portable {
     type Weights = [[i16; 2]; COLUMNS];
     type Sums = [i32; COLUMNS];
@@ -51,13 +51,11 @@ impl Pairs for Portable {
 }
 
 #[cfg(target_arch = "x86_64")]
-pub use x86::{Avx2, Avx512};
-
-#[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::*;
 
     use super::{COLUMNS, PairOfRows, Pairs};
+    use crate::simd::{Avx2, Avx512};
 
     /// Two values as one unit of 32 bits, the first in its lower half.
     #[inline(always)]
@@ -65,10 +63,6 @@ mod x86 {
         i32::from(x[1]) << 16 | i32::from(x[0] as u16)
     }
 
-    /// AVX2.
-    pub struct Avx2;
-
-    // SAFETY of all that follows: used only inside functions that are compiled for these instructions.
     impl Pairs for Avx2 {
         type Weights = [__m256i; 2];
         type Sums = [__m256i; 2];
@@ -99,9 +93,6 @@ mod x86 {
         }
     }
 
-    /// AVX-512.
-    pub struct Avx512;
-
     impl Pairs for Avx512 {
         type Weights = __m512i;
         type Sums = __m512i;
@@ -130,6 +121,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    #[cfg(target_arch = "x86_64")]
+    use crate::simd::{Avx2, Avx512};
 
     fn sums<P: Pairs>(weights: &PairOfRows, x: [[i16; 2]; 2]) -> [i32; COLUMNS] {
         let mut into = [0; COLUMNS];
