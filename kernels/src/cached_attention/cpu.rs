@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use crate::attention::cpu::{blocks, softmax, softmax_rows};
 use crate::cpu::shared::Shared;
 use crate::cpu::tensor::unfilled;
-use crate::gemm::instructions::Set;
+use crate::gemm::instructions::InstructionSet;
 use crate::gemm::{Matrix, MatrixMut, Threads, product};
 use crate::simd::prefetch;
 use crate::simd_versions;
@@ -221,7 +221,7 @@ simd_versions! {
     // One query `q` `[head_size]` of one head: what it sees, to `y`, of the same size. `scores` has room for a number a position.
     //
     // The keys of all slots must be there, `head_size` values each, and the values.
-    unsafe fn one_query<S: Set>(q: &[f32], seen: Seen, scores: &mut [f32], scale: f32, y: &mut [f32]) {
+    unsafe fn one_query<S: InstructionSet>(q: &[f32], seen: Seen, scores: &mut [f32], scale: f32, y: &mut [f32]) {
         let n = q.len();
         let whole = n - n % S::LANES;
         // SAFETY: whole vectors inside the query, the heads of slots and y; the last scores are stored value by value.
@@ -266,7 +266,7 @@ simd_versions! {
 
 /// The values of all positions, weighted, in the `VECTORS` vectors of `y` from `from` on; gives how many values those are.
 #[inline(always)]
-unsafe fn weighted_sum<S: Set, const VECTORS: usize>(
+unsafe fn weighted_sum<S: InstructionSet, const VECTORS: usize>(
     weights: &[f32],
     seen: Seen,
     from: usize,

@@ -2,13 +2,13 @@
 //!
 //! A step is some fifty short parallel pieces with a little to do on one thread between them. Left alone, the other threads
 //! fall asleep in the gaps, and waking them takes longer than the gap: 0.2 to 0.3 of 9 ms in GPT-2 124M on two threads. While they wait
-//! they ask memory for what comes next ([`COMING`]).
+//! they ask memory for what comes next ([`NEXT_WEIGHTS`]).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rayon::Yield;
 
-use crate::cpu::prefetch::COMING;
+use crate::cpu::prefetch::NEXT_WEIGHTS;
 
 /// Idle rounds after which a thread offers its core to others.
 const PATIENCE: u32 = 1_000;
@@ -51,7 +51,7 @@ fn look_for_work(over: &AtomicBool) {
             Some(Yield::Executed) => idle = 0,
             _ if idle < PATIENCE => {
                 idle += 1;
-                COMING.ask_for_some();
+                NEXT_WEIGHTS.prefetch_some();
                 std::hint::spin_loop();
             }
             _ => std::thread::yield_now(),

@@ -14,30 +14,30 @@ const PIECE: usize = 1024;
 const MOST: usize = 256 * 1024;
 
 /// What comes next in this process. Two models that run at once overwrite each other's, which costs them no more than the time gained.
-pub static COMING: Coming =
-    Coming { start: AtomicPtr::new(ptr::null_mut()), bytes: AtomicUsize::new(0), asked: AtomicUsize::new(0) };
+pub static NEXT_WEIGHTS: NextWeights =
+    NextWeights { start: AtomicPtr::new(ptr::null_mut()), bytes: AtomicUsize::new(0), requested: AtomicUsize::new(0) };
 
 /// A stretch of memory, and how much of it has been asked for.
 #[derive(Debug)]
-pub struct Coming {
+pub struct NextWeights {
     start: AtomicPtr<u8>,
     bytes: AtomicUsize,
-    asked: AtomicUsize,
+    requested: AtomicUsize,
 }
 
-impl Coming {
+impl NextWeights {
     /// Says where the next product's weights begin, and how many bytes they are.
     pub fn announce(&self, (start, bytes): (*const u8, usize)) {
         self.start.store(start.cast_mut(), Ordering::Relaxed);
         self.bytes.store(bytes, Ordering::Relaxed);
-        self.asked.store(0, Ordering::Relaxed);
+        self.requested.store(0, Ordering::Relaxed);
     }
 
     /// Asks for the next few. Another product may be announced in between: to ask for the wrong memory does no harm.
-    pub fn ask_for_some(&self) {
+    pub fn prefetch_some(&self) {
         let others = rayon::current_num_threads().max(2) - 1;
-        if self.asked.load(Ordering::Relaxed) < others * MOST {
-            let asked = self.asked.fetch_add(PIECE, Ordering::Relaxed);
+        if self.requested.load(Ordering::Relaxed) < others * MOST {
+            let asked = self.requested.fetch_add(PIECE, Ordering::Relaxed);
             if let Some(place) = place(asked, self.bytes.load(Ordering::Relaxed), others) {
                 prefetch::<2, _>(self.start.load(Ordering::Relaxed).wrapping_add(place), PIECE);
             }

@@ -2,7 +2,7 @@
 
 use burn::tensor::bf16;
 
-use super::pack::{Pair, Single, Unit, Widened};
+use super::pack::{Bf16Lane, F32Lane, Lane, WidenedLane};
 #[cfg(target_arch = "x86_64")]
 use super::x86;
 use super::{Compute, compute};
@@ -11,15 +11,15 @@ use crate::cpu::convert::narrowed;
 use crate::simd::{Avx2, Avx512};
 use crate::simd::{Level, Portable, level};
 
-/// Vectors of units of 4 bytes, and what a tile does with them.
-pub trait Set: Copy {
-    /// A vector of float32; also of units that hold something else.
+/// Vectors of lanes of 4 bytes, and what a tile does with them.
+pub trait InstructionSet: Copy {
+    /// A vector of float32; also of lanes that hold something else.
     type Vector: Copy;
-    /// Units in a vector, at most 16.
+    /// Lanes in a vector, at most 16.
     const LANES: usize;
     /// Vectors side by side in a tile, such that the sums fill the registers.
     const VECTORS: usize;
-    /// Units of k in a block, at most: a panel of that depth fits into a core's own cache, in part, along with what passes by.
+    /// Lanes of k in a block, at most: a panel of that depth fits into a core's own cache, in part, along with what passes by.
     const DEPTH: usize;
 
     /// Zeros.
@@ -40,11 +40,11 @@ pub trait Set: Copy {
             }
         }
     }
-    /// One unit in all places; need not be aligned.
-    unsafe fn repeat(unit: *const u32) -> Self::Vector;
+    /// One lane in all places; need not be aligned.
+    unsafe fn repeat(lane: *const u32) -> Self::Vector;
     /// `a + b` of float32.
     unsafe fn add(a: Self::Vector, b: Self::Vector) -> Self::Vector;
-    /// `a b + c`, where each unit of a and b holds what the set multiplies, and of c a float32.
+    /// `a b + c`, where each lane of a and b holds what the set multiplies, and of c a float32.
     unsafe fn multiply_add(a: Self::Vector, b: Self::Vector, c: Self::Vector) -> Self::Vector;
     /// Rows and columns of the first `LANES` vectors exchanged.
     #[inline(always)]
@@ -76,12 +76,12 @@ pub trait Element: Copy + Send + Sync + 'static {
     /// The nearest value.
     fn nearest(value: f32) -> Self;
     /// To memory, which need not be aligned.
-    unsafe fn store<S: Set>(to: *mut Self, values: S::Vector);
+    unsafe fn store<S: InstructionSet>(to: *mut Self, values: S::Vector);
 }
 
 impl Element for f32 {
     fn compute<O: Element>() -> Compute<Self, O> {
-        compute_at::<Single, O>(level())
+        compute_at::<F32Lane, O>(level())
     }
 
     fn nearest(value: f32) -> Self {
@@ -89,7 +89,7 @@ impl Element for f32 {
     }
 
     #[inline(always)]
-    unsafe fn store<S: Set>(to: *mut Self, values: S::Vector) {
+    unsafe fn store<S: InstructionSet>(to: *mut Self, values: S::Vector) {
         // SAFETY: the caller's promise.
         unsafe { S::store(to, values) };
     }
@@ -99,9 +99,9 @@ impl Element for bf16 {
     fn compute<O: Element>() -> Compute<Self, O> {
         #[cfg(target_arch = "x86_64")]
         if multiplies_bf16() {
-            return avx512_bf16::all::<Pair, O>;
+            return avx512_bf16::all::<Bf16Lane, O>;
         }
-        compute_at::<Widened, O>(level())
+        compute_at::<WidenedLane, O>(level())
     }
 
     fn nearest(value: f32) -> Self {
@@ -109,7 +109,7 @@ impl Element for bf16 {
     }
 
     #[inline(always)]
-    unsafe fn store<S: Set>(to: *mut Self, values: S::Vector) {
+    unsafe fn store<S: InstructionSet>(to: *mut Self, values: S::Vector) {
         // SAFETY: the caller's promise.
         unsafe { S::store_bf16(to, values) };
     }
@@ -143,8 +143,8 @@ macro_rules! compiled {
             }
 
             $(#[target_feature(enable = $features)])?
-            pub unsafe fn all<U: Unit, O: Element>(
-                product: &Product<U::Value>,
+            pub unsafe fn all<L: Lane, O: Element>(
+                product: &Product<L::Value>,
                 c: Target<O>,
                 rows: std::ops::Range<usize>,
                 columns: std::ops::Range<usize>,
@@ -158,7 +158,7 @@ macro_rules! compiled {
                     &[$(tile::<O, 6, $vectors>),*],
                 ];
                 // SAFETY: the caller's promise.
-                unsafe { compute::<$set, U, O>(product, c, rows, columns, &tiles) };
+                unsafe { compute::<$set, L, O>(product, c, rows, columns, &tiles) };
             }
         }
     };
@@ -175,19 +175,19 @@ compiled!(portable, Portable; 1 2 3 4);
 #[cfg(not(target_arch = "aarch64"))]
 compiled!(portable, Portable; 1 2);
 
-/// The function for these instructions, which the processor must have, and the units that they multiply.
-pub fn compute_at<U: Unit, O: Element>(level: Level) -> Compute<U::Value, O> {
+/// The function for these instructions, which the processor must have, and the lanes that they multiply.
+pub fn compute_at<L: Lane, O: Element>(level: Level) -> Compute<L::Value, O> {
     match level {
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => avx512::all::<U, O>,
+        Level::Avx512 => avx512::all::<L, O>,
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => avx2::all::<U, O>,
-        _ => portable::all::<U, O>,
+        Level::Avx2 => avx2::all::<L, O>,
+        _ => portable::all::<L, O>,
     }
 }
 
 // Four values, in loops that the compiler makes vectors of.
-impl Set for Portable {
+impl InstructionSet for Portable {
     type Vector = [f32; 4];
     const LANES: usize = 4;
     // 32 registers there, 16 elsewhere.
@@ -209,9 +209,9 @@ impl Set for Portable {
         unsafe { to.cast::<[f32; 4]>().write_unaligned(values) };
     }
     #[inline(always)]
-    unsafe fn repeat(unit: *const u32) -> [f32; 4] {
+    unsafe fn repeat(lane: *const u32) -> [f32; 4] {
         // SAFETY: the caller's promise.
-        [f32::from_bits(unsafe { unit.read_unaligned() }); 4]
+        [f32::from_bits(unsafe { lane.read_unaligned() }); 4]
     }
     #[inline(always)]
     unsafe fn add(a: [f32; 4], b: [f32; 4]) -> [f32; 4] {

@@ -21,10 +21,10 @@ use std::ptr::null;
 
 use rayon::prelude::*;
 
-use instructions::Set;
+use instructions::InstructionSet;
 pub use instructions::{Element, multiplies_bf16};
 pub use matrix::{Matrix, MatrixMut};
-use pack::{LINE, Line, PANEL_ROWS, UNIT, Unit};
+use pack::{LANE_BYTES, LINE, Lane, Line, PANEL_ROWS};
 use tile::{Factor, Finish, Tile};
 
 /// Where a factor lies: its first value and the distance between rows and between columns.
@@ -180,24 +180,24 @@ thread_local! {
 /// The part of `product` in these rows and columns, by the instructions `S`, whose functions for tiles are in `tiles`, by rows and
 /// vectors. Block by block of k; in each, some rows; for them panel by panel of columns, which stays near while the rows pass by.
 #[inline(always)]
-unsafe fn compute<S: Set, U: Unit, O: Element>(
-    product: &Product<U::Value>,
+unsafe fn compute<S: InstructionSet, L: Lane, O: Element>(
+    product: &Product<L::Value>,
     c: Target<O>,
     rows: Range<usize>,
     columns: Range<usize>,
     tiles: &[&[Tile<O>]],
 ) {
     let [_, _, k] = product.size();
-    let depth = k.div_ceil(U::VALUES);
+    let depth = k.div_ceil(L::VALUES);
     // A result that is not float32 cannot wait in memory for the next block.
     let blocks = if size_of::<O>() == size_of::<f32>() { depth.div_ceil(S::DEPTH).max(1) } else { 1 };
     let depth = depth.div_ceil(blocks);
     let width = S::LANES * S::VECTORS;
     let (a, b) = (View::of(&product.a), View::of(&product.b));
-    let packs_a = product.packs_a::<U>(NEAR * width);
-    let packs_b = U::VALUES > 1 || !U::AS_STORED || b.column != 1 || rows.len() > FEW_ROWS;
+    let packs_a = product.packs_a::<L>(NEAR * width);
+    let packs_b = L::VALUES > 1 || !L::AS_STORED || b.column != 1 || rows.len() > FEW_ROWS;
     let at_once = ROWS_AT_ONCE * width;
-    let panel = pack::panel_units(depth);
+    let panel = pack::panel_lanes(depth);
     let room = if packs_a { at_once.min(rows.len()).div_ceil(PANEL_ROWS) * panel } else { 0 };
 
     // Taken out and put back: what runs in a closure is not compiled for the instructions.
@@ -208,9 +208,9 @@ unsafe fn compute<S: Set, U: Unit, O: Element>(
     }
     let packed_a = scratch.as_mut_ptr().cast::<u32>();
     let packed_b = packed_a.wrapping_add(room.next_multiple_of(LINE));
-    for first in (0..blocks).map(|block| block * depth * U::VALUES) {
-        let k = (depth * U::VALUES).min(k.saturating_sub(first));
-        let depth = k.div_ceil(U::VALUES);
+    for first in (0..blocks).map(|block| block * depth * L::VALUES) {
+        let k = (depth * L::VALUES).min(k.saturating_sub(first));
+        let depth = k.div_ceil(L::VALUES);
         for row in rows.clone().step_by(at_once) {
             let height = at_once.min(rows.end - row);
             let a = a.from(row, first);
@@ -220,9 +220,9 @@ unsafe fn compute<S: Set, U: Unit, O: Element>(
                 // SAFETY: there is room for so many panels, and so for their rows; all else is the caller's promise.
                 unsafe {
                     if in_panels {
-                        pack::rows::<U>(&a, [height, k], packed_a, panel);
+                        pack::rows::<L>(&a, [height, k], packed_a, panel);
                     } else {
-                        pack::in_rows::<U>(&a, [height, k], packed_a);
+                        pack::in_rows::<L>(&a, [height, k], packed_a);
                     }
                 }
             }
@@ -232,24 +232,24 @@ unsafe fn compute<S: Set, U: Unit, O: Element>(
                 let b = b.from(first, column);
                 let b = if packs_b || columns % S::LANES != 0 {
                     // SAFETY: there is room for a panel; all else is the caller's promise.
-                    unsafe { pack::columns::<S, U>(&b, [k, columns], packed_b) };
-                    Factor { start: packed_b, row: 0, step: vectors * S::LANES * UNIT }
+                    unsafe { pack::columns::<S, L>(&b, [k, columns], packed_b) };
+                    Factor { start: packed_b, row: 0, step: vectors * S::LANES * LANE_BYTES }
                 } else {
-                    Factor { start: b.start.cast(), row: 0, step: b.row * UNIT }
+                    Factor { start: b.start.cast(), row: 0, step: b.row * LANE_BYTES }
                 };
                 for top in (0..height).step_by(PANEL_ROWS) {
                     let a = if in_panels {
                         let start = packed_a.wrapping_add(top / PANEL_ROWS * panel);
-                        Factor { start, row: UNIT, step: UNIT * PANEL_ROWS }
+                        Factor { start, row: LANE_BYTES, step: LANE_BYTES * PANEL_ROWS }
                     } else if packs_a {
-                        Factor { start: packed_a.wrapping_add(top * depth), row: UNIT * depth, step: UNIT }
+                        Factor { start: packed_a.wrapping_add(top * depth), row: LANE_BYTES * depth, step: LANE_BYTES }
                     } else {
-                        let step = if U::VALUES > 1 { UNIT } else { a.column * UNIT };
-                        Factor { start: a.from(top, 0).start.cast(), row: a.row * size_of::<U::Value>(), step }
+                        let step = if L::VALUES > 1 { LANE_BYTES } else { a.column * LANE_BYTES };
+                        Factor { start: a.from(top, 0).start.cast(), row: a.row * size_of::<L::Value>(), step }
                     };
                     let finish = product.finish(c, [row + top, column], columns, first == 0);
                     let tile = tiles[PANEL_ROWS.min(height - top) - 1][vectors - 1];
-                    // SAFETY: factors with `depth` units of k, and a part of the result; by the caller's promise they are there.
+                    // SAFETY: factors with `depth` lanes of k, and a part of the result; by the caller's promise they are there.
                     unsafe { tile(depth, a, b, &finish) };
                 }
             }
@@ -264,16 +264,16 @@ impl<T> Product<'_, T> {
         [self.a.size[0], self.b.size[1], self.a.size[1]]
     }
 
-    /// Whether the units of a tile's rows of `a`, if they are there, are each on a page of its own.
+    /// Whether the lanes of a tile's rows of `a`, if they are there, are each on a page of its own.
     fn is_across(&self, near: usize) -> bool {
         let ([row, column], [_, _, k]) = (self.a.step, self.size());
         column != 1 && (row != 1 || (column > near && k > FEW))
     }
 
-    /// Whether a tile cannot read its rows of `a` where they are: its units must be there, and near one another.
-    fn packs_a<U: Unit>(&self, near: usize) -> bool {
-        let is_whole = U::VALUES == 1 || (self.a.step[1] == 1 && self.size()[2].is_multiple_of(U::VALUES));
-        !U::AS_STORED || !is_whole || self.is_across(near)
+    /// Whether a tile cannot read its rows of `a` where they are: its lanes must be there, and near one another.
+    fn packs_a<L: Lane>(&self, near: usize) -> bool {
+        let is_whole = L::VALUES == 1 || (self.a.step[1] == 1 && self.size()[2].is_multiple_of(L::VALUES));
+        !L::AS_STORED || !is_whole || self.is_across(near)
     }
 
     /// Where the tile at this place goes: in the first block of k onto what is to be added, later onto what the blocks before left.

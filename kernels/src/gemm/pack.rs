@@ -3,17 +3,17 @@
 use burn::tensor::bf16;
 
 use super::View;
-use super::instructions::Set;
+use super::instructions::InstructionSet;
 use crate::cpu::convert::widened;
 use crate::simd::prefetch;
 
 /// Rows of a tile.
 pub const PANEL_ROWS: usize = 6;
 
-/// Bytes of a unit.
-pub const UNIT: usize = 4;
+/// Bytes of a lane.
+pub const LANE_BYTES: usize = 4;
 
-/// Units in a line of the cache.
+/// Lanes in a line of the cache.
 pub const LINE: usize = 16;
 
 /// A line of the cache.
@@ -22,36 +22,36 @@ pub const LINE: usize = 16;
 pub struct Line(#[allow(dead_code)] [u32; LINE]);
 
 /// What tiles multiply: 4 bytes that hold one value or several, neighbours in k.
-pub trait Unit: 'static {
+pub trait Lane: 'static {
     /// What it is made of.
     type Value: Copy;
-    /// Values in a unit.
+    /// Values in a lane.
     const VALUES: usize;
-    /// Whether values that lie side by side are units just as they are.
+    /// Whether values that lie side by side are lanes just as they are.
     const AS_STORED: bool = true;
 
-    /// The unit of values `step` apart, of which `count` are there.
+    /// The lane of values `step` apart, of which `count` are there.
     unsafe fn of(from: *const Self::Value, step: usize, count: usize) -> u32;
 
-    /// A vector of units of values that lie side by side.
+    /// A vector of lanes of values that lie side by side.
     #[inline(always)]
-    unsafe fn vector<S: Set>(from: *const Self::Value) -> S::Vector {
-        let mut units = [0; 16];
+    unsafe fn vector<S: InstructionSet>(from: *const Self::Value) -> S::Vector {
+        let mut lanes = [0; 16];
         // SAFETY: the caller's promise; no vector is longer.
         unsafe {
-            for (i, unit) in units.iter_mut().enumerate().take(S::LANES) {
-                *unit = Self::of(from.add(i * Self::VALUES), 1, Self::VALUES);
+            for (i, lane) in lanes.iter_mut().enumerate().take(S::LANES) {
+                *lane = Self::of(from.add(i * Self::VALUES), 1, Self::VALUES);
             }
-            S::load(units.as_ptr().cast())
+            S::load(lanes.as_ptr().cast())
         }
     }
 }
 
 /// A float32.
 #[derive(Debug)]
-pub enum Single {}
+pub enum F32Lane {}
 
-impl Unit for Single {
+impl Lane for F32Lane {
     type Value = f32;
     const VALUES: usize = 1;
 
@@ -64,9 +64,9 @@ impl Unit for Single {
 
 /// A bfloat16 made float32, for processors that multiply no other type.
 #[derive(Debug)]
-pub enum Widened {}
+pub enum WidenedLane {}
 
-impl Unit for Widened {
+impl Lane for WidenedLane {
     type Value = bf16;
     const VALUES: usize = 1;
     const AS_STORED: bool = false;
@@ -80,9 +80,9 @@ impl Unit for Widened {
 
 /// Two bfloat16.
 #[derive(Debug)]
-pub enum Pair {}
+pub enum Bf16Lane {}
 
-impl Unit for Pair {
+impl Lane for Bf16Lane {
     type Value = bf16;
     const VALUES: usize = 2;
 
@@ -96,62 +96,62 @@ impl Unit for Pair {
     }
 }
 
-/// Units that are moved at once from a row; what is more than a panel has is written over by the next.
+/// Lanes that are moved at once from a row; what is more than a panel has is written over by the next.
 const AT_ONCE: usize = 8;
 
-/// Units of a packed panel with `depth` units of k, and room for what `AT_ONCE` writes beyond its end.
-pub fn panel_units(depth: usize) -> usize {
+/// Lanes of a packed panel with `depth` lanes of k, and room for what `AT_ONCE` writes beyond its end.
+pub fn panel_lanes(depth: usize) -> usize {
     depth * PANEL_ROWS + AT_ONCE
 }
 
 /// Packs `[rows, k]` of a, whose values of a row lie side by side, in the same order.
 #[inline(always)]
-pub unsafe fn in_rows<U: Unit>(a: &View<U::Value>, [rows, k]: [usize; 2], to: *mut u32) {
-    let (whole, depth) = (k / U::VALUES, k.div_ceil(U::VALUES));
+pub unsafe fn in_rows<L: Lane>(a: &View<L::Value>, [rows, k]: [usize; 2], to: *mut u32) {
+    let (whole, depth) = (k / L::VALUES, k.div_ceil(L::VALUES));
     for row in 0..rows {
-        // SAFETY: the caller's promise: a is there, and room for so many rows of `depth` units.
+        // SAFETY: the caller's promise: a is there, and room for so many rows of `depth` lanes.
         unsafe {
             let (from, to) = (a.from(row, 0).start, to.add(row * depth));
             for p in 0..whole {
-                to.add(p).write(U::of(from.add(p * U::VALUES), 1, U::VALUES));
+                to.add(p).write(L::of(from.add(p * L::VALUES), 1, L::VALUES));
             }
             for p in whole..depth {
-                to.add(p).write(U::of(from.add(p * U::VALUES), 1, k - p * U::VALUES));
+                to.add(p).write(L::of(from.add(p * L::VALUES), 1, k - p * L::VALUES));
             }
         }
     }
 }
 
-/// Packs `[rows, k]` of a: panels of [`PANEL_ROWS`] rows, `panel` units apart, in each the rows' units side by side.
+/// Packs `[rows, k]` of a: panels of [`PANEL_ROWS`] rows, `panel` lanes apart, in each the rows' lanes side by side.
 #[inline(always)]
-pub unsafe fn rows<U: Unit>(a: &View<U::Value>, [rows, k]: [usize; 2], to: *mut u32, panel: usize) {
-    let depth = k.div_ceil(U::VALUES);
-    // SAFETY: the caller's promise: a is there, and room for its panels. A panel's units are written in the order of k.
+pub unsafe fn rows<L: Lane>(a: &View<L::Value>, [rows, k]: [usize; 2], to: *mut u32, panel: usize) {
+    let depth = k.div_ceil(L::VALUES);
+    // SAFETY: the caller's promise: a is there, and room for its panels. A panel's lanes are written in the order of k.
     unsafe {
         // Some of k at a time, so that the lines read for one panel are still at hand for the next.
         for first in (0..depth).step_by(16) {
             let last = depth.min(first + 16);
-            let whole = last.min(k / U::VALUES);
+            let whole = last.min(k / L::VALUES);
             for top in (0..rows).step_by(PANEL_ROWS) {
                 let to = to.add(top / PANEL_ROWS * panel);
                 let mut p = first;
                 if a.row == 1 && top + AT_ONCE <= rows {
-                    let mut from = a.from(top, p * U::VALUES).start;
+                    let mut from = a.from(top, p * L::VALUES).start;
                     while p < whole {
-                        let mut units = [0; AT_ONCE];
-                        for (i, unit) in units.iter_mut().enumerate() {
-                            *unit = U::of(from.add(i), a.column, U::VALUES);
+                        let mut lanes = [0; AT_ONCE];
+                        for (i, lane) in lanes.iter_mut().enumerate() {
+                            *lane = L::of(from.add(i), a.column, L::VALUES);
                         }
-                        to.add(p * PANEL_ROWS).cast::<[u32; AT_ONCE]>().write_unaligned(units);
-                        from = from.wrapping_add(a.column * U::VALUES);
+                        to.add(p * PANEL_ROWS).cast::<[u32; AT_ONCE]>().write_unaligned(lanes);
+                        from = from.wrapping_add(a.column * L::VALUES);
                         p += 1;
                     }
                 }
                 while p < last {
-                    let here = (k - p * U::VALUES).min(U::VALUES);
+                    let here = (k - p * L::VALUES).min(L::VALUES);
                     for i in 0..PANEL_ROWS.min(rows - top) {
-                        let from = a.from(top + i, p * U::VALUES).start;
-                        to.add(p * PANEL_ROWS + i).write(U::of(from, a.column, here));
+                        let from = a.from(top + i, p * L::VALUES).start;
+                        to.add(p * PANEL_ROWS + i).write(L::of(from, a.column, here));
                     }
                     p += 1;
                 }
@@ -163,10 +163,10 @@ pub unsafe fn rows<U: Unit>(a: &View<U::Value>, [rows, k]: [usize; 2], to: *mut 
 /// Rows of b that memory is asked for ahead: each lies on a page of its own, across which no processor looks ahead by itself.
 const AHEAD: usize = 16;
 
-/// Packs `[k, columns]` of b, the columns of one panel: for each unit of k the columns' units side by side, up to a whole vector.
+/// Packs `[k, columns]` of b, the columns of one panel: for each lane of k the columns' lanes side by side, up to a whole vector.
 #[inline(always)]
-pub unsafe fn columns<S: Set, U: Unit>(b: &View<U::Value>, [k, columns]: [usize; 2], to: *mut u32) {
-    let whole = k / U::VALUES;
+pub unsafe fn columns<S: InstructionSet, L: Lane>(b: &View<L::Value>, [k, columns]: [usize; 2], to: *mut u32) {
+    let whole = k / L::VALUES;
     let width = columns.next_multiple_of(S::LANES);
     // SAFETY: the caller's promise: b is there, and room for the panel.
     unsafe {
@@ -179,7 +179,7 @@ pub unsafe fn columns<S: Set, U: Unit>(b: &View<U::Value>, [k, columns]: [usize;
                     let mut rows = [S::zero(); 16];
                     for (i, row) in rows.iter_mut().enumerate() {
                         if i < here {
-                            *row = U::vector::<S>(b.from(p * U::VALUES, column + i).start);
+                            *row = L::vector::<S>(b.from(p * L::VALUES, column + i).start);
                         }
                     }
                     S::transpose(&mut rows);
@@ -193,25 +193,25 @@ pub unsafe fn columns<S: Set, U: Unit>(b: &View<U::Value>, [k, columns]: [usize;
         } else if b.column == 1 && columns == width {
             done = whole;
             for p in 0..done {
-                let (from, to) = (b.from(p * U::VALUES, 0), to.add(p * width));
-                for i in 0..U::VALUES {
-                    let ahead = b.from((p + AHEAD) * U::VALUES + i, 0).start;
-                    prefetch::<1, _>(ahead, columns * size_of::<U::Value>());
+                let (from, to) = (b.from(p * L::VALUES, 0), to.add(p * width));
+                for i in 0..L::VALUES {
+                    let ahead = b.from((p + AHEAD) * L::VALUES + i, 0).start;
+                    prefetch::<1, _>(ahead, columns * size_of::<L::Value>());
                 }
                 for column in (0..columns).step_by(S::LANES) {
-                    let mut units = [0; 16];
-                    for (i, unit) in units.iter_mut().enumerate().take(S::LANES) {
-                        *unit = U::of(from.start.add(column + i), b.row, U::VALUES);
+                    let mut lanes = [0; 16];
+                    for (i, lane) in lanes.iter_mut().enumerate().take(S::LANES) {
+                        *lane = L::of(from.start.add(column + i), b.row, L::VALUES);
                     }
-                    std::ptr::copy_nonoverlapping(units.as_ptr(), to.add(column), S::LANES);
+                    std::ptr::copy_nonoverlapping(lanes.as_ptr(), to.add(column), S::LANES);
                 }
             }
         }
-        for p in done..k.div_ceil(U::VALUES) {
-            let here = (k - p * U::VALUES).min(U::VALUES);
+        for p in done..k.div_ceil(L::VALUES) {
+            let here = (k - p * L::VALUES).min(L::VALUES);
             for column in 0..width {
                 let place = to.add(p * width + column);
-                place.write(if column < columns { U::of(b.from(p * U::VALUES, column).start, b.row, here) } else { 0 });
+                place.write(if column < columns { L::of(b.from(p * L::VALUES, column).start, b.row, here) } else { 0 });
             }
         }
     }

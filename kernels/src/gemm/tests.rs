@@ -6,7 +6,7 @@ use itertools::Itertools;
 use proptest::prelude::*;
 
 use super::instructions::compute_at;
-use super::pack::{Single, Widened};
+use super::pack::{F32Lane, WidenedLane};
 use super::*;
 use crate::simd::{Level, level};
 
@@ -120,7 +120,7 @@ proptest! {
     fn float32_is_right_and_the_same_however_it_is_divided(case in cases(), parts in 1usize..9) {
         let (a, b) = (case.a(), case.b());
         for level in levels() {
-            let compute = compute_at::<Single, f32>(level);
+            let compute = compute_at::<F32Lane, f32>(level);
             let got = case.computed([&a, &b], f32::NAN, compute, 1);
             for (got, [want, size]) in got.iter().zip_eq(case.defined()) {
                 prop_assert!((f64::from(*got) - want).abs() <= 2e-6 * size + 1e-12, "{level:?}: {got}, not {want}");
@@ -133,7 +133,7 @@ proptest! {
     #[test]
     fn bfloat16_is_right_and_the_same_however_it_is_divided(case in cases(), parts in 1usize..9) {
         let (a, b) = (halves(&case.a()), halves(&case.b()));
-        let widened = levels().map(|level| (compute_at::<Widened, f32>(level), compute_at::<Widened, bf16>(level)));
+        let widened = levels().map(|level| (compute_at::<WidenedLane, f32>(level), compute_at::<WidenedLane, bf16>(level)));
         // What is chosen here, which may be the instruction for pairs.
         for (exactly, shortly) in widened.chain([(bf16::compute::<f32>(), bf16::compute::<bf16>())]) {
             let exact = case.computed([&a, &b], f32::NAN, exactly, 1);

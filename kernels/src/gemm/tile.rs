@@ -1,15 +1,15 @@
 //! The innermost loop: a tile of the result in registers.
 
-use super::instructions::{Element, Set};
+use super::instructions::{Element, InstructionSet};
 
-/// A factor as a tile reads it, in units of 4 bytes: a float32, or two bfloat16 that follow one another in k.
+/// A factor as a tile reads it, in lanes of 4 bytes: a float32, or two bfloat16 that follow one another in k.
 #[derive(Clone, Copy)]
 pub struct Factor {
-    /// The first unit; need not be aligned.
+    /// The first lane; need not be aligned.
     pub start: *const u32,
     /// Bytes from a row to the next.
     pub row: usize,
-    /// Bytes from a unit of k to the next.
+    /// Bytes from a lane of k to the next.
     pub step: usize,
 }
 
@@ -27,18 +27,18 @@ pub struct Finish<O> {
     pub columns: usize,
 }
 
-/// A function for a tile of certain rows and vectors, given the units in k.
+/// A function for a tile of certain rows and vectors, given the lanes in k.
 pub type Tile<O> = unsafe fn(usize, Factor, Factor, &Finish<O>);
 
-/// `ROWS` rows of the result, `VECTORS` vectors wide: for each unit of k one vector after another of b, times each row's unit of a.
+/// `ROWS` rows of the result, `VECTORS` vectors wide: for each lane of k one vector after another of b, times each row's lane of a.
 #[inline(always)]
-pub unsafe fn tile<S: Set, O: Element, const ROWS: usize, const VECTORS: usize>(
+pub unsafe fn tile<S: InstructionSet, O: Element, const ROWS: usize, const VECTORS: usize>(
     depth: usize,
     a: Factor,
     b: Factor,
     finish: &Finish<O>,
 ) {
-    // SAFETY: the factors have `depth` units, the result `ROWS` rows of `finish.columns`.
+    // SAFETY: the factors have `depth` lanes, the result `ROWS` rows of `finish.columns`.
     unsafe {
         let mut rows = [a.start; ROWS];
         for (i, row) in rows.iter_mut().enumerate() {

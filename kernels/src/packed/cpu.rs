@@ -4,7 +4,7 @@
 
 use rayon::prelude::*;
 
-use crate::cpu::prefetch::COMING;
+use crate::cpu::prefetch::NEXT_WEIGHTS;
 use crate::cpu::shared::Shared;
 use crate::cpu::tensor::unfilled;
 use crate::packed::pairs::Pairs;
@@ -31,7 +31,7 @@ pub fn product(x: &[f32], weight: &Packed, residual: Option<&[f32]>) -> Vec<f32>
 
 fn by_panels<S: Stretch>(x: &[f32], weight: &Packed, residual: Option<&[f32]>) -> Vec<f32> {
     let [n_in, n_out] = weight.size();
-    COMING.announce(weight.next());
+    NEXT_WEIGHTS.announce(weight.next());
     let mut y = unfilled(x.len() / n_in * n_out);
     let output = Shared::new(&mut y);
     let panels: Vec<&[S]> = weight.panels().collect();

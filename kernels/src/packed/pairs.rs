@@ -52,6 +52,9 @@ impl Pairs for Portable {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
+    //! Every function is one instruction or a few, and runs only inside functions that are compiled for the set.
+    #![allow(unsafe_op_in_unsafe_fn)]
+
     use std::arch::x86_64::*;
 
     use super::{COLUMNS, PairOfRows, Pairs};
@@ -69,27 +72,23 @@ mod x86 {
 
         #[inline(always)]
         unsafe fn zero() -> Self::Sums {
-            unsafe { [_mm256_setzero_si256(); 2] }
+            [_mm256_setzero_si256(); 2]
         }
         #[inline(always)]
         unsafe fn widen(weights: &PairOfRows) -> Self::Weights {
             let first = weights.as_ptr().cast::<__m128i>();
-            unsafe { [0, 1].map(|half| _mm256_cvtepi8_epi16(_mm_loadu_si128(first.add(half)))) }
+            [0, 1].map(|half| _mm256_cvtepi8_epi16(_mm_loadu_si128(first.add(half))))
         }
         #[inline(always)]
         unsafe fn add_products([a, b]: Self::Sums, [u, v]: Self::Weights, x: [i16; 2]) -> Self::Sums {
-            unsafe {
-                let x = _mm256_set1_epi32(unit(x));
-                [_mm256_add_epi32(a, _mm256_madd_epi16(u, x)), _mm256_add_epi32(b, _mm256_madd_epi16(v, x))]
-            }
+            let x = _mm256_set1_epi32(unit(x));
+            [_mm256_add_epi32(a, _mm256_madd_epi16(u, x)), _mm256_add_epi32(b, _mm256_madd_epi16(v, x))]
         }
         #[inline(always)]
         unsafe fn store([a, b]: Self::Sums, to: &mut [i32; COLUMNS]) {
             let first = to.as_mut_ptr().cast::<__m256i>();
-            unsafe {
-                _mm256_storeu_si256(first, a);
-                _mm256_storeu_si256(first.add(1), b);
-            }
+            _mm256_storeu_si256(first, a);
+            _mm256_storeu_si256(first.add(1), b);
         }
     }
 
@@ -99,19 +98,19 @@ mod x86 {
 
         #[inline(always)]
         unsafe fn zero() -> __m512i {
-            unsafe { _mm512_setzero_si512() }
+            _mm512_setzero_si512()
         }
         #[inline(always)]
         unsafe fn widen(weights: &PairOfRows) -> __m512i {
-            unsafe { _mm512_cvtepi8_epi16(_mm256_loadu_si256(weights.as_ptr().cast())) }
+            _mm512_cvtepi8_epi16(_mm256_loadu_si256(weights.as_ptr().cast()))
         }
         #[inline(always)]
         unsafe fn add_products(sums: __m512i, weights: __m512i, x: [i16; 2]) -> __m512i {
-            unsafe { _mm512_add_epi32(sums, _mm512_madd_epi16(weights, _mm512_set1_epi32(unit(x)))) }
+            _mm512_add_epi32(sums, _mm512_madd_epi16(weights, _mm512_set1_epi32(unit(x))))
         }
         #[inline(always)]
         unsafe fn store(sums: __m512i, to: &mut [i32; COLUMNS]) {
-            unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), sums) };
+            _mm512_storeu_si512(to.as_mut_ptr().cast(), sums);
         }
     }
 }
