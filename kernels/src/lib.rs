@@ -2,7 +2,7 @@
 //!
 //! An operation is a folder: the function and its formula in burn's tensor operations, which the kernels are tested against, in
 //! `mod.rs`; one kernel of ours for the CPU, and its gradient, in `cpu.rs`; few for a GPU in `gpu.rs`. How one is declared says
-//! [`operation`]. Below the operations lie [`simd`] (which instructions a kernel is compiled for), [`gemm`] (products of matrices),
+//! `operation.rs`. Below the operations lie [`simd`] (which instructions a kernel is compiled for), `gemm` (products of matrices),
 //! [`packed`] (weights as decoding reads them), [`arena`] (memory on huge pages), and what kernels have in common on a CPU and on a
 //! GPU ([`gpu`]).
 //!
@@ -20,17 +20,17 @@ mod argmax;
 mod attention;
 mod cached_attention;
 mod cast;
-pub mod cpu;
+mod cpu;
 pub mod cross_entropy;
 mod dropout;
 mod embedding;
 mod gelu;
-pub mod gemm;
+mod gemm;
 pub mod gpu;
 mod heads;
 mod linear;
 mod norm;
-pub mod operation;
+mod operation;
 pub mod optimizer;
 pub mod packed;
 mod qk_norm;
@@ -47,6 +47,7 @@ pub use cast::cast;
 pub use dropout::{DropoutMask, dropout};
 pub use embedding::embed;
 pub use gelu::gelu;
+pub use gemm::multiplies_bf16;
 pub use heads::Heads;
 pub use linear::{linear, linear_gelu, linear_onto, unembed};
 pub use norm::{layer_norm, rms_norm};

@@ -218,11 +218,11 @@ fn forward_rows<T: Factor>(
 ) {
     let one = Threads::One;
     let rows = denominators.len();
-    let q = q.from_row(first).first_rows(rows);
+    let q = q.rows(first, rows);
     let mut running = Running { largest: [f32::NEG_INFINITY; QUERIES], total: [0.0; QUERIES], shrunk: [0.0; QUERIES] };
     for block in Block::of_rows(first, rows) {
         let scores = room(scores, block.scores());
-        let [k, v] = [k, v].map(|x| x.from_row(block.first_key).first_rows(block.keys));
+        let [k, v] = [k, v].map(|x| x.rows(block.first_key, block.keys));
         product(MatrixMut::new(scores, block.keys), false, q, k.transposed(), one);
         exponentials(scores, block, sizes.scale(), &mut running);
         if let Some(mask) = mask {
@@ -323,8 +323,8 @@ impl<T: Factor> Task<'_, T> {
     fn block(&mut self, block: Block, sizes: Sizes, mask: Option<DropoutMask>, scratch: &mut Scratch<T>) {
         let Block { first, rows, first_key, keys } = block;
         let one = Threads::One;
-        let [q, dy] = [self.parts[0], self.dy].map(|x| x.from_row(first).first_rows(rows));
-        let [k, v] = [self.parts[1], self.parts[2]].map(|x| x.from_row(first_key).first_rows(keys));
+        let [q, dy] = [self.parts[0], self.dy].map(|x| x.rows(first, rows));
+        let [k, v] = [self.parts[1], self.parts[2]].map(|x| x.rows(first_key, keys));
         let [dq, dk, dv] = &mut self.gradients;
         let (dq, dk, dv) = (dq.rows(first, rows), dk.rows(first_key, keys), dv.rows(first_key, keys));
         let Scratch { weights, dropped, ds, dots, factors } = scratch;

@@ -161,8 +161,8 @@ fn all_at_once(qkv: &[f32], cache: &Cache, task: &Task, scratch: &mut Scratch, o
             let seen = before + first + rows;
             scores.resize(rows * seen, 0.0);
             let one = Threads::One;
-            let [k, v] = [keys, values].map(|x| Matrix::new(x, head_size).first_rows(seen));
-            let q = q.from_row(first).first_rows(rows);
+            let [k, v] = [keys, values].map(|x| Matrix::new(x, head_size).rows(0, seen));
+            let q = q.rows(first, rows);
             product(MatrixMut::new(scores, seen), false, q, k.transposed(), one);
             softmax_rows(scores, seen, before + first, cache.scale());
             product(y.rows(first, rows), false, Matrix::new(scores, seen), v, one);

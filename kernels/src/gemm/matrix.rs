@@ -46,16 +46,11 @@ impl<'a, T> Matrix<'a, T> {
         Self { size: [columns, rows], step: [column, row], ..self }
     }
 
-    /// The matrix from a row on.
-    pub fn from_row(self, first: usize) -> Self {
-        let ([rows, columns], [row, _]) = (self.size, self.step);
-        Self { values: &self.values[first * row..], size: [rows - first, columns], ..self }
-    }
-
-    /// Its first `rows` rows.
-    pub fn first_rows(self, rows: usize) -> Self {
-        assert!(rows <= self.size[0], "{rows} rows of {:?}", self.size);
-        Self { size: [rows, self.size[1]], ..self }
+    /// Some of its rows.
+    pub fn rows(self, first: usize, rows: usize) -> Self {
+        let [all, columns] = self.size;
+        assert!(first + rows <= all, "rows {first} to {} of {:?}", first + rows, self.size);
+        Self { values: &self.values[first * self.step[0]..], size: [rows, columns], ..self }
     }
 
     /// A row whose values stand side by side.

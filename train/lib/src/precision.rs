@@ -4,8 +4,7 @@ use anyhow::Result;
 use burn::tensor::FloatDType;
 use ember_cli::program::UsageError;
 use ember_model::device::{Selected, multiplies};
-use ember_model::kernels::gemm::multiplies_bf16;
-use ember_model::kernels::is_cpu;
+use ember_model::kernels::{is_cpu, multiplies_bf16};
 
 use crate::config::{Precision, Settings};
 
