@@ -37,6 +37,8 @@ mod qk_norm;
 mod rotary;
 pub mod simd;
 mod swiglu;
+#[cfg(test)]
+mod testing;
 
 use burn::tensor::Device;
 

@@ -1,6 +1,8 @@
 //! The largest value of each row, on a GPU: decoding on the CPU has the logits at hand.
 
 mod gpu;
+#[cfg(all(test, feature = "autodiff"))]
+mod gpu_tests;
 
 use burn::tensor::Tensor;
 

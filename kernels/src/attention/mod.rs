@@ -4,6 +4,10 @@ pub(crate) mod cpu;
 mod factor;
 pub(crate) mod gpu;
 pub(crate) mod gpu_backward;
+#[cfg(all(test, feature = "autodiff"))]
+pub(crate) mod gpu_tests;
+#[cfg(test)]
+mod tests;
 
 use burn::tensor::{Bool, DType, Tensor, activation};
 

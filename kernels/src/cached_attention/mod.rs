@@ -3,6 +3,8 @@
 mod cpu;
 mod gpu;
 mod gpu_kernels;
+#[cfg(all(test, feature = "autodiff"))]
+mod gpu_tests;
 mod plain;
 
 use std::sync::Arc;

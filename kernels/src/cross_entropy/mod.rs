@@ -3,6 +3,8 @@
 
 mod cpu;
 mod gpu;
+#[cfg(all(test, feature = "autodiff"))]
+mod gpu_tests;
 
 use burn::tensor::{FloatDType, Int, Tensor, TensorData, activation};
 

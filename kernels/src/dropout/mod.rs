@@ -2,6 +2,8 @@
 
 pub(crate) mod cpu;
 pub(crate) mod gpu;
+#[cfg(all(test, feature = "autodiff"))]
+mod gpu_tests;
 
 use burn::tensor::{Device, Distribution, Tensor};
 

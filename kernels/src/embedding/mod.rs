@@ -2,6 +2,10 @@
 
 mod cpu;
 mod gpu;
+#[cfg(all(test, feature = "autodiff"))]
+mod gpu_tests;
+#[cfg(test)]
+mod tests;
 
 use burn::tensor::{Int, Tensor};
 

@@ -4,6 +4,10 @@
 
 pub(crate) mod cpu;
 pub(crate) mod gpu;
+#[cfg(all(test, feature = "autodiff"))]
+mod gpu_tests;
+#[cfg(test)]
+mod tests;
 
 use burn::tensor::Tensor;
 

@@ -7,6 +7,8 @@ pub mod limits;
 pub(crate) mod sum;
 pub mod tensor;
 pub(crate) mod tensor_cores;
+#[cfg(all(test, feature = "autodiff"))]
+pub(crate) mod testing;
 pub(crate) mod tile;
 
 pub use engine::said as attention_said;

@@ -3,7 +3,11 @@
 mod cpu;
 mod gpu;
 mod gpu_gelu;
+#[cfg(all(test, feature = "autodiff"))]
+mod gpu_tests;
 mod one_row;
+#[cfg(test)]
+mod tests;
 
 use burn::tensor::Tensor;
 

@@ -6,6 +6,10 @@ mod rms_norm;
 
 pub(crate) use gpu::{MOST_GROUPS, Share};
 pub(crate) use rms_norm::{ROWS, backward_rows, forward_rows};
+#[cfg(all(test, feature = "autodiff"))]
+mod gpu_tests;
+#[cfg(test)]
+mod tests;
 
 use burn::tensor::{FloatDType, Tensor};
 

@@ -2,6 +2,8 @@
 
 mod cpu;
 mod gpu;
+#[cfg(test)]
+mod tests;
 
 use burn::tensor::{Tensor, activation};
 

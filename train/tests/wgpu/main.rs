@@ -1,16 +1,9 @@
-//! The same numbers on wgpu as on the CPU: every kernel there against its plain formula; logits, loss, gradients and optimizer steps against our
+//! The same numbers on wgpu as on the CPU: logits, loss, gradients and optimizer steps against our
 //! kernels here. Runs on any adapter, software Vulkan included; without one it says that it is skipped.
 #![allow(clippy::unwrap_used)]
 
-mod attention;
-mod best;
-mod embedding;
-mod gradients;
-mod loss;
-mod matrix;
-mod norm;
+mod greedy;
 mod optimizer;
-mod pointwise;
 mod recorded;
 mod steps;
 

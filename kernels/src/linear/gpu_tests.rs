@@ -1,9 +1,10 @@
 //! Products with what comes before and after them. Few shapes: burn tries its kernels on each.
+#![allow(clippy::unwrap_used)]
 
+use crate::{self as kernels, DropoutMask, plain};
 use burn::tensor::{DType, Tensor};
-use ember_model::kernels::{self, DropoutMask, plain};
 
-use crate::gradients::{Inputs, device, same};
+use crate::gpu::testing::{Inputs, device, same};
 
 #[test]
 fn products_are_their_formulas() {

@@ -1,22 +1,12 @@
-//! Attention by our GPU kernels is what the textbook formula and the CPU's kernels compute: outputs, gradients and the cache.
+//! Attention by our GPU kernels is what the textbook formula and the CPU's kernels compute: outputs and gradients.
+#![allow(clippy::unwrap_used)]
 
-use std::sync::Arc;
-
+use crate::gpu::testing::{gpus, largest_difference, values};
+use crate::{self as kernels, DropoutMask, Heads, plain};
 use burn::tensor::{DType, Device, Distribution, Tensor, TensorData};
-use ember_model::device::{DeviceChoice, select};
-use ember_model::kernels::{self, CachedAttention, CachedRows, DropoutMask, Heads, plain};
 use proptest::prelude::*;
 
-use super::{largest_difference, values};
-
-/// Every kind of GPU that is there.
-fn gpus() -> Vec<Device> {
-    let kinds = [DeviceChoice::Wgpu(None), DeviceChoice::Cuda(None)];
-    let found = kinds.map(|kind| select(kind).inspect_err(|error| println!("SKIPPED: {error:#}")));
-    found.into_iter().flatten().map(|selected| selected.device).collect()
-}
-
-fn random<const D: usize>(shape: [usize; D], spread: f64, seed: u64) -> TensorData {
+pub fn random<const D: usize>(shape: [usize; D], spread: f64, seed: u64) -> TensorData {
     let device = Device::flex();
     device.seed(seed);
     Tensor::<D>::random(shape, Distribution::Normal(0.0, spread), &device).into_data()
@@ -37,7 +27,7 @@ fn output_and_gradient(
 }
 
 /// Vectors of four and single numbers; a kernel is compiled for each.
-fn heads() -> impl Strategy<Value = Heads> {
+pub fn heads() -> impl Strategy<Value = Heads> {
     (1usize..3, 1usize..3, prop_oneof![Just(16usize), Just(5)]).prop_map(|(n_kv_head, served, head_size)| Heads {
         n_head: n_kv_head * served,
         n_kv_head,
@@ -90,51 +80,6 @@ proptest! {
         agrees(2, time, heads, 1.0, seed, Some(DropoutMask { probability: 0.3, key }));
     }
 
-    // Rows with (old, new) positions, whose slots lie scattered; new rows short and long beside old ones.
-    #[test]
-    fn reads_the_cache_by_slot(
-        lengths in proptest::collection::vec(
-            prop_oneof![(0usize..300, 1usize..4), (Just(0usize), 1usize..50), (Just(0usize), Just(9usize))], 1..5
-        ),
-        heads in heads(), seed in 0u64..1 << 32,
-    ) {
-        let (rows, slots) = scattered(&lengths);
-        let new: usize = rows.new.iter().sum();
-        let qkv = random([1, new, heads.width()], 1.5, seed);
-        let [keys, cached] = [1, 2].map(|i| random([heads.n_kv_head, slots, heads.head_size], 1.5, seed + i));
-        let on = |device: &Device| {
-            let attention = CachedAttention::new(rows.clone(), device);
-            let [keys, cached] = [&keys, &cached].map(|data| Tensor::<3>::from_data(data.clone(), device));
-            let (y, keys, cached) = attention.attend(Tensor::from_data(qkv.clone(), device), keys, cached, heads);
-            (values(y), [values(keys), values(cached)].concat())
-        };
-        let (expected, expected_cache) = on(&Device::flex());
-        for device in gpus() {
-            let (got, cache) = on(&device);
-            prop_assert_eq!(&cache, &expected_cache);
-            let error = largest_difference(&got, &expected);
-            prop_assert!(error < 1e-5, "outputs differ by {}: {:?}, {:?}", error, lengths, heads);
-        }
-    }
-}
-
-/// Rows whose old positions took slots in turn, and how many slots a cache for them needs, with some to spare.
-fn scattered(lengths: &[(usize, usize)]) -> (CachedRows, usize) {
-    let mut slots = vec![Vec::new(); lengths.len()];
-    let mut next = 0;
-    for position in 0..lengths.iter().map(|(old, _)| *old).max().unwrap_or(0) {
-        for (row, _) in lengths.iter().enumerate().filter(|(_, (old, _))| position < *old) {
-            slots[row].push(next);
-            next += 1;
-        }
-    }
-    let first_new = next as usize;
-    for (row, (_, new)) in lengths.iter().enumerate() {
-        slots[row].extend(next..next + *new as u32);
-        next += *new as u32;
-    }
-    let new = lengths.iter().map(|(_, new)| *new).collect();
-    (CachedRows { first_new, slots: Arc::new(slots), new: Arc::new(new) }, next as usize + 3)
 }
 
 /// Wide heads, whose tiles are small.

@@ -1,17 +1,57 @@
-//! An operation's kernels against its plain formula on the same device: the value, and the gradient of every input.
+//! What the tests of kernels for GPUs have in common: the devices, and an operation beside its plain formula on the same device, the
+//! value and the gradient of every input.
+#![allow(clippy::unwrap_used)]
 
-use burn::tensor::{DType, Device, Distribution, Gradients, Tensor};
-use ember_model::device::{DeviceChoice, select};
+use burn::tensor::{DType, Device, DeviceType, Distribution, Gradients, Tensor};
+use ember_host::panics::quietly;
 
-/// The device with automatic differentiation; `None`, with a line that says why, where there is no adapter.
-pub fn device() -> Option<Device> {
-    match select(DeviceChoice::Wgpu(None)) {
-        Ok(selected) => Some(selected.device.autodiff()),
-        Err(error) => {
-            println!("SKIPPED: {error:#}");
-            None
-        }
+/// A GPU of this kind, a real one rather than software, that multiplies; `None`, with a line that says so, where there is none.
+fn find(kind: DeviceType) -> Option<Device> {
+    let name = format!("{kind:?}");
+    let mut found = quietly(|| Device::enumerate(kind).into_vec()).unwrap_or_default();
+    let is_real = |device: &Device| {
+        let identity = quietly(|| device.identity()).ok().flatten();
+        identity.is_some_and(|identity| identity.physical.is_some())
+    };
+    found.sort_by_key(|device| !is_real(device));
+    let multiplies = |device: &Device| {
+        let ones = || Tensor::<2>::ones([4, 4], device);
+        quietly(|| ones().matmul(ones()).sum().into_scalar::<f32>()) == Ok(64.0)
+    };
+    let found = found.into_iter().next().filter(multiplies);
+    if found.is_none() {
+        println!("SKIPPED: no {name}");
     }
+    found
+}
+
+/// The adapter of wgpu, software Vulkan included.
+pub fn gpu() -> Option<Device> {
+    find(DeviceType::Wgpu)
+}
+
+/// Every kind of GPU that is there.
+pub fn gpus() -> Vec<Device> {
+    #[cfg(feature = "cuda")]
+    let cuda = find(DeviceType::Cuda);
+    #[cfg(not(feature = "cuda"))]
+    let cuda = None;
+    find(DeviceType::Wgpu).into_iter().chain(cuda).collect()
+}
+
+/// The device with automatic differentiation.
+pub fn device() -> Option<Device> {
+    gpu().map(Device::autodiff)
+}
+
+/// A tensor's values as float32.
+pub fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
+    tensor.into_data().iter::<f32>().collect()
+}
+
+pub fn largest_difference(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
 /// Normally distributed values that are the same on every device.

@@ -1,10 +1,12 @@
-//! The GPU's cross-entropy and its gradient beside the formulas of `loss::plain` on the CPU.
+//! The GPU's cross-entropy and its gradient beside the formulas of `plain` on the CPU.
+#![allow(clippy::unwrap_used)]
 
 use burn::tensor::{DType, Device, Distribution, FloatDType, Tensor};
-use ember_training::loss::{Loss, Objective, loss_over, plain};
+
 use proptest::prelude::*;
 
-use crate::{gpu, values};
+use super::{Loss, Objective, loss_over, plain};
+use crate::gpu::testing::{gpu, values};
 
 /// Objective, cross-entropy and the gradient of three times the objective.
 fn numbers(loss: Loss, logits: &Tensor<3>) -> ([f32; 2], Vec<f32>) {

@@ -1,0 +1,106 @@
+#![allow(clippy::unwrap_used)]
+
+use burn::tensor::{DType, FloatDType, Tensor};
+use itertools::Itertools;
+use proptest::prelude::*;
+
+use crate::testing::{Inputs, device, difference, heads, random, same};
+use crate::{DropoutMask, Heads};
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    // Times on both sides of one and of several blocks of query rows.
+    #[test]
+    fn causal_attention(
+        batch in 1usize..3, time in prop_oneof![1usize..10, 60usize..70, 126usize..140], heads in heads(), seed: u64,
+    ) {
+        same!(
+            Inputs::new([batch, time, heads.width()], [1, 1], [1, 1], seed),
+            |i: &Inputs| crate::causal_attention(i.x.clone(), heads, None),
+            |i: &Inputs| crate::plain::causal_attention(i.x.clone(), heads, None).0
+        );
+    }
+
+    /// Attention of bfloat16, which rounds the softmax's weights and, on the way back, the scores' gradients before it multiplies
+    /// them, against float32 on numbers that both hold.
+    #[test]
+    fn attention_of_bfloat16_sums_in_float32(
+        batch in 1usize..3, time in prop_oneof![1usize..10, 60usize..70, 126usize..140], heads in heads(), seed: u64,
+    ) {
+        let (device, to) = (device(), FloatDType::BF16);
+        device.seed(seed);
+        let rounded = |values: Tensor<3>| values.cast(to).cast(DType::F32);
+        let qkv = rounded(random([batch, time, heads.width()], &device));
+        let weights = rounded(random([batch, time, heads.query_width()], &device));
+        let run = |of: FloatDType| {
+            #[allow(unused_mut)]
+            let mut inputs = Inputs { x: qkv.clone(), matrix: random([1, 1], &device), vectors: [1, 1].map(|n| random([n], &device)) };
+            #[cfg(feature = "autodiff")]
+            {
+                inputs = inputs.tracked();
+            }
+            let y = crate::causal_attention(crate::cast(inputs.x.clone(), of), heads, None);
+            let y = crate::cast(y, FloatDType::F32);
+            #[cfg(feature = "autodiff")]
+            let gradients = inputs.gradients(&(y.clone() * weights.clone()).sum().backward());
+            #[cfg(not(feature = "autodiff"))]
+            let gradients: Vec<Tensor<1>> = Vec::new();
+            (y.inner(), gradients)
+        };
+        let ((half, half_gradients), (full, gradients)) = (run(to), run(FloatDType::F32));
+        let error = difference(half, full);
+        prop_assert!(error < 8e-3, "the value differs by {error}"); // half a unit of 8 bits, for the weights and for the result
+        for (half, full) in half_gradients.into_iter().zip_eq(gradients) {
+            let error = difference(half, full);
+            prop_assert!(error < 1.6e-2, "a gradient differs by {error}"); // the same for y, the weights, the scores and the result
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4))]
+
+    // Longer than a block of keys, and than two.
+    #[test]
+    fn attention_to_a_long_text(
+        time in prop_oneof![505usize..520, 540usize..560, 1020usize..1060], heads in heads(), seed: u64,
+    ) {
+        let heads = Heads { head_size: heads.head_size.min(4), ..heads };
+        same!(
+            Inputs::new([1, time, heads.width()], [1, 1], [1, 1], seed),
+            |i: &Inputs| crate::causal_attention(i.x.clone(), heads, None),
+            |i: &Inputs| crate::plain::causal_attention(i.x.clone(), heads, None).0
+        );
+    }
+}
+
+/// With dropout the gradient must be that of the very function that ran: compare it with finite differences.
+#[cfg(feature = "autodiff")]
+#[test]
+fn dropout_in_attention_has_its_own_gradient() {
+    // Within a block of keys, and over two of them.
+    dropout_has_its_gradient(70);
+    dropout_has_its_gradient(530);
+}
+
+#[cfg(feature = "autodiff")]
+fn dropout_has_its_gradient(time: usize) {
+    let device = device();
+    device.seed(3);
+    let heads = Heads { n_head: 4, n_kv_head: 2, head_size: 3 };
+    let mask = Some(DropoutMask { probability: 0.4, key: 99 });
+    let qkv = random::<3>([1, time, heads.width()], &device).require_grad();
+    let weights = random::<3>([1, time, heads.query_width()], &device);
+    let value = |qkv: Tensor<3>| {
+        let y = crate::dropout(crate::causal_attention(qkv, heads, mask), mask);
+        (y * weights.clone()).sum()
+    };
+    let gradient = qkv.grad(&value(qkv.clone()).backward()).unwrap();
+    let direction = random::<3>([1, time, heads.width()], &device);
+    let step = 1e-2;
+    let at = |sign: f64| value(qkv.clone().detach() + direction.clone() * (sign * step)).into_scalar::<f32>() as f64;
+    let numeric = (at(1.0) - at(-1.0)) / (2.0 * step);
+    let exact = (gradient * direction.inner()).sum().into_scalar::<f32>() as f64;
+    assert!((numeric - exact).abs() < 2e-3 * exact.abs().max(1.0), "{numeric} {exact}");
+}

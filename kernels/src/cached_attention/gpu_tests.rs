@@ -1,0 +1,61 @@
+//! Attention to the cache by our GPU kernels is what the CPU's kernel computes.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+
+use burn::tensor::{Device, Tensor};
+use proptest::prelude::*;
+
+use crate::attention::gpu_tests::{heads, random};
+use crate::gpu::testing::{gpus, largest_difference, values};
+use crate::{CachedAttention, CachedRows};
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
+
+    // Rows with (old, new) positions, whose slots lie scattered; new rows short and long beside old ones.
+    #[test]
+    fn reads_the_cache_by_slot(
+        lengths in proptest::collection::vec(
+            prop_oneof![(0usize..300, 1usize..4), (Just(0usize), 1usize..50), (Just(0usize), Just(9usize))], 1..5
+        ),
+        heads in heads(), seed in 0u64..1 << 32,
+    ) {
+        let (rows, slots) = scattered(&lengths);
+        let new: usize = rows.new.iter().sum();
+        let qkv = random([1, new, heads.width()], 1.5, seed);
+        let [keys, cached] = [1, 2].map(|i| random([heads.n_kv_head, slots, heads.head_size], 1.5, seed + i));
+        let on = |device: &Device| {
+            let attention = CachedAttention::new(rows.clone(), device);
+            let [keys, cached] = [&keys, &cached].map(|data| Tensor::<3>::from_data(data.clone(), device));
+            let (y, keys, cached) = attention.attend(Tensor::from_data(qkv.clone(), device), keys, cached, heads);
+            (values(y), [values(keys), values(cached)].concat())
+        };
+        let (expected, expected_cache) = on(&Device::flex());
+        for device in gpus() {
+            let (got, cache) = on(&device);
+            prop_assert_eq!(&cache, &expected_cache);
+            let error = largest_difference(&got, &expected);
+            prop_assert!(error < 1e-5, "outputs differ by {}: {:?}, {:?}", error, lengths, heads);
+        }
+    }
+}
+
+/// Rows whose old positions took slots in turn, and how many slots a cache for them needs, with some to spare.
+fn scattered(lengths: &[(usize, usize)]) -> (CachedRows, usize) {
+    let mut slots = vec![Vec::new(); lengths.len()];
+    let mut next = 0;
+    for position in 0..lengths.iter().map(|(old, _)| *old).max().unwrap_or(0) {
+        for (row, _) in lengths.iter().enumerate().filter(|(_, (old, _))| position < *old) {
+            slots[row].push(next);
+            next += 1;
+        }
+    }
+    let first_new = next as usize;
+    for (row, (_, new)) in lengths.iter().enumerate() {
+        slots[row].extend(next..next + *new as u32);
+        next += *new as u32;
+    }
+    let new = lengths.iter().map(|(_, new)| *new).collect();
+    (CachedRows { first_new, slots: Arc::new(slots), new: Arc::new(new) }, next as usize + 3)
+}

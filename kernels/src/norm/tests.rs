@@ -1,0 +1,39 @@
+#![allow(clippy::unwrap_used)]
+
+use burn::tensor::FloatDType;
+use proptest::prelude::*;
+
+use crate::testing::{Inputs, same};
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    // Norms of at least 4 values: of two, or one, nothing is left but its sign, and the gradient is all rounding where they are nearly
+    // the same.
+    #[test]
+    fn layer_norm(batch in 1usize..4, time in 1usize..60, n_embd in 4usize..100, seed: u64) {
+        same!(
+            Inputs::new([batch, time, n_embd], [1, 1], [n_embd, n_embd], seed),
+            |i: &Inputs| crate::layer_norm(i.x.clone(), i.vectors[0].clone(), Some(i.vectors[1].clone()), 1e-5, FloatDType::F32),
+            |i: &Inputs| crate::plain::layer_norm(i.x.clone(), i.vectors[0].clone(), Some(i.vectors[1].clone()), 1e-5)
+        );
+    }
+
+    #[test]
+    fn layer_norm_without_bias(batch in 1usize..4, time in 1usize..60, n_embd in 4usize..100, seed: u64) {
+        same!(
+            Inputs::new([batch, time, n_embd], [1, 1], [n_embd, 1], seed),
+            |i: &Inputs| crate::layer_norm(i.x.clone(), i.vectors[0].clone(), None, 1e-5, FloatDType::F32),
+            |i: &Inputs| crate::plain::layer_norm(i.x.clone(), i.vectors[0].clone(), None, 1e-5)
+        );
+    }
+
+    #[test]
+    fn rms_norm(batch in 1usize..4, time in 1usize..60, n_embd in 4usize..100, seed: u64) {
+        same!(
+            Inputs::new([batch, time, n_embd], [1, 1], [n_embd, 1], seed),
+            |i: &Inputs| crate::rms_norm(i.x.clone(), i.vectors[0].clone(), 1e-5, FloatDType::F32),
+            |i: &Inputs| crate::plain::rms_norm(i.x.clone(), i.vectors[0].clone(), 1e-5)
+        );
+    }
+}

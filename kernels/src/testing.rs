@@ -1,0 +1,129 @@
+//! What the tests of the kernels for the CPU have in common: an operation beside its formula, the value and the gradient of every
+//! input where the feature `autodiff` is on.
+
+use burn::tensor::{DType, Device, Distribution, Tensor};
+use proptest::prelude::*;
+
+use crate::{Heads, Rotary, causal_attention, linear, qk_norm, rotate, swiglu};
+
+pub fn random<const D: usize>(shape: [usize; D], device: &Device) -> Tensor<D> {
+    Tensor::random(shape, Distribution::Normal(0.0, 1.0), device)
+}
+
+#[cfg(feature = "autodiff")]
+pub fn flat<const D: usize>(tensor: Tensor<D>) -> Tensor<1> {
+    let n = tensor.shape().num_elements();
+    tensor.reshape([n])
+}
+
+/// The largest difference, relative to the largest value (at least 1).
+pub fn difference<const D: usize>(a: Tensor<D>, b: Tensor<D>) -> f32 {
+    let scale = b.clone().abs().max().into_scalar::<f32>().max(1.0);
+    (a - b).abs().max().into_scalar::<f32>() / scale
+}
+
+/// Compares one operation and its gradients with respect to every input, on the same random values.
+///
+/// Sums of n float32 products differ by their order: the tolerance is 2e-5 of the largest value for the sizes used here.
+macro_rules! same {
+    ($inputs:expr, $fused:expr, $plain:expr) => {{
+        #[allow(unused_mut)]
+        let mut inputs = $inputs;
+        #[cfg(feature = "autodiff")]
+        {
+            inputs = inputs.tracked();
+        }
+        let (fused, reference) = ($fused(&inputs), $plain(&inputs));
+        #[cfg(feature = "autodiff")]
+        {
+            let weights = $crate::testing::random(fused.dims(), &fused.device());
+            let a = inputs.gradients(&(fused.clone() * weights.clone()).sum().backward());
+            let b = inputs.gradients(&(reference.clone() * weights).sum().backward());
+            for (a, b) in itertools::Itertools::zip_eq(a.into_iter(), b) {
+                let error = $crate::testing::difference(a, b);
+                proptest::prop_assert!(error < 2e-5, "a gradient differs by {error}");
+            }
+        }
+        let error = $crate::testing::difference(fused.inner(), reference.inner());
+        proptest::prop_assert!(error < 2e-5, "the value differs by {error}");
+    }};
+}
+pub(crate) use same;
+
+/// The inputs of an operation: `x` and up to two parameters, flattened to compare gradients.
+pub struct Inputs {
+    pub x: Tensor<3>,
+    pub matrix: Tensor<2>,
+    pub vectors: [Tensor<1>; 2],
+}
+
+impl Inputs {
+    pub fn new(x: [usize; 3], matrix: [usize; 2], vectors: [usize; 2], seed: u64) -> Self {
+        let device = device();
+        device.seed(seed);
+        Self { x: random(x, &device), matrix: random(matrix, &device), vectors: vectors.map(|n| random([n], &device)) }
+    }
+
+    #[cfg(feature = "autodiff")]
+    pub fn tracked(self) -> Self {
+        Self {
+            x: self.x.require_grad(),
+            matrix: self.matrix.require_grad(),
+            vectors: self.vectors.map(Tensor::require_grad),
+        }
+    }
+
+    #[cfg(feature = "autodiff")]
+    pub fn gradients(&self, gradients: &burn::tensor::Gradients) -> Vec<Tensor<1>> {
+        let x = self.x.grad(gradients).map(flat);
+        let matrix = self.matrix.grad(gradients).map(flat);
+        let vectors = self.vectors.iter().map(|vector| vector.grad(gradients));
+        [x, matrix].into_iter().chain(vectors).flatten().collect()
+    }
+}
+
+#[cfg(feature = "autodiff")]
+pub fn device() -> Device {
+    Device::flex().autodiff()
+}
+#[cfg(not(feature = "autodiff"))]
+pub fn device() -> Device {
+    Device::flex()
+}
+
+/// Some heads of keys and values, each of which serves some heads of queries.
+pub fn heads() -> impl Strategy<Value = Heads> {
+    (1usize..4, 1usize..5, 1usize..20).prop_map(|(n_kv_head, served, head_size)| Heads {
+        n_head: n_kv_head * served,
+        n_kv_head,
+        head_size,
+    })
+}
+
+/// As [`heads`], each of an even width.
+pub fn even_heads() -> impl Strategy<Value = Heads> {
+    heads().prop_map(|heads| Heads { head_size: 2 * heads.head_size, ..heads })
+}
+
+/// What a branch computes in half precision: the kernels take it and give it back, rounded once from float32.
+#[test]
+fn half_precision_passes_through_the_kernels() {
+    let device = Device::flex();
+    device.seed(5);
+    let heads = Heads { n_head: 4, n_kv_head: 2, head_size: 6 };
+    let rotary = Rotary::new(3..20, heads.head_size, 1e4, &device);
+    let [scale, matrix] = [[6, 1], [heads.width(), 10]].map(|shape| random(shape, &device).cast(DType::BF16));
+    let scale = scale.flatten::<1>(0, 1);
+    let half = random::<3>([2, 17, heads.width()], &device).cast(DType::BF16);
+    let same = |name: &str, kernel: &dyn Fn(Tensor<3>, DType) -> Tensor<3>| {
+        let got = kernel(half.clone(), DType::BF16);
+        assert_eq!(got.dtype(), DType::BF16, "{name}");
+        let error = difference(got.cast(DType::F32), kernel(half.clone().cast(DType::F32), DType::F32));
+        assert!(error < 4e-3, "{name} differs by {error}"); // half a unit of 8 bits, of the largest value
+    };
+    same("linear", &|x, to| linear(x, matrix.clone().cast(to), None));
+    same("qk_norm", &|x, to| qk_norm(x, scale.clone().cast(to), scale.clone().cast(to), 1e-6, heads));
+    same("rotate", &|x, _| rotate(x, &rotary, heads));
+    same("swiglu", &|x, _| swiglu(x));
+    same("attention", &|x, _| causal_attention(x, heads, None));
+}
