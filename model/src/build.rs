@@ -32,7 +32,7 @@ impl Gpt {
     /// When the shape is impossible, on this device or on any, or the source has no such tensor.
     pub fn build(config: &GptConfig, source: &dyn ParameterSource, device: &Device) -> Result<Self> {
         config.validate()?;
-        check_heads(config.head_size, Use::Inference, device).map_err(Error::Heads)?;
+        check_heads(config.head_size, Use::Inference, device)?;
         Builder { source, config, device: device.clone(), packing: None }.model()
     }
 

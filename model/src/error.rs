@@ -1,6 +1,7 @@
 //! Why there is no model.
 
 use ember_kernels::arena::ArenaError;
+use ember_kernels::gpu::limits::LimitError;
 
 use crate::WeightType;
 use crate::device::DeviceError;
@@ -20,8 +21,8 @@ pub enum Error {
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// The device cannot compute attention with heads of this width.
-    #[error("{0}")]
-    Heads(String),
+    #[error(transparent)]
+    Heads(#[from] LimitError),
     /// The device cannot multiply with weights stored like this.
     #[error("weights in {}: {problem}", weights.name())]
     Weights {

@@ -8,6 +8,8 @@ mod model;
 
 use std::error::Error;
 
+pub use model::heads;
+
 use crate::program::UsageError;
 
 /// One error of a library, as a program says it.

@@ -3,6 +3,7 @@
 use std::error::Error;
 
 use ember_model::device::{DeviceError, there};
+use ember_model::kernels::gpu::limits::LimitError;
 use ember_model::{Error as ModelError, WeightType};
 
 /// The program's line, where flags belong into it.
@@ -16,8 +17,14 @@ pub fn line(cause: &(dyn Error + 'static)) -> Option<String> {
         (_, Some(ModelError::Weights { .. })) => {
             Some("weights in int8 are for the CPU; use --weights bf16 or f32, or --device cpu".to_owned())
         }
+        (_, Some(ModelError::Heads(error))) => Some(heads(error)),
         _ => None,
     }
+}
+
+/// The line for heads that a GPU does not bear.
+pub fn heads(error: &LimitError) -> String {
+    format!("{error}; choose a larger n_head, or --device cpu")
 }
 
 fn device(error: &DeviceError) -> Option<String> {

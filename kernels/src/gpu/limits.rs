@@ -1,8 +1,8 @@
 //! The widest heads that a GPU's shared memory bears: decided from its size alone, so that heads that are too wide are refused in a
 //! line before anything runs, on any machine.
 
-use burn::backend::{BackendTensor, DispatchTensorKind};
 use burn::tensor::{DType, Device, FloatDType, Tensor};
+use thiserror::Error;
 
 use crate::attention::gpu::{FORWARD, line};
 #[cfg(feature = "autodiff")]
@@ -10,7 +10,9 @@ use crate::attention::gpu_backward::{KEYS, QUERIES};
 use crate::cached_attention::MOST_AT_ONCE;
 use crate::cached_attention::Share;
 use crate::gpu::engine::Engine;
+use crate::gpu::tensor::cube;
 use crate::gpu::tile::Holds;
+use crate::is_cpu;
 
 /// The kernels of attention that work tile by tile; the first alone is needed where nothing is learned.
 #[cfg(feature = "autodiff")]
@@ -40,34 +42,48 @@ fn bears(head_size: usize, used: Use, shared_memory: usize) -> bool {
     cached && learned && tiled(&FORWARD, DType::F32)
 }
 
+/// Why a device cannot compute attention.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum LimitError {
+    /// Its cubes' shared memory does not bear heads as wide.
+    #[error(
+        "attention with heads of {head_size} (n_embd / n_head) needs more shared memory than the {} KiB of this GPU, which \
+         suffice for heads of {widest}",
+        shared_memory >> 10
+    )]
+    HeadsTooWide {
+        /// Their width.
+        head_size: usize,
+        /// Bytes.
+        shared_memory: usize,
+        /// The widest that it bears.
+        widest: usize,
+    },
+}
+
 /// Refuses heads that are too wide for cubes with `shared_memory` bytes.
 ///
 /// # Errors
 /// Which heads, the memory, and the widest that fit.
-fn check(head_size: usize, used: Use, shared_memory: usize) -> Result<(), String> {
+fn check(head_size: usize, used: Use, shared_memory: usize) -> Result<(), LimitError> {
     if bears(head_size, used, shared_memory) {
         return Ok(());
     }
     let widest = (1..head_size).rev().find(|size| size.is_multiple_of(8) && bears(*size, used, shared_memory));
-    Err(format!(
-        "attention with heads of {head_size} (n_embd / n_head) needs more shared memory than the {} KiB of this GPU, which \
-         suffice for heads of {}; choose a larger n_head, or --device cpu",
-        shared_memory >> 10,
-        widest.unwrap_or(0)
-    ))
+    Err(LimitError::HeadsTooWide { head_size, shared_memory, widest: widest.unwrap_or(0) })
 }
 
 /// Refuses heads that `device` cannot compute attention with, which no CPU does.
 ///
 /// # Errors
-/// One line: which heads, why, and what to do.
-pub fn check_heads(head_size: usize, used: Use, device: &Device) -> Result<(), String> {
-    match Tensor::<1>::zeros([1], &device.clone().inner()).into_dispatch().kind {
-        DispatchTensorKind::Cube(BackendTensor::Float(tensor)) => {
-            check(head_size, used, tensor.client.properties().hardware.max_shared_memory_size)
-        }
-        _ => Ok(()),
+/// Which heads, and which it can.
+pub fn check_heads(head_size: usize, used: Use, device: &Device) -> Result<(), LimitError> {
+    if is_cpu(device) {
+        return Ok(());
     }
+    let tensor = cube(Tensor::<1>::zeros([1], &device.clone().inner()));
+    check(head_size, used, tensor.client.properties().hardware.max_shared_memory_size)
 }
 
 #[cfg(test)]
@@ -90,9 +106,12 @@ mod tests {
             }
             let found = [TRAINING, Use::Inference].map(|used| widest(used, shared_memory * KIB));
             assert_eq!(found, [training, inference], "{shared_memory} KiB");
-            let line = check(training + 8, TRAINING, shared_memory * KIB).err().unwrap_or_default();
+            let line = check(training + 8, TRAINING, shared_memory * KIB)
+                .err()
+                .map(|error| error.to_string())
+                .unwrap_or_default();
             assert!(line.contains(&format!("the {shared_memory} KiB of this GPU")) && !line.contains('\n'), "{line}");
-            assert!(line.contains(&format!("heads of {training}; choose")), "{line}");
+            assert!(line.contains(&format!("heads of {training}")), "{line}");
         }
     }
 

@@ -3,6 +3,7 @@
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
+use ember_cli::wording::heads;
 use ember_host::memory::ASSUMED_BYTES;
 use ember_model::GptConfig;
 use ember_model::device::Selected;
@@ -73,7 +74,7 @@ pub fn keeps_freed_memory(config: &TrainConfig, shape: &GptConfig, selected: &Se
 /// A [`ConfigError`] of one line.
 pub fn check_attention(precision: Precision, shape: &GptConfig, selected: &Selected) -> Result<(), ConfigError> {
     let used = Use::Training(float_dtype(precision));
-    check_heads(shape.head_size, used, &selected.device).map_err(ConfigError)
+    check_heads(shape.head_size, used, &selected.device).map_err(|error| ConfigError(heads(&error)))
 }
 
 /// Why the micro-batch that somebody set may be too large, where that can be told.
