@@ -4,8 +4,8 @@ use burn::tensor::{DType, FloatDType, Tensor};
 use itertools::Itertools;
 use proptest::prelude::*;
 
+use crate::Heads;
 use crate::testing::{Inputs, device, difference, heads, random, same};
-use crate::{DropoutMask, Heads};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
@@ -89,7 +89,7 @@ fn dropout_has_its_gradient(time: usize) {
     let device = device();
     device.seed(3);
     let heads = Heads { n_head: 4, n_kv_head: 2, head_size: 3 };
-    let mask = Some(DropoutMask { probability: 0.4, key: 99 });
+    let mask = Some(crate::DropoutMask { probability: 0.4, key: 99 });
     let qkv = random::<3>([1, time, heads.width()], &device).require_grad();
     let weights = random::<3>([1, time, heads.query_width()], &device);
     let value = |qkv: Tensor<3>| {

@@ -85,7 +85,7 @@ pub fn plain(logits: Tensor<3>, targets: &[u32], objective: Objective) -> Loss {
     Loss { objective, cross_entropy: cross_entropy.detach() }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "autodiff"))]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;

@@ -175,16 +175,15 @@ fn small_attention_agrees(like: &CubeTensor, head_size: usize) -> bool {
     let qkv = noise(like, [1, CHECK_TIME, heads.width()], 2.0);
     let forward = [Engine::Units, Engine::TensorCores].map(|engine| attend(engine, qkv.clone(), heads, None));
     let [plain, fast] = forward.clone().map(|(y, _log_sums)| read(y));
-    #[cfg(feature = "autodiff")]
-    let gradients = {
+    let gradients = if cfg!(feature = "autodiff") {
         let dy = noise(like, [1, CHECK_TIME, heads.query_width()], 1.0);
         [Engine::Units, Engine::TensorCores].map(|engine| {
             let (y, log_sums) = forward[0].clone();
             read(backward(engine, qkv.clone(), y, log_sums, dy.clone(), heads, None))
         })
+    } else {
+        [Vec::new(), Vec::new()]
     };
-    #[cfg(not(feature = "autodiff"))]
-    let gradients = [Vec::new(), Vec::new()];
     let [plain_gradient, fast_gradient] = gradients;
     near(&plain, &fast) && near(&plain_gradient, &fast_gradient)
 }

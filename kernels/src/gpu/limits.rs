@@ -5,7 +5,6 @@ use burn::tensor::{DType, Device, FloatDType, Tensor};
 use thiserror::Error;
 
 use crate::attention::gpu::{FORWARD, line};
-#[cfg(feature = "autodiff")]
 use crate::attention::gpu_backward::{KEYS, QUERIES};
 use crate::cached_attention::MOST_AT_ONCE;
 use crate::cached_attention::Share;
@@ -15,13 +14,9 @@ use crate::gpu::tile::Holds;
 use crate::is_cpu;
 
 /// The kernels of attention that work tile by tile; the first alone is needed where nothing is learned.
-#[cfg(feature = "autodiff")]
-pub(super) const KERNELS: &[Holds] = &[FORWARD, QUERIES, KEYS];
-/// See above.
-#[cfg(not(feature = "autodiff"))]
-pub(super) const KERNELS: &[Holds] = &[FORWARD];
+pub(super) const KERNELS: &[Holds] = if cfg!(feature = "autodiff") { &[FORWARD, QUERIES, KEYS] } else { &[FORWARD] };
 
-/// What is to be done with a model.
+/// What attention is to be computed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     /// Scored, or written with.

@@ -20,7 +20,7 @@ pub(super) const TRAINING_STEP: Facts = Facts {
     returns: "one number, the loss, and other weights",
     places: &[
         place("train/lib/src/gradient.rs", "next_token_loss"),
-        place("train/lib/src/loss.rs", "cross_entropy"),
+        place("kernels/src/cross_entropy/mod.rs", "cross_entropy"),
         place("train/lib/src/optimizer.rs", "step"),
     ],
 };
@@ -28,7 +28,7 @@ pub(super) const FORWARD_WITH_GRAPH: Facts = Facts {
     mode: "forward_with_graph",
     random: "what dropout drops",
     returns: "logits at every position, and the graph that made them",
-    places: &[place("model/src/gpt.rs", "forward"), place("model/src/kernels/autodiff.rs", "fused_linear")],
+    places: &[place("model/src/gpt.rs", "forward"), place("kernels/src/linear/mod.rs", "linear")],
 };
 pub(super) const FORWARD: Facts = Facts {
     mode: "forward",
