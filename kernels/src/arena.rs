@@ -1,5 +1,5 @@
-//! One stretch of memory for what a token reads whole, the packed weights of a model or its cache, on huge pages where the system
-//! has them.
+//! One stretch of memory for what a token reads whole, the packed weights of a model or its cache,
+//! on huge pages where the system has them.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -20,7 +20,8 @@ const LINE: usize = 64;
 /// Bytes of all stretches that there are.
 static HELD: AtomicUsize = AtomicUsize::new(0);
 
-/// Bytes of all stretches that there are in this program: the system gave them, and no allocator knows of them.
+/// Bytes of all stretches that there are in this program: the system gave them, and no allocator
+/// knows of them.
 pub fn held() -> usize {
     HELD.load(Ordering::Relaxed)
 }
@@ -41,8 +42,9 @@ pub enum ArenaError {
 
 /// Zeros to begin with, given away part by part.
 ///
-/// A token reads all of it, a page after the other: with pages of 4 KiB finding them costs as much time as reading them (17
-/// against 32 GB/s on one core of an AMD EPYC with virtual memory inside virtual memory).
+/// A token reads all of it, a page after the other: with pages of 4 KiB finding them costs as much
+/// time as reading them (17 against 32 GB/s on one core of an AMD EPYC with virtual memory inside
+/// virtual memory).
 #[derive(Debug)]
 pub struct Memory {
     /// Raw, since parts of it are borrowed each by itself, some of them to be written.
@@ -120,8 +122,8 @@ impl Part {
     /// When it does not consist of such values.
     pub fn values<T: Bits>(&self) -> &[T] {
         let (start, length) = self.place::<T>();
-        // SAFETY: inside the map and aligned to a cache line by construction, valid whatever the bits; written only through
-        // the one owner's `values_mut`.
+        // SAFETY: inside the map and aligned to a cache line by construction, valid whatever the
+        // bits; written only through the one owner's `values_mut`.
         unsafe { std::slice::from_raw_parts(start, length) }
     }
 
@@ -135,7 +137,8 @@ impl Part {
         unsafe { std::slice::from_raw_parts_mut(start, length) }
     }
 
-    /// Where the part that is read after this one begins, and its bytes; after the last comes the first, since a token follows a token.
+    /// Where the part that is read after this one begins, and its bytes; after the last comes the
+    /// first, since a token follows a token.
     pub fn next(&self) -> (*const u8, usize) {
         let (start, bytes) = self.memory.place((self.index + 1) % self.memory.parts.len());
         (start, bytes)

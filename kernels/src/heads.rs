@@ -40,7 +40,8 @@ impl Heads {
     }
 }
 
-/// Queries `[batch, time, n_head, head_size]`, keys and values `[batch, time, n_kv_head, head_size]` of the joint projection.
+/// Queries `[batch, time, n_head, head_size]`, keys and values `[batch, time, n_kv_head,
+/// head_size]` of the joint projection.
 pub(crate) fn parts(qkv: Tensor<3>, heads: Heads) -> [Tensor<4>; 3] {
     let [batch, time, _] = qkv.dims();
     let Heads { n_head, n_kv_head, head_size } = heads;
@@ -52,7 +53,8 @@ pub(crate) fn parts(qkv: Tensor<3>, heads: Heads) -> [Tensor<4>; 3] {
     })
 }
 
-/// Each head of keys or values `[batch, n_kv_head, seen, head_size]` once for every head of queries that it serves.
+/// Each head of keys or values `[batch, n_kv_head, seen, head_size]` once for every head of queries
+/// that it serves.
 pub(crate) fn for_queries(x: Tensor<4>, heads: Heads) -> Tensor<4> {
     let served = heads.served();
     if served == 1 {

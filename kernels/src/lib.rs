@@ -1,18 +1,21 @@
 //! The operations that transformers are made of: the same functions for every device.
 //!
-//! An operation is a folder: the function and its formula in burn's tensor operations, which the kernels are tested against, in
-//! `mod.rs`; one kernel of ours for the CPU, and its gradient, in `cpu.rs`; few for a GPU in `gpu.rs`. How one is declared says
-//! `operation.rs`. Below the operations lie [`simd`] (which instructions a kernel is compiled for), `gemm` (products of matrices),
-//! [`packed`] (weights as decoding reads them), [`arena`] (memory on huge pages), and what kernels have in common on a CPU and on a
-//! GPU ([`gpu`]).
+//! An operation is a folder: the function and its formula in burn's tensor operations, which the
+//! kernels are tested against, in `mod.rs`; one kernel of ours for the CPU, and its gradient, in
+//! `cpu.rs`; few for a GPU in `gpu.rs`. How one is declared says `operation.rs`. Below the
+//! operations lie [`simd`] (which instructions a kernel is compiled for), `gemm` (products of
+//! matrices), [`packed`] (weights as decoding reads them), [`arena`] (memory on huge pages), and
+//! what kernels have in common on a CPU and on a GPU ([`gpu`]).
 //!
 //! What it is not: it knows no model, no checkpoint and no text.
 //!
 //! Invariants:
-//! - On a device with automatic differentiation, which the feature `autodiff` brings, calls are recorded; nowhere else.
+//! - On a device with automatic differentiation, which the feature `autodiff` brings, calls are
+//!   recorded; nowhere else.
 //! - On the CPU the same input gives the same bits, whatever the number of threads.
 
-// A kernel for a GPU is written in the part of Rust that CubeCL translates, which lacks what these lints ask for.
+// A kernel for a GPU is written in the part of Rust that CubeCL translates, which lacks what these
+// lints ask for.
 #![allow(clippy::assign_op_pattern, clippy::manual_is_multiple_of, clippy::needless_range_loop)]
 
 pub mod arena;
@@ -58,7 +61,8 @@ pub use qk_norm::qk_norm;
 pub use rotary::{Rotary, rotate};
 pub use swiglu::swiglu;
 
-/// The operations as the papers write them, in burn's own tensor operations: the reference that the kernels are tested against.
+/// The operations as the papers write them, in burn's own tensor operations: the reference that the
+/// kernels are tested against.
 pub mod plain {
     pub use crate::attention::plain as causal_attention;
     pub use crate::dropout::plain as dropout;

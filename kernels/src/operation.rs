@@ -1,6 +1,6 @@
-//! The one way to declare an operation with a gradient: a type that holds what is not a tensor (`LayerNorm { epsilon, .. }`), and
-//! for each kind of device an implementation of [`Operation`]. [`apply`] finds the device and, where gradients are wanted,
-//! records the call.
+//! The one way to declare an operation with a gradient: a type that holds what is not a tensor
+//! (`LayerNorm { epsilon, .. }`), and for each kind of device an implementation of [`Operation`].
+//! [`apply`] finds the device and, where gradients are wanted, records the call.
 
 use std::fmt::Debug;
 
@@ -8,7 +8,8 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, BackendTensor, DispatchAutodiffContext, DispatchTensor, DispatchTensorKind, Flex};
 use burn_cubecl::CubeBackend;
 
-/// An operation with `N` inputs and `M` outputs, as a backend computes it. Only the first output has a gradient.
+/// An operation with `N` inputs and `M` outputs, as a backend computes it. Only the first output
+/// has a gradient.
 pub trait Operation<B: Backend, const N: usize, const M: usize = 1>: Clone + Debug + Send + 'static {
     /// What the backward needs of the forward.
     type Kept: Clone + Debug + Send + 'static;

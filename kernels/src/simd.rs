@@ -1,10 +1,12 @@
-//! One source, three instruction sets: a kernel's body is compiled for AVX-512, for AVX2 and for the machine the build is for,
-//! and the best that the processor has is chosen when it runs. The environment variable `EMBER_SIMD` (`avx512`, `avx2` or `portable`)
-//! sets a limit to that choice, to see what older machines get. The last bits of results depend on the set.
+//! One source, three instruction sets: a kernel's body is compiled for AVX-512, for AVX2 and for
+//! the machine the build is for, and the best that the processor has is chosen when it runs. The
+//! environment variable `EMBER_SIMD` (`avx512`, `avx2` or `portable`) sets a limit to that choice,
+//! to see what older machines get. The last bits of results depend on the set.
 //!
-//! It is a macro of ours rather than `pulp`, in whose vector types every loop would have to be written, or `multiversion`, which
-//! knows neither that limit nor bodies that are generic over the instructions. Products of matrices ([`crate::gemm`]) choose by the
-//! same [`level`], but once a product and not once a call, and know one set more.
+//! It is a macro of ours rather than `pulp`, in whose vector types every loop would have to be
+//! written, or `multiversion`, which knows neither that limit nor bodies that are generic over the
+//! instructions. Products of matrices ([`crate::gemm`]) choose by the same [`level`], but once a
+//! product and not once a call, and know one set more.
 
 use std::sync::OnceLock;
 
@@ -93,9 +95,10 @@ pub struct Avx512;
 
 /// Defines functions whose body is compiled once per instruction set and dispatched at run time.
 ///
-/// The loops inside are plain Rust over slices; the compiler vectorises them. `mul_add` is one instruction in every
-/// version but the last. A body that names instructions itself is an `unsafe fn name<I: Trait>`, compiled for each of [`Portable`],
-/// [`Avx2`] and [`Avx512`] in place of `I`; its callers promise what it asks for beside the instructions.
+/// The loops inside are plain Rust over slices; the compiler vectorises them. `mul_add` is one
+/// instruction in every version but the last. A body that names instructions itself is an `unsafe
+/// fn name<I: Trait>`, compiled for each of [`Portable`], [`Avx2`] and [`Avx512`] in place of `I`;
+/// its callers promise what it asks for beside the instructions.
 #[macro_export]
 macro_rules! simd_versions {
     ($($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $ret:ty)? $body:block)*) => {$(
@@ -141,7 +144,8 @@ macro_rules! simd_versions {
                     unsafe { body::<$crate::simd::Avx2 $(, $other)*>($($arg),*) };
                 }
                 match $crate::simd::level() {
-                    // SAFETY: the processor has these instructions, as `level` has asked it; else the caller's promise.
+                    // SAFETY: the processor has these instructions, as `level` has asked it; else
+                    // the caller's promise.
                     $crate::simd::Level::Avx512 => return unsafe { avx512::<$($other),*>($($arg),*) },
                     // SAFETY: as above.
                     $crate::simd::Level::Avx2 => return unsafe { avx2::<$($other),*>($($arg),*) },
@@ -154,8 +158,8 @@ macro_rules! simd_versions {
     };
 }
 
-/// Asks for `bytes` from `place` on to be in the cache of level `LEVEL` soon, 1 or 2, where the processor can be asked; nothing is read,
-/// and it need not be there.
+/// Asks for `bytes` from `place` on to be in the cache of level `LEVEL` soon, 1 or 2, where the
+/// processor can be asked; nothing is read, and it need not be there.
 #[inline(always)]
 pub fn prefetch<const LEVEL: u8, T>(place: *const T, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
@@ -174,14 +178,15 @@ pub fn prefetch<const LEVEL: u8, T>(place: *const T, bytes: usize) {
     let _ = (place, bytes);
 }
 
-/// Independent partial sums of a reduction: enough to keep the widest vector unit busy, and a fixed order of summation.
+/// Independent partial sums of a reduction: enough to keep the widest vector unit busy, and a fixed
+/// order of summation.
 const LANES: usize = 16;
 
-/// The sum of `f` over the values that stand at the same place in each of `of`, always in the same order; all are as long as
-/// the first.
+/// The sum of `f` over the values that stand at the same place in each of `of`, always in the same
+/// order; all are as long as the first.
 ///
-/// It takes slices, and not a function of the index, so that their lengths are checked once for all lanes: a check for each
-/// value would keep the compiler from making vectors of them.
+/// It takes slices, and not a function of the index, so that their lengths are checked once for all
+/// lanes: a check for each value would keep the compiler from making vectors of them.
 #[inline(always)]
 pub fn sum<T: Copy, const N: usize>(of: [&[T]; N], f: impl Fn([T; N]) -> f32) -> f32 {
     let n = of[0].len();
@@ -230,8 +235,9 @@ pub fn max(values: &[f32]) -> f32 {
     lanes.iter().chain(rest).fold(f32::NEG_INFINITY, |a, b| a.max(*b))
 }
 
-/// `e^x` to about one unit in the last place, in operations that vectorise: `x = n ln 2 + r`, a polynomial for `e^r` (Cephes'
-/// `expf` coefficients), and `2^n` put into the exponent's bits. Below -87 and above 88 it saturates.
+/// `e^x` to about one unit in the last place, in operations that vectorise: `x = n ln 2 + r`, a
+/// polynomial for `e^r` (Cephes' `expf` coefficients), and `2^n` put into the exponent's bits.
+/// Below -87 and above 88 it saturates.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
     let x = x.clamp(-87.0, 88.0);
@@ -243,7 +249,8 @@ pub fn exp(x: f32) -> f32 {
         p = p.mul_add(r, coefficient);
     }
     let p = p.mul_add(r * r, r) + 1.0;
-    // SAFETY: n is between -126 and 127 after the clamp, also for NaN, which clamp keeps but the product below restores.
+    // SAFETY: n is between -126 and 127 after the clamp, also for NaN, which clamp keeps but the
+    // product below restores.
     let n = if n.is_nan() { 0 } else { unsafe { n.to_int_unchecked::<i32>() } };
     p * f32::from_bits(((n + 127) << 23) as u32)
 }

@@ -1,5 +1,5 @@
-//! What the tests of the kernels for the CPU have in common: an operation beside its formula, the value and the gradient of every
-//! input where the feature `autodiff` is on.
+//! What the tests of the kernels for the CPU have in common: an operation beside its formula, the
+//! value and the gradient of every input where the feature `autodiff` is on.
 
 use burn::tensor::{DType, Device, Distribution, Tensor};
 use proptest::prelude::*;
@@ -24,7 +24,8 @@ pub fn difference<const D: usize>(a: Tensor<D>, b: Tensor<D>) -> f32 {
 
 /// Compares one operation and its gradients with respect to every input, on the same random values.
 ///
-/// Sums of n float32 products differ by their order: the tolerance is 2e-5 of the largest value for the sizes used here.
+/// Sums of n float32 products differ by their order: the tolerance is 2e-5 of the largest value for
+/// the sizes used here.
 macro_rules! same {
     ($inputs:expr, $fused:expr, $plain:expr) => {{
         #[allow(unused_mut)]
@@ -105,7 +106,8 @@ pub fn even_heads() -> impl Strategy<Value = Heads> {
     heads().prop_map(|heads| Heads { head_size: 2 * heads.head_size, ..heads })
 }
 
-/// What a branch computes in half precision: the kernels take it and give it back, rounded once from float32.
+/// What a branch computes in half precision: the kernels take it and give it back, rounded once
+/// from float32.
 #[test]
 fn half_precision_passes_through_the_kernels() {
     let device = Device::flex();

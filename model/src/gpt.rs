@@ -452,7 +452,7 @@ impl Gpt {
         if let Some(wpe) = &self.wpe {
             x = x + wpe.vectors_of(positions.clone());
         }
-        let pass = self.pass(rotary.map(|table| table.of(positions.flatten(0, 1))));
+        let pass = self.pass(rotary.map(|table| table.select(positions.flatten(0, 1))));
         for (block, (keys, values)) in self.h.iter().zip(cache) {
             let attend = |qkv| rows.attend(qkv, keys.clone(), values.clone(), self.config.heads()).0;
             x = block.forward(x, &pass, attend);

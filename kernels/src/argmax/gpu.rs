@@ -1,7 +1,7 @@
 //! The best token of each row of logits, so that decoding need not read all of them back.
 //!
-//! Online softmax ([Milakov and Gimelshein 2018](https://arxiv.org/abs/1805.02867), section 3): the largest logit so far and the sum
-//! of the exponentials relative to it.
+//! Online softmax ([Milakov and Gimelshein 2018](https://arxiv.org/abs/1805.02867), section 3): the
+//! largest logit so far and the sum of the exponentials relative to it.
 
 use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
@@ -103,9 +103,9 @@ fn best_kernel(parts: &[f32], best: &mut [f32], rows: usize) {
     best[ABSOLUTE_POS * 3 + 2] = all.logit + all.sum.ln();
 }
 
-/// For each row of `logits` `[rows, vocab]` the id of its largest value, that value, and the logarithm of the sum of the
-/// exponentials of all, `[rows, 3]` in float32, which is exact for ids below 2^24. The last is not finite where a logit is not,
-/// minus infinity aside.
+/// For each row of `logits` `[rows, vocab]` the id of its largest value, that value, and the
+/// logarithm of the sum of the exponentials of all, `[rows, 3]` in float32, which is exact for ids
+/// below 2^24. The last is not finite where a logit is not, minus infinity aside.
 pub fn argmax(logits: CubeTensor) -> CubeTensor {
     let logits = float32(logits);
     let [rows, vocab] = rows_and_width(&logits);

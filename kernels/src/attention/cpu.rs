@@ -1,9 +1,10 @@
-//! Causal attention in blocks of scores, of which nothing is kept but one number a row
-//! ([Dao et al. 2022](https://arxiv.org/abs/2205.14135), algorithms 1 and 4): memory is linear in the context.
+//! Causal attention in blocks of scores, of which nothing is kept but one number a row ([Dao et al.
+//! 2022](https://arxiv.org/abs/2205.14135), algorithms 1 and 4): memory is linear in the context.
 //!
-//! A block is some rows of queries against some keys: its scores stay in the cache of the core that computes them. Blocks that
-//! lie in the future are never touched, which is nearly half of the work. The forward keeps the logarithm of each row's softmax
-//! denominator, from which the backward computes the weights again, block by block.
+//! A block is some rows of queries against some keys: its scores stay in the cache of the core that
+//! computes them. Blocks that lie in the future are never touched, which is nearly half of the
+//! work. The forward keeps the logarithm of each row's softmax denominator, from which the backward
+//! computes the weights again, block by block.
 
 use super::CausalAttention;
 use crate::cpu::tensor::{bfloat16, contiguous, dims, float32, is_bf16, new, stored, values, values_bf16, with_width};
@@ -54,7 +55,8 @@ impl Operation<Flex, 1> for CausalAttention {
     }
 }
 
-/// Rows of queries in a block: few, since half of the last square of a block of rows lies in the future.
+/// Rows of queries in a block: few, since half of the last square of a block of rows lies in the
+/// future.
 const QUERIES: usize = 32;
 
 /// Keys in a block: with the rows above, 64 KiB of scores.
@@ -81,7 +83,8 @@ impl Sizes {
         1.0 / (self.heads.head_size as f32).sqrt()
     }
 
-    /// Where the task's queries, keys and values begin inside `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]`.
+    /// Where the task's queries, keys and values begin inside `qkv` `[batch, time, (n_head + 2
+    /// n_kv_head) head_size]`.
     fn parts_at(&self, task: usize) -> [usize; 3] {
         let heads = self.heads;
         let (row, head) = (task / heads.n_head, task % heads.n_head);
@@ -157,7 +160,8 @@ impl Block {
         self.keys.min(self.first + row + 1 - self.first_key)
     }
 
-    /// Drops from the block's weights, or their gradients. The mask goes by the place among all weights of all tasks.
+    /// Drops from the block's weights, or their gradients. The mask goes by the place among all
+    /// weights of all tasks.
     fn drop(self, weights: &mut [f32], mask: DropoutMask, task: usize, time: usize) {
         for (row, weights) in weights.chunks_exact_mut(self.keys).enumerate() {
             let place = (task * time + self.first + row) * time + self.first_key;
@@ -166,7 +170,8 @@ impl Block {
     }
 }
 
-/// What the rows of a block have seen so far: the largest score, and the sum of the exponentials of all, less that one.
+/// What the rows of a block have seen so far: the largest score, and the sum of the exponentials of
+/// all, less that one.
 struct Running {
     largest: [f32; QUERIES],
     total: [f32; QUERIES],
@@ -174,7 +179,8 @@ struct Running {
     shrunk: [f32; QUERIES],
 }
 
-/// The first `n` values of a buffer that is as long as the largest block so far: what stood there is of no use to anyone.
+/// The first `n` values of a buffer that is as long as the largest block so far: what stood there
+/// is of no use to anyone.
 fn room(buffer: &mut Vec<f32>, n: usize) -> &mut [f32] {
     if buffer.len() < n {
         buffer.resize(n, 0.0);
@@ -182,8 +188,8 @@ fn room(buffer: &mut Vec<f32>, n: usize) -> &mut [f32] {
     &mut buffer[..n]
 }
 
-/// Output `[batch, time, n_head head_size]`, and the logarithm of the softmax's denominator of each row of scores,
-/// `[batch * n_head, time]`.
+/// Output `[batch, time, n_head head_size]`, and the logarithm of the softmax's denominator of each
+/// row of scores, `[batch * n_head, time]`.
 fn forward<T: Factor>(qkv: &[T], sizes: Sizes, mask: Option<DropoutMask>) -> (Vec<f32>, Vec<f32>) {
     let Sizes { batch, time, heads } = sizes;
     let mut y = unfilled(batch * time * heads.query_width());
@@ -241,8 +247,8 @@ fn forward_rows<T: Factor>(
     }
 }
 
-/// What the backward is given beside the sizes: the forward's input, its output and its denominators, and the gradient of the
-/// output.
+/// What the backward is given beside the sizes: the forward's input, its output and its
+/// denominators, and the gradient of the output.
 #[derive(Clone, Copy)]
 pub struct Given<'a, T> {
     /// `[batch, time, (n_head + 2 n_kv_head) head_size]`.
@@ -257,8 +263,8 @@ pub struct Given<'a, T> {
 
 /// Gradient with respect to `qkv`.
 ///
-/// A head of keys and values belongs to one thread, which takes the heads of queries that it serves one after another: their
-/// gradients are then always added in the same order.
+/// A head of keys and values belongs to one thread, which takes the heads of queries that it serves
+/// one after another: their gradients are then always added in the same order.
 fn backward<T: Factor>(given: Given<T>, sizes: Sizes, mask: Option<DropoutMask>) -> Vec<f32> {
     let Sizes { batch, time, heads } = sizes;
     let mut dqkv = unfilled(given.qkv.len());
@@ -266,7 +272,8 @@ fn backward<T: Factor>(given: Given<T>, sizes: Sizes, mask: Option<DropoutMask>)
     (0..batch * heads.n_kv_head).into_par_iter().for_each_init(Default::default, |scratch, of_keys| {
         for served in 0..heads.served() {
             let task = of_keys * heads.served() + served;
-            // SAFETY: the heads of keys and values are this thread's, and of queries the one that is at hand.
+            // SAFETY: the heads of keys and values are this thread's, and of queries the one that
+            // is at hand.
             let gradients =
                 sizes.parts_at(task).map(|first| unsafe { output.matrix(first, sizes.size(), heads.width()) });
             let mut step = Task {
@@ -309,7 +316,8 @@ struct Scratch<T> {
 impl<T: Factor> Task<'_, T> {
     fn backward(&mut self, sizes: Sizes, mask: Option<DropoutMask>, scratch: &mut Scratch<T>) {
         let time = sizes.time;
-        // The sum of P * dP over a row is dy . y, with dropout too: one number a row takes the place of a pass over the scores.
+        // The sum of P * dP over a row is dy . y, with dropout too: one number a row takes the
+        // place of a pass over the scores.
         scratch.dots.clear();
         scratch.dots.extend((0..time).map(|row| T::dot(self.y.row(row), self.dy.row(row))));
         for first_key in (0..time).step_by(KEYS) {
@@ -329,7 +337,8 @@ impl<T: Factor> Task<'_, T> {
         let (dq, dk, dv) = (dq.rows(first, rows), dk.rows(first_key, keys), dv.rows(first_key, keys));
         let Scratch { weights, dropped, ds, dots, factors } = scratch;
         let (weights, ds) = (room(weights, block.scores()), room(ds, block.scores()));
-        // The last rows come first and see every key: they write dk and dv, and the others add to them.
+        // The last rows come first and see every key: they write dk and dv, and the others add to
+        // them.
         let adds = self.adds || first + rows < sizes.time;
 
         product(MatrixMut::new(weights, keys), false, q, k.transposed(), one);
@@ -358,7 +367,8 @@ impl<T: Factor> Task<'_, T> {
 }
 
 simd_versions! {
-    // Scores become the exponentials of `scale * score` less the largest so far; the future becomes 0.
+    // Scores become the exponentials of `scale * score` less the largest so far; the future becomes
+    // 0.
     fn exponentials(scores: &mut [f32], block: Block, scale: f32, running: &mut Running) {
         for (r, row) in scores.chunks_exact_mut(block.keys).enumerate() {
             let (seen, future) = row.split_at_mut(block.seen(r));
@@ -403,7 +413,8 @@ simd_versions! {
         }
     }
 
-    // Softmax of `scale * row`, for rows of `width` scores of which row r sees the first `first + r + 1`; the rest becomes 0.
+    // Softmax of `scale * row`, for rows of `width` scores of which row r sees the first `first + r
+    // + 1`; the rest becomes 0.
     pub fn softmax_rows(scores: &mut [f32], width: usize, first: usize, scale: f32) {
         for (r, row) in scores.chunks_exact_mut(width).enumerate() {
             let (seen, future) = row.split_at_mut(first + r + 1);

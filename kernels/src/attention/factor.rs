@@ -1,5 +1,6 @@
 //! What attention multiplies: float32 or bfloat16. Scores, their softmax, all sums and the
-//! gradients are float32 either way; what the softmax puts out is rounded before it is multiplied again, as in FlashAttention.
+//! gradients are float32 either way; what the softmax puts out is rounded before it is multiplied
+//! again, as in FlashAttention.
 
 use burn::tensor::bf16;
 

@@ -1,6 +1,8 @@
-//! Causal attention on a GPU, after FlashAttention ([Dao et al. 2022](https://arxiv.org/abs/2205.14135), algorithm 1): a cube owns some
-//! queries of a head and sweeps over the keys up to them, with the softmax's largest score and sum kept as it goes. No score
-//! leaves the cube; for the backward, the logarithm of each row's sum of exponentials is kept.
+//! Causal attention on a GPU, after FlashAttention ([Dao et al.
+//! 2022](https://arxiv.org/abs/2205.14135), algorithm 1): a cube owns some queries of a head and
+//! sweeps over the keys up to them, with the softmax's largest score and sum kept as it goes. No
+//! score leaves the cube; for the backward, the logarithm of each row's sum of exponentials is
+//! kept.
 
 use super::CausalAttention;
 use super::gpu_backward::backward;
@@ -49,8 +51,9 @@ pub struct Layout {
     pub scale: f32,
 }
 
-/// A score may rise by so much above what the sums are relative to, before they are scaled down: a factor of 3,000, which float16
-/// holds as well. Scaling the sums at every new largest score would cost more than it is worth.
+/// A score may rise by so much above what the sums are relative to, before they are scaled down: a
+/// factor of 3,000, which float16 holds as well. Scaling the sums at every new largest score would
+/// cost more than it is worth.
 const SLACK: f32 = 8.0;
 
 /// What [`forward`] holds: queries; keys, then values.
@@ -197,7 +200,8 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// That of `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]`, read `widest` numbers at a time where the heads allow.
+    /// That of `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]`, read `widest` numbers at a
+    /// time where the heads allow.
     pub fn new(qkv: &CubeTensor, heads: Heads, widest: usize) -> Self {
         let line = line(heads.head_size, widest);
         Self { batch: qkv.meta.shape()[0], time: qkv.meta.shape()[1], heads, line }
@@ -208,14 +212,15 @@ impl Shape {
         self.heads.head_size / self.line
     }
 
-    /// The kernels' argument; `before` positions come before the first row, and the launch begins with row `first_row`.
+    /// The kernels' argument; `before` positions come before the first row, and the launch begins
+    /// with row `first_row`.
     pub fn layout(&self, before: usize, first_row: usize) -> LayoutLaunch {
         let Heads { n_head, n_kv_head, head_size } = self.heads;
         LayoutLaunch::new(self.time, before, first_row, n_head, n_kv_head, 1.0 / (head_size as f32).sqrt())
     }
 
-    /// A cube for every tile of `rows` positions of every head of `n`, in as many launches as the device needs for them: each
-    /// with its first row of the batch.
+    /// A cube for every tile of `rows` positions of every head of `n`, in as many launches as the
+    /// device needs for them: each with its first row of the batch.
     pub fn launches(&self, client: &Client, rows: usize, n: usize) -> impl Iterator<Item = (usize, CubeCount)> {
         let (_, _, most) = client.properties().hardware.max_cube_count;
         let (tiles, n) = (self.time.div_ceil(rows) as u32, n as u32);
@@ -235,8 +240,9 @@ fn stretches(count: usize, most: usize) -> impl Iterator<Item = (usize, usize)> 
     (0..count).step_by(most).map(move |first| (first, most.min(count - first)))
 }
 
-/// Attention of `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]`: the output `[batch, time, n_head head_size]`, and the
-/// logarithms of the rows' sums `[batch * n_head, time]` in float32. The tiles are multiplied by `engine`.
+/// Attention of `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]`: the output `[batch, time,
+/// n_head head_size]`, and the logarithms of the rows' sums `[batch * n_head, time]` in float32.
+/// The tiles are multiplied by `engine`.
 pub fn attend(engine: Engine, qkv: CubeTensor, heads: Heads, dropout: Option<DropoutMask>) -> (CubeTensor, CubeTensor) {
     let qkv = contiguous(qkv);
     let shape = Shape::new(&qkv, heads, engine.widest());
@@ -245,8 +251,8 @@ pub fn attend(engine: Engine, qkv: CubeTensor, heads: Heads, dropout: Option<Dro
     (y, log_sums)
 }
 
-/// As [`attend`] for the rows that `shape` states, `before` positions after the first, into their part of `y`. Returns the
-/// logarithms of the rows' sums.
+/// As [`attend`] for the rows that `shape` states, `before` positions after the first, into their
+/// part of `y`. Returns the logarithms of the rows' sums.
 pub fn attend_into(
     engine: Engine,
     qkv: &CubeTensor,

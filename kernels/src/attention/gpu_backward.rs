@@ -1,6 +1,8 @@
-//! The gradient of causal attention on a GPU: the weights are computed again, tile by tile, from the kept logarithms of the rows' sums
-//! ([Dao et al. 2022](https://arxiv.org/abs/2205.14135), algorithm 4). One kernel owns queries and sweeps over keys, another owns
-//! keys and sweeps over queries: each number has one owner, who adds in a fixed order, so nothing is atomic and the bits repeat.
+//! The gradient of causal attention on a GPU: the weights are computed again, tile by tile, from
+//! the kept logarithms of the rows' sums ([Dao et al. 2022](https://arxiv.org/abs/2205.14135),
+//! algorithm 4). One kernel owns queries and sweeps over keys, another owns keys and sweeps over
+//! queries: each number has one owner, who adds in a fixed order, so nothing is atomic and the bits
+//! repeat.
 
 use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
@@ -47,7 +49,8 @@ fn row_dots<T: Float, N: Size>(
     }
 }
 
-/// What [`queries_backward`] holds: queries and their gradients, keys and values; scores and slopes.
+/// What [`queries_backward`] holds: queries and their gradients, keys and values; scores and
+/// slopes.
 pub const QUERIES: Holds = Holds { vectors: 2, scores: 2, weights: 1, of_columns: 0 };
 
 /// What [`keys_backward`] holds: the same, slopes as weights too, and two numbers for each query.
@@ -139,7 +142,8 @@ fn queries_backward<T: Float, W: Float, N: Size, P: ProductsFamily>(
     P::Of::<T, W, N>::write(&sum, &factors, &mut scores, dqkv, queries_at, width, time - first, tile);
 }
 
-/// The gradients of a tile of keys and of its values, which sweeps over the queries that saw them, one head that they serve after another.
+/// The gradients of a tile of keys and of its values, which sweeps over the queries that saw them,
+/// one head that they serve after another.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn keys_backward<T: Float, W: Float, N: Size, P: ProductsFamily>(
     qkv: &Tensor<Vector<T, N>>,
@@ -242,8 +246,8 @@ fn keys_backward<T: Float, W: Float, N: Size, P: ProductsFamily>(
     P::Of::<T, W, N>::write(&sum_of_values, &factors, &mut scores, dqkv, values_at, width, time - first, tile);
 }
 
-/// The gradient of `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]`, given the forward's output `y` and logarithms of sums,
-/// with the tiles multiplied by `engine`.
+/// The gradient of `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]`, given the forward's
+/// output `y` and logarithms of sums, with the tiles multiplied by `engine`.
 pub fn backward(
     engine: Engine,
     qkv: CubeTensor,

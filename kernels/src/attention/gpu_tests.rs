@@ -1,4 +1,5 @@
-//! Attention by our GPU kernels is what the textbook formula and the CPU's kernels compute: outputs and gradients.
+//! Attention by our GPU kernels is what the textbook formula and the CPU's kernels compute: outputs
+//! and gradients.
 #![allow(clippy::unwrap_used)]
 
 use crate::gpu::testing::{gpus, largest_difference, values};
@@ -12,7 +13,8 @@ pub fn random<const D: usize>(shape: [usize; D], spread: f64, seed: u64) -> Tens
     Tensor::<D>::random(shape, Distribution::Normal(0.0, spread), &device).into_data()
 }
 
-/// A sum over what attention puts out, each number with its own weight: the output and the gradient of `qkv`.
+/// A sum over what attention puts out, each number with its own weight: the output and the gradient
+/// of `qkv`.
 fn output_and_gradient(
     qkv: &TensorData,
     dy: &TensorData,
@@ -117,8 +119,8 @@ fn half_precision_is_rounded_once() {
     }
 }
 
-/// Heads of which the usual tiles need more than the 32 KiB of shared memory that software Vulkan and many GPUs have: each of these
-/// widths takes a smaller tile than the one before.
+/// Heads of which the usual tiles need more than the 32 KiB of shared memory that software Vulkan
+/// and many GPUs have: each of these widths takes a smaller tile than the one before.
 #[test]
 fn wide_heads_go_in_small_tiles() {
     for head_size in [256, 384, 512] {
@@ -126,7 +128,8 @@ fn wide_heads_go_in_small_tiles() {
     }
 }
 
-/// A launch has at most 65,535 cubes in a direction, on wgpu and on CUDA; dropout tells the rows apart.
+/// A launch has at most 65,535 cubes in a direction, on wgpu and on CUDA; dropout tells the rows
+/// apart.
 #[test]
 fn a_batch_may_have_more_rows_than_a_launch() {
     let mask = Some(DropoutMask { probability: 0.3, key: 11 });

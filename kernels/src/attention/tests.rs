@@ -22,8 +22,8 @@ proptest! {
         );
     }
 
-    /// Attention of bfloat16, which rounds the softmax's weights and, on the way back, the scores' gradients before it multiplies
-    /// them, against float32 on numbers that both hold.
+    /// Attention of bfloat16, which rounds the softmax's weights and, on the way back, the scores'
+    /// gradients before it multiplies them, against float32 on numbers that both hold.
     #[test]
     fn attention_of_bfloat16_sums_in_float32(
         batch in 1usize..3, time in prop_oneof![1usize..10, 60usize..70, 126usize..140], heads in heads(), seed: u64,
@@ -75,7 +75,8 @@ proptest! {
     }
 }
 
-/// With dropout the gradient must be that of the very function that ran: compare it with finite differences.
+/// With dropout the gradient must be that of the very function that ran: compare it with finite
+/// differences.
 #[cfg(feature = "autodiff")]
 #[test]
 fn dropout_in_attention_has_its_own_gradient() {

@@ -1,5 +1,6 @@
-//! Attention of new positions to the cache. One new position a row is what decoding is: it reads every key and value once,
-//! so the memory's bandwidth is the limit. Many are a prefill: matrix products, as in training.
+//! Attention of new positions to the cache. One new position a row is what decoding is: it reads
+//! every key and value once, so the memory's bandwidth is the limit. Many are a prefill: matrix
+//! products, as in training.
 
 use super::Places;
 use crate::cpu::tensor::{contiguous, flex, float32, from_flex, stored, values as floats, values_mut, with_width};
@@ -44,8 +45,9 @@ const AHEAD: usize = 8;
 /// Most tasks that a batch falls into.
 const MOST_TASKS: usize = 16;
 
-/// Writes the keys and values of the new positions `qkv` `[new positions, (n_head + 2 n_kv_head) head_size]` to their slots
-/// of `keys` and `values` `[n_kv_head, slots, head_size]`, and returns what they see, `[new positions, n_head head_size]`.
+/// Writes the keys and values of the new positions `qkv` `[new positions, (n_head + 2 n_kv_head)
+/// head_size]` to their slots of `keys` and `values` `[n_kv_head, slots, head_size]`, and returns
+/// what they see, `[new positions, n_head head_size]`.
 fn attend(qkv: &[f32], keys: &mut [f32], values: &mut [f32], heads: Heads, rows: &CachedRows) -> Vec<f32> {
     let (n_head, queries, n) = (heads.n_head, heads.query_width(), heads.head_size);
     let new = qkv.len() / heads.width();
@@ -63,7 +65,8 @@ fn attend(qkv: &[f32], keys: &mut [f32], values: &mut [f32], heads: Heads, rows:
 
     let mut y = unfilled(new * queries);
     let output = Shared::new(&mut y);
-    // A task is some heads of one row; no sum spans two heads, so the numbers do not depend on how they are grouped.
+    // A task is some heads of one row; no sum spans two heads, so the numbers do not depend on how
+    // they are grouped.
     let group = n_head.div_ceil((MOST_TASKS / rows.slots.len()).clamp(1, n_head));
     let mut tasks = Vec::new();
     let (mut first, mut work) = (0, 0);
@@ -134,7 +137,8 @@ fn one_after_another(qkv: &[f32], cache: &Cache, task: &Task, scratch: &mut Scra
             let [keys, values] = cache.of(head);
             let seen = Seen { keys, values, slots, head_size: n };
             let q = &qkv[position * heads.width() + head * n..][..n];
-            // SAFETY: this position's and this head's part of the output, which no other task writes; the cache has its slots.
+            // SAFETY: this position's and this head's part of the output, which no other task
+            // writes; the cache has its slots.
             unsafe {
                 let y = output.piece(position * heads.query_width() + head * n, n);
                 one_query(q, seen, &mut scratch.scores, cache.scale(), y);
@@ -183,7 +187,7 @@ fn side_by_side<'a>(of: &'a [f32], slots: &[u32], head_size: usize, room: &'a mu
     room
 }
 
-/// What one query looks back on: a head of the positions in `slots`.
+/// What one query attends to: a head of the positions in `slots`.
 #[derive(Clone, Copy)]
 struct Seen<'a> {
     /// This head's keys and values, `[slots, head_size]`.
@@ -201,8 +205,9 @@ impl Seen<'_> {
         of.as_ptr().wrapping_add(self.slots[position] as usize * self.head_size)
     }
 
-    /// Asks memory for what comes [`AHEAD`] positions later, the values after the keys: where several rows are written at once, the
-    /// positions of one lie too far apart for the processor to see a pattern in them.
+    /// Asks memory for what comes [`AHEAD`] positions later, the values after the keys: where
+    /// several rows are written at once, the positions of one lie too far apart for the processor
+    /// to see a pattern in them.
     #[inline(always)]
     fn prefetch(&self, of_keys: bool, position: usize, n: usize) {
         let (later, seen) = (position + AHEAD, self.slots.len());
@@ -218,13 +223,15 @@ impl Seen<'_> {
 }
 
 simd_versions! {
-    // One query `q` `[head_size]` of one head: what it sees, to `y`, of the same size. `scores` has room for a number a position.
+    // One query `q` `[head_size]` of one head: what it sees, to `y`, of the same size. `scores` has
+    // room for a number a position.
     //
     // The keys of all slots must be there, `head_size` values each, and the values.
     unsafe fn one_query<S: InstructionSet>(q: &[f32], seen: Seen, scores: &mut [f32], scale: f32, y: &mut [f32]) {
         let n = q.len();
         let whole = n - n % S::LANES;
-        // SAFETY: whole vectors inside the query, the heads of slots and y; the last scores are stored value by value.
+        // SAFETY: whole vectors inside the query, the heads of slots and y; the last scores are
+        // stored value by value.
         unsafe {
             for (block, scores) in scores.chunks_mut(S::LANES).enumerate() {
                 let mut sums = [S::zero(); 16];
@@ -264,7 +271,8 @@ simd_versions! {
     }
 }
 
-/// The values of all positions, weighted, in the `VECTORS` vectors of `y` from `from` on; gives how many values those are.
+/// The values of all positions, weighted, in the `VECTORS` vectors of `y` from `from` on; gives how
+/// many values those are.
 #[inline(always)]
 unsafe fn weighted_sum<S: InstructionSet, const VECTORS: usize>(
     weights: &[f32],

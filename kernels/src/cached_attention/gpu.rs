@@ -1,6 +1,7 @@
-//! Attention to the key-value cache on a GPU: what decoding is. Every new position of every head has a cube of its own, several
-//! where rows are long and few, which reads keys and values by slot, once, and writes the new ones to theirs. Rows that begin
-//! here are a prefill: the tiles of `attention.rs` read each key for many queries at once.
+//! Attention to the key-value cache on a GPU: what decoding is. Every new position of every head
+//! has a cube of its own, several where rows are long and few, which reads keys and values by slot,
+//! once, and writes the new ones to theirs. Rows that begin here are a prefill: the tiles of
+//! `attention.rs` read each key for many queries at once.
 
 use crate::gpu::launch::{Grid, launch};
 use crate::gpu::tensor::{cube, from_cube};
@@ -24,7 +25,8 @@ const MOST_POSITIONS: usize = 1 << 15;
 /// From so many new positions on, a row that begins here is worth tiles.
 const MANY: usize = 8;
 
-/// Cubes for each multiprocessor that are enough to keep it busy, and how many of those there are where the driver does not say.
+/// Cubes for each multiprocessor that are enough to keep it busy, and how many of those there are
+/// where the driver does not say.
 const CUBES_EACH: usize = 4;
 const MULTIPROCESSORS: usize = 32;
 
@@ -77,9 +79,10 @@ pub fn on_tensors(
     (from_cube(y), from_cube(keys), from_cube(values))
 }
 
-/// Attention of the new positions `qkv` `[1, new positions, (n_head + 2 n_kv_head) head_size]` to a layer's cache, `keys` and `values`
-/// `[n_kv_head, slots, head_size]`, which keep theirs; `table` is that of [`crate::CachedRows`]. Returns what they see,
-/// `[1, new positions, n_head head_size]`, and the cache.
+/// Attention of the new positions `qkv` `[1, new positions, (n_head + 2 n_kv_head) head_size]` to a
+/// layer's cache, `keys` and `values` `[n_kv_head, slots, head_size]`, which keep theirs; `table`
+/// is that of [`crate::CachedRows`]. Returns what they see, `[1, new positions, n_head head_size]`,
+/// and the cache.
 fn attend(
     qkv: CubeTensor,
     keys: CubeTensor,
@@ -170,7 +173,8 @@ impl Pass<'_> {
             let scale = 1.0 / (head_size as f32).sqrt();
             let cubes = CubeCount::Static(positions as u32, n_head as u32, splits as u32);
             let grid = Grid::new(&[self.qkv, self.keys, &sums], cubes, CubeDim::new_1d(UNITS as u32));
-            // SAFETY: the positions are those of `qkv` and `y`, the slots in `table` inside the cache.
+            // SAFETY: the positions are those of `qkv` and `y`, the slots in `table` inside the
+            // cache.
             unsafe {
                 launch!(
                     attend_position,

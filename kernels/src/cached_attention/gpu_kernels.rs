@@ -1,5 +1,5 @@
-//! The kernels of attention to the cache: a cube for each new position of each head, the sum of several cubes' pieces, and the
-//! writing of keys and values.
+//! The kernels of attention to the cache: a cube for each new position of each head, the sum of
+//! several cubes' pieces, and the writing of keys and values.
 
 use cubecl::prelude::*;
 
@@ -29,7 +29,8 @@ impl Share {
         Self { vectors, lanes: vectors.min(MOST_LANES), split }
     }
 
-    /// Bytes of shared memory that [`attend_position`] takes, for vectors of `line` numbers: products, scores, sums and totals.
+    /// Bytes of shared memory that [`attend_position`] takes, for vectors of `line` numbers:
+    /// products, scores, sums and totals.
     pub fn bytes(self, line: usize) -> usize {
         4 * (BLOCK * self.lanes + BLOCK + self.groups() * self.vectors * line + self.groups())
     }
@@ -66,8 +67,9 @@ pub struct Part {
     pub scale: f32,
 }
 
-/// One new position of one head against a piece of what its row holds. `table` holds the slot of the first new position, then two
-/// numbers for each: where in `table` the slots of its row begin, and how many of them it sees.
+/// One new position of one head against a piece of what its row holds. `table` holds the slot of
+/// the first new position, then two numbers for each: where in `table` the slots of its row begin,
+/// and how many of them it sees.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub fn attend_position<T: Float, I: Int, N: Size>(
     qkv: &Tensor<Vector<T, N>>,
@@ -116,7 +118,8 @@ pub fn attend_position<T: Float, I: Int, N: Size>(
         if vector < vectors {
             query[i] =
                 Vector::<f32, N>::cast_from(qkv[position * width + head * vectors + vector]) * Vector::new(part.scale);
-            // The cubes of this pass find the new keys and values in `qkv`; later ones in the cache.
+            // The cubes of this pass find the new keys and values in `qkv`; later ones in the
+            // cache.
             if split == 0 && head % served == 0 && group == 0 {
                 let from = position * width + new_keys + vector;
                 let to = (kept + first_new + position) * vectors + vector;
@@ -241,7 +244,8 @@ pub fn attend_position<T: Float, I: Int, N: Size>(
     }
 }
 
-/// Adds up what the cubes of a position found; `start` is the run's first vector in `y`, `count` how many it has.
+/// Adds up what the cubes of a position found; `start` is the run's first vector in `y`, `count`
+/// how many it has.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub fn add_pieces<T: Float, N: Size>(
     sums: &Tensor<Vector<f32, N>>,

@@ -13,7 +13,8 @@ use crate::{CachedAttention, CachedRows};
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
 
-    // Rows with (old, new) positions, whose slots lie scattered; new rows short and long beside old ones.
+    // Rows with (old, new) positions, whose slots lie scattered; new rows short and long beside old
+    // ones.
     #[test]
     fn reads_the_cache_by_slot(
         lengths in proptest::collection::vec(
@@ -41,7 +42,8 @@ proptest! {
     }
 }
 
-/// Rows whose old positions took slots in turn, and how many slots a cache for them needs, with some to spare.
+/// Rows whose old positions took slots in turn, and how many slots a cache for them needs, with
+/// some to spare.
 fn scattered(lengths: &[(usize, usize)]) -> (CachedRows, usize) {
     let mut slots = vec![Vec::new(); lengths.len()];
     let mut next = 0;

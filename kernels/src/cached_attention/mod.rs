@@ -17,7 +17,8 @@ use plain::GatheredRows;
 pub(crate) use gpu::MOST_AT_ONCE;
 pub(crate) use gpu_kernels::Share;
 
-/// Where the rows of a batch stand in a cache: what attention to it needs to know beside the tensors.
+/// Where the rows of a batch stand in a cache: what attention to it needs to know beside the
+/// tensors.
 #[derive(Clone, Debug)]
 pub struct CachedRows {
     /// The slot of the first new position; the others follow it, row after row.
@@ -29,8 +30,9 @@ pub struct CachedRows {
 }
 
 impl CachedRows {
-    /// The rows as numbers for a GPU: the slot of the first new position; for each new position where in the table the slots of its
-    /// row begin, and how many of them it sees; then the rows' slots.
+    /// The rows as numbers for a GPU: the slot of the first new position; for each new position
+    /// where in the table the slots of its row begin, and how many of them it sees; then the rows'
+    /// slots.
     pub fn table(&self) -> Vec<i32> {
         let positions: usize = self.new.iter().sum();
         let mut table = Vec::with_capacity(1 + 2 * positions + self.slots.iter().map(Vec::len).sum::<usize>());
@@ -50,8 +52,9 @@ impl CachedRows {
 pub enum Places {
     /// All of it; on a GPU the table says the same.
     Listed(CachedRows),
-    /// Of a step that is recorded on a GPU and replayed with other tables: so many rows have one new position each, and none ever has
-    /// more than `longest` in all. The cache is written where it lies, whoever else holds it.
+    /// Of a step that is recorded on a GPU and replayed with other tables: so many rows have one
+    /// new position each, and none ever has more than `longest` in all. The cache is written where
+    /// it lies, whoever else holds it.
     InTable {
         /// How many rows.
         rows: usize,
@@ -80,15 +83,16 @@ impl CachedAttention {
         Self::Kernel(Places::Listed(rows), Box::new(table))
     }
 
-    /// Attention of a step that is recorded: one new position for each of `rows` rows, which `table`, laid out as
-    /// [`CachedRows::table`], says the places of.
+    /// Attention of a step that is recorded: one new position for each of `rows` rows, which
+    /// `table`, laid out as [`CachedRows::table`], says the places of.
     pub fn recorded(rows: usize, longest: usize, table: Tensor<1, Int>) -> Self {
         Self::Kernel(Places::InTable { rows, longest }, Box::new(table))
     }
 
-    /// Writes the keys and values of `qkv` `[1, new positions, (n_head + 2 n_kv_head) head_size]` into the new slots of `keys`
-    /// and `values` `[n_kv_head, slots, head_size]`, then lets each new position look back on its row up to itself. Returns
-    /// `[1, new positions, n_head head_size]` and the two caches.
+    /// Writes the keys and values of `qkv` `[1, new positions, (n_head + 2 n_kv_head) head_size]`
+    /// into the new slots of `keys` and `values` `[n_kv_head, slots, head_size]`, then lets each
+    /// new position attend to its row up to itself. Returns `[1, new positions, n_head head_size]`
+    /// and the two caches.
     pub fn attend(
         &self,
         qkv: Tensor<3>,

@@ -1,4 +1,5 @@
-//! The formula in burn's tensor operations: what runs where gradients are recorded, and what the kernels are tested against.
+//! The formula in burn's tensor operations: what runs where gradients are recorded, and what the
+//! kernels are tested against.
 
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
 
@@ -14,10 +15,12 @@ pub struct GatheredRows {
     longest: [usize; 2],
     /// The slot of each position, `[rows * longest]`; any slot where a row is shorter.
     slots: Tensor<1, Int>,
-    /// Which new position each query is, `[rows * most new]`, and where each new position stands among the queries; none
-    /// where every row has as many new ones, so that the two orders are one.
+    /// Which new position each query is, `[rows * most new]`, and where each new position stands
+    /// among the queries; none where every row has as many new ones, so that the two orders are
+    /// one.
     queries: Option<[Tensor<1, Int>; 2]>,
-    /// True where a query must not look, `[rows, 1, most new, longest]`; none where every query sees all there is.
+    /// True where a query must not look, `[rows, 1, most new, longest]`; none where every query
+    /// sees all there is.
     hidden: Option<Tensor<4, Bool>>,
 }
 

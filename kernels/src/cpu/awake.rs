@@ -1,8 +1,9 @@
 //! Keeps the pool's threads awake through a decoding step.
 //!
-//! A step is some fifty short parallel pieces with a little to do on one thread between them. Left alone, the other threads
-//! fall asleep in the gaps, and waking them takes longer than the gap: 0.2 to 0.3 of 9 ms in GPT-2 124M on two threads. While they wait
-//! they ask memory for what comes next ([`NEXT_WEIGHTS`]).
+//! A step is some fifty short parallel pieces with a little to do on one thread between them. Left
+//! alone, the other threads fall asleep in the gaps, and waking them takes longer than the gap: 0.2
+//! to 0.3 of 9 ms in GPT-2 124M on two threads. While they wait they ask memory for what comes next
+//! ([`NEXT_WEIGHTS`]).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -24,7 +25,8 @@ pub fn with_threads_awake<R>(f: impl FnOnce() -> R) -> R {
     rayon::in_place_scope(|scope| {
         for _ in 1..threads {
             scope.spawn(|_| {
-                // The caller may come upon this while it waits for a piece of its own: it must go back to that.
+                // The caller may come upon this while it waits for a piece of its own: it must go
+                // back to that.
                 if rayon::current_thread_index() != caller {
                     look_for_work(&over);
                 }

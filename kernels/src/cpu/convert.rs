@@ -23,10 +23,12 @@ pub fn to_bf16(x: &[f32]) -> Vec<bf16> {
     y
 }
 
-/// Values that are in float32 at once, for each of a few rows of them: all in the first-level cache.
+/// Values that are in float32 at once, for each of a few rows of them: all in the first-level
+/// cache.
 const PIECE: usize = 1024;
 
-/// What `f` makes of values, in float32; they come and go as bfloat16, and no float32 of them reaches memory.
+/// What `f` makes of values, in float32; they come and go as bfloat16, and no float32 of them
+/// reaches memory.
 pub fn in_float32<const N: usize>(of: [&[bf16]; N], f: impl Fn([&[f32]; N], &mut [f32]) + Sync) -> Vec<bf16> {
     let mut y = unfilled(of[0].len());
     y.par_chunks_mut(CHUNK).enumerate().for_each(|(chunk, y)| {
@@ -57,8 +59,8 @@ pub fn to_f16(x: &[f32]) -> Vec<f16> {
     y
 }
 
-// Written in whole-number operations without branches, which the compiler turns into vectors; the types' own conversions go one
-// value at a time.
+// Written in whole-number operations without branches, which the compiler turns into vectors; the
+// types' own conversions go one value at a time.
 
 /// A bfloat16 as float32, exactly.
 #[inline(always)]
@@ -93,8 +95,9 @@ simd_versions! {
         for (x, y) in x.iter().zip(y) {
             let bits = u32::from(x.to_bits());
             let magnitude = (bits & 0x7fff) << 13;
-            // The exponent's offset is 127 here and 15 there; infinity and NaN go all the way up. What is below the normal
-            // numbers gets one more exponent, which the subtraction takes away exactly.
+            // The exponent's offset is 127 here and 15 there; infinity and NaN go all the way up.
+            // What is below the normal numbers gets one more exponent, which the subtraction takes
+            // away exactly.
             let normal = magnitude + ((127 - 15) << 23);
             let special = magnitude + ((255 - 31) << 23);
             let small = f32::from_bits(magnitude + ((127 - 14) << 23)) - f32::from_bits((127 - 14) << 23);
@@ -109,7 +112,8 @@ simd_versions! {
             let bits = x.to_bits();
             let magnitude = bits & 0x7fff_ffff;
             let normal = magnitude.wrapping_sub((127 - 15) << 23).wrapping_add(0xfff + ((magnitude >> 13) & 1)) >> 13;
-            // Adding 1/2 puts a number below 2^-14 where its last bit is worth 2^-24, and the addition rounds it.
+            // Adding 1/2 puts a number below 2^-14 where its last bit is worth 2^-24, and the
+            // addition rounds it.
             let small = (f32::from_bits(magnitude) + 0.5).to_bits().wrapping_sub(126 << 23);
             let special = if magnitude > 0x7f80_0000 { 0x7e00 } else { 0x7c00 };
             // 65,520 and above: halfway from the largest float16 to the next power of two.
@@ -136,7 +140,8 @@ mod tests {
         }
     }
 
-    /// A float32 in every 4,099 (a prime), and those around every float16: ties and the ends of the ranges among them.
+    /// A float32 in every 4,099 (a prime), and those around every float16: ties and the ends of the
+    /// ranges among them.
     #[test]
     fn float32_narrows_as_the_types_do() {
         let mut x: Vec<f32> = (0..=u32::MAX).step_by(4099).map(f32::from_bits).collect();

@@ -1,5 +1,6 @@
-//! What our kernels for the CPU have in common. Each is one pass over contiguous rows, split over the threads in pieces of fixed size,
-//! so that the numbers do not depend on how many threads there are.
+//! What our kernels for the CPU have in common. Each is one pass over contiguous rows, split over
+//! the threads in pieces of fixed size, so that the numbers do not depend on how many threads there
+//! are.
 
 pub(crate) mod awake;
 pub(crate) mod convert;

@@ -1,5 +1,6 @@
-//! The weights that the next product of a decoding step will read. A thread with nothing to do, at the end of a product or while
-//! another normalises a row, asks memory for the first of them, so that memory is not idle too.
+//! The weights that the next product of a decoding step will read. A thread with nothing to do, at
+//! the end of a product or while another normalises a row, asks memory for the first of them, so
+//! that memory is not idle too.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -9,11 +10,13 @@ use crate::simd::prefetch;
 /// Bytes that are asked for before the thread looks for work again.
 const PIECE: usize = 1024;
 
-/// Most bytes that are asked for of each thread's share: they wait in a second-level cache, and not alone. With more than two threads
-/// they may wait in another's, from where they still come sooner than from memory.
+/// Most bytes that are asked for of each thread's share: they wait in a second-level cache, and not
+/// alone. With more than two threads they may wait in another's, from where they still come sooner
+/// than from memory.
 const MOST: usize = 256 * 1024;
 
-/// What comes next in this process. Two models that run at once overwrite each other's, which costs them no more than the time gained.
+/// What comes next in this process. Two models that run at once overwrite each other's, which costs
+/// them no more than the time gained.
 pub static NEXT_WEIGHTS: NextWeights =
     NextWeights { start: AtomicPtr::new(ptr::null_mut()), bytes: AtomicUsize::new(0), requested: AtomicUsize::new(0) };
 
@@ -33,7 +36,8 @@ impl NextWeights {
         self.requested.store(0, Ordering::Relaxed);
     }
 
-    /// Asks for the next few. Another product may be announced in between: to ask for the wrong memory does no harm.
+    /// Asks for the next few. Another product may be announced in between: to ask for the wrong
+    /// memory does no harm.
     pub fn prefetch_some(&self) {
         let others = rayon::current_num_threads().max(2) - 1;
         if self.requested.load(Ordering::Relaxed) < others * MOST {
@@ -45,8 +49,9 @@ impl NextWeights {
     }
 }
 
-/// Where the piece stands that is asked for after `asked` bytes. The weights are cut into equal shares; the thread that runs the step is
-/// busy and will take the first itself, so pieces are from the beginnings of the `others`, in turn.
+/// Where the piece stands that is asked for after `asked` bytes. The weights are cut into equal
+/// shares; the thread that runs the step is busy and will take the first itself, so pieces are from
+/// the beginnings of the `others`, in turn.
 fn place(asked: usize, bytes: usize, others: usize) -> Option<usize> {
     let share = bytes / (others + 1);
     let piece = asked / PIECE;

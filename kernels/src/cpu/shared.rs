@@ -1,4 +1,5 @@
-//! A slice that several tasks write at once, each in places of its own that lie between those of others.
+//! A slice that several tasks write at once, each in places of its own that lie between those of
+//! others.
 
 use std::marker::PhantomData;
 
@@ -21,7 +22,8 @@ impl<T> Clone for Shared<'_, T> {
 
 impl<T> Copy for Shared<'_, T> {}
 
-// SAFETY: a slice that is borrowed to be written, and by the promises below no place of it by two tasks.
+// SAFETY: a slice that is borrowed to be written, and by the promises below no place of it by two
+// tasks.
 unsafe impl<T: Send> Send for Shared<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for Shared<'_, T> {}
@@ -42,7 +44,8 @@ impl<'a, T> Shared<'a, T> {
         unsafe { std::slice::from_raw_parts_mut(self.start.add(first), length) }
     }
 
-    /// The matrix of this size that begins at value number `first`, with `step` values from one row to the next.
+    /// The matrix of this size that begins at value number `first`, with `step` values from one row
+    /// to the next.
     ///
     /// # Safety
     /// Nobody else may read or write its rows as long as it is there.

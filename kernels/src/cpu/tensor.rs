@@ -42,7 +42,8 @@ pub fn with_width(x: &FlexTensor, n: usize) -> [usize; 3] {
     [batch, time, n]
 }
 
-/// Whether it is stored in bfloat16, in which a product with it is then computed; float16 becomes float32 first.
+/// Whether it is stored in bfloat16, in which a product with it is then computed; float16 becomes
+/// float32 first.
 pub fn is_bf16(tensor: &FlexTensor) -> bool {
     tensor.dtype() == DType::BF16
 }
@@ -65,7 +66,8 @@ pub fn float32(tensor: FlexTensor) -> FlexTensor {
     new(values, tensor.layout().shape().clone())
 }
 
-/// A float32 tensor that owns `values`, put away in `dtype`: what a kernel leaves behind has the type of what it was given.
+/// A float32 tensor that owns `values`, put away in `dtype`: what a kernel leaves behind has the
+/// type of what it was given.
 pub fn stored(values: Vec<f32>, shape: impl Into<Shape>, dtype: DType) -> FlexTensor {
     let bytes = match dtype {
         DType::BF16 => Bytes::from_elems(convert::to_bf16(&values)),
@@ -126,10 +128,12 @@ pub fn new_bf16(values: Vec<bf16>, shape: impl Into<Shape>) -> FlexTensor {
     FlexTensor::new(Bytes::from_elems(values), Layout::contiguous(shape.into()), DType::BF16)
 }
 
-/// A vector of `length` values for a kernel to fill: every caller writes each value before anything reads it.
+/// A vector of `length` values for a kernel to fill: every caller writes each value before anything
+/// reads it.
 pub fn unfilled<T: Element>(length: usize) -> Vec<T> {
     let mut values = Vec::with_capacity(length);
-    // SAFETY: any bits are such a number, and the callers overwrite all of them; saves one pass over the memory.
+    // SAFETY: any bits are such a number, and the callers overwrite all of them; saves one pass
+    // over the memory.
     #[allow(clippy::uninit_vec)]
     unsafe {
         values.set_len(length)

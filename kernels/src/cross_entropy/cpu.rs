@@ -1,4 +1,5 @@
-//! Cross-entropy on the CPU: the loss and the gradient of the logits in one pass, in place of the logits.
+//! Cross-entropy on the CPU: the loss and the gradient of the logits in one pass, in place of the
+//! logits.
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
@@ -9,7 +10,8 @@ use crate::cpu::tensor::{contiguous, new, values, values_mut};
 use crate::operation::Operation;
 use crate::{simd, simd_versions};
 
-/// Rows of logits one task takes; also the unit in which losses are summed, so that the sum does not depend on the threads.
+/// Rows of logits one task takes; also the unit in which losses are summed, so that the sum does
+/// not depend on the threads.
 const ROWS: usize = 16;
 
 impl Operation<Flex, 1, 2> for CrossEntropy {
@@ -43,8 +45,8 @@ impl Operation<Flex, 1, 2> for CrossEntropy {
 }
 
 simd_versions! {
-    // The summed losses of the rows: what is minimised, and the cross-entropy. Each row of logits becomes
-    // `weight * (softmax * (1 + 2 z ln(denominator)) - smoothed target)`.
+    // The summed losses of the rows: what is minimised, and the cross-entropy. Each row of logits
+    // becomes `weight * (softmax * (1 + 2 z ln(denominator)) - smoothed target)`.
     fn chunk(logits: &mut [f32], targets: &[u32], weight: f32, z_loss: f32, smoothing: f32) -> [f64; 2] {
         let vocab = logits.len() / targets.len();
         let evenly = smoothing / vocab as f32;

@@ -1,8 +1,9 @@
-//! Cross-entropy on a GPU: one pass over the logits for the loss, a second that puts their gradient in their place, both in one
-//! kernel with a cube a row. Nothing else of the size of the logits exists.
+//! Cross-entropy on a GPU: one pass over the logits for the loss, a second that puts their gradient
+//! in their place, both in one kernel with a cube a row. Nothing else of the size of the logits
+//! exists.
 //!
-//! The logits have the type that the model computes in, and so has their gradient; every sum is float32, as under PyTorch's
-//! autocast.
+//! The logits have the type that the model computes in, and so has their gradient; every sum is
+//! float32, as under PyTorch's autocast.
 
 use burn::tensor::DType;
 use burn_cubecl::CubeBackend;
@@ -65,7 +66,8 @@ fn means(
     let of_all = [0, 1].map(|_| unfilled(logits, [1], DType::F32));
     let (units, each) = if vocab <= SMALL_VOCABULARY { (64, 2) } else { (large_cube(&client), 8) };
     let ids = client.create_from_slice(u32::as_bytes(targets));
-    // SAFETY: every index is below the lengths given: `rows` rows of `vocab` logits, and `rows` values of each kind.
+    // SAFETY: every index is below the lengths given: `rows` rows of `vocab` logits, and `rows`
+    // values of each kind.
     unsafe {
         launch!(
             cross_entropy_rows,
@@ -91,8 +93,8 @@ fn means(
     of_all
 }
 
-/// Units of a cube for a large vocabulary: many, so that few rows are under way at once and a row's second reading finds it in the
-/// cache.
+/// Units of a cube for a large vocabulary: many, so that few rows are under way at once and a row's
+/// second reading finds it in the cache.
 fn large_cube(client: &Client) -> u32 {
     let most = client.properties().hardware.max_units_per_cube.min(1024);
     1 << most.ilog2()
@@ -101,8 +103,9 @@ fn large_cube(client: &Client) -> u32 {
 /// A cube a row: the row's two losses, and with `with_gradient` the row becomes
 /// `weight * (softmax * (1 + 2 z ln(denominator)) - smoothed target)`.
 ///
-/// The softmax's denominator is summed relative to the largest logit so far, which makes one reading enough (Milakov and
-/// Gimelshein 2018, <https://arxiv.org/abs/1805.02867>, algorithm 3); `each` values at a time, so that as many loads are under way.
+/// The softmax's denominator is summed relative to the largest logit so far, which makes one
+/// reading enough (Milakov and Gimelshein 2018, <https://arxiv.org/abs/1805.02867>, algorithm 3);
+/// `each` values at a time, so that as many loads are under way.
 #[allow(clippy::manual_div_ceil)] // CubeCL does not translate div_ceil
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn cross_entropy_rows<F: Float>(

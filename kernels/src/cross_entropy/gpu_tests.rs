@@ -33,7 +33,8 @@ fn cases(vocab: impl Strategy<Value = usize>) -> impl Strategy<Value = Case> {
         .prop_map(|(size, seed, scale, objective, divisor)| Case { size, seed, scale, objective, divisor })
 }
 
-/// `precision` is what the logits are rounded to before both compute; their gradient on the GPU is rounded too.
+/// `precision` is what the logits are rounded to before both compute; their gradient on the GPU is
+/// rounded too.
 fn same(case: &Case, there: &Device, precision: FloatDType, rounding: f32) -> Result<(), TestCaseError> {
     let Case { size, seed, scale, objective, divisor } = *case;
     let here = Device::flex().autodiff();
@@ -54,8 +55,9 @@ fn same(case: &Case, there: &Device, precision: FloatDType, rounding: f32) -> Re
     }
     // With a z-loss the gradient is as large as the logits.
     let weight = 3.0 / (divisor as f32 * (batch * time) as f32);
-    // The formula takes the exponential of a logit less the logarithm of all exponentials' sum, which float32 holds to half a unit in
-    // the last place of something as large as the largest logit: each probability is wrong by that share of itself.
+    // The formula takes the exponential of a logit less the logarithm of all exponentials' sum,
+    // which float32 holds to half a unit in the last place of something as large as the largest
+    // logit: each probability is wrong by that share of itself.
     let largest =
         values(leaf.clone().inner().cast(FloatDType::F32)).into_iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
     let allowed = 3e-6 + 3e-6 * (objective.z_loss * scale) as f32 * 20.0 + largest * f32::EPSILON / 2.0;

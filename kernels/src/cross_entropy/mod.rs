@@ -1,5 +1,5 @@
-//! The next-token loss: cross-entropy of the logits at each position with the token that came next, and what may be added to it
-//! to steer the learning.
+//! The next-token loss: cross-entropy of the logits at each position with the token that came next,
+//! and what may be added to it to steer the learning.
 
 mod cpu;
 mod gpu;
@@ -14,8 +14,8 @@ use crate::{cast, is_cpu};
 /// What is minimised, beside the cross-entropy itself; both are 0 by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Objective {
-    /// Adds this times the squared logarithm of the softmax's denominator, which keeps the logits from drifting
-    /// ([Chowdhery et al. 2022](https://arxiv.org/abs/2204.02311), section 5).
+    /// Adds this times the squared logarithm of the softmax's denominator, which keeps the logits
+    /// from drifting ([Chowdhery et al. 2022](https://arxiv.org/abs/2204.02311), section 5).
     pub z_loss: f64,
     /// The share of the target that is spread evenly over all tokens
     /// ([Szegedy et al. 2016](https://arxiv.org/abs/1512.00567), section 7).
@@ -36,16 +36,18 @@ pub fn cross_entropy(logits: Tensor<3>, targets: &[u32]) -> Tensor<1> {
     loss(logits, targets, Objective::default()).objective
 }
 
-/// The loss of `logits` `[batch, time, vocab]` at the positions whose next tokens are `targets`, row after row.
+/// The loss of `logits` `[batch, time, vocab]` at the positions whose next tokens are `targets`,
+/// row after row.
 pub fn loss(logits: Tensor<3>, targets: &[u32], objective: Objective) -> Loss {
     loss_over(logits, targets, objective, 1.0)
 }
 
 /// As [`loss`], with the objective over `divisor`.
 ///
-/// The loss and its gradient are one pass of ours over the logits, in whose place the gradient is put. On a GPU the logits may
-/// be of the type that the model computes in, and their gradient is then too; to know the divisor there beforehand saves a pass over
-/// them, and in float16 the smallest gradients.
+/// The loss and its gradient are one pass of ours over the logits, in whose place the gradient is
+/// put. On a GPU the logits may be of the type that the model computes in, and their gradient is
+/// then too; to know the divisor there beforehand saves a pass over them, and in float16 the
+/// smallest gradients.
 pub fn loss_over(logits: Tensor<3>, targets: &[u32], objective: Objective, divisor: f64) -> Loss {
     let on_cpu = is_cpu(&logits.device());
     let (logits, factor) = if on_cpu { (cast(logits, FloatDType::F32), 1.0) } else { (logits, (1.0 / divisor) as f32) };
@@ -55,8 +57,8 @@ pub fn loss_over(logits: Tensor<3>, targets: &[u32], objective: Objective, divis
     Loss { objective, cross_entropy }
 }
 
-/// Puts out `factor` times what is minimised, and the cross-entropy, of logits `[batch, time, vocab]`; each a mean over the
-/// positions. The CPU knows no other factor than 1.
+/// Puts out `factor` times what is minimised, and the cross-entropy, of logits `[batch, time,
+/// vocab]`; each a mean over the positions. The CPU knows no other factor than 1.
 #[derive(Clone, Debug)]
 struct CrossEntropy {
     targets: Vec<u32>,
@@ -132,8 +134,9 @@ mod tests {
         assert!((loss - 65f32.ln()).abs() < 1e-6);
     }
 
-    /// PyTorch 2.11, float64: `F.cross_entropy(logits, targets, label_smoothing=0.1) + 0.01 * logits.logsumexp(-1).pow(2).mean()`
-    /// of the logits below, its gradient with respect to them, and the plain `F.cross_entropy`.
+    /// PyTorch 2.11, float64: `F.cross_entropy(logits, targets, label_smoothing=0.1) + 0.01 *
+    /// logits.logsumexp(-1).pow(2).mean()` of the logits below, its gradient with respect to them,
+    /// and the plain `F.cross_entropy`.
     #[test]
     fn smoothing_and_z_loss_are_pytorchs() {
         let logits = vec![1.0f32, -2.0, 0.5, 3.0, 0.0, -1.0, 2.0, 0.25];

@@ -1,5 +1,5 @@
-//! Dropout whose mask is a function of (key, index): nothing is stored for the backward, and the same key gives the same mask
-//! whatever the number of threads.
+//! Dropout whose mask is a function of (key, index): nothing is stored for the backward, and the
+//! same key gives the same mask whatever the number of threads.
 
 use crate::cpu::tensor::{contiguous, new, values};
 use crate::operation::Operation;
@@ -23,7 +23,8 @@ impl Operation<Flex, 1> for Dropout {
     }
 }
 
-/// `x` with the masked values 0 and the others scaled up; its own backward, applied to the gradient.
+/// `x` with the masked values 0 and the others scaled up; its own backward, applied to the
+/// gradient.
 pub fn dropped(x: FlexTensor, mask: DropoutMask) -> FlexTensor {
     let x = contiguous(x);
     new(apply(values(&x), mask), x.layout().shape().clone())
@@ -49,7 +50,8 @@ simd_versions! {
         let threshold = (mask.probability as f64 * (1u64 << 32) as f64) as u32;
         let low = mask.key as u32;
         let high = (mask.key >> 32) as u32;
-        // A number's upper half stays the same for a long way, so that only the lower is counted in the loop.
+        // A number's upper half stays the same for a long way, so that only the lower is counted in
+        // the loop.
         let (mut x, mut first) = (x, first);
         while !x.is_empty() {
             let (upper, lower) = ((first >> 32) as u32, first as u32);
@@ -70,8 +72,8 @@ fn spread(high: u32) -> u32 {
     high.wrapping_mul(0x9e37_79b9)
 }
 
-/// 32 well mixed bits of two words, the upper of them [`spread`] (two rounds of the "lowbias32" integer hash, by C. Wellons' search
-/// for low bias).
+/// 32 well mixed bits of two words, the upper of them [`spread`] (two rounds of the "lowbias32"
+/// integer hash, by C. Wellons' search for low bias).
 #[inline(always)]
 fn hash(low: u32, high: u32) -> u32 {
     let mix = |mut x: u32| {
@@ -89,7 +91,8 @@ mod tests {
     use super::*;
     use itertools::Itertools;
 
-    /// The mask goes by the place in the whole tensor, wherever the pieces begin, also where the number's lower half is full.
+    /// The mask goes by the place in the whole tensor, wherever the pieces begin, also where the
+    /// number's lower half is full.
     #[test]
     fn a_piece_drops_what_the_whole_drops() {
         let mask = DropoutMask { probability: 0.5, key: 77 << 31 };

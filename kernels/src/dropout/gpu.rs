@@ -1,5 +1,5 @@
-//! Dropout whose mask is a function of (key, place): the same hash as on the CPU, so that the masks are the same, and the backward
-//! computes it again.
+//! Dropout whose mask is a function of (key, place): the same hash as on the CPU, so that the masks
+//! are the same, and the backward computes it again.
 
 use crate::operation::Operation;
 use burn_cubecl::CubeBackend;
@@ -59,8 +59,8 @@ fn mix_word(x: u32) -> u32 {
 
 #[cube]
 impl Mask {
-    /// 0 or the scale, for the attention weight in `column` of row `row` among all rows of all heads,
-    /// `[batch * n_head * time, time]`.
+    /// 0 or the scale, for the attention weight in `column` of row `row` among all rows of all
+    /// heads, `[batch * n_head * time, time]`.
     pub fn of_weight(&self, row: u32, column: u32, time: u32) -> f32 {
         // The place `row * time + column` has 64 bits, which not every device computes with.
         let low = row * time;
@@ -78,7 +78,8 @@ impl Mask {
     }
 }
 
-/// `x`, which is vector number `place` of its tensor, after dropout; tensors have fewer than 2^32 values.
+/// `x`, which is vector number `place` of its tensor, after dropout; tensors have fewer than 2^32
+/// values.
 #[cube]
 pub fn dropped<N: Size>(x: Vector<f32, N>, place: usize, mask: &Mask) -> Vector<f32, N> {
     let mut index = Vector::<u32, N>::new(place as u32 * N::value() as u32);
@@ -106,7 +107,8 @@ fn dropout_kernel<T: Float, N: Size>(
     y[ABSOLUTE_POS] = Vector::cast_from(kept);
 }
 
-/// `x` with the masked values 0 and the others scaled up; its own backward, applied to the gradient.
+/// `x` with the masked values 0 and the others scaled up; its own backward, applied to the
+/// gradient.
 pub fn apply(x: CubeTensor, mask: DropoutMask) -> CubeTensor {
     let x = contiguous(x);
     let y = unfilled(&x, x.meta.shape().clone(), x.dtype);

@@ -1,4 +1,5 @@
-//! Dropout ([Srivastava et al. 2014](https://jmlr.org/papers/v15/srivastava14a.html)) by masks that are computed, not stored.
+//! Dropout ([Srivastava et al. 2014](https://jmlr.org/papers/v15/srivastava14a.html)) by masks that
+//! are computed, not stored.
 
 pub(crate) mod cpu;
 pub(crate) mod gpu;
@@ -11,7 +12,8 @@ use crate::operation::apply;
 
 /// One dropout: the probability of dropping a value, and the key from which its mask is computed.
 ///
-/// The mask is a hash of (key, place in the tensor), so that the backward can compute it again instead of storing it.
+/// The mask is a hash of (key, place in the tensor), so that the backward can compute it again
+/// instead of storing it.
 #[derive(Clone, Copy, Debug)]
 pub struct DropoutMask {
     /// Probability with which a value becomes 0; the others are divided by `1 - probability`.
@@ -21,9 +23,10 @@ pub struct DropoutMask {
 }
 
 impl DropoutMask {
-    /// Draws a key from the CPU's generator, which training seeds with (seed, step, micro-batch), whatever the device: one that was
-    /// drawn on a GPU would have to be waited for. `None` where nothing is to be dropped: at probability 0, and on a device
-    /// without automatic differentiation.
+    /// Draws a key from the CPU's generator, which training seeds with (seed, step, micro-batch),
+    /// whatever the device: one that was drawn on a GPU would have to be waited for. `None` where
+    /// nothing is to be dropped: at probability 0, and on a device without automatic
+    /// differentiation.
     pub fn draw(probability: f64, device: &Device) -> Option<Self> {
         if probability == 0.0 || !device.is_autodiff() {
             return None;
@@ -40,7 +43,8 @@ impl DropoutMask {
     }
 }
 
-/// `x` `[batch, time, n_embd]` after dropout, scaled so that the expected value stays. The identity without a mask.
+/// `x` `[batch, time, n_embd]` after dropout, scaled so that the expected value stays. The identity
+/// without a mask.
 pub fn dropout(x: Tensor<3>, mask: Option<DropoutMask>) -> Tensor<3> {
     let Some(mask) = mask else { return x };
     let [y] = apply(Dropout(mask), [x.into_dispatch()]);

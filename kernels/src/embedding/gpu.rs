@@ -1,8 +1,10 @@
-//! Rows of an embedding table, and the gradient that goes back to them: the rows of `dy` summed by id, the same ids side by side,
-//! so that a frequent id is summed by many units and a rare one costs no more than its row. In an order that the ids alone set.
+//! Rows of an embedding table, and the gradient that goes back to them: the rows of `dy` summed by
+//! id, the same ids side by side, so that a frequent id is summed by many units and a rare one
+//! costs no more than its row. In an order that the ids alone set.
 //!
-//! The order is found by counting: a place's rank is the number of smaller ids, and of equal ones before it. For 16,384 ids
-//! that is 268 million comparisons, by the count of instructions 50 microseconds of an H200 in one launch.
+//! The order is found by counting: a place's rank is the number of smaller ids, and of equal ones
+//! before it. For 16,384 ids that is 268 million comparisons, by the count of instructions 50
+//! microseconds of an H200 in one launch.
 
 use super::Embed;
 use crate::gpu::tensor::cube;
@@ -206,8 +208,8 @@ fn backward(ids: CubeTensor, dy: CubeTensor, rows: usize) -> CubeTensor {
     let grid = |cubes, units| Grid::cubes(&[&dy, &sums, &dweight], cubes, units);
     let of_order = grid(length.div_ceil(PLACES), PLACES * PARTS);
     let [of_runs, of_rows] = [length.div_ceil(BLOCK), length].map(|cubes| grid(cubes * tiles, UNITS));
-    // SAFETY: each kernel looks at `length` and `width` before it reads or writes a place, and every place of `order` is written
-    // by the first, so that the second finds rows of `dy` in it.
+    // SAFETY: each kernel looks at `length` and `width` before it reads or writes a place, and
+    // every place of `order` is written by the first, so that the second finds rows of `dy` in it.
     unsafe {
         launch!(order_kernel, of_order, [ids.clone(), order.clone()], length);
         launch!(

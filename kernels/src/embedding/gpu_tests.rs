@@ -8,7 +8,8 @@ use proptest::test_runner::TestRunner;
 
 use crate::gpu::testing::{Inputs, device, same};
 
-/// Few rows, each many times; many rows, most of them never; one id; more ids than one block sums by itself.
+/// Few rows, each many times; many rows, most of them never; one id; more ids than one block sums
+/// by itself.
 #[test]
 fn rows_go_out_and_their_gradients_come_back() {
     let Some(device) = device() else { return };

@@ -11,7 +11,8 @@ use burn::tensor::{Int, Tensor};
 
 use crate::operation::apply;
 
-/// Rows of an embedding table `[rows, n_embd]` for `ids` `[batch, time]`, each below `rows`: `[batch, time, n_embd]`.
+/// Rows of an embedding table `[rows, n_embd]` for `ids` `[batch, time]`, each below `rows`:
+/// `[batch, time, n_embd]`.
 pub fn embed(weight: Tensor<2>, ids: Tensor<2, Int>) -> Tensor<3> {
     let [rows, _] = weight.dims();
     let [y] = apply(Embed { ids, rows }, [weight.into_dispatch()]);

@@ -1,4 +1,5 @@
-//! GPT-2's GELU, the tanh approximation of [Hendrycks and Gimpel 2016](https://arxiv.org/abs/1606.08415), section 2.
+//! GPT-2's GELU, the tanh approximation of [Hendrycks and Gimpel
+//! 2016](https://arxiv.org/abs/1606.08415), section 2.
 //!
 //! The kernels write it with a sigmoid: `(1 + tanh(u)) / 2 = 1 / (1 + e^(-2u))`.
 

@@ -1,4 +1,5 @@
-//! The instructions that tiles are made of: AVX-512, with and without bfloat16, AVX2, and what every machine has.
+//! The instructions that tiles are made of: AVX-512, with and without bfloat16, AVX2, and what
+//! every machine has.
 
 use burn::tensor::bf16;
 
@@ -19,7 +20,8 @@ pub trait InstructionSet: Copy {
     const LANES: usize;
     /// Vectors side by side in a tile, such that the sums fill the registers.
     const VECTORS: usize;
-    /// Lanes of k in a block, at most: a panel of that depth fits into a core's own cache, in part, along with what passes by.
+    /// Lanes of k in a block, at most: a panel of that depth fits into a core's own cache, in part,
+    /// along with what passes by.
     const DEPTH: usize;
 
     /// Zeros.
@@ -115,7 +117,8 @@ impl Element for bf16 {
     }
 }
 
-/// Whether the processor multiplies bfloat16 as it is; without, its values are made float32 on the way to a tile.
+/// Whether the processor multiplies bfloat16 as it is; without, its values are made float32 on the
+/// way to a tile.
 pub fn multiplies_bf16() -> bool {
     #[cfg(target_arch = "x86_64")]
     return level() == Level::Avx512 && is_x86_feature_detected!("avx512bf16");
@@ -123,7 +126,8 @@ pub fn multiplies_bf16() -> bool {
     false
 }
 
-/// Functions of a set that are compiled for its instructions: those for tiles of 1 to 6 rows, and [`compute`] with them.
+/// Functions of a set that are compiled for its instructions: those for tiles of 1 to 6 rows, and
+/// [`compute`] with them.
 macro_rules! compiled {
     ($name:ident, $set:ty $(, $features:literal)?; $($vectors:literal)*) => {
         mod $name {
@@ -175,7 +179,8 @@ compiled!(portable, Portable; 1 2 3 4);
 #[cfg(not(target_arch = "aarch64"))]
 compiled!(portable, Portable; 1 2);
 
-/// The function for these instructions, which the processor must have, and the lanes that they multiply.
+/// The function for these instructions, which the processor must have, and the lanes that they
+/// multiply.
 pub fn compute_at<L: Lane, O: Element>(level: Level) -> Compute<L::Value, O> {
     match level {
         #[cfg(target_arch = "x86_64")]

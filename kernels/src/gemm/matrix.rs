@@ -29,7 +29,8 @@ impl<'a, T> Matrix<'a, T> {
         Self { values, size: [values.len() / columns, columns], step: [columns, 1] }
     }
 
-    /// A matrix that begins where `values` do, with `step` values from one row to the next; a row's stand side by side.
+    /// A matrix that begins where `values` do, with `step` values from one row to the next; a row's
+    /// stand side by side.
     pub fn strided(values: &'a [T], size: [usize; 2], step: usize) -> Self {
         assert!(is_inside(size, step, values.len()), "{size:?} with rows {step} apart in {} values", values.len());
         Self { values, size, step: [step, 1] }
@@ -65,7 +66,8 @@ impl<'a, T> Matrix<'a, T> {
     }
 }
 
-/// A matrix to write, whose rows' values stand side by side; between the rows may stand what belongs to others.
+/// A matrix to write, whose rows' values stand side by side; between the rows may stand what
+/// belongs to others.
 #[derive(Debug)]
 pub struct MatrixMut<'a, T = f32> {
     pub(super) start: *mut T,
@@ -85,8 +87,8 @@ impl<'a, T> MatrixMut<'a, T> {
 
     /// A matrix with `step` values from one row to the next.
     ///
-    /// # Safety
-    /// Its rows must lie inside memory that may be written, and nobody else may read or write them as long as the matrix is there.
+    /// # Safety Its rows must lie inside memory that may be written, and nobody else may read or
+    /// write them as long as the matrix is there.
     pub unsafe fn from_raw(start: *mut T, size: [usize; 2], step: usize) -> Self {
         Self { start, size, step, values: PhantomData }
     }
@@ -112,8 +114,8 @@ pub fn is_inside([rows, columns]: [usize; 2], step: usize, length: usize) -> boo
     rows == 0 || (rows - 1) * step + columns <= length
 }
 
-/// `c = alpha c + beta a b`, with `a` `[m, k]`, `b` `[k, n]` and `c` `[m, n]`, stored row after row. The bits do not depend on
-/// the number of threads.
+/// `c = alpha c + beta a b`, with `a` `[m, k]`, `b` `[k, n]` and `c` `[m, n]`, stored row after
+/// row. The bits do not depend on the number of threads.
 pub fn add_product(c: &mut [f32], alpha: f32, a: Matrix, b: Matrix, beta: f32) {
     if alpha != 0.0 && alpha != 1.0 {
         c.iter_mut().for_each(|value| *value *= alpha);

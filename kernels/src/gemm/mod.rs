@@ -1,10 +1,11 @@
 //! Matrix products on the CPU, float32 and bfloat16, after [Goto and van de Geijn
-//! 2008](https://doi.org/10.1145/1356052.1356053): a tile of the result stays in registers while the sums run (`tile.rs`), on panels
-//! of the factors that are packed in the order in which they are read (`pack.rs`), by the instructions that the processor has
-//! (`instructions.rs`).
+//! 2008](https://doi.org/10.1145/1356052.1356053): a tile of the result stays in registers while
+//! the sums run (`tile.rs`), on panels of the factors that are packed in the order in which they
+//! are read (`pack.rs`), by the instructions that the processor has (`instructions.rs`).
 //!
-//! A value of the result is one chain of multiplications and additions in the order of k, in blocks whose borders depend on k alone. So
-//! its bits do not depend on how the result is divided among threads.
+//! A value of the result is one chain of multiplications and additions in the order of k, in blocks
+//! whose borders depend on k alone. So its bits do not depend on how the result is divided among
+//! threads.
 
 pub mod instructions;
 pub mod matrix;
@@ -108,17 +109,19 @@ pub struct Product<'a, T> {
 /// Below this many multiplications a product is done on one thread: waking the others costs more.
 const WORTH_SHARING: usize = 48 * 48 * 256;
 
-/// Up to so many rows of a result, float32 columns of `b` that lie side by side are read where they are: too few would read them packed.
-/// More must not: rows of b a power of two apart share a few places of the cache, and each tile would wait for them anew.
+/// Up to so many rows of a result, float32 columns of `b` that lie side by side are read where they
+/// are: too few would read them packed. More must not: rows of b a power of two apart share a few
+/// places of the cache, and each tile would wait for them anew.
 const FEW_ROWS: usize = 64;
 
-/// Up to so many values from one k to the next for each column of a panel, or so few of k, float32 rows of a transposed `a` are read
-/// where they are.
+/// Up to so many values from one k to the next for each column of a panel, or so few of k, float32
+/// rows of a transposed `a` are read where they are.
 const NEAR: usize = 4;
 const FEW: usize = 64;
 
-/// Rows that pass by a panel at once, for each of its columns: enough for its packing to be little of the work, few enough for them to
-/// be still near when the next panel comes. A multiple of a tile's.
+/// Rows that pass by a panel at once, for each of its columns: enough for its packing to be little
+/// of the work, few enough for them to be still near when the next panel comes. A multiple of a
+/// tile's.
 const ROWS_AT_ONCE: usize = 12;
 
 impl<T: Element> Product<'_, T> {
@@ -139,7 +142,8 @@ impl<T: Element> Product<'_, T> {
         let (c, compute) = (Target { start: c.start, row: c.step }, T::compute::<O>());
         let all = rayon::current_num_threads();
         if threads == Threads::One || all == 1 || m * n * k < WORTH_SHARING {
-            // SAFETY: the matrices are there and of these sizes, and the processor has what `compute` was chosen by.
+            // SAFETY: the matrices are there and of these sizes, and the processor has what
+            // `compute` was chosen by.
             return unsafe { compute(self, c, 0..m, 0..n) };
         }
         self.parts(all).into_par_iter().with_max_len(1).for_each(|[rows, columns]| {
@@ -148,7 +152,8 @@ impl<T: Element> Product<'_, T> {
         });
     }
 
-    /// The result divided for so many threads, as rows and columns: such that the largest part takes as little as possible.
+    /// The result divided for so many threads, as rows and columns: such that the largest part
+    /// takes as little as possible.
     fn parts(&self, threads: usize) -> Vec<[Range<usize>; 2]> {
         let [m, n, _] = self.size();
         let sizes = |down: usize| {
@@ -177,8 +182,9 @@ thread_local! {
     static SCRATCH: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The part of `product` in these rows and columns, by the instructions `S`, whose functions for tiles are in `tiles`, by rows and
-/// vectors. Block by block of k; in each, some rows; for them panel by panel of columns, which stays near while the rows pass by.
+/// The part of `product` in these rows and columns, by the instructions `S`, whose functions for
+/// tiles are in `tiles`, by rows and vectors. Block by block of k; in each, some rows; for them
+/// panel by panel of columns, which stays near while the rows pass by.
 #[inline(always)]
 unsafe fn compute<S: InstructionSet, L: Lane, O: Element>(
     product: &Product<L::Value>,
@@ -217,7 +223,8 @@ unsafe fn compute<S: InstructionSet, L: Lane, O: Element>(
             // Rows whose values lie side by side stay rows.
             let in_panels = packs_a && a.column != 1;
             if packs_a {
-                // SAFETY: there is room for so many panels, and so for their rows; all else is the caller's promise.
+                // SAFETY: there is room for so many panels, and so for their rows; all else is the
+                // caller's promise.
                 unsafe {
                     if in_panels {
                         pack::rows::<L>(&a, [height, k], packed_a, panel);
@@ -249,7 +256,8 @@ unsafe fn compute<S: InstructionSet, L: Lane, O: Element>(
                     };
                     let finish = product.finish(c, [row + top, column], columns, first == 0);
                     let tile = tiles[PANEL_ROWS.min(height - top) - 1][vectors - 1];
-                    // SAFETY: factors with `depth` lanes of k, and a part of the result; by the caller's promise they are there.
+                    // SAFETY: factors with `depth` lanes of k, and a part of the result; by the
+                    // caller's promise they are there.
                     unsafe { tile(depth, a, b, &finish) };
                 }
             }
@@ -270,13 +278,15 @@ impl<T> Product<'_, T> {
         column != 1 && (row != 1 || (column > near && k > FEW))
     }
 
-    /// Whether a tile cannot read its rows of `a` where they are: its lanes must be there, and near one another.
+    /// Whether a tile cannot read its rows of `a` where they are: its lanes must be there, and near
+    /// one another.
     fn packs_a<L: Lane>(&self, near: usize) -> bool {
         let is_whole = L::VALUES == 1 || (self.a.step[1] == 1 && self.size()[2].is_multiple_of(L::VALUES));
         !L::AS_STORED || !is_whole || self.is_across(near)
     }
 
-    /// Where the tile at this place goes: in the first block of k onto what is to be added, later onto what the blocks before left.
+    /// Where the tile at this place goes: in the first block of k onto what is to be added, later
+    /// onto what the blocks before left.
     #[inline(always)]
     fn finish<O>(&self, c: Target<O>, [row, column]: [usize; 2], columns: usize, is_first: bool) -> Finish<O> {
         let start = c.start.wrapping_add(row * c.row + column);

@@ -96,10 +96,12 @@ impl Lane for Bf16Lane {
     }
 }
 
-/// Lanes that are moved at once from a row; what is more than a panel has is written over by the next.
+/// Lanes that are moved at once from a row; what is more than a panel has is written over by the
+/// next.
 const AT_ONCE: usize = 8;
 
-/// Lanes of a packed panel with `depth` lanes of k, and room for what `AT_ONCE` writes beyond its end.
+/// Lanes of a packed panel with `depth` lanes of k, and room for what `AT_ONCE` writes beyond its
+/// end.
 pub fn panel_lanes(depth: usize) -> usize {
     depth * PANEL_ROWS + AT_ONCE
 }
@@ -122,11 +124,13 @@ pub unsafe fn in_rows<L: Lane>(a: &View<L::Value>, [rows, k]: [usize; 2], to: *m
     }
 }
 
-/// Packs `[rows, k]` of a: panels of [`PANEL_ROWS`] rows, `panel` lanes apart, in each the rows' lanes side by side.
+/// Packs `[rows, k]` of a: panels of [`PANEL_ROWS`] rows, `panel` lanes apart, in each the rows'
+/// lanes side by side.
 #[inline(always)]
 pub unsafe fn rows<L: Lane>(a: &View<L::Value>, [rows, k]: [usize; 2], to: *mut u32, panel: usize) {
     let depth = k.div_ceil(L::VALUES);
-    // SAFETY: the caller's promise: a is there, and room for its panels. A panel's lanes are written in the order of k.
+    // SAFETY: the caller's promise: a is there, and room for its panels. A panel's lanes are
+    // written in the order of k.
     unsafe {
         // Some of k at a time, so that the lines read for one panel are still at hand for the next.
         for first in (0..depth).step_by(16) {
@@ -160,10 +164,12 @@ pub unsafe fn rows<L: Lane>(a: &View<L::Value>, [rows, k]: [usize; 2], to: *mut 
     }
 }
 
-/// Rows of b that memory is asked for ahead: each lies on a page of its own, across which no processor looks ahead by itself.
+/// Rows of b that memory is asked for ahead: each lies on a page of its own, across which no
+/// processor looks ahead by itself.
 const AHEAD: usize = 16;
 
-/// Packs `[k, columns]` of b, the columns of one panel: for each lane of k the columns' lanes side by side, up to a whole vector.
+/// Packs `[k, columns]` of b, the columns of one panel: for each lane of k the columns' lanes side
+/// by side, up to a whole vector.
 #[inline(always)]
 pub unsafe fn columns<S: InstructionSet, L: Lane>(b: &View<L::Value>, [k, columns]: [usize; 2], to: *mut u32) {
     let whole = k / L::VALUES;

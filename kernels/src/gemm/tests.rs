@@ -37,7 +37,8 @@ struct Case {
 }
 
 fn cases() -> impl Strategy<Value = Case> {
-    // Some with more rows than B is read in place for, some deeper than a block, some with more rows than pass by at once.
+    // Some with more rows than B is read in place for, some deeper than a block, some with more
+    // rows than pass by at once.
     let size = prop_oneof![
         6 => [1usize..40, 1usize..140, 0usize..70],
         2 => [190usize..260, 1usize..70, 1usize..70],
@@ -69,7 +70,8 @@ impl Case {
         values(self.size[1], self.seed + 3)
     }
 
-    /// By definition, and the sum of the products' sizes beside it, of which rounding is a fraction.
+    /// By definition, and the sum of the products' sizes beside it, of which rounding is a
+    /// fraction.
     fn defined(self) -> Vec<[f64; 2]> {
         let ([m, n, k], [a, b]) = (self.size, [self.a(), self.b()]);
         let (residual, bias) = (self.residual(), self.bias());
@@ -138,7 +140,8 @@ proptest! {
         for (exactly, shortly) in widened.chain([(bf16::compute::<f32>(), bf16::compute::<bf16>())]) {
             let exact = case.computed([&a, &b], f32::NAN, exactly, 1);
             let short = case.computed([&a, &b], bf16::NAN, shortly, 1);
-            // Rounded for every term or every two, one after another: the bound of the latter, and a little for what is added.
+            // Rounded for every term or every two, one after another: the bound of the latter, and
+            // a little for what is added.
             let rounding = 2e-6 + case.size[2] as f64 / 2.0 * f64::from(f32::EPSILON) / 2.0;
             for ((exact, short), [want, size]) in exact.iter().zip_eq(&short).zip_eq(case.defined()) {
                 prop_assert!((f64::from(*exact) - want).abs() <= rounding * size + 1e-12, "{exact}, not {want}");

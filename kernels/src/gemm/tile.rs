@@ -2,7 +2,8 @@
 
 use super::instructions::{Element, InstructionSet};
 
-/// A factor as a tile reads it, in lanes of 4 bytes: a float32, or two bfloat16 that follow one another in k.
+/// A factor as a tile reads it, in lanes of 4 bytes: a float32, or two bfloat16 that follow one
+/// another in k.
 #[derive(Clone, Copy)]
 pub struct Factor {
     /// The first lane; need not be aligned.
@@ -30,7 +31,8 @@ pub struct Finish<O> {
 /// A function for a tile of certain rows and vectors, given the lanes in k.
 pub type Tile<O> = unsafe fn(usize, Factor, Factor, &Finish<O>);
 
-/// `ROWS` rows of the result, `VECTORS` vectors wide: for each lane of k one vector after another of b, times each row's lane of a.
+/// `ROWS` rows of the result, `VECTORS` vectors wide: for each lane of k one vector after another
+/// of b, times each row's lane of a.
 #[inline(always)]
 pub unsafe fn tile<S: InstructionSet, O: Element, const ROWS: usize, const VECTORS: usize>(
     depth: usize,

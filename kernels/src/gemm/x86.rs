@@ -1,7 +1,8 @@
 //! The sets of instructions of x86.
 //!
-//! Every function here is one instruction or a few, on registers or on memory that its caller answers for, and runs only inside
-//! functions that are compiled for the set: a block for each would say so some forty times.
+//! Every function here is one instruction or a few, on registers or on memory that its caller
+//! answers for, and runs only inside functions that are compiled for the set: a block for each
+//! would say so some forty times.
 #![allow(unsafe_op_in_unsafe_fn)]
 
 use std::arch::x86_64::*;

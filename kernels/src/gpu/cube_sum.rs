@@ -1,4 +1,5 @@
-//! Sums over the units of a cube, by a tree whose shape the size of the cube fixes: the same device gives the same bits.
+//! Sums over the units of a cube, by a tree whose shape the size of the cube fixes: the same device
+//! gives the same bits.
 
 use cubecl::prelude::*;
 

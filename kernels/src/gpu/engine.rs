@@ -1,5 +1,6 @@
-//! What multiplies the tiles of attention on a device: tensor cores where it has them for the numbers at hand, and where they have
-//! shown that they compute what plain multiply-adds compute; plain multiply-adds everywhere else.
+//! What multiplies the tiles of attention on a device: tensor cores where it has them for the
+//! numbers at hand, and where they have shown that they compute what plain multiply-adds compute;
+//! plain multiply-adds everywhere else.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -47,8 +48,8 @@ impl Engine {
         }
     }
 
-    /// The tiles for heads of `vectors` vectors of `line` numbers, the largest first: those that serve a device well, and those
-    /// that are for one with little shared memory.
+    /// The tiles for heads of `vectors` vectors of `line` numbers, the largest first: those that
+    /// serve a device well, and those that are for one with little shared memory.
     fn tiles(self, vectors: usize, line: usize) -> (Vec<Tile>, Vec<Tile>) {
         let units = |(rows, columns)| Tile::of_units(rows, columns, vectors, line);
         let tensor_cores = |(rows, columns)| {
@@ -61,7 +62,8 @@ impl Engine {
                 [(32, 32), (32, 16), (16, 16), (16, 8), (8, 8)].map(units).to_vec(),
                 [(8, 8), (8, 4), (8, 2), (4, 2)].map(units).to_vec(),
             ),
-            // With 64 columns the forward takes 254 registers a unit on sm_90: room for two cubes, with 32 for three.
+            // With 64 columns the forward takes 254 registers a unit on sm_90: room for two cubes,
+            // with 32 for three.
             Self::TensorCores => (
                 [(64, 32), (64, 16), (32, 32), (32, 16), (16, 16)].map(tensor_cores).to_vec(),
                 [(16, 16)].map(tensor_cores).to_vec(),
@@ -69,8 +71,9 @@ impl Engine {
         }
     }
 
-    /// The largest tile with which a kernel that `holds` so much, for heads of `head_size` numbers of type `dtype`, takes no more
-    /// than a device's `shared_memory` bytes; `None` where not even the smallest does.
+    /// The largest tile with which a kernel that `holds` so much, for heads of `head_size` numbers
+    /// of type `dtype`, takes no more than a device's `shared_memory` bytes; `None` where not even
+    /// the smallest does.
     pub fn tile(self, holds: Holds, head_size: usize, dtype: DType, shared_memory: usize) -> Option<Tile> {
         let line = line(head_size, self.widest());
         let takes = |tile: &Tile| holds.bytes(*tile, dtype.size(), self.weights(dtype).size());
@@ -79,7 +82,8 @@ impl Engine {
         fits(usual, shared_memory.min(ROOM)).or_else(|| fits(small, shared_memory))
     }
 
-    /// As [`Self::tile`] on the device of `client`; a head that is too wide for it was refused by [`super::limits`].
+    /// As [`Self::tile`] on the device of `client`; a head that is too wide for it was refused by
+    /// [`super::limits`].
     ///
     /// # Panics
     /// When it was not.
@@ -103,7 +107,8 @@ impl Engine {
 enum Choice {
     /// By tensor cores.
     TensorCores,
-    /// By plain multiply-adds: the device names no tensor cores for such numbers, or the heads are none of their sizes.
+    /// By plain multiply-adds: the device names no tensor cores for such numbers, or the heads are
+    /// none of their sizes.
     NoneThere,
     /// By plain multiply-adds: tensor cores computed something else, or failed.
     Wrong,
@@ -138,7 +143,8 @@ impl Choice {
     }
 }
 
-/// A line for each kind of attention in a half type that GPUs have computed so far: on what, and why not on tensor cores.
+/// A line for each kind of attention in a half type that GPUs have computed so far: on what, and
+/// why not on tensor cores.
 pub fn said() -> Vec<String> {
     let halves = chosen().clone().into_iter().filter(|((_, dtype, _), _)| *dtype != DType::F32.name());
     let said = halves.map(|((_, dtype, head_size), choice)| {
@@ -152,7 +158,8 @@ pub fn said() -> Vec<String> {
     said.collect()
 }
 
-/// Whether the device says that its tensor cores multiply numbers of this type, in planes and fragments of the sizes we know.
+/// Whether the device says that its tensor cores multiply numbers of this type, in planes and
+/// fragments of the sizes we know.
 fn tensor_cores_take(qkv: &CubeTensor, head_size: usize) -> bool {
     let properties = qkv.client.properties();
     let hardware = &properties.hardware;

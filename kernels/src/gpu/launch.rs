@@ -8,7 +8,8 @@ use cubecl::prelude::*;
 /// Units of the cubes of those kernels that take each value by itself.
 const UNITS: u32 = 256;
 
-/// Where a kernel runs: the cubes and the units of each, and the width of the numbers that tell places apart.
+/// Where a kernel runs: the cubes and the units of each, and the width of the numbers that tell
+/// places apart.
 #[derive(Clone)]
 pub struct Grid {
     pub client: Client,
@@ -18,7 +19,8 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// These cubes of so many units, on the device of `tensors`, among which are the largest that the kernel sees.
+    /// These cubes of so many units, on the device of `tensors`, among which are the largest that
+    /// the kernel sees.
     pub fn new(tensors: &[&CubeTensor], cubes: CubeCount, units: CubeDim) -> Self {
         let address = tensors.iter().map(|tensor| tensor.required_address_type()).max().unwrap_or_default();
         Self { client: tensors[0].client.clone(), cubes, units, address }
@@ -38,8 +40,9 @@ impl Grid {
     }
 }
 
-/// Launches a kernel, which its caller promises to give the sizes that it reads and writes within: on a grid, for kernels of vectors
-/// the numbers in one, the tensors that it takes as slices `[a, b]` or with their strides `(a, b)`, and what else it takes.
+/// Launches a kernel, which its caller promises to give the sizes that it reads and writes within:
+/// on a grid, for kernels of vectors the numbers in one, the tensors that it takes as slices `[a,
+/// b]` or with their strides `(a, b)`, and what else it takes.
 macro_rules! launch {
     ($kernel:ident, $grid:expr, [$($tensor:expr),*] $(, $argument:expr)* $(,)?) => {{
         let grid = $grid;

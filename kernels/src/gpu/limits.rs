@@ -1,5 +1,5 @@
-//! The widest heads that a GPU's shared memory bears: decided from its size alone, so that heads that are too wide are refused in a
-//! line before anything runs, on any machine.
+//! The widest heads that a GPU's shared memory bears: decided from its size alone, so that heads
+//! that are too wide are refused in a line before anything runs, on any machine.
 
 use burn::tensor::{DType, Device, FloatDType, Tensor};
 use thiserror::Error;
@@ -13,7 +13,8 @@ use crate::gpu::tensor::cube;
 use crate::gpu::tile::Holds;
 use crate::is_cpu;
 
-/// The kernels of attention that work tile by tile; the first alone is needed where nothing is learned.
+/// The kernels of attention that work tile by tile; the first alone is needed where nothing is
+/// learned.
 pub(super) const KERNELS: &[Holds] = if cfg!(feature = "autodiff") { &[FORWARD, QUERIES, KEYS] } else { &[FORWARD] };
 
 /// What attention is to be computed for.
@@ -25,7 +26,8 @@ pub enum Use {
     Training(FloatDType),
 }
 
-/// Whether a device whose cubes have `shared_memory` bytes together computes attention with heads of `head_size`.
+/// Whether a device whose cubes have `shared_memory` bytes together computes attention with heads
+/// of `head_size`.
 fn bears(head_size: usize, used: Use, shared_memory: usize) -> bool {
     let tiled = |holds: &Holds, dtype| Engine::Units.tile(*holds, head_size, dtype, shared_memory).is_some();
     let at_once = line(head_size, MOST_AT_ONCE);
@@ -92,7 +94,8 @@ mod tests {
         (8..2048).step_by(8).filter(|size| bears(*size, used, shared_memory)).max().unwrap_or(0)
     }
 
-    /// 16 KiB is the least that Vulkan allows, 32 what many GPUs and software Vulkan have, 48 what CUDA gives unasked.
+    /// 16 KiB is the least that Vulkan allows, 32 what many GPUs and software Vulkan have, 48 what
+    /// CUDA gives unasked.
     #[test]
     fn heads_of_every_usual_width_are_borne_and_wider_ones_refused() {
         for (shared_memory, training, inference) in [(16, 320, 368), (32, 664, 880), (48, 1008, 1392)] {
@@ -110,7 +113,8 @@ mod tests {
         }
     }
 
-    /// What is chosen takes no more than there is, and what was chosen before small tiles were there stays.
+    /// What is chosen takes no more than there is, and what was chosen before small tiles were
+    /// there stays.
     #[test]
     fn a_tile_takes_what_there_is() {
         let size = |size, shared_memory| {

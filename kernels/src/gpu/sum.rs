@@ -1,4 +1,5 @@
-//! Sums, each in an order that follows from the sizes alone: the same bits whatever the device does first.
+//! Sums, each in an order that follows from the sizes alone: the same bits whatever the device does
+//! first.
 
 use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
@@ -7,8 +8,8 @@ use cubecl::prelude::*;
 use crate::gpu::launch::{Grid, launch};
 use crate::gpu::tensor::{elem, rows_and_width, unfilled, vector_size};
 
-/// The sum of `value` over the `side * side` units that share a row, for each of them. `scratch` has two values for each of the
-/// cube's `units`.
+/// The sum of `value` over the `side * side` units that share a row, for each of them. `scratch`
+/// has two values for each of the cube's `units`.
 #[cube]
 pub fn over_lanes(value: f32, scratch: &mut Shared<[f32]>, #[comptime] side: usize, #[comptime] units: usize) -> f32 {
     let unit = UNIT_POS as usize;
@@ -81,7 +82,8 @@ fn column_sums_kernel<T: Float, N: Size>(
     }
 }
 
-/// How the rows of a matrix are shared out to groups, each of which is summed by itself before the groups are.
+/// How the rows of a matrix are shared out to groups, each of which is summed by itself before the
+/// groups are.
 #[derive(Clone, Copy, Debug)]
 pub struct Groups {
     /// How many there are.
@@ -118,7 +120,8 @@ pub fn of_groups(sums: CubeTensor) -> CubeTensor {
     sums_of_groups(sums, Groups { count: 1, steps: groups.div_ceil(LANES) }, width)
 }
 
-/// Sums of the columns of each group's rows, `[groups, n]`; without the first dimension where there is one group.
+/// Sums of the columns of each group's rows, `[groups, n]`; without the first dimension where there
+/// is one group.
 fn sums_of_groups(x: CubeTensor, groups: Groups, width: usize) -> CubeTensor {
     let [rows, _] = rows_and_width(&x);
     let sums = match groups.count {

@@ -43,12 +43,14 @@ pub fn float32(tensor: CubeTensor) -> CubeTensor {
     contiguous(if tensor.dtype == DType::F32 { tensor } else { cast(tensor, DType::F32) })
 }
 
-/// A tensor on the device of `like` whose values are whatever the memory holds: for a kernel to fill.
+/// A tensor on the device of `like` whose values are whatever the memory holds: for a kernel to
+/// fill.
 pub fn unfilled(like: &CubeTensor, shape: impl Into<Shape>, dtype: DType) -> CubeTensor {
     empty_device_contiguous_dtype(like.client.clone(), like.device.clone(), shape.into(), dtype)
 }
 
-/// A float32 tensor of zeros on the device of `like`, without gaps: CUDA puts some between the rows of what burn makes itself.
+/// A float32 tensor of zeros on the device of `like`, without gaps: CUDA puts some between the rows
+/// of what burn makes itself.
 pub fn zeros(like: &CubeTensor, shape: impl Into<Shape>) -> CubeTensor {
     let shape = shape.into();
     let list = zeros_client(like.client.clone(), like.device.clone(), [shape.num_elements()].into(), DType::F32);
@@ -73,7 +75,8 @@ pub fn rows_and_width(tensor: &CubeTensor) -> [usize; 2] {
     [shape.num_elements() / width.max(1), width]
 }
 
-/// How many neighbouring values a kernel takes at once, where rows of `width` values must not share any.
+/// How many neighbouring values a kernel takes at once, where rows of `width` values must not share
+/// any.
 pub fn vector_size(width: usize) -> usize {
     if width.is_multiple_of(4) { 4 } else { 1 }
 }

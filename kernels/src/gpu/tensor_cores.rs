@@ -1,7 +1,9 @@
-//! [`Products`] on tensor cores: 16 x 16 x 16 products of float16 or bfloat16 with float32 sums. Where a fragment's numbers lie is the
-//! device's secret, so what a unit must see by itself (scores, sums to be scaled) goes through shared memory.
+//! [`Products`] on tensor cores: 16 x 16 x 16 products of float16 or bfloat16 with float32 sums.
+//! Where a fragment's numbers lie is the device's secret, so what a unit must see by itself
+//! (scores, sums to be scaled) goes through shared memory.
 //!
-//! Each plane of 32 units takes 16 rows, or a multiple of that, all for itself: only a plane has to wait for itself here.
+//! Each plane of 32 units takes 16 rows, or a multiple of that, all for itself: only a plane has to
+//! wait for itself here.
 
 use cubecl::cmma;
 use cubecl::prelude::*;

@@ -1,11 +1,12 @@
-//! What the tests of kernels for GPUs have in common: the devices, and an operation beside its plain formula on the same device, the
-//! value and the gradient of every input.
+//! What the tests of kernels for GPUs have in common: the devices, and an operation beside its
+//! plain formula on the same device, the value and the gradient of every input.
 #![allow(clippy::unwrap_used)]
 
 use burn::tensor::{DType, Device, DeviceType, Distribution, Gradients, Tensor};
 use ember_host::panics::quietly;
 
-/// A GPU of this kind, a real one rather than software, that multiplies; `None`, with a line that says so, where there is none.
+/// A GPU of this kind, a real one rather than software, that multiplies; `None`, with a line that
+/// says so, where there is none.
 fn find(kind: DeviceType) -> Option<Device> {
     let name = format!("{kind:?}");
     let mut found = quietly(|| Device::enumerate(kind).into_vec()).unwrap_or_default();
@@ -97,7 +98,8 @@ fn difference<const D: usize>(a: Tensor<D>, b: Tensor<D>) -> f32 {
     a.iter().zip(&b).map(|(a, b)| if a.is_nan() { f32::INFINITY } else { (a - b).abs() }).fold(0.0, f32::max) / scale
 }
 
-/// Fails where the kernel's value, or a gradient, differs from the plain formula's by more than `tolerance` of the largest.
+/// Fails where the kernel's value, or a gradient, differs from the plain formula's by more than
+/// `tolerance` of the largest.
 pub fn same(
     name: &str,
     tolerance: f32,

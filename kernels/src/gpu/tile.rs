@@ -1,8 +1,10 @@
-//! The tiles of attention in shared memory: how large they are, how they are loaded, and what multiplies them.
+//! The tiles of attention in shared memory: how large they are, how they are loaded, and what
+//! multiplies them.
 //!
-//! A cube owns some positions of one head (its rows) and sweeps over others (its columns). Two products are all it needs:
-//! rows times columns over the width of a head, which gives scores, and weights times columns, which gives what is
-//! accumulated over the sweep. [`Products`] is either plain multiply-adds, which every device has, or tensor cores.
+//! A cube owns some positions of one head (its rows) and sweeps over others (its columns). Two
+//! products are all it needs: rows times columns over the width of a head, which gives scores, and
+//! weights times columns, which gives what is accumulated over the sweep. [`Products`] is either
+//! plain multiply-adds, which every device has, or tensor cores.
 
 use cubecl::prelude::*;
 
@@ -19,7 +21,8 @@ pub struct Tile {
     pub line: usize,
     /// Units of a cube.
     pub units: usize,
-    /// Numbers between the end of a row of scores and the next: so that rows do not all begin in the same memory bank.
+    /// Numbers between the end of a row of scores and the next: so that rows do not all begin in
+    /// the same memory bank.
     pub gap: usize,
     /// The same between rows of weights.
     pub weight_gap: usize,
@@ -28,7 +31,8 @@ pub struct Tile {
 }
 
 impl Tile {
-    /// Vectors from a row of queries, keys or values to the next; one is left out, for the banks' sake.
+    /// Vectors from a row of queries, keys or values to the next; one is left out, for the banks'
+    /// sake.
     pub const fn stride(self) -> usize {
         self.vectors + 1
     }
@@ -80,8 +84,8 @@ impl Holds {
     }
 }
 
-/// Column number `i` of those that part `part` of row `row` takes. Every eighth row swaps neighbours: with the gaps of tensor cores,
-/// the units of a plane then meet in no memory bank.
+/// Column number `i` of those that part `part` of row `row` takes. Every eighth row swaps
+/// neighbours: with the gaps of tensor cores, the units of a plane then meet in no memory bank.
 #[cube]
 pub fn own_column(#[comptime] i: usize, row: usize, part: usize, #[comptime] tile: Tile) -> usize {
     if comptime!(tile.own() % 2 == 0) {
@@ -91,8 +95,8 @@ pub fn own_column(#[comptime] i: usize, row: usize, part: usize, #[comptime] til
     }
 }
 
-/// Multiplies tiles, all units of a cube together. Callers synchronise before what they pass in is read, and after what comes out
-/// is written.
+/// Multiplies tiles, all units of a cube together. Callers synchronise before what they pass in is
+/// read, and after what comes out is written.
 #[cube]
 pub trait Products<T: Float, W: Float, N: Size>: 'static + Send + Sync {
     /// `[rows, head_size]` in float32, spread over the units' registers.
@@ -110,7 +114,8 @@ pub trait Products<T: Float, W: Float, N: Size>: 'static + Send + Sync {
     /// Multiplies each row by its factor. `scratch` is `[rows, columns]`.
     fn scale_rows(sum: &mut Self::Accumulator, factors: &[f32], scratch: &mut [f32], #[comptime] tile: Tile);
 
-    /// Writes the first `valid` rows, each times its factor, to `out` from vector `first` on, `stride` vectors from row to row.
+    /// Writes the first `valid` rows, each times its factor, to `out` from vector `first` on,
+    /// `stride` vectors from row to row.
     fn write(
         sum: &Self::Accumulator,
         factors: &[f32],
@@ -129,8 +134,8 @@ pub trait ProductsFamily: 'static + Send + Sync {
     type Of<T: Float, W: Float, N: Size>: Products<T, W, N>;
 }
 
-/// Copies `count` rows of a head into shared memory, from vector `first` of `from` on, `stride` vectors from row to row; rows from
-/// `valid` on become zeros.
+/// Copies `count` rows of a head into shared memory, from vector `first` of `from` on, `stride`
+/// vectors from row to row; rows from `valid` on become zeros.
 #[cube]
 pub fn load<T: Float, N: Size>(
     from: &Tensor<Vector<T, N>>,
@@ -157,7 +162,8 @@ pub fn load<T: Float, N: Size>(
     }
 }
 
-/// Plain multiply-adds, in tiles of registers: units form a square, and each takes every so many rows and columns.
+/// Plain multiply-adds, in tiles of registers: units form a square, and each takes every so many
+/// rows and columns.
 pub struct Units;
 
 impl ProductsFamily for Units {

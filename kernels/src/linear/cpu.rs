@@ -1,5 +1,5 @@
-//! Products of `[rows, n_in]` with the weights and their gradients, float32 or bfloat16: three shapes of [`Product`] for many rows, loops
-//! of their own for one (`one_row.rs`).
+//! Products of `[rows, n_in]` with the weights and their gradients, float32 or bfloat16: three
+//! shapes of [`Product`] for many rows, loops of their own for one (`one_row.rs`).
 
 use super::{Linear, LinearGelu, LinearOnto, LinearWithoutBias, Unembed};
 use crate::cpu::tensor::{
@@ -261,7 +261,8 @@ fn unembed_backward<T: Element>(x: &[T], weight: &[T], dy: &[T], n_embd: usize) 
 /// Rows that are summed up before their sums are.
 const SUMMED_AT_ONCE: usize = 64;
 
-/// Sum over the rows of a matrix with `n` columns, in an order that the number of threads does not change: the gradient of a bias.
+/// Sum over the rows of a matrix with `n` columns, in an order that the number of threads does not
+/// change: the gradient of a bias.
 fn column_sums(x: &[f32], n: usize) -> Vec<f32> {
     let partial = x.par_chunks(SUMMED_AT_ONCE * n).map(|rows| {
         let mut sums = vec![0.0; n];

@@ -1,4 +1,5 @@
-//! Products with the weights: burn's tuned product, and what comes before and after it in one kernel each.
+//! Products with the weights: burn's tuned product, and what comes before and after it in one
+//! kernel each.
 //!
 //! Products take matrices, `[batch, time]` as one dimension, so that the tuner sees few shapes.
 
@@ -233,7 +234,8 @@ fn branch_gradient_kernel<D: Float, T: Float, N: Size>(
     }
 }
 
-/// What comes back from the residual stream through dropout, in type `to`, and its columns' sums: the bias's gradient.
+/// What comes back from the residual stream through dropout, in type `to`, and its columns' sums:
+/// the bias's gradient.
 fn branch_gradient(dy: CubeTensor, dropout: Option<DropoutMask>, to: DType) -> (CubeTensor, CubeTensor) {
     let [rows, width] = rows_and_width(&dy);
     let groups = Groups::of(rows);
@@ -270,7 +272,8 @@ pub fn linear(x: CubeTensor, weight: CubeTensor, bias: Option<CubeTensor>) -> Cu
     reshaped(y, shape)
 }
 
-/// Gradients of `x` and `weight`: the first in the type of `x`, the other in float32, which the weights are.
+/// Gradients of `x` and `weight`: the first in the type of `x`, the other in float32, which the
+/// weights are.
 pub fn linear_backward(x: CubeTensor, weight: CubeTensor, dy: CubeTensor) -> [CubeTensor; 2] {
     let (shape, dtype) = (x.meta.shape().clone(), x.dtype);
     let (x, dy) = (matrix(x), matrix(cast(dy, dtype)));

@@ -1,5 +1,6 @@
-//! `gelu(x W + b)`: the product is kept as it comes, and both GELU and its gradient add the bias on their way, so that neither
-//! the bias nor its gradient takes a pass of its own over the widest tensor of a block.
+//! `gelu(x W + b)`: the product is kept as it comes, and both GELU and its gradient add the bias on
+//! their way, so that neither the bias nor its gradient takes a pass of its own over the widest
+//! tensor of a block.
 
 use super::LinearGelu;
 use crate::operation::Operation;

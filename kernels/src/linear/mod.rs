@@ -15,7 +15,8 @@ use crate::DropoutMask;
 use crate::gelu;
 use crate::operation::apply;
 
-/// `x W + b`: `x` is `[batch, time, n_in]`, `weight` `[n_in, n_out]` as GPT-2 stores it, `bias` `[n_out]` where there is one.
+/// `x W + b`: `x` is `[batch, time, n_in]`, `weight` `[n_in, n_out]` as GPT-2 stores it, `bias`
+/// `[n_out]` where there is one.
 pub fn linear(x: Tensor<3>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<3> {
     let (x, weight) = (x.into_dispatch(), weight.into_dispatch());
     let [y] = match bias {
@@ -32,8 +33,9 @@ pub fn linear_gelu(x: Tensor<3>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> 
     Tensor::from_dispatch(y)
 }
 
-/// `residual + dropout(x W + b)`: how a branch comes back into the residual stream. `residual` is `[batch, time, n_out]` in float32,
-/// as is the result; `x` `[batch, time, n_in]` has the type of the products.
+/// `residual + dropout(x W + b)`: how a branch comes back into the residual stream. `residual` is
+/// `[batch, time, n_out]` in float32, as is the result; `x` `[batch, time, n_in]` has the type of
+/// the products.
 pub fn linear_onto(
     residual: Tensor<3>,
     x: Tensor<3>,
@@ -48,8 +50,8 @@ pub fn linear_onto(
     Tensor::from_dispatch(y)
 }
 
-/// `x Wᵀ`: logits `[batch, time, vocab]` of `x` `[batch, time, n_embd]` under an embedding table `[vocab, n_embd]`; in float32 on
-/// the CPU, in the type of `x` elsewhere.
+/// `x Wᵀ`: logits `[batch, time, vocab]` of `x` `[batch, time, n_embd]` under an embedding table
+/// `[vocab, n_embd]`; in float32 on the CPU, in the type of `x` elsewhere.
 pub fn unembed(x: Tensor<3>, weight: Tensor<2>) -> Tensor<3> {
     let [y] = apply(Unembed, [x.into_dispatch(), weight.into_dispatch()]);
     Tensor::from_dispatch(y)

@@ -1,5 +1,6 @@
-//! Products of one row with weights as training has them, which is what decoding a model does while it learns: the memory's
-//! bandwidth is the limit. Inference alone packs its weights for that (`packed.rs`).
+//! Products of one row with weights as training has them, which is what decoding a model does while
+//! it learns: the memory's bandwidth is the limit. Inference alone packs its weights for that
+//! (`packed.rs`).
 
 use rayon::prelude::*;
 
@@ -7,7 +8,8 @@ use crate::cpu::tensor::unfilled;
 use crate::simd;
 use crate::simd_versions;
 
-/// Columns one task of a one-row product takes: a multiple of a cache line, few enough to share them evenly.
+/// Columns one task of a one-row product takes: a multiple of a cache line, few enough to share
+/// them evenly.
 fn share(n: usize) -> usize {
     n.div_ceil(rayon::current_num_threads()).next_multiple_of(64)
 }
@@ -30,7 +32,8 @@ pub fn one_row_transposed(x: &[f32], weight: &[f32]) -> Vec<f32> {
 }
 
 simd_versions! {
-    // y += sum over k of x[k] * (columns first.. of row k): four rows at a time, so that y is read and written less.
+    // y += sum over k of x[k] * (columns first.. of row k): four rows at a time, so that y is read
+    // and written less.
     fn add_scaled_rows(x: &[f32], weight: &[f32], n: usize, first: usize, y: &mut [f32]) {
         let width = y.len();
         let row = |k: usize| &weight[k * n + first..][..width];

@@ -59,7 +59,8 @@ proptest! {
         );
     }
 
-    /// Products of bfloat16 and their gradients against those of float32, on numbers that both hold.
+    /// Products of bfloat16 and their gradients against those of float32, on numbers that both
+    /// hold.
     #[test]
     fn bfloat16_is_multiplied_with_float32_sums(
         batch in 1usize..4, time in 1usize..80, n_in in 1usize..70, n_out in 1usize..150, head in prop::bool::ANY, seed: u64,

@@ -1,4 +1,5 @@
-//! LayerNorm and RMSNorm: a row is read once and held by the units that share it; statistics in float32.
+//! LayerNorm and RMSNorm: a row is read once and held by the units that share it; statistics in
+//! float32.
 
 use super::{LayerNorm, RmsNorm};
 use crate::operation::Operation;
@@ -141,8 +142,8 @@ fn norm_kernel<O: Float, N: Size>(
     }
 }
 
-// With h the normalised row and g = dy * weight: dx = (g - mean(g) - h * mean(g * h)) / standard deviation; without mean(g)
-// where rows are not centred.
+// With h the normalised row and g = dy * weight: dx = (g - mean(g) - h * mean(g * h)) / standard
+// deviation; without mean(g) where rows are not centred.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn norm_backward_kernel<D: Float, N: Size>(
     x: &[Vector<f32, N>],
@@ -241,8 +242,9 @@ fn norm_backward_kernel<D: Float, N: Size>(
     }
 }
 
-/// Each row of a float32 `x` `[..., n]` divided by its root mean square and scaled, in type `to`; where there is a `bias`, the mean
-/// is taken away first and the bias added last. `weight` and `bias` are `[n]`.
+/// Each row of a float32 `x` `[..., n]` divided by its root mean square and scaled, in type `to`;
+/// where there is a `bias`, the mean is taken away first and the bias added last. `weight` and
+/// `bias` are `[n]`.
 fn forward(x: CubeTensor, weight: CubeTensor, bias: Option<CubeTensor>, epsilon: f32, to: FloatDType) -> CubeTensor {
     let (x, weight) = (contiguous(x), contiguous(weight));
     let [rows, width] = rows_and_width(&x);
@@ -271,7 +273,8 @@ fn forward(x: CubeTensor, weight: CubeTensor, bias: Option<CubeTensor>, epsilon:
     y
 }
 
-/// The gradient of `x`, and those of the weights side by side: of `weight` and, where rows are `centred`, of `bias`.
+/// The gradient of `x`, and those of the weights side by side: of `weight` and, where rows are
+/// `centred`, of `bias`.
 fn backward(x: CubeTensor, weight: CubeTensor, dy: CubeTensor, epsilon: f32, centred: bool) -> [CubeTensor; 2] {
     let (x, weight, dy) = (contiguous(x), contiguous(weight), contiguous(dy));
     let [rows, width] = rows_and_width(&x);
@@ -283,7 +286,8 @@ fn backward(x: CubeTensor, weight: CubeTensor, dy: CubeTensor, epsilon: f32, cen
     let kinds = if centred { 2 } else { 1 };
     let sums = unfilled(&x, [count * share.rows(), kinds * width], DType::F32);
     let (grid, dtype) = (Grid::cubes(&[&x, &dx, &sums], count, share.units()), elem(dy.dtype));
-    // SAFETY: the kernel looks at `rows` and `width` before it reads or writes a place; `sums` has a row for each group.
+    // SAFETY: the kernel looks at `rows` and `width` before it reads or writes a place; `sums` has
+    // a row for each group.
     unsafe {
         launch!(
             norm_backward_kernel,

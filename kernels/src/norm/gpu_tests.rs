@@ -8,7 +8,8 @@ use proptest::test_runner::TestRunner;
 
 use crate::gpu::testing::{Inputs, device, same};
 
-/// One and several rows, and of the widths: a single value, odd, one and several vectors for each of the units that share a row.
+/// One and several rows, and of the widths: a single value, odd, one and several vectors for each
+/// of the units that share a row.
 #[test]
 fn norms_are_their_formulas() {
     let Some(device) = device() else { return };

@@ -1,4 +1,5 @@
-//! LayerNorm on the CPU: one pass a row forward, one backward, with the statistics computed again rather than stored.
+//! LayerNorm on the CPU: one pass a row forward, one backward, with the statistics computed again
+//! rather than stored.
 
 use super::LayerNorm;
 use super::ROWS;

@@ -15,8 +15,9 @@ use burn::tensor::{FloatDType, Tensor};
 
 use crate::operation::apply;
 
-/// Normalises each row of a float32 `x` `[batch, time, n_embd]` to mean 0 and variance 1, then scales and shifts it; put out as `to`
-/// ([Ba et al. 2016](https://arxiv.org/abs/1607.06450), equation 4).
+/// Normalises each row of a float32 `x` `[batch, time, n_embd]` to mean 0 and variance 1, then
+/// scales and shifts it; put out as `to` ([Ba et al. 2016](https://arxiv.org/abs/1607.06450),
+/// equation 4).
 pub fn layer_norm(x: Tensor<3>, weight: Tensor<1>, bias: Option<Tensor<1>>, epsilon: f64, to: FloatDType) -> Tensor<3> {
     // To shift by zeros costs next to nothing, and nobody asks for their gradient.
     let bias = bias.unwrap_or_else(|| Tensor::zeros(weight.dims(), &weight.device()));
@@ -25,8 +26,8 @@ pub fn layer_norm(x: Tensor<3>, weight: Tensor<1>, bias: Option<Tensor<1>>, epsi
     Tensor::from_dispatch(y)
 }
 
-/// Divides each row of a float32 `x` `[batch, time, n_embd]` by its root mean square, then scales it; put out as `to`
-/// ([Zhang and Sennrich 2019](https://arxiv.org/abs/1910.07467), equation 4).
+/// Divides each row of a float32 `x` `[batch, time, n_embd]` by its root mean square, then scales
+/// it; put out as `to` ([Zhang and Sennrich 2019](https://arxiv.org/abs/1910.07467), equation 4).
 pub fn rms_norm(x: Tensor<3>, weight: Tensor<1>, epsilon: f64, to: FloatDType) -> Tensor<3> {
     let [y] = apply(RmsNorm { epsilon: epsilon as f32, to }, [x.into_dispatch(), weight.into_dispatch()]);
     Tensor::from_dispatch(y)

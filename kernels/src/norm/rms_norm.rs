@@ -1,4 +1,5 @@
-//! RMSNorm on the CPU: one pass a row forward, one backward, with the root mean square computed again rather than stored.
+//! RMSNorm on the CPU: one pass a row forward, one backward, with the root mean square computed
+//! again rather than stored.
 
 use super::RmsNorm;
 use crate::cpu::tensor::{contiguous, float32, new, stored, values};
@@ -12,7 +13,8 @@ use crate::simd;
 use crate::simd::sum_of;
 use crate::simd_versions;
 
-/// Rows one task takes: enough work to be worth a task, and the unit in which the weights' gradients are summed.
+/// Rows one task takes: enough work to be worth a task, and the unit in which the weights'
+/// gradients are summed.
 pub(crate) const ROWS: usize = 32;
 
 impl Operation<Flex, 2> for RmsNorm {

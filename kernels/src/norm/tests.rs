@@ -8,8 +8,8 @@ use crate::testing::{Inputs, same};
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
-    // Norms of at least 4 values: of two, or one, nothing is left but its sign, and the gradient is all rounding where they are nearly
-    // the same.
+    // Norms of at least 4 values: of two, or one, nothing is left but its sign, and the gradient is
+    // all rounding where they are nearly the same.
     #[test]
     fn layer_norm(batch in 1usize..4, time in 1usize..60, n_embd in 4usize..100, seed: u64) {
         same!(

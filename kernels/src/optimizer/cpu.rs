@@ -68,7 +68,8 @@ pub fn sum_of_squares<const D: usize>(gradient: Tensor<D>) -> Tensor<1> {
     from_flex(new(vec![total as f32], [1]))
 }
 
-/// The parts of a direction with `columns` columns, each orthogonal, with what it is to be multiplied by.
+/// The parts of a direction with `columns` columns, each orthogonal, with what it is to be
+/// multiplied by.
 fn orthogonal_parts(direction: Vec<f32>, columns: usize, update: &MuonUpdate) -> Vec<(Vec<f32>, f32)> {
     let n_in = direction.len() / columns;
     let step_size = |width| update.learning_rate * reach(n_in, width);

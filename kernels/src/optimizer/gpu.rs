@@ -1,8 +1,8 @@
-//! The optimizer's arithmetic on a GPU: kernels that take many tensors in one launch, since most of a model's tensors are so small
-//! that a launch of their own would cost more than the work.
+//! The optimizer's arithmetic on a GPU: kernels that take many tensors in one launch, since most of
+//! a model's tensors are so small that a launch of their own would cost more than the work.
 //!
-//! Whether a step is taken, and how far the gradient is scaled down, the kernels read from the device
-//! ([`judge`]): the host need not know yet.
+//! Whether a step is taken, and how far the gradient is scaled down, the kernels read from the
+//! device ([`judge`]): the host need not know yet.
 
 use burn::tensor::{DType, Tensor};
 use burn_cubecl::tensor::CubeTensor;
@@ -17,16 +17,19 @@ use crate::gpu::tensor::{cube, float32, unfilled};
 const EACH: usize = 8;
 /// See [`EACH`].
 const CHUNK: usize = UNITS as usize * EACH;
-/// The same where a cube leaves but one sum behind: more values, so that few sums are left to be added up.
+/// The same where a cube leaves but one sum behind: more values, so that few sums are left to be
+/// added up.
 const EACH_SUMMED: usize = 64;
 /// See [`EACH_SUMMED`].
 const CHUNK_SUMMED: usize = UNITS as usize * EACH_SUMMED;
-/// Tensors of a parameter in one launch at most. Each takes a stretch of code, so more of them compile longer.
+/// Tensors of a parameter in one launch at most. Each takes a stretch of code, so more of them
+/// compile longer.
 const MOST_TOGETHER: usize = 16;
 /// Buffers that a launch has beside those of the parameters, the runtime's own among them.
 const OTHER_BUFFERS: u32 = 4;
 
-/// Places in a verdict: the mean loss, the norm, what the gradient is multiplied by, and 1 where the step is taken.
+/// Places in a verdict: the mean loss, the norm, what the gradient is multiplied by, and 1 where
+/// the step is taken.
 pub const LOSS: usize = 0;
 /// See [`LOSS`].
 pub const NORM: usize = 1;
@@ -55,7 +58,8 @@ pub fn own<const D: usize>(values: Tensor<D>) -> CubeTensor {
     if values.can_mut() { values } else { values.copy() }
 }
 
-/// One step of AdamW for each of `steps` along the gradient that `verdict` is about; none where it says so.
+/// One step of AdamW for each of `steps` along the gradient that `verdict` is about; none where it
+/// says so.
 pub fn adamw(steps: Vec<AdamWStep>, verdict: CubeTensor, update: Update) {
     launch_together(
         steps,
@@ -79,7 +83,8 @@ pub fn adamw(steps: Vec<AdamWStep>, verdict: CubeTensor, update: Update) {
                     keep,
                 ));
             }
-            // SAFETY: the kernel reads and writes each tensor below its number of values, and two values of the verdict.
+            // SAFETY: the kernel reads and writes each tensor below its number of values, and two
+            // values of the verdict.
             unsafe {
                 launch!(
                     adamw_kernel,
@@ -99,7 +104,8 @@ pub fn adamw(steps: Vec<AdamWStep>, verdict: CubeTensor, update: Update) {
     );
 }
 
-/// Lets each average go towards its weights by `share` of the way, in place; not where `verdict` says that no step was taken.
+/// Lets each average go towards its weights by `share` of the way, in place; not where `verdict`
+/// says that no step was taken.
 pub fn follow(pairs: Vec<[CubeTensor; 2]>, verdict: CubeTensor, share: f32) {
     launch_together(
         pairs,
@@ -114,7 +120,8 @@ pub fn follow(pairs: Vec<[CubeTensor; 2]>, verdict: CubeTensor, share: f32) {
                 let (average, weights) = (average.into_buffer_arg(), weights.into_buffer_arg());
                 tensors.push(AverageTensorsLaunch::new(average, weights, first_cube, values));
             }
-            // SAFETY: the kernel reads and writes each tensor below its number of values, and one value of the verdict.
+            // SAFETY: the kernel reads and writes each tensor below its number of values, and one
+            // value of the verdict.
             unsafe {
                 launch!(average_kernel, grid, [], tensors, verdict.clone().into_buffer_arg(), share, count);
             }
@@ -141,7 +148,8 @@ pub fn sums_of_squares(gradients: Vec<CubeTensor>) -> Option<CubeTensor> {
                 used += values.div_ceil(CHUNK_SUMMED);
                 tensors.push(GradientTensorLaunch::new(gradient.into_buffer_arg(), first_cube, values));
             }
-            // SAFETY: the kernel reads each tensor below its number of values, and writes a sum for each chunk that there is.
+            // SAFETY: the kernel reads each tensor below its number of values, and writes a sum for
+            // each chunk that there is.
             unsafe {
                 launch!(squares_kernel, grid, [], tensors, sums.clone().into_buffer_arg(), before, used, count);
             }
@@ -151,14 +159,16 @@ pub fn sums_of_squares(gradients: Vec<CubeTensor>) -> Option<CubeTensor> {
     Some(sums)
 }
 
-/// Judges a step whose passes had `losses`, each one value, and whose gradients have these sums of squares: the verdict. It is not
-/// taken where its loss or its norm is not finite, or where `halted` is not 0, which it sets to 1 where no step is taken;
-/// `grad_clip` limits the norm, 0 does not.
+/// Judges a step whose passes had `losses`, each one value, and whose gradients have these sums of
+/// squares: the verdict. It is not taken where its loss or its norm is not finite, or where
+/// `halted` is not 0, which it sets to 1 where no step is taken; `grad_clip` limits the norm, 0
+/// does not.
 pub fn judge(losses: CubeTensor, sums: CubeTensor, halted: CubeTensor, grad_clip: f32) -> CubeTensor {
     let (losses, count) = (float32(losses.clone()), losses.meta.num_elements());
     let verdict = unfilled(&losses, [VALUES], DType::F32);
     let chunks = sums.meta.num_elements();
-    // SAFETY: the kernel reads `chunks` sums and `count` losses, and reads and writes `halted` and the verdict at their places.
+    // SAFETY: the kernel reads `chunks` sums and `count` losses, and reads and writes `halted` and
+    // the verdict at their places.
     unsafe {
         launch!(
             judge_kernel,
@@ -172,8 +182,9 @@ pub fn judge(losses: CubeTensor, sums: CubeTensor, halted: CubeTensor, grad_clip
     verdict
 }
 
-/// Calls `launch` for groups as large as a launch may be, each tensor's work of `buffers` buffers and in cubes of `chunk`
-/// values: with the grid, the group, and the first cube of each. `length` gives a tensor as long as the work.
+/// Calls `launch` for groups as large as a launch may be, each tensor's work of `buffers` buffers
+/// and in cubes of `chunk` values: with the grid, the group, and the first cube of each. `length`
+/// gives a tensor as long as the work.
 fn launch_together<T>(
     mut work: Vec<T>,
     buffers: u32,

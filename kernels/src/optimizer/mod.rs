@@ -1,5 +1,5 @@
-//! The arithmetic of optimizers: AdamW, Muon, the average of the weights, and what clipping by the global norm needs. Nobody
-//! differentiates an optimizer, so nothing here has a gradient.
+//! The arithmetic of optimizers: AdamW, Muon, the average of the weights, and what clipping by the
+//! global norm needs. Nobody differentiates an optimizer, so nothing here has a gradient.
 
 mod cpu;
 pub mod gpu;
@@ -50,7 +50,8 @@ fn reach(n_in: usize, n_out: usize) -> f32 {
     (n_out as f32 / n_in as f32).max(1.0).sqrt()
 }
 
-/// Matrix and momentum `[in, out]` after one step: on the CPU by our kernel, on a GPU by the formulas.
+/// Matrix and momentum `[in, out]` after one step: on the CPU by our kernel, on a GPU by the
+/// formulas.
 pub fn muon(matrix: Tensor<2>, gradient: Tensor<2>, momentum: Tensor<2>, update: &MuonUpdate) -> [Tensor<2>; 2] {
     if is_cpu(&matrix.device()) {
         return cpu::muon(matrix, gradient, momentum, update);

@@ -1,7 +1,9 @@
-//! Newton and Schulz's iteration on the CPU: a matrix with its singular values brought near 1, its singular vectors kept.
+//! Newton and Schulz's iteration on the CPU: a matrix with its singular values brought near 1, its
+//! singular vectors kept.
 //!
-//! Each round puts the singular values through `p(x) = 3.4445 x - 4.7750 x³ + 2.0315 x⁵`, an odd polynomial that lifts small
-//! ones quickly and then moves about 1, between 0.7 and 1.2 ([Jordan et al. 2024](https://kellerjordan.github.io/posts/muon/)).
+//! Each round puts the singular values through `p(x) = 3.4445 x - 4.7750 x³ + 2.0315 x⁵`, an odd
+//! polynomial that lifts small ones quickly and then moves about 1, between 0.7 and 1.2 ([Jordan et
+//! al. 2024](https://kellerjordan.github.io/posts/muon/)).
 
 use crate::gemm::matrix::{Matrix, add_product};
 use crate::simd;

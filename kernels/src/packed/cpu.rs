@@ -1,6 +1,7 @@
-//! Products of rows with packed weights ([`crate::packed`]), few in decoding and many in a prefill: each panel of weights is
-//! read from memory once and meets the rows in small batches, whose sums stay in registers. A row's numbers depend neither on
-//! the rows beside it nor on the number of threads.
+//! Products of rows with packed weights ([`crate::packed`]), few in decoding and many in a prefill:
+//! each panel of weights is read from memory once and meets the rows in small batches, whose sums
+//! stay in registers. A row's numbers depend neither on the rows beside it nor on the number of
+//! threads.
 
 use rayon::prelude::*;
 
@@ -39,7 +40,8 @@ fn by_panels<S: Stretch>(x: &[f32], weight: &Packed, residual: Option<&[f32]>) -
     let per = n_in.div_ceil(S::ROWS);
     let blocks: Vec<&[S::Input]> = inputs.chunks(MOST_ROWS * per).collect();
     let work = n_in * PANEL * (x.len() / n_in).min(MOST_ROWS);
-    // The blocks of a panel follow one another, so that its weights are still in a cache for the second.
+    // The blocks of a panel follow one another, so that its weights are still in a cache for the
+    // second.
     (0..panels.len() * blocks.len()).into_par_iter().with_min_len((WORTH_SHARING / work).max(1)).for_each(|task| {
         let (panel, block) = (task / blocks.len(), task % blocks.len());
         let x = blocks[block];
@@ -98,7 +100,8 @@ unsafe fn batch<const R: usize, S: Stretch, P: Pairs>(x: &[S::Input], panel: &[S
         // SAFETY: the caller's promise.
         unsafe { stretch.add_products::<P, R>(x.map(|x| &x[i]), &mut sums) };
     }
-    // A copy: sums that another function is to see would stay in memory all along, at a third of the speed.
+    // A copy: sums that another function is to see would stay in memory all along, at a third of
+    // the speed.
     let done = sums;
     done.iter().enumerate().for_each(|(row, sums)| finish(first + row, sums));
 }

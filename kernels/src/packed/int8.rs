@@ -1,9 +1,11 @@
-//! Weights in 8 bits, and their products: whole numbers from beginning to end of a group, which is where memory's rate is
-//! reached at all. A weight as a float32 costs three instructions (widen, convert, multiply and add) for 16 weights; two rows of it
-//! as whole numbers two (widen, multiply and add pairs) for 32.
+//! Weights in 8 bits, and their products: whole numbers from beginning to end of a group, which is
+//! where memory's rate is reached at all. A weight as a float32 costs three instructions (widen,
+//! convert, multiply and add) for 16 weights; two rows of it as whole numbers two (widen, multiply
+//! and add pairs) for 32.
 //!
-//! For that the other factor is rounded to 16 bits, [`GROUP`] values to a scale: an error of at most 1/65,534 of the group's
-//! largest value, two hundredths of a percent of what rounding the weights does.
+//! For that the other factor is rounded to 16 bits, [`GROUP`] values to a scale: an error of at
+//! most 1/65,534 of the group's largest value, two hundredths of a percent of what rounding the
+//! weights does.
 
 use std::borrow::Cow;
 
@@ -53,8 +55,8 @@ impl Int16Group {
     }
 }
 
-/// How far ahead of the weights at hand, in bytes, memory is asked for more: the compiler orders the reads of a group as it likes,
-/// in which the processor sees no pattern.
+/// How far ahead of the weights at hand, in bytes, memory is asked for more: the compiler orders
+/// the reads of a group as it likes, in which the processor sees no pattern.
 const AHEAD: usize = 1088;
 
 /// Rows of inputs that are worth a task of their own.
@@ -112,7 +114,8 @@ impl Stretch for Int8Rows {
 }
 
 simd_versions! {
-    // The scale brings a column's largest weight to 127. It is rounded up to a bfloat16, so that none goes beyond.
+    // The scale brings a column's largest weight to 127. It is rounded up to a bfloat16, so that
+    // none goes beyond.
     fn quantise(rows: &[[f32; PANEL]], weights: &mut [Columns; PANEL / COLUMNS], scales: &mut [u16; PANEL]) {
         let mut largest = [0f32; PANEL];
         for row in rows {
@@ -139,7 +142,8 @@ simd_versions! {
     fn round(x: &[f32], group: &mut Int16Group) {
         let largest = x.iter().fold(0f32, |largest, value| largest.max(value.abs()));
         group.scale = largest / 32767.0;
-        // A value that is no number makes the scale infinite or leaves it out; the product must not hide either.
+        // A value that is no number makes the scale infinite or leaves it out; the product must not
+        // hide either.
         if x.iter().any(|value| !value.is_finite()) {
             group.scale = f32::NAN;
         }

@@ -1,10 +1,11 @@
 //! Weights as decoding reads them.
 //!
-//! A token reads every weight once and multiplies it once, so the memory's bandwidth is the limit, and it is reached by
-//! reading one long row of bytes. So a matrix `[n_in, n_out]` is cut into panels of [`PANEL`] columns, and a panel stands in
-//! memory whole, from its first row to its last; a product of a few rows keeps its sums in registers while it passes by.
-//! In float32 nothing is lost. In bfloat16 a token reads half as much. In 8 bits ([`WeightType::Int8`]) it reads a quarter:
-//! [`GROUP`] rows of a column share a scale, as in llama.cpp's q8_0, 8.5 bits a weight.
+//! A token reads every weight once and multiplies it once, so the memory's bandwidth is the limit,
+//! and it is reached by reading one long row of bytes. So a matrix `[n_in, n_out]` is cut into
+//! panels of [`PANEL`] columns, and a panel stands in memory whole, from its first row to its last;
+//! a product of a few rows keeps its sums in registers while it passes by. In float32 nothing is
+//! lost. In bfloat16 a token reads half as much. In 8 bits ([`WeightType::Int8`]) it reads a
+//! quarter: [`GROUP`] rows of a column share a scale, as in llama.cpp's q8_0, 8.5 bits a weight.
 //!
 //! For inference on the CPU alone: nothing here has a gradient.
 
@@ -27,13 +28,15 @@ use crate::cpu::tensor::{flex, float32, from_flex, new, values as floats, with_w
 pub(crate) use int8::Int8Rows;
 pub(crate) use stretch::{Bf16Row, F32Row, Stretch};
 
-/// Columns of a panel: the accumulators of one row fill four of AVX-512's registers, which hides the latency of its additions.
+/// Columns of a panel: the accumulators of one row fill four of AVX-512's registers, which hides
+/// the latency of its additions.
 pub(crate) const PANEL: usize = 64;
 
 /// Rows that share a scale in 8 bits.
 pub(crate) const GROUP: usize = 32;
 
-/// `x W + b` with packed weights: `x` is `[batch, time, n_in]` in float32 on the CPU, as is the result `[batch, time, n_out]`.
+/// `x W + b` with packed weights: `x` is `[batch, time, n_in]` in float32 on the CPU, as is the
+/// result `[batch, time, n_out]`.
 pub fn packed_linear(x: Tensor<3>, weight: &Packed) -> Tensor<3> {
     let x = float32(flex(x));
     let [_, n_out] = weight.size();
@@ -105,7 +108,8 @@ pub struct Packed {
 }
 
 impl Packed {
-    /// Room for matrices of these sizes `[n_in, n_out]`, in the order in which they are packed and a token reads them.
+    /// Room for matrices of these sizes `[n_in, n_out]`, in the order in which they are packed and
+    /// a token reads them.
     ///
     /// # Errors
     /// When the system does not give as much.
@@ -155,7 +159,8 @@ impl Packed {
         self.part.values().chunks_exact(self.n_in.div_ceil(S::ROWS))
     }
 
-    /// Some columns, one after the other, `n_in` values each: of a packed embedding the vectors of ids.
+    /// Some columns, one after the other, `n_in` values each: of a packed embedding the vectors of
+    /// ids.
     pub fn columns(&self, columns: &[u32]) -> Vec<f32> {
         let mut values = vec![0.0; columns.len() * self.n_in];
         values.par_chunks_mut(self.n_in).zip(columns.par_iter()).for_each(|(values, &column)| match self.weights {

@@ -1,5 +1,6 @@
-//! Products of whole numbers, two rows of weights at a time: a column's two weights of 8 bits times two values of 16 bits, added
-//! to a sum of 32 bits. x86 has an instruction for it, `vpmaddwd`, which no compiler finds in a loop.
+//! Products of whole numbers, two rows of weights at a time: a column's two weights of 8 bits times
+//! two values of 16 bits, added to a sum of 32 bits. x86 has an instruction for it, `vpmaddwd`,
+//! which no compiler finds in a loop.
 
 use crate::simd::Portable;
 
@@ -52,7 +53,8 @@ impl Pairs for Portable {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    //! Every function is one instruction or a few, and runs only inside functions that are compiled for the set.
+    //! Every function is one instruction or a few, and runs only inside functions that are compiled
+    //! for the set.
     #![allow(unsafe_op_in_unsafe_fn)]
 
     use std::arch::x86_64::*;

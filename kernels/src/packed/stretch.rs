@@ -1,5 +1,5 @@
-//! How a stretch of a panel stores its weights, from float32 and back, and what a product does with them: float32 and bfloat16;
-//! 8 bits are in `int8.rs`.
+//! How a stretch of a panel stores its weights, from float32 and back, and what a product does with
+//! them: float32 and bfloat16; 8 bits are in `int8.rs`.
 
 use std::borrow::Cow;
 

@@ -142,7 +142,8 @@ fn zeros_stay_zeros() {
     }
 }
 
-/// One value that is no number must be seen in every product of its row, whatever the weights are stored as.
+/// One value that is no number must be seen in every product of its row, whatever the weights are
+/// stored as.
 #[test]
 fn what_is_no_number_is_not_hidden() {
     for weights in TYPES {

@@ -36,8 +36,9 @@ impl Operation<Flex, 3> for QkNorm {
     }
 }
 
-/// As [`crate::rms_norm`] for each head's query, with the first of `weights` `[head_size]`, and each head's key, with the second, inside
-/// `qkv` `[positions, (n_head + 2 n_kv_head) head_size]`; the values stay.
+/// As [`crate::rms_norm`] for each head's query, with the first of `weights` `[head_size]`, and
+/// each head's key, with the second, inside `qkv` `[positions, (n_head + 2 n_kv_head) head_size]`;
+/// the values stay.
 fn forward(qkv: &[f32], weights: [&[f32]; 2], heads: Heads, epsilon: f32) -> Vec<f32> {
     let mut y = unfilled(qkv.len());
     let (width, [q, k]) = (heads.width(), normed(heads));

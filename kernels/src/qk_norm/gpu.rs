@@ -36,7 +36,8 @@ impl Operation<CubeBackend, 3> for QkNorm {
 /// The heads of one position, in the order in which they lie: queries, keys, values.
 #[derive(CubeLaunch, CubeType, Clone, Copy)]
 struct Layout {
-    /// Heads that this kernel goes through: all, or all but the values where these may stay as they are.
+    /// Heads that this kernel goes through: all, or all but the values where these may stay as they
+    /// are.
     visited: usize,
     queries: usize,
     /// Heads of queries and keys.
@@ -101,8 +102,8 @@ fn qk_norm_kernel<T: Float, N: Size>(
     }
 }
 
-// As `norm_backward_kernel` without a mean; what a head of queries adds goes to the first half of its group's sums, what a head
-// of keys adds to the second.
+// As `norm_backward_kernel` without a mean; what a head of queries adds goes to the first half of
+// its group's sums, what a head of keys adds to the second.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn qk_norm_backward_kernel<T: Float, N: Size>(
     x: &[Vector<T, N>],
@@ -188,7 +189,8 @@ fn qk_norm_backward_kernel<T: Float, N: Size>(
     }
 }
 
-/// The tensor to write to, and as the argument after others of which `x`, which it may be, is number `place`.
+/// The tensor to write to, and as the argument after others of which `x`, which it may be, is
+/// number `place`.
 fn written(x: &CubeTensor, in_place: bool, place: usize) -> (CubeTensor, BufferArg) {
     if in_place {
         return (x.clone(), x.as_tensor_alias(place).into_buffer_arg());
@@ -197,8 +199,9 @@ fn written(x: &CubeTensor, in_place: bool, place: usize) -> (CubeTensor, BufferA
     (y.clone(), y.into_buffer_arg())
 }
 
-/// `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]` with each query and key divided by its root mean square and scaled by
-/// `query` or `key` `[head_size]`; in place where nothing else holds it.
+/// `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]` with each query and key divided by its
+/// root mean square and scaled by `query` or `key` `[head_size]`; in place where nothing else holds
+/// it.
 fn forward(qkv: CubeTensor, query: CubeTensor, key: CubeTensor, epsilon: f32, heads: Heads) -> CubeTensor {
     let (qkv, query, key) = (contiguous(qkv), float32(query), float32(key));
     let in_place = qkv.can_mut();

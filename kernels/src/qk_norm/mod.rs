@@ -14,8 +14,9 @@ use crate::heads::parts;
 use crate::norm::plain_rms_norm;
 use crate::operation::apply;
 
-/// [`crate::rms_norm`] of each head's query and key inside `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]`, with one weight
-/// `[head_size]` for all queries and one for all keys; the values stay.
+/// [`crate::rms_norm`] of each head's query and key inside `qkv` `[batch, time, (n_head + 2
+/// n_kv_head) head_size]`, with one weight `[head_size]` for all queries and one for all keys; the
+/// values stay.
 pub fn qk_norm(qkv: Tensor<3>, query: Tensor<1>, key: Tensor<1>, epsilon: f64, heads: Heads) -> Tensor<3> {
     let inputs = [qkv.into_dispatch(), query.into_dispatch(), key.into_dispatch()];
     let [y] = apply(QkNorm { epsilon: epsilon as f32, heads }, inputs);

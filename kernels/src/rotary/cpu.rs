@@ -1,4 +1,5 @@
-//! Rotary positions, in place: each pair of a head's values turned by its position's angle. Turning back is the backward.
+//! Rotary positions, in place: each pair of a head's values turned by its position's angle. Turning
+//! back is the backward.
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
@@ -37,8 +38,8 @@ impl Rotate {
     }
 }
 
-/// Turns the queries and keys inside `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]` by `sign` times their angles; `cos` and
-/// `sin` are `[time, head_size / 2]`.
+/// Turns the queries and keys inside `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]` by
+/// `sign` times their angles; `cos` and `sin` are `[time, head_size / 2]`.
 fn turn(qkv: &mut [f32], cos: &[f32], sin: &[f32], sign: f32, heads: Heads) {
     let (width, half) = (heads.width(), heads.head_size / 2);
     let turned = heads.query_width() + heads.kv_width();

@@ -1,4 +1,5 @@
-//! Rotary positions: each pair of a head's values turned by its position's angle, in place where nothing else holds them.
+//! Rotary positions: each pair of a head's values turned by its position's angle, in place where
+//! nothing else holds them.
 
 use super::Rotate;
 use crate::gpu::launch::{Grid, launch};
@@ -29,8 +30,8 @@ impl Rotate {
     }
 }
 
-// A unit has one vector of pairs: of a head's first half and, in the same place, of its second. The heads from number `turned` on
-// are values, which stay as they are.
+// A unit has one vector of pairs: of a head's first half and, in the same place, of its second. The
+// heads from number `turned` on are values, which stay as they are.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn turn_kernel<T: Float, N: Size>(
     x: &[Vector<T, N>],
@@ -67,8 +68,8 @@ fn turn_kernel<T: Float, N: Size>(
     }
 }
 
-/// Queries and keys inside `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]` turned by angles whose `cos` and `sin` are
-/// `[time, head_size / 2]`, times `sign`: -1 turns them back.
+/// Queries and keys inside `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]` turned by angles
+/// whose `cos` and `sin` are `[time, head_size / 2]`, times `sign`: -1 turns them back.
 fn turn(qkv: CubeTensor, cos: CubeTensor, sin: CubeTensor, heads: Heads, sign: f32) -> CubeTensor {
     let (qkv, cos, sin) = (contiguous(qkv), contiguous(cos), contiguous(sin));
     let half = heads.head_size / 2;

@@ -13,8 +13,8 @@ use crate::Heads;
 use crate::heads::parts;
 use crate::operation::apply;
 
-/// Turns queries and keys inside `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]` by the angles of their positions, in place
-/// where nothing else holds them; the values stay.
+/// Turns queries and keys inside `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]` by the
+/// angles of their positions, in place where nothing else holds them; the values stay.
 pub fn rotate(qkv: Tensor<3>, rotary: &Rotary, heads: Heads) -> Tensor<3> {
     let [y] = apply(Rotate { rotary: rotary.clone(), heads }, [qkv.into_dispatch()]);
     Tensor::from_dispatch(y)
@@ -26,9 +26,9 @@ struct Rotate {
     heads: Heads,
 }
 
-/// Cosines and sines of the angles by which the positions of one pass are turned:
-/// pair i of a head at position p by `p * theta^(-2i / head_size)`.
-/// A pair is a value of the head's first half with the one in the same place of its second half, as transformers has it.
+/// Cosines and sines of the angles by which the positions of one pass are turned: pair i of a head
+/// at position p by `p * theta^(-2i / head_size)`. A pair is a value of the head's first half with
+/// the one in the same place of its second half, as transformers has it.
 #[derive(Clone, Debug)]
 pub struct Rotary {
     /// `[positions, head_size / 2]`
@@ -41,7 +41,8 @@ impl Rotary {
     /// For so many `positions` of a text, in float32 on `device`.
     pub fn new(positions: impl Iterator<Item = usize>, head_size: usize, theta: f64, device: &Device) -> Self {
         let half = head_size / 2;
-        // The frequencies in float32, as transformers has them; the angles of a long text differ noticeably otherwise.
+        // The frequencies in float32, as transformers has them; the angles of a long text differ
+        // noticeably otherwise.
         let frequencies: Vec<f32> =
             (0..half).map(|i| 1.0 / (theta as f32).powf(2.0 * i as f32 / head_size as f32)).collect();
         let angles: Vec<f32> =
@@ -54,7 +55,7 @@ impl Rotary {
     }
 
     /// Those of some of the positions.
-    pub fn of(&self, positions: Tensor<1, Int>) -> Self {
+    pub fn select(&self, positions: Tensor<1, Int>) -> Self {
         let [cos, sin] = [&self.cos, &self.sin].map(|table| table.clone().select(0, positions.clone()));
         Self { cos, sin }
     }

@@ -1,4 +1,5 @@
-//! SwiGLU ([Shazeer 2020](https://arxiv.org/abs/2002.05202), equation 6): `silu(gate) * up`, where `silu(g) = g / (1 + e^(-g))`.
+//! SwiGLU ([Shazeer 2020](https://arxiv.org/abs/2002.05202), equation 6): `silu(gate) * up`, where
+//! `silu(g) = g / (1 + e^(-g))`.
 
 mod cpu;
 mod gpu;
