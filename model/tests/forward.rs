@@ -22,10 +22,6 @@ fn difference<const D: usize>(a: Tensor<D>, b: Tensor<D>) -> f32 {
 fn device() -> Device {
     Device::flex().autodiff()
 }
-#[cfg(not(feature = "autodiff"))]
-fn device() -> Device {
-    Device::flex()
-}
 
 /// Everything that GPT-2 does not have, in one model.
 fn newest(context_length: usize) -> GptConfig {

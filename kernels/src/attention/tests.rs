@@ -32,6 +32,7 @@ proptest! {
         device.seed(seed);
         let rounded = |values: Tensor<3>| values.cast(to).cast(DType::F32);
         let qkv = rounded(random([batch, time, heads.width()], &device));
+        #[cfg(feature = "autodiff")]
         let weights = rounded(random([batch, time, heads.query_width()], &device));
         let run = |of: FloatDType| {
             #[allow(unused_mut)]

@@ -72,6 +72,7 @@ proptest! {
         let matrix = rounded(random([1, n_in, n_out], &device)).squeeze_dim::<2>(0);
         let matrix = if head { matrix.transpose() } else { matrix };
         let bias = rounded(random([1, 1, n_out], &device)).flatten::<1>(0, 2);
+        #[cfg(feature = "autodiff")]
         let weights = rounded(random([batch, time, n_out], &device));
         let run = |half: bool| {
             #[allow(unused_mut)]
