@@ -137,3 +137,13 @@ def crates(tree):
 def crate_of(path, folders):
     """The folder of the nearest Cargo.toml above a file."""
     return next((str(above) for above in PurePosixPath(path).parents if str(above) in folders), ".")
+
+
+def targets(folder, manifest, code):
+    """What the compiler begins with in a crate: its library's file with its name, its programs' files without."""
+    at = "" if folder == "." else folder + "/"
+    library, name = manifest.get("lib", {}), manifest["package"]["name"].replace("-", "_")
+    programs = [at + program["path"] for program in manifest.get("bin", []) if "path" in program]
+    programs += [path for path in code if re.fullmatch(re.escape(at) + r"src/(main|bin/\w+|bin/\w+/main)\.rs", path)]
+    files = {at + library.get("path", "src/lib.rs"): library.get("name", name)} | dict.fromkeys(programs)
+    return {file: name for file, name in files.items() if file in code}
