@@ -18,7 +18,7 @@ COMMENT_OR_LITERAL = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 TEST_ONLY = re.compile(r"#\[cfg\((?:test|all\([^\]]*\btest\b[^\]]*\))\)\]")
-ITEM = re.compile(r"\s*(?:pub\b|mod\b|fn\b|use\b|impl\b|struct\b|enum\b|const\b|static\b|type\b|trait\b|unsafe\b|async\b|extern\b|let\b|macro_rules!)")
+ITEM = re.compile(r"\s*(?:(?:pub|mod|fn|use|impl|struct|enum|const|static|type|trait|unsafe|async|extern|let)\b|macro_rules!)")
 ATTRIBUTE = re.compile(r"\s*#\[")
 
 
