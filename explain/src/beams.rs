@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
 use serde::Serialize;
 
 use super::Request;
 use ember_decoding::beam::BeamStep;
 use ember_decoding::config::{EarlyStopping, GenerationConfig, Strategy};
 use ember_decoding::engine::{Completion, Event, Finding, Plan, generate_batch};
+use ember_decoding::error::Result;
 use ember_decoding::stop::FinishReason;
 
 /// The longest text that is searched for exactly: the prefixes to look at multiply with each token.
@@ -151,7 +151,7 @@ impl Exact {
             }
             request.asked()
         })?;
-        let best = completions.into_iter().flatten().next().context("an exact search has a completion")?;
+        let best = completions.into_iter().flatten().next().expect("an exact search has a completion");
         let whole = matches!(best.finish_reason, FinishReason::Length | FinishReason::Eos);
         let (true, Some(Finding::Exact { proven, nodes, .. })) = (whole, finding) else { return Ok(None) };
         Ok(Some(Self {

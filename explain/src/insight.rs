@@ -1,12 +1,12 @@
 //! Inside the model at a few steps: where each head looked, and what each layer would have said.
 
-use anyhow::{Result, anyhow};
 use burn::tensor::Tensor;
 use serde::Serialize;
 
 use super::{Recorded, Request};
 use ember_decoding::chosen::best;
 use ember_decoding::engine::to_tensor;
+use ember_decoding::error::{Error, Result};
 use ember_decoding::softmax::softmax;
 
 /// Attention weights stored of one step at most, so that a page stays small: a full context of GPT-2's has 75 million.
@@ -124,7 +124,8 @@ fn parts(weights: &[f32]) -> Vec<u16> {
 }
 
 fn values<const D: usize>(tensor: Tensor<D>) -> Result<Vec<f32>> {
-    tensor.into_data().try_into_vec::<f32>().map_err(|error| anyhow!("cannot read what the model computed: {error:?}"))
+    let unreadable = |error| Error::Unreadable { what: "what the model computed", reason: format!("{error:?}") };
+    tensor.into_data().try_into_vec::<f32>().map_err(unreadable)
 }
 
 impl LensLayer {

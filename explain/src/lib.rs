@@ -2,7 +2,7 @@
 //!
 //! Nothing here decodes. The text, its beams and its alternatives are written by [`ember_decoding::engine`], drawn by
 //! [`ember_decoding::sampler`] and shaped by [`ember_decoding::processors`]; this module runs them with a trace and keeps what they tell. It
-//! becomes one JSON object ([`Explanation`]) inside one HTML file ([`page`]), or the bars of a terminal ([`twin`]).
+//! becomes one JSON object ([`Explanation`]) inside one HTML file ([`page`]).
 
 mod beams;
 mod insight;
@@ -13,13 +13,11 @@ pub mod repetition;
 mod stored;
 #[cfg(test)]
 mod tests;
-pub mod twin;
 mod ways;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use anyhow::{Context, Result};
 use ember_model::Gpt;
 use serde::Serialize;
 
@@ -33,6 +31,8 @@ use ways::{Knobs, Way};
 
 use ember_decoding::config::GenerationConfig;
 use ember_decoding::engine::{Completion, Plan, generate_batch};
+use ember_decoding::error::Result;
+use ember_decoding::named::Named;
 use ember_decoding::stop::FinishReason;
 
 /// The best tokens of each step whose texts are told: those that a page can list, with room for knobs that lift others.
@@ -139,7 +139,7 @@ impl Request<'_> {
     /// Continues the prompt once more, by other knobs.
     fn write(&self, config: &GenerationConfig) -> Result<Completion> {
         let completions = generate_batch(self.model, &[self.prompt], &Plan::new(config), &mut |_| self.asked())?;
-        completions.into_iter().flatten().next().context("one prompt has one completion")
+        Ok(completions.into_iter().flatten().next().expect("one prompt has one completion"))
     }
 
     /// The answer to each event of the engine.
@@ -186,7 +186,7 @@ pub fn explain(request: &Request) -> Result<Option<Explanation>> {
         tokens: BTreeMap::new(),
         end_tokens: config.end_tokens.clone(),
         run: Run {
-            strategy: config.strategy.flag_value(),
+            strategy: config.strategy.name().to_owned(),
             seed: config.seed,
             seed_digits: config.seed.to_string(),
             knobs: Knobs::of(config),
@@ -234,10 +234,7 @@ impl Explanation {
     }
 
     /// The object on one line.
-    ///
-    /// # Errors
-    /// Where it cannot be written as JSON, which would be a mistake of ours.
-    pub fn to_json(&self) -> Result<String> {
-        serde_json::to_string(self).context("cannot write the explanation as JSON")
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("numbers, texts and lists of them are JSON")
     }
 }

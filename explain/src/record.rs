@@ -1,10 +1,9 @@
 //! The run that is explained: written by the engine, with everything that it tells on the way.
 
-use anyhow::{Context, Result};
-
 use super::Request;
 use super::stored::{Logits, Processed, Step};
 use ember_decoding::engine::{Completion, Event, Plan, generate_batch};
+use ember_decoding::error::Result;
 use ember_decoding::trace::ChoiceTrace;
 
 /// A text and how each of its tokens came to be.
@@ -41,7 +40,7 @@ pub fn record(request: &Request) -> Result<Recorded> {
         }
         request.asked()
     })?;
-    let completion = completions.into_iter().flatten().next().context("one prompt has one completion")?;
+    let completion = completions.into_iter().flatten().next().expect("one prompt has one completion");
     Ok(Recorded { completion, steps })
 }
 

@@ -17,7 +17,7 @@ const PROMPT: usize = 64;
 const NEW: usize = 64;
 const RUNS: usize = 9;
 
-fn main() -> anyhow::Result<()> {
+fn main() -> Result<(), Box<dyn std::error::Error>> {
     let sizes: Vec<usize> = std::env::args().skip(1).filter_map(|size| size.parse().ok()).collect();
     let [vocab, n_layer, n_embd] = sizes.try_into().unwrap_or([50_257, 4, 256]);
     let config = GptConfig::new(vocab, PROMPT + NEW, n_layer, n_embd / 64, n_embd);
@@ -57,7 +57,12 @@ fn main() -> anyhow::Result<()> {
 }
 
 /// Seconds for a whole generation, the prompt read before.
-fn time(model: &Gpt, prompts: &[&[u32]], config: &GenerationConfig, streamed: bool) -> anyhow::Result<f64> {
+fn time(
+    model: &Gpt,
+    prompts: &[&[u32]],
+    config: &GenerationConfig,
+    streamed: bool,
+) -> Result<f64, Box<dyn std::error::Error>> {
     let mut sink = std::io::sink();
     let mut first = None;
     let listen = &mut |event: Event| {

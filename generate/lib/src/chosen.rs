@@ -1,8 +1,7 @@
 //! What the unmodified model thought of a token, whichever way it was chosen.
 
-use anyhow::{Result, ensure};
-
 use crate::engine::ChosenToken;
+use crate::error::{Error, Result};
 use crate::softmax::log_sum_exp;
 
 /// What log-probabilities are measured from: the logarithm of the sum of the exponentials of the logits `[vocab]`.
@@ -18,11 +17,7 @@ pub fn norm(logits: &[f32]) -> Result<f64> {
 /// # Errors
 /// When it is not finite, because the logits are not.
 pub fn finite(norm: f64) -> Result<f64> {
-    ensure!(
-        norm.is_finite(),
-        "the model's logits are not finite numbers: its weights are damaged, or its training diverged; use another checkpoint"
-    );
-    Ok(norm)
+    if norm.is_finite() { Ok(norm) } else { Err(Error::NotFinite) }
 }
 
 /// The natural log-probability of a logit. Never above 0, where rounding alone could take it.

@@ -1,8 +1,8 @@
 //! Made-up models, for tests of what is chosen from them.
 
-use anyhow::Result;
 use ember_data::random::mix;
 
+use crate::error::Result;
 use crate::sequences::{Scripted, Sequences};
 
 /// Logits after some ids, scattered between -`spread` and `spread`, that depend on `seed` and the last two ids alone: with

@@ -1,9 +1,6 @@
 //! When generation ends: the reasons, and the search for stop strings in text that is still growing.
 
-use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
-
-use ember_cli::program::UsageError;
 
 /// Why a sequence ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,6 +54,11 @@ impl Clock {
     }
 }
 
+/// A stop string without a character.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a stop string is empty, which would end every text at once; give at least one character")]
+pub struct EmptyStopString;
+
 /// Strings whose appearance in the generated text ends it.
 ///
 /// The one that is complete first wins, and of several complete at the same place the longest: so the result does not
@@ -70,13 +72,9 @@ impl StopStrings {
     /// Stops at any of `strings`; at none when there are none.
     ///
     /// # Errors
-    /// A [`UsageError`] when one is empty, since it would end every text before it began.
-    pub fn new(strings: Vec<String>) -> Result<Self> {
-        ensure!(
-            strings.iter().all(|string| !string.is_empty()),
-            UsageError::new("--stop is empty, which would end every text at once; give at least one character")
-        );
-        Ok(Self { strings })
+    /// When one is empty, since it would end every text before it began.
+    pub fn new(strings: Vec<String>) -> Result<Self, EmptyStopString> {
+        if strings.iter().any(String::is_empty) { Err(EmptyStopString) } else { Ok(Self { strings }) }
     }
 
     /// Bytes of the longest stop string; 0 when there are none.
@@ -131,6 +129,6 @@ mod tests {
     #[test]
     fn an_empty_stop_string_is_refused() {
         let error = StopStrings::new(vec!["a".into(), String::new()]).unwrap_err();
-        assert!(error.is::<UsageError>() && error.to_string().contains("--stop is empty"));
+        assert_eq!(error, EmptyStopString);
     }
 }

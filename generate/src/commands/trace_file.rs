@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Error, Result, anyhow, ensure};
 use ember_data::tokenizer::SpecialTokens;
 use ember_host::output::create_record;
 use ember_model::WeightType;
@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use super::loaded::Loaded;
 use super::session::Prompt;
 use super::text_output::Answer;
+use ember_cli::wording;
 use ember_decoding::beam::BeamStep;
 use ember_decoding::config::GenerationConfig;
 use ember_decoding::constraint::Grammar;
@@ -250,7 +251,7 @@ impl Trace {
     pub(super) fn check(&self, vocab_size: usize) -> Result<()> {
         let Header { config, prompts, .. } = &self.header;
         let check = || -> Result<()> {
-            config.check(vocab_size)?;
+            config.check(vocab_size).map_err(|error| Error::msg(wording::decoding::recorded(&error)))?;
             ensure!(config.draft_tokens == 0, "draft_tokens is {}, and a trace follows no drafts", config.draft_tokens);
             for HeaderPrompt { prompt_ids, .. } in prompts {
                 ensure!(!prompt_ids.is_empty(), "a prompt holds no token");

@@ -108,7 +108,7 @@ fn inference(plain: &Gpt, weights_bytes: i64, row: &Batch, repeats: usize, meter
         cache_bytes = meter.live()? - before;
         sequences.logits()?;
         sequences.extend(0, &[last]);
-        let (_, cached_s) = meter.time(|| sequences.logits())?;
+        let (_, cached_s) = meter.time(|| Ok(sequences.logits()?))?;
         let (_, uncached_s) = meter.time(|| logits_without_cache(plain, &[&row.inputs]))?;
         if repeat > 0 {
             forward.push(forward_s);

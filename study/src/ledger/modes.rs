@@ -232,7 +232,7 @@ impl Bench<'_> {
     fn score(&mut self, plain: &Gpt) -> Result<Entry> {
         let (config, plan) = (plain.config(), self.plan);
         let Batch { inputs, targets, context_length, .. } = &plan.batch;
-        let run = || token_log_probabilities(plain, inputs, targets, *context_length);
+        let run = || Ok(token_log_probabilities(plain, inputs, targets, *context_length)?);
         let before = self.meter.begin_peak()?;
         let (logprobs, graph_nodes) = nodes_made(run);
         let peak = self.meter.peak()? - before;

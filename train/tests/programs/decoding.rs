@@ -315,7 +315,7 @@ fn over_a_thousand_forms_a_trained_model_writes_nothing_invalid() {
             (grammar, Box::new(move |text| is_json_of(&schema, text)))
         } else {
             let expression = Expression::random(&mut rng, depth, true);
-            (Grammar::regex(&expression.pattern()).unwrap(), Box::new(move |text| expression.matches(text)))
+            (Grammar::regex("regex", &expression.pattern()).unwrap(), Box::new(move |text| expression.matches(text)))
         };
         let source = grammar.source().to_owned();
         // An expression can describe the empty text alone, which is refused.

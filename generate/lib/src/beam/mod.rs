@@ -27,8 +27,6 @@ mod tree;
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-use anyhow::{Result, bail};
-
 pub use self::trace::{BeamCandidate, BeamStep, Fate, PoolEntry, Stopped};
 
 use self::candidates::{Row, Scorer};
@@ -36,7 +34,8 @@ use self::group::{Group, Rules, StepFacts, candidate_count};
 use self::pool::Finished;
 use self::tree::{NodeId, ROOT, Tree};
 use crate::config::{GenerationConfig, Overflow, Strategy};
-use crate::engine::{ChosenToken, Completion, overflow_error};
+use crate::engine::{ChosenToken, Completion};
+use crate::error::{Error, Overrun, Place, Result};
 use crate::processors::{Chain, Step};
 use crate::sequences::Sequences;
 use crate::stop::{Clock, EndsText, FinishReason};
@@ -249,7 +248,7 @@ impl<'a> Search<'a> {
         let context_length = sequences.context_length();
         let full = (0..sequences.rows()).any(|row| sequences.ids(row).len() > context_length);
         if full && self.request.config.overflow == Overflow::Error {
-            bail!(overflow_error(context_length, &format!("prompt and text reached it after {step} new")));
+            return Err(Error::ContextFull { context_length, overrun: Overrun::Text(step) });
         }
         if full && !self.slides {
             self.slides = true;
@@ -325,7 +324,7 @@ impl Prompt {
         self.done = true;
         let best = self.best().map(|finished| finished.text);
         let Some(best) = best else {
-            bail!("no token is left to choose for any beam of prompt {}: {}", self.number, request.chain.blame())
+            return Err(request.chain.nothing_left(Place::Beams(self.number)));
         };
         let _ = self.send(best, on_event);
         Ok(())

@@ -3,13 +3,13 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use anyhow::Result;
 use burn::tensor::{Device, Distribution, FloatDType, Tensor};
 use ember_model::device::Selected;
 use ember_model::kernels::{is_cpu, linear};
 use rayon::prelude::*;
 
 use super::device_failed;
+use crate::error::Result;
 
 /// How often a ceiling is tried at once; the fastest counts.
 const TRIES: usize = 3;

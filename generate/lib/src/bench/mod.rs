@@ -12,10 +12,10 @@ mod spread;
 
 use std::time::Instant;
 
-use anyhow::{Result, anyhow};
 use ember_model::{Gpt, folder};
 use serde::Serialize;
 
+use crate::error::{Error, Result};
 use crate::sampler::greedy;
 use crate::sequences::{ModelSequences, Sequences};
 use ceiling::Ceiling;
@@ -140,6 +140,6 @@ fn weight_bytes(model: &Gpt) -> usize {
     bytes.sum()
 }
 
-fn device_failed(error: impl std::fmt::Debug) -> anyhow::Error {
-    anyhow!("the device failed: {error:?}; try --device cpu")
+fn device_failed(error: impl std::fmt::Debug) -> Error {
+    Error::Device(format!("{error:?}"))
 }

@@ -1,10 +1,10 @@
 //! Choosing the next token of every row: the processors, then the best one or a draw.
 
-use anyhow::Result;
 use rayon::prelude::*;
 
 use super::{ChosenToken, GenerationConfig, Plan, Row, Strategy};
 use crate::chosen::{chosen, norm};
+use crate::error::Result;
 use crate::processors::{Chain, Step};
 use crate::sampler::{draw, greedy};
 use crate::sequences::{Best, Sequences};

@@ -9,7 +9,6 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail, ensure};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use ember_model::Gpt;
 use serde::Serialize;
@@ -17,6 +16,7 @@ use serde::Serialize;
 use crate::beam::BeamStep;
 use crate::config::{GenerationConfig, Overflow, Strategy};
 use crate::constraint::Constraint;
+use crate::error::{Error, Overrun, Place, Result};
 use crate::exact;
 use crate::processors::Chain;
 use crate::sequences::{ModelSequences, Sequences};
@@ -210,10 +210,10 @@ impl Plan<'_> {
     }
 
     /// The error to report where the knobs leave no token to follow `generated`.
-    pub(crate) fn nothing_left(&self, chain: &Chain, generated: &[u32]) -> anyhow::Error {
+    pub(crate) fn nothing_left(&self, chain: &Chain, generated: &[u32]) -> Error {
         match &self.constraint {
-            Some(constraint) => constraint.nothing_left(generated),
-            None => anyhow::anyhow!("no token is left to choose after {} new ones: {}", generated.len(), chain.blame()),
+            Some(constraint) => constraint.nothing_left(generated).into(),
+            None => chain.nothing_left(Place::After(generated.len())),
         }
     }
 }
@@ -229,7 +229,7 @@ pub fn generate(
     on_event: &mut dyn FnMut(Event) -> ControlFlow<FinishReason>,
 ) -> Result<Completion> {
     let completions = generate_batch(model, &[prompt], &Plan::new(config), on_event)?;
-    completions.into_iter().flatten().next().context("one prompt has one completion")
+    Ok(completions.into_iter().flatten().next().expect("one prompt has one completion"))
 }
 
 /// Continues several prompts together, one pass through the model a step (an exact search and speculative decoding take
@@ -237,7 +237,7 @@ pub fn generate(
 /// fewer where a search finds no more.
 ///
 /// # Errors
-/// When there is no prompt, one is empty, an id is outside the vocabulary, the context is full under `--overflow error`, the
+/// When there is no prompt, one is empty, an id is outside the vocabulary, the context is full under [`Overflow::Error`], the
 /// knobs leave no token to choose from, or the logits are not finite.
 pub fn generate_batch(
     model: &Gpt,
@@ -251,7 +251,7 @@ pub fn generate_batch(
     let context_length = shape.context_length;
     let longest = prompts.iter().map(|prompt| prompt.len()).max().unwrap_or(0);
     if longest > context_length && plan.config.overflow != Overflow::Slide {
-        bail!(overflow_error(context_length, &format!("the prompt has {longest}")));
+        return Err(Error::ContextFull { context_length, overrun: Overrun::Prompt(longest) });
     }
     let config = plan.config;
     let rows = config.num_return_sequences.max(config.num_beams);
@@ -340,7 +340,7 @@ fn write(
             Overflow::Error => {
                 if let Some(&place) = full.first() {
                     let generated = rows[live[place]].tokens.len();
-                    bail!(overflow_error(context_length, &format!("prompt and text reached it after {generated} new")));
+                    return Err(Error::ContextFull { context_length, overrun: Overrun::Text(generated) });
                 }
             }
         }
@@ -390,11 +390,12 @@ impl Row {
 
 /// Refuses prompts that cannot be continued.
 fn check_prompts(prompts: &[&[u32]], vocab_size: usize) -> Result<()> {
-    ensure!(!prompts.is_empty(), "there is no prompt to continue");
-    ensure!(
-        prompts.iter().all(|prompt| !prompt.is_empty()),
-        "the prompt holds no token; a model continues at least one, for example its end-of-text token"
-    );
+    if prompts.is_empty() {
+        return Err(Error::NoPrompt);
+    }
+    if prompts.iter().any(|prompt| prompt.is_empty()) {
+        return Err(Error::EmptyPrompt);
+    }
     prompts.iter().try_for_each(|prompt| check_ids(prompt, vocab_size))
 }
 
@@ -404,15 +405,9 @@ fn check_prompts(prompts: &[&[u32]], vocab_size: usize) -> Result<()> {
 /// Names the first such id and the vocabulary's size.
 pub fn check_ids(ids: &[u32], vocab_size: usize) -> Result<()> {
     match ids.iter().find(|&&id| id as usize >= vocab_size) {
-        Some(id) => bail!("token id {id} is outside the model's vocabulary, 0 to {}", vocab_size - 1),
+        Some(&id) => Err(Error::OutsideVocabulary { id, vocab_size }),
         None => Ok(()),
     }
-}
-
-pub(crate) fn overflow_error(context_length: usize, what: &str) -> String {
-    format!(
-        "the context holds {context_length} tokens and {what}; shorten the prompt, lower --max-new-tokens, or use --overflow slide"
-    )
 }
 
 /// Rows of one length as a tensor, `[batch, time]`.

@@ -3,12 +3,12 @@
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-use anyhow::Result;
 use ember_model::Gpt;
 
 use super::{Completion, Draft, Event, Finding, Plan, slots};
 use crate::beam::{self, BeamEvent, BeamRequest};
 use crate::chosen::{logprob, norm};
+use crate::error::Result;
 use crate::exact;
 use crate::processors::{Chain, Step};
 use crate::sequences::{ModelSequences, Sequences};

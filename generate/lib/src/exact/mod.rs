@@ -18,15 +18,13 @@ mod tests;
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-use anyhow::{Result, bail, ensure};
-
 use crate::chosen::{chosen, norm};
 use crate::config::{GenerationConfig, Overflow};
-use crate::engine::{ChosenToken, Completion, overflow_error};
+use crate::engine::{ChosenToken, Completion};
+use crate::error::{Error, Overrun, Result};
 use crate::processors::Chain;
 use crate::sequences::Sequences;
 use crate::stop::{Clock, FinishReason};
-use ember_cli::program::UsageError;
 use tree::{Found, Prefix, Tree};
 
 /// Most prefixes that go through the model together. Strictly the best one should be alone, since what it leads to may be
@@ -90,24 +88,21 @@ impl ExactResult {
 /// A repetition penalty below 1 is not among them: it multiplies log-probabilities, which then stay at most 0.
 ///
 /// # Errors
-/// A [`UsageError`] that names the first such flag.
+/// [`Error::Unbounded`] for the first such knob.
 pub fn check(config: &GenerationConfig) -> Result<()> {
     let bias = config.logit_bias.iter().map(|(_, bias)| *bias).fold(0.0, f32::max);
     let refused = if bias > 0.0 {
-        Some(("--logit-bias", bias, "at most 0"))
+        Some(("logit-bias", bias, "at most 0"))
     } else if config.presence_penalty < 0.0 {
-        Some(("--presence-penalty", config.presence_penalty, "0 or more"))
+        Some(("presence-penalty", config.presence_penalty, "0 or more"))
     } else if config.frequency_penalty < 0.0 {
-        Some(("--frequency-penalty", config.frequency_penalty, "0 or more"))
+        Some(("frequency-penalty", config.frequency_penalty, "0 or more"))
     } else {
         None
     };
     match refused {
         None => Ok(()),
-        Some((flag, value, range)) => bail!(UsageError::new(format!(
-            "{flag} {value} may make a text more probable as it grows, which leaves --strategy exact without a bound; \
-             make it {range}, or use --strategy beam"
-        ))),
+        Some((knob, value, range)) => Err(Error::Unbounded { knob, value, range }),
     }
 }
 
@@ -119,7 +114,7 @@ pub fn check(config: &GenerationConfig) -> Result<()> {
 /// none the longest prefix, with that finish reason.
 ///
 /// # Errors
-/// When a knob breaks the bound ([`check`]), the context is too short under `--overflow error`, processors leave no complete
+/// When a knob breaks the bound ([`check`]), the context is too short under [`Overflow::Error`], processors leave no complete
 /// text, or the model fails.
 pub fn search(
     sequences: &mut dyn Sequences,
@@ -140,11 +135,9 @@ pub fn search(
     {
         tree.found.push(tree.complete(&prefix, finish_reason));
     }
-    ensure!(
-        !tree.found.is_empty(),
-        "no complete text among {nodes} prefixes: {} left no token to go on with; raise --max-nodes or ask for less",
-        request.chain.names().join(", ")
-    );
+    if tree.found.is_empty() {
+        return Err(Error::NoCompleteText { nodes, processors: request.chain.names() });
+    }
     let seconds = request.started.elapsed().as_secs_f64();
     // Passes that tell of the tokens what the search does not remember; the best text has one of them in any case.
     let best = tree.found.first().map(|found| found.score);
@@ -233,13 +226,13 @@ fn longest(sequences: &dyn Sequences, config: &GenerationConfig) -> Result<usize
         return Ok(config.max_new_tokens);
     }
     if prompt_len > context_length {
-        bail!(overflow_error(context_length, &format!("the prompt has {prompt_len}")));
+        return Err(Error::ContextFull { context_length, overrun: Overrun::Prompt(prompt_len) });
     }
     // The last position has a next token too, which is never read back.
     let fit = (context_length - prompt_len).saturating_add(1);
     if config.overflow == Overflow::Error && config.max_new_tokens > fit {
         let tokens = prompt_len + config.max_new_tokens - 1;
-        bail!(overflow_error(context_length, &format!("prompt and text may need {tokens}")));
+        return Err(Error::ContextFull { context_length, overrun: Overrun::Longest(tokens) });
     }
     Ok(config.max_new_tokens.min(fit))
 }

@@ -339,17 +339,13 @@ fn the_context_ends_a_text_or_the_search() {
 #[test]
 fn what_breaks_the_bound_is_refused() {
     let off = GenerationConfig::default;
-    let refused = |config: GenerationConfig| {
-        let error = check(&config).unwrap_err();
-        assert!(error.is::<UsageError>());
-        error.to_string()
-    };
+    let refused = |config: GenerationConfig| check(&config).unwrap_err().to_string();
     assert!(
         refused(GenerationConfig { logit_bias: vec![(vec![1], -1.0), (vec![2], 0.5)], ..off() })
-            .starts_with("--logit-bias 0.5 may make a text more probable")
+            .starts_with("logit-bias 0.5 may make a text more probable")
     );
-    assert!(refused(GenerationConfig { presence_penalty: -0.1, ..off() }).starts_with("--presence-penalty -0.1"));
-    assert!(refused(GenerationConfig { frequency_penalty: -2.0, ..off() }).ends_with("or use --strategy beam"));
+    assert!(refused(GenerationConfig { presence_penalty: -0.1, ..off() }).starts_with("presence-penalty -0.1"));
+    assert!(refused(GenerationConfig { frequency_penalty: -2.0, ..off() }).ends_with("make it 0 or more"));
     let sound = GenerationConfig { logit_bias: vec![(vec![1], -1.0)], repetition_penalty: 0.5, ..off() };
     assert!(check(&sound).is_ok());
 

@@ -3,10 +3,9 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
-use anyhow::{Result, ensure};
-
 use super::Request;
 use crate::chosen::{logprob, norm};
+use crate::error::{Error, Result};
 use crate::processors::Step;
 use crate::stop::FinishReason;
 
@@ -174,11 +173,9 @@ impl<'a> Tree<'a> {
             if logprob == f32::NEG_INFINITY {
                 continue;
             }
-            ensure!(
-                logprob <= 0.0,
-                "one of {} makes a token more than certain, which leaves an exact search without a bound; drop it",
-                chain.names().join(", ")
-            );
+            if logprob > 0.0 || logprob.is_nan() {
+                return Err(Error::MoreThanCertain { processors: chain.names() });
+            }
             let score = prefix.score + f64::from(logprob);
             if score <= to_beat {
                 self.dropped = self.dropped.max(score);

@@ -8,9 +8,8 @@
 
 use std::sync::Arc;
 
-use anyhow::{Result, ensure};
-
 use crate::config::{GenerationConfig, Strategy};
+use crate::error::{Error, Place, Result};
 use crate::softmax::highest;
 
 mod bans;
@@ -165,13 +164,9 @@ impl Chain {
         self.0.iter().map(|processor| processor.name()).collect()
     }
 
-    /// What to say of the processors where they leave nothing to choose.
-    pub(crate) fn blame(&self) -> String {
-        match self.names().as_slice() {
-            [] => "the model itself gives none a chance".to_owned(),
-            [one] => format!("{one} rules out all of them; relax it"),
-            names => format!("together, {} rule out all of them; relax one", names.join(", ")),
-        }
+    /// The error where the processors leave nothing to choose.
+    pub(crate) fn nothing_left(&self, place: Place) -> Error {
+        Error::NothingLeft { place, processors: self.names() }
     }
 
     /// The highest of the logits that the chain has left behind, `[vocab]`; minus infinity where no token is possible.
@@ -181,12 +176,10 @@ impl Chain {
     pub(crate) fn highest(&self, processed: &[f32]) -> Result<f32> {
         // No early exit, so that many are compared side by side; what is no number compares with nothing.
         let all_finite = processed.iter().fold(true, |all, &logit| all & (logit < f32::INFINITY));
-        ensure!(
-            all_finite,
-            "the knobs take a token's score beyond what float32 holds ({}); give them milder values",
-            self.names().join(", ")
-        );
-        Ok(highest(processed))
+        match all_finite {
+            true => Ok(highest(processed)),
+            false => Err(Error::BeyondFloat32 { processors: self.names() }),
+        }
     }
 
     /// Edits the logits of one position, `[vocab]`.
@@ -236,6 +229,7 @@ fn six() -> Vec<f32> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::named::Named;
     use crate::semantics::Semantics;
 
     /// Every knob on.
@@ -306,7 +300,7 @@ mod tests {
         assert_eq!(sampling(Semantics::Llamacpp), llamacpp);
         let mlx = ["top-p", "min-p", "top-k", "typical-p", "epsilon-cutoff", "eta-cutoff", "temperature"];
         assert_eq!(sampling(Semantics::Mlx), mlx);
-        for semantics in Semantics::ALL {
+        for &semantics in Semantics::ALL {
             assert_eq!(sampling(semantics), Rules::of(semantics).order.map(Knob::name));
         }
     }

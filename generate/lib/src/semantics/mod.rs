@@ -3,8 +3,7 @@
 //!
 //! [`Chain::new`](crate::processors::Chain::new) builds a stack's chain; what is compared here are those same chains.
 
-use clap::ValueEnum;
-use serde::{Deserialize, Serialize};
+use crate::named::named;
 
 mod compare;
 mod explain;
@@ -12,23 +11,19 @@ mod explain;
 pub use compare::{Cause, Difference, MOST_TOKENS, TokenDifference, compare};
 pub use explain::explain;
 
-/// Whose reading of the knobs counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum Semantics {
-    /// Hugging Face transformers'.
-    #[default]
-    Hf,
-    /// llama.cpp's: temperature last, penalties on the last 64 tokens.
-    Llamacpp,
-    /// MLX's (mlx-lm): top-p first, temperature last, penalties on the last 20 tokens.
-    Mlx,
+named! {
+    /// Whose reading of the knobs counts.
+    Semantics default Hf {
+        /// Hugging Face transformers'.
+        Hf = "hf",
+        /// llama.cpp's: temperature last, penalties on the last 64 tokens.
+        Llamacpp = "llamacpp",
+        /// MLX's (mlx-lm): top-p first, temperature last, penalties on the last 20 tokens.
+        Mlx = "mlx",
+    }
 }
 
 impl Semantics {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Hf, Self::Llamacpp, Self::Mlx];
-
     /// The stack's name for people.
     pub fn stack(self) -> &'static str {
         match self {

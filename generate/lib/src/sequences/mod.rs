@@ -5,7 +5,7 @@
 
 mod model;
 
-use anyhow::Result;
+use crate::error::Result;
 
 pub use model::ModelSequences;
 

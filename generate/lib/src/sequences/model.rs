@@ -1,6 +1,5 @@
 //! [`Sequences`] by the model itself: rows with their part of the cache.
 
-use anyhow::{Result, anyhow};
 use burn::tensor::Tensor;
 use ember_model::kernels::{argmax, is_cpu};
 use ember_model::recorded::wanted;
@@ -8,6 +7,7 @@ use ember_model::{Gpt, KvCache, RecordedStep};
 
 use super::{Best, Sequences};
 use crate::chosen::{finite, logprob};
+use crate::error::{Error, Result};
 
 /// Most tokens that go through the model at once: what a long prefill needs in memory grows with it.
 const MOST_TOKENS: usize = 8192;
@@ -153,7 +153,8 @@ impl<'a> ModelSequences<'a> {
 }
 
 fn floats(tensor: Tensor<2>) -> Result<Vec<f32>> {
-    tensor.into_data().try_into_vec::<f32>().map_err(|error| anyhow!("cannot read the logits: {error:?}"))
+    let unreadable = |error| Error::Unreadable { what: "the logits", reason: format!("{error:?}") };
+    tensor.into_data().try_into_vec::<f32>().map_err(unreadable)
 }
 
 impl Sequences for ModelSequences<'_> {

@@ -19,12 +19,12 @@ mod tests;
 use std::ops::{AddAssign, ControlFlow};
 use std::time::Instant;
 
-use anyhow::{Result, bail, ensure};
 use serde::Serialize;
 
 use crate::chosen::{chosen, norm};
 use crate::config::{Overflow, Strategy};
-use crate::engine::{ChosenToken, Completion, Event, Plan, overflow_error};
+use crate::engine::{ChosenToken, Completion, Event, Plan};
+use crate::error::{Error, Overrun, Result};
 use crate::processors::{Chain, Step};
 use crate::sampler::{greedy, uniform, weighted};
 use crate::sequences::Sequences;
@@ -80,7 +80,7 @@ impl AddAssign for Acceptance {
 /// tokens, sampling the same distribution. Events come for each token in order; breaking with a reason ends the text there.
 ///
 /// # Errors
-/// When the context is full under `--overflow error`, the logits are not finite, processors leave no token, or a device
+/// When the context is full under [`Overflow::Error`], the logits are not finite, processors leave no token, or a device
 /// fails.
 pub fn generate(
     target: &mut dyn Sequences,
@@ -108,7 +108,7 @@ fn generate_by(
     let (vocab_size, context_length) = (target.vocab_size(), target.context_length());
     let prompt_len = target.ids(0).len();
     if prompt_len > context_length && config.overflow != Overflow::Slide {
-        bail!(overflow_error(context_length, &format!("the prompt has {prompt_len}")));
+        return Err(Error::ContextFull { context_length, overrun: Overrun::Prompt(prompt_len) });
     }
     let mut acceptance = Acceptance::default();
     let mut tokens: Vec<ChosenToken> = Vec::new();
@@ -126,8 +126,7 @@ fn generate_by(
                 }
                 Overflow::Stop => break FinishReason::Length,
                 Overflow::Error => {
-                    let what = format!("prompt and text reached it after {} new", tokens.len());
-                    bail!(overflow_error(context_length, &what));
+                    return Err(Error::ContextFull { context_length, overrun: Overrun::Text(tokens.len()) });
                 }
             }
         }
@@ -151,7 +150,9 @@ fn generate_by(
             let unmodified = logits.to_vec();
             let norm = norm(&unmodified)?;
             chain.process(&Step { prompt, generated }, logits);
-            ensure!(chain.highest(logits)? > f32::NEG_INFINITY, plan.nothing_left(chain, generated));
+            if chain.highest(logits)? == f32::NEG_INFINITY {
+                return Err(plan.nothing_left(chain, generated));
+            }
             let proposal = proposals.get(position);
             let id = match (config.strategy, proposal) {
                 (Strategy::Sample, None) => {

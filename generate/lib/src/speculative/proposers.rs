@@ -1,15 +1,13 @@
 //! Who guesses: the text itself, and a smaller model.
 
-use anyhow::{Context, Result, ensure};
-
 use super::{Draw, Request};
 use crate::chosen::norm;
 use crate::config::Strategy;
+use crate::error::{Error, Result};
 use crate::processors::Step;
 use crate::sampler::{greedy, weighted};
 use crate::sequences::Sequences;
 use crate::softmax::softmax;
-use ember_cli::program::UsageError;
 
 /// A guess at one token.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,16 +66,12 @@ impl<'a> DraftModel<'a> {
     /// A proposer for a model of `vocab_size` tokens; `sequences` is one row, whatever it holds.
     ///
     /// # Errors
-    /// A [`UsageError`] when the vocabularies are not equally large.
+    /// When the vocabularies are not equally large.
     pub fn new(sequences: &'a mut dyn Sequences, vocab_size: usize) -> Result<Self> {
-        ensure!(
-            sequences.vocab_size() == vocab_size,
-            UsageError::new(format!(
-                "--draft names a model with a vocabulary of {}, and this one's is {vocab_size}; the two must share a tokenizer",
-                sequences.vocab_size()
-            ))
-        );
-        Ok(Self { sequences })
+        match sequences.vocab_size() {
+            same if same == vocab_size => Ok(Self { sequences }),
+            draft_vocab_size => Err(Error::DraftVocabulary { draft_vocab_size, vocab_size }),
+        }
     }
 }
 
@@ -90,7 +84,7 @@ impl Proposer for DraftModel<'_> {
         let mut proposals = Vec::with_capacity(most);
         while proposals.len() < most {
             let mut logits = self.sequences.logits()?;
-            norm(&logits).context("--draft")?;
+            norm(&logits).map_err(|error| Error::Draft(error.into()))?;
             let (prompt, generated) = self.sequences.ids(0).split_at(prompt_len);
             request.chain.process(&Step { prompt, generated }, &mut logits);
             if request.chain.highest(&logits)? == f32::NEG_INFINITY {

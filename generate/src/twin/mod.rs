@@ -12,7 +12,6 @@ mod tree;
 
 use crossterm::event::KeyCode;
 
-use super::{Recorded, Words};
 use ember_decoding::beam::BeamStep;
 use ember_decoding::chosen::logprob;
 use ember_decoding::config::GenerationConfig;
@@ -20,6 +19,7 @@ use ember_decoding::processors::{Chain, Step};
 use ember_decoding::sampler::{Drawn, draw, greedy};
 use ember_decoding::softmax::log_sum_exp;
 use ember_decoding::trace::Recorder;
+use ember_explain::{Recorded, Words};
 use knobs::Knobs;
 
 pub use screen::show;

@@ -6,11 +6,11 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
 use super::*;
-use crate::RecordedStep;
 use ember_decoding::config::Strategy;
 use ember_decoding::engine::Completion;
 use ember_decoding::stop::FinishReason;
 use ember_decoding::trace::ChoiceTrace;
+use ember_explain::RecordedStep;
 
 /// The six probabilities of the example that tutorials work by hand.
 fn recorded() -> Recorded {
