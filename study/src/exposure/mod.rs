@@ -21,7 +21,6 @@ mod page;
 use std::collections::HashSet;
 use std::ops::{ControlFlow, Range};
 
-use anyhow::{Result, anyhow};
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Int, Tensor, TensorData};
 use ember_decoding::config::{GenerationConfig, Strategy};
@@ -31,6 +30,9 @@ use ember_decoding::{FinishReason, Plan, generate_batch};
 use ember_host::memory::{ASSUMED_BYTES, available_bytes};
 use ember_model::Gpt;
 use serde::Serialize;
+
+use crate::error::Result;
+use crate::ledger::meter::MeterError;
 
 pub use loops::{LEAST_TOKENS, Loop, Loops, TIMES, ending_loop};
 pub use page::page;
@@ -307,7 +309,10 @@ fn entropies(
             let logprobs = log_softmax(gpt.logits(hidden), 2); // [1, positions, vocab]
             let entropy = -(logprobs.clone().exp() * logprobs).sum_dim(2); // [1, positions, 1]
             let values = entropy.into_data().try_into_vec::<f32>();
-            flat.extend(values.map_err(|error| anyhow!("cannot read the entropies: {error:?}"))?);
+            flat.extend(values.map_err(|error| {
+                let problem = format!("{error:?}");
+                MeterError::Values { what: "entropies", problem }
+            })?);
         }
         entropies.extend(flat.chunks(new).map(<[f32]>::to_vec));
     }

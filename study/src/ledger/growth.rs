@@ -1,6 +1,5 @@
 //! How the costs grow with the length of the text: training against inference, with the cache and without it.
 
-use anyhow::Result;
 use burn::module::Module;
 use burn::optim::GradientsParams;
 use ember_data::windows::Batch;
@@ -10,6 +9,7 @@ use serde::Serialize;
 
 use super::meter::{Meter, spread};
 use super::modes::generation::logits_without_cache;
+use crate::error::Result;
 use ember_training::gradient::{batch_logits, next_token_loss};
 use ember_training::optimizer::{Optimizer, OptimizerConfig, clip_scale, global_norm};
 

@@ -3,7 +3,6 @@
 
 use std::ops::ControlFlow;
 
-use anyhow::{Context, Result};
 use ember_data::prepare::Marks;
 use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 use ember_decoding::config::{GenerationConfig, Sampling};
@@ -12,6 +11,17 @@ use ember_model::Gpt;
 use serde::{Deserialize, Serialize};
 
 use crate::config::TrainConfig;
+use crate::error::{Cause, Error, Result};
+
+/// A prompt that the tokenizer cannot read.
+#[derive(Debug, thiserror::Error)]
+#[error("sample_prompts: {prompt:?}")]
+pub struct UnknownPrompt {
+    /// The prompt.
+    pub prompt: String,
+    /// What it cannot read.
+    pub source: Cause,
+}
 
 /// What a model wrote behind one prompt: a row of `samples/samples.jsonl`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -96,8 +106,9 @@ fn continued(gpt: &Gpt, tokenizer: &Tokenizer, knobs: &GenerationConfig, sample:
 
 /// The ids a sample starts from: the prompt's, else the end token that opens every document, else a line end, else token 0.
 fn prompt_ids(tokenizer: &Tokenizer, text: &str) -> Result<Vec<u32>> {
+    let unknown = |error| UnknownPrompt { prompt: text.to_owned(), source: Error::from(error).into() };
     let ids =
-        tokenizer.encode_prompt(text, SpecialTokens::Parse).with_context(|| format!("sample_prompts: {text:?}"))?;
+        tokenizer.encode_prompt(text, SpecialTokens::Parse).map_err(|error| Error::Other(unknown(error).into()))?;
     if !ids.is_empty() {
         return Ok(ids);
     }
