@@ -61,14 +61,7 @@ macro_rules! from_below {
 
 from_below!(Training: ConfigError, DoesNotFit, LogError);
 from_below!(Other: source::Error, prepare::OpenError, tokenizer::Error, tokens::Error, windows::Error);
-from_below!(Other: ember_model::Error, FileError, output::Error);
-
-/// The decoding library has no errors of its own yet.
-impl From<anyhow::Error> for Error {
-    fn from(error: anyhow::Error) -> Self {
-        Self::Training(error.into())
-    }
-}
+from_below!(Other: ember_model::Error, ember_decoding::Error, FileError, output::Error);
 
 impl Error {
     /// What `cause` is, where it is an [`Error`] that only wraps it, or one of the trainer's; else `cause` itself.

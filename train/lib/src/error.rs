@@ -4,6 +4,7 @@ use std::error::Error as StdError;
 use std::io;
 
 use ember_data::{prepare, tokenizer, tokens, windows};
+use ember_decoding::run_folder::FindError;
 use ember_host::file_error::FileError;
 use ember_model::device::DeviceError;
 use ember_model::{ShapeError, folder};
@@ -82,13 +83,7 @@ macro_rules! from_below {
 
 from_below!(prepare::Error, prepare::OpenError, tokenizer::Error, tokens::Error, windows::Error);
 from_below!(ember_model::Error, ShapeError, DeviceError, folder::FolderError, serde_json::Error);
-
-/// The decoding library has no errors of its own yet.
-impl From<anyhow::Error> for Error {
-    fn from(error: anyhow::Error) -> Self {
-        Self::Other(error.reallocate_into_boxed_dyn_error_without_backtrace())
-    }
-}
+from_below!(ember_decoding::Error, FindError);
 
 impl Error {
     /// What `cause` is, where it is an [`Error`] that only wraps it; else `cause` itself.
