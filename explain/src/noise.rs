@@ -3,9 +3,9 @@
 use serde::Serialize;
 
 use super::{Recorded, Request, record};
-use ember_decoding::chosen::best;
 use ember_decoding::config::{GenerationConfig, Strategy};
 use ember_decoding::error::Result;
+use ember_decoding::logprobs::top_k;
 use ember_decoding::sampler::shares;
 use ember_decoding::softmax::softmax;
 
@@ -108,7 +108,7 @@ pub(super) fn one_knob(request: &Request, run: &Recorded) -> Result<Noise> {
 
 /// The chosen two, and the most probable of both texts until there are enough; best of the first text first.
 fn candidates(a: &[f32], b: &[f32], chosen: [u32; 2]) -> Vec<Candidate> {
-    let [a_best, b_best] = [a, b].map(|logits| best(CANDIDATES, logits));
+    let [a_best, b_best] = [a, b].map(|logits| top_k(CANDIDATES, logits));
     let in_turn = a_best.into_iter().zip(b_best).flat_map(|(a, b)| [a, b]);
     let mut ids = chosen.to_vec();
     for id in in_turn {

@@ -6,15 +6,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use burn::module::Param;
 use burn::tensor::Device;
-use ember_model::{GptConfig, Matrix};
+use ember_model::{Gpt, GptConfig, Matrix};
 use itertools::Itertools;
 use serde_json::Value;
 
 use super::*;
-use ember_decoding::config::Strategy;
-use ember_decoding::engine::{generate, to_tensor};
+use ember_decoding::config::{GenerationConfig, Strategy};
+use ember_decoding::generate;
 use ember_decoding::processors::{Chain, Step as ChainStep};
 use ember_decoding::softmax::softmax;
+use ember_decoding::tokens::to_tensor;
 
 const VOCAB: usize = 23;
 const CONTEXT: usize = 8;
@@ -80,7 +81,7 @@ fn ids(value: &Value) -> Vec<u32> {
 fn the_steps_are_those_of_the_engine_the_model_and_the_processors() {
     let (model, config) = (model(), sampling());
     let told = explained(&config);
-    let written = generate(&model, &PROMPT, &config, &mut |_| ControlFlow::Continue(())).unwrap();
+    let written = generate(&model, &PROMPT, &config, &mut ()).unwrap();
     assert_eq!(ids(&told["run"]["ids"]), written.ids);
     assert!((told["run"]["logprob_sum"].as_f64().unwrap() - written.score).abs() < 1e-5);
     assert_eq!(told["steps"].as_array().unwrap().len(), 12);
@@ -183,7 +184,7 @@ fn the_texts_part_where_one_number_falls_into_two_shares() {
         let noise = &explained(&config)["noise"];
         let (a, b) = (ids(&noise["a"]["ids"]), ids(&noise["b"]["ids"]));
         let warmer = GenerationConfig { temperature: 1.2, ..config };
-        let written = generate(&model(), &PROMPT, &warmer, &mut |_| ControlFlow::Continue(())).unwrap();
+        let written = generate(&model(), &PROMPT, &warmer, &mut ()).unwrap();
         assert_eq!((noise["to"].as_f64(), b.as_slice()), (Some(round(f64::from(1.2_f32))), written.ids.as_slice()));
         let first = a.iter().zip(&b).position(|(a, b)| a != b);
         assert_eq!(noise["parts_at"].as_u64().map(|step| step as usize), first);
@@ -242,7 +243,7 @@ fn each_way_is_what_its_knobs_write() {
         ["greedy", "temperature 0.5", "temperature 1.0", "temperature 1.5", "top-k 40", "top-p 0.9", "3 beams"]
     );
     let hotter = GenerationConfig { temperature: 1.5, top_k: 0, ..config };
-    let written = generate(&model(), &PROMPT, &hotter, &mut |_| ControlFlow::Continue(())).unwrap();
+    let written = generate(&model(), &PROMPT, &hotter, &mut ()).unwrap();
     let way = &told["ways"][3];
     assert_eq!(ids(&way["ids"]), written.ids);
     assert!((way["logprob_sum"].as_f64().unwrap() - written.score).abs() < 1e-5);

@@ -10,10 +10,9 @@ use proptest::sample::{select, subsequence};
 
 use ember_cli::wording::{decoding, line};
 use ember_decoding::config::{
-    EarlyStopping, FolderSettings, GenerationConfig, KNOBS, Knob, Knobs, Overflow, Range, Sampling, Strategy,
+    EarlyStopping, FolderSettings, GenerationConfig, KNOBS, Knob, Knobs, Overflow, Range, Sampling, Semantics, Strategy,
 };
 use ember_decoding::named::Named;
-use ember_decoding::semantics::Semantics;
 
 fn folder(json: &str) -> anyhow::Result<FolderSettings> {
     let dir = tempfile::tempdir().unwrap();

@@ -6,21 +6,14 @@
 mod data;
 pub mod decoding;
 mod model;
+mod worded;
 
 use std::error::Error;
 
 pub use model::heads;
+pub use worded::Worded;
 
 use crate::program::UsageError;
-
-/// One error of a library, as a program says it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Worded {
-    /// Something failed: exit code 1.
-    Failure(String),
-    /// The program was called wrongly: exit code 2.
-    Usage(String),
-}
 
 /// How a program says one error of a chain; `None` where the library's own words do.
 pub type Wording = fn(&(dyn Error + 'static)) -> Option<Worded>;

@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 use burn::tensor::Device;
-use ember_decoding::{Event, GenerationConfig, Plan, Strategy, generate_batch};
+use ember_decoding::{Certain, GenerationConfig, Plan, Strategy, generate_batch};
 use ember_model::{Gpt, GptConfig};
 
 const PROMPT: usize = 64;
@@ -65,16 +65,9 @@ fn time(
 ) -> Result<f64, Box<dyn std::error::Error>> {
     let mut sink = std::io::sink();
     let mut first = None;
-    let listen = &mut |event: Event| {
-        if let Event::Token { .. } | Event::Agreed { .. } = event {
-            first.get_or_insert_with(Instant::now);
-        }
-        let tokens = match event {
-            Event::Token { token, .. } if streamed => std::slice::from_ref(token),
-            Event::Agreed { tokens, .. } if streamed => tokens,
-            _ => &[],
-        };
-        for token in tokens {
+    let listen = &mut |Certain { tokens, .. }: Certain| {
+        first.get_or_insert_with(Instant::now);
+        for token in tokens.iter().filter(|_| streamed) {
             let _ = write!(sink, "{}", token.id).and_then(|()| sink.flush());
         }
         ControlFlow::Continue(())

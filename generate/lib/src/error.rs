@@ -26,12 +26,12 @@ pub enum Error {
         /// How many tokens there are.
         vocab_size: usize,
     },
-    /// The model cannot look back on all of the text, and the window may not slide.
+    /// The model cannot attend to all of the text, and the window may not slide.
     #[error(
         "the context holds {context_length} tokens and {overrun}; shorten the prompt or the text, or let the window slide"
     )]
     ContextFull {
-        /// Tokens that the model can look back on.
+        /// Tokens that the model can attend to.
         context_length: usize,
         /// What is too long.
         overrun: Overrun,
@@ -107,12 +107,12 @@ pub enum Error {
         /// Tokens of a row.
         time: usize,
     },
-    /// Rows longer than what the model can look back on.
+    /// Rows longer than what the model can attend to.
     #[error("rows of {time} tokens exceed the context of {context_length}")]
     LongRows {
         /// Tokens of a row.
         time: usize,
-        /// Tokens that the model can look back on.
+        /// Tokens that the model can attend to.
         context_length: usize,
     },
     /// A stretch that scores none or all of its tokens.
@@ -128,7 +128,7 @@ pub enum Error {
     Stride {
         /// Tokens from one window to the next.
         stride: usize,
-        /// Tokens that the model can look back on.
+        /// Tokens that the model can attend to.
         context_length: usize,
     },
     /// A text of one token or none.
@@ -151,6 +151,13 @@ pub enum Error {
     /// There is not enough memory.
     #[error(transparent)]
     Memory(Cause),
+}
+
+impl Error {
+    /// The device fails, as it says itself.
+    pub(crate) fn device(error: impl fmt::Debug) -> Self {
+        Self::Device(format!("{error:?}"))
+    }
 }
 
 /// What a grammar leaves where no token is left.

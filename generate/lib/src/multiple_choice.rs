@@ -48,14 +48,14 @@ pub enum QuestionError {
     /// The choice of this number is no token of its own.
     #[error("choice {0} adds no token to the context; give it other text")]
     NoToken(usize),
-    /// A choice longer than what the model can look back on.
+    /// A choice longer than what the model can attend to.
     #[error("choice {choice} has {tokens} tokens, more than the context of {context_length}; shorten it")]
     LongChoice {
         /// Its number.
         choice: usize,
         /// How many tokens it has.
         tokens: usize,
-        /// How many the model can look back on.
+        /// How many the model can attend to.
         context_length: usize,
     },
 }
@@ -91,14 +91,14 @@ impl Question {
         }
     }
 
-    /// The tokens of each choice behind the context, for a model that looks back on `context_length` of them.
+    /// The tokens of each choice behind the context, for a model that attends to `context_length` of them.
     ///
     /// Tokens do not respect the border between context and choice: "a " and "cat" may be the tokens "a" and " cat". So context
     /// and choice are tokenised as one text, as the model knows it, and what counts is every token behind the longest
     /// beginning that the context alone and all of its choices share: each choice is then judged from the same place.
     /// Where they share no token at all, `<|endoftext|>` is put before them.
     ///
-    /// What is longer than the model can look back on loses its first tokens, never those that are scored.
+    /// What is longer than the model can attend to loses its first tokens, never those that are scored.
     ///
     /// # Errors
     /// When the tokenizer cannot make the text, there is nothing to start from, or a choice alone exceeds the context.

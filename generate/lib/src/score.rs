@@ -8,8 +8,8 @@ use burn::tensor::activation::log_softmax;
 use ember_model::Gpt;
 
 use crate::batches::plan;
-use crate::engine::{check_ids, to_tensor};
 use crate::error::{Error, Result};
+use crate::tokens::{check_ids, to_tensor};
 
 pub use texts::{Tally, check_length, score_texts};
 

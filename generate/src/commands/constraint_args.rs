@@ -1,4 +1,4 @@
-//! The flags that say what form the text must have.
+//! The flags that say what grammar the text must follow.
 
 use std::path::{Path, PathBuf};
 

@@ -16,9 +16,8 @@ use ember_cli::named::named;
 use ember_cli::program::{Notes, OutputFormat, UsageError};
 use ember_cli::wording;
 use ember_decoding::config::{
-    DEFAULT_DRAFT_TOKENS, EarlyStopping, FolderSettings, GenerationConfig, Knobs, Overflow, Strategy,
+    DEFAULT_DRAFT_TOKENS, EarlyStopping, FolderSettings, GenerationConfig, Knobs, Overflow, Semantics, Strategy,
 };
-use ember_decoding::semantics::Semantics;
 use ember_decoding::stop::StopStrings;
 
 const PROMPT: &str = "Prompt";

@@ -7,9 +7,8 @@ use ratatui::backend::TestBackend;
 
 use super::*;
 use ember_decoding::config::Strategy;
-use ember_decoding::engine::Completion;
-use ember_decoding::stop::FinishReason;
 use ember_decoding::trace::ChoiceTrace;
+use ember_decoding::{Completion, FinishReason};
 use ember_explain::RecordedStep;
 
 /// The six probabilities of the example that tutorials work by hand.
@@ -26,6 +25,8 @@ fn recorded() -> Recorded {
         finish_reason: FinishReason::Length,
         score: 0.0,
         seconds: 0.0,
+        slid: false,
+        finding: None,
     };
     Recorded { completion, steps: ids.into_iter().enumerate().map(step).collect() }
 }

@@ -26,7 +26,7 @@ use burn::tensor::{Int, Tensor, TensorData};
 use ember_decoding::config::{GenerationConfig, Strategy};
 use ember_decoding::memory::batch_size;
 use ember_decoding::score::{Stretch as Scored, score_stretches};
-use ember_decoding::{FinishReason, Plan, generate_batch};
+use ember_decoding::{Certain, FinishReason, Plan, generate_batch};
 use ember_host::memory::{ASSUMED_BYTES, available_bytes};
 use ember_model::Gpt;
 use serde::Serialize;
@@ -226,7 +226,7 @@ fn write(
         // Every text has noise of its own, the same however many are written together.
         let first_sequences: Vec<u64> = (0..prompts.len()).map(|prompt| (texts.len() + prompt * each) as u64).collect();
         let plan = Plan { first_sequences: &first_sequences, ..Plan::new(knobs) };
-        let completions = generate_batch(gpt, prompts, &plan, &mut |_| match interrupted() {
+        let completions = generate_batch(gpt, prompts, &plan, &mut |_: Certain| match interrupted() {
             true => ControlFlow::Break(FinishReason::Interrupted),
             false => ControlFlow::Continue(()),
         })?;

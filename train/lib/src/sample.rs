@@ -1,12 +1,10 @@
 //! What the model writes while it learns: the same prompts and the same noise every time, so that only the model differs. It is
 //! drawn as whoever opens the checkpoint's folder draws without asking for something else.
 
-use std::ops::ControlFlow;
-
 use ember_data::prepare::Marks;
 use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 use ember_decoding::config::{GenerationConfig, Sampling};
-use ember_decoding::engine::generate;
+use ember_decoding::generate;
 use ember_model::Gpt;
 use serde::{Deserialize, Serialize};
 
@@ -86,7 +84,7 @@ pub fn samples(
 /// The sample with the text behind its prompt.
 fn continued(gpt: &Gpt, tokenizer: &Tokenizer, knobs: &GenerationConfig, sample: Sample) -> Result<Sample> {
     let prompt_ids = prompt_ids(tokenizer, &sample.prompt)?;
-    let completion = generate(gpt, &prompt_ids, knobs, &mut |_| ControlFlow::Continue(()))?;
+    let completion = generate(gpt, &prompt_ids, knobs, &mut ())?;
     let visible = |ids: &[u32]| -> Result<String> {
         // A model may have ids that no token uses, to round its vocabulary up.
         let is_text = |id: &u32| Some(*id) != tokenizer.end_of_text() && (*id as usize) < tokenizer.vocab_size();

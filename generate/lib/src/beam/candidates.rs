@@ -3,8 +3,8 @@
 use rand::Rng;
 use rayon::prelude::*;
 
-use crate::chosen::norm;
 use crate::error::Result;
+use crate::logprobs::finite_log_sum_exp;
 use crate::processors::{Chain, Step};
 use crate::softmax;
 use crate::trace::{Candidate, Recorder};
@@ -74,8 +74,8 @@ impl Scorer {
     }
 
     fn score_row(&self, row: &Row) -> Result<Followers> {
-        let norm = norm(row.logits)?;
-        let model_logprob = |logit: &f32| (f64::from(*logit) - norm) as f32;
+        let log_sum_exp = finite_log_sum_exp(row.logits)?;
+        let model_logprob = |logit: &f32| (f64::from(*logit) - log_sum_exp) as f32;
         let mut logprobs: Vec<f32> = row.logits.iter().map(model_logprob).collect();
         let mut recorder = (self.traced > 0).then(|| Recorder::new(&logprobs));
         let mut record = |name: &'static str, logprobs: &[f32]| {

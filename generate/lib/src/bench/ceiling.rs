@@ -8,7 +8,6 @@ use ember_model::kernels::is_cpu;
 use ember_model::memory::{Memory, Part};
 use rayon::prelude::*;
 
-use super::device_failed;
 use crate::error::{Error, Result};
 
 /// Values that one task reads at a time.
@@ -33,7 +32,7 @@ impl Ceiling {
             return Ok(Self::Cpu(memory));
         }
         let tensor = Tensor::ones([bytes / 8], device);
-        device.sync().map_err(device_failed)?;
+        device.sync().map_err(Error::device)?;
         Ok(Self::Device(Box::new(tensor)))
     }
 
@@ -47,7 +46,7 @@ impl Ceiling {
             Self::Device(tensor) => {
                 let device = tensor.device();
                 black_box(*tensor.clone() + 1.0);
-                device.sync().map_err(device_failed)?;
+                device.sync().map_err(Error::device)?;
             }
         }
         Ok(began.elapsed().as_secs_f64())

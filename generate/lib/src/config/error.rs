@@ -4,9 +4,8 @@ use std::path::PathBuf;
 
 use ember_host::file_error::FileError;
 
-use super::{Knob, Strategy};
+use super::{Knob, Semantics, Strategy};
 use crate::named::Named;
-use crate::semantics::Semantics;
 
 /// What is wrong with knobs, each by itself or all together.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]

@@ -9,9 +9,8 @@ use ember_host::file_error::FileError;
 use ember_host::output::write_output;
 use serde_json::{Map, Value, json};
 
-use super::{FolderError, GenerationConfig, KNOBS, KnobError, KnobValue, Knobs, Strategy};
+use super::{FolderError, GenerationConfig, KNOBS, KnobError, KnobValue, Knobs, Semantics, Strategy};
 use crate::named::Named;
-use crate::semantics::Semantics;
 
 /// The file's name.
 const FILE: &str = "generation_config.json";

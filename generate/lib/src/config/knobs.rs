@@ -5,8 +5,7 @@ use std::fmt;
 use serde_json::Value;
 
 use super::value::FromJson;
-use super::{EarlyStopping, GenerationConfig, KnobError, KnobValue, Overflow, Range, Strategy};
-use crate::semantics::Semantics;
+use super::{EarlyStopping, GenerationConfig, KnobError, KnobValue, Overflow, Range, Semantics, Strategy};
 
 /// The knobs that one source sets, flags or a file; `None` where it says nothing.
 ///

@@ -10,19 +10,20 @@ mod folder;
 mod knobs;
 mod range;
 mod resolve;
+mod semantics;
 mod summary;
 mod value;
 
 use serde::{Deserialize, Serialize};
 
 use crate::named::named;
-use crate::semantics::Semantics;
 
 pub use error::{Contradiction, FolderError, KnobError};
 pub use folder::{FolderSettings, Sampling};
 pub use knobs::{KNOBS, Knob, Knobs, UsedBy};
 pub use range::Range;
 pub use resolve::Note;
+pub use semantics::{Defaults, Semantics, defaults};
 pub use value::KnobValue;
 
 /// New tokens when nobody says how many.
@@ -65,7 +66,7 @@ named! {
 }
 
 named! {
-    /// What happens when the text is as long as the model can look back.
+    /// What happens when the text is as long as what the model can attend to.
     Overflow default Slide {
         /// Go on with the last `context_length` tokens; each further token costs a pass over all of them.
         Slide = "slide",
@@ -135,7 +136,7 @@ pub struct GenerationConfig {
     /// Token ids that end a sequence.
     #[serde(rename = "eos_token_id")]
     pub end_tokens: Vec<u32>,
-    /// Texts that end a sequence before them; for whoever turns token ids into text, as engines do not.
+    /// Texts that end a sequence before them; for the generator, since strategies write token ids.
     pub stop_strings: Vec<String>,
     /// Seconds after which generation ends, checked after each step.
     pub max_time_s: Option<f64>,

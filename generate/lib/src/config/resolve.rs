@@ -2,9 +2,11 @@
 
 use std::fmt;
 
-use super::{Contradiction, FolderSettings, GenerationConfig, KNOBS, KnobError, Knobs, Strategy, UsedBy};
+use super::{
+    Contradiction, Defaults, FolderSettings, GenerationConfig, KNOBS, KnobError, Knobs, Semantics, Strategy, UsedBy,
+    defaults,
+};
 use crate::named::Named;
-use crate::semantics::{Defaults, Semantics, defaults};
 
 impl GenerationConfig {
     /// Joins what the flags say with what the folder says into one configuration, and gives the notes to show about it.

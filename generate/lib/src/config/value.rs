@@ -2,9 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{EarlyStopping, Overflow};
+use super::{EarlyStopping, Overflow, Semantics};
 use crate::named::Named;
-use crate::semantics::Semantics;
 
 /// Lists of ids that are longer than this many characters are counted, not shown.
 const MOST_SHOWN: usize = 40;

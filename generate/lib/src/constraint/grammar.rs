@@ -48,6 +48,12 @@ pub enum GrammarError {
     /// The tokenizer can say nothing that it allows.
     #[error(transparent)]
     DeadEnd(#[from] DeadEnd),
+    /// There is no tokenizer.
+    #[error("{grammar} needs a tokenizer, and the checkpoint holds none")]
+    NoTokenizer {
+        /// What the grammar is called.
+        grammar: String,
+    },
     /// The tokenizer's tokens have no fixed text.
     #[error("{grammar} cannot be followed with this tokenizer")]
     Tokenizer {
@@ -58,7 +64,7 @@ pub enum GrammarError {
     },
 }
 
-/// The form of a text: checked, not yet tied to a tokenizer.
+/// A grammar: checked, not yet tied to a tokenizer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Grammar {
     source: String,

@@ -1,4 +1,4 @@
-//! Constrained decoding: only text of a given form, by asking at each step which tokens may follow.
+//! Constrained decoding: only text that follows a grammar, by asking at each step which tokens may follow.
 //!
 //! A [`Grammar`] says what the text may be: JSON of a schema, an expression, or a Lark grammar. Together with a tokenizer it
 //! becomes a [`Constraint`], a logits processor like the others: it removes every token after which the text could no longer
@@ -90,7 +90,7 @@ impl Constraint {
         &self.warnings
     }
 
-    /// What form the text must have.
+    /// What grammar the text must follow.
     pub fn grammar(&self) -> &Grammar {
         &self.grammar
     }

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use burn::tensor::Device;
@@ -13,11 +12,12 @@ use serde_json::{Value, json};
 
 use super::cases::{Expression, is_json_of, random_schema};
 use super::*;
+use crate::completion::FinishReason;
 use crate::config::{GenerationConfig, Strategy};
-use crate::engine::{Plan, generate_batch};
+use crate::generate::generate_batch;
+use crate::plan::Plan;
 use crate::processors::{Chain, Temperature, TopK};
 use crate::sampler::greedy;
-use crate::stop::FinishReason;
 
 /// Text that an expression matches, called as the program calls it.
 pub(super) fn regex(expression: &str) -> Result<Grammar, GrammarError> {
@@ -324,7 +324,7 @@ impl Writer {
             first_sequences: &[sequence],
             ..Plan::new(&config)
         };
-        let written = generate_batch(&self.model, &[&[0]], &plan, &mut |_| ControlFlow::Continue(())).unwrap();
+        let written = generate_batch(&self.model, &[&[0]], &plan, &mut ()).unwrap();
         let mut completion = written.into_iter().flatten().next().unwrap();
         if completion.finish_reason == FinishReason::Eos {
             completion.ids.pop();

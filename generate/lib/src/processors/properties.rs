@@ -8,8 +8,8 @@ use itertools::Itertools;
 use proptest::prelude::{Just, Strategy, any, prop, prop_assert, prop_assert_eq, prop_oneof, proptest};
 
 use super::*;
+use crate::config::{GenerationConfig, Semantics};
 use crate::named::Named;
-use crate::semantics::Semantics;
 use crate::softmax::softmax;
 
 /// Logits of any spread, ties and holes among them, with at least one finite.

@@ -2,8 +2,7 @@
 
 use serde::Serialize;
 
-use super::Semantics;
-use crate::config::{GenerationConfig, Strategy};
+use crate::config::{GenerationConfig, Semantics, Strategy};
 use crate::named::Named;
 use crate::processors::{Chain, History, Knob, Rules, Step};
 use crate::sampler::greedy;
