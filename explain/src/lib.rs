@@ -84,7 +84,7 @@ impl Words<'_> {
     }
 }
 
-/// All that a page shows, as its JSON; the README names the keys.
+/// All that a page shows, as its JSON; docs/json.md names the keys.
 #[derive(Debug, Serialize)]
 pub struct Explanation {
     version: u32,
