@@ -2,6 +2,7 @@
 
 pub mod devices;
 pub mod interrupt;
+pub mod named;
 pub mod program;
 pub mod shape;
 pub mod terminal;

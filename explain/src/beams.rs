@@ -1,15 +1,16 @@
 //! The beam search with all that it considered, beside where greedy went and what the exact search says is best.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
 use serde::Serialize;
 
 use super::Request;
-use ember_decoding::beam::BeamStep;
+use ember_decoding::completion::Finding;
 use ember_decoding::config::{EarlyStopping, GenerationConfig, Strategy};
-use ember_decoding::engine::{Completion, Event, Finding, Plan, generate_batch};
-use ember_decoding::stop::FinishReason;
+use ember_decoding::error::Result;
+use ember_decoding::trace::BeamStep;
+use ember_decoding::{Certain, Completion, FinishReason, Plan, Traced, Watch, generate_batch};
 
 /// The longest text that is searched for exactly: the prefixes to look at multiply with each token.
 const EXACT_TOKENS: usize = 8;
@@ -111,18 +112,31 @@ fn knobs(request: &Request) -> GenerationConfig {
     GenerationConfig { strategy, num_beams, num_return_sequences: num_beams, ..request.config.clone() }
 }
 
-/// Searches, and keeps what the engine tells on the way.
+/// Searches, and keeps what is told on the way.
 fn watched(request: &Request, config: &GenerationConfig) -> Result<(Vec<BeamStep>, Vec<Completion>)> {
-    let mut steps = Vec::new();
+    let mut watch = BeamWatch { request, steps: Vec::new() };
     let plan = Plan { traced_candidates: 1, ..Plan::new(config) };
-    let completions = generate_batch(request.model, &[request.prompt], &plan, &mut |event| {
-        if let Event::Beams(step) = event {
+    let completions = generate_batch(request.model, &[request.prompt], &plan, &mut watch)?;
+    Ok((watch.steps, completions.into_iter().flatten().collect()))
+}
+
+/// Keeps what the beams did.
+struct BeamWatch<'a> {
+    request: &'a Request<'a>,
+    steps: Vec<BeamStep>,
+}
+
+impl Watch for BeamWatch<'_> {
+    fn certain(&mut self, _: Certain) -> ControlFlow<FinishReason> {
+        self.request.asked()
+    }
+
+    fn traced(&mut self, step: Traced) {
+        if let Traced::Beams(step) = step {
             // The tree is drawn from the candidates; what the processors did to each beam's is the trace's to tell.
-            steps.push(BeamStep { beams: Vec::new(), ..step.clone() });
+            self.steps.push(BeamStep { beams: Vec::new(), ..step.clone() });
         }
-        request.asked()
-    })?;
-    Ok((steps, completions.into_iter().flatten().collect()))
+    }
 }
 
 impl Scored {
@@ -144,16 +158,10 @@ impl Exact {
             max_time_s: Some(EXACT_TIME.as_secs_f64()),
             ..beams.clone()
         };
-        let mut finding = None;
-        let completions = generate_batch(request.model, &[request.prompt], &Plan::new(&config), &mut |event| {
-            if let Event::Found { finding: found, .. } = event {
-                finding.get_or_insert(found.clone());
-            }
-            request.asked()
-        })?;
-        let best = completions.into_iter().flatten().next().context("an exact search has a completion")?;
+        let best = request.write(&config)?;
         let whole = matches!(best.finish_reason, FinishReason::Length | FinishReason::Eos);
-        let (true, Some(Finding::Exact { proven, nodes, .. })) = (whole, finding) else { return Ok(None) };
+        let (true, Some(Finding::Exact { proven, nodes, .. })) = (whole, &best.finding) else { return Ok(None) };
+        let (proven, nodes) = (*proven, *nodes);
         Ok(Some(Self {
             best: Scored::of(best),
             proven,

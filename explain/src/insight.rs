@@ -1,13 +1,13 @@
 //! Inside the model at a few steps: where each head looked, and what each layer would have said.
 
-use anyhow::{Result, anyhow};
 use burn::tensor::Tensor;
 use serde::Serialize;
 
 use super::{Recorded, Request};
-use ember_decoding::chosen::best;
-use ember_decoding::engine::to_tensor;
+use ember_decoding::error::{Error, Result};
+use ember_decoding::logprobs::top_k;
 use ember_decoding::softmax::softmax;
+use ember_decoding::tokens::to_tensor;
 
 /// Attention weights stored of one step at most, so that a page stays small: a full context of GPT-2's has 75 million.
 const MOST_WEIGHTS: usize = 64_000;
@@ -124,14 +124,15 @@ fn parts(weights: &[f32]) -> Vec<u16> {
 }
 
 fn values<const D: usize>(tensor: Tensor<D>) -> Result<Vec<f32>> {
-    tensor.into_data().try_into_vec::<f32>().map_err(|error| anyhow!("cannot read what the model computed: {error:?}"))
+    let unreadable = |error| Error::Unreadable { what: "what the model computed", reason: format!("{error:?}") };
+    tensor.into_data().try_into_vec::<f32>().map_err(unreadable)
 }
 
 impl LensLayer {
     fn of(name: String, logits: &[f32], chosen: u32) -> Self {
         let probabilities = softmax(logits);
         let probability = |id: u32| probabilities[id as usize];
-        let top = best(TOP, logits).into_iter().map(|id| Likely { id, probability: probability(id) }).collect();
+        let top = top_k(TOP, logits).into_iter().map(|id| Likely { id, probability: probability(id) }).collect();
         let logit = logits[chosen as usize];
         let better = |&(id, &other): &(usize, &f32)| other > logit || (other == logit && id < chosen as usize);
         let rank = 1 + logits.iter().enumerate().filter(better).count();

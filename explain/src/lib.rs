@@ -1,8 +1,8 @@
 //! One generation explained: every number that decided it, collected for a page or a terminal to show.
 //!
-//! Nothing here decodes. The text, its beams and its alternatives are written by [`ember_decoding::engine`], drawn by
+//! Nothing here decodes. The text, its beams and its alternatives are written by [`ember_decoding::generate`](mod@ember_decoding::generate), drawn by
 //! [`ember_decoding::sampler`] and shaped by [`ember_decoding::processors`]; this module runs them with a trace and keeps what they tell. It
-//! becomes one JSON object ([`Explanation`]) inside one HTML file ([`page`]), or the bars of a terminal ([`twin`]).
+//! becomes one JSON object ([`Explanation`]) inside one HTML file ([`page`]).
 
 mod beams;
 mod insight;
@@ -10,17 +10,14 @@ mod noise;
 pub mod page;
 mod record;
 pub mod repetition;
+mod request;
 mod stored;
 #[cfg(test)]
 mod tests;
-pub mod twin;
 mod ways;
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 
-use anyhow::{Context, Result};
-use ember_model::Gpt;
 use serde::Serialize;
 
 use beams::Beams;
@@ -28,61 +25,16 @@ pub use beams::beam_steps;
 use insight::{AttentionStep, LensStep, Sight};
 use noise::Noise;
 pub use record::{Recorded, RecordedStep, record};
+pub use request::{Request, Words};
 use stored::Step;
 use ways::{Knobs, Way};
 
-use ember_decoding::config::GenerationConfig;
-use ember_decoding::engine::{Completion, Plan, generate_batch};
-use ember_decoding::stop::FinishReason;
+use ember_decoding::FinishReason;
+use ember_decoding::error::Result;
+use ember_decoding::named::Named;
 
 /// The best tokens of each step whose texts are told: those that a page can list, with room for knobs that lift others.
 const TEXTS_OF_EACH_STEP: usize = 128;
-
-/// What to explain.
-#[derive(Clone, Copy)]
-pub struct Request<'a> {
-    /// The model.
-    pub model: &'a Gpt,
-    /// Where it came from, for people.
-    pub checkpoint: &'a str,
-    /// The prompt as it was typed; none where there is no tokenizer.
-    pub prompt_text: Option<&'a str>,
-    /// The prompt's ids, at least one.
-    pub prompt: &'a [u32],
-    /// The knobs of the run; greedy or sampling.
-    pub config: &'a GenerationConfig,
-    /// Beams of the beam search.
-    pub num_beams: usize,
-    /// Prefixes that the exact search may look at.
-    pub exact_nodes: usize,
-    /// The steps to look into the model at; none means the first and the last.
-    pub steps: Option<&'a [usize]>,
-    /// What tokens say.
-    pub words: Words<'a>,
-    /// Whether to go on; asked often.
-    pub go_on: &'a (dyn Fn() -> bool + Sync),
-}
-
-/// What tokens say.
-#[derive(Clone, Copy, Default)]
-pub struct Words<'a> {
-    /// The bytes of a token; none where there is no tokenizer.
-    pub bytes_of: Option<&'a dyn Fn(u32) -> Vec<u8>>,
-}
-
-impl Words<'_> {
-    /// One token's text, bytes that are no character by themselves as U+FFFD.
-    pub fn token(&self, id: u32) -> Option<String> {
-        self.bytes_of.map(|bytes_of| String::from_utf8_lossy(&bytes_of(id)).into_owned())
-    }
-
-    /// The text of generated ids; end tokens say nothing.
-    fn text(&self, ids: &[u32], end_tokens: &[u32]) -> Option<String> {
-        let bytes_of = self.bytes_of?;
-        let bytes: Vec<u8> = ids.iter().filter(|id| !end_tokens.contains(id)).flat_map(|&id| bytes_of(id)).collect();
-        Some(String::from_utf8_lossy(&bytes).into_owned())
-    }
-}
 
 /// All that a page shows, as its JSON; docs/json.md names the keys.
 #[derive(Debug, Serialize)]
@@ -135,23 +87,6 @@ struct Run {
     text: Option<String>,
 }
 
-impl Request<'_> {
-    /// Continues the prompt once more, by other knobs.
-    fn write(&self, config: &GenerationConfig) -> Result<Completion> {
-        let completions = generate_batch(self.model, &[self.prompt], &Plan::new(config), &mut |_| self.asked())?;
-        completions.into_iter().flatten().next().context("one prompt has one completion")
-    }
-
-    /// The answer to each event of the engine.
-    fn asked(&self) -> ControlFlow<FinishReason> {
-        if (self.go_on)() { ControlFlow::Continue(()) } else { ControlFlow::Break(FinishReason::Interrupted) }
-    }
-
-    fn text(&self, ids: &[u32]) -> Option<String> {
-        self.words.text(ids, &self.config.end_tokens)
-    }
-}
-
 /// Runs everything that is shown, and tells it; nothing when the user asked to end.
 ///
 /// # Errors
@@ -186,7 +121,7 @@ pub fn explain(request: &Request) -> Result<Option<Explanation>> {
         tokens: BTreeMap::new(),
         end_tokens: config.end_tokens.clone(),
         run: Run {
-            strategy: config.strategy.flag_value(),
+            strategy: config.strategy.name().to_owned(),
             seed: config.seed,
             seed_digits: config.seed.to_string(),
             knobs: Knobs::of(config),
@@ -234,10 +169,7 @@ impl Explanation {
     }
 
     /// The object on one line.
-    ///
-    /// # Errors
-    /// Where it cannot be written as JSON, which would be a mistake of ours.
-    pub fn to_json(&self) -> Result<String> {
-        serde_json::to_string(self).context("cannot write the explanation as JSON")
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("numbers, texts and lists of them are JSON")
     }
 }

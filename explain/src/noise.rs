@@ -1,11 +1,11 @@
 //! One knob changed with the noise held fixed: the same random numbers, so that what differs is the knob's doing alone.
 
-use anyhow::{Result, ensure};
 use serde::Serialize;
 
 use super::{Recorded, Request, record};
-use ember_decoding::chosen::best;
 use ember_decoding::config::{GenerationConfig, Strategy};
+use ember_decoding::error::Result;
+use ember_decoding::logprobs::top_k;
 use ember_decoding::sampler::shares;
 use ember_decoding::softmax::softmax;
 
@@ -96,7 +96,7 @@ pub(super) fn one_knob(request: &Request, run: &Recorded) -> Result<Noise> {
     let parting = a.steps.iter().zip(&b.steps).position(|(a, b)| a.choice.id != b.choice.id);
     if let Some(step) = parting {
         let (a, b) = (&a.steps[step], &b.steps[step]);
-        ensure!(a.choice.draw == b.choice.draw, "two runs of one seed drew different numbers; please report this");
+        assert_eq!(a.choice.draw, b.choice.draw, "two runs of one seed drew different numbers");
         noise.parts_at = parting;
         noise.draw = a.choice.draw;
         (noise.a_interval, noise.b_interval) = (a.choice.interval, b.choice.interval);
@@ -108,7 +108,7 @@ pub(super) fn one_knob(request: &Request, run: &Recorded) -> Result<Noise> {
 
 /// The chosen two, and the most probable of both texts until there are enough; best of the first text first.
 fn candidates(a: &[f32], b: &[f32], chosen: [u32; 2]) -> Vec<Candidate> {
-    let [a_best, b_best] = [a, b].map(|logits| best(CANDIDATES, logits));
+    let [a_best, b_best] = [a, b].map(|logits| top_k(CANDIDATES, logits));
     let in_turn = a_best.into_iter().zip(b_best).flat_map(|(a, b)| [a, b]);
     let mut ids = chosen.to_vec();
     for id in in_turn {

@@ -1,7 +1,5 @@
 //! The page: one HTML file that holds its style, its scripts and its numbers, and asks the network for nothing.
 
-use anyhow::Result;
-
 use super::Explanation;
 
 const TEMPLATE: &str = include_str!("page/page.html");
@@ -24,15 +22,12 @@ const SCRIPTS: [&str; 8] = [
 const TITLE: usize = 60;
 
 /// The whole file.
-///
-/// # Errors
-/// As [`Explanation::to_json`].
-pub fn page(explanation: &Explanation) -> Result<String> {
+pub fn page(explanation: &Explanation) -> String {
     let title = match explanation.prompt_text().map(str::trim) {
         None | Some("") => "A text, explained".to_owned(),
         Some(prompt) => format!("{}: explained", escaped(&prompt.chars().take(TITLE).collect::<String>())),
     };
-    let json = inside_script(&explanation.to_json()?);
+    let json = inside_script(&explanation.to_json());
     let scripts = SCRIPTS.concat();
     let parts = [
         ("title", title.as_str()),
@@ -41,7 +36,7 @@ pub fn page(explanation: &Explanation) -> Result<String> {
         ("page", &scripts),
         ("explanation", &json),
     ];
-    Ok(filled(TEMPLATE, &parts))
+    filled(TEMPLATE, &parts)
 }
 
 /// The template with each `{{name}}` replaced by its part, in one pass, so that nothing inside a part is taken for a name.

@@ -1,11 +1,12 @@
-//! The run that is explained: written by the engine, with everything that it tells on the way.
+//! The run that is explained: written with everything that it tells on the way.
 
-use anyhow::{Context, Result};
+use std::ops::ControlFlow;
 
 use super::Request;
 use super::stored::{Logits, Processed, Step};
-use ember_decoding::engine::{Completion, Event, Plan, generate_batch};
+use ember_decoding::error::Result;
 use ember_decoding::trace::ChoiceTrace;
+use ember_decoding::{Certain, Completion, FinishReason, Plan, Traced, Watch, generate_batch};
 
 /// A text and how each of its tokens came to be.
 #[derive(Clone, Debug)]
@@ -32,17 +33,30 @@ pub struct RecordedStep {
 /// # Errors
 /// As [`generate_batch`].
 pub fn record(request: &Request) -> Result<Recorded> {
-    let mut steps = Vec::new();
+    let mut recorder = Recorder { request, steps: Vec::new() };
     let plan = Plan { traced_candidates: 1, ..Plan::new(request.config) };
-    let completions = generate_batch(request.model, &[request.prompt], &plan, &mut |event| {
-        if let Event::Choice { choice, unmodified, processed, .. } = event {
+    let completions = generate_batch(request.model, &[request.prompt], &plan, &mut recorder)?;
+    let completion = completions.into_iter().flatten().next().expect("one prompt has one completion");
+    Ok(Recorded { completion, steps: recorder.steps })
+}
+
+/// Keeps how each token came to be.
+struct Recorder<'a> {
+    request: &'a Request<'a>,
+    steps: Vec<RecordedStep>,
+}
+
+impl Watch for Recorder<'_> {
+    fn certain(&mut self, _: Certain) -> ControlFlow<FinishReason> {
+        self.request.asked()
+    }
+
+    fn traced(&mut self, step: Traced) {
+        if let Traced::Choice { choice, unmodified, processed, .. } = step {
             let (unmodified, processed) = (unmodified.to_vec(), processed.to_vec());
-            steps.push(RecordedStep { unmodified, processed, choice: choice.clone() });
+            self.steps.push(RecordedStep { unmodified, processed, choice: choice.clone() });
         }
-        request.asked()
-    })?;
-    let completion = completions.into_iter().flatten().next().context("one prompt has one completion")?;
-    Ok(Recorded { completion, steps })
+    }
 }
 
 impl Recorded {

@@ -8,7 +8,7 @@
 
 use serde::Serialize;
 
-use ember_decoding::chosen::best;
+use ember_decoding::logprobs::top_k;
 use ember_decoding::softmax::softmax;
 
 /// The largest vocabulary whose logits are all stored.
@@ -58,7 +58,7 @@ pub(super) struct Tail {
 impl Logits {
     /// Stores `logits` `[vocab]`; those of `seen` one by one, whatever their rank, since a penalty moves them by themselves.
     pub(super) fn of(logits: &[f32], seen: &[u32]) -> Self {
-        let ranked = best(logits.len(), logits);
+        let ranked = top_k(logits.len(), logits);
         let mut one_by_one = vec![logits.len() <= WHOLE; logits.len()];
         for &id in ranked.iter().take(BEST).chain(seen) {
             one_by_one[id as usize] = true;
@@ -99,7 +99,7 @@ impl Processed {
     pub(super) fn of(logits: &[f32]) -> Self {
         let survivors = logits.iter().filter(|&&logit| logit > f32::NEG_INFINITY).count();
         let probabilities = softmax(logits);
-        let ids = best(SURVIVORS.min(survivors), logits);
+        let ids = top_k(SURVIVORS.min(survivors), logits);
         Self { survivors, probabilities: ids.iter().map(|&id| probabilities[id as usize]).collect(), ids }
     }
 }
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn a_large_one_is_stored_in_part_and_loses_no_token() {
         let logits = like_words(50_257);
-        let seen = best(logits.len(), &logits)[40_000];
+        let seen = top_k(logits.len(), &logits)[40_000];
         let stored = Logits::of(&logits, &[seen, seen]);
         assert_eq!(stored.ids.len(), 1001);
         assert_eq!(stored.ids[1000], seen);

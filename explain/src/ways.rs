@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Result;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::repetition::Repetition;
 use super::{Beams, Request};
 use ember_decoding::config::{GenerationConfig, Strategy};
+use ember_decoding::error::{Error, Result};
 
 /// The knobs that a page can turn.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -70,7 +70,7 @@ pub(super) fn all(request: &Request, beams: &Beams) -> Result<Vec<Way>> {
         let completion = request.write(&config)?;
         let name = format!("{} {value}", knob.replace('_', "-"));
         let knobs = [("strategy", json!("sample")), (knob, value)];
-        Ok::<_, anyhow::Error>(Way::new(request, name, &knobs, &completion.ids, completion.score))
+        Ok::<_, Error>(Way::new(request, name, &knobs, &completion.ids, completion.score))
     };
     for temperature in [0.5_f32, 1.0, 1.5] {
         ways.push(sampled("temperature", json!(temperature), GenerationConfig { temperature, ..plain.clone() })?);

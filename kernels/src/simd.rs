@@ -5,7 +5,7 @@
 //!
 //! It is a macro of ours rather than `pulp`, in whose vector types every loop would have to be
 //! written, or `multiversion`, which knows neither that limit nor bodies that are generic over the
-//! instructions. Products of matrices ([`crate::gemm`]) choose by the same [`level`], but once a
+//! instructions. Products of matrices (`gemm`) choose by the same [`level`], but once a
 //! product and not once a call, and know one set more.
 
 use std::sync::OnceLock;

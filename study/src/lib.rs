@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod compare;
 pub mod copied;
+pub mod error;
 pub mod exposure;
 pub mod ledger;
 pub mod plan;

@@ -1,9 +1,8 @@
 //! `loss.svg`: what was learned over the run, for a person to look at.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow};
-use ember_host::output::write_output;
+use ember_host::output::{self, write_output};
 use plotters::{
     coord::Shift,
     prelude::*,
@@ -53,6 +52,43 @@ pub(crate) fn drawable(y: &f64) -> bool {
 pub(crate) type Points = Vec<(f64, f64)>;
 pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
+/// Why there is no picture.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlotError {
+    /// Nothing is logged yet.
+    #[error("there is no loss to plot yet; train for at least one logged step")]
+    NoLoss,
+    /// No run has what the curves are to be drawn over.
+    #[error("no loss can be drawn over {axis}; try another")]
+    NoAxis {
+        /// What that is.
+        axis: &'static str,
+    },
+    /// The drawing library fails.
+    #[error("the plot cannot be drawn: {0}")]
+    Drawing(String),
+    /// The same of the fit's picture.
+    #[error("the fit cannot be drawn: {0}")]
+    Fit(String),
+    /// The file cannot be written.
+    #[error("{}: cannot write the plot; is the disk full?", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: output::Error,
+    },
+    /// The same of another picture.
+    #[error("{}: cannot write the picture; is the disk full?", path.display())]
+    WritePicture {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: output::Error,
+    },
+}
+
 /// Draws the losses and the learning rate over the steps as SVG into `out`, which is replaced.
 ///
 /// `title` is the run's name; the numbers under it are those of the last rows. The marks of the built-in corpus are
@@ -60,16 +96,16 @@ pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 ///
 /// # Errors
 /// No row with a loss, or a file that cannot be written, which is named.
-pub fn loss_svg(rows: &[Row], title: &str, out: &Path) -> Result<()> {
+pub fn loss_svg(rows: &[Row], title: &str, out: &Path) -> Result<(), PlotError> {
     let svg = draw(rows, title)?;
     write_output(out, |file| file.write_all(svg.as_bytes()))
-        .with_context(|| format!("{}: cannot write the plot; is the disk full?", out.display()))
+        .map_err(|source| PlotError::Write { path: out.to_owned(), source })
 }
 
-fn draw(rows: &[Row], title: &str) -> Result<String> {
+fn draw(rows: &[Row], title: &str) -> Result<String, PlotError> {
     let curves = Curves::of(rows);
     if curves.train.is_empty() && curves.val.is_empty() {
-        return Err(anyhow!("there is no loss to plot yet; train for at least one logged step"));
+        return Err(PlotError::NoLoss);
     }
     let mut svg = String::new();
     {
@@ -85,8 +121,8 @@ fn draw(rows: &[Row], title: &str) -> Result<String> {
     Ok(svg)
 }
 
-pub(crate) fn drawing<E: std::error::Error + Send + Sync>(error: DrawingAreaErrorKind<E>) -> anyhow::Error {
-    anyhow!("the plot cannot be drawn: {error}")
+pub(crate) fn drawing<E: std::error::Error + Send + Sync>(error: DrawingAreaErrorKind<E>) -> PlotError {
+    PlotError::Drawing(error.to_string())
 }
 
 pub(crate) type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;

@@ -77,11 +77,14 @@ impl Setting<'_> {
 }
 
 /// Compares everything on `selected`; each comparison is also told to `tell` when it is made. Stops when `go_on` says so.
-pub fn compare(
+///
+/// # Errors
+/// What `tell` returns.
+pub fn compare<E>(
     selected: &Selected,
-    tell: &mut dyn FnMut(&Comparison) -> anyhow::Result<()>,
+    tell: &mut dyn FnMut(&Comparison) -> Result<(), E>,
     go_on: &dyn Fn() -> bool,
-) -> anyhow::Result<Vec<Comparison>> {
+) -> Result<Vec<Comparison>, E> {
     let device = &selected.device;
     let mut all = Vec::new();
     for precision in [FloatDType::F32, FloatDType::BF16] {
@@ -176,7 +179,7 @@ mod tests {
     #[test]
     fn the_cpu_repeats_itself_and_rounds_as_bfloat16_does() {
         let selected = select(DeviceChoice::Cpu).unwrap();
-        let all = compare(&selected, &mut |_| Ok(()), &|| true).unwrap();
+        let all = compare(&selected, &mut |_| Ok::<_, ()>(()), &|| true).unwrap();
         assert!(all.iter().any(|one| one.precision == "bf16" && one.difference.unwrap() > 0.0));
         for one in &all {
             assert!(one.holds(), "{one:?}");

@@ -2,13 +2,29 @@
 
 mod cli;
 mod commands;
+mod progress_bar;
 mod report;
+mod training;
+mod wording;
+
+use std::io::{self, Write};
 
 use ember_training::memory::counting::Counting;
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: Counting = Counting { refused };
 
 fn main() -> ! {
     cli::main()
+}
+
+/// Ends the program in one line where the system has no memory left.
+#[cold]
+fn refused(size: usize) -> ! {
+    // Standard error has no buffer, and writing a number allocates nothing.
+    let _ = writeln!(
+        io::stderr(),
+        "error: out of memory: the system refused {size} bytes; use a smaller micro_batch or model, or activation_checkpointing"
+    );
+    std::process::exit(1)
 }

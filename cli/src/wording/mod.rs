@@ -4,22 +4,16 @@
 //! the library's error in the chain by its type and says it in words of its own.
 
 mod data;
+pub mod decoding;
 mod model;
+mod worded;
 
 use std::error::Error;
 
 pub use model::heads;
+pub use worded::Worded;
 
 use crate::program::UsageError;
-
-/// One error of a library, as a program says it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Worded {
-    /// Something failed: exit code 1.
-    Failure(String),
-    /// The program was called wrongly: exit code 2.
-    Usage(String),
-}
 
 /// How a program says one error of a chain; `None` where the library's own words do.
 pub type Wording = fn(&(dyn Error + 'static)) -> Option<Worded>;
@@ -27,7 +21,8 @@ pub type Wording = fn(&(dyn Error + 'static)) -> Option<Worded>;
 /// The words for what both programs stand on.
 pub fn shared(cause: &(dyn Error + 'static)) -> Option<Worded> {
     let usage = cause.downcast_ref::<UsageError>().map(|usage| Worded::Usage(usage.to_string()));
-    usage.or_else(|| data::line(cause).or_else(|| model::line(cause)).map(Worded::Failure))
+    let failure = |cause| data::line(cause).or_else(|| model::line(cause)).map(Worded::Failure);
+    usage.or_else(|| failure(cause)).or_else(|| decoding::worded(cause))
 }
 
 /// An error with its causes as one line, and whether one of them means that the program was called wrongly.

@@ -10,14 +10,14 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 use burn::tensor::Device;
-use ember_decoding::{Event, GenerationConfig, Plan, Strategy, generate_batch};
+use ember_decoding::{Certain, GenerationConfig, Plan, Strategy, generate_batch};
 use ember_model::{Gpt, GptConfig};
 
 const PROMPT: usize = 64;
 const NEW: usize = 64;
 const RUNS: usize = 9;
 
-fn main() -> anyhow::Result<()> {
+fn main() -> Result<(), Box<dyn std::error::Error>> {
     let sizes: Vec<usize> = std::env::args().skip(1).filter_map(|size| size.parse().ok()).collect();
     let [vocab, n_layer, n_embd] = sizes.try_into().unwrap_or([50_257, 4, 256]);
     let config = GptConfig::new(vocab, PROMPT + NEW, n_layer, n_embd / 64, n_embd);
@@ -57,19 +57,17 @@ fn main() -> anyhow::Result<()> {
 }
 
 /// Seconds for a whole generation, the prompt read before.
-fn time(model: &Gpt, prompts: &[&[u32]], config: &GenerationConfig, streamed: bool) -> anyhow::Result<f64> {
+fn time(
+    model: &Gpt,
+    prompts: &[&[u32]],
+    config: &GenerationConfig,
+    streamed: bool,
+) -> Result<f64, Box<dyn std::error::Error>> {
     let mut sink = std::io::sink();
     let mut first = None;
-    let listen = &mut |event: Event| {
-        if let Event::Token { .. } | Event::Agreed { .. } = event {
-            first.get_or_insert_with(Instant::now);
-        }
-        let tokens = match event {
-            Event::Token { token, .. } if streamed => std::slice::from_ref(token),
-            Event::Agreed { tokens, .. } if streamed => tokens,
-            _ => &[],
-        };
-        for token in tokens {
+    let listen = &mut |Certain { tokens, .. }: Certain| {
+        first.get_or_insert_with(Instant::now);
+        for token in tokens.iter().filter(|_| streamed) {
             let _ = write!(sink, "{}", token.id).and_then(|()| sink.flush());
         }
         ControlFlow::Continue(())

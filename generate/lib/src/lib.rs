@@ -1,32 +1,38 @@
-//! Writing with a GPT: prefill and decode, logits processors, sampling, stopping, streaming, scoring; and the program
-//! `ember-generate` around them.
+//! Writing with a GPT: prefill and decode, logits processors, sampling, stopping, streaming, scoring.
 //!
 //! What it is: inference. A prompt fills the key-value cache in one pass; after that each new token costs one position's work
-//! ([`sequences`], [`engine`]), its logits go through a chain of small processors ([`processors`]),
+//! ([`sequences`], [`generate`](mod@generate)), its logits go through a chain of small processors ([`processors`]),
 //! and one token is chosen ([`sampler`]). Known text is only measured, not continued, by [`score`].
 //!
-//! What it is not: training. There is no loss to minimise, no gradient, no optimizer; the program does not even contain
-//! automatic differentiation.
+//! What it is not: training. There is no loss to minimise, no gradient, no optimizer, and no automatic differentiation.
 //!
 //! Invariants:
-//! 1. Engines take and give token ids. Text enters and leaves at the edges: the commands, with [`stream`] and [`stop`].
+//! 1. Strategies take and give token ids. Text enters and leaves at the edge, the [`generator`].
 //! 2. The cache changes speed, never tokens: cached equals uncached, batched equals alone, sliding equals recomputed.
 //! 3. A draw is a function of (seed, sequence, step) and the logits.
 //! 4. Scores and log-probabilities are those of the unmodified model, whatever knobs chose the tokens.
 //! 5. What a stream has shown is final: no half characters, nothing taken back.
 
 pub mod batches;
-pub mod beam;
+mod beam;
 pub mod bench;
-pub mod chosen;
+pub mod completion;
 pub mod config;
 pub mod constraint;
-pub mod engine;
-pub mod exact;
+mod decoder;
+mod ends;
+pub mod error;
+mod exact;
+pub mod generate;
+pub mod generator;
+pub mod logprobs;
 #[cfg(test)]
 mod made_up;
 pub mod memory;
 pub mod multiple_choice;
+pub mod named;
+mod one_by_one;
+pub mod plan;
 pub mod processors;
 pub mod run_folder;
 pub mod sampler;
@@ -34,12 +40,18 @@ pub mod score;
 pub mod semantics;
 pub mod sequences;
 pub mod softmax;
-pub mod speculative;
+mod speculative;
 pub mod stop;
 pub mod stream;
+pub mod tokens;
 pub mod trace;
+pub mod watch;
 
+pub use completion::{ChosenToken, Completion, FinishReason};
 pub use config::{EarlyStopping, GenerationConfig, Overflow, Strategy};
-pub use engine::{ChosenToken, Completion, Event, Plan, generate, generate_batch};
+pub use error::{Error, Result};
+pub use generate::{generate, generate_batch};
+pub use generator::Generator;
+pub use plan::Plan;
 pub use score::token_log_probabilities;
-pub use stop::FinishReason;
+pub use watch::{Certain, Traced, Watch};

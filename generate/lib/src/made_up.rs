@@ -1,8 +1,8 @@
 //! Made-up models, for tests of what is chosen from them.
 
-use anyhow::Result;
 use ember_data::random::mix;
 
+use crate::error::Result;
 use crate::sequences::{Scripted, Sequences};
 
 /// Logits after some ids, scattered between -`spread` and `spread`, that depend on `seed` and the last two ids alone: with
@@ -21,7 +21,7 @@ pub(crate) fn sequences<F: Fn(&[u32]) -> Vec<f32>>(prompt: &[u32], vocab_size: u
     Scripted { vocab_size, rows: vec![prompt.to_vec()], logits_after }
 }
 
-/// A made-up model that looks back on no more than `context` ids, and insists on what [`Sequences`] asks of its callers.
+/// A made-up model that attends to no more than `context` ids, and insists on what [`Sequences`] asks of its callers.
 pub(crate) struct Short<S> {
     pub(crate) context: usize,
     pub(crate) inner: S,

@@ -6,13 +6,59 @@
 
 use std::ops::ControlFlow;
 
-use anyhow::{Context, Result, ensure};
 use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 use ember_model::Gpt;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::error::{Cause, Result};
 use crate::score::{Stretch, score_stretches};
+
+/// What is wrong with a question.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum QuestionError {
+    /// So few choices leave nothing to choose.
+    #[error("\"choices\" holds {0}; give at least 2 to choose from")]
+    FewChoices(usize),
+    /// The choice of this number has no text.
+    #[error("choice {0} is empty; give it at least one character")]
+    EmptyChoice(usize),
+    /// The answer is none of the choices.
+    #[error("\"answer\" is {answer}, but the choices are numbered 0 to {last}")]
+    Answer {
+        /// The number that is given.
+        answer: usize,
+        /// The last choice's.
+        last: usize,
+    },
+    /// The tokenizer cannot make a text.
+    #[error("{part}")]
+    Text {
+        /// Which text it is.
+        part: String,
+        /// What the tokenizer says.
+        source: Cause,
+    },
+    /// There is no token to start from.
+    #[error(
+        "nothing stands before the choices, and this model has no <|endoftext|> to start from; give a longer \"context\""
+    )]
+    NoStart,
+    /// The choice of this number is no token of its own.
+    #[error("choice {0} adds no token to the context; give it other text")]
+    NoToken(usize),
+    /// A choice longer than what the model can attend to.
+    #[error("choice {choice} has {tokens} tokens, more than the context of {context_length}; shorten it")]
+    LongChoice {
+        /// Its number.
+        choice: usize,
+        /// How many tokens it has.
+        tokens: usize,
+        /// How many the model can attend to.
+        context_length: usize,
+    },
+}
 
 /// A text's beginning and the ways it may go on. The choice is put right behind the context: a space between stands in one of
 /// them.
@@ -34,26 +80,25 @@ impl Question {
     ///
     /// # Errors
     /// Names the key that is wrong.
-    pub fn check(&self) -> Result<()> {
-        let count = self.choices.len();
-        ensure!(count >= 2, "\"choices\" holds {count}; give at least 2 to choose from");
-        if let Some(empty) = self.choices.iter().position(String::is_empty) {
-            anyhow::bail!("choice {empty} is empty; give it at least one character");
+    pub fn check(&self) -> Result<(), QuestionError> {
+        let choices = self.choices.len();
+        let empty = self.choices.iter().position(String::is_empty);
+        match (empty, self.answer) {
+            _ if choices < 2 => Err(QuestionError::FewChoices(choices)),
+            (Some(choice), _) => Err(QuestionError::EmptyChoice(choice)),
+            (None, Some(answer)) if answer >= choices => Err(QuestionError::Answer { answer, last: choices - 1 }),
+            _ => Ok(()),
         }
-        if let Some(answer) = self.answer {
-            ensure!(answer < count, "\"answer\" is {answer}, but the choices are numbered 0 to {}", count - 1);
-        }
-        Ok(())
     }
 
-    /// The tokens of each choice behind the context, for a model that looks back on `context_length` of them.
+    /// The tokens of each choice behind the context, for a model that attends to `context_length` of them.
     ///
     /// Tokens do not respect the border between context and choice: "a " and "cat" may be the tokens "a" and " cat". So context
     /// and choice are tokenised as one text, as the model knows it, and what counts is every token behind the longest
     /// beginning that the context alone and all of its choices share: each choice is then judged from the same place.
     /// Where they share no token at all, `<|endoftext|>` is put before them.
     ///
-    /// What is longer than the model can look back on loses its first tokens, never those that are scored.
+    /// What is longer than the model can attend to loses its first tokens, never those that are scored.
     ///
     /// # Errors
     /// When the tokenizer cannot make the text, there is nothing to start from, or a choice alone exceeds the context.
@@ -62,28 +107,25 @@ impl Question {
         tokenizer: &Tokenizer,
         special: SpecialTokens,
         context_length: usize,
-    ) -> Result<Vec<EncodedChoice>> {
-        let context = tokenizer.encode_prompt(&self.context, special).context("\"context\"")?;
-        let encode = |(number, choice)| {
-            let whole = format!("{}{choice}", self.context);
-            tokenizer.encode_prompt(&whole, special).with_context(|| format!("\"context\" with choice {number}"))
+    ) -> Result<Vec<EncodedChoice>, QuestionError> {
+        let encode = |text: &str, part: String| {
+            tokenizer.encode_prompt(text, special).map_err(|error| QuestionError::Text { part, source: error.into() })
         };
-        let wholes = self.choices.iter().enumerate().map(encode).collect::<Result<Vec<_>>>()?;
+        let context = encode(&self.context, "\"context\"".to_owned())?;
+        let whole = |(number, choice): (usize, &String)| {
+            encode(&format!("{}{choice}", self.context), format!("\"context\" with choice {number}"))
+        };
+        let wholes = self.choices.iter().enumerate().map(whole).collect::<Result<Vec<_>, _>>()?;
         let shared = wholes.iter().map(|whole| common_prefix(&context, whole)).min().unwrap_or(0);
-        let start = if shared > 0 {
-            None
-        } else {
-            Some(tokenizer.end_of_text().context(
-                "nothing stands before the choices, and this model has no <|endoftext|> to start from; give a longer \"context\"",
-            )?)
-        };
+        let start = if shared > 0 { None } else { Some(tokenizer.end_of_text().ok_or(QuestionError::NoStart)?) };
         let finish = |(number, (whole, choice)): (usize, (Vec<u32>, &String))| {
             let scored = whole.len() - shared;
-            ensure!(scored > 0, "choice {number} adds no token to the context; give it other text");
-            ensure!(
-                scored <= context_length,
-                "choice {number} has {scored} tokens, more than the context of {context_length}; shorten it"
-            );
+            if scored == 0 {
+                return Err(QuestionError::NoToken(number));
+            }
+            if scored > context_length {
+                return Err(QuestionError::LongChoice { choice: number, tokens: scored, context_length });
+            }
             let mut ids: Vec<u32> = start.into_iter().chain(whole).collect();
             // The last token is only predicted, so one more than the model can read.
             let cut = ids.len().saturating_sub(context_length + 1);

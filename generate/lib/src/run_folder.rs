@@ -4,11 +4,62 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use anyhow::{Context, Result, bail, ensure};
-use ember_model::folder::refuse_irregular_files;
+use ember_host::file_error::{At, FileError};
+use ember_model::folder;
 
 /// Where runs stand when nobody says otherwise.
 pub const RUNS: &str = "runs";
+
+/// Why there is no checkpoint where the user means one.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FindError {
+    /// There is nothing of that name, but there is a run.
+    #[error("{} does not exist; did you mean {}?", path.display(), run.display())]
+    DidYouMean {
+        /// What is not there.
+        path: PathBuf,
+        /// The run of that name.
+        run: PathBuf,
+    },
+    /// There is nothing of that name.
+    #[error("{} does not exist; name a run folder, a checkpoint folder or a Hugging Face folder", .0.display())]
+    Absent(PathBuf),
+    /// It is a file.
+    #[error("{} is a file; name the folder that holds config.json and model.safetensors", .0.display())]
+    IsFile(PathBuf),
+    /// The run has saved nothing.
+    #[error("the run {} has no checkpoint yet; wait for its first, or train on", .0.display())]
+    NoCheckpointYet(PathBuf),
+    /// It is some other folder.
+    #[error("{} is neither a run (it has no `best` or `latest`) nor a checkpoint (it has no config.json)", .0.display())]
+    Neither(PathBuf),
+    /// A run that names what is not there.
+    #[error(
+        "{} names \"{name}\", but {} is no checkpoint; write the name of one that is there into {}, or give its folder",
+        file.display(), folder.display(), file.file_name().unwrap_or_default().display()
+    )]
+    Dangling {
+        /// The file that names it.
+        file: PathBuf,
+        /// The name in it.
+        name: String,
+        /// Where it should be.
+        folder: PathBuf,
+    },
+    /// No folder of runs, where none was named.
+    #[error("there is no folder {} here; train a model, or name a folder", .0.display())]
+    NoRuns(PathBuf),
+    /// No run with a checkpoint, where none was named.
+    #[error("no run under {} has a checkpoint yet; train one, or name a folder", .0.display())]
+    NoRunYet(PathBuf),
+    /// A file or folder that cannot be read.
+    #[error(transparent)]
+    Read(#[from] FileError),
+    /// A folder that holds what is no regular file.
+    #[error(transparent)]
+    Irregular(#[from] folder::FolderError),
+}
 
 /// A checkpoint folder, and how it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,23 +75,23 @@ pub struct Found {
 ///
 /// # Errors
 /// One line that names the folder and says what it lacks.
-pub fn find(from: Option<&Path>) -> Result<Found> {
+pub fn find(from: Option<&Path>) -> Result<Found, FindError> {
     match from {
         Some(path) => find_in(path),
         None => newest_run(Path::new(RUNS)),
     }
 }
 
-fn find_in(path: &Path) -> Result<Found> {
-    let name = path.display();
+fn find_in(path: &Path) -> Result<Found, FindError> {
+    let named = path.to_owned();
     if !path.exists() {
-        let under_runs = Path::new(RUNS).join(path);
-        if path.is_relative() && under_runs.is_dir() {
-            bail!("{name} does not exist; did you mean {}?", under_runs.display());
-        }
-        bail!("{name} does not exist; name a run folder, a checkpoint folder or a Hugging Face folder");
+        let run = Path::new(RUNS).join(path);
+        let is_run = path.is_relative() && run.is_dir();
+        return Err(if is_run { FindError::DidYouMean { path: named, run } } else { FindError::Absent(named) });
     }
-    ensure!(path.is_dir(), "{name} is a file; name the folder that holds config.json and model.safetensors");
+    if !path.is_dir() {
+        return Err(FindError::IsFile(named));
+    }
     refuse_irregular_files(path)?;
     if path.join("config.json").is_file() {
         return Ok(Found { folder: path.to_owned(), reason: String::new() });
@@ -50,44 +101,43 @@ fn find_in(path: &Path) -> Result<Found> {
             return follow(path, pointer);
         }
     }
-    if path.join("config.toml").is_file() || path.join("checkpoints").is_dir() {
-        bail!("the run {name} has no checkpoint yet; wait for its first, or train on with ember-train resume {name}");
-    }
-    bail!("{name} is neither a run (it has no `best` or `latest`) nor a checkpoint (it has no config.json)")
+    let is_run = path.join("config.toml").is_file() || path.join("checkpoints").is_dir();
+    Err(if is_run { FindError::NoCheckpointYet(named) } else { FindError::Neither(named) })
+}
+
+fn refuse_irregular_files(folder: &Path) -> Result<(), FindError> {
+    folder::refuse_irregular_files(folder).map_err(FindError::Irregular)
 }
 
 /// The checkpoint that the run's text file `pointer` names.
-fn follow(run: &Path, pointer: &str) -> Result<Found> {
+fn follow(run: &Path, pointer: &str) -> Result<Found, FindError> {
     let file = run.join(pointer);
-    let content = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+    let content = fs::read_to_string(&file).at("cannot read", &file)?;
     let name = content.trim();
     // The file names a folder in `checkpoints/`; anything that leads elsewhere was not written by a run.
     let folder = run.join("checkpoints").join(Path::new(name).file_name().unwrap_or_default());
-    ensure!(
-        !name.is_empty() && folder.join("config.json").is_file(),
-        "{} names \"{name}\", but {} is no checkpoint; write the name of one that is there into {pointer}, or give its folder",
-        file.display(),
-        folder.display()
-    );
+    if name.is_empty() || !folder.join("config.json").is_file() {
+        return Err(FindError::Dangling { file, name: name.to_owned(), folder });
+    }
     refuse_irregular_files(&folder)?;
     Ok(Found { folder, reason: format!("{pointer} of {}", run.display()) })
 }
 
-fn newest_run(runs: &Path) -> Result<Found> {
-    let name = runs.display();
-    let advice = "train one with ember-train run, or name a folder with --from";
-    ensure!(runs.is_dir(), "there is no folder {name} here; {advice}");
+fn newest_run(runs: &Path) -> Result<Found, FindError> {
+    if !runs.is_dir() {
+        return Err(FindError::NoRuns(runs.to_owned()));
+    }
     let saved = |run: &Path| -> Option<SystemTime> {
         let time = |pointer| fs::metadata(run.join(pointer)).and_then(|file| file.modified()).ok();
         time("latest").max(time("best"))
     };
-    let entries = fs::read_dir(runs).with_context(|| format!("cannot read {name}"))?;
+    let entries = fs::read_dir(runs).at("cannot read", runs)?;
     let newest = entries
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter_map(|run| Some((saved(&run)?, run)))
         .max()
         .map(|(_, run)| run);
-    let run = newest.with_context(|| format!("no run under {name} has a checkpoint yet; {advice}"))?;
+    let run = newest.ok_or_else(|| FindError::NoRunYet(runs.to_owned()))?;
     let found = find_in(&run)?;
     Ok(Found { reason: format!("{}, the newest run", found.reason), ..found })
 }

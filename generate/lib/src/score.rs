@@ -4,12 +4,12 @@ mod texts;
 
 use std::ops::ControlFlow;
 
-use anyhow::{Result, anyhow, ensure};
 use burn::tensor::activation::log_softmax;
 use ember_model::Gpt;
 
 use crate::batches::plan;
-use crate::engine::{check_ids, to_tensor};
+use crate::error::{Error, Result};
+use crate::tokens::{check_ids, to_tensor};
 
 pub use texts::{Tally, check_length, score_texts};
 
@@ -26,12 +26,9 @@ const MOST_TOKENS: usize = 4096;
 /// # Errors
 /// When the ids are not whole rows, are outside the vocabulary, or the rows exceed the context.
 pub fn token_log_probabilities(model: &Gpt, inputs: &[u32], targets: &[u32], time: usize) -> Result<Vec<f32>> {
-    ensure!(
-        time > 0 && inputs.len().is_multiple_of(time) && inputs.len() == targets.len(),
-        "{} inputs and {} targets are not rows of {time} tokens",
-        inputs.len(),
-        targets.len()
-    );
+    if time == 0 || !inputs.len().is_multiple_of(time) || inputs.len() != targets.len() {
+        return Err(Error::NotRows { inputs: inputs.len(), targets: targets.len(), time });
+    }
     let everywhere: Vec<u32> = (0..inputs.len() as u32).collect();
     log_probabilities_at(model, inputs, time, &everywhere, targets)
 }
@@ -61,7 +58,9 @@ pub fn score_stretches(
     on_batch: &mut dyn FnMut(usize) -> ControlFlow<()>,
 ) -> Result<Option<Vec<Vec<f32>>>> {
     for Stretch { ids, scored } in stretches {
-        ensure!((1..ids.len()).contains(scored), "{scored} tokens of a stretch of {} cannot be scored", ids.len());
+        if !(1..ids.len()).contains(scored) {
+            return Err(Error::Stretch { scored: *scored, length: ids.len() });
+        }
     }
     let lengths: Vec<usize> = stretches.iter().map(|stretch| stretch.ids.len() - 1).collect();
     let mut logprobs = vec![Vec::new(); stretches.len()];
@@ -77,10 +76,9 @@ pub fn score_stretches(
             inputs.resize((row + 1) * time, 0);
         }
         let all = log_probabilities_at(model, &inputs, time, &positions, &targets)?;
-        ensure!(
-            all.iter().all(|logprob| logprob.is_finite()),
-            "the model's logits are not finite numbers: its weights are damaged, or its training diverged; use another checkpoint"
-        );
+        if !all.iter().all(|logprob| logprob.is_finite()) {
+            return Err(Error::NotFinite);
+        }
         let mut rest = all.as_slice();
         for &number in &batch {
             let (own, others) = rest.split_at(stretches[number].scored);
@@ -103,7 +101,9 @@ fn log_probabilities_at(
     targets: &[u32],
 ) -> Result<Vec<f32>> {
     let config = model.config();
-    ensure!(time <= config.context_length, "rows of {time} tokens exceed the context of {}", config.context_length);
+    if time > config.context_length {
+        return Err(Error::LongRows { time, context_length: config.context_length });
+    }
     check_ids(inputs, config.vocab_size)?;
     check_ids(targets, config.vocab_size)?;
     if inputs.is_empty() {
@@ -121,7 +121,8 @@ fn log_probabilities_at(
         let logits = model.logits(hidden.clone().select(1, places)); // [1, positions, vocab]
         let chosen = to_tensor(&[targets], &device).unsqueeze_dim(2); // [1, positions, 1]
         let chosen = log_softmax(logits, 2).gather(2, chosen).into_data();
-        logprobs.extend(chosen.try_into_vec::<f32>().map_err(|e| anyhow!("cannot read the log-probabilities: {e:?}"))?);
+        let unreadable = |error| Error::Unreadable { what: "the log-probabilities", reason: format!("{error:?}") };
+        logprobs.extend(chosen.try_into_vec::<f32>().map_err(unreadable)?);
     }
     Ok(logprobs)
 }

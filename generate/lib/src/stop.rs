@@ -1,61 +1,9 @@
-//! When generation ends: the reasons, and the search for stop strings in text that is still growing.
+//! The search for stop strings in text that is still growing.
 
-use anyhow::{Result, ensure};
-use serde::{Deserialize, Serialize};
-
-use ember_cli::program::UsageError;
-
-/// Why a sequence ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum FinishReason {
-    /// The model chose an end token.
-    Eos,
-    /// `max_new_tokens`, or the context's end under `--overflow stop`.
-    Length,
-    /// A stop string appeared.
-    Stop,
-    /// The time limit.
-    Time,
-    /// The user asked to end.
-    Interrupted,
-}
-
-impl FinishReason {
-    /// The reason in a sentence.
-    pub fn words(self) -> &'static str {
-        match self {
-            Self::Eos => "ended by its end token",
-            Self::Length => "ended by length",
-            Self::Stop => "ended by a stop string or a complete form",
-            Self::Time => "ended by time",
-            Self::Interrupted => "interrupted",
-        }
-    }
-}
-
-/// Whether a text ends with these generated ids.
-pub type EndsText<'a> = dyn Fn(&[u32]) -> bool + 'a;
-
-/// What says that the time given by `max_time_s` is over.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Clock {
-    /// The time that has passed.
-    #[default]
-    Time,
-    /// The number of steps that it allowed once, where a run is repeated.
-    Steps(usize),
-}
-
-impl Clock {
-    /// Whether time is over once `seconds` of `max_time_s` have passed and `steps` tokens were generated.
-    pub fn is_over(self, max_time_s: Option<f64>, seconds: f64, steps: usize) -> bool {
-        match self {
-            Self::Time => max_time_s.is_some_and(|most| seconds >= most),
-            Self::Steps(most) => steps >= most,
-        }
-    }
-}
+/// A stop string without a character.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a stop string is empty, which would end every text at once; give at least one character")]
+pub struct EmptyStopString;
 
 /// Strings whose appearance in the generated text ends it.
 ///
@@ -70,13 +18,9 @@ impl StopStrings {
     /// Stops at any of `strings`; at none when there are none.
     ///
     /// # Errors
-    /// A [`UsageError`] when one is empty, since it would end every text before it began.
-    pub fn new(strings: Vec<String>) -> Result<Self> {
-        ensure!(
-            strings.iter().all(|string| !string.is_empty()),
-            UsageError::new("--stop is empty, which would end every text at once; give at least one character")
-        );
-        Ok(Self { strings })
+    /// When one is empty, since it would end every text before it began.
+    pub fn new(strings: Vec<String>) -> Result<Self, EmptyStopString> {
+        if strings.iter().any(String::is_empty) { Err(EmptyStopString) } else { Ok(Self { strings }) }
     }
 
     /// Bytes of the longest stop string; 0 when there are none.
@@ -131,6 +75,6 @@ mod tests {
     #[test]
     fn an_empty_stop_string_is_refused() {
         let error = StopStrings::new(vec!["a".into(), String::new()]).unwrap_err();
-        assert!(error.is::<UsageError>() && error.to_string().contains("--stop is empty"));
+        assert_eq!(error, EmptyStopString);
     }
 }

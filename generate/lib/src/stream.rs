@@ -1,6 +1,14 @@
 //! Text from tokens as they come: never half a character, never a character that is taken back.
 
+use ember_data::tokenizer::Tokenizer;
+
 use crate::stop::StopStrings;
+
+/// The bytes of one token: what the tokenizer does not know, and everything without one, is U+FFFD.
+pub fn token_bytes(tokenizer: Option<&Tokenizer>, id: u32) -> Vec<u8> {
+    let known = tokenizer.and_then(|tokenizer| tokenizer.token_bytes(id));
+    known.unwrap_or_else(|| "\u{fffd}".as_bytes().to_vec())
+}
 
 /// Turns the bytes of one token after another into text that is final the moment it is given out.
 ///

@@ -1,4 +1,4 @@
-//! The flags that say what form the text must have.
+//! The flags that say what grammar the text must follow.
 
 use std::path::{Path, PathBuf};
 
@@ -36,7 +36,7 @@ impl ConstraintArgs {
         let grammar = if let Some(path) = &self.json_schema {
             Grammar::json_schema(source("--json-schema", path), &read("--json-schema", path)?)?
         } else if let Some(expression) = &self.regex {
-            Grammar::regex(expression)?
+            Grammar::regex(format!("--regex {expression:?}"), expression)?
         } else if let Some(path) = &self.grammar {
             Grammar::lark(source("--grammar", path), &read("--grammar", path)?)?
         } else {
@@ -56,6 +56,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use clap::Parser;
+    use ember_cli::wording;
 
     #[derive(Parser)]
     struct Cli {
@@ -74,8 +75,8 @@ mod tests {
         std::fs::write(&path, content).unwrap();
         let error = grammar(&[flag, path.to_str().unwrap()]).err();
         let error = error.unwrap_or_else(|| panic!("{flag} takes {:?}", String::from_utf8_lossy(content)));
-        assert!(error.is::<UsageError>(), "{error} must exit with 2");
-        let line = error.to_string();
+        let (line, is_usage) = wording::line(error.as_ref());
+        assert!(is_usage, "{line} must exit with 2");
         assert!(!line.contains('\n'), "one line: {line}");
         assert!(line.starts_with(flag) && line.contains("form"), "names the flag and the file: {line}");
         line
@@ -133,8 +134,8 @@ mod tests {
             ("*", "missing expression"),
         ] {
             let error = grammar(&["--regex", expression]).unwrap_err();
-            assert!(error.is::<UsageError>(), "{expression}: {error}");
-            let line = error.to_string();
+            let (line, is_usage) = wording::line(error.as_ref());
+            assert!(is_usage, "{expression}: {line}");
             assert!(line.starts_with("--regex") && line.contains(why) && !line.contains('\n'), "{line}");
         }
     }

@@ -13,11 +13,11 @@ use super::prompts::{FilePrompt, Given};
 use super::special_tokens::SpecialTokensArgs;
 use super::text_args::{any_seed, count, number};
 use super::weights::WeightsArgs;
+use crate::twin::{self, Twin};
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
-use ember_cli::terminal;
+use ember_cli::{terminal, wording};
 use ember_decoding::config::{FolderSettings, GenerationConfig, KNOBS, Knobs, Strategy};
 use ember_decoding::run_folder;
-use ember_explain::twin::{self, Twin};
 use ember_explain::{Request, Words, page};
 use ember_host::interrupt::Interrupt;
 
@@ -126,7 +126,7 @@ pub(super) fn run(args: &ExplainArgs, common: &CommonArgs, interrupt: &Interrupt
     remarks.iter().for_each(|remark| notes.say(remark));
     config.end_tokens = loaded.end_tokens(&notes)?;
     config.seed = common.seed.unwrap_or_else(any_seed);
-    notes.say(config.summary());
+    notes.say(wording::decoding::summary(&config));
     if let Given::Ids(ids) = &given {
         loaded.check_ids("--prompt-ids", ids)?;
     }
@@ -159,10 +159,10 @@ pub(super) fn run(args: &ExplainArgs, common: &CommonArgs, interrupt: &Interrupt
         notes.say(format!("--steps {step}: the text ended before it, after {} tokens", explanation.tokens_written()));
     }
     match common.format {
-        OutputFormat::Json => writeln!(terminal::stdout(), "{}", explanation.to_json()?)?,
+        OutputFormat::Json => writeln!(terminal::stdout(), "{}", explanation.to_json())?,
         OutputFormat::Text => {
             let path = args.html.as_deref().unwrap_or(Path::new(PAGE));
-            let page = page::page(&explanation)?;
+            let page = page::page(&explanation);
             write_output(path, |file| file.write_all(page.as_bytes()))?;
             if page.len() > LARGE_BYTES {
                 notes.say("a page this large opens slowly; a lower --max-new-tokens makes it smaller");
@@ -267,8 +267,9 @@ impl ExplainArgs {
             .filter(|knob| knob.set_in(&folder).is_some_and(|value| !knob.is_off(value)))
             .map(|knob| knob.name)
             .collect();
-        let (config, mut notes) =
+        let (config, notes) =
             GenerationConfig::resolve(&flags, &FolderSettings { knobs: turned, not_applied: Vec::new() })?;
+        let mut notes: Vec<String> = notes.iter().map(wording::decoding::note).collect();
         if by_default {
             notes.push(format!("no knob is set: temperature {TEMPERATURE} and top-p {TOP_P}"));
         } else if !samples(&flags) {
@@ -314,9 +315,9 @@ mod tests {
     }
 
     fn refusal(line: &str, format: OutputFormat) -> String {
-        let error = args(line).check(format).unwrap_err();
-        assert!(error.is::<UsageError>(), "{line}");
-        error.to_string()
+        let (said, is_usage) = wording::line(args(line).check(format).unwrap_err().as_ref());
+        assert!(is_usage, "{line}");
+        said
     }
 
     #[test]

@@ -9,6 +9,7 @@ use ember_model::{Gpt, WeightType, checkpoint, folder};
 
 use ember_cli::program::{CommonArgs, Notes, UsageError};
 use ember_decoding::run_folder;
+use ember_decoding::stream::token_bytes;
 
 /// What is said of a tokenizer whose decoder joins tokens in a way that is not known here.
 const UNKNOWN_DECODER: &str = "this kind of tokenizer does not say what a token reads as by itself: every token is shown as \u{fffd}; \
@@ -113,7 +114,6 @@ impl Loaded {
 
     /// The bytes of one token: what the tokenizer does not know, and everything without one, is shown as U+FFFD.
     pub(super) fn bytes_of(&self, id: u32) -> Vec<u8> {
-        let known = self.tokenizer.as_ref().and_then(|tokenizer| tokenizer.token_bytes(id));
-        known.unwrap_or_else(|| "\u{fffd}".as_bytes().to_vec())
+        token_bytes(self.tokenizer.as_ref(), id)
     }
 }

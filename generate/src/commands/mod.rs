@@ -7,6 +7,7 @@ mod explain;
 mod lines;
 mod loaded;
 mod progress;
+mod prompt;
 pub mod prompts;
 mod replay;
 mod score;

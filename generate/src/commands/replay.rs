@@ -10,12 +10,14 @@ use ember_model::{WeightType, folder};
 use serde_json::{Map, Value};
 
 use super::loaded::Loaded;
-use super::session::{Batch, Prompt, Repeats, Session};
+use super::prompt::Prompt;
+use super::session::{Batch, Repeats, Session};
 use super::trace_file::{Header, HeaderPrompt, LineHead, Machine, Trace, TraceSink};
 use super::weights::WeightsArg;
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, counted};
 use ember_cli::terminal;
-use ember_decoding::stop::{Clock, FinishReason};
+use ember_decoding::FinishReason;
+use ember_decoding::plan::Clock;
 use ember_host::interrupt::Interrupt;
 
 /// How far two numbers may lie apart, as a share of the larger and at least of 1: other processors and devices round
@@ -80,7 +82,7 @@ pub(super) fn run(args: &ReplayArgs, common: &CommonArgs, interrupt: &Interrupt)
         })
         .collect();
     trace.check(loaded.model.config().vocab_size)?;
-    let session = Session::new(loaded, header.config.clone(), header.grammar.clone(), None, interrupt)?;
+    let session = Session::new(&loaded, header.config.clone(), header.grammar.clone(), interrupt)?;
     // A clock and a user cannot be replayed: what they cut short is cut at the same place, and nothing else is.
 
     let mut comparison = Comparison { expected: Box::new(trace.lines()), line: 1, steps: 0, widest: 0.0 };

@@ -184,7 +184,7 @@ impl GivenText {
         let ids = tokenizer
             .encode_whole(&self.text, special)
             .map_err(Error::from)
-            .and_then(|ids| check_length(&ids).map(|()| ids))
+            .and_then(|ids| Ok(check_length(&ids).map(|()| ids)?))
             .with_context(|| self.place)?;
         // What the tokenizer puts around a text stands for none of its bytes.
         let bytes = match tokenizer.before(&self.text, special) {

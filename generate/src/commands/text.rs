@@ -9,20 +9,21 @@ use ember_model::folder::weights_checksum;
 use super::lines::{standard_input, without_line_end};
 use super::loaded::Loaded;
 use super::progress::Progress;
+use super::prompt::Prompt;
 use super::prompts::{self, FilePrompt, Given};
-use super::session::{Batch, Prompt, Repeats, Session, Written, check_draft};
+use super::session::{Batch, Repeats, Session, Written, check_draft};
 use super::text_args::TextArgs;
 use super::text_output::Answer;
 use super::trace_file::{Header, HeaderPrompt, Machine, TraceSink, TraceWriter};
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError, counted, exit_code, say_error};
 use ember_cli::terminal;
+use ember_decoding::FinishReason;
 use ember_decoding::batches::{InOrder, plan};
+use ember_decoding::completion::Finding;
 use ember_decoding::config::{FolderSettings, GenerationConfig};
-use ember_decoding::engine::Finding;
 use ember_decoding::memory::{MOST_ROWS, batch_size};
 use ember_decoding::processors::Step;
 use ember_decoding::sequences::{ModelSequences, Sequences};
-use ember_decoding::stop::FinishReason;
 use ember_decoding::{run_folder, semantics};
 use ember_host::interrupt::Interrupt;
 use ember_host::memory::{ASSUMED_BYTES, available_bytes};
@@ -46,8 +47,11 @@ pub(super) fn run(args: &TextArgs, common: &CommonArgs, interrupt: &Interrupt) -
             Some(draft.model)
         }
     };
-    let session = Session::new(loaded, config, grammar, draft, interrupt)?;
-    if let Some(constraint) = &session.constraint {
+    let mut session = Session::new(&loaded, config, grammar, interrupt)?;
+    if let Some(draft) = &draft {
+        session.generator = session.generator.drafted_by(draft);
+    }
+    if let Some(constraint) = session.generator.constraint() {
         constraint.warnings().iter().for_each(|warning| notes.say(warning));
     }
     let (format, total, refused) = (common.format, Totals::default(), BTreeSet::new());
@@ -139,7 +143,7 @@ impl Writer<'_> {
     }
 
     fn prompt(&self, index: usize, given: FilePrompt) -> Result<Prompt> {
-        let Loaded { model, tokenizer, .. } = &self.session.loaded;
+        let Loaded { model, tokenizer, .. } = self.session.loaded;
         let ids = given.to_ids(tokenizer.as_ref(), self.args.special.chosen(), model.config().vocab_size)?;
         let text = match given.prompt {
             Given::Text(text) => Some(text),
@@ -208,7 +212,7 @@ impl Writer<'_> {
     }
 
     fn each(&self) -> usize {
-        self.session.config.num_return_sequences
+        self.session.generator.config().num_return_sequences
     }
 
     /// Writes every continuation of every prompt, in the prompts' order.
@@ -247,7 +251,7 @@ impl Writer<'_> {
     /// sequences than go together, one prompt after the other, part by part.
     fn batches(&self, prompts: &[Prompt]) -> Vec<(Vec<usize>, usize, usize)> {
         let each = self.each();
-        let config = &self.session.config;
+        let config = self.session.generator.config();
         if (prompts.len() == 1 || each > MOST_ROWS) && !config.strategy.ranks_texts() {
             let parts = |prompt| {
                 (0..each).step_by(MOST_ROWS).map(move |first| (vec![prompt], first, MOST_ROWS.min(each - first)))
@@ -264,7 +268,7 @@ impl Writer<'_> {
     }
 
     fn header(&self, prompts: &[Prompt], batches: &[(Vec<usize>, usize, usize)]) -> Result<Header> {
-        let loaded = &self.session.loaded;
+        let loaded = self.session.loaded;
         Ok(Header {
             event: "run".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -274,8 +278,8 @@ impl Writer<'_> {
             device: loaded.device_kind.clone(),
             machine: Some(Machine::of(loaded)),
             special_tokens: self.args.special.chosen(),
-            config: self.session.config.clone(),
-            grammar: self.session.constraint.as_ref().map(|constraint| constraint.grammar().clone()),
+            config: self.session.generator.config().clone(),
+            grammar: self.session.generator.constraint().map(|constraint| constraint.grammar().clone()),
             prompts: prompts.iter().map(HeaderPrompt::new).collect(),
             batches: batches.to_vec(),
         })
@@ -351,7 +355,7 @@ impl Writer<'_> {
     }
 
     fn show_one(&self, answer: &Answer, prompt: &Prompt, set_apart: bool, out: &mut dyn Write) -> Result<()> {
-        let loaded = &self.session.loaded;
+        let loaded = self.session.loaded;
         match self.format {
             OutputFormat::Json => answer.write_json(out, prompt, loaded, self.args.logprobs.is_some()),
             OutputFormat::Text => {
@@ -389,7 +393,7 @@ impl Writer<'_> {
 
     /// Shows where other stacks would give the next token another distribution, and the figures.
     fn explain_semantics(&self, prompt: &Prompt) -> Result<Outcome> {
-        let Session { loaded, config, .. } = &self.session;
+        let (loaded, config) = (self.session.loaded, self.session.generator.config());
         let mut sequences = ModelSequences::new(&loaded.model, &[&prompt.ids], prompt.ids.len());
         let logits = sequences.logits()?;
         let mut out = terminal::stdout();
@@ -509,7 +513,7 @@ impl Totals {
         self.empty += answers.iter().filter(|answer| answer.is_empty()).count();
         self.cut_off += answers.iter().filter(|answer| answer.valid == Some(false)).count();
         self.slid |= slid;
-        for finding in answers.iter().filter_map(|answer| answer.finding.as_ref()) {
+        for finding in answers.iter().filter_map(|answer| answer.completion.finding.as_ref()) {
             if let Finding::Draft(acceptance) = finding {
                 self.drafts.0 += acceptance.proposed;
                 self.drafts.1 += acceptance.accepted;

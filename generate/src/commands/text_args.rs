@@ -12,11 +12,12 @@ use super::constraint_args::ConstraintArgs;
 use super::loaded::Loaded;
 use super::special_tokens::SpecialTokensArgs;
 use super::weights::WeightsArgs;
+use ember_cli::named::named;
 use ember_cli::program::{Notes, OutputFormat, UsageError};
+use ember_cli::wording;
 use ember_decoding::config::{
-    DEFAULT_DRAFT_TOKENS, EarlyStopping, FolderSettings, GenerationConfig, Knobs, Overflow, Strategy,
+    DEFAULT_DRAFT_TOKENS, EarlyStopping, FolderSettings, GenerationConfig, Knobs, Overflow, Semantics, Strategy,
 };
-use ember_decoding::semantics::Semantics;
 use ember_decoding::stop::StopStrings;
 
 const PROMPT: &str = "Prompt";
@@ -65,7 +66,7 @@ pub struct TextArgs {
     pub(super) weights: WeightsArgs,
 
     /// How tokens are chosen [default: what the other knobs mean, else what the checkpoint's folder says, else greedy]
-    #[arg(long, value_enum, value_name = "STRATEGY", help_heading = STRATEGY)]
+    #[arg(long, value_parser = named::<Strategy>(), value_name = "STRATEGY", help_heading = STRATEGY)]
     pub(super) strategy: Option<Strategy>,
 
     /// Exact search: give up the proof after looking at so many beginnings [default: 100000]
@@ -85,7 +86,7 @@ pub struct TextArgs {
     pub(super) draft_tokens: Option<usize>,
 
     /// Whose order of the knobs, rules and defaults: transformers', llama.cpp's or MLX's [default: hf]
-    #[arg(long, value_enum, value_name = "STACK", help_heading = STRATEGY)]
+    #[arg(long, value_parser = named::<Semantics>(), value_name = "STACK", help_heading = STRATEGY)]
     pub(super) semantics: Option<Semantics>,
 
     /// Print where the chosen knobs would give another distribution in other programs, with the figures for the next token
@@ -165,7 +166,7 @@ pub struct TextArgs {
 
     /// When the search may end: once N texts are finished, when a better one is unlikely, or when none can come
     /// [default: false]
-    #[arg(long, value_enum, value_name = "WHEN", help_heading = BEAMS)]
+    #[arg(long, value_parser = named::<EarlyStopping>(), value_name = "WHEN", help_heading = BEAMS)]
     pub(super) early_stopping: Option<EarlyStopping>,
 
     /// Diverse beams: so many groups of equal size, each avoiding the tokens of those before it
@@ -194,7 +195,7 @@ pub struct TextArgs {
 
     /// At the end of what the model can look back on: go on with a sliding window (each token then costs a pass over all of
     /// it), stop, or fail [default: slide]
-    #[arg(long, value_enum, value_name = "HOW", help_heading = STOPPING)]
+    #[arg(long, value_parser = named::<Overflow>(), value_name = "HOW", help_heading = STOPPING)]
     pub(super) overflow: Option<Overflow>,
 
     /// The form that the text must have.
@@ -342,9 +343,9 @@ impl TextArgs {
         let mut knobs = self.knobs_without_words();
         if let Some((knob, id)) = knobs.outside_vocabulary(vocab_size) {
             // The file's one list of bad words comes from two flags.
-            let flag = if knob.name == "bad_words_ids" { "--bad-words-ids" } else { knob.flag };
+            let flag = if knob.name == "bad_words_ids" { "bad-words-ids" } else { knob.label };
             bail!(UsageError::new(format!(
-                "{flag}: {id} is outside the model's vocabulary; ids go from 0 to {}",
+                "--{flag}: {id} is outside the model's vocabulary; ids go from 0 to {}",
                 vocab_size - 1
             )));
         }
@@ -376,7 +377,7 @@ impl TextArgs {
         folder.check_vocabulary(vocab_size)?;
         let flags = self.knobs(loaded.tokenizer.as_ref(), vocab_size)?;
         let (mut config, remarks) = GenerationConfig::resolve(&flags, &folder)?;
-        remarks.iter().for_each(|remark| notes.say(remark));
+        remarks.iter().for_each(|remark| notes.say(wording::decoding::note(remark)));
         if loaded.tokenizer.is_none() && !config.stop_strings.is_empty() {
             notes.say("generation_config.json sets stop_strings, but the checkpoint holds no tokenizer: not applied");
             config.stop_strings.clear();
@@ -388,7 +389,7 @@ impl TextArgs {
         } else if config.strategy.samples() {
             config.seed = any_seed();
         }
-        notes.say(config.summary());
+        notes.say(wording::decoding::summary(&config));
         if let Some(path) = &self.save_config {
             config.save(path)?;
             notes.say(format!("saved as {}", path.display()));

@@ -7,54 +7,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::loaded::Loaded;
-use super::session::Prompt;
-use ember_decoding::engine::{ChosenToken, Completion, Finding};
-use ember_decoding::stop::{FinishReason, StopStrings};
-use ember_decoding::stream::TextStream;
-
-/// The text of one sequence as it grows.
-pub(super) struct Row {
-    stream: TextStream,
-    text: String,
-    tokens: usize,
-}
-
-impl Row {
-    pub(super) fn new(stops: StopStrings) -> Self {
-        Self { stream: TextStream::new(stops), text: String::new(), tokens: 0 }
-    }
-
-    /// Takes a token and gives out the text that is now certain; end tokens have none.
-    pub(super) fn push(&mut self, id: u32, loaded: &Loaded, end_tokens: &[u32]) -> String {
-        self.tokens += 1;
-        if end_tokens.contains(&id) {
-            return String::new();
-        }
-        let certain = self.stream.push(&loaded.bytes_of(id));
-        self.text += &certain;
-        certain
-    }
-
-    /// Tokens taken so far.
-    pub(super) fn tokens(&self) -> usize {
-        self.tokens
-    }
-
-    pub(super) fn stopped(&self) -> bool {
-        self.stream.stopped()
-    }
-
-    /// The text that was held back and now is certain, since nothing follows.
-    pub(super) fn finish(&mut self) -> String {
-        let rest = self.stream.finish();
-        self.text += &rest;
-        rest
-    }
-
-    pub(super) fn into_text(self) -> String {
-        self.text
-    }
-}
+use super::prompt::Prompt;
+use ember_decoding::completion::Finding;
+use ember_decoding::{ChosenToken, Completion, FinishReason};
 
 /// One finished continuation and where it belongs.
 pub(super) struct Answer {
@@ -63,8 +18,6 @@ pub(super) struct Answer {
     /// Without the prompt, cut before a stop string.
     pub(super) text: String,
     pub(super) completion: Completion,
-    /// What an exact search or a draft has to say for itself.
-    pub(super) finding: Option<Finding>,
     /// Under a constraint, whether the text fulfils it: false where a limit cut it off.
     pub(super) valid: Option<bool>,
 }
@@ -110,7 +63,7 @@ struct JsonCandidate {
 impl Answer {
     /// Why the text ended: of an exact search that was cut short, what did that.
     pub(super) fn finish_reason(&self) -> FinishReason {
-        match self.finding {
+        match self.completion.finding {
             Some(Finding::Exact { cut_short: Some(reason), .. }) => reason,
             _ => self.completion.finish_reason,
         }
@@ -141,7 +94,7 @@ impl Answer {
             finish_reason: completion.finish_reason,
             score: completion.score,
             valid: self.valid,
-            finding: self.finding.as_ref(),
+            finding: completion.finding.as_ref(),
             logprobs: with_logprobs.then(tokens),
             seconds: completion.seconds,
             tokens_per_s: completion.tokens_per_s(),

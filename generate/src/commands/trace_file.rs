@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Error, Result, anyhow, ensure};
 use ember_data::tokenizer::SpecialTokens;
 use ember_host::output::create_record;
 use ember_model::WeightType;
@@ -14,14 +14,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::loaded::Loaded;
-use super::session::Prompt;
+use super::prompt::Prompt;
 use super::text_output::Answer;
-use ember_decoding::beam::BeamStep;
+use ember_cli::wording;
+use ember_decoding::FinishReason;
 use ember_decoding::config::GenerationConfig;
 use ember_decoding::constraint::Grammar;
-use ember_decoding::engine::check_ids;
-use ember_decoding::stop::FinishReason;
-use ember_decoding::trace::ChoiceTrace;
+use ember_decoding::tokens::check_ids;
+use ember_decoding::trace::{BeamStep, ChoiceTrace};
 
 /// What the first line says: all that it takes to do the same again.
 #[derive(Debug, Serialize, Deserialize)]
@@ -47,7 +47,7 @@ pub(super) struct Header {
     pub(super) special_tokens: SpecialTokens,
     /// The knobs.
     pub(super) config: GenerationConfig,
-    /// What form the text must have.
+    /// What grammar the text must follow.
     pub(super) grammar: Option<Grammar>,
     /// What is continued, in order.
     pub(super) prompts: Vec<HeaderPrompt>,
@@ -172,7 +172,7 @@ pub(super) fn end(answer: &Answer) -> Value {
         "finish_reason": completion.finish_reason,
         "score": completion.score,
     });
-    match &answer.finding {
+    match &completion.finding {
         Some(finding) => joined(line, finding),
         None => line,
     }
@@ -250,7 +250,7 @@ impl Trace {
     pub(super) fn check(&self, vocab_size: usize) -> Result<()> {
         let Header { config, prompts, .. } = &self.header;
         let check = || -> Result<()> {
-            config.check(vocab_size)?;
+            config.check(vocab_size).map_err(|error| Error::msg(wording::decoding::recorded(&error)))?;
             ensure!(config.draft_tokens == 0, "draft_tokens is {}, and a trace follows no drafts", config.draft_tokens);
             for HeaderPrompt { prompt_ids, .. } in prompts {
                 ensure!(!prompt_ids.is_empty(), "a prompt holds no token");

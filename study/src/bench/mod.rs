@@ -9,7 +9,6 @@ pub mod parts;
 
 use std::time::Instant;
 
-use anyhow::{Result, anyhow};
 use burn::tensor::Device;
 use ember_data::windows::{TrainWindows, ValWindows};
 use ember_decoding::bench::Spread;
@@ -18,7 +17,8 @@ use ember_model::GptConfig;
 use ember_model::device::Selected;
 use serde::Serialize;
 
-use crate::ledger::meter::{MeasuredBy, Meter};
+use crate::error::Result;
+use crate::ledger::meter::{MeasuredBy, Meter, wait_for};
 use crate::plan::measure::Bench;
 use ember_training::config::TrainConfig;
 use ember_training::memory::counting;
@@ -176,8 +176,4 @@ fn step(bench: &mut Bench, device: &Device) -> Result<f64> {
     bench.timed_step()?;
     wait_for(device)?;
     Ok(began.elapsed().as_secs_f64())
-}
-
-fn wait_for(device: &Device) -> Result<()> {
-    device.sync().map_err(|error| anyhow!("the device failed: {error:?}; try --device cpu"))
 }

@@ -3,7 +3,6 @@
 
 use std::time::Instant;
 
-use anyhow::{Result, anyhow};
 use burn::module::Module;
 use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::Device;
@@ -12,7 +11,9 @@ use ember_decoding::bench::Spread;
 use ember_model::Gpt;
 use serde::Serialize;
 
-use super::wait_for;
+use crate::error::Result;
+use crate::ledger::meter::wait_for;
+use crate::plan::PlanError;
 use crate::plan::measure::Bench;
 use ember_training::config::TrainConfig;
 use ember_training::gradient::{Gradient, Passes, inputs, next_token_loss, pass};
@@ -50,7 +51,7 @@ impl PartTimes {
         let [mut data, mut forward, mut backward] = [0.0; 3];
         let passes = Passes::of(config, 0, 1.0);
         let (windows, range) = bench.windows();
-        let gpt = bench.gpt().ok_or_else(|| anyhow!("the model is gone"))?;
+        let gpt = bench.gpt().ok_or(PlanError::NoModel)?;
         for first in range.step_by(config.micro_batch) {
             let began = Instant::now();
             let batch = windows.batch(first, config.micro_batch)?;

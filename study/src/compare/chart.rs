@@ -1,16 +1,14 @@
 //! Curves on a terminal: braille dots in a colour for each run, or, where there is no colour, a letter for each.
 
-use ember_cli::terminal::printable;
-
 use super::{Axis, Record, Scale, heights};
 use crate::plot::{Points, below};
 use ember_training::report::units::{duration, short};
 
 /// What the terminal can show.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub enum Style {
-    /// Two by four dots in each place, in colours.
-    Dots,
+    /// Two by four dots in each place, in colours; names are written as this makes them safe for a terminal.
+    Dots(fn(&str) -> String),
     /// One letter in each place, and nothing but text.
     Letters,
 }
@@ -25,7 +23,7 @@ impl Style {
     /// Dots across and down in one place.
     fn dots(self) -> (usize, usize) {
         match self {
-            Self::Dots => (2, 4),
+            Self::Dots(_) => (2, 4),
             Self::Letters => (1, 1),
         }
     }
@@ -33,7 +31,7 @@ impl Style {
     /// What is not this program's own, such as a name; colours are written to the terminal as they are, and these are not.
     pub fn words(self, text: &str) -> String {
         match self {
-            Self::Dots => printable(text),
+            Self::Dots(printable) => printable(text),
             Self::Letters => text.to_owned(),
         }
     }
@@ -41,7 +39,7 @@ impl Style {
     /// The mark of the run of this number.
     pub fn mark(self, run: usize) -> String {
         match self {
-            Self::Dots => coloured(run, "●"),
+            Self::Dots(_) => coloured(run, "●"),
             Self::Letters => letter(run).to_string(),
         }
     }
@@ -142,7 +140,7 @@ fn dot(x: usize, y: usize) -> u8 {
 fn shown(place: Place, style: Style) -> String {
     match (place.dots, style) {
         (0, _) => " ".into(),
-        (dots, Style::Dots) => {
+        (dots, Style::Dots(_)) => {
             let braille = char::from_u32(0x2800 + u32::from(dots)).unwrap_or(' ');
             coloured(place.run, braille.encode_utf8(&mut [0; 4]))
         }

@@ -10,21 +10,58 @@ mod table;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
-use clap::ValueEnum;
+use ember_host::file_error::{At, FileError};
 use serde::Serialize;
 
 use crate::plot::{Points, drawable, smooth};
 use ember_training::median::median;
-use ember_training::report::{Row, RunFacts, jsonl};
+use ember_training::report::{LogError, Row, RunFacts, jsonl};
 use ember_training::run_folder;
 
 pub use chart::{Style, chart};
 pub use picture::svg;
 pub use table::{differing, table};
 
+/// Why runs cannot be compared.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CompareError {
+    /// There is nothing of that name.
+    #[error("{} does not exist; name a run's folder", path.display())]
+    Missing {
+        /// What was named.
+        path: PathBuf,
+    },
+    /// There is no log.
+    #[error("{} has no metrics.jsonl: it is no run, or has not begun to train; name a run's folder", path.display())]
+    NoLog {
+        /// What was named.
+        path: PathBuf,
+    },
+    /// No run has a loss.
+    #[error("{} holds no loss yet; wait for the first logged step", log.display())]
+    NoLoss {
+        /// A log.
+        log: PathBuf,
+    },
+    /// A configuration is broken.
+    #[error("{} is not TOML; put back what was changed", path.display())]
+    NotToml {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: toml::de::Error,
+    },
+    /// A log is damaged.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// Another file cannot be read.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
 /// What curves are drawn over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Axis {
     /// Optimizer steps.
     Step,
@@ -71,25 +108,26 @@ impl Record {
     ///
     /// # Errors
     /// When it is no run's folder, nothing is logged yet, or a file is damaged; the line names the folder or file.
-    pub fn open(path: &Path) -> Result<Self> {
+    pub fn open(path: &Path) -> Result<Self, CompareError> {
         let metrics = run_folder::metrics(path);
-        let shown = path.display();
-        ensure!(path.exists(), "{shown} does not exist; name a run's folder");
-        ensure!(
-            metrics.is_file(),
-            "{shown} has no metrics.jsonl: it is no run, or has not begun to train; name a run's folder"
-        );
+        if !path.exists() {
+            return Err(CompareError::Missing { path: path.to_owned() });
+        }
+        if !metrics.is_file() {
+            return Err(CompareError::NoLog { path: path.to_owned() });
+        }
         let rows: Vec<Row> = jsonl::read(&metrics)?;
         let file = path.join("config.toml");
         let config = if file.is_file() {
-            let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+            let text = std::fs::read_to_string(&file).at("cannot read", &file)?;
             // Not as a TrainConfig: runs of other versions have other keys, and can be compared all the same.
-            text.parse().with_context(|| format!("{} is not TOML; put back what was changed", file.display()))?
+            text.parse().map_err(|source| CompareError::NotToml { path: file, source })?
         } else {
             toml::Table::new()
         };
         let name = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        let name = name.file_name().map_or_else(|| shown.to_string(), |name| name.to_string_lossy().into_owned());
+        let name =
+            name.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned());
         Ok(Self { name, path: path.to_owned(), rows, config })
     }
 
@@ -176,15 +214,11 @@ pub struct Summary {
 ///
 /// # Errors
 /// As [`Record::open`].
-pub fn open(paths: &[PathBuf]) -> Result<Vec<Record>> {
-    let mut runs: Vec<Record> = paths.iter().map(|path| Record::open(path)).collect::<Result<_>>()?;
-    for run in runs.iter().filter(|run| !run.has_loss()) {
-        // Beside others it has nothing to draw, but a line in the table.
-        ensure!(
-            runs.iter().any(Record::has_loss),
-            "{} holds no loss yet; wait for the first logged step",
-            run_folder::metrics(&run.path).display()
-        );
+pub fn open(paths: &[PathBuf]) -> Result<Vec<Record>, CompareError> {
+    let mut runs = paths.iter().map(|path| Record::open(path)).collect::<Result<Vec<_>, _>>()?;
+    // Beside others, a run without a loss has nothing to draw, but a line in the table.
+    if let (false, Some(first)) = (runs.iter().any(Record::has_loss), runs.first()) {
+        return Err(CompareError::NoLoss { log: run_folder::metrics(&first.path) });
     }
     let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
     for run in &mut runs {

@@ -1,13 +1,14 @@
 //! Several runs in one picture: training losses pale, validation losses strong, a colour for each run; below, as the legend, the
 //! figures of each and what it differs in.
 
-use anyhow::{Result, ensure};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::table::{cut, figures};
 use super::{Axis, Record, Scale, differences, heights};
-use crate::plot::{AXIS, Area, COLOURS, Drawn, EDGE, GREY, GRID, INK, Points, below, decimals, drawing, font};
+use crate::plot::{
+    AXIS, Area, COLOURS, Drawn, EDGE, GREY, GRID, INK, PlotError, Points, below, decimals, drawing, font,
+};
 use ember_training::report::units::{duration, short};
 
 const WIDTH: u32 = 960;
@@ -30,15 +31,13 @@ struct Curves {
 ///
 /// # Errors
 /// When the drawing library fails.
-pub fn svg(runs: &[Record], axis: Axis, scale: Scale) -> Result<String> {
+pub fn svg(runs: &[Record], axis: Axis, scale: Scale) -> Result<String, PlotError> {
     let place =
         |run: &Record| Curves { train: scale.place(&run.training(axis)), val: scale.place(&run.validation(axis)) };
     let curves: Vec<Curves> = runs.iter().map(place).collect();
-    ensure!(
-        curves.iter().any(|curves| !curves.train.is_empty() || !curves.val.is_empty()),
-        "no loss can be drawn over {}; try another --by",
-        axis.title()
-    );
+    if curves.iter().all(|curves| curves.train.is_empty() && curves.val.is_empty()) {
+        return Err(PlotError::NoAxis { axis: axis.title() });
+    }
     let notes = notes(runs);
     let lines: u32 = 1 + notes.iter().map(|lines| 1 + lines.len() as u32).sum::<u32>();
     let mut svg = String::new();

@@ -3,7 +3,7 @@
 //! Sorted, all places where a stretch stands lie next to each other (Manber and Myers, "Suffix arrays: a new method for on-line
 //! string searches", 1993). The sorting itself is divsufsort's.
 
-use anyhow::{Result, ensure};
+use super::CopiedError;
 
 /// A text of which every stretch can be looked up; 5 bytes of memory for each of its own.
 pub struct Index {
@@ -17,12 +17,10 @@ impl Index {
     ///
     /// # Errors
     /// When the text is larger.
-    pub fn new(text: Vec<u8>) -> Result<Self> {
-        ensure!(
-            i32::try_from(text.len()).is_ok(),
-            "the training text has {:.1} GB, of which at most 2.1 can be searched at once; name a part of it with --corpus",
-            text.len() as f64 / 1e9
-        );
+    pub fn new(text: Vec<u8>) -> Result<Self, CopiedError> {
+        if i32::try_from(text.len()).is_err() {
+            return Err(CopiedError::TooLong { bytes: text.len() });
+        }
         let mut suffixes = vec![0; text.len()];
         divsufsort::sort_in_place(&text, &mut suffixes);
         Ok(Self { text, suffixes })

@@ -20,6 +20,18 @@ pub use page::{page, times, words_for};
 pub use spans::{longest_span, maximal_spans};
 pub use training_text::{Documents, Place, TrainingText};
 
+/// Why a text cannot be searched.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CopiedError {
+    /// It is too long.
+    #[error("the training text has {:.1} GB, of which at most 2.1 can be searched at once; name a part of it", *bytes as f64 / 1e9)]
+    TooLong {
+        /// Its length.
+        bytes: usize,
+    },
+}
+
 /// From which length on a stretch counts as copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Rule {

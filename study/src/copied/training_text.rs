@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 
-use anyhow::Result;
 use ember_data::source::{self, Event, Format, Listing};
 use ember_data::tokenizer::Tokenizer;
 use ember_data::tokens::TokenFile;
 use serde::Serialize;
 
+use super::CopiedError;
 use super::index::Index;
+use crate::error::Result;
 
 /// Stands behind every document. No UTF-8 text has this byte, so no match goes from one document into the next.
 const SEPARATOR: u8 = 0xff;
@@ -160,7 +161,7 @@ impl Documents {
     ///
     /// # Errors
     /// As [`Index::new`].
-    pub fn index(self) -> Result<TrainingText> {
+    pub fn index(self) -> Result<TrainingText, CopiedError> {
         let Self { bytes, documents, sources } = self;
         Ok(TrainingText { index: Index::new(bytes)?, documents, sources })
     }

@@ -21,16 +21,18 @@ mod page;
 use std::collections::HashSet;
 use std::ops::{ControlFlow, Range};
 
-use anyhow::{Result, anyhow};
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Int, Tensor, TensorData};
 use ember_decoding::config::{GenerationConfig, Strategy};
 use ember_decoding::memory::batch_size;
 use ember_decoding::score::{Stretch as Scored, score_stretches};
-use ember_decoding::{FinishReason, Plan, generate_batch};
+use ember_decoding::{Certain, FinishReason, Plan, generate_batch};
 use ember_host::memory::{ASSUMED_BYTES, available_bytes};
 use ember_model::Gpt;
 use serde::Serialize;
+
+use crate::error::Result;
+use crate::ledger::meter::MeterError;
 
 pub use loops::{LEAST_TOKENS, Loop, Loops, TIMES, ending_loop};
 pub use page::page;
@@ -224,7 +226,7 @@ fn write(
         // Every text has noise of its own, the same however many are written together.
         let first_sequences: Vec<u64> = (0..prompts.len()).map(|prompt| (texts.len() + prompt * each) as u64).collect();
         let plan = Plan { first_sequences: &first_sequences, ..Plan::new(knobs) };
-        let completions = generate_batch(gpt, prompts, &plan, &mut |_| match interrupted() {
+        let completions = generate_batch(gpt, prompts, &plan, &mut |_: Certain| match interrupted() {
             true => ControlFlow::Break(FinishReason::Interrupted),
             false => ControlFlow::Continue(()),
         })?;
@@ -307,7 +309,10 @@ fn entropies(
             let logprobs = log_softmax(gpt.logits(hidden), 2); // [1, positions, vocab]
             let entropy = -(logprobs.clone().exp() * logprobs).sum_dim(2); // [1, positions, 1]
             let values = entropy.into_data().try_into_vec::<f32>();
-            flat.extend(values.map_err(|error| anyhow!("cannot read the entropies: {error:?}"))?);
+            flat.extend(values.map_err(|error| {
+                let problem = format!("{error:?}");
+                MeterError::Values { what: "entropies", problem }
+            })?);
         }
         entropies.extend(flat.chunks(new).map(<[f32]>::to_vec));
     }

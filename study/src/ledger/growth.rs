@@ -1,6 +1,5 @@
 //! How the costs grow with the length of the text: training against inference, with the cache and without it.
 
-use anyhow::Result;
 use burn::module::Module;
 use burn::optim::GradientsParams;
 use ember_data::windows::Batch;
@@ -10,6 +9,7 @@ use serde::Serialize;
 
 use super::meter::{Meter, spread};
 use super::modes::generation::logits_without_cache;
+use crate::error::Result;
 use ember_training::gradient::{batch_logits, next_token_loss};
 use ember_training::optimizer::{Optimizer, OptimizerConfig, clip_scale, global_norm};
 
@@ -108,7 +108,7 @@ fn inference(plain: &Gpt, weights_bytes: i64, row: &Batch, repeats: usize, meter
         cache_bytes = meter.live()? - before;
         sequences.logits()?;
         sequences.extend(0, &[last]);
-        let (_, cached_s) = meter.time(|| sequences.logits())?;
+        let (_, cached_s) = meter.time(|| Ok(sequences.logits()?))?;
         let (_, uncached_s) = meter.time(|| logits_without_cache(plain, &[&row.inputs]))?;
         if repeat > 0 {
             forward.push(forward_s);

@@ -2,14 +2,45 @@
 
 use std::time::Instant;
 
-use anyhow::{Result, anyhow};
 use burn::backend::autodiff::NodeId;
 use burn::tensor::Device;
 use ember_model::kernels::is_cpu;
 use serde::Serialize;
 
+use crate::error::Result;
 use ember_training::median::median;
 use ember_training::memory::counting;
+
+/// Why nothing can be measured on a device.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MeterError {
+    /// The program allocates through another allocator than [`counting::Counting`].
+    #[error("this program does not count its memory; use ember-train")]
+    NotCounted,
+    /// The device does not report.
+    #[error("the device does not say how much memory is in use; use the CPU")]
+    Silent,
+    /// The device failed.
+    #[error("the device failed: {0}; try the CPU")]
+    Device(String),
+    /// What was computed cannot be read back.
+    #[error("cannot read the {what}: {problem}")]
+    Values {
+        /// What it is.
+        what: &'static str,
+        /// Why not.
+        problem: String,
+    },
+}
+
+/// Waits until the device has done what it was given.
+///
+/// # Errors
+/// When it failed.
+pub fn wait_for(device: &Device) -> Result<(), MeterError> {
+    device.sync().map_err(|error| MeterError::Device(format!("{error:?}")))
+}
 
 /// What the bytes are read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -36,11 +67,11 @@ impl Meter {
     /// # Errors
     /// When nobody can say how much memory is in use: the program allocates through another allocator than
     /// [`counting::Counting`], or the device does not report.
-    pub fn new(device: &Device) -> Result<Self> {
+    pub fn new(device: &Device) -> Result<Self, MeterError> {
         let device = device.clone().inner();
         let by = if is_cpu(&device) {
             if !counting::start() {
-                return Err(anyhow!("this program does not count its memory; use ember-train"));
+                return Err(MeterError::NotCounted);
             }
             MeasuredBy::Allocator
         } else {
@@ -56,29 +87,27 @@ impl Meter {
         self.by
     }
 
-    fn reading(&self) -> Result<i64> {
+    fn reading(&self) -> Result<i64, MeterError> {
         match self.by {
             MeasuredBy::Allocator => Ok(counting::live()),
             MeasuredBy::Pool => {
                 self.wait()?;
                 let usage = self.device.memory_pool_usage();
-                let usage = usage
-                    .ok_or_else(|| anyhow!("the device does not say how much memory is in use; use --device cpu"))?;
-                Ok(usage.bytes_in_use as i64)
+                Ok(usage.ok_or(MeterError::Silent)?.bytes_in_use as i64)
             }
         }
     }
 
     /// Waits until the device has done what it was given.
-    fn wait(&self) -> Result<()> {
-        self.device.sync().map_err(|error| anyhow!("the device failed: {error:?}; try --device cpu"))
+    fn wait(&self) -> Result<(), MeterError> {
+        wait_for(&self.device)
     }
 
     /// Bytes in use since the meter was made; on a GPU also a reading for the peak.
     ///
     /// # Errors
     /// When the device fails.
-    pub fn live(&mut self) -> Result<i64> {
+    pub fn live(&mut self) -> Result<i64, MeterError> {
         let live = self.reading()? - self.base;
         self.highest = self.highest.max(live);
         Ok(live)
@@ -88,7 +117,7 @@ impl Meter {
     ///
     /// # Errors
     /// When the device fails.
-    pub fn begin_peak(&mut self) -> Result<i64> {
+    pub fn begin_peak(&mut self) -> Result<i64, MeterError> {
         counting::reset_peak();
         let live = self.live()?;
         self.highest = live;
@@ -99,7 +128,7 @@ impl Meter {
     ///
     /// # Errors
     /// When the device fails.
-    pub fn peak(&mut self) -> Result<i64> {
+    pub fn peak(&mut self) -> Result<i64, MeterError> {
         match self.by {
             MeasuredBy::Allocator => Ok(counting::peak() - self.base),
             MeasuredBy::Pool => {

@@ -3,7 +3,6 @@
 pub mod generation;
 mod plan;
 
-use anyhow::{Result, anyhow};
 use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
@@ -16,7 +15,8 @@ use ember_model::{Gpt, GptConfig};
 use super::Entry;
 use super::facts::{DECODE_UNCACHED, FORWARD, FORWARD_WITH_GRAPH, Facts, PREFILL, SCORE, TRAINING_STEP};
 use super::flops::{self, looked_at};
-use super::meter::{Meter, nodes_made, spread};
+use super::meter::{Meter, MeterError, nodes_made, spread};
+use crate::error::Result;
 use ember_training::gradient::{batch_logits, next_token_loss};
 use ember_training::memory::prediction::{self, Kernels, Parts, Prediction, Sizes};
 use ember_training::optimizer::{Optimizer, WeightAverage, clip_scale, global_norm};
@@ -110,7 +110,10 @@ pub fn measure(
 
 /// The values of logits, on the host.
 fn values<const D: usize>(logits: Tensor<D>) -> Result<Vec<f32>> {
-    logits.into_data().try_into_vec::<f32>().map_err(|error| anyhow!("cannot read the logits: {error:?}"))
+    logits.into_data().try_into_vec::<f32>().map_err(|error| {
+        let problem = format!("{error:?}");
+        MeterError::Values { what: "logits", problem }.into()
+    })
 }
 
 /// Goes back through the graph of `logits` only to be rid of it: burn frees a graph in its backward, and not when the last tensor
@@ -232,7 +235,7 @@ impl Bench<'_> {
     fn score(&mut self, plain: &Gpt) -> Result<Entry> {
         let (config, plan) = (plain.config(), self.plan);
         let Batch { inputs, targets, context_length, .. } = &plan.batch;
-        let run = || token_log_probabilities(plain, inputs, targets, *context_length);
+        let run = || Ok(token_log_probabilities(plain, inputs, targets, *context_length)?);
         let before = self.meter.begin_peak()?;
         let (logprobs, graph_nodes) = nodes_made(run);
         let peak = self.meter.peak()? - before;

@@ -1,12 +1,12 @@
 //! A plan beside what is measured: a few steps of it, their time, and their memory by part.
 
-use anyhow::{Context, Result};
 use ember_data::prepare::Dataset;
 use ember_model::device::Selected;
 use serde::Serialize;
 
-use super::Proposal;
 use super::measure::Bench;
+use super::{PlanError, Proposal};
+use crate::error::Result;
 use crate::ledger::meter::{MeasuredBy, Meter};
 use ember_training::gradient::{Passes, next_token_loss};
 use ember_training::memory::prediction::training::Step;
@@ -61,7 +61,7 @@ pub fn check(proposal: &Proposal, dataset: &Dataset, selected: &Selected) -> Res
     } else {
         let before = meter.begin_peak()?;
         let (windows, _) = windows(config, dataset)?;
-        let loss = next_token_loss(bench.gpt().context("the model is gone")?, &windows.batch(0, config.micro_batch)?);
+        let loss = next_token_loss(bench.gpt().ok_or(PlanError::NoModel)?, &windows.batch(0, config.micro_batch)?);
         let kept = meter.live()? - before;
         // burn frees a graph in its backward, and not when the last tensor of it is dropped.
         drop(loss.backward());

@@ -18,9 +18,9 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
+use super::PlanError;
 use super::text::Statistics;
 
 /// How slowly repeated tokens lose their worth: Muennighoff et al.'s R*_D.
@@ -102,8 +102,8 @@ pub fn parameters_of_the_fit(n_layer: usize, n_embd: usize, vocab_size: usize) -
 ///
 /// # Errors
 /// When the file that is kept in the program is broken, which a test rules out.
-pub fn points() -> Result<Vec<Point>> {
-    serde_json::from_str(include_str!("points.json")).context("study/src/plan/points.json")
+pub fn points() -> Result<Vec<Point>, PlanError> {
+    serde_json::from_str(include_str!("points.json")).map_err(PlanError::Points)
 }
 
 /// The constants of the formula.

@@ -3,7 +3,6 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
 use burn::module::Module;
 use burn::tensor::FloatDType;
 use ember_data::prepare::Dataset;
@@ -12,6 +11,8 @@ use ember_model::device::Selected;
 use ember_model::kernels::is_cpu;
 use ember_model::{Gpt, GptConfig};
 
+use super::PlanError;
+use crate::error::Result;
 use ember_training::config::TrainConfig;
 use ember_training::evaluate::evaluate;
 use ember_training::gradient::{Gradient, Passes, gradient};
@@ -93,8 +94,8 @@ impl Bench {
     pub fn gradient(&self) -> Result<Gradient> {
         let (windows, range) = self.windows();
         let passes = Passes::of(&self.config, self.step, 1.0);
-        let gpt = self.gpt.as_ref().context("the model is gone")?;
-        gradient(gpt, windows, range, passes.on(&gpt.device()))
+        let gpt = self.gpt.as_ref().ok_or(PlanError::NoModel)?;
+        Ok(gradient(gpt, windows, range, passes.on(&gpt.device()))?)
     }
 
     /// The step along a gradient, at a rate so small that the weights stay what they are.

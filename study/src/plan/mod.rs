@@ -15,9 +15,23 @@ pub mod text;
 
 pub use picture::fit_svg;
 
+/// Why there is no plan.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// No size is left to choose.
+    #[error("there is nothing to plan")]
+    Nothing,
+    /// A step failed before, and took the model with it.
+    #[error("the model is gone")]
+    NoModel,
+    /// The measured runs that are kept in the program are broken.
+    #[error("study/src/plan/points.json")]
+    Points(#[source] serde_json::Error),
+}
+
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
 use ember_data::prepare::Dataset;
 use ember_data::windows::WindowRule;
 use ember_model::GptConfig;
@@ -25,6 +39,7 @@ use ember_model::device::Selected;
 use ember_model::kernels::is_cpu;
 use serde::Serialize;
 
+use crate::error::{Error, Result};
 use ember_training::clock::Pace;
 use ember_training::config::{
     ConfigError, DeviceKind, OptimizerKind, Settings, TextFacts, TrainConfig, fitting_context, keys,
@@ -33,6 +48,7 @@ use ember_training::memory;
 use ember_training::memory::fit::{Open, by_prediction, share_of};
 use ember_training::memory::keeping::keep_where_there_is_room;
 use ember_training::memory::prediction::{Kernels, Parts, training};
+use ember_training::note::Note;
 use ember_training::report::units::{grouped, short};
 use fit::{Estimate, Fit, Run, parameters_of_the_fit};
 use measure::Bench;
@@ -216,7 +232,7 @@ impl<'a> Planner<'a> {
     /// are not yet chosen.
     fn candidates(&self) -> Result<Vec<Candidate>> {
         let mut candidates: Vec<Candidate> = Vec::new();
-        let mut refused: Option<ConfigError> = None;
+        let mut refused: Option<Error> = None;
         for (n_layer, n_embd, context) in SHAPES {
             let context = if self.by_document { (*context).clamp(96, 128) } else { *context };
             let context = fitting_context(context as usize, &self.text.facts()) as u64;
@@ -234,7 +250,7 @@ impl<'a> Planner<'a> {
             }
         }
         if let (true, Some(error)) = (candidates.is_empty(), refused) {
-            return Err(error.into());
+            return Err(error);
         }
         candidates.sort_by(|a, b| a.flops().total_cmp(&b.flops()));
         Ok(candidates)
@@ -242,7 +258,7 @@ impl<'a> Planner<'a> {
 
     /// The candidate with these blocks, width, context, batch and steps, where nobody set others, and the reasons for all that follows
     /// from them.
-    fn candidate(&self, sizes: [u64; 5]) -> Result<(Candidate, Vec<String>), ConfigError> {
+    fn candidate(&self, sizes: [u64; 5]) -> Result<(Candidate, Vec<Note>)> {
         let mut settings = self.wish.settings.clone();
         for (key, size) in ["n_layer", "n_embd", "context_length", "batch_size", "max_steps"].into_iter().zip(sizes) {
             settings.suggest(key, size);
@@ -250,10 +266,8 @@ impl<'a> Planner<'a> {
         let (config, reasons) = settings.resolve(&self.text.facts(), self.device)?;
         let (windows, processes) = (config.windows_per_step(), self.wish.processes);
         if !windows.is_multiple_of(processes) {
-            return Err(ConfigError(format!(
-                "batch_size = {} times grad_accum_steps = {} windows do not divide among {processes} processes",
-                config.batch_size, config.grad_accum_steps
-            )));
+            let TrainConfig { batch_size, grad_accum_steps, .. } = config;
+            return Err(ConfigError::Share { batch_size, grad_accum_steps, processes }.into());
         }
         let shape = (self.wish.shape)(&config);
         let mut candidate =
@@ -273,7 +287,7 @@ impl<'a> Planner<'a> {
     /// The candidate with the lowest predicted loss of those that time allows.
     fn best(&self, candidates: &[Candidate], speed: &Speed) -> Result<Proposal> {
         let mut best: Option<Proposal> = None;
-        let mut refused: Option<ConfigError> = None;
+        let mut refused: Option<Error> = None;
         for candidate in candidates {
             let proposal = match self.proposal(&candidate.config, speed) {
                 Ok(proposal) => proposal,
@@ -288,11 +302,11 @@ impl<'a> Planner<'a> {
                 best = Some(proposal);
             }
         }
-        best.ok_or_else(|| refused.map_or_else(|| anyhow!("there is nothing to plan"), Into::into))
+        best.ok_or_else(|| refused.unwrap_or_else(|| PlanError::Nothing.into()))
     }
 
     /// The candidate with its length, and what will come of it.
-    fn proposal(&self, sizes: &TrainConfig, speed: &Speed) -> Result<Proposal, ConfigError> {
+    fn proposal(&self, sizes: &TrainConfig, speed: &Speed) -> Result<Proposal> {
         let of_length = |steps: u64| {
             let [n_layer, n_embd] = [sizes.n_layer as u64, sizes.n_embd as u64];
             self.candidate([n_layer, n_embd, sizes.context_length as u64, sizes.batch_size as u64, steps])
@@ -328,7 +342,7 @@ impl<'a> Planner<'a> {
             step_s,
             look_s,
             seconds,
-            reasons,
+            reasons: reasons.iter().map(ToString::to_string).collect(),
         })
     }
 }

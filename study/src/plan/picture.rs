@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, anyhow};
 use ember_host::output::write_output;
 use plotters::prelude::*;
 
 use super::fit::{Fit, Point};
+use crate::plot::PlotError;
 use crate::plot::{COLOURS, GREY, GRID, INK};
 
 const SIZE: (u32, u32) = (760, 640);
@@ -16,11 +16,11 @@ const SIZE: (u32, u32) = (760, 640);
 ///
 /// # Errors
 /// A file that cannot be written, which is named.
-pub fn fit_svg(points: &[Point], fit: &Fit, out: &Path) -> Result<()> {
+pub fn fit_svg(points: &[Point], fit: &Fit, out: &Path) -> Result<(), PlotError> {
     let mut svg = String::new();
-    draw(points, fit, &mut svg).map_err(|error| anyhow!("the fit cannot be drawn: {error}"))?;
+    draw(points, fit, &mut svg).map_err(|error| PlotError::Fit(error.to_string()))?;
     write_output(out, |file| file.write_all(svg.as_bytes()))
-        .with_context(|| format!("{}: cannot write the picture; is the disk full?", out.display()))
+        .map_err(|source| PlotError::WritePicture { path: out.to_owned(), source })
 }
 
 fn draw(points: &[Point], fit: &Fit, svg: &mut String) -> Result<(), Box<dyn std::error::Error>> {

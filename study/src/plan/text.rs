@@ -6,12 +6,12 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use anyhow::Result;
 use ember_data::prepare::{Dataset, Marks};
 use ember_data::random::mix;
 use ember_data::tokens::TokenFile;
 use serde::{Deserialize, Serialize};
 
+use crate::error::Result;
 use ember_training::config::TextFacts;
 
 /// The longest context that is counted, and the token after it.

@@ -11,15 +11,16 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use anyhow::Result;
 use burn::tensor::Device;
 use ember_model::kernels::gpu::attention_said;
 use ember_model::kernels::is_cpu;
 use ember_model::{Gpt, tuning};
 
 use crate::config::{Precision, Spikes, TrainConfig};
+use crate::error::Result;
 use crate::gradient::{Enqueued, Passes, enqueue};
 use crate::guard::Weights;
+use crate::note::Note;
 use crate::optimizer::{Coming, Judge, Optimizer};
 use crate::schedule::Schedule;
 use crate::team::Team;
@@ -65,7 +66,7 @@ impl Ahead {
     }
 }
 
-impl Trainer {
+impl Trainer<'_> {
     /// One optimizer step; the results of the steps that are known by now, in order: on the CPU this one's; a GPU is handed the step,
     /// and often known is that of the one before.
     ///
@@ -136,15 +137,9 @@ impl Trainer {
 
     /// The first step on a GPU takes far longer than the others: says why, and whether the next run's will.
     pub(crate) fn say_what_the_start_cost(&mut self, took: Duration) {
-        let next = match tuning::file() {
-            Some(file) => format!("kept in {} for the next run", file.display()),
-            None => "which each run does anew (a build with --features tuning-cache keeps it)".to_owned(),
-        };
-        self.reporter.note(&format!(
-            "the first step took {:.1} s: the GPU's kernels were compiled and its matrix products tuned, {next}",
-            took.as_secs_f64()
-        ));
-        attention_said().iter().for_each(|line| self.reporter.note(line));
+        let kept = tuning::file();
+        self.reporter.note(Note::FirstStep { seconds: took.as_secs_f64(), kept });
+        attention_said().iter().for_each(|line| self.reporter.note(line.to_string().into()));
     }
 
     /// Whether something is done after the step just taken that must know how it went.

@@ -7,27 +7,117 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use burn::tensor::Device;
 use ember_data::prepare::Manifest;
 use ember_data::tokenizer::Tokenizer;
 use ember_decoding::config::Sampling;
+use ember_host::file_error::{At, FileError};
 use ember_host::files::write_atomic;
 use ember_model::folder::{self, NamedTensor, TensorFile};
 use ember_model::{Gpt, checkpoint};
 use serde::{Deserialize, Serialize};
 
 use crate::disk;
+use crate::error::Result;
 use crate::evaluations::Evaluations;
 use crate::gradient::LossScale;
 use crate::guard::Guard;
-use crate::optimizer::Optimizer;
+use crate::note::Note;
+use crate::optimizer::{self, Optimizer};
 use crate::run_folder::{Pointer, RunFolder, step_of};
 
 const STATE: &str = "training/state.json";
 const EVALUATIONS: &str = "training/evaluations.json";
 const MOMENTS: &str = "training/moments.safetensors";
 const AVERAGE: &str = "ema";
+
+/// Why a checkpoint cannot be saved or taken up.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// It cannot be written; all that was saved before is there.
+    #[error("could not save step {step} ({}free some space and resume)", whole(latest.as_deref()))]
+    Save {
+        /// The step.
+        step: u64,
+        /// The run's folder.
+        run: PathBuf,
+        /// The last checkpoint, which is whole.
+        latest: Option<PathBuf>,
+        /// Why not.
+        source: Box<crate::error::Error>,
+    },
+    /// The run has none.
+    #[error("{} holds no checkpoint", folder.display())]
+    None {
+        /// Where they would be.
+        folder: PathBuf,
+    },
+    /// The list of its files is gone.
+    #[error("{} is missing from its checkpoint; use another one", file.display())]
+    NoChecksums {
+        /// The list.
+        file: PathBuf,
+    },
+    /// Inference's part of a checkpoint alone.
+    #[error("{} holds no training state, only a model to generate with; resume a run folder instead", folder.display())]
+    NoState {
+        /// The checkpoint.
+        folder: PathBuf,
+    },
+    /// Where the run stands cannot be read.
+    #[error("{} is damaged; resume from another checkpoint", file.display())]
+    DamagedState {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+    /// Where the run stands cannot be.
+    #[error("{} is damaged: fewer windows than steps", file.display())]
+    ImpossibleState {
+        /// The file.
+        file: PathBuf,
+    },
+    /// The optimizer cannot take up its moments.
+    #[error("{}", file.display())]
+    Moments {
+        /// The file.
+        file: PathBuf,
+        /// Why not.
+        source: optimizer::Error,
+    },
+    /// The average of the weights is gone, or was never there.
+    #[error("{} is missing, so ema_decay was 0 when it was saved; put it back in config.toml", folder.display())]
+    NoAverage {
+        /// Where it would be.
+        folder: PathBuf,
+    },
+    /// It was learned from another text.
+    #[error(
+        "{} has another {what} than the one that {} has learned from; put the folder back as it was",
+        data.display(),
+        run.display()
+    )]
+    OtherText {
+        /// The text's folder.
+        data: PathBuf,
+        /// What is not the same.
+        what: &'static str,
+        /// The run's folder.
+        run: PathBuf,
+    },
+    /// The configuration or the text make another model.
+    #[error("{}: its config.toml or data no longer describe the model in its checkpoint; put back what was changed", run.display())]
+    OtherModel {
+        /// The run's folder.
+        run: PathBuf,
+    },
+}
+
+fn whole(latest: Option<&Path>) -> String {
+    latest.map_or_else(String::new, |latest| format!("{} is whole; ", latest.display()))
+}
 
 /// Where a run stands, and in what. With the configuration's seed, every random draw of a step follows from it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -108,21 +198,19 @@ pub fn save(
         let unfinished = run.unfinished(progress.step);
         let _ = fs::remove_dir_all(&unfinished);
         let written = disk::ensure_room(run.path(), size(run, gpt, optimizer))
+            .map_err(Into::into)
             .and_then(|()| write(&unfinished, gpt, optimizer, tokenizer, sampling, progress))
             .and_then(|()| {
-                fs::rename(&unfinished, &folder).with_context(|| format!("cannot create {}", folder.display()))?;
-                sync_folder(&run.checkpoints())
+                fs::rename(&unfinished, &folder).at("cannot create", &folder)?;
+                Ok(sync_folder(&run.checkpoints())?)
             });
         if let Err(error) = written {
             let _ = fs::remove_dir_all(&unfinished);
-            let kept = match run.pointed(Pointer::Latest) {
-                Ok(Some(latest)) => format!("{} is whole; free some space and resume", latest.display()),
-                _ => format!("free some space and go on with `ember-train resume {}`", run.path().display()),
-            };
-            return Err(error.context(format!("could not save step {} ({kept})", progress.step)));
+            let (run, latest) = (run.path().to_owned(), run.pointed(Pointer::Latest).unwrap_or(None));
+            return Err(Error::Save { step: progress.step, run, latest, source: Box::new(error) }.into());
         }
     }
-    run.point(Pointer::Latest, progress.step)
+    Ok(run.point(Pointer::Latest, progress.step)?)
 }
 
 /// Writes what the evaluation of `progress.step` found beside its checkpoint, where a resume finds that it need not be made again.
@@ -161,7 +249,7 @@ fn write(
     progress: &Progress,
 ) -> Result<()> {
     let training = dir.join("training");
-    fs::create_dir_all(&training).with_context(|| format!("cannot create {}", training.display()))?;
+    fs::create_dir_all(&training).at("cannot create", &training)?;
     checkpoint::save(gpt, tokenizer.end_of_text(), &sampling.to_hugging_face(), dir)?;
     tokenizer.save(dir)?;
     if let Some(average) = optimizer.average().and_then(|average| average.model(gpt)) {
@@ -172,32 +260,31 @@ fn write(
     let moments: Vec<_> = moments.collect();
     folder::write_tensors(&dir.join(MOMENTS), &moments)?;
     let state = dir.join(STATE);
-    let write = || -> Result<()> {
+    let text = serde_json::to_string_pretty(progress)?;
+    let write = || {
         let mut file = File::create(&state)?;
-        file.write_all(serde_json::to_string_pretty(progress)?.as_bytes())?;
-        Ok(file.sync_all()?)
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
     };
-    write().with_context(|| format!("cannot write {}", state.display()))?;
+    write().at("cannot write", &state)?;
     folder::write_checksums(dir)?;
     sync_folder(&training)?;
-    sync_folder(dir)
+    Ok(sync_folder(dir)?)
 }
 
 /// A folder that can be written from by itself.
 fn write_average(dir: &Path, average: &Gpt, tokenizer: &Tokenizer, sampling: Sampling) -> Result<()> {
-    fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    fs::create_dir_all(dir).at("cannot create", dir)?;
     checkpoint::save(average, tokenizer.end_of_text(), &sampling.to_hugging_face(), dir)?;
     tokenizer.save(dir)?;
     folder::write_checksums(dir)?;
-    sync_folder(dir)
+    Ok(sync_folder(dir)?)
 }
 
 /// Makes names inside `dir` survive a power cut, where the system can say so (not on Windows).
-fn sync_folder(dir: &Path) -> Result<()> {
+fn sync_folder(dir: &Path) -> Result<(), FileError> {
     if cfg!(unix) {
-        File::open(dir)
-            .and_then(|folder| folder.sync_all())
-            .with_context(|| format!("cannot write {}", dir.display()))?;
+        File::open(dir).and_then(|folder| folder.sync_all()).at("cannot write", dir)?;
     }
     Ok(())
 }
@@ -213,11 +300,11 @@ pub struct Restored {
 }
 
 /// The newest whole checkpoint of a run, every file of it verified: the one that `latest` names, or where that is damaged the
-/// newest older one that is whole. The damaged ones are put aside, with a line to `say` for each. `None` before the first.
+/// newest older one that is whole. The damaged ones are put aside, with a `note` for each. `None` before the first.
 ///
 /// # Errors
 /// When none is whole: the line names what is wrong with the newest, and everything is left as it was.
-pub fn newest_whole(run: &RunFolder, say: impl Fn(String)) -> Result<Option<PathBuf>> {
+pub fn newest_whole(run: &RunFolder, note: &mut dyn FnMut(Note)) -> Result<Option<PathBuf>> {
     let mut candidates = run.saved();
     let latest = run.pointed(Pointer::Latest);
     match &latest {
@@ -226,12 +313,12 @@ pub fn newest_whole(run: &RunFolder, say: impl Fn(String)) -> Result<Option<Path
         Ok(None) if candidates.is_empty() => return Ok(None),
         _ => {}
     }
-    let mut damaged: Vec<(PathBuf, Error)> = Vec::new();
+    let mut damaged: Vec<(PathBuf, crate::error::Error)> = Vec::new();
     for checkpoint in candidates {
         match verify(&checkpoint) {
             Ok(()) => {
-                for (path, error) in &damaged {
-                    say(format!("{error:#} (it is put aside as {})", run.put_aside(path, "damaged")?.display()));
+                for (path, error) in damaged {
+                    note(Note::Damaged { error, aside: run.put_aside(&path, "damaged")? });
                 }
                 run.point(Pointer::Latest, step_of(&checkpoint).unwrap_or_default())?;
                 return Ok(Some(checkpoint));
@@ -240,13 +327,16 @@ pub fn newest_whole(run: &RunFolder, say: impl Fn(String)) -> Result<Option<Path
         }
     }
     let newest = damaged.into_iter().next().map(|(_, error)| error);
-    Err(newest.or(latest.err()).unwrap_or_else(|| anyhow!("{} holds no checkpoint", run.checkpoints().display())))
+    let none = || Error::None { folder: run.checkpoints() }.into();
+    Err(newest.or_else(|| latest.err().map(Into::into)).unwrap_or_else(none))
 }
 
 /// Compares every file of a checkpoint with what was written.
 fn verify(dir: &Path) -> Result<()> {
     let checksums = dir.join("checksums.json");
-    ensure!(checksums.is_file(), "{} is missing from its checkpoint; use another one", checksums.display());
+    if !checksums.is_file() {
+        return Err(Error::NoChecksums { file: checksums }.into());
+    }
     Ok(folder::verify_checksums(dir)?)
 }
 
@@ -257,11 +347,11 @@ fn verify(dir: &Path) -> Result<()> {
 pub fn load(dir: &Path, mut optimizer: Optimizer, device: &Device) -> Result<Restored> {
     let state = dir.join(STATE);
     if !state.is_file() {
-        bail!("{} holds no training state, only a model to generate with; resume a run folder instead", dir.display());
+        return Err(Error::NoState { folder: dir.to_owned() }.into());
     }
-    let text = fs::read_to_string(&state).with_context(|| format!("cannot read {}", state.display()))?;
-    let mut progress: Progress = serde_json::from_str(&text)
-        .with_context(|| format!("{} is damaged; resume from another checkpoint", state.display()))?;
+    let text = fs::read_to_string(&state).at("cannot read", &state)?;
+    let damaged = |source| Error::DamagedState { file: state.clone(), source };
+    let mut progress: Progress = serde_json::from_str(&text).map_err(damaged)?;
     if let Some(evaluations) = load_evaluations(dir) {
         progress.evaluations = evaluations;
     }
@@ -271,15 +361,17 @@ pub fn load(dir: &Path, mut optimizer: Optimizer, device: &Device) -> Result<Res
     let stored: BTreeMap<_, _> = stored.collect::<Result<_>>()?;
     optimizer
         .restore(&gpt, progress.step, stored, &device.clone().inner())
-        .with_context(|| format!("{}", file.path().display()))?;
+        .map_err(|source| Error::Moments { file: file.path().to_owned(), source })?;
     if optimizer.average().is_some() && progress.step > 0 {
         let average = dir.join(AVERAGE);
         if !average.is_dir() {
-            bail!("{} is missing, so ema_decay was 0 when it was saved; put it back in config.toml", average.display());
+            return Err(Error::NoAverage { folder: average }.into());
         }
         optimizer.restore_average(checkpoint::load(&average, &device.clone().inner())?);
     }
-    ensure!(progress.windows >= progress.step, "{} is damaged: fewer windows than steps", state.display());
+    if progress.windows < progress.step {
+        return Err(Error::ImpossibleState { file: state }.into());
+    }
     Ok(Restored { gpt, optimizer, progress })
 }
 
@@ -301,7 +393,7 @@ mod tests {
         }
         for latest in [100_000_000, 99_999_999] {
             run.point(Pointer::Latest, latest).unwrap();
-            assert_eq!(newest_whole(&run, |_| {}).unwrap(), Some(run.checkpoint(latest)));
+            assert_eq!(newest_whole(&run, &mut |_| {}).unwrap(), Some(run.checkpoint(latest)));
         }
     }
 }

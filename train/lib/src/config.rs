@@ -4,9 +4,8 @@
 //! every key with its value, which is what a run folder keeps. [`Settings::resolve`] leads from one to the other
 //! and says why it chose what it chose. Nothing here reads a text or touches a device.
 
-use std::{fmt, path::Path};
+use std::path::Path;
 
-use anyhow::{Context, Result};
 use ember_model::folder::Family;
 use ember_model::{GptConfig, MlpKind, NormKind, Positions};
 use serde::{Deserialize, Serialize};
@@ -15,11 +14,14 @@ use crate::optimizer::{AdamWConfig, MuonConfig, OptimizerConfig};
 use crate::schedule::Curve;
 
 mod change;
+mod error;
 mod fine_tuning;
 pub mod keys;
 mod resolve;
 mod settings;
+pub mod textless;
 
+pub use error::ConfigError;
 pub use keys::help;
 pub use resolve::{DeviceKind, TextFacts, fitting_context};
 pub use settings::{DataConfig, Settings};
@@ -44,18 +46,6 @@ pub fn shipped(path: &Path) -> Option<&'static str> {
     let name = name.strip_suffix(".toml").unwrap_or(name);
     SHIPPED.iter().find(|(shipped, _)| is_ours && *shipped == name).map(|(_, text)| *text)
 }
-
-/// A configuration that cannot run; the message is one line that names the key. Programs exit with 2.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigError(pub String);
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for ConfigError {}
 
 /// What matrix products are computed in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -167,9 +157,8 @@ impl TrainConfig {
     }
 
     /// Reads the configuration a run folder keeps; the error names the file.
-    pub fn from_file(path: &Path) -> Result<Self> {
-        let text = settings::read(path)?;
-        Self::from_toml_str(&text).with_context(|| path.display().to_string())
+    pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
+        settings::in_file(path, Self::from_toml_str)
     }
 
     /// Checks every range, and what must hold between keys.
@@ -178,33 +167,20 @@ impl TrainConfig {
         for key in keys::all() {
             key.check(&table[key.name])?;
         }
-        let refuse = |what: String| Err(ConfigError(what));
-        if !self.n_embd.is_multiple_of(self.n_head) {
-            return refuse(format!(
-                "n_embd = {} is not a multiple of n_head = {}; each head takes an equal share of the width",
-                self.n_embd, self.n_head
-            ));
+        let Self { n_embd, n_head, batch_size, grad_accum_steps, micro_batch, .. } = *self;
+        if !n_embd.is_multiple_of(n_head) {
+            return Err(ConfigError::Heads { n_embd, n_head });
         }
         let shape = self.shape(1);
-        if let Err(error) = shape.validate().map_err(ember_model::Error::from).and_then(|()| Ok(Family::of(&shape)?)) {
-            return refuse(error.to_string());
+        let checked = shape.validate().map_err(ember_model::Error::from);
+        if let Err(error) = checked.and_then(|()| Ok(Family::of(&shape)?)) {
+            return Err(ConfigError::Model(error.to_string()));
         }
-        if !self.windows_per_step().is_multiple_of(self.micro_batch) {
-            return refuse(format!(
-                "micro_batch = {} does not divide the {} windows of a step (batch_size = {} times grad_accum_steps = {})",
-                self.micro_batch,
-                self.windows_per_step(),
-                self.batch_size,
-                self.grad_accum_steps
-            ));
+        if !self.windows_per_step().is_multiple_of(micro_batch) {
+            return Err(ConfigError::MicroBatch { micro_batch, batch_size, grad_accum_steps });
         }
-        if self.min_learning_rate > self.learning_rate {
-            return refuse(format!(
-                "min_learning_rate = {} is above learning_rate = {}; the schedule goes down",
-                self.min_learning_rate, self.learning_rate
-            ));
-        }
-        Ok(())
+        let (min, peak) = (self.min_learning_rate, self.learning_rate);
+        if min > peak { Err(ConfigError::MinLearningRate { min, peak }) } else { Ok(()) }
     }
 
     /// The shape that the configuration makes with so many different tokens.
@@ -269,8 +245,7 @@ impl TrainConfig {
     }
 
     fn to_table(&self) -> Result<toml::Table, ConfigError> {
-        toml::Table::try_from(self)
-            .map_err(|error| ConfigError(format!("the configuration cannot be written: {error}")))
+        toml::Table::try_from(self).map_err(|error| ConfigError::Unwritable { message: error.to_string() })
     }
 }
 

@@ -1,10 +1,7 @@
-//! Room on the disk: asked for before a save, and recognised where it ran out all the same.
+//! Room on the disk, asked for before a save.
 
 use std::fs;
-use std::io::ErrorKind;
 use std::path::Path;
-
-use anyhow::{Error, Result};
 
 use crate::report::units::bytes;
 
@@ -12,38 +9,24 @@ use crate::report::units::bytes;
 const BESIDE: u64 = 1 << 20;
 
 /// A save that the disk has no room for.
-#[derive(Debug)]
-struct NoRoom {
-    needed: u64,
-    free: u64,
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the disk is full: {} are needed and {} are free", bytes(*needed), bytes(*free))]
+pub struct Full {
+    /// Bytes that it takes.
+    pub needed: u64,
+    /// Bytes that there are.
+    pub free: u64,
 }
-
-impl std::fmt::Display for NoRoom {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "the disk is full: {} are needed and {} are free", bytes(self.needed), bytes(self.free))
-    }
-}
-
-impl std::error::Error for NoRoom {}
 
 /// Makes sure that `needed` bytes fit on the disk of `folder`, where the system can be asked.
 ///
 /// # Errors
 /// When they do not: the line says how many are free.
-pub fn ensure_room(folder: &Path, needed: u64) -> Result<()> {
+pub fn ensure_room(folder: &Path, needed: u64) -> Result<(), Full> {
     match free_bytes(folder) {
-        Some(free) if free < needed.saturating_add(BESIDE) => Err(NoRoom { needed: needed + BESIDE, free }.into()),
+        Some(free) if free < needed.saturating_add(BESIDE) => Err(Full { needed: needed + BESIDE, free }),
         _ => Ok(()),
     }
-}
-
-/// Whether it was for want of room (a full disk, a used-up quota, a limit on a file's size) that something could not be written.
-pub fn is_full(error: &Error) -> bool {
-    error.chain().any(|cause| {
-        let kind = cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
-        let full = [ErrorKind::StorageFull, ErrorKind::QuotaExceeded, ErrorKind::FileTooLarge];
-        cause.is::<NoRoom>() || kind.is_some_and(|kind| full.contains(&kind))
-    })
 }
 
 /// Bytes that a user without privileges may still write on the disk of `folder`.
@@ -73,11 +56,14 @@ pub fn used_bytes(folder: &Path) -> u64 {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::io;
+    use std::io::{self, ErrorKind};
 
-    use anyhow::Context;
+    use ember_host::file_error::At;
 
     use super::*;
+    use crate::checkpoint;
+    use crate::error::Error;
+    use crate::note::line;
 
     #[test]
     fn want_of_room_is_told_from_other_failures() {
@@ -88,14 +74,17 @@ mod tests {
         fs::write(folder.path().join("b/c"), [0; 5]).unwrap();
         assert_eq!(used_bytes(folder.path()), 15);
         if cfg!(unix) {
-            let error = ensure_room(folder.path(), 1 << 60).context("could not save").unwrap_err();
-            assert!(is_full(&error) && format!("{error:#}").contains("are free"), "{error:#}");
+            let full = ensure_room(folder.path(), 1 << 60).unwrap_err();
+            let run = folder.path().to_owned();
+            let error =
+                Error::from(checkpoint::Error::Save { step: 1, run, latest: None, source: Box::new(full.into()) });
+            assert!(error.is_full_disk() && line(&error).contains("are free"), "{error:?}");
         }
         for (kind, full) in
             [(ErrorKind::StorageFull, true), (ErrorKind::FileTooLarge, true), (ErrorKind::PermissionDenied, false)]
         {
-            let error = Error::from(io::Error::from(kind)).context("cannot write a");
-            assert_eq!(is_full(&error), full);
+            let written: io::Result<()> = Err(kind.into());
+            assert_eq!(Error::from(written.at("cannot write", "a").unwrap_err()).is_full_disk(), full);
         }
     }
 }

@@ -1,10 +1,10 @@
 //! The loss on text that was not trained on, by the same scoring that `ember-generate score` uses: no graph, no dropout.
 
-use anyhow::Result;
 use ember_data::windows::ValWindows;
 use ember_decoding::score::token_log_probabilities;
 use ember_model::Gpt;
 
+use crate::error::Result;
 use crate::team::Team;
 use crate::team::messages::sum_f64;
 

@@ -7,7 +7,6 @@ mod segments;
 
 use std::ops::Range;
 
-use anyhow::Result;
 use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use ember_data::random;
@@ -17,6 +16,7 @@ use ember_model::kernels::DropoutMask;
 use rand_chacha::rand_core::Rng;
 
 use crate::config::TrainConfig;
+use crate::error::Result;
 use crate::loss::{Loss, Objective, cross_entropy, loss_over};
 
 pub use scaling::LossScale;

@@ -4,6 +4,7 @@
 pub mod counting;
 pub mod fit;
 pub mod keeping;
+pub mod on_device;
 pub mod prediction;
 
 use burn::tensor::Device;

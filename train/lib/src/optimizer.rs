@@ -11,7 +11,6 @@ mod verdict;
 
 use std::collections::BTreeMap;
 
-use anyhow::{Result, bail};
 use burn::module::ParamId;
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Tensor};
@@ -27,6 +26,32 @@ pub use muon::{Muon, MuonConfig};
 pub use verdict::{Coming, Found, Judge, Verdict};
 
 use state::Stored;
+
+/// Why an optimizer cannot take up what was stored.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Another kind was stored.
+    #[error(
+        "these are the moments of optimizer = \"{was}\", not of \"{is}\"; write optimizer = \"{was}\" into config.toml"
+    )]
+    OtherKind {
+        /// What was stored.
+        was: &'static str,
+        /// What this is.
+        is: &'static str,
+    },
+    /// A parameter's moment is missing, or has another size.
+    #[error("the stored optimizer has no {kind} moment of size {size} for {parameter}")]
+    NoMoment {
+        /// Which moment.
+        kind: &'static str,
+        /// Values that the parameter has.
+        size: usize,
+        /// Its name.
+        parameter: String,
+    },
+}
 
 /// What an optimizer is told once; the learning rate comes with each step.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -173,7 +198,7 @@ impl Optimizer {
         steps: u64,
         stored: BTreeMap<String, Vec<f32>>,
         device: &Device,
-    ) -> Result<()> {
+    ) -> Result<(), Error> {
         self.steps = steps;
         self.adamw = AdamW::new(self.config.adamw);
         self.muon = self.config.muon.map(Muon::new);
@@ -183,9 +208,7 @@ impl Optimizer {
         let was_muon = stored.keys().any(|name| name.starts_with("momentum."));
         if was_muon != self.muon.is_some() {
             let [was, is] = [was_muon, !was_muon].map(|muon| if muon { "muon" } else { "adamw" });
-            bail!(
-                "these are the moments of optimizer = \"{was}\", not of \"{is}\"; write optimizer = \"{was}\" into config.toml"
-            );
+            return Err(Error::OtherKind { was, is });
         }
         let mut stored = Stored { tensors: stored, device };
         for parameter in gpt.parameters() {

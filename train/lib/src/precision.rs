@@ -1,12 +1,11 @@
 //! What the matrix products of a run are computed in: what each device can do, and what it is best at.
 
-use anyhow::Result;
 use burn::tensor::FloatDType;
-use ember_cli::program::UsageError;
 use ember_model::device::{Selected, multiplies};
 use ember_model::kernels::{is_cpu, multiplies_bf16};
 
-use crate::config::{Precision, Settings};
+use crate::config::{ConfigError, Precision, Settings};
+use crate::note::Note;
 
 /// burn's name for it.
 pub fn float_dtype(precision: Precision) -> FloatDType {
@@ -23,16 +22,15 @@ pub fn float_dtype(precision: Precision) -> FloatDType {
 /// float16 is never chosen, since it does.
 ///
 /// # Errors
-/// A [`UsageError`] when the device cannot do what was asked for.
-pub fn settle(settings: &mut Settings, selected: &Selected) -> Result<Option<String>> {
+/// When the device cannot do what was asked for.
+pub fn settle(settings: &mut Settings, selected: &Selected) -> Result<Option<Note>, ConfigError> {
     if let Some(precision) = settings.precision() {
         check(precision, selected)?;
         return Ok(None);
     }
-    let (precision, reason) = automatic(selected);
-    let precision = word(precision);
-    settings.set(&format!("precision={precision}"))?;
-    Ok(Some(format!("precision = {precision}: {reason}")))
+    let (precision, note) = automatic(selected);
+    settings.set(&format!("precision={}", word(precision)))?;
+    Ok(Some(note))
 }
 
 /// What a configuration calls it.
@@ -44,33 +42,33 @@ fn word(precision: Precision) -> &'static str {
     }
 }
 
-fn automatic(selected: &Selected) -> (Precision, String) {
+fn automatic(selected: &Selected) -> (Precision, Note) {
+    let chosen = |precision, reason: &str| format!("precision = {}: {reason}", word(precision));
     if is_cpu(&selected.device) {
-        let reason = if multiplies_bf16() {
-            "exact; this processor multiplies bfloat16 as well, at less time and memory, with --set precision=bf16"
+        let note = if multiplies_bf16() {
+            let reason = "exact; this processor multiplies bfloat16 as well, at less time and memory";
+            Note::ExactPrecision(chosen(Precision::F32, reason))
         } else {
-            "on this CPU the half types save memory, not time"
+            chosen(Precision::F32, "on this CPU the half types save memory, not time").into()
         };
-        return (Precision::F32, reason.to_owned());
+        return (Precision::F32, note);
     }
-    match multiplies(&selected.device, FloatDType::BF16) {
+    let (precision, reason) = match multiplies(&selected.device, FloatDType::BF16) {
         Ok(()) => (Precision::Bf16, format!("{} multiplies bfloat16, at half the memory", selected.id)),
         Err(problem) => (Precision::F32, format!("in bfloat16 {} {problem}", selected.id)),
-    }
+    };
+    (precision, chosen(precision, &reason).into())
 }
 
 /// Refuses a precision that the device cannot do.
 ///
 /// # Errors
-/// A [`UsageError`] whose line says why.
-pub fn check(precision: Precision, selected: &Selected) -> Result<()> {
-    multiplies(&selected.device, float_dtype(precision)).map_err(|problem| {
-        let line = format!(
-            "precision = {}: {} ({}) {problem}; use --set precision=f32, or another --device",
-            word(precision),
-            selected.id,
-            selected.name
-        );
-        UsageError::new(line).into()
+/// As said, in one line.
+pub fn check(precision: Precision, selected: &Selected) -> Result<(), ConfigError> {
+    multiplies(&selected.device, float_dtype(precision)).map_err(|problem| ConfigError::Precision {
+        precision: word(precision),
+        device: selected.id.clone(),
+        name: selected.name.clone(),
+        problem: problem.to_string(),
     })
 }

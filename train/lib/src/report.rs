@@ -12,6 +12,75 @@ pub mod units;
 pub use metrics::{Row, RunFacts};
 pub use records::Records;
 
+use std::io;
+use std::path::PathBuf;
+
+use ember_host::file_error::FileError;
+
+use crate::note::Note;
+
+/// Why a log cannot be written or read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LogError {
+    /// It cannot be opened.
+    #[error("{}: cannot open; check that the run folder may be written to", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A row cannot be appended.
+    #[error("{}: cannot append; is the disk full?", path.display())]
+    Append {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Rows cannot be taken away.
+    #[error("{}: cannot cut the log back; is the disk full?", path.display())]
+    CutBack {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: FileError,
+    },
+    /// It cannot be read.
+    #[error("{}: cannot read the log", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A line in its middle is broken.
+    #[error("{}: line {line} is not a row of this log ({reason}); remove that line", path.display())]
+    Row {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        reason: serde_json::Error,
+    },
+    /// It is no text of JSON objects.
+    #[error("{} is damaged", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+    /// Another file cannot be made, read or removed.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A row that JSON cannot hold.
+    #[error(transparent)]
+    Unwritable(#[from] serde_json::Error),
+}
+
 /// One optimizer step as it is shown.
 #[derive(Clone, Debug, Default)]
 pub struct StepReport {
@@ -56,16 +125,30 @@ pub struct EvalReport {
     pub forgetful_loss: Option<f64>,
 }
 
+/// Shows nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Silent;
+
+impl Reporter for Silent {
+    fn step(&mut self, _: &StepReport) {}
+    fn evaluation(&mut self, _: &EvalReport) {}
+    fn sample(&mut self, _: u64, _: &str) {}
+    fn note(&mut self, _: Note) {}
+    fn finish(&mut self) {}
+}
+
 /// Something that shows a run while it runs; none of its methods can fail or write into the run's files.
 pub trait Reporter {
+    /// Training begins, at this step of so many.
+    fn begin(&mut self, _run: &str, _first_step: u64, _max_steps: u64) {}
     /// A step was taken.
     fn step(&mut self, report: &StepReport);
     /// The validation split was measured.
     fn evaluation(&mut self, report: &EvalReport);
     /// The model wrote this at this step.
     fn sample(&mut self, step: u64, text: &str);
-    /// Something a person should know, in one line.
-    fn note(&mut self, text: &str);
+    /// Something a person should know.
+    fn note(&mut self, note: Note);
     /// Whether the person watching asked the run to end.
     fn stop_requested(&self) -> bool {
         false

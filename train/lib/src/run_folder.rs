@@ -12,15 +12,80 @@
 //! ```
 
 use std::fs::{self, File, TryLockError};
+use std::io;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
-use ember_cli::program::UsageError;
+use ember_host::file_error::{At, FileError};
 use ember_host::files::write_atomic;
 
 use crate::config::TrainConfig;
+use crate::error::Result;
 
 const DATA: &str = "data";
+
+/// Why a folder is no run's, or not this process's.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FolderError {
+    /// A new run is to be made where one is.
+    #[error("{} holds a run already; resume it, or choose another folder", path.display())]
+    HoldsRun {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A new run is to be made where a file is.
+    #[error("{} is a file; name a folder", path.display())]
+    IsFile {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A new run is to be made among somebody's files.
+    #[error(
+        "{} holds other files, {name} among them, and they might be overwritten; name a folder that is new or empty",
+        path.display()
+    )]
+    Foreign {
+        /// The folder.
+        path: PathBuf,
+        /// One of the files.
+        name: String,
+    },
+    /// A new folder cannot be made.
+    #[error("cannot create the run folder {}; choose another", path.display())]
+    Create {
+        /// The folder.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// There is no run in it.
+    #[error("{} is not a run folder (it has no config.toml); name the folder of a run", path.display())]
+    NoRun {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// Another process trains it.
+    #[error("{} is in use by another process; wait for it to end, or stop it first", path.display())]
+    InUse {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A pointer names what is not there.
+    #[error(
+        "{} names {}, which is not there; write the name of a folder in checkpoints/ into it",
+        pointer.display(),
+        folder.display()
+    )]
+    DanglingPointer {
+        /// The pointer's file.
+        pointer: PathBuf,
+        /// What it names.
+        folder: PathBuf,
+    },
+    /// A file in it cannot be read or written.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
 
 /// A run folder that this process owns until it is dropped, or only reads beside the process that does.
 #[derive(Debug)]
@@ -52,32 +117,23 @@ impl RunFolder {
     /// Makes a folder for a new run and takes its lock.
     ///
     /// # Errors
-    /// A [`UsageError`] when the folder holds a run already, or anything that no run left in it; else when it cannot be made or
-    /// another process uses it.
-    pub fn create(path: &Path) -> Result<Self> {
-        let path_text = path.display();
+    /// When the folder holds a run already, or anything that no run left in it, when it cannot be made, or another process uses it.
+    pub fn create(path: &Path) -> Result<Self, FolderError> {
+        let path_buf = || path.to_owned();
         if path.join("config.toml").exists() || path.join("checkpoints").exists() {
-            return Err(UsageError::new(format!(
-                "{path_text} holds a run already; continue it with `ember-train resume {path_text}`, or choose another --out"
-            ))
-            .into());
+            return Err(FolderError::HoldsRun { path: path_buf() });
         }
         if path.exists() && !path.is_dir() {
-            return Err(UsageError::new(format!("--out {path_text} is a file; name a folder")).into());
+            return Err(FolderError::IsFile { path: path_buf() });
         }
         // A run that ended before it began leaves its data, and names with a leading dot are nobody's work.
         let foreign = |name: &String| name != DATA && !name.starts_with('.');
         let entries = fs::read_dir(path).into_iter().flatten().flatten();
         let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
         if let Some(name) = names.filter(foreign).min() {
-            return Err(UsageError::new(format!(
-                "--out {path_text} holds other files, {name} among them, and they might be overwritten; name a folder that is new \
-                 or empty"
-            ))
-            .into());
+            return Err(FolderError::Foreign { path: path_buf(), name });
         }
-        fs::create_dir_all(path)
-            .with_context(|| format!("cannot create the run folder {path_text}; choose another --out"))?;
+        fs::create_dir_all(path).map_err(|source| FolderError::Create { path: path_buf(), source })?;
         Self::lock(path)
     }
 
@@ -85,9 +141,9 @@ impl RunFolder {
     ///
     /// # Errors
     /// When there is no run in it, or another process uses it.
-    pub fn open(path: &Path) -> Result<Self> {
+    pub fn open(path: &Path) -> Result<Self, FolderError> {
         if !path.join("config.toml").is_file() {
-            bail!("{} is not a run folder (it has no config.toml); name the folder that `run` made", path.display());
+            return Err(FolderError::NoRun { path: path.to_owned() });
         }
         Self::lock(path)
     }
@@ -97,17 +153,13 @@ impl RunFolder {
         Self { path: path.to_owned(), _lock: None }
     }
 
-    fn lock(path: &Path) -> Result<Self> {
+    fn lock(path: &Path) -> Result<Self, FolderError> {
         let file_path = path.join(".lock");
-        let lock = File::create(&file_path).with_context(|| format!("cannot write {}", file_path.display()))?;
+        let lock = File::create(&file_path).at("cannot write", &file_path)?;
         match lock.try_lock() {
             Ok(()) => Ok(Self { path: path.to_owned(), _lock: Some(lock) }),
-            Err(TryLockError::WouldBlock) => {
-                bail!("{} is in use by another ember-train; wait for it to end, or stop it first", path.display())
-            }
-            Err(TryLockError::Error(error)) => {
-                Err(error).with_context(|| format!("cannot lock {}", file_path.display()))
-            }
+            Err(TryLockError::WouldBlock) => Err(FolderError::InUse { path: path.to_owned() }),
+            Err(TryLockError::Error(error)) => Err(error).at("cannot lock", &file_path).map_err(Into::into),
         }
     }
 
@@ -184,19 +236,15 @@ impl RunFolder {
     ///
     /// # Errors
     /// When the pointer cannot be read, or the folder it names is gone.
-    pub fn pointed(&self, pointer: Pointer) -> Result<Option<PathBuf>> {
+    pub fn pointed(&self, pointer: Pointer) -> Result<Option<PathBuf>, FolderError> {
         let file = self.path.join(pointer.name());
         if !file.exists() {
             return Ok(None);
         }
-        let name = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        let name = fs::read_to_string(&file).at("cannot read", &file)?;
         let folder = self.checkpoints().join(name.trim());
         if !folder.is_dir() || step_of(&folder).is_none() {
-            bail!(
-                "{} names {}, which is not there; write the name of a folder in checkpoints/ into it",
-                file.display(),
-                folder.display()
-            );
+            return Err(FolderError::DanglingPointer { pointer: file, folder });
         }
         Ok(Some(folder))
     }
@@ -205,15 +253,16 @@ impl RunFolder {
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn point(&self, pointer: Pointer, step: u64) -> Result<()> {
-        Ok(write_atomic(&self.path.join(pointer.name()), |file| writeln!(file, "{}", checkpoint_name(step)))?)
+    pub fn point(&self, pointer: Pointer, step: u64) -> Result<(), FileError> {
+        let file = self.path.join(pointer.name());
+        write_atomic(&file, |file| writeln!(file, "{}", checkpoint_name(step)))
     }
 
     /// Lets `best` name the checkpoint of `step`, where there is one and it does not name it yet.
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn name_best(&self, step: u64) -> Result<()> {
+    pub fn name_best(&self, step: u64) -> Result<(), FileError> {
         let named = fs::read_to_string(self.path.join(Pointer::Best.name())).unwrap_or_default();
         if named.trim() == checkpoint_name(step) || !self.checkpoint(step).is_dir() {
             return Ok(());
@@ -232,7 +281,7 @@ impl RunFolder {
 
     /// Removes every checkpoint but the newest `keep`, the `best` and those the pointers name, and what an interrupted save or removal left
     /// behind. A folder that cannot be removed is left alone: it costs space, nothing else.
-    pub fn prune(&self, keep: u64, best: Option<u64>) -> Result<()> {
+    pub fn prune(&self, keep: u64, best: Option<u64>) {
         // What a pointer names that was taken away by hand needs no keeping.
         let pointed = [Pointer::Latest, Pointer::Best].map(|pointer| self.pointed(pointer).unwrap_or(None));
         let latest = pointed[0].as_deref().and_then(step_of);
@@ -243,7 +292,7 @@ impl RunFolder {
                 let _ = fs::rename(&checkpoint, self.unfinished(step_of(&checkpoint).unwrap_or_default()));
             }
         }
-        let Ok(entries) = fs::read_dir(self.checkpoints()) else { return Ok(()) };
+        let Ok(entries) = fs::read_dir(self.checkpoints()) else { return };
         for entry in entries.flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             let superseded =
@@ -252,7 +301,6 @@ impl RunFolder {
                 let _ = fs::remove_dir_all(entry.path());
             }
         }
-        Ok(())
     }
 
     /// Where the checkpoint of `step` is while it is written or removed.
@@ -265,14 +313,14 @@ impl RunFolder {
     ///
     /// # Errors
     /// When it cannot be renamed.
-    pub fn put_aside(&self, checkpoint: &Path, why: &str) -> Result<PathBuf> {
+    pub fn put_aside(&self, checkpoint: &Path, why: &str) -> Result<PathBuf, FileError> {
         let name = checkpoint.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         let aside = self.checkpoints().join(format!("{why}-{name}"));
         let _ = fs::remove_dir_all(&aside);
-        fs::rename(checkpoint, &aside).with_context(|| format!("cannot rename {}", checkpoint.display()))?;
+        fs::rename(checkpoint, &aside).at("cannot rename", checkpoint)?;
         let best = self.path.join(Pointer::Best.name());
         if fs::read_to_string(&best).is_ok_and(|named| named.trim() == name) {
-            fs::remove_file(&best).with_context(|| format!("cannot remove {}", best.display()))?;
+            fs::remove_file(&best).at("cannot remove", &best)?;
         }
         Ok(aside)
     }
@@ -282,7 +330,7 @@ impl RunFolder {
     ///
     /// # Errors
     /// When one cannot be renamed.
-    pub fn supersede_after(&self, step: u64) -> Result<Vec<(PathBuf, PathBuf)>> {
+    pub fn supersede_after(&self, step: u64) -> Result<Vec<(PathBuf, PathBuf)>, FileError> {
         let newer = self.saved().into_iter().filter(|saved| step_of(saved).is_some_and(|of| of > step));
         newer.map(|saved| Ok((saved.clone(), self.put_aside(&saved, SUPERSEDED)?))).collect()
     }

@@ -1,17 +1,25 @@
 //! What the model writes while it learns: the same prompts and the same noise every time, so that only the model differs. It is
 //! drawn as whoever opens the checkpoint's folder draws without asking for something else.
 
-use std::ops::ControlFlow;
-
-use anyhow::{Context, Result};
 use ember_data::prepare::Marks;
 use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 use ember_decoding::config::{GenerationConfig, Sampling};
-use ember_decoding::engine::generate;
+use ember_decoding::generate;
 use ember_model::Gpt;
 use serde::{Deserialize, Serialize};
 
 use crate::config::TrainConfig;
+use crate::error::{Cause, Error, Result};
+
+/// A prompt that the tokenizer cannot read.
+#[derive(Debug, thiserror::Error)]
+#[error("sample_prompts: {prompt:?}")]
+pub struct UnknownPrompt {
+    /// The prompt.
+    pub prompt: String,
+    /// What it cannot read.
+    pub source: Cause,
+}
 
 /// What a model wrote behind one prompt: a row of `samples/samples.jsonl`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -76,7 +84,7 @@ pub fn samples(
 /// The sample with the text behind its prompt.
 fn continued(gpt: &Gpt, tokenizer: &Tokenizer, knobs: &GenerationConfig, sample: Sample) -> Result<Sample> {
     let prompt_ids = prompt_ids(tokenizer, &sample.prompt)?;
-    let completion = generate(gpt, &prompt_ids, knobs, &mut |_| ControlFlow::Continue(()))?;
+    let completion = generate(gpt, &prompt_ids, knobs, &mut ())?;
     let visible = |ids: &[u32]| -> Result<String> {
         // A model may have ids that no token uses, to round its vocabulary up.
         let is_text = |id: &u32| Some(*id) != tokenizer.end_of_text() && (*id as usize) < tokenizer.vocab_size();
@@ -96,8 +104,9 @@ fn continued(gpt: &Gpt, tokenizer: &Tokenizer, knobs: &GenerationConfig, sample:
 
 /// The ids a sample starts from: the prompt's, else the end token that opens every document, else a line end, else token 0.
 fn prompt_ids(tokenizer: &Tokenizer, text: &str) -> Result<Vec<u32>> {
+    let unknown = |error| UnknownPrompt { prompt: text.to_owned(), source: Error::from(error).into() };
     let ids =
-        tokenizer.encode_prompt(text, SpecialTokens::Parse).with_context(|| format!("sample_prompts: {text:?}"))?;
+        tokenizer.encode_prompt(text, SpecialTokens::Parse).map_err(|error| Error::Other(unknown(error).into()))?;
     if !ids.is_empty() {
         return Ok(ids);
     }

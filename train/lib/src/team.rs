@@ -7,10 +7,6 @@
 
 use std::path::Path;
 
-use anyhow::Result;
-#[cfg(not(feature = "mpi"))]
-use ember_cli::program::SaidElsewhere;
-use ember_cli::program::{CommonArgs, UsageError};
 use ember_host::interrupt::Interrupt;
 
 pub mod exchange;
@@ -22,12 +18,94 @@ pub mod mpi;
 mod tests;
 #[cfg(test)]
 mod threads;
-#[cfg(any(test, feature = "mpi"))]
 #[cfg_attr(not(feature = "mpi"), allow(dead_code))] // tested without MPI as well
-mod watch;
+pub mod watch;
 
+use crate::error::Result;
 use crate::memory::fit::largest_divisor;
 use launch::Launch;
+use watch::Gone;
+
+/// Why processes cannot train together.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A launcher started several processes of a program that cannot speak to them.
+    #[error(
+        "{processes} processes of a program that was built without MPI were started, and they would write into one folder"
+    )]
+    NoMpi {
+        /// How many.
+        processes: usize,
+    },
+    /// The launcher's MPI is another than the program's.
+    #[error(
+        "the launcher started {launched} processes, but MPI sees {seen}; start them with the mpirun of the MPI that this program \
+         was built with"
+    )]
+    OtherMpi {
+        /// Processes of the launcher.
+        launched: usize,
+        /// Processes of MPI.
+        seen: usize,
+    },
+    /// Something else of MPI failed.
+    #[error("MPI was begun twice in one process")]
+    BegunTwice,
+    /// The windows of a step do not divide.
+    #[error(
+        "the {windows} windows of a step (batch_size times grad_accum_steps) do not divide among {processes} processes; start a \
+         number of processes that divides {windows}, or choose another batch_size"
+    )]
+    UnequalShares {
+        /// Windows of a step.
+        windows: usize,
+        /// Processes that share them.
+        processes: usize,
+    },
+    /// Text that is none came over the wire.
+    #[error("the process of rank 0 did not speak UTF-8")]
+    NotUtf8,
+    /// A process reads another text.
+    #[error("it reads another {what} than that of rank 0; let all see the same folder")]
+    OtherText {
+        /// What is not the same.
+        what: &'static str,
+    },
+    /// A process has come to other weights.
+    #[error(
+        "the process of rank {rank} has come to other weights than that of rank 0, as happens between devices or processors of \
+         different kinds; they are not saved: resume with processes of one kind, or with EMBER_SIMD=avx2 for all of them where \
+         only the processors differ"
+    )]
+    OtherWeights {
+        /// Its rank.
+        rank: usize,
+    },
+    /// The error of a process that does not lead, said by itself.
+    #[error("the process of rank {rank}")]
+    OfRank {
+        /// Its rank.
+        rank: usize,
+        /// What failed there.
+        source: Box<crate::error::Error>,
+    },
+    /// Another process failed, and says why.
+    #[error("another process says why (exit code {code})")]
+    SaidElsewhere {
+        /// What the caller made of its error.
+        code: u8,
+    },
+}
+
+/// What processes that were started together need of the program that they run.
+#[derive(Clone, Copy, Debug)]
+pub struct Program {
+    /// The code, not 0, with which all of them end where one has failed so.
+    pub code: fn(&crate::error::Error) -> u8,
+    /// Says that a process is gone.
+    pub gone: fn(&Gone),
+}
 
 /// The processes of a run, as one of them sees them.
 pub trait Team {
@@ -47,6 +125,10 @@ pub trait Team {
     fn broadcast(&self, bytes: &mut [u8]) -> Result<()>;
     /// From here on, should another process die, says how to go on with the run in this folder.
     fn keep_watch(&self, _run: &Path) {}
+    /// The code with which all processes end where this one has failed so.
+    fn code(&self, _error: &crate::error::Error) -> u8 {
+        1
+    }
     /// Parts in peace: every process calls it once, when it has done all that it had to.
     fn leave(&self) {}
 
@@ -79,42 +161,38 @@ impl Team for Alone {
 ///
 /// # Errors
 /// When `mpirun` started several of a program that cannot speak to them: each would train a run of its own, in one folder.
-pub fn join(interrupt: &Interrupt) -> Result<Box<dyn Team>> {
+pub fn join(program: Program, interrupt: &Interrupt) -> Result<Box<dyn Team>> {
     let Some(launch) = Launch::of_this_process() else { return Ok(Box::new(Alone)) };
-    join_launched(launch, interrupt)
+    join_launched(launch, program, interrupt)
 }
 
 #[cfg(feature = "mpi")]
-fn join_launched(launch: Launch, interrupt: &Interrupt) -> Result<Box<dyn Team>> {
-    Ok(Box::new(mpi::MpiTeam::join(launch, interrupt)?))
+fn join_launched(launch: Launch, program: Program, interrupt: &Interrupt) -> Result<Box<dyn Team>> {
+    Ok(Box::new(mpi::MpiTeam::join(launch, program, interrupt)?))
 }
 
 #[cfg(not(feature = "mpi"))]
-fn join_launched(launch: Launch, _interrupt: &Interrupt) -> Result<Box<dyn Team>> {
+fn join_launched(launch: Launch, program: Program, _interrupt: &Interrupt) -> Result<Box<dyn Team>> {
+    let error = Error::NoMpi { processes: launch.size }.into();
     if launch.rank > 0 {
         // The process of rank 0 says it, which mpirun would end as soon as another has ended.
         std::thread::sleep(std::time::Duration::from_millis(500));
-        return Err(SaidElsewhere(2).into());
+        return Err(Error::SaidElsewhere { code: (program.code)(&error) }.into());
     }
-    Err(UsageError::new(format!(
-        "mpirun started {} processes of an ember-train that was built without MPI, and they would write into one folder; \
-         build it with `cargo build --release -p ember-train --features mpi`, or start it without mpirun",
-        launch.size
-    ))
-    .into())
-}
-
-/// The common arguments as this process takes them: only the one that leads has something to say.
-pub fn voice(team: &dyn Team, common: &CommonArgs) -> CommonArgs {
-    CommonArgs { quiet: common.quiet || !team.leads(), ..common.clone() }
+    Err(error)
 }
 
 /// This process's share of a step of `windows` windows that begins at window `first`, and the windows of one pass: at most
 /// `micro_batch`, the largest such divisor of the share.
 ///
 /// # Errors
-/// A [`UsageError`] when the windows do not divide among the processes.
-pub fn share(team: &dyn Team, first: u64, windows: usize, micro_batch: usize) -> Result<(std::ops::Range<u64>, usize)> {
+/// When the windows do not divide among the processes.
+pub fn share(
+    team: &dyn Team,
+    first: u64,
+    windows: usize,
+    micro_batch: usize,
+) -> Result<(std::ops::Range<u64>, usize), Error> {
     let size = team.size();
     check_share(windows, size)?;
     let count = windows / size;
@@ -126,14 +204,8 @@ pub fn share(team: &dyn Team, first: u64, windows: usize, micro_batch: usize) ->
 ///
 /// # Errors
 /// As said.
-pub fn check_share(windows: usize, size: usize) -> Result<(), UsageError> {
-    if windows.is_multiple_of(size) {
-        return Ok(());
-    }
-    Err(UsageError::new(format!(
-        "the {windows} windows of a step (batch_size times grad_accum_steps) do not divide among {size} processes; start a \
-         number of processes that divides {windows}, or choose another batch_size"
-    )))
+pub fn check_share(windows: usize, processes: usize) -> Result<(), Error> {
+    if windows.is_multiple_of(processes) { Ok(()) } else { Err(Error::UnequalShares { windows, processes }) }
 }
 
 /// Adds `parts`, each as long as `sums`, in their order: floating-point addition in one order has one result.

@@ -8,10 +8,8 @@
 
 use std::time::Instant;
 
-use anyhow::Result;
 use burn::module::Module;
 use burn::tensor::FloatDType;
-use ember_cli::program::Outcome;
 use ember_data::prepare::Marks;
 use ember_data::tokenizer::Tokenizer;
 use ember_data::windows::{TrainWindows, ValWindows};
@@ -22,14 +20,16 @@ use crate::ahead::Ahead;
 use crate::checkpoint::{self, Progress};
 use crate::clock::{Change, Clock};
 use crate::config::TrainConfig;
-use crate::disk;
+use crate::error::Result;
 use crate::evaluate::evaluate;
 use crate::gradient::{Gradient, Passes, gradient};
 use crate::guard::{Verdict, Weights};
 use crate::memory;
 use crate::memory::keeping::give_back_freed_memory;
+use crate::note::Note;
 use crate::optimizer::{Optimizer, global_norm};
 use crate::report::{EvalReport, Records, Reporter, Row, StepReport};
+use crate::run::Ended;
 use crate::run_folder::{Pointer, RunFolder};
 use crate::sample;
 use crate::schedule::Schedule;
@@ -38,7 +38,7 @@ use crate::team::messages::{number_of_the_first, said_by_the_first};
 use crate::team::{self, Team, exchange};
 
 /// A run in progress: the model, what learns it, what it learns from, and whom it tells.
-pub struct Trainer {
+pub struct Trainer<'a> {
     /// The resolved configuration.
     pub config: TrainConfig,
     /// The folder that this process owns, or the one that leads its team.
@@ -70,7 +70,7 @@ pub struct Trainer {
     /// What the run did beside learning since the last row.
     pub spent: Spent,
     /// The terminal.
-    pub reporter: Box<dyn Reporter>,
+    pub reporter: &'a mut dyn Reporter,
     /// For a run that was promised to end at a time.
     pub clock: Option<Clock>,
 }
@@ -105,18 +105,18 @@ pub(crate) struct StepResult {
     pub learning_rate: f64,
 }
 
-impl Trainer {
+impl Trainer<'_> {
     /// Trains `gpt`, which is on a device with automatic differentiation, to `max_steps`, or until `stop` says so; saves before
     /// it returns.
     ///
     /// # Errors
     /// When a file cannot be written, or the team is gone: every checkpoint saved before is still there.
-    pub fn train(&mut self, mut gpt: Gpt, stop: &dyn Fn() -> bool) -> Result<Outcome> {
+    pub fn train(&mut self, mut gpt: Gpt, stop: &dyn Fn() -> bool) -> Result<Ended> {
         let began = Instant::now();
         let elapsed_before = self.progress.elapsed_s;
         let mut pace = Speedometer::new(self.progress.tokens);
         let mut schedule = self.schedule();
-        let weights = Weights::at_the_start(&gpt, self.reporter.as_mut());
+        let weights = Weights::at_the_start(&gpt, self.reporter);
         let mut starts_gpu = !is_cpu(&gpt.device());
         let mut heard;
         self.name_best()?; // a kill may have come between an evaluation and the pointer
@@ -145,12 +145,12 @@ impl Trainer {
                 if last || stopped { saved? } else { self.go_on_if_full(saved)? }
             }
             if stopped {
-                return Ok(Outcome::Interrupted);
+                return Ok(Ended::Interrupted);
             }
             if is_evaluated && self.progress.evaluations.last != Some(step) {
                 let Some(losses) = self.evaluate(&gpt, stop)? else {
                     self.save(&gpt, weights)?; // the save of this step may have found the disk full
-                    return Ok(Outcome::Interrupted); // a resume evaluates what is saved
+                    return Ok(Ended::Interrupted); // a resume evaluates what is saved
                 };
                 let kept = self.keep(losses);
                 self.go_on_if_full(kept)?;
@@ -163,16 +163,16 @@ impl Trainer {
                 && let Err(error) = self.sample(&gpt)
             {
                 // It is for people to look at: learning does not depend on it.
-                self.reporter.note(&format!("step {step}: no sample ({error:#}); the run goes on"));
+                self.reporter.note(Note::NoSample { step, error });
             }
             if finished && !last {
                 let patience = self.config.patience;
                 let line = format!("no new best in {patience} evaluations (patience): the run ends at step {step}");
-                self.reporter.note(&line);
+                self.reporter.note(line.into());
                 self.save(&gpt, weights)?; // the save of this step may have found the disk full
             }
             if finished {
-                return Ok(Outcome::Done);
+                return Ok(Ended::Finished);
             }
 
             if looks {
@@ -221,11 +221,11 @@ impl Trainer {
                 weights.ensure_whole(gpt, &self.run)?;
             }
             let synced = self.log.sync(); // a row of a step that is saved is never written again
-            self.go_on_if_full(synced)?;
+            self.go_on_if_full(synced.map_err(Into::into))?;
             let sampling = sample::sampling(self.marks.as_ref());
             checkpoint::save(&self.run, gpt, &self.optimizer, &self.tokenizer, sampling, &self.progress)?;
             self.name_best()?;
-            self.prune()?;
+            self.prune();
         }
         self.spent.save_s += began.elapsed().as_secs_f64();
         Ok(())
@@ -234,8 +234,8 @@ impl Trainer {
     /// A full disk ends a run that has saved nothing yet; any other goes on, and writes again when it is due.
     pub(crate) fn go_on_if_full(&mut self, written: Result<()>) -> Result<()> {
         match written {
-            Err(error) if disk::is_full(&error) && self.run.pointed(Pointer::Latest)?.is_some() => {
-                self.reporter.note(&format!("{error:#}; the run goes on and tries again when it is due"));
+            Err(error) if error.is_full_disk() && self.run.pointed(Pointer::Latest)?.is_some() => {
+                self.reporter.note(Note::DiskFull(error));
                 Ok(())
             }
             other => other,
@@ -343,23 +343,23 @@ impl Trainer {
         if self.team.leads() {
             checkpoint::save_evaluations(&self.run, &self.progress)?;
             self.name_best()?;
-            self.prune()?;
+            self.prune();
         }
-        logged
+        Ok(logged?)
     }
 
     /// Lets `best` name the step with the lowest loss, if it does not yet and a full disk did not keep that step from being saved.
     fn name_best(&self) -> Result<()> {
         match self.progress.evaluations.best {
-            Some(best) if self.team.leads() => self.run.name_best(best.step),
+            Some(best) if self.team.leads() => Ok(self.run.name_best(best.step)?),
             _ => Ok(()),
         }
     }
 
     /// Removes the checkpoints that are not to be kept.
-    fn prune(&self) -> Result<()> {
+    fn prune(&self) {
         let best = self.progress.evaluations.best.map(|best| best.step);
-        self.run.prune(self.config.keep_checkpoints, best)
+        self.run.prune(self.config.keep_checkpoints, best);
     }
 
     /// Whether the last `patience` evaluations were all above the best.
@@ -443,9 +443,9 @@ impl Trainer {
         self.config = change.of(&self.config);
         *schedule = self.schedule();
         let max_steps = self.config.max_steps;
-        self.reporter.note(&format!("max_steps = {max_steps} instead of {was}, to end when promised"));
+        self.reporter.note(format!("max_steps = {max_steps} instead of {was}, to end when promised").into());
         let logged = self.log.append(&Row { step, max_steps: Some(max_steps), ..Row::default() });
-        self.go_on_if_full(logged)
+        self.go_on_if_full(logged.map_err(Into::into))
     }
 
     fn schedule(&self) -> Schedule {

@@ -4,11 +4,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use ember_host::file_error::{At, FileError};
 use ember_model::folder::TensorFile;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use crate::error::Result;
+use crate::report::LogError;
 use crate::run_folder::checkpoint_name;
 
 /// What was compared, up to the first difference.
@@ -159,14 +161,13 @@ pub fn place(mut index: usize, shape: &[usize]) -> Vec<usize> {
 }
 
 /// Every safetensors file of a checkpoint, the model's own first.
-fn tensor_files(checkpoint: &Path) -> Result<Vec<String>> {
+fn tensor_files(checkpoint: &Path) -> Result<Vec<String>, FileError> {
     let mut files = Vec::new();
     let mut folders = vec![String::new()];
     while let Some(folder) = folders.pop() {
         let path = checkpoint.join(&folder);
-        let unreadable = || format!("cannot list the folder {}", path.display());
-        for entry in fs::read_dir(&path).with_context(unreadable)? {
-            let entry = entry.with_context(unreadable)?;
+        for entry in fs::read_dir(&path).at("cannot list the folder", &path)? {
+            let entry = entry.at("cannot list the folder", &path)?;
             let name = format!("{folder}{}", entry.file_name().to_string_lossy());
             if entry.path().is_dir() {
                 folders.push(name + "/");
@@ -179,12 +180,12 @@ fn tensor_files(checkpoint: &Path) -> Result<Vec<String>> {
     Ok(files)
 }
 
-fn read(path: &Path) -> Result<String> {
-    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+fn read(path: &Path) -> Result<String, FileError> {
+    fs::read_to_string(path).at("cannot read", path)
 }
 
-fn object(text: &str, path: &Path) -> Result<Map<String, Value>> {
-    serde_json::from_str(text).with_context(|| format!("{} is damaged", path.display()))
+fn object(text: &str, path: &Path) -> Result<Map<String, Value>, LogError> {
+    serde_json::from_str(text).map_err(|source| LogError::Damaged { path: path.to_owned(), source })
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! The windows that a run's configuration cuts its text into.
 
-use anyhow::Result;
 use ember_data::prepare::Dataset;
 use ember_data::windows::{TrainWindows, ValWindows};
 
 use crate::config::TrainConfig;
+use crate::error::Result;
 
 /// The windows of both splits.
 ///

@@ -21,18 +21,19 @@ use ember_model::{GptConfig, folder};
 use rand_chacha::rand_core::Rng;
 use serde::Serialize;
 
-use super::early::check_size;
-use super::fitting::{fit_to_device, keeps_freed_memory};
-use super::run::recipe;
-use super::session::{data_folder, say_device};
-use super::textless;
 use ember_study::bench::{Speed, Task, measure};
-use ember_training::config::{self, DeviceKind, OptimizerKind, Precision, Settings, TrainConfig};
+use ember_training::config::{self, OptimizerKind, Precision, Settings, TrainConfig, textless};
 use ember_training::memory;
 use ember_training::memory::fit::Open;
+use ember_training::memory::on_device::{fit_to_memory, keeps_freed_memory};
 use ember_training::precision;
 use ember_training::report::units::{bytes, grouped, parse_bytes};
+use ember_training::run::text::data_folder;
+use ember_training::run::{check_size, device_kind};
 use ember_training::windows::windows;
+
+use crate::training::say_device;
+use crate::wording;
 
 /// Arguments of `bench`.
 #[derive(Args, Debug)]
@@ -162,12 +163,11 @@ impl Subject {
             settings.set(&format!("seed={seed}"))?;
         }
         if let Some(reason) = precision::settle(&mut settings, selected)? {
-            notes.say(reason);
+            notes.say(wording::note(&reason));
         }
         settings.check_parts()?;
         let open = Open::of(&settings);
-        let device = if selected.gpu { DeviceKind::Gpu } else { DeviceKind::Cpu };
-        let (mut config, _) = settings.resolve(&textless::facts(vocab_size), device)?;
+        let (mut config, _) = settings.resolve(&textless::facts(vocab_size), device_kind(selected))?;
         let mut shape = config.shape(vocab_size);
         if let Some((_, saved)) = &saved
             && (saved.n_embd, saved.n_head) == (shape.n_embd, shape.n_head)
@@ -177,7 +177,7 @@ impl Subject {
         check_size(&config, &shape, selected, 1)?;
         // A GPU does not say how much memory it has: there the first step shows.
         if let Some(available) = memory::available(args.memory_limit, selected) {
-            let fitted = fit_to_device(&config, &shape, open, selected, Some(available))?;
+            let fitted = fit_to_memory(&config, &shape, open, selected, available)?;
             if fitted.config != config {
                 notes.say(&fitted.reason);
             }
@@ -209,7 +209,7 @@ impl Source {
             return Self::of_shape(shape);
         }
         let (settings, name) = match &args.config {
-            Some(path) => (recipe(path)?, path.as_path()),
+            Some(path) => (Settings::from_recipe(path)?, path.as_path()),
             None if selected.gpu => (Settings::default(), Path::new("")),
             None => (Settings::from_toml_str(config::DEFAULT)?, Path::new("stories-cpu")),
         };

@@ -2,16 +2,55 @@
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat};
-use ember_cli::terminal;
+use ember_cli::terminal::{self, printable};
 use ember_host::output::write_output;
 use serde::Serialize;
 
-use crate::cli::CompareArgs;
-use ember_study::compare::{self, Record, Scale, Style, Summary, chart, differences, differing, svg, table};
+use ember_study::compare::{self, Axis, Record, Scale, Style, Summary, chart, differences, differing, svg, table};
 use ember_study::plot::loss_svg;
+
+/// Arguments of `compare`.
+#[derive(Args, Debug)]
+pub struct CompareArgs {
+    /// The runs' folders; they may still be running
+    #[arg(required = true)]
+    pub runs: Vec<PathBuf>,
+    /// What the curves are drawn over
+    #[arg(long, value_enum, default_value_t = By::Step)]
+    pub by: By,
+    /// Draw losses on a logarithmic scale
+    #[arg(long)]
+    pub log: bool,
+    /// Write the picture here [default: of a single run, its loss.svg]
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+}
+
+/// What curves are drawn over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum By {
+    /// Optimizer steps.
+    Step,
+    /// Target tokens learned from.
+    Tokens,
+    /// Seconds since the run began, evaluations and saves included.
+    Time,
+}
+
+impl From<By> for Axis {
+    fn from(by: By) -> Self {
+        match by {
+            By::Step => Self::Step,
+            By::Tokens => Self::Tokens,
+            By::Time => Self::Time,
+        }
+    }
+}
 
 /// A line of `--format json`.
 #[derive(Serialize)]
@@ -39,7 +78,9 @@ pub fn run(args: &CompareArgs, common: &CommonArgs) -> Result<Outcome> {
     let is_terminal = std::io::stdout().is_terminal();
     let has_colour = is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let (mut out, text) = match common.format {
-        OutputFormat::Text if has_colour => (terminal::coloured_stdout(), shown(&runs, args, scale, Style::Dots)),
+        OutputFormat::Text if has_colour => {
+            (terminal::coloured_stdout(), shown(&runs, args, scale, Style::Dots(printable)))
+        }
         OutputFormat::Text => (terminal::stdout(), shown(&runs, args, scale, Style::Letters)),
         OutputFormat::Json => (terminal::stdout(), lines(&runs)?),
     };
@@ -54,7 +95,7 @@ pub fn run(args: &CompareArgs, common: &CommonArgs) -> Result<Outcome> {
         _ => args.svg.clone(),
     };
     if let (Some(path), [_, _, ..]) = (&picture, &runs[..]) {
-        let svg = svg(&runs, args.by, scale)?;
+        let svg = svg(&runs, args.by.into(), scale)?;
         write_output(path, |file| file.write_all(svg.as_bytes()))?;
     }
     match picture {
@@ -68,7 +109,7 @@ pub fn run(args: &CompareArgs, common: &CommonArgs) -> Result<Outcome> {
 fn shown(runs: &[Record], args: &CompareArgs, scale: Scale, style: Style) -> String {
     let size = if std::io::stdout().is_terminal() { crossterm::terminal::size().ok() } else { None };
     let (columns, rows) = size.map_or((80, 40), |(columns, rows)| (columns.min(140) as usize, rows as usize));
-    let mut text = chart(runs, args.by, scale, style, columns, (rows / 2).clamp(8, 24));
+    let mut text = chart(runs, args.by.into(), scale, style, columns, (rows / 2).clamp(8, 24));
     text += &format!("\n{}", table(runs, style));
     let differing = differing(runs);
     if !differing.is_empty() {

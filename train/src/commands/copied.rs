@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 use std::io::{Read, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use clap::Args;
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_cli::terminal;
 use ember_data::prepare::Dataset;
@@ -14,12 +15,37 @@ use ember_host::output::write_output;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::trained::data_of;
-use crate::cli::CopiedArgs;
 use ember_study::copied::{
     Checked, Documents, Rule, Together, TrainingText, beginning, check, page, times, together, words_for,
 };
 use ember_training::report::units;
+use ember_training::run::text::data_of;
+
+use crate::wording;
+
+/// Arguments of `copied`.
+#[derive(Args, Debug)]
+pub struct CopiedArgs {
+    /// The generated text, or - for standard input: plain, or the JSON lines of `ember-generate text --format json`
+    pub file: PathBuf,
+    /// The run whose training text is searched, or a folder that `prepare` made [default: the newest run]
+    pub run: Option<PathBuf>,
+    /// Search these texts instead: files, folders, .jsonl or .parquet (each also .gz or .zst)
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "run")]
+    pub corpus: Vec<PathBuf>,
+    /// Field of JSON Lines, or column of Parquet, that holds the text of --corpus [default: text]
+    #[arg(long, value_name = "NAME")]
+    pub field: Option<String>,
+    /// Characters from which a stretch counts as copied [default: 50, or 1 with --min-words]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub min_chars: Option<u32>,
+    /// Words from which a stretch counts as copied
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub min_words: Option<u32>,
+    /// Write the text as a page with what is copied marked
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
 
 /// Stretches shown on the terminal; JSON and the page have all.
 const SHOWN: usize = 20;
@@ -121,8 +147,8 @@ fn documents(args: &CopiedArgs, notes: &Notes) -> Result<(Documents, Option<Docu
     if args.field.is_some() {
         return Err(UsageError::new("--field is of the texts that --corpus names; give both or neither").into());
     }
-    let folder =
-        data_of(args.run.as_deref()).map_err(|error| anyhow!("{error:#}; or name the text to search with --corpus"))?;
+    let folder = data_of(args.run.as_deref())
+        .map_err(|error| anyhow!("{:#}; or name the text to search with --corpus", wording::said(error.into())))?;
     notes.say(format!("training text: {}", folder.display()));
     let Dataset { manifest, train, val, tokenizer } = Dataset::open(&folder)?;
     let source = match manifest.sources.as_slice() {

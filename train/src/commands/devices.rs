@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use anyhow::{Result, bail};
+use clap::Args;
 use ember_cli::devices;
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, counted};
 use ember_cli::terminal;
@@ -11,9 +12,16 @@ use ember_model::device;
 use ember_model::kernels::gpu::attention_said;
 use serde::Serialize;
 
-use super::session::say_device;
-use crate::cli::DevicesArgs;
+use crate::training::say_device;
 use ember_study::selfcheck::{self, Comparison};
+
+/// Arguments of `devices`.
+#[derive(Args, Debug)]
+pub struct DevicesArgs {
+    /// Compare --device with the CPU: every kernel, forward and backward, and small models, in float32 and in bfloat16
+    #[arg(long)]
+    pub check: bool,
+}
 
 /// The JSON object of one line.
 #[derive(Serialize)]

@@ -1,8 +1,10 @@
 //! `ember-train exposure`: how the model fares on its own words.
 
 use std::io::Write;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
+use clap::Args;
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_cli::terminal;
 use ember_data::prepare::Dataset;
@@ -12,10 +14,31 @@ use ember_host::interrupt::Interrupt;
 use ember_host::output::write_output;
 use ember_model::{checkpoint, device, folder};
 
-use super::session::say_device;
-use super::trained::data_of;
-use crate::cli::ExposureArgs;
+use crate::training::say_device;
 use ember_study::exposure::{Exposure, LEAST_TOKENS, Loops, Settings, Stretch, TIMES, Window, measure, page};
+use ember_training::run::text::data_of;
+
+/// Arguments of `exposure`.
+#[derive(Args, Debug)]
+pub struct ExposureArgs {
+    /// The run, or a checkpoint in it [default: the newest run]
+    pub run: Option<PathBuf>,
+    /// Windows of validation text to begin from
+    #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=100_000))]
+    pub windows: u32,
+    /// Tokens of real text that come first in each [default: a quarter of the context]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub prefix: Option<u32>,
+    /// Texts drawn for each window
+    #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub samples: u32,
+    /// Tokens written after each prefix to see whether they end in a loop; 0 leaves that out
+    #[arg(long, default_value_t = 256, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    pub loop_tokens: u32,
+    /// Draw the figures as a page
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
 
 /// A run of tokens counts as repeated from about so many bytes of text on: a few words, whatever the tokenizer.
 const REPEATED_BYTES: f64 = 12.0;

@@ -4,6 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use clap::Args;
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_cli::terminal;
 use ember_data::prepare::Dataset;
@@ -17,21 +18,55 @@ use ember_model::{Gpt, GptConfig, checkpoint, folder};
 use indicatif::{ProgressBar, ProgressStyle};
 use rand_chacha::rand_core::Rng;
 
-use super::fitting::check_attention;
-use super::run::recipe;
-use super::session::{data_folder, say_device};
-use super::textless;
-use crate::cli::LedgerArgs;
 use ember_study::ledger::growth::Growth;
 use ember_study::ledger::meter::Meter;
 use ember_study::ledger::modes::{self, Plan, Training};
 use ember_study::ledger::{Entry, Subject, growth, page, table};
-use ember_training::config::{DeviceKind, Precision, Settings, TrainConfig};
+use ember_training::config::{DeviceKind, Precision, Settings, TrainConfig, textless};
 use ember_training::memory;
+use ember_training::memory::on_device::check_attention;
 use ember_training::memory::prediction::{Kernels, Sizes};
 use ember_training::optimizer::AdamWConfig;
 use ember_training::precision;
 use ember_training::report::units::bytes;
+use ember_training::run::text::data_folder;
+
+use crate::training::say_device;
+
+/// Arguments of `ledger`.
+#[derive(Args, Debug)]
+pub struct LedgerArgs {
+    /// A run folder, a checkpoint folder or a Hugging Face folder [default: the newest run under runs/]
+    #[arg(conflicts_with = "config")]
+    pub run: Option<PathBuf>,
+    /// A recipe instead of a run: its shape with random weights
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Change one key of the recipe; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", requires = "config")]
+    pub set: Vec<String>,
+    /// Rows of the batch [default: the run's batch_size, else 8]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub batch_size: Option<u32>,
+    /// Tokens in each row [default: the model's context]
+    #[arg(long, value_name = "N")]
+    pub time: Option<usize>,
+    /// Tokens at the end of each row that are decoded one by one [default: half of them, at most 64]
+    #[arg(long, value_name = "N")]
+    pub new_tokens: Option<usize>,
+    /// How often each mode is timed, as far as ten seconds suffice
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeats: u32,
+    /// Measure at several lengths too: how the costs grow
+    #[arg(long)]
+    pub growth: bool,
+    /// Write a page with pictures, which needs nothing else; measures the growth too
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Begin even where the memory at hand seems too little
+    #[arg(long)]
+    pub force: bool,
+}
 
 /// Rows where neither a run nor the command line says how many.
 const BATCH_SIZE: usize = 8;
@@ -161,7 +196,7 @@ impl Source {
 
     /// The shape of a recipe.
     fn of_recipe(path: &Path, assignments: &[String], common: &CommonArgs) -> Result<Self> {
-        let mut settings: Settings = recipe(path)?;
+        let mut settings = Settings::from_recipe(path)?;
         for assignment in assignments {
             settings.set(assignment)?;
         }

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use clap::Args;
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_cli::terminal;
 use ember_data::prepare::{Dataset, excerpt};
@@ -11,16 +12,18 @@ use ember_host::interrupt::Interrupt;
 use ember_host::output::write_output;
 use serde_json::json;
 
-use super::prepare::{self, prepare_shown};
-use super::run::{Start, recipe};
-use crate::cli::PlanArgs;
 use ember_study::plan::check::{Check, check};
 use ember_study::plan::fit::{self, Fit, quantile, root_mean_square};
 use ember_study::plan::text::Statistics;
-use ember_study::plan::{MEASURING, Proposal, Wish, fit_svg, propose, recipe as recipe_file};
-use ember_training::config::{self, DataConfig, Settings};
+use ember_study::plan::{MEASURING, Proposal, Wish, fit_svg, for_every_text, propose, recipe as recipe_file};
+use ember_training::config::{self, ConfigError, DataConfig, DeviceKind, Settings, TrainConfig};
 use ember_training::memory;
-use ember_training::report::units::{bytes, duration, grouped, short};
+use ember_training::report::units::{bytes, duration, grouped, parse_bytes, short};
+use ember_training::run::{Caller, Start, text};
+
+use super::prepare::prepare_shown;
+use super::run::minutes;
+use crate::report::Screen;
 
 /// Minutes where nobody says how many: a coffee's worth, or a lunch's on a GPU, which is dearer to start.
 const MINUTES: f64 = 10.0;
@@ -31,6 +34,40 @@ const EXCERPT_BYTES: u64 = 12_000_000;
 
 /// The keys that say how long a run is.
 const LENGTH: [&str; 2] = ["max_steps", "lr_decay_steps"];
+
+/// Arguments of `plan`.
+#[derive(Args, Debug)]
+pub struct PlanArgs {
+    /// Text files, folders, .jsonl or .parquet (each also .gz or .zst), or a folder that `prepare` made; none: the built-in stories
+    pub text: Vec<String>,
+    /// How long the run may take [default: 10, or 30 on a GPU]
+    #[arg(long, value_name = "M", value_parser = minutes)]
+    pub minutes: Option<f64>,
+    /// A configuration file, or the name of a shipped one: what it sets stays
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Set one key of the configuration; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// The recipe to write, which is replaced [default: plan.toml, which is not]
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// What training may take, as 800MB or 16GB [default: what is available]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub memory_limit: Option<u64>,
+    /// Train a few steps of the plan, and show what was predicted beside what is measured
+    #[arg(long)]
+    pub measure: bool,
+    /// Show how the loss is predicted: the formula, the runs it was fitted on, and how far off it is; and end
+    #[arg(long)]
+    pub show_fit: bool,
+    /// With --show-fit: draw it, too
+    #[arg(long, value_name = "FILE", requires = "show_fit")]
+    pub svg: Option<PathBuf>,
+    /// Print what the prediction knows of the text as JSON, and end
+    #[arg(long, hide = true)]
+    pub facts: bool,
+}
 
 /// Runs the command.
 ///
@@ -56,7 +93,9 @@ pub fn run(args: &PlanArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
         return Err(UsageError::new(line).into());
     }
 
-    let Start { settings, data, selected, .. } = Start::with(settings, args.memory_limit, true, common)?;
+    let mut screen = Screen::new(common.quiet);
+    let Start { settings, data, selected, .. } =
+        Start::new(settings, common.device, args.memory_limit, &Planner, &mut screen)?;
     let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
     let Some((dataset, share)) = tokens(&data, folder.path(), common, interrupt)? else {
         return Ok(Outcome::Interrupted);
@@ -99,10 +138,19 @@ pub fn run(args: &PlanArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
     Ok(Outcome::Done)
 }
 
+/// Sizes that nobody set are those of a plan.
+struct Planner;
+
+impl Caller for Planner {
+    fn for_every_text(&self, settings: &Settings, device: DeviceKind) -> Vec<Result<TrainConfig, ConfigError>> {
+        for_every_text(settings, device)
+    }
+}
+
 /// What the file, `--set` and the command line say; a length is what a plan finds, so the recipe's own is left out.
 fn settings(args: &PlanArgs, common: &CommonArgs) -> Result<Settings> {
     let mut settings = match &args.config {
-        Some(path) => recipe(path)?,
+        Some(path) => Settings::from_recipe(path)?,
         None if args.text.is_empty() => Settings::from_toml_str(config::DEFAULT)?,
         None => Settings::default(),
     };
@@ -145,7 +193,7 @@ fn tokens(
         return Ok(Some((Dataset::open(Path::new(only))?, 1.0)));
     }
     let notes = Notes::new(common.quiet);
-    let options = prepare::options(data, folder.join("data"))?;
+    let options = text::options(data, folder.join("data"))?;
     let (options, share) = match excerpt(&options, EXCERPT_BYTES, folder)? {
         None => (options, 1.0),
         Some(part) => {

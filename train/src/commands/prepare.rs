@@ -4,16 +4,39 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use clap::Args;
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_cli::terminal;
 use ember_cli::wording;
-use ember_data::prepare::{self, Input, Manifest, PrepareOptions, prepare};
+use ember_data::prepare::{Manifest, PrepareOptions};
 use ember_data::source;
 use ember_host::interrupt::Interrupt;
+use ember_training::error::Error;
+use ember_training::run::text;
 
-use super::progress_bar::Bar;
-use crate::cli::PrepareArgs;
-use ember_training::config::DataConfig;
+use crate::progress_bar::Bar;
+
+/// Arguments of `prepare`.
+#[derive(Args, Debug)]
+pub struct PrepareArgs {
+    /// Text files, folders, .jsonl or .parquet (each also .gz or .zst), or - for standard input; none: the built-in stories
+    pub text: Vec<String>,
+    /// Folder to write
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// auto, chars, bytes, bpe:SIZE, or a tokenizer.json
+    #[arg(long, default_value = "auto", value_name = "TOKENIZER")]
+    pub tokenizer: String,
+    /// Field of JSON Lines, or column of Parquet, that holds the text
+    #[arg(long, default_value = "text", value_name = "NAME")]
+    pub field: String,
+    /// Share of the text kept for validation
+    #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
+    pub val_fraction: f64,
+    /// Number of built-in stories, where no text is given
+    #[arg(long, default_value_t = 100_000, value_name = "N")]
+    pub stories: u64,
+}
 
 /// Runs the command.
 ///
@@ -28,13 +51,13 @@ pub fn run(args: &PrepareArgs, common: &CommonArgs, interrupt: &Interrupt) -> Re
     let tokenizer =
         args.tokenizer.parse().map_err(|error| UsageError::new(format!("--tokenizer {}: {error}", args.tokenizer)))?;
     let options = PrepareOptions {
-        inputs: inputs(&args.text, args.stories),
+        inputs: text::inputs(&args.text, args.stories),
         field: args.field.clone(),
         tokenizer,
         val_fraction: args.val_fraction,
         seed: common.seed.unwrap_or(0),
         out: args.out.clone(),
-        describe,
+        ..PrepareOptions::default()
     };
     let Some(manifest) = prepare_shown(&options, common.quiet, interrupt)? else { return Ok(Outcome::Interrupted) };
     let mut out = terminal::stdout();
@@ -51,51 +74,21 @@ pub fn run(args: &PrepareArgs, common: &CommonArgs, interrupt: &Interrupt) -> Re
     Ok(Outcome::Done)
 }
 
-/// Preparing what a configuration names, into the folder `out`.
-///
-/// # Errors
-/// When it names no tokenizer that there is.
-pub fn options(data: &DataConfig, out: PathBuf) -> Result<PrepareOptions, UsageError> {
-    let tokenizer =
-        data.tokenizer.parse().map_err(|error| UsageError::new(format!("tokenizer {}: {error}", data.tokenizer)))?;
-    Ok(PrepareOptions {
-        inputs: inputs(&data.text, data.stories),
-        field: data.field.clone(),
-        tokenizer,
-        val_fraction: data.val_fraction,
-        seed: data.seed,
-        out,
-        describe,
-    })
-}
-
 /// Why a file in a folder is left out, with the flags that would change it.
 fn describe(error: &source::Error) -> String {
     wording::line(error).0
 }
 
-/// What the command line's TEXT means: `-` is standard input, nothing is the built-in corpus.
-fn inputs(text: &[String], stories: u64) -> Vec<Input> {
-    if text.is_empty() {
-        return vec![Input::Stories { count: stories }];
-    }
-    let input = |path: &String| if path == "-" { Input::Stdin } else { Input::Path(path.into()) };
-    text.iter().map(input).collect()
-}
-
 /// Prepares with a progress bar; `None` when a signal interrupted it.
 ///
 /// # Errors
-/// As [`prepare`].
-pub fn prepare_shown(options: &PrepareOptions, quiet: bool, interrupt: &Interrupt) -> Result<Option<Manifest>> {
+/// As [`text::prepare`].
+pub fn prepare_shown(options: &PrepareOptions, quiet: bool, interrupt: &Interrupt) -> Result<Option<Manifest>, Error> {
     let bar = Bar::new(quiet, interrupt);
-    let result = prepare(options, &bar);
+    let prepared = text::prepare(&PrepareOptions { describe, ..options.clone() }, &bar);
     bar.finish();
-    match result {
-        Err(prepare::Error::Interrupted) => {
-            Notes::new(quiet).say("interrupted: nothing was left half prepared; run the command again");
-            Ok(None)
-        }
-        other => Ok(Some(other?)),
+    if matches!(prepared, Ok(None)) {
+        Notes::new(quiet).say("interrupted: nothing was left half prepared; run the command again");
     }
+    prepared
 }

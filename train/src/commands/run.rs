@@ -1,43 +1,76 @@
 //! `ember-train run`: a new run, from text to checkpoint.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
+use clap::Args;
 use ember_cli::program::{CommonArgs, Notes, Outcome, UsageError};
 use ember_cli::terminal;
-use ember_data::prepare::Dataset;
+use ember_data::prepare::{Manifest, PrepareOptions};
 use ember_host::interrupt::Interrupt;
 use ember_model::GptConfig;
-use ember_model::device::{self, Selected};
-
-use super::early::{Asked, check_size};
-use super::fitting::{doubt, fit_to_device, keeps_freed_memory};
-use super::init::{Init, first_model};
-use super::prepare::{self, prepare_shown};
-use super::session::{self, Session};
-use crate::cli::RunArgs;
+use ember_model::device::Selected;
 use ember_study::plan::text::Statistics;
-use ember_study::plan::{MEASURING, Wish, propose};
-use ember_training::checkpoint::Progress;
+use ember_study::plan::{self, MEASURING, Wish, propose};
 use ember_training::clock::{Clock, Pace};
-use ember_training::config::{self, DataConfig, DeviceKind, Settings, TextFacts, TrainConfig};
-use ember_training::memory;
-use ember_training::memory::fit::{Open, share_of};
-use ember_training::memory::keeping::give_back_freed_memory;
-use ember_training::optimizer::Optimizer;
-use ember_training::precision;
-use ember_training::report::units::duration;
-use ember_training::run_folder::{RunFolder, new_path};
-use ember_training::sample;
-use ember_training::team::launch::Launch;
-use ember_training::team::messages::{agree, said_by_the_first};
-use ember_training::team::{self, Team, launch};
-use ember_training::windows::windows;
+use ember_training::config::{self, ConfigError, DeviceKind, Settings, TrainConfig};
+use ember_training::error::Error;
+use ember_training::memory::fit::Verdict;
+use ember_training::report::Reporter;
+use ember_training::report::units::{duration, parse_bytes};
+use ember_training::run::{Caller, Chosen, Known, Start, Usual};
+use ember_training::run_folder::new_path;
+use ember_training::team::messages::agree;
+
+use super::prepare::prepare_shown;
+use crate::report::Screen;
+use crate::training::{join, train, voice};
+use crate::wording::cause;
 
 /// The share of the promised time in which the device may be measured.
 const MEASURING_SHARE: f64 = 0.1;
+
+/// Arguments of `run`.
+#[derive(Args, Debug, Default)]
+pub struct RunArgs {
+    /// Text files, folders, .jsonl or .parquet (each also .gz or .zst), a folder that `prepare` made, or - for standard input
+    pub text: Vec<String>,
+    /// A configuration file, or the name of a shipped one; without it the text and the device decide
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Folder of the run [default: runs/NAME]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Change one key of the configuration; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Begin from this model, with its shape and its tokenizer: a run, a checkpoint or a Hugging Face folder
+    #[arg(long, value_name = "FOLDER")]
+    pub init: Option<String>,
+    /// Write TensorBoard event files into the run's folder
+    #[arg(long)]
+    pub tensorboard: bool,
+    /// Memory that training may take, such as 8GB or 500MB [default: what is available]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub memory_limit: Option<u64>,
+    /// Be done in so many minutes: all that is left open is planned for that, and the length is corrected on the way
+    #[arg(long, value_name = "M", value_parser = minutes)]
+    pub minutes: Option<f64>,
+    /// Print every configuration key with its unit, range and default, and end
+    #[arg(long)]
+    pub help_config: bool,
+}
+
+/// A length of time above zero, at most a year.
+pub fn minutes(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(minutes) if minutes > 0.0 && minutes <= 525_600.0 => Ok(minutes),
+        _ => Err("give a number of minutes above 0, such as 10 or 0.5".to_owned()),
+    }
+}
 
 /// Runs the command.
 ///
@@ -49,268 +82,128 @@ pub fn run(args: &RunArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result
         return Ok(Outcome::Done);
     }
     let began = Instant::now();
-    let team = team::join(interrupt)?;
-    let common = &team::voice(&*team, common);
-    let start = agree(&*team, Start::new(args, began, common))?;
-    // Only the process that leads makes the folder; the others then open what is in it.
-    let made = if team.leads() { make(args, &start, &*team, common, interrupt) } else { Ok(None) };
-    let made = agree(&*team, made)?;
-    let path = made.as_ref().map(|((run, ..), _)| run.path().display().to_string());
-    let path = said_by_the_first(&*team, path.as_deref().unwrap_or_default())?;
-    if path.is_empty() {
-        team.leave();
-        return Ok(Outcome::Interrupted);
+    let team = join(interrupt)?;
+    let common = &voice(&*team, common);
+    let (mut screen, notes) = (Screen::new(common.quiet), Notes::new(common.quiet));
+    let promise = args.minutes.map(|minutes| Promise { began, seconds: 60.0 * minutes });
+    let program = Program { promise, quiet: common.quiet, interrupt };
+    let start = settings(args, common)
+        .map_err(cause)
+        .and_then(|settings| Start::new(settings, common.device, args.memory_limit, &program, &mut screen));
+    let start = agree(&*team, start)?;
+    let path = args.out.clone().unwrap_or_else(|| new_path(&run_name(&start.data.text)));
+    match start.begin(&path, team, &program, &mut screen)? {
+        Some(run) => train(run, &mut screen, &notes, interrupt),
+        None => Ok(Outcome::Interrupted),
     }
-    let opened = made.map_or_else(|| follow(Path::new(&path)), Ok);
-    let ((run, config, dataset), pace) = agree(&*team, opened)?;
-
-    let selected = start.selected;
-    let training_device = selected.device.clone().autodiff();
-    let gpt = agree(&*team, first_model(&config, &dataset, &training_device))?;
-    let optimizer = Optimizer::new(config.optimizer());
-    let progress = Progress::default();
-    let clock = start.promise.map(|promise| Clock::new(promise.began, promise.seconds, pace));
-    let session = Session { team, run, config, dataset, gpt, optimizer, progress, selected, pause_at: None, clock };
-    session.train(common, interrupt)
-}
-
-/// What is known before there is a folder.
-pub(super) struct Start {
-    pub(super) settings: Settings,
-    pub(super) data: DataConfig,
-    init: Option<Init>,
-    pub(super) selected: Selected,
-    memory_limit: Option<u64>,
-    promise: Option<Promise>,
 }
 
 /// A promise that the command ends at a time.
 #[derive(Clone, Copy)]
-struct Promise {
+pub struct Promise {
     began: Instant,
     seconds: f64,
 }
 
-impl Start {
-    /// Reads the configuration and chooses the device.
-    ///
-    /// # Errors
-    /// As [`Self::with`], or when an argument is wrong.
-    pub(super) fn new(args: &RunArgs, began: Instant, common: &CommonArgs) -> Result<Self> {
-        let promise = args.minutes.map(|minutes| Promise { began, seconds: 60.0 * minutes });
-        let start = Self::with(settings(args, common)?, args.memory_limit, promise.is_some(), common)?;
-        Ok(Self { promise, ..start })
-    }
-
-    /// Chooses the device for what these settings say, and the precision where they do not say it. Sizes that nobody set are to be
-    /// `planned`, or to follow from the text.
-    ///
-    /// # Errors
-    /// When the settings contradict each other or cannot be trained with here, whatever the text, or the device or the checkpoint to
-    /// begin from cannot be had.
-    pub(super) fn with(
-        mut settings: Settings,
-        memory_limit: Option<u64>,
-        planned: bool,
-        common: &CommonArgs,
-    ) -> Result<Self> {
-        let notes = Notes::new(common.quiet);
-        let init = settings.init().map(Init::open).transpose()?;
-        if let Some(init) = &init {
-            init.give_tokenizer(&mut settings, &notes)?;
-        }
-        let data = settings.data()?;
-        let selected = device::select(launch::device(common.device))?;
-        session::say_device(&notes, &selected);
-        if let Some(reason) = precision::settle(&mut settings, &selected)? {
-            notes.say(reason);
-        }
-        settings.check_parts()?;
-        let asked = Asked {
-            settings: &settings,
-            init: init.as_ref(),
-            selected: &selected,
-            memory: memory::available(memory_limit, &selected),
-            processes: Launch::of_this_process().map_or(1, |launch| launch.size),
-            planned,
-        };
-        asked.check()?;
-        Ok(Self { settings, data, init, selected, memory_limit, promise: None })
-    }
+/// What this program does in its own way while a run begins.
+pub struct Program<'a> {
+    pub promise: Option<Promise>,
+    pub quiet: bool,
+    pub interrupt: &'a Interrupt,
 }
 
-/// A run as its folder describes it.
-type Described = (RunFolder, TrainConfig, Dataset);
+impl Caller for Program<'_> {
+    fn prepare(&self, options: &PrepareOptions) -> Result<Option<Manifest>, Error> {
+        prepare_shown(options, self.quiet, self.interrupt)
+    }
 
-/// Makes the folder of a new run, and foresees its pace where its time is promised; `None` when interrupted.
-fn make(
-    args: &RunArgs,
-    start: &Start,
-    team: &dyn Team,
-    common: &CommonArgs,
-    interrupt: &Interrupt,
-) -> Result<Option<(Described, Pace)>> {
-    let path = args.out.clone().unwrap_or_else(|| new_path(&run_name(&start.data.text)));
-    let fresh = !path.exists();
-    let run = RunFolder::create(&path)?;
-    let begun = begin(&run, start, team, common, interrupt).inspect_err(|_| {
-        if fresh {
-            // Nothing was learned: leave nothing behind.
-            let _ = std::fs::remove_dir_all(&path);
+    fn for_every_text(&self, settings: &Settings, device: DeviceKind) -> Vec<Result<TrainConfig, ConfigError>> {
+        match self.promise {
+            Some(_) => plan::for_every_text(settings, device),
+            None => Usual.for_every_text(settings, device),
         }
-    })?;
-    Ok(begun.map(|(config, dataset, pace)| ((run, config, dataset), pace)))
-}
-
-/// Opens the folder that another process of the team has made.
-fn follow(path: &Path) -> Result<(Described, Pace)> {
-    let run = RunFolder::owned_elsewhere(path);
-    let config = TrainConfig::from_file(&run.config())?;
-    let dataset = Dataset::open(&session::data_folder(run.path(), &config.text))?;
-    Ok(((run, config, dataset), Pace::default()))
-}
-
-/// Prepares the text and writes the resolved configuration: after this the run exists. `None` when interrupted.
-pub(super) fn begin(
-    run: &RunFolder,
-    start: &Start,
-    team: &dyn Team,
-    common: &CommonArgs,
-    interrupt: &Interrupt,
-) -> Result<Option<(TrainConfig, Dataset, Pace)>> {
-    let Start { settings, data, init, selected, memory_limit: limit, promise } = start;
-    let notes = Notes::new(common.quiet);
-    let mut settings = settings.clone();
-    let elsewhere = session::prepared(&data.text);
-    let folder = elsewhere.map_or_else(|| run.data(), Path::to_owned);
-    if elsewhere.is_none() {
-        let options = prepare::options(data, folder.clone())?;
-        let prepared = prepare_shown(&options, common.quiet, interrupt);
-        let prepared = match init {
-            Some(init) => prepared.map_err(|error| init.explain(error))?,
-            None => prepared?,
-        };
-        let Some(manifest) = prepared else { return Ok(None) };
-        notes.say(&manifest.report);
     }
-    let dataset = Dataset::open(&folder)?;
-    let facts = TextFacts {
-        train_tokens: dataset.manifest.train.tokens,
-        val_tokens: dataset.manifest.val.tokens,
-        vocab_size: dataset.manifest.vocab_size,
-    };
-    if let Some(init) = init {
-        init.check_tokens(&dataset, &folder)?;
-        init.give_shape(&mut settings, &facts, &notes)?;
-    }
-    let shape_of = |config: &TrainConfig| match init {
-        Some(init) => init.shape(config),
-        None => config.shape(facts.vocab_size),
-    };
-    let open = Open::of(&settings);
-    // What preparing took is not training's.
-    give_back_freed_memory();
-    let memory = memory::available(*limit, selected);
-    let (mut config, reasons, pace) = match promise {
-        Some(promise) => {
-            let foreseen = Foreseen { processes: team.size(), memory, shape: &shape_of };
-            planned(settings, &dataset, selected, *promise, &foreseen, &notes)?
+
+    fn choose(&self, settings: Settings, known: &Known, reporter: &mut dyn Reporter) -> Result<Chosen, Error> {
+        match self.promise {
+            Some(promise) => planned(settings, known, promise, reporter).map_err(cause),
+            None => Usual.choose(settings, known, reporter),
         }
-        None => {
-            let device = if selected.gpu { DeviceKind::Gpu } else { DeviceKind::Cpu };
-            let (config, reasons) = settings.resolve(&facts, device)?;
-            (config, reasons, Pace::default())
-        }
-    };
-    for reason in reasons {
-        notes.say(reason);
     }
-    // Refuse now what could not train, while there is nothing to lose.
-    let shape = shape_of(&config);
-    check_size(&config, &shape, selected, team.size())?;
-    windows(&config, &dataset)?;
-    let share = share_of(&config, team.size());
-    if open.micro_batch {
-        let fitted = fit_to_device(&share, &shape, open, selected, memory)?;
-        config = fitted.in_whole(&config);
-        notes.say(fitted.reason);
-    } else if let Some(doubt) = doubt(&share, &shape, selected, memory) {
-        notes.say(doubt);
-    }
-    if !keeps_freed_memory(&share_of(&config, team.size()), &shape, selected, memory) {
-        notes.say("memory is short: what a step frees is given back at once, which makes steps slower");
-    }
-    sample::check_prompts(&dataset.tokenizer, &config.sample_prompts)?;
-    // The run may be resumed from another folder.
-    if elsewhere.is_some() {
-        config.text = vec![absolute(&folder)?];
-    }
-    if !config.init.is_empty() {
-        config.init = absolute(Path::new(&config.init))?;
-    }
-    run.write_config(&config)?;
-    Ok(Some((config, dataset, pace)))
-}
 
-/// A path that means the same wherever the program is started.
-fn absolute(path: &Path) -> Result<String> {
-    let whole = std::path::absolute(path).with_context(|| format!("cannot find {}", path.display()))?;
-    whole.into_os_string().into_string().map_err(|_| anyhow!("the name of {} is not UTF-8; rename it", path.display()))
-}
+    fn clock(&self, pace: Pace) -> Option<Clock> {
+        self.promise.map(|promise| Clock::new(promise.began, promise.seconds, pace))
+    }
 
-/// What a plan must know beside settings, text and time.
-struct Foreseen<'a> {
-    /// How many share each step.
-    processes: usize,
-    /// Bytes that this one may take.
-    memory: Option<u64>,
-    /// The model that a configuration makes.
-    shape: &'a dyn Fn(&TrainConfig) -> GptConfig,
+    fn try_steps(&self, config: &TrainConfig, shape: &GptConfig, selected: &Selected) -> Result<Verdict, Error> {
+        first_steps(config, shape, selected).map_err(cause)
+    }
 }
 
 /// What the settings leave open, planned for the time that is left.
-fn planned(
-    settings: Settings,
-    dataset: &Dataset,
-    selected: &Selected,
-    promise: Promise,
-    foreseen: &Foreseen,
-    notes: &Notes,
-) -> Result<(TrainConfig, Vec<String>, Pace)> {
-    let text = Statistics::of(dataset, 1.0)?;
+fn planned(settings: Settings, known: &Known, promise: Promise, reporter: &mut dyn Reporter) -> Result<Chosen> {
+    let text = Statistics::of(known.dataset, 1.0)?;
     let measuring = MEASURING.min(Duration::from_secs_f64(MEASURING_SHARE * promise.seconds));
     let spent = (promise.began.elapsed() + measuring).as_secs_f64();
     let seconds = Clock::aim(promise.seconds) - spent;
     if seconds < 0.2 * promise.seconds {
-        bail!(
+        return Err(anyhow!(
             "preparing the text took {}, which leaves too little of {}; prepare it once with `ember-train prepare` and train on \
              that folder, or give more --minutes",
             duration(spent),
             duration(promise.seconds)
-        );
+        ));
     }
     let fine_tuning = settings.init().is_some();
-    let Foreseen { processes, memory, shape } = *foreseen;
+    let Known { dataset, selected, processes, memory, shape, .. } = *known;
     let wish = Wish { settings, seconds, memory_bytes: memory, measuring, processes, shape };
     let plan = propose(&wish, dataset, text, selected)?;
     if !fine_tuning {
         // The loss is foreseen for models that begin from random numbers.
-        notes.say(format!(
+        let line = format!(
             "planned for {}: validation loss about {:.2} (between {:.2} and {:.2})",
             duration(promise.seconds),
             plan.loss.loss,
             plan.loss.low,
             plan.loss.high
-        ));
+        );
+        reporter.note(line.into());
     }
     let pace = plan.pace();
-    Ok((plan.config, [plan.reasons, plan.warnings].concat(), pace))
+    let reasons = [plan.reasons, plan.warnings].concat().into_iter().map(Into::into).collect();
+    Ok(Chosen { config: plan.config, reasons, pace })
+}
+
+/// Lets another process take two steps of `config` on random tokens.
+fn first_steps(config: &TrainConfig, shape: &GptConfig, selected: &Selected) -> Result<Verdict> {
+    let folder = tempfile::tempdir().context("cannot make a temporary folder; set micro_batch yourself")?;
+    let [config_path, shape_path] = ["trial.toml", "shape.json"].map(|name| folder.path().join(name));
+    for (path, text) in [(&config_path, config.to_toml()?), (&shape_path, serde_json::to_string(shape)?)] {
+        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    let program = std::env::current_exe().context("cannot find this program's own file; set micro_batch yourself")?;
+    let ran = Command::new(program)
+        .arg("first-steps")
+        .args([&config_path, &shape_path])
+        .args(["--device", &selected.id, "--quiet"])
+        .stdin(Stdio::null())
+        .output()
+        .context("cannot start a trial step; set micro_batch yourself")?;
+    if ran.status.success() {
+        return Ok(Verdict::Fits(format!("steps of it were tried on {}", selected.id)));
+    }
+    let said = String::from_utf8_lossy(&ran.stderr);
+    let said = said.lines().last().unwrap_or("it was killed").trim_start_matches("error: ").to_owned();
+    Ok(Verdict::TooLarge {
+        because: format!("a step on {} failed ({said})", selected.id),
+        next_at_most: config.micro_batch / 2,
+    })
 }
 
 /// What the file, `--set`, `--seed` and the command line's TEXT say together, the later winning.
-fn settings(args: &RunArgs, common: &CommonArgs) -> Result<Settings> {
+pub fn settings(args: &RunArgs, common: &CommonArgs) -> Result<Settings> {
     let mut settings = match &args.config {
-        Some(path) => recipe(path)?,
+        Some(path) => Settings::from_recipe(path)?,
         None if args.text.is_empty() && args.init.is_none() => Settings::from_toml_str(config::DEFAULT)?,
         None => Settings::default(),
     };
@@ -347,14 +240,6 @@ fn settings(args: &RunArgs, common: &CommonArgs) -> Result<Settings> {
         }
     }
     Ok(settings)
-}
-
-/// A configuration file, or a shipped recipe by its name.
-pub fn recipe(path: &Path) -> Result<Settings> {
-    match config::shipped(path) {
-        Some(text) if !path.exists() => Ok(Settings::from_toml_str(text)?),
-        _ => Settings::from_file(path),
-    }
 }
 
 /// A name for a run on these texts: the first one's, without its endings.

@@ -2,15 +2,32 @@
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
+use clap::Args;
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_cli::terminal::{self, printable};
 use ember_host::output::write_output;
 
-use crate::cli::TimelineArgs;
 use ember_study::timeline::{self, Moment, page};
 use ember_training::report::units::grouped;
+
+/// Arguments of `timeline`.
+#[derive(Args, Debug)]
+pub struct TimelineArgs {
+    /// The run's folder; it may still be running
+    pub run: PathBuf,
+    /// Only this one of sample_prompts, counted from 0 [default: all]
+    #[arg(long, value_name = "N")]
+    pub prompt: Option<usize>,
+    /// Only the last so many texts of each prompt
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
+    pub last: Option<u32>,
+    /// Write a page to scroll and play through
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
 
 /// Runs the command.
 ///

@@ -2,30 +2,41 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::Path;
-use std::time::Instant;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use clap::Args;
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_cli::terminal;
-use ember_data::prepare::Dataset;
 use ember_host::interrupt::Interrupt;
 use ember_model::device;
-use serde::Serialize;
-
-use super::init::first_model;
-use super::resume;
-use super::run::{Start, begin};
-use super::session::{self, Session};
-use crate::cli::{ResumeArgs, RunArgs, VerifyResumeArgs};
-use ember_training::checkpoint::Progress;
-use ember_training::config::TrainConfig;
-use ember_training::optimizer::Optimizer;
 use ember_training::report::units::grouped;
+use ember_training::run::{self, Run, Start};
 use ember_training::run_folder::RunFolder;
 use ember_training::team::Alone;
 use ember_training::team::launch::Launch;
 use ember_training::verify::{Comparison, Difference, compare};
+use serde::Serialize;
+
+use super::run::{Program, RunArgs, settings};
+use crate::report::Screen;
+use crate::training::{say_device, train};
+
+/// Arguments of `verify-resume`.
+#[derive(Args, Debug)]
+pub struct VerifyResumeArgs {
+    /// As for `run`
+    pub text: Vec<String>,
+    /// A configuration file, or the name of a shipped one
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Change one key of the configuration; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Steps before the stop, and as many after it
+    #[arg(long, default_value_t = 10, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub steps: u64,
+}
 
 /// The result as one line of JSON.
 #[derive(Serialize)]
@@ -49,24 +60,25 @@ pub fn run(args: &VerifyResumeArgs, common: &CommonArgs, interrupt: &Interrupt) 
     }
     let notes = Notes::new(common.quiet);
     let selected = device::select(common.device)?;
-    session::say_device(&notes, &selected);
+    say_device(&notes, &selected);
     let folder = tempfile::tempdir().context("cannot create a temporary folder")?;
     let (whole, halves) = (folder.path().join("whole"), folder.path().join("halves"));
-    let quiet = CommonArgs { quiet: true, seed: None, ..common.clone() };
+    let mut screen = Screen::new(true);
 
     notes.say(format!("training {} steps in one go", grouped(2 * args.steps)));
     if !prepare(args, common, &whole, interrupt)? {
         return Ok(Outcome::Interrupted);
     }
     copy_beginning(&whole, &halves)?;
-    if train(&whole, None, &quiet, interrupt)? == Outcome::Interrupted {
+    let mut trained = |run: Run| train(run, &mut screen, &Notes::new(true), interrupt);
+    let begun = |folder: &Path| Run::from_the_start(RunFolder::open(folder)?, selected.clone(), Box::new(Alone));
+    if trained(begun(&whole)?)? == Outcome::Interrupted {
         return Ok(Outcome::Interrupted);
     }
     notes.say(format!("training {} steps, stopping, and resuming from the disk", grouped(args.steps)));
-    train(&halves, Some(args.steps), &quiet, interrupt)?;
-    if resume::run(&ResumeArgs { run: halves.clone(), set: Vec::new(), tensorboard: false }, &quiet, interrupt)?
-        == Outcome::Interrupted
-    {
+    trained(Run { pause_at: Some(args.steps), ..begun(&halves)? })?;
+    let resumed = run::resume(&halves, &[], selected.clone(), Box::new(Alone), &mut Screen::new(true))?;
+    if trained(resumed)? == Outcome::Interrupted {
         return Ok(Outcome::Interrupted);
     }
 
@@ -80,22 +92,10 @@ fn prepare(args: &VerifyResumeArgs, common: &CommonArgs, whole: &Path, interrupt
     let mut args =
         RunArgs { text: args.text.clone(), config: args.config.clone(), set: args.set.clone(), ..RunArgs::default() };
     args.set.extend([format!("max_steps={}", 2 * steps), "patience=0".to_owned()]);
-    let quiet = CommonArgs { quiet: true, ..common.clone() };
-    let start = Start::new(&args, Instant::now(), &quiet)?;
-    Ok(begin(&RunFolder::create(whole)?, &start, &Alone, &quiet, interrupt)?.is_some())
-}
-
-/// Trains a run that was begun, from step 0 on.
-fn train(path: &Path, pause_at: Option<u64>, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
-    let run = RunFolder::open(path)?;
-    let config = TrainConfig::from_file(&run.config())?;
-    let dataset = Dataset::open(&session::data_folder(path, &config.text))?;
-    let selected = device::select(common.device)?;
-    let gpt = first_model(&config, &dataset, &selected.device.clone().autodiff())?;
-    let optimizer = Optimizer::new(config.optimizer());
-    let progress = Progress::default();
-    let (team, clock) = (Box::new(Alone), None);
-    Session { team, run, config, dataset, gpt, optimizer, progress, selected, pause_at, clock }.train(common, interrupt)
+    let mut screen = Screen::new(true);
+    let program = Program { promise: None, quiet: true, interrupt };
+    let start = Start::new(settings(&args, common)?, common.device, None, &program, &mut screen)?;
+    Ok(start.describe(&RunFolder::create(whole)?, 1, &program, &mut screen)?.is_some())
 }
 
 /// A second run with the configuration and the data of one that has not trained yet.

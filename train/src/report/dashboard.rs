@@ -28,8 +28,11 @@ use crossterm::{
 
 use ember_cli::terminal::{printable, say};
 
+use ember_training::note::Note;
 use ember_training::report::units::{bytes, duration, grouped, short};
 use ember_training::report::{EvalReport, Reporter, StepReport};
+
+use crate::wording;
 
 const LOSS: &str = "Loss";
 const SPEED: &str = "Tokens/s";
@@ -140,12 +143,13 @@ impl Reporter for Dashboard {
         self.show(|screen| screen.update_valid(MetricState::Generic(entry(SAMPLE, text))));
     }
 
-    fn note(&mut self, text: &str) {
+    fn note(&mut self, note: Note) {
+        let line = wording::note(&note);
         // On the dashboard's screen a note would be lost, so it waits for the terminal's own.
         if self.screen.is_some() {
-            self.notes.push(text.into());
+            self.notes.push(line);
         } else {
-            say(text);
+            say(line);
         }
     }
 

@@ -5,8 +5,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use ember_training::note::Note;
 use ember_training::report::units::{bytes, duration, grouped};
 use ember_training::report::{EvalReport, Reporter, StepReport};
+
+use crate::wording;
 
 /// Writes lines; where they cannot be written, the run goes on.
 pub struct Lines<W> {
@@ -84,8 +87,8 @@ impl<W: Write> Reporter for Lines<W> {
         }
     }
 
-    fn note(&mut self, text: &str) {
-        self.line(text);
+    fn note(&mut self, note: Note) {
+        self.line(&wording::note(&note));
     }
 
     fn finish(&mut self) {}

@@ -1,9 +1,10 @@
 //! What may follow each beam: log-probabilities, processors, and the few best tokens of many, or a draw of them.
 
-use anyhow::{Result, ensure};
 use rand::Rng;
 use rayon::prelude::*;
 
+use crate::error::Result;
+use crate::logprobs::finite_log_sum_exp;
 use crate::processors::{Chain, Step};
 use crate::softmax;
 use crate::trace::{Candidate, Recorder};
@@ -73,12 +74,8 @@ impl Scorer {
     }
 
     fn score_row(&self, row: &Row) -> Result<Followers> {
-        let norm = softmax::log_sum_exp(row.logits);
-        ensure!(
-            norm.is_finite(),
-            "the model's logits are not finite numbers: its weights are damaged, or its training diverged; use another checkpoint"
-        );
-        let model_logprob = |logit: &f32| (f64::from(*logit) - norm) as f32;
+        let log_sum_exp = finite_log_sum_exp(row.logits)?;
+        let model_logprob = |logit: &f32| (f64::from(*logit) - log_sum_exp) as f32;
         let mut logprobs: Vec<f32> = row.logits.iter().map(model_logprob).collect();
         let mut recorder = (self.traced > 0).then(|| Recorder::new(&logprobs));
         let mut record = |name: &'static str, logprobs: &[f32]| {

@@ -2,14 +2,15 @@
 #![allow(clippy::unwrap_used)]
 
 use itertools::Itertools;
-use std::ops::ControlFlow;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::tests::{found, request};
+use super::tests::{Steps, found, search};
 use super::*;
-use crate::processors::LogitsProcessor;
+use crate::plan::Plan;
+use crate::processors::{Chain, LogitsProcessor};
 use crate::sequences::Scripted;
+use crate::trace::{Fate, Stopped};
 
 /// Rows whose next token has these probabilities, by the ids generated after a prompt of one token.
 fn by_hand(table: impl Fn(&[u32]) -> [f32; 4]) -> Scripted<impl Fn(&[u32]) -> Vec<f32>> {
@@ -52,7 +53,7 @@ fn two_beams_find_by_hand_what_greedy_misses() {
             length_penalty: 0.0,
             ..GenerationConfig::default()
         };
-        found(&mut by_hand(the_nice_dog), &request(&config, &Chain::default())).remove(0)
+        found(&mut by_hand(the_nice_dog), &Plan::new(&config), &Chain::default()).remove(0)
     };
     assert_eq!(ids(&find(1)), [[NICE, DOG]]);
     let two = find(2);
@@ -69,16 +70,11 @@ fn two_beams_find_by_hand_what_greedy_misses() {
 fn the_trace_of_two_beams_by_hand() {
     let config =
         GenerationConfig { num_beams: 2, max_new_tokens: 3, end_tokens: vec![HAS], ..GenerationConfig::default() };
-    let mut steps = Vec::new();
     let chain = Chain::default();
-    let asked = BeamRequest { traced_candidates: 5, ..request(&config, &chain) };
-    let mut keep = |event: BeamEvent| {
-        if let BeamEvent::Step(step) = event {
-            steps.push(step.clone());
-        }
-        ControlFlow::Continue(())
-    };
-    search(&mut by_hand(the_nice_dog), &asked, &mut keep).unwrap();
+    let asked = Plan { traced_candidates: 5, ..Plan::new(&config) };
+    let mut keep = Steps::default();
+    search(&mut by_hand(the_nice_dog), &asked, &chain, &mut keep).unwrap();
+    let steps = keep.0;
     // The parent, the token and the fate of each candidate: four of them, so that two can go on when both beams end.
     let told = |step: &BeamStep| step.candidates.iter().map(|c| (c.parent, c.token, c.fate)).collect::<Vec<_>>();
     let goes_on = |beam| Fate::GoesOn { beam };
@@ -113,7 +109,7 @@ fn a_second_group_avoids_what_the_first_chose_when_the_penalty_is_high_enough() 
             max_new_tokens: 1,
             ..GenerationConfig::default()
         };
-        found(&mut by_hand(the_nice_dog), &request(&config, &Chain::default())).remove(0)
+        found(&mut by_hand(the_nice_dog), &Plan::new(&config), &Chain::default()).remove(0)
     };
     assert_eq!(ids(&find(0.2)), [[NICE], [NICE]]);
     let score = find(0.2)[1].score;
@@ -126,11 +122,11 @@ fn a_stop_string_ends_a_beam_like_an_end_token() {
     let config = GenerationConfig { num_beams: 2, max_new_tokens: 3, ..GenerationConfig::default() };
     let chain = Chain::default();
     let stops = |generated: &[u32]| generated.ends_with(&[DOG, HAS]);
-    let asked = BeamRequest { stops: Some(&stops), ..request(&config, &chain) };
-    let best = found(&mut by_hand(the_nice_dog), &asked).remove(0).remove(0);
+    let asked = Plan { ends: Some(&stops), ..Plan::new(&config) };
+    let best = found(&mut by_hand(the_nice_dog), &asked, &chain).remove(0).remove(0);
     assert_eq!((best.ids.as_slice(), best.finish_reason), (&[DOG, HAS][..], FinishReason::Stop));
     let end = GenerationConfig { end_tokens: vec![HAS], ..config.clone() };
-    let ended = found(&mut by_hand(the_nice_dog), &request(&end, &chain)).remove(0).remove(0);
+    let ended = found(&mut by_hand(the_nice_dog), &Plan::new(&end), &chain).remove(0).remove(0);
     assert_eq!((ended.ids, ended.score), (best.ids, best.score));
 }
 
@@ -138,7 +134,7 @@ fn a_stop_string_ends_a_beam_like_an_end_token() {
 fn fewer_texts_than_beams_come_back_as_they_are() {
     let config =
         GenerationConfig { num_beams: 8, num_return_sequences: 8, max_new_tokens: 1, ..GenerationConfig::default() };
-    let results = found(&mut by_hand(the_nice_dog), &request(&config, &Chain::default())).remove(0);
+    let results = found(&mut by_hand(the_nice_dog), &Plan::new(&config), &Chain::default()).remove(0);
     let mut returned = ids(&results).concat();
     returned.sort_unstable();
     assert_eq!(returned, [THE, NICE, DOG, HAS]);
@@ -165,7 +161,7 @@ fn a_prompt_without_any_token_left_is_an_error_unless_something_has_finished() {
         GenerationConfig { num_beams: 2, max_new_tokens: 9, end_tokens: vec![HAS], ..GenerationConfig::default() };
     let find = |ban: BanFrom| {
         let chain = Chain::of(vec![Arc::new(ban)]);
-        search(&mut by_hand(the_nice_dog), &request(&config, &chain), &mut |_| ControlFlow::Continue(()))
+        search(&mut by_hand(the_nice_dog), &Plan::new(&config), &chain, &mut ())
     };
     let error = find(BanFrom(1, 0..4)).unwrap_err().to_string();
     assert!(error.contains("any beam of prompt 0") && error.contains("ban-from"), "{error}");

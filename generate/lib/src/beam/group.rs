@@ -4,11 +4,10 @@
 
 use super::candidates::{Follower, Followers};
 use super::pool::{Finished, Pool, attainable, normalised};
-use super::trace::{BeamCandidate, Fate, PoolEntry, Stopped};
 use super::tree::{NodeId, ROOT, Tree};
+use crate::completion::{ChosenToken, FinishReason};
 use crate::config::{EarlyStopping, GenerationConfig};
-use crate::engine::ChosenToken;
-use crate::stop::FinishReason;
+use crate::trace::{BeamCandidate, Fate, PoolEntry, Stopped};
 
 /// Whose rules decide what is cut off at the last token, and when it is no use to go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

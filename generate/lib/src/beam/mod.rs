@@ -10,7 +10,7 @@
 //! - a prompt is treated the same alone and in any batch, and its rows leave the batch when it is done;
 //! - it starts as one row and forks, so nothing is computed for beams that do not exist yet, and beams that cannot exist,
 //!   for want of different texts, are not made up: fewer sequences may come back than were asked for;
-//! - it streams: a prefix that all beams and the best finished text share is final ([`BeamEvent::Agreed`]).
+//! - it streams: a prefix that all beams and the best finished text share is final.
 
 mod candidates;
 #[cfg(test)]
@@ -21,83 +21,38 @@ mod parity;
 mod pool;
 #[cfg(test)]
 mod tests;
-mod trace;
 mod tree;
 
 use std::ops::ControlFlow;
-use std::time::Instant;
-
-use anyhow::{Result, bail};
-
-pub use self::trace::{BeamCandidate, BeamStep, Fate, PoolEntry, Stopped};
 
 use self::candidates::{Row, Scorer};
 use self::group::{Group, Rules, StepFacts, candidate_count};
 use self::pool::Finished;
 use self::tree::{NodeId, ROOT, Tree};
+use crate::completion::{Completion, FinishReason};
 use crate::config::{GenerationConfig, Overflow, Strategy};
-use crate::engine::{ChosenToken, Completion, overflow_error};
-use crate::processors::{Chain, Step};
+use crate::decoder::{Decoder, Job};
+use crate::error::{Error, Overrun, Place, Result};
+use crate::processors::Step;
 use crate::sequences::Sequences;
-use crate::stop::{Clock, EndsText, FinishReason};
+use crate::trace::BeamStep;
+use crate::watch::{Certain, Traced, Watch};
 
-/// What to search for.
-#[derive(Clone, Copy)]
-pub struct BeamRequest<'a> {
-    /// The knobs. A strategy other than `BeamSample` and `DiverseBeam` means beam search.
-    pub config: &'a GenerationConfig,
-    /// The processors; they see log-probabilities.
-    pub chain: &'a Chain,
-    /// Whether these generated ids contain a stop string; `None` where there are no stop strings.
-    pub stops: Option<&'a EndsText<'a>>,
-    /// What each prompt's draws are named by; 0 for a prompt without one.
-    pub first_sequences: &'a [u64],
-    /// When generation began, from which seconds and the time limit count.
-    pub started: Instant,
-    /// What says that time is over, one for each prompt; a prompt without one goes by the time.
-    pub clocks: &'a [Clock],
-    /// How many candidates of each beam to give account of in [`BeamEvent::Step`]; 0 sends none.
-    pub traced_candidates: usize,
-}
-
-/// What a search tells its caller while it works.
-#[derive(Clone, Copy, Debug)]
-pub enum BeamEvent<'a> {
-    /// What a group of beams did at a step; sent when asked for. Breaking has no effect here.
-    Step(&'a BeamStep),
-    /// A window begins to slide, said once: from here on each token costs a pass over `context_length` tokens for each beam.
-    ContextFull,
-    /// After each step of each running prompt: tokens behind those sent before, often none, with which the best sequence is
-    /// now known to go on. All sent for one prompt are its best sequence. Breaking with a reason ends this prompt's search
-    /// with what there is.
-    Agreed {
-        /// The prompt's place in the batch.
-        prompt: usize,
-        /// The tokens.
-        tokens: &'a [ChosenToken],
-    },
-}
-
-/// Continues every prompt, one row of `sequences` each, of any lengths, with beams; gives each prompt's
-/// `num_return_sequences` best sequences, best first, fewer where there are no more. One pass through the model a step.
+/// Beam search, beam sampling and diverse beams.
 ///
 /// A completion's `score` is transformers' `sequences_scores`: the sum of the processed log-probabilities over the generated
 /// length, an end token included, to the power of `length_penalty`.
-///
-/// # Errors
-/// When the logits are not finite, when the knobs leave a prompt no token at all, when the context is full under
-/// [`Overflow::Error`], or when the device fails.
-pub fn search(
-    sequences: &mut dyn Sequences,
-    request: &BeamRequest,
-    on_event: &mut dyn FnMut(BeamEvent) -> ControlFlow<FinishReason>,
-) -> Result<Vec<Vec<Completion>>> {
-    Search::new(sequences, request).run(sequences, on_event)
+pub(crate) struct BeamSearch;
+
+impl Decoder for BeamSearch {
+    fn write(&self, sequences: &mut dyn Sequences, job: &Job, watch: &mut dyn Watch) -> Result<Vec<Vec<Completion>>> {
+        Search::new(sequences, job).run(sequences, watch)
+    }
 }
 
 /// The search for the best continuations of all prompts.
 struct Search<'a> {
-    request: &'a BeamRequest<'a>,
+    job: &'a Job<'a>,
     scorer: Scorer,
     groups: usize,
     prompts: Vec<Prompt>,
@@ -113,18 +68,18 @@ struct Moment {
 }
 
 impl<'a> Search<'a> {
-    fn new(sequences: &dyn Sequences, request: &'a BeamRequest) -> Self {
-        let config = request.config;
+    fn new(sequences: &dyn Sequences, job: &'a Job) -> Self {
+        let config = job.plan.config;
         let groups = if config.strategy == Strategy::DiverseBeam { config.num_beam_groups.max(1) } else { 1 };
         let size = config.num_beams / groups;
-        let (bias, chain) = request.chain.split_behind("logit-bias");
+        let (bias, chain) = job.chain.split_behind("logit-bias");
         let scorer = Scorer {
             bias,
             chain,
             diversity_penalty: config.diversity_penalty,
             followers: candidate_count(size, config),
             top: config.logprobs,
-            traced: request.traced_candidates,
+            traced: job.plan.traced_candidates,
             draws: (config.strategy == Strategy::BeamSample).then_some(config.seed),
         };
         let prompt = |number: usize| {
@@ -142,24 +97,20 @@ impl<'a> Search<'a> {
                 done: false,
             }
         };
-        Self { request, scorer, groups, prompts: (0..sequences.rows()).map(prompt).collect(), slides: false }
+        Self { job, scorer, groups, prompts: (0..sequences.rows()).map(prompt).collect(), slides: false }
     }
 
-    fn run(
-        mut self,
-        sequences: &mut dyn Sequences,
-        on_event: &mut dyn FnMut(BeamEvent) -> ControlFlow<FinishReason>,
-    ) -> Result<Vec<Vec<Completion>>> {
+    fn run(mut self, sequences: &mut dyn Sequences, watch: &mut dyn Watch) -> Result<Vec<Vec<Completion>>> {
         for step in 0.. {
-            self.check_context(sequences, step, on_event)?;
+            self.check_context(sequences, step)?;
             let logits = sequences.logits()?;
-            let now = Moment { step, seconds: self.request.started.elapsed().as_secs_f64() };
+            let now = Moment { step, seconds: self.job.started.elapsed().as_secs_f64() };
             // One group after the other, because the later ones avoid what the earlier ones chose.
             for group in 0..self.groups {
-                self.advance(group, now, &logits, sequences, on_event)?;
+                self.advance(group, now, &logits, sequences, watch)?;
             }
             for prompt in self.prompts.iter_mut().filter(|prompt| !prompt.done) {
-                prompt.conclude(now, self.request, on_event)?;
+                prompt.conclude(now, self.job, watch)?;
             }
             let (parents, tokens) = self.next_rows();
             if parents.is_empty() {
@@ -170,7 +121,7 @@ impl<'a> Search<'a> {
                 sequences.extend(row, &[token]);
             }
         }
-        Ok(self.prompts.iter().map(|prompt| prompt.completions(self.request.config)).collect())
+        Ok(self.prompts.iter().map(|prompt| prompt.completions(self.job.plan.config, self.slides)).collect())
     }
 
     /// One step of one group of every prompt; the rows of all prompts are scored together.
@@ -180,13 +131,14 @@ impl<'a> Search<'a> {
         now: Moment,
         logits: &[f32],
         sequences: &dyn Sequences,
-        on_event: &mut dyn FnMut(BeamEvent) -> ControlFlow<FinishReason>,
+        watch: &mut dyn Watch,
     ) -> Result<()> {
         let vocab_size = sequences.vocab_size();
-        let taken: Vec<Vec<u32>> = self.prompts.iter().map(|prompt| prompt.taken(group, self.request.config)).collect();
+        let taken: Vec<Vec<u32>> =
+            self.prompts.iter().map(|prompt| prompt.taken(group, self.job.plan.config)).collect();
         let mut rows = Vec::new();
         for (prompt, taken) in self.prompts.iter().zip(&taken) {
-            let sequence = self.request.first_sequences.get(prompt.number).copied().unwrap_or(0);
+            let sequence = self.job.plan.sequence(prompt.number, 0);
             for (number, beam) in prompt.groups[group].beams.iter().enumerate() {
                 let (prompt, generated) = sequences.ids(beam.row).split_at(prompt.prompt_len);
                 rows.push(Row {
@@ -202,11 +154,11 @@ impl<'a> Search<'a> {
         let mut followers = followers.as_slice();
         for prompt in &mut self.prompts {
             let (number, prompt_len) = (prompt.number, prompt.prompt_len);
-            let stops = |row: usize, token: u32| match self.request.stops {
+            let stops = |row: usize, token: u32| match self.job.plan.ends {
                 Some(stops) => stops(&[&sequences.ids(row)[prompt_len..], &[token]].concat()),
                 None => false,
             };
-            let facts = prompt.facts(now, self.request, &stops);
+            let facts = prompt.facts(now, self.job, &stops);
             let Prompt { tree, groups, .. } = prompt;
             let running = &mut groups[group];
             if running.stopped.is_some() {
@@ -215,11 +167,11 @@ impl<'a> Search<'a> {
             let (ours, others) = followers.split_at(running.beams.len());
             followers = others;
             let candidates = running.advance(ours, tree, &facts);
-            if self.request.traced_candidates > 0 {
+            if self.job.plan.traced_candidates > 0 {
                 let (pool, stopped) = (running.pool_entries(tree), running.stopped);
                 let beams = ours.iter().map(|followers| followers.traced.clone()).collect();
                 let step = BeamStep { prompt: number, step: now.step, group, beams, candidates, pool, stopped };
-                let _ = on_event(BeamEvent::Step(&step));
+                watch.traced(Traced::Beams(&step));
             }
         }
         Ok(())
@@ -239,22 +191,14 @@ impl<'a> Search<'a> {
         (parents, tokens)
     }
 
-    /// Says once that a window begins to slide; fails where it must not.
-    fn check_context(
-        &mut self,
-        sequences: &dyn Sequences,
-        step: usize,
-        on_event: &mut dyn FnMut(BeamEvent) -> ControlFlow<FinishReason>,
-    ) -> Result<()> {
+    /// Takes down that a window slides; fails where it must not.
+    fn check_context(&mut self, sequences: &dyn Sequences, step: usize) -> Result<()> {
         let context_length = sequences.context_length();
         let full = (0..sequences.rows()).any(|row| sequences.ids(row).len() > context_length);
-        if full && self.request.config.overflow == Overflow::Error {
-            bail!(overflow_error(context_length, &format!("prompt and text reached it after {step} new")));
+        if full && self.job.plan.config.overflow == Overflow::Error {
+            return Err(Error::ContextFull { context_length, overrun: Overrun::Text(step) });
         }
-        if full && !self.slides {
-            self.slides = true;
-            let _ = on_event(BeamEvent::ContextFull);
-        }
+        self.slides |= full;
         Ok(())
     }
 }
@@ -274,11 +218,10 @@ struct Prompt {
 }
 
 impl Prompt {
-    fn facts<'a>(&self, now: Moment, request: &'a BeamRequest, stops: &'a dyn Fn(usize, u32) -> bool) -> StepFacts<'a> {
-        let config = request.config;
+    fn facts<'a>(&self, now: Moment, job: &'a Job, stops: &'a dyn Fn(usize, u32) -> bool) -> StepFacts<'a> {
+        let config = job.plan.config;
         let len = now.step + 1;
-        let clock = request.clocks.get(self.number).copied().unwrap_or_default();
-        let out_of_time = clock.is_over(config.max_time_s, now.seconds, len);
+        let out_of_time = job.plan.clock(self.number).is_over(config.max_time_s, now.seconds, len);
         let cut =
             if len >= self.limit { Some(FinishReason::Length) } else { out_of_time.then_some(FinishReason::Time) };
         let rules = if config.strategy == Strategy::DiverseBeam { Rules::Scorer } else { Rules::Vectorised };
@@ -299,12 +242,7 @@ impl Prompt {
     }
 
     /// Ends a step: drops what does not go on, and tells what is final.
-    fn conclude(
-        &mut self,
-        now: Moment,
-        request: &BeamRequest,
-        on_event: &mut dyn FnMut(BeamEvent) -> ControlFlow<FinishReason>,
-    ) -> Result<()> {
+    fn conclude(&mut self, now: Moment, job: &Job, watch: &mut dyn Watch) -> Result<()> {
         for group in self.groups.iter_mut().filter(|group| group.stopped.is_some()) {
             group.beams.clear();
         }
@@ -312,8 +250,8 @@ impl Prompt {
             // Only what runs can better the best that has finished.
             let running = self.groups.iter().flat_map(|group| &group.beams).map(|beam| beam.text);
             let common = running.chain(self.best().map(|finished| finished.text)).reduce(|a, b| self.tree.common(a, b));
-            if let ControlFlow::Break(reason) = self.send(common.unwrap_or(self.agreed), on_event) {
-                let facts = self.facts(now, request, &|_, _| false);
+            if let ControlFlow::Break(reason) = self.send(common.unwrap_or(self.agreed), now, job, watch) {
+                let facts = self.facts(now, job, &|_, _| false);
                 for group in &mut self.groups {
                     group.cut(reason, &facts);
                     group.beams.clear();
@@ -325,21 +263,17 @@ impl Prompt {
         self.done = true;
         let best = self.best().map(|finished| finished.text);
         let Some(best) = best else {
-            bail!("no token is left to choose for any beam of prompt {}: {}", self.number, request.chain.blame())
+            return Err(job.chain.nothing_left(Place::Beams(self.number)));
         };
-        let _ = self.send(best, on_event);
+        let _ = self.send(best, now, job, watch);
         Ok(())
     }
 
     /// Sends what `text` has beyond what was sent before.
-    fn send(
-        &mut self,
-        text: NodeId,
-        on_event: &mut dyn FnMut(BeamEvent) -> ControlFlow<FinishReason>,
-    ) -> ControlFlow<FinishReason> {
+    fn send(&mut self, text: NodeId, now: Moment, job: &Job, watch: &mut dyn Watch) -> ControlFlow<FinishReason> {
         let tokens = self.tree.tokens(text, self.tree.len(self.agreed));
         self.agreed = text;
-        on_event(BeamEvent::Agreed { prompt: self.number, tokens: &tokens })
+        watch.certain(Certain { row: job.row(self.number, 0), tokens: &tokens, steps: now.step + 1 })
     }
 
     /// The best of what has finished so far; of equals the first.
@@ -354,16 +288,11 @@ impl Prompt {
         finished
     }
 
-    fn completions(&self, config: &GenerationConfig) -> Vec<Completion> {
+    fn completions(&self, config: &GenerationConfig, slid: bool) -> Vec<Completion> {
         let completion = |finished: &&Finished| {
             let tokens = self.tree.tokens(finished.text, 0);
-            Completion {
-                ids: tokens.iter().map(|token| token.id).collect(),
-                tokens,
-                finish_reason: finished.reason,
-                score: finished.score,
-                seconds: finished.seconds,
-            }
+            let completion = Completion::new(tokens, finished.reason, finished.seconds);
+            Completion { score: finished.score, slid, ..completion }
         };
         self.finished().iter().take(config.num_return_sequences).map(completion).collect()
     }

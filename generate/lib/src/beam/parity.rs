@@ -11,13 +11,13 @@ use itertools::Itertools;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::BeamRequest;
-use super::tests::{found, request};
+use super::tests::found;
+use crate::completion::{Completion, FinishReason};
 use crate::config::{EarlyStopping, GenerationConfig, Strategy};
-use crate::engine::{Completion, to_tensor};
+use crate::plan::Plan;
 use crate::processors::Chain;
 use crate::sequences::Scripted;
-use crate::stop::FinishReason;
+use crate::tokens::to_tensor;
 
 #[derive(Deserialize)]
 struct Fixture<C> {
@@ -159,7 +159,7 @@ fn compare(file: &str) -> usize {
             logits_after: |ids: &[u32]| logits_after(model, ids),
         };
         let chain = Chain::new(&config, None);
-        let results = found(&mut sequences, &request(&config, &chain));
+        let results = found(&mut sequences, &Plan::new(&config), &chain);
         assert_eq!(results.len(), case.expected.len());
         for (completions, expected) in results.iter().zip_eq(&case.expected) {
             if let Some(difference) = difference(completions, expected, &config) {
@@ -198,8 +198,8 @@ fn chi_square(case: &Sampled, config: &GenerationConfig) -> (f64, usize) {
             },
         };
         let firsts: Vec<u64> = (first as u64..).take(BATCH).collect();
-        let asked = BeamRequest { first_sequences: &firsts, ..request(config, &chain) };
-        for mut completions in found(&mut sequences, &asked) {
+        let asked = Plan { first_sequences: &firsts, ..Plan::new(config) };
+        for mut completions in found(&mut sequences, &asked, &chain) {
             *counts.entry(completions.swap_remove(0).ids).or_default() += 1;
         }
     }

@@ -1,8 +1,8 @@
 //! The pool of finished texts, and whether what still runs can better it.
 
 use super::tree::NodeId;
+use crate::completion::FinishReason;
 use crate::config::{EarlyStopping, GenerationConfig};
-use crate::stop::FinishReason;
 
 /// A text that has ended.
 #[derive(Clone, Debug)]

@@ -11,24 +11,38 @@ use proptest::prelude::{
 use rand::Rng;
 
 use super::*;
+use crate::completion::ChosenToken;
 use crate::config::EarlyStopping;
+use crate::plan::Plan;
+use crate::processors::Chain;
 use crate::sequences::Scripted;
 use crate::softmax::log_sum_exp;
+use crate::trace::{BeamCandidate, Fate};
 
-pub(super) fn request<'a>(config: &'a GenerationConfig, chain: &'a Chain) -> BeamRequest<'a> {
-    BeamRequest {
-        config,
-        chain,
-        stops: None,
-        first_sequences: &[],
-        started: Instant::now(),
-        clocks: &[],
-        traced_candidates: 0,
-    }
+/// Searches by the chain given.
+pub(super) fn search(
+    sequences: &mut dyn Sequences,
+    plan: &Plan,
+    chain: &Chain,
+    watch: &mut dyn Watch,
+) -> Result<Vec<Vec<Completion>>> {
+    BeamSearch.write(sequences, &Job { plan, chain, first_prompt: 0, started: Instant::now() }, watch)
 }
 
-pub(super) fn found(sequences: &mut dyn Sequences, request: &BeamRequest) -> Vec<Vec<Completion>> {
-    search(sequences, request, &mut |_| ControlFlow::Continue(())).unwrap()
+pub(super) fn found(sequences: &mut dyn Sequences, plan: &Plan, chain: &Chain) -> Vec<Vec<Completion>> {
+    search(sequences, plan, chain, &mut ()).unwrap()
+}
+
+/// Keeps what the beams did.
+#[derive(Default)]
+pub(super) struct Steps(pub(super) Vec<BeamStep>);
+
+impl Watch for Steps {
+    fn traced(&mut self, step: Traced) {
+        if let Traced::Beams(step) = step {
+            self.0.push(step.clone());
+        }
+    }
 }
 
 /// Rows whose next logits are random, but the same whenever the last two ids are.
@@ -77,12 +91,12 @@ proptest! {
     fn batched_equals_alone(config in knobs(), prompts in prompts(), table: u64, first in 0..9_u64) {
         let chain = Chain::default();
         let firsts: Vec<u64> = (first..).take(prompts.len()).collect();
-        let together = BeamRequest { first_sequences: &firsts, ..request(&config, &chain) };
-        let together = found(&mut random_table(table, 6, &prompts), &together);
+        let together = Plan { first_sequences: &firsts, ..Plan::new(&config) };
+        let together = found(&mut random_table(table, 6, &prompts), &together, &chain);
         prop_assert_eq!(together.len(), prompts.len());
         for (number, (prompt, batched)) in prompts.iter().zip_eq(&together).enumerate() {
-            let alone = BeamRequest { first_sequences: &[first + number as u64], ..request(&config, &chain) };
-            let alone = found(&mut random_table(table, 6, std::slice::from_ref(prompt)), &alone).remove(0);
+            let alone = Plan { first_sequences: &[first + number as u64], ..Plan::new(&config) };
+            let alone = found(&mut random_table(table, 6, std::slice::from_ref(prompt)), &alone, &chain).remove(0);
             prop_assert_eq!(batched.len(), alone.len());
             for (batched, alone) in batched.iter().zip_eq(&alone) {
                 prop_assert_eq!(&batched.tokens, &alone.tokens);
@@ -98,15 +112,13 @@ proptest! {
     ) {
         let mut sent: Vec<Vec<ChosenToken>> = vec![Vec::new(); prompts.len()];
         let mut events = 0;
-        let mut keep = |event: BeamEvent| {
-            if let BeamEvent::Agreed { prompt, tokens } = event {
-                sent[prompt].extend_from_slice(tokens);
-                events += 1;
-            }
+        let mut keep = |Certain { row, tokens, .. }: Certain| {
+            sent[row / config.num_return_sequences].extend_from_slice(tokens);
+            events += 1;
             if events >= patience { ControlFlow::Break(FinishReason::Interrupted) } else { ControlFlow::Continue(()) }
         };
         let chain = Chain::default();
-        let results = search(&mut random_table(table, 6, &prompts), &request(&config, &chain), &mut keep).unwrap();
+        let results = search(&mut random_table(table, 6, &prompts), &Plan::new(&config), &chain, &mut keep).unwrap();
         for (sent, completions) in sent.iter().zip_eq(&results) {
             prop_assert_eq!(sent, &completions[0].tokens);
         }
@@ -116,16 +128,11 @@ proptest! {
     #[test]
     fn results_are_what_they_say(config in knobs(), prompts in prompts(), table: u64) {
         let config = GenerationConfig { diversity_penalty: 0.0, ..config };
-        let mut steps = Vec::new();
         let chain = Chain::default();
-        let asked = BeamRequest { traced_candidates: 5, ..request(&config, &chain) };
-        let mut keep = |event: BeamEvent| {
-            if let BeamEvent::Step(step) = event {
-                steps.push(step.clone());
-            }
-            ControlFlow::Continue(())
-        };
-        let results = search(&mut random_table(table, 6, &prompts), &asked, &mut keep).unwrap();
+        let asked = Plan { traced_candidates: 5, ..Plan::new(&config) };
+        let mut keep = Steps::default();
+        let results = search(&mut random_table(table, 6, &prompts), &asked, &chain, &mut keep).unwrap();
+        let steps = keep.0;
         let model = random_table(table, 6, &[]);
         for (prompt, completions) in prompts.iter().zip_eq(&results) {
             prop_assert!(completions.windows(2).all(|pair| pair[0].score >= pair[1].score));
@@ -186,7 +193,7 @@ proptest! {
             end_tokens: (0..ends).collect(),
             ..GenerationConfig::default()
         };
-        let best = found(&mut random_table(table, 4, &[vec![1]]), &request(&config, &Chain::default())).remove(0).remove(0);
+        let best = found(&mut random_table(table, 4, &[vec![1]]), &Plan::new(&config), &Chain::default()).remove(0).remove(0);
         let model = random_table(table, 4, &[]);
         let mut texts = vec![(vec![1_u32], 0.0_f64)];
         let mut complete = f64::NEG_INFINITY;
@@ -222,7 +229,7 @@ fn time_and_interruption_return_the_best_there_is() {
             ..GenerationConfig::default()
         };
         let chain = Chain::default();
-        let late = found(&mut random_table(1, 6, &[vec![1], vec![2, 3]]), &request(&config, &chain));
+        let late = found(&mut random_table(1, 6, &[vec![1], vec![2, 3]]), &Plan::new(&config), &chain);
         for completion in late.iter().flatten() {
             assert_eq!((completion.ids.len(), completion.finish_reason), (1, FinishReason::Time));
         }
@@ -231,22 +238,24 @@ fn time_and_interruption_return_the_best_there_is() {
         // The second prompt is interrupted after its third step, the first goes on.
         let config = GenerationConfig { max_time_s: None, max_new_tokens: 7, ..config };
         let mut steps = 0;
-        let mut interrupt = |event: BeamEvent| {
-            steps += usize::from(matches!(event, BeamEvent::Agreed { prompt: 1, .. }));
-            if steps == 3 { ControlFlow::Break(FinishReason::Interrupted) } else { ControlFlow::Continue(()) }
+        let second = config.num_return_sequences;
+        let mut interrupt = |Certain { row, .. }: Certain| {
+            steps += usize::from(row == second);
+            if row == second && steps == 3 {
+                ControlFlow::Break(FinishReason::Interrupted)
+            } else {
+                ControlFlow::Continue(())
+            }
         };
         let mut sequences = random_table(1, 6, &[vec![1], vec![2, 3]]);
-        let results = search(&mut sequences, &request(&config, &chain), &mut |event| match event {
-            BeamEvent::Agreed { prompt: 1, .. } => interrupt(event),
-            _ => ControlFlow::Continue(()),
-        });
+        let results = search(&mut sequences, &Plan::new(&config), &chain, &mut interrupt);
         let results = results.unwrap();
         let ends = |prompt: usize| (results[prompt][0].ids.len(), results[prompt][0].finish_reason);
         assert_eq!((ends(0), ends(1)), ((7, FinishReason::Length), (3, FinishReason::Interrupted)));
     }
 }
 
-/// Rows of a model that can look back on four ids.
+/// Rows of a model that can attend to four ids.
 struct Short<F>(Scripted<F>);
 
 impl<F: Fn(&[u32]) -> Vec<f32>> Sequences for Short<F> {
@@ -282,7 +291,7 @@ fn the_context_end_slides_stops_or_fails() {
     let find = |overflow, max_new_tokens| {
         let config = GenerationConfig { num_beams: 3, overflow, max_new_tokens, ..GenerationConfig::default() };
         let mut sequences = Short(random_table(1, 6, &prompts));
-        search(&mut sequences, &request(&config, &Chain::default()), &mut |_| ControlFlow::Continue(()))
+        search(&mut sequences, &Plan::new(&config), &Chain::default(), &mut ())
     };
     let lens = |results: Vec<Vec<Completion>>| results.iter().map(|found| found[0].ids.len()).collect::<Vec<_>>();
     assert_eq!(lens(find(Overflow::Slide, 7).unwrap()), [7, 7]);
@@ -290,13 +299,13 @@ fn the_context_end_slides_stops_or_fails() {
     assert_eq!(lens(find(Overflow::Stop, 7).unwrap()), [4, 2]);
     assert_eq!(lens(find(Overflow::Error, 2).unwrap()), [2, 2]);
     let error = find(Overflow::Error, 3).unwrap_err().to_string();
-    assert!(error.contains("holds 4 tokens") && error.contains("--overflow slide"), "{error}");
+    assert!(error.contains("holds 4 tokens"), "{error}");
 }
 
 #[test]
 fn broken_logits_are_named() {
     let mut sequences = Scripted { vocab_size: 2, rows: vec![vec![0]], logits_after: |_: &[u32]| vec![0.0, f32::NAN] };
     let config = GenerationConfig { num_beams: 2, ..GenerationConfig::default() };
-    let error = search(&mut sequences, &request(&config, &Chain::default()), &mut |_| ControlFlow::Continue(()));
+    let error = search(&mut sequences, &Plan::new(&config), &Chain::default(), &mut ());
     assert!(error.unwrap_err().to_string().contains("not finite"));
 }

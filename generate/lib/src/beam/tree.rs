@@ -2,7 +2,7 @@
 //!
 //! Texts that begin alike share what they share, so a beam that forks copies nothing.
 
-use crate::engine::ChosenToken;
+use crate::completion::ChosenToken;
 
 /// A text: one token behind another text.
 pub(super) type NodeId = usize;

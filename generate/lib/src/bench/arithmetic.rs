@@ -3,13 +3,12 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use anyhow::Result;
 use burn::tensor::{Device, Distribution, FloatDType, Tensor};
 use ember_model::device::Selected;
 use ember_model::kernels::{is_cpu, linear};
 use rayon::prelude::*;
 
-use super::device_failed;
+use crate::error::{Error, Result};
 
 /// How often a ceiling is tried at once; the fastest counts.
 const TRIES: usize = 3;
@@ -98,7 +97,7 @@ impl Copy {
             return Ok(Self::Cpu(vec![1.0; values], vec![2.0; values]));
         }
         let tensor = Tensor::ones([values], device);
-        device.sync().map_err(device_failed)?;
+        device.sync().map_err(Error::device)?;
         Ok(Self::Device(Box::new(tensor)))
     }
 
@@ -132,10 +131,10 @@ impl Copy {
 fn fastest(device: &Device, mut run: impl FnMut()) -> Result<f64> {
     let mut fastest = f64::INFINITY;
     for _ in 0..TRIES {
-        device.sync().map_err(device_failed)?;
+        device.sync().map_err(Error::device)?;
         let began = Instant::now();
         run();
-        device.sync().map_err(device_failed)?;
+        device.sync().map_err(Error::device)?;
         fastest = fastest.min(began.elapsed().as_secs_f64());
     }
     Ok(fastest)

@@ -3,13 +3,12 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use anyhow::Result;
 use burn::tensor::{Device, Tensor};
 use ember_model::kernels::is_cpu;
 use ember_model::memory::{Memory, Part};
 use rayon::prelude::*;
 
-use super::device_failed;
+use crate::error::{Error, Result};
 
 /// Values that one task reads at a time.
 const PIECE: usize = 1 << 16;
@@ -26,13 +25,14 @@ impl Ceiling {
     /// For reads of `bytes`.
     pub fn new(bytes: usize, device: &Device) -> Result<Self> {
         if is_cpu(device) {
-            let mut memory = Memory::new([bytes.next_multiple_of(size_of::<f32>())])?.take();
+            let memory = Memory::new([bytes.next_multiple_of(size_of::<f32>())]);
+            let mut memory = memory.map_err(|error| Error::Memory(error.into()))?.take();
             // Not zeros: pages that were never written to share one page of memory.
             memory.values_mut::<f32>().par_iter_mut().enumerate().for_each(|(i, value)| *value = i as f32);
             return Ok(Self::Cpu(memory));
         }
         let tensor = Tensor::ones([bytes / 8], device);
-        device.sync().map_err(device_failed)?;
+        device.sync().map_err(Error::device)?;
         Ok(Self::Device(Box::new(tensor)))
     }
 
@@ -46,7 +46,7 @@ impl Ceiling {
             Self::Device(tensor) => {
                 let device = tensor.device();
                 black_box(*tensor.clone() + 1.0);
-                device.sync().map_err(device_failed)?;
+                device.sync().map_err(Error::device)?;
             }
         }
         Ok(began.elapsed().as_secs_f64())

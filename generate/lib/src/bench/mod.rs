@@ -12,10 +12,10 @@ mod spread;
 
 use std::time::Instant;
 
-use anyhow::{Result, anyhow};
 use ember_model::{Gpt, folder};
 use serde::Serialize;
 
+use crate::error::Result;
 use crate::sampler::greedy;
 use crate::sequences::{ModelSequences, Sequences};
 use ceiling::Ceiling;
@@ -121,7 +121,7 @@ pub fn speed(model: &Gpt, task: Task) -> Result<Speed> {
 
 /// The best token after every row, found as greedy decoding finds it.
 fn best_of(rows: &mut ModelSequences) -> Result<Vec<u32>> {
-    if let Some(best) = rows.best()? {
+    if let Some(best) = rows.argmax()? {
         return Ok(best.into_iter().map(|best| best.id).collect());
     }
     let vocab_size = rows.vocab_size();
@@ -138,8 +138,4 @@ fn weight_bytes(model: &Gpt) -> usize {
         _ => 4 * shape.iter().product::<usize>(),
     });
     bytes.sum()
-}
-
-fn device_failed(error: impl std::fmt::Debug) -> anyhow::Error {
-    anyhow!("the device failed: {error:?}; try --device cpu")
 }

@@ -1,15 +1,16 @@
 //! `generation_config.json`: what a checkpoint folder says about how to write with it, in Hugging Face's names.
 
+use std::fmt::Display;
 use std::fs;
-use std::path::Path;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
+use ember_host::file_error::FileError;
 use ember_host::output::write_output;
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{GenerationConfig, KNOBS, KnobValue, Knobs, Strategy};
-use crate::semantics::Semantics;
+use super::{FolderError, GenerationConfig, KNOBS, KnobError, KnobValue, Knobs, Semantics, Strategy};
+use crate::named::Named;
 
 /// The file's name.
 const FILE: &str = "generation_config.json";
@@ -57,18 +58,25 @@ impl FolderSettings {
     ///
     /// # Errors
     /// When the file is not readable JSON, or sets a knob to something of the wrong kind or out of its range.
-    pub fn read(dir: &Path) -> Result<Self> {
+    pub fn read(dir: &Path) -> Result<Self, FolderError> {
         let path = dir.join(FILE);
         match fs::read_to_string(&path) {
-            Ok(json) => Self::from_json(&json).with_context(|| format!("{}", path.display())),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
-            Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+            Ok(json) => Self::from_json(path, &json),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Self::default()),
+            Err(source) => Err(FileError { doing: "cannot read", path, source }.into()),
         }
     }
 
-    /// What the text of a `generation_config.json` sets.
-    fn from_json(json: &str) -> Result<Self> {
-        let map: Map<String, Value> = serde_json::from_str(json).context("not a JSON object; repair or remove it")?;
+    /// What the text of the file `path` sets.
+    fn from_json(path: PathBuf, json: &str) -> Result<Self, FolderError> {
+        let map: Map<String, Value> = match serde_json::from_str(json) {
+            Ok(map) => map,
+            Err(source) => return Err(FolderError::NotJson { path, source }),
+        };
+        let wrong = |key, value: &dyn Display, must_be: &str| {
+            let (path, value, must_be) = (path.clone(), value.to_string(), must_be.to_owned());
+            FolderError::Value { path, key, value, must_be }
+        };
         // Null is how transformers writes "not set".
         let set = |name: &str| map.get(name).filter(|value| !value.is_null());
         let mut knobs = Knobs::default();
@@ -76,27 +84,24 @@ impl FolderSettings {
             if let Some(value) = set(knob.name)
                 && let Err(kind) = knob.read(&mut knobs, value)
             {
-                bail!("{} is {value}; it must be {kind}; correct or remove it", knob.name);
+                return Err(wrong(knob.name, value, kind));
             }
         }
         if let Some(value) = set("do_sample") {
-            knobs.do_sample =
-                Some(value.as_bool().with_context(|| {
-                    format!("do_sample is {value}; it must be true or false; correct or remove it")
-                })?);
+            let do_sample = value.as_bool().ok_or_else(|| wrong("do_sample", value, "true or false"))?;
+            knobs.do_sample = Some(do_sample);
         }
         if let Some(value) = set("strategy") {
-            knobs.strategy = Some(Strategy::deserialize(value).ok().with_context(|| {
-                format!("strategy is {value}; it must be one that --strategy takes; correct or remove it")
-            })?);
+            let strategy = value.as_str().and_then(Strategy::from_name);
+            let unknown = || FolderError::Strategy { path: path.clone(), value: value.to_string() };
+            knobs.strategy = Some(strategy.ok_or_else(unknown)?);
         }
-        if let Some((knob, problem)) = knobs.out_of_range() {
-            bail!("{} {problem}; correct or remove it", knob.name);
+        if let Err(KnobError::OutOfRange { knob, value }) = knobs.check_ranges() {
+            return Err(wrong(knob.name, &value, &knob.range.words()));
         }
-        ensure!(
-            knobs.temperature != Some(0.0),
-            "temperature is 0; greedy is written \"do_sample\": false there, so remove temperature"
-        );
+        if knobs.temperature == Some(0.0) {
+            return Err(FolderError::ZeroTemperature { path });
+        }
         Ok(Self { knobs, not_applied: not_applied(&map) })
     }
 
@@ -104,13 +109,12 @@ impl FolderSettings {
     ///
     /// # Errors
     /// When there is one, naming it.
-    pub fn check_vocabulary(&self, vocab_size: usize) -> Result<()> {
+    pub fn check_vocabulary(&self, vocab_size: usize) -> Result<(), FolderError> {
         match self.knobs.outside_vocabulary(vocab_size) {
             None => Ok(()),
-            Some((knob, id)) => bail!(
-                "{FILE}: {} has {id}, which is outside the model's vocabulary of {vocab_size}; correct or remove it",
-                knob.name
-            ),
+            Some((knob, id)) => {
+                Err(FolderError::Vocabulary(KnobError::OutsideVocabulary { key: knob.name, id, vocab_size }))
+            }
         }
     }
 }
@@ -157,10 +161,9 @@ impl GenerationConfig {
     ///
     /// # Errors
     /// When the file cannot be written, naming it.
-    pub fn save(&self, path: &Path) -> Result<()> {
-        let mut json = serde_json::to_vec_pretty(&self.to_hugging_face())?;
-        json.push(b'\n');
-        Ok(write_output(path, |out| out.write_all(&json))?)
+    pub fn save(&self, path: &Path) -> Result<(), FolderError> {
+        let json = format!("{:#}\n", self.to_hugging_face());
+        Ok(write_output(path, |out| out.write_all(json.as_bytes()))?)
     }
 }
 

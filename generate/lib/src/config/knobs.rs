@@ -1,12 +1,11 @@
 //! The table of knobs: what each is called, what it may be, and which strategies use it.
 
-use anyhow::{Result, bail};
+use std::fmt;
+
 use serde_json::Value;
 
 use super::value::FromJson;
-use super::{EarlyStopping, GenerationConfig, KnobValue, Overflow, Range, Strategy};
-use crate::semantics::Semantics;
-use ember_cli::program::UsageError;
+use super::{EarlyStopping, GenerationConfig, KnobError, KnobValue, Overflow, Range, Semantics, Strategy};
 
 /// The knobs that one source sets, flags or a file; `None` where it says nothing.
 ///
@@ -82,26 +81,14 @@ impl UsedBy {
             Self::Exact => strategy == Strategy::Exact,
         }
     }
-
-    /// What makes `strategy`, which no flag named, one of them.
-    pub(super) fn remedy(self, strategy: Strategy) -> &'static str {
-        match (self, strategy) {
-            (Self::Beams, _) => "add --num-beams above 1",
-            (Self::DiverseBeams, _) => "add --num-beam-groups above 1",
-            (Self::Exact, _) => "add --strategy exact",
-            (_, Strategy::DiverseBeam) => "give --num-beam-groups 1",
-            (_, Strategy::Beam | Strategy::BeamSample) => "give --num-beams 1",
-            _ => "add --strategy sample",
-        }
-    }
 }
 
 /// One knob: a row of [`KNOBS`].
 pub struct Knob {
     /// Its key in `generation_config.json`: Hugging Face's where they have one, else our own, which they let be.
     pub name: &'static str,
-    /// Its flag of `ember-generate text`.
-    pub flag: &'static str,
+    /// What people call it.
+    pub label: &'static str,
     /// The strategies that use it.
     pub used_by: UsedBy,
     /// Its range.
@@ -128,23 +115,46 @@ impl Knob {
         self.of(&GenerationConfig::default()).to_json() == value.to_json()
     }
 
+    /// Refuses a number out of the range.
+    pub(super) fn check_range(&'static self, value: &dyn KnobValue) -> Result<(), KnobError> {
+        match value.number().is_some_and(|number| !self.range.contains(number)) {
+            true => Err(KnobError::OutOfRange { knob: self, value: value.words() }),
+            false => Ok(()),
+        }
+    }
+
     /// Takes its value from `knobs` over into `config`, if it is set there.
     pub(super) fn apply(&self, knobs: &Knobs, config: &mut GenerationConfig) {
         (self.apply)(knobs, config);
     }
 
-    /// Sets it in `knobs` to what a file says, or says what kind of value it must be.
-    pub(super) fn read(&self, knobs: &mut Knobs, json: &Value) -> Result<(), &'static str> {
+    /// Sets it in `knobs` to what a file says.
+    ///
+    /// # Errors
+    /// What kind of value it must be, in words that follow "it must be".
+    pub fn read(&self, knobs: &mut Knobs, json: &Value) -> Result<(), &'static str> {
         (self.read)(knobs, json)
+    }
+}
+
+impl fmt::Debug for Knob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.label)
+    }
+}
+
+impl PartialEq for Knob {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
     }
 }
 
 /// A row; the field has the same name in [`Knobs`] and [`GenerationConfig`].
 macro_rules! knob {
-    ($field:ident, $name:literal, $flag:literal, $used_by:ident, $range:expr) => {
+    ($field:ident, $name:literal, $label:literal, $used_by:ident, $range:expr) => {
         Knob {
             name: $name,
-            flag: $flag,
+            label: $label,
             used_by: UsedBy::$used_by,
             range: $range,
             set: |knobs| knobs.$field.as_ref().map(|value| value as &dyn KnobValue),
@@ -165,33 +175,33 @@ macro_rules! knob {
 /// silently ignore, such as a typical_p of 2, is an error here.
 #[rustfmt::skip]
 pub const KNOBS: &[Knob] = &[
-    knob!(semantics, "semantics", "--semantics", OneByOne, Range::Any),
-    knob!(num_beams, "num_beams", "--num-beams", Beams, Range::OneTo(10_000)),
-    knob!(num_beam_groups, "num_beam_groups", "--num-beam-groups", DiverseBeams, Range::OneUp),
-    knob!(diversity_penalty, "diversity_penalty", "--diversity-penalty", DiverseBeams, Range::Within(1_000_000)),
-    knob!(length_penalty, "length_penalty", "--length-penalty", Beams, Range::Within(10)),
-    knob!(early_stopping, "early_stopping", "--early-stopping", Beams, Range::Any),
-    knob!(max_nodes, "max_nodes", "--max-nodes", Exact, Range::OneUp),
-    knob!(temperature, "temperature", "--temperature", Sampling, Range::Temperature),
-    knob!(top_k, "top_k", "--top-k", Sampling, Range::Any),
-    knob!(top_p, "top_p", "--top-p", Sampling, Range::Mass),
-    knob!(min_p, "min_p", "--min-p", Sampling, Range::Share),
-    knob!(typical_p, "typical_p", "--typical-p", Sampling, Range::Mass),
-    knob!(epsilon_cutoff, "epsilon_cutoff", "--epsilon-cutoff", Sampling, Range::Cutoff),
-    knob!(eta_cutoff, "eta_cutoff", "--eta-cutoff", Sampling, Range::Cutoff),
-    knob!(logit_bias, "sequence_bias", "--logit-bias", All, Range::Within(1_000_000_000)),
-    knob!(repetition_penalty, "repetition_penalty", "--repetition-penalty", All, Range::Factor),
-    knob!(presence_penalty, "presence_penalty", "--presence-penalty", All, Range::Within(1_000_000)),
-    knob!(frequency_penalty, "frequency_penalty", "--frequency-penalty", All, Range::Within(1_000_000)),
-    knob!(no_repeat_ngram_size, "no_repeat_ngram_size", "--no-repeat-ngram-size", All, Range::Any),
-    knob!(bad_words, "bad_words_ids", "--bad-words", All, Range::Any),
-    knob!(suppress_tokens, "suppress_tokens", "--suppress", All, Range::Any),
-    knob!(stop_strings, "stop_strings", "--stop", All, Range::Any),
-    knob!(max_time_s, "max_time", "--max-time", All, Range::Seconds),
-    knob!(overflow, "overflow", "--overflow", All, Range::Any),
-    knob!(num_return_sequences, "num_return_sequences", "--num-return-sequences", AllButGreedy, Range::OneTo(100_000)),
-    knob!(min_new_tokens, "min_new_tokens", "--min-new-tokens", All, Range::Any),
-    knob!(max_new_tokens, "max_new_tokens", "--max-new-tokens", All, Range::OneUp),
+    knob!(semantics, "semantics", "semantics", OneByOne, Range::Any),
+    knob!(num_beams, "num_beams", "num-beams", Beams, Range::OneTo(10_000)),
+    knob!(num_beam_groups, "num_beam_groups", "num-beam-groups", DiverseBeams, Range::OneUp),
+    knob!(diversity_penalty, "diversity_penalty", "diversity-penalty", DiverseBeams, Range::Within(1_000_000)),
+    knob!(length_penalty, "length_penalty", "length-penalty", Beams, Range::Within(10)),
+    knob!(early_stopping, "early_stopping", "early-stopping", Beams, Range::Any),
+    knob!(max_nodes, "max_nodes", "max-nodes", Exact, Range::OneUp),
+    knob!(temperature, "temperature", "temperature", Sampling, Range::Temperature),
+    knob!(top_k, "top_k", "top-k", Sampling, Range::Any),
+    knob!(top_p, "top_p", "top-p", Sampling, Range::Mass),
+    knob!(min_p, "min_p", "min-p", Sampling, Range::Share),
+    knob!(typical_p, "typical_p", "typical-p", Sampling, Range::Mass),
+    knob!(epsilon_cutoff, "epsilon_cutoff", "epsilon-cutoff", Sampling, Range::Cutoff),
+    knob!(eta_cutoff, "eta_cutoff", "eta-cutoff", Sampling, Range::Cutoff),
+    knob!(logit_bias, "sequence_bias", "logit-bias", All, Range::Within(1_000_000_000)),
+    knob!(repetition_penalty, "repetition_penalty", "repetition-penalty", All, Range::Factor),
+    knob!(presence_penalty, "presence_penalty", "presence-penalty", All, Range::Within(1_000_000)),
+    knob!(frequency_penalty, "frequency_penalty", "frequency-penalty", All, Range::Within(1_000_000)),
+    knob!(no_repeat_ngram_size, "no_repeat_ngram_size", "no-repeat-ngram-size", All, Range::Any),
+    knob!(bad_words, "bad_words_ids", "bad-words", All, Range::Any),
+    knob!(suppress_tokens, "suppress_tokens", "suppress", All, Range::Any),
+    knob!(stop_strings, "stop_strings", "stop", All, Range::Any),
+    knob!(max_time_s, "max_time", "max-time", All, Range::Seconds),
+    knob!(overflow, "overflow", "overflow", All, Range::Any),
+    knob!(num_return_sequences, "num_return_sequences", "num-return-sequences", AllButGreedy, Range::OneTo(100_000)),
+    knob!(min_new_tokens, "min_new_tokens", "min-new-tokens", All, Range::Any),
+    knob!(max_new_tokens, "max_new_tokens", "max-new-tokens", All, Range::OneUp),
 ];
 
 fn read_into<T: FromJson>(slot: &mut Option<T>, json: &Value) -> Result<(), &'static str> {
@@ -200,25 +210,12 @@ fn read_into<T: FromJson>(slot: &mut Option<T>, json: &Value) -> Result<(), &'st
 }
 
 impl Knobs {
-    /// Refuses a flag out of its range: all that can be said of flags before the folder is known.
+    /// Refuses a value out of its range: all that can be said of knobs before the folder is known.
     ///
     /// # Errors
-    /// A [`UsageError`] that names the flag, its value and its range.
-    pub fn check_ranges(&self) -> Result<()> {
-        match self.out_of_range() {
-            Some((knob, problem)) => bail!(UsageError::new(format!("{} {problem}", knob.flag))),
-            None => Ok(()),
-        }
-    }
-
-    /// The first knob out of its range, and what is wrong with it in words that follow its name.
-    pub fn out_of_range(&self) -> Option<(&'static Knob, String)> {
-        KNOBS.iter().find_map(|knob| {
-            let value = knob.set_in(self)?;
-            let number = value.number()?;
-            let range = knob.range;
-            (!range.contains(number)).then(|| (knob, format!("is {}; it must be {}", value.words(), range.words())))
-        })
+    /// [`KnobError::OutOfRange`] for the first such knob.
+    pub fn check_ranges(&self) -> Result<(), KnobError> {
+        KNOBS.iter().try_for_each(|knob| knob.set_in(self).map_or(Ok(()), |value| knob.check_range(value)))
     }
 
     /// The first knob with a token id that a vocabulary of this size lacks, and the id.

@@ -5,24 +5,25 @@
 //! that there is to say of one knob (its names, its range, which strategies use it) is one row of the table [`KNOBS`], and
 //! whatever treats knobs alike, reading, checking, joining, writing, walks that table.
 
+mod error;
 mod folder;
 mod knobs;
 mod range;
 mod resolve;
+mod semantics;
 mod summary;
 mod value;
 
-#[cfg(test)]
-mod tests;
-
-use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use crate::semantics::Semantics;
+use crate::named::named;
 
+pub use error::{Contradiction, FolderError, KnobError};
 pub use folder::{FolderSettings, Sampling};
 pub use knobs::{KNOBS, Knob, Knobs, UsedBy};
 pub use range::Range;
+pub use resolve::Note;
+pub use semantics::{Defaults, Semantics, defaults};
 pub use value::KnobValue;
 
 /// New tokens when nobody says how many.
@@ -34,48 +35,46 @@ pub const DEFAULT_MAX_NODES: usize = 100_000;
 /// Tokens that speculative decoding proposes at a time when nobody says how many.
 pub const DEFAULT_DRAFT_TOKENS: usize = 8;
 
-/// How the next token is chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum Strategy {
-    /// Always the most probable token.
-    Greedy,
-    /// A draw from the distribution that the sampling knobs leave.
-    Sample,
-    /// The most probable of several texts that grow side by side.
-    Beam,
-    /// Beam search whose candidates are drawn.
-    BeamSample,
-    /// Groups of beams that avoid one another's tokens.
-    DiverseBeam,
-    /// The most probable continuation there is, by exhaustive search with a bound.
-    Exact,
+named! {
+    /// How the next token is chosen.
+    Strategy {
+        /// Always the most probable token.
+        Greedy = "greedy",
+        /// A draw from the distribution that the sampling knobs leave.
+        Sample = "sample",
+        /// The most probable of several texts that grow side by side.
+        Beam = "beam",
+        /// Beam search whose candidates are drawn.
+        BeamSample = "beam-sample",
+        /// Groups of beams that avoid one another's tokens.
+        DiverseBeam = "diverse-beam",
+        /// The most probable continuation there is, by exhaustive search with a bound.
+        Exact = "exact",
+    }
 }
 
-/// When a beam search may end before its beams have reached the last token.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum EarlyStopping {
-    /// As soon as `num_beams` texts have finished.
-    True,
-    /// When what is running is unlikely to beat what has finished.
-    #[default]
-    False,
-    /// When what is running cannot beat what has finished.
-    Never,
+named! {
+    /// When a beam search may end before its beams have reached the last token.
+    EarlyStopping default False {
+        /// As soon as `num_beams` texts have finished.
+        True = "true",
+        /// When what is running is unlikely to beat what has finished.
+        False = "false",
+        /// When what is running cannot beat what has finished.
+        Never = "never",
+    }
 }
 
-/// What happens when the text is as long as the model can look back.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum Overflow {
-    /// Go on with the last `context_length` tokens; each further token costs a pass over all of them.
-    #[default]
-    Slide,
-    /// End there, with the finish reason `length`.
-    Stop,
-    /// Fail there.
-    Error,
+named! {
+    /// What happens when the text is as long as what the model can attend to.
+    Overflow default Slide {
+        /// Go on with the last `context_length` tokens; each further token costs a pass over all of them.
+        Slide = "slide",
+        /// End there, with the finish reason `length`.
+        Stop = "stop",
+        /// Fail there.
+        Error = "error",
+    }
 }
 
 /// Everything that decides which tokens follow a prompt, complete and checked.
@@ -137,7 +136,7 @@ pub struct GenerationConfig {
     /// Token ids that end a sequence.
     #[serde(rename = "eos_token_id")]
     pub end_tokens: Vec<u32>,
-    /// Texts that end a sequence before them; for whoever turns token ids into text, as engines do not.
+    /// Texts that end a sequence before them; for the generator, since strategies write token ids.
     pub stop_strings: Vec<String>,
     /// Seconds after which generation ends, checked after each step.
     pub max_time_s: Option<f64>,
@@ -175,11 +174,6 @@ impl Strategy {
             Self::DiverseBeam => "diverse beam search",
             Self::Exact => "exact search",
         }
-    }
-
-    /// The strategy's name as `--strategy` takes it.
-    pub fn flag_value(self) -> String {
-        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
     /// What Hugging Face's three knobs mean together: they have no name for a strategy.

@@ -1,10 +1,12 @@
 //! Whose word counts: the flags and the folder become one configuration.
 
-use anyhow::{Result, anyhow, bail, ensure};
+use std::fmt;
 
-use super::{FolderSettings, GenerationConfig, KNOBS, Knobs, Strategy, UsedBy};
-use crate::semantics::{Defaults, Semantics, defaults};
-use ember_cli::program::UsageError;
+use super::{
+    Contradiction, Defaults, FolderSettings, GenerationConfig, KNOBS, KnobError, Knobs, Semantics, Strategy, UsedBy,
+    defaults,
+};
+use crate::named::Named;
 
 impl GenerationConfig {
     /// Joins what the flags say with what the folder says into one configuration, and gives the notes to show about it.
@@ -18,9 +20,9 @@ impl GenerationConfig {
     /// End tokens, seed and log-probabilities keep their defaults, for the caller to set.
     ///
     /// # Errors
-    /// A [`UsageError`] for a flag out of range, one that the strategy would ignore, or flags that contradict each other; when
-    /// the folder's file alone contradicts itself, an error that names it.
-    pub fn resolve(flags: &Knobs, folder: &FolderSettings) -> Result<(Self, Vec<String>)> {
+    /// For a flag out of range, one that the strategy would ignore, or flags that contradict each other; when the folder's file
+    /// alone contradicts itself, [`KnobError::Impossible`].
+    pub fn resolve(flags: &Knobs, folder: &FolderSettings) -> Result<(Self, Vec<Note>), KnobError> {
         flags.check_ranges()?;
         let semantics = flags.semantics.or(folder.knobs.semantics).unwrap_or_default();
         let stack = stack_knobs(semantics);
@@ -51,7 +53,7 @@ impl GenerationConfig {
             let words = format!("{} {}", knob.name, value.words());
             match (source, used) {
                 (Source::Flags, true) => {}
-                (Source::Flags, false) => return Err(ignored_flag(&flags, strategy, knob.flag, knob.used_by)),
+                (Source::Flags, false) => return Err(KnobError::Ignored { knob, strategy, named: flags.strategy }),
                 (Source::Folder, true) => applied.push(words),
                 (Source::Folder, false) => ignored.push(words),
                 (Source::Stack, true) => by_stack.push(words),
@@ -63,19 +65,16 @@ impl GenerationConfig {
 
         let mut notes = Vec::new();
         if !applied.is_empty() {
-            let otherwise =
-                if draws_by_folder { " (--strategy greedy takes the most probable token each time)" } else { "" };
-            notes.push(format!("from generation_config.json: {}{otherwise}", applied.join(", ")));
+            notes.push(Note::Folder { applied, draws: draws_by_folder });
         }
         if !ignored.is_empty() {
-            let (ignored, strategy) = (ignored.join(", "), strategy.words());
-            notes.push(format!("generation_config.json sets {ignored}, which {strategy} ignores"));
+            notes.push(Note::Ignored { knobs: ignored, strategy });
         }
         if !by_stack.is_empty() {
-            notes.push(format!("{}'s defaults: {}", semantics.stack(), by_stack.join(", ")));
+            notes.push(Note::Stack { semantics, knobs: by_stack });
         }
         if !folder.not_applied.is_empty() {
-            notes.push(format!("generation_config.json also sets {}: not applied", folder.not_applied.join(", ")));
+            notes.push(Note::NotApplied(folder.not_applied.clone()));
         }
         Ok((config, notes))
     }
@@ -84,91 +83,119 @@ impl GenerationConfig {
     ///
     /// # Errors
     /// Names the first knob that is wrong, and what it must be.
-    pub fn check(&self, vocab_size: usize) -> Result<()> {
+    pub fn check(&self, vocab_size: usize) -> Result<(), KnobError> {
         let mut knobs = Knobs { strategy: Some(self.strategy), ..Knobs::default() };
         for knob in KNOBS.iter().filter(|knob| !knob.is_off(knob.of(self))) {
-            let (value, range) = (knob.of(self), knob.range);
-            if value.number().is_some_and(|number| !range.contains(number)) {
-                bail!("{} is {}; it must be {}", knob.name, value.words(), range.words());
-            }
+            let value = knob.of(self);
+            knob.check_range(value)?;
             if let Err(kind) = knob.read(&mut knobs, &value.to_json()) {
-                bail!("{} is {}; it must be {kind}", knob.name, value.words());
+                return Err(KnobError::Kind { knob, value: value.words(), kind });
             }
         }
         let outside = knobs.outside_vocabulary(vocab_size).map(|(knob, id)| (knob.name, id));
         let end_token = self.end_tokens.iter().find(|&&id| id as usize >= vocab_size).map(|&id| ("eos_token_id", id));
-        if let Some((name, id)) = outside.or(end_token) {
-            bail!("{name} has {id}, which is outside the model's vocabulary of {vocab_size}");
+        if let Some((key, id)) = outside.or(end_token) {
+            return Err(KnobError::OutsideVocabulary { key, id, vocab_size });
         }
-        ensure!(self.temperature != 0.0, "temperature is 0; greedy is a strategy of its own");
-        ensure!(self.logprobs <= vocab_size, "logprobs is {}; it must be at most {vocab_size}", self.logprobs);
+        if self.temperature == 0.0 {
+            return Err(KnobError::ZeroTemperature);
+        }
+        if self.logprobs > vocab_size {
+            return Err(KnobError::Logprobs { logprobs: self.logprobs, vocab_size });
+        }
         self.check_together(&Knobs { num_beams: Some(self.num_beams), ..knobs }, &Knobs::default())
     }
 
-    /// What no knob alone can get wrong.
-    fn check_together(&self, flags: &Knobs, folder: &Knobs) -> Result<()> {
-        let by_flag = |names: &[&str]| {
-            names.iter().any(|&name| KNOBS.iter().any(|knob| knob.name == name && knob.set_in(flags).is_some()))
-        };
+    /// Refuses what no knob alone gets wrong.
+    fn check_together(&self, flags: &Knobs, folder: &Knobs) -> Result<(), KnobError> {
+        let beams_are_set = flags.num_beams.or(folder.num_beams).is_some();
+        let Some(contradiction) = self.contradiction(beams_are_set) else { return Ok(()) };
+        let set = |name: &&str| KNOBS.iter().any(|knob| knob.name == *name && knob.set_in(flags).is_some());
+        let by_flags = contradiction.knobs().iter().any(|name| match *name {
+            "strategy" => flags.strategy.is_some(),
+            "draft_tokens" => true, // no file sets it
+            _ => set(name),
+        });
         // Who can put it right is who is told.
-        let wrong = |names: &[&str], message: String| {
-            if by_flag(names) || (flags.strategy.is_some() && names.contains(&"strategy")) {
-                anyhow::Error::new(UsageError::new(message))
-            } else {
-                anyhow!("generation_config.json asks for the impossible: {message}")
+        Err(if by_flags { KnobError::Contradiction(contradiction) } else { KnobError::Impossible(contradiction) })
+    }
+
+    fn contradiction(&self, beams_are_set: bool) -> Option<Contradiction> {
+        let Self { min_new_tokens: least, max_new_tokens: most, num_beams: beams, num_beam_groups: groups, .. } = *self;
+        let (sequences, diverse) = (self.num_return_sequences, self.strategy == Strategy::DiverseBeam);
+        match self.strategy.has_beams() {
+            _ if least > most => Some(Contradiction::Length { least, most }),
+            _ if self.draft_tokens > 0 && !UsedBy::OneByOne.contains(self.strategy) => {
+                Some(Contradiction::Drafts(self.strategy))
             }
-        };
-        let Self { min_new_tokens, max_new_tokens, num_beams, num_beam_groups, num_return_sequences, .. } = *self;
-        if min_new_tokens > max_new_tokens {
-            let message = format!(
-                "--min-new-tokens is {min_new_tokens}, more than --max-new-tokens, which is {max_new_tokens}; lower the one or \
-                 raise the other"
-            );
-            return Err(wrong(&["min_new_tokens", "max_new_tokens"], message));
-        }
-        if self.draft_tokens > 0 && !matches!(self.strategy, Strategy::Greedy | Strategy::Sample) {
-            bail!(UsageError::new(format!(
-                "--draft and --prompt-lookup make greedy decoding and sampling faster, not {}; drop one of the two",
-                self.strategy.words()
-            )));
-        }
-        if !self.strategy.has_beams() {
-            return Ok(());
-        }
-        if flags.num_beams.or(folder.num_beams).is_none() {
-            let message = format!("{} needs --num-beams; add for example --num-beams 4", self.strategy.words());
-            return Err(wrong(&["strategy", "num_beam_groups"], message));
-        }
-        if num_return_sequences > num_beams {
-            let message = format!(
-                "--num-return-sequences is {num_return_sequences}, more than --num-beams, which is {num_beams}; lower the one \
-                 or raise the other"
-            );
-            return Err(wrong(&["num_return_sequences", "num_beams"], message));
-        }
-        if self.strategy == Strategy::DiverseBeam {
-            let names = ["strategy", "num_beams", "num_beam_groups", "diversity_penalty"];
-            if num_beam_groups < 2 {
-                let message =
-                    "diverse beam search needs --num-beam-groups above 1; add for example --num-beam-groups 2";
-                return Err(wrong(&names, message.to_owned()));
+            false => None,
+            true if !beams_are_set => Some(Contradiction::NoBeams(self.strategy)),
+            true if sequences > beams => Some(Contradiction::Sequences { sequences, beams }),
+            true if diverse && groups < 2 => Some(Contradiction::NoGroups),
+            true if diverse && beams % groups != 0 => Some(Contradiction::Groups { groups, beams }),
+            true if diverse && self.diversity_penalty <= 0.0 => {
+                Some(Contradiction::NoDiversity(self.diversity_penalty))
             }
-            if num_beams % num_beam_groups != 0 {
-                let message = format!(
-                    "--num-beam-groups is {num_beam_groups}, which does not divide --num-beams, which is {num_beams}; make \
-                     groups of equal size"
-                );
-                return Err(wrong(&names, message));
-            }
-            if self.diversity_penalty <= 0.0 {
-                let message = format!(
-                    "--diversity-penalty is {}; diverse beam search needs one above 0, such as --diversity-penalty 1",
-                    self.diversity_penalty
-                );
-                return Err(wrong(&names, message));
+            true => None,
+        }
+    }
+}
+
+impl Contradiction {
+    /// The keys of the knobs that can put it right.
+    fn knobs(self) -> &'static [&'static str] {
+        match self {
+            Self::Length { .. } => &["min_new_tokens", "max_new_tokens"],
+            Self::Drafts(_) => &["draft_tokens"],
+            Self::NoBeams(_) => &["strategy", "num_beam_groups"],
+            Self::Sequences { .. } => &["num_return_sequences", "num_beams"],
+            Self::NoGroups | Self::Groups { .. } | Self::NoDiversity(_) => {
+                &["strategy", "num_beams", "num_beam_groups", "diversity_penalty"]
             }
         }
-        Ok(())
+    }
+}
+
+/// What there is to say about where a configuration came from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Note {
+    /// What the folder's file decided.
+    Folder {
+        /// The knobs, each with its value.
+        applied: Vec<String>,
+        /// Whether tokens are drawn for no other reason.
+        draws: bool,
+    },
+    /// What the folder's file sets in vain.
+    Ignored {
+        /// The knobs, each with its value.
+        knobs: Vec<String>,
+        /// The strategy that has no use for them.
+        strategy: Strategy,
+    },
+    /// What another stack takes by default.
+    Stack {
+        /// The stack.
+        semantics: Semantics,
+        /// The knobs, each with its value.
+        knobs: Vec<String>,
+    },
+    /// What the folder's file sets that there is not here, each with its value.
+    NotApplied(Vec<String>),
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Folder { applied, .. } => write!(f, "from generation_config.json: {}", applied.join(", ")),
+            Self::Ignored { knobs, strategy } => {
+                write!(f, "generation_config.json sets {}, which {} ignores", knobs.join(", "), strategy.words())
+            }
+            Self::Stack { semantics, knobs } => write!(f, "{}'s defaults: {}", semantics.stack(), knobs.join(", ")),
+            Self::NotApplied(knobs) => {
+                write!(f, "generation_config.json also sets {}: not applied", knobs.join(", "))
+            }
+        }
     }
 }
 
@@ -195,25 +222,19 @@ fn stack_knobs(semantics: Semantics) -> Knobs {
     }
 }
 
-fn choose_strategy(flags: &Knobs, folder: &Knobs, stack: &Knobs) -> Result<Strategy> {
+fn choose_strategy(flags: &Knobs, folder: &Knobs, stack: &Knobs) -> Result<Strategy, KnobError> {
     let folder_first = flags.semantics.is_none();
     let zero = flags.temperature == Some(0.0);
     let sampling = without_zero(flags).sampling();
     if zero && let Some(knob) = sampling {
-        bail!(UsageError::new(format!(
-            "--temperature 0 means greedy, which ignores {}; drop one of the two",
-            knob.flag
-        )));
+        return Err(KnobError::Greedy { knob });
     }
     // MLX is greedy unless it is given a temperature, whatever else it is given.
     if let Some(knob) = sampling
         && stack.temperature == Some(0.0)
         && flags.temperature.or(folder.temperature.filter(|_| folder_first)).is_none()
     {
-        bail!(UsageError::new(format!(
-            "--semantics mlx has a temperature of 0 by default, which means greedy and ignores {}; add --temperature 1",
-            knob.flag
-        )));
+        return Err(KnobError::GreedyStack { semantics: Semantics::Mlx, knob });
     }
     let named = match flags.strategy {
         None if flags_imply_a_strategy(flags) => None,
@@ -251,18 +272,7 @@ fn folder_chose(flags: &Knobs, folder: &Knobs, strategy: Strategy) -> Option<Str
         return None;
     }
     if let Some(named) = folder.strategy.filter(|_| !flags_imply_a_strategy(flags)) {
-        return Some(format!("strategy {}", named.flag_value()));
+        return Some(format!("strategy {}", named.name()));
     }
     (strategy.samples() && folder.do_sample == Some(true)).then(|| "do_sample true".to_owned())
-}
-
-fn ignored_flag(flags: &Knobs, strategy: Strategy, flag: &str, used_by: UsedBy) -> anyhow::Error {
-    let message = match (flags.strategy, used_by) {
-        (_, UsedBy::AllButGreedy) => format!(
-            "{flag} above 1 would give the same greedy text again; take --strategy sample or --num-beams, or drop it"
-        ),
-        (Some(named), _) => format!("--strategy {} ignores {flag}; drop one of the two", named.flag_value()),
-        (None, _) => format!("{} ignores {flag}; {}, or drop it", strategy.words(), used_by.remedy(strategy)),
-    };
-    UsageError::new(message).into()
 }

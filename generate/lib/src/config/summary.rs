@@ -3,12 +3,11 @@
 use super::{GenerationConfig, KNOBS, Strategy};
 
 impl GenerationConfig {
-    /// The strategy, every knob that is on, and how to get the same text again, such as
-    /// `sampling: temperature 0.8, top-p 0.95, up to 256 new tokens, --seed 5 repeats it`.
+    /// The strategy and every knob that is on, such as `sampling: temperature 0.8, top-p 0.95, up to 256 new tokens`.
     pub fn summary(&self) -> String {
         let mut parts = Vec::new();
         for knob in KNOBS.iter().filter(|knob| knob.used_by.contains(self.strategy)) {
-            let (name, value) = (knob.flag.trim_start_matches('-'), knob.of(self));
+            let (name, value) = (knob.label, knob.of(self));
             let words = value.words();
             match knob.name {
                 "num_beams" => parts.push(format!("{words} beams")),
@@ -24,9 +23,6 @@ impl GenerationConfig {
         }
         if self.draft_tokens > 0 {
             parts.push(format!("up to {} drafted at a time", self.draft_tokens));
-        }
-        if self.strategy.samples() {
-            parts.push(format!("--seed {} repeats it", self.seed));
         }
         let plain = self.strategy == Strategy::Greedy && parts.len() == 1;
         format!("{}{} {}", self.strategy.words(), if plain { "," } else { ":" }, parts.join(", "))

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{EarlyStopping, Overflow};
-use crate::semantics::Semantics;
+use super::{EarlyStopping, Overflow, Semantics};
+use crate::named::Named;
 
 /// Lists of ids that are longer than this many characters are counted, not shown.
 const MOST_SHOWN: usize = 40;
@@ -126,7 +126,7 @@ impl FromJson for EarlyStopping {
     const KIND: &'static str = "true, false or \"never\"";
 
     fn from_json(json: &Value) -> Option<Self> {
-        [Self::True, Self::False, Self::Never].into_iter().find(|value| value.to_json() == *json)
+        Self::ALL.iter().copied().find(|value| value.to_json() == *json)
     }
 }
 
@@ -140,7 +140,7 @@ impl FromJson for Overflow {
     const KIND: &'static str = "\"slide\", \"stop\" or \"error\"";
 
     fn from_json(json: &Value) -> Option<Self> {
-        [Self::Slide, Self::Stop, Self::Error].into_iter().find(|value| value.to_json() == *json)
+        json.as_str().and_then(Self::from_name)
     }
 }
 
@@ -154,7 +154,7 @@ impl FromJson for Semantics {
     const KIND: &'static str = "\"hf\", \"llamacpp\" or \"mlx\"";
 
     fn from_json(json: &Value) -> Option<Self> {
-        Self::ALL.into_iter().find(|value| value.to_json() == *json)
+        json.as_str().and_then(Self::from_name)
     }
 }
 

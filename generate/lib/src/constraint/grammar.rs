@@ -3,7 +3,6 @@
 use std::fmt::Display;
 use std::panic::AssertUnwindSafe;
 
-use anyhow::{Result, bail};
 use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
 use llguidance::derivre::RegexBuilder;
 use llguidance::panic_utils::catch_unwind;
@@ -12,7 +11,7 @@ use llguidance::{Logger, Matcher, ParserFactory};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use ember_cli::program::UsageError;
+use crate::error::{Cause, DeadEnd};
 
 /// How much of the library's message an error repeats, in characters.
 const LONGEST_MESSAGE: usize = 200;
@@ -20,7 +19,52 @@ const LONGEST_MESSAGE: usize = 200;
 /// How many of the characters that could follow an error names.
 const MOST_NAMED: usize = 6;
 
-/// The form of a text: checked, not yet tied to a tokenizer.
+/// Why a text cannot be held to a grammar.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GrammarError {
+    /// A schema that is no JSON.
+    #[error("{grammar} is not JSON: {reason}; give a JSON Schema")]
+    NotJson {
+        /// What the grammar is called.
+        grammar: String,
+        /// What the parser says.
+        reason: serde_json::Error,
+    },
+    /// Nothing can be written.
+    #[error("{grammar} allows the empty text only; give another")]
+    OnlyEmpty {
+        /// What the grammar is called.
+        grammar: String,
+    },
+    /// It is no such grammar, or has something that cannot be enforced.
+    #[error("{grammar} cannot be used: {reason}; correct it")]
+    Unusable {
+        /// What the grammar is called.
+        grammar: String,
+        /// Why.
+        reason: String,
+    },
+    /// The tokenizer can say nothing that it allows.
+    #[error(transparent)]
+    DeadEnd(#[from] DeadEnd),
+    /// There is no tokenizer.
+    #[error("{grammar} needs a tokenizer, and the checkpoint holds none")]
+    NoTokenizer {
+        /// What the grammar is called.
+        grammar: String,
+    },
+    /// The tokenizer's tokens have no fixed text.
+    #[error("{grammar} cannot be followed with this tokenizer")]
+    Tokenizer {
+        /// What the grammar is called.
+        grammar: String,
+        /// What the tokenizer lacks.
+        source: Cause,
+    },
+}
+
+/// A grammar: checked, not yet tied to a tokenizer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Grammar {
     source: String,
@@ -35,13 +79,13 @@ impl Grammar {
     /// call it.
     ///
     /// # Errors
-    /// A [`UsageError`] when it is no JSON, or no schema, or has something that cannot be enforced.
-    pub fn json_schema(source: impl Into<String>, schema: &str) -> Result<Self> {
+    /// When it is no JSON, or no schema, or has something that cannot be enforced.
+    pub fn json_schema(source: impl Into<String>, schema: &str) -> Result<Self, GrammarError> {
         let source = source.into();
         let mut schema: Value = match serde_json::from_str(schema) {
             Ok(Value::Bool(true)) => json!({}), // a schema that everything fulfils
             Ok(schema) => schema,
-            Err(error) => bail!(UsageError::new(format!("{source} is not JSON: {error}; give a JSON Schema"))),
+            Err(reason) => return Err(GrammarError::NotJson { grammar: source, reason }),
         };
         if let Some(schema) = schema.as_object_mut() {
             schema.entry("x-guidance").or_insert_with(|| json!({ "whitespace_pattern": " " }));
@@ -50,18 +94,19 @@ impl Grammar {
     }
 
     /// Text that a regular expression matches from its beginning to its end, in the
-    /// [syntax of Rust's](https://docs.rs/regex/latest/regex/#syntax), without anchors and look-around.
+    /// [syntax of Rust's](https://docs.rs/regex/latest/regex/#syntax), without anchors and look-around. `source` is what
+    /// errors call it.
     ///
     /// # Errors
-    /// A [`UsageError`] when it is empty or no such expression.
-    pub fn regex(expression: &str) -> Result<Self> {
-        let source = format!("--regex {expression:?}");
+    /// When it is empty or no such expression.
+    pub fn regex(source: impl Into<String>, expression: &str) -> Result<Self, GrammarError> {
+        let source = source.into();
         if expression.is_empty() {
-            bail!(UsageError::new(format!("{source} allows the empty text only; give another")));
+            return Err(GrammarError::OnlyEmpty { grammar: source });
         }
         // Alone first: inside a grammar, where the library puts it, errors would count its lines and columns from elsewhere.
         if let Err(error) = RegexBuilder::new().mk_regex(expression) {
-            bail!(wrong(&source, error));
+            return Err(unusable(&source, error));
         }
         Self::checked(source, TopLevelGrammar::from_regex(expression))
     }
@@ -71,32 +116,32 @@ impl Grammar {
     /// settings inside it have no effect. `source` is what errors call it.
     ///
     /// # Errors
-    /// A [`UsageError`] when it is no such grammar.
-    pub fn lark(source: impl Into<String>, grammar: &str) -> Result<Self> {
+    /// When it is no such grammar.
+    pub fn lark(source: impl Into<String>, grammar: &str) -> Result<Self, GrammarError> {
         Self::checked(source.into(), TopLevelGrammar::from_lark(grammar.to_owned()))
     }
 
-    /// The flag that it came from, with its file or expression: what errors call it.
+    /// What errors call it.
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    fn checked(source: String, rules: TopLevelGrammar) -> Result<Self> {
+    fn checked(source: String, rules: TopLevelGrammar) -> Result<Self, GrammarError> {
         let init = GrammarInit::Serialized(rules.clone());
         let compile = || init.to_cgrammar(None, &mut Logger::new(0, 0), ParserLimits::default(), Vec::new());
         match catch_unwind(AssertUnwindSafe(compile)) {
             Ok(_) => Ok(Self { source, rules }),
-            Err(error) => bail!(wrong(&source, error)),
+            Err(error) => Err(unusable(&source, error)),
         }
     }
 
     /// A matcher that stands before the first token.
-    pub(super) fn matcher(&self, tokens: &TokEnv) -> Result<Matcher> {
-        let mut factory = ParserFactory::new_simple(tokens)?;
+    pub(super) fn matcher(&self, tokens: &TokEnv) -> Result<Matcher, GrammarError> {
+        let mut factory = ParserFactory::new_simple(tokens).map_err(|error| unusable(&self.source, error))?;
         factory.quiet().limits_mut().verbose_errors = false;
         match factory.create_parser(self.rules.clone()) {
             Ok(parser) => Ok(Matcher::new(Ok(parser))),
-            Err(error) => bail!(wrong(&self.source, error)),
+            Err(error) => Err(unusable(&self.source, error)),
         }
     }
 
@@ -118,8 +163,8 @@ impl Grammar {
     }
 }
 
-fn wrong(source: &str, error: impl Display) -> UsageError {
-    UsageError::new(format!("{source} cannot be used: {}; correct it", one_line(error)))
+fn unusable(source: &str, error: impl Display) -> GrammarError {
+    GrammarError::Unusable { grammar: source.to_owned(), reason: one_line(error) }
 }
 
 /// The first line of the library's message, and the reason that follows a drawing of the place in an expression.

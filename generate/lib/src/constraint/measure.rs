@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use rand::RngExt;
 
-use super::tests::{chars_of_json, words_tokenizer};
+use super::tests::{chars_of_json, regex, words_tokenizer};
 use super::{Constraint, Grammar};
 use crate::processors::{Chain, LogitsProcessor, Step, Temperature};
 use crate::sampler::draw;
@@ -51,7 +51,7 @@ fn a_mask_of_50257_tokens() {
         "score": {"type": "number"}}, "required": ["name", "age", "tags"], "additionalProperties": false}"#;
     let forms = [
         ("schema", Grammar::json_schema("schema", schema).unwrap()),
-        ("regex", Grammar::regex(r"([A-Z][a-z]+ )*[a-z]+(, [a-z ]{2,40})?\.").unwrap()),
+        ("regex", regex(r"([A-Z][a-z]+ )*[a-z]+(, [a-z ]{2,40})?\.").unwrap()),
         ("lark", Grammar::lark("lark", "start: sum\nsum: /[0-9]+/ | sum \"+\" sum | \"(\" sum \")\"").unwrap()),
     ];
     for (name, grammar) in forms {

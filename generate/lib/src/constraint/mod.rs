@@ -1,4 +1,4 @@
-//! Constrained decoding: only text of a given form, by asking at each step which tokens may follow.
+//! Constrained decoding: only text that follows a grammar, by asking at each step which tokens may follow.
 //!
 //! A [`Grammar`] says what the text may be: JSON of a schema, an expression, or a Lark grammar. Together with a tokenizer it
 //! becomes a [`Constraint`], a logits processor like the others: it removes every token after which the text could no longer
@@ -21,18 +21,17 @@ mod measure;
 #[cfg(test)]
 mod tests;
 
-pub use grammar::Grammar;
+pub use grammar::{Grammar, GrammarError};
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::{Context, Error, Result, anyhow, bail};
 use ember_data::tokenizer::Tokenizer;
 use llguidance::Matcher;
 use llguidance::api::StopReason;
 use llguidance::toktrie::{SimpleVob, TokEnv};
 
+use crate::error::{Cause, DeadEnd, WhyDeadEnd};
 use crate::processors::{LogitsProcessor, Step};
-use ember_cli::program::UsageError;
 use memo::Memo;
 
 /// Logits are judged in groups, one for each word of the bit set.
@@ -62,21 +61,26 @@ impl Constraint {
     /// text never.
     ///
     /// # Errors
-    /// When the tokenizer's tokens have no fixed text. A [`UsageError`] when the grammar is wrong, or allows no text at all,
-    /// or only the empty one, with this tokenizer.
-    pub fn new(grammar: Grammar, tokenizer: &Tokenizer, vocab_size: usize, end_tokens: &[u32]) -> Result<Self> {
+    /// When the tokenizer's tokens have no fixed text, or when the grammar is wrong, or allows no text at all, or only the
+    /// empty one, with this tokenizer.
+    pub fn new(
+        grammar: Grammar,
+        tokenizer: &Tokenizer,
+        vocab_size: usize,
+        end_tokens: &[u32],
+    ) -> Result<Self, GrammarError> {
         let end_tokens: Vec<u32> = end_tokens.iter().copied().filter(|&id| (id as usize) < vocab_size).collect();
-        let tokens = vocabulary::tokens(tokenizer, vocab_size, &end_tokens)
-            .with_context(|| format!("{} cannot be followed with this tokenizer", grammar.source()))?;
+        let unfit = |source: Cause| GrammarError::Tokenizer { grammar: grammar.source().to_owned(), source };
+        let tokens = vocabulary::tokens(tokenizer, vocab_size, &end_tokens).map_err(unfit)?;
         let mut matcher = grammar.matcher(&tokens)?;
         let warnings = matcher.grammar_warnings();
         let start = Arc::new(State::new(matcher, &tokens));
         let constraint = Self { grammar, tokens, end_tokens, warnings, start, memo: Mutex::default() };
         if constraint.start.allowed.is_zero() {
-            bail!(UsageError::new(constraint.nothing_left(&[]).to_string()));
+            return Err(constraint.nothing_left(&[]).into());
         }
         if constraint.start.complete {
-            bail!(UsageError::new(format!("{} allows the empty text only; give another", constraint.grammar.source())));
+            return Err(GrammarError::OnlyEmpty { grammar: constraint.source().to_owned() });
         }
         Ok(constraint)
     }
@@ -86,12 +90,12 @@ impl Constraint {
         &self.warnings
     }
 
-    /// What form the text must have.
+    /// What grammar the text must follow.
     pub fn grammar(&self) -> &Grammar {
         &self.grammar
     }
 
-    /// The flag that the constraint came from, with its file or expression.
+    /// What errors call the grammar.
     pub fn source(&self) -> &str {
         self.grammar.source()
     }
@@ -107,28 +111,18 @@ impl Constraint {
     }
 
     /// The error to report where no token is left after `generated`: what was expected and why no token says it.
-    pub fn nothing_left(&self, generated: &[u32]) -> Error {
+    pub fn nothing_left(&self, generated: &[u32]) -> DeadEnd {
         let state = self.state(generated);
         let text = self.text(generated);
-        let source = self.grammar.source();
+        let grammar = self.source().to_owned();
         let after = if text.is_empty() { String::new() } else { format!(" after {:?}", last_characters(&text)) };
-        let left = state.allowed.num_set();
-        if left > 0 {
-            return anyhow!(
-                "no token is left{after}: the {left} that {source} allows are all removed by other knobs; loosen \
-                 --min-new-tokens, --bad-words, --no-repeat-ngram-size or --logit-bias"
-            );
-        }
-        if let Some(trouble) = &state.trouble {
-            return anyhow!("no token is left{after}: {source} cannot be followed further ({trouble}); simplify it");
-        }
-        let expected = match self.grammar.characters_after(&text) {
-            Some(characters) => {
-                format!("{source} asks for {characters} next, and no token of this tokenizer begins so")
-            }
-            None => format!("{source} allows no text at all"),
+        let why = match (state.allowed.num_set(), &state.trouble, self.grammar.characters_after(&text)) {
+            (0, Some(trouble), _) => WhyDeadEnd::Parser { grammar, trouble: trouble.clone() },
+            (0, None, Some(characters)) => WhyDeadEnd::Tokenizer { grammar, characters },
+            (0, None, None) => WhyDeadEnd::NoText { grammar },
+            (allowed, ..) => WhyDeadEnd::Knobs { grammar, allowed },
         };
-        anyhow!("no token is left{after}: {expected}; ask for something that this model can write")
+        DeadEnd { after, why }
     }
 
     /// What may follow: recalled, or worked out from the longest beginning that is remembered.

@@ -3,10 +3,11 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use anyhow::{Result, ensure};
 use ember_data::tokenizer::Tokenizer;
 use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
 use serde_json::Value;
+
+use crate::error::Cause;
 
 /// What a special token's name begins with in the tree; the byte occurs in no UTF-8 text.
 const MARKER: u8 = TokTrie::SPECIAL_TOKEN_MARKER;
@@ -19,7 +20,7 @@ const LONGEST: usize = 1000;
 ///
 /// # Errors
 /// When a token of this kind of tokenizer has no fixed text, so that there is nothing to say.
-pub(super) fn tokens(tokenizer: &Tokenizer, vocab_size: usize, end_tokens: &[u32]) -> Result<TokEnv> {
+pub(super) fn tokens(tokenizer: &Tokenizer, vocab_size: usize, end_tokens: &[u32]) -> Result<TokEnv, Cause> {
     let special = special_tokens(tokenizer)?;
     let mut words: Vec<Vec<u8>> = (0..vocab_size as u32)
         .map(|id| {
@@ -33,10 +34,12 @@ pub(super) fn tokens(tokenizer: &Tokenizer, vocab_size: usize, end_tokens: &[u32
             }
         })
         .collect();
-    ensure!(
-        words.iter().any(|word| !word.is_empty() && word[0] != MARKER),
-        "its tokens have no text of their own; use a model with a tokenizer of characters, bytes or byte pairs"
-    );
+    if !words.iter().any(|word| !word.is_empty() && word[0] != MARKER) {
+        return Err(
+            "its tokens have no text of their own; use a model with a tokenizer of characters, bytes or byte pairs"
+                .into(),
+        );
+    }
     let mut ends = end_tokens.to_vec();
     if ends.is_empty() {
         ends.push(vocab_size as u32);
@@ -49,7 +52,7 @@ pub(super) fn tokens(tokenizer: &Tokenizer, vocab_size: usize, end_tokens: &[u32
 }
 
 /// The ids that stand for no text: what `tokenizer.json` marks as special.
-fn special_tokens(tokenizer: &Tokenizer) -> Result<HashSet<u32>> {
+fn special_tokens(tokenizer: &Tokenizer) -> Result<HashSet<u32>, Cause> {
     let json: Value = serde_json::from_str(&tokenizer.to_json()?)?;
     let added = json["added_tokens"].as_array().into_iter().flatten();
     let special = added.filter(|token| token["special"] == true);

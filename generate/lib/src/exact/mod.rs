@@ -10,79 +10,123 @@
 //! is no length penalty: divided by its length, a text may become more probable as it grows. A text is complete with an end
 //! token, with a stop string, or at `max_new_tokens`.
 
+mod request;
 mod tree;
 
 #[cfg(test)]
 mod tests;
 
 use std::ops::ControlFlow;
-use std::time::Instant;
 
-use anyhow::{Result, bail, ensure};
-
-use crate::chosen::{chosen, norm};
+use crate::completion::{ChosenToken, Completion, Finding, FinishReason};
 use crate::config::{GenerationConfig, Overflow};
-use crate::engine::{ChosenToken, Completion, overflow_error};
-use crate::processors::Chain;
-use crate::sequences::Sequences;
-use crate::stop::{Clock, FinishReason};
-use ember_cli::program::UsageError;
+use crate::decoder::{Decoder, Job};
+use crate::error::{Error, Overrun, Result};
+use crate::logprobs::{chosen, finite_log_sum_exp, logprob};
+use crate::processors::Step;
+use crate::sequences::{Sequences, slots};
+use crate::trace::Recorder;
+use crate::watch::{Certain, Traced, Watch};
+pub(crate) use request::Request;
 use tree::{Found, Prefix, Tree};
 
 /// Most prefixes that go through the model together. Strictly the best one should be alone, since what it leads to may be
 /// better than the second; but one pass over sixteen rows, which reads the weights once, costs less than sixteen passes.
-pub const MOST_ROWS: usize = 16;
+const MOST_ROWS: usize = 16;
 
-/// What to search for.
-pub struct Request<'a> {
-    /// Of the knobs: `max_new_tokens`, `num_return_sequences`, `max_nodes`, `end_tokens`, `max_time_s`, `overflow`,
-    /// `logprobs`.
-    pub config: &'a GenerationConfig,
-    /// Works on log-probabilities and may lower them at will, but not lift one above 0.
-    pub chain: &'a Chain,
-    /// Whether the text of some new tokens contains a stop string.
-    pub stops: &'a dyn Fn(&[u32]) -> bool,
-    /// When the time of `max_time_s` began.
-    pub started: Instant,
-    /// What says that it is over; its steps are the prefixes looked at.
-    pub clock: Clock,
+/// Exact search: one prompt after another, since each wants the model for as many prefixes as fit.
+pub(crate) struct ExactSearch;
+
+impl Decoder for ExactSearch {
+    fn takes_all_prompts(&self) -> bool {
+        false
+    }
+
+    /// However many texts are asked for, no more prefixes than [`MOST_ROWS`] are looked at together.
+    fn slots(&self, prompts: &[&[u32]], config: &GenerationConfig, context_length: usize) -> usize {
+        slots(prompts, config.num_return_sequences.min(MOST_ROWS), config.max_new_tokens, context_length)
+    }
+
+    fn write(&self, sequences: &mut dyn Sequences, job: &Job, watch: &mut dyn Watch) -> Result<Vec<Vec<Completion>>> {
+        let Job { plan, chain, first_prompt: prompt, started } = *job;
+        let config = plan.config;
+        let slid = sequences.ids(0).len().saturating_add(config.max_new_tokens) > sequences.context_length() + 1;
+        let stops = |generated: &[u32]| plan.ends.is_some_and(|ends| ends(generated));
+        let request = Request { config, chain, stops: &stops, started, clock: plan.clock(prompt) };
+        let mut found = search(sequences, &request, &mut |progress| {
+            watch.certain(Certain { row: job.row(prompt, 0), tokens: &[], steps: progress.nodes })
+        })?;
+        let finding = Finding::Exact {
+            proven: found.proven,
+            nodes: found.nodes,
+            bound: Some(found.bound).filter(|bound| bound.is_finite()),
+            cut_short: found.cut_short,
+        };
+        for (number, completion) in found.completions.iter_mut().enumerate() {
+            // Once time is over, of the best text alone: each token costs a pass.
+            if plan.traced_candidates > 0 && (number == 0 || found.cut_short.is_none()) {
+                retrace(sequences, completion, job, job.row(prompt, number), watch)?;
+            }
+            (completion.slid, completion.finding) = (slid, Some(finding.clone()));
+        }
+        Ok(vec![found.completions])
+    }
+}
+
+/// Gives account of each token of a text that was found otherwise than token by token: what else could have come, by the
+/// log-probabilities that the search went by.
+fn retrace(
+    sequences: &mut dyn Sequences,
+    completion: &Completion,
+    job: &Job,
+    row: usize,
+    watch: &mut dyn Watch,
+) -> Result<()> {
+    let prompt_len = sequences.ids(0).len();
+    for (step, token) in completion.tokens.iter().enumerate() {
+        let logits = sequences.logits()?;
+        let log_sum_exp = finite_log_sum_exp(&logits)?;
+        let mut logprobs: Vec<f32> = logits.iter().map(|&logit| logprob(logit, log_sum_exp)).collect();
+        let mut recorder = Recorder::new(&logprobs);
+        let (prompt, generated) = sequences.ids(0).split_at(prompt_len);
+        let step_so_far = Step { prompt, generated };
+        job.chain.process_observed(&step_so_far, &mut logprobs, &mut |name, now| recorder.after(name, now));
+        let choice = recorder.finish(step, token.id, token.logprob, None, job.plan.traced_candidates);
+        watch.traced(Traced::Choice { row, choice: &choice, unmodified: &logits, processed: &logprobs });
+        sequences.extend(0, &[token.id]);
+    }
+    sequences.truncate(0, prompt_len);
+    Ok(())
 }
 
 /// How far a search is.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Progress {
+pub(crate) struct Progress {
     /// Prefixes looked at.
-    pub nodes: usize,
+    pub(crate) nodes: usize,
     /// Log-probability of the best complete continuation so far, in nats.
-    pub best: Option<f64>,
+    pub(crate) best: Option<f64>,
     /// No continuation that was not looked at has a log-probability above this, in nats.
-    pub bound: f64,
+    pub(crate) bound: f64,
 }
 
 /// What a search found.
 #[derive(Clone, Debug)]
-pub struct ExactResult {
+pub(crate) struct ExactResult {
     /// The best continuations, best first: `num_return_sequences`, or as many as there are. `score` is the sum of the
     /// processed log-probabilities, by which they are compared.
-    pub completions: Vec<Completion>,
+    pub(crate) completions: Vec<Completion>,
     /// Whether no others are more probable.
-    pub proven: bool,
+    pub(crate) proven: bool,
     /// Prefixes looked at.
-    pub nodes: usize,
+    pub(crate) nodes: usize,
     /// No continuation that was not looked at has a log-probability above this, in nats; minus infinity when there is none.
     /// A completion whose score is at least this is proven by itself; another's falls short of the best by at most the
     /// difference.
-    pub bound: f64,
+    pub(crate) bound: f64,
     /// Time or interruption, when one of them ended the search before a proof or `max_nodes` did. Then, and where one of them
     /// comes after the search, only the first tokens of the best completion tell what else was probable.
-    pub cut_short: Option<FinishReason>,
-}
-
-impl ExactResult {
-    /// How much more probable than the best completion another continuation may be at most, in nats; 0 when it is proven.
-    pub fn gap(&self) -> f64 {
-        self.completions.first().map_or(0.0, |best| (self.bound - best.score).max(0.0))
-    }
+    pub(crate) cut_short: Option<FinishReason>,
 }
 
 /// Refuses the knobs under which a text may become more probable as it grows.
@@ -90,24 +134,21 @@ impl ExactResult {
 /// A repetition penalty below 1 is not among them: it multiplies log-probabilities, which then stay at most 0.
 ///
 /// # Errors
-/// A [`UsageError`] that names the first such flag.
+/// [`Error::Unbounded`] for the first such knob.
 pub fn check(config: &GenerationConfig) -> Result<()> {
     let bias = config.logit_bias.iter().map(|(_, bias)| *bias).fold(0.0, f32::max);
     let refused = if bias > 0.0 {
-        Some(("--logit-bias", bias, "at most 0"))
+        Some(("logit-bias", bias, "at most 0"))
     } else if config.presence_penalty < 0.0 {
-        Some(("--presence-penalty", config.presence_penalty, "0 or more"))
+        Some(("presence-penalty", config.presence_penalty, "0 or more"))
     } else if config.frequency_penalty < 0.0 {
-        Some(("--frequency-penalty", config.frequency_penalty, "0 or more"))
+        Some(("frequency-penalty", config.frequency_penalty, "0 or more"))
     } else {
         None
     };
     match refused {
         None => Ok(()),
-        Some((flag, value, range)) => bail!(UsageError::new(format!(
-            "{flag} {value} may make a text more probable as it grows, which leaves --strategy exact without a bound; \
-             make it {range}, or use --strategy beam"
-        ))),
+        Some((knob, value, range)) => Err(Error::Unbounded { knob, value, range }),
     }
 }
 
@@ -119,9 +160,9 @@ pub fn check(config: &GenerationConfig) -> Result<()> {
 /// none the longest prefix, with that finish reason.
 ///
 /// # Errors
-/// When a knob breaks the bound ([`check`]), the context is too short under `--overflow error`, processors leave no complete
+/// When a knob breaks the bound ([`check`]), the context is too short under [`Overflow::Error`], processors leave no complete
 /// text, or the model fails.
-pub fn search(
+pub(crate) fn search(
     sequences: &mut dyn Sequences,
     request: &Request,
     on_progress: &mut dyn FnMut(Progress) -> ControlFlow<FinishReason>,
@@ -140,11 +181,9 @@ pub fn search(
     {
         tree.found.push(tree.complete(&prefix, finish_reason));
     }
-    ensure!(
-        !tree.found.is_empty(),
-        "no complete text among {nodes} prefixes: {} left no token to go on with; raise --max-nodes or ask for less",
-        request.chain.names().join(", ")
-    );
+    if tree.found.is_empty() {
+        return Err(Error::NoCompleteText { nodes, processors: request.chain.names() });
+    }
     let seconds = request.started.elapsed().as_secs_f64();
     // Passes that tell of the tokens what the search does not remember; the best text has one of them in any case.
     let best = tree.found.first().map(|found| found.score);
@@ -161,15 +200,9 @@ pub fn search(
     for found in tree.found {
         let tokens = measured(sequences, &found, request.config.logprobs, &mut go_on)?;
         let Found { ids, score, finish_reason, .. } = found;
-        completions.push(Completion { ids, tokens, finish_reason, score, seconds });
+        completions.push(Completion { ids, score, ..Completion::new(tokens, finish_reason, seconds) });
     }
     Ok(ExactResult { completions, proven, nodes, bound, cut_short })
-}
-
-impl Request<'_> {
-    fn is_out_of_time(&self, nodes: usize) -> bool {
-        self.clock.is_over(self.config.max_time_s, self.started.elapsed().as_secs_f64(), nodes)
-    }
 }
 
 /// Looks at one prefix after another until nothing open can improve the answer, or the nodes are used up; gives the reason
@@ -233,13 +266,13 @@ fn longest(sequences: &dyn Sequences, config: &GenerationConfig) -> Result<usize
         return Ok(config.max_new_tokens);
     }
     if prompt_len > context_length {
-        bail!(overflow_error(context_length, &format!("the prompt has {prompt_len}")));
+        return Err(Error::ContextFull { context_length, overrun: Overrun::Prompt(prompt_len) });
     }
     // The last position has a next token too, which is never read back.
     let fit = (context_length - prompt_len).saturating_add(1);
     if config.overflow == Overflow::Error && config.max_new_tokens > fit {
         let tokens = prompt_len + config.max_new_tokens - 1;
-        bail!(overflow_error(context_length, &format!("prompt and text may need {tokens}")));
+        return Err(Error::ContextFull { context_length, overrun: Overrun::Longest(tokens) });
     }
     Ok(config.max_new_tokens.min(fit))
 }
@@ -288,7 +321,7 @@ fn measured(
         sequences.extend(0, &ids[done.saturating_sub(1)..done + count - 1]);
         let logits = sequences.logits_of_last(&[count])?;
         for (logits, &id) in logits.chunks(vocab_size).zip(&ids[done..]) {
-            tokens.push(chosen(id, logits, norm(logits)?, top));
+            tokens.push(chosen(id, logits, finite_log_sum_exp(logits)?, top));
         }
     }
     sequences.truncate(0, prompt_len);

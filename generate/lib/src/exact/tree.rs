@@ -3,12 +3,11 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
-use anyhow::{Result, ensure};
-
-use super::Request;
-use crate::chosen::{logprob, norm};
+use super::request::Request;
+use crate::completion::FinishReason;
+use crate::error::{Error, Result};
+use crate::logprobs::{finite_log_sum_exp, logprob};
 use crate::processors::Step;
-use crate::stop::FinishReason;
 
 /// A beginning of a continuation: one that was looked at, and one token more.
 #[derive(Clone, Copy, Debug)]
@@ -136,12 +135,12 @@ impl<'a> Tree<'a> {
         Found { ids: self.ids(prefix), logprobs, score: prefix.score, finish_reason }
     }
 
-    /// What `of` is of each token of a prefix, in their order.
-    fn backwards<T>(&self, prefix: &Prefix, of: impl Fn(Looked) -> T) -> Vec<T> {
+    /// What `each` makes of each token of a prefix, in their order.
+    fn backwards<T>(&self, prefix: &Prefix, each: impl Fn(Looked) -> T) -> Vec<T> {
         let mut all = Vec::with_capacity(prefix.len as usize);
         let mut last = Looked { parent: prefix.parent, token: prefix.token, logprob: prefix.logprob };
         for _ in 0..prefix.len {
-            all.push(of(last));
+            all.push(each(last));
             last = self.looked_at[last.parent as usize];
         }
         all.reverse();
@@ -160,9 +159,9 @@ impl<'a> Tree<'a> {
         least: f64,
         children: &mut Vec<Prefix>,
     ) -> Result<()> {
-        let norm = norm(logits)?;
+        let log_sum_exp = finite_log_sum_exp(logits)?;
         for logit in logits.iter_mut() {
-            *logit = logprob(*logit, norm);
+            *logit = logprob(*logit, log_sum_exp);
         }
         let unmodified = logits.to_vec();
         let Request { config, chain, .. } = self.request;
@@ -174,11 +173,9 @@ impl<'a> Tree<'a> {
             if logprob == f32::NEG_INFINITY {
                 continue;
             }
-            ensure!(
-                logprob <= 0.0,
-                "one of {} makes a token more than certain, which leaves an exact search without a bound; drop it",
-                chain.names().join(", ")
-            );
+            if logprob > 0.0 || logprob.is_nan() {
+                return Err(Error::MoreThanCertain { processors: chain.names() });
+            }
             let score = prefix.score + f64::from(logprob);
             if score <= to_beat {
                 self.dropped = self.dropped.max(score);

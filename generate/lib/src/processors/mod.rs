@@ -6,15 +6,10 @@
 //! judges by the ids so far comes first, then a constraint's mask, and when sampling what reshapes the distribution.
 //! [`crate::semantics`] puts the same knobs into the order of other programs, with their rules.
 
-use std::sync::Arc;
-
-use anyhow::{Result, ensure};
-
-use crate::config::{GenerationConfig, Strategy};
-use crate::softmax::highest;
-
 mod bans;
+mod chain;
 mod penalties;
+mod processor;
 mod rules;
 mod survivors;
 mod temperature;
@@ -29,179 +24,15 @@ mod parity;
 mod properties;
 
 pub use bans::{BadWords, LogitBias, MinNewTokens, NoRepeatNgram, Suppress};
+pub use chain::Chain;
 pub use penalties::{FrequencyPenalty, History, PresencePenalty, RepetitionPenalty};
+pub use processor::{LogitsProcessor, Step};
 pub(crate) use rules::{Knob, Rules};
 pub use temperature::Temperature;
 pub use thresholds::{EpsilonCutoff, EtaCutoff, MinP};
 pub use top_k::{TopK, TopKExactly};
 pub use top_p::{TopP, TopPFromTheTop};
 pub use typical_p::{TypicalP, TypicalPExactly};
-
-/// What a processor may look at beside the logits: the tokens so far.
-#[derive(Clone, Copy, Debug)]
-pub struct Step<'a> {
-    /// The prompt's token ids.
-    pub prompt: &'a [u32],
-    /// The token ids generated so far; its length is the step's number.
-    pub generated: &'a [u32],
-}
-
-impl Step<'_> {
-    /// How many tokens there are so far.
-    fn len(&self) -> usize {
-        self.prompt.len() + self.generated.len()
-    }
-
-    /// The last `count` tokens, in order; all where there are fewer.
-    fn last(&self, count: usize) -> impl Iterator<Item = u32> {
-        self.prompt.iter().chain(self.generated).skip(self.len().saturating_sub(count)).copied()
-    }
-}
-
-/// One step of the chain between the model's logits and the choice of a token.
-pub trait LogitsProcessor: Send + Sync {
-    /// The knob's name, as in `--top-k` without the dashes.
-    fn name(&self) -> &'static str;
-
-    /// Edits the logits of one position, or its log-probabilities, `[vocab]`: finite or minus infinity in, the same out. A
-    /// ban may remove the last token there is; what truncates by probability keeps at least one of those that it gets.
-    fn process(&self, step: &Step, logits: &mut [f32]);
-}
-
-/// Processors in the order in which they run.
-#[derive(Clone, Default)]
-pub struct Chain(Vec<Arc<dyn LogitsProcessor>>);
-
-impl Chain {
-    /// The processors that `config` switches on, in the order and with the rules of its semantics, and `constraint` in its
-    /// place among them.
-    pub fn new(config: &GenerationConfig, constraint: Option<Arc<dyn LogitsProcessor>>) -> Self {
-        Self::with_rules(config, &Rules::of(config.semantics), constraint)
-    }
-
-    pub(crate) fn with_rules(
-        config: &GenerationConfig,
-        rules: &Rules,
-        constraint: Option<Arc<dyn LogitsProcessor>>,
-    ) -> Self {
-        let mut chain = Self::default();
-        if !config.logit_bias.is_empty() {
-            chain.push(LogitBias::new(&config.logit_bias));
-        }
-        if config.repetition_penalty != 1.0 {
-            chain.push(RepetitionPenalty { penalty: config.repetition_penalty, history: rules.repetition_history });
-        }
-        if config.presence_penalty != 0.0 {
-            chain.push(PresencePenalty { penalty: config.presence_penalty, history: rules.count_history });
-        }
-        if config.frequency_penalty != 0.0 {
-            chain.push(FrequencyPenalty { penalty: config.frequency_penalty, history: rules.count_history });
-        }
-        if config.no_repeat_ngram_size > 0 {
-            chain.push(NoRepeatNgram(config.no_repeat_ngram_size));
-        }
-        if !config.bad_words.is_empty() {
-            chain.push(BadWords::new(&config.bad_words, &config.end_tokens));
-        }
-        if config.min_new_tokens > 0 && !config.end_tokens.is_empty() {
-            chain.push(MinNewTokens { count: config.min_new_tokens, end_tokens: config.end_tokens.clone() });
-        }
-        if !config.suppress_tokens.is_empty() {
-            chain.push(Suppress(config.suppress_tokens.clone()));
-        }
-        chain.0.extend(constraint);
-        if matches!(config.strategy, Strategy::Sample | Strategy::BeamSample) {
-            for knob in rules.order {
-                chain.push_sampling(knob, config, rules);
-            }
-        }
-        chain
-    }
-
-    /// Appends the processor of a sampling knob that is on.
-    fn push_sampling(&mut self, knob: Knob, config: &GenerationConfig, rules: &Rules) {
-        // A beam that can only end cannot go on: transformers leaves it a token beside the end tokens.
-        let keep = match config.strategy {
-            Strategy::BeamSample => 1 + config.end_tokens.len().max(1),
-            _ => 1,
-        };
-        match knob {
-            _ if !knob.is_on(config) => {}
-            Knob::Temperature => self.push(Temperature(config.temperature)),
-            Knob::TopK if rules.ties_survive_top_k => self.push(TopK(config.top_k.max(keep))),
-            Knob::TopK => self.push(TopKExactly(config.top_k.max(keep))),
-            Knob::TopP if rules.top_p_from_the_top => self.push(TopPFromTheTop { p: config.top_p, keep }),
-            Knob::TopP => self.push(TopP { p: config.top_p, keep }),
-            Knob::MinP => self.push(MinP { share: config.min_p, keep }),
-            Knob::TypicalP if rules.ties_survive_typical_p => self.push(TypicalP { mass: config.typical_p, keep }),
-            Knob::TypicalP => self.push(TypicalPExactly { mass: config.typical_p, keep }),
-            Knob::EpsilonCutoff => self.push(EpsilonCutoff { epsilon: config.epsilon_cutoff, keep }),
-            Knob::EtaCutoff => self.push(EtaCutoff { epsilon: config.eta_cutoff, keep }),
-        }
-    }
-
-    fn push(&mut self, processor: impl LogitsProcessor + 'static) {
-        self.0.push(Arc::new(processor));
-    }
-
-    /// A chain of the processors given.
-    pub fn of(processors: Vec<Arc<dyn LogitsProcessor>>) -> Self {
-        Self(processors)
-    }
-
-    /// The processors up to and with the one of this name, and those behind it; without one of this name, all are behind.
-    pub fn split_behind(&self, name: &str) -> (Self, Self) {
-        let behind = self.0.iter().position(|processor| processor.name() == name).map_or(0, |place| place + 1);
-        (Self(self.0[..behind].to_vec()), Self(self.0[behind..].to_vec()))
-    }
-
-    /// Whether nothing is processed.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// The processors' names, in order.
-    pub fn names(&self) -> Vec<&'static str> {
-        self.0.iter().map(|processor| processor.name()).collect()
-    }
-
-    /// What to say of the processors where they leave nothing to choose.
-    pub(crate) fn blame(&self) -> String {
-        match self.names().as_slice() {
-            [] => "the model itself gives none a chance".to_owned(),
-            [one] => format!("{one} rules out all of them; relax it"),
-            names => format!("together, {} rule out all of them; relax one", names.join(", ")),
-        }
-    }
-
-    /// The highest of the logits that the chain has left behind, `[vocab]`; minus infinity where no token is possible.
-    ///
-    /// # Errors
-    /// When the knobs have taken a logit out of float32's range: nothing can be compared with it.
-    pub(crate) fn highest(&self, processed: &[f32]) -> Result<f32> {
-        // No early exit, so that many are compared side by side; what is no number compares with nothing.
-        let all_finite = processed.iter().fold(true, |all, &logit| all & (logit < f32::INFINITY));
-        ensure!(
-            all_finite,
-            "the knobs take a token's score beyond what float32 holds ({}); give them milder values",
-            self.names().join(", ")
-        );
-        Ok(highest(processed))
-    }
-
-    /// Edits the logits of one position, `[vocab]`.
-    pub fn process(&self, step: &Step, logits: &mut [f32]) {
-        self.process_observed(step, logits, &mut |_, _| {});
-    }
-
-    /// As [`Self::process`], showing the logits to `observe` after each processor, with its name.
-    pub fn process_observed(&self, step: &Step, logits: &mut [f32], observe: &mut dyn FnMut(&'static str, &[f32])) {
-        for processor in &self.0 {
-            processor.process(step, logits);
-            observe(processor.name(), logits);
-        }
-    }
-}
 
 #[cfg(test)]
 const START: Step = Step { prompt: &[], generated: &[] };
@@ -235,8 +66,12 @@ fn six() -> Vec<f32> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+
     use super::*;
-    use crate::semantics::Semantics;
+    use crate::config::Semantics;
+    use crate::config::{GenerationConfig, Strategy};
+    use crate::named::Named;
 
     /// Every knob on.
     fn all() -> GenerationConfig {
@@ -306,7 +141,7 @@ mod tests {
         assert_eq!(sampling(Semantics::Llamacpp), llamacpp);
         let mlx = ["top-p", "min-p", "top-k", "typical-p", "epsilon-cutoff", "eta-cutoff", "temperature"];
         assert_eq!(sampling(Semantics::Mlx), mlx);
-        for semantics in Semantics::ALL {
+        for &semantics in Semantics::ALL {
             assert_eq!(sampling(semantics), Rules::of(semantics).order.map(Knob::name));
         }
     }

@@ -155,5 +155,5 @@ fn a_slightly_different_knob_is_noticed() {
     assert!(notices(|config| config.bad_words.truncate(2)));
     assert!(notices(|config| config.suppress_tokens.truncate(2)));
     assert!(notices(|config| config.end_tokens.truncate(1)));
-    assert!(notices(|config| config.semantics = crate::semantics::Semantics::Llamacpp));
+    assert!(notices(|config| config.semantics = crate::config::Semantics::Llamacpp));
 }

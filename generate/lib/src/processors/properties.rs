@@ -8,6 +8,8 @@ use itertools::Itertools;
 use proptest::prelude::{Just, Strategy, any, prop, prop_assert, prop_assert_eq, prop_oneof, proptest};
 
 use super::*;
+use crate::config::{GenerationConfig, Semantics};
+use crate::named::Named;
 use crate::softmax::softmax;
 
 /// Logits of any spread, ties and holes among them, with at least one finite.
@@ -200,7 +202,7 @@ fn where_nothing_is_left_nothing_breaks() {
         repetition_penalty: 2.0,
         ..Default::default()
     };
-    for semantics in crate::semantics::Semantics::ALL {
+    for &semantics in Semantics::ALL {
         let mut logits = [f32::NEG_INFINITY; 5];
         Chain::new(&GenerationConfig { semantics, ..config.clone() }, None).process(&START, &mut logits);
         assert_eq!(logits, [f32::NEG_INFINITY; 5]);

@@ -1,8 +1,7 @@
 //! What a stack does with the knobs: a table of the points on which the stacks differ.
 
 use super::History;
-use crate::config::GenerationConfig;
-use crate::semantics::Semantics;
+use crate::config::{GenerationConfig, Semantics};
 
 /// The knobs that reshape a distribution to sample from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,10 +3,10 @@
 use std::iter::Sum;
 use std::ops::{Add, ControlFlow, Range};
 
-use anyhow::{Result, ensure};
 use ember_model::Gpt;
 
 use super::{Stretch, score_stretches};
+use crate::error::{Error, Result};
 
 /// The log-probability of every token of each text but its first, which follows nothing; `None` once `on_batch` breaks off, which
 /// is told after every pass through the model how many tokens were scored in it.
@@ -18,7 +18,7 @@ use super::{Stretch, score_stretches};
 /// The windows are those of [transformers' recipe](https://huggingface.co/docs/transformers/perplexity), token for token. Two
 /// things differ on purpose. Every token counts alike in [`Tally::loss`], where the recipe gives the mean of a window that
 /// scores n tokens the weight n - 1 (right for the first window alone, in later ones the n-th has a token before it). And
-/// with a stride as long as the context ours looks back one token, to count a window's first token too.
+/// with a stride as long as the context ours attends toe token, to count a window's first token too.
 ///
 /// # Errors
 /// When a text has fewer than 2 tokens, one is outside the vocabulary, the stride is not in `1..=context_length`, or the
@@ -31,10 +31,9 @@ pub fn score_texts(
 ) -> Result<Option<Vec<Vec<f32>>>> {
     let context_length = model.config().context_length;
     texts.iter().try_for_each(|ids| check_length(ids))?;
-    ensure!(
-        (1..=context_length).contains(&stride),
-        "the stride is {stride}; it must be at least 1 and at most the context of {context_length}"
-    );
+    if !(1..=context_length).contains(&stride) {
+        return Err(Error::Stride { stride, context_length });
+    }
     let windows: Vec<Vec<Window>> = texts.iter().map(|ids| windows(ids.len(), context_length, stride)).collect();
     let mut stretches = Vec::new();
     for (ids, windows) in texts.iter().zip(&windows) {
@@ -55,12 +54,7 @@ pub fn score_texts(
 /// # Errors
 /// When it has fewer than 2 tokens.
 pub fn check_length(ids: &[u32]) -> Result<()> {
-    ensure!(
-        ids.len() >= 2,
-        "{} leaves nothing to score: each token is scored after those before it; give more text",
-        if ids.is_empty() { "no token" } else { "1 token" }
-    );
-    Ok(())
+    if ids.len() < 2 { Err(Error::NothingToScore { tokens: ids.len() }) } else { Ok(()) }
 }
 
 /// What scored tokens come to, of one text or of many: tallies add up, every token counting alike.

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::Semantics;
-use crate::config::{GenerationConfig, Strategy};
+use crate::config::{GenerationConfig, Semantics, Strategy};
+use crate::named::Named;
 use crate::processors::{Chain, History, Knob, Rules, Step};
 use crate::sampler::greedy;
 use crate::softmax::{highest, softmax};
@@ -76,7 +76,7 @@ pub fn compare(logits: &[f32], step: &Step, config: &GenerationConfig) -> Vec<Di
     };
     let our_rules = Rules::of(config.semantics);
     let here = distribution(&our_rules);
-    let others = Semantics::ALL.into_iter().filter(|&semantics| semantics != config.semantics);
+    let others = Semantics::ALL.iter().copied().filter(|&semantics| semantics != config.semantics);
     others
         .map(|semantics| {
             let their_rules = Rules::of(semantics);
@@ -296,7 +296,7 @@ mod tests {
         fn the_figures_fit_together(
             logits in prop::collection::vec((-20_i8..20).prop_map(|step| f32::from(step) / 4.0), 2..60),
             (temperature, top_k, top_p, typical_p) in (0.2..3.0_f32, 0..20_usize, 0.1..1.0_f64, 0.1..1.0_f64),
-            semantics in prop::sample::select(&Semantics::ALL[..]),
+            semantics in prop::sample::select(Semantics::ALL),
         ) {
             let config = GenerationConfig { temperature, top_k, top_p, typical_p, semantics, ..sampling() };
             for difference in compare(&logits, &START, &config) {

@@ -1,8 +1,8 @@
 //! Differences between the stacks, told in lines of text.
 
+use super::Difference;
 use super::compare::ROUNDING;
-use super::{Defaults, Difference, Semantics, defaults};
-use crate::config::{GenerationConfig, Strategy};
+use crate::config::{Defaults, GenerationConfig, Semantics, Strategy, defaults};
 use crate::processors::Knob;
 
 /// The differences in lines of text; `name` gives a token's text, as it should be shown.

@@ -5,16 +5,17 @@
 
 mod model;
 
-use anyhow::Result;
+use crate::error::Result;
 
 pub use model::ModelSequences;
+pub(crate) use model::slots;
 
 /// Rows of token ids, and a model that says what may follow each.
 pub trait Sequences {
     /// Tokens in the vocabulary.
     fn vocab_size(&self) -> usize;
 
-    /// Positions that the model can look back on.
+    /// Positions that the model can attend to.
     fn context_length(&self) -> usize;
 
     /// How many rows there are.
@@ -34,17 +35,17 @@ pub trait Sequences {
 
     /// The logits after each of the last `counts[row]` ids of every row, row after row, oldest position first:
     /// `[sum of counts, vocab]`. One pass through the model, which computes what the cache does not hold. A row with count 0
-    /// takes no part. Positions look back on at most `context_length` ids; a row longer than that has count 0 or 1.
+    /// takes no part. Positions attend to at most `context_length` ids; a row longer than that has count 0 or 1.
     ///
     /// # Errors
     /// When the device fails.
     fn logits_of_last(&mut self, counts: &[usize]) -> Result<Vec<f32>>;
 
-    /// The best token after every row, where the device finds them sooner than their logits could be read from it.
+    /// The most probable token after every row, where the device finds them sooner than their logits could be read from it.
     ///
     /// # Errors
     /// When the device fails, or the logits are not finite.
-    fn best(&mut self) -> Result<Option<Vec<Best>>> {
+    fn argmax(&mut self) -> Result<Option<Vec<Argmax>>> {
         Ok(None)
     }
 
@@ -59,7 +60,7 @@ pub trait Sequences {
 
 /// The most probable token after a row, of several the one with the lowest id.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Best {
+pub struct Argmax {
     /// Its id.
     pub id: u32,
     /// Its natural log-probability.

@@ -1,13 +1,13 @@
 //! [`Sequences`] by the model itself: rows with their part of the cache.
 
-use anyhow::{Result, anyhow};
 use burn::tensor::Tensor;
 use ember_model::kernels::{argmax, is_cpu};
 use ember_model::recorded::wanted;
 use ember_model::{Gpt, KvCache, RecordedStep};
 
-use super::{Best, Sequences};
-use crate::chosen::{finite, logprob};
+use super::{Argmax, Sequences};
+use crate::error::{Error, Result};
+use crate::logprobs::{finite, logprob};
 
 /// Most tokens that go through the model at once: what a long prefill needs in memory grows with it.
 const MOST_TOKENS: usize = 8192;
@@ -24,21 +24,24 @@ pub struct ModelSequences<'a> {
     replays: bool,
     /// Passes in a row that gave every row one token.
     steady: usize,
-    recorded: Option<(Of, RecordedStep)>,
+    recorded: Option<(Output, RecordedStep)>,
 }
 
-/// What is read of the logits.
+/// What is read of each row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Of {
-    All,
-    Best,
+enum Output {
+    /// All logits.
+    Logits,
+    /// The most probable token: its id, its logit and the logarithm of the sum of the exponentials.
+    Argmax,
 }
 
-impl Of {
+impl Output {
+    /// What makes it of the logits `[some, vocab]`.
     fn function(self) -> fn(Tensor<2>) -> Tensor<2> {
         match self {
-            Self::All => |logits| logits,
-            Self::Best => argmax,
+            Self::Logits => |logits| logits,
+            Self::Argmax => argmax,
         }
     }
 }
@@ -80,14 +83,14 @@ impl<'a> ModelSequences<'a> {
         window + self.cache.len(row)
     }
 
-    /// What `of` makes of the logits `[some, vocab]` of [`Sequences::logits_of_last`], row after row.
-    fn read(&mut self, counts: &[usize], of: Of) -> Result<Vec<f32>> {
+    /// The output at the positions of [`Sequences::logits_of_last`], row after row.
+    fn read(&mut self, counts: &[usize], output: Output) -> Result<Vec<f32>> {
         let unread: Vec<usize> = counts
             .iter()
             .enumerate()
             .map(|(row, &count)| if count == 0 { self.rows[row].ids.len() } else { self.unread(row, count) })
             .collect();
-        if self.is_recordable(counts, &unread, of) {
+        if self.is_recordable(counts, &unread, output) {
             self.steady += 1;
         } else {
             self.steady = 0;
@@ -95,9 +98,9 @@ impl<'a> ModelSequences<'a> {
             self.recorded = None;
         }
         if self.steady > STEADY {
-            return match self.recorded_step(of) {
-                Some(output) => floats(output),
-                None => self.read(counts, of),
+            return match self.recorded_step(output) {
+                Some(values) => floats(values),
+                None => self.read(counts, output),
             };
         }
         let mut read = Vec::new();
@@ -117,7 +120,7 @@ impl<'a> ModelSequences<'a> {
                 row += 1;
             }
             if tokens > 0 {
-                let part = floats(of.function()(self.model.forward_cached_last(&news, &wanted, &mut self.cache)))?;
+                let part = floats(output.function()(self.model.forward_cached_last(&news, &wanted, &mut self.cache)))?;
                 if read.is_empty() { read = part } else { read.extend(part) }
             }
         }
@@ -125,9 +128,9 @@ impl<'a> ModelSequences<'a> {
     }
 
     /// Whether the pass reads one id in every row, by a step like the one that is recorded, or that can be.
-    fn is_recordable(&self, counts: &[usize], unread: &[usize], of: Of) -> bool {
+    fn is_recordable(&self, counts: &[usize], unread: &[usize], output: Output) -> bool {
         let fits = || match &self.recorded {
-            Some((what, step)) => *what == of && step.fits(&self.cache),
+            Some((recorded, step)) => *recorded == output && step.fits(&self.cache),
             None => RecordedStep::can_record(self.model, &self.cache),
         };
         self.replays
@@ -138,12 +141,12 @@ impl<'a> ModelSequences<'a> {
 
     /// What comes out of a step that gives every row its last id, by launches that the device has recorded or now records. `None` when
     /// it could not: then there is an empty cache, and nothing is recorded any more.
-    fn recorded_step(&mut self, of: Of) -> Option<Tensor<2>> {
+    fn recorded_step(&mut self, output: Output) -> Option<Tensor<2>> {
         let tokens: Vec<u32> = self.rows.iter().filter_map(|row| row.ids.last().copied()).collect();
         if let Some((_, step)) = &mut self.recorded {
             step.step(&tokens, &mut self.cache);
-        } else if let Some(step) = RecordedStep::record(self.model, &tokens, &mut self.cache, of.function()) {
-            self.recorded = Some((of, step));
+        } else if let Some(step) = RecordedStep::record(self.model, &tokens, &mut self.cache, output.function()) {
+            self.recorded = Some((output, step));
         } else {
             self.replays = false;
             self.cache = KvCache::new(self.model.config(), self.rows.len(), self.cache.slots(), &self.model.device());
@@ -153,7 +156,8 @@ impl<'a> ModelSequences<'a> {
 }
 
 fn floats(tensor: Tensor<2>) -> Result<Vec<f32>> {
-    tensor.into_data().try_into_vec::<f32>().map_err(|error| anyhow!("cannot read the logits: {error:?}"))
+    let unreadable = |error| Error::Unreadable { what: "the logits", reason: format!("{error:?}") };
+    tensor.into_data().try_into_vec::<f32>().map_err(unreadable)
 }
 
 impl Sequences for ModelSequences<'_> {
@@ -189,18 +193,29 @@ impl Sequences for ModelSequences<'_> {
     }
 
     fn logits_of_last(&mut self, counts: &[usize]) -> Result<Vec<f32>> {
-        self.read(counts, Of::All)
+        self.read(counts, Output::Logits)
     }
 
-    fn best(&mut self) -> Result<Option<Vec<Best>>> {
+    fn argmax(&mut self) -> Result<Option<Vec<Argmax>>> {
         if is_cpu(&self.model.device()) {
             return Ok(None);
         }
-        let read = self.read(&vec![1; self.rows.len()], Of::Best)?;
+        let read = self.read(&vec![1; self.rows.len()], Output::Argmax)?;
         let rows = read.chunks_exact(3).map(|row| {
-            let norm = finite(f64::from(row[2]))?;
-            Ok(Best { id: row[0] as u32, logprob: logprob(row[1], norm) })
+            let log_sum_exp = finite(f64::from(row[2]))?;
+            Ok(Argmax { id: row[0] as u32, logprob: logprob(row[1], log_sum_exp) })
         });
         rows.collect::<Result<_>>().map(Some)
     }
+}
+
+/// Positions that the cache will hold at most, where each prompt is continued as `rows` at a time: each prompt once, and what
+/// every row adds to it.
+pub(crate) fn slots(prompts: &[&[u32]], rows: usize, max_new_tokens: usize, context_length: usize) -> usize {
+    let new = max_new_tokens.min(context_length);
+    let each = |prompt: &&[u32]| match prompt.len().saturating_add(max_new_tokens) > context_length + 1 {
+        true => rows * context_length + new, // a sliding window shares nothing
+        false => prompt.len() + rows * new,
+    };
+    prompts.iter().map(each).sum()
 }

@@ -12,83 +12,72 @@
 //! Guesses that are wrong cost time, never quality.
 
 mod proposers;
+mod request;
 
 #[cfg(test)]
 mod tests;
 
-use std::ops::{AddAssign, ControlFlow};
-use std::time::Instant;
-
-use anyhow::{Result, bail, ensure};
-use serde::Serialize;
-
-use crate::chosen::{chosen, norm};
-use crate::config::{Overflow, Strategy};
-use crate::engine::{ChosenToken, Completion, Event, Plan, overflow_error};
-use crate::processors::{Chain, Step};
-use crate::sampler::{greedy, uniform, weighted};
-use crate::sequences::Sequences;
+use crate::completion::{Acceptance, ChosenToken, Completion, Finding, FinishReason};
+use crate::config::{GenerationConfig, Overflow, Strategy};
+use crate::decoder::{Decoder, Job};
+use crate::error::{Error, Overrun, Result};
+use crate::logprobs::{chosen, finite_log_sum_exp};
+use crate::plan::Draft;
+use crate::processors::Step;
+use crate::sampler::{greedy, weighted};
+use crate::sequences::{ModelSequences, Sequences, slots};
 use crate::softmax::{highest, softmax};
-use crate::stop::FinishReason;
-pub use proposers::{DraftModel, PromptLookup, Proposal, Proposer};
+use crate::watch::{Certain, Watch};
+use proposers::{DraftModel, PromptLookup, Proposal, Proposer};
+use request::{Draw, Request};
 
-/// What to generate, by guesses or not.
-#[derive(Clone, Copy)]
-pub struct Request<'a> {
-    /// The knobs, `draft_tokens` being the most that are guessed at a time, and what ends a text. The strategy is greedy or
-    /// sampling.
-    pub plan: &'a Plan<'a>,
-    /// What works on the logits, the draft model's too.
-    pub chain: &'a Chain,
-    /// Names the draws.
-    pub sequence: u64,
-    /// The prompt's place in the batch.
-    pub prompt: usize,
-    /// The row that events name.
-    pub row: usize,
-    /// From when `max_time_s` and the completion's seconds count.
-    pub started: Instant,
-}
+/// Speculative decoding: one sequence after another, since each is checked at positions of its own.
+pub(crate) struct Speculative;
 
-/// How the guesses fared.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Acceptance {
-    /// Tokens guessed.
-    pub proposed: usize,
-    /// Those of them that are in the text.
-    pub accepted: usize,
-    /// Passes through the model; without guesses it takes one for each token.
-    pub passes: usize,
-}
-
-impl Acceptance {
-    /// The share of the guesses that was accepted, 0 when there was none.
-    pub fn rate(&self) -> f64 {
-        self.accepted as f64 / self.proposed.max(1) as f64
+impl Decoder for Speculative {
+    fn takes_all_prompts(&self) -> bool {
+        false
     }
-}
 
-impl AddAssign for Acceptance {
-    fn add_assign(&mut self, other: Self) {
-        self.proposed += other.proposed;
-        self.accepted += other.accepted;
-        self.passes += other.passes;
+    fn slots(&self, prompts: &[&[u32]], config: &GenerationConfig, context_length: usize) -> usize {
+        slots(prompts, 1, config.max_new_tokens, context_length) + config.draft_tokens.min(context_length)
+    }
+
+    fn write(&self, target: &mut dyn Sequences, job: &Job, watch: &mut dyn Watch) -> Result<Vec<Vec<Completion>>> {
+        let Job { plan, chain, first_prompt: prompt, started } = *job;
+        let ids = target.ids(0).to_vec();
+        let mut completions = Vec::with_capacity(plan.config.num_return_sequences);
+        for number in 0..plan.config.num_return_sequences {
+            let (sequence, row) = (plan.sequence(prompt, number), job.row(prompt, number));
+            let request = Request { plan, chain, sequence, prompt, row, started };
+            let (completion, acceptance) = match plan.draft {
+                Draft::Lookup => generate(target, &mut PromptLookup, &request, watch)?,
+                Draft::Model(draft) => {
+                    let slots = slots(&[&ids], 1, plan.config.max_new_tokens, draft.config().context_length);
+                    let mut drafts = ModelSequences::new(draft, &[&ids], slots);
+                    let mut proposer = DraftModel::new(&mut drafts, target.vocab_size())?;
+                    generate(target, &mut proposer, &request, watch)?
+                }
+            };
+            completions.push(Completion { finding: Some(Finding::Draft(acceptance)), ..completion });
+        }
+        Ok(vec![completions])
     }
 }
 
 /// Continues the prompt, which is the one row of `target` before and after, as plain generation would: greedy the same
-/// tokens, sampling the same distribution. Events come for each token in order; breaking with a reason ends the text there.
+/// tokens, sampling the same distribution. Each token is told in order; breaking with a reason ends the text there.
 ///
 /// # Errors
-/// When the context is full under `--overflow error`, the logits are not finite, processors leave no token, or a device
+/// When the context is full under [`Overflow::Error`], the logits are not finite, processors leave no token, or a device
 /// fails.
-pub fn generate(
+pub(crate) fn generate(
     target: &mut dyn Sequences,
     proposer: &mut dyn Proposer,
     request: &Request,
-    on_event: &mut dyn FnMut(Event) -> ControlFlow<FinishReason>,
+    watch: &mut dyn Watch,
 ) -> Result<(Completion, Acceptance)> {
-    generate_by(accept_or_replace, target, proposer, request, on_event)
+    generate_by(accept_or_replace, target, proposer, request, watch)
 }
 
 /// What becomes of a guess, given the model's distribution `[vocab]` in its place and two uniform draws: the token that is
@@ -101,33 +90,28 @@ fn generate_by(
     target: &mut dyn Sequences,
     proposer: &mut dyn Proposer,
     request: &Request,
-    on_event: &mut dyn FnMut(Event) -> ControlFlow<FinishReason>,
+    watch: &mut dyn Watch,
 ) -> Result<(Completion, Acceptance)> {
     let Request { plan, chain, .. } = request;
     let config = plan.config;
     let (vocab_size, context_length) = (target.vocab_size(), target.context_length());
     let prompt_len = target.ids(0).len();
     if prompt_len > context_length && config.overflow != Overflow::Slide {
-        bail!(overflow_error(context_length, &format!("the prompt has {prompt_len}")));
+        return Err(Error::ContextFull { context_length, overrun: Overrun::Prompt(prompt_len) });
     }
     let mut acceptance = Acceptance::default();
     let mut tokens: Vec<ChosenToken> = Vec::new();
-    let mut slides = false;
+    let mut slid = false;
     let mut most = config.draft_tokens;
 
     let finish_reason = 'text: loop {
         let len = target.ids(0).len();
         if len > context_length {
             match config.overflow {
-                Overflow::Slide if slides => {}
-                Overflow::Slide => {
-                    slides = true;
-                    let _ = on_event(Event::ContextFull);
-                }
+                Overflow::Slide => slid = true,
                 Overflow::Stop => break FinishReason::Length,
                 Overflow::Error => {
-                    let what = format!("prompt and text reached it after {} new", tokens.len());
-                    bail!(overflow_error(context_length, &what));
+                    return Err(Error::ContextFull { context_length, overrun: Overrun::Text(tokens.len()) });
                 }
             }
         }
@@ -149,9 +133,11 @@ fn generate_by(
             // Up to here every guess was kept, so the row's beginning is the text so far.
             let (prompt, generated) = target.ids(0)[..len + position].split_at(prompt_len);
             let unmodified = logits.to_vec();
-            let norm = norm(&unmodified)?;
+            let log_sum_exp = finite_log_sum_exp(&unmodified)?;
             chain.process(&Step { prompt, generated }, logits);
-            ensure!(chain.highest(logits)? > f32::NEG_INFINITY, plan.nothing_left(chain, generated));
+            if chain.highest(logits)? == f32::NEG_INFINITY {
+                return Err(plan.nothing_left(chain, generated));
+            }
             let proposal = proposals.get(position);
             let id = match (config.strategy, proposal) {
                 (Strategy::Sample, None) => {
@@ -170,9 +156,9 @@ fn generate_by(
                 target.extend(0, &[id]);
             }
 
-            let token = chosen(id, &unmodified, norm, config.logprobs);
-            let asked = on_event(Event::Token { row: request.row, token: &token });
-            tokens.push(token);
+            tokens.push(chosen(id, &unmodified, log_sum_exp, config.logprobs));
+            let steps = tokens.len();
+            let asked = watch.certain(Certain { row: request.row, tokens: &tokens[steps - 1..], steps });
             let generated = &target.ids(0)[prompt_len..len + position + 1];
             if let Some(reason) =
                 plan.reason_to_end(request.prompt, generated, asked, request.started.elapsed().as_secs_f64())
@@ -191,14 +177,8 @@ fn generate_by(
     };
 
     target.truncate(0, prompt_len);
-    let completion = Completion {
-        ids: tokens.iter().map(|token| token.id).collect(),
-        finish_reason,
-        score: tokens.iter().map(|token| f64::from(token.logprob)).sum(),
-        seconds: request.started.elapsed().as_secs_f64(),
-        tokens,
-    };
-    Ok((completion, acceptance))
+    let completion = Completion::new(tokens, finish_reason, request.started.elapsed().as_secs_f64());
+    Ok((Completion { slid, ..completion }, acceptance))
 }
 
 /// The rule of acceptance: the guess with probability min(1, p / q), else a draw from max(0, p - q).
@@ -219,22 +199,4 @@ fn accept_or_replace(p: &[f32], proposal: &Proposal, [acceptance, token]: [f64; 
     }
     // Nothing is left where p and q differ by rounding alone.
     weighted(token, if highest(&rest) > 0.0 { &rest } else { p }).id
-}
-
-/// What is drawn at a position; each has its own place among the random numbers.
-#[derive(Clone, Copy, Debug)]
-enum Draw {
-    Proposal,
-    Acceptance,
-    Token,
-}
-
-impl Request<'_> {
-    /// A number from [0, 1), the same whenever the sequence's token number `step` is chosen.
-    ///
-    /// A position may be guessed at more than once, but only after a guess before it was replaced, which no draw at this
-    /// position had a part in: using the same number again biases nothing.
-    fn uniform(&self, step: usize, what: Draw) -> f64 {
-        uniform(&mut ember_data::random::rng(self.plan.config.seed, &[self.sequence, step as u64, what as u64]))
-    }
 }

@@ -1,27 +1,25 @@
 //! Who guesses: the text itself, and a smaller model.
 
-use anyhow::{Context, Result, ensure};
-
-use super::{Draw, Request};
-use crate::chosen::norm;
+use super::request::{Draw, Request};
 use crate::config::Strategy;
+use crate::error::{Error, Result};
+use crate::logprobs::finite_log_sum_exp;
 use crate::processors::Step;
 use crate::sampler::{greedy, weighted};
 use crate::sequences::Sequences;
 use crate::softmax::softmax;
-use ember_cli::program::UsageError;
 
 /// A guess at one token.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Proposal {
+pub(crate) struct Proposal {
     /// The token.
-    pub id: u32,
+    pub(crate) id: u32,
     /// The probabilities `[vocab]` that it was drawn from; `None` where nothing was drawn, so that it was certain.
-    pub drawn_from: Option<Vec<f32>>,
+    pub(crate) drawn_from: Option<Vec<f32>>,
 }
 
 /// Guesses what follows a text.
-pub trait Proposer {
+pub(crate) trait Proposer {
     /// Guesses at the next tokens of `ids`, at most `most` (at least 1) and maybe none. The first `prompt_len` are the
     /// prompt.
     ///
@@ -36,7 +34,7 @@ pub trait Proposer {
 /// The longest ending counts, of 3 tokens, 2 or 1; of several occurrences the first, which has most behind it. An end token
 /// is guessed too, where transformers leaves it to the model, and nothing behind one.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct PromptLookup;
+pub(crate) struct PromptLookup;
 
 impl PromptLookup {
     const LONGEST_ENDING: usize = 3;
@@ -60,7 +58,7 @@ impl Proposer for PromptLookup {
 }
 
 /// Guesses what a smaller model with the same vocabulary would write with the same knobs.
-pub struct DraftModel<'a> {
+pub(crate) struct DraftModel<'a> {
     sequences: &'a mut dyn Sequences,
 }
 
@@ -68,16 +66,12 @@ impl<'a> DraftModel<'a> {
     /// A proposer for a model of `vocab_size` tokens; `sequences` is one row, whatever it holds.
     ///
     /// # Errors
-    /// A [`UsageError`] when the vocabularies are not equally large.
-    pub fn new(sequences: &'a mut dyn Sequences, vocab_size: usize) -> Result<Self> {
-        ensure!(
-            sequences.vocab_size() == vocab_size,
-            UsageError::new(format!(
-                "--draft names a model with a vocabulary of {}, and this one's is {vocab_size}; the two must share a tokenizer",
-                sequences.vocab_size()
-            ))
-        );
-        Ok(Self { sequences })
+    /// When the vocabularies are not equally large.
+    pub(crate) fn new(sequences: &'a mut dyn Sequences, vocab_size: usize) -> Result<Self> {
+        match sequences.vocab_size() {
+            same if same == vocab_size => Ok(Self { sequences }),
+            draft_vocab_size => Err(Error::DraftVocabulary { draft_vocab_size, vocab_size }),
+        }
     }
 }
 
@@ -90,7 +84,7 @@ impl Proposer for DraftModel<'_> {
         let mut proposals = Vec::with_capacity(most);
         while proposals.len() < most {
             let mut logits = self.sequences.logits()?;
-            norm(&logits).context("--draft")?;
+            finite_log_sum_exp(&logits).map_err(|error| Error::Draft(error.into()))?;
             let (prompt, generated) = self.sequences.ids(0).split_at(prompt_len);
             request.chain.process(&Step { prompt, generated }, &mut logits);
             if request.chain.highest(&logits)? == f32::NEG_INFINITY {

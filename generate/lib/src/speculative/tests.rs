@@ -5,11 +5,16 @@ use std::sync::Arc;
 use itertools::Itertools;
 use proptest::prelude::{ProptestConfig, any, prop_assert, prop_assert_eq, proptest};
 
+use std::ops::ControlFlow;
+
+use std::time::Instant;
+
 use super::*;
 use crate::config::GenerationConfig;
 use crate::made_up::{self, Short};
+use crate::plan::Plan;
+use crate::processors::Chain;
 use crate::processors::{LogitsProcessor, Temperature, TopK};
-use ember_cli::program::UsageError;
 
 fn config(strategy: Strategy, max_new_tokens: usize, draft_tokens: usize) -> GenerationConfig {
     GenerationConfig { strategy, max_new_tokens, draft_tokens, ..Default::default() }
@@ -17,10 +22,6 @@ fn config(strategy: Strategy, max_new_tokens: usize, draft_tokens: usize) -> Gen
 
 fn request<'a>(plan: &'a Plan<'a>, chain: &'a Chain) -> Request<'a> {
     Request { plan, chain, sequence: 0, prompt: 0, row: 0, started: Instant::now() }
-}
-
-fn all_of_it(_: Event) -> ControlFlow<FinishReason> {
-    ControlFlow::Continue(())
 }
 
 /// Makes what was said unlikely, twice what was generated: wrong as soon as a position is given another one's history.
@@ -60,7 +61,7 @@ fn plain_greedy(
         request.chain.process(&Step { prompt, generated: &ids[prompt.len()..] }, &mut processed);
         let id = greedy(&processed);
         ids.push(id);
-        tokens.push((id, (f64::from(logits[id as usize]) - norm(&logits).unwrap()) as f32));
+        tokens.push((id, (f64::from(logits[id as usize]) - finite_log_sum_exp(&logits).unwrap()) as f32));
         if request.plan.config.end_tokens.contains(&id) {
             return (tokens, FinishReason::Eos, slides);
         } else if id == stop {
@@ -101,13 +102,10 @@ proptest! {
         let mut draft = DraftModel::new(&mut draft, vocab_size).unwrap();
         let proposer: &mut dyn Proposer = if look_up { &mut PromptLookup } else { &mut draft };
         let mut target = Short { context, inner: made_up::sequences(&prompt, vocab_size, logits_after) };
-        let (mut said, mut full) = (Vec::new(), Vec::new());
-        let (completion, acceptance) = generate(&mut target, proposer, &request, &mut |event| {
-            let Event::Token { row, token } = event else {
-                full.push(said.len());
-                return ControlFlow::Continue(());
-            };
-            assert_eq!(row, 3);
+        let mut said = Vec::new();
+        let (completion, acceptance) = generate(&mut target, proposer, &request, &mut |Certain { row, tokens, steps }: Certain| {
+            let [token] = tokens else { panic!("one token at a time") };
+            assert_eq!((row, steps), (3, said.len() + 1));
             said.push(token.clone());
             if token.id == stop { ControlFlow::Break(FinishReason::Stop) } else { ControlFlow::Continue(()) }
         }).unwrap();
@@ -116,7 +114,7 @@ proptest! {
         let ids: Vec<u32> = tokens.iter().map(|(id, _)| *id).collect();
         prop_assert_eq!(&completion.ids, &ids);
         prop_assert_eq!(completion.finish_reason, finish_reason);
-        prop_assert_eq!(full, slides.into_iter().collect::<Vec<_>>());
+        prop_assert_eq!(completion.slid, slides.is_some());
         prop_assert_eq!(&said, &completion.tokens);
         for (token, (_, logprob)) in completion.tokens.iter().zip_eq(&tokens) {
             prop_assert!((token.logprob - logprob).abs() < 1e-6);
@@ -139,7 +137,7 @@ fn a_perfect_draft_is_always_right_and_saves_passes() {
         let mut proposer = DraftModel::new(&mut draft, 5).unwrap();
         let chain = Chain::default();
         let (completion, acceptance) =
-            generate(&mut target, &mut proposer, &request(&Plan::new(&config), &chain), &mut all_of_it).unwrap();
+            generate(&mut target, &mut proposer, &request(&Plan::new(&config), &chain), &mut ()).unwrap();
         assert_eq!(completion.ids.len(), 40);
         // Four guesses and one token more each time: 40 tokens in 8 passes.
         assert_eq!(acceptance, Acceptance { proposed: 32, accepted: 32, passes: 8 });
@@ -154,8 +152,7 @@ fn a_draft_that_is_always_wrong_is_asked_for_less() {
     let mut draft = made_up::sequences(&[], 2, |_: &[u32]| vec![0.0, 1.0]);
     let mut proposer = DraftModel::new(&mut draft, 2).unwrap();
     let chain = Chain::default();
-    let (_, acceptance) =
-        generate(&mut target, &mut proposer, &request(&Plan::new(&config), &chain), &mut all_of_it).unwrap();
+    let (_, acceptance) = generate(&mut target, &mut proposer, &request(&Plan::new(&config), &chain), &mut ()).unwrap();
     // 5 + 4 + 3 + 2, then one at a time, and none for the last token.
     assert_eq!(acceptance, Acceptance { proposed: 14 + 25, accepted: 0, passes: 30 });
 }
@@ -174,7 +171,7 @@ fn after_a_wrong_guess_the_draft_follows_the_text() {
     let mut draft = made_up::sequences(&[], 7, miscounts);
     let mut proposer = DraftModel::new(&mut draft, 7).unwrap();
     let (completion, acceptance) =
-        generate(&mut target, &mut proposer, &request(&Plan::new(&config), &chain), &mut all_of_it).unwrap();
+        generate(&mut target, &mut proposer, &request(&Plan::new(&config), &chain), &mut ()).unwrap();
     assert_eq!(completion.ids, (1..=22).map(|n| n % 7).collect::<Vec<u32>>());
     assert_eq!(acceptance, Acceptance { proposed: 4 + 3 + 2 * 7, accepted: 3 + 3 + 2 * 5, passes: 6 });
 }
@@ -260,7 +257,7 @@ fn two_tokens(rule: Rule, look_up: bool) -> (f64, bool, Acceptance) {
     for sequence in 0..DRAWS as u64 {
         let plan = Plan::new(&config);
         let request = Request { sequence, ..request(&plan, &chain) };
-        let (completion, acceptance) = generate_by(rule, &mut target, proposer, &request, &mut all_of_it).unwrap();
+        let (completion, acceptance) = generate_by(rule, &mut target, proposer, &request, &mut ()).unwrap();
         counts[completion.ids[0] as usize][completion.ids[1] as usize] += 1.0;
         fared += acceptance;
     }
@@ -344,7 +341,7 @@ fn a_seed_repeats_and_another_differs() {
         let plan = Plan::new(&config);
         let request = Request { sequence, ..request(&plan, &chain) };
         let mut target = made_up::sequences(&[1], 5, made_up::logits(4, 5, 1.0));
-        generate(&mut target, &mut PromptLookup, &request, &mut all_of_it).unwrap().0.ids
+        generate(&mut target, &mut PromptLookup, &request, &mut ()).unwrap().0.ids
     };
     assert_eq!(ids(1, 0), ids(1, 0));
     assert_ne!(ids(1, 0), ids(2, 0));
@@ -356,12 +353,7 @@ fn each_way_to_fail_or_end_early() {
     let chain = Chain::default();
     let run = |config: &GenerationConfig, chain: &Chain, prompt: &[u32]| {
         let inner = made_up::sequences(prompt, 3, made_up::logits(5, 3, 1.0));
-        generate(
-            &mut Short { context: 6, inner },
-            &mut PromptLookup,
-            &request(&Plan::new(config), chain),
-            &mut all_of_it,
-        )
+        generate(&mut Short { context: 6, inner }, &mut PromptLookup, &request(&Plan::new(config), chain), &mut ())
     };
     let timed = GenerationConfig { max_time_s: Some(0.0), ..config(Strategy::Greedy, 9, 2) };
     let completion = run(&timed, &chain, &[1]).unwrap().0;
@@ -387,5 +379,5 @@ fn each_way_to_fail_or_end_early() {
 
     let mut draft = made_up::sequences(&[], 4, made_up::logits(1, 4, 1.0));
     let error = DraftModel::new(&mut draft, 3).err().unwrap();
-    assert!(error.is::<UsageError>() && error.to_string().starts_with("--draft names a model with a vocabulary of 4"));
+    assert!(matches!(error, Error::DraftVocabulary { draft_vocab_size: 4, vocab_size: 3 }));
 }

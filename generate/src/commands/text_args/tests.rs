@@ -32,10 +32,11 @@ fn misread(words: &str) -> String {
 fn refused(words: &str, format: OutputFormat) -> String {
     let args = parse(words);
     let check = args.check(format);
-    let resolve = || GenerationConfig::resolve(&args.knobs_without_words(), &FolderSettings::default()).map(|_| ());
-    let error = check.and_then(|()| resolve()).unwrap_err();
-    assert!(error.is::<UsageError>(), "{error}");
-    error.to_string()
+    let resolve =
+        || Ok(GenerationConfig::resolve(&args.knobs_without_words(), &FolderSettings::default()).map(|_| ())?);
+    let (line, is_usage) = wording::line(check.and_then(|()| resolve()).unwrap_err().as_ref());
+    assert!(is_usage, "{line}");
+    line
 }
 
 #[test]
@@ -43,7 +44,7 @@ fn every_knob_has_its_flag_and_reaches_its_place() {
     let command = Line::command();
     let flags: Vec<String> = command.get_arguments().filter_map(|arg| arg.get_long()).map(str::to_owned).collect();
     for knob in KNOBS {
-        assert!(flags.contains(&knob.flag.trim_start_matches("--").to_owned()), "{} is no flag", knob.flag);
+        assert!(flags.contains(&knob.label.to_owned()), "{} is no flag", knob.label);
     }
     let args = parse(
         "--num-beams 4 --num-beam-groups 2 --diversity-penalty 0.5 --length-penalty -2 --early-stopping never --max-nodes 9 \

@@ -1,11 +1,11 @@
 //! The modes of generation: prefill and decoding with the cache, and decoding without one.
 
-use anyhow::Result;
 use burn::tensor::{Int, Tensor, TensorData};
 use ember_decoding::sequences::{ModelSequences, Sequences};
 use ember_model::Gpt;
 
 use super::{Bench, ENOUGH_S, Measured, Plan, entry, inference_operations, positive, values};
+use crate::error::Result;
 use crate::ledger::Entry;
 use crate::ledger::facts::{DECODE, DECODE_UNCACHED, PREFILL};
 use crate::ledger::flops::{self, looked_at};

@@ -3,7 +3,7 @@
 use super::{ConfigError, Settings, TrainConfig};
 
 /// The keys that `resume --set` takes.
-const CHANGEABLE: &[&str] = &[
+pub(super) const CHANGEABLE: &[&str] = &[
     "max_steps",
     "lr_decay_steps",
     "log_interval",
@@ -29,19 +29,12 @@ impl TrainConfig {
             settings.set(assignment)?;
             let name = assignment.split('=').next().unwrap_or_default().trim();
             if !CHANGEABLE.contains(&name) {
-                return Err(ConfigError(format!(
-                    "--set {assignment}: {name} cannot change in the middle of a run, which would no longer be the same run; \
-                     these can: {}",
-                    CHANGEABLE.join(", ")
-                )));
+                return Err(ConfigError::Fixed { assignment: assignment.clone(), name: name.to_owned() });
             }
         }
         let config = settings.complete()?;
         if config.max_steps < step {
-            return Err(ConfigError(format!(
-                "max_steps = {} is behind step {step}, where the run stands; choose a larger one",
-                config.max_steps
-            )));
+            return Err(ConfigError::BehindStep { max_steps: config.max_steps, step });
         }
         Ok(config)
     }
@@ -70,7 +63,7 @@ mod tests {
 
     #[test]
     fn what_decides_the_run_is_refused() {
-        let refusal = |set: &str, step| config().changed(&[set.into()], step).unwrap_err().0;
+        let refusal = |set: &str, step| config().changed(&[set.into()], step).unwrap_err().to_string();
         assert!(refusal("n_layer=9", 7).contains("n_layer cannot change"));
         assert!(refusal("seed=3", 7).contains("seed cannot change"));
         assert!(refusal("max_step=9", 7).contains("did you mean \"max_steps\""));

@@ -20,16 +20,13 @@ impl Settings {
     /// # Errors
     /// When another tokenizer was asked for.
     pub fn take_tokenizer(&mut self, folder: &Path) -> Result<(), ConfigError> {
-        let name = folder.display();
         if let Some(given) = self.table.get("tokenizer").and_then(Value::as_str)
             && given != "auto"
             && Path::new(given) != folder
         {
-            return Err(ConfigError(format!(
-                "tokenizer = {given} cannot be had with init: the model in {name} knows the tokens of its own tokenizer alone; \
-                 leave the key out"
-            )));
+            return Err(ConfigError::OtherTokenizer { given: given.to_owned(), folder: folder.to_owned() });
         }
+        let name = folder.display();
         self.table.insert("tokenizer".into(), Value::String(name.to_string()));
         self.table.insert("init".into(), Value::String(name.to_string()));
         Ok(())
@@ -50,10 +47,8 @@ impl Settings {
         for (key, value) in keys(shape) {
             match self.table.get(key) {
                 Some(given) if !same(given, &value) => {
-                    return Err(ConfigError(format!(
-                        "{key} = {given} contradicts the checkpoint {name}, which has {key} = {value}; leave the key out, or \
-                         train from random weights without init"
-                    )));
+                    let (given, has) = (given.to_string(), value.to_string());
+                    return Err(ConfigError::OtherShape { name: key, given, folder: folder.to_owned(), has });
                 }
                 _ => self.table.insert(key.into(), value),
             };
@@ -66,10 +61,7 @@ impl Settings {
         let given = self.table.get("context_length").and_then(Value::as_integer).and_then(|n| usize::try_from(n).ok());
         let context = given.unwrap_or_else(|| resolve::fitting_context(most, facts));
         if context > most {
-            return Err(ConfigError(format!(
-                "context_length = {context} is longer than the {most} tokens that the checkpoint {name} can look back on; it can \
-                 only become shorter"
-            )));
+            return Err(ConfigError::LongContext { context, most, folder: folder.to_owned() });
         }
         reasons.push(match (context < most, given) {
             (false, _) => format!("context_length = {context}: as in {name}"),
@@ -158,7 +150,7 @@ mod tests {
         assert_eq!((config.init.as_str(), config.tokenizer.as_str()), ("runs/a", "runs/a"));
         assert_eq!(config.learning_rate, 2e-4); // a new model 64 wide takes 2e-3
         assert!(config.warmup_steps <= 100 && config.warmup_steps * 20 < config.max_steps);
-        assert!(reasons.iter().any(|line| line.contains("learning_rate = 0.0002")), "{reasons:?}");
+        assert!(reasons.iter().any(|line| line.to_string().contains("learning_rate = 0.0002")), "{reasons:?}");
     }
 
     #[test]

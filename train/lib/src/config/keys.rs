@@ -126,7 +126,8 @@ impl Key {
             return Ok(());
         }
         let or_auto = if self.default == Preset::Auto { ", or \"auto\"" } else { "" };
-        Err(ConfigError(format!("{} = {value} is not allowed; it takes: {}{or_auto}", self.name, self.range())))
+        let takes = self.range() + or_auto;
+        Err(ConfigError::NotAllowed { name: self.name, value: value.to_string(), takes })
     }
 }
 
@@ -526,13 +527,8 @@ pub fn all() -> impl Iterator<Item = &'static Key> {
 
 /// The key of this name; the error suggests the nearest right one.
 pub fn find(name: &str) -> Result<&'static Key, ConfigError> {
-    all().find(|key| key.name == name).ok_or_else(|| {
-        let hint = match nearest(name) {
-            Some(right) => format!("did you mean \"{right}\"?"),
-            None => "`ember-train run --help-config` lists them all".to_string(),
-        };
-        ConfigError(format!("there is no key \"{name}\"; {hint}"))
-    })
+    let unknown = || ConfigError::UnknownKey { name: name.to_owned(), nearest: nearest(name) };
+    all().find(|key| key.name == name).ok_or_else(unknown)
 }
 
 /// The right name for a mistyped one, or for what other trainers call it.

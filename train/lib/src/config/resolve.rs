@@ -11,6 +11,7 @@ use serde::Deserialize;
 use toml::Value;
 
 use super::{ConfigError, Settings, TrainConfig};
+use crate::note::Note;
 use crate::report::units::{grouped, short};
 
 /// What is known of the text once it is tokens.
@@ -87,7 +88,7 @@ const MOST_PASSES: f64 = 40.0;
 
 impl Settings {
     /// Fills in what nobody set, and says in one line each what was chosen and why.
-    pub fn resolve(self, facts: &TextFacts, device: DeviceKind) -> Result<(TrainConfig, Vec<String>), ConfigError> {
+    pub fn resolve(self, facts: &TextFacts, device: DeviceKind) -> Result<(TrainConfig, Vec<Note>), ConfigError> {
         let mut open = Open { settings: self, reasons: Vec::new() };
         open.model(facts, device)?;
         open.computation();
@@ -142,14 +143,14 @@ impl Settings {
         if let [Some(n_head), Some(n_kv_head)] = heads {
             (shape.n_head, shape.n_kv_head) = (n_head, n_kv_head);
         }
-        Family::of(&shape).map(|_| ()).map_err(|error| ConfigError(error.to_string()))
+        Family::of(&shape).map(|_| ()).map_err(|error| ConfigError::Model(error.to_string()))
     }
 }
 
 /// Settings on their way to a configuration.
 struct Open {
     settings: Settings,
-    reasons: Vec<String>,
+    reasons: Vec<Note>,
 }
 
 impl Open {
@@ -253,15 +254,15 @@ impl Open {
         let useful = MOST_PASSES * train_tokens;
         let tokens = affordable.min(useful);
         let steps = round(tokens / tokens_per_step).clamp(200, 1_000_000);
-        let reason = if useful < affordable {
-            format!("{MOST_PASSES} passes over the text; more would only learn it by heart")
-        } else {
-            let minutes = if device == DeviceKind::Cpu { "ten minutes" } else { "half an hour" };
-            format!("about {minutes} on {}; a longer run learns more, --set max_steps=N", device.name())
-        };
         let mut chosen = Vec::new();
         let max_steps = self.choose("max_steps", steps as usize, &mut chosen);
-        self.explain(chosen, reason);
+        if useful < affordable {
+            self.explain(chosen, format!("{MOST_PASSES} passes over the text; more would only learn it by heart"));
+        } else if !chosen.is_empty() {
+            let minutes = if device == DeviceKind::Cpu { "ten minutes" } else { "half an hour" };
+            let line = format!("{}: about {minutes} on {}", chosen.join(", "), device.name());
+            self.reasons.push(Note::Length(line));
+        }
         let mut unexplained = Vec::new();
         self.choose("lr_decay_steps", max_steps, &mut unexplained);
 
@@ -273,7 +274,7 @@ impl Open {
         };
         if !self.settings.has("dropout") {
             self.put("dropout", Value::Float(dropout))?;
-            self.reasons.push(format!("dropout = {dropout}: the text is read {passes:.1} times"));
+            self.say(format!("dropout = {dropout}: the text is read {passes:.1} times"));
         }
         Ok(())
     }
@@ -284,7 +285,7 @@ impl Open {
         if let (Some(folder), false) = (&init, self.settings.has("learning_rate")) {
             let rate = (3840.0 / n_embd as f64).round().clamp(3.0, 20.0) / 1e5;
             self.put("learning_rate", Value::Float(rate))?;
-            self.reasons.push(format!(
+            self.say(format!(
                 "learning_rate = {rate}: a tenth of what a new model of this width would take, to keep what {folder} knows"
             ));
         }
@@ -292,7 +293,7 @@ impl Open {
             // 1e-3 at nanoGPT's width of 384, in steps of 1e-4.
             let rate = (3840.0 / n_embd as f64).round().clamp(3.0, 20.0) / 1e4;
             self.put("learning_rate", Value::Float(rate))?;
-            self.reasons.push(format!("learning_rate = {rate}: narrow models bear larger ones; {n_embd} wide"));
+            self.say(format!("learning_rate = {rate}: narrow models bear larger ones; {n_embd} wide"));
         }
         if !self.settings.has("min_learning_rate") {
             let rate = self.real("learning_rate") / 10.0;
@@ -310,7 +311,7 @@ impl Open {
         };
         if warmup >= decay {
             // Not refused: a short trial of a long recipe, --set max_steps=50, should need no second change.
-            self.reasons.push(format!(
+            self.say(format!(
                 "warmup_steps = {warmup} is not shorter than lr_decay_steps = {decay}: the rate only climbs"
             ));
         }
@@ -334,7 +335,7 @@ impl Open {
             let all = affordable >= facts.val_tokens;
             self.put("eval_tokens", Value::Integer(if all { 0 } else { round(affordable as f64) as i64 }))?;
             if !all {
-                self.reasons.push(format!(
+                self.say(format!(
                     "eval_tokens = {}: an evaluation costs at most a twentieth of the training between two",
                     round(affordable as f64)
                 ));
@@ -361,8 +362,12 @@ impl Open {
 
     fn explain(&mut self, chosen: Vec<String>, reason: String) {
         if !chosen.is_empty() {
-            self.reasons.push(format!("{}: {reason}", chosen.join(", ")));
+            self.say(format!("{}: {reason}", chosen.join(", ")));
         }
+    }
+
+    fn say(&mut self, line: String) {
+        self.reasons.push(line.into());
     }
 
     fn whole(&self, name: &str) -> Option<usize> {

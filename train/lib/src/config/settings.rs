@@ -2,7 +2,6 @@
 
 use std::{fs, path::Path};
 
-use anyhow::{Context, Result, anyhow};
 use serde::Deserialize;
 use toml::{Table, Value};
 
@@ -35,7 +34,7 @@ impl Settings {
         let table: Table = text.parse().map_err(|error: toml::de::Error| {
             let line = error.span().map_or(0, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
             let message = error.message().lines().collect::<Vec<_>>().join(", ");
-            ConfigError(format!("line {line} is not TOML: {message}; write one `key = value` a line"))
+            ConfigError::NotToml { line, message }
         })?;
         let mut settings = Self::default();
         for (name, value) in table {
@@ -45,15 +44,22 @@ impl Settings {
     }
 
     /// Reads a configuration file; the error names it.
-    pub fn from_file(path: &Path) -> Result<Self> {
-        Self::from_toml_str(&read(path)?).with_context(|| path.display().to_string())
+    pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
+        in_file(path, Self::from_toml_str)
+    }
+
+    /// A configuration file, or a shipped recipe by its name.
+    pub fn from_recipe(path: &Path) -> Result<Self, ConfigError> {
+        match super::shipped(path) {
+            Some(text) if !path.exists() => Self::from_toml_str(text),
+            _ => Self::from_file(path),
+        }
     }
 
     /// Applies one `key=value`, the value written as in TOML; a bare word is taken as text.
     pub fn set(&mut self, assignment: &str) -> Result<(), ConfigError> {
-        let (name, value) = assignment.split_once('=').ok_or_else(|| {
-            ConfigError(format!("--set {assignment} has no \"=\"; write --set key=value, as in --set max_steps=500"))
-        })?;
+        let no_equals = || ConfigError::NoEquals { assignment: assignment.to_owned() };
+        let (name, value) = assignment.split_once('=').ok_or_else(no_equals)?;
         let (name, value) = (name.trim(), value.trim());
         let key = keys::find(name)?;
         let parsed = format!("value = {value}").parse::<Table>().ok().filter(|table| table.len() == 1);
@@ -105,7 +111,7 @@ impl Settings {
     pub(super) fn complete(self) -> Result<TrainConfig, ConfigError> {
         let table = self.with_defaults()?;
         if let Some(key) = keys::all().find(|key| !table.contains_key(key.name)) {
-            return Err(ConfigError(format!("{} is missing; give it a value ({})", key.name, key.range())));
+            return Err(ConfigError::Missing { name: key.name, range: key.range() });
         }
         let config: TrainConfig = table.try_into().map_err(unreadable)?;
         config.validate()?;
@@ -114,9 +120,7 @@ impl Settings {
 
     fn insert(&mut self, name: &str, value: Value) -> Result<(), ConfigError> {
         if value.is_table() {
-            return Err(ConfigError(format!(
-                "[{name}] is a section; keys are flat here, so write them without sections"
-            )));
+            return Err(ConfigError::Section { name: name.to_owned() });
         }
         let key = keys::find(name)?;
         key.check(&value)?;
@@ -143,12 +147,11 @@ impl Settings {
 }
 
 pub(super) fn unreadable(error: toml::de::Error) -> ConfigError {
-    ConfigError(format!("the configuration cannot be read: {}", error.message()))
+    ConfigError::Unreadable { message: error.message().to_owned() }
 }
 
-/// The text of a configuration file; the error names the file and what to do.
-pub(super) fn read(path: &Path) -> Result<String> {
-    fs::read_to_string(path).map_err(|error| {
-        anyhow!(ConfigError(format!("{}: cannot read the configuration: {error}; check the path", path.display())))
-    })
+/// What `read` makes of the text of a configuration file; the error names the file.
+pub(super) fn in_file<T>(path: &Path, read: impl Fn(&str) -> Result<T, ConfigError>) -> Result<T, ConfigError> {
+    let text = fs::read_to_string(path).map_err(|reason| ConfigError::File { path: path.to_owned(), reason })?;
+    read(&text).map_err(|error| ConfigError::InFile { path: path.to_owned(), source: error.into() })
 }

@@ -69,7 +69,7 @@ fn unknown_keys_get_the_nearest_right_name() {
         let message = refusal(&format!("{wrong} = 1"));
         assert!(message.contains(&format!("did you mean \"{right}\"")), "{wrong}: {message}");
     }
-    assert!(refusal("zzzz = 1").contains("--help-config"));
+    assert_eq!(refusal("zzzz = 1"), "there is no key \"zzzz\"");
 }
 
 #[test]
@@ -145,8 +145,7 @@ fn an_error_in_a_file_names_the_file_and_is_a_config_error() {
     assert!(Settings::from_file(&path).unwrap_err().to_string().contains("mine.toml"));
     fs::write(&path, "n_layer = 0").unwrap();
     let error = Settings::from_file(&path).unwrap_err();
-    assert!(format!("{error:#}").contains("mine.toml: n_layer = 0"));
-    assert!(error.downcast_ref::<ConfigError>().is_some());
+    assert!(crate::note::line(&error.into()).contains("mine.toml: n_layer = 0"));
 }
 
 #[test]
@@ -190,11 +189,13 @@ fn a_text_alone_gets_a_model_and_reasons() {
     let (config, reasons) = Settings::default().resolve(&FACTS, DeviceKind::Cpu).unwrap();
     assert_eq!((config.n_layer, config.n_head, config.n_embd), (4, 4, 128));
     assert!(
-        reasons.iter().any(|reason| reason.starts_with("n_layer = 4, n_embd = 128, n_head = 4: about 802k parameters")),
+        reasons.iter().any(|reason| reason
+            .to_string()
+            .starts_with("n_layer = 4, n_embd = 128, n_head = 4: about 802k parameters")),
         "{reasons:?}"
     );
     for name in ["context_length", "batch_size", "max_steps", "dropout", "learning_rate", "eval_interval"] {
-        assert!(reasons.iter().any(|reason| reason.contains(name)), "{name} has no reason");
+        assert!(reasons.iter().any(|reason| reason.to_string().contains(name)), "{name} has no reason");
     }
     let (config, _) = Settings::default().resolve(&FACTS, DeviceKind::Gpu).unwrap();
     assert_eq!(
@@ -262,7 +263,7 @@ fn a_short_trial_of_a_recipe_needs_no_second_change() {
     settings.set("max_steps=5").unwrap();
     let (config, reasons) = settings.resolve(&FACTS, DeviceKind::Cpu).unwrap();
     assert_eq!((config.max_steps, config.lr_decay_steps), (5, 5));
-    assert!(reasons.iter().any(|reason| reason.contains("only climbs")));
+    assert!(reasons.iter().any(|reason| reason.to_string().contains("only climbs")));
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! Where the first value that is not finite comes from: in the forward pass, taken again layer by layer, else in the gradient.
 
-use anyhow::Result;
 use burn::optim::GradientsParams;
 use burn::tensor::{Int, Tensor, TensorData};
 use ember_data::windows::{Batch, TrainWindows};
 use ember_model::Gpt;
 use serde::Serialize;
 
+use crate::error::Result;
 use crate::verify::place;
 
 /// The first values that are not finite, and where they stand.

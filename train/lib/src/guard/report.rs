@@ -3,13 +3,14 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use anyhow::{Context, Result};
 use ember_data::tokenizer::Tokenizer;
 use ember_data::windows::TrainWindows;
+use ember_host::file_error::At;
 use ember_host::files::write_atomic;
 use serde::Serialize;
 
 use super::diagnosis::Diagnosis;
+use crate::error::Result;
 use crate::report::units::grouped;
 
 /// Characters of text in the line.
@@ -108,7 +109,7 @@ impl Report {
     /// When the file cannot be written; the line names it.
     pub fn write(&self, file: &Path) -> Result<()> {
         if let Some(folder) = file.parent() {
-            std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+            std::fs::create_dir_all(folder).at("cannot create", folder)?;
         }
         let text = serde_json::to_string_pretty(self)?;
         Ok(write_atomic(file, |out| writeln!(out, "{text}"))?)

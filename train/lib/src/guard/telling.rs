@@ -1,19 +1,19 @@
 //! What a run says and keeps of batches that were left out and of spikes.
 
-use anyhow::{Error, Result, anyhow};
 use burn::optim::GradientsParams;
 use ember_model::Gpt;
 
 use super::diagnosis::diagnose;
 use super::report::{Report, windows_as_text};
-use super::{Verdict, Weights};
+use super::{Error, Verdict, Weights};
 use crate::checkpoint::Progress;
+use crate::error::Result;
 use crate::report::Row;
 use crate::report::units::grouped;
 use crate::team::messages::agree;
 use crate::trainer::{StepResult, Trainer};
 
-impl Trainer {
+impl Trainer<'_> {
     /// Leaves out the batch that was just tried, whose loss or gradient is not finite: says so, and ends the run where that has
     /// happened too often. `before` is where the run stood when its step began.
     pub(crate) fn leave_out(
@@ -40,13 +40,8 @@ impl Trainer {
         agree(&*self.team, why)
     }
 
-    fn skipped_too_many(&self) -> Error {
-        anyhow!(
-            "one more batch than max_skipped_batches = {} had a loss or gradient that is not finite; step {} is saved: look \
-             at reports/, lower learning_rate in a new run, or resume with a larger one (--set max_skipped_batches=N)",
-            self.config.max_skipped_batches,
-            self.progress.step
-        )
+    fn skipped_too_many(&self) -> crate::error::Error {
+        Error::SkippedTooMany { most: self.config.max_skipped_batches, step: self.progress.step }.into()
     }
 
     /// Finds where the batch from window `first` on ceased to be finite, says so in one line, and keeps a report and a row.
@@ -75,7 +70,7 @@ impl Trainer {
         // Windows only ever go forward, so the batches of this step are the last of those left out.
         let of_this_step = left_out.iter().rev().zip(0..).take_while(|(window, i)| **window + i * count == first);
         let file = self.run.not_finite_report(step, of_this_step.count() as u64);
-        self.reporter.note(&report.line(&file));
+        self.reporter.note(report.line(&file).into());
         report.write(&file)?;
         let skipped = Some(self.progress.guard.skipped());
         self.append_tried(result, Row { skipped, window: Some(first), ..Row::default() })
@@ -88,17 +83,18 @@ impl Trainer {
             Verdict::Take { spike: Some(times), .. } => (times, "it is scaled down to that", None),
             _ => return Ok(()),
         };
-        self.reporter.note(&format!(
+        let line = format!(
             "step {}: a gradient norm of {:.2}, {times:.1} times the median of the last 100; {what}",
             grouped(self.progress.step + 1),
             result.grad_norm
-        ));
+        );
+        self.reporter.note(line.into());
         self.append_tried(result, Row { spike: Some(times), skipped, window: Some(first), ..Row::default() })
     }
 
     /// The row stands under the step that was tried, so that a resume from before it cuts it off and writes it again.
     fn append_tried(&mut self, result: &StepResult, row: Row) -> Result<()> {
         let (learning_rate, grad_norm) = (Some(result.learning_rate), Some(result.grad_norm));
-        self.log.append(&Row { step: self.progress.step + 1, learning_rate, grad_norm, ..row })
+        Ok(self.log.append(&Row { step: self.progress.step + 1, learning_rate, grad_norm, ..row })?)
     }
 }

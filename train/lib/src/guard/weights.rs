@@ -1,9 +1,10 @@
 //! Weights that are not finite: known from the start, or come about in this session.
 
-use anyhow::{Result, bail};
 use ember_model::Gpt;
 
+use super::Error;
 use super::diagnosis::weight_not_finite;
+use crate::error::Result;
 use crate::report::Reporter;
 use crate::run_folder::{Pointer, RunFolder};
 
@@ -19,9 +20,9 @@ impl Weights {
     pub fn at_the_start(gpt: &Gpt, reporter: &mut dyn Reporter) -> Self {
         let found = weight_not_finite(gpt);
         if let Some((name, place)) = &found {
-            reporter.note(&format!(
-                "{name} {place:?} is not finite in the checkpoint that this begins with: batches that meet it will be left out"
-            ));
+            let place = format!("{name} {place:?}");
+            let line = "is not finite in the checkpoint that this begins with: batches that meet it will be left out";
+            reporter.note(format!("{place} {line}").into());
         }
         Self { came_damaged: found.is_some() }
     }
@@ -35,11 +36,7 @@ impl Weights {
         if self.came_damaged {
             return Ok(());
         }
-        let Some((name, place)) = weight_not_finite(gpt) else { return Ok(()) };
-        let saved = match run.pointed(Pointer::Latest)? {
-            Some(latest) => format!("{} is whole, and `ember-train resume` goes on from there", latest.display()),
-            None => "no checkpoint was saved yet; begin again with a lower learning_rate".to_owned(),
-        };
-        bail!("{name} {place:?} is no longer finite, though every gradient was; these weights are not saved: {saved}")
+        let Some((parameter, place)) = weight_not_finite(gpt) else { return Ok(()) };
+        Err(Error::DamagedWeights { parameter, place, saved: run.pointed(Pointer::Latest)? }.into())
     }
 }

@@ -5,14 +5,16 @@
 //! `ember_model::memory` holds beside the allocator is counted with it.
 
 use std::alloc::{GlobalAlloc, Layout};
-use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 
 use ember_model::memory::held;
 use mimalloc::MiMalloc;
 
 /// The program's allocator: mimalloc, counted.
-pub struct Counting;
+pub struct Counting {
+    /// Ends the program where the system refuses so many bytes, without allocating any: what Rust itself does is to abort.
+    pub refused: fn(usize) -> !,
+}
 
 static ON: AtomicBool = AtomicBool::new(false);
 static LIVE: AtomicI64 = AtomicI64::new(0);
@@ -26,23 +28,14 @@ fn count(bytes: i64) {
     }
 }
 
-/// Ends the program in one line where the system has no memory left: what Rust itself does is to abort.
-#[cold]
-fn refused(size: usize) -> ! {
-    // Standard error has no buffer, and writing a number allocates nothing.
-    let _ = writeln!(
-        io::stderr(),
-        "error: out of memory: the system refused {size} bytes; use a smaller micro_batch or model, or activation_checkpointing"
-    );
-    std::process::exit(1)
-}
-
-/// A block that was given out, or the end.
-fn given(block: *mut u8, size: usize) -> *mut u8 {
-    if block.is_null() {
-        refused(size);
+impl Counting {
+    /// A block that was given out, or the end.
+    fn given(&self, block: *mut u8, size: usize) -> *mut u8 {
+        if block.is_null() {
+            (self.refused)(size);
+        }
+        block
     }
-    block
 }
 
 // SAFETY: every call goes to mimalloc as it came; the counting touches none of the memory.
@@ -52,7 +45,7 @@ unsafe impl GlobalAlloc for Counting {
             count(layout.size() as i64);
         }
         // SAFETY: the caller's promise.
-        given(unsafe { MiMalloc.alloc(layout) }, layout.size())
+        self.given(unsafe { MiMalloc.alloc(layout) }, layout.size())
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
@@ -60,7 +53,7 @@ unsafe impl GlobalAlloc for Counting {
             count(layout.size() as i64);
         }
         // SAFETY: the caller's promise.
-        given(unsafe { MiMalloc.alloc_zeroed(layout) }, layout.size())
+        self.given(unsafe { MiMalloc.alloc_zeroed(layout) }, layout.size())
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
@@ -76,7 +69,7 @@ unsafe impl GlobalAlloc for Counting {
             count(new_size as i64 - layout.size() as i64);
         }
         // SAFETY: the caller's promise.
-        given(unsafe { MiMalloc.realloc(pointer, layout, new_size) }, new_size)
+        self.given(unsafe { MiMalloc.realloc(pointer, layout, new_size) }, new_size)
     }
 }
 

@@ -5,8 +5,33 @@
 use ember_model::GptConfig;
 
 use super::prediction::{Kernels, Parts, training};
-use crate::config::{ConfigError, Settings, TrainConfig};
+use crate::config::{Settings, TrainConfig};
 use crate::report::units::bytes;
+
+/// A run whose smallest pass needs more memory than there is.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error(
+    "training does not fit into memory: {} about {} (weights {}, gradients {}, moments {}, activations {}, logits {}), and \
+     {why_not}; make n_layer, n_embd, context_length or the vocabulary smaller",
+    match windows {
+        1 => "one window at a time needs".to_owned(),
+        windows => format!("{windows} windows at a time need"),
+    },
+    bytes(smallest.peak_bytes),
+    bytes(smallest.weights_bytes),
+    bytes(smallest.gradients_bytes),
+    bytes(smallest.moments_bytes),
+    bytes(smallest.activations_bytes),
+    bytes(smallest.logits_bytes),
+)]
+pub struct DoesNotFit {
+    /// Windows of its pass.
+    pub windows: usize,
+    /// What it needs.
+    pub smallest: Parts,
+    /// What there is, in one clause.
+    pub why_not: String,
+}
 
 /// What a run was given so that it fits, and why.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,7 +86,7 @@ pub fn fit(
     kernels: Kernels,
     open: Open,
     fits: &mut dyn FnMut(&TrainConfig, u64) -> Verdict,
-) -> Result<Fitted, ConfigError> {
+) -> Result<Fitted, DoesNotFit> {
     let mut smallest = Parts::default();
     let (mut windows, mut why_not) = (0, String::new());
     for activation_checkpointing in [config.activation_checkpointing, true] {
@@ -95,7 +120,7 @@ pub fn fit(
             break;
         }
     }
-    Err(refusal(windows, &smallest, &why_not))
+    Err(DoesNotFit { windows, smallest, why_not })
 }
 
 /// Whether a configuration fits.
@@ -129,26 +154,6 @@ pub fn largest_divisor(number: usize, most: usize) -> Option<usize> {
     (1..=most.min(number)).rev().find(|divisor| number.is_multiple_of(*divisor))
 }
 
-fn refusal(windows: usize, smallest: &Parts, why_not: &str) -> ConfigError {
-    let Parts { weights_bytes, gradients_bytes, moments_bytes, activations_bytes, logits_bytes, peak_bytes, .. } =
-        *smallest;
-    let at_a_time = if windows == 1 {
-        "one window at a time needs".to_owned()
-    } else {
-        format!("{windows} windows at a time need")
-    };
-    ConfigError(format!(
-        "training does not fit into memory: {at_a_time} about {} (weights {}, gradients {}, moments {}, \
-         activations {}, logits {}), and {why_not}; make n_layer, n_embd, context_length or the vocabulary smaller",
-        bytes(peak_bytes),
-        bytes(weights_bytes),
-        bytes(gradients_bytes),
-        bytes(moments_bytes),
-        bytes(activations_bytes),
-        bytes(logits_bytes),
-    ))
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -162,7 +167,7 @@ mod tests {
 
     const EVERYTHING: Open = Open { micro_batch: true, checkpointing: true };
 
-    fn fitted(config: &TrainConfig, available: u64) -> Result<Fitted, ConfigError> {
+    fn fitted(config: &TrainConfig, available: u64) -> Result<Fitted, DoesNotFit> {
         fit(config, &config.shape(65), Kernels::Fused, EVERYTHING, &mut |config, predicted| {
             by_prediction(config, predicted, available)
         })

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Result;
 use burn::tensor::Tensor;
 use ember_kernels::gpu::tensor::{cube, float32, from_cube};
 use ember_kernels::optimizer::gpu::{self, AdamWStep};
 use ember_kernels::optimizer::{self as arithmetic, Update};
 
 use super::state::{Stored, flat_values};
-use super::{Rate, StoredTensor};
+use super::{Error, Rate, StoredTensor};
 
 /// What AdamW is told once; the learning rate comes with each step.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -122,7 +121,7 @@ impl AdamW {
     }
 
     /// Takes up the stored moments of the parameter `name` of `n` values.
-    pub(super) fn restore(&mut self, name: &str, n: usize, stored: &mut Stored) -> Result<()> {
+    pub(super) fn restore(&mut self, name: &str, n: usize, stored: &mut Stored) -> Result<(), Error> {
         let moments = Moments { first: stored.take("first", name, n)?, second: stored.take("second", name, n)? };
         self.moments.insert(name.to_owned(), moments);
         Ok(())

@@ -10,13 +10,12 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Result;
 use burn::tensor::Tensor;
 use ember_kernels::optimizer::{MuonUpdate, muon};
 use ember_model::{GptConfig, MlpKind};
 
 use super::state::{Stored, flat_values};
-use super::{Rate, StoredTensor};
+use super::{Error, Rate, StoredTensor};
 
 /// What Muon is told once.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -83,7 +82,7 @@ impl Muon {
     }
 
     /// Takes up the stored momentum of the parameter `name` of `n` values.
-    pub(super) fn restore(&mut self, name: &str, n: usize, stored: &mut Stored) -> Result<()> {
+    pub(super) fn restore(&mut self, name: &str, n: usize, stored: &mut Stored) -> Result<(), Error> {
         self.momenta.insert(name.to_owned(), stored.take("momentum", name, n)?);
         Ok(())
     }

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Result, ensure};
 use burn::tensor::{Device, Tensor, TensorData};
+
+use super::Error;
 
 /// The stored tensors of an optimizer by name, handed out once each.
 pub(super) struct Stored<'a> {
@@ -13,9 +14,11 @@ pub(super) struct Stored<'a> {
 
 impl Stored<'_> {
     /// What is stored as `kind` of the parameter `name`, which has `n` values.
-    pub(super) fn take(&mut self, kind: &str, name: &str, n: usize) -> Result<Tensor<1>> {
+    pub(super) fn take(&mut self, kind: &'static str, name: &str, n: usize) -> Result<Tensor<1>, Error> {
         let values = self.tensors.remove(&format!("{kind}.{name}")).unwrap_or_default();
-        ensure!(values.len() == n, "the stored optimizer has no {kind} moment of size {n} for {name}");
+        if values.len() != n {
+            return Err(Error::NoMoment { kind, size: n, parameter: name.to_owned() });
+        }
         Ok(Tensor::from_data(TensorData::new(values, [n]), self.device))
     }
 }

@@ -6,7 +6,6 @@
 
 use std::pin::Pin;
 
-use anyhow::{Result, anyhow};
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Tensor};
 use burn_cubecl::tensor::CubeTensor;
@@ -18,6 +17,8 @@ use cubecl::server::ServerError;
 use ember_kernels::gpu::tensor::{cube, float32, from_cube};
 use ember_kernels::optimizer::gpu::{NORM, VALUES, judge, sums_of_squares};
 use ember_model::Gpt;
+
+use crate::error::{Error, Result};
 
 /// What was decided of one step, on the device.
 #[derive(Clone, Debug)]
@@ -60,10 +61,10 @@ impl Coming {
     /// When the device failed.
     pub fn wait(mut self) -> Result<Found> {
         let read = self.0.take().map(read_sync).transpose();
-        let read = read.map_err(|error| anyhow!("the device failed: {error:?}"))?.unwrap_or_default();
+        let read = read.map_err(|error| Error::Device(format!("{error:?}")))?.unwrap_or_default();
         let values: Vec<f64> = read.iter().flat_map(|bytes| f32::from_bytes(bytes)).map(|x| f64::from(*x)).collect();
         let [loss, grad_norm, scale, taken] = values[..] else {
-            return Err(anyhow!("the device failed: it gave {} numbers of a step instead of {VALUES}", values.len()));
+            return Err(Error::Device(format!("it gave {} numbers of a step instead of {VALUES}", values.len())));
         };
         Ok(Found { loss, grad_norm, scale, taken: taken == 1.0 })
     }

@@ -8,9 +8,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, Result, bail};
 use ember_host::files::write_atomic;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use super::LogError;
 
 /// The open log.
 pub struct Log {
@@ -22,16 +23,14 @@ pub struct Log {
 
 impl Log {
     /// Opens the log to append to, making it if there is none; the error names the file.
-    pub fn open(path: &Path) -> Result<Self> {
-        let file =
-            OpenOptions::new().create(true).append(true).open(path).with_context(|| {
-                format!("{}: cannot open; check that the run folder may be written to", path.display())
-            })?;
+    pub fn open(path: &Path) -> Result<Self, LogError> {
+        let opened = OpenOptions::new().create(true).append(true).open(path);
+        let file = opened.map_err(|source| LogError::Open { path: path.to_owned(), source })?;
         Ok(Self { file, path: path.into(), pending: String::new() })
     }
 
     /// Appends one row in a single write. The error (a full disk) names the file; the row is then written with the next one.
-    pub fn append(&mut self, row: &impl Serialize) -> Result<()> {
+    pub fn append(&mut self, row: &impl Serialize) -> Result<(), LogError> {
         self.pending += &serde_json::to_string(row)?;
         self.pending.push('\n');
         let whole = self.file.metadata().map(|file| file.len());
@@ -41,12 +40,12 @@ impl Log {
         } else if let Ok(whole) = whole {
             let _ = self.file.set_len(whole); // no half row stays in the middle
         }
-        written.with_context(|| format!("{}: cannot append; is the disk full?", self.path.display()))
+        written.map_err(|source| LogError::Append { path: self.path.clone(), source })
     }
 
     /// Waits until what was appended is on the disk, where a power cut leaves it; the error names the file.
-    pub fn sync(&self) -> Result<()> {
-        self.file.sync_data().with_context(|| format!("{}: cannot append; is the disk full?", self.path.display()))
+    pub fn sync(&self) -> Result<(), LogError> {
+        self.file.sync_data().map_err(|source| LogError::Append { path: self.path.clone(), source })
     }
 }
 
@@ -64,29 +63,29 @@ pub struct Stepped {
 ///
 /// # Errors
 /// A file that cannot be read, or a broken line that is not the last, by its number.
-pub fn read<Row: DeserializeOwned>(path: &Path) -> Result<Vec<Row>> {
+pub fn read<Row: DeserializeOwned>(path: &Path) -> Result<Vec<Row>, LogError> {
     Ok(lines(path)?.into_iter().map(|(row, _)| row).collect())
 }
 
 /// Drops every row to which `keep` says no, and a half-written last line; the file is replaced whole or not at all.
 ///
 /// A file that does not exist is an empty log. The errors are those of [`read`], and of writing.
-pub fn cut_back(path: &Path, keep: impl Fn(&Stepped) -> bool) -> Result<()> {
+pub fn cut_back(path: &Path, keep: impl Fn(&Stepped) -> bool) -> Result<(), LogError> {
     if !path.exists() {
         return Ok(());
     }
     let rows = lines::<Stepped>(path)?.into_iter();
     let kept: String = rows.filter(|(row, _)| keep(row)).map(|(_, line)| line + "\n").collect();
-    write_atomic(path, |file| file.write_all(kept.as_bytes()))
-        .with_context(|| format!("{}: cannot cut the log back; is the disk full?", path.display()))
+    let written = write_atomic(path, |file| file.write_all(kept.as_bytes()));
+    written.map_err(|error| LogError::CutBack { path: path.to_owned(), source: error })
 }
 
 /// The rows, each with its line as it stands in the file.
-fn lines<Row: DeserializeOwned>(path: &Path) -> Result<Vec<(Row, String)>> {
+fn lines<Row: DeserializeOwned>(path: &Path) -> Result<Vec<(Row, String)>, LogError> {
     if !path.exists() {
         return Ok(Vec::new());
     }
-    let content = fs::read(path).with_context(|| format!("{}: cannot read the log", path.display()))?;
+    let content = fs::read(path).map_err(|source| LogError::Read { path: path.to_owned(), source })?;
     let mut rows = Vec::new();
     let count = content.split(|byte| *byte == b'\n').count();
     for (index, line) in content.split(|byte| *byte == b'\n').enumerate() {
@@ -95,9 +94,7 @@ fn lines<Row: DeserializeOwned>(path: &Path) -> Result<Vec<(Row, String)>> {
             // A last line without its line end may lack digits of its last number even where it parses.
             Ok(row) if !is_last => rows.push((row, String::from_utf8_lossy(line).into_owned())),
             _ if is_last || line.iter().all(u8::is_ascii_whitespace) => {}
-            Err(error) => {
-                bail!("{}: line {} is not a row of this log ({error}); remove that line", path.display(), index + 1)
-            }
+            Err(reason) => return Err(LogError::Row { path: path.to_owned(), line: index + 1, reason }),
             Ok(_) => {}
         }
     }
@@ -166,7 +163,7 @@ mod tests {
         log.append(&row(1, None)).unwrap();
         let disk = std::mem::replace(&mut log.file, OpenOptions::new().append(true).open("/dev/full").unwrap());
         for step in [2, 3] {
-            assert!(crate::disk::is_full(&log.append(&row(step, None)).unwrap_err()));
+            assert!(crate::error::Error::from(log.append(&row(step, None)).unwrap_err()).is_full_disk());
         }
         log.file = disk;
         log.append(&row(4, None)).unwrap();

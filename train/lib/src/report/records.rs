@@ -3,10 +3,11 @@
 
 use std::{fs, path::Path};
 
-use anyhow::{Context, Result};
+use ember_host::file_error::{At, FileError};
 use ember_host::files::write_atomic;
 
-use super::{Row, jsonl, tensorboard::EventFile, tensorboard::has_events};
+use super::{LogError, Row, jsonl, tensorboard::EventFile, tensorboard::has_events};
+use crate::error::Result;
 use crate::run_folder::RunFolder;
 use crate::sample::{self, Sample};
 
@@ -30,7 +31,7 @@ impl Records {
     ///
     /// # Errors
     /// When a file cannot be read or made; the line names it.
-    pub fn open(run: &RunFolder, step: u64, tensorboard: bool) -> Result<Self> {
+    pub fn open(run: &RunFolder, step: u64, tensorboard: bool) -> Result<Self, LogError> {
         let samples = run.samples_log();
         make_folder_of(&samples)?;
         let mut events = None;
@@ -39,8 +40,7 @@ impl Records {
             let is_first = !has_events(&folder);
             let mut file = EventFile::create(&folder, if is_first { 0 } else { step + 1 })?;
             if is_first {
-                let config = fs::read_to_string(run.config())
-                    .with_context(|| format!("cannot read {}", run.config().display()))?;
+                let config = fs::read_to_string(run.config()).at("cannot read", run.config())?;
                 file.text(0, "config.toml", &config)?;
                 for row in jsonl::read::<Row>(&run.metrics())? {
                     file.row(&row)?;
@@ -62,7 +62,7 @@ impl Records {
     ///
     /// # Errors
     /// When it cannot be written; the line names the file.
-    pub fn append(&mut self, row: &Row) -> Result<()> {
+    pub fn append(&mut self, row: &Row) -> Result<(), LogError> {
         let Some(open) = &mut self.0 else { return Ok(()) };
         open.metrics.append(row)?;
         open.events.as_mut().map_or(Ok(()), |events| events.row(row))
@@ -72,7 +72,7 @@ impl Records {
     ///
     /// # Errors
     /// When the disk cannot take them; the line names the file.
-    pub fn sync(&self) -> Result<()> {
+    pub fn sync(&self) -> Result<(), LogError> {
         self.0.as_ref().map_or(Ok(()), |open| open.metrics.sync())
     }
 
@@ -99,7 +99,7 @@ impl Records {
 ///
 /// # Errors
 /// When a log is damaged or cannot be replaced; the line names it.
-pub fn cut_back(run: &RunFolder, step: u64, evaluated: bool) -> Result<()> {
+pub fn cut_back(run: &RunFolder, step: u64, evaluated: bool) -> Result<(), LogError> {
     let stays = |row: &jsonl::Stepped| row.step < step || row.step == step && (evaluated || row.eval_s.is_none());
     jsonl::cut_back(&run.metrics(), stays)?;
     jsonl::cut_back(&run.samples_log(), |row| row.step < step)?;
@@ -108,7 +108,7 @@ pub fn cut_back(run: &RunFolder, step: u64, evaluated: bool) -> Result<()> {
         let name = entry.file_name();
         let of = name.to_str().and_then(|name| name.strip_prefix("step-")?.strip_suffix(".txt")?.parse::<u64>().ok());
         if of.is_some_and(|of| of >= step) {
-            fs::remove_file(entry.path()).with_context(|| format!("cannot remove {}", entry.path().display()))?;
+            fs::remove_file(entry.path()).at("cannot remove", entry.path())?;
         }
     }
     Ok(())
@@ -118,9 +118,9 @@ fn tag(sample: &Sample) -> String {
     format!("sample/prompt {}", sample.prompt_index)
 }
 
-fn make_folder_of(path: &Path) -> Result<()> {
+fn make_folder_of(path: &Path) -> Result<(), FileError> {
     match path.parent() {
-        Some(folder) => fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display())),
+        Some(folder) => fs::create_dir_all(folder).at("cannot create", folder),
         None => Ok(()),
     }
 }

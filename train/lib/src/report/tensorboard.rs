@@ -13,9 +13,9 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use anyhow::{Context, Result};
+use ember_host::file_error::At;
 
-use super::Row;
+use super::{LogError, Row};
 
 /// An open event file.
 pub struct EventFile {
@@ -29,13 +29,13 @@ impl EventFile {
     ///
     /// # Errors
     /// When the file cannot be made or written; the line names it.
-    pub fn create(folder: &Path, first_step: u64) -> Result<Self> {
-        fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    pub fn create(folder: &Path, first_step: u64) -> Result<Self, LogError> {
+        fs::create_dir_all(folder).at("cannot create", folder)?;
         // TensorBoard reads the files of a folder in the order of their names, and takes no other names.
         let name =
             |number: u64| format!("events.out.tfevents.{:010}.ember.{}.{number}", now() as u64, std::process::id());
         let path = (0..).map(|number| folder.join(name(number))).find(|path| !path.exists()).unwrap_or_default();
-        let file = File::create_new(&path).with_context(|| format!("cannot create {}", path.display()))?;
+        let file = File::create_new(&path).at("cannot create", &path)?;
         let mut events = Self { file, path };
         events.write(0, &bytes_field(3, b"brain.Event:2"))?; // file_version, which must come first
         if first_step > 0 {
@@ -49,7 +49,7 @@ impl EventFile {
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn row(&mut self, row: &Row) -> Result<()> {
+    pub fn row(&mut self, row: &Row) -> Result<(), LogError> {
         let serde_json::Value::Object(keys) = serde_json::to_value(row)? else { return Ok(()) };
         let mut summary = Vec::new();
         for (key, value) in &keys {
@@ -71,15 +71,14 @@ impl EventFile {
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn text(&mut self, step: u64, tag: &str, text: &str) -> Result<()> {
+    pub fn text(&mut self, step: u64, tag: &str, text: &str) -> Result<(), LogError> {
         let block: String = text.lines().map(|line| format!("    {line}\n")).collect();
         self.write(step, &bytes_field(5, &text_value(tag, &block)))
     }
 
-    fn write(&mut self, step: u64, what: &[u8]) -> Result<()> {
-        self.file
-            .write_all(&record(&event(now(), step, what)))
-            .with_context(|| format!("{}: cannot append; is the disk full?", self.path.display()))
+    fn write(&mut self, step: u64, what: &[u8]) -> Result<(), LogError> {
+        let written = self.file.write_all(&record(&event(now(), step, what)));
+        written.map_err(|source| LogError::Append { path: self.path.clone(), source })
     }
 }
 

@@ -2,15 +2,15 @@
 //! step is added up in a few large buckets, as there ([Li et al. 2020](https://arxiv.org/abs/2006.15704), section 3.2). The same
 //! gradients then keep the weights the same on machines of one kind, and no longer where one rounds otherwise: so they are compared.
 
-use anyhow::{Result, anyhow};
 use burn::module::ParamId;
 use burn::optim::GradientsParams;
 use burn::tensor::{Tensor, TensorData};
 use ember_model::{Gpt, Parameter, ParameterMapper};
 use xxhash_rust::xxh3::Xxh3Default;
 
-use super::Team;
 use super::messages::{agree, gather};
+use super::{Error, Team};
+use crate::error::Result;
 use crate::gradient::Gradient;
 
 /// Values in one bucket, but where a single parameter has more: 25 MiB of float32. Fewer would spend the time on waiting for the
@@ -58,14 +58,7 @@ pub fn ensure_same_weights(team: &dyn Team, gpt: &Gpt) -> Result<()> {
     }
     let hashes = gather(team, &hash(gpt).to_le_bytes())?;
     let other = hashes.iter().position(|hash| *hash != hashes[0]).filter(|_| team.leads());
-    let told = other.map(|rank| {
-        anyhow!(
-            "the process of rank {rank} has come to other weights than that of rank 0, as happens between devices or processors \
-             of different kinds; they are not saved: resume with processes of one kind, or with EMBER_SIMD=avx2 for all of them \
-             where only the processors differ"
-        )
-    });
-    agree(team, told.map_or(Ok(()), Err))
+    agree(team, other.map_or(Ok(()), |rank| Err(Error::OtherWeights { rank }.into())))
 }
 
 /// A hash of every weight.

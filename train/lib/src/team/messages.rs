@@ -1,10 +1,8 @@
 //! What processes say to each other besides gradients: the first to all of them, or each to all in a sum in which it fills its own
 //! place and leaves 0 in those of the others.
 
-use anyhow::{Context, Result};
-use ember_cli::program::{SaidElsewhere, exit_code};
-
-use super::Team;
+use super::{Error, Team};
+use crate::error::Result;
 
 /// The bytes of every process, by rank.
 ///
@@ -39,7 +37,7 @@ pub fn said_by_the_first(team: &dyn Team, own: &str) -> Result<String> {
     let mut bytes = own.as_bytes().to_vec();
     bytes.resize(u64::from_le_bytes(length) as usize, 0);
     team.broadcast(&mut bytes)?;
-    String::from_utf8(bytes).context("the process of rank 0 did not speak UTF-8")
+    Ok(String::from_utf8(bytes).map_err(|_| Error::NotUtf8)?)
 }
 
 /// A number as the process of rank 0 has it, to the bit: machines of different kinds sum in different orders.
@@ -74,21 +72,21 @@ pub fn sum_f64<const N: usize>(team: &dyn Team, own: [f64; N]) -> Result<[f64; N
 /// Goes on only if every process can. Else all of them end, and of those that have an error the one of the lowest rank says it.
 ///
 /// # Errors
-/// Its own error, or [`SaidElsewhere`].
+/// Its own error, or [`Error::SaidElsewhere`].
 pub fn agree<T>(team: &dyn Team, own: Result<T>) -> Result<T> {
     if team.size() == 1 {
         return own;
     }
     let mut codes = vec![0.0; team.size()];
-    codes[team.rank()] = own.as_ref().err().map_or(0.0, |error| f32::from(exit_code(error)));
+    codes[team.rank()] = own.as_ref().err().map_or(0.0, |error| f32::from(team.code(error)));
     team.sum(&mut codes)?;
     let Some(first) = codes.iter().position(|code| *code != 0.0) else { return own };
     team.leave();
     match own {
         Err(error) if first == team.rank() && !team.leads() => {
-            Err(error.context(format!("the process of rank {first}")))
+            Err(Error::OfRank { rank: first, source: Box::new(error) }.into())
         }
         Err(error) if first == team.rank() => Err(error),
-        _ => Err(SaidElsewhere(codes[first] as u8).into()),
+        _ => Err(Error::SaidElsewhere { code: codes[first] as u8 }.into()),
     }
 }

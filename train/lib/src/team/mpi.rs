@@ -5,7 +5,6 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail, ensure};
 use ember_host::interrupt::Interrupt;
 use mpi::Threading;
 use mpi::environment::{Universe, processor_name};
@@ -14,8 +13,9 @@ use mpi::traits::{Communicator, CommunicatorCollectives, Root};
 
 use super::launch::Launch;
 use super::messages::gather;
-use super::watch::{Peer, Watch};
-use super::{Team, add_in_order};
+use super::watch::{Peer, Watch, Watcher};
+use super::{Error, Program, Team, add_in_order};
+use crate::error::Result;
 
 /// Values, or bytes, that go over the wire at once: bounds what the sum itself holds (two buffers of 25 MiB).
 const PART: usize = 25 << 18;
@@ -33,6 +33,7 @@ pub struct MpiTeam {
     size: usize,
     /// What is sent and what is received, kept from sum to sum.
     buffers: RefCell<[Vec<f32>; 2]>,
+    program: Program,
     interrupt: Interrupt,
     /// The other processes on this machine.
     peers: Vec<Peer>,
@@ -44,25 +45,23 @@ impl MpiTeam {
     ///
     /// # Errors
     /// When the launcher's MPI is not the one that this program was built with.
-    pub fn join(launch: Launch, interrupt: &Interrupt) -> Result<Self> {
+    pub fn join(launch: Launch, program: Program, interrupt: &Interrupt) -> Result<Self> {
         // All calls come from the thread that runs the command.
         let Some((universe, _)) = mpi::initialize_with_threading(Threading::Funneled) else {
-            bail!("MPI was begun twice in one process");
+            return Err(Error::BegunTwice.into());
         };
         let world = universe.world();
         let (rank, size) = (world.rank() as usize, world.size() as usize);
-        ensure!(
-            size == launch.size,
-            "the launcher started {} processes, but MPI sees {size}; start them with the mpirun of the MPI that this \
-             program was built with",
-            launch.size
-        );
+        if size != launch.size {
+            return Err(Error::OtherMpi { launched: launch.size, seen: size }.into());
+        }
         let mut team = Self {
             universe: RefCell::new(Some(universe)),
             world,
             rank,
             size,
             buffers: RefCell::default(),
+            program,
             interrupt: interrupt.clone(),
             peers: Vec::new(),
             watch: RefCell::new(None),
@@ -142,7 +141,19 @@ impl Team for MpiTeam {
     }
 
     fn keep_watch(&self, run: &Path) {
-        *self.watch.borrow_mut() = Some(Watch::begin(self.rank, self.size, &self.peers, run, &self.interrupt));
+        let watcher = Watcher {
+            rank: self.rank,
+            size: self.size,
+            peers: self.peers.clone(),
+            run: run.to_owned(),
+            interrupt: self.interrupt.clone(),
+            gone: self.program.gone,
+        };
+        *self.watch.borrow_mut() = Some(watcher.begin());
+    }
+
+    fn code(&self, error: &crate::error::Error) -> u8 {
+        (self.program.code)(error)
     }
 
     fn leave(&self) {

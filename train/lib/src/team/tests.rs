@@ -2,9 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::anyhow;
 use burn::tensor::Device;
-use ember_cli::program::{SaidElsewhere, UsageError};
 use ember_data::random::rng;
 use ember_data::tokens::TokenFile;
 use ember_data::windows::{TrainWindows, ValWindows, WindowRule};
@@ -116,7 +114,7 @@ fn an_interrupted_evaluation_is_none_for_all() {
 fn windows_that_do_not_divide_are_refused_in_one_line() {
     let refused = ThreadTeam::run(3, |team| share(team, 0, 8, 8).unwrap_err());
     for error in refused {
-        assert!(error.is::<UsageError>());
+        assert!(matches!(error, Error::UnequalShares { .. }));
         assert!(error.to_string().starts_with("the 8 windows of a step"), "{error}");
     }
 }
@@ -150,7 +148,7 @@ fn all_begin_with_the_weights_of_the_first_and_are_told_when_they_part() {
         (parted, weights(&gpt))
     });
     assert!(begun[0].0.to_string().starts_with("the process of rank 1 has come to other weights"), "{}", begun[0].0);
-    assert!(begun[1..].iter().all(|(parted, _)| parted.is::<SaidElsewhere>()));
+    assert!(begun[1..].iter().all(|(parted, _)| said_elsewhere(parted).is_some()));
     assert!(begun.iter().all(|(_, bits)| *bits == weights(&model(0))));
     // Numbers that must be the same are the first's, whatever they are.
     let numbers = ThreadTeam::run(3, |team| {
@@ -159,19 +157,26 @@ fn all_begin_with_the_weights_of_the_first_and_are_told_when_they_part() {
     assert_eq!(numbers, [f64::NAN.to_bits(); 3]);
 }
 
+fn said_elsewhere(error: &crate::error::Error) -> Option<u8> {
+    match error {
+        crate::error::Error::Team(Error::SaidElsewhere { code }) => Some(*code),
+        _ => None,
+    }
+}
+
 #[test]
 fn an_error_of_one_ends_all_and_is_said_once() {
     let ended = ThreadTeam::run(4, |team| {
         let own = match team.rank() {
-            1 => Err(UsageError::new("--device cuda: no such device").into()),
-            3 => Err(anyhow!("out of memory")),
+            1 => Err(crate::error::Error::Other("usage: no such device".into())),
+            3 => Err(crate::error::Error::Other("out of memory".into())),
             _ => Ok(()),
         };
         messages::agree(team, own).unwrap_err()
     });
-    assert_eq!(format!("{:#}", ended[1]), "the process of rank 1: --device cuda: no such device");
+    assert_eq!(crate::note::line(&ended[1]), "the process of rank 1: usage: no such device");
     for silent in [0, 2, 3] {
-        assert_eq!(ended[silent].downcast_ref::<SaidElsewhere>().map(|said| said.0), Some(2));
+        assert_eq!(said_elsewhere(&ended[silent]), Some(2));
     }
     assert!(ThreadTeam::run(2, |team| messages::agree(team, Ok(team.rank())).unwrap()) == [0, 1]);
 }

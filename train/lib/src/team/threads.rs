@@ -5,9 +5,8 @@
 use std::sync::{Arc, Barrier, Mutex, PoisonError};
 use std::thread;
 
-use anyhow::Result;
-
 use super::{Team, add_in_order};
+use crate::error::{Error, Result};
 
 /// One thread of a team.
 pub struct ThreadTeam {
@@ -63,6 +62,10 @@ impl Team for ThreadTeam {
         // Nobody brings the next before all have this one.
         barrier.wait();
         Ok(())
+    }
+
+    fn code(&self, error: &Error) -> u8 {
+        if error.to_string().starts_with("usage") { 2 } else { 1 }
     }
 
     fn broadcast(&self, bytes: &mut [u8]) -> Result<()> {

@@ -1,4 +1,4 @@
-//! What a user is told when a process dies: MPI would wait for it for ever, and `mpirun` ends the others within two seconds
+//! What a program is told when a process dies: MPI would wait for it for ever, and `mpirun` ends the others within two seconds
 //! without a word on the run. A thread beside the training looks after the processes on its machine.
 
 use std::fs;
@@ -8,8 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ember_cli::program::exit;
-use ember_cli::terminal::say;
 use ember_host::interrupt::Interrupt;
 
 /// How often the others are looked at: `mpirun` leaves a second.
@@ -20,7 +18,9 @@ const GRACE: (&str, f64) = ("OMPI_MCA_odls_base_sigkill_timeout", 1.0);
 /// Another process of the team, on this machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer {
+    /// Its rank.
     pub rank: usize,
+    /// Its number in the system.
     pub pid: u32,
 }
 
@@ -37,50 +37,81 @@ impl Peer {
     }
 }
 
+/// What a program is told of a run whose processes do not all live on.
+#[derive(Clone, Debug)]
+pub struct Gone {
+    /// The run's folder.
+    pub run: PathBuf,
+    /// The step that is saved.
+    pub saved: Option<u64>,
+    /// How many processes there were.
+    pub size: usize,
+    /// What happened.
+    pub what: Event,
+}
+
+/// What happened to the processes.
+#[derive(Clone, Copy, Debug)]
+pub enum Event {
+    /// They were asked to end, and the step is so long that they may be ended before it is over. To be said by this process.
+    LateStep,
+    /// One has died, so this process must end.
+    Died {
+        /// Its rank.
+        rank: usize,
+        /// Its number in the system.
+        pid: u32,
+        /// Whether it is this process that says so.
+        said_here: bool,
+    },
+}
+
 /// A watch that lasts until it is ended.
 pub struct Watch {
     ended: Arc<AtomicBool>,
 }
 
 impl Watch {
-    /// Begins to watch `peers` on behalf of the run in this folder.
-    pub fn begin(rank: usize, size: usize, peers: &[Peer], run: &Path, interrupt: &Interrupt) -> Self {
-        let ended = Arc::new(AtomicBool::new(false));
-        let watcher = Watcher {
-            rank,
-            size,
-            peers: peers.to_vec(),
-            run: run.to_owned(),
-            interrupt: interrupt.clone(),
-            ended: ended.clone(),
-        };
-        thread::spawn(move || watcher.watch());
-        Self { ended }
-    }
-
     /// Ends it: who is gone from now on has finished.
     pub fn end(self) {
         self.ended.store(true, Ordering::SeqCst);
     }
 }
 
-struct Watcher {
-    rank: usize,
-    size: usize,
-    peers: Vec<Peer>,
-    run: PathBuf,
-    interrupt: Interrupt,
-    ended: Arc<AtomicBool>,
+/// What a thread looks after.
+pub struct Watcher {
+    /// This process's rank.
+    pub rank: usize,
+    /// How many processes there are.
+    pub size: usize,
+    /// The others on this machine.
+    pub peers: Vec<Peer>,
+    /// The run's folder.
+    pub run: PathBuf,
+    /// Whether they were asked to end.
+    pub interrupt: Interrupt,
+    /// Says what happened; where a process has died, it ends this one.
+    pub gone: fn(&Gone),
 }
 
 impl Watcher {
-    fn watch(&self) {
+    /// Begins to watch the peers on behalf of the run.
+    pub fn begin(self) -> Watch {
+        let ended = Arc::new(AtomicBool::new(false));
+        let watch = Watch { ended: ended.clone() };
+        thread::spawn(move || self.watch(&ended));
+        watch
+    }
+
+    fn watch(&self, ended: &AtomicBool) {
         let grace = std::env::var(GRACE.0).ok().and_then(|seconds| seconds.parse().ok()).unwrap_or(GRACE.1);
         let last_moment = Duration::from_secs_f64(0.8 * f64::max(grace, 0.0));
         let mut asked_to_end: Option<Instant> = None;
         let mut said = false;
-        while !self.ended.load(Ordering::SeqCst) {
-            if let Some(dead) = self.peers.iter().find(|peer| !peer.is_alive()) {
+        while !ended.load(Ordering::SeqCst) {
+            let dead = self.peers.iter().find(|peer| !peer.is_alive());
+            // Else it left between the two looks.
+            if let (Some(dead), false) = (dead, ended.load(Ordering::SeqCst)) {
                 self.report(*dead);
             }
             if self.interrupt.requested() {
@@ -88,41 +119,26 @@ impl Watcher {
                 // A process of another machine may have died, or the step may be a long one: either way mpirun will not wait.
                 if self.rank == 0 && !said && since.elapsed() > last_moment {
                     said = true;
-                    let run = self.run.display();
-                    say(format_args!(
-                        "{run}: the step is not over; should mpirun end it before it is, {}",
-                        self.way_on()
-                    ));
+                    (self.gone)(&self.told(Event::LateStep));
                 }
             }
             thread::sleep(INTERVAL);
         }
     }
 
-    /// Ends this process; of those on this machine, the one of the lowest rank says why.
+    /// Has the program end this process; of those on this machine, the one of the lowest rank says why.
     fn report(&self, dead: Peer) {
-        if self.ended.load(Ordering::SeqCst) {
-            return; // It left between the two looks.
-        }
-        if self.peers.iter().any(|peer| peer.rank < self.rank && peer.is_alive()) {
+        let said_here = !self.peers.iter().any(|peer| peer.rank < self.rank && peer.is_alive());
+        if !said_here {
             thread::sleep(Duration::from_secs(1));
-        } else {
-            let (run, Peer { rank, pid }, size) = (self.run.display(), dead, self.size);
-            say(format_args!(
-                "error: {run}: the process of rank {rank} (pid {pid}) is gone, so all {size} end; {}",
-                self.way_on()
-            ));
         }
-        exit(1);
+        (self.gone)(&self.told(Event::Died { rank: dead.rank, pid: dead.pid, said_here }));
     }
 
-    /// What is saved, and the command that goes on from there.
-    fn way_on(&self) -> String {
-        let run = self.run.display();
+    fn told(&self, what: Event) -> Gone {
         let latest = fs::read_to_string(self.run.join("latest")).ok();
-        let step = latest.as_deref().and_then(|name| name.trim().strip_prefix("step-")?.parse::<u64>().ok());
-        let saved = step.map_or_else(|| "no step is saved yet".to_owned(), |step| format!("step {step} is saved"));
-        format!("{saved}, go on with `mpirun -n {} ember-train resume {run}`", self.size)
+        let saved = latest.as_deref().and_then(|name| name.trim().strip_prefix("step-")?.parse::<u64>().ok());
+        Gone { run: self.run.clone(), saved, size: self.size, what }
     }
 }
 
@@ -148,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_names_what_is_saved_and_the_command() {
+    fn what_is_saved_is_told() {
         let folder = tempfile::tempdir().unwrap();
         let watcher = Watcher {
             rank: 0,
@@ -156,10 +172,10 @@ mod tests {
             peers: Vec::new(),
             run: folder.path().to_owned(),
             interrupt: Interrupt::new(),
-            ended: Arc::default(),
+            gone: |_| {},
         };
-        assert!(watcher.way_on().starts_with("no step is saved yet, go on with `mpirun -n 2 ember-train resume /"));
+        assert_eq!(watcher.told(Event::LateStep).saved, None);
         fs::write(folder.path().join("latest"), "step-00000014\n").unwrap();
-        assert!(watcher.way_on().starts_with("step 14 is saved, "));
+        assert_eq!(watcher.told(Event::LateStep).saved, Some(14));
     }
 }

@@ -2,10 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::Result;
-use ember_cli::program::UsageError;
-
-use ember_training::config::{Settings, TextFacts};
+use super::{ConfigError, Settings, TextFacts};
 
 /// Different tokens where the tokenizer is left to the text.
 pub const AUTO_VOCAB_SIZE: usize = 8192;
@@ -14,7 +11,7 @@ pub const AUTO_VOCAB_SIZE: usize = 8192;
 ///
 /// # Errors
 /// When its tokenizer is a file.
-pub fn vocab_size(settings: &Settings, path: &Path) -> Result<usize> {
+pub fn vocab_size(settings: &Settings, path: &Path) -> Result<usize, ConfigError> {
     let tokenizer = settings.data()?.tokenizer;
     let size = match tokenizer.split_once(':') {
         Some(("bpe", size)) => size.parse().ok(),
@@ -22,13 +19,7 @@ pub fn vocab_size(settings: &Settings, path: &Path) -> Result<usize> {
         None if tokenizer == "chars" || tokenizer == "bytes" => Some(256),
         _ => None,
     };
-    size.ok_or_else(|| {
-        let path = path.display();
-        let line = format!(
-            "--config {path}: the number of tokens cannot be told from tokenizer = \"{tokenizer}\"; add --set tokenizer=bpe:SIZE"
-        );
-        UsageError::new(line).into()
-    })
+    size.ok_or_else(|| ConfigError::VocabSize { recipe: path.to_owned(), tokenizer })
 }
 
 /// What is taken to be known of the text.

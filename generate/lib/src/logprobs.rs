@@ -1,43 +1,38 @@
 //! What the unmodified model thought of a token, whichever way it was chosen.
 
-use anyhow::{Result, ensure};
-
-use crate::engine::ChosenToken;
+use crate::completion::ChosenToken;
+use crate::error::{Error, Result};
 use crate::softmax::log_sum_exp;
 
-/// What log-probabilities are measured from: the logarithm of the sum of the exponentials of the logits `[vocab]`.
+/// The logarithm of the sum of the exponentials of the logits `[vocab]`, from which log-probabilities are measured.
 ///
 /// # Errors
 /// When the logits are not finite.
-pub fn norm(logits: &[f32]) -> Result<f64> {
+pub fn finite_log_sum_exp(logits: &[f32]) -> Result<f64> {
     finite(log_sum_exp(logits))
 }
 
-/// A [`norm`] that somebody else computed.
+/// One that somebody else computed.
 ///
 /// # Errors
 /// When it is not finite, because the logits are not.
-pub fn finite(norm: f64) -> Result<f64> {
-    ensure!(
-        norm.is_finite(),
-        "the model's logits are not finite numbers: its weights are damaged, or its training diverged; use another checkpoint"
-    );
-    Ok(norm)
+pub fn finite(log_sum_exp: f64) -> Result<f64> {
+    if log_sum_exp.is_finite() { Ok(log_sum_exp) } else { Err(Error::NotFinite) }
 }
 
 /// The natural log-probability of a logit. Never above 0, where rounding alone could take it.
-pub fn logprob(logit: f32, norm: f64) -> f32 {
-    ((f64::from(logit) - norm) as f32).min(0.0)
+pub fn logprob(logit: f32, log_sum_exp: f64) -> f32 {
+    ((f64::from(logit) - log_sum_exp) as f32).min(0.0)
 }
 
 /// Token `id` with its log-probability and those of the `top` best, from the unmodified logits `[vocab]` of its step.
-pub fn chosen(id: u32, logits: &[f32], norm: f64, top: usize) -> ChosenToken {
-    let of = |id: u32| logprob(logits[id as usize], norm);
-    ChosenToken { id, logprob: of(id), top: best(top, logits).into_iter().map(|id| (id, of(id))).collect() }
+pub fn chosen(id: u32, logits: &[f32], log_sum_exp: f64, top: usize) -> ChosenToken {
+    let logprob = |id: u32| logprob(logits[id as usize], log_sum_exp);
+    ChosenToken { id, logprob: logprob(id), top: top_k(top, logits).into_iter().map(|id| (id, logprob(id))).collect() }
 }
 
 /// The ids of the `count` highest logits, highest first, of equal ones the lower id.
-pub fn best(count: usize, logits: &[f32]) -> Vec<u32> {
+pub fn top_k(count: usize, logits: &[f32]) -> Vec<u32> {
     if count == 0 {
         return Vec::new();
     }
@@ -57,8 +52,8 @@ mod tests {
 
     #[test]
     fn the_best_come_first_and_of_equals_the_lower_id() {
-        assert_eq!(best(2, &[1.0, 3.0, 3.0, 2.0]), [1, 2]);
-        assert_eq!(best(9, &[1.0, 3.0]), [1, 0]);
-        assert!(best(0, &[1.0]).is_empty());
+        assert_eq!(top_k(2, &[1.0, 3.0, 3.0, 2.0]), [1, 2]);
+        assert_eq!(top_k(9, &[1.0, 3.0]), [1, 0]);
+        assert!(top_k(0, &[1.0]).is_empty());
     }
 }

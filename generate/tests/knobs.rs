@@ -8,21 +8,26 @@ use ember_model::folder::read_end_tokens;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
-use super::{
-    EarlyStopping, FolderSettings, GenerationConfig, KNOBS, Knobs, Overflow, Range, Sampling, Strategy, ValueEnum,
+use ember_cli::wording::{decoding, line};
+use ember_decoding::config::{
+    EarlyStopping, FolderSettings, GenerationConfig, KNOBS, Knob, Knobs, Overflow, Range, Sampling, Semantics, Strategy,
 };
-use crate::semantics::Semantics;
-use ember_cli::program::UsageError;
+use ember_decoding::named::Named;
 
 fn folder(json: &str) -> anyhow::Result<FolderSettings> {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("generation_config.json"), json).unwrap();
-    FolderSettings::read(dir.path())
+    Ok(FolderSettings::read(dir.path())?)
+}
+
+/// The line of an error, and whether it exits with 2.
+fn said(error: impl Into<anyhow::Error>) -> (String, bool) {
+    line(error.into().as_ref())
 }
 
 fn resolve(flags: Knobs, json: &str) -> (GenerationConfig, String) {
     let (config, notes) = GenerationConfig::resolve(&flags, &folder(json).unwrap()).unwrap();
-    (config, notes.join("\n"))
+    (config, notes.iter().map(decoding::note).collect::<Vec<_>>().join("\n"))
 }
 
 fn refused(flags: Knobs) -> String {
@@ -30,9 +35,9 @@ fn refused(flags: Knobs) -> String {
 }
 
 fn refused_with(flags: Knobs, json: &str) -> String {
-    let error = GenerationConfig::resolve(&flags, &folder(json).unwrap()).unwrap_err();
-    assert!(error.is::<UsageError>(), "{error} must exit with 2");
-    error.to_string()
+    let (line, is_usage) = said(GenerationConfig::resolve(&flags, &folder(json).unwrap()).unwrap_err());
+    assert!(is_usage, "{line} must exit with 2");
+    line
 }
 
 fn off() -> Knobs {
@@ -142,7 +147,7 @@ fn every_knob_is_an_error_or_is_used_under_every_strategy() {
             "min_new_tokens": 1, "max_new_tokens": 9}"#,
     )
     .unwrap();
-    for &strategy in Strategy::value_variants() {
+    for &strategy in Strategy::ALL {
         for knob in KNOBS {
             let value = knob.set_in(&all.knobs).unwrap();
             assert!(!knob.is_off(value), "{} is off", knob.name);
@@ -157,7 +162,7 @@ fn every_knob_is_an_error_or_is_used_under_every_strategy() {
             let result = GenerationConfig::resolve(&flags, &FolderSettings::default());
             match (knob.used_by.contains(strategy), result) {
                 (true, Ok((config, _))) => assert_eq!(knob.of(&config).to_json(), value.to_json(), "{}", knob.name),
-                (false, Err(error)) => assert!(format!("{error}").contains(knob.flag), "{error}"),
+                (false, Err(error)) => assert!(said(error).0.contains(&format!("--{}", knob.label))),
                 (_, result) => panic!("{} under {strategy:?}: {result:?}", knob.name),
             }
         }
@@ -269,14 +274,14 @@ fn lengths_that_count_the_prompt_are_explained() {
 
 #[test]
 fn every_range_is_checked_and_named() {
-    let is_number = |knob: &&super::Knob| !matches!(knob.range, Range::Any) && knob.name != "sequence_bias";
+    let is_number = |knob: &&Knob| !matches!(knob.range, Range::Any) && knob.name != "sequence_bias";
     for knob in KNOBS.iter().filter(is_number) {
         let is_whole = knob.read(&mut off(), &serde_json::json!(0.5)).is_err();
         // As a float32, this is infinity.
         let wrong = if is_whole { serde_json::json!(0) } else { serde_json::json!(1e300) };
         let mut flags = off();
         knob.read(&mut flags, &wrong).unwrap();
-        assert!(refused(flags).starts_with(&format!("{} is ", knob.flag)), "{}", knob.name);
+        assert!(refused(flags).starts_with(&format!("--{} is ", knob.label)), "{}", knob.name);
     }
     let nan = [
         Knobs { temperature: Some(f32::NAN), ..off() },
@@ -308,7 +313,7 @@ fn every_range_is_checked_and_named() {
     );
     let bias = Some(vec![(vec![3], -2.0), (vec![4, 5], 3e38)]);
     assert!(refused(Knobs { logit_bias: bias, ..off() }).ends_with("; it must be from -1000000000 to 1000000000"));
-    let error = format!("{:#}", folder(r#"{"sequence_bias": [[[3], -1e10]]}"#).unwrap_err());
+    let (error, _) = said(folder(r#"{"sequence_bias": [[[3], -1e10]]}"#).unwrap_err());
     assert!(error.contains("sequence_bias is [[[3],-10000000000.0]]; it must be from -1000000000"), "{error}");
     assert_eq!(
         refused(Knobs { temperature: Some(1e-9), ..off() }),
@@ -360,8 +365,9 @@ fn knobs_that_contradict_each_other_are_named() {
         assert!(message.starts_with(beginning), "{message}");
     }
     // The folder's own contradiction is no wrong argument; one that a flag brings about is.
-    let error = GenerationConfig::resolve(&off(), &folder(r#"{"min_new_tokens": 300}"#).unwrap()).unwrap_err();
-    assert!(!error.is::<UsageError>() && error.to_string().starts_with("generation_config.json asks"), "{error}");
+    let (error, is_usage) =
+        said(GenerationConfig::resolve(&off(), &folder(r#"{"min_new_tokens": 300}"#).unwrap()).unwrap_err());
+    assert!(!is_usage && error.starts_with("generation_config.json asks"), "{error}");
     let message = refused_with(Knobs { max_new_tokens: Some(5), ..off() }, r#"{"min_new_tokens": 10}"#);
     assert!(message.starts_with("--min-new-tokens is 10, more than --max-new-tokens, which is 5"), "{message}");
 }
@@ -384,7 +390,7 @@ fn a_wrong_folder_file_is_named_and_its_knob_too() {
         (r#"{"sequence_bias": [[[1], null]]}"#, "sequence_bias is"),
     ];
     for (json, problem) in cases {
-        let error = format!("{:#}", folder(json).unwrap_err());
+        let (error, _) = said(folder(json).unwrap_err());
         assert!(error.contains("generation_config.json: ") && error.contains(problem), "{json}: {error}");
     }
 }
@@ -400,7 +406,7 @@ fn ids_outside_the_vocabulary_are_found() {
 
 #[test]
 fn a_line_says_how_text_is_chosen() {
-    let summary = |flags: Knobs| GenerationConfig { seed: 5, ..resolve(flags, "{}").0 }.summary();
+    let summary = |flags: Knobs| decoding::summary(&GenerationConfig { seed: 5, ..resolve(flags, "{}").0 });
     assert_eq!(summary(off()), "greedy, up to 256 new tokens");
     assert_eq!(
         summary(Knobs { temperature: Some(0.8), top_p: Some(0.95), repetition_penalty: Some(1.1), ..off() }),
@@ -476,9 +482,9 @@ prop_compose! {
         suppress in prop::collection::vec(0_u32..100, 0..3),
         bias in prop::collection::btree_map(prop::collection::vec(0_u32..100, 1..4), -9.0_f32..9.0, 0..3),
         stops in prop::collection::vec("[a-z\"\\\\\n\u{e9}]{1,4}", 0..3),
-        early_stopping in select(EarlyStopping::value_variants()),
-        overflow in select(Overflow::value_variants()),
-        semantics in select(&Semantics::ALL),
+        early_stopping in select(EarlyStopping::ALL),
+        overflow in select(Overflow::ALL),
+        semantics in select(Semantics::ALL),
         off in subsequence((0..KNOBS.len()).collect::<Vec<_>>(), 0..KNOBS.len()),
         unset in any::<[bool; 4]>(),
     ) -> Knobs {
@@ -505,7 +511,7 @@ prop_compose! {
 proptest! {
     #[test]
     fn a_configuration_reads_back_as_it_was_written(
-        strategy in select(Strategy::value_variants()),
+        strategy in select(Strategy::ALL),
         knobs in agreeable(),
         end_tokens in prop::collection::vec(0_u32..100, 0..3),
     ) {
@@ -539,7 +545,7 @@ fn a_configuration_that_no_flags_lead_to_is_refused() {
     let wrong = |change: fn(&mut GenerationConfig)| {
         let mut config = GenerationConfig { strategy: Strategy::Sample, ..Default::default() };
         change(&mut config);
-        config.check(10).unwrap_err().to_string()
+        decoding::recorded(&config.check(10).unwrap_err())
     };
     assert_eq!(wrong(|config| config.max_new_tokens = 0), "max_new_tokens is 0; it must be at least 1");
     assert_eq!(

@@ -1,10 +1,20 @@
-//! The engine on tiny models: what the cache, the batch, the window and each way to end must not change.
+//! Strategies on tiny models: what the cache, the batch, the window and each way to end must not change.
 #![allow(clippy::unwrap_used)]
+use std::ops::ControlFlow;
+
 use super::*;
+use crate::completion::FinishReason;
+use crate::exact;
 use crate::made_up::Short;
-use crate::processors::Step;
-use crate::sequences::Scripted;
+use crate::one_by_one::choice::Chooser;
+use crate::plan::{Clock, Draft};
+use crate::processors::{Chain, Step};
+use crate::sequences::{Scripted, Sequences, slots};
 use crate::softmax::log_sum_exp;
+use crate::tokens::to_tensor;
+use crate::trace::ChoiceTrace;
+use crate::watch::{Certain, Traced};
+use burn::tensor::Device;
 use ember_model::{Gpt, GptConfig};
 use itertools::Itertools;
 use proptest::prelude::{ProptestConfig, prop, prop_assert, prop_assert_eq, proptest};
@@ -23,10 +33,6 @@ fn greedy(max_new_tokens: usize) -> GenerationConfig {
 
 fn sampling(max_new_tokens: usize) -> GenerationConfig {
     GenerationConfig { strategy: Strategy::Sample, seed: 5, ..greedy(max_new_tokens) }
-}
-
-fn all_of_it(_: Event) -> ControlFlow<FinishReason> {
-    ControlFlow::Continue(())
 }
 
 /// Log-probabilities of the token after `ids`, by the forward pass of training over the last `CONTEXT` tokens.
@@ -72,9 +78,10 @@ proptest! {
         let borrowed: Vec<&[u32]> = prompts.iter().map(Vec::as_slice).collect();
         let firsts: Vec<u64> = (10..).take(prompts.len()).collect();
         let plan = Plan { first_sequences: &firsts, ..Plan::new(&config) };
-        let cached = generate_batch(&model, &borrowed, &plan, &mut all_of_it).unwrap();
+        let cached = generate_batch(&model, &borrowed, &plan, &mut ()).unwrap();
         let mut plain = without_a_cache(&model, &prompts);
-        let plain = strategies::beams(&mut plain, &plan, Instant::now(), &mut all_of_it).unwrap();
+        let job = Job { plan: &plan, chain: &Chain::default(), first_prompt: 0, started: Instant::now() };
+        let plain = BeamSearch.write(&mut plain, &job, &mut ()).unwrap();
         for (cached, plain) in cached.iter().zip_eq(&plain).flat_map(|(cached, plain)| cached.iter().zip_eq(plain)) {
             prop_assert_eq!(&cached.ids, &plain.ids);
             prop_assert!((cached.score - plain.score).abs() < 1e-4);
@@ -88,10 +95,10 @@ proptest! {
     #[test]
     fn drafts_change_no_token(prompt in prompts(), draft_tokens in 1..6_usize, other: bool, each in 1..3_usize) {
         let (model, draft) = (model(), Gpt::new(&GptConfig::new(VOCAB, CONTEXT, 1, 1, 8), 4, &Device::flex()).unwrap());
-        let plain = generate(&model, &prompt, &greedy(2 * CONTEXT), &mut all_of_it).unwrap();
+        let plain = generate(&model, &prompt, &greedy(2 * CONTEXT), &mut ()).unwrap();
         let config = GenerationConfig { draft_tokens, num_return_sequences: each, ..greedy(2 * CONTEXT) };
         let plan = Plan { draft: if other { Draft::Model(&draft) } else { Draft::Lookup }, ..Plan::new(&config) };
-        let drafted = generate_batch(&model, &[&prompt], &plan, &mut all_of_it).unwrap().remove(0);
+        let drafted = generate_batch(&model, &[&prompt], &plan, &mut ()).unwrap().remove(0);
         prop_assert_eq!(drafted.len(), each);
         for drafted in drafted {
             prop_assert_eq!(&drafted.ids, &plain.ids);
@@ -106,7 +113,7 @@ proptest! {
         let config = GenerationConfig {
             strategy: Strategy::Exact, max_new_tokens, end_tokens: vec![3; ends], ..Default::default()
         };
-        let best = generate(&model, &prompt, &config, &mut all_of_it).unwrap();
+        let best = generate(&model, &prompt, &config, &mut ()).unwrap();
         let mut plain = without_a_cache(&model, std::slice::from_ref(&prompt));
         let request = exact::Request {
             config: &config, chain: &Chain::default(), stops: &|_| false, started: Instant::now(), clock: Clock::Time,
@@ -115,7 +122,7 @@ proptest! {
         prop_assert!(found.proven);
         prop_assert!((best.score - found.completions[0].score).abs() < 1e-4);
         let beams = GenerationConfig { strategy: Strategy::Beam, num_beams: 3, length_penalty: 0.0, ..config };
-        let beams = generate(&model, &prompt, &beams, &mut all_of_it).unwrap();
+        let beams = generate(&model, &prompt, &beams, &mut ()).unwrap();
         prop_assert!(beams.score <= best.score + 1e-4, "beams found {}, exact search {}", beams.score, best.score);
     }
 }
@@ -128,7 +135,7 @@ proptest! {
     #[test]
     fn cached_and_sliding_equal_recomputed(prompt in prompts(), max_new_tokens in 1..2 * CONTEXT) {
         let model = model();
-        let completion = generate(&model, &prompt, &greedy(max_new_tokens), &mut all_of_it).unwrap();
+        let completion = generate(&model, &prompt, &greedy(max_new_tokens), &mut ()).unwrap();
         prop_assert_eq!(completion.ids.len(), max_new_tokens);
         let mut ids = prompt;
         for token in &completion.tokens {
@@ -153,7 +160,7 @@ proptest! {
 
         let firsts: Vec<u64> = (0..).map(|prompt| first + 7 * prompt).take(prompts.len()).collect();
         let plan = Plan { first_sequences: &firsts, ..Plan::new(&config) };
-        let together = generate_batch(&model, &prompts, &plan, &mut all_of_it).unwrap();
+        let together = generate_batch(&model, &prompts, &plan, &mut ()).unwrap();
         prop_assert_eq!(together.len(), prompts.len());
         let together: Vec<Completion> = together.into_iter().flatten().collect();
         prop_assert_eq!(together.len(), prompts.len() * each);
@@ -161,7 +168,7 @@ proptest! {
         for (row, batched) in together.iter().enumerate() {
             let prompt = prompts[row / each];
             let plan = Plan { first_sequences: &[firsts[row / each] + (row % each) as u64], ..Plan::new(&one) };
-            let alone = generate_batch(&model, &[prompt], &plan, &mut all_of_it).unwrap();
+            let alone = generate_batch(&model, &[prompt], &plan, &mut ()).unwrap();
             prop_assert_eq!(&batched.ids, &alone[0][0].ids);
             prop_assert_eq!(batched.finish_reason, alone[0][0].finish_reason);
             prop_assert!((batched.score - alone[0][0].score).abs() < 1e-4);
@@ -177,14 +184,14 @@ fn greedy_text_is_that_of_transformers() {
     let json = std::fs::read_to_string(fixtures.join("greedy.json")).unwrap();
     let expected: serde_json::Value = serde_json::from_str(&json).unwrap();
     let ids = |key: &str| serde_json::from_value::<Vec<u32>>(expected[key].clone()).unwrap();
-    let completion = generate(&model, &ids("prompt_ids"), &greedy(64), &mut all_of_it).unwrap();
+    let completion = generate(&model, &ids("prompt_ids"), &greedy(64), &mut ()).unwrap();
     assert_eq!(completion.ids, ids("ids"));
 }
 
 #[test]
 fn a_seed_repeats_and_another_differs() {
     let model = model();
-    let ids = |seed| generate(&model, &[1], &GenerationConfig { seed, ..sampling(24) }, &mut all_of_it).unwrap().ids;
+    let ids = |seed| generate(&model, &[1], &GenerationConfig { seed, ..sampling(24) }, &mut ()).unwrap().ids;
     assert_eq!(ids(1), ids(1));
     assert_ne!(ids(1), ids(2));
 }
@@ -192,7 +199,7 @@ fn a_seed_repeats_and_another_differs() {
 #[test]
 fn each_way_to_end() {
     let model = model();
-    let free = generate(&model, &[1, 2], &sampling(7), &mut all_of_it).unwrap();
+    let free = generate(&model, &[1, 2], &sampling(7), &mut ()).unwrap();
     assert_eq!((free.finish_reason, free.ids.len()), (FinishReason::Length, 7));
     let sum: f64 = free.tokens.iter().map(|token| f64::from(token.logprob)).sum();
     assert_eq!(free.score, sum);
@@ -201,11 +208,11 @@ fn each_way_to_end() {
     let end = free.ids[3];
     let until = free.ids.iter().position(|&id| id == end).unwrap();
     let config = GenerationConfig { end_tokens: vec![end], ..sampling(7) };
-    let ended = generate(&model, &[1, 2], &config, &mut all_of_it).unwrap();
+    let ended = generate(&model, &[1, 2], &config, &mut ()).unwrap();
     assert_eq!((ended.finish_reason, ended.ids.as_slice()), (FinishReason::Eos, &free.ids[..=until]));
 
     let mut seen = 0;
-    let mut second = |_: Event| {
+    let mut second = |_: Certain| {
         seen += 1;
         if seen == 2 { ControlFlow::Break(FinishReason::Stop) } else { ControlFlow::Continue(()) }
     };
@@ -217,19 +224,15 @@ fn each_way_to_end() {
 fn the_context_end_slides_stops_or_fails() {
     let model = model();
     let config = |overflow| GenerationConfig { overflow, ..greedy(20) };
-    let mut said = 0;
-    let slid = generate(&model, &[1, 2, 3], &config(Overflow::Slide), &mut |event| {
-        said += usize::from(matches!(event, Event::ContextFull));
-        ControlFlow::Continue(())
-    });
-    assert_eq!((slid.unwrap().ids.len(), said), (20, 1));
+    let slid = generate(&model, &[1, 2, 3], &config(Overflow::Slide), &mut ()).unwrap();
+    assert_eq!((slid.ids.len(), slid.slid), (20, true));
     // 3 of 8 positions are the prompt's; the 8th position still has a next token.
-    let stopped = generate(&model, &[1, 2, 3], &config(Overflow::Stop), &mut all_of_it).unwrap();
+    let stopped = generate(&model, &[1, 2, 3], &config(Overflow::Stop), &mut ()).unwrap();
     assert_eq!((stopped.ids.len(), stopped.finish_reason), (6, FinishReason::Length));
-    let error = generate(&model, &[1, 2, 3], &config(Overflow::Error), &mut all_of_it).unwrap_err().to_string();
-    assert!(error.contains("holds 8 tokens") && error.contains("--overflow slide"), "{error}");
+    let error = generate(&model, &[1, 2, 3], &config(Overflow::Error), &mut ()).unwrap_err().to_string();
+    assert!(error.contains("holds 8 tokens"), "{error}");
     for overflow in [Overflow::Stop, Overflow::Error] {
-        let error = generate(&model, &[1; 9], &config(overflow), &mut all_of_it).unwrap_err().to_string();
+        let error = generate(&model, &[1; 9], &config(overflow), &mut ()).unwrap_err().to_string();
         assert!(error.contains("the prompt has 9"), "{error}");
     }
 }
@@ -238,7 +241,7 @@ fn the_context_end_slides_stops_or_fails() {
 fn the_most_probable_tokens_are_reported_in_order() {
     let model = model();
     let config = GenerationConfig { logprobs: 3, ..greedy(1) };
-    let token = generate(&model, &[4, 2], &config, &mut all_of_it).unwrap().tokens.remove(0);
+    let token = generate(&model, &[4, 2], &config, &mut ()).unwrap().tokens.remove(0);
     let mut expected: Vec<(u32, f64)> = (0..).zip(recomputed(&model, &[4, 2])).collect();
     expected.sort_by(|a, b| b.1.total_cmp(&a.1));
     assert_eq!(token.top[0], (token.id, token.logprob));
@@ -250,9 +253,8 @@ fn the_most_probable_tokens_are_reported_in_order() {
 #[test]
 fn what_cannot_be_continued_is_refused() {
     let model = model();
-    let refused = |prompts: &[&[u32]]| {
-        generate_batch(&model, prompts, &Plan::new(&greedy(1)), &mut all_of_it).unwrap_err().to_string()
-    };
+    let refused =
+        |prompts: &[&[u32]]| generate_batch(&model, prompts, &Plan::new(&greedy(1)), &mut ()).unwrap_err().to_string();
     assert!(refused(&[]).contains("no prompt"));
     assert!(refused(&[&[]]).contains("holds no token"));
     assert!(refused(&[&[1, 11]]).contains("token id 11 is outside"));
@@ -263,7 +265,11 @@ fn broken_weights_are_named_and_not_sampled() {
     let step = Step { prompt: &[1], generated: &[] };
     let config = greedy(1);
     for broken in [[0.0, f32::NAN], [0.0, f32::INFINITY], [f32::NEG_INFINITY; 2]] {
-        let error = Chooser::new(&Plan::new(&config)).choose(&step, 0, &mut broken.clone()).err().unwrap().to_string();
+        let error = Chooser::new(&Plan::new(&config), &Chain::default())
+            .choose(&step, 0, &mut broken.clone())
+            .err()
+            .unwrap()
+            .to_string();
         assert!(error.contains("not finite"), "{error}");
     }
 }
@@ -274,8 +280,19 @@ fn when_no_token_is_left_the_knobs_are_named() {
     let config = GenerationConfig { suppress_tokens: all, top_k: 3, ..sampling(1) };
     for strategy in [Strategy::Sample, Strategy::Greedy, Strategy::Beam] {
         let config = GenerationConfig { strategy, num_beams: 2, ..config.clone() };
-        let error = generate(&model(), &[1], &config, &mut all_of_it).unwrap_err().to_string();
+        let error = generate(&model(), &[1], &config, &mut ()).unwrap_err().to_string();
         assert!(error.contains("no token is left") && error.contains("suppress"), "{strategy:?}: {error}");
+    }
+}
+
+/// Keeps how tokens were chosen.
+struct Choices(Vec<ChoiceTrace>);
+
+impl Watch for Choices {
+    fn traced(&mut self, step: Traced) {
+        if let Traced::Choice { choice, .. } = step {
+            self.0.push(choice.clone());
+        }
     }
 }
 
@@ -285,16 +302,9 @@ fn the_trace_accounts_for_every_token() {
     let model = model();
     let config = GenerationConfig { temperature: 0.7, top_k: 5, ..sampling(6) };
     let plan = Plan { traced_candidates: 3, ..Plan::new(&config) };
-    let mut choices = Vec::new();
-    let completion = generate_batch(&model, &[&[1, 2]], &plan, &mut |event| {
-        if let Event::Choice { choice, .. } = event {
-            choices.push(choice.clone());
-        }
-        ControlFlow::Continue(())
-    })
-    .unwrap()
-    .remove(0)
-    .remove(0);
+    let mut choices = Choices(Vec::new());
+    let completion = generate_batch(&model, &[&[1, 2]], &plan, &mut choices).unwrap().remove(0).remove(0);
+    let Choices(choices) = choices;
     assert_eq!(choices.iter().map(|choice| choice.id).collect::<Vec<_>>(), completion.ids);
     for (step, (choice, token)) in choices.iter().zip_eq(&completion.tokens).enumerate() {
         assert_eq!((choice.step, choice.logprob), (step, token.logprob));
@@ -317,8 +327,8 @@ fn memory_is_that_of_the_context_and_not_of_what_flags_allow() {
     for draft in [Draft::Lookup, Draft::Model(&draft)] {
         let plan = Plan { draft, ..Plan::new(&config) };
         let mut left = 2 * CONTEXT;
-        let mut a_few = |event: Event| {
-            left -= usize::from(matches!(event, Event::Token { .. }));
+        let mut a_few = |_: Certain| {
+            left -= 1;
             if left == 0 { ControlFlow::Break(FinishReason::Stop) } else { ControlFlow::Continue(()) }
         };
         let written = generate_batch(&model, &[&[3, 1]], &plan, &mut a_few).unwrap();
@@ -328,6 +338,6 @@ fn memory_is_that_of_the_context_and_not_of_what_flags_allow() {
     let exact =
         GenerationConfig { strategy: Strategy::Exact, num_return_sequences: each, max_nodes: 40, ..greedy(many) };
     let exact = GenerationConfig { overflow: Overflow::Stop, ..exact };
-    let found = generate_batch(&model, &[&[3, 1]], &Plan::new(&exact), &mut all_of_it).unwrap();
+    let found = generate_batch(&model, &[&[3, 1]], &Plan::new(&exact), &mut ()).unwrap();
     assert!(!found[0].is_empty());
 }

@@ -1,7 +1,7 @@
 //! The page's twin on the terminal: the candidates of each step as bars, knobs that a key turns, and the beams as a tree.
 //!
 //! What a knob does is not imitated: every key runs the run's own logits through [`Chain`] again and draws from what is left
-//! with the engine's own [`ember_decoding::sampler::draw`].
+//! with the very [`ember_decoding::sampler::draw`].
 
 mod draw;
 mod knobs;
@@ -12,14 +12,13 @@ mod tree;
 
 use crossterm::event::KeyCode;
 
-use super::{Recorded, Words};
-use ember_decoding::beam::BeamStep;
-use ember_decoding::chosen::logprob;
 use ember_decoding::config::GenerationConfig;
+use ember_decoding::logprobs::logprob;
 use ember_decoding::processors::{Chain, Step};
 use ember_decoding::sampler::{Drawn, draw, greedy};
 use ember_decoding::softmax::log_sum_exp;
-use ember_decoding::trace::Recorder;
+use ember_decoding::trace::{BeamStep, Recorder};
+use ember_explain::{Recorded, Words};
 use knobs::Knobs;
 
 pub use screen::show;

@@ -1,6 +1,6 @@
 //! The beams as a tree of lines: what they share stands once, and branches that ended say how.
 
-use ember_decoding::beam::{BeamStep, Fate};
+use ember_decoding::trace::{BeamStep, Fate};
 
 /// How a branch ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -121,8 +121,8 @@ impl Tree<'_> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use ember_decoding::beam::BeamCandidate;
-    use ember_decoding::stop::FinishReason;
+    use ember_decoding::FinishReason;
+    use ember_decoding::trace::BeamCandidate;
 
     pub(in super::super) fn step(number: usize, candidates: &[(usize, u32, f64, Fate)]) -> BeamStep {
         let candidate = |&(parent, token, score, fate): &(usize, u32, f64, Fate)| BeamCandidate {

@@ -1,11 +1,15 @@
 //! What happened at a step of decoding, in numbers: which tokens were in the running, what each processor did to them, and
 //! how one of them was chosen.
 
+mod beams;
+
 use serde::{Deserialize, Serialize};
 
-use crate::chosen::best;
+use crate::logprobs::top_k;
 use crate::sampler::Drawn;
 use crate::softmax::softmax;
+
+pub use beams::{BeamCandidate, BeamStep, Fate, PoolEntry, Stopped};
 
 /// Where a token stands among all at some point of the chain.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -97,8 +101,8 @@ impl Recorder {
         let (Some((_, first)), Some((_, last))) = (self.stages.first(), self.stages.last()) else {
             unreachable!("there is always the stage that `new` puts in")
         };
-        let mut ids = best(count, first);
-        ids.extend(best(count, last).into_iter().filter(|&id| last[id as usize] > f32::NEG_INFINITY));
+        let mut ids = top_k(count, first);
+        ids.extend(top_k(count, last).into_iter().filter(|&id| last[id as usize] > f32::NEG_INFINITY));
         ids.extend(others);
         ids.sort_unstable();
         ids.dedup();

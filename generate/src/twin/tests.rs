@@ -6,11 +6,10 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
 use super::*;
-use crate::RecordedStep;
 use ember_decoding::config::Strategy;
-use ember_decoding::engine::Completion;
-use ember_decoding::stop::FinishReason;
 use ember_decoding::trace::ChoiceTrace;
+use ember_decoding::{Completion, FinishReason};
+use ember_explain::RecordedStep;
 
 /// The six probabilities of the example that tutorials work by hand.
 fn recorded() -> Recorded {
@@ -26,6 +25,8 @@ fn recorded() -> Recorded {
         finish_reason: FinishReason::Length,
         score: 0.0,
         seconds: 0.0,
+        slid: false,
+        finding: None,
     };
     Recorded { completion, steps: ids.into_iter().enumerate().map(step).collect() }
 }

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use crate::stop::FinishReason;
-use crate::trace::Candidate;
+use super::Candidate;
+use crate::completion::FinishReason;
 
 /// One step of one prompt's beams, or of one group of them.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -1,0 +1,193 @@
+//! Decoding's errors and notes: which flag to turn.
+
+use std::error::Error as StdError;
+
+use ember_decoding::config::{Contradiction, FolderError, GenerationConfig, KnobError, Note, Strategy, UsedBy};
+use ember_decoding::constraint::GrammarError;
+use ember_decoding::error::{DeadEnd, Error, WhyDeadEnd};
+use ember_decoding::named::Named;
+use ember_decoding::run_folder::FindError;
+use ember_decoding::stop::EmptyStopString;
+
+use super::Worded;
+
+pub(super) fn worded(cause: &(dyn StdError + 'static)) -> Option<Worded> {
+    if let Some(error) = cause.downcast_ref::<Error>() {
+        return decoding(error);
+    }
+    if let Some(error) = cause.downcast_ref::<KnobError>() {
+        return Some(knob(error));
+    }
+    if let Some(error) = cause.downcast_ref::<GrammarError>() {
+        return grammar(error);
+    }
+    if let Some(error) = cause.downcast_ref::<FindError>() {
+        return find(error).map(Worded::Failure);
+    }
+    if let Some(FolderError::Strategy { path, value }) = cause.downcast_ref() {
+        let path = path.display();
+        let line = format!("{path}: strategy is {value}; it must be one that --strategy takes; correct or remove it");
+        return Some(Worded::Failure(line));
+    }
+    cause.downcast_ref::<EmptyStopString>().map(|_| {
+        Worded::Usage("--stop is empty, which would end every text at once; give at least one character".to_owned())
+    })
+}
+
+fn decoding(error: &Error) -> Option<Worded> {
+    Some(match error {
+        Error::ContextFull { context_length, overrun } => Worded::Failure(format!(
+            "the context holds {context_length} tokens and {overrun}; shorten the prompt, lower --max-new-tokens, or use \
+             --overflow slide"
+        )),
+        Error::DeadEnd(dead_end) => Worded::Failure(nothing_left(dead_end)),
+        Error::Unbounded { knob, value, range } => Worded::Usage(format!(
+            "--{knob} {value} may make a text more probable as it grows, which leaves --strategy exact without a bound; make \
+             it {range}, or use --strategy beam"
+        )),
+        Error::NoCompleteText { nodes, processors } => Worded::Failure(format!(
+            "no complete text among {nodes} prefixes: {} left no token to go on with; raise --max-nodes or ask for less",
+            processors.join(", ")
+        )),
+        Error::DraftVocabulary { draft_vocab_size, vocab_size } => Worded::Usage(format!(
+            "--draft names a model with a vocabulary of {draft_vocab_size}, and this one's is {vocab_size}; the two must \
+             share a tokenizer"
+        )),
+        Error::Draft(_) => Worded::Failure("--draft".to_owned()),
+        Error::Device(_) => Worded::Failure(format!("{error}; try --device cpu")),
+        _ => return None,
+    })
+}
+
+fn grammar(error: &GrammarError) -> Option<Worded> {
+    match error {
+        GrammarError::Tokenizer { .. } => None,
+        GrammarError::DeadEnd(dead_end) => Some(Worded::Usage(nothing_left(dead_end))),
+        error => Some(Worded::Usage(error.to_string())),
+    }
+}
+
+fn nothing_left(dead_end: &DeadEnd) -> String {
+    match &dead_end.why {
+        WhyDeadEnd::Knobs { grammar, allowed } => format!(
+            "no token is left{}: the {allowed} that {grammar} allows are all removed by other knobs; loosen \
+             --min-new-tokens, --bad-words, --no-repeat-ngram-size or --logit-bias",
+            dead_end.after
+        ),
+        _ => dead_end.to_string(),
+    }
+}
+
+fn find(error: &FindError) -> Option<String> {
+    const ADVICE: &str = "train one with ember-train run, or name a folder with --from";
+    match error {
+        FindError::NoCheckpointYet(run) => {
+            let run = run.display();
+            let advice = format!("wait for its first, or train on with ember-train resume {run}");
+            Some(format!("the run {run} has no checkpoint yet; {advice}"))
+        }
+        FindError::NoRuns(runs) => Some(format!("there is no folder {} here; {ADVICE}", runs.display())),
+        FindError::NoRunYet(runs) => Some(format!("no run under {} has a checkpoint yet; {ADVICE}", runs.display())),
+        _ => None,
+    }
+}
+
+fn knob(error: &KnobError) -> Worded {
+    Worded::Usage(match error {
+        KnobError::OutOfRange { knob, value } => {
+            format!("--{} is {value}; it must be {}", knob.label, knob.range.words())
+        }
+        KnobError::Ignored { knob, .. } if knob.used_by == UsedBy::AllButGreedy => format!(
+            "--{} above 1 would give the same greedy text again; take --strategy sample or --num-beams, or drop it",
+            knob.label
+        ),
+        KnobError::Ignored { knob, named: Some(named), .. } => {
+            format!("--strategy {} ignores --{}; drop one of the two", named.name(), knob.label)
+        }
+        KnobError::Ignored { knob, strategy, .. } => {
+            let remedy = remedy(knob.used_by, *strategy);
+            format!("{} ignores --{}; {remedy}, or drop it", strategy.words(), knob.label)
+        }
+        KnobError::Greedy { knob } => {
+            format!("--temperature 0 means greedy, which ignores --{}; drop one of the two", knob.label)
+        }
+        KnobError::GreedyStack { semantics, knob } => format!(
+            "--semantics {} has a temperature of 0 by default, which means greedy and ignores --{}; add --temperature 1",
+            semantics.name(),
+            knob.label
+        ),
+        KnobError::Contradiction(what) => contradiction(what),
+        KnobError::Impossible(what) => {
+            let line = format!("generation_config.json asks for the impossible: {}", contradiction(what));
+            return Worded::Failure(line);
+        }
+        error => return Worded::Failure(error.to_string()),
+    })
+}
+
+/// What makes `strategy`, which no flag named, one of those that use a knob.
+fn remedy(used_by: UsedBy, strategy: Strategy) -> &'static str {
+    match (used_by, strategy) {
+        (UsedBy::Beams, _) => "add --num-beams above 1",
+        (UsedBy::DiverseBeams, _) => "add --num-beam-groups above 1",
+        (UsedBy::Exact, _) => "add --strategy exact",
+        (_, Strategy::DiverseBeam) => "give --num-beam-groups 1",
+        (_, Strategy::Beam | Strategy::BeamSample) => "give --num-beams 1",
+        _ => "add --strategy sample",
+    }
+}
+
+/// Knobs that contradict each other, by their flags.
+pub fn contradiction(what: &Contradiction) -> String {
+    match what {
+        Contradiction::Length { least, most } => format!(
+            "--min-new-tokens is {least}, more than --max-new-tokens, which is {most}; lower the one or raise the other"
+        ),
+        Contradiction::Drafts(strategy) => format!(
+            "--draft and --prompt-lookup make greedy decoding and sampling faster, not {}; drop one of the two",
+            strategy.words()
+        ),
+        Contradiction::NoBeams(strategy) => {
+            format!("{} needs --num-beams; add for example --num-beams 4", strategy.words())
+        }
+        Contradiction::Sequences { sequences, beams } => format!(
+            "--num-return-sequences is {sequences}, more than --num-beams, which is {beams}; lower the one or raise the other"
+        ),
+        Contradiction::NoGroups => {
+            "diverse beam search needs --num-beam-groups above 1; add for example --num-beam-groups 2".to_owned()
+        }
+        Contradiction::Groups { groups, beams } => format!(
+            "--num-beam-groups is {groups}, which does not divide --num-beams, which is {beams}; make groups of equal size"
+        ),
+        Contradiction::NoDiversity(penalty) => format!(
+            "--diversity-penalty is {penalty}; diverse beam search needs one above 0, such as --diversity-penalty 1"
+        ),
+        other => other.to_string(),
+    }
+}
+
+/// What is wrong with a configuration that was recorded, whose knobs have the file's names.
+pub fn recorded(error: &KnobError) -> String {
+    match error {
+        KnobError::Contradiction(what) => contradiction(what),
+        other => other.to_string(),
+    }
+}
+
+/// Where a configuration came from.
+pub fn note(note: &Note) -> String {
+    match note {
+        Note::Folder { draws: true, .. } => {
+            format!("{note} (--strategy greedy takes the most probable token each time)")
+        }
+        _ => note.to_string(),
+    }
+}
+
+/// How text is chosen, and how to get the same text again.
+pub fn summary(config: &GenerationConfig) -> String {
+    match config.strategy.samples() {
+        true => format!("{}, --seed {} repeats it", config.summary(), config.seed),
+        false => config.summary(),
+    }
+}

@@ -1,0 +1,305 @@
+//! Text in, text out: a model and its tokenizer, the knobs, and what ends a text.
+//!
+//! Strategies write token ids. Here they become text that is final the moment it is told, and a text ends before its first stop
+//! string and where its grammar has nothing to add.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use ember_data::tokenizer::Tokenizer;
+use ember_model::Gpt;
+
+use crate::completion::{Completion, FinishReason};
+use crate::config::GenerationConfig;
+use crate::constraint::{Constraint, Grammar, GrammarError};
+use crate::ends::Ends;
+use crate::error::Result;
+use crate::generate::generate_batch;
+use crate::plan::{Clock, Draft, Plan};
+use crate::stop::{EmptyStopString, StopStrings};
+use crate::stream::{TextStream, token_bytes};
+use crate::watch::{Certain, Traced, Watch};
+
+/// Writes texts with one model and one configuration.
+pub struct Generator<'a> {
+    model: &'a Gpt,
+    tokenizer: Option<&'a Tokenizer>,
+    config: GenerationConfig,
+    constraint: Option<Arc<Constraint>>,
+    draft: Draft<'a>,
+    stops: StopStrings,
+}
+
+/// Prompts that are continued together.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Prompts<'a> {
+    /// The ids of each, at least one.
+    pub ids: &'a [&'a [u32]],
+    /// Names the draws, one for each prompt, as in [`Plan`].
+    pub first_sequences: &'a [u64],
+    /// How many sequences to write of each, in place of the configuration's number.
+    pub sequences: Option<usize>,
+    /// What says that time is over, one for each prompt, as in [`Plan`].
+    pub clocks: &'a [Clock],
+    /// How many candidates of each step to give account of; 0 is none.
+    pub traced_candidates: usize,
+}
+
+/// A finished text.
+#[derive(Clone, Debug)]
+pub struct Written {
+    /// Which of the prompts it continues.
+    pub prompt: usize,
+    /// Which of the prompt's texts it is; where texts are ranked, 0 is the best.
+    pub number: usize,
+    /// What was written, without the prompt and without a stop string. Without a tokenizer each token is U+FFFD.
+    pub text: String,
+    /// The tokens.
+    pub completion: Completion,
+    /// Under a grammar, whether the text follows it to its end: false where a limit cut it off.
+    pub valid: Option<bool>,
+}
+
+/// A reader who looks on while texts grow; `()` is nobody.
+pub trait Reader {
+    /// Text with which a row (sequences of the first prompt first) is certain to go on.
+    fn text(&mut self, _row: usize, _text: &str) {}
+
+    /// After each step of a row; its `steps` are those of [`Certain`]. Breaking with a reason ends it with what there is.
+    fn go_on(&mut self, _row: usize, _steps: usize) -> ControlFlow<FinishReason> {
+        ControlFlow::Continue(())
+    }
+
+    /// How a step came about, before its text; only where a trace is asked for.
+    fn traced(&mut self, _step: Traced) {}
+}
+
+impl Reader for () {}
+
+impl<'a> Generator<'a> {
+    /// Writes with these knobs; a model without a tokenizer writes ids alone.
+    ///
+    /// # Errors
+    /// When a stop string is empty.
+    pub fn new(
+        model: &'a Gpt,
+        tokenizer: Option<&'a Tokenizer>,
+        config: GenerationConfig,
+    ) -> Result<Self, EmptyStopString> {
+        let stops = StopStrings::new(config.stop_strings.clone())?;
+        Ok(Self { model, tokenizer, config, constraint: None, draft: Draft::Lookup, stops })
+    }
+
+    /// Holds every text to a grammar.
+    ///
+    /// # Errors
+    /// Without a tokenizer, and as [`Constraint::new`].
+    pub fn held_to(mut self, grammar: Grammar) -> Result<Self, GrammarError> {
+        let Some(tokenizer) = self.tokenizer else {
+            return Err(GrammarError::NoTokenizer { grammar: grammar.source().to_owned() });
+        };
+        let vocab_size = self.model.config().vocab_size;
+        self.constraint = Some(Arc::new(Constraint::new(grammar, tokenizer, vocab_size, &self.config.end_tokens)?));
+        Ok(self)
+    }
+
+    /// Takes the proposals of speculative decoding from a smaller model with the same tokens.
+    pub fn drafted_by(self, model: &'a Gpt) -> Self {
+        Self { draft: Draft::Model(model), ..self }
+    }
+
+    /// The knobs.
+    pub fn config(&self) -> &GenerationConfig {
+        &self.config
+    }
+
+    /// What holds the texts to a grammar.
+    pub fn constraint(&self) -> Option<&Constraint> {
+        self.constraint.as_deref()
+    }
+
+    /// Continues the prompts: for each its texts, the best first where they are ranked, and fewer where a search finds no more.
+    ///
+    /// # Errors
+    /// As [`generate_batch`].
+    pub fn write(&self, prompts: &Prompts, reader: &mut dyn Reader) -> Result<Vec<Written>> {
+        let each = prompts.sequences.unwrap_or(self.config.num_return_sequences);
+        let config = GenerationConfig { num_return_sequences: each, ..self.config.clone() };
+        let ends = Ends::new(self.tokenizer, self.constraint(), &self.stops, config.strategy.ranks_texts());
+        let is_end = |generated: &[u32]| ends.contain(generated);
+        let plan = Plan {
+            config: &config,
+            constraint: self.constraint.clone(),
+            ends: (!ends.is_empty()).then_some(&is_end),
+            first_sequences: prompts.first_sequences,
+            traced_candidates: prompts.traced_candidates,
+            clocks: prompts.clocks,
+            draft: self.draft,
+        };
+        let rows = vec![Row::new(&self.stops); prompts.ids.len() * each];
+        let mut texts = Texts { generator: self, rows, reader };
+        let completions = generate_batch(self.model, prompts.ids, &plan, &mut texts)?;
+        let numbered = completions.into_iter().enumerate().flat_map(|(prompt, completions)| {
+            completions.into_iter().enumerate().map(move |(number, completion)| (prompt, number, completion))
+        });
+        // A search may return fewer sequences than it was asked for, so a row is not just the next number.
+        let written = numbered.map(|(prompt, number, completion)| {
+            let text = texts.finish(prompt * each + number, &completion.ids);
+            let valid = self.constraint().map(|constraint| constraint.is_accepting(&completion.ids));
+            Written { prompt, number, text, completion, valid }
+        });
+        Ok(written.collect())
+    }
+}
+
+/// One row's text as it grows.
+#[derive(Clone)]
+struct Row {
+    stream: TextStream,
+    text: String,
+    /// Tokens taken.
+    tokens: usize,
+}
+
+impl Row {
+    fn new(stops: &StopStrings) -> Self {
+        Self { stream: TextStream::new(stops.clone()), text: String::new(), tokens: 0 }
+    }
+}
+
+/// Makes text of the tokens of all rows.
+struct Texts<'a> {
+    generator: &'a Generator<'a>,
+    rows: Vec<Row>,
+    reader: &'a mut dyn Reader,
+}
+
+impl Texts<'_> {
+    /// Takes a row's next token; an end token has no text.
+    fn push(&mut self, row: usize, id: u32) {
+        let Row { stream, text, tokens } = &mut self.rows[row];
+        *tokens += 1;
+        let is_end = self.generator.config.end_tokens.contains(&id);
+        let certain = if is_end { String::new() } else { stream.push(&token_bytes(self.generator.tokenizer, id)) };
+        *text += &certain;
+        self.reader.text(row, &certain);
+    }
+
+    /// The whole text of a row, once nothing follows its ids.
+    fn finish(&mut self, row: usize, ids: &[u32]) -> String {
+        for &id in ids.iter().skip(self.rows[row].tokens) {
+            self.push(row, id);
+        }
+        let Row { stream, text, .. } = &mut self.rows[row];
+        let rest = stream.finish();
+        *text += &rest;
+        self.reader.text(row, &rest);
+        std::mem::take(text)
+    }
+}
+
+impl Watch for Texts<'_> {
+    fn certain(&mut self, Certain { row, tokens, steps }: Certain) -> ControlFlow<FinishReason> {
+        tokens.iter().for_each(|token| self.push(row, token.id));
+        match self.rows[row].stream.stopped() && !self.generator.config.strategy.has_beams() {
+            true => ControlFlow::Break(FinishReason::Stop),
+            false => self.reader.go_on(row, steps),
+        }
+    }
+
+    fn traced(&mut self, step: Traced) {
+        self.reader.traced(step);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::config::Strategy;
+    use burn::tensor::Device;
+    use ember_model::GptConfig;
+
+    fn model(vocab_size: usize) -> Gpt {
+        Gpt::new(&GptConfig::new(vocab_size, 32, 2, 2, 8), 3, &Device::flex()).unwrap()
+    }
+
+    fn letters() -> Tokenizer {
+        Tokenizer::chars(&('a'..='k').collect(), false).unwrap()
+    }
+
+    fn sampling(strategy: Strategy) -> GenerationConfig {
+        GenerationConfig { strategy, seed: 5, max_new_tokens: 20, num_beams: 3, ..Default::default() }
+    }
+
+    /// What was told, put together.
+    #[derive(Default)]
+    struct Told(String);
+
+    impl Reader for Told {
+        fn text(&mut self, row: usize, text: &str) {
+            assert_eq!(row, 0);
+            self.0 += text;
+        }
+    }
+
+    fn write(generator: &Generator, reader: &mut dyn Reader) -> Written {
+        generator.write(&Prompts { ids: &[&[1, 2]], ..Prompts::default() }, reader).unwrap().remove(0)
+    }
+
+    #[test]
+    fn what_is_told_is_the_text_and_ends_before_a_stop_string_whatever_the_strategy() {
+        let (model, tokenizer) = (model(11), letters());
+        for strategy in [Strategy::Greedy, Strategy::Sample, Strategy::Beam, Strategy::BeamSample] {
+            let free = Generator::new(&model, Some(&tokenizer), sampling(strategy)).unwrap();
+            let mut told = Told::default();
+            let whole = write(&free, &mut told);
+            assert_eq!((whole.text.len(), &whole.text), (20, &told.0), "{strategy:?}");
+            assert_eq!(whole.completion.finish_reason, FinishReason::Length);
+            if strategy.has_beams() {
+                continue; // another text may be the best where a stop string ends some
+            }
+            let stop = whole.text[7..9].to_owned();
+            let end = whole.text.find(&stop).unwrap();
+            let config = GenerationConfig { stop_strings: vec![stop], ..sampling(strategy) };
+            let mut told = Told::default();
+            let stopped = write(&Generator::new(&model, Some(&tokenizer), config).unwrap(), &mut told);
+            assert_eq!((stopped.text.as_str(), told.0.as_str()), (&whole.text[..end], &whole.text[..end]));
+            assert_eq!(stopped.completion.finish_reason, FinishReason::Stop);
+        }
+    }
+
+    #[test]
+    fn beams_end_at_stop_strings_too() {
+        let (model, tokenizer) = (model(11), letters());
+        let config =
+            GenerationConfig { stop_strings: ('a'..='k').map(String::from).collect(), ..sampling(Strategy::Beam) };
+        let stopped = write(&Generator::new(&model, Some(&tokenizer), config).unwrap(), &mut ());
+        assert_eq!((stopped.text.as_str(), stopped.completion.ids.len()), ("", 1));
+        assert_eq!(stopped.completion.finish_reason, FinishReason::Stop);
+    }
+
+    #[test]
+    fn a_grammar_ends_its_text_and_a_limit_leaves_it_invalid() {
+        let (model, tokenizer) = (model(11), letters());
+        let written = |max_new_tokens| {
+            let config = GenerationConfig { max_new_tokens, ..sampling(Strategy::Sample) };
+            let generator = Generator::new(&model, Some(&tokenizer), config).unwrap();
+            write(&generator.held_to(Grammar::regex("regex", "[a-c]{4}k").unwrap()).unwrap(), &mut ())
+        };
+        let whole = written(20);
+        assert_eq!((whole.text.len(), whole.text.ends_with('k'), whole.valid), (5, true, Some(true)));
+        assert_eq!(whole.completion.finish_reason, FinishReason::Stop);
+        assert_eq!((written(3).text.len(), written(3).valid), (3, Some(false)));
+    }
+
+    #[test]
+    fn without_a_tokenizer_there_are_ids_and_no_grammar() {
+        let model = model(11);
+        let generator = Generator::new(&model, None, sampling(Strategy::Greedy)).unwrap();
+        let written = write(&generator, &mut ());
+        assert_eq!((written.text, written.completion.ids.len()), ("\u{fffd}".repeat(20), 20));
+        let error = generator.held_to(Grammar::regex("regex", "a").unwrap()).err().unwrap();
+        assert_eq!(error.to_string(), "regex needs a tokenizer, and the checkpoint holds none");
+    }
+}

@@ -1,0 +1,129 @@
+//! Everything that decides how prompts are continued, and when a text ends.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use ember_model::Gpt;
+
+use crate::completion::FinishReason;
+use crate::config::GenerationConfig;
+use crate::constraint::Constraint;
+use crate::error::{Error, Place};
+use crate::processors::Chain;
+
+/// Everything that decides how prompts are continued.
+#[derive(Clone)]
+pub struct Plan<'a> {
+    /// The knobs.
+    pub config: &'a GenerationConfig,
+    /// What grammar the text must follow.
+    pub constraint: Option<Arc<Constraint>>,
+    /// Whether a text ends with these generated ids: at a stop string, or where a grammar has nothing to add.
+    pub ends: Option<&'a EndsText<'a>>,
+    /// Names the draws, one for each prompt: its sequence i draws as `first_sequences[prompt] + i`, so that a sequence is the
+    /// same (up to rounding in the model) alone and in any batch. A prompt without one begins at 0.
+    pub first_sequences: &'a [u64],
+    /// How many candidates of each step to give account of, in [`Watch::traced`](crate::watch::Watch::traced); 0 is none.
+    pub traced_candidates: usize,
+    /// What says that `max_time_s` is over, one for each prompt; a prompt without one goes by the time.
+    pub clocks: &'a [Clock],
+    /// What proposes tokens for the model to check, where `draft_tokens` is above 0.
+    pub draft: Draft<'a>,
+}
+
+/// Whether a text ends with these generated ids.
+pub type EndsText<'a> = dyn Fn(&[u32]) -> bool + Sync + 'a;
+
+/// Where the proposals of speculative decoding come from.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Draft<'a> {
+    /// What followed the last words earlier in the text.
+    #[default]
+    Lookup,
+    /// A smaller model with the same vocabulary.
+    Model(&'a Gpt),
+}
+
+/// What says that the time given by `max_time_s` is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Clock {
+    /// The time that has passed.
+    #[default]
+    Time,
+    /// The number of steps that it allowed once, where a run is repeated.
+    Steps(usize),
+}
+
+impl Clock {
+    /// Whether time is over once `seconds` of `max_time_s` have passed and `steps` tokens were generated.
+    pub fn is_over(self, max_time_s: Option<f64>, seconds: f64, steps: usize) -> bool {
+        match self {
+            Self::Time => max_time_s.is_some_and(|most| seconds >= most),
+            Self::Steps(most) => steps >= most,
+        }
+    }
+}
+
+impl<'a> Plan<'a> {
+    /// The knobs and nothing else.
+    pub fn new(config: &'a GenerationConfig) -> Self {
+        Self {
+            config,
+            constraint: None,
+            ends: None,
+            first_sequences: &[],
+            traced_candidates: 0,
+            clocks: &[],
+            draft: Draft::Lookup,
+        }
+    }
+
+    /// The processors that the plan switches on.
+    pub(crate) fn chain(&self) -> Chain {
+        let constraint = self.constraint.clone().map(|constraint| constraint as _);
+        Chain::new(self.config, constraint)
+    }
+
+    /// What the draws of a prompt's sequence are named by.
+    pub(crate) fn sequence(&self, prompt: usize, number: usize) -> u64 {
+        self.first_sequences.get(prompt).copied().unwrap_or(0) + number as u64
+    }
+
+    /// What says that time is over for a prompt.
+    pub(crate) fn clock(&self, prompt: usize) -> Clock {
+        self.clocks.get(prompt).copied().unwrap_or_default()
+    }
+
+    /// Why a sequence of a prompt ends with its last token, if it does; `asked` is what the caller said to that token, and
+    /// `seconds` have passed since generation began.
+    pub(crate) fn reason_to_end(
+        &self,
+        prompt: usize,
+        generated: &[u32],
+        asked: ControlFlow<FinishReason>,
+        seconds: f64,
+    ) -> Option<FinishReason> {
+        let config = self.config;
+        if generated.last().is_some_and(|last| config.end_tokens.contains(last)) {
+            return Some(FinishReason::Eos);
+        }
+        if let ControlFlow::Break(reason) = asked {
+            return Some(reason);
+        }
+        if self.ends.is_some_and(|ends| ends(generated)) {
+            return Some(FinishReason::Stop);
+        }
+        if generated.len() >= config.max_new_tokens {
+            return Some(FinishReason::Length);
+        }
+        self.clock(prompt).is_over(config.max_time_s, seconds, generated.len()).then_some(FinishReason::Time)
+    }
+
+    /// The error to report where the knobs leave no token to follow `generated`.
+    pub(crate) fn nothing_left(&self, chain: &Chain, generated: &[u32]) -> Error {
+        match &self.constraint {
+            Some(constraint) => constraint.nothing_left(generated).into(),
+            None => chain.nothing_left(Place::After(generated.len())),
+        }
+    }
+}

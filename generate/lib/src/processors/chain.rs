@@ -1,0 +1,141 @@
+//! The processors that the knobs switch on, in the order in which they run.
+
+use std::sync::Arc;
+
+use super::{
+    BadWords, EpsilonCutoff, EtaCutoff, FrequencyPenalty, Knob, LogitBias, LogitsProcessor, MinNewTokens, MinP,
+    NoRepeatNgram, PresencePenalty, RepetitionPenalty, Rules, Step, Suppress, Temperature, TopK, TopKExactly, TopP,
+    TopPFromTheTop, TypicalP, TypicalPExactly,
+};
+use crate::config::{GenerationConfig, Strategy};
+use crate::error::{Error, Place, Result};
+use crate::softmax::highest;
+
+/// Processors in the order in which they run.
+#[derive(Clone, Default)]
+pub struct Chain(Vec<Arc<dyn LogitsProcessor>>);
+
+impl Chain {
+    /// The processors that `config` switches on, in the order and with the rules of its semantics, and `constraint` in its
+    /// place among them.
+    pub fn new(config: &GenerationConfig, constraint: Option<Arc<dyn LogitsProcessor>>) -> Self {
+        Self::with_rules(config, &Rules::of(config.semantics), constraint)
+    }
+
+    pub(crate) fn with_rules(
+        config: &GenerationConfig,
+        rules: &Rules,
+        constraint: Option<Arc<dyn LogitsProcessor>>,
+    ) -> Self {
+        let mut chain = Self::default();
+        if !config.logit_bias.is_empty() {
+            chain.push(LogitBias::new(&config.logit_bias));
+        }
+        if config.repetition_penalty != 1.0 {
+            chain.push(RepetitionPenalty { penalty: config.repetition_penalty, history: rules.repetition_history });
+        }
+        if config.presence_penalty != 0.0 {
+            chain.push(PresencePenalty { penalty: config.presence_penalty, history: rules.count_history });
+        }
+        if config.frequency_penalty != 0.0 {
+            chain.push(FrequencyPenalty { penalty: config.frequency_penalty, history: rules.count_history });
+        }
+        if config.no_repeat_ngram_size > 0 {
+            chain.push(NoRepeatNgram(config.no_repeat_ngram_size));
+        }
+        if !config.bad_words.is_empty() {
+            chain.push(BadWords::new(&config.bad_words, &config.end_tokens));
+        }
+        if config.min_new_tokens > 0 && !config.end_tokens.is_empty() {
+            chain.push(MinNewTokens { count: config.min_new_tokens, end_tokens: config.end_tokens.clone() });
+        }
+        if !config.suppress_tokens.is_empty() {
+            chain.push(Suppress(config.suppress_tokens.clone()));
+        }
+        chain.0.extend(constraint);
+        if matches!(config.strategy, Strategy::Sample | Strategy::BeamSample) {
+            for knob in rules.order {
+                chain.push_sampling(knob, config, rules);
+            }
+        }
+        chain
+    }
+
+    /// Appends the processor of a sampling knob that is on.
+    fn push_sampling(&mut self, knob: Knob, config: &GenerationConfig, rules: &Rules) {
+        // A beam that can only end cannot go on: transformers leaves it a token beside the end tokens.
+        let keep = match config.strategy {
+            Strategy::BeamSample => 1 + config.end_tokens.len().max(1),
+            _ => 1,
+        };
+        match knob {
+            _ if !knob.is_on(config) => {}
+            Knob::Temperature => self.push(Temperature(config.temperature)),
+            Knob::TopK if rules.ties_survive_top_k => self.push(TopK(config.top_k.max(keep))),
+            Knob::TopK => self.push(TopKExactly(config.top_k.max(keep))),
+            Knob::TopP if rules.top_p_from_the_top => self.push(TopPFromTheTop { p: config.top_p, keep }),
+            Knob::TopP => self.push(TopP { p: config.top_p, keep }),
+            Knob::MinP => self.push(MinP { share: config.min_p, keep }),
+            Knob::TypicalP if rules.ties_survive_typical_p => self.push(TypicalP { mass: config.typical_p, keep }),
+            Knob::TypicalP => self.push(TypicalPExactly { mass: config.typical_p, keep }),
+            Knob::EpsilonCutoff => self.push(EpsilonCutoff { epsilon: config.epsilon_cutoff, keep }),
+            Knob::EtaCutoff => self.push(EtaCutoff { epsilon: config.eta_cutoff, keep }),
+        }
+    }
+
+    fn push(&mut self, processor: impl LogitsProcessor + 'static) {
+        self.0.push(Arc::new(processor));
+    }
+
+    /// A chain of the processors given.
+    pub fn of(processors: Vec<Arc<dyn LogitsProcessor>>) -> Self {
+        Self(processors)
+    }
+
+    /// The processors up to and with the one of this name, and those behind it; without one of this name, all are behind.
+    pub fn split_behind(&self, name: &str) -> (Self, Self) {
+        let behind = self.0.iter().position(|processor| processor.name() == name).map_or(0, |place| place + 1);
+        (Self(self.0[..behind].to_vec()), Self(self.0[behind..].to_vec()))
+    }
+
+    /// Whether nothing is processed.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The processors' names, in order.
+    pub fn names(&self) -> Vec<&'static str> {
+        self.0.iter().map(|processor| processor.name()).collect()
+    }
+
+    /// The error where the processors leave nothing to choose.
+    pub(crate) fn nothing_left(&self, place: Place) -> Error {
+        Error::NothingLeft { place, processors: self.names() }
+    }
+
+    /// The highest of the logits that the chain has left behind, `[vocab]`; minus infinity where no token is possible.
+    ///
+    /// # Errors
+    /// When the knobs have taken a logit out of float32's range: nothing can be compared with it.
+    pub(crate) fn highest(&self, processed: &[f32]) -> Result<f32> {
+        // No early exit, so that many are compared side by side; what is no number compares with nothing.
+        let all_finite = processed.iter().fold(true, |all, &logit| all & (logit < f32::INFINITY));
+        match all_finite {
+            true => Ok(highest(processed)),
+            false => Err(Error::BeyondFloat32 { processors: self.names() }),
+        }
+    }
+
+    /// Edits the logits of one position, `[vocab]`.
+    pub fn process(&self, step: &Step, logits: &mut [f32]) {
+        self.process_observed(step, logits, &mut |_, _| {});
+    }
+
+    /// As [`Self::process`], showing the logits to `observe` after each processor, with its name.
+    pub fn process_observed(&self, step: &Step, logits: &mut [f32], observe: &mut dyn FnMut(&'static str, &[f32])) {
+        for processor in &self.0 {
+            processor.process(step, logits);
+            observe(processor.name(), logits);
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! What a person should know of a run, a line each.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::error::Error;
+
+/// Something a person should know, in one line. A program that has flags can say more of some of them.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Note {
+    /// A line that says all there is.
+    Line(String),
+    /// The run's length was chosen so that it takes an agreeable time: a longer one would learn more.
+    Length(String),
+    /// float32 was chosen where bfloat16 takes less time and memory.
+    ExactPrecision(String),
+    /// The run goes on at the lowest rate behind the end of its schedule.
+    RateEnds {
+        /// The step at which the schedule ends.
+        step: u64,
+        /// The rate from there on.
+        rate: f64,
+    },
+    /// The first step on a GPU takes far longer than the others.
+    FirstStep {
+        /// What it took.
+        seconds: f64,
+        /// Where what was found out is kept for the next run.
+        kept: Option<PathBuf>,
+    },
+    /// The disk was too full to write something, which is tried again when it is due.
+    DiskFull(Error),
+    /// A checkpoint is damaged.
+    Damaged {
+        /// What is wrong with it.
+        error: Error,
+        /// Where it was put aside.
+        aside: PathBuf,
+    },
+    /// No text was sampled, which learning does not depend on.
+    NoSample {
+        /// Steps taken.
+        step: u64,
+        /// Why.
+        error: Error,
+    },
+}
+
+impl From<String> for Note {
+    fn from(line: String) -> Self {
+        Self::Line(line)
+    }
+}
+
+impl From<&str> for Note {
+    fn from(line: &str) -> Self {
+        Self::Line(line.to_owned())
+    }
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Line(line) | Self::Length(line) | Self::ExactPrecision(line) => f.write_str(line),
+            Self::RateEnds { step, rate } => write!(f, "from step {step} on the learning rate stays at {rate}"),
+            Self::FirstStep { seconds, kept } => {
+                write!(
+                    f,
+                    "the first step took {seconds:.1} s: the GPU's kernels were compiled and its matrix products tuned, "
+                )?;
+                match kept {
+                    Some(file) => write!(f, "kept in {} for the next run", file.display()),
+                    None => f.write_str("which each run does anew"),
+                }
+            }
+            Self::DiskFull(error) => {
+                write!(f, "{}; the run goes on and tries again when it is due", line(error))
+            }
+            Self::Damaged { error, aside } => {
+                write!(f, "{} (it is put aside as {})", line(error), aside.display())
+            }
+            Self::NoSample { step, error } => write!(f, "step {step}: no sample ({}); the run goes on", line(error)),
+        }
+    }
+}
+
+/// An error and its causes in one line.
+pub fn line(error: &Error) -> String {
+    error.chain().map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}

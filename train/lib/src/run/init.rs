@@ -1,0 +1,223 @@
+//! Where a run's weights come from: random numbers, or with `init` a checkpoint, whose shape and tokenizer come with it.
+
+use std::path::{Path, PathBuf};
+
+use burn::tensor::Device;
+use ember_data::prepare::Dataset;
+use ember_data::tokenizer::{Tokenizer, UnknownCharacter};
+use ember_decoding::run_folder;
+use ember_model::{Gpt, GptConfig, checkpoint, folder};
+
+use crate::config::{ConfigError, Settings, TextFacts, TrainConfig};
+use crate::error::{Error, Result};
+
+/// Why a run cannot begin from a checkpoint.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InitError {
+    /// It cannot be opened.
+    #[error("init")]
+    Open {
+        /// Why not.
+        source: Box<Error>,
+    },
+    /// It has no tokenizer.
+    #[error(
+        "{} has no tokenizer.json (nor vocab.json with merges.txt), so the text cannot become this model's tokens; put the model's \
+         own tokenizer there",
+        folder.display()
+    )]
+    NoTokenizer {
+        /// The checkpoint.
+        folder: PathBuf,
+    },
+    /// Its tokenizer is another model's.
+    #[error(
+        "{}: its tokenizer has {tokens} tokens, but its config.json says vocab_size {vocab_size}: the model has no embedding for \
+         the others; put the model's own tokenizer there",
+        folder.display()
+    )]
+    ForeignTokenizer {
+        /// The checkpoint.
+        folder: PathBuf,
+        /// Tokens of its tokenizer.
+        tokens: usize,
+        /// Tokens of its model.
+        vocab_size: usize,
+    },
+    /// The text was prepared with a tokenizer of another size.
+    #[error(
+        "{} was prepared with a tokenizer of {theirs} tokens, the checkpoint {} has one of {ours}",
+        data.display(),
+        folder.display()
+    )]
+    OtherVocabSize {
+        /// The prepared folder.
+        data: PathBuf,
+        /// The checkpoint.
+        folder: PathBuf,
+        /// Tokens of the text's tokenizer.
+        theirs: usize,
+        /// Tokens of the checkpoint's.
+        ours: usize,
+    },
+    /// The text was prepared with another tokenizer of the same size.
+    #[error(
+        "{} was prepared with another tokenizer than the checkpoint's {}: token {id} is {theirs:?} there and {ours:?} here",
+        data.display(),
+        folder.display()
+    )]
+    OtherToken {
+        /// The prepared folder.
+        data: PathBuf,
+        /// The checkpoint.
+        folder: PathBuf,
+        /// The first token that is another.
+        id: u32,
+        /// What it is to the text's tokenizer.
+        theirs: String,
+        /// What it is to the checkpoint's.
+        ours: String,
+    },
+    /// The text has characters that the tokenizer lacks.
+    #[error("the model in {} has no token for some of this text", folder.display())]
+    UnknownCharacters {
+        /// The checkpoint.
+        folder: PathBuf,
+        /// Which.
+        source: Box<Error>,
+    },
+    /// The checkpoint that a run began from is gone or damaged.
+    #[error("cannot begin from {}", folder.display())]
+    Gone {
+        /// The checkpoint.
+        folder: PathBuf,
+        /// What is wrong with it.
+        source: Box<Error>,
+    },
+    /// The checkpoint that a run began from is another now.
+    #[error("{} is no longer what the run began from", folder.display())]
+    Changed {
+        /// The checkpoint.
+        folder: PathBuf,
+    },
+}
+
+/// A checkpoint to begin from, found and whole; its weights are not read yet.
+pub struct Init {
+    folder: PathBuf,
+    found: String,
+    shape: GptConfig,
+    tokenizer: Tokenizer,
+}
+
+impl Init {
+    /// Finds the checkpoint that `named` means: a run, a checkpoint or a Hugging Face folder.
+    ///
+    /// # Errors
+    /// When there is none, it is damaged, or its tokenizer is missing or not the model's.
+    pub fn open(named: &str) -> Result<Self, InitError> {
+        Self::find(named).map_err(|error| InitError::Open { source: error.into() })
+    }
+
+    fn find(named: &str) -> Result<Self> {
+        let found = run_folder::find(Some(Path::new(named)))?;
+        let folder = found.folder;
+        folder::verify_checksums_for_inference(&folder)?;
+        let shape = folder::read_config(&folder)?;
+        if !Tokenizer::is_in(&folder) {
+            return Err(InitError::NoTokenizer { folder }.into());
+        }
+        let tokenizer = Tokenizer::from_folder(&folder)?;
+        let (tokens, vocab_size) = (tokenizer.vocab_size(), shape.vocab_size);
+        if tokens > vocab_size {
+            return Err(InitError::ForeignTokenizer { folder, tokens, vocab_size }.into());
+        }
+        Ok(Self { folder, found: found.reason, shape, tokenizer })
+    }
+
+    /// Lets the text become this checkpoint's tokens.
+    ///
+    /// # Errors
+    /// When another tokenizer was asked for.
+    pub fn give_tokenizer(&self, settings: &mut Settings) -> Result<(), ConfigError> {
+        settings.take_tokenizer(&self.folder)
+    }
+
+    /// What was found, in one line.
+    pub fn found(&self) -> String {
+        let why = if self.found.is_empty() { String::new() } else { format!(" ({})", self.found) };
+        format!("beginning from {}{why}", self.folder.display())
+    }
+
+    /// The model that a run by `config` begins from: this checkpoint's, with the run's context and dropout.
+    pub fn shape(&self, config: &TrainConfig) -> GptConfig {
+        GptConfig { context_length: config.context_length, dropout: config.dropout, ..self.shape.clone() }
+    }
+
+    /// Gives the run this checkpoint's shape; returns what was decided, a line each.
+    ///
+    /// # Errors
+    /// When a key contradicts it.
+    pub fn give_shape(&self, settings: &mut Settings, facts: &TextFacts) -> Result<Vec<String>, ConfigError> {
+        settings.take_shape(&self.folder, &self.shape, facts)
+    }
+
+    /// Refuses tokens that were prepared with another tokenizer.
+    ///
+    /// # Errors
+    /// When a token of `dataset`, which is in `data`, is not the checkpoint's token of the same id.
+    pub fn check_tokens(&self, dataset: &Dataset, data: &Path) -> Result<(), InitError> {
+        let (theirs, ours) = (&dataset.tokenizer, &self.tokenizer);
+        let (data, folder) = (data.to_owned(), self.folder.clone());
+        if theirs.vocab_size() != ours.vocab_size() {
+            let (theirs, ours) = (theirs.vocab_size(), ours.vocab_size());
+            return Err(InitError::OtherVocabSize { data, folder, theirs, ours });
+        }
+        let other = (0..ours.vocab_size() as u32).find(|id| theirs.token_bytes(*id) != ours.token_bytes(*id));
+        if let Some(id) = other {
+            let word = |of: &Tokenizer| String::from_utf8_lossy(&of.token_bytes(id).unwrap_or_default()).into_owned();
+            return Err(InitError::OtherToken { data, folder, id, theirs: word(theirs), ours: word(ours) });
+        }
+        Ok(())
+    }
+
+    /// Says of a text with unknown characters that the model has no token for them.
+    pub fn explain(&self, error: Error) -> Error {
+        if error.chain().any(|cause| cause.is::<UnknownCharacter>()) {
+            return InitError::UnknownCharacters { folder: self.folder.clone(), source: error.into() }.into();
+        }
+        error
+    }
+}
+
+/// The model of a run before its first step.
+///
+/// # Errors
+/// When the checkpoint to begin from is gone, damaged or no longer the one that the run began from.
+pub fn first_model(config: &TrainConfig, dataset: &Dataset, device: &Device) -> Result<Gpt> {
+    if config.init.is_empty() {
+        return Ok(Gpt::new(&config.shape(dataset.manifest.vocab_size), config.seed, device)?);
+    }
+    let folder = PathBuf::from(&config.init);
+    let change =
+        |shape: &mut GptConfig| (shape.context_length, shape.dropout) = (config.context_length, config.dropout);
+    let load = || -> Result<Gpt> {
+        folder::verify_checksums_for_inference(&folder)?;
+        Ok(checkpoint::load_changed(&folder, change, device)?)
+    };
+    let gpt = load().map_err(|error| InitError::Gone { folder: folder.clone(), source: error.into() })?;
+    if is_model_of(gpt.config(), config, dataset) { Ok(gpt) } else { Err(InitError::Changed { folder }.into()) }
+}
+
+/// Whether `shape` is what the configuration and the text's tokens make. Of a model that began from a checkpoint, what no key
+/// decides is not asked: unused token ids, the width of its heads, its norms' epsilon.
+pub fn is_model_of(shape: &GptConfig, config: &TrainConfig, dataset: &Dataset) -> bool {
+    let mut expected = config.shape(dataset.manifest.vocab_size);
+    if !config.init.is_empty() && shape.vocab_size >= expected.vocab_size {
+        expected.vocab_size = shape.vocab_size;
+        expected.head_size = shape.head_size;
+        expected.norm_epsilon = shape.norm_epsilon;
+    }
+    *shape == expected
+}

@@ -1,0 +1,198 @@
+//! A run from its text to its last checkpoint: [`Start`] begins a new one, [`resume`] takes one up again, [`Run::train`] trains it.
+//!
+//! ```no_run
+//! use ember_host::interrupt::Interrupt;
+//! use ember_training::config::Settings;
+//! use ember_training::report::Silent;
+//! use ember_training::run::{Start, Usual};
+//! use ember_training::team::Alone;
+//!
+//! # fn main() -> ember_training::error::Result<()> {
+//! let mut settings = Settings::from_toml_str("max_steps = 200")?;
+//! settings.set_text(&["my-writing".to_owned()]);
+//! let start = Start::new(settings, "auto".parse().unwrap_or_default(), None, &Usual, &mut Silent)?;
+//! let Some(run) = start.begin("runs/mine".as_ref(), Box::new(Alone), &Usual, &mut Silent)? else { return Ok(()) };
+//! let trained = run.train(&mut Silent, &|| false)?;
+//! println!("{:?}", trained.progress.evaluations.best);
+//! # Ok(())
+//! # }
+//! ```
+
+pub mod init;
+mod resume;
+mod start;
+pub mod text;
+
+use ember_data::prepare::{Dataset, Marks};
+use ember_model::Gpt;
+use ember_model::device::Selected;
+
+use crate::ahead::Ahead;
+use crate::checkpoint::{DataChecksums, Progress};
+use crate::clock::Clock;
+use crate::config::TrainConfig;
+use crate::error::Result;
+use crate::optimizer::Optimizer;
+use crate::peak;
+use crate::precision::float_dtype;
+use crate::report::{LogError, Records, Reporter, Row, RunFacts, jsonl};
+use crate::run_folder::RunFolder;
+use crate::team::messages::{agree, said_by_the_first};
+use crate::team::{self, Team, exchange};
+use crate::trainer::{Spent, Trainer};
+use crate::windows::windows;
+use init::first_model;
+
+pub use resume::resume;
+pub use start::{Caller, Chosen, Known, Start, Usual, check_size, device_kind};
+
+/// A run, new or taken up again, ready to train.
+pub struct Run {
+    /// The processes that train it.
+    pub team: Box<dyn Team>,
+    /// Its folder.
+    pub folder: RunFolder,
+    /// Its configuration.
+    pub config: TrainConfig,
+    /// Its text.
+    pub dataset: Dataset,
+    /// Its model, on the training device.
+    pub gpt: Gpt,
+    /// What its model learns by.
+    pub optimizer: Optimizer,
+    /// Where it stands.
+    pub progress: Progress,
+    /// The device.
+    pub selected: Selected,
+    /// The step at which to stop as if interrupted.
+    pub pause_at: Option<u64>,
+    /// For a run that was promised to end at a time.
+    pub clock: Option<Clock>,
+}
+
+/// How training ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// All steps were taken, or there was no new best for long enough.
+    Finished,
+    /// Somebody asked it to stop, and what was learned is saved.
+    Interrupted,
+}
+
+/// A run that was trained.
+pub struct Trained {
+    /// How it ended.
+    pub ended: Ended,
+    /// Its folder.
+    pub folder: RunFolder,
+    /// Where it stands.
+    pub progress: Progress,
+    /// What is known of the built-in corpus.
+    pub marks: Option<Marks>,
+    /// The processes, which are still together: [`Team::leave`] parts them.
+    pub team: Box<dyn Team>,
+}
+
+impl Run {
+    /// A run whose configuration and text are in its folder, at its first step.
+    ///
+    /// # Errors
+    /// When the folder is no run, another process uses it, or its text or the checkpoint to begin from cannot be read.
+    pub fn from_the_start(folder: RunFolder, selected: Selected, team: Box<dyn Team>) -> Result<Self> {
+        let config = TrainConfig::from_file(&folder.config())?;
+        let dataset = Dataset::open(&text::data_folder(folder.path(), &config.text))?;
+        let gpt = first_model(&config, &dataset, &selected.device.clone().autodiff())?;
+        let (optimizer, progress) = (Optimizer::new(config.optimizer()), Progress::default());
+        Ok(Self { team, folder, config, dataset, gpt, optimizer, progress, selected, pause_at: None, clock: None })
+    }
+
+    /// Trains to the end, or until `stop` or the reporter says so.
+    ///
+    /// # Errors
+    /// When a file cannot be written, the device fails or the team is gone: every checkpoint saved before is still there.
+    pub fn train(self, reporter: &mut dyn Reporter, stop: &dyn Fn() -> bool) -> Result<Trained> {
+        let Self { team, folder, config, dataset, gpt, optimizer, mut progress, selected, pause_at, clock } = self;
+        progress.data = Some(agree(&*team, data_of_the_first(&*team, DataChecksums::of(&dataset.manifest))?)?);
+        let gpt = exchange::weights_of_the_first(&*team, gpt)?.with_precision(float_dtype(config.precision));
+        let (windows, val_windows) = windows(&config, &dataset)?;
+        let line = format!(
+            "{} parameters, {} tokens a step, {} windows in a pass",
+            gpt.config().parameters(),
+            config.tokens_per_step(),
+            windows.windows_per_pass()
+        );
+        reporter.note(line.into());
+        let peak_flops = peak::flops(&selected.name, config.precision);
+        let facts = facts(&config, &dataset, &gpt, &selected.name, peak_flops);
+        let log = if team.leads() {
+            log(&folder, facts, progress.step, config.tensorboard)
+        } else {
+            Ok(Records::kept_elsewhere())
+        };
+        let log = agree(&*team, log.map_err(Into::into))?;
+        team.keep_watch(folder.path());
+        reporter.begin(&folder.name(), progress.step, config.max_steps);
+        let ahead = Ahead::of(&config, &optimizer, &*team, &gpt.device());
+        let mut trainer = Trainer {
+            log,
+            spent: Spent::default(),
+            peak_flops,
+            marks: dataset.manifest.marks,
+            tokenizer: dataset.tokenizer,
+            config,
+            run: folder,
+            team,
+            stop_agreed: false,
+            optimizer,
+            ahead,
+            progress,
+            pause_at,
+            windows,
+            val_windows,
+            reporter,
+            clock,
+        };
+        let result = trainer.train(gpt, stop);
+        trainer.reporter.finish();
+        let Trainer { run: folder, progress, marks, team, .. } = trainer;
+        Ok(Trained { ended: result?, folder, progress, marks, team })
+    }
+}
+
+/// Which device was chosen and why, in one line.
+pub fn device_line(selected: &Selected) -> String {
+    format!("device {}: {} ({})", selected.id, selected.name, selected.reason)
+}
+
+/// The checksums of the text, where this process reads the same as the one of rank 0.
+fn data_of_the_first(team: &dyn Team, own: DataChecksums) -> Result<Result<DataChecksums>> {
+    let first: DataChecksums = serde_json::from_str(&said_by_the_first(team, &serde_json::to_string(&own)?)?)?;
+    Ok(match first.difference(&own) {
+        Some(what) => Err(team::Error::OtherText { what }.into()),
+        None => Ok(own),
+    })
+}
+
+/// The first row of the log.
+fn facts(config: &TrainConfig, dataset: &Dataset, gpt: &Gpt, device: &str, peak_flops: Option<f64>) -> RunFacts {
+    RunFacts {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        device: device.to_owned(),
+        parameters: gpt.config().parameters() as u64,
+        vocab_size: gpt.config().vocab_size as u64,
+        tokens_per_step: config.tokens_per_step(),
+        max_steps: config.max_steps,
+        train_tokens: dataset.manifest.train.tokens,
+        val_tokens: dataset.manifest.val.tokens,
+        peak_flops,
+    }
+}
+
+/// Opens the run's records, whose first row says what the run is.
+fn log(run: &RunFolder, facts: RunFacts, step: u64, tensorboard: bool) -> Result<Records, LogError> {
+    let mut log = Records::open(run, step, tensorboard)?;
+    if jsonl::read::<Row>(&run.metrics())?.is_empty() {
+        log.append(&Row { run: Some(facts), ..Row::default() })?;
+    }
+    Ok(log)
+}

@@ -1,0 +1,135 @@
+//! A run is taken up at its last checkpoint, to the numbers it would have had uninterrupted.
+
+use std::path::Path;
+
+use ember_data::prepare::Dataset;
+use ember_model::device::Selected;
+
+use super::Run;
+use super::init::{first_model, is_model_of};
+use super::text::{self, TextError};
+use crate::checkpoint::{self, DataChecksums, Progress, Restored};
+use crate::config::TrainConfig;
+use crate::error::{Error, Result};
+use crate::evaluations::Evaluations;
+use crate::memory;
+use crate::memory::fit::share_of;
+use crate::memory::on_device::{check_attention, keeps_freed_memory};
+use crate::note::Note;
+use crate::optimizer::Optimizer;
+use crate::precision;
+use crate::report::{LogError, Reporter, Row, jsonl, records};
+use crate::run_folder::{RunFolder, checkpoint_name, step_of};
+use crate::schedule::Curve;
+use crate::team::messages::{agree, said_by_the_first};
+use crate::team::{self, Team};
+
+/// Takes up the run in `path` where it stands, with each `key=value` of `changes` applied from here on.
+///
+/// # Errors
+/// When the folder is no run, its data or checkpoint is missing or damaged, a change is wrong, or something cannot be written.
+pub fn resume(
+    path: &Path,
+    changes: &[String],
+    selected: Selected,
+    team: Box<dyn Team>,
+    reporter: &mut dyn Reporter,
+) -> Result<Run> {
+    // Only the process that leads takes the run's lock and writes; the others read what it found in order, which a slow file
+    // system may not show them yet.
+    let opened = if team.leads() { open(path, reporter) } else { Ok((RunFolder::owned_elsewhere(path), None)) };
+    let (folder, latest) = agree(&*team, opened)?;
+    let latest = said_by_the_first(&*team, &latest.map(checkpoint_name).unwrap_or_default())?;
+    let latest = step_of(Path::new(&latest));
+    let restored = restore(&folder, latest, changes, &*team, &selected, reporter);
+    let (config, dataset, restored) = agree(&*team, restored)?;
+    let Restored { gpt, optimizer, progress } = restored;
+    // What is decided by these is decided in step: all have them as the first reads them.
+    let config = TrainConfig::from_toml_str(&said_by_the_first(&*team, &config.to_toml()?)?)?;
+    let progress: Progress = serde_json::from_str(&said_by_the_first(&*team, &serde_json::to_string(&progress)?)?)?;
+    let written = if team.leads() { write_back(&folder, &config, &progress, reporter) } else { Ok(()) };
+    agree(&*team, written)?;
+    // A promise of time is of the session it was made in: what it had made of the length is in the configuration.
+    Ok(Run { team, folder, config, dataset, gpt, optimizer, progress, selected, pause_at: None, clock: None })
+}
+
+/// Takes the run's lock, and lets `latest` name its newest whole checkpoint; its step.
+fn open(path: &Path, reporter: &mut dyn Reporter) -> Result<(RunFolder, Option<u64>)> {
+    let run = RunFolder::open(path)?;
+    let latest = checkpoint::newest_whole(&run, &mut |note| reporter.note(note))?;
+    Ok((run, latest.as_deref().and_then(step_of)))
+}
+
+/// Reads the run: its configuration with what is to change in it, its text, and where it stands.
+fn restore(
+    run: &RunFolder,
+    latest: Option<u64>,
+    changes: &[String],
+    team: &dyn Team,
+    selected: &Selected,
+    reporter: &mut dyn Reporter,
+) -> Result<(TrainConfig, Dataset, Restored)> {
+    let config = TrainConfig::from_file(&run.config())?;
+    team::share(team, 0, config.windows_per_step(), config.micro_batch)?;
+    precision::check(config.precision, selected)?;
+    let data = text::data_folder(run.path(), &config.text);
+    let unreadable = |error| TextError::OfRun { run: run.path().to_owned(), source: Box::new(Error::from(error)) };
+    let dataset = Dataset::open(&data).map_err(unreadable)?;
+    let training_device = selected.device.clone().autodiff();
+    let optimizer = Optimizer::new(config.optimizer());
+    let shown = run.path().display();
+    let restored = match latest {
+        Some(latest) => {
+            let mut restored = checkpoint::load(&run.checkpoint(latest), optimizer, &training_device)?;
+            reporter.note(format!("resuming {shown} at step {}", restored.progress.step).into());
+            if restored.progress.data.is_none() {
+                restored.progress.evaluations = evaluations_of_log(run, latest)?;
+            }
+            restored
+        }
+        None => {
+            reporter.note(format!("{shown} has no checkpoint yet: it begins at step 0").into());
+            let gpt = first_model(&config, &dataset, &training_device)?;
+            Restored { gpt, optimizer, progress: Progress::default() }
+        }
+    };
+    let learned = restored.progress.data.as_ref();
+    if let Some(what) = learned.and_then(|learned| learned.difference(&DataChecksums::of(&dataset.manifest))) {
+        return Err(checkpoint::Error::OtherText { data, what, run: run.path().to_owned() }.into());
+    }
+    let shape = restored.gpt.config();
+    if !is_model_of(shape, &config, &dataset) {
+        return Err(checkpoint::Error::OtherModel { run: run.path().to_owned() }.into());
+    }
+    check_attention(config.precision, shape, selected)?;
+    keeps_freed_memory(&share_of(&config, team.size()), shape, selected, memory::available(None, selected));
+    Ok((config.changed(changes, restored.progress.step)?, dataset, restored))
+}
+
+/// The evaluations up to `step` as the log has them: checkpoints of earlier versions, which did not keep their text's checksums
+/// either, have none in their state.
+fn evaluations_of_log(run: &RunFolder, step: u64) -> Result<Evaluations, LogError> {
+    let mut evaluations = Evaluations::default();
+    for Row { step, val_loss, .. } in jsonl::read(&run.metrics())?.into_iter().filter(|row: &Row| row.step <= step) {
+        val_loss.map(|loss| evaluations.record(step, loss));
+    }
+    Ok(evaluations)
+}
+
+/// Writes the changed configuration, and takes away what was recorded after `progress`.
+fn write_back(run: &RunFolder, config: &TrainConfig, progress: &Progress, reporter: &mut dyn Reporter) -> Result<()> {
+    let step = progress.step;
+    if *config != TrainConfig::from_file(&run.config())? {
+        run.write_config(config)?;
+        // A run made longer than its schedule goes on at the lowest rate, which is seldom what was meant.
+        if config.schedule != Curve::Constant && config.max_steps > config.lr_decay_steps {
+            reporter.note(Note::RateEnds { step: config.lr_decay_steps, rate: config.min_learning_rate });
+        }
+    }
+    for (newer, aside) in run.supersede_after(step)? {
+        let (newer, aside) = (newer.display(), aside.display());
+        let line = format!("{newer} is of a later step, which is taken again: it is put aside as {aside}");
+        reporter.note(line.into());
+    }
+    Ok(records::cut_back(run, step, progress.evaluations.last == Some(step))?)
+}

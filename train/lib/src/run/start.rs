@@ -1,0 +1,318 @@
+//! The beginning of a new run. What no text could make right is refused before one is read: a large one takes minutes to prepare.
+
+use std::path::Path;
+
+use ember_data::prepare::{Dataset, Manifest, PrepareOptions, Silent};
+use ember_model::GptConfig;
+use ember_model::device::{self, DeviceChoice, Selected};
+
+use super::init::{Init, first_model};
+use super::text::{self, absolute};
+use super::{Run, device_line};
+use crate::checkpoint::Progress;
+use crate::clock::{Clock, Pace};
+use crate::config::{ConfigError, DataConfig, DeviceKind, Settings, TextFacts, TrainConfig};
+use crate::error::{Error, Result};
+use crate::memory;
+use crate::memory::fit::{Open, Verdict, share_of};
+use crate::memory::keeping::give_back_freed_memory;
+use crate::memory::on_device::{check_attention, doubt, fit_to_device, fit_to_memory, keeps_freed_memory};
+use crate::note::Note;
+use crate::optimizer::Optimizer;
+use crate::precision;
+use crate::report::Reporter;
+use crate::run_folder::RunFolder;
+use crate::sample;
+use crate::team::launch::{self, Launch};
+use crate::team::messages::{agree, said_by_the_first};
+use crate::team::{Team, check_share};
+use crate::windows::windows;
+
+/// What a program may do in its own way while a run begins.
+pub trait Caller {
+    /// Prepares the text; `None` when interrupted.
+    ///
+    /// # Errors
+    /// When the text cannot be read or the tokens cannot be written.
+    fn prepare(&self, options: &PrepareOptions) -> Result<Option<Manifest>> {
+        text::prepare(options, &Silent)
+    }
+
+    /// The configurations that texts could bring these settings to, smallest first.
+    fn for_every_text(&self, settings: &Settings, device: DeviceKind) -> Vec<Result<TrainConfig, ConfigError>> {
+        settings.for_texts_of_every_size(device)
+    }
+
+    /// Chooses what the settings leave open, for this text.
+    ///
+    /// # Errors
+    /// When what is set cannot be trained with.
+    fn choose(&self, settings: Settings, known: &Known, _reporter: &mut dyn Reporter) -> Result<Chosen> {
+        let (config, reasons) = settings.resolve(&known.facts, device_kind(known.selected))?;
+        Ok(Chosen { config, reasons, pace: Pace::default() })
+    }
+
+    /// The clock of a run that was promised to end at a time, for steps that take what was chosen by.
+    fn clock(&self, _pace: Pace) -> Option<Clock> {
+        None
+    }
+
+    /// Whether a step of `config` fits into the memory of a device that does not say how much it has.
+    ///
+    /// # Errors
+    /// When it cannot be tried.
+    fn try_steps(&self, _config: &TrainConfig, _shape: &GptConfig, _selected: &Selected) -> Result<Verdict> {
+        Ok(Verdict::Fits("the first step will show".to_owned()))
+    }
+}
+
+/// The usual way in everything.
+#[derive(Clone, Copy, Debug)]
+pub struct Usual;
+
+impl Caller for Usual {}
+
+/// What is known once the text is tokens.
+pub struct Known<'a> {
+    /// The text.
+    pub dataset: &'a Dataset,
+    /// What of it decides sizes.
+    pub facts: TextFacts,
+    /// The device.
+    pub selected: &'a Selected,
+    /// Processes that share every step.
+    pub processes: usize,
+    /// Bytes that this one may take, where that is known.
+    pub memory: Option<u64>,
+    /// The model that a configuration makes.
+    pub shape: &'a dyn Fn(&TrainConfig) -> GptConfig,
+}
+
+/// What was chosen, and why.
+pub struct Chosen {
+    /// The run.
+    pub config: TrainConfig,
+    /// A line for each choice.
+    pub reasons: Vec<Note>,
+    /// What a step is expected to take, for [`Caller::clock`].
+    pub pace: Pace,
+}
+
+/// What is known of a run before its text is read.
+pub struct Start {
+    /// What somebody set.
+    pub settings: Settings,
+    /// What of it decides the data.
+    pub data: DataConfig,
+    /// The device.
+    pub selected: Selected,
+    init: Option<Init>,
+    memory_limit: Option<u64>,
+}
+
+/// What one process finds in the folder of a new run.
+type Described = (RunFolder, TrainConfig, Dataset);
+
+impl Start {
+    /// Chooses the device for what these settings say, and the precision where they do not say it.
+    ///
+    /// # Errors
+    /// When the settings contradict each other or cannot be trained with here, whatever the text, or the device or the checkpoint to
+    /// begin from cannot be had.
+    pub fn new(
+        mut settings: Settings,
+        device: DeviceChoice,
+        memory_limit: Option<u64>,
+        caller: &dyn Caller,
+        reporter: &mut dyn Reporter,
+    ) -> Result<Self> {
+        let init = settings.init().map(Init::open).transpose()?;
+        if let Some(init) = &init {
+            reporter.note(init.found().into());
+            init.give_tokenizer(&mut settings)?;
+        }
+        let data = settings.data()?;
+        let selected = device::select(launch::device(device))?;
+        reporter.note(device_line(&selected).into());
+        if let Some(note) = precision::settle(&mut settings, &selected)? {
+            reporter.note(note);
+        }
+        settings.check_parts()?;
+        let start = Self { settings, data, selected, init, memory_limit };
+        start.check(caller)?;
+        Ok(start)
+    }
+
+    /// Refuses settings that cannot be trained with, whatever the text: the sizes that it decides are tried, all of them. The reason
+    /// is that of the smallest.
+    fn check(&self, caller: &dyn Caller) -> Result<()> {
+        let mut settings = self.settings.clone();
+        if let Some(init) = &self.init {
+            init.give_shape(&mut settings, &TextFacts::NOTHING)?;
+        }
+        let memory = memory::available(self.memory_limit, &self.selected);
+        let processes = Launch::of_this_process().map_or(1, |launch| launch.size);
+        let mut first: Option<Error> = None;
+        for config in caller.for_every_text(&settings, device_kind(&self.selected)) {
+            match config.map_err(Error::from).and_then(|config| self.check_one(&config, memory, processes)) {
+                Ok(()) => return Ok(()),
+                Err(error) => first = first.or(Some(error)),
+            }
+        }
+        first.map_or(Ok(()), Err)
+    }
+
+    fn check_one(&self, config: &TrainConfig, memory: Option<u64>, processes: usize) -> Result<()> {
+        let shape = self.shape(config, 1); // no text has fewer different tokens
+        check_size(config, &shape, &self.selected, processes)?;
+        let open = Open::of(&self.settings);
+        if let (Some(memory), true) = (memory, open.micro_batch) {
+            fit_to_memory(&share_of(config, processes), &shape, open, &self.selected, memory)?;
+        }
+        Ok(())
+    }
+
+    /// The model that a run by `config` begins from.
+    fn shape(&self, config: &TrainConfig, vocab_size: usize) -> GptConfig {
+        self.init.as_ref().map_or_else(|| config.shape(vocab_size), |init| init.shape(config))
+    }
+
+    /// Makes the run's folder `path`, prepares the text, and writes down what was chosen. Of several processes the one that leads
+    /// does it, and the others open what it has made. `None` when preparing was interrupted.
+    ///
+    /// # Errors
+    /// When the text is wrong, the folder holds a run already, or something cannot be written.
+    pub fn begin(
+        self,
+        path: &Path,
+        team: Box<dyn Team>,
+        caller: &dyn Caller,
+        reporter: &mut dyn Reporter,
+    ) -> Result<Option<Run>> {
+        let made = if team.leads() { self.make(path, team.size(), caller, reporter) } else { Ok(None) };
+        let made = agree(&*team, made)?;
+        let path = made.as_ref().map(|((folder, ..), _)| folder.path().display().to_string());
+        let path = said_by_the_first(&*team, path.as_deref().unwrap_or_default())?;
+        if path.is_empty() {
+            team.leave();
+            return Ok(None);
+        }
+        let opened = made.map_or_else(|| follow(Path::new(&path)), Ok);
+        let ((folder, config, dataset), pace) = agree(&*team, opened)?;
+        let gpt = agree(&*team, first_model(&config, &dataset, &self.selected.device.clone().autodiff()))?;
+        let (optimizer, progress) = (Optimizer::new(config.optimizer()), Progress::default());
+        let (selected, clock) = (self.selected, caller.clock(pace));
+        Ok(Some(Run { team, folder, config, dataset, gpt, optimizer, progress, selected, pause_at: None, clock }))
+    }
+
+    /// Makes the folder of a new run; where nothing comes of it, nothing is left behind.
+    fn make(
+        &self,
+        path: &Path,
+        processes: usize,
+        caller: &dyn Caller,
+        reporter: &mut dyn Reporter,
+    ) -> Result<Option<(Described, Pace)>> {
+        let fresh = !path.exists();
+        let folder = RunFolder::create(path)?;
+        let begun = self.describe(&folder, processes, caller, reporter).inspect_err(|_| {
+            if fresh {
+                let _ = std::fs::remove_dir_all(path);
+            }
+        })?;
+        Ok(begun.map(|(config, dataset, pace)| ((folder, config, dataset), pace)))
+    }
+
+    /// Prepares the text and writes the resolved configuration: after this the run exists. `None` when interrupted.
+    ///
+    /// # Errors
+    /// As [`Self::begin`].
+    pub fn describe(
+        &self,
+        folder: &RunFolder,
+        processes: usize,
+        caller: &dyn Caller,
+        reporter: &mut dyn Reporter,
+    ) -> Result<Option<(TrainConfig, Dataset, Pace)>> {
+        let Self { data, init, selected, memory_limit, .. } = self;
+        let elsewhere = text::prepared(&data.text);
+        let tokens = elsewhere.map_or_else(|| folder.data(), Path::to_owned);
+        if elsewhere.is_none() {
+            let prepared = caller.prepare(&text::options(data, tokens.clone())?);
+            let prepared = match init {
+                Some(init) => prepared.map_err(|error| init.explain(error))?,
+                None => prepared?,
+            };
+            let Some(manifest) = prepared else { return Ok(None) };
+            reporter.note(manifest.report.to_string().into());
+        }
+        let dataset = Dataset::open(&tokens)?;
+        let manifest = &dataset.manifest;
+        let (train_tokens, val_tokens, vocab_size) = (manifest.train.tokens, manifest.val.tokens, manifest.vocab_size);
+        let facts = TextFacts { train_tokens, val_tokens, vocab_size };
+        let mut settings = self.settings.clone();
+        if let Some(init) = init {
+            init.check_tokens(&dataset, &tokens)?;
+            let decided = init.give_shape(&mut settings, &facts)?;
+            decided.into_iter().for_each(|line| reporter.note(line.into()));
+        }
+        let open = Open::of(&settings);
+        // What preparing took is not training's.
+        give_back_freed_memory();
+        let memory = memory::available(*memory_limit, selected);
+        let shape = |config: &TrainConfig| self.shape(config, vocab_size);
+        let known = Known { dataset: &dataset, facts, selected, processes, memory, shape: &shape };
+        let Chosen { mut config, reasons, pace } = caller.choose(settings, &known, reporter)?;
+        reasons.into_iter().for_each(|reason| reporter.note(reason));
+        // Refuse now what could not train, while there is nothing to lose.
+        let shape = shape(&config);
+        check_size(&config, &shape, selected, processes)?;
+        windows(&config, &dataset)?;
+        let share = share_of(&config, processes);
+        if open.micro_batch {
+            let trial = |config: &_, shape: &_, selected: &_| caller.try_steps(config, shape, selected);
+            let fitted = fit_to_device(&share, &shape, open, selected, memory, &trial)?;
+            config = fitted.in_whole(&config);
+            reporter.note(fitted.reason.into());
+        } else if let Some(doubt) = doubt(&share, &shape, selected, memory) {
+            reporter.note(doubt.into());
+        }
+        if !keeps_freed_memory(&share_of(&config, processes), &shape, selected, memory) {
+            let line = "memory is short: what a step frees is given back at once, which makes steps slower";
+            reporter.note(line.into());
+        }
+        sample::check_prompts(&dataset.tokenizer, &config.sample_prompts)?;
+        // The run may be resumed from another folder.
+        if elsewhere.is_some() {
+            config.text = vec![absolute(&tokens)?];
+        }
+        if !config.init.is_empty() {
+            config.init = absolute(Path::new(&config.init))?;
+        }
+        folder.write_config(&config)?;
+        Ok(Some((config, dataset, pace)))
+    }
+}
+
+/// Opens the folder that another process has made.
+fn follow(path: &Path) -> Result<(Described, Pace)> {
+    let folder = RunFolder::owned_elsewhere(path);
+    let config = TrainConfig::from_file(&folder.config())?;
+    let dataset = Dataset::open(&text::data_folder(folder.path(), &config.text))?;
+    Ok(((folder, config, dataset), Pace::default()))
+}
+
+/// Refuses a model that cannot be, or not on this device, and steps that the processes cannot share.
+///
+/// # Errors
+/// As said, in one line.
+pub fn check_size(config: &TrainConfig, shape: &GptConfig, selected: &Selected, processes: usize) -> Result<()> {
+    shape.validate()?;
+    check_attention(config.precision, shape, selected)?;
+    Ok(check_share(config.windows_per_step(), processes)?)
+}
+
+/// Which of the two speeds a device has.
+pub fn device_kind(selected: &Selected) -> DeviceKind {
+    if selected.gpu { DeviceKind::Gpu } else { DeviceKind::Cpu }
+}

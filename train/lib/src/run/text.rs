@@ -1,0 +1,144 @@
+//! The text of a run: what is prepared for it, and where the tokens are that were.
+
+use std::path::{Path, PathBuf};
+
+use ember_data::prepare::{self, Dataset, Input, Manifest, PrepareOptions, Progress};
+use ember_data::tokenizer::TokenizerChoice;
+use ember_decoding::run_folder;
+use ember_host::file_error::{At, FileError};
+
+use crate::config::{ConfigError, DataConfig, TrainConfig};
+use crate::error::{Error, Result};
+
+/// Why the text of a run cannot be found.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TextError {
+    /// There is nothing of that name.
+    #[error("{} does not exist; name a run's folder", path.display())]
+    Missing {
+        /// What was named.
+        path: PathBuf,
+    },
+    /// A checkpoint that stands by itself.
+    #[error(
+        "{} is a checkpoint without its run, so what it was trained on is not known; name a run's folder",
+        checkpoint.display()
+    )]
+    NoRun {
+        /// The checkpoint.
+        checkpoint: PathBuf,
+    },
+    /// A folder that a configuration cannot name.
+    #[error("the name of {} is not UTF-8; rename it", path.display())]
+    NotUtf8 {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The run's tokens cannot be read.
+    #[error("the text of {}", run.display())]
+    OfRun {
+        /// The run's folder.
+        run: PathBuf,
+        /// Why not.
+        source: Box<Error>,
+    },
+    /// A file or folder cannot be found.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// Prepares a text; `None` when [`Progress::interrupted`] said so.
+///
+/// # Errors
+/// As [`prepare::prepare`].
+pub fn prepare(options: &PrepareOptions, progress: &dyn Progress) -> Result<Option<Manifest>> {
+    match prepare::prepare(options, progress) {
+        Err(prepare::Error::Interrupted) => Ok(None),
+        other => Ok(Some(other?)),
+    }
+}
+
+/// Preparing what a configuration names, into the folder `out`.
+///
+/// # Errors
+/// When it names no tokenizer that there is.
+pub fn options(data: &DataConfig, out: PathBuf) -> Result<PrepareOptions, ConfigError> {
+    let tokenizer = &data.tokenizer;
+    let unknown = |reason: String| ConfigError::Tokenizer { tokenizer: tokenizer.clone(), reason };
+    let choice = tokenizer.parse::<TokenizerChoice>().map_err(|error| unknown(error.to_string()))?;
+    Ok(PrepareOptions {
+        inputs: inputs(&data.text, data.stories),
+        field: data.field.clone(),
+        tokenizer: choice,
+        val_fraction: data.val_fraction,
+        seed: data.seed,
+        out,
+        ..PrepareOptions::default()
+    })
+}
+
+/// What the names of a text mean: `-` is standard input, nothing is the built-in corpus.
+pub fn inputs(text: &[String], stories: u64) -> Vec<Input> {
+    if text.is_empty() {
+        return vec![Input::Stories { count: stories }];
+    }
+    let input = |path: &String| if path == "-" { Input::Stdin } else { Input::Path(path.into()) };
+    text.iter().map(input).collect()
+}
+
+/// The folder that a text was prepared into, if that is the text.
+pub fn prepared(text: &[String]) -> Option<&Path> {
+    let [only] = text else { return None };
+    Some(Path::new(only)).filter(|folder| Dataset::is_in(folder))
+}
+
+/// Where the tokens of a run that was begun are: in the folder that they were prepared into, if that is the text, also where it is
+/// gone; else in the run's own.
+pub fn data_folder(run: &Path, text: &[String]) -> PathBuf {
+    let own = run.join("data");
+    match (prepared(text), text) {
+        (Some(folder), _) => folder.to_owned(),
+        (None, [gone]) if !Dataset::is_in(&own) && !Path::new(gone).is_file() => PathBuf::from(gone),
+        _ => own,
+    }
+}
+
+/// The prepared folder of `run`: a run's folder or a checkpoint in it, or a prepared folder itself; without one, of the newest run.
+///
+/// # Errors
+/// Names the folder, and says what it is not.
+pub fn data_of(run: Option<&Path>) -> Result<PathBuf> {
+    if let Some(path) = run {
+        if Dataset::is_in(path) {
+            return Ok(path.to_owned());
+        }
+        if path.join("config.toml").is_file() {
+            return data_of_run(path); // also before its first checkpoint
+        }
+        if !path.exists() {
+            return Err(TextError::Missing { path: path.to_owned() }.into());
+        }
+    }
+    let checkpoint = run_folder::find(run)?.folder;
+    // RUN/checkpoints/step-N, or the averaged weights in it.
+    let mut around = checkpoint.canonicalize().at("cannot find", &checkpoint)?;
+    if around.ends_with("ema") {
+        around.pop();
+    }
+    match around.parent().and_then(Path::parent) {
+        Some(run) if run.join("config.toml").is_file() => data_of_run(run),
+        _ => Err(TextError::NoRun { checkpoint }.into()),
+    }
+}
+
+fn data_of_run(run: &Path) -> Result<PathBuf> {
+    let config = TrainConfig::from_file(&run.join("config.toml"))?;
+    Ok(data_folder(run, &config.text))
+}
+
+/// A path that means the same wherever the program is started.
+pub(super) fn absolute(path: &Path) -> Result<String, TextError> {
+    let whole = std::path::absolute(path).at("cannot find", path)?;
+    whole.into_os_string().into_string().map_err(|_| TextError::NotUtf8 { path: path.to_owned() })
+}

@@ -1,0 +1,124 @@
+//! What `run` and `resume` have in common: a run is trained, its losses are drawn, and it is said where things are.
+
+use anyhow::Result;
+use ember_cli::program::{CommonArgs, Notes, Outcome, exit};
+use ember_cli::terminal::say;
+use ember_host::interrupt::Interrupt;
+use ember_model::device::Selected;
+use ember_study::error::Error;
+use ember_study::plot::loss_svg;
+use ember_training::evaluations::Best;
+use ember_training::report::{Row, jsonl};
+use ember_training::run::{Ended, Run, Trained, device_line};
+use ember_training::team::watch::{Event, Gone};
+use ember_training::team::{self, Program, Team};
+
+use crate::report::{Screen, restore_terminal};
+use crate::wording::{self, exit_code};
+
+/// The processes that this one was started with.
+pub fn join(interrupt: &Interrupt) -> Result<Box<dyn Team>, ember_training::error::Error> {
+    team::join(Program { code: exit_code, gone }, interrupt)
+}
+
+/// The common arguments as this process takes them: only the one that leads has something to say.
+pub fn voice(team: &dyn Team, common: &CommonArgs) -> CommonArgs {
+    CommonArgs { quiet: common.quiet || !team.leads(), ..common.clone() }
+}
+
+/// Trains to the end or to an interruption, draws the picture, says where things are.
+pub fn train(run: Run, screen: &mut Screen, notes: &Notes, interrupt: &Interrupt) -> Result<Outcome> {
+    interrupt.before_exit(restore_terminal);
+    let trained = run.train(screen, &|| interrupt.requested())?;
+    if trained.team.leads() {
+        // All that was learned is saved: what cannot be drawn now can be drawn again.
+        if let Err(error) = conclude(&trained, notes) {
+            notes.say(format!("{:#}", wording::said(error.into())));
+        }
+    }
+    trained.team.leave();
+    Ok(match trained.ended {
+        Ended::Finished => Outcome::Done,
+        Ended::Interrupted => Outcome::Interrupted,
+    })
+}
+
+/// Draws the losses and says what there is now and what to do with it.
+fn conclude(trained: &Trained, notes: &Notes) -> Result<(), Error> {
+    let run = &trained.folder;
+    let rows: Vec<Row> = jsonl::read(&run.metrics())?;
+    loss_svg(&rows, &run.name(), &run.plot())?;
+    let path = run.path().display();
+    if trained.ended == Ended::Interrupted {
+        let step = trained.progress.step;
+        notes.say(format!("interrupted at step {step}, which is saved; go on with `ember-train resume {path}`"));
+        return Ok(());
+    }
+    if let Some(Best { val_loss, .. }) = trained.progress.evaluations.best {
+        notes.say(format!("best validation loss {val_loss:.4}{}", marks(trained, val_loss)));
+    }
+    notes.say(format!("the losses are drawn in {}", run.plot().display()));
+    notes.say(format!("write with it: `cargo write --from {path}` or `ember-generate text --from {path}`"));
+    Ok(())
+}
+
+/// On the built-in corpus: how far the loss has come from forgetting everything to the floor.
+fn marks(trained: &Trained, loss: f64) -> String {
+    let Some(marks) = &trained.marks else { return String::new() };
+    let closed = (marks.forgetful_loss - loss) / (marks.forgetful_loss - marks.entropy_floor);
+    if closed < 0.0 {
+        return format!(
+            " nats per token: not yet that of a reader who forgets every earlier sentence ({:.4}); the lowest there can be is {:.4}",
+            marks.forgetful_loss, marks.entropy_floor
+        );
+    }
+    format!(
+        " nats per token: {:.1}% of the way from a reader who forgets every earlier sentence ({:.4}) to the lowest there can be ({:.4})",
+        100.0 * closed,
+        marks.forgetful_loss,
+        marks.entropy_floor
+    )
+}
+
+/// Says which device was chosen and why.
+pub fn say_device(notes: &Notes, selected: &Selected) {
+    notes.say(device_line(selected));
+}
+
+/// What a user is told when a process dies, and the end of this one.
+fn gone(gone: &Gone) {
+    match gone.what {
+        Event::LateStep => say(format_args!(
+            "{}: the step is not over; should mpirun end it before it is, {}",
+            gone.run.display(),
+            way_on(gone)
+        )),
+        Event::Died { rank, pid, said_here } => {
+            if said_here {
+                let (run, size) = (gone.run.display(), gone.size);
+                let died = format!("the process of rank {rank} (pid {pid}) is gone, so all {size} end");
+                say(format_args!("error: {run}: {died}; {}", way_on(gone)));
+            }
+            exit(1)
+        }
+    }
+}
+
+/// What is saved, and the command that goes on from there.
+fn way_on(gone: &Gone) -> String {
+    let saved = gone.saved.map_or_else(|| "no step is saved yet".to_owned(), |step| format!("step {step} is saved"));
+    format!("{saved}, go on with `mpirun -n {} ember-train resume {}`", gone.size, gone.run.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_names_what_is_saved_and_the_command() {
+        let gone = |saved| Gone { run: "/a".into(), saved, size: 2, what: Event::LateStep };
+        let nothing = "no step is saved yet, go on with `mpirun -n 2 ember-train resume /a`";
+        assert_eq!(way_on(&gone(None)), nothing);
+        assert!(way_on(&gone(Some(14))).starts_with("step 14 is saved, "));
+    }
+}

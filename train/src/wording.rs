@@ -1,0 +1,218 @@
+//! What the libraries find wrong and what they choose, in the words of a program that has flags and commands.
+
+use std::error::Error as StdError;
+
+use ember_cli::program::SaidElsewhere;
+use ember_cli::wording::{self, Worded, shared};
+use ember_study::copied::CopiedError;
+use ember_study::error::Error as StudyError;
+use ember_study::ledger::meter::MeterError;
+use ember_study::plot::PlotError;
+use ember_training::checkpoint;
+use ember_training::config::ConfigError;
+use ember_training::error::Error;
+use ember_training::guard;
+use ember_training::memory::fit::DoesNotFit;
+use ember_training::note::Note;
+use ember_training::run::init::InitError;
+use ember_training::run_folder::FolderError;
+use ember_training::team;
+
+/// What ends the program, in its own words and with its exit code.
+pub fn said(error: anyhow::Error) -> anyhow::Error {
+    let elsewhere = error.chain().find_map(|cause| match of_team(cause)? {
+        team::Error::SaidElsewhere { code } => Some(*code),
+        _ => None,
+    });
+    match elsewhere {
+        Some(code) => SaidElsewhere(code).into(),
+        None => wording::said(error, words),
+    }
+}
+
+/// The exit code that an error means where several processes end together: 2 for wrong arguments, else 1.
+pub fn exit_code(error: &Error) -> u8 {
+    let usage = |cause| matches!(words(cause), Some(Worded::Usage(_)));
+    if anyhow::Chain::new(error).any(usage) { 2 } else { 1 }
+}
+
+/// A note with what flags can do about it.
+pub fn note(note: &Note) -> String {
+    match note {
+        Note::Length(_) => format!("{note}; a longer run learns more, --set max_steps=N"),
+        Note::ExactPrecision(_) => format!("{note}, with --set precision=bf16"),
+        Note::RateEnds { .. } => format!("{note}; --set lr_decay_steps=N moves that"),
+        Note::FirstStep { kept: None, .. } => format!("{note} (a build with --features tuning-cache keeps it)"),
+        Note::DiskFull(error) => format!("{}; the run goes on and tries again when it is due", line(error)),
+        Note::NoSample { step, error } => format!("step {step}: no sample ({}); the run goes on", line(error)),
+        Note::Damaged { error, aside } => format!("{} (it is put aside as {})", line(error), aside.display()),
+        _ => note.to_string(),
+    }
+}
+
+fn line(error: &Error) -> String {
+    let words = anyhow::Chain::new(error).map(|cause| match words(cause) {
+        None => cause.to_string(),
+        Some(Worded::Failure(words) | Worded::Usage(words)) => words,
+    });
+    words.collect::<Vec<_>>().join(": ")
+}
+
+/// The program's words for one error of a chain.
+fn words(cause: &(dyn StdError + 'static)) -> Option<Worded> {
+    let cause = StudyError::unwrapped(cause);
+    let failure = None
+        .or_else(|| found(cause).and_then(of_checkpoint))
+        .or_else(|| found(cause).and_then(of_guard))
+        .or_else(|| found(cause).and_then(of_init))
+        .or_else(|| found(cause).and_then(of_copied))
+        .or_else(|| found(cause).and_then(of_plot))
+        .or_else(|| found(cause).and_then(of_meter));
+    let usage = || {
+        None.or_else(|| found(cause).map(of_config))
+            .or_else(|| found(cause).map(DoesNotFit::to_string))
+            .or_else(|| found(cause).and_then(of_processes))
+    };
+    let folder = || found(cause).and_then(of_folder);
+    failure.map(Worded::Failure).or_else(|| usage().map(Worded::Usage)).or_else(folder).or_else(|| shared(cause))
+}
+
+/// `cause` as this kind of error, also where another error holds it in a box.
+fn found<'a, E: StdError + 'static>(cause: &'a (dyn StdError + 'static)) -> Option<&'a E> {
+    cause.downcast_ref().or_else(|| cause.downcast_ref::<Box<E>>().map(|error| &**error))
+}
+
+/// What the program itself finds wrong, as the library takes it from its caller.
+pub fn cause(error: anyhow::Error) -> Error {
+    let other = |error: anyhow::Error| Error::Other(error.reallocate_into_boxed_dyn_error_without_backtrace());
+    error.downcast().unwrap_or_else(other)
+}
+
+fn of_team<'a>(cause: &'a (dyn StdError + 'static)) -> Option<&'a team::Error> {
+    Error::unwrapped(cause).downcast_ref()
+}
+
+fn of_config(error: &ConfigError) -> String {
+    use ConfigError::*;
+    match error {
+        NoEquals { assignment } => {
+            format!("--set {assignment} has no \"=\"; write --set key=value, as in --set max_steps=500")
+        }
+        Fixed { .. } => format!("--set {error}"),
+        UnknownKey { nearest: None, .. } => format!("{error}; `ember-train run --help-config` lists them all"),
+        Precision { precision, device, name, problem } => {
+            format!(
+                "precision = {precision}: {device} ({name}) {problem}; use --set precision=f32, or another --device"
+            )
+        }
+        WideHeads(error) => wording::heads(error),
+        VocabSize { recipe, tokenizer } => format!(
+            "--config {}: the number of tokens cannot be told from tokenizer = \"{tokenizer}\"; add --set tokenizer=bpe:SIZE",
+            recipe.display()
+        ),
+        _ => error.to_string(),
+    }
+}
+
+fn of_folder(error: &FolderError) -> Option<Worded> {
+    use FolderError::*;
+    Some(match error {
+        HoldsRun { path } => {
+            let path = path.display();
+            let way_on = format!("continue it with `ember-train resume {path}`, or choose another --out");
+            Worded::Usage(format!("{path} holds a run already; {way_on}"))
+        }
+        IsFile { .. } | Foreign { .. } => Worded::Usage(format!("--out {error}")),
+        Create { path, .. } => {
+            Worded::Failure(format!("cannot create the run folder {}; choose another --out", path.display()))
+        }
+        NoRun { path } => Worded::Failure(format!(
+            "{} is not a run folder (it has no config.toml); name the folder that `run` made",
+            path.display()
+        )),
+        InUse { path } => Worded::Failure(format!(
+            "{} is in use by another ember-train; wait for it to end, or stop it first",
+            path.display()
+        )),
+        _ => return None,
+    })
+}
+
+fn of_checkpoint(error: &checkpoint::Error) -> Option<String> {
+    match error {
+        checkpoint::Error::Save { step, run, latest: None, .. } => Some(format!(
+            "could not save step {step} (free some space and go on with `ember-train resume {}`)",
+            run.display()
+        )),
+        checkpoint::Error::OtherText { run, .. } => {
+            Some(format!("{error}, or begin a new run with --init {}", run.display()))
+        }
+        _ => None,
+    }
+}
+
+fn of_guard(error: &guard::Error) -> Option<String> {
+    match error {
+        guard::Error::SkippedTooMany { .. } => Some(format!("{error} (--set max_skipped_batches=N)")),
+        guard::Error::DamagedWeights { parameter, place, saved: Some(saved) } => Some(format!(
+            "{parameter} {place:?} is no longer finite, though every gradient was; these weights are not saved: {} is whole, and \
+             `ember-train resume` goes on from there",
+            saved.display()
+        )),
+        _ => None,
+    }
+}
+
+fn of_init(error: &InitError) -> Option<String> {
+    match error {
+        InitError::OtherVocabSize { folder, .. } | InitError::OtherToken { folder, .. } => {
+            Some(format!("{error}; prepare the text again with --tokenizer {}", folder.display()))
+        }
+        _ => None,
+    }
+}
+
+fn of_processes(error: &team::Error) -> Option<String> {
+    match error {
+        team::Error::NoMpi { processes } => Some(format!(
+            "mpirun started {processes} processes of an ember-train that was built without MPI, and they would write into one \
+             folder; build it with `cargo build --release -p ember-train --features mpi`, or start it without mpirun"
+        )),
+        team::Error::UnequalShares { .. } => Some(error.to_string()),
+        _ => None,
+    }
+}
+
+fn of_copied(error: &CopiedError) -> Option<String> {
+    matches!(error, CopiedError::TooLong { .. }).then(|| format!("{error} with --corpus"))
+}
+
+fn of_plot(error: &PlotError) -> Option<String> {
+    match error {
+        PlotError::NoAxis { axis } => Some(format!("no loss can be drawn over {axis}; try another --by")),
+        _ => None,
+    }
+}
+
+fn of_meter(error: &MeterError) -> Option<String> {
+    match error {
+        MeterError::Silent => Some("the device does not say how much memory is in use; use --device cpu".to_owned()),
+        MeterError::Device(problem) => Some(format!("the device failed: {problem}; try --device cpu")),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flag_is_named_wherever_the_error_stands_in_the_chain() {
+        let unknown = ConfigError::UnknownKey { name: "zzzz".to_owned(), nearest: None };
+        let in_file = ConfigError::InFile { path: "a.toml".into(), source: unknown.into() };
+        let error = Error::from(in_file);
+        assert_eq!(exit_code(&error), 2);
+        let expected = "a.toml: there is no key \"zzzz\"; `ember-train run --help-config` lists them all";
+        assert_eq!(said(error.into()).to_string(), expected);
+    }
+}
