@@ -24,8 +24,13 @@ pub struct Operation {
 /// What an operation computes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kind {
-    /// A row of a table `[rows, n_out]`.
+    /// A row of a table `[rows, n_out]` for each token.
     Lookup {
+        /// Rows of the table.
+        rows: usize,
+    },
+    /// A row of a table `[rows, n_out]` for each place, the same for every text of a batch.
+    Places {
         /// Rows of the table.
         rows: usize,
     },
@@ -96,7 +101,7 @@ impl Operation {
         let Self { name, n_in, n_out, .. } = *self;
         let named = |kind: &str, shape| (format!("{name}.{kind}"), shape);
         match self.kind {
-            Kind::Lookup { rows } => vec![named("weight", vec![rows, n_out])],
+            Kind::Lookup { rows } | Kind::Places { rows } => vec![named("weight", vec![rows, n_out])],
             Kind::Norm { shift: false } => vec![named("weight", vec![n_in])],
             Kind::Norm { shift: true } => vec![named("weight", vec![n_in]), named("bias", vec![n_in])],
             Kind::HeadNorms { head_size } => {
@@ -177,7 +182,7 @@ impl GptConfig {
 
         let mut embedding = vec![op("wte", Kind::Lookup { rows: self.vocab_size }, 0, c, Away)];
         if self.positions == Positions::Learned {
-            embedding.push(op("wpe", Kind::Lookup { rows: self.context_length }, 0, c, Away));
+            embedding.push(op("wpe", Kind::Places { rows: self.context_length }, 0, c, Away));
             embedding.push(op("wte + wpe", Kind::Add, c, c, Away));
         }
         embedding.extend(dropout.clone());

@@ -5,6 +5,7 @@ use std::error::Error as StdError;
 use ember_decoding::config::{Contradiction, FolderError, GenerationConfig, KnobError, Note, Strategy, UsedBy};
 use ember_decoding::constraint::GrammarError;
 use ember_decoding::error::{DeadEnd, Error, WhyDeadEnd};
+use ember_decoding::load::LoadError;
 use ember_decoding::named::Named;
 use ember_decoding::run_folder::FindError;
 use ember_decoding::stop::EmptyStopString;
@@ -12,6 +13,11 @@ use ember_decoding::stop::EmptyStopString;
 use super::Worded;
 
 pub(super) fn worded(cause: &(dyn StdError + 'static)) -> Option<Worded> {
+    match cause.downcast_ref() {
+        Some(LoadError::Device(error)) => return super::shared(error),
+        Some(LoadError::Tokenizer(error)) => return super::shared(error),
+        _ => {}
+    }
     if let Some(error) = cause.downcast_ref::<Error>() {
         return decoding(error);
     }

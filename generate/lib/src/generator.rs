@@ -16,6 +16,7 @@ use crate::ends::Ends;
 use crate::error::Result;
 use crate::generate::generate_batch;
 use crate::plan::{Clock, Draft, Plan};
+use crate::processors::LogitsProcessor;
 use crate::stop::{EmptyStopString, StopStrings};
 use crate::stream::{TextStream, token_bytes};
 use crate::watch::{Certain, Traced, Watch};
@@ -26,6 +27,7 @@ pub struct Generator<'a> {
     tokenizer: Option<&'a Tokenizer>,
     config: GenerationConfig,
     constraint: Option<Arc<Constraint>>,
+    processors: Vec<Arc<dyn LogitsProcessor>>,
     draft: Draft<'a>,
     stops: StopStrings,
 }
@@ -87,7 +89,7 @@ impl<'a> Generator<'a> {
         config: GenerationConfig,
     ) -> Result<Self, EmptyStopString> {
         let stops = StopStrings::new(config.stop_strings.clone())?;
-        Ok(Self { model, tokenizer, config, constraint: None, draft: Draft::Lookup, stops })
+        Ok(Self { model, tokenizer, config, constraint: None, processors: Vec::new(), draft: Draft::Lookup, stops })
     }
 
     /// Holds every text to a grammar.
@@ -101,6 +103,13 @@ impl<'a> Generator<'a> {
         let vocab_size = self.model.config().vocab_size;
         self.constraint = Some(Arc::new(Constraint::new(grammar, tokenizer, vocab_size, &self.config.end_tokens)?));
         Ok(self)
+    }
+
+    /// Has a processor of the caller's own edit the logits of every step, behind what bans and penalises and before what
+    /// truncates.
+    pub fn processed_by(mut self, processor: impl LogitsProcessor + 'static) -> Self {
+        self.processors.push(Arc::new(processor));
+        self
     }
 
     /// Takes the proposals of speculative decoding from a smaller model with the same tokens.
@@ -130,6 +139,7 @@ impl<'a> Generator<'a> {
         let plan = Plan {
             config: &config,
             constraint: self.constraint.clone(),
+            processors: &self.processors,
             ends: (!ends.is_empty()).then_some(&is_end),
             first_sequences: prompts.first_sequences,
             traced_candidates: prompts.traced_candidates,

@@ -25,6 +25,7 @@ pub mod error;
 mod exact;
 pub mod generate;
 pub mod generator;
+pub mod load;
 pub mod logprobs;
 #[cfg(test)]
 mod made_up;

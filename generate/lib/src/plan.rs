@@ -9,7 +9,7 @@ use crate::completion::FinishReason;
 use crate::config::GenerationConfig;
 use crate::constraint::Constraint;
 use crate::error::{Error, Place};
-use crate::processors::Chain;
+use crate::processors::{Chain, LogitsProcessor};
 
 /// Everything that decides how prompts are continued.
 #[derive(Clone)]
@@ -18,6 +18,8 @@ pub struct Plan<'a> {
     pub config: &'a GenerationConfig,
     /// What grammar the text must follow.
     pub constraint: Option<Arc<Constraint>>,
+    /// Processors of the caller's own, behind the grammar.
+    pub processors: &'a [Arc<dyn LogitsProcessor>],
     /// Whether a text ends with these generated ids: at a stop string, or where a grammar has nothing to add.
     pub ends: Option<&'a EndsText<'a>>,
     /// Names the draws, one for each prompt: its sequence i draws as `first_sequences[prompt] + i`, so that a sequence is the
@@ -70,6 +72,7 @@ impl<'a> Plan<'a> {
         Self {
             config,
             constraint: None,
+            processors: &[],
             ends: None,
             first_sequences: &[],
             traced_candidates: 0,
@@ -81,7 +84,7 @@ impl<'a> Plan<'a> {
     /// The processors that the plan switches on.
     pub(crate) fn chain(&self) -> Chain {
         let constraint = self.constraint.clone().map(|constraint| constraint as _);
-        Chain::new(self.config, constraint)
+        Chain::new(self.config, constraint.into_iter().chain(self.processors.iter().cloned()))
     }
 
     /// What the draws of a prompt's sequence are named by.

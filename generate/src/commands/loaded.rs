@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 use ember_data::tokenizer::Tokenizer;
-use ember_model::device::{self, Selected};
-use ember_model::{Gpt, WeightType, checkpoint, folder};
+use ember_model::device;
+use ember_model::{Gpt, WeightType};
 
 use ember_cli::program::{CommonArgs, Notes, UsageError};
+use ember_decoding::load::{EndTokens, load};
 use ember_decoding::run_folder;
 use ember_decoding::stream::token_bytes;
 
@@ -40,31 +41,16 @@ impl Loaded {
         let folder = found.folder;
         let why = if found.reason.is_empty() { String::new() } else { format!(" ({})", found.reason) };
         notes.say(format!("checkpoint: {}{why}", folder.display()));
-        let model = || -> Result<(Gpt, Selected)> {
-            let device = device::select(common.device)?;
+        let mut selected = None;
+        let device = || {
+            let device = selected.insert(device::select(common.device)?);
             notes.say(format!("device: {} ({}): {}", device.id, device.name, device.reason));
-            let model = checkpoint::load_for_inference(&folder, weights, &device.device)
-                .with_context(|| format!("cannot load {}", folder.display()))?;
-            Ok((model, device))
+            Ok(device.device.clone())
         };
-        let tokenizer =
-            || (Tokenizer::is_in(&folder) || !ids_suffice).then(|| Tokenizer::from_folder(&folder)).transpose();
-        // All at once; a damaged file is refused before anything of it is used, and what it broke is not told instead.
-        let (model, (tokenizer, intact)) =
-            rayon::join(model, || rayon::join(tokenizer, || folder::verify_checksums_for_inference(&folder)));
-        intact?;
-        let tokenizer = tokenizer?;
-        let (model, device) = model?;
-        if let Some(tokenizer) = &tokenizer {
-            let (ids, vocab_size) = (tokenizer.vocab_size(), model.config().vocab_size);
-            ensure!(
-                ids <= vocab_size,
-                "{}: the tokenizer has {ids} tokens, but the model's config.json only {vocab_size}; they do not belong together",
-                folder.display()
-            );
-            if !tokenizer.knows_token_bytes() {
-                notes.say(UNKNOWN_DECODER);
-            }
+        let (model, tokenizer) = load(&folder, weights, ids_suffice, device)?;
+        let Some(device) = selected else { unreachable!("a model is loaded onto the device that was chosen") };
+        if tokenizer.as_ref().is_some_and(|tokenizer| !tokenizer.knows_token_bytes()) {
+            notes.say(UNKNOWN_DECODER);
         }
         let kind = device.id.split(':').next().unwrap_or_default().to_owned();
         Ok(Self { folder, model, tokenizer, device_kind: kind, device_name: device.name, on_gpu: device.gpu })
@@ -86,20 +72,15 @@ impl Loaded {
     /// The tokens that end a text: those that the folder names, which is said where they are not just the tokenizer's own
     /// end-of-text token, else that one.
     pub(super) fn end_tokens(&self, notes: &Notes) -> Result<Vec<u32>> {
-        let own = Vec::from_iter(self.tokenizer.as_ref().and_then(|tokenizer| tokenizer.end_of_text()));
         let vocab_size = self.model.config().vocab_size;
-        let named = folder::read_end_tokens(&self.folder)?;
-        let (known, unknown): (Vec<u32>, Vec<u32>) = named.into_iter().partition(|&id| (id as usize) < vocab_size);
+        let EndTokens { ids, unknown, differ } = EndTokens::read(&self.folder, self.tokenizer.as_ref(), vocab_size)?;
         if !unknown.is_empty() {
             notes.say(format!("the folder's end tokens {unknown:?} are outside the model's vocabulary: not applied"));
         }
-        if known.is_empty() {
-            return Ok(own.into_iter().filter(|&id| (id as usize) < vocab_size).collect());
+        if differ {
+            notes.say(format!("a text ends with the folder's eos_token_id: {ids:?}"));
         }
-        if known != own {
-            notes.say(format!("a text ends with the folder's eos_token_id: {known:?}"));
-        }
-        Ok(known)
+        Ok(ids)
     }
 
     /// The text of `ids`, where there is a tokenizer.

@@ -16,16 +16,16 @@ use crate::softmax::highest;
 pub struct Chain(Vec<Arc<dyn LogitsProcessor>>);
 
 impl Chain {
-    /// The processors that `config` switches on, in the order and with the rules of its semantics, and `constraint` in its
-    /// place among them.
-    pub fn new(config: &GenerationConfig, constraint: Option<Arc<dyn LogitsProcessor>>) -> Self {
-        Self::with_rules(config, &Rules::of(config.semantics), constraint)
+    /// The processors that `config` switches on, in the order and with the rules of its semantics; `others` (a grammar, a caller's
+    /// own) run behind what bans and penalises, and before what truncates.
+    pub fn new(config: &GenerationConfig, others: impl IntoIterator<Item = Arc<dyn LogitsProcessor>>) -> Self {
+        Self::with_rules(config, &Rules::of(config.semantics), others)
     }
 
     pub(crate) fn with_rules(
         config: &GenerationConfig,
         rules: &Rules,
-        constraint: Option<Arc<dyn LogitsProcessor>>,
+        others: impl IntoIterator<Item = Arc<dyn LogitsProcessor>>,
     ) -> Self {
         let mut chain = Self::default();
         if !config.logit_bias.is_empty() {
@@ -52,7 +52,7 @@ impl Chain {
         if !config.suppress_tokens.is_empty() {
             chain.push(Suppress(config.suppress_tokens.clone()));
         }
-        chain.0.extend(constraint);
+        chain.0.extend(others);
         if matches!(config.strategy, Strategy::Sample | Strategy::BeamSample) {
             for knob in rules.order {
                 chain.push_sampling(knob, config, rules);

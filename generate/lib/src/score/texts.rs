@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 /// The windows are those of [transformers' recipe](https://huggingface.co/docs/transformers/perplexity), token for token. Two
 /// things differ on purpose. Every token counts alike in [`Tally::loss`], where the recipe gives the mean of a window that
 /// scores n tokens the weight n - 1 (right for the first window alone, in later ones the n-th has a token before it). And
-/// with a stride as long as the context ours attends toe token, to count a window's first token too.
+/// with a stride as long as the context ours looks back one token, to count a window's first token too.
 ///
 /// # Errors
 /// When a text has fewer than 2 tokens, one is outside the vocabulary, the stride is not in `1..=context_length`, or the

@@ -11,8 +11,9 @@ mod walk;
 
 use burn::tensor::Device;
 use ember_decoding::score::MOST_LOGITS;
+use ember_model::GptConfig;
 use ember_model::kernels::is_cpu;
-use ember_model::{GptConfig, MlpKind, Positions};
+use ember_model::operations::{self, Kind, Operations, Residual};
 use serde::Serialize;
 
 pub use training::training;
@@ -68,7 +69,7 @@ impl Kernels {
     }
 }
 
-/// One operation of the forward pass, in float32 values.
+/// One operation of the forward pass for a whole batch, in float32 values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation {
     /// What it is.
@@ -81,85 +82,42 @@ pub struct Operation {
     pub keeps: usize,
     /// Parameters that it has, each of which gets a gradient.
     pub parameters: usize,
-    /// What it does to the residual stream.
+    /// How it stands to the residual stream.
     residual: Residual,
 }
 
-/// Where an operation stands to the residual stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Residual {
-    /// Nowhere.
-    Away,
-    /// It reads the stream at the beginning of a branch.
-    Reads,
-    /// It adds the branch to the stream.
-    Adds,
+impl Operation {
+    /// Kept are the inputs of norms, matrix products and what stands inside the MLP, the joint projection as attention reads it, and
+    /// a number for each row of attention's weights `[batch, n_head, time]`; its output is kept once, as the next product's input.
+    /// Additions, embeddings, rotary positions (whose backward turns back) and dropout (whose mask can be computed again) keep
+    /// nothing. A tied head's gradient is one of its own until it is added to the embedding's, which the list counts.
+    fn new(operation: &operations::Operation, Sizes { batch, time }: Sizes) -> Self {
+        let tokens = batch * time;
+        let operations::Operation { name, n_in, n_out, residual, .. } = *operation;
+        // Of what is added to every text there is one; what is turned stays where it is.
+        let (read, written) = match operation.kind {
+            Kind::Places { .. } => (0, time * n_out),
+            Kind::Rotate => (0, tokens * n_out),
+            _ => (tokens * n_in, tokens * n_out),
+        };
+        let keeps = match operation.kind {
+            Kind::Norm { .. }
+            | Kind::HeadNorms { .. }
+            | Kind::Product { .. }
+            | Kind::Activation
+            | Kind::Head { .. } => read,
+            Kind::Attention { n_head } => read + tokens * n_head,
+            Kind::Lookup { .. } | Kind::Places { .. } | Kind::Rotate | Kind::Dropout | Kind::Add => 0,
+        };
+        Self { name, input: read, output: written, keeps, parameters: operation.parameters(), residual }
+    }
 }
 
 /// The forward pass of our kernels, first operation to last.
-///
-/// Kept are the inputs of norms, matrix products and what stands inside the MLP, the joint projection as attention reads it, and
-/// a number for each row of attention's weights `[batch, n_head, time]`; its output is kept once, as the next product's input. Additions, embeddings, rotary positions (whose backward turns back) and
-/// dropout (whose mask can be computed again) keep nothing.
 pub fn operations(config: &GptConfig, sizes: Sizes) -> Vec<Operation> {
-    use Residual::{Adds, Away, Reads};
-    let (c, vocab, heads) = (config.n_embd, config.vocab_size, config.heads());
-    let tokens = sizes.batch * sizes.time;
-    let n = tokens * c;
-    let [qkv, attended, wide, inner] =
-        [heads.width(), heads.query_width(), config.mlp_width(), config.n_inner].map(|width| tokens * width);
-    let denominators = tokens * config.n_head;
-    let norm = if config.norm_has_shift() { 2 * c } else { c };
-    let linear = |n_in: usize, n_out: usize| n_in * n_out + if config.bias { n_out } else { 0 };
-    let op = |name, input, output, keeps, parameters, residual| Operation {
-        name,
-        input,
-        output,
-        keeps,
-        parameters,
-        residual,
-    };
-    let dropout = (config.dropout > 0.0).then(|| op("dropout", n, n, 0, 0, Away));
-    let qk_norm = config.qk_norm.then(|| op("qk_norm", qkv, qkv, qkv, 2 * config.head_size, Away));
-    let learned = config.positions == Positions::Learned;
-    // In place: what comes out stands where the input stood.
-    let rotate = (!learned).then(|| op("rotate", 0, qkv, 0, 0, Away));
-    let gate = match config.mlp {
-        MlpKind::Gelu => "gelu",
-        MlpKind::SwiGlu => "swiglu",
-    };
-
-    let mut list = vec![op("wte", 0, n, 0, vocab * c, Away)];
-    if learned {
-        list.push(op("wpe", 0, n / sizes.batch, 0, config.context_length * c, Away));
-        list.push(op("wte + wpe", n, n, 0, 0, Away));
-    }
-    list.extend(dropout);
-    for _ in 0..config.n_layer {
-        list.extend([op("ln_1", n, n, n, norm, Reads), op("attn.c_attn", n, qkv, n, linear(c, heads.width()), Away)]);
-        list.extend(qk_norm);
-        list.extend(rotate);
-        list.extend([
-            op("attention", qkv, attended, qkv + denominators, 0, Away),
-            op("attn.c_proj", attended, n, attended, linear(heads.query_width(), c), Away),
-        ]);
-        list.extend(dropout);
-        list.extend([
-            op("x + attention", n, n, 0, 0, Adds),
-            op("ln_2", n, n, n, norm, Reads),
-            op("mlp.c_fc", n, wide, n, linear(c, config.mlp_width()), Away),
-            op(gate, wide, inner, wide, 0, Away),
-            op("mlp.c_proj", inner, n, inner, linear(config.n_inner, c), Away),
-        ]);
-        list.extend(dropout);
-        list.push(op("x + mlp", n, n, 0, 0, Adds));
-    }
-    let tied = if config.tied_head { vocab * c } else { 0 };
-    let head = tokens * vocab;
-    list.push(op("ln_f", n, n, n, norm, Away));
-    // A tied head's gradient is one of its own until it is added to the embedding's, which the list counts.
-    list.push(op("lm_head", n, head, n, if tied > 0 { 0 } else { vocab * c }, Away));
-    list
+    let Operations { embedding, block, n_layer, head } = config.operations();
+    let blocks = std::iter::repeat_n(&block, n_layer).flatten();
+    embedding.iter().chain(blocks).chain(&head).map(|operation| Operation::new(operation, sizes)).collect()
 }
 
 /// The most values that a forward pass without a graph holds at once: each operation's input, output and what it works with,

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use burn::tensor::Tensor;
 use ember_kernels::optimizer::{MuonUpdate, muon};
-use ember_model::{GptConfig, MlpKind};
+use ember_model::GptConfig;
 
 use super::state::{Stored, flat_values};
 use super::{Error, Rate, StoredTensor};
@@ -90,19 +90,13 @@ impl Muon {
 
 /// The widths of the matrices that stand side by side in the matrix `name`, which has `n_out` columns.
 fn parts(shape: &GptConfig, name: &str, n_out: usize) -> Vec<usize> {
-    if name.ends_with("attn.c_attn.weight") {
-        let heads = shape.heads();
-        return vec![heads.query_width(), heads.kv_width(), heads.kv_width()];
-    }
-    if name.ends_with("mlp.c_fc.weight") && shape.mlp == MlpKind::SwiGlu {
-        return vec![n_out / 2; 2];
-    }
-    vec![n_out]
+    shape.operations().parts(name).map_or_else(|| vec![n_out], <[usize]>::to_vec)
 }
 
 #[cfg(test)]
 mod tests {
     use ember_kernels::Heads;
+    use ember_model::MlpKind;
 
     use super::*;
 

@@ -145,10 +145,8 @@ impl<'a> Step<'a> {
     }
 
     /// Sizes of the matrices of one block.
-    fn matrices(&self) -> [usize; 4] {
-        let (shape, heads) = (self.shape, self.shape.heads());
-        let c = shape.n_embd;
-        [c * heads.width(), heads.query_width() * c, c * shape.mlp_width(), shape.n_inner * c]
+    fn matrices(&self) -> Vec<usize> {
+        self.shape.operations().matrices_of_a_block().map(|[n_in, n_out]| n_in * n_out).collect()
     }
 
     /// Positions of one pass.
