@@ -117,14 +117,14 @@ def number(value):
     return f"{value:.3g}"
 
 
-def into_readme(text):
-    """Puts the table between the two marks of the README, where it has them."""
-    path = os.path.join(ROOT, "README.md")
+def put_into(name, text):
+    """Puts a table between the two marks of a document. Returns what came of it."""
+    path = os.path.join(ROOT, name)
     with open(path) as file:
-        readme = file.read()
-    if BEGIN not in readme or END not in readme:
-        return False
+        document = file.read()
+    if BEGIN not in document or END not in document:
+        return f"{name} has no marks for the table"
     between = re.compile(re.escape(BEGIN) + ".*?" + re.escape(END), re.DOTALL)
     with open(path, "w") as file:
-        file.write(between.sub(lambda _: f"{BEGIN}\n{text}{END}", readme, count=1))
-    return True
+        file.write(between.sub(lambda _: f"{BEGIN}\n{text}{END}", document, count=1))
+    return f"{name} has the table"

@@ -61,7 +61,7 @@ section() {
 beside() {
   local name=$1 limit=$2 words=$3
   shift 3
-  section "$name" "$limit" env OUT="$OUT/$name" python3 "$bench/run.py" --device "$device" --rounds 1 --only "$words" --no-readme "$@"
+  section "$name" "$limit" env OUT="$OUT/$name" python3 "$bench/run.py" --device "$device" --rounds 1 --only "$words" --no-docs "$@"
 }
 
 section devices 60 "$TRAIN" devices --format json --quiet

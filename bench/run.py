@@ -18,6 +18,16 @@ GENERATE = os.environ.get("GENERATE", os.path.join(ROOT, "target", "release", "e
 PYTHON = os.environ.get("PYTHON", "python3")
 LLAMA_PYTHON = os.environ.get("LLAMA_PYTHON", "python3")
 GPT2 = "12x12x768x50257x1024"
+# The rows that the README shows.
+HEADLINES = {
+    "training, 4x4x128, context 64, batch 12, f32",
+    "training, 6x6x384, context 256, batch 8, bf16",
+    "decoding, GPT-2 124M, 1 at once, after 32 tokens, f32, beside PyTorch",
+    "decoding, GPT-2 124M, 1 at once, after 32 tokens, f32, beside llama.cpp",
+    "decoding, GPT-2 124M, 1 at once, after 32 tokens, int8, beside llama.cpp",
+    "prefill, GPT-2 124M, 512 tokens, f32",
+    "start to first token, GPT-2 124M",
+}
 PRECISION = {"f32": "float32", "bf16": "bfloat16"}
 # What glibc must be told so that it keeps large blocks: see peers/train.py.
 KEPT = {"MALLOC_TRIM_THRESHOLD_": "4294967295", "MALLOC_MMAP_THRESHOLD_": "33554432"}
@@ -275,7 +285,7 @@ def main():
     parser.add_argument("--rounds", type=int, help="turns of each contest [default: 3, or 1 with --quick]")
     parser.add_argument("--only", default="", help="contests whose name has this in it")
     parser.add_argument("--timeout", type=int, default=600, help="seconds that one measurement may take")
-    parser.add_argument("--no-readme", action="store_true", help="leave the README as it is")
+    parser.add_argument("--no-docs", action="store_true", help="leave docs/measured.md and the README as they are")
     args = parser.parse_args()
     rounds = args.rounds or (1 if args.quick else 3)
 
@@ -306,8 +316,10 @@ def main():
         file.write(text)
     print(text, end="")
     say(f"every measurement: {os.path.relpath(path + '.json', ROOT)}; the table: {os.path.relpath(path + '.md', ROOT)}")
-    if not args.quick and not args.only and not args.no_readme:
-        say("the README has the table" if contest.into_readme(text) else "the README has no marks for the table")
+    if not args.quick and not args.only and not args.no_docs:
+        say(contest.put_into("docs/measured.md", text))
+        headlines = [row for row in rows if row["what"] in HEADLINES]
+        say(contest.put_into("README.md", warning + contest.table(headlines, facts)) if headlines else "no rows for the README")
 
 
 if __name__ == "__main__":

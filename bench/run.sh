@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Ember beside its peers, on this machine: training, decoding, prefill, start-up; ours and theirs in turn, several times, in one go.
 # Writes every measurement to bench/results/DATE-MACHINE-COMMIT.json and the table of ratios beside it as .md, and puts the table
-# into the README where its marks are.
-#   bench/run.sh [--quick] [--device cpu|cuda] [--rounds N] [--only WORD] [--no-readme]
+# into docs/measured.md, and some of its rows into the README, where their marks are.
+#   bench/run.sh [--quick] [--device cpu|cuda] [--rounds N] [--only WORD] [--no-docs]
 # PYTHON has torch and transformers, LLAMA_PYTHON xllamacpp and gguf [default: python3]; what is missing is left out, and said.
 # TRAIN and GENERATE name programs that are built already. WRAP is put before every measured command. About half an hour on two
 # cores; --quick tries everything once in sizes that mean nothing, in a few minutes.

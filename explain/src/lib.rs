@@ -36,7 +36,7 @@ use ember_decoding::named::Named;
 /// The best tokens of each step whose texts are told: those that a page can list, with room for knobs that lift others.
 const TEXTS_OF_EACH_STEP: usize = 128;
 
-/// All that a page shows, as its JSON; the README names the keys.
+/// All that a page shows, as its JSON; docs/json.md names the keys.
 #[derive(Debug, Serialize)]
 pub struct Explanation {
     version: u32,
