@@ -1,16 +1,17 @@
 //! `loss.svg`: what was learned over the run, for a person to look at.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use ember_host::output::{self, write_output};
+use ember_host::output::write_output;
 use plotters::{
     coord::Shift,
     prelude::*,
     style::text_anchor::{HPos, Pos, VPos},
 };
 
-use ember_training::report::Row;
-use ember_training::report::units::{duration, grouped, short};
+use crate::error::PlotError;
+use ember_training::run::report::Row;
+use ember_training::units::{duration, grouped, short};
 
 const SIZE: (u32, u32) = (960, 600);
 const HEADER: u32 = 92;
@@ -51,43 +52,6 @@ pub(crate) fn drawable(y: &f64) -> bool {
 
 pub(crate) type Points = Vec<(f64, f64)>;
 pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-
-/// Why there is no picture.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum PlotError {
-    /// Nothing is logged yet.
-    #[error("there is no loss to plot yet; train for at least one logged step")]
-    NoLoss,
-    /// No run has what the curves are to be drawn over.
-    #[error("no loss can be drawn over {axis}; try another")]
-    NoAxis {
-        /// What that is.
-        axis: &'static str,
-    },
-    /// The drawing library fails.
-    #[error("the plot cannot be drawn: {0}")]
-    Drawing(String),
-    /// The same of the fit's picture.
-    #[error("the fit cannot be drawn: {0}")]
-    Fit(String),
-    /// The file cannot be written.
-    #[error("{}: cannot write the plot; is the disk full?", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: output::Error,
-    },
-    /// The same of another picture.
-    #[error("{}: cannot write the picture; is the disk full?", path.display())]
-    WritePicture {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: output::Error,
-    },
-}
 
 /// Draws the losses and the learning rate over the steps as SVG into `out`, which is replaced.
 ///

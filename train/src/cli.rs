@@ -4,8 +4,8 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 use ember_cli::program::{CommonArgs, Outcome, parse, run_program};
 use ember_host::interrupt::Interrupt;
+use ember_training::distributed::launch;
 use ember_training::memory::keeping::keep_freed_memory;
-use ember_training::team::launch;
 
 use crate::commands;
 use crate::commands::bench::BenchArgs;

@@ -9,7 +9,7 @@ use ember_data::prepare::Progress;
 use ember_host::interrupt::Interrupt;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use ember_training::report::units;
+use ember_training::units;
 
 /// Seconds between two lines.
 const LINE_EVERY: Duration = Duration::from_secs(10);

@@ -7,7 +7,7 @@ use std::io::{self, IsTerminal};
 
 use ember_cli::terminal::{self, say};
 use ember_training::note::Note;
-use ember_training::report::{EvalReport, Reporter, StepReport};
+use ember_training::run::report::{EvalReport, Reporter, StepReport};
 
 use crate::wording;
 pub use dashboard::{Dashboard, restore_terminal};

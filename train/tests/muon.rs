@@ -10,7 +10,7 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use ember_model::checkpoint;
 use ember_model::folder::TensorFile;
 use ember_training::loss::cross_entropy;
-use ember_training::optimizer::{AdamWConfig, MuonConfig, Optimizer, OptimizerConfig, clip_scale, global_norm};
+use ember_training::step::optimizer::{AdamWConfig, MuonConfig, Optimizer, OptimizerConfig, clip_scale, global_norm};
 use itertools::Itertools;
 use serde::Deserialize;
 

@@ -12,9 +12,10 @@ use ember_decoding::config::GenerationConfig;
 use ember_decoding::generate;
 use ember_model::folder::{self, NamedTensor, TensorFile};
 use ember_model::{GptConfig, Parameter, checkpoint};
+use ember_training::config::Curve;
 use ember_training::loss::cross_entropy;
-use ember_training::optimizer::{AdamWConfig, Optimizer, clip_scale, global_norm};
-use ember_training::schedule::{Curve, Schedule};
+use ember_training::run::schedule::Schedule;
+use ember_training::step::optimizer::{AdamWConfig, Optimizer, clip_scale, global_norm};
 use itertools::Itertools;
 use serde::Deserialize;
 

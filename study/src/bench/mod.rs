@@ -21,8 +21,8 @@ use crate::error::Result;
 use crate::ledger::meter::{MeasuredBy, Meter, wait_for};
 use crate::plan::measure::Bench;
 use ember_training::config::TrainConfig;
+use ember_training::config::precision::float_dtype;
 use ember_training::memory::counting;
-use ember_training::precision::float_dtype;
 
 use parts::{PartTimes, Parts};
 

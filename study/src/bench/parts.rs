@@ -11,12 +11,11 @@ use ember_decoding::bench::Spread;
 use ember_model::Gpt;
 use serde::Serialize;
 
-use crate::error::Result;
+use crate::error::{PlanError, Result};
 use crate::ledger::meter::wait_for;
-use crate::plan::PlanError;
 use crate::plan::measure::Bench;
 use ember_training::config::TrainConfig;
-use ember_training::gradient::{Gradient, Passes, inputs, next_token_loss, pass};
+use ember_training::step::gradient::{Gradient, Passes, inputs, next_token_loss, pass};
 
 /// Seconds of a step by part.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -49,7 +48,7 @@ impl PartTimes {
     pub fn time_a_step(&mut self, bench: &mut Bench, config: &TrainConfig, device: &Device) -> Result<()> {
         let mut gradients = GradientsAccumulator::new();
         let [mut data, mut forward, mut backward] = [0.0; 3];
-        let passes = Passes::of(config, 0, 1.0);
+        let passes = Passes::new(config, 0, 1.0);
         let (windows, range) = bench.windows();
         let gpt = bench.gpt().ok_or(PlanError::NoModel)?;
         for first in range.step_by(config.micro_batch) {
@@ -61,7 +60,7 @@ impl PartTimes {
             backward += back;
         }
         let began = Instant::now();
-        bench.follow(Gradient { loss: 0.0, of: gradients.grads() });
+        bench.follow(Gradient { loss: 0.0, gradients: gradients.grads() });
         wait_for(device)?;
         self.data.push(data);
         self.forward.push(forward);

@@ -2,7 +2,7 @@
 
 use super::{Axis, Record, Scale, heights};
 use crate::plot::{Points, below};
-use ember_training::report::units::{duration, short};
+use ember_training::units::{duration, short};
 
 /// What the terminal can show.
 #[derive(Clone, Copy, Debug)]

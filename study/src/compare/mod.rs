@@ -10,55 +10,18 @@ mod table;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use ember_host::file_error::{At, FileError};
+use ember_host::file_error::At;
 use serde::Serialize;
 
+use crate::error::CompareError;
 use crate::plot::{Points, drawable, smooth};
 use ember_training::median::median;
-use ember_training::report::{LogError, Row, RunFacts, jsonl};
-use ember_training::run_folder;
+use ember_training::run::folder;
+use ember_training::run::report::{Row, RunFacts, jsonl};
 
 pub use chart::{Style, chart};
 pub use picture::svg;
 pub use table::{differing, table};
-
-/// Why runs cannot be compared.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum CompareError {
-    /// There is nothing of that name.
-    #[error("{} does not exist; name a run's folder", path.display())]
-    Missing {
-        /// What was named.
-        path: PathBuf,
-    },
-    /// There is no log.
-    #[error("{} has no metrics.jsonl: it is no run, or has not begun to train; name a run's folder", path.display())]
-    NoLog {
-        /// What was named.
-        path: PathBuf,
-    },
-    /// No run has a loss.
-    #[error("{} holds no loss yet; wait for the first logged step", log.display())]
-    NoLoss {
-        /// A log.
-        log: PathBuf,
-    },
-    /// A configuration is broken.
-    #[error("{} is not TOML; put back what was changed", path.display())]
-    NotToml {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: toml::de::Error,
-    },
-    /// A log is damaged.
-    #[error(transparent)]
-    Log(#[from] LogError),
-    /// Another file cannot be read.
-    #[error(transparent)]
-    File(#[from] FileError),
-}
 
 /// What curves are drawn over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +72,7 @@ impl Record {
     /// # Errors
     /// When it is no run's folder, nothing is logged yet, or a file is damaged; the line names the folder or file.
     pub fn open(path: &Path) -> Result<Self, CompareError> {
-        let metrics = run_folder::metrics(path);
+        let metrics = folder::metrics(path);
         if !path.exists() {
             return Err(CompareError::Missing { path: path.to_owned() });
         }
@@ -218,7 +181,7 @@ pub fn open(paths: &[PathBuf]) -> Result<Vec<Record>, CompareError> {
     let mut runs = paths.iter().map(|path| Record::open(path)).collect::<Result<Vec<_>, _>>()?;
     // Beside others, a run without a loss has nothing to draw, but a line in the table.
     if let (false, Some(first)) = (runs.iter().any(Record::has_loss), runs.first()) {
-        return Err(CompareError::NoLoss { log: run_folder::metrics(&first.path) });
+        return Err(CompareError::NoLoss { log: folder::metrics(&first.path) });
     }
     let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
     for run in &mut runs {

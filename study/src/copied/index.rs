@@ -3,7 +3,7 @@
 //! Sorted, all places where a stretch stands lie next to each other (Manber and Myers, "Suffix arrays: a new method for on-line
 //! string searches", 1993). The sorting itself is divsufsort's.
 
-use super::CopiedError;
+use crate::error::CopiedError;
 
 /// A text of which every stretch can be looked up; 5 bytes of memory for each of its own.
 pub struct Index {

@@ -8,8 +8,8 @@ use ember_data::tokenizer::Tokenizer;
 use ember_data::tokens::TokenFile;
 use serde::Serialize;
 
-use super::CopiedError;
 use super::index::Index;
+use crate::error::CopiedError;
 use crate::error::Result;
 
 /// Stands behind every document. No UTF-8 text has this byte, so no match goes from one document into the next.

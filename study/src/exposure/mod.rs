@@ -31,8 +31,7 @@ use ember_host::memory::{ASSUMED_BYTES, available_bytes};
 use ember_model::Gpt;
 use serde::Serialize;
 
-use crate::error::Result;
-use crate::ledger::meter::MeterError;
+use crate::error::{MeterError, Result};
 
 pub use loops::{LEAST_TOKENS, Loop, Loops, TIMES, ending_loop};
 pub use page::page;

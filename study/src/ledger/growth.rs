@@ -10,8 +10,8 @@ use serde::Serialize;
 use super::meter::{Meter, spread};
 use super::modes::generation::logits_without_cache;
 use crate::error::Result;
-use ember_training::gradient::{batch_logits, next_token_loss};
-use ember_training::optimizer::{Optimizer, OptimizerConfig, clip_scale, global_norm};
+use ember_training::step::gradient::{batch_logits, next_token_loss};
+use ember_training::step::optimizer::{Optimizer, OptimizerConfig, clip_scale, global_norm};
 
 /// The costs at one length.
 #[derive(Clone, Debug, Serialize)]

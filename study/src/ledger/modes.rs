@@ -15,12 +15,12 @@ use ember_model::{Gpt, GptConfig};
 use super::Entry;
 use super::facts::{DECODE_UNCACHED, FORWARD, FORWARD_WITH_GRAPH, Facts, PREFILL, SCORE, TRAINING_STEP};
 use super::flops::{self, looked_at};
-use super::meter::{Meter, MeterError, nodes_made, spread};
-use crate::error::Result;
-use ember_training::gradient::{batch_logits, next_token_loss};
+use super::meter::{Meter, nodes_made, spread};
+use crate::error::{MeterError, Result};
+use ember_training::config::precision::float_dtype;
 use ember_training::memory::prediction::{self, Kernels, Parts, Prediction, Sizes};
-use ember_training::optimizer::{Optimizer, WeightAverage, clip_scale, global_norm};
-use ember_training::precision::float_dtype;
+use ember_training::step::gradient::{batch_logits, next_token_loss};
+use ember_training::step::optimizer::{Optimizer, WeightAverage, clip_scale, global_norm};
 
 pub use plan::{Plan, Training};
 
@@ -77,7 +77,7 @@ pub fn measure(
 ) -> Result<Option<Vec<Entry>>> {
     let plain = gpt.valid();
     let gpt = gpt.with_precision(float_dtype(plan.training.precision));
-    let kernels = Kernels::of(&plain.device());
+    let kernels = Kernels::on(&plain.device());
     let mut bench = Bench { kernels, weights: weights_bytes, plan, meter, reference: Vec::new() };
     if !go_on(FORWARD.mode) {
         return Ok(None);

@@ -20,8 +20,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::PlanError;
 use super::text::Statistics;
+use crate::error::PlanError;
 
 /// How slowly repeated tokens lose their worth: Muennighoff et al.'s R*_D.
 const REPEATS: f64 = 15.387756;

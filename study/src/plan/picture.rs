@@ -6,7 +6,7 @@ use ember_host::output::write_output;
 use plotters::prelude::*;
 
 use super::fit::{Fit, Point};
-use crate::plot::PlotError;
+use crate::error::PlotError;
 use crate::plot::{COLOURS, GREY, GRID, INK};
 
 const SIZE: (u32, u32) = (760, 640);

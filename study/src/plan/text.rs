@@ -43,7 +43,7 @@ impl Statistics {
     ///
     /// # Errors
     /// When the tokens cannot be read.
-    pub fn of(dataset: &Dataset, share: f64) -> Result<Self> {
+    pub fn new(dataset: &Dataset, share: f64) -> Result<Self> {
         let whole = |tokens: u64| (tokens as f64 / share) as u64;
         let manifest = &dataset.manifest;
         Ok(Self {

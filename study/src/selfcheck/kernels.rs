@@ -3,7 +3,7 @@
 use burn::tensor::{Device, FloatDType, Tensor};
 use ember_model::kernels::{self, Heads, Rotary, cast};
 
-use super::{Comparison, IN_A_KERNEL, Setting, random_values, tensor, values};
+use super::setting::{Comparison, IN_A_KERNEL, Setting, random_values, tensor, values};
 use ember_training::loss::{Objective, loss};
 
 /// An operation on tensors that are all given in three dimensions and in float32; the type is what products are computed in.

@@ -6,45 +6,16 @@
 mod page;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Serialize;
 
-use ember_training::report::{LogError, Row, jsonl};
-use ember_training::run_folder;
-use ember_training::sample::Sample;
+use crate::error::TimelineError;
+use ember_training::run::folder;
+use ember_training::run::report::{Row, jsonl};
+use ember_training::run::sample::Sample;
 
 pub use page::page;
-
-/// Why there is no timeline of a run.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum TimelineError {
-    /// There is nothing of that name.
-    #[error("{} does not exist; name a run's folder", path.display())]
-    Missing {
-        /// What was named.
-        path: PathBuf,
-    },
-    /// There are no samples for programs.
-    #[error(
-        "{} has no samples/samples.jsonl: it is no run, has not begun, or was made before samples were kept for programs",
-        path.display()
-    )]
-    NoLog {
-        /// What was named.
-        path: PathBuf,
-    },
-    /// Nothing was sampled yet.
-    #[error("{} holds no sample yet; wait for the first, which sample_interval sets (0 means none)", log.display())]
-    NoSample {
-        /// The samples' log.
-        log: PathBuf,
-    },
-    /// A log is damaged.
-    #[error(transparent)]
-    Log(#[from] LogError),
-}
 
 /// One text on the line.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -83,7 +54,7 @@ pub fn read(path: &Path) -> Result<BTreeMap<usize, Vec<Moment>>, TimelineError> 
     if !path.exists() {
         return Err(TimelineError::Missing { path: path.to_owned() });
     }
-    let log = run_folder::samples_log(path);
+    let log = folder::samples_log(path);
     if !log.is_file() {
         return Err(TimelineError::NoLog { path: path.to_owned() });
     }
@@ -91,7 +62,7 @@ pub fn read(path: &Path) -> Result<BTreeMap<usize, Vec<Moment>>, TimelineError> 
     if samples.is_empty() {
         return Err(TimelineError::NoSample { log });
     }
-    let rows: Vec<Row> = jsonl::read(&run_folder::metrics(path))?;
+    let rows: Vec<Row> = jsonl::read(&folder::metrics(path))?;
     Ok(moments(samples, &rows))
 }
 

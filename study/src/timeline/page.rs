@@ -7,8 +7,8 @@ use std::fmt::Write;
 use serde_json::json;
 
 use super::Moment;
-use ember_training::report::html::{escape, page as whole_page};
-use ember_training::report::units::grouped;
+use ember_training::run::report::html::{escape, page as whole_page};
+use ember_training::units::grouped;
 
 const STYLE: &str = "
 .prompt { border-left: 3px solid #d9822b; padding-left: 0.6em }

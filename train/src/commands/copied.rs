@@ -18,8 +18,8 @@ use serde_json::{Map, Value};
 use ember_study::copied::{
     Checked, Documents, Rule, Together, TrainingText, beginning, check, page, times, together, words_for,
 };
-use ember_training::report::units;
 use ember_training::run::text::data_of;
+use ember_training::units;
 
 use crate::wording;
 

@@ -22,14 +22,14 @@ use ember_study::ledger::growth::Growth;
 use ember_study::ledger::meter::Meter;
 use ember_study::ledger::modes::{self, Plan, Training};
 use ember_study::ledger::{Entry, Subject, growth, page, table};
+use ember_training::config::precision;
 use ember_training::config::{DeviceKind, Precision, Settings, TrainConfig, textless};
 use ember_training::memory;
 use ember_training::memory::on_device::check_attention;
 use ember_training::memory::prediction::{Kernels, Sizes};
-use ember_training::optimizer::AdamWConfig;
-use ember_training::precision;
-use ember_training::report::units::bytes;
 use ember_training::run::text::data_folder;
+use ember_training::step::optimizer::AdamWConfig;
+use ember_training::units::bytes;
 
 use crate::training::say_device;
 
@@ -211,7 +211,7 @@ impl Source {
             data: None,
             batch_size: config.batch_size,
             seed: common.seed.unwrap_or(config.seed),
-            training: Training::of(&config),
+            training: Training::new(&config),
         })
     }
 
@@ -233,7 +233,7 @@ impl Source {
             data: data.filter(|data| Dataset::is_in(data)),
             batch_size: config.as_ref().map_or(BATCH_SIZE, |config| config.batch_size),
             seed: config.as_ref().map_or(0, |config| config.seed),
-            training: config.as_ref().map_or(default, Training::of),
+            training: config.as_ref().map_or(default, Training::new),
         })
     }
 
@@ -296,7 +296,7 @@ fn refuse_what_cannot_fit(args: &LedgerArgs, source: &Source, sizes: Sizes, sele
     let available = memory::available(None, selected).filter(|_| !args.force);
     let Some(available) = available else { return Ok(()) };
     let (shape, logits) = (&source.shape, 4 * (sizes.batch * sizes.time * source.shape.vocab_size) as u64);
-    let step = source.training.step(shape, sizes, Kernels::of(&selected.device));
+    let step = source.training.step(shape, sizes, Kernels::on(&selected.device));
     let training = step.parts().peak_bytes;
     // The reference's logits are held beside the forward with a graph, whose own are copied to be compared.
     let comparing = step.forward_with_graph().peak_bytes + 2 * logits;

@@ -15,11 +15,11 @@ use serde_json::json;
 use ember_study::plan::check::{Check, check};
 use ember_study::plan::fit::{self, Fit, quantile, root_mean_square};
 use ember_study::plan::text::Statistics;
-use ember_study::plan::{MEASURING, Proposal, Wish, fit_svg, for_every_text, propose, recipe as recipe_file};
+use ember_study::plan::{MEASURING, Proposal, Request, fit_svg, for_every_text, propose, recipe as recipe_file};
 use ember_training::config::{self, ConfigError, DataConfig, DeviceKind, Settings, TrainConfig};
 use ember_training::memory;
-use ember_training::report::units::{bytes, duration, grouped, parse_bytes, short};
 use ember_training::run::{Caller, Start, text};
+use ember_training::units::{bytes, duration, grouped, parse_bytes, short};
 
 use super::prepare::prepare_shown;
 use super::run::minutes;
@@ -100,14 +100,14 @@ pub fn run(args: &PlanArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
     let Some((dataset, share)) = tokens(&data, folder.path(), common, interrupt)? else {
         return Ok(Outcome::Interrupted);
     };
-    let text = Statistics::of(&dataset, share)?;
+    let text = Statistics::new(&dataset, share)?;
     if args.facts {
         writeln!(terminal::stdout(), "{}", serde_json::to_string(&text)?).context("cannot write to standard output")?;
         return Ok(Outcome::Done);
     }
     let minutes = args.minutes.unwrap_or(if selected.gpu { GPU_MINUTES } else { MINUTES });
     notes.say("measuring the device");
-    let wish = Wish {
+    let request = Request {
         settings,
         seconds: 60.0 * minutes,
         memory_bytes: memory::available(args.memory_limit, &selected),
@@ -115,7 +115,7 @@ pub fn run(args: &PlanArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
         processes: 1,
         shape: &|config| config.shape(dataset.manifest.vocab_size),
     };
-    let proposal = propose(&wish, &dataset, text, &selected)?;
+    let proposal = propose(&request, &dataset, text, &selected)?;
     if interrupt.requested() {
         return Ok(Outcome::Interrupted);
     }

@@ -7,9 +7,9 @@ use clap::Args;
 use ember_cli::program::{CommonArgs, Notes, Outcome, UsageError};
 use ember_host::interrupt::Interrupt;
 use ember_model::device::{self, Selected};
+use ember_training::distributed::collectives::all_ok;
+use ember_training::distributed::launch;
 use ember_training::run;
-use ember_training::team::launch;
-use ember_training::team::messages::agree;
 
 use crate::report::Screen;
 use crate::training::{join, say_device, train, voice};
@@ -36,7 +36,7 @@ pub fn run(args: &ResumeArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     let team = join(interrupt)?;
     let common = &voice(&*team, common);
     let (mut screen, notes) = (Screen::new(common.quiet), Notes::new(common.quiet));
-    let selected = agree(&*team, select(common, &notes).map_err(cause))?;
+    let selected = all_ok(&*team, select(common, &notes).map_err(cause))?;
     let mut changes = args.set.clone();
     if args.tensorboard {
         changes.push("tensorboard=true".to_owned());

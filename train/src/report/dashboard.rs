@@ -29,8 +29,8 @@ use crossterm::{
 use ember_cli::terminal::{printable, say};
 
 use ember_training::note::Note;
-use ember_training::report::units::{bytes, duration, grouped, short};
-use ember_training::report::{EvalReport, Reporter, StepReport};
+use ember_training::run::report::{EvalReport, Reporter, StepReport};
+use ember_training::units::{bytes, duration, grouped, short};
 
 use crate::wording;
 

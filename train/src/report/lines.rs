@@ -6,8 +6,8 @@ use std::{
 };
 
 use ember_training::note::Note;
-use ember_training::report::units::{bytes, duration, grouped};
-use ember_training::report::{EvalReport, Reporter, StepReport};
+use ember_training::run::report::{EvalReport, Reporter, StepReport};
+use ember_training::units::{bytes, duration, grouped};
 
 use crate::wording;
 

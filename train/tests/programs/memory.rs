@@ -200,7 +200,7 @@ fn held_and_needed(place: &Place, arguments: &str) -> [f64; 2] {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_run_that_fits_stays_within_what_it_was_given() {
-    /// As in `train/lib/src/memory.rs`.
+    /// As in `train/lib/src/memory/mod.rs`.
     const BESIDE_TRAINING: f64 = 24e6;
     let place = Place::new();
     place.write("count.txt", text());

@@ -12,7 +12,7 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use ember_model::device::{DeviceChoice, select};
 use ember_model::{Gpt, GptConfig, KvCache, MlpKind, NormKind, Positions};
 use ember_training::loss::cross_entropy;
-use ember_training::optimizer::{AdamWConfig, Optimizer, clip_scale, global_norm};
+use ember_training::step::optimizer::{AdamWConfig, Optimizer, clip_scale, global_norm};
 
 const BATCH: usize = 2;
 const TIME: usize = 16;

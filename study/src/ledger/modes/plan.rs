@@ -5,10 +5,10 @@ use ember_data::windows::Batch;
 use ember_model::{Gpt, GptConfig};
 
 use ember_training::config::{OptimizerKind, Precision, TrainConfig};
-use ember_training::gradient::{self, Passes};
 use ember_training::memory::prediction::training::Step;
 use ember_training::memory::prediction::{Kernels, Sizes};
-use ember_training::optimizer::OptimizerConfig;
+use ember_training::step::gradient::{self, Passes};
+use ember_training::step::optimizer::OptimizerConfig;
 
 /// What every mode is given.
 pub struct Plan {
@@ -37,9 +37,9 @@ pub struct Training {
 
 impl Training {
     /// The step of a run.
-    pub fn of(config: &TrainConfig) -> Self {
+    pub fn new(config: &TrainConfig) -> Self {
         let TrainConfig { precision, activation_checkpointing, .. } = *config;
-        Self { optimizer: config.optimizer(), precision, activation_checkpointing }
+        Self { optimizer: config.into(), precision, activation_checkpointing }
     }
 
     /// Its memory is predicted by this.

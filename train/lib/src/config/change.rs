@@ -1,9 +1,11 @@
 //! What may change in the middle of a run: how long it goes on, what it bears, and how it is looked at. Everything else would make it another run.
 
-use super::{ConfigError, Settings, TrainConfig};
+use super::settings::Settings;
+use super::train_config::TrainConfig;
+use crate::error::ConfigError;
 
 /// The keys that `resume --set` takes.
-pub(super) const CHANGEABLE: &[&str] = &[
+const CHANGEABLE: &[&str] = &[
     "max_steps",
     "lr_decay_steps",
     "log_interval",
@@ -29,7 +31,11 @@ impl TrainConfig {
             settings.set(assignment)?;
             let name = assignment.split('=').next().unwrap_or_default().trim();
             if !CHANGEABLE.contains(&name) {
-                return Err(ConfigError::Fixed { assignment: assignment.clone(), name: name.to_owned() });
+                return Err(ConfigError::Fixed {
+                    assignment: assignment.clone(),
+                    name: name.to_owned(),
+                    can: CHANGEABLE,
+                });
             }
         }
         let config = settings.complete()?;

@@ -7,7 +7,9 @@ use ember_model::{GptConfig, Positions};
 use serde::Serialize;
 use toml::Value;
 
-use super::{ConfigError, Settings, TextFacts, resolve};
+use super::resolve::{TextFacts, fitting_context};
+use super::settings::Settings;
+use crate::error::ConfigError;
 
 impl Settings {
     /// The checkpoint to begin from, where one is named.
@@ -59,7 +61,7 @@ impl Settings {
         )];
         let most = shape.context_length;
         let given = self.table.get("context_length").and_then(Value::as_integer).and_then(|n| usize::try_from(n).ok());
-        let context = given.unwrap_or_else(|| resolve::fitting_context(most, facts));
+        let context = given.unwrap_or_else(|| fitting_context(most, facts));
         if context > most {
             return Err(ConfigError::LongContext { context, most, folder: folder.to_owned() });
         }

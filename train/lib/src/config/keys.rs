@@ -5,7 +5,7 @@
 
 use toml::Value;
 
-use super::ConfigError;
+use crate::error::ConfigError;
 
 /// What values a key takes.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -10,9 +10,12 @@ use ember_model::{GptConfig, MlpKind, NormKind, Positions};
 use serde::Deserialize;
 use toml::Value;
 
-use super::{ConfigError, Settings, TrainConfig};
+use super::keys;
+use super::settings::{Settings, unreadable};
+use super::train_config::TrainConfig;
+use crate::error::ConfigError;
 use crate::note::Note;
-use crate::report::units::{grouped, short};
+use crate::units::{grouped, short};
 
 /// What is known of the text once it is tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -89,13 +92,13 @@ const MOST_PASSES: f64 = 40.0;
 impl Settings {
     /// Fills in what nobody set, and says in one line each what was chosen and why.
     pub fn resolve(self, facts: &TextFacts, device: DeviceKind) -> Result<(TrainConfig, Vec<Note>), ConfigError> {
-        let mut open = Open { settings: self, reasons: Vec::new() };
-        open.model(facts, device)?;
-        open.computation();
-        open.length(facts, device)?;
-        open.learning_rate()?;
-        open.intervals(facts)?;
-        Ok((open.settings.complete()?, open.reasons))
+        let mut resolving = Resolving { settings: self, reasons: Vec::new() };
+        resolving.model(facts, device)?;
+        resolving.computation();
+        resolving.length(facts, device)?;
+        resolving.learning_rate()?;
+        resolving.intervals(facts)?;
+        Ok((resolving.settings.complete()?, resolving.reasons))
     }
 }
 
@@ -125,20 +128,20 @@ impl Settings {
     /// A saved configuration with the keys that runs of earlier versions lack: they had GPT-2's parts and computed in float32.
     pub(super) fn with_the_usual_parts(self) -> Self {
         let is_whole = self.has("n_embd") && self.has("n_head") && self.has("batch_size");
-        let mut open = Open { settings: self, reasons: Vec::new() };
+        let mut resolving = Resolving { settings: self, reasons: Vec::new() };
         if is_whole {
-            open.architecture();
-            open.computation();
+            resolving.architecture();
+            resolving.computation();
         }
-        open.settings
+        resolving.settings
     }
 
     /// Refuses parts that no class of transformers has together, which needs no text: there would be nothing to save the model as.
     pub fn check_parts(&self) -> Result<(), ConfigError> {
-        let mut open = Open { settings: self.clone(), reasons: Vec::new() };
-        open.architecture();
-        let heads = [open.whole("n_head"), self.has("n_kv_head").then(|| open.whole("n_kv_head")).flatten()];
-        let Parts { positions, norm, mlp, qk_norm, bias, .. } = open.parts()?;
+        let mut resolving = Resolving { settings: self.clone(), reasons: Vec::new() };
+        resolving.architecture();
+        let heads = [resolving.whole("n_head"), self.has("n_kv_head").then(|| resolving.whole("n_kv_head")).flatten()];
+        let Parts { positions, norm, mlp, qk_norm, bias, .. } = resolving.parts()?;
         let mut shape = GptConfig { positions, norm, mlp, qk_norm, bias, ..GptConfig::new(1, 1, 1, 1, 1) };
         if let [Some(n_head), Some(n_kv_head)] = heads {
             (shape.n_head, shape.n_kv_head) = (n_head, n_kv_head);
@@ -148,12 +151,12 @@ impl Settings {
 }
 
 /// Settings on their way to a configuration.
-struct Open {
+struct Resolving {
     settings: Settings,
     reasons: Vec<Note>,
 }
 
-impl Open {
+impl Resolving {
     fn model(&mut self, facts: &TextFacts, device: DeviceKind) -> Result<(), ConfigError> {
         let ladder = ladder(device);
         let rung = ladder.iter().rposition(|(fewest, _)| facts.train_tokens >= *fewest).unwrap_or(0);
@@ -221,7 +224,7 @@ impl Open {
     }
 
     fn parts(&self) -> Result<Parts, ConfigError> {
-        self.settings.table.clone().try_into().map_err(super::settings::unreadable)
+        self.settings.table.clone().try_into().map_err(unreadable)
     }
 
     /// The shape that the sizes and parts make that are known by now; a size that is not counts as 1.
@@ -355,7 +358,7 @@ impl Open {
     }
 
     fn put(&mut self, name: &'static str, value: Value) -> Result<(), ConfigError> {
-        super::keys::find(name)?.check(&value)?;
+        keys::find(name)?.check(&value)?;
         self.settings.table.insert(name.into(), value);
         Ok(())
     }

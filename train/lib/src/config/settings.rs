@@ -5,10 +5,11 @@ use std::{fs, path::Path};
 use serde::Deserialize;
 use toml::{Table, Value};
 
-use super::{
-    ConfigError, Precision, TrainConfig,
-    keys::{self, Preset},
-};
+use super::choices::Precision;
+use super::keys::{self, Preset};
+use super::recipes::shipped;
+use super::train_config::TrainConfig;
+use crate::error::ConfigError;
 
 /// Some keys with a value, each checked on its own; the others keep their default or are chosen by the program.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -50,7 +51,7 @@ impl Settings {
 
     /// A configuration file, or a shipped recipe by its name.
     pub fn from_recipe(path: &Path) -> Result<Self, ConfigError> {
-        match super::shipped(path) {
+        match shipped(path) {
             Some(text) if !path.exists() => Self::from_toml_str(text),
             _ => Self::from_file(path),
         }

@@ -8,18 +8,18 @@ use ember_model::GptConfig;
 use super::walk::{Costs, Products, Walk};
 use super::{Kernels, Parts, Prediction, Residual, Sizes, bytes, operations};
 use crate::config::{OptimizerKind, Precision, TrainConfig};
-use crate::evaluate;
-use crate::gradient::{MOST_LOGITS, MOST_LOGITS_ON_GPU};
+use crate::memory::evaluation;
+use crate::step::gradient::{MOST_LOGITS, MOST_LOGITS_ON_GPU};
 
 /// What training by `config` needs at its worst moment, be that a step, an evaluation or a save.
 ///
 /// `shape` is the model that `config` and the vocabulary make. On a GPU a save takes the host's memory, which is
 /// not counted.
 pub fn training(config: &TrainConfig, shape: &GptConfig, kernels: Kernels) -> Parts {
-    let step = Step::of(config, shape, kernels);
+    let step = Step::new(config, shape, kernels);
     let mut parts = step.parts();
     let lasting = parts.weights_bytes + parts.moments_bytes;
-    let rows = evaluate::rows_at_once(config.context_length, shape.vocab_size);
+    let rows = evaluation::rows_at_once(config.context_length, shape.vocab_size);
     let scoring = Prediction::new(shape, Sizes { batch: rows, time: config.context_length }, kernels).score();
     let evaluating = lasting + scoring.peak_bytes - scoring.weights_bytes;
     // The moments are copied out to be written.
@@ -51,7 +51,7 @@ pub struct Step<'a> {
 
 impl<'a> Step<'a> {
     /// The step of a run.
-    pub fn of(config: &TrainConfig, shape: &'a GptConfig, kernels: Kernels) -> Self {
+    pub fn new(config: &TrainConfig, shape: &'a GptConfig, kernels: Kernels) -> Self {
         Self {
             shape,
             sizes: Sizes { batch: config.micro_batch, time: config.context_length },
@@ -71,8 +71,8 @@ impl<'a> Step<'a> {
         let moments_bytes = bytes(self.moments());
         let earlier = if self.several_passes { bytes(parameters) } else { 0 };
         let working = match self.kernels {
-            Kernels::Fused => self.working_peak(),
-            Kernels::FusedOnGpu => self.activations() + self.logits_bytes() + self.head_gradients_on_gpu(),
+            Kernels::Cpu => self.working_peak(),
+            Kernels::Gpu => self.activations() + self.logits_bytes() + self.head_gradients_on_gpu(),
         };
         // The optimizer's step has all gradients, and its own work, when the passes' work is over.
         let stepping = bytes(parameters + self.optimizer_work());
@@ -196,7 +196,7 @@ impl<'a> Step<'a> {
     fn operations(&self) -> (Vec<Costs>, Vec<Vec<Costs>>, Costs, Costs) {
         let tied = if self.shape.tied_head { bytes(self.shape.vocab_size * self.shape.n_embd) } else { 0 };
         let all: Vec<Costs> =
-            operations(self.shape, self.sizes).iter().map(|op| Costs::of(op, self.products(), tied)).collect();
+            operations(self.shape, self.sizes).iter().map(|op| Costs::new(op, self.products(), tied)).collect();
         let first = all.iter().position(|op| op.residual == Residual::Reads).unwrap_or(0);
         let last = all.iter().rposition(|op| op.residual == Residual::Adds).unwrap_or(0);
         let in_block = (last + 1 - first) / self.shape.n_layer;
@@ -299,7 +299,7 @@ mod tests {
         Step {
             shape,
             sizes,
-            kernels: Kernels::Fused,
+            kernels: Kernels::Cpu,
             precision: Precision::F32,
             activation_checkpointing: false,
             several_passes: false,
@@ -331,7 +331,7 @@ mod tests {
         ) {
             let shape = GptConfig::new(vocab, 64, n_layer, head, 8 * head * width);
             let sizes = Sizes { batch, time };
-            for kernels in [Kernels::Fused, Kernels::FusedOnGpu] {
+            for kernels in [Kernels::Cpu, Kernels::Gpu] {
                 let plain = Step { kernels, ..step(&shape, sizes) };
                 let checkpointed = Step { activation_checkpointing: true, ..plain };
                 prop_assert!(checkpointed.parts().activations_bytes <= plain.parts().activations_bytes);
@@ -348,7 +348,7 @@ mod tests {
             let mut shape = GptConfig::new(vocab, 32, n_layer, head, head * width);
             shape.dropout = if dropout { 0.1 } else { 0.0 };
             let deeper = GptConfig { n_layer: n_layer + 1, ..shape.clone() };
-            for kernels in [Kernels::Fused, Kernels::FusedOnGpu] {
+            for kernels in [Kernels::Cpu, Kernels::Gpu] {
                 let peaks = |shape: &GptConfig, sizes: Sizes| {
                     let step = Step { kernels, ..step(shape, sizes) };
                     [step.parts(), step.forward_with_graph()].map(|parts| parts.peak_bytes)

@@ -23,7 +23,7 @@ pub(super) struct Costs {
 }
 
 impl Costs {
-    pub fn of(operation: &Operation, products: Products, tied_table: u64) -> Self {
+    pub fn new(operation: &Operation, products: Products, tied_table: u64) -> Self {
         let Operation { name, input, output, keeps, parameters, residual } = *operation;
         let tied = if matches!(name, "wte" | "lm_head") { tied_table } else { 0 };
         let full = Self {

@@ -1,0 +1,35 @@
+//! Why there is no timeline of a run.
+
+use std::path::PathBuf;
+
+use ember_training::error::LogError;
+
+/// Why there is no timeline of a run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TimelineError {
+    /// There is nothing of that name.
+    #[error("{} does not exist; name a run's folder", path.display())]
+    Missing {
+        /// What was named.
+        path: PathBuf,
+    },
+    /// There are no samples for programs.
+    #[error(
+        "{} has no samples/samples.jsonl: it is no run, has not begun, or was made before samples were kept for programs",
+        path.display()
+    )]
+    NoLog {
+        /// What was named.
+        path: PathBuf,
+    },
+    /// Nothing was sampled yet.
+    #[error("{} holds no sample yet; wait for the first, which sample_interval sets (0 means none)", log.display())]
+    NoSample {
+        /// The samples' log.
+        log: PathBuf,
+    },
+    /// A log is damaged.
+    #[error(transparent)]
+    Log(#[from] LogError),
+}

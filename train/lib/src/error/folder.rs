@@ -1,0 +1,70 @@
+//! Why a folder is no run's, or not this process's.
+
+use std::io;
+use std::path::PathBuf;
+
+use ember_host::file_error::FileError;
+
+/// Why a folder is no run's, or not this process's.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FolderError {
+    /// A new run is to be made where one is.
+    #[error("{} holds a run already; resume it, or choose another folder", path.display())]
+    HoldsRun {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A new run is to be made where a file is.
+    #[error("{} is a file; name a folder", path.display())]
+    IsFile {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A new run is to be made among somebody's files.
+    #[error(
+        "{} holds other files, {name} among them, and they might be overwritten; name a folder that is new or empty",
+        path.display()
+    )]
+    Foreign {
+        /// The folder.
+        path: PathBuf,
+        /// One of the files.
+        name: String,
+    },
+    /// A new folder cannot be made.
+    #[error("cannot create the run folder {}; choose another", path.display())]
+    Create {
+        /// The folder.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// There is no run in it.
+    #[error("{} is not a run folder (it has no config.toml); name the folder of a run", path.display())]
+    NoRun {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// Another process trains it.
+    #[error("{} is in use by another process; wait for it to end, or stop it first", path.display())]
+    InUse {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A pointer names what is not there.
+    #[error(
+        "{} names {}, which is not there; write the name of a folder in checkpoints/ into it",
+        pointer.display(),
+        folder.display()
+    )]
+    DanglingPointer {
+        /// The pointer's file.
+        pointer: PathBuf,
+        /// What it names.
+        folder: PathBuf,
+    },
+    /// A file in it cannot be read or written.
+    #[error(transparent)]
+    File(#[from] FileError),
+}

@@ -1,0 +1,97 @@
+//! Why a run cannot begin from a checkpoint.
+
+use std::path::PathBuf;
+
+use super::cause::Cause;
+
+/// Why a run cannot begin from a checkpoint.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InitError {
+    /// It cannot be opened.
+    #[error("init")]
+    Open {
+        /// Why not.
+        source: Cause,
+    },
+    /// It has no tokenizer.
+    #[error(
+        "{} has no tokenizer.json (nor vocab.json with merges.txt), so the text cannot become this model's tokens; put the model's \
+         own tokenizer there",
+        folder.display()
+    )]
+    NoTokenizer {
+        /// The checkpoint.
+        folder: PathBuf,
+    },
+    /// Its tokenizer is another model's.
+    #[error(
+        "{}: its tokenizer has {tokens} tokens, but its config.json says vocab_size {vocab_size}: the model has no embedding for \
+         the others; put the model's own tokenizer there",
+        folder.display()
+    )]
+    ForeignTokenizer {
+        /// The checkpoint.
+        folder: PathBuf,
+        /// Tokens of its tokenizer.
+        tokens: usize,
+        /// Tokens of its model.
+        vocab_size: usize,
+    },
+    /// The text was prepared with a tokenizer of another size.
+    #[error(
+        "{} was prepared with a tokenizer of {theirs} tokens, the checkpoint {} has one of {ours}",
+        data.display(),
+        folder.display()
+    )]
+    OtherVocabSize {
+        /// The prepared folder.
+        data: PathBuf,
+        /// The checkpoint.
+        folder: PathBuf,
+        /// Tokens of the text's tokenizer.
+        theirs: usize,
+        /// Tokens of the checkpoint's.
+        ours: usize,
+    },
+    /// The text was prepared with another tokenizer of the same size.
+    #[error(
+        "{} was prepared with another tokenizer than the checkpoint's {}: token {id} is {theirs:?} there and {ours:?} here",
+        data.display(),
+        folder.display()
+    )]
+    OtherToken {
+        /// The prepared folder.
+        data: PathBuf,
+        /// The checkpoint.
+        folder: PathBuf,
+        /// The first token that is another.
+        id: u32,
+        /// What it is to the text's tokenizer.
+        theirs: String,
+        /// What it is to the checkpoint's.
+        ours: String,
+    },
+    /// The text has characters that the tokenizer lacks.
+    #[error("the model in {} has no token for some of this text", folder.display())]
+    UnknownCharacters {
+        /// The checkpoint.
+        folder: PathBuf,
+        /// Which.
+        source: Cause,
+    },
+    /// The checkpoint that a run began from is gone or damaged.
+    #[error("cannot begin from {}", folder.display())]
+    Gone {
+        /// The checkpoint.
+        folder: PathBuf,
+        /// What is wrong with it.
+        source: Cause,
+    },
+    /// The checkpoint that a run began from is another now.
+    #[error("{} is no longer what the run began from", folder.display())]
+    Changed {
+        /// The checkpoint.
+        folder: PathBuf,
+    },
+}
