@@ -1,7 +1,7 @@
 //! What may change in the middle of a run: how long it goes on, what it bears, and how it is looked at. Everything else would make it another run.
 
+use super::keys::TrainConfig;
 use super::settings::Settings;
-use super::train_config::TrainConfig;
 use crate::error::ConfigError;
 
 /// The keys that `resume --set` takes.

@@ -7,6 +7,7 @@
 mod change;
 mod choices;
 mod fine_tuning;
+pub mod key;
 pub mod keys;
 pub mod precision;
 mod recipes;
@@ -20,8 +21,7 @@ mod train_config;
 
 pub use crate::error::ConfigError;
 pub use choices::{Curve, OptimizerKind, Precision, Spikes};
-pub use keys::help;
+pub use keys::{TrainConfig, help};
 pub use recipes::{DEFAULT, shipped};
 pub use resolve::{DeviceKind, TextFacts, fitting_context};
 pub use settings::{DataConfig, Settings};
-pub use train_config::TrainConfig;

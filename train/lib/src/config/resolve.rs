@@ -10,9 +10,8 @@ use ember_model::{GptConfig, MlpKind, NormKind, Positions};
 use serde::Deserialize;
 use toml::Value;
 
-use super::keys;
+use super::keys::{self, TrainConfig};
 use super::settings::{Settings, unreadable};
-use super::train_config::TrainConfig;
 use crate::error::ConfigError;
 use crate::note::Note;
 use crate::units::{grouped, short};

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use super::keys::TrainConfig;
 use super::settings::{Settings, in_file};
-use super::train_config::TrainConfig;
 use crate::error::ConfigError;
 
 impl TrainConfig {

@@ -6,9 +6,10 @@ use serde::Deserialize;
 use toml::{Table, Value};
 
 use super::choices::Precision;
-use super::keys::{self, Preset};
+use super::key::{Kind, Preset};
+use super::keys;
+use super::keys::TrainConfig;
 use super::recipes::shipped;
-use super::train_config::TrainConfig;
 use crate::error::ConfigError;
 
 /// Some keys with a value, each checked on its own; the others keep their default or are chosen by the program.
@@ -66,8 +67,8 @@ impl Settings {
         let parsed = format!("value = {value}").parse::<Table>().ok().filter(|table| table.len() == 1);
         let value = parsed.and_then(|mut table| table.remove("value")).unwrap_or_else(|| Value::String(value.into()));
         let value = match (key.kind, value) {
-            (keys::Kind::Paths | keys::Kind::Texts, Value::String(text)) => Value::Array(vec![Value::String(text)]),
-            (keys::Kind::Text { .. }, value) if !value.is_str() => Value::String(value.to_string()),
+            (Kind::Paths | Kind::Texts, Value::String(text)) => Value::Array(vec![Value::String(text)]),
+            (Kind::Text { .. }, value) if !value.is_str() => Value::String(value.to_string()),
             (_, value) => value,
         };
         self.insert(name, value)

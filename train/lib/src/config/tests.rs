@@ -4,10 +4,8 @@ use std::{fs, path::PathBuf};
 
 use proptest::prelude::*;
 
-use super::{
-    keys::{self, Kind, Preset},
-    *,
-};
+use super::key::{Kind, Preset};
+use super::*;
 
 const FACTS: TextFacts = TextFacts { train_tokens: 1_003_854, val_tokens: 111_540, vocab_size: 65 };
 

@@ -1,81 +1,10 @@
-//! What will run: every key with its value.
+//! What must hold between the keys, and what follows from them.
 
 use ember_model::folder::Family;
-use ember_model::{GptConfig, MlpKind, NormKind, Positions};
-use serde::{Deserialize, Serialize};
+use ember_model::{GptConfig, Positions};
 
-use super::choices::{Curve, OptimizerKind, Precision, Spikes};
-use super::keys;
+use super::keys::{self, TrainConfig};
 use crate::error::ConfigError;
-
-/// A run with nothing left open; `keys` has the meaning, unit and range of each field.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[allow(missing_docs)] // each is documented once, in the table of keys
-pub struct TrainConfig {
-    pub text: Vec<String>,
-    pub stories: u64,
-    pub tokenizer: String,
-    pub field: String,
-    pub val_fraction: f64,
-
-    pub init: String,
-    pub n_layer: usize,
-    pub n_head: usize,
-    pub n_embd: usize,
-    pub context_length: usize,
-    pub dropout: f64,
-    pub architecture: String,
-    pub positions: Positions,
-    pub rope_theta: f64,
-    pub norm: NormKind,
-    pub mlp: MlpKind,
-    pub n_inner: usize,
-    pub n_kv_head: usize,
-    pub qk_norm: bool,
-    pub bias: bool,
-    pub tied_head: bool,
-
-    pub seed: u64,
-    pub max_steps: u64,
-    pub batch_size: usize,
-    pub grad_accum_steps: usize,
-    pub micro_batch: usize,
-    pub precision: Precision,
-    pub activation_checkpointing: bool,
-    pub optimizer: OptimizerKind,
-    pub learning_rate: f64,
-    pub min_learning_rate: f64,
-    pub warmup_steps: u64,
-    pub lr_decay_steps: u64,
-    pub schedule: Curve,
-    pub decay_fraction: f64,
-    pub muon_learning_rate: f64,
-    pub muon_momentum: f64,
-    pub weight_decay: f64,
-    pub beta1: f64,
-    pub beta2: f64,
-    pub epsilon: f64,
-    pub grad_clip: f64,
-    pub z_loss: f64,
-    pub label_smoothing: f64,
-    pub ema_decay: f64,
-
-    pub max_skipped_batches: u64,
-    pub spikes: Spikes,
-    pub spike_factor: f64,
-    pub patience: u64,
-
-    pub log_interval: u64,
-    pub eval_interval: u64,
-    pub eval_tokens: u64,
-    pub checkpoint_interval: u64,
-    pub keep_checkpoints: u64,
-    pub tensorboard: bool,
-    pub sample_interval: u64,
-    pub sample_tokens: usize,
-    pub sample_prompts: Vec<String>,
-}
 
 impl TrainConfig {
     /// Checks every range, and what must hold between keys.
