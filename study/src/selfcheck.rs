@@ -1,9 +1,10 @@
-//! Whether a device computes what the CPU computes: the same numbers through every kernel, forward and backward, and through
-//! whole models, on both.
+//! Whether a device computes what the CPU computes: the same numbers through every kernel, forward
+//! and backward, and through whole models, on both.
 //!
-//! The reference is the CPU in float32. Two results differ by their largest difference as a share of the reference's largest
-//! value, which is what rounding in a sum is measured against; what it may be follows from the type that products are computed in
-//! ([`rounding`]). On the CPU itself float32 must give the same bits again.
+//! The reference is the CPU in float32. Two results differ by their largest difference as a share
+//! of the reference's largest value, which is what rounding in a sum is measured against; what it
+//! may be follows from the type that products are computed in ([`rounding`]). On the CPU itself
+//! float32 must give the same bits again.
 
 mod kernels;
 mod models;
@@ -16,7 +17,8 @@ use ember_model::kernels::is_cpu;
 pub use setting::Comparison;
 use setting::Setting;
 
-/// Compares everything on `selected`; each comparison is also told to `tell` when it is made. Stops when `go_on` says so.
+/// Compares everything on `selected`; each comparison is also told to `tell` when it is made. Stops
+/// when `go_on` says so.
 ///
 /// # Errors
 /// What `tell` returns.
@@ -65,7 +67,8 @@ fn rounding(selected: &Selected, precision: FloatDType) -> f64 {
         FloatDType::F32 if is_cpu(&selected.device) => 0.0,
         // TF32, which has 10 bits behind the point.
         FloatDType::F32 if selected.id.starts_with("cuda") => 2f64.powi(-11),
-        // Sums of some hundred values, in another order: 2^-24 and a margin for the cancellation in them.
+        // Sums of some hundred values, in another order: 2^-24 and a margin for the cancellation in
+        // them.
         FloatDType::F32 => 2f64.powi(-17),
         _ => 2f64.powi(-9),
     }

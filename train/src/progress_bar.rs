@@ -1,4 +1,5 @@
-//! Preparing text on the terminal: bytes, rate and time left; a line now and then where there is no terminal.
+//! Preparing text on the terminal: bytes, rate and time left; a line now and then where there is no
+//! terminal.
 
 use std::io::{IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};

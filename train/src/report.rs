@@ -13,7 +13,8 @@ use crate::wording;
 pub use dashboard::{Dashboard, restore_terminal};
 pub use lines::Lines;
 
-/// Where the program runs: a terminal that can show the dashboard, or standard error; with `quiet`, nowhere.
+/// Where the program runs: a terminal that can show the dashboard, or standard error; with `quiet`,
+/// nowhere.
 pub struct Screen {
     quiet: bool,
     /// What training is shown by.

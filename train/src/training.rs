@@ -1,4 +1,5 @@
-//! What `run` and `resume` have in common: a run is trained, its losses are drawn, and it is said where things are.
+//! What `run` and `resume` have in common: a run is trained, its losses are drawn, and it is said
+//! where things are.
 
 use anyhow::Result;
 use ember_cli::program::{CommonArgs, Notes, Outcome, exit};

@@ -1,4 +1,5 @@
-//! What the libraries find wrong and what they choose, in the words of a program that has flags and commands.
+//! What the libraries find wrong and what they choose, in the words of a program that has flags and
+//! commands.
 
 use std::error::Error as StdError;
 
@@ -22,7 +23,8 @@ pub fn said(error: anyhow::Error) -> anyhow::Error {
     }
 }
 
-/// The exit code that an error means where several processes end together: 2 for wrong arguments, else 1.
+/// The exit code that an error means where several processes end together: 2 for wrong arguments,
+/// else 1.
 pub fn exit_code(error: &Error) -> u8 {
     let usage = |cause| matches!(words(cause), Some(Worded::Usage(_)));
     if anyhow::Chain::new(error).any(usage) { 2 } else { 1 }

@@ -1,5 +1,6 @@
-//! Where the time of a step goes. Each part is waited for before the next begins, so the parts may come to more than a step of
-//! its own, in which a device works on while the host prepares what comes next.
+//! Where the time of a step goes. Each part is waited for before the next begins, so the parts may
+//! come to more than a step of its own, in which a device works on while the host prepares what
+//! comes next.
 
 use std::time::Instant;
 
@@ -22,8 +23,8 @@ use ember_training::step::gradient::{Gradient, Passes, inputs, next_token_loss, 
 pub struct Parts {
     /// Cutting the windows out of the text.
     pub data_s: Spread,
-    /// From the ids to the loss. Where a pass goes in segments it ends before the head: the head, the loss and what the segments
-    /// compute again count to the backward.
+    /// From the ids to the loss. Where a pass goes in segments it ends before the head: the head,
+    /// the loss and what the segments compute again count to the backward.
     pub forward_s: Spread,
     /// From the loss to every parameter's gradient.
     pub backward_s: Spread,

@@ -1,7 +1,7 @@
 //! Runs beside each other: their curves, their figures and what their configurations differ in.
 //!
-//! All of it is read from the run folders' `metrics.jsonl` and `config.toml`, nothing else; a run that is still going on, was
-//! cut short or never evaluated is compared as far as it got.
+//! All of it is read from the run folders' `metrics.jsonl` and `config.toml`, nothing else; a run
+//! that is still going on, was cut short or never evaluated is compared as far as it got.
 
 mod chart;
 mod picture;
@@ -70,7 +70,8 @@ impl Record {
     /// Reads the run in `path`.
     ///
     /// # Errors
-    /// When it is no run's folder, nothing is logged yet, or a file is damaged; the line names the folder or file.
+    /// When it is no run's folder, nothing is logged yet, or a file is damaged; the line names the
+    /// folder or file.
     pub fn open(path: &Path) -> Result<Self, CompareError> {
         let metrics = folder::metrics(path);
         if !path.exists() {
@@ -83,7 +84,8 @@ impl Record {
         let file = path.join("config.toml");
         let config = if file.is_file() {
             let text = std::fs::read_to_string(&file).at("cannot read", &file)?;
-            // Not as a TrainConfig: runs of other versions have other keys, and can be compared all the same.
+            // Not as a TrainConfig: runs of other versions have other keys, and can be compared all
+            // the same.
             text.parse().map_err(|source| CompareError::NotToml { path: file, source })?
         } else {
             toml::Table::new()
@@ -192,7 +194,8 @@ pub fn open(paths: &[PathBuf]) -> Result<Vec<Record>, CompareError> {
     Ok(runs)
 }
 
-/// The keys of which the runs have different values, each with the value of every run; `None` where a run lacks it.
+/// The keys of which the runs have different values, each with the value of every run; `None` where
+/// a run lacks it.
 pub fn differences(runs: &[Record]) -> BTreeMap<String, Vec<Option<String>>> {
     let keys: BTreeSet<&String> = runs.iter().flat_map(|run| run.config.keys()).collect();
     let values = |key: &str| runs.iter().map(|run| run.config.get(key).map(ToString::to_string)).collect::<Vec<_>>();
@@ -200,8 +203,8 @@ pub fn differences(runs: &[Record]) -> BTreeMap<String, Vec<Option<String>>> {
     keys.into_iter().map(|key| (key.clone(), values(key))).filter(|(_, values)| differs(values)).collect()
 }
 
-/// The lowest and the highest loss to draw: the first steps fall from far above, and would press all that matters into the
-/// lowest part of the picture.
+/// The lowest and the highest loss to draw: the first steps fall from far above, and would press
+/// all that matters into the lowest part of the picture.
 fn heights<'a>(curves: impl Iterator<Item = &'a Points> + Clone, last: f64) -> (f64, f64) {
     let settled = |from: f64| curves.clone().flatten().filter(move |point| point.0 >= from).map(|point| point.1);
     let span = |from: f64| settled(from).fold((f64::MAX, f64::MIN), |(low, high), y| (low.min(y), high.max(y)));

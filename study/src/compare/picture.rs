@@ -1,5 +1,5 @@
-//! Several runs in one picture: training losses pale, validation losses strong, a colour for each run; below, as the legend, the
-//! figures of each and what it differs in.
+//! Several runs in one picture: training losses pale, validation losses strong, a colour for each
+//! run; below, as the legend, the figures of each and what it differs in.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};

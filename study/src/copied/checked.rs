@@ -42,11 +42,13 @@ pub struct Checked {
     pub characters: usize,
     /// Characters within a copied span.
     pub copied_characters: usize,
-    /// Length in characters of the longest stretch that stands in the training text, whether or not that counts as copied.
+    /// Length in characters of the longest stretch that stands in the training text, whether or not
+    /// that counts as copied.
     pub longest: usize,
     /// The copied spans, in order; they may overlap.
     pub spans: Vec<Span>,
-    /// Spans that the rule would call copied, but that stand in the validation text alone, which the model never saw.
+    /// Spans that the rule would call copied, but that stand in the validation text alone, which
+    /// the model never saw.
     pub only_in_validation: Vec<Span>,
 }
 

@@ -1,4 +1,5 @@
-//! The checked texts as a page: what is copied is marked, and each mark says and links to where it stands.
+//! The checked texts as a page: what is copied is marked, and each mark says and links to where it
+//! stands.
 
 use std::fmt::Write;
 

@@ -68,7 +68,8 @@ from_below!(Other: source::Error, prepare::OpenError, tokenizer::Error, tokens::
 from_below!(Other: ember_decoding::Error, ember_model::Error, FileError, output::Error);
 
 impl Error {
-    /// What `cause` is, where it is an [`Error`] that only wraps it, or one of the trainer's; else `cause` itself.
+    /// What `cause` is, where it is an [`Error`] that only wraps it, or one of the trainer's; else
+    /// `cause` itself.
     pub fn unwrapped<'a>(cause: &'a (dyn StdError + 'static)) -> &'a (dyn StdError + 'static) {
         match cause.downcast_ref::<Self>() {
             None => ember_training::error::Error::unwrapped(cause),

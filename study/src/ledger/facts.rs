@@ -1,4 +1,5 @@
-//! What is known of each mode without measuring it: what is random, what comes out, where it is done.
+//! What is known of each mode without measuring it: what is random, what comes out, where it is
+//! done.
 
 use super::Place;
 

@@ -25,8 +25,8 @@ pub fn wait_for(device: &Device) -> Result<(), MeterError> {
 pub enum MeasuredBy {
     /// Every block that the program's allocator gives out; the peak is the true one.
     Allocator,
-    /// The bytes in use of the device's memory pool, read after each phase; the peak is the largest reading, and what an
-    /// operation needs for itself in between is not seen.
+    /// The bytes in use of the device's memory pool, read after each phase; the peak is the largest
+    /// reading, and what an operation needs for itself in between is not seen.
     Pool,
 }
 
@@ -42,8 +42,8 @@ impl Meter {
     /// A meter for `device`; what is in use now counts as nothing.
     ///
     /// # Errors
-    /// When nobody can say how much memory is in use: the program allocates through another allocator than
-    /// [`counting::Counting`], or the device does not report.
+    /// When nobody can say how much memory is in use: the program allocates through another
+    /// allocator than [`counting::Counting`], or the device does not report.
     pub fn new(device: &Device) -> Result<Self, MeterError> {
         let device = device.clone().inner();
         let by = if is_cpu(&device) {
@@ -128,7 +128,8 @@ impl Meter {
     }
 }
 
-/// How many nodes burn's graph is given while `run` runs: it numbers them in the order in which they are made.
+/// How many nodes burn's graph is given while `run` runs: it numbers them in the order in which
+/// they are made.
 pub fn nodes_made<T>(run: impl FnOnce() -> T) -> (T, u64) {
     let first = NodeId::new().value;
     let result = run();

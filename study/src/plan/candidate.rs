@@ -14,8 +14,8 @@ use super::measure::Bench;
 use super::speed::{Speed, Timed, step_flops};
 use crate::error::Result;
 
-/// A step whose first run takes longer than this share of the time is not tried at other shapes: on a GPU nearly all of it is the
-/// compiling of kernels, which every shape needs anew.
+/// A step whose first run takes longer than this share of the time is not tried at other shapes: on
+/// a GPU nearly all of it is the compiling of kernels, which every shape needs anew.
 const SLOW_SHARE: f64 = 0.2;
 
 /// A run that is considered.
@@ -46,14 +46,15 @@ impl Candidate {
     }
 }
 
-/// The same where trying would compile for minutes: a forward pass is a third of a step, and takes as long for one row's token as for
-/// a few, since nearly all of it is overhead.
+/// The same where trying would compile for minutes: a forward pass is a third of a step, and takes
+/// as long for one row's token as for a few, since nearly all of it is overhead.
 fn looking_guessed(timed: &Timed) -> [f64; 2] {
     let tokens = (timed.windows * timed.context_length) as f64;
     [timed.step_s / 3.0 / tokens, timed.step_s / 3.0]
 }
 
-/// Times a few `candidates`, from small to large, for at most `limit` together, the compiling of a GPU's kernels not counted.
+/// Times a few `candidates`, from small to large, for at most `limit` together, the compiling of a
+/// GPU's kernels not counted.
 ///
 /// # Errors
 /// When not even the first can be trained.
@@ -63,7 +64,8 @@ pub fn speed(candidates: &[&Candidate], dataset: &Dataset, selected: &Selected, 
     for (number, candidate) in candidates.iter().enumerate() {
         let left = limit.saturating_sub(began.elapsed());
         let share = left / (candidates.len() - number) as u32;
-        // By the rate of the smaller ones, so that it will hardly take longer: two steps at least must be possible.
+        // By the rate of the smaller ones, so that it will hardly take longer: two steps at least
+        // must be possible.
         if number > 0 && 2.0 * speed.step_s(candidate.flops()) > left.as_secs_f64() {
             break;
         }

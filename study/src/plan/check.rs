@@ -18,8 +18,8 @@ use ember_training::step::gradient::{Passes, next_token_loss};
 pub struct Check {
     /// What the bytes are read from.
     pub measured_by: MeasuredBy,
-    /// Of a step alone, not of an evaluation or a save. As in what is measured, activations and logits are 0 where a pass goes
-    /// through the model in segments: no moment has all of them.
+    /// Of a step alone, not of an evaluation or a save. As in what is measured, activations and
+    /// logits are 0 where a pass goes through the model in segments: no moment has all of them.
     pub predicted: Parts,
     /// By the meter.
     pub measured: Parts,

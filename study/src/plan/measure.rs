@@ -101,7 +101,8 @@ impl Bench {
         self.step += 1;
     }
 
-    /// Seconds that a whole step takes. The norm and the loss are read back, so that a GPU has done its work.
+    /// Seconds that a whole step takes. The norm and the loss are read back, so that a GPU has done
+    /// its work.
     ///
     /// # Errors
     /// As [`Self::gradient`].

@@ -1,9 +1,10 @@
 //! What to train on a text, on this device, in a given time: `plan` and `run --minutes`.
 //!
 //! A plan is a configuration like any other, made in the one place where configurations are made
-//! ([`Settings::resolve`](ember_training::config::Settings::resolve)). What is different is that the device's speed is measured
-//! ([`measure`], [`speed`]), not guessed, and that several shapes are resolved, and the one with the lowest predicted loss
-//! ([`fit`]) is kept among those that memory holds. A key that somebody set is the same in all of them.
+//! ([`Settings::resolve`](ember_training::config::Settings::resolve)). What is different is that
+//! the device's speed is measured ([`measure`], [`speed`]), not guessed, and that several shapes
+//! are resolved, and the one with the lowest predicted loss ([`fit`]) is kept among those that
+//! memory holds. A key that somebody set is the same in all of them.
 
 mod candidate;
 pub mod check;
@@ -72,7 +73,8 @@ pub struct Request<'a> {
     pub memory_bytes: Option<u64>,
     /// For measuring the device.
     pub measuring: Duration,
-    /// Processes that share every step; each has a device as fast as this one, and what they say to each other is not foreseen.
+    /// Processes that share every step; each has a device as fast as this one, and what they say to
+    /// each other is not foreseen.
     pub processes: usize,
     /// The model that a configuration makes.
     pub shape: &'a dyn Fn(&TrainConfig) -> GptConfig,
@@ -128,7 +130,8 @@ impl Proposal {
 /// The proposal for a prepared text.
 ///
 /// # Errors
-/// When a set key does not fit the text, when nothing fits into the memory, or when the device fails.
+/// When a set key does not fit the text, when nothing fits into the memory, or when the device
+/// fails.
 pub fn propose(request: &Request, dataset: &Dataset, text: Statistics, selected: &Selected) -> Result<Proposal> {
     let planner = Planner::new(request, dataset, text, selected)?;
     let mut candidates = planner.candidates()?;
@@ -148,8 +151,8 @@ pub fn propose(request: &Request, dataset: &Dataset, text: Statistics, selected:
     Ok(best)
 }
 
-/// What a plan would make of these settings, whatever the text: one configuration for each shape, smallest first, with the windows
-/// that a micro-batch asks for.
+/// What a plan would make of these settings, whatever the text: one configuration for each shape,
+/// smallest first, with the windows that a micro-batch asks for.
 pub fn for_every_text(settings: &Settings, device: DeviceKind) -> Vec<Result<TrainConfig, ConfigError>> {
     let of = |(n_layer, n_embd, _): &(u64, u64, u64)| {
         let mut settings = settings.clone();
@@ -185,8 +188,8 @@ impl<'a> Planner<'a> {
         Ok(Self { request, text, fit: Fit::new(&fit::points()?), device, kernels, by_document })
     }
 
-    /// One candidate for each shape and batch that the set keys leave open and that memory holds, smallest step first; their lengths
-    /// are not yet chosen.
+    /// One candidate for each shape and batch that the set keys leave open and that memory holds,
+    /// smallest step first; their lengths are not yet chosen.
     fn candidates(&self) -> Result<Vec<Candidate>> {
         let mut candidates: Vec<Candidate> = Vec::new();
         let mut refused: Option<Error> = None;
@@ -213,8 +216,8 @@ impl<'a> Planner<'a> {
         Ok(candidates)
     }
 
-    /// The candidate with these blocks, width, context, batch and steps, where nobody set others, and the reasons for all that follows
-    /// from them.
+    /// The candidate with these blocks, width, context, batch and steps, where nobody set others,
+    /// and the reasons for all that follows from them.
     fn candidate(&self, sizes: [u64; 5]) -> Result<(Candidate, Vec<Note>)> {
         let mut settings = self.request.settings.clone();
         for (key, size) in ["n_layer", "n_embd", "context_length", "batch_size", "max_steps"].into_iter().zip(sizes) {

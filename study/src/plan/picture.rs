@@ -11,8 +11,9 @@ use crate::plot::{COLOURS, GREY, GRID, INK};
 
 const SIZE: (u32, u32) = (760, 640);
 
-/// Draws every point twice into `out`, which is replaced: by the fit to all points (filled), and by the fit to the points of all
-/// other texts (a ring). On the diagonal a prediction is right; on the two thin lines it is a tenth off.
+/// Draws every point twice into `out`, which is replaced: by the fit to all points (filled), and by
+/// the fit to the points of all other texts (a ring). On the diagonal a prediction is right; on the
+/// two thin lines it is a tenth off.
 ///
 /// # Errors
 /// A file that cannot be written, which is named.

@@ -1,4 +1,5 @@
-//! A plan as a recipe: a commented TOML file of some thirty lines that `run --config` takes as it is.
+//! A plan as a recipe: a commented TOML file of some thirty lines that `run --config` takes as it
+//! is.
 
 use super::Proposal;
 use ember_training::units::{bytes, duration, grouped, short};

@@ -48,7 +48,8 @@ fn only_what_memory_holds_is_ever_measured() {
     assert!(candidates("", 1, Some(1000)).err().unwrap().to_string().contains("does not fit into memory"));
 }
 
-/// The model's own count, whatever its parts are: with fewer heads of keys and a narrower MLP a step is less work.
+/// The model's own count, whatever its parts are: with fewer heads of keys and a narrower MLP a
+/// step is less work.
 #[test]
 fn the_work_of_a_step_is_that_of_the_model() {
     let flops = |set: &str| {

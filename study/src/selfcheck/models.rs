@@ -71,8 +71,8 @@ impl Model {
         gpt.with_precision(precision)
     }
 
-    /// The logits of the last position of prompts of different lengths, then of each further token: of a `replayed` step where the
-    /// device has steps recorded.
+    /// The logits of the last position of prompts of different lengths, then of each further token:
+    /// of a `replayed` step where the device has steps recorded.
     fn decoded(&self, gpt: &Gpt, batch: &Batch, replayed: bool) -> Vec<Vec<f32>> {
         let mut cache = KvCache::new(&self.config, BATCH, BATCH * TIME, &gpt.device());
         let row = |row: usize| &batch.inputs[row * TIME..(row + 1) * TIME];

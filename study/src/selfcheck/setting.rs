@@ -49,7 +49,8 @@ impl Setting<'_> {
         if self.precision == FloatDType::F32 { "f32" } else { "bf16" }
     }
 
-    /// Computes on the CPU in float32 and on the device, and compares each list of numbers that comes out.
+    /// Computes on the CPU in float32 and on the device, and compares each list of numbers that
+    /// comes out.
     pub(super) fn compare(&self, name: &str, parts: &[&str], roundings: f64, compute: &Computation) -> Vec<Comparison> {
         let want = compute(&Device::flex(), FloatDType::F32);
         let got = quietly(|| compute(self.device, self.precision));

@@ -1,7 +1,8 @@
-//! The same prompt through training: what the model continued it with at every look, in the order of the steps.
+//! The same prompt through training: what the model continued it with at every look, in the order
+//! of the steps.
 //!
-//! The noise is the same every time, so two texts are alike as far as the two models agree about every word; where they part
-//! is what was learned in between.
+//! The noise is the same every time, so two texts are alike as far as the two models agree about
+//! every word; where they part is what was learned in between.
 
 mod page;
 
@@ -39,7 +40,8 @@ impl Moment {
         text.split_at(text.char_indices().nth(same).map_or(text.len(), |(place, _)| place))
     }
 
-    /// The loss to show beside the text: on validation text where it was measured, else on training text.
+    /// The loss to show beside the text: on validation text where it was measured, else on training
+    /// text.
     pub fn loss(&self) -> Option<(f64, &'static str)> {
         let train = self.train_loss.map(|loss| (loss, "training loss"));
         self.val_loss.map(|loss| (loss, "validation loss")).or(train)
@@ -49,7 +51,8 @@ impl Moment {
 /// Reads what the run in `path` wrote, a line of moments for each prompt.
 ///
 /// # Errors
-/// When it is no run's folder, nothing was sampled yet, or a log is damaged; the line names the folder or the file.
+/// When it is no run's folder, nothing was sampled yet, or a log is damaged; the line names the
+/// folder or the file.
 pub fn read(path: &Path) -> Result<BTreeMap<usize, Vec<Moment>>, TimelineError> {
     if !path.exists() {
         return Err(TimelineError::Missing { path: path.to_owned() });

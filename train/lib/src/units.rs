@@ -55,7 +55,8 @@ pub fn bytes(bytes: u64) -> String {
     }
 }
 
-/// A number of bytes as [`bytes`] writes it, the space and the point as wanted: 8GB, 1.5 GB, 500MB, 1000000.
+/// A number of bytes as [`bytes`] writes it, the space and the point as wanted: 8GB, 1.5 GB, 500MB,
+/// 1000000.
 ///
 /// # Errors
 /// When it is no such number; the text says what is.

@@ -26,9 +26,11 @@ use crate::wording;
 /// Arguments of `copied`.
 #[derive(Args, Debug)]
 pub struct CopiedArgs {
-    /// The generated text, or - for standard input: plain, or the JSON lines of `ember-generate text --format json`
+    /// The generated text, or - for standard input: plain, or the JSON lines of `ember-generate
+    /// text --format json`
     pub file: PathBuf,
-    /// The run whose training text is searched, or a folder that `prepare` made [default: the newest run]
+    /// The run whose training text is searched, or a folder that `prepare` made [default: the
+    /// newest run]
     pub run: Option<PathBuf>,
     /// Search these texts instead: files, folders, .jsonl or .parquet (each also .gz or .zst)
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "run")]

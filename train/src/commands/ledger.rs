@@ -1,4 +1,5 @@
-//! `ember-train ledger`: what training and inference cost, measured on one batch of a run or a recipe.
+//! `ember-train ledger`: what training and inference cost, measured on one batch of a run or a
+//! recipe.
 
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -36,7 +37,8 @@ use crate::training::say_device;
 /// Arguments of `ledger`.
 #[derive(Args, Debug)]
 pub struct LedgerArgs {
-    /// A run folder, a checkpoint folder or a Hugging Face folder [default: the newest run under runs/]
+    /// A run folder, a checkpoint folder or a Hugging Face folder [default: the newest run under
+    /// runs/]
     #[arg(conflicts_with = "config")]
     pub run: Option<PathBuf>,
     /// A recipe instead of a run: its shape with random weights
@@ -51,7 +53,8 @@ pub struct LedgerArgs {
     /// Tokens in each row [default: the model's context]
     #[arg(long, value_name = "N")]
     pub time: Option<usize>,
-    /// Tokens at the end of each row that are decoded one by one [default: half of them, at most 64]
+    /// Tokens at the end of each row that are decoded one by one [default: half of them, at most
+    /// 64]
     #[arg(long, value_name = "N")]
     pub new_tokens: Option<usize>,
     /// How often each mode is timed, as far as ten seconds suffice
@@ -77,7 +80,8 @@ const MOST_NEW_TOKENS: usize = 64;
 /// Runs the command.
 ///
 /// # Errors
-/// When an argument is out of range, there is no such model, it would not fit into memory, or the page cannot be written.
+/// When an argument is out of range, there is no such model, it would not fit into memory, or the
+/// page cannot be written.
 pub fn run(args: &LedgerArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     let notes = Notes::new(common.quiet);
     let source = Source::new(args, common, &notes)?;
@@ -237,7 +241,8 @@ impl Source {
         })
     }
 
-    /// A batch of the run's text, or, where there is none that fits, of ids drawn at random; and which it is.
+    /// A batch of the run's text, or, where there is none that fits, of ids drawn at random; and
+    /// which it is.
     fn batch(&self, sizes: Sizes, seed: u64, notes: &Notes) -> Result<(Batch, bool)> {
         if let Some(folder) = &self.data {
             let dataset = Dataset::open(folder)?;
@@ -298,7 +303,8 @@ fn refuse_what_cannot_fit(args: &LedgerArgs, source: &Source, sizes: Sizes, sele
     let (shape, logits) = (&source.shape, 4 * (sizes.batch * sizes.time * source.shape.vocab_size) as u64);
     let step = source.training.step(shape, sizes, Kernels::on(&selected.device));
     let training = step.parts().peak_bytes;
-    // The reference's logits are held beside the forward with a graph, whose own are copied to be compared.
+    // The reference's logits are held beside the forward with a graph, whose own are copied to be
+    // compared.
     let comparing = step.forward_with_graph().peak_bytes + 2 * logits;
     let needed = training.max(comparing);
     if needed > available {

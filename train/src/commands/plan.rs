@@ -25,7 +25,8 @@ use super::prepare::prepare_shown;
 use super::run::minutes;
 use crate::report::Screen;
 
-/// Minutes where nobody says how many: a coffee's worth, or a lunch's on a GPU, which is dearer to start.
+/// Minutes where nobody says how many: a coffee's worth, or a lunch's on a GPU, which is dearer to
+/// start.
 const MINUTES: f64 = 10.0;
 const GPU_MINUTES: f64 = 30.0;
 
@@ -38,7 +39,8 @@ const LENGTH: [&str; 2] = ["max_steps", "lr_decay_steps"];
 /// Arguments of `plan`.
 #[derive(Args, Debug)]
 pub struct PlanArgs {
-    /// Text files, folders, .jsonl or .parquet (each also .gz or .zst), or a folder that `prepare` made; none: the built-in stories
+    /// Text files, folders, .jsonl or .parquet (each also .gz or .zst), or a folder that `prepare`
+    /// made; none: the built-in stories
     pub text: Vec<String>,
     /// How long the run may take [default: 10, or 30 on a GPU]
     #[arg(long, value_name = "M", value_parser = minutes)]
@@ -58,7 +60,8 @@ pub struct PlanArgs {
     /// Train a few steps of the plan, and show what was predicted beside what is measured
     #[arg(long)]
     pub measure: bool,
-    /// Show how the loss is predicted: the formula, the runs it was fitted on, and how far off it is; and end
+    /// Show how the loss is predicted: the formula, the runs it was fitted on, and how far off it
+    /// is; and end
     #[arg(long)]
     pub show_fit: bool,
     /// With --show-fit: draw it, too
@@ -147,7 +150,8 @@ impl Caller for Planner {
     }
 }
 
-/// What the file, `--set` and the command line say; a length is what a plan finds, so the recipe's own is left out.
+/// What the file, `--set` and the command line say; a length is what a plan finds, so the recipe's
+/// own is left out.
 fn settings(args: &PlanArgs, common: &CommonArgs) -> Result<Settings> {
     let mut settings = match &args.config {
         Some(path) => Settings::from_recipe(path)?,
@@ -180,7 +184,8 @@ fn settings(args: &PlanArgs, common: &CommonArgs) -> Result<Settings> {
     Ok(settings)
 }
 
-/// The text as tokens, or of a large one a part, and how much of it that is. `None` when interrupted.
+/// The text as tokens, or of a large one a part, and how much of it that is. `None` when
+/// interrupted.
 fn tokens(
     data: &DataConfig,
     folder: &Path,

@@ -1,4 +1,5 @@
-//! `ember-train resume`: takes a run up at its last checkpoint, to the numbers it would have had uninterrupted.
+//! `ember-train resume`: takes a run up at its last checkpoint, to the numbers it would have had
+//! uninterrupted.
 
 use std::path::PathBuf;
 
@@ -20,10 +21,12 @@ use crate::wording::cause;
 pub struct ResumeArgs {
     /// The run's folder
     pub run: PathBuf,
-    /// Change how long the run goes on (max_steps, lr_decay_steps) or how it is looked at, from here on; may be repeated
+    /// Change how long the run goes on (max_steps, lr_decay_steps) or how it is looked at, from
+    /// here on; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Write TensorBoard event files into the run's folder, of what was logged before too if there are none yet
+    /// Write TensorBoard event files into the run's folder, of what was logged before too if there
+    /// are none yet
     #[arg(long)]
     pub tensorboard: bool,
 }
@@ -31,7 +34,8 @@ pub struct ResumeArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// When the folder is no run, its data or checkpoint is missing or damaged, or something cannot be written.
+/// When the folder is no run, its data or checkpoint is missing or damaged, or something cannot be
+/// written.
 pub fn run(args: &ResumeArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     let team = join(interrupt)?;
     let common = &voice(&*team, common);

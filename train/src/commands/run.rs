@@ -36,9 +36,11 @@ const MEASURING_SHARE: f64 = 0.1;
 /// Arguments of `run`.
 #[derive(Args, Debug, Default)]
 pub struct RunArgs {
-    /// Text files, folders, .jsonl or .parquet (each also .gz or .zst), a folder that `prepare` made, or - for standard input
+    /// Text files, folders, .jsonl or .parquet (each also .gz or .zst), a folder that `prepare`
+    /// made, or - for standard input
     pub text: Vec<String>,
-    /// A configuration file, or the name of a shipped one; without it the text and the device decide
+    /// A configuration file, or the name of a shipped one; without it the text and the device
+    /// decide
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Folder of the run [default: runs/NAME]
@@ -47,7 +49,8 @@ pub struct RunArgs {
     /// Change one key of the configuration; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Begin from this model, with its shape and its tokenizer: a run, a checkpoint or a Hugging Face folder
+    /// Begin from this model, with its shape and its tokenizer: a run, a checkpoint or a Hugging
+    /// Face folder
     #[arg(long, value_name = "FOLDER")]
     pub init: Option<String>,
     /// Write TensorBoard event files into the run's folder
@@ -56,7 +59,8 @@ pub struct RunArgs {
     /// Memory that training may take, such as 8GB or 500MB [default: what is available]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub memory_limit: Option<u64>,
-    /// Be done in so many minutes: all that is left open is planned for that, and the length is corrected on the way
+    /// Be done in so many minutes: all that is left open is planned for that, and the length is
+    /// corrected on the way
     #[arg(long, value_name = "M", value_parser = minutes)]
     pub minutes: Option<f64>,
     /// Print every configuration key with its unit, range and default, and end
@@ -75,7 +79,8 @@ pub fn minutes(text: &str) -> Result<f64, String> {
 /// Runs the command.
 ///
 /// # Errors
-/// When an argument or the text is wrong, the folder holds a run already, or something cannot be written.
+/// When an argument or the text is wrong, the folder holds a run already, or something cannot be
+/// written.
 pub fn run(args: &RunArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     if args.help_config {
         writeln!(terminal::stdout(), "{}", config::help()).context("cannot write to standard output")?;

@@ -1,5 +1,6 @@
-//! `ember-train first-steps`, which only `run` calls: two steps of a configuration on random tokens, to see whether the device's memory
-//! holds them. If it does not, it is this process that ends.
+//! `ember-train first-steps`, which only `run` calls: two steps of a configuration on random
+//! tokens, to see whether the device's memory holds them. If it does not, it is this process that
+//! ends.
 
 use std::path::PathBuf;
 
@@ -26,7 +27,8 @@ pub struct TrialArgs {
     pub shape: PathBuf,
 }
 
-/// Steps taken: the second finds the moments of the first there, and makes the copy that an average of the weights is.
+/// Steps taken: the second finds the moments of the first there, and makes the copy that an average
+/// of the weights is.
 const STEPS: u64 = 2;
 
 /// Runs the command.

@@ -1,4 +1,5 @@
-//! `ember-train verify-resume`: whether a run that stops half-way and is taken up again ends as one that never stopped.
+//! `ember-train verify-resume`: whether a run that stops half-way and is taken up again ends as one
+//! that never stopped.
 
 use std::fs;
 use std::io::Write;
@@ -86,7 +87,8 @@ pub fn run(args: &VerifyResumeArgs, common: &CommonArgs, interrupt: &Interrupt) 
     answer(&comparison, args.steps, &selected.id, common.format)
 }
 
-/// Prepares the text and writes the configuration of a run of twice the steps; false when interrupted.
+/// Prepares the text and writes the configuration of a run of twice the steps; false when
+/// interrupted.
 fn prepare(args: &VerifyResumeArgs, common: &CommonArgs, whole: &Path, interrupt: &Interrupt) -> Result<bool> {
     let steps = args.steps;
     let mut args =

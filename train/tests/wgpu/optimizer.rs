@@ -89,7 +89,8 @@ fn steps_are_the_cpus() {
     });
 }
 
-/// A device's decisions take the same steps as a host that knows the norm, and a restored optimizer goes on with the same bits.
+/// A device's decisions take the same steps as a host that knows the norm, and a restored optimizer
+/// goes on with the same bits.
 #[test]
 fn a_decision_steps_as_the_host_would() {
     let Some(device) = gpu() else { return };
@@ -122,7 +123,8 @@ fn a_decision_steps_as_the_host_would() {
     assert_eq!(all(&b), all(&copy));
 }
 
-/// From the first step that is not finite on, nothing reaches weights, moments or average, until the host lets the device go on.
+/// From the first step that is not finite on, nothing reaches weights, moments or average, until
+/// the host lets the device go on.
 #[test]
 fn what_is_not_finite_halts_the_device() {
     let Some(device) = gpu() else { return };

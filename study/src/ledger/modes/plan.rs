@@ -14,7 +14,8 @@ use ember_training::step::optimizer::OptimizerConfig;
 pub struct Plan {
     /// The tokens, and the ones that come after each.
     pub batch: Batch,
-    /// How many tokens at the end of each row are decoded one by one, the rest being the prompt: at least 1, fewer than the row has.
+    /// How many tokens at the end of each row are decoded one by one, the rest being the prompt: at
+    /// least 1, fewer than the row has.
     pub new_tokens: usize,
     /// How often each mode is timed at most.
     pub repeats: usize,
@@ -24,7 +25,8 @@ pub struct Plan {
     pub training: Training,
 }
 
-/// What decides the cost of a training step beside its batch and its model; inference is always float32.
+/// What decides the cost of a training step beside its batch and its model; inference is always
+/// float32.
 #[derive(Clone, Copy, Debug)]
 pub struct Training {
     /// The optimizer's numbers.

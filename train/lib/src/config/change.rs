@@ -1,4 +1,5 @@
-//! What may change in the middle of a run: how long it goes on, what it bears, and how it is looked at. Everything else would make it another run.
+//! What may change in the middle of a run: how long it goes on, what it bears, and how it is looked
+//! at. Everything else would make it another run.
 
 use super::keys::TrainConfig;
 use super::settings::Settings;
@@ -24,7 +25,8 @@ impl TrainConfig {
     /// The configuration with each `key=value` applied, for a run that stands at `step`.
     ///
     /// # Errors
-    /// When a key is unknown or decides what is learned, a value is out of its range, or `max_steps` is behind `step`.
+    /// When a key is unknown or decides what is learned, a value is out of its range, or
+    /// `max_steps` is behind `step`.
     pub fn changed(&self, assignments: &[String], step: u64) -> Result<Self, ConfigError> {
         let mut settings = Settings::from_toml_str(&self.to_toml()?)?;
         for assignment in assignments {

@@ -40,10 +40,12 @@ pub enum Spikes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Curve {
-    /// Half a cosine down ([Loshchilov and Hutter 2017](https://arxiv.org/abs/1608.03983), equation 5, without restarts).
+    /// Half a cosine down ([Loshchilov and Hutter 2017](https://arxiv.org/abs/1608.03983), equation
+    /// 5, without restarts).
     Cosine,
-    /// Level, then straight down: warm-up, stable, decay ([Hu et al. 2024](https://arxiv.org/abs/2404.06395), section 4). The
-    /// level part knows no end, so that a run can be made longer before it goes down. Straight lines need no constant to choose;
+    /// Level, then straight down: warm-up, stable, decay ([Hu et al.
+    /// 2024](https://arxiv.org/abs/2404.06395), section 4). The level part knows no end, so that a
+    /// run can be made longer before it goes down. Straight lines need no constant to choose;
     /// [Hägele et al. 2024](https://arxiv.org/abs/2405.18392) compare other ways down.
     Wsd,
     /// Level.

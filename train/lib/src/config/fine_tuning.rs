@@ -1,5 +1,5 @@
-//! A run that begins from a checkpoint: the checkpoint's shape and tokenizer stand, and a key that says otherwise is refused
-//! rather than passed over.
+//! A run that begins from a checkpoint: the checkpoint's shape and tokenizer stand, and a key that
+//! says otherwise is refused rather than passed over.
 
 use std::path::Path;
 
@@ -34,8 +34,9 @@ impl Settings {
         Ok(())
     }
 
-    /// Takes over the shape of the checkpoint in `folder`, and says in one line each what was decided. The context may be
-    /// shorter than the checkpoint's, and is where the text holds no four windows of its length.
+    /// Takes over the shape of the checkpoint in `folder`, and says in one line each what was
+    /// decided. The context may be shorter than the checkpoint's, and is where the text holds no
+    /// four windows of its length.
     ///
     /// # Errors
     /// When a key contradicts the shape.

@@ -1,4 +1,5 @@
-//! What a configuration key is, and the macro that turns the statement of all keys into a struct and a table.
+//! What a configuration key is, and the macro that turns the statement of all keys into a struct
+//! and a table.
 
 use toml::Value;
 
@@ -119,8 +120,8 @@ impl Key {
     }
 }
 
-/// Makes the configuration, a field for each key, and the table of the keys, in the order in which they are stated:
-/// `name: type = default, range, unit, meaning, [names elsewhere];`.
+/// Makes the configuration, a field for each key, and the table of the keys, in the order in which
+/// they are stated: `name: type = default, range, unit, meaning, [names elsewhere];`.
 macro_rules! keys {
     ($($title:literal {$(
         $name:ident: $type:ty = $default:tt, $kind:expr, $unit:literal, $meaning:literal, [$($elsewhere:literal),*];

@@ -1,7 +1,9 @@
-//! The configuration keys, each stated once: name, type, default, range, unit, meaning, and what others call it.
+//! The configuration keys, each stated once: name, type, default, range, unit, meaning, and what
+//! others call it.
 //!
-//! Everything that knows keys follows from this statement: the configuration itself ([`TrainConfig`]), the checks, the help, the comments
-//! of a saved `config.toml` and the nearest right name of a mistyped one. `auto`: the program chooses from the text and the device (see
+//! Everything that knows keys follows from this statement: the configuration itself
+//! ([`TrainConfig`]), the checks, the help, the comments of a saved `config.toml` and the nearest
+//! right name of a mistyped one. `auto`: the program chooses from the text and the device (see
 //! `resolve`), and says why.
 
 use ember_model::{MlpKind, NormKind, Positions};

@@ -1,8 +1,9 @@
 //! What a run is: every number that decides it, in one flat TOML file.
 //!
-//! [`Settings`] is what a person wrote: some keys, the rest left to the program. [`TrainConfig`] is what will run:
-//! every key with its value, which is what a run folder keeps. [`Settings::resolve`] leads from one to the other
-//! and says why it chose what it chose. Nothing here reads a text or touches a device.
+//! [`Settings`] is what a person wrote: some keys, the rest left to the program. [`TrainConfig`] is
+//! what will run: every key with its value, which is what a run folder keeps. [`Settings::resolve`]
+//! leads from one to the other and says why it chose what it chose. Nothing here reads a text or
+//! touches a device.
 
 mod change;
 mod choices;

@@ -1,4 +1,5 @@
-//! What the matrix products of a run are computed in: what each device can do, and what it is best at.
+//! What the matrix products of a run are computed in: what each device can do, and what it is best
+//! at.
 
 use burn::tensor::FloatDType;
 use ember_model::device::{Selected, multiplies};
@@ -18,10 +19,11 @@ pub fn float_dtype(precision: Precision) -> FloatDType {
     }
 }
 
-/// Gives the settings a precision where nobody named one, and returns the reason for it; checks the one that somebody named.
+/// Gives the settings a precision where nobody named one, and returns the reason for it; checks the
+/// one that somebody named.
 ///
-/// bfloat16 where the device multiplies it: that is what graphics cards made for training are fastest at, and it needs no scaling.
-/// float16 is never chosen, since it does.
+/// bfloat16 where the device multiplies it: that is what graphics cards made for training are
+/// fastest at, and it needs no scaling. float16 is never chosen, since it does.
 ///
 /// # Errors
 /// When the device cannot do what was asked for.

@@ -7,7 +7,8 @@ use super::settings::{Settings, in_file};
 use crate::error::ConfigError;
 
 impl TrainConfig {
-    /// Reads a saved, complete configuration; a missing, unknown or impossible value is a [`ConfigError`].
+    /// Reads a saved, complete configuration; a missing, unknown or impossible value is a
+    /// [`ConfigError`].
     pub fn from_toml_str(text: &str) -> Result<Self, ConfigError> {
         Settings::from_toml_str(text)?.with_the_usual_parts().complete()
     }

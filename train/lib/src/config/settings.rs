@@ -12,7 +12,8 @@ use super::keys::TrainConfig;
 use super::recipes::shipped;
 use crate::error::ConfigError;
 
-/// Some keys with a value, each checked on its own; the others keep their default or are chosen by the program.
+/// Some keys with a value, each checked on its own; the others keep their default or are chosen by
+/// the program.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
     pub(super) table: Table,
@@ -31,7 +32,8 @@ pub struct DataConfig {
 }
 
 impl Settings {
-    /// Reads TOML; a syntax error, an unknown key and a value out of range are each a [`ConfigError`] of one line.
+    /// Reads TOML; a syntax error, an unknown key and a value out of range are each a
+    /// [`ConfigError`] of one line.
     pub fn from_toml_str(text: &str) -> Result<Self, ConfigError> {
         let table: Table = text.parse().map_err(|error: toml::de::Error| {
             let line = error.span().map_or(0, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);

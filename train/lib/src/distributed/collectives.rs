@@ -1,5 +1,5 @@
-//! What processes say to each other besides gradients: the first to all of them, or each to all in a sum in which it fills its own
-//! place and leaves 0 in those of the others.
+//! What processes say to each other besides gradients: the first to all of them, or each to all in
+//! a sum in which it fills its own place and leaves 0 in those of the others.
 
 use super::process_group::ProcessGroup;
 use crate::error::{GroupError, Result};
@@ -40,7 +40,8 @@ pub fn broadcast_text(group: &dyn ProcessGroup, own: &str) -> Result<String> {
     Ok(String::from_utf8(bytes).map_err(|_| GroupError::NotUtf8)?)
 }
 
-/// A number as the process of rank 0 has it, to the bit: machines of different kinds sum in different orders.
+/// A number as the process of rank 0 has it, to the bit: machines of different kinds sum in
+/// different orders.
 ///
 /// # Errors
 /// As [`ProcessGroup::broadcast`].
@@ -69,7 +70,8 @@ pub fn all_reduce_f64<const N: usize>(group: &dyn ProcessGroup, own: [f64; N]) -
     Ok(sums)
 }
 
-/// Goes on only if every process can. Else all of them end, and of those that have an error the one of the lowest rank says it.
+/// Goes on only if every process can. Else all of them end, and of those that have an error the one
+/// of the lowest rank says it.
 ///
 /// # Errors
 /// Its own error, or [`GroupError::SaidElsewhere`].

@@ -1,6 +1,8 @@
-//! What processes exchange of a model. The first weights are those of one process, as in PyTorch's data parallel; the gradient of a
-//! step is added up in a few large buckets, as there ([Li et al. 2020](https://arxiv.org/abs/2006.15704), section 3.2). The same
-//! gradients then keep the weights the same on machines of one kind, and no longer where one rounds otherwise: so they are compared.
+//! What processes exchange of a model. The first weights are those of one process, as in PyTorch's
+//! data parallel; the gradient of a step is added up in a few large buckets, as there ([Li et al.
+//! 2020](https://arxiv.org/abs/2006.15704), section 3.2). The same gradients then keep the weights
+//! the same on machines of one kind, and no longer where one rounds otherwise: so they are
+//! compared.
 
 use burn::module::ParamId;
 use burn::optim::GradientsParams;
@@ -12,8 +14,8 @@ use super::collectives::{all_gather, all_ok};
 use super::process_group::ProcessGroup;
 use crate::error::{GroupError, Result};
 
-/// Values in one bucket, but where a single parameter has more: 25 MiB of float32. Fewer would spend the time on waiting for the
-/// slowest process, more on holding a second gradient.
+/// Values in one bucket, but where a single parameter has more: 25 MiB of float32. Fewer would
+/// spend the time on waiting for the slowest process, more on holding a second gradient.
 const BUCKET: usize = 25 << 18;
 
 /// The model with the weights that the process of rank 0 has.
@@ -70,7 +72,8 @@ fn hash(gpt: &Gpt) -> u64 {
     hash.digest()
 }
 
-/// The mean over all processes of their losses and gradients, and whether any of them is to stop: the same in each.
+/// The mean over all processes of their losses and gradients, and whether any of them is to stop:
+/// the same in each.
 ///
 /// Each process brings the mean over as many windows, so the mean of the means is that over all.
 ///

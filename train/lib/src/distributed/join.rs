@@ -14,7 +14,8 @@ use crate::error::Result;
 /// The group that this process was started in: [`Alone`], unless by an `mpirun` of several.
 ///
 /// # Errors
-/// When `mpirun` started several of a program that cannot speak to them: each would train a run of its own, in one folder.
+/// When `mpirun` started several of a program that cannot speak to them: each would train a run of
+/// its own, in one folder.
 pub fn join(program: Program, interrupt: &Interrupt) -> Result<Box<dyn ProcessGroup>> {
     let Some(launch) = Launch::of_this_process() else { return Ok(Box::new(Alone)) };
     join_launched(launch, program, interrupt)

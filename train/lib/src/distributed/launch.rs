@@ -1,11 +1,12 @@
-//! How this process was started: by hand, or by `mpirun` beside others, as the environment says before MPI itself is asked.
+//! How this process was started: by hand, or by `mpirun` beside others, as the environment says
+//! before MPI itself is asked.
 
 use std::num::NonZero;
 
 use ember_model::device::{self, DeviceChoice};
 
-/// What the launcher calls them: rank, number of processes, and both on this machine. Open MPI's names, then those of MPICH and
-/// Intel MPI.
+/// What the launcher calls them: rank, number of processes, and both on this machine. Open MPI's
+/// names, then those of MPICH and Intel MPI.
 const NAMES: [[&str; 4]; 2] = [
     ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"],
     ["PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"],
@@ -40,7 +41,8 @@ impl Launch {
     }
 }
 
-/// CPU threads of this process where the user names no number; `None` lets the pool take all there are.
+/// CPU threads of this process where the user names no number; `None` lets the pool take all there
+/// are.
 pub fn threads() -> Option<u32> {
     let launch = Launch::of_this_process()?;
     let allowed = std::thread::available_parallelism().map_or(1, NonZero::get);
@@ -67,7 +69,8 @@ fn is_bound() -> bool {
     false
 }
 
-/// The device of this process: where several were started on a machine with several GPUs, each takes its own.
+/// The device of this process: where several were started on a machine with several GPUs, each
+/// takes its own.
 pub fn device(choice: DeviceChoice) -> DeviceChoice {
     match Launch::of_this_process() {
         Some(launch) => spread(choice, launch.local_rank, device::cuda_count()),

@@ -18,16 +18,19 @@ use super::program::Program;
 use super::watch::{Peer, Watch, Watcher};
 use crate::error::{Error, GroupError, Result};
 
-/// Values, or bytes, that go over the wire at once: bounds what the sum itself holds (two buffers of 25 MiB).
+/// Values, or bytes, that go over the wire at once: bounds what the sum itself holds (two buffers
+/// of 25 MiB).
 const PART: usize = 25 << 18;
-/// How long a process that is ahead of the others keeps asking before it sleeps between its questions.
+/// How long a process that is ahead of the others keeps asking before it sleeps between its
+/// questions.
 const EAGER: Duration = Duration::from_millis(5);
 /// How long it then sleeps: little beside a step that takes longer than [`EAGER`].
 const NAP: Duration = Duration::from_micros(200);
 
 /// This process among those of `MPI_COMM_WORLD`.
 pub struct MpiGroup {
-    /// `None` once left. Dropped (which ends MPI, and waits for all) only by [`ProcessGroup::leave`]: an error does not wait.
+    /// `None` once left. Dropped (which ends MPI, and waits for all) only by
+    /// [`ProcessGroup::leave`]: an error does not wait.
     universe: RefCell<Option<Universe>>,
     world: SimpleCommunicator,
     rank: usize,
@@ -78,14 +81,15 @@ impl MpiGroup {
         let peers = everyone.iter().enumerate().filter(|(rank, _)| *rank != self.rank).filter_map(|(rank, card)| {
             let (pid, its_machine) = std::str::from_utf8(card).ok()?.split_once(' ')?;
             let peer = Peer { rank, pid: pid.parse().ok()? };
-            // Containers may share a machine's name and not its processes: only those that can be seen can be watched.
+            // Containers may share a machine's name and not its processes: only those that can be
+            // seen can be watched.
             (its_machine == machine && peer.is_alive()).then_some(peer)
         });
         Ok(peers.collect())
     }
 
-    /// Waits until every process is here. MPI's own calls wait by asking without pause, which takes the processor from those
-    /// that still work where the cores are shared.
+    /// Waits until every process is here. MPI's own calls wait by asking without pause, which takes
+    /// the processor from those that still work where the cores are shared.
     fn meet(&self) {
         let began = Instant::now();
         let mut arrival = self.world.immediate_barrier();
@@ -98,9 +102,10 @@ impl MpiGroup {
         }
     }
 
-    /// The sum of at most [`PART`] values. Each process adds up its own share of them, always in the order of the ranks, and
-    /// hands it to the others (reduce-scatter and all-all_gather, as a ring would: every value crosses the wire twice). MPI only moves
-    /// bytes, so neither its choice of algorithm nor the network can change a bit.
+    /// The sum of at most [`PART`] values. Each process adds up its own share of them, always in
+    /// the order of the ranks, and hands it to the others (reduce-scatter and all-all_gather, as a
+    /// ring would: every value crosses the wire twice). MPI only moves bytes, so neither its choice
+    /// of algorithm nor the network can change a bit.
     fn sum_part(&self, values: &mut [f32]) {
         let [out, received] = &mut *self.buffers.borrow_mut();
         let share = values.len().div_ceil(self.size);
@@ -169,7 +174,8 @@ impl ProcessGroup for MpiGroup {
 
 impl Drop for MpiGroup {
     fn drop(&mut self) {
-        // Not left: an error ends this process, and to end MPI would wait for processes that wait for this one.
+        // Not left: an error ends this process, and to end MPI would wait for processes that wait
+        // for this one.
         std::mem::forget(self.universe.take());
     }
 }

@@ -10,7 +10,8 @@ pub trait ProcessGroup {
     fn rank(&self) -> usize;
     /// How many there are.
     fn size(&self) -> usize;
-    /// Replaces `values` by their sums over all processes, the same bits in each; every process must call it with as many.
+    /// Replaces `values` by their sums over all processes, the same bits in each; every process
+    /// must call it with as many.
     ///
     /// # Errors
     /// When another process is gone.
@@ -54,7 +55,8 @@ impl ProcessGroup for Alone {
     }
 }
 
-/// Adds `parts`, each as long as `sums`, in their order: floating-point addition in one order has one result.
+/// Adds `parts`, each as long as `sums`, in their order: floating-point addition in one order has
+/// one result.
 #[cfg(any(test, feature = "mpi"))]
 pub(super) fn add_in_order<'a>(sums: &mut [f32], mut parts: impl Iterator<Item = &'a [f32]>) {
     let Some(first) = parts.next() else { return };

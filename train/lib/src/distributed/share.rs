@@ -5,8 +5,8 @@ use std::ops::Range;
 use super::process_group::ProcessGroup;
 use crate::error::GroupError;
 
-/// This process's share of a step of `windows` windows that begins at window `first`, and the windows of one pass: at most
-/// `micro_batch`, the largest such divisor of the share.
+/// This process's share of a step of `windows` windows that begins at window `first`, and the
+/// windows of one pass: at most `micro_batch`, the largest such divisor of the share.
 ///
 /// # Errors
 /// When the windows do not divide among the processes.

@@ -49,8 +49,8 @@ struct Trained {
 fn train(group: &dyn ProcessGroup, micro_batch: usize) -> Trained {
     let windows = TrainWindows::new(&tokens(2000), CONTEXT, 5, WindowRule::Anywhere, None).unwrap();
     let mut gpt = model();
-    // An epsilon well above rounding: where a gradient is 0 by symmetry (the keys' biases), AdamW would make a whole step of the
-    // noise that is left of it.
+    // An epsilon well above rounding: where a gradient is 0 by symmetry (the keys' biases), AdamW
+    // would make a whole step of the noise that is left of it.
     let config = AdamWConfig { beta1: 0.9, beta2: 0.99, epsilon: 1e-5, weight_decay: 0.1 };
     let mut optimizer = Optimizer::new(config);
     let (mut losses, mut norms) = (Vec::new(), Vec::new());
@@ -134,7 +134,8 @@ fn what_one_says_all_hear() {
     }
 }
 
-/// Processes that begin apart begin as the first does, to the bit, and one that comes to other weights is found.
+/// Processes that begin apart begin as the first does, to the bit, and one that comes to other
+/// weights is found.
 #[test]
 fn all_begin_with_the_weights_of_the_first_and_are_told_when_they_part() {
     let model = |seed| Gpt::new(&GptConfig::new(VOCAB, CONTEXT, 1, 2, 16), seed, &Device::flex().autodiff()).unwrap();

@@ -25,7 +25,8 @@ struct Between {
 }
 
 impl ThreadGroup {
-    /// Runs `work` in `size` threads; their results by rank. A thread that panics leaves the others waiting.
+    /// Runs `work` in `size` threads; their results by rank. A thread that panics leaves the others
+    /// waiting.
     pub fn run<T: Send>(size: usize, work: impl Fn(&dyn ProcessGroup) -> T + Sync) -> Vec<T> {
         let between = Between {
             barrier: Barrier::new(size),

@@ -1,5 +1,6 @@
-//! What a program is told when a process dies: MPI would wait for it for ever, and `mpirun` ends the others within two seconds
-//! without a word on the run. A thread beside the training looks after the processes on its machine.
+//! What a program is told when a process dies: MPI would wait for it for ever, and `mpirun` ends
+//! the others within two seconds without a word on the run. A thread beside the training looks
+//! after the processes on its machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,8 @@ use ember_host::interrupt::Interrupt;
 
 /// How often the others are looked at: `mpirun` leaves a second.
 const INTERVAL: Duration = Duration::from_millis(50);
-/// Seconds that Open MPI leaves a process between SIGTERM and SIGKILL: the variable that says it, and what it is without.
+/// Seconds that Open MPI leaves a process between SIGTERM and SIGKILL: the variable that says it,
+/// and what it is without.
 const GRACE: (&str, f64) = ("OMPI_MCA_odls_base_sigkill_timeout", 1.0);
 
 /// Another process of the group, on this machine.
@@ -30,7 +32,8 @@ impl Peer {
         if !Path::new("/proc/self/stat").exists() {
             return true;
         }
-        // "pid (name) state ...", of which the name may hold anything: Z and X are processes that have ended.
+        // "pid (name) state ...", of which the name may hold anything: Z and X are processes that
+        // have ended.
         let Ok(stat) = fs::read_to_string(format!("/proc/{}/stat", self.pid)) else { return false };
         let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
         !matches!(state, None | Some('Z' | 'X'))
@@ -53,7 +56,8 @@ pub struct Gone {
 /// What happened to the processes.
 #[derive(Clone, Copy, Debug)]
 pub enum Event {
-    /// They were asked to end, and the step is so long that they may be ended before it is over. To be said by this process.
+    /// They were asked to end, and the step is so long that they may be ended before it is over. To
+    /// be said by this process.
     LateStep,
     /// One has died, so this process must end.
     Died {
@@ -116,7 +120,8 @@ impl Watcher {
             }
             if self.interrupt.requested() {
                 let since = *asked_to_end.get_or_insert_with(Instant::now);
-                // A process of another machine may have died, or the step may be a long one: either way mpirun will not wait.
+                // A process of another machine may have died, or the step may be a long one: either
+                // way mpirun will not wait.
                 if self.rank == 0 && !said && since.elapsed() > last_moment {
                     said = true;
                     (self.gone)(&self.told(Event::LateStep));
@@ -126,7 +131,8 @@ impl Watcher {
         }
     }
 
-    /// Has the program end this process; of those on this machine, the one of the lowest rank says why.
+    /// Has the program end this process; of those on this machine, the one of the lowest rank says
+    /// why.
     fn report(&self, dead: Peer) {
         let said_here = !self.peers.iter().any(|peer| peer.rank < self.rank && peer.is_alive());
         if !said_here {

@@ -131,7 +131,8 @@ impl Error {
         })
     }
 
-    /// Whether it was for want of room (a full disk, a used-up quota, a limit on a file's size) that something could not be written.
+    /// Whether it was for want of room (a full disk, a used-up quota, a limit on a file's size)
+    /// that something could not be written.
     pub fn is_full_disk(&self) -> bool {
         use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
         self.chain().any(|cause| {

@@ -1,6 +1,8 @@
-//! Finding the micro-batch that fits: the largest share of a step's windows whose pass the memory at hand can hold.
+//! Finding the micro-batch that fits: the largest share of a step's windows whose pass the memory
+//! at hand can hold.
 //!
-//! What a step computes is the same for every micro-batch, but for rounding; only how much of it is there at once differs.
+//! What a step computes is the same for every micro-batch, but for rounding; only how much of it is
+//! there at once differs.
 
 use ember_model::GptConfig;
 
@@ -43,8 +45,8 @@ impl Undecided {
     }
 }
 
-/// What one of `processes` computes of each step of `config`, as a run of its own: its share of the windows, in passes no larger.
-/// The number of windows must divide by that of the processes.
+/// What one of `processes` computes of each step of `config`, as a run of its own: its share of the
+/// windows, in passes no larger. The number of windows must divide by that of the processes.
 pub fn share_of(config: &TrainConfig, processes: usize) -> TrainConfig {
     let windows = config.windows_per_step() / processes;
     let at_most = |most| largest_divisor(windows, most).unwrap_or(1);
@@ -52,8 +54,9 @@ pub fn share_of(config: &TrainConfig, processes: usize) -> TrainConfig {
     TrainConfig { batch_size, grad_accum_steps: windows / batch_size, micro_batch, ..config.clone() }
 }
 
-/// The largest micro-batch of `config` for which `fits` says yes, at most its batch size; where even one window does not fit, the
-/// same again with activation checkpointing. What is not `open` stays. The reason ends in what `fits` says.
+/// The largest micro-batch of `config` for which `fits` says yes, at most its batch size; where
+/// even one window does not fit, the same again with activation checkpointing. What is not `open`
+/// stays. The reason ends in what `fits` says.
 ///
 /// # Errors
 /// When nothing fits: the line says how much the smallest needs, by part.
@@ -125,7 +128,8 @@ pub enum Fit {
     },
 }
 
-/// By prediction, whether so much is `available`. The prediction is right to a tenth, so a tenth is left free.
+/// By prediction, whether so much is `available`. The prediction is right to a tenth, so a tenth is
+/// left free.
 pub fn by_prediction(config: &TrainConfig, predicted_bytes: u64, available: u64) -> Fit {
     let (needs, has) = (bytes(predicted_bytes), bytes(available));
     if predicted_bytes + predicted_bytes / 10 <= available {
@@ -196,7 +200,8 @@ mod tests {
                 .is_err()
         );
         assert_eq!(trials, 3);
-        // A micro-batch that somebody set is tried alone, and the line says how many windows it has.
+        // A micro-batch that somebody set is tried alone, and the line says how many windows it
+        // has.
         let decided = Undecided { micro_batch: false, checkpointing: false };
         let config = TrainConfig { micro_batch: 2, ..config };
         let refused = fit(&config, &shape, Kernels::Cpu, decided, refuse).unwrap_err().to_string();

@@ -1,4 +1,5 @@
-//! Which micro-batch a run on this device gets: by prediction where the memory is known, by trial where it is not.
+//! Which micro-batch a run on this device gets: by prediction where the memory is known, by trial
+//! where it is not.
 
 use ember_host::memory::ASSUMED_BYTES;
 use ember_model::GptConfig;
@@ -13,11 +14,11 @@ use crate::config::{Precision, TrainConfig};
 use crate::error::{ConfigError, DoesNotFit, Result};
 use crate::units::bytes;
 
-/// Gives `config`, whose micro-batch nobody set, one that fits into `memory` bytes, or where nobody can say how much there is, into
-/// the device's.
+/// Gives `config`, whose micro-batch nobody set, one that fits into `memory` bytes, or where nobody
+/// can say how much there is, into the device's.
 ///
-/// What is known, the prediction decides. No GPU says reliably how much it can still give, so there anything that is not surely small
-/// enough is tried, halving after each failure.
+/// What is known, the prediction decides. No GPU says reliably how much it can still give, so there
+/// anything that is not surely small enough is tried, halving after each failure.
 ///
 /// # Errors
 /// When not one window fits, or what `trial` returns.
@@ -61,7 +62,8 @@ pub fn fit_to_memory(
     fit(config, shape, kernels, open, &mut |config, predicted| by_prediction(config, predicted, memory))
 }
 
-/// Has freed memory kept where there is room for it beside what training by `config` needs; returns whether it is.
+/// Has freed memory kept where there is room for it beside what training by `config` needs; returns
+/// whether it is.
 pub fn keeps_freed_memory(config: &TrainConfig, shape: &GptConfig, selected: &Selected, memory: Option<u64>) -> bool {
     keep_where_there_is_room(training(config, shape, Kernels::on(&selected.device)).peak_bytes, memory)
 }

@@ -1,6 +1,6 @@
-//! Saving a run and taking it up again: the Hugging Face folder that inference reads, and beside it, in `training/`, what only
-//! training needs: the optimizer's moments and where in the data the run stands. Where an average of the weights is kept, it is
-//! such a folder too, in `ema/`.
+//! Saving a run and taking it up again: the Hugging Face folder that inference reads, and beside
+//! it, in `training/`, what only training needs: the optimizer's moments and where in the data the
+//! run stands. Where an average of the weights is kept, it is such a folder too, in `ema/`.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -28,13 +28,14 @@ const EVALUATIONS: &str = "training/evaluations.json";
 const MOMENTS: &str = "training/moments.safetensors";
 const AVERAGE: &str = "ema";
 
-/// Writes the checkpoint of `progress.step` and lets `latest` name it. The folder appears under its name only when all of it is
-/// on the disk; a checkpoint that is there already is left as it is.
+/// Writes the checkpoint of `progress.step` and lets `latest` name it. The folder appears under its
+/// name only when all of it is on the disk; a checkpoint that is there already is left as it is.
 ///
 /// The free space is looked at first, so that a disk too full is left as it was.
 ///
 /// # Errors
-/// When something cannot be written ([`disk::is_full`] tells whether for want of room); every earlier checkpoint is still there.
+/// When something cannot be written ([`disk::is_full`] tells whether for want of room); every
+/// earlier checkpoint is still there.
 pub fn save(
     run: &RunFolder,
     gpt: &Gpt,
@@ -63,8 +64,9 @@ pub fn save(
     Ok(run.point(Pointer::Latest, progress.step)?)
 }
 
-/// Writes what the evaluation of `progress.step` found beside its checkpoint, where a resume finds that it need not be made again.
-/// Where a full disk kept the step from being saved, the next checkpoint has it.
+/// Writes what the evaluation of `progress.step` found beside its checkpoint, where a resume finds
+/// that it need not be made again. Where a full disk kept the step from being saved, the next
+/// checkpoint has it.
 ///
 /// # Errors
 /// When the file cannot be written.
@@ -77,12 +79,14 @@ pub fn save_evaluations(run: &RunFolder, progress: &Progress) -> Result<()> {
     Ok(write_atomic(&folder.join(EVALUATIONS), |file| file.write_all(text.as_bytes()))?)
 }
 
-/// What the evaluation of a checkpoint found; `None` where it was not evaluated, or the file is damaged: then it is again.
+/// What the evaluation of a checkpoint found; `None` where it was not evaluated, or the file is
+/// damaged: then it is again.
 fn load_evaluations(dir: &Path) -> Option<Evaluations> {
     serde_json::from_slice(&fs::read(dir.join(EVALUATIONS)).ok()?).ok()
 }
 
-/// Bytes that a save will take: as many as the last one, else of the weights and all that the optimizer remembers.
+/// Bytes that a save will take: as many as the last one, else of the weights and all that the
+/// optimizer remembers.
 fn size(run: &RunFolder, gpt: &Gpt, optimizer: &Optimizer) -> u64 {
     match run.pointed(Pointer::Latest) {
         Ok(Some(latest)) => disk::used_bytes(&latest),
@@ -149,11 +153,13 @@ pub struct Restored {
     pub progress: Progress,
 }
 
-/// The newest whole checkpoint of a run, every file of it verified: the one that `latest` names, or where that is damaged the
-/// newest older one that is whole. The damaged ones are put aside, with a `note` for each. `None` before the first.
+/// The newest whole checkpoint of a run, every file of it verified: the one that `latest` names, or
+/// where that is damaged the newest older one that is whole. The damaged ones are put aside, with a
+/// `note` for each. `None` before the first.
 ///
 /// # Errors
-/// When none is whole: the line names what is wrong with the newest, and everything is left as it was.
+/// When none is whole: the line names what is wrong with the newest, and everything is left as it
+/// was.
 pub fn newest_whole(run: &RunFolder, note: &mut dyn FnMut(Note)) -> Result<Option<PathBuf>> {
     let mut candidates = run.saved();
     let latest = run.pointed(Pointer::Latest);

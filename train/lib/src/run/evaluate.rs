@@ -1,4 +1,5 @@
-//! The loss on text that was not trained on, by the same scoring that `ember-generate score` uses: no graph, no dropout.
+//! The loss on text that was not trained on, by the same scoring that `ember-generate score` uses:
+//! no graph, no dropout.
 
 use ember_data::windows::ValWindows;
 use ember_decoding::score::token_log_probabilities;
@@ -9,8 +10,8 @@ use crate::distributed::collectives::all_reduce_f64;
 use crate::error::Result;
 use crate::memory::evaluation::rows_at_once;
 
-/// Mean `-ln p` in nats per token over every counted target of `windows`; `None` when `interrupted` says to stop. The processes
-/// of `group` share the windows, and all of them get the mean.
+/// Mean `-ln p` in nats per token over every counted target of `windows`; `None` when `interrupted`
+/// says to stop. The processes of `group` share the windows, and all of them get the mean.
 ///
 /// `gpt` is on a device without automatic differentiation.
 ///

@@ -22,7 +22,8 @@ use crate::error::{FolderError, Result};
 
 const DATA: &str = "data";
 
-/// A run folder that this process owns until it is dropped, or only reads beside the process that does.
+/// A run folder that this process owns until it is dropped, or only reads beside the process that
+/// does.
 #[derive(Debug)]
 pub struct RunFolder {
     path: PathBuf,
@@ -52,7 +53,8 @@ impl RunFolder {
     /// Makes a folder for a new run and takes its lock.
     ///
     /// # Errors
-    /// When the folder holds a run already, or anything that no run left in it, when it cannot be made, or another process uses it.
+    /// When the folder holds a run already, or anything that no run left in it, when it cannot be
+    /// made, or another process uses it.
     pub fn create(path: &Path) -> Result<Self, FolderError> {
         let path_buf = || path.to_owned();
         if path.join("config.toml").exists() || path.join("checkpoints").exists() {
@@ -61,7 +63,8 @@ impl RunFolder {
         if path.exists() && !path.is_dir() {
             return Err(FolderError::IsFile { path: path_buf() });
         }
-        // A run that ended before it began leaves its data, and names with a leading dot are nobody's work.
+        // A run that ended before it began leaves its data, and names with a leading dot are
+        // nobody's work.
         let foreign = |name: &String| name != DATA && !name.starts_with('.');
         let entries = fs::read_dir(path).into_iter().flatten().flatten();
         let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
@@ -205,8 +208,8 @@ impl RunFolder {
         self.point(Pointer::Best, step)
     }
 
-    /// Every checkpoint, newest first. A folder of that name is whole unless the disk damaged it: it appears and disappears by
-    /// being renamed.
+    /// Every checkpoint, newest first. A folder of that name is whole unless the disk damaged it:
+    /// it appears and disappears by being renamed.
     pub fn saved(&self) -> Vec<PathBuf> {
         let Ok(entries) = fs::read_dir(self.checkpoints()) else { return Vec::new() };
         let mut saved: Vec<_> = entries.flatten().filter_map(|e| Some((step_of(&e.path())?, e.path()))).collect();
@@ -214,8 +217,9 @@ impl RunFolder {
         saved.into_iter().rev().map(|(_, path)| path).collect()
     }
 
-    /// Removes every checkpoint but the newest `keep`, the `best` and those the pointers name, and what an interrupted save or removal left
-    /// behind. A folder that cannot be removed is left alone: it costs space, nothing else.
+    /// Removes every checkpoint but the newest `keep`, the `best` and those the pointers name, and
+    /// what an interrupted save or removal left behind. A folder that cannot be removed is left
+    /// alone: it costs space, nothing else.
     pub fn prune(&self, keep: u64, best: Option<u64>) {
         // What a pointer names that was taken away by hand needs no keeping.
         let pointed = [Pointer::Latest, Pointer::Best].map(|pointer| self.pointed(pointer).unwrap_or(None));
@@ -223,7 +227,8 @@ impl RunFolder {
         for checkpoint in self.saved().into_iter().skip(keep as usize) {
             let is_best = best.is_some() && step_of(&checkpoint) == best;
             if !is_best && !pointed.iter().flatten().any(|kept| *kept == checkpoint) {
-                // Renamed first: a kill on the way leaves no half checkpoint under a whole one's name.
+                // Renamed first: a kill on the way leaves no half checkpoint under a whole one's
+                // name.
                 let _ = fs::rename(&checkpoint, self.unfinished(step_of(&checkpoint).unwrap_or_default()));
             }
         }
@@ -243,8 +248,8 @@ impl RunFolder {
         self.checkpoints().join(format!("{UNFINISHED}{step}"))
     }
 
-    /// Puts a checkpoint aside, under its name behind `why`, so that the name is free for another one, and takes the pointers off
-    /// it; returns where it is now.
+    /// Puts a checkpoint aside, under its name behind `why`, so that the name is free for another
+    /// one, and takes the pointers off it; returns where it is now.
     ///
     /// # Errors
     /// When it cannot be renamed.
@@ -260,8 +265,8 @@ impl RunFolder {
         Ok(aside)
     }
 
-    /// Puts every checkpoint after `step` aside, whose steps are about to be taken again; returns where each was and is. They go
-    /// when a step as late is saved again ([`Self::prune`]).
+    /// Puts every checkpoint after `step` aside, whose steps are about to be taken again; returns
+    /// where each was and is. They go when a step as late is saved again ([`Self::prune`]).
     ///
     /// # Errors
     /// When one cannot be renamed.
@@ -270,8 +275,8 @@ impl RunFolder {
         newer.map(|saved| Ok((saved.clone(), self.put_aside(&saved, SUPERSEDED)?))).collect()
     }
 
-    /// Where the report on the batch is written that gave `step` a loss or gradient that is not finite; `attempt` counts from 1
-    /// where several did.
+    /// Where the report on the batch is written that gave `step` a loss or gradient that is not
+    /// finite; `attempt` counts from 1 where several did.
     pub fn not_finite_report(&self, step: u64, attempt: u64) -> PathBuf {
         let again = if attempt > 1 { format!("-{attempt}") } else { String::new() };
         self.path.join("reports").join(format!("nonfinite-step-{step:08}{again}.json"))

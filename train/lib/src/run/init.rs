@@ -1,4 +1,5 @@
-//! Where a run's weights come from: random numbers, or with `init` a checkpoint, whose shape and tokenizer come with it.
+//! Where a run's weights come from: random numbers, or with `init` a checkpoint, whose shape and
+//! tokenizer come with it.
 
 use std::path::{Path, PathBuf};
 
@@ -58,7 +59,8 @@ impl Init {
         format!("beginning from {}{why}", self.folder.display())
     }
 
-    /// The model that a run by `config` begins from: this checkpoint's, with the run's context and dropout.
+    /// The model that a run by `config` begins from: this checkpoint's, with the run's context and
+    /// dropout.
     pub fn shape(&self, config: &TrainConfig) -> GptConfig {
         GptConfig { context_length: config.context_length, dropout: config.dropout, ..self.shape.clone() }
     }
@@ -118,8 +120,9 @@ pub fn first_model(config: &TrainConfig, dataset: &Dataset, device: &Device) -> 
     if is_model_of(gpt.config(), config, dataset) { Ok(gpt) } else { Err(InitError::Changed { folder }.into()) }
 }
 
-/// Whether `shape` is what the configuration and the text's tokens make. Of a model that began from a checkpoint, what no key
-/// decides is not asked: unused token ids, the width of its heads, its norms' epsilon.
+/// Whether `shape` is what the configuration and the text's tokens make. Of a model that began from
+/// a checkpoint, what no key decides is not asked: unused token ids, the width of its heads, its
+/// norms' epsilon.
 pub fn is_model_of(shape: &GptConfig, config: &TrainConfig, dataset: &Dataset) -> bool {
     let mut expected = config.shape(dataset.manifest.vocab_size);
     if !config.init.is_empty() && shape.vocab_size >= expected.vocab_size {

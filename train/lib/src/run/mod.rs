@@ -104,7 +104,8 @@ impl Run {
     /// A run whose configuration and text are in its folder, at its first step.
     ///
     /// # Errors
-    /// When the folder is no run, another process uses it, or its text or the checkpoint to begin from cannot be read.
+    /// When the folder is no run, another process uses it, or its text or the checkpoint to begin
+    /// from cannot be read.
     pub fn from_the_start(folder: RunFolder, selected: Selected, group: Box<dyn ProcessGroup>) -> Result<Self> {
         let config = TrainConfig::from_file(&folder.config())?;
         let dataset = Dataset::open(&text::data_folder(folder.path(), &config.text))?;
@@ -127,7 +128,8 @@ impl Run {
     /// Trains to the end, or until `stop` or the reporter says so.
     ///
     /// # Errors
-    /// When a file cannot be written, the device fails or the group is gone: every checkpoint saved before is still there.
+    /// When a file cannot be written, the device fails or the group is gone: every checkpoint saved
+    /// before is still there.
     pub fn train(self, reporter: &mut dyn Reporter, stop: &dyn Fn() -> bool) -> Result<Trained> {
         let Self { group, folder, config, dataset, gpt, optimizer, mut progress, selected, pause_at, time_budget } =
             self;

@@ -1,9 +1,10 @@
-//! The arithmetic peak of devices we know, so that a rate can be shown as a share of what is possible.
+//! The arithmetic peak of devices we know, so that a rate can be shown as a share of what is
+//! possible.
 
 use crate::config::Precision;
 
-/// Peak FLOP/s of the GPU that calls itself `name`, in the type that the products are computed in: what a run's utilisation is a
-/// share of. `None` for a device we do not know.
+/// Peak FLOP/s of the GPU that calls itself `name`, in the type that the products are computed in:
+/// what a run's utilisation is a share of. `None` for a device we do not know.
 pub fn flops(name: &str, precision: Precision) -> Option<f64> {
     match precision {
         Precision::F32 => float32_flops(name),
@@ -11,7 +12,8 @@ pub fn flops(name: &str, precision: Precision) -> Option<f64> {
     }
 }
 
-/// Peak FLOP/s of the tensor cores in bfloat16 and float16, by NVIDIA's data sheets, without sparsity.
+/// Peak FLOP/s of the tensor cores in bfloat16 and float16, by NVIDIA's data sheets, without
+/// sparsity.
 fn half_flops(name: &str) -> Option<f64> {
     const TERA: f64 = 1e12;
     const GPUS: &[(&str, f64)] = &[
@@ -27,8 +29,8 @@ fn half_flops(name: &str) -> Option<f64> {
     GPUS.iter().find(|(known, _)| name.contains(known)).map(|(_, flops)| *flops)
 }
 
-/// Peak float32 FLOP/s, by the vendors' data sheets (without tensor cores), of the GPU that calls itself `name`. `None` for a device
-/// we do not know.
+/// Peak float32 FLOP/s, by the vendors' data sheets (without tensor cores), of the GPU that calls
+/// itself `name`. `None` for a device we do not know.
 pub fn float32_flops(name: &str) -> Option<f64> {
     const TERA: f64 = 1e12;
     // More specific names first: the first that `name` contains counts.

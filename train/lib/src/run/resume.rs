@@ -23,10 +23,12 @@ use crate::note::Note;
 use crate::step::optimizer::Optimizer;
 use crate::step::progress::{DataChecksums, Progress};
 
-/// Takes up the run in `path` where it stands, with each `key=value` of `changes` applied from here on.
+/// Takes up the run in `path` where it stands, with each `key=value` of `changes` applied from here
+/// on.
 ///
 /// # Errors
-/// When the folder is no run, its data or checkpoint is missing or damaged, a change is wrong, or something cannot be written.
+/// When the folder is no run, its data or checkpoint is missing or damaged, a change is wrong, or
+/// something cannot be written.
 pub fn resume(
     path: &Path,
     changes: &[String],
@@ -34,8 +36,8 @@ pub fn resume(
     group: Box<dyn ProcessGroup>,
     reporter: &mut dyn Reporter,
 ) -> Result<Run> {
-    // Only the process that leads takes the run's lock and writes; the others read what it found in order, which a slow file
-    // system may not show them yet.
+    // Only the process that leads takes the run's lock and writes; the others read what it found in
+    // order, which a slow file system may not show them yet.
     let opened = if group.leads() { open(path, reporter) } else { Ok((RunFolder::owned_elsewhere(path), None)) };
     let (folder, latest) = all_ok(&*group, opened)?;
     let latest = broadcast_text(&*group, &latest.map(checkpoint_name).unwrap_or_default())?;
@@ -48,7 +50,8 @@ pub fn resume(
     let progress: Progress = serde_json::from_str(&broadcast_text(&*group, &serde_json::to_string(&progress)?)?)?;
     let written = if group.leads() { write_back(&folder, &config, &progress, reporter) } else { Ok(()) };
     all_ok(&*group, written)?;
-    // A promise of time is of the session it was made in: what it had made of the length is in the configuration.
+    // A promise of time is of the session it was made in: what it had made of the length is in the
+    // configuration.
     Ok(Run { group, folder, config, dataset, gpt, optimizer, progress, selected, pause_at: None, time_budget: None })
 }
 
@@ -105,8 +108,8 @@ fn restore(
     Ok((config.changed(changes, restored.progress.step)?, dataset, restored))
 }
 
-/// The evaluations up to `step` as the log has them: checkpoints of earlier versions, which did not keep their text's checksums
-/// either, have none in their state.
+/// The evaluations up to `step` as the log has them: checkpoints of earlier versions, which did not
+/// keep their text's checksums either, have none in their state.
 fn evaluations_of_log(run: &RunFolder, step: u64) -> Result<Evaluations, LogError> {
     let mut evaluations = Evaluations::default();
     for Row { step, val_loss, .. } in jsonl::read(&run.metrics())?.into_iter().filter(|row: &Row| row.step <= step) {
@@ -120,7 +123,8 @@ fn write_back(run: &RunFolder, config: &TrainConfig, progress: &Progress, report
     let step = progress.step;
     if *config != TrainConfig::from_file(&run.config())? {
         run.write_config(config)?;
-        // A run made longer than its schedule goes on at the lowest rate, which is seldom what was meant.
+        // A run made longer than its schedule goes on at the lowest rate, which is seldom what was
+        // meant.
         if config.schedule != Curve::Constant && config.max_steps > config.lr_decay_steps {
             reporter.note(Note::RateEnds { step: config.lr_decay_steps, rate: config.min_learning_rate });
         }

@@ -1,5 +1,6 @@
-//! What the model writes while it learns: the same prompts and the same noise every time, so that only the model differs. It is
-//! drawn as whoever opens the checkpoint's folder draws without asking for something else.
+//! What the model writes while it learns: the same prompts and the same noise every time, so that
+//! only the model differs. It is drawn as whoever opens the checkpoint's folder draws without
+//! asking for something else.
 
 use ember_data::prepare::Marks;
 use ember_data::tokenizer::{SpecialTokens, Tokenizer};
@@ -34,7 +35,8 @@ pub struct Sample {
     pub text: String,
     /// New tokens, an end token included.
     pub tokens: usize,
-    /// Mean `-ln p` of the new tokens under the model that wrote them, in nats: how sure it was of itself.
+    /// Mean `-ln p` of the new tokens under the model that wrote them, in nats: how sure it was of
+    /// itself.
     pub own_loss: f64,
 }
 
@@ -45,9 +47,10 @@ impl Sample {
     }
 }
 
-/// How texts of a model of this data are drawn where nobody asks for something else. Of the built-in stories (they alone have
-/// `marks`) as they were learned, since a small model can learn all there is to them. Of other text a little more surely than
-/// that: what a model knows badly it knows worst in the tail; greedily it would soon repeat itself.
+/// How texts of a model of this data are drawn where nobody asks for something else. Of the
+/// built-in stories (they alone have `marks`) as they were learned, since a small model can learn
+/// all there is to them. Of other text a little more surely than that: what a model knows badly it
+/// knows worst in the tail; greedily it would soon repeat itself.
 pub fn sampling(marks: Option<&Marks>) -> Sampling {
     match marks {
         Some(_) => Sampling { temperature: 1.0, top_p: 1.0 },
@@ -55,7 +58,8 @@ pub fn sampling(marks: Option<&Marks>) -> Sampling {
     }
 }
 
-/// What `gpt` (on a device without automatic differentiation) writes behind each of the configured prompts.
+/// What `gpt` (on a device without automatic differentiation) writes behind each of the configured
+/// prompts.
 ///
 /// # Errors
 /// When a prompt has a character that the tokenizer does not know.
@@ -91,7 +95,8 @@ fn continued(gpt: &Gpt, tokenizer: &Tokenizer, knobs: &GenerationConfig, sample:
         let ids: Vec<u32> = ids.iter().copied().filter(is_text).collect();
         Ok(tokenizer.decode_text(&ids)?)
     };
-    // Read behind the prompt, since in some tokenizers the first token of a text reads otherwise than one in its middle.
+    // Read behind the prompt, since in some tokenizers the first token of a text reads otherwise
+    // than one in its middle.
     let whole = visible(&[&prompt_ids[..], &completion.ids].concat())?;
     let text = match whole.strip_prefix(&visible(&prompt_ids)?) {
         Some(text) => text.to_owned(),
@@ -102,7 +107,8 @@ fn continued(gpt: &Gpt, tokenizer: &Tokenizer, knobs: &GenerationConfig, sample:
     Ok(Sample { text, tokens, own_loss, ..sample })
 }
 
-/// The ids a sample starts from: the prompt's, else the end token that opens every document, else a line end, else token 0.
+/// The ids a sample starts from: the prompt's, else the end token that opens every document, else a
+/// line end, else token 0.
 fn prompt_ids(tokenizer: &Tokenizer, text: &str) -> Result<Vec<u32>> {
     let unknown = |error| UnknownPrompt { prompt: text.to_owned(), source: Error::from(error).into() };
     let ids =

@@ -101,7 +101,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the lengths, a warm-up longer than the run included: between 0 and the peak, and never up after the warm-up.
+        /// Whatever the lengths, a warm-up longer than the run included: between 0 and the peak,
+        /// and never up after the warm-up.
         #[test]
         fn every_curve_only_goes_down_after_the_warm_up(
             curve in prop::sample::select(vec![Curve::Cosine, Curve::Wsd, Curve::Constant]),

@@ -1,4 +1,5 @@
-//! The beginning of a new run. What no text could make right is refused before one is read: a large one takes minutes to prepare.
+//! The beginning of a new run. What no text could make right is refused before one is read: a large
+//! one takes minutes to prepare.
 
 use std::path::Path;
 
@@ -52,12 +53,14 @@ pub trait Caller {
         Ok(Chosen { config, reasons, pace: Pace::default() })
     }
 
-    /// The time budget of a run that was promised to end at a time, for steps that take what was chosen by.
+    /// The time budget of a run that was promised to end at a time, for steps that take what was
+    /// chosen by.
     fn time_budget(&self, _pace: Pace) -> Option<TimeBudget> {
         None
     }
 
-    /// Whether a step of `config` fits into the memory of a device that does not say how much it has.
+    /// Whether a step of `config` fits into the memory of a device that does not say how much it
+    /// has.
     ///
     /// # Errors
     /// When it cannot be tried.
@@ -117,8 +120,8 @@ impl Start {
     /// Chooses the device for what these settings say, and the precision where they do not say it.
     ///
     /// # Errors
-    /// When the settings contradict each other or cannot be trained with here, whatever the text, or the device or the checkpoint to
-    /// begin from cannot be had.
+    /// When the settings contradict each other or cannot be trained with here, whatever the text,
+    /// or the device or the checkpoint to begin from cannot be had.
     pub fn new(
         mut settings: Settings,
         device: DeviceChoice,
@@ -143,8 +146,8 @@ impl Start {
         Ok(start)
     }
 
-    /// Refuses settings that cannot be trained with, whatever the text: the sizes that it decides are tried, all of them. The reason
-    /// is that of the smallest.
+    /// Refuses settings that cannot be trained with, whatever the text: the sizes that it decides
+    /// are tried, all of them. The reason is that of the smallest.
     fn check(&self, caller: &dyn Caller) -> Result<()> {
         let mut settings = self.settings.clone();
         if let Some(init) = &self.init {
@@ -177,8 +180,9 @@ impl Start {
         self.init.as_ref().map_or_else(|| config.shape(vocab_size), |init| init.shape(config))
     }
 
-    /// Makes the run's folder `path`, prepares the text, and writes down what was chosen. Of several processes the one that leads
-    /// does it, and the others open what it has made. `None` when preparing was interrupted.
+    /// Makes the run's folder `path`, prepares the text, and writes down what was chosen. Of
+    /// several processes the one that leads does it, and the others open what it has made. `None`
+    /// when preparing was interrupted.
     ///
     /// # Errors
     /// When the text is wrong, the folder holds a run already, or something cannot be written.
@@ -234,7 +238,8 @@ impl Start {
         Ok(begun.map(|(config, dataset, pace)| ((folder, config, dataset), pace)))
     }
 
-    /// Prepares the text and writes the resolved configuration: after this the run exists. `None` when interrupted.
+    /// Prepares the text and writes the resolved configuration: after this the run exists. `None`
+    /// when interrupted.
     ///
     /// # Errors
     /// As [`Self::begin`].
@@ -313,7 +318,8 @@ fn follow(path: &Path) -> Result<(Described, Pace)> {
     Ok(((folder, config, dataset), Pace::default()))
 }
 
-/// Refuses a model that cannot be, or not on this device, and steps that the processes cannot share.
+/// Refuses a model that cannot be, or not on this device, and steps that the processes cannot
+/// share.
 ///
 /// # Errors
 /// As said, in one line.

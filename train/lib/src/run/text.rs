@@ -55,8 +55,8 @@ pub fn prepared(text: &[String]) -> Option<&Path> {
     Some(Path::new(only)).filter(|folder| Dataset::is_in(folder))
 }
 
-/// Where the tokens of a run that was begun are: in the folder that they were prepared into, if that is the text, also where it is
-/// gone; else in the run's own.
+/// Where the tokens of a run that was begun are: in the folder that they were prepared into, if
+/// that is the text, also where it is gone; else in the run's own.
 pub fn data_folder(run: &Path, text: &[String]) -> PathBuf {
     let own = run.join("data");
     match (prepared(text), text) {
@@ -66,7 +66,8 @@ pub fn data_folder(run: &Path, text: &[String]) -> PathBuf {
     }
 }
 
-/// The prepared folder of `run`: a run's folder or a checkpoint in it, or a prepared folder itself; without one, of the newest run.
+/// The prepared folder of `run`: a run's folder or a checkpoint in it, or a prepared folder itself;
+/// without one, of the newest run.
 ///
 /// # Errors
 /// Names the folder, and says what it is not.

@@ -1,22 +1,26 @@
 //! A run that ends when it was promised to.
 //!
-//! The length of the run is chosen from measured speed before it begins. While it runs, the budget compares what steps and looks
-//! (evaluation, save, sample) truly take with what is left, and changes `max_steps`: after an evaluation, where the checkpoint of
-//! that step is on the disk already, so that a resume goes on with the same numbers. Between evaluations only the end moves, and
-//! not the schedule: a run that would overrun stops after the step it is at, and one that would be over early goes on.
+//! The length of the run is chosen from measured speed before it begins. While it runs, the budget
+//! compares what steps and looks (evaluation, save, sample) truly take with what is left, and
+//! changes `max_steps`: after an evaluation, where the checkpoint of that step is on the disk
+//! already, so that a resume goes on with the same numbers. Between evaluations only the end moves,
+//! and not the schedule: a run that would overrun stops after the step it is at, and one that would
+//! be over early goes on.
 
 use std::fmt;
 use std::time::Instant;
 
 use crate::config::TrainConfig;
 
-/// The run aims at this share of the promised time: what it cannot foresee at its end is small, and late is worse than early.
+/// The run aims at this share of the promised time: what it cannot foresee at its end is small, and
+/// late is worse than early.
 const AIM: f64 = 0.98;
 
 /// Where a run that is still training is ended, as a share of the promised time.
 const LATEST: f64 = 1.06;
 
-/// A run that would be over before this share of the promised time goes on, at the rate at which its schedule ended.
+/// A run that would be over before this share of the promised time goes on, at the rate at which
+/// its schedule ended.
 const EARLIEST: f64 = 0.95;
 
 /// A change of the length by less than this share is not worth a line.
@@ -35,14 +39,16 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Seconds from step `from` to the end of a run of `to` steps that looks every `eval_interval` steps and at its end.
+    /// Seconds from step `from` to the end of a run of `to` steps that looks every `eval_interval`
+    /// steps and at its end.
     pub fn seconds(&self, from: u64, to: u64, eval_interval: u64) -> f64 {
         let interval = eval_interval.max(1);
         let looks = (to / interval).saturating_sub(from / interval) + u64::from(!to.is_multiple_of(interval));
         to.saturating_sub(from) as f64 * self.step_s + looks as f64 * self.look_s
     }
 
-    /// The longest run that ends within `left_s` seconds from step `from`; one step more than `from` at least.
+    /// The longest run that ends within `left_s` seconds from step `from`; one step more than
+    /// `from` at least.
     pub fn longest(&self, from: u64, left_s: f64, eval_interval: u64) -> u64 {
         let most = (left_s.max(0.0) / self.step_s.max(1e-9)).min(1e12) as u64;
         let (mut low, mut high) = (0, most + 1);
@@ -59,7 +65,8 @@ impl Pace {
 pub enum Change {
     /// Go on to this step, the schedule with it.
     Length(u64),
-    /// End at this step, the schedule left as it was: at any step, since the rates of the steps before do not change.
+    /// End at this step, the schedule left as it was: at any step, since the rates of the steps
+    /// before do not change.
     End(u64),
 }
 
@@ -73,7 +80,8 @@ impl fmt::Display for Change {
 }
 
 impl Change {
-    /// The configuration with this change: the schedule goes with the length where it ended with it.
+    /// The configuration with this change: the schedule goes with the length where it ended with
+    /// it.
     pub fn apply(self, config: &TrainConfig) -> TrainConfig {
         let mut changed = config.clone();
         changed.max_steps = match self {
@@ -123,7 +131,8 @@ impl TimeBudget {
         AIM * promised_s - CONCLUDING_S
     }
 
-    /// Reads the clock before the step after `step` is taken, when all there was to do at `step` is done.
+    /// Reads the clock before the step after `step` is taken, when all there was to do at `step` is
+    /// done.
     pub fn read(&mut self, step: u64, config: &TrainConfig) -> Option<Change> {
         let now = Instant::now();
         let looked = step > 0 && step.is_multiple_of(config.eval_interval);
@@ -145,7 +154,8 @@ impl TimeBudget {
         }
         let mean = |(seconds, steps): (f64, u64)| seconds / steps as f64;
         let (recent, earlier) = (self.recent, self.earlier);
-        // Half by the steps since the last look, half by all before them: a busy moment must not decide.
+        // Half by the steps since the last look, half by all before them: a busy moment must not
+        // decide.
         self.pace.step_s = match (recent.1, earlier.1) {
             (0, _) => self.pace.step_s,
             (_, 0) => mean(recent),
@@ -248,7 +258,8 @@ mod tests {
             prop_assert!(pace.seconds(from, to + 1, interval) > left_s);
         }
 
-        /// Whatever the speed that comes out, a run that follows the clock ends within a tenth of the promise.
+        /// Whatever the speed that comes out, a run that follows the clock ends within a tenth of
+        /// the promise.
         #[test]
         fn the_promise_is_kept_at_any_speed(
             foreseen in 0.01f64..0.3, truly in 0.01f64..0.3, look_s in 0.0f64..0.5, promised_s in 40.0f64..400.0,

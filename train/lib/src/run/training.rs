@@ -1,7 +1,7 @@
 //! The training loop: steps, and what is due between them.
 //!
-//! Read [`Trainer::train`] first; what a step is stands in [`crate::step`]. A run that was interrupted anywhere and resumed goes through
-//! the same numbers as one that was not.
+//! Read [`Trainer::train`] first; what a step is stands in [`crate::step`]. A run that was
+//! interrupted anywhere and resumed goes through the same numbers as one that was not.
 
 use std::time::Instant;
 
@@ -95,11 +95,12 @@ struct Losses {
 }
 
 impl Trainer<'_> {
-    /// Trains `gpt`, which is on a device with automatic differentiation, to `max_steps`, or until `stop` says so; saves before
-    /// it returns.
+    /// Trains `gpt`, which is on a device with automatic differentiation, to `max_steps`, or until
+    /// `stop` says so; saves before it returns.
     ///
     /// # Errors
-    /// When a file cannot be written, the device failed or a process is gone: every checkpoint saved before is still there.
+    /// When a file cannot be written, the device failed or a process is gone: every checkpoint
+    /// saved before is still there.
     pub fn train(&mut self, mut gpt: Gpt, stop: &dyn Fn() -> bool) -> Result<Ended> {
         let mut starts_gpu = !ember_kernels::is_cpu(&gpt.device());
         self.name_best()?; // a kill may have come between an evaluation and the pointer
@@ -125,8 +126,8 @@ impl Trainer<'_> {
         }
     }
 
-    /// One optimizer step; a GPU is handed it, and often known afterwards is the one before. The first is waited for, to tell how long
-    /// a GPU takes to start.
+    /// One optimizer step; a GPU is handed it, and often known afterwards is the one before. The
+    /// first is waited for, to tell how long a GPU takes to start.
     fn take_step(&mut self, gpt: Gpt, is_first: bool, stop: &dyn Fn() -> bool) -> Result<Gpt> {
         if self.learner.in_flight.is_none() {
             return self.step_and_wait(gpt, stop);
@@ -137,8 +138,9 @@ impl Trainer<'_> {
         self.drain(gpt, most, stop)
     }
 
-    /// Waits until at most `most` steps are in flight. One that the device could not take is taken as on the CPU: there the guard looks
-    /// at it, so that a run that meets such a batch goes through the same numbers.
+    /// Waits until at most `most` steps are in flight. One that the device could not take is taken
+    /// as on the CPU: there the guard looks at it, so that a run that meets such a batch goes
+    /// through the same numbers.
     fn drain(&mut self, gpt: Gpt, most: usize, stop: &dyn Fn() -> bool) -> Result<Gpt> {
         let Drained { results, rewound } = self.learner.drain(most)?;
         results.into_iter().for_each(|result| self.count(result));
@@ -172,8 +174,8 @@ impl Trainer<'_> {
         }
     }
 
-    /// What is due between two steps: first the save, then the evaluation and the sample, which could fail or be interrupted. How the
-    /// run ends, where it does.
+    /// What is due between two steps: first the save, then the evaluation and the sample, which
+    /// could fail or be interrupted. How the run ends, where it does.
     fn between_steps(&mut self, gpt: &Gpt, stopped: bool, stop: &dyn Fn() -> bool) -> Result<Option<Ended>> {
         let config = &self.learner.config;
         let (eval_interval, sample_interval) = (config.eval_interval, config.sample_interval);
@@ -181,7 +183,8 @@ impl Trainer<'_> {
         let last = step >= config.max_steps;
         self.learner.progress.elapsed_s = self.pace.elapsed_s();
 
-        // What began from a checkpoint is saved and judged before its first step: it never needs that checkpoint again.
+        // What began from a checkpoint is saved and judged before its first step: it never needs
+        // that checkpoint again.
         let begins = step == 0 && !config.init.is_empty();
         let is_evaluated = last || begins || is_due(step, eval_interval);
         let is_saved = is_evaluated || stopped || is_due(step, config.checkpoint_interval);
@@ -247,19 +250,22 @@ impl Trainer<'_> {
         self.is_logged() || self.pause_at == Some(step) || intervals.into_iter().any(|interval| is_due(step, interval))
     }
 
-    /// Whether the run is to end here. A process alone asks who watches it; those of a group go by what they agreed on.
+    /// Whether the run is to end here. A process alone asks who watches it; those of a group go by
+    /// what they agreed on.
     fn stops(&self, stop: &dyn Fn() -> bool) -> bool {
         if self.learner.group.size() > 1 { self.learner.stop_agreed } else { stop() || self.reporter.stop_requested() }
     }
 
-    /// The first step on a GPU takes far longer than the others: says why, and whether the next run's will.
+    /// The first step on a GPU takes far longer than the others: says why, and whether the next
+    /// run's will.
     fn say_what_the_start_cost(&mut self, began: Instant) {
         self.reporter.note(Note::FirstStep { seconds: began.elapsed().as_secs_f64(), kept: tuning::file() });
         attention_said().iter().for_each(|line| self.reporter.note(line.to_string().into()));
     }
 
-    /// Leaves out the batch that was just tried, whose loss or gradient is not finite: says so, and ends the run where that has
-    /// happened too often. `before` is where the run stood when its step began.
+    /// Leaves out the batch that was just tried, whose loss or gradient is not finite: says so, and
+    /// ends the run where that has happened too often. `before` is where the run stood when its
+    /// step began.
     fn leave_out(
         &mut self,
         gpt: &Gpt,
@@ -313,7 +319,8 @@ impl Trainer<'_> {
         self.append_tried(result, Row { skipped, ..Row::default() })
     }
 
-    /// Says what was done about a spike, and keeps a row; `skipped` are the batches left out so far, where it is one of them.
+    /// Says what was done about a spike, and keeps a row; `skipped` are the batches left out so
+    /// far, where it is one of them.
     fn tell_of_spike(&mut self, result: &StepResult, times: f64, skipped: Option<u64>) -> Result<()> {
         let what = if skipped.is_some() { "its batch is left out" } else { "it is scaled down to that" };
         let line = format!(
@@ -326,14 +333,16 @@ impl Trainer<'_> {
         self.go_on_if_full(told)
     }
 
-    /// The row stands under the step that was tried, so that a resume from before it cuts it off and writes it again.
+    /// The row stands under the step that was tried, so that a resume from before it cuts it off
+    /// and writes it again.
     fn append_tried(&mut self, result: &StepResult, row: Row) -> Result<()> {
         let StepResult { step, window, learning_rate, grad_norm, .. } = *result;
         let (learning_rate, grad_norm, window) = (Some(learning_rate), Some(grad_norm), Some(window));
         Ok(self.log.append(&Row { step, learning_rate, grad_norm, window, ..row })?)
     }
 
-    /// Saves the checkpoint of this step, then removes those that are not to be kept; the process that leads does it for all.
+    /// Saves the checkpoint of this step, then removes those that are not to be kept; the process
+    /// that leads does it for all.
     fn save(&mut self, gpt: &Gpt) -> Result<()> {
         let began = Instant::now();
         exchange::ensure_same_weights(&*self.learner.group, gpt)?;
@@ -359,7 +368,8 @@ impl Trainer<'_> {
         Ok(())
     }
 
-    /// A full disk ends a run that has saved nothing yet; any other goes on, and writes again when it is due.
+    /// A full disk ends a run that has saved nothing yet; any other goes on, and writes again when
+    /// it is due.
     fn go_on_if_full(&mut self, written: Result<()>) -> Result<()> {
         match written {
             Err(error) if error.is_full_disk() && self.folder.pointed(Pointer::Latest)?.is_some() => {
@@ -370,8 +380,8 @@ impl Trainer<'_> {
         }
     }
 
-    /// Measures the validation loss of the model as it is, and that of the averaged weights where there are any; `None` when
-    /// interrupted, between the two as well.
+    /// Measures the validation loss of the model as it is, and that of the averaged weights where
+    /// there are any; `None` when interrupted, between the two as well.
     fn evaluate(&mut self, gpt: &Gpt, stop: &dyn Fn() -> bool) -> Result<Option<Losses>> {
         let began = Instant::now();
         let stop = || stop() || self.reporter.stop_requested();
@@ -388,8 +398,9 @@ impl Trainer<'_> {
         Ok(Some(Losses { val_loss, ema_val_loss, eval_s: began.elapsed().as_secs_f64() }))
     }
 
-    /// Keeps what an evaluation of this step found: in the log, then beside the checkpoint, then in the name of the best, which
-    /// goes by the trained weights. What a kill leaves undone on the way, a resume does.
+    /// Keeps what an evaluation of this step found: in the log, then beside the checkpoint, then in
+    /// the name of the best, which goes by the trained weights. What a kill leaves undone on the
+    /// way, a resume does.
     fn keep(&mut self, Losses { val_loss, ema_val_loss, eval_s }: Losses) -> Result<()> {
         let step = self.learner.progress.step;
         let is_best = self.learner.progress.evaluations.record(step, val_loss);
@@ -416,7 +427,8 @@ impl Trainer<'_> {
         Ok(logged?)
     }
 
-    /// Lets `best` name the step with the lowest loss, if it does not yet and a full disk did not keep that step from being saved.
+    /// Lets `best` name the step with the lowest loss, if it does not yet and a full disk did not
+    /// keep that step from being saved.
     fn name_best(&self) -> Result<()> {
         match self.learner.progress.evaluations.best {
             Some(best) if self.learner.group.leads() => Ok(self.folder.name_best(best.step)?),
@@ -494,8 +506,9 @@ impl Trainer<'_> {
         Ok(())
     }
 
-    /// Changes the length of a run that was promised to end at a time, where the time budget of the process that leads asks for it.
-    /// What changed is in the run's configuration before the next step: a resume goes on with the same numbers.
+    /// Changes the length of a run that was promised to end at a time, where the time budget of the
+    /// process that leads asks for it. What changed is in the run's configuration before the next
+    /// step: a resume goes on with the same numbers.
     fn keep_time(&mut self) -> Result<()> {
         let step = self.learner.progress.step;
         let Some(budget) = &mut self.time_budget else { return Ok(()) };
@@ -534,7 +547,8 @@ fn as_inference(gpt: &Gpt) -> Gpt {
     gpt.valid().with_precision(FloatDType::F32)
 }
 
-/// Whether something done every `interval` steps is due after `step` of them; an interval of 0 means never.
+/// Whether something done every `interval` steps is due after `step` of them; an interval of 0
+/// means never.
 fn is_due(step: u64, interval: u64) -> bool {
     interval > 0 && step > 0 && step.is_multiple_of(interval)
 }

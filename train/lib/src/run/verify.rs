@@ -1,5 +1,5 @@
-//! Whether two runs ended in the same bits: weights, moments and whatever other tensors a checkpoint has, the state, and every
-//! logged number that does not measure time or memory.
+//! Whether two runs ended in the same bits: weights, moments and whatever other tensors a
+//! checkpoint has, the state, and every logged number that does not measure time or memory.
 
 use std::fs;
 use std::path::{Path, PathBuf};

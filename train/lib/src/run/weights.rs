@@ -10,7 +10,8 @@ use crate::step::guard::diagnosis::weight_not_finite;
 /// What is known of a session's weights.
 #[derive(Clone, Copy, Debug)]
 pub struct Weights {
-    /// They held values that are not finite when the session began: a person chose to train them, so they may be saved.
+    /// They held values that are not finite when the session began: a person chose to train them,
+    /// so they may be saved.
     came_damaged: bool,
 }
 
@@ -26,8 +27,9 @@ impl Weights {
         Self { came_damaged: found.is_some() }
     }
 
-    /// Makes sure that no weight ceased to be finite in this session. Every gradient was finite, so it takes a fault of the device
-    /// or a step beyond all measure; the way back is the last checkpoint, which a resume takes.
+    /// Makes sure that no weight ceased to be finite in this session. Every gradient was finite, so
+    /// it takes a fault of the device or a step beyond all measure; the way back is the last
+    /// checkpoint, which a resume takes.
     ///
     /// # Errors
     /// Names the first such weight and the way back.

@@ -1,8 +1,11 @@
-//! One optimizer step: windows of the text, forward, loss, backward, clip, step. Read [`Learner::step`] first.
+//! One optimizer step: windows of the text, forward, loss, backward, clip, step. Read
+//! [`Learner::step`] first.
 //!
-//! On the CPU and among several processes every step is waited for. A GPU by itself is handed the next step while it is at work on the
-//! one before, and decides itself whether a step is taken: [`Learner::hand_over`] and [`Learner::drain`]. All of a step's randomness is
-//! named by (seed, step, micro-batch). Nothing here saves or tells anything: what there is to tell is in what a step returns.
+//! On the CPU and among several processes every step is waited for. A GPU by itself is handed the
+//! next step while it is at work on the one before, and decides itself whether a step is taken:
+//! [`Learner::hand_over`] and [`Learner::drain`]. All of a step's randomness is named by (seed,
+//! step, micro-batch). Nothing here saves or tells anything: what there is to tell is in what a
+//! step returns.
 
 pub mod gradient;
 pub mod guard;
@@ -73,7 +76,8 @@ pub enum Attempt {
 pub struct Drained {
     /// What they did, in order.
     pub results: Vec<StepResult>,
-    /// Whether the one after them could not be taken: the run stands where that one began, to take it again by [`Learner::step`].
+    /// Whether the one after them could not be taken: the run stands where that one began, to take
+    /// it again by [`Learner::step`].
     pub rewound: bool,
 }
 
@@ -100,7 +104,8 @@ impl Learner {
         Ok(Attempt::Taken(gpt, result, spike))
     }
 
-    /// The gradient of the next batch, over all processes, and its norm; in float16 at the largest scale of the loss that it bears.
+    /// The gradient of the next batch, over all processes, and its norm; in float16 at the largest
+    /// scale of the loss that it bears.
     fn gradient(&mut self, gpt: &Gpt, stop: &dyn Fn() -> bool) -> Result<(Gradient, f64)> {
         let Self { config, group, windows, progress, stop_agreed, .. } = self;
         let first = progress.windows;
@@ -141,7 +146,8 @@ impl Learner {
 
     /// Waits until at most `most` steps are in flight.
     ///
-    /// Where a loss or a norm was not finite, the device has changed nothing since: the run goes back to where that step began.
+    /// Where a loss or a norm was not finite, the device has changed nothing since: the run goes
+    /// back to where that step began.
     ///
     /// # Errors
     /// When the device failed.

@@ -1,4 +1,5 @@
-//! Where a run stands: all that its next step follows from beside weights, moments and configuration.
+//! Where a run stands: all that its next step follows from beside weights, moments and
+//! configuration.
 
 use ember_data::prepare::Manifest;
 use serde::{Deserialize, Serialize};
@@ -7,7 +8,8 @@ use super::gradient::LossScale;
 use super::guard::Guard;
 use crate::evaluations::Evaluations;
 
-/// Where a run stands, and in what. With the configuration's seed, every random draw of a step follows from it.
+/// Where a run stands, and in what. With the configuration's seed, every random draw of a step
+/// follows from it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
     /// Steps taken.
@@ -25,8 +27,8 @@ pub struct Progress {
     /// The text that `windows` counts in; `None` before the first session.
     #[serde(default)]
     pub data: Option<DataChecksums>,
-    /// What was found by evaluating earlier steps. What is found by evaluating this one, which is saved first, is kept beside it
-    /// .
+    /// What was found by evaluating earlier steps. What is found by evaluating this one, which is
+    /// saved first, is kept beside it .
     #[serde(default)]
     pub evaluations: Evaluations,
     /// What the guard remembers.
@@ -37,7 +39,8 @@ pub struct Progress {
     pub loss_scale: LossScale,
 }
 
-/// The prepared text and its tokenizer, by which they can be told from others: 16 hexadecimal digits each.
+/// The prepared text and its tokenizer, by which they can be told from others: 16 hexadecimal
+/// digits each.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DataChecksums {
     /// Of the tokens to learn from.

@@ -1,9 +1,10 @@
 //! What each way of using a model needs in memory, by part, from its shape alone.
 //!
-//! The forward pass is written down once, as the list of its operations ([`operations`]): what each puts out, and what it
-//! leaves behind for its backward. The activations of training are the sum of what is left behind. The peak is found by
-//! walking the list back as the backward does: each operation needs the gradient of its output, makes that of its input
-//! and its parameters', and lets go of what it kept. `train/tests/programs/ledger.rs` compares all of it with what the
+//! The forward pass is written down once, as the list of its operations ([`operations`]): what each
+//! puts out, and what it leaves behind for its backward. The activations of training are the sum of
+//! what is left behind. The peak is found by walking the list back as the backward does: each
+//! operation needs the gradient of its output, makes that of its input and its parameters', and
+//! lets go of what it kept. `train/tests/programs/ledger.rs` compares all of it with what the
 //! program's allocator counts, at several shapes.
 
 pub mod training;
@@ -33,8 +34,8 @@ pub struct Parts {
     pub logits_bytes: u64,
     /// Keys and values.
     pub cache_bytes: u64,
-    /// The most that is there at once: not the sum, since the parts are not all at their largest together, and since every
-    /// operation needs room to work in.
+    /// The most that is there at once: not the sum, since the parts are not all at their largest
+    /// together, and since every operation needs room to work in.
     pub peak_bytes: u64,
 }
 
@@ -52,8 +53,8 @@ pub struct Sizes {
 pub enum Kernels {
     /// On the CPU: one operation of ours for each line of the model, which keeps little.
     Cpu,
-    /// On a GPU: the same operations, which keep the same. Products need no float32 copies of halves, and the logits are of the type
-    /// that the model computes in.
+    /// On a GPU: the same operations, which keep the same. Products need no float32 copies of
+    /// halves, and the logits are of the type that the model computes in.
     Gpu,
 }
 
@@ -63,7 +64,8 @@ impl Kernels {
         if is_cpu(device) { Self::Cpu } else { Self::Gpu }
     }
 
-    /// Whether it is a GPU, whose memory is read at the ends of the phases (forward, backward, step).
+    /// Whether it is a GPU, whose memory is read at the ends of the phases (forward, backward,
+    /// step).
     fn on_gpu(self) -> bool {
         self != Self::Cpu
     }
@@ -87,10 +89,12 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// Kept are the inputs of norms, matrix products and what stands inside the MLP, the joint projection as attention reads it, and
-    /// a number for each row of attention's weights `[batch, n_head, time]`; its output is kept once, as the next product's input.
-    /// Additions, embeddings, rotary positions (whose backward turns back) and dropout (whose mask can be computed again) keep
-    /// nothing. A tied head's gradient is one of its own until it is added to the embedding's, which the list counts.
+    /// Kept are the inputs of norms, matrix products and what stands inside the MLP, the joint
+    /// projection as attention reads it, and a number for each row of attention's weights `[batch,
+    /// n_head, time]`; its output is kept once, as the next product's input. Additions, embeddings,
+    /// rotary positions (whose backward turns back) and dropout (whose mask can be computed again)
+    /// keep nothing. A tied head's gradient is one of its own until it is added to the embedding's,
+    /// which the list counts.
     fn new(operation: &operations::Operation, Sizes { batch, time }: Sizes) -> Self {
         let tokens = batch * time;
         let operations::Operation { name, n_in, n_out, residual, .. } = *operation;
@@ -120,8 +124,8 @@ pub fn operations(config: &GptConfig, sizes: Sizes) -> Vec<Operation> {
     embedding.iter().chain(blocks).chain(&head).map(|operation| Operation::new(operation, sizes)).collect()
 }
 
-/// The most values that a forward pass without a graph holds at once: each operation's input, output and what it works with,
-/// and the residual stream beside them.
+/// The most values that a forward pass without a graph holds at once: each operation's input,
+/// output and what it works with, and the residual stream beside them.
 fn forward_peak(config: &GptConfig, sizes: Sizes) -> usize {
     let tokens = sizes.batch * sizes.time;
     let heads = config.heads();
@@ -129,8 +133,8 @@ fn forward_peak(config: &GptConfig, sizes: Sizes) -> usize {
     mlp_peak(config, tokens).max(attention)
 }
 
-/// What so many tokens hold at the MLP's widest place: the stream, the hidden layer and what is made of it; and where heads
-/// are normed, the stream, the joint projection and its normed copy.
+/// What so many tokens hold at the MLP's widest place: the stream, the hidden layer and what is
+/// made of it; and where heads are normed, the stream, the joint projection and its normed copy.
 fn mlp_peak(config: &GptConfig, tokens: usize) -> usize {
     let heads = if config.qk_norm { 2 * config.heads().width() } else { 0 };
     tokens * (config.n_embd + (config.mlp_width() + config.n_inner).max(heads))
@@ -140,7 +144,8 @@ fn bytes(values: usize) -> u64 {
     4 * values as u64
 }
 
-/// What inference on one kind of device needs for batches of one size; [`training`] has what training needs.
+/// What inference on one kind of device needs for batches of one size; [`training`] has what
+/// training needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Prediction<'a> {
     config: &'a GptConfig,
@@ -149,8 +154,8 @@ pub struct Prediction<'a> {
 }
 
 impl<'a> Prediction<'a> {
-    /// For `config` and batches of `sizes`. On a GPU the peaks are those at the ends of the phases (forward, backward, step), which
-    /// is where its memory is read.
+    /// For `config` and batches of `sizes`. On a GPU the peaks are those at the ends of the phases
+    /// (forward, backward, step), which is where its memory is read.
     pub fn new(config: &'a GptConfig, sizes: Sizes, kernels: Kernels) -> Self {
         Self { config, sizes, kernels }
     }
@@ -164,7 +169,8 @@ impl<'a> Prediction<'a> {
         self.sizes.batch * self.sizes.time * self.config.n_embd
     }
 
-    /// What inference has in use beside the weights: `at_work` values at its worst moment, `left` when it has ended.
+    /// What inference has in use beside the weights: `at_work` values at its worst moment, `left`
+    /// when it has ended.
     fn inference(&self, at_work: usize, left: usize, logits: usize, cache_bytes: u64) -> Parts {
         let weights = self.config.parameters();
         let most = if self.kernels.on_gpu() { left } else { at_work.max(left) };
@@ -183,7 +189,8 @@ impl<'a> Prediction<'a> {
         self.inference(at_work, self.logits(), self.logits(), 0)
     }
 
-    /// Scoring known text: the logits of so many positions at once, twice over for their logarithms, and none left.
+    /// Scoring known text: the logits of so many positions at once, twice over for their
+    /// logarithms, and none left.
     pub fn score(&self) -> Parts {
         let at_once = (self.sizes.batch * self.sizes.time).min((MOST_LOGITS / self.config.vocab_size).max(1));
         let head = self.stream() + at_once * (self.config.n_embd + 2 * self.config.vocab_size);
@@ -209,8 +216,8 @@ impl<'a> Prediction<'a> {
         self.prefill(1)
     }
 
-    /// Decoding without a cache: the whole text goes through the model for every token, and only the last position through
-    /// the head.
+    /// Decoding without a cache: the whole text goes through the model for every token, and only
+    /// the last position through the head.
     pub fn decode_uncached(&self) -> Parts {
         let logits = self.sizes.batch * self.config.vocab_size;
         self.inference(forward_peak(self.config, self.sizes).max(self.stream() + logits), 0, 0, 0)

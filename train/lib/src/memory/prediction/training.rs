@@ -1,7 +1,8 @@
-//! The memory of a run's training, by everything in its configuration that changes it: precision, activation checkpointing,
-//! passes, optimizer, average of the weights.
+//! The memory of a run's training, by everything in its configuration that changes it: precision,
+//! activation checkpointing, passes, optimizer, average of the weights.
 //!
-//! A step is the same walk back through the operations as in [`super`], in bytes, over one graph or over segment after segment.
+//! A step is the same walk back through the operations as in [`super`], in bytes, over one graph or
+//! over segment after segment.
 
 use ember_model::GptConfig;
 
@@ -13,8 +14,8 @@ use crate::step::gradient::{MOST_LOGITS, MOST_LOGITS_ON_GPU};
 
 /// What training by `config` needs at its worst moment, be that a step, an evaluation or a save.
 ///
-/// `shape` is the model that `config` and the vocabulary make. On a GPU a save takes the host's memory, which is
-/// not counted.
+/// `shape` is the model that `config` and the vocabulary make. On a GPU a save takes the host's
+/// memory, which is not counted.
 pub fn training(config: &TrainConfig, shape: &GptConfig, kernels: Kernels) -> Parts {
     let step = Step::new(config, shape, kernels);
     let mut parts = step.parts();
@@ -111,8 +112,8 @@ impl<'a> Step<'a> {
         embedding.iter().chain(blocks).chain([&norm, &head]).map(|op| op.keeps).sum()
     }
 
-    /// The most that a forward pass in halves holds before it comes to the head: what is kept so far, and an operation's float32
-    /// copies and output.
+    /// The most that a forward pass in halves holds before it comes to the head: what is kept so
+    /// far, and an operation's float32 copies and output.
     fn peak_on_the_way(&self) -> u64 {
         if !self.is_half() || self.kernels.on_gpu() {
             return 0;
@@ -126,7 +127,8 @@ impl<'a> Step<'a> {
         peak
     }
 
-    /// Values of the optimizer's running means: Muon has one for a block's matrix, AdamW two for everything.
+    /// Values of the optimizer's running means: Muon has one for a block's matrix, AdamW two for
+    /// everything.
     fn moments(&self) -> usize {
         let parameters = self.shape.parameters();
         match self.optimizer {
@@ -135,8 +137,8 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// Values that the optimizer works with beside weights, moments and gradients: Muon's orthogonalisation holds the matrix, its
-    /// square and the terms of a polynomial of both.
+    /// Values that the optimizer works with beside weights, moments and gradients: Muon's
+    /// orthogonalisation holds the matrix, its square and the terms of a polynomial of both.
     fn optimizer_work(&self) -> usize {
         match self.optimizer {
             OptimizerKind::AdamW => 0,
@@ -218,12 +220,14 @@ impl<'a> Step<'a> {
             + if self.in_pieces() { 0 } else { head.keeps }
     }
 
-    /// On a GPU: the head's gradient of one piece and of those before it. The gradient of the logits stands in their place.
+    /// On a GPU: the head's gradient of one piece and of those before it. The gradient of the
+    /// logits stands in their place.
     fn head_gradients_on_gpu(&self) -> u64 {
         if self.in_pieces() { bytes(2 * self.shape.vocab_size * self.shape.n_embd) } else { 0 }
     }
 
-    /// The most bytes at once between the beginning of a pass and the end of its backward, beside weights and moments.
+    /// The most bytes at once between the beginning of a pass and the end of its backward, beside
+    /// weights and moments.
     fn working_peak(&self) -> u64 {
         let (embedding, blocks, norm, head) = self.operations();
         let of = |list: &[Costs]| list.iter().map(|op| op.keeps).sum::<u64>();
@@ -316,11 +320,12 @@ mod tests {
         // 10 + 8 for the tables, 74 for the block, 4 for ln_f.
         assert_eq!(training.weights_bytes, 4 * 96);
         assert_eq!((training.gradients_bytes, training.moments_bytes), (4 * 96, 8 * 96));
-        // ln_1 6, c_attn 6, attention 18 + 3, c_proj 6, ln_2 6, c_fc 6, gelu 24, c_proj 24; ln_f 6, lm_head 6.
+        // ln_1 6, c_attn 6, attention 18 + 3, c_proj 6, ln_2 6, c_fc 6, gelu 24, c_proj 24; ln_f 6,
+        // lm_head 6.
         assert_eq!(training.activations_bytes, 4 * 111);
-        // At the head 111 + 15 + 6 + 10 = 142: all that is kept, the gradients of logits, input and weights. The worst is the
-        // block's last product: kept 111 - 12, gradients 10 + 4, the stream's 6 (its own dy is the same), and those of its
-        // input 24 and its parameters 18.
+        // At the head 111 + 15 + 6 + 10 = 142: all that is kept, the gradients of logits, input and
+        // weights. The worst is the block's last product: kept 111 - 12, gradients 10 + 4, the
+        // stream's 6 (its own dy is the same), and those of its input 24 and its parameters 18.
         assert_eq!(training.peak_bytes, 4 * (3 * 96 + 99 + 14 + 6 + 24 + 18));
     }
 

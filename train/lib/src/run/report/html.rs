@@ -1,4 +1,5 @@
-//! What every page has: a frame that works offline, in light and dark, on a phone; and text that cannot become markup.
+//! What every page has: a frame that works offline, in light and dark, on a phone; and text that
+//! cannot become markup.
 
 /// A whole page: `title` is text, `style` CSS and `body` HTML of its own.
 pub fn page(title: &str, style: &str, body: &str) -> String {

@@ -1,4 +1,5 @@
-//! A log of JSON lines, one object a row, appended and flushed, so that a killed run keeps what it logged.
+//! A log of JSON lines, one object a row, appended and flushed, so that a killed run keeps what it
+//! logged.
 //!
 //! Such a file is only ever appended to; resuming cuts it back, so that no step stands in it twice.
 
@@ -29,7 +30,8 @@ impl Log {
         Ok(Self { file, path: path.into(), pending: String::new() })
     }
 
-    /// Appends one row in a single write. The error (a full disk) names the file; the row is then written with the next one.
+    /// Appends one row in a single write. The error (a full disk) names the file; the row is then
+    /// written with the next one.
     pub fn append(&mut self, row: &impl Serialize) -> Result<(), LogError> {
         self.pending += &serde_json::to_string(row)?;
         self.pending.push('\n');
@@ -43,7 +45,8 @@ impl Log {
         written.map_err(|source| LogError::Append { path: self.path.clone(), source })
     }
 
-    /// Waits until what was appended is on the disk, where a power cut leaves it; the error names the file.
+    /// Waits until what was appended is on the disk, where a power cut leaves it; the error names
+    /// the file.
     pub fn sync(&self) -> Result<(), LogError> {
         self.file.sync_data().map_err(|source| LogError::Append { path: self.path.clone(), source })
     }
@@ -59,7 +62,8 @@ pub struct Stepped {
     pub eval_s: Option<f64>,
 }
 
-/// Reads every row; a half-written last line, as a kill leaves it, is passed over. A file that does not exist has no rows.
+/// Reads every row; a half-written last line, as a kill leaves it, is passed over. A file that does
+/// not exist has no rows.
 ///
 /// # Errors
 /// A file that cannot be read, or a broken line that is not the last, by its number.
@@ -67,7 +71,8 @@ pub fn read<Row: DeserializeOwned>(path: &Path) -> Result<Vec<Row>, LogError> {
     Ok(lines(path)?.into_iter().map(|(row, _)| row).collect())
 }
 
-/// Drops every row to which `keep` says no, and a half-written last line; the file is replaced whole or not at all.
+/// Drops every row to which `keep` says no, and a half-written last line; the file is replaced
+/// whole or not at all.
 ///
 /// A file that does not exist is an empty log. The errors are those of [`read`], and of writing.
 pub fn cut_back(path: &Path, keep: impl Fn(&Stepped) -> bool) -> Result<(), LogError> {
@@ -91,7 +96,8 @@ fn lines<Row: DeserializeOwned>(path: &Path) -> Result<Vec<(Row, String)>, LogEr
     for (index, line) in content.split(|byte| *byte == b'\n').enumerate() {
         let is_last = index + 1 == count;
         match serde_json::from_slice::<Row>(line) {
-            // A last line without its line end may lack digits of its last number even where it parses.
+            // A last line without its line end may lack digits of its last number even where it
+            // parses.
             Ok(row) if !is_last => rows.push((row, String::from_utf8_lossy(line).into_owned())),
             _ if is_last || line.iter().all(u8::is_ascii_whitespace) => {}
             Err(reason) => return Err(LogError::Row { path: path.to_owned(), line: index + 1, reason }),
@@ -114,7 +120,8 @@ mod tests {
     }
 
     proptest! {
-        /// However a kill cuts the file short, cutting back keeps exactly the whole rows up to the step, unchanged.
+        /// However a kill cuts the file short, cutting back keeps exactly the whole rows up to the
+        /// step, unchanged.
         #[test]
         fn cut_back_keeps_whole_rows_up_to_the_step(
             losses in prop::collection::vec(prop::option::of(0.0f64..12.0), 0..20),

@@ -1,8 +1,10 @@
-//! A row of `metrics.jsonl`, the log of a run's numbers; `docs/metrics.md` has every key with its unit.
+//! A row of `metrics.jsonl`, the log of a run's numbers; `docs/metrics.md` has every key with its
+//! unit.
 
 use serde::{Deserialize, Serialize};
 
-/// One line; each key where it applies. Losses are nats per token. A number that is not finite is written as null.
+/// One line; each key where it applies. Losses are nats per token. A number that is not finite is
+/// written as null.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// Optimizer steps taken.
@@ -43,10 +45,12 @@ pub struct Row {
     /// Time since the run began, earlier sessions included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub elapsed_s: Option<f64>,
-    /// Batches left out so far, this one included, where a batch was left out on the way to this step.
+    /// Batches left out so far, this one included, where a batch was left out on the way to this
+    /// step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skipped: Option<u64>,
-    /// How many times the usual norm a gradient had that was a spike: left out where `skipped` is there too, else scaled down.
+    /// How many times the usual norm a gradient had that was a spike: left out where `skipped` is
+    /// there too, else scaled down.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spike: Option<f64>,
     /// The first window of the batch that was left out or was a spike.
@@ -72,7 +76,8 @@ pub struct Row {
     pub max_steps: Option<u64>,
 }
 
-/// What the rows below it are about: what a reader of the log alone would not know. The configuration is in `config.toml`.
+/// What the rows below it are about: what a reader of the log alone would not know. The
+/// configuration is in `config.toml`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunFacts {

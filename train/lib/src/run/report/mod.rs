@@ -1,4 +1,5 @@
-//! What a run tells: to the terminal while it runs, to `metrics.jsonl` and TensorBoard for ever, and as a picture at the end.
+//! What a run tells: to the terminal while it runs, to `metrics.jsonl` and TensorBoard for ever,
+//! and as a picture at the end.
 //!
 //! It is told plain numbers and holds no tensor; what it is told never changes what is learned.
 
@@ -53,7 +54,8 @@ pub struct EvalReport {
     pub is_best: bool,
     /// The least loss any model can have on the built-in stories, in nats per token.
     pub entropy_floor: Option<f64>,
-    /// The loss of the best predictor that forgets earlier sentences of the built-in stories, in nats per token.
+    /// The loss of the best predictor that forgets earlier sentences of the built-in stories, in
+    /// nats per token.
     pub forgetful_loss: Option<f64>,
 }
 
@@ -69,7 +71,8 @@ impl Reporter for Silent {
     fn finish(&mut self) {}
 }
 
-/// Something that shows a run while it runs; none of its methods can fail or write into the run's files.
+/// Something that shows a run while it runs; none of its methods can fail or write into the run's
+/// files.
 pub trait Reporter {
     /// Training begins, at this step of so many.
     fn begin(&mut self, _run: &str, _first_step: u64, _max_steps: u64) {}

@@ -1,5 +1,6 @@
-//! Everything that a run keeps of itself while it learns: `metrics.jsonl`, the samples, and TensorBoard's files where they are
-//! wanted. All of it is appended to; [`cut_back`] takes away what a resumed run is about to do again.
+//! Everything that a run keeps of itself while it learns: `metrics.jsonl`, the samples, and
+//! TensorBoard's files where they are wanted. All of it is appended to; [`cut_back`] takes away
+//! what a resumed run is about to do again.
 
 use std::{fs, path::Path};
 
@@ -28,8 +29,9 @@ impl Records {
         Self(None)
     }
 
-    /// Opens the logs of a run that stands at `step`, to append to them. With `tensorboard`, a new event file is begun, into
-    /// which an earlier session's rows and samples go first if it wrote none of its own.
+    /// Opens the logs of a run that stands at `step`, to append to them. With `tensorboard`, a new
+    /// event file is begun, into which an earlier session's rows and samples go first if it wrote
+    /// none of its own.
     ///
     /// # Errors
     /// When a file cannot be read or made; the line names it.
@@ -96,8 +98,9 @@ impl Records {
     }
 }
 
-/// Takes away what stands in the records of steps that a run resumed at `step` will take again; of `step` itself the samples, which
-/// it will draw again, and the evaluation unless it is `evaluated`, as its checkpoint says.
+/// Takes away what stands in the records of steps that a run resumed at `step` will take again; of
+/// `step` itself the samples, which it will draw again, and the evaluation unless it is
+/// `evaluated`, as its checkpoint says.
 ///
 /// # Errors
 /// When a log is damaged or cannot be replaced; the line names it.

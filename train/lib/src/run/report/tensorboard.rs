@@ -1,10 +1,12 @@
-//! TensorBoard's event files, written by hand: the two layers of framing are smaller than a library for them.
+//! TensorBoard's event files, written by hand: the two layers of framing are smaller than a library
+//! for them.
 //!
-//! A file is a row of records (TensorFlow's [TFRecord](https://www.tensorflow.org/tutorials/load_data/tfrecord): length,
-//! masked CRC-32C of the length, content, masked CRC-32C of the content), each a protocol buffer `Event`
-//! ([event.proto](https://github.com/tensorflow/tensorboard/blob/master/tensorboard/compat/proto/event.proto)). Every session
-//! of a run writes a file of its own; one that resumes begins with a `SessionLog` of status START at the step from which
-//! TensorBoard drops what an earlier session had written.
+//! A file is a row of records (TensorFlow's
+//! [TFRecord](https://www.tensorflow.org/tutorials/load_data/tfrecord): length, masked CRC-32C of
+//! the length, content, masked CRC-32C of the content), each a protocol buffer `Event`
+//! ([event.proto](https://github.com/tensorflow/tensorboard/blob/master/tensorboard/compat/proto/event.proto)).
+//! Every session of a run writes a file of its own; one that resumes begins with a `SessionLog` of
+//! status START at the step from which TensorBoard drops what an earlier session had written.
 
 use std::{
     fs::{self, File},
@@ -25,14 +27,15 @@ pub struct EventFile {
 }
 
 impl EventFile {
-    /// Makes a new file in `folder`, which is made where it is not there. Steps from `first_step` on that earlier files of the
-    /// folder hold no longer count.
+    /// Makes a new file in `folder`, which is made where it is not there. Steps from `first_step`
+    /// on that earlier files of the folder hold no longer count.
     ///
     /// # Errors
     /// When the file cannot be made or written; the line names it.
     pub fn create(folder: &Path, first_step: u64) -> Result<Self, LogError> {
         fs::create_dir_all(folder).at("cannot create", folder)?;
-        // TensorBoard reads the files of a folder in the order of their names, and takes no other names.
+        // TensorBoard reads the files of a folder in the order of their names, and takes no other
+        // names.
         let name =
             |number: u64| format!("events.out.tfevents.{:010}.ember.{}.{number}", now() as u64, std::process::id());
         let path = (0..).map(|number| folder.join(name(number))).find(|path| !path.exists()).unwrap_or_default();
@@ -121,7 +124,8 @@ fn scalar(tag: &str, number: f32) -> Vec<u8> {
     bytes_field(1, &value)
 }
 
-/// `Summary { value = 1 }` of `Value { tag = 1, tensor = 8, metadata = 9 }`: one string, of the plug-in "text".
+/// `Summary { value = 1 }` of `Value { tag = 1, tensor = 8, metadata = 9 }`: one string, of the
+/// plug-in "text".
 fn text_value(tag: &str, text: &str) -> Vec<u8> {
     const DT_STRING: u64 = 7;
     const DATA_CLASS_TENSOR: u64 = 2;
@@ -179,7 +183,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// What the Python package `tensorboard` writes for `Event(wall_time=1.5, step=300, summary=...)` of a scalar `a` = 2.5.
+    /// What the Python package `tensorboard` writes for `Event(wall_time=1.5, step=300,
+    /// summary=...)` of a scalar `a` = 2.5.
     #[test]
     fn a_scalar_has_the_bytes_of_tensorboard() {
         let record = record(&event(1.5, 300, &bytes_field(5, &scalar("a", 2.5))));

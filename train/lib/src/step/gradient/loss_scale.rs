@@ -1,5 +1,6 @@
-//! Loss scaling ([Micikevicius et al. 2018](https://arxiv.org/abs/1710.03740), section 3.2): in float16 the smallest gradients
-//! would become 0, so the loss is multiplied by a power of two before the backward, and the gradient divided by it after.
+//! Loss scaling ([Micikevicius et al. 2018](https://arxiv.org/abs/1710.03740), section 3.2): in
+//! float16 the smallest gradients would become 0, so the loss is multiplied by a power of two
+//! before the backward, and the gradient divided by it after.
 
 use burn::module::ParamId;
 use burn::optim::GradientsParams;
@@ -14,8 +15,8 @@ const GROWS_AFTER: u32 = 2000;
 const FIRST: f64 = 65_536.0;
 const LARGEST: f64 = 16_777_216.0;
 
-/// The scale of the loss, as large as float16 bears: halved when a gradient overflows, doubled after 2,000 good steps. It is
-/// part of where a run stands, and saved with it.
+/// The scale of the loss, as large as float16 bears: halved when a gradient overflows, doubled
+/// after 2,000 good steps. It is part of where a run stands, and saved with it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LossScale {
     scale: f64,
@@ -34,8 +35,9 @@ impl LossScale {
         if precision == Precision::F16 { self.scale } else { 1.0 }
     }
 
-    /// Takes note of the norm of a gradient. Returns whether the gradient is to be computed again at half the scale: it is not
-    /// finite, and the scale may be to blame. The step is then not taken, and nothing of it is lost.
+    /// Takes note of the norm of a gradient. Returns whether the gradient is to be computed again
+    /// at half the scale: it is not finite, and the scale may be to blame. The step is then not
+    /// taken, and nothing of it is lost.
     pub fn overflowed(&mut self, precision: Precision, grad_norm: f64) -> bool {
         if precision != Precision::F16 {
             return false;
@@ -55,7 +57,8 @@ impl LossScale {
     }
 }
 
-/// The gradient of the loss itself, given that of the loss times `scale`; dividing by a power of two loses nothing.
+/// The gradient of the loss itself, given that of the loss times `scale`; dividing by a power of
+/// two loses nothing.
 pub(super) fn unscaled(gpt: &Gpt, mut gradients: GradientsParams, scale: f64) -> GradientsParams {
     if scale != 1.0 {
         for Parameter { id, shape, .. } in gpt.parameters() {

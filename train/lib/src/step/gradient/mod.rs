@@ -52,7 +52,8 @@ pub fn gradient(gpt: &Gpt, windows: &TrainWindows, range: Range<u64>, passes: Pa
     Ok(enqueue(gpt, windows, range, passes)?.read())
 }
 
-/// As [`gradient`], without waiting for a GPU: while it works on one pass, the host prepares the next.
+/// As [`gradient`], without waiting for a GPU: while it works on one pass, the host prepares the
+/// next.
 ///
 /// # Errors
 /// When the tokens cannot be read.
@@ -71,8 +72,8 @@ pub fn enqueue(gpt: &Gpt, windows: &TrainWindows, range: Range<u64>, passes: Pas
     Ok(Enqueued { losses, gradients })
 }
 
-/// Adds the gradient of one pass, number `number` of its step, to `gradients`: the objective's over `divisor`. Returns the
-/// cross-entropy, one value.
+/// Adds the gradient of one pass, number `number` of its step, to `gradients`: the objective's over
+/// `divisor`. Returns the cross-entropy, one value.
 pub fn pass(
     gpt: &Gpt,
     batch: &Batch,

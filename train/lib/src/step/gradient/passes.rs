@@ -10,12 +10,13 @@ use rand_chacha::rand_core::Rng;
 
 use crate::config::TrainConfig;
 
-/// Logits that a pass computes at once, 128 MiB of float32; more of them go piece by piece. Larger pieces gain no speed, and
-/// below this size a piece's own gradient of the head costs more than it saves.
+/// Logits that a pass computes at once, 128 MiB of float32; more of them go piece by piece. Larger
+/// pieces gain no speed, and below this size a piece's own gradient of the head costs more than it
+/// saves.
 pub const MOST_LOGITS: usize = 32 << 20;
 
-/// The same on a GPU: 256 MiB of bfloat16. Its products take this many rows to be at their full speed, and each piece more costs one
-/// more sum of two gradients of the head.
+/// The same on a GPU: 256 MiB of bfloat16. Its products take this many rows to be at their full
+/// speed, and each piece more costs one more sum of two gradients of the head.
 pub const MOST_LOGITS_ON_GPU: usize = 128 << 20;
 
 /// Logits that a pass computes at once on `device`.
@@ -36,9 +37,11 @@ pub struct Passes {
     pub objective: Objective,
     /// Whether a pass keeps only each block's input for the backward, and computes the rest again.
     pub activation_checkpointing: bool,
-    /// Logits that are there at once at most: where a pass has more, its head and loss go piece by piece.
+    /// Logits that are there at once at most: where a pass has more, its head and loss go piece by
+    /// piece.
     pub most_logits: usize,
-    /// What the loss is multiplied by on its way back, a power of two; the gradient is divided by it in the end.
+    /// What the loss is multiplied by on its way back, a power of two; the gradient is divided by
+    /// it in the end.
     pub loss_scale: f64,
     /// The number of the first pass: above 0 where other processes make those before it.
     pub first_pass: u64,
@@ -56,7 +59,8 @@ impl Passes {
         }
     }
 
-    /// Passes of so many windows that minimise the cross-entropy alone, with nothing spared or scaled.
+    /// Passes of so many windows that minimise the cross-entropy alone, with nothing spared or
+    /// scaled.
     pub fn plain(micro_batch: usize, seed: u64) -> Self {
         Self {
             micro_batch,
@@ -75,12 +79,14 @@ impl Passes {
         Self { most_logits: most_logits(device), ..self }
     }
 
-    /// Whether a pass with so many logits goes through the model in segments: then no moment has all that it keeps.
+    /// Whether a pass with so many logits goes through the model in segments: then no moment has
+    /// all that it keeps.
     pub fn in_segments(&self, logits: usize) -> bool {
         self.activation_checkpointing || logits > self.most_logits
     }
 
-    /// Lets the dropout be what (seed, step, pass) and, where a pass goes in segments, the segment name.
+    /// Lets the dropout be what (seed, step, pass) and, where a pass goes in segments, the segment
+    /// name.
     pub(super) fn reseed(&self, names: &[u64]) {
         let names: Vec<u64> = [self.step].iter().chain(names).copied().collect();
         DropoutMask::seed(random::rng(self.seed, &names).next_u64());

@@ -1,13 +1,16 @@
-//! A pass in segments, for when memory is short: each segment's graph is made, gone back through and freed before the next
-//! one's, so that the graph of the whole model never exists.
+//! A pass in segments, for when memory is short: each segment's graph is made, gone back through
+//! and freed before the next one's, so that the graph of the whole model never exists.
 //!
-//! What makes this possible is the chain rule. The gradient of a segment's parameters and of its input follows from its input
-//! and the gradient of its output alone: with `dy` in hand, `(y * dy).sum()` has the same gradient as the whole model's loss.
+//! What makes this possible is the chain rule. The gradient of a segment's parameters and of its
+//! input follows from its input and the gradient of its output alone: with `dy` in hand, `(y *
+//! dy).sum()` has the same gradient as the whole model's loss.
 //!
-//! Two places are worth it. Activation checkpointing ([Chen et al. 2016](https://arxiv.org/abs/1604.06174), section 4) goes
-//! forward without a graph, keeps only what each block was given, and makes each block's graph anew when the backward arrives
-//! at it: one more forward, for a memory that hardly grows with the depth. And the head with its loss, whose logits
-//! `[batch, time, vocab]` can be larger than all else together, goes through the positions piece by piece.
+//! Two places are worth it. Activation checkpointing ([Chen et al.
+//! 2016](https://arxiv.org/abs/1604.06174), section 4) goes forward without a graph, keeps only
+//! what each block was given, and makes each block's graph anew when the backward arrives at it:
+//! one more forward, for a memory that hardly grows with the depth. And the head with its loss,
+//! whose logits `[batch, time, vocab]` can be larger than all else together, goes through the
+//! positions piece by piece.
 
 use burn::module::Module;
 use burn::optim::{GradientsAccumulator, GradientsParams};
@@ -18,7 +21,8 @@ use ember_model::Gpt;
 use super::passes::{Passes, inputs};
 use ember_kernels::cross_entropy::{Loss, loss_over};
 
-/// One pass with activation checkpointing; adds its gradient, over `divisor`, to `gradients` and returns its cross-entropy.
+/// One pass with activation checkpointing; adds its gradient, over `divisor`, to `gradients` and
+/// returns its cross-entropy.
 ///
 /// A block's dropout is named by (seed, step, pass, block), so that both forwards draw the same.
 pub(super) fn by_block(
@@ -61,7 +65,8 @@ pub(super) fn by_block(
     cross_entropy
 }
 
-/// One pass whose blocks have their graph as usual, and only the head and the loss go piece by piece; as [`by_block`].
+/// One pass whose blocks have their graph as usual, and only the head and the loss go piece by
+/// piece; as [`by_block`].
 pub(super) fn head_by_piece(
     gpt: &Gpt,
     batch: &Batch,
@@ -75,8 +80,9 @@ pub(super) fn head_by_piece(
     cross_entropy
 }
 
-/// The cross-entropy of `hidden` `[batch, time, n_embd]` (after `ln_f`, without a graph), and the gradient of the objective, over
-/// `divisor`, with respect to it; the head's own gradient goes to `gradients`.
+/// The cross-entropy of `hidden` `[batch, time, n_embd]` (after `ln_f`, without a graph), and the
+/// gradient of the objective, over `divisor`, with respect to it; the head's own gradient goes to
+/// `gradients`.
 fn head(
     gpt: &Gpt,
     hidden: Tensor<3>,
@@ -107,8 +113,8 @@ fn head(
     (cross_entropy, Tensor::cat(d_hidden, 1).reshape(shape))
 }
 
-/// Goes back through one segment: from the gradient `dy` of its output `y` to that of its input `x`, which is returned; those of
-/// its parameters are added to `gradients`.
+/// Goes back through one segment: from the gradient `dy` of its output `y` to that of its input
+/// `x`, which is returned; those of its parameters are added to `gradients`.
 fn back(gpt: &Gpt, x: Tensor<3>, y: Tensor<3>, dy: Tensor<3>, gradients: &mut GradientsAccumulator<Gpt>) -> Tensor<3> {
     let of_segment = backward(y, dy);
     let Some(dx) = x.grad(&of_segment) else { unreachable!("a segment's output depends on its input") };

@@ -82,8 +82,8 @@ fn checkpointed_blocks_give_the_same_bits() {
     }
 }
 
-/// With dropout the two forwards of a block must draw the same masks: the gradient is that of one graph of the whole model
-/// whose segments are seeded alike.
+/// With dropout the two forwards of a block must draw the same masks: the gradient is that of one
+/// graph of the whole model whose segments are seeded alike.
 #[test]
 fn a_block_computed_again_drops_what_it_dropped_before() {
     let gpt = model(&gpt2(0.3));

@@ -1,4 +1,5 @@
-//! Where the first value that is not finite comes from: in the forward pass, taken again layer by layer, else in the gradient.
+//! Where the first value that is not finite comes from: in the forward pass, taken again layer by
+//! layer, else in the gradient.
 
 use burn::optim::GradientsParams;
 use burn::tensor::{Int, Tensor, TensorData};
@@ -11,16 +12,19 @@ use crate::error::Result;
 /// The first values that are not finite, and where they stand.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Diagnosis {
-    /// `embeddings`, `h.0` and so on for the blocks, `ln_f`, `head`, or `backward` where all of the forward pass is finite.
+    /// `embeddings`, `h.0` and so on for the blocks, `ln_f`, `head`, or `backward` where all of the
+    /// forward pass is finite.
     pub layer: String,
-    /// The parameter that holds them (in `backward`: whose gradient does); `activations` where the layer's are finite.
+    /// The parameter that holds them (in `backward`: whose gradient does); `activations` where the
+    /// layer's are finite.
     pub tensor: String,
     /// How many of the tensor's values are not finite.
     pub not_finite: usize,
     /// How many values it has.
     #[serde(rename = "of")]
     pub values: usize,
-    /// Where in the tensor the first of them stands; of activations `[position, channel]` in the window.
+    /// Where in the tensor the first of them stands; of activations `[position, channel]` in the
+    /// window.
     pub place: Vec<usize>,
     /// The window whose forward pass meets them, by its number in the run.
     pub window: Option<u64>,
@@ -35,9 +39,9 @@ struct NotFinite {
     first: Vec<usize>,
 }
 
-/// Looks for the first value that is not finite: in the forward pass of the windows numbered `first_window` and on, without
-/// dropout and each by itself, then in `gradients`, the last layer's first as the backward pass has them. `None` where dropout
-/// alone brought it about.
+/// Looks for the first value that is not finite: in the forward pass of the windows numbered
+/// `first_window` and on, without dropout and each by itself, then in `gradients`, the last layer's
+/// first as the backward pass has them. `None` where dropout alone brought it about.
 ///
 /// # Errors
 /// When the tokens cannot be read.

@@ -1,12 +1,13 @@
 //! The guard: what stands between a gradient and the step along it.
 //!
-//! A loss or a gradient that is not finite stops the step and not the run: the batch is left out, a report says where the first
-//! value that is not finite came from ([`diagnosis`]), and the run goes on from the same weights with the next batch, at
-//! most `max_skipped_batches` times. A gradient that is finite but unusually long, a spike, is scaled down or left out as
-//! `spikes` says.
+//! A loss or a gradient that is not finite stops the step and not the run: the batch is left out, a
+//! report says where the first value that is not finite came from ([`diagnosis`]), and the run goes
+//! on from the same weights with the next batch, at most `max_skipped_batches` times. A gradient
+//! that is finite but unusually long, a spike, is scaled down or left out as `spikes` says.
 //!
-//! What the guard remembers is part of a checkpoint, so that a resumed run judges as one never interrupted. Overflow under
-//! float16's loss scaling is no trouble but how the scale is found: it belongs before [`Guard::judge`], which never sees it.
+//! What the guard remembers is part of a checkpoint, so that a resumed run judges as one never
+//! interrupted. Overflow under float16's loss scaling is no trouble but how the scale is found: it
+//! belongs before [`Guard::judge`], which never sees it.
 
 use std::collections::VecDeque;
 
@@ -31,8 +32,8 @@ pub struct Guard {
     pub not_finite: Vec<u64>,
     /// Number of batches left out because their gradient was a spike.
     pub spikes_skipped: u64,
-    /// The last 100 finite gradient norms, oldest first, those of spikes included: where long gradients become the rule, they
-    /// stop being spikes.
+    /// The last 100 finite gradient norms, oldest first, those of spikes included: where long
+    /// gradients become the rule, they stop being spikes.
     pub norms: VecDeque<f64>,
 }
 
@@ -58,10 +59,12 @@ impl Guard {
         self.not_finite.len() as u64 + self.spikes_skipped
     }
 
-    /// Judges the gradient of norm `grad_norm` that the batch from window `window` on gave, and remembers it.
+    /// Judges the gradient of norm `grad_norm` that the batch from window `window` on gave, and
+    /// remembers it.
     ///
-    /// A spike is a norm above `spike_factor` times the median of the last 100, once there are 20. `spikes = "clip"` scales it to
-    /// that median (and no longer than `grad_clip`), `"skip"` takes no step.
+    /// A spike is a norm above `spike_factor` times the median of the last 100, once there are 20.
+    /// `spikes = "clip"` scales it to that median (and no longer than `grad_clip`), `"skip"` takes
+    /// no step.
     pub fn judge(&mut self, loss: f64, grad_norm: f64, window: u64, config: &TrainConfig) -> Verdict {
         if !loss.is_finite() || !grad_norm.is_finite() {
             self.not_finite.push(window);
@@ -83,7 +86,8 @@ impl Guard {
         }
     }
 
-    /// The median of the norms remembered (the upper of the two in the middle), once there are enough.
+    /// The median of the norms remembered (the upper of the two in the middle), once there are
+    /// enough.
     fn usual_norm(&self) -> Option<f64> {
         let mut norms: Vec<f64> = self.norms.iter().copied().collect();
         norms.sort_by(f64::total_cmp);

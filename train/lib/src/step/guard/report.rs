@@ -1,4 +1,5 @@
-//! What is told of a batch that was left out because its loss or gradient was not finite: one line, and a file with all of it.
+//! What is told of a batch that was left out because its loss or gradient was not finite: one line,
+//! and a file with all of it.
 
 use std::fmt::Write as _;
 use std::path::Path;

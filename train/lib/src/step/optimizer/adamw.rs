@@ -19,7 +19,8 @@ pub struct AdamWConfig {
     pub beta2: f64,
     /// Added to the root of the second moment.
     pub epsilon: f64,
-    /// Share of a matrix, times the learning rate, that each step takes away; vectors (biases, LayerNorm) do not decay.
+    /// Share of a matrix, times the learning rate, that each step takes away; vectors (biases,
+    /// LayerNorm) do not decay.
     pub weight_decay: f64,
 }
 
@@ -61,7 +62,8 @@ impl AdamW {
         parameter.reshape(shape)
     }
 
-    /// The parameter, on a GPU, and its part of the step that [`gpu::adamw`] is to take: it is changed in place then.
+    /// The parameter, on a GPU, and its part of the step that [`gpu::adamw`] is to take: it is
+    /// changed in place then.
     pub(super) fn prepare<const D: usize>(
         &mut self,
         name: &str,

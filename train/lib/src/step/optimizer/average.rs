@@ -1,5 +1,6 @@
-//! An exponential moving average of the weights ([Polyak and Juditsky 1992](https://doi.org/10.1137/0330046) average all of them
-//! alike; the exponential form is everyday practice): a copy that follows the trained weights slowly, and so leaves out the noise
+//! An exponential moving average of the weights ([Polyak and Juditsky
+//! 1992](https://doi.org/10.1137/0330046) average all of them alike; the exponential form is
+//! everyday practice): a copy that follows the trained weights slowly, and so leaves out the noise
 //! of single steps. It is evaluated and saved beside them and never trained on.
 
 use std::collections::BTreeMap;
@@ -26,7 +27,8 @@ impl WeightAverage {
         Self { decay, gpt: None }
     }
 
-    /// The model with the averaged weights, computing as `trained` does; `None` before the first step.
+    /// The model with the averaged weights, computing as `trained` does; `None` before the first
+    /// step.
     pub fn model(&self, trained: &Gpt) -> Option<Gpt> {
         self.gpt.clone().map(|gpt| gpt.with_precision(trained.precision()))
     }
@@ -36,8 +38,8 @@ impl WeightAverage {
         self.gpt.as_ref().map_or(0, |gpt| gpt.config().parameters())
     }
 
-    /// Goes towards the weights of `gpt` after step `step`, counted from 1. The first average is the first weights. On a GPU the
-    /// `decision` tells whether the step was taken.
+    /// Goes towards the weights of `gpt` after step `step`, counted from 1. The first average is
+    /// the first weights. On a GPU the `decision` tells whether the step was taken.
     pub(super) fn follow(&mut self, gpt: &Gpt, step: u64, decision: Option<&Decision>) {
         let weights = gpt.valid();
         let Some(average) = self.gpt.take() else {
@@ -55,8 +57,9 @@ impl WeightAverage {
     }
 }
 
-/// What is kept of the average at step `step`, counted from 1: little at first, so that the early weights are forgotten and not
-/// dragged along. TensorFlow's `ExponentialMovingAverage` with `num_updates` has the same rule.
+/// What is kept of the average at step `step`, counted from 1: little at first, so that the early
+/// weights are forgotten and not dragged along. TensorFlow's `ExponentialMovingAverage` with
+/// `num_updates` has the same rule.
 fn decay_at(step: u64, decay: f64) -> f64 {
     decay.min((1.0 + step as f64) / (10.0 + step as f64))
 }

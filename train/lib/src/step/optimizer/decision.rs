@@ -1,8 +1,10 @@
-//! What a GPU finds of a gradient and decides, without the host: its norm, what clipping leaves of it, and whether a step is taken.
+//! What a GPU finds of a gradient and decides, without the host: its norm, what clipping leaves of
+//! it, and whether a step is taken.
 //!
-//! A step whose loss or norm is not finite is not taken, and none after it either until the host has looked ([`Halt::release`]): so
-//! the host may hand over the next steps before it has heard of this one, and still finds the weights as they were when a step
-//! fails. What was found travels to the host while the device goes on.
+//! A step whose loss or norm is not finite is not taken, and none after it either until the host
+//! has looked ([`Halt::release`]): so the host may hand over the next steps before it has heard of
+//! this one, and still finds the weights as they were when a step fails. What was found travels to
+//! the host while the device goes on.
 
 use std::pin::Pin;
 
@@ -23,7 +25,8 @@ use crate::error::{Error, Result};
 /// What the runtime hands out for a copy that it has begun.
 type Copied = Pin<Box<dyn Future<Output = Result<Vec<Bytes>, ServerError>> + Send>>;
 
-/// What was decided of one step: on the device, and for a step that the device decides on, on its way to the host.
+/// What was decided of one step: on the device, and for a step that the device decides on, on its
+/// way to the host.
 pub struct Decision {
     values: Tensor<1>,
     copied: Option<Copied>,
@@ -69,8 +72,8 @@ impl Decision {
 }
 
 impl Drop for Decision {
-    /// A copy that has begun is waited for also where its values are not needed: wgpu's runtime would use its buffer again while
-    /// it is mapped for us.
+    /// A copy that has begun is waited for also where its values are not needed: wgpu's runtime
+    /// would use its buffer again while it is mapped for us.
     fn drop(&mut self) {
         if let Some(copied) = self.copied.take() {
             drop(read_sync(copied));
@@ -99,7 +102,8 @@ impl Halt {
         self.halted = Tensor::zeros([1], &self.halted.device());
     }
 
-    /// Decides on the step along `gradients`, whose passes had `losses`, each one value; `grad_clip` limits the norm, 0 does not.
+    /// Decides on the step along `gradients`, whose passes had `losses`, each one value;
+    /// `grad_clip` limits the norm, 0 does not.
     pub fn decide(&self, gpt: &Gpt, gradients: &GradientsParams, losses: Vec<Tensor<1>>, grad_clip: f64) -> Decision {
         let decided = decide(gpt, gradients, losses, grad_clip, &self.halted);
         let copied = self.client.read_async(vec![decided.handle.clone()]);

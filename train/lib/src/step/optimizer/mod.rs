@@ -1,5 +1,6 @@
-//! What turns gradients into steps: AdamW, or Muon for the blocks' matrices with AdamW for the rest, each with clipping by the
-//! global norm ([Pascanu et al. 2013](https://arxiv.org/abs/1211.5063)); and the average of the weights that follows the steps.
+//! What turns gradients into steps: AdamW, or Muon for the blocks' matrices with AdamW for the
+//! rest, each with clipping by the global norm ([Pascanu et al.
+//! 2013](https://arxiv.org/abs/1211.5063)); and the average of the weights that follows the steps.
 //!
 //! What an optimizer remembers is keyed by the parameter's name.
 
@@ -106,7 +107,8 @@ impl Optimizer {
         self.average.as_ref()
     }
 
-    /// Takes up the average of a checkpoint: a model on a device without automatic differentiation. Nothing where none is kept.
+    /// Takes up the average of a checkpoint: a model on a device without automatic differentiation.
+    /// Nothing where none is kept.
     pub fn restore_average(&mut self, average: Gpt) {
         if let Some(kept) = &mut self.average {
             kept.gpt = Some(average);
@@ -120,8 +122,8 @@ impl Optimizer {
         self.step_by(gpt, gradients, Rate { learning_rate, gradient_scale: scale }, decision.as_ref())
     }
 
-    /// As [`Self::step`] on a GPU, if and as far as the device's `decision` on the gradients says: the host need not know it. Only
-    /// where [`Self::can_follow_a_decision`].
+    /// As [`Self::step`] on a GPU, if and as far as the device's `decision` on the gradients says:
+    /// the host need not know it. Only where [`Self::can_follow_a_decision`].
     pub fn step_as_decided(
         &mut self,
         gpt: Gpt,
@@ -132,7 +134,8 @@ impl Optimizer {
         self.step_by(gpt, gradients, Rate { learning_rate, gradient_scale: 1.0 }, Some(decision))
     }
 
-    /// Whether all of its steps are kernels that read a decision: those of AdamW and of the average are.
+    /// Whether all of its steps are kernels that read a decision: those of AdamW and of the average
+    /// are.
     pub fn can_follow_a_decision(&self) -> bool {
         self.muon.is_none()
     }
@@ -162,8 +165,8 @@ impl Optimizer {
         gpt
     }
 
-    /// Everything remembered of the gradients, by name, to be stored: AdamW's `first.h.0...` and `second.h.0...`, Muon's
-    /// `momentum.h.0...`.
+    /// Everything remembered of the gradients, by name, to be stored: AdamW's `first.h.0...` and
+    /// `second.h.0...`, Muon's `momentum.h.0...`.
     pub fn stored(&self) -> Vec<StoredTensor> {
         self.adamw.stored().chain(self.muon.iter().flat_map(Muon::stored)).collect()
     }
@@ -171,7 +174,8 @@ impl Optimizer {
     /// Takes up where an optimizer that had taken `steps` steps was stored.
     ///
     /// # Errors
-    /// When another kind of optimizer was stored, or a parameter of `gpt` has no moments in `stored`, or of another size.
+    /// When another kind of optimizer was stored, or a parameter of `gpt` has no moments in
+    /// `stored`, or of another size.
     pub fn restore(
         &mut self,
         gpt: &Gpt,
@@ -210,7 +214,8 @@ pub fn clip_scale(norm: f64, limit: f64) -> f64 {
     if limit > 0.0 { (limit / (norm + 1e-6)).min(1.0) } else { 1.0 }
 }
 
-/// The norm of all gradients together, summed in a fixed order (flex's own sum of a large tensor is not repeatable).
+/// The norm of all gradients together, summed in a fixed order (flex's own sum of a large tensor is
+/// not repeatable).
 pub fn global_norm(gpt: &Gpt, gradients: &GradientsParams) -> f64 {
     if !is_cpu(&gpt.device()) {
         return decision::norm(gpt, gradients);

@@ -1,12 +1,14 @@
-//! Muon ([Jordan et al. 2024](https://kellerjordan.github.io/posts/muon/)): momentum whose direction is made orthogonal, so
-//! that a step moves a matrix equally far along each of its singular directions, the weak ones too.
+//! Muon ([Jordan et al. 2024](https://kellerjordan.github.io/posts/muon/)): momentum whose
+//! direction is made orthogonal, so that a step moves a matrix equally far along each of its
+//! singular directions, the weak ones too.
 //!
-//! It steps the matrices of the blocks; embeddings, the head and vectors are AdamW's. A matrix that holds several (queries,
-//! keys and values in `c_attn`; gate and hidden layer in SwiGLU's `c_fc`) is orthogonalised part by part, as the matrices would
-//! be by themselves. The conventions are those of `torch.optim.Muon` with `adjust_lr_fn = "original"`: a part `[in, out]`
-//! moves by the learning rate times `sqrt(max(1, out / in))`, which keeps one rate good for every width
-//! ([Bernstein 2025](https://jeremybernste.in/writing/deriving-muon)), and decays by the learning rate itself.
-//! PyTorch orthogonalises in bfloat16; here it is float32 everywhere.
+//! It steps the matrices of the blocks; embeddings, the head and vectors are AdamW's. A matrix that
+//! holds several (queries, keys and values in `c_attn`; gate and hidden layer in SwiGLU's `c_fc`)
+//! is orthogonalised part by part, as the matrices would be by themselves. The conventions are
+//! those of `torch.optim.Muon` with `adjust_lr_fn = "original"`: a part `[in, out]` moves by the
+//! learning rate times `sqrt(max(1, out / in))`, which keeps one rate good for every width
+//! ([Bernstein 2025](https://jeremybernste.in/writing/deriving-muon)), and decays by the learning
+//! rate itself. PyTorch orthogonalises in bfloat16; here it is float32 everywhere.
 
 use std::collections::BTreeMap;
 
@@ -88,7 +90,8 @@ impl Muon {
     }
 }
 
-/// The widths of the matrices that stand side by side in the matrix `name`, which has `n_out` columns.
+/// The widths of the matrices that stand side by side in the matrix `name`, which has `n_out`
+/// columns.
 fn parts(shape: &GptConfig, name: &str, n_out: usize) -> Vec<usize> {
     shape.operations().parts(name).map_or_else(|| vec![n_out], <[usize]>::to_vec)
 }

@@ -1,4 +1,5 @@
-//! What an optimizer's parts are told of a step, and what they remember, on its way from a checkpoint back into tensors.
+//! What an optimizer's parts are told of a step, and what they remember, on its way from a
+//! checkpoint back into tensors.
 
 use std::collections::BTreeMap;
 
