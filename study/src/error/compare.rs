@@ -10,25 +10,25 @@ use ember_training::error::LogError;
 #[non_exhaustive]
 pub enum CompareError {
     /// There is nothing of that name.
-    #[error("{} does not exist; name a run's folder", path.display())]
+    #[error("{path} does not exist; name a run's folder")]
     Missing {
         /// What was named.
         path: PathBuf,
     },
     /// There is no log.
-    #[error("{} has no metrics.jsonl: it is no run, or has not begun to train; name a run's folder", path.display())]
+    #[error("{path} has no metrics.jsonl: it is no run, or has not begun to train; name a run's folder")]
     NoLog {
         /// What was named.
         path: PathBuf,
     },
     /// No run has a loss.
-    #[error("{} holds no loss yet; wait for the first logged step", log.display())]
+    #[error("{log} holds no loss yet; wait for the first logged step")]
     NoLoss {
         /// A log.
         log: PathBuf,
     },
     /// A configuration is broken.
-    #[error("{} is not TOML; put back what was changed", path.display())]
+    #[error("{path} is not TOML; put back what was changed")]
     NotToml {
         /// The file.
         path: PathBuf,

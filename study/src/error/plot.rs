@@ -24,7 +24,7 @@ pub enum PlotError {
     #[error("the fit cannot be drawn: {0}")]
     Fit(String),
     /// The file cannot be written.
-    #[error("{}: cannot write the plot; is the disk full?", path.display())]
+    #[error("{path}: cannot write the plot; is the disk full?")]
     Write {
         /// The file.
         path: PathBuf,
@@ -32,7 +32,7 @@ pub enum PlotError {
         source: output::Error,
     },
     /// The same of another picture.
-    #[error("{}: cannot write the picture; is the disk full?", path.display())]
+    #[error("{path}: cannot write the picture; is the disk full?")]
     WritePicture {
         /// The file.
         path: PathBuf,

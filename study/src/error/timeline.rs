@@ -9,22 +9,21 @@ use ember_training::error::LogError;
 #[non_exhaustive]
 pub enum TimelineError {
     /// There is nothing of that name.
-    #[error("{} does not exist; name a run's folder", path.display())]
+    #[error("{path} does not exist; name a run's folder")]
     Missing {
         /// What was named.
         path: PathBuf,
     },
     /// There are no samples for programs.
     #[error(
-        "{} has no samples/samples.jsonl: it is no run, has not begun, or was made before samples were kept for programs",
-        path.display()
+        "{path} has no samples/samples.jsonl: it is no run, has not begun, or was made before samples were kept for programs"
     )]
     NoLog {
         /// What was named.
         path: PathBuf,
     },
     /// Nothing was sampled yet.
-    #[error("{} holds no sample yet; wait for the first, which sample_interval sets (0 means none)", log.display())]
+    #[error("{log} holds no sample yet; wait for the first, which sample_interval sets (0 means none)")]
     NoSample {
         /// The samples' log.
         log: PathBuf,

@@ -22,25 +22,25 @@ pub enum CheckpointError {
         source: Cause,
     },
     /// The run has none.
-    #[error("{} holds no checkpoint", folder.display())]
+    #[error("{folder} holds no checkpoint")]
     None {
         /// Where they would be.
         folder: PathBuf,
     },
     /// The list of its files is gone.
-    #[error("{} is missing from its checkpoint; use another one", file.display())]
+    #[error("{file} is missing from its checkpoint; use another one")]
     NoChecksums {
         /// The list.
         file: PathBuf,
     },
     /// Inference's part of a checkpoint alone.
-    #[error("{} holds no training state, only a model to generate with; resume a run folder instead", folder.display())]
+    #[error("{folder} holds no training state, only a model to generate with; resume a run folder instead")]
     NoState {
         /// The checkpoint.
         folder: PathBuf,
     },
     /// Where the run stands cannot be read.
-    #[error("{} is damaged; resume from another checkpoint", file.display())]
+    #[error("{file} is damaged; resume from another checkpoint")]
     DamagedState {
         /// The file.
         file: PathBuf,
@@ -48,13 +48,13 @@ pub enum CheckpointError {
         source: serde_json::Error,
     },
     /// Where the run stands cannot be.
-    #[error("{} is damaged: fewer windows than steps", file.display())]
+    #[error("{file} is damaged: fewer windows than steps")]
     ImpossibleState {
         /// The file.
         file: PathBuf,
     },
     /// The optimizer cannot take up its moments.
-    #[error("{}", file.display())]
+    #[error("{file}")]
     Moments {
         /// The file.
         file: PathBuf,
@@ -62,17 +62,13 @@ pub enum CheckpointError {
         source: OptimizerError,
     },
     /// The average of the weights is gone, or was never there.
-    #[error("{} is missing, so ema_decay was 0 when it was saved; put it back in config.toml", folder.display())]
+    #[error("{folder} is missing, so ema_decay was 0 when it was saved; put it back in config.toml")]
     NoAverage {
         /// Where it would be.
         folder: PathBuf,
     },
     /// It was learned from another text.
-    #[error(
-        "{} has another {what} than the one that {} has learned from; put the folder back as it was",
-        data.display(),
-        run.display()
-    )]
+    #[error("{data} has another {what} than the one that {run} has learned from; put the folder back as it was")]
     OtherText {
         /// The text's folder.
         data: PathBuf,
@@ -82,7 +78,7 @@ pub enum CheckpointError {
         run: PathBuf,
     },
     /// The configuration or the text make another model.
-    #[error("{}: its config.toml or data no longer describe the model in its checkpoint; put back what was changed", run.display())]
+    #[error("{run}: its config.toml or data no longer describe the model in its checkpoint; put back what was changed")]
     OtherModel {
         /// The run's folder.
         run: PathBuf,

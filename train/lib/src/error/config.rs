@@ -10,7 +10,7 @@ use ember_kernels::gpu::limits::LimitError;
 #[non_exhaustive]
 pub enum ConfigError {
     /// The file cannot be read.
-    #[error("{}: cannot read the configuration: {reason}; check the path", path.display())]
+    #[error("{path}: cannot read the configuration: {reason}; check the path")]
     File {
         /// The file.
         path: PathBuf,
@@ -18,7 +18,7 @@ pub enum ConfigError {
         reason: io::Error,
     },
     /// Something in a file is wrong.
-    #[error("{}", path.display())]
+    #[error("{path}")]
     InFile {
         /// The file.
         path: PathBuf,
@@ -98,11 +98,8 @@ pub enum ConfigError {
     #[error(transparent)]
     WideHeads(LimitError),
     /// A pass that does not divide its step.
-    #[error(
-        "micro_batch = {micro_batch} does not divide the {} windows of a step (batch_size = {batch_size} times \
-         grad_accum_steps = {grad_accum_steps})",
-        batch_size * grad_accum_steps
-    )]
+    #[error("micro_batch = {micro_batch} does not divide the {} windows of a step (batch_size = {batch_size} times \
+         grad_accum_steps = {grad_accum_steps})", batch_size * grad_accum_steps)]
     MicroBatch {
         /// Windows of a pass.
         micro_batch: usize,
@@ -120,10 +117,7 @@ pub enum ConfigError {
         peak: f64,
     },
     /// A key that decides what is learned is to change in the middle of a run.
-    #[error(
-        "{assignment}: {name} cannot change in the middle of a run, which would no longer be the same run; these can: {}",
-        can.join(", ")
-    )]
+    #[error("{assignment}: {name} cannot change in the middle of a run, which would no longer be the same run; these can: {}", can.join(", "))]
     Fixed {
         /// What was written.
         assignment: String,
@@ -142,8 +136,7 @@ pub enum ConfigError {
     },
     /// A checkpoint to begin from, and another tokenizer.
     #[error(
-        "tokenizer = {given} cannot be had with init: the model in {} knows the tokens of its own tokenizer alone; leave the key out",
-        folder.display()
+        "tokenizer = {given} cannot be had with init: the model in {folder} knows the tokens of its own tokenizer alone; leave the key out"
     )]
     OtherTokenizer {
         /// What was asked for.
@@ -153,9 +146,8 @@ pub enum ConfigError {
     },
     /// A checkpoint to begin from, and another shape.
     #[error(
-        "{name} = {given} contradicts the checkpoint {}, which has {name} = {has}; leave the key out, or train from random \
-         weights without init",
-        folder.display()
+        "{name} = {given} contradicts the checkpoint {folder}, which has {name} = {has}; leave the key out, or train from random \
+         weights without init"
     )]
     OtherShape {
         /// The key.
@@ -169,9 +161,8 @@ pub enum ConfigError {
     },
     /// A checkpoint to begin from, and a longer context.
     #[error(
-        "context_length = {context} is longer than the {most} tokens that the checkpoint {} can look back on; it can only become \
-         shorter",
-        folder.display()
+        "context_length = {context} is longer than the {most} tokens that the checkpoint {folder} can look back on; it can only become \
+         shorter"
     )]
     LongContext {
         /// What was asked for.
@@ -195,8 +186,7 @@ pub enum ConfigError {
     },
     /// A recipe without a text, whose tokenizer does not say how many tokens it has.
     #[error(
-        "{}: the number of tokens cannot be told from tokenizer = \"{tokenizer}\"; name a size, as in bpe:SIZE",
-        recipe.display()
+        "{recipe}: the number of tokens cannot be told from tokenizer = \"{tokenizer}\"; name a size, as in bpe:SIZE"
     )]
     VocabSize {
         /// The recipe.

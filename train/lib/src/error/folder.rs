@@ -10,21 +10,20 @@ use ember_host::file_error::FileError;
 #[non_exhaustive]
 pub enum FolderError {
     /// A new run is to be made where one is.
-    #[error("{} holds a run already; resume it, or choose another folder", path.display())]
+    #[error("{path} holds a run already; resume it, or choose another folder")]
     HoldsRun {
         /// The folder.
         path: PathBuf,
     },
     /// A new run is to be made where a file is.
-    #[error("{} is a file; name a folder", path.display())]
+    #[error("{path} is a file; name a folder")]
     IsFile {
         /// The file.
         path: PathBuf,
     },
     /// A new run is to be made among somebody's files.
     #[error(
-        "{} holds other files, {name} among them, and they might be overwritten; name a folder that is new or empty",
-        path.display()
+        "{path} holds other files, {name} among them, and they might be overwritten; name a folder that is new or empty"
     )]
     Foreign {
         /// The folder.
@@ -33,7 +32,7 @@ pub enum FolderError {
         name: String,
     },
     /// A new folder cannot be made.
-    #[error("cannot create the run folder {}; choose another", path.display())]
+    #[error("cannot create the run folder {path}; choose another")]
     Create {
         /// The folder.
         path: PathBuf,
@@ -41,23 +40,19 @@ pub enum FolderError {
         source: io::Error,
     },
     /// There is no run in it.
-    #[error("{} is not a run folder (it has no config.toml); name the folder of a run", path.display())]
+    #[error("{path} is not a run folder (it has no config.toml); name the folder of a run")]
     NoRun {
         /// The folder.
         path: PathBuf,
     },
     /// Another process trains it.
-    #[error("{} is in use by another process; wait for it to end, or stop it first", path.display())]
+    #[error("{path} is in use by another process; wait for it to end, or stop it first")]
     InUse {
         /// The folder.
         path: PathBuf,
     },
     /// A pointer names what is not there.
-    #[error(
-        "{} names {}, which is not there; write the name of a folder in checkpoints/ into it",
-        pointer.display(),
-        folder.display()
-    )]
+    #[error("{pointer} names {folder}, which is not there; write the name of a folder in checkpoints/ into it")]
     DanglingPointer {
         /// The pointer's file.
         pointer: PathBuf,

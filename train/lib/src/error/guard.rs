@@ -18,13 +18,10 @@ pub enum GuardError {
         step: u64,
     },
     /// Weights ceased to be finite.
-    #[error(
-        "{parameter} {place:?} is no longer finite, though every gradient was; these weights are not saved: {}",
-        match saved {
+    #[error("{parameter} {place:?} is no longer finite, though every gradient was; these weights are not saved: {}", match saved {
             Some(saved) => format!("{} is whole, and a resume goes on from there", saved.display()),
             None => "no checkpoint was saved yet; begin again with a lower learning_rate".to_owned(),
-        }
-    )]
+        })]
     DamagedWeights {
         /// The first parameter of which a value is not.
         parameter: String,

@@ -16,9 +16,8 @@ pub enum InitError {
     },
     /// It has no tokenizer.
     #[error(
-        "{} has no tokenizer.json (nor vocab.json with merges.txt), so the text cannot become this model's tokens; put the model's \
-         own tokenizer there",
-        folder.display()
+        "{folder} has no tokenizer.json (nor vocab.json with merges.txt), so the text cannot become this model's tokens; put the model's \
+         own tokenizer there"
     )]
     NoTokenizer {
         /// The checkpoint.
@@ -26,9 +25,8 @@ pub enum InitError {
     },
     /// Its tokenizer is another model's.
     #[error(
-        "{}: its tokenizer has {tokens} tokens, but its config.json says vocab_size {vocab_size}: the model has no embedding for \
-         the others; put the model's own tokenizer there",
-        folder.display()
+        "{folder}: its tokenizer has {tokens} tokens, but its config.json says vocab_size {vocab_size}: the model has no embedding for \
+         the others; put the model's own tokenizer there"
     )]
     ForeignTokenizer {
         /// The checkpoint.
@@ -39,11 +37,7 @@ pub enum InitError {
         vocab_size: usize,
     },
     /// The text was prepared with a tokenizer of another size.
-    #[error(
-        "{} was prepared with a tokenizer of {theirs} tokens, the checkpoint {} has one of {ours}",
-        data.display(),
-        folder.display()
-    )]
+    #[error("{data} was prepared with a tokenizer of {theirs} tokens, the checkpoint {folder} has one of {ours}")]
     OtherVocabSize {
         /// The prepared folder.
         data: PathBuf,
@@ -56,9 +50,7 @@ pub enum InitError {
     },
     /// The text was prepared with another tokenizer of the same size.
     #[error(
-        "{} was prepared with another tokenizer than the checkpoint's {}: token {id} is {theirs:?} there and {ours:?} here",
-        data.display(),
-        folder.display()
+        "{data} was prepared with another tokenizer than the checkpoint's {folder}: token {id} is {theirs:?} there and {ours:?} here"
     )]
     OtherToken {
         /// The prepared folder.
@@ -73,7 +65,7 @@ pub enum InitError {
         ours: String,
     },
     /// The text has characters that the tokenizer lacks.
-    #[error("the model in {} has no token for some of this text", folder.display())]
+    #[error("the model in {folder} has no token for some of this text")]
     UnknownCharacters {
         /// The checkpoint.
         folder: PathBuf,
@@ -81,7 +73,7 @@ pub enum InitError {
         source: Cause,
     },
     /// The checkpoint that a run began from is gone or damaged.
-    #[error("cannot begin from {}", folder.display())]
+    #[error("cannot begin from {folder}")]
     Gone {
         /// The checkpoint.
         folder: PathBuf,
@@ -89,7 +81,7 @@ pub enum InitError {
         source: Cause,
     },
     /// The checkpoint that a run began from is another now.
-    #[error("{} is no longer what the run began from", folder.display())]
+    #[error("{folder} is no longer what the run began from")]
     Changed {
         /// The checkpoint.
         folder: PathBuf,

@@ -10,7 +10,7 @@ use ember_host::file_error::FileError;
 #[non_exhaustive]
 pub enum LogError {
     /// It cannot be opened.
-    #[error("{}: cannot open; check that the run folder may be written to", path.display())]
+    #[error("{path}: cannot open; check that the run folder may be written to")]
     Open {
         /// The file.
         path: PathBuf,
@@ -18,7 +18,7 @@ pub enum LogError {
         source: io::Error,
     },
     /// A row cannot be appended.
-    #[error("{}: cannot append; is the disk full?", path.display())]
+    #[error("{path}: cannot append; is the disk full?")]
     Append {
         /// The file.
         path: PathBuf,
@@ -26,7 +26,7 @@ pub enum LogError {
         source: io::Error,
     },
     /// Rows cannot be taken away.
-    #[error("{}: cannot cut the log back; is the disk full?", path.display())]
+    #[error("{path}: cannot cut the log back; is the disk full?")]
     CutBack {
         /// The file.
         path: PathBuf,
@@ -34,7 +34,7 @@ pub enum LogError {
         source: FileError,
     },
     /// It cannot be read.
-    #[error("{}: cannot read the log", path.display())]
+    #[error("{path}: cannot read the log")]
     Read {
         /// The file.
         path: PathBuf,
@@ -42,7 +42,7 @@ pub enum LogError {
         source: io::Error,
     },
     /// A line in its middle is broken.
-    #[error("{}: line {line} is not a row of this log ({reason}); remove that line", path.display())]
+    #[error("{path}: line {line} is not a row of this log ({reason}); remove that line")]
     Row {
         /// The file.
         path: PathBuf,
@@ -52,7 +52,7 @@ pub enum LogError {
         reason: serde_json::Error,
     },
     /// It is no text of JSON objects.
-    #[error("{} is damaged", path.display())]
+    #[error("{path} is damaged")]
     Damaged {
         /// The file.
         path: PathBuf,

@@ -4,20 +4,11 @@ use crate::units::bytes;
 
 /// A run whose smallest pass needs more memory than there is.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error(
-    "training does not fit into memory: {} about {} (weights {}, gradients {}, moments {}, activations {}, logits {}), and \
-     {why_not}; make n_layer, n_embd, context_length or the vocabulary smaller",
-    match windows {
+#[error("training does not fit into memory: {} about {} (weights {}, gradients {}, moments {}, activations {}, logits {}), and \
+     {why_not}; make n_layer, n_embd, context_length or the vocabulary smaller", match windows {
         1 => "one window at a time needs".to_owned(),
         windows => format!("{windows} windows at a time need"),
-    },
-    bytes(*peak_bytes),
-    bytes(*weights_bytes),
-    bytes(*gradients_bytes),
-    bytes(*moments_bytes),
-    bytes(*activations_bytes),
-    bytes(*logits_bytes),
-)]
+    }, bytes(*peak_bytes), bytes(*weights_bytes), bytes(*gradients_bytes), bytes(*moments_bytes), bytes(*activations_bytes), bytes(*logits_bytes))]
 pub struct DoesNotFit {
     /// Windows of its pass.
     pub windows: usize,

@@ -11,28 +11,27 @@ use super::cause::Cause;
 #[non_exhaustive]
 pub enum TextError {
     /// There is nothing of that name.
-    #[error("{} does not exist; name a run's folder", path.display())]
+    #[error("{path} does not exist; name a run's folder")]
     Missing {
         /// What was named.
         path: PathBuf,
     },
     /// A checkpoint that stands by itself.
     #[error(
-        "{} is a checkpoint without its run, so what it was trained on is not known; name a run's folder",
-        checkpoint.display()
+        "{checkpoint} is a checkpoint without its run, so what it was trained on is not known; name a run's folder"
     )]
     NoRun {
         /// The checkpoint.
         checkpoint: PathBuf,
     },
     /// A folder that a configuration cannot name.
-    #[error("the name of {} is not UTF-8; rename it", path.display())]
+    #[error("the name of {path} is not UTF-8; rename it")]
     NotUtf8 {
         /// The folder.
         path: PathBuf,
     },
     /// The run's tokens cannot be read.
-    #[error("the text of {}", run.display())]
+    #[error("the text of {run}")]
     OfRun {
         /// The run's folder.
         run: PathBuf,
