@@ -356,7 +356,9 @@ mod tests {
         assert!(refused(wrong).contains("\"answer\" is 2, but the choices are numbered 0 to 1"));
 
         let refused = |question: Question| {
-            format!("{:#}", question.encode(&letters(false), SpecialTokens::Parse, 3).unwrap_err())
+            let error = question.encode(&letters(false), SpecialTokens::Parse, 3).unwrap_err();
+            let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
+            format!("{error}{}", cause.unwrap_or_default())
         };
         assert!(refused(question("", &["a", "b"])).contains("no <|endoftext|>"));
         assert!(refused(question("a", &["b", "abcd"])).contains("choice 1 has 4 tokens, more than the context of 3"));

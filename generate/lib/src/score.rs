@@ -11,7 +11,7 @@ use crate::batches::plan;
 use crate::error::{Error, Result};
 use crate::tokens::{check_ids, to_tensor};
 
-pub use texts::{Tally, check_length, score_texts};
+pub use texts::{Tally, bytes_of, check_length, score_texts, scored_bytes};
 
 /// Most logits held at once (16 MiB of float32): the head is applied to so many positions at a time. Many more no longer fit
 /// into a processor's caches, far fewer read a large head's weights too often; both measured slower.

@@ -16,6 +16,7 @@ mod special_tokens;
 mod text;
 mod text_args;
 mod text_output;
+mod totals;
 mod trace_file;
 mod weights;
 

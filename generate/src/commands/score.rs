@@ -19,7 +19,7 @@ use super::weights::WeightsArgs;
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_cli::terminal;
 use ember_decoding::batches::groups;
-use ember_decoding::score::{Tally, check_length, score_texts};
+use ember_decoding::score::{Tally, bytes_of, check_length, score_texts, scored_bytes};
 use ember_host::interrupt::Interrupt;
 
 /// Tokens that are computed, the alike in length together, before their results are shown.
@@ -186,11 +186,7 @@ impl GivenText {
             .map_err(Error::from)
             .and_then(|ids| Ok(check_length(&ids).map(|()| ids)?))
             .with_context(|| self.place)?;
-        // What the tokenizer puts around a text stands for none of its bytes.
-        let bytes = match tokenizer.before(&self.text, special) {
-            [] => bytes_of(ids.get(1..ids.len() - tokenizer.behind().len()).unwrap_or_default(), tokenizer),
-            _ => Some(self.text.len()),
-        };
+        let bytes = scored_bytes(&self.text, &ids, tokenizer, special);
         Ok(Text { id: self.id, text: Some(self.text), ids, bytes })
     }
 }
@@ -248,11 +244,6 @@ struct Text {
     ids: Vec<u32>,
     /// Bytes that the scored tokens stand for, where the tokenizer can tell.
     bytes: Option<usize>,
-}
-
-/// Bytes that `ids` stand for, where the tokenizer can tell.
-fn bytes_of(ids: &[u32], tokenizer: &Tokenizer) -> Option<usize> {
-    ids.iter().map(|&id| Some(tokenizer.token_bytes(id)?.len())).sum()
 }
 
 impl Text {

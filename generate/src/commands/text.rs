@@ -14,12 +14,11 @@ use super::prompts::{self, FilePrompt, Given};
 use super::session::{Batch, Repeats, Session, Written, check_draft};
 use super::text_args::TextArgs;
 use super::text_output::Answer;
+use super::totals::Totals;
 use super::trace_file::{Header, HeaderPrompt, Machine, TraceSink, TraceWriter};
-use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError, counted, exit_code, say_error};
+use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError, exit_code, say_error};
 use ember_cli::terminal;
-use ember_decoding::FinishReason;
 use ember_decoding::batches::{InOrder, plan};
-use ember_decoding::completion::Finding;
 use ember_decoding::config::{FolderSettings, GenerationConfig};
 use ember_decoding::memory::{MOST_ROWS, batch_size};
 use ember_decoding::processors::Step;
@@ -115,23 +114,6 @@ struct Writer<'a> {
     goes_on: bool,
     /// The numbers of the prompts that could not be.
     refused: BTreeSet<usize>,
-}
-
-/// What was written so far.
-#[derive(Default)]
-struct Totals {
-    texts: usize,
-    tokens: usize,
-    seconds: f64,
-    /// The ways in which they ended, each once.
-    ended: Vec<FinishReason>,
-    /// Under a form, texts that do not fulfil it.
-    cut_off: usize,
-    /// Texts that are nothing but an end token.
-    empty: usize,
-    finding: Option<Finding>,
-    drafts: (usize, usize, usize),
-    slid: bool,
 }
 
 impl Writer<'_> {
@@ -413,69 +395,8 @@ impl Writer<'_> {
 
     /// Says what came of the `asked` texts.
     fn say_how_it_went(&self, asked: usize) {
-        let Totals { texts, tokens, seconds, ended, cut_off, empty, finding, drafts, slid } = &self.total;
-        let mut ends: Vec<String> = ended.iter().map(|reason| reason.words().to_owned()).collect();
-        if asked > 1 {
-            let interrupted = ended.contains(&FinishReason::Interrupted);
-            ends.retain(|end| interrupted && end == FinishReason::Interrupted.words());
-            let missing = asked.saturating_sub(*texts);
-            if missing > 0 && interrupted {
-                ends.push(format!("{missing} of {asked} not begun"));
-            } else if missing > 0 {
-                ends.push(format!("{asked} were asked for, but there are no more"));
-            }
-            ends.insert(0, counted(*texts, "text"));
-        }
-        let rate = *tokens as f64 / seconds.max(1e-9);
-        let tokens_words = counted(*tokens, "token");
-        self.notes.say(format!("{tokens_words} in {seconds:.2} s, {rate:.0} tokens/s; {}", ends.join(", ")));
-        match finding {
-            Some(Finding::Exact { proven: true, nodes, .. }) => {
-                self.notes.say(format!("proven: no text is more probable ({} looked at)", prefixes(*nodes)));
-            }
-            Some(Finding::Exact { nodes, bound, cut_short, .. }) => {
-                let why = match cut_short {
-                    Some(FinishReason::Time) => "raise --max-time",
-                    Some(_) => "it was interrupted",
-                    None => "raise --max-nodes, or lower --max-new-tokens",
-                };
-                self.notes.say(format!(
-                    "not proven: after {} there may still be a text with a log-probability of up to {:.4}; {why}",
-                    prefixes(*nodes),
-                    bound.unwrap_or(0.0)
-                ));
-            }
-            Some(Finding::Draft(_)) => {
-                let (proposed, accepted, passes) = drafts;
-                let share = 100.0 * *accepted as f64 / (*proposed).max(1) as f64;
-                self.notes.say(format!(
-                    "drafts: {accepted} of {proposed} proposed tokens accepted ({share:.0}%), {passes} passes through the model for \
-                     {tokens_words}",
-                ));
-            }
-            None => {}
-        }
-        if *empty > 0 {
-            let which = if *texts == 1 { "the text is".to_owned() } else { format!("{empty} of {texts} texts are") };
-            self.notes.say(format!("{which} empty: the end came first; --min-new-tokens 2 asks for more"));
-        }
-        if *cut_off > 0 {
-            let which = if *texts == 1 { "the text".to_owned() } else { format!("{cut_off} of {texts} texts") };
-            let advice = match ended.last() {
-                Some(FinishReason::Length) => "; raise --max-new-tokens",
-                Some(FinishReason::Time) => "; raise --max-time",
-                Some(FinishReason::Stop) => "; --stop cut it",
-                _ => "",
-            };
-            self.notes.say(format!("{which} ended before the form was complete, and is not valid{advice}"));
-        }
-        if *slid {
-            let context = self.session.loaded.model.config().context_length;
-            self.notes.say(format!(
-                "the text outgrew the context of {context} tokens: each token beyond it cost a pass over the last {context}; \
-                 --overflow stop ends there"
-            ));
-        }
+        let context_length = self.session.loaded.model.config().context_length;
+        self.total.lines(asked, context_length).iter().for_each(|line| self.notes.say(line));
     }
 }
 
@@ -493,36 +414,5 @@ impl<W: Write> Write for Begun<W> {
 
     fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
-    }
-}
-
-fn prefixes(number: usize) -> String {
-    if number == 1 { "1 prefix".to_owned() } else { format!("{number} prefixes") }
-}
-
-impl Totals {
-    fn add(&mut self, answers: &[Answer], slid: bool) {
-        self.texts += answers.len();
-        self.tokens += answers.iter().map(|answer| answer.completion.ids.len()).sum::<usize>();
-        self.seconds += answers.iter().map(|answer| answer.completion.seconds).fold(0.0, f64::max);
-        for reason in answers.iter().map(Answer::finish_reason) {
-            if !self.ended.contains(&reason) {
-                self.ended.push(reason);
-            }
-        }
-        self.empty += answers.iter().filter(|answer| answer.is_empty()).count();
-        self.cut_off += answers.iter().filter(|answer| answer.valid == Some(false)).count();
-        self.slid |= slid;
-        for finding in answers.iter().filter_map(|answer| answer.completion.finding.as_ref()) {
-            if let Finding::Draft(acceptance) = finding {
-                self.drafts.0 += acceptance.proposed;
-                self.drafts.1 += acceptance.accepted;
-                self.drafts.2 += acceptance.passes;
-            }
-            // One text that is not proven makes the whole not proven.
-            if !matches!(self.finding, Some(Finding::Exact { proven: false, .. })) {
-                self.finding = Some(finding.clone());
-            }
-        }
     }
 }

@@ -7,48 +7,6 @@ use serde_json::Value;
 use super::value::FromJson;
 use super::{EarlyStopping, GenerationConfig, KnobError, KnobValue, Overflow, Range, Semantics, Strategy};
 
-/// The knobs that one source sets, flags or a file; `None` where it says nothing.
-///
-/// Each means what the field of the same name in [`GenerationConfig`] does.
-#[derive(Clone, Debug, Default, PartialEq)]
-#[allow(missing_docs)]
-pub struct Knobs {
-    /// How the next token is chosen; in a file, what `do_sample` and the beams do not say by themselves.
-    pub strategy: Option<Strategy>,
-    /// A file's way to say that tokens are drawn.
-    pub do_sample: Option<bool>,
-    pub semantics: Option<Semantics>,
-    pub max_new_tokens: Option<usize>,
-    pub min_new_tokens: Option<usize>,
-    /// As a flag, 0 means greedy.
-    pub temperature: Option<f32>,
-    pub top_k: Option<usize>,
-    pub top_p: Option<f64>,
-    pub min_p: Option<f64>,
-    pub typical_p: Option<f64>,
-    pub epsilon_cutoff: Option<f64>,
-    pub eta_cutoff: Option<f64>,
-    pub repetition_penalty: Option<f32>,
-    pub presence_penalty: Option<f32>,
-    pub frequency_penalty: Option<f32>,
-    pub no_repeat_ngram_size: Option<usize>,
-    pub bad_words: Option<Vec<Vec<u32>>>,
-    pub suppress_tokens: Option<Vec<u32>>,
-    pub logit_bias: Option<Vec<(Vec<u32>, f32)>>,
-    pub num_beams: Option<usize>,
-    pub length_penalty: Option<f32>,
-    pub early_stopping: Option<EarlyStopping>,
-    pub num_beam_groups: Option<usize>,
-    pub diversity_penalty: Option<f32>,
-    pub num_return_sequences: Option<usize>,
-    pub max_nodes: Option<usize>,
-    pub stop_strings: Option<Vec<String>>,
-    pub max_time_s: Option<f64>,
-    pub overflow: Option<Overflow>,
-    /// No file sets it: it makes the same text come faster, and needs a draft.
-    pub draft_tokens: Option<usize>,
-}
-
 /// Which strategies a knob acts on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UsedBy {
@@ -149,10 +107,27 @@ impl PartialEq for Knob {
     }
 }
 
-/// A row; the field has the same name in [`Knobs`] and [`GenerationConfig`].
-macro_rules! knob {
-    ($field:ident, $name:literal, $label:literal, $used_by:ident, $range:expr) => {
-        Knob {
+/// States every knob once: its field, type and value when off; its key in a file and what people call it; the strategies that use
+/// it and its range. [`Knobs`], [`KNOBS`] and the defaults of [`GenerationConfig`] follow.
+macro_rules! knobs {
+    ($($field:ident: $type:ty = $off:expr, $name:literal, $label:literal, $used_by:ident, $range:expr;)+) => {
+        /// The knobs that one source sets, flags or a file; `None` where it says nothing.
+        ///
+        /// Each means what the field of the same name in [`GenerationConfig`] does.
+        #[derive(Clone, Debug, Default, PartialEq)]
+        #[allow(missing_docs)]
+        pub struct Knobs {
+            /// How the next token is chosen; in a file, what `do_sample` and the beams do not say by themselves.
+            pub strategy: Option<Strategy>,
+            /// A file's way to say that tokens are drawn.
+            pub do_sample: Option<bool>,
+            /// No file sets it: it makes the same text come faster, and needs a draft.
+            pub draft_tokens: Option<usize>,
+            $(pub $field: Option<$type>,)+
+        }
+
+        /// Every knob that a flag and a file can set, in the order in which they are listed.
+        pub const KNOBS: &[Knob] = &[$(Knob {
             name: $name,
             label: $label,
             used_by: UsedBy::$used_by,
@@ -165,44 +140,56 @@ macro_rules! knob {
                 }
             },
             value: |config| &config.$field,
+        },)+];
+
+        impl Default for GenerationConfig {
+            /// Greedy, everything off.
+            fn default() -> Self {
+                Self {
+                    strategy: Strategy::Greedy,
+                    draft_tokens: 0,
+                    end_tokens: Vec::new(),
+                    seed: 0,
+                    logprobs: 0,
+                    $($field: $off,)+
+                }
+            }
         }
     };
 }
 
-/// Every knob that a flag and a file can set, in the order in which they are listed.
-///
-/// A knob's off value is its field's in `GenerationConfig::default()`. The ranges are transformers' or narrower: what it would
-/// silently ignore, such as a typical_p of 2, is an error here.
+// The ranges are transformers' or narrower: what it would silently ignore, such as a typical_p of 2, is an error here. As a flag, a
+// temperature of 0 means greedy.
 #[rustfmt::skip]
-pub const KNOBS: &[Knob] = &[
-    knob!(semantics, "semantics", "semantics", OneByOne, Range::Any),
-    knob!(num_beams, "num_beams", "num-beams", Beams, Range::OneTo(10_000)),
-    knob!(num_beam_groups, "num_beam_groups", "num-beam-groups", DiverseBeams, Range::OneUp),
-    knob!(diversity_penalty, "diversity_penalty", "diversity-penalty", DiverseBeams, Range::Within(1_000_000)),
-    knob!(length_penalty, "length_penalty", "length-penalty", Beams, Range::Within(10)),
-    knob!(early_stopping, "early_stopping", "early-stopping", Beams, Range::Any),
-    knob!(max_nodes, "max_nodes", "max-nodes", Exact, Range::OneUp),
-    knob!(temperature, "temperature", "temperature", Sampling, Range::Temperature),
-    knob!(top_k, "top_k", "top-k", Sampling, Range::Any),
-    knob!(top_p, "top_p", "top-p", Sampling, Range::Mass),
-    knob!(min_p, "min_p", "min-p", Sampling, Range::Share),
-    knob!(typical_p, "typical_p", "typical-p", Sampling, Range::Mass),
-    knob!(epsilon_cutoff, "epsilon_cutoff", "epsilon-cutoff", Sampling, Range::Cutoff),
-    knob!(eta_cutoff, "eta_cutoff", "eta-cutoff", Sampling, Range::Cutoff),
-    knob!(logit_bias, "sequence_bias", "logit-bias", All, Range::Within(1_000_000_000)),
-    knob!(repetition_penalty, "repetition_penalty", "repetition-penalty", All, Range::Factor),
-    knob!(presence_penalty, "presence_penalty", "presence-penalty", All, Range::Within(1_000_000)),
-    knob!(frequency_penalty, "frequency_penalty", "frequency-penalty", All, Range::Within(1_000_000)),
-    knob!(no_repeat_ngram_size, "no_repeat_ngram_size", "no-repeat-ngram-size", All, Range::Any),
-    knob!(bad_words, "bad_words_ids", "bad-words", All, Range::Any),
-    knob!(suppress_tokens, "suppress_tokens", "suppress", All, Range::Any),
-    knob!(stop_strings, "stop_strings", "stop", All, Range::Any),
-    knob!(max_time_s, "max_time", "max-time", All, Range::Seconds),
-    knob!(overflow, "overflow", "overflow", All, Range::Any),
-    knob!(num_return_sequences, "num_return_sequences", "num-return-sequences", AllButGreedy, Range::OneTo(100_000)),
-    knob!(min_new_tokens, "min_new_tokens", "min-new-tokens", All, Range::Any),
-    knob!(max_new_tokens, "max_new_tokens", "max-new-tokens", All, Range::OneUp),
-];
+knobs! {
+    semantics: Semantics = Semantics::Hf, "semantics", "semantics", OneByOne, Range::Any;
+    num_beams: usize = 1, "num_beams", "num-beams", Beams, Range::OneTo(10_000);
+    num_beam_groups: usize = 1, "num_beam_groups", "num-beam-groups", DiverseBeams, Range::OneUp;
+    diversity_penalty: f32 = 0.0, "diversity_penalty", "diversity-penalty", DiverseBeams, Range::Within(1_000_000);
+    length_penalty: f32 = 1.0, "length_penalty", "length-penalty", Beams, Range::Within(10);
+    early_stopping: EarlyStopping = EarlyStopping::False, "early_stopping", "early-stopping", Beams, Range::Any;
+    max_nodes: usize = 100_000, "max_nodes", "max-nodes", Exact, Range::OneUp;
+    temperature: f32 = 1.0, "temperature", "temperature", Sampling, Range::Temperature;
+    top_k: usize = 0, "top_k", "top-k", Sampling, Range::Any;
+    top_p: f64 = 1.0, "top_p", "top-p", Sampling, Range::Mass;
+    min_p: f64 = 0.0, "min_p", "min-p", Sampling, Range::Share;
+    typical_p: f64 = 1.0, "typical_p", "typical-p", Sampling, Range::Mass;
+    epsilon_cutoff: f64 = 0.0, "epsilon_cutoff", "epsilon-cutoff", Sampling, Range::Cutoff;
+    eta_cutoff: f64 = 0.0, "eta_cutoff", "eta-cutoff", Sampling, Range::Cutoff;
+    logit_bias: Vec<(Vec<u32>, f32)> = Vec::new(), "sequence_bias", "logit-bias", All, Range::Within(1_000_000_000);
+    repetition_penalty: f32 = 1.0, "repetition_penalty", "repetition-penalty", All, Range::Factor;
+    presence_penalty: f32 = 0.0, "presence_penalty", "presence-penalty", All, Range::Within(1_000_000);
+    frequency_penalty: f32 = 0.0, "frequency_penalty", "frequency-penalty", All, Range::Within(1_000_000);
+    no_repeat_ngram_size: usize = 0, "no_repeat_ngram_size", "no-repeat-ngram-size", All, Range::Any;
+    bad_words: Vec<Vec<u32>> = Vec::new(), "bad_words_ids", "bad-words", All, Range::Any;
+    suppress_tokens: Vec<u32> = Vec::new(), "suppress_tokens", "suppress", All, Range::Any;
+    stop_strings: Vec<String> = Vec::new(), "stop_strings", "stop", All, Range::Any;
+    max_time_s: f64 = None, "max_time", "max-time", All, Range::Seconds;
+    overflow: Overflow = Overflow::Slide, "overflow", "overflow", All, Range::Any;
+    num_return_sequences: usize = 1, "num_return_sequences", "num-return-sequences", AllButGreedy, Range::OneTo(100_000);
+    min_new_tokens: usize = 0, "min_new_tokens", "min-new-tokens", All, Range::Any;
+    max_new_tokens: usize = 256, "max_new_tokens", "max-new-tokens", All, Range::OneUp;
+}
 
 fn read_into<T: FromJson>(slot: &mut Option<T>, json: &Value) -> Result<(), &'static str> {
     *slot = Some(T::from_json(json).ok_or(T::KIND)?);

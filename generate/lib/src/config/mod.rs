@@ -1,9 +1,10 @@
 //! What to generate and how: the knobs, their ranges, and whose word counts when several speak.
 //!
 //! A knob's value comes from the flag, else from the checkpoint folder's `generation_config.json`, else the knob is off (or
-//! what another program takes by default, where `--semantics` asks for that one's ways). All
-//! that there is to say of one knob (its names, its range, which strategies use it) is one row of the table [`KNOBS`], and
-//! whatever treats knobs alike, reading, checking, joining, writing, walks that table.
+//! what another program takes by default, where the caller asks for that one's ways). All that there is to say of one knob (its
+//! type, its value when off, its names, its range, which strategies use it) is one line of the statement in `knobs.rs`: what one
+//! source sets ([`Knobs`]), the defaults and the table [`KNOBS`] follow from it, and whatever treats knobs alike, reading,
+//! checking, joining, writing, walks that table.
 
 mod error;
 mod folder;
@@ -25,12 +26,6 @@ pub use range::Range;
 pub use resolve::Note;
 pub use semantics::{Defaults, Semantics, defaults};
 pub use value::KnobValue;
-
-/// New tokens when nobody says how many.
-pub const DEFAULT_MAX_NEW_TOKENS: usize = 256;
-
-/// Prefixes that an exact search looks at when nobody says how many.
-pub const DEFAULT_MAX_NODES: usize = 100_000;
 
 /// Tokens that speculative decoding proposes at a time when nobody says how many.
 pub const DEFAULT_DRAFT_TOKENS: usize = 8;
@@ -184,46 +179,6 @@ impl Strategy {
             (false, true) => Self::Beam,
             (true, false) => Self::Sample,
             (false, false) => Self::Greedy,
-        }
-    }
-}
-
-impl Default for GenerationConfig {
-    /// Greedy, 256 new tokens, everything else off.
-    fn default() -> Self {
-        Self {
-            strategy: Strategy::Greedy,
-            semantics: Semantics::Hf,
-            max_new_tokens: DEFAULT_MAX_NEW_TOKENS,
-            min_new_tokens: 0,
-            temperature: 1.0,
-            top_k: 0,
-            top_p: 1.0,
-            min_p: 0.0,
-            typical_p: 1.0,
-            epsilon_cutoff: 0.0,
-            eta_cutoff: 0.0,
-            repetition_penalty: 1.0,
-            presence_penalty: 0.0,
-            frequency_penalty: 0.0,
-            no_repeat_ngram_size: 0,
-            bad_words: Vec::new(),
-            suppress_tokens: Vec::new(),
-            logit_bias: Vec::new(),
-            num_beams: 1,
-            length_penalty: 1.0,
-            early_stopping: EarlyStopping::False,
-            num_beam_groups: 1,
-            diversity_penalty: 0.0,
-            num_return_sequences: 1,
-            max_nodes: DEFAULT_MAX_NODES,
-            draft_tokens: 0,
-            end_tokens: Vec::new(),
-            stop_strings: Vec::new(),
-            max_time_s: None,
-            overflow: Overflow::Slide,
-            seed: 0,
-            logprobs: 0,
         }
     }
 }

@@ -23,7 +23,7 @@ impl Step<'_> {
 
 /// One step of the chain between the model's logits and the choice of a token.
 pub trait LogitsProcessor: Send + Sync {
-    /// The knob's name, as in `--top-k` without the dashes.
+    /// The knob's name, such as "top-k".
     fn name(&self) -> &'static str;
 
     /// Edits the logits of one position, or its log-probabilities, `[vocab]`: finite or minus infinity in, the same out. A

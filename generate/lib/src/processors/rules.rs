@@ -29,7 +29,7 @@ impl Knob {
         }
     }
 
-    /// Its name, as in `--top-k` without the dashes.
+    /// Its name, such as "top-k".
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Temperature => "temperature",

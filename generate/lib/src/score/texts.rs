@@ -3,6 +3,7 @@
 use std::iter::Sum;
 use std::ops::{Add, ControlFlow, Range};
 
+use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 use ember_model::Gpt;
 
 use super::{Stretch, score_stretches};
@@ -55,6 +56,20 @@ pub fn score_texts(
 /// When it has fewer than 2 tokens.
 pub fn check_length(ids: &[u32]) -> Result<()> {
     if ids.len() < 2 { Err(Error::NothingToScore { tokens: ids.len() }) } else { Ok(()) }
+}
+
+/// Bytes that tokens stand for, where their tokenizer knows.
+pub fn bytes_of(ids: &[u32], tokenizer: &Tokenizer) -> Option<usize> {
+    ids.iter().map(|&id| Some(tokenizer.token_bytes(id)?.len())).sum()
+}
+
+/// Bytes of `text` whose tokens, the whole text's `ids`, are scored: all but those of the first, which follows nothing. What the
+/// tokenizer puts around a text stands for none of its bytes.
+pub fn scored_bytes(text: &str, ids: &[u32], tokenizer: &Tokenizer, special: SpecialTokens) -> Option<usize> {
+    match tokenizer.before(text, special) {
+        [] => bytes_of(ids.get(1..ids.len() - tokenizer.behind().len()).unwrap_or_default(), tokenizer),
+        _ => Some(text.len()),
+    }
 }
 
 /// What scored tokens come to, of one text or of many: tallies add up, every token counting alike.

@@ -63,13 +63,7 @@ pub struct EvalReport {
 #[derive(Clone, Copy, Debug)]
 pub struct Silent;
 
-impl Reporter for Silent {
-    fn step(&mut self, _: &StepReport) {}
-    fn evaluation(&mut self, _: &EvalReport) {}
-    fn sample(&mut self, _: u64, _: &str) {}
-    fn note(&mut self, _: Note) {}
-    fn finish(&mut self) {}
-}
+impl Reporter for Silent {}
 
 /// Something that shows a run while it runs; none of its methods can fail or write into the run's
 /// files.
@@ -77,17 +71,17 @@ pub trait Reporter {
     /// Training begins, at this step of so many.
     fn begin(&mut self, _run: &str, _first_step: u64, _max_steps: u64) {}
     /// A step was taken.
-    fn step(&mut self, report: &StepReport);
+    fn step(&mut self, _report: &StepReport) {}
     /// The validation split was measured.
-    fn evaluation(&mut self, report: &EvalReport);
+    fn evaluation(&mut self, _report: &EvalReport) {}
     /// The model wrote this at this step.
-    fn sample(&mut self, step: u64, text: &str);
+    fn sample(&mut self, _step: u64, _text: &str) {}
     /// Something a person should know.
-    fn note(&mut self, note: Note);
+    fn note(&mut self, _note: Note) {}
     /// Whether the person watching asked the run to end.
     fn stop_requested(&self) -> bool {
         false
     }
     /// Gives the terminal back; nothing is shown afterwards but notes.
-    fn finish(&mut self);
+    fn finish(&mut self) {}
 }

@@ -1,0 +1,53 @@
+//! Small GPTs from Rust.
+//!
+//! [`Model`] is a checkpoint that is open: a run of `ember-train`, one of its checkpoints, or a Hugging Face folder of a GPT-2, a
+//! Llama or a Qwen3. It writes, streams, ranks and scores. Below it stand the parts that it is made of: a [`Generator`] for every
+//! knob there is, the [`Gpt`] and its [`KvCache`] for whoever decodes by hand, and with the feature `train` the trainer's library as
+//! [`mod@train`].
+//!
+//! ```no_run
+//! # fn main() -> Result<(), ember::Error> {
+//! let model = ember::Model::open("runs/mine")?;
+//! println!("{}", model.write("Once upon a time")?);
+//! println!("{:.2} bits per byte", model.score("How likely is this?")?.bits_per_byte().unwrap_or_default());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Features
+//!
+//! `wgpu` (on unless switched off): GPUs through Vulkan, Metal and DirectX 12. `cuda`: NVIDIA's; one of the two must be on, since the
+//! kernels for GPUs do not build without a runtime for them. `train`: training, and only with it automatic differentiation is
+//! compiled in.
+//!
+//! # Versions
+//!
+//! Before 1.0 a change of the second number may break callers, a change of the third does not. What is public here and documented
+//! is covered, and so are the files that are written; the crates below are covered as far as they are handed out here.
+
+mod model;
+
+pub use burn::tensor;
+pub use ember_data::tokenizer::{SpecialTokens, Tokenizer};
+pub use ember_decoding::completion::{ChosenToken, Completion, FinishReason};
+pub use ember_decoding::config::{GenerationConfig, Strategy};
+pub use ember_decoding::constraint::Grammar;
+pub use ember_decoding::generator::{Generator, Prompts, Reader, Written};
+pub use ember_decoding::processors::{LogitsProcessor, Step};
+pub use ember_decoding::sampler;
+pub use ember_decoding::score::Tally;
+pub use ember_model::device::DeviceChoice;
+pub use ember_model::{Gpt, GptConfig, KvCache, WeightType};
+pub use model::{Error, Model, Opening};
+
+/// Training: a run from its text to its last checkpoint.
+#[cfg(feature = "train")]
+pub mod train {
+    pub use ember_host::interrupt::Interrupt;
+    pub use ember_training::config::Settings;
+    pub use ember_training::error::{Error, Result};
+    pub use ember_training::note::Note;
+    pub use ember_training::report::{EvalReport, Reporter, Silent, StepReport};
+    pub use ember_training::run::{Caller, Ended, Run, Start, Trained, Usual, resume};
+    pub use ember_training::team::Alone;
+}

@@ -1,0 +1,135 @@
+//! What `text` came to, in the lines that follow the texts.
+
+use ember_cli::program::counted;
+use ember_decoding::FinishReason;
+use ember_decoding::completion::{Acceptance, Finding};
+
+use super::text_output::Answer;
+
+/// What was written so far.
+#[derive(Default)]
+pub(super) struct Totals {
+    texts: usize,
+    tokens: usize,
+    seconds: f64,
+    /// The ways in which they ended, each once.
+    ended: Vec<FinishReason>,
+    /// Under a grammar, texts that do not follow it to its end.
+    cut_off: usize,
+    /// Texts that are nothing but an end token.
+    empty: usize,
+    finding: Option<Finding>,
+    drafts: Acceptance,
+    slid: bool,
+}
+
+impl Totals {
+    /// Counts some more.
+    pub(super) fn add(&mut self, answers: &[Answer], slid: bool) {
+        self.texts += answers.len();
+        self.tokens += answers.iter().map(|answer| answer.completion.ids.len()).sum::<usize>();
+        self.seconds += answers.iter().map(|answer| answer.completion.seconds).fold(0.0, f64::max);
+        for reason in answers.iter().map(Answer::finish_reason) {
+            if !self.ended.contains(&reason) {
+                self.ended.push(reason);
+            }
+        }
+        self.empty += answers.iter().filter(|answer| answer.is_empty()).count();
+        self.cut_off += answers.iter().filter(|answer| answer.valid == Some(false)).count();
+        self.slid |= slid;
+        for finding in answers.iter().filter_map(|answer| answer.completion.finding.as_ref()) {
+            if let Finding::Draft(acceptance) = finding {
+                self.drafts += *acceptance;
+            }
+            // One text that is not proven makes the whole not proven.
+            if !matches!(self.finding, Some(Finding::Exact { proven: false, .. })) {
+                self.finding = Some(finding.clone());
+            }
+        }
+    }
+
+    /// What came of the `asked` texts of a model that can attend to `context_length` tokens.
+    pub(super) fn lines(&self, asked: usize, context_length: usize) -> Vec<String> {
+        let rate = self.tokens as f64 / self.seconds.max(1e-9);
+        let (tokens, seconds, ends) = (counted(self.tokens, "token"), self.seconds, self.ends(asked));
+        let mut lines = vec![format!("{tokens} in {seconds:.2} s, {rate:.0} tokens/s; {ends}")];
+        lines.extend(self.finding.as_ref().map(|finding| self.found(finding)));
+        if self.empty > 0 {
+            let which = self.which(self.empty, "the text is", "texts are");
+            lines.push(format!("{which} empty: the end came first; --min-new-tokens 2 asks for more"));
+        }
+        if self.cut_off > 0 {
+            let advice = match self.ended.last() {
+                Some(FinishReason::Length) => "; raise --max-new-tokens",
+                Some(FinishReason::Time) => "; raise --max-time",
+                Some(FinishReason::Stop) => "; --stop cut it",
+                _ => "",
+            };
+            let which = self.which(self.cut_off, "the text", "texts");
+            lines.push(format!("{which} ended before the form was complete, and is not valid{advice}"));
+        }
+        if self.slid {
+            lines.push(format!(
+                "the text outgrew the context of {context_length} tokens: each token beyond it cost a pass over the last \
+                 {context_length}; --overflow stop ends there"
+            ));
+        }
+        lines
+    }
+
+    /// How the texts ended; of several, how many there are, and whether they were interrupted.
+    fn ends(&self, asked: usize) -> String {
+        let words = |reason: &FinishReason| reason.words().to_owned();
+        if asked <= 1 {
+            return self.ended.iter().map(words).collect::<Vec<_>>().join(", ");
+        }
+        let interrupted = self.ended.iter().find(|&&reason| reason == FinishReason::Interrupted);
+        let mut parts = vec![counted(self.texts, "text")];
+        parts.extend(interrupted.map(words));
+        match (asked.saturating_sub(self.texts), interrupted) {
+            (0, _) => {}
+            (missing, Some(_)) => parts.push(format!("{missing} of {asked} not begun")),
+            (_, None) => parts.push(format!("{asked} were asked for, but there are no more")),
+        }
+        parts.join(", ")
+    }
+
+    /// What the strategy found out.
+    fn found(&self, finding: &Finding) -> String {
+        match finding {
+            Finding::Exact { proven: true, nodes, .. } => {
+                format!("proven: no text is more probable ({} looked at)", prefixes(*nodes))
+            }
+            Finding::Exact { nodes, bound, cut_short, .. } => {
+                let why = match cut_short {
+                    Some(FinishReason::Time) => "raise --max-time",
+                    Some(_) => "it was interrupted",
+                    None => "raise --max-nodes, or lower --max-new-tokens",
+                };
+                format!(
+                    "not proven: after {} there may still be a text with a log-probability of up to {:.4}; {why}",
+                    prefixes(*nodes),
+                    bound.unwrap_or(0.0)
+                )
+            }
+            Finding::Draft(_) => {
+                let Acceptance { proposed, accepted, passes } = self.drafts;
+                let share = 100.0 * accepted as f64 / proposed.max(1) as f64;
+                let tokens = counted(self.tokens, "token");
+                format!(
+                    "drafts: {accepted} of {proposed} proposed tokens accepted ({share:.0}%), {passes} passes through the \
+                     model for {tokens}"
+                )
+            }
+        }
+    }
+
+    /// The one text there is, or so many of them.
+    fn which(&self, count: usize, one: &str, several: &str) -> String {
+        if self.texts == 1 { one.to_owned() } else { format!("{count} of {} {several}", self.texts) }
+    }
+}
+
+fn prefixes(number: usize) -> String {
+    if number == 1 { "1 prefix".to_owned() } else { format!("{number} prefixes") }
+}
