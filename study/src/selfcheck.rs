@@ -3,7 +3,7 @@
 //!
 //! The reference is the CPU in float32. Two results differ by their largest difference as a share
 //! of the reference's largest value, which is what rounding in a sum is measured against; what it
-//! may be follows from the type that products are computed in ([`rounding`]). On the CPU itself
+//! may be follows from the type that products are computed in (`rounding`). On the CPU itself
 //! float32 must give the same bits again.
 
 mod kernels;

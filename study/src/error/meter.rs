@@ -4,7 +4,7 @@
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MeterError {
-    /// The program allocates through another allocator than [`counting::Counting`].
+    /// The program allocates through another allocator than [`Counting`](ember_training::memory::counting::Counting).
     #[error("this program does not count its memory; use ember-train")]
     NotCounted,
     /// The device does not report.

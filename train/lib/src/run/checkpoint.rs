@@ -34,7 +34,7 @@ const AVERAGE: &str = "ema";
 /// The free space is looked at first, so that a disk too full is left as it was.
 ///
 /// # Errors
-/// When something cannot be written ([`disk::is_full`] tells whether for want of room); every
+/// When something cannot be written ([`Error::is_full_disk`] tells whether for want of room); every
 /// earlier checkpoint is still there.
 pub fn save(
     run: &RunFolder,

@@ -1,6 +1,6 @@
 //! What each way of using a model needs in memory, by part, from its shape alone.
 //!
-//! The forward pass is written down once, as the list of its operations ([`operations`]): what each
+//! The forward pass is written down once, as the list of its operations ([`operations()`]): what each
 //! puts out, and what it leaves behind for its backward. The activations of training are the sum of
 //! what is left behind. The peak is found by walking the list back as the backward does: each
 //! operation needs the gradient of its output, makes that of its input and its parameters', and
@@ -144,7 +144,7 @@ fn bytes(values: usize) -> u64 {
     4 * values as u64
 }
 
-/// What inference on one kind of device needs for batches of one size; [`training`] has what
+/// What inference on one kind of device needs for batches of one size; [`training()`] has what
 /// training needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Prediction<'a> {

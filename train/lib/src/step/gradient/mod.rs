@@ -1,6 +1,6 @@
 //! The gradient of a step: its windows in passes that memory holds, added up.
 //!
-//! A pass goes through the model in one piece, unless memory is short: then in [`segments`].
+//! A pass goes through the model in one piece, unless memory is short: then in segments.
 
 mod loss_scale;
 mod passes;
