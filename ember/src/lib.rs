@@ -45,9 +45,9 @@ pub use model::{Error, Model, Opening};
 pub mod train {
     pub use ember_host::interrupt::Interrupt;
     pub use ember_training::config::Settings;
+    pub use ember_training::distributed::Alone;
     pub use ember_training::error::{Error, Result};
     pub use ember_training::note::Note;
-    pub use ember_training::report::{EvalReport, Reporter, Silent, StepReport};
+    pub use ember_training::run::report::{EvalReport, Reporter, Silent, StepReport};
     pub use ember_training::run::{Caller, Ended, Run, Start, Trained, Usual, resume};
-    pub use ember_training::team::Alone;
 }

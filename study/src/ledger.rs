@@ -1,9 +1,10 @@
-//! The ledger: one batch through the same weights in every way there is to use a model, and what each costs.
+//! The ledger: one batch through the same weights in every way there is to use a model, and what
+//! each costs.
 //!
-//! Nothing is built for show: every mode calls the functions that training, scoring and generation call, and the ledger
-//! only holds the watch and reads the memory. [`modes`] are the ways, [`meter`] is how they are measured,
-//! [`ember_training::memory::prediction`] says beforehand what they need, and [`flops`] what they compute. [`table`] and [`page`]
-//! show it.
+//! Nothing is built for show: every mode calls the functions that training, scoring and generation
+//! call, and the ledger only holds the watch and reads the memory. [`modes`] are the ways,
+//! [`meter`] is how they are measured, [`ember_training::memory::prediction`] says beforehand what
+//! they need, and [`flops`] what they compute. [`table`] and [`page`] show it.
 
 mod facts;
 pub mod flops;
@@ -18,7 +19,7 @@ use ember_model::GptConfig;
 use serde::Serialize;
 
 use ember_training::memory::prediction::Parts;
-use ember_training::report::units::grouped;
+use ember_training::units::grouped;
 use meter::MeasuredBy;
 
 /// One way to use the model, measured.
@@ -42,14 +43,15 @@ pub struct Entry {
     pub predicted: Parts,
     /// What was counted.
     pub measured: Parts,
-    /// Operations of the model's forward and, in training, of the backward, the loss and the optimizer.
+    /// Operations of the model's forward and, in training, of the backward, the loss and the
+    /// optimizer.
     pub operations: u64,
     /// Operations that burn recorded in its graph; 0 where there is none.
     pub graph_nodes: u64,
     /// Floating-point operations of the matrix products, by [`flops`].
     pub flops: f64,
-    /// The largest difference of its logits from those of the forward without a graph, at the same positions; of a score, that
-    /// of the log-probabilities.
+    /// The largest difference of its logits from those of the forward without a graph, at the same
+    /// positions; of a score, that of the log-probabilities.
     pub logits_difference: f64,
     /// What in it is drawn at random.
     pub random: &'static str,

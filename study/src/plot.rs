@@ -1,16 +1,17 @@
 //! `loss.svg`: what was learned over the run, for a person to look at.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use ember_host::output::{self, write_output};
+use ember_host::output::write_output;
 use plotters::{
     coord::Shift,
     prelude::*,
     style::text_anchor::{HPos, Pos, VPos},
 };
 
-use ember_training::report::Row;
-use ember_training::report::units::{duration, grouped, short};
+use crate::error::PlotError;
+use ember_training::run::report::Row;
+use ember_training::units::{duration, grouped, short};
 
 const SIZE: (u32, u32) = (960, 600);
 const HEADER: u32 = 92;
@@ -41,7 +42,8 @@ pub(crate) const COLOURS: [RGBColor; 8] = [
     RGBColor(90, 90, 100),
 ];
 
-/// Beyond it the numbers of an axis stand too far apart for what is drawn between them; no loss worth a look is there.
+/// Beyond it the numbers of an axis stand too far apart for what is drawn between them; no loss
+/// worth a look is there.
 const HIGHEST: f64 = 1e9;
 
 /// Whether a logged number has a place in a picture.
@@ -52,47 +54,10 @@ pub(crate) fn drawable(y: &f64) -> bool {
 pub(crate) type Points = Vec<(f64, f64)>;
 pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// Why there is no picture.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum PlotError {
-    /// Nothing is logged yet.
-    #[error("there is no loss to plot yet; train for at least one logged step")]
-    NoLoss,
-    /// No run has what the curves are to be drawn over.
-    #[error("no loss can be drawn over {axis}; try another")]
-    NoAxis {
-        /// What that is.
-        axis: &'static str,
-    },
-    /// The drawing library fails.
-    #[error("the plot cannot be drawn: {0}")]
-    Drawing(String),
-    /// The same of the fit's picture.
-    #[error("the fit cannot be drawn: {0}")]
-    Fit(String),
-    /// The file cannot be written.
-    #[error("{}: cannot write the plot; is the disk full?", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: output::Error,
-    },
-    /// The same of another picture.
-    #[error("{}: cannot write the picture; is the disk full?", path.display())]
-    WritePicture {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: output::Error,
-    },
-}
-
 /// Draws the losses and the learning rate over the steps as SVG into `out`, which is replaced.
 ///
-/// `title` is the run's name; the numbers under it are those of the last rows. The marks of the built-in corpus are
-/// drawn where a row has them.
+/// `title` is the run's name; the numbers under it are those of the last rows. The marks of the
+/// built-in corpus are drawn where a row has them.
 ///
 /// # Errors
 /// No row with a loss, or a file that cannot be written, which is named.
@@ -160,7 +125,8 @@ impl Curves {
 
         let last_step = rows.iter().map(|row| row.step).max().unwrap_or(1).max(1) as f64;
 
-        // The first steps fall from far above, and would press all that matters into the lowest part of the picture.
+        // The first steps fall from far above, and would press all that matters into the lowest
+        // part of the picture.
         let mut heights: Vec<f64> = train.iter().map(|point| point.1).collect();
         heights.sort_by(f64::total_cmp);
         let usual = heights.get(heights.len() * 95 / 100);
@@ -185,7 +151,8 @@ impl Curves {
 }
 
 impl Curves {
-    /// Right of the panels there is room for the names of the horizontal lines, where there are any.
+    /// Right of the panels there is room for the names of the horizontal lines, where there are
+    /// any.
     fn right_margin(&self) -> u32 {
         if self.marks.is_empty() { 28 } else { 134 }
     }
@@ -196,7 +163,8 @@ pub(crate) fn smooth(points: &[(f64, f64)]) -> Points {
     let reach = points.len() / 50;
     (0..points.len())
         .map(|i| {
-            // The same reach on both sides, or the ends of a falling curve would be drawn too low and too high.
+            // The same reach on both sides, or the ends of a falling curve would be drawn too low
+            // and too high.
             let reach = reach.min(i).min(points.len() - 1 - i);
             let near = &points[i - reach..=i + reach];
             (points[i].0, near.iter().map(|point| point.1).sum::<f64>() / near.len() as f64)
@@ -204,7 +172,8 @@ pub(crate) fn smooth(points: &[(f64, f64)]) -> Points {
         .collect()
 }
 
-/// The part of a line at or below `top`, cut where it crosses: one piece for each time it comes down.
+/// The part of a line at or below `top`, cut where it crosses: one piece for each time it comes
+/// down.
 pub(crate) fn below(points: &[(f64, f64)], top: f64) -> Vec<Points> {
     let mut pieces: Vec<Points> = Vec::new();
     let mut open = false;

@@ -4,8 +4,8 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 use ember_cli::program::{CommonArgs, Outcome, parse, run_program};
 use ember_host::interrupt::Interrupt;
+use ember_training::distributed::launch;
 use ember_training::memory::keeping::keep_freed_memory;
-use ember_training::team::launch;
 
 use crate::commands;
 use crate::commands::bench::BenchArgs;
@@ -52,15 +52,18 @@ enum Command {
     Plan(PlanArgs),
     /// Go on with a run that was interrupted, to exactly the same numbers
     Resume(ResumeArgs),
-    /// Show that stopping and resuming changes nothing: train 2N steps in one go and in two halves, and compare every bit
+    /// Show that stopping and resuming changes nothing: train 2N steps in one go and in two halves,
+    /// and compare every bit
     VerifyResume(VerifyResumeArgs),
     /// Turn text into token files once, to train on them many times
     Prepare(PrepareArgs),
     /// Which stretches of a generated text stand word for word in the training text, and where
     Copied(CopiedArgs),
-    /// How the model fares on its own words: its loss by position on real text and on its own, and how often it ends in a loop
+    /// How the model fares on its own words: its loss by position on real text and on its own, and
+    /// how often it ends in a loop
     Exposure(ExposureArgs),
-    /// Measure one batch in every way to use a model: training, scoring, generating; time, memory, operations
+    /// Measure one batch in every way to use a model: training, scoring, generating; time, memory,
+    /// operations
     Ledger(LedgerArgs),
     /// Measure how fast a model trains here, part by part, beside what this machine can do
     Bench(BenchArgs),
@@ -71,7 +74,8 @@ enum Command {
     /// Take the first steps of a configuration, to see whether it fits
     #[command(hide = true, name = "first-steps")]
     Trial(TrialArgs),
-    /// List the devices this program can compute on; with --check, compare what one computes with the CPU
+    /// List the devices this program can compute on; with --check, compare what one computes with
+    /// the CPU
     Devices(DevicesArgs),
 }
 

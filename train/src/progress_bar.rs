@@ -1,4 +1,5 @@
-//! Preparing text on the terminal: bytes, rate and time left; a line now and then where there is no terminal.
+//! Preparing text on the terminal: bytes, rate and time left; a line now and then where there is no
+//! terminal.
 
 use std::io::{IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
@@ -9,7 +10,7 @@ use ember_data::prepare::Progress;
 use ember_host::interrupt::Interrupt;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use ember_training::report::units;
+use ember_training::units;
 
 /// Seconds between two lines.
 const LINE_EVERY: Duration = Duration::from_secs(10);

@@ -7,13 +7,14 @@ use std::io::{self, IsTerminal};
 
 use ember_cli::terminal::{self, say};
 use ember_training::note::Note;
-use ember_training::report::{EvalReport, Reporter, StepReport};
+use ember_training::run::report::{EvalReport, Reporter, StepReport};
 
 use crate::wording;
 pub use dashboard::{Dashboard, restore_terminal};
 pub use lines::Lines;
 
-/// Where the program runs: a terminal that can show the dashboard, or standard error; with `quiet`, nowhere.
+/// Where the program runs: a terminal that can show the dashboard, or standard error; with `quiet`,
+/// nowhere.
 pub struct Screen {
     quiet: bool,
     /// What training is shown by.

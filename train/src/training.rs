@@ -1,4 +1,5 @@
-//! What `run` and `resume` have in common: a run is trained, its losses are drawn, and it is said where things are.
+//! What `run` and `resume` have in common: a run is trained, its losses are drawn, and it is said
+//! where things are.
 
 use anyhow::Result;
 use ember_cli::program::{CommonArgs, Notes, Outcome, exit};
@@ -7,22 +8,22 @@ use ember_host::interrupt::Interrupt;
 use ember_model::device::Selected;
 use ember_study::error::Error;
 use ember_study::plot::loss_svg;
+use ember_training::distributed::watch::{Event, Gone};
+use ember_training::distributed::{self, ProcessGroup, Program};
 use ember_training::evaluations::Best;
-use ember_training::report::{Row, jsonl};
+use ember_training::run::report::{Row, jsonl};
 use ember_training::run::{Ended, Run, Trained, device_line};
-use ember_training::team::watch::{Event, Gone};
-use ember_training::team::{self, Program, Team};
 
 use crate::report::{Screen, restore_terminal};
 use crate::wording::{self, exit_code};
 
 /// The processes that this one was started with.
-pub fn join(interrupt: &Interrupt) -> Result<Box<dyn Team>, ember_training::error::Error> {
-    team::join(Program { code: exit_code, gone }, interrupt)
+pub fn join(interrupt: &Interrupt) -> Result<Box<dyn ProcessGroup>, ember_training::error::Error> {
+    distributed::join(Program { code: exit_code, gone }, interrupt)
 }
 
 /// The common arguments as this process takes them: only the one that leads has something to say.
-pub fn voice(team: &dyn Team, common: &CommonArgs) -> CommonArgs {
+pub fn voice(team: &dyn ProcessGroup, common: &CommonArgs) -> CommonArgs {
     CommonArgs { quiet: common.quiet || !team.leads(), ..common.clone() }
 }
 
@@ -30,13 +31,13 @@ pub fn voice(team: &dyn Team, common: &CommonArgs) -> CommonArgs {
 pub fn train(run: Run, screen: &mut Screen, notes: &Notes, interrupt: &Interrupt) -> Result<Outcome> {
     interrupt.before_exit(restore_terminal);
     let trained = run.train(screen, &|| interrupt.requested())?;
-    if trained.team.leads() {
+    if trained.group.leads() {
         // All that was learned is saved: what cannot be drawn now can be drawn again.
         if let Err(error) = conclude(&trained, notes) {
             notes.say(format!("{:#}", wording::said(error.into())));
         }
     }
-    trained.team.leave();
+    trained.group.leave();
     Ok(match trained.ended {
         Ended::Finished => Outcome::Done,
         Ended::Interrupted => Outcome::Interrupted,

@@ -1,27 +1,20 @@
-//! What the libraries find wrong and what they choose, in the words of a program that has flags and commands.
+//! What the libraries find wrong and what they choose, in the words of a program that has flags and
+//! commands.
 
 use std::error::Error as StdError;
 
 use ember_cli::program::SaidElsewhere;
 use ember_cli::wording::{self, Worded, shared};
-use ember_study::copied::CopiedError;
-use ember_study::error::Error as StudyError;
-use ember_study::ledger::meter::MeterError;
-use ember_study::plot::PlotError;
-use ember_training::checkpoint;
-use ember_training::config::ConfigError;
-use ember_training::error::Error;
-use ember_training::guard;
-use ember_training::memory::fit::DoesNotFit;
+use ember_study::error::{CopiedError, Error as StudyError, MeterError, PlotError};
+use ember_training::error::{
+    CheckpointError, ConfigError, DoesNotFit, Error, FolderError, GroupError, GuardError, InitError,
+};
 use ember_training::note::Note;
-use ember_training::run::init::InitError;
-use ember_training::run_folder::FolderError;
-use ember_training::team;
 
 /// What ends the program, in its own words and with its exit code.
 pub fn said(error: anyhow::Error) -> anyhow::Error {
     let elsewhere = error.chain().find_map(|cause| match of_team(cause)? {
-        team::Error::SaidElsewhere { code } => Some(*code),
+        GroupError::SaidElsewhere { code } => Some(*code),
         _ => None,
     });
     match elsewhere {
@@ -30,7 +23,8 @@ pub fn said(error: anyhow::Error) -> anyhow::Error {
     }
 }
 
-/// The exit code that an error means where several processes end together: 2 for wrong arguments, else 1.
+/// The exit code that an error means where several processes end together: 2 for wrong arguments,
+/// else 1.
 pub fn exit_code(error: &Error) -> u8 {
     let usage = |cause| matches!(words(cause), Some(Worded::Usage(_)));
     if anyhow::Chain::new(error).any(usage) { 2 } else { 1 }
@@ -88,7 +82,7 @@ pub fn cause(error: anyhow::Error) -> Error {
     error.downcast().unwrap_or_else(other)
 }
 
-fn of_team<'a>(cause: &'a (dyn StdError + 'static)) -> Option<&'a team::Error> {
+fn of_team<'a>(cause: &'a (dyn StdError + 'static)) -> Option<&'a GroupError> {
     Error::unwrapped(cause).downcast_ref()
 }
 
@@ -138,23 +132,23 @@ fn of_folder(error: &FolderError) -> Option<Worded> {
     })
 }
 
-fn of_checkpoint(error: &checkpoint::Error) -> Option<String> {
+fn of_checkpoint(error: &CheckpointError) -> Option<String> {
     match error {
-        checkpoint::Error::Save { step, run, latest: None, .. } => Some(format!(
+        CheckpointError::Save { step, run, latest: None, .. } => Some(format!(
             "could not save step {step} (free some space and go on with `ember-train resume {}`)",
             run.display()
         )),
-        checkpoint::Error::OtherText { run, .. } => {
+        CheckpointError::OtherText { run, .. } => {
             Some(format!("{error}, or begin a new run with --init {}", run.display()))
         }
         _ => None,
     }
 }
 
-fn of_guard(error: &guard::Error) -> Option<String> {
+fn of_guard(error: &GuardError) -> Option<String> {
     match error {
-        guard::Error::SkippedTooMany { .. } => Some(format!("{error} (--set max_skipped_batches=N)")),
-        guard::Error::DamagedWeights { parameter, place, saved: Some(saved) } => Some(format!(
+        GuardError::SkippedTooMany { .. } => Some(format!("{error} (--set max_skipped_batches=N)")),
+        GuardError::DamagedWeights { parameter, place, saved: Some(saved) } => Some(format!(
             "{parameter} {place:?} is no longer finite, though every gradient was; these weights are not saved: {} is whole, and \
              `ember-train resume` goes on from there",
             saved.display()
@@ -172,13 +166,13 @@ fn of_init(error: &InitError) -> Option<String> {
     }
 }
 
-fn of_processes(error: &team::Error) -> Option<String> {
+fn of_processes(error: &GroupError) -> Option<String> {
     match error {
-        team::Error::NoMpi { processes } => Some(format!(
+        GroupError::NoMpi { processes } => Some(format!(
             "mpirun started {processes} processes of an ember-train that was built without MPI, and they would write into one \
              folder; build it with `cargo build --release -p ember-train --features mpi`, or start it without mpirun"
         )),
-        team::Error::UnequalShares { .. } => Some(error.to_string()),
+        GroupError::UnequalShares { .. } => Some(error.to_string()),
         _ => None,
     }
 }

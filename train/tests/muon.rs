@@ -1,5 +1,6 @@
-//! Parity with PyTorch's Muon and AdamW, by the fixture that `scripts/make_optimizer_fixtures.py` writes: ten clipped steps of a
-//! GPT-2, its blocks' matrices by Muon and the rest by AdamW, under one schedule.
+//! Parity with PyTorch's Muon and AdamW, by the fixture that `scripts/make_optimizer_fixtures.py`
+//! writes: ten clipped steps of a GPT-2, its blocks' matrices by Muon and the rest by AdamW, under
+//! one schedule.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -10,7 +11,7 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use ember_model::checkpoint;
 use ember_model::folder::TensorFile;
 use ember_training::loss::cross_entropy;
-use ember_training::optimizer::{AdamWConfig, MuonConfig, Optimizer, OptimizerConfig, clip_scale, global_norm};
+use ember_training::step::optimizer::{AdamWConfig, MuonConfig, Optimizer, OptimizerConfig, clip_scale, global_norm};
 use itertools::Itertools;
 use serde::Deserialize;
 
@@ -110,7 +111,8 @@ fn ten_steps_agree_with_pytorch() {
     });
     finals.extend(optimizer.stored().into_iter().filter(|(name, _)| name.starts_with("momentum.")));
     for name in reference.names() {
-        // The key's bias has a gradient of zero but for rounding, which Adam's division turns into noise.
+        // The key's bias has a gradient of zero but for rounding, which Adam's division turns into
+        // noise.
         if name.ends_with("c_attn.bias") {
             continue;
         }

@@ -1,6 +1,7 @@
-//! Parity with transformers' GPT2LMHeadModel, LlamaForCausalLM and Qwen3ForCausalLM, by the fixtures that
-//! `scripts/make_fixtures.py` and `scripts/make_llama_fixtures.py` write: logits, loss, every gradient, optimizer steps, greedy
-//! text. If this fails, the model is wrong, whatever else passes.
+//! Parity with transformers' GPT2LMHeadModel, LlamaForCausalLM and Qwen3ForCausalLM, by the
+//! fixtures that `scripts/make_fixtures.py` and `scripts/make_llama_fixtures.py` write: logits,
+//! loss, every gradient, optimizer steps, greedy text. If this fails, the model is wrong, whatever
+//! else passes.
 #![allow(clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
@@ -12,9 +13,10 @@ use ember_decoding::config::GenerationConfig;
 use ember_decoding::generate;
 use ember_model::folder::{self, NamedTensor, TensorFile};
 use ember_model::{GptConfig, Parameter, checkpoint};
+use ember_training::config::Curve;
 use ember_training::loss::cross_entropy;
-use ember_training::optimizer::{AdamWConfig, Optimizer, clip_scale, global_norm};
-use ember_training::schedule::{Curve, Schedule};
+use ember_training::run::schedule::Schedule;
+use ember_training::step::optimizer::{AdamWConfig, Optimizer, clip_scale, global_norm};
 use itertools::Itertools;
 use serde::Deserialize;
 
@@ -92,7 +94,8 @@ impl Reference {
         self.file.read(name).unwrap().values
     }
 
-    /// Calls `each` with the name and the two values of every tensor `kind.NAME`: ours, put away as a model's weights are, and theirs.
+    /// Calls `each` with the name and the two values of every tensor `kind.NAME`: ours, put away as
+    /// a model's weights are, and theirs.
     fn each(&self, kind: &str, config: &GptConfig, ours: &[NamedTensor], mut each: impl FnMut(&str, &[f32], &[f32])) {
         let dir = tempfile::tempdir().unwrap();
         folder::write(dir.path(), config, None, &folder::Settings::new(), ours).unwrap();
@@ -180,7 +183,8 @@ fn parity(name: &str, prefix: &'static str) {
         finals.push(NamedTensor { name: name.to_owned(), shape: shape.to_vec(), values });
     });
     reference.each("final", gpt.config(), &finals, |parameter, got, want| {
-        // GPT-2's key bias has a gradient of zero but for rounding, which Adam's division turns into noise.
+        // GPT-2's key bias has a gradient of zero but for rounding, which Adam's division turns
+        // into noise.
         if !parameter.ends_with("c_attn.bias") {
             let error = largest_difference(got, want);
             assert!(error < 1e-3, "{name}: {parameter} differs by {error} after all steps");

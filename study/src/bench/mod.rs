@@ -1,9 +1,10 @@
 //! How fast a model trains on this machine, beside what the machine can do.
 //!
-//! Timed are whole steps as training takes them, the device's work waited for after each. A step's parts are timed in steps of
-//! their own ([`parts`]), since waiting between the parts would slow the whole down. Every few steps a large matrix product and a
-//! copy are timed in the same process: what a machine can do varies from moment to moment, the ratio hardly. Memory is measured
-//! in the first steps, before anything is timed, since counting takes time too.
+//! Timed are whole steps as training takes them, the device's work waited for after each. A step's
+//! parts are timed in steps of their own ([`parts`]), since waiting between the parts would slow
+//! the whole down. Every few steps a large matrix product and a copy are timed in the same process:
+//! what a machine can do varies from moment to moment, the ratio hardly. Memory is measured in the
+//! first steps, before anything is timed, since counting takes time too.
 
 pub mod parts;
 
@@ -21,8 +22,8 @@ use crate::error::Result;
 use crate::ledger::meter::{MeasuredBy, Meter, wait_for};
 use crate::plan::measure::Bench;
 use ember_training::config::TrainConfig;
+use ember_training::config::precision::float_dtype;
 use ember_training::memory::counting;
-use ember_training::precision::float_dtype;
 
 use parts::{PartTimes, Parts};
 
@@ -76,7 +77,8 @@ pub struct Speed {
     pub flops_per_s: f64,
     /// Rows, columns and depth of the matrix product beside it.
     pub product_size: usize,
-    /// FLOPs a second of that product, in the type that the run multiplies in: the median of all rounds.
+    /// FLOPs a second of that product, in the type that the run multiplies in: the median of all
+    /// rounds.
     pub product_flops_per_s: f64,
     /// A step's model FLOPs a second as a share of the product's a moment before.
     pub utilisation: Spread,

@@ -1,5 +1,6 @@
-//! Where the time of a step goes. Each part is waited for before the next begins, so the parts may come to more than a step of
-//! its own, in which a device works on while the host prepares what comes next.
+//! Where the time of a step goes. Each part is waited for before the next begins, so the parts may
+//! come to more than a step of its own, in which a device works on while the host prepares what
+//! comes next.
 
 use std::time::Instant;
 
@@ -11,20 +12,19 @@ use ember_decoding::bench::Spread;
 use ember_model::Gpt;
 use serde::Serialize;
 
-use crate::error::Result;
+use crate::error::{PlanError, Result};
 use crate::ledger::meter::wait_for;
-use crate::plan::PlanError;
 use crate::plan::measure::Bench;
 use ember_training::config::TrainConfig;
-use ember_training::gradient::{Gradient, Passes, inputs, next_token_loss, pass};
+use ember_training::step::gradient::{Gradient, Passes, inputs, next_token_loss, pass};
 
 /// Seconds of a step by part.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Parts {
     /// Cutting the windows out of the text.
     pub data_s: Spread,
-    /// From the ids to the loss. Where a pass goes in segments it ends before the head: the head, the loss and what the segments
-    /// compute again count to the backward.
+    /// From the ids to the loss. Where a pass goes in segments it ends before the head: the head,
+    /// the loss and what the segments compute again count to the backward.
     pub forward_s: Spread,
     /// From the loss to every parameter's gradient.
     pub backward_s: Spread,
@@ -49,7 +49,7 @@ impl PartTimes {
     pub fn time_a_step(&mut self, bench: &mut Bench, config: &TrainConfig, device: &Device) -> Result<()> {
         let mut gradients = GradientsAccumulator::new();
         let [mut data, mut forward, mut backward] = [0.0; 3];
-        let passes = Passes::of(config, 0, 1.0);
+        let passes = Passes::new(config, 0, 1.0);
         let (windows, range) = bench.windows();
         let gpt = bench.gpt().ok_or(PlanError::NoModel)?;
         for first in range.step_by(config.micro_batch) {
@@ -61,7 +61,7 @@ impl PartTimes {
             backward += back;
         }
         let began = Instant::now();
-        bench.follow(Gradient { loss: 0.0, of: gradients.grads() });
+        bench.follow(Gradient { loss: 0.0, gradients: gradients.grads() });
         wait_for(device)?;
         self.data.push(data);
         self.forward.push(forward);

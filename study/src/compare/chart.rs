@@ -1,13 +1,15 @@
-//! Curves on a terminal: braille dots in a colour for each run, or, where there is no colour, a letter for each.
+//! Curves on a terminal: braille dots in a colour for each run, or, where there is no colour, a
+//! letter for each.
 
 use super::{Axis, Record, Scale, heights};
 use crate::plot::{Points, below};
-use ember_training::report::units::{duration, short};
+use ember_training::units::{duration, short};
 
 /// What the terminal can show.
 #[derive(Clone, Copy, Debug)]
 pub enum Style {
-    /// Two by four dots in each place, in colours; names are written as this makes them safe for a terminal.
+    /// Two by four dots in each place, in colours; names are written as this makes them safe for a
+    /// terminal.
     Dots(fn(&str) -> String),
     /// One letter in each place, and nothing but text.
     Letters,
@@ -28,7 +30,8 @@ impl Style {
         }
     }
 
-    /// What is not this program's own, such as a name; colours are written to the terminal as they are, and these are not.
+    /// What is not this program's own, such as a name; colours are written to the terminal as they
+    /// are, and these are not.
     pub fn words(self, text: &str) -> String {
         match self {
             Self::Dots(printable) => printable(text),
@@ -60,8 +63,8 @@ struct Place {
     run: usize,
 }
 
-/// The runs' validation losses, or training losses where some run has never been evaluated, in `columns` by `rows` characters
-/// and a line each above and below.
+/// The runs' validation losses, or training losses where some run has never been evaluated, in
+/// `columns` by `rows` characters and a line each above and below.
 pub fn chart(runs: &[Record], axis: Axis, scale: Scale, style: Style, columns: usize, rows: usize) -> String {
     let validated = runs.iter().all(|run| !run.validation(axis).is_empty());
     let curve = |run: &Record| scale.place(&if validated { run.validation(axis) } else { run.training(axis) });
@@ -131,7 +134,8 @@ fn along(points: &[(f64, f64)]) -> Vec<(usize, usize)> {
     dots
 }
 
-/// The bit of a dot in a braille character (Unicode 15, chapter 21.1); in the place of a letter there is but the first.
+/// The bit of a dot in a braille character (Unicode 15, chapter 21.1); in the place of a letter
+/// there is but the first.
 fn dot(x: usize, y: usize) -> u8 {
     const BITS: [[u8; 4]; 2] = [[0x01, 0x02, 0x04, 0x40], [0x08, 0x10, 0x20, 0x80]];
     BITS[x][y]

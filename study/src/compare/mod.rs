@@ -1,7 +1,7 @@
 //! Runs beside each other: their curves, their figures and what their configurations differ in.
 //!
-//! All of it is read from the run folders' `metrics.jsonl` and `config.toml`, nothing else; a run that is still going on, was
-//! cut short or never evaluated is compared as far as it got.
+//! All of it is read from the run folders' `metrics.jsonl` and `config.toml`, nothing else; a run
+//! that is still going on, was cut short or never evaluated is compared as far as it got.
 
 mod chart;
 mod picture;
@@ -10,55 +10,18 @@ mod table;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use ember_host::file_error::{At, FileError};
+use ember_host::file_error::At;
 use serde::Serialize;
 
+use crate::error::CompareError;
 use crate::plot::{Points, drawable, smooth};
 use ember_training::median::median;
-use ember_training::report::{LogError, Row, RunFacts, jsonl};
-use ember_training::run_folder;
+use ember_training::run::folder;
+use ember_training::run::report::{Row, RunFacts, jsonl};
 
 pub use chart::{Style, chart};
 pub use picture::svg;
 pub use table::{differing, table};
-
-/// Why runs cannot be compared.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum CompareError {
-    /// There is nothing of that name.
-    #[error("{} does not exist; name a run's folder", path.display())]
-    Missing {
-        /// What was named.
-        path: PathBuf,
-    },
-    /// There is no log.
-    #[error("{} has no metrics.jsonl: it is no run, or has not begun to train; name a run's folder", path.display())]
-    NoLog {
-        /// What was named.
-        path: PathBuf,
-    },
-    /// No run has a loss.
-    #[error("{} holds no loss yet; wait for the first logged step", log.display())]
-    NoLoss {
-        /// A log.
-        log: PathBuf,
-    },
-    /// A configuration is broken.
-    #[error("{} is not TOML; put back what was changed", path.display())]
-    NotToml {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: toml::de::Error,
-    },
-    /// A log is damaged.
-    #[error(transparent)]
-    Log(#[from] LogError),
-    /// Another file cannot be read.
-    #[error(transparent)]
-    File(#[from] FileError),
-}
 
 /// What curves are drawn over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,9 +70,10 @@ impl Record {
     /// Reads the run in `path`.
     ///
     /// # Errors
-    /// When it is no run's folder, nothing is logged yet, or a file is damaged; the line names the folder or file.
+    /// When it is no run's folder, nothing is logged yet, or a file is damaged; the line names the
+    /// folder or file.
     pub fn open(path: &Path) -> Result<Self, CompareError> {
-        let metrics = run_folder::metrics(path);
+        let metrics = folder::metrics(path);
         if !path.exists() {
             return Err(CompareError::Missing { path: path.to_owned() });
         }
@@ -120,7 +84,8 @@ impl Record {
         let file = path.join("config.toml");
         let config = if file.is_file() {
             let text = std::fs::read_to_string(&file).at("cannot read", &file)?;
-            // Not as a TrainConfig: runs of other versions have other keys, and can be compared all the same.
+            // Not as a TrainConfig: runs of other versions have other keys, and can be compared all
+            // the same.
             text.parse().map_err(|source| CompareError::NotToml { path: file, source })?
         } else {
             toml::Table::new()
@@ -218,7 +183,7 @@ pub fn open(paths: &[PathBuf]) -> Result<Vec<Record>, CompareError> {
     let mut runs = paths.iter().map(|path| Record::open(path)).collect::<Result<Vec<_>, _>>()?;
     // Beside others, a run without a loss has nothing to draw, but a line in the table.
     if let (false, Some(first)) = (runs.iter().any(Record::has_loss), runs.first()) {
-        return Err(CompareError::NoLoss { log: run_folder::metrics(&first.path) });
+        return Err(CompareError::NoLoss { log: folder::metrics(&first.path) });
     }
     let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
     for run in &mut runs {
@@ -229,7 +194,8 @@ pub fn open(paths: &[PathBuf]) -> Result<Vec<Record>, CompareError> {
     Ok(runs)
 }
 
-/// The keys of which the runs have different values, each with the value of every run; `None` where a run lacks it.
+/// The keys of which the runs have different values, each with the value of every run; `None` where
+/// a run lacks it.
 pub fn differences(runs: &[Record]) -> BTreeMap<String, Vec<Option<String>>> {
     let keys: BTreeSet<&String> = runs.iter().flat_map(|run| run.config.keys()).collect();
     let values = |key: &str| runs.iter().map(|run| run.config.get(key).map(ToString::to_string)).collect::<Vec<_>>();
@@ -237,8 +203,8 @@ pub fn differences(runs: &[Record]) -> BTreeMap<String, Vec<Option<String>>> {
     keys.into_iter().map(|key| (key.clone(), values(key))).filter(|(_, values)| differs(values)).collect()
 }
 
-/// The lowest and the highest loss to draw: the first steps fall from far above, and would press all that matters into the
-/// lowest part of the picture.
+/// The lowest and the highest loss to draw: the first steps fall from far above, and would press
+/// all that matters into the lowest part of the picture.
 fn heights<'a>(curves: impl Iterator<Item = &'a Points> + Clone, last: f64) -> (f64, f64) {
     let settled = |from: f64| curves.clone().flatten().filter(move |point| point.0 >= from).map(|point| point.1);
     let span = |from: f64| settled(from).fold((f64::MAX, f64::MIN), |(low, high), y| (low.min(y), high.max(y)));

@@ -1,15 +1,14 @@
-//! Several runs in one picture: training losses pale, validation losses strong, a colour for each run; below, as the legend, the
-//! figures of each and what it differs in.
+//! Several runs in one picture: training losses pale, validation losses strong, a colour for each
+//! run; below, as the legend, the figures of each and what it differs in.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::table::{cut, figures};
 use super::{Axis, Record, Scale, differences, heights};
-use crate::plot::{
-    AXIS, Area, COLOURS, Drawn, EDGE, GREY, GRID, INK, PlotError, Points, below, decimals, drawing, font,
-};
-use ember_training::report::units::{duration, short};
+use crate::error::PlotError;
+use crate::plot::{AXIS, Area, COLOURS, Drawn, EDGE, GREY, GRID, INK, Points, below, decimals, drawing, font};
+use ember_training::units::{duration, short};
 
 const WIDTH: u32 = 960;
 const HEADER: u32 = 36;

@@ -1,7 +1,7 @@
 //! The figures of several runs, and what they differ in, as text in columns.
 
 use super::{Record, Style, Summary, differences};
-use ember_training::report::units::{duration, grouped, short};
+use ember_training::units::{duration, grouped, short};
 
 /// Most characters of a value; a list of prompts may be long.
 const LONGEST: usize = 40;

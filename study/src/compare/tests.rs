@@ -57,7 +57,8 @@ fn among_colours_a_name_cannot_move_the_cursor() {
 
 #[test]
 fn numbers_that_no_run_has_are_left_out_of_the_picture() {
-    // Where a loss below all others comes first, the heights are not its own, and the line to it would leave the chart.
+    // Where a loss below all others comes first, the heights are not its own, and the line to it
+    // would leave the chart.
     let early = [&[1.0, -1e308], [1.5, 1.2].repeat(30).as_slice()].concat();
     let late = [1.0, 2.0, 1e308, -1e308, 1.5, 1e9, -1e9, 1.2];
     let mut runs = [record("early", &early, ""), record("late", &late, "")];

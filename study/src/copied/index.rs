@@ -1,9 +1,10 @@
-//! A suffix array: every place of a text, sorted by what follows there, so that any stretch is found by halving.
+//! A suffix array: every place of a text, sorted by what follows there, so that any stretch is
+//! found by halving.
 //!
-//! Sorted, all places where a stretch stands lie next to each other (Manber and Myers, "Suffix arrays: a new method for on-line
-//! string searches", 1993). The sorting itself is divsufsort's.
+//! Sorted, all places where a stretch stands lie next to each other (Manber and Myers, "Suffix
+//! arrays: a new method for on-line string searches", 1993). The sorting itself is divsufsort's.
 
-use super::CopiedError;
+use crate::error::CopiedError;
 
 /// A text of which every stretch can be looked up; 5 bytes of memory for each of its own.
 pub struct Index {
@@ -43,7 +44,8 @@ impl Index {
 
     /// How many bytes at the beginning of `wanted` stand together somewhere.
     pub fn longest_match(&self, wanted: &[u8]) -> usize {
-        // What shares most with `wanted` stands right before or behind the place where it would be sorted in.
+        // What shares most with `wanted` stands right before or behind the place where it would be
+        // sorted in.
         let place = self.lower(wanted);
         let around = &self.suffixes[place.saturating_sub(1)..self.suffixes.len().min(place + 1)];
         let shared = |&at: &i32| self.from(at).iter().zip(wanted).take_while(|(a, b)| a == b).count();

@@ -1,5 +1,5 @@
-//! How much of a text is new, by runs of n words (McCoy et al., "How much do language models copy from their training data?",
-//! 2021): the share of its n-grams that the training text has nowhere.
+//! How much of a text is new, by runs of n words (McCoy et al., "How much do language models copy
+//! from their training data?", 2021): the share of its n-grams that the training text has nowhere.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -9,7 +9,8 @@ use serde::Serialize;
 /// The longest runs of words that are looked for.
 pub const MOST_WORDS: usize = 10;
 
-/// The words of a text: runs of letters, digits and apostrophes, and each other character that is no white space alone.
+/// The words of a text: runs of letters, digits and apostrophes, and each other character that is
+/// no white space alone.
 pub fn words(text: &str) -> impl Iterator<Item = &str> {
     word_places(text).map(|place| &text[place])
 }
@@ -48,8 +49,8 @@ impl Novel {
     }
 }
 
-/// The n-grams of a few texts as a tree, one word a branch. The training text is read past it: it may be of any size, and memory
-/// is the texts' own.
+/// The n-grams of a few texts as a tree, one word a branch. The training text is read past it: it
+/// may be of any size, and memory is the texts' own.
 #[derive(Default)]
 pub struct Ngrams {
     ids: HashMap<String, u32>,

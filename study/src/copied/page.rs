@@ -1,9 +1,11 @@
-//! The checked texts as a page: what is copied is marked, and each mark says and links to where it stands.
+//! The checked texts as a page: what is copied is marked, and each mark says and links to where it
+//! stands.
 
 use std::fmt::Write;
 
-use super::{Checked, Place, Together};
-use ember_training::report::html::{escape, page as whole_page};
+use super::checked::{Checked, Together};
+use super::training_text::Place;
+use ember_training::run::report::html::{escape, page as whole_page};
 
 const STYLE: &str = "
 .text { white-space: pre-wrap; overflow-wrap: anywhere; border-left: 3px solid GrayText; padding-left: 1em }

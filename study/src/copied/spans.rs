@@ -4,15 +4,17 @@ use std::ops::Range;
 
 use super::index::Index;
 
-/// The maximal spans of `text`, in bytes, that stand in the index and have at least `least` characters (1 or more): none can
-/// be made longer at either end and still stand there, and none lies within another. In order; neighbours may overlap, where
-/// what joins them stands nowhere as a whole.
+/// The maximal spans of `text`, in bytes, that stand in the index and have at least `least`
+/// characters (1 or more): none can be made longer at either end and still stand there, and none
+/// lies within another. In order; neighbours may overlap, where what joins them stands nowhere as a
+/// whole.
 pub fn maximal_spans(index: &Index, text: &str, least: usize) -> Vec<Range<usize>> {
     let text = Characters::new(text);
     let mut spans = Vec::new();
     let mut start = 0;
-    // A span that begins here holds the next `least` characters. Mostly they stand nowhere, and looking backwards from the last
-    // of them shows how far one can move on at once, as in the search of Boyer and Moore (1977).
+    // A span that begins here holds the next `least` characters. Mostly they stand nowhere, and
+    // looking backwards from the last of them shows how far one can move on at once, as in the
+    // search of Boyer and Moore (1977).
     while start + least <= text.len() {
         let reach = text.first_reaching(index, start, start + least);
         if reach > start {
@@ -71,7 +73,8 @@ impl<'a> Characters<'a> {
         self.edges.partition_point(|&edge| edge <= end) - 1
     }
 
-    /// The first character from `start` on from which everything up to `end` stands in the index; `end` if none does.
+    /// The first character from `start` on from which everything up to `end` stands in the index;
+    /// `end` if none does.
     fn first_reaching(&self, index: &Index, start: usize, end: usize) -> usize {
         let (mut low, mut high) = (start, end); // the less has to stand there, the more likely it does: halve
         while low < high {

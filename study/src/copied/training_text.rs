@@ -1,4 +1,5 @@
-//! The text that a model has learned, as one piece that can be searched, and where in it a place is.
+//! The text that a model has learned, as one piece that can be searched, and where in it a place
+//! is.
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
@@ -8,11 +9,12 @@ use ember_data::tokenizer::Tokenizer;
 use ember_data::tokens::TokenFile;
 use serde::Serialize;
 
-use super::CopiedError;
 use super::index::Index;
+use crate::error::CopiedError;
 use crate::error::Result;
 
-/// Stands behind every document. No UTF-8 text has this byte, so no match goes from one document into the next.
+/// Stands behind every document. No UTF-8 text has this byte, so no match goes from one document
+/// into the next.
 const SEPARATOR: u8 = 0xff;
 
 /// Token ids read at once.
@@ -58,8 +60,8 @@ pub struct Place {
 }
 
 impl Documents {
-    /// The documents of a split of a prepared folder, given back by its tokenizer. Its tokens do not say from which of several
-    /// files a document came, so all have the one name `source`.
+    /// The documents of a split of a prepared folder, given back by its tokenizer. Its tokens do
+    /// not say from which of several files a document came, so all have the one name `source`.
     ///
     /// # Errors
     /// When the tokens cannot be read, or are not the tokenizer's.
@@ -69,7 +71,8 @@ impl Documents {
         end_of_text: Option<u32>,
         source: String,
     ) -> Result<Self> {
-        // What each token stands for is looked up once. In some foreign tokenizers a token alone stands for nothing.
+        // What each token stands for is looked up once. In some foreign tokenizers a token alone
+        // stands for nothing.
         let table: Option<Vec<Vec<u8>>> =
             (0..tokenizer.vocab_size() as u32).map(|id| tokenizer.token_bytes(id)).collect();
         let text_of = |ids: &[u32]| match &table {
@@ -100,10 +103,12 @@ impl Documents {
         Ok(this)
     }
 
-    /// The documents of files and folders, read as `run` and `prepare` do; `field` holds the text in JSON Lines and Parquet.
+    /// The documents of files and folders, read as `run` and `prepare` do; `field` holds the text
+    /// in JSON Lines and Parquet.
     ///
     /// # Errors
-    /// Names the file that cannot be read, is no text, or lacks the field; in a folder such a file is left out.
+    /// Names the file that cannot be read, is no text, or lacks the field; in a folder such a file
+    /// is left out.
     pub fn from_files(paths: &[PathBuf], field: &str) -> Result<Self> {
         let mut listing = Listing::default();
         paths.iter().try_for_each(|path| listing.add_path(path))?;

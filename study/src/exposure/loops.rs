@@ -1,5 +1,5 @@
-//! Texts that end in a loop: the same stretch said again and again, as greedy decoding is known for (Holtzman et al., "The
-//! Curious Case of Neural Text Degeneration", 2020).
+//! Texts that end in a loop: the same stretch said again and again, as greedy decoding is known for
+//! (Holtzman et al., "The Curious Case of Neural Text Degeneration", 2020).
 
 use serde::Serialize;
 
@@ -18,8 +18,8 @@ pub struct Loop {
     pub period: usize,
 }
 
-/// The loop at the end of `ids`: the shortest stretch said at least [`TIMES`] times in a row up to the last token (its last
-/// saying perhaps cut short), over at least [`LEAST_TOKENS`] tokens.
+/// The loop at the end of `ids`: the shortest stretch said at least [`TIMES`] times in a row up to
+/// the last token (its last saying perhaps cut short), over at least [`LEAST_TOKENS`] tokens.
 pub fn ending_loop(ids: &[u32]) -> Option<Loop> {
     (1..=ids.len() / TIMES).find_map(|period| {
         let same = ids.iter().rev().zip(ids[..ids.len() - period].iter().rev()).take_while(|(a, b)| a == b).count();

@@ -1,19 +1,24 @@
-//! Exposure: in training a model reads real text only, in inference its own. Does it go astray on its own words?
+//! Exposure: in training a model reads real text only, in inference its own. Does it go astray on
+//! its own words?
 //!
-//! Each window of validation text gives a prefix. Behind it come the real words, words that the model draws at temperature 1,
-//! or those it finds most probable (greedy), and the same scoring that evaluates a model measures all three by position:
+//! Each window of validation text gives a prefix. Behind it come the real words, words that the
+//! model draws at temperature 1, or those it finds most probable (greedy), and the same scoring
+//! that evaluates a model measures all three by position:
 //!
-//! - loss, -ln p of the word that stands there. Drawn words have the loss that the model expects; real ones have more, as far
-//!   as it does not know them; greedy ones less, falling where it repeats itself.
-//! - expected loss: the entropy of the model's own distribution at that place. What it expects on real words and what it then
-//!   loses there are equal if it knows how well it knows.
-//! - drift: the expected loss on drawn words less that on real ones. Right behind the prefix it is 0, for both have read the
-//!   same. A model whose own words lead it nowhere that real text does not go stays at 0; one that goes astray does not.
+//! - loss, -ln p of the word that stands there. Drawn words have the loss that the model expects;
+//!   real ones have more, as far as it does not know them; greedy ones less, falling where it
+//!   repeats itself.
+//! - expected loss: the entropy of the model's own distribution at that place. What it expects on
+//!   real words and what it then loses there are equal if it knows how well it knows.
+//! - drift: the expected loss on drawn words less that on real ones. Right behind the prefix it is
+//!   0, for both have read the same. A model whose own words lead it nowhere that real text does
+//!   not go stays at 0; one that goes astray does not.
 //! - repetition: the share of places that end a run of tokens which stood in the window before.
 //!
-//! What is not measured is the loss of the real words behind a prefix that the model wrote: no real words follow that.
-//! (Bengio et al., "Scheduled Sampling", 2015, name the problem; He et al., "Exposure Bias versus Self-Recovery", 2021, ask
-//! whether it grows with length, which is why everything here is by position.)
+//! What is not measured is the loss of the real words behind a prefix that the model wrote: no real
+//! words follow that. (Bengio et al., "Scheduled Sampling", 2015, name the problem; He et al.,
+//! "Exposure Bias versus Self-Recovery", 2021, ask whether it grows with length, which is why
+//! everything here is by position.)
 
 mod loops;
 mod page;
@@ -31,8 +36,7 @@ use ember_host::memory::{ASSUMED_BYTES, available_bytes};
 use ember_model::Gpt;
 use serde::Serialize;
 
-use crate::error::Result;
-use crate::ledger::meter::MeterError;
+use crate::error::{MeterError, Result};
 
 pub use loops::{LEAST_TOKENS, Loop, Loops, TIMES, ending_loop};
 pub use page::page;
@@ -61,7 +65,8 @@ pub struct Settings {
 pub struct Window {
     /// `context_length + 1` tokens: the last is only predicted.
     pub ids: Vec<u32>,
-    /// What really follows the prefix, as long as the texts that are searched for loops or as far as the text goes.
+    /// What really follows the prefix, as long as the texts that are searched for loops or as far
+    /// as the text goes.
     pub long: Vec<u32>,
 }
 
@@ -126,8 +131,8 @@ pub struct Exposure {
     pub loops: Vec<Loops>,
 }
 
-/// Measures `gpt`, on a device without automatic differentiation, on at least two windows of real text; `None` when
-/// `interrupted` says to stop.
+/// Measures `gpt`, on a device without automatic differentiation, on at least two windows of real
+/// text; `None` when `interrupted` says to stop.
 ///
 /// # Errors
 /// When windows or settings do not fit the model, or its logits are not finite.
@@ -148,7 +153,8 @@ pub fn measure(
         seed,
         ..GenerationConfig::default()
     };
-    // The first of a window's drawn texts is also the one looked at for a loop, if that need not be longer.
+    // The first of a window's drawn texts is also the one looked at for a loop, if that need not be
+    // longer.
     let Some(sampled) = write(gpt, &prefixes, &knobs(Strategy::Sample, samples, new), interrupted)? else {
         return Ok(None);
     };
@@ -210,7 +216,8 @@ fn doubling(end: usize) -> Vec<Range<usize>> {
     starts.take_while(|&start| start < end).map(|start| start..(2 * start).max(1).min(end)).collect()
 }
 
-/// Writes on from every prefix: `num_return_sequences` texts of `max_new_tokens` each, one prefix after another.
+/// Writes on from every prefix: `num_return_sequences` texts of `max_new_tokens` each, one prefix
+/// after another.
 fn write(
     gpt: &Gpt,
     prefixes: &[&[u32]],
@@ -284,7 +291,8 @@ impl Reading {
     }
 }
 
-/// The entropy, in nats, of the model's distribution for every token of each row from `prefix` on; the rows are of one length.
+/// The entropy, in nats, of the model's distribution for every token of each row from `prefix` on;
+/// the rows are of one length.
 fn entropies(
     gpt: &Gpt,
     rows: &[Vec<u32>],
@@ -319,7 +327,8 @@ fn entropies(
     Ok(Some(entropies))
 }
 
-/// For every token from `prefix` on: 1 where the `run` tokens that it ends stood in the row before, else 0.
+/// For every token from `prefix` on: 1 where the `run` tokens that it ends stood in the row before,
+/// else 0.
 fn repeated(ids: &[u32], prefix: usize, run: usize) -> Vec<f32> {
     let mut seen = HashSet::new();
     let all: Vec<f32> = (1..=ids.len())

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::{Exposure, Figures, Stretch};
-use ember_training::report::html::page as whole_page;
+use ember_training::run::report::html::page as whole_page;
 
 const STYLE: &str = "
 svg { width: 100%; height: auto; font: 12px system-ui, sans-serif }

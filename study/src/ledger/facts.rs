@@ -1,4 +1,5 @@
-//! What is known of each mode without measuring it: what is random, what comes out, where it is done.
+//! What is known of each mode without measuring it: what is random, what comes out, where it is
+//! done.
 
 use super::Place;
 
@@ -19,9 +20,9 @@ pub(super) const TRAINING_STEP: Facts = Facts {
     random: "which windows of the text, and what dropout drops",
     returns: "one number, the loss, and other weights",
     places: &[
-        place("train/lib/src/gradient.rs", "next_token_loss"),
+        place("train/lib/src/step/gradient/mod.rs", "next_token_loss"),
         place("kernels/src/cross_entropy/mod.rs", "cross_entropy"),
-        place("train/lib/src/optimizer.rs", "step"),
+        place("train/lib/src/step/optimizer/mod.rs", "step"),
     ],
 };
 pub(super) const FORWARD_WITH_GRAPH: Facts = Facts {

@@ -1,11 +1,13 @@
-//! Floating-point operations, by the matrix products alone: a multiply-add counts as two, a position attends to itself and to
-//! what came before it, and everything else (norms, GELUs, softmax, additions) is left out, a percent or two of the work.
+//! Floating-point operations, by the matrix products alone: a multiply-add counts as two, a
+//! position attends to itself and to what came before it, and everything else (norms, GELUs,
+//! softmax, additions) is left out, a percent or two of the work.
 
 use ember_model::GptConfig;
 
-/// FLOPs of `tokens` positions that together look back on `looked_at` positions, each layer, of which `predicted` go through
-/// the head: `2 * tokens * n_layer * M + 4 * looked_at * n_layer * n_embd + 2 * predicted * n_embd * vocab_size`, where M is the
-/// weights that a position is multiplied with in a block (`12 n_embd^2` in GPT-2), and attention is as wide as its queries.
+/// FLOPs of `tokens` positions that together look back on `looked_at` positions, each layer, of
+/// which `predicted` go through the head: `2 * tokens * n_layer * M + 4 * looked_at * n_layer *
+/// n_embd + 2 * predicted * n_embd * vocab_size`, where M is the weights that a position is
+/// multiplied with in a block (`12 n_embd^2` in GPT-2), and attention is as wide as its queries.
 pub fn forward(config: &GptConfig, tokens: usize, looked_at: usize, predicted: usize) -> f64 {
     let (layers, c) = (config.n_layer as f64, config.n_embd as f64);
     let matrices: usize = config.operations().matrices_of_a_block().map(|[n_in, n_out]| n_in * n_out).sum();
@@ -14,12 +16,14 @@ pub fn forward(config: &GptConfig, tokens: usize, looked_at: usize, predicted: u
     products + attention + 2.0 * predicted as f64 * c * config.vocab_size as f64
 }
 
-/// Positions looked at by those from `from` to `to` of one row, themselves included: the sum of `from + 1 ..= to`.
+/// Positions looked at by those from `from` to `to` of one row, themselves included: the sum of
+/// `from + 1 ..= to`.
 pub fn looked_at(from: usize, to: usize) -> usize {
     (to * (to + 1) - from * (from + 1)) / 2
 }
 
-/// Of training: every matrix product of the forward has two of its size in the backward, one for the gradient of each factor.
+/// Of training: every matrix product of the forward has two of its size in the backward, one for
+/// the gradient of each factor.
 pub fn training(forward: f64) -> f64 {
     3.0 * forward
 }
@@ -45,7 +49,8 @@ mod tests {
         assert_eq!(whole, prefill + decoded);
     }
 
-    /// The textbook's count for long texts differs in that it lets every position look at the whole context.
+    /// The textbook's count for long texts differs in that it lets every position look at the whole
+    /// context.
     #[test]
     fn it_agrees_with_the_count_that_utilisation_is_judged_by() {
         let mut config = GptConfig::new(50257, 1024, 12, 12, 768);

@@ -1,4 +1,5 @@
-//! How the costs grow with the length of the text: training against inference, with the cache and without it.
+//! How the costs grow with the length of the text: training against inference, with the cache and
+//! without it.
 
 use burn::module::Module;
 use burn::optim::GradientsParams;
@@ -10,8 +11,8 @@ use serde::Serialize;
 use super::meter::{Meter, spread};
 use super::modes::generation::logits_without_cache;
 use crate::error::Result;
-use ember_training::gradient::{batch_logits, next_token_loss};
-use ember_training::optimizer::{Optimizer, OptimizerConfig, clip_scale, global_norm};
+use ember_training::step::gradient::{batch_logits, next_token_loss};
+use ember_training::step::optimizer::{Optimizer, OptimizerConfig, clip_scale, global_norm};
 
 /// The costs at one length.
 #[derive(Clone, Debug, Serialize)]
@@ -41,8 +42,9 @@ pub fn lengths(longest: usize) -> Vec<usize> {
     lengths
 }
 
-/// Measures one row of `batch`, cut to each of [`lengths`]; the weights take `weights_bytes` by `meter`, and nothing else may
-/// hold them. `None` when `go_on`, which is told the length, says to stop.
+/// Measures one row of `batch`, cut to each of [`lengths`]; the weights take `weights_bytes` by
+/// `meter`, and nothing else may hold them. `None` when `go_on`, which is told the length, says to
+/// stop.
 ///
 /// # Errors
 /// When the device fails.

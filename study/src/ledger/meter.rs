@@ -7,32 +7,9 @@ use burn::tensor::Device;
 use ember_model::kernels::is_cpu;
 use serde::Serialize;
 
-use crate::error::Result;
+use crate::error::{MeterError, Result};
 use ember_training::median::median;
 use ember_training::memory::counting;
-
-/// Why nothing can be measured on a device.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum MeterError {
-    /// The program allocates through another allocator than [`counting::Counting`].
-    #[error("this program does not count its memory; use ember-train")]
-    NotCounted,
-    /// The device does not report.
-    #[error("the device does not say how much memory is in use; use the CPU")]
-    Silent,
-    /// The device failed.
-    #[error("the device failed: {0}; try the CPU")]
-    Device(String),
-    /// What was computed cannot be read back.
-    #[error("cannot read the {what}: {problem}")]
-    Values {
-        /// What it is.
-        what: &'static str,
-        /// Why not.
-        problem: String,
-    },
-}
 
 /// Waits until the device has done what it was given.
 ///
@@ -48,8 +25,8 @@ pub fn wait_for(device: &Device) -> Result<(), MeterError> {
 pub enum MeasuredBy {
     /// Every block that the program's allocator gives out; the peak is the true one.
     Allocator,
-    /// The bytes in use of the device's memory pool, read after each phase; the peak is the largest reading, and what an
-    /// operation needs for itself in between is not seen.
+    /// The bytes in use of the device's memory pool, read after each phase; the peak is the largest
+    /// reading, and what an operation needs for itself in between is not seen.
     Pool,
 }
 
@@ -65,8 +42,8 @@ impl Meter {
     /// A meter for `device`; what is in use now counts as nothing.
     ///
     /// # Errors
-    /// When nobody can say how much memory is in use: the program allocates through another allocator than
-    /// [`counting::Counting`], or the device does not report.
+    /// When nobody can say how much memory is in use: the program allocates through another
+    /// allocator than [`counting::Counting`], or the device does not report.
     pub fn new(device: &Device) -> Result<Self, MeterError> {
         let device = device.clone().inner();
         let by = if is_cpu(&device) {
@@ -151,7 +128,8 @@ impl Meter {
     }
 }
 
-/// How many nodes burn's graph is given while `run` runs: it numbers them in the order in which they are made.
+/// How many nodes burn's graph is given while `run` runs: it numbers them in the order in which
+/// they are made.
 pub fn nodes_made<T>(run: impl FnOnce() -> T) -> (T, u64) {
     let first = NodeId::new().value;
     let result = run();

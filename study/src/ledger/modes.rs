@@ -1,4 +1,5 @@
-//! The ways to use a model, one function each: what training does, what scoring does, what generation does ([`generation`]).
+//! The ways to use a model, one function each: what training does, what scoring does, what
+//! generation does ([`generation`]).
 
 pub mod generation;
 mod plan;
@@ -15,12 +16,12 @@ use ember_model::{Gpt, GptConfig};
 use super::Entry;
 use super::facts::{DECODE_UNCACHED, FORWARD, FORWARD_WITH_GRAPH, Facts, PREFILL, SCORE, TRAINING_STEP};
 use super::flops::{self, looked_at};
-use super::meter::{Meter, MeterError, nodes_made, spread};
-use crate::error::Result;
-use ember_training::gradient::{batch_logits, next_token_loss};
+use super::meter::{Meter, nodes_made, spread};
+use crate::error::{MeterError, Result};
+use ember_training::config::precision::float_dtype;
 use ember_training::memory::prediction::{self, Kernels, Parts, Prediction, Sizes};
-use ember_training::optimizer::{Optimizer, WeightAverage, clip_scale, global_norm};
-use ember_training::precision::float_dtype;
+use ember_training::step::gradient::{batch_logits, next_token_loss};
+use ember_training::step::optimizer::{Optimizer, WeightAverage, clip_scale, global_norm};
 
 pub use plan::{Plan, Training};
 
@@ -63,8 +64,9 @@ fn entry(facts: &Facts, predicted: Parts, measured: Measured) -> Entry {
     }
 }
 
-/// Measures every mode on `gpt`, which is on a device with automatic differentiation and whose weights take `weights_bytes`
-/// by `meter`; `None` when `go_on`, which is told the mode about to begin, says to stop. Nothing else may hold the weights.
+/// Measures every mode on `gpt`, which is on a device with automatic differentiation and whose
+/// weights take `weights_bytes` by `meter`; `None` when `go_on`, which is told the mode about to
+/// begin, says to stop. Nothing else may hold the weights.
 ///
 /// # Errors
 /// When the device fails, or an id is outside the vocabulary.
@@ -77,7 +79,7 @@ pub fn measure(
 ) -> Result<Option<Vec<Entry>>> {
     let plain = gpt.valid();
     let gpt = gpt.with_precision(float_dtype(plan.training.precision));
-    let kernels = Kernels::of(&plain.device());
+    let kernels = Kernels::on(&plain.device());
     let mut bench = Bench { kernels, weights: weights_bytes, plan, meter, reference: Vec::new() };
     if !go_on(FORWARD.mode) {
         return Ok(None);
@@ -116,8 +118,8 @@ fn values<const D: usize>(logits: Tensor<D>) -> Result<Vec<f32>> {
     })
 }
 
-/// Goes back through the graph of `logits` only to be rid of it: burn frees a graph in its backward, and not when the last tensor
-/// of it is dropped.
+/// Goes back through the graph of `logits` only to be rid of it: burn frees a graph in its
+/// backward, and not when the last tensor of it is dropped.
 fn let_go(logits: Tensor<3>) {
     logits.sum().backward();
 }
@@ -154,7 +156,8 @@ impl Bench<'_> {
         Prediction::new(config, self.plan.sizes(), self.kernels)
     }
 
-    /// The largest difference of logits `[batch, vocab]` from the reference's at position `at` of every row.
+    /// The largest difference of logits `[batch, vocab]` from the reference's at position `at` of
+    /// every row.
     fn difference_at(&self, at: usize, logits: &[f32]) -> f64 {
         let Sizes { batch, time } = self.plan.sizes();
         let vocab = logits.len() / batch;
@@ -198,7 +201,8 @@ impl Bench<'_> {
 
     fn forward_with_graph(&mut self, gpt: &Gpt) -> Result<Entry> {
         let (config, plan) = (gpt.config(), self.plan);
-        // Once before: the buffers that products of this precision keep for packed factors are the threads', not the pass's.
+        // Once before: the buffers that products of this precision keep for packed factors are the
+        // threads', not the pass's.
         let_go(batch_logits(gpt, &plan.batch));
         DropoutMask::seed(plan.seed);
         let before = self.meter.begin_peak()?;
@@ -254,7 +258,8 @@ impl Bench<'_> {
             times,
             parts,
             tokens: plan.tokens(),
-            // All but the head once; then for each part of the positions: choose them, head, log-softmax, choose the targets.
+            // All but the head once; then for each part of the positions: choose them, head,
+            // log-softmax, choose the targets.
             operations: inference_operations(config, plan.sizes()) - 1 + 4 * chunks,
             graph_nodes,
             flops: self.whole_flops(config),
@@ -279,7 +284,8 @@ impl Bench<'_> {
         let before = self.meter.begin_peak()?;
         gpt = step(gpt, plan, &mut optimizer)?;
         if optimizer.average().is_some() {
-            // The first average is the weights themselves: it has memory of its own from the second step on.
+            // The first average is the weights themselves: it has memory of its own from the second
+            // step on.
             gpt = step(gpt, plan, &mut optimizer)?;
         }
         let remembered = self.meter.live()? - before;
@@ -324,8 +330,8 @@ impl Bench<'_> {
         Ok(entry(&TRAINING_STEP, predicted, measured))
     }
 
-    /// The gradient, with what the graph keeps of activations and of logits, and the graph's nodes. A pass in segments has no
-    /// moment at which all that it keeps is there: then both are 0.
+    /// The gradient, with what the graph keeps of activations and of logits, and the graph's nodes.
+    /// A pass in segments has no moment at which all that it keeps is there: then both are 0.
     fn phases(&mut self, gpt: &Gpt, before: i64) -> Result<(GradientsParams, [i64; 2], u64)> {
         let plan = self.plan;
         if plan.in_segments(gpt.config()) {

@@ -7,7 +7,7 @@ use super::picture::{Bar, Curve, bars, curves, escape};
 use super::table::{difference, measured_by, time, title};
 use super::{Entry, Subject};
 use ember_training::memory::prediction::Parts;
-use ember_training::report::units::{bytes, grouped, short};
+use ember_training::units::{bytes, grouped, short};
 
 const PAGE: &str = include_str!("page/page.html");
 const GROWTH: &str = include_str!("page/growth.html");

@@ -1,4 +1,5 @@
-//! Pictures as SVG text: bars made of parts, and curves. Colours are classes, so that the page's light and dark decide them.
+//! Pictures as SVG text: bars made of parts, and curves. Colours are classes, so that the page's
+//! light and dark decide them.
 
 use std::fmt::Write as _;
 
@@ -150,7 +151,8 @@ mod tests {
             let (xs, drawn) = (numbers(&svg, "cx"), numbers(&svg, "cy"));
             prop_assert!(xs.iter().all(|x| (0.0..=WIDTH).contains(x)) && drawn.iter().all(|y| (0.0..=250.0).contains(y)));
             for (y, at) in ys.windows(2).zip(drawn.windows(2)) {
-                // A larger value stands higher, which is a smaller number; equal ones may be written alike.
+                // A larger value stands higher, which is a smaller number; equal ones may be
+                // written alike.
                 prop_assert!(if y[0] < y[1] { at[0] >= at[1] } else { at[0] <= at[1] }, "{y:?} {at:?}");
             }
         }

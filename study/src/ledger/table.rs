@@ -6,7 +6,7 @@ use super::growth::Growth;
 use super::{Entry, Subject};
 use crate::ledger::meter::MeasuredBy;
 use ember_training::memory::prediction::Parts;
-use ember_training::report::units::{bytes, grouped, short};
+use ember_training::units::{bytes, grouped, short};
 
 /// A mode's name as people read it.
 pub fn title(mode: &str) -> String {

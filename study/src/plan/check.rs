@@ -4,22 +4,22 @@ use ember_data::prepare::Dataset;
 use ember_model::device::Selected;
 use serde::Serialize;
 
+use super::Proposal;
 use super::measure::Bench;
-use super::{PlanError, Proposal};
-use crate::error::Result;
+use crate::error::{PlanError, Result};
 use crate::ledger::meter::{MeasuredBy, Meter};
-use ember_training::gradient::{Passes, next_token_loss};
 use ember_training::memory::prediction::training::Step;
 use ember_training::memory::prediction::{Kernels, Parts};
-use ember_training::windows::windows;
+use ember_training::run::windows::windows;
+use ember_training::step::gradient::{Passes, next_token_loss};
 
 /// What was predicted of a step, and what it took.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Check {
     /// What the bytes are read from.
     pub measured_by: MeasuredBy,
-    /// Of a step alone, not of an evaluation or a save. As in what is measured, activations and logits are 0 where a pass goes
-    /// through the model in segments: no moment has all of them.
+    /// Of a step alone, not of an evaluation or a save. As in what is measured, activations and
+    /// logits are 0 where a pass goes through the model in segments: no moment has all of them.
     pub predicted: Parts,
     /// By the meter.
     pub measured: Parts,
@@ -53,9 +53,9 @@ pub fn check(proposal: &Proposal, dataset: &Dataset, selected: &Selected) -> Res
     let moments = meter.live()? - weights;
 
     // Phase by phase, with the moments there as in every step but the first.
-    let mut predicted = Step::of(config, shape, Kernels::of(&selected.device)).parts();
+    let mut predicted = Step::new(config, shape, Kernels::on(&selected.device)).parts();
     let logits = config.micro_batch * config.context_length * shape.vocab_size;
-    let [kept, logits_bytes] = if Passes::of(config, 0, 1.0).on(&selected.device).in_segments(logits) {
+    let [kept, logits_bytes] = if Passes::new(config, 0, 1.0).on(&selected.device).in_segments(logits) {
         (predicted.activations_bytes, predicted.logits_bytes) = (0, 0);
         [0, 0]
     } else {

@@ -20,8 +20,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::PlanError;
 use super::text::Statistics;
+use crate::error::PlanError;
 
 /// How slowly repeated tokens lose their worth: Muennighoff et al.'s R*_D.
 const REPEATS: f64 = 15.387756;
@@ -92,8 +92,9 @@ impl Run<'_> {
     }
 }
 
-/// The formula's N: twelve squares of the width a block, and the token table. What a model really has (its norms, its biases, other
-/// widths) differs by a few percent; the constants were found with this count, and go with no other.
+/// The formula's N: twelve squares of the width a block, and the token table. What a model really
+/// has (its norms, its biases, other widths) differs by a few percent; the constants were found
+/// with this count, and go with no other.
 pub fn parameters_of_the_fit(n_layer: usize, n_embd: usize, vocab_size: usize) -> f64 {
     12.0 * n_layer as f64 * (n_embd as f64).powi(2) + (vocab_size * n_embd) as f64
 }
@@ -131,7 +132,8 @@ impl Constants {
     /// Where the search begins, and what a constant stays near that the points say nothing of.
     const START: [f64; CONSTANTS] = [0.5, 1e5, 0.35, 6e5, 0.35, 100.0, 1.5];
 
-    /// How strongly it stays there: a constant e times too large counts as much as a point that is so far off.
+    /// How strongly it stays there: a constant e times too large counts as much as a point that is
+    /// so far off.
     const PULL: f64 = 0.055;
 
     /// From logarithms, which keep every constant positive.
@@ -145,7 +147,8 @@ impl Constants {
         let [unigrams, _, trigrams, ..] = run.text.ngram_losses;
         let least = run.text.entropy_floor.unwrap_or(self.e * trigrams);
         let lacking = (self.n0 / run.parameters).powf(self.a) + (self.d0 / run.worth()).powf(self.b);
-        // Who knows the counts of the tokens alone has this loss: a run that is too short for the formula's powers has it, too.
+        // Who knows the counts of the tokens alone has this loss: a run that is too short for the
+        // formula's powers has it, too.
         let late = (least + (1.0 - self.e) * trigrams * lacking).min(unigrams);
         late + (unigrams - late).max(0.0) / (1.0 + (run.steps / self.s0).powf(self.g))
     }
@@ -195,7 +198,8 @@ pub struct Fit {
 }
 
 impl Fit {
-    /// Fits the formula to `points`, once with all of them, once without each, and once without each text.
+    /// Fits the formula to `points`, once with all of them, once without each, and once without
+    /// each text.
     pub fn new(points: &[Point]) -> Self {
         let constants = Constants::fit(points);
         let relative = |constants: &Constants, point: &Point| point.val_loss / constants.loss(point.run()) - 1.0;
@@ -226,9 +230,10 @@ impl Fit {
         }
     }
 
-    /// The loss that a run will have. The interval is that of a text that the fit has not seen: nine in ten of the points lie
-    /// within it when the fit is made without their text. It is twice as wide for a run shorter than all of the points, and ends
-    /// where a model that knows nothing begins.
+    /// The loss that a run will have. The interval is that of a text that the fit has not seen:
+    /// nine in ten of the points lie within it when the fit is made without their text. It is twice
+    /// as wide for a run shorter than all of the points, and ends where a model that knows nothing
+    /// begins.
     pub fn estimate(&self, run: Run<'_>) -> Estimate {
         let loss = self.constants.loss(run);
         let spread = quantile(&self.text_left_out, 0.9) * if run.tokens < self.fewest_tokens { 2.0 } else { 1.0 };
@@ -250,7 +255,8 @@ pub fn quantile(errors: &[f64], share: f64) -> f64 {
     sizes.get(place.saturating_sub(1)).copied().unwrap_or(0.0)
 }
 
-/// A minimum of `f` near `start` by [Nelder and Mead 1965](https://doi.org/10.1093/comjnl/7.4.308), in 600 moves.
+/// A minimum of `f` near `start` by [Nelder and Mead 1965](https://doi.org/10.1093/comjnl/7.4.308),
+/// in 600 moves.
 fn nelder_mead<const N: usize>(f: &dyn Fn(&[f64; N]) -> f64, start: [f64; N], size: f64) -> [f64; N] {
     let mut corners: Vec<([f64; N], f64)> = vec![(start, f(&start))];
     for axis in 0..N {

@@ -11,26 +11,21 @@ use ember_model::device::Selected;
 use ember_model::kernels::is_cpu;
 use ember_model::{Gpt, GptConfig};
 
-use super::PlanError;
+use crate::error::PlanError;
 use crate::error::Result;
 use ember_training::config::TrainConfig;
-use ember_training::evaluate::evaluate;
-use ember_training::gradient::{Gradient, Passes, gradient};
-use ember_training::optimizer::{Optimizer, clip_scale, global_norm};
-use ember_training::precision::float_dtype;
-use ember_training::sample;
-use ember_training::team::Alone;
-use ember_training::windows::windows;
+use ember_training::config::precision::float_dtype;
+use ember_training::distributed::Alone;
+use ember_training::run::evaluate::evaluate;
+use ember_training::run::sample;
+use ember_training::run::windows::windows;
+use ember_training::step::gradient::{Gradient, Passes, gradient};
+use ember_training::step::optimizer::{Optimizer, clip_scale, global_norm};
 
-use super::Candidate;
-use super::speed::{Speed, Timed};
+use super::speed::Timed;
 
 /// Steps after the first that make a measurement, where there is time for so many.
 const STEPS: u32 = 12;
-
-/// A step whose first run takes longer than this share of the time is not tried at other shapes: on a GPU nearly all of it is the
-/// compiling of kernels, which every shape needs anew.
-const SLOW_SHARE: f64 = 0.2;
 
 /// A model with all that a step needs, in memory only.
 pub struct Bench {
@@ -64,7 +59,7 @@ impl Bench {
     ) -> Result<Self> {
         let gpt = Gpt::new(shape, config.seed, &selected.device.clone().autodiff())?;
         let gpt = gpt.with_precision(float_dtype(config.precision));
-        let optimizer = Optimizer::new(config.optimizer());
+        let optimizer = Optimizer::new(config);
         Ok(Self {
             config: config.clone(),
             shape: shape.clone(),
@@ -93,7 +88,7 @@ impl Bench {
     /// When the tokens cannot be read.
     pub fn gradient(&self) -> Result<Gradient> {
         let (windows, range) = self.windows();
-        let passes = Passes::of(&self.config, self.step, 1.0);
+        let passes = Passes::new(&self.config, self.step, 1.0);
         let gpt = self.gpt.as_ref().ok_or(PlanError::NoModel)?;
         Ok(gradient(gpt, windows, range, passes.on(&gpt.device()))?)
     }
@@ -101,12 +96,13 @@ impl Bench {
     /// The step along a gradient, at a rate so small that the weights stay what they are.
     pub fn follow(&mut self, gradient: Gradient) {
         let Some(gpt) = self.gpt.take() else { return };
-        let scale = clip_scale(global_norm(&gpt, &gradient.of), self.config.grad_clip);
-        self.gpt = Some(self.optimizer.step(gpt, gradient.of, scale, 1e-12));
+        let scale = clip_scale(global_norm(&gpt, &gradient.gradients), self.config.grad_clip);
+        self.gpt = Some(self.optimizer.step(gpt, gradient.gradients, scale, 1e-12));
         self.step += 1;
     }
 
-    /// Seconds that a whole step takes. The norm and the loss are read back, so that a GPU has done its work.
+    /// Seconds that a whole step takes. The norm and the loss are read back, so that a GPU has done
+    /// its work.
     ///
     /// # Errors
     /// As [`Self::gradient`].
@@ -159,41 +155,4 @@ impl Bench {
         sample::samples(&plain, &dataset.tokenizer, sampling, &few, 0)?;
         Ok([evaluate_s, began.elapsed().as_secs_f64() / 8.0])
     }
-}
-
-/// The same where trying would compile for minutes: a forward pass is a third of a step, and takes as long for one row's token as for
-/// a few, since nearly all of it is overhead.
-fn looking_guessed(timed: &Timed) -> [f64; 2] {
-    let tokens = (timed.windows * timed.context_length) as f64;
-    [timed.step_s / 3.0 / tokens, timed.step_s / 3.0]
-}
-
-/// Times a few `candidates`, from small to large, for at most `limit` together, the compiling of a GPU's kernels not counted.
-///
-/// # Errors
-/// When not even the first can be trained.
-pub fn speed(candidates: &[&Candidate], dataset: &Dataset, selected: &Selected, limit: Duration) -> Result<Speed> {
-    let began = Instant::now();
-    let mut speed = Speed::default();
-    for (number, candidate) in candidates.iter().enumerate() {
-        let left = limit.saturating_sub(began.elapsed());
-        let share = left / (candidates.len() - number) as u32;
-        // By the rate of the smaller ones, so that it will hardly take longer: two steps at least must be possible.
-        if number > 0 && 2.0 * speed.step_s(candidate.flops()) > left.as_secs_f64() {
-            break;
-        }
-        let mut bench = candidate.bench(dataset, selected)?;
-        let timed = bench.time(share)?;
-        let slow = !is_cpu(&selected.device) && timed.first_s > SLOW_SHARE * limit.as_secs_f64();
-        if number == 0 {
-            [speed.evaluate_token_s, speed.sample_token_s] =
-                if slow { looking_guessed(&timed) } else { bench.time_looking(dataset)? };
-        }
-        speed.add(timed);
-        if slow {
-            break;
-        }
-    }
-    speed.measured_s = began.elapsed().as_secs_f64();
-    Ok(speed)
 }

@@ -1,10 +1,12 @@
 //! What to train on a text, on this device, in a given time: `plan` and `run --minutes`.
 //!
 //! A plan is a configuration like any other, made in the one place where configurations are made
-//! ([`Settings::resolve`](ember_training::config::Settings::resolve)). What is different is that the device's speed is measured
-//! ([`measure`], [`speed`]), not guessed, and that several shapes are resolved, and the one with the lowest predicted loss
-//! ([`fit`]) is kept among those that memory holds. A key that somebody set is the same in all of them.
+//! ([`Settings::resolve`](ember_training::config::Settings::resolve)). What is different is that
+//! the device's speed is measured ([`measure`], [`speed`]), not guessed, and that several shapes
+//! are resolved, and the one with the lowest predicted loss ([`fit`]) is kept among those that
+//! memory holds. A key that somebody set is the same in all of them.
 
+mod candidate;
 pub mod check;
 pub mod fit;
 pub mod measure;
@@ -15,21 +17,6 @@ pub mod text;
 
 pub use picture::fit_svg;
 
-/// Why there is no plan.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum PlanError {
-    /// No size is left to choose.
-    #[error("there is nothing to plan")]
-    Nothing,
-    /// A step failed before, and took the model with it.
-    #[error("the model is gone")]
-    NoModel,
-    /// The measured runs that are kept in the program are broken.
-    #[error("study/src/plan/points.json")]
-    Points(#[source] serde_json::Error),
-}
-
 use std::time::Duration;
 
 use ember_data::prepare::Dataset;
@@ -39,20 +26,19 @@ use ember_model::device::Selected;
 use ember_model::kernels::is_cpu;
 use serde::Serialize;
 
-use crate::error::{Error, Result};
-use ember_training::clock::Pace;
+use crate::error::{Error, PlanError, Result};
+use candidate::Candidate;
 use ember_training::config::{
     ConfigError, DeviceKind, OptimizerKind, Settings, TextFacts, TrainConfig, fitting_context, keys,
 };
 use ember_training::memory;
-use ember_training::memory::fit::{Open, by_prediction, share_of};
-use ember_training::memory::keeping::keep_where_there_is_room;
+use ember_training::memory::fit::{Undecided, by_prediction, share_of};
 use ember_training::memory::prediction::{Kernels, Parts, training};
 use ember_training::note::Note;
-use ember_training::report::units::{grouped, short};
+use ember_training::run::time_budget::Pace;
+use ember_training::units::{grouped, short};
 use fit::{Estimate, Fit, Run, parameters_of_the_fit};
-use measure::Bench;
-use speed::{Speed, step_flops};
+use speed::Speed;
 use text::Statistics;
 
 /// Blocks, width and context that are tried; the context grows with the model, as in the recipes.
@@ -78,7 +64,7 @@ const FEWEST_STEPS: u64 = 60;
 pub const MEASURING: Duration = Duration::from_secs(18);
 
 /// What is wanted.
-pub struct Wish<'a> {
+pub struct Request<'a> {
     /// What somebody set.
     pub settings: Settings,
     /// Seconds for the whole of it: training, evaluations, saves, samples.
@@ -87,7 +73,8 @@ pub struct Wish<'a> {
     pub memory_bytes: Option<u64>,
     /// For measuring the device.
     pub measuring: Duration,
-    /// Processes that share every step; each has a device as fast as this one, and what they say to each other is not foreseen.
+    /// Processes that share every step; each has a device as fast as this one, and what they say to
+    /// each other is not foreseen.
     pub processes: usize,
     /// The model that a configuration makes.
     pub shape: &'a dyn Fn(&TrainConfig) -> GptConfig,
@@ -140,45 +127,18 @@ impl Proposal {
     }
 }
 
-/// A run that is considered.
-pub struct Candidate {
-    config: TrainConfig,
-    /// What this process computes of it.
-    share: TrainConfig,
-    shape: GptConfig,
-    /// Bytes that training may take, where that is known.
-    available: Option<u64>,
-}
-
-impl Candidate {
-    /// Model FLOPs of a step in this process.
-    fn flops(&self) -> f64 {
-        step_flops(&self.share, &self.shape)
-    }
-
-    fn bench(&self, dataset: &Dataset, selected: &Selected) -> Result<Bench> {
-        let predicted = training(&self.share, &self.shape, Kernels::of(&selected.device)).peak_bytes;
-        keep_where_there_is_room(predicted, self.available);
-        Bench::new(&self.share, &self.shape, dataset, selected)
-    }
-
-    fn has_the_sizes_of(&self, other: &TrainConfig) -> bool {
-        let sizes = |c: &TrainConfig| (c.n_layer, c.n_embd, c.context_length, c.batch_size, c.grad_accum_steps);
-        sizes(&self.config) == sizes(other)
-    }
-}
-
 /// The proposal for a prepared text.
 ///
 /// # Errors
-/// When a set key does not fit the text, when nothing fits into the memory, or when the device fails.
-pub fn propose(wish: &Wish, dataset: &Dataset, text: Statistics, selected: &Selected) -> Result<Proposal> {
-    let planner = Planner::new(wish, dataset, text, selected)?;
+/// When a set key does not fit the text, when nothing fits into the memory, or when the device
+/// fails.
+pub fn propose(request: &Request, dataset: &Dataset, text: Statistics, selected: &Selected) -> Result<Proposal> {
+    let planner = Planner::new(request, dataset, text, selected)?;
     let mut candidates = planner.candidates()?;
-    let mut speed = measure::speed(&to_measure(&candidates), dataset, selected, wish.measuring.mul_f64(0.7))?;
+    let mut speed = candidate::speed(&to_measure(&candidates), dataset, selected, request.measuring.mul_f64(0.7))?;
     let mut best = planner.best(&candidates, &speed)?;
     // What was chosen is measured itself where there is time, and the length follows from that.
-    let left = wish.measuring.as_secs_f64() - speed.measured_s;
+    let left = request.measuring.as_secs_f64() - speed.measured_s;
     candidates.retain(|candidate| candidate.has_the_sizes_of(&best.config));
     let Some(chosen) = candidates.first() else { return Ok(best) };
     let known = speed.timed.iter().any(|timed| timed.flops == chosen.flops());
@@ -191,8 +151,8 @@ pub fn propose(wish: &Wish, dataset: &Dataset, text: Statistics, selected: &Sele
     Ok(best)
 }
 
-/// What a plan would make of these settings, whatever the text: one configuration for each shape, smallest first, with the windows
-/// that a micro-batch asks for.
+/// What a plan would make of these settings, whatever the text: one configuration for each shape,
+/// smallest first, with the windows that a micro-batch asks for.
 pub fn for_every_text(settings: &Settings, device: DeviceKind) -> Vec<Result<TrainConfig, ConfigError>> {
     let of = |(n_layer, n_embd, _): &(u64, u64, u64)| {
         let mut settings = settings.clone();
@@ -211,7 +171,7 @@ fn compiles_quickly(speed: &Speed) -> bool {
 
 /// Everything that the candidates have in common.
 struct Planner<'a> {
-    wish: &'a Wish<'a>,
+    request: &'a Request<'a>,
     text: Statistics,
     fit: Fit,
     device: DeviceKind,
@@ -221,15 +181,15 @@ struct Planner<'a> {
 }
 
 impl<'a> Planner<'a> {
-    fn new(wish: &'a Wish<'a>, dataset: &Dataset, text: Statistics, selected: &Selected) -> Result<Self> {
+    fn new(request: &'a Request<'a>, dataset: &Dataset, text: Statistics, selected: &Selected) -> Result<Self> {
         let device = if selected.gpu { DeviceKind::Gpu } else { DeviceKind::Cpu };
-        let kernels = Kernels::of(&selected.device);
+        let kernels = Kernels::on(&selected.device);
         let by_document = dataset.manifest.window_rule == WindowRule::DocumentStart;
-        Ok(Self { wish, text, fit: Fit::new(&fit::points()?), device, kernels, by_document })
+        Ok(Self { request, text, fit: Fit::new(&fit::points()?), device, kernels, by_document })
     }
 
-    /// One candidate for each shape and batch that the set keys leave open and that memory holds, smallest step first; their lengths
-    /// are not yet chosen.
+    /// One candidate for each shape and batch that the set keys leave open and that memory holds,
+    /// smallest step first; their lengths are not yet chosen.
     fn candidates(&self) -> Result<Vec<Candidate>> {
         let mut candidates: Vec<Candidate> = Vec::new();
         let mut refused: Option<Error> = None;
@@ -237,7 +197,7 @@ impl<'a> Planner<'a> {
             let context = if self.by_document { (*context).clamp(96, 128) } else { *context };
             let context = fitting_context(context as usize, &self.text.facts()) as u64;
             for tokens in TOKENS_PER_STEP {
-                let batch_size = (tokens / context).max(1).next_multiple_of(self.wish.processes as u64);
+                let batch_size = (tokens / context).max(1).next_multiple_of(self.request.processes as u64);
                 match self.candidate([*n_layer, *n_embd, context, batch_size, 1000]) {
                     Ok((candidate, _)) => {
                         if !candidates.iter().any(|other| other.has_the_sizes_of(&candidate.config)) {
@@ -256,25 +216,25 @@ impl<'a> Planner<'a> {
         Ok(candidates)
     }
 
-    /// The candidate with these blocks, width, context, batch and steps, where nobody set others, and the reasons for all that follows
-    /// from them.
+    /// The candidate with these blocks, width, context, batch and steps, where nobody set others,
+    /// and the reasons for all that follows from them.
     fn candidate(&self, sizes: [u64; 5]) -> Result<(Candidate, Vec<Note>)> {
-        let mut settings = self.wish.settings.clone();
+        let mut settings = self.request.settings.clone();
         for (key, size) in ["n_layer", "n_embd", "context_length", "batch_size", "max_steps"].into_iter().zip(sizes) {
             settings.suggest(key, size);
         }
         let (config, reasons) = settings.resolve(&self.text.facts(), self.device)?;
-        let (windows, processes) = (config.windows_per_step(), self.wish.processes);
+        let (windows, processes) = (config.windows_per_step(), self.request.processes);
         if !windows.is_multiple_of(processes) {
             let TrainConfig { batch_size, grad_accum_steps, .. } = config;
             return Err(ConfigError::Share { batch_size, grad_accum_steps, processes }.into());
         }
-        let shape = (self.wish.shape)(&config);
+        let shape = (self.request.shape)(&config);
         let mut candidate =
-            Candidate { share: share_of(&config, processes), config, shape, available: self.wish.memory_bytes };
-        if let Some(available) = self.wish.memory_bytes {
+            Candidate { share: share_of(&config, processes), config, shape, available: self.request.memory_bytes };
+        if let Some(available) = self.request.memory_bytes {
             let Candidate { config, share, shape, .. } = &candidate;
-            let open = Open::of(&self.wish.settings);
+            let open = Undecided::by(&self.request.settings);
             let fitted = memory::fit::fit(share, shape, self.kernels, open, &mut |config, predicted| {
                 by_prediction(config, predicted, available)
             })?;
@@ -312,14 +272,14 @@ impl<'a> Planner<'a> {
             self.candidate([n_layer, n_embd, sizes.context_length as u64, sizes.batch_size as u64, steps])
         };
         let look_s = |of: &Candidate| speed.look_s(&of.share, &of.shape, self.text.val_tokens);
-        let set = self.wish.settings.has("max_steps");
+        let set = self.request.settings.has("max_steps");
         let (mut candidate, mut reasons) = of_length(if set { sizes.max_steps } else { FEWEST_STEPS })?;
         let step_s = speed.step_s(candidate.flops());
         if !set {
             // How often the run looks depends on its length, which depends on how often it looks.
             for _ in 0..3 {
                 let pace = Pace { step_s, look_s: look_s(&candidate) };
-                let steps = pace.longest(0, self.wish.seconds, candidate.config.eval_interval);
+                let steps = pace.longest(0, self.request.seconds, candidate.config.eval_interval);
                 (candidate, reasons) = of_length(steps)?;
             }
         }
@@ -334,7 +294,7 @@ impl<'a> Planner<'a> {
             loss: self.fit.estimate(run),
             memory: training(&share, &shape, self.kernels),
             warnings: warnings(run, &config, self.fit.fewest_tokens),
-            set: keys::all().map(|key| key.name).filter(|name| self.wish.settings.has(name)).collect(),
+            set: keys::all().map(|key| key.name).filter(|name| self.request.settings.has(name)).collect(),
             text: self.text.clone(),
             speed: speed.clone(),
             config,

@@ -6,13 +6,14 @@ use ember_host::output::write_output;
 use plotters::prelude::*;
 
 use super::fit::{Fit, Point};
-use crate::plot::PlotError;
+use crate::error::PlotError;
 use crate::plot::{COLOURS, GREY, GRID, INK};
 
 const SIZE: (u32, u32) = (760, 640);
 
-/// Draws every point twice into `out`, which is replaced: by the fit to all points (filled), and by the fit to the points of all
-/// other texts (a ring). On the diagonal a prediction is right; on the two thin lines it is a tenth off.
+/// Draws every point twice into `out`, which is replaced: by the fit to all points (filled), and by
+/// the fit to the points of all other texts (a ring). On the diagonal a prediction is right; on the
+/// two thin lines it is a tenth off.
 ///
 /// # Errors
 /// A file that cannot be written, which is named.

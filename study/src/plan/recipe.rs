@@ -1,7 +1,8 @@
-//! A plan as a recipe: a commented TOML file of some thirty lines that `run --config` takes as it is.
+//! A plan as a recipe: a commented TOML file of some thirty lines that `run --config` takes as it
+//! is.
 
 use super::Proposal;
-use ember_training::report::units::{bytes, duration, grouped, short};
+use ember_training::units::{bytes, duration, grouped, short};
 
 /// The recipe; `minutes` is what was asked for.
 pub fn toml(proposal: &Proposal, minutes: f64, device: &str) -> String {

@@ -44,7 +44,8 @@ impl Timed {
     }
 }
 
-/// Effective FLOP/s by the size of a step: small steps are mostly overhead, large ones come near what the device can do.
+/// Effective FLOP/s by the size of a step: small steps are mostly overhead, large ones come near
+/// what the device can do.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Speed {
     /// What was timed, by the size of a step.
@@ -65,8 +66,9 @@ impl Speed {
         self.timed.sort_by(|a, b| a.flops.total_cmp(&b.flops));
     }
 
-    /// Seconds of a step of so many model FLOPs: those measured, where it was; else by the rate of its neighbours in size. Between two of
-    /// them the logarithm of the rate is drawn straight over that of the size; beyond the last, the rate stays.
+    /// Seconds of a step of so many model FLOPs: those measured, where it was; else by the rate of
+    /// its neighbours in size. Between two of them the logarithm of the rate is drawn straight over
+    /// that of the size; beyond the last, the rate stays.
     pub fn step_s(&self, flops: f64) -> f64 {
         let after = self.timed.partition_point(|timed| timed.flops <= flops);
         let rate = match (after.checked_sub(1).and_then(|i| self.timed.get(i)), self.timed.get(after)) {
@@ -74,7 +76,8 @@ impl Speed {
                 let place = (flops / below.flops).ln() / (above.flops / below.flops).ln();
                 (below.rate().ln() + place * (above.rate() / below.rate()).ln()).exp()
             }
-            // Smaller than any: what a step takes at least is its overhead, which does not shrink with it.
+            // Smaller than any: what a step takes at least is its overhead, which does not shrink
+            // with it.
             (None, Some(first)) => return first.step_s * (flops / first.flops).max(0.5),
             (Some(last), None) => last.rate(),
             (None, None) => return 0.0,

@@ -1,7 +1,9 @@
-//! What a text is like to a model that is about to learn it: how much there is, and how far counting alone predicts it.
+//! What a text is like to a model that is about to learn it: how much there is, and how far
+//! counting alone predicts it.
 //!
-//! The losses of n-gram models on the held-out split are quick to have and say what no size says: how much of the text hangs
-//! on the last few tokens, under this very tokenizer. [`super::fit`] begins from them.
+//! The losses of n-gram models on the held-out split are quick to have and say what no size says:
+//! how much of the text hangs on the last few tokens, under this very tokenizer. [`super::fit`]
+//! begins from them.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -30,8 +32,8 @@ pub struct Statistics {
     pub val_tokens: u64,
     /// Different tokens.
     pub vocab_size: usize,
-    /// Loss on the held-out split, in nats per token, of n-gram models for n = 1 to [`MOST_ORDER`] that counted at most 500,000
-    /// tokens.
+    /// Loss on the held-out split, in nats per token, of n-gram models for n = 1 to [`MOST_ORDER`]
+    /// that counted at most 500,000 tokens.
     pub ngram_losses: [f64; MOST_ORDER],
     /// The least loss that any model can have, where it is known: on the built-in stories.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -39,11 +41,12 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// The statistics of a prepared text that is a `share` of the whole, which its counts are scaled up to.
+    /// The statistics of a prepared text that is a `share` of the whole, which its counts are
+    /// scaled up to.
     ///
     /// # Errors
     /// When the tokens cannot be read.
-    pub fn of(dataset: &Dataset, share: f64) -> Result<Self> {
+    pub fn new(dataset: &Dataset, share: f64) -> Result<Self> {
         let whole = |tokens: u64| (tokens as f64 / share) as u64;
         let manifest = &dataset.manifest;
         Ok(Self {
@@ -103,9 +106,9 @@ impl Hasher for Ready {
 
 type Counts = HashMap<u64, Seen, BuildHasherDefault<Ready>>;
 
-/// Loss in nats per token on `held_out` of the n-gram models that counted `train`, each smoothed by the one below it in the
-/// manner of [Witten and Bell 1991](https://doi.org/10.1109/18.87000), method C: a context's different continuations stand for
-/// how often something new comes after it.
+/// Loss in nats per token on `held_out` of the n-gram models that counted `train`, each smoothed by
+/// the one below it in the manner of [Witten and Bell 1991](https://doi.org/10.1109/18.87000),
+/// method C: a context's different continuations stand for how often something new comes after it.
 fn ngram_losses(train: &[u32], held_out: &[u32], vocab_size: usize) -> [f64; MOST_ORDER] {
     // One table: of a context's own key, and of the key of a context with its continuation.
     let mut counts = Counts::default();
@@ -175,7 +178,8 @@ mod tests {
         let losses = ngram_losses(&[0, 1, 0, 1, 2], &[0, 1], 4);
         let unigram = (2.0 + 0.75) / 8.0f64;
         assert!((losses[0] + unigram.ln()).abs() < 1e-12, "{losses:?}");
-        // After "a" came "b" twice and nothing else: (2 + 1 * unigram) / 3. The first token has no context and stays.
+        // After "a" came "b" twice and nothing else: (2 + 1 * unigram) / 3. The first token has no
+        // context and stays.
         let bigram = (2.0 + unigram) / 3.0;
         assert!((losses[1] + (unigram.ln() + bigram.ln()) / 2.0).abs() < 1e-12, "{losses:?}");
     }

@@ -3,10 +3,11 @@
 use burn::tensor::{Device, FloatDType, Tensor};
 use ember_model::kernels::{self, Heads, Rotary, cast};
 
-use super::{Comparison, IN_A_KERNEL, Setting, random_values, tensor, values};
+use super::setting::{Comparison, IN_A_KERNEL, Setting, random_values, tensor, values};
 use ember_training::loss::{Objective, loss};
 
-/// An operation on tensors that are all given in three dimensions and in float32; the type is what products are computed in.
+/// An operation on tensors that are all given in three dimensions and in float32; the type is what
+/// products are computed in.
 type Operation = Box<dyn Fn(&[Tensor<3>], FloatDType) -> Tensor<3>>;
 
 /// A kernel and the shapes to try it on.
@@ -25,7 +26,8 @@ const VOCAB: usize = 1_037;
 const EPSILON: f64 = 1e-5;
 const HEADS: Heads = Heads { n_head: 6, n_kv_head: 2, head_size: 32 };
 
-/// Every operation of the model that has a gradient, and the loss. Dropout is left out: devices draw different masks.
+/// Every operation of the model that has a gradient, and the loss. Dropout is left out: devices
+/// draw different masks.
 pub fn all() -> Vec<Kernel> {
     let x = [BATCH, TIME, WIDTH];
     let y = [BATCH, TIME, N_OUT];
@@ -63,7 +65,8 @@ pub fn all() -> Vec<Kernel> {
         kernel("cross_entropy", &[[BATCH, TIME, VOCAB]], |i, to| {
             let targets: Vec<u32> = (0..BATCH * TIME).map(|place| (place * 31 % VOCAB) as u32).collect();
             let objective = Objective { z_loss: 1e-3, label_smoothing: 0.1 };
-            // A copy in the type of the products and back, as the model's logits have been through it.
+            // A copy in the type of the products and back, as the model's logits have been through
+            // it.
             let logits = cast(cast(i[0].clone() * 4.0, to), FloatDType::F32);
             loss(logits, &targets, objective).objective.reshape([1, 1, 1])
         }),

@@ -6,9 +6,9 @@ use ember_data::windows::Batch;
 use ember_model::kernels::is_cpu;
 use ember_model::{Gpt, GptConfig, KvCache, MlpKind, NormKind, Parameter, Positions, RecordedStep};
 
-use super::{Comparison, IN_A_MODEL, Setting, values};
-use ember_training::gradient::{Passes, batch_logits, pass};
-use ember_training::optimizer::{AdamWConfig, MuonConfig, Optimizer, OptimizerConfig, clip_scale, global_norm};
+use super::setting::{Comparison, IN_A_MODEL, Setting, values};
+use ember_training::step::gradient::{Passes, batch_logits, pass};
+use ember_training::step::optimizer::{AdamWConfig, MuonConfig, Optimizer, OptimizerConfig, clip_scale, global_norm};
 
 /// A shape to try.
 pub struct Model {
@@ -71,8 +71,8 @@ impl Model {
         gpt.with_precision(precision)
     }
 
-    /// The logits of the last position of prompts of different lengths, then of each further token: of a `replayed` step where the
-    /// device has steps recorded.
+    /// The logits of the last position of prompts of different lengths, then of each further token:
+    /// of a `replayed` step where the device has steps recorded.
     fn decoded(&self, gpt: &Gpt, batch: &Batch, replayed: bool) -> Vec<Vec<f32>> {
         let mut cache = KvCache::new(&self.config, BATCH, BATCH * TIME, &gpt.device());
         let row = |row: usize| &batch.inputs[row * TIME..(row + 1) * TIME];

@@ -1,50 +1,22 @@
-//! The same prompt through training: what the model continued it with at every look, in the order of the steps.
+//! The same prompt through training: what the model continued it with at every look, in the order
+//! of the steps.
 //!
-//! The noise is the same every time, so two texts are alike as far as the two models agree about every word; where they part
-//! is what was learned in between.
+//! The noise is the same every time, so two texts are alike as far as the two models agree about
+//! every word; where they part is what was learned in between.
 
 mod page;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Serialize;
 
-use ember_training::report::{LogError, Row, jsonl};
-use ember_training::run_folder;
-use ember_training::sample::Sample;
+use crate::error::TimelineError;
+use ember_training::run::folder;
+use ember_training::run::report::{Row, jsonl};
+use ember_training::run::sample::Sample;
 
 pub use page::page;
-
-/// Why there is no timeline of a run.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum TimelineError {
-    /// There is nothing of that name.
-    #[error("{} does not exist; name a run's folder", path.display())]
-    Missing {
-        /// What was named.
-        path: PathBuf,
-    },
-    /// There are no samples for programs.
-    #[error(
-        "{} has no samples/samples.jsonl: it is no run, has not begun, or was made before samples were kept for programs",
-        path.display()
-    )]
-    NoLog {
-        /// What was named.
-        path: PathBuf,
-    },
-    /// Nothing was sampled yet.
-    #[error("{} holds no sample yet; wait for the first, which sample_interval sets (0 means none)", log.display())]
-    NoSample {
-        /// The samples' log.
-        log: PathBuf,
-    },
-    /// A log is damaged.
-    #[error(transparent)]
-    Log(#[from] LogError),
-}
 
 /// One text on the line.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -68,7 +40,8 @@ impl Moment {
         text.split_at(text.char_indices().nth(same).map_or(text.len(), |(place, _)| place))
     }
 
-    /// The loss to show beside the text: on validation text where it was measured, else on training text.
+    /// The loss to show beside the text: on validation text where it was measured, else on training
+    /// text.
     pub fn loss(&self) -> Option<(f64, &'static str)> {
         let train = self.train_loss.map(|loss| (loss, "training loss"));
         self.val_loss.map(|loss| (loss, "validation loss")).or(train)
@@ -78,12 +51,13 @@ impl Moment {
 /// Reads what the run in `path` wrote, a line of moments for each prompt.
 ///
 /// # Errors
-/// When it is no run's folder, nothing was sampled yet, or a log is damaged; the line names the folder or the file.
+/// When it is no run's folder, nothing was sampled yet, or a log is damaged; the line names the
+/// folder or the file.
 pub fn read(path: &Path) -> Result<BTreeMap<usize, Vec<Moment>>, TimelineError> {
     if !path.exists() {
         return Err(TimelineError::Missing { path: path.to_owned() });
     }
-    let log = run_folder::samples_log(path);
+    let log = folder::samples_log(path);
     if !log.is_file() {
         return Err(TimelineError::NoLog { path: path.to_owned() });
     }
@@ -91,7 +65,7 @@ pub fn read(path: &Path) -> Result<BTreeMap<usize, Vec<Moment>>, TimelineError> 
     if samples.is_empty() {
         return Err(TimelineError::NoSample { log });
     }
-    let rows: Vec<Row> = jsonl::read(&run_folder::metrics(path))?;
+    let rows: Vec<Row> = jsonl::read(&folder::metrics(path))?;
     Ok(moments(samples, &rows))
 }
 

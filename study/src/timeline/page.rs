@@ -1,5 +1,5 @@
-//! The line as a page: a slider through the steps, which plays by itself, and under it every text in a list that needs no
-//! script. What changed from one step to the next is marked.
+//! The line as a page: a slider through the steps, which plays by itself, and under it every text
+//! in a list that needs no script. What changed from one step to the next is marked.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -7,8 +7,8 @@ use std::fmt::Write;
 use serde_json::json;
 
 use super::Moment;
-use ember_training::report::html::{escape, page as whole_page};
-use ember_training::report::units::grouped;
+use ember_training::run::report::html::{escape, page as whole_page};
+use ember_training::units::grouped;
 
 const STYLE: &str = "
 .prompt { border-left: 3px solid #d9822b; padding-left: 0.6em }
@@ -103,7 +103,8 @@ fn marked(moment: &Moment) -> String {
     )
 }
 
-/// The losses as a small curve, a dot on it for each text; the script makes the dot of the shown text the large one.
+/// The losses as a small curve, a dot on it for each text; the script makes the dot of the shown
+/// text the large one.
 fn curve(line: &[Moment]) -> String {
     let points: Vec<(f64, f64)> =
         line.iter().filter_map(|moment| Some((moment.sample.step as f64, moment.loss()?.0))).collect();

@@ -1,7 +1,8 @@
-//! What the evaluations of a run have decided so far: which step is the best, and for how long it has been.
+//! What the evaluations of a run have decided so far: which step is the best, and for how long it
+//! has been.
 //!
-//! `best`, `patience` and what is removed go by this alone, so it is saved with every checkpoint, and again beside it once the
-//! checkpoint itself is evaluated: the logs are for people.
+//! `best`, `patience` and what is removed go by this alone, so it is saved with every checkpoint,
+//! and again beside it once the checkpoint itself is evaluated: the logs are for people.
 
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +27,8 @@ pub struct Best {
 }
 
 impl Evaluations {
-    /// Takes in the evaluation of `step`; whether it is the best. A loss that is not finite never is.
+    /// Takes in the evaluation of `step`; whether it is the best. A loss that is not finite never
+    /// is.
     pub fn record(&mut self, step: u64, val_loss: f64) -> bool {
         let is_best = val_loss.is_finite() && self.best.is_none_or(|best| val_loss < best.val_loss);
         self.last = Some(step);

@@ -5,13 +5,15 @@ use std::path::PathBuf;
 
 use crate::error::Error;
 
-/// Something a person should know, in one line. A program that has flags can say more of some of them.
+/// Something a person should know, in one line. A program that has flags can say more of some of
+/// them.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Note {
     /// A line that says all there is.
     Line(String),
-    /// The run's length was chosen so that it takes an agreeable time: a longer one would learn more.
+    /// The run's length was chosen so that it takes an agreeable time: a longer one would learn
+    /// more.
     Length(String),
     /// float32 was chosen where bfloat16 takes less time and memory.
     ExactPrecision(String),

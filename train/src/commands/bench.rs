@@ -22,15 +22,15 @@ use rand_chacha::rand_core::Rng;
 use serde::Serialize;
 
 use ember_study::bench::{Speed, Task, measure};
+use ember_training::config::precision;
 use ember_training::config::{self, OptimizerKind, Precision, Settings, TrainConfig, textless};
 use ember_training::memory;
-use ember_training::memory::fit::Open;
+use ember_training::memory::fit::Undecided;
 use ember_training::memory::on_device::{fit_to_memory, keeps_freed_memory};
-use ember_training::precision;
-use ember_training::report::units::{bytes, grouped, parse_bytes};
 use ember_training::run::text::data_folder;
+use ember_training::run::windows::windows;
 use ember_training::run::{check_size, device_kind};
-use ember_training::windows::windows;
+use ember_training::units::{bytes, grouped, parse_bytes};
 
 use crate::training::say_device;
 use crate::wording;
@@ -166,7 +166,7 @@ impl Subject {
             notes.say(wording::note(&reason));
         }
         settings.check_parts()?;
-        let open = Open::of(&settings);
+        let open = Undecided::by(&settings);
         let (mut config, _) = settings.resolve(&textless::facts(vocab_size), device_kind(selected))?;
         let mut shape = config.shape(vocab_size);
         if let Some((_, saved)) = &saved

@@ -57,7 +57,8 @@ impl From<By> for Axis {
 struct Line {
     #[serde(flatten)]
     summary: Summary,
-    /// Keys of the configuration that are not the same in all runs, with this run's values as TOML writes them.
+    /// Keys of the configuration that are not the same in all runs, with this run's values as TOML
+    /// writes them.
     differs: BTreeMap<String, Option<String>>,
 }
 

@@ -18,17 +18,19 @@ use serde_json::{Map, Value};
 use ember_study::copied::{
     Checked, Documents, Rule, Together, TrainingText, beginning, check, page, times, together, words_for,
 };
-use ember_training::report::units;
 use ember_training::run::text::data_of;
+use ember_training::units;
 
 use crate::wording;
 
 /// Arguments of `copied`.
 #[derive(Args, Debug)]
 pub struct CopiedArgs {
-    /// The generated text, or - for standard input: plain, or the JSON lines of `ember-generate text --format json`
+    /// The generated text, or - for standard input: plain, or the JSON lines of `ember-generate
+    /// text --format json`
     pub file: PathBuf,
-    /// The run whose training text is searched, or a folder that `prepare` made [default: the newest run]
+    /// The run whose training text is searched, or a folder that `prepare` made [default: the
+    /// newest run]
     pub run: Option<PathBuf>,
     /// Search these texts instead: files, folders, .jsonl or .parquet (each also .gz or .zst)
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "run")]

@@ -1,4 +1,5 @@
-//! `ember-train devices`: what this program can compute on, and with `--check` whether it computes right.
+//! `ember-train devices`: what this program can compute on, and with `--check` whether it computes
+//! right.
 
 use std::io::Write;
 
@@ -18,7 +19,8 @@ use ember_study::selfcheck::{self, Comparison};
 /// Arguments of `devices`.
 #[derive(Args, Debug)]
 pub struct DevicesArgs {
-    /// Compare --device with the CPU: every kernel, forward and backward, and small models, in float32 and in bfloat16
+    /// Compare --device with the CPU: every kernel, forward and backward, and small models, in
+    /// float32 and in bfloat16
     #[arg(long)]
     pub check: bool,
 }
@@ -35,7 +37,8 @@ struct JsonComparison<'a> {
 /// Runs the command.
 ///
 /// # Errors
-/// When `--device` is not there, when it does not compute what the CPU computes, or when standard output cannot be written to.
+/// When `--device` is not there, when it does not compute what the CPU computes, or when standard
+/// output cannot be written to.
 pub fn run(args: &DevicesArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     if !args.check {
         return devices::run(common);

@@ -40,13 +40,15 @@ pub struct ExposureArgs {
     pub html: Option<PathBuf>,
 }
 
-/// A run of tokens counts as repeated from about so many bytes of text on: a few words, whatever the tokenizer.
+/// A run of tokens counts as repeated from about so many bytes of text on: a few words, whatever
+/// the tokenizer.
 const REPEATED_BYTES: f64 = 12.0;
 
 /// Runs the command.
 ///
 /// # Errors
-/// When an argument does not fit the model, the run or its data cannot be read, or something cannot be written.
+/// When an argument does not fit the model, the run or its data cannot be read, or something cannot
+/// be written.
 pub fn run(args: &ExposureArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     let notes = Notes::new(common.quiet);
     let data = data_of(args.run.as_deref())?;

@@ -1,4 +1,5 @@
-//! `ember-train ledger`: what training and inference cost, measured on one batch of a run or a recipe.
+//! `ember-train ledger`: what training and inference cost, measured on one batch of a run or a
+//! recipe.
 
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -22,21 +23,22 @@ use ember_study::ledger::growth::Growth;
 use ember_study::ledger::meter::Meter;
 use ember_study::ledger::modes::{self, Plan, Training};
 use ember_study::ledger::{Entry, Subject, growth, page, table};
+use ember_training::config::precision;
 use ember_training::config::{DeviceKind, Precision, Settings, TrainConfig, textless};
 use ember_training::memory;
 use ember_training::memory::on_device::check_attention;
 use ember_training::memory::prediction::{Kernels, Sizes};
-use ember_training::optimizer::AdamWConfig;
-use ember_training::precision;
-use ember_training::report::units::bytes;
 use ember_training::run::text::data_folder;
+use ember_training::step::optimizer::AdamWConfig;
+use ember_training::units::bytes;
 
 use crate::training::say_device;
 
 /// Arguments of `ledger`.
 #[derive(Args, Debug)]
 pub struct LedgerArgs {
-    /// A run folder, a checkpoint folder or a Hugging Face folder [default: the newest run under runs/]
+    /// A run folder, a checkpoint folder or a Hugging Face folder [default: the newest run under
+    /// runs/]
     #[arg(conflicts_with = "config")]
     pub run: Option<PathBuf>,
     /// A recipe instead of a run: its shape with random weights
@@ -51,7 +53,8 @@ pub struct LedgerArgs {
     /// Tokens in each row [default: the model's context]
     #[arg(long, value_name = "N")]
     pub time: Option<usize>,
-    /// Tokens at the end of each row that are decoded one by one [default: half of them, at most 64]
+    /// Tokens at the end of each row that are decoded one by one [default: half of them, at most
+    /// 64]
     #[arg(long, value_name = "N")]
     pub new_tokens: Option<usize>,
     /// How often each mode is timed, as far as ten seconds suffice
@@ -77,7 +80,8 @@ const MOST_NEW_TOKENS: usize = 64;
 /// Runs the command.
 ///
 /// # Errors
-/// When an argument is out of range, there is no such model, it would not fit into memory, or the page cannot be written.
+/// When an argument is out of range, there is no such model, it would not fit into memory, or the
+/// page cannot be written.
 pub fn run(args: &LedgerArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     let notes = Notes::new(common.quiet);
     let source = Source::new(args, common, &notes)?;
@@ -211,7 +215,7 @@ impl Source {
             data: None,
             batch_size: config.batch_size,
             seed: common.seed.unwrap_or(config.seed),
-            training: Training::of(&config),
+            training: Training::new(&config),
         })
     }
 
@@ -233,11 +237,12 @@ impl Source {
             data: data.filter(|data| Dataset::is_in(data)),
             batch_size: config.as_ref().map_or(BATCH_SIZE, |config| config.batch_size),
             seed: config.as_ref().map_or(0, |config| config.seed),
-            training: config.as_ref().map_or(default, Training::of),
+            training: config.as_ref().map_or(default, Training::new),
         })
     }
 
-    /// A batch of the run's text, or, where there is none that fits, of ids drawn at random; and which it is.
+    /// A batch of the run's text, or, where there is none that fits, of ids drawn at random; and
+    /// which it is.
     fn batch(&self, sizes: Sizes, seed: u64, notes: &Notes) -> Result<(Batch, bool)> {
         if let Some(folder) = &self.data {
             let dataset = Dataset::open(folder)?;
@@ -296,9 +301,10 @@ fn refuse_what_cannot_fit(args: &LedgerArgs, source: &Source, sizes: Sizes, sele
     let available = memory::available(None, selected).filter(|_| !args.force);
     let Some(available) = available else { return Ok(()) };
     let (shape, logits) = (&source.shape, 4 * (sizes.batch * sizes.time * source.shape.vocab_size) as u64);
-    let step = source.training.step(shape, sizes, Kernels::of(&selected.device));
+    let step = source.training.step(shape, sizes, Kernels::on(&selected.device));
     let training = step.parts().peak_bytes;
-    // The reference's logits are held beside the forward with a graph, whose own are copied to be compared.
+    // The reference's logits are held beside the forward with a graph, whose own are copied to be
+    // compared.
     let comparing = step.forward_with_graph().peak_bytes + 2 * logits;
     let needed = training.max(comparing);
     if needed > available {

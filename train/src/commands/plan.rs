@@ -15,17 +15,18 @@ use serde_json::json;
 use ember_study::plan::check::{Check, check};
 use ember_study::plan::fit::{self, Fit, quantile, root_mean_square};
 use ember_study::plan::text::Statistics;
-use ember_study::plan::{MEASURING, Proposal, Wish, fit_svg, for_every_text, propose, recipe as recipe_file};
+use ember_study::plan::{MEASURING, Proposal, Request, fit_svg, for_every_text, propose, recipe as recipe_file};
 use ember_training::config::{self, ConfigError, DataConfig, DeviceKind, Settings, TrainConfig};
 use ember_training::memory;
-use ember_training::report::units::{bytes, duration, grouped, parse_bytes, short};
 use ember_training::run::{Caller, Start, text};
+use ember_training::units::{bytes, duration, grouped, parse_bytes, short};
 
 use super::prepare::prepare_shown;
 use super::run::minutes;
 use crate::report::Screen;
 
-/// Minutes where nobody says how many: a coffee's worth, or a lunch's on a GPU, which is dearer to start.
+/// Minutes where nobody says how many: a coffee's worth, or a lunch's on a GPU, which is dearer to
+/// start.
 const MINUTES: f64 = 10.0;
 const GPU_MINUTES: f64 = 30.0;
 
@@ -38,7 +39,8 @@ const LENGTH: [&str; 2] = ["max_steps", "lr_decay_steps"];
 /// Arguments of `plan`.
 #[derive(Args, Debug)]
 pub struct PlanArgs {
-    /// Text files, folders, .jsonl or .parquet (each also .gz or .zst), or a folder that `prepare` made; none: the built-in stories
+    /// Text files, folders, .jsonl or .parquet (each also .gz or .zst), or a folder that `prepare`
+    /// made; none: the built-in stories
     pub text: Vec<String>,
     /// How long the run may take [default: 10, or 30 on a GPU]
     #[arg(long, value_name = "M", value_parser = minutes)]
@@ -58,7 +60,8 @@ pub struct PlanArgs {
     /// Train a few steps of the plan, and show what was predicted beside what is measured
     #[arg(long)]
     pub measure: bool,
-    /// Show how the loss is predicted: the formula, the runs it was fitted on, and how far off it is; and end
+    /// Show how the loss is predicted: the formula, the runs it was fitted on, and how far off it
+    /// is; and end
     #[arg(long)]
     pub show_fit: bool,
     /// With --show-fit: draw it, too
@@ -100,14 +103,14 @@ pub fn run(args: &PlanArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
     let Some((dataset, share)) = tokens(&data, folder.path(), common, interrupt)? else {
         return Ok(Outcome::Interrupted);
     };
-    let text = Statistics::of(&dataset, share)?;
+    let text = Statistics::new(&dataset, share)?;
     if args.facts {
         writeln!(terminal::stdout(), "{}", serde_json::to_string(&text)?).context("cannot write to standard output")?;
         return Ok(Outcome::Done);
     }
     let minutes = args.minutes.unwrap_or(if selected.gpu { GPU_MINUTES } else { MINUTES });
     notes.say("measuring the device");
-    let wish = Wish {
+    let request = Request {
         settings,
         seconds: 60.0 * minutes,
         memory_bytes: memory::available(args.memory_limit, &selected),
@@ -115,7 +118,7 @@ pub fn run(args: &PlanArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
         processes: 1,
         shape: &|config| config.shape(dataset.manifest.vocab_size),
     };
-    let proposal = propose(&wish, &dataset, text, &selected)?;
+    let proposal = propose(&request, &dataset, text, &selected)?;
     if interrupt.requested() {
         return Ok(Outcome::Interrupted);
     }
@@ -147,7 +150,8 @@ impl Caller for Planner {
     }
 }
 
-/// What the file, `--set` and the command line say; a length is what a plan finds, so the recipe's own is left out.
+/// What the file, `--set` and the command line say; a length is what a plan finds, so the recipe's
+/// own is left out.
 fn settings(args: &PlanArgs, common: &CommonArgs) -> Result<Settings> {
     let mut settings = match &args.config {
         Some(path) => Settings::from_recipe(path)?,
@@ -180,7 +184,8 @@ fn settings(args: &PlanArgs, common: &CommonArgs) -> Result<Settings> {
     Ok(settings)
 }
 
-/// The text as tokens, or of a large one a part, and how much of it that is. `None` when interrupted.
+/// The text as tokens, or of a large one a part, and how much of it that is. `None` when
+/// interrupted.
 fn tokens(
     data: &DataConfig,
     folder: &Path,

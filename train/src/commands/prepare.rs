@@ -19,7 +19,8 @@ use crate::progress_bar::Bar;
 /// Arguments of `prepare`.
 #[derive(Args, Debug)]
 pub struct PrepareArgs {
-    /// Text files, folders, .jsonl or .parquet (each also .gz or .zst), or - for standard input; none: the built-in stories
+    /// Text files, folders, .jsonl or .parquet (each also .gz or .zst), or - for standard input;
+    /// none: the built-in stories
     pub text: Vec<String>,
     /// Folder to write
     #[arg(long, value_name = "DIR")]

@@ -1,4 +1,5 @@
-//! `ember-train resume`: takes a run up at its last checkpoint, to the numbers it would have had uninterrupted.
+//! `ember-train resume`: takes a run up at its last checkpoint, to the numbers it would have had
+//! uninterrupted.
 
 use std::path::PathBuf;
 
@@ -7,9 +8,9 @@ use clap::Args;
 use ember_cli::program::{CommonArgs, Notes, Outcome, UsageError};
 use ember_host::interrupt::Interrupt;
 use ember_model::device::{self, Selected};
+use ember_training::distributed::collectives::all_ok;
+use ember_training::distributed::launch;
 use ember_training::run;
-use ember_training::team::launch;
-use ember_training::team::messages::agree;
 
 use crate::report::Screen;
 use crate::training::{join, say_device, train, voice};
@@ -20,10 +21,12 @@ use crate::wording::cause;
 pub struct ResumeArgs {
     /// The run's folder
     pub run: PathBuf,
-    /// Change how long the run goes on (max_steps, lr_decay_steps) or how it is looked at, from here on; may be repeated
+    /// Change how long the run goes on (max_steps, lr_decay_steps) or how it is looked at, from
+    /// here on; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Write TensorBoard event files into the run's folder, of what was logged before too if there are none yet
+    /// Write TensorBoard event files into the run's folder, of what was logged before too if there
+    /// are none yet
     #[arg(long)]
     pub tensorboard: bool,
 }
@@ -31,12 +34,13 @@ pub struct ResumeArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// When the folder is no run, its data or checkpoint is missing or damaged, or something cannot be written.
+/// When the folder is no run, its data or checkpoint is missing or damaged, or something cannot be
+/// written.
 pub fn run(args: &ResumeArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     let team = join(interrupt)?;
     let common = &voice(&*team, common);
     let (mut screen, notes) = (Screen::new(common.quiet), Notes::new(common.quiet));
-    let selected = agree(&*team, select(common, &notes).map_err(cause))?;
+    let selected = all_ok(&*team, select(common, &notes).map_err(cause))?;
     let mut changes = args.set.clone();
     if args.tensorboard {
         changes.push("tensorboard=true".to_owned());

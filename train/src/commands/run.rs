@@ -14,31 +14,33 @@ use ember_host::interrupt::Interrupt;
 use ember_model::GptConfig;
 use ember_model::device::Selected;
 use ember_study::plan::text::Statistics;
-use ember_study::plan::{self, MEASURING, Wish, propose};
-use ember_training::clock::{Clock, Pace};
+use ember_study::plan::{self, MEASURING, Request, propose};
 use ember_training::config::{self, ConfigError, DeviceKind, Settings, TrainConfig};
+use ember_training::distributed::collectives::all_ok;
 use ember_training::error::Error;
-use ember_training::memory::fit::Verdict;
-use ember_training::report::Reporter;
-use ember_training::report::units::{duration, parse_bytes};
+use ember_training::memory::fit::Fit;
+use ember_training::run::folder::new_path;
+use ember_training::run::report::Reporter;
+use ember_training::run::time_budget::{Pace, TimeBudget};
 use ember_training::run::{Caller, Chosen, Known, Start, Usual};
-use ember_training::run_folder::new_path;
-use ember_training::team::messages::agree;
+use ember_training::units::{duration, parse_bytes};
 
 use super::prepare::prepare_shown;
 use crate::report::Screen;
 use crate::training::{join, train, voice};
 use crate::wording::cause;
 
-/// The share of the promised time in which the device may be measured.
+/// The share of the deadlined time in which the device may be measured.
 const MEASURING_SHARE: f64 = 0.1;
 
 /// Arguments of `run`.
 #[derive(Args, Debug, Default)]
 pub struct RunArgs {
-    /// Text files, folders, .jsonl or .parquet (each also .gz or .zst), a folder that `prepare` made, or - for standard input
+    /// Text files, folders, .jsonl or .parquet (each also .gz or .zst), a folder that `prepare`
+    /// made, or - for standard input
     pub text: Vec<String>,
-    /// A configuration file, or the name of a shipped one; without it the text and the device decide
+    /// A configuration file, or the name of a shipped one; without it the text and the device
+    /// decide
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Folder of the run [default: runs/NAME]
@@ -47,7 +49,8 @@ pub struct RunArgs {
     /// Change one key of the configuration; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Begin from this model, with its shape and its tokenizer: a run, a checkpoint or a Hugging Face folder
+    /// Begin from this model, with its shape and its tokenizer: a run, a checkpoint or a Hugging
+    /// Face folder
     #[arg(long, value_name = "FOLDER")]
     pub init: Option<String>,
     /// Write TensorBoard event files into the run's folder
@@ -56,7 +59,8 @@ pub struct RunArgs {
     /// Memory that training may take, such as 8GB or 500MB [default: what is available]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub memory_limit: Option<u64>,
-    /// Be done in so many minutes: all that is left open is planned for that, and the length is corrected on the way
+    /// Be done in so many minutes: all that is left open is planned for that, and the length is
+    /// corrected on the way
     #[arg(long, value_name = "M", value_parser = minutes)]
     pub minutes: Option<f64>,
     /// Print every configuration key with its unit, range and default, and end
@@ -75,7 +79,8 @@ pub fn minutes(text: &str) -> Result<f64, String> {
 /// Runs the command.
 ///
 /// # Errors
-/// When an argument or the text is wrong, the folder holds a run already, or something cannot be written.
+/// When an argument or the text is wrong, the folder holds a run already, or something cannot be
+/// written.
 pub fn run(args: &RunArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     if args.help_config {
         writeln!(terminal::stdout(), "{}", config::help()).context("cannot write to standard output")?;
@@ -85,12 +90,12 @@ pub fn run(args: &RunArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result
     let team = join(interrupt)?;
     let common = &voice(&*team, common);
     let (mut screen, notes) = (Screen::new(common.quiet), Notes::new(common.quiet));
-    let promise = args.minutes.map(|minutes| Promise { began, seconds: 60.0 * minutes });
-    let program = Program { promise, quiet: common.quiet, interrupt };
+    let deadline = args.minutes.map(|minutes| Deadline { began, seconds: 60.0 * minutes });
+    let program = Program { deadline, quiet: common.quiet, interrupt };
     let start = settings(args, common)
         .map_err(cause)
         .and_then(|settings| Start::new(settings, common.device, args.memory_limit, &program, &mut screen));
-    let start = agree(&*team, start)?;
+    let start = all_ok(&*team, start)?;
     let path = args.out.clone().unwrap_or_else(|| new_path(&run_name(&start.data.text)));
     match start.begin(&path, team, &program, &mut screen)? {
         Some(run) => train(run, &mut screen, &notes, interrupt),
@@ -98,16 +103,16 @@ pub fn run(args: &RunArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result
     }
 }
 
-/// A promise that the command ends at a time.
+/// A deadline that the command ends at a time.
 #[derive(Clone, Copy)]
-pub struct Promise {
+pub struct Deadline {
     began: Instant,
     seconds: f64,
 }
 
 /// What this program does in its own way while a run begins.
 pub struct Program<'a> {
-    pub promise: Option<Promise>,
+    pub deadline: Option<Deadline>,
     pub quiet: bool,
     pub interrupt: &'a Interrupt,
 }
@@ -118,51 +123,51 @@ impl Caller for Program<'_> {
     }
 
     fn for_every_text(&self, settings: &Settings, device: DeviceKind) -> Vec<Result<TrainConfig, ConfigError>> {
-        match self.promise {
+        match self.deadline {
             Some(_) => plan::for_every_text(settings, device),
             None => Usual.for_every_text(settings, device),
         }
     }
 
     fn choose(&self, settings: Settings, known: &Known, reporter: &mut dyn Reporter) -> Result<Chosen, Error> {
-        match self.promise {
-            Some(promise) => planned(settings, known, promise, reporter).map_err(cause),
+        match self.deadline {
+            Some(deadline) => planned(settings, known, deadline, reporter).map_err(cause),
             None => Usual.choose(settings, known, reporter),
         }
     }
 
-    fn clock(&self, pace: Pace) -> Option<Clock> {
-        self.promise.map(|promise| Clock::new(promise.began, promise.seconds, pace))
+    fn time_budget(&self, pace: Pace) -> Option<TimeBudget> {
+        self.deadline.map(|deadline| TimeBudget::new(deadline.began, deadline.seconds, pace))
     }
 
-    fn try_steps(&self, config: &TrainConfig, shape: &GptConfig, selected: &Selected) -> Result<Verdict, Error> {
+    fn try_steps(&self, config: &TrainConfig, shape: &GptConfig, selected: &Selected) -> Result<Fit, Error> {
         first_steps(config, shape, selected).map_err(cause)
     }
 }
 
 /// What the settings leave open, planned for the time that is left.
-fn planned(settings: Settings, known: &Known, promise: Promise, reporter: &mut dyn Reporter) -> Result<Chosen> {
-    let text = Statistics::of(known.dataset, 1.0)?;
-    let measuring = MEASURING.min(Duration::from_secs_f64(MEASURING_SHARE * promise.seconds));
-    let spent = (promise.began.elapsed() + measuring).as_secs_f64();
-    let seconds = Clock::aim(promise.seconds) - spent;
-    if seconds < 0.2 * promise.seconds {
+fn planned(settings: Settings, known: &Known, deadline: Deadline, reporter: &mut dyn Reporter) -> Result<Chosen> {
+    let text = Statistics::new(known.dataset, 1.0)?;
+    let measuring = MEASURING.min(Duration::from_secs_f64(MEASURING_SHARE * deadline.seconds));
+    let spent = (deadline.began.elapsed() + measuring).as_secs_f64();
+    let seconds = TimeBudget::aim(deadline.seconds) - spent;
+    if seconds < 0.2 * deadline.seconds {
         return Err(anyhow!(
             "preparing the text took {}, which leaves too little of {}; prepare it once with `ember-train prepare` and train on \
              that folder, or give more --minutes",
             duration(spent),
-            duration(promise.seconds)
+            duration(deadline.seconds)
         ));
     }
     let fine_tuning = settings.init().is_some();
     let Known { dataset, selected, processes, memory, shape, .. } = *known;
-    let wish = Wish { settings, seconds, memory_bytes: memory, measuring, processes, shape };
-    let plan = propose(&wish, dataset, text, selected)?;
+    let request = Request { settings, seconds, memory_bytes: memory, measuring, processes, shape };
+    let plan = propose(&request, dataset, text, selected)?;
     if !fine_tuning {
         // The loss is foreseen for models that begin from random numbers.
         let line = format!(
             "planned for {}: validation loss about {:.2} (between {:.2} and {:.2})",
-            duration(promise.seconds),
+            duration(deadline.seconds),
             plan.loss.loss,
             plan.loss.low,
             plan.loss.high
@@ -175,7 +180,7 @@ fn planned(settings: Settings, known: &Known, promise: Promise, reporter: &mut d
 }
 
 /// Lets another process take two steps of `config` on random tokens.
-fn first_steps(config: &TrainConfig, shape: &GptConfig, selected: &Selected) -> Result<Verdict> {
+fn first_steps(config: &TrainConfig, shape: &GptConfig, selected: &Selected) -> Result<Fit> {
     let folder = tempfile::tempdir().context("cannot make a temporary folder; set micro_batch yourself")?;
     let [config_path, shape_path] = ["trial.toml", "shape.json"].map(|name| folder.path().join(name));
     for (path, text) in [(&config_path, config.to_toml()?), (&shape_path, serde_json::to_string(shape)?)] {
@@ -190,11 +195,11 @@ fn first_steps(config: &TrainConfig, shape: &GptConfig, selected: &Selected) -> 
         .output()
         .context("cannot start a trial step; set micro_batch yourself")?;
     if ran.status.success() {
-        return Ok(Verdict::Fits(format!("steps of it were tried on {}", selected.id)));
+        return Ok(Fit::Fits(format!("steps of it were tried on {}", selected.id)));
     }
     let said = String::from_utf8_lossy(&ran.stderr);
     let said = said.lines().last().unwrap_or("it was killed").trim_start_matches("error: ").to_owned();
-    Ok(Verdict::TooLarge {
+    Ok(Fit::TooLarge {
         because: format!("a step on {} failed ({said})", selected.id),
         next_at_most: config.micro_batch / 2,
     })

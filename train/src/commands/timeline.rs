@@ -11,7 +11,7 @@ use ember_cli::terminal::{self, printable};
 use ember_host::output::write_output;
 
 use ember_study::timeline::{self, Moment, page};
-use ember_training::report::units::grouped;
+use ember_training::units::grouped;
 
 /// Arguments of `timeline`.
 #[derive(Args, Debug)]

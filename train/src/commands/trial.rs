@@ -1,5 +1,6 @@
-//! `ember-train first-steps`, which only `run` calls: two steps of a configuration on random tokens, to see whether the device's memory
-//! holds them. If it does not, it is this process that ends.
+//! `ember-train first-steps`, which only `run` calls: two steps of a configuration on random
+//! tokens, to see whether the device's memory holds them. If it does not, it is this process that
+//! ends.
 
 use std::path::PathBuf;
 
@@ -13,9 +14,9 @@ use ember_model::{Gpt, GptConfig, device};
 use rand_chacha::rand_core::Rng;
 
 use ember_training::config::TrainConfig;
-use ember_training::gradient::{Passes, pass};
-use ember_training::optimizer::{Optimizer, clip_scale, global_norm};
-use ember_training::precision::float_dtype;
+use ember_training::config::precision::float_dtype;
+use ember_training::step::gradient::{Passes, pass};
+use ember_training::step::optimizer::{Optimizer, clip_scale, global_norm};
 
 /// Arguments of `first-steps`.
 #[derive(Args, Debug)]
@@ -26,7 +27,8 @@ pub struct TrialArgs {
     pub shape: PathBuf,
 }
 
-/// Steps taken: the second finds the moments of the first there, and makes the copy that an average of the weights is.
+/// Steps taken: the second finds the moments of the first there, and makes the copy that an average
+/// of the weights is.
 const STEPS: u64 = 2;
 
 /// Runs the command.
@@ -49,11 +51,11 @@ pub fn run(args: &TrialArgs, common: &CommonArgs) -> Result<Outcome> {
         Batch { inputs: ids(), targets: ids(), batch_size: config.micro_batch, context_length: config.context_length };
     // A second pass finds the gradients of the first there.
     let passes = if config.micro_batch < config.windows_per_step() { 2 } else { 1 };
-    let mut optimizer = Optimizer::new(config.optimizer());
+    let mut optimizer = Optimizer::new(&config);
     for step in 0..STEPS {
         let mut gradients = GradientsAccumulator::new();
         for number in 0..passes {
-            let how = Passes::of(&config, step, 1.0).on(&training_device);
+            let how = Passes::new(&config, step, 1.0).on(&training_device);
             pass(&gpt, &batch, number, passes as f64, &how, &mut gradients);
         }
         let gradients = gradients.grads();

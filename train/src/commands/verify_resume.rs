@@ -1,4 +1,5 @@
-//! `ember-train verify-resume`: whether a run that stops half-way and is taken up again ends as one that never stopped.
+//! `ember-train verify-resume`: whether a run that stops half-way and is taken up again ends as one
+//! that never stopped.
 
 use std::fs;
 use std::io::Write;
@@ -10,12 +11,12 @@ use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_cli::terminal;
 use ember_host::interrupt::Interrupt;
 use ember_model::device;
-use ember_training::report::units::grouped;
+use ember_training::distributed::Alone;
+use ember_training::distributed::launch::Launch;
+use ember_training::run::folder::RunFolder;
+use ember_training::run::verify::{Comparison, Difference, compare};
 use ember_training::run::{self, Run, Start};
-use ember_training::run_folder::RunFolder;
-use ember_training::team::Alone;
-use ember_training::team::launch::Launch;
-use ember_training::verify::{Comparison, Difference, compare};
+use ember_training::units::grouped;
 use serde::Serialize;
 
 use super::run::{Program, RunArgs, settings};
@@ -86,14 +87,15 @@ pub fn run(args: &VerifyResumeArgs, common: &CommonArgs, interrupt: &Interrupt) 
     answer(&comparison, args.steps, &selected.id, common.format)
 }
 
-/// Prepares the text and writes the configuration of a run of twice the steps; false when interrupted.
+/// Prepares the text and writes the configuration of a run of twice the steps; false when
+/// interrupted.
 fn prepare(args: &VerifyResumeArgs, common: &CommonArgs, whole: &Path, interrupt: &Interrupt) -> Result<bool> {
     let steps = args.steps;
     let mut args =
         RunArgs { text: args.text.clone(), config: args.config.clone(), set: args.set.clone(), ..RunArgs::default() };
     args.set.extend([format!("max_steps={}", 2 * steps), "patience=0".to_owned()]);
     let mut screen = Screen::new(true);
-    let program = Program { promise: None, quiet: true, interrupt };
+    let program = Program { deadline: None, quiet: true, interrupt };
     let start = Start::new(settings(&args, common)?, common.device, None, &program, &mut screen)?;
     Ok(start.describe(&RunFolder::create(whole)?, 1, &program, &mut screen)?.is_some())
 }

@@ -1,7 +1,8 @@
 //! A run on a terminal: burn-train's dashboard, driven without its learner.
 //!
-//! The dashboard puts the terminal into another mode, so whatever ends a run must give it back: `finish` and `drop` do,
-//! a panic does (burn-train's hook), and a program that exits without unwinding calls [`restore_terminal`] first.
+//! The dashboard puts the terminal into another mode, so whatever ends a run must give it back:
+//! `finish` and `drop` do, a panic does (burn-train's hook), and a program that exits without
+//! unwinding calls [`restore_terminal`] first.
 
 use std::{
     io,
@@ -29,8 +30,8 @@ use crossterm::{
 use ember_cli::terminal::{printable, say};
 
 use ember_training::note::Note;
-use ember_training::report::units::{bytes, duration, grouped, short};
-use ember_training::report::{EvalReport, Reporter, StepReport};
+use ember_training::run::report::{EvalReport, Reporter, StepReport};
+use ember_training::units::{bytes, duration, grouped, short};
 
 use crate::wording;
 
@@ -43,7 +44,8 @@ const SAMPLE: &str = "Sample";
 /// The longest sample shown, in characters; the whole text is in the run folder.
 const SAMPLE_CHARACTERS: usize = 600;
 
-/// Loss curves, speed, rate, progress and the latest sample, full screen; `q` asks the run to save and end.
+/// Loss curves, speed, rate, progress and the latest sample, full screen; `q` asks the run to save
+/// and end.
 pub struct Dashboard {
     /// None once the terminal was given back.
     screen: Option<TuiMetricsRendererWrapper>,
@@ -82,8 +84,8 @@ impl Dashboard {
         Some(dashboard)
     }
 
-    /// Sends something to the screen. The renderer panics on purpose when its "stop immediately" is chosen; that ends the
-    /// run like any other request, so that what was learned is saved.
+    /// Sends something to the screen. The renderer panics on purpose when its "stop immediately" is
+    /// chosen; that ends the run like any other request, so that what was learned is saved.
     fn show(&mut self, draw: impl FnOnce(&mut TuiMetricsRendererWrapper)) {
         let Some(screen) = &mut self.screen else { return };
         if catch_unwind(AssertUnwindSafe(|| draw(screen))).is_err() {
@@ -117,7 +119,8 @@ impl Reporter for Dashboard {
             screen.update_train(numeric(SPEED, report.tokens_per_s, speed));
             screen.update_train(numeric(LEARNING_RATE, report.learning_rate, format!("{:.2e}", report.learning_rate)));
             if let Some(mfu) = report.mfu {
-                // Again each time, which changes nothing; where it is unknown it must have no place on the screen.
+                // Again each time, which changes nothing; where it is unknown it must have no place
+                // on the screen.
                 screen.register_metric(definition(MFU, MetricAttributes::Numeric(NumericAttributes::default())));
                 screen.update_train(numeric(MFU, 100.0 * mfu, format!("{:.1}%", 100.0 * mfu)));
             }

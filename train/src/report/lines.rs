@@ -1,4 +1,5 @@
-//! A run as plain lines, for logs and pipes: a step every so often, every evaluation and every sample.
+//! A run as plain lines, for logs and pipes: a step every so often, every evaluation and every
+//! sample.
 
 use std::{
     io::Write,
@@ -6,8 +7,8 @@ use std::{
 };
 
 use ember_training::note::Note;
-use ember_training::report::units::{bytes, duration, grouped};
-use ember_training::report::{EvalReport, Reporter, StepReport};
+use ember_training::run::report::{EvalReport, Reporter, StepReport};
+use ember_training::units::{bytes, duration, grouped};
 
 use crate::wording;
 
@@ -28,7 +29,8 @@ impl<W: Write> Lines<W> {
         let _ = self.out.write_all(format!("{line}\n").as_bytes());
     }
 
-    /// Often at first, when a person is watching, then seldom: a tenth of the time so far, from 2 to 60 seconds.
+    /// Often at first, when a person is watching, then seldom: a tenth of the time so far, from 2
+    /// to 60 seconds.
     fn is_due(&self) -> bool {
         let pause = (self.opened.elapsed() / 10).clamp(Duration::from_secs(2), Duration::from_secs(60));
         self.last.is_none_or(|last| last.elapsed() >= pause)

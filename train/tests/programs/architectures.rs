@@ -1,5 +1,6 @@
-//! Every architecture through both programs: trained, stopped and resumed, saved as the class that computes it, opened, searched,
-//! scored, explained and measured; and what no class computes refused before the text is read.
+//! Every architecture through both programs: trained, stopped and resumed, saved as the class that
+//! computes it, opened, searched, scored, explained and measured; and what no class computes
+//! refused before the text is read.
 
 use std::fs;
 

@@ -1,13 +1,14 @@
-//! Every kind of bad input gets one clear line, in `docs/bad-input.md`: what is typed, the exit code and the line, kept word for
-//! word. After a change of words, `EMBER_BLESS=1 cargo test --release -p ember-train --test programs bad_input` writes the page
-//! again; read what changed.
+//! Every kind of bad input gets one clear line, in `docs/bad-input.md`: what is typed, the exit
+//! code and the line, kept word for word. After a change of words, `EMBER_BLESS=1 cargo test
+//! --release -p ember-train --test programs bad_input` writes the page again; read what changed.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
 use super::{Place, SMALL, root, small_run};
 
-/// What is typed, with `~` for a space inside an argument. `SMALL` stands for the settings of a small run.
+/// What is typed, with `~` for a space inside an argument. `SMALL` stands for the settings of a
+/// small run.
 const CASES: &[(&str, &str)] = &[
     // Text
     ("ember-train", "run missing.txt SMALL"),

@@ -1,4 +1,5 @@
-//! What a run decides by its evaluations, `best` and what it keeps, is the same however it was interrupted.
+//! What a run decides by its evaluations, `best` and what it keeps, is the same however it was
+//! interrupted.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +20,8 @@ fn best(run: &Path) -> String {
     name
 }
 
-/// A run whose best step is neither the first nor the last that is evaluated: its rate grows until the model is spoilt.
+/// A run whose best step is neither the first nor the last that is evaluated: its rate grows until
+/// the model is spoilt.
 fn wild_run(out: &str, steps: u32) -> String {
     let wild = "--set learning_rate=1 --set warmup_steps=60 --set eval_interval=5 --set sample_interval=0";
     format!("run count.txt --out {out} --set max_steps={steps} {SMALL} {wild}")

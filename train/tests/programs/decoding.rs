@@ -1,4 +1,5 @@
-//! Every way to decode, through the program: what it writes, what it leaves on disk, and what it says of wrong files.
+//! Every way to decode, through the program: what it writes, what it leaves on disk, and what it
+//! says of wrong files.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -17,7 +18,8 @@ use super::{Place, Ran, SMALL, text};
 /// Says whether a text is valid.
 type Judge = Box<dyn Fn(&str) -> bool>;
 
-/// A checkpoint that has learned a little to count in words and to write JSON, with byte-level BPE and an end token.
+/// A checkpoint that has learned a little to count in words and to write JSON, with byte-level BPE
+/// and an end token.
 fn checkpoint() -> PathBuf {
     static TRAINED: OnceLock<Place> = OnceLock::new();
     let place = TRAINED.get_or_init(|| {
@@ -51,7 +53,8 @@ const STRATEGIES: [&str; 10] = [
     "--semantics llamacpp",
 ];
 
-/// What the matrices were kept as is in the trace: without it, int8's numbers are no others' within the tolerance.
+/// What the matrices were kept as is in the trace: without it, int8's numbers are no others' within
+/// the tolerance.
 #[test]
 fn a_trace_knows_its_weights() {
     let place = Place::new();
@@ -68,7 +71,8 @@ fn a_trace_knows_its_weights() {
     assert_eq!(other.code, Some(1), "{}", other.err);
 }
 
-/// Training writes into its folders how their texts are drawn; whoever writes follows it, says so, and does otherwise on demand.
+/// Training writes into its folders how their texts are drawn; whoever writes follows it, says so,
+/// and does otherwise on demand.
 #[test]
 fn what_training_says_of_drawing_is_followed_and_can_be_overruled() {
     let place = Place::new();
@@ -88,7 +92,8 @@ fn what_training_says_of_drawing_is_followed_and_can_be_overruled() {
     assert!(beams.err.contains("beam search: 3 beams"), "{}", beams.err);
 }
 
-/// A trace holds all it takes to do the same again: replay finds every token, and a change of one number.
+/// A trace holds all it takes to do the same again: replay finds every token, and a change of one
+/// number.
 #[test]
 fn every_strategy_leaves_a_trace_that_replays() {
     let place = Place::new();
@@ -146,7 +151,8 @@ fn the_clock_and_the_user_end_a_text_and_its_trace_replays() {
     }
 }
 
-/// Batches that were cut short one by one: each by its own clock, the last by the user, some never begun.
+/// Batches that were cut short one by one: each by its own clock, the last by the user, some never
+/// begun.
 #[test]
 fn a_run_of_many_batches_cut_short_replays() {
     let place = Place::new();
@@ -288,8 +294,8 @@ fn multiple_choice_and_many_texts_are_scored() {
     assert_eq!(scored[2]["summary"]["texts"], 2);
 }
 
-/// Over a thousand random schemas and expressions, written by a model that was trained, at temperature 1: whatever ends is
-/// valid to a judge that shares nothing with the library.
+/// Over a thousand random schemas and expressions, written by a model that was trained, at
+/// temperature 1: whatever ends is valid to a judge that shares nothing with the library.
 #[test]
 fn over_a_thousand_forms_a_trained_model_writes_nothing_invalid() {
     let run = checkpoint();

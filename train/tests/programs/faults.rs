@@ -1,4 +1,5 @@
-//! Faults, brought about for real: each ends in the line that docs/faults.md shows, and in a run that can be resumed.
+//! Faults, brought about for real: each ends in the line that docs/faults.md shows, and in a run
+//! that can be resumed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -53,8 +54,8 @@ fn saved(run: &Path) -> Vec<String> {
     names
 }
 
-/// A run of 8 steps on a text with a rare letter, whose row of the token table is then made NaN: every batch with that letter
-/// gives a loss that is not finite, and no other batch does.
+/// A run of 8 steps on a text with a rare letter, whose row of the token table is then made NaN:
+/// every batch with that letter gives a loss that is not finite, and no other batch does.
 fn run_with_a_poisoned_letter(place: &Place) -> PathBuf {
     let lines = text().lines().map(str::to_owned).collect::<Vec<_>>();
     let rare: String = lines
@@ -166,7 +167,8 @@ fn run_to_go_on(place: &Place, more: &str) -> (PathBuf, PathBuf) {
 fn a_disk_that_is_full_at_a_save_costs_nothing_that_was_saved() {
     let place = Place::new();
     let (run, twin) = run_to_go_on(&place, "");
-    // No file may grow beyond 50 or 100 KB, as the shell counts: the weights do not fit, the logs do.
+    // No file may grow beyond 50 or 100 KB, as the shell counts: the weights do not fit, the logs
+    // do.
     let program = place.command("ember-train", "").get_program().to_owned();
     let script = format!("trap '' XFSZ; ulimit -f 100; exec {} resume run --device cpu", program.display());
     let limited = Command::new("sh").args(["-c", &script]).current_dir(place.0.path()).output().unwrap();
@@ -229,7 +231,8 @@ fn a_damaged_checkpoint_is_put_aside_for_the_newest_whole_one() {
         assert!(line.contains(&format!("{name}/checkpoints/step-00000008/{file}")), "{line}");
         assert!(ran.err.contains(&format!("resuming {name} at step 7")), "{}", ran.err);
         assert_eq!(saved(&copy)[0], "damaged-step-00000008");
-        // The end of the first session wrote a row at step 8 that an uninterrupted run has not: weights and moments decide.
+        // The end of the first session wrote a row at step 8 that an uninterrupted run has not:
+        // weights and moments decide.
         let (ended, undisturbed) = (end_of(&copy), end_of(&twin));
         assert!(ended.0 == undisturbed.0 && ended.1 == undisturbed.1, "{name}: the resumed run ended in other numbers");
     }
@@ -269,7 +272,8 @@ fn killed_during_a_save_and_resumed_ends_in_the_same_bits() {
     assert!(end_of(&place.path("whole")) == end_of(&place.path("killed")), "the resumed run ended in other numbers");
 }
 
-/// What is being written in checkpoints/, or was when the program was killed, and when each last changed.
+/// What is being written in checkpoints/, or was when the program was killed, and when each last
+/// changed.
 fn unfinished(run: &Path) -> Vec<(PathBuf, SystemTime)> {
     let Ok(entries) = fs::read_dir(run.join("checkpoints")) else { return Vec::new() };
     let unfinished = entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(".unfinished-"));
@@ -303,7 +307,8 @@ fn a_run_without_a_new_best_ends_early_and_keeps_what_it_was_told_to() {
     assert_eq!(fs::read_to_string(run.join("best")).unwrap().trim(), format!("step-{best:08}"));
     assert!(kept.contains(&format!("step-{best:08}")) && kept.contains(&format!("step-{last:08}")), "{kept:?}");
     assert!(kept.len() == 3 || kept.len() == 4, "{kept:?}");
-    // The save comes first, then the evaluation that it could be lost by, then what names it the best.
+    // The save comes first, then the evaluation that it could be lost by, then what names it the
+    // best.
     let written = |file: PathBuf| fs::metadata(file).unwrap().modified().unwrap();
     assert!(written(checkpoint(&run, best).join("checksums.json")) <= written(run.join("best")));
     // Done is done.

@@ -1,4 +1,5 @@
-//! `ember-train ledger`: what it predicts is what it measures, and what it measures is what the modes are.
+//! `ember-train ledger`: what it predicts is what it measures, and what it measures is what the
+//! modes are.
 
 use serde_json::Value;
 
@@ -23,7 +24,8 @@ fn mode<'a>(lines: &'a [Value], name: &str) -> &'a Value {
     lines.iter().find(|line| line["mode"] == name).unwrap()
 }
 
-/// At shapes where another part is the largest each time: activations, attention weights, logits, weights.
+/// At shapes where another part is the largest each time: activations, attention weights, logits,
+/// weights.
 #[test]
 fn predicted_memory_is_measured_memory() {
     let place = Place::new();
@@ -35,7 +37,8 @@ fn predicted_memory_is_measured_memory() {
         "architecture=llama tokenizer=bpe:300 n_layer=3 n_head=4 n_kv_head=2 n_embd=64 context_length=128 dropout=0.1 batch_size=4",
         "architecture=qwen3 tokenizer=bpe:300 n_layer=2 n_head=4 n_embd=128 context_length=64 dropout=0 batch_size=4 tied_head=false",
     ] {
-        // One thread: the buffers that matrix products keep for each thread are then there before the first reading.
+        // One thread: the buffers that matrix products keep for each thread are then there before
+        // the first reading.
         let set = format!("--set {}", shape.replace(' ', " --set "));
         let ran = place.train(&format!(
             "ledger --config stories-cpu {set} --new-tokens 3 --repeats 1 --threads 1 --device cpu --format json"
@@ -45,7 +48,8 @@ fn predicted_memory_is_measured_memory() {
         for entry in modes(&lines) {
             for part in PARTS {
                 let [predicted, measured] = ["predicted", "measured"].map(|side| entry[side][part].as_f64().unwrap());
-                // A quarter of a megabyte is for what is no tensor: names, lists, the graph's own nodes.
+                // A quarter of a megabyte is for what is no tensor: names, lists, the graph's own
+                // nodes.
                 let allowed = 0.03 * predicted + 262_144.0;
                 assert!(
                     (predicted - measured).abs() <= allowed,
@@ -67,7 +71,8 @@ fn the_modes_are_what_they_say() {
     assert_eq!((&subject["kind"], &subject["real_text"]), (&"subject".into(), &true.into()));
     assert_eq!((subject["batch_size"].as_u64(), subject["time"].as_u64()), (Some(3), Some(24)));
 
-    // Dropout 0.1 acts where there is a graph, and nowhere else; everything else is the same numbers.
+    // Dropout 0.1 acts where there is a graph, and nowhere else; everything else is the same
+    // numbers.
     for entry in modes(&lines) {
         let (nodes, off) = (entry["graph_nodes"].as_u64().unwrap(), entry["logits_difference"].as_f64().unwrap());
         let training = ["training_step", "forward_with_graph"].map(Value::from).contains(&entry["mode"]);

@@ -1,4 +1,5 @@
-//! Both programs, as a user runs them: built one at a time, started as processes, judged by what they print, write and exit with.
+//! Both programs, as a user runs them: built one at a time, started as processes, judged by what
+//! they print, write and exit with.
 #![allow(clippy::unwrap_used)]
 
 mod architectures;
@@ -29,7 +30,8 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// The folder of the programs, each built by itself: a build of both would put automatic differentiation into ember-generate.
+/// The folder of the programs, each built by itself: a build of both would put automatic
+/// differentiation into ember-generate.
 fn programs() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -214,7 +216,8 @@ fn end_of(run: &Path) -> (Vec<u8>, Vec<u8>, Vec<serde_json::Value>) {
     let samples = std::fs::read_to_string(run.join("samples/samples.jsonl")).unwrap();
     let rows = metrics.lines().chain(samples.lines()).map(|line| {
         let mut row: serde_json::Value = serde_json::from_str(line).unwrap();
-        // What was measured, and the first row's facts: device, threads and length of the session that began the run.
+        // What was measured, and the first row's facts: device, threads and length of the session
+        // that began the run.
         for measured in ["run", "elapsed_s", "tokens_per_s", "memory_bytes", "mfu", "eval_s", "save_s", "sample_s"] {
             row.as_object_mut().unwrap().remove(measured);
         }
@@ -246,7 +249,8 @@ fn killed_at_ten_random_moments_and_resumed_ends_in_the_same_bits() {
     place.train(&small_run(&place, "whole", 120)).well();
     let whole = began.elapsed();
 
-    // Times drawn over the length of a whole run, so that kills fall into preparing, training, saving and evaluating.
+    // Times drawn over the length of a whole run, so that kills fall into preparing, training,
+    // saving and evaluating.
     let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
     let mut random = || {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -51,7 +51,8 @@ fn exposure_is_measured_on_validation_text() {
     let first = &exposure["positions"][0];
     assert!(first["drift"]["mean"].as_f64().unwrap().abs() < 1e-4, "{first}");
     assert_eq!(exposure["whole"]["to"], 25);
-    // What evaluation calls the loss of the last checkpoint is nearby: other windows of the same text.
+    // What evaluation calls the loss of the last checkpoint is nearby: other windows of the same
+    // text.
     let metrics = std::fs::read_to_string(place.path("runs/count/metrics.jsonl")).unwrap();
     let losses =
         metrics.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["val_loss"].as_f64());

@@ -1,4 +1,5 @@
-//! Precision and memory: half types, activation checkpointing, the loss in pieces, and the micro-batch that fits.
+//! Precision and memory: half types, activation checkpointing, the loss in pieces, and the
+//! micro-batch that fits.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -9,7 +10,8 @@ use serde_json::Value;
 
 use super::{Place, end_of, small_run, text, wait};
 
-/// The training step and the recorded forward of a ledger with these keys: (part, predicted, measured).
+/// The training step and the recorded forward of a ledger with these keys: (part, predicted,
+/// measured).
 fn parts(keys: &str) -> Vec<(String, f64, f64)> {
     let set = format!("--set {}", keys.replace(' ', " --set "));
     let lines = Place::new().train(&format!(
@@ -26,7 +28,8 @@ fn parts(keys: &str) -> Vec<(String, f64, f64)> {
     entries.flat_map(|entry| names.map(|name| part(entry, name))).collect()
 }
 
-/// The memory of a step in every way to save some is what the prediction says: to a twentieth and what is no tensor.
+/// The memory of a step in every way to save some is what the prediction says: to a twentieth and
+/// what is no tensor.
 #[test]
 fn what_saves_memory_is_predicted() {
     for shape in [
@@ -122,8 +125,8 @@ fn a_resumed_run_in_half_precision_by_block_ends_in_the_same_bits() {
     }
 }
 
-/// Less and less memory: smaller passes, then activation checkpointing (and whole passes again), then a refusal. Each window of this model is some 60 MB of
-/// activations.
+/// Less and less memory: smaller passes, then activation checkpointing (and whole passes again),
+/// then a refusal. Each window of this model is some 60 MB of activations.
 #[test]
 fn the_micro_batch_is_what_the_memory_holds() {
     let place = Place::new();
@@ -161,8 +164,9 @@ fn the_micro_batch_is_what_the_memory_holds() {
     assert_eq!(kept("set").0, "2");
 }
 
-/// How many bytes a run came to hold, from the moment at which it was found to fit, and how many it said that it needs. What is read
-/// from files is not counted: the system takes that back by itself.
+/// How many bytes a run came to hold, from the moment at which it was found to fit, and how many it
+/// said that it needs. What is read from files is not counted: the system takes that back by
+/// itself.
 #[cfg(target_os = "linux")]
 fn held_and_needed(place: &Place, arguments: &str) -> [f64; 2] {
     let mut child = place.command("ember-train", arguments).spawn().unwrap();
@@ -195,12 +199,13 @@ fn held_and_needed(place: &Place, arguments: &str) -> [f64; 2] {
     [most - before, needed]
 }
 
-/// A run that is admitted takes no more than it was admitted with: what it said that it needs, a tenth, and what the program takes beside
-/// training. Steps, an evaluation, a sample and a save are in it.
+/// A run that is admitted takes no more than it was admitted with: what it said that it needs, a
+/// tenth, and what the program takes beside training. Steps, an evaluation, a sample and a save are
+/// in it.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_run_that_fits_stays_within_what_it_was_given() {
-    /// As in `train/lib/src/memory.rs`.
+    /// As in `train/lib/src/memory/mod.rs`.
     const BESIDE_TRAINING: f64 = 24e6;
     let place = Place::new();
     place.write("count.txt", text());

@@ -61,7 +61,8 @@ fn what_is_set_stays_and_what_does_not_fit_is_refused() {
     assert!(!place.path("q.toml").exists());
 }
 
-/// The plan is made for what `run` would make of it: passes that fit, and the precision of the device.
+/// The plan is made for what `run` would make of it: passes that fit, and the precision of the
+/// device.
 #[test]
 fn what_memory_cannot_hold_at_once_is_planned_in_passes() {
     let place = Place::new();
@@ -101,7 +102,8 @@ fn the_fit_can_be_seen() {
     assert!(svg.starts_with("<svg") && svg.contains("predicted (nats per token)"));
 }
 
-/// Twelve seconds, a tenth, and room for a busy machine: one look takes long beside so short a promise.
+/// Twelve seconds, a tenth, and room for a busy machine: one look takes long beside so short a
+/// promise.
 #[test]
 fn a_promise_of_time_is_kept_and_the_end_is_whole() {
     let place = Place::new();

@@ -1,4 +1,5 @@
-//! What a run keeps of itself, and what can be made of it: pictures, comparisons, timelines, and another run.
+//! What a run keeps of itself, and what can be made of it: pictures, comparisons, timelines, and
+//! another run.
 
 use serde_json::Value;
 
@@ -112,7 +113,8 @@ fn a_run_begins_from_another_keeps_what_it_knew_and_needs_it_no_more() {
     place.generate("text one --from short --device cpu --strategy greedy --max-new-tokens 30").well();
 }
 
-/// Many a checkpoint has rows for token ids that its tokenizer never uses; a run keeps them, and what measures it does not mind.
+/// Many a checkpoint has rows for token ids that its tokenizer never uses; a run keeps them, and
+/// what measures it does not mind.
 #[test]
 fn a_padded_vocabulary_is_kept_and_measured() {
     let place = Place::new();

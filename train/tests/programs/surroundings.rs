@@ -1,4 +1,5 @@
-//! What stands around a program: the paths it is given, pipes and signals, and lists of which one line is wrong.
+//! What stands around a program: the paths it is given, pipes and signals, and lists of which one
+//! line is wrong.
 
 use serde_json::{Value, json};
 
@@ -100,7 +101,8 @@ fn outputs_follow_links_and_devices_stay_devices() {
     assert!(ran.out.contains("max_new_tokens"), "{}", ran.out);
 }
 
-/// A pipe that nobody writes into: what waits for it looks at no flag, and the first signal ends it all the same.
+/// A pipe that nobody writes into: what waits for it looks at no flag, and the first signal ends it
+/// all the same.
 #[cfg(unix)]
 #[test]
 fn a_first_signal_ends_what_never_looks() {

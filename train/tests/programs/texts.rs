@@ -1,4 +1,5 @@
-//! Folders of text as people have them: with other files in them, with runs in them, and the folder that one works in.
+//! Folders of text as people have them: with other files in them, with runs in them, and the folder
+//! that one works in.
 
 use std::fs;
 

@@ -6,7 +6,8 @@ use ember_model::{Gpt, GptConfig};
 
 use crate::gpu;
 
-/// The engine's greedy text, which reads nothing but ids and log-probabilities back from the device.
+/// The engine's greedy text, which reads nothing but ids and log-probabilities back from the
+/// device.
 #[test]
 fn greedy_decoding_writes_what_the_cpu_writes() {
     let Some(device) = gpu() else { return };

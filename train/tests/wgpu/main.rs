@@ -1,5 +1,6 @@
 //! The same numbers on wgpu as on the CPU: logits, loss, gradients and optimizer steps against our
-//! kernels here. Runs on any adapter, software Vulkan included; without one it says that it is skipped.
+//! kernels here. Runs on any adapter, software Vulkan included; without one it says that it is
+//! skipped.
 #![allow(clippy::unwrap_used)]
 
 mod greedy;
@@ -12,7 +13,7 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use ember_model::device::{DeviceChoice, select};
 use ember_model::{Gpt, GptConfig, KvCache, MlpKind, NormKind, Positions};
 use ember_training::loss::cross_entropy;
-use ember_training::optimizer::{AdamWConfig, Optimizer, clip_scale, global_norm};
+use ember_training::step::optimizer::{AdamWConfig, Optimizer, clip_scale, global_norm};
 
 const BATCH: usize = 2;
 const TIME: usize = 16;
@@ -66,7 +67,8 @@ fn compute(config: &GptConfig, device: &Device) -> Numbers {
 
     let gpt = Gpt::new(config, 1, device).unwrap();
     let logits = values(gpt.forward(tokens(device)));
-    // Prompts of different lengths, one of them forked, then one more token for each of the three rows.
+    // Prompts of different lengths, one of them forked, then one more token for each of the three
+    // rows.
     let prompt: Vec<u32> = ids.iter().map(|&id| id as u32).collect();
     let mut cache = KvCache::new(config, 2, TIME, device);
     let mut cached = values(gpt.forward_cached_last(&[&prompt[..5], &prompt[5..14]], &[1, 2], &mut cache));
@@ -88,7 +90,8 @@ fn compute(config: &GptConfig, device: &Device) -> Numbers {
     }
     let mut weights = Vec::new();
     gpt.for_each_parameter(&mut |name, _, values| {
-        // The key's bias has a gradient of zero but for rounding, which Adam's division turns into noise.
+        // The key's bias has a gradient of zero but for rounding, which Adam's division turns into
+        // noise.
         if !name.ends_with("c_attn.bias") {
             weights.extend(values);
         }

@@ -4,7 +4,7 @@ use burn::module::ParamId;
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Tensor, TensorData};
 use ember_model::{Gpt, GptConfig, ParameterMapper};
-use ember_training::optimizer::{AdamWConfig, Found, Judge, Optimizer, OptimizerConfig, global_norm};
+use ember_training::step::optimizer::{AdamWConfig, Decided, Halt, Optimizer, OptimizerConfig, global_norm};
 use proptest::prelude::*;
 
 use crate::gpu;
@@ -60,7 +60,7 @@ fn steps(shape: &GptConfig, device: &Device, seed: u64, clip: f64) -> AfterFourS
     for step in 0..4 {
         let gradients = gradients(&gpt, seed + step, 0.1, None);
         let norm = global_norm(&gpt, &gradients);
-        let scale = ember_training::optimizer::clip_scale(norm, clip);
+        let scale = ember_training::step::optimizer::clip_scale(norm, clip);
         gpt = optimizer.step(gpt, gradients, scale, 1e-2);
         norms.push(norm);
     }
@@ -89,24 +89,25 @@ fn steps_are_the_cpus() {
     });
 }
 
-/// A judge's verdicts take the same steps as a host that knows the norm, and a restored optimizer goes on with the same bits.
+/// A device's decisions take the same steps as a host that knows the norm, and a restored optimizer
+/// goes on with the same bits.
 #[test]
-fn a_verdict_steps_as_the_host_would() {
+fn a_decision_steps_as_the_host_would() {
     let Some(device) = gpu() else { return };
     let training = device.clone().autodiff();
     let shape = GptConfig::new(11, 5, 2, 1, 9);
     let loss = |value: f32| Tensor::<1>::from_floats([value], &device);
-    let judge = Judge::new(&training);
+    let halt = Halt::new(&training);
     let (mut by_host, mut by_device) = (Optimizer::new(config(0.9)), Optimizer::new(config(0.9)));
     let [mut a, mut b] = [0, 1].map(|_| Gpt::new(&shape, 1, &training).unwrap());
     for step in 0..3 {
         let [for_a, for_b] = [&a, &b].map(|gpt| gradients(gpt, step, 0.1, None));
         let norm = global_norm(&a, &for_a);
-        let scale = ember_training::optimizer::clip_scale(norm, 0.5);
+        let scale = ember_training::step::optimizer::clip_scale(norm, 0.5);
         a = by_host.step(a, for_a, scale, 1e-2);
-        let (verdict, coming) = judge.judge(&b, &for_b, vec![loss(1.0), loss(4.0)], 0.5);
-        b = by_device.step_as_judged(b, for_b, &verdict, 1e-2);
-        let Found { loss, grad_norm, scale: found_scale, taken } = coming.wait().unwrap();
+        let decision = halt.decide(&b, &for_b, vec![loss(1.0), loss(4.0)], 0.5);
+        b = by_device.step_as_decided(b, for_b, &decision, 1e-2);
+        let Decided { loss, grad_norm, scale: found_scale, taken } = decision.wait().unwrap();
         assert_eq!((loss, grad_norm, taken), (2.5, norm, true));
         assert!((found_scale - scale).abs() < 1e-6);
     }
@@ -122,7 +123,8 @@ fn a_verdict_steps_as_the_host_would() {
     assert_eq!(all(&b), all(&copy));
 }
 
-/// From the first step that is not finite on, nothing reaches weights, moments or average, until the host lets the device go on.
+/// From the first step that is not finite on, nothing reaches weights, moments or average, until
+/// the host lets the device go on.
 #[test]
 fn what_is_not_finite_halts_the_device() {
     let Some(device) = gpu() else { return };
@@ -130,30 +132,31 @@ fn what_is_not_finite_halts_the_device() {
     let shape = GptConfig::new(11, 5, 1, 1, 6);
     let loss = |value: f32| Tensor::<1>::from_floats([value], &device);
     for (spoilt, spoilt_loss) in [(Some(f32::NAN), 1.0), (Some(f32::INFINITY), 1.0), (None, f32::NAN)] {
-        let mut judge = Judge::new(&training);
+        let mut halt = Halt::new(&training);
         let mut optimizer = Optimizer::new(config(0.9));
         let mut gpt = Gpt::new(&shape, 1, &training).unwrap();
-        let mut coming = Vec::new();
-        let mut step = |gpt: Gpt, judge: &Judge, optimizer: &mut Optimizer, number, spoilt, loss| {
+        let mut decisions = Vec::new();
+        let mut step = |gpt: Gpt, halt: &Halt, optimizer: &mut Optimizer, number, spoilt, loss| {
             let gradients = gradients(&gpt, number, 0.1, spoilt);
-            let (verdict, sent) = judge.judge(&gpt, &gradients, vec![loss], 1.0);
-            coming.push(sent);
-            optimizer.step_as_judged(gpt, gradients, &verdict, 1e-2)
+            let decision = halt.decide(&gpt, &gradients, vec![loss], 1.0);
+            let gpt = optimizer.step_as_decided(gpt, gradients, &decision, 1e-2);
+            decisions.push(decision);
+            gpt
         };
-        gpt = step(gpt, &judge, &mut optimizer, 0, None, loss(1.0));
+        gpt = step(gpt, &halt, &mut optimizer, 0, None, loss(1.0));
         let state = |gpt: &Gpt, optimizer: &Optimizer| {
             (all(gpt), all(&optimizer.average().unwrap().model(gpt).unwrap()), optimizer.stored())
         };
         let before = state(&gpt, &optimizer);
-        gpt = step(gpt, &judge, &mut optimizer, 1, spoilt, loss(spoilt_loss));
-        gpt = step(gpt, &judge, &mut optimizer, 2, None, loss(1.0));
+        gpt = step(gpt, &halt, &mut optimizer, 1, spoilt, loss(spoilt_loss));
+        gpt = step(gpt, &halt, &mut optimizer, 2, None, loss(1.0));
         assert!(state(&gpt, &optimizer) == before);
-        judge.resume();
+        halt.release();
         optimizer.rewind(1);
-        gpt = step(gpt, &judge, &mut optimizer, 2, None, loss(1.0));
+        gpt = step(gpt, &halt, &mut optimizer, 2, None, loss(1.0));
         assert!(all(&gpt) != before.0);
         assert!(all(&gpt).iter().all(|value| value.is_finite()));
-        let taken: Vec<bool> = coming.into_iter().map(|sent| sent.wait().unwrap().taken).collect();
+        let taken: Vec<bool> = decisions.into_iter().map(|decision| decision.wait().unwrap().taken).collect();
         assert_eq!(taken, [true, false, false, true]);
     }
 }

@@ -1,5 +1,5 @@
-//! A run on a GPU, whose host hears of a step late, goes through the same numbers as one on the CPU: batches that are not finite on
-//! the way are left out by both, at the same steps.
+//! A run on a GPU, whose host hears of a step late, goes through the same numbers as one on the
+//! CPU: batches that are not finite on the way are left out by both, at the same steps.
 
 use std::fs;
 use std::path::Path;
@@ -22,8 +22,8 @@ fn program(device: &str, arguments: &[&str]) -> Command {
     program
 }
 
-/// A run of two steps on a text with a rare letter, whose row of the token table is then made NaN: a batch that reads the letter has
-/// a loss that is not finite.
+/// A run of two steps on a text with a rare letter, whose row of the token table is then made NaN:
+/// a batch that reads the letter has a loss that is not finite.
 fn poisoned(path: &Path) {
     let line = "the quick brown fox jumps over a lazy dog and goes on to the next one\n";
     let text: String = (0..120).map(|i| if i % 2 == 1 { format!("Q {line}") } else { line.to_owned() }).collect();
@@ -67,7 +67,8 @@ fn rows(run: &Path) -> Vec<Value> {
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
-/// Resumes a run until the steps to be compared are logged, and interrupts it: an evaluation would compile kernels of its own.
+/// Resumes a run until the steps to be compared are logged, and interrupts it: an evaluation would
+/// compile kernels of its own.
 fn resumed(run: &Path, device: &str) -> Vec<Value> {
     let is_there = |row: &Value| row["step"].as_u64() > Some(STEPS) && row["train_loss"].is_number();
     let arguments = ["resume", run.to_str().unwrap(), "--set", "max_steps=100000"];

@@ -119,8 +119,8 @@ impl Bench<'_> {
     }
 }
 
-/// Feeds the rest of the batch's rows one token at a time, as decoding does when it has chosen them; `each` is told the
-/// position that the logits `[batch, vocab]` stand at.
+/// Feeds the rest of the batch's rows one token at a time, as decoding does when it has chosen
+/// them; `each` is told the position that the logits `[batch, vocab]` stand at.
 fn decode_known(sequences: &mut ModelSequences, plan: &Plan, each: &mut dyn FnMut(usize, Vec<f32>)) -> Result<()> {
     let time = plan.batch.context_length;
     for at in plan.prompt()..time {
@@ -132,8 +132,8 @@ fn decode_known(sequences: &mut ModelSequences, plan: &Plan, each: &mut dyn FnMu
     Ok(())
 }
 
-/// The logits `[rows, vocab]` after each of `rows` of one length, from nothing but their ids: what every new token would cost if
-/// nothing were remembered.
+/// The logits `[rows, vocab]` after each of `rows` of one length, from nothing but their ids: what
+/// every new token would cost if nothing were remembered.
 pub fn logits_without_cache(plain: &Gpt, rows: &[&[u32]]) -> Result<Vec<f32>> {
     let time = rows.first().map_or(0, |row| row.len());
     let ids: Vec<i32> = rows.iter().flat_map(|row| row.iter().map(|&id| id as i32)).collect();

@@ -5,16 +5,17 @@ use ember_data::windows::Batch;
 use ember_model::{Gpt, GptConfig};
 
 use ember_training::config::{OptimizerKind, Precision, TrainConfig};
-use ember_training::gradient::{self, Passes};
 use ember_training::memory::prediction::training::Step;
 use ember_training::memory::prediction::{Kernels, Sizes};
-use ember_training::optimizer::OptimizerConfig;
+use ember_training::step::gradient::{self, Passes};
+use ember_training::step::optimizer::OptimizerConfig;
 
 /// What every mode is given.
 pub struct Plan {
     /// The tokens, and the ones that come after each.
     pub batch: Batch,
-    /// How many tokens at the end of each row are decoded one by one, the rest being the prompt: at least 1, fewer than the row has.
+    /// How many tokens at the end of each row are decoded one by one, the rest being the prompt: at
+    /// least 1, fewer than the row has.
     pub new_tokens: usize,
     /// How often each mode is timed at most.
     pub repeats: usize,
@@ -24,7 +25,8 @@ pub struct Plan {
     pub training: Training,
 }
 
-/// What decides the cost of a training step beside its batch and its model; inference is always float32.
+/// What decides the cost of a training step beside its batch and its model; inference is always
+/// float32.
 #[derive(Clone, Copy, Debug)]
 pub struct Training {
     /// The optimizer's numbers.
@@ -37,9 +39,9 @@ pub struct Training {
 
 impl Training {
     /// The step of a run.
-    pub fn of(config: &TrainConfig) -> Self {
+    pub fn new(config: &TrainConfig) -> Self {
         let TrainConfig { precision, activation_checkpointing, .. } = *config;
-        Self { optimizer: config.optimizer(), precision, activation_checkpointing }
+        Self { optimizer: config.into(), precision, activation_checkpointing }
     }
 
     /// Its memory is predicted by this.

@@ -1,9 +1,12 @@
-//! What may change in the middle of a run: how long it goes on, what it bears, and how it is looked at. Everything else would make it another run.
+//! What may change in the middle of a run: how long it goes on, what it bears, and how it is looked
+//! at. Everything else would make it another run.
 
-use super::{ConfigError, Settings, TrainConfig};
+use super::keys::TrainConfig;
+use super::settings::Settings;
+use crate::error::ConfigError;
 
 /// The keys that `resume --set` takes.
-pub(super) const CHANGEABLE: &[&str] = &[
+const CHANGEABLE: &[&str] = &[
     "max_steps",
     "lr_decay_steps",
     "log_interval",
@@ -22,14 +25,19 @@ impl TrainConfig {
     /// The configuration with each `key=value` applied, for a run that stands at `step`.
     ///
     /// # Errors
-    /// When a key is unknown or decides what is learned, a value is out of its range, or `max_steps` is behind `step`.
+    /// When a key is unknown or decides what is learned, a value is out of its range, or
+    /// `max_steps` is behind `step`.
     pub fn changed(&self, assignments: &[String], step: u64) -> Result<Self, ConfigError> {
         let mut settings = Settings::from_toml_str(&self.to_toml()?)?;
         for assignment in assignments {
             settings.set(assignment)?;
             let name = assignment.split('=').next().unwrap_or_default().trim();
             if !CHANGEABLE.contains(&name) {
-                return Err(ConfigError::Fixed { assignment: assignment.clone(), name: name.to_owned() });
+                return Err(ConfigError::Fixed {
+                    assignment: assignment.clone(),
+                    name: name.to_owned(),
+                    can: CHANGEABLE,
+                });
             }
         }
         let config = settings.complete()?;

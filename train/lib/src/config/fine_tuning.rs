@@ -1,5 +1,5 @@
-//! A run that begins from a checkpoint: the checkpoint's shape and tokenizer stand, and a key that says otherwise is refused
-//! rather than passed over.
+//! A run that begins from a checkpoint: the checkpoint's shape and tokenizer stand, and a key that
+//! says otherwise is refused rather than passed over.
 
 use std::path::Path;
 
@@ -7,7 +7,9 @@ use ember_model::{GptConfig, Positions};
 use serde::Serialize;
 use toml::Value;
 
-use super::{ConfigError, Settings, TextFacts, resolve};
+use super::resolve::{TextFacts, fitting_context};
+use super::settings::Settings;
+use crate::error::ConfigError;
 
 impl Settings {
     /// The checkpoint to begin from, where one is named.
@@ -32,8 +34,9 @@ impl Settings {
         Ok(())
     }
 
-    /// Takes over the shape of the checkpoint in `folder`, and says in one line each what was decided. The context may be
-    /// shorter than the checkpoint's, and is where the text holds no four windows of its length.
+    /// Takes over the shape of the checkpoint in `folder`, and says in one line each what was
+    /// decided. The context may be shorter than the checkpoint's, and is where the text holds no
+    /// four windows of its length.
     ///
     /// # Errors
     /// When a key contradicts the shape.
@@ -59,7 +62,7 @@ impl Settings {
         )];
         let most = shape.context_length;
         let given = self.table.get("context_length").and_then(Value::as_integer).and_then(|n| usize::try_from(n).ok());
-        let context = given.unwrap_or_else(|| resolve::fitting_context(most, facts));
+        let context = given.unwrap_or_else(|| fitting_context(most, facts));
         if context > most {
             return Err(ConfigError::LongContext { context, most, folder: folder.to_owned() });
         }

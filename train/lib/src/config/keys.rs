@@ -1,524 +1,168 @@
-//! The one table of configuration keys: name, unit, range, default and meaning of each.
+//! The configuration keys, each stated once: name, type, default, range, unit, meaning, and what
+//! others call it.
 //!
-//! Everything that talks about keys reads this table: the checks, the help, the comments of a saved `config.toml`
-//! and the nearest right name of a mistyped one. It is not the configuration itself (`TrainConfig`).
+//! Everything that knows keys follows from this statement: the configuration itself
+//! ([`TrainConfig`]), the checks, the help, the comments of a saved `config.toml` and the nearest
+//! right name of a mistyped one. `auto`: the program chooses from the text and the device (see
+//! `resolve`), and says why.
 
-use toml::Value;
+use ember_model::{MlpKind, NormKind, Positions};
+use serde::{Deserialize, Serialize};
 
-use super::ConfigError;
+use super::choices::{Curve, OptimizerKind, Precision, Spikes};
+use super::key::Kind::{Above, Below, Choice, Count, Flag, Paths, Real, Text, Texts};
+use super::key::{Group, Key, MANY, Preset, keys};
+use crate::error::ConfigError;
 
-/// What values a key takes.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Kind {
-    /// A whole number from the first to the second, both included.
-    Count(u64, u64),
-    /// A finite number from the first to the second, both included.
-    Real(f64, f64),
-    /// A finite number above the first, at most the second.
-    Above(f64, f64),
-    /// A finite number from the first, below the second.
-    Below(f64, f64),
-    /// A text.
-    Text {
-        /// Whether "" is a value.
-        may_be_empty: bool,
-    },
-    /// One of these words.
-    Choice(&'static [&'static str]),
-    /// true or false.
-    Flag,
-    /// A list of paths.
-    Paths,
-    /// A list of texts.
-    Texts,
-}
-
-/// What a key is when nobody sets it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Preset {
-    /// The program chooses from the text and the device (see `resolve`), and says why.
-    Auto,
-    /// This value, as TOML writes it.
-    Toml(&'static str),
-}
-
-/// One row of the table.
-#[derive(Clone, Copy, Debug)]
-pub struct Key {
-    /// The name, in the configuration file and in `--set name=value`.
-    pub name: &'static str,
-    /// Values allowed.
-    pub kind: Kind,
-    /// What one of it is; empty where the value has no unit.
-    pub unit: &'static str,
-    /// The value of a key left out.
-    pub default: Preset,
-    /// What it does, in one sentence.
-    pub meaning: &'static str,
-    /// What other trainers call it; only used to suggest the right name.
-    pub elsewhere: &'static [&'static str],
-}
-
-/// Rows under one heading.
-pub struct Group {
-    /// The heading.
-    pub title: &'static str,
-    /// Its keys, in the order in which they are written.
-    pub keys: &'static [Key],
-}
-
-/// Steps and intervals stop here; far beyond any run, and exact in TOML's 64-bit integers.
-const MANY: u64 = 1_000_000_000_000;
-
-const fn key(name: &'static str, kind: Kind, unit: &'static str, default: Preset, meaning: &'static str) -> Key {
-    Key { name, kind, unit, default, meaning, elsewhere: &[] }
-}
-
-impl Key {
-    const fn elsewhere(mut self, names: &'static [&'static str]) -> Self {
-        self.elsewhere = names;
-        self
+keys! {
+    "Data" {
+        text: Vec<String> = "[]", Paths, "",
+            "files and folders to learn from; empty: the built-in stories",
+            ["dataset", "data", "input"];
+        stories: u64 = "100_000", Count(100, 1_000_000_000), "stories",
+            "how many built-in stories are written when there is no text", [];
+        tokenizer: String = "\"auto\"", Text { may_be_empty: false }, "",
+            "auto, chars, bytes, bpe:N (N tokens learnt from the text), or a tokenizer.json", [];
+        field: String = "\"text\"", Text { may_be_empty: false }, "",
+            "the field of JSON Lines and Parquet that holds the text", [];
+        val_fraction: f64 = "0.1", Above(0.0, 0.5), "share of the text",
+            "held out for validation, never trained on", [];
     }
-
-    /// The range in words, with the unit.
-    pub fn range(&self) -> String {
-        let range = match self.kind {
-            Kind::Count(low, MANY) => format!("whole number, {low} or more"),
-            Kind::Count(low, high) => format!("whole number, {low} to {high}"),
-            Kind::Real(low, high) => format!("number, {low} to {high}"),
-            Kind::Above(low, high) => format!("number above {low}, at most {high}"),
-            Kind::Below(low, high) => format!("number from {low}, below {high}"),
-            Kind::Text { may_be_empty: true } => "text".into(),
-            Kind::Text { may_be_empty: false } => "text, not empty".into(),
-            Kind::Choice(words) => words.join(", "),
-            Kind::Flag => "true or false".into(),
-            Kind::Paths => "list of paths".into(),
-            Kind::Texts => "list of texts".into(),
-        };
-        if self.unit.is_empty() { range } else { format!("{range}; {}", self.unit) }
+    "Model" {
+        init: String = "\"\"", Text { may_be_empty: true }, "",
+            "the checkpoint to begin from, with its shape and tokenizer; \"\": random weights",
+            ["init_from", "pretrained", "finetune"];
+        n_layer: usize = auto, Count(1, 512), "blocks",
+            "depth", ["num_hidden_layers", "depth", "layers"];
+        n_head: usize = auto, Count(1, 1024), "heads",
+            "attention heads of a block; divides n_embd", ["num_attention_heads", "heads"];
+        n_embd: usize = auto, Count(1, 65_536), "channels",
+            "width", ["hidden_size", "d_model", "dim", "width"];
+        context_length: usize = auto, Count(1, 1_048_576), "tokens",
+            "the longest window the model sees",
+            ["block_size", "n_positions", "n_ctx", "seq_len", "sequence_length", "max_seq_len"];
+        dropout: f64 = auto, Below(0.0, 1.0), "probability",
+            "activations zeroed while training; helps when the text is read many times", [];
+        architecture: String = "\"gpt2\"", Choice(&["gpt2", "llama", "qwen3"]), "",
+            "what the keys below are where they are not set: GPT-2's parts, Llama's, or Llama's \
+             with QK-norm", ["model_type"];
+        positions: Positions = auto, Choice(&["learned", "rotary"]), "",
+            "how places are told apart", [];
+        rope_theta: f64 = "10_000.0", Above(1.0, 1e12), "",
+            "base of the rotary angles; larger for long contexts", ["rope_base"];
+        norm: NormKind = auto, Choice(&["layernorm", "rmsnorm"]), "",
+            "what stands before each branch and the head", [];
+        mlp: MlpKind = auto, Choice(&["gelu", "swiglu"]), "",
+            "what stands inside the MLP", ["activation", "hidden_act", "activation_function"];
+        n_inner: usize = auto, Count(1, 1_048_576), "channels",
+            "width of the MLP's hidden layer: 4 n_embd with gelu, about 8/3 n_embd with swiglu",
+            ["intermediate_size", "ffn_dim"];
+        n_kv_head: usize = auto, Count(1, 1024), "heads",
+            "heads of keys and values, each serving n_head / n_kv_head heads of queries; divides \
+             n_head", ["num_key_value_heads", "n_kv_heads"];
+        qk_norm: bool = auto, Flag, "",
+            "bring every head's queries and keys to unit size", [];
+        bias: bool = auto, Flag, "",
+            "let linear layers and LayerNorms add a bias", [];
+        tied_head: bool = auto, Flag, "",
+            "use the token embedding as the head too", ["tie_word_embeddings", "tie_embeddings"];
     }
-
-    /// Checks one value against the range; the error names key, value and range.
-    pub fn check(&self, value: &Value) -> Result<(), ConfigError> {
-        if self.default == Preset::Auto && value.as_str() == Some("auto") {
-            return Ok(());
-        }
-        let real = match value {
-            Value::Integer(whole) => Some(*whole as f64),
-            Value::Float(real) if real.is_finite() => Some(*real),
-            _ => None,
-        };
-        let whole = value.as_integer().and_then(|whole| u64::try_from(whole).ok());
-        let fits = match self.kind {
-            Kind::Count(low, high) => whole.is_some_and(|n| (low..=high).contains(&n)),
-            Kind::Real(low, high) => real.is_some_and(|x| (low..=high).contains(&x)),
-            Kind::Above(low, high) => real.is_some_and(|x| low < x && x <= high),
-            Kind::Below(low, high) => real.is_some_and(|x| low <= x && x < high),
-            Kind::Text { may_be_empty } => value.as_str().is_some_and(|text| may_be_empty || !text.is_empty()),
-            Kind::Choice(words) => value.as_str().is_some_and(|word| words.contains(&word)),
-            Kind::Flag => value.is_bool(),
-            Kind::Texts => value.as_array().is_some_and(|texts| texts.iter().all(Value::is_str)),
-            Kind::Paths => value
-                .as_array()
-                .is_some_and(|paths| paths.iter().all(|path| path.as_str().is_some_and(|path| !path.is_empty()))),
-        };
-        if fits {
-            return Ok(());
-        }
-        let or_auto = if self.default == Preset::Auto { ", or \"auto\"" } else { "" };
-        let takes = self.range() + or_auto;
-        Err(ConfigError::NotAllowed { name: self.name, value: value.to_string(), takes })
+    "Training" {
+        seed: u64 = "1337", Count(0, i64::MAX as u64), "",
+            "the only source of chance: weights, data order, dropout, samples", [];
+        max_steps: u64 = auto, Count(1, MANY), "optimizer steps",
+            "length of the run", ["max_iters", "steps", "iterations", "num_steps"];
+        batch_size: usize = auto, Count(1, 1_048_576), "windows",
+            "windows of context_length tokens; grad_accum_steps batches make an optimizer step",
+            ["per_device_train_batch_size"];
+        grad_accum_steps: usize = "1", Count(1, 1_048_576), "passes",
+            "batches whose gradients are averaged into one step",
+            ["gradient_accumulation_steps", "accumulate"];
+        micro_batch: usize = auto, Count(1, 1_048_576), "windows",
+            "windows in one pass, as many as the memory holds; divides batch_size times \
+             grad_accum_steps, which it never changes", [];
+        precision: Precision = auto, Choice(&["f32", "bf16", "f16"]), "",
+            "what matrix products are computed in, bf16 on a GPU that can; weights, moments, \
+             norms, softmax and loss are float32 always", ["dtype"];
+        activation_checkpointing: bool = "false", Flag, "",
+            "keep only each block's input and compute the rest again in the backward: less \
+             memory, a third more time", ["gradient_checkpointing", "checkpoint_activations"];
+        optimizer: OptimizerKind = "\"adamw\"", Choice(&["adamw", "muon"]), "",
+            "muon: orthogonal steps for the blocks' matrices, AdamW for the rest", [];
+        learning_rate: f64 = auto, Above(0.0, 1.0), "",
+            "the peak, reached after warm-up", ["lr", "max_lr"];
+        min_learning_rate: f64 = auto, Real(0.0, 1.0), "",
+            "where the schedule ends", ["min_lr", "lr_min"];
+        warmup_steps: u64 = auto, Count(0, MANY), "optimizer steps",
+            "linear climb from 0 to learning_rate", ["warmup_iters", "warmup"];
+        lr_decay_steps: u64 = auto, Count(1, MANY), "optimizer steps",
+            "the step at which cosine and wsd reach min_learning_rate", ["lr_decay_iters"];
+        schedule: Curve = "\"cosine\"", Choice(&["cosine", "wsd", "constant"]), "",
+            "after warm-up: half a cosine; level, then straight down over the last \
+             decay_fraction; or level to the end",
+            ["lr_scheduler_type", "scheduler", "lr_schedule"];
+        decay_fraction: f64 = "0.2", Above(0.0, 1.0), "share of lr_decay_steps",
+            "how long the way down of schedule wsd is", [];
+        muon_learning_rate: f64 = "0.02", Above(0.0, 1.0), "",
+            "Muon's peak for matrices; it follows the same schedule", [];
+        muon_momentum: f64 = "0.95", Below(0.0, 1.0), "",
+            "Muon's memory of the gradient", [];
+        weight_decay: f64 = "0.1", Real(0.0, 10.0), "",
+            "decoupled decay, on matrices only", [];
+        beta1: f64 = "0.9", Below(0.0, 1.0), "",
+            "AdamW's memory of the gradient", [];
+        beta2: f64 = "0.99", Below(0.0, 1.0), "",
+            "AdamW's memory of its square; nearer 1 for small batches", [];
+        epsilon: f64 = "1e-8", Above(0.0, 0.1), "",
+            "added to AdamW's denominator", ["eps", "adam_epsilon"];
+        grad_clip: f64 = "1.0", Real(0.0, 1e6), "global norm",
+            "longer gradients are scaled down to this; 0: never", ["max_grad_norm", "clip"];
+        z_loss: f64 = "0.0", Real(0.0, 1.0), "",
+            "adds this times the squared logarithm of the softmax's denominator, which keeps \
+             logits small; 1e-4 is usual", [];
+        label_smoothing: f64 = "0.0", Below(0.0, 1.0), "probability",
+            "share of the target that is spread evenly over all tokens", [];
+        ema_decay: f64 = "0.0", Below(0.0, 1.0), "",
+            "memory of a moving average of the weights, evaluated and saved beside them; 0: \
+             none, 0.999 is usual", [];
+    }
+    "Going wrong" {
+        max_skipped_batches: u64 = "3", Count(0, MANY), "batches",
+            "batches with a loss or gradient that is not finite that are left out before the run \
+             gives up", [];
+        spikes: Spikes = "\"off\"", Choice(&["off", "clip", "skip"]), "",
+            "what to do with a gradient spike_factor times as long as the median of the last 100",
+            [];
+        spike_factor: f64 = "10.0", Above(1.0, 1e6), "times the median",
+            "what a spike is", [];
+        patience: u64 = "0", Count(0, MANY), "evaluations",
+            "evaluations without a new best after which the run ends early; 0: never",
+            ["early_stopping_patience", "early_stopping"];
+    }
+    "Looking and saving" {
+        log_interval: u64 = "10", Count(1, MANY), "optimizer steps",
+            "between two rows of metrics.jsonl", ["logging_steps"];
+        eval_interval: u64 = auto, Count(1, MANY), "optimizer steps",
+            "between two evaluations on the validation split; each may save a best checkpoint",
+            ["eval_steps", "eval_every"];
+        eval_tokens: u64 = auto, Count(0, MANY), "tokens",
+            "most validation tokens predicted in one evaluation; 0: all of them", ["eval_iters"];
+        checkpoint_interval: u64 = auto, Count(1, MANY), "optimizer steps",
+            "between two saves of the latest checkpoint; every evaluation saves as well",
+            ["save_steps", "save_interval", "checkpoint_every"];
+        keep_checkpoints: u64 = "1", Count(1, MANY), "checkpoints",
+            "the last so many are kept, and the best", ["save_total_limit"];
+        tensorboard: bool = "false", Flag, "",
+            "write TensorBoard event files beside metrics.jsonl", [];
+        sample_interval: u64 = auto, Count(0, MANY), "optimizer steps",
+            "between two samples of text; 0: none", ["sample_every"];
+        sample_tokens: usize = "128", Count(1, 1_000_000), "tokens",
+            "length of a sample", [];
+        sample_prompts: Vec<String> = "[\"\"]", Texts, "",
+            "what samples continue, each with the same noise every time; \"\": a text of its own",
+            ["sample_prompt", "prompts"];
     }
 }
-
-/// The table, in the order of a written file.
-pub const GROUPS: &[Group] = &[
-    Group {
-        title: "Data",
-        keys: &[
-            key(
-                "text",
-                Kind::Paths,
-                "",
-                Preset::Toml("[]"),
-                "files and folders to learn from; empty: the built-in stories",
-            )
-            .elsewhere(&["dataset", "data", "input"]),
-            key(
-                "stories",
-                Kind::Count(100, 1_000_000_000),
-                "stories",
-                Preset::Toml("100_000"),
-                "how many built-in stories are written when there is no text",
-            ),
-            key(
-                "tokenizer",
-                Kind::Text { may_be_empty: false },
-                "",
-                Preset::Toml("\"auto\""),
-                "auto, chars, bytes, bpe:N (N tokens learnt from the text), or a tokenizer.json",
-            ),
-            key(
-                "field",
-                Kind::Text { may_be_empty: false },
-                "",
-                Preset::Toml("\"text\""),
-                "the field of JSON Lines and Parquet that holds the text",
-            ),
-            key(
-                "val_fraction",
-                Kind::Above(0.0, 0.5),
-                "share of the text",
-                Preset::Toml("0.1"),
-                "held out for validation, never trained on",
-            ),
-        ],
-    },
-    Group {
-        title: "Model",
-        keys: &[
-            key(
-                "init",
-                Kind::Text { may_be_empty: true },
-                "",
-                Preset::Toml("\"\""),
-                "the checkpoint to begin from, with its shape and tokenizer; \"\": random weights",
-            )
-            .elsewhere(&["init_from", "pretrained", "finetune"]),
-            key("n_layer", Kind::Count(1, 512), "blocks", Preset::Auto, "depth").elsewhere(&[
-                "num_hidden_layers",
-                "depth",
-                "layers",
-            ]),
-            key("n_head", Kind::Count(1, 1024), "heads", Preset::Auto, "attention heads of a block; divides n_embd")
-                .elsewhere(&["num_attention_heads", "heads"]),
-            key("n_embd", Kind::Count(1, 65_536), "channels", Preset::Auto, "width").elsewhere(&[
-                "hidden_size",
-                "d_model",
-                "dim",
-                "width",
-            ]),
-            key(
-                "context_length",
-                Kind::Count(1, 1_048_576),
-                "tokens",
-                Preset::Auto,
-                "the longest window the model sees",
-            )
-            .elsewhere(&[
-                "block_size",
-                "n_positions",
-                "n_ctx",
-                "seq_len",
-                "sequence_length",
-                "max_seq_len",
-            ]),
-            key(
-                "dropout",
-                Kind::Below(0.0, 1.0),
-                "probability",
-                Preset::Auto,
-                "activations zeroed while training; helps when the text is read many times",
-            ),
-            key(
-                "architecture",
-                Kind::Choice(&["gpt2", "llama", "qwen3"]),
-                "",
-                Preset::Toml("\"gpt2\""),
-                "what the keys below are where they are not set: GPT-2's parts, Llama's, or Llama's with QK-norm",
-            )
-            .elsewhere(&["model_type"]),
-            key("positions", Kind::Choice(&["learned", "rotary"]), "", Preset::Auto, "how places are told apart"),
-            key(
-                "rope_theta",
-                Kind::Above(1.0, 1e12),
-                "",
-                Preset::Toml("10_000.0"),
-                "base of the rotary angles; larger for long contexts",
-            )
-            .elsewhere(&["rope_base"]),
-            key(
-                "norm",
-                Kind::Choice(&["layernorm", "rmsnorm"]),
-                "",
-                Preset::Auto,
-                "what stands before each branch and the head",
-            ),
-            key("mlp", Kind::Choice(&["gelu", "swiglu"]), "", Preset::Auto, "what stands inside the MLP")
-                .elsewhere(&["activation", "hidden_act", "activation_function"]),
-            key(
-                "n_inner",
-                Kind::Count(1, 1_048_576),
-                "channels",
-                Preset::Auto,
-                "width of the MLP's hidden layer: 4 n_embd with gelu, about 8/3 n_embd with swiglu",
-            )
-            .elsewhere(&["intermediate_size", "ffn_dim"]),
-            key(
-                "n_kv_head",
-                Kind::Count(1, 1024),
-                "heads",
-                Preset::Auto,
-                "heads of keys and values, each serving n_head / n_kv_head heads of queries; divides n_head",
-            )
-            .elsewhere(&["num_key_value_heads", "n_kv_heads"]),
-            key("qk_norm", Kind::Flag, "", Preset::Auto, "bring every head's queries and keys to unit size"),
-            key("bias", Kind::Flag, "", Preset::Auto, "let linear layers and LayerNorms add a bias"),
-            key("tied_head", Kind::Flag, "", Preset::Auto, "use the token embedding as the head too")
-                .elsewhere(&["tie_word_embeddings", "tie_embeddings"]),
-        ],
-    },
-    Group {
-        title: "Training",
-        keys: &[
-            key(
-                "seed",
-                Kind::Count(0, i64::MAX as u64),
-                "",
-                Preset::Toml("1337"),
-                "the only source of chance: weights, data order, dropout, samples",
-            ),
-            key("max_steps", Kind::Count(1, MANY), "optimizer steps", Preset::Auto, "length of the run").elsewhere(&[
-                "max_iters",
-                "steps",
-                "iterations",
-                "num_steps",
-            ]),
-            key(
-                "batch_size",
-                Kind::Count(1, 1_048_576),
-                "windows",
-                Preset::Auto,
-                "windows of context_length tokens; grad_accum_steps batches make an optimizer step",
-            )
-            .elsewhere(&["per_device_train_batch_size"]),
-            key(
-                "grad_accum_steps",
-                Kind::Count(1, 1_048_576),
-                "passes",
-                Preset::Toml("1"),
-                "batches whose gradients are averaged into one step",
-            )
-            .elsewhere(&["gradient_accumulation_steps", "accumulate"]),
-            key(
-                "micro_batch",
-                Kind::Count(1, 1_048_576),
-                "windows",
-                Preset::Auto,
-                "windows in one pass, as many as the memory holds; divides batch_size times grad_accum_steps, which it never changes",
-            ),
-            key(
-                "precision",
-                Kind::Choice(&["f32", "bf16", "f16"]),
-                "",
-                Preset::Auto,
-                "what matrix products are computed in, bf16 on a GPU that can; weights, moments, norms, softmax and loss are float32 always",
-            )
-            .elsewhere(&["dtype"]),
-            key(
-                "activation_checkpointing",
-                Kind::Flag,
-                "",
-                Preset::Toml("false"),
-                "keep only each block's input and compute the rest again in the backward: less memory, a third more time",
-            )
-            .elsewhere(&["gradient_checkpointing", "checkpoint_activations"]),
-            key(
-                "optimizer",
-                Kind::Choice(&["adamw", "muon"]),
-                "",
-                Preset::Toml("\"adamw\""),
-                "muon: orthogonal steps for the blocks' matrices, AdamW for the rest",
-            ),
-            key("learning_rate", Kind::Above(0.0, 1.0), "", Preset::Auto, "the peak, reached after warm-up")
-                .elsewhere(&["lr", "max_lr"]),
-            key("min_learning_rate", Kind::Real(0.0, 1.0), "", Preset::Auto, "where the schedule ends")
-                .elsewhere(&["min_lr", "lr_min"]),
-            key(
-                "warmup_steps",
-                Kind::Count(0, MANY),
-                "optimizer steps",
-                Preset::Auto,
-                "linear climb from 0 to learning_rate",
-            )
-            .elsewhere(&["warmup_iters", "warmup"]),
-            key(
-                "lr_decay_steps",
-                Kind::Count(1, MANY),
-                "optimizer steps",
-                Preset::Auto,
-                "the step at which cosine and wsd reach min_learning_rate",
-            )
-            .elsewhere(&["lr_decay_iters"]),
-            key(
-                "schedule",
-                Kind::Choice(&["cosine", "wsd", "constant"]),
-                "",
-                Preset::Toml("\"cosine\""),
-                "after warm-up: half a cosine; level, then straight down over the last decay_fraction; or level to the end",
-            )
-            .elsewhere(&["lr_scheduler_type", "scheduler", "lr_schedule"]),
-            key(
-                "decay_fraction",
-                Kind::Above(0.0, 1.0),
-                "share of lr_decay_steps",
-                Preset::Toml("0.2"),
-                "how long the way down of schedule wsd is",
-            ),
-            key(
-                "muon_learning_rate",
-                Kind::Above(0.0, 1.0),
-                "",
-                Preset::Toml("0.02"),
-                "Muon's peak for matrices; it follows the same schedule",
-            ),
-            key("muon_momentum", Kind::Below(0.0, 1.0), "", Preset::Toml("0.95"), "Muon's memory of the gradient"),
-            key(
-                "weight_decay",
-                Kind::Real(0.0, 10.0),
-                "",
-                Preset::Toml("0.1"),
-                "decoupled decay, on matrices only",
-            ),
-            key("beta1", Kind::Below(0.0, 1.0), "", Preset::Toml("0.9"), "AdamW's memory of the gradient"),
-            key(
-                "beta2",
-                Kind::Below(0.0, 1.0),
-                "",
-                Preset::Toml("0.99"),
-                "AdamW's memory of its square; nearer 1 for small batches",
-            ),
-            key("epsilon", Kind::Above(0.0, 0.1), "", Preset::Toml("1e-8"), "added to AdamW's denominator")
-                .elsewhere(&["eps", "adam_epsilon"]),
-            key(
-                "grad_clip",
-                Kind::Real(0.0, 1e6),
-                "global norm",
-                Preset::Toml("1.0"),
-                "longer gradients are scaled down to this; 0: never",
-            )
-            .elsewhere(&["max_grad_norm", "clip"]),
-            key(
-                "z_loss",
-                Kind::Real(0.0, 1.0),
-                "",
-                Preset::Toml("0.0"),
-                "adds this times the squared logarithm of the softmax's denominator, which keeps logits small; 1e-4 is usual",
-            ),
-            key(
-                "label_smoothing",
-                Kind::Below(0.0, 1.0),
-                "probability",
-                Preset::Toml("0.0"),
-                "share of the target that is spread evenly over all tokens",
-            ),
-            key(
-                "ema_decay",
-                Kind::Below(0.0, 1.0),
-                "",
-                Preset::Toml("0.0"),
-                "memory of a moving average of the weights, evaluated and saved beside them; 0: none, 0.999 is usual",
-            ),
-        ],
-    },
-    Group {
-        title: "Going wrong",
-        keys: &[
-            key(
-                "max_skipped_batches",
-                Kind::Count(0, MANY),
-                "batches",
-                Preset::Toml("3"),
-                "batches with a loss or gradient that is not finite that are left out before the run gives up",
-            ),
-            key(
-                "spikes",
-                Kind::Choice(&["off", "clip", "skip"]),
-                "",
-                Preset::Toml("\"off\""),
-                "what to do with a gradient spike_factor times as long as the median of the last 100",
-            ),
-            key("spike_factor", Kind::Above(1.0, 1e6), "times the median", Preset::Toml("10.0"), "what a spike is"),
-            key(
-                "patience",
-                Kind::Count(0, MANY),
-                "evaluations",
-                Preset::Toml("0"),
-                "evaluations without a new best after which the run ends early; 0: never",
-            )
-            .elsewhere(&["early_stopping_patience", "early_stopping"]),
-        ],
-    },
-    Group {
-        title: "Looking and saving",
-        keys: &[
-            key(
-                "log_interval",
-                Kind::Count(1, MANY),
-                "optimizer steps",
-                Preset::Toml("10"),
-                "between two rows of metrics.jsonl",
-            )
-            .elsewhere(&["logging_steps"]),
-            key(
-                "eval_interval",
-                Kind::Count(1, MANY),
-                "optimizer steps",
-                Preset::Auto,
-                "between two evaluations on the validation split; each may save a best checkpoint",
-            )
-            .elsewhere(&["eval_steps", "eval_every"]),
-            key(
-                "eval_tokens",
-                Kind::Count(0, MANY),
-                "tokens",
-                Preset::Auto,
-                "most validation tokens predicted in one evaluation; 0: all of them",
-            )
-            .elsewhere(&["eval_iters"]),
-            key(
-                "checkpoint_interval",
-                Kind::Count(1, MANY),
-                "optimizer steps",
-                Preset::Auto,
-                "between two saves of the latest checkpoint; every evaluation saves as well",
-            )
-            .elsewhere(&["save_steps", "save_interval", "checkpoint_every"]),
-            key(
-                "keep_checkpoints",
-                Kind::Count(1, MANY),
-                "checkpoints",
-                Preset::Toml("1"),
-                "the last so many are kept, and the best",
-            )
-            .elsewhere(&["save_total_limit"]),
-            key(
-                "tensorboard",
-                Kind::Flag,
-                "",
-                Preset::Toml("false"),
-                "write TensorBoard event files beside metrics.jsonl",
-            ),
-            key(
-                "sample_interval",
-                Kind::Count(0, MANY),
-                "optimizer steps",
-                Preset::Auto,
-                "between two samples of text; 0: none",
-            )
-            .elsewhere(&["sample_every"]),
-            key("sample_tokens", Kind::Count(1, 1_000_000), "tokens", Preset::Toml("128"), "length of a sample"),
-            key(
-                "sample_prompts",
-                Kind::Texts,
-                "",
-                Preset::Toml("[\"\"]"),
-                "what samples continue, each with the same noise every time; \"\": a text of its own",
-            )
-            .elsewhere(&["sample_prompt", "prompts"]),
-        ],
-    },
-];
 
 /// Every key, in order.
 pub fn all() -> impl Iterator<Item = &'static Key> {

@@ -1,18 +1,22 @@
-//! Choices the program makes when it is given only a text: a model that the text can teach and the device can train.
+//! Choices the program makes when it is given only a text: a model that the text can teach and the
+//! device can train.
 //!
-//! Every choice is a rule of thumb with its reason, which is printed; a key that somebody set is never touched.
-//! The rules: a text supports about as many parameters as it has tokens when it is read once, and some ten times
-//! as many when it is read often with dropout (nanoGPT trains 10.7 million on a million characters); the learning rate
-//! falls with the width (Yang et al. 2022, Tensor Programs V); an evaluation may cost a twentieth of the training.
+//! Every choice is a rule of thumb with its reason, which is printed; a key that somebody set is
+//! never touched. The rules: a text supports about as many parameters as it has tokens when it is
+//! read once, and some ten times as many when it is read often with dropout (nanoGPT trains 10.7
+//! million on a million characters); the learning rate falls with the width (Yang et al. 2022,
+//! Tensor Programs V); an evaluation may cost a twentieth of the training.
 
 use ember_model::folder::Family;
 use ember_model::{GptConfig, MlpKind, NormKind, Positions};
 use serde::Deserialize;
 use toml::Value;
 
-use super::{ConfigError, Settings, TrainConfig};
+use super::keys::{self, TrainConfig};
+use super::settings::{Settings, unreadable};
+use crate::error::ConfigError;
 use crate::note::Note;
-use crate::report::units::{grouped, short};
+use crate::units::{grouped, short};
 
 /// What is known of the text once it is tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,7 +44,8 @@ pub enum DeviceKind {
 }
 
 impl DeviceKind {
-    /// Operations spent on one run by default: ten minutes of a laptop's CPU, or half an hour of a modest GPU.
+    /// Operations spent on one run by default: ten minutes of a laptop's CPU, or half an hour of a
+    /// modest GPU.
     fn budget(self) -> f64 {
         match self {
             Self::Cpu => 1.2e14,
@@ -89,19 +94,19 @@ const MOST_PASSES: f64 = 40.0;
 impl Settings {
     /// Fills in what nobody set, and says in one line each what was chosen and why.
     pub fn resolve(self, facts: &TextFacts, device: DeviceKind) -> Result<(TrainConfig, Vec<Note>), ConfigError> {
-        let mut open = Open { settings: self, reasons: Vec::new() };
-        open.model(facts, device)?;
-        open.computation();
-        open.length(facts, device)?;
-        open.learning_rate()?;
-        open.intervals(facts)?;
-        Ok((open.settings.complete()?, open.reasons))
+        let mut resolving = Resolving { settings: self, reasons: Vec::new() };
+        resolving.model(facts, device)?;
+        resolving.computation();
+        resolving.length(facts, device)?;
+        resolving.learning_rate()?;
+        resolving.intervals(facts)?;
+        Ok((resolving.settings.complete()?, resolving.reasons))
     }
 }
 
 impl Settings {
-    /// What texts would make of these settings on such a device: one of every size that decides something, smallest first, none
-    /// with a window to spare.
+    /// What texts would make of these settings on such a device: one of every size that decides
+    /// something, smallest first, none with a window to spare.
     pub fn for_texts_of_every_size(&self, device: DeviceKind) -> Vec<Result<TrainConfig, ConfigError>> {
         let facts = |(train_tokens, _): &(u64, Shape)| TextFacts { train_tokens: *train_tokens, ..TextFacts::NOTHING };
         ladder(device).iter().map(|rung| Ok(self.clone().resolve(&facts(rung), device)?.0)).collect()
@@ -122,23 +127,25 @@ struct Parts {
 }
 
 impl Settings {
-    /// A saved configuration with the keys that runs of earlier versions lack: they had GPT-2's parts and computed in float32.
+    /// A saved configuration with the keys that runs of earlier versions lack: they had GPT-2's
+    /// parts and computed in float32.
     pub(super) fn with_the_usual_parts(self) -> Self {
         let is_whole = self.has("n_embd") && self.has("n_head") && self.has("batch_size");
-        let mut open = Open { settings: self, reasons: Vec::new() };
+        let mut resolving = Resolving { settings: self, reasons: Vec::new() };
         if is_whole {
-            open.architecture();
-            open.computation();
+            resolving.architecture();
+            resolving.computation();
         }
-        open.settings
+        resolving.settings
     }
 
-    /// Refuses parts that no class of transformers has together, which needs no text: there would be nothing to save the model as.
+    /// Refuses parts that no class of transformers has together, which needs no text: there would
+    /// be nothing to save the model as.
     pub fn check_parts(&self) -> Result<(), ConfigError> {
-        let mut open = Open { settings: self.clone(), reasons: Vec::new() };
-        open.architecture();
-        let heads = [open.whole("n_head"), self.has("n_kv_head").then(|| open.whole("n_kv_head")).flatten()];
-        let Parts { positions, norm, mlp, qk_norm, bias, .. } = open.parts()?;
+        let mut resolving = Resolving { settings: self.clone(), reasons: Vec::new() };
+        resolving.architecture();
+        let heads = [resolving.whole("n_head"), self.has("n_kv_head").then(|| resolving.whole("n_kv_head")).flatten()];
+        let Parts { positions, norm, mlp, qk_norm, bias, .. } = resolving.parts()?;
         let mut shape = GptConfig { positions, norm, mlp, qk_norm, bias, ..GptConfig::new(1, 1, 1, 1, 1) };
         if let [Some(n_head), Some(n_kv_head)] = heads {
             (shape.n_head, shape.n_kv_head) = (n_head, n_kv_head);
@@ -148,12 +155,12 @@ impl Settings {
 }
 
 /// Settings on their way to a configuration.
-struct Open {
+struct Resolving {
     settings: Settings,
     reasons: Vec<Note>,
 }
 
-impl Open {
+impl Resolving {
     fn model(&mut self, facts: &TextFacts, device: DeviceKind) -> Result<(), ConfigError> {
         let ladder = ladder(device);
         let rung = ladder.iter().rposition(|(fewest, _)| facts.train_tokens >= *fewest).unwrap_or(0);
@@ -221,10 +228,11 @@ impl Open {
     }
 
     fn parts(&self) -> Result<Parts, ConfigError> {
-        self.settings.table.clone().try_into().map_err(super::settings::unreadable)
+        self.settings.table.clone().try_into().map_err(unreadable)
     }
 
-    /// The shape that the sizes and parts make that are known by now; a size that is not counts as 1.
+    /// The shape that the sizes and parts make that are known by now; a size that is not counts as
+    /// 1.
     fn shape(&self, vocab_size: usize) -> Result<GptConfig, ConfigError> {
         let Parts { positions, norm, mlp, qk_norm, bias, tied_head, n_inner, n_kv_head } = self.parts()?;
         let [context_length, n_layer, n_head, n_embd] =
@@ -310,7 +318,8 @@ impl Open {
             self.choose("warmup_steps", warmup as usize, &mut chosen)
         };
         if warmup >= decay {
-            // Not refused: a short trial of a long recipe, --set max_steps=50, should need no second change.
+            // Not refused: a short trial of a long recipe, --set max_steps=50, should need no
+            // second change.
             self.say(format!(
                 "warmup_steps = {warmup} is not shorter than lr_decay_steps = {decay}: the rate only climbs"
             ));
@@ -330,7 +339,8 @@ impl Open {
         if !self.settings.has("eval_tokens") {
             let [context, batch_size] = ["context_length", "batch_size"].map(|name| self.whole(name).unwrap_or(1));
             let trained = interval * context * batch_size * self.whole("grad_accum_steps").unwrap_or(1);
-            // The forward pass is a third of a training step, so 0.15 of the tokens cost 0.05 of the time.
+            // The forward pass is a third of a training step, so 0.15 of the tokens cost 0.05 of
+            // the time.
             let affordable = (trained as f64 * 0.15).max(10_000.0) as u64;
             let all = affordable >= facts.val_tokens;
             self.put("eval_tokens", Value::Integer(if all { 0 } else { round(affordable as f64) as i64 }))?;
@@ -355,7 +365,7 @@ impl Open {
     }
 
     fn put(&mut self, name: &'static str, value: Value) -> Result<(), ConfigError> {
-        super::keys::find(name)?.check(&value)?;
+        keys::find(name)?.check(&value)?;
         self.settings.table.insert(name.into(), value);
         Ok(())
     }
@@ -383,8 +393,8 @@ impl Open {
     }
 }
 
-/// `most`, or the half, the quarter, ... of it that fits the text: each side must hold a window and the token after it, and
-/// should hold several.
+/// `most`, or the half, the quarter, ... of it that fits the text: each side must hold a window and
+/// the token after it, and should hold several.
 pub fn fitting_context(most: usize, facts: &TextFacts) -> usize {
     let mut context = most;
     while context > 8 && context as u64 * 4 > facts.val_tokens.min(facts.train_tokens) {

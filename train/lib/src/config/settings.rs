@@ -5,12 +5,15 @@ use std::{fs, path::Path};
 use serde::Deserialize;
 use toml::{Table, Value};
 
-use super::{
-    ConfigError, Precision, TrainConfig,
-    keys::{self, Preset},
-};
+use super::choices::Precision;
+use super::key::{Kind, Preset};
+use super::keys;
+use super::keys::TrainConfig;
+use super::recipes::shipped;
+use crate::error::ConfigError;
 
-/// Some keys with a value, each checked on its own; the others keep their default or are chosen by the program.
+/// Some keys with a value, each checked on its own; the others keep their default or are chosen by
+/// the program.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
     pub(super) table: Table,
@@ -29,7 +32,8 @@ pub struct DataConfig {
 }
 
 impl Settings {
-    /// Reads TOML; a syntax error, an unknown key and a value out of range are each a [`ConfigError`] of one line.
+    /// Reads TOML; a syntax error, an unknown key and a value out of range are each a
+    /// [`ConfigError`] of one line.
     pub fn from_toml_str(text: &str) -> Result<Self, ConfigError> {
         let table: Table = text.parse().map_err(|error: toml::de::Error| {
             let line = error.span().map_or(0, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
@@ -50,7 +54,7 @@ impl Settings {
 
     /// A configuration file, or a shipped recipe by its name.
     pub fn from_recipe(path: &Path) -> Result<Self, ConfigError> {
-        match super::shipped(path) {
+        match shipped(path) {
             Some(text) if !path.exists() => Self::from_toml_str(text),
             _ => Self::from_file(path),
         }
@@ -65,8 +69,8 @@ impl Settings {
         let parsed = format!("value = {value}").parse::<Table>().ok().filter(|table| table.len() == 1);
         let value = parsed.and_then(|mut table| table.remove("value")).unwrap_or_else(|| Value::String(value.into()));
         let value = match (key.kind, value) {
-            (keys::Kind::Paths | keys::Kind::Texts, Value::String(text)) => Value::Array(vec![Value::String(text)]),
-            (keys::Kind::Text { .. }, value) if !value.is_str() => Value::String(value.to_string()),
+            (Kind::Paths | Kind::Texts, Value::String(text)) => Value::Array(vec![Value::String(text)]),
+            (Kind::Text { .. }, value) if !value.is_str() => Value::String(value.to_string()),
             (_, value) => value,
         };
         self.insert(name, value)

@@ -4,10 +4,8 @@ use std::{fs, path::PathBuf};
 
 use proptest::prelude::*;
 
-use super::{
-    keys::{self, Kind, Preset},
-    *,
-};
+use super::key::{Kind, Preset};
+use super::*;
 
 const FACTS: TextFacts = TextFacts { train_tokens: 1_003_854, val_tokens: 111_540, vocab_size: 65 };
 
@@ -150,7 +148,7 @@ fn an_error_in_a_file_names_the_file_and_is_a_config_error() {
 
 #[test]
 fn every_recipe_is_valid_says_why_and_fits_on_a_page() {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../configs");
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../configs");
     let mut names = Vec::new();
     for entry in fs::read_dir(&folder).unwrap() {
         let path = entry.unwrap().path();

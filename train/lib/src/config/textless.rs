@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use super::{ConfigError, Settings, TextFacts};
+use super::resolve::TextFacts;
+use super::settings::Settings;
+use crate::error::ConfigError;
 
 /// Different tokens where the tokenizer is left to the text.
 pub const AUTO_VOCAB_SIZE: usize = 8192;

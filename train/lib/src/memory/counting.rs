@@ -1,8 +1,9 @@
 //! An allocator that knows how much it has given out: how the ledger measures memory on the CPU.
 //!
-//! Off, as it is but for the ledger and the bench, it costs one read of a flag that never changes. On, every block given out or taken back is
-//! added to one number, and the largest that number has been is kept: what was needed at the worst moment, however short. What
-//! `ember_model::memory` holds beside the allocator is counted with it.
+//! Off, as it is but for the ledger and the bench, it costs one read of a flag that never changes.
+//! On, every block given out or taken back is added to one number, and the largest that number has
+//! been is kept: what was needed at the worst moment, however short. What `ember_model::memory`
+//! holds beside the allocator is counted with it.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
@@ -12,7 +13,8 @@ use mimalloc::MiMalloc;
 
 /// The program's allocator: mimalloc, counted.
 pub struct Counting {
-    /// Ends the program where the system refuses so many bytes, without allocating any: what Rust itself does is to abort.
+    /// Ends the program where the system refuses so many bytes, without allocating any: what Rust
+    /// itself does is to abort.
     pub refused: fn(usize) -> !,
 }
 
@@ -73,7 +75,8 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Begins to count from zero. Whether the program allocates through [`Counting`] at all: a library cannot know.
+/// Begins to count from zero. Whether the program allocates through [`Counting`] at all: a library
+/// cannot know.
 pub fn start() -> bool {
     LIVE.store(-(held() as i64), Relaxed);
     PEAK.store(0, Relaxed);

@@ -1,37 +1,16 @@
-//! Finding the micro-batch that fits: the largest share of a step's windows whose pass the memory at hand can hold.
+//! Finding the micro-batch that fits: the largest share of a step's windows whose pass the memory
+//! at hand can hold.
 //!
-//! What a step computes is the same for every micro-batch, but for rounding; only how much of it is there at once differs.
+//! What a step computes is the same for every micro-batch, but for rounding; only how much of it is
+//! there at once differs.
 
 use ember_model::GptConfig;
 
 use super::prediction::{Kernels, Parts, training};
 use crate::config::{Settings, TrainConfig};
-use crate::report::units::bytes;
-
-/// A run whose smallest pass needs more memory than there is.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error(
-    "training does not fit into memory: {} about {} (weights {}, gradients {}, moments {}, activations {}, logits {}), and \
-     {why_not}; make n_layer, n_embd, context_length or the vocabulary smaller",
-    match windows {
-        1 => "one window at a time needs".to_owned(),
-        windows => format!("{windows} windows at a time need"),
-    },
-    bytes(smallest.peak_bytes),
-    bytes(smallest.weights_bytes),
-    bytes(smallest.gradients_bytes),
-    bytes(smallest.moments_bytes),
-    bytes(smallest.activations_bytes),
-    bytes(smallest.logits_bytes),
-)]
-pub struct DoesNotFit {
-    /// Windows of its pass.
-    pub windows: usize,
-    /// What it needs.
-    pub smallest: Parts,
-    /// What there is, in one clause.
-    pub why_not: String,
-}
+use crate::distributed::largest_divisor;
+use crate::error::DoesNotFit;
+use crate::units::bytes;
 
 /// What a run was given so that it fits, and why.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,22 +31,22 @@ impl Fitted {
 
 /// What may be chosen to make a run fit: what nobody decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Open {
+pub struct Undecided {
     /// How many windows go through the model at once.
     pub micro_batch: bool,
     /// Whether activation checkpointing may be switched on.
     pub checkpointing: bool,
 }
 
-impl Open {
+impl Undecided {
     /// What these settings leave open.
-    pub fn of(settings: &Settings) -> Self {
+    pub fn by(settings: &Settings) -> Self {
         Self { micro_batch: !settings.has("micro_batch"), checkpointing: !settings.has("activation_checkpointing") }
     }
 }
 
-/// What one of `processes` computes of each step of `config`, as a run of its own: its share of the windows, in passes no larger.
-/// The number of windows must divide by that of the processes.
+/// What one of `processes` computes of each step of `config`, as a run of its own: its share of the
+/// windows, in passes no larger. The number of windows must divide by that of the processes.
 pub fn share_of(config: &TrainConfig, processes: usize) -> TrainConfig {
     let windows = config.windows_per_step() / processes;
     let at_most = |most| largest_divisor(windows, most).unwrap_or(1);
@@ -75,8 +54,9 @@ pub fn share_of(config: &TrainConfig, processes: usize) -> TrainConfig {
     TrainConfig { batch_size, grad_accum_steps: windows / batch_size, micro_batch, ..config.clone() }
 }
 
-/// The largest micro-batch of `config` for which `fits` says yes, at most its batch size; where even one window does not fit, the
-/// same again with activation checkpointing. What is not `open` stays. The reason ends in what `fits` says.
+/// The largest micro-batch of `config` for which `fits` says yes, at most its batch size; where
+/// even one window does not fit, the same again with activation checkpointing. What is not `open`
+/// stays. The reason ends in what `fits` says.
 ///
 /// # Errors
 /// When nothing fits: the line says how much the smallest needs, by part.
@@ -84,8 +64,8 @@ pub fn fit(
     config: &TrainConfig,
     shape: &GptConfig,
     kernels: Kernels,
-    open: Open,
-    fits: &mut dyn FnMut(&TrainConfig, u64) -> Verdict,
+    open: Undecided,
+    fits: &mut dyn FnMut(&TrainConfig, u64) -> Fit,
 ) -> Result<Fitted, DoesNotFit> {
     let mut smallest = Parts::default();
     let (mut windows, mut why_not) = (0, String::new());
@@ -99,7 +79,7 @@ pub fn fit(
             smallest = training(&trial, shape, kernels);
             windows = micro_batch;
             match fits(&trial, smallest.peak_bytes) {
-                Verdict::Fits(because) => {
+                Fit::Fits(because) => {
                     let switched = if activation_checkpointing == config.activation_checkpointing {
                         ""
                     } else {
@@ -110,7 +90,7 @@ pub fn fit(
                         reason: format!("micro_batch = {micro_batch}{switched}: {because}"),
                     });
                 }
-                Verdict::TooLarge { because, next_at_most } => {
+                Fit::TooLarge { because, next_at_most } => {
                     why_not = because;
                     most = if open.micro_batch { next_at_most.min(micro_batch - 1) } else { 0 };
                 }
@@ -120,12 +100,23 @@ pub fn fit(
             break;
         }
     }
-    Err(DoesNotFit { windows, smallest, why_not })
+    let Parts { peak_bytes, weights_bytes, gradients_bytes, moments_bytes, activations_bytes, logits_bytes, .. } =
+        smallest;
+    Err(DoesNotFit {
+        windows,
+        why_not,
+        peak_bytes,
+        weights_bytes,
+        gradients_bytes,
+        moments_bytes,
+        activations_bytes,
+        logits_bytes,
+    })
 }
 
 /// Whether a configuration fits.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Fit {
     /// It does, for this reason.
     Fits(String),
     /// It does not, for this reason; the next to try has at most so many windows in a pass.
@@ -137,21 +128,17 @@ pub enum Verdict {
     },
 }
 
-/// By prediction, whether so much is `available`. The prediction is right to a tenth, so a tenth is left free.
-pub fn by_prediction(config: &TrainConfig, predicted_bytes: u64, available: u64) -> Verdict {
+/// By prediction, whether so much is `available`. The prediction is right to a tenth, so a tenth is
+/// left free.
+pub fn by_prediction(config: &TrainConfig, predicted_bytes: u64, available: u64) -> Fit {
     let (needs, has) = (bytes(predicted_bytes), bytes(available));
     if predicted_bytes + predicted_bytes / 10 <= available {
-        return Verdict::Fits(format!("training needs about {needs} of memory, and {has} are available"));
+        return Fit::Fits(format!("training needs about {needs} of memory, and {has} are available"));
     }
-    Verdict::TooLarge {
+    Fit::TooLarge {
         because: format!("{has} are available, of which a tenth is left free"),
         next_at_most: config.micro_batch - 1,
     }
-}
-
-/// The largest divisor of `number` that is at most `most`; `None` at 0.
-pub fn largest_divisor(number: usize, most: usize) -> Option<usize> {
-    (1..=most.min(number)).rev().find(|divisor| number.is_multiple_of(*divisor))
 }
 
 #[cfg(test)]
@@ -165,10 +152,10 @@ mod tests {
         Settings::from_toml_str(keys).unwrap().resolve(&facts, DeviceKind::Cpu).unwrap().0
     }
 
-    const EVERYTHING: Open = Open { micro_batch: true, checkpointing: true };
+    const EVERYTHING: Undecided = Undecided { micro_batch: true, checkpointing: true };
 
     fn fitted(config: &TrainConfig, available: u64) -> Result<Fitted, DoesNotFit> {
-        fit(config, &config.shape(65), Kernels::Fused, EVERYTHING, &mut |config, predicted| {
+        fit(config, &config.shape(65), Kernels::Cpu, EVERYTHING, &mut |config, predicted| {
             by_prediction(config, predicted, available)
         })
     }
@@ -178,7 +165,7 @@ mod tests {
         let config = config("n_layer = 8\nn_embd = 64\ncontext_length = 4096\nbatch_size = 12\ngrad_accum_steps = 2");
         let peak = |micro_batch, activation_checkpointing| {
             let config = TrainConfig { micro_batch, activation_checkpointing, ..config.clone() };
-            training(&config, &config.shape(65), Kernels::Fused).peak_bytes
+            training(&config, &config.shape(65), Kernels::Cpu).peak_bytes
         };
         // The batch as it is, where it fits; never more of the step at once than was asked for.
         let whole = fitted(&config, 1 << 40).unwrap();
@@ -201,7 +188,7 @@ mod tests {
     #[test]
     fn what_somebody_decided_stays() {
         let config = config("n_layer = 8\nn_embd = 64\ncontext_length = 128\nbatch_size = 4");
-        let refuse = &mut |_: &TrainConfig, _| Verdict::TooLarge { because: "no".into(), next_at_most: usize::MAX };
+        let refuse = &mut |_: &TrainConfig, _| Fit::TooLarge { because: "no".into(), next_at_most: usize::MAX };
         let mut trials = 0;
         let mut count = |config: &TrainConfig, predicted| {
             trials += 1;
@@ -209,13 +196,15 @@ mod tests {
         };
         let shape = config.shape(65);
         assert!(
-            fit(&config, &shape, Kernels::Fused, Open { micro_batch: true, checkpointing: false }, &mut count).is_err()
+            fit(&config, &shape, Kernels::Cpu, Undecided { micro_batch: true, checkpointing: false }, &mut count)
+                .is_err()
         );
         assert_eq!(trials, 3);
-        // A micro-batch that somebody set is tried alone, and the line says how many windows it has.
-        let decided = Open { micro_batch: false, checkpointing: false };
+        // A micro-batch that somebody set is tried alone, and the line says how many windows it
+        // has.
+        let decided = Undecided { micro_batch: false, checkpointing: false };
         let config = TrainConfig { micro_batch: 2, ..config };
-        let refused = fit(&config, &shape, Kernels::Fused, decided, refuse).unwrap_err().to_string();
+        let refused = fit(&config, &shape, Kernels::Cpu, decided, refuse).unwrap_err().to_string();
         assert!(refused.contains("2 windows at a time need"), "{refused}");
     }
 
@@ -228,10 +217,10 @@ mod tests {
         let shares = [2, 3, 4, 12].map(|processes| share_of(&config, processes));
         assert_eq!(shares.each_ref().map(sizes), [(6, 1, 6), (4, 1, 4), (3, 1, 3), (1, 1, 1)]);
         let four = &mut |config: &TrainConfig, _| match config.micro_batch {
-            ..=4 => Verdict::Fits(String::new()),
-            _ => Verdict::TooLarge { because: String::new(), next_at_most: 4 },
+            ..=4 => Fit::Fits(String::new()),
+            _ => Fit::TooLarge { because: String::new(), next_at_most: 4 },
         };
-        let fitted = fit(&shares[0], &config.shape(65), Kernels::Fused, EVERYTHING, four).unwrap();
+        let fitted = fit(&shares[0], &config.shape(65), Kernels::Cpu, EVERYTHING, four).unwrap();
         assert_eq!(fitted.config.micro_batch, 3, "divides the share of 6, where 4 does not");
         let whole = fitted.in_whole(&config);
         assert_eq!((whole.micro_batch, whole.windows_per_step()), (3, 12));

@@ -1,43 +1,44 @@
-//! Which micro-batch a run on this device gets: by prediction where the memory is known, by trial where it is not.
+//! Which micro-batch a run on this device gets: by prediction where the memory is known, by trial
+//! where it is not.
 
 use ember_host::memory::ASSUMED_BYTES;
 use ember_model::GptConfig;
 use ember_model::device::Selected;
 use ember_model::kernels::gpu::limits::{Use, check_heads};
 
-use super::fit::{DoesNotFit, Fitted, Open, Verdict, by_prediction, fit};
+use super::fit::{Fit, Fitted, Undecided, by_prediction, fit};
 use super::keeping::keep_where_there_is_room;
 use super::prediction::{Kernels, training};
-use crate::config::{ConfigError, Precision, TrainConfig};
-use crate::error::Result;
-use crate::precision::float_dtype;
-use crate::report::units::bytes;
+use crate::config::precision::float_dtype;
+use crate::config::{Precision, TrainConfig};
+use crate::error::{ConfigError, DoesNotFit, Result};
+use crate::units::bytes;
 
-/// Gives `config`, whose micro-batch nobody set, one that fits into `memory` bytes, or where nobody can say how much there is, into
-/// the device's.
+/// Gives `config`, whose micro-batch nobody set, one that fits into `memory` bytes, or where nobody
+/// can say how much there is, into the device's.
 ///
-/// What is known, the prediction decides. No GPU says reliably how much it can still give, so there anything that is not surely small
-/// enough is tried, halving after each failure.
+/// What is known, the prediction decides. No GPU says reliably how much it can still give, so there
+/// anything that is not surely small enough is tried, halving after each failure.
 ///
 /// # Errors
 /// When not one window fits, or what `trial` returns.
 pub fn fit_to_device(
     config: &TrainConfig,
     shape: &GptConfig,
-    open: Open,
+    open: Undecided,
     selected: &Selected,
     memory: Option<u64>,
-    trial: &dyn Fn(&TrainConfig, &GptConfig, &Selected) -> Result<Verdict>,
+    trial: &dyn Fn(&TrainConfig, &GptConfig, &Selected) -> Result<Fit>,
 ) -> Result<Fitted> {
     let mut failure = None;
-    let fitted = fit(config, shape, Kernels::of(&selected.device), open, &mut |config, predicted| match memory {
+    let fitted = fit(config, shape, Kernels::on(&selected.device), open, &mut |config, predicted| match memory {
         Some(available) => by_prediction(config, predicted, available),
         None if predicted <= ASSUMED_BYTES as u64 => {
-            Verdict::Fits(format!("training needs about {} of memory, which is little", bytes(predicted)))
+            Fit::Fits(format!("training needs about {} of memory, which is little", bytes(predicted)))
         }
         None => trial(config, shape, selected).unwrap_or_else(|error| {
             failure = Some(error);
-            Verdict::Fits(String::new())
+            Fit::Fits(String::new())
         }),
     });
     match failure {
@@ -53,17 +54,18 @@ pub fn fit_to_device(
 pub fn fit_to_memory(
     config: &TrainConfig,
     shape: &GptConfig,
-    open: Open,
+    open: Undecided,
     selected: &Selected,
     memory: u64,
 ) -> Result<Fitted, DoesNotFit> {
-    let kernels = Kernels::of(&selected.device);
+    let kernels = Kernels::on(&selected.device);
     fit(config, shape, kernels, open, &mut |config, predicted| by_prediction(config, predicted, memory))
 }
 
-/// Has freed memory kept where there is room for it beside what training by `config` needs; returns whether it is.
+/// Has freed memory kept where there is room for it beside what training by `config` needs; returns
+/// whether it is.
 pub fn keeps_freed_memory(config: &TrainConfig, shape: &GptConfig, selected: &Selected, memory: Option<u64>) -> bool {
-    keep_where_there_is_room(training(config, shape, Kernels::of(&selected.device)).peak_bytes, memory)
+    keep_where_there_is_room(training(config, shape, Kernels::on(&selected.device)).peak_bytes, memory)
 }
 
 /// Refuses a model whose heads are too wide for the device's kernels.
@@ -78,7 +80,7 @@ pub fn check_attention(precision: Precision, shape: &GptConfig, selected: &Selec
 /// Why the micro-batch that somebody set may be too large, where that can be told.
 pub fn doubt(config: &TrainConfig, shape: &GptConfig, selected: &Selected, memory: Option<u64>) -> Option<String> {
     let available = memory?;
-    let needed = training(config, shape, Kernels::of(&selected.device)).peak_bytes;
+    let needed = training(config, shape, Kernels::on(&selected.device)).peak_bytes;
     let (micro_batch, needs, has) = (config.micro_batch, bytes(needed), bytes(available));
     (needed > available).then(|| {
         format!("micro_batch = {micro_batch} needs about {needs} of memory, and {has} are available; auto finds one that fits")

@@ -1,4 +1,5 @@
-//! Where a run's weights come from: random numbers, or with `init` a checkpoint, whose shape and tokenizer come with it.
+//! Where a run's weights come from: random numbers, or with `init` a checkpoint, whose shape and
+//! tokenizer come with it.
 
 use std::path::{Path, PathBuf};
 
@@ -9,99 +10,7 @@ use ember_decoding::run_folder;
 use ember_model::{Gpt, GptConfig, checkpoint, folder};
 
 use crate::config::{ConfigError, Settings, TextFacts, TrainConfig};
-use crate::error::{Error, Result};
-
-/// Why a run cannot begin from a checkpoint.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum InitError {
-    /// It cannot be opened.
-    #[error("init")]
-    Open {
-        /// Why not.
-        source: Box<Error>,
-    },
-    /// It has no tokenizer.
-    #[error(
-        "{} has no tokenizer.json (nor vocab.json with merges.txt), so the text cannot become this model's tokens; put the model's \
-         own tokenizer there",
-        folder.display()
-    )]
-    NoTokenizer {
-        /// The checkpoint.
-        folder: PathBuf,
-    },
-    /// Its tokenizer is another model's.
-    #[error(
-        "{}: its tokenizer has {tokens} tokens, but its config.json says vocab_size {vocab_size}: the model has no embedding for \
-         the others; put the model's own tokenizer there",
-        folder.display()
-    )]
-    ForeignTokenizer {
-        /// The checkpoint.
-        folder: PathBuf,
-        /// Tokens of its tokenizer.
-        tokens: usize,
-        /// Tokens of its model.
-        vocab_size: usize,
-    },
-    /// The text was prepared with a tokenizer of another size.
-    #[error(
-        "{} was prepared with a tokenizer of {theirs} tokens, the checkpoint {} has one of {ours}",
-        data.display(),
-        folder.display()
-    )]
-    OtherVocabSize {
-        /// The prepared folder.
-        data: PathBuf,
-        /// The checkpoint.
-        folder: PathBuf,
-        /// Tokens of the text's tokenizer.
-        theirs: usize,
-        /// Tokens of the checkpoint's.
-        ours: usize,
-    },
-    /// The text was prepared with another tokenizer of the same size.
-    #[error(
-        "{} was prepared with another tokenizer than the checkpoint's {}: token {id} is {theirs:?} there and {ours:?} here",
-        data.display(),
-        folder.display()
-    )]
-    OtherToken {
-        /// The prepared folder.
-        data: PathBuf,
-        /// The checkpoint.
-        folder: PathBuf,
-        /// The first token that is another.
-        id: u32,
-        /// What it is to the text's tokenizer.
-        theirs: String,
-        /// What it is to the checkpoint's.
-        ours: String,
-    },
-    /// The text has characters that the tokenizer lacks.
-    #[error("the model in {} has no token for some of this text", folder.display())]
-    UnknownCharacters {
-        /// The checkpoint.
-        folder: PathBuf,
-        /// Which.
-        source: Box<Error>,
-    },
-    /// The checkpoint that a run began from is gone or damaged.
-    #[error("cannot begin from {}", folder.display())]
-    Gone {
-        /// The checkpoint.
-        folder: PathBuf,
-        /// What is wrong with it.
-        source: Box<Error>,
-    },
-    /// The checkpoint that a run began from is another now.
-    #[error("{} is no longer what the run began from", folder.display())]
-    Changed {
-        /// The checkpoint.
-        folder: PathBuf,
-    },
-}
+use crate::error::{Error, InitError, Result};
 
 /// A checkpoint to begin from, found and whole; its weights are not read yet.
 pub struct Init {
@@ -150,7 +59,8 @@ impl Init {
         format!("beginning from {}{why}", self.folder.display())
     }
 
-    /// The model that a run by `config` begins from: this checkpoint's, with the run's context and dropout.
+    /// The model that a run by `config` begins from: this checkpoint's, with the run's context and
+    /// dropout.
     pub fn shape(&self, config: &TrainConfig) -> GptConfig {
         GptConfig { context_length: config.context_length, dropout: config.dropout, ..self.shape.clone() }
     }
@@ -210,8 +120,9 @@ pub fn first_model(config: &TrainConfig, dataset: &Dataset, device: &Device) -> 
     if is_model_of(gpt.config(), config, dataset) { Ok(gpt) } else { Err(InitError::Changed { folder }.into()) }
 }
 
-/// Whether `shape` is what the configuration and the text's tokens make. Of a model that began from a checkpoint, what no key
-/// decides is not asked: unused token ids, the width of its heads, its norms' epsilon.
+/// Whether `shape` is what the configuration and the text's tokens make. Of a model that began from
+/// a checkpoint, what no key decides is not asked: unused token ids, the width of its heads, its
+/// norms' epsilon.
 pub fn is_model_of(shape: &GptConfig, config: &TrainConfig, dataset: &Dataset) -> bool {
     let mut expected = config.shape(dataset.manifest.vocab_size);
     if !config.init.is_empty() && shape.vocab_size >= expected.vocab_size {

@@ -3,9 +3,9 @@
 //! ```no_run
 //! use ember_host::interrupt::Interrupt;
 //! use ember_training::config::Settings;
-//! use ember_training::report::Silent;
+//! use ember_training::run::report::Silent;
 //! use ember_training::run::{Start, Usual};
-//! use ember_training::team::Alone;
+//! use ember_training::group::Alone;
 //!
 //! # fn main() -> ember_training::error::Result<()> {
 //! let mut settings = Settings::from_toml_str("max_steps = 200")?;
@@ -18,38 +18,54 @@
 //! # }
 //! ```
 
+pub mod checkpoint;
+mod disk;
+pub mod evaluate;
+pub mod folder;
 pub mod init;
+pub mod peak;
+pub mod report;
 mod resume;
+pub mod sample;
+pub mod schedule;
+pub mod speedometer;
 mod start;
 pub mod text;
+pub mod time_budget;
+pub mod training;
+pub mod verify;
+mod weights;
+pub mod windows;
 
 use ember_data::prepare::{Dataset, Marks};
 use ember_model::Gpt;
 use ember_model::device::Selected;
 
-use crate::ahead::Ahead;
-use crate::checkpoint::{DataChecksums, Progress};
-use crate::clock::Clock;
 use crate::config::TrainConfig;
-use crate::error::Result;
-use crate::optimizer::Optimizer;
-use crate::peak;
-use crate::precision::float_dtype;
-use crate::report::{LogError, Records, Reporter, Row, RunFacts, jsonl};
-use crate::run_folder::RunFolder;
-use crate::team::messages::{agree, said_by_the_first};
-use crate::team::{self, Team, exchange};
-use crate::trainer::{Spent, Trainer};
-use crate::windows::windows;
+use crate::config::precision::float_dtype;
+use crate::distributed::collectives::{all_ok, broadcast_text};
+use crate::distributed::{ProcessGroup, exchange};
+use crate::error::{GroupError, LogError, Result};
+use crate::step::optimizer::Optimizer;
+use crate::step::progress::{DataChecksums, Progress};
+use crate::step::{InFlight, Learner};
+use folder::RunFolder;
 use init::first_model;
+use report::{Records, Reporter, Row, RunFacts, jsonl};
+use speedometer::Speedometer;
+use time_budget::TimeBudget;
+use training::{Spent, Trainer};
+use weights::Weights;
+use windows::windows;
 
 pub use resume::resume;
 pub use start::{Caller, Chosen, Known, Start, Usual, check_size, device_kind};
+pub use training::Ended;
 
 /// A run, new or taken up again, ready to train.
 pub struct Run {
     /// The processes that train it.
-    pub team: Box<dyn Team>,
+    pub group: Box<dyn ProcessGroup>,
     /// Its folder.
     pub folder: RunFolder,
     /// Its configuration.
@@ -67,16 +83,7 @@ pub struct Run {
     /// The step at which to stop as if interrupted.
     pub pause_at: Option<u64>,
     /// For a run that was promised to end at a time.
-    pub clock: Option<Clock>,
-}
-
-/// How training ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// All steps were taken, or there was no new best for long enough.
-    Finished,
-    /// Somebody asked it to stop, and what was learned is saved.
-    Interrupted,
+    pub time_budget: Option<TimeBudget>,
 }
 
 /// A run that was trained.
@@ -89,31 +96,45 @@ pub struct Trained {
     pub progress: Progress,
     /// What is known of the built-in corpus.
     pub marks: Option<Marks>,
-    /// The processes, which are still together: [`Team::leave`] parts them.
-    pub team: Box<dyn Team>,
+    /// The processes, which are still together: [`ProcessGroup::leave`] parts them.
+    pub group: Box<dyn ProcessGroup>,
 }
 
 impl Run {
     /// A run whose configuration and text are in its folder, at its first step.
     ///
     /// # Errors
-    /// When the folder is no run, another process uses it, or its text or the checkpoint to begin from cannot be read.
-    pub fn from_the_start(folder: RunFolder, selected: Selected, team: Box<dyn Team>) -> Result<Self> {
+    /// When the folder is no run, another process uses it, or its text or the checkpoint to begin
+    /// from cannot be read.
+    pub fn from_the_start(folder: RunFolder, selected: Selected, group: Box<dyn ProcessGroup>) -> Result<Self> {
         let config = TrainConfig::from_file(&folder.config())?;
         let dataset = Dataset::open(&text::data_folder(folder.path(), &config.text))?;
         let gpt = first_model(&config, &dataset, &selected.device.clone().autodiff())?;
-        let (optimizer, progress) = (Optimizer::new(config.optimizer()), Progress::default());
-        Ok(Self { team, folder, config, dataset, gpt, optimizer, progress, selected, pause_at: None, clock: None })
+        let (optimizer, progress) = (Optimizer::new(&config), Progress::default());
+        Ok(Self {
+            group,
+            folder,
+            config,
+            dataset,
+            gpt,
+            optimizer,
+            progress,
+            selected,
+            pause_at: None,
+            time_budget: None,
+        })
     }
 
     /// Trains to the end, or until `stop` or the reporter says so.
     ///
     /// # Errors
-    /// When a file cannot be written, the device fails or the team is gone: every checkpoint saved before is still there.
+    /// When a file cannot be written, the device fails or the group is gone: every checkpoint saved
+    /// before is still there.
     pub fn train(self, reporter: &mut dyn Reporter, stop: &dyn Fn() -> bool) -> Result<Trained> {
-        let Self { team, folder, config, dataset, gpt, optimizer, mut progress, selected, pause_at, clock } = self;
-        progress.data = Some(agree(&*team, data_of_the_first(&*team, DataChecksums::of(&dataset.manifest))?)?);
-        let gpt = exchange::weights_of_the_first(&*team, gpt)?.with_precision(float_dtype(config.precision));
+        let Self { group, folder, config, dataset, gpt, optimizer, mut progress, selected, pause_at, time_budget } =
+            self;
+        progress.data = Some(all_ok(&*group, broadcast_data(&*group, DataChecksums::new(&dataset.manifest))?)?);
+        let gpt = exchange::broadcast_weights(&*group, gpt)?.with_precision(float_dtype(config.precision));
         let (windows, val_windows) = windows(&config, &dataset)?;
         let line = format!(
             "{} parameters, {} tokens a step, {} windows in a pass",
@@ -124,38 +145,38 @@ impl Run {
         reporter.note(line.into());
         let peak_flops = peak::flops(&selected.name, config.precision);
         let facts = facts(&config, &dataset, &gpt, &selected.name, peak_flops);
-        let log = if team.leads() {
+        let log = if group.leads() {
             log(&folder, facts, progress.step, config.tensorboard)
         } else {
             Ok(Records::kept_elsewhere())
         };
-        let log = agree(&*team, log.map_err(Into::into))?;
-        team.keep_watch(folder.path());
+        let log = all_ok(&*group, log.map_err(Into::into))?;
+        group.keep_watch(folder.path());
         reporter.begin(&folder.name(), progress.step, config.max_steps);
-        let ahead = Ahead::of(&config, &optimizer, &*team, &gpt.device());
+        let weights = Weights::at_the_start(&gpt, reporter);
+        let in_flight = InFlight::new(&config, &optimizer, &*group, &gpt.device());
+        let pace = Speedometer::new(progress.tokens, progress.elapsed_s);
+        let learner = Learner { config, group, windows, optimizer, progress, in_flight, stop_agreed: false };
         let mut trainer = Trainer {
+            learner,
+            folder,
+            pause_at,
+            val_windows,
+            tokenizer: dataset.tokenizer,
+            marks: dataset.manifest.marks,
+            peak_flops,
+            weights,
             log,
             spent: Spent::default(),
-            peak_flops,
-            marks: dataset.manifest.marks,
-            tokenizer: dataset.tokenizer,
-            config,
-            run: folder,
-            team,
-            stop_agreed: false,
-            optimizer,
-            ahead,
-            progress,
-            pause_at,
-            windows,
-            val_windows,
+            pace,
+            last: None,
             reporter,
-            clock,
+            time_budget,
         };
         let result = trainer.train(gpt, stop);
         trainer.reporter.finish();
-        let Trainer { run: folder, progress, marks, team, .. } = trainer;
-        Ok(Trained { ended: result?, folder, progress, marks, team })
+        let Trainer { folder, marks, learner: Learner { progress, group, .. }, .. } = trainer;
+        Ok(Trained { ended: result?, folder, progress, marks, group })
     }
 }
 
@@ -165,10 +186,10 @@ pub fn device_line(selected: &Selected) -> String {
 }
 
 /// The checksums of the text, where this process reads the same as the one of rank 0.
-fn data_of_the_first(team: &dyn Team, own: DataChecksums) -> Result<Result<DataChecksums>> {
-    let first: DataChecksums = serde_json::from_str(&said_by_the_first(team, &serde_json::to_string(&own)?)?)?;
+fn broadcast_data(group: &dyn ProcessGroup, own: DataChecksums) -> Result<Result<DataChecksums>> {
+    let first: DataChecksums = serde_json::from_str(&broadcast_text(group, &serde_json::to_string(&own)?)?)?;
     Ok(match first.difference(&own) {
-        Some(what) => Err(team::Error::OtherText { what }.into()),
+        Some(what) => Err(GroupError::OtherText { what }.into()),
         None => Ok(own),
     })
 }

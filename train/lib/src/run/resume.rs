@@ -6,51 +6,53 @@ use ember_data::prepare::Dataset;
 use ember_model::device::Selected;
 
 use super::Run;
+use super::checkpoint::{self, Restored};
+use super::folder::{RunFolder, checkpoint_name, step_of};
 use super::init::{first_model, is_model_of};
-use super::text::{self, TextError};
-use crate::checkpoint::{self, DataChecksums, Progress, Restored};
-use crate::config::TrainConfig;
-use crate::error::{Error, Result};
+use super::report::{Reporter, Row, jsonl, records};
+use super::text;
+use crate::config::{Curve, TrainConfig, precision};
+use crate::distributed::collectives::{all_ok, broadcast_text};
+use crate::distributed::{ProcessGroup, share};
+use crate::error::{CheckpointError, Error, LogError, Result, TextError};
 use crate::evaluations::Evaluations;
 use crate::memory;
 use crate::memory::fit::share_of;
 use crate::memory::on_device::{check_attention, keeps_freed_memory};
 use crate::note::Note;
-use crate::optimizer::Optimizer;
-use crate::precision;
-use crate::report::{LogError, Reporter, Row, jsonl, records};
-use crate::run_folder::{RunFolder, checkpoint_name, step_of};
-use crate::schedule::Curve;
-use crate::team::messages::{agree, said_by_the_first};
-use crate::team::{self, Team};
+use crate::step::optimizer::Optimizer;
+use crate::step::progress::{DataChecksums, Progress};
 
-/// Takes up the run in `path` where it stands, with each `key=value` of `changes` applied from here on.
+/// Takes up the run in `path` where it stands, with each `key=value` of `changes` applied from here
+/// on.
 ///
 /// # Errors
-/// When the folder is no run, its data or checkpoint is missing or damaged, a change is wrong, or something cannot be written.
+/// When the folder is no run, its data or checkpoint is missing or damaged, a change is wrong, or
+/// something cannot be written.
 pub fn resume(
     path: &Path,
     changes: &[String],
     selected: Selected,
-    team: Box<dyn Team>,
+    group: Box<dyn ProcessGroup>,
     reporter: &mut dyn Reporter,
 ) -> Result<Run> {
-    // Only the process that leads takes the run's lock and writes; the others read what it found in order, which a slow file
-    // system may not show them yet.
-    let opened = if team.leads() { open(path, reporter) } else { Ok((RunFolder::owned_elsewhere(path), None)) };
-    let (folder, latest) = agree(&*team, opened)?;
-    let latest = said_by_the_first(&*team, &latest.map(checkpoint_name).unwrap_or_default())?;
+    // Only the process that leads takes the run's lock and writes; the others read what it found in
+    // order, which a slow file system may not show them yet.
+    let opened = if group.leads() { open(path, reporter) } else { Ok((RunFolder::owned_elsewhere(path), None)) };
+    let (folder, latest) = all_ok(&*group, opened)?;
+    let latest = broadcast_text(&*group, &latest.map(checkpoint_name).unwrap_or_default())?;
     let latest = step_of(Path::new(&latest));
-    let restored = restore(&folder, latest, changes, &*team, &selected, reporter);
-    let (config, dataset, restored) = agree(&*team, restored)?;
+    let restored = restore(&folder, latest, changes, &*group, &selected, reporter);
+    let (config, dataset, restored) = all_ok(&*group, restored)?;
     let Restored { gpt, optimizer, progress } = restored;
     // What is decided by these is decided in step: all have them as the first reads them.
-    let config = TrainConfig::from_toml_str(&said_by_the_first(&*team, &config.to_toml()?)?)?;
-    let progress: Progress = serde_json::from_str(&said_by_the_first(&*team, &serde_json::to_string(&progress)?)?)?;
-    let written = if team.leads() { write_back(&folder, &config, &progress, reporter) } else { Ok(()) };
-    agree(&*team, written)?;
-    // A promise of time is of the session it was made in: what it had made of the length is in the configuration.
-    Ok(Run { team, folder, config, dataset, gpt, optimizer, progress, selected, pause_at: None, clock: None })
+    let config = TrainConfig::from_toml_str(&broadcast_text(&*group, &config.to_toml()?)?)?;
+    let progress: Progress = serde_json::from_str(&broadcast_text(&*group, &serde_json::to_string(&progress)?)?)?;
+    let written = if group.leads() { write_back(&folder, &config, &progress, reporter) } else { Ok(()) };
+    all_ok(&*group, written)?;
+    // A promise of time is of the session it was made in: what it had made of the length is in the
+    // configuration.
+    Ok(Run { group, folder, config, dataset, gpt, optimizer, progress, selected, pause_at: None, time_budget: None })
 }
 
 /// Takes the run's lock, and lets `latest` name its newest whole checkpoint; its step.
@@ -65,18 +67,18 @@ fn restore(
     run: &RunFolder,
     latest: Option<u64>,
     changes: &[String],
-    team: &dyn Team,
+    group: &dyn ProcessGroup,
     selected: &Selected,
     reporter: &mut dyn Reporter,
 ) -> Result<(TrainConfig, Dataset, Restored)> {
     let config = TrainConfig::from_file(&run.config())?;
-    team::share(team, 0, config.windows_per_step(), config.micro_batch)?;
+    share(group, 0, config.windows_per_step(), config.micro_batch)?;
     precision::check(config.precision, selected)?;
     let data = text::data_folder(run.path(), &config.text);
-    let unreadable = |error| TextError::OfRun { run: run.path().to_owned(), source: Box::new(Error::from(error)) };
+    let unreadable = |error| TextError::OfRun { run: run.path().to_owned(), source: Error::from(error).into() };
     let dataset = Dataset::open(&data).map_err(unreadable)?;
     let training_device = selected.device.clone().autodiff();
-    let optimizer = Optimizer::new(config.optimizer());
+    let optimizer = Optimizer::new(&config);
     let shown = run.path().display();
     let restored = match latest {
         Some(latest) => {
@@ -94,20 +96,20 @@ fn restore(
         }
     };
     let learned = restored.progress.data.as_ref();
-    if let Some(what) = learned.and_then(|learned| learned.difference(&DataChecksums::of(&dataset.manifest))) {
-        return Err(checkpoint::Error::OtherText { data, what, run: run.path().to_owned() }.into());
+    if let Some(what) = learned.and_then(|learned| learned.difference(&DataChecksums::new(&dataset.manifest))) {
+        return Err(CheckpointError::OtherText { data, what, run: run.path().to_owned() }.into());
     }
     let shape = restored.gpt.config();
     if !is_model_of(shape, &config, &dataset) {
-        return Err(checkpoint::Error::OtherModel { run: run.path().to_owned() }.into());
+        return Err(CheckpointError::OtherModel { run: run.path().to_owned() }.into());
     }
     check_attention(config.precision, shape, selected)?;
-    keeps_freed_memory(&share_of(&config, team.size()), shape, selected, memory::available(None, selected));
+    keeps_freed_memory(&share_of(&config, group.size()), shape, selected, memory::available(None, selected));
     Ok((config.changed(changes, restored.progress.step)?, dataset, restored))
 }
 
-/// The evaluations up to `step` as the log has them: checkpoints of earlier versions, which did not keep their text's checksums
-/// either, have none in their state.
+/// The evaluations up to `step` as the log has them: checkpoints of earlier versions, which did not
+/// keep their text's checksums either, have none in their state.
 fn evaluations_of_log(run: &RunFolder, step: u64) -> Result<Evaluations, LogError> {
     let mut evaluations = Evaluations::default();
     for Row { step, val_loss, .. } in jsonl::read(&run.metrics())?.into_iter().filter(|row: &Row| row.step <= step) {
@@ -121,7 +123,8 @@ fn write_back(run: &RunFolder, config: &TrainConfig, progress: &Progress, report
     let step = progress.step;
     if *config != TrainConfig::from_file(&run.config())? {
         run.write_config(config)?;
-        // A run made longer than its schedule goes on at the lowest rate, which is seldom what was meant.
+        // A run made longer than its schedule goes on at the lowest rate, which is seldom what was
+        // meant.
         if config.schedule != Curve::Constant && config.max_steps > config.lr_decay_steps {
             reporter.note(Note::RateEnds { step: config.lr_decay_steps, rate: config.min_learning_rate });
         }

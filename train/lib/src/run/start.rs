@@ -1,4 +1,5 @@
-//! The beginning of a new run. What no text could make right is refused before one is read: a large one takes minutes to prepare.
+//! The beginning of a new run. What no text could make right is refused before one is read: a large
+//! one takes minutes to prepare.
 
 use std::path::Path;
 
@@ -6,27 +7,27 @@ use ember_data::prepare::{Dataset, Manifest, PrepareOptions, Silent};
 use ember_model::GptConfig;
 use ember_model::device::{self, DeviceChoice, Selected};
 
+use super::folder::RunFolder;
 use super::init::{Init, first_model};
+use super::report::Reporter;
+use super::sample;
 use super::text::{self, absolute};
+use super::time_budget::{Pace, TimeBudget};
+use super::windows::windows;
 use super::{Run, device_line};
-use crate::checkpoint::Progress;
-use crate::clock::{Clock, Pace};
-use crate::config::{ConfigError, DataConfig, DeviceKind, Settings, TextFacts, TrainConfig};
-use crate::error::{Error, Result};
+use crate::config::precision;
+use crate::config::{DataConfig, DeviceKind, Settings, TextFacts, TrainConfig};
+use crate::distributed::collectives::{all_ok, broadcast_text};
+use crate::distributed::launch::{self, Launch};
+use crate::distributed::{ProcessGroup, check_share};
+use crate::error::{ConfigError, Error, Result};
 use crate::memory;
-use crate::memory::fit::{Open, Verdict, share_of};
+use crate::memory::fit::{Fit, Undecided, share_of};
 use crate::memory::keeping::give_back_freed_memory;
 use crate::memory::on_device::{check_attention, doubt, fit_to_device, fit_to_memory, keeps_freed_memory};
 use crate::note::Note;
-use crate::optimizer::Optimizer;
-use crate::precision;
-use crate::report::Reporter;
-use crate::run_folder::RunFolder;
-use crate::sample;
-use crate::team::launch::{self, Launch};
-use crate::team::messages::{agree, said_by_the_first};
-use crate::team::{Team, check_share};
-use crate::windows::windows;
+use crate::step::optimizer::Optimizer;
+use crate::step::progress::Progress;
 
 /// What a program may do in its own way while a run begins.
 pub trait Caller {
@@ -52,17 +53,19 @@ pub trait Caller {
         Ok(Chosen { config, reasons, pace: Pace::default() })
     }
 
-    /// The clock of a run that was promised to end at a time, for steps that take what was chosen by.
-    fn clock(&self, _pace: Pace) -> Option<Clock> {
+    /// The time budget of a run that was promised to end at a time, for steps that take what was
+    /// chosen by.
+    fn time_budget(&self, _pace: Pace) -> Option<TimeBudget> {
         None
     }
 
-    /// Whether a step of `config` fits into the memory of a device that does not say how much it has.
+    /// Whether a step of `config` fits into the memory of a device that does not say how much it
+    /// has.
     ///
     /// # Errors
     /// When it cannot be tried.
-    fn try_steps(&self, _config: &TrainConfig, _shape: &GptConfig, _selected: &Selected) -> Result<Verdict> {
-        Ok(Verdict::Fits("the first step will show".to_owned()))
+    fn try_steps(&self, _config: &TrainConfig, _shape: &GptConfig, _selected: &Selected) -> Result<Fit> {
+        Ok(Fit::Fits("the first step will show".to_owned()))
     }
 }
 
@@ -94,7 +97,7 @@ pub struct Chosen {
     pub config: TrainConfig,
     /// A line for each choice.
     pub reasons: Vec<Note>,
-    /// What a step is expected to take, for [`Caller::clock`].
+    /// What a step is expected to take, for [`Caller::time_budget`].
     pub pace: Pace,
 }
 
@@ -117,8 +120,8 @@ impl Start {
     /// Chooses the device for what these settings say, and the precision where they do not say it.
     ///
     /// # Errors
-    /// When the settings contradict each other or cannot be trained with here, whatever the text, or the device or the checkpoint to
-    /// begin from cannot be had.
+    /// When the settings contradict each other or cannot be trained with here, whatever the text,
+    /// or the device or the checkpoint to begin from cannot be had.
     pub fn new(
         mut settings: Settings,
         device: DeviceChoice,
@@ -143,8 +146,8 @@ impl Start {
         Ok(start)
     }
 
-    /// Refuses settings that cannot be trained with, whatever the text: the sizes that it decides are tried, all of them. The reason
-    /// is that of the smallest.
+    /// Refuses settings that cannot be trained with, whatever the text: the sizes that it decides
+    /// are tried, all of them. The reason is that of the smallest.
     fn check(&self, caller: &dyn Caller) -> Result<()> {
         let mut settings = self.settings.clone();
         if let Some(init) = &self.init {
@@ -165,7 +168,7 @@ impl Start {
     fn check_one(&self, config: &TrainConfig, memory: Option<u64>, processes: usize) -> Result<()> {
         let shape = self.shape(config, 1); // no text has fewer different tokens
         check_size(config, &shape, &self.selected, processes)?;
-        let open = Open::of(&self.settings);
+        let open = Undecided::by(&self.settings);
         if let (Some(memory), true) = (memory, open.micro_batch) {
             fit_to_memory(&share_of(config, processes), &shape, open, &self.selected, memory)?;
         }
@@ -177,32 +180,44 @@ impl Start {
         self.init.as_ref().map_or_else(|| config.shape(vocab_size), |init| init.shape(config))
     }
 
-    /// Makes the run's folder `path`, prepares the text, and writes down what was chosen. Of several processes the one that leads
-    /// does it, and the others open what it has made. `None` when preparing was interrupted.
+    /// Makes the run's folder `path`, prepares the text, and writes down what was chosen. Of
+    /// several processes the one that leads does it, and the others open what it has made. `None`
+    /// when preparing was interrupted.
     ///
     /// # Errors
     /// When the text is wrong, the folder holds a run already, or something cannot be written.
     pub fn begin(
         self,
         path: &Path,
-        team: Box<dyn Team>,
+        group: Box<dyn ProcessGroup>,
         caller: &dyn Caller,
         reporter: &mut dyn Reporter,
     ) -> Result<Option<Run>> {
-        let made = if team.leads() { self.make(path, team.size(), caller, reporter) } else { Ok(None) };
-        let made = agree(&*team, made)?;
+        let made = if group.leads() { self.make(path, group.size(), caller, reporter) } else { Ok(None) };
+        let made = all_ok(&*group, made)?;
         let path = made.as_ref().map(|((folder, ..), _)| folder.path().display().to_string());
-        let path = said_by_the_first(&*team, path.as_deref().unwrap_or_default())?;
+        let path = broadcast_text(&*group, path.as_deref().unwrap_or_default())?;
         if path.is_empty() {
-            team.leave();
+            group.leave();
             return Ok(None);
         }
         let opened = made.map_or_else(|| follow(Path::new(&path)), Ok);
-        let ((folder, config, dataset), pace) = agree(&*team, opened)?;
-        let gpt = agree(&*team, first_model(&config, &dataset, &self.selected.device.clone().autodiff()))?;
-        let (optimizer, progress) = (Optimizer::new(config.optimizer()), Progress::default());
-        let (selected, clock) = (self.selected, caller.clock(pace));
-        Ok(Some(Run { team, folder, config, dataset, gpt, optimizer, progress, selected, pause_at: None, clock }))
+        let ((folder, config, dataset), pace) = all_ok(&*group, opened)?;
+        let gpt = all_ok(&*group, first_model(&config, &dataset, &self.selected.device.clone().autodiff()))?;
+        let (optimizer, progress) = (Optimizer::new(&config), Progress::default());
+        let (selected, time_budget) = (self.selected, caller.time_budget(pace));
+        Ok(Some(Run {
+            group,
+            folder,
+            config,
+            dataset,
+            gpt,
+            optimizer,
+            progress,
+            selected,
+            pause_at: None,
+            time_budget,
+        }))
     }
 
     /// Makes the folder of a new run; where nothing comes of it, nothing is left behind.
@@ -223,7 +238,8 @@ impl Start {
         Ok(begun.map(|(config, dataset, pace)| ((folder, config, dataset), pace)))
     }
 
-    /// Prepares the text and writes the resolved configuration: after this the run exists. `None` when interrupted.
+    /// Prepares the text and writes the resolved configuration: after this the run exists. `None`
+    /// when interrupted.
     ///
     /// # Errors
     /// As [`Self::begin`].
@@ -256,7 +272,7 @@ impl Start {
             let decided = init.give_shape(&mut settings, &facts)?;
             decided.into_iter().for_each(|line| reporter.note(line.into()));
         }
-        let open = Open::of(&settings);
+        let open = Undecided::by(&settings);
         // What preparing took is not training's.
         give_back_freed_memory();
         let memory = memory::available(*memory_limit, selected);
@@ -302,7 +318,8 @@ fn follow(path: &Path) -> Result<(Described, Pace)> {
     Ok(((folder, config, dataset), Pace::default()))
 }
 
-/// Refuses a model that cannot be, or not on this device, and steps that the processes cannot share.
+/// Refuses a model that cannot be, or not on this device, and steps that the processes cannot
+/// share.
 ///
 /// # Errors
 /// As said, in one line.

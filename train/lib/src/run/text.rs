@@ -5,48 +5,10 @@ use std::path::{Path, PathBuf};
 use ember_data::prepare::{self, Dataset, Input, Manifest, PrepareOptions, Progress};
 use ember_data::tokenizer::TokenizerChoice;
 use ember_decoding::run_folder;
-use ember_host::file_error::{At, FileError};
+use ember_host::file_error::At;
 
 use crate::config::{ConfigError, DataConfig, TrainConfig};
-use crate::error::{Error, Result};
-
-/// Why the text of a run cannot be found.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum TextError {
-    /// There is nothing of that name.
-    #[error("{} does not exist; name a run's folder", path.display())]
-    Missing {
-        /// What was named.
-        path: PathBuf,
-    },
-    /// A checkpoint that stands by itself.
-    #[error(
-        "{} is a checkpoint without its run, so what it was trained on is not known; name a run's folder",
-        checkpoint.display()
-    )]
-    NoRun {
-        /// The checkpoint.
-        checkpoint: PathBuf,
-    },
-    /// A folder that a configuration cannot name.
-    #[error("the name of {} is not UTF-8; rename it", path.display())]
-    NotUtf8 {
-        /// The folder.
-        path: PathBuf,
-    },
-    /// The run's tokens cannot be read.
-    #[error("the text of {}", run.display())]
-    OfRun {
-        /// The run's folder.
-        run: PathBuf,
-        /// Why not.
-        source: Box<Error>,
-    },
-    /// A file or folder cannot be found.
-    #[error(transparent)]
-    File(#[from] FileError),
-}
+use crate::error::{Result, TextError};
 
 /// Prepares a text; `None` when [`Progress::interrupted`] said so.
 ///
@@ -93,8 +55,8 @@ pub fn prepared(text: &[String]) -> Option<&Path> {
     Some(Path::new(only)).filter(|folder| Dataset::is_in(folder))
 }
 
-/// Where the tokens of a run that was begun are: in the folder that they were prepared into, if that is the text, also where it is
-/// gone; else in the run's own.
+/// Where the tokens of a run that was begun are: in the folder that they were prepared into, if
+/// that is the text, also where it is gone; else in the run's own.
 pub fn data_folder(run: &Path, text: &[String]) -> PathBuf {
     let own = run.join("data");
     match (prepared(text), text) {
@@ -104,7 +66,8 @@ pub fn data_folder(run: &Path, text: &[String]) -> PathBuf {
     }
 }
 
-/// The prepared folder of `run`: a run's folder or a checkpoint in it, or a prepared folder itself; without one, of the newest run.
+/// The prepared folder of `run`: a run's folder or a checkpoint in it, or a prepared folder itself;
+/// without one, of the newest run.
 ///
 /// # Errors
 /// Names the folder, and says what it is not.

@@ -1,25 +1,26 @@
-//! The memory of a run's training, by everything in its configuration that changes it: precision, activation checkpointing,
-//! passes, optimizer, average of the weights.
+//! The memory of a run's training, by everything in its configuration that changes it: precision,
+//! activation checkpointing, passes, optimizer, average of the weights.
 //!
-//! A step is the same walk back through the operations as in [`super`], in bytes, over one graph or over segment after segment.
+//! A step is the same walk back through the operations as in [`super`], in bytes, over one graph or
+//! over segment after segment.
 
 use ember_model::GptConfig;
 
 use super::walk::{Costs, Products, Walk};
 use super::{Kernels, Parts, Prediction, Residual, Sizes, bytes, operations};
 use crate::config::{OptimizerKind, Precision, TrainConfig};
-use crate::evaluate;
-use crate::gradient::{MOST_LOGITS, MOST_LOGITS_ON_GPU};
+use crate::memory::evaluation;
+use crate::step::gradient::{MOST_LOGITS, MOST_LOGITS_ON_GPU};
 
 /// What training by `config` needs at its worst moment, be that a step, an evaluation or a save.
 ///
-/// `shape` is the model that `config` and the vocabulary make. On a GPU a save takes the host's memory, which is
-/// not counted.
+/// `shape` is the model that `config` and the vocabulary make. On a GPU a save takes the host's
+/// memory, which is not counted.
 pub fn training(config: &TrainConfig, shape: &GptConfig, kernels: Kernels) -> Parts {
-    let step = Step::of(config, shape, kernels);
+    let step = Step::new(config, shape, kernels);
     let mut parts = step.parts();
     let lasting = parts.weights_bytes + parts.moments_bytes;
-    let rows = evaluate::rows_at_once(config.context_length, shape.vocab_size);
+    let rows = evaluation::rows_at_once(config.context_length, shape.vocab_size);
     let scoring = Prediction::new(shape, Sizes { batch: rows, time: config.context_length }, kernels).score();
     let evaluating = lasting + scoring.peak_bytes - scoring.weights_bytes;
     // The moments are copied out to be written.
@@ -51,7 +52,7 @@ pub struct Step<'a> {
 
 impl<'a> Step<'a> {
     /// The step of a run.
-    pub fn of(config: &TrainConfig, shape: &'a GptConfig, kernels: Kernels) -> Self {
+    pub fn new(config: &TrainConfig, shape: &'a GptConfig, kernels: Kernels) -> Self {
         Self {
             shape,
             sizes: Sizes { batch: config.micro_batch, time: config.context_length },
@@ -71,8 +72,8 @@ impl<'a> Step<'a> {
         let moments_bytes = bytes(self.moments());
         let earlier = if self.several_passes { bytes(parameters) } else { 0 };
         let working = match self.kernels {
-            Kernels::Fused => self.working_peak(),
-            Kernels::FusedOnGpu => self.activations() + self.logits_bytes() + self.head_gradients_on_gpu(),
+            Kernels::Cpu => self.working_peak(),
+            Kernels::Gpu => self.activations() + self.logits_bytes() + self.head_gradients_on_gpu(),
         };
         // The optimizer's step has all gradients, and its own work, when the passes' work is over.
         let stepping = bytes(parameters + self.optimizer_work());
@@ -111,8 +112,8 @@ impl<'a> Step<'a> {
         embedding.iter().chain(blocks).chain([&norm, &head]).map(|op| op.keeps).sum()
     }
 
-    /// The most that a forward pass in halves holds before it comes to the head: what is kept so far, and an operation's float32
-    /// copies and output.
+    /// The most that a forward pass in halves holds before it comes to the head: what is kept so
+    /// far, and an operation's float32 copies and output.
     fn peak_on_the_way(&self) -> u64 {
         if !self.is_half() || self.kernels.on_gpu() {
             return 0;
@@ -126,7 +127,8 @@ impl<'a> Step<'a> {
         peak
     }
 
-    /// Values of the optimizer's running means: Muon has one for a block's matrix, AdamW two for everything.
+    /// Values of the optimizer's running means: Muon has one for a block's matrix, AdamW two for
+    /// everything.
     fn moments(&self) -> usize {
         let parameters = self.shape.parameters();
         match self.optimizer {
@@ -135,8 +137,8 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// Values that the optimizer works with beside weights, moments and gradients: Muon's orthogonalisation holds the matrix, its
-    /// square and the terms of a polynomial of both.
+    /// Values that the optimizer works with beside weights, moments and gradients: Muon's
+    /// orthogonalisation holds the matrix, its square and the terms of a polynomial of both.
     fn optimizer_work(&self) -> usize {
         match self.optimizer {
             OptimizerKind::AdamW => 0,
@@ -196,7 +198,7 @@ impl<'a> Step<'a> {
     fn operations(&self) -> (Vec<Costs>, Vec<Vec<Costs>>, Costs, Costs) {
         let tied = if self.shape.tied_head { bytes(self.shape.vocab_size * self.shape.n_embd) } else { 0 };
         let all: Vec<Costs> =
-            operations(self.shape, self.sizes).iter().map(|op| Costs::of(op, self.products(), tied)).collect();
+            operations(self.shape, self.sizes).iter().map(|op| Costs::new(op, self.products(), tied)).collect();
         let first = all.iter().position(|op| op.residual == Residual::Reads).unwrap_or(0);
         let last = all.iter().rposition(|op| op.residual == Residual::Adds).unwrap_or(0);
         let in_block = (last + 1 - first) / self.shape.n_layer;
@@ -218,12 +220,14 @@ impl<'a> Step<'a> {
             + if self.in_pieces() { 0 } else { head.keeps }
     }
 
-    /// On a GPU: the head's gradient of one piece and of those before it. The gradient of the logits stands in their place.
+    /// On a GPU: the head's gradient of one piece and of those before it. The gradient of the
+    /// logits stands in their place.
     fn head_gradients_on_gpu(&self) -> u64 {
         if self.in_pieces() { bytes(2 * self.shape.vocab_size * self.shape.n_embd) } else { 0 }
     }
 
-    /// The most bytes at once between the beginning of a pass and the end of its backward, beside weights and moments.
+    /// The most bytes at once between the beginning of a pass and the end of its backward, beside
+    /// weights and moments.
     fn working_peak(&self) -> u64 {
         let (embedding, blocks, norm, head) = self.operations();
         let of = |list: &[Costs]| list.iter().map(|op| op.keeps).sum::<u64>();
@@ -299,7 +303,7 @@ mod tests {
         Step {
             shape,
             sizes,
-            kernels: Kernels::Fused,
+            kernels: Kernels::Cpu,
             precision: Precision::F32,
             activation_checkpointing: false,
             several_passes: false,
@@ -316,11 +320,12 @@ mod tests {
         // 10 + 8 for the tables, 74 for the block, 4 for ln_f.
         assert_eq!(training.weights_bytes, 4 * 96);
         assert_eq!((training.gradients_bytes, training.moments_bytes), (4 * 96, 8 * 96));
-        // ln_1 6, c_attn 6, attention 18 + 3, c_proj 6, ln_2 6, c_fc 6, gelu 24, c_proj 24; ln_f 6, lm_head 6.
+        // ln_1 6, c_attn 6, attention 18 + 3, c_proj 6, ln_2 6, c_fc 6, gelu 24, c_proj 24; ln_f 6,
+        // lm_head 6.
         assert_eq!(training.activations_bytes, 4 * 111);
-        // At the head 111 + 15 + 6 + 10 = 142: all that is kept, the gradients of logits, input and weights. The worst is the
-        // block's last product: kept 111 - 12, gradients 10 + 4, the stream's 6 (its own dy is the same), and those of its
-        // input 24 and its parameters 18.
+        // At the head 111 + 15 + 6 + 10 = 142: all that is kept, the gradients of logits, input and
+        // weights. The worst is the block's last product: kept 111 - 12, gradients 10 + 4, the
+        // stream's 6 (its own dy is the same), and those of its input 24 and its parameters 18.
         assert_eq!(training.peak_bytes, 4 * (3 * 96 + 99 + 14 + 6 + 24 + 18));
     }
 
@@ -331,7 +336,7 @@ mod tests {
         ) {
             let shape = GptConfig::new(vocab, 64, n_layer, head, 8 * head * width);
             let sizes = Sizes { batch, time };
-            for kernels in [Kernels::Fused, Kernels::FusedOnGpu] {
+            for kernels in [Kernels::Cpu, Kernels::Gpu] {
                 let plain = Step { kernels, ..step(&shape, sizes) };
                 let checkpointed = Step { activation_checkpointing: true, ..plain };
                 prop_assert!(checkpointed.parts().activations_bytes <= plain.parts().activations_bytes);
@@ -348,7 +353,7 @@ mod tests {
             let mut shape = GptConfig::new(vocab, 32, n_layer, head, head * width);
             shape.dropout = if dropout { 0.1 } else { 0.0 };
             let deeper = GptConfig { n_layer: n_layer + 1, ..shape.clone() };
-            for kernels in [Kernels::Fused, Kernels::FusedOnGpu] {
+            for kernels in [Kernels::Cpu, Kernels::Gpu] {
                 let peaks = |shape: &GptConfig, sizes: Sizes| {
                     let step = Step { kernels, ..step(shape, sizes) };
                     [step.parts(), step.forward_with_graph()].map(|parts| parts.peak_bytes)

@@ -23,7 +23,7 @@ pub(super) struct Costs {
 }
 
 impl Costs {
-    pub fn of(operation: &Operation, products: Products, tied_table: u64) -> Self {
+    pub fn new(operation: &Operation, products: Products, tied_table: u64) -> Self {
         let Operation { name, input, output, keeps, parameters, residual } = *operation;
         let tied = if matches!(name, "wte" | "lm_head") { tied_table } else { 0 };
         let full = Self {
@@ -52,12 +52,14 @@ impl Costs {
             return Self { input, output, keeps, work: copies, ..full };
         }
         if products == Products::Halves && matches!(name, "attention" | "gelu") {
-            // Attention makes its output and its input's gradient in float32 before it puts them away, GELU nothing.
+            // Attention makes its output and its input's gradient in float32 before it puts them
+            // away, GELU nothing.
             let made = |value: u64| if name == "attention" { value } else { 0 };
             let [input, output] = [full.input / 2, full.output / 2];
             return Self { input, output, keeps, work: made(full.input), forward_work: made(full.output), ..full };
         }
-        // Its backward works on float32 copies of its input and its weight, and puts the gradient of its input away in halves at last.
+        // Its backward works on float32 copies of its input and its weight, and puts the gradient
+        // of its input away in halves at last.
         let copies = full.keeps + weight;
         // Attention's has a float32 copy of its output as well.
         let output = if name == "attention" { full.output } else { 0 };

@@ -1,0 +1,156 @@
+//! What a configuration key is, and the macro that turns the statement of all keys into a struct
+//! and a table.
+
+use toml::Value;
+
+use crate::error::ConfigError;
+
+/// What values a key takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    /// A whole number from the first to the second, both included.
+    Count(u64, u64),
+    /// A finite number from the first to the second, both included.
+    Real(f64, f64),
+    /// A finite number above the first, at most the second.
+    Above(f64, f64),
+    /// A finite number from the first, below the second.
+    Below(f64, f64),
+    /// A text.
+    Text {
+        /// Whether "" is a value.
+        may_be_empty: bool,
+    },
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// true or false.
+    Flag,
+    /// A list of paths.
+    Paths,
+    /// A list of texts.
+    Texts,
+}
+
+/// What a key is when nobody sets it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Preset {
+    /// The program chooses from the text and the device (see `resolve`), and says why.
+    Auto,
+    /// This value, as TOML writes it.
+    Toml(&'static str),
+}
+
+/// One row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// The name, in the configuration file and in `--set name=value`.
+    pub name: &'static str,
+    /// Values allowed.
+    pub kind: Kind,
+    /// What one of it is; empty where the value has no unit.
+    pub unit: &'static str,
+    /// The value of a key left out.
+    pub default: Preset,
+    /// What it does, in one sentence.
+    pub meaning: &'static str,
+    /// What other trainers call it; only used to suggest the right name.
+    pub elsewhere: &'static [&'static str],
+}
+
+/// Rows under one heading.
+pub struct Group {
+    /// The heading.
+    pub title: &'static str,
+    /// Its keys, in the order in which they are written.
+    pub keys: &'static [Key],
+}
+
+/// Steps and intervals stop here; far beyond any run, and exact in TOML's 64-bit integers.
+pub const MANY: u64 = 1_000_000_000_000;
+
+impl Key {
+    /// The range in words, with the unit.
+    pub fn range(&self) -> String {
+        let range = match self.kind {
+            Kind::Count(low, MANY) => format!("whole number, {low} or more"),
+            Kind::Count(low, high) => format!("whole number, {low} to {high}"),
+            Kind::Real(low, high) => format!("number, {low} to {high}"),
+            Kind::Above(low, high) => format!("number above {low}, at most {high}"),
+            Kind::Below(low, high) => format!("number from {low}, below {high}"),
+            Kind::Text { may_be_empty: true } => "text".into(),
+            Kind::Text { may_be_empty: false } => "text, not empty".into(),
+            Kind::Choice(words) => words.join(", "),
+            Kind::Flag => "true or false".into(),
+            Kind::Paths => "list of paths".into(),
+            Kind::Texts => "list of texts".into(),
+        };
+        if self.unit.is_empty() { range } else { format!("{range}; {}", self.unit) }
+    }
+
+    /// Checks one value against the range; the error names key, value and range.
+    pub fn check(&self, value: &Value) -> Result<(), ConfigError> {
+        if self.default == Preset::Auto && value.as_str() == Some("auto") {
+            return Ok(());
+        }
+        let real = match value {
+            Value::Integer(whole) => Some(*whole as f64),
+            Value::Float(real) if real.is_finite() => Some(*real),
+            _ => None,
+        };
+        let whole = value.as_integer().and_then(|whole| u64::try_from(whole).ok());
+        let fits = match self.kind {
+            Kind::Count(low, high) => whole.is_some_and(|n| (low..=high).contains(&n)),
+            Kind::Real(low, high) => real.is_some_and(|x| (low..=high).contains(&x)),
+            Kind::Above(low, high) => real.is_some_and(|x| low < x && x <= high),
+            Kind::Below(low, high) => real.is_some_and(|x| low <= x && x < high),
+            Kind::Text { may_be_empty } => value.as_str().is_some_and(|text| may_be_empty || !text.is_empty()),
+            Kind::Choice(words) => value.as_str().is_some_and(|word| words.contains(&word)),
+            Kind::Flag => value.is_bool(),
+            Kind::Texts => value.as_array().is_some_and(|texts| texts.iter().all(Value::is_str)),
+            Kind::Paths => value
+                .as_array()
+                .is_some_and(|paths| paths.iter().all(|path| path.as_str().is_some_and(|path| !path.is_empty()))),
+        };
+        if fits {
+            return Ok(());
+        }
+        let or_auto = if self.default == Preset::Auto { ", or \"auto\"" } else { "" };
+        let takes = self.range() + or_auto;
+        Err(ConfigError::NotAllowed { name: self.name, value: value.to_string(), takes })
+    }
+}
+
+/// Makes the configuration, a field for each key, and the table of the keys, in the order in which
+/// they are stated: `name: type = default, range, unit, meaning, [names elsewhere];`.
+macro_rules! keys {
+    ($($title:literal {$(
+        $name:ident: $type:ty = $default:tt, $kind:expr, $unit:literal, $meaning:literal, [$($elsewhere:literal),*];
+    )*})*) => {
+        /// A run with nothing left open.
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct TrainConfig {
+            $($(
+                #[doc = $meaning]
+                pub $name: $type,
+            )*)*
+        }
+
+        /// The table, in the order of a written file.
+        pub const GROUPS: &[Group] = &[$(Group {
+            title: $title,
+            keys: &[$(Key {
+                name: stringify!($name),
+                kind: $kind,
+                unit: $unit,
+                default: keys!(@default $default),
+                meaning: $meaning,
+                elsewhere: &[$($elsewhere),*],
+            }),*],
+        }),*];
+    };
+    (@default auto) => { Preset::Auto };
+    (@default $value:literal) => { Preset::Toml($value) };
+}
+
+pub(super) use keys;

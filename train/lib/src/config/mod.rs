@@ -1,0 +1,28 @@
+//! What a run is: every number that decides it, in one flat TOML file.
+//!
+//! [`Settings`] is what a person wrote: some keys, the rest left to the program. [`TrainConfig`] is
+//! what will run: every key with its value, which is what a run folder keeps. [`Settings::resolve`]
+//! leads from one to the other and says why it chose what it chose. Nothing here reads a text or
+//! touches a device.
+
+mod change;
+mod choices;
+mod fine_tuning;
+pub mod key;
+pub mod keys;
+pub mod precision;
+mod recipes;
+mod resolve;
+mod saved;
+mod settings;
+#[cfg(test)]
+mod tests;
+pub mod textless;
+mod train_config;
+
+pub use crate::error::ConfigError;
+pub use choices::{Curve, OptimizerKind, Precision, Spikes};
+pub use keys::{TrainConfig, help};
+pub use recipes::{DEFAULT, shipped};
+pub use resolve::{DeviceKind, TextFacts, fitting_context};
+pub use settings::{DataConfig, Settings};

@@ -1,0 +1,78 @@
+//! What the matrix products of a run are computed in: what each device can do, and what it is best
+//! at.
+
+use burn::tensor::FloatDType;
+use ember_model::device::{Selected, multiplies};
+use ember_model::kernels::{is_cpu, multiplies_bf16};
+
+use super::choices::Precision;
+use super::settings::Settings;
+use crate::error::ConfigError;
+use crate::note::Note;
+
+/// burn's name for it.
+pub fn float_dtype(precision: Precision) -> FloatDType {
+    match precision {
+        Precision::F32 => FloatDType::F32,
+        Precision::Bf16 => FloatDType::BF16,
+        Precision::F16 => FloatDType::F16,
+    }
+}
+
+/// Gives the settings a precision where nobody named one, and returns the reason for it; checks the
+/// one that somebody named.
+///
+/// bfloat16 where the device multiplies it: that is what graphics cards made for training are
+/// fastest at, and it needs no scaling. float16 is never chosen, since it does.
+///
+/// # Errors
+/// When the device cannot do what was asked for.
+pub fn settle(settings: &mut Settings, selected: &Selected) -> Result<Option<Note>, ConfigError> {
+    if let Some(precision) = settings.precision() {
+        check(precision, selected)?;
+        return Ok(None);
+    }
+    let (precision, note) = automatic(selected);
+    settings.set(&format!("precision={}", word(precision)))?;
+    Ok(Some(note))
+}
+
+/// What a configuration calls it.
+fn word(precision: Precision) -> &'static str {
+    match precision {
+        Precision::F32 => "f32",
+        Precision::Bf16 => "bf16",
+        Precision::F16 => "f16",
+    }
+}
+
+fn automatic(selected: &Selected) -> (Precision, Note) {
+    let chosen = |precision, reason: &str| format!("precision = {}: {reason}", word(precision));
+    if is_cpu(&selected.device) {
+        let note = if multiplies_bf16() {
+            let reason = "exact; this processor multiplies bfloat16 as well, at less time and memory";
+            Note::ExactPrecision(chosen(Precision::F32, reason))
+        } else {
+            chosen(Precision::F32, "on this CPU the half types save memory, not time").into()
+        };
+        return (Precision::F32, note);
+    }
+    let (precision, reason) = match multiplies(&selected.device, FloatDType::BF16) {
+        Ok(()) => (Precision::Bf16, format!("{} multiplies bfloat16, at half the memory", selected.id)),
+        Err(problem) => (Precision::F32, format!("in bfloat16 {} {problem}", selected.id)),
+    };
+    (precision, chosen(precision, &reason).into())
+}
+
+/// Refuses a precision that the device cannot do.
+///
+/// # Errors
+/// As said, in one line.
+pub fn check(precision: Precision, selected: &Selected) -> Result<(), ConfigError> {
+    multiplies(&selected.device, float_dtype(precision)).map_err(|problem| ConfigError::Precision {
+        precision: word(precision),
+        device: selected.id.clone(),
+        name: selected.name.clone(),
+        problem: problem.to_string(),
+    })
+}

@@ -1,0 +1,79 @@
+//! What must hold between the keys, and what follows from them.
+
+use ember_model::folder::Family;
+use ember_model::{GptConfig, Positions};
+
+use super::keys::{self, TrainConfig};
+use crate::error::ConfigError;
+
+impl TrainConfig {
+    /// Checks every range, and what must hold between keys.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let table = self.to_table()?;
+        for key in keys::all() {
+            key.check(&table[key.name])?;
+        }
+        let Self { n_embd, n_head, batch_size, grad_accum_steps, micro_batch, .. } = *self;
+        if !n_embd.is_multiple_of(n_head) {
+            return Err(ConfigError::Heads { n_embd, n_head });
+        }
+        let shape = self.shape(1);
+        let checked = shape.validate().map_err(ember_model::Error::from);
+        if let Err(error) = checked.and_then(|()| Ok(Family::of(&shape)?)) {
+            return Err(ConfigError::Model(error.to_string()));
+        }
+        if !self.windows_per_step().is_multiple_of(micro_batch) {
+            return Err(ConfigError::MicroBatch { micro_batch, batch_size, grad_accum_steps });
+        }
+        let (min, peak) = (self.min_learning_rate, self.learning_rate);
+        if min > peak { Err(ConfigError::MinLearningRate { min, peak }) } else { Ok(()) }
+    }
+
+    /// The shape that the configuration makes with so many different tokens.
+    pub fn shape(&self, vocab_size: usize) -> GptConfig {
+        let gpt2 = GptConfig::new(vocab_size, self.context_length, self.n_layer, self.n_head, self.n_embd);
+        // A checkpoint without rotary positions does not keep their base.
+        let rotary = self.positions == Positions::Rotary;
+        GptConfig {
+            n_kv_head: self.n_kv_head,
+            n_inner: self.n_inner,
+            positions: self.positions,
+            rope_theta: if rotary { self.rope_theta } else { gpt2.rope_theta },
+            norm: self.norm,
+            mlp: self.mlp,
+            qk_norm: self.qk_norm,
+            bias: self.bias,
+            tied_head: self.tied_head,
+            dropout: self.dropout,
+            ..gpt2
+        }
+    }
+
+    /// Windows of one optimizer step.
+    pub fn windows_per_step(&self) -> usize {
+        self.batch_size * self.grad_accum_steps
+    }
+
+    /// Target tokens of one optimizer step.
+    pub fn tokens_per_step(&self) -> u64 {
+        (self.windows_per_step() * self.context_length) as u64
+    }
+
+    /// The whole configuration as TOML, each key under a comment with its meaning, unit and range.
+    pub fn to_toml(&self) -> Result<String, ConfigError> {
+        let table = self.to_table()?;
+        let mut text =
+            String::from("# The resolved configuration of this run: every key, every default written out.\n");
+        for group in keys::GROUPS {
+            text += &format!("\n# {}\n", group.title);
+            for key in group.keys {
+                text += &format!("\n# {} ({})\n{} = {}\n", key.meaning, key.range(), key.name, table[key.name]);
+            }
+        }
+        Ok(text)
+    }
+
+    pub(super) fn to_table(&self) -> Result<toml::Table, ConfigError> {
+        toml::Table::try_from(self).map_err(|error| ConfigError::Unwritable { message: error.to_string() })
+    }
+}

@@ -1,0 +1,94 @@
+//! What processes say to each other besides gradients: the first to all of them, or each to all in
+//! a sum in which it fills its own place and leaves 0 in those of the others.
+
+use super::process_group::ProcessGroup;
+use crate::error::{GroupError, Result};
+
+/// The bytes of every process, by rank.
+///
+/// # Errors
+/// As [`ProcessGroup::all_reduce`].
+pub fn all_gather(group: &dyn ProcessGroup, own: &[u8]) -> Result<Vec<Vec<u8>>> {
+    if group.size() == 1 {
+        return Ok(vec![own.to_vec()]);
+    }
+    // float32 holds lengths up to 16 million, and every byte.
+    let mut lengths = vec![0.0; group.size()];
+    lengths[group.rank()] = own.len() as f32;
+    group.all_reduce(&mut lengths)?;
+    let lengths: Vec<usize> = lengths.into_iter().map(|length| length as usize).collect();
+    let before: usize = lengths[..group.rank()].iter().sum();
+    let mut all = vec![0.0; lengths.iter().sum()];
+    for (place, byte) in all[before..].iter_mut().zip(own) {
+        *place = f32::from(*byte);
+    }
+    group.all_reduce(&mut all)?;
+    let mut all = all.into_iter().map(|byte| byte as u8);
+    Ok(lengths.into_iter().map(|length| all.by_ref().take(length).collect()).collect())
+}
+
+/// What the process of rank 0 says, in every process; the others' own words are lost.
+///
+/// # Errors
+/// As [`ProcessGroup::broadcast`].
+pub fn broadcast_text(group: &dyn ProcessGroup, own: &str) -> Result<String> {
+    let mut length = (own.len() as u64).to_le_bytes();
+    group.broadcast(&mut length)?;
+    let mut bytes = own.as_bytes().to_vec();
+    bytes.resize(u64::from_le_bytes(length) as usize, 0);
+    group.broadcast(&mut bytes)?;
+    Ok(String::from_utf8(bytes).map_err(|_| GroupError::NotUtf8)?)
+}
+
+/// A number as the process of rank 0 has it, to the bit: machines of different kinds sum in
+/// different orders.
+///
+/// # Errors
+/// As [`ProcessGroup::broadcast`].
+pub fn broadcast_number(group: &dyn ProcessGroup, own: f64) -> Result<f64> {
+    let mut bytes = own.to_le_bytes();
+    group.broadcast(&mut bytes)?;
+    Ok(f64::from_le_bytes(bytes))
+}
+
+/// Sums of a few numbers over all processes, in float64 and in the order of their ranks.
+///
+/// # Errors
+/// As [`ProcessGroup::all_reduce`].
+pub fn all_reduce_f64<const N: usize>(group: &dyn ProcessGroup, own: [f64; N]) -> Result<[f64; N]> {
+    if group.size() == 1 {
+        return Ok(own);
+    }
+    let bytes: Vec<u8> = own.iter().flat_map(|number| number.to_le_bytes()).collect();
+    let mut sums = [0.0; N];
+    for process in all_gather(group, &bytes)? {
+        let (numbers, _) = process.as_chunks::<8>();
+        for (sum, number) in sums.iter_mut().zip(numbers) {
+            *sum += f64::from_le_bytes(*number);
+        }
+    }
+    Ok(sums)
+}
+
+/// Goes on only if every process can. Else all of them end, and of those that have an error the one
+/// of the lowest rank says it.
+///
+/// # Errors
+/// Its own error, or [`GroupError::SaidElsewhere`].
+pub fn all_ok<T>(group: &dyn ProcessGroup, own: Result<T>) -> Result<T> {
+    if group.size() == 1 {
+        return own;
+    }
+    let mut codes = vec![0.0; group.size()];
+    codes[group.rank()] = own.as_ref().err().map_or(0.0, |error| f32::from(group.code(error)));
+    group.all_reduce(&mut codes)?;
+    let Some(first) = codes.iter().position(|code| *code != 0.0) else { return own };
+    group.leave();
+    match own {
+        Err(error) if first == group.rank() && !group.leads() => {
+            Err(GroupError::OfRank { rank: first, source: error.into() }.into())
+        }
+        Err(error) if first == group.rank() => Err(error),
+        _ => Err(GroupError::SaidElsewhere { code: codes[first] as u8 }.into()),
+    }
+}

@@ -1,0 +1,121 @@
+//! How this process was started: by hand, or by `mpirun` beside others, as the environment says
+//! before MPI itself is asked.
+
+use std::num::NonZero;
+
+use ember_model::device::{self, DeviceChoice};
+
+/// What the launcher calls them: rank, number of processes, and both on this machine. Open MPI's
+/// names, then those of MPICH and Intel MPI.
+const NAMES: [[&str; 4]; 2] = [
+    ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"],
+    ["PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"],
+];
+
+/// This process's place among several that were started together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// Its number among all, from 0.
+    pub rank: usize,
+    /// How many there are, at least 2.
+    pub size: usize,
+    /// Its number on this machine, from 0.
+    pub local_rank: usize,
+    /// How many are on this machine.
+    pub local_size: usize,
+}
+
+impl Launch {
+    /// The place of this process; `None` for one that was started by itself.
+    pub fn of_this_process() -> Option<Self> {
+        Self::read(|name| std::env::var(name).ok())
+    }
+
+    fn read(variable: impl Fn(&str) -> Option<String>) -> Option<Self> {
+        let number = |name: &str| variable(name)?.parse::<usize>().ok();
+        let [rank, size, local_rank, local_size] = NAMES.into_iter().find(|names| number(names[1]).is_some())?;
+        let (rank, size) = (number(rank)?, number(size)?);
+        // A launcher that says nothing of machines: as if there were one.
+        let (local_rank, local_size) = (number(local_rank).unwrap_or(rank), number(local_size).unwrap_or(size));
+        (size > 1).then_some(Self { rank, size, local_rank, local_size })
+    }
+}
+
+/// CPU threads of this process where the user names no number; `None` lets the pool take all there
+/// are.
+pub fn threads() -> Option<u32> {
+    let launch = Launch::of_this_process()?;
+    let allowed = std::thread::available_parallelism().map_or(1, NonZero::get);
+    // A launcher that bound this process to some of its cores has shared them out already.
+    let share = if is_bound() { allowed } else { allowed / launch.local_size };
+    Some(share.clamp(1, 1024) as u32)
+}
+
+/// Whether the launcher lets this process run on fewer cores than itself.
+fn is_bound() -> bool {
+    #[cfg(target_os = "linux")]
+    {
+        let cores = |process: String| {
+            let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+            let mask = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed:"))?;
+            Some(mask.chars().filter_map(|digit| digit.to_digit(16)).map(u32::count_ones).sum::<u32>())
+        };
+        match (cores("self".to_owned()), cores(std::os::unix::process::parent_id().to_string())) {
+            (Some(own), Some(launcher)) => own < launcher,
+            _ => false,
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    false
+}
+
+/// The device of this process: where several were started on a machine with several GPUs, each
+/// takes its own.
+pub fn device(choice: DeviceChoice) -> DeviceChoice {
+    match Launch::of_this_process() {
+        Some(launch) => spread(choice, launch.local_rank, device::cuda_count()),
+        None => choice,
+    }
+}
+
+fn spread(choice: DeviceChoice, local_rank: usize, gpus: usize) -> DeviceChoice {
+    match choice {
+        DeviceChoice::Auto | DeviceChoice::Cuda(None) if gpus > 1 => DeviceChoice::Cuda(Some(local_rank % gpus)),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(variables: &[(&str, &str)]) -> Option<Launch> {
+        Launch::read(|name| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned()))
+    }
+
+    #[test]
+    fn the_launchers_variables_are_read() {
+        assert_eq!(read(&[]), None);
+        let open_mpi = [
+            ("OMPI_COMM_WORLD_RANK", "5"),
+            ("OMPI_COMM_WORLD_SIZE", "8"),
+            ("OMPI_COMM_WORLD_LOCAL_RANK", "1"),
+            ("OMPI_COMM_WORLD_LOCAL_SIZE", "4"),
+        ];
+        assert_eq!(read(&open_mpi), Some(Launch { rank: 5, size: 8, local_rank: 1, local_size: 4 }));
+        let mpich = [("PMI_RANK", "1"), ("PMI_SIZE", "2")];
+        assert_eq!(read(&mpich), Some(Launch { rank: 1, size: 2, local_rank: 1, local_size: 2 }));
+        // One process is no group.
+        assert_eq!(read(&[("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "1")]), None);
+    }
+
+    #[test]
+    fn each_process_of_a_machine_takes_its_own_gpu() {
+        use DeviceChoice::{Auto, Cpu, Cuda};
+        assert_eq!(spread(Auto, 1, 4), Cuda(Some(1)));
+        assert_eq!(spread(Cuda(None), 5, 4), Cuda(Some(1)));
+        assert_eq!(spread(Auto, 1, 1), Auto);
+        assert_eq!(spread(Cuda(Some(2)), 1, 4), Cuda(Some(2)));
+        assert_eq!(spread(Cpu, 1, 4), Cpu);
+    }
+}

@@ -1,0 +1,69 @@
+//! What the processes of a run are to each other, and a process by itself.
+
+use std::path::Path;
+
+use crate::error::{Error, Result};
+
+/// The processes of a run, as one of them sees them.
+pub trait ProcessGroup {
+    /// This process's number, from 0; process 0 speaks and writes for all.
+    fn rank(&self) -> usize;
+    /// How many there are.
+    fn size(&self) -> usize;
+    /// Replaces `values` by their sums over all processes, the same bits in each; every process
+    /// must call it with as many.
+    ///
+    /// # Errors
+    /// When another process is gone.
+    fn all_reduce(&self, values: &mut [f32]) -> Result<()>;
+    /// Replaces `bytes` by those of the process of rank 0; every process must call it with as many.
+    ///
+    /// # Errors
+    /// When another process is gone.
+    fn broadcast(&self, bytes: &mut [u8]) -> Result<()>;
+    /// From here on, should another process die, says how to go on with the run in this folder.
+    fn keep_watch(&self, _run: &Path) {}
+    /// The code with which all processes end where this one has failed so.
+    fn code(&self, _error: &Error) -> u8 {
+        1
+    }
+    /// Parts in peace: every process calls it once, when it has done all that it had to.
+    fn leave(&self) {}
+
+    /// Whether this process speaks and writes for all.
+    fn leads(&self) -> bool {
+        self.rank() == 0
+    }
+}
+
+/// A process that trains by itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Alone;
+
+impl ProcessGroup for Alone {
+    fn rank(&self) -> usize {
+        0
+    }
+    fn size(&self) -> usize {
+        1
+    }
+    fn all_reduce(&self, _values: &mut [f32]) -> Result<()> {
+        Ok(())
+    }
+    fn broadcast(&self, _bytes: &mut [u8]) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Adds `parts`, each as long as `sums`, in their order: floating-point addition in one order has
+/// one result.
+#[cfg(any(test, feature = "mpi"))]
+pub(super) fn add_in_order<'a>(sums: &mut [f32], mut parts: impl Iterator<Item = &'a [f32]>) {
+    let Some(first) = parts.next() else { return };
+    sums.copy_from_slice(first);
+    for part in parts {
+        for (sum, value) in sums.iter_mut().zip(part) {
+            *sum += value;
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Why a folder is no run's, or not this process's.
+
+use std::io;
+use std::path::PathBuf;
+
+use ember_host::file_error::FileError;
+
+/// Why a folder is no run's, or not this process's.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FolderError {
+    /// A new run is to be made where one is.
+    #[error("{path} holds a run already; resume it, or choose another folder")]
+    HoldsRun {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A new run is to be made where a file is.
+    #[error("{path} is a file; name a folder")]
+    IsFile {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A new run is to be made among somebody's files.
+    #[error(
+        "{path} holds other files, {name} among them, and they might be overwritten; name a folder that is new or empty"
+    )]
+    Foreign {
+        /// The folder.
+        path: PathBuf,
+        /// One of the files.
+        name: String,
+    },
+    /// A new folder cannot be made.
+    #[error("cannot create the run folder {path}; choose another")]
+    Create {
+        /// The folder.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// There is no run in it.
+    #[error("{path} is not a run folder (it has no config.toml); name the folder of a run")]
+    NoRun {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// Another process trains it.
+    #[error("{path} is in use by another process; wait for it to end, or stop it first")]
+    InUse {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A pointer names what is not there.
+    #[error("{pointer} names {folder}, which is not there; write the name of a folder in checkpoints/ into it")]
+    DanglingPointer {
+        /// The pointer's file.
+        pointer: PathBuf,
+        /// What it names.
+        folder: PathBuf,
+    },
+    /// A file in it cannot be read or written.
+    #[error(transparent)]
+    File(#[from] FileError),
+}

@@ -1,0 +1,89 @@
+//! Why a run cannot begin from a checkpoint.
+
+use std::path::PathBuf;
+
+use super::cause::Cause;
+
+/// Why a run cannot begin from a checkpoint.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InitError {
+    /// It cannot be opened.
+    #[error("init")]
+    Open {
+        /// Why not.
+        source: Cause,
+    },
+    /// It has no tokenizer.
+    #[error(
+        "{folder} has no tokenizer.json (nor vocab.json with merges.txt), so the text cannot become this model's tokens; put the model's \
+         own tokenizer there"
+    )]
+    NoTokenizer {
+        /// The checkpoint.
+        folder: PathBuf,
+    },
+    /// Its tokenizer is another model's.
+    #[error(
+        "{folder}: its tokenizer has {tokens} tokens, but its config.json says vocab_size {vocab_size}: the model has no embedding for \
+         the others; put the model's own tokenizer there"
+    )]
+    ForeignTokenizer {
+        /// The checkpoint.
+        folder: PathBuf,
+        /// Tokens of its tokenizer.
+        tokens: usize,
+        /// Tokens of its model.
+        vocab_size: usize,
+    },
+    /// The text was prepared with a tokenizer of another size.
+    #[error("{data} was prepared with a tokenizer of {theirs} tokens, the checkpoint {folder} has one of {ours}")]
+    OtherVocabSize {
+        /// The prepared folder.
+        data: PathBuf,
+        /// The checkpoint.
+        folder: PathBuf,
+        /// Tokens of the text's tokenizer.
+        theirs: usize,
+        /// Tokens of the checkpoint's.
+        ours: usize,
+    },
+    /// The text was prepared with another tokenizer of the same size.
+    #[error(
+        "{data} was prepared with another tokenizer than the checkpoint's {folder}: token {id} is {theirs:?} there and {ours:?} here"
+    )]
+    OtherToken {
+        /// The prepared folder.
+        data: PathBuf,
+        /// The checkpoint.
+        folder: PathBuf,
+        /// The first token that is another.
+        id: u32,
+        /// What it is to the text's tokenizer.
+        theirs: String,
+        /// What it is to the checkpoint's.
+        ours: String,
+    },
+    /// The text has characters that the tokenizer lacks.
+    #[error("the model in {folder} has no token for some of this text")]
+    UnknownCharacters {
+        /// The checkpoint.
+        folder: PathBuf,
+        /// Which.
+        source: Cause,
+    },
+    /// The checkpoint that a run began from is gone or damaged.
+    #[error("cannot begin from {folder}")]
+    Gone {
+        /// The checkpoint.
+        folder: PathBuf,
+        /// What is wrong with it.
+        source: Cause,
+    },
+    /// The checkpoint that a run began from is another now.
+    #[error("{folder} is no longer what the run began from")]
+    Changed {
+        /// The checkpoint.
+        folder: PathBuf,
+    },
+}

@@ -1,0 +1,143 @@
+//! Why a run cannot begin or go on: an error of one of its subjects, or of what it stands on.
+
+mod cause;
+mod checkpoint;
+mod config;
+mod folder;
+mod group;
+mod guard;
+mod init;
+mod log;
+mod optimizer;
+mod room;
+mod text;
+
+use std::error::Error as StdError;
+use std::io;
+
+use ember_data::{prepare, tokenizer, tokens, windows};
+use ember_decoding::run_folder::FindError;
+use ember_host::file_error::FileError;
+use ember_model::ShapeError;
+use ember_model::device::DeviceError;
+use ember_model::folder::FolderError as ModelFolderError;
+
+pub use cause::Cause;
+pub use checkpoint::CheckpointError;
+pub use config::ConfigError;
+pub use folder::FolderError;
+pub use group::GroupError;
+pub use guard::GuardError;
+pub use init::InitError;
+pub use log::LogError;
+pub use optimizer::OptimizerError;
+pub use room::{DiskFull, DoesNotFit};
+pub use text::TextError;
+
+/// What a function of this crate returns that can fail in more than one way.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a run cannot begin or go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The configuration cannot run.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// It needs more memory than there is.
+    #[error(transparent)]
+    Memory(#[from] DoesNotFit),
+    /// The run's folder.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// The text.
+    #[error(transparent)]
+    Text(#[from] TextError),
+    /// The checkpoint to begin from.
+    #[error(transparent)]
+    Init(#[from] InitError),
+    /// A checkpoint.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// The optimizer.
+    #[error(transparent)]
+    Optimizer(#[from] OptimizerError),
+    /// The processes.
+    #[error(transparent)]
+    Group(#[from] GroupError),
+    /// What the guard found.
+    #[error(transparent)]
+    Guard(#[from] GuardError),
+    /// A log.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// The disk.
+    #[error(transparent)]
+    Disk(#[from] DiskFull),
+    /// Another file.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The device failed.
+    #[error("the device failed: {0}")]
+    Device(String),
+    /// What this crate stands on, or a caller's own closure.
+    #[error(transparent)]
+    Other(Cause),
+}
+
+macro_rules! from_below {
+    ($($error:ty),*) => {$(
+        impl From<$error> for Error {
+            fn from(error: $error) -> Self {
+                Self::Other(error.into())
+            }
+        }
+    )*};
+}
+
+from_below!(prepare::Error, prepare::OpenError, tokenizer::Error, tokens::Error, windows::Error);
+from_below!(ember_model::Error, ShapeError, DeviceError, ModelFolderError, serde_json::Error);
+from_below!(ember_decoding::Error, FindError);
+
+impl Error {
+    /// What `cause` is, where it is an [`Error`] that only wraps it; else `cause` itself.
+    pub fn unwrapped<'a>(cause: &'a (dyn StdError + 'static)) -> &'a (dyn StdError + 'static) {
+        let boxed = cause.downcast_ref::<Box<Self>>().map(|error| &**error);
+        match boxed.or(cause.downcast_ref::<Self>()) {
+            None | Some(Self::Device(_)) => cause,
+            Some(Self::Config(error)) => error,
+            Some(Self::Memory(error)) => error,
+            Some(Self::Folder(error)) => error,
+            Some(Self::Text(error)) => error,
+            Some(Self::Init(error)) => error,
+            Some(Self::Checkpoint(error)) => error,
+            Some(Self::Optimizer(error)) => error,
+            Some(Self::Group(error)) => error,
+            Some(Self::Guard(error)) => error,
+            Some(Self::Log(error)) => error,
+            Some(Self::Disk(error)) => error,
+            Some(Self::File(error)) => error,
+            Some(Self::Other(error)) => &**error,
+        }
+    }
+
+    /// The error and its causes, each as what it is.
+    pub fn chain(&self) -> impl Iterator<Item = &(dyn StdError + 'static)> {
+        let mut next = Some(Self::unwrapped(self));
+        std::iter::from_fn(move || {
+            let cause = next?;
+            next = cause.source().map(Self::unwrapped);
+            Some(cause)
+        })
+    }
+
+    /// Whether it was for want of room (a full disk, a used-up quota, a limit on a file's size)
+    /// that something could not be written.
+    pub fn is_full_disk(&self) -> bool {
+        use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+        self.chain().any(|cause| {
+            let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+            cause.is::<DiskFull>() || matches!(kind, Some(StorageFull | QuotaExceeded | FileTooLarge))
+        })
+    }
+}

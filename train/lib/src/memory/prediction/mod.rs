@@ -1,0 +1,268 @@
+//! What each way of using a model needs in memory, by part, from its shape alone.
+//!
+//! The forward pass is written down once, as the list of its operations ([`operations()`]): what each
+//! puts out, and what it leaves behind for its backward. The activations of training are the sum of
+//! what is left behind. The peak is found by walking the list back as the backward does: each
+//! operation needs the gradient of its output, makes that of its input and its parameters', and
+//! lets go of what it kept. `train/tests/programs/ledger.rs` compares all of it with what the
+//! program's allocator counts, at several shapes.
+
+pub mod training;
+mod walk;
+
+use burn::tensor::Device;
+use ember_decoding::score::MOST_LOGITS;
+use ember_model::GptConfig;
+use ember_model::kernels::is_cpu;
+use ember_model::operations::{self, Kind, Operations, Residual};
+use serde::Serialize;
+
+pub use training::training;
+
+/// Bytes by what they are for, each part at its largest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Parts {
+    /// The parameters.
+    pub weights_bytes: u64,
+    /// One for each parameter.
+    pub gradients_bytes: u64,
+    /// AdamW's two means for each parameter.
+    pub moments_bytes: u64,
+    /// What the graph keeps of the forward for the backward.
+    pub activations_bytes: u64,
+    /// Logits that are held.
+    pub logits_bytes: u64,
+    /// Keys and values.
+    pub cache_bytes: u64,
+    /// The most that is there at once: not the sum, since the parts are not all at their largest
+    /// together, and since every operation needs room to work in.
+    pub peak_bytes: u64,
+}
+
+/// The size of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Rows.
+    pub batch: usize,
+    /// Tokens in each.
+    pub time: usize,
+}
+
+/// Where our operations run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kernels {
+    /// On the CPU: one operation of ours for each line of the model, which keeps little.
+    Cpu,
+    /// On a GPU: the same operations, which keep the same. Products need no float32 copies of
+    /// halves, and the logits are of the type that the model computes in.
+    Gpu,
+}
+
+impl Kernels {
+    /// Those that run on `device`.
+    pub fn on(device: &Device) -> Self {
+        if is_cpu(device) { Self::Cpu } else { Self::Gpu }
+    }
+
+    /// Whether it is a GPU, whose memory is read at the ends of the phases (forward, backward,
+    /// step).
+    fn on_gpu(self) -> bool {
+        self != Self::Cpu
+    }
+}
+
+/// One operation of the forward pass for a whole batch, in float32 values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// What it is.
+    pub name: &'static str,
+    /// Values that it takes in.
+    pub input: usize,
+    /// Values that it puts out.
+    pub output: usize,
+    /// Values that it keeps for its backward.
+    pub keeps: usize,
+    /// Parameters that it has, each of which gets a gradient.
+    pub parameters: usize,
+    /// How it stands to the residual stream.
+    residual: Residual,
+}
+
+impl Operation {
+    /// Kept are the inputs of norms, matrix products and what stands inside the MLP, the joint
+    /// projection as attention reads it, and a number for each row of attention's weights `[batch,
+    /// n_head, time]`; its output is kept once, as the next product's input. Additions, embeddings,
+    /// rotary positions (whose backward turns back) and dropout (whose mask can be computed again)
+    /// keep nothing. A tied head's gradient is one of its own until it is added to the embedding's,
+    /// which the list counts.
+    fn new(operation: &operations::Operation, Sizes { batch, time }: Sizes) -> Self {
+        let tokens = batch * time;
+        let operations::Operation { name, n_in, n_out, residual, .. } = *operation;
+        // Of what is added to every text there is one; what is turned stays where it is.
+        let (read, written) = match operation.kind {
+            Kind::Places { .. } => (0, time * n_out),
+            Kind::Rotate => (0, tokens * n_out),
+            _ => (tokens * n_in, tokens * n_out),
+        };
+        let keeps = match operation.kind {
+            Kind::Norm { .. }
+            | Kind::HeadNorms { .. }
+            | Kind::Product { .. }
+            | Kind::Activation
+            | Kind::Head { .. } => read,
+            Kind::Attention { n_head } => read + tokens * n_head,
+            Kind::Lookup { .. } | Kind::Places { .. } | Kind::Rotate | Kind::Dropout | Kind::Add => 0,
+        };
+        Self { name, input: read, output: written, keeps, parameters: operation.parameters(), residual }
+    }
+}
+
+/// The forward pass of our kernels, first operation to last.
+pub fn operations(config: &GptConfig, sizes: Sizes) -> Vec<Operation> {
+    let Operations { embedding, block, n_layer, head } = config.operations();
+    let blocks = std::iter::repeat_n(&block, n_layer).flatten();
+    embedding.iter().chain(blocks).chain(&head).map(|operation| Operation::new(operation, sizes)).collect()
+}
+
+/// The most values that a forward pass without a graph holds at once: each operation's input,
+/// output and what it works with, and the residual stream beside them.
+fn forward_peak(config: &GptConfig, sizes: Sizes) -> usize {
+    let tokens = sizes.batch * sizes.time;
+    let heads = config.heads();
+    let attention = tokens * (config.n_embd + heads.width() + heads.query_width() + config.n_head); // stream, qkv, output, a number a row
+    mlp_peak(config, tokens).max(attention)
+}
+
+/// What so many tokens hold at the MLP's widest place: the stream, the hidden layer and what is
+/// made of it; and where heads are normed, the stream, the joint projection and its normed copy.
+fn mlp_peak(config: &GptConfig, tokens: usize) -> usize {
+    let heads = if config.qk_norm { 2 * config.heads().width() } else { 0 };
+    tokens * (config.n_embd + (config.mlp_width() + config.n_inner).max(heads))
+}
+
+fn bytes(values: usize) -> u64 {
+    4 * values as u64
+}
+
+/// What inference on one kind of device needs for batches of one size; [`training()`] has what
+/// training needs.
+#[derive(Clone, Copy, Debug)]
+pub struct Prediction<'a> {
+    config: &'a GptConfig,
+    sizes: Sizes,
+    kernels: Kernels,
+}
+
+impl<'a> Prediction<'a> {
+    /// For `config` and batches of `sizes`. On a GPU the peaks are those at the ends of the phases
+    /// (forward, backward, step), which is where its memory is read.
+    pub fn new(config: &'a GptConfig, sizes: Sizes, kernels: Kernels) -> Self {
+        Self { config, sizes, kernels }
+    }
+
+    fn logits(&self) -> usize {
+        self.sizes.batch * self.sizes.time * self.config.vocab_size
+    }
+
+    /// Values of the residual stream of the whole batch.
+    fn stream(&self) -> usize {
+        self.sizes.batch * self.sizes.time * self.config.n_embd
+    }
+
+    /// What inference has in use beside the weights: `at_work` values at its worst moment, `left`
+    /// when it has ended.
+    fn inference(&self, at_work: usize, left: usize, logits: usize, cache_bytes: u64) -> Parts {
+        let weights = self.config.parameters();
+        let most = if self.kernels.on_gpu() { left } else { at_work.max(left) };
+        Parts {
+            weights_bytes: bytes(weights),
+            logits_bytes: bytes(logits),
+            cache_bytes,
+            peak_bytes: bytes(weights + most) + cache_bytes,
+            ..Parts::default()
+        }
+    }
+
+    /// A forward pass that nothing is recorded of.
+    pub fn forward(&self) -> Parts {
+        let at_work = forward_peak(self.config, self.sizes).max(self.stream() + self.logits());
+        self.inference(at_work, self.logits(), self.logits(), 0)
+    }
+
+    /// Scoring known text: the logits of so many positions at once, twice over for their
+    /// logarithms, and none left.
+    pub fn score(&self) -> Parts {
+        let at_once = (self.sizes.batch * self.sizes.time).min((MOST_LOGITS / self.config.vocab_size).max(1));
+        let head = self.stream() + at_once * (self.config.n_embd + 2 * self.config.vocab_size);
+        self.inference(forward_peak(self.config, self.sizes).max(head), 0, 0, 0)
+    }
+
+    /// A prefill of `prompt` tokens in each row, into a cache with room for the batch's.
+    pub fn prefill(&self, prompt: usize) -> Parts {
+        let Sizes { batch, time } = self.sizes;
+        let n = batch * prompt * self.config.n_embd;
+        let logits = batch * self.config.vocab_size;
+        // Attention works block by block here, so that the MLP is the widest place.
+        self.inference(
+            mlp_peak(self.config, batch * prompt).max(n + logits),
+            0,
+            self.on_the_host(logits),
+            self.config.kv_cache_bytes(batch, time) as u64,
+        )
+    }
+
+    /// Decoding token by token with a cache that has room for the whole batch.
+    pub fn decode(&self) -> Parts {
+        self.prefill(1)
+    }
+
+    /// Decoding without a cache: the whole text goes through the model for every token, and only
+    /// the last position through the head.
+    pub fn decode_uncached(&self) -> Parts {
+        let logits = self.sizes.batch * self.config.vocab_size;
+        self.inference(forward_peak(self.config, self.sizes).max(self.stream() + logits), 0, 0, 0)
+    }
+
+    /// Logits that the host is given: the same memory on the CPU, elsewhere none of the device's.
+    fn on_the_host(&self, logits: usize) -> usize {
+        if self.kernels.on_gpu() { 0 } else { logits }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use itertools::Itertools;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn more_of_anything_never_needs_less(
+            n_layer in 1usize..4, head in 1usize..4, width in 1usize..9, vocab in 2usize..60, batch in 1usize..4, time in 2usize..20,
+            dropout in prop::bool::ANY,
+        ) {
+            let mut config = GptConfig::new(vocab, 32, n_layer, head, head * width);
+            config.dropout = if dropout { 0.1 } else { 0.0 };
+            for kernels in [Kernels::Cpu, Kernels::Gpu] {
+                let all = |config: &GptConfig, sizes: Sizes| {
+                    let predict = Prediction::new(config, sizes, kernels);
+                    [
+                        predict.forward(), predict.score(), predict.prefill(1), predict.decode(), predict.decode_uncached(),
+                    ]
+                    .map(|parts| parts.peak_bytes)
+                };
+                let sizes = Sizes { batch, time };
+                let peaks = all(&config, sizes);
+                let mut deeper = config.clone();
+                deeper.n_layer += 1;
+                for more in [
+                    all(&config, Sizes { batch: batch + 1, time }),
+                    all(&config, Sizes { batch, time: time + 1 }),
+                    all(&deeper, sizes),
+                ] {
+                    prop_assert!(peaks.iter().zip_eq(&more).all(|(less, more)| less <= more), "{peaks:?} {more:?}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Saving a run and taking it up again: the Hugging Face folder that inference reads, and beside
+//! it, in `training/`, what only training needs: the optimizer's moments and where in the data the
+//! run stands. Where an average of the weights is kept, it is such a folder too, in `ema/`.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use burn::tensor::Device;
+use ember_data::tokenizer::Tokenizer;
+use ember_decoding::config::Sampling;
+use ember_host::file_error::{At, FileError};
+use ember_host::files::write_atomic;
+use ember_model::folder::{self, NamedTensor, TensorFile};
+use ember_model::{Gpt, checkpoint};
+
+use super::disk;
+use super::folder::{Pointer, RunFolder, step_of};
+use crate::error::{CheckpointError, Error, Result};
+use crate::evaluations::Evaluations;
+use crate::note::Note;
+use crate::step::optimizer::Optimizer;
+use crate::step::progress::Progress;
+
+const STATE: &str = "training/state.json";
+const EVALUATIONS: &str = "training/evaluations.json";
+const MOMENTS: &str = "training/moments.safetensors";
+const AVERAGE: &str = "ema";
+
+/// Writes the checkpoint of `progress.step` and lets `latest` name it. The folder appears under its
+/// name only when all of it is on the disk; a checkpoint that is there already is left as it is.
+///
+/// The free space is looked at first, so that a disk too full is left as it was.
+///
+/// # Errors
+/// When something cannot be written ([`Error::is_full_disk`] tells whether for want of room); every
+/// earlier checkpoint is still there.
+pub fn save(
+    run: &RunFolder,
+    gpt: &Gpt,
+    optimizer: &Optimizer,
+    tokenizer: &Tokenizer,
+    sampling: Sampling,
+    progress: &Progress,
+) -> Result<()> {
+    let folder = run.checkpoint(progress.step);
+    if !folder.is_dir() {
+        let unfinished = run.unfinished(progress.step);
+        let _ = fs::remove_dir_all(&unfinished);
+        let written = disk::ensure_room(run.path(), size(run, gpt, optimizer))
+            .map_err(Into::into)
+            .and_then(|()| write(&unfinished, gpt, optimizer, tokenizer, sampling, progress))
+            .and_then(|()| {
+                fs::rename(&unfinished, &folder).at("cannot create", &folder)?;
+                Ok(sync_folder(&run.checkpoints())?)
+            });
+        if let Err(error) = written {
+            let _ = fs::remove_dir_all(&unfinished);
+            let (run, latest) = (run.path().to_owned(), run.pointed(Pointer::Latest).unwrap_or(None));
+            return Err(CheckpointError::Save { step: progress.step, run, latest, source: error.into() }.into());
+        }
+    }
+    Ok(run.point(Pointer::Latest, progress.step)?)
+}
+
+/// Writes what the evaluation of `progress.step` found beside its checkpoint, where a resume finds
+/// that it need not be made again. Where a full disk kept the step from being saved, the next
+/// checkpoint has it.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn save_evaluations(run: &RunFolder, progress: &Progress) -> Result<()> {
+    let folder = run.checkpoint(progress.step);
+    if !folder.is_dir() {
+        return Ok(());
+    }
+    let text = serde_json::to_string_pretty(&progress.evaluations)?;
+    Ok(write_atomic(&folder.join(EVALUATIONS), |file| file.write_all(text.as_bytes()))?)
+}
+
+/// What the evaluation of a checkpoint found; `None` where it was not evaluated, or the file is
+/// damaged: then it is again.
+fn load_evaluations(dir: &Path) -> Option<Evaluations> {
+    serde_json::from_slice(&fs::read(dir.join(EVALUATIONS)).ok()?).ok()
+}
+
+/// Bytes that a save will take: as many as the last one, else of the weights and all that the
+/// optimizer remembers.
+fn size(run: &RunFolder, gpt: &Gpt, optimizer: &Optimizer) -> u64 {
+    match run.pointed(Pointer::Latest) {
+        Ok(Some(latest)) => disk::used_bytes(&latest),
+        _ => 4 * (gpt.config().parameters() + optimizer.values()) as u64,
+    }
+}
+
+fn write(
+    dir: &Path,
+    gpt: &Gpt,
+    optimizer: &Optimizer,
+    tokenizer: &Tokenizer,
+    sampling: Sampling,
+    progress: &Progress,
+) -> Result<()> {
+    let training = dir.join("training");
+    fs::create_dir_all(&training).at("cannot create", &training)?;
+    checkpoint::save(gpt, tokenizer.end_of_text(), &sampling.to_hugging_face(), dir)?;
+    tokenizer.save(dir)?;
+    if let Some(average) = optimizer.average().and_then(|average| average.model(gpt)) {
+        write_average(&dir.join(AVERAGE), &average, tokenizer, sampling)?;
+    }
+    let moments =
+        optimizer.stored().into_iter().map(|(name, values)| NamedTensor { name, shape: vec![values.len()], values });
+    let moments: Vec<_> = moments.collect();
+    folder::write_tensors(&dir.join(MOMENTS), &moments)?;
+    let state = dir.join(STATE);
+    let text = serde_json::to_string_pretty(progress)?;
+    let write = || {
+        let mut file = File::create(&state)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    };
+    write().at("cannot write", &state)?;
+    folder::write_checksums(dir)?;
+    sync_folder(&training)?;
+    Ok(sync_folder(dir)?)
+}
+
+/// A folder that can be written from by itself.
+fn write_average(dir: &Path, average: &Gpt, tokenizer: &Tokenizer, sampling: Sampling) -> Result<()> {
+    fs::create_dir_all(dir).at("cannot create", dir)?;
+    checkpoint::save(average, tokenizer.end_of_text(), &sampling.to_hugging_face(), dir)?;
+    tokenizer.save(dir)?;
+    folder::write_checksums(dir)?;
+    Ok(sync_folder(dir)?)
+}
+
+/// Makes names inside `dir` survive a power cut, where the system can say so (not on Windows).
+fn sync_folder(dir: &Path) -> Result<(), FileError> {
+    if cfg!(unix) {
+        File::open(dir).and_then(|folder| folder.sync_all()).at("cannot write", dir)?;
+    }
+    Ok(())
+}
+
+/// What [`load`] reads.
+pub struct Restored {
+    /// The model, on the training device.
+    pub gpt: Gpt,
+    /// The optimizer with its moments.
+    pub optimizer: Optimizer,
+    /// Where the run stands.
+    pub progress: Progress,
+}
+
+/// The newest whole checkpoint of a run, every file of it verified: the one that `latest` names, or
+/// where that is damaged the newest older one that is whole. The damaged ones are put aside, with a
+/// `note` for each. `None` before the first.
+///
+/// # Errors
+/// When none is whole: the line names what is wrong with the newest, and everything is left as it
+/// was.
+pub fn newest_whole(run: &RunFolder, note: &mut dyn FnMut(Note)) -> Result<Option<PathBuf>> {
+    let mut candidates = run.saved();
+    let latest = run.pointed(Pointer::Latest);
+    match &latest {
+        // A newer one than `latest` is not asked for: a person may have set the pointer back.
+        Ok(Some(latest)) => candidates.retain(|saved| step_of(saved) <= step_of(latest)),
+        Ok(None) if candidates.is_empty() => return Ok(None),
+        _ => {}
+    }
+    let mut damaged: Vec<(PathBuf, Error)> = Vec::new();
+    for checkpoint in candidates {
+        match verify(&checkpoint) {
+            Ok(()) => {
+                for (path, error) in damaged {
+                    note(Note::Damaged { error, aside: run.put_aside(&path, "damaged")? });
+                }
+                run.point(Pointer::Latest, step_of(&checkpoint).unwrap_or_default())?;
+                return Ok(Some(checkpoint));
+            }
+            Err(error) => damaged.push((checkpoint, error)),
+        }
+    }
+    let newest = damaged.into_iter().next().map(|(_, error)| error);
+    let none = || CheckpointError::None { folder: run.checkpoints() }.into();
+    Err(newest.or_else(|| latest.err().map(Into::into)).unwrap_or_else(none))
+}
+
+/// Compares every file of a checkpoint with what was written.
+fn verify(dir: &Path) -> Result<()> {
+    let checksums = dir.join("checksums.json");
+    if !checksums.is_file() {
+        return Err(CheckpointError::NoChecksums { file: checksums }.into());
+    }
+    Ok(folder::verify_checksums(dir)?)
+}
+
+/// Reads the checkpoint in `dir`, whose files are verified; `optimizer` has not stepped yet.
+///
+/// # Errors
+/// When a file is missing or damaged: the line names it.
+pub fn load(dir: &Path, mut optimizer: Optimizer, device: &Device) -> Result<Restored> {
+    let state = dir.join(STATE);
+    if !state.is_file() {
+        return Err(CheckpointError::NoState { folder: dir.to_owned() }.into());
+    }
+    let text = fs::read_to_string(&state).at("cannot read", &state)?;
+    let damaged = |source| CheckpointError::DamagedState { file: state.clone(), source };
+    let mut progress: Progress = serde_json::from_str(&text).map_err(damaged)?;
+    if let Some(evaluations) = load_evaluations(dir) {
+        progress.evaluations = evaluations;
+    }
+    let gpt = checkpoint::load(dir, device)?;
+    let file = TensorFile::open(&dir.join(MOMENTS))?;
+    let stored = file.names().into_iter().map(|name| Ok((name.clone(), file.read(&name)?.values)));
+    let stored: BTreeMap<_, _> = stored.collect::<Result<_>>()?;
+    optimizer
+        .restore(&gpt, progress.step, stored, &device.clone().inner())
+        .map_err(|source| CheckpointError::Moments { file: file.path().to_owned(), source })?;
+    if optimizer.average().is_some() && progress.step > 0 {
+        let average = dir.join(AVERAGE);
+        if !average.is_dir() {
+            return Err(CheckpointError::NoAverage { folder: average }.into());
+        }
+        optimizer.restore_average(checkpoint::load(&average, &device.clone().inner())?);
+    }
+    if progress.windows < progress.step {
+        return Err(CheckpointError::ImpossibleState { file: state }.into());
+    }
+    Ok(Restored { gpt, optimizer, progress })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// Steps are numbers: as text, the one with more digits would come first.
+    #[test]
+    fn the_newest_checkpoint_is_that_of_the_largest_step() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("config.toml"), "").unwrap();
+        let run = RunFolder::open(folder.path()).unwrap();
+        for step in [99_999_999, 100_000_000] {
+            fs::create_dir_all(run.checkpoint(step)).unwrap();
+            fs::write(run.checkpoint(step).join("config.json"), "{}").unwrap();
+            folder::write_checksums(&run.checkpoint(step)).unwrap();
+        }
+        for latest in [100_000_000, 99_999_999] {
+            run.point(Pointer::Latest, latest).unwrap();
+            assert_eq!(newest_whole(&run, &mut |_| {}).unwrap(), Some(run.checkpoint(latest)));
+        }
+    }
+}

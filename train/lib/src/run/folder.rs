@@ -1,0 +1,316 @@
+//! A run's folder: where each file is, who owns it, and how a new one gets its name.
+//!
+//! ```text
+//! config.toml      every key of the run, and which checkpoint it began from (`init`)
+//! metrics.jsonl    the log of numbers: docs/metrics.md
+//! loss.svg         the picture of the losses; `compare RUN` draws it again
+//! samples/         what the model wrote while it learned: step-00000500.txt for people, samples.jsonl for programs
+//! tensorboard/     event files, with `tensorboard = true`
+//! data/            the prepared tokens, unless they are prepared elsewhere
+//! checkpoints/     what is resumed from and generated with
+//! latest, best     which of them
+//! ```
+
+use std::fs::{self, File, TryLockError};
+use std::path::{Path, PathBuf};
+
+use ember_host::file_error::{At, FileError};
+use ember_host::files::write_atomic;
+
+use crate::config::TrainConfig;
+use crate::error::{FolderError, Result};
+
+const DATA: &str = "data";
+
+/// A run folder that this process owns until it is dropped, or only reads beside the process that
+/// does.
+#[derive(Debug)]
+pub struct RunFolder {
+    path: PathBuf,
+    /// Held for its lock, which the system releases when the process ends, however it ends.
+    _lock: Option<File>,
+}
+
+/// The two pointers of a run folder: text files that name a folder in `checkpoints/`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pointer {
+    /// The last checkpoint.
+    Latest,
+    /// The checkpoint with the lowest validation loss.
+    Best,
+}
+
+impl Pointer {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Latest => "latest",
+            Self::Best => "best",
+        }
+    }
+}
+
+impl RunFolder {
+    /// Makes a folder for a new run and takes its lock.
+    ///
+    /// # Errors
+    /// When the folder holds a run already, or anything that no run left in it, when it cannot be
+    /// made, or another process uses it.
+    pub fn create(path: &Path) -> Result<Self, FolderError> {
+        let path_buf = || path.to_owned();
+        if path.join("config.toml").exists() || path.join("checkpoints").exists() {
+            return Err(FolderError::HoldsRun { path: path_buf() });
+        }
+        if path.exists() && !path.is_dir() {
+            return Err(FolderError::IsFile { path: path_buf() });
+        }
+        // A run that ended before it began leaves its data, and names with a leading dot are
+        // nobody's work.
+        let foreign = |name: &String| name != DATA && !name.starts_with('.');
+        let entries = fs::read_dir(path).into_iter().flatten().flatten();
+        let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        if let Some(name) = names.filter(foreign).min() {
+            return Err(FolderError::Foreign { path: path_buf(), name });
+        }
+        fs::create_dir_all(path).map_err(|source| FolderError::Create { path: path_buf(), source })?;
+        Self::lock(path)
+    }
+
+    /// Opens the folder of a run that was begun, and takes its lock.
+    ///
+    /// # Errors
+    /// When there is no run in it, or another process uses it.
+    pub fn open(path: &Path) -> Result<Self, FolderError> {
+        if !path.join("config.toml").is_file() {
+            return Err(FolderError::NoRun { path: path.to_owned() });
+        }
+        Self::lock(path)
+    }
+
+    /// The folder of a run that another process of the group owns: to read from.
+    pub fn owned_elsewhere(path: &Path) -> Self {
+        Self { path: path.to_owned(), _lock: None }
+    }
+
+    fn lock(path: &Path) -> Result<Self, FolderError> {
+        let file_path = path.join(".lock");
+        let lock = File::create(&file_path).at("cannot write", &file_path)?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Self { path: path.to_owned(), _lock: Some(lock) }),
+            Err(TryLockError::WouldBlock) => Err(FolderError::InUse { path: path.to_owned() }),
+            Err(TryLockError::Error(error)) => Err(error).at("cannot lock", &file_path).map_err(Into::into),
+        }
+    }
+
+    /// The folder itself.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The name of the run: the folder's own.
+    pub fn name(&self) -> String {
+        self.path.file_name().map_or_else(|| "run".to_owned(), |name| name.to_string_lossy().into_owned())
+    }
+
+    /// Where the prepared tokens are.
+    pub fn data(&self) -> PathBuf {
+        self.path.join(DATA)
+    }
+
+    /// The resolved configuration.
+    pub fn config(&self) -> PathBuf {
+        self.path.join("config.toml")
+    }
+
+    /// Writes the resolved configuration, whole or not at all.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write_config(&self, config: &TrainConfig) -> Result<()> {
+        let text = config.to_toml()?;
+        Ok(write_atomic(&self.config(), |file| file.write_all(text.as_bytes()))?)
+    }
+
+    /// The log of numbers.
+    pub fn metrics(&self) -> PathBuf {
+        metrics(&self.path)
+    }
+
+    /// The picture of the losses.
+    pub fn plot(&self) -> PathBuf {
+        self.path.join("loss.svg")
+    }
+
+    /// What the model wrote while it learned.
+    pub fn samples(&self) -> PathBuf {
+        self.path.join("samples")
+    }
+
+    /// Where the text sampled at `step` is written, for people.
+    pub fn sample(&self, step: u64) -> PathBuf {
+        self.samples().join(format!("step-{step:08}.txt"))
+    }
+
+    /// All that was sampled, for programs.
+    pub fn samples_log(&self) -> PathBuf {
+        samples_log(&self.path)
+    }
+
+    /// Where TensorBoard's event files are.
+    pub fn tensorboard(&self) -> PathBuf {
+        self.path.join("tensorboard")
+    }
+
+    /// Where all checkpoints are.
+    pub fn checkpoints(&self) -> PathBuf {
+        self.path.join("checkpoints")
+    }
+
+    /// Where the checkpoint of `step` is.
+    pub fn checkpoint(&self, step: u64) -> PathBuf {
+        self.checkpoints().join(checkpoint_name(step))
+    }
+
+    /// The checkpoint folder that a pointer names; `None` before the first.
+    ///
+    /// # Errors
+    /// When the pointer cannot be read, or the folder it names is gone.
+    pub fn pointed(&self, pointer: Pointer) -> Result<Option<PathBuf>, FolderError> {
+        let file = self.path.join(pointer.name());
+        if !file.exists() {
+            return Ok(None);
+        }
+        let name = fs::read_to_string(&file).at("cannot read", &file)?;
+        let folder = self.checkpoints().join(name.trim());
+        if !folder.is_dir() || step_of(&folder).is_none() {
+            return Err(FolderError::DanglingPointer { pointer: file, folder });
+        }
+        Ok(Some(folder))
+    }
+
+    /// Lets a pointer name the checkpoint of `step`.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn point(&self, pointer: Pointer, step: u64) -> Result<(), FileError> {
+        let file = self.path.join(pointer.name());
+        write_atomic(&file, |file| writeln!(file, "{}", checkpoint_name(step)))
+    }
+
+    /// Lets `best` name the checkpoint of `step`, where there is one and it does not name it yet.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn name_best(&self, step: u64) -> Result<(), FileError> {
+        let named = fs::read_to_string(self.path.join(Pointer::Best.name())).unwrap_or_default();
+        if named.trim() == checkpoint_name(step) || !self.checkpoint(step).is_dir() {
+            return Ok(());
+        }
+        self.point(Pointer::Best, step)
+    }
+
+    /// Every checkpoint, newest first. A folder of that name is whole unless the disk damaged it:
+    /// it appears and disappears by being renamed.
+    pub fn saved(&self) -> Vec<PathBuf> {
+        let Ok(entries) = fs::read_dir(self.checkpoints()) else { return Vec::new() };
+        let mut saved: Vec<_> = entries.flatten().filter_map(|e| Some((step_of(&e.path())?, e.path()))).collect();
+        saved.sort();
+        saved.into_iter().rev().map(|(_, path)| path).collect()
+    }
+
+    /// Removes every checkpoint but the newest `keep`, the `best` and those the pointers name, and
+    /// what an interrupted save or removal left behind. A folder that cannot be removed is left
+    /// alone: it costs space, nothing else.
+    pub fn prune(&self, keep: u64, best: Option<u64>) {
+        // What a pointer names that was taken away by hand needs no keeping.
+        let pointed = [Pointer::Latest, Pointer::Best].map(|pointer| self.pointed(pointer).unwrap_or(None));
+        let latest = pointed[0].as_deref().and_then(step_of);
+        for checkpoint in self.saved().into_iter().skip(keep as usize) {
+            let is_best = best.is_some() && step_of(&checkpoint) == best;
+            if !is_best && !pointed.iter().flatten().any(|kept| *kept == checkpoint) {
+                // Renamed first: a kill on the way leaves no half checkpoint under a whole one's
+                // name.
+                let _ = fs::rename(&checkpoint, self.unfinished(step_of(&checkpoint).unwrap_or_default()));
+            }
+        }
+        let Ok(entries) = fs::read_dir(self.checkpoints()) else { return };
+        for entry in entries.flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let superseded =
+                name.strip_prefix(SUPERSEDED).and_then(|name| step_of(Path::new(name.trim_start_matches('-'))));
+            if name.starts_with(UNFINISHED) || superseded.is_some_and(|step| Some(step) <= latest) {
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
+    }
+
+    /// Where the checkpoint of `step` is while it is written or removed.
+    pub fn unfinished(&self, step: u64) -> PathBuf {
+        self.checkpoints().join(format!("{UNFINISHED}{step}"))
+    }
+
+    /// Puts a checkpoint aside, under its name behind `why`, so that the name is free for another
+    /// one, and takes the pointers off it; returns where it is now.
+    ///
+    /// # Errors
+    /// When it cannot be renamed.
+    pub fn put_aside(&self, checkpoint: &Path, why: &str) -> Result<PathBuf, FileError> {
+        let name = checkpoint.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let aside = self.checkpoints().join(format!("{why}-{name}"));
+        let _ = fs::remove_dir_all(&aside);
+        fs::rename(checkpoint, &aside).at("cannot rename", checkpoint)?;
+        let best = self.path.join(Pointer::Best.name());
+        if fs::read_to_string(&best).is_ok_and(|named| named.trim() == name) {
+            fs::remove_file(&best).at("cannot remove", &best)?;
+        }
+        Ok(aside)
+    }
+
+    /// Puts every checkpoint after `step` aside, whose steps are about to be taken again; returns
+    /// where each was and is. They go when a step as late is saved again ([`Self::prune`]).
+    ///
+    /// # Errors
+    /// When one cannot be renamed.
+    pub fn supersede_after(&self, step: u64) -> Result<Vec<(PathBuf, PathBuf)>, FileError> {
+        let newer = self.saved().into_iter().filter(|saved| step_of(saved).is_some_and(|of| of > step));
+        newer.map(|saved| Ok((saved.clone(), self.put_aside(&saved, SUPERSEDED)?))).collect()
+    }
+
+    /// Where the report on the batch is written that gave `step` a loss or gradient that is not
+    /// finite; `attempt` counts from 1 where several did.
+    pub fn not_finite_report(&self, step: u64, attempt: u64) -> PathBuf {
+        let again = if attempt > 1 { format!("-{attempt}") } else { String::new() };
+        self.path.join("reports").join(format!("nonfinite-step-{step:08}{again}.json"))
+    }
+}
+
+/// What the name of a checkpoint begins with whose steps were taken again.
+const SUPERSEDED: &str = "superseded";
+/// What the name of a checkpoint begins with while it is written or removed.
+const UNFINISHED: &str = ".unfinished-";
+
+/// The step that the name of a checkpoint's folder says, if it is one.
+pub fn step_of(path: &Path) -> Option<u64> {
+    path.file_name()?.to_str()?.strip_prefix("step-")?.parse().ok()
+}
+
+/// The log of numbers of the run in `path`, for whoever only reads it.
+pub fn metrics(path: &Path) -> PathBuf {
+    path.join("metrics.jsonl")
+}
+
+/// What was sampled in the run in `path`, for whoever only reads it.
+pub fn samples_log(path: &Path) -> PathBuf {
+    path.join("samples").join("samples.jsonl")
+}
+
+/// The folder name of the checkpoint of `step`.
+pub fn checkpoint_name(step: u64) -> String {
+    format!("step-{step:08}")
+}
+
+/// `runs/<name>`, or the first of `runs/<name>-2`, `-3`, ... that is not there yet.
+pub fn new_path(name: &str) -> PathBuf {
+    let runs = Path::new(ember_decoding::run_folder::RUNS);
+    let candidates = (1..).map(|n| runs.join(if n == 1 { name.to_owned() } else { format!("{name}-{n}") }));
+    candidates.into_iter().find(|path| !path.exists()).unwrap_or_else(|| runs.join(name))
+}

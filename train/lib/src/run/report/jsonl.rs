@@ -1,0 +1,179 @@
+//! A log of JSON lines, one object a row, appended and flushed, so that a killed run keeps what it
+//! logged.
+//!
+//! Such a file is only ever appended to; resuming cuts it back, so that no step stands in it twice.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+use ember_host::files::write_atomic;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::error::LogError;
+
+/// The open log.
+pub struct Log {
+    file: File,
+    path: PathBuf,
+    /// What could not be written yet.
+    pending: String,
+}
+
+impl Log {
+    /// Opens the log to append to, making it if there is none; the error names the file.
+    pub fn open(path: &Path) -> Result<Self, LogError> {
+        let opened = OpenOptions::new().create(true).append(true).open(path);
+        let file = opened.map_err(|source| LogError::Open { path: path.to_owned(), source })?;
+        Ok(Self { file, path: path.into(), pending: String::new() })
+    }
+
+    /// Appends one row in a single write. The error (a full disk) names the file; the row is then
+    /// written with the next one.
+    pub fn append(&mut self, row: &impl Serialize) -> Result<(), LogError> {
+        self.pending += &serde_json::to_string(row)?;
+        self.pending.push('\n');
+        let whole = self.file.metadata().map(|file| file.len());
+        let written = self.file.write_all(self.pending.as_bytes()).and_then(|()| self.file.flush());
+        if written.is_ok() {
+            self.pending.clear();
+        } else if let Ok(whole) = whole {
+            let _ = self.file.set_len(whole); // no half row stays in the middle
+        }
+        written.map_err(|source| LogError::Append { path: self.path.clone(), source })
+    }
+
+    /// Waits until what was appended is on the disk, where a power cut leaves it; the error names
+    /// the file.
+    pub fn sync(&self) -> Result<(), LogError> {
+        self.file.sync_data().map_err(|source| LogError::Append { path: self.path.clone(), source })
+    }
+}
+
+/// What tells the rows of every log apart.
+#[derive(Deserialize)]
+pub struct Stepped {
+    /// What every row has.
+    pub step: u64,
+    /// What the row of an evaluation has, and no other.
+    #[serde(default)]
+    pub eval_s: Option<f64>,
+}
+
+/// Reads every row; a half-written last line, as a kill leaves it, is passed over. A file that does
+/// not exist has no rows.
+///
+/// # Errors
+/// A file that cannot be read, or a broken line that is not the last, by its number.
+pub fn read<Row: DeserializeOwned>(path: &Path) -> Result<Vec<Row>, LogError> {
+    Ok(lines(path)?.into_iter().map(|(row, _)| row).collect())
+}
+
+/// Drops every row to which `keep` says no, and a half-written last line; the file is replaced
+/// whole or not at all.
+///
+/// A file that does not exist is an empty log. The errors are those of [`read`], and of writing.
+pub fn cut_back(path: &Path, keep: impl Fn(&Stepped) -> bool) -> Result<(), LogError> {
+    if !path.exists() {
+        return Ok(());
+    }
+    let rows = lines::<Stepped>(path)?.into_iter();
+    let kept: String = rows.filter(|(row, _)| keep(row)).map(|(_, line)| line + "\n").collect();
+    let written = write_atomic(path, |file| file.write_all(kept.as_bytes()));
+    written.map_err(|error| LogError::CutBack { path: path.to_owned(), source: error })
+}
+
+/// The rows, each with its line as it stands in the file.
+fn lines<Row: DeserializeOwned>(path: &Path) -> Result<Vec<(Row, String)>, LogError> {
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
+    let content = fs::read(path).map_err(|source| LogError::Read { path: path.to_owned(), source })?;
+    let mut rows = Vec::new();
+    let count = content.split(|byte| *byte == b'\n').count();
+    for (index, line) in content.split(|byte| *byte == b'\n').enumerate() {
+        let is_last = index + 1 == count;
+        match serde_json::from_slice::<Row>(line) {
+            // A last line without its line end may lack digits of its last number even where it
+            // parses.
+            Ok(row) if !is_last => rows.push((row, String::from_utf8_lossy(line).into_owned())),
+            _ if is_last || line.iter().all(u8::is_ascii_whitespace) => {}
+            Err(reason) => return Err(LogError::Row { path: path.to_owned(), line: index + 1, reason }),
+            Ok(_) => {}
+        }
+    }
+    Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::super::Row;
+    use super::*;
+
+    fn row(step: u64, val_loss: Option<f64>) -> Row {
+        Row { step, train_loss: Some(1.5), val_loss, ..Row::default() }
+    }
+
+    proptest! {
+        /// However a kill cuts the file short, cutting back keeps exactly the whole rows up to the
+        /// step, unchanged.
+        #[test]
+        fn cut_back_keeps_whole_rows_up_to_the_step(
+            losses in prop::collection::vec(prop::option::of(0.0f64..12.0), 0..20),
+            step in 0u64..220,
+            lost in 0usize..200,
+        ) {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("metrics.jsonl");
+            let rows: Vec<Row> = losses.iter().enumerate().map(|(i, loss)| row(10 * (i as u64 + 1), *loss)).collect();
+            let mut log = Log::open(&path).unwrap();
+            for row in &rows {
+                log.append(row).unwrap();
+            }
+            let mut content = fs::read(&path).unwrap();
+            content.truncate(content.len() - lost.min(content.len()));
+            let whole = content.iter().filter(|byte| **byte == b'\n').count();
+            fs::write(&path, &content).unwrap();
+
+            prop_assert_eq!(read::<Row>(&path).unwrap(), rows[..whole].to_vec());
+            cut_back(&path, |row| row.step <= step).unwrap();
+            let expected: Vec<Row> = rows[..whole].iter().filter(|row| row.step <= step).cloned().collect();
+            prop_assert_eq!(read::<Row>(&path).unwrap(), expected.clone());
+
+            // And the log goes on from there.
+            Log::open(&path).unwrap().append(&row(step + 1, None)).unwrap();
+            prop_assert_eq!(read::<Row>(&path).unwrap().len(), expected.len() + 1);
+        }
+    }
+
+    #[test]
+    fn a_broken_line_in_the_middle_is_named_and_a_missing_file_is_empty() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("metrics.jsonl");
+        cut_back(&path, |_| true).unwrap();
+        assert_eq!(read::<Row>(&path).unwrap(), []);
+        fs::write(&path, "{\"step\":1}\n{\"st\n{\"step\":2}\n").unwrap();
+        assert!(read::<Row>(&path).unwrap_err().to_string().contains("line 2"));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn rows_wait_until_the_disk_has_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("metrics.jsonl");
+        let mut log = Log::open(&path).unwrap();
+        log.append(&row(1, None)).unwrap();
+        let disk = std::mem::replace(&mut log.file, OpenOptions::new().append(true).open("/dev/full").unwrap());
+        for step in [2, 3] {
+            assert!(crate::error::Error::from(log.append(&row(step, None)).unwrap_err()).is_full_disk());
+        }
+        log.file = disk;
+        log.append(&row(4, None)).unwrap();
+        assert_eq!(read::<Row>(&path).unwrap(), [1, 2, 3, 4].map(|step| row(step, None)));
+    }
+}

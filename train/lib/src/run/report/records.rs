@@ -1,0 +1,131 @@
+//! Everything that a run keeps of itself while it learns: `metrics.jsonl`, the samples, and
+//! TensorBoard's files where they are wanted. All of it is appended to; [`cut_back`] takes away
+//! what a resumed run is about to do again.
+
+use std::{fs, path::Path};
+
+use ember_host::file_error::{At, FileError};
+use ember_host::files::write_atomic;
+
+use super::jsonl;
+use super::metrics::Row;
+use super::tensorboard::{EventFile, has_events};
+use crate::error::{LogError, Result};
+use crate::run::folder::RunFolder;
+use crate::run::sample::{self, Sample};
+
+/// The records of a run, as the process that keeps them has them open, or another of its group.
+pub struct Records(Option<OpenLogs>);
+
+struct OpenLogs {
+    metrics: jsonl::Log,
+    samples: jsonl::Log,
+    events: Option<EventFile>,
+}
+
+impl Records {
+    /// The records of a run that another process of the group keeps.
+    pub fn kept_elsewhere() -> Self {
+        Self(None)
+    }
+
+    /// Opens the logs of a run that stands at `step`, to append to them. With `tensorboard`, a new
+    /// event file is begun, into which an earlier session's rows and samples go first if it wrote
+    /// none of its own.
+    ///
+    /// # Errors
+    /// When a file cannot be read or made; the line names it.
+    pub fn open(run: &RunFolder, step: u64, tensorboard: bool) -> Result<Self, LogError> {
+        let samples = run.samples_log();
+        make_folder_of(&samples)?;
+        let mut events = None;
+        if tensorboard {
+            let folder = run.tensorboard();
+            let is_first = !has_events(&folder);
+            let mut file = EventFile::create(&folder, if is_first { 0 } else { step + 1 })?;
+            if is_first {
+                let config = fs::read_to_string(run.config()).at("cannot read", run.config())?;
+                file.text(0, "config.toml", &config)?;
+                for row in jsonl::read::<Row>(&run.metrics())? {
+                    file.row(&row)?;
+                }
+                for sample in jsonl::read::<Sample>(&samples)? {
+                    file.text(sample.step, &tag(&sample), &sample.whole())?;
+                }
+            }
+            events = Some(file);
+        }
+        Ok(Self(Some(OpenLogs {
+            metrics: jsonl::Log::open(&run.metrics())?,
+            samples: jsonl::Log::open(&samples)?,
+            events,
+        })))
+    }
+
+    /// Keeps a row of numbers.
+    ///
+    /// # Errors
+    /// When it cannot be written; the line names the file.
+    pub fn append(&mut self, row: &Row) -> Result<(), LogError> {
+        let Some(open) = &mut self.0 else { return Ok(()) };
+        open.metrics.append(row)?;
+        open.events.as_mut().map_or(Ok(()), |events| events.row(row))
+    }
+
+    /// Waits until every row of numbers is on the disk.
+    ///
+    /// # Errors
+    /// When the disk cannot take them; the line names the file.
+    pub fn sync(&self) -> Result<(), LogError> {
+        self.0.as_ref().map_or(Ok(()), |open| open.metrics.sync())
+    }
+
+    /// Keeps the samples of one step: each as a row, and all together as a text in `page`.
+    ///
+    /// # Errors
+    /// When they cannot be written; the line names the file.
+    pub fn keep(&mut self, samples: &[Sample], page: &Path) -> Result<()> {
+        let Some(open) = &mut self.0 else { return Ok(()) };
+        make_folder_of(page)?;
+        write_atomic(page, |file| file.write_all(sample::page(samples).as_bytes()))?;
+        for sample in samples {
+            open.samples.append(sample)?;
+            if let Some(events) = &mut open.events {
+                events.text(sample.step, &tag(sample), &sample.whole())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Takes away what stands in the records of steps that a run resumed at `step` will take again; of
+/// `step` itself the samples, which it will draw again, and the evaluation unless it is
+/// `evaluated`, as its checkpoint says.
+///
+/// # Errors
+/// When a log is damaged or cannot be replaced; the line names it.
+pub fn cut_back(run: &RunFolder, step: u64, evaluated: bool) -> Result<(), LogError> {
+    let stays = |row: &jsonl::Stepped| row.step < step || row.step == step && (evaluated || row.eval_s.is_none());
+    jsonl::cut_back(&run.metrics(), stays)?;
+    jsonl::cut_back(&run.samples_log(), |row| row.step < step)?;
+    let folder = run.samples();
+    for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let of = name.to_str().and_then(|name| name.strip_prefix("step-")?.strip_suffix(".txt")?.parse::<u64>().ok());
+        if of.is_some_and(|of| of >= step) {
+            fs::remove_file(entry.path()).at("cannot remove", entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+fn tag(sample: &Sample) -> String {
+    format!("sample/prompt {}", sample.prompt_index)
+}
+
+fn make_folder_of(path: &Path) -> Result<(), FileError> {
+    match path.parent() {
+        Some(folder) => fs::create_dir_all(folder).at("cannot create", folder),
+        None => Ok(()),
+    }
+}

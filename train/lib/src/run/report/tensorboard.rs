@@ -1,0 +1,218 @@
+//! TensorBoard's event files, written by hand: the two layers of framing are smaller than a library
+//! for them.
+//!
+//! A file is a row of records (TensorFlow's
+//! [TFRecord](https://www.tensorflow.org/tutorials/load_data/tfrecord): length, masked CRC-32C of
+//! the length, content, masked CRC-32C of the content), each a protocol buffer `Event`
+//! ([event.proto](https://github.com/tensorflow/tensorboard/blob/master/tensorboard/compat/proto/event.proto)).
+//! Every session of a run writes a file of its own; one that resumes begins with a `SessionLog` of
+//! status START at the step from which TensorBoard drops what an earlier session had written.
+
+use std::{
+    fs::{self, File},
+    io::Write,
+    path::{Path, PathBuf},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use ember_host::file_error::At;
+
+use super::metrics::Row;
+use crate::error::LogError;
+
+/// An open event file.
+pub struct EventFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl EventFile {
+    /// Makes a new file in `folder`, which is made where it is not there. Steps from `first_step`
+    /// on that earlier files of the folder hold no longer count.
+    ///
+    /// # Errors
+    /// When the file cannot be made or written; the line names it.
+    pub fn create(folder: &Path, first_step: u64) -> Result<Self, LogError> {
+        fs::create_dir_all(folder).at("cannot create", folder)?;
+        // TensorBoard reads the files of a folder in the order of their names, and takes no other
+        // names.
+        let name =
+            |number: u64| format!("events.out.tfevents.{:010}.ember.{}.{number}", now() as u64, std::process::id());
+        let path = (0..).map(|number| folder.join(name(number))).find(|path| !path.exists()).unwrap_or_default();
+        let file = File::create_new(&path).at("cannot create", &path)?;
+        let mut events = Self { file, path };
+        events.write(0, &bytes_field(3, b"brain.Event:2"))?; // file_version, which must come first
+        if first_step > 0 {
+            const START: u64 = 1;
+            events.write(first_step, &bytes_field(7, &varint_field(1, START)))?;
+        }
+        Ok(events)
+    }
+
+    /// Writes every number of a row but the step as a scalar.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn row(&mut self, row: &Row) -> Result<(), LogError> {
+        let serde_json::Value::Object(keys) = serde_json::to_value(row)? else { return Ok(()) };
+        let mut summary = Vec::new();
+        for (key, value) in &keys {
+            let number = match value {
+                _ if key == "step" => continue,
+                serde_json::Value::Null => f64::NAN, // what JSON makes of a number that is not finite
+                serde_json::Value::Bool(is) => f64::from(u8::from(*is)),
+                value => match value.as_f64() {
+                    Some(number) => number,
+                    None => continue,
+                },
+            };
+            summary.extend(scalar(&format!("{}/{key}", group(key)), number as f32));
+        }
+        if summary.is_empty() { Ok(()) } else { self.write(row.step, &bytes_field(5, &summary)) }
+    }
+
+    /// Writes a text, which TensorBoard shows as it is: its Markdown is that of a code block.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn text(&mut self, step: u64, tag: &str, text: &str) -> Result<(), LogError> {
+        let block: String = text.lines().map(|line| format!("    {line}\n")).collect();
+        self.write(step, &bytes_field(5, &text_value(tag, &block)))
+    }
+
+    fn write(&mut self, step: u64, what: &[u8]) -> Result<(), LogError> {
+        let written = self.file.write_all(&record(&event(now(), step, what)));
+        written.map_err(|source| LogError::Append { path: self.path.clone(), source })
+    }
+}
+
+/// Whether a session wrote into `folder` before.
+pub fn has_events(folder: &Path) -> bool {
+    let mut entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.any(|entry| entry.file_name().to_string_lossy().starts_with("events.out.tfevents."))
+}
+
+/// The heading that a number stands under in TensorBoard.
+fn group(key: &str) -> &'static str {
+    match key {
+        "learning_rate" | "grad_norm" | "clipped" => "optimizer",
+        "skipped" | "spike" | "window" => "guard",
+        _ if key.ends_with("loss") || key == "entropy_floor" => "loss",
+        _ => "cost",
+    }
+}
+
+/// Seconds since 1970.
+fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+}
+
+/// `Event { wall_time = 1, step = 2, what }`.
+fn event(wall_time: f64, step: u64, what: &[u8]) -> Vec<u8> {
+    let mut event = vec![1 << 3 | 1]; // field 1, eight bytes
+    event.extend(wall_time.to_le_bytes());
+    event.extend(varint_field(2, step));
+    event.extend(what);
+    event
+}
+
+/// `Summary { value = 1 }` of `Value { tag = 1, simple_value = 2 }`.
+fn scalar(tag: &str, number: f32) -> Vec<u8> {
+    let mut value = bytes_field(1, tag.as_bytes());
+    value.push(2 << 3 | 5); // field 2, four bytes
+    value.extend(number.to_le_bytes());
+    bytes_field(1, &value)
+}
+
+/// `Summary { value = 1 }` of `Value { tag = 1, tensor = 8, metadata = 9 }`: one string, of the
+/// plug-in "text".
+fn text_value(tag: &str, text: &str) -> Vec<u8> {
+    const DT_STRING: u64 = 7;
+    const DATA_CLASS_TENSOR: u64 = 2;
+    let shape = bytes_field(2, &varint_field(1, 1)); // one dimension, of size 1
+    let tensor = [varint_field(1, DT_STRING), bytes_field(2, &shape), bytes_field(8, text.as_bytes())].concat();
+    let metadata = [bytes_field(1, &bytes_field(1, b"text")), varint_field(4, DATA_CLASS_TENSOR)].concat();
+    let value = [bytes_field(1, tag.as_bytes()), bytes_field(8, &tensor), bytes_field(9, &metadata)].concat();
+    bytes_field(1, &value)
+}
+
+/// A field of a protocol buffer that holds a whole number.
+fn varint_field(field: u64, number: u64) -> Vec<u8> {
+    let mut bytes = varint(field << 3);
+    bytes.extend(varint(number));
+    bytes
+}
+
+/// A field of a protocol buffer that holds bytes, a text or another message.
+fn bytes_field(field: u64, content: &[u8]) -> Vec<u8> {
+    let mut bytes = varint(field << 3 | 2);
+    bytes.extend(varint(content.len() as u64));
+    bytes.extend(content);
+    bytes
+}
+
+/// Seven bits a byte, the lowest first; the eighth says that more follow.
+fn varint(mut number: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while number >= 0x80 {
+        bytes.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+    bytes
+}
+
+/// A TFRecord.
+fn record(content: &[u8]) -> Vec<u8> {
+    let length = (content.len() as u64).to_le_bytes();
+    let mut record = Vec::with_capacity(content.len() + 16);
+    record.extend(length);
+    record.extend(masked_crc(&length).to_le_bytes());
+    record.extend(content);
+    record.extend(masked_crc(content).to_le_bytes());
+    record
+}
+
+/// TFRecord's checksum: a CRC of data that holds CRCs would be weak, so the stored ones are masked.
+fn masked_crc(bytes: &[u8]) -> u32 {
+    crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// What the Python package `tensorboard` writes for `Event(wall_time=1.5, step=300,
+    /// summary=...)` of a scalar `a` = 2.5.
+    #[test]
+    fn a_scalar_has_the_bytes_of_tensorboard() {
+        let record = record(&event(1.5, 300, &bytes_field(5, &scalar("a", 2.5))));
+        let hex: String = record.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, SCALAR);
+    }
+
+    /// As above, for `Event(wall_time=1.5, step=7, summary=...)` of the text "b" under the tag `t`.
+    #[test]
+    fn a_text_has_the_bytes_of_tensorboard() {
+        let record = record(&event(1.5, 7, &bytes_field(5, &text_value("t", "b"))));
+        let hex: String = record.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, TEXT);
+    }
+
+    const SCALAR: &str = "1800000000000000a37f4b2209000000000000f83f10ac022a0a0a080a0161150000204065a7342d";
+    const TEXT: &str = "2b00000000000000861bc34b09000000000000f83f10072a1e0a1c0a0174420b08071204120208014201624a0a0a060a04746578742002a449934f";
+
+    #[test]
+    fn each_session_has_a_file_and_the_later_name_sorts_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(!has_events(folder.path()));
+        EventFile::create(folder.path(), 0).unwrap();
+        let mut second = EventFile::create(folder.path(), 8).unwrap();
+        second.row(&Row { step: 9, train_loss: Some(1.0), ..Row::default() }).unwrap();
+        assert!(has_events(folder.path()));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+        let content = fs::read(&second.path).unwrap();
+        assert!(content.windows(15).any(|window| window == b"loss/train_loss"));
+    }
+}

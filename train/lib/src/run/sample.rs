@@ -1,0 +1,144 @@
+//! What the model writes while it learns: the same prompts and the same noise every time, so that
+//! only the model differs. It is drawn as whoever opens the checkpoint's folder draws without
+//! asking for something else.
+
+use ember_data::prepare::Marks;
+use ember_data::tokenizer::{SpecialTokens, Tokenizer};
+use ember_decoding::config::{GenerationConfig, Sampling};
+use ember_decoding::generate;
+use ember_model::Gpt;
+use serde::{Deserialize, Serialize};
+
+use crate::config::TrainConfig;
+use crate::error::{Cause, Error, Result};
+
+/// A prompt that the tokenizer cannot read.
+#[derive(Debug, thiserror::Error)]
+#[error("sample_prompts: {prompt:?}")]
+pub struct UnknownPrompt {
+    /// The prompt.
+    pub prompt: String,
+    /// What it cannot read.
+    pub source: Cause,
+}
+
+/// What a model wrote behind one prompt: a row of `samples/samples.jsonl`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// Optimizer steps taken.
+    pub step: u64,
+    /// Which of `sample_prompts`, from 0.
+    pub prompt_index: usize,
+    /// The prompt; empty where the model began a text of its own.
+    pub prompt: String,
+    /// What was written behind it, without an end token.
+    pub text: String,
+    /// New tokens, an end token included.
+    pub tokens: usize,
+    /// Mean `-ln p` of the new tokens under the model that wrote them, in nats: how sure it was of
+    /// itself.
+    pub own_loss: f64,
+}
+
+impl Sample {
+    /// The prompt and what follows.
+    pub fn whole(&self) -> String {
+        format!("{}{}", self.prompt, self.text)
+    }
+}
+
+/// How texts of a model of this data are drawn where nobody asks for something else. Of the
+/// built-in stories (they alone have `marks`) as they were learned, since a small model can learn
+/// all there is to them. Of other text a little more surely than that: what a model knows badly it
+/// knows worst in the tail; greedily it would soon repeat itself.
+pub fn sampling(marks: Option<&Marks>) -> Sampling {
+    match marks {
+        Some(_) => Sampling { temperature: 1.0, top_p: 1.0 },
+        None => Sampling { temperature: 0.8, top_p: 0.95 },
+    }
+}
+
+/// What `gpt` (on a device without automatic differentiation) writes behind each of the configured
+/// prompts.
+///
+/// # Errors
+/// When a prompt has a character that the tokenizer does not know.
+pub fn samples(
+    gpt: &Gpt,
+    tokenizer: &Tokenizer,
+    sampling: Sampling,
+    config: &TrainConfig,
+    step: u64,
+) -> Result<Vec<Sample>> {
+    let knobs = |prompt_index: usize| GenerationConfig {
+        max_new_tokens: config.sample_tokens.max(1),
+        end_tokens: tokenizer.end_of_text().into_iter().collect(),
+        seed: config.seed.wrapping_add(prompt_index as u64),
+        ..sampling.config()
+    };
+    let prompts = config.sample_prompts.iter().enumerate();
+    prompts
+        .map(|(prompt_index, prompt)| {
+            let sample = Sample { step, prompt_index, prompt: prompt.clone(), ..Sample::default() };
+            continued(gpt, tokenizer, &knobs(prompt_index), sample)
+        })
+        .collect()
+}
+
+/// The sample with the text behind its prompt.
+fn continued(gpt: &Gpt, tokenizer: &Tokenizer, knobs: &GenerationConfig, sample: Sample) -> Result<Sample> {
+    let prompt_ids = prompt_ids(tokenizer, &sample.prompt)?;
+    let completion = generate(gpt, &prompt_ids, knobs, &mut ())?;
+    let visible = |ids: &[u32]| -> Result<String> {
+        // A model may have ids that no token uses, to round its vocabulary up.
+        let is_text = |id: &u32| Some(*id) != tokenizer.end_of_text() && (*id as usize) < tokenizer.vocab_size();
+        let ids: Vec<u32> = ids.iter().copied().filter(is_text).collect();
+        Ok(tokenizer.decode_text(&ids)?)
+    };
+    // Read behind the prompt, since in some tokenizers the first token of a text reads otherwise
+    // than one in its middle.
+    let whole = visible(&[&prompt_ids[..], &completion.ids].concat())?;
+    let text = match whole.strip_prefix(&visible(&prompt_ids)?) {
+        Some(text) => text.to_owned(),
+        None => visible(&completion.ids)?,
+    };
+    let tokens = completion.ids.len();
+    let own_loss = -completion.score / tokens.max(1) as f64;
+    Ok(Sample { text, tokens, own_loss, ..sample })
+}
+
+/// The ids a sample starts from: the prompt's, else the end token that opens every document, else a
+/// line end, else token 0.
+fn prompt_ids(tokenizer: &Tokenizer, text: &str) -> Result<Vec<u32>> {
+    let unknown = |error| UnknownPrompt { prompt: text.to_owned(), source: Error::from(error).into() };
+    let ids =
+        tokenizer.encode_prompt(text, SpecialTokens::Parse).map_err(|error| Error::Other(unknown(error).into()))?;
+    if !ids.is_empty() {
+        return Ok(ids);
+    }
+    if let Some(end_of_text) = tokenizer.end_of_text() {
+        return Ok(vec![end_of_text]);
+    }
+    Ok(tokenizer.encode("\n").ok().filter(|ids| !ids.is_empty()).unwrap_or_else(|| vec![0]))
+}
+
+/// Refuses prompts that the tokenizer cannot read, before anything is learned.
+///
+/// # Errors
+/// Names the prompt and the character.
+pub fn check_prompts(tokenizer: &Tokenizer, prompts: &[String]) -> Result<()> {
+    prompts.iter().try_for_each(|prompt| prompt_ids(tokenizer, prompt).map(drop))
+}
+
+/// The samples of one step as a text for people; where there are several, each under its prompt.
+pub fn page(samples: &[Sample]) -> String {
+    match samples {
+        [only] => only.whole(),
+        several => {
+            let each = several.iter().map(|sample| {
+                format!("--- prompt {}: {:?}\n{}\n", sample.prompt_index, sample.prompt, sample.whole().trim_end())
+            });
+            each.collect::<Vec<_>>().join("\n")
+        }
+    }
+}

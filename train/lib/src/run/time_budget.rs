@@ -1,0 +1,291 @@
+//! A run that ends when it was promised to.
+//!
+//! The length of the run is chosen from measured speed before it begins. While it runs, the budget
+//! compares what steps and looks (evaluation, save, sample) truly take with what is left, and
+//! changes `max_steps`: after an evaluation, where the checkpoint of that step is on the disk
+//! already, so that a resume goes on with the same numbers. Between evaluations only the end moves,
+//! and not the schedule: a run that would overrun stops after the step it is at, and one that would
+//! be over early goes on.
+
+use std::fmt;
+use std::time::Instant;
+
+use crate::config::TrainConfig;
+
+/// The run aims at this share of the promised time: what it cannot foresee at its end is small, and
+/// late is worse than early.
+const AIM: f64 = 0.98;
+
+/// Where a run that is still training is ended, as a share of the promised time.
+const LATEST: f64 = 1.06;
+
+/// A run that would be over before this share of the promised time goes on, at the rate at which
+/// its schedule ended.
+const EARLIEST: f64 = 0.95;
+
+/// A change of the length by less than this share is not worth a line.
+const WORTH: f64 = 0.03;
+
+/// Seconds for the picture of the losses and the last words.
+const CONCLUDING_S: f64 = 0.1;
+
+/// What a run spends its time on.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Pace {
+    /// Seconds of a step.
+    pub step_s: f64,
+    /// Seconds of a look: save, evaluation, sample.
+    pub look_s: f64,
+}
+
+impl Pace {
+    /// Seconds from step `from` to the end of a run of `to` steps that looks every `eval_interval`
+    /// steps and at its end.
+    pub fn seconds(&self, from: u64, to: u64, eval_interval: u64) -> f64 {
+        let interval = eval_interval.max(1);
+        let looks = (to / interval).saturating_sub(from / interval) + u64::from(!to.is_multiple_of(interval));
+        to.saturating_sub(from) as f64 * self.step_s + looks as f64 * self.look_s
+    }
+
+    /// The longest run that ends within `left_s` seconds from step `from`; one step more than
+    /// `from` at least.
+    pub fn longest(&self, from: u64, left_s: f64, eval_interval: u64) -> u64 {
+        let most = (left_s.max(0.0) / self.step_s.max(1e-9)).min(1e12) as u64;
+        let (mut low, mut high) = (0, most + 1);
+        while low + 1 < high {
+            let middle = low + (high - low) / 2;
+            if self.seconds(from, from + middle, eval_interval) <= left_s { low = middle } else { high = middle }
+        }
+        from + low.max(1)
+    }
+}
+
+/// What the clock asks of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Go on to this step, the schedule with it.
+    Length(u64),
+    /// End at this step, the schedule left as it was: at any step, since the rates of the steps
+    /// before do not change.
+    End(u64),
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Length(step) => write!(f, "length {step}"),
+            Self::End(step) => write!(f, "end {step}"),
+        }
+    }
+}
+
+impl Change {
+    /// The configuration with this change: the schedule goes with the length where it ended with
+    /// it.
+    pub fn apply(self, config: &TrainConfig) -> TrainConfig {
+        let mut changed = config.clone();
+        changed.max_steps = match self {
+            Self::Length(steps) => {
+                if config.lr_decay_steps == config.max_steps {
+                    changed.lr_decay_steps = steps;
+                }
+                steps
+            }
+            Self::End(steps) => steps,
+        };
+        changed
+    }
+
+    /// What [`fmt::Display`] has written, for the other processes of a group.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (kind, step) = text.split_once(' ')?;
+        let step = step.parse().ok()?;
+        Some(if kind == "length" { Self::Length(step) } else { Self::End(step) })
+    }
+}
+
+/// The clock of one run.
+#[derive(Debug)]
+pub struct TimeBudget {
+    /// When the command began.
+    began: Instant,
+    /// Seconds it may take from there.
+    promised_s: f64,
+    /// Foreseen to begin with, then measured.
+    pace: Pace,
+    /// The step at which the clock was last read, and when.
+    last: Option<(u64, Instant)>,
+    /// Seconds and number of the steps since the last look, and of those before it.
+    recent: (f64, u64),
+    earlier: (f64, u64),
+}
+
+impl TimeBudget {
+    /// A clock for a command that began at `began` and is to end `promised_s` seconds later.
+    pub fn new(began: Instant, promised_s: f64, foreseen: Pace) -> Self {
+        Self { began, promised_s, pace: foreseen, last: None, recent: (0.0, 0), earlier: (0.0, 0) }
+    }
+
+    /// Seconds that a run of so many promised ones aims at.
+    pub fn aim(promised_s: f64) -> f64 {
+        AIM * promised_s - CONCLUDING_S
+    }
+
+    /// Reads the clock before the step after `step` is taken, when all there was to do at `step` is
+    /// done.
+    pub fn read(&mut self, step: u64, config: &TrainConfig) -> Option<Change> {
+        let now = Instant::now();
+        let looked = step > 0 && step.is_multiple_of(config.eval_interval);
+        // The first step is none to judge by: it compiles kernels and fills caches.
+        if let Some((before, since)) = self.last.replace((step, now))
+            && before > 0
+        {
+            self.took((now - since).as_secs_f64(), looked);
+        }
+        let elapsed_s = (now - self.began).as_secs_f64();
+        change(elapsed_s, self.promised_s, step, looked, self.pace, config)
+    }
+
+    /// Takes in one step, with or without a look after it.
+    fn took(&mut self, seconds: f64, looked: bool) {
+        if !looked {
+            self.recent = (self.recent.0 + seconds, self.recent.1 + 1);
+            return;
+        }
+        let mean = |(seconds, steps): (f64, u64)| seconds / steps as f64;
+        let (recent, earlier) = (self.recent, self.earlier);
+        // Half by the steps since the last look, half by all before them: a busy moment must not
+        // decide.
+        self.pace.step_s = match (recent.1, earlier.1) {
+            (0, _) => self.pace.step_s,
+            (_, 0) => mean(recent),
+            _ => (mean(recent) + mean(earlier)) / 2.0,
+        };
+        self.pace.look_s = (seconds - self.pace.step_s).max(0.0);
+        self.earlier = (earlier.0 + recent.0, earlier.1 + recent.1);
+        self.recent = (0.0, 0);
+    }
+}
+
+/// What a run at `step` that has taken `elapsed_s` should change.
+fn change(
+    elapsed_s: f64,
+    promised_s: f64,
+    step: u64,
+    looked: bool,
+    pace: Pace,
+    config: &TrainConfig,
+) -> Option<Change> {
+    let left_s = TimeBudget::aim(promised_s) - elapsed_s;
+    let fits = pace.longest(step, left_s, config.eval_interval);
+    let ended_s = elapsed_s + pace.step_s + pace.look_s + CONCLUDING_S;
+    if step + 1 >= config.max_steps {
+        return (ended_s < EARLIEST * promised_s && fits > config.max_steps).then_some(Change::End(fits));
+    }
+    if ended_s > LATEST * promised_s {
+        return Some(Change::End(step + 1));
+    }
+    if !looked {
+        return None;
+    }
+    let off = fits.abs_diff(config.max_steps) as f64 / config.max_steps as f64;
+    (off > WORTH).then_some(Change::Length(fits))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::config::{DeviceKind, Settings, TextFacts};
+
+    fn config(max_steps: u64, eval_interval: u64) -> TrainConfig {
+        let facts = TextFacts { train_tokens: 1_000_000, val_tokens: 100_000, vocab_size: 65 };
+        let settings = format!("max_steps = {max_steps}\neval_interval = {eval_interval}");
+        Settings::from_toml_str(&settings).unwrap().resolve(&facts, DeviceKind::Cpu).unwrap().0
+    }
+
+    #[test]
+    fn a_run_by_hand() {
+        let pace = Pace { step_s: 0.1, look_s: 2.0 };
+        // 100 steps, looks at 50 and 100.
+        assert!((pace.seconds(0, 100, 50) - 14.0).abs() < 1e-9);
+        assert!((pace.seconds(50, 100, 50) - 7.0).abs() < 1e-9);
+        assert!((pace.seconds(0, 101, 50) - 16.1).abs() < 1e-9);
+        assert_eq!(pace.longest(0, 14.05, 50), 100);
+        assert_eq!(pace.longest(30, 0.0, 50), 31);
+    }
+
+    #[test]
+    fn slower_than_foreseen_is_shortened_and_faster_is_lengthened() {
+        let config = config(1000, 50);
+        let at = |elapsed, looked, step_s| change(elapsed, 100.0, 50, looked, Pace { step_s, look_s: 0.5 }, &config);
+        assert_eq!(at(5.0, true, 0.0885), None, "as foreseen");
+        assert!(matches!(at(10.0, true, 0.2), Some(Change::Length(steps)) if steps < 500));
+        assert!(matches!(at(3.0, true, 0.05), Some(Change::Length(steps)) if steps > 1500));
+        assert_eq!(at(10.0, false, 0.2), None, "only where a checkpoint is");
+        assert_eq!(at(105.6, false, 0.2), Some(Change::End(51)));
+        let last = |elapsed| change(elapsed, 100.0, 999, false, Pace { step_s: 0.1, look_s: 0.5 }, &config);
+        assert!(matches!(last(80.0), Some(Change::End(steps)) if steps > 1100));
+        assert_eq!(last(97.0), None);
+    }
+
+    #[test]
+    fn steps_and_looks_are_told_apart() {
+        let mut clock = TimeBudget::new(Instant::now(), 60.0, Pace { step_s: 9.0, look_s: 9.0 });
+        for _ in 0..10 {
+            clock.took(0.1, false);
+        }
+        clock.took(1.1, true);
+        assert!((clock.pace.step_s - 0.1).abs() < 1e-9 && (clock.pace.look_s - 1.0).abs() < 1e-9);
+        for _ in 0..10 {
+            clock.took(0.3, false);
+        }
+        clock.took(1.2, true);
+        assert!((clock.pace.step_s - 0.2).abs() < 1e-9 && (clock.pace.look_s - 1.0).abs() < 1e-9);
+    }
+
+    proptest! {
+        #[test]
+        fn the_longest_run_fits_and_the_next_does_not(
+            step_s in 1e-4f64..2.0, look_s in 0.0f64..5.0, left_s in 0.0f64..3e3, from in 0u64..5000, interval in 1u64..400,
+        ) {
+            let pace = Pace { step_s, look_s };
+            let to = pace.longest(from, left_s, interval);
+            prop_assert!(to > from);
+            prop_assert!(to == from + 1 || pace.seconds(from, to, interval) <= left_s);
+            prop_assert!(pace.seconds(from, to + 1, interval) > left_s);
+        }
+
+        /// Whatever the speed that comes out, a run that follows the clock ends within a tenth of
+        /// the promise.
+        #[test]
+        fn the_promise_is_kept_at_any_speed(
+            foreseen in 0.01f64..0.3, truly in 0.01f64..0.3, look_s in 0.0f64..0.5, promised_s in 40.0f64..400.0,
+        ) {
+            let mut config = config(1000, 1);
+            config.max_steps = Pace { step_s: foreseen, look_s }.longest(0, AIM * promised_s, 1_000_000);
+            config.eval_interval = (config.max_steps / 20).max(1);
+            config.max_steps = Pace { step_s: foreseen, look_s }.longest(0, AIM * promised_s, config.eval_interval);
+            let pace = Pace { step_s: truly, look_s };
+            let (mut step, mut elapsed) = (0, 0.0);
+            while step < config.max_steps {
+                let looked = step > 0 && step.is_multiple_of(config.eval_interval);
+                if looked {
+                    elapsed += look_s;
+                }
+                match change(elapsed, promised_s, step, looked, pace, &config) {
+                    Some(Change::Length(steps)) => config.max_steps = steps,
+                    Some(Change::End(steps)) => config.max_steps = steps,
+                    None => {}
+                }
+                step += 1;
+                elapsed += truly;
+            }
+            elapsed += look_s + CONCLUDING_S;
+            let share = elapsed / promised_s;
+            prop_assert!((0.9..1.1).contains(&share), "{share}: {step} steps of {truly} s, looks of {look_s} s");
+        }
+    }
+}

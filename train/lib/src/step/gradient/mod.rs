@@ -1,0 +1,110 @@
+//! The gradient of a step: its windows in passes that memory holds, added up.
+//!
+//! A pass goes through the model in one piece, unless memory is short: then in segments.
+
+mod loss_scale;
+mod passes;
+mod segments;
+
+use std::ops::Range;
+
+use burn::optim::{GradientsAccumulator, GradientsParams};
+use burn::tensor::Tensor;
+use ember_data::windows::{Batch, TrainWindows};
+use ember_model::Gpt;
+
+use crate::error::Result;
+use ember_kernels::cross_entropy::{Loss, cross_entropy, loss_over};
+
+pub use loss_scale::LossScale;
+pub use passes::{MOST_LOGITS, MOST_LOGITS_ON_GPU, Passes, inputs};
+
+/// The mean loss over some windows, and its gradient.
+pub struct Gradient {
+    /// Cross-entropy in nats per token, whatever else is minimised.
+    pub loss: f64,
+    /// By parameter, in float32.
+    pub gradients: GradientsParams,
+}
+
+/// A gradient that a GPU may still be at work on.
+pub struct Enqueued {
+    /// The loss of each pass, one value.
+    pub losses: Vec<Tensor<1>>,
+    /// As [`Gradient::gradients`].
+    pub gradients: GradientsParams,
+}
+
+impl Enqueued {
+    /// The gradient with its loss, which the host waits for.
+    pub fn read(self) -> Gradient {
+        let count = self.losses.len();
+        let loss = self.losses.into_iter().map(|loss| f64::from(loss.into_scalar::<f32>())).sum::<f64>() / count as f64;
+        Gradient { loss, gradients: self.gradients }
+    }
+}
+
+/// The mean loss over the windows numbered `range`, and its gradient.
+///
+/// # Errors
+/// When the tokens cannot be read.
+pub fn gradient(gpt: &Gpt, windows: &TrainWindows, range: Range<u64>, passes: Passes) -> Result<Gradient> {
+    Ok(enqueue(gpt, windows, range, passes)?.read())
+}
+
+/// As [`gradient`], without waiting for a GPU: while it works on one pass, the host prepares the
+/// next.
+///
+/// # Errors
+/// When the tokens cannot be read.
+pub fn enqueue(gpt: &Gpt, windows: &TrainWindows, range: Range<u64>, passes: Passes) -> Result<Enqueued> {
+    let Passes { micro_batch, loss_scale, first_pass, .. } = passes;
+    let count = (range.end - range.start).div_ceil(micro_batch as u64);
+    // The gradient of the mean over all passes: each counts for its share.
+    let divisor = count as f64 / loss_scale;
+    let mut gradients = GradientsAccumulator::new();
+    let mut losses = Vec::new();
+    for (number, first) in (first_pass..).zip(range.step_by(micro_batch)) {
+        let batch = windows.batch(first, micro_batch)?;
+        losses.push(pass(gpt, &batch, number, divisor, &passes, &mut gradients));
+    }
+    let gradients = loss_scale::unscaled(gpt, gradients.grads(), loss_scale);
+    Ok(Enqueued { losses, gradients })
+}
+
+/// Adds the gradient of one pass, number `number` of its step, to `gradients`: the objective's over
+/// `divisor`. Returns the cross-entropy, one value.
+pub fn pass(
+    gpt: &Gpt,
+    batch: &Batch,
+    number: u64,
+    divisor: f64,
+    passes: &Passes,
+    gradients: &mut GradientsAccumulator<Gpt>,
+) -> Tensor<1> {
+    let logits = batch.inputs.len() * gpt.config().vocab_size;
+    if passes.activation_checkpointing {
+        return segments::by_block(gpt, batch, number, divisor, passes, gradients);
+    }
+    passes.reseed(&[number]);
+    if logits > passes.most_logits {
+        return segments::head_by_piece(gpt, batch, divisor, passes, gradients);
+    }
+    let logits = gpt.logits_as_computed(gpt.hidden(inputs(gpt, batch)));
+    let Loss { objective, cross_entropy } = loss_over(logits, &batch.targets, passes.objective, divisor);
+    gradients.accumulate(gpt, GradientsParams::from_grads(objective.backward(), gpt));
+    cross_entropy
+}
+
+/// Next-token loss of a batch of windows, with the graph recorded and dropout acting.
+pub fn next_token_loss(gpt: &Gpt, batch: &Batch) -> Tensor<1> {
+    cross_entropy(batch_logits(gpt, batch), &batch.targets)
+}
+
+/// Logits `[batch, time, vocab]` at every position of a batch of windows.
+pub fn batch_logits(gpt: &Gpt, batch: &Batch) -> Tensor<3> {
+    gpt.forward(inputs(gpt, batch))
+}
+
+#[cfg(test)]
+mod tests;

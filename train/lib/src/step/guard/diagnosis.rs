@@ -1,0 +1,250 @@
+//! Where the first value that is not finite comes from: in the forward pass, taken again layer by
+//! layer, else in the gradient.
+
+use burn::optim::GradientsParams;
+use burn::tensor::{Int, Tensor, TensorData};
+use ember_data::windows::{Batch, TrainWindows};
+use ember_model::Gpt;
+use serde::Serialize;
+
+use crate::error::Result;
+
+/// The first values that are not finite, and where they stand.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Diagnosis {
+    /// `embeddings`, `h.0` and so on for the blocks, `ln_f`, `head`, or `backward` where all of the
+    /// forward pass is finite.
+    pub layer: String,
+    /// The parameter that holds them (in `backward`: whose gradient does); `activations` where the
+    /// layer's are finite.
+    pub tensor: String,
+    /// How many of the tensor's values are not finite.
+    pub not_finite: usize,
+    /// How many values it has.
+    #[serde(rename = "of")]
+    pub values: usize,
+    /// Where in the tensor the first of them stands; of activations `[position, channel]` in the
+    /// window.
+    pub place: Vec<usize>,
+    /// The window whose forward pass meets them, by its number in the run.
+    pub window: Option<u64>,
+    /// The position in that window.
+    pub position: Option<usize>,
+}
+
+/// The values of one tensor that are not finite.
+struct NotFinite {
+    count: usize,
+    values: usize,
+    first: Vec<usize>,
+}
+
+/// Looks for the first value that is not finite: in the forward pass of the windows numbered
+/// `first_window` and on, without dropout and each by itself, then in `gradients`, the last layer's
+/// first as the backward pass has them. `None` where dropout alone brought it about.
+///
+/// # Errors
+/// When the tokens cannot be read.
+pub fn diagnose(
+    gpt: &Gpt,
+    gradients: &GradientsParams,
+    windows: &TrainWindows,
+    first_window: u64,
+    count: u64,
+) -> Result<Option<Diagnosis>> {
+    let inference = burn::module::Module::valid(gpt);
+    for window in first_window..first_window + count {
+        let found = in_forward(&inference, &windows.batch(window, 1)?, window);
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    Ok(in_backward(gpt, gradients))
+}
+
+/// The first parameter that holds a value that is not finite, and that value's place.
+pub fn weight_not_finite(gpt: &Gpt) -> Option<(String, Vec<usize>)> {
+    in_parameters(gpt, |_| true).map(|(name, found)| (name, found.first))
+}
+
+fn in_forward(gpt: &Gpt, batch: &Batch, window: u64) -> Option<Diagnosis> {
+    let (layer, activations) = first_layer(gpt, batch)?;
+    let position = activations.first.get(1).copied();
+    let (tensor, found) = in_parameters(gpt, |name| belongs(gpt, &layer, name)).unwrap_or_else(|| {
+        // The window is the only one: its index says nothing.
+        ("activations".to_owned(), NotFinite { first: activations.first[1..].to_vec(), ..activations })
+    });
+    let NotFinite { count: not_finite, values, first: place } = found;
+    Some(Diagnosis { layer, tensor, not_finite, values, place, window: Some(window), position })
+}
+
+/// The first layer whose output is not finite.
+fn first_layer(gpt: &Gpt, batch: &Batch) -> Option<(String, NotFinite)> {
+    let ids: Vec<i32> = batch.inputs.iter().map(|id| *id as i32).collect();
+    let tokens = TensorData::new(ids, [batch.batch_size, batch.context_length]);
+    let mut x = gpt.embed(Tensor::<2, Int>::from_data(tokens, &gpt.device()));
+    if let Some(found) = in_tensor(&x) {
+        return Some(("embeddings".to_owned(), found));
+    }
+    for i in 0..gpt.config().n_layer {
+        x = gpt.block(i, x);
+        if let Some(found) = in_tensor(&x) {
+            return Some((format!("h.{i}"), found));
+        }
+    }
+    let hidden = gpt.final_norm(x);
+    if let Some(found) = in_tensor(&hidden) {
+        return Some(("ln_f".to_owned(), found));
+    }
+    in_tensor(&gpt.logits(hidden)).map(|found| ("head".to_owned(), found))
+}
+
+/// Whether the parameter called `name` is one of `layer`.
+fn belongs(gpt: &Gpt, layer: &str, name: &str) -> bool {
+    match layer {
+        "embeddings" => name.starts_with("wte.") || name.starts_with("wpe."),
+        "head" if gpt.lm_head.is_none() => name.starts_with("wte."),
+        "head" => name.starts_with("lm_head."),
+        layer => name.strip_prefix(layer).is_some_and(|rest| rest.starts_with('.')),
+    }
+}
+
+fn in_parameters(gpt: &Gpt, wanted: impl Fn(&str) -> bool) -> Option<(String, NotFinite)> {
+    let mut first = None;
+    gpt.for_each_parameter(&mut |name, shape, values| {
+        if first.is_none() && wanted(name) {
+            first = in_values(&values, shape).map(|found| (name.to_owned(), found));
+        }
+    });
+    first
+}
+
+fn in_backward(gpt: &Gpt, gradients: &GradientsParams) -> Option<Diagnosis> {
+    gpt.parameters().into_iter().rev().find_map(|parameter| {
+        let found = match parameter.shape.len() {
+            1 => in_tensor(&gradients.get::<1>(parameter.id)?),
+            _ => in_tensor(&gradients.get::<2>(parameter.id)?),
+        }?;
+        let NotFinite { count: not_finite, values, first: place } = found;
+        let layer = "backward".to_owned();
+        Some(Diagnosis { layer, tensor: parameter.name, not_finite, values, place, window: None, position: None })
+    })
+}
+
+fn in_tensor<const D: usize>(tensor: &Tensor<D>) -> Option<NotFinite> {
+    let values: Vec<f32> = tensor.clone().into_data().iter::<f32>().collect();
+    in_values(&values, &tensor.dims())
+}
+
+fn in_values(values: &[f32], shape: &[usize]) -> Option<NotFinite> {
+    let first = values.iter().position(|value| !value.is_finite())?;
+    let count = values.iter().filter(|value| !value.is_finite()).count();
+    Some(NotFinite { count, values: values.len(), first: place(first, shape) })
+}
+
+/// The indices of value number `index` of a tensor of this shape.
+pub fn place(mut index: usize, shape: &[usize]) -> Vec<usize> {
+    let mut place: Vec<usize> = shape
+        .iter()
+        .rev()
+        .map(|size| {
+            let here = index % size;
+            index /= size;
+            here
+        })
+        .collect();
+    place.reverse();
+    place
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use burn::module::ParamId;
+    use burn::tensor::Device;
+    use ember_model::{GptConfig, ParameterMapper};
+
+    use super::*;
+
+    /// Puts NaN into one place of one parameter.
+    struct Spoil(&'static str, usize);
+
+    impl ParameterMapper for Spoil {
+        fn map<const D: usize>(&mut self, name: &str, _: ParamId, tensor: Tensor<D>) -> Tensor<D> {
+            if name != self.0 {
+                return tensor;
+            }
+            let (shape, device) = (tensor.dims(), tensor.device());
+            let mut values: Vec<f32> = tensor.into_data().iter::<f32>().collect();
+            values[self.1] = f32::NAN;
+            Tensor::from_data(TensorData::new(values, shape), &device)
+        }
+    }
+
+    fn batch() -> Batch {
+        Batch { inputs: vec![1, 2, 3, 4], targets: vec![2, 3, 4, 5], batch_size: 1, context_length: 4 }
+    }
+
+    #[test]
+    fn the_first_layer_and_tensor_are_named() {
+        let mut config = GptConfig::new(7, 4, 3, 2, 8);
+        config.tied_head = false;
+        let gpt = Gpt::new(&config, 1, &Device::flex()).unwrap();
+        assert_eq!(in_forward(&gpt, &batch(), 9), None);
+        assert_eq!(weight_not_finite(&gpt), None);
+        // Row 3 of the token table is read at position 2.
+        let cases = [
+            ("wte.weight", 3 * 8 + 5, "embeddings", vec![3, 5], 2),
+            ("h.1.mlp.c_fc.weight", 32 + 4, "h.1", vec![1, 4], 0),
+            ("h.2.ln_1.bias", 6, "h.2", vec![6], 0),
+            ("ln_f.weight", 0, "ln_f", vec![0], 0),
+            ("lm_head.weight", 8, "head", vec![1, 0], 0),
+        ];
+        for (name, index, layer, place, position) in cases {
+            let spoilt = gpt.clone().map_parameters(&mut Spoil(name, index));
+            let found = in_forward(&spoilt, &batch(), 9).unwrap();
+            assert_eq!((found.layer.as_str(), found.tensor.as_str()), (layer, name));
+            assert_eq!((found.place, found.not_finite, found.window), (place.clone(), 1, Some(9)));
+            assert_eq!(found.position, Some(position), "{name}");
+            assert_eq!(weight_not_finite(&spoilt), Some((name.to_owned(), place)));
+        }
+        // A row that no token of the window reads does no harm.
+        let elsewhere = gpt.map_parameters(&mut Spoil("wte.weight", 6 * 8));
+        assert_eq!(in_forward(&elsewhere, &batch(), 9), None);
+    }
+
+    #[test]
+    fn finite_weights_that_overflow_are_told_as_activations() {
+        struct Large;
+        impl ParameterMapper for Large {
+            fn map<const D: usize>(&mut self, name: &str, _: ParamId, tensor: Tensor<D>) -> Tensor<D> {
+                match name {
+                    "h.1.ln_2.weight" => tensor * 1e38,
+                    "h.1.mlp.c_fc.weight" => tensor * 1e3,
+                    _ => tensor,
+                }
+            }
+        }
+        let config = GptConfig::new(7, 4, 2, 2, 8);
+        let gpt = Gpt::new(&config, 1, &Device::flex()).unwrap().map_parameters(&mut Large);
+        assert_eq!(weight_not_finite(&gpt), None);
+        let found = in_forward(&gpt, &batch(), 0).unwrap();
+        assert_eq!((found.layer.as_str(), found.tensor.as_str()), ("h.1", "activations"));
+        assert_eq!((found.place.len(), found.values), (2, 4 * 8));
+    }
+
+    #[test]
+    fn a_gradient_that_is_not_finite_after_a_finite_forward_is_told_from_the_last_layer_on() {
+        let mut config = GptConfig::new(7, 4, 2, 2, 8);
+        config.tied_head = false;
+        let device = Device::flex().autodiff();
+        let gpt = Gpt::new(&config, 1, &device).unwrap();
+        let tokens = Tensor::<2, Int>::from_data(TensorData::new(vec![1, 2, 3, 4], [1, 4]), &device);
+        // Two factors that are finite where their product is not.
+        let loss = gpt.forward(tokens).sum() * 1e30 * 1e30;
+        let gradients = GradientsParams::from_grads(loss.backward(), &gpt);
+        let found = in_backward(&gpt, &gradients).unwrap();
+        assert_eq!((found.layer.as_str(), found.tensor.as_str()), ("backward", "lm_head.weight"));
+        assert_eq!((found.values, found.window), (7 * 8, None));
+    }
+}

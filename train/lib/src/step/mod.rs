@@ -1,0 +1,174 @@
+//! One optimizer step: windows of the text, forward, loss, backward, clip, step. Read
+//! [`Learner::step`] first.
+//!
+//! On the CPU and among several processes every step is waited for. A GPU by itself is handed the
+//! next step while it is at work on the one before, and decides itself whether a step is taken:
+//! [`Learner::hand_over`] and [`Learner::drain`]. All of a step's randomness is named by (seed,
+//! step, micro-batch). Nothing here saves or tells anything: what there is to tell is in what a
+//! step returns.
+
+pub mod gradient;
+pub mod guard;
+mod in_flight;
+pub mod optimizer;
+pub mod progress;
+
+use burn::optim::GradientsParams;
+use ember_data::windows::TrainWindows;
+use ember_model::Gpt;
+
+use crate::config::TrainConfig;
+use crate::distributed::{ProcessGroup, collectives, exchange, share};
+use crate::error::Result;
+use gradient::{Enqueued, Gradient, Passes, enqueue, gradient};
+use guard::Verdict;
+use optimizer::{Optimizer, global_norm};
+use progress::Progress;
+
+pub use in_flight::{InFlight, MOST_IN_FLIGHT};
+
+/// What learns: all that a step reads and changes beside the model.
+pub struct Learner {
+    /// The resolved configuration.
+    pub config: TrainConfig,
+    /// The processes that train this model, this one among them.
+    pub group: Box<dyn ProcessGroup>,
+    /// Windows to learn from.
+    pub windows: TrainWindows,
+    /// The optimizer and its moments.
+    pub optimizer: Optimizer,
+    /// Where the run stands.
+    pub progress: Progress,
+    /// Of a GPU that decides by itself whether a step is taken.
+    pub in_flight: Option<InFlight>,
+    /// Whether any process was asked to stop, as all of them learned in the last step.
+    pub stop_agreed: bool,
+}
+
+/// What one step did, or would have done.
+#[derive(Clone, Copy, Debug)]
+pub struct StepResult {
+    /// The step, from 1.
+    pub step: u64,
+    /// Its first window.
+    pub window: u64,
+    /// Mean loss of its micro-batches.
+    pub loss: f64,
+    /// Norm of the gradient before clipping.
+    pub grad_norm: f64,
+    /// Whether the gradient was scaled down.
+    pub clipped: bool,
+    /// The rate it was taken with.
+    pub learning_rate: f64,
+}
+
+/// What came of one batch.
+pub enum Attempt {
+    /// A step along its gradient; where that was a spike, how many times the usual length.
+    Taken(Gpt, StepResult, Option<f64>),
+    /// No step: the gradient is so many times as long as usual.
+    Spike(Gpt, StepResult, f64),
+    /// No step: the loss or the gradient is not finite.
+    NotFinite(Gpt, StepResult, GradientsParams),
+}
+
+/// Steps that were waited for.
+pub struct Drained {
+    /// What they did, in order.
+    pub results: Vec<StepResult>,
+    /// Whether the one after them could not be taken: the run stands where that one began, to take
+    /// it again by [`Learner::step`].
+    pub rewound: bool,
+}
+
+impl Learner {
+    /// Learns from the next batch, if the guard lets it pass.
+    ///
+    /// # Errors
+    /// When the tokens cannot be read, the device failed or a process is gone.
+    pub fn step(&mut self, gpt: Gpt, learning_rate: f64, stop: &dyn Fn() -> bool) -> Result<Attempt> {
+        let (step, window) = (self.progress.step + 1, self.progress.windows);
+        let (Gradient { loss, gradients }, grad_norm) = self.gradient(&gpt, stop)?;
+        self.progress.windows += self.config.windows_per_step() as u64;
+        let mut result = StepResult { step, window, loss, grad_norm, clipped: false, learning_rate };
+
+        let (scale, spike) = match self.progress.guard.judge(loss, grad_norm, window, &self.config) {
+            Verdict::Take { scale, spike } => (scale, spike),
+            Verdict::LeaveOutSpike(times) => return Ok(Attempt::Spike(gpt, result, times)),
+            Verdict::LeaveOutNotFinite => return Ok(Attempt::NotFinite(gpt, result, gradients)),
+        };
+        result.clipped = scale < 1.0;
+        let gpt = self.optimizer.step(gpt, gradients, scale, learning_rate);
+        self.progress.step = step;
+        self.progress.tokens += self.config.tokens_per_step();
+        Ok(Attempt::Taken(gpt, result, spike))
+    }
+
+    /// The gradient of the next batch, over all processes, and its norm; in float16 at the largest
+    /// scale of the loss that it bears.
+    fn gradient(&mut self, gpt: &Gpt, stop: &dyn Fn() -> bool) -> Result<(Gradient, f64)> {
+        let Self { config, group, windows, progress, stop_agreed, .. } = self;
+        let first = progress.windows;
+        let (share, micro_batch) = share(&**group, first, config.windows_per_step(), config.micro_batch)?;
+        let first_pass = (share.start - first) / micro_batch as u64;
+        loop {
+            let scale = progress.loss_scale.scale(config.precision);
+            let passes = Passes::new(config, progress.step, scale).on(&gpt.device());
+            let passes = Passes { micro_batch, first_pass, ..passes };
+            let Gradient { loss, gradients } = gradient(gpt, windows, share.clone(), passes)?; // forward, loss, backward
+            let (loss, gradients, stopped) = exchange::all_reduce_mean(&**group, gpt, loss, gradients, stop())?;
+            *stop_agreed = stopped;
+            let grad_norm = collectives::broadcast_number(&**group, global_norm(gpt, &gradients))?;
+            if !progress.loss_scale.overflowed(config.precision, grad_norm) {
+                return Ok((Gradient { loss, gradients }, grad_norm));
+            }
+        }
+    }
+
+    /// Hands a GPU the next step without waiting for it; does nothing where steps are waited for.
+    ///
+    /// # Errors
+    /// When the tokens cannot be read.
+    pub fn hand_over(&mut self, gpt: Gpt, learning_rate: f64) -> Result<Gpt> {
+        let Some(in_flight) = &mut self.in_flight else { return Ok(gpt) };
+        let (config, progress) = (&self.config, &mut self.progress);
+        let next = progress.windows + config.windows_per_step() as u64;
+        let passes = Passes::new(config, progress.step, 1.0).on(&gpt.device());
+        let Enqueued { losses, gradients } = enqueue(&gpt, &self.windows, progress.windows..next, passes)?;
+        let decision = in_flight.halt.decide(&gpt, &gradients, losses, config.grad_clip);
+        let gpt = self.optimizer.step_as_decided(gpt, gradients, &decision, learning_rate);
+        in_flight.push(progress, learning_rate, decision);
+        progress.step += 1;
+        progress.windows = next;
+        progress.tokens += config.tokens_per_step();
+        Ok(gpt)
+    }
+
+    /// Waits until at most `most` steps are in flight.
+    ///
+    /// Where a loss or a norm was not finite, the device has changed nothing since: the run goes
+    /// back to where that step began.
+    ///
+    /// # Errors
+    /// When the device failed.
+    pub fn drain(&mut self, most: usize) -> Result<Drained> {
+        let mut results = Vec::new();
+        while let Some(handed) = self.in_flight.as_mut().and_then(|in_flight| in_flight.oldest_beyond(most)) {
+            let (begin, learning_rate) = (handed.begin, handed.learning_rate);
+            let decided = handed.decision.wait()?;
+            if !decided.taken {
+                (self.progress.step, self.progress.windows, self.progress.tokens) =
+                    (begin.step, begin.windows, begin.tokens);
+                self.optimizer.rewind(begin.step);
+                self.in_flight.iter_mut().for_each(InFlight::clear);
+                return Ok(Drained { results, rewound: true });
+            }
+            // The guard would have said the same of a step that is finite; it remembers the norm.
+            let (loss, grad_norm, window) = (decided.loss, decided.grad_norm, begin.windows);
+            self.progress.guard.judge(loss, grad_norm, window, &self.config);
+            let (step, clipped) = (begin.step + 1, decided.scale < 1.0);
+            results.push(StepResult { step, window, loss, grad_norm, clipped, learning_rate });
+        }
+        Ok(Drained { results, rewound: false })
+    }
+}

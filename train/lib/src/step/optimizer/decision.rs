@@ -1,0 +1,140 @@
+//! What a GPU finds of a gradient and decides, without the host: its norm, what clipping leaves of
+//! it, and whether a step is taken.
+//!
+//! A step whose loss or norm is not finite is not taken, and none after it either until the host
+//! has looked ([`Halt::release`]): so the host may hand over the next steps before it has heard of
+//! this one, and still finds the weights as they were when a step fails. What was found travels to
+//! the host while the device goes on.
+
+use std::pin::Pin;
+
+use burn::optim::GradientsParams;
+use burn::tensor::{Device, Tensor};
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::bytes::Bytes;
+use cubecl::client::Client;
+use cubecl::future::reader::read_sync;
+use cubecl::prelude::CubeElement;
+use cubecl::server::ServerError;
+use ember_kernels::gpu::tensor::{cube, float32, from_cube};
+use ember_kernels::optimizer::gpu::{NORM, VALUES, judge, sums_of_squares};
+use ember_model::Gpt;
+
+use crate::error::{Error, Result};
+
+/// What the runtime hands out for a copy that it has begun.
+type Copied = Pin<Box<dyn Future<Output = Result<Vec<Bytes>, ServerError>> + Send>>;
+
+/// What was decided of one step: on the device, and for a step that the device decides on, on its
+/// way to the host.
+pub struct Decision {
+    values: Tensor<1>,
+    copied: Option<Copied>,
+}
+
+/// What the host reads of a decision.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Decided {
+    /// Mean loss of the step's passes.
+    pub loss: f64,
+    /// Global norm of the gradient before clipping.
+    pub grad_norm: f64,
+    /// What clipping multiplies it by.
+    pub scale: f64,
+    /// Whether the step was taken; if not, it or one before it was not finite.
+    pub taken: bool,
+}
+
+impl Decision {
+    /// A step that the host has decided on, along the gradient times `scale`.
+    pub(super) fn take(scale: f64, device: &Device) -> Self {
+        let values = Tensor::from_floats([0.0, 0.0, scale as f32, 1.0], &device.clone().inner());
+        Self { values, copied: None }
+    }
+
+    pub(super) fn values(&self) -> Tensor<1> {
+        self.values.clone()
+    }
+
+    /// Waits for it, and so for the step that it is about.
+    ///
+    /// # Errors
+    /// When the device failed.
+    pub fn wait(mut self) -> Result<Decided> {
+        let read = self.copied.take().map(read_sync).transpose();
+        let read = read.map_err(|error| Error::Device(format!("{error:?}")))?.unwrap_or_default();
+        let values: Vec<f64> = read.iter().flat_map(|bytes| f32::from_bytes(bytes)).map(|x| f64::from(*x)).collect();
+        let [loss, grad_norm, scale, taken] = values[..] else {
+            return Err(Error::Device(format!("it gave {} numbers of a step instead of {VALUES}", values.len())));
+        };
+        Ok(Decided { loss, grad_norm, scale, taken: taken == 1.0 })
+    }
+}
+
+impl Drop for Decision {
+    /// A copy that has begun is waited for also where its values are not needed: wgpu's runtime
+    /// would use its buffer again while it is mapped for us.
+    fn drop(&mut self) {
+        if let Some(copied) = self.copied.take() {
+            drop(read_sync(copied));
+        }
+    }
+}
+
+/// Lets a device decide on the steps of one model, and halts it where one could not be taken.
+pub struct Halt {
+    /// 1 from the first step that was not taken on.
+    halted: Tensor<1>,
+    /// Lives as long as the program: a copy on its way borrows it.
+    client: &'static Client,
+}
+
+impl Halt {
+    /// For models on `device`, a GPU.
+    pub fn new(device: &Device) -> Self {
+        let halted = Tensor::zeros([1], &device.clone().inner());
+        let client = Box::leak(Box::new(cube(halted.clone()).client));
+        Self { halted, client }
+    }
+
+    /// Lets the device take steps again.
+    pub fn release(&mut self) {
+        self.halted = Tensor::zeros([1], &self.halted.device());
+    }
+
+    /// Decides on the step along `gradients`, whose passes had `losses`, each one value;
+    /// `grad_clip` limits the norm, 0 does not.
+    pub fn decide(&self, gpt: &Gpt, gradients: &GradientsParams, losses: Vec<Tensor<1>>, grad_clip: f64) -> Decision {
+        let decided = decide(gpt, gradients, losses, grad_clip, &self.halted);
+        let copied = self.client.read_async(vec![decided.handle.clone()]);
+        Decision { values: from_cube(decided), copied: Some(Box::pin(copied)) }
+    }
+}
+
+/// The global norm of gradients on a GPU, read back.
+pub(super) fn norm(gpt: &Gpt, gradients: &GradientsParams) -> f64 {
+    let device = gpt.device().inner();
+    let zero = || Tensor::zeros([1], &device);
+    let decided = decide(gpt, gradients, vec![zero()], 0.0, &zero());
+    let values = from_cube::<1>(decided).into_data();
+    values.iter::<f32>().nth(NORM).map_or(0.0, f64::from)
+}
+
+fn decide(
+    gpt: &Gpt,
+    gradients: &GradientsParams,
+    losses: Vec<Tensor<1>>,
+    grad_clip: f64,
+    halted: &Tensor<1>,
+) -> CubeTensor {
+    let losses = cube(if losses.len() == 1 { losses[0].clone().inner() } else { Tensor::cat(losses, 0).inner() });
+    let gradients = gpt.parameters().into_iter().filter_map(|parameter| {
+        Some(float32(match parameter.shape.len() {
+            1 => cube(gradients.get::<1>(parameter.id)?),
+            _ => cube(gradients.get::<2>(parameter.id)?),
+        }))
+    });
+    // A model without gradients has a norm of 0.
+    let sums = sums_of_squares(gradients.collect()).unwrap_or_else(|| cube(Tensor::<1>::zeros([1], &halted.device())));
+    judge(losses, sums, cube(halted.clone()), grad_clip as f32)
+}

@@ -1,0 +1,274 @@
+//! What turns gradients into steps: AdamW, or Muon for the blocks' matrices with AdamW for the
+//! rest, each with clipping by the global norm ([Pascanu et al.
+//! 2013](https://arxiv.org/abs/1211.5063)); and the average of the weights that follows the steps.
+//!
+//! What an optimizer remembers is keyed by the parameter's name.
+
+mod adamw;
+mod average;
+mod decision;
+mod muon;
+mod state;
+
+use std::collections::BTreeMap;
+
+use burn::module::ParamId;
+use burn::optim::GradientsParams;
+use burn::tensor::{Device, Tensor};
+use ember_kernels::gpu::tensor::cube;
+use ember_kernels::is_cpu;
+use ember_kernels::optimizer::gpu::{self, AdamWStep};
+use ember_kernels::optimizer::sum_of_squares;
+use ember_model::{Gpt, GptConfig, ParameterMapper};
+
+pub use adamw::{AdamW, AdamWConfig};
+pub use average::WeightAverage;
+pub use decision::{Decided, Decision, Halt};
+pub use muon::{Muon, MuonConfig};
+pub use state::StoredTensor;
+
+use crate::config::{OptimizerKind, TrainConfig};
+use crate::error::OptimizerError;
+use state::{Rate, Stored};
+
+/// What an optimizer is told once; the learning rate comes with each step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OptimizerConfig {
+    /// AdamW's numbers.
+    pub adamw: AdamWConfig,
+    /// Muon's, where it steps the blocks' matrices.
+    pub muon: Option<MuonConfig>,
+    /// Decay of the average of the weights; 0 where there is none.
+    pub ema_decay: f64,
+}
+
+impl From<&TrainConfig> for OptimizerConfig {
+    /// What a run is configured to learn by.
+    fn from(config: &TrainConfig) -> Self {
+        let TrainConfig { beta1, beta2, epsilon, weight_decay, .. } = *config;
+        let muon = MuonConfig {
+            relative_rate: config.muon_learning_rate / config.learning_rate,
+            momentum: config.muon_momentum,
+            weight_decay,
+        };
+        let muon = (config.optimizer == OptimizerKind::Muon).then_some(muon);
+        Self { adamw: AdamWConfig { beta1, beta2, epsilon, weight_decay }, muon, ema_decay: config.ema_decay }
+    }
+}
+
+impl From<AdamWConfig> for OptimizerConfig {
+    /// AdamW for everything, and no average.
+    fn from(adamw: AdamWConfig) -> Self {
+        Self { adamw, muon: None, ema_decay: 0.0 }
+    }
+}
+
+/// The optimizer and all that it remembers.
+#[derive(Clone, Debug)]
+pub struct Optimizer {
+    config: OptimizerConfig,
+    adamw: AdamW,
+    muon: Option<Muon>,
+    average: Option<WeightAverage>,
+    steps: u64,
+}
+
+impl Optimizer {
+    /// An optimizer that has not stepped yet.
+    pub fn new(config: impl Into<OptimizerConfig>) -> Self {
+        let config = config.into();
+        Self {
+            config,
+            adamw: AdamW::new(config.adamw),
+            muon: config.muon.map(Muon::new),
+            average: (config.ema_decay > 0.0).then(|| WeightAverage::new(config.ema_decay)),
+            steps: 0,
+        }
+    }
+
+    /// Its numbers.
+    pub fn config(&self) -> OptimizerConfig {
+        self.config
+    }
+
+    /// Steps taken.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Values remembered: AdamW's, Muon's, and the average's.
+    pub fn values(&self) -> usize {
+        let average = self.average.as_ref().map_or(0, WeightAverage::values);
+        self.adamw.values() + self.muon.as_ref().map_or(0, Muon::values) + average
+    }
+
+    /// The average of the weights, where one is kept.
+    pub fn average(&self) -> Option<&WeightAverage> {
+        self.average.as_ref()
+    }
+
+    /// Takes up the average of a checkpoint: a model on a device without automatic differentiation.
+    /// Nothing where none is kept.
+    pub fn restore_average(&mut self, average: Gpt) {
+        if let Some(kept) = &mut self.average {
+            kept.gpt = Some(average);
+        }
+    }
+
+    /// The model after one step along `gradients` times `scale`.
+    pub fn step(&mut self, gpt: Gpt, gradients: GradientsParams, scale: f64, learning_rate: f64) -> Gpt {
+        let device = gpt.device();
+        let decision = (!is_cpu(&device)).then(|| Decision::take(scale, &device));
+        self.step_by(gpt, gradients, Rate { learning_rate, gradient_scale: scale }, decision.as_ref())
+    }
+
+    /// As [`Self::step`] on a GPU, if and as far as the device's `decision` on the gradients says:
+    /// the host need not know it. Only where [`Self::can_follow_a_decision`].
+    pub fn step_as_decided(
+        &mut self,
+        gpt: Gpt,
+        gradients: GradientsParams,
+        decision: &Decision,
+        learning_rate: f64,
+    ) -> Gpt {
+        self.step_by(gpt, gradients, Rate { learning_rate, gradient_scale: 1.0 }, Some(decision))
+    }
+
+    /// Whether all of its steps are kernels that read a decision: those of AdamW and of the average
+    /// are.
+    pub fn can_follow_a_decision(&self) -> bool {
+        self.muon.is_none()
+    }
+
+    /// Forgets that steps were handed to the device which it did not take: only `taken` were.
+    pub fn rewind(&mut self, taken: u64) {
+        self.steps = taken;
+        if taken == 0
+            && let Some(average) = &mut self.average
+        {
+            average.gpt = None;
+        }
+    }
+
+    fn step_by(&mut self, gpt: Gpt, mut gradients: GradientsParams, rate: Rate, decision: Option<&Decision>) -> Gpt {
+        self.steps += 1;
+        let shape = gpt.config().clone();
+        let on_gpu = decision.map(|_| Vec::new());
+        let mut step = Step { optimizer: self, gradients: &mut gradients, shape, rate, on_gpu };
+        let gpt = gpt.map_parameters(&mut step);
+        if let (Some(steps), Some(decision)) = (step.on_gpu, decision) {
+            gpu::adamw(steps, cube(decision.values()), self.adamw.numbers(self.steps, rate, 1));
+        }
+        if let Some(average) = &mut self.average {
+            average.follow(&gpt, self.steps, decision);
+        }
+        gpt
+    }
+
+    /// Everything remembered of the gradients, by name, to be stored: AdamW's `first.h.0...` and
+    /// `second.h.0...`, Muon's `momentum.h.0...`.
+    pub fn stored(&self) -> Vec<StoredTensor> {
+        self.adamw.stored().chain(self.muon.iter().flat_map(Muon::stored)).collect()
+    }
+
+    /// Takes up where an optimizer that had taken `steps` steps was stored.
+    ///
+    /// # Errors
+    /// When another kind of optimizer was stored, or a parameter of `gpt` has no moments in
+    /// `stored`, or of another size.
+    pub fn restore(
+        &mut self,
+        gpt: &Gpt,
+        steps: u64,
+        stored: BTreeMap<String, Vec<f32>>,
+        device: &Device,
+    ) -> Result<(), OptimizerError> {
+        self.steps = steps;
+        self.adamw = AdamW::new(self.config.adamw);
+        self.muon = self.config.muon.map(Muon::new);
+        if steps == 0 {
+            return Ok(());
+        }
+        let was_muon = stored.keys().any(|name| name.starts_with("momentum."));
+        if was_muon != self.muon.is_some() {
+            let [was, is] = [was_muon, !was_muon].map(|muon| if muon { "muon" } else { "adamw" });
+            return Err(OptimizerError::OtherKind { was, is });
+        }
+        let mut stored = Stored { tensors: stored, device };
+        for parameter in gpt.parameters() {
+            let n = parameter.shape.iter().product();
+            match &mut self.muon {
+                Some(muon) if Muon::takes(&parameter.name, parameter.shape.len()) => {
+                    muon.restore(&parameter.name, n, &mut stored)?;
+                }
+                _ => self.adamw.restore(&parameter.name, n, &mut stored)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What clipping multiplies gradients of this global norm by; a limit of 0 is none.
+pub fn clip_scale(norm: f64, limit: f64) -> f64 {
+    // PyTorch's clip_grad_norm_: the 1e-6 keeps the scaled norm just below the limit.
+    if limit > 0.0 { (limit / (norm + 1e-6)).min(1.0) } else { 1.0 }
+}
+
+/// The norm of all gradients together, summed in a fixed order (flex's own sum of a large tensor is
+/// not repeatable).
+pub fn global_norm(gpt: &Gpt, gradients: &GradientsParams) -> f64 {
+    if !is_cpu(&gpt.device()) {
+        return decision::norm(gpt, gradients);
+    }
+    let mut squares: Vec<Tensor<1>> = Vec::new();
+    for parameter in gpt.parameters() {
+        let square = match parameter.shape.len() {
+            1 => square::<1>(gradients, parameter.id),
+            _ => square::<2>(gradients, parameter.id),
+        };
+        squares.extend(square);
+    }
+    if squares.is_empty() {
+        return 0.0;
+    }
+    let squares = Tensor::cat(squares, 0).into_data();
+    squares.iter::<f32>().map(|square| square as f64).sum::<f64>().sqrt()
+}
+
+/// The sum of the squares of one gradient, on the CPU.
+fn square<const D: usize>(gradients: &GradientsParams, id: ParamId) -> Option<Tensor<1>> {
+    let gradient = gradients.get::<D>(id)?;
+    Some(sum_of_squares(gradient))
+}
+
+/// One step over all parameters.
+struct Step<'a> {
+    optimizer: &'a mut Optimizer,
+    gradients: &'a mut GradientsParams,
+    shape: GptConfig,
+    rate: Rate,
+    /// On a GPU: AdamW's part, gathered for few launches.
+    on_gpu: Option<Vec<AdamWStep>>,
+}
+
+impl ParameterMapper for Step<'_> {
+    fn map<const D: usize>(&mut self, name: &str, id: ParamId, parameter: Tensor<D>) -> Tensor<D> {
+        let Some(gradient) = self.gradients.remove::<D>(id) else { return parameter };
+        let Optimizer { adamw, muon, steps, .. } = &mut *self.optimizer;
+        match muon {
+            Some(muon) if Muon::takes(name, D) => {
+                let size = parameter.dims();
+                let [matrix, gradient] = [parameter, gradient].map(|tensor| tensor.reshape([size[0], size[1]]));
+                muon.update(name, matrix, gradient, &self.shape, self.rate).reshape(size)
+            }
+            _ => match &mut self.on_gpu {
+                None => adamw.update(name, parameter, gradient, *steps, self.rate),
+                Some(gathered) => {
+                    let (parameter, step) = adamw.prepare(name, parameter, gradient, self.rate);
+                    gathered.push(step);
+                    parameter
+                }
+            },
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Muon ([Jordan et al. 2024](https://kellerjordan.github.io/posts/muon/)): momentum whose
+//! direction is made orthogonal, so that a step moves a matrix equally far along each of its
+//! singular directions, the weak ones too.
+//!
+//! It steps the matrices of the blocks; embeddings, the head and vectors are AdamW's. A matrix that
+//! holds several (queries, keys and values in `c_attn`; gate and hidden layer in SwiGLU's `c_fc`)
+//! is orthogonalised part by part, as the matrices would be by themselves. The conventions are
+//! those of `torch.optim.Muon` with `adjust_lr_fn = "original"`: a part `[in, out]` moves by the
+//! learning rate times `sqrt(max(1, out / in))`, which keeps one rate good for every width
+//! ([Bernstein 2025](https://jeremybernste.in/writing/deriving-muon)), and decays by the learning
+//! rate itself. PyTorch orthogonalises in bfloat16; here it is float32 everywhere.
+
+use std::collections::BTreeMap;
+
+use burn::tensor::Tensor;
+use ember_kernels::optimizer::{MuonUpdate, muon};
+use ember_model::GptConfig;
+
+use super::state::{Rate, Stored, StoredTensor, flat_values};
+use crate::error::OptimizerError;
+
+/// What Muon is told once.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MuonConfig {
+    /// Its learning rate over AdamW's: both follow one schedule.
+    pub relative_rate: f64,
+    /// Decay of the mean of the gradients.
+    pub momentum: f64,
+    /// Share of a matrix, times Muon's learning rate, that each step takes away.
+    pub weight_decay: f64,
+}
+
+/// Muon and the momenta of the matrices that it steps.
+#[derive(Clone, Debug)]
+pub struct Muon {
+    pub(super) config: MuonConfig,
+    /// Flat.
+    momenta: BTreeMap<String, Tensor<1>>,
+}
+
+impl Muon {
+    pub(super) fn new(config: MuonConfig) -> Self {
+        Self { config, momenta: BTreeMap::new() }
+    }
+
+    /// Whether the parameter `name` of so many dimensions is one of Muon's: a matrix of a block.
+    pub(super) fn takes(name: &str, dimensions: usize) -> bool {
+        dimensions == 2 && name.starts_with("h.")
+    }
+
+    /// The matrix `[in, out]` called `name` of a model of this shape after a step.
+    pub(super) fn update(
+        &mut self,
+        name: &str,
+        matrix: Tensor<2>,
+        gradient: Tensor<2>,
+        shape: &GptConfig,
+        rate: Rate,
+    ) -> Tensor<2> {
+        let [n_in, n_out] = matrix.dims();
+        let zeros = || Tensor::<1>::zeros([n_in * n_out], &matrix.device());
+        let momentum = self.momenta.remove(name).unwrap_or_else(zeros).reshape([n_in, n_out]);
+        let learning_rate = rate.learning_rate * self.config.relative_rate;
+        let update = MuonUpdate {
+            widths: parts(shape, name, n_out),
+            momentum: self.config.momentum as f32,
+            learning_rate: learning_rate as f32,
+            keep: (1.0 - learning_rate * self.config.weight_decay) as f32,
+            scale: rate.gradient_scale as f32,
+        };
+        let [matrix, momentum] = muon(matrix, gradient, momentum, &update);
+        self.momenta.insert(name.to_owned(), momentum.reshape([n_in * n_out]));
+        matrix
+    }
+
+    /// Values remembered.
+    pub(super) fn values(&self) -> usize {
+        self.momenta.values().map(|momentum| momentum.dims()[0]).sum()
+    }
+
+    /// Every momentum by name (`momentum.h.0...`).
+    pub(super) fn stored(&self) -> impl Iterator<Item = StoredTensor> {
+        self.momenta.iter().map(|(name, momentum)| (format!("momentum.{name}"), flat_values(momentum)))
+    }
+
+    /// Takes up the stored momentum of the parameter `name` of `n` values.
+    pub(super) fn restore(&mut self, name: &str, n: usize, stored: &mut Stored) -> Result<(), OptimizerError> {
+        self.momenta.insert(name.to_owned(), stored.take("momentum", name, n)?);
+        Ok(())
+    }
+}
+
+/// The widths of the matrices that stand side by side in the matrix `name`, which has `n_out`
+/// columns.
+fn parts(shape: &GptConfig, name: &str, n_out: usize) -> Vec<usize> {
+    shape.operations().parts(name).map_or_else(|| vec![n_out], <[usize]>::to_vec)
+}
+
+#[cfg(test)]
+mod tests {
+    use ember_kernels::Heads;
+    use ember_model::MlpKind;
+
+    use super::*;
+
+    #[test]
+    fn joint_matrices_have_the_parts_of_their_shape() {
+        let mut shape = GptConfig::new(10, 8, 1, 4, 32);
+        assert_eq!(parts(&shape, "h.0.attn.c_attn.weight", 96), [32, 32, 32]);
+        assert_eq!(parts(&shape, "h.0.mlp.c_fc.weight", 128), [128]);
+        assert_eq!(parts(&shape, "h.0.attn.c_proj.weight", 32), [32]);
+        (shape.n_kv_head, shape.mlp) = (1, MlpKind::SwiGlu);
+        let Heads { head_size, .. } = shape.heads();
+        assert_eq!(parts(&shape, "h.0.attn.c_attn.weight", 48), [32, head_size, head_size]);
+        assert_eq!(parts(&shape, "h.0.mlp.c_fc.weight", 128), [64, 64]);
+    }
+}
