@@ -24,7 +24,7 @@ use beams::Beams;
 pub use beams::beam_steps;
 use insight::{AttentionStep, LensStep, Sight};
 use noise::Noise;
-pub use record::{Recorded, RecordedStep, record};
+pub use record::{Recorded, TracedStep, record};
 pub use request::{Request, Words};
 use stored::Step;
 use ways::{Knobs, Way};

@@ -14,12 +14,12 @@ pub struct Recorded {
     /// The text.
     pub completion: Completion,
     /// One for each token.
-    pub steps: Vec<RecordedStep>,
+    pub steps: Vec<TracedStep>,
 }
 
 /// How one token came to be.
 #[derive(Clone, Debug)]
-pub struct RecordedStep {
+pub struct TracedStep {
     /// The model's logits, `[vocab]`.
     pub unmodified: Vec<f32>,
     /// What the processors made of them, `[vocab]`.
@@ -43,7 +43,7 @@ pub fn record(request: &Request) -> Result<Recorded> {
 /// Keeps how each token came to be.
 struct Recorder<'a> {
     request: &'a Request<'a>,
-    steps: Vec<RecordedStep>,
+    steps: Vec<TracedStep>,
 }
 
 impl Watch for Recorder<'_> {
@@ -54,7 +54,7 @@ impl Watch for Recorder<'_> {
     fn traced(&mut self, step: Traced) {
         if let Traced::Choice { choice, unmodified, processed, .. } = step {
             let (unmodified, processed) = (unmodified.to_vec(), processed.to_vec());
-            self.steps.push(RecordedStep { unmodified, processed, choice: choice.clone() });
+            self.steps.push(TracedStep { unmodified, processed, choice: choice.clone() });
         }
     }
 }
@@ -67,7 +67,7 @@ impl Recorded {
 
     /// The steps as they are stored.
     pub(super) fn steps(&self, prompt: &[u32], context_length: usize) -> Vec<Step> {
-        let store = |(number, step): (usize, &RecordedStep)| {
+        let store = |(number, step): (usize, &TracedStep)| {
             let before = self.before(prompt, number);
             // A draw may fall to any token: the one chosen is stored by itself, too.
             let by_themselves = [before.as_slice(), &[step.choice.id]].concat();

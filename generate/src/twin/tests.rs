@@ -9,14 +9,14 @@ use super::*;
 use ember_decoding::config::Strategy;
 use ember_decoding::trace::ChoiceTrace;
 use ember_decoding::{Completion, FinishReason};
-use ember_explain::RecordedStep;
+use ember_explain::TracedStep;
 
 /// The six probabilities of the example that tutorials work by hand.
 fn recorded() -> Recorded {
     let step = |(number, id): (usize, u32)| {
         let unmodified: Vec<f32> = [0.40_f32, 0.30, 0.20, 0.05, 0.03, 0.02].iter().map(|p| p.ln()).collect();
         let choice = ChoiceTrace { step: number, candidates: Vec::new(), draw: None, interval: None, id, logprob: 0.0 };
-        RecordedStep { processed: unmodified.clone(), unmodified, choice }
+        TracedStep { processed: unmodified.clone(), unmodified, choice }
     };
     let ids = vec![1, 2, 0];
     let completion = Completion {
