@@ -197,3 +197,70 @@ pub fn summary(config: &GenerationConfig) -> String {
         false => config.summary(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ember_decoding::error::Overrun;
+    use std::path::PathBuf;
+
+    /// The line of an error, and whether it exits with 2.
+    fn said(error: impl StdError + Send + Sync + 'static) -> (String, bool) {
+        super::super::line(&error)
+    }
+
+    #[test]
+    fn lines_name_the_flags_that_help() {
+        let (full, is_usage) = said(Error::ContextFull { context_length: 8, overrun: Overrun::Prompt(9) });
+        assert_eq!(
+            full,
+            "the context holds 8 tokens and the prompt has 9; shorten the prompt, lower --max-new-tokens, or use \
+             --overflow slide"
+        );
+        assert!(!is_usage);
+        let draft = Error::Draft(Box::new(Error::NotFinite));
+        assert!(said(draft).0.starts_with("--draft: the model's logits are not finite numbers"));
+        let device = Error::Device("lost".to_owned());
+        assert_eq!(said(device).0, "the device failed: lost; try --device cpu");
+        let nodes = Error::NoCompleteText { nodes: 1, processors: vec!["add"] };
+        assert!(said(nodes).0.ends_with("add left no token to go on with; raise --max-nodes or ask for less"));
+        assert_eq!(
+            said(FindError::NoRuns(PathBuf::from("runs"))).0,
+            "there is no folder runs here; train one with ember-train run, or name a folder with --from"
+        );
+        assert_eq!(
+            said(FindError::NoCheckpointYet(PathBuf::from("runs/a"))).0,
+            "the run runs/a has no checkpoint yet; wait for its first, or train on with ember-train resume runs/a"
+        );
+    }
+
+    #[test]
+    fn wrong_flags_exit_with_2() {
+        let (vocabulary, is_usage) = said(Error::DraftVocabulary { draft_vocab_size: 4, vocab_size: 3 });
+        assert!(is_usage && vocabulary.starts_with("--draft names a model with a vocabulary of 4"), "{vocabulary}");
+        let unbounded = Error::Unbounded { knob: "presence-penalty", value: -0.1, range: "0 or more" };
+        assert_eq!(
+            said(unbounded),
+            (
+                "--presence-penalty -0.1 may make a text more probable as it grows, which leaves --strategy exact without \
+                 a bound; make it 0 or more, or use --strategy beam"
+                    .to_owned(),
+                true
+            )
+        );
+        let (stop, is_usage) = said(EmptyStopString);
+        assert!(is_usage && stop.starts_with("--stop is empty"), "{stop}");
+    }
+
+    #[test]
+    fn a_dead_end_is_the_flags_fault_at_the_start_alone() {
+        let why = WhyDeadEnd::Knobs { grammar: "--regex \"a\"".to_owned(), allowed: 1 };
+        let dead_end = DeadEnd { after: String::new(), why };
+        let line = "no token is left: the 1 that --regex \"a\" allows are all removed by other knobs; loosen \
+                    --min-new-tokens, --bad-words, --no-repeat-ngram-size or --logit-bias";
+        assert_eq!(said(Error::DeadEnd(dead_end.clone())), (line.to_owned(), false));
+        assert_eq!(said(GrammarError::DeadEnd(dead_end)), (line.to_owned(), true));
+        let unusable = GrammarError::Unusable { grammar: "--json-schema f.json".to_owned(), reason: "no".to_owned() };
+        assert_eq!(said(unusable), ("--json-schema f.json cannot be used: no; correct it".to_owned(), true));
+    }
+}
