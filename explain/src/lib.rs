@@ -90,7 +90,7 @@ struct Run {
 /// Runs everything that is shown, and tells it; nothing when the user asked to end.
 ///
 /// # Errors
-/// As [`generate_batch`].
+/// As [`generate_batch`](ember_decoding::generate_batch).
 pub fn explain(request: &Request) -> Result<Option<Explanation>> {
     let Request { model, config, prompt, .. } = *request;
     let recorded = record(request)?;

@@ -1,4 +1,5 @@
-//! What comes out of decoding: chosen tokens, finished texts, why each ended, and what its strategy found out.
+//! What comes out of decoding: chosen tokens, finished texts, why each ended, and what its strategy
+//! found out.
 
 use std::ops::AddAssign;
 
@@ -9,9 +10,11 @@ use serde::{Deserialize, Serialize};
 pub struct ChosenToken {
     /// Its id.
     pub id: u32,
-    /// Its natural log-probability under the unmodified model: before temperature and every other knob.
+    /// Its natural log-probability under the unmodified model: before temperature and every other
+    /// knob.
     pub logprob: f32,
-    /// The most probable tokens of this step and their log-probabilities, best first; as many as `logprobs` asks for.
+    /// The most probable tokens of this step and their log-probabilities, best first; as many as
+    /// `logprobs` asks for.
     pub top: Vec<(u32, f32)>,
 }
 
@@ -24,12 +27,13 @@ pub struct Completion {
     pub tokens: Vec<ChosenToken>,
     /// Why it ended.
     pub finish_reason: FinishReason,
-    /// Sum of the chosen tokens' log-probabilities under the unmodified model, in nats; of beams, what they are ranked by.
+    /// Sum of the chosen tokens' log-probabilities under the unmodified model, in nats; of beams,
+    /// what they are ranked by.
     pub score: f64,
     /// From the start of the prefill to this row's last token.
     pub seconds: f64,
-    /// Whether a window slid while it was written, its own or that of a text beside it: from there on each token cost a pass
-    /// over `context_length` tokens.
+    /// Whether a window slid while it was written, its own or that of a text beside it: from there
+    /// on each token cost a pass over `context_length` tokens.
     pub slid: bool,
     /// What its strategy found out beside the text.
     pub finding: Option<Finding>,
@@ -94,7 +98,8 @@ pub enum Finding {
         proven: bool,
         /// Prefixes looked at.
         nodes: usize,
-        /// No continuation that was not looked at has a log-probability above this, in nats; none where all were.
+        /// No continuation that was not looked at has a log-probability above this, in nats; none
+        /// where all were.
         bound: Option<f64>,
         /// Time or interruption, where one of them ended the search.
         #[serde(skip_serializing_if = "Option::is_none")]

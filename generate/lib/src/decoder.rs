@@ -12,7 +12,8 @@ use crate::watch::Watch;
 
 /// A strategy at work.
 pub(crate) trait Decoder {
-    /// Whether it continues all prompts together, one pass through the model a step, and not one after the other.
+    /// Whether it continues all prompts together, one pass through the model a step, and not one
+    /// after the other.
     fn takes_all_prompts(&self) -> bool {
         true
     }
@@ -23,8 +24,9 @@ pub(crate) trait Decoder {
         slots(prompts, rows, config.max_new_tokens, context_length)
     }
 
-    /// Continues the prompts, which are the rows of `sequences`: for each its `num_return_sequences` completions, the best
-    /// first where they are ranked, and fewer where a search finds no more.
+    /// Continues the prompts, which are the rows of `sequences`: for each its
+    /// `num_return_sequences` completions, the best first where they are ranked, and fewer where a
+    /// search finds no more.
     ///
     /// # Errors
     /// When the context is full and the window may not slide, the knobs leave no token to choose from, the logits are not

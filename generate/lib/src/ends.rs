@@ -6,8 +6,8 @@ use crate::constraint::Constraint;
 use crate::stop::StopStrings;
 use crate::stream::token_bytes;
 
-/// What ends a text. Stop strings are looked for here where texts are ranked, which are nobody's until the search is over; a text
-/// that is written token by token is ended by its stream.
+/// What ends a text. Stop strings are looked for here where texts are ranked, which are nobody's
+/// until the search is over; a text that is written token by token is ended by its stream.
 pub(crate) struct Ends<'a> {
     tokenizer: Option<&'a Tokenizer>,
     constraint: Option<&'a Constraint>,

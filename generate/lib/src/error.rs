@@ -58,7 +58,8 @@ pub enum Error {
     /// A grammar leaves no token to choose.
     #[error(transparent)]
     DeadEnd(#[from] DeadEnd),
-    /// A knob under which a text may become more probable as it grows, which an exact search cannot bear.
+    /// A knob under which a text may become more probable as it grows, which an exact search cannot
+    /// bear.
     #[error(
         "{knob} {value} may make a text more probable as it grows, which leaves an exact search without a bound; make it {range}"
     )]

@@ -1,7 +1,7 @@
 //! Text in, text out: a model and its tokenizer, the knobs, and what ends a text.
 //!
-//! Strategies write token ids. Here they become text that is final the moment it is told, and a text ends before its first stop
-//! string and where its grammar has nothing to add.
+//! Strategies write token ids. Here they become text that is final the moment it is told, and a
+//! text ends before its first stop string and where its grammar has nothing to add.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -54,7 +54,8 @@ pub struct Written {
     pub prompt: usize,
     /// Which of the prompt's texts it is; where texts are ranked, 0 is the best.
     pub number: usize,
-    /// What was written, without the prompt and without a stop string. Without a tokenizer each token is U+FFFD.
+    /// What was written, without the prompt and without a stop string. Without a tokenizer each
+    /// token is U+FFFD.
     pub text: String,
     /// The tokens.
     pub completion: Completion,
@@ -67,7 +68,8 @@ pub trait Reader {
     /// Text with which a row (sequences of the first prompt first) is certain to go on.
     fn text(&mut self, _row: usize, _text: &str) {}
 
-    /// After each step of a row; its `steps` are those of [`Certain`]. Breaking with a reason ends it with what there is.
+    /// After each step of a row; its `steps` are those of [`Certain`]. Breaking with a reason ends
+    /// it with what there is.
     fn go_on(&mut self, _row: usize, _steps: usize) -> ControlFlow<FinishReason> {
         ControlFlow::Continue(())
     }
@@ -127,7 +129,8 @@ impl<'a> Generator<'a> {
         self.constraint.as_deref()
     }
 
-    /// Continues the prompts: for each its texts, the best first where they are ranked, and fewer where a search finds no more.
+    /// Continues the prompts: for each its texts, the best first where they are ranked, and fewer
+    /// where a search finds no more.
     ///
     /// # Errors
     /// As [`generate_batch`].
@@ -152,7 +155,8 @@ impl<'a> Generator<'a> {
         let numbered = completions.into_iter().enumerate().flat_map(|(prompt, completions)| {
             completions.into_iter().enumerate().map(move |(number, completion)| (prompt, number, completion))
         });
-        // A search may return fewer sequences than it was asked for, so a row is not just the next number.
+        // A search may return fewer sequences than it was asked for, so a row is not just the next
+        // number.
         let written = numbered.map(|(prompt, number, completion)| {
             let text = texts.finish(prompt * each + number, &completion.ids);
             let valid = self.constraint().map(|constraint| constraint.is_accepting(&completion.ids));

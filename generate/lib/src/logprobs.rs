@@ -4,7 +4,8 @@ use crate::completion::ChosenToken;
 use crate::error::{Error, Result};
 use crate::softmax::log_sum_exp;
 
-/// The logarithm of the sum of the exponentials of the logits `[vocab]`, from which log-probabilities are measured.
+/// The logarithm of the sum of the exponentials of the logits `[vocab]`, from which
+/// log-probabilities are measured.
 ///
 /// # Errors
 /// When the logits are not finite.
@@ -25,7 +26,8 @@ pub fn logprob(logit: f32, log_sum_exp: f64) -> f32 {
     ((f64::from(logit) - log_sum_exp) as f32).min(0.0)
 }
 
-/// Token `id` with its log-probability and those of the `top` best, from the unmodified logits `[vocab]` of its step.
+/// Token `id` with its log-probability and those of the `top` best, from the unmodified logits
+/// `[vocab]` of its step.
 pub fn chosen(id: u32, logits: &[f32], log_sum_exp: f64, top: usize) -> ChosenToken {
     let logprob = |id: u32| logprob(logits[id as usize], log_sum_exp);
     ChosenToken { id, logprob: logprob(id), top: top_k(top, logits).into_iter().map(|id| (id, logprob(id))).collect() }

@@ -1,4 +1,5 @@
-//! Enums whose values have names: what a flag, a file and JSON call each, and what it means, stated once.
+//! Enums whose values have names: what a flag, a file and JSON call each, and what it means, stated
+//! once.
 
 /// One of a few values that have names.
 pub trait Named: Copy + Send + Sync + 'static {
@@ -20,12 +21,12 @@ pub trait Named: Copy + Send + Sync + 'static {
 /// An enum with a name for each value; the comment above a value is its meaning.
 macro_rules! named {
     ($(#[$of_enum:meta])* $type:ident $(default $default:ident)? {
-        $(#[doc = $meaning:literal] $value:ident = $name:literal,)+
+        $($(#[doc = $meaning:literal])+ $value:ident = $name:literal,)+
     }) => {
         $(#[$of_enum])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
         pub enum $type {
-            $(#[doc = $meaning] #[serde(rename = $name)] $value,)+
+            $($(#[doc = $meaning])+ #[serde(rename = $name)] $value,)+
         }
 
         $(impl Default for $type {
@@ -45,7 +46,7 @@ macro_rules! named {
 
             fn meaning(self) -> &'static str {
                 match self {
-                    $(Self::$value => $meaning.trim().trim_end_matches('.'),)+
+                    $(Self::$value => concat!($($meaning),+).trim().trim_end_matches('.'),)+
                 }
             }
         }

@@ -20,14 +20,18 @@ pub struct Plan<'a> {
     pub constraint: Option<Arc<Constraint>>,
     /// Processors of the caller's own, behind the grammar.
     pub processors: &'a [Arc<dyn LogitsProcessor>],
-    /// Whether a text ends with these generated ids: at a stop string, or where a grammar has nothing to add.
+    /// Whether a text ends with these generated ids: at a stop string, or where a grammar has
+    /// nothing to add.
     pub ends: Option<&'a EndsText<'a>>,
-    /// Names the draws, one for each prompt: its sequence i draws as `first_sequences[prompt] + i`, so that a sequence is the
-    /// same (up to rounding in the model) alone and in any batch. A prompt without one begins at 0.
+    /// Names the draws, one for each prompt: its sequence i draws as `first_sequences[prompt] + i`,
+    /// so that a sequence is the same (up to rounding in the model) alone and in any batch. A
+    /// prompt without one begins at 0.
     pub first_sequences: &'a [u64],
-    /// How many candidates of each step to give account of, in [`Watch::traced`](crate::watch::Watch::traced); 0 is none.
+    /// How many candidates of each step to give account of, in
+    /// [`Watch::traced`](crate::watch::Watch::traced); 0 is none.
     pub traced_candidates: usize,
-    /// What says that `max_time_s` is over, one for each prompt; a prompt without one goes by the time.
+    /// What says that `max_time_s` is over, one for each prompt; a prompt without one goes by the
+    /// time.
     pub clocks: &'a [Clock],
     /// What proposes tokens for the model to check, where `draft_tokens` is above 0.
     pub draft: Draft<'a>,
@@ -57,7 +61,8 @@ pub enum Clock {
 }
 
 impl Clock {
-    /// Whether time is over once `seconds` of `max_time_s` have passed and `steps` tokens were generated.
+    /// Whether time is over once `seconds` of `max_time_s` have passed and `steps` tokens were
+    /// generated.
     pub fn is_over(self, max_time_s: Option<f64>, seconds: f64, steps: usize) -> bool {
         match self {
             Self::Time => max_time_s.is_some_and(|most| seconds >= most),
@@ -97,8 +102,8 @@ impl<'a> Plan<'a> {
         self.clocks.get(prompt).copied().unwrap_or_default()
     }
 
-    /// Why a sequence of a prompt ends with its last token, if it does; `asked` is what the caller said to that token, and
-    /// `seconds` have passed since generation began.
+    /// Why a sequence of a prompt ends with its last token, if it does; `asked` is what the caller
+    /// said to that token, and `seconds` have passed since generation began.
     pub(crate) fn reason_to_end(
         &self,
         prompt: usize,

@@ -12,7 +12,8 @@ pub fn token_bytes(tokenizer: Option<&Tokenizer>, id: u32) -> Vec<u8> {
 
 /// Turns the bytes of one token after another into text that is final the moment it is given out.
 ///
-/// All that was given out, put together, is the bytes' text (each malformed part as U+FFFD) up to the first stop string.
+/// All that was given out, put together, is the bytes' text (each malformed part as U+FFFD) up to
+/// the first stop string.
 #[derive(Clone, Debug, Default)]
 pub struct TextStream {
     stops: StopStrings,
@@ -29,7 +30,8 @@ impl TextStream {
         Self { stops, ..Self::default() }
     }
 
-    /// Takes the bytes of the next token and gives out the text that is now certain; none once a stop string appeared.
+    /// Takes the bytes of the next token and gives out the text that is now certain; none once a
+    /// stop string appeared.
     pub fn push(&mut self, token: &[u8]) -> String {
         if self.stopped {
             return String::new();
@@ -136,8 +138,8 @@ mod tests {
     }
 
     proptest! {
-        /// However bytes are cut into tokens, the stream says what the whole says: malformed bytes, characters of all
-        /// lengths and stop strings included.
+        /// However bytes are cut into tokens, the stream says what the whole says: malformed bytes,
+        /// characters of all lengths and stop strings included.
         #[test]
         fn pieces_make_the_whole(
             tokens in prop::collection::vec(

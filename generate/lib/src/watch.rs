@@ -1,4 +1,5 @@
-//! What a caller is told while texts are written: tokens that are certain, and how each step came about.
+//! What a caller is told while texts are written: tokens that are certain, and how each step came
+//! about.
 
 use std::ops::ControlFlow;
 
@@ -7,8 +8,8 @@ use crate::trace::{BeamStep, ChoiceTrace};
 
 /// A caller that looks on. A closure that takes [`Certain`] is one; `()` is nobody.
 pub trait Watch {
-    /// After each step of a row: the tokens with which it is now certain to go on. Breaking with a reason ends the row, or
-    /// where texts are ranked the prompt's search, with what there is.
+    /// After each step of a row: the tokens with which it is now certain to go on. Breaking with a
+    /// reason ends the row, or where texts are ranked the prompt's search, with what there is.
     fn certain(&mut self, _certain: Certain) -> ControlFlow<FinishReason> {
         ControlFlow::Continue(())
     }
@@ -28,11 +29,13 @@ impl<F: FnMut(Certain) -> ControlFlow<FinishReason>> Watch for F {
 /// Tokens that nothing takes back.
 #[derive(Clone, Copy, Debug)]
 pub struct Certain<'a> {
-    /// The row: sequences of the first prompt first. Of texts that are ranked, that of the prompt's best.
+    /// The row: sequences of the first prompt first. Of texts that are ranked, that of the prompt's
+    /// best.
     pub row: usize,
     /// The tokens behind those told before; often none while texts are ranked.
     pub tokens: &'a [ChosenToken],
-    /// Steps so far: tokens of the row, steps of its beams, or prefixes that an exact search has looked at.
+    /// Steps so far: tokens of the row, steps of its beams, or prefixes that an exact search has
+    /// looked at.
     pub steps: usize,
 }
 

@@ -18,7 +18,8 @@ pub(super) struct Prompt {
 }
 
 impl Prompt {
-    /// An error with the line that the prompt stands on; a wrong flag is nothing that a prompt can help.
+    /// An error with the line that the prompt stands on; a wrong flag is nothing that a prompt can
+    /// help.
     pub(super) fn blame(&self, error: Error) -> Error {
         if self.place.is_empty() || exit_code(&error) == 2 { error } else { error.context(self.place.clone()) }
     }

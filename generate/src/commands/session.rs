@@ -1,4 +1,5 @@
-//! Continuing prompts with one model and one configuration: what `text` and `replay` have in common.
+//! Continuing prompts with one model and one configuration: what `text` and `replay` have in
+//! common.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -36,7 +37,8 @@ pub(super) struct Batch<'a> {
 pub(super) struct Repeats {
     /// What says that time is over, one for each prompt of the batch; none for a run of its own.
     pub(super) clocks: Vec<Clock>,
-    /// The user's interruption: after so many steps of a prompt's sequence. Beams end together and count as sequence 0.
+    /// The user's interruption: after so many steps of a prompt's sequence. Beams end together and
+    /// count as sequence 0.
     pub(super) interrupted: HashMap<(usize, usize), usize>,
 }
 
@@ -69,8 +71,8 @@ impl<'a> Session<'a> {
         Ok(Self { loaded, generator, interrupt })
     }
 
-    /// Continues a batch. The text of the first sequence goes to `stream` as soon as it is certain, an account of each step
-    /// to `trace`.
+    /// Continues a batch. The text of the first sequence goes to `stream` as soon as it is certain,
+    /// an account of each step to `trace`.
     pub(super) fn write(
         &self,
         batch: &Batch,

@@ -43,7 +43,8 @@ impl UsedBy {
 
 /// One knob: a row of [`KNOBS`].
 pub struct Knob {
-    /// Its key in `generation_config.json`: Hugging Face's where they have one, else our own, which they let be.
+    /// Its key in `generation_config.json`: Hugging Face's where they have one, else our own, which
+    /// they let be.
     pub name: &'static str,
     /// What people call it.
     pub label: &'static str,
@@ -107,8 +108,9 @@ impl PartialEq for Knob {
     }
 }
 
-/// States every knob once: its field, type and value when off; its key in a file and what people call it; the strategies that use
-/// it and its range. [`Knobs`], [`KNOBS`] and the defaults of [`GenerationConfig`] follow.
+/// States every knob once: its field, type and value when off; its key in a file and what people
+/// call it; the strategies that use it and its range. [`Knobs`], [`KNOBS`] and the defaults of
+/// [`GenerationConfig`] follow.
 macro_rules! knobs {
     ($($field:ident: $type:ty = $off:expr, $name:literal, $label:literal, $used_by:ident, $range:expr;)+) => {
         /// The knobs that one source sets, flags or a file; `None` where it says nothing.
@@ -117,7 +119,8 @@ macro_rules! knobs {
         #[derive(Clone, Debug, Default, PartialEq)]
         #[allow(missing_docs)]
         pub struct Knobs {
-            /// How the next token is chosen; in a file, what `do_sample` and the beams do not say by themselves.
+            /// How the next token is chosen; in a file, what `do_sample` and the beams do not say
+            /// by themselves.
             pub strategy: Option<Strategy>,
             /// A file's way to say that tokens are drawn.
             pub do_sample: Option<bool>,
@@ -158,8 +161,8 @@ macro_rules! knobs {
     };
 }
 
-// The ranges are transformers' or narrower: what it would silently ignore, such as a typical_p of 2, is an error here. As a flag, a
-// temperature of 0 means greedy.
+// The ranges are transformers' or narrower: what it would silently ignore, such as a typical_p of
+// 2, is an error here. As a flag, a temperature of 0 means greedy.
 #[rustfmt::skip]
 knobs! {
     semantics: Semantics = Semantics::Hf, "semantics", "semantics", OneByOne, Range::Any;

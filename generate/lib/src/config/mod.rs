@@ -1,10 +1,11 @@
 //! What to generate and how: the knobs, their ranges, and whose word counts when several speak.
 //!
-//! A knob's value comes from the flag, else from the checkpoint folder's `generation_config.json`, else the knob is off (or
-//! what another program takes by default, where the caller asks for that one's ways). All that there is to say of one knob (its
-//! type, its value when off, its names, its range, which strategies use it) is one line of the statement in `knobs.rs`: what one
-//! source sets ([`Knobs`]), the defaults and the table [`KNOBS`] follow from it, and whatever treats knobs alike, reading,
-//! checking, joining, writing, walks that table.
+//! A knob's value comes from the flag, else from the checkpoint folder's `generation_config.json`,
+//! else the knob is off (or what another program takes by default, where the caller asks for that
+//! one's ways). All that there is to say of one knob (its type, its value when off, its names, its
+//! range, which strategies use it) is one line of the statement in `knobs.rs`: what one source sets
+//! ([`Knobs`]), the defaults and the table [`KNOBS`] follow from it, and whatever treats knobs
+//! alike, reading, checking, joining, writing, walks that table.
 
 mod error;
 mod folder;
@@ -63,7 +64,8 @@ named! {
 named! {
     /// What happens when the text is as long as what the model can attend to.
     Overflow default Slide {
-        /// Go on with the last `context_length` tokens; each further token costs a pass over all of them.
+        /// Go on with the last `context_length` tokens; each further token costs a pass over all of
+        /// them.
         Slide = "slide",
         /// End there, with the finish reason `length`.
         Stop = "stop",
@@ -98,7 +100,8 @@ pub struct GenerationConfig {
     pub epsilon_cutoff: f64,
     /// Least probability, lowered where the distribution is flat, in [0, 1); 0 is off.
     pub eta_cutoff: f64,
-    /// Makes what was said before less probable (above 1) or more (below), above 0; 1 changes nothing.
+    /// Makes what was said before less probable (above 1) or more (below), above 0; 1 changes
+    /// nothing.
     pub repetition_penalty: f32,
     /// Subtracted from the logit of every token generated so far; 0 is off.
     pub presence_penalty: f32,
@@ -114,13 +117,15 @@ pub struct GenerationConfig {
     pub logit_bias: Vec<(Vec<u32>, f32)>,
     /// Texts that a beam search keeps side by side, at least 1.
     pub num_beams: usize,
-    /// The power of the length by which a finished beam's score is divided; above 0 favours long texts.
+    /// The power of the length by which a finished beam's score is divided; above 0 favours long
+    /// texts.
     pub length_penalty: f32,
     /// When a beam search may end.
     pub early_stopping: EarlyStopping,
     /// Groups that the beams of a diverse search fall into; divides `num_beams`.
     pub num_beam_groups: usize,
-    /// Subtracted from a token's log-probability for each earlier group's beam that chose it at the same step.
+    /// Subtracted from a token's log-probability for each earlier group's beam that chose it at the
+    /// same step.
     pub diversity_penalty: f32,
     /// Texts to return for each prompt, at least 1, and with beams at most `num_beams`.
     pub num_return_sequences: usize,

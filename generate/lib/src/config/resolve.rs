@@ -9,13 +9,16 @@ use super::{
 use crate::named::Named;
 
 impl GenerationConfig {
-    /// Joins what the flags say with what the folder says into one configuration, and gives the notes to show about it.
+    /// Joins what the flags say with what the folder says into one configuration, and gives the
+    /// notes to show about it.
     ///
-    /// Each knob is what its flag says, else what the folder says, else off; a flag that asks for another stack's [`Semantics`]
-    /// puts that stack's defaults before the folder. So is the strategy, where no flag names it: any sampling knob among the
-    /// flags means that tokens are drawn, a temperature of 0 that they are not, `num_beams` above 1 means beams (drawn ones only
-    /// with a sampling knob among the flags too), `num_beam_groups` above 1 diverse ones. A knob that the strategy would ignore is
-    /// an error in a flag, and a note in the folder, unless it is off anyway.
+    /// Each knob is what its flag says, else what the folder says, else off; a flag that asks for
+    /// another stack's [`Semantics`] puts that stack's defaults before the folder. So is the
+    /// strategy, where no flag names it: any sampling knob among the flags means that tokens are
+    /// drawn, a temperature of 0 that they are not, `num_beams` above 1 means beams (drawn ones
+    /// only with a sampling knob among the flags too), `num_beam_groups` above 1 diverse ones. A
+    /// knob that the strategy would ignore is an error in a flag, and a note in the folder, unless
+    /// it is off anyway.
     ///
     /// End tokens, seed and log-probabilities keep their defaults, for the caller to set.
     ///
@@ -34,8 +37,8 @@ impl GenerationConfig {
         let (mut ignored, mut by_stack) = (Vec::new(), Vec::new());
         let flags = without_zero(flags);
         let (of_folder, of_stack) = ((Source::Folder, &folder.knobs), (Source::Stack, &stack));
-        // Who asks for another stack asks for what it would do, and it would not read the folder's file; a file that names a
-        // stack itself says what to do with it.
+        // Who asks for another stack asks for what it would do, and it would not read the folder's
+        // file; a file that names a stack itself says what to do with it.
         let sources = match flags.semantics {
             Some(_) => [(Source::Flags, &flags), of_stack, of_folder],
             None => [(Source::Flags, &flags), of_folder, of_stack],
@@ -247,10 +250,12 @@ fn choose_strategy(flags: &Knobs, folder: &Knobs, stack: &Knobs) -> Result<Strat
         let num_beams = flags.num_beams.or(folder.num_beams).unwrap_or(1);
         let of_stack = stack.do_sample.filter(|_| num_beams == 1); // no other stack has beams
         let unasked = if folder_first { folder.do_sample.or(of_stack) } else { of_stack.or(folder.do_sample) };
-        // Who asks for beams and no more asks for beam search, however the folder would write a single text.
+        // Who asks for beams and no more asks for beam search, however the folder would write a
+        // single text.
         let asks_for_beams = flags.num_beams.is_some_and(|beams| beams > 1);
         let do_sample = sampling.is_some() || (!zero && !asks_for_beams && unasked == Some(true));
-        // The folder's groups count only where no flag asks for what groups cannot be: drawn, or one beam.
+        // The folder's groups count only where no flag asks for what groups cannot be: drawn, or
+        // one beam.
         let of_folder = folder.num_beam_groups.filter(|_| sampling.is_none() && num_beams > 1);
         Strategy::of_hugging_face(do_sample, num_beams, flags.num_beam_groups.or(of_folder).unwrap_or(1))
     };

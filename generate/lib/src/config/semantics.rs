@@ -38,10 +38,12 @@ pub struct Defaults {
     pub min_p: f64,
 }
 
-/// What a stack's own program uses where the user says nothing; every other knob is off in all of them.
+/// What a stack's own program uses where the user says nothing; every other knob is off in all of
+/// them.
 ///
-/// transformers' are all off here: a folder's `generation_config.json` says what its model wants (where a file leaves top_k
-/// out, transformers itself takes 50). llama.cpp's are those of `llama-cli`, MLX's those of `mlx_lm.generate`.
+/// transformers' are all off here: a folder's `generation_config.json` says what its model wants
+/// (where a file leaves top_k out, transformers itself takes 50). llama.cpp's are those of
+/// `llama-cli`, MLX's those of `mlx_lm.generate`.
 pub fn defaults(semantics: Semantics) -> Defaults {
     match semantics {
         Semantics::Hf => Defaults { temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0 },

@@ -1,14 +1,17 @@
 //! Exact search: the most probable continuation there is, and whether that is proven.
 //!
-//! Log-probabilities are at most 0, so a text only becomes less probable as it grows, and the score of a prefix bounds that
-//! of everything it may become. Looking at the best prefix first, a complete text that is at least as probable as every open
-//! prefix is the most probable of all: the search of [Hart, Nilsson and Raphael 1968](https://doi.org/10.1109/TSSC.1968.300136),
-//! with no other estimate of what is to come than that it costs nothing. With it the error of a beam search is measured, not
-//! believed, as [Stahlberg and Byrne 2019](https://arxiv.org/abs/1908.10090) did for translation.
+//! Log-probabilities are at most 0, so a text only becomes less probable as it grows, and the score
+//! of a prefix bounds that of everything it may become. Looking at the best prefix first, a
+//! complete text that is at least as probable as every open prefix is the most probable of all: the
+//! search of [Hart, Nilsson and Raphael 1968](https://doi.org/10.1109/TSSC.1968.300136), with no
+//! other estimate of what is to come than that it costs nothing. With it the error of a beam search
+//! is measured, not believed, as [Stahlberg and Byrne 2019](https://arxiv.org/abs/1908.10090) did
+//! for translation.
 //!
-//! What is maximised is the sum of the log-probabilities that the logits processors leave, as a beam search sums them. There
-//! is no length penalty: divided by its length, a text may become more probable as it grows. A text is complete with an end
-//! token, with a stop string, or at `max_new_tokens`.
+//! What is maximised is the sum of the log-probabilities that the logits processors leave, as a
+//! beam search sums them. There is no length penalty: divided by its length, a text may become more
+//! probable as it grows. A text is complete with an end token, with a stop string, or at
+//! `max_new_tokens`.
 
 mod request;
 mod tree;
@@ -30,8 +33,9 @@ use crate::watch::{Certain, Traced, Watch};
 pub(crate) use request::Request;
 use tree::{Found, Prefix, Tree};
 
-/// Most prefixes that go through the model together. Strictly the best one should be alone, since what it leads to may be
-/// better than the second; but one pass over sixteen rows, which reads the weights once, costs less than sixteen passes.
+/// Most prefixes that go through the model together. Strictly the best one should be alone, since
+/// what it leads to may be better than the second; but one pass over sixteen rows, which reads the
+/// weights once, costs less than sixteen passes.
 const MOST_ROWS: usize = 16;
 
 /// Exact search: one prompt after another, since each wants the model for as many prefixes as fit.
@@ -42,7 +46,8 @@ impl Decoder for ExactSearch {
         false
     }
 
-    /// However many texts are asked for, no more prefixes than [`MOST_ROWS`] are looked at together.
+    /// However many texts are asked for, no more prefixes than [`MOST_ROWS`] are looked at
+    /// together.
     fn slots(&self, prompts: &[&[u32]], config: &GenerationConfig, context_length: usize) -> usize {
         slots(prompts, config.num_return_sequences.min(MOST_ROWS), config.max_new_tokens, context_length)
     }
@@ -73,8 +78,8 @@ impl Decoder for ExactSearch {
     }
 }
 
-/// Gives account of each token of a text that was found otherwise than token by token: what else could have come, by the
-/// log-probabilities that the search went by.
+/// Gives account of each token of a text that was found otherwise than token by token: what else
+/// could have come, by the log-probabilities that the search went by.
 fn retrace(
     sequences: &mut dyn Sequences,
     completion: &Completion,
@@ -113,25 +118,27 @@ pub(crate) struct Progress {
 /// What a search found.
 #[derive(Clone, Debug)]
 pub(crate) struct ExactResult {
-    /// The best continuations, best first: `num_return_sequences`, or as many as there are. `score` is the sum of the
-    /// processed log-probabilities, by which they are compared.
+    /// The best continuations, best first: `num_return_sequences`, or as many as there are. `score`
+    /// is the sum of the processed log-probabilities, by which they are compared.
     pub(crate) completions: Vec<Completion>,
     /// Whether no others are more probable.
     pub(crate) proven: bool,
     /// Prefixes looked at.
     pub(crate) nodes: usize,
-    /// No continuation that was not looked at has a log-probability above this, in nats; minus infinity when there is none.
-    /// A completion whose score is at least this is proven by itself; another's falls short of the best by at most the
-    /// difference.
+    /// No continuation that was not looked at has a log-probability above this, in nats; minus
+    /// infinity when there is none. A completion whose score is at least this is proven by itself;
+    /// another's falls short of the best by at most the difference.
     pub(crate) bound: f64,
-    /// Time or interruption, when one of them ended the search before a proof or `max_nodes` did. Then, and where one of them
-    /// comes after the search, only the first tokens of the best completion tell what else was probable.
+    /// Time or interruption, when one of them ended the search before a proof or `max_nodes` did.
+    /// Then, and where one of them comes after the search, only the first tokens of the best
+    /// completion tell what else was probable.
     pub(crate) cut_short: Option<FinishReason>,
 }
 
 /// Refuses the knobs under which a text may become more probable as it grows.
 ///
-/// A repetition penalty below 1 is not among them: it multiplies log-probabilities, which then stay at most 0.
+/// A repetition penalty below 1 is not among them: it multiplies log-probabilities, which then stay
+/// at most 0.
 ///
 /// # Errors
 /// [`Error::Unbounded`] for the first such knob.
@@ -152,12 +159,14 @@ pub fn check(config: &GenerationConfig) -> Result<()> {
     }
 }
 
-/// Finds the most probable continuations of the prompt, which is the one row of `sequences` before and after.
+/// Finds the most probable continuations of the prompt, which is the one row of `sequences` before
+/// and after.
 ///
-/// A beam search opens, so that there is soon an answer to improve on; what it looks at counts as nodes and is not looked at
-/// again. `max_nodes` ends the search, but not before a text is complete. `on_progress` is called after each pass through
-/// the model; breaking with a reason ends the search, which then gives the best complete texts so far, or where there are
-/// none the longest prefix, with that finish reason.
+/// A beam search opens, so that there is soon an answer to improve on; what it looks at counts as
+/// nodes and is not looked at again. `max_nodes` ends the search, but not before a text is
+/// complete. `on_progress` is called after each pass through the model; breaking with a reason ends
+/// the search, which then gives the best complete texts so far, or where there are none the longest
+/// prefix, with that finish reason.
 ///
 /// # Errors
 /// When a knob breaks the bound ([`check`]), the context is too short under [`Overflow::Error`], processors leave no complete
@@ -185,7 +194,8 @@ pub(crate) fn search(
         return Err(Error::NoCompleteText { nodes, processors: request.chain.names() });
     }
     let seconds = request.started.elapsed().as_secs_f64();
-    // Passes that tell of the tokens what the search does not remember; the best text has one of them in any case.
+    // Passes that tell of the tokens what the search does not remember; the best text has one of
+    // them in any case.
     let best = tree.found.first().map(|found| found.score);
     let mut passes = 0;
     let mut go_on = || {
@@ -205,8 +215,8 @@ pub(crate) fn search(
     Ok(ExactResult { completions, proven, nodes, bound, cut_short })
 }
 
-/// Looks at one prefix after another until nothing open can improve the answer, or the nodes are used up; gives the reason
-/// when something else ended it.
+/// Looks at one prefix after another until nothing open can improve the answer, or the nodes are
+/// used up; gives the reason when something else ended it.
 fn grow(
     sequences: &mut dyn Sequences,
     tree: &mut Tree,
@@ -277,8 +287,8 @@ fn longest(sequences: &dyn Sequences, config: &GenerationConfig) -> Result<usize
     Ok(config.max_new_tokens.min(fit))
 }
 
-/// The logits after the prompt and each of `paths`, `[paths, vocab]`. Row 0 stays the prompt; the other rows grow out of
-/// whatever row shares most with them, so that little is computed again.
+/// The logits after the prompt and each of `paths`, `[paths, vocab]`. Row 0 stays the prompt; the
+/// other rows grow out of whatever row shares most with them, so that little is computed again.
 fn logits_after(sequences: &mut dyn Sequences, prompt_len: usize, paths: &[Vec<u32>]) -> Result<Vec<f32>> {
     if paths.iter().all(Vec::is_empty) {
         return sequences.logits(); // of row 0, so that it is the prompt's row that remembers
@@ -303,8 +313,9 @@ fn logits_after(sequences: &mut dyn Sequences, prompt_len: usize, paths: &[Vec<u
     sequences.logits_of_last(&counts)
 }
 
-/// The log-probabilities of the continuation `found` of the one row, and of the `top` best tokens at each step. Once `go_on`,
-/// asked before each pass, says no, the search's own log-probabilities are those of the rest, and no other tokens are told.
+/// The log-probabilities of the continuation `found` of the one row, and of the `top` best tokens
+/// at each step. Once `go_on`, asked before each pass, says no, the search's own log-probabilities
+/// are those of the rest, and no other tokens are told.
 fn measured(
     sequences: &mut dyn Sequences,
     found: &Found,

@@ -8,8 +8,8 @@ use crate::processors::Chain;
 
 /// What to search for.
 pub(crate) struct Request<'a> {
-    /// Of the knobs: `max_new_tokens`, `num_return_sequences`, `max_nodes`, `end_tokens`, `max_time_s`, `overflow`,
-    /// `logprobs`.
+    /// Of the knobs: `max_new_tokens`, `num_return_sequences`, `max_nodes`, `end_tokens`,
+    /// `max_time_s`, `overflow`, `logprobs`.
     pub(crate) config: &'a GenerationConfig,
     /// Works on log-probabilities and may lower them at will, but not lift one above 0.
     pub(crate) chain: &'a Chain,

@@ -29,8 +29,8 @@ pub fn generate(model: &Gpt, prompt: &[u32], config: &GenerationConfig, watch: &
     Ok(completions.into_iter().flatten().next().expect("one prompt has one completion"))
 }
 
-/// Continues several prompts, together where the strategy can: for each its `num_return_sequences` completions, the best first
-/// where they are ranked, and fewer where a search finds no more.
+/// Continues several prompts, together where the strategy can: for each its `num_return_sequences`
+/// completions, the best first where they are ranked, and fewer where a search finds no more.
 ///
 /// # Errors
 /// When there is no prompt, one is empty, an id is outside the vocabulary, the context is full under [`Overflow::Error`], the

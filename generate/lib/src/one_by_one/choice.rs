@@ -76,7 +76,8 @@ impl<'a> Chooser<'a> {
         Self { plan, chain }
     }
 
-    /// What the choice after every row of `sequences` needs: where that is the best token and no word on others, no more.
+    /// What the choice after every row of `sequences` needs: where that is the best token and no
+    /// word on others, no more.
     ///
     /// # Errors
     /// When the device fails.

@@ -19,8 +19,8 @@ impl Decoder for OneByOne {
         let each = job.plan.config.num_return_sequences;
         let chooser = Chooser::new(job.plan, job.chain);
         let mut rows = Row::all(sequences, job);
-        // Prefill: every prompt is read once, whatever the number of its continuations. All positions go through the model at
-        // once, as in training: much work, limited by arithmetic.
+        // Prefill: every prompt is read once, whatever the number of its continuations. All
+        // positions go through the model at once, as in training: much work, limited by arithmetic.
         let parents: Vec<usize> = rows.iter().map(|row| row.prompt).collect();
         let mut next = chooser.read(sequences)?.select(&parents, sequences.vocab_size());
         sequences.select(&parents);
@@ -42,8 +42,8 @@ impl Decoder for OneByOne {
             for (place, &row) in live.iter().enumerate() {
                 rows[row].slid |= sequences.ids(place).len() > sequences.context_length();
             }
-            // Decode: one position of each row goes through the model and attends to the cache. Little work, limited by
-            // reading the weights.
+            // Decode: one position of each row goes through the model and attends to the cache.
+            // Little work, limited by reading the weights.
             next = chooser.read(sequences)?;
         }
         let mut completions = rows.into_iter().map(Row::into_completion);

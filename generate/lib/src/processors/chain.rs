@@ -16,8 +16,9 @@ use crate::softmax::highest;
 pub struct Chain(Vec<Arc<dyn LogitsProcessor>>);
 
 impl Chain {
-    /// The processors that `config` switches on, in the order and with the rules of its semantics; `others` (a grammar, a caller's
-    /// own) run behind what bans and penalises, and before what truncates.
+    /// The processors that `config` switches on, in the order and with the rules of its semantics;
+    /// `others` (a grammar, a caller's own) run behind what bans and penalises, and before what
+    /// truncates.
     pub fn new(config: &GenerationConfig, others: impl IntoIterator<Item = Arc<dyn LogitsProcessor>>) -> Self {
         Self::with_rules(config, &Rules::of(config.semantics), others)
     }
@@ -63,7 +64,8 @@ impl Chain {
 
     /// Appends the processor of a sampling knob that is on.
     fn push_sampling(&mut self, knob: Knob, config: &GenerationConfig, rules: &Rules) {
-        // A beam that can only end cannot go on: transformers leaves it a token beside the end tokens.
+        // A beam that can only end cannot go on: transformers leaves it a token beside the end
+        // tokens.
         let keep = match config.strategy {
             Strategy::BeamSample => 1 + config.end_tokens.len().max(1),
             _ => 1,
@@ -92,7 +94,8 @@ impl Chain {
         Self(processors)
     }
 
-    /// The processors up to and with the one of this name, and those behind it; without one of this name, all are behind.
+    /// The processors up to and with the one of this name, and those behind it; without one of this
+    /// name, all are behind.
     pub fn split_behind(&self, name: &str) -> (Self, Self) {
         let behind = self.0.iter().position(|processor| processor.name() == name).map_or(0, |place| place + 1);
         (Self(self.0[..behind].to_vec()), Self(self.0[behind..].to_vec()))
@@ -113,12 +116,14 @@ impl Chain {
         Error::NothingLeft { place, processors: self.names() }
     }
 
-    /// The highest of the logits that the chain has left behind, `[vocab]`; minus infinity where no token is possible.
+    /// The highest of the logits that the chain has left behind, `[vocab]`; minus infinity where no
+    /// token is possible.
     ///
     /// # Errors
     /// When the knobs have taken a logit out of float32's range: nothing can be compared with it.
     pub(crate) fn highest(&self, processed: &[f32]) -> Result<f32> {
-        // No early exit, so that many are compared side by side; what is no number compares with nothing.
+        // No early exit, so that many are compared side by side; what is no number compares with
+        // nothing.
         let all_finite = processed.iter().fold(true, |all, &logit| all & (logit < f32::INFINITY));
         match all_finite {
             true => Ok(highest(processed)),

@@ -26,7 +26,8 @@ pub trait LogitsProcessor: Send + Sync {
     /// The knob's name, such as "top-k".
     fn name(&self) -> &'static str;
 
-    /// Edits the logits of one position, or its log-probabilities, `[vocab]`: finite or minus infinity in, the same out. A
-    /// ban may remove the last token there is; what truncates by probability keeps at least one of those that it gets.
+    /// Edits the logits of one position, or its log-probabilities, `[vocab]`: finite or minus
+    /// infinity in, the same out. A ban may remove the last token there is; what truncates by
+    /// probability keeps at least one of those that it gets.
     fn process(&self, step: &Step, logits: &mut [f32]);
 }

@@ -9,8 +9,8 @@ use crate::sampler::uniform;
 /// What to generate, by guesses or not.
 #[derive(Clone, Copy)]
 pub(crate) struct Request<'a> {
-    /// The knobs, `draft_tokens` being the most that are guessed at a time, and what ends a text. The strategy is greedy or
-    /// sampling.
+    /// The knobs, `draft_tokens` being the most that are guessed at a time, and what ends a text.
+    /// The strategy is greedy or sampling.
     pub(crate) plan: &'a Plan<'a>,
     /// What works on the logits, the draft model's too.
     pub(crate) chain: &'a Chain,
@@ -35,8 +35,8 @@ pub(super) enum Draw {
 impl Request<'_> {
     /// A number from [0, 1), the same whenever the sequence's token number `step` is chosen.
     ///
-    /// A position may be guessed at more than once, but only after a guess before it was replaced, which no draw at this
-    /// position had a part in: using the same number again biases nothing.
+    /// A position may be guessed at more than once, but only after a guess before it was replaced,
+    /// which no draw at this position had a part in: using the same number again biases nothing.
     pub(super) fn uniform(&self, step: usize, what: Draw) -> f64 {
         uniform(&mut ember_data::random::rng(self.plan.config.seed, &[self.sequence, step as u64, what as u64]))
     }

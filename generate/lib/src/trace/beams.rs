@@ -17,7 +17,8 @@ pub struct BeamStep {
     /// For each beam before this step, what the processors did to the tokens that mattered.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub beams: Vec<Vec<Candidate>>,
-    /// Every candidate that was considered, in the order of the ranking (of the draws, in beam sampling).
+    /// Every candidate that was considered, in the order of the ranking (of the draws, in beam
+    /// sampling).
     pub candidates: Vec<BeamCandidate>,
     /// The finished texts after this step, best first.
     pub pool: Vec<PoolEntry>,

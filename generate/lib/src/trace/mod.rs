@@ -1,5 +1,5 @@
-//! What happened at a step of decoding, in numbers: which tokens were in the running, what each processor did to them, and
-//! how one of them was chosen.
+//! What happened at a step of decoding, in numbers: which tokens were in the running, what each
+//! processor did to them, and how one of them was chosen.
 
 mod beams;
 
@@ -52,8 +52,8 @@ pub struct Candidate {
 pub struct ChoiceTrace {
     /// Tokens generated before it.
     pub step: usize,
-    /// The tokens that mattered: the best before the processors, the best after them, and the chosen one; best first by the
-    /// model's own word.
+    /// The tokens that mattered: the best before the processors, the best after them, and the
+    /// chosen one; best first by the model's own word.
     pub candidates: Vec<Candidate>,
     /// The random number in [0, 1), where one was drawn.
     pub draw: Option<f64>,
@@ -96,7 +96,8 @@ impl Recorder {
         }
     }
 
-    /// What became of the `count` best before and after, and of `others`; best first by the model's own word.
+    /// What became of the `count` best before and after, and of `others`; best first by the model's
+    /// own word.
     pub fn candidates(&self, count: usize, others: &[u32]) -> Vec<Candidate> {
         let (Some((_, first)), Some((_, last))) = (self.stages.first(), self.stages.last()) else {
             unreachable!("there is always the stage that `new` puts in")
@@ -162,7 +163,8 @@ mod tests {
         assert_eq!(trace.candidates.iter().map(|c| c.id).collect::<Vec<_>>(), [0, 1, 2]);
         let second = &trace.candidates[1];
         assert!((second.before.probability - 0.3).abs() < 1e-6 && second.before.rank == 2);
-        // Squared by the temperature: 0.16, 0.09, 0.04, 0.01 of 0.30; then 0.16 and 0.09 of 0.25. A top-k that keeps all is no change.
+        // Squared by the temperature: 0.16, 0.09, 0.04, 0.01 of 0.30; then 0.16 and 0.09 of 0.25. A
+        // top-k that keeps all is no change.
         let told: Vec<(&str, f32)> =
             second.changes.iter().map(|c| (c.by.as_str(), c.after.unwrap().probability)).collect();
         assert_eq!(told.iter().map(|t| t.0).collect::<Vec<_>>(), ["temperature", "top-k"]);
