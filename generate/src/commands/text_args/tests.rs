@@ -206,7 +206,7 @@ fn ids_outside_the_vocabulary_are_named_with_their_flag() {
 /// read ours (`theirs`). After a change, `EMBER_BLESS=1` writes `ours` again and scripts/check_generation_config.py `theirs`.
 #[test]
 fn our_file_and_the_one_that_transformers_makes_of_it_mean_what_the_flags_do() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/generation_configs.jsonl");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/lib/tests/fixtures/generation_configs.jsonl");
     let lines = fs::read_to_string(path).unwrap();
     let mut cases: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let bless = std::env::var_os("EMBER_BLESS").is_some();
