@@ -1,6 +1,6 @@
 """Checks that transformers reads the generation_config.json that ember-generate writes, to the same knobs.
 
-    python scripts/check_generation_config.py [FILE...] [--write]
+    python tools/check_generation_config.py [FILE...] [--write]
 
 FILE is what `ember-generate text --save-config FILE` wrote; without any, the cases in
 generate/lib/tests/fixtures/generation_configs.jsonl are checked, and `--write` puts the file that transformers writes after

@@ -1,6 +1,6 @@
 """Reads a run's event files with TensorBoard itself and compares them with the run's own logs.
 
-    python scripts/check_tensorboard.py RUN
+    python tools/check_tensorboard.py RUN
 
 Needs the package `tensorboard`, which CI does not have. Every number of metrics.jsonl must be there once, at its step and no
 other, also where the run was killed and resumed in between; and of every sample, the text.

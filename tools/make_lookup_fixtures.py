@@ -1,6 +1,6 @@
 """Makes generate/lib/tests/fixtures/prompt_lookup.json: what transformers' prompt look-up guesses after random ids.
 
-    python scripts/make_lookup_fixtures.py
+    python tools/make_lookup_fixtures.py
 
 Needs torch and transformers (5.17 made the file in the repository). Few different ids, so that endings of every length
 occur again, once and often.

@@ -1,6 +1,6 @@
 """Makes generate/lib/tests/fixtures/processors.json: what transformers' logits processors make of scores, for ours to equal.
 
-    python scripts/make_processor_fixtures.py [FILE]
+    python tools/make_processor_fixtures.py [FILE]
 
 Needs torch==2.11.0 and transformers==5.17.0 (the versions that made the file in the repository). Run again, it makes the
 same file.

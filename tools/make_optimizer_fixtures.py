@@ -1,6 +1,6 @@
 """Makes train/tests/fixtures/muon.json and muon.safetensors: what PyTorch's Muon and AdamW compute, for our tests to compute again.
 
-    python scripts/make_optimizer_fixtures.py [FOLDER]
+    python tools/make_optimizer_fixtures.py [FOLDER]
 
 Needs torch==2.11.0, transformers==5.17.0, safetensors (the versions that made the files in the repository) and the model and the
 tokens of model/tests/fixtures/a. FOLDER defaults to train/tests/fixtures.

@@ -1,7 +1,7 @@
 """Makes generate/lib/tests/fixtures/beams*: what transformers' beam searches find, for ours to find again.
 
-    python scripts/make_beam_fixtures.py [FOLDER]     with torch==2.11.0, transformers==5.17.0: all but beams-diverse.json
-    python scripts/make_beam_fixtures.py [FOLDER]     again with transformers==4.55.4: beams-diverse.json
+    python tools/make_beam_fixtures.py [FOLDER]     with torch==2.11.0, transformers==5.17.0: all but beams-diverse.json
+    python tools/make_beam_fixtures.py [FOLDER]     again with transformers==4.55.4: beams-diverse.json
 
 Diverse beams left transformers' core after 4.55.4, hence the two versions. FOLDER defaults to generate/lib/tests/fixtures. Run
 again, it makes the same files, bit for bit on the same processor.

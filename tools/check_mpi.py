@@ -1,4 +1,4 @@
-"""What scripts/check-mpi measures: check_mpi.py EMBER_TRAIN FOLDER. Python's own library only."""
+"""What tools/check-mpi measures: check_mpi.py EMBER_TRAIN FOLDER. Python's own library only."""
 
 import argparse
 import array

@@ -1,6 +1,6 @@
 """Checks that transformers and ember-generate agree on a checkpoint folder.
 
-    python scripts/check_interop.py FOLDER TEXT [--program PATH] [--score FILE --greedy FILE]
+    python tools/check_interop.py FOLDER TEXT [--program PATH] [--score FILE --greedy FILE]
 
 Opens FOLDER, of a GPT-2, a Llama or a Qwen3, with AutoModelForCausalLM and AutoTokenizer as it is, and compares with what
 ember-generate says about it:

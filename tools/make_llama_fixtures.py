@@ -1,6 +1,6 @@
 """Makes model/tests/fixtures/llama: what transformers' Llama and Qwen3 compute, for our tests to compute again.
 
-    python scripts/make_llama_fixtures.py [FOLDER]
+    python tools/make_llama_fixtures.py [FOLDER]
 
 The sibling of make_fixtures.py, with the same versions and the same files for each reference: a folder by `save_pretrained`
 with random weights everywhere, NAME.safetensors (`logits`, `grad.*`, `final.*` after four optimizer steps) and NAME.json. Tensors

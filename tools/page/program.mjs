@@ -1,4 +1,4 @@
-// What scripts/check-page has made with ember-generate, in the folder EMBER_PAGE_WORK: NAME.json for each of SETTINGS,
+// What tools/check-page has made with ember-generate, in the folder EMBER_PAGE_WORK: NAME.json for each of SETTINGS,
 // pages with their JSON: page, greedy, long (longer than a small model's window), awkward (a prompt meant to break a page).
 
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
@@ -9,7 +9,7 @@ export const file = (name) => path.join(work, name);
 export const read = (name) => JSON.parse(readFileSync(file(name), "utf8"));
 
 /** Why tests against the program are skipped, or false. */
-export const missing = existsSync(file("page.json")) ? false : "needs pages made by the program: run scripts/check-page";
+export const missing = existsSync(file("page.json")) ? false : "needs pages made by the program: run tools/check-page";
 
 /** The runs' knobs as flags, all with the prompt and the seed of the page. */
 export const SETTINGS = readFileSync(new URL("settings.txt", import.meta.url), "utf8").split("\n")

@@ -7,7 +7,7 @@ import { file, missing } from "./program.mjs";
 const executablePath = process.env.EMBER_BROWSER ?? "";
 
 /** Why tests in a browser are skipped, or false. */
-export const noBrowser = missing || (executablePath === "" ? "needs Chromium: run scripts/check-page" : false);
+export const noBrowser = missing || (executablePath === "" ? "needs Chromium: run tools/check-page" : false);
 
 const ARGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
 let browser = null;

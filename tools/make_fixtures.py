@@ -1,6 +1,6 @@
 """Makes model/tests/fixtures: what PyTorch and transformers compute, for our tests to compute again.
 
-    python scripts/make_fixtures.py [FOLDER]
+    python tools/make_fixtures.py [FOLDER]
 
 Needs torch==2.11.0, transformers==5.17.0, safetensors, numpy (the versions that made the files in the repository). Run
 again, it makes the same files, bit for bit on the same processor; FOLDER defaults to model/tests/fixtures.

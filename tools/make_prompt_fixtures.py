@@ -1,6 +1,6 @@
 """Makes data/tests/fixtures/prompts: what transformers makes of prompts with tokenizers that are not ours, for our tests to make again.
 
-    python scripts/make_prompt_fixtures.py [FOLDER]
+    python tools/make_prompt_fixtures.py [FOLDER]
 
 Needs torch, transformers and tokenizers (2.15, 5.23.0 and 0.23.3 made the files in the repository) and the model
 model/tests/fixtures/b, whose vocabulary is 67 tokens and whose context is 24. The tokenizers, a folder each:

@@ -1,6 +1,6 @@
 """Makes generate/lib/tests/fixtures/score.json: what transformers' perplexity recipe computes, for our tests to compute again.
 
-    python scripts/make_score_fixtures.py [FILE]
+    python tools/make_score_fixtures.py [FILE]
 
 Needs torch==2.11.0 and transformers==5.17.0 (the versions that made the file in the repository) and the model
 model/tests/fixtures/b, whose context is 24 tokens. The recipe is "Perplexity of fixed-length models",

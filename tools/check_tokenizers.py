@@ -1,6 +1,6 @@
 """Opens the tokenizers we save with transformers' AutoTokenizer and compares ids and texts with ours.
 
-    cargo run --release -p ember-data --example tokenizer_samples -- OUT && python scripts/check_tokenizers.py OUT
+    cargo run --release -p ember-data --example tokenizer_samples -- OUT && python tools/check_tokenizers.py OUT
 
 Needs: pip install transformers
 """
