@@ -25,6 +25,7 @@ use crate::wording;
 const STACK_BYTES: usize = 64 << 20;
 
 /// The flags that every command of both programs takes.
+#[allow(rustdoc::broken_intra_doc_links)] // these are the words of `--help`
 #[derive(Args, Clone, Debug)]
 pub struct CommonArgs {
     /// Where to compute: auto, cpu, wgpu[:N] or cuda[:N]; auto takes the first that truly works
