@@ -5,8 +5,8 @@
 
 use serde_json::{Value, json};
 
-use super::config::{Keys, Read, require};
 use super::family::{Family, Stored};
+use super::keys::{Keys, Read, require};
 use crate::{GptConfig, MlpKind, NormKind, Positions};
 
 /// Before the name of every tensor but the head's.
@@ -74,7 +74,7 @@ fn refuse_partial(keys: &Keys) -> Read<()> {
 fn bias(keys: &Keys, family: Family) -> Read<bool> {
     let attention = keys.flag("attention_bias", false)?;
     if family == Family::Qwen3 {
-        require(!attention, || format!("attention_bias is true; only Qwen3 models where it is false can be computed"))?;
+        require(!attention, || "attention_bias is true; only Qwen3 models where it is false can be computed".to_owned())?;
         return Ok(false);
     }
     let mlp = keys.flag("mlp_bias", false)?;
