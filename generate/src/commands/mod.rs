@@ -11,6 +11,7 @@ mod prompt;
 pub mod prompts;
 mod replay;
 mod score;
+mod scoring;
 mod session;
 mod special_tokens;
 mod text;

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::config::{Keys, Read};
 use super::error::FolderError;
+use super::keys::{Keys, Read};
 use super::{gpt2, llama};
 use crate::{GptConfig, MlpKind, NormKind, Positions};
 

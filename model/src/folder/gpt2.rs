@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::config::{Keys, Read, require};
+use super::keys::{Keys, Read, require};
 use crate::GptConfig;
 
 /// Before the name of every tensor but the head's.

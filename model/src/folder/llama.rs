@@ -5,8 +5,8 @@
 
 use serde_json::{Value, json};
 
-use super::config::{Keys, Read, require};
 use super::family::{Family, Stored};
+use super::keys::{Keys, Read, require};
 use crate::{GptConfig, MlpKind, NormKind, Positions};
 
 /// Before the name of every tensor but the head's.
