@@ -74,7 +74,9 @@ fn refuse_partial(keys: &Keys) -> Read<()> {
 fn bias(keys: &Keys, family: Family) -> Read<bool> {
     let attention = keys.flag("attention_bias", false)?;
     if family == Family::Qwen3 {
-        require(!attention, || "attention_bias is true; only Qwen3 models where it is false can be computed".to_owned())?;
+        require(!attention, || {
+            "attention_bias is true; only Qwen3 models where it is false can be computed".to_owned()
+        })?;
         return Ok(false);
     }
     let mlp = keys.flag("mlp_bias", false)?;

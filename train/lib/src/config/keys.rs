@@ -190,12 +190,9 @@ pub fn nearest(name: &str) -> Option<&'static str> {
         .map(|(_, name)| name)
 }
 
-/// The table as plain text for a terminal.
+/// The table as plain text for a terminal, a group behind an empty line.
 pub fn help() -> String {
-    let mut text = String::from(
-        "Keys of a configuration file (TOML, one `key = value` a line) and of --set key=value.\n\
-         auto: chosen from the text and the device, and the reason printed.\n",
-    );
+    let mut text = String::new();
     for group in GROUPS {
         text += &format!("\n{}\n", group.title);
         for key in group.keys {
