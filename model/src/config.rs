@@ -39,11 +39,22 @@ pub enum MlpKind {
 }
 
 impl MlpKind {
+    /// What all of them are called.
+    pub const NAMES: &'static [&'static str] = &[Self::Gelu.name(), Self::SwiGlu.name()];
+
     /// What it is called, in configurations too.
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Gelu => "gelu",
             Self::SwiGlu => "swiglu",
+        }
+    }
+
+    /// Whether a gate as wide as the hidden layer comes out of the first layer beside it.
+    pub fn is_gated(self) -> bool {
+        match self {
+            Self::Gelu => false,
+            Self::SwiGlu => true,
         }
     }
 }

@@ -4,9 +4,11 @@
 //! float32 tensors, and back, and it guards a folder with checksums. It does not build a model (no tensor library is used
 //! here), knows no tokenizer, and leaves to the caller how a folder comes to stand under its final name.
 //!
-//! Hugging Face's own words (`n_positions`, `hidden_size`, `q_proj`, ...) appear in `gpt2.rs` and `llama.rs` alone;
-//! everything handed out uses this project's names for sizes and GPT-2's names, without the `transformer.` prefix, for tensors.
+//! Hugging Face's own words (`n_positions`, `hidden_size`, `q_proj`, ...) appear in `gpt2.rs`,
+//! `llama.rs` and `activation.rs` alone; everything handed out uses this project's names for sizes
+//! and GPT-2's names, without the `transformer.` prefix, for tensors.
 
+mod activation;
 mod checksums;
 mod config;
 mod error;

@@ -33,7 +33,7 @@ pub const DEFAULT_DRAFT_TOKENS: usize = 8;
 
 named! {
     /// How the next token is chosen.
-    Strategy {
+    pub Strategy {
         /// Always the most probable token.
         Greedy = "greedy",
         /// A draw from the distribution that the sampling knobs leave.
@@ -51,7 +51,7 @@ named! {
 
 named! {
     /// When a beam search may end before its beams have reached the last token.
-    EarlyStopping default False {
+    pub EarlyStopping default False {
         /// As soon as `num_beams` texts have finished.
         True = "true",
         /// When what is running is unlikely to beat what has finished.
@@ -63,7 +63,7 @@ named! {
 
 named! {
     /// What happens when the text is as long as what the model can attend to.
-    Overflow default Slide {
+    pub Overflow default Slide {
         /// Go on with the last `context_length` tokens; each further token costs a pass over all of
         /// them.
         Slide = "slide",

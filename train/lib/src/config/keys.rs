@@ -52,7 +52,7 @@ keys! {
             "base of the rotary angles; larger for long contexts", ["rope_base"];
         norm: NormKind = auto, Choice(&["layernorm", "rmsnorm"]), "",
             "what stands before each branch and the head", [];
-        mlp: MlpKind = auto, Choice(&["gelu", "swiglu"]), "",
+        mlp: MlpKind = auto, Choice(MlpKind::NAMES), "",
             "what stands inside the MLP", ["activation", "hidden_act", "activation_function"];
         n_inner: usize = auto, Count(1, 1_048_576), "channels",
             "width of the MLP's hidden layer: 4 n_embd with gelu, about 8/3 n_embd with swiglu",
