@@ -14,9 +14,9 @@ use burn::backend::flex::FlexTensor;
 use rayon::prelude::*;
 
 use super::factor::Factor;
+use crate::bits::unfilled;
 use crate::cpu::shared::Shared;
-use crate::cpu::tensor::unfilled;
-use crate::dropout::cpu::apply_in_place;
+use crate::dropout::mask::mask_in_place;
 use crate::gemm::{Matrix, MatrixMut, Threads, product};
 use crate::simd_versions;
 use crate::{DropoutMask, Heads, simd};
@@ -165,7 +165,7 @@ impl Block {
     fn drop(self, weights: &mut [f32], mask: DropoutMask, task: usize, time: usize) {
         for (row, weights) in weights.chunks_exact_mut(self.keys).enumerate() {
             let place = (task * time + self.first + row) * time + self.first_key;
-            apply_in_place(weights, mask, place as u64);
+            mask_in_place(weights, mask, place as u64);
         }
     }
 }

@@ -4,8 +4,8 @@
 
 use burn::tensor::bf16;
 
-use crate::cpu::convert::{narrow_bf16, widened};
 use crate::gemm::Element;
+use crate::halves::{narrow_bf16, widened};
 use crate::simd;
 use crate::simd_versions;
 

@@ -2,19 +2,19 @@
 //! every key and value once, so the memory's bandwidth is the limit. Many are a prefill: matrix
 //! products, as in training.
 
-use super::Places;
-use crate::cpu::tensor::{contiguous, flex, float32, from_flex, stored, values as floats, values_mut, with_width};
 use burn::tensor::Tensor;
 use rayon::prelude::*;
 
+use super::rows::{CachedRows, Places};
+use crate::Heads;
 use crate::attention::cpu::{blocks, softmax, softmax_rows};
+use crate::bits::unfilled;
 use crate::cpu::shared::Shared;
-use crate::cpu::tensor::unfilled;
+use crate::cpu::tensor::{contiguous, flex, float32, from_flex, stored, values as floats, values_mut, with_width};
 use crate::gemm::instructions::InstructionSet;
 use crate::gemm::{Matrix, MatrixMut, Threads, product};
 use crate::simd::prefetch;
 use crate::simd_versions;
-use crate::{CachedRows, Heads};
 
 /// As [`super::CachedAttention::attend`].
 pub fn on_tensors(

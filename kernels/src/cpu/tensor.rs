@@ -6,8 +6,7 @@ use burn::backend::{BackendTensor, DispatchAutodiffContext, DispatchTensor, Disp
 use burn::tensor::kind::Basic;
 use burn::tensor::{Bytes, DType, FloatDType, IntDType, Shape, Tensor, bf16, f16};
 
-use super::convert;
-use crate::gemm::Element;
+use crate::halves::{converted, narrow_bf16, narrow_f16, widen_bf16, widen_f16};
 use crate::operation::without_autodiff;
 
 /// The tensor with its values in order and without gaps; a copy only where they are not.
@@ -59,8 +58,8 @@ pub fn float32(tensor: FlexTensor) -> FlexTensor {
     let start = tensor.layout().start_offset();
     let place = start..start + tensor.layout().num_elements();
     let values = match tensor.dtype() {
-        DType::BF16 => convert::from_bf16(&tensor.storage::<bf16>()[place]),
-        DType::F16 => convert::from_f16(&tensor.storage::<f16>()[place]),
+        DType::BF16 => converted(&tensor.storage::<bf16>()[place], widen_bf16),
+        DType::F16 => converted(&tensor.storage::<f16>()[place], widen_f16),
         _ => return Flex::float_cast(tensor, FloatDType::F32),
     };
     new(values, tensor.layout().shape().clone())
@@ -70,8 +69,8 @@ pub fn float32(tensor: FlexTensor) -> FlexTensor {
 /// type of what it was given.
 pub fn stored(values: Vec<f32>, shape: impl Into<Shape>, dtype: DType) -> FlexTensor {
     let bytes = match dtype {
-        DType::BF16 => Bytes::from_elems(convert::to_bf16(&values)),
-        DType::F16 => Bytes::from_elems(convert::to_f16(&values)),
+        DType::BF16 => Bytes::from_elems(converted(&values, narrow_bf16)),
+        DType::F16 => Bytes::from_elems(converted(&values, narrow_f16)),
         _ => return Flex::float_cast(new(values, shape), dtype.into()),
     };
     FlexTensor::new(bytes, Layout::contiguous(shape.into()), dtype)
@@ -81,8 +80,8 @@ pub fn stored(values: Vec<f32>, shape: impl Into<Shape>, dtype: DType) -> FlexTe
 pub fn cast(tensor: FlexTensor, dtype: FloatDType) -> FlexTensor {
     let tensor = float32(tensor);
     let bytes = match dtype {
-        FloatDType::BF16 => Bytes::from_elems(convert::to_bf16(values(&tensor))),
-        FloatDType::F16 => Bytes::from_elems(convert::to_f16(values(&tensor))),
+        FloatDType::BF16 => Bytes::from_elems(converted(values(&tensor), narrow_bf16)),
+        FloatDType::F16 => Bytes::from_elems(converted(values(&tensor), narrow_f16)),
         _ => return Flex::float_cast(tensor, dtype),
     };
     FlexTensor::new(bytes, Layout::contiguous(tensor.layout().shape().clone()), dtype.into())
@@ -126,17 +125,4 @@ pub fn new(values: Vec<f32>, shape: impl Into<Shape>) -> FlexTensor {
 /// A bfloat16 tensor that owns `values`.
 pub fn new_bf16(values: Vec<bf16>, shape: impl Into<Shape>) -> FlexTensor {
     FlexTensor::new(Bytes::from_elems(values), Layout::contiguous(shape.into()), DType::BF16)
-}
-
-/// A vector of `length` values for a kernel to fill: every caller writes each value before anything
-/// reads it.
-pub fn unfilled<T: Element>(length: usize) -> Vec<T> {
-    let mut values = Vec::with_capacity(length);
-    // SAFETY: any bits are such a number, and the callers overwrite all of them; saves one pass
-    // over the memory.
-    #[allow(clippy::uninit_vec)]
-    unsafe {
-        values.set_len(length)
-    };
-    values
 }

@@ -8,7 +8,7 @@ use burn::backend::flex::FlexTensor;
 use burn::backend::ops::ModuleOps;
 use rayon::prelude::*;
 
-use crate::cpu::tensor::unfilled;
+use crate::bits::unfilled;
 
 impl Operation<Flex, 1> for Embed {
     type Kept = ();

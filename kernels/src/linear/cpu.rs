@@ -2,9 +2,9 @@
 //! shapes of [`Product`] for many rows, loops of their own for one (`one_row.rs`).
 
 use super::{Linear, LinearGelu, LinearOnto, LinearWithoutBias, Unembed};
+use crate::bits::unfilled;
 use crate::cpu::tensor::{
-    self, bfloat16, contiguous, dims, float32, is_bf16, new, new_bf16, stored, unfilled, values, values_bf16,
-    with_width,
+    self, bfloat16, contiguous, dims, float32, is_bf16, new, new_bf16, stored, values, values_bf16, with_width,
 };
 use crate::dropout::cpu::dropped;
 use crate::gelu::cpu::{gelu, gelu_backward};
@@ -17,8 +17,8 @@ use burn::tensor::bf16;
 use rayon::prelude::*;
 
 use super::one_row::{one_row, one_row_transposed};
-use crate::cpu::convert::widen_bf16;
 use crate::gemm::{Element, Matrix, MatrixMut, Onto, Product, Threads};
+use crate::halves::widen_bf16;
 use crate::simd::{add, sum_of};
 
 impl Operation<Flex, 3> for Linear {

@@ -4,7 +4,7 @@
 
 use rayon::prelude::*;
 
-use crate::cpu::tensor::unfilled;
+use crate::bits::unfilled;
 use crate::simd;
 use crate::simd_versions;
 

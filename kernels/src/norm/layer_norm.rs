@@ -9,7 +9,7 @@ use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use rayon::prelude::*;
 
-use crate::cpu::tensor::unfilled;
+use crate::bits::unfilled;
 use crate::simd;
 use crate::simd::add;
 use crate::simd_versions;

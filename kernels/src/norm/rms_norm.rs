@@ -8,7 +8,7 @@ use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use rayon::prelude::*;
 
-use crate::cpu::tensor::unfilled;
+use crate::bits::unfilled;
 use crate::simd;
 use crate::simd::sum_of;
 use crate::simd_versions;

@@ -4,8 +4,9 @@ use burn::tensor::Tensor;
 use rayon::prelude::*;
 
 use super::orthogonal::orthogonalise;
-use super::{MuonUpdate, Update, reach};
-use crate::cpu::tensor::{contiguous, flex, from_flex, new, unfilled, values, values_mut};
+use super::update::{MuonUpdate, Update};
+use crate::bits::unfilled;
+use crate::cpu::tensor::{contiguous, flex, from_flex, new, values, values_mut};
 use crate::{simd, simd_versions};
 
 /// Values one task takes; also the unit in which squares are summed.
@@ -72,10 +73,9 @@ pub fn sum_of_squares<const D: usize>(gradient: Tensor<D>) -> Tensor<1> {
 /// multiplied by.
 fn orthogonal_parts(direction: Vec<f32>, columns: usize, update: &MuonUpdate) -> Vec<(Vec<f32>, f32)> {
     let n_in = direction.len() / columns;
-    let step_size = |width| update.learning_rate * reach(n_in, width);
     let orthogonal = |mut part: Vec<f32>, width| {
         orthogonalise(&mut part, width);
-        (part, step_size(width))
+        (part, update.step_size(n_in, width))
     };
     if update.widths.len() == 1 {
         return vec![orthogonal(direction, columns)];
