@@ -6,18 +6,18 @@
 //! work. The forward keeps the logarithm of each row's softmax denominator, from which the backward
 //! computes the weights again, block by block.
 
-use super::CausalAttention;
-use crate::cpu::tensor::{bfloat16, contiguous, dims, float32, is_bf16, new, stored, values, values_bf16, with_width};
-use crate::operation::Operation;
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use rayon::prelude::*;
 
+use super::CausalAttention;
 use super::factor::Factor;
 use crate::bits::unfilled;
 use crate::cpu::shared::Shared;
+use crate::cpu::tensor::{bfloat16, contiguous, dims, float32, is_bf16, new, stored, values, values_bf16, with_width};
 use crate::dropout::mask::mask_in_place;
 use crate::gemm::{Matrix, MatrixMut, Threads, product};
+use crate::operation::Operation;
 use crate::simd_versions;
 use crate::{DropoutMask, Heads, simd};
 

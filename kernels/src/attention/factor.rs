@@ -6,8 +6,7 @@ use burn::tensor::bf16;
 
 use crate::gemm::Element;
 use crate::halves::{narrow_bf16, widened};
-use crate::simd;
-use crate::simd_versions;
+use crate::{simd, simd_versions};
 
 /// A type of factors.
 pub trait Factor: Element + Default {

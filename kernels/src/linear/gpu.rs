@@ -3,8 +3,6 @@
 //!
 //! Products take matrices, `[batch, time]` as one dimension, so that the tuner sees few shapes.
 
-use super::{Linear, LinearOnto, LinearWithoutBias, Unembed};
-use crate::operation::Operation;
 use burn::tensor::{DType, Shape};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::cast;
@@ -12,11 +10,13 @@ use burn_cubecl::kernel::matmul::{MatmulStrategy, matmul};
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
+use super::{Linear, LinearOnto, LinearWithoutBias, Unembed};
 use crate::DropoutMask;
 use crate::dropout::gpu::{Mask, dropped, mask_launch};
 use crate::gpu::launch::{Grid, launch};
 use crate::gpu::sum::{COLUMNS, Groups, LANES, column_sums, of_groups, over_column};
 use crate::gpu::tensor::{contiguous, elem, float32, rows_and_width, unfilled, vector_size};
+use crate::operation::Operation;
 
 impl Operation<CubeBackend, 3> for Linear {
     type Kept = [CubeTensor; 2];

@@ -80,22 +80,12 @@ fn orthogonal_parts(direction: Vec<f32>, columns: usize, update: &MuonUpdate) ->
     if update.widths.len() == 1 {
         return vec![orthogonal(direction, columns)];
     }
-    let mut first = 0;
-    let parts: Vec<(usize, usize)> = update
-        .widths
-        .iter()
-        .map(|&width| {
-            first += width;
-            (first - width, width)
-        })
-        .collect();
-    parts
-        .into_par_iter()
-        .map(|(first, width)| {
-            let rows = direction.chunks_exact(columns).flat_map(|row| &row[first..first + width]);
-            orthogonal(rows.copied().collect(), width)
-        })
-        .collect()
+    let parts = update.widths.par_iter().enumerate().map(|(i, &width)| {
+        let first: usize = update.widths[..i].iter().sum();
+        let rows = direction.chunks_exact(columns).flat_map(|row| &row[first..first + width]);
+        orthogonal(rows.copied().collect(), width)
+    });
+    parts.collect()
 }
 
 simd_versions! {

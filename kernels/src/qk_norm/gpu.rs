@@ -1,18 +1,18 @@
 //! RMSNorm of each head's query and key where they lie, inside the joint projection.
 
-use super::QkNorm;
-use crate::operation::Operation;
 use burn::tensor::DType;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::{cast, slice};
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
+use super::QkNorm;
 use crate::Heads;
 use crate::gpu::launch::{Grid, launch};
 use crate::gpu::sum::{of_groups, over_lanes};
 use crate::gpu::tensor::{contiguous, elem, float32, unfilled, vector_size};
 use crate::norm::{MOST_GROUPS, Share};
+use crate::operation::Operation;
 
 impl Operation<CubeBackend, 3> for QkNorm {
     type Kept = [CubeTensor; 3];

@@ -1,16 +1,16 @@
 //! Rotary positions: each pair of a head's values turned by its position's angle, in place where
 //! nothing else holds them.
 
-use super::Rotate;
-use crate::gpu::launch::{Grid, launch};
-use crate::gpu::tensor::cube;
-use crate::operation::Operation;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
+use super::Rotate;
 use crate::Heads;
+use crate::gpu::launch::{Grid, launch};
+use crate::gpu::tensor::cube;
 use crate::gpu::tensor::{contiguous, elem, unfilled, vector_size};
+use crate::operation::Operation;
 
 impl Operation<CubeBackend, 1> for Rotate {
     type Kept = ();
