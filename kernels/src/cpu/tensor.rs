@@ -1,5 +1,7 @@
 //! Between flex's tensors and slices of float32.
 
+use std::ops::Range;
+
 use burn::backend::flex::{FlexTensor, Layout};
 use burn::backend::ops::{FloatTensorOps, IntTensorOps};
 use burn::backend::{BackendTensor, DispatchAutodiffContext, DispatchTensor, DispatchTensorKind, Flex};
@@ -55,11 +57,9 @@ pub fn bfloat16(tensor: FlexTensor) -> FlexTensor {
 /// The tensor contiguous and in float32, in which every kernel computes.
 pub fn float32(tensor: FlexTensor) -> FlexTensor {
     let tensor = contiguous(tensor);
-    let start = tensor.layout().start_offset();
-    let place = start..start + tensor.layout().num_elements();
     let values = match tensor.dtype() {
-        DType::BF16 => converted(&tensor.storage::<bf16>()[place], widen_bf16),
-        DType::F16 => converted(&tensor.storage::<f16>()[place], widen_f16),
+        DType::BF16 => converted(values_bf16(&tensor), widen_bf16),
+        DType::F16 => converted(&tensor.storage::<f16>()[place(&tensor)], widen_f16),
         _ => return Flex::float_cast(tensor, FloatDType::F32),
     };
     new(values, tensor.layout().shape().clone())
@@ -87,10 +87,15 @@ pub fn cast(tensor: FlexTensor, dtype: FloatDType) -> FlexTensor {
     FlexTensor::new(bytes, Layout::contiguous(tensor.layout().shape().clone()), dtype.into())
 }
 
+/// Where a contiguous tensor's values lie in its storage.
+fn place(tensor: &FlexTensor) -> Range<usize> {
+    let start = tensor.layout().start_offset();
+    start..start + tensor.layout().num_elements()
+}
+
 /// The values of a contiguous float32 tensor.
 pub fn values(tensor: &FlexTensor) -> &[f32] {
-    let start = tensor.layout().start_offset();
-    &tensor.storage::<f32>()[start..start + tensor.layout().num_elements()]
+    &tensor.storage()[place(tensor)]
 }
 
 /// The tensor of integers contiguous and in 32 bits.
@@ -100,21 +105,18 @@ pub fn int32(tensor: FlexTensor) -> FlexTensor {
 
 /// The values of a contiguous tensor of 32-bit integers.
 pub fn ids(tensor: &FlexTensor) -> &[i32] {
-    let start = tensor.layout().start_offset();
-    &tensor.storage::<i32>()[start..start + tensor.layout().num_elements()]
+    &tensor.storage()[place(tensor)]
 }
 
 /// The values of a contiguous bfloat16 tensor.
 pub fn values_bf16(tensor: &FlexTensor) -> &[bf16] {
-    let start = tensor.layout().start_offset();
-    &tensor.storage::<bf16>()[start..start + tensor.layout().num_elements()]
+    &tensor.storage()[place(tensor)]
 }
 
 /// The values of a contiguous float32 tensor, to write; copied first if another tensor shares them.
 pub fn values_mut(tensor: &mut FlexTensor) -> &mut [f32] {
-    let start = tensor.layout().start_offset();
-    let length = tensor.layout().num_elements();
-    &mut tensor.storage_mut::<f32>()[start..start + length]
+    let place = place(tensor);
+    &mut tensor.storage_mut()[place]
 }
 
 /// A float32 tensor that owns `values`.

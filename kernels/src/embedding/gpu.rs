@@ -14,8 +14,7 @@ use cubecl::prelude::*;
 
 use super::Embed;
 use crate::gpu::launch::{Grid, launch};
-use crate::gpu::tensor::cube;
-use crate::gpu::tensor::{contiguous, elem, rows_and_width, unfilled, vector_size, zeros};
+use crate::gpu::tensor::{contiguous, cube, elem, rows_and_width, unfilled, vector_size, zeros};
 use crate::operation::Operation;
 
 /// Places that a cube finds the order of, and units that count for each.
