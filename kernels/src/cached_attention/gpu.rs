@@ -13,7 +13,7 @@ use crate::Heads;
 use crate::attention::gpu_choice::engine_for;
 use crate::attention::gpu_forward::{Shape, attend_into};
 use crate::gpu::launch::{Grid, launch};
-use crate::gpu::tensor::{contiguous, cube, elem, from_cube, unfilled};
+use crate::gpu::tensor::{contiguous, cube, elem, from_cube, unfilled, writable};
 use crate::gpu::tile::line;
 
 /// Numbers that a unit reads at once, at most.
@@ -99,7 +99,7 @@ fn attend(
 ) -> (CubeTensor, CubeTensor, CubeTensor) {
     let qkv = contiguous(qkv);
     let [keys, values] = match places {
-        Places::Listed(_) => [keys, values].map(writable),
+        Places::Listed(_) => [keys, values].map(|cache| writable(contiguous(cache))),
         Places::InTable { .. } => [keys, values],
     };
     let shape = Shape::new(&qkv, heads, MOST_AT_ONCE);
@@ -117,12 +117,6 @@ fn attend(
         }
     }
     (y, keys, values)
-}
-
-/// The tensor to write into: itself where nothing else holds it.
-fn writable(tensor: CubeTensor) -> CubeTensor {
-    let tensor = contiguous(tensor);
-    if tensor.handle.can_mut() { tensor } else { tensor.copy() }
 }
 
 /// One layer's part in a pass.

@@ -50,6 +50,11 @@ pub fn unfilled(like: &CubeTensor, shape: impl Into<Shape>, dtype: DType) -> Cub
     empty_device_contiguous_dtype(like.client.clone(), like.device.clone(), shape.into(), dtype)
 }
 
+/// The tensor as kernels change it in place: a copy where something else holds it too.
+pub fn writable(tensor: CubeTensor) -> CubeTensor {
+    if tensor.can_mut() { tensor } else { tensor.copy() }
+}
+
 /// The tensor that a kernel writes where it reads `x`, which it may be, and its argument: after
 /// others of which `x` is number `place`. It is `x` where nothing else holds it.
 pub fn written(x: &CubeTensor, place: usize) -> (CubeTensor, BufferArg) {
