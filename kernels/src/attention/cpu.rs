@@ -57,7 +57,7 @@ impl Operation<Flex, 1> for CausalAttention {
 
 /// Rows of queries in a block: few, since half of the last square of a block of rows lies in the
 /// future.
-const QUERIES: usize = 32;
+pub const QUERIES: usize = 32;
 
 /// Keys in a block: with the rows above, 64 KiB of scores.
 const KEYS: usize = 512;
@@ -113,15 +113,6 @@ impl Sizes {
     fn size(&self) -> [usize; 2] {
         [self.time, self.heads.head_size]
     }
-}
-
-/// Blocks of query rows: (first row, rows, columns that the last of them sees).
-pub fn blocks(time: usize) -> impl DoubleEndedIterator<Item = (usize, usize, usize)> {
-    (0..time.div_ceil(QUERIES)).map(move |block| {
-        let first = block * QUERIES;
-        let rows = QUERIES.min(time - first);
-        (first, rows, first + rows)
-    })
 }
 
 /// Rows of queries against some keys.
@@ -411,28 +402,5 @@ simd_versions! {
         for x in row {
             *x *= factor;
         }
-    }
-
-    // Softmax of `scale * row`, for rows of `width` scores of which row r sees the first `first + r
-    // + 1`; the rest becomes 0.
-    pub fn softmax_rows(scores: &mut [f32], width: usize, first: usize, scale: f32) {
-        for (r, row) in scores.chunks_exact_mut(width).enumerate() {
-            let (seen, future) = row.split_at_mut(first + r + 1);
-            softmax(seen, scale);
-            future.fill(0.0);
-        }
-    }
-}
-
-/// Softmax of `scale * row`, in place.
-#[inline(always)]
-pub fn softmax(row: &mut [f32], scale: f32) {
-    let largest = simd::max(row);
-    for x in row.iter_mut() {
-        *x = simd::exp((*x - largest) * scale);
-    }
-    let total = simd::sum([row], |[x]| x);
-    for x in row.iter_mut() {
-        *x /= total;
     }
 }
