@@ -4,18 +4,13 @@
 use burn::tensor::{DType, Device, FloatDType, Tensor};
 use thiserror::Error;
 
-use crate::attention::gpu::{FORWARD, line};
-use crate::attention::gpu_backward::{KEYS, QUERIES};
-use crate::cached_attention::MOST_AT_ONCE;
-use crate::cached_attention::Share;
+use crate::attention::gpu_choice::KERNELS;
+use crate::attention::gpu_forward::FORWARD;
+use crate::cached_attention;
 use crate::gpu::engine::Engine;
 use crate::gpu::tensor::cube;
 use crate::gpu::tile::Holds;
 use crate::is_cpu;
-
-/// The kernels of attention that work tile by tile; the first alone is needed where nothing is
-/// learned.
-pub(super) const KERNELS: &[Holds] = if cfg!(feature = "autodiff") { &[FORWARD, QUERIES, KEYS] } else { &[FORWARD] };
 
 /// What attention is to be computed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,13 +25,11 @@ pub enum Use {
 /// of `head_size`.
 fn bears(head_size: usize, used: Use, shared_memory: usize) -> bool {
     let tiled = |holds: &Holds, dtype| Engine::Units.tile(*holds, head_size, dtype, shared_memory).is_some();
-    let at_once = line(head_size, MOST_AT_ONCE);
-    let cached = Share::new(head_size / at_once, false).bytes(at_once) <= shared_memory;
     let learned = match used {
         Use::Inference => true,
         Use::Training(dtype) => KERNELS.iter().all(|holds| tiled(holds, dtype.into())),
     };
-    cached && learned && tiled(&FORWARD, DType::F32)
+    cached_attention::shared_memory(head_size) <= shared_memory && learned && tiled(&FORWARD, DType::F32)
 }
 
 /// Why a device cannot compute attention.

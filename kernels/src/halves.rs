@@ -3,23 +3,16 @@
 use burn::tensor::{bf16, f16};
 use rayon::prelude::*;
 
-use crate::cpu::tensor::unfilled;
+use crate::bits::{Bits, unfilled};
 use crate::simd_versions;
 
 /// Values one task takes.
 const CHUNK: usize = 16_384;
 
-/// bfloat16 as float32, exactly.
-pub fn from_bf16(x: &[bf16]) -> Vec<f32> {
+/// The values that `f` makes of these, piece by piece.
+pub fn converted<A: Sync, B: Bits>(x: &[A], f: fn(&[A], &mut [B])) -> Vec<B> {
     let mut y = unfilled(x.len());
-    y.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).for_each(|(y, x)| widen_bf16(x, y));
-    y
-}
-
-/// float32 as the nearest bfloat16, ties to even.
-pub fn to_bf16(x: &[f32]) -> Vec<bf16> {
-    let mut y = unfilled(x.len());
-    y.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).for_each(|(y, x)| narrow_bf16(x, y));
+    y.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).for_each(|(y, x)| f(x, y));
     y
 }
 
@@ -45,20 +38,6 @@ pub fn in_float32<const N: usize>(of: [&[bf16]; N], f: impl Fn([&[f32]; N], &mut
     y
 }
 
-/// float16 as float32, exactly.
-pub fn from_f16(x: &[f16]) -> Vec<f32> {
-    let mut y = unfilled(x.len());
-    y.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).for_each(|(y, x)| widen_f16(x, y));
-    y
-}
-
-/// float32 as the nearest float16, ties to even; infinite from 65,520 on.
-pub fn to_f16(x: &[f32]) -> Vec<f16> {
-    let mut y = vec![f16::ZERO; x.len()];
-    y.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).for_each(|(y, x)| narrow_f16(x, y));
-    y
-}
-
 // Written in whole-number operations without branches, which the compiler turns into vectors; the
 // types' own conversions go one value at a time.
 
@@ -79,19 +58,22 @@ pub fn narrowed(x: f32) -> bf16 {
 }
 
 simd_versions! {
+    /// bfloat16 as float32, exactly.
     pub fn widen_bf16(x: &[bf16], y: &mut [f32]) {
         for (x, y) in x.iter().zip(y) {
             *y = widened(*x);
         }
     }
 
+    /// float32 as the nearest bfloat16, ties to even.
     pub fn narrow_bf16(x: &[f32], y: &mut [bf16]) {
         for (x, y) in x.iter().zip(y) {
             *y = narrowed(*x);
         }
     }
 
-    fn widen_f16(x: &[f16], y: &mut [f32]) {
+    /// float16 as float32, exactly.
+    pub fn widen_f16(x: &[f16], y: &mut [f32]) {
         for (x, y) in x.iter().zip(y) {
             let bits = u32::from(x.to_bits());
             let magnitude = (bits & 0x7fff) << 13;
@@ -107,7 +89,8 @@ simd_versions! {
         }
     }
 
-    fn narrow_f16(x: &[f32], y: &mut [f16]) {
+    /// float32 as the nearest float16, ties to even; infinite from 65,520 on.
+    pub fn narrow_f16(x: &[f32], y: &mut [f16]) {
         for (x, y) in x.iter().zip(y) {
             let bits = x.to_bits();
             let magnitude = bits & 0x7fff_ffff;
@@ -132,10 +115,10 @@ mod tests {
     fn every_half_widens_as_its_type_does() {
         let all: Vec<u16> = (0..=u16::MAX).collect();
         let (b, h): (Vec<_>, Vec<_>) = all.iter().map(|&bits| (bf16::from_bits(bits), f16::from_bits(bits))).unzip();
-        for (x, y) in b.iter().zip_eq(from_bf16(&b)) {
+        for (x, y) in b.iter().zip_eq(converted(&b, widen_bf16)) {
             assert!(y.to_bits() == x.to_f32().to_bits() || (x.is_nan() && y.is_nan()), "{x} {y}");
         }
-        for (x, y) in h.iter().zip_eq(from_f16(&h)) {
+        for (x, y) in h.iter().zip_eq(converted(&h, widen_f16)) {
             assert!(y.to_bits() == x.to_f32().to_bits() || (x.is_nan() && y.is_nan()), "{x} {y}");
         }
     }
@@ -150,7 +133,7 @@ mod tests {
             let tie = (this + next) / 2.0;
             x.extend([this, tie, f32::from_bits(tie.to_bits() ^ 1), f32::from_bits(tie.to_bits().wrapping_add(1))]);
         }
-        for ((x, b), h) in x.iter().zip_eq(to_bf16(&x)).zip_eq(to_f16(&x)) {
+        for ((x, b), h) in x.iter().zip_eq(converted(&x, narrow_bf16)).zip_eq(converted(&x, narrow_f16)) {
             assert!(b.to_bits() == bf16::from_f32(*x).to_bits() || (x.is_nan() && b.is_nan()), "{x} {b}");
             assert!(h.to_bits() == f16::from_f32(*x).to_bits() || (x.is_nan() && h.is_nan()), "{x} {h}");
         }
