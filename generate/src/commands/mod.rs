@@ -10,6 +10,7 @@ mod progress;
 mod prompt;
 pub mod prompts;
 mod replay;
+mod sampling_args;
 mod score;
 mod scoring;
 mod session;
