@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(parts(&shape, "h.0.attn.c_attn.weight", 96), [32, 32, 32]);
         assert_eq!(parts(&shape, "h.0.mlp.c_fc.weight", 128), [128]);
         assert_eq!(parts(&shape, "h.0.attn.c_proj.weight", 32), [32]);
-        (shape.n_kv_head, shape.mlp) = (1, MlpKind::SwiGlu);
+        (shape.n_kv_head, shape.mlp, shape.n_inner) = (1, MlpKind::SwiGlu, 64);
         let Heads { head_size, .. } = shape.heads();
         assert_eq!(parts(&shape, "h.0.attn.c_attn.weight", 48), [32, head_size, head_size]);
         assert_eq!(parts(&shape, "h.0.mlp.c_fc.weight", 128), [64, 64]);
