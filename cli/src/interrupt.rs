@@ -3,10 +3,7 @@
 use anyhow::{Context, Result};
 use ember_host::interrupt::Interrupt;
 
-use crate::program::exit;
-
-/// Exit code of a program that was interrupted, as shells use it for Ctrl-C.
-pub const EXIT_INTERRUPTED: u8 = 130;
+use crate::exit::{INTERRUPTED, exit};
 
 /// An interrupt that this process's signals reach.
 ///
@@ -17,7 +14,7 @@ pub fn install() -> Result<Interrupt> {
     let seen = interrupt.clone();
     ctrlc::set_handler(move || {
         if seen.signalled() {
-            exit(EXIT_INTERRUPTED);
+            exit(INTERRUPTED);
         }
     })
     .context("cannot listen for Ctrl-C")?;

@@ -1,9 +1,11 @@
 //! What both programs share at their outermost edge: flags, exit codes, Ctrl-C, what is written to a terminal.
 
 pub mod devices;
+mod exit;
 pub mod interrupt;
 pub mod named;
 pub mod program;
 pub mod shape;
 pub mod terminal;
+mod usage;
 pub mod wording;

@@ -17,14 +17,19 @@ use ember_model::device::DeviceChoice;
 use ember_model::kernels::simd;
 use ember_model::recorded;
 
-use crate::interrupt::{self, EXIT_INTERRUPTED};
+use crate::exit::INTERRUPTED;
+use crate::interrupt;
 use crate::terminal::{self, printable};
 use crate::wording;
+
+pub use crate::exit::exit;
+pub use crate::usage::UsageError;
 
 /// Deep recursion inside tensor kernels runs on pool threads; the default of 2 MiB is too little for it.
 const STACK_BYTES: usize = 64 << 20;
 
 /// The flags that every command of both programs takes.
+#[allow(rustdoc::broken_intra_doc_links)] // these are the words of `--help`
 #[derive(Args, Clone, Debug)]
 pub struct CommonArgs {
     /// Where to compute: auto, cpu, wgpu[:N] or cuda[:N]; auto takes the first that truly works
@@ -66,36 +71,10 @@ pub enum Outcome {
     Interrupted,
 }
 
-/// An error in how the program was called (exit code 2), such as a flag out of range.
-#[derive(Debug)]
-pub struct UsageError(String);
-
-impl UsageError {
-    /// A usage error with one line that names the flag, what is wrong with it and what to do.
-    pub fn new(message: impl Into<String>) -> Self {
-        Self(message.into())
-    }
-}
-
-impl fmt::Display for UsageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for UsageError {}
-
 /// An error that another process, started together with this one, says for both: this one ends with the same code and no line.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("another process says why (exit code {0})")]
 pub struct SaidElsewhere(pub u8);
-
-impl fmt::Display for SaidElsewhere {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "another process says why (exit code {})", self.0)
-    }
-}
-
-impl std::error::Error for SaidElsewhere {}
 
 /// The exit code that an error means: 2 for wrong arguments, else 1.
 pub fn exit_code(error: &anyhow::Error) -> u8 {
@@ -181,19 +160,6 @@ pub fn run_program(common: &CommonArgs, command: impl FnOnce(&Interrupt) -> Resu
     exit(ending.code)
 }
 
-/// Ends the process now. Graphics drivers leave threads behind that the exit handlers of their own libraries then pull the
-/// memory from under: seen as "double free or corruption" once in some hundred runs, after all was done. What is buffered
-/// for standard output is lost, since whoever is writing may hold its lock.
-pub fn exit(code: u8) -> ! {
-    #[cfg(unix)]
-    // SAFETY: ends the process; nothing of ours waits for an exit handler.
-    unsafe {
-        libc::_exit(i32::from(code))
-    }
-    #[cfg(not(unix))]
-    std::process::exit(i32::from(code))
-}
-
 /// Keeps a line that is not ours off the terminal: looking for graphics adapters loads Wayland's library where there is one, and
 /// that complains on standard error where no session has set its folder, as over ssh. Any folder without a socket will do.
 fn quieten_wayland() {
@@ -214,7 +180,7 @@ struct Ending {
 fn ending_of(result: Result<Outcome>) -> Ending {
     match result {
         Ok(Outcome::Done) => Ending { code: 0, line: None },
-        Ok(Outcome::Interrupted) => Ending { code: EXIT_INTERRUPTED, line: None },
+        Ok(Outcome::Interrupted) => Ending { code: INTERRUPTED, line: None },
         Err(error) if error.chain().any(is_broken_pipe) => Ending { code: 0, line: None },
         Err(error) => match error.chain().find_map(|cause| cause.downcast_ref::<SaidElsewhere>()) {
             Some(SaidElsewhere(code)) => Ending { code: *code, line: None },

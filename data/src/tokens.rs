@@ -22,21 +22,16 @@ use tempfile::NamedTempFile;
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
 mod error;
+mod layout;
 
 pub use error::Error;
 
-const MAGIC: &[u8; 8] = b"EMBERTOK";
-const VERSION: u32 = 1;
-const HEADER_BYTES: usize = 64;
+use layout::{HEADER_BYTES, MAGIC, VERSION, header, id_bytes};
 
 /// Whether there is a token file at `path`, by its first bytes.
 pub(crate) fn is_token_file(path: &Path) -> bool {
     let mut start = [0; MAGIC.len()];
     File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && &start == MAGIC
-}
-
-fn id_bytes(vocab_size: usize) -> usize {
-    if vocab_size <= 1 << 16 { 2 } else { 4 }
 }
 
 /// How many ids are read at once where all of them are.
@@ -89,11 +84,11 @@ impl TokenFile {
         let path = path.to_owned();
         let mut header = [0; HEADER_BYTES];
         if bytes < HEADER_BYTES as u64 {
-            return Err(Error::Foreign { path });
+            return Err(Error::Foreign(path));
         }
         content.read_at(&mut header, 0).map_err(|error| unreadable(&path, error))?;
         if !header.starts_with(MAGIC) {
-            return Err(Error::Foreign { path });
+            return Err(Error::Foreign(path));
         }
         let u32_at = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
         let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
@@ -103,7 +98,7 @@ impl TokenFile {
         }
         let (width, count, vocab_size, checksum) = (u32_at(12) as usize, u64_at(16), u64_at(24) as usize, u64_at(32));
         if u64_at(40) != xxh3_64(&header[..40]) || width != id_bytes(vocab_size) {
-            return Err(Error::Header { path });
+            return Err(Error::Header(path));
         }
         let expected = count.checked_mul(width as u64).and_then(|payload| payload.checked_add(HEADER_BYTES as u64));
         if expected != Some(bytes) {
@@ -129,7 +124,7 @@ impl TokenFile {
                 return Err(Error::ForeignId { path: path(), id, vocab_size: self.vocab_size });
             }
         }
-        if hash.digest() == self.checksum { Ok(()) } else { Err(Error::Damaged { path: path() }) }
+        if hash.digest() == self.checksum { Ok(()) } else { Err(Error::Damaged(path())) }
     }
 
     /// Number of token ids.
@@ -235,22 +230,9 @@ fn read_exact_at(file: &File, mut bytes: &mut [u8], mut offset: u64) -> io::Resu
 /// Why a file that was whole when it was opened cannot be read.
 fn unreadable(path: &Path, error: io::Error) -> Error {
     match error.kind() {
-        io::ErrorKind::UnexpectedEof => Error::CutShort { path: path.to_owned() },
+        io::ErrorKind::UnexpectedEof => Error::CutShort(path.to_owned()),
         _ => FileError { doing: "cannot read", path: path.to_owned(), source: error }.into(),
     }
-}
-
-fn header(count: u64, vocab_size: usize, checksum: u64) -> [u8; HEADER_BYTES] {
-    let mut header = [0u8; HEADER_BYTES];
-    header[..8].copy_from_slice(MAGIC);
-    header[8..12].copy_from_slice(&VERSION.to_le_bytes());
-    header[12..16].copy_from_slice(&(id_bytes(vocab_size) as u32).to_le_bytes());
-    header[16..24].copy_from_slice(&count.to_le_bytes());
-    header[24..32].copy_from_slice(&(vocab_size as u64).to_le_bytes());
-    header[32..40].copy_from_slice(&checksum.to_le_bytes());
-    let own = xxh3_64(&header[..40]);
-    header[40..48].copy_from_slice(&own.to_le_bytes());
-    header
 }
 
 /// Appends ids in the width that `vocab_size` asks for; an id outside the vocabulary is an error, never cut to fit.

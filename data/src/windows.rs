@@ -201,7 +201,7 @@ impl ValWindows {
             return Err(Error::NoContext);
         }
         if tokens.len() < 2 {
-            return Err(Error::TooShortToValidate { tokens: tokens.len() });
+            return Err(Error::TooShortToValidate(tokens.len()));
         }
         let last = tokens.len() as u64 - 1;
         let mut windows = Vec::new();

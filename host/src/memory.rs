@@ -2,6 +2,7 @@
 
 mod group;
 
+use group::field;
 use std::fs;
 use std::path::Path;
 
@@ -18,12 +19,6 @@ pub fn available_bytes() -> usize {
 /// `MemAvailable` of /proc/meminfo (in KiB there), in bytes.
 fn meminfo_available(text: &str) -> Option<usize> {
     field(text, "MemAvailable:").and_then(|kib| kib.checked_mul(1024))
-}
-
-/// The number behind `name` on the line that begins with it.
-fn field(text: &str, name: &str) -> Option<usize> {
-    let line = text.lines().find(|line| line.split_whitespace().next() == Some(name))?;
-    line.split_whitespace().nth(1)?.parse().ok()
 }
 
 #[cfg(test)]

@@ -22,23 +22,14 @@ pub enum Error {
     #[error(transparent)]
     File(#[from] FileError),
     /// There is a folder of that name.
-    #[error("cannot write {path}: it is a folder; name a file")]
-    Folder {
-        /// What was named.
-        path: PathBuf,
-    },
+    #[error("cannot write {0}: it is a folder; name a file")]
+    Folder(PathBuf),
     /// A record would be written over a file.
-    #[error("{path} is there already; remove it or name another")]
-    Exists {
-        /// What was named.
-        path: PathBuf,
-    },
+    #[error("{0} is there already; remove it or name another")]
+    Exists(PathBuf),
     /// The path is a link that leads to itself.
-    #[error("cannot write {path}: its links lead in a circle")]
-    CircularLinks {
-        /// What was named.
-        path: PathBuf,
-    },
+    #[error("cannot write {0}: its links lead in a circle")]
+    CircularLinks(PathBuf),
 }
 
 /// Where a path that a user gave leads.
@@ -76,7 +67,7 @@ pub fn create_record(path: &Path) -> Result<File, Error> {
         Target::File(file) => File::create_new(file),
     };
     match file {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(Error::Exists { path: path.to_owned() }),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(Error::Exists(path.to_owned())),
         file => Ok(file.at("cannot create", path)?),
     }
 }
@@ -87,7 +78,7 @@ fn open_stream(path: &Path) -> Result<File, FileError> {
 
 fn target(path: &Path) -> Result<Target, Error> {
     match path.metadata() {
-        Ok(there) if there.is_dir() => return Err(Error::Folder { path: path.to_owned() }),
+        Ok(there) if there.is_dir() => return Err(Error::Folder(path.to_owned())),
         Ok(there) if !there.is_file() => return Ok(Target::Stream),
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error).at("cannot write", path)?,
         _ => {}
@@ -105,7 +96,7 @@ fn target(path: &Path) -> Result<Target, Error> {
         let leads_to = file.read_link().at("cannot write", path)?;
         file = file.parent().unwrap_or(Path::new("")).join(leads_to);
     }
-    Err(Error::CircularLinks { path: path.to_owned() })
+    Err(Error::CircularLinks(path.to_owned()))
 }
 
 /// Whether a link stands for a file that a process holds open, as /dev/stdout does in the end: to replace the file by another

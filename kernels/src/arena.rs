@@ -11,6 +11,8 @@ use cubecl_environment::bytes::{AccessError, AccessPolicy, AllocationController,
 use memmap2::{MmapMut, MmapRaw};
 use thiserror::Error;
 
+use crate::bits::Bits;
+
 /// A huge page of x86-64 and most others, in bytes.
 pub const HUGE_PAGE: usize = 2 << 20;
 
@@ -109,12 +111,6 @@ pub struct Part {
     index: usize,
 }
 
-/// Values whose every bit pattern is valid and which need no alignment beyond a cache line's.
-///
-/// # Safety
-/// As said.
-pub unsafe trait Bits: Copy + Send + Sync + 'static {}
-
 impl Part {
     /// The part as values.
     ///
@@ -161,9 +157,6 @@ impl Part {
         TensorData::from_bytes(unsafe { Bytes::from_controller(Box::new(self), bytes) }, shape, DType::F32)
     }
 }
-
-// SAFETY: a number.
-unsafe impl Bits for u8 {}
 
 /// A tensor's memory; that all of it is initialised is the tensor's business.
 impl AllocationController for Part {

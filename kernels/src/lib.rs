@@ -23,6 +23,7 @@
 pub mod arena;
 mod argmax;
 mod attention;
+mod bits;
 mod cached_attention;
 mod cast;
 mod cpu;
@@ -32,7 +33,9 @@ mod embedding;
 mod gelu;
 mod gemm;
 pub mod gpu;
+mod halves;
 mod heads;
+pub mod limits;
 mod linear;
 mod norm;
 mod operation;

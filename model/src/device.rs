@@ -14,11 +14,8 @@ use ember_host::panics::quietly;
 #[non_exhaustive]
 pub enum DeviceError {
     /// This build has no CUDA.
-    #[error("device {choice}: built without CUDA")]
-    WithoutCuda {
-        /// What was asked for.
-        choice: DeviceChoice,
-    },
+    #[error("device {0}: built without CUDA")]
+    WithoutCuda(DeviceChoice),
     /// There are not as many.
     #[error("device {choice}: no such device ({})", there(*count))]
     Absent {
@@ -143,7 +140,7 @@ pub fn select(choice: DeviceChoice) -> Result<Selected, DeviceError> {
         DeviceChoice::Auto => Ok(automatic()),
         DeviceChoice::Cuda(number) => {
             if !cfg!(feature = "cuda") {
-                return Err(DeviceError::WithoutCuda { choice });
+                return Err(DeviceError::WithoutCuda(choice));
             }
             numbered(choice, cuda(), number)
         }

@@ -26,11 +26,11 @@ pub mod recorded;
 pub mod tuning;
 
 pub use cache::KvCache;
-pub use config::{GptConfig, MlpKind, NormKind, Positions};
+pub use config::{GptConfig, MlpKind, NormKind, Positions, ShapeError};
 pub use ember_kernels as kernels;
 pub use ember_kernels::packed::WeightType;
 pub use ember_kernels::{arena as memory, packed, simd_versions};
-pub use error::{Error, Result, ShapeError};
+pub use error::{Error, Result};
 pub use gpt::{Attention, Block, Embedding, Gpt, Linear, Matrix, Mlp, Norm, PackedMatrix};
 pub use inspect::Inspection;
 pub use parameters::{Parameter, ParameterMapper, ReadParameter};

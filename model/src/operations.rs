@@ -4,7 +4,7 @@
 //! what training keeps. A new part of the model has its place in the forward pass and here.
 
 use crate::GptConfig;
-use crate::config::{MlpKind, NormKind, Positions};
+use crate::config::{NormKind, Positions};
 
 /// One operation, in values of one position.
 #[derive(Clone, Debug, PartialEq)]
@@ -209,12 +209,9 @@ impl GptConfig {
         Operations { embedding, block, n_layer: self.n_layer, head: vec![norm("ln_f", Away), logits] }
     }
 
-    /// Outputs of the MLP's first layer: a gate of the hidden layer's width stands beside it in SwiGLU.
+    /// Outputs of the MLP's first layer: the hidden layer, and its gate where it has one.
     pub fn mlp_width(&self) -> usize {
-        match self.mlp {
-            MlpKind::Gelu => self.n_inner,
-            MlpKind::SwiGlu => 2 * self.n_inner,
-        }
+        if self.mlp.is_gated() { 2 * self.n_inner } else { self.n_inner }
     }
 
     /// Whether norms shift as well as scale.

@@ -1,4 +1,4 @@
-//! Parity with PyTorch's Muon and AdamW, by the fixture that `scripts/make_optimizer_fixtures.py`
+//! Parity with PyTorch's Muon and AdamW, by the fixture that `tools/make_optimizer_fixtures.py`
 //! writes: ten clipped steps of a GPT-2, its blocks' matrices by Muon and the rest by AdamW, under
 //! one schedule.
 #![allow(clippy::unwrap_used)]

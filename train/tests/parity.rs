@@ -1,5 +1,5 @@
 //! Parity with transformers' GPT2LMHeadModel, LlamaForCausalLM and Qwen3ForCausalLM, by the
-//! fixtures that `scripts/make_fixtures.py` and `scripts/make_llama_fixtures.py` write: logits,
+//! fixtures that `tools/make_fixtures.py` and `tools/make_llama_fixtures.py` write: logits,
 //! loss, every gradient, optimizer steps, greedy text. If this fails, the model is wrong, whatever
 //! else passes.
 #![allow(clippy::unwrap_used)]

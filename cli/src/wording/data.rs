@@ -25,11 +25,11 @@ pub fn line(error: &(dyn Error + 'static)) -> Option<String> {
 fn of_source(error: &source::Error) -> Option<String> {
     use source::Error::*;
     Some(match error {
-        Run { path } => {
+        Run(path) => {
             let name = path.display();
             format!("{name} is a run, not text; go on with it by `ember-train resume {name}`, or name the text itself")
         }
-        Prepared { path } => {
+        Prepared(path) => {
             let name = path.display();
             format!(
                 "{name} is a prepared text already; train on it alone with `ember-train run {name}`, or name the text itself"
@@ -73,12 +73,12 @@ mod tests {
         assert_eq!(words(deep.as_ref()), format!("init: {expected}"));
         let number = source::Error::FieldIsNoString { name: name(), line, field: "text".into() };
         assert_eq!(words(&number), "a.jsonl:1: the field \"text\" is not a string; name another with --field");
-        let run = source::Error::Run { path: "a".into() };
+        let run = source::Error::Run("a".into());
         assert_eq!(
             words(&run),
             "a is a run, not text; go on with it by `ember-train resume a`, or name the text itself"
         );
-        let missing = tokenizer::Error::Missing { folder: "a".into() };
+        let missing = tokenizer::Error::Missing("a".into());
         assert!(words(&missing).ends_with("there, or give token ids with --prompt-ids, which alone works without one"));
         let unlucky = prepare::Error::OneSided { val: 0, documents: 2 };
         assert!(words(&unlucky).ends_with("give another --seed or more different documents"));

@@ -10,12 +10,13 @@ use ember_decoding::named::Named;
 use ember_decoding::run_folder::FindError;
 use ember_decoding::stop::EmptyStopString;
 
-use super::Worded;
+use super::worded::Worded;
+use super::{data, model};
 
 pub(super) fn worded(cause: &(dyn StdError + 'static)) -> Option<Worded> {
     match cause.downcast_ref() {
-        Some(LoadError::Device(error)) => return super::shared(error),
-        Some(LoadError::Tokenizer(error)) => return super::shared(error),
+        Some(LoadError::Device(error)) => return model::line(error).map(Worded::Failure),
+        Some(LoadError::Tokenizer(error)) => return data::line(error).map(Worded::Failure),
         _ => {}
     }
     if let Some(error) = cause.downcast_ref::<Error>() {

@@ -13,7 +13,7 @@ use std::error::Error;
 pub use model::heads;
 pub use worded::Worded;
 
-use crate::program::UsageError;
+use crate::usage::UsageError;
 
 /// How a program says one error of a chain; `None` where the library's own words do.
 pub type Wording = fn(&(dyn Error + 'static)) -> Option<Worded>;

@@ -29,7 +29,7 @@ pub fn heads(error: &LimitError) -> String {
 
 fn device(error: &DeviceError) -> Option<String> {
     let line = match error {
-        DeviceError::WithoutCuda { choice } => {
+        DeviceError::WithoutCuda(choice) => {
             format!("--device {choice}: this program was built without CUDA; build it with --features cuda")
         }
         DeviceError::Absent { choice, count } => format!(

@@ -1,13 +1,15 @@
 //! All inputs as one stream of documents, which can be read more than once.
 
-use super::{Error, Input, PrepareOptions, Progress, Source};
-use crate::source::{self, Event, LeftOut, Listing, Sink, TextFile};
+use super::error::Error;
+use super::options::PrepareOptions;
+use super::progress::{Progress, tell};
+use crate::source::{self, Event, Input, LeftOut, Listing, Sink, TextFile};
 use crate::stories::story;
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use xxhash_rust::xxh3::xxh3_64;
 
 /// Stories told at once, on all cores.
 const STORIES: u64 = 4096;
@@ -30,6 +32,15 @@ enum Part {
     File(TextFile),
     /// Stories by their numbers.
     Stories(Range<u64>),
+}
+
+/// A place that text came from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Source {
+    /// The file as the user gave it, or words for another source.
+    pub name: String,
+    /// Bytes of text in it, after decompression and without what is not text.
+    pub bytes: u64,
 }
 
 /// What a reading of the whole has found.
@@ -76,7 +87,7 @@ impl Corpus {
         self.parts.retain(|part| !matches!(part, Part::File(file) if file.found && names.contains(file.name.as_str())));
         self.listing.left_out.extend(unusable);
         if self.parts.is_empty() {
-            return Err(Error::NothingUsable { left_out: self.left_out().to_vec() });
+            return Err(Error::NothingUsable(self.left_out().to_vec()));
         }
         Ok(())
     }
@@ -112,7 +123,7 @@ impl Corpus {
                     match read {
                         Ok(()) => reading.sources.push(Source { name: file.name.clone(), bytes }),
                         Err(Error::Source(error)) if file.found => {
-                            reading.unusable.push(LeftOut::unreadable(file, (self.describe)(&error)));
+                            reading.unusable.push(file.left_out((self.describe)(&error)));
                         }
                         Err(error) => return Err(error),
                     }
@@ -138,30 +149,6 @@ impl Corpus {
         tell(progress, stage, whole.unwrap_or(read_bytes.into_inner()), whole)?;
         Ok(reading)
     }
-}
-
-/// A name for the options and for the names, sizes and times of the files they name.
-pub fn fingerprint(options: &PrepareOptions) -> Result<String, source::Error> {
-    let PrepareOptions { inputs, field, tokenizer, val_fraction, seed, out: _, describe: _ } = options;
-    let mut name = format!("{field:?} {tokenizer} {val_fraction} {seed}");
-    for input in inputs {
-        name += &format!("\n{input:?}");
-        if let Input::Path(path) = input {
-            let mut listing = Listing::default();
-            listing.add_path(path)?;
-            for file in &listing.files {
-                let changed = std::fs::metadata(&file.path).and_then(|metadata| metadata.modified()).ok();
-                name += &format!("\n{:?} {} {changed:?}", file.name, file.bytes);
-            }
-        }
-    }
-    Ok(format!("{:016x}", xxh3_64(name.as_bytes())))
-}
-
-/// Tells how far a stage has come; an error when the user wants to stop.
-pub fn tell(progress: &dyn Progress, stage: &str, done_bytes: u64, total_bytes: Option<u64>) -> Result<(), Error> {
-    progress.update(stage, done_bytes, total_bytes);
-    if progress.interrupted() { Err(Error::Interrupted) } else { Ok(()) }
 }
 
 /// Leaves out documents of nothing but white space, such as what follows the last separator of a file.

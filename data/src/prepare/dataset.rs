@@ -1,12 +1,14 @@
 //! A prepared folder, opened only when whole and undamaged.
 
-use super::{FORMAT_VERSION, MANIFEST, Manifest, OpenError, Split, is_prepared};
-use crate::tokenizer::Tokenizer;
-use crate::tokens::TokenFile;
-use ember_host::file_error::At;
+use super::encode::SplitCounts;
+use super::manifest::{FORMAT_VERSION, Manifest};
+use crate::source::written_here::{MANIFEST, is_prepared};
+use crate::tokenizer::{self, Tokenizer};
+use crate::tokens::{self, TokenFile};
+use ember_host::file_error::{At, FileError};
 use ember_host::files::checksum;
 use serde_json::Value;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A prepared folder, found whole and undamaged.
 pub struct Dataset {
@@ -18,6 +20,49 @@ pub struct Dataset {
     pub val: TokenFile,
     /// How the text became tokens.
     pub tokenizer: Tokenizer,
+}
+
+/// Why a prepared folder does not open.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// A file cannot be read.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A token file is missing or damaged.
+    #[error(transparent)]
+    Tokens(#[from] tokens::Error),
+    /// The tokenizer is missing or damaged.
+    #[error(transparent)]
+    Tokenizer(#[from] tokenizer::Error),
+    /// There is no folder.
+    #[error("{0} is not a folder; prepare a text into it first")]
+    NoFolder(PathBuf),
+    /// A folder without its last file.
+    #[error("{0} has no {MANIFEST}: it was never prepared, or preparing did not finish; prepare the text again")]
+    Unfinished(PathBuf),
+    /// What the folder says about itself cannot be understood.
+    #[error("{path} is damaged; prepare the text again")]
+    Manifest {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+    /// A folder of another version.
+    #[error("{path} has format version {version}, this program reads {FORMAT_VERSION}; prepare the text again")]
+    Version {
+        /// The file that says so.
+        path: PathBuf,
+        /// The folder's version.
+        version: u64,
+    },
+    /// The tokenizer is another than when the tokens were made.
+    #[error("{0} is not the tokenizer that the tokens were made with; prepare the text again")]
+    OtherTokenizer(PathBuf),
+    /// A file is not the one that the folder says it has.
+    #[error("{0} does not belong to the {MANIFEST} beside it; prepare the text again")]
+    Mismatch(PathBuf),
 }
 
 impl Dataset {
@@ -36,22 +81,22 @@ impl Dataset {
         let val = open_tokens(&dir.join("val.bin"), &manifest.val, &manifest)?;
         let path = dir.join("tokenizer.json");
         if format!("{:016x}", checksum(&path)?) != manifest.tokenizer_checksum {
-            return Err(OpenError::OtherTokenizer { path });
+            return Err(OpenError::OtherTokenizer(path));
         }
         let tokenizer = Tokenizer::from_file(&path)?;
         let is_its = tokenizer.vocab_size() == manifest.vocab_size
             && manifest.end_of_text.is_none_or(|end| (end as usize) < manifest.vocab_size);
-        if is_its { Ok(Self { manifest, train, val, tokenizer }) } else { Err(OpenError::Mismatch { path }) }
+        if is_its { Ok(Self { manifest, train, val, tokenizer }) } else { Err(OpenError::Mismatch(path)) }
     }
 }
 
 fn read_manifest(dir: &Path) -> Result<Manifest, OpenError> {
     let path = dir.join(MANIFEST);
     if !dir.is_dir() {
-        return Err(OpenError::NoFolder { path: dir.to_owned() });
+        return Err(OpenError::NoFolder(dir.to_owned()));
     }
     if !path.exists() {
-        return Err(OpenError::Unfinished { folder: dir.to_owned() });
+        return Err(OpenError::Unfinished(dir.to_owned()));
     }
     let content = std::fs::read(&path).at("cannot read", &path)?;
     let damaged = |source| OpenError::Manifest { path: path.clone(), source };
@@ -62,13 +107,13 @@ fn read_manifest(dir: &Path) -> Result<Manifest, OpenError> {
     }
 }
 
-fn open_tokens(path: &Path, split: &Split, manifest: &Manifest) -> Result<TokenFile, OpenError> {
+fn open_tokens(path: &Path, split: &SplitCounts, manifest: &Manifest) -> Result<TokenFile, OpenError> {
     let tokens = TokenFile::open(path)?;
     let is_its = tokens.len() as u64 == split.tokens
         && tokens.vocab_size() == manifest.vocab_size
         && format!("{:016x}", tokens.checksum()) == split.checksum;
     if !is_its {
-        return Err(OpenError::Mismatch { path: path.to_owned() });
+        return Err(OpenError::Mismatch(path.to_owned()));
     }
     tokens.verify()?;
     Ok(tokens)

@@ -1,12 +1,14 @@
 //! The second reading of the text: every document becomes tokens, on all cores, and is written to its side in order.
 
 use super::corpus::Corpus;
+use super::error::Error;
+use super::progress::Progress;
 use super::split::{Side, Split};
-use super::{Error, Progress, Split as SplitCounts};
 use crate::source::Event;
 use crate::tokenizer::{self, Tokenizer};
 use crate::tokens::{self, TokenWriter};
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::path::Path;
 
@@ -15,6 +17,21 @@ const PIECE_BYTES: usize = 256 << 10;
 
 /// Where no safe place for a cut is found, one is made anyway once a piece is so long.
 const LONGEST_PIECE_BYTES: usize = 8 * PIECE_BYTES;
+
+/// Counts of one split; documents and tokens of the other are not in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SplitCounts {
+    /// Documents.
+    pub documents: u64,
+    /// Tokens, with the `<|endoftext|>`s.
+    pub tokens: u64,
+    /// Bytes of UTF-8 text.
+    pub bytes: u64,
+    /// Characters (Unicode scalar values) of text.
+    pub characters: u64,
+    /// xxh3 (64 bits, hexadecimal) of the token ids in the file.
+    pub checksum: String,
+}
 
 /// What was written.
 pub struct Encoded {
@@ -57,7 +74,7 @@ pub fn encode(
         Event::EndOfDocument => encoder.end_document(),
     })?;
     if let Some(changed) = reading.unusable.into_iter().next() {
-        return Err(Error::Changed { reason: Some(changed.reason) });
+        return Err(Error::Changed(Some(changed.reason)));
     }
     encoder.finish()
 }

@@ -1,6 +1,5 @@
-//! Why a text cannot be prepared, and why a prepared one does not open.
+//! Why a text cannot be prepared.
 
-use super::{FORMAT_VERSION, MANIFEST};
 use crate::source::{self, LeftOut};
 use crate::tokenizer::{self, UnknownCharacter};
 use crate::tokens;
@@ -24,11 +23,8 @@ pub enum Error {
     #[error(transparent)]
     File(#[from] FileError),
     /// A share for validation that leaves nothing for it, or nothing else.
-    #[error("val_fraction is {val_fraction}; give a share between 0 and 1, such as 0.1")]
-    ValFraction {
-        /// What was asked for.
-        val_fraction: f64,
-    },
+    #[error("val_fraction is {0}; give a share between 0 and 1, such as 0.1")]
+    ValFraction(f64),
     /// No input.
     #[error("no text was named; name a file, a folder, or standard input")]
     NoInput,
@@ -46,11 +42,8 @@ pub enum Error {
         file: String,
     },
     /// Every file turned out to be unusable.
-    #[error("none of the files can be used; give others ({})", LeftOut::told(left_out).join("; "))]
-    NothingUsable {
-        /// The files, and what else was left out.
-        left_out: Vec<LeftOut>,
-    },
+    #[error("none of the files can be used; give others ({})", LeftOut::told(.0).join("; "))]
+    NothingUsable(Vec<LeftOut>),
     /// No document with anything in it.
     #[error("the text is empty; give some")]
     Empty,
@@ -58,11 +51,8 @@ pub enum Error {
     #[error("the text is one character long; give more")]
     OneCharacter,
     /// Copies of one document.
-    #[error("all {documents} documents are the same text, which cannot both teach and validate; give different ones")]
-    OneText {
-        /// How many there are.
-        documents: u64,
-    },
+    #[error("all {0} documents are the same text, which cannot both teach and validate; give different ones")]
+    OneText(u64),
     /// By chance all documents fell to one side.
     #[error("{val} of {documents} documents fell to validation; give another seed or more different documents")]
     OneSided {
@@ -89,68 +79,10 @@ pub enum Error {
     /// The second reading found another text than the first.
     #[error(
         "the text changed while it was read{}; prepare it again once nobody writes to it",
-        reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default()
+        .0.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default()
     )]
-    Changed {
-        /// What is wrong with it now.
-        reason: Option<String>,
-    },
+    Changed(Option<String>),
     /// [`Progress::interrupted`](super::Progress::interrupted) said so.
     #[error("interrupted while preparing the text; run the same command again to start over")]
     Interrupted,
-}
-
-/// Why a prepared folder does not open.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// A file cannot be read.
-    #[error(transparent)]
-    File(#[from] FileError),
-    /// A token file is missing or damaged.
-    #[error(transparent)]
-    Tokens(#[from] tokens::Error),
-    /// The tokenizer is missing or damaged.
-    #[error(transparent)]
-    Tokenizer(#[from] tokenizer::Error),
-    /// There is no folder.
-    #[error("{path} is not a folder; prepare a text into it first")]
-    NoFolder {
-        /// What was named.
-        path: PathBuf,
-    },
-    /// A folder without its last file.
-    #[error("{folder} has no {MANIFEST}: it was never prepared, or preparing did not finish; prepare the text again")]
-    Unfinished {
-        /// The folder.
-        folder: PathBuf,
-    },
-    /// What the folder says about itself cannot be understood.
-    #[error("{path} is damaged; prepare the text again")]
-    Manifest {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: serde_json::Error,
-    },
-    /// A folder of another version.
-    #[error("{path} has format version {version}, this program reads {FORMAT_VERSION}; prepare the text again")]
-    Version {
-        /// The file that says so.
-        path: PathBuf,
-        /// The folder's version.
-        version: u64,
-    },
-    /// The tokenizer is another than when the tokens were made.
-    #[error("{path} is not the tokenizer that the tokens were made with; prepare the text again")]
-    OtherTokenizer {
-        /// The tokenizer's file.
-        path: PathBuf,
-    },
-    /// A file is not the one that the folder says it has.
-    #[error("{path} does not belong to the {MANIFEST} beside it; prepare the text again")]
-    Mismatch {
-        /// The file.
-        path: PathBuf,
-    },
 }

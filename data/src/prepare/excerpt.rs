@@ -1,7 +1,8 @@
 //! A small part of a large text, spread over the whole: enough to judge a text by, without reading all of it.
 
-use super::{Error, Input, PrepareOptions};
-use crate::source::{self, Event, Format, Listing, TextFile};
+use super::error::Error;
+use super::options::PrepareOptions;
+use crate::source::{self, Event, Format, Input, Listing, TextFile};
 use crate::tokenizer::TokenizerChoice;
 use ember_host::file_error::At;
 use std::fs::File;

@@ -1,5 +1,7 @@
 //! What a prepared folder says about itself.
 
+use super::corpus::Source;
+use super::encode::SplitCounts;
 use super::report::Report;
 use crate::source::LeftOut;
 use crate::windows::WindowRule;
@@ -27,9 +29,9 @@ pub struct Manifest {
     /// Id of `<|endoftext|>`, if the tokenizer has it.
     pub end_of_text: Option<u32>,
     /// What `train.bin` holds.
-    pub train: Split,
+    pub train: SplitCounts,
     /// What `val.bin` holds.
-    pub val: Split,
+    pub val: SplitCounts,
     /// xxh3 (64 bits, hexadecimal) of `tokenizer.json`.
     pub tokenizer_checksum: String,
     /// How validation text was chosen, in words.
@@ -44,30 +46,6 @@ pub struct Manifest {
     pub report: Report,
     /// For the built-in corpus: what any model, and the best forgetful one, can reach on this validation split.
     pub marks: Option<Marks>,
-}
-
-/// A place that text came from.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Source {
-    /// The file as the user gave it, or words for another source.
-    pub name: String,
-    /// Bytes of text in it, after decompression and without what is not text.
-    pub bytes: u64,
-}
-
-/// Counts of one split; documents and tokens of the other are not in it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Split {
-    /// Documents.
-    pub documents: u64,
-    /// Tokens, with the `<|endoftext|>`s.
-    pub tokens: u64,
-    /// Bytes of UTF-8 text.
-    pub bytes: u64,
-    /// Characters (Unicode scalar values) of text.
-    pub characters: u64,
-    /// xxh3 (64 bits, hexadecimal) of the token ids in the file.
-    pub checksum: String,
 }
 
 /// Known losses on a validation split of the built-in corpus, in nats per validation target (a token or its document's end).

@@ -13,32 +13,38 @@ mod encode;
 mod error;
 mod excerpt;
 mod manifest;
+mod options;
+mod progress;
 mod report;
 mod split;
 mod survey;
 
 pub use crate::source::{Input, LeftOut, LeftOutKind};
-pub use dataset::Dataset;
-pub use error::{Error, OpenError};
+pub use corpus::Source;
+pub use dataset::{Dataset, OpenError};
+pub use encode::SplitCounts;
+pub use error::Error;
 pub use excerpt::{Excerpt, excerpt};
-pub use manifest::{FORMAT_VERSION, Manifest, Marks, Source, Split};
+pub use manifest::{FORMAT_VERSION, Manifest, Marks};
+pub use options::PrepareOptions;
+pub use progress::{Progress, Silent};
 pub use report::{RareCharacters, Report};
 pub use split::Duplicates;
 
-use crate::source;
 use crate::source::written_here::{MANIFEST, is_prepared};
 use crate::stories::{self, story};
 use crate::tokenizer::{self, Tokenizer, TokenizerChoice};
 use crate::windows::WindowRule;
-use corpus::{Corpus, tell};
+use corpus::Corpus;
 use ember_host::file_error::{At, FileError};
 use ember_host::files::{UNFINISHED, checksum, write_atomic};
 use encode::{Encoded, encode};
+use progress::tell;
 use rayon::prelude::*;
 use split::{Side, SplitBuilder};
 use std::collections::BTreeSet;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use survey::{Survey, survey};
 
 /// A text with more different characters than this is not encoded by characters unless asked for.
@@ -49,70 +55,6 @@ const LARGE_TEXT_BYTES: u64 = 20_000_000;
 
 /// The vocabulary of a tokenizer nobody asked for.
 const DEFAULT_BPE: TokenizerChoice = TokenizerChoice::Bpe { vocab_size: 8192 };
-
-/// What to prepare, and how.
-#[derive(Clone, Debug)]
-pub struct PrepareOptions {
-    /// Where the text comes from, read in this order.
-    pub inputs: Vec<Input>,
-    /// The field of JSON Lines and the column of Parquet that holds the text.
-    pub field: String,
-    /// How text becomes tokens.
-    pub tokenizer: TokenizerChoice,
-    /// The share of the text kept for validation, in 0..1.
-    pub val_fraction: f64,
-    /// Chooses the validation documents, and the built-in stories.
-    pub seed: u64,
-    /// The folder to write.
-    pub out: PathBuf,
-    /// Says in a line why a file in a folder is left out, for the report and the manifest: [`source::line`], or what the caller
-    /// would rather have its users read.
-    pub describe: fn(&source::Error) -> String,
-}
-
-impl Default for PrepareOptions {
-    fn default() -> Self {
-        Self {
-            inputs: Vec::new(),
-            field: "text".to_owned(),
-            tokenizer: TokenizerChoice::Auto,
-            val_fraction: 0.1,
-            seed: 0,
-            out: PathBuf::from("data"),
-            describe: source::line,
-        }
-    }
-}
-
-impl PrepareOptions {
-    /// A name for what was asked for: the options, and the names, sizes and times of the files; `out` is no part of it.
-    ///
-    /// A prepared folder whose manifest holds the same fingerprint need not be prepared again.
-    ///
-    /// # Errors
-    /// As [`source::Listing::add_path`].
-    pub fn fingerprint(&self) -> Result<String, source::Error> {
-        corpus::fingerprint(self)
-    }
-}
-
-/// Hears how far preparing has come, and can stop it.
-pub trait Progress: Sync {
-    /// `done_bytes` of `total_bytes` (where known) of `stage`, a few words such as "reading", are done.
-    fn update(&self, stage: &str, done_bytes: u64, total_bytes: Option<u64>);
-
-    /// Whether the user wants to stop; preparing then ends soon with [`Error::Interrupted`].
-    fn interrupted(&self) -> bool {
-        false
-    }
-}
-
-/// A [`Progress`] that nobody watches.
-pub struct Silent;
-
-impl Progress for Silent {
-    fn update(&self, _stage: &str, _done_bytes: u64, _total_bytes: Option<u64>) {}
-}
 
 /// Turns text into `train.bin`, `val.bin`, `tokenizer.json`, `tokenizer_config.json` and, last, `manifest.json` in
 /// `options.out`, which is created where it does not exist.
@@ -125,7 +67,7 @@ impl Progress for Silent {
 pub fn prepare(options: &PrepareOptions, progress: &dyn Progress) -> Result<Manifest, Error> {
     let val_fraction = options.val_fraction;
     if !(val_fraction > 0.0 && val_fraction < 1.0) {
-        return Err(Error::ValFraction { val_fraction });
+        return Err(Error::ValFraction(val_fraction));
     }
     if options.inputs.is_empty() {
         return Err(Error::NoInput);
@@ -152,7 +94,7 @@ pub fn prepare(options: &PrepareOptions, progress: &dyn Progress) -> Result<Mani
         .map_err(|error| count_unknown(error, &survey, &tokenizer))?;
     tokenizer.save(out)?;
     if (encoded.documents, encoded.bytes) != (survey.documents, survey.bytes) {
-        return Err(Error::Changed { reason: None });
+        return Err(Error::Changed(None));
     }
     let marks = only_stories.then(|| marks(&survey, &encoded, options.seed));
     let manifest = Manifest {

@@ -5,7 +5,7 @@
 //! same share of its characters, what is before the cut teaches and what is behind it validates. A single document is cut so
 //! from the start, as nanoGPT cuts it.
 
-use super::Error;
+use super::error::Error;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -205,7 +205,7 @@ impl SplitBuilder {
             }
         }
         if groups.len() <= 1 && longest.len() as u64 == self.documents {
-            return Err(Error::OneText { documents: self.documents });
+            return Err(Error::OneText(self.documents));
         }
         let (mut left, mut chosen, mut chosen_bytes) = (wanted, Vec::new(), others);
         for (hash, bytes) in &groups {

@@ -1,8 +1,9 @@
 //! The first reading of the text: what is in it, and which of it validates.
 
-use super::corpus::{Corpus, Reading};
+use super::corpus::{Corpus, Reading, Source};
+use super::error::Error;
+use super::progress::Progress;
 use super::split::{ContentHash, Duplicates, Split, SplitBuilder};
-use super::{Error, Progress, Source};
 use crate::source::{Event, LeftOut};
 use rayon::prelude::*;
 use std::collections::BTreeMap;

@@ -4,6 +4,7 @@ use super::*;
 use crate::tokenizer::{END_OF_TEXT, SpecialTokens};
 use crate::windows::{TrainWindows, ValWindows};
 use proptest::prelude::*;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 struct Prepared {

@@ -1,6 +1,6 @@
 //! gzip and zstd, undone while reading.
 
-use super::{Error, TextFile};
+use super::error::Error;
 use ember_host::file_error::At;
 use flate2::bufread::GzDecoder;
 use std::fs::File;
@@ -38,16 +38,16 @@ impl Compression {
 }
 
 /// The content of a file, decompressed as it is read; broken compression shows as an error of the reader.
-pub fn reader<'a>(mut raw: impl Read + 'a, file: &TextFile) -> Result<Box<dyn Read + 'a>, Error> {
+pub fn reader<'a>(mut raw: impl Read + 'a, name: &str) -> Result<Box<dyn Read + 'a>, Error> {
     let mut start = Vec::with_capacity(4);
-    raw.by_ref().take(4).read_to_end(&mut start).at("cannot read", &file.name)?;
+    raw.by_ref().take(4).read_to_end(&mut start).at("cannot read", name)?;
     let found = Compression::of_content(&start);
     let whole = BufReader::with_capacity(BUFFER_BYTES, Cursor::new(start).chain(raw));
-    Ok(match (found, Compression::of_name(&file.name).0) {
+    Ok(match (found, Compression::of_name(name).0) {
         (Compression::Gzip, _) => Box::new(Members { member: Some(GzDecoder::new(whole)) }),
-        (Compression::Zstd, _) => Box::new(zstd::Decoder::with_buffer(whole).at("cannot read", &file.name)?),
+        (Compression::Zstd, _) => Box::new(zstd::Decoder::with_buffer(whole).at("cannot read", name)?),
         (Compression::None, Compression::None) => Box::new(whole),
-        (Compression::None, _) => return Err(Error::NotCompressed { name: file.name.clone() }),
+        (Compression::None, _) => return Err(Error::NotCompressed(name.to_owned())),
     })
 }
 
@@ -89,15 +89,15 @@ fn skip_zeros(reader: &mut impl BufRead) -> io::Result<bool> {
 }
 
 /// A file that can be read at any place: itself, or a temporary file with its decompressed content.
-pub fn seekable(mut raw: File, file: &TextFile) -> Result<File, Error> {
+pub fn seekable(mut raw: File, name: &str) -> Result<File, Error> {
     const DOING: &str = "cannot decompress";
     let mut start = [0u8; 4];
-    let n = raw.read(&mut start).at(DOING, &file.name)?;
-    raw.seek(SeekFrom::Start(0)).at(DOING, &file.name)?;
+    let n = raw.read(&mut start).at(DOING, name)?;
+    raw.seek(SeekFrom::Start(0)).at(DOING, name)?;
     if Compression::of_content(&start[..n]) == Compression::None {
         return Ok(raw);
     }
-    let mut whole = tempfile::tempfile().at(DOING, &file.name)?;
-    io::copy(&mut reader(raw, file)?, &mut whole).at(DOING, &file.name)?;
+    let mut whole = tempfile::tempfile().at(DOING, name)?;
+    io::copy(&mut reader(raw, name)?, &mut whole).at(DOING, name)?;
     Ok(whole)
 }

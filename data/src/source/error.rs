@@ -1,6 +1,6 @@
 //! Why a text cannot be read.
 
-use super::LeftOut;
+use super::left_out::LeftOut;
 use ember_host::file_error::FileError;
 use std::io;
 use std::path::PathBuf;
@@ -21,29 +21,17 @@ pub enum Error {
         source: io::Error,
     },
     /// A file without a byte.
-    #[error("{path} is empty; give a file with text")]
-    Empty {
-        /// The file.
-        path: PathBuf,
-    },
+    #[error("{0} is empty; give a file with text")]
+    Empty(PathBuf),
     /// A device, a pipe or a socket.
-    #[error("{path} is not a file; pipe it into standard input instead")]
-    NotAFile {
-        /// What was named.
-        path: PathBuf,
-    },
+    #[error("{0} is not a file; pipe it into standard input instead")]
+    NotAFile(PathBuf),
     /// The folder of a run.
-    #[error("{path} is a run, not text; name the text itself")]
-    Run {
-        /// The folder.
-        path: PathBuf,
-    },
+    #[error("{0} is a run, not text; name the text itself")]
+    Run(PathBuf),
     /// A folder that a text was prepared into.
-    #[error("{path} is a prepared text already; name the text itself")]
-    Prepared {
-        /// The folder.
-        path: PathBuf,
-    },
+    #[error("{0} is a prepared text already; name the text itself")]
+    Prepared(PathBuf),
     /// A folder in which nothing is text.
     #[error("{path} holds no file with text; give another folder{}", in_brackets(left_out))]
     NoText {
@@ -69,17 +57,11 @@ pub enum Error {
         at: usize,
     },
     /// A zip archive.
-    #[error("{name} is a zip archive; unpack it and give the files in it")]
-    Zip {
-        /// The file.
-        name: String,
-    },
+    #[error("{0} is a zip archive; unpack it and give the files in it")]
+    Zip(String),
     /// A PDF.
-    #[error("{name} is a PDF; convert it to text, for example with pdftotext")]
-    Pdf {
-        /// The file.
-        name: String,
-    },
+    #[error("{0} is a PDF; convert it to text, for example with pdftotext")]
+    Pdf(String),
     /// Text in another encoding.
     #[error(
         "{name} is not UTF-8 text: byte {at} (0x{byte:02X}) does not belong there; convert it, for example with iconv -f \
@@ -115,12 +97,9 @@ pub enum Error {
     },
     /// A file that is not compressed although its name says so.
     #[error(
-        "{name} is named as a compressed file, but its content is neither gzip nor zstd; rename it or compress it again"
+        "{0} is named as a compressed file, but its content is neither gzip nor zstd; rename it or compress it again"
     )]
-    NotCompressed {
-        /// The file.
-        name: String,
-    },
+    NotCompressed(String),
     /// A line of JSON Lines that is too long to be held.
     #[error("{name}:{line}: the line is longer than {} MiB; split the document", most_bytes >> 20)]
     LongLine {
@@ -212,10 +191,4 @@ fn in_brackets(left_out: &[LeftOut]) -> String {
         [] => String::new(),
         told => format!(" ({})", told.join("; ")),
     }
-}
-
-/// An error and its causes in one line, as a program would say it.
-pub fn line(error: &Error) -> String {
-    let causes = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

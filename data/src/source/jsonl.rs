@@ -1,6 +1,8 @@
 //! JSON Lines: one JSON object a line, one of its fields the document.
 
-use super::{Error, Event, Sink, utf16};
+use super::error::Error;
+use super::event::{Event, Sink};
+use super::utf16;
 use serde_json::{Map, Value};
 use std::io::{BufRead, BufReader, Read};
 

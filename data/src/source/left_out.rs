@@ -1,6 +1,5 @@
 //! What stands in a folder of text and is not read, and why.
 
-use super::{Format, TextFile};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::Path;
@@ -39,16 +38,6 @@ pub enum LeftOutKind {
 }
 
 impl LeftOut {
-    /// A file that could not be read.
-    pub(crate) fn unreadable(file: &TextFile, reason: String) -> Self {
-        let kind = match file.format {
-            Format::Text => LeftOutKind::Text,
-            Format::JsonLines => LeftOutKind::JsonLines,
-            Format::Parquet => LeftOutKind::Parquet,
-        };
-        Self { name: file.name.clone(), kind, reason }
-    }
-
     pub(super) fn new(path: &Path, kind: LeftOutKind, reason: String) -> Self {
         Self { name: path.display().to_string(), kind, reason }
     }

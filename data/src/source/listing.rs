@@ -1,10 +1,13 @@
 //! Which files there are to read.
 
 use super::compression::Compression;
+use super::error::Error;
+use super::left_out::{LeftOut, LeftOutKind};
 use super::text::{SNIFFED_BYTES, check_kind};
-use super::{Error, Format, LeftOut, LeftOutKind, first_bytes, line, written_here};
-use ember_host::file_error::{At, FileError};
+use super::written_here;
+use ember_host::file_error::{At, FileError, with_causes};
 use ember_host::files::UNFINISHED;
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
@@ -21,6 +24,17 @@ pub enum Input {
         /// How many stories.
         count: u64,
     },
+}
+
+/// How a file holds its documents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Plain text.
+    Text,
+    /// One JSON object a line.
+    JsonLines,
+    /// Parquet.
+    Parquet,
 }
 
 /// A file with text in it.
@@ -60,8 +74,8 @@ impl Listing {
         let metadata = std::fs::metadata(path).map_err(|source| Error::Missing { path: named(), source })?;
         if !metadata.is_dir() {
             match (metadata.is_file(), metadata.len()) {
-                (false, _) => return Err(Error::NotAFile { path: named() }),
-                (true, 0) => return Err(Error::Empty { path: named() }),
+                (false, _) => return Err(Error::NotAFile(named())),
+                (true, 0) => return Err(Error::Empty(named())),
                 (true, _) => {}
             }
             let start = sniff(path)?;
@@ -73,8 +87,8 @@ impl Listing {
             return Ok(());
         }
         match written_here::kind(path) {
-            Some(LeftOutKind::Run) => return Err(Error::Run { path: named() }),
-            Some(_) => return Err(Error::Prepared { path: named() }),
+            Some(LeftOutKind::Run) => return Err(Error::Run(named())),
+            Some(_) => return Err(Error::Prepared(named())),
             None => {}
         }
         let (files, left_out) = (self.files.len(), self.left_out.len());
@@ -101,7 +115,7 @@ impl Listing {
                 if let Some(kind) = written_here::kind(&path) {
                     self.left_out.push(LeftOut::new(&path, kind, path.display().to_string()));
                 } else if let Err(error) = self.add_folder(&path) {
-                    self.left_out.push(LeftOut::new(&path, LeftOutKind::Folder, line(&error.into())));
+                    self.left_out.push(LeftOut::new(&path, LeftOutKind::Folder, with_causes(&error)));
                 }
             } else if path.is_file() {
                 match found(&path) {
@@ -156,12 +170,22 @@ impl TextFile {
         };
         Self { path: path.to_owned(), name, bytes, format, found }
     }
+
+    /// This file as one that could not be read.
+    pub(crate) fn left_out(&self, reason: String) -> LeftOut {
+        let kind = match self.format {
+            Format::Text => LeftOutKind::Text,
+            Format::JsonLines => LeftOutKind::JsonLines,
+            Format::Parquet => LeftOutKind::Parquet,
+        };
+        LeftOut { name: self.name.clone(), kind, reason }
+    }
 }
 
 /// A file in a folder, by its first bytes; else why it is left out.
 fn found(path: &Path) -> Result<TextFile, LeftOut> {
     let name = path.display().to_string();
-    let unreadable = |error: FileError| LeftOut::new(path, LeftOutKind::Text, line(&error.into()));
+    let unreadable = |error: FileError| LeftOut::new(path, LeftOutKind::Text, with_causes(&error));
     let bytes = std::fs::metadata(path).at("cannot read", path).map_err(unreadable)?.len();
     if bytes == 0 {
         return Err(LeftOut::new(path, LeftOutKind::Empty, name));
@@ -177,4 +201,11 @@ fn found(path: &Path) -> Result<TextFile, LeftOut> {
 /// The first bytes of a file.
 fn sniff(path: &Path) -> Result<Vec<u8>, FileError> {
     first_bytes(path, SNIFFED_BYTES as u64).at("cannot read", path)
+}
+
+/// At most `count` bytes from the beginning of a file.
+pub(super) fn first_bytes(path: &Path, count: u64) -> io::Result<Vec<u8>> {
+    let mut start = Vec::new();
+    File::open(path)?.take(count).read_to_end(&mut start)?;
+    Ok(start)
 }

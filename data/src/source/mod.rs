@@ -16,6 +16,7 @@
 
 mod compression;
 mod error;
+mod event;
 mod jsonl;
 mod left_out;
 mod listing;
@@ -24,38 +25,15 @@ mod text;
 mod utf16;
 pub(crate) mod written_here;
 
-pub use error::{Error, line};
+pub use error::Error;
+pub use event::{Event, Sink};
 pub use left_out::{LeftOut, LeftOutKind};
-pub use listing::{Input, Listing, TextFile};
+pub use listing::{Format, Input, Listing, TextFile};
 
 use ember_host::file_error::At;
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// What a reader hands on, in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event<'a> {
-    /// The next piece of the document.
-    Text(&'a str),
-    /// The document is complete; what follows belongs to the next.
-    EndOfDocument,
-}
-
-/// Who receives events; an error of its own ends the reading.
-pub type Sink<'a, E> = dyn FnMut(Event<'_>) -> Result<(), E> + 'a;
-
-/// How a file holds its documents.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// Plain text.
-    Text,
-    /// One JSON object a line.
-    JsonLines,
-    /// Parquet.
-    Parquet,
-}
 
 /// Reads a file and hands its documents to `sink`; `read_bytes` grows by the bytes read from the disk.
 ///
@@ -71,7 +49,7 @@ pub fn read<E: From<Error>>(
     let open = || File::open(&file.path).at("cannot open", &file.name).map_err(Error::from);
     match file.format {
         Format::Parquet => {
-            let content = compression::seekable(open()?, file)?;
+            let content = compression::seekable(open()?, &file.name)?;
             parquet::read(&file.name, content, field, file.bytes, read_bytes, sink)
         }
         Format::Text => text::read(&file.name, &mut utf8(open()?, file, read_bytes)?, sink),
@@ -81,7 +59,7 @@ pub fn read<E: From<Error>>(
 
 /// The text of a file: decompressed, and as UTF-8 where it is UTF-16 with its mark.
 fn utf8<'a>(content: File, file: &TextFile, read_bytes: &'a AtomicU64) -> Result<Box<dyn Read + 'a>, Error> {
-    let bytes = compression::reader(Counted::new(content, read_bytes), file)?;
+    let bytes = compression::reader(Counted { file: content, bytes: read_bytes }, &file.name)?;
     utf16::as_utf8(bytes).map_err(|error| utf16::cannot_read(&file.name, "0 bytes of text".to_owned(), error))
 }
 
@@ -90,29 +68,16 @@ fn utf8<'a>(content: File, file: &TextFile, read_bytes: &'a AtomicU64) -> Result
 /// # Errors
 /// When the file cannot be read.
 pub fn is_plain(file: &TextFile) -> Result<bool, Error> {
-    let start = first_bytes(&file.path, 4).at("cannot read", &file.name)?;
+    let start = listing::first_bytes(&file.path, 4).at("cannot read", &file.name)?;
     let as_it_is = compression::Compression::of_content(&start) == compression::Compression::None
         && utf16::ByteOrder::of_content(&start).is_none();
     Ok(file.format == Format::Text && as_it_is)
-}
-
-/// At most `count` bytes from the beginning of a file.
-fn first_bytes(path: &Path, count: u64) -> io::Result<Vec<u8>> {
-    let mut start = Vec::new();
-    File::open(path)?.take(count).read_to_end(&mut start)?;
-    Ok(start)
 }
 
 /// Counts what is read from a file.
 struct Counted<'a> {
     file: File,
     bytes: &'a AtomicU64,
-}
-
-impl<'a> Counted<'a> {
-    fn new(file: File, bytes: &'a AtomicU64) -> Self {
-        Self { file, bytes }
-    }
 }
 
 impl Read for Counted<'_> {

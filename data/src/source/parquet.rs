@@ -1,6 +1,7 @@
 //! Parquet: one column of strings, a row a document.
 
-use super::{Error, Event, Sink};
+use super::error::Error;
+use super::event::{Event, Sink};
 use ember_host::panics::quietly;
 use parquet::column::reader::ColumnReader;
 use parquet::data_type::ByteArray;

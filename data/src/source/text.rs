@@ -1,6 +1,8 @@
 //! Plain text, in which `<|endoftext|>` separates documents.
 
-use super::{Error, Event, Sink, utf16};
+use super::error::Error;
+use super::event::{Event, Sink};
+use super::utf16;
 use crate::tokenizer::END_OF_TEXT;
 use std::io::Read;
 
@@ -60,8 +62,8 @@ pub fn check_kind(name: &str, start: &[u8]) -> Result<(), Error> {
         return Err(Error::Binary { name, at });
     }
     match start {
-        [b'P', b'K', 3, 4, ..] => Err(Error::Zip { name }),
-        [b'%', b'P', b'D', b'F', b'-', ..] => Err(Error::Pdf { name }),
+        [b'P', b'K', 3, 4, ..] => Err(Error::Zip(name)),
+        [b'%', b'P', b'D', b'F', b'-', ..] => Err(Error::Pdf(name)),
         _ => Ok(()),
     }
 }

@@ -1,6 +1,6 @@
 //! UTF-16 text with its byte order mark, turned into UTF-8 while reading.
 
-use super::Error;
+use super::error::Error;
 use std::collections::VecDeque;
 use std::io::{self, Read};
 

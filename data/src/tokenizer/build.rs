@@ -1,10 +1,10 @@
 //! New tokenizers: characters, bytes, and byte pair encoding learnt from a text.
 
 use super::byte_level::character;
+use super::library::library_error;
 use super::{END_OF_TEXT, Error, Tokenizer, split};
 use ahash::AHashMap;
 use compact_str::CompactString;
-use ember_host::panics::quietly;
 use std::collections::BTreeSet;
 use tokenizers::decoders::fuse::Fuse;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
@@ -104,14 +104,4 @@ fn finish(mut library: Library, end_of_text: bool) -> Result<Tokenizer, Error> {
         library.add_special_tokens([AddedToken::from(END_OF_TEXT, true)]).map_err(library_error)?;
     }
     Tokenizer::from_library(library)
-}
-
-/// Calls the library with what somebody else wrote: its errors, and its panics over damaged files, are errors of ours.
-pub(super) fn of_library<T>(call: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, Error> {
-    quietly(call).map_err(|panic| Error::Library(panic.to_string()))?.map_err(library_error)
-}
-
-/// The library's errors, which are not ours to wrap as they are.
-pub(super) fn library_error(error: tokenizers::Error) -> Error {
-    Error::Library(error.to_string())
 }

@@ -1,6 +1,5 @@
 //! Which tokenizer the user asks for.
 
-use super::ChoiceError;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -9,7 +8,7 @@ use std::str::FromStr;
 pub const MIN_BPE_VOCAB_SIZE: usize = 257;
 
 /// The largest vocabulary that is learnt.
-pub(super) const MAX_BPE_VOCAB_SIZE: usize = 1 << 20;
+const MAX_BPE_VOCAB_SIZE: usize = 1 << 20;
 
 /// How text becomes tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +26,32 @@ pub enum TokenizerChoice {
     },
     /// An existing `tokenizer.json`, or a folder that holds one.
     File(PathBuf),
+}
+
+/// What a [`TokenizerChoice`] cannot be read from.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChoiceError {
+    /// Byte pair encoding without a size.
+    #[error("tokenizer \"bpe\" lacks the size of its vocabulary; write bpe:8192, for example")]
+    NoSize,
+    /// A size that is no number.
+    #[error("tokenizer \"bpe:{0}\": \"{0}\" is not a number; write bpe:8192, for example")]
+    NotANumber(String),
+    /// A vocabulary without room for a merge.
+    #[error(
+        "tokenizer \"bpe:{0}\": a vocabulary of bytes and <|endoftext|> has {MIN_BPE_VOCAB_SIZE} tokens already; give at least that \
+         many, or \"bytes\""
+    )]
+    TooSmall(String),
+    /// A vocabulary that no model has.
+    #[error("tokenizer \"bpe:{0}\": more than {MAX_BPE_VOCAB_SIZE} tokens; give fewer")]
+    TooLarge(String),
+    /// Neither a kind of tokenizer nor a file.
+    #[error(
+        "tokenizer \"{0}\" is neither auto, chars, bytes or bpe:N nor an existing tokenizer.json; give one of these"
+    )]
+    Unknown(String),
 }
 
 impl fmt::Display for TokenizerChoice {
@@ -53,16 +78,15 @@ impl FromStr for TokenizerChoice {
             _ => {}
         }
         if let Some(size) = choice.strip_prefix("bpe:") {
-            let written = size.to_owned();
             return match size.parse() {
-                Err(_) => Err(ChoiceError::NotANumber { size: written }),
-                Ok(..MIN_BPE_VOCAB_SIZE) => Err(ChoiceError::TooSmall { size: written }),
+                Err(_) => Err(ChoiceError::NotANumber(size.to_owned())),
+                Ok(..MIN_BPE_VOCAB_SIZE) => Err(ChoiceError::TooSmall(size.to_owned())),
                 Ok(vocab_size @ ..=MAX_BPE_VOCAB_SIZE) => Ok(Self::Bpe { vocab_size }),
-                Ok(_) => Err(ChoiceError::TooLarge { size: written }),
+                Ok(_) => Err(ChoiceError::TooLarge(size.to_owned())),
             };
         }
         let path = PathBuf::from(choice);
-        if path.exists() { Ok(Self::File(path)) } else { Err(ChoiceError::Unknown { choice: choice.to_owned() }) }
+        if path.exists() { Ok(Self::File(path)) } else { Err(ChoiceError::Unknown(choice.to_owned())) }
     }
 }
 

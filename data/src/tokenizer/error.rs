@@ -1,6 +1,6 @@
 //! Why a tokenizer cannot be had, or fails.
 
-use super::UnknownCharacter;
+use super::characters::UnknownCharacter;
 use ember_host::file_error::FileError;
 use std::path::PathBuf;
 
@@ -13,13 +13,10 @@ pub enum Error {
     File(#[from] FileError),
     /// A folder without a tokenizer.
     #[error(
-        "{folder} has no tokenizer.json (nor vocab.json with merges.txt), so text cannot become tokens; put the model's tokenizer \
+        "{0} has no tokenizer.json (nor vocab.json with merges.txt), so text cannot become tokens; put the model's tokenizer \
          there"
     )]
-    Missing {
-        /// The folder.
-        folder: PathBuf,
-    },
+    Missing(PathBuf),
     /// A file that is no tokenizer, or one that no model can have.
     #[error("{path} is not a tokenizer.json that the tokenizers library reads; give another")]
     Unreadable {
@@ -80,43 +77,4 @@ pub enum Error {
     /// The tokenizers library fails, in its own words.
     #[error("{0}")]
     Library(String),
-}
-
-/// What a [`TokenizerChoice`](super::TokenizerChoice) cannot be read from.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ChoiceError {
-    /// Byte pair encoding without a size.
-    #[error("tokenizer \"bpe\" lacks the size of its vocabulary; write bpe:8192, for example")]
-    NoSize,
-    /// A size that is no number.
-    #[error("tokenizer \"bpe:{size}\": \"{size}\" is not a number; write bpe:8192, for example")]
-    NotANumber {
-        /// What was written.
-        size: String,
-    },
-    /// A vocabulary without room for a merge.
-    #[error(
-        "tokenizer \"bpe:{size}\": a vocabulary of bytes and <|endoftext|> has {} tokens already; give at least that many, or \
-         \"bytes\"",
-        super::MIN_BPE_VOCAB_SIZE
-    )]
-    TooSmall {
-        /// What was written.
-        size: String,
-    },
-    /// A vocabulary that no model has.
-    #[error("tokenizer \"bpe:{size}\": more than {} tokens; give fewer", super::choice::MAX_BPE_VOCAB_SIZE)]
-    TooLarge {
-        /// What was written.
-        size: String,
-    },
-    /// Neither a kind of tokenizer nor a file.
-    #[error(
-        "tokenizer \"{choice}\" is neither auto, chars, bytes or bpe:N nor an existing tokenizer.json; give one of these"
-    )]
-    Unknown {
-        /// What was written.
-        choice: String,
-    },
 }

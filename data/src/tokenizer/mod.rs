@@ -13,23 +13,25 @@ mod byte_level;
 mod characters;
 mod choice;
 mod error;
+mod library;
 mod prompt;
 mod split;
+mod surroundings;
 
 pub use characters::UnknownCharacter;
-pub use choice::{MIN_BPE_VOCAB_SIZE, TokenizerChoice};
-pub use error::{ChoiceError, Error};
+pub use choice::{ChoiceError, MIN_BPE_VOCAB_SIZE, TokenizerChoice};
+pub use error::Error;
 pub use prompt::SpecialTokens;
 
-use build::{library_error, of_library};
 use byte_level::{ByteEncoder, WordEncoder};
 use characters::CharEncoder;
 use ember_host::file_error::At;
 use ember_host::files::write_atomic;
-use prompt::Surroundings;
+use library::{library_error, of_library};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use surroundings::Surroundings;
 use tokenizers::models::bpe::BPE;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::{DecoderWrapper, ModelWrapper, PreTokenizerWrapper, Tokenizer as Library};
@@ -81,7 +83,7 @@ impl Tokenizer {
             return Self::from_file(&json);
         }
         if !Self::is_in(dir) {
-            return Err(Error::Missing { folder: dir.to_owned() });
+            return Err(Error::Missing(dir.to_owned()));
         }
         match Self::from_pair(&vocabulary, &merges, named_end_of_text(dir)) {
             Ok(tokenizer) => Ok(tokenizer.read_from(&vocabulary)),

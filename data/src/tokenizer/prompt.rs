@@ -4,11 +4,12 @@
 //! `add_bos_token` in `tokenizer_config.json` says: where there is a `tokenizer.json`, transformers does not heed it either); within it
 //! the name of a special token is that token.
 
-use super::{END_OF_TEXT, Encoder, Error, Tokenizer, of_library};
+use super::library::of_library;
+use super::surroundings::Surroundings;
+use super::{END_OF_TEXT, Encoder, Error, Tokenizer};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use tokenizers::{Encoding, NormalizerWrapper, OffsetReferential, OffsetType, PostProcessorWrapper};
-use tokenizers::{Token, Tokenizer as Library};
+use tokenizers::{NormalizerWrapper, OffsetReferential, OffsetType, PostProcessorWrapper};
 
 /// What the name of a special token is where it stands in a text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,26 +20,6 @@ pub enum SpecialTokens {
     Parse,
     /// The characters that it is made of, as in text that is learned from (transformers' `split_special_tokens`).
     Text,
-}
-
-/// The tokens that the file's post-processor puts around a text.
-#[derive(Debug, Default, PartialEq)]
-pub struct Surroundings {
-    pub before: Vec<u32>,
-    pub after: Vec<u32>,
-}
-
-impl Surroundings {
-    /// What `library` puts around any text, seen on one of a single token.
-    pub fn of(library: &Library) -> Result<Self, Error> {
-        let text = Encoding::from_tokens(vec![Token::new(0, String::new(), (0, 0))], 0);
-        let whole = of_library(|| library.post_process(text, None, true))?;
-        let is_added: Vec<bool> = whole.get_special_tokens_mask().iter().map(|&special| special == 1).collect();
-        let Some(begin) = is_added.iter().position(|added| !added) else { return Ok(Self::default()) };
-        let end = is_added.iter().rposition(|added| !added).map_or(begin, |last| last + 1);
-        let ids = whole.get_ids();
-        Ok(Self { before: ids[..begin].to_vec(), after: ids[end..].to_vec() })
-    }
 }
 
 /// A post-processor that puts the token of this name and id before every text. Not by the library's builder, in whose templates

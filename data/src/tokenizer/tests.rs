@@ -109,7 +109,7 @@ fn prompts_open_with_the_end_of_text_where_the_model_needs_it() {
     assert_eq!(plain.encode_prompt("a", SpecialTokens::Parse).unwrap(), plain.encode("a").unwrap());
 }
 
-/// What transformers makes of prompts (scripts/make_prompt_fixtures.py).
+/// What transformers makes of prompts (tools/make_prompt_fixtures.py).
 #[test]
 fn prompts_are_read_as_transformers_reads_them() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/prompts");

@@ -1,6 +1,6 @@
 //! Why a token file cannot be read or written.
 
-use super::VERSION;
+use super::layout::VERSION;
 use ember_host::file_error::FileError;
 use std::path::PathBuf;
 
@@ -12,11 +12,8 @@ pub enum Error {
     #[error(transparent)]
     File(#[from] FileError),
     /// Another kind of file.
-    #[error("{path} is not a token file; prepare the text again")]
-    Foreign {
-        /// The file.
-        path: PathBuf,
-    },
+    #[error("{0} is not a token file; prepare the text again")]
+    Foreign(PathBuf),
     /// A token file of another version.
     #[error("{path} has layout version {version}, this program reads {VERSION}; prepare the text again")]
     Version {
@@ -26,11 +23,8 @@ pub enum Error {
         version: u32,
     },
     /// The header contradicts itself.
-    #[error("{path} has a damaged header; prepare the text again")]
-    Header {
-        /// The file.
-        path: PathBuf,
-    },
+    #[error("{0} has a damaged header; prepare the text again")]
+    Header(PathBuf),
     /// The file is shorter or longer than its header says.
     #[error("{path} has {bytes} bytes where its header promises {count} ids of {width} bytes; prepare the text again")]
     Length {
@@ -44,11 +38,8 @@ pub enum Error {
         width: usize,
     },
     /// The ids are not those that were written.
-    #[error("{path} is damaged (its checksum differs); prepare the text again")]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-    },
+    #[error("{0} is damaged (its checksum differs); prepare the text again")]
+    Damaged(PathBuf),
     /// The file holds an id that it should not.
     #[error("{path} holds the token id {id}, and its vocabulary has {vocab_size} ids; prepare the text again")]
     ForeignId {
@@ -60,11 +51,8 @@ pub enum Error {
         vocab_size: usize,
     },
     /// Somebody cut the file short after it was opened.
-    #[error("{path} was cut short while it was in use; prepare the text again")]
-    CutShort {
-        /// The file.
-        path: PathBuf,
-    },
+    #[error("{0} was cut short while it was in use; prepare the text again")]
+    CutShort(PathBuf),
     /// An id to be written is none of the vocabulary.
     #[error("token id {id} is outside a vocabulary of {vocab_size}: the tokenizer contradicts its own size")]
     OutsideVocabulary {

@@ -35,11 +35,8 @@ pub enum Error {
         longest: usize,
     },
     /// One token or none: nothing to predict.
-    #[error("the validation split has {tokens} tokens, too few to predict one from another; give more text")]
-    TooShortToValidate {
-        /// Tokens of the validation split.
-        tokens: usize,
-    },
+    #[error("the validation split has {0} tokens, too few to predict one from another; give more text")]
+    TooShortToValidate(usize),
     /// Windows are to start where documents do, and the tokenizer has no token for that.
     #[error(
         "windows that start where a document starts need a tokenizer with <|endoftext|>; prepare with another tokenizer or the \

@@ -20,12 +20,12 @@ pub trait Named: Copy + Send + Sync + 'static {
 
 /// An enum with a name for each value; the comment above a value is its meaning.
 macro_rules! named {
-    ($(#[$of_enum:meta])* $type:ident $(default $default:ident)? {
+    ($(#[$of_enum:meta])* $vis:vis $type:ident $(default $default:ident)? {
         $($(#[doc = $meaning:literal])+ $value:ident = $name:literal,)+
     }) => {
         $(#[$of_enum])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-        pub enum $type {
+        $vis enum $type {
             $($(#[doc = $meaning])+ #[serde(rename = $name)] $value,)+
         }
 

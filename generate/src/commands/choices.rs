@@ -1,7 +1,6 @@
 //! `ember-generate score --choices FILE`: multiple-choice questions, and how many the model gets right.
 
 use std::io::Write;
-use std::ops::ControlFlow;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
@@ -12,7 +11,7 @@ use serde_json::Value;
 use super::lines::TextFile;
 use super::loaded::Loaded;
 use super::progress::Progress;
-use super::score::{SCORED_BETWEEN_RESULTS, beginning};
+use super::scoring::{SCORED_BETWEEN_RESULTS, beginning, tokens_done};
 use ember_cli::program::{Notes, Outcome, OutputFormat};
 use ember_decoding::batches::groups;
 use ember_decoding::multiple_choice::{Accuracy, By, EncodedChoice, Question, ScoredChoice, rank, score_questions};
@@ -83,10 +82,7 @@ pub(super) fn answer(
     let read: Vec<usize> = encoded.iter().map(|choices| choices.iter().map(|choice| choice.ids.len()).sum()).collect();
     let mut accuracy = Accuracy::default();
     for group in groups(&read, SCORED_BETWEEN_RESULTS) {
-        let results = score_questions(&loaded.model, &encoded[group.clone()], &mut |tokens| {
-            progress.advance(tokens);
-            if interrupt.requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })?;
+        let results = score_questions(&loaded.model, &encoded[group.clone()], &mut tokens_done(&progress, interrupt))?;
         let Some(results) = results else { return Ok(Outcome::Interrupted) };
         progress.aside(|| {
             for ((number, (_, question)), choices) in group.clone().zip(&questions[group.clone()]).zip(&results) {

@@ -1,7 +1,6 @@
 //! `ember-generate score`: how probable texts are under a checkpoint.
 
 use std::io::{self, IsTerminal, Write};
-use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use anyhow::{Context, Error, Result, bail, ensure};
@@ -14,6 +13,7 @@ use super::choices;
 use super::lines::{TextFile, standard_input};
 use super::loaded::Loaded;
 use super::progress::Progress;
+use super::scoring::{SCORED_BETWEEN_RESULTS, beginning, tokens_done};
 use super::special_tokens::SpecialTokensArgs;
 use super::weights::WeightsArgs;
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
@@ -21,9 +21,6 @@ use ember_cli::terminal;
 use ember_decoding::batches::groups;
 use ember_decoding::score::{Tally, bytes_of, check_length, score_texts, scored_bytes};
 use ember_host::interrupt::Interrupt;
-
-/// Tokens that are computed, the alike in length together, before their results are shown.
-pub(super) const SCORED_BETWEEN_RESULTS: usize = 1 << 16;
 
 /// Arguments of `score`.
 #[derive(Args, Debug)]
@@ -144,10 +141,7 @@ fn run_onto(args: &ScoreArgs, common: &CommonArgs, interrupt: &Interrupt, out: &
     for group in groups(&lengths, SCORED_BETWEEN_RESULTS) {
         let texts = &texts[group];
         let ids: Vec<&[u32]> = texts.iter().map(|text| text.ids.as_slice()).collect();
-        let scored = score_texts(&loaded.model, &ids, stride, &mut |tokens| {
-            progress.advance(tokens);
-            if interrupt.requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })?;
+        let scored = score_texts(&loaded.model, &ids, stride, &mut tokens_done(&progress, interrupt))?;
         let Some(scored) = scored else { return Ok(Outcome::Interrupted) };
         progress.aside(|| {
             for (text, logprobs) in texts.iter().zip(&scored) {
@@ -284,13 +278,6 @@ fn write_summary(tallies: &[Tally], format: OutputFormat, out: &mut dyn Write) -
         OutputFormat::Text => writeln!(out, "{}  in all {texts} texts", measures(&tally))?,
     }
     Ok(out.flush()?)
-}
-
-/// The first few words of a text, on one line.
-pub(super) fn beginning(text: &str) -> String {
-    const MOST: usize = 40;
-    let line: String = text.chars().take(MOST).map(|c| if ['\n', '\r', '\t'].contains(&c) { ' ' } else { c }).collect();
-    if text.chars().count() > MOST { format!("{line}...") } else { line }
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 
 use super::constraint_args::ConstraintArgs;
 use super::loaded::Loaded;
+use super::sampling_args::SamplingArgs;
 use super::special_tokens::SpecialTokensArgs;
 use super::weights::WeightsArgs;
 use ember_cli::named::named;
@@ -22,7 +23,6 @@ use ember_decoding::stop::StopStrings;
 
 const PROMPT: &str = "Prompt";
 const STRATEGY: &str = "Strategy";
-const SAMPLING: &str = "Sampling";
 const PENALTIES: &str = "Penalties and bans";
 const BEAMS: &str = "Beams";
 const STOPPING: &str = "Stopping";
@@ -93,33 +93,8 @@ pub struct TextArgs {
     #[arg(long, help_heading = STRATEGY)]
     pub(super) explain_semantics: bool,
 
-    /// Sharpens (below 1) or flattens (above 1) the distribution; 0 means greedy here, where Hugging Face refuses it
-    #[arg(long, value_name = "T", help_heading = SAMPLING, value_parser = number::<f32>, allow_negative_numbers = true)]
-    pub(super) temperature: Option<f32>,
-
-    /// Sample from the K best tokens and those that tie with the last of them; 0 is off
-    #[arg(long, value_name = "K", help_heading = SAMPLING, value_parser = count, allow_negative_numbers = true)]
-    pub(super) top_k: Option<usize>,
-
-    /// Sample from the fewest best tokens whose probabilities reach P; 1 is off
-    #[arg(long, value_name = "P", help_heading = SAMPLING, value_parser = number::<f64>, allow_negative_numbers = true)]
-    pub(super) top_p: Option<f64>,
-
-    /// Sample from the tokens at least P times as probable as the best; 0 is off
-    #[arg(long, value_name = "P", help_heading = SAMPLING, value_parser = number::<f64>, allow_negative_numbers = true)]
-    pub(super) min_p: Option<f64>,
-
-    /// Sample from the tokens whose surprise is nearest to the expected one, until their probabilities reach P; 1 is off
-    #[arg(long, value_name = "P", help_heading = SAMPLING, value_parser = number::<f64>, allow_negative_numbers = true)]
-    pub(super) typical_p: Option<f64>,
-
-    /// Sample from the tokens with a probability of at least P; 0 is off
-    #[arg(long, value_name = "P", help_heading = SAMPLING, value_parser = number::<f64>, allow_negative_numbers = true)]
-    pub(super) epsilon_cutoff: Option<f64>,
-
-    /// The same, with a lower limit where the distribution is flat; 0 is off
-    #[arg(long, value_name = "P", help_heading = SAMPLING, value_parser = number::<f64>, allow_negative_numbers = true)]
-    pub(super) eta_cutoff: Option<f64>,
+    #[command(flatten)]
+    pub(super) sampling: SamplingArgs,
 
     /// Makes each token that prompt or text hold less probable (above 1) or more (below); 1 is off
     #[arg(long, value_name = "X", help_heading = PENALTIES, value_parser = number::<f32>, allow_negative_numbers = true)]
@@ -306,13 +281,6 @@ impl TextArgs {
             semantics: self.semantics,
             max_new_tokens: self.max_new_tokens,
             min_new_tokens: self.min_new_tokens,
-            temperature: self.temperature,
-            top_k: self.top_k,
-            top_p: self.top_p,
-            min_p: self.min_p,
-            typical_p: self.typical_p,
-            epsilon_cutoff: self.epsilon_cutoff,
-            eta_cutoff: self.eta_cutoff,
             repetition_penalty: self.repetition_penalty,
             presence_penalty: self.presence_penalty,
             frequency_penalty: self.frequency_penalty,
@@ -331,6 +299,7 @@ impl TextArgs {
             max_time_s: self.max_time,
             overflow: self.overflow,
             draft_tokens: drafts.then(|| self.draft_tokens.unwrap_or(DEFAULT_DRAFT_TOKENS)),
+            ..self.sampling.knobs.clone()
         }
     }
 

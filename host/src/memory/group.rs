@@ -75,9 +75,15 @@ impl Version {
     fn left_in(&self, folder: &Path) -> Option<usize> {
         let limit = fs::read_to_string(folder.join(self.limit)).ok()?.trim().parse::<usize>().ok()?;
         let stat = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
-        let held: usize = self.held.iter().filter_map(|name| super::field(&stat, name)).sum();
+        let held: usize = self.held.iter().filter_map(|name| field(&stat, name)).sum();
         (limit < isize::MAX as usize / 2).then(|| limit.saturating_sub(held))
     }
+}
+
+/// The number behind `name` on the line that begins with it.
+pub fn field(text: &str, name: &str) -> Option<usize> {
+    let line = text.lines().find(|line| line.split_whitespace().next() == Some(name))?;
+    line.split_whitespace().nth(1)?.parse().ok()
 }
 
 #[cfg(test)]

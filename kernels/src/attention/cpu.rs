@@ -6,18 +6,18 @@
 //! work. The forward keeps the logarithm of each row's softmax denominator, from which the backward
 //! computes the weights again, block by block.
 
-use super::CausalAttention;
-use crate::cpu::tensor::{bfloat16, contiguous, dims, float32, is_bf16, new, stored, values, values_bf16, with_width};
-use crate::operation::Operation;
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use rayon::prelude::*;
 
+use super::CausalAttention;
 use super::factor::Factor;
+use crate::bits::unfilled;
 use crate::cpu::shared::Shared;
-use crate::cpu::tensor::unfilled;
-use crate::dropout::cpu::apply_in_place;
+use crate::cpu::tensor::{bfloat16, contiguous, dims, float32, is_bf16, new, stored, values, values_bf16, with_width};
+use crate::dropout::mask::mask_in_place;
 use crate::gemm::{Matrix, MatrixMut, Threads, product};
+use crate::operation::Operation;
 use crate::simd_versions;
 use crate::{DropoutMask, Heads, simd};
 
@@ -57,7 +57,7 @@ impl Operation<Flex, 1> for CausalAttention {
 
 /// Rows of queries in a block: few, since half of the last square of a block of rows lies in the
 /// future.
-const QUERIES: usize = 32;
+pub const QUERIES: usize = 32;
 
 /// Keys in a block: with the rows above, 64 KiB of scores.
 const KEYS: usize = 512;
@@ -115,15 +115,6 @@ impl Sizes {
     }
 }
 
-/// Blocks of query rows: (first row, rows, columns that the last of them sees).
-pub fn blocks(time: usize) -> impl DoubleEndedIterator<Item = (usize, usize, usize)> {
-    (0..time.div_ceil(QUERIES)).map(move |block| {
-        let first = block * QUERIES;
-        let rows = QUERIES.min(time - first);
-        (first, rows, first + rows)
-    })
-}
-
 /// Rows of queries against some keys.
 #[derive(Clone, Copy, Debug)]
 struct Block {
@@ -165,7 +156,7 @@ impl Block {
     fn drop(self, weights: &mut [f32], mask: DropoutMask, task: usize, time: usize) {
         for (row, weights) in weights.chunks_exact_mut(self.keys).enumerate() {
             let place = (task * time + self.first + row) * time + self.first_key;
-            apply_in_place(weights, mask, place as u64);
+            mask_in_place(weights, mask, place as u64);
         }
     }
 }
@@ -411,28 +402,5 @@ simd_versions! {
         for x in row {
             *x *= factor;
         }
-    }
-
-    // Softmax of `scale * row`, for rows of `width` scores of which row r sees the first `first + r
-    // + 1`; the rest becomes 0.
-    pub fn softmax_rows(scores: &mut [f32], width: usize, first: usize, scale: f32) {
-        for (r, row) in scores.chunks_exact_mut(width).enumerate() {
-            let (seen, future) = row.split_at_mut(first + r + 1);
-            softmax(seen, scale);
-            future.fill(0.0);
-        }
-    }
-}
-
-/// Softmax of `scale * row`, in place.
-#[inline(always)]
-pub fn softmax(row: &mut [f32], scale: f32) {
-    let largest = simd::max(row);
-    for x in row.iter_mut() {
-        *x = simd::exp((*x - largest) * scale);
-    }
-    let total = simd::sum([row], |[x]| x);
-    for x in row.iter_mut() {
-        *x /= total;
     }
 }

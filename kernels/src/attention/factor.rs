@@ -4,10 +4,9 @@
 
 use burn::tensor::bf16;
 
-use crate::cpu::convert::{narrow_bf16, widened};
 use crate::gemm::Element;
-use crate::simd;
-use crate::simd_versions;
+use crate::halves::{narrow_bf16, widened};
+use crate::{simd, simd_versions};
 
 /// A type of factors.
 pub trait Factor: Element + Default {

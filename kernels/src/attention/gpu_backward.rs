@@ -8,7 +8,7 @@ use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use crate::attention::gpu::{Layout, Shape};
+use super::gpu_forward::{Layout, Shape};
 use crate::dropout::gpu::{Mask, mask_launch};
 use crate::gpu::engine::Engine;
 use crate::gpu::launch::{Grid, launch};

@@ -2,10 +2,11 @@
 //! and gradients.
 #![allow(clippy::unwrap_used)]
 
-use crate::gpu::testing::{gpus, largest_difference, values};
-use crate::{self as kernels, DropoutMask, Heads, plain};
 use burn::tensor::{DType, Device, Distribution, Tensor, TensorData};
 use proptest::prelude::*;
+
+use crate::gpu::testing::{gpus, largest_difference, values};
+use crate::{self as kernels, DropoutMask, Heads, plain};
 
 pub fn random<const D: usize>(shape: [usize; D], spread: f64, seed: u64) -> TensorData {
     let device = Device::flex();

@@ -2,8 +2,10 @@
 
 pub(crate) mod cpu;
 mod factor;
-pub(crate) mod gpu;
-pub(crate) mod gpu_backward;
+mod gpu;
+mod gpu_backward;
+pub(crate) mod gpu_choice;
+pub(crate) mod gpu_forward;
 #[cfg(all(test, feature = "autodiff"))]
 pub(crate) mod gpu_tests;
 #[cfg(test)]

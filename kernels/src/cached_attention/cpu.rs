@@ -2,19 +2,18 @@
 //! every key and value once, so the memory's bandwidth is the limit. Many are a prefill: matrix
 //! products, as in training.
 
-use super::Places;
-use crate::cpu::tensor::{contiguous, flex, float32, from_flex, stored, values as floats, values_mut, with_width};
 use burn::tensor::Tensor;
 use rayon::prelude::*;
 
-use crate::attention::cpu::{blocks, softmax, softmax_rows};
+use super::rows::{CachedRows, Places};
+use crate::attention::cpu::QUERIES;
+use crate::bits::unfilled;
 use crate::cpu::shared::Shared;
-use crate::cpu::tensor::unfilled;
+use crate::cpu::tensor::{contiguous, flex, float32, from_flex, stored, values as floats, values_mut, with_width};
 use crate::gemm::instructions::InstructionSet;
 use crate::gemm::{Matrix, MatrixMut, Threads, product};
 use crate::simd::prefetch;
-use crate::simd_versions;
-use crate::{CachedRows, Heads};
+use crate::{Heads, simd, simd_versions};
 
 /// As [`super::CachedAttention::attend`].
 pub fn on_tensors(
@@ -161,7 +160,8 @@ fn all_at_once(qkv: &[f32], cache: &Cache, task: &Task, scratch: &mut Scratch, o
         let q = Matrix::strided(&qkv[task.first * width + from..], size, width);
         // SAFETY: this row's and this head's part of the output, which no other task writes.
         let mut y = unsafe { output.matrix(task.first * query_width + from, size, query_width) };
-        for (first, rows, _) in blocks(task.new) {
+        for first in (0..task.new).step_by(QUERIES) {
+            let rows = QUERIES.min(task.new - first);
             let seen = before + first + rows;
             scores.resize(rows * seen, 0.0);
             let one = Threads::One;
@@ -171,6 +171,31 @@ fn all_at_once(qkv: &[f32], cache: &Cache, task: &Task, scratch: &mut Scratch, o
             softmax_rows(scores, seen, before + first, cache.scale());
             product(y.rows(first, rows), false, Matrix::new(scores, seen), v, one);
         }
+    }
+}
+
+simd_versions! {
+    // Softmax of `scale * row`, for rows of `width` scores of which row r sees the first `first + r
+    // + 1`; the rest becomes 0.
+    fn softmax_rows(scores: &mut [f32], width: usize, first: usize, scale: f32) {
+        for (r, row) in scores.chunks_exact_mut(width).enumerate() {
+            let (seen, future) = row.split_at_mut(first + r + 1);
+            softmax(seen, scale);
+            future.fill(0.0);
+        }
+    }
+}
+
+/// Softmax of `scale * row`, in place.
+#[inline(always)]
+fn softmax(row: &mut [f32], scale: f32) {
+    let largest = simd::max(row);
+    for x in row.iter_mut() {
+        *x = simd::exp((*x - largest) * scale);
+    }
+    let total = simd::sum([row], |[x]| x);
+    for x in row.iter_mut() {
+        *x /= total;
     }
 }
 

@@ -3,21 +3,21 @@
 //! once, and writes the new ones to theirs. Rows that begin here are a prefill: the tiles of
 //! `attention.rs` read each key for many queries at once.
 
-use crate::gpu::launch::{Grid, launch};
-use crate::gpu::tensor::{cube, from_cube};
-use burn::tensor::DType;
-use burn::tensor::{Int, Tensor};
+use burn::tensor::{DType, Int, Tensor};
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::gpu_kernels::{BLOCK, PartLaunch, Share, UNITS, add_pieces, attend_position, store_positions};
-use crate::attention::gpu::{Shape, attend_into};
-use crate::gpu::engine::Engine;
-use crate::gpu::tensor::{contiguous, elem, unfilled};
-use crate::{Heads, Places};
+use super::rows::Places;
+use crate::Heads;
+use crate::attention::gpu_choice::engine_for;
+use crate::attention::gpu_forward::{Shape, attend_into};
+use crate::gpu::launch::{Grid, launch};
+use crate::gpu::tensor::{contiguous, cube, elem, from_cube, unfilled, writable};
+use crate::gpu::tile::line;
 
 /// Numbers that a unit reads at once, at most.
-pub const MOST_AT_ONCE: usize = 4;
+const MOST_AT_ONCE: usize = 4;
 
 /// New positions that one launch takes: a grid holds no more than 65,535 cubes in a direction.
 const MOST_POSITIONS: usize = 1 << 15;
@@ -29,6 +29,12 @@ const MANY: usize = 8;
 /// where the driver does not say.
 const CUBES_EACH: usize = 4;
 const MULTIPROCESSORS: usize = 32;
+
+/// Bytes of shared memory that attention with heads of `head_size` takes.
+pub fn shared_memory(head_size: usize) -> usize {
+    let at_once = line(head_size, MOST_AT_ONCE);
+    Share::new(head_size / at_once, false).bytes(at_once)
+}
 
 /// Rows side by side that a kernel takes together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +99,7 @@ fn attend(
 ) -> (CubeTensor, CubeTensor, CubeTensor) {
     let qkv = contiguous(qkv);
     let [keys, values] = match places {
-        Places::Listed(_) => [keys, values].map(writable),
+        Places::Listed(_) => [keys, values].map(|cache| writable(contiguous(cache))),
         Places::InTable { .. } => [keys, values],
     };
     let shape = Shape::new(&qkv, heads, MOST_AT_ONCE);
@@ -103,7 +109,7 @@ fn attend(
         match run.fresh {
             Some(new) => {
                 pass.store(run);
-                let engine = Engine::of(&qkv, heads);
+                let engine = engine_for(&qkv, heads.head_size);
                 let rows = Shape { batch: run.positions / new, time: new, ..Shape::new(&qkv, heads, engine.widest()) };
                 attend_into(engine, &qkv, &y, rows, run.first, None);
             }
@@ -111,12 +117,6 @@ fn attend(
         }
     }
     (y, keys, values)
-}
-
-/// The tensor to write into: itself where nothing else holds it.
-fn writable(tensor: CubeTensor) -> CubeTensor {
-    let tensor = contiguous(tensor);
-    if tensor.handle.can_mut() { tensor } else { tensor.copy() }
 }
 
 /// One layer's part in a pass.

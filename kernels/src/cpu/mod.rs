@@ -3,7 +3,6 @@
 //! are.
 
 pub(crate) mod awake;
-pub(crate) mod convert;
 pub(crate) mod prefetch;
 pub(crate) mod shared;
 pub mod tensor;

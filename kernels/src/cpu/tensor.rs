@@ -1,13 +1,14 @@
 //! Between flex's tensors and slices of float32.
 
+use std::ops::Range;
+
 use burn::backend::flex::{FlexTensor, Layout};
 use burn::backend::ops::{FloatTensorOps, IntTensorOps};
 use burn::backend::{BackendTensor, DispatchAutodiffContext, DispatchTensor, DispatchTensorKind, Flex};
 use burn::tensor::kind::Basic;
 use burn::tensor::{Bytes, DType, FloatDType, IntDType, Shape, Tensor, bf16, f16};
 
-use super::convert;
-use crate::gemm::Element;
+use crate::halves::{converted, narrow_bf16, narrow_f16, widen_bf16, widen_f16};
 use crate::operation::without_autodiff;
 
 /// The tensor with its values in order and without gaps; a copy only where they are not.
@@ -56,11 +57,9 @@ pub fn bfloat16(tensor: FlexTensor) -> FlexTensor {
 /// The tensor contiguous and in float32, in which every kernel computes.
 pub fn float32(tensor: FlexTensor) -> FlexTensor {
     let tensor = contiguous(tensor);
-    let start = tensor.layout().start_offset();
-    let place = start..start + tensor.layout().num_elements();
     let values = match tensor.dtype() {
-        DType::BF16 => convert::from_bf16(&tensor.storage::<bf16>()[place]),
-        DType::F16 => convert::from_f16(&tensor.storage::<f16>()[place]),
+        DType::BF16 => converted(values_bf16(&tensor), widen_bf16),
+        DType::F16 => converted(&tensor.storage::<f16>()[place(&tensor)], widen_f16),
         _ => return Flex::float_cast(tensor, FloatDType::F32),
     };
     new(values, tensor.layout().shape().clone())
@@ -70,8 +69,8 @@ pub fn float32(tensor: FlexTensor) -> FlexTensor {
 /// type of what it was given.
 pub fn stored(values: Vec<f32>, shape: impl Into<Shape>, dtype: DType) -> FlexTensor {
     let bytes = match dtype {
-        DType::BF16 => Bytes::from_elems(convert::to_bf16(&values)),
-        DType::F16 => Bytes::from_elems(convert::to_f16(&values)),
+        DType::BF16 => Bytes::from_elems(converted(&values, narrow_bf16)),
+        DType::F16 => Bytes::from_elems(converted(&values, narrow_f16)),
         _ => return Flex::float_cast(new(values, shape), dtype.into()),
     };
     FlexTensor::new(bytes, Layout::contiguous(shape.into()), dtype)
@@ -81,17 +80,22 @@ pub fn stored(values: Vec<f32>, shape: impl Into<Shape>, dtype: DType) -> FlexTe
 pub fn cast(tensor: FlexTensor, dtype: FloatDType) -> FlexTensor {
     let tensor = float32(tensor);
     let bytes = match dtype {
-        FloatDType::BF16 => Bytes::from_elems(convert::to_bf16(values(&tensor))),
-        FloatDType::F16 => Bytes::from_elems(convert::to_f16(values(&tensor))),
+        FloatDType::BF16 => Bytes::from_elems(converted(values(&tensor), narrow_bf16)),
+        FloatDType::F16 => Bytes::from_elems(converted(values(&tensor), narrow_f16)),
         _ => return Flex::float_cast(tensor, dtype),
     };
     FlexTensor::new(bytes, Layout::contiguous(tensor.layout().shape().clone()), dtype.into())
 }
 
+/// Where a contiguous tensor's values lie in its storage.
+fn place(tensor: &FlexTensor) -> Range<usize> {
+    let start = tensor.layout().start_offset();
+    start..start + tensor.layout().num_elements()
+}
+
 /// The values of a contiguous float32 tensor.
 pub fn values(tensor: &FlexTensor) -> &[f32] {
-    let start = tensor.layout().start_offset();
-    &tensor.storage::<f32>()[start..start + tensor.layout().num_elements()]
+    &tensor.storage()[place(tensor)]
 }
 
 /// The tensor of integers contiguous and in 32 bits.
@@ -101,21 +105,18 @@ pub fn int32(tensor: FlexTensor) -> FlexTensor {
 
 /// The values of a contiguous tensor of 32-bit integers.
 pub fn ids(tensor: &FlexTensor) -> &[i32] {
-    let start = tensor.layout().start_offset();
-    &tensor.storage::<i32>()[start..start + tensor.layout().num_elements()]
+    &tensor.storage()[place(tensor)]
 }
 
 /// The values of a contiguous bfloat16 tensor.
 pub fn values_bf16(tensor: &FlexTensor) -> &[bf16] {
-    let start = tensor.layout().start_offset();
-    &tensor.storage::<bf16>()[start..start + tensor.layout().num_elements()]
+    &tensor.storage()[place(tensor)]
 }
 
 /// The values of a contiguous float32 tensor, to write; copied first if another tensor shares them.
 pub fn values_mut(tensor: &mut FlexTensor) -> &mut [f32] {
-    let start = tensor.layout().start_offset();
-    let length = tensor.layout().num_elements();
-    &mut tensor.storage_mut::<f32>()[start..start + length]
+    let place = place(tensor);
+    &mut tensor.storage_mut()[place]
 }
 
 /// A float32 tensor that owns `values`.
@@ -126,17 +127,4 @@ pub fn new(values: Vec<f32>, shape: impl Into<Shape>) -> FlexTensor {
 /// A bfloat16 tensor that owns `values`.
 pub fn new_bf16(values: Vec<bf16>, shape: impl Into<Shape>) -> FlexTensor {
     FlexTensor::new(Bytes::from_elems(values), Layout::contiguous(shape.into()), DType::BF16)
-}
-
-/// A vector of `length` values for a kernel to fill: every caller writes each value before anything
-/// reads it.
-pub fn unfilled<T: Element>(length: usize) -> Vec<T> {
-    let mut values = Vec::with_capacity(length);
-    // SAFETY: any bits are such a number, and the callers overwrite all of them; saves one pass
-    // over the memory.
-    #[allow(clippy::uninit_vec)]
-    unsafe {
-        values.set_len(length)
-    };
-    values
 }

@@ -14,7 +14,7 @@ use cubecl::prelude::*;
 use super::{CrossEntropy, Objective};
 use crate::gpu::cube_sum::{UNITS, cube_max, cube_sum};
 use crate::gpu::launch::{Grid, launch};
-use crate::gpu::tensor::{contiguous, elem, float32, unfilled};
+use crate::gpu::tensor::{contiguous, elem, float32, unfilled, writable};
 use crate::operation::Operation;
 
 /// Below every logit.
@@ -29,14 +29,13 @@ impl Operation<CubeBackend, 1, 2> for CrossEntropy {
     type Kept = CubeTensor;
 
     fn forward(&self, [logits]: [CubeTensor; 1]) -> ([CubeTensor; 2], CubeTensor) {
-        let logits = contiguous(logits);
-        let logits = if logits.can_mut() { logits } else { logits.copy() };
+        let logits = writable(contiguous(logits));
         (means(&logits, &self.targets, self.objective, self.factor, true), logits)
     }
 
     /// The gradient times `dy`, which is nearly always 1.
     fn backward(&self, gradient: CubeTensor, dy: CubeTensor) -> [CubeTensor; 1] {
-        let gradient = if gradient.can_mut() { gradient } else { gradient.copy() };
+        let gradient = writable(gradient);
         let values = gradient.meta.num_elements();
         let cubes = values.div_ceil(UNITS as usize).min(SCALING_CUBES as usize) as u32;
         let grid = Grid::new(&[&gradient], CubeCount::Static(cubes, 1, 1), CubeDim::new_1d(UNITS));

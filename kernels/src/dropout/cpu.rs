@@ -1,15 +1,12 @@
-//! Dropout whose mask is a function of (key, index): nothing is stored for the backward, and the
-//! same key gives the same mask whatever the number of threads.
+//! Dropout on the CPU.
 
-use crate::cpu::tensor::{contiguous, new, values};
-use crate::operation::Operation;
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
-use rayon::prelude::*;
 
-use super::{Dropout, DropoutMask};
-use crate::cpu::tensor::unfilled;
-use crate::simd_versions;
+use super::Dropout;
+use super::mask::{DropoutMask, masked};
+use crate::cpu::tensor::{contiguous, new, values};
+use crate::operation::Operation;
 
 impl Operation<Flex, 1> for Dropout {
     type Kept = ();
@@ -27,102 +24,5 @@ impl Operation<Flex, 1> for Dropout {
 /// gradient.
 pub fn dropped(x: FlexTensor, mask: DropoutMask) -> FlexTensor {
     let x = contiguous(x);
-    new(apply(values(&x), mask), x.layout().shape().clone())
-}
-
-/// Values one task takes.
-const CHUNK: usize = 8192;
-
-/// [`dropped`] of values.
-pub fn apply(x: &[f32], mask: DropoutMask) -> Vec<f32> {
-    let mut y = unfilled(x.len());
-    y.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).enumerate().for_each(|(chunk, (y, x))| {
-        y.copy_from_slice(x);
-        apply_in_place(y, mask, (chunk * CHUNK) as u64);
-    });
-    y
-}
-
-simd_versions! {
-    /// Drops from `x`, whose first value is number `first` of the whole tensor.
-    pub fn apply_in_place(x: &mut [f32], mask: DropoutMask, first: u64) {
-        let scale = 1.0 / (1.0 - mask.probability);
-        let threshold = (mask.probability as f64 * (1u64 << 32) as f64) as u32;
-        let low = mask.key as u32;
-        let high = (mask.key >> 32) as u32;
-        // A number's upper half stays the same for a long way, so that only the lower is counted in
-        // the loop.
-        let (mut x, mut first) = (x, first);
-        while !x.is_empty() {
-            let (upper, lower) = ((first >> 32) as u32, first as u32);
-            let (part, rest) = x.split_at_mut(x.len().min(((u32::MAX - lower) as usize).saturating_add(1)));
-            let spread = spread(upper ^ high);
-            for (i, x) in part.iter_mut().enumerate() {
-                let hash = hash(lower.wrapping_add(i as u32) ^ low, spread);
-                *x = if hash < threshold { 0.0 } else { *x * scale };
-            }
-            (first, x) = (first + part.len() as u64, rest);
-        }
-    }
-}
-
-/// What the upper word brings to [`hash`].
-#[inline(always)]
-fn spread(high: u32) -> u32 {
-    high.wrapping_mul(0x9e37_79b9)
-}
-
-/// 32 well mixed bits of two words, the upper of them [`spread`] (two rounds of the "lowbias32"
-/// integer hash, by C. Wellons' search for low bias).
-#[inline(always)]
-fn hash(low: u32, high: u32) -> u32 {
-    let mix = |mut x: u32| {
-        x ^= x >> 16;
-        x = x.wrapping_mul(0x7feb_352d);
-        x ^= x >> 15;
-        x = x.wrapping_mul(0x846c_a68b);
-        x ^ (x >> 16)
-    };
-    mix(mix(low).wrapping_add(high))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use itertools::Itertools;
-
-    /// The mask goes by the place in the whole tensor, wherever the pieces begin, also where the
-    /// number's lower half is full.
-    #[test]
-    fn a_piece_drops_what_the_whole_drops() {
-        let mask = DropoutMask { probability: 0.5, key: 77 << 31 };
-        let start = (1u64 << 32) - 40;
-        let from = |first: u64, n: usize| {
-            let mut piece = vec![1.0; n];
-            apply_in_place(&mut piece, mask, start + first);
-            piece
-        };
-        let whole = from(0, 100);
-        for (first, n) in [(0, 40), (1, 39), (17, 60), (39, 2), (40, 60), (99, 1)] {
-            assert_eq!(whole[first..first + n], from(first as u64, n)[..]);
-        }
-        assert_ne!(whole[..40], whole[40..80]);
-    }
-
-    #[test]
-    fn drops_its_share_scales_the_rest_and_repeats_itself() {
-        let ones = vec![1.0; 200_000];
-        let mask = DropoutMask { probability: 0.2, key: 0x1234_5678_9abc };
-        let y = apply(&ones, mask);
-        let dropped = y.iter().filter(|y| **y == 0.0).count() as f64 / y.len() as f64;
-        assert!((dropped - 0.2).abs() < 0.005, "{dropped}"); // five standard deviations
-        assert!(y.iter().all(|y| *y == 0.0 || *y == 1.25));
-        assert_eq!(y, apply(&ones, mask));
-        let other = apply(&ones, DropoutMask { key: mask.key + 1, ..mask });
-        let both = y.iter().zip_eq(&other).filter(|(a, b)| **a == 0.0 && **b == 0.0).count() as f64 / y.len() as f64;
-        assert!((both - 0.04).abs() < 0.003, "masks of neighbouring keys are not independent: {both}");
-        // Neighbours within one mask are independent as well.
-        let pairs = y.windows(2).filter(|w| w[0] == 0.0 && w[1] == 0.0).count() as f64 / y.len() as f64;
-        assert!((pairs - 0.04).abs() < 0.003, "{pairs}");
-    }
+    new(masked(values(&x), mask), x.layout().shape().clone())
 }

@@ -1,7 +1,6 @@
 //! Dropout whose mask is a function of (key, place): the same hash as on the CPU, so that the masks
 //! are the same, and the backward computes it again.
 
-use crate::operation::Operation;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
@@ -9,6 +8,7 @@ use cubecl::prelude::*;
 use super::{Dropout, DropoutMask};
 use crate::gpu::launch::{Grid, launch};
 use crate::gpu::tensor::{contiguous, elem, unfilled, vector_size};
+use crate::operation::Operation;
 
 impl Operation<CubeBackend, 1> for Dropout {
     type Kept = ();

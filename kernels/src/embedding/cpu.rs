@@ -1,14 +1,14 @@
 //! Rows of a table on the CPU, by burn, and the gradient that goes back to it.
 
-use super::Embed;
-use crate::cpu::tensor::{dims, flex, float32, ids, int32, new, values};
-use crate::operation::Operation;
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use burn::backend::ops::ModuleOps;
 use rayon::prelude::*;
 
-use crate::cpu::tensor::unfilled;
+use super::Embed;
+use crate::bits::unfilled;
+use crate::cpu::tensor::{dims, flex, float32, ids, int32, new, values};
+use crate::operation::Operation;
 
 impl Operation<Flex, 1> for Embed {
     type Kept = ();

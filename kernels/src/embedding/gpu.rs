@@ -6,17 +6,16 @@
 //! before it. For 16,384 ids that is 268 million comparisons, by the count of instructions 50
 //! microseconds of an H200 in one launch.
 
-use super::Embed;
-use crate::gpu::tensor::cube;
-use crate::operation::Operation;
 use burn::tensor::DType;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::cast;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
+use super::Embed;
 use crate::gpu::launch::{Grid, launch};
-use crate::gpu::tensor::{contiguous, elem, rows_and_width, unfilled, vector_size, zeros};
+use crate::gpu::tensor::{contiguous, cube, elem, rows_and_width, unfilled, vector_size, zeros};
+use crate::operation::Operation;
 
 /// Places that a cube finds the order of, and units that count for each.
 const PLACES: usize = 32;

@@ -1,12 +1,12 @@
 //! Rows of a table, and their gradient.
 #![allow(clippy::unwrap_used)]
 
-use crate::{self as kernels, plain};
 use burn::tensor::{Int, Tensor, TensorData};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
 use crate::gpu::testing::{Inputs, device, same};
+use crate::{self as kernels, plain};
 
 /// Few rows, each many times; many rows, most of them never; one id; more ids than one block sums
 /// by itself.

@@ -5,8 +5,9 @@ use burn::backend::flex::FlexTensor;
 use rayon::prelude::*;
 
 use super::{A, B, Gelu};
-use crate::cpu::convert::in_float32;
-use crate::cpu::tensor::{bfloat16, contiguous, float32, is_bf16, new_bf16, stored, unfilled, values, values_bf16};
+use crate::bits::unfilled;
+use crate::cpu::tensor::{bfloat16, contiguous, float32, is_bf16, new_bf16, stored, values, values_bf16};
+use crate::halves::in_float32;
 use crate::operation::Operation;
 use crate::simd::exp;
 use crate::simd_versions;

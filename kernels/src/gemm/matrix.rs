@@ -2,12 +2,10 @@
 
 use std::marker::PhantomData;
 
-use super::{Threads, product};
-
 /// A matrix inside a slice, to read.
 #[derive(Debug)]
 pub struct Matrix<'a, T = f32> {
-    values: &'a [T],
+    pub(super) values: &'a [T],
     /// Rows and columns.
     pub(super) size: [usize; 2],
     /// Values from one row to the next, and from one column to the next.
@@ -112,49 +110,4 @@ impl<'a, T> MatrixMut<'a, T> {
 /// Whether a matrix with `step` values from one row to the next lies inside `length` values.
 pub fn is_inside([rows, columns]: [usize; 2], step: usize, length: usize) -> bool {
     rows == 0 || (rows - 1) * step + columns <= length
-}
-
-/// `c = alpha c + beta a b`, with `a` `[m, k]`, `b` `[k, n]` and `c` `[m, n]`, stored row after
-/// row. The bits do not depend on the number of threads.
-pub fn add_product(c: &mut [f32], alpha: f32, a: Matrix, b: Matrix, beta: f32) {
-    if alpha != 0.0 && alpha != 1.0 {
-        c.iter_mut().for_each(|value| *value *= alpha);
-    }
-    let scaled: Vec<f32>;
-    let b = if beta == 1.0 {
-        b
-    } else {
-        scaled = b.values.iter().map(|value| beta * value).collect();
-        Matrix { values: &scaled, ..b }
-    };
-    product(MatrixMut::new(c, b.size[1]), alpha != 0.0, a, b, Threads::All);
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        #[test]
-        fn adds_the_product_by_its_definition(
-            m in 1usize..9, n in 1usize..9, k in 1usize..9, alpha in -2.0f32..2.0, beta in -2.0f32..2.0, fresh in prop::bool::ANY,
-        ) {
-            let alpha = if fresh { 0.0 } else { alpha };
-            let value = |i: usize| ((i * 37 + 11) % 23) as f32 / 23.0 - 0.5;
-            let a: Vec<f32> = (0..m * k).map(value).collect();
-            let b: Vec<f32> = (0..n * k).map(|i| value(i + 5)).collect(); // the transpose of what is multiplied with
-            let before: Vec<f32> = (0..m * n).map(|i| value(i + 9)).collect();
-            let mut c = before.clone();
-            add_product(&mut c, alpha, Matrix::new(&a, k), Matrix::new(&b, k).transposed(), beta);
-            for row in 0..m {
-                for column in 0..n {
-                    let dot: f32 = (0..k).map(|i| a[row * k + i] * b[column * k + i]).sum();
-                    let want = alpha * before[row * n + column] + beta * dot;
-                    prop_assert!((c[row * n + column] - want).abs() < 1e-5);
-                }
-            }
-        }
-    }
 }

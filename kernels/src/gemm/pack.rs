@@ -2,9 +2,9 @@
 
 use burn::tensor::bf16;
 
-use super::View;
 use super::instructions::InstructionSet;
-use crate::cpu::convert::widened;
+use super::view::View;
+use crate::halves::widened;
 use crate::simd::prefetch;
 
 /// Rows of a tile.

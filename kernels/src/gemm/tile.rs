@@ -1,6 +1,7 @@
 //! The innermost loop: a tile of the result in registers.
 
-use super::instructions::{Element, InstructionSet};
+use super::instructions::InstructionSet;
+use super::product::Element;
 
 /// A factor as a tile reads it, in lanes of 4 bytes: a float32, or two bfloat16 that follow one
 /// another in k.

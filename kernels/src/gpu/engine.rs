@@ -1,23 +1,11 @@
-//! What multiplies the tiles of attention on a device: tensor cores where it has them for the
-//! numbers at hand, and where they have shown that they compute what plain multiply-adds compute;
-//! plain multiply-adds everywhere else.
-
-use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+//! What multiplies tiles: plain multiply-adds, which every device has, or tensor cores; and the
+//! tiles that suit either.
 
 use burn::tensor::DType;
-use burn_cubecl::kernel::cast;
-use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use crate::Heads;
-use crate::attention::gpu::{attend, line};
-use crate::attention::gpu_backward::backward;
-use crate::gpu::limits::KERNELS;
-use crate::gpu::tensor::elem;
 use crate::gpu::tensor_cores::{PLANE, SIDE};
-use crate::gpu::tile::{Holds, Tile};
-use ember_host::panics::quietly;
+use crate::gpu::tile::{Holds, Tile, line};
 
 /// What multiplies tiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +71,7 @@ impl Engine {
     }
 
     /// As [`Self::tile`] on the device of `client`; a head that is too wide for it was refused by
-    /// [`super::limits`].
+    /// [`crate::limits`].
     ///
     /// # Panics
     /// When it was not.
@@ -92,126 +80,4 @@ impl Engine {
         let tile = self.tile(holds, head_size, dtype, shared_memory);
         tile.unwrap_or_else(|| panic!("heads of {head_size} need more than {shared_memory} bytes of shared memory"))
     }
-
-    /// The best one for `qkv` on its device.
-    pub fn of(qkv: &CubeTensor, heads: Heads) -> Self {
-        match Choice::of(qkv, heads.head_size) {
-            Choice::TensorCores => Self::TensorCores,
-            Choice::NoneThere | Choice::Wrong => Self::Units,
-        }
-    }
-}
-
-/// Why attention is computed as it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Choice {
-    /// By tensor cores.
-    TensorCores,
-    /// By plain multiply-adds: the device names no tensor cores for such numbers, or the heads are
-    /// none of their sizes.
-    NoneThere,
-    /// By plain multiply-adds: tensor cores computed something else, or failed.
-    Wrong,
-}
-
-/// A device, a type of numbers and a size of heads.
-type Asked = (String, &'static str, usize);
-
-/// What was chosen so far.
-fn chosen() -> MutexGuard<'static, BTreeMap<Asked, Choice>> {
-    static CHOSEN: Mutex<BTreeMap<Asked, Choice>> = Mutex::new(BTreeMap::new());
-    CHOSEN.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Choice {
-    /// Computed once for each device, type and size.
-    fn of(qkv: &CubeTensor, head_size: usize) -> Self {
-        let asked = (format!("{:?}", qkv.device), qkv.dtype.name(), head_size);
-        // Let go before the check, which is long.
-        let known = chosen().get(&asked).copied();
-        known.unwrap_or_else(|| {
-            let choice = if !tensor_cores_take(qkv, head_size) {
-                Self::NoneThere
-            } else if quietly(|| small_attention_agrees(qkv, head_size)).unwrap_or(false) {
-                Self::TensorCores
-            } else {
-                Self::Wrong
-            };
-            chosen().insert(asked, choice);
-            choice
-        })
-    }
-}
-
-/// A line for each kind of attention in a half type that GPUs have computed so far: on what, and
-/// why not on tensor cores.
-pub fn said() -> Vec<String> {
-    let halves = chosen().clone().into_iter().filter(|((_, dtype, _), _)| *dtype != DType::F32.name());
-    let said = halves.map(|((_, dtype, head_size), choice)| {
-        let on = match choice {
-            Choice::TensorCores => "on tensor cores",
-            Choice::NoneThere => "in plain multiply-adds, for the device names no tensor cores for it",
-            Choice::Wrong => "in plain multiply-adds, for the device's tensor cores failed or computed something else",
-        };
-        format!("attention in {dtype}, heads of {head_size}: {on}")
-    });
-    said.collect()
-}
-
-/// Whether the device says that its tensor cores multiply numbers of this type, in planes and
-/// fragments of the sizes we know.
-fn tensor_cores_take(qkv: &CubeTensor, head_size: usize) -> bool {
-    let properties = qkv.client.properties();
-    let hardware = &properties.hardware;
-    let (factor, sum) = (elem(qkv.dtype), elem(DType::F32));
-    let listed = properties.features.matmul.cmma.iter().any(|config| {
-        [config.a_type, config.b_type, config.cd_type] == [factor, factor, sum]
-            && [config.m, config.n, config.k].map(|side| side as usize) == [SIDE; 3]
-    });
-    let planes = [hardware.plane_size_min, hardware.plane_size_max].map(|size| size as usize);
-    let known = listed && qkv.dtype != DType::F32 && planes == [PLANE; 2] && head_size % SIDE == 0 && head_size <= 256;
-    let room = hardware.max_shared_memory_size;
-    known && KERNELS.iter().all(|holds| Engine::TensorCores.tile(*holds, head_size, qkv.dtype, room).is_some())
-}
-
-/// Longer than a tile, and no multiple of one.
-const CHECK_TIME: usize = 100;
-
-fn small_attention_agrees(like: &CubeTensor, head_size: usize) -> bool {
-    let heads = Heads { n_head: 2, n_kv_head: 1, head_size };
-    let qkv = noise(like, [1, CHECK_TIME, heads.width()], 2.0);
-    let forward = [Engine::Units, Engine::TensorCores].map(|engine| attend(engine, qkv.clone(), heads, None));
-    let [plain, fast] = forward.clone().map(|(y, _log_sums)| read(y));
-    let gradients = if cfg!(feature = "autodiff") {
-        let dy = noise(like, [1, CHECK_TIME, heads.query_width()], 1.0);
-        [Engine::Units, Engine::TensorCores].map(|engine| {
-            let (y, log_sums) = forward[0].clone();
-            read(backward(engine, qkv.clone(), y, log_sums, dy.clone(), heads, None))
-        })
-    } else {
-        [Vec::new(), Vec::new()]
-    };
-    let [plain_gradient, fast_gradient] = gradients;
-    near(&plain, &fast) && near(&plain_gradient, &fast_gradient)
-}
-
-/// Numbers between `-scale` and `scale`, the same every time.
-fn noise(like: &CubeTensor, shape: [usize; 3], scale: f32) -> CubeTensor {
-    let number = |i: usize| ((i as u32).wrapping_mul(0x9e37_79b9) >> 8) as f32 / (1 << 23) as f32 - 1.0;
-    let bytes: Vec<u8> = (0..shape.iter().product()).flat_map(|i| (scale * number(i)).to_ne_bytes()).collect();
-    let handle = like.client.create_from_slice(&bytes);
-    let values = CubeTensor::new_contiguous(like.client.clone(), like.device.clone(), shape.into(), handle, DType::F32);
-    cast(values, like.dtype)
-}
-
-fn read(tensor: CubeTensor) -> Vec<f32> {
-    let tensor = cast(tensor, DType::F32);
-    let bytes = tensor.client.read_one_unchecked(tensor.handle);
-    bytes.chunks_exact(4).map(|bytes| f32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])).collect()
-}
-
-/// Whether two results differ by no more than the rounding of factors to 8 bits explains.
-fn near(a: &[f32], b: &[f32]) -> bool {
-    let largest = a.iter().fold(0.0f32, |largest, a| largest.max(a.abs()));
-    a.iter().zip(b).all(|(a, b)| (a - b).abs() <= 0.03 * largest)
 }

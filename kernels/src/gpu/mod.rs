@@ -3,7 +3,6 @@
 pub(crate) mod cube_sum;
 pub(crate) mod engine;
 pub(crate) mod launch;
-pub mod limits;
 pub(crate) mod sum;
 pub mod tensor;
 pub(crate) mod tensor_cores;
@@ -11,4 +10,5 @@ pub(crate) mod tensor_cores;
 pub(crate) mod testing;
 pub(crate) mod tile;
 
-pub use engine::said as attention_said;
+pub use crate::attention::gpu_choice::said as attention_said;
+pub use crate::limits;

@@ -8,6 +8,7 @@ use burn_cubecl::ops::numeric::{empty_device_contiguous_dtype, zeros_client};
 use burn_cubecl::ops::reshape;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::ir::{ElemType, FloatKind};
+use cubecl::prelude::BufferArg;
 
 use crate::operation::without_autodiff;
 
@@ -49,6 +50,21 @@ pub fn unfilled(like: &CubeTensor, shape: impl Into<Shape>, dtype: DType) -> Cub
     empty_device_contiguous_dtype(like.client.clone(), like.device.clone(), shape.into(), dtype)
 }
 
+/// The tensor as kernels change it in place: a copy where something else holds it too.
+pub fn writable(tensor: CubeTensor) -> CubeTensor {
+    if tensor.can_mut() { tensor } else { tensor.copy() }
+}
+
+/// The tensor that a kernel writes where it reads `x`, which it may be, and its argument: after
+/// others of which `x` is number `place`. It is `x` where nothing else holds it.
+pub fn written(x: &CubeTensor, place: usize) -> (CubeTensor, BufferArg) {
+    if x.can_mut() {
+        return (x.clone(), x.as_tensor_alias(place).into_buffer_arg());
+    }
+    let y = unfilled(x, x.meta.shape().clone(), x.dtype);
+    (y.clone(), y.into_buffer_arg())
+}
+
 /// A float32 tensor of zeros on the device of `like`, without gaps: CUDA puts some between the rows
 /// of what burn makes itself.
 pub fn zeros(like: &CubeTensor, shape: impl Into<Shape>) -> CubeTensor {
@@ -73,6 +89,14 @@ pub fn rows_and_width(tensor: &CubeTensor) -> [usize; 2] {
     let shape = tensor.meta.shape();
     let width = shape.last().copied().unwrap_or(1);
     [shape.num_elements() / width.max(1), width]
+}
+
+/// The shape of `x` with `n` in place of its last dimension.
+pub fn with_width(x: &CubeTensor, n: usize) -> Shape {
+    let mut shape = x.meta.shape().clone();
+    let last = shape.num_dims() - 1;
+    shape[last] = n;
+    shape
 }
 
 /// How many neighbouring values a kernel takes at once, where rows of `width` values must not share

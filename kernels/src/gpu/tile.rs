@@ -58,6 +58,12 @@ impl Tile {
     }
 }
 
+/// The numbers that a unit reads at once: they divide a head, and are at most `widest`.
+pub fn line(head_size: usize, widest: usize) -> usize {
+    let lines = (0..=widest.ilog2()).rev().map(|i| 1 << i);
+    lines.into_iter().find(|line| head_size.is_multiple_of(*line)).unwrap_or(1)
+}
+
 /// What a kernel of attention holds in shared memory, in units of its tile.
 #[derive(Clone, Copy, Debug)]
 pub struct Holds {

@@ -1,31 +1,30 @@
 //! Products of `[rows, n_in]` with the weights and their gradients, float32 or bfloat16: three
 //! shapes of [`Product`] for many rows, loops of their own for one (`one_row.rs`).
 
-use super::{Linear, LinearGelu, LinearOnto, LinearWithoutBias, Unembed};
-use crate::cpu::tensor::{
-    self, bfloat16, contiguous, dims, float32, is_bf16, new, new_bf16, stored, unfilled, values, values_bf16,
-    with_width,
-};
-use crate::dropout::cpu::dropped;
-use crate::gelu::cpu::{gelu, gelu_backward};
-use crate::operation::Operation;
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use burn::backend::ops::FloatTensorOps;
-use burn::tensor::FloatDType;
-use burn::tensor::bf16;
+use burn::tensor::{FloatDType, bf16};
 use rayon::prelude::*;
 
-use super::one_row::{one_row, one_row_transposed};
-use crate::cpu::convert::widen_bf16;
+use super::one_row::{add_one_row, one_row_transposed};
+use super::{Linear, LinearGelu, LinearOnto, LinearWithoutBias, Unembed};
+use crate::bits::unfilled;
+use crate::cpu::tensor::{
+    self, bfloat16, contiguous, dims, float32, is_bf16, new, new_bf16, stored, values, values_bf16, with_width,
+};
+use crate::dropout::cpu::dropped;
+use crate::gelu::cpu::{gelu, gelu_backward};
 use crate::gemm::{Element, Matrix, MatrixMut, Onto, Product, Threads};
+use crate::halves::widen_bf16;
+use crate::operation::Operation;
 use crate::simd::{add, sum_of};
 
 impl Operation<Flex, 3> for Linear {
     type Kept = [FlexTensor; 2];
 
     fn forward(&self, [x, weight, bias]: [FlexTensor; 3]) -> ([FlexTensor; 1], Self::Kept) {
-        ([linear(x.clone(), weight.clone(), bias)], [x, weight])
+        ([linear(x.clone(), weight.clone(), Some(bias))], [x, weight])
     }
 
     fn backward(&self, [x, weight]: Self::Kept, dy: FlexTensor) -> [FlexTensor; 3] {
@@ -37,17 +36,7 @@ impl Operation<Flex, 2> for LinearWithoutBias {
     type Kept = [FlexTensor; 2];
 
     fn forward(&self, [x, weight]: [FlexTensor; 2]) -> ([FlexTensor; 1], Self::Kept) {
-        let kept = [x.clone(), weight.clone()];
-        let [_, n_out] = dims(&weight);
-        let shape = with_width(&x, n_out);
-        if is_bf16(&weight) {
-            let (x, weight) = (bfloat16(x), contiguous(weight));
-            let y = times(values_bf16(&x), values_bf16(&weight), n_out, Added::default());
-            return ([new_bf16(y, shape)], kept);
-        }
-        let dtype = x.dtype();
-        let (x, weight) = (float32(x), float32(weight));
-        ([stored(forward_without_bias(values(&x), values(&weight), n_out), shape, dtype)], kept)
+        ([linear(x.clone(), weight.clone(), None)], [x, weight])
     }
 
     fn backward(&self, [x, weight]: Self::Kept, dy: FlexTensor) -> [FlexTensor; 2] {
@@ -60,7 +49,7 @@ impl Operation<Flex, 3> for LinearGelu {
     type Kept = [FlexTensor; 3];
 
     fn forward(&self, [x, weight, bias]: [FlexTensor; 3]) -> ([FlexTensor; 1], Self::Kept) {
-        let h = linear(x.clone(), weight.clone(), bias);
+        let h = linear(x.clone(), weight.clone(), Some(bias));
         ([gelu(h.clone())], [x, weight, h])
     }
 
@@ -76,20 +65,20 @@ impl Operation<Flex, 4> for LinearOnto {
         let kept = [x.clone(), weight.clone()];
         // Dropout is of the branch alone, which must then be there by itself.
         if let Some(mask) = self.dropout {
-            let branch = tensor::cast(linear(x, weight, bias), FloatDType::F32);
+            let branch = tensor::cast(linear(x, weight, Some(bias)), FloatDType::F32);
             return ([Flex::float_add(residual, dropped(branch, mask))], kept);
         }
         let (residual, bias) = (float32(residual), float32(bias));
-        let shape = residual.layout().shape().clone();
+        let [_, n_out] = dims(&weight);
+        let added = Added { bias: Some(values(&bias)), residual: Some(values(&residual)) };
         let y = if is_bf16(&weight) {
             let (x, weight) = (bfloat16(x), contiguous(weight));
-            let added = Added { bias: Some(values(&bias)), residual: Some(values(&residual)) };
-            times(values_bf16(&x), values_bf16(&weight), values(&bias).len(), added)
+            times(values_bf16(&x), values_bf16(&weight), n_out, added)
         } else {
             let (x, weight) = (float32(x), float32(weight));
-            forward_onto(values(&residual), values(&x), values(&weight), values(&bias))
+            forward(values(&x), values(&weight), n_out, added)
         };
-        ([new(y, shape)], kept)
+        ([new(y, residual.layout().shape().clone())], kept)
     }
 
     fn backward(&self, [x, weight]: Self::Kept, dy: FlexTensor) -> [FlexTensor; 4] {
@@ -137,18 +126,17 @@ impl Operation<Flex, 2> for Unembed {
 }
 
 /// `x W + b`.
-fn linear(x: FlexTensor, weight: FlexTensor, bias: FlexTensor) -> FlexTensor {
+fn linear(x: FlexTensor, weight: FlexTensor, bias: Option<FlexTensor>) -> FlexTensor {
     let [_, n_out] = dims(&weight);
-    let shape = with_width(&x, n_out);
-    let bias = float32(bias);
+    let (dtype, shape) = (x.dtype(), with_width(&x, n_out));
+    let bias = bias.map(float32);
+    let added = Added { bias: bias.as_ref().map(values), residual: None };
     if is_bf16(&weight) {
         let (x, weight) = (bfloat16(x), contiguous(weight));
-        let added = Added { bias: Some(values(&bias)), residual: None };
         return new_bf16(times(values_bf16(&x), values_bf16(&weight), n_out, added), shape);
     }
-    let dtype = x.dtype();
     let (x, weight) = (float32(x), float32(weight));
-    stored(forward(values(&x), values(&weight), values(&bias)), shape, dtype)
+    stored(forward(values(&x), values(&weight), n_out, added), shape, dtype)
 }
 
 // The weights' gradients go to float32 weights: they are not rounded on the way.
@@ -214,30 +202,17 @@ fn multiply<T: Element, O: Element>(a: Matrix<T>, b: Matrix<T>, added: Added) ->
     c
 }
 
-/// `x W + b` of float32: x `[rows, n_in]`, W `[n_in, n_out]`.
-fn forward(x: &[f32], weight: &[f32], bias: &[f32]) -> Vec<f32> {
-    if x.len() * bias.len() == weight.len() {
-        return one_row(x, weight, bias);
+/// [`times`] of float32, where one row is a product of its own.
+fn forward(x: &[f32], weight: &[f32], n_out: usize, added: Added) -> Vec<f32> {
+    if x.len() * n_out != weight.len() {
+        return times(x, weight, n_out, added);
     }
-    times(x, weight, bias.len(), Added { bias: Some(bias), residual: None })
-}
-
-/// `x W` of float32: x `[rows, n_in]`, W `[n_in, n_out]`.
-fn forward_without_bias(x: &[f32], weight: &[f32], n_out: usize) -> Vec<f32> {
-    if x.len() * n_out == weight.len() {
-        return one_row(x, weight, &vec![0.0; n_out]);
-    }
-    times(x, weight, n_out, Added::default())
-}
-
-/// `residual + x W + b` of float32: residual `[rows, n_out]`.
-fn forward_onto(residual: &[f32], x: &[f32], weight: &[f32], bias: &[f32]) -> Vec<f32> {
-    if x.len() * bias.len() == weight.len() {
-        let mut y = one_row(x, weight, bias);
+    let mut y = added.bias.map_or_else(|| vec![0.0; n_out], <[f32]>::to_vec);
+    add_one_row(&mut y, x, weight);
+    if let Some(residual) = added.residual {
         add(&mut y, residual);
-        return y;
     }
-    times(x, weight, bias.len(), Added { bias: Some(bias), residual: Some(residual) })
+    y
 }
 
 /// `x Wᵀ` of float32: x `[rows, n_embd]`, W `[vocab, n_embd]`.

@@ -3,8 +3,6 @@
 //!
 //! Products take matrices, `[batch, time]` as one dimension, so that the tuner sees few shapes.
 
-use super::{Linear, LinearOnto, LinearWithoutBias, Unembed};
-use crate::operation::Operation;
 use burn::tensor::{DType, Shape};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::cast;
@@ -12,11 +10,13 @@ use burn_cubecl::kernel::matmul::{MatmulStrategy, matmul};
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
+use super::{Linear, LinearOnto, LinearWithoutBias, Unembed};
 use crate::DropoutMask;
 use crate::dropout::gpu::{Mask, dropped, mask_launch};
 use crate::gpu::launch::{Grid, launch};
 use crate::gpu::sum::{COLUMNS, Groups, LANES, column_sums, of_groups, over_column};
-use crate::gpu::tensor::{contiguous, elem, float32, rows_and_width, unfilled, vector_size};
+use crate::gpu::tensor::{contiguous, elem, float32, rows_and_width, unfilled, vector_size, with_width, written};
+use crate::operation::Operation;
 
 impl Operation<CubeBackend, 3> for Linear {
     type Kept = [CubeTensor; 2];
@@ -102,14 +102,6 @@ fn matrix(tensor: CubeTensor) -> CubeTensor {
     reshaped(tensor, size)
 }
 
-/// The shape of `x` with `n` in place of its last dimension.
-fn with_width(x: &CubeTensor, n: usize) -> Shape {
-    let mut shape = x.meta.shape().clone();
-    let last = shape.num_dims() - 1;
-    shape[last] = n;
-    shape
-}
-
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn add_bias_kernel<T: Float, N: Size>(
     x: &[Vector<T, N>],
@@ -177,12 +169,7 @@ fn onto(residual: CubeTensor, branch: CubeTensor, bias: CubeTensor, dropout: Opt
     let vector = vector_size(width);
     let length = rows * width / vector;
     let (grid, dtype) = (Grid::each(&[&residual], length), elem(branch.dtype));
-    let (y, written) = if residual.can_mut() {
-        (residual.clone(), residual.as_tensor_alias(0).into_buffer_arg())
-    } else {
-        let y = unfilled(&residual, residual.meta.shape().clone(), DType::F32);
-        (y.clone(), y.into_buffer_arg())
-    };
+    let (y, written) = written(&residual, 0);
     // SAFETY: as above.
     unsafe {
         launch!(

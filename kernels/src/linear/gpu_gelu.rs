@@ -2,19 +2,19 @@
 //! their way, so that neither the bias nor its gradient takes a pass of its own over the widest
 //! tensor of a block.
 
-use super::LinearGelu;
-use crate::operation::Operation;
 use burn::tensor::DType;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::cast;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
+use super::LinearGelu;
 use super::gpu::{linear, linear_backward};
 use crate::gelu::gpu::{gelu, gelu_slope};
 use crate::gpu::launch::{Grid, launch};
 use crate::gpu::sum::{COLUMNS, Groups, LANES, of_groups, over_column};
 use crate::gpu::tensor::{contiguous, elem, float32, rows_and_width, unfilled, vector_size};
+use crate::operation::Operation;
 
 impl Operation<CubeBackend, 3> for LinearGelu {
     /// The inputs, and `x W`.

@@ -1,10 +1,10 @@
 //! Products with what comes before and after them. Few shapes: burn tries its kernels on each.
 #![allow(clippy::unwrap_used)]
 
-use crate::{self as kernels, DropoutMask, plain};
 use burn::tensor::{DType, Tensor};
 
 use crate::gpu::testing::{Inputs, device, same};
+use crate::{self as kernels, DropoutMask, plain};
 
 #[test]
 fn products_are_their_formulas() {

@@ -11,9 +11,8 @@ mod tests;
 
 use burn::tensor::Tensor;
 
-use crate::DropoutMask;
-use crate::gelu;
 use crate::operation::apply;
+use crate::{DropoutMask, gelu};
 
 /// `x W + b`: `x` is `[batch, time, n_in]`, `weight` `[n_in, n_out]` as GPT-2 stores it, `bias`
 /// `[n_out]` where there is one.

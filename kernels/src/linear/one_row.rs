@@ -4,9 +4,8 @@
 
 use rayon::prelude::*;
 
-use crate::cpu::tensor::unfilled;
-use crate::simd;
-use crate::simd_versions;
+use crate::bits::unfilled;
+use crate::{simd, simd_versions};
 
 /// Columns one task of a one-row product takes: a multiple of a cache line, few enough to share
 /// them evenly.
@@ -14,13 +13,10 @@ fn share(n: usize) -> usize {
     n.div_ceil(rayon::current_num_threads()).next_multiple_of(64)
 }
 
-/// `x W + b` of one row.
-pub fn one_row(x: &[f32], weight: &[f32], bias: &[f32]) -> Vec<f32> {
-    let n = bias.len();
-    let mut y = bias.to_vec();
-    let share = share(n);
+/// `y += x W` of one row.
+pub fn add_one_row(y: &mut [f32], x: &[f32], weight: &[f32]) {
+    let (n, share) = (y.len(), share(y.len()));
     y.par_chunks_mut(share).enumerate().for_each(|(i, y)| add_scaled_rows(x, weight, n, i * share, y));
-    y
 }
 
 /// `x Wᵀ` of one row.

@@ -1,17 +1,17 @@
 //! LayerNorm and RMSNorm: a row is read once and held by the units that share it; statistics in
 //! float32.
 
-use super::{LayerNorm, RmsNorm};
-use crate::operation::Operation;
 use burn::tensor::{DType, FloatDType};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::slice;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
+use super::{LayerNorm, RmsNorm};
 use crate::gpu::launch::{Grid, launch};
 use crate::gpu::sum::{of_groups, over_lanes};
 use crate::gpu::tensor::{contiguous, elem, rows_and_width, unfilled, vector_size};
+use crate::operation::Operation;
 
 impl Operation<CubeBackend, 3> for LayerNorm {
     type Kept = [CubeTensor; 2];

@@ -1,12 +1,12 @@
 //! LayerNorm and RMSNorm on a GPU.
 #![allow(clippy::unwrap_used)]
 
-use crate::{self as kernels, plain};
 use burn::tensor::{DType, FloatDType};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
 use crate::gpu::testing::{Inputs, device, same};
+use crate::{self as kernels, plain};
 
 /// One and several rows, and of the widths: a single value, odd, one and several vectors for each
 /// of the units that share a row.

@@ -1,18 +1,16 @@
 //! LayerNorm on the CPU: one pass a row forward, one backward, with the statistics computed again
 //! rather than stored.
 
-use super::LayerNorm;
-use super::ROWS;
-use crate::cpu::tensor::{contiguous, float32, new, stored, values};
-use crate::operation::Operation;
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use rayon::prelude::*;
 
-use crate::cpu::tensor::unfilled;
-use crate::simd;
-use crate::simd::add;
-use crate::simd_versions;
+use super::{LayerNorm, ROWS};
+use crate::bits::unfilled;
+use crate::cpu::tensor::{contiguous, float32, new, stored, values};
+use crate::operation::Operation;
+use crate::simd::sum_of;
+use crate::{simd, simd_versions};
 
 impl Operation<Flex, 3> for LayerNorm {
     type Kept = [FlexTensor; 2];
@@ -55,12 +53,8 @@ fn backward(x: &[f32], weight: &[f32], dy: &[f32], epsilon: f32) -> (Vec<f32>, V
             sums
         })
         .collect();
-    let mut dweight = vec![0.0; n];
-    let mut dbias = vec![0.0; n];
-    for sums in partial {
-        add(&mut dweight, &sums[..n]);
-        add(&mut dbias, &sums[n..]);
-    }
+    let mut dweight = sum_of(&partial, 2 * n);
+    let dbias = dweight.split_off(n);
     (dx, dweight, dbias)
 }
 

@@ -1,17 +1,16 @@
 //! RMSNorm on the CPU: one pass a row forward, one backward, with the root mean square computed
 //! again rather than stored.
 
-use super::RmsNorm;
-use crate::cpu::tensor::{contiguous, float32, new, stored, values};
-use crate::operation::Operation;
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use rayon::prelude::*;
 
-use crate::cpu::tensor::unfilled;
-use crate::simd;
+use super::RmsNorm;
+use crate::bits::unfilled;
+use crate::cpu::tensor::{contiguous, float32, new, stored, values};
+use crate::operation::Operation;
 use crate::simd::sum_of;
-use crate::simd_versions;
+use crate::{simd, simd_versions};
 
 /// Rows one task takes: enough work to be worth a task, and the unit in which the weights'
 /// gradients are summed.

@@ -4,8 +4,9 @@ use burn::tensor::Tensor;
 use rayon::prelude::*;
 
 use super::orthogonal::orthogonalise;
-use super::{MuonUpdate, Update, reach};
-use crate::cpu::tensor::{contiguous, flex, from_flex, new, unfilled, values, values_mut};
+use super::update::{MuonUpdate, Update};
+use crate::bits::unfilled;
+use crate::cpu::tensor::{contiguous, flex, from_flex, new, values, values_mut};
 use crate::{simd, simd_versions};
 
 /// Values one task takes; also the unit in which squares are summed.
@@ -72,30 +73,19 @@ pub fn sum_of_squares<const D: usize>(gradient: Tensor<D>) -> Tensor<1> {
 /// multiplied by.
 fn orthogonal_parts(direction: Vec<f32>, columns: usize, update: &MuonUpdate) -> Vec<(Vec<f32>, f32)> {
     let n_in = direction.len() / columns;
-    let step_size = |width| update.learning_rate * reach(n_in, width);
     let orthogonal = |mut part: Vec<f32>, width| {
         orthogonalise(&mut part, width);
-        (part, step_size(width))
+        (part, update.step_size(n_in, width))
     };
     if update.widths.len() == 1 {
         return vec![orthogonal(direction, columns)];
     }
-    let mut first = 0;
-    let parts: Vec<(usize, usize)> = update
-        .widths
-        .iter()
-        .map(|&width| {
-            first += width;
-            (first - width, width)
-        })
-        .collect();
-    parts
-        .into_par_iter()
-        .map(|(first, width)| {
-            let rows = direction.chunks_exact(columns).flat_map(|row| &row[first..first + width]);
-            orthogonal(rows.copied().collect(), width)
-        })
-        .collect()
+    let parts = update.widths.par_iter().enumerate().map(|(i, &width)| {
+        let first: usize = update.widths[..i].iter().sum();
+        let rows = direction.chunks_exact(columns).flat_map(|row| &row[first..first + width]);
+        orthogonal(rows.copied().collect(), width)
+    });
+    parts.collect()
 }
 
 simd_versions! {

@@ -11,7 +11,7 @@ use cubecl::prelude::*;
 use super::Update;
 use crate::gpu::cube_sum::{UNITS, cube_sum};
 use crate::gpu::launch::{Grid, launch};
-use crate::gpu::tensor::{cube, float32, unfilled};
+use crate::gpu::tensor::{cube, float32, unfilled, writable};
 
 /// Values of a tensor that one unit takes, and that a cube takes.
 const EACH: usize = 8;
@@ -54,8 +54,7 @@ pub struct AdamWStep {
 
 /// The tensor as kernels change it in place: a copy where somebody else holds it too.
 pub fn own<const D: usize>(values: Tensor<D>) -> CubeTensor {
-    let values = float32(cube(values));
-    if values.can_mut() { values } else { values.copy() }
+    writable(float32(cube(values)))
 }
 
 /// One step of AdamW for each of `steps` along the gradient that `verdict` is about; none where it

@@ -4,51 +4,14 @@
 mod cpu;
 pub mod gpu;
 mod orthogonal;
+mod update;
 
 use burn::tensor::Tensor;
 
 use crate::is_cpu;
 pub use cpu::{adamw, follow, sum_of_squares};
 use orthogonal::{SMALLEST_NORM, STEPS, X, X3, X5};
-
-/// The numbers of one step of AdamW for one parameter.
-#[derive(Clone, Copy, Debug)]
-pub struct Update {
-    /// Decay of the first moment.
-    pub beta1: f32,
-    /// Decay of the second moment.
-    pub beta2: f32,
-    /// Added to the denominator.
-    pub epsilon: f32,
-    /// Learning rate over the first moment's bias correction.
-    pub step_size: f32,
-    /// Root of the second moment's bias correction.
-    pub root_correction: f32,
-    /// What weight decay leaves of the parameter.
-    pub keep: f32,
-    /// What clipping leaves of the gradient.
-    pub scale: f32,
-}
-
-/// The numbers of one step of Muon for one matrix.
-#[derive(Clone, Debug)]
-pub struct MuonUpdate {
-    /// Columns of each matrix that stands in it.
-    pub widths: Vec<usize>,
-    /// Decay of the momentum.
-    pub momentum: f32,
-    /// Muon's own learning rate.
-    pub learning_rate: f32,
-    /// What weight decay leaves of the matrix.
-    pub keep: f32,
-    /// What clipping leaves of the gradient.
-    pub scale: f32,
-}
-
-/// What a part `[in, out]` moves by, in learning rates.
-fn reach(n_in: usize, n_out: usize) -> f32 {
-    (n_out as f32 / n_in as f32).max(1.0).sqrt()
-}
+pub use update::{MuonUpdate, Update};
 
 /// Matrix and momentum `[in, out]` after one step: on the CPU by our kernel, on a GPU by the
 /// formulas.
@@ -70,7 +33,7 @@ fn plain_muon(matrix: Tensor<2>, gradient: Tensor<2>, momentum: Tensor<2>, updat
     let steps = update.widths.iter().map(|&width| {
         let part = direction.clone().narrow(1, first, width);
         first += width;
-        orthogonal(part) * (update.learning_rate * reach(n_in, width))
+        orthogonal(part) * update.step_size(n_in, width)
     });
     let step = Tensor::cat(steps.collect(), 1);
     [matrix * update.keep - step, momentum]

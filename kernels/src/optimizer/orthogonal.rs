@@ -5,7 +5,7 @@
 //! polynomial that lifts small ones quickly and then moves about 1, between 0.7 and 1.2 ([Jordan et
 //! al. 2024](https://kellerjordan.github.io/posts/muon/)).
 
-use crate::gemm::matrix::{Matrix, add_product};
+use crate::gemm::{Matrix, add_product};
 use crate::simd;
 
 /// Rounds.

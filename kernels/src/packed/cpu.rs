@@ -5,11 +5,13 @@
 
 use rayon::prelude::*;
 
+use super::int8::Int8Rows;
+use super::matrix::{Packed, WeightType};
+use super::pairs::Pairs;
+use super::stretch::{Bf16Row, F32Row, PANEL, Stretch};
+use crate::bits::unfilled;
 use crate::cpu::prefetch::NEXT_WEIGHTS;
 use crate::cpu::shared::Shared;
-use crate::cpu::tensor::unfilled;
-use crate::packed::pairs::Pairs;
-use crate::packed::{Bf16Row, F32Row, Int8Rows, PANEL, Packed, Stretch, WeightType};
 use crate::simd_versions;
 
 /// Rows whose sums fit into AVX-512's registers beside the weights.

@@ -9,14 +9,18 @@
 
 use std::borrow::Cow;
 
+use burn::tensor::bf16;
 use rayon::prelude::*;
 
 use super::pairs::{COLUMNS, PairOfRows, Pairs};
-use super::stretch::{Stretch, widen};
-use super::{GROUP, PANEL};
-use crate::arena::Bits;
+use super::stretch::{PANEL, Stretch};
+use crate::bits::Bits;
+use crate::halves::widened;
 use crate::simd::prefetch;
 use crate::simd_versions;
+
+/// Rows that share a scale.
+pub const GROUP: usize = 32;
 
 /// The columns of a panel that stand together, from the first pair of rows to the last.
 type Columns = [PairOfRows; GROUP / 2];
@@ -26,8 +30,7 @@ type Columns = [PairOfRows; GROUP / 2];
 #[repr(C)]
 pub struct Int8Rows {
     weights: [Columns; PANEL / COLUMNS],
-    /// In bfloat16.
-    scales: [u16; PANEL],
+    scales: [bf16; PANEL],
 }
 
 // SAFETY: numbers, and no padding between them.
@@ -71,7 +74,7 @@ impl Stretch for Int8Rows {
     }
 
     fn weight(&self, row: usize, column: usize) -> f32 {
-        f32::from(self.weights[column / COLUMNS][row / 2][column % COLUMNS][row % 2]) * widen(self.scales[column])
+        f32::from(self.weights[column / COLUMNS][row / 2][column % COLUMNS][row % 2]) * widened(self.scales[column])
     }
 
     fn inputs(x: &[f32], n_in: usize) -> Cow<'_, [Int16Group]> {
@@ -104,7 +107,7 @@ impl Stretch for Int8Rows {
                 }
             }
         }
-        let scales = self.scales.map(widen);
+        let scales = self.scales.map(widened);
         for ((sums, group), x) in sums.iter_mut().zip(&group).zip(x) {
             for (column, sum) in sums.iter_mut().enumerate() {
                 *sum = (scales[column] * x.scale).mul_add(group[column] as f32, *sum);
@@ -116,7 +119,7 @@ impl Stretch for Int8Rows {
 simd_versions! {
     // The scale brings a column's largest weight to 127. It is rounded up to a bfloat16, so that
     // none goes beyond.
-    fn quantise(rows: &[[f32; PANEL]], weights: &mut [Columns; PANEL / COLUMNS], scales: &mut [u16; PANEL]) {
+    fn quantise(rows: &[[f32; PANEL]], weights: &mut [Columns; PANEL / COLUMNS], scales: &mut [bf16; PANEL]) {
         let mut largest = [0f32; PANEL];
         for row in rows {
             for (largest, value) in largest.iter_mut().zip(row) {
@@ -126,7 +129,7 @@ simd_versions! {
         let mut inverse = [0f32; PANEL];
         for column in 0..PANEL {
             let scale = (largest[column] / 127.0).to_bits().wrapping_add(0xffff) >> 16;
-            scales[column] = scale as u16;
+            scales[column] = bf16::from_bits(scale as u16);
             inverse[column] = if scale == 0 { 0.0 } else { 1.0 / f32::from_bits(scale << 16) };
         }
         for (pair, rows) in rows.chunks_exact(2).enumerate() {

@@ -3,10 +3,15 @@
 
 use std::borrow::Cow;
 
-use super::PANEL;
+use burn::tensor::bf16;
+
 use super::pairs::Pairs;
-use crate::arena::Bits;
-use crate::simd_versions;
+use crate::bits::Bits;
+use crate::halves::{narrow_bf16, widened};
+
+/// Columns of a panel: the accumulators of one row fill four of AVX-512's registers, which hides
+/// the latency of its additions.
+pub const PANEL: usize = 64;
 
 /// `PANEL` columns of one row of weights, or of some rows that share something.
 pub trait Stretch: Bits {
@@ -45,11 +50,6 @@ fn add_row<const R: usize>(weights: &[f32; PANEL], x: [&f32; R], sums: &mut [[f3
 /// A row in float32.
 pub type F32Row = [f32; PANEL];
 
-// SAFETY: a number.
-unsafe impl Bits for f32 {}
-// SAFETY: numbers.
-unsafe impl Bits for F32Row {}
-
 impl Stretch for F32Row {
     const ROWS: usize = 1;
     type Input = f32;
@@ -72,33 +72,19 @@ impl Stretch for F32Row {
     }
 }
 
-/// A row in bfloat16: the upper halves of float32.
-pub type Bf16Row = [u16; PANEL];
-
-// SAFETY: numbers.
-unsafe impl Bits for Bf16Row {}
-
-#[inline(always)]
-pub(super) fn widen(bits: u16) -> f32 {
-    f32::from_bits(u32::from(bits) << 16)
-}
-
-/// The nearest bfloat16, ties to even.
-#[inline(always)]
-fn narrow(value: f32) -> u16 {
-    half::bf16::from_f32(value).to_bits()
-}
+/// A row in bfloat16.
+pub type Bf16Row = [bf16; PANEL];
 
 impl Stretch for Bf16Row {
     const ROWS: usize = 1;
     type Input = f32;
 
     fn store(&mut self, rows: &[[f32; PANEL]]) {
-        narrow_row(&rows[0], self);
+        narrow_bf16(&rows[0], self);
     }
 
     fn weight(&self, _row: usize, column: usize) -> f32 {
-        widen(self[column])
+        widened(self[column])
     }
 
     fn inputs(x: &[f32], _n_in: usize) -> Cow<'_, [f32]> {
@@ -107,14 +93,6 @@ impl Stretch for Bf16Row {
 
     #[inline(always)]
     unsafe fn add_products<P: Pairs, const R: usize>(&self, x: [&f32; R], sums: &mut [[f32; PANEL]; R]) {
-        add_row(&self.map(widen), x, sums);
-    }
-}
-
-simd_versions! {
-    fn narrow_row(row: &[f32; PANEL], bits: &mut [u16; PANEL]) {
-        for (bits, value) in bits.iter_mut().zip(row) {
-            *bits = narrow(*value);
-        }
+        add_row(&self.map(widened), x, sums);
     }
 }

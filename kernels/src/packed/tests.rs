@@ -3,6 +3,8 @@ use burn::tensor::{Device, Tensor, TensorData};
 use itertools::Itertools;
 use proptest::prelude::*;
 
+use super::int8::{GROUP, Int8Rows};
+use super::stretch::Stretch;
 use super::*;
 
 const TYPES: [WeightType; 3] = [WeightType::F32, WeightType::Bf16, WeightType::Int8];

@@ -6,7 +6,8 @@ use rayon::prelude::*;
 
 use super::QkNorm;
 use crate::Heads;
-use crate::cpu::tensor::{float32, stored, unfilled, values};
+use crate::bits::unfilled;
+use crate::cpu::tensor::{float32, stored, values};
 use crate::norm::{ROWS, backward_rows, forward_rows};
 use crate::operation::Operation;
 use crate::simd::sum_of;

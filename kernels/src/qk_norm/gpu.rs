@@ -1,18 +1,18 @@
 //! RMSNorm of each head's query and key where they lie, inside the joint projection.
 
-use super::QkNorm;
-use crate::operation::Operation;
 use burn::tensor::DType;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::{cast, slice};
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
+use super::QkNorm;
 use crate::Heads;
 use crate::gpu::launch::{Grid, launch};
 use crate::gpu::sum::{of_groups, over_lanes};
-use crate::gpu::tensor::{contiguous, elem, float32, unfilled, vector_size};
+use crate::gpu::tensor::{contiguous, elem, float32, unfilled, vector_size, written};
 use crate::norm::{MOST_GROUPS, Share};
+use crate::operation::Operation;
 
 impl Operation<CubeBackend, 3> for QkNorm {
     type Kept = [CubeTensor; 3];
@@ -189,16 +189,6 @@ fn qk_norm_backward_kernel<T: Float, N: Size>(
     }
 }
 
-/// The tensor to write to, and as the argument after others of which `x`, which it may be, is
-/// number `place`.
-fn written(x: &CubeTensor, in_place: bool, place: usize) -> (CubeTensor, BufferArg) {
-    if in_place {
-        return (x.clone(), x.as_tensor_alias(place).into_buffer_arg());
-    }
-    let y = unfilled(x, x.meta.shape().clone(), x.dtype);
-    (y.clone(), y.into_buffer_arg())
-}
-
 /// `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]` with each query and key divided by its
 /// root mean square and scaled by `query` or `key` `[head_size]`; in place where nothing else holds
 /// it.
@@ -211,7 +201,7 @@ fn forward(qkv: CubeTensor, query: CubeTensor, key: CubeTensor, epsilon: f32, he
     let share = Share::of(heads.head_size / vector);
     let grid = Grid::cubes(&[&qkv], rows.div_ceil(share.rows()), share.units());
     let dtype = elem(qkv.dtype);
-    let (y, written) = written(&qkv, in_place, 0);
+    let (y, written) = written(&qkv, 0);
     // SAFETY: the kernel looks at `rows` and the head's width before it reads or writes a place.
     unsafe {
         launch!(qk_norm_kernel, grid, vector, [qkv, query, key], written, rows, layout, epsilon, share, dtype);
@@ -233,7 +223,7 @@ fn backward(inputs: [CubeTensor; 3], dy: CubeTensor, epsilon: f32, heads: Heads)
     let count = rows.div_ceil(steps * share.rows()).max(1);
     let sums = unfilled(&qkv, [count * share.rows(), 2 * heads.head_size], DType::F32);
     let (grid, dtype) = (Grid::cubes(&[&qkv, &sums], count, share.units()), elem(qkv.dtype));
-    let (dqkv, written) = written(&dy, in_place, 3);
+    let (dqkv, written) = written(&dy, 3);
     // SAFETY: as above; `sums` has a row for each group.
     unsafe {
         launch!(

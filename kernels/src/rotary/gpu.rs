@@ -1,16 +1,15 @@
 //! Rotary positions: each pair of a head's values turned by its position's angle, in place where
 //! nothing else holds them.
 
-use super::Rotate;
-use crate::gpu::launch::{Grid, launch};
-use crate::gpu::tensor::cube;
-use crate::operation::Operation;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
+use super::Rotate;
 use crate::Heads;
-use crate::gpu::tensor::{contiguous, elem, unfilled, vector_size};
+use crate::gpu::launch::{Grid, launch};
+use crate::gpu::tensor::{contiguous, cube, elem, vector_size, written};
+use crate::operation::Operation;
 
 impl Operation<CubeBackend, 1> for Rotate {
     type Kept = ();
@@ -77,17 +76,11 @@ fn turn(qkv: CubeTensor, cos: CubeTensor, sin: CubeTensor, heads: Heads, sign: f
     let all = turned + heads.n_kv_head;
     let time = cos.meta.shape()[0];
     let positions = qkv.meta.num_elements() / heads.width();
-    let in_place = qkv.can_mut();
-    let visited = if in_place { turned } else { all };
+    let visited = if qkv.can_mut() { turned } else { all };
     let vector = vector_size(half);
     let length = positions * visited * half / vector;
     let (grid, dtype) = (Grid::each(&[&qkv], length), elem(qkv.dtype));
-    let (y, written) = if in_place {
-        (qkv.clone(), qkv.as_tensor_alias(0).into_buffer_arg())
-    } else {
-        let y = unfilled(&qkv, qkv.meta.shape().clone(), qkv.dtype);
-        (y.clone(), y.into_buffer_arg())
-    };
+    let (y, written) = written(&qkv, 0);
     // SAFETY: the kernel looks at `length` before it reads or writes a place.
     unsafe {
         launch!(

@@ -5,7 +5,8 @@ use burn::backend::flex::FlexTensor;
 use rayon::prelude::*;
 
 use super::SwiGlu;
-use crate::cpu::tensor::{dims, float32, stored, unfilled, values};
+use crate::bits::unfilled;
+use crate::cpu::tensor::{dims, float32, stored, values};
 use crate::operation::Operation;
 use crate::simd::exp;
 use crate::simd_versions;

@@ -7,7 +7,7 @@ use cubecl::prelude::*;
 use super::SwiGlu;
 use crate::gelu::gpu::sigmoid;
 use crate::gpu::launch::{Grid, launch};
-use crate::gpu::tensor::{contiguous, elem, rows_and_width, unfilled, vector_size};
+use crate::gpu::tensor::{contiguous, elem, rows_and_width, unfilled, vector_size, with_width};
 use crate::operation::Operation;
 
 impl Operation<CubeBackend, 1> for SwiGlu {
@@ -65,10 +65,7 @@ fn swiglu_backward_kernel<T: Float, N: Size>(
 fn forward(x: CubeTensor) -> CubeTensor {
     let x = contiguous(x);
     let [_, width] = rows_and_width(&x);
-    let mut shape = x.meta.shape().clone();
-    let last = shape.num_dims() - 1;
-    shape[last] = width / 2;
-    let y = unfilled(&x, shape, x.dtype);
+    let y = unfilled(&x, with_width(&x, width / 2), x.dtype);
     let length = y.meta.num_elements();
     let vector = vector_size(width / 2);
     let (grid, dtype) = (Grid::each(&[&x], length / vector), elem(x.dtype));

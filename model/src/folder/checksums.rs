@@ -1,19 +1,17 @@
 //! `checksums.json`: the length and xxh3 hash of every file in a folder, so that damage is found before it is trained on.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
 use std::path::{Component, Path};
 
 use ember_host::file_error::At;
+use ember_host::files;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3Default;
 
-use super::error::FolderError;
-use super::{LISTING, write_json};
-
-/// What this module returns.
-type Result<T, E = FolderError> = std::result::Result<T, E>;
+use super::error::{FolderError, Result};
+use super::json::write_json;
+use super::listing::paths;
 
 const FILE: &str = "checksums.json";
 
@@ -57,13 +55,8 @@ pub fn verify_checksums_for_inference(dir: &Path) -> Result<()> {
 /// # Errors
 /// When the folder or a file cannot be read.
 pub fn weights_checksum(dir: &Path) -> Result<String> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(dir).at(LISTING, dir)? {
-        let path = entry.at(LISTING, dir)?.path();
-        if path.extension().is_some_and(|extension| extension == "safetensors") {
-            files.push(path);
-        }
-    }
+    let mut files = paths(dir)?;
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "safetensors"));
     files.sort();
     let mut hash = Xxh3Default::new();
     for file in files {
@@ -105,8 +98,7 @@ fn verify(dir: &Path, wanted: impl Fn(&str) -> bool) -> Result<()> {
 
 /// Adds the files of `dir`, whose own path from the top is `prefix` (empty or ending in a slash).
 fn collect(dir: &Path, prefix: &str, checksums: &mut BTreeMap<String, Checksum>) -> Result<()> {
-    for entry in fs::read_dir(dir).at(LISTING, dir)? {
-        let path = entry.at(LISTING, dir)?.path();
+    for path in paths(dir)? {
         let name = path.file_name().and_then(|name| name.to_str());
         let Some(name) = name else {
             return Err(FolderError::mismatch(&path, "the file name is not UTF-8; rename it"));
@@ -123,17 +115,6 @@ fn collect(dir: &Path, prefix: &str, checksums: &mut BTreeMap<String, Checksum>)
 }
 
 fn checksum(path: &Path) -> Result<Checksum> {
-    let mut file = File::open(path).at("cannot read", path)?;
-    let mut hash = Xxh3Default::new();
-    let mut buffer = vec![0; 1 << 20];
-    let mut bytes = 0;
-    loop {
-        let read = file.read(&mut buffer).at("cannot read", path)?;
-        if read == 0 {
-            break;
-        }
-        hash.update(&buffer[..read]);
-        bytes += read as u64;
-    }
-    Ok(Checksum { bytes, xxh3: format!("{:016x}", hash.digest()) })
+    let bytes = fs::metadata(path).at("cannot read", path)?.len();
+    Ok(Checksum { bytes, xxh3: format!("{:016x}", files::checksum(path)?) })
 }

@@ -75,6 +75,9 @@ pub enum FolderError {
     NoClass(String),
 }
 
+/// What this module returns.
+pub type Result<T, E = FolderError> = std::result::Result<T, E>;
+
 impl FolderError {
     pub(super) fn damaged(path: &Path, what: impl Into<String>) -> Self {
         Self::Damaged { path: path.to_owned(), what: what.into() }

@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::config::{Keys, Read};
 use super::error::FolderError;
-use super::{gpt2, llama};
-use crate::{GptConfig, MlpKind, NormKind, Positions};
+use super::keys::{Keys, Read};
+use super::{activation, gpt2, llama};
+use crate::{GptConfig, NormKind, Positions};
 
 /// The classes whose folders are read and written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,17 +46,20 @@ impl Family {
                  parts to {all}"
             )))
         };
-        match (config.norm, config.mlp) {
-            (NormKind::RmsNorm, _) if learned => alone("norm = rmsnorm", positions, "norm = layernorm"),
-            (_, MlpKind::SwiGlu) if learned => alone("mlp = swiglu", positions, "mlp = gelu"),
+        let mlp = format!("mlp = {}", config.mlp.name());
+        // GPT-2's class has no gate, the others always have one.
+        let has_mlp = config.mlp.is_gated() != learned && activation::name(config.mlp).is_some();
+        match config.norm {
+            NormKind::RmsNorm if learned => alone("norm = rmsnorm", positions, "norm = layernorm"),
+            _ if learned && !has_mlp => alone(&mlp, positions, "mlp = gelu"),
             _ if learned && config.qk_norm => alone("qk_norm = true", positions, "qk_norm = false"),
             _ if learned && config.n_kv_head != config.n_head => {
                 let given = format!("n_kv_head = {} of {} heads", config.n_kv_head, config.n_head);
                 alone(&given, positions, "positions = rotary")
             }
             _ if learned => Ok(Self::Gpt2),
-            (NormKind::LayerNorm, _) => alone("norm = layernorm", positions, "norm = rmsnorm"),
-            (_, MlpKind::Gelu) => alone("mlp = gelu", positions, "mlp = swiglu"),
+            NormKind::LayerNorm => alone("norm = layernorm", positions, "norm = rmsnorm"),
+            _ if !has_mlp => alone(&mlp, positions, "mlp = swiglu"),
             _ if config.qk_norm && config.bias => alone("qk_norm = true", "bias = true", "bias = false"),
             _ if config.qk_norm => Ok(Self::Qwen3),
             _ => Ok(Self::Llama),

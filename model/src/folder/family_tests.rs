@@ -2,9 +2,10 @@
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use super::json::{read_json, write_json};
 use super::*;
 use crate::{MlpKind, NormKind, Positions};
 use ember_host::file_error::with_causes;

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use super::error::FolderError;
-use super::{read_json, write_json};
+use super::json::{read_json, write_json};
 
 const FILE: &str = "generation_config.json";
 

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::config::{Keys, Read, require};
+use super::activation;
+use super::keys::{Keys, Read, require};
 use crate::GptConfig;
 
 /// Before the name of every tensor but the head's.
@@ -28,6 +29,7 @@ pub fn read(keys: &Keys) -> Read<GptConfig> {
     config.norm_epsilon = keys.number("layer_norm_epsilon", 1e-5)?;
     config.tied_head = keys.flag("tie_word_embeddings", true)?;
     config.bias = keys.flag(BIAS, true)?;
+    config.mlp = activation::read(keys, "activation_function", false)?;
     refuse_what_differs(keys)?;
     Ok(config)
 }
@@ -35,12 +37,6 @@ pub fn read(keys: &Keys) -> Read<GptConfig> {
 /// Refuses every setting under which transformers would compute something else than [`GptConfig`] can say.
 /// (`reorder_and_upcast_attn` may be either: in float32 it changes nothing but the order of rounding.)
 fn refuse_what_differs(keys: &Keys) -> Read<()> {
-    let activation = keys.get("activation_function");
-    // Two names of the same function; "gelu" is another, by up to 5e-4.
-    let known = ["gelu_new", "gelu_pytorch_tanh"].iter().any(|name| activation == name);
-    require(known || activation.is_null(), || {
-        format!("activation_function is {activation}; only \"gelu_new\" (the tanh form of GELU) can be computed")
-    })?;
     for (key, needed) in
         [("scale_attn_weights", true), ("scale_attn_by_inverse_layer_idx", false), ("add_cross_attention", false)]
     {
@@ -63,7 +59,7 @@ pub fn json(config: &GptConfig, end_of_text: Option<u32>) -> Value {
         "n_layer": config.n_layer,
         "n_head": config.n_head,
         "n_inner": (!usual_width).then_some(config.n_inner),
-        "activation_function": "gelu_new",
+        "activation_function": activation::name(config.mlp),
         "resid_pdrop": config.dropout,
         "embd_pdrop": config.dropout,
         "attn_pdrop": config.dropout,

@@ -5,9 +5,10 @@
 
 use serde_json::{Value, json};
 
-use super::config::{Keys, Read, require};
+use super::activation;
 use super::family::{Family, Stored};
-use crate::{GptConfig, MlpKind, NormKind, Positions};
+use super::keys::{Keys, Read, require};
+use crate::{GptConfig, NormKind, Positions};
 
 /// Before the name of every tensor but the head's.
 pub const PREFIX: &str = "model.";
@@ -20,6 +21,7 @@ pub fn read(keys: &Keys, family: Family) -> Read<GptConfig> {
     let [vocab, context, inner] = if qwen3 { [151_936, 32_768, 22_016] } else { [32_000, 2048, 11_008] };
     let n_head = keys.size("num_attention_heads", 32)?;
     let n_embd = keys.size("hidden_size", 4096)?;
+    let mlp = activation::read(keys, "hidden_act", true)?;
     refuse_what_differs(keys)?;
     Ok(GptConfig {
         n_kv_head: keys.size_or_null("num_key_value_heads", if qwen3 { 32.min(n_head) } else { n_head })?,
@@ -29,7 +31,7 @@ pub fn read(keys: &Keys, family: Family) -> Read<GptConfig> {
         rope_theta: rope_theta(keys)?,
         norm: NormKind::RmsNorm,
         norm_epsilon: keys.number("rms_norm_eps", 1e-6)?,
-        mlp: MlpKind::SwiGlu,
+        mlp,
         qk_norm: qwen3,
         bias: bias(keys, family)?,
         tied_head: keys.flag("tie_word_embeddings", false)?,
@@ -74,7 +76,9 @@ fn refuse_partial(keys: &Keys) -> Read<()> {
 fn bias(keys: &Keys, family: Family) -> Read<bool> {
     let attention = keys.flag("attention_bias", false)?;
     if family == Family::Qwen3 {
-        require(!attention, || format!("attention_bias is true; only Qwen3 models where it is false can be computed"))?;
+        require(!attention, || {
+            "attention_bias is true; only Qwen3 models where it is false can be computed".to_owned()
+        })?;
         return Ok(false);
     }
     let mlp = keys.flag("mlp_bias", false)?;
@@ -88,10 +92,6 @@ fn bias(keys: &Keys, family: Family) -> Read<bool> {
 
 /// Refuses every setting under which transformers would compute something else than [`GptConfig`] can say.
 fn refuse_what_differs(keys: &Keys) -> Read<()> {
-    let activation = keys.get("hidden_act");
-    require(activation.is_null() || activation == "silu" || activation == "swish", || {
-        format!("hidden_act is {activation}; only \"silu\" can be computed")
-    })?;
     let sliding = keys.flag("use_sliding_window", false)?;
     let kinds = keys.get("layer_types").as_array();
     let other = kinds.and_then(|kinds| kinds.iter().find(|kind| *kind != "full_attention"));
@@ -118,7 +118,7 @@ pub fn json(config: &GptConfig, family: Family, end_of_text: Option<u32>) -> Val
         "num_key_value_heads": config.n_kv_head,
         "head_dim": config.head_size,
         "intermediate_size": config.n_inner,
-        "hidden_act": "silu",
+        "hidden_act": activation::name(config.mlp),
         "rms_norm_eps": config.norm_epsilon,
         // For transformers before version 5, and for it.
         "rope_theta": config.rope_theta,

@@ -4,17 +4,23 @@
 //! float32 tensors, and back, and it guards a folder with checksums. It does not build a model (no tensor library is used
 //! here), knows no tokenizer, and leaves to the caller how a folder comes to stand under its final name.
 //!
-//! Hugging Face's own words (`n_positions`, `hidden_size`, `q_proj`, ...) appear in `gpt2.rs` and `llama.rs` alone;
-//! everything handed out uses this project's names for sizes and GPT-2's names, without the `transformer.` prefix, for tensors.
+//! Hugging Face's own words (`n_positions`, `hidden_size`, `q_proj`, ...) appear in `gpt2.rs`,
+//! `llama.rs` and `activation.rs` alone; everything handed out uses this project's names for sizes
+//! and GPT-2's names, without the `transformer.` prefix, for tensors.
 
+mod activation;
 mod checksums;
 mod config;
 mod error;
 mod family;
 mod generation;
 mod gpt2;
+mod json;
+mod keys;
+mod listing;
 mod llama;
 mod regular;
+mod tensor;
 mod tensor_file;
 mod weights;
 
@@ -23,12 +29,10 @@ mod family_tests;
 #[cfg(test)]
 mod tests;
 
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs;
 use std::path::Path;
 
 use ember_host::file_error::At;
-use serde_json::Value;
 
 use crate::GptConfig;
 
@@ -37,19 +41,9 @@ pub use error::FolderError;
 pub use family::Family;
 pub use generation::{Settings, read_end_tokens};
 pub use regular::refuse_irregular_files;
+pub use tensor::NamedTensor;
 pub use tensor_file::{TensorFile, write_tensors};
 pub use weights::{StoredWeights, expected_tensors};
-
-/// A tensor on its way between disk and model: its values in row-major order, always float32 in memory.
-#[derive(Clone, Debug, PartialEq)]
-pub struct NamedTensor {
-    /// GPT-2's name without prefix, such as `h.0.attn.c_attn.weight`.
-    pub name: String,
-    /// Sizes from the outermost dimension to the innermost; matrices are `[in, out]`, as GPT-2's are.
-    pub shape: Vec<usize>,
-    /// The product of `shape` many values.
-    pub values: Vec<f32>,
-}
 
 /// Reads the shape of the model in `dir`.
 ///
@@ -87,25 +81,4 @@ pub fn write(
     config::write(dir, config, end_of_text)?;
     generation::write(dir, end_of_text, settings)?;
     weights::write(dir, config, tensors)
-}
-
-/// What is done when the files of a folder are looked for.
-const LISTING: &str = "cannot list the folder";
-
-/// Reads a JSON object, or says which file is not one.
-fn read_json(path: &Path) -> Result<serde_json::Map<String, Value>, FolderError> {
-    let text = fs::read_to_string(path).at("cannot read", path)?;
-    serde_json::from_str(&text).map_err(|source| FolderError::NotJson { path: path.to_owned(), source })
-}
-
-/// Writes indented JSON and waits until it is on the disk.
-fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<(), FolderError> {
-    let write = || {
-        let mut text = serde_json::to_vec_pretty(value)?;
-        text.push(b'\n');
-        let mut file = File::create(path)?;
-        file.write_all(&text)?;
-        file.sync_all()
-    };
-    write().map_err(FolderError::write(path))
 }

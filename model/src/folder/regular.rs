@@ -3,10 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use ember_host::file_error::At;
-
-use super::LISTING;
 use super::error::FolderError;
+use super::listing::paths;
 
 /// What the names of files that a model is read from end in.
 const READ: [&str; 3] = ["json", "safetensors", "txt"];
@@ -16,8 +14,7 @@ const READ: [&str; 3] = ["json", "safetensors", "txt"];
 /// # Errors
 /// When there is such a file, which is named, or the folder cannot be listed.
 pub fn refuse_irregular_files(dir: &Path) -> Result<(), FolderError> {
-    for entry in fs::read_dir(dir).at(LISTING, dir)? {
-        let path = entry.at(LISTING, dir)?.path();
+    for path in paths(dir)? {
         let is_read = path.extension().is_some_and(|extension| READ.iter().any(|read| extension == *read));
         let is_other = || fs::metadata(&path).is_ok_and(|there| !there.is_file() && !there.is_dir());
         if is_read && is_other() {

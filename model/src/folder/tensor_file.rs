@@ -18,11 +18,8 @@ use safetensors::Dtype;
 use safetensors::tensor::Metadata;
 use serde_json::{Map, Value, json};
 
-use super::NamedTensor;
-use super::error::FolderError;
-
-/// What this module returns.
-type Result<T, E = FolderError> = std::result::Result<T, E>;
+use super::error::{FolderError, Result};
+use super::tensor::NamedTensor;
 
 /// Longest header that is taken for one, in bytes; the `safetensors` library has the same limit.
 const LONGEST_HEADER_BYTES: u64 = 100_000_000;

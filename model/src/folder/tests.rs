@@ -4,9 +4,10 @@ use half::{bf16, f16};
 use proptest::prelude::*;
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use super::json::{read_json, write_json};
 use super::*;
 use ember_host::file_error::with_causes;
 

@@ -6,14 +6,12 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::error::FolderError;
+use super::error::{FolderError, Result};
 use super::family::{Family, Stored};
-use super::tensor_file::{Entry, write_entries};
-use super::{NamedTensor, TensorFile, read_json};
+use super::json::read_json;
+use super::tensor::NamedTensor;
+use super::tensor_file::{Entry, TensorFile, write_entries};
 use crate::GptConfig;
-
-/// What this module returns.
-type Result<T, E = FolderError> = std::result::Result<T, E>;
 
 const FILE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";

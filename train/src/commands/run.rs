@@ -33,6 +33,10 @@ use crate::wording::cause;
 /// The share of the deadlined time in which the device may be measured.
 const MEASURING_SHARE: f64 = 0.1;
 
+/// What stands above the table of keys.
+const HELP_CONFIG: &str = "Keys of a configuration file (TOML, one `key = value` a line) and of --set key=value.\n\
+    auto: chosen from the text and the device, and the reason printed.\n";
+
 /// Arguments of `run`.
 #[derive(Args, Debug, Default)]
 pub struct RunArgs {
@@ -83,7 +87,7 @@ pub fn minutes(text: &str) -> Result<f64, String> {
 /// written.
 pub fn run(args: &RunArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     if args.help_config {
-        writeln!(terminal::stdout(), "{}", config::help()).context("cannot write to standard output")?;
+        writeln!(terminal::stdout(), "{HELP_CONFIG}{}", config::help()).context("cannot write to standard output")?;
         return Ok(Outcome::Done);
     }
     let began = Instant::now();

@@ -56,7 +56,7 @@ struct Answer<'a> {
 pub fn run(args: &VerifyResumeArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     if Launch::of_this_process().is_some() {
         let line =
-            "verify-resume compares runs of one process; start it without mpirun (scripts/check-mpi compares several)";
+            "verify-resume compares runs of one process; start it without mpirun (tools/check-mpi compares several)";
         return Err(UsageError::new(line).into());
     }
     let notes = Notes::new(common.quiet);

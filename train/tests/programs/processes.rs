@@ -1,5 +1,5 @@
 //! What a program without MPI does among several that `mpirun` started; those with it are checked
-//! by `scripts/check-mpi`.
+//! by `tools/check-mpi`.
 
 use super::{Place, Ran, small_run};
 

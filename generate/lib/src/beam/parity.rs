@@ -1,4 +1,4 @@
-//! The same sequences and scores as transformers', over the fixtures of scripts/make_beam_fixtures.py.
+//! The same sequences and scores as transformers', over the fixtures of tools/make_beam_fixtures.py.
 #![allow(clippy::unwrap_used)]
 
 use std::cell::RefCell;

@@ -2,10 +2,11 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::value::FromJson;
-use super::{EarlyStopping, GenerationConfig, KnobError, KnobValue, Overflow, Range, Semantics, Strategy};
+use super::{EarlyStopping, KnobError, KnobValue, Overflow, Range, Semantics, Strategy};
 
 /// Which strategies a knob acts on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,10 +53,29 @@ pub struct Knob {
     pub used_by: UsedBy,
     /// Its range.
     pub range: Range,
+    /// How it is typed, where that is the same for all: one number.
+    pub typed: Option<Typed>,
     set: fn(&Knobs) -> Option<&dyn KnobValue>,
     read: fn(&mut Knobs, &Value) -> Result<(), &'static str>,
     apply: fn(&Knobs, &mut GenerationConfig),
     value: fn(&GenerationConfig) -> &dyn KnobValue,
+}
+
+/// What there is to know of a number that is typed.
+#[derive(Clone, Copy)]
+pub struct Typed {
+    /// What stands for it in a line of help, such as "K".
+    pub placeholder: &'static str,
+    /// What the knob does.
+    pub meaning: &'static str,
+    set: fn(&mut Knobs, &str),
+}
+
+impl Typed {
+    /// Sets the knob in `knobs` to the number that `text` writes; unsets it where that is none.
+    pub fn set(&self, knobs: &mut Knobs, text: &str) {
+        (self.set)(knobs, text);
+    }
 }
 
 impl Knob {
@@ -108,11 +128,89 @@ impl PartialEq for Knob {
     }
 }
 
+/// Everything that decides which tokens follow a prompt, complete and checked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GenerationConfig {
+    /// How the next token is chosen.
+    pub strategy: Strategy,
+    /// Whose order and rules the knobs follow.
+    pub semantics: Semantics,
+    /// Most tokens to generate, at least 1.
+    pub max_new_tokens: usize,
+    /// End tokens are impossible before so many tokens are generated; 0 is off.
+    pub min_new_tokens: usize,
+    /// Divides the logits when sampling, above 0; 1 changes nothing.
+    pub temperature: f32,
+    /// How many of the best tokens to sample from; 0 is all.
+    pub top_k: usize,
+    /// The probability of the nucleus to sample from, in (0, 1]; 1 is all.
+    pub top_p: f64,
+    /// Least probability, as a share of the best token's, in [0, 1]; 0 is off.
+    pub min_p: f64,
+    /// The mass of the tokens whose surprise is nearest to the expected one, in (0, 1]; 1 is all.
+    pub typical_p: f64,
+    /// Least probability, in [0, 1); 0 is off.
+    pub epsilon_cutoff: f64,
+    /// Least probability, lowered where the distribution is flat, in [0, 1); 0 is off.
+    pub eta_cutoff: f64,
+    /// Makes what was said before less probable (above 1) or more (below), above 0; 1 changes
+    /// nothing.
+    pub repetition_penalty: f32,
+    /// Subtracted from the logit of every token generated so far; 0 is off.
+    pub presence_penalty: f32,
+    /// Subtracted from a token's logit for each time that it was generated; 0 is off.
+    pub frequency_penalty: f32,
+    /// No n tokens in a row occur twice; 0 is off.
+    pub no_repeat_ngram_size: usize,
+    /// Sequences of token ids that are never completed.
+    pub bad_words: Vec<Vec<u32>>,
+    /// Token ids that are never chosen.
+    pub suppress_tokens: Vec<u32>,
+    /// Added to the logit of the last token of a sequence when the others have just been produced.
+    pub logit_bias: Vec<(Vec<u32>, f32)>,
+    /// Texts that a beam search keeps side by side, at least 1.
+    pub num_beams: usize,
+    /// The power of the length by which a finished beam's score is divided; above 0 favours long
+    /// texts.
+    pub length_penalty: f32,
+    /// When a beam search may end.
+    pub early_stopping: EarlyStopping,
+    /// Groups that the beams of a diverse search fall into; divides `num_beams`.
+    pub num_beam_groups: usize,
+    /// Subtracted from a token's log-probability for each earlier group's beam that chose it at the
+    /// same step.
+    pub diversity_penalty: f32,
+    /// Texts to return for each prompt, at least 1, and with beams at most `num_beams`.
+    pub num_return_sequences: usize,
+    /// Most prefixes that an exact search looks at.
+    pub max_nodes: usize,
+    /// Tokens proposed at a time by speculative decoding; 0 is off.
+    pub draft_tokens: usize,
+    /// Token ids that end a sequence.
+    #[serde(rename = "eos_token_id")]
+    pub end_tokens: Vec<u32>,
+    /// Texts that end a sequence before them; for the generator, since strategies write token ids.
+    pub stop_strings: Vec<String>,
+    /// Seconds after which generation ends, checked after each step.
+    pub max_time_s: Option<f64>,
+    /// What happens at the context's end.
+    pub overflow: Overflow,
+    /// Seed of the draws.
+    pub seed: u64,
+    /// How many of the most probable tokens to report beside each chosen one.
+    pub logprobs: usize,
+}
+
 /// States every knob once: its field, type and value when off; its key in a file and what people
-/// call it; the strategies that use it and its range. [`Knobs`], [`KNOBS`] and the defaults of
+/// call it; the strategies that use it and its range; where typing it is nothing special, what
+/// stands for its number and what it does. [`Knobs`], [`KNOBS`] and the defaults of
 /// [`GenerationConfig`] follow.
 macro_rules! knobs {
-    ($($field:ident: $type:ty = $off:expr, $name:literal, $label:literal, $used_by:ident, $range:expr;)+) => {
+    ($(
+        $field:ident: $type:ty = $off:expr, $name:literal, $label:literal, $used_by:ident, $range:expr
+        $(, $placeholder:literal, $meaning:literal)?;
+    )+) => {
         /// The knobs that one source sets, flags or a file; `None` where it says nothing.
         ///
         /// Each means what the field of the same name in [`GenerationConfig`] does.
@@ -135,6 +233,7 @@ macro_rules! knobs {
             label: $label,
             used_by: UsedBy::$used_by,
             range: $range,
+            typed: knobs!(@typed $field $($placeholder $meaning)?),
             set: |knobs| knobs.$field.as_ref().map(|value| value as &dyn KnobValue),
             read: |knobs, json| read_into(&mut knobs.$field, json),
             apply: |knobs, config| {
@@ -159,6 +258,14 @@ macro_rules! knobs {
             }
         }
     };
+    (@typed $field:ident) => { None };
+    (@typed $field:ident $placeholder:literal $meaning:literal) => {
+        Some(Typed {
+            placeholder: $placeholder,
+            meaning: $meaning,
+            set: |knobs, text| knobs.$field = text.parse().ok(),
+        })
+    };
 }
 
 // The ranges are transformers' or narrower: what it would silently ignore, such as a typical_p of
@@ -172,13 +279,20 @@ knobs! {
     length_penalty: f32 = 1.0, "length_penalty", "length-penalty", Beams, Range::Within(10);
     early_stopping: EarlyStopping = EarlyStopping::False, "early_stopping", "early-stopping", Beams, Range::Any;
     max_nodes: usize = 100_000, "max_nodes", "max-nodes", Exact, Range::OneUp;
-    temperature: f32 = 1.0, "temperature", "temperature", Sampling, Range::Temperature;
-    top_k: usize = 0, "top_k", "top-k", Sampling, Range::Any;
-    top_p: f64 = 1.0, "top_p", "top-p", Sampling, Range::Mass;
-    min_p: f64 = 0.0, "min_p", "min-p", Sampling, Range::Share;
-    typical_p: f64 = 1.0, "typical_p", "typical-p", Sampling, Range::Mass;
-    epsilon_cutoff: f64 = 0.0, "epsilon_cutoff", "epsilon-cutoff", Sampling, Range::Cutoff;
-    eta_cutoff: f64 = 0.0, "eta_cutoff", "eta-cutoff", Sampling, Range::Cutoff;
+    temperature: f32 = 1.0, "temperature", "temperature", Sampling, Range::Temperature,
+        "T", "Sharpens (below 1) or flattens (above 1) the distribution; 0 means greedy here, where Hugging Face refuses it";
+    top_k: usize = 0, "top_k", "top-k", Sampling, Range::Any,
+        "K", "Sample from the K best tokens and those that tie with the last of them; 0 is off";
+    top_p: f64 = 1.0, "top_p", "top-p", Sampling, Range::Mass,
+        "P", "Sample from the fewest best tokens whose probabilities reach P; 1 is off";
+    min_p: f64 = 0.0, "min_p", "min-p", Sampling, Range::Share,
+        "P", "Sample from the tokens at least P times as probable as the best; 0 is off";
+    typical_p: f64 = 1.0, "typical_p", "typical-p", Sampling, Range::Mass,
+        "P", "Sample from the tokens whose surprise is nearest to the expected one, until their probabilities reach P; 1 is off";
+    epsilon_cutoff: f64 = 0.0, "epsilon_cutoff", "epsilon-cutoff", Sampling, Range::Cutoff,
+        "P", "Sample from the tokens with a probability of at least P; 0 is off";
+    eta_cutoff: f64 = 0.0, "eta_cutoff", "eta-cutoff", Sampling, Range::Cutoff,
+        "P", "The same, with a lower limit where the distribution is flat; 0 is off";
     logit_bias: Vec<(Vec<u32>, f32)> = Vec::new(), "sequence_bias", "logit-bias", All, Range::Within(1_000_000_000);
     repetition_penalty: f32 = 1.0, "repetition_penalty", "repetition-penalty", All, Range::Factor;
     presence_penalty: f32 = 0.0, "presence_penalty", "presence-penalty", All, Range::Within(1_000_000);

@@ -4,7 +4,7 @@ use crate::named::named;
 
 named! {
     /// Whose reading of the knobs counts.
-    Semantics default Hf {
+    pub Semantics default Hf {
         /// Hugging Face transformers'.
         Hf = "hf",
         /// llama.cpp's: temperature last, penalties on the last 64 tokens.

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use super::{
-    BadWords, EpsilonCutoff, EtaCutoff, FrequencyPenalty, Knob, LogitBias, LogitsProcessor, MinNewTokens, MinP,
-    NoRepeatNgram, PresencePenalty, RepetitionPenalty, Rules, Step, Suppress, Temperature, TopK, TopKExactly, TopP,
-    TopPFromTheTop, TypicalP, TypicalPExactly,
+    BadWords, FrequencyPenalty, Knob, LogitBias, LogitsProcessor, MinNewTokens, NoRepeatNgram, PresencePenalty,
+    RepetitionPenalty, Rules, Step, Suppress,
 };
-use crate::config::{GenerationConfig, Strategy};
+use crate::config::GenerationConfig;
 use crate::error::{Error, Place, Result};
 use crate::softmax::highest;
 
@@ -54,35 +53,10 @@ impl Chain {
             chain.push(Suppress(config.suppress_tokens.clone()));
         }
         chain.0.extend(others);
-        if matches!(config.strategy, Strategy::Sample | Strategy::BeamSample) {
-            for knob in rules.order {
-                chain.push_sampling(knob, config, rules);
-            }
+        if config.strategy.samples() {
+            chain.0.extend(Knob::order(rules.order, config).iter().map(|knob| knob.processor(config, rules)));
         }
         chain
-    }
-
-    /// Appends the processor of a sampling knob that is on.
-    fn push_sampling(&mut self, knob: Knob, config: &GenerationConfig, rules: &Rules) {
-        // A beam that can only end cannot go on: transformers leaves it a token beside the end
-        // tokens.
-        let keep = match config.strategy {
-            Strategy::BeamSample => 1 + config.end_tokens.len().max(1),
-            _ => 1,
-        };
-        match knob {
-            _ if !knob.is_on(config) => {}
-            Knob::Temperature => self.push(Temperature(config.temperature)),
-            Knob::TopK if rules.ties_survive_top_k => self.push(TopK(config.top_k.max(keep))),
-            Knob::TopK => self.push(TopKExactly(config.top_k.max(keep))),
-            Knob::TopP if rules.top_p_from_the_top => self.push(TopPFromTheTop { p: config.top_p, keep }),
-            Knob::TopP => self.push(TopP { p: config.top_p, keep }),
-            Knob::MinP => self.push(MinP { share: config.min_p, keep }),
-            Knob::TypicalP if rules.ties_survive_typical_p => self.push(TypicalP { mass: config.typical_p, keep }),
-            Knob::TypicalP => self.push(TypicalPExactly { mass: config.typical_p, keep }),
-            Knob::EpsilonCutoff => self.push(EpsilonCutoff { epsilon: config.epsilon_cutoff, keep }),
-            Knob::EtaCutoff => self.push(EtaCutoff { epsilon: config.eta_cutoff, keep }),
-        }
     }
 
     fn push(&mut self, processor: impl LogitsProcessor + 'static) {

@@ -11,12 +11,7 @@ mod chain;
 mod penalties;
 mod processor;
 mod rules;
-mod survivors;
-mod temperature;
-mod thresholds;
-mod top_k;
-mod top_p;
-mod typical_p;
+mod sampling;
 
 #[cfg(test)]
 mod parity;
@@ -27,12 +22,8 @@ pub use bans::{BadWords, LogitBias, MinNewTokens, NoRepeatNgram, Suppress};
 pub use chain::Chain;
 pub use penalties::{FrequencyPenalty, History, PresencePenalty, RepetitionPenalty};
 pub use processor::{LogitsProcessor, Step};
-pub(crate) use rules::{Knob, Rules};
-pub use temperature::Temperature;
-pub use thresholds::{EpsilonCutoff, EtaCutoff, MinP};
-pub use top_k::{TopK, TopKExactly};
-pub use top_p::{TopP, TopPFromTheTop};
-pub use typical_p::{TypicalP, TypicalPExactly};
+pub(crate) use rules::Rules;
+pub use sampling::*;
 
 #[cfg(test)]
 const START: Step = Step { prompt: &[], generated: &[] };
@@ -142,7 +133,8 @@ mod tests {
         let mlx = ["top-p", "min-p", "top-k", "typical-p", "epsilon-cutoff", "eta-cutoff", "temperature"];
         assert_eq!(sampling(Semantics::Mlx), mlx);
         for &semantics in Semantics::ALL {
-            assert_eq!(sampling(semantics), Rules::of(semantics).order.map(Knob::name));
+            let order = Knob::order(semantics, &all());
+            assert_eq!(sampling(semantics), order.into_iter().map(Knob::name).collect::<Vec<_>>());
         }
     }
 

@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(windows(14, 8, 8), [w(0, 1..8), w(7, 8..14)]);
     }
 
-    /// What transformers' recipe computes for texts and strides (scripts/make_score_fixtures.py), on a model of its own.
+    /// What transformers' recipe computes for texts and strides (tools/make_score_fixtures.py), on a model of its own.
     #[test]
     fn scores_are_those_of_transformers() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -133,7 +133,7 @@ fn possible(probabilities: &[f64]) -> usize {
 fn single_changes(ours: &Rules, theirs: &Rules, config: &GenerationConfig) -> Vec<(String, Rules)> {
     let mut changes = Vec::new();
     let sampling = matches!(config.strategy, Strategy::Sample | Strategy::BeamSample);
-    let (our_order, their_order) = (ours.order_of_what_is_on(config), theirs.order_of_what_is_on(config));
+    let (our_order, their_order) = (Knob::order(ours.order, config), Knob::order(theirs.order, config));
     if sampling && our_order != their_order {
         let words = |order: &[Knob]| order.iter().map(|knob| knob.name()).collect::<Vec<_>>().join(", ");
         let rule = format!("the order is {} here and {} there", words(&our_order), words(&their_order));

@@ -2,7 +2,8 @@
 
 use super::Difference;
 use super::compare::ROUNDING;
-use crate::config::{Defaults, GenerationConfig, Semantics, Strategy, defaults};
+use crate::config::{Defaults, GenerationConfig, Semantics, defaults};
+use crate::named::Named;
 use crate::processors::Knob;
 
 /// The differences in lines of text; `name` gives a token's text, as it should be shown.
@@ -64,21 +65,21 @@ fn tokens(count: usize) -> String {
 /// The knobs that are on and that the stack lacks.
 fn lacking(semantics: Semantics, config: &GenerationConfig) -> Vec<&'static str> {
     use Semantics::{Hf, Llamacpp, Mlx};
-    let sampling = matches!(config.strategy, Strategy::Sample | Strategy::BeamSample);
-    let sampled = |knob: Knob| sampling && knob.is_on(config);
     let several = config.logit_bias.iter().any(|(sequence, _)| sequence.len() > 1);
-    let knobs: [(&str, bool, &[Semantics]); 9] = [
+    let knobs: [(&str, bool, &[Semantics]); 6] = [
         ("logit-bias for several tokens in a row", several, &[Hf]),
         ("presence-penalty", config.presence_penalty != 0.0, &[Llamacpp, Mlx]),
         ("frequency-penalty", config.frequency_penalty != 0.0, &[Llamacpp, Mlx]),
         ("no-repeat-ngram-size", config.no_repeat_ngram_size > 0, &[Hf]),
         ("bad-words", !config.bad_words.is_empty(), &[Hf]),
         ("min-new-tokens", config.min_new_tokens > 0, &[Hf]),
-        ("typical-p", sampled(Knob::TypicalP), &[Hf, Llamacpp]),
-        ("epsilon-cutoff", sampled(Knob::EpsilonCutoff), &[Hf]),
-        ("eta-cutoff", sampled(Knob::EtaCutoff), &[Hf]),
     ];
-    knobs.into_iter().filter(|(_, on, has_it)| *on && !has_it.contains(&semantics)).map(|(name, ..)| name).collect()
+    let lacking =
+        knobs.into_iter().filter(|(_, on, has_it)| *on && !has_it.contains(&semantics)).map(|(name, ..)| name);
+    let of_sampling = Knob::ALL
+        .iter()
+        .filter(|knob| config.strategy.samples() && knob.is_on(config) && !Knob::of_stack(semantics).contains(knob));
+    lacking.chain(of_sampling.map(|knob| knob.name())).collect()
 }
 
 fn words_for_defaults(semantics: Semantics) -> Option<String> {
@@ -93,6 +94,7 @@ fn words_for_defaults(semantics: Semantics) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Strategy;
     use crate::processors::Step;
     use crate::semantics::compare;
 

@@ -199,7 +199,7 @@ fn the_text_is_looked_up_by_its_longest_ending_first() {
     assert!(looked_up(&[1], 9, vec![]).is_empty());
 }
 
-/// What transformers guesses (scripts/make_lookup_fixtures.py), end tokens aside.
+/// What transformers guesses (tools/make_lookup_fixtures.py), end tokens aside.
 #[test]
 fn guesses_are_those_of_transformers() {
     #[derive(serde::Deserialize)]

@@ -210,7 +210,7 @@ fn a_text_is_named_by_its_beginning() {
     assert_eq!(beginning(&"\u{e9}".repeat(41)), format!("{}...", "\u{e9}".repeat(40)));
 }
 
-/// Ids and perplexities as transformers has them with the folder's own tokenizer (scripts/make_prompt_fixtures.py).
+/// Ids and perplexities as transformers has them with the folder's own tokenizer (tools/make_prompt_fixtures.py).
 #[test]
 fn what_the_tokenizer_puts_around_a_text_is_scored_as_transformers_scores_it() {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

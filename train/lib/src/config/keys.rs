@@ -52,7 +52,7 @@ keys! {
             "base of the rotary angles; larger for long contexts", ["rope_base"];
         norm: NormKind = auto, Choice(&["layernorm", "rmsnorm"]), "",
             "what stands before each branch and the head", [];
-        mlp: MlpKind = auto, Choice(&["gelu", "swiglu"]), "",
+        mlp: MlpKind = auto, Choice(MlpKind::NAMES), "",
             "what stands inside the MLP", ["activation", "hidden_act", "activation_function"];
         n_inner: usize = auto, Count(1, 1_048_576), "channels",
             "width of the MLP's hidden layer: 4 n_embd with gelu, about 8/3 n_embd with swiglu",
@@ -190,12 +190,9 @@ pub fn nearest(name: &str) -> Option<&'static str> {
         .map(|(_, name)| name)
 }
 
-/// The table as plain text for a terminal.
+/// The table as plain text for a terminal, a group behind an empty line.
 pub fn help() -> String {
-    let mut text = String::from(
-        "Keys of a configuration file (TOML, one `key = value` a line) and of --set key=value.\n\
-         auto: chosen from the text and the device, and the reason printed.\n",
-    );
+    let mut text = String::new();
     for group in GROUPS {
         text += &format!("\n{}\n", group.title);
         for key in group.keys {

@@ -219,7 +219,8 @@ impl Resolving {
         self.default("bias", Value::Boolean(!llama));
         self.default("tied_head", Value::Boolean(true));
         let n_embd = self.whole("n_embd").unwrap_or(1);
-        let gated = self.settings.table.get("mlp").and_then(Value::as_str) == Some("swiglu");
+        let mlp = self.settings.table.get("mlp").cloned().and_then(|mlp| mlp.try_into::<MlpKind>().ok());
+        let gated = mlp.is_some_and(MlpKind::is_gated);
         // Three matrices of two thirds the width have as many weights as two.
         let inner = if gated { (8 * n_embd).div_ceil(3).next_multiple_of(32) } else { 4 * n_embd };
         self.default("n_inner", Value::Integer(inner as i64));

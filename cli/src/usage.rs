@@ -1,0 +1,13 @@
+//! Being called wrongly.
+
+/// An error in how the program was called (exit code 2), such as a flag out of range.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct UsageError(String);
+
+impl UsageError {
+    /// A usage error with one line that names the flag, what is wrong with it and what to do.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self(message.into())
+    }
+}

@@ -1,0 +1,66 @@
+//! What to prepare, and how.
+
+use crate::source::{self, Input, Listing};
+use crate::tokenizer::TokenizerChoice;
+use ember_host::file_error::with_causes;
+use std::path::PathBuf;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// What to prepare, and how.
+#[derive(Clone, Debug)]
+pub struct PrepareOptions {
+    /// Where the text comes from, read in this order.
+    pub inputs: Vec<Input>,
+    /// The field of JSON Lines and the column of Parquet that holds the text.
+    pub field: String,
+    /// How text becomes tokens.
+    pub tokenizer: TokenizerChoice,
+    /// The share of the text kept for validation, in 0..1.
+    pub val_fraction: f64,
+    /// Chooses the validation documents, and the built-in stories.
+    pub seed: u64,
+    /// The folder to write.
+    pub out: PathBuf,
+    /// Says in a line why a file in a folder is left out, for the report and the manifest: the error with its causes,
+    /// or what the caller would rather have its users read.
+    pub describe: fn(&source::Error) -> String,
+}
+
+impl Default for PrepareOptions {
+    fn default() -> Self {
+        Self {
+            inputs: Vec::new(),
+            field: "text".to_owned(),
+            tokenizer: TokenizerChoice::Auto,
+            val_fraction: 0.1,
+            seed: 0,
+            out: PathBuf::from("data"),
+            describe: |error| with_causes(error),
+        }
+    }
+}
+
+impl PrepareOptions {
+    /// A name for what was asked for: the options, and the names, sizes and times of the files; `out` is no part of it.
+    ///
+    /// A prepared folder whose manifest holds the same fingerprint need not be prepared again.
+    ///
+    /// # Errors
+    /// As [`source::Listing::add_path`].
+    pub fn fingerprint(&self) -> Result<String, source::Error> {
+        let PrepareOptions { inputs, field, tokenizer, val_fraction, seed, out: _, describe: _ } = self;
+        let mut name = format!("{field:?} {tokenizer} {val_fraction} {seed}");
+        for input in inputs {
+            name += &format!("\n{input:?}");
+            if let Input::Path(path) = input {
+                let mut listing = Listing::default();
+                listing.add_path(path)?;
+                for file in &listing.files {
+                    let changed = std::fs::metadata(&file.path).and_then(|metadata| metadata.modified()).ok();
+                    name += &format!("\n{:?} {} {changed:?}", file.name, file.bytes);
+                }
+            }
+        }
+        Ok(format!("{:016x}", xxh3_64(name.as_bytes())))
+    }
+}

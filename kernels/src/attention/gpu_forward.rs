@@ -1,0 +1,290 @@
+//! Causal attention on a GPU, after FlashAttention ([Dao et al.
+//! 2022](https://arxiv.org/abs/2205.14135), algorithm 1): a cube owns some queries of a head and
+//! sweeps over the keys up to them, with the softmax's largest score and sum kept as it goes. No
+//! score leaves the cube; for the backward, the logarithm of each row's sum of exponentials is
+//! kept.
+
+use burn::tensor::DType;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use crate::dropout::gpu::{Mask, mask_launch};
+use crate::gpu::engine::Engine;
+use crate::gpu::launch::{Grid, launch};
+use crate::gpu::tensor::{contiguous, elem, unfilled};
+use crate::gpu::tensor_cores::TensorCores;
+use crate::gpu::tile::{Holds, Products, ProductsFamily, Tile, Units, line, load, own_column};
+use crate::{DropoutMask, Heads};
+
+/// Where the heads of a joint projection stand, in vectors.
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
+pub struct Layout {
+    /// Positions of a row of the batch.
+    pub time: usize,
+    /// Positions before the first row.
+    pub before: usize,
+    /// The first row of this launch.
+    pub first_row: usize,
+    /// Heads of queries, and of keys and values.
+    pub n_head: usize,
+    /// See `n_head`.
+    pub n_kv_head: usize,
+    /// What scores are multiplied by.
+    pub scale: f32,
+}
+
+/// A score may rise by so much above what the sums are relative to, before they are scaled down: a
+/// factor of 3,000, which float16 holds as well. Scaling the sums at every new largest score would
+/// cost more than it is worth.
+const SLACK: f32 = 8.0;
+
+/// What [`forward`] holds: queries; keys, then values.
+pub const FORWARD: Holds = Holds { vectors: 1, scores: 1, weights: 1, of_columns: 0 };
+
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn forward<T: Float, W: Float, N: Size, P: ProductsFamily>(
+    qkv: &Tensor<Vector<T, N>>,
+    y: &mut Tensor<Vector<T, N>>,
+    log_sums: &mut Tensor<f32>,
+    layout: Layout,
+    drop: Mask,
+    #[comptime] drops: bool,
+    #[comptime] tile: Tile,
+    #[define(T, W)] _types: [ElemType; 2],
+) {
+    let (rows, columns, vectors, parts) = comptime!((tile.rows, tile.columns, tile.vectors, tile.parts()));
+    let (stride, score_stride, weight_stride) = comptime!((tile.stride(), tile.score_stride(), tile.weight_stride()));
+    let mut queries = Shared::<[Vector<T, N>]>::new_aligned_slice(comptime!(rows * stride), 32usize);
+    let mut swept = Shared::<[Vector<T, N>]>::new_aligned_slice(comptime!(columns * stride), 32usize);
+    let mut scores = Shared::<[f32]>::new_aligned_slice(comptime!(rows * score_stride), 32usize);
+    let mut weights = Shared::<[W]>::new_aligned_slice(comptime!(rows * weight_stride), 32usize);
+    let mut factors = Shared::<[f32]>::new_slice(rows);
+    let mut grown = Shared::<[u32]>::new_slice(1usize);
+
+    let time = layout.time;
+    // The last queries see the most keys: they begin first.
+    let first = (time.div_ceil(rows) - 1 - CUBE_POS_X as usize) * rows;
+    let (head, row) = (CUBE_POS_Y as usize, layout.first_row + CUBE_POS_Z as usize);
+    let width = (layout.n_head + 2 * layout.n_kv_head) * vectors;
+    let start = (layout.before + row * time) * width;
+    let queries_at = start + head * vectors;
+    let keys_at = start + (layout.n_head + head / (layout.n_head / layout.n_kv_head)) * vectors;
+    let values_at = keys_at + layout.n_kv_head * vectors;
+
+    let my_row = UNIT_POS as usize / parts;
+    let part = UNIT_POS as usize % parts;
+    let position = first + my_row;
+    let weight_row = ((row * layout.n_head + head) * time + position) as u32;
+    let mut largest = 0.0f32;
+    let mut total = 0.0f32;
+    let mut sum = <P::Of<T, W, N> as Products<T, W, N>>::zeros(tile);
+    load::<T, N>(qkv, queries_at + first * width, width, time - first, &mut queries, rows, tile);
+
+    let end = usize::min(first + rows, time);
+    let blocks = end.div_ceil(columns);
+    for block in 0..blocks {
+        let from = block * columns;
+        load::<T, N>(qkv, keys_at + from * width, width, time - from, &mut swept, columns, tile);
+        if UNIT_POS == 0 {
+            grown[0] = 0u32;
+        }
+        sync_cube();
+        P::Of::<T, W, N>::scores(&queries, &swept, &mut scores, tile);
+        sync_cube();
+
+        load::<T, N>(qkv, values_at + from * width, width, time - from, &mut swept, columns, tile);
+        let mut seen = columns.runtime();
+        if position + 1 < from + columns {
+            seen = 0usize;
+            if position + 1 > from {
+                seen = position + 1 - from;
+            }
+        }
+        let mut own = Array::<f32>::new(comptime!(tile.own()));
+        let mut block_largest = f32::min_value();
+        #[unroll]
+        for i in 0..comptime!(tile.own()) {
+            let column = own_column(i, my_row, part, tile);
+            own[i] = f32::min_value();
+            if column < seen {
+                own[i] = scores[my_row * score_stride + column] * layout.scale;
+            }
+            block_largest = f32::max(block_largest, own[i]);
+        }
+        if comptime!(tile.planes) {
+            block_largest = f32::max(block_largest, plane_shuffle_xor(block_largest, 1u32));
+        } else {
+            for column in 0..seen {
+                block_largest = f32::max(block_largest, scores[my_row * score_stride + column] * layout.scale);
+            }
+        }
+        let mut factor = 1.0f32;
+        if block == 0 {
+            largest = block_largest;
+        } else if block_largest > largest + SLACK {
+            factor = f32::exp(largest - block_largest);
+            largest = block_largest;
+            total *= factor;
+            grown[0] = 1u32;
+        }
+        if part == 0 {
+            factors[my_row] = factor;
+        }
+        #[unroll]
+        for i in 0..comptime!(tile.own()) {
+            let column = own_column(i, my_row, part, tile);
+            // What is not seen has the smallest number there is, and so the weight 0.
+            let mut weight = f32::exp(own[i] - largest);
+            total += weight;
+            if drops {
+                weight *= drop.of_weight(weight_row, (from + column) as u32, time as u32);
+            }
+            weights[my_row * weight_stride + column] = W::cast_from(weight);
+        }
+        sync_cube();
+        if grown[0] != 0 {
+            P::Of::<T, W, N>::scale_rows(&mut sum, &factors, &mut scores, tile);
+        }
+        P::Of::<T, W, N>::accumulate(&mut sum, &weights, &swept, tile);
+        sync_cube();
+    }
+
+    scores[my_row * score_stride + part] = total;
+    sync_cube();
+    if part == 0 {
+        let mut total = 0.0f32;
+        #[unroll]
+        for i in 0..parts {
+            total += scores[my_row * score_stride + i];
+        }
+        factors[my_row] = 1.0 / total;
+        if position < time {
+            log_sums[weight_row as usize] = largest + f32::ln(total);
+        }
+    }
+    sync_cube();
+    let out_width = layout.n_head * vectors;
+    let out_at = (layout.before + row * time + first) * out_width + head * vectors;
+    P::Of::<T, W, N>::write(&sum, &factors, &mut scores, y, out_at, out_width, time - first, tile);
+}
+
+/// Shapes of the joint projection and how it is read.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Rows of the batch, and positions of each.
+    pub batch: usize,
+    /// See `batch`.
+    pub time: usize,
+    /// How the width is divided.
+    pub heads: Heads,
+    /// Numbers that are read at once: they divide a head.
+    pub line: usize,
+}
+
+impl Shape {
+    /// That of `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]`, read `widest` numbers at a
+    /// time where the heads allow.
+    pub fn new(qkv: &CubeTensor, heads: Heads, widest: usize) -> Self {
+        let line = line(heads.head_size, widest);
+        Self { batch: qkv.meta.shape()[0], time: qkv.meta.shape()[1], heads, line }
+    }
+
+    /// Vectors in the width of a head.
+    pub fn vectors(&self) -> usize {
+        self.heads.head_size / self.line
+    }
+
+    /// The kernels' argument; `before` positions come before the first row, and the launch begins
+    /// with row `first_row`.
+    pub fn layout(&self, before: usize, first_row: usize) -> LayoutLaunch {
+        let Heads { n_head, n_kv_head, head_size } = self.heads;
+        LayoutLaunch::new(self.time, before, first_row, n_head, n_kv_head, 1.0 / (head_size as f32).sqrt())
+    }
+
+    /// A cube for every tile of `rows` positions of every head of `n`, in as many launches as the
+    /// device needs for them: each with its first row of the batch.
+    pub fn launches(&self, client: &Client, rows: usize, n: usize) -> impl Iterator<Item = (usize, CubeCount)> {
+        let (_, _, most) = client.properties().hardware.max_cube_count;
+        let (tiles, n) = (self.time.div_ceil(rows) as u32, n as u32);
+        stretches(self.batch, most as usize).map(move |(first, rows)| (first, CubeCount::Static(tiles, n, rows as u32)))
+    }
+}
+
+/// `count` things in stretches of at most `most`: where each begins, and how many it has.
+fn stretches(count: usize, most: usize) -> impl Iterator<Item = (usize, usize)> {
+    let most = most.max(1);
+    (0..count).step_by(most).map(move |first| (first, most.min(count - first)))
+}
+
+/// Attention of `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]`: the output `[batch, time,
+/// n_head head_size]`, and the logarithms of the rows' sums `[batch * n_head, time]` in float32.
+/// The tiles are multiplied by `engine`.
+pub fn attend(engine: Engine, qkv: CubeTensor, heads: Heads, dropout: Option<DropoutMask>) -> (CubeTensor, CubeTensor) {
+    let qkv = contiguous(qkv);
+    let shape = Shape::new(&qkv, heads, engine.widest());
+    let y = unfilled(&qkv, [shape.batch, shape.time, heads.query_width()], qkv.dtype);
+    let log_sums = attend_into(engine, &qkv, &y, shape, 0, dropout);
+    (y, log_sums)
+}
+
+/// As [`attend`] for the rows that `shape` states, `before` positions after the first, into their
+/// part of `y`. Returns the logarithms of the rows' sums.
+pub fn attend_into(
+    engine: Engine,
+    qkv: &CubeTensor,
+    y: &CubeTensor,
+    shape: Shape,
+    before: usize,
+    dropout: Option<DropoutMask>,
+) -> CubeTensor {
+    let log_sums = unfilled(qkv, [shape.batch * shape.heads.n_head, shape.time], DType::F32);
+    if shape.batch * shape.time > 0 {
+        let tensors = [qkv, y, &log_sums];
+        match engine {
+            Engine::Units => launch::<Units>(engine, tensors, shape, before, dropout),
+            Engine::TensorCores => launch::<TensorCores>(engine, tensors, shape, before, dropout),
+        }
+    }
+    log_sums
+}
+
+fn launch<P: ProductsFamily>(
+    engine: Engine,
+    [qkv, y, log_sums]: [&CubeTensor; 3],
+    shape: Shape,
+    before: usize,
+    dropout: Option<DropoutMask>,
+) {
+    let weights = engine.weights(qkv.dtype);
+    let tile = engine.tile_on(&qkv.client, FORWARD, shape.heads.head_size, qkv.dtype);
+    for (first_row, cubes) in shape.launches(&qkv.client, tile.rows, shape.heads.n_head) {
+        // SAFETY: the kernel reads and writes within the tensors whose sizes `shape` states.
+        unsafe {
+            launch!(
+                forward::<P>,
+                Grid::new(&[qkv], cubes, CubeDim::new_1d(tile.units as u32)),
+                shape.line,
+                (qkv, y, log_sums),
+                shape.layout(before, first_row),
+                mask_launch(dropout),
+                dropout.is_some(),
+                tile,
+                [elem(qkv.dtype), elem(weights)]
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_is_cut_where_a_launch_ends() {
+        let cut = |count, most| stretches(count, most).collect::<Vec<_>>();
+        assert_eq!(cut(5, 65_535), [(0, 5)]);
+        assert_eq!(cut(65_535, 65_535), [(0, 65_535)]);
+        assert_eq!(cut(131_071, 65_535), [(0, 65_535), (65_535, 65_535), (131_070, 1)]);
+        assert_eq!(cut(0, 65_535), []);
+    }
+}

@@ -1,0 +1,150 @@
+//! A product: what is multiplied, what it is added to, and how it is divided among threads.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::instructions::InstructionSet;
+use super::matrix::{Matrix, MatrixMut};
+use super::pack::{LINE, PANEL_ROWS};
+use super::view::Target;
+use crate::bits::Bits;
+
+/// A type that products multiply, and that results are stored as.
+pub trait Element: Bits {
+    /// The function for the best instructions that there are.
+    fn compute<O: Element>() -> Compute<Self, O>;
+    /// The nearest value.
+    fn nearest(value: f32) -> Self;
+    /// To memory, which need not be aligned.
+    unsafe fn store<S: InstructionSet>(to: *mut Self, values: S::Vector);
+}
+
+/// Computes the part of a product in these rows and columns.
+pub type Compute<T, O> = unsafe fn(&Product<T>, Target<O>, Range<usize>, Range<usize>);
+
+/// Who computes a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Threads {
+    /// The thread that asks for it.
+    One,
+    /// All of rayon's, where the product is large enough to be worth waking them.
+    All,
+}
+
+/// `c = a b`, or `c += a b` if `accumulate`, for a `[m, k]`, b `[k, n]` and c `[m, n]`.
+pub fn product<T: Element>(c: MatrixMut, accumulate: bool, a: Matrix<T>, b: Matrix<T>, threads: Threads) {
+    let onto = if accumulate { Onto::Result } else { Onto::Nothing };
+    Product { a, b, onto, bias: None }.write(c, threads);
+}
+
+/// `c = alpha c + beta a b`, with `a` `[m, k]`, `b` `[k, n]` and `c` `[m, n]`, stored row after
+/// row. The bits do not depend on the number of threads.
+pub fn add_product(c: &mut [f32], alpha: f32, a: Matrix, b: Matrix, beta: f32) {
+    if alpha != 0.0 && alpha != 1.0 {
+        c.iter_mut().for_each(|value| *value *= alpha);
+    }
+    let scaled: Vec<f32>;
+    let b = if beta == 1.0 {
+        b
+    } else {
+        scaled = b.values.iter().map(|value| beta * value).collect();
+        Matrix { values: &scaled, ..b }
+    };
+    product(MatrixMut::new(c, b.size[1]), alpha != 0.0, a, b, Threads::All);
+}
+
+/// What a product is added to on its way to memory.
+#[derive(Clone, Copy, Debug)]
+pub enum Onto<'a> {
+    /// Nothing.
+    Nothing,
+    /// What stands where it goes, in float32.
+    Result,
+    /// A matrix `[m, n]`, a row's values side by side.
+    Matrix(Matrix<'a>),
+}
+
+/// A product of `[m, k]` and `[k, n]`.
+#[derive(Debug)]
+pub struct Product<'a, T> {
+    /// `[m, k]`.
+    pub a: Matrix<'a, T>,
+    /// `[k, n]`.
+    pub b: Matrix<'a, T>,
+    /// What it is added to.
+    pub onto: Onto<'a>,
+    /// A row `[n]` to add to every row.
+    pub bias: Option<&'a [f32]>,
+}
+
+/// Below this many multiplications a product is done on one thread: waking the others costs more.
+const WORTH_SHARING: usize = 48 * 48 * 256;
+
+/// Up to so many values from one k to the next for each column of a panel, or so few of k, float32
+/// rows of a transposed `a` are read where they are.
+pub const NEAR: usize = 4;
+const FEW: usize = 64;
+
+impl<T: Element> Product<'_, T> {
+    /// Writes the product to c.
+    ///
+    /// # Panics
+    /// When the sizes of the matrices do not go together.
+    pub fn write<O: Element>(&self, c: MatrixMut<O>, threads: Threads) {
+        let [m, n, k] = self.size();
+        let onto_fits = match self.onto {
+            Onto::Nothing => true,
+            Onto::Result => size_of::<O>() == size_of::<f32>(),
+            Onto::Matrix(onto) => onto.size == [m, n] && onto.step[1] == 1,
+        };
+        let bias_fits = self.bias.is_none_or(|bias| bias.len() == n);
+        let fits = self.b.size[0] == k && c.size == [m, n] && onto_fits && bias_fits;
+        assert!(fits, "{:?} times {:?} into {:?}", self.a.size, self.b.size, c.size);
+        let (c, compute) = (Target { start: c.start, row: c.step }, T::compute::<O>());
+        let all = rayon::current_num_threads();
+        if threads == Threads::One || all == 1 || m * n * k < WORTH_SHARING {
+            // SAFETY: the matrices are there and of these sizes, and the processor has what
+            // `compute` was chosen by.
+            return unsafe { compute(self, c, 0..m, 0..n) };
+        }
+        self.parts(all).into_par_iter().with_max_len(1).for_each(|[rows, columns]| {
+            // SAFETY: as above; each part is written by one thread.
+            unsafe { compute(self, c, rows, columns) };
+        });
+    }
+
+    /// The result divided for so many threads, as rows and columns: such that the largest part
+    /// takes as little as possible.
+    pub(super) fn parts(&self, threads: usize) -> Vec<[Range<usize>; 2]> {
+        let [m, n, _] = self.size();
+        let sizes = |down: usize| {
+            let across = threads.div_ceil(down);
+            [m.div_ceil(down).next_multiple_of(PANEL_ROWS), n.div_ceil(across).next_multiple_of(LINE)]
+        };
+        let longest = |[rows, columns]: [usize; 2]| {
+            // In multiplications for each k: to pack a value costs about as much as these.
+            rows * columns + 4 * columns + if self.is_across(0) { 6 * rows } else { 0 }
+        };
+        let [rows, columns] = (1..=threads).map(sizes).min_by_key(|sizes| longest(*sizes)).unwrap_or([m, n]);
+        let down = (0..m).step_by(rows.max(1)).map(|row| row..(row + rows).min(m));
+        down.flat_map(|rows| {
+            let across = (0..n).step_by(columns).map(|column| column..(column + columns).min(n));
+            across.map(move |columns| [rows.clone(), columns])
+        })
+        .collect()
+    }
+}
+
+impl<T> Product<'_, T> {
+    /// m, n and k.
+    pub(super) fn size(&self) -> [usize; 3] {
+        [self.a.size[0], self.b.size[1], self.a.size[1]]
+    }
+
+    /// Whether the lanes of a tile's rows of `a`, if they are there, are each on a page of its own.
+    pub(super) fn is_across(&self, near: usize) -> bool {
+        let ([row, column], [_, _, k]) = (self.a.step, self.size());
+        column != 1 && (row != 1 || (column > near && k > FEW))
+    }
+}

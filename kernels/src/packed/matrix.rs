@@ -1,0 +1,185 @@
+//! A matrix of weights in panels: what it is stored as, how it is packed, and its columns read back.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use super::int8::{GROUP, Int8Rows};
+use super::stretch::{Bf16Row, F32Row, PANEL, Stretch};
+use crate::arena::{ArenaError, Memory, Part};
+
+/// What weights are stored as.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WeightType {
+    /// 32 bits.
+    #[default]
+    F32,
+    /// 16 bits: float32's range with 8 bits of precision.
+    Bf16,
+    /// 8 bits and a shared scale.
+    Int8,
+}
+
+impl WeightType {
+    /// `f32`, `bf16` or `int8`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+            Self::Int8 => "int8",
+        }
+    }
+
+    /// Bytes of a panel with `n_in` rows.
+    fn panel_bytes(self, n_in: usize) -> usize {
+        match self {
+            Self::F32 => n_in * size_of::<F32Row>(),
+            Self::Bf16 => n_in * size_of::<Bf16Row>(),
+            Self::Int8 => n_in.div_ceil(GROUP) * size_of::<Int8Rows>(),
+        }
+    }
+
+    /// Bytes of a packed matrix `[n_in, n_out]`.
+    pub fn bytes(self, n_in: usize, n_out: usize) -> usize {
+        n_out.div_ceil(PANEL) * self.panel_bytes(n_in)
+    }
+}
+
+/// A matrix to pack.
+#[derive(Clone, Copy)]
+pub enum Source<'a> {
+    /// `[n_in, n_out]`, row after row.
+    Rows(&'a [f32]),
+    /// `[n_out, n_in]`, row after row: an embedding as the head multiplies with it.
+    Columns(&'a [f32]),
+}
+
+/// A packed matrix, and the vector that its product is added to, where there is one.
+#[derive(Clone, Debug)]
+pub struct Packed {
+    part: Arc<Part>,
+    n_in: usize,
+    n_out: usize,
+    weights: WeightType,
+    bias: Option<Arc<[f32]>>,
+}
+
+impl Packed {
+    /// Room for matrices of these sizes `[n_in, n_out]`, in the order in which they are packed and
+    /// a token reads them.
+    ///
+    /// # Errors
+    /// When the system does not give as much.
+    pub fn room(weights: WeightType, sizes: impl Iterator<Item = [usize; 2]>) -> Result<Arc<Memory>, ArenaError> {
+        Memory::new(sizes.map(|[n_in, n_out]| weights.bytes(n_in, n_out)))
+    }
+
+    /// Packs a matrix `[n_in, n_out]` into the next part of `memory`, which has room for it.
+    pub fn new(
+        memory: &Arc<Memory>,
+        weights: WeightType,
+        source: Source,
+        [n_in, n_out]: [usize; 2],
+        bias: Option<&[f32]>,
+    ) -> Self {
+        let mut part = memory.take();
+        match weights {
+            WeightType::F32 => fill::<F32Row>(part.values_mut(), source, [n_in, n_out]),
+            WeightType::Bf16 => fill::<Bf16Row>(part.values_mut(), source, [n_in, n_out]),
+            WeightType::Int8 => fill::<Int8Rows>(part.values_mut(), source, [n_in, n_out]),
+        }
+        Self { part: Arc::new(part), n_in, n_out, weights, bias: bias.map(Arc::from) }
+    }
+
+    /// Rows and columns.
+    pub fn size(&self) -> [usize; 2] {
+        [self.n_in, self.n_out]
+    }
+
+    /// What the weights are stored as.
+    pub fn weights(&self) -> WeightType {
+        self.weights
+    }
+
+    /// What a product is added to, `[n_out]`.
+    pub(super) fn bias(&self) -> Option<&[f32]> {
+        self.bias.as_deref()
+    }
+
+    /// Where the matrix begins that the next product reads, and its bytes.
+    pub(super) fn next(&self) -> (*const u8, usize) {
+        self.part.next()
+    }
+
+    /// Panels of stretches of type `S`, which must be that of [`Self::weights`].
+    pub(super) fn panels<S: Stretch>(&self) -> impl ExactSizeIterator<Item = &[S]> {
+        self.part.values().chunks_exact(self.n_in.div_ceil(S::ROWS))
+    }
+
+    /// Some columns, one after the other, `n_in` values each: of a packed embedding the vectors of
+    /// ids.
+    pub fn columns(&self, columns: &[u32]) -> Vec<f32> {
+        let mut values = vec![0.0; columns.len() * self.n_in];
+        values.par_chunks_mut(self.n_in).zip(columns.par_iter()).for_each(|(values, &column)| match self.weights {
+            WeightType::F32 => self.read_column::<F32Row>(column as usize, values),
+            WeightType::Bf16 => self.read_column::<Bf16Row>(column as usize, values),
+            WeightType::Int8 => self.read_column::<Int8Rows>(column as usize, values),
+        });
+        values
+    }
+
+    fn read_column<S: Stretch>(&self, column: usize, values: &mut [f32]) {
+        let per = self.n_in.div_ceil(S::ROWS);
+        let panel = &self.part.values::<S>()[column / PANEL * per..][..per];
+        for (values, stretch) in values.chunks_mut(S::ROWS).zip(panel) {
+            for (row, value) in values.iter_mut().enumerate() {
+                *value = stretch.weight(row, column % PANEL);
+            }
+        }
+    }
+}
+
+/// Panels that one task packs side by side, so that it reads longer pieces of the source.
+const TOGETHER: usize = 2;
+
+fn fill<S: Stretch>(stretches: &mut [S], source: Source, [n_in, n_out]: [usize; 2]) {
+    let per = n_in.div_ceil(S::ROWS);
+    stretches.par_chunks_mut(TOGETHER * per).enumerate().for_each(|(task, panels)| {
+        let mut tile = [[0f32; PANEL]; GROUP];
+        for first in (0..n_in).step_by(GROUP) {
+            for (place, panel) in panels.chunks_exact_mut(per).enumerate() {
+                let columns = (task * TOGETHER + place) * PANEL;
+                source.read(&mut tile, [n_in, n_out], first, columns..n_out.min(columns + PANEL));
+                let stretches = panel[first / S::ROWS..].iter_mut();
+                stretches.zip(tile.chunks_exact(S::ROWS)).for_each(|(stretch, rows)| stretch.store(rows));
+            }
+        }
+    });
+}
+
+impl Source<'_> {
+    /// The rows from `first` on at the given columns; zeros beyond the matrix.
+    fn read(self, tile: &mut [[f32; PANEL]; GROUP], [n_in, n_out]: [usize; 2], first: usize, columns: Range<usize>) {
+        let rows = GROUP.min(n_in - first);
+        if rows < GROUP || columns.len() < PANEL {
+            *tile = [[0.0; PANEL]; GROUP];
+        }
+        match self {
+            Source::Rows(values) => {
+                for (row, into) in tile.iter_mut().enumerate().take(rows) {
+                    into[..columns.len()].copy_from_slice(&values[(first + row) * n_out..][columns.clone()]);
+                }
+            }
+            Source::Columns(values) => {
+                for (column, from) in columns.enumerate() {
+                    for (into, value) in tile.iter_mut().zip(&values[from * n_in + first..][..rows]) {
+                        into[column] = *value;
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! The keys of `config.json`, read with what is wrong with one said.
+
+use serde_json::{Map, Value};
+
+/// What is read from a key, or what is wrong with it.
+pub type Read<T> = Result<T, String>;
+
+/// What is wrong, unless `holds`.
+pub fn require(holds: bool, wrong: impl FnOnce() -> String) -> Read<()> {
+    if holds { Ok(()) } else { Err(wrong()) }
+}
+
+/// The keys of a `config.json`.
+pub struct Keys {
+    map: Map<String, Value>,
+}
+
+impl Keys {
+    /// Those of this object.
+    pub fn new(map: Map<String, Value>) -> Self {
+        Self { map }
+    }
+
+    /// The value of a key; null where it is absent.
+    pub fn get(&self, key: &str) -> &Value {
+        self.map.get(key).unwrap_or(&Value::Null)
+    }
+
+    /// The keys of an object inside, none where it is absent or null.
+    pub fn inside(&self, key: &str) -> Read<Self> {
+        let map = match self.get(key) {
+            Value::Null => Map::new(),
+            Value::Object(map) => map.clone(),
+            other => return Err(format!("{key} is {other}; it must be an object")),
+        };
+        Ok(Self { map })
+    }
+
+    pub fn size(&self, key: &str, default: usize) -> Read<usize> {
+        let Some(value) = self.map.get(key) else { return Ok(default) };
+        let size = value.as_u64().and_then(|n| usize::try_from(n).ok());
+        size.ok_or_else(|| format!("{key} is {value}; it must be a whole number of at least 1"))
+    }
+
+    /// As [`Self::size`], where null too stands for the default.
+    pub fn size_or_null(&self, key: &str, default: usize) -> Read<usize> {
+        if self.get(key).is_null() { Ok(default) } else { self.size(key, default) }
+    }
+
+    pub fn number(&self, key: &str, default: f64) -> Read<f64> {
+        let Some(value) = self.map.get(key) else { return Ok(default) };
+        value.as_f64().ok_or_else(|| format!("{key} is {value}; it must be a number"))
+    }
+
+    pub fn flag(&self, key: &str, default: bool) -> Read<bool> {
+        let Some(value) = self.map.get(key) else { return Ok(default) };
+        value.as_bool().ok_or_else(|| format!("{key} is {value}; it must be true or false"))
+    }
+}
