@@ -167,9 +167,9 @@ fn state(state: State) -> &'static str {
 /// How long ago something was, to the largest unit.
 fn ago(seconds: u64) -> String {
     let (number, unit) = match seconds {
-        ..60 => return "just now".to_owned(),
-        ..3_600 => (seconds / 60, "minute"),
-        ..86_400 => (seconds / 3_600, "hour"),
+        0..60 => return "just now".to_owned(),
+        60..3_600 => (seconds / 60, "minute"),
+        3_600..86_400 => (seconds / 3_600, "hour"),
         _ => (seconds / 86_400, "day"),
     };
     format!("{} ago", counted(number as usize, unit))

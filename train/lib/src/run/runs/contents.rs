@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use ember_host::file_error::{At, FileError};
 use ember_host::files::UNFINISHED;
 
-use super::REMOVING;
 use crate::run::folder::{DAMAGED, LOCK, SUPERSEDED, step_of};
+
+/// What `config.toml` is called from the moment on at which a run is being removed.
+pub(super) const REMOVING: &str = ".removing";
 
 /// What lies in a run's folder, by paths below it.
 #[derive(Debug, Default)]

@@ -13,14 +13,12 @@ use std::path::{Path, PathBuf};
 use ember_decoding::run_folder::RUNS;
 use ember_host::file_error::At;
 
+use self::contents::REMOVING;
 use super::folder::LOCK;
 use crate::error::FolderError;
 
 pub use removal::Removal;
 pub use summary::{State, Summary};
-
-/// What `config.toml` is called from the moment on at which a run is being removed.
-const REMOVING: &str = ".removing";
 
 /// The runs in `folders`, each of them a run or a folder of runs; the one trained last comes first.
 ///

@@ -8,7 +8,7 @@ use ember_data::prepare::Manifest;
 use ember_decoding::run_folder::RUNS;
 use serde::{Serialize, Serializer};
 
-use super::REMOVING;
+use super::contents::REMOVING;
 use crate::error::LogError;
 use crate::evaluations::{Best, Evaluations};
 use crate::run::disk::used_bytes;
