@@ -18,6 +18,7 @@ use crate::commands::plan::PlanArgs;
 use crate::commands::prepare::PrepareArgs;
 use crate::commands::resume::ResumeArgs;
 use crate::commands::run::RunArgs;
+use crate::commands::runs::RunsArgs;
 use crate::commands::timeline::TimelineArgs;
 use crate::commands::trial::TrialArgs;
 use crate::commands::verify_resume::VerifyResumeArgs;
@@ -33,6 +34,7 @@ use crate::wording;
                   ember-train run my-writing/ --minutes 10       the same, planned for ten minutes\n  \
                   ember-train run --config shakespeare-char-cpu shakespeare.txt\n  \
                   ember-train resume runs/my-writing         go on where a run was interrupted\n  \
+                  ember-train runs                           how far each has come, how well, and its size\n  \
                   ember-train compare runs/a runs/b          their curves together, and what they differ in\n  \
                   ember-train ledger --html ledger.html      what training and inference cost, on the newest run\n\n\
                   Exit codes: 0 done, 1 failed, 2 wrong arguments, 130 interrupted after saving."
@@ -52,6 +54,9 @@ enum Command {
     Plan(PlanArgs),
     /// Go on with a run that was interrupted, to exactly the same numbers
     Resume(ResumeArgs),
+    /// List the runs: how far each has come, how well, and what it takes on the disk; `runs remove`
+    /// takes some away
+    Runs(RunsArgs),
     /// Show that stopping and resuming changes nothing: train 2N steps in one go and in two halves,
     /// and compare every bit
     VerifyResume(VerifyResumeArgs),
@@ -92,6 +97,7 @@ fn run(cli: &Cli, interrupt: &Interrupt) -> Result<Outcome> {
         Command::Run(args) => commands::run::run(args, &cli.common, interrupt),
         Command::Plan(args) => commands::plan::run(args, &cli.common, interrupt),
         Command::Resume(args) => commands::resume::run(args, &cli.common, interrupt),
+        Command::Runs(args) => commands::runs::run(args, &cli.common),
         Command::VerifyResume(args) => commands::verify_resume::run(args, &cli.common, interrupt),
         Command::Prepare(args) => commands::prepare::run(args, &cli.common, interrupt),
         Command::Copied(args) => commands::copied::run(args, &cli.common, interrupt),

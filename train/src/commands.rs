@@ -10,6 +10,7 @@ pub mod plan;
 pub mod prepare;
 pub mod resume;
 pub mod run;
+pub mod runs;
 pub mod timeline;
 pub mod trial;
 pub mod verify_resume;

@@ -128,6 +128,9 @@ fn of_folder(error: &FolderError) -> Option<Worded> {
             "{} is in use by another ember-train; wait for it to end, or stop it first",
             path.display()
         )),
+        Missing { path } => {
+            Worded::Failure(format!("there is no run {}; `ember-train runs` lists those in runs/", path.display()))
+        }
         _ => return None,
     })
 }

@@ -21,7 +21,7 @@ use ember_training::run::report::{Row, RunFacts, jsonl};
 
 pub use chart::{Style, chart};
 pub use picture::svg;
-pub use table::{differing, table};
+pub use table::{aligned, differing, table};
 
 /// What curves are drawn over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

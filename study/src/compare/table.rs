@@ -14,7 +14,7 @@ pub fn table(runs: &[Record], style: Style) -> String {
     lines.extend(runs.iter().map(|run| figures(&run.summary()).to_vec()));
     let marks = (0..runs.len()).map(|run| style.mark(run));
     let mut text = String::new();
-    for (mark, line) in std::iter::once(" ".to_owned()).chain(marks).zip(aligned(&lines)) {
+    for (mark, line) in std::iter::once(" ".to_owned()).chain(marks).zip(aligned(&lines, 1)) {
         text += &format!("{mark} {}\n", style.words(&line));
     }
     text
@@ -55,7 +55,7 @@ pub fn differing(runs: &[Record]) -> String {
                 .collect(),
         );
     }
-    aligned(&lines).iter().map(|line| format!("  {line}\n")).collect()
+    aligned(&lines, 1).iter().map(|line| format!("  {line}\n")).collect()
 }
 
 /// The beginning of a value that is long.
@@ -67,8 +67,9 @@ pub(super) fn cut(value: &str) -> String {
     }
 }
 
-/// Lines of cells as lines of text: the first column from the left, the others from the right.
-fn aligned(lines: &[Vec<String>]) -> Vec<String> {
+/// Lines of cells as lines of text: the first `left` columns from the left, the others from the
+/// right.
+pub fn aligned(lines: &[Vec<String>], left: usize) -> Vec<String> {
     let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
     let width =
         |column: usize| lines.iter().filter_map(|line| Some(line.get(column)?.chars().count())).max().unwrap_or(0);
@@ -76,7 +77,7 @@ fn aligned(lines: &[Vec<String>]) -> Vec<String> {
     let line = |cells: &Vec<String>| {
         let cell = |(column, cell): (usize, &String)| {
             let width = widths[column];
-            if column == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+            if column < left { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
         };
         cells.iter().enumerate().map(cell).collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };

@@ -217,6 +217,11 @@ const CASES: &[(&str, &str)] = &[
     ("ember-train", "compare a-run empty-folder"),
     ("ember-train", "compare torn"),
     ("ember-train", "compare unlogged"),
+    ("ember-train", "runs missing"),
+    ("ember-train", "runs empty-folder"),
+    ("ember-train", "runs remove missing"),
+    ("ember-train", "runs remove empty-folder"),
+    ("ember-train", "runs remove with-notes --yes"),
     ("ember-train", "timeline missing"),
     ("ember-train", "timeline empty-folder"),
     ("ember-train", "timeline a-run --prompt 7"),
@@ -298,6 +303,8 @@ fn set_up(place: &Place) {
     copy_folder(&checkpoint, &place.path("wide-tokenizer"));
     std::fs::remove_file(place.path("wide-tokenizer/checksums.json")).unwrap();
     std::fs::copy(place.path("tokens-of-bytes/tokenizer.json"), place.path("wide-tokenizer/tokenizer.json")).unwrap();
+    copy_folder(&place.path("a-run"), &place.path("with-notes"));
+    place.write("with-notes/checkpoints/notes.txt", "mine");
     place.write("torn/metrics.jsonl", "{\"step\":1}\n{\"st\n{\"step\":2}\n");
     place.write("unlogged/metrics.jsonl", "{\"step\":0,\"run\":{}}\n");
     copy_folder(&place.path("a-run"), &place.path("flipped"));

@@ -19,6 +19,7 @@ mod optimizers;
 mod plan;
 mod processes;
 mod records;
+mod runs;
 mod surroundings;
 mod texts;
 

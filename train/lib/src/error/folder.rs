@@ -45,6 +45,26 @@ pub enum FolderError {
         /// The folder.
         path: PathBuf,
     },
+    /// There is nothing of that name.
+    #[error("there is no run {path}; name one that is there")]
+    Missing {
+        /// What was named.
+        path: PathBuf,
+    },
+    /// A folder without a run.
+    #[error("{path} is no run and holds none; name a run, or a folder of runs")]
+    NoRuns {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A run is to be removed beside which something else lies.
+    #[error("{path} holds what no run left there, {file} for one; move that elsewhere first")]
+    NotOnlyRun {
+        /// The run's folder.
+        path: PathBuf,
+        /// The first of the others, below the folder.
+        file: PathBuf,
+    },
     /// Another process trains it.
     #[error("{path} is in use by another process; wait for it to end, or stop it first")]
     InUse {

@@ -16,7 +16,7 @@ use ember_model::folder::{self, NamedTensor, TensorFile};
 use ember_model::{Gpt, checkpoint};
 
 use super::disk;
-use super::folder::{Pointer, RunFolder, step_of};
+use super::folder::{DAMAGED, Pointer, RunFolder, step_of};
 use crate::error::{CheckpointError, Error, Result};
 use crate::evaluations::Evaluations;
 use crate::note::Note;
@@ -174,7 +174,7 @@ pub fn newest_whole(run: &RunFolder, note: &mut dyn FnMut(Note)) -> Result<Optio
         match verify(&checkpoint) {
             Ok(()) => {
                 for (path, error) in damaged {
-                    note(Note::Damaged { error, aside: run.put_aside(&path, "damaged")? });
+                    note(Note::Damaged { error, aside: run.put_aside(&path, DAMAGED)? });
                 }
                 run.point(Pointer::Latest, step_of(&checkpoint).unwrap_or_default())?;
                 return Ok(Some(checkpoint));

@@ -21,6 +21,8 @@ use crate::config::TrainConfig;
 use crate::error::{FolderError, Result};
 
 const DATA: &str = "data";
+/// The file whose lock the process that trains the run holds.
+pub(super) const LOCK: &str = ".lock";
 
 /// A run folder that this process owns until it is dropped, or only reads beside the process that
 /// does.
@@ -91,14 +93,25 @@ impl RunFolder {
         Self { path: path.to_owned(), _lock: None }
     }
 
-    fn lock(path: &Path) -> Result<Self, FolderError> {
-        let file_path = path.join(".lock");
+    /// Takes the lock of the folder in `path`, whatever is in it.
+    ///
+    /// # Errors
+    /// When another process holds it, or it cannot be written.
+    pub(super) fn lock(path: &Path) -> Result<Self, FolderError> {
+        let file_path = path.join(LOCK);
         let lock = File::create(&file_path).at("cannot write", &file_path)?;
         match lock.try_lock() {
             Ok(()) => Ok(Self { path: path.to_owned(), _lock: Some(lock) }),
             Err(TryLockError::WouldBlock) => Err(FolderError::InUse { path: path.to_owned() }),
             Err(TryLockError::Error(error)) => Err(error).at("cannot lock", &file_path).map_err(Into::into),
         }
+    }
+
+    /// Whether a process owns the run in `path` now. Looking takes nothing from it: a shared lock is
+    /// held for a moment, where none else is.
+    pub fn is_in_use(path: &Path) -> bool {
+        let lock = File::open(path.join(LOCK));
+        lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }
 
     /// The folder itself.
@@ -284,9 +297,11 @@ impl RunFolder {
 }
 
 /// What the name of a checkpoint begins with whose steps were taken again.
-const SUPERSEDED: &str = "superseded";
+pub(super) const SUPERSEDED: &str = "superseded";
+/// What the name of a checkpoint begins with that the disk has damaged.
+pub(super) const DAMAGED: &str = "damaged";
 /// What the name of a checkpoint begins with while it is written or removed.
-const UNFINISHED: &str = ".unfinished-";
+const UNFINISHED: &str = ember_host::files::UNFINISHED;
 
 /// The step that the name of a checkpoint's folder says, if it is one.
 pub fn step_of(path: &Path) -> Option<u64> {

@@ -26,6 +26,7 @@ pub mod init;
 pub mod peak;
 pub mod report;
 mod resume;
+pub mod runs;
 pub mod sample;
 pub mod schedule;
 pub mod speedometer;

@@ -1,0 +1,75 @@
+//! Runs beside each other: which there are, what each tells of itself in a line, which has learned
+//! a text best, and how one is removed.
+
+mod contents;
+mod removal;
+mod summary;
+#[cfg(test)]
+mod tests;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use ember_decoding::run_folder::RUNS;
+use ember_host::file_error::At;
+
+use self::contents::REMOVING;
+use super::folder::LOCK;
+use crate::error::FolderError;
+
+pub use removal::Removal;
+pub use summary::{State, Summary};
+
+/// The runs in `folders`, each of them a run or a folder of runs; the one trained last comes first.
+///
+/// # Errors
+/// When a folder is not there, cannot be read or holds no run.
+pub fn list(folders: &[PathBuf]) -> Result<Vec<Summary>, FolderError> {
+    let mut paths = Vec::new();
+    for folder in folders {
+        if !folder.is_dir() {
+            return Err(FolderError::Missing { path: folder.clone() });
+        }
+        let before = paths.len();
+        if is_run(folder) {
+            paths.push(folder.clone());
+        } else {
+            let entries = fs::read_dir(folder).at("cannot read", folder)?;
+            paths.extend(entries.flatten().map(|entry| entry.path()).filter(|path| is_run(path)));
+        }
+        if paths.len() == before {
+            return Err(FolderError::NoRuns { path: folder.clone() });
+        }
+    }
+    paths.sort();
+    paths.dedup();
+    let mut runs: Vec<Summary> = paths.iter().map(|path| Summary::read(path)).collect();
+    let lowest: Vec<bool> = runs.iter().map(|run| run.is_lowest_of(&runs)).collect();
+    for (run, lowest) in runs.iter_mut().zip(lowest) {
+        run.lowest = lowest;
+    }
+    runs.sort_by(|a, b| b.trained.total_cmp(&a.trained));
+    Ok(runs)
+}
+
+/// The folder of the run that is called `name`: the one in `runs/`, else the one of that path.
+///
+/// # Errors
+/// When there is none, or it is no run's.
+pub fn named(name: &Path) -> Result<PathBuf, FolderError> {
+    let in_runs = Path::new(RUNS).join(name);
+    let path = if is_run(&in_runs) { in_runs } else { name.to_owned() };
+    match path.is_dir() {
+        _ if is_run(&path) => Ok(path),
+        true => Err(FolderError::NoRun { path }),
+        false => Err(FolderError::Missing { path }),
+    }
+}
+
+/// Whether a run was begun in this folder: also where it ended before its first step, and where it
+/// is half removed.
+fn is_run(folder: &Path) -> bool {
+    let has = |name: &str| folder.join(name).exists();
+    let begun = has("config.toml") && (has("metrics.jsonl") || has("checkpoints"));
+    begun || (has("config.toml") || has("data")) && has(LOCK) || has(REMOVING)
+}

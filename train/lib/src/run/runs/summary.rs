@@ -1,0 +1,211 @@
+//! What a run's folder tells of the run, in a line.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+use ember_data::prepare::Manifest;
+use ember_decoding::run_folder::RUNS;
+use serde::{Serialize, Serializer};
+
+use super::contents::REMOVING;
+use crate::error::LogError;
+use crate::evaluations::{Best, Evaluations};
+use crate::run::disk::used_bytes;
+use crate::run::folder::{self, Pointer, RunFolder, step_of};
+use crate::run::report::{Row, jsonl};
+use crate::run::text::data_folder;
+
+/// Whether a run is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// A process is at it right now.
+    Running,
+    /// All its steps are taken, or it ran out of patience.
+    Finished,
+    /// It can be resumed.
+    Interrupted,
+    /// It ended before its configuration was written; a text may be prepared.
+    NotBegun,
+    /// Its removal was cut short; it can only be removed again.
+    HalfRemoved,
+}
+
+/// What a run's folder tells of the run; `None` where it does not.
+#[derive(Debug, Serialize)]
+pub struct Summary {
+    /// The name that it is found by: its folder's name in `runs/`, elsewhere its path.
+    #[serde(rename = "run")]
+    pub name: String,
+    /// Its folder.
+    #[serde(serialize_with = "in_words")]
+    pub path: PathBuf,
+    /// Whether it is over.
+    pub state: State,
+    /// When a step was last logged or saved, in seconds since 1970.
+    pub trained: f64,
+    /// Steps taken.
+    pub step: u64,
+    /// Steps of the whole run.
+    pub max_steps: Option<u64>,
+    /// The evaluation with the lowest validation loss.
+    pub best: Option<Best>,
+    /// That loss for each byte of the held-out text, in bits.
+    pub bits_per_byte: Option<f64>,
+    /// Whether no run on the same text that is listed with it has a lower one; never, where it is
+    /// the only one.
+    pub lowest: bool,
+    /// Trainable values.
+    pub parameters: Option<u64>,
+    /// `gpt2`, `llama` or `qwen3`.
+    pub architecture: Option<String>,
+    /// `chars`, `bytes`, `bpe:N`, or the name of the file it was read from.
+    pub tokenizer: Option<String>,
+    /// On the disk, in all.
+    pub bytes: u64,
+    /// On the disk, of the checkpoints.
+    pub checkpoint_bytes: u64,
+    /// Why the log cannot be read, and with it the loss.
+    #[serde(serialize_with = "perhaps_in_words")]
+    pub problem: Option<LogError>,
+    #[serde(skip)]
+    held_out: Option<HeldOut>,
+}
+
+/// What tells held-out texts apart.
+#[derive(Debug, PartialEq)]
+struct HeldOut {
+    /// Checksum of the tokenizer.
+    tokenizer: String,
+    /// Checksum of the tokens.
+    tokens: String,
+    /// Documents, bytes and characters: what other tokenizers leave as it is.
+    counts: [u64; 3],
+}
+
+impl Summary {
+    /// Reads what the run in `path` tells. What is damaged tells nothing: to find out what is wrong
+    /// with it is another's task.
+    pub(super) fn read(path: &Path) -> Self {
+        let config = fs::read_to_string(path.join("config.toml")).unwrap_or_default();
+        // Not as a TrainConfig: runs of other versions have other keys.
+        let config: toml::Table = config.parse().unwrap_or_default();
+        let number = |key: &str| config.get(key).and_then(toml::Value::as_integer).map(|number| number as u64);
+        let log = folder::metrics(path);
+        let (rows, problem): (Vec<Row>, _) = match jsonl::read(&log) {
+            Ok(rows) => (rows, None),
+            Err(error) => (Vec::new(), Some(error)),
+        };
+        let mut evaluations = Evaluations::default();
+        for (step, loss) in rows.iter().filter_map(|row| Some((row.step, row.val_loss?))) {
+            evaluations.record(step, loss);
+        }
+        let facts = rows.iter().find_map(|row| row.run.as_ref());
+        let run = RunFolder::owned_elsewhere(path);
+        let saved = run.pointed(Pointer::Latest).unwrap_or(None).as_deref().and_then(step_of);
+        let max_steps = number("max_steps").or(facts.map(|facts| facts.max_steps));
+        let patience = number("patience").filter(|most| *most > 0);
+        let is_finished = max_steps.is_some_and(|most| saved >= Some(most))
+            || patience.is_some_and(|most| evaluations.since_best >= most);
+        let manifest = manifest(path, &config);
+        Self {
+            name: name(path),
+            path: path.to_owned(),
+            state: state(path, is_finished),
+            trained: trained(path),
+            step: rows.iter().map(|row| row.step).max().max(saved).unwrap_or(0),
+            max_steps,
+            best: evaluations.best,
+            bits_per_byte: evaluations.best.zip(manifest.as_ref()).and_then(|(best, text)| bits_per_byte(best, text)),
+            lowest: false,
+            parameters: facts.map(|facts| facts.parameters),
+            architecture: config.get("architecture").and_then(toml::Value::as_str).map(str::to_owned),
+            tokenizer: manifest.as_ref().map(|text| name_alone(Path::new(&text.tokenizer))),
+            bytes: used_bytes(path),
+            checkpoint_bytes: used_bytes(&run.checkpoints()),
+            problem,
+            held_out: manifest.map(HeldOut::new),
+        }
+    }
+
+    /// Whether no run of `all` on the same text has a lower loss, and there is one to compare with.
+    pub(super) fn is_lowest_of(&self, all: &[Self]) -> bool {
+        let Some(own) = self.bits_per_byte else { return false };
+        let is_same_text = |other: &&Self| match (&self.held_out, &other.held_out) {
+            (Some(own), Some(other)) => own.is_same_text(other),
+            _ => false,
+        };
+        let others = all.iter().filter(|other| other.path != self.path).filter(is_same_text);
+        let mut losses = others.filter_map(|other| other.bits_per_byte).peekable();
+        losses.peek().is_some() && losses.all(|other| own <= other)
+    }
+}
+
+impl HeldOut {
+    fn new(manifest: Manifest) -> Self {
+        let val = manifest.val;
+        Self {
+            tokenizer: manifest.tokenizer_checksum,
+            tokens: val.checksum,
+            counts: [val.documents, val.bytes, val.characters],
+        }
+    }
+
+    /// The same tokens, or by another tokenizer as many documents, bytes and characters, as no two
+    /// texts have by chance.
+    fn is_same_text(&self, other: &Self) -> bool {
+        if self.tokenizer == other.tokenizer { self.tokens == other.tokens } else { self.counts == other.counts }
+    }
+}
+
+fn state(run: &Path, is_finished: bool) -> State {
+    if RunFolder::is_in_use(run) {
+        State::Running
+    } else if run.join(REMOVING).exists() {
+        State::HalfRemoved
+    } else if !run.join("config.toml").exists() {
+        State::NotBegun
+    } else if is_finished {
+        State::Finished
+    } else {
+        State::Interrupted
+    }
+}
+
+/// What the text of a run says about itself.
+fn manifest(run: &Path, config: &toml::Table) -> Option<Manifest> {
+    let text = config.get("text").and_then(toml::Value::as_array);
+    let text: Vec<String> = text.into_iter().flatten().filter_map(|name| Some(name.as_str()?.to_owned())).collect();
+    let file = data_folder(run, &text).join("manifest.json");
+    serde_json::from_slice(&fs::read(file).ok()?).ok()
+}
+
+/// The loss that is nats per token, of which each stands for some bytes of the held-out text.
+fn bits_per_byte(best: Best, text: &Manifest) -> Option<f64> {
+    (text.val.bytes > 0)
+        .then(|| best.val_loss * text.val.tokens as f64 / text.val.bytes as f64 / std::f64::consts::LN_2)
+}
+
+fn name(path: &Path) -> String {
+    if path.parent() == Some(Path::new(RUNS)) { name_alone(path) } else { path.display().to_string() }
+}
+
+fn name_alone(path: &Path) -> String {
+    path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned())
+}
+
+/// When a step of the run was last logged or saved, else when it was begun.
+fn trained(run: &Path) -> f64 {
+    let changed = |path: &Path| fs::metadata(path).and_then(|data| data.modified()).ok();
+    let last = changed(&folder::metrics(run)).max(changed(&run.join("latest"))).or_else(|| changed(run));
+    last.and_then(|time| time.duration_since(UNIX_EPOCH).ok()).unwrap_or_default().as_secs_f64()
+}
+
+fn in_words<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(&path.display())
+}
+
+fn perhaps_in_words<S: Serializer>(problem: &Option<LogError>, to: S) -> Result<S::Ok, S::Error> {
+    problem.as_ref().map(ToString::to_string).serialize(to)
+}

@@ -1,0 +1,174 @@
+#![allow(clippy::unwrap_used)]
+use ember_data::prepare::{Input, PrepareOptions, Silent, prepare};
+use tempfile::TempDir;
+
+use super::*;
+use crate::run::folder::RunFolder;
+
+/// A run in `place` that stands at `step` of 20, with this validation loss there.
+fn run(place: &TempDir, name: &str, step: u64, val_loss: f64) -> PathBuf {
+    let path = place.path().join(name);
+    let write = |file: &str, content: &str| {
+        let file = path.join(file);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, content).unwrap();
+    };
+    write("config.toml", "max_steps = 20\narchitecture = \"gpt2\"\n");
+    write("metrics.jsonl", &format!("{{\"step\":{step},\"val_loss\":{val_loss}}}\n"));
+    write("latest", &format!("step-{step:08}\n"));
+    write("samples/step-00000000.txt", "");
+    let checkpoint = format!("checkpoints/step-{step:08}");
+    write(&format!("{checkpoint}/model.safetensors"), "weights");
+    write(&format!("{checkpoint}/training/state.json"), "{}");
+    path
+}
+
+/// The text of the runs, by the tokenizer of this name.
+fn prepare_text(run: &Path, tokenizer: &str, text: &str) {
+    let file = run.with_extension("txt");
+    fs::write(&file, text).unwrap();
+    let inputs = vec![Input::Path(file)];
+    let options = PrepareOptions {
+        inputs,
+        tokenizer: tokenizer.parse().unwrap(),
+        out: run.join("data"),
+        ..PrepareOptions::default()
+    };
+    prepare(&options, &Silent).unwrap();
+}
+
+fn list_all(place: &TempDir) -> Vec<Summary> {
+    let mut runs = list(&[place.path().to_owned()]).unwrap();
+    runs.sort_by(|a, b| a.path.cmp(&b.path));
+    runs
+}
+
+#[test]
+fn a_run_is_running_finished_interrupted_not_begun_or_half_removed() {
+    let place = TempDir::new().unwrap();
+    run(&place, "a", 20, 1.5);
+    run(&place, "b", 10, 1.5);
+    let running = RunFolder::open(&run(&place, "c", 10, 1.5)).unwrap();
+    fs::create_dir_all(place.path().join("d/data")).unwrap();
+    fs::write(place.path().join("d/.lock"), "").unwrap();
+    let cut_short = run(&place, "e", 20, 1.5);
+    fs::rename(cut_short.join("config.toml"), cut_short.join(REMOVING)).unwrap();
+    // It gave up for want of a better loss.
+    let patient = run(&place, "f", 10, 1.5);
+    fs::write(patient.join("config.toml"), "max_steps = 20\npatience = 1\n").unwrap();
+    fs::write(patient.join("metrics.jsonl"), "{\"step\":5,\"val_loss\":1}\n{\"step\":10,\"val_loss\":2}\n").unwrap();
+    fs::create_dir(place.path().join("somebodys")).unwrap();
+
+    let states: Vec<State> = list_all(&place).iter().map(|run| run.state).collect();
+    let expected =
+        [State::Finished, State::Interrupted, State::Running, State::NotBegun, State::HalfRemoved, State::Finished];
+    assert_eq!(states, expected);
+    drop(running);
+    assert_eq!(list_all(&place)[2].state, State::Interrupted);
+}
+
+#[test]
+fn a_summary_has_what_the_files_say_and_survives_a_damaged_log() {
+    let place = TempDir::new().unwrap();
+    let path = run(&place, "a", 10, 1.5);
+    let [summary] = &list(std::slice::from_ref(&path)).unwrap()[..] else { panic!("not one run") };
+    let best = summary.best.unwrap();
+    assert_eq!((summary.step, summary.max_steps, best.step, best.val_loss), (10, Some(20), 10, 1.5));
+    assert_eq!((summary.checkpoint_bytes, summary.architecture.as_deref()), (9, Some("gpt2")));
+    assert!(summary.bytes > summary.checkpoint_bytes && !summary.lowest && summary.problem.is_none());
+    fs::write(path.join("metrics.jsonl"), "{\"st\n{\"step\":1}\n").unwrap();
+    let damaged = &list(&[path]).unwrap()[0];
+    assert!(damaged.problem.is_some() && damaged.step == 10 && damaged.best.is_none());
+    let json = serde_json::to_value(damaged).unwrap();
+    assert!(json["problem"].as_str().unwrap().contains("line 1") && json["state"] == "interrupted", "{json}");
+}
+
+#[test]
+fn the_lowest_loss_is_that_of_the_same_text_by_any_tokenizer() {
+    let place = TempDir::new().unwrap();
+    let (long, short) = ("one and two and three.\n".repeat(400), "four and five.\n".repeat(500));
+    // By bytes, each token stands for as much text as by characters: a text of ASCII alone.
+    for (name, tokenizer, text, loss) in [
+        ("a", "chars", &long, 2.0),
+        ("b", "bytes", &long, 1.5),
+        ("c", "chars", &long, 1.7),
+        ("d", "chars", &short, 0.1),
+    ] {
+        prepare_text(&run(&place, name, 20, loss), tokenizer, text);
+    }
+    let runs = list_all(&place);
+    assert_eq!(runs.iter().map(|run| run.lowest).collect::<Vec<_>>(), [false, true, false, false]);
+    assert_eq!(runs[1].tokenizer.as_deref(), Some("bytes"));
+    let bits = runs[1].bits_per_byte.unwrap();
+    assert!((bits - 1.5 / std::f64::consts::LN_2).abs() < 0.05, "{bits}");
+}
+
+#[test]
+fn nothing_goes_with_a_run_that_no_run_left() {
+    for other in [
+        "notes.txt",
+        ".git/config",
+        "data/mine.txt",
+        "samples/best.md",
+        "checkpoints/merged/model.safetensors",
+        "checkpoints/step-00000020/README.md",
+        "checkpoints/step-00000020/training/mine",
+    ] {
+        let place = TempDir::new().unwrap();
+        let path = run(&place, "a", 20, 1.5);
+        fs::create_dir_all(path.join(other).parent().unwrap()).unwrap();
+        fs::write(path.join(other), "mine").unwrap();
+        let line = Removal::new(&path).unwrap_err().to_string();
+        assert!(line.contains("holds what no run left there"), "{other}: {line}");
+        assert!(path.join("config.toml").exists() && !path.join(LOCK).exists());
+    }
+    let place = TempDir::new().unwrap();
+    fs::create_dir(place.path().join("somebodys")).unwrap();
+    assert!(matches!(Removal::new(&place.path().join("somebodys")), Err(FolderError::NoRun { .. })));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_link_is_not_followed() {
+    let place = TempDir::new().unwrap();
+    let path = run(&place, "a", 20, 1.5);
+    fs::create_dir(place.path().join("elsewhere")).unwrap();
+    std::os::unix::fs::symlink(place.path().join("elsewhere"), path.join("data")).unwrap();
+    assert!(matches!(Removal::new(&path), Err(FolderError::NotOnlyRun { .. })));
+}
+
+#[test]
+fn a_run_in_use_stays_and_all_of_another_goes() {
+    let place = TempDir::new().unwrap();
+    let path = run(&place, "a", 20, 1.5);
+    for put_aside in ["damaged-step-00000010", "superseded-step-00000015", ".unfinished-20"] {
+        fs::create_dir_all(path.join("checkpoints").join(put_aside).join("ema")).unwrap();
+    }
+    let in_use = RunFolder::open(&path).unwrap();
+    assert!(matches!(Removal::new(&path), Err(FolderError::InUse { .. })));
+    drop(in_use);
+    let removal = Removal::new(&path).unwrap();
+    assert!(removal.bytes() > 9);
+    removal.carry_out().unwrap();
+    assert!(!path.exists());
+}
+
+/// What was put into the folder meanwhile cuts the removal short, as a kill does.
+#[test]
+fn a_removal_that_was_cut_short_is_done_again() {
+    for late in ["checkpoints/step-00000020/mine", "checkpoints/mine", "mine"] {
+        let place = TempDir::new().unwrap();
+        let path = run(&place, "a", 20, 1.5);
+        let removal = Removal::new(&path).unwrap();
+        fs::write(path.join(late), "mine").unwrap();
+        removal.carry_out().unwrap_err();
+        assert!(RunFolder::open(&path).is_err(), "nobody goes on with what is left");
+        assert!(path.join(late).is_file());
+        fs::remove_file(path.join(late)).unwrap();
+        if path.read_dir().unwrap().next().is_some() {
+            assert_eq!(list_all(&place)[0].state, State::HalfRemoved);
+            Removal::new(&path).unwrap().carry_out().unwrap();
+            assert!(!path.exists());
+        }
+    }
+}

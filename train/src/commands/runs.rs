@@ -1,0 +1,176 @@
+//! `ember-train runs`: which runs there are, how far each has come and what it takes on the disk;
+//! `runs remove` takes some away.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use clap::{Args, Subcommand};
+use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError, counted};
+use ember_cli::terminal;
+use ember_decoding::run_folder::RUNS;
+use ember_study::compare::aligned;
+use ember_training::error::FolderError;
+use ember_training::run::runs::{self, Removal, State, Summary};
+use ember_training::units::{bytes, grouped, short};
+
+/// Arguments of `runs`.
+#[derive(Args, Debug)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:\n  ember-train runs                     those in runs/, the one trained last first\n  \
+                  ember-train runs elsewhere a-run     those in another folder, and one more\n  \
+                  ember-train runs remove stories-2    take one away, after a question"
+)]
+pub struct RunsArgs {
+    /// Runs, or folders of runs [default: runs]
+    pub folders: Vec<PathBuf>,
+    #[command(subcommand)]
+    action: Option<Action>,
+}
+
+#[derive(Subcommand, Debug)]
+enum Action {
+    /// Remove runs from the disk: checkpoints, logs, samples, prepared text
+    Remove(RemoveArgs),
+}
+
+#[derive(Args, Debug)]
+struct RemoveArgs {
+    /// Runs by their names in runs/, or by their paths
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<PathBuf>,
+    /// Remove without asking
+    #[arg(long)]
+    yes: bool,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When a folder is no run's and holds none, or a run cannot be removed.
+pub fn run(args: &RunsArgs, common: &CommonArgs) -> Result<Outcome> {
+    match &args.action {
+        Some(Action::Remove(args)) => remove(args, common),
+        None => list(&args.folders, common),
+    }
+}
+
+fn list(folders: &[PathBuf], common: &CommonArgs) -> Result<Outcome> {
+    let notes = Notes::new(common.quiet);
+    let all = [PathBuf::from(RUNS)];
+    let runs = match runs::list(if folders.is_empty() { &all } else { folders }) {
+        Err(FolderError::Missing { .. } | FolderError::NoRuns { .. }) if folders.is_empty() => Vec::new(),
+        listed => listed?,
+    };
+    let text = match common.format {
+        OutputFormat::Json => {
+            runs.iter().map(|run| Ok(serde_json::to_string(run)? + "\n")).collect::<Result<String>>()?
+        }
+        OutputFormat::Text if runs.is_empty() => String::new(),
+        OutputFormat::Text => table(&runs),
+    };
+    terminal::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
+    for run in &runs {
+        if let Some(problem) = &run.problem {
+            notes.say(format!("{}: its log cannot be read: {problem}", run.name));
+        }
+    }
+    if runs.is_empty() {
+        notes.say("there is no run here yet; `ember-train run` makes one");
+    } else if runs.iter().any(|run| run.lowest) {
+        notes.say("* the lowest loss on its text");
+    }
+    Ok(Outcome::Done)
+}
+
+fn remove(args: &RemoveArgs, common: &CommonArgs) -> Result<Outcome> {
+    let notes = Notes::new(common.quiet);
+    let mut paths = args.names.iter().map(|name| runs::named(name)).collect::<Result<Vec<_>, _>>()?;
+    paths.sort();
+    paths.dedup();
+    // Before the locks are taken, by which a run is known to be trained.
+    let summaries = runs::list(&paths)?;
+    let removals = paths.iter().map(|path| Removal::new(path)).collect::<Result<Vec<_>, _>>()?;
+    if !args.yes {
+        let size = bytes(removals.iter().map(Removal::bytes).sum());
+        let question = format!("remove {}, {size}?", counted(removals.len(), "run"));
+        if !io::stdin().is_terminal() {
+            let line = format!("{question} Nobody can be asked, since standard input is no terminal; say --yes");
+            return Err(UsageError::new(line).into());
+        }
+        let mut screen = terminal::stderr();
+        write!(screen, "{}{question} [y/N] ", table(&summaries))?;
+        screen.flush()?;
+        let mut answer = String::new();
+        io::stdin().read_line(&mut answer).context("cannot read the answer")?;
+        if !["y", "yes"].contains(&answer.trim().to_lowercase().as_str()) {
+            notes.say("nothing was removed");
+            return Ok(Outcome::Done);
+        }
+    }
+    for removal in removals {
+        let (path, size) = (removal.path().display().to_string(), removal.bytes());
+        removal.carry_out().with_context(|| format!("{path} is half removed; remove it again"))?;
+        let line = match common.format {
+            OutputFormat::Json => serde_json::json!({ "removed": path, "bytes": size }).to_string(),
+            OutputFormat::Text => format!("removed {path}, {}", bytes(size)),
+        };
+        writeln!(terminal::stdout(), "{line}").context("cannot write to standard output")?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// A line each, under a line of headings: what tells runs apart from the left, numbers from the
+/// right.
+fn table(runs: &[Summary]) -> String {
+    let headings =
+        ["run", "", "trained", "model", "steps", "best loss", "bits/byte", "parameters", "checkpoints", "size"];
+    let headings = headings.map(String::from).to_vec();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+    let lines: Vec<_> = [headings].into_iter().chain(runs.iter().map(|run| cells(run, now))).collect();
+    aligned(&lines, 4).join("\n") + "\n"
+}
+
+fn cells(run: &Summary, now: f64) -> Vec<String> {
+    let or_dash = |cell: Option<String>| cell.unwrap_or_else(|| "-".into());
+    let model: Vec<&str> = run.architecture.iter().chain(&run.tokenizer).map(String::as_str).collect();
+    let star = if run.lowest { "* " } else { "" };
+    vec![
+        run.name.replace(char::is_control, "\u{fffd}"),
+        state(run.state).to_owned(),
+        ago((now - run.trained) as u64),
+        or_dash(Some(model.join(", ")).filter(|model| !model.is_empty())),
+        match run.max_steps {
+            Some(most) if most != run.step => format!("{} of {}", grouped(run.step), grouped(most)),
+            _ => grouped(run.step),
+        },
+        or_dash(run.best.map(|best| format!("{star}{:.4} at {}", best.val_loss, grouped(best.step)))),
+        or_dash(run.bits_per_byte.map(|bits| format!("{bits:.3}"))),
+        or_dash(run.parameters.map(|number| short(number as f64))),
+        bytes(run.checkpoint_bytes),
+        bytes(run.bytes),
+    ]
+}
+
+fn state(state: State) -> &'static str {
+    match state {
+        State::Running => "running",
+        State::Finished => "finished",
+        State::Interrupted => "interrupted",
+        State::NotBegun => "not begun",
+        State::HalfRemoved => "half removed",
+    }
+}
+
+/// How long ago something was, to the largest unit.
+fn ago(seconds: u64) -> String {
+    let (number, unit) = match seconds {
+        0..60 => return "just now".to_owned(),
+        60..3_600 => (seconds / 60, "minute"),
+        3_600..86_400 => (seconds / 3_600, "hour"),
+        _ => (seconds / 86_400, "day"),
+    };
+    format!("{} ago", counted(number as usize, unit))
+}
