@@ -62,7 +62,7 @@ fn by_panels<S: Stretch>(x: &[f32], weight: &Packed, residual: Option<&[f32]>) -
             }
         };
         // SAFETY: it asks for nothing.
-        unsafe { panel_product(x, panels[panel], &mut finish) };
+        unsafe { panel_product(x, panels[panel], &mut [[0.0; PANEL]; BATCH], &mut finish) };
     });
     y
 }
@@ -75,19 +75,24 @@ fn add(y: &mut [f32], x: &[f32]) {
 type Finish<'a> = &'a mut dyn FnMut(usize, &[f32; PANEL]);
 
 simd_versions! {
-    // The product of rows of inputs with a panel.
-    unsafe fn panel_product<P: Pairs, S: Stretch>(x: &[S::Input], panel: &[S], finish: Finish) {
+    // The product of rows of inputs with a panel; `done` is room for the sums of a batch.
+    unsafe fn panel_product<P: Pairs, S: Stretch>(
+        x: &[S::Input],
+        panel: &[S],
+        done: &mut [[f32; PANEL]; BATCH],
+        finish: Finish,
+    ) {
         for (number, x) in x.chunks(BATCH * panel.len()).enumerate() {
             let first = number * BATCH;
             // SAFETY: compiled for the instructions of `P`.
             unsafe {
                 match x.len() / panel.len() {
-                    1 => batch::<1, S, P>(x, panel, first, finish),
-                    2 => batch::<2, S, P>(x, panel, first, finish),
-                    3 => batch::<3, S, P>(x, panel, first, finish),
-                    4 => batch::<4, S, P>(x, panel, first, finish),
-                    5 => batch::<5, S, P>(x, panel, first, finish),
-                    _ => batch::<BATCH, S, P>(x, panel, first, finish),
+                    1 => batch::<1, S, P>(x, panel, first, done, finish),
+                    2 => batch::<2, S, P>(x, panel, first, done, finish),
+                    3 => batch::<3, S, P>(x, panel, first, done, finish),
+                    4 => batch::<4, S, P>(x, panel, first, done, finish),
+                    5 => batch::<5, S, P>(x, panel, first, done, finish),
+                    _ => batch::<BATCH, S, P>(x, panel, first, done, finish),
                 }
             }
         }
@@ -95,15 +100,21 @@ simd_versions! {
 }
 
 #[inline(always)]
-unsafe fn batch<const R: usize, S: Stretch, P: Pairs>(x: &[S::Input], panel: &[S], first: usize, finish: Finish) {
+unsafe fn batch<const R: usize, S: Stretch, P: Pairs>(
+    x: &[S::Input],
+    panel: &[S],
+    first: usize,
+    done: &mut [[f32; PANEL]; BATCH],
+    finish: Finish,
+) {
     let x: [&[S::Input]; R] = std::array::from_fn(|row| &x[row * panel.len()..][..panel.len()]);
     let mut sums = [[0f32; PANEL]; R];
     for (i, stretch) in panel.iter().enumerate() {
         // SAFETY: the caller's promise.
         unsafe { stretch.add_products::<P, R>(x.map(|x| &x[i]), &mut sums) };
     }
-    // A copy: sums that another function is to see would stay in memory all along, at a third of
-    // the speed.
-    let done = sums;
-    done.iter().enumerate().for_each(|(row, sums)| finish(first + row, sums));
+    // Sums that another function is to see would stay in memory all along, at a third of the speed;
+    // so would those that are copied to a neighbour, which the compiler takes for one with them.
+    done[..R].copy_from_slice(&sums);
+    done[..R].iter().enumerate().for_each(|(row, sums)| finish(first + row, sums));
 }
