@@ -3,9 +3,9 @@
 //! ```no_run
 //! use ember_host::interrupt::Interrupt;
 //! use ember_training::config::Settings;
+//! use ember_training::distributed::Alone;
 //! use ember_training::run::report::Silent;
 //! use ember_training::run::{Start, Usual};
-//! use ember_training::group::Alone;
 //!
 //! # fn main() -> ember_training::error::Result<()> {
 //! let mut settings = Settings::from_toml_str("max_steps = 200")?;
