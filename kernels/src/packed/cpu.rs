@@ -3,6 +3,8 @@
 //! stay in registers. A row's numbers depend neither on the rows beside it nor on the number of
 //! threads.
 
+use std::hint::black_box;
+
 use rayon::prelude::*;
 
 use super::int8::Int8Rows;
@@ -16,6 +18,12 @@ use crate::simd_versions;
 
 /// Rows whose sums fit into AVX-512's registers beside the weights.
 const BATCH: usize = 6;
+
+/// Columns of a panel whose sums for as many rows fit into the registers of AVX2.
+const PART: usize = 16;
+
+/// Weights that are read a part of their columns at a time.
+const BLOCK_BYTES: usize = 8 << 10;
 
 /// Rows that one task takes: their sums stay in the first-level cache.
 const MOST_ROWS: usize = 8 * BATCH;
@@ -44,7 +52,9 @@ fn by_panels<S: Stretch>(x: &[f32], weight: &Packed, residual: Option<&[f32]>) -
     let work = n_in * PANEL * (x.len() / n_in).min(MOST_ROWS);
     // The blocks of a panel follow one another, so that its weights are still in a cache for the
     // second.
-    (0..panels.len() * blocks.len()).into_par_iter().with_min_len((WORTH_SHARING / work).max(1)).for_each(|task| {
+    let tasks = (0..panels.len() * blocks.len()).into_par_iter().with_min_len((WORTH_SHARING / work).max(1));
+    let room_for_sums = || [[0.0; PANEL]; BATCH];
+    tasks.for_each_init(room_for_sums, |done, task| {
         let (panel, block) = (task / blocks.len(), task % blocks.len());
         let x = blocks[block];
         let first = panel * PANEL;
@@ -62,7 +72,7 @@ fn by_panels<S: Stretch>(x: &[f32], weight: &Packed, residual: Option<&[f32]>) -
             }
         };
         // SAFETY: it asks for nothing.
-        unsafe { panel_product(x, panels[panel], &mut [[0.0; PANEL]; BATCH], &mut finish) };
+        unsafe { panel_product(x, panels[panel], done, &mut finish) };
     });
     y
 }
@@ -108,13 +118,45 @@ unsafe fn batch<const R: usize, S: Stretch, P: Pairs>(
     finish: Finish,
 ) {
     let x: [&[S::Input]; R] = std::array::from_fn(|row| &x[row * panel.len()..][..panel.len()]);
-    let mut sums = [[0f32; PANEL]; R];
-    for (i, stretch) in panel.iter().enumerate() {
+    if R == 1 || P::KEEPS_PANEL {
+        let mut sums = [[0f32; PANEL]; R];
+        for (i, stretch) in panel.iter().enumerate() {
+            // SAFETY: the caller's promise.
+            unsafe { stretch.add_products::<P, R, PANEL>(0, x.map(|x| &x[i]), &mut sums) };
+        }
+        // Sums that another function is to see would stay in memory all along, at a third of the
+        // speed; so would those that are copied to a neighbour, which the compiler takes for one
+        // with them.
+        done[..R].copy_from_slice(&sums);
+    } else {
         // SAFETY: the caller's promise.
-        unsafe { stretch.add_products::<P, R>(x.map(|x| &x[i]), &mut sums) };
+        unsafe { in_parts::<R, S, P>(x, panel, done) };
     }
-    // Sums that another function is to see would stay in memory all along, at a third of the speed;
-    // so would those that are copied to a neighbour, which the compiler takes for one with them.
-    done[..R].copy_from_slice(&sums);
     done[..R].iter().enumerate().for_each(|(row, sums)| finish(first + row, sums));
+}
+
+/// A part of the columns at a time, whose sums stay in fewer registers, with a block of weights
+/// that stays in the first-level cache meanwhile.
+#[inline(always)]
+unsafe fn in_parts<const R: usize, S: Stretch, P: Pairs>(
+    x: [&[S::Input]; R],
+    panel: &[S],
+    done: &mut [[f32; PANEL]; BATCH],
+) {
+    done[..R].fill([0.0; PANEL]);
+    let block = (BLOCK_BYTES / size_of::<S>()).max(1);
+    for (start, stretches) in (0..).step_by(block).zip(panel.chunks(block)) {
+        let x = x.map(|x| &x[start..][..stretches.len()]);
+        for first in (0..PANEL).step_by(PART) {
+            // Unknown to the compiler, which else mixes the parts and runs out of registers again.
+            let first = black_box(first);
+            let mut sums = [[0f32; PART]; R];
+            sums.iter_mut().zip(&*done).for_each(|(sums, done)| sums.copy_from_slice(&done[first..][..PART]));
+            for (i, stretch) in stretches.iter().enumerate() {
+                // SAFETY: the caller's promise.
+                unsafe { stretch.add_products::<P, R, PART>(first, x.map(|x| &x[i]), &mut sums) };
+            }
+            done.iter_mut().zip(&sums).for_each(|(done, sums)| done[first..][..PART].copy_from_slice(sums));
+        }
+    }
 }

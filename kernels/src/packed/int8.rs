@@ -83,10 +83,15 @@ impl Stretch for Int8Rows {
     }
 
     #[inline(always)]
-    unsafe fn add_products<P: Pairs, const R: usize>(&self, x: [&Int16Group; R], sums: &mut [[f32; PANEL]; R]) {
+    unsafe fn add_products<P: Pairs, const R: usize, const C: usize>(
+        &self,
+        first: usize,
+        x: [&Int16Group; R],
+        sums: &mut [[f32; C]; R],
+    ) {
         // A group's sum stays below 32 * 127 * 32,767, which is less than 2^27.
-        let mut group = [[0i32; PANEL]; R];
-        for (place, weights) in self.weights.iter().enumerate() {
+        let mut group = [[0i32; C]; R];
+        for (place, weights) in self.weights[first / COLUMNS..][..C / COLUMNS].iter().enumerate() {
             // SAFETY: the caller's promise.
             unsafe {
                 let mut products = [P::zero(); R];
@@ -107,7 +112,7 @@ impl Stretch for Int8Rows {
                 }
             }
         }
-        let scales = self.scales.map(widened);
+        let scales: [f32; C] = self.scales.as_chunks().0[first / C].map(widened);
         for ((sums, group), x) in sums.iter_mut().zip(&group).zip(x) {
             for (column, sum) in sums.iter_mut().enumerate() {
                 *sum = (scales[column] * x.scale).mul_add(group[column] as f32, *sum);

@@ -12,6 +12,8 @@ pub type PairOfRows = [[i8; 2]; COLUMNS];
 
 /// How a set of instructions does it.
 pub trait Pairs {
+    /// Whether the sums of several rows with a whole panel stay in its registers.
+    const KEEPS_PANEL: bool = false;
     /// Weights of all columns in 16 bits.
     type Weights: Copy;
     /// A sum for each column.
@@ -95,6 +97,7 @@ mod x86 {
     }
 
     impl Pairs for Avx512 {
+        const KEEPS_PANEL: bool = true;
         type Weights = __m512i;
         type Sums = __m512i;
 

@@ -30,16 +30,22 @@ pub trait Stretch: Bits {
     /// Rows of `n_in` values as inputs, one for each stretch of a panel.
     fn inputs(x: &[f32], n_in: usize) -> Cow<'_, [Self::Input]>;
 
-    /// Adds its weights times `x[r]` to `sums[r]`.
+    /// Adds the weights of `C` columns, from column `first` on, times `x[r]` to `sums[r]`; both are
+    /// multiples of [`COLUMNS`](super::pairs::COLUMNS).
     ///
     /// # Safety
     /// The processor must have the instructions of `P`, and the caller be compiled for them.
-    unsafe fn add_products<P: Pairs, const R: usize>(&self, x: [&Self::Input; R], sums: &mut [[f32; PANEL]; R]);
+    unsafe fn add_products<P: Pairs, const R: usize, const C: usize>(
+        &self,
+        first: usize,
+        x: [&Self::Input; R],
+        sums: &mut [[f32; C]; R],
+    );
 }
 
 /// `sums[r] += x[r] * weights`
 #[inline(always)]
-fn add_row<const R: usize>(weights: &[f32; PANEL], x: [&f32; R], sums: &mut [[f32; PANEL]; R]) {
+fn add_row<const R: usize, const C: usize>(weights: &[f32; C], x: [&f32; R], sums: &mut [[f32; C]; R]) {
     for (x, sums) in x.into_iter().zip(sums) {
         for (sum, weight) in sums.iter_mut().zip(weights) {
             *sum = x.mul_add(*weight, *sum);
@@ -67,8 +73,13 @@ impl Stretch for F32Row {
     }
 
     #[inline(always)]
-    unsafe fn add_products<P: Pairs, const R: usize>(&self, x: [&f32; R], sums: &mut [[f32; PANEL]; R]) {
-        add_row(self, x, sums);
+    unsafe fn add_products<P: Pairs, const R: usize, const C: usize>(
+        &self,
+        first: usize,
+        x: [&f32; R],
+        sums: &mut [[f32; C]; R],
+    ) {
+        add_row(&self.as_chunks().0[first / C], x, sums);
     }
 }
 
@@ -92,7 +103,12 @@ impl Stretch for Bf16Row {
     }
 
     #[inline(always)]
-    unsafe fn add_products<P: Pairs, const R: usize>(&self, x: [&f32; R], sums: &mut [[f32; PANEL]; R]) {
-        add_row(&self.map(widened), x, sums);
+    unsafe fn add_products<P: Pairs, const R: usize, const C: usize>(
+        &self,
+        first: usize,
+        x: [&f32; R],
+        sums: &mut [[f32; C]; R],
+    ) {
+        add_row(&self.as_chunks().0[first / C].map(widened), x, sums);
     }
 }
