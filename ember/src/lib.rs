@@ -16,9 +16,9 @@
 //!
 //! # Features
 //!
-//! `wgpu` (on unless switched off): GPUs through Vulkan, Metal and DirectX 12. `cuda`: NVIDIA's; one of the two must be on, since the
-//! kernels for GPUs do not build without a runtime for them. `train`: training, and only with it automatic differentiation is
-//! compiled in.
+//! `wgpu` (on unless switched off): GPUs through Vulkan, Metal and DirectX 12. `cuda`: NVIDIA's.
+//! Without either the CPU computes, and two thirds of the dependencies are left to build. `train`:
+//! training, which brings `wgpu`; only with it automatic differentiation is compiled in.
 //!
 //! # Versions
 //!

@@ -17,10 +17,12 @@
 // A kernel for a GPU is written in the part of Rust that CubeCL translates, which lacks what these
 // lints ask for.
 #![allow(clippy::assign_op_pattern, clippy::manual_is_multiple_of, clippy::needless_range_loop)]
-// Without the feature `autodiff` nothing calls the backward passes.
-#![cfg_attr(not(feature = "autodiff"), allow(dead_code))]
+// Without the feature `autodiff` nothing calls the backward passes; without `gpu` nothing asks what a
+// tensor computes in.
+#![cfg_attr(not(all(feature = "autodiff", feature = "gpu")), allow(dead_code))]
 
 pub mod arena;
+#[cfg(feature = "gpu")]
 mod argmax;
 mod attention;
 mod bits;
@@ -32,6 +34,10 @@ mod dropout;
 mod embedding;
 mod gelu;
 mod gemm;
+#[cfg(feature = "gpu")]
+pub mod gpu;
+#[cfg(not(feature = "gpu"))]
+#[path = "no_gpu.rs"]
 pub mod gpu;
 mod halves;
 mod heads;
@@ -50,6 +56,7 @@ mod testing;
 
 use burn::tensor::Device;
 
+#[cfg(feature = "gpu")]
 pub use argmax::argmax;
 pub use attention::{causal_attention, causal_attention_and_weights};
 pub use cached_attention::{CachedAttention, CachedRows, Places};
@@ -58,6 +65,8 @@ pub use dropout::{DropoutMask, dropout};
 pub use embedding::embed;
 pub use gelu::gelu;
 pub use gemm::multiplies_bf16;
+#[cfg(not(feature = "gpu"))]
+pub use gpu::argmax;
 pub use heads::Heads;
 pub use linear::{linear, linear_gelu, linear_onto, unembed};
 pub use norm::{layer_norm, rms_norm};

@@ -6,6 +6,7 @@ use std::fmt::Debug;
 
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, BackendTensor, DispatchAutodiffContext, DispatchTensor, DispatchTensorKind, Flex};
+#[cfg(feature = "gpu")]
 use burn_cubecl::CubeBackend;
 
 /// An operation with `N` inputs and `M` outputs, as a backend computes it. Only the first output
@@ -29,25 +30,38 @@ pub trait Operation<B: Backend, const N: usize, const M: usize = 1>: Clone + Deb
 /// What `operation` makes of `inputs`, which are all on one device.
 pub fn apply<O, const N: usize, const M: usize>(operation: O, inputs: [DispatchTensor; N]) -> [DispatchTensor; M]
 where
-    O: Operation<Flex, N, M> + Operation<CubeBackend, N, M>,
+    O: Everywhere<N, M>,
 {
     let autodiff = inputs.iter().fold(DispatchAutodiffContext::Disabled, |all, input| all.merge(input.autodiff));
     let inputs = inputs.map(|input| without_autodiff(input.kind));
-    let outputs = if matches!(inputs[0], DispatchTensorKind::Flex(_)) {
-        let inputs = inputs.map(|input| match input {
-            DispatchTensorKind::Flex(input) => input,
-            _ => panic!("inputs on the CPU and on another device"),
-        });
-        apply_on(operation, inputs).map(|output| with_autodiff(output, DispatchTensorKind::Flex))
-    } else {
+    #[cfg(feature = "gpu")]
+    if matches!(inputs[0], DispatchTensorKind::Cube(_)) {
         let inputs = inputs.map(|input| match input {
             DispatchTensorKind::Cube(input) => input,
             _ => panic!("inputs on a GPU and on another device"),
         });
-        apply_on(operation, inputs).map(|output| with_autodiff(output, DispatchTensorKind::Cube))
-    };
+        let outputs = apply_on(operation, inputs).map(|output| with_autodiff(output, DispatchTensorKind::Cube));
+        return outputs.map(|kind| DispatchTensor { kind, autodiff });
+    }
+    let inputs = inputs.map(|input| match input {
+        DispatchTensorKind::Flex(input) => input,
+        #[allow(unreachable_patterns)]
+        _ => panic!("inputs on the CPU and on another device"),
+    });
+    let outputs = apply_on(operation, inputs).map(|output| with_autodiff(output, DispatchTensorKind::Flex));
     outputs.map(|kind| DispatchTensor { kind, autodiff })
 }
+
+/// An operation that every kind of device computes that the build is for.
+#[cfg(feature = "gpu")]
+pub trait Everywhere<const N: usize, const M: usize>: Operation<Flex, N, M> + Operation<CubeBackend, N, M> {}
+#[cfg(feature = "gpu")]
+impl<O: Operation<Flex, N, M> + Operation<CubeBackend, N, M>, const N: usize, const M: usize> Everywhere<N, M> for O {}
+/// An operation that every kind of device computes that the build is for.
+#[cfg(not(feature = "gpu"))]
+pub trait Everywhere<const N: usize, const M: usize>: Operation<Flex, N, M> {}
+#[cfg(not(feature = "gpu"))]
+impl<O: Operation<Flex, N, M>, const N: usize, const M: usize> Everywhere<N, M> for O {}
 
 /// The tensor inside the mark of a device with automatic differentiation, where there is one.
 pub(crate) fn without_autodiff(kind: DispatchTensorKind) -> DispatchTensorKind {

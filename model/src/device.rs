@@ -3,9 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use burn::tensor::{DType, Device, DeviceType, FloatDType, Tensor, TensorData};
+use burn::tensor::{DType, Device, FloatDType, Tensor, TensorData};
 use serde::Serialize;
 
+#[cfg(feature = "tuning-cache")]
 use crate::tuning;
 use ember_host::panics::quietly;
 
@@ -13,9 +14,14 @@ use ember_host::panics::quietly;
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
-    /// This build has no CUDA.
-    #[error("device {0}: built without CUDA")]
-    WithoutCuda(DeviceChoice),
+    /// This build knows no devices of this kind.
+    #[error("device {choice}: built without {kind}")]
+    NotBuilt {
+        /// What was asked for.
+        choice: DeviceChoice,
+        /// `CUDA` or `wgpu`.
+        kind: &'static str,
+    },
     /// There are not as many.
     #[error("device {choice}: no such device ({})", there(*count))]
     Absent {
@@ -140,11 +146,14 @@ pub fn select(choice: DeviceChoice) -> Result<Selected, DeviceError> {
         DeviceChoice::Auto => Ok(automatic()),
         DeviceChoice::Cuda(number) => {
             if !cfg!(feature = "cuda") {
-                return Err(DeviceError::WithoutCuda(choice));
+                return Err(DeviceError::NotBuilt { choice, kind: "CUDA" });
             }
             numbered(choice, cuda(), number)
         }
         DeviceChoice::Wgpu(number) => {
+            if !cfg!(feature = "wgpu") {
+                return Err(DeviceError::NotBuilt { choice, kind: "wgpu" });
+            }
             let mut adapters = wgpu();
             if number.is_none() {
                 adapters.sort_by_key(|adapter| !adapter.gpu);
@@ -196,18 +205,18 @@ pub fn cuda_count() -> usize {
     cuda().len()
 }
 
-#[cfg(not(feature = "cuda"))]
 fn cuda() -> Vec<Listed> {
+    #[cfg(feature = "cuda")]
+    return found("cuda", burn::tensor::DeviceType::Cuda);
+    #[cfg(not(feature = "cuda"))]
     Vec::new()
 }
 
-#[cfg(feature = "cuda")]
-fn cuda() -> Vec<Listed> {
-    found("cuda", DeviceType::Cuda)
-}
-
 fn wgpu() -> Vec<Listed> {
-    found("wgpu", DeviceType::Wgpu)
+    #[cfg(feature = "wgpu")]
+    return found("wgpu", burn::tensor::DeviceType::Wgpu);
+    #[cfg(not(feature = "wgpu"))]
+    Vec::new()
 }
 
 impl Listed {
@@ -218,7 +227,9 @@ impl Listed {
 }
 
 /// The runtime's devices, not yet tested; a missing driver means there are none.
-fn found(kind: &str, device_type: DeviceType) -> Vec<Listed> {
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
+fn found(kind: &str, device_type: burn::tensor::DeviceType) -> Vec<Listed> {
+    #[cfg(feature = "tuning-cache")]
     tuning::keep();
     let devices = quietly(|| Device::enumerate(device_type).into_vec()).unwrap_or_default();
     devices

@@ -29,9 +29,10 @@ pub fn heads(error: &LimitError) -> String {
 
 fn device(error: &DeviceError) -> Option<String> {
     let line = match error {
-        DeviceError::WithoutCuda(choice) => {
-            format!("--device {choice}: this program was built without CUDA; build it with --features cuda")
-        }
+        DeviceError::NotBuilt { choice, kind } => format!(
+            "--device {choice}: this program was built without {kind}; build it with --features {}",
+            kind.to_lowercase()
+        ),
         DeviceError::Absent { choice, count } => format!(
             "--device {choice}: no such device ({}); `devices` lists what there is, --device cpu always works",
             there(*count)

@@ -2,11 +2,15 @@
 
 pub(crate) mod cpu;
 mod factor;
+#[cfg(feature = "gpu")]
 mod gpu;
+#[cfg(feature = "gpu")]
 mod gpu_backward;
+#[cfg(feature = "gpu")]
 pub(crate) mod gpu_choice;
+#[cfg(feature = "gpu")]
 pub(crate) mod gpu_forward;
-#[cfg(all(test, feature = "autodiff"))]
+#[cfg(all(test, feature = "autodiff", feature = "gpu"))]
 pub(crate) mod gpu_tests;
 #[cfg(test)]
 mod tests;

@@ -1,9 +1,11 @@
 //! Attention of new positions to a key-value cache.
 
 mod cpu;
+#[cfg(feature = "gpu")]
 mod gpu;
+#[cfg(feature = "gpu")]
 mod gpu_kernels;
-#[cfg(all(test, feature = "autodiff"))]
+#[cfg(all(test, feature = "autodiff", feature = "gpu"))]
 mod gpu_tests;
 mod plain;
 mod rows;
@@ -13,6 +15,7 @@ use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use crate::{Heads, is_cpu};
 use plain::GatheredRows;
 
+#[cfg(feature = "gpu")]
 pub(crate) use gpu::shared_memory;
 pub use rows::{CachedRows, Places};
 
@@ -56,11 +59,12 @@ impl CachedAttention {
         match self {
             Self::Plain(rows) => rows.attend(qkv, keys, values, heads),
             Self::Kernel(places, table) => {
-                if is_cpu(&qkv.device()) {
-                    cpu::on_tensors(qkv, keys, values, heads, places)
-                } else {
-                    gpu::on_tensors(qkv, keys, values, (**table).clone(), heads, places)
+                #[cfg(feature = "gpu")]
+                if !is_cpu(&qkv.device()) {
+                    return gpu::on_tensors(qkv, keys, values, (**table).clone(), heads, places);
                 }
+                let _ = table;
+                cpu::on_tensors(qkv, keys, values, heads, places)
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Values in another type of floats.
 
 mod cpu;
+#[cfg(feature = "gpu")]
 mod gpu;
 
 use burn::tensor::{DType, FloatDType, Tensor};

@@ -2,8 +2,9 @@
 //! and what may be added to it to steer the learning.
 
 mod cpu;
+#[cfg(feature = "gpu")]
 mod gpu;
-#[cfg(all(test, feature = "autodiff"))]
+#[cfg(all(test, feature = "autodiff", feature = "gpu"))]
 mod gpu_tests;
 
 use burn::tensor::{FloatDType, Int, Tensor, TensorData, activation};

@@ -2,8 +2,9 @@
 //! are computed, not stored.
 
 pub(crate) mod cpu;
+#[cfg(feature = "gpu")]
 pub(crate) mod gpu;
-#[cfg(all(test, feature = "autodiff"))]
+#[cfg(all(test, feature = "autodiff", feature = "gpu"))]
 mod gpu_tests;
 pub(crate) mod mask;
 

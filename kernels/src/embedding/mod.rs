@@ -1,8 +1,9 @@
 //! Rows of a table by their numbers.
 
 mod cpu;
+#[cfg(feature = "gpu")]
 mod gpu;
-#[cfg(all(test, feature = "autodiff"))]
+#[cfg(all(test, feature = "autodiff", feature = "gpu"))]
 mod gpu_tests;
 #[cfg(test)]
 mod tests;

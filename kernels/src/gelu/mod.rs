@@ -4,8 +4,9 @@
 //! The kernels write it with a sigmoid: `(1 + tanh(u)) / 2 = 1 / (1 + e^(-2u))`.
 
 pub(crate) mod cpu;
+#[cfg(feature = "gpu")]
 pub(crate) mod gpu;
-#[cfg(all(test, feature = "autodiff"))]
+#[cfg(all(test, feature = "autodiff", feature = "gpu"))]
 mod gpu_tests;
 #[cfg(test)]
 mod tests;

@@ -1,9 +1,11 @@
 //! Products with weights as training has them; inference on the CPU packs them ([`crate::packed`]).
 
 mod cpu;
+#[cfg(feature = "gpu")]
 mod gpu;
+#[cfg(feature = "gpu")]
 mod gpu_gelu;
-#[cfg(all(test, feature = "autodiff"))]
+#[cfg(all(test, feature = "autodiff", feature = "gpu"))]
 mod gpu_tests;
 mod one_row;
 #[cfg(test)]

@@ -1,12 +1,14 @@
 //! LayerNorm and RMSNorm of the last dimension.
 
+#[cfg(feature = "gpu")]
 mod gpu;
 mod layer_norm;
 mod rms_norm;
 
+#[cfg(feature = "gpu")]
 pub(crate) use gpu::{MOST_GROUPS, Share};
 pub(crate) use rms_norm::{ROWS, backward_rows, forward_rows};
-#[cfg(all(test, feature = "autodiff"))]
+#[cfg(all(test, feature = "autodiff", feature = "gpu"))]
 mod gpu_tests;
 #[cfg(test)]
 mod tests;

@@ -2,6 +2,7 @@
 //! global norm needs. Nobody differentiates an optimizer, so nothing here has a gradient.
 
 mod cpu;
+#[cfg(feature = "gpu")]
 pub mod gpu;
 mod orthogonal;
 mod update;

@@ -1,8 +1,9 @@
 //! RMSNorm of every head of queries and keys, inside the joint projection.
 
 mod cpu;
+#[cfg(feature = "gpu")]
 mod gpu;
-#[cfg(all(test, feature = "autodiff"))]
+#[cfg(all(test, feature = "autodiff", feature = "gpu"))]
 mod gpu_tests;
 #[cfg(test)]
 mod tests;

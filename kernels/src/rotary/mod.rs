@@ -1,8 +1,9 @@
 //! Rotary positions ([Su et al. 2021](https://arxiv.org/abs/2104.09864), section 3.2.2).
 
 mod cpu;
+#[cfg(feature = "gpu")]
 mod gpu;
-#[cfg(all(test, feature = "autodiff"))]
+#[cfg(all(test, feature = "autodiff", feature = "gpu"))]
 mod gpu_tests;
 #[cfg(test)]
 mod tests;

@@ -2,6 +2,7 @@
 //! `silu(g) = g / (1 + e^(-g))`.
 
 mod cpu;
+#[cfg(feature = "gpu")]
 mod gpu;
 #[cfg(test)]
 mod tests;

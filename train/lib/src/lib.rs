@@ -19,6 +19,9 @@
 //! - A gradient that is not finite never reaches the weights ([`step::guard`]), and weights that
 //!   cease to be finite never reach a checkpoint.
 
+#[cfg(not(any(feature = "wgpu", feature = "cuda")))]
+compile_error!("the optimizers' steps on a GPU need a runtime for one: switch on the feature wgpu or cuda");
+
 pub mod config;
 pub mod distributed;
 pub mod error;
