@@ -6,6 +6,7 @@ use std::fmt::Debug;
 
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, BackendTensor, DispatchAutodiffContext, DispatchTensor, DispatchTensorKind, Flex};
+use burn::tensor::Tensor;
 use burn_cubecl::CubeBackend;
 
 /// An operation with `N` inputs and `M` outputs, as a backend computes it. Only the first output
@@ -26,8 +27,17 @@ pub trait Operation<B: Backend, const N: usize, const M: usize = 1>: Clone + Deb
     }
 }
 
-/// What `operation` makes of `inputs`, which are all on one device.
-pub fn apply<O, const N: usize, const M: usize>(operation: O, inputs: [DispatchTensor; N]) -> [DispatchTensor; M]
+/// What an operation with one output makes of `inputs`, which are all on one device.
+pub fn apply<O, const N: usize, const D: usize>(operation: O, inputs: [DispatchTensor; N]) -> Tensor<D>
+where
+    O: Operation<Flex, N> + Operation<CubeBackend, N>,
+{
+    let [y] = outputs_of(operation, inputs);
+    Tensor::from_dispatch(y)
+}
+
+/// As [`apply`], with all outputs.
+pub fn outputs_of<O, const N: usize, const M: usize>(operation: O, inputs: [DispatchTensor; N]) -> [DispatchTensor; M]
 where
     O: Operation<Flex, N, M> + Operation<CubeBackend, N, M>,
 {

@@ -89,9 +89,10 @@ pub struct Portable;
 #[derive(Clone, Copy, Debug)]
 pub struct Avx2;
 
-/// The instructions of [`Level::Avx512`].
+/// The instructions of [`Level::Avx512`]; with `BF16` products are of pairs of bfloat16, summed in
+/// float32, for which the processor must have instructions too.
 #[derive(Clone, Copy, Debug)]
-pub struct Avx512;
+pub struct Avx512<const BF16: bool = false>;
 
 /// Defines functions whose body is compiled once per instruction set and dispatched at run time.
 ///

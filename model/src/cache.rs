@@ -130,7 +130,7 @@ impl KvCache {
             let dtype = FloatDType::from(qkv.dtype());
             (keys, values) = (kernels::cast(keys, dtype), kernels::cast(values, dtype));
         }
-        let (y, keys, values) = rows.attend(qkv, keys, values, self.heads);
+        let (y, [keys, values]) = rows.attend(qkv, [keys, values], self.heads);
         *slot = Some((keys, values));
         y
     }

@@ -454,7 +454,7 @@ impl Gpt {
         }
         let pass = self.pass(rotary.map(|table| table.select(positions.flatten(0, 1))));
         for (block, (keys, values)) in self.h.iter().zip(cache) {
-            let attend = |qkv| rows.attend(qkv, keys.clone(), values.clone(), self.config.heads()).0;
+            let attend = |qkv| rows.attend(qkv, [keys.clone(), values.clone()], self.config.heads()).0;
             x = block.forward(x, &pass, attend);
         }
         self.head(self.final_norm(x))

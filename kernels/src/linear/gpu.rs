@@ -3,20 +3,14 @@
 //!
 //! Products take matrices, `[batch, time]` as one dimension, so that the tuner sees few shapes.
 
-use burn::tensor::{DType, Shape};
-use burn_cubecl::CubeBackend;
-use burn_cubecl::kernel::cast;
+use burn::tensor::Shape;
 use burn_cubecl::kernel::matmul::{MatmulStrategy, matmul};
-use burn_cubecl::tensor::CubeTensor;
-use cubecl::prelude::*;
 
 use super::{Linear, LinearOnto, LinearWithoutBias, Unembed};
 use crate::DropoutMask;
 use crate::dropout::gpu::{Mask, dropped, mask_launch};
-use crate::gpu::launch::{Grid, launch};
-use crate::gpu::sum::{COLUMNS, Groups, LANES, column_sums, of_groups, over_column};
-use crate::gpu::tensor::{contiguous, elem, float32, rows_and_width, unfilled, vector_size, with_width, written};
-use crate::operation::Operation;
+use crate::gpu::prelude::*;
+use crate::gpu::sum::{COLUMNS, Groups, LANES, column_sums, of_groups, write_column_sum};
 
 impl Operation<CubeBackend, 3> for Linear {
     type Kept = [CubeTensor; 2];
@@ -117,27 +111,17 @@ fn add_bias_kernel<T: Float, N: Size>(
     y[ABSOLUTE_POS] = Vector::cast_from(Vector::cast_from(x[ABSOLUTE_POS]) + bias[ABSOLUTE_POS % width]);
 }
 
-/// `x + b` where `x` lies: nothing else holds a product that was just made.
+/// `x + b`, over `x` where nothing else holds it.
 fn add_bias(x: CubeTensor, bias: CubeTensor) -> CubeTensor {
     let bias = float32(bias);
     let [rows, width] = rows_and_width(&x);
     let vector = vector_size(width);
-    let length = rows * width / vector;
+    let (width, length) = (width / vector, rows * width / vector);
     let (grid, dtype) = (Grid::each(&[&x], length), elem(x.dtype));
+    let (y, out) = written(&x, 0);
     // SAFETY: the kernel looks at `length` before it reads or writes a place.
-    unsafe {
-        launch!(
-            add_bias_kernel,
-            grid,
-            vector,
-            [x.clone(), bias],
-            x.as_tensor_alias(0).into_buffer_arg(),
-            length,
-            width / vector,
-            dtype
-        );
-    }
-    x
+    unsafe { launch!(add_bias_kernel, grid, vector, [x, bias, out], length, width, dtype) };
+    y
 }
 
 #[cube(launch_unchecked, address_type = "dynamic")]
@@ -167,23 +151,12 @@ fn onto(residual: CubeTensor, branch: CubeTensor, bias: CubeTensor, dropout: Opt
     let (residual, bias) = (contiguous(residual), float32(bias));
     let [rows, width] = rows_and_width(&residual);
     let vector = vector_size(width);
-    let length = rows * width / vector;
-    let (grid, dtype) = (Grid::each(&[&residual], length), elem(branch.dtype));
-    let (y, written) = written(&residual, 0);
+    let (width, length) = (width / vector, rows * width / vector);
+    let (grid, dtype, (mask, drops)) = (Grid::each(&[&residual], length), elem(branch.dtype), mask_launch(dropout));
+    let (y, out) = written(&residual, 0);
     // SAFETY: as above.
     unsafe {
-        launch!(
-            onto_kernel,
-            grid,
-            vector,
-            [residual, branch, bias],
-            written,
-            length,
-            width / vector,
-            mask_launch(dropout),
-            dropout.is_some(),
-            dtype
-        );
+        launch!(onto_kernel, grid, vector, [residual, branch, bias, out], length, width, mask, drops, dtype);
     }
     y
 }
@@ -215,35 +188,21 @@ fn branch_gradient_kernel<D: Float, T: Float, N: Size>(
             sum += value;
         }
     }
-    let total = over_column::<N>(sum);
-    if UNIT_POS_Y == 0 && column < width {
-        sums[CUBE_POS_Y as usize * width + column] = total;
-    }
+    write_column_sum::<N>(sum, sums, column, width);
 }
 
 /// What comes back from the residual stream through dropout, in type `to`, and its columns' sums:
 /// the bias's gradient.
 fn branch_gradient(dy: CubeTensor, dropout: Option<DropoutMask>, to: DType) -> (CubeTensor, CubeTensor) {
     let [rows, width] = rows_and_width(&dy);
-    let groups = Groups::of(rows);
-    let vector = vector_size(width);
+    let (groups, vector) = (Groups::of(rows), vector_size(width));
     let dbranch = unfilled(&dy, [rows, width], to);
     let sums = unfilled(&dy, [groups.count, width], DType::F32);
-    let (grid, dtypes) = (groups.grid(&[&dy], width / vector), [elem(dy.dtype), elem(to)]);
+    let (width, steps, (mask, drops)) = (width / vector, groups.steps, mask_launch(dropout));
+    let (grid, dtypes) = (groups.grid(&[&dy], width), [elem(dy.dtype), elem(to)]);
     // SAFETY: the kernel looks at `rows` and `width` before it reads or writes a place.
     unsafe {
-        launch!(
-            branch_gradient_kernel,
-            grid,
-            vector,
-            [dy, dbranch.clone(), sums.clone()],
-            rows,
-            width / vector,
-            groups.steps,
-            mask_launch(dropout),
-            dropout.is_some(),
-            dtypes
-        );
+        launch!(branch_gradient_kernel, grid, vector, [dy, &dbranch, &sums], rows, width, steps, mask, drops, dtypes);
     }
     (dbranch, of_groups(sums))
 }

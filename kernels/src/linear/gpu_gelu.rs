@@ -2,32 +2,26 @@
 //! their way, so that neither the bias nor its gradient takes a pass of its own over the widest
 //! tensor of a block.
 
-use burn::tensor::DType;
-use burn_cubecl::CubeBackend;
-use burn_cubecl::kernel::cast;
-use burn_cubecl::tensor::CubeTensor;
-use cubecl::prelude::*;
-
 use super::LinearGelu;
 use super::gpu::{linear, linear_backward};
 use crate::gelu::gpu::{gelu, gelu_slope};
-use crate::gpu::launch::{Grid, launch};
-use crate::gpu::sum::{COLUMNS, Groups, LANES, of_groups, over_column};
-use crate::gpu::tensor::{contiguous, elem, float32, rows_and_width, unfilled, vector_size};
-use crate::operation::Operation;
+use crate::gpu::prelude::*;
+use crate::gpu::sum::{COLUMNS, Groups, LANES, of_groups, write_column_sum};
 
 impl Operation<CubeBackend, 3> for LinearGelu {
     /// The inputs, and `x W`.
-    type Kept = ([CubeTensor; 3], CubeTensor);
+    type Kept = [CubeTensor; 4];
 
-    fn forward(&self, inputs: [CubeTensor; 3]) -> ([CubeTensor; 1], Self::Kept) {
-        let [x, weight, bias] = inputs.clone();
-        let (y, h) = forward(x, weight, bias);
-        ([y], (inputs, h))
+    fn forward(&self, [x, weight, bias]: [CubeTensor; 3]) -> ([CubeTensor; 1], Self::Kept) {
+        let h = linear(x.clone(), weight.clone(), None);
+        ([biased_gelu(h.clone(), float32(bias.clone()))], [x, weight, bias, h])
     }
 
-    fn backward(&self, (inputs, h): Self::Kept, dy: CubeTensor) -> [CubeTensor; 3] {
-        backward(inputs, h, dy)
+    fn backward(&self, [x, weight, bias, h]: Self::Kept, dy: CubeTensor) -> [CubeTensor; 3] {
+        let dy = contiguous(cast(dy, h.dtype));
+        let (dh, dbias) = biased_gelu_backward(h, float32(bias), dy);
+        let [dx, dweight] = linear_backward(x, weight, dh);
+        [dx, dweight, dbias]
     }
 }
 
@@ -72,50 +66,30 @@ fn biased_gelu_backward_kernel<T: Float, N: Size>(
             sum += value;
         }
     }
-    let total = over_column::<N>(sum);
-    if UNIT_POS_Y == 0 && column < width {
-        sums[CUBE_POS_Y as usize * width + column] = total;
-    }
+    write_column_sum::<N>(sum, sums, column, width);
 }
 
-/// `gelu(x W + b)`, `[..., n_out]`, and `x W`, which the backward wants; both in the type of `x`.
-fn forward(x: CubeTensor, weight: CubeTensor, bias: CubeTensor) -> (CubeTensor, CubeTensor) {
-    let (h, bias) = (linear(x, weight, None), float32(bias));
+/// `gelu(h + bias)`, in the type of `h`.
+fn biased_gelu(h: CubeTensor, bias: CubeTensor) -> CubeTensor {
     let [rows, width] = rows_and_width(&h);
-    let y = unfilled(&h, h.meta.shape().clone(), h.dtype);
-    let vector = vector_size(width);
-    let length = rows * width / vector;
+    let (y, vector) = (unfilled_like(&h), vector_size(width));
+    let (width, length) = (width / vector, rows * width / vector);
     let (grid, dtype) = (Grid::each(&[&h], length), elem(h.dtype));
     // SAFETY: the kernel looks at `length` before it reads or writes a place.
-    unsafe {
-        launch!(biased_gelu_kernel, grid, vector, [h.clone(), bias, y.clone()], length, width / vector, dtype);
-    }
-    (y, h)
+    unsafe { launch!(biased_gelu_kernel, grid, vector, [h, bias, &y], length, width, dtype) };
+    y
 }
 
-/// Gradients of `x`, `weight` and `bias`, given `h`, which is `x W`, and that of the output.
-fn backward(inputs: [CubeTensor; 3], h: CubeTensor, dy: CubeTensor) -> [CubeTensor; 3] {
-    let [x, weight, bias] = inputs;
-    let (bias, dy) = (float32(bias), contiguous(cast(dy, h.dtype)));
+/// Gradients of `h` and `bias`, given that of the output.
+fn biased_gelu_backward(h: CubeTensor, bias: CubeTensor, dy: CubeTensor) -> (CubeTensor, CubeTensor) {
     let [rows, width] = rows_and_width(&h);
-    let groups = Groups::of(rows);
-    let vector = vector_size(width);
-    let dh = unfilled(&h, h.meta.shape().clone(), h.dtype);
+    let (groups, dh, vector) = (Groups::of(rows), unfilled_like(&h), vector_size(width));
     let sums = unfilled(&h, [groups.count, width], DType::F32);
-    let (grid, dtype) = (groups.grid(&[&h], width / vector), elem(h.dtype));
+    let (width, steps) = (width / vector, groups.steps);
+    let (grid, dtype) = (groups.grid(&[&h], width), elem(h.dtype));
     // SAFETY: the kernel looks at `rows` and `width` before it reads or writes a place.
     unsafe {
-        launch!(
-            biased_gelu_backward_kernel,
-            grid,
-            vector,
-            [h, bias, dy, dh.clone(), sums.clone()],
-            rows,
-            width / vector,
-            groups.steps,
-            dtype
-        );
+        launch!(biased_gelu_backward_kernel, grid, vector, [h, bias, dy, &dh, &sums], rows, width, steps, dtype);
     }
-    let [dx, dweight] = linear_backward(x, weight, dh);
-    [dx, dweight, of_groups(sums)]
+    (dh, of_groups(sums))
 }

@@ -1,17 +1,12 @@
 //! LayerNorm and RMSNorm: a row is read once and held by the units that share it; statistics in
 //! float32.
 
-use burn::tensor::{DType, FloatDType};
-use burn_cubecl::CubeBackend;
+use burn::tensor::FloatDType;
 use burn_cubecl::kernel::slice;
-use burn_cubecl::tensor::CubeTensor;
-use cubecl::prelude::*;
 
 use super::{LayerNorm, RmsNorm};
-use crate::gpu::launch::{Grid, launch};
+use crate::gpu::prelude::*;
 use crate::gpu::sum::{of_groups, over_lanes};
-use crate::gpu::tensor::{contiguous, elem, rows_and_width, unfilled, vector_size};
-use crate::operation::Operation;
 
 impl Operation<CubeBackend, 3> for LayerNorm {
     type Kept = [CubeTensor; 2];
@@ -22,10 +17,8 @@ impl Operation<CubeBackend, 3> for LayerNorm {
     }
 
     fn backward(&self, [x, weight]: Self::Kept, dy: CubeTensor) -> [CubeTensor; 3] {
-        let width = weight.meta.num_elements();
         let [dx, sums] = backward(x, weight, dy, self.epsilon, true);
-        let [dweight, dbias] =
-            [0, width].map(|first| slice(sums.clone(), std::slice::from_ref(&(first..first + width))));
+        let [dweight, dbias] = halves(sums);
         [dx, dweight, dbias]
     }
 }
@@ -43,8 +36,14 @@ impl Operation<CubeBackend, 2> for RmsNorm {
     }
 }
 
+/// The two halves of a list.
+pub fn halves(list: CubeTensor) -> [CubeTensor; 2] {
+    let half = list.meta.num_elements() / 2;
+    [0, half].map(|first| slice(list.clone(), std::slice::from_ref(&(first..first + half))))
+}
+
 /// Cubes of the backward at most: each sums the gradient of the weights over its own rows.
-pub const MOST_GROUPS: usize = 1024;
+const MOST_GROUPS: usize = 1024;
 
 /// How a row's vectors are shared out to units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,17 +52,19 @@ pub struct Share {
     pub side: usize,
     /// Vectors that each of them holds.
     pub each: usize,
+    /// Whether the mean is taken away from a row.
+    pub centred: bool,
 }
 
 impl Share {
     /// For rows of so many vectors: few units for short rows, so that none stands idle.
-    pub fn of(vectors: usize) -> Self {
+    pub fn of(vectors: usize, centred: bool) -> Self {
         let side = match vectors {
             0..=32 => 4,
             33..=256 => 8,
             _ => 16,
         };
-        Self { side, each: vectors.div_ceil(side * side).max(1) }
+        Self { side, each: vectors.div_ceil(side * side).max(1), centred }
     }
 
     /// Units that share a row.
@@ -80,41 +81,38 @@ impl Share {
     pub fn rows(self) -> usize {
         self.units() / self.lanes()
     }
+
+    /// How `rows` are shared out to groups, each of which is summed by itself: the rows that one
+    /// takes, the cubes, and the groups.
+    pub fn groups(self, rows: usize) -> (usize, usize, usize) {
+        let steps = rows.div_ceil(MOST_GROUPS * self.rows()).max(1);
+        let cubes = rows.div_ceil(steps * self.rows()).max(1);
+        (steps, cubes, cubes * self.rows())
+    }
 }
 
-#[cube(launch_unchecked, address_type = "dynamic")]
-fn norm_kernel<O: Float, N: Size>(
-    x: &[Vector<f32, N>],
-    weight: &[Vector<f32, N>],
-    bias: &[Vector<f32, N>],
-    y: &mut [Vector<O, N>],
-    rows: usize,
+/// The reciprocal of a row's root mean square, after its mean is taken away where `share` says so.
+/// `values` are this unit's vectors of it, beyond its `width` anything.
+#[cube]
+pub fn row_scale<N: Size>(
+    values: &mut Array<Vector<f32, N>>,
+    scratch: &mut Shared<[f32]>,
     width: usize,
     epsilon: f32,
     #[comptime] share: Share,
-    #[comptime] centred: bool,
-    #[define(O)] _dtype: ElemType,
-) {
-    let lanes = comptime!(share.lanes());
-    let (side, units) = comptime!((share.side, share.units()));
-    let mut scratch = Shared::<[f32]>::new_slice(comptime!(2 * share.units()));
-    let unit = UNIT_POS as usize;
-    let row = CUBE_POS * comptime!(share.rows()) + unit / lanes;
-    let lane = unit % lanes;
+) -> Vector<f32, N> {
+    let (lanes, side, units) = comptime!((share.lanes(), share.side, share.units()));
+    let lane = UNIT_POS as usize % lanes;
     let size = f32::cast_from(width * N::value());
-
-    let mut values = Array::<Vector<f32, N>>::new(share.each);
-    let mut sum = Vector::<f32, N>::new(f32::new(0.0));
-    #[unroll]
-    for i in 0..share.each {
-        let column = i * lanes + lane;
-        if row < rows && column < width {
-            values[i] = x[row * width + column];
-            sum += values[i];
+    if comptime!(share.centred) {
+        let mut sum = Vector::<f32, N>::new(f32::new(0.0));
+        #[unroll]
+        for i in 0..share.each {
+            if i * lanes + lane < width {
+                sum += values[i];
+            }
         }
-    }
-    if centred {
-        let mean = over_lanes(sum.vector_sum(), &mut scratch, side, units) / size;
+        let mean = over_lanes(sum.vector_sum(), scratch, side, units) / size;
         #[unroll]
         for i in 0..share.each {
             values[i] -= Vector::new(mean);
@@ -127,14 +125,43 @@ fn norm_kernel<O: Float, N: Size>(
             squares += values[i] * values[i];
         }
     }
-    let mean_square = over_lanes(squares.vector_sum(), &mut scratch, side, units) / size;
-    let scale = Vector::new(f32::new(1.0) / (mean_square + epsilon).sqrt());
+    let mean_square = over_lanes(squares.vector_sum(), scratch, side, units) / size;
+    Vector::new(f32::new(1.0) / (mean_square + epsilon).sqrt())
+}
+
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn forward_rows<O: Float, N: Size>(
+    x: &[Vector<f32, N>],
+    weight: &[Vector<f32, N>],
+    bias: &[Vector<f32, N>],
+    y: &mut [Vector<O, N>],
+    rows: usize,
+    width: usize,
+    epsilon: f32,
+    #[comptime] share: Share,
+    #[define(O)] _dtype: ElemType,
+) {
+    let lanes = comptime!(share.lanes());
+    let mut scratch = Shared::<[f32]>::new_slice(comptime!(2 * share.units()));
+    let unit = UNIT_POS as usize;
+    let row = CUBE_POS * comptime!(share.rows()) + unit / lanes;
+    let lane = unit % lanes;
+
+    let mut values = Array::<Vector<f32, N>>::new(share.each);
+    #[unroll]
+    for i in 0..share.each {
+        let column = i * lanes + lane;
+        if row < rows && column < width {
+            values[i] = x[row * width + column];
+        }
+    }
+    let scale = row_scale::<N>(&mut values, &mut scratch, width, epsilon, share);
     #[unroll]
     for i in 0..share.each {
         let column = i * lanes + lane;
         if row < rows && column < width {
             let mut value = values[i] * scale * weight[column];
-            if centred {
+            if comptime!(share.centred) {
                 value += bias[column];
             }
             y[row * width + column] = Vector::cast_from(value);
@@ -145,7 +172,7 @@ fn norm_kernel<O: Float, N: Size>(
 // With h the normalised row and g = dy * weight: dx = (g - mean(g) - h * mean(g * h)) / standard
 // deviation; without mean(g) where rows are not centred.
 #[cube(launch_unchecked, address_type = "dynamic")]
-fn norm_backward_kernel<D: Float, N: Size>(
+fn backward_rows<D: Float, N: Size>(
     x: &[Vector<f32, N>],
     weight: &[Vector<f32, N>],
     dy: &[Vector<D, N>],
@@ -156,7 +183,6 @@ fn norm_backward_kernel<D: Float, N: Size>(
     steps: usize,
     epsilon: f32,
     #[comptime] share: Share,
-    #[comptime] centred: bool,
     #[define(D)] _dtype: ElemType,
 ) {
     let lanes = comptime!(share.lanes());
@@ -173,7 +199,6 @@ fn norm_backward_kernel<D: Float, N: Size>(
         let row = group * steps + step;
         let mut h = Array::<Vector<f32, N>>::new(share.each);
         let mut g = Array::<Vector<f32, N>>::new(share.each);
-        let mut sum = Vector::<f32, N>::new(f32::new(0.0));
         #[unroll]
         for i in 0..share.each {
             let column = i * lanes + lane;
@@ -182,26 +207,9 @@ fn norm_backward_kernel<D: Float, N: Size>(
             if row < rows && column < width {
                 h[i] = x[row * width + column];
                 g[i] = Vector::cast_from(dy[row * width + column]);
-                sum += h[i];
             }
         }
-        if centred {
-            let mean = over_lanes(sum.vector_sum(), &mut scratch, side, units) / size;
-            #[unroll]
-            for i in 0..share.each {
-                h[i] -= Vector::new(mean);
-            }
-        }
-        let mut squares = Vector::<f32, N>::new(f32::new(0.0));
-        #[unroll]
-        for i in 0..share.each {
-            if i * lanes + lane < width {
-                squares += h[i] * h[i];
-            }
-        }
-        let mean_square = over_lanes(squares.vector_sum(), &mut scratch, side, units) / size;
-        let scale = Vector::new(f32::new(1.0) / (mean_square + epsilon).sqrt());
-
+        let scale = row_scale::<N>(&mut h, &mut scratch, width, epsilon, share);
         let mut sum_g = Vector::<f32, N>::new(f32::new(0.0));
         let mut sum_gh = Vector::<f32, N>::new(f32::new(0.0));
         #[unroll]
@@ -217,7 +225,7 @@ fn norm_backward_kernel<D: Float, N: Size>(
             }
         }
         let mut mean_g = f32::new(0.0);
-        if centred {
+        if comptime!(share.centred) {
             mean_g = over_lanes(sum_g.vector_sum(), &mut scratch, side, units) / size;
         }
         let mean_gh = over_lanes(sum_gh.vector_sum(), &mut scratch, side, units) / size;
@@ -229,13 +237,13 @@ fn norm_backward_kernel<D: Float, N: Size>(
             }
         }
     }
-    let kinds = if centred { 2usize } else { 1usize };
+    let kinds = comptime!(if share.centred { 2usize } else { 1usize });
     #[unroll]
     for i in 0..share.each {
         let column = i * lanes + lane;
         if column < width {
             sums[group * kinds * width + column] = dweight[i];
-            if centred {
+            if comptime!(share.centred) {
                 sums[(group * kinds + 1) * width + column] = dbias[i];
             }
         }
@@ -250,25 +258,14 @@ fn forward(x: CubeTensor, weight: CubeTensor, bias: Option<CubeTensor>, epsilon:
     let [rows, width] = rows_and_width(&x);
     let y = unfilled(&x, x.meta.shape().clone(), to.into());
     let vector = vector_size(width);
-    let share = Share::of(width / vector);
-    let grid = Grid::cubes(&[&x, &y], rows.div_ceil(share.rows()), share.units());
-    let centred = bias.is_some();
+    let width = width / vector;
+    let share = Share::of(width, bias.is_some());
+    let (grid, dtype) = (Grid::cubes(&[&x, &y], rows.div_ceil(share.rows()), share.units()), elem(to.into()));
     // What does not centre reads no bias either.
     let bias = bias.map_or_else(|| weight.clone(), contiguous);
     // SAFETY: the kernel looks at `rows` and `width` before it reads or writes a place.
     unsafe {
-        launch!(
-            norm_kernel,
-            grid,
-            vector,
-            [x, weight, bias, y.clone()],
-            rows,
-            width / vector,
-            epsilon,
-            share,
-            centred,
-            elem(to.into())
-        );
+        launch!(forward_rows, grid, vector, [x, weight, bias, &y], rows, width, epsilon, share, dtype);
     }
     y
 }
@@ -276,32 +273,19 @@ fn forward(x: CubeTensor, weight: CubeTensor, bias: Option<CubeTensor>, epsilon:
 /// The gradient of `x`, and those of the weights side by side: of `weight` and, where rows are
 /// `centred`, of `bias`.
 fn backward(x: CubeTensor, weight: CubeTensor, dy: CubeTensor, epsilon: f32, centred: bool) -> [CubeTensor; 2] {
-    let (x, weight, dy) = (contiguous(x), contiguous(weight), contiguous(dy));
+    let [x, weight, dy] = [x, weight, dy].map(contiguous);
     let [rows, width] = rows_and_width(&x);
     let dx = unfilled(&x, x.meta.shape().clone(), DType::F32);
     let vector = vector_size(width);
-    let share = Share::of(width / vector);
-    let steps = rows.div_ceil(MOST_GROUPS * share.rows()).max(1);
-    let count = rows.div_ceil(steps * share.rows()).max(1);
-    let kinds = if centred { 2 } else { 1 };
-    let sums = unfilled(&x, [count * share.rows(), kinds * width], DType::F32);
-    let (grid, dtype) = (Grid::cubes(&[&x, &dx, &sums], count, share.units()), elem(dy.dtype));
+    let share = Share::of(width / vector, centred);
+    let (steps, cubes, groups) = share.groups(rows);
+    let sums = unfilled(&x, [groups, if centred { 2 * width } else { width }], DType::F32);
+    let (grid, dtype) = (Grid::cubes(&[&x, &dx, &sums], cubes, share.units()), elem(dy.dtype));
+    let width = width / vector;
     // SAFETY: the kernel looks at `rows` and `width` before it reads or writes a place; `sums` has
     // a row for each group.
     unsafe {
-        launch!(
-            norm_backward_kernel,
-            grid,
-            vector,
-            [x, weight, dy, dx.clone(), sums.clone()],
-            rows,
-            width / vector,
-            steps,
-            epsilon,
-            share,
-            centred,
-            dtype
-        );
+        launch!(backward_rows, grid, vector, [x, weight, dy, &dx, &sums], rows, width, steps, epsilon, share, dtype);
     }
     [dx, of_groups(sums)]
 }

@@ -1,18 +1,10 @@
 //! RMSNorm of each head's query and key where they lie, inside the joint projection.
 
-use burn::tensor::DType;
-use burn_cubecl::CubeBackend;
-use burn_cubecl::kernel::{cast, slice};
-use burn_cubecl::tensor::CubeTensor;
-use cubecl::prelude::*;
-
 use super::QkNorm;
 use crate::Heads;
-use crate::gpu::launch::{Grid, launch};
+use crate::gpu::prelude::*;
 use crate::gpu::sum::{of_groups, over_lanes};
-use crate::gpu::tensor::{contiguous, elem, float32, unfilled, vector_size, written};
-use crate::norm::{MOST_GROUPS, Share};
-use crate::operation::Operation;
+use crate::norm::gpu::{Share, halves, row_scale};
 
 impl Operation<CubeBackend, 3> for QkNorm {
     type Kept = [CubeTensor; 3];
@@ -47,15 +39,20 @@ struct Layout {
     width: usize,
 }
 
-fn layout(heads: Heads, in_place: bool, vector: usize) -> (usize, LayoutLaunch) {
+/// The layout for `qkv`, whose values stay where they are if it is changed `in_place`; the numbers
+/// in a vector, how a head is shared, and the heads that the kernel goes through in all.
+fn layout(qkv: &CubeTensor, heads: Heads, in_place: bool) -> (LayoutLaunch, usize, Share, usize) {
+    let vector = vector_size(heads.head_size);
+    let width = heads.head_size / vector;
     let normed = heads.n_head + heads.n_kv_head;
     let all = normed + heads.n_kv_head;
     let visited = if in_place { normed } else { all };
-    (visited, LayoutLaunch::new(visited, heads.n_head, normed, all, heads.head_size / vector))
+    let rows = qkv.meta.num_elements() / heads.width() * visited;
+    (LayoutLaunch::new(visited, heads.n_head, normed, all, width), vector, Share::of(width, false), rows)
 }
 
 #[cube(launch_unchecked, address_type = "dynamic")]
-fn qk_norm_kernel<T: Float, N: Size>(
+fn forward_heads<T: Float, N: Size>(
     x: &[Vector<T, N>],
     query: &[Vector<f32, N>],
     key: &[Vector<f32, N>],
@@ -75,18 +72,14 @@ fn qk_norm_kernel<T: Float, N: Size>(
     let first = (row / layout.visited * layout.all + head) * layout.width;
 
     let mut values = Array::<Vector<f32, N>>::new(share.each);
-    let mut squares = Vector::<f32, N>::new(f32::new(0.0));
     #[unroll]
     for i in 0..share.each {
         let column = i * lanes + lane;
         if row < rows && column < layout.width {
             values[i] = Vector::cast_from(x[first + column]);
-            squares += values[i] * values[i];
         }
     }
-    let size = f32::cast_from(layout.width * N::value());
-    let sum = over_lanes(squares.vector_sum(), &mut scratch, comptime!(share.side), comptime!(share.units()));
-    let scale = Vector::new(f32::new(1.0) / (sum / size + epsilon).sqrt());
+    let scale = row_scale::<N>(&mut values, &mut scratch, layout.width, epsilon, share);
     #[unroll]
     for i in 0..share.each {
         let column = i * lanes + lane;
@@ -102,10 +95,10 @@ fn qk_norm_kernel<T: Float, N: Size>(
     }
 }
 
-// As `norm_backward_kernel` without a mean; what a head of queries adds goes to the first half of
+// As `backward_rows` of RMSNorm without a mean; what a head of queries adds goes to the first half of
 // its group's sums, what a head of keys adds to the second.
 #[cube(launch_unchecked, address_type = "dynamic")]
-fn qk_norm_backward_kernel<T: Float, N: Size>(
+fn backward_heads<T: Float, N: Size>(
     x: &[Vector<T, N>],
     query: &[Vector<f32, N>],
     key: &[Vector<f32, N>],
@@ -136,7 +129,6 @@ fn qk_norm_backward_kernel<T: Float, N: Size>(
         let first = (row / layout.visited * layout.all + head) * width;
         let mut h = Array::<Vector<f32, N>>::new(share.each);
         let mut g = Array::<Vector<f32, N>>::new(share.each);
-        let mut squares = Vector::<f32, N>::new(f32::new(0.0));
         #[unroll]
         for i in 0..share.each {
             let column = i * lanes + lane;
@@ -145,11 +137,9 @@ fn qk_norm_backward_kernel<T: Float, N: Size>(
             if row < rows && column < width {
                 h[i] = Vector::cast_from(x[first + column]);
                 g[i] = Vector::cast_from(dy[first + column]);
-                squares += h[i] * h[i];
             }
         }
-        let mean_square = over_lanes(squares.vector_sum(), &mut scratch, side, units) / size;
-        let scale = Vector::new(f32::new(1.0) / (mean_square + epsilon).sqrt());
+        let scale = row_scale::<N>(&mut h, &mut scratch, width, epsilon, share);
         let mut products = Vector::<f32, N>::new(f32::new(0.0));
         #[unroll]
         for i in 0..share.each {
@@ -194,18 +184,11 @@ fn qk_norm_backward_kernel<T: Float, N: Size>(
 /// it.
 fn forward(qkv: CubeTensor, query: CubeTensor, key: CubeTensor, epsilon: f32, heads: Heads) -> CubeTensor {
     let (qkv, query, key) = (contiguous(qkv), float32(query), float32(key));
-    let in_place = qkv.can_mut();
-    let vector = vector_size(heads.head_size);
-    let (visited, layout) = layout(heads, in_place, vector);
-    let rows = qkv.meta.num_elements() / heads.width() * visited;
-    let share = Share::of(heads.head_size / vector);
+    let (layout, vector, share, rows) = layout(&qkv, heads, qkv.can_mut());
     let grid = Grid::cubes(&[&qkv], rows.div_ceil(share.rows()), share.units());
-    let dtype = elem(qkv.dtype);
-    let (y, written) = written(&qkv, 0);
+    let (dtype, (y, out)) = (elem(qkv.dtype), written(&qkv, 0));
     // SAFETY: the kernel looks at `rows` and the head's width before it reads or writes a place.
-    unsafe {
-        launch!(qk_norm_kernel, grid, vector, [qkv, query, key], written, rows, layout, epsilon, share, dtype);
-    }
+    unsafe { launch!(forward_heads, grid, vector, [qkv, query, key, out], rows, layout, epsilon, share, dtype) };
     y
 }
 
@@ -214,25 +197,18 @@ fn backward(inputs: [CubeTensor; 3], dy: CubeTensor, epsilon: f32, heads: Heads)
     let dtypes = inputs.each_ref().map(|input| input.dtype);
     let [qkv, query, key] = inputs;
     let (qkv, query, key, dy) = (contiguous(qkv), float32(query), float32(key), contiguous(cast(dy, dtypes[0])));
-    let in_place = dy.can_mut();
-    let vector = vector_size(heads.head_size);
-    let (visited, layout) = layout(heads, in_place, vector);
-    let rows = qkv.meta.num_elements() / heads.width() * visited;
-    let share = Share::of(heads.head_size / vector);
-    let steps = rows.div_ceil(MOST_GROUPS * share.rows()).max(1);
-    let count = rows.div_ceil(steps * share.rows()).max(1);
-    let sums = unfilled(&qkv, [count * share.rows(), 2 * heads.head_size], DType::F32);
-    let (grid, dtype) = (Grid::cubes(&[&qkv, &sums], count, share.units()), elem(qkv.dtype));
-    let (dqkv, written) = written(&dy, 3);
+    let (layout, vector, share, rows) = layout(&qkv, heads, dy.can_mut());
+    let (steps, cubes, groups) = share.groups(rows);
+    let sums = unfilled(&qkv, [groups, 2 * heads.head_size], DType::F32);
+    let grid = Grid::cubes(&[&qkv, &sums], cubes, share.units());
+    let (dtype, (dqkv, out)) = (elem(qkv.dtype), written(&dy, 3));
     // SAFETY: as above; `sums` has a row for each group.
     unsafe {
         launch!(
-            qk_norm_backward_kernel,
+            backward_heads,
             grid,
             vector,
-            [qkv, query, key, dy],
-            written,
-            sums.clone().into_buffer_arg(),
+            [qkv, query, key, dy, out, &sums],
             rows,
             steps,
             layout,
@@ -241,8 +217,6 @@ fn backward(inputs: [CubeTensor; 3], dy: CubeTensor, epsilon: f32, heads: Heads)
             dtype
         );
     }
-    let sums = of_groups(sums);
-    let [dquery, dkey] =
-        [0, heads.head_size].map(|first| slice(sums.clone(), std::slice::from_ref(&(first..first + heads.head_size))));
+    let [dquery, dkey] = halves(of_groups(sums));
     [dqkv, cast(dquery, dtypes[1]), cast(dkey, dtypes[2])]
 }

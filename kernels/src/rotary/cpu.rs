@@ -1,16 +1,9 @@
 //! Rotary positions, in place: each pair of a head's values turned by its position's angle. Turning
 //! back is the backward.
 
-use burn::backend::Flex;
-use burn::backend::flex::FlexTensor;
-use burn::backend::ops::FloatTensorOps;
-use rayon::prelude::*;
-
 use super::Rotate;
 use crate::Heads;
-use crate::cpu::tensor::{flex, float32, values, values_mut};
-use crate::operation::Operation;
-use crate::simd_versions;
+use crate::cpu::prelude::*;
 
 /// Positions one task takes.
 const ROWS: usize = 32;
@@ -34,7 +27,7 @@ impl Rotate {
         let [cos, sin] = [&self.rotary.cos, &self.rotary.sin].map(|table| float32(flex(table.clone())));
         let mut qkv = float32(qkv);
         turn(values_mut(&mut qkv), values(&cos), values(&sin), sign, self.heads);
-        Flex::float_cast(qkv, dtype.into())
+        cast(qkv, dtype.into())
     }
 }
 
