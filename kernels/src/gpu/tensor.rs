@@ -93,6 +93,13 @@ pub fn rows_and_width(tensor: &CubeTensor) -> [usize; 2] {
     [shape.num_elements() / width.max(1), width]
 }
 
+/// As [`rows_and_width`], the width in vectors, and the numbers in a vector.
+pub fn rows_of_vectors(tensor: &CubeTensor) -> [usize; 3] {
+    let [rows, width] = rows_and_width(tensor);
+    let vector = vector_size(width);
+    [rows, width / vector, vector]
+}
+
 /// The shape of `x` with `n` in place of its last dimension.
 pub fn with_width(x: &CubeTensor, n: usize) -> Shape {
     let mut shape = x.meta.shape().clone();

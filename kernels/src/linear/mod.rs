@@ -2,7 +2,6 @@
 
 mod cpu;
 mod gpu;
-mod gpu_gelu;
 #[cfg(all(test, feature = "autodiff"))]
 mod gpu_tests;
 mod one_row;

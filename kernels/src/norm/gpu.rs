@@ -255,10 +255,8 @@ fn backward_rows<D: Float, N: Size>(
 /// `bias` are `[n]`.
 fn forward(x: CubeTensor, weight: CubeTensor, bias: Option<CubeTensor>, epsilon: f32, to: FloatDType) -> CubeTensor {
     let (x, weight) = (contiguous(x), contiguous(weight));
-    let [rows, width] = rows_and_width(&x);
+    let [rows, width, vector] = rows_of_vectors(&x);
     let y = unfilled(&x, x.meta.shape().clone(), to.into());
-    let vector = vector_size(width);
-    let width = width / vector;
     let share = Share::of(width, bias.is_some());
     let (grid, dtype) = (Grid::cubes(&[&x, &y], rows.div_ceil(share.rows()), share.units()), elem(to.into()));
     // What does not centre reads no bias either.
@@ -274,14 +272,12 @@ fn forward(x: CubeTensor, weight: CubeTensor, bias: Option<CubeTensor>, epsilon:
 /// `centred`, of `bias`.
 fn backward(x: CubeTensor, weight: CubeTensor, dy: CubeTensor, epsilon: f32, centred: bool) -> [CubeTensor; 2] {
     let [x, weight, dy] = [x, weight, dy].map(contiguous);
-    let [rows, width] = rows_and_width(&x);
+    let [rows, width, vector] = rows_of_vectors(&x);
     let dx = unfilled(&x, x.meta.shape().clone(), DType::F32);
-    let vector = vector_size(width);
-    let share = Share::of(width / vector, centred);
+    let share = Share::of(width, centred);
     let (steps, cubes, groups) = share.groups(rows);
-    let sums = unfilled(&x, [groups, if centred { 2 * width } else { width }], DType::F32);
+    let sums = unfilled(&x, [groups, if centred { 2 } else { 1 } * width * vector], DType::F32);
     let (grid, dtype) = (Grid::cubes(&[&x, &dx, &sums], cubes, share.units()), elem(dy.dtype));
-    let width = width / vector;
     // SAFETY: the kernel looks at `rows` and `width` before it reads or writes a place; `sums` has
     // a row for each group.
     unsafe {

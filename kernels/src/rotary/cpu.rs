@@ -2,7 +2,6 @@
 //! back is the backward.
 
 use super::Rotate;
-use crate::Heads;
 use crate::cpu::prelude::*;
 
 /// Positions one task takes.
@@ -21,28 +20,23 @@ impl Operation<Flex, 1> for Rotate {
 }
 
 impl Rotate {
-    /// Queries and keys of `qkv` turned where they lie.
+    /// Queries and keys of `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]` turned where they
+    /// lie, by `sign` times their angles.
     fn turned_on_cpu(&self, qkv: FlexTensor, sign: f32) -> FlexTensor {
-        let dtype = qkv.dtype();
-        let [cos, sin] = [&self.rotary.cos, &self.rotary.sin].map(|table| float32(flex(table.clone())));
-        let mut qkv = float32(qkv);
-        turn(values_mut(&mut qkv), values(&cos), values(&sin), sign, self.heads);
+        let (dtype, mut qkv, heads) = (qkv.dtype(), float32(qkv), self.heads);
+        let tables = [&self.rotary.cos, &self.rotary.sin].map(|table| float32(flex(table.clone())));
+        let [cos, sin] = tables.each_ref().map(values); // [time, head_size / 2]
+        let (width, half) = (heads.width(), heads.head_size / 2);
+        let turned = heads.query_width() + heads.kv_width();
+        let time = cos.len() / half;
+        values_mut(&mut qkv).par_chunks_mut(ROWS * width).enumerate().for_each(|(chunk, rows)| {
+            for (i, row) in rows.chunks_exact_mut(width).enumerate() {
+                let first = (chunk * ROWS + i) % time * half;
+                turn_row(&mut row[..turned], &cos[first..][..half], &sin[first..][..half], sign);
+            }
+        });
         cast(qkv, dtype.into())
     }
-}
-
-/// Turns the queries and keys inside `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]` by
-/// `sign` times their angles; `cos` and `sin` are `[time, head_size / 2]`.
-fn turn(qkv: &mut [f32], cos: &[f32], sin: &[f32], sign: f32, heads: Heads) {
-    let (width, half) = (heads.width(), heads.head_size / 2);
-    let turned = heads.query_width() + heads.kv_width();
-    let time = cos.len() / half;
-    qkv.par_chunks_mut(ROWS * width).enumerate().for_each(|(chunk, rows)| {
-        for (i, row) in rows.chunks_exact_mut(width).enumerate() {
-            let first = (chunk * ROWS + i) % time * half;
-            turn_row(&mut row[..turned], &cos[first..][..half], &sin[first..][..half], sign);
-        }
-    });
 }
 
 simd_versions! {
