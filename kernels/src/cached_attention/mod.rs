@@ -43,8 +43,8 @@ impl CachedAttention {
     }
 
     /// Writes the keys and values of `qkv` `[1, new positions, (n_head + 2 n_kv_head) head_size]`
-    /// into the new slots of the `cache`, keys and values `[n_kv_head, slots, head_size]`, then lets
-    /// each new position attend to its row up to itself. Returns `[1, new positions, n_head
+    /// into the new slots of the `cache`, keys and values `[n_kv_head, slots, head_size]`, then
+    /// lets each new position attend to its row up to itself. Returns `[1, new positions, n_head
     /// head_size]` and the cache.
     pub fn attend(&self, qkv: Tensor<3>, cache: [Tensor<3>; 2], heads: Heads) -> (Tensor<3>, [Tensor<3>; 2]) {
         match self {

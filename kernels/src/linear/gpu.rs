@@ -1,8 +1,8 @@
 //! Products with the weights: burn's tuned product, and what comes before and after it in one
 //! kernel each.
 //!
-//! Of `gelu(x W + b)` the product is kept as it comes, and both GELU and its gradient add the bias on
-//! their way, so that neither the bias nor its gradient takes a pass of its own over the widest
+//! Of `gelu(x W + b)` the product is kept as it comes, and both GELU and its gradient add the bias
+//! on their way, so that neither the bias nor its gradient takes a pass of its own over the widest
 //! tensor of a block.
 //!
 //! Products take matrices, `[batch, time]` as one dimension, so that the tuner sees few shapes.

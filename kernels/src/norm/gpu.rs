@@ -1,5 +1,6 @@
 //! LayerNorm and RMSNorm: a row is read once and held by the units that share it; statistics in
-//! float32.
+//! float32. The rows are those of a matrix, or the heads of queries and keys where they lie in a
+//! joint projection, each of the two kinds with a weight of its own ([`crate::qk_norm`]).
 
 use burn::tensor::FloatDType;
 use burn_cubecl::kernel::slice;
@@ -45,7 +46,7 @@ pub fn halves(list: CubeTensor) -> [CubeTensor; 2] {
 /// Cubes of the backward at most: each sums the gradient of the weights over its own rows.
 const MOST_GROUPS: usize = 1024;
 
-/// How a row's vectors are shared out to units.
+/// What rows there are, and how a row's vectors are shared out to units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Share {
     /// Its square is the number of units that share a row.
@@ -54,6 +55,8 @@ pub struct Share {
     pub each: usize,
     /// Whether the mean is taken away from a row.
     pub centred: bool,
+    /// Whether rows are heads.
+    pub heads: bool,
 }
 
 impl Share {
@@ -64,7 +67,7 @@ impl Share {
             33..=256 => 8,
             _ => 16,
         };
-        Self { side, each: vectors.div_ceil(side * side).max(1), centred }
+        Self { side, each: vectors.div_ceil(side * side).max(1), centred, heads: false }
     }
 
     /// Units that share a row.
@@ -91,10 +94,28 @@ impl Share {
     }
 }
 
+/// Where the rows lie.
+#[derive(CubeLaunch, CubeType, Clone, Copy)]
+pub struct Layout {
+    /// How many a kernel goes through.
+    rows: usize,
+    /// Vectors of each.
+    width: usize,
+    /// Where they are heads: those of a position that a kernel goes through, which are all, or all
+    /// but the values where these may stay as they are.
+    visited: usize,
+    /// Heads of queries, which come first.
+    queries: usize,
+    /// Heads of queries and keys.
+    normed: usize,
+    /// All heads of a position.
+    all: usize,
+}
+
 /// The reciprocal of a row's root mean square, after its mean is taken away where `share` says so.
 /// `values` are this unit's vectors of it, beyond its `width` anything.
 #[cube]
-pub fn row_scale<N: Size>(
+fn row_scale<N: Size>(
     values: &mut Array<Vector<f32, N>>,
     scratch: &mut Shared<[f32]>,
     width: usize,
@@ -129,61 +150,77 @@ pub fn row_scale<N: Size>(
     Vector::new(f32::new(1.0) / (mean_square + epsilon).sqrt())
 }
 
+// `other` is the bias of rows that are centred, and the weight of the keys where rows are heads.
 #[cube(launch_unchecked, address_type = "dynamic")]
-fn forward_rows<O: Float, N: Size>(
-    x: &[Vector<f32, N>],
+pub fn forward_rows<X: Float, O: Float, N: Size>(
+    x: &[Vector<X, N>],
     weight: &[Vector<f32, N>],
-    bias: &[Vector<f32, N>],
+    other: &[Vector<f32, N>],
     y: &mut [Vector<O, N>],
-    rows: usize,
-    width: usize,
+    layout: Layout,
     epsilon: f32,
     #[comptime] share: Share,
-    #[define(O)] _dtype: ElemType,
+    #[define(X, O)] _types: [ElemType; 2],
 ) {
     let lanes = comptime!(share.lanes());
     let mut scratch = Shared::<[f32]>::new_slice(comptime!(2 * share.units()));
     let unit = UNIT_POS as usize;
     let row = CUBE_POS * comptime!(share.rows()) + unit / lanes;
     let lane = unit % lanes;
+    let mut head = 0usize;
+    let mut first = row * layout.width;
+    if comptime!(share.heads) {
+        head = row % layout.visited;
+        first = (row / layout.visited * layout.all + head) * layout.width;
+    }
 
     let mut values = Array::<Vector<f32, N>>::new(share.each);
     #[unroll]
     for i in 0..share.each {
         let column = i * lanes + lane;
-        if row < rows && column < width {
-            values[i] = x[row * width + column];
+        if row < layout.rows && column < layout.width {
+            values[i] = Vector::cast_from(x[first + column]);
         }
     }
-    let scale = row_scale::<N>(&mut values, &mut scratch, width, epsilon, share);
+    let scale = row_scale::<N>(&mut values, &mut scratch, layout.width, epsilon, share);
     #[unroll]
     for i in 0..share.each {
         let column = i * lanes + lane;
-        if row < rows && column < width {
-            let mut value = values[i] * scale * weight[column];
-            if comptime!(share.centred) {
-                value += bias[column];
+        if row < layout.rows && column < layout.width {
+            let mut value = values[i];
+            if comptime!(share.heads) {
+                if head < layout.queries {
+                    value *= scale * weight[column];
+                } else if head < layout.normed {
+                    value *= scale * other[column];
+                }
+            } else {
+                value = value * scale * weight[column];
             }
-            y[row * width + column] = Vector::cast_from(value);
+            if comptime!(share.centred) {
+                value += other[column];
+            }
+            y[first + column] = Vector::cast_from(value);
         }
     }
 }
 
 // With h the normalised row and g = dy * weight: dx = (g - mean(g) - h * mean(g * h)) / standard
-// deviation; without mean(g) where rows are not centred.
+// deviation; without mean(g) where rows are not centred. A group's sums are the gradient of the
+// weight and, side by side with it, of what is `other` in the forward.
 #[cube(launch_unchecked, address_type = "dynamic")]
-fn backward_rows<D: Float, N: Size>(
-    x: &[Vector<f32, N>],
+pub fn backward_rows<X: Float, D: Float, N: Size>(
+    x: &[Vector<X, N>],
     weight: &[Vector<f32, N>],
+    other: &[Vector<f32, N>],
     dy: &[Vector<D, N>],
-    dx: &mut [Vector<f32, N>],
+    dx: &mut [Vector<X, N>],
     sums: &mut [Vector<f32, N>],
-    rows: usize,
-    width: usize,
+    layout: Layout,
     steps: usize,
     epsilon: f32,
     #[comptime] share: Share,
-    #[define(D)] _dtype: ElemType,
+    #[define(X, D)] _types: [ElemType; 2],
 ) {
     let lanes = comptime!(share.lanes());
     let (side, units) = comptime!((share.side, share.units()));
@@ -191,12 +228,19 @@ fn backward_rows<D: Float, N: Size>(
     let unit = UNIT_POS as usize;
     let group = CUBE_POS * comptime!(share.rows()) + unit / lanes;
     let lane = unit % lanes;
+    let width = layout.width;
     let size = f32::cast_from(width * N::value());
 
     let mut dweight = Array::<Vector<f32, N>>::new(share.each);
-    let mut dbias = Array::<Vector<f32, N>>::new(share.each);
+    let mut dother = Array::<Vector<f32, N>>::new(share.each);
     for step in 0..steps {
         let row = group * steps + step;
+        let mut head = 0usize;
+        let mut first = row * width;
+        if comptime!(share.heads) {
+            head = row % layout.visited;
+            first = (row / layout.visited * layout.all + head) * width;
+        }
         let mut h = Array::<Vector<f32, N>>::new(share.each);
         let mut g = Array::<Vector<f32, N>>::new(share.each);
         #[unroll]
@@ -204,12 +248,13 @@ fn backward_rows<D: Float, N: Size>(
             let column = i * lanes + lane;
             h[i] = Vector::new(f32::new(0.0));
             g[i] = Vector::new(f32::new(0.0));
-            if row < rows && column < width {
-                h[i] = x[row * width + column];
-                g[i] = Vector::cast_from(dy[row * width + column]);
+            if row < layout.rows && column < width {
+                h[i] = Vector::cast_from(x[first + column]);
+                g[i] = Vector::cast_from(dy[first + column]);
             }
         }
         let scale = row_scale::<N>(&mut h, &mut scratch, width, epsilon, share);
+
         let mut sum_g = Vector::<f32, N>::new(f32::new(0.0));
         let mut sum_gh = Vector::<f32, N>::new(f32::new(0.0));
         #[unroll]
@@ -217,10 +262,20 @@ fn backward_rows<D: Float, N: Size>(
             let column = i * lanes + lane;
             h[i] *= scale;
             if column < width {
-                dweight[i] += g[i] * h[i];
-                dbias[i] += g[i];
-                g[i] *= weight[column];
-                sum_g += g[i];
+                if comptime!(share.heads) {
+                    if head < layout.queries {
+                        dweight[i] += g[i] * h[i];
+                        g[i] *= weight[column];
+                    } else if head < layout.normed {
+                        dother[i] += g[i] * h[i];
+                        g[i] *= other[column];
+                    }
+                } else {
+                    dweight[i] += g[i] * h[i];
+                    dother[i] += g[i];
+                    g[i] *= weight[column];
+                    sum_g += g[i];
+                }
                 sum_gh += g[i] * h[i];
             }
         }
@@ -232,19 +287,23 @@ fn backward_rows<D: Float, N: Size>(
         #[unroll]
         for i in 0..share.each {
             let column = i * lanes + lane;
-            if row < rows && column < width {
-                dx[row * width + column] = scale * (g[i] - Vector::new(mean_g) - h[i] * Vector::new(mean_gh));
+            if row < layout.rows && column < width {
+                let mut value = g[i];
+                if comptime!(!share.heads) || head < layout.normed {
+                    value = scale * (g[i] - Vector::new(mean_g) - h[i] * Vector::new(mean_gh));
+                }
+                dx[first + column] = Vector::cast_from(value);
             }
         }
     }
-    let kinds = comptime!(if share.centred { 2usize } else { 1usize });
+    let kinds = comptime!(if share.centred || share.heads { 2usize } else { 1usize });
     #[unroll]
     for i in 0..share.each {
         let column = i * lanes + lane;
         if column < width {
             sums[group * kinds * width + column] = dweight[i];
-            if comptime!(share.centred) {
-                sums[(group * kinds + 1) * width + column] = dbias[i];
+            if comptime!(kinds == 2) {
+                sums[(group * kinds + 1) * width + column] = dother[i];
             }
         }
     }
@@ -258,12 +317,13 @@ fn forward(x: CubeTensor, weight: CubeTensor, bias: Option<CubeTensor>, epsilon:
     let [rows, width, vector] = rows_of_vectors(&x);
     let y = unfilled(&x, x.meta.shape().clone(), to.into());
     let share = Share::of(width, bias.is_some());
-    let (grid, dtype) = (Grid::cubes(&[&x, &y], rows.div_ceil(share.rows()), share.units()), elem(to.into()));
+    let (grid, layout) = (Grid::cubes(&[&x, &y], rows.div_ceil(share.rows()), share.units()), all_rows(rows, width));
+    let types = [DType::F32, to.into()].map(elem);
     // What does not centre reads no bias either.
     let bias = bias.map_or_else(|| weight.clone(), contiguous);
     // SAFETY: the kernel looks at `rows` and `width` before it reads or writes a place.
     unsafe {
-        launch!(forward_rows, grid, vector, [x, weight, bias, &y], rows, width, epsilon, share, dtype);
+        launch!(forward_rows, grid, vector, [x, weight, bias, &y], layout, epsilon, share, types);
     }
     y
 }
@@ -277,11 +337,27 @@ fn backward(x: CubeTensor, weight: CubeTensor, dy: CubeTensor, epsilon: f32, cen
     let share = Share::of(width, centred);
     let (steps, cubes, groups) = share.groups(rows);
     let sums = unfilled(&x, [groups, if centred { 2 } else { 1 } * width * vector], DType::F32);
-    let (grid, dtype) = (Grid::cubes(&[&x, &dx, &sums], cubes, share.units()), elem(dy.dtype));
+    let (grid, layout) = (Grid::cubes(&[&x, &dx, &sums], cubes, share.units()), all_rows(rows, width));
+    let types = [DType::F32, dy.dtype].map(elem);
     // SAFETY: the kernel looks at `rows` and `width` before it reads or writes a place; `sums` has
     // a row for each group.
     unsafe {
-        launch!(backward_rows, grid, vector, [x, weight, dy, &dx, &sums], rows, width, steps, epsilon, share, dtype);
+        launch!(
+            backward_rows,
+            grid,
+            vector,
+            [x, &weight, &weight, dy, &dx, &sums],
+            layout,
+            steps,
+            epsilon,
+            share,
+            types
+        );
     }
     [dx, of_groups(sums)]
+}
+
+/// That of a matrix.
+fn all_rows(rows: usize, width: usize) -> LayoutLaunch {
+    LayoutLaunch::new(rows, width, 1, 1, 1, 1)
 }

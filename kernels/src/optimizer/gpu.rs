@@ -57,38 +57,21 @@ pub fn own<const D: usize>(values: Tensor<D>) -> CubeTensor {
 /// One step of AdamW for each of `steps` along the gradient that `verdict` is about; none where it
 /// says so.
 pub fn adamw(steps: Vec<AdamWStep>, verdict: CubeTensor, update: Update) {
-    let Update { beta1, beta2, epsilon, step_size, root_correction, .. } = update;
     let argument = |step: AdamWStep, first_cube, values| {
         let ([first, second], keep) = (step.moments, step.keep);
         let [parameter, gradient, first, second] =
             [step.parameter, step.gradient, first, second].map(CubeTensor::into_buffer_arg);
         AdamWTensorsLaunch::new(parameter, gradient, first, second, first_cube, values, keep)
     };
-    launch_together::<_, AdamWTensors>(
-        steps,
-        [4, CHUNK],
-        |step| &step.parameter,
-        argument,
-        |group| {
-            let Group { grid, tensors, count, .. } = group;
-            // SAFETY: the kernel reads and writes each tensor below its number of values, and two
-            // values of the verdict.
-            unsafe {
-                launch!(
-                    adamw_kernel,
-                    grid,
-                    [&verdict],
-                    tensors,
-                    beta1,
-                    beta2,
-                    epsilon,
-                    step_size,
-                    root_correction,
-                    count
-                );
-            }
-        },
-    );
+    let Update { beta1, beta2, epsilon, step_size, root_correction, .. } = update;
+    let groups = groups::<_, AdamWTensors>(steps, [4, CHUNK], |step| &step.parameter, argument);
+    for Group { grid, tensors, count, .. } in groups {
+        // SAFETY: the kernel reads and writes each tensor below its number of values, and two
+        // values of the verdict.
+        unsafe {
+            launch!(adamw_kernel, grid, [&verdict], tensors, beta1, beta2, epsilon, step_size, root_correction, count);
+        }
+    }
 }
 
 /// Lets each average go towards its weights by `share` of the way, in place; not where `verdict`
@@ -98,18 +81,12 @@ pub fn follow(pairs: Vec<[CubeTensor; 2]>, verdict: CubeTensor, share: f32) {
         let [average, weights] = pair.map(CubeTensor::into_buffer_arg);
         AverageTensorsLaunch::new(average, weights, first_cube, values)
     };
-    launch_together::<_, AverageTensors>(
-        pairs,
-        [2, CHUNK],
-        |[average, _]| average,
-        argument,
-        |group| {
-            let Group { grid, tensors, count, .. } = group;
-            // SAFETY: the kernel reads and writes each tensor below its number of values, and one value
-            // of the verdict.
-            unsafe { launch!(average_kernel, grid, [&verdict], tensors, share, count) };
-        },
-    );
+    let groups = groups::<_, AverageTensors>(pairs, [2, CHUNK], |[average, _]| average, argument);
+    for Group { grid, tensors, count, .. } in groups {
+        // SAFETY: the kernel reads and writes each tensor below its number of values, and one value
+        // of the verdict.
+        unsafe { launch!(average_kernel, grid, [&verdict], tensors, share, count) };
+    }
 }
 
 /// The sums of the squares of stretches of the gradients, one after another in a fixed order.
@@ -120,19 +97,13 @@ pub fn sums_of_squares(gradients: Vec<CubeTensor>) -> Option<CubeTensor> {
     let argument = |gradient: CubeTensor, first_cube, values| {
         GradientTensorLaunch::new(gradient.into_buffer_arg(), first_cube, values)
     };
-    launch_together::<_, GradientTensor>(
-        gradients,
-        [1, CHUNK_SUMMED],
-        |gradient| gradient,
-        argument,
-        |group| {
-            let Group { grid, tensors, count, cubes } = group;
-            // SAFETY: the kernel reads each tensor below its number of values, and writes a sum for
-            // each chunk that there is.
-            unsafe { launch!(squares_kernel, grid, [&sums], tensors, before, cubes, count) };
-            before += cubes;
-        },
-    );
+    let groups = groups::<_, GradientTensor>(gradients, [1, CHUNK_SUMMED], |gradient| gradient, argument);
+    for Group { grid, tensors, count, cubes } in groups {
+        // SAFETY: the kernel reads each tensor below its number of values, and writes a sum for
+        // each chunk that there is.
+        unsafe { launch!(squares_kernel, grid, [&sums], tensors, before, cubes, count) };
+        before += cubes;
+    }
     Some(sums)
 }
 
@@ -159,20 +130,19 @@ struct Group<A: LaunchArg> {
     cubes: usize,
 }
 
-/// Calls `launch` for groups as large as a launch may be, each tensor's work of `buffers` buffers
-/// and in cubes of `chunk` values. `length` gives a tensor as long as the work; `argument` is given
-/// the number of its first cube and of its values.
-fn launch_together<T, A: LaunchArg>(
+/// Groups as large as a launch may be, each tensor's work of `buffers` buffers and in cubes of
+/// `chunk` values. `length` gives a tensor as long as the work; `argument` is given the number of
+/// its first cube and of its values.
+fn groups<T, A: LaunchArg>(
     work: Vec<T>,
     [buffers, chunk]: [usize; 2],
     length: impl Fn(&T) -> &CubeTensor,
     argument: impl Fn(T, usize, usize) -> A::RuntimeArg,
-    mut launch: impl FnMut(Group<A>),
-) {
-    let Some(client) = work.first().map(|one| length(one).client.clone()) else { return };
+) -> Vec<Group<A>> {
+    let Some(client) = work.first().map(|one| length(one).client.clone()) else { return Vec::new() };
     let bindings = client.properties().hardware.max_bindings.saturating_sub(OTHER_BUFFERS);
     let together = (bindings as usize / buffers).clamp(1, MOST_TOGETHER);
-    let mut work = work.into_iter();
+    let (mut work, mut groups) = (work.into_iter(), Vec::new());
     while work.len() > 0 {
         let group: Vec<T> = work.by_ref().take(together).collect();
         let lengths: Vec<_> = group.iter().map(&length).collect();
@@ -185,8 +155,9 @@ fn launch_together<T, A: LaunchArg>(
             first += values.div_ceil(chunk);
             argument(one, first_cube, values)
         });
-        launch(Group { tensors: tensors.collect(), grid, count, cubes });
+        groups.push(Group { tensors: tensors.collect(), grid, count, cubes });
     }
+    groups
 }
 
 #[derive(CubeType, CubeLaunch)]

@@ -20,8 +20,8 @@ impl Operation<Flex, 1> for Rotate {
 }
 
 impl Rotate {
-    /// Queries and keys of `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]` turned where they
-    /// lie, by `sign` times their angles.
+    /// Queries and keys of `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]` turned where
+    /// they lie, by `sign` times their angles.
     fn turned_on_cpu(&self, qkv: FlexTensor, sign: f32) -> FlexTensor {
         let (dtype, mut qkv, heads) = (qkv.dtype(), float32(qkv), self.heads);
         let tables = [&self.rotary.cos, &self.rotary.sin].map(|table| float32(flex(table.clone())));

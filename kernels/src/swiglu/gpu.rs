@@ -63,7 +63,8 @@ fn forward(x: CubeTensor) -> CubeTensor {
     let vector = vector_size(width / 2);
     let width = width / 2 / vector;
     let (grid, dtype) = (Grid::each(&[&x], rows * width), elem(x.dtype));
-    // SAFETY: the kernel looks at `length` before it reads or writes a place; `x` has two values for each that is written.
+    // SAFETY: the kernel looks at `length` before it reads or writes a place; `x` has two values for
+    // each that is written.
     unsafe { launch!(swiglu_kernel, grid, vector, [x, &y], rows * width, width, dtype) };
     y
 }
