@@ -13,8 +13,8 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::{Context, Result};
 use clap::{Args, Parser, ValueEnum};
 use ember_host::interrupt::Interrupt;
+use ember_kernels::simd;
 use ember_model::device::DeviceChoice;
-use ember_model::kernels::simd;
 use ember_model::recorded;
 
 use crate::exit::INTERRUPTED;

@@ -7,11 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use burn::tensor::{Bytes, DType, TensorData};
+use bytemuck::Pod;
 use cubecl_environment::bytes::{AccessError, AccessPolicy, AllocationController, AllocationProperty};
 use memmap2::{MmapMut, MmapRaw};
 use thiserror::Error;
-
-use crate::bits::Bits;
 
 /// A huge page of x86-64 and most others, in bytes.
 pub const HUGE_PAGE: usize = 2 << 20;
@@ -116,7 +115,7 @@ impl Part {
     ///
     /// # Panics
     /// When it does not consist of such values.
-    pub fn values<T: Bits>(&self) -> &[T] {
+    pub fn values<T: Pod>(&self) -> &[T] {
         let (start, length) = self.place::<T>();
         // SAFETY: inside the map and aligned to a cache line by construction, valid whatever the
         // bits; written only through the one owner's `values_mut`.
@@ -127,7 +126,7 @@ impl Part {
     ///
     /// # Panics
     /// As [`Self::values`].
-    pub fn values_mut<T: Bits>(&mut self) -> &mut [T] {
+    pub fn values_mut<T: Pod>(&mut self) -> &mut [T] {
         let (start, length) = self.place::<T>();
         // SAFETY: as above; parts do not overlap, and this one is borrowed for writing.
         unsafe { std::slice::from_raw_parts_mut(start, length) }
@@ -140,7 +139,7 @@ impl Part {
         (start, bytes)
     }
 
-    fn place<T: Bits>(&self) -> (*mut T, usize) {
+    fn place<T: Pod>(&self) -> (*mut T, usize) {
         const { assert!(align_of::<T>() <= LINE && size_of::<T>() > 0) };
         let (start, bytes) = self.memory.place(self.index);
         assert!(bytes.is_multiple_of(size_of::<T>()), "{bytes} bytes are not whole values of {}", size_of::<T>());

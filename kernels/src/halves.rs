@@ -1,16 +1,17 @@
 //! Between float32 and the two half types, values in bulk.
 
 use burn::tensor::{bf16, f16};
+use bytemuck::Pod;
 use rayon::prelude::*;
 
-use crate::bits::{Bits, unfilled};
+use crate::bits::unfilled;
 use crate::simd_versions;
 
 /// Values one task takes.
 const CHUNK: usize = 16_384;
 
 /// The values that `f` makes of these, piece by piece.
-pub fn converted<A: Sync, B: Bits>(x: &[A], f: fn(&[A], &mut [B])) -> Vec<B> {
+pub fn converted<A: Sync, B: Pod + Send>(x: &[A], f: fn(&[A], &mut [B])) -> Vec<B> {
     let mut y = unfilled(x.len());
     y.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).for_each(|(y, x)| f(x, y));
     y

@@ -6,8 +6,13 @@ use std::fmt::Debug;
 
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, BackendTensor, DispatchAutodiffContext, DispatchTensor, DispatchTensorKind, Flex};
+use burn::tensor::Tensor;
 #[cfg(feature = "gpu")]
 use burn_cubecl::CubeBackend;
+
+// A build without GPUs asks for the CPU's implementation twice.
+#[cfg(not(feature = "gpu"))]
+use Flex as CubeBackend;
 
 /// An operation with `N` inputs and `M` outputs, as a backend computes it. Only the first output
 /// has a gradient.
@@ -27,10 +32,19 @@ pub trait Operation<B: Backend, const N: usize, const M: usize = 1>: Clone + Deb
     }
 }
 
-/// What `operation` makes of `inputs`, which are all on one device.
-pub fn apply<O, const N: usize, const M: usize>(operation: O, inputs: [DispatchTensor; N]) -> [DispatchTensor; M]
+/// What an operation with one output makes of `inputs`, which are all on one device.
+pub fn apply<O, const N: usize, const D: usize>(operation: O, inputs: [DispatchTensor; N]) -> Tensor<D>
 where
-    O: Everywhere<N, M>,
+    O: Operation<Flex, N> + Operation<CubeBackend, N>,
+{
+    let [y] = outputs_of(operation, inputs);
+    Tensor::from_dispatch(y)
+}
+
+/// As [`apply`], with all outputs.
+pub fn outputs_of<O, const N: usize, const M: usize>(operation: O, inputs: [DispatchTensor; N]) -> [DispatchTensor; M]
+where
+    O: Operation<Flex, N, M> + Operation<CubeBackend, N, M>,
 {
     let autodiff = inputs.iter().fold(DispatchAutodiffContext::Disabled, |all, input| all.merge(input.autodiff));
     let inputs = inputs.map(|input| without_autodiff(input.kind));
@@ -51,17 +65,6 @@ where
     let outputs = apply_on(operation, inputs).map(|output| with_autodiff(output, DispatchTensorKind::Flex));
     outputs.map(|kind| DispatchTensor { kind, autodiff })
 }
-
-/// An operation that every kind of device computes that the build is for.
-#[cfg(feature = "gpu")]
-pub trait Everywhere<const N: usize, const M: usize>: Operation<Flex, N, M> + Operation<CubeBackend, N, M> {}
-#[cfg(feature = "gpu")]
-impl<O: Operation<Flex, N, M> + Operation<CubeBackend, N, M>, const N: usize, const M: usize> Everywhere<N, M> for O {}
-/// An operation that every kind of device computes that the build is for.
-#[cfg(not(feature = "gpu"))]
-pub trait Everywhere<const N: usize, const M: usize>: Operation<Flex, N, M> {}
-#[cfg(not(feature = "gpu"))]
-impl<O: Operation<Flex, N, M>, const N: usize, const M: usize> Everywhere<N, M> for O {}
 
 /// The tensor inside the mark of a device with automatic differentiation, where there is one.
 pub(crate) fn without_autodiff(kind: DispatchTensorKind) -> DispatchTensorKind {

@@ -53,14 +53,10 @@ pub fn limit() -> Result<Level, String> {
 }
 
 fn limit_of(value: &str) -> Result<Level, String> {
-    match value {
-        "avx512" => Ok(Level::Avx512),
-        "avx2" => Ok(Level::Avx2),
-        "portable" => Ok(Level::Portable),
-        _ => Err(format!(
-            "the environment variable {VARIABLE} is {value:?}, not avx512, avx2 or portable; unset it to use the best that the processor has"
-        )),
-    }
+    let mut levels = [Level::Portable, Level::Avx2, Level::Avx512].into_iter();
+    levels.find(|level| level.name() == value).ok_or_else(|| {
+        format!("the environment variable {VARIABLE} is {value:?}, not avx512, avx2 or portable; unset it to use the best that the processor has")
+    })
 }
 
 /// The largest set that the processor has.
@@ -89,9 +85,10 @@ pub struct Portable;
 #[derive(Clone, Copy, Debug)]
 pub struct Avx2;
 
-/// The instructions of [`Level::Avx512`].
+/// The instructions of [`Level::Avx512`]; with `BF16` products are of pairs of bfloat16, summed in
+/// float32, for which the processor must have instructions too.
 #[derive(Clone, Copy, Debug)]
-pub struct Avx512;
+pub struct Avx512<const BF16: bool = false>;
 
 /// Defines functions whose body is compiled once per instruction set and dispatched at run time.
 ///

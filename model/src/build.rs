@@ -9,12 +9,12 @@ use crate::device::multiplies;
 use crate::error::{Error, Result};
 use crate::gpt::{Attention, Block, Embedding, Gpt, Linear, Matrix, Mlp, Norm, PackedMatrix};
 use crate::init::{Init, ParameterSource, Random};
-use crate::kernels::gpu::limits::{Use, check_heads};
-use crate::kernels::is_cpu;
-use crate::memory::Memory;
 use crate::operations::Operation;
-use crate::packed::{Packed, Source};
 use crate::{GptConfig, ParameterMapper, WeightType};
+use ember_kernels::arena::Memory;
+use ember_kernels::is_cpu;
+use ember_kernels::limits::{Use, check_heads};
+use ember_kernels::packed::{Packed, Source};
 
 impl Gpt {
     /// A model with GPT-2's initial weights: normal with standard deviation 0.02, the projections back into the residual

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData};
 
 use crate::GptConfig;
-use crate::kernels::{self, CachedRows, Heads, is_cpu};
-use crate::memory::{HUGE_PAGE, Memory};
+use ember_kernels::arena::{HUGE_PAGE, Memory};
+use ember_kernels::{self as kernels, CachedRows, Heads, is_cpu};
 
 /// Keys and values of every layer for the positions that its rows have seen.
 #[derive(Clone, Debug)]
@@ -130,7 +130,7 @@ impl KvCache {
             let dtype = FloatDType::from(qkv.dtype());
             (keys, values) = (kernels::cast(keys, dtype), kernels::cast(values, dtype));
         }
-        let (y, keys, values) = rows.attend(qkv, keys, values, self.heads);
+        let (y, [keys, values]) = rows.attend(qkv, [keys, values], self.heads);
         *slot = Some((keys, values));
         y
     }

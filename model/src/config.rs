@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::kernels::Heads;
+use ember_kernels::Heads;
 
 /// The largest size that is taken for one.
 const LARGEST: usize = 1 << 28;

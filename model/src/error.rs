@@ -1,7 +1,7 @@
 //! Why there is no model.
 
 use ember_kernels::arena::ArenaError;
-use ember_kernels::gpu::limits::LimitError;
+use ember_kernels::limits::LimitError;
 
 use crate::WeightType;
 use crate::config::ShapeError;

@@ -8,16 +8,16 @@
 //!
 //! Precision: weights, residual stream and norms are float32, and logits are handed out so. A norm hands its branch a copy in the type that the model
 //! computes in ([`Gpt::with_precision`]), a product takes its weights in the type of what it multiplies, a bias is added in float32, and
-//! what a branch brings back is added in float32. For inference on the CPU the matrices can be packed instead ([`crate::packed`]), in
+//! what a branch brings back is added in float32. For inference on the CPU the matrices can be packed instead ([`ember_kernels::packed`]), in
 //! one of several types; all else stays as it is.
 
 use burn::module::{Module, Param};
 use burn::tensor::{DType, Device, FloatDType, Int, Tensor, TensorData};
 
 use crate::config::{MlpKind, NormKind, Positions};
-use crate::kernels::{self, CachedAttention, DropoutMask, Rotary, cast};
-use crate::packed::Packed;
 use crate::{GptConfig, KvCache, WeightType};
+use ember_kernels::packed::Packed;
+use ember_kernels::{self as kernels, CachedAttention, DropoutMask, Rotary, cast};
 
 /// What the layers of one forward pass need to know beside their input.
 pub(crate) struct Pass<'a> {
@@ -454,7 +454,7 @@ impl Gpt {
         }
         let pass = self.pass(rotary.map(|table| table.select(positions.flatten(0, 1))));
         for (block, (keys, values)) in self.h.iter().zip(cache) {
-            let attend = |qkv| rows.attend(qkv, keys.clone(), values.clone(), self.config.heads()).0;
+            let attend = |qkv| rows.attend(qkv, [keys.clone(), values.clone()], self.config.heads()).0;
             x = block.forward(x, &pass, attend);
         }
         self.head(self.final_norm(x))

@@ -1,4 +1,4 @@
-//! The GPT: its shape, its forward pass, its key-value cache, its checkpoint folder, its kernels, and the devices it runs on.
+//! The GPT: its shape, its forward pass, its key-value cache, its checkpoint folder, and the devices it runs on.
 //!
 //! What it is not: it has no loss and no targets (that is `ember-train`), no sampling (that is `ember-generate`) and no text
 //! (that is `ember-data`): ids go in, logits come out.
@@ -27,9 +27,7 @@ pub mod tuning;
 
 pub use cache::KvCache;
 pub use config::{GptConfig, MlpKind, NormKind, Positions, ShapeError};
-pub use ember_kernels as kernels;
 pub use ember_kernels::packed::WeightType;
-pub use ember_kernels::{arena as memory, packed, simd_versions};
 pub use error::{Error, Result};
 pub use gpt::{Attention, Block, Embedding, Gpt, Linear, Matrix, Mlp, Norm, PackedMatrix};
 pub use inspect::Inspection;

@@ -4,9 +4,9 @@
 
 use burn::tensor::{DType, Device, Graph, Int, Tensor, capture};
 
-use crate::kernels::gpu::tensor::overwrite;
-use crate::kernels::{CachedAttention, is_cpu};
 use crate::{Gpt, KvCache};
+use ember_kernels::gpu::tensor::overwrite;
+use ember_kernels::{CachedAttention, is_cpu};
 
 /// The environment variable that, set to `off`, has every step's launches issued anew: to see what replaying gains, or to do without.
 pub const VARIABLE: &str = "EMBER_REPLAY";

@@ -11,8 +11,8 @@ mod models;
 mod setting;
 
 use burn::tensor::FloatDType;
+use ember_kernels::is_cpu;
 use ember_model::device::{Selected, multiplies};
-use ember_model::kernels::is_cpu;
 
 pub use setting::Comparison;
 use setting::Setting;

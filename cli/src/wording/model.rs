@@ -2,8 +2,8 @@
 
 use std::error::Error;
 
+use ember_kernels::limits::LimitError;
 use ember_model::device::{DeviceError, there};
-use ember_model::kernels::gpu::limits::LimitError;
 use ember_model::{Error as ModelError, WeightType};
 
 /// The program's line, where flags belong into it.

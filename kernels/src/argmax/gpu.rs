@@ -3,12 +3,7 @@
 //! Online softmax ([Milakov and Gimelshein 2018](https://arxiv.org/abs/1805.02867), section 3): the
 //! largest logit so far and the sum of the exponentials relative to it.
 
-use burn::tensor::DType;
-use burn_cubecl::tensor::CubeTensor;
-use cubecl::prelude::*;
-
-use crate::gpu::launch::{Grid, launch};
-use crate::gpu::tensor::{float32, rows_and_width, unfilled};
+use crate::gpu::prelude::*;
 
 /// Units of a cube, and how often they are halved until one is left.
 const UNITS: usize = 256;
@@ -114,8 +109,8 @@ pub fn argmax(logits: CubeTensor) -> CubeTensor {
     let (of_parts, of_rows) = (Grid::cubes(&[&logits], rows * PARTS, UNITS), Grid::each(&[&logits], rows));
     // SAFETY: the kernels look at `rows` and `vocab` before they read or write a place.
     unsafe {
-        launch!(parts_kernel, of_parts, [logits, parts.clone()], rows, vocab);
-        launch!(best_kernel, of_rows, [parts, best.clone()], rows);
+        launch!(parts_kernel, of_parts, [logits, &parts], rows, vocab);
+        launch!(best_kernel, of_rows, [parts, &best], rows);
     }
     best
 }

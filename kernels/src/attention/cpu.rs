@@ -6,50 +6,39 @@
 //! work. The forward keeps the logarithm of each row's softmax denominator, from which the backward
 //! computes the weights again, block by block.
 
-use burn::backend::Flex;
-use burn::backend::flex::FlexTensor;
-use rayon::prelude::*;
+use burn::tensor::{DType, bf16};
 
 use super::CausalAttention;
 use super::factor::Factor;
-use crate::bits::unfilled;
+use crate::cpu::prelude::*;
 use crate::cpu::shared::Shared;
-use crate::cpu::tensor::{bfloat16, contiguous, dims, float32, is_bf16, new, stored, values, values_bf16, with_width};
 use crate::dropout::mask::mask_in_place;
 use crate::gemm::{Matrix, MatrixMut, Threads, product};
-use crate::operation::Operation;
-use crate::simd_versions;
-use crate::{DropoutMask, Heads, simd};
+use crate::{DropoutMask, Heads};
 
 impl Operation<Flex, 1> for CausalAttention {
     /// `qkv`, the output, and the logarithms of the softmax's denominators.
     type Kept = [FlexTensor; 3];
 
     fn forward(&self, [qkv]: [FlexTensor; 1]) -> ([FlexTensor; 1], Self::Kept) {
-        let (kept, dtype) = (qkv.clone(), qkv.dtype());
-        let sizes = Sizes::new(&qkv, self.heads);
-        let shape = with_width(&qkv, self.heads.query_width());
+        let sizes = Sizes::new(&qkv, self);
         let (y, denominators) = if is_bf16(&qkv) {
-            forward(values_bf16(&contiguous(qkv)), sizes, self.dropout)
+            forward::<bf16>(values(&contiguous(qkv.clone())), sizes)
         } else {
-            forward(values(&float32(qkv)), sizes, self.dropout)
+            forward::<f32>(values(&float32(qkv.clone())), sizes)
         };
-        let y = stored(y, shape, dtype);
+        let y = stored(y, with_width(&qkv, self.heads.query_width()), qkv.dtype());
         let denominators = new(denominators, [sizes.batch * self.heads.n_head, sizes.time]);
-        ([y.clone()], [kept, y, denominators])
+        ([y.clone()], [qkv, y, denominators])
     }
 
     fn backward(&self, [qkv, y, denominators]: Self::Kept, dy: FlexTensor) -> [FlexTensor; 1] {
-        let (dtype, shape) = (qkv.dtype(), qkv.layout().shape().clone());
-        let (sizes, denominators) = (Sizes::new(&qkv, self.heads), values(&denominators));
-        let dqkv = if is_bf16(&qkv) {
-            let [qkv, y, dy] = [qkv, y, dy].map(bfloat16);
-            let [qkv, y, dy] = [&qkv, &y, &dy].map(values_bf16);
-            backward(Given { qkv, y, denominators, dy }, sizes, self.dropout)
+        let (dtype, shape, sizes) = (qkv.dtype(), qkv.layout().shape().clone(), Sizes::new(&qkv, self));
+        let (given, denominators) = ([qkv, y, dy], values(&denominators));
+        let dqkv = if dtype == DType::BF16 {
+            backward::<bf16>(given.map(bfloat16).each_ref().map(values), denominators, sizes)
         } else {
-            let [qkv, y, dy] = [qkv, y, dy].map(float32);
-            let [qkv, y, dy] = [&qkv, &y, &dy].map(values);
-            backward(Given { qkv, y, denominators, dy }, sizes, self.dropout)
+            backward::<f32>(given.map(float32).each_ref().map(values), denominators, sizes)
         };
         [stored(dqkv, shape, dtype)]
     }
@@ -62,21 +51,22 @@ pub const QUERIES: usize = 32;
 /// Keys in a block: with the rows above, 64 KiB of scores.
 const KEYS: usize = 512;
 
-/// Sizes of one attention. A task is a head of queries of one row of the batch.
-#[derive(Clone, Copy, Debug)]
-pub struct Sizes {
+/// Sizes of one attention, and its dropout. A task is a head of queries of one row of the batch.
+#[derive(Clone, Copy)]
+struct Sizes {
     /// Rows of the batch.
-    pub batch: usize,
+    batch: usize,
     /// Positions.
-    pub time: usize,
+    time: usize,
     /// How the width is divided.
-    pub heads: Heads,
+    heads: Heads,
+    dropout: Option<DropoutMask>,
 }
 
 impl Sizes {
-    fn new(qkv: &FlexTensor, heads: Heads) -> Self {
+    fn new(qkv: &FlexTensor, CausalAttention { heads, dropout }: &CausalAttention) -> Self {
         let [batch, time, _] = dims(qkv);
-        Self { batch, time, heads }
+        Self { batch, time, heads: *heads, dropout: *dropout }
     }
 
     fn scale(&self) -> f32 {
@@ -113,6 +103,16 @@ impl Sizes {
     fn size(&self) -> [usize; 2] {
         [self.time, self.heads.head_size]
     }
+
+    /// Drops from the weights of a task's block, or their gradients, where there is dropout. The
+    /// mask goes by the place among all weights of all tasks.
+    fn drop(&self, weights: &mut [f32], block: Block, task: usize) {
+        let Some(mask) = self.dropout else { return };
+        for (row, weights) in weights.chunks_exact_mut(block.keys).enumerate() {
+            let place = (task * self.time + block.first + row) * self.time + block.first_key;
+            mask_in_place(weights, mask, place as u64);
+        }
+    }
 }
 
 /// Rows of queries against some keys.
@@ -142,22 +142,9 @@ impl Block {
         })
     }
 
-    fn scores(self) -> usize {
-        self.rows * self.keys
-    }
-
     /// Keys that the block's row `row` sees: those up to its own position.
     fn seen(self, row: usize) -> usize {
         self.keys.min(self.first + row + 1 - self.first_key)
-    }
-
-    /// Drops from the block's weights, or their gradients. The mask goes by the place among all
-    /// weights of all tasks.
-    fn drop(self, weights: &mut [f32], mask: DropoutMask, task: usize, time: usize) {
-        for (row, weights) in weights.chunks_exact_mut(self.keys).enumerate() {
-            let place = (task * time + self.first + row) * time + self.first_key;
-            mask_in_place(weights, mask, place as u64);
-        }
     }
 }
 
@@ -181,8 +168,8 @@ fn room(buffer: &mut Vec<f32>, n: usize) -> &mut [f32] {
 
 /// Output `[batch, time, n_head head_size]`, and the logarithm of the softmax's denominator of each
 /// row of scores, `[batch * n_head, time]`.
-fn forward<T: Factor>(qkv: &[T], sizes: Sizes, mask: Option<DropoutMask>) -> (Vec<f32>, Vec<f32>) {
-    let Sizes { batch, time, heads } = sizes;
+fn forward<T: Factor>(qkv: &[T], sizes: Sizes) -> (Vec<f32>, Vec<f32>) {
+    let Sizes { batch, time, heads, .. } = sizes;
     let mut y = unfilled(batch * time * heads.query_width());
     let mut denominators = unfilled(batch * heads.n_head * time);
     let output = Shared::new(&mut y);
@@ -196,13 +183,12 @@ fn forward<T: Factor>(qkv: &[T], sizes: Sizes, mask: Option<DropoutMask>) -> (Ve
             let (at, width) = (sizes.head_at(task) + first * heads.query_width(), heads.query_width());
             // SAFETY: these rows of this head are this task's.
             let y = unsafe { output.matrix(at, [denominators.len(), heads.head_size], width) };
-            forward_rows(sizes.parts(qkv, task), y, task, first, denominators, sizes, mask, scratch);
+            forward_rows(sizes.parts(qkv, task), y, task, first, denominators, sizes, scratch);
         });
     (y, denominators)
 }
 
 /// One block of rows of one task, from its `first` row on, written to `y`.
-#[allow(clippy::too_many_arguments)]
 fn forward_rows<T: Factor>(
     [q, k, v]: [Matrix<T>; 3],
     mut y: MatrixMut,
@@ -210,7 +196,6 @@ fn forward_rows<T: Factor>(
     first: usize,
     denominators: &mut [f32],
     sizes: Sizes,
-    mask: Option<DropoutMask>,
     (scores, factors): &mut (Vec<f32>, Vec<T>),
 ) {
     let one = Threads::One;
@@ -218,13 +203,11 @@ fn forward_rows<T: Factor>(
     let q = q.rows(first, rows);
     let mut running = Running { largest: [f32::NEG_INFINITY; QUERIES], total: [0.0; QUERIES], shrunk: [0.0; QUERIES] };
     for block in Block::of_rows(first, rows) {
-        let scores = room(scores, block.scores());
+        let scores = room(scores, rows * block.keys);
         let [k, v] = [k, v].map(|x| x.rows(block.first_key, block.keys));
         product(MatrixMut::new(scores, block.keys), false, q, k.transposed(), one);
         exponentials(scores, block, sizes.scale(), &mut running);
-        if let Some(mask) = mask {
-            block.drop(scores, mask, task, sizes.time);
-        }
+        sizes.drop(scores, block, task);
         let adds = block.first_key > 0;
         if adds {
             (0..rows).for_each(|row| multiply(y.row(row), running.shrunk[row]));
@@ -238,45 +221,35 @@ fn forward_rows<T: Factor>(
     }
 }
 
-/// What the backward is given beside the sizes: the forward's input, its output and its
-/// denominators, and the gradient of the output.
-#[derive(Clone, Copy)]
-pub struct Given<'a, T> {
-    /// `[batch, time, (n_head + 2 n_kv_head) head_size]`.
-    pub qkv: &'a [T],
-    /// `[batch, time, n_head head_size]`.
-    pub y: &'a [T],
-    /// `[batch * n_head, time]`.
-    pub denominators: &'a [f32],
-    /// As `y`.
-    pub dy: &'a [T],
-}
-
-/// Gradient with respect to `qkv`.
+/// Gradient with respect to `qkv`, given it, the forward's output and its denominators, and the
+/// gradient of the output.
 ///
 /// A head of keys and values belongs to one thread, which takes the heads of queries that it serves
 /// one after another: their gradients are then always added in the same order.
-fn backward<T: Factor>(given: Given<T>, sizes: Sizes, mask: Option<DropoutMask>) -> Vec<f32> {
-    let Sizes { batch, time, heads } = sizes;
-    let mut dqkv = unfilled(given.qkv.len());
+fn backward<T: Factor>([qkv, y, dy]: [&[T]; 3], denominators: &[f32], sizes: Sizes) -> Vec<f32> {
+    let Sizes { batch, time, heads, .. } = sizes;
+    let mut dqkv = unfilled(qkv.len());
     let output = Shared::new(&mut dqkv);
-    (0..batch * heads.n_kv_head).into_par_iter().for_each_init(Default::default, |scratch, of_keys| {
+    (0..batch * heads.n_kv_head).into_par_iter().for_each_init(Scratch::default, |scratch, of_keys| {
         for served in 0..heads.served() {
-            let task = of_keys * heads.served() + served;
+            let number = of_keys * heads.served() + served;
             // SAFETY: the heads of keys and values are this thread's, and of queries the one that
             // is at hand.
             let gradients =
-                sizes.parts_at(task).map(|first| unsafe { output.matrix(first, sizes.size(), heads.width()) });
-            let mut step = Task {
-                parts: sizes.parts(given.qkv, task),
-                gradients,
-                y: sizes.head(given.y, task),
-                dy: sizes.head(given.dy, task),
-                denominators: &given.denominators[task * time..][..time],
-                number: task,
-                adds: served > 0,
-            };
-            step.backward(sizes, mask, scratch);
+                sizes.parts_at(number).map(|first| unsafe { output.matrix(first, sizes.size(), heads.width()) });
+            let (y, dy) = (sizes.head(y, number), sizes.head(dy, number));
+            // The sum of P * dP over a row is dy . y, with dropout too: one number a row takes the
+            // place of a pass over the scores.
+            scratch.dots.clear();
+            scratch.dots.extend((0..time).map(|row| T::dot(y.row(row), dy.row(row))));
+            let denominators = &denominators[number * time..][..time];
+            let mut task =
+                Task { parts: sizes.parts(qkv, number), gradients, dy, denominators, number, adds: served > 0 };
+            for first_key in (0..time).step_by(KEYS) {
+                for block in Block::of_keys(first_key, time) {
+                    task.backward(block, sizes, scratch);
+                }
+            }
         }
     });
     dqkv
@@ -286,7 +259,6 @@ fn backward<T: Factor>(given: Given<T>, sizes: Sizes, mask: Option<DropoutMask>)
 struct Task<'a, T> {
     parts: [Matrix<'a, T>; 3],
     gradients: [MatrixMut<'a>; 3],
-    y: Matrix<'a, T>,
     dy: Matrix<'a, T>,
     denominators: &'a [f32],
     number: usize,
@@ -305,21 +277,8 @@ struct Scratch<T> {
 }
 
 impl<T: Factor> Task<'_, T> {
-    fn backward(&mut self, sizes: Sizes, mask: Option<DropoutMask>, scratch: &mut Scratch<T>) {
-        let time = sizes.time;
-        // The sum of P * dP over a row is dy . y, with dropout too: one number a row takes the
-        // place of a pass over the scores.
-        scratch.dots.clear();
-        scratch.dots.extend((0..time).map(|row| T::dot(self.y.row(row), self.dy.row(row))));
-        for first_key in (0..time).step_by(KEYS) {
-            for block in Block::of_keys(first_key, time) {
-                self.block(block, sizes, mask, scratch);
-            }
-        }
-    }
-
     /// What one block of scores adds to the gradients.
-    fn block(&mut self, block: Block, sizes: Sizes, mask: Option<DropoutMask>, scratch: &mut Scratch<T>) {
+    fn backward(&mut self, block: Block, sizes: Sizes, scratch: &mut Scratch<T>) {
         let Block { first, rows, first_key, keys } = block;
         let one = Threads::One;
         let [q, dy] = [self.parts[0], self.dy].map(|x| x.rows(first, rows));
@@ -327,28 +286,25 @@ impl<T: Factor> Task<'_, T> {
         let [dq, dk, dv] = &mut self.gradients;
         let (dq, dk, dv) = (dq.rows(first, rows), dk.rows(first_key, keys), dv.rows(first_key, keys));
         let Scratch { weights, dropped, ds, dots, factors } = scratch;
-        let (weights, ds) = (room(weights, block.scores()), room(ds, block.scores()));
+        let (weights, ds) = (room(weights, rows * keys), room(ds, rows * keys));
         // The last rows come first and see every key: they write dk and dv, and the others add to
         // them.
         let adds = self.adds || first + rows < sizes.time;
 
         product(MatrixMut::new(weights, keys), false, q, k.transposed(), one);
         weights_again(weights, block, sizes.scale(), &self.denominators[first..]);
-        let used = match mask {
-            None => &*weights,
-            Some(mask) => {
-                dropped.clear();
-                dropped.extend_from_slice(weights);
-                block.drop(dropped, mask, self.number, sizes.time);
-                dropped
-            }
+        let used: &[f32] = if sizes.dropout.is_some() {
+            dropped.clear();
+            dropped.extend_from_slice(weights);
+            sizes.drop(dropped, block, self.number);
+            dropped
+        } else {
+            weights
         };
         // dV = Pᵀ dY and dP = dY Vᵀ
         product(dv, adds, Matrix::new(T::of(used, factors), keys).transposed(), dy, one);
         product(MatrixMut::new(ds, keys), false, dy, v.transposed(), one);
-        if let Some(mask) = mask {
-            block.drop(ds, mask, self.number, sizes.time);
-        }
+        sizes.drop(ds, block, self.number);
         scores_backward(weights, ds, block, sizes.scale(), &dots[first..]);
         // dQ = dS K and dK = dSᵀ Q
         let ds = Matrix::new(T::of(ds, factors), keys);

@@ -1,13 +1,10 @@
 //! Causal attention on a GPU.
 
-use burn_cubecl::CubeBackend;
-use burn_cubecl::tensor::CubeTensor;
-
 use super::CausalAttention;
 use super::gpu_backward::backward;
 use super::gpu_choice::engine_for;
 use super::gpu_forward::attend;
-use crate::operation::Operation;
+use crate::gpu::prelude::*;
 
 impl Operation<CubeBackend, 1> for CausalAttention {
     /// `qkv`, the output, and the logarithms of the rows' sums.

@@ -4,17 +4,11 @@
 //! queries: each number has one owner, who adds in a fixed order, so nothing is atomic and the bits
 //! repeat.
 
-use burn::tensor::DType;
-use burn_cubecl::tensor::CubeTensor;
-use cubecl::prelude::*;
-
 use super::gpu_forward::{Layout, Shape};
-use crate::dropout::gpu::{Mask, mask_launch};
 use crate::gpu::engine::Engine;
-use crate::gpu::launch::{Grid, launch};
-use crate::gpu::tensor::{contiguous, elem, unfilled};
+use crate::gpu::prelude::*;
 use crate::gpu::tensor_cores::TensorCores;
-use crate::gpu::tile::{Holds, Products, ProductsFamily, Tile, Units, load, own_column};
+use crate::gpu::tile::{Holds, Products, ProductsFamily, Tile, Units, load, own_column, sum_of_lanes};
 use crate::{DropoutMask, Heads};
 
 /// Units of a cube that sums rows.
@@ -26,26 +20,19 @@ fn row_dots<T: Float, N: Size>(
     y: &Tensor<Vector<T, N>>,
     dy: &Tensor<Vector<T, N>>,
     dots: &mut Tensor<f32>,
-    time: usize,
-    n_head: usize,
-    first_row: usize,
+    layout: Layout,
     #[comptime] vectors: usize,
     #[define(T)] _type: ElemType,
 ) {
     let position = ABSOLUTE_POS_X as usize;
-    let (head, row) = (CUBE_POS_Y as usize, first_row + CUBE_POS_Z as usize);
-    if position < time {
-        let start = ((row * time + position) * n_head + head) * vectors;
+    let (head, row) = (CUBE_POS_Y as usize, layout.first_row + CUBE_POS_Z as usize);
+    if position < layout.time {
+        let start = ((row * layout.time + position) * layout.n_head + head) * vectors;
         let mut sums = Vector::<f32, N>::zeroed();
         for i in 0..vectors {
             sums = fma(Vector::<f32, N>::cast_from(y[start + i]), Vector::<f32, N>::cast_from(dy[start + i]), sums);
         }
-        let mut sum = 0.0f32;
-        #[unroll]
-        for lane in 0..N::value() {
-            sum += sums.extract(lane);
-        }
-        dots[(row * n_head + head) * time + position] = sum;
+        dots[(row * layout.n_head + head) * layout.time + position] = sum_of_lanes::<N>(sums);
     }
 }
 
@@ -65,7 +52,6 @@ fn queries_backward<T: Float, W: Float, N: Size, P: ProductsFamily>(
     dots: &Tensor<f32>,
     dqkv: &mut Tensor<Vector<T, N>>,
     layout: Layout,
-    drop: Mask,
     #[comptime] drops: bool,
     #[comptime] tile: Tile,
     #[define(T, W)] _types: [ElemType; 2],
@@ -129,7 +115,7 @@ fn queries_backward<T: Float, W: Float, N: Size, P: ProductsFamily>(
                 let weight = f32::exp(scores[at] * layout.scale - log_sum);
                 slope = slopes[at];
                 if drops {
-                    slope *= drop.of_weight(weight_row as u32, (from + column) as u32, time as u32);
+                    slope *= layout.drop.of_weight(weight_row as u32, (from + column) as u32, time as u32);
                 }
                 slope = weight * (slope - dot);
             }
@@ -152,7 +138,6 @@ fn keys_backward<T: Float, W: Float, N: Size, P: ProductsFamily>(
     dots: &Tensor<f32>,
     dqkv: &mut Tensor<Vector<T, N>>,
     layout: Layout,
-    drop: Mask,
     #[comptime] drops: bool,
     #[comptime] tile: Tile,
     #[define(T, W)] _types: [ElemType; 2],
@@ -219,7 +204,7 @@ fn keys_backward<T: Float, W: Float, N: Size, P: ProductsFamily>(
                     weight = f32::exp(scores[at] * layout.scale - sums_of_queries[column]);
                     let mut factor = 1.0f32;
                     if drops {
-                        factor = drop.of_weight((weight_rows + query) as u32, position as u32, time as u32);
+                        factor = layout.drop.of_weight((weight_rows + query) as u32, position as u32, time as u32);
                     }
                     slope = weight * (slopes[at] * factor - dots_of_queries[column]);
                     weight *= factor;
@@ -258,79 +243,41 @@ pub fn backward(
     dropout: Option<DropoutMask>,
 ) -> CubeTensor {
     let [qkv, y, dy] = [qkv, y, dy].map(contiguous);
-    let shape = Shape::new(&qkv, heads, engine.widest());
-    let dqkv = unfilled(&qkv, qkv.meta.shape().clone(), qkv.dtype);
-    if shape.batch * shape.time > 0 {
-        let dots = row_dots_of(&y, &dy, &shape);
-        let tensors = [&qkv, &dy, &log_sums, &dots, &dqkv];
-        match engine {
-            Engine::Units => launch::<Units>(engine, tensors, shape, dropout),
-            Engine::TensorCores => launch::<TensorCores>(engine, tensors, shape, dropout),
-        }
+    let shape = Shape::new(&qkv, heads, engine.widest(), dropout);
+    let (dots, dqkv) = (row_dots_of(&y, &dy, shape), unfilled_like(&qkv));
+    let tensors = [&qkv, &dy, &log_sums, &dots, &dqkv];
+    match engine {
+        Engine::Units => launch::<Units>(engine, tensors, shape),
+        Engine::TensorCores => launch::<TensorCores>(engine, tensors, shape),
     }
     dqkv
 }
 
-fn launch<P: ProductsFamily>(
-    engine: Engine,
-    [qkv, dy, log_sums, dots, dqkv]: [&CubeTensor; 5],
-    shape: Shape,
-    dropout: Option<DropoutMask>,
-) {
-    let types = [elem(qkv.dtype), elem(engine.weights(qkv.dtype))];
-    let [for_queries, for_keys] =
-        [QUERIES, KEYS].map(|holds| engine.tile_on(&qkv.client, holds, shape.heads.head_size, qkv.dtype));
-    for (first_row, cubes) in shape.launches(&qkv.client, for_queries.rows, shape.heads.n_head) {
+fn launch<P: ProductsFamily>(engine: Engine, [qkv, dy, log_sums, dots, dqkv]: [&CubeTensor; 5], shape: Shape) {
+    let (line, drops, Heads { n_head, n_kv_head, head_size }) = (shape.line, shape.dropout.is_some(), shape.heads);
+    let types = [qkv.dtype, engine.weights(qkv.dtype)].map(elem);
+    let tile = engine.tile_on(&qkv.client, QUERIES, head_size, qkv.dtype);
+    for (grid, layout) in shape.launches(qkv, [tile.rows, tile.units, n_head]) {
         // SAFETY: the kernel reads and writes within the tensors whose sizes `shape` states.
         unsafe {
-            launch!(
-                queries_backward::<P>,
-                Grid::new(&[qkv], cubes, CubeDim::new_1d(for_queries.units as u32)),
-                shape.line,
-                (qkv, dy, log_sums, dots, dqkv),
-                shape.layout(0, first_row),
-                mask_launch(dropout),
-                dropout.is_some(),
-                for_queries,
-                types
-            );
+            launch!(queries_backward::<P>, grid, line, (qkv, dy, log_sums, dots, dqkv), layout, drops, tile, types);
         }
     }
-    for (first_row, cubes) in shape.launches(&qkv.client, for_keys.rows, shape.heads.n_kv_head) {
+    let tile = engine.tile_on(&qkv.client, KEYS, head_size, qkv.dtype);
+    for (grid, layout) in shape.launches(qkv, [tile.rows, tile.units, n_kv_head]) {
         // SAFETY: as above.
         unsafe {
-            launch!(
-                keys_backward::<P>,
-                Grid::new(&[qkv], cubes, CubeDim::new_1d(for_keys.units as u32)),
-                shape.line,
-                (qkv, dy, log_sums, dots, dqkv),
-                shape.layout(0, first_row),
-                mask_launch(dropout),
-                dropout.is_some(),
-                for_keys,
-                types
-            );
+            launch!(keys_backward::<P>, grid, line, (qkv, dy, log_sums, dots, dqkv), layout, drops, tile, types);
         }
     }
 }
 
-fn row_dots_of(y: &CubeTensor, dy: &CubeTensor, shape: &Shape) -> CubeTensor {
-    let dots = unfilled(y, [shape.batch * shape.heads.n_head, shape.time], DType::F32);
-    for (first_row, cubes) in shape.launches(&y.client, ROW_UNITS, shape.heads.n_head) {
+fn row_dots_of(y: &CubeTensor, dy: &CubeTensor, shape: Shape) -> CubeTensor {
+    let n_head = shape.heads.n_head;
+    let dots = unfilled(y, [shape.batch * n_head, shape.time], DType::F32);
+    for (grid, layout) in shape.launches(y, [ROW_UNITS, ROW_UNITS, n_head]) {
         // SAFETY: as in `launch`.
-        unsafe {
-            launch!(
-                row_dots,
-                Grid::new(&[y], cubes, CubeDim::new_1d(ROW_UNITS as u32)),
-                shape.line,
-                (y, dy, dots),
-                shape.time,
-                shape.heads.n_head,
-                first_row,
-                shape.vectors(),
-                elem(y.dtype)
-            );
-        }
+        unsafe { launch!(row_dots, grid, shape.line, (y, dy, dots), layout, shape.vectors(), elem(y.dtype)) };
     }
     dots
 }

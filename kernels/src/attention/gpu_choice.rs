@@ -5,16 +5,13 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use burn::tensor::DType;
-use burn_cubecl::kernel::cast;
-use burn_cubecl::tensor::CubeTensor;
 use ember_host::panics::quietly;
 
 use super::gpu_backward::{KEYS, QUERIES, backward};
 use super::gpu_forward::{FORWARD, attend};
 use crate::Heads;
 use crate::gpu::engine::Engine;
-use crate::gpu::tensor::elem;
+use crate::gpu::prelude::*;
 use crate::gpu::tensor_cores::{PLANE, SIDE};
 use crate::gpu::tile::Holds;
 
@@ -43,32 +40,24 @@ fn chosen() -> MutexGuard<'static, BTreeMap<Asked, Choice>> {
     CHOSEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The best engine for heads of `head_size` in `qkv` on its device.
+/// The best engine for heads of `head_size` in `qkv` on its device, found out once for each device,
+/// type and size.
 pub fn engine_for(qkv: &CubeTensor, head_size: usize) -> Engine {
-    match Choice::of(qkv, head_size) {
-        Choice::TensorCores => Engine::TensorCores,
-        Choice::NoneThere | Choice::Wrong => Engine::Units,
-    }
-}
-
-impl Choice {
-    /// Computed once for each device, type and size.
-    fn of(qkv: &CubeTensor, head_size: usize) -> Self {
-        let asked = (format!("{:?}", qkv.device), qkv.dtype.name(), head_size);
-        // Let go before the check, which is long.
-        let known = chosen().get(&asked).copied();
-        known.unwrap_or_else(|| {
-            let choice = if !tensor_cores_take(qkv, head_size) {
-                Self::NoneThere
-            } else if quietly(|| small_attention_agrees(qkv, head_size)).unwrap_or(false) {
-                Self::TensorCores
-            } else {
-                Self::Wrong
-            };
-            chosen().insert(asked, choice);
-            choice
-        })
-    }
+    let asked = (format!("{:?}", qkv.device), qkv.dtype.name(), head_size);
+    // Let go before the check, which is long.
+    let known = chosen().get(&asked).copied();
+    let choice = known.unwrap_or_else(|| {
+        let choice = if !tensor_cores_take(qkv, head_size) {
+            Choice::NoneThere
+        } else if quietly(|| small_attention_agrees(qkv, head_size)).unwrap_or(false) {
+            Choice::TensorCores
+        } else {
+            Choice::Wrong
+        };
+        chosen().insert(asked, choice);
+        choice
+    });
+    if choice == Choice::TensorCores { Engine::TensorCores } else { Engine::Units }
 }
 
 /// A line for each kind of attention in a half type that GPUs have computed so far: on what, and
@@ -132,9 +121,7 @@ fn noise(like: &CubeTensor, shape: [usize; 3], scale: f32) -> CubeTensor {
 }
 
 fn read(tensor: CubeTensor) -> Vec<f32> {
-    let tensor = cast(tensor, DType::F32);
-    let bytes = tensor.client.read_one_unchecked(tensor.handle);
-    bytes.chunks_exact(4).map(|bytes| f32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])).collect()
+    from_cube::<3>(tensor).into_data().iter::<f32>().collect()
 }
 
 /// Whether two results differ by no more than the rounding of factors to 8 bits explains.

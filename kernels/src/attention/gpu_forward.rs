@@ -4,14 +4,9 @@
 //! score leaves the cube; for the backward, the logarithm of each row's sum of exponentials is
 //! kept.
 
-use burn::tensor::DType;
-use burn_cubecl::tensor::CubeTensor;
-use cubecl::prelude::*;
-
 use crate::dropout::gpu::{Mask, mask_launch};
 use crate::gpu::engine::Engine;
-use crate::gpu::launch::{Grid, launch};
-use crate::gpu::tensor::{contiguous, elem, unfilled};
+use crate::gpu::prelude::*;
 use crate::gpu::tensor_cores::TensorCores;
 use crate::gpu::tile::{Holds, Products, ProductsFamily, Tile, Units, line, load, own_column};
 use crate::{DropoutMask, Heads};
@@ -31,6 +26,8 @@ pub struct Layout {
     pub n_kv_head: usize,
     /// What scores are multiplied by.
     pub scale: f32,
+    /// By what weights are dropped, where they are.
+    pub drop: Mask,
 }
 
 /// A score may rise by so much above what the sums are relative to, before they are scaled down: a
@@ -47,7 +44,6 @@ fn forward<T: Float, W: Float, N: Size, P: ProductsFamily>(
     y: &mut Tensor<Vector<T, N>>,
     log_sums: &mut Tensor<f32>,
     layout: Layout,
-    drop: Mask,
     #[comptime] drops: bool,
     #[comptime] tile: Tile,
     #[define(T, W)] _types: [ElemType; 2],
@@ -137,7 +133,7 @@ fn forward<T: Float, W: Float, N: Size, P: ProductsFamily>(
             let mut weight = f32::exp(own[i] - largest);
             total += weight;
             if drops {
-                weight *= drop.of_weight(weight_row, (from + column) as u32, time as u32);
+                weight *= layout.drop.of_weight(weight_row, (from + column) as u32, time as u32);
             }
             weights[my_row * weight_stride + column] = W::cast_from(weight);
         }
@@ -168,25 +164,28 @@ fn forward<T: Float, W: Float, N: Size, P: ProductsFamily>(
     P::Of::<T, W, N>::write(&sum, &factors, &mut scores, y, out_at, out_width, time - first, tile);
 }
 
-/// Shapes of the joint projection and how it is read.
+/// Shapes of the joint projection, how it is read, and what becomes of the weights.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// Rows of the batch, and positions of each.
     pub batch: usize,
     /// See `batch`.
     pub time: usize,
+    /// Positions before the first row.
+    pub before: usize,
     /// How the width is divided.
     pub heads: Heads,
     /// Numbers that are read at once: they divide a head.
     pub line: usize,
+    pub dropout: Option<DropoutMask>,
 }
 
 impl Shape {
     /// That of `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]`, read `widest` numbers at a
     /// time where the heads allow.
-    pub fn new(qkv: &CubeTensor, heads: Heads, widest: usize) -> Self {
-        let line = line(heads.head_size, widest);
-        Self { batch: qkv.meta.shape()[0], time: qkv.meta.shape()[1], heads, line }
+    pub fn new(qkv: &CubeTensor, heads: Heads, widest: usize, dropout: Option<DropoutMask>) -> Self {
+        let (shape, line) = (qkv.meta.shape(), line(heads.head_size, widest));
+        Self { batch: shape[0], time: shape[1], before: 0, heads, line, dropout }
     }
 
     /// Vectors in the width of a head.
@@ -194,19 +193,23 @@ impl Shape {
         self.heads.head_size / self.line
     }
 
-    /// The kernels' argument; `before` positions come before the first row, and the launch begins
-    /// with row `first_row`.
-    pub fn layout(&self, before: usize, first_row: usize) -> LayoutLaunch {
+    /// A cube of so many `units` for every tile of `rows` positions of every head of `n`, in as
+    /// many launches as the device needs for them, and the kernels' argument in each.
+    pub fn launches(
+        &self,
+        qkv: &CubeTensor,
+        [rows, units, n]: [usize; 3],
+    ) -> impl Iterator<Item = (Grid, LayoutLaunch)> {
+        let (_, _, most) = qkv.client.properties().hardware.max_cube_count;
         let Heads { n_head, n_kv_head, head_size } = self.heads;
-        LayoutLaunch::new(self.time, before, first_row, n_head, n_kv_head, 1.0 / (head_size as f32).sqrt())
-    }
-
-    /// A cube for every tile of `rows` positions of every head of `n`, in as many launches as the
-    /// device needs for them: each with its first row of the batch.
-    pub fn launches(&self, client: &Client, rows: usize, n: usize) -> impl Iterator<Item = (usize, CubeCount)> {
-        let (_, _, most) = client.properties().hardware.max_cube_count;
-        let (tiles, n) = (self.time.div_ceil(rows) as u32, n as u32);
-        stretches(self.batch, most as usize).map(move |(first, rows)| (first, CubeCount::Static(tiles, n, rows as u32)))
+        let (tiles, scale) = (self.time.div_ceil(rows) as u32, 1.0 / (head_size as f32).sqrt());
+        let batch = if self.time > 0 { self.batch } else { 0 };
+        stretches(batch, most as usize).map(move |(first, rows)| {
+            let cubes = CubeCount::Static(tiles, n as u32, rows as u32);
+            let (drop, _) = mask_launch(self.dropout);
+            let layout = LayoutLaunch::new(self.time, self.before, first, n_head, n_kv_head, scale, drop);
+            (Grid::new(&[qkv], cubes, CubeDim::new_1d(units as u32)), layout)
+        })
     }
 }
 
@@ -221,57 +224,30 @@ fn stretches(count: usize, most: usize) -> impl Iterator<Item = (usize, usize)> 
 /// The tiles are multiplied by `engine`.
 pub fn attend(engine: Engine, qkv: CubeTensor, heads: Heads, dropout: Option<DropoutMask>) -> (CubeTensor, CubeTensor) {
     let qkv = contiguous(qkv);
-    let shape = Shape::new(&qkv, heads, engine.widest());
+    let shape = Shape::new(&qkv, heads, engine.widest(), dropout);
     let y = unfilled(&qkv, [shape.batch, shape.time, heads.query_width()], qkv.dtype);
-    let log_sums = attend_into(engine, &qkv, &y, shape, 0, dropout);
+    let log_sums = attend_into(engine, &qkv, &y, shape);
     (y, log_sums)
 }
 
-/// As [`attend`] for the rows that `shape` states, `before` positions after the first, into their
-/// part of `y`. Returns the logarithms of the rows' sums.
-pub fn attend_into(
-    engine: Engine,
-    qkv: &CubeTensor,
-    y: &CubeTensor,
-    shape: Shape,
-    before: usize,
-    dropout: Option<DropoutMask>,
-) -> CubeTensor {
+/// As [`attend`] for the rows that `shape` states, into their part of `y`. Returns the logarithms
+/// of the rows' sums.
+pub fn attend_into(engine: Engine, qkv: &CubeTensor, y: &CubeTensor, shape: Shape) -> CubeTensor {
     let log_sums = unfilled(qkv, [shape.batch * shape.heads.n_head, shape.time], DType::F32);
-    if shape.batch * shape.time > 0 {
-        let tensors = [qkv, y, &log_sums];
-        match engine {
-            Engine::Units => launch::<Units>(engine, tensors, shape, before, dropout),
-            Engine::TensorCores => launch::<TensorCores>(engine, tensors, shape, before, dropout),
-        }
+    match engine {
+        Engine::Units => launch::<Units>(engine, [qkv, y, &log_sums], shape),
+        Engine::TensorCores => launch::<TensorCores>(engine, [qkv, y, &log_sums], shape),
     }
     log_sums
 }
 
-fn launch<P: ProductsFamily>(
-    engine: Engine,
-    [qkv, y, log_sums]: [&CubeTensor; 3],
-    shape: Shape,
-    before: usize,
-    dropout: Option<DropoutMask>,
-) {
-    let weights = engine.weights(qkv.dtype);
+fn launch<P: ProductsFamily>(engine: Engine, [qkv, y, log_sums]: [&CubeTensor; 3], shape: Shape) {
+    let types = [qkv.dtype, engine.weights(qkv.dtype)].map(elem);
     let tile = engine.tile_on(&qkv.client, FORWARD, shape.heads.head_size, qkv.dtype);
-    for (first_row, cubes) in shape.launches(&qkv.client, tile.rows, shape.heads.n_head) {
+    let drops = shape.dropout.is_some();
+    for (grid, layout) in shape.launches(qkv, [tile.rows, tile.units, shape.heads.n_head]) {
         // SAFETY: the kernel reads and writes within the tensors whose sizes `shape` states.
-        unsafe {
-            launch!(
-                forward::<P>,
-                Grid::new(&[qkv], cubes, CubeDim::new_1d(tile.units as u32)),
-                shape.line,
-                (qkv, y, log_sums),
-                shape.layout(before, first_row),
-                mask_launch(dropout),
-                dropout.is_some(),
-                tile,
-                [elem(qkv.dtype), elem(weights)]
-            );
-        }
+        unsafe { launch!(forward::<P>, grid, shape.line, (qkv, y, log_sums), layout, drops, tile, types) };
     }
 }
 

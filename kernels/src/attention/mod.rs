@@ -25,8 +25,7 @@ use crate::{DropoutMask, dropout};
 /// head_size]`: every position attends to itself and to what came before. Returns `[batch, time,
 /// n_head head_size]`. The softmax is float32 whatever the type of `qkv`.
 pub fn causal_attention(qkv: Tensor<3>, heads: Heads, dropout: Option<DropoutMask>) -> Tensor<3> {
-    let [y] = apply(CausalAttention { heads, dropout }, [qkv.into_dispatch()]);
-    Tensor::from_dispatch(y)
+    apply(CausalAttention { heads, dropout }, [qkv.into_dispatch()])
 }
 
 /// As [`causal_attention`] without dropout, with the weights by which each position (third

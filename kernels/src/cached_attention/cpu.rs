@@ -3,33 +3,25 @@
 //! products, as in training.
 
 use burn::tensor::Tensor;
-use rayon::prelude::*;
 
 use super::rows::{CachedRows, Places};
+use crate::Heads;
 use crate::attention::cpu::QUERIES;
-use crate::bits::unfilled;
+use crate::cpu::prelude::*;
 use crate::cpu::shared::Shared;
-use crate::cpu::tensor::{contiguous, flex, float32, from_flex, stored, values as floats, values_mut, with_width};
 use crate::gemm::instructions::InstructionSet;
 use crate::gemm::{Matrix, MatrixMut, Threads, product};
 use crate::simd::prefetch;
-use crate::{Heads, simd, simd_versions};
 
 /// As [`super::CachedAttention::attend`].
-pub fn on_tensors(
-    qkv: Tensor<3>,
-    keys: Tensor<3>,
-    values: Tensor<3>,
-    heads: Heads,
-    places: &Places,
-) -> (Tensor<3>, Tensor<3>, Tensor<3>) {
+pub fn attend(qkv: Tensor<3>, cache: [Tensor<3>; 2], heads: Heads, places: &Places) -> (Tensor<3>, [Tensor<3>; 2]) {
     let Places::Listed(rows) = places else { unreachable!("steps are recorded on GPUs alone") };
     let qkv = flex(qkv);
     let dtype = qkv.dtype();
-    let (qkv, mut keys, mut values) = (float32(qkv), contiguous(flex(keys)), contiguous(flex(values)));
-    let y = attend(floats(&qkv), values_mut(&mut keys), values_mut(&mut values), heads, rows);
+    let (qkv, [mut keys, mut cached]) = (float32(qkv), cache.map(|tensor| contiguous(flex(tensor))));
+    let y = attend_rows(values(&qkv), values_mut(&mut keys), values_mut(&mut cached), heads, rows);
     let y = stored(y, with_width(&qkv, heads.query_width()), dtype);
-    (from_flex(y), from_flex(keys), from_flex(values))
+    (from_flex(y), [keys, cached].map(from_flex))
 }
 
 /// From so many new positions in a row on, matrix products beat one query after another.
@@ -47,7 +39,7 @@ const MOST_TASKS: usize = 16;
 /// Writes the keys and values of the new positions `qkv` `[new positions, (n_head + 2 n_kv_head)
 /// head_size]` to their slots of `keys` and `values` `[n_kv_head, slots, head_size]`, and returns
 /// what they see, `[new positions, n_head head_size]`.
-fn attend(qkv: &[f32], keys: &mut [f32], values: &mut [f32], heads: Heads, rows: &CachedRows) -> Vec<f32> {
+fn attend_rows(qkv: &[f32], keys: &mut [f32], values: &mut [f32], heads: Heads, rows: &CachedRows) -> Vec<f32> {
     let (n_head, queries, n) = (heads.n_head, heads.query_width(), heads.head_size);
     let new = qkv.len() / heads.width();
     let slots = keys.len().min(values.len()) / heads.kv_width();
@@ -226,7 +218,7 @@ impl Seen<'_> {
     /// A position's head of `of`, keys or values.
     #[inline(always)]
     fn head(&self, of: &[f32], position: usize) -> *const f32 {
-        // `attend` has looked at every slot.
+        // `attend_rows` has looked at every slot.
         of.as_ptr().wrapping_add(self.slots[position] as usize * self.head_size)
     }
 

@@ -3,17 +3,14 @@
 //! once, and writes the new ones to theirs. Rows that begin here are a prefill: the tiles of
 //! `attention.rs` read each key for many queries at once.
 
-use burn::tensor::{DType, Int, Tensor};
-use burn_cubecl::tensor::CubeTensor;
-use cubecl::prelude::*;
+use burn::tensor::{Int, Tensor};
 
 use super::gpu_kernels::{BLOCK, PartLaunch, Share, UNITS, add_pieces, attend_position, store_positions};
 use super::rows::Places;
 use crate::Heads;
 use crate::attention::gpu_choice::engine_for;
 use crate::attention::gpu_forward::{Shape, attend_into};
-use crate::gpu::launch::{Grid, launch};
-use crate::gpu::tensor::{contiguous, cube, elem, from_cube, unfilled, writable};
+use crate::gpu::prelude::*;
 use crate::gpu::tile::line;
 
 /// Numbers that a unit reads at once, at most.
@@ -73,53 +70,38 @@ fn runs(places: &Places) -> Vec<Run> {
 }
 
 /// As [`super::CachedAttention::attend`]; `table` is that of [`crate::CachedRows`].
-pub fn on_tensors(
+pub fn attend(
     qkv: Tensor<3>,
-    keys: Tensor<3>,
-    values: Tensor<3>,
+    cache: [Tensor<3>; 2],
     table: Tensor<1, Int>,
     heads: Heads,
     places: &Places,
-) -> (Tensor<3>, Tensor<3>, Tensor<3>) {
-    let (y, keys, values) = attend(cube(qkv), cube(keys), cube(values), cube(table), heads, places);
-    (from_cube(y), from_cube(keys), from_cube(values))
-}
-
-/// Attention of the new positions `qkv` `[1, new positions, (n_head + 2 n_kv_head) head_size]` to a
-/// layer's cache, `keys` and `values` `[n_kv_head, slots, head_size]`, which keep theirs; `table`
-/// is that of [`crate::CachedRows`]. Returns what they see, `[1, new positions, n_head head_size]`,
-/// and the cache.
-fn attend(
-    qkv: CubeTensor,
-    keys: CubeTensor,
-    values: CubeTensor,
-    table: CubeTensor,
-    heads: Heads,
-    places: &Places,
-) -> (CubeTensor, CubeTensor, CubeTensor) {
-    let qkv = contiguous(qkv);
+) -> (Tensor<3>, [Tensor<3>; 2]) {
+    let (qkv, cache, table) = (contiguous(cube(qkv)), cache.map(cube), cube(table));
     let [keys, values] = match places {
-        Places::Listed(_) => [keys, values].map(|cache| writable(contiguous(cache))),
-        Places::InTable { .. } => [keys, values],
+        Places::Listed(_) => cache.map(|cache| writable(contiguous(cache))),
+        Places::InTable { .. } => cache,
     };
-    let shape = Shape::new(&qkv, heads, MOST_AT_ONCE);
+    let shape = Shape::new(&qkv, heads, MOST_AT_ONCE, None);
     let y = unfilled(&qkv, [1, shape.time, heads.query_width()], qkv.dtype);
     for run in runs(places) {
-        let pass = Pass { qkv: &qkv, keys: &keys, values: &values, table: &table, y: &y, shape: &shape };
+        let slots = keys.meta.shape()[1];
+        let pass = Pass { qkv: &qkv, keys: &keys, values: &values, table: &table, y: &y, shape: &shape, slots };
         match run.fresh {
-            Some(new) => {
+            Some(time) => {
                 pass.store(run);
-                let engine = engine_for(&qkv, heads.head_size);
-                let rows = Shape { batch: run.positions / new, time: new, ..Shape::new(&qkv, heads, engine.widest()) };
-                attend_into(engine, &qkv, &y, rows, run.first, None);
+                let (engine, batch) = (engine_for(&qkv, heads.head_size), run.positions / time);
+                let shape = Shape::new(&qkv, heads, engine.widest(), None);
+                attend_into(engine, &qkv, &y, Shape { batch, time, before: run.first, ..shape });
             }
             None => pass.attend(run),
         }
     }
-    (y, keys, values)
+    (from_cube(y), [keys, values].map(from_cube))
 }
 
 /// One layer's part in a pass.
+#[derive(Clone, Copy)]
 struct Pass<'a> {
     qkv: &'a CubeTensor,
     keys: &'a CubeTensor,
@@ -127,88 +109,75 @@ struct Pass<'a> {
     table: &'a CubeTensor,
     y: &'a CubeTensor,
     shape: &'a Shape,
+    /// Slots of the cache.
+    slots: usize,
 }
 
 impl Pass<'_> {
-    /// Slots of the cache.
-    fn slots(&self) -> usize {
-        self.keys.meta.shape()[1]
-    }
-
-    fn store(&self, run: Run) {
-        let heads = self.shape.heads;
-        let [query_width, kv_width] = [heads.n_head, heads.n_kv_head].map(|n| n * self.shape.vectors());
-        let count = run.positions * kv_width;
+    fn store(self, run: Run) {
+        let Self { qkv, keys, values, table, slots, shape, .. } = self;
+        let (line, vectors, types) = (shape.line, shape.vectors(), [elem(qkv.dtype), i32::elem_type_native()]);
+        let widths = [shape.heads.n_head, shape.heads.n_kv_head].map(|n| n * vectors);
+        let count = run.positions * widths[1];
+        let grid = Grid::cubes(&[qkv, keys], count.div_ceil(UNITS), UNITS);
         // SAFETY: the positions are those of `qkv`, and their slots inside the cache.
         unsafe {
             launch!(
                 store_positions,
-                Grid::cubes(&[self.qkv, self.keys], count.div_ceil(UNITS), UNITS),
-                self.shape.line,
-                (self.qkv, self.keys, self.values, self.table),
+                grid,
+                line,
+                (qkv, keys, values, table),
                 count,
                 run.first,
-                self.slots(),
-                [query_width, kv_width],
-                self.shape.vectors(),
-                [elem(self.qkv.dtype), i32::elem_type_native()]
+                slots,
+                widths,
+                vectors,
+                types
             );
         }
     }
 
-    fn attend(&self, run: Run) {
-        let Heads { n_head, n_kv_head, head_size } = self.shape.heads;
-        let (client, vectors) = (&self.qkv.client, self.shape.vectors());
-        let multiprocessors = client.properties().hardware.num_streaming_multiprocessors;
+    fn attend(self, run: Run) {
+        let Self { qkv, keys, values, table, y, slots, shape } = self;
+        let (line, Heads { n_head, n_kv_head, head_size }) = (shape.line, shape.heads);
+        let multiprocessors = qkv.client.properties().hardware.num_streaming_multiprocessors;
         let wanted = CUBES_EACH * multiprocessors.map_or(MULTIPROCESSORS, |n| n as usize) / (run.positions * n_head);
         let piece = run.longest.div_ceil(wanted.clamp(1, run.longest.div_ceil(BLOCK))).next_multiple_of(BLOCK);
         let splits = run.longest.div_ceil(piece);
-        let share = Share::new(vectors, splits > 1);
+        let share = Share::new(shape.vectors(), splits > 1);
         // Without a split nothing is written here, but a kernel's arguments must be something.
         let pieces = if share.split { run.positions * n_head * splits } else { 1 };
-        let sums = unfilled(self.qkv, [pieces, head_size], DType::F32);
-        let totals = unfilled(self.qkv, [pieces, 2], DType::F32);
+        let [sums, totals] = [head_size, 2].map(|width| unfilled(qkv, [pieces, width], DType::F32));
+        let (types, scale) = ([elem(qkv.dtype), i32::elem_type_native()], 1.0 / (head_size as f32).sqrt());
         for first in (run.first..run.first + run.positions).step_by(MOST_POSITIONS) {
             let positions = MOST_POSITIONS.min(run.first + run.positions - first);
-            let scale = 1.0 / (head_size as f32).sqrt();
             let cubes = CubeCount::Static(positions as u32, n_head as u32, splits as u32);
-            let grid = Grid::new(&[self.qkv, self.keys, &sums], cubes, CubeDim::new_1d(UNITS as u32));
+            let grid = Grid::new(&[qkv, keys, &sums], cubes, CubeDim::new_1d(UNITS as u32));
+            let part = PartLaunch::new(n_head, n_kv_head, slots, first, run.first, splits, piece, scale);
             // SAFETY: the positions are those of `qkv` and `y`, the slots in `table` inside the
             // cache.
             unsafe {
-                launch!(
-                    attend_position,
-                    grid,
-                    self.shape.line,
-                    (self.qkv, self.keys, self.values, self.table, self.y, sums, totals),
-                    PartLaunch::new(n_head, n_kv_head, self.slots(), first, run.first, splits, piece, scale),
-                    share,
-                    [elem(self.qkv.dtype), i32::elem_type_native()]
-                );
+                launch!(attend_position, grid, line, (qkv, keys, values, table, y, sums, totals), part, share, types);
             }
         }
         if share.split {
-            self.add(run, splits, sums, totals);
-        }
-    }
-
-    fn add(&self, run: Run, splits: usize, sums: CubeTensor, totals: CubeTensor) {
-        let vectors = self.shape.vectors();
-        let width = self.shape.heads.n_head * vectors;
-        let count = run.positions * width;
-        // SAFETY: one unit for each vector of `y`.
-        unsafe {
-            launch!(
-                add_pieces,
-                Grid::cubes(&[self.y, &sums], count.div_ceil(UNITS), UNITS),
-                self.shape.line,
-                (sums, totals, self.y),
-                count,
-                run.first * width,
-                splits,
-                vectors,
-                elem(self.qkv.dtype)
-            );
+            let width = n_head * share.vectors;
+            let (count, start) = (run.positions * width, run.first * width);
+            let grid = Grid::cubes(&[y, &sums], count.div_ceil(UNITS), UNITS);
+            // SAFETY: one unit for each vector of `y`.
+            unsafe {
+                launch!(
+                    add_pieces,
+                    grid,
+                    line,
+                    (sums, totals, y),
+                    count,
+                    start,
+                    splits,
+                    share.vectors,
+                    elem(qkv.dtype)
+                );
+            }
         }
     }
 }

@@ -3,6 +3,8 @@
 
 use cubecl::prelude::*;
 
+use crate::gpu::tile::sum_of_lanes;
+
 /// Units of a cube.
 pub const UNITS: usize = 128;
 
@@ -152,12 +154,7 @@ pub fn attend_position<T: Float, I: Int, N: Size>(
                         dots = fma(query[i], Vector::<f32, N>::cast_from(value), dots);
                     }
                 }
-                let mut dot = 0.0f32;
-                #[unroll]
-                for l in 0..N::value() {
-                    dot += dots.extract(l);
-                }
-                products[key * lanes + lane] = dot;
+                products[key * lanes + lane] = sum_of_lanes::<N>(dots);
             }
         }
         sync_cube();

@@ -28,8 +28,8 @@ proptest! {
         let [keys, cached] = [1, 2].map(|i| random([heads.n_kv_head, slots, heads.head_size], 1.5, seed + i));
         let on = |device: &Device| {
             let attention = CachedAttention::new(rows.clone(), device);
-            let [keys, cached] = [&keys, &cached].map(|data| Tensor::<3>::from_data(data.clone(), device));
-            let (y, keys, cached) = attention.attend(Tensor::from_data(qkv.clone(), device), keys, cached, heads);
+            let cache = [&keys, &cached].map(|data| Tensor::<3>::from_data(data.clone(), device));
+            let (y, [keys, cached]) = attention.attend(Tensor::from_data(qkv.clone(), device), cache, heads);
             (values(y), [values(keys), values(cached)].concat())
         };
         let (expected, expected_cache) = on(&Device::flex());

@@ -46,26 +46,17 @@ impl CachedAttention {
     }
 
     /// Writes the keys and values of `qkv` `[1, new positions, (n_head + 2 n_kv_head) head_size]`
-    /// into the new slots of `keys` and `values` `[n_kv_head, slots, head_size]`, then lets each
-    /// new position attend to its row up to itself. Returns `[1, new positions, n_head head_size]`
-    /// and the two caches.
-    pub fn attend(
-        &self,
-        qkv: Tensor<3>,
-        keys: Tensor<3>,
-        values: Tensor<3>,
-        heads: Heads,
-    ) -> (Tensor<3>, Tensor<3>, Tensor<3>) {
+    /// into the new slots of the `cache`, keys and values `[n_kv_head, slots, head_size]`, then
+    /// lets each new position attend to its row up to itself. Returns `[1, new positions, n_head
+    /// head_size]` and the cache.
+    pub fn attend(&self, qkv: Tensor<3>, cache: [Tensor<3>; 2], heads: Heads) -> (Tensor<3>, [Tensor<3>; 2]) {
         match self {
-            Self::Plain(rows) => rows.attend(qkv, keys, values, heads),
-            Self::Kernel(places, table) => {
-                #[cfg(feature = "gpu")]
-                if !is_cpu(&qkv.device()) {
-                    return gpu::on_tensors(qkv, keys, values, (**table).clone(), heads, places);
-                }
-                let _ = table;
-                cpu::on_tensors(qkv, keys, values, heads, places)
+            Self::Plain(rows) => rows.attend(qkv, cache, heads),
+            #[cfg(feature = "gpu")]
+            Self::Kernel(places, table) if !is_cpu(&qkv.device()) => {
+                gpu::attend(qkv, cache, (**table).clone(), heads, places)
             }
+            Self::Kernel(places, _) => cpu::attend(qkv, cache, heads, places),
         }
     }
 }

@@ -60,13 +60,7 @@ impl GatheredRows {
     }
 
     /// As [`super::CachedAttention::attend`].
-    pub fn attend(
-        &self,
-        qkv: Tensor<3>,
-        keys: Tensor<3>,
-        values: Tensor<3>,
-        heads: Heads,
-    ) -> (Tensor<3>, Tensor<3>, Tensor<3>) {
+    pub fn attend(&self, qkv: Tensor<3>, [keys, values]: [Tensor<3>; 2], heads: Heads) -> (Tensor<3>, [Tensor<3>; 2]) {
         let total = qkv.dims()[1];
         let Heads { n_head, n_kv_head, head_size } = heads;
         let [longest, most_new] = self.longest;
@@ -91,6 +85,6 @@ impl GatheredRows {
             Some([_, places]) => y.select(0, places.clone()),
             None => y,
         };
-        (y.unsqueeze::<3>(), keys, values)
+        (y.unsqueeze::<3>(), [keys, values])
     }
 }

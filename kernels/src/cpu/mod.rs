@@ -6,3 +6,15 @@ pub(crate) mod awake;
 pub(crate) mod prefetch;
 pub(crate) mod shared;
 pub mod tensor;
+
+/// What an operation on the CPU is written with.
+pub(crate) mod prelude {
+    pub use burn::backend::Flex;
+    pub use burn::backend::flex::FlexTensor;
+    pub use rayon::prelude::*;
+
+    pub use super::tensor::*;
+    pub use crate::bits::unfilled;
+    pub use crate::operation::Operation;
+    pub use crate::{simd, simd_versions};
+}

@@ -6,7 +6,8 @@ use burn::backend::flex::{FlexTensor, Layout};
 use burn::backend::ops::{FloatTensorOps, IntTensorOps};
 use burn::backend::{BackendTensor, DispatchAutodiffContext, DispatchTensor, DispatchTensorKind, Flex};
 use burn::tensor::kind::Basic;
-use burn::tensor::{Bytes, DType, FloatDType, IntDType, Shape, Tensor, bf16, f16};
+use burn::tensor::{Bytes, DType, Element, FloatDType, IntDType, Shape, Tensor, f16};
+use bytemuck::Pod;
 
 use crate::halves::{converted, narrow_bf16, narrow_f16, widen_bf16, widen_f16};
 use crate::operation::without_autodiff;
@@ -57,34 +58,39 @@ pub fn bfloat16(tensor: FlexTensor) -> FlexTensor {
 /// The tensor contiguous and in float32, in which every kernel computes.
 pub fn float32(tensor: FlexTensor) -> FlexTensor {
     let tensor = contiguous(tensor);
-    let values = match tensor.dtype() {
-        DType::BF16 => converted(values_bf16(&tensor), widen_bf16),
-        DType::F16 => converted(&tensor.storage::<f16>()[place(&tensor)], widen_f16),
-        _ => return Flex::float_cast(tensor, FloatDType::F32),
-    };
-    new(values, tensor.layout().shape().clone())
-}
-
-/// A float32 tensor that owns `values`, put away in `dtype`: what a kernel leaves behind has the
-/// type of what it was given.
-pub fn stored(values: Vec<f32>, shape: impl Into<Shape>, dtype: DType) -> FlexTensor {
-    let bytes = match dtype {
-        DType::BF16 => Bytes::from_elems(converted(&values, narrow_bf16)),
-        DType::F16 => Bytes::from_elems(converted(&values, narrow_f16)),
-        _ => return Flex::float_cast(new(values, shape), dtype.into()),
-    };
-    FlexTensor::new(bytes, Layout::contiguous(shape.into()), dtype)
+    let shape = tensor.layout().shape().clone();
+    match tensor.dtype() {
+        DType::BF16 => new(converted(values(&tensor), widen_bf16), shape),
+        DType::F16 => new(converted(values::<f16>(&tensor), widen_f16), shape),
+        _ => Flex::float_cast(tensor, FloatDType::F32),
+    }
 }
 
 /// The tensor in another type.
 pub fn cast(tensor: FlexTensor, dtype: FloatDType) -> FlexTensor {
     let tensor = float32(tensor);
-    let bytes = match dtype {
-        FloatDType::BF16 => Bytes::from_elems(converted(values(&tensor), narrow_bf16)),
-        FloatDType::F16 => Bytes::from_elems(converted(values(&tensor), narrow_f16)),
-        _ => return Flex::float_cast(tensor, dtype),
-    };
-    FlexTensor::new(bytes, Layout::contiguous(tensor.layout().shape().clone()), dtype.into())
+    let shape = tensor.layout().shape().clone();
+    match dtype {
+        FloatDType::BF16 => new(converted(values(&tensor), narrow_bf16), shape),
+        FloatDType::F16 => new(converted(values(&tensor), narrow_f16), shape),
+        _ => Flex::float_cast(tensor, dtype),
+    }
+}
+
+/// A tensor of these values, put away in `dtype`: what a kernel leaves behind has the type of what
+/// it was given.
+pub fn stored(values: Vec<f32>, shape: impl Into<Shape>, dtype: DType) -> FlexTensor {
+    cast(new(values, shape), dtype.into())
+}
+
+/// A tensor that owns `values`.
+pub fn new<T: Element>(values: Vec<T>, shape: impl Into<Shape>) -> FlexTensor {
+    FlexTensor::new(Bytes::from_elems(values), Layout::contiguous(shape.into()), T::dtype())
+}
+
+/// The tensor of integers contiguous and in 32 bits.
+pub fn int32(tensor: FlexTensor) -> FlexTensor {
+    contiguous(Flex::int_cast(tensor, IntDType::I32))
 }
 
 /// Where a contiguous tensor's values lie in its storage.
@@ -93,23 +99,8 @@ fn place(tensor: &FlexTensor) -> Range<usize> {
     start..start + tensor.layout().num_elements()
 }
 
-/// The values of a contiguous float32 tensor.
-pub fn values(tensor: &FlexTensor) -> &[f32] {
-    &tensor.storage()[place(tensor)]
-}
-
-/// The tensor of integers contiguous and in 32 bits.
-pub fn int32(tensor: FlexTensor) -> FlexTensor {
-    contiguous(Flex::int_cast(tensor, IntDType::I32))
-}
-
-/// The values of a contiguous tensor of 32-bit integers.
-pub fn ids(tensor: &FlexTensor) -> &[i32] {
-    &tensor.storage()[place(tensor)]
-}
-
-/// The values of a contiguous bfloat16 tensor.
-pub fn values_bf16(tensor: &FlexTensor) -> &[bf16] {
+/// The values of a contiguous tensor of this type.
+pub fn values<T: Element + Pod>(tensor: &FlexTensor) -> &[T] {
     &tensor.storage()[place(tensor)]
 }
 
@@ -117,14 +108,4 @@ pub fn values_bf16(tensor: &FlexTensor) -> &[bf16] {
 pub fn values_mut(tensor: &mut FlexTensor) -> &mut [f32] {
     let place = place(tensor);
     &mut tensor.storage_mut()[place]
-}
-
-/// A float32 tensor that owns `values`.
-pub fn new(values: Vec<f32>, shape: impl Into<Shape>) -> FlexTensor {
-    FlexTensor::new(Bytes::from_elems(values), Layout::contiguous(shape.into()), DType::F32)
-}
-
-/// A bfloat16 tensor that owns `values`.
-pub fn new_bf16(values: Vec<bf16>, shape: impl Into<Shape>) -> FlexTensor {
-    FlexTensor::new(Bytes::from_elems(values), Layout::contiguous(shape.into()), DType::BF16)
 }

@@ -1,14 +1,8 @@
 //! Cross-entropy on the CPU: the loss and the gradient of the logits in one pass, in place of the
 //! logits.
 
-use burn::backend::Flex;
-use burn::backend::flex::FlexTensor;
-use rayon::prelude::*;
-
 use super::CrossEntropy;
-use crate::cpu::tensor::{contiguous, new, values, values_mut};
-use crate::operation::Operation;
-use crate::{simd, simd_versions};
+use crate::cpu::prelude::*;
 
 /// Rows of logits one task takes; also the unit in which losses are summed, so that the sum does
 /// not depend on the threads.
@@ -34,7 +28,7 @@ impl Operation<Flex, 1, 2> for CrossEntropy {
     }
 
     fn backward(&self, gradient: FlexTensor, dy: FlexTensor) -> [FlexTensor; 1] {
-        let factor = values(&contiguous(dy))[0];
+        let factor: f32 = values(&contiguous(dy))[0];
         if factor == 1.0 {
             return [gradient];
         }

@@ -5,17 +5,9 @@
 //! The logits have the type that the model computes in, and so has their gradient; every sum is
 //! float32, as under PyTorch's autocast.
 
-use burn::tensor::DType;
-use burn_cubecl::CubeBackend;
-use burn_cubecl::tensor::CubeTensor;
-use cubecl::client::Client;
-use cubecl::prelude::*;
-
-use super::{CrossEntropy, Objective};
+use super::CrossEntropy;
 use crate::gpu::cube_sum::{UNITS, cube_max, cube_sum};
-use crate::gpu::launch::{Grid, launch};
-use crate::gpu::tensor::{contiguous, elem, float32, unfilled, writable};
-use crate::operation::Operation;
+use crate::gpu::prelude::*;
 
 /// Below every logit.
 const LOWEST: f32 = -3.0e38;
@@ -30,7 +22,7 @@ impl Operation<CubeBackend, 1, 2> for CrossEntropy {
 
     fn forward(&self, [logits]: [CubeTensor; 1]) -> ([CubeTensor; 2], CubeTensor) {
         let logits = writable(contiguous(logits));
-        (means(&logits, &self.targets, self.objective, self.factor, true), logits)
+        (self.means(&logits, true), logits)
     }
 
     /// The gradient times `dy`, which is nearly always 1.
@@ -40,56 +32,48 @@ impl Operation<CubeBackend, 1, 2> for CrossEntropy {
         let cubes = values.div_ceil(UNITS as usize).min(SCALING_CUBES as usize) as u32;
         let grid = Grid::new(&[&gradient], CubeCount::Static(cubes, 1, 1), CubeDim::new_1d(UNITS));
         // SAFETY: the kernel reads and writes below the length of `gradient` alone.
-        unsafe {
-            launch!(multiply, grid, [gradient.clone(), float32(dy)], values, elem(gradient.dtype));
-        }
+        unsafe { launch!(multiply, grid, [&gradient, float32(dy)], values, elem(gradient.dtype)) };
         [gradient]
     }
 
     fn infer(&self, [logits]: [CubeTensor; 1]) -> [CubeTensor; 2] {
-        means(&contiguous(logits), &self.targets, self.objective, self.factor, false)
+        self.means(&contiguous(logits), false)
     }
 }
 
-/// The two means over all rows of `logits`, which becomes its gradient where that is wanted.
-fn means(
-    logits: &CubeTensor,
-    targets: &[u32],
-    objective: Objective,
-    factor: f32,
-    with_gradient: bool,
-) -> [CubeTensor; 2] {
-    let (client, rows) = (logits.client.clone(), targets.len());
-    let vocab = logits.meta.num_elements() / rows;
-    let of_rows = [0, 1].map(|_| unfilled(logits, [rows], DType::F32));
-    let of_all = [0, 1].map(|_| unfilled(logits, [1], DType::F32));
-    let (units, each) = if vocab <= SMALL_VOCABULARY { (64, 2) } else { (large_cube(&client), 8) };
-    let ids = client.create_from_slice(u32::as_bytes(targets));
-    // SAFETY: every index is below the lengths given: `rows` rows of `vocab` logits, and `rows`
-    // values of each kind.
-    unsafe {
-        launch!(
-            cross_entropy_rows,
-            Grid::cubes(&[logits], rows, units as usize),
-            [logits.clone()],
-            BufferArg::from_raw_parts(ids, rows),
-            of_rows[0].clone().into_buffer_arg(),
-            of_rows[1].clone().into_buffer_arg(),
-            rows,
-            vocab,
-            factor / rows as f32,
-            objective.z_loss as f32,
-            objective.label_smoothing as f32,
-            with_gradient,
-            units,
-            each,
-            elem(logits.dtype)
-        );
-        let [minimised, cross_entropy] = of_rows;
-        let grid = Grid::cubes(&[&minimised], 1, UNITS as usize);
-        launch!(mean_of_rows, grid, [minimised, cross_entropy, of_all[0].clone(), of_all[1].clone()], rows, factor);
+impl CrossEntropy {
+    /// The two means over all rows of `logits`, which becomes its gradient where that is wanted.
+    fn means(&self, logits: &CubeTensor, with_gradient: bool) -> [CubeTensor; 2] {
+        let rows = self.targets.len();
+        let vocab = logits.meta.num_elements() / rows;
+        let [minimised, cross_entropy] = [0, 1].map(|_| unfilled(logits, [rows], DType::F32));
+        let means = [0, 1].map(|_| unfilled(logits, [1], DType::F32));
+        let (units, each) = if vocab <= SMALL_VOCABULARY { (64, 2) } else { (large_cube(&logits.client), 8) };
+        let ids = logits.client.create_from_slice(u32::as_bytes(&self.targets));
+        // SAFETY: as many as there are.
+        let ids = unsafe { BufferArg::from_raw_parts(ids, rows) };
+        let one_cube = Grid::cubes(&[&minimised], 1, UNITS as usize);
+        // SAFETY: every index is below the lengths given: `rows` rows of `vocab` logits, and `rows`
+        // values of each kind.
+        unsafe {
+            launch!(
+                cross_entropy_rows,
+                Grid::cubes(&[logits], rows, units as usize),
+                [logits, ids, &minimised, &cross_entropy],
+                rows,
+                vocab,
+                self.factor / rows as f32,
+                self.objective.z_loss as f32,
+                self.objective.label_smoothing as f32,
+                with_gradient,
+                units,
+                each,
+                elem(logits.dtype)
+            );
+            launch!(mean_of_rows, one_cube, [minimised, cross_entropy, &means[0], &means[1]], rows, self.factor);
+        }
+        means
     }
-    of_all
 }
 
 /// Units of a cube for a large vocabulary: many, so that few rows are under way at once and a row's

@@ -9,7 +9,7 @@ mod gpu_tests;
 
 use burn::tensor::{FloatDType, Int, Tensor, TensorData, activation};
 
-use crate::operation::apply;
+use crate::operation::outputs_of;
 use crate::{cast, is_cpu};
 
 /// What is minimised, beside the cross-entropy itself; both are 0 by default.
@@ -53,7 +53,7 @@ pub fn loss_over(logits: Tensor<3>, targets: &[u32], objective: Objective, divis
     let on_cpu = is_cpu(&logits.device());
     let (logits, factor) = if on_cpu { (cast(logits, FloatDType::F32), 1.0) } else { (logits, (1.0 / divisor) as f32) };
     let operation = CrossEntropy { targets: targets.to_vec(), objective, factor };
-    let [objective, cross_entropy] = apply(operation, [logits.into_dispatch()]).map(Tensor::<1>::from_dispatch);
+    let [objective, cross_entropy] = outputs_of(operation, [logits.into_dispatch()]).map(Tensor::<1>::from_dispatch);
     let objective = if on_cpu && divisor != 1.0 { objective / divisor } else { objective };
     Loss { objective, cross_entropy }
 }

@@ -1,12 +1,8 @@
 //! Dropout on the CPU.
 
-use burn::backend::Flex;
-use burn::backend::flex::FlexTensor;
-
 use super::Dropout;
 use super::mask::{DropoutMask, masked};
-use crate::cpu::tensor::{contiguous, new, values};
-use crate::operation::Operation;
+use crate::cpu::prelude::*;
 
 impl Operation<Flex, 1> for Dropout {
     type Kept = ();

@@ -1,14 +1,8 @@
 //! Dropout whose mask is a function of (key, place): the same hash as on the CPU, so that the masks
 //! are the same, and the backward computes it again.
 
-use burn_cubecl::CubeBackend;
-use burn_cubecl::tensor::CubeTensor;
-use cubecl::prelude::*;
-
 use super::{Dropout, DropoutMask};
-use crate::gpu::launch::{Grid, launch};
-use crate::gpu::tensor::{contiguous, elem, unfilled, vector_size};
-use crate::operation::Operation;
+use crate::gpu::prelude::*;
 
 impl Operation<CubeBackend, 1> for Dropout {
     type Kept = ();
@@ -34,11 +28,12 @@ pub struct Mask {
     scale: f32,
 }
 
-/// The arguments of a kernel that drops by `mask`; by none, they are never read.
-pub fn mask_launch(mask: Option<DropoutMask>) -> MaskLaunch {
-    let mask = mask.unwrap_or(DropoutMask { probability: 0.0, key: 0 });
-    let threshold = (mask.probability as f64 * (1u64 << 32) as f64) as u32;
-    MaskLaunch::new(mask.key as u32, (mask.key >> 32) as u32, threshold, 1.0 / (1.0 - mask.probability))
+/// The arguments of a kernel that drops by `mask`, and whether it does; by none, they are never
+/// read.
+pub fn mask_launch(mask: Option<DropoutMask>) -> (MaskLaunch, bool) {
+    let DropoutMask { probability, key } = mask.unwrap_or(DropoutMask { probability: 0.0, key: 0 });
+    let threshold = (probability as f64 * (1u64 << 32) as f64) as u32;
+    (MaskLaunch::new(key as u32, (key >> 32) as u32, threshold, 1.0 / (1.0 - probability)), mask.is_some())
 }
 
 /// The well mixed bits of a word ("lowbias32", by C. Wellons' search for low bias).
@@ -111,13 +106,9 @@ fn dropout_kernel<T: Float, N: Size>(
 /// gradient.
 pub fn apply(x: CubeTensor, mask: DropoutMask) -> CubeTensor {
     let x = contiguous(x);
-    let y = unfilled(&x, x.meta.shape().clone(), x.dtype);
-    let length = x.meta.num_elements();
-    let vector = vector_size(length);
-    let (grid, dtype) = (Grid::each(&[&x], length / vector), elem(x.dtype));
+    let (y, (grid, vector, length), dtype) = (unfilled_like(&x), Grid::vectors(&x), elem(x.dtype));
+    let (mask, _) = mask_launch(Some(mask));
     // SAFETY: the kernel looks at `length` before it reads or writes a place.
-    unsafe {
-        launch!(dropout_kernel, grid, vector, [x, y.clone()], length / vector, mask_launch(Some(mask)), dtype);
-    }
+    unsafe { launch!(dropout_kernel, grid, vector, [x, &y], length, mask, dtype) };
     y
 }

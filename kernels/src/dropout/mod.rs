@@ -17,8 +17,7 @@ pub use mask::DropoutMask;
 /// without a mask.
 pub fn dropout(x: Tensor<3>, mask: Option<DropoutMask>) -> Tensor<3> {
     let Some(mask) = mask else { return x };
-    let [y] = apply(Dropout(mask), [x.into_dispatch()]);
-    Tensor::from_dispatch(y)
+    apply(Dropout(mask), [x.into_dispatch()])
 }
 
 #[derive(Clone, Debug)]

@@ -1,14 +1,9 @@
 //! Rows of a table on the CPU, by burn, and the gradient that goes back to it.
 
-use burn::backend::Flex;
-use burn::backend::flex::FlexTensor;
 use burn::backend::ops::ModuleOps;
-use rayon::prelude::*;
 
 use super::Embed;
-use crate::bits::unfilled;
-use crate::cpu::tensor::{dims, flex, float32, ids, int32, new, values};
-use crate::operation::Operation;
+use crate::cpu::prelude::*;
 
 impl Operation<Flex, 1> for Embed {
     type Kept = ();
@@ -18,10 +13,10 @@ impl Operation<Flex, 1> for Embed {
     }
 
     fn backward(&self, (): (), dy: FlexTensor) -> [FlexTensor; 1] {
-        let (numbers, dy) = (int32(flex(self.ids.clone())), float32(dy));
+        let (ids, dy) = (int32(flex(self.ids.clone())), float32(dy));
         let [_, _, n_embd] = dims(&dy);
         let size = [self.rows, n_embd];
-        [new(backward(ids(&numbers), values(&dy), size), size)]
+        [new(backward(values(&ids), values(&dy), size), size)]
     }
 }
 

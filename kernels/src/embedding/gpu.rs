@@ -6,16 +6,9 @@
 //! before it. For 16,384 ids that is 268 million comparisons, by the count of instructions 50
 //! microseconds of an H200 in one launch.
 
-use burn::tensor::DType;
-use burn_cubecl::CubeBackend;
-use burn_cubecl::kernel::cast;
-use burn_cubecl::tensor::CubeTensor;
-use cubecl::prelude::*;
-
 use super::Embed;
-use crate::gpu::launch::{Grid, launch};
-use crate::gpu::tensor::{contiguous, cube, elem, rows_and_width, unfilled, vector_size, zeros};
-use crate::operation::Operation;
+use crate::gpu::launch::launch_checked;
+use crate::gpu::prelude::*;
 
 /// Places that a cube finds the order of, and units that count for each.
 const PLACES: usize = 32;
@@ -177,19 +170,7 @@ fn forward(weight: CubeTensor, ids: CubeTensor) -> CubeTensor {
     let vector = vector_size(width);
     let length = y.meta.num_elements() / vector;
     let (grid, dtype) = (Grid::each(&[&weight, &y], length), elem(weight.dtype));
-    gather_kernel::launch(
-        &grid.client,
-        grid.cubes,
-        grid.units,
-        grid.address,
-        vector,
-        weight.into_buffer_arg(),
-        ids.into_buffer_arg(),
-        y.clone().into_buffer_arg(),
-        length,
-        width / vector,
-        dtype,
-    );
+    launch_checked!(gather_kernel, grid, vector, [weight, ids, &y], length, width / vector, dtype);
     y
 }
 
@@ -210,31 +191,9 @@ fn backward(ids: CubeTensor, dy: CubeTensor, rows: usize) -> CubeTensor {
     // SAFETY: each kernel looks at `length` and `width` before it reads or writes a place, and
     // every place of `order` is written by the first, so that the second finds rows of `dy` in it.
     unsafe {
-        launch!(order_kernel, of_order, [ids.clone(), order.clone()], length);
-        launch!(
-            runs_kernel,
-            of_runs,
-            vector,
-            [ids.clone(), order.clone(), dy, sums.clone()],
-            length,
-            width,
-            tiles,
-            dtype
-        );
+        launch!(order_kernel, of_order, [&ids, &order], length);
+        launch!(runs_kernel, of_runs, vector, [&ids, &order, dy, &sums], length, width, tiles, dtype);
     }
-    rows_kernel::launch(
-        &of_rows.client,
-        of_rows.cubes,
-        of_rows.units,
-        of_rows.address,
-        vector,
-        ids.into_buffer_arg(),
-        order.into_buffer_arg(),
-        sums.into_buffer_arg(),
-        dweight.clone().into_buffer_arg(),
-        length,
-        width,
-        tiles,
-    );
+    launch_checked!(rows_kernel, of_rows, vector, [ids, order, sums, &dweight], length, width, tiles);
     dweight
 }

@@ -16,8 +16,7 @@ use crate::operation::apply;
 /// `[batch, time, n_embd]`.
 pub fn embed(weight: Tensor<2>, ids: Tensor<2, Int>) -> Tensor<3> {
     let [rows, _] = weight.dims();
-    let [y] = apply(Embed { ids, rows }, [weight.into_dispatch()]);
-    Tensor::from_dispatch(y)
+    apply(Embed { ids, rows }, [weight.into_dispatch()])
 }
 
 #[derive(Clone, Debug)]

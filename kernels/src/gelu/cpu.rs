@@ -1,16 +1,8 @@
 //! GELU on the CPU.
 
-use burn::backend::Flex;
-use burn::backend::flex::FlexTensor;
-use rayon::prelude::*;
-
 use super::{A, B, Gelu};
-use crate::bits::unfilled;
-use crate::cpu::tensor::{bfloat16, contiguous, float32, is_bf16, new_bf16, stored, values, values_bf16};
+use crate::cpu::prelude::*;
 use crate::halves::in_float32;
-use crate::operation::Operation;
-use crate::simd::exp;
-use crate::simd_versions;
 
 /// Values one task takes.
 const CHUNK: usize = 8192;
@@ -31,7 +23,7 @@ impl Operation<Flex, 1> for Gelu {
 pub fn gelu(x: FlexTensor) -> FlexTensor {
     let (dtype, shape) = (x.dtype(), x.layout().shape().clone());
     if is_bf16(&x) {
-        return new_bf16(in_float32([values_bf16(&contiguous(x))], |[x], y| forward_chunk(x, y)), shape);
+        return new(in_float32([values(&contiguous(x))], |[x], y| forward_chunk(x, y)), shape);
     }
     stored(forward(values(&float32(x))), shape, dtype)
 }
@@ -41,13 +33,9 @@ pub fn gelu_backward(x: FlexTensor, dy: FlexTensor) -> FlexTensor {
     let (dtype, shape) = (x.dtype(), x.layout().shape().clone());
     if is_bf16(&x) {
         let (x, dy) = (contiguous(x), bfloat16(dy));
-        return new_bf16(
-            in_float32([values_bf16(&x), values_bf16(&dy)], |[x, dy], dx| backward_chunk(x, dy, dx)),
-            shape,
-        );
+        return new(in_float32([values(&x), values(&dy)], |[x, dy], dx| backward_chunk(x, dy, dx)), shape);
     }
-    let (x, dy) = (float32(x), float32(dy));
-    stored(backward(values(&x), values(&dy)), shape, dtype)
+    stored(backward(values(&float32(x)), values(&float32(dy))), shape, dtype)
 }
 
 fn forward(x: &[f32]) -> Vec<f32> {
@@ -58,10 +46,8 @@ fn forward(x: &[f32]) -> Vec<f32> {
 
 fn backward(x: &[f32], dy: &[f32]) -> Vec<f32> {
     let mut dx = unfilled(x.len());
-    dx.par_chunks_mut(CHUNK)
-        .zip(x.par_chunks(CHUNK))
-        .zip(dy.par_chunks(CHUNK))
-        .for_each(|((dx, x), dy)| backward_chunk(x, dy, dx));
+    let chunks = dx.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).zip(dy.par_chunks(CHUNK));
+    chunks.for_each(|((dx, x), dy)| backward_chunk(x, dy, dx));
     dx
 }
 
@@ -69,14 +55,14 @@ simd_versions! {
     fn forward_chunk(x: &[f32], y: &mut [f32]) {
         for (x, y) in x.iter().zip(y) {
             let u = A * x * (B * x).mul_add(*x, 1.0);
-            *y = x / (1.0 + exp(-u));
+            *y = x / (1.0 + simd::exp(-u));
         }
     }
 
     fn backward_chunk(x: &[f32], dy: &[f32], dx: &mut [f32]) {
         for ((x, dy), dx) in x.iter().zip(dy).zip(dx) {
             let u = A * x * (B * x).mul_add(*x, 1.0);
-            let sigmoid = 1.0 / (1.0 + exp(-u));
+            let sigmoid = 1.0 / (1.0 + simd::exp(-u));
             let du = A * (3.0 * B * x).mul_add(*x, 1.0);
             *dx = dy * sigmoid * (x * (1.0 - sigmoid)).mul_add(du, 1.0);
         }

@@ -1,13 +1,7 @@
 //! GELU on a GPU: in float32, whatever the type of the values.
 
-use burn_cubecl::CubeBackend;
-use burn_cubecl::tensor::CubeTensor;
-use cubecl::prelude::*;
-
 use super::{A, B, Gelu};
-use crate::gpu::launch::{Grid, launch};
-use crate::gpu::tensor::{contiguous, elem, unfilled, vector_size};
-use crate::operation::Operation;
+use crate::gpu::prelude::*;
 
 impl Operation<CubeBackend, 1> for Gelu {
     type Kept = CubeTensor;
@@ -74,27 +68,17 @@ fn gelu_backward_kernel<T: Float, N: Size>(
 /// GELU of every value.
 fn forward(x: CubeTensor) -> CubeTensor {
     let x = contiguous(x);
-    let y = unfilled(&x, x.meta.shape().clone(), x.dtype);
-    let length = x.meta.num_elements();
-    let vector = vector_size(length);
-    let (grid, dtype) = (Grid::each(&[&x], length / vector), elem(x.dtype));
+    let (y, (grid, vector, length), dtype) = (unfilled_like(&x), Grid::vectors(&x), elem(x.dtype));
     // SAFETY: the kernel looks at `length` before it reads or writes a place.
-    unsafe {
-        launch!(gelu_kernel, grid, vector, [x, y.clone()], length / vector, dtype);
-    }
+    unsafe { launch!(gelu_kernel, grid, vector, [x, &y], length, dtype) };
     y
 }
 
 /// Gradient of `x`, given that of GELU's output, which has its type.
 fn backward(x: CubeTensor, dy: CubeTensor) -> CubeTensor {
     let (x, dy) = (contiguous(x), contiguous(dy));
-    let dx = unfilled(&x, x.meta.shape().clone(), x.dtype);
-    let length = x.meta.num_elements();
-    let vector = vector_size(length);
-    let (grid, dtype) = (Grid::each(&[&x], length / vector), elem(x.dtype));
+    let (dx, (grid, vector, length), dtype) = (unfilled_like(&x), Grid::vectors(&x), elem(x.dtype));
     // SAFETY: as above.
-    unsafe {
-        launch!(gelu_backward_kernel, grid, vector, [x, dy, dx.clone()], length / vector, dtype);
-    }
+    unsafe { launch!(gelu_backward_kernel, grid, vector, [x, dy, &dx], length, dtype) };
     dx
 }

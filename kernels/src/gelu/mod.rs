@@ -21,8 +21,7 @@ const B: f32 = 0.044_715;
 
 /// GELU of every value.
 pub fn gelu(x: Tensor<3>) -> Tensor<3> {
-    let [y] = apply(Gelu, [x.into_dispatch()]);
-    Tensor::from_dispatch(y)
+    apply(Gelu, [x.into_dispatch()])
 }
 
 #[derive(Clone, Debug)]

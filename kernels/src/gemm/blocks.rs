@@ -5,10 +5,10 @@ use std::ops::Range;
 use std::ptr::null;
 
 use super::instructions::InstructionSet;
+use super::matrix::{MatrixMut, View};
 use super::pack::{self, LANE_BYTES, LINE, Lane, Line, PANEL_ROWS};
 use super::product::{Element, NEAR, Onto, Product};
 use super::tile::{Factor, Finish, Tile};
-use super::view::{Target, View};
 
 /// Up to so many rows of a result, float32 columns of `b` that lie side by side are read where they
 /// are: too few would read them packed. More must not: rows of b a power of two apart share a few
@@ -31,7 +31,7 @@ thread_local! {
 #[inline(always)]
 pub unsafe fn compute<S: InstructionSet, L: Lane, O: Element>(
     product: &Product<L::Value>,
-    c: Target<O>,
+    c: &MatrixMut<O>,
     rows: Range<usize>,
     columns: Range<usize>,
     tiles: &[&[Tile<O>]],
@@ -120,17 +120,17 @@ impl<T> Product<'_, T> {
     /// Where the tile at this place goes: in the first block of k onto what is to be added, later
     /// onto what the blocks before left.
     #[inline(always)]
-    fn finish<O>(&self, c: Target<O>, [row, column]: [usize; 2], columns: usize, is_first: bool) -> Finish<O> {
-        let start = c.start.wrapping_add(row * c.row + column);
+    fn finish<O>(&self, c: &MatrixMut<O>, [row, column]: [usize; 2], columns: usize, is_first: bool) -> Finish<O> {
+        let start = c.start.wrapping_add(row * c.step + column);
         let (onto, onto_row) = match self.onto {
             Onto::Matrix(onto) if is_first => (View::of(&onto).from(row, column).start, onto.step[0]),
             Onto::Nothing if is_first => (null(), 0),
-            _ => (start.cast::<f32>().cast_const(), c.row),
+            _ => (start.cast::<f32>().cast_const(), c.step),
         };
         let bias = self.bias.filter(|_| is_first);
         Finish {
             c: start,
-            c_row: c.row,
+            c_row: c.step,
             onto,
             onto_row,
             bias: bias.map_or(null(), |bias| bias[column..].as_ptr()),

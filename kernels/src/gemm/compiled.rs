@@ -4,12 +4,10 @@ use burn::tensor::bf16;
 
 use super::blocks::compute;
 use super::instructions::InstructionSet;
+use super::matrix::MatrixMut;
 use super::pack::{Bf16Lane, F32Lane, Lane, WidenedLane};
 use super::product::{Compute, Element, Product};
 use super::tile::{self, Factor, Finish, Tile};
-use super::view::Target;
-#[cfg(target_arch = "x86_64")]
-use super::x86;
 use crate::halves::narrowed;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::{Avx2, Avx512};
@@ -81,7 +79,7 @@ macro_rules! compiled {
             $(#[target_feature(enable = $features)])?
             pub unsafe fn all<L: Lane, O: Element>(
                 product: &Product<L::Value>,
-                c: Target<O>,
+                c: &MatrixMut<O>,
                 rows: std::ops::Range<usize>,
                 columns: std::ops::Range<usize>,
             ) {
@@ -103,7 +101,7 @@ macro_rules! compiled {
 #[cfg(target_arch = "x86_64")]
 compiled!(avx512, Avx512, "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma"; 1 2 3 4);
 #[cfg(target_arch = "x86_64")]
-compiled!(avx512_bf16, x86::Avx512Bf16, "avx512bf16,avx512f,avx512vl,avx512dq,avx512bw,avx2,fma"; 1 2 3 4);
+compiled!(avx512_bf16, Avx512<true>, "avx512bf16,avx512f,avx512vl,avx512dq,avx512bw,avx2,fma"; 1 2 3 4);
 #[cfg(target_arch = "x86_64")]
 compiled!(avx2, Avx2, "avx2,fma"; 1 2);
 #[cfg(target_arch = "aarch64")]

@@ -19,22 +19,28 @@ pub trait InstructionSet: Copy {
     const DEPTH: usize;
 
     /// Zeros.
-    unsafe fn zero() -> Self::Vector;
+    #[inline(always)]
+    unsafe fn zero() -> Self::Vector {
+        // SAFETY: a vector of numbers.
+        unsafe { std::mem::zeroed() }
+    }
     /// From memory, which need not be aligned.
-    unsafe fn load(from: *const f32) -> Self::Vector;
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> Self::Vector {
+        // SAFETY: the caller's promise.
+        unsafe { from.cast::<Self::Vector>().read_unaligned() }
+    }
     /// To memory, which need not be aligned.
-    unsafe fn store(to: *mut f32, values: Self::Vector);
+    #[inline(always)]
+    unsafe fn store(to: *mut f32, values: Self::Vector) {
+        // SAFETY: the caller's promise.
+        unsafe { to.cast::<Self::Vector>().write_unaligned(values) };
+    }
     /// The nearest bfloat16 of float32 to memory, which need not be aligned.
     #[inline(always)]
     unsafe fn store_bf16(to: *mut bf16, values: Self::Vector) {
-        let mut wide = [0f32; 16];
-        // SAFETY: the caller's promise; the array has room for any vector.
-        unsafe {
-            Self::store(wide.as_mut_ptr(), values);
-            for (i, value) in wide.iter().enumerate().take(Self::LANES) {
-                to.add(i).write_unaligned(narrowed(*value));
-            }
-        }
+        // SAFETY: the caller's promise.
+        unsafe { store_narrowed::<Self>(to, values) };
     }
     /// One lane in all places; need not be aligned.
     unsafe fn repeat(lane: *const u32) -> Self::Vector;
@@ -65,6 +71,19 @@ pub trait InstructionSet: Copy {
     unsafe fn prefetch(_place: *const u8) {}
 }
 
+/// [`InstructionSet::store_bf16`] where no instruction rounds a vector.
+#[inline(always)]
+pub unsafe fn store_narrowed<S: InstructionSet>(to: *mut bf16, values: S::Vector) {
+    let mut wide = [0f32; 16];
+    // SAFETY: the caller's promise; the array has room for any vector.
+    unsafe {
+        S::store(wide.as_mut_ptr(), values);
+        for (i, value) in wide.iter().enumerate().take(S::LANES) {
+            to.add(i).write_unaligned(narrowed(*value));
+        }
+    }
+}
+
 // Four values, in loops that the compiler makes vectors of.
 impl InstructionSet for Portable {
     type Vector = [f32; 4];
@@ -73,20 +92,6 @@ impl InstructionSet for Portable {
     const VECTORS: usize = if cfg!(target_arch = "aarch64") { 4 } else { 2 };
     const DEPTH: usize = 384;
 
-    #[inline(always)]
-    unsafe fn zero() -> [f32; 4] {
-        [0.0; 4]
-    }
-    #[inline(always)]
-    unsafe fn load(from: *const f32) -> [f32; 4] {
-        // SAFETY: the caller's promise.
-        unsafe { from.cast::<[f32; 4]>().read_unaligned() }
-    }
-    #[inline(always)]
-    unsafe fn store(to: *mut f32, values: [f32; 4]) {
-        // SAFETY: the caller's promise.
-        unsafe { to.cast::<[f32; 4]>().write_unaligned(values) };
-    }
     #[inline(always)]
     unsafe fn repeat(lane: *const u32) -> [f32; 4] {
         // SAFETY: the caller's promise.

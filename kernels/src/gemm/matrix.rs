@@ -1,4 +1,4 @@
-//! Matrices inside slices, to read and to write.
+//! Matrices inside slices, to read and to write, and as the loops see them.
 
 use std::marker::PhantomData;
 
@@ -57,11 +57,6 @@ impl<'a, T> Matrix<'a, T> {
         assert!(row < self.size[0] && self.step[1] == 1, "row {row} of {:?}", self.size);
         &self.values[row * self.step[0]..][..self.size[1]]
     }
-
-    /// Its first value.
-    pub(super) fn start(&self) -> *const T {
-        self.values.as_ptr()
-    }
 }
 
 /// A matrix to write, whose rows' values stand side by side; between the rows may stand what
@@ -75,6 +70,9 @@ pub struct MatrixMut<'a, T = f32> {
     pub(super) step: usize,
     values: PhantomData<&'a mut [T]>,
 }
+
+// SAFETY: what is shared writes by the promises of those who take it, each a part of its own.
+unsafe impl<T: Send> Sync for MatrixMut<'_, T> {}
 
 impl<'a, T> MatrixMut<'a, T> {
     /// A matrix with `columns` columns that is stored row after row.
@@ -110,4 +108,29 @@ impl<'a, T> MatrixMut<'a, T> {
 /// Whether a matrix with `step` values from one row to the next lies inside `length` values.
 pub fn is_inside([rows, columns]: [usize; 2], step: usize, length: usize) -> bool {
     rows == 0 || (rows - 1) * step + columns <= length
+}
+
+/// Where a factor lies.
+#[derive(Debug)]
+pub struct View<T> {
+    /// The first value.
+    pub start: *const T,
+    /// Values from one row to the next.
+    pub row: usize,
+    /// Values from one column to the next.
+    pub column: usize,
+}
+
+impl<T> View<T> {
+    /// A matrix where it is.
+    pub fn of(matrix: &Matrix<T>) -> Self {
+        let [row, column] = matrix.step;
+        Self { start: matrix.values.as_ptr(), row, column }
+    }
+
+    /// The matrix from a row and a column on.
+    pub fn from(&self, row: usize, column: usize) -> Self {
+        // Not `add`: of an empty matrix nothing is read, wherever it is.
+        Self { start: self.start.wrapping_add(row * self.row + column * self.column), ..*self }
+    }
 }

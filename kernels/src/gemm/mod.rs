@@ -16,7 +16,6 @@ mod product;
 #[cfg(test)]
 mod tests;
 mod tile;
-mod view;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 

@@ -3,7 +3,7 @@
 use burn::tensor::bf16;
 
 use super::instructions::InstructionSet;
-use super::view::View;
+use super::matrix::View;
 use crate::halves::widened;
 use crate::simd::prefetch;
 

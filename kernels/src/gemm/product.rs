@@ -2,16 +2,15 @@
 
 use std::ops::Range;
 
+use bytemuck::Pod;
 use rayon::prelude::*;
 
 use super::instructions::InstructionSet;
 use super::matrix::{Matrix, MatrixMut};
 use super::pack::{LINE, PANEL_ROWS};
-use super::view::Target;
-use crate::bits::Bits;
 
 /// A type that products multiply, and that results are stored as.
-pub trait Element: Bits {
+pub trait Element: Pod + burn::tensor::Element {
     /// The function for the best instructions that there are.
     fn compute<O: Element>() -> Compute<Self, O>;
     /// The nearest value.
@@ -21,7 +20,7 @@ pub trait Element: Bits {
 }
 
 /// Computes the part of a product in these rows and columns.
-pub type Compute<T, O> = unsafe fn(&Product<T>, Target<O>, Range<usize>, Range<usize>);
+pub type Compute<T, O> = unsafe fn(&Product<T>, &MatrixMut<O>, Range<usize>, Range<usize>);
 
 /// Who computes a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,16 +100,15 @@ impl<T: Element> Product<'_, T> {
         let bias_fits = self.bias.is_none_or(|bias| bias.len() == n);
         let fits = self.b.size[0] == k && c.size == [m, n] && onto_fits && bias_fits;
         assert!(fits, "{:?} times {:?} into {:?}", self.a.size, self.b.size, c.size);
-        let (c, compute) = (Target { start: c.start, row: c.step }, T::compute::<O>());
-        let all = rayon::current_num_threads();
+        let (all, compute) = (rayon::current_num_threads(), T::compute::<O>());
         if threads == Threads::One || all == 1 || m * n * k < WORTH_SHARING {
             // SAFETY: the matrices are there and of these sizes, and the processor has what
             // `compute` was chosen by.
-            return unsafe { compute(self, c, 0..m, 0..n) };
+            return unsafe { compute(self, &c, 0..m, 0..n) };
         }
         self.parts(all).into_par_iter().with_max_len(1).for_each(|[rows, columns]| {
             // SAFETY: as above; each part is written by one thread.
-            unsafe { compute(self, c, rows, columns) };
+            unsafe { compute(self, &c, rows, columns) };
         });
     }
 

@@ -8,7 +8,6 @@ use proptest::prelude::*;
 use super::compiled::compute_at;
 use super::pack::{F32Lane, WidenedLane};
 use super::product::Compute;
-use super::view::Target;
 use super::*;
 use crate::simd::{Level, level};
 
@@ -108,10 +107,10 @@ impl Case {
         let onto = if self.adds[0] { Onto::Matrix(Matrix::new(&residual, n)) } else { Onto::Nothing };
         let product = Product { a, b, onto, bias: self.adds[1].then_some(&bias) };
         let mut c = vec![zero; m * n];
-        let target = Target { start: c.as_mut_ptr(), row: n };
+        let target = MatrixMut::new(&mut c, n);
         for [rows, columns] in product.parts(parts) {
             // SAFETY: views of slices of their sizes; the sets are those that the processor has.
-            unsafe { compute(&product, target, rows, columns) };
+            unsafe { compute(&product, &target, rows, columns) };
         }
         c
     }

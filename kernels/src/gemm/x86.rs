@@ -10,28 +10,16 @@ use std::mem::transmute;
 
 use burn::tensor::bf16;
 
-use super::instructions::InstructionSet;
+use super::instructions::{InstructionSet, store_narrowed};
 use crate::simd::{Avx2, Avx512};
 
 // 24 of 32 registers hold sums.
-impl InstructionSet for Avx512 {
+impl<const BF16: bool> InstructionSet for Avx512<BF16> {
     type Vector = __m512;
     const LANES: usize = 16;
     const VECTORS: usize = 4;
     const DEPTH: usize = 768;
 
-    #[inline(always)]
-    unsafe fn zero() -> __m512 {
-        _mm512_setzero_ps()
-    }
-    #[inline(always)]
-    unsafe fn load(from: *const f32) -> __m512 {
-        _mm512_loadu_ps(from)
-    }
-    #[inline(always)]
-    unsafe fn store(to: *mut f32, values: __m512) {
-        _mm512_storeu_ps(to, values);
-    }
     #[inline(always)]
     unsafe fn repeat(lane: *const u32) -> __m512 {
         _mm512_castsi512_ps(_mm512_set1_epi32(lane.cast::<i32>().read_unaligned()))
@@ -42,93 +30,52 @@ impl InstructionSet for Avx512 {
     }
     #[inline(always)]
     unsafe fn multiply_add(a: __m512, b: __m512, c: __m512) -> __m512 {
-        _mm512_fmadd_ps(a, b, c)
+        if BF16 {
+            _mm512_dpbf16_ps(c, transmute::<__m512, __m512bh>(a), transmute::<__m512, __m512bh>(b))
+        } else {
+            _mm512_fmadd_ps(a, b, c)
+        }
     }
     #[inline(always)]
+    unsafe fn store_bf16(to: *mut bf16, values: __m512) {
+        if BF16 {
+            let halves: __m256i = transmute(_mm512_cvtneps_pbh(values));
+            _mm256_storeu_si256(to.cast(), halves);
+        } else {
+            store_narrowed::<Self>(to, values);
+        }
+    }
+    // Pairs of rows, pairs of pairs, then the quarters of the vectors twice.
+    #[inline(always)]
     unsafe fn transpose(rows: &mut [__m512; 16]) {
-        transpose_16(rows);
+        let mut a = [_mm512_setzero_ps(); 16];
+        for i in 0..8 {
+            a[2 * i] = _mm512_unpacklo_ps(rows[2 * i], rows[2 * i + 1]);
+            a[2 * i + 1] = _mm512_unpackhi_ps(rows[2 * i], rows[2 * i + 1]);
+        }
+        let mut b = [_mm512_setzero_ps(); 16];
+        for i in 0..4 {
+            for half in 0..2 {
+                let (x, y) = (_mm512_castps_pd(a[4 * i + half]), _mm512_castps_pd(a[4 * i + 2 + half]));
+                b[4 * i + 2 * half] = _mm512_castpd_ps(_mm512_unpacklo_pd(x, y));
+                b[4 * i + 2 * half + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(x, y));
+            }
+        }
+        // Now quarter q of b[4 i + j] is column 4 q + j of rows 4 i to 4 i + 3.
+        for j in 0..4 {
+            let low_even = _mm512_shuffle_f32x4::<0x88>(b[j], b[4 + j]);
+            let low_odd = _mm512_shuffle_f32x4::<0xdd>(b[j], b[4 + j]);
+            let high_even = _mm512_shuffle_f32x4::<0x88>(b[8 + j], b[12 + j]);
+            let high_odd = _mm512_shuffle_f32x4::<0xdd>(b[8 + j], b[12 + j]);
+            rows[j] = _mm512_shuffle_f32x4::<0x88>(low_even, high_even);
+            rows[4 + j] = _mm512_shuffle_f32x4::<0x88>(low_odd, high_odd);
+            rows[8 + j] = _mm512_shuffle_f32x4::<0xdd>(low_even, high_even);
+            rows[12 + j] = _mm512_shuffle_f32x4::<0xdd>(low_odd, high_odd);
+        }
     }
     #[inline(always)]
     unsafe fn prefetch(place: *const u8) {
         _mm_prefetch::<_MM_HINT_T0>(place.cast());
-    }
-}
-
-/// AVX-512 with products of pairs of bfloat16, summed in float32.
-#[derive(Clone, Copy)]
-pub struct Avx512Bf16;
-
-impl InstructionSet for Avx512Bf16 {
-    type Vector = __m512;
-    const LANES: usize = 16;
-    const VECTORS: usize = 4;
-    const DEPTH: usize = 768;
-
-    #[inline(always)]
-    unsafe fn zero() -> __m512 {
-        Avx512::zero()
-    }
-    #[inline(always)]
-    unsafe fn load(from: *const f32) -> __m512 {
-        Avx512::load(from)
-    }
-    #[inline(always)]
-    unsafe fn store(to: *mut f32, values: __m512) {
-        Avx512::store(to, values);
-    }
-    #[inline(always)]
-    unsafe fn repeat(lane: *const u32) -> __m512 {
-        Avx512::repeat(lane)
-    }
-    #[inline(always)]
-    unsafe fn add(a: __m512, b: __m512) -> __m512 {
-        Avx512::add(a, b)
-    }
-    #[inline(always)]
-    unsafe fn multiply_add(a: __m512, b: __m512, c: __m512) -> __m512 {
-        _mm512_dpbf16_ps(c, transmute::<__m512, __m512bh>(a), transmute::<__m512, __m512bh>(b))
-    }
-    #[inline(always)]
-    unsafe fn store_bf16(to: *mut bf16, values: __m512) {
-        let halves: __m256i = transmute(_mm512_cvtneps_pbh(values));
-        _mm256_storeu_si256(to.cast(), halves);
-    }
-    #[inline(always)]
-    unsafe fn transpose(rows: &mut [__m512; 16]) {
-        transpose_16(rows);
-    }
-    #[inline(always)]
-    unsafe fn prefetch(place: *const u8) {
-        Avx512::prefetch(place);
-    }
-}
-
-/// Pairs of rows, pairs of pairs, then the quarters of the vectors twice.
-#[inline(always)]
-unsafe fn transpose_16(rows: &mut [__m512; 16]) {
-    let mut a = [_mm512_setzero_ps(); 16];
-    for i in 0..8 {
-        a[2 * i] = _mm512_unpacklo_ps(rows[2 * i], rows[2 * i + 1]);
-        a[2 * i + 1] = _mm512_unpackhi_ps(rows[2 * i], rows[2 * i + 1]);
-    }
-    let mut b = [_mm512_setzero_ps(); 16];
-    for i in 0..4 {
-        for half in 0..2 {
-            let (x, y) = (_mm512_castps_pd(a[4 * i + half]), _mm512_castps_pd(a[4 * i + 2 + half]));
-            b[4 * i + 2 * half] = _mm512_castpd_ps(_mm512_unpacklo_pd(x, y));
-            b[4 * i + 2 * half + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(x, y));
-        }
-    }
-    // Now quarter q of b[4 i + j] is column 4 q + j of rows 4 i to 4 i + 3.
-    for j in 0..4 {
-        let low_even = _mm512_shuffle_f32x4::<0x88>(b[j], b[4 + j]);
-        let low_odd = _mm512_shuffle_f32x4::<0xdd>(b[j], b[4 + j]);
-        let high_even = _mm512_shuffle_f32x4::<0x88>(b[8 + j], b[12 + j]);
-        let high_odd = _mm512_shuffle_f32x4::<0xdd>(b[8 + j], b[12 + j]);
-        rows[j] = _mm512_shuffle_f32x4::<0x88>(low_even, high_even);
-        rows[4 + j] = _mm512_shuffle_f32x4::<0x88>(low_odd, high_odd);
-        rows[8 + j] = _mm512_shuffle_f32x4::<0xdd>(low_even, high_even);
-        rows[12 + j] = _mm512_shuffle_f32x4::<0xdd>(low_odd, high_odd);
     }
 }
 
@@ -139,18 +86,6 @@ impl InstructionSet for Avx2 {
     const VECTORS: usize = 2;
     const DEPTH: usize = 384;
 
-    #[inline(always)]
-    unsafe fn zero() -> __m256 {
-        _mm256_setzero_ps()
-    }
-    #[inline(always)]
-    unsafe fn load(from: *const f32) -> __m256 {
-        _mm256_loadu_ps(from)
-    }
-    #[inline(always)]
-    unsafe fn store(to: *mut f32, values: __m256) {
-        _mm256_storeu_ps(to, values);
-    }
     #[inline(always)]
     unsafe fn repeat(lane: *const u32) -> __m256 {
         _mm256_set1_ps(lane.cast::<f32>().read_unaligned())

@@ -5,6 +5,8 @@ use cubecl::calculate_cube_count_elemwise;
 use cubecl::client::Client;
 use cubecl::prelude::*;
 
+use crate::gpu::tensor::vector_size;
+
 /// Units of the cubes of those kernels that take each value by itself.
 const UNITS: u32 = 256;
 
@@ -33,6 +35,14 @@ impl Grid {
         Self::new(tensors, calculate_cube_count_elemwise(client, count, units), units)
     }
 
+    /// One unit for each vector of `x`, whose values are all one row; with the numbers in a vector,
+    /// and how many there are.
+    pub fn vectors(x: &CubeTensor) -> (Self, usize, usize) {
+        let length = x.meta.num_elements();
+        let vector = vector_size(length);
+        (Self::each(&[x], length / vector), vector, length / vector)
+    }
+
     /// So many cubes of `units`, in as many dimensions as the device needs for them.
     pub fn cubes(tensors: &[&CubeTensor], cubes: usize, units: usize) -> Self {
         let cubes = calculate_cube_count_elemwise(&tensors[0].client, cubes, CubeDim::new_single());
@@ -40,27 +50,60 @@ impl Grid {
     }
 }
 
+/// What a kernel takes as a slice.
+pub trait Slice {
+    /// As its argument.
+    fn argument(self) -> BufferArg;
+}
+
+impl Slice for BufferArg {
+    fn argument(self) -> BufferArg {
+        self
+    }
+}
+
+impl Slice for CubeTensor {
+    fn argument(self) -> BufferArg {
+        self.into_buffer_arg()
+    }
+}
+
+impl Slice for &CubeTensor {
+    fn argument(self) -> BufferArg {
+        self.clone().into_buffer_arg()
+    }
+}
+
 /// Launches a kernel, which its caller promises to give the sizes that it reads and writes within:
 /// on a grid, for kernels of vectors the numbers in one, the tensors that it takes as slices `[a,
-/// b]` or with their strides `(a, b)`, and what else it takes.
+/// &b]`, of which those with `&` are needed afterwards, or with their strides `(a, b)`, and what
+/// else it takes.
 macro_rules! launch {
-    ($kernel:ident, $grid:expr, [$($tensor:expr),*] $(, $argument:expr)* $(,)?) => {{
+    ($kernel:ident, $grid:expr, $($vector:ident,)? [$($slice:expr),*] $(, $argument:expr)* $(,)?) => {{
         let grid = $grid;
         $kernel::launch_unchecked(
-            &grid.client, grid.cubes, grid.units, grid.address, $($tensor.into_buffer_arg(),)* $($argument),*
-        )
-    }};
-    ($kernel:ident $(::<$family:ty>)?, $grid:expr, $vector:expr, [$($tensor:expr),*] $(, $argument:expr)* $(,)?) => {{
-        let grid = $grid;
-        $kernel::launch_unchecked(
-            &grid.client, grid.cubes, grid.units, grid.address, $vector, $($tensor.into_buffer_arg(),)* $($argument),*
+            &grid.client, grid.cubes, grid.units, grid.address, $($vector,)?
+            $($crate::gpu::launch::Slice::argument($slice),)* $($argument),*
         )
     }};
     ($kernel:ident $(::<$family:ty>)?, $grid:expr, $vector:expr, ($($tensor:expr),*) $(, $argument:expr)* $(,)?) => {{
         let grid = $grid;
         $kernel::launch_unchecked $(::<$family>)? (
-            &grid.client, grid.cubes, grid.units, grid.address, $vector, $($tensor.clone().into_tensor_arg(),)* $($argument),*
+            &grid.client, grid.cubes, grid.units, grid.address, $vector,
+            $($tensor.clone().into_tensor_arg(),)* $($argument),*
         )
     }};
 }
 pub(crate) use launch;
+
+/// As [`launch!`] with slices, for a kernel that looks at every place before it reads or writes it.
+macro_rules! launch_checked {
+    ($kernel:ident, $grid:expr, $vector:ident, [$($slice:expr),*] $(, $argument:expr)* $(,)?) => {{
+        let grid = $grid;
+        $kernel::launch(
+            &grid.client, grid.cubes, grid.units, grid.address, $vector,
+            $($crate::gpu::launch::Slice::argument($slice),)* $($argument),*
+        )
+    }};
+}
+pub(crate) use launch_checked;

@@ -12,4 +12,16 @@ pub(crate) mod tile;
 pub(crate) mod widest_heads;
 
 pub use crate::attention::gpu_choice::said as attention_said;
-pub use crate::limits;
+
+/// What an operation on a GPU is written with.
+pub(crate) mod prelude {
+    pub use burn::tensor::DType;
+    pub use burn_cubecl::CubeBackend;
+    pub use burn_cubecl::kernel::cast;
+    pub use burn_cubecl::tensor::CubeTensor;
+    pub use cubecl::prelude::*;
+
+    pub(crate) use super::launch::{Grid, launch};
+    pub use super::tensor::*;
+    pub use crate::operation::Operation;
+}

@@ -41,21 +41,22 @@ pub const COLUMNS: usize = 16;
 /// See [`COLUMNS`].
 pub const LANES: usize = 16;
 
-/// The sum over a cube's [`LANES`] of what each has summed of its column, for the first of them.
+/// Writes the sum over a cube's [`LANES`] of what each has summed of its column to the row of the
+/// cube's group in `sums` `[groups, width]`.
 #[cube]
-pub fn over_column<N: Size>(sum: Vector<f32, N>) -> Vector<f32, N> {
+pub fn write_column_sum<N: Size>(sum: Vector<f32, N>, sums: &mut [Vector<f32, N>], column: usize, width: usize) {
     let mut scratch = Shared::<[Vector<f32, N>]>::new_slice(comptime!(COLUMNS * LANES));
-    let column = UNIT_POS_X as usize;
-    scratch[UNIT_POS_Y as usize * COLUMNS + column] = sum;
+    let place = UNIT_POS_X as usize;
+    scratch[UNIT_POS_Y as usize * COLUMNS + place] = sum;
     sync_cube();
-    let mut total = Vector::new(f32::new(0.0));
-    if UNIT_POS_Y == 0 {
+    if UNIT_POS_Y == 0 && column < width {
+        let mut total = Vector::new(f32::new(0.0));
         #[unroll]
         for lane in 0..LANES {
-            total += scratch[lane * COLUMNS + column];
+            total += scratch[lane * COLUMNS + place];
         }
+        sums[CUBE_POS_Y as usize * width + column] = total;
     }
-    total
 }
 
 #[cube(launch_unchecked, address_type = "dynamic")]
@@ -76,10 +77,7 @@ fn column_sums_kernel<T: Float, N: Size>(
             sum += Vector::cast_from(x[row * width + column]);
         }
     }
-    let total = over_column::<N>(sum);
-    if UNIT_POS_Y == 0 && column < width {
-        sums[CUBE_POS_Y as usize * width + column] = total;
-    }
+    write_column_sum::<N>(sum, sums, column, width);
 }
 
 /// How the rows of a matrix are shared out to groups, each of which is summed by itself before the
@@ -131,8 +129,6 @@ fn sums_of_groups(x: CubeTensor, groups: Groups, width: usize) -> CubeTensor {
     let vector = vector_size(width);
     let (grid, dtype) = (groups.grid(&[&x, &sums], width / vector), elem(x.dtype));
     // SAFETY: the kernel looks at `rows` and `width` before it reads or writes a place.
-    unsafe {
-        launch!(column_sums_kernel, grid, vector, [x, sums.clone()], rows, width / vector, groups.steps, dtype);
-    }
+    unsafe { launch!(column_sums_kernel, grid, vector, [x, &sums], rows, width / vector, groups.steps, dtype) };
     sums
 }

@@ -3,7 +3,9 @@
 use burn::backend::{BackendTensor, DispatchAutodiffContext, DispatchTensor, DispatchTensorKind};
 use burn::tensor::kind::Basic;
 use burn::tensor::{Bytes, DType, Int, Shape, Tensor};
-use burn_cubecl::kernel::{cast, into_contiguous};
+use burn_cubecl::kernel::cast;
+/// The tensor with its values in order and without gaps; a copy only where they are not.
+pub use burn_cubecl::kernel::into_contiguous as contiguous;
 use burn_cubecl::ops::numeric::{empty_device_contiguous_dtype, zeros_client};
 use burn_cubecl::ops::reshape;
 use burn_cubecl::tensor::CubeTensor;
@@ -11,11 +13,6 @@ use cubecl::ir::{ElemType, FloatKind};
 use cubecl::prelude::BufferArg;
 
 use crate::operation::without_autodiff;
-
-/// The tensor with its values in order and without gaps; a copy only where they are not.
-pub fn contiguous(tensor: CubeTensor) -> CubeTensor {
-    into_contiguous(tensor)
-}
 
 /// The tensor as kernels for a GPU take it, on which it must be; without its gradient.
 pub fn cube<const D: usize, K: Basic>(tensor: Tensor<D, K>) -> CubeTensor {
@@ -50,6 +47,11 @@ pub fn unfilled(like: &CubeTensor, shape: impl Into<Shape>, dtype: DType) -> Cub
     empty_device_contiguous_dtype(like.client.clone(), like.device.clone(), shape.into(), dtype)
 }
 
+/// As [`unfilled`], of the shape and the type of `like`.
+pub fn unfilled_like(like: &CubeTensor) -> CubeTensor {
+    unfilled(like, like.meta.shape().clone(), like.dtype)
+}
+
 /// The tensor as kernels change it in place: a copy where something else holds it too.
 pub fn writable(tensor: CubeTensor) -> CubeTensor {
     if tensor.can_mut() { tensor } else { tensor.copy() }
@@ -61,7 +63,7 @@ pub fn written(x: &CubeTensor, place: usize) -> (CubeTensor, BufferArg) {
     if x.can_mut() {
         return (x.clone(), x.as_tensor_alias(place).into_buffer_arg());
     }
-    let y = unfilled(x, x.meta.shape().clone(), x.dtype);
+    let y = unfilled_like(x);
     (y.clone(), y.into_buffer_arg())
 }
 
@@ -89,6 +91,13 @@ pub fn rows_and_width(tensor: &CubeTensor) -> [usize; 2] {
     let shape = tensor.meta.shape();
     let width = shape.last().copied().unwrap_or(1);
     [shape.num_elements() / width.max(1), width]
+}
+
+/// As [`rows_and_width`], the width in vectors, and the numbers in a vector.
+pub fn rows_of_vectors(tensor: &CubeTensor) -> [usize; 3] {
+    let [rows, width] = rows_and_width(tensor);
+    let vector = vector_size(width);
+    [rows, width / vector, vector]
 }
 
 /// The shape of `x` with `n` in place of its last dimension.

@@ -5,7 +5,7 @@
 //! Each plane of 32 units takes 16 rows, or a multiple of that, all for itself: only a plane has to
 //! wait for itself here.
 
-use cubecl::cmma;
+use cubecl::cmma::{self, Matrix, MatrixIdent, MatrixLayout};
 use cubecl::prelude::*;
 
 use crate::gpu::tile::{Products, ProductsFamily, Tile};
@@ -48,10 +48,10 @@ fn row_of(#[comptime] i: usize, #[comptime] tile: Tile) -> usize {
 
 #[cube]
 impl<T: Float, W: Float, N: Size> Products<T, W, N> for TensorCores {
-    type Accumulator = Sequence<cmma::Matrix<f32>>;
+    type Accumulator = Sequence<Matrix<f32>>;
 
     fn zeros(#[comptime] tile: Tile) -> Self::Accumulator {
-        let mut sum = Sequence::<cmma::Matrix<f32>>::new();
+        let mut sum = Sequence::<Matrix<f32>>::new();
         #[unroll]
         for _ in 0..comptime!(tile.fragments_high() * tile.fragments_deep()) {
             sum.push(zero_fragment());
@@ -65,7 +65,7 @@ impl<T: Float, W: Float, N: Size> Products<T, W, N> for TensorCores {
         #[unroll]
         for i in 0..comptime!(tile.fragments_high()) {
             let row = row_of(i, tile);
-            let mut sums = Sequence::<cmma::Matrix<f32>>::new();
+            let mut sums = Sequence::<Matrix<f32>>::new();
             #[unroll]
             for _ in 0..comptime!(tile.columns / SIDE) {
                 sums.push(zero_fragment());
@@ -73,11 +73,11 @@ impl<T: Float, W: Float, N: Size> Products<T, W, N> for TensorCores {
             #[unroll]
             for k in 0..comptime!(tile.fragments_deep()) {
                 let at = comptime!(k * tile.fragment_vectors());
-                let mut a = fragment::<T>(cmma::MatrixIdent::A, cmma::MatrixLayout::RowMajor);
+                let mut a = fragment::<T>(MatrixIdent::A, MatrixLayout::RowMajor);
                 cmma::load(&mut a, &rows[row * stride + at..rows.len()], ld);
                 #[unroll]
                 for j in 0..comptime!(tile.columns / SIDE) {
-                    let mut b = fragment::<T>(cmma::MatrixIdent::B, cmma::MatrixLayout::ColMajor);
+                    let mut b = fragment::<T>(MatrixIdent::B, MatrixLayout::ColMajor);
                     cmma::load(&mut b, &columns[comptime!(j * SIDE * tile.stride() + at)..columns.len()], ld);
                     cmma::execute(&a, &b, &sums[j], &sums[j]);
                 }
@@ -85,7 +85,7 @@ impl<T: Float, W: Float, N: Size> Products<T, W, N> for TensorCores {
             #[unroll]
             for j in 0..comptime!(tile.columns / SIDE) {
                 let (from, to) = (row * score_stride + comptime!(j * SIDE), scores.len());
-                cmma::store(&mut scores[from..to], &sums[j], score_stride as u32, cmma::MatrixLayout::RowMajor);
+                cmma::store(&mut scores[from..to], &sums[j], score_stride as u32, MatrixLayout::RowMajor);
             }
         }
     }
@@ -95,10 +95,10 @@ impl<T: Float, W: Float, N: Size> Products<T, W, N> for TensorCores {
         let ld = comptime!((tile.stride() * tile.line) as u32);
         #[unroll]
         for k in 0..comptime!(tile.columns / SIDE) {
-            let mut rows = Sequence::<cmma::Matrix<W>>::new();
+            let mut rows = Sequence::<Matrix<W>>::new();
             #[unroll]
             for i in 0..comptime!(tile.fragments_high()) {
-                let mut a = fragment::<W>(cmma::MatrixIdent::A, cmma::MatrixLayout::RowMajor);
+                let mut a = fragment::<W>(MatrixIdent::A, MatrixLayout::RowMajor);
                 let from = row_of(i, tile) * weight_stride + comptime!(k * SIDE);
                 cmma::load(&mut a, &weights[from..weights.len()], weight_stride as u32);
                 rows.push(a);
@@ -106,7 +106,7 @@ impl<T: Float, W: Float, N: Size> Products<T, W, N> for TensorCores {
             #[unroll]
             for j in 0..deep {
                 let at = comptime!(k * SIDE * tile.stride() + j * tile.fragment_vectors());
-                let mut b = fragment::<T>(cmma::MatrixIdent::B, cmma::MatrixLayout::RowMajor);
+                let mut b = fragment::<T>(MatrixIdent::B, MatrixLayout::RowMajor);
                 cmma::load(&mut b, &columns[at..columns.len()], ld);
                 #[unroll]
                 for i in 0..comptime!(tile.fragments_high()) {
@@ -128,7 +128,7 @@ impl<T: Float, W: Float, N: Size> Products<T, W, N> for TensorCores {
             #[unroll]
             for j in 0..deep {
                 let number = comptime!(i * deep + j);
-                let layout = cmma::MatrixLayout::RowMajor;
+                let layout = MatrixLayout::RowMajor;
                 cmma::store(&mut scratch[from..end], &sum[number], score_stride as u32, layout);
                 sync_plane();
                 #[unroll]
@@ -164,7 +164,7 @@ impl<T: Float, W: Float, N: Size> Products<T, W, N> for TensorCores {
             #[unroll]
             for j in 0..deep {
                 let number = comptime!(i * deep + j);
-                let layout = cmma::MatrixLayout::RowMajor;
+                let layout = MatrixLayout::RowMajor;
                 cmma::store(&mut scratch[from..end], &sum[number], score_stride as u32, layout);
                 sync_plane();
                 #[unroll]
@@ -189,20 +189,13 @@ impl<T: Float, W: Float, N: Size> Products<T, W, N> for TensorCores {
 
 /// Sums of nothing yet.
 #[cube]
-fn zero_fragment() -> cmma::Matrix<f32> {
-    cmma::Matrix::<f32>::from_value(
-        cmma::MatrixIdent::Accumulator,
-        SIDE,
-        SIDE,
-        SIDE,
-        cmma::MatrixLayout::Undefined,
-        0.0f32,
-    )
+fn zero_fragment() -> Matrix<f32> {
+    Matrix::<f32>::from_value(MatrixIdent::Accumulator, SIDE, SIDE, SIDE, MatrixLayout::Undefined, 0.0f32)
 }
 
 /// A factor, to be loaded.
 #[cube]
-fn fragment<T: Float>(#[comptime] ident: cmma::MatrixIdent, #[comptime] layout: cmma::MatrixLayout) -> cmma::Matrix<T> {
+fn fragment<T: Float>(#[comptime] ident: MatrixIdent, #[comptime] layout: MatrixLayout) -> Matrix<T> {
     // SAFETY: every caller loads it next.
-    unsafe { cmma::Matrix::<T>::uninitialized(ident, SIDE, SIDE, SIDE, layout) }
+    unsafe { Matrix::<T>::uninitialized(ident, SIDE, SIDE, SIDE, layout) }
 }

@@ -168,6 +168,17 @@ pub fn load<T: Float, N: Size>(
     }
 }
 
+/// The sum of a vector's numbers, first to last.
+#[cube]
+pub fn sum_of_lanes<N: Size>(lanes: Vector<f32, N>) -> f32 {
+    let mut sum = 0.0f32;
+    #[unroll]
+    for lane in 0..N::value() {
+        sum += lanes.extract(lane);
+    }
+    sum
+}
+
 /// Plain multiply-adds, in tiles of registers: units form a square, and each takes every so many
 /// rows and columns.
 pub struct Units;
@@ -227,8 +238,7 @@ impl<T: Float, W: Float, N: Size> Products<T, W, N> for Units {
 
     fn scores(rows: &[Vector<T, N>], columns: &[Vector<T, N>], scores: &mut [f32], #[comptime] tile: Tile) {
         let (down, across) = comptime!((tile.unit_rows(), tile.unit_columns()));
-        let unit_row = UNIT_POS as usize / across;
-        let unit_column = UNIT_POS as usize % across;
+        let (unit_row, unit_column) = (UNIT_POS as usize / across, UNIT_POS as usize % across);
         let (high, wide) = comptime!((tile.rows_each(), tile.columns_each()));
         let mut sums = Array::<Vector<f32, N>>::new(comptime!(high * wide));
         #[unroll]
@@ -254,22 +264,15 @@ impl<T: Float, W: Float, N: Size> Products<T, W, N> for Units {
         for i in 0..high {
             #[unroll]
             for j in 0..wide {
-                let lanes = sums[i * wide + j];
-                let mut sum = 0.0f32;
-                #[unroll]
-                for lane in 0..N::value() {
-                    sum += lanes.extract(lane);
-                }
                 let (row, column) = (unit_row + i * down, unit_column + j * across);
-                scores[row * comptime!(tile.score_stride()) + column] = sum;
+                scores[row * comptime!(tile.score_stride()) + column] = sum_of_lanes::<N>(sums[i * wide + j]);
             }
         }
     }
 
     fn accumulate(sum: &mut Self::Accumulator, weights: &[W], columns: &[Vector<T, N>], #[comptime] tile: Tile) {
         let (down, across) = comptime!((tile.unit_rows(), tile.unit_columns()));
-        let unit_row = UNIT_POS as usize / across;
-        let unit_column = UNIT_POS as usize % across;
+        let (unit_row, unit_column) = (UNIT_POS as usize / across, UNIT_POS as usize % across);
         let (high, wide) = comptime!((tile.rows_each(), tile.vectors_each()));
         for column in 0..tile.columns {
             let mut w = Array::<Vector<f32, N>>::new(high);
@@ -317,8 +320,7 @@ impl<T: Float, W: Float, N: Size> Products<T, W, N> for Units {
         #[comptime] tile: Tile,
     ) {
         let (down, across) = comptime!((tile.unit_rows(), tile.unit_columns()));
-        let unit_row = UNIT_POS as usize / across;
-        let unit_column = UNIT_POS as usize % across;
+        let (unit_row, unit_column) = (UNIT_POS as usize / across, UNIT_POS as usize % across);
         let (high, wide) = comptime!((tile.rows_each(), tile.vectors_each()));
         #[unroll]
         for i in 0..high {

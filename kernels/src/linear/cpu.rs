@@ -1,23 +1,16 @@
 //! Products of `[rows, n_in]` with the weights and their gradients, float32 or bfloat16: three
 //! shapes of [`Product`] for many rows, loops of their own for one (`one_row.rs`).
 
-use burn::backend::Flex;
-use burn::backend::flex::FlexTensor;
 use burn::backend::ops::FloatTensorOps;
 use burn::tensor::{FloatDType, bf16};
-use rayon::prelude::*;
 
 use super::one_row::{add_one_row, one_row_transposed};
 use super::{Linear, LinearGelu, LinearOnto, LinearWithoutBias, Unembed};
-use crate::bits::unfilled;
-use crate::cpu::tensor::{
-    self, bfloat16, contiguous, dims, float32, is_bf16, new, new_bf16, stored, values, values_bf16, with_width,
-};
+use crate::cpu::prelude::*;
 use crate::dropout::cpu::dropped;
 use crate::gelu::cpu::{gelu, gelu_backward};
 use crate::gemm::{Element, Matrix, MatrixMut, Onto, Product, Threads};
 use crate::halves::widen_bf16;
-use crate::operation::Operation;
 use crate::simd::{add, sum_of};
 
 impl Operation<Flex, 3> for Linear {
@@ -65,18 +58,16 @@ impl Operation<Flex, 4> for LinearOnto {
         let kept = [x.clone(), weight.clone()];
         // Dropout is of the branch alone, which must then be there by itself.
         if let Some(mask) = self.dropout {
-            let branch = tensor::cast(linear(x, weight, Some(bias)), FloatDType::F32);
+            let branch = cast(linear(x, weight, Some(bias)), FloatDType::F32);
             return ([Flex::float_add(residual, dropped(branch, mask))], kept);
         }
         let (residual, bias) = (float32(residual), float32(bias));
         let [_, n_out] = dims(&weight);
         let added = Added { bias: Some(values(&bias)), residual: Some(values(&residual)) };
         let y = if is_bf16(&weight) {
-            let (x, weight) = (bfloat16(x), contiguous(weight));
-            times(values_bf16(&x), values_bf16(&weight), n_out, added)
+            times::<bf16, _>(values(&bfloat16(x)), values(&contiguous(weight)), n_out, added)
         } else {
-            let (x, weight) = (float32(x), float32(weight));
-            forward(values(&x), values(&weight), n_out, added)
+            forward(values(&float32(x)), values(&float32(weight)), n_out, added)
         };
         ([new(y, residual.layout().shape().clone())], kept)
     }
@@ -87,7 +78,7 @@ impl Operation<Flex, 4> for LinearOnto {
             Some(mask) => dropped(dy.clone(), mask),
             None => dy.clone(),
         };
-        let [dx, dweight, dbias] = linear_backward(x, weight, tensor::cast(of_branch, dtype.into()));
+        let [dx, dweight, dbias] = linear_backward(x, weight, cast(of_branch, dtype.into()));
         [dy, dx, dweight, dbias]
     }
 }
@@ -97,29 +88,24 @@ impl Operation<Flex, 2> for Unembed {
 
     // Put out in float32 always: logits are few digits away from the loss.
     fn forward(&self, [x, weight]: [FlexTensor; 2]) -> ([FlexTensor; 1], Self::Kept) {
-        let kept = [x.clone(), weight.clone()];
         let [vocab, n_embd] = dims(&weight);
-        let shape = with_width(&x, vocab);
         let y = if is_bf16(&weight) {
-            let (x, weight) = (bfloat16(x), contiguous(weight));
-            times_transposed(values_bf16(&x), values_bf16(&weight), n_embd)
+            times_transposed::<bf16, f32>(values(&bfloat16(x.clone())), values(&contiguous(weight.clone())), n_embd)
         } else {
-            let (x, weight) = (float32(x), float32(weight));
-            unembed(values(&x), values(&weight), n_embd)
+            unembed(values(&float32(x.clone())), values(&float32(weight.clone())), n_embd)
         };
-        ([new(y, shape)], kept)
+        ([new(y, with_width(&x, vocab))], [x, weight])
     }
 
     fn backward(&self, [x, weight]: Self::Kept, dy: FlexTensor) -> [FlexTensor; 2] {
-        let dtype = x.dtype();
+        let (dtype, shape) = (x.dtype(), x.layout().shape().clone());
         let size: [usize; 2] = dims(&weight);
-        let shape = x.layout().shape().clone();
         let (dx, dweight) = if is_bf16(&weight) {
-            let (x, weight, dy) = (bfloat16(x), contiguous(weight), bfloat16(dy));
-            unembed_backward(values_bf16(&x), values_bf16(&weight), values_bf16(&dy), size[1])
+            let [x, weight, dy] = [x, weight, dy].map(bfloat16);
+            unembed_backward::<bf16>(values(&x), values(&weight), values(&dy), size[1])
         } else {
-            let (x, weight, dy) = (float32(x), float32(weight), float32(dy));
-            unembed_backward(values(&x), values(&weight), values(&dy), size[1])
+            let [x, weight, dy] = [x, weight, dy].map(float32);
+            unembed_backward::<f32>(values(&x), values(&weight), values(&dy), size[1])
         };
         [stored(dx, shape, dtype), new(dweight, size)]
     }
@@ -132,11 +118,9 @@ fn linear(x: FlexTensor, weight: FlexTensor, bias: Option<FlexTensor>) -> FlexTe
     let bias = bias.map(float32);
     let added = Added { bias: bias.as_ref().map(values), residual: None };
     if is_bf16(&weight) {
-        let (x, weight) = (bfloat16(x), contiguous(weight));
-        return new_bf16(times(values_bf16(&x), values_bf16(&weight), n_out, added), shape);
+        return new(times::<bf16, bf16>(values(&bfloat16(x)), values(&contiguous(weight)), n_out, added), shape);
     }
-    let (x, weight) = (float32(x), float32(weight));
-    stored(forward(values(&x), values(&weight), n_out, added), shape, dtype)
+    stored(forward(values(&float32(x)), values(&float32(weight)), n_out, added), shape, dtype)
 }
 
 // The weights' gradients go to float32 weights: they are not rounded on the way.
@@ -145,9 +129,12 @@ fn linear(x: FlexTensor, weight: FlexTensor, bias: Option<FlexTensor>) -> FlexTe
 fn linear_backward(x: FlexTensor, weight: FlexTensor, dy: FlexTensor) -> [FlexTensor; 3] {
     let [_, n_out] = dims(&weight);
     let dbias = if is_bf16(&weight) && is_bf16(&dy) {
-        column_sums_bf16(values_bf16(&contiguous(dy.clone())), n_out)
+        column_sums(values(&contiguous(dy.clone())), n_out, |sums, row, wide| {
+            widen_bf16(row, wide);
+            add(sums, wide);
+        })
     } else {
-        column_sums(values(&float32(dy.clone())), n_out)
+        column_sums(values(&float32(dy.clone())), n_out, |sums, row, _| add(sums, row))
     };
     let [dx, dweight] = product_backward(x, weight, dy);
     [dx, dweight, new(dbias, [n_out])]
@@ -156,15 +143,14 @@ fn linear_backward(x: FlexTensor, weight: FlexTensor, dy: FlexTensor) -> [FlexTe
 /// Gradients of `x` and the weight.
 fn product_backward(x: FlexTensor, weight: FlexTensor, dy: FlexTensor) -> [FlexTensor; 2] {
     let size: [usize; 2] = dims(&weight);
-    let shape = x.layout().shape().clone();
+    let (dtype, shape) = (x.dtype(), x.layout().shape().clone());
     if is_bf16(&weight) {
-        let (x, weight, dy) = (bfloat16(x), contiguous(weight), bfloat16(dy));
-        let (dx, dweight) = backward(values_bf16(&x), values_bf16(&weight), values_bf16(&dy), size[0]);
-        return [new_bf16(dx, shape), new(dweight, size)];
+        let [x, weight, dy] = [x, weight, dy].map(bfloat16);
+        let (dx, dweight) = backward::<bf16, bf16>(values(&x), values(&weight), values(&dy), size[0]);
+        return [new(dx, shape), new(dweight, size)];
     }
-    let dtype = x.dtype();
-    let (x, weight, dy) = (float32(x), float32(weight), float32(dy));
-    let (dx, dweight) = backward(values(&x), values(&weight), values(&dy), size[0]);
+    let [x, weight, dy] = [x, weight, dy].map(float32);
+    let (dx, dweight) = backward::<f32, f32>(values(&x), values(&weight), values(&dy), size[0]);
     [stored(dx, shape, dtype), new(dweight, size)]
 }
 
@@ -237,24 +223,11 @@ fn unembed_backward<T: Element>(x: &[T], weight: &[T], dy: &[T], n_embd: usize) 
 const SUMMED_AT_ONCE: usize = 64;
 
 /// Sum over the rows of a matrix with `n` columns, in an order that the number of threads does not
-/// change: the gradient of a bias.
-fn column_sums(x: &[f32], n: usize) -> Vec<f32> {
+/// change: the gradient of a bias. `add_row` adds a row to the sums, for which it has room for one.
+fn column_sums<T: Sync>(x: &[T], n: usize, add_row: impl Fn(&mut [f32], &[T], &mut [f32]) + Sync) -> Vec<f32> {
     let partial = x.par_chunks(SUMMED_AT_ONCE * n).map(|rows| {
-        let mut sums = vec![0.0; n];
-        rows.chunks_exact(n).for_each(|row| add(&mut sums, row));
-        sums
-    });
-    sum_of(&partial.collect::<Vec<_>>(), n)
-}
-
-/// [`column_sums`] of bfloat16.
-fn column_sums_bf16(x: &[bf16], n: usize) -> Vec<f32> {
-    let partial = x.par_chunks(SUMMED_AT_ONCE * n).map(|rows| {
-        let (mut sums, mut wide) = (vec![0.0; n], vec![0.0; n]);
-        for row in rows.chunks_exact(n) {
-            widen_bf16(row, &mut wide);
-            add(&mut sums, &wide);
-        }
+        let (mut sums, mut room) = (vec![0.0; n], vec![0.0; n]);
+        rows.chunks_exact(n).for_each(|row| add_row(&mut sums, row, &mut room));
         sums
     });
     sum_of(&partial.collect::<Vec<_>>(), n)

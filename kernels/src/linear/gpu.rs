@@ -1,22 +1,21 @@
 //! Products with the weights: burn's tuned product, and what comes before and after it in one
 //! kernel each.
 //!
+//! Of `gelu(x W + b)` the product is kept as it comes, and both GELU and its gradient add the bias
+//! on their way, so that neither the bias nor its gradient takes a pass of its own over the widest
+//! tensor of a block.
+//!
 //! Products take matrices, `[batch, time]` as one dimension, so that the tuner sees few shapes.
 
-use burn::tensor::{DType, Shape};
-use burn_cubecl::CubeBackend;
-use burn_cubecl::kernel::cast;
+use burn::tensor::Shape;
 use burn_cubecl::kernel::matmul::{MatmulStrategy, matmul};
-use burn_cubecl::tensor::CubeTensor;
-use cubecl::prelude::*;
 
-use super::{Linear, LinearOnto, LinearWithoutBias, Unembed};
+use super::{Linear, LinearGelu, LinearOnto, LinearWithoutBias, Unembed};
 use crate::DropoutMask;
 use crate::dropout::gpu::{Mask, dropped, mask_launch};
-use crate::gpu::launch::{Grid, launch};
-use crate::gpu::sum::{COLUMNS, Groups, LANES, column_sums, of_groups, over_column};
-use crate::gpu::tensor::{contiguous, elem, float32, rows_and_width, unfilled, vector_size, with_width, written};
-use crate::operation::Operation;
+use crate::gelu::gpu::{gelu, gelu_slope};
+use crate::gpu::prelude::*;
+use crate::gpu::sum::{COLUMNS, Groups, LANES, column_sums, of_groups, write_column_sum};
 
 impl Operation<CubeBackend, 3> for Linear {
     type Kept = [CubeTensor; 2];
@@ -42,6 +41,23 @@ impl Operation<CubeBackend, 2> for LinearWithoutBias {
 
     fn backward(&self, [x, weight]: Self::Kept, dy: CubeTensor) -> [CubeTensor; 2] {
         linear_backward(x, weight, dy)
+    }
+}
+
+impl Operation<CubeBackend, 3> for LinearGelu {
+    /// The inputs, and `x W`.
+    type Kept = [CubeTensor; 4];
+
+    fn forward(&self, [x, weight, bias]: [CubeTensor; 3]) -> ([CubeTensor; 1], Self::Kept) {
+        let h = linear(x.clone(), weight.clone(), None);
+        ([biased(h.clone(), bias.clone(), true)], [x, weight, bias, h])
+    }
+
+    fn backward(&self, [x, weight, bias, h]: Self::Kept, dy: CubeTensor) -> [CubeTensor; 3] {
+        let dy = contiguous(cast(dy, h.dtype));
+        let (dh, dbias) = biased_gelu_backward(h, float32(bias), dy);
+        let [dx, dweight] = linear_backward(x, weight, dh);
+        [dx, dweight, dbias]
     }
 }
 
@@ -103,41 +119,74 @@ fn matrix(tensor: CubeTensor) -> CubeTensor {
 }
 
 #[cube(launch_unchecked, address_type = "dynamic")]
-fn add_bias_kernel<T: Float, N: Size>(
+fn biased_kernel<T: Float, N: Size>(
     x: &[Vector<T, N>],
     bias: &[Vector<f32, N>],
     y: &mut [Vector<T, N>],
     length: usize,
     width: usize,
+    #[comptime] activates: bool,
     #[define(T)] _dtype: ElemType,
 ) {
     if ABSOLUTE_POS >= length {
         terminate!();
     }
-    y[ABSOLUTE_POS] = Vector::cast_from(Vector::cast_from(x[ABSOLUTE_POS]) + bias[ABSOLUTE_POS % width]);
+    let mut value = Vector::cast_from(x[ABSOLUTE_POS]) + bias[ABSOLUTE_POS % width];
+    if activates {
+        value = gelu::<N>(value);
+    }
+    y[ABSOLUTE_POS] = Vector::cast_from(value);
 }
 
-/// `x + b` where `x` lies: nothing else holds a product that was just made.
-fn add_bias(x: CubeTensor, bias: CubeTensor) -> CubeTensor {
+/// `x + b`, or GELU of that, over `x` where nothing else holds it.
+fn biased(x: CubeTensor, bias: CubeTensor, activates: bool) -> CubeTensor {
     let bias = float32(bias);
-    let [rows, width] = rows_and_width(&x);
-    let vector = vector_size(width);
-    let length = rows * width / vector;
-    let (grid, dtype) = (Grid::each(&[&x], length), elem(x.dtype));
+    let [rows, width, vector] = rows_of_vectors(&x);
+    let (grid, dtype, (y, out)) = (Grid::each(&[&x], rows * width), elem(x.dtype), written(&x, 0));
     // SAFETY: the kernel looks at `length` before it reads or writes a place.
-    unsafe {
-        launch!(
-            add_bias_kernel,
-            grid,
-            vector,
-            [x.clone(), bias],
-            x.as_tensor_alias(0).into_buffer_arg(),
-            length,
-            width / vector,
-            dtype
-        );
+    unsafe { launch!(biased_kernel, grid, vector, [x, bias, out], rows * width, width, activates, dtype) };
+    y
+}
+
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn biased_gelu_backward_kernel<T: Float, N: Size>(
+    h: &[Vector<T, N>],
+    bias: &[Vector<f32, N>],
+    dy: &[Vector<T, N>],
+    dh: &mut [Vector<T, N>],
+    sums: &mut [Vector<f32, N>],
+    rows: usize,
+    width: usize,
+    steps: usize,
+    #[define(T)] _dtype: ElemType,
+) {
+    let column = CUBE_POS_X as usize * COLUMNS + UNIT_POS_X as usize;
+    let first = CUBE_POS_Y as usize * steps * LANES + UNIT_POS_Y as usize;
+    let mut sum = Vector::<f32, N>::new(f32::new(0.0));
+    for step in 0..steps {
+        let row = first + step * LANES;
+        if row < rows && column < width {
+            let place = row * width + column;
+            let x = Vector::cast_from(h[place]) + bias[column];
+            let value = Vector::<f32, N>::cast_from(dy[place]) * gelu_slope::<N>(x);
+            dh[place] = Vector::cast_from(value);
+            sum += value;
+        }
     }
-    x
+    write_column_sum::<N>(sum, sums, column, width);
+}
+
+/// Gradients of `h` and `bias`, given that of `gelu(h + bias)`.
+fn biased_gelu_backward(h: CubeTensor, bias: CubeTensor, dy: CubeTensor) -> (CubeTensor, CubeTensor) {
+    let [rows, width, vector] = rows_of_vectors(&h);
+    let (groups, dh) = (Groups::of(rows), unfilled_like(&h));
+    let sums = unfilled(&h, [groups.count, width * vector], DType::F32);
+    let (grid, steps, dtype) = (groups.grid(&[&h], width), groups.steps, elem(h.dtype));
+    // SAFETY: the kernel looks at `rows` and `width` before it reads or writes a place.
+    unsafe {
+        launch!(biased_gelu_backward_kernel, grid, vector, [h, bias, dy, &dh, &sums], rows, width, steps, dtype);
+    }
+    (dh, of_groups(sums))
 }
 
 #[cube(launch_unchecked, address_type = "dynamic")]
@@ -165,25 +214,13 @@ fn onto_kernel<T: Float, N: Size>(
 /// `residual + dropout(branch + bias)` in float32, over `residual` where nothing else holds it.
 fn onto(residual: CubeTensor, branch: CubeTensor, bias: CubeTensor, dropout: Option<DropoutMask>) -> CubeTensor {
     let (residual, bias) = (contiguous(residual), float32(bias));
-    let [rows, width] = rows_and_width(&residual);
-    let vector = vector_size(width);
-    let length = rows * width / vector;
-    let (grid, dtype) = (Grid::each(&[&residual], length), elem(branch.dtype));
-    let (y, written) = written(&residual, 0);
+    let [rows, width, vector] = rows_of_vectors(&residual);
+    let length = rows * width;
+    let (grid, dtype, (mask, drops)) = (Grid::each(&[&residual], length), elem(branch.dtype), mask_launch(dropout));
+    let (y, out) = written(&residual, 0);
     // SAFETY: as above.
     unsafe {
-        launch!(
-            onto_kernel,
-            grid,
-            vector,
-            [residual, branch, bias],
-            written,
-            length,
-            width / vector,
-            mask_launch(dropout),
-            dropout.is_some(),
-            dtype
-        );
+        launch!(onto_kernel, grid, vector, [residual, branch, bias, out], length, width, mask, drops, dtype);
     }
     y
 }
@@ -215,53 +252,38 @@ fn branch_gradient_kernel<D: Float, T: Float, N: Size>(
             sum += value;
         }
     }
-    let total = over_column::<N>(sum);
-    if UNIT_POS_Y == 0 && column < width {
-        sums[CUBE_POS_Y as usize * width + column] = total;
-    }
+    write_column_sum::<N>(sum, sums, column, width);
 }
 
 /// What comes back from the residual stream through dropout, in type `to`, and its columns' sums:
 /// the bias's gradient.
 fn branch_gradient(dy: CubeTensor, dropout: Option<DropoutMask>, to: DType) -> (CubeTensor, CubeTensor) {
-    let [rows, width] = rows_and_width(&dy);
+    let [rows, width, vector] = rows_of_vectors(&dy);
     let groups = Groups::of(rows);
-    let vector = vector_size(width);
-    let dbranch = unfilled(&dy, [rows, width], to);
-    let sums = unfilled(&dy, [groups.count, width], DType::F32);
-    let (grid, dtypes) = (groups.grid(&[&dy], width / vector), [elem(dy.dtype), elem(to)]);
+    let dbranch = unfilled(&dy, [rows, width * vector], to);
+    let sums = unfilled(&dy, [groups.count, width * vector], DType::F32);
+    let (steps, (mask, drops)) = (groups.steps, mask_launch(dropout));
+    let (grid, dtypes) = (groups.grid(&[&dy], width), [elem(dy.dtype), elem(to)]);
     // SAFETY: the kernel looks at `rows` and `width` before it reads or writes a place.
     unsafe {
-        launch!(
-            branch_gradient_kernel,
-            grid,
-            vector,
-            [dy, dbranch.clone(), sums.clone()],
-            rows,
-            width / vector,
-            groups.steps,
-            mask_launch(dropout),
-            dropout.is_some(),
-            dtypes
-        );
+        launch!(branch_gradient_kernel, grid, vector, [dy, &dbranch, &sums], rows, width, steps, mask, drops, dtypes);
     }
     (dbranch, of_groups(sums))
 }
 
 /// `x W`, and `+ b` where there is one: `[..., n_out]` in the type of `x`.
-pub fn linear(x: CubeTensor, weight: CubeTensor, bias: Option<CubeTensor>) -> CubeTensor {
+fn linear(x: CubeTensor, weight: CubeTensor, bias: Option<CubeTensor>) -> CubeTensor {
     let (shape, dtype) = (with_width(&x, weight.meta.shape()[1]), x.dtype);
-    let y = product(matrix(x), weight, dtype);
-    let y = match bias {
-        Some(bias) => add_bias(y, bias),
-        None => y,
-    };
+    let mut y = product(matrix(x), weight, dtype);
+    if let Some(bias) = bias {
+        y = biased(y, bias, false);
+    }
     reshaped(y, shape)
 }
 
 /// Gradients of `x` and `weight`: the first in the type of `x`, the other in float32, which the
 /// weights are.
-pub fn linear_backward(x: CubeTensor, weight: CubeTensor, dy: CubeTensor) -> [CubeTensor; 2] {
+fn linear_backward(x: CubeTensor, weight: CubeTensor, dy: CubeTensor) -> [CubeTensor; 2] {
     let (shape, dtype) = (x.meta.shape().clone(), x.dtype);
     let (x, dy) = (matrix(x), matrix(cast(dy, dtype)));
     let dweight = product(transposed(x), dy.clone(), DType::F32);

@@ -3,8 +3,6 @@
 mod cpu;
 #[cfg(feature = "gpu")]
 mod gpu;
-#[cfg(feature = "gpu")]
-mod gpu_gelu;
 #[cfg(all(test, feature = "autodiff", feature = "gpu"))]
 mod gpu_tests;
 mod one_row;
@@ -20,18 +18,16 @@ use crate::{DropoutMask, gelu};
 /// `[n_out]` where there is one.
 pub fn linear(x: Tensor<3>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<3> {
     let (x, weight) = (x.into_dispatch(), weight.into_dispatch());
-    let [y] = match bias {
+    match bias {
         Some(bias) => apply(Linear, [x, weight, bias.into_dispatch()]),
         None => apply(LinearWithoutBias, [x, weight]),
-    };
-    Tensor::from_dispatch(y)
+    }
 }
 
 /// `gelu(x W + b)` of what [`linear`] takes, `[batch, time, n_out]`.
 pub fn linear_gelu(x: Tensor<3>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<3> {
     let Some(bias) = bias else { return gelu(linear(x, weight, None)) };
-    let [y] = apply(LinearGelu, [x.into_dispatch(), weight.into_dispatch(), bias.into_dispatch()]);
-    Tensor::from_dispatch(y)
+    apply(LinearGelu, [x.into_dispatch(), weight.into_dispatch(), bias.into_dispatch()])
 }
 
 /// `residual + dropout(x W + b)`: how a branch comes back into the residual stream. `residual` is
@@ -47,15 +43,13 @@ pub fn linear_onto(
     // To add zeros costs next to nothing, and nobody asks for their gradient.
     let bias = bias.unwrap_or_else(|| Tensor::zeros([weight.dims()[1]], &weight.device()));
     let inputs = [residual.into_dispatch(), x.into_dispatch(), weight.into_dispatch(), bias.into_dispatch()];
-    let [y] = apply(LinearOnto { dropout }, inputs);
-    Tensor::from_dispatch(y)
+    apply(LinearOnto { dropout }, inputs)
 }
 
 /// `x Wᵀ`: logits `[batch, time, vocab]` of `x` `[batch, time, n_embd]` under an embedding table
 /// `[vocab, n_embd]`; in float32 on the CPU, in the type of `x` elsewhere.
 pub fn unembed(x: Tensor<3>, weight: Tensor<2>) -> Tensor<3> {
-    let [y] = apply(Unembed, [x.into_dispatch(), weight.into_dispatch()]);
-    Tensor::from_dispatch(y)
+    apply(Unembed, [x.into_dispatch(), weight.into_dispatch()])
 }
 
 #[derive(Clone, Debug)]

@@ -1,17 +1,13 @@
 //! LayerNorm and RMSNorm: a row is read once and held by the units that share it; statistics in
-//! float32.
+//! float32. The rows are those of a matrix, or the heads of queries and keys where they lie in a
+//! joint projection, each of the two kinds with a weight of its own ([`crate::qk_norm`]).
 
-use burn::tensor::{DType, FloatDType};
-use burn_cubecl::CubeBackend;
+use burn::tensor::FloatDType;
 use burn_cubecl::kernel::slice;
-use burn_cubecl::tensor::CubeTensor;
-use cubecl::prelude::*;
 
 use super::{LayerNorm, RmsNorm};
-use crate::gpu::launch::{Grid, launch};
+use crate::gpu::prelude::*;
 use crate::gpu::sum::{of_groups, over_lanes};
-use crate::gpu::tensor::{contiguous, elem, rows_and_width, unfilled, vector_size};
-use crate::operation::Operation;
 
 impl Operation<CubeBackend, 3> for LayerNorm {
     type Kept = [CubeTensor; 2];
@@ -22,10 +18,8 @@ impl Operation<CubeBackend, 3> for LayerNorm {
     }
 
     fn backward(&self, [x, weight]: Self::Kept, dy: CubeTensor) -> [CubeTensor; 3] {
-        let width = weight.meta.num_elements();
         let [dx, sums] = backward(x, weight, dy, self.epsilon, true);
-        let [dweight, dbias] =
-            [0, width].map(|first| slice(sums.clone(), std::slice::from_ref(&(first..first + width))));
+        let [dweight, dbias] = halves(sums);
         [dx, dweight, dbias]
     }
 }
@@ -43,27 +37,37 @@ impl Operation<CubeBackend, 2> for RmsNorm {
     }
 }
 
-/// Cubes of the backward at most: each sums the gradient of the weights over its own rows.
-pub const MOST_GROUPS: usize = 1024;
+/// The two halves of a list.
+pub fn halves(list: CubeTensor) -> [CubeTensor; 2] {
+    let half = list.meta.num_elements() / 2;
+    [0, half].map(|first| slice(list.clone(), std::slice::from_ref(&(first..first + half))))
+}
 
-/// How a row's vectors are shared out to units.
+/// Cubes of the backward at most: each sums the gradient of the weights over its own rows.
+const MOST_GROUPS: usize = 1024;
+
+/// What rows there are, and how a row's vectors are shared out to units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Share {
     /// Its square is the number of units that share a row.
     pub side: usize,
     /// Vectors that each of them holds.
     pub each: usize,
+    /// Whether the mean is taken away from a row.
+    pub centred: bool,
+    /// Whether rows are heads.
+    pub heads: bool,
 }
 
 impl Share {
     /// For rows of so many vectors: few units for short rows, so that none stands idle.
-    pub fn of(vectors: usize) -> Self {
+    pub fn of(vectors: usize, centred: bool) -> Self {
         let side = match vectors {
             0..=32 => 4,
             33..=256 => 8,
             _ => 16,
         };
-        Self { side, each: vectors.div_ceil(side * side).max(1) }
+        Self { side, each: vectors.div_ceil(side * side).max(1), centred, heads: false }
     }
 
     /// Units that share a row.
@@ -80,41 +84,56 @@ impl Share {
     pub fn rows(self) -> usize {
         self.units() / self.lanes()
     }
+
+    /// How `rows` are shared out to groups, each of which is summed by itself: the rows that one
+    /// takes, the cubes, and the groups.
+    pub fn groups(self, rows: usize) -> (usize, usize, usize) {
+        let steps = rows.div_ceil(MOST_GROUPS * self.rows()).max(1);
+        let cubes = rows.div_ceil(steps * self.rows()).max(1);
+        (steps, cubes, cubes * self.rows())
+    }
 }
 
-#[cube(launch_unchecked, address_type = "dynamic")]
-fn norm_kernel<O: Float, N: Size>(
-    x: &[Vector<f32, N>],
-    weight: &[Vector<f32, N>],
-    bias: &[Vector<f32, N>],
-    y: &mut [Vector<O, N>],
+/// Where the rows lie.
+#[derive(CubeLaunch, CubeType, Clone, Copy)]
+pub struct Layout {
+    /// How many a kernel goes through.
     rows: usize,
+    /// Vectors of each.
+    width: usize,
+    /// Where they are heads: those of a position that a kernel goes through, which are all, or all
+    /// but the values where these may stay as they are.
+    visited: usize,
+    /// Heads of queries, which come first.
+    queries: usize,
+    /// Heads of queries and keys.
+    normed: usize,
+    /// All heads of a position.
+    all: usize,
+}
+
+/// The reciprocal of a row's root mean square, after its mean is taken away where `share` says so.
+/// `values` are this unit's vectors of it, beyond its `width` anything.
+#[cube]
+fn row_scale<N: Size>(
+    values: &mut Array<Vector<f32, N>>,
+    scratch: &mut Shared<[f32]>,
     width: usize,
     epsilon: f32,
     #[comptime] share: Share,
-    #[comptime] centred: bool,
-    #[define(O)] _dtype: ElemType,
-) {
-    let lanes = comptime!(share.lanes());
-    let (side, units) = comptime!((share.side, share.units()));
-    let mut scratch = Shared::<[f32]>::new_slice(comptime!(2 * share.units()));
-    let unit = UNIT_POS as usize;
-    let row = CUBE_POS * comptime!(share.rows()) + unit / lanes;
-    let lane = unit % lanes;
+) -> Vector<f32, N> {
+    let (lanes, side, units) = comptime!((share.lanes(), share.side, share.units()));
+    let lane = UNIT_POS as usize % lanes;
     let size = f32::cast_from(width * N::value());
-
-    let mut values = Array::<Vector<f32, N>>::new(share.each);
-    let mut sum = Vector::<f32, N>::new(f32::new(0.0));
-    #[unroll]
-    for i in 0..share.each {
-        let column = i * lanes + lane;
-        if row < rows && column < width {
-            values[i] = x[row * width + column];
-            sum += values[i];
+    if comptime!(share.centred) {
+        let mut sum = Vector::<f32, N>::new(f32::new(0.0));
+        #[unroll]
+        for i in 0..share.each {
+            if i * lanes + lane < width {
+                sum += values[i];
+            }
         }
-    }
-    if centred {
-        let mean = over_lanes(sum.vector_sum(), &mut scratch, side, units) / size;
+        let mean = over_lanes(sum.vector_sum(), scratch, side, units) / size;
         #[unroll]
         for i in 0..share.each {
             values[i] -= Vector::new(mean);
@@ -127,37 +146,81 @@ fn norm_kernel<O: Float, N: Size>(
             squares += values[i] * values[i];
         }
     }
-    let mean_square = over_lanes(squares.vector_sum(), &mut scratch, side, units) / size;
-    let scale = Vector::new(f32::new(1.0) / (mean_square + epsilon).sqrt());
+    let mean_square = over_lanes(squares.vector_sum(), scratch, side, units) / size;
+    Vector::new(f32::new(1.0) / (mean_square + epsilon).sqrt())
+}
+
+// `other` is the bias of rows that are centred, and the weight of the keys where rows are heads.
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub fn forward_rows<X: Float, O: Float, N: Size>(
+    x: &[Vector<X, N>],
+    weight: &[Vector<f32, N>],
+    other: &[Vector<f32, N>],
+    y: &mut [Vector<O, N>],
+    layout: Layout,
+    epsilon: f32,
+    #[comptime] share: Share,
+    #[define(X, O)] _types: [ElemType; 2],
+) {
+    let lanes = comptime!(share.lanes());
+    let mut scratch = Shared::<[f32]>::new_slice(comptime!(2 * share.units()));
+    let unit = UNIT_POS as usize;
+    let row = CUBE_POS * comptime!(share.rows()) + unit / lanes;
+    let lane = unit % lanes;
+    let mut head = 0usize;
+    let mut first = row * layout.width;
+    if comptime!(share.heads) {
+        head = row % layout.visited;
+        first = (row / layout.visited * layout.all + head) * layout.width;
+    }
+
+    let mut values = Array::<Vector<f32, N>>::new(share.each);
     #[unroll]
     for i in 0..share.each {
         let column = i * lanes + lane;
-        if row < rows && column < width {
-            let mut value = values[i] * scale * weight[column];
-            if centred {
-                value += bias[column];
+        if row < layout.rows && column < layout.width {
+            values[i] = Vector::cast_from(x[first + column]);
+        }
+    }
+    let scale = row_scale::<N>(&mut values, &mut scratch, layout.width, epsilon, share);
+    #[unroll]
+    for i in 0..share.each {
+        let column = i * lanes + lane;
+        if row < layout.rows && column < layout.width {
+            let mut value = values[i];
+            if comptime!(share.heads) {
+                if head < layout.queries {
+                    value *= scale * weight[column];
+                } else if head < layout.normed {
+                    value *= scale * other[column];
+                }
+            } else {
+                value = value * scale * weight[column];
             }
-            y[row * width + column] = Vector::cast_from(value);
+            if comptime!(share.centred) {
+                value += other[column];
+            }
+            y[first + column] = Vector::cast_from(value);
         }
     }
 }
 
 // With h the normalised row and g = dy * weight: dx = (g - mean(g) - h * mean(g * h)) / standard
-// deviation; without mean(g) where rows are not centred.
+// deviation; without mean(g) where rows are not centred. A group's sums are the gradient of the
+// weight and, side by side with it, of what is `other` in the forward.
 #[cube(launch_unchecked, address_type = "dynamic")]
-fn norm_backward_kernel<D: Float, N: Size>(
-    x: &[Vector<f32, N>],
+pub fn backward_rows<X: Float, D: Float, N: Size>(
+    x: &[Vector<X, N>],
     weight: &[Vector<f32, N>],
+    other: &[Vector<f32, N>],
     dy: &[Vector<D, N>],
-    dx: &mut [Vector<f32, N>],
+    dx: &mut [Vector<X, N>],
     sums: &mut [Vector<f32, N>],
-    rows: usize,
-    width: usize,
+    layout: Layout,
     steps: usize,
     epsilon: f32,
     #[comptime] share: Share,
-    #[comptime] centred: bool,
-    #[define(D)] _dtype: ElemType,
+    #[define(X, D)] _types: [ElemType; 2],
 ) {
     let lanes = comptime!(share.lanes());
     let (side, units) = comptime!((share.side, share.units()));
@@ -165,42 +228,32 @@ fn norm_backward_kernel<D: Float, N: Size>(
     let unit = UNIT_POS as usize;
     let group = CUBE_POS * comptime!(share.rows()) + unit / lanes;
     let lane = unit % lanes;
+    let width = layout.width;
     let size = f32::cast_from(width * N::value());
 
     let mut dweight = Array::<Vector<f32, N>>::new(share.each);
-    let mut dbias = Array::<Vector<f32, N>>::new(share.each);
+    let mut dother = Array::<Vector<f32, N>>::new(share.each);
     for step in 0..steps {
         let row = group * steps + step;
+        let mut head = 0usize;
+        let mut first = row * width;
+        if comptime!(share.heads) {
+            head = row % layout.visited;
+            first = (row / layout.visited * layout.all + head) * width;
+        }
         let mut h = Array::<Vector<f32, N>>::new(share.each);
         let mut g = Array::<Vector<f32, N>>::new(share.each);
-        let mut sum = Vector::<f32, N>::new(f32::new(0.0));
         #[unroll]
         for i in 0..share.each {
             let column = i * lanes + lane;
             h[i] = Vector::new(f32::new(0.0));
             g[i] = Vector::new(f32::new(0.0));
-            if row < rows && column < width {
-                h[i] = x[row * width + column];
-                g[i] = Vector::cast_from(dy[row * width + column]);
-                sum += h[i];
+            if row < layout.rows && column < width {
+                h[i] = Vector::cast_from(x[first + column]);
+                g[i] = Vector::cast_from(dy[first + column]);
             }
         }
-        if centred {
-            let mean = over_lanes(sum.vector_sum(), &mut scratch, side, units) / size;
-            #[unroll]
-            for i in 0..share.each {
-                h[i] -= Vector::new(mean);
-            }
-        }
-        let mut squares = Vector::<f32, N>::new(f32::new(0.0));
-        #[unroll]
-        for i in 0..share.each {
-            if i * lanes + lane < width {
-                squares += h[i] * h[i];
-            }
-        }
-        let mean_square = over_lanes(squares.vector_sum(), &mut scratch, side, units) / size;
-        let scale = Vector::new(f32::new(1.0) / (mean_square + epsilon).sqrt());
+        let scale = row_scale::<N>(&mut h, &mut scratch, width, epsilon, share);
 
         let mut sum_g = Vector::<f32, N>::new(f32::new(0.0));
         let mut sum_gh = Vector::<f32, N>::new(f32::new(0.0));
@@ -209,34 +262,48 @@ fn norm_backward_kernel<D: Float, N: Size>(
             let column = i * lanes + lane;
             h[i] *= scale;
             if column < width {
-                dweight[i] += g[i] * h[i];
-                dbias[i] += g[i];
-                g[i] *= weight[column];
-                sum_g += g[i];
+                if comptime!(share.heads) {
+                    if head < layout.queries {
+                        dweight[i] += g[i] * h[i];
+                        g[i] *= weight[column];
+                    } else if head < layout.normed {
+                        dother[i] += g[i] * h[i];
+                        g[i] *= other[column];
+                    }
+                } else {
+                    dweight[i] += g[i] * h[i];
+                    dother[i] += g[i];
+                    g[i] *= weight[column];
+                    sum_g += g[i];
+                }
                 sum_gh += g[i] * h[i];
             }
         }
         let mut mean_g = f32::new(0.0);
-        if centred {
+        if comptime!(share.centred) {
             mean_g = over_lanes(sum_g.vector_sum(), &mut scratch, side, units) / size;
         }
         let mean_gh = over_lanes(sum_gh.vector_sum(), &mut scratch, side, units) / size;
         #[unroll]
         for i in 0..share.each {
             let column = i * lanes + lane;
-            if row < rows && column < width {
-                dx[row * width + column] = scale * (g[i] - Vector::new(mean_g) - h[i] * Vector::new(mean_gh));
+            if row < layout.rows && column < width {
+                let mut value = g[i];
+                if comptime!(!share.heads) || head < layout.normed {
+                    value = scale * (g[i] - Vector::new(mean_g) - h[i] * Vector::new(mean_gh));
+                }
+                dx[first + column] = Vector::cast_from(value);
             }
         }
     }
-    let kinds = if centred { 2usize } else { 1usize };
+    let kinds = comptime!(if share.centred || share.heads { 2usize } else { 1usize });
     #[unroll]
     for i in 0..share.each {
         let column = i * lanes + lane;
         if column < width {
             sums[group * kinds * width + column] = dweight[i];
-            if centred {
-                sums[(group * kinds + 1) * width + column] = dbias[i];
+            if comptime!(kinds == 2) {
+                sums[(group * kinds + 1) * width + column] = dother[i];
             }
         }
     }
@@ -247,28 +314,16 @@ fn norm_backward_kernel<D: Float, N: Size>(
 /// `bias` are `[n]`.
 fn forward(x: CubeTensor, weight: CubeTensor, bias: Option<CubeTensor>, epsilon: f32, to: FloatDType) -> CubeTensor {
     let (x, weight) = (contiguous(x), contiguous(weight));
-    let [rows, width] = rows_and_width(&x);
+    let [rows, width, vector] = rows_of_vectors(&x);
     let y = unfilled(&x, x.meta.shape().clone(), to.into());
-    let vector = vector_size(width);
-    let share = Share::of(width / vector);
-    let grid = Grid::cubes(&[&x, &y], rows.div_ceil(share.rows()), share.units());
-    let centred = bias.is_some();
+    let share = Share::of(width, bias.is_some());
+    let (grid, layout) = (Grid::cubes(&[&x, &y], rows.div_ceil(share.rows()), share.units()), all_rows(rows, width));
+    let types = [DType::F32, to.into()].map(elem);
     // What does not centre reads no bias either.
     let bias = bias.map_or_else(|| weight.clone(), contiguous);
     // SAFETY: the kernel looks at `rows` and `width` before it reads or writes a place.
     unsafe {
-        launch!(
-            norm_kernel,
-            grid,
-            vector,
-            [x, weight, bias, y.clone()],
-            rows,
-            width / vector,
-            epsilon,
-            share,
-            centred,
-            elem(to.into())
-        );
+        launch!(forward_rows, grid, vector, [x, weight, bias, &y], layout, epsilon, share, types);
     }
     y
 }
@@ -276,32 +331,33 @@ fn forward(x: CubeTensor, weight: CubeTensor, bias: Option<CubeTensor>, epsilon:
 /// The gradient of `x`, and those of the weights side by side: of `weight` and, where rows are
 /// `centred`, of `bias`.
 fn backward(x: CubeTensor, weight: CubeTensor, dy: CubeTensor, epsilon: f32, centred: bool) -> [CubeTensor; 2] {
-    let (x, weight, dy) = (contiguous(x), contiguous(weight), contiguous(dy));
-    let [rows, width] = rows_and_width(&x);
+    let [x, weight, dy] = [x, weight, dy].map(contiguous);
+    let [rows, width, vector] = rows_of_vectors(&x);
     let dx = unfilled(&x, x.meta.shape().clone(), DType::F32);
-    let vector = vector_size(width);
-    let share = Share::of(width / vector);
-    let steps = rows.div_ceil(MOST_GROUPS * share.rows()).max(1);
-    let count = rows.div_ceil(steps * share.rows()).max(1);
-    let kinds = if centred { 2 } else { 1 };
-    let sums = unfilled(&x, [count * share.rows(), kinds * width], DType::F32);
-    let (grid, dtype) = (Grid::cubes(&[&x, &dx, &sums], count, share.units()), elem(dy.dtype));
+    let share = Share::of(width, centred);
+    let (steps, cubes, groups) = share.groups(rows);
+    let sums = unfilled(&x, [groups, if centred { 2 } else { 1 } * width * vector], DType::F32);
+    let (grid, layout) = (Grid::cubes(&[&x, &dx, &sums], cubes, share.units()), all_rows(rows, width));
+    let types = [DType::F32, dy.dtype].map(elem);
     // SAFETY: the kernel looks at `rows` and `width` before it reads or writes a place; `sums` has
     // a row for each group.
     unsafe {
         launch!(
-            norm_backward_kernel,
+            backward_rows,
             grid,
             vector,
-            [x, weight, dy, dx.clone(), sums.clone()],
-            rows,
-            width / vector,
+            [x, &weight, &weight, dy, &dx, &sums],
+            layout,
             steps,
             epsilon,
             share,
-            centred,
-            dtype
+            types
         );
     }
     [dx, of_groups(sums)]
+}
+
+/// That of a matrix.
+fn all_rows(rows: usize, width: usize) -> LayoutLaunch {
+    LayoutLaunch::new(rows, width, 1, 1, 1, 1)
 }

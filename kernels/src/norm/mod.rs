@@ -1,13 +1,8 @@
 //! LayerNorm and RMSNorm of the last dimension.
 
+pub(crate) mod cpu;
 #[cfg(feature = "gpu")]
-mod gpu;
-mod layer_norm;
-mod rms_norm;
-
-#[cfg(feature = "gpu")]
-pub(crate) use gpu::{MOST_GROUPS, Share};
-pub(crate) use rms_norm::{ROWS, backward_rows, forward_rows};
+pub(crate) mod gpu;
 #[cfg(all(test, feature = "autodiff", feature = "gpu"))]
 mod gpu_tests;
 #[cfg(test)]
@@ -24,15 +19,13 @@ pub fn layer_norm(x: Tensor<3>, weight: Tensor<1>, bias: Option<Tensor<1>>, epsi
     // To shift by zeros costs next to nothing, and nobody asks for their gradient.
     let bias = bias.unwrap_or_else(|| Tensor::zeros(weight.dims(), &weight.device()));
     let inputs = [x.into_dispatch(), weight.into_dispatch(), bias.into_dispatch()];
-    let [y] = apply(LayerNorm { epsilon: epsilon as f32, to }, inputs);
-    Tensor::from_dispatch(y)
+    apply(LayerNorm { epsilon: epsilon as f32, to }, inputs)
 }
 
 /// Divides each row of a float32 `x` `[batch, time, n_embd]` by its root mean square, then scales
 /// it; put out as `to` ([Zhang and Sennrich 2019](https://arxiv.org/abs/1910.07467), equation 4).
 pub fn rms_norm(x: Tensor<3>, weight: Tensor<1>, epsilon: f64, to: FloatDType) -> Tensor<3> {
-    let [y] = apply(RmsNorm { epsilon: epsilon as f32, to }, [x.into_dispatch(), weight.into_dispatch()]);
-    Tensor::from_dispatch(y)
+    apply(RmsNorm { epsilon: epsilon as f32, to }, [x.into_dispatch(), weight.into_dispatch()])
 }
 
 #[derive(Clone, Debug)]

@@ -1,22 +1,19 @@
 //! The optimizers' arithmetic on the CPU: one pass over parameter, gradient and moments, in place.
 
 use burn::tensor::Tensor;
-use rayon::prelude::*;
 
 use super::orthogonal::orthogonalise;
 use super::update::{MuonUpdate, Update};
-use crate::bits::unfilled;
-use crate::cpu::tensor::{contiguous, flex, from_flex, new, values, values_mut};
-use crate::{simd, simd_versions};
+use crate::cpu::prelude::*;
 
 /// Values one task takes; also the unit in which squares are summed.
 const CHUNK: usize = 16_384;
 
 /// Parameter, first and second moment after one step.
 pub fn adamw(parameter: Tensor<1>, gradient: Tensor<1>, moments: [Tensor<1>; 2], update: Update) -> [Tensor<1>; 3] {
-    let gradient = contiguous(flex(gradient));
     let [first, second] = moments;
-    let [mut parameter, mut first, mut second] = [parameter, first, second].map(|tensor| contiguous(flex(tensor)));
+    let [gradient, mut parameter, mut first, mut second] =
+        [gradient, parameter, first, second].map(|tensor| contiguous(flex(tensor)));
     values_mut(&mut parameter)
         .par_chunks_mut(CHUNK)
         .zip(values(&gradient).par_chunks(CHUNK))
@@ -29,9 +26,8 @@ pub fn adamw(parameter: Tensor<1>, gradient: Tensor<1>, moments: [Tensor<1>; 2],
 /// Matrix and momentum `[in, out]` after one step.
 pub fn muon(matrix: Tensor<2>, gradient: Tensor<2>, momentum: Tensor<2>, update: &MuonUpdate) -> [Tensor<2>; 2] {
     let columns = update.widths.iter().sum();
-    let gradient = contiguous(flex(gradient));
-    let [mut matrix, mut momentum] = [matrix, momentum].map(|tensor| contiguous(flex(tensor)));
-    let mut direction = unfilled(values(&gradient).len());
+    let [gradient, mut matrix, mut momentum] = [gradient, matrix, momentum].map(|tensor| contiguous(flex(tensor)));
+    let mut direction = unfilled(values::<f32>(&gradient).len());
     values_mut(&mut momentum)
         .par_chunks_mut(CHUNK)
         .zip(values(&gradient).par_chunks(CHUNK))
@@ -53,7 +49,7 @@ pub fn muon(matrix: Tensor<2>, gradient: Tensor<2>, momentum: Tensor<2>, update:
 
 /// `average + share (weights - average)`.
 pub fn follow(average: Tensor<1>, weights: Tensor<1>, share: f32) -> Tensor<1> {
-    let (mut average, weights) = (contiguous(flex(average)), contiguous(flex(weights)));
+    let [mut average, weights] = [average, weights].map(|tensor| contiguous(flex(tensor)));
     values_mut(&mut average)
         .par_chunks_mut(CHUNK)
         .zip(values(&weights).par_chunks(CHUNK))

@@ -4,14 +4,11 @@
 //! Whether a step is taken, and how far the gradient is scaled down, the kernels read from the
 //! device ([`judge`]): the host need not know yet.
 
-use burn::tensor::{DType, Tensor};
-use burn_cubecl::tensor::CubeTensor;
-use cubecl::prelude::*;
+use burn::tensor::Tensor;
 
 use super::Update;
 use crate::gpu::cube_sum::{UNITS, cube_sum};
-use crate::gpu::launch::{Grid, launch};
-use crate::gpu::tensor::{cube, float32, unfilled, writable};
+use crate::gpu::prelude::*;
 
 /// Values of a tensor that one unit takes, and that a cube takes.
 const EACH: usize = 8;
@@ -60,72 +57,36 @@ pub fn own<const D: usize>(values: Tensor<D>) -> CubeTensor {
 /// One step of AdamW for each of `steps` along the gradient that `verdict` is about; none where it
 /// says so.
 pub fn adamw(steps: Vec<AdamWStep>, verdict: CubeTensor, update: Update) {
-    launch_together(
-        steps,
-        4,
-        CHUNK,
-        |step| &step.parameter,
-        |grid, group, first_cubes| {
-            let count = group.len();
-            let mut tensors = SequenceArg::new();
-            for (AdamWStep { parameter, gradient, moments: [first, second], keep }, first_cube) in
-                group.into_iter().zip(first_cubes)
-            {
-                let values = parameter.meta.num_elements();
-                tensors.push(AdamWTensorsLaunch::new(
-                    parameter.into_buffer_arg(),
-                    gradient.into_buffer_arg(),
-                    first.into_buffer_arg(),
-                    second.into_buffer_arg(),
-                    first_cube,
-                    values,
-                    keep,
-                ));
-            }
-            // SAFETY: the kernel reads and writes each tensor below its number of values, and two
-            // values of the verdict.
-            unsafe {
-                launch!(
-                    adamw_kernel,
-                    grid,
-                    [],
-                    tensors,
-                    verdict.clone().into_buffer_arg(),
-                    update.beta1,
-                    update.beta2,
-                    update.epsilon,
-                    update.step_size,
-                    update.root_correction,
-                    count
-                );
-            }
-        },
-    );
+    let argument = |step: AdamWStep, first_cube, values| {
+        let ([first, second], keep) = (step.moments, step.keep);
+        let [parameter, gradient, first, second] =
+            [step.parameter, step.gradient, first, second].map(CubeTensor::into_buffer_arg);
+        AdamWTensorsLaunch::new(parameter, gradient, first, second, first_cube, values, keep)
+    };
+    let Update { beta1, beta2, epsilon, step_size, root_correction, .. } = update;
+    let groups = groups::<_, AdamWTensors>(steps, [4, CHUNK], |step| &step.parameter, argument);
+    for Group { grid, tensors, count, .. } in groups {
+        // SAFETY: the kernel reads and writes each tensor below its number of values, and two
+        // values of the verdict.
+        unsafe {
+            launch!(adamw_kernel, grid, [&verdict], tensors, beta1, beta2, epsilon, step_size, root_correction, count);
+        }
+    }
 }
 
 /// Lets each average go towards its weights by `share` of the way, in place; not where `verdict`
 /// says that no step was taken.
 pub fn follow(pairs: Vec<[CubeTensor; 2]>, verdict: CubeTensor, share: f32) {
-    launch_together(
-        pairs,
-        2,
-        CHUNK,
-        |[average, _]| average,
-        |grid, group, first_cubes| {
-            let count = group.len();
-            let mut tensors = SequenceArg::new();
-            for ([average, weights], first_cube) in group.into_iter().zip(first_cubes) {
-                let values = average.meta.num_elements();
-                let (average, weights) = (average.into_buffer_arg(), weights.into_buffer_arg());
-                tensors.push(AverageTensorsLaunch::new(average, weights, first_cube, values));
-            }
-            // SAFETY: the kernel reads and writes each tensor below its number of values, and one
-            // value of the verdict.
-            unsafe {
-                launch!(average_kernel, grid, [], tensors, verdict.clone().into_buffer_arg(), share, count);
-            }
-        },
-    );
+    let argument = |pair: [CubeTensor; 2], first_cube, values| {
+        let [average, weights] = pair.map(CubeTensor::into_buffer_arg);
+        AverageTensorsLaunch::new(average, weights, first_cube, values)
+    };
+    let groups = groups::<_, AverageTensors>(pairs, [2, CHUNK], |[average, _]| average, argument);
+    for Group { grid, tensors, count, .. } in groups {
+        // SAFETY: the kernel reads and writes each tensor below its number of values, and one value
+        // of the verdict.
+        unsafe { launch!(average_kernel, grid, [&verdict], tensors, share, count) };
+    }
 }
 
 /// The sums of the squares of stretches of the gradients, one after another in a fixed order.
@@ -133,28 +94,16 @@ pub fn sums_of_squares(gradients: Vec<CubeTensor>) -> Option<CubeTensor> {
     let chunks: usize = gradients.iter().map(|gradient| gradient.meta.num_elements().div_ceil(CHUNK_SUMMED)).sum();
     let sums = unfilled(gradients.first()?, [chunks], DType::F32);
     let mut before = 0;
-    launch_together(
-        gradients,
-        1,
-        CHUNK_SUMMED,
-        |gradient| gradient,
-        |grid, group, first_cubes| {
-            let count = group.len();
-            let mut tensors = SequenceArg::new();
-            let mut used = 0;
-            for (gradient, first_cube) in group.into_iter().zip(first_cubes) {
-                let values = gradient.meta.num_elements();
-                used += values.div_ceil(CHUNK_SUMMED);
-                tensors.push(GradientTensorLaunch::new(gradient.into_buffer_arg(), first_cube, values));
-            }
-            // SAFETY: the kernel reads each tensor below its number of values, and writes a sum for
-            // each chunk that there is.
-            unsafe {
-                launch!(squares_kernel, grid, [], tensors, sums.clone().into_buffer_arg(), before, used, count);
-            }
-            before += used;
-        },
-    );
+    let argument = |gradient: CubeTensor, first_cube, values| {
+        GradientTensorLaunch::new(gradient.into_buffer_arg(), first_cube, values)
+    };
+    let groups = groups::<_, GradientTensor>(gradients, [1, CHUNK_SUMMED], |gradient| gradient, argument);
+    for Group { grid, tensors, count, cubes } in groups {
+        // SAFETY: the kernel reads each tensor below its number of values, and writes a sum for
+        // each chunk that there is.
+        unsafe { launch!(squares_kernel, grid, [&sums], tensors, before, cubes, count) };
+        before += cubes;
+    }
     Some(sums)
 }
 
@@ -165,50 +114,50 @@ pub fn sums_of_squares(gradients: Vec<CubeTensor>) -> Option<CubeTensor> {
 pub fn judge(losses: CubeTensor, sums: CubeTensor, halted: CubeTensor, grad_clip: f32) -> CubeTensor {
     let (losses, count) = (float32(losses.clone()), losses.meta.num_elements());
     let verdict = unfilled(&losses, [VALUES], DType::F32);
-    let chunks = sums.meta.num_elements();
+    let (chunks, grid) = (sums.meta.num_elements(), Grid::cubes(&[&losses], 1, UNITS as usize));
     // SAFETY: the kernel reads `chunks` sums and `count` losses, and reads and writes `halted` and
     // the verdict at their places.
-    unsafe {
-        launch!(
-            judge_kernel,
-            Grid::cubes(&[&losses], 1, UNITS as usize),
-            [sums, losses, halted, verdict.clone()],
-            chunks,
-            count,
-            grad_clip
-        );
-    }
+    unsafe { launch!(judge_kernel, grid, [sums, losses, halted, &verdict], chunks, count, grad_clip) };
     verdict
 }
 
-/// Calls `launch` for groups as large as a launch may be, each tensor's work of `buffers` buffers
-/// and in cubes of `chunk` values: with the grid, the group, and the first cube of each. `length`
-/// gives a tensor as long as the work.
-fn launch_together<T>(
-    mut work: Vec<T>,
-    buffers: u32,
-    chunk: usize,
+/// As many tensors as one launch takes.
+struct Group<A: LaunchArg> {
+    grid: Grid,
+    tensors: SequenceArg<A>,
+    /// How many there are, and how many cubes they have.
+    count: usize,
+    cubes: usize,
+}
+
+/// Groups as large as a launch may be, each tensor's work of `buffers` buffers and in cubes of
+/// `chunk` values. `length` gives a tensor as long as the work; `argument` is given the number of
+/// its first cube and of its values.
+fn groups<T, A: LaunchArg>(
+    work: Vec<T>,
+    [buffers, chunk]: [usize; 2],
     length: impl Fn(&T) -> &CubeTensor,
-    mut launch: impl FnMut(Grid, Vec<T>, Vec<usize>),
-) {
-    let Some(client) = work.first().map(|one| length(one).client.clone()) else { return };
+    argument: impl Fn(T, usize, usize) -> A::RuntimeArg,
+) -> Vec<Group<A>> {
+    let Some(client) = work.first().map(|one| length(one).client.clone()) else { return Vec::new() };
     let bindings = client.properties().hardware.max_bindings.saturating_sub(OTHER_BUFFERS);
-    let together = ((bindings / buffers) as usize).clamp(1, MOST_TOGETHER);
-    while !work.is_empty() {
-        let rest = work.split_off(together.min(work.len()));
-        let group = std::mem::replace(&mut work, rest);
-        let mut cubes = 0;
-        let first_cubes = group
-            .iter()
-            .map(|one| {
-                let first = cubes;
-                cubes += length(one).meta.num_elements().div_ceil(chunk);
-                first
-            })
-            .collect();
-        let grid = Grid::cubes(&group.iter().map(&length).collect::<Vec<_>>(), cubes, UNITS as usize);
-        launch(grid, group, first_cubes);
+    let together = (bindings as usize / buffers).clamp(1, MOST_TOGETHER);
+    let (mut work, mut groups) = (work.into_iter(), Vec::new());
+    while work.len() > 0 {
+        let group: Vec<T> = work.by_ref().take(together).collect();
+        let lengths: Vec<_> = group.iter().map(&length).collect();
+        let cubes = lengths.iter().map(|tensor| tensor.meta.num_elements().div_ceil(chunk)).sum();
+        let (grid, count) = (Grid::cubes(&lengths, cubes, UNITS as usize), group.len());
+        let mut first = 0;
+        let tensors = group.into_iter().map(|one| {
+            let values = length(&one).meta.num_elements();
+            let first_cube = first;
+            first += values.div_ceil(chunk);
+            argument(one, first_cube, values)
+        });
+        groups.push(Group { tensors: tensors.collect(), grid, count, cubes });
     }
+    groups
 }
 
 #[derive(CubeType, CubeLaunch)]
@@ -224,8 +173,8 @@ struct AdamWTensors {
 
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn adamw_kernel(
-    mut tensors: Sequence<AdamWTensors>,
     verdict: &[f32],
+    mut tensors: Sequence<AdamWTensors>,
     beta1: f32,
     beta2: f32,
     epsilon: f32,
@@ -271,7 +220,7 @@ struct AverageTensors {
 }
 
 #[cube(launch_unchecked, address_type = "dynamic")]
-fn average_kernel(mut tensors: Sequence<AverageTensors>, verdict: &[f32], share: f32, #[comptime] count: usize) {
+fn average_kernel(verdict: &[f32], mut tensors: Sequence<AverageTensors>, share: f32, #[comptime] count: usize) {
     if verdict[TAKEN] != f32::new(1.0) {
         terminate!();
     }
@@ -302,8 +251,8 @@ struct GradientTensor {
 
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn squares_kernel(
-    tensors: Sequence<GradientTensor>,
     sums: &mut [f32],
+    tensors: Sequence<GradientTensor>,
     before: usize,
     used: usize,
     #[comptime] count: usize,

@@ -10,11 +10,11 @@
 use std::borrow::Cow;
 
 use burn::tensor::bf16;
+use bytemuck::{Pod, Zeroable};
 use rayon::prelude::*;
 
 use super::pairs::{COLUMNS, PairOfRows, Pairs};
 use super::stretch::{PANEL, Stretch};
-use crate::bits::Bits;
 use crate::halves::widened;
 use crate::simd::prefetch;
 use crate::simd_versions;
@@ -26,15 +26,12 @@ pub const GROUP: usize = 32;
 type Columns = [PairOfRows; GROUP / 2];
 
 /// `GROUP` rows in 8 bits: a weight is a whole number from -127 to 127 times its column's scale.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub struct Int8Rows {
     weights: [Columns; PANEL / COLUMNS],
     scales: [bf16; PANEL],
 }
-
-// SAFETY: numbers, and no padding between them.
-unsafe impl Bits for Int8Rows {}
 
 /// `GROUP` values of a row in 16 bits: whole numbers from -32,767 to 32,767 times a scale.
 #[derive(Clone, Copy)]

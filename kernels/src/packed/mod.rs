@@ -19,7 +19,7 @@ mod tests;
 
 use burn::tensor::Tensor;
 
-use crate::cpu::tensor::{flex, float32, from_flex, new, values as floats, with_width};
+use crate::cpu::tensor::{flex, float32, from_flex, new, values, with_width};
 pub use matrix::{Packed, Source, WeightType};
 
 /// `x W + b` with packed weights: `x` is `[batch, time, n_in]` in float32 on the CPU, as is the
@@ -27,12 +27,12 @@ pub use matrix::{Packed, Source, WeightType};
 pub fn packed_linear(x: Tensor<3>, weight: &Packed) -> Tensor<3> {
     let x = float32(flex(x));
     let [_, n_out] = weight.size();
-    from_flex(new(cpu::product(floats(&x), weight, None), with_width(&x, n_out)))
+    from_flex(new(cpu::product(values(&x), weight, None), with_width(&x, n_out)))
 }
 
 /// `residual + x W + b` with packed weights; see [`packed_linear`].
 pub fn packed_linear_onto(residual: Tensor<3>, x: Tensor<3>, weight: &Packed) -> Tensor<3> {
     let (residual, x) = (float32(flex(residual)), float32(flex(x)));
-    let y = cpu::product(floats(&x), weight, Some(floats(&residual)));
+    let y = cpu::product(values(&x), weight, Some(values(&residual)));
     from_flex(new(y, residual.layout().shape().clone()))
 }

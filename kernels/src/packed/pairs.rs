@@ -20,13 +20,21 @@ pub trait Pairs {
     type Sums: Copy;
 
     /// Zeros.
-    unsafe fn zero() -> Self::Sums;
+    #[inline(always)]
+    unsafe fn zero() -> Self::Sums {
+        // SAFETY: whole numbers.
+        unsafe { std::mem::zeroed() }
+    }
     /// The same numbers in 16 bits.
     unsafe fn widen(weights: &PairOfRows) -> Self::Weights;
     /// `sums + weights[..][0] x[0] + weights[..][1] x[1]`
     unsafe fn add_products(sums: Self::Sums, weights: Self::Weights, x: [i16; 2]) -> Self::Sums;
     /// One sum after the other.
-    unsafe fn store(sums: Self::Sums, to: &mut [i32; COLUMNS]);
+    #[inline(always)]
+    unsafe fn store(sums: Self::Sums, to: &mut [i32; COLUMNS]) {
+        // SAFETY: sums of all columns are as long.
+        unsafe { to.as_mut_ptr().cast::<Self::Sums>().write_unaligned(sums) };
+    }
 }
 
 // In loops that the compiler makes vectors of.
@@ -35,10 +43,6 @@ impl Pairs for Portable {
     type Sums = [i32; COLUMNS];
 
     #[inline(always)]
-    unsafe fn zero() -> Self::Sums {
-        [0; COLUMNS]
-    }
-    #[inline(always)]
     unsafe fn widen(weights: &PairOfRows) -> Self::Weights {
         weights.map(|pair| pair.map(i16::from))
     }
@@ -46,10 +50,6 @@ impl Pairs for Portable {
     unsafe fn add_products(sums: Self::Sums, weights: Self::Weights, x: [i16; 2]) -> Self::Sums {
         let x = x.map(i32::from);
         std::array::from_fn(|i| sums[i] + i32::from(weights[i][0]) * x[0] + i32::from(weights[i][1]) * x[1])
-    }
-    #[inline(always)]
-    unsafe fn store(sums: Self::Sums, to: &mut [i32; COLUMNS]) {
-        *to = sums;
     }
 }
 
@@ -61,7 +61,7 @@ mod x86 {
 
     use std::arch::x86_64::*;
 
-    use super::{COLUMNS, PairOfRows, Pairs};
+    use super::{PairOfRows, Pairs};
     use crate::simd::{Avx2, Avx512};
 
     /// Two values as one unit of 32 bits, the first in its lower half.
@@ -75,10 +75,6 @@ mod x86 {
         type Sums = [__m256i; 2];
 
         #[inline(always)]
-        unsafe fn zero() -> Self::Sums {
-            [_mm256_setzero_si256(); 2]
-        }
-        #[inline(always)]
         unsafe fn widen(weights: &PairOfRows) -> Self::Weights {
             let first = weights.as_ptr().cast::<__m128i>();
             [0, 1].map(|half| _mm256_cvtepi8_epi16(_mm_loadu_si128(first.add(half))))
@@ -88,12 +84,6 @@ mod x86 {
             let x = _mm256_set1_epi32(unit(x));
             [_mm256_add_epi32(a, _mm256_madd_epi16(u, x)), _mm256_add_epi32(b, _mm256_madd_epi16(v, x))]
         }
-        #[inline(always)]
-        unsafe fn store([a, b]: Self::Sums, to: &mut [i32; COLUMNS]) {
-            let first = to.as_mut_ptr().cast::<__m256i>();
-            _mm256_storeu_si256(first, a);
-            _mm256_storeu_si256(first.add(1), b);
-        }
     }
 
     impl Pairs for Avx512 {
@@ -102,20 +92,12 @@ mod x86 {
         type Sums = __m512i;
 
         #[inline(always)]
-        unsafe fn zero() -> __m512i {
-            _mm512_setzero_si512()
-        }
-        #[inline(always)]
         unsafe fn widen(weights: &PairOfRows) -> __m512i {
             _mm512_cvtepi8_epi16(_mm256_loadu_si256(weights.as_ptr().cast()))
         }
         #[inline(always)]
         unsafe fn add_products(sums: __m512i, weights: __m512i, x: [i16; 2]) -> __m512i {
             _mm512_add_epi32(sums, _mm512_madd_epi16(weights, _mm512_set1_epi32(unit(x))))
-        }
-        #[inline(always)]
-        unsafe fn store(sums: __m512i, to: &mut [i32; COLUMNS]) {
-            _mm512_storeu_si512(to.as_mut_ptr().cast(), sums);
         }
     }
 }

@@ -4,9 +4,9 @@
 use std::borrow::Cow;
 
 use burn::tensor::bf16;
+use bytemuck::Pod;
 
 use super::pairs::Pairs;
-use crate::bits::Bits;
 use crate::halves::{narrow_bf16, widened};
 
 /// Columns of a panel: the accumulators of one row fill four of AVX-512's registers, which hides
@@ -14,7 +14,7 @@ use crate::halves::{narrow_bf16, widened};
 pub const PANEL: usize = 64;
 
 /// `PANEL` columns of one row of weights, or of some rows that share something.
-pub trait Stretch: Bits {
+pub trait Stretch: Pod + Send + Sync {
     /// Rows of weights that it holds.
     const ROWS: usize;
 

@@ -20,8 +20,7 @@ use crate::operation::apply;
 /// values stay.
 pub fn qk_norm(qkv: Tensor<3>, query: Tensor<1>, key: Tensor<1>, epsilon: f64, heads: Heads) -> Tensor<3> {
     let inputs = [qkv.into_dispatch(), query.into_dispatch(), key.into_dispatch()];
-    let [y] = apply(QkNorm { epsilon: epsilon as f32, heads }, inputs);
-    Tensor::from_dispatch(y)
+    apply(QkNorm { epsilon: epsilon as f32, heads }, inputs)
 }
 
 #[derive(Clone, Debug)]

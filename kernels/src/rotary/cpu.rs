@@ -1,16 +1,8 @@
 //! Rotary positions, in place: each pair of a head's values turned by its position's angle. Turning
 //! back is the backward.
 
-use burn::backend::Flex;
-use burn::backend::flex::FlexTensor;
-use burn::backend::ops::FloatTensorOps;
-use rayon::prelude::*;
-
 use super::Rotate;
-use crate::Heads;
-use crate::cpu::tensor::{flex, float32, values, values_mut};
-use crate::operation::Operation;
-use crate::simd_versions;
+use crate::cpu::prelude::*;
 
 /// Positions one task takes.
 const ROWS: usize = 32;
@@ -28,28 +20,23 @@ impl Operation<Flex, 1> for Rotate {
 }
 
 impl Rotate {
-    /// Queries and keys of `qkv` turned where they lie.
+    /// Queries and keys of `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]` turned where
+    /// they lie, by `sign` times their angles.
     fn turned_on_cpu(&self, qkv: FlexTensor, sign: f32) -> FlexTensor {
-        let dtype = qkv.dtype();
-        let [cos, sin] = [&self.rotary.cos, &self.rotary.sin].map(|table| float32(flex(table.clone())));
-        let mut qkv = float32(qkv);
-        turn(values_mut(&mut qkv), values(&cos), values(&sin), sign, self.heads);
-        Flex::float_cast(qkv, dtype.into())
+        let (dtype, mut qkv, heads) = (qkv.dtype(), float32(qkv), self.heads);
+        let tables = [&self.rotary.cos, &self.rotary.sin].map(|table| float32(flex(table.clone())));
+        let [cos, sin] = tables.each_ref().map(values); // [time, head_size / 2]
+        let (width, half) = (heads.width(), heads.head_size / 2);
+        let turned = heads.query_width() + heads.kv_width();
+        let time = cos.len() / half;
+        values_mut(&mut qkv).par_chunks_mut(ROWS * width).enumerate().for_each(|(chunk, rows)| {
+            for (i, row) in rows.chunks_exact_mut(width).enumerate() {
+                let first = (chunk * ROWS + i) % time * half;
+                turn_row(&mut row[..turned], &cos[first..][..half], &sin[first..][..half], sign);
+            }
+        });
+        cast(qkv, dtype.into())
     }
-}
-
-/// Turns the queries and keys inside `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]` by
-/// `sign` times their angles; `cos` and `sin` are `[time, head_size / 2]`.
-fn turn(qkv: &mut [f32], cos: &[f32], sin: &[f32], sign: f32, heads: Heads) {
-    let (width, half) = (heads.width(), heads.head_size / 2);
-    let turned = heads.query_width() + heads.kv_width();
-    let time = cos.len() / half;
-    qkv.par_chunks_mut(ROWS * width).enumerate().for_each(|(chunk, rows)| {
-        for (i, row) in rows.chunks_exact_mut(width).enumerate() {
-            let first = (chunk * ROWS + i) % time * half;
-            turn_row(&mut row[..turned], &cos[first..][..half], &sin[first..][..half], sign);
-        }
-    });
 }
 
 simd_versions! {

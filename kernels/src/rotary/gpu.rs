@@ -1,15 +1,8 @@
 //! Rotary positions: each pair of a head's values turned by its position's angle, in place where
 //! nothing else holds them.
 
-use burn_cubecl::CubeBackend;
-use burn_cubecl::tensor::CubeTensor;
-use cubecl::prelude::*;
-
 use super::Rotate;
-use crate::Heads;
-use crate::gpu::launch::{Grid, launch};
-use crate::gpu::tensor::{contiguous, cube, elem, vector_size, written};
-use crate::operation::Operation;
+use crate::gpu::prelude::*;
 
 impl Operation<CubeBackend, 1> for Rotate {
     type Kept = ();
@@ -24,15 +17,31 @@ impl Operation<CubeBackend, 1> for Rotate {
 }
 
 impl Rotate {
+    /// Queries and keys inside `qkv` turned by their angles times `sign`: -1 turns them back.
     fn turned_on_gpu(&self, qkv: CubeTensor, sign: f32) -> CubeTensor {
-        turn(qkv, cube(self.rotary.cos.clone()), cube(self.rotary.sin.clone()), self.heads, sign)
+        let [cos, sin] = [&self.rotary.cos, &self.rotary.sin].map(|table| contiguous(cube(table.clone())));
+        let (qkv, heads) = (contiguous(qkv), self.heads);
+        let vector = vector_size(heads.head_size / 2);
+        let half = heads.head_size / 2 / vector;
+        let turned = heads.n_head + heads.n_kv_head;
+        let all = turned + heads.n_kv_head;
+        let time = cos.meta.shape()[0];
+        let visited = if qkv.can_mut() { turned } else { all };
+        let length = qkv.meta.num_elements() / heads.width() * visited * half;
+        let (grid, dtype) = (Grid::each(&[&qkv], length), elem(qkv.dtype));
+        let (y, out) = written(&qkv, 0);
+        // SAFETY: the kernel looks at `length` before it reads or writes a place.
+        unsafe {
+            launch!(turn, grid, vector, [qkv, cos, sin, out], length, time, half, all, visited, turned, sign, dtype);
+        }
+        y
     }
 }
 
 // A unit has one vector of pairs: of a head's first half and, in the same place, of its second. The
 // heads from number `turned` on are values, which stay as they are.
 #[cube(launch_unchecked, address_type = "dynamic")]
-fn turn_kernel<T: Float, N: Size>(
+fn turn<T: Float, N: Size>(
     x: &[Vector<T, N>],
     cos: &[Vector<f32, N>],
     sin: &[Vector<f32, N>],
@@ -65,39 +74,4 @@ fn turn_kernel<T: Float, N: Size>(
         y[first] = x[first];
         y[second] = x[second];
     }
-}
-
-/// Queries and keys inside `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]` turned by angles
-/// whose `cos` and `sin` are `[time, head_size / 2]`, times `sign`: -1 turns them back.
-fn turn(qkv: CubeTensor, cos: CubeTensor, sin: CubeTensor, heads: Heads, sign: f32) -> CubeTensor {
-    let (qkv, cos, sin) = (contiguous(qkv), contiguous(cos), contiguous(sin));
-    let half = heads.head_size / 2;
-    let turned = heads.n_head + heads.n_kv_head;
-    let all = turned + heads.n_kv_head;
-    let time = cos.meta.shape()[0];
-    let positions = qkv.meta.num_elements() / heads.width();
-    let visited = if qkv.can_mut() { turned } else { all };
-    let vector = vector_size(half);
-    let length = positions * visited * half / vector;
-    let (grid, dtype) = (Grid::each(&[&qkv], length), elem(qkv.dtype));
-    let (y, written) = written(&qkv, 0);
-    // SAFETY: the kernel looks at `length` before it reads or writes a place.
-    unsafe {
-        launch!(
-            turn_kernel,
-            grid,
-            vector,
-            [qkv, cos, sin],
-            written,
-            length,
-            time,
-            half / vector,
-            all,
-            visited,
-            turned,
-            sign,
-            dtype
-        );
-    }
-    y
 }

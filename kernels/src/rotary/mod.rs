@@ -17,8 +17,7 @@ use crate::operation::apply;
 /// Turns queries and keys inside `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]` by the
 /// angles of their positions, in place where nothing else holds them; the values stay.
 pub fn rotate(qkv: Tensor<3>, rotary: &Rotary, heads: Heads) -> Tensor<3> {
-    let [y] = apply(Rotate { rotary: rotary.clone(), heads }, [qkv.into_dispatch()]);
-    Tensor::from_dispatch(y)
+    apply(Rotate { rotary: rotary.clone(), heads }, [qkv.into_dispatch()])
 }
 
 #[derive(Clone, Debug)]

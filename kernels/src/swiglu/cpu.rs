@@ -1,31 +1,21 @@
 //! SwiGLU on the CPU.
 
-use burn::backend::Flex;
-use burn::backend::flex::FlexTensor;
-use rayon::prelude::*;
-
 use super::SwiGlu;
-use crate::bits::unfilled;
-use crate::cpu::tensor::{dims, float32, stored, values};
-use crate::operation::Operation;
-use crate::simd::exp;
-use crate::simd_versions;
+use crate::cpu::prelude::*;
 
 impl Operation<Flex, 1> for SwiGlu {
     type Kept = FlexTensor;
 
     fn forward(&self, [x]: [FlexTensor; 1]) -> ([FlexTensor; 1], FlexTensor) {
-        let (kept, dtype) = (x.clone(), x.dtype());
-        let x = float32(x);
         let [batch, time, width] = dims(&x);
-        ([stored(forward(values(&x), width / 2), [batch, time, width / 2], dtype)], kept)
+        let y = forward(values(&float32(x.clone())), width / 2);
+        ([stored(y, [batch, time, width / 2], x.dtype())], x)
     }
 
     fn backward(&self, x: FlexTensor, dy: FlexTensor) -> [FlexTensor; 1] {
-        let dtype = x.dtype();
-        let (x, dy) = (float32(x), float32(dy));
+        let (dtype, shape) = (x.dtype(), x.layout().shape().clone());
         let [_, _, n] = dims(&dy);
-        [stored(backward(values(&x), values(&dy), n), x.layout().shape().clone(), dtype)]
+        [stored(backward(values(&float32(x)), values(&float32(dy)), n), shape, dtype)]
     }
 }
 
@@ -42,10 +32,8 @@ fn forward(x: &[f32], n: usize) -> Vec<f32> {
 /// Gradient with respect to `x`, given that of the output.
 fn backward(x: &[f32], dy: &[f32], n: usize) -> Vec<f32> {
     let mut dx = unfilled(x.len());
-    dx.par_chunks_mut(ROWS * 2 * n)
-        .zip(x.par_chunks(ROWS * 2 * n))
-        .zip(dy.par_chunks(ROWS * n))
-        .for_each(|((dx, x), dy)| backward_rows(x, dy, dx, n));
+    let chunks = dx.par_chunks_mut(ROWS * 2 * n).zip(x.par_chunks(ROWS * 2 * n)).zip(dy.par_chunks(ROWS * n));
+    chunks.for_each(|((dx, x), dy)| backward_rows(x, dy, dx, n));
     dx
 }
 
@@ -54,7 +42,7 @@ simd_versions! {
         for (x, y) in x.chunks_exact(2 * n).zip(y.chunks_exact_mut(n)) {
             let (gate, up) = x.split_at(n);
             for i in 0..n {
-                y[i] = gate[i] / (1.0 + exp(-gate[i])) * up[i];
+                y[i] = gate[i] / (1.0 + simd::exp(-gate[i])) * up[i];
             }
         }
     }
@@ -63,7 +51,7 @@ simd_versions! {
         for ((x, dy), dx) in x.chunks_exact(2 * n).zip(dy.chunks_exact(n)).zip(dx.chunks_exact_mut(2 * n)) {
             let ((gate, up), (dgate, dup)) = (x.split_at(n), dx.split_at_mut(n));
             for i in 0..n {
-                let sigmoid = 1.0 / (1.0 + exp(-gate[i]));
+                let sigmoid = 1.0 / (1.0 + simd::exp(-gate[i]));
                 dup[i] = dy[i] * gate[i] * sigmoid;
                 dgate[i] = dy[i] * up[i] * sigmoid * (gate[i] * (1.0 - sigmoid) + 1.0);
             }

@@ -1,14 +1,8 @@
 //! SwiGLU on a GPU: in float32, whatever the type of the values.
 
-use burn_cubecl::CubeBackend;
-use burn_cubecl::tensor::CubeTensor;
-use cubecl::prelude::*;
-
 use super::SwiGlu;
 use crate::gelu::gpu::sigmoid;
-use crate::gpu::launch::{Grid, launch};
-use crate::gpu::tensor::{contiguous, elem, rows_and_width, unfilled, vector_size, with_width};
-use crate::operation::Operation;
+use crate::gpu::prelude::*;
 
 impl Operation<CubeBackend, 1> for SwiGlu {
     type Kept = CubeTensor;
@@ -64,29 +58,28 @@ fn swiglu_backward_kernel<T: Float, N: Size>(
 /// `silu(gate) * up` of `x` `[..., 2 n]`, whose rows hold the gate, then `up`: `[..., n]`.
 fn forward(x: CubeTensor) -> CubeTensor {
     let x = contiguous(x);
-    let [_, width] = rows_and_width(&x);
+    let [rows, width] = rows_and_width(&x);
     let y = unfilled(&x, with_width(&x, width / 2), x.dtype);
-    let length = y.meta.num_elements();
     let vector = vector_size(width / 2);
-    let (grid, dtype) = (Grid::each(&[&x], length / vector), elem(x.dtype));
-    // SAFETY: as above; `x` has two values for each that is written.
-    unsafe {
-        launch!(swiglu_kernel, grid, vector, [x, y.clone()], length / vector, width / 2 / vector, dtype);
-    }
+    let width = width / 2 / vector;
+    let (grid, dtype) = (Grid::each(&[&x], rows * width), elem(x.dtype));
+    // SAFETY: the kernel looks at `length` before it reads or writes a place; `x` has two values for
+    // each that is written.
+    unsafe { launch!(swiglu_kernel, grid, vector, [x, &y], rows * width, width, dtype) };
     y
 }
 
 /// Gradient of `x`, given that of SwiGLU's output, which has its type.
 fn backward(x: CubeTensor, dy: CubeTensor) -> CubeTensor {
     let (x, dy) = (contiguous(x), contiguous(dy));
-    let [_, width] = rows_and_width(&dy);
-    let dx = unfilled(&x, x.meta.shape().clone(), x.dtype);
-    let length = dy.meta.num_elements();
+    let [rows, width] = rows_and_width(&dy);
+    let dx = unfilled_like(&x);
     let vector = vector_size(width);
-    let (grid, dtype) = (Grid::each(&[&x], length / vector), elem(x.dtype));
+    let width = width / vector;
+    let (grid, dtype) = (Grid::each(&[&x], rows * width), elem(x.dtype));
     // SAFETY: as above.
     unsafe {
-        launch!(swiglu_backward_kernel, grid, vector, [x, dy, dx.clone()], length / vector, width / vector, dtype);
+        launch!(swiglu_backward_kernel, grid, vector, [x, dy, &dx], rows * width, width, dtype);
     }
     dx
 }

@@ -13,8 +13,7 @@ use crate::operation::apply;
 
 /// SwiGLU of `x` `[batch, time, 2 n]`: the first half is the gate. Returns `[batch, time, n]`.
 pub fn swiglu(x: Tensor<3>) -> Tensor<3> {
-    let [y] = apply(SwiGlu, [x.into_dispatch()]);
-    Tensor::from_dispatch(y)
+    apply(SwiGlu, [x.into_dispatch()])
 }
 
 #[derive(Clone, Debug)]

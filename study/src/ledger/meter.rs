@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use burn::backend::autodiff::NodeId;
 use burn::tensor::Device;
-use ember_model::kernels::is_cpu;
+use ember_kernels::is_cpu;
 use serde::Serialize;
 
 use crate::error::{MeterError, Result};

@@ -10,7 +10,7 @@ use burn::tensor::Tensor;
 use ember_data::windows::Batch;
 use ember_decoding::score::{MOST_LOGITS, token_log_probabilities};
 use ember_decoding::softmax::log_sum_exp;
-use ember_model::kernels::DropoutMask;
+use ember_kernels::DropoutMask;
 use ember_model::{Gpt, GptConfig};
 
 use super::Entry;

@@ -7,8 +7,8 @@ use burn::module::Module;
 use burn::tensor::FloatDType;
 use ember_data::prepare::Dataset;
 use ember_data::windows::{TrainWindows, ValWindows};
+use ember_kernels::is_cpu;
 use ember_model::device::Selected;
-use ember_model::kernels::is_cpu;
 use ember_model::{Gpt, GptConfig};
 
 use crate::error::PlanError;

@@ -21,9 +21,9 @@ use std::time::Duration;
 
 use ember_data::prepare::Dataset;
 use ember_data::windows::WindowRule;
+use ember_kernels::is_cpu;
 use ember_model::GptConfig;
 use ember_model::device::Selected;
-use ember_model::kernels::is_cpu;
 use serde::Serialize;
 
 use crate::error::{Error, PlanError, Result};

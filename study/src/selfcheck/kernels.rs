@@ -1,7 +1,7 @@
 //! Each kernel by itself: its output, and the gradient of every input along a random direction.
 
 use burn::tensor::{Device, FloatDType, Tensor};
-use ember_model::kernels::{self, Heads, Rotary, cast};
+use ember_kernels::{self as kernels, Heads, Rotary, cast};
 
 use super::setting::{Comparison, IN_A_KERNEL, Setting, random_values, tensor, values};
 use ember_training::loss::{Objective, loss};

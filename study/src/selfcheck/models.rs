@@ -3,7 +3,7 @@
 use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::{Device, FloatDType};
 use ember_data::windows::Batch;
-use ember_model::kernels::is_cpu;
+use ember_kernels::is_cpu;
 use ember_model::{Gpt, GptConfig, KvCache, MlpKind, NormKind, Parameter, Positions, RecordedStep};
 
 use super::setting::{Comparison, IN_A_MODEL, Setting, values};

@@ -9,8 +9,8 @@ use ember_cli::devices;
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, counted};
 use ember_cli::terminal;
 use ember_host::interrupt::Interrupt;
+use ember_kernels::gpu::attention_said;
 use ember_model::device;
-use ember_model::kernels::gpu::attention_said;
 use serde::Serialize;
 
 use crate::training::say_device;

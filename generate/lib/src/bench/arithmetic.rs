@@ -4,8 +4,8 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use burn::tensor::{Device, Distribution, FloatDType, Tensor};
+use ember_kernels::{is_cpu, linear};
 use ember_model::device::Selected;
-use ember_model::kernels::{is_cpu, linear};
 use rayon::prelude::*;
 
 use crate::error::{Error, Result};

@@ -4,8 +4,8 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use burn::tensor::{Device, Tensor};
-use ember_model::kernels::is_cpu;
-use ember_model::memory::{Memory, Part};
+use ember_kernels::arena::{Memory, Part};
+use ember_kernels::is_cpu;
 use rayon::prelude::*;
 
 use crate::error::{Error, Result};

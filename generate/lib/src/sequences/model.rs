@@ -1,7 +1,7 @@
 //! [`Sequences`] by the model itself: rows with their part of the cache.
 
 use burn::tensor::Tensor;
-use ember_model::kernels::{argmax, is_cpu};
+use ember_kernels::{argmax, is_cpu};
 use ember_model::recorded::wanted;
 use ember_model::{Gpt, KvCache, RecordedStep};
 

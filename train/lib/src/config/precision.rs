@@ -2,8 +2,8 @@
 //! at.
 
 use burn::tensor::FloatDType;
+use ember_kernels::{is_cpu, multiplies_bf16};
 use ember_model::device::{Selected, multiplies};
-use ember_model::kernels::{is_cpu, multiplies_bf16};
 
 use super::choices::Precision;
 use super::settings::Settings;

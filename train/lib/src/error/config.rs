@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use ember_kernels::gpu::limits::LimitError;
+use ember_kernels::limits::LimitError;
 
 /// Why a configuration cannot run.
 #[derive(Debug, thiserror::Error)]

@@ -2,13 +2,13 @@
 //!
 //! Off, as it is but for the ledger and the bench, it costs one read of a flag that never changes.
 //! On, every block given out or taken back is added to one number, and the largest that number has
-//! been is kept: what was needed at the worst moment, however short. What `ember_model::memory`
+//! been is kept: what was needed at the worst moment, however short. What `ember_kernels::arena`
 //! holds beside the allocator is counted with it.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 
-use ember_model::memory::held;
+use ember_kernels::arena::held;
 use mimalloc::MiMalloc;
 
 /// The program's allocator: mimalloc, counted.

@@ -10,8 +10,8 @@ pub mod prediction;
 
 use burn::tensor::Device;
 use ember_host::memory::available_bytes;
+use ember_kernels::is_cpu;
 use ember_model::device::Selected;
-use ember_model::kernels::is_cpu;
 
 use crate::distributed::launch::Launch;
 

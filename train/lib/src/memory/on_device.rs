@@ -2,9 +2,9 @@
 //! where it is not.
 
 use ember_host::memory::ASSUMED_BYTES;
+use ember_kernels::limits::{Use, check_heads};
 use ember_model::GptConfig;
 use ember_model::device::Selected;
-use ember_model::kernels::gpu::limits::{Use, check_heads};
 
 use super::fit::{Fit, Fitted, Undecided, by_prediction, fit};
 use super::keeping::keep_where_there_is_room;

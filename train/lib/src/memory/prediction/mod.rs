@@ -12,8 +12,8 @@ mod walk;
 
 use burn::tensor::Device;
 use ember_decoding::score::MOST_LOGITS;
+use ember_kernels::is_cpu;
 use ember_model::GptConfig;
-use ember_model::kernels::is_cpu;
 use ember_model::operations::{self, Kind, Operations, Residual};
 use serde::Serialize;
 

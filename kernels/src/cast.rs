@@ -1,0 +1,54 @@
+//! Values in another type of floats.
+
+use burn::backend::Flex;
+use burn::backend::flex::FlexTensor;
+use burn::tensor::{DType, FloatDType, Tensor};
+
+use crate::cpu::tensor;
+use crate::operation::{Operation, apply};
+
+/// `x` in another type, which it may already have.
+pub fn cast<const D: usize>(x: Tensor<D>, to: FloatDType) -> Tensor<D> {
+    if x.dtype() == DType::from(to) {
+        return x;
+    }
+    apply(Cast(to), [x.into_dispatch()])
+}
+
+#[derive(Clone, Debug)]
+struct Cast(FloatDType);
+
+impl Operation<Flex, 1> for Cast {
+    /// What the gradient becomes again.
+    type Kept = FloatDType;
+
+    fn forward(&self, [x]: [FlexTensor; 1]) -> ([FlexTensor; 1], FloatDType) {
+        let from = x.dtype().into();
+        ([tensor::cast(x, self.0)], from)
+    }
+
+    fn backward(&self, from: FloatDType, dy: FlexTensor) -> [FlexTensor; 1] {
+        [tensor::cast(dy, from)]
+    }
+}
+
+#[cfg(feature = "gpu")]
+mod gpu {
+    use burn_cubecl::tensor::CubeTensor;
+    use burn_cubecl::{CubeBackend, kernel};
+
+    use super::*;
+
+    impl Operation<CubeBackend, 1> for Cast {
+        type Kept = FloatDType;
+
+        fn forward(&self, [x]: [CubeTensor; 1]) -> ([CubeTensor; 1], FloatDType) {
+            let from = x.dtype.into();
+            ([kernel::cast(x, self.0.into())], from)
+        }
+
+        fn backward(&self, from: FloatDType, dy: CubeTensor) -> [CubeTensor; 1] {
+            [kernel::cast(dy, from.into())]
+        }
+    }
+}
