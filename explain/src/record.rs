@@ -4,8 +4,9 @@ use std::ops::ControlFlow;
 
 use super::Request;
 use super::stored::{Logits, Processed, Step};
+use ember_decoding::config::GenerationConfig;
 use ember_decoding::error::Result;
-use ember_decoding::trace::ChoiceTrace;
+use ember_decoding::trace::{BeamStep, ChoiceTrace};
 use ember_decoding::{Certain, Completion, FinishReason, Plan, Traced, Watch, generate_batch};
 
 /// A text and how each of its tokens came to be.
@@ -33,17 +34,27 @@ pub struct TracedStep {
 /// # Errors
 /// As [`generate_batch`].
 pub fn record(request: &Request) -> Result<Recorded> {
-    let mut recorder = Recorder { request, steps: Vec::new() };
-    let plan = Plan { traced_candidates: 1, ..Plan::new(request.config) };
-    let completions = generate_batch(request.model, &[request.prompt], &plan, &mut recorder)?;
-    let completion = completions.into_iter().flatten().next().expect("one prompt has one completion");
+    let (completions, recorder) = traced(request, request.config)?;
+    let completion = completions.into_iter().next().expect("one prompt has one completion");
     Ok(Recorded { completion, steps: recorder.steps })
 }
 
-/// Keeps how each token came to be.
-struct Recorder<'a> {
+/// Continues the prompt by these knobs: its texts, and all that is told on the way.
+pub(super) fn traced<'a>(
+    request: &'a Request<'a>,
+    config: &GenerationConfig,
+) -> Result<(Vec<Completion>, Recorder<'a>)> {
+    let mut recorder = Recorder { request, steps: Vec::new(), beams: Vec::new() };
+    let plan = Plan { traced_candidates: 1, ..Plan::new(config) };
+    let completions = generate_batch(request.model, &[request.prompt], &plan, &mut recorder)?;
+    Ok((completions.into_iter().flatten().collect(), recorder))
+}
+
+/// Keeps how each token came to be, or what the beams did.
+pub(super) struct Recorder<'a> {
     request: &'a Request<'a>,
     steps: Vec<TracedStep>,
+    pub(super) beams: Vec<BeamStep>,
 }
 
 impl Watch for Recorder<'_> {
@@ -52,9 +63,13 @@ impl Watch for Recorder<'_> {
     }
 
     fn traced(&mut self, step: Traced) {
-        if let Traced::Choice { choice, unmodified, processed, .. } = step {
-            let (unmodified, processed) = (unmodified.to_vec(), processed.to_vec());
-            self.steps.push(TracedStep { unmodified, processed, choice: choice.clone() });
+        match step {
+            Traced::Choice { choice, unmodified, processed, .. } => {
+                let (unmodified, processed) = (unmodified.to_vec(), processed.to_vec());
+                self.steps.push(TracedStep { unmodified, processed, choice: choice.clone() });
+            }
+            // The tree is drawn from the candidates; what the processors did to each beam's is the trace's to tell.
+            Traced::Beams(step) => self.beams.push(BeamStep { beams: Vec::new(), ..step.clone() }),
         }
     }
 }

@@ -31,7 +31,7 @@ pub(super) fn worded(cause: &(dyn StdError + 'static)) -> Option<Worded> {
     if let Some(error) = cause.downcast_ref::<FindError>() {
         return find(error).map(Worded::Failure);
     }
-    if let Some(FolderError::Strategy { path, value }) = cause.downcast_ref() {
+    if let Some(FolderError::Value { path, key: "strategy", value, .. }) = cause.downcast_ref() {
         let path = path.display();
         let line = format!("{path}: strategy is {value}; it must be one that --strategy takes; correct or remove it");
         return Some(Worded::Failure(line));

@@ -17,6 +17,7 @@ use crate::score::{Stretch, score_stretches};
 /// What is wrong with a question.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // a field is what the message calls it
 pub enum QuestionError {
     /// So few choices leave nothing to choose.
     #[error("\"choices\" holds {0}; give at least 2 to choose from")]
@@ -26,20 +27,10 @@ pub enum QuestionError {
     EmptyChoice(usize),
     /// The answer is none of the choices.
     #[error("\"answer\" is {answer}, but the choices are numbered 0 to {last}")]
-    Answer {
-        /// The number that is given.
-        answer: usize,
-        /// The last choice's.
-        last: usize,
-    },
+    Answer { answer: usize, last: usize },
     /// The tokenizer cannot make a text.
     #[error("{part}")]
-    Text {
-        /// Which text it is.
-        part: String,
-        /// What the tokenizer says.
-        source: Cause,
-    },
+    Text { part: String, source: Cause },
     /// There is no token to start from.
     #[error(
         "nothing stands before the choices, and this model has no <|endoftext|> to start from; give a longer \"context\""
@@ -50,14 +41,7 @@ pub enum QuestionError {
     NoToken(usize),
     /// A choice longer than what the model can attend to.
     #[error("choice {choice} has {tokens} tokens, more than the context of {context_length}; shorten it")]
-    LongChoice {
-        /// Its number.
-        choice: usize,
-        /// How many tokens it has.
-        tokens: usize,
-        /// How many the model can attend to.
-        context_length: usize,
-    },
+    LongChoice { choice: usize, tokens: usize, context_length: usize },
 }
 
 /// A text's beginning and the ways it may go on. The choice is put right behind the context: a space between stands in one of

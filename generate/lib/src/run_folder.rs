@@ -13,15 +13,11 @@ pub const RUNS: &str = "runs";
 /// Why there is no checkpoint where the user means one.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // a field is what the message calls it
 pub enum FindError {
     /// There is nothing of that name, but there is a run.
     #[error("{} does not exist; did you mean {}?", path.display(), run.display())]
-    DidYouMean {
-        /// What is not there.
-        path: PathBuf,
-        /// The run of that name.
-        run: PathBuf,
-    },
+    DidYouMean { path: PathBuf, run: PathBuf },
     /// There is nothing of that name.
     #[error("{} does not exist; name a run folder, a checkpoint folder or a Hugging Face folder", .0.display())]
     Absent(PathBuf),
@@ -39,14 +35,7 @@ pub enum FindError {
         "{} names \"{name}\", but {} is no checkpoint; write the name of one that is there into {}, or give its folder",
         file.display(), folder.display(), file.file_name().unwrap_or_default().display()
     )]
-    Dangling {
-        /// The file that names it.
-        file: PathBuf,
-        /// The name in it.
-        name: String,
-        /// Where it should be.
-        folder: PathBuf,
-    },
+    Dangling { file: PathBuf, name: String, folder: PathBuf },
     /// No folder of runs, where none was named.
     #[error("there is no folder {} here; train a model, or name a folder", .0.display())]
     NoRuns(PathBuf),

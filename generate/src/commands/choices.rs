@@ -6,12 +6,11 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use ember_data::tokenizer::SpecialTokens;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::lines::TextFile;
+use super::lines::{TextFile, beginning};
 use super::loaded::Loaded;
-use super::progress::Progress;
-use super::scoring::{SCORED_BETWEEN_RESULTS, beginning, tokens_done};
+use super::progress::{Progress, SCORED_BETWEEN_RESULTS};
 use ember_cli::program::{Notes, Outcome, OutputFormat};
 use ember_decoding::batches::groups;
 use ember_decoding::multiple_choice::{Accuracy, By, EncodedChoice, Question, ScoredChoice, rank, score_questions};
@@ -35,17 +34,6 @@ struct JsonQuestion<'a> {
     token_logprobs: Vec<&'a [f32]>,
     bytes: Vec<usize>,
     cut_tokens: Vec<usize>,
-}
-
-/// The last JSON object; the accuracies are null where no answer is known.
-#[derive(Serialize)]
-struct JsonSummary {
-    questions: usize,
-    answered: usize,
-    accuracy: Option<f64>,
-    accuracy_per_token: Option<f64>,
-    accuracy_per_byte: Option<f64>,
-    chance: Option<f64>,
 }
 
 /// Reads and checks every question before anything is loaded: a bad line should not cost a wait.
@@ -82,7 +70,7 @@ pub(super) fn answer(
     let read: Vec<usize> = encoded.iter().map(|choices| choices.iter().map(|choice| choice.ids.len()).sum()).collect();
     let mut accuracy = Accuracy::default();
     for group in groups(&read, SCORED_BETWEEN_RESULTS) {
-        let results = score_questions(&loaded.model, &encoded[group.clone()], &mut tokens_done(&progress, interrupt))?;
+        let results = score_questions(&loaded.model, &encoded[group.clone()], &mut progress.or_interrupt(interrupt))?;
         let Some(results) = results else { return Ok(Outcome::Interrupted) };
         progress.aside(|| {
             for ((number, (_, question)), choices) in group.clone().zip(&questions[group.clone()]).zip(&results) {
@@ -162,19 +150,20 @@ fn last_characters(context: &str) -> String {
     if count > MOST { format!("...{end}") } else { end }
 }
 
+/// The last line; the accuracies are null where no answer is known.
 fn write_summary(accuracy: &Accuracy, format: OutputFormat, out: &mut dyn Write) -> Result<()> {
     let Accuracy { questions, answered, .. } = *accuracy;
     match format {
         OutputFormat::Json => {
-            let summary = JsonSummary {
-                questions,
-                answered,
-                accuracy: accuracy.by(By::Sum),
-                accuracy_per_token: accuracy.by(By::Token),
-                accuracy_per_byte: accuracy.by(By::Byte),
-                chance: accuracy.by_chance(),
-            };
-            writeln!(out, "{}", serde_json::json!({ "summary": summary }))?;
+            let summary = json!({ "summary": {
+                "questions": questions,
+                "answered": answered,
+                "accuracy": accuracy.by(By::Sum),
+                "accuracy_per_token": accuracy.by(By::Token),
+                "accuracy_per_byte": accuracy.by(By::Byte),
+                "chance": accuracy.by_chance(),
+            } });
+            writeln!(out, "{summary}")?;
         }
         OutputFormat::Text => {
             let percent = |share: Option<f64>| share.map_or("-".to_owned(), |share| format!("{:.1}%", 100.0 * share));

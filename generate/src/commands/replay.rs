@@ -10,10 +10,10 @@ use ember_model::{WeightType, folder};
 use serde_json::{Map, Value};
 
 use super::loaded::Loaded;
-use super::prompt::Prompt;
+use super::model_args::weight_type;
+use super::prompts::Prompt;
 use super::session::{Batch, Repeats, Session};
 use super::trace_file::{Header, HeaderPrompt, LineHead, Machine, Trace, TraceSink};
-use super::weights::WeightsArg;
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, counted};
 use ember_cli::terminal;
 use ember_decoding::FinishReason;
@@ -39,8 +39,8 @@ pub struct ReplayArgs {
     from: Option<PathBuf>,
 
     /// What the model's matrices are kept as [default: what the trace was written with]
-    #[arg(long, value_enum, value_name = "TYPE", help_heading = "Everywhere")]
-    weights: Option<WeightsArg>,
+    #[arg(long, value_parser = weight_type(), value_name = "TYPE", help_heading = "Everywhere")]
+    weights: Option<WeightType>,
 }
 
 pub(super) fn run(args: &ReplayArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
@@ -49,7 +49,7 @@ pub(super) fn run(args: &ReplayArgs, common: &CommonArgs, interrupt: &Interrupt)
     let header = &trace.header;
     let mut recorded = recorded(trace.lines(), header)?;
     let from = args.from.as_ref().unwrap_or(&header.checkpoint);
-    let weight_type = args.weights.map_or(header.weight_type, WeightType::from);
+    let weight_type = args.weights.unwrap_or(header.weight_type);
     let loaded = Loaded::new(Some(from), true, weight_type, common, &notes)?;
     let weights = folder::weights_checksum(&loaded.folder)?;
     if weights != header.weights {
@@ -97,8 +97,7 @@ pub(super) fn run(args: &ReplayArgs, common: &CommonArgs, interrupt: &Interrupt)
             count: *count,
             repeats: std::mem::take(&mut batch.repeats),
         };
-        let written = session.write(&batch, None, Some(&mut comparison))?;
-        sequences += written.answers.len();
+        sequences += session.write(&batch, None, Some(&mut comparison))?.len();
         if interrupt.requested() {
             return Ok(Outcome::Interrupted);
         }

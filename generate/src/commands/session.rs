@@ -8,13 +8,13 @@ use std::ops::ControlFlow;
 use anyhow::{Result, ensure};
 
 use super::loaded::Loaded;
-use super::prompt::Prompt;
+use super::prompts::Prompt;
 use super::text_output::Answer;
 use super::trace_file::{self, TraceSink};
 use ember_cli::program::UsageError;
 use ember_decoding::config::GenerationConfig;
 use ember_decoding::constraint::Grammar;
-use ember_decoding::generator::{self, Prompts, Reader};
+use ember_decoding::generator::{Prompts, Reader, Written};
 use ember_decoding::plan::Clock;
 use ember_decoding::{FinishReason, Generator, Traced};
 use ember_host::interrupt::Interrupt;
@@ -49,14 +49,6 @@ pub(super) struct Session<'a> {
     pub(super) interrupt: &'a Interrupt,
 }
 
-/// What a batch came to.
-#[derive(Default)]
-pub(super) struct Written {
-    pub(super) answers: Vec<Answer>,
-    /// Whether a window slid.
-    pub(super) slid: bool,
-}
-
 impl<'a> Session<'a> {
     pub(super) fn new(
         loaded: &'a Loaded,
@@ -78,7 +70,7 @@ impl<'a> Session<'a> {
         batch: &Batch,
         stream: Option<&mut dyn Write>,
         trace: Option<&mut dyn TraceSink>,
-    ) -> Result<Written> {
+    ) -> Result<Vec<Answer>> {
         let config = self.generator.config();
         let first_sequences: Vec<u64> = batch
             .prompts
@@ -97,17 +89,15 @@ impl<'a> Session<'a> {
         let written = self.generator.write(&prompts, &mut listener)?;
         let Listener { mut trace, failed, .. } = listener;
         failed?;
-        let slid = written.iter().any(|written| written.completion.slid);
-        let answers = written.into_iter().map(|written| {
-            let (prompt_index, sequence_index) = batch.place(written.prompt, written.number);
-            let generator::Written { text, completion, valid, .. } = written;
+        let answers = written.into_iter().map(|Written { prompt, number, text, completion, valid }| {
+            let (prompt_index, sequence_index) = batch.place(prompt, number);
             let answer = Answer { prompt_index, sequence_index, text, completion, valid };
             if let Some(sink) = &mut trace {
                 sink.line(trace_file::end(&answer))?;
             }
             Ok(answer)
         });
-        Ok(Written { answers: answers.collect::<Result<_>>()?, slid })
+        answers.collect()
     }
 }
 

@@ -6,12 +6,11 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use anyhow::{Context, Error, Result, bail, ensure};
 use ember_model::folder::weights_checksum;
 
-use super::lines::{standard_input, without_line_end};
+use super::lines::without_line_end;
 use super::loaded::Loaded;
 use super::progress::Progress;
-use super::prompt::Prompt;
-use super::prompts::{self, FilePrompt, Given};
-use super::session::{Batch, Repeats, Session, Written, check_draft};
+use super::prompts::{self, FilePrompt, Given, Prompt};
+use super::session::{Batch, Repeats, Session, check_draft};
 use super::text_args::TextArgs;
 use super::text_output::Answer;
 use super::totals::Totals;
@@ -35,12 +34,12 @@ pub(super) fn run(args: &TextArgs, common: &CommonArgs, interrupt: &Interrupt) -
     let folder = run_folder::find(args.from.as_deref())?.folder;
     GenerationConfig::resolve(&args.knobs_without_words(), &FolderSettings::read(&folder)?)?;
     let source = Source::choose(args, interrupt)?;
-    let loaded = Loaded::new(args.from.as_deref(), source.needs_no_tokenizer(), args.weights.chosen(), common, &notes)?;
+    let loaded = Loaded::new(args.from.as_deref(), source.needs_no_tokenizer(), args.weights.chosen, common, &notes)?;
     let config = args.config(&loaded, common.seed, &notes)?;
     let draft = match &args.draft {
         None => None,
         Some(path) => {
-            let (ids_suffice, weights) = (loaded.tokenizer.is_none(), args.weights.chosen());
+            let (ids_suffice, weights) = (loaded.tokenizer.is_none(), args.weights.chosen);
             let draft = Loaded::new(Some(path), ids_suffice, weights, common, &notes).context("--draft")?;
             check_draft(&loaded, &draft)?;
             Some(draft.model)
@@ -75,24 +74,17 @@ enum Source {
 
 impl Source {
     fn choose(args: &TextArgs, interrupt: &Interrupt) -> Result<Self> {
-        let one = |place: &str, prompt| Self::Given(vec![FilePrompt { place: place.to_owned(), id: None, prompt }]);
-        if let Some(ids) = &args.prompt_ids {
-            ensure!(!ids.is_empty(), UsageError::new("--prompt-ids is empty; give at least one id"));
-            return Ok(one("--prompt-ids", Given::Ids(ids.clone())));
-        }
         if let Some(path) = &args.prompts {
             return Ok(Self::Given(prompts::read("--prompts", path)?));
         }
-        if let Some(text) = &args.prompt {
-            return Ok(one("", Given::Text(text.clone())));
-        }
-        if io::stdin().is_terminal() {
-            if args.trace.is_some() {
-                bail!(UsageError::new("--trace needs its prompts at the start; add PROMPT, --prompt-ids or --prompts"));
+        let place = if args.prompt_ids.is_some() { "--prompt-ids" } else { "" }.to_owned();
+        match prompts::given(args.prompt.as_deref(), args.prompt_ids.as_deref(), interrupt)? {
+            Some(prompt) => Ok(Self::Given(vec![FilePrompt { place, id: None, prompt }])),
+            None if args.trace.is_some() => {
+                bail!(UsageError::new("--trace needs its prompts at the start; add PROMPT, --prompt-ids or --prompts"))
             }
-            return Ok(Self::Ask);
+            None => Ok(Self::Ask),
         }
-        Ok(one("", Given::Text(without_line_end(&standard_input(interrupt)?).to_owned())))
     }
 
     fn needs_no_tokenizer(&self) -> bool {
@@ -125,13 +117,7 @@ impl Writer<'_> {
     }
 
     fn prompt(&self, index: usize, given: FilePrompt) -> Result<Prompt> {
-        let Loaded { model, tokenizer, .. } = self.session.loaded;
-        let ids = given.to_ids(tokenizer.as_ref(), self.args.special.chosen(), model.config().vocab_size)?;
-        let text = match given.prompt {
-            Given::Text(text) => Some(text),
-            Given::Ids(_) => self.session.loaded.text_of(&ids)?,
-        };
-        Ok(Prompt { index, place: given.place, text, ids, id: given.id })
+        given.ready(index, self.session.loaded, self.args.special.chosen)
     }
 
     fn ask_again_and_again(&mut self) -> Result<Outcome> {
@@ -259,7 +245,7 @@ impl Writer<'_> {
             weight_type: loaded.model.weights(),
             device: loaded.device_kind.clone(),
             machine: Some(Machine::of(loaded)),
-            special_tokens: self.args.special.chosen(),
+            special_tokens: self.args.special.chosen,
             config: self.session.generator.config().clone(),
             grammar: self.session.generator.constraint().map(|constraint| constraint.grammar().clone()),
             prompts: prompts.iter().map(HeaderPrompt::new).collect(),
@@ -283,8 +269,8 @@ impl Writer<'_> {
             let these: Vec<&Prompt> = these.filter(|prompt| !self.refused.contains(&prompt.index)).collect();
             let batch = Batch { prompts: these, first: *first, count: *count, repeats: Repeats::default() };
             let sink = trace.as_deref_mut().map(|trace| trace as &mut dyn TraceSink);
-            let Written { mut answers, slid } = self.write_batch(&batch, sink)?;
-            self.total.add(&answers, slid);
+            let mut answers = self.write_batch(&batch, sink)?;
+            self.total.add(&answers);
             for &number in numbers {
                 let of_prompt = |answer: &mut Answer| answer.prompt_index == prompts[number].index;
                 let of_prompt: Vec<Answer> = answers.extract_if(.., of_prompt).collect();
@@ -307,8 +293,8 @@ impl Writer<'_> {
 
     /// Writes a batch. Where that fails, and the others are to go on, each of its prompts is written by itself, and one that
     /// fails by itself is refused.
-    fn write_batch(&mut self, batch: &Batch, trace: Option<&mut dyn TraceSink>) -> Result<Written> {
-        let mut all = Written::default();
+    fn write_batch(&mut self, batch: &Batch, trace: Option<&mut dyn TraceSink>) -> Result<Vec<Answer>> {
+        let mut all = Vec::new();
         if batch.prompts.is_empty() {
             return Ok(all);
         }
@@ -321,9 +307,7 @@ impl Writer<'_> {
             return Ok(all);
         }
         for prompt in &batch.prompts {
-            let written = self.write_batch(&Batch { prompts: vec![prompt], ..batch.clone() }, None)?;
-            all.answers.extend(written.answers);
-            all.slid |= written.slid;
+            all.extend(self.write_batch(&Batch { prompts: vec![prompt], ..batch.clone() }, None)?);
         }
         Ok(all)
     }
@@ -362,10 +346,10 @@ impl Writer<'_> {
         if streams && (written.is_ok() || out.has_begun) {
             writeln!(out)?; // also before an error, which is a line of its own
         }
-        let written = written?;
-        self.total.add(&written.answers, written.slid);
+        let answers = written?;
+        self.total.add(&answers);
         if !streams {
-            for answer in &written.answers {
+            for answer in &answers {
                 self.show_one(answer, prompt, answer.sequence_index > 0, &mut out)?;
             }
         }

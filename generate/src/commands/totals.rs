@@ -25,7 +25,7 @@ pub(super) struct Totals {
 
 impl Totals {
     /// Counts some more.
-    pub(super) fn add(&mut self, answers: &[Answer], slid: bool) {
+    pub(super) fn add(&mut self, answers: &[Answer]) {
         self.texts += answers.len();
         self.tokens += answers.iter().map(|answer| answer.completion.ids.len()).sum::<usize>();
         self.seconds += answers.iter().map(|answer| answer.completion.seconds).fold(0.0, f64::max);
@@ -36,7 +36,7 @@ impl Totals {
         }
         self.empty += answers.iter().filter(|answer| answer.is_empty()).count();
         self.cut_off += answers.iter().filter(|answer| answer.valid == Some(false)).count();
-        self.slid |= slid;
+        self.slid |= answers.iter().any(|answer| answer.completion.slid);
         for finding in answers.iter().filter_map(|answer| answer.completion.finding.as_ref()) {
             if let Finding::Draft(acceptance) = finding {
                 self.drafts += *acceptance;

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::loaded::Loaded;
-use super::prompt::Prompt;
+use super::prompts::Prompt;
 use super::text_output::Answer;
 use ember_cli::wording;
 use ember_decoding::FinishReason;

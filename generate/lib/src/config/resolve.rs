@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::{
-    Contradiction, Defaults, FolderSettings, GenerationConfig, KNOBS, KnobError, Knobs, Semantics, Strategy, UsedBy,
-    defaults,
+    Contradiction, Defaults, FolderSettings, GenerationConfig, KNOBS, Knob, KnobError, KnobValue, Knobs, Semantics,
+    Strategy, UsedBy, defaults,
 };
 use crate::named::Named;
 
@@ -141,6 +141,26 @@ impl GenerationConfig {
             }
             true => None,
         }
+    }
+}
+
+impl Knob {
+    /// Refuses a number out of the range.
+    fn check_range(&'static self, value: &dyn KnobValue) -> Result<(), KnobError> {
+        match value.number().is_some_and(|number| !self.range.contains(number)) {
+            true => Err(KnobError::OutOfRange { knob: self, value: value.words() }),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Knobs {
+    /// Refuses a value out of its range: all that can be said of knobs before the folder is known.
+    ///
+    /// # Errors
+    /// [`KnobError::OutOfRange`] for the first such knob.
+    pub fn check_ranges(&self) -> Result<(), KnobError> {
+        KNOBS.iter().try_for_each(|knob| knob.set_in(self).map_or(Ok(()), |value| knob.check_range(value)))
     }
 }
 

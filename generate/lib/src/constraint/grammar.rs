@@ -22,46 +22,26 @@ const MOST_NAMED: usize = 6;
 /// Why a text cannot be held to a grammar.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // a field is what the message calls it
 pub enum GrammarError {
     /// A schema that is no JSON.
     #[error("{grammar} is not JSON: {reason}; give a JSON Schema")]
-    NotJson {
-        /// What the grammar is called.
-        grammar: String,
-        /// What the parser says.
-        reason: serde_json::Error,
-    },
+    NotJson { grammar: String, reason: serde_json::Error },
     /// Nothing can be written.
     #[error("{grammar} allows the empty text only; give another")]
-    OnlyEmpty {
-        /// What the grammar is called.
-        grammar: String,
-    },
+    OnlyEmpty { grammar: String },
     /// It is no such grammar, or has something that cannot be enforced.
     #[error("{grammar} cannot be used: {reason}; correct it")]
-    Unusable {
-        /// What the grammar is called.
-        grammar: String,
-        /// Why.
-        reason: String,
-    },
+    Unusable { grammar: String, reason: String },
     /// The tokenizer can say nothing that it allows.
     #[error(transparent)]
     DeadEnd(#[from] DeadEnd),
     /// There is no tokenizer.
     #[error("{grammar} needs a tokenizer, and the checkpoint holds none")]
-    NoTokenizer {
-        /// What the grammar is called.
-        grammar: String,
-    },
+    NoTokenizer { grammar: String },
     /// The tokenizer's tokens have no fixed text.
     #[error("{grammar} cannot be followed with this tokenizer")]
-    Tokenizer {
-        /// What the grammar is called.
-        grammar: String,
-        /// What the tokenizer lacks.
-        source: Cause,
-    },
+    Tokenizer { grammar: String, source: Cause },
 }
 
 /// A grammar: checked, not yet tied to a tokenizer.

@@ -14,8 +14,8 @@ pub enum History {
 }
 
 impl History {
-    /// Each distinct token of the history and how often it occurs there.
-    fn counts(self, step: &Step) -> Vec<(u32, usize)> {
+    /// Changes the logit of each distinct token of the history, given how often it occurs there.
+    fn change(self, step: &Step, logits: &mut [f32], change: impl Fn(&mut f32, usize)) {
         let count = match self {
             Self::All => step.len(),
             Self::Generated => step.generated.len(),
@@ -23,7 +23,11 @@ impl History {
         };
         let mut ids: Vec<u32> = step.last(count).collect();
         ids.sort_unstable();
-        ids.chunk_by(|a, b| a == b).map(|run| (run[0], run.len())).collect()
+        for run in ids.chunk_by(|a, b| a == b) {
+            if let Some(logit) = logits.get_mut(run[0] as usize) {
+                change(logit, run.len());
+            }
+        }
     }
 }
 
@@ -45,11 +49,9 @@ impl LogitsProcessor for RepetitionPenalty {
     }
 
     fn process(&self, step: &Step, logits: &mut [f32]) {
-        for (id, _) in self.history.counts(step) {
-            if let Some(logit) = logits.get_mut(id as usize) {
-                *logit = if *logit < 0.0 { *logit * self.penalty } else { *logit / self.penalty };
-            }
-        }
+        self.history.change(step, logits, |logit, _| {
+            *logit = if *logit < 0.0 { *logit * self.penalty } else { *logit / self.penalty };
+        });
     }
 }
 
@@ -69,11 +71,7 @@ impl LogitsProcessor for PresencePenalty {
     }
 
     fn process(&self, step: &Step, logits: &mut [f32]) {
-        for (id, _) in self.history.counts(step) {
-            if let Some(logit) = logits.get_mut(id as usize) {
-                *logit -= self.penalty;
-            }
-        }
+        self.history.change(step, logits, |logit, _| *logit -= self.penalty);
     }
 }
 
@@ -93,11 +91,7 @@ impl LogitsProcessor for FrequencyPenalty {
     }
 
     fn process(&self, step: &Step, logits: &mut [f32]) {
-        for (id, count) in self.history.counts(step) {
-            if let Some(logit) = logits.get_mut(id as usize) {
-                *logit -= self.penalty * count as f32;
-            }
-        }
+        self.history.change(step, logits, |logit, count| *logit -= self.penalty * count as f32);
     }
 }
 
