@@ -35,9 +35,12 @@ pub enum Error {
     /// The knobs have taken a logit out of float32's range: nothing can be compared with it.
     #[error("the knobs take a token's score beyond what float32 holds ({}); give them milder values", processors.join(", "))]
     BeyondFloat32 { processors: Vec<&'static str> },
-    /// The processors leave no token to choose.
-    #[error("no token is left to choose {place}: {}", blame(processors))]
-    NothingLeft { place: Place, processors: Vec<&'static str> },
+    /// The processors leave no token to choose after so many new ones.
+    #[error("no token is left to choose after {tokens} new ones: {}", blame(processors))]
+    NothingLeft { tokens: usize, processors: Vec<&'static str> },
+    /// The processors leave no token to any beam of the prompt with this place in the batch.
+    #[error("no token is left to choose for any beam of prompt {prompt}: {}", blame(processors))]
+    NoBeamLeft { prompt: usize, processors: Vec<&'static str> },
     /// A grammar leaves no token to choose.
     #[error(transparent)]
     DeadEnd(#[from] DeadEnd),
@@ -126,42 +129,17 @@ pub enum WhyDeadEnd {
 }
 
 /// What does not fit into the context.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Overrun {
     /// A prompt of so many tokens.
+    #[error("the prompt has {0}")]
     Prompt(usize),
     /// Prompt and text, after so many new tokens.
+    #[error("prompt and text reached it after {0} new")]
     Text(usize),
     /// Prompt and text, if the text becomes as long as it may: so many tokens.
+    #[error("prompt and text may need {0}")]
     Longest(usize),
-}
-
-impl fmt::Display for Overrun {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Prompt(tokens) => write!(f, "the prompt has {tokens}"),
-            Self::Text(tokens) => write!(f, "prompt and text reached it after {tokens} new"),
-            Self::Longest(tokens) => write!(f, "prompt and text may need {tokens}"),
-        }
-    }
-}
-
-/// Where in a text there is nothing left to choose.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// After so many new tokens.
-    After(usize),
-    /// For any beam of the prompt with this place in the batch.
-    Beams(usize),
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::After(tokens) => write!(f, "after {tokens} new ones"),
-            Self::Beams(prompt) => write!(f, "for any beam of prompt {prompt}"),
-        }
-    }
 }
 
 /// What to say of processors that leave nothing to choose.

@@ -81,7 +81,7 @@ fn find_in(path: &Path) -> Result<Found, FindError> {
     if !path.is_dir() {
         return Err(FindError::IsFile(named));
     }
-    refuse_irregular_files(path)?;
+    folder::refuse_irregular_files(path)?;
     if path.join("config.json").is_file() {
         return Ok(Found { folder: path.to_owned(), reason: String::new() });
     }
@@ -94,10 +94,6 @@ fn find_in(path: &Path) -> Result<Found, FindError> {
     Err(if is_run { FindError::NoCheckpointYet(named) } else { FindError::Neither(named) })
 }
 
-fn refuse_irregular_files(folder: &Path) -> Result<(), FindError> {
-    folder::refuse_irregular_files(folder).map_err(FindError::Irregular)
-}
-
 /// The checkpoint that the run's text file `pointer` names.
 fn follow(run: &Path, pointer: &str) -> Result<Found, FindError> {
     let file = run.join(pointer);
@@ -108,7 +104,7 @@ fn follow(run: &Path, pointer: &str) -> Result<Found, FindError> {
     if name.is_empty() || !folder.join("config.json").is_file() {
         return Err(FindError::Dangling { file, name: name.to_owned(), folder });
     }
-    refuse_irregular_files(&folder)?;
+    folder::refuse_irregular_files(&folder)?;
     Ok(Found { folder, reason: format!("{pointer} of {}", run.display()) })
 }
 

@@ -32,7 +32,7 @@ use self::tree::{NodeId, ROOT, Tree};
 use crate::completion::{Completion, FinishReason};
 use crate::config::{GenerationConfig, Overflow, Strategy};
 use crate::decoder::{Decoder, Job};
-use crate::error::{Error, Overrun, Place, Result};
+use crate::error::{Error, Overrun, Result};
 use crate::processors::Step;
 use crate::sequences::Sequences;
 use crate::trace::BeamStep;
@@ -261,9 +261,8 @@ impl Prompt {
             }
         }
         self.done = true;
-        let best = self.best().map(|finished| finished.text);
-        let Some(best) = best else {
-            return Err(job.chain.nothing_left(Place::Beams(self.number)));
+        let Some(best) = self.best().map(|finished| finished.text) else {
+            return Err(Error::NoBeamLeft { prompt: self.number, processors: job.chain.names() });
         };
         let _ = self.send(best, now, job, watch);
         Ok(())

@@ -179,7 +179,7 @@ impl Contradiction {
     }
 }
 
-/// What there is to say about where a configuration came from.
+/// What there is to say about where a configuration came from; its words join knobs, each with its value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Note {
     /// What the folder's file decided.
@@ -231,10 +231,7 @@ enum Source {
 
 /// What another program takes where nobody says anything.
 fn stack_knobs(semantics: Semantics) -> Knobs {
-    if semantics == Semantics::Hf {
-        return Knobs::default();
-    }
-    let Defaults { temperature, top_k, top_p, min_p } = defaults(semantics);
+    let Some(Defaults { temperature, top_k, top_p, min_p }) = defaults(semantics) else { return Knobs::default() };
     Knobs {
         do_sample: Some(temperature > 0.0),
         temperature: Some(temperature),

@@ -41,13 +41,13 @@ pub struct Defaults {
 /// What a stack's own program uses where the user says nothing; every other knob is off in all of
 /// them.
 ///
-/// transformers' are all off here: a folder's `generation_config.json` says what its model wants
+/// transformers has none here: a folder's `generation_config.json` says what its model wants
 /// (where a file leaves top_k out, transformers itself takes 50). llama.cpp's are those of
 /// `llama-cli`, MLX's those of `mlx_lm.generate`.
-pub fn defaults(semantics: Semantics) -> Defaults {
+pub fn defaults(semantics: Semantics) -> Option<Defaults> {
     match semantics {
-        Semantics::Hf => Defaults { temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0 },
-        Semantics::Llamacpp => Defaults { temperature: 0.8, top_k: 40, top_p: 0.95, min_p: 0.05 },
-        Semantics::Mlx => Defaults { temperature: 0.0, top_k: 0, top_p: 1.0, min_p: 0.0 },
+        Semantics::Hf => None,
+        Semantics::Llamacpp => Some(Defaults { temperature: 0.8, top_k: 40, top_p: 0.95, min_p: 0.05 }),
+        Semantics::Mlx => Some(Defaults { temperature: 0.0, top_k: 0, top_p: 1.0, min_p: 0.0 }),
     }
 }

@@ -83,12 +83,11 @@ fn lacking(semantics: Semantics, config: &GenerationConfig) -> Vec<&'static str>
 }
 
 fn words_for_defaults(semantics: Semantics) -> Option<String> {
-    let Defaults { temperature, top_k, top_p, min_p } = defaults(semantics);
-    match semantics {
-        Semantics::Hf => None,
-        Semantics::Llamacpp => Some(format!("top-k {top_k}, top-p {top_p}, min-p {min_p}, temperature {temperature}")),
-        Semantics::Mlx => Some(format!("temperature {temperature}, which is greedy")),
-    }
+    let Defaults { temperature, top_k, top_p, min_p } = defaults(semantics)?;
+    Some(match temperature {
+        0.0 => format!("temperature {temperature}, which is greedy"),
+        _ => format!("top-k {top_k}, top-p {top_p}, min-p {min_p}, temperature {temperature}"),
+    })
 }
 
 #[cfg(test)]
