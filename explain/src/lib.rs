@@ -25,7 +25,7 @@ use beams::Beams;
 pub use beams::beam_steps;
 use insight::{AttentionStep, LensStep};
 use noise::Noise;
-pub use record::{Recorded, TracedStep, record};
+pub use record::{Recorded, record};
 pub use request::{Request, Words};
 use stored::Step;
 use ways::{Knobs, Way};

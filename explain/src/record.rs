@@ -6,7 +6,7 @@ use super::Request;
 use super::stored::{Logits, Processed, Step};
 use ember_decoding::config::GenerationConfig;
 use ember_decoding::error::Result;
-use ember_decoding::trace::{BeamStep, ChoiceTrace};
+use ember_decoding::trace::{BeamStep, TracedStep};
 use ember_decoding::{Certain, Completion, FinishReason, Plan, Traced, Watch, generate_batch};
 
 /// A text and how each of its tokens came to be.
@@ -16,17 +16,6 @@ pub struct Recorded {
     pub completion: Completion,
     /// One for each token.
     pub steps: Vec<TracedStep>,
-}
-
-/// How one token came to be.
-#[derive(Clone, Debug)]
-pub struct TracedStep {
-    /// The model's logits, `[vocab]`.
-    pub unmodified: Vec<f32>,
-    /// What the processors made of them, `[vocab]`.
-    pub processed: Vec<f32>,
-    /// The draw and the choice.
-    pub choice: ChoiceTrace,
 }
 
 /// Continues the prompt by the request's knobs and keeps the logits of every step: 4 bytes times the vocabulary each, twice.
@@ -40,10 +29,7 @@ pub fn record(request: &Request) -> Result<Recorded> {
 }
 
 /// Continues the prompt by these knobs: its texts, and all that is told on the way.
-pub(super) fn traced<'a>(
-    request: &'a Request<'a>,
-    config: &GenerationConfig,
-) -> Result<(Vec<Completion>, Recorder<'a>)> {
+pub(super) fn traced<'a>(request: &'a Request, config: &GenerationConfig) -> Result<(Vec<Completion>, Recorder<'a>)> {
     let mut recorder = Recorder { request, steps: Vec::new(), beams: Vec::new() };
     let plan = Plan { traced_candidates: 1, ..Plan::new(config) };
     let completions = generate_batch(request.model, &[request.prompt], &plan, &mut recorder)?;
@@ -64,10 +50,7 @@ impl Watch for Recorder<'_> {
 
     fn traced(&mut self, step: Traced) {
         match step {
-            Traced::Choice { choice, unmodified, processed, .. } => {
-                let (unmodified, processed) = (unmodified.to_vec(), processed.to_vec());
-                self.steps.push(TracedStep { unmodified, processed, choice: choice.clone() });
-            }
+            Traced::Choice { step, .. } => self.steps.push(step.clone()),
             // The tree is drawn from the candidates; what the processors did to each beam's is the trace's to tell.
             Traced::Beams(step) => self.beams.push(BeamStep { beams: Vec::new(), ..step.clone() }),
         }

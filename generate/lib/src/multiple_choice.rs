@@ -187,11 +187,8 @@ pub fn score_questions(
     let Some(logprobs) = score_stretches(model, &stretches, on_batch)? else { return Ok(None) };
     let mut logprobs = logprobs.into_iter();
     let scored = |question: &Vec<EncodedChoice>| {
-        question
-            .iter()
-            .zip(&mut logprobs)
-            .map(|(choice, logprobs)| ScoredChoice { logprobs, bytes: choice.bytes })
-            .collect()
+        let choices = question.iter().zip(&mut logprobs);
+        choices.map(|(choice, logprobs)| ScoredChoice { logprobs, bytes: choice.bytes }).collect()
     };
     Ok(Some(questions.iter().map(scored).collect()))
 }

@@ -71,7 +71,7 @@ impl FromArgMatches for KnobArgs {
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
         for (knob, typed) in typed() {
             for text in matches.get_many::<String>(knob.name).into_iter().flatten() {
-                typed.take(&mut self.0, text);
+                (typed.take)(&mut self.0, text);
             }
         }
         Ok(())

@@ -143,7 +143,7 @@ impl Reader for Listener<'_, '_, '_> {
         let Some(sink) = self.trace.as_mut().filter(|_| self.failed.is_ok()) else { return };
         let loaded = self.session.loaded;
         self.failed = sink.line(match step {
-            Traced::Choice { row, choice, .. } => trace_file::choice(self.batch.place_of_row(row), choice, loaded),
+            Traced::Choice { row, step } => trace_file::choice(self.batch.place_of_row(row), &step.choice, loaded),
             Traced::Beams(step) => trace_file::beams(self.batch.prompts[step.prompt].index, step, loaded),
         });
     }

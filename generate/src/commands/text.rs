@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, IsTerminal, Write};
 
-use anyhow::{Context, Error, Result, bail, ensure};
+use anyhow::{Context, Error, Result, ensure};
 use ember_model::folder::weights_checksum;
 
 use super::lines::without_line_end;
@@ -33,8 +33,10 @@ pub(super) fn run(args: &TextArgs, common: &CommonArgs, interrupt: &Interrupt) -
     // What the strategy would ignore depends on the folder's file too; it is read before the model, which is a wait.
     let folder = run_folder::find(args.from.as_deref())?.folder;
     GenerationConfig::resolve(&args.knobs_without_words(), &FolderSettings::read(&folder)?)?;
-    let source = Source::choose(args, interrupt)?;
-    let loaded = Loaded::new(args.from.as_deref(), source.needs_no_tokenizer(), args.weights.chosen, common, &notes)?;
+    let given = given(args, interrupt)?;
+    let is_ids = |given: &Vec<FilePrompt>| given.iter().all(|given| matches!(given.prompt, Given::Ids(_)));
+    let ids_suffice = given.as_ref().is_some_and(is_ids);
+    let loaded = Loaded::new(args.from.as_deref(), ids_suffice, args.weights.chosen, common, &notes)?;
     let config = args.config(&loaded, common.seed, &notes)?;
     let draft = match &args.draft {
         None => None,
@@ -54,45 +56,26 @@ pub(super) fn run(args: &TextArgs, common: &CommonArgs, interrupt: &Interrupt) -
     }
     let (format, total, refused) = (common.format, Totals::default(), BTreeSet::new());
     let mut writer = Writer { session, args, format, notes, total, goes_on: false, refused };
-    let outcome = match source {
-        Source::Ask => writer.ask_again_and_again()?,
-        Source::Given(given) if args.explain_semantics => writer.explain_semantics(&writer.prompts(given)?[0])?,
-        Source::Given(given) if given.len() == 1 || args.trace.is_some() => {
-            let prompts = writer.prompts(given)?;
-            writer.write_all(&prompts)?
-        }
-        Source::Given(given) => writer.write_what_can_be(given)?,
-    };
-    Ok(outcome)
+    match given {
+        None => writer.ask_again_and_again(),
+        Some(given) if args.explain_semantics => writer.explain_semantics(&writer.prompts(given)?[0]),
+        Some(given) if given.len() == 1 || args.trace.is_some() => writer.write_all(&writer.prompts(given)?),
+        Some(given) => writer.write_what_can_be(given),
+    }
 }
 
-/// Where prompts come from.
-enum Source {
-    Given(Vec<FilePrompt>),
-    Ask,
-}
-
-impl Source {
-    fn choose(args: &TextArgs, interrupt: &Interrupt) -> Result<Self> {
-        if let Some(path) = &args.prompts {
-            return Ok(Self::Given(prompts::read("--prompts", path)?));
-        }
-        let place = if args.prompt_ids.is_some() { "--prompt-ids" } else { "" }.to_owned();
-        match prompts::given(args.prompt.as_deref(), args.prompt_ids.as_deref(), interrupt)? {
-            Some(prompt) => Ok(Self::Given(vec![FilePrompt { place, id: None, prompt }])),
-            None if args.trace.is_some() => {
-                bail!(UsageError::new("--trace needs its prompts at the start; add PROMPT, --prompt-ids or --prompts"))
-            }
-            None => Ok(Self::Ask),
-        }
+/// The prompts that are given; none where a terminal is to be asked.
+fn given(args: &TextArgs, interrupt: &Interrupt) -> Result<Option<Vec<FilePrompt>>> {
+    if let Some(path) = &args.prompts {
+        return prompts::read("--prompts", path).map(Some);
     }
-
-    fn needs_no_tokenizer(&self) -> bool {
-        match self {
-            Self::Ask => false,
-            Self::Given(prompts) => prompts.iter().all(|prompt| matches!(prompt.prompt, Given::Ids(_))),
-        }
-    }
+    let given = prompts::given(args.prompt.as_deref(), args.prompt_ids.as_deref(), interrupt)?;
+    ensure!(
+        given.is_some() || args.trace.is_none(),
+        UsageError::new("--trace needs its prompts at the start; add PROMPT, --prompt-ids or --prompts")
+    );
+    let place = if args.prompt_ids.is_some() { "--prompt-ids" } else { "" }.to_owned();
+    Ok(given.map(|prompt| vec![FilePrompt { place, id: None, prompt }]))
 }
 
 /// Writes continuations to standard output.

@@ -53,7 +53,7 @@ impl Decoder for BeamSearch {
 /// The search for the best continuations of all prompts.
 struct Search<'a> {
     job: &'a Job<'a>,
-    scorer: Scorer,
+    scorer: Scorer<'a>,
     groups: usize,
     prompts: Vec<Prompt>,
     slides: bool,
@@ -74,13 +74,11 @@ impl<'a> Search<'a> {
         let size = config.num_beams / groups;
         let (bias, chain) = job.chain.split_behind("logit-bias");
         let scorer = Scorer {
+            config,
             bias,
             chain,
-            diversity_penalty: config.diversity_penalty,
             followers: candidate_count(size, config),
-            top: config.logprobs,
             traced: job.plan.traced_candidates,
-            draws: (config.strategy == Strategy::BeamSample).then_some(config.seed),
         };
         let prompt = |number: usize| {
             let prompt_len = sequences.ids(number).len();

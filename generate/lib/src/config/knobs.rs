@@ -59,7 +59,8 @@ pub struct Knob {
     pub typed: Option<Typed>,
     set: fn(&Knobs) -> Option<&dyn KnobValue>,
     read: fn(&mut Knobs, &Value) -> Result<(), String>,
-    apply: fn(&Knobs, &mut GenerationConfig),
+    /// Takes its value over, if it is set.
+    pub(super) apply: fn(&Knobs, &mut GenerationConfig),
     value: fn(&GenerationConfig) -> &dyn KnobValue,
 }
 
@@ -72,14 +73,8 @@ pub struct Typed {
     pub placeholder: &'static str,
     /// What is typed.
     pub form: Form,
-    take: fn(&mut Knobs, &str),
-}
-
-impl Typed {
-    /// Sets the knob in `knobs` to what `text` writes; unsets it where `text` is not of its form.
-    pub fn take(&self, knobs: &mut Knobs, text: &str) {
-        (self.take)(knobs, text);
-    }
+    /// Sets the knob to what a text writes; unsets it where that is not of its form.
+    pub take: fn(&mut Knobs, &str),
 }
 
 impl Knob {
@@ -96,11 +91,6 @@ impl Knob {
     /// Whether this value changes nothing.
     pub fn is_off(&self, value: &dyn KnobValue) -> bool {
         self.of(&GenerationConfig::default()).to_json() == value.to_json()
-    }
-
-    /// Takes its value from `knobs` over into `config`, if it is set there.
-    pub(super) fn apply(&self, knobs: &Knobs, config: &mut GenerationConfig) {
-        (self.apply)(knobs, config);
     }
 
     /// Sets it in `knobs` to what a file says.

@@ -48,7 +48,7 @@ impl GenerationConfig {
             let Some((source, knobs, value)) = first else { continue };
             let used = knob.used_by.contains(strategy);
             if used {
-                knob.apply(knobs, &mut config);
+                (knob.apply)(knobs, &mut config);
             }
             if knob.is_off(value) {
                 continue;

@@ -70,14 +70,14 @@ struct Looked {
 
 /// Everything that an exact search knows.
 pub(super) struct Tree<'a> {
-    request: &'a Request<'a>,
+    pub(super) request: &'a Request<'a>,
     prompt: Vec<u32>,
     /// At this many tokens a continuation is complete.
-    longest: usize,
+    pub(super) longest: usize,
     /// Every prefix that was looked at, by its number; the empty one is number 0.
     looked_at: Vec<Looked>,
     /// Prefixes that may yet be looked at.
-    open: BinaryHeap<Prefix>,
+    pub(super) open: BinaryHeap<Prefix>,
     /// Prefixes with at most this score are not kept open: they cannot improve the answer, or their turn cannot come.
     pub(super) floor: f64,
     /// The highest score of a prefix that was not kept.
@@ -214,11 +214,6 @@ impl<'a> Tree<'a> {
             all.truncate(most);
             self.open = all.into();
         }
-    }
-
-    /// Opens prefixes again that were taken and not looked at.
-    pub(super) fn put_back(&mut self, prefixes: Vec<Prefix>) {
-        self.open.extend(prefixes);
     }
 
     /// Takes the best open prefixes, at most `count`, that could still improve the answer; a stop string makes one of them
