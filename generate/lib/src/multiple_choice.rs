@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::error::{Cause, Result};
 use crate::score::{Stretch, score_stretches};
+use crate::tokens::common_prefix;
 
 /// What is wrong with a question.
 #[derive(Debug, thiserror::Error)]
@@ -225,10 +226,6 @@ impl Accuracy {
     pub fn by_chance(&self) -> Option<f64> {
         (self.answered > 0).then(|| self.chance / self.answered as f64)
     }
-}
-
-fn common_prefix(a: &[u32], b: &[u32]) -> usize {
-    a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
 #[cfg(test)]

@@ -15,6 +15,11 @@ pub fn check_ids(ids: &[u32], vocab_size: usize) -> Result<()> {
     }
 }
 
+/// How many tokens both begin with.
+pub(crate) fn common_prefix(a: &[u32], b: &[u32]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
 /// The numbers of a tensor, row-major.
 ///
 /// # Errors

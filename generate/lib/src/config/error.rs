@@ -7,7 +7,7 @@ use ember_host::file_error::FileError;
 use super::{Knob, Semantics, Strategy};
 
 /// What is wrong with knobs, each by itself or all together.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)] // a field is what the message calls it
 pub enum KnobError {

@@ -1,7 +1,5 @@
 //! The table of knobs: what each is called, what it may be, and which strategies use it.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -43,6 +41,7 @@ impl UsedBy {
 }
 
 /// One knob: a row of [`KNOBS`].
+#[derive(Debug)]
 pub struct Knob {
     /// Its key in `generation_config.json`: Hugging Face's where they have one, else our own, which
     /// they let be.
@@ -65,7 +64,7 @@ pub struct Knob {
 }
 
 /// What there is to know of a knob that is typed.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Typed {
     /// Under which heading a list of help has it.
     pub heading: &'static str,
@@ -99,18 +98,6 @@ impl Knob {
     /// What kind of value it must be, in words that follow "it must be".
     pub fn read(&self, knobs: &mut Knobs, json: &Value) -> Result<(), String> {
         (self.read)(knobs, json)
-    }
-}
-
-impl fmt::Debug for Knob {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.label)
-    }
-}
-
-impl PartialEq for Knob {
-    fn eq(&self, other: &Self) -> bool {
-        self.name == other.name
     }
 }
 

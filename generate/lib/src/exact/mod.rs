@@ -13,7 +13,6 @@
 //! probable as it grows. A text is complete with an end token, with a stop string, or at
 //! `max_new_tokens`.
 
-mod request;
 mod tree;
 
 #[cfg(test)]
@@ -28,9 +27,10 @@ use crate::error::{Error, Overrun, Result};
 use crate::logprobs::{chosen, finite_log_sum_exp, logprob};
 use crate::processors::Step;
 use crate::sequences::{Sequences, slots};
+use crate::tokens::common_prefix;
 use crate::trace::{Recorder, TracedStep};
 use crate::watch::{Certain, Traced, Watch};
-pub(crate) use request::Request;
+pub(crate) use tree::Request;
 use tree::{Found, Prefix, Tree};
 
 /// Most prefixes that go through the model together. Strictly the best one should be alone, since
@@ -288,11 +288,8 @@ fn logits_after(sequences: &mut dyn Sequences, prompt_len: usize, paths: &[Vec<u
     if paths.iter().all(Vec::is_empty) {
         return sequences.logits(); // of row 0, so that it is the prompt's row that remembers
     }
-    let shared = |row: usize, path: &[u32]| {
-        sequences.ids(row)[prompt_len..].iter().zip(path).take_while(|(a, b)| a == b).count()
-    };
     let nearest = |path: &Vec<u32>| {
-        let rows = (0..sequences.rows()).map(|row| (row, shared(row, path)));
+        let rows = (0..sequences.rows()).map(|row| (row, common_prefix(&sequences.ids(row)[prompt_len..], path)));
         rows.fold((0, 0), |best, row| if row.1 > best.1 { row } else { best })
     };
     let nearest: Vec<(usize, usize)> = paths.iter().map(nearest).collect();
