@@ -82,16 +82,11 @@ impl FilePrompt {
     /// Names the line when the tokenizer cannot make the text, there is no tokenizer, the prompt is empty and there is no
     /// token to start from, or an id is outside the vocabulary of `vocab_size`.
     pub fn to_ids(&self, tokenizer: Option<&Tokenizer>, special: SpecialTokens, vocab_size: usize) -> Result<Vec<u32>> {
-        let ids = match &self.prompt {
-            Given::Ids(ids) => Ok(ids.clone()),
-            Given::Text(text) => match tokenizer {
-                Some(tokenizer) => ids_of(text, tokenizer, special),
-                None => bail!("{}: the checkpoint holds no tokenizer; give \"prompt_ids\"", self.place),
-            },
-        };
-        let ids = match ids {
-            Err(error) if !self.place.is_empty() => return Err(error.context(self.place.clone())),
-            ids => ids?,
+        let blame = |error: Error| if self.place.is_empty() { error } else { error.context(self.place.clone()) };
+        let ids = match (&self.prompt, tokenizer) {
+            (Given::Ids(ids), _) => ids.clone(),
+            (Given::Text(text), Some(tokenizer)) => ids_of(text, tokenizer, special).map_err(blame)?,
+            (Given::Text(_), None) => bail!("{}: the checkpoint holds no tokenizer; give \"prompt_ids\"", self.place),
         };
         if let Some(id) = ids.iter().find(|&&id| id as usize >= vocab_size) {
             bail!("{}: {id} is outside the model's vocabulary; ids go from 0 to {}", self.place, vocab_size - 1);

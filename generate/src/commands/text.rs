@@ -220,6 +220,7 @@ impl Writer<'_> {
 
     fn header(&self, prompts: &[Prompt], batches: &[(Vec<usize>, usize, usize)]) -> Result<Header> {
         let loaded = self.session.loaded;
+        let stated = |prompt: &Prompt| HeaderPrompt { prompt: prompt.text.clone(), prompt_ids: prompt.ids.clone() };
         Ok(Header {
             event: "run".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -231,7 +232,7 @@ impl Writer<'_> {
             special_tokens: self.args.special.chosen,
             config: self.session.generator.config().clone(),
             grammar: self.session.generator.constraint().map(|constraint| constraint.grammar().clone()),
-            prompts: prompts.iter().map(HeaderPrompt::new).collect(),
+            prompts: prompts.iter().map(stated).collect(),
             batches: batches.to_vec(),
         })
     }

@@ -14,7 +14,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::loaded::Loaded;
-use super::prompts::Prompt;
 use super::text_output::Answer;
 use ember_cli::wording;
 use ember_decoding::FinishReason;
@@ -81,12 +80,6 @@ impl Machine {
 pub(super) struct HeaderPrompt {
     pub(super) prompt: Option<String>,
     pub(super) prompt_ids: Vec<u32>,
-}
-
-impl HeaderPrompt {
-    pub(super) fn new(prompt: &Prompt) -> Self {
-        Self { prompt: prompt.text.clone(), prompt_ids: prompt.ids.clone() }
-    }
 }
 
 /// Where the lines go.

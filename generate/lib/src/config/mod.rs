@@ -23,7 +23,7 @@ pub use error::{Contradiction, FolderError, KnobError};
 pub use folder::{FolderSettings, Sampling};
 pub use knobs::{GenerationConfig, KNOBS, KNOBS_IN_HELP, Knob, Knobs, Typed, UsedBy};
 pub use range::Range;
-pub use resolve::Note;
+pub use resolve::{About, Note};
 pub use semantics::{Defaults, Semantics, defaults};
 pub(crate) use value::last_of_each;
 pub use value::{Form, KnobValue};
