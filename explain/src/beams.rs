@@ -113,7 +113,7 @@ fn knobs(request: &Request) -> GenerationConfig {
 }
 
 impl Scored {
-    fn of(completion: Completion) -> Self {
+    pub(super) fn of(completion: Completion) -> Self {
         let logprob_sum = completion.tokens.iter().map(|token| f64::from(token.logprob)).sum();
         Self { ids: completion.ids, logprob_sum }
     }

@@ -169,14 +169,10 @@ impl Writer<'_> {
     /// Writes every continuation of every prompt, in the prompts' order.
     fn write_all(&mut self, prompts: &[Prompt]) -> Result<Outcome> {
         let batches = self.batches(prompts);
-        let mut trace = match &self.args.trace {
-            None => None,
-            Some(path) => {
-                let mut trace = TraceWriter::create(path)?;
-                trace.line(serde_json::to_value(self.header(prompts, &batches)?)?)?;
-                Some(trace)
-            }
-        };
+        let mut trace = self.args.trace.as_deref().map(TraceWriter::create).transpose()?;
+        if let Some(trace) = &mut trace {
+            trace.line(serde_json::to_value(self.header(prompts, &batches)?)?)?;
+        }
         let mut outcome = Outcome::Done;
         if let ([prompt], false) = (prompts, self.goes_on) {
             // One prompt: its sequences are shown batch by batch, a single one as it is written.
@@ -266,9 +262,7 @@ impl Writer<'_> {
                 progress.advance(numbers.len());
             }
             if self.session.interrupt.requested() {
-                for rest in in_order.into_rest() {
-                    progress.aside(|| self.show(&rest, prompts))?;
-                }
+                in_order.into_rest().try_for_each(|rest| progress.aside(|| self.show(&rest, prompts)))?;
                 return Ok(Outcome::Interrupted);
             }
         }
