@@ -95,10 +95,9 @@ fn say_what_was_cut(encoded: &[Vec<EncodedChoice>], context_length: usize, notes
         .filter(|&cut| cut > 0)
         .collect();
     if let Some(most) = cuts.iter().max() {
+        let (cut, all) = (cuts.len(), encoded.len());
         notes.say(format!(
-            "{} of {} questions are longer than the context of {context_length} tokens and lost their first, at most {most}",
-            cuts.len(),
-            encoded.len()
+            "{cut} of {all} questions are longer than the context of {context_length} tokens and lost their first, at most {most}"
         ));
     }
 }
@@ -134,12 +133,8 @@ fn line(question: &Question, choices: &[ScoredChoice]) -> String {
         Some(_) => "wrong",
     };
     let logprobs: Vec<String> = choices.iter().map(|choice| format!("{:.3}", choice.value(By::Sum))).collect();
-    let end: String = last_characters(&question.context);
-    format!(
-        "{mark}  choice {best}  log-probabilities {}  {end} |{}",
-        logprobs.join(" "),
-        beginning(&question.choices[best])
-    )
+    let (logprobs, end) = (logprobs.join(" "), last_characters(&question.context));
+    format!("{mark}  choice {best}  log-probabilities {logprobs}  {end} |{}", beginning(&question.choices[best]))
 }
 
 /// The end of a context, where the question tends to stand, on one line.
@@ -167,14 +162,10 @@ fn write_summary(accuracy: &Accuracy, format: OutputFormat, out: &mut dyn Write)
         }
         OutputFormat::Text => {
             let percent = |share: Option<f64>| share.map_or("-".to_owned(), |share| format!("{:.1}%", 100.0 * share));
-            writeln!(
-                out,
-                "accuracy {}  per token {}  per byte {}  by chance {}  {answered} of {questions} questions have an answer",
-                percent(accuracy.by(By::Sum)),
-                percent(accuracy.by(By::Token)),
-                percent(accuracy.by(By::Byte)),
-                percent(accuracy.by_chance()),
-            )?;
+            let [whole, token, byte] = [By::Sum, By::Token, By::Byte].map(|by| percent(accuracy.by(by)));
+            let right = format!("accuracy {whole}  per token {token}  per byte {byte}");
+            let chance = percent(accuracy.by_chance());
+            writeln!(out, "{right}  by chance {chance}  {answered} of {questions} questions have an answer")?;
         }
     }
     Ok(out.flush()?)

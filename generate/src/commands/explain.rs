@@ -210,11 +210,8 @@ impl ExplainArgs {
             bail!(UsageError::new(format!("--html {path}: there is no folder {parent}; make it, or name another")));
         }
         if let Some(step) = self.steps.iter().flatten().find(|&&step| step >= self.max_new_tokens) {
-            bail!(UsageError::new(format!(
-                "--steps {step}: with --max-new-tokens {} the last step is {}",
-                self.max_new_tokens,
-                self.max_new_tokens - 1
-            )));
+            let (tokens, last) = (self.max_new_tokens, self.max_new_tokens - 1);
+            bail!(UsageError::new(format!("--steps {step}: with --max-new-tokens {tokens} the last step is {last}")));
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use ember_model::{WeightType, folder};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::loaded::Loaded;
 use super::model_args::weight_type;
@@ -69,18 +69,11 @@ pub(super) fn run(args: &ReplayArgs, common: &CommonArgs, interrupt: &Interrupt)
         }
     }
 
-    let prompts: Vec<Prompt> = header
-        .prompts
-        .iter()
-        .enumerate()
-        .map(|(index, HeaderPrompt { prompt, prompt_ids })| Prompt {
-            index,
-            place: String::new(),
-            text: prompt.clone(),
-            ids: prompt_ids.clone(),
-            id: None,
-        })
-        .collect();
+    let prompt = |(index, stated): (usize, &HeaderPrompt)| {
+        let (text, ids) = (stated.prompt.clone(), stated.prompt_ids.clone());
+        Prompt { index, place: String::new(), text, ids, id: None }
+    };
+    let prompts: Vec<Prompt> = header.prompts.iter().enumerate().map(prompt).collect();
     trace.check(loaded.model.config().vocab_size)?;
     let session = Session::new(&loaded, header.config.clone(), header.grammar.clone(), interrupt)?;
     // A clock and a user cannot be replayed: what they cut short is cut at the same place, and nothing else is.
@@ -107,21 +100,17 @@ pub(super) fn run(args: &ReplayArgs, common: &CommonArgs, interrupt: &Interrupt)
     }
     let (steps, widest) = (comparison.steps, comparison.widest);
     match common.format {
-        OutputFormat::Json => writeln!(
-            terminal::stdout(),
-            "{}",
-            serde_json::json!({"same": true, "sequences": sequences, "steps": steps, "largest_difference": widest})
-        )?,
+        OutputFormat::Json => {
+            let same = json!({"same": true, "sequences": sequences, "steps": steps, "largest_difference": widest});
+            writeln!(terminal::stdout(), "{same}")?;
+        }
         OutputFormat::Text => {
             let numbers = match widest {
                 0.0 => "the same to the last bit".to_owned(),
                 widest => format!("within {widest:.1e}"),
             };
-            notes.say(format!(
-                "the same again: {} and {}, every token equal, numbers {numbers}",
-                counted(sequences, "sequence"),
-                counted(steps, "step")
-            ));
+            let (sequences, steps) = (counted(sequences, "sequence"), counted(steps, "step"));
+            notes.say(format!("the same again: {sequences} and {steps}, every token equal, numbers {numbers}"));
         }
     }
     Ok(Outcome::Done)

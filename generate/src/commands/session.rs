@@ -157,12 +157,11 @@ pub(super) fn check_draft(loaded: &Loaded, draft: &Loaded) -> Result<()> {
         (None, None) => true,
         _ => false,
     };
+    let [draft, loaded] = [draft, loaded].map(|model| model.folder.display());
     ensure!(
         model == other && same_tokens,
         UsageError::new(format!(
-            "--draft {}: its tokens are not those of {}; a draft model must have been trained with the same tokenizer",
-            draft.folder.display(),
-            loaded.folder.display()
+            "--draft {draft}: its tokens are not those of {loaded}; a draft model must have been trained with the same tokenizer"
         ))
     );
     Ok(())

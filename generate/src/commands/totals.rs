@@ -108,11 +108,9 @@ impl Totals {
                     Some(_) => "it was interrupted",
                     None => "raise --max-nodes, or lower --max-new-tokens",
                 };
-                format!(
-                    "not proven: after {} there may still be a text with a log-probability of up to {:.4}; {why}",
-                    prefixes(*nodes),
-                    bound.unwrap_or(0.0)
-                )
+                let (looked_at, bound) = (prefixes(*nodes), bound.unwrap_or(0.0));
+                let may_be = format!("a text with a log-probability of up to {bound:.4}");
+                format!("not proven: after {looked_at} there may still be {may_be}; {why}")
             }
             Finding::Draft(_) => {
                 let Acceptance { proposed, accepted, passes } = self.drafts;

@@ -257,14 +257,9 @@ impl Trace {
     /// The lines behind the header, each parsed when its turn comes: a trace is many times larger in memory than on disk.
     pub(super) fn lines<T: DeserializeOwned>(&self) -> impl Iterator<Item = Result<T>> {
         let parse = |(number, line): (usize, &str)| {
-            serde_json::from_str(line).with_context(|| {
-                format!(
-                    "{}: line {} is not whole; the run that wrote it was cut off, or the file was changed",
-                    self.path.display(),
-                    number + 1
-                )
-            })
+            let broken = "is not whole; the run that wrote it was cut off, or the file was changed";
+            serde_json::from_str(line).with_context(|| format!("{}: line {number} {broken}", self.path.display()))
         };
-        self.text.lines().enumerate().skip(1).map(parse)
+        (1..).zip(self.text.lines()).skip(1).map(parse)
     }
 }

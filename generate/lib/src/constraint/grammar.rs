@@ -85,9 +85,7 @@ impl Grammar {
             return Err(GrammarError::OnlyEmpty { grammar: source });
         }
         // Alone first: inside a grammar, where the library puts it, errors would count its lines and columns from elsewhere.
-        if let Err(error) = RegexBuilder::new().mk_regex(expression) {
-            return Err(unusable(&source, error));
-        }
+        RegexBuilder::new().mk_regex(expression).map_err(|error| unusable(&source, error))?;
         Self::checked(source, TopLevelGrammar::from_regex(expression))
     }
 
@@ -109,20 +107,16 @@ impl Grammar {
     fn checked(source: String, rules: TopLevelGrammar) -> Result<Self, GrammarError> {
         let init = GrammarInit::Serialized(rules.clone());
         let compile = || init.to_cgrammar(None, &mut Logger::new(0, 0), ParserLimits::default(), Vec::new());
-        match catch_unwind(AssertUnwindSafe(compile)) {
-            Ok(_) => Ok(Self { source, rules }),
-            Err(error) => Err(unusable(&source, error)),
-        }
+        catch_unwind(AssertUnwindSafe(compile)).map_err(|error| unusable(&source, error))?;
+        Ok(Self { source, rules })
     }
 
     /// A matcher that stands before the first token.
     pub(super) fn matcher(&self, tokens: &TokEnv) -> Result<Matcher, GrammarError> {
         let mut factory = ParserFactory::new_simple(tokens).map_err(|error| unusable(&self.source, error))?;
         factory.quiet().limits_mut().verbose_errors = false;
-        match factory.create_parser(self.rules.clone()) {
-            Ok(parser) => Ok(Matcher::new(Ok(parser))),
-            Err(error) => Err(unusable(&self.source, error)),
-        }
+        let parser = factory.create_parser(self.rules.clone()).map_err(|error| unusable(&self.source, error))?;
+        Ok(Matcher::new(Ok(parser)))
     }
 
     /// In words, the characters that may follow `text` whatever the tokenizer; `None` where none may.
