@@ -117,12 +117,9 @@ fn newest_run(runs: &Path) -> Result<Found, FindError> {
         time("latest").max(time("best"))
     };
     let entries = fs::read_dir(runs).at("cannot read", runs)?;
-    let newest = entries
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter_map(|run| Some((saved(&run)?, run)))
-        .max()
-        .map(|(_, run)| run);
-    let run = newest.ok_or_else(|| FindError::NoRunYet(runs.to_owned()))?;
+    let runs_within = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let newest = runs_within.filter_map(|run| Some((saved(&run)?, run))).max();
+    let (_, run) = newest.ok_or_else(|| FindError::NoRunYet(runs.to_owned()))?;
     let found = find_in(&run)?;
     Ok(Found { reason: format!("{}, the newest run", found.reason), ..found })
 }

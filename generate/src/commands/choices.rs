@@ -89,11 +89,8 @@ pub(super) fn answer(
 }
 
 fn say_what_was_cut(encoded: &[Vec<EncodedChoice>], context_length: usize, notes: &Notes) {
-    let cuts: Vec<usize> = encoded
-        .iter()
-        .filter_map(|choices| choices.iter().map(|choice| choice.cut).max())
-        .filter(|&cut| cut > 0)
-        .collect();
+    let cuts = encoded.iter().filter_map(|choices| choices.iter().map(|choice| choice.cut).max());
+    let cuts: Vec<usize> = cuts.filter(|&cut| cut > 0).collect();
     if let Some(most) = cuts.iter().max() {
         let (cut, all) = (cuts.len(), encoded.len());
         notes.say(format!(

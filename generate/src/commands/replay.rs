@@ -213,14 +213,11 @@ fn first_difference(path: &str, expected: &Value, found: &Value, widest: &mut f6
             keys(a, b).find_map(|key| first_difference(&join(path, key), &a[key], &b[key], widest))
         }
         (Value::Array(a), Value::Array(b)) => {
-            let pairs = a.iter().zip(b).enumerate();
+            let mut pairs = a.iter().zip(b).enumerate();
             let inside =
                 |(i, (a, b)): (usize, (&Value, &Value))| first_difference(&format!("{path}[{i}]"), a, b, widest);
-            pairs
-                .map(inside)
-                .find(Option::is_some)
-                .flatten()
-                .or_else(|| (a.len() != b.len()).then(|| format!("{path} had {} entries, now {}", a.len(), b.len())))
+            let lengths = || format!("{path} had {} entries, now {}", a.len(), b.len());
+            pairs.find_map(inside).or_else(|| (a.len() != b.len()).then(lengths))
         }
         (Value::Number(a), Value::Number(b)) if a.is_f64() || b.is_f64() => {
             let (a, b) = (a.as_f64()?, b.as_f64()?);

@@ -163,11 +163,8 @@ struct GivenText {
 
 impl GivenText {
     fn encode(self, tokenizer: &Tokenizer, special: SpecialTokens) -> Result<Text> {
-        let ids = tokenizer
-            .encode_whole(&self.text, special)
-            .map_err(Error::from)
-            .and_then(|ids| Ok(check_length(&ids).map(|()| ids)?))
-            .with_context(|| self.place)?;
+        let ids = tokenizer.encode_whole(&self.text, special).with_context(|| self.place.clone())?;
+        check_length(&ids).with_context(|| self.place)?;
         let bytes = scored_bytes(&self.text, &ids, tokenizer, special);
         Ok(Text { id: self.id, text: Some(self.text), ids, bytes })
     }

@@ -72,11 +72,8 @@ impl<'a> Session<'a> {
         trace: Option<&mut dyn TraceSink>,
     ) -> Result<Vec<Answer>> {
         let config = self.generator.config();
-        let first_sequences: Vec<u64> = batch
-            .prompts
-            .iter()
-            .map(|prompt| (prompt.index * config.num_return_sequences + batch.first) as u64)
-            .collect();
+        let first_sequence = |prompt: &&Prompt| (prompt.index * config.num_return_sequences + batch.first) as u64;
+        let first_sequences: Vec<u64> = batch.prompts.iter().map(first_sequence).collect();
         let ids: Vec<&[u32]> = batch.prompts.iter().map(|prompt| prompt.ids.as_slice()).collect();
         let prompts = Prompts {
             ids: &ids,

@@ -104,10 +104,8 @@ impl Scorer<'_> {
         let best: Vec<Follower> = best.into_iter().map(follower).collect();
         let ids: Vec<u32> = best.iter().map(|follower| follower.token).collect();
         let traced = recorder.map_or_else(Vec::new, |recorder| recorder.candidates(self.traced, &ids));
-        let top = highest(row.logits, self.config.logprobs)
-            .into_iter()
-            .map(|(id, logit)| (id, model_logprob(&logit)))
-            .collect();
+        let top = highest(row.logits, self.config.logprobs).into_iter();
+        let top = top.map(|(id, logit)| (id, model_logprob(&logit))).collect();
         Ok(Followers { best, top, traced })
     }
 }

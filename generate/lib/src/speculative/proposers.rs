@@ -86,10 +86,8 @@ impl Proposer for PromptLookup {
             Some(&ids[start + n..])
         });
         let followed = followed.unwrap_or_default();
-        let end = followed
-            .iter()
-            .position(|id| request.plan.config.end_tokens.contains(id))
-            .map_or(followed.len(), |at| at + 1);
+        let end = followed.iter().position(|id| request.plan.config.end_tokens.contains(id));
+        let end = end.map_or(followed.len(), |at| at + 1);
         let guesses = followed[..end].iter().take(most);
         Ok(guesses.map(|&id| Proposal { id, drawn_from: None }).collect())
     }
