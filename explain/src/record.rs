@@ -51,7 +51,8 @@ impl Watch for Recorder<'_> {
     fn traced(&mut self, step: Traced) {
         match step {
             Traced::Choice { step, .. } => self.steps.push(step.clone()),
-            // The tree is drawn from the candidates; what the processors did to each beam's is the trace's to tell.
+            // The tree is drawn from the candidates; what the processors did to each beam's is the
+            // trace's to tell.
             Traced::Beams(step) => self.beams.push(BeamStep { beams: Vec::new(), ..step.clone() }),
         }
     }

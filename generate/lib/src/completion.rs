@@ -1,6 +1,8 @@
 //! What comes out of decoding: chosen tokens, finished texts, why each ended, and what its strategy
 //! found out.
 
+use std::ops::AddAssign;
+
 use serde::{Deserialize, Serialize};
 
 /// A token that was chosen, and what the model itself thought of it.
@@ -122,5 +124,13 @@ impl Acceptance {
     /// The share of the guesses that was accepted, 0 when there was none.
     pub fn rate(&self) -> f64 {
         self.accepted as f64 / self.proposed.max(1) as f64
+    }
+}
+
+impl AddAssign for Acceptance {
+    fn add_assign(&mut self, other: Self) {
+        self.proposed += other.proposed;
+        self.accepted += other.accepted;
+        self.passes += other.passes;
     }
 }

@@ -8,8 +8,9 @@ use ember_model::WeightType;
 /// What the model's matrices are stored as while it works.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct WeightsArgs {
-    /// What the model's matrices are kept as: a token reads all of them, so fewer bits are faster and less exact. On the CPU
-    /// all is computed in float32 whatever they are kept as; on a GPU bf16 is also computed in, and there is no int8
+    /// What the model's matrices are kept as: a token reads all of them, so fewer bits are faster and
+    /// less exact. On the CPU all is computed in float32 whatever they are kept as; on a GPU bf16 is
+    /// also computed in, and there is no int8
     #[arg(id = "weights", long = "weights", value_parser = weight_type(), default_value = "f32", value_name = "TYPE", help_heading = "Everywhere")]
     pub(super) chosen: WeightType,
 }
@@ -17,8 +18,9 @@ pub struct WeightsArgs {
 /// What the names of special tokens in a text are.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct SpecialTokensArgs {
-    /// What the name of a special token, such as <|endoftext|> or <s>, is in a text that is given: that token, as transformers
-    /// reads it, or the characters of the name. What the tokenizer puts around texts is put there either way
+    /// What the name of a special token, such as <|endoftext|> or <s>, is in a text that is given:
+    /// that token, as transformers reads it, or the characters of the name. What the tokenizer puts
+    /// around texts is put there either way
     #[arg(id = "special_tokens", long = "special-tokens", value_parser = special_tokens(), default_value = "parse", value_name = "HOW")]
     pub(super) chosen: SpecialTokens,
 }

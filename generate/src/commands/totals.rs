@@ -38,10 +38,8 @@ impl Totals {
         self.cut_off += answers.iter().filter(|answer| answer.valid == Some(false)).count();
         self.slid |= answers.iter().any(|answer| answer.completion.slid);
         for finding in answers.iter().filter_map(|answer| answer.completion.finding.as_ref()) {
-            if let Finding::Draft(Acceptance { proposed, accepted, passes }) = finding {
-                self.drafts.proposed += proposed;
-                self.drafts.accepted += accepted;
-                self.drafts.passes += passes;
+            if let Finding::Draft(acceptance) = finding {
+                self.drafts += *acceptance;
             }
             // One text that is not proven makes the whole not proven.
             if !matches!(self.finding, Some(Finding::Exact { proven: false, .. })) {

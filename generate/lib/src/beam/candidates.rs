@@ -215,7 +215,7 @@ mod tests {
         ) {
             let logprobs: Vec<f32> =
                 steps.iter().map(|step| step.map_or(f32::NEG_INFINITY, |step| -step * spread)).collect();
-            let mut rng = ember_data::random::rng(seed, &[]);
+            let mut rng = rng(seed, &[]);
             let noisy = |&logprob: &f32| (f64::from(logprob) - (-(-uniform(&mut rng)).ln_1p()).ln()) as f32;
             let mut noisy: Vec<(u32, f32)> = (0..).zip(logprobs.iter().map(noisy)).collect();
             noisy.retain(|&(_, key)| key > f32::NEG_INFINITY);
@@ -234,7 +234,7 @@ mod tests {
         const DRAWS: usize = 100_000;
         let mut counts = vec![vec![0.0_f64; logits.len()]; logits.len()];
         for draw in 0..DRAWS {
-            let pair = drawn(logits, 2, &mut ember_data::random::rng(3, &[draw as u64]));
+            let pair = drawn(logits, 2, &mut rng(3, &[draw as u64]));
             counts[pair[0].0 as usize][pair[1].0 as usize] += 1.0;
         }
         let mut statistic = 0.0;

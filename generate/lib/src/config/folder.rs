@@ -111,12 +111,8 @@ impl FolderSettings {
     /// # Errors
     /// When there is one, naming it.
     pub fn check_vocabulary(&self, vocab_size: usize) -> Result<(), FolderError> {
-        match self.knobs.outside_vocabulary(vocab_size) {
-            None => Ok(()),
-            Some((knob, id)) => {
-                Err(FolderError::Vocabulary(KnobError::OutsideVocabulary { key: knob.name, id, vocab_size }))
-            }
-        }
+        let Some((knob, id)) = self.knobs.outside_vocabulary(vocab_size) else { return Ok(()) };
+        Err(FolderError::Vocabulary(KnobError::OutsideVocabulary { key: knob.name, id, vocab_size }))
     }
 }
 

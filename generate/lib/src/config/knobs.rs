@@ -222,7 +222,8 @@ knobs! {
         min_new_tokens: usize = 0, "min_new_tokens", "min-new-tokens", All, Range::Any, "N";
     } []
     "Sampling" {
-        /// Sharpens (below 1) or flattens (above 1) the distribution; 0 means greedy here, where Hugging Face refuses it
+        /// Sharpens (below 1) or flattens (above 1) the distribution; 0 means greedy here, where Hugging
+        /// Face refuses it
         temperature: f32 = 1.0, "temperature", "temperature", Sampling, Range::Temperature, "T";
         /// Sample from the K best tokens and those that tie with the last of them; 0 is off
         top_k: usize = 0, "top_k", "top-k", Sampling, Range::Any, "K";
@@ -239,7 +240,8 @@ knobs! {
         eta_cutoff: f64 = 0.0, "eta_cutoff", "eta-cutoff", Sampling, Range::Cutoff, "P";
     } []
     "Penalties and bans" {
-        /// Makes each token that prompt or text hold less probable (above 1) or more (below); 1 is off
+        /// Makes each token that prompt or text hold less probable (above 1) or more (below); 1 is
+        /// off
         repetition_penalty: f32 = 1.0, "repetition_penalty", "repetition-penalty", All, Range::Factor, "X";
         /// Subtracted from the logit of each token written so far; 0 is off
         presence_penalty: f32 = 0.0, "presence_penalty", "presence-penalty", All, Range::Within(1_000_000), "X";
@@ -251,21 +253,23 @@ knobs! {
         bad_words: Vec<Vec<u32>> = Vec::new(), "bad_words_ids", "bad-words", All, Range::Any;
         /// Token ids that are never chosen
         suppress_tokens: Vec<u32> = Vec::new(), "suppress_tokens", "suppress", All, Range::Any;
-        /// Added to the logit of the last token of a sequence when the others have just been produced
+        /// Added to the logit of the last token of a sequence when the others have just been
+        /// produced
         logit_bias: Vec<(Vec<u32>, f32)> = Vec::new(), "sequence_bias", "logit-bias", All, Range::Within(1_000_000_000);
     } []
     "Beams" {
         /// Keep the N most probable texts side by side
         num_beams: usize = 1, "num_beams", "num-beams", Beams, Range::OneTo(10_000), "N";
-        /// A finished beam's score is divided by its length to this power: above 0 favours long texts,
-        /// below short ones [default: 1]
+        /// A finished beam's score is divided by its length to this power: above 0 favours long
+        /// texts, below short ones [default: 1]
         length_penalty: f32 = 1.0, "length_penalty", "length-penalty", Beams, Range::Within(10), "X";
-        /// When the search may end: once N texts are finished, when a better one is unlikely, or when
-        /// none can come [default: false]
+        /// When the search may end: once N texts are finished, when a better one is unlikely, or
+        /// when none can come [default: false]
         early_stopping: EarlyStopping = EarlyStopping::False, "early_stopping", "early-stopping", Beams, Range::Any, "WHEN";
         /// Diverse beams: so many groups of equal size, each avoiding the tokens of those before it
         num_beam_groups: usize = 1, "num_beam_groups", "num-beam-groups", DiverseBeams, Range::OneUp, "N";
-        /// Diverse beams: subtracted from a token's log-probability for each earlier beam that chose it at this step
+        /// Diverse beams: subtracted from a token's log-probability for each earlier beam that chose
+        /// it at this step
         diversity_penalty: f32 = 0.0, "diversity_penalty", "diversity-penalty", DiverseBeams, Range::Within(1_000_000), "X";
     } []
     "Output" {
@@ -285,11 +289,11 @@ knobs! {
     "Stopping" {
         /// End the text before this string; may be given again
         stop_strings: Vec<String> = Vec::new(), "stop_strings", "stop", All, Range::Any, "STRING";
-        /// End after the step in which so many seconds have passed; of many prompts, each batch has the
-        /// time to itself
+        /// End after the step in which so many seconds have passed; of many prompts, each batch has
+        /// the time to itself
         max_time_s: f64 as Option<f64> = None, "max_time", "max-time", All, Range::Seconds, "SECONDS";
-        /// At the end of what the model can look back on: go on with a sliding window (each token then
-        /// costs a pass over all of it), stop, or fail [default: slide]
+        /// At the end of what the model can look back on: go on with a sliding window (each token
+        /// then costs a pass over all of it), stop, or fail [default: slide]
         overflow: Overflow = Overflow::Slide, "overflow", "overflow", All, Range::Any, "HOW";
     } [
         /// Seed of the draws.

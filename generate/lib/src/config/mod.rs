@@ -23,8 +23,8 @@ pub use error::{Contradiction, FolderError, KnobError};
 pub use folder::{FolderSettings, Sampling};
 pub use knobs::{GenerationConfig, KNOBS, KNOBS_IN_HELP, Knob, Knobs, Typed, UsedBy};
 pub use range::Range;
-pub use resolve::{About, Note};
-pub use semantics::{Defaults, Semantics, defaults};
+pub use resolve::{About, Note, defaults};
+pub use semantics::Semantics;
 pub(crate) use value::last_of_each;
 pub use value::{Form, KnobValue};
 

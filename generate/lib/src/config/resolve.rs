@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::{
-    Contradiction, Defaults, FolderSettings, GenerationConfig, KNOBS, Knob, KnobError, KnobValue, Knobs, Semantics,
-    Strategy, UsedBy, defaults,
+    Contradiction, FolderSettings, GenerationConfig, KNOBS, Knob, KnobError, KnobValue, Knobs, Semantics, Strategy,
+    UsedBy,
 };
 use crate::named::Named;
 
@@ -28,7 +28,7 @@ impl GenerationConfig {
     pub fn resolve(flags: &Knobs, folder: &FolderSettings) -> Result<(Self, Vec<Note>), KnobError> {
         flags.check_ranges()?;
         let semantics = flags.semantics.or(folder.knobs.semantics).unwrap_or_default();
-        let stack = stack_knobs(semantics);
+        let stack = defaults(semantics);
         let strategy = choose_strategy(flags, &folder.knobs, &stack)?;
         let stack = if UsedBy::OneByOne.contains(strategy) { without_zero(&stack) } else { Knobs::default() };
         let mut config = Self { strategy, ..Self::default() };
@@ -205,9 +205,18 @@ enum Source {
     Stack,
 }
 
-/// What another program takes where nobody says anything.
-fn stack_knobs(semantics: Semantics) -> Knobs {
-    let Some(Defaults { temperature, top_k, top_p, min_p }) = defaults(semantics) else { return Knobs::default() };
+/// What a stack's own program uses where the user says nothing; every other knob is off in all of
+/// them.
+///
+/// transformers has none here: a folder's `generation_config.json` says what its model wants
+/// (where a file leaves top_k out, transformers itself takes 50). llama.cpp's are those of
+/// `llama-cli`, MLX's those of `mlx_lm.generate`.
+pub fn defaults(semantics: Semantics) -> Knobs {
+    let (temperature, top_k, top_p, min_p) = match semantics {
+        Semantics::Hf => return Knobs::default(),
+        Semantics::Llamacpp => (0.8, 40, 0.95, 0.05),
+        Semantics::Mlx => (0.0, 0, 1.0, 0.0), // a temperature of 0 is greedy, as in the flag
+    };
     Knobs {
         do_sample: Some(temperature > 0.0),
         temperature: Some(temperature),

@@ -1,4 +1,5 @@
-//! What an exact search is asked for, and its prefixes: those looked at, those still open, and the complete texts among them.
+//! What an exact search is asked for, and its prefixes: those looked at, those still open, and the
+//! complete texts among them.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;

@@ -14,8 +14,8 @@ pub enum History {
 }
 
 impl History {
-    /// Changes the logit of each distinct token of the history, given how often it occurs there.
-    fn change(self, step: &Step, logits: &mut [f32], change: impl Fn(&mut f32, usize)) {
+    /// Each distinct token of the history and how often it occurs there.
+    fn counts(self, step: &Step) -> Vec<(u32, usize)> {
         let count = match self {
             Self::All => step.len(),
             Self::Generated => step.generated.len(),
@@ -23,9 +23,14 @@ impl History {
         };
         let mut ids: Vec<u32> = step.last(count).collect();
         ids.sort_unstable();
-        for run in ids.chunk_by(|a, b| a == b) {
-            if let Some(logit) = logits.get_mut(run[0] as usize) {
-                change(logit, run.len());
+        ids.chunk_by(|a, b| a == b).map(|run| (run[0], run.len())).collect()
+    }
+
+    /// Changes the logit of each of them, given how often it occurs.
+    fn change(self, step: &Step, logits: &mut [f32], change: impl Fn(&mut f32, usize)) {
+        for (id, count) in self.counts(step) {
+            if let Some(logit) = logits.get_mut(id as usize) {
+                change(logit, count);
             }
         }
     }

@@ -1,4 +1,5 @@
-//! What speculative decoding is asked for, its random numbers, and who guesses: the text itself, or a smaller model.
+//! What speculative decoding is asked for, its random numbers, and who guesses: the text itself, or
+//! a smaller model.
 
 use std::time::Instant;
 

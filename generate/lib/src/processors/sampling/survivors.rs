@@ -50,7 +50,8 @@ impl Survivors {
         self.logits.iter().map(|logit| (highest_logit - logit) + least_surprise).collect()
     }
 
-    /// As [`Self::remove`], but where fewer than `keep` would stay, the first of them by `compare` do.
+    /// As [`Self::remove`], but where fewer than `keep` would stay, the first of them by `compare`
+    /// do.
     pub(super) fn remove_but(
         &self,
         keep: usize,
