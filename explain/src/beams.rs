@@ -1,16 +1,16 @@
 //! The beam search with all that it considered, beside where greedy went and what the exact search says is best.
 
-use std::ops::ControlFlow;
 use std::time::Duration;
 
 use serde::Serialize;
 
 use super::Request;
+use super::record::traced;
 use ember_decoding::completion::Finding;
 use ember_decoding::config::{EarlyStopping, GenerationConfig, Strategy};
 use ember_decoding::error::Result;
 use ember_decoding::trace::BeamStep;
-use ember_decoding::{Certain, Completion, FinishReason, Plan, Traced, Watch, generate_batch};
+use ember_decoding::{Completion, FinishReason};
 
 /// The longest text that is searched for exactly: the prefixes to look at multiply with each token.
 const EXACT_TOKENS: usize = 8;
@@ -66,7 +66,7 @@ impl Beams {
     /// Searches with the request's beams, repetition penalty and length; greedily too, and exactly for a short text.
     pub(super) fn search(request: &Request) -> Result<Self> {
         let config = knobs(request);
-        let (steps, completions) = watched(request, &config)?;
+        let (completions, recorder) = traced(request, &config)?;
         let result = |completion: Completion| BeamResult {
             score: completion.score,
             words: request.text(&completion.ids),
@@ -76,7 +76,7 @@ impl Beams {
             num_beams: config.num_beams,
             length_penalty: config.length_penalty,
             early_stopping: config.early_stopping,
-            steps,
+            steps: recorder.beams,
             results: completions.into_iter().map(result).collect(),
             greedy: greedy(request, config.max_new_tokens)?,
             exact: Exact::search(request, &config)?,
@@ -100,9 +100,9 @@ impl Beams {
 /// What the request's beam search considers at each step, and what becomes of it.
 ///
 /// # Errors
-/// As [`generate_batch`].
+/// As [`generate_batch`](ember_decoding::generate_batch).
 pub fn beam_steps(request: &Request) -> Result<Vec<BeamStep>> {
-    Ok(watched(request, &knobs(request))?.0)
+    Ok(traced(request, &knobs(request))?.1.beams)
 }
 
 /// The knobs of the beam search: the run's, but for those of sampling.
@@ -112,35 +112,8 @@ fn knobs(request: &Request) -> GenerationConfig {
     GenerationConfig { strategy, num_beams, num_return_sequences: num_beams, ..request.config.clone() }
 }
 
-/// Searches, and keeps what is told on the way.
-fn watched(request: &Request, config: &GenerationConfig) -> Result<(Vec<BeamStep>, Vec<Completion>)> {
-    let mut watch = BeamWatch { request, steps: Vec::new() };
-    let plan = Plan { traced_candidates: 1, ..Plan::new(config) };
-    let completions = generate_batch(request.model, &[request.prompt], &plan, &mut watch)?;
-    Ok((watch.steps, completions.into_iter().flatten().collect()))
-}
-
-/// Keeps what the beams did.
-struct BeamWatch<'a> {
-    request: &'a Request<'a>,
-    steps: Vec<BeamStep>,
-}
-
-impl Watch for BeamWatch<'_> {
-    fn certain(&mut self, _: Certain) -> ControlFlow<FinishReason> {
-        self.request.asked()
-    }
-
-    fn traced(&mut self, step: Traced) {
-        if let Traced::Beams(step) = step {
-            // The tree is drawn from the candidates; what the processors did to each beam's is the trace's to tell.
-            self.steps.push(BeamStep { beams: Vec::new(), ..step.clone() });
-        }
-    }
-}
-
 impl Scored {
-    fn of(completion: Completion) -> Self {
+    pub(super) fn of(completion: Completion) -> Self {
         let logprob_sum = completion.tokens.iter().map(|token| f64::from(token.logprob)).sum();
         Self { ids: completion.ids, logprob_sum }
     }

@@ -4,10 +4,10 @@ use burn::tensor::Tensor;
 use serde::Serialize;
 
 use super::{Recorded, Request};
-use ember_decoding::error::{Error, Result};
+use ember_decoding::error::Result;
 use ember_decoding::logprobs::top_k;
 use ember_decoding::softmax::softmax;
-use ember_decoding::tokens::to_tensor;
+use ember_decoding::tokens::{from_tensor, to_tensor};
 
 /// Attention weights stored of one step at most, so that a page stays small: a full context of GPT-2's has 75 million.
 const MOST_WEIGHTS: usize = 64_000;
@@ -15,14 +15,11 @@ const MOST_WEIGHTS: usize = 64_000;
 /// Tokens told of what each layer would have said.
 const TOP: usize = 5;
 
+/// What an error calls that which is read from the device.
+const COMPUTED: &str = "what the model computed";
+
 /// Attention is stored in whole parts of so many.
 const PARTS: f32 = 1000.0;
-
-/// What was seen at one step.
-pub(super) struct Sight {
-    pub(super) attention: AttentionStep,
-    pub(super) lens: LensStep,
-}
 
 /// Where the heads looked at one step.
 #[derive(Debug, Serialize)]
@@ -74,7 +71,7 @@ impl LensStep {
 
 /// Runs the windows of the chosen steps through the model once more and keeps what it passes through. Steps that the text
 /// does not have are left out.
-pub(super) fn look(request: &Request, recorded: &Recorded) -> Result<Vec<Sight>> {
+pub(super) fn look(request: &Request, recorded: &Recorded) -> Result<(Vec<AttentionStep>, Vec<LensStep>)> {
     let last = recorded.steps.len().saturating_sub(1);
     let default = [0, last];
     let mut steps = request.steps.unwrap_or(&default).to_vec();
@@ -84,7 +81,7 @@ pub(super) fn look(request: &Request, recorded: &Recorded) -> Result<Vec<Sight>>
     steps.into_iter().map(|step| look_at(request, recorded, step)).collect()
 }
 
-fn look_at(request: &Request, recorded: &Recorded, step: usize) -> Result<Sight> {
+fn look_at(request: &Request, recorded: &Recorded, step: usize) -> Result<(AttentionStep, LensStep)> {
     let model = request.model;
     let before = recorded.before(request.prompt, step);
     let window = &before[before.len().saturating_sub(model.config().context_length)..];
@@ -94,7 +91,7 @@ fn look_at(request: &Request, recorded: &Recorded, step: usize) -> Result<Sight>
     let shape = model.config();
     let first_query = first_query(time, shape.n_layer * shape.n_head);
     let heads = |weights: Tensor<4>| -> Result<Vec<Vec<Vec<u16>>>> {
-        let weights = values(weights.narrow(2, first_query, time - first_query))?;
+        let weights = from_tensor(weights.narrow(2, first_query, time - first_query), COMPUTED)?;
         let head =
             |rows: &[f32]| rows.chunks(time).zip(first_query..).map(|(row, query)| parts(&row[..=query])).collect();
         Ok(weights.chunks((time - first_query) * time).map(head).collect())
@@ -104,12 +101,12 @@ fn look_at(request: &Request, recorded: &Recorded, step: usize) -> Result<Sight>
 
     let chosen = recorded.steps[step].choice.id;
     let said = |(number, residual): (usize, Tensor<3>)| -> Result<LensLayer> {
-        let logits = values(model.lens(residual.narrow(1, time - 1, 1)))?; // [1, 1, vocab]
+        let logits = from_tensor(model.lens(residual.narrow(1, time - 1, 1)), COMPUTED)?; // [1, 1, vocab]
         let name = if number == 0 { "embedding".to_owned() } else { format!("block {number}") };
         Ok(LensLayer::of(name, &logits, chosen))
     };
     let layers = inspection.residuals.into_iter().enumerate().map(said).collect::<Result<_>>()?;
-    Ok(Sight { attention, lens: LensStep { step, layers } })
+    Ok((attention, LensStep { step, layers }))
 }
 
 /// The first position whose attention is stored when `heads` heads of all layers look over `time` positions: as early as
@@ -121,11 +118,6 @@ fn first_query(time: usize, heads: usize) -> usize {
 
 fn parts(weights: &[f32]) -> Vec<u16> {
     weights.iter().map(|weight| (weight * PARTS).round() as u16).collect()
-}
-
-fn values<const D: usize>(tensor: Tensor<D>) -> Result<Vec<f32>> {
-    let unreadable = |error| Error::Unreadable { what: "what the model computed", reason: format!("{error:?}") };
-    tensor.into_data().try_into_vec::<f32>().map_err(unreadable)
 }
 
 impl LensLayer {

@@ -19,12 +19,13 @@ mod ways;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use beams::Beams;
 pub use beams::beam_steps;
-use insight::{AttentionStep, LensStep, Sight};
+use insight::{AttentionStep, LensStep};
 use noise::Noise;
-pub use record::{Recorded, TracedStep, record};
+pub use record::{Recorded, record};
 pub use request::{Request, Words};
 use stored::Step;
 use ways::{Knobs, Way};
@@ -41,7 +42,7 @@ const TEXTS_OF_EACH_STEP: usize = 128;
 pub struct Explanation {
     version: u32,
     program: String,
-    model: ModelFacts,
+    model: Value,
     prompt: Prompt,
     /// What the tokens say that are named below.
     tokens: BTreeMap<u32, String>,
@@ -53,17 +54,6 @@ pub struct Explanation {
     attention: Vec<AttentionStep>,
     lens: Vec<LensStep>,
     noise: Noise,
-}
-
-#[derive(Debug, Serialize)]
-struct ModelFacts {
-    checkpoint: String,
-    parameters: usize,
-    vocab_size: usize,
-    n_layer: usize,
-    n_head: usize,
-    n_embd: usize,
-    context_length: usize,
 }
 
 #[derive(Debug, Serialize)]
@@ -100,23 +90,22 @@ pub fn explain(request: &Request) -> Result<Option<Explanation>> {
     if !(request.go_on)() {
         return Ok(None);
     }
-    let sights = insight::look(request, &recorded)?;
-    let (attention, lens) = sights.into_iter().map(|Sight { attention, lens }| (attention, lens)).unzip();
+    let (attention, lens) = insight::look(request, &recorded)?;
 
     let shape = model.config();
     let completion = &recorded.completion;
     let mut explanation = Explanation {
         version: 1,
         program: format!("ember-generate {}", env!("CARGO_PKG_VERSION")),
-        model: ModelFacts {
-            checkpoint: request.checkpoint.to_owned(),
-            parameters: shape.parameters(),
-            vocab_size: shape.vocab_size,
-            n_layer: shape.n_layer,
-            n_head: shape.n_head,
-            n_embd: shape.n_embd,
-            context_length: shape.context_length,
-        },
+        model: json!({
+            "checkpoint": request.checkpoint,
+            "parameters": shape.parameters(),
+            "vocab_size": shape.vocab_size,
+            "n_layer": shape.n_layer,
+            "n_head": shape.n_head,
+            "n_embd": shape.n_embd,
+            "context_length": shape.context_length,
+        }),
         prompt: Prompt { text: request.prompt_text.map(str::to_owned), ids: prompt.to_vec() },
         tokens: BTreeMap::new(),
         end_tokens: config.end_tokens.clone(),
@@ -156,11 +145,6 @@ impl Explanation {
         ids.sort_unstable();
         ids.dedup();
         self.tokens = ids.into_iter().filter_map(|id| Some((id, words.token(id)?))).collect();
-    }
-
-    /// The prompt's text, where there is one.
-    pub fn prompt_text(&self) -> Option<&str> {
-        self.prompt.text.as_deref()
     }
 
     /// Tokens of the run.

@@ -8,6 +8,7 @@ use ember_decoding::error::Result;
 use ember_decoding::logprobs::top_k;
 use ember_decoding::sampler::shares;
 use ember_decoding::softmax::softmax;
+use ember_decoding::trace::TracedStep;
 
 /// What the other text's temperature is above the first's.
 const WARMER_BY: f32 = 0.3;
@@ -78,51 +79,46 @@ pub(super) fn one_knob(request: &Request, run: &Recorded) -> Result<Noise> {
         ids: recorded.completion.ids.clone(),
         text: request.text(&recorded.completion.ids),
     };
-    let mut noise = Noise {
+    let parts_at = a.steps.iter().zip(&b.steps).position(|(a, b)| a.choice.id != b.choice.id);
+    let [at_a, at_b] = [a, &b].map(|recorded| parts_at.map(|step| &recorded.steps[step]));
+    let draw = |step: Option<&TracedStep>| step.and_then(|step| step.choice.draw);
+    let interval = |step: Option<&TracedStep>| step.and_then(|step| step.choice.interval);
+    assert_eq!(draw(at_a), draw(at_b), "two runs of one seed drew different numbers");
+    Ok(Noise {
         knob: "temperature",
         from: sampled.temperature,
         to: warmer.temperature,
         seed: sampled.seed,
         a: text(a),
         b: text(&b),
-        parts_at: None,
-        draw: None,
-        a_interval: None,
-        b_interval: None,
-        a_chosen: None,
-        b_chosen: None,
-        candidates: Vec::new(),
-    };
-    let parting = a.steps.iter().zip(&b.steps).position(|(a, b)| a.choice.id != b.choice.id);
-    if let Some(step) = parting {
-        let (a, b) = (&a.steps[step], &b.steps[step]);
-        assert_eq!(a.choice.draw, b.choice.draw, "two runs of one seed drew different numbers");
-        noise.parts_at = parting;
-        noise.draw = a.choice.draw;
-        (noise.a_interval, noise.b_interval) = (a.choice.interval, b.choice.interval);
-        (noise.a_chosen, noise.b_chosen) = (Some(a.choice.id), Some(b.choice.id));
-        noise.candidates = candidates(&a.processed, &b.processed, [a.choice.id, b.choice.id]);
-    }
-    Ok(noise)
+        parts_at,
+        draw: draw(at_a),
+        a_interval: interval(at_a),
+        b_interval: interval(at_b),
+        a_chosen: at_a.map(|step| step.choice.id),
+        b_chosen: at_b.map(|step| step.choice.id),
+        candidates: at_a.zip(at_b).map_or_else(Vec::new, |(a, b)| candidates(a, b)),
+    })
 }
 
 /// The chosen two, and the most probable of both texts until there are enough; best of the first text first.
-fn candidates(a: &[f32], b: &[f32], chosen: [u32; 2]) -> Vec<Candidate> {
+fn candidates(a: &TracedStep, b: &TracedStep) -> Vec<Candidate> {
+    let mut ids = vec![a.choice.id, b.choice.id];
+    let (a, b) = (&a.processed, &b.processed);
     let [a_best, b_best] = [a, b].map(|logits| top_k(CANDIDATES, logits));
     let in_turn = a_best.into_iter().zip(b_best).flat_map(|(a, b)| [a, b]);
-    let mut ids = chosen.to_vec();
     for id in in_turn {
         let possible = a[id as usize] > f32::NEG_INFINITY || b[id as usize] > f32::NEG_INFINITY;
         if ids.len() < CANDIDATES && possible && !ids.contains(&id) {
             ids.push(id);
         }
     }
-    let [a_probabilities, b_probabilities] = [a, b].map(softmax);
+    let [a_probabilities, b_probabilities] = [a, b].map(|logits| softmax(logits));
     ids.sort_by(|&x, &y| {
         let [x, y] = [x, y].map(|id| (a_probabilities[id as usize], b_probabilities[id as usize]));
         y.0.total_cmp(&x.0).then(y.1.total_cmp(&x.1))
     });
-    let [a_shares, b_shares] = [a, b].map(shares);
+    let [a_shares, b_shares] = [a, b].map(|logits| shares(logits));
     let candidate = |id: u32| {
         let place = id as usize;
         Candidate {

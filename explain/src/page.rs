@@ -23,7 +23,7 @@ const TITLE: usize = 60;
 
 /// The whole file.
 pub fn page(explanation: &Explanation) -> String {
-    let title = match explanation.prompt_text().map(str::trim) {
+    let title = match explanation.prompt.text.as_deref().map(str::trim) {
         None | Some("") => "A text, explained".to_owned(),
         Some(prompt) => format!("{}: explained", escaped(&prompt.chars().take(TITLE).collect::<String>())),
     };
@@ -41,25 +41,13 @@ pub fn page(explanation: &Explanation) -> String {
 
 /// The template with each `{{name}}` replaced by its part, in one pass, so that nothing inside a part is taken for a name.
 fn filled(template: &str, parts: &[(&str, &str)]) -> String {
-    let mut page = String::with_capacity(template.len() + parts.iter().map(|(_, part)| part.len()).sum::<usize>());
-    let mut rest = template;
-    while let Some(begin) = rest.find("{{") {
-        let part = parts
-            .iter()
-            .find(|(name, _)| rest[begin + 2..].strip_prefix(name).is_some_and(|behind| behind.starts_with("}}")));
-        page += &rest[..begin];
-        match part {
-            Some((name, part)) => {
-                page += part;
-                rest = &rest[begin + 2 + name.len() + 2..];
-            }
-            None => {
-                page += "{{";
-                rest = &rest[begin + 2..];
-            }
-        }
+    let mut pieces = template.split("{{");
+    let mut page = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let filled = parts.iter().find_map(|(name, part)| Some([part, piece.strip_prefix(name)?.strip_prefix("}}")?]));
+        page.extend(filled.unwrap_or(["{{", piece]));
     }
-    page + rest
+    page
 }
 
 /// JSON that cannot end the script element that it stands in: `<` occurs in JSON inside strings only.

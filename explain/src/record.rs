@@ -4,8 +4,9 @@ use std::ops::ControlFlow;
 
 use super::Request;
 use super::stored::{Logits, Processed, Step};
+use ember_decoding::config::GenerationConfig;
 use ember_decoding::error::Result;
-use ember_decoding::trace::ChoiceTrace;
+use ember_decoding::trace::{BeamStep, TracedStep};
 use ember_decoding::{Certain, Completion, FinishReason, Plan, Traced, Watch, generate_batch};
 
 /// A text and how each of its tokens came to be.
@@ -17,33 +18,29 @@ pub struct Recorded {
     pub steps: Vec<TracedStep>,
 }
 
-/// How one token came to be.
-#[derive(Clone, Debug)]
-pub struct TracedStep {
-    /// The model's logits, `[vocab]`.
-    pub unmodified: Vec<f32>,
-    /// What the processors made of them, `[vocab]`.
-    pub processed: Vec<f32>,
-    /// The draw and the choice.
-    pub choice: ChoiceTrace,
-}
-
 /// Continues the prompt by the request's knobs and keeps the logits of every step: 4 bytes times the vocabulary each, twice.
 ///
 /// # Errors
 /// As [`generate_batch`].
 pub fn record(request: &Request) -> Result<Recorded> {
-    let mut recorder = Recorder { request, steps: Vec::new() };
-    let plan = Plan { traced_candidates: 1, ..Plan::new(request.config) };
-    let completions = generate_batch(request.model, &[request.prompt], &plan, &mut recorder)?;
-    let completion = completions.into_iter().flatten().next().expect("one prompt has one completion");
+    let (completions, recorder) = traced(request, request.config)?;
+    let completion = completions.into_iter().next().expect("one prompt has one completion");
     Ok(Recorded { completion, steps: recorder.steps })
 }
 
-/// Keeps how each token came to be.
-struct Recorder<'a> {
+/// Continues the prompt by these knobs: its texts, and all that is told on the way.
+pub(super) fn traced<'a>(request: &'a Request, config: &GenerationConfig) -> Result<(Vec<Completion>, Recorder<'a>)> {
+    let mut recorder = Recorder { request, steps: Vec::new(), beams: Vec::new() };
+    let plan = Plan { traced_candidates: 1, ..Plan::new(config) };
+    let completions = generate_batch(request.model, &[request.prompt], &plan, &mut recorder)?;
+    Ok((completions.into_iter().flatten().collect(), recorder))
+}
+
+/// Keeps how each token came to be, or what the beams did.
+pub(super) struct Recorder<'a> {
     request: &'a Request<'a>,
     steps: Vec<TracedStep>,
+    pub(super) beams: Vec<BeamStep>,
 }
 
 impl Watch for Recorder<'_> {
@@ -52,9 +49,11 @@ impl Watch for Recorder<'_> {
     }
 
     fn traced(&mut self, step: Traced) {
-        if let Traced::Choice { choice, unmodified, processed, .. } = step {
-            let (unmodified, processed) = (unmodified.to_vec(), processed.to_vec());
-            self.steps.push(TracedStep { unmodified, processed, choice: choice.clone() });
+        match step {
+            Traced::Choice { step, .. } => self.steps.push(step.clone()),
+            // The tree is drawn from the candidates; what the processors did to each beam's is the
+            // trace's to tell.
+            Traced::Beams(step) => self.beams.push(BeamStep { beams: Vec::new(), ..step.clone() }),
         }
     }
 }

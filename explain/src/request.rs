@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use ember_decoding::config::GenerationConfig;
 use ember_decoding::error::Result;
-use ember_decoding::{Certain, Completion, FinishReason, Plan, generate_batch};
+use ember_decoding::{Certain, Completion, FinishReason, generate};
 use ember_model::Gpt;
 
 /// What to explain.
@@ -56,9 +56,7 @@ impl Words<'_> {
 impl Request<'_> {
     /// Continues the prompt once more, by other knobs.
     pub(crate) fn write(&self, config: &GenerationConfig) -> Result<Completion> {
-        let completions =
-            generate_batch(self.model, &[self.prompt], &Plan::new(config), &mut |_: Certain| self.asked())?;
-        Ok(completions.into_iter().flatten().next().expect("one prompt has one completion"))
+        generate(self.model, self.prompt, config, &mut |_: Certain| self.asked())
     }
 
     /// The answer to each step.

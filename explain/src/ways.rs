@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::Request;
+use super::beams::{Beams, Scored};
 use super::repetition::Repetition;
-use super::{Beams, Request};
 use ember_decoding::config::{GenerationConfig, Strategy};
 use ember_decoding::error::{Error, Result};
 
@@ -42,15 +43,16 @@ pub(super) struct Way {
 }
 
 impl Way {
-    fn new(request: &Request, name: String, config: &[(&'static str, Value)], ids: &[u32], logprob_sum: f64) -> Self {
+    fn new(request: &Request, name: String, config: &[(&'static str, Value)], found: Scored) -> Self {
+        let Scored { ids, logprob_sum } = found;
         Self {
             name,
             config: config.iter().cloned().collect(),
-            text: request.text(ids),
+            text: request.text(&ids),
             logprob_sum,
             tokens: ids.len(),
-            repetition: Repetition::of(ids),
-            ids: ids.to_vec(),
+            repetition: Repetition::of(&ids),
+            ids,
         }
     }
 }
@@ -59,18 +61,12 @@ impl Way {
 /// and no other knob.
 pub(super) fn all(request: &Request, beams: &Beams) -> Result<Vec<Way>> {
     let plain = without_sampling_knobs(request.config);
-    let mut ways = vec![Way::new(
-        request,
-        "greedy".into(),
-        &[("strategy", json!("greedy"))],
-        &beams.greedy.ids,
-        beams.greedy.logprob_sum,
-    )];
+    let greedy = [("strategy", json!("greedy"))];
+    let mut ways = vec![Way::new(request, "greedy".into(), &greedy, beams.greedy.clone())];
     let sampled = |knob: &'static str, value: Value, config: GenerationConfig| {
-        let completion = request.write(&config)?;
         let name = format!("{} {value}", knob.replace('_', "-"));
         let knobs = [("strategy", json!("sample")), (knob, value)];
-        Ok::<_, Error>(Way::new(request, name, &knobs, &completion.ids, completion.score))
+        Ok::<_, Error>(Way::new(request, name, &knobs, Scored::of(request.write(&config)?)))
     };
     for temperature in [0.5_f32, 1.0, 1.5] {
         ways.push(sampled("temperature", json!(temperature), GenerationConfig { temperature, ..plain.clone() })?);
@@ -79,7 +75,7 @@ pub(super) fn all(request: &Request, beams: &Beams) -> Result<Vec<Way>> {
     ways.push(sampled("top_p", json!(0.9), GenerationConfig { top_p: 0.9, ..plain.clone() })?);
     if let Some(best) = beams.best() {
         let knobs = [("strategy", json!("beam")), ("num_beams", json!(request.num_beams))];
-        ways.push(Way::new(request, format!("{} beams", request.num_beams), &knobs, &best.ids, best.logprob_sum));
+        ways.push(Way::new(request, format!("{} beams", request.num_beams), &knobs, best.clone()));
     }
     Ok(ways)
 }

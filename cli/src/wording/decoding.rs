@@ -2,7 +2,7 @@
 
 use std::error::Error as StdError;
 
-use ember_decoding::config::{Contradiction, FolderError, GenerationConfig, KnobError, Note, Strategy, UsedBy};
+use ember_decoding::config::{About, Contradiction, FolderError, GenerationConfig, KnobError, Note, Strategy, UsedBy};
 use ember_decoding::constraint::GrammarError;
 use ember_decoding::error::{DeadEnd, Error, WhyDeadEnd};
 use ember_decoding::load::LoadError;
@@ -31,7 +31,7 @@ pub(super) fn worded(cause: &(dyn StdError + 'static)) -> Option<Worded> {
     if let Some(error) = cause.downcast_ref::<FindError>() {
         return find(error).map(Worded::Failure);
     }
-    if let Some(FolderError::Strategy { path, value }) = cause.downcast_ref() {
+    if let Some(FolderError::Value { path, key: "strategy", value, .. }) = cause.downcast_ref() {
         let path = path.display();
         let line = format!("{path}: strategy is {value}; it must be one that --strategy takes; correct or remove it");
         return Some(Worded::Failure(line));
@@ -183,10 +183,8 @@ pub fn recorded(error: &KnobError) -> String {
 
 /// Where a configuration came from.
 pub fn note(note: &Note) -> String {
-    match note {
-        Note::Folder { draws: true, .. } => {
-            format!("{note} (--strategy greedy takes the most probable token each time)")
-        }
+    match note.about {
+        About::Folder { draws: true } => format!("{note} (--strategy greedy takes the most probable token each time)"),
         _ => note.to_string(),
     }
 }

@@ -11,6 +11,7 @@ pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 /// Why a model cannot continue or measure some tokens.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // a field is what the message calls it
 pub enum Error {
     /// Nothing was given to continue.
     #[error("there is no prompt to continue")]
@@ -20,22 +21,12 @@ pub enum Error {
     EmptyPrompt,
     /// A token id that the model has no embedding for.
     #[error("token id {id} is outside the model's vocabulary, 0 to {}", vocab_size - 1)]
-    OutsideVocabulary {
-        /// The id.
-        id: u32,
-        /// How many tokens there are.
-        vocab_size: usize,
-    },
+    OutsideVocabulary { id: u32, vocab_size: usize },
     /// The model cannot attend to all of the text, and the window may not slide.
     #[error(
         "the context holds {context_length} tokens and {overrun}; shorten the prompt or the text, or let the window slide"
     )]
-    ContextFull {
-        /// Tokens that the model can attend to.
-        context_length: usize,
-        /// What is too long.
-        overrun: Overrun,
-    },
+    ContextFull { context_length: usize, overrun: Overrun },
     /// The model gives no numbers to choose by.
     #[error(
         "the model's logits are not finite numbers: its weights are damaged, or its training diverged; use another checkpoint"
@@ -43,18 +34,13 @@ pub enum Error {
     NotFinite,
     /// The knobs have taken a logit out of float32's range: nothing can be compared with it.
     #[error("the knobs take a token's score beyond what float32 holds ({}); give them milder values", processors.join(", "))]
-    BeyondFloat32 {
-        /// The names of the processors.
-        processors: Vec<&'static str>,
-    },
-    /// The processors leave no token to choose.
-    #[error("no token is left to choose {place}: {}", blame(processors))]
-    NothingLeft {
-        /// Where in the text.
-        place: Place,
-        /// The names of the processors.
-        processors: Vec<&'static str>,
-    },
+    BeyondFloat32 { processors: Vec<&'static str> },
+    /// The processors leave no token to choose after so many new ones.
+    #[error("no token is left to choose after {tokens} new ones: {}", blame(processors))]
+    NothingLeft { tokens: usize, processors: Vec<&'static str> },
+    /// The processors leave no token to any beam of the prompt with this place in the batch.
+    #[error("no token is left to choose for any beam of prompt {prompt}: {}", blame(processors))]
+    NoBeamLeft { prompt: usize, processors: Vec<&'static str> },
     /// A grammar leaves no token to choose.
     #[error(transparent)]
     DeadEnd(#[from] DeadEnd),
@@ -63,89 +49,39 @@ pub enum Error {
     #[error(
         "{knob} {value} may make a text more probable as it grows, which leaves an exact search without a bound; make it {range}"
     )]
-    Unbounded {
-        /// The knob's name for people.
-        knob: &'static str,
-        /// Its value.
-        value: f32,
-        /// What it must be.
-        range: &'static str,
-    },
+    Unbounded { knob: &'static str, value: f32, range: &'static str },
     /// A processor that lifts log-probabilities, which an exact search cannot bear.
     #[error("one of {} makes a token more than certain, which leaves an exact search without a bound; drop it", processors.join(", "))]
-    MoreThanCertain {
-        /// The names of the processors.
-        processors: Vec<&'static str>,
-    },
+    MoreThanCertain { processors: Vec<&'static str> },
     /// An exact search without an answer.
     #[error("no complete text among {nodes} prefixes: {} left no token to go on with; look at more or ask for less", processors.join(", "))]
-    NoCompleteText {
-        /// Prefixes looked at.
-        nodes: usize,
-        /// The names of the processors.
-        processors: Vec<&'static str>,
-    },
+    NoCompleteText { nodes: usize, processors: Vec<&'static str> },
     /// A draft model that knows other tokens.
     #[error(
         "the draft model has a vocabulary of {draft_vocab_size}, and this one's is {vocab_size}; the two must share a tokenizer"
     )]
-    DraftVocabulary {
-        /// Tokens of the draft model.
-        draft_vocab_size: usize,
-        /// Tokens of the model.
-        vocab_size: usize,
-    },
+    DraftVocabulary { draft_vocab_size: usize, vocab_size: usize },
     /// The draft model fails.
     #[error("the draft model")]
     Draft(#[source] Box<Error>),
     /// Ids that make no rows.
     #[error("{inputs} inputs and {targets} targets are not rows of {time} tokens")]
-    NotRows {
-        /// How many ids are read.
-        inputs: usize,
-        /// How many are scored.
-        targets: usize,
-        /// Tokens of a row.
-        time: usize,
-    },
+    NotRows { inputs: usize, targets: usize, time: usize },
     /// Rows longer than what the model can attend to.
     #[error("rows of {time} tokens exceed the context of {context_length}")]
-    LongRows {
-        /// Tokens of a row.
-        time: usize,
-        /// Tokens that the model can attend to.
-        context_length: usize,
-    },
+    LongRows { time: usize, context_length: usize },
     /// A stretch that scores none or all of its tokens.
     #[error("{scored} tokens of a stretch of {length} cannot be scored")]
-    Stretch {
-        /// How many should be scored.
-        scored: usize,
-        /// How many there are.
-        length: usize,
-    },
+    Stretch { scored: usize, length: usize },
     /// A step between windows that leaves tokens out, or none.
     #[error("the stride is {stride}; it must be at least 1 and at most the context of {context_length}")]
-    Stride {
-        /// Tokens from one window to the next.
-        stride: usize,
-        /// Tokens that the model can attend to.
-        context_length: usize,
-    },
+    Stride { stride: usize, context_length: usize },
     /// A text of one token or none.
     #[error("{} leaves nothing to score: each token is scored after those before it; give more text", few(*tokens))]
-    NothingToScore {
-        /// How many tokens it has.
-        tokens: usize,
-    },
+    NothingToScore { tokens: usize },
     /// What was computed cannot be read from the device.
     #[error("cannot read {what}: {reason}")]
-    Unreadable {
-        /// What was computed.
-        what: &'static str,
-        /// What the device says.
-        reason: String,
-    },
+    Unreadable { what: &'static str, reason: String },
     /// The device fails.
     #[error("the device failed: {0}")]
     Device(String),
@@ -174,78 +110,36 @@ pub struct DeadEnd {
 /// Why a grammar and the knobs together leave no token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // a field is what the message calls it
 pub enum WhyDeadEnd {
     /// Knobs remove all that the grammar allows.
     #[error("the {allowed} that {grammar} allows are all removed by other knobs; loosen them")]
-    Knobs {
-        /// What the grammar is called.
-        grammar: String,
-        /// How many tokens it allows.
-        allowed: usize,
-    },
+    Knobs { grammar: String, allowed: usize },
     /// The parser gave up.
     #[error("{grammar} cannot be followed further ({trouble}); simplify it")]
-    Parser {
-        /// What the grammar is called.
-        grammar: String,
-        /// What the parser says.
-        trouble: String,
-    },
+    Parser { grammar: String, trouble: String },
     /// No token begins with what the grammar asks for.
     #[error(
         "{grammar} asks for {characters} next, and no token of this tokenizer begins so; ask for something that this model can write"
     )]
-    Tokenizer {
-        /// What the grammar is called.
-        grammar: String,
-        /// The characters that may follow, in words.
-        characters: String,
-    },
+    Tokenizer { grammar: String, characters: String },
     /// The grammar allows nothing.
     #[error("{grammar} allows no text at all; ask for something that this model can write")]
-    NoText {
-        /// What the grammar is called.
-        grammar: String,
-    },
+    NoText { grammar: String },
 }
 
 /// What does not fit into the context.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Overrun {
     /// A prompt of so many tokens.
+    #[error("the prompt has {0}")]
     Prompt(usize),
     /// Prompt and text, after so many new tokens.
+    #[error("prompt and text reached it after {0} new")]
     Text(usize),
     /// Prompt and text, if the text becomes as long as it may: so many tokens.
+    #[error("prompt and text may need {0}")]
     Longest(usize),
-}
-
-impl fmt::Display for Overrun {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Prompt(tokens) => write!(f, "the prompt has {tokens}"),
-            Self::Text(tokens) => write!(f, "prompt and text reached it after {tokens} new"),
-            Self::Longest(tokens) => write!(f, "prompt and text may need {tokens}"),
-        }
-    }
-}
-
-/// Where in a text there is nothing left to choose.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// After so many new tokens.
-    After(usize),
-    /// For any beam of the prompt with this place in the batch.
-    Beams(usize),
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::After(tokens) => write!(f, "after {tokens} new ones"),
-            Self::Beams(prompt) => write!(f, "for any beam of prompt {prompt}"),
-        }
-    }
 }
 
 /// What to say of processors that leave nothing to choose.

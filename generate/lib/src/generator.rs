@@ -149,7 +149,8 @@ impl<'a> Generator<'a> {
             clocks: prompts.clocks,
             draft: self.draft,
         };
-        let rows = vec![Row::new(&self.stops); prompts.ids.len() * each];
+        let row = Row { stream: TextStream::new(self.stops.clone()), text: String::new(), tokens: 0 };
+        let rows = vec![row; prompts.ids.len() * each];
         let mut texts = Texts { generator: self, rows, reader };
         let completions = generate_batch(self.model, prompts.ids, &plan, &mut texts)?;
         let numbered = completions.into_iter().enumerate().flat_map(|(prompt, completions)| {
@@ -173,12 +174,6 @@ struct Row {
     text: String,
     /// Tokens taken.
     tokens: usize,
-}
-
-impl Row {
-    fn new(stops: &StopStrings) -> Self {
-        Self { stream: TextStream::new(stops.clone()), text: String::new(), tokens: 0 }
-    }
 }
 
 /// Makes text of the tokens of all rows.

@@ -11,18 +11,14 @@ use ember_model::{Gpt, WeightType, checkpoint, folder};
 /// Why a folder cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // a field is what the message calls it
 pub enum LoadError {
     /// The device cannot be had.
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// The model cannot be read.
     #[error("cannot load {}", folder.display())]
-    Model {
-        /// The folder.
-        folder: PathBuf,
-        /// What is wrong with it.
-        source: ember_model::Error,
-    },
+    Model { folder: PathBuf, source: ember_model::Error },
     /// The tokenizer cannot be read.
     #[error(transparent)]
     Tokenizer(#[from] tokenizer::Error),
@@ -34,14 +30,7 @@ pub enum LoadError {
         "{}: the tokenizer has {tokens} tokens, but the model's config.json only {vocab_size}; they do not belong together",
         folder.display()
     )]
-    OtherTokenizer {
-        /// The folder.
-        folder: PathBuf,
-        /// Tokens of the tokenizer.
-        tokens: usize,
-        /// Tokens of the model.
-        vocab_size: usize,
-    },
+    OtherTokenizer { folder: PathBuf, tokens: usize, vocab_size: usize },
 }
 
 /// The model in `folder` for inference, on what `device` gives, its matrices stored as `weights`; and its tokenizer, which may be

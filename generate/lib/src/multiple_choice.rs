@@ -13,10 +13,12 @@ use serde_json::Value;
 
 use crate::error::{Cause, Result};
 use crate::score::{Stretch, score_stretches};
+use crate::tokens::common_prefix;
 
 /// What is wrong with a question.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // a field is what the message calls it
 pub enum QuestionError {
     /// So few choices leave nothing to choose.
     #[error("\"choices\" holds {0}; give at least 2 to choose from")]
@@ -26,20 +28,10 @@ pub enum QuestionError {
     EmptyChoice(usize),
     /// The answer is none of the choices.
     #[error("\"answer\" is {answer}, but the choices are numbered 0 to {last}")]
-    Answer {
-        /// The number that is given.
-        answer: usize,
-        /// The last choice's.
-        last: usize,
-    },
+    Answer { answer: usize, last: usize },
     /// The tokenizer cannot make a text.
     #[error("{part}")]
-    Text {
-        /// Which text it is.
-        part: String,
-        /// What the tokenizer says.
-        source: Cause,
-    },
+    Text { part: String, source: Cause },
     /// There is no token to start from.
     #[error(
         "nothing stands before the choices, and this model has no <|endoftext|> to start from; give a longer \"context\""
@@ -50,14 +42,7 @@ pub enum QuestionError {
     NoToken(usize),
     /// A choice longer than what the model can attend to.
     #[error("choice {choice} has {tokens} tokens, more than the context of {context_length}; shorten it")]
-    LongChoice {
-        /// Its number.
-        choice: usize,
-        /// How many tokens it has.
-        tokens: usize,
-        /// How many the model can attend to.
-        context_length: usize,
-    },
+    LongChoice { choice: usize, tokens: usize, context_length: usize },
 }
 
 /// A text's beginning and the ways it may go on. The choice is put right behind the context: a space between stands in one of
@@ -203,11 +188,8 @@ pub fn score_questions(
     let Some(logprobs) = score_stretches(model, &stretches, on_batch)? else { return Ok(None) };
     let mut logprobs = logprobs.into_iter();
     let scored = |question: &Vec<EncodedChoice>| {
-        question
-            .iter()
-            .zip(&mut logprobs)
-            .map(|(choice, logprobs)| ScoredChoice { logprobs, bytes: choice.bytes })
-            .collect()
+        let choices = question.iter().zip(&mut logprobs);
+        choices.map(|(choice, logprobs)| ScoredChoice { logprobs, bytes: choice.bytes }).collect()
     };
     Ok(Some(questions.iter().map(scored).collect()))
 }
@@ -244,10 +226,6 @@ impl Accuracy {
     pub fn by_chance(&self) -> Option<f64> {
         (self.answered > 0).then(|| self.chance / self.answered as f64)
     }
-}
-
-fn common_prefix(a: &[u32], b: &[u32]) -> usize {
-    a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use ember_model::Gpt;
 use crate::completion::FinishReason;
 use crate::config::GenerationConfig;
 use crate::constraint::Constraint;
-use crate::error::{Error, Place};
+use crate::error::Error;
 use crate::processors::{Chain, LogitsProcessor};
 
 /// Everything that decides how prompts are continued.
@@ -131,7 +131,7 @@ impl<'a> Plan<'a> {
     pub(crate) fn nothing_left(&self, chain: &Chain, generated: &[u32]) -> Error {
         match &self.constraint {
             Some(constraint) => constraint.nothing_left(generated).into(),
-            None => chain.nothing_left(Place::After(generated.len())),
+            None => Error::NothingLeft { tokens: generated.len(), processors: chain.names() },
         }
     }
 }

@@ -13,15 +13,11 @@ pub const RUNS: &str = "runs";
 /// Why there is no checkpoint where the user means one.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // a field is what the message calls it
 pub enum FindError {
     /// There is nothing of that name, but there is a run.
     #[error("{} does not exist; did you mean {}?", path.display(), run.display())]
-    DidYouMean {
-        /// What is not there.
-        path: PathBuf,
-        /// The run of that name.
-        run: PathBuf,
-    },
+    DidYouMean { path: PathBuf, run: PathBuf },
     /// There is nothing of that name.
     #[error("{} does not exist; name a run folder, a checkpoint folder or a Hugging Face folder", .0.display())]
     Absent(PathBuf),
@@ -39,14 +35,7 @@ pub enum FindError {
         "{} names \"{name}\", but {} is no checkpoint; write the name of one that is there into {}, or give its folder",
         file.display(), folder.display(), file.file_name().unwrap_or_default().display()
     )]
-    Dangling {
-        /// The file that names it.
-        file: PathBuf,
-        /// The name in it.
-        name: String,
-        /// Where it should be.
-        folder: PathBuf,
-    },
+    Dangling { file: PathBuf, name: String, folder: PathBuf },
     /// No folder of runs, where none was named.
     #[error("there is no folder {} here; train a model, or name a folder", .0.display())]
     NoRuns(PathBuf),
@@ -92,7 +81,7 @@ fn find_in(path: &Path) -> Result<Found, FindError> {
     if !path.is_dir() {
         return Err(FindError::IsFile(named));
     }
-    refuse_irregular_files(path)?;
+    folder::refuse_irregular_files(path)?;
     if path.join("config.json").is_file() {
         return Ok(Found { folder: path.to_owned(), reason: String::new() });
     }
@@ -105,10 +94,6 @@ fn find_in(path: &Path) -> Result<Found, FindError> {
     Err(if is_run { FindError::NoCheckpointYet(named) } else { FindError::Neither(named) })
 }
 
-fn refuse_irregular_files(folder: &Path) -> Result<(), FindError> {
-    folder::refuse_irregular_files(folder).map_err(FindError::Irregular)
-}
-
 /// The checkpoint that the run's text file `pointer` names.
 fn follow(run: &Path, pointer: &str) -> Result<Found, FindError> {
     let file = run.join(pointer);
@@ -119,7 +104,7 @@ fn follow(run: &Path, pointer: &str) -> Result<Found, FindError> {
     if name.is_empty() || !folder.join("config.json").is_file() {
         return Err(FindError::Dangling { file, name: name.to_owned(), folder });
     }
-    refuse_irregular_files(&folder)?;
+    folder::refuse_irregular_files(&folder)?;
     Ok(Found { folder, reason: format!("{pointer} of {}", run.display()) })
 }
 
@@ -132,12 +117,9 @@ fn newest_run(runs: &Path) -> Result<Found, FindError> {
         time("latest").max(time("best"))
     };
     let entries = fs::read_dir(runs).at("cannot read", runs)?;
-    let newest = entries
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter_map(|run| Some((saved(&run)?, run)))
-        .max()
-        .map(|(_, run)| run);
-    let run = newest.ok_or_else(|| FindError::NoRunYet(runs.to_owned()))?;
+    let runs_within = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let newest = runs_within.filter_map(|run| Some((saved(&run)?, run))).max();
+    let (_, run) = newest.ok_or_else(|| FindError::NoRunYet(runs.to_owned()))?;
     let found = find_in(&run)?;
     Ok(Found { reason: format!("{}, the newest run", found.reason), ..found })
 }

@@ -9,7 +9,7 @@ use ember_model::Gpt;
 
 use crate::batches::plan;
 use crate::error::{Error, Result};
-use crate::tokens::{check_ids, to_tensor};
+use crate::tokens::{check_ids, from_tensor, to_tensor};
 
 pub use texts::{Tally, bytes_of, check_length, score_texts, scored_bytes};
 
@@ -120,9 +120,7 @@ fn log_probabilities_at(
         let places = to_tensor(&[positions], &device).reshape([positions.len()]); // [positions]
         let logits = model.logits(hidden.clone().select(1, places)); // [1, positions, vocab]
         let chosen = to_tensor(&[targets], &device).unsqueeze_dim(2); // [1, positions, 1]
-        let chosen = log_softmax(logits, 2).gather(2, chosen).into_data();
-        let unreadable = |error| Error::Unreadable { what: "the log-probabilities", reason: format!("{error:?}") };
-        logprobs.extend(chosen.try_into_vec::<f32>().map_err(unreadable)?);
+        logprobs.extend(from_tensor(log_softmax(logits, 2).gather(2, chosen), "the log-probabilities")?);
     }
     Ok(logprobs)
 }

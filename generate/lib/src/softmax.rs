@@ -25,32 +25,27 @@ pub fn log_sum_exp(logits: &[f32]) -> f64 {
 
 /// The highest logit; minus infinity of none.
 pub(crate) fn highest(logits: &[f32]) -> f32 {
-    let mut lanes = [f32::NEG_INFINITY; LANES];
-    let chunks = logits.chunks_exact(LANES);
-    for &logit in chunks.remainder() {
-        lanes[0] = lanes[0].max(logit);
-    }
-    for chunk in chunks {
-        for (lane, &logit) in lanes.iter_mut().zip(chunk) {
-            *lane = lane.max(logit);
-        }
-    }
-    lanes.into_iter().fold(f32::NEG_INFINITY, f32::max)
+    reduced(logits, f32::NEG_INFINITY, f32::max).into_iter().fold(f32::NEG_INFINITY, f32::max)
 }
 
 /// The sum in float64, in an order that depends on the length alone.
 pub(crate) fn sum(values: &[f32]) -> f64 {
-    let mut lanes = [0.0_f64; LANES];
+    reduced(values, 0.0_f64, |sum, value| sum + f64::from(value)).into_iter().sum()
+}
+
+/// The values in [`LANES`] partial results, each begun with `start`.
+fn reduced<T: Copy>(values: &[f32], start: T, join: impl Fn(T, f32) -> T) -> [T; LANES] {
+    let mut lanes = [start; LANES];
     let chunks = values.chunks_exact(LANES);
     for &value in chunks.remainder() {
-        lanes[0] += f64::from(value);
+        lanes[0] = join(lanes[0], value);
     }
     for chunk in chunks {
         for (lane, &value) in lanes.iter_mut().zip(chunk) {
-            *lane += f64::from(value);
+            *lane = join(*lane, value);
         }
     }
-    lanes.into_iter().sum()
+    lanes
 }
 
 /// e to the power of `x` for `x` at most 0, within 2 units in the last place; 0 below the smallest normal number.

@@ -71,29 +71,18 @@ impl TextStream {
 
     /// Moves every complete character from `bytes` to `held`.
     fn decode_whole_characters(&mut self) {
-        let mut rest = self.bytes.as_slice();
-        loop {
-            match std::str::from_utf8(rest) {
-                Ok(text) => {
-                    self.held.push_str(text);
-                    rest = &[];
-                    break;
-                }
-                Err(error) => {
-                    let (valid, after) = rest.split_at(error.valid_up_to());
-                    self.held.push_str(&String::from_utf8_lossy(valid));
-                    rest = after;
-                    match error.error_len() {
-                        Some(malformed) => {
-                            self.held.push(char::REPLACEMENT_CHARACTER);
-                            rest = &rest[malformed..];
-                        }
-                        None => break, // the beginning of a character whose end has not come yet
-                    }
-                }
+        let bytes = std::mem::take(&mut self.bytes);
+        let mut chunks = bytes.utf8_chunks().peekable();
+        while let Some(chunk) = chunks.next() {
+            self.held.push_str(chunk.valid());
+            let is_last = chunks.peek().is_none();
+            match std::str::from_utf8(chunk.invalid()) {
+                // The beginning of a character whose end has not come yet.
+                Err(error) if is_last && error.error_len().is_none() => self.bytes = chunk.invalid().to_vec(),
+                Err(_) => self.held.push(char::REPLACEMENT_CHARACTER),
+                Ok(_) => {}
             }
         }
-        self.bytes = rest.to_vec();
     }
 }
 

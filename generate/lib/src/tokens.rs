@@ -1,4 +1,4 @@
-//! Token ids on their way into a model.
+//! Token ids on their way into a model, and numbers on their way out.
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
@@ -13,6 +13,20 @@ pub fn check_ids(ids: &[u32], vocab_size: usize) -> Result<()> {
         Some(&id) => Err(Error::OutsideVocabulary { id, vocab_size }),
         None => Ok(()),
     }
+}
+
+/// How many tokens both begin with.
+pub(crate) fn common_prefix(a: &[u32], b: &[u32]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+/// The numbers of a tensor, row-major.
+///
+/// # Errors
+/// When they cannot be read from the device; `what` is what the error calls them.
+pub fn from_tensor<const D: usize>(tensor: Tensor<D>, what: &'static str) -> Result<Vec<f32>> {
+    let unreadable = |error| Error::Unreadable { what, reason: format!("{error:?}") };
+    tensor.into_data().try_into_vec::<f32>().map_err(unreadable)
 }
 
 /// Rows of one length as a tensor, `[batch, time]`.

@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 
 use crate::completion::{ChosenToken, FinishReason};
-use crate::trace::{BeamStep, ChoiceTrace};
+use crate::trace::{BeamStep, TracedStep};
 
 /// A caller that looks on. A closure that takes [`Certain`] is one; `()` is nobody.
 pub trait Watch {
@@ -46,12 +46,8 @@ pub enum Traced<'a> {
     Choice {
         /// The row, as in [`Certain`].
         row: usize,
-        /// The account.
-        choice: &'a ChoiceTrace,
-        /// The model's logits at that step, `[vocab]`.
-        unmodified: &'a [f32],
-        /// What the processors made of them, `[vocab]`; minus infinity where a token was removed.
-        processed: &'a [f32],
+        /// The account, with the logits.
+        step: &'a TracedStep,
     },
     /// What the beams of one prompt, or one group of them, did.
     Beams(&'a BeamStep),

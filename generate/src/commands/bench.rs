@@ -12,7 +12,7 @@ use ember_model::{Gpt, GptConfig, device};
 use serde::Serialize;
 
 use super::loaded::Loaded;
-use super::weights::WeightsArgs;
+use super::model_args::WeightsArgs;
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_cli::terminal;
 use ember_decoding::bench::{Speed, Task, speed};
@@ -135,12 +135,12 @@ fn line(speed: &Speed) -> String {
 /// The model, and the name of the device it is on.
 fn model(args: &BenchArgs, common: &CommonArgs, notes: &Notes) -> Result<(Gpt, String)> {
     let Some(config) = &args.shape else {
-        let loaded = Loaded::new(args.from.as_deref(), true, args.weights.chosen(), common, notes)?;
+        let loaded = Loaded::new(args.from.as_deref(), true, args.weights.chosen, common, notes)?;
         return Ok((loaded.model, loaded.device_kind));
     };
     let device = device::select(common.device)?;
     notes.say(format!("device: {} ({}): {}", device.id, device.name, device.reason));
     let seed = common.seed.unwrap_or(0);
-    let model = Gpt::for_inference(config, &Random { seed }, args.weights.chosen(), &device.device)?;
+    let model = Gpt::for_inference(config, &Random { seed }, args.weights.chosen, &device.device)?;
     Ok((model, device.id))
 }

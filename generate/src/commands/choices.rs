@@ -6,12 +6,11 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use ember_data::tokenizer::SpecialTokens;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::lines::TextFile;
+use super::lines::{TextFile, beginning};
 use super::loaded::Loaded;
-use super::progress::Progress;
-use super::scoring::{SCORED_BETWEEN_RESULTS, beginning, tokens_done};
+use super::progress::{Progress, SCORED_BETWEEN_RESULTS};
 use ember_cli::program::{Notes, Outcome, OutputFormat};
 use ember_decoding::batches::groups;
 use ember_decoding::multiple_choice::{Accuracy, By, EncodedChoice, Question, ScoredChoice, rank, score_questions};
@@ -35,17 +34,6 @@ struct JsonQuestion<'a> {
     token_logprobs: Vec<&'a [f32]>,
     bytes: Vec<usize>,
     cut_tokens: Vec<usize>,
-}
-
-/// The last JSON object; the accuracies are null where no answer is known.
-#[derive(Serialize)]
-struct JsonSummary {
-    questions: usize,
-    answered: usize,
-    accuracy: Option<f64>,
-    accuracy_per_token: Option<f64>,
-    accuracy_per_byte: Option<f64>,
-    chance: Option<f64>,
 }
 
 /// Reads and checks every question before anything is loaded: a bad line should not cost a wait.
@@ -82,7 +70,7 @@ pub(super) fn answer(
     let read: Vec<usize> = encoded.iter().map(|choices| choices.iter().map(|choice| choice.ids.len()).sum()).collect();
     let mut accuracy = Accuracy::default();
     for group in groups(&read, SCORED_BETWEEN_RESULTS) {
-        let results = score_questions(&loaded.model, &encoded[group.clone()], &mut tokens_done(&progress, interrupt))?;
+        let results = score_questions(&loaded.model, &encoded[group.clone()], &mut progress.or_interrupt(interrupt))?;
         let Some(results) = results else { return Ok(Outcome::Interrupted) };
         progress.aside(|| {
             for ((number, (_, question)), choices) in group.clone().zip(&questions[group.clone()]).zip(&results) {
@@ -101,16 +89,12 @@ pub(super) fn answer(
 }
 
 fn say_what_was_cut(encoded: &[Vec<EncodedChoice>], context_length: usize, notes: &Notes) {
-    let cuts: Vec<usize> = encoded
-        .iter()
-        .filter_map(|choices| choices.iter().map(|choice| choice.cut).max())
-        .filter(|&cut| cut > 0)
-        .collect();
+    let cuts = encoded.iter().filter_map(|choices| choices.iter().map(|choice| choice.cut).max());
+    let cuts: Vec<usize> = cuts.filter(|&cut| cut > 0).collect();
     if let Some(most) = cuts.iter().max() {
+        let (cut, all) = (cuts.len(), encoded.len());
         notes.say(format!(
-            "{} of {} questions are longer than the context of {context_length} tokens and lost their first, at most {most}",
-            cuts.len(),
-            encoded.len()
+            "{cut} of {all} questions are longer than the context of {context_length} tokens and lost their first, at most {most}"
         ));
     }
 }
@@ -146,12 +130,8 @@ fn line(question: &Question, choices: &[ScoredChoice]) -> String {
         Some(_) => "wrong",
     };
     let logprobs: Vec<String> = choices.iter().map(|choice| format!("{:.3}", choice.value(By::Sum))).collect();
-    let end: String = last_characters(&question.context);
-    format!(
-        "{mark}  choice {best}  log-probabilities {}  {end} |{}",
-        logprobs.join(" "),
-        beginning(&question.choices[best])
-    )
+    let (logprobs, end) = (logprobs.join(" "), last_characters(&question.context));
+    format!("{mark}  choice {best}  log-probabilities {logprobs}  {end} |{}", beginning(&question.choices[best]))
 }
 
 /// The end of a context, where the question tends to stand, on one line.
@@ -162,30 +142,27 @@ fn last_characters(context: &str) -> String {
     if count > MOST { format!("...{end}") } else { end }
 }
 
+/// The last line; the accuracies are null where no answer is known.
 fn write_summary(accuracy: &Accuracy, format: OutputFormat, out: &mut dyn Write) -> Result<()> {
     let Accuracy { questions, answered, .. } = *accuracy;
     match format {
         OutputFormat::Json => {
-            let summary = JsonSummary {
-                questions,
-                answered,
-                accuracy: accuracy.by(By::Sum),
-                accuracy_per_token: accuracy.by(By::Token),
-                accuracy_per_byte: accuracy.by(By::Byte),
-                chance: accuracy.by_chance(),
-            };
-            writeln!(out, "{}", serde_json::json!({ "summary": summary }))?;
+            let summary = json!({ "summary": {
+                "questions": questions,
+                "answered": answered,
+                "accuracy": accuracy.by(By::Sum),
+                "accuracy_per_token": accuracy.by(By::Token),
+                "accuracy_per_byte": accuracy.by(By::Byte),
+                "chance": accuracy.by_chance(),
+            } });
+            writeln!(out, "{summary}")?;
         }
         OutputFormat::Text => {
             let percent = |share: Option<f64>| share.map_or("-".to_owned(), |share| format!("{:.1}%", 100.0 * share));
-            writeln!(
-                out,
-                "accuracy {}  per token {}  per byte {}  by chance {}  {answered} of {questions} questions have an answer",
-                percent(accuracy.by(By::Sum)),
-                percent(accuracy.by(By::Token)),
-                percent(accuracy.by(By::Byte)),
-                percent(accuracy.by_chance()),
-            )?;
+            let [whole, token, byte] = [By::Sum, By::Token, By::Byte].map(|by| percent(accuracy.by(by)));
+            let right = format!("accuracy {whole}  per token {token}  per byte {byte}");
+            let chance = percent(accuracy.by_chance());
+            writeln!(out, "{right}  by chance {chance}  {answered} of {questions} questions have an answer")?;
         }
     }
     Ok(out.flush()?)

@@ -33,16 +33,16 @@ impl ConstraintArgs {
     /// A [`UsageError`] that names the flag and its file, when the file cannot be read or is not what the flag says.
     pub fn grammar(&self) -> Result<Option<Grammar>> {
         let source = |flag: &str, path: &Path| format!("{flag} {}", path.display());
-        let grammar = if let Some(path) = &self.json_schema {
-            Grammar::json_schema(source("--json-schema", path), &read("--json-schema", path)?)?
-        } else if let Some(expression) = &self.regex {
-            Grammar::regex(format!("--regex {expression:?}"), expression)?
-        } else if let Some(path) = &self.grammar {
-            Grammar::lark(source("--grammar", path), &read("--grammar", path)?)?
-        } else {
-            return Ok(None);
-        };
-        Ok(Some(grammar))
+        Ok(match self {
+            Self { json_schema: Some(path), .. } => {
+                Some(Grammar::json_schema(source("--json-schema", path), &read("--json-schema", path)?)?)
+            }
+            Self { regex: Some(regex), .. } => Some(Grammar::regex(format!("--regex {regex:?}"), regex)?),
+            Self { grammar: Some(path), .. } => {
+                Some(Grammar::lark(source("--grammar", path), &read("--grammar", path)?)?)
+            }
+            _ => None,
+        })
     }
 }
 

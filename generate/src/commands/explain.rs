@@ -7,12 +7,11 @@ use anyhow::{Result, bail, ensure};
 use clap::Args;
 use ember_host::output::write_output;
 
-use super::lines::{standard_input, without_line_end};
+use super::knob_args::{count, number};
 use super::loaded::Loaded;
-use super::prompts::{FilePrompt, Given};
-use super::special_tokens::SpecialTokensArgs;
-use super::text_args::{any_seed, count, number};
-use super::weights::WeightsArgs;
+use super::model_args::{SpecialTokensArgs, WeightsArgs};
+use super::prompts::{self, FilePrompt, Given};
+use super::text_args::any_seed;
 use crate::twin::{self, Twin};
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_cli::{terminal, wording};
@@ -119,10 +118,11 @@ pub(super) fn run(args: &ExplainArgs, common: &CommonArgs, interrupt: &Interrupt
     // What is wrong with a flag may show only beside the folder's file; both are read before the model, which is a wait.
     let folder = run_folder::find(args.from.as_deref())?.folder;
     let (mut config, remarks) = args.config(&folder)?;
-    let given = args.given(interrupt)?;
+    let given = prompts::given(args.prompt.as_deref(), args.prompt_ids.as_deref(), interrupt)?;
+    let given = given.ok_or_else(|| UsageError::new("explain needs a prompt; add PROMPT or --prompt-ids"))?;
 
     let loaded =
-        Loaded::new(args.from.as_deref(), matches!(given, Given::Ids(_)), args.weights.chosen(), common, &notes)?;
+        Loaded::new(args.from.as_deref(), matches!(given, Given::Ids(_)), args.weights.chosen, common, &notes)?;
     remarks.iter().for_each(|remark| notes.say(remark));
     config.end_tokens = loaded.end_tokens(&notes)?;
     config.seed = common.seed.unwrap_or_else(any_seed);
@@ -131,19 +131,14 @@ pub(super) fn run(args: &ExplainArgs, common: &CommonArgs, interrupt: &Interrupt
         loaded.check_ids("--prompt-ids", ids)?;
     }
     let prompt = FilePrompt { place: "the prompt".to_owned(), id: None, prompt: given };
-    let vocab_size = loaded.model.config().vocab_size;
-    let ids = prompt.to_ids(loaded.tokenizer.as_ref(), args.special.chosen(), vocab_size)?;
-    let text = match prompt.prompt {
-        Given::Text(text) => Some(text),
-        Given::Ids(_) => loaded.text_of(&ids)?,
-    };
+    let prompt = prompt.ready(0, &loaded, args.special.chosen)?;
 
     let bytes_of = |id: u32| loaded.bytes_of(id);
     let request = Request {
         model: &loaded.model,
         checkpoint: &loaded.folder.display().to_string(),
-        prompt_text: text.as_deref(),
-        prompt: &ids,
+        prompt_text: prompt.text.as_deref(),
+        prompt: &prompt.ids,
         config: &config,
         num_beams: args.num_beams,
         exact_nodes: EXACT_NODES,
@@ -215,11 +210,8 @@ impl ExplainArgs {
             bail!(UsageError::new(format!("--html {path}: there is no folder {parent}; make it, or name another")));
         }
         if let Some(step) = self.steps.iter().flatten().find(|&&step| step >= self.max_new_tokens) {
-            bail!(UsageError::new(format!(
-                "--steps {step}: with --max-new-tokens {} the last step is {}",
-                self.max_new_tokens,
-                self.max_new_tokens - 1
-            )));
+            let (tokens, last) = (self.max_new_tokens, self.max_new_tokens - 1);
+            bail!(UsageError::new(format!("--steps {step}: with --max-new-tokens {tokens} the last step is {last}")));
         }
         Ok(())
     }
@@ -279,21 +271,6 @@ impl ExplainArgs {
             notes.push(format!("generation_config.json also sets {}: not applied here", others.join(", ")));
         }
         Ok((config, notes))
-    }
-
-    /// The prompt: PROMPT, `--prompt-ids`, or what a pipe holds.
-    fn given(&self, interrupt: &Interrupt) -> Result<Given> {
-        if let Some(ids) = &self.prompt_ids {
-            ensure!(!ids.is_empty(), UsageError::new("--prompt-ids is empty; give at least one id"));
-            return Ok(Given::Ids(ids.clone()));
-        }
-        if let Some(text) = &self.prompt {
-            return Ok(Given::Text(text.clone()));
-        }
-        if io::stdin().is_terminal() {
-            bail!(UsageError::new("explain needs a prompt; add PROMPT or --prompt-ids"));
-        }
-        Ok(Given::Text(without_line_end(&standard_input(interrupt)?).to_owned()))
     }
 }
 

@@ -128,6 +128,13 @@ pub(super) fn without_line_end(text: &str) -> &str {
     text.strip_suffix('\r').unwrap_or(text)
 }
 
+/// The first few words of a text, on one line.
+pub(super) fn beginning(text: &str) -> String {
+    const MOST: usize = 40;
+    let line: String = text.chars().take(MOST).map(|c| if ['\n', '\r', '\t'].contains(&c) { ' ' } else { c }).collect();
+    if text.chars().count() > MOST { format!("{line}...") } else { line }
+}
+
 /// A JSON error in the terms of its line: the parser believes that every line is its first.
 fn cause(error: &serde_json::Error) -> String {
     let message = error.to_string();

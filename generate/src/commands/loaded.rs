@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use ember_data::tokenizer::Tokenizer;
 use ember_model::device;
 use ember_model::{Gpt, WeightType};
@@ -59,14 +59,11 @@ impl Loaded {
     /// Refuses ids given on the command line that the model does not have.
     pub(super) fn check_ids(&self, flag: &str, ids: &[u32]) -> Result<()> {
         let vocab_size = self.model.config().vocab_size;
-        match ids.iter().find(|&&id| id as usize >= vocab_size) {
-            None => Ok(()),
-            Some(id) => Err(UsageError::new(format!(
-                "{flag}: {id} is outside the model's vocabulary; ids go from 0 to {}",
-                vocab_size - 1
-            ))
-            .into()),
+        if let Some(id) = ids.iter().find(|&&id| id as usize >= vocab_size) {
+            let last = vocab_size - 1;
+            bail!(UsageError::new(format!("{flag}: {id} is outside the model's vocabulary; ids go from 0 to {last}")));
         }
+        Ok(())
     }
 
     /// The tokens that end a text: those that the folder names, which is said where they are not just the tokenizer's own

@@ -1,11 +1,16 @@
 //! How far long work has come, for people who watch: a bar on a terminal, nothing anywhere else.
 
 use std::cell::Cell;
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use ember_cli::program::Notes;
+use ember_host::interrupt::Interrupt;
+
+/// Tokens that are scored, the alike in length together, before their results are shown.
+pub(super) const SCORED_BETWEEN_RESULTS: usize = 1 << 16;
 
 /// What is done sooner needs no bar.
 const SHOWN_AFTER: Duration = Duration::from_secs(1);
@@ -34,6 +39,14 @@ impl Progress {
             self.shown.set(true);
             // Draws nothing where standard error is no terminal.
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+    }
+
+    /// Hears how many more are done, and says whether to go on.
+    pub(super) fn or_interrupt(&self, interrupt: &Interrupt) -> impl FnMut(usize) -> ControlFlow<()> {
+        |done| {
+            self.advance(done);
+            if interrupt.requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         }
     }
 

@@ -1,21 +1,46 @@
-//! Prompts from a file, for `text --prompts FILE`.
+//! Prompts: as the command line and files give them, and ready for the model.
 //!
-//! Plain text is one prompt a line; an empty line is an empty prompt, which starts from what the tokenizer puts before every text,
-//! else from `<|endoftext|>`. A name that ends in
-//! `.jsonl` or `.json` means one JSON object a line: `{"prompt": "..."}` or `{"prompt_ids": [1, 2]}`, and with either an `"id"`
-//! of any kind, which is handed through; other keys are ignored, and empty lines are skipped.
+//! In a file plain text is one prompt a line; an empty line is an empty prompt, which starts from
+//! what the tokenizer puts before every text, else from `<|endoftext|>`. A name that ends in `.jsonl`
+//! or `.json` means one JSON object a line: `{"prompt": "..."}` or `{"prompt_ids": [1, 2]}`, and with
+//! either an `"id"` of any kind, which is handed through; other keys are ignored, and empty lines are
+//! skipped.
 
+use std::io::{self, IsTerminal};
 use std::path::Path;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Error, Result, bail, ensure};
 use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::lines::TextFile;
-use ember_cli::program::UsageError;
+use super::lines::{TextFile, standard_input, without_line_end};
+use super::loaded::Loaded;
+use ember_cli::program::{UsageError, exit_code};
+use ember_host::interrupt::Interrupt;
 
 const EXAMPLE: &str = "{\"prompt\": \"...\"} or {\"prompt_ids\": [1, 2]}";
+
+/// What is to be continued; no text where there is no tokenizer.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Prompt {
+    /// Its place among all that were given, by which its answers and draws are named.
+    pub(super) index: usize,
+    /// Where it was given, for errors; empty where the command line itself gave it.
+    pub(super) place: String,
+    pub(super) text: Option<String>,
+    pub(super) ids: Vec<u32>,
+    /// What a file of prompts calls it.
+    pub(super) id: Option<Value>,
+}
+
+impl Prompt {
+    /// An error with the line that the prompt stands on; a wrong flag is nothing that a prompt can
+    /// help.
+    pub(super) fn blame(&self, error: Error) -> Error {
+        if self.place.is_empty() || exit_code(&error) == 2 { error } else { error.context(self.place.clone()) }
+    }
+}
 
 /// A prompt as a file states it.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,28 +63,50 @@ pub enum Given {
 }
 
 impl FilePrompt {
+    /// Ready for the model, as number `index` of all that were given.
+    ///
+    /// # Errors
+    /// As [`Self::to_ids`].
+    pub(super) fn ready(self, index: usize, loaded: &Loaded, special: SpecialTokens) -> Result<Prompt> {
+        let ids = self.to_ids(loaded.tokenizer.as_ref(), special, loaded.model.config().vocab_size)?;
+        let text = match self.prompt {
+            Given::Text(text) => Some(text),
+            Given::Ids(_) => loaded.text_of(&ids)?,
+        };
+        Ok(Prompt { index, place: self.place, text, ids, id: self.id })
+    }
+
     /// The token ids to start from, names of special tokens being what `special` says.
     ///
     /// # Errors
     /// Names the line when the tokenizer cannot make the text, there is no tokenizer, the prompt is empty and there is no
     /// token to start from, or an id is outside the vocabulary of `vocab_size`.
     pub fn to_ids(&self, tokenizer: Option<&Tokenizer>, special: SpecialTokens, vocab_size: usize) -> Result<Vec<u32>> {
-        let ids = match &self.prompt {
-            Given::Ids(ids) => Ok(ids.clone()),
-            Given::Text(text) => match tokenizer {
-                Some(tokenizer) => ids_of(text, tokenizer, special),
-                None => bail!("{}: the checkpoint holds no tokenizer; give \"prompt_ids\"", self.place),
-            },
-        };
-        let ids = match ids {
-            Err(error) if !self.place.is_empty() => return Err(error.context(self.place.clone())),
-            ids => ids?,
+        let blame = |error: Error| if self.place.is_empty() { error } else { error.context(self.place.clone()) };
+        let ids = match (&self.prompt, tokenizer) {
+            (Given::Ids(ids), _) => ids.clone(),
+            (Given::Text(text), Some(tokenizer)) => ids_of(text, tokenizer, special).map_err(blame)?,
+            (Given::Text(_), None) => bail!("{}: the checkpoint holds no tokenizer; give \"prompt_ids\"", self.place),
         };
         if let Some(id) = ids.iter().find(|&&id| id as usize >= vocab_size) {
             bail!("{}: {id} is outside the model's vocabulary; ids go from 0 to {}", self.place, vocab_size - 1);
         }
         Ok(ids)
     }
+}
+
+/// The prompt of a command line, else what a pipe holds; none where there is a terminal to ask.
+///
+/// # Errors
+/// When there are no ids in `--prompt-ids`, or standard input cannot be read.
+pub(super) fn given(text: Option<&str>, ids: Option<&[u32]>, interrupt: &Interrupt) -> Result<Option<Given>> {
+    ensure!(ids.is_none_or(|ids| !ids.is_empty()), UsageError::new("--prompt-ids is empty; give at least one id"));
+    Ok(match (ids, text) {
+        (Some(ids), _) => Some(Given::Ids(ids.to_vec())),
+        (None, Some(text)) => Some(Given::Text(text.to_owned())),
+        (None, None) if io::stdin().is_terminal() => None,
+        (None, None) => Some(Given::Text(without_line_end(&standard_input(interrupt)?).to_owned())),
+    })
 }
 
 /// The ids of a prompt; an empty one starts from what the tokenizer puts before every text, else from the end-of-text token,

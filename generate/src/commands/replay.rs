@@ -7,13 +7,13 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use ember_model::{WeightType, folder};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::loaded::Loaded;
-use super::prompt::Prompt;
+use super::model_args::weight_type;
+use super::prompts::Prompt;
 use super::session::{Batch, Repeats, Session};
 use super::trace_file::{Header, HeaderPrompt, LineHead, Machine, Trace, TraceSink};
-use super::weights::WeightsArg;
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, counted};
 use ember_cli::terminal;
 use ember_decoding::FinishReason;
@@ -39,8 +39,8 @@ pub struct ReplayArgs {
     from: Option<PathBuf>,
 
     /// What the model's matrices are kept as [default: what the trace was written with]
-    #[arg(long, value_enum, value_name = "TYPE", help_heading = "Everywhere")]
-    weights: Option<WeightsArg>,
+    #[arg(long, value_parser = weight_type(), value_name = "TYPE", help_heading = "Everywhere")]
+    weights: Option<WeightType>,
 }
 
 pub(super) fn run(args: &ReplayArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
@@ -49,7 +49,7 @@ pub(super) fn run(args: &ReplayArgs, common: &CommonArgs, interrupt: &Interrupt)
     let header = &trace.header;
     let mut recorded = recorded(trace.lines(), header)?;
     let from = args.from.as_ref().unwrap_or(&header.checkpoint);
-    let weight_type = args.weights.map_or(header.weight_type, WeightType::from);
+    let weight_type = args.weights.unwrap_or(header.weight_type);
     let loaded = Loaded::new(Some(from), true, weight_type, common, &notes)?;
     let weights = folder::weights_checksum(&loaded.folder)?;
     if weights != header.weights {
@@ -69,18 +69,11 @@ pub(super) fn run(args: &ReplayArgs, common: &CommonArgs, interrupt: &Interrupt)
         }
     }
 
-    let prompts: Vec<Prompt> = header
-        .prompts
-        .iter()
-        .enumerate()
-        .map(|(index, HeaderPrompt { prompt, prompt_ids })| Prompt {
-            index,
-            place: String::new(),
-            text: prompt.clone(),
-            ids: prompt_ids.clone(),
-            id: None,
-        })
-        .collect();
+    let prompt = |(index, stated): (usize, &HeaderPrompt)| {
+        let (text, ids) = (stated.prompt.clone(), stated.prompt_ids.clone());
+        Prompt { index, place: String::new(), text, ids, id: None }
+    };
+    let prompts: Vec<Prompt> = header.prompts.iter().enumerate().map(prompt).collect();
     trace.check(loaded.model.config().vocab_size)?;
     let session = Session::new(&loaded, header.config.clone(), header.grammar.clone(), interrupt)?;
     // A clock and a user cannot be replayed: what they cut short is cut at the same place, and nothing else is.
@@ -97,8 +90,7 @@ pub(super) fn run(args: &ReplayArgs, common: &CommonArgs, interrupt: &Interrupt)
             count: *count,
             repeats: std::mem::take(&mut batch.repeats),
         };
-        let written = session.write(&batch, None, Some(&mut comparison))?;
-        sequences += written.answers.len();
+        sequences += session.write(&batch, None, Some(&mut comparison))?.len();
         if interrupt.requested() {
             return Ok(Outcome::Interrupted);
         }
@@ -108,21 +100,17 @@ pub(super) fn run(args: &ReplayArgs, common: &CommonArgs, interrupt: &Interrupt)
     }
     let (steps, widest) = (comparison.steps, comparison.widest);
     match common.format {
-        OutputFormat::Json => writeln!(
-            terminal::stdout(),
-            "{}",
-            serde_json::json!({"same": true, "sequences": sequences, "steps": steps, "largest_difference": widest})
-        )?,
+        OutputFormat::Json => {
+            let same = json!({"same": true, "sequences": sequences, "steps": steps, "largest_difference": widest});
+            writeln!(terminal::stdout(), "{same}")?;
+        }
         OutputFormat::Text => {
             let numbers = match widest {
                 0.0 => "the same to the last bit".to_owned(),
                 widest => format!("within {widest:.1e}"),
             };
-            notes.say(format!(
-                "the same again: {} and {}, every token equal, numbers {numbers}",
-                counted(sequences, "sequence"),
-                counted(steps, "step")
-            ));
+            let (sequences, steps) = (counted(sequences, "sequence"), counted(steps, "step"));
+            notes.say(format!("the same again: {sequences} and {steps}, every token equal, numbers {numbers}"));
         }
     }
     Ok(Outcome::Done)
@@ -225,14 +213,11 @@ fn first_difference(path: &str, expected: &Value, found: &Value, widest: &mut f6
             keys(a, b).find_map(|key| first_difference(&join(path, key), &a[key], &b[key], widest))
         }
         (Value::Array(a), Value::Array(b)) => {
-            let pairs = a.iter().zip(b).enumerate();
+            let mut pairs = a.iter().zip(b).enumerate();
             let inside =
                 |(i, (a, b)): (usize, (&Value, &Value))| first_difference(&format!("{path}[{i}]"), a, b, widest);
-            pairs
-                .map(inside)
-                .find(Option::is_some)
-                .flatten()
-                .or_else(|| (a.len() != b.len()).then(|| format!("{path} had {} entries, now {}", a.len(), b.len())))
+            let lengths = || format!("{path} had {} entries, now {}", a.len(), b.len());
+            pairs.find_map(inside).or_else(|| (a.len() != b.len()).then(lengths))
         }
         (Value::Number(a), Value::Number(b)) if a.is_f64() || b.is_f64() => {
             let (a, b) = (a.as_f64()?, b.as_f64()?);

@@ -7,15 +7,13 @@ use anyhow::{Context, Error, Result, bail, ensure};
 use clap::Args;
 use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::choices;
-use super::lines::{TextFile, standard_input};
+use super::lines::{TextFile, beginning, standard_input};
 use super::loaded::Loaded;
-use super::progress::Progress;
-use super::scoring::{SCORED_BETWEEN_RESULTS, beginning, tokens_done};
-use super::special_tokens::SpecialTokensArgs;
-use super::weights::WeightsArgs;
+use super::model_args::{SpecialTokensArgs, WeightsArgs};
+use super::progress::{Progress, SCORED_BETWEEN_RESULTS};
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_cli::terminal;
 use ember_decoding::batches::groups;
@@ -90,16 +88,6 @@ struct JsonScore<'a> {
     tokens: usize,
 }
 
-/// The last JSON object of several texts: what all their tokens come to.
-#[derive(Serialize)]
-struct JsonSummary {
-    texts: usize,
-    loss: f64,
-    perplexity: f64,
-    bits_per_byte: Option<f64>,
-    tokens: usize,
-}
-
 pub(super) fn run(args: &ScoreArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     run_onto(args, common, interrupt, &mut terminal::stdout())
 }
@@ -109,11 +97,11 @@ fn run_onto(args: &ScoreArgs, common: &CommonArgs, interrupt: &Interrupt, out: &
     let from = args.from.as_deref();
     if let Some(path) = &args.choices {
         let questions = choices::read(path)?;
-        let loaded = Loaded::new(from, false, args.weights.chosen(), common, &notes)?;
-        return choices::answer(&questions, &loaded, args.special.chosen(), common.format, &notes, interrupt, out);
+        let loaded = Loaded::new(from, false, args.weights.chosen, common, &notes)?;
+        return choices::answer(&questions, &loaded, args.special.chosen, common.format, &notes, interrupt, out);
     }
     let texts = given_texts(args, interrupt)?;
-    let loaded = Loaded::new(from, args.prompt_ids.is_some(), args.weights.chosen(), common, &notes)?;
+    let loaded = Loaded::new(from, args.prompt_ids.is_some(), args.weights.chosen, common, &notes)?;
     let context_length = loaded.model.config().context_length;
     let stride = args.stride.map_or((context_length / 2).max(1), |stride| stride as usize);
     if stride > context_length {
@@ -129,7 +117,7 @@ fn run_onto(args: &ScoreArgs, common: &CommonArgs, interrupt: &Interrupt, out: &
             vec![Text { id: None, text: loaded.text_of(ids)?, ids: ids.clone(), bytes }]
         }
         (None, Some(tokenizer)) => {
-            let special = args.special.chosen();
+            let special = args.special.chosen;
             texts.into_iter().map(|text| text.encode(tokenizer, special)).collect::<Result<_>>()?
         }
         (None, None) => bail!("{} holds no tokenizer; give --prompt-ids", loaded.folder.display()),
@@ -141,7 +129,7 @@ fn run_onto(args: &ScoreArgs, common: &CommonArgs, interrupt: &Interrupt, out: &
     for group in groups(&lengths, SCORED_BETWEEN_RESULTS) {
         let texts = &texts[group];
         let ids: Vec<&[u32]> = texts.iter().map(|text| text.ids.as_slice()).collect();
-        let scored = score_texts(&loaded.model, &ids, stride, &mut tokens_done(&progress, interrupt))?;
+        let scored = score_texts(&loaded.model, &ids, stride, &mut progress.or_interrupt(interrupt))?;
         let Some(scored) = scored else { return Ok(Outcome::Interrupted) };
         progress.aside(|| {
             for (text, logprobs) in texts.iter().zip(&scored) {
@@ -175,11 +163,8 @@ struct GivenText {
 
 impl GivenText {
     fn encode(self, tokenizer: &Tokenizer, special: SpecialTokens) -> Result<Text> {
-        let ids = tokenizer
-            .encode_whole(&self.text, special)
-            .map_err(Error::from)
-            .and_then(|ids| Ok(check_length(&ids).map(|()| ids)?))
-            .with_context(|| self.place)?;
+        let ids = tokenizer.encode_whole(&self.text, special).with_context(|| self.place.clone())?;
+        check_length(&ids).with_context(|| self.place)?;
         let bytes = scored_bytes(&self.text, &ids, tokenizer, special);
         Ok(Text { id: self.id, text: Some(self.text), ids, bytes })
     }
@@ -262,18 +247,19 @@ fn measures(tally: &Tally) -> String {
     format!("loss {loss:.4}  perplexity {perplexity:.3}{per_byte}  {tokens} tokens")
 }
 
+/// The last line of several texts: what all their tokens come to.
 fn write_summary(tallies: &[Tally], format: OutputFormat, out: &mut dyn Write) -> Result<()> {
     let (texts, tally): (usize, Tally) = (tallies.len(), tallies.iter().copied().sum());
     match format {
         OutputFormat::Json => {
-            let summary = JsonSummary {
-                texts,
-                loss: tally.loss(),
-                perplexity: tally.perplexity(),
-                bits_per_byte: tally.bits_per_byte(),
-                tokens: tally.tokens,
-            };
-            writeln!(out, "{}", serde_json::json!({ "summary": summary }))?;
+            let summary = json!({ "summary": {
+                "texts": texts,
+                "loss": tally.loss(),
+                "perplexity": tally.perplexity(),
+                "bits_per_byte": tally.bits_per_byte(),
+                "tokens": tally.tokens,
+            } });
+            writeln!(out, "{summary}")?;
         }
         OutputFormat::Text => writeln!(out, "{}  in all {texts} texts", measures(&tally))?,
     }

@@ -8,13 +8,13 @@ use std::ops::ControlFlow;
 use anyhow::{Result, ensure};
 
 use super::loaded::Loaded;
-use super::prompt::Prompt;
+use super::prompts::Prompt;
 use super::text_output::Answer;
 use super::trace_file::{self, TraceSink};
 use ember_cli::program::UsageError;
 use ember_decoding::config::GenerationConfig;
 use ember_decoding::constraint::Grammar;
-use ember_decoding::generator::{self, Prompts, Reader};
+use ember_decoding::generator::{Prompts, Reader, Written};
 use ember_decoding::plan::Clock;
 use ember_decoding::{FinishReason, Generator, Traced};
 use ember_host::interrupt::Interrupt;
@@ -49,14 +49,6 @@ pub(super) struct Session<'a> {
     pub(super) interrupt: &'a Interrupt,
 }
 
-/// What a batch came to.
-#[derive(Default)]
-pub(super) struct Written {
-    pub(super) answers: Vec<Answer>,
-    /// Whether a window slid.
-    pub(super) slid: bool,
-}
-
 impl<'a> Session<'a> {
     pub(super) fn new(
         loaded: &'a Loaded,
@@ -78,13 +70,10 @@ impl<'a> Session<'a> {
         batch: &Batch,
         stream: Option<&mut dyn Write>,
         trace: Option<&mut dyn TraceSink>,
-    ) -> Result<Written> {
+    ) -> Result<Vec<Answer>> {
         let config = self.generator.config();
-        let first_sequences: Vec<u64> = batch
-            .prompts
-            .iter()
-            .map(|prompt| (prompt.index * config.num_return_sequences + batch.first) as u64)
-            .collect();
+        let first_sequence = |prompt: &&Prompt| (prompt.index * config.num_return_sequences + batch.first) as u64;
+        let first_sequences: Vec<u64> = batch.prompts.iter().map(first_sequence).collect();
         let ids: Vec<&[u32]> = batch.prompts.iter().map(|prompt| prompt.ids.as_slice()).collect();
         let prompts = Prompts {
             ids: &ids,
@@ -97,17 +86,15 @@ impl<'a> Session<'a> {
         let written = self.generator.write(&prompts, &mut listener)?;
         let Listener { mut trace, failed, .. } = listener;
         failed?;
-        let slid = written.iter().any(|written| written.completion.slid);
-        let answers = written.into_iter().map(|written| {
-            let (prompt_index, sequence_index) = batch.place(written.prompt, written.number);
-            let generator::Written { text, completion, valid, .. } = written;
+        let answers = written.into_iter().map(|Written { prompt, number, text, completion, valid }| {
+            let (prompt_index, sequence_index) = batch.place(prompt, number);
             let answer = Answer { prompt_index, sequence_index, text, completion, valid };
             if let Some(sink) = &mut trace {
                 sink.line(trace_file::end(&answer))?;
             }
             Ok(answer)
         });
-        Ok(Written { answers: answers.collect::<Result<_>>()?, slid })
+        answers.collect()
     }
 }
 
@@ -153,7 +140,7 @@ impl Reader for Listener<'_, '_, '_> {
         let Some(sink) = self.trace.as_mut().filter(|_| self.failed.is_ok()) else { return };
         let loaded = self.session.loaded;
         self.failed = sink.line(match step {
-            Traced::Choice { row, choice, .. } => trace_file::choice(self.batch.place_of_row(row), choice, loaded),
+            Traced::Choice { row, step } => trace_file::choice(self.batch.place_of_row(row), &step.choice, loaded),
             Traced::Beams(step) => trace_file::beams(self.batch.prompts[step.prompt].index, step, loaded),
         });
     }
@@ -167,12 +154,11 @@ pub(super) fn check_draft(loaded: &Loaded, draft: &Loaded) -> Result<()> {
         (None, None) => true,
         _ => false,
     };
+    let [draft, loaded] = [draft, loaded].map(|model| model.folder.display());
     ensure!(
         model == other && same_tokens,
         UsageError::new(format!(
-            "--draft {}: its tokens are not those of {}; a draft model must have been trained with the same tokenizer",
-            draft.folder.display(),
-            loaded.folder.display()
+            "--draft {draft}: its tokens are not those of {loaded}; a draft model must have been trained with the same tokenizer"
         ))
     );
     Ok(())

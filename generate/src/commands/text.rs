@@ -3,15 +3,14 @@
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, IsTerminal, Write};
 
-use anyhow::{Context, Error, Result, bail, ensure};
+use anyhow::{Context, Error, Result, ensure};
 use ember_model::folder::weights_checksum;
 
-use super::lines::{standard_input, without_line_end};
+use super::lines::without_line_end;
 use super::loaded::Loaded;
 use super::progress::Progress;
-use super::prompt::Prompt;
-use super::prompts::{self, FilePrompt, Given};
-use super::session::{Batch, Repeats, Session, Written, check_draft};
+use super::prompts::{self, FilePrompt, Given, Prompt};
+use super::session::{Batch, Repeats, Session, check_draft};
 use super::text_args::TextArgs;
 use super::text_output::Answer;
 use super::totals::Totals;
@@ -34,13 +33,15 @@ pub(super) fn run(args: &TextArgs, common: &CommonArgs, interrupt: &Interrupt) -
     // What the strategy would ignore depends on the folder's file too; it is read before the model, which is a wait.
     let folder = run_folder::find(args.from.as_deref())?.folder;
     GenerationConfig::resolve(&args.knobs_without_words(), &FolderSettings::read(&folder)?)?;
-    let source = Source::choose(args, interrupt)?;
-    let loaded = Loaded::new(args.from.as_deref(), source.needs_no_tokenizer(), args.weights.chosen(), common, &notes)?;
+    let given = given(args, interrupt)?;
+    let is_ids = |given: &Vec<FilePrompt>| given.iter().all(|given| matches!(given.prompt, Given::Ids(_)));
+    let ids_suffice = given.as_ref().is_some_and(is_ids);
+    let loaded = Loaded::new(args.from.as_deref(), ids_suffice, args.weights.chosen, common, &notes)?;
     let config = args.config(&loaded, common.seed, &notes)?;
     let draft = match &args.draft {
         None => None,
         Some(path) => {
-            let (ids_suffice, weights) = (loaded.tokenizer.is_none(), args.weights.chosen());
+            let (ids_suffice, weights) = (loaded.tokenizer.is_none(), args.weights.chosen);
             let draft = Loaded::new(Some(path), ids_suffice, weights, common, &notes).context("--draft")?;
             check_draft(&loaded, &draft)?;
             Some(draft.model)
@@ -55,52 +56,26 @@ pub(super) fn run(args: &TextArgs, common: &CommonArgs, interrupt: &Interrupt) -
     }
     let (format, total, refused) = (common.format, Totals::default(), BTreeSet::new());
     let mut writer = Writer { session, args, format, notes, total, goes_on: false, refused };
-    let outcome = match source {
-        Source::Ask => writer.ask_again_and_again()?,
-        Source::Given(given) if args.explain_semantics => writer.explain_semantics(&writer.prompts(given)?[0])?,
-        Source::Given(given) if given.len() == 1 || args.trace.is_some() => {
-            let prompts = writer.prompts(given)?;
-            writer.write_all(&prompts)?
-        }
-        Source::Given(given) => writer.write_what_can_be(given)?,
-    };
-    Ok(outcome)
+    match given {
+        None => writer.ask_again_and_again(),
+        Some(given) if args.explain_semantics => writer.explain_semantics(&writer.prompts(given)?[0]),
+        Some(given) if given.len() == 1 || args.trace.is_some() => writer.write_all(&writer.prompts(given)?),
+        Some(given) => writer.write_what_can_be(given),
+    }
 }
 
-/// Where prompts come from.
-enum Source {
-    Given(Vec<FilePrompt>),
-    Ask,
-}
-
-impl Source {
-    fn choose(args: &TextArgs, interrupt: &Interrupt) -> Result<Self> {
-        let one = |place: &str, prompt| Self::Given(vec![FilePrompt { place: place.to_owned(), id: None, prompt }]);
-        if let Some(ids) = &args.prompt_ids {
-            ensure!(!ids.is_empty(), UsageError::new("--prompt-ids is empty; give at least one id"));
-            return Ok(one("--prompt-ids", Given::Ids(ids.clone())));
-        }
-        if let Some(path) = &args.prompts {
-            return Ok(Self::Given(prompts::read("--prompts", path)?));
-        }
-        if let Some(text) = &args.prompt {
-            return Ok(one("", Given::Text(text.clone())));
-        }
-        if io::stdin().is_terminal() {
-            if args.trace.is_some() {
-                bail!(UsageError::new("--trace needs its prompts at the start; add PROMPT, --prompt-ids or --prompts"));
-            }
-            return Ok(Self::Ask);
-        }
-        Ok(one("", Given::Text(without_line_end(&standard_input(interrupt)?).to_owned())))
+/// The prompts that are given; none where a terminal is to be asked.
+fn given(args: &TextArgs, interrupt: &Interrupt) -> Result<Option<Vec<FilePrompt>>> {
+    if let Some(path) = &args.prompts {
+        return prompts::read("--prompts", path).map(Some);
     }
-
-    fn needs_no_tokenizer(&self) -> bool {
-        match self {
-            Self::Ask => false,
-            Self::Given(prompts) => prompts.iter().all(|prompt| matches!(prompt.prompt, Given::Ids(_))),
-        }
-    }
+    let given = prompts::given(args.prompt.as_deref(), args.prompt_ids.as_deref(), interrupt)?;
+    ensure!(
+        given.is_some() || args.trace.is_none(),
+        UsageError::new("--trace needs its prompts at the start; add PROMPT, --prompt-ids or --prompts")
+    );
+    let place = if args.prompt_ids.is_some() { "--prompt-ids" } else { "" }.to_owned();
+    Ok(given.map(|prompt| vec![FilePrompt { place, id: None, prompt }]))
 }
 
 /// Writes continuations to standard output.
@@ -125,13 +100,7 @@ impl Writer<'_> {
     }
 
     fn prompt(&self, index: usize, given: FilePrompt) -> Result<Prompt> {
-        let Loaded { model, tokenizer, .. } = self.session.loaded;
-        let ids = given.to_ids(tokenizer.as_ref(), self.args.special.chosen(), model.config().vocab_size)?;
-        let text = match given.prompt {
-            Given::Text(text) => Some(text),
-            Given::Ids(_) => self.session.loaded.text_of(&ids)?,
-        };
-        Ok(Prompt { index, place: given.place, text, ids, id: given.id })
+        given.ready(index, self.session.loaded, self.args.special.chosen)
     }
 
     fn ask_again_and_again(&mut self) -> Result<Outcome> {
@@ -200,14 +169,10 @@ impl Writer<'_> {
     /// Writes every continuation of every prompt, in the prompts' order.
     fn write_all(&mut self, prompts: &[Prompt]) -> Result<Outcome> {
         let batches = self.batches(prompts);
-        let mut trace = match &self.args.trace {
-            None => None,
-            Some(path) => {
-                let mut trace = TraceWriter::create(path)?;
-                trace.line(serde_json::to_value(self.header(prompts, &batches)?)?)?;
-                Some(trace)
-            }
-        };
+        let mut trace = self.args.trace.as_deref().map(TraceWriter::create).transpose()?;
+        if let Some(trace) = &mut trace {
+            trace.line(serde_json::to_value(self.header(prompts, &batches)?)?)?;
+        }
         let mut outcome = Outcome::Done;
         if let ([prompt], false) = (prompts, self.goes_on) {
             // One prompt: its sequences are shown batch by batch, a single one as it is written.
@@ -251,6 +216,7 @@ impl Writer<'_> {
 
     fn header(&self, prompts: &[Prompt], batches: &[(Vec<usize>, usize, usize)]) -> Result<Header> {
         let loaded = self.session.loaded;
+        let stated = |prompt: &Prompt| HeaderPrompt { prompt: prompt.text.clone(), prompt_ids: prompt.ids.clone() };
         Ok(Header {
             event: "run".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -259,10 +225,10 @@ impl Writer<'_> {
             weight_type: loaded.model.weights(),
             device: loaded.device_kind.clone(),
             machine: Some(Machine::of(loaded)),
-            special_tokens: self.args.special.chosen(),
+            special_tokens: self.args.special.chosen,
             config: self.session.generator.config().clone(),
             grammar: self.session.generator.constraint().map(|constraint| constraint.grammar().clone()),
-            prompts: prompts.iter().map(HeaderPrompt::new).collect(),
+            prompts: prompts.iter().map(stated).collect(),
             batches: batches.to_vec(),
         })
     }
@@ -283,8 +249,8 @@ impl Writer<'_> {
             let these: Vec<&Prompt> = these.filter(|prompt| !self.refused.contains(&prompt.index)).collect();
             let batch = Batch { prompts: these, first: *first, count: *count, repeats: Repeats::default() };
             let sink = trace.as_deref_mut().map(|trace| trace as &mut dyn TraceSink);
-            let Written { mut answers, slid } = self.write_batch(&batch, sink)?;
-            self.total.add(&answers, slid);
+            let mut answers = self.write_batch(&batch, sink)?;
+            self.total.add(&answers);
             for &number in numbers {
                 let of_prompt = |answer: &mut Answer| answer.prompt_index == prompts[number].index;
                 let of_prompt: Vec<Answer> = answers.extract_if(.., of_prompt).collect();
@@ -296,9 +262,7 @@ impl Writer<'_> {
                 progress.advance(numbers.len());
             }
             if self.session.interrupt.requested() {
-                for rest in in_order.into_rest() {
-                    progress.aside(|| self.show(&rest, prompts))?;
-                }
+                in_order.into_rest().try_for_each(|rest| progress.aside(|| self.show(&rest, prompts)))?;
                 return Ok(Outcome::Interrupted);
             }
         }
@@ -307,8 +271,8 @@ impl Writer<'_> {
 
     /// Writes a batch. Where that fails, and the others are to go on, each of its prompts is written by itself, and one that
     /// fails by itself is refused.
-    fn write_batch(&mut self, batch: &Batch, trace: Option<&mut dyn TraceSink>) -> Result<Written> {
-        let mut all = Written::default();
+    fn write_batch(&mut self, batch: &Batch, trace: Option<&mut dyn TraceSink>) -> Result<Vec<Answer>> {
+        let mut all = Vec::new();
         if batch.prompts.is_empty() {
             return Ok(all);
         }
@@ -321,9 +285,7 @@ impl Writer<'_> {
             return Ok(all);
         }
         for prompt in &batch.prompts {
-            let written = self.write_batch(&Batch { prompts: vec![prompt], ..batch.clone() }, None)?;
-            all.answers.extend(written.answers);
-            all.slid |= written.slid;
+            all.extend(self.write_batch(&Batch { prompts: vec![prompt], ..batch.clone() }, None)?);
         }
         Ok(all)
     }
@@ -362,10 +324,10 @@ impl Writer<'_> {
         if streams && (written.is_ok() || out.has_begun) {
             writeln!(out)?; // also before an error, which is a line of its own
         }
-        let written = written?;
-        self.total.add(&written.answers, written.slid);
+        let answers = written?;
+        self.total.add(&answers);
         if !streams {
-            for answer in &written.answers {
+            for answer in &answers {
                 self.show_one(answer, prompt, answer.sequence_index > 0, &mut out)?;
             }
         }

@@ -2,30 +2,23 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use anyhow::{Error, Result, bail, ensure};
 use clap::Args;
 use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 
 use super::constraint_args::ConstraintArgs;
+use super::knob_args::{KnobArgs, PENALTIES, count};
 use super::loaded::Loaded;
-use super::sampling_args::SamplingArgs;
-use super::special_tokens::SpecialTokensArgs;
-use super::weights::WeightsArgs;
+use super::model_args::{SpecialTokensArgs, WeightsArgs};
 use ember_cli::named::named;
 use ember_cli::program::{Notes, OutputFormat, UsageError};
 use ember_cli::wording;
-use ember_decoding::config::{
-    DEFAULT_DRAFT_TOKENS, EarlyStopping, FolderSettings, GenerationConfig, Knobs, Overflow, Semantics, Strategy,
-};
+use ember_decoding::config::{DEFAULT_DRAFT_TOKENS, FolderSettings, GenerationConfig, Knobs, Semantics, Strategy};
 use ember_decoding::stop::StopStrings;
 
 const PROMPT: &str = "Prompt";
 const STRATEGY: &str = "Strategy";
-const PENALTIES: &str = "Penalties and bans";
-const BEAMS: &str = "Beams";
-const STOPPING: &str = "Stopping";
 const OUTPUT: &str = "Output";
 
 /// Arguments of `text`.
@@ -93,24 +86,9 @@ pub struct TextArgs {
     #[arg(long, help_heading = STRATEGY)]
     pub(super) explain_semantics: bool,
 
+    /// What the table of knobs states: sampling, penalties, beams, stopping.
     #[command(flatten)]
-    pub(super) sampling: SamplingArgs,
-
-    /// Makes each token that prompt or text hold less probable (above 1) or more (below); 1 is off
-    #[arg(long, value_name = "X", help_heading = PENALTIES, value_parser = number::<f32>, allow_negative_numbers = true)]
-    pub(super) repetition_penalty: Option<f32>,
-
-    /// Subtracted from the logit of each token written so far; 0 is off
-    #[arg(long, value_name = "X", help_heading = PENALTIES, value_parser = number::<f32>, allow_negative_numbers = true)]
-    pub(super) presence_penalty: Option<f32>,
-
-    /// Subtracted from a token's logit for each time that it was written; 0 is off
-    #[arg(long, value_name = "X", help_heading = PENALTIES, value_parser = number::<f32>, allow_negative_numbers = true)]
-    pub(super) frequency_penalty: Option<f32>,
-
-    /// No N tokens in a row occur twice, prompt included; 0 is off
-    #[arg(long, value_name = "N", help_heading = PENALTIES, value_parser = count, allow_negative_numbers = true)]
-    pub(super) no_repeat_ngram_size: Option<usize>,
+    pub(super) table: KnobArgs,
 
     /// Never write this; may be given again. Bans the tokens that the tokenizer makes of it, with and without a space before
     /// it; the same letters in other tokens can still come
@@ -129,49 +107,6 @@ pub struct TextArgs {
     /// others have just been written; may be given again
     #[arg(long, value_name = "ID=VALUE", help_heading = PENALTIES, value_parser = bias, allow_hyphen_values = true)]
     pub(super) logit_bias: Vec<Bias>,
-
-    /// Keep the N most probable texts side by side
-    #[arg(long, value_name = "N", help_heading = BEAMS, value_parser = count, allow_negative_numbers = true)]
-    pub(super) num_beams: Option<usize>,
-
-    /// A finished beam's score is divided by its length to this power: above 0 favours long texts, below short ones
-    /// [default: 1]
-    #[arg(long, value_name = "X", help_heading = BEAMS, value_parser = number::<f32>, allow_negative_numbers = true)]
-    pub(super) length_penalty: Option<f32>,
-
-    /// When the search may end: once N texts are finished, when a better one is unlikely, or when none can come
-    /// [default: false]
-    #[arg(long, value_parser = named::<EarlyStopping>(), value_name = "WHEN", help_heading = BEAMS)]
-    pub(super) early_stopping: Option<EarlyStopping>,
-
-    /// Diverse beams: so many groups of equal size, each avoiding the tokens of those before it
-    #[arg(long, value_name = "N", help_heading = BEAMS, value_parser = count, allow_negative_numbers = true)]
-    pub(super) num_beam_groups: Option<usize>,
-
-    /// Diverse beams: subtracted from a token's log-probability for each earlier beam that chose it at this step
-    #[arg(long, value_name = "X", help_heading = BEAMS, value_parser = number::<f32>, allow_negative_numbers = true)]
-    pub(super) diversity_penalty: Option<f32>,
-
-    /// Most tokens to write [default: 256]
-    #[arg(long, value_name = "N", help_heading = STOPPING, value_parser = count, allow_negative_numbers = true)]
-    pub(super) max_new_tokens: Option<usize>,
-
-    /// No end token before so many tokens; 0 is off
-    #[arg(long, value_name = "N", help_heading = STOPPING, value_parser = count, allow_negative_numbers = true)]
-    pub(super) min_new_tokens: Option<usize>,
-
-    /// End the text before this string; may be given again
-    #[arg(long = "stop", value_name = "STRING", help_heading = STOPPING, allow_hyphen_values = true)]
-    pub(super) stops: Vec<String>,
-
-    /// End after the step in which so many seconds have passed; of many prompts, each batch has the time to itself
-    #[arg(long, value_name = "SECONDS", help_heading = STOPPING, value_parser = number::<f64>, allow_negative_numbers = true)]
-    pub(super) max_time: Option<f64>,
-
-    /// At the end of what the model can look back on: go on with a sliding window (each token then costs a pass over all of
-    /// it), stop, or fail [default: slide]
-    #[arg(long, value_parser = named::<Overflow>(), value_name = "HOW", help_heading = STOPPING)]
-    pub(super) overflow: Option<Overflow>,
 
     /// The form that the text must have.
     #[command(flatten)]
@@ -199,12 +134,10 @@ pub struct TextArgs {
 }
 
 /// Token ids that stand in a row, at least one.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Ids(Vec<u32>);
+type Ids = Vec<u32>;
 
 /// Token ids that stand in a row, and what is added to the last one's logit.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Bias(Vec<u32>, f32);
+type Bias = (Ids, f32);
 
 impl TextArgs {
     /// Refuses what can be seen to be wrong before anything is loaded: a wrong flag should not cost a wait.
@@ -213,13 +146,13 @@ impl TextArgs {
     /// A [`UsageError`] that names the flag.
     pub(super) fn check(&self, format: OutputFormat) -> Result<()> {
         self.knobs_without_words().check_ranges()?;
-        StopStrings::new(self.stops.clone())?;
+        StopStrings::new(self.table.0.stop_strings.clone().unwrap_or_default())?;
         ensure!(
             self.bad_words.iter().all(|word| !word.is_empty()),
             UsageError::new("--bad-words is empty, which bans nothing; give at least one character")
         );
-        for (number, Bias(ids, _)) in self.logit_bias.iter().enumerate() {
-            if self.logit_bias[..number].iter().any(|Bias(earlier, _)| earlier == ids) {
+        for (number, (ids, _)) in self.logit_bias.iter().enumerate() {
+            if self.logit_bias[..number].iter().any(|(earlier, _)| earlier == ids) {
                 let ids: Vec<String> = ids.iter().map(u32::to_string).collect();
                 bail!(UsageError::new(format!("--logit-bias gives {} twice; keep one of them", ids.join("+"))));
             }
@@ -251,7 +184,8 @@ impl TextArgs {
             ),
             (
                 self.explain_semantics
-                    && (self.num_beams.is_some_and(|n| n > 1) || self.strategy.is_some_and(Strategy::ranks_texts)),
+                    && (self.table.0.num_beams.is_some_and(|n| n > 1)
+                        || self.strategy.is_some_and(Strategy::ranks_texts)),
                 "--explain-semantics compares how one token is chosen, and other stacks have no beams; drop the beams",
             ),
             (
@@ -271,35 +205,20 @@ impl TextArgs {
 
     /// What the flags set, but for `--bad-words`, whose token ids only a tokenizer knows.
     pub(super) fn knobs_without_words(&self) -> Knobs {
-        fn given<T: Clone, U>(list: &[T], each: impl Fn(T) -> U) -> Option<Vec<U>> {
-            (!list.is_empty()).then(|| list.iter().cloned().map(each).collect())
+        fn given<T: Clone>(list: &[T]) -> Option<Vec<T>> {
+            (!list.is_empty()).then(|| list.to_vec())
         }
         let drafts = self.draft.is_some() || self.prompt_lookup;
         Knobs {
             strategy: self.strategy,
-            do_sample: None, // only files say it
             semantics: self.semantics,
-            max_new_tokens: self.max_new_tokens,
-            min_new_tokens: self.min_new_tokens,
-            repetition_penalty: self.repetition_penalty,
-            presence_penalty: self.presence_penalty,
-            frequency_penalty: self.frequency_penalty,
-            no_repeat_ngram_size: self.no_repeat_ngram_size,
-            bad_words: given(&self.bad_words_ids, |Ids(ids)| ids),
-            suppress_tokens: given(&self.suppress, |id| id),
-            logit_bias: given(&self.logit_bias, |Bias(ids, value)| (ids, value)),
-            num_beams: self.num_beams,
-            length_penalty: self.length_penalty,
-            early_stopping: self.early_stopping,
-            num_beam_groups: self.num_beam_groups,
-            diversity_penalty: self.diversity_penalty,
+            bad_words: given(&self.bad_words_ids),
+            suppress_tokens: given(&self.suppress),
+            logit_bias: given(&self.logit_bias),
             num_return_sequences: self.num_return_sequences,
             max_nodes: self.max_nodes,
-            stop_strings: given(&self.stops, |stop| stop),
-            max_time_s: self.max_time,
-            overflow: self.overflow,
             draft_tokens: drafts.then(|| self.draft_tokens.unwrap_or(DEFAULT_DRAFT_TOKENS)),
-            ..self.sampling.knobs.clone()
+            ..self.table.0.clone()
         }
     }
 
@@ -324,13 +243,13 @@ impl TextArgs {
                 UsageError::new("--bad-words needs a tokenizer, and the checkpoint holds none; give --bad-words-ids")
             );
             ensure!(
-                self.stops.is_empty(),
+                knobs.stop_strings.is_none(),
                 UsageError::new("--stop needs a tokenizer, and the checkpoint holds none; drop --stop")
             );
             return Ok(knobs);
         };
         for word in &self.bad_words {
-            knobs.bad_words.get_or_insert_default().extend(spellings(tokenizer, self.special.chosen(), word)?);
+            knobs.bad_words.get_or_insert_default().extend(spellings(tokenizer, self.special.chosen, word)?);
         }
         Ok(knobs)
     }
@@ -387,27 +306,18 @@ fn spellings(tokenizer: &Tokenizer, special: SpecialTokens, word: &str) -> Resul
     Ok([plain].into_iter().chain(behind_a_space).collect())
 }
 
-pub(super) fn count(text: &str) -> Result<usize, String> {
-    let number: Result<u32, _> = text.parse();
-    number.map(|number| number as usize).map_err(|_| format!("it must be a whole number from 0 to {}", u32::MAX))
-}
-
-pub(super) fn number<T: FromStr>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|_| "it must be a number".to_owned())
-}
-
 fn ids(text: &str) -> Result<Ids, String> {
-    sequence(text, ',').map(Ids).ok_or_else(|| "write token ids with commas between, such as 12,34".to_owned())
+    sequence(text, ',').ok_or_else(|| "write token ids with commas between, such as 12,34".to_owned())
 }
 
 fn bias(text: &str) -> Result<Bias, String> {
     let parsed = text.rsplit_once('=').and_then(|(ids, value)| {
         let value: f32 = value.parse().ok()?;
-        Some(Bias(sequence(ids, '+')?, value))
+        Some((sequence(ids, '+')?, value))
     });
     match parsed {
         None => Err("write ID=VALUE, such as 12=-2.5, or of a sequence 12+34=-2.5".to_owned()),
-        Some(Bias(_, value)) if !value.is_finite() => {
+        Some((_, value)) if !value.is_finite() => {
             Err("VALUE must be a finite number; --suppress removes a token for good".to_owned())
         }
         Some(bias) => Ok(bias),

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::loaded::Loaded;
-use super::prompt::Prompt;
+use super::prompts::Prompt;
 use ember_decoding::completion::Finding;
 use ember_decoding::{ChosenToken, Completion, FinishReason};
 

@@ -25,7 +25,7 @@ pub(super) struct Totals {
 
 impl Totals {
     /// Counts some more.
-    pub(super) fn add(&mut self, answers: &[Answer], slid: bool) {
+    pub(super) fn add(&mut self, answers: &[Answer]) {
         self.texts += answers.len();
         self.tokens += answers.iter().map(|answer| answer.completion.ids.len()).sum::<usize>();
         self.seconds += answers.iter().map(|answer| answer.completion.seconds).fold(0.0, f64::max);
@@ -36,7 +36,7 @@ impl Totals {
         }
         self.empty += answers.iter().filter(|answer| answer.is_empty()).count();
         self.cut_off += answers.iter().filter(|answer| answer.valid == Some(false)).count();
-        self.slid |= slid;
+        self.slid |= answers.iter().any(|answer| answer.completion.slid);
         for finding in answers.iter().filter_map(|answer| answer.completion.finding.as_ref()) {
             if let Finding::Draft(acceptance) = finding {
                 self.drafts += *acceptance;
@@ -106,11 +106,9 @@ impl Totals {
                     Some(_) => "it was interrupted",
                     None => "raise --max-nodes, or lower --max-new-tokens",
                 };
-                format!(
-                    "not proven: after {} there may still be a text with a log-probability of up to {:.4}; {why}",
-                    prefixes(*nodes),
-                    bound.unwrap_or(0.0)
-                )
+                let (looked_at, bound) = (prefixes(*nodes), bound.unwrap_or(0.0));
+                let may_be = format!("a text with a log-probability of up to {bound:.4}");
+                format!("not proven: after {looked_at} there may still be {may_be}; {why}")
             }
             Finding::Draft(_) => {
                 let Acceptance { proposed, accepted, passes } = self.drafts;

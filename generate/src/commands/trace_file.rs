@@ -14,7 +14,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::loaded::Loaded;
-use super::prompt::Prompt;
 use super::text_output::Answer;
 use ember_cli::wording;
 use ember_decoding::FinishReason;
@@ -81,12 +80,6 @@ impl Machine {
 pub(super) struct HeaderPrompt {
     pub(super) prompt: Option<String>,
     pub(super) prompt_ids: Vec<u32>,
-}
-
-impl HeaderPrompt {
-    pub(super) fn new(prompt: &Prompt) -> Self {
-        Self { prompt: prompt.text.clone(), prompt_ids: prompt.ids.clone() }
-    }
 }
 
 /// Where the lines go.
@@ -264,14 +257,9 @@ impl Trace {
     /// The lines behind the header, each parsed when its turn comes: a trace is many times larger in memory than on disk.
     pub(super) fn lines<T: DeserializeOwned>(&self) -> impl Iterator<Item = Result<T>> {
         let parse = |(number, line): (usize, &str)| {
-            serde_json::from_str(line).with_context(|| {
-                format!(
-                    "{}: line {} is not whole; the run that wrote it was cut off, or the file was changed",
-                    self.path.display(),
-                    number + 1
-                )
-            })
+            let broken = "is not whole; the run that wrote it was cut off, or the file was changed";
+            serde_json::from_str(line).with_context(|| format!("{}: line {number} {broken}", self.path.display()))
         };
-        self.text.lines().enumerate().skip(1).map(parse)
+        (1..).zip(self.text.lines()).skip(1).map(parse)
     }
 }

@@ -8,8 +8,8 @@ use ratatui::backend::TestBackend;
 use super::*;
 use ember_decoding::config::Strategy;
 use ember_decoding::trace::ChoiceTrace;
+use ember_decoding::trace::TracedStep;
 use ember_decoding::{Completion, FinishReason};
-use ember_explain::TracedStep;
 
 /// The six probabilities of the example that tutorials work by hand.
 fn recorded() -> Recorded {

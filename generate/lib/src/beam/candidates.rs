@@ -1,8 +1,10 @@
 //! What may follow each beam: log-probabilities, processors, and the few best tokens of many, or a draw of them.
 
+use ember_data::random::rng;
 use rand::Rng;
 use rayon::prelude::*;
 
+use crate::config::{GenerationConfig, Strategy};
 use crate::error::Result;
 use crate::logprobs::finite_log_sum_exp;
 use crate::processors::{Chain, Step};
@@ -44,23 +46,19 @@ pub(super) struct Follower {
 }
 
 /// How rows are scored; the same for all rows of a search.
-pub(super) struct Scorer {
+pub(super) struct Scorer<'a> {
+    pub(super) config: &'a GenerationConfig,
     /// The processors up to the logit bias; the diversity penalty follows them, as in transformers.
     pub(super) bias: Chain,
     /// The processors behind it.
     pub(super) chain: Chain,
-    pub(super) diversity_penalty: f32,
     /// How many tokens to find for each row.
     pub(super) followers: usize,
-    /// How many of the most probable tokens to report.
-    pub(super) top: usize,
     /// How many candidates of each row to give account of.
     pub(super) traced: usize,
-    /// The seed of the draws; `None` ranks without drawing.
-    pub(super) draws: Option<u64>,
 }
 
-impl Scorer {
+impl Scorer<'_> {
     /// The followers of every row.
     ///
     /// # Errors
@@ -87,15 +85,15 @@ impl Scorer {
         for &token in row.taken {
             // An end token may lie outside the vocabulary: a checkpoint's settings are not ours to trust.
             if let Some(logprob) = logprobs.get_mut(token as usize) {
-                *logprob -= self.diversity_penalty;
+                *logprob -= self.config.diversity_penalty;
             }
         }
         record("diversity-penalty", &logprobs);
         self.chain.process_observed(&row.step, &mut logprobs, &mut record);
         self.chain.highest(&logprobs)?;
-        let best = match self.draws {
-            None => highest(&logprobs, self.followers),
-            Some(seed) => drawn(&logprobs, self.followers, &mut ember_data::random::rng(seed, &row.place)),
+        let best = match self.config.strategy {
+            Strategy::BeamSample => drawn(&logprobs, self.followers, &mut rng(self.config.seed, &row.place)),
+            _ => highest(&logprobs, self.followers),
         };
         let follower = |(token, key): (u32, f32)| Follower {
             token,
@@ -106,7 +104,8 @@ impl Scorer {
         let best: Vec<Follower> = best.into_iter().map(follower).collect();
         let ids: Vec<u32> = best.iter().map(|follower| follower.token).collect();
         let traced = recorder.map_or_else(Vec::new, |recorder| recorder.candidates(self.traced, &ids));
-        let top = highest(row.logits, self.top).into_iter().map(|(id, logit)| (id, model_logprob(&logit))).collect();
+        let top = highest(row.logits, self.config.logprobs).into_iter();
+        let top = top.map(|(id, logit)| (id, model_logprob(&logit))).collect();
         Ok(Followers { best, top, traced })
     }
 }
@@ -216,7 +215,7 @@ mod tests {
         ) {
             let logprobs: Vec<f32> =
                 steps.iter().map(|step| step.map_or(f32::NEG_INFINITY, |step| -step * spread)).collect();
-            let mut rng = ember_data::random::rng(seed, &[]);
+            let mut rng = rng(seed, &[]);
             let noisy = |&logprob: &f32| (f64::from(logprob) - (-(-uniform(&mut rng)).ln_1p()).ln()) as f32;
             let mut noisy: Vec<(u32, f32)> = (0..).zip(logprobs.iter().map(noisy)).collect();
             noisy.retain(|&(_, key)| key > f32::NEG_INFINITY);
@@ -235,7 +234,7 @@ mod tests {
         const DRAWS: usize = 100_000;
         let mut counts = vec![vec![0.0_f64; logits.len()]; logits.len()];
         for draw in 0..DRAWS {
-            let pair = drawn(logits, 2, &mut ember_data::random::rng(3, &[draw as u64]));
+            let pair = drawn(logits, 2, &mut rng(3, &[draw as u64]));
             counts[pair[0].0 as usize][pair[1].0 as usize] += 1.0;
         }
         let mut statistic = 0.0;

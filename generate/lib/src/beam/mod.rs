@@ -32,7 +32,7 @@ use self::tree::{NodeId, ROOT, Tree};
 use crate::completion::{Completion, FinishReason};
 use crate::config::{GenerationConfig, Overflow, Strategy};
 use crate::decoder::{Decoder, Job};
-use crate::error::{Error, Overrun, Place, Result};
+use crate::error::{Error, Overrun, Result};
 use crate::processors::Step;
 use crate::sequences::Sequences;
 use crate::trace::BeamStep;
@@ -53,7 +53,7 @@ impl Decoder for BeamSearch {
 /// The search for the best continuations of all prompts.
 struct Search<'a> {
     job: &'a Job<'a>,
-    scorer: Scorer,
+    scorer: Scorer<'a>,
     groups: usize,
     prompts: Vec<Prompt>,
     slides: bool,
@@ -74,13 +74,11 @@ impl<'a> Search<'a> {
         let size = config.num_beams / groups;
         let (bias, chain) = job.chain.split_behind("logit-bias");
         let scorer = Scorer {
+            config,
             bias,
             chain,
-            diversity_penalty: config.diversity_penalty,
             followers: candidate_count(size, config),
-            top: config.logprobs,
             traced: job.plan.traced_candidates,
-            draws: (config.strategy == Strategy::BeamSample).then_some(config.seed),
         };
         let prompt = |number: usize| {
             let prompt_len = sequences.ids(number).len();
@@ -261,9 +259,8 @@ impl Prompt {
             }
         }
         self.done = true;
-        let best = self.best().map(|finished| finished.text);
-        let Some(best) = best else {
-            return Err(job.chain.nothing_left(Place::Beams(self.number)));
+        let Some(best) = self.best().map(|finished| finished.text) else {
+            return Err(Error::NoBeamLeft { prompt: self.number, processors: job.chain.names() });
         };
         let _ = self.send(best, now, job, watch);
         Ok(())

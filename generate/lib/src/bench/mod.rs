@@ -8,7 +8,6 @@
 
 pub mod arithmetic;
 mod ceiling;
-mod spread;
 
 use std::time::Instant;
 
@@ -19,8 +18,6 @@ use crate::error::Result;
 use crate::sampler::greedy;
 use crate::sequences::{ModelSequences, Sequences};
 use ceiling::Ceiling;
-
-pub use spread::Spread;
 
 /// What is measured: `batch` rows of `prompt` tokens are read, then `new` tokens are written after each, greedily.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +59,26 @@ pub struct Speed {
     pub replayed: bool,
     /// The time of such a read as a share of the step it followed: 1 is all that memory allows.
     pub bandwidth_share: Spread,
+}
+
+/// Middle, smallest and largest of some measured values.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Spread {
+    /// The median.
+    pub median: f64,
+    /// The smallest.
+    pub min: f64,
+    /// The largest.
+    pub max: f64,
+}
+
+impl Spread {
+    /// Of at least one value; all three are not a number without any.
+    pub fn of(mut values: Vec<f64>) -> Self {
+        values.sort_by(f64::total_cmp);
+        let at = |i: usize| values.get(i).copied().unwrap_or(f64::NAN);
+        Self { median: at(values.len() / 2), min: at(0), max: at(values.len().saturating_sub(1)) }
+    }
 }
 
 /// Measures one task.

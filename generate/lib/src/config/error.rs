@@ -5,75 +5,37 @@ use std::path::PathBuf;
 use ember_host::file_error::FileError;
 
 use super::{Knob, Semantics, Strategy};
-use crate::named::Named;
 
 /// What is wrong with knobs, each by itself or all together.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // a field is what the message calls it
 pub enum KnobError {
     /// A value out of the knob's range.
     #[error("{} is {value}; it must be {}", knob.name, knob.range.words())]
-    OutOfRange {
-        /// The knob.
-        knob: &'static Knob,
-        /// Its value.
-        value: String,
-    },
+    OutOfRange { knob: &'static Knob, value: String },
     /// A value that a knob cannot have.
     #[error("{} is {value}; it must be {kind}", knob.name)]
-    Kind {
-        /// The knob.
-        knob: &'static Knob,
-        /// Its value.
-        value: String,
-        /// What it must be.
-        kind: &'static str,
-    },
-    /// A token id that the model does not have.
+    Kind { knob: &'static Knob, value: String, kind: String },
+    /// A token id under a key of `generation_config.json` that the model does not have.
     #[error("{key} has {id}, which is outside the model's vocabulary of {vocab_size}")]
-    OutsideVocabulary {
-        /// The key in `generation_config.json`.
-        key: &'static str,
-        /// The id.
-        id: u32,
-        /// How many tokens there are.
-        vocab_size: usize,
-    },
+    OutsideVocabulary { key: &'static str, id: u32, vocab_size: usize },
     /// A temperature of 0 in a configuration that is complete.
     #[error("temperature is 0; greedy is a strategy of its own")]
     ZeroTemperature,
     /// More tokens to report than there are.
     #[error("logprobs is {logprobs}; it must be at most {vocab_size}")]
-    Logprobs {
-        /// Tokens to report.
-        logprobs: usize,
-        /// How many there are.
-        vocab_size: usize,
-    },
-    /// A knob that the strategy would ignore.
+    Logprobs { logprobs: usize, vocab_size: usize },
+    /// A knob that the strategy would ignore; `named` where the strategy was named itself, and is
+    /// not what other knobs mean.
     #[error("{} ignores {}", strategy.words(), knob.label)]
-    Ignored {
-        /// The knob.
-        knob: &'static Knob,
-        /// The strategy.
-        strategy: Strategy,
-        /// Whether the strategy was named itself, and not what other knobs mean.
-        named: Option<Strategy>,
-    },
+    Ignored { knob: &'static Knob, strategy: Strategy, named: Option<Strategy> },
     /// A sampling knob beside a temperature of 0.
     #[error("a temperature of 0 means greedy, which ignores {}", knob.label)]
-    Greedy {
-        /// The sampling knob.
-        knob: &'static Knob,
-    },
+    Greedy { knob: &'static Knob },
     /// A sampling knob where another stack would be greedy.
     #[error("{} has a temperature of 0 by default, which means greedy and ignores {}", semantics.stack(), knob.label)]
-    GreedyStack {
-        /// The stack.
-        semantics: Semantics,
-        /// The sampling knob.
-        knob: &'static Knob,
-    },
+    GreedyStack { semantics: Semantics, knob: &'static Knob },
     /// Knobs that contradict each other, where the caller's are among them.
     #[error(transparent)]
     Contradiction(Contradiction),
@@ -85,15 +47,11 @@ pub enum KnobError {
 /// Knobs of which none is wrong alone.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // a field is what the message calls it
 pub enum Contradiction {
     /// More tokens at least than at most.
     #[error("min_new_tokens is {least}, more than max_new_tokens, which is {most}")]
-    Length {
-        /// Tokens at least.
-        least: usize,
-        /// Tokens at most.
-        most: usize,
-    },
+    Length { least: usize, most: usize },
     /// Drafts for a strategy that has no use for them.
     #[error("drafts make greedy decoding and sampling faster, not {}", .0.words())]
     Drafts(Strategy),
@@ -102,23 +60,13 @@ pub enum Contradiction {
     NoBeams(Strategy),
     /// More texts than beams.
     #[error("num_return_sequences is {sequences}, more than num_beams, which is {beams}")]
-    Sequences {
-        /// Texts to return.
-        sequences: usize,
-        /// Beams.
-        beams: usize,
-    },
+    Sequences { sequences: usize, beams: usize },
     /// Diverse beams in one group.
     #[error("diverse beam search needs num_beam_groups above 1")]
     NoGroups,
     /// Groups of unequal size.
     #[error("num_beam_groups is {groups}, which does not divide num_beams, which is {beams}")]
-    Groups {
-        /// Groups.
-        groups: usize,
-        /// Beams.
-        beams: usize,
-    },
+    Groups { groups: usize, beams: usize },
     /// Groups that do not avoid each other.
     #[error("diversity_penalty is {0}; diverse beam search needs one above 0")]
     NoDiversity(f32),
@@ -127,54 +75,26 @@ pub enum Contradiction {
 /// What is wrong with a `generation_config.json`.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // a field is what the message calls it
 pub enum FolderError {
     /// The file cannot be read.
     #[error(transparent)]
     Read(#[from] FileError),
     /// The file is not JSON.
     #[error("{}: not a JSON object; repair or remove it", path.display())]
-    NotJson {
-        /// The file.
-        path: PathBuf,
-        /// What the parser says.
-        source: serde_json::Error,
-    },
+    NotJson { path: PathBuf, source: serde_json::Error },
     /// A key with a value that it cannot have.
     #[error("{}: {key} is {value}; it must be {must_be}; correct or remove it", path.display())]
-    Value {
-        /// The file.
-        path: PathBuf,
-        /// The key.
-        key: &'static str,
-        /// Its value.
-        value: String,
-        /// What it must be.
-        must_be: String,
-    },
-    /// No strategy of ours.
-    #[error("{}: strategy is {value}; it must be one of {}; correct or remove it", path.display(), names::<Strategy>())]
-    Strategy {
-        /// The file.
-        path: PathBuf,
-        /// Its value.
-        value: String,
-    },
+    Value { path: PathBuf, key: &'static str, value: String, must_be: String },
     /// A temperature of 0.
     #[error(
         "{}: temperature is 0; greedy is written \"do_sample\": false there, so remove temperature", path.display()
     )]
-    ZeroTemperature {
-        /// The file.
-        path: PathBuf,
-    },
+    ZeroTemperature { path: PathBuf },
     /// A token id that the model does not have.
     #[error("generation_config.json: {0}; correct or remove it")]
     Vocabulary(KnobError),
     /// The file cannot be written.
     #[error(transparent)]
     Write(#[from] ember_host::output::Error),
-}
-
-fn names<T: Named>() -> String {
-    T::ALL.iter().map(|value| value.name()).collect::<Vec<_>>().join(", ")
 }

@@ -73,8 +73,8 @@ impl FolderSettings {
             Ok(map) => map,
             Err(source) => return Err(FolderError::NotJson { path, source }),
         };
-        let wrong = |key, value: &dyn Display, must_be: &str| {
-            let (path, value, must_be) = (path.clone(), value.to_string(), must_be.to_owned());
+        let wrong = |key, value: &dyn Display, must_be: String| {
+            let (path, value) = (path.clone(), value.to_string());
             FolderError::Value { path, key, value, must_be }
         };
         // Null is how transformers writes "not set".
@@ -88,16 +88,17 @@ impl FolderSettings {
             }
         }
         if let Some(value) = set("do_sample") {
-            let do_sample = value.as_bool().ok_or_else(|| wrong("do_sample", value, "true or false"))?;
+            let do_sample = value.as_bool().ok_or_else(|| wrong("do_sample", value, "true or false".to_owned()))?;
             knobs.do_sample = Some(do_sample);
         }
         if let Some(value) = set("strategy") {
+            let names: Vec<&str> = Strategy::ALL.iter().map(|strategy| strategy.name()).collect();
             let strategy = value.as_str().and_then(Strategy::from_name);
-            let unknown = || FolderError::Strategy { path: path.clone(), value: value.to_string() };
+            let unknown = || wrong("strategy", value, format!("one of {}", names.join(", ")));
             knobs.strategy = Some(strategy.ok_or_else(unknown)?);
         }
         if let Err(KnobError::OutOfRange { knob, value }) = knobs.check_ranges() {
-            return Err(wrong(knob.name, &value, &knob.range.words()));
+            return Err(wrong(knob.name, &value, knob.range.words()));
         }
         if knobs.temperature == Some(0.0) {
             return Err(FolderError::ZeroTemperature { path });
@@ -110,12 +111,8 @@ impl FolderSettings {
     /// # Errors
     /// When there is one, naming it.
     pub fn check_vocabulary(&self, vocab_size: usize) -> Result<(), FolderError> {
-        match self.knobs.outside_vocabulary(vocab_size) {
-            None => Ok(()),
-            Some((knob, id)) => {
-                Err(FolderError::Vocabulary(KnobError::OutsideVocabulary { key: knob.name, id, vocab_size }))
-            }
-        }
+        let Some((knob, id)) = self.knobs.outside_vocabulary(vocab_size) else { return Ok(()) };
+        Err(FolderError::Vocabulary(KnobError::OutsideVocabulary { key: knob.name, id, vocab_size }))
     }
 }
 

@@ -1,12 +1,10 @@
 //! The table of knobs: what each is called, what it may be, and which strategies use it.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::value::FromJson;
-use super::{EarlyStopping, KnobError, KnobValue, Overflow, Range, Semantics, Strategy};
+use super::value::{Form, Reads};
+use super::{EarlyStopping, KnobValue, Overflow, Range, Semantics, Strategy};
 
 /// Which strategies a knob acts on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +41,7 @@ impl UsedBy {
 }
 
 /// One knob: a row of [`KNOBS`].
+#[derive(Debug)]
 pub struct Knob {
     /// Its key in `generation_config.json`: Hugging Face's where they have one, else our own, which
     /// they let be.
@@ -53,29 +52,28 @@ pub struct Knob {
     pub used_by: UsedBy,
     /// Its range.
     pub range: Range,
-    /// How it is typed, where that is the same for all: one number.
+    /// What it does, in a sentence.
+    pub meaning: &'static str,
+    /// How it is typed, where that is the same for all: one number, one word, or texts.
     pub typed: Option<Typed>,
     set: fn(&Knobs) -> Option<&dyn KnobValue>,
-    read: fn(&mut Knobs, &Value) -> Result<(), &'static str>,
-    apply: fn(&Knobs, &mut GenerationConfig),
+    read: fn(&mut Knobs, &Value) -> Result<(), String>,
+    /// Takes its value over, if it is set.
+    pub(super) apply: fn(&Knobs, &mut GenerationConfig),
     value: fn(&GenerationConfig) -> &dyn KnobValue,
 }
 
-/// What there is to know of a number that is typed.
-#[derive(Clone, Copy)]
+/// What there is to know of a knob that is typed.
+#[derive(Clone, Copy, Debug)]
 pub struct Typed {
-    /// What stands for it in a line of help, such as "K".
+    /// Under which heading a list of help has it.
+    pub heading: &'static str,
+    /// What stands for its value in a line of help, such as "K".
     pub placeholder: &'static str,
-    /// What the knob does.
-    pub meaning: &'static str,
-    set: fn(&mut Knobs, &str),
-}
-
-impl Typed {
-    /// Sets the knob in `knobs` to the number that `text` writes; unsets it where that is none.
-    pub fn set(&self, knobs: &mut Knobs, text: &str) {
-        (self.set)(knobs, text);
-    }
+    /// What is typed.
+    pub form: Form,
+    /// Sets the knob to what a text writes; unsets it where that is not of its form.
+    pub take: fn(&mut Knobs, &str),
 }
 
 impl Knob {
@@ -94,123 +92,54 @@ impl Knob {
         self.of(&GenerationConfig::default()).to_json() == value.to_json()
     }
 
-    /// Refuses a number out of the range.
-    pub(super) fn check_range(&'static self, value: &dyn KnobValue) -> Result<(), KnobError> {
-        match value.number().is_some_and(|number| !self.range.contains(number)) {
-            true => Err(KnobError::OutOfRange { knob: self, value: value.words() }),
-            false => Ok(()),
-        }
-    }
-
-    /// Takes its value from `knobs` over into `config`, if it is set there.
-    pub(super) fn apply(&self, knobs: &Knobs, config: &mut GenerationConfig) {
-        (self.apply)(knobs, config);
-    }
-
     /// Sets it in `knobs` to what a file says.
     ///
     /// # Errors
     /// What kind of value it must be, in words that follow "it must be".
-    pub fn read(&self, knobs: &mut Knobs, json: &Value) -> Result<(), &'static str> {
+    pub fn read(&self, knobs: &mut Knobs, json: &Value) -> Result<(), String> {
         (self.read)(knobs, json)
     }
 }
 
-impl fmt::Debug for Knob {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.label)
-    }
-}
-
-impl PartialEq for Knob {
-    fn eq(&self, other: &Self) -> bool {
-        self.name == other.name
-    }
-}
-
-/// Everything that decides which tokens follow a prompt, complete and checked.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct GenerationConfig {
-    /// How the next token is chosen.
-    pub strategy: Strategy,
-    /// Whose order and rules the knobs follow.
-    pub semantics: Semantics,
-    /// Most tokens to generate, at least 1.
-    pub max_new_tokens: usize,
-    /// End tokens are impossible before so many tokens are generated; 0 is off.
-    pub min_new_tokens: usize,
-    /// Divides the logits when sampling, above 0; 1 changes nothing.
-    pub temperature: f32,
-    /// How many of the best tokens to sample from; 0 is all.
-    pub top_k: usize,
-    /// The probability of the nucleus to sample from, in (0, 1]; 1 is all.
-    pub top_p: f64,
-    /// Least probability, as a share of the best token's, in [0, 1]; 0 is off.
-    pub min_p: f64,
-    /// The mass of the tokens whose surprise is nearest to the expected one, in (0, 1]; 1 is all.
-    pub typical_p: f64,
-    /// Least probability, in [0, 1); 0 is off.
-    pub epsilon_cutoff: f64,
-    /// Least probability, lowered where the distribution is flat, in [0, 1); 0 is off.
-    pub eta_cutoff: f64,
-    /// Makes what was said before less probable (above 1) or more (below), above 0; 1 changes
-    /// nothing.
-    pub repetition_penalty: f32,
-    /// Subtracted from the logit of every token generated so far; 0 is off.
-    pub presence_penalty: f32,
-    /// Subtracted from a token's logit for each time that it was generated; 0 is off.
-    pub frequency_penalty: f32,
-    /// No n tokens in a row occur twice; 0 is off.
-    pub no_repeat_ngram_size: usize,
-    /// Sequences of token ids that are never completed.
-    pub bad_words: Vec<Vec<u32>>,
-    /// Token ids that are never chosen.
-    pub suppress_tokens: Vec<u32>,
-    /// Added to the logit of the last token of a sequence when the others have just been produced.
-    pub logit_bias: Vec<(Vec<u32>, f32)>,
-    /// Texts that a beam search keeps side by side, at least 1.
-    pub num_beams: usize,
-    /// The power of the length by which a finished beam's score is divided; above 0 favours long
-    /// texts.
-    pub length_penalty: f32,
-    /// When a beam search may end.
-    pub early_stopping: EarlyStopping,
-    /// Groups that the beams of a diverse search fall into; divides `num_beams`.
-    pub num_beam_groups: usize,
-    /// Subtracted from a token's log-probability for each earlier group's beam that chose it at the
-    /// same step.
-    pub diversity_penalty: f32,
-    /// Texts to return for each prompt, at least 1, and with beams at most `num_beams`.
-    pub num_return_sequences: usize,
-    /// Most prefixes that an exact search looks at.
-    pub max_nodes: usize,
-    /// Tokens proposed at a time by speculative decoding; 0 is off.
-    pub draft_tokens: usize,
-    /// Token ids that end a sequence.
-    #[serde(rename = "eos_token_id")]
-    pub end_tokens: Vec<u32>,
-    /// Texts that end a sequence before them; for the generator, since strategies write token ids.
-    pub stop_strings: Vec<String>,
-    /// Seconds after which generation ends, checked after each step.
-    pub max_time_s: Option<f64>,
-    /// What happens at the context's end.
-    pub overflow: Overflow,
-    /// Seed of the draws.
-    pub seed: u64,
-    /// How many of the most probable tokens to report beside each chosen one.
-    pub logprobs: usize,
-}
-
-/// States every knob once: its field, type and value when off; its key in a file and what people
-/// call it; the strategies that use it and its range; where typing it is nothing special, what
-/// stands for its number and what it does. [`Knobs`], [`KNOBS`] and the defaults of
-/// [`GenerationConfig`] follow.
+/// States every knob once. Above it stands what it does, which is also the help of its flag; then
+/// its field, type and value when off; its key in a file and what people call it; the strategies
+/// that use it and its range; where typing it is nothing special, what stands for its value.
+///
+/// The fields of [`GenerationConfig`] and of [`Knobs`] and the lists of help follow in the order of
+/// the statements; [`KNOBS`] has the order of `told`. In square brackets stand the fields of a
+/// configuration that no file sets as a knob.
 macro_rules! knobs {
-    ($(
-        $field:ident: $type:ty = $off:expr, $name:literal, $label:literal, $used_by:ident, $range:expr
-        $(, $placeholder:literal, $meaning:literal)?;
-    )+) => {
+    (
+        told: [$($told:ident)+]
+        $($heading:literal {$(
+            $(#[doc = $meaning:literal])+
+            $field:ident: $type:ty $(as $kept:ty)? = $off:expr,
+            $name:literal, $label:literal, $used_by:ident, $range:expr $(, $placeholder:literal)?;
+        )+} [$($(#[$about:meta])+ $other:ident: $other_type:ty = $other_off:expr;)*])+
+    ) => {
+        /// Everything that decides which tokens follow a prompt, complete and checked.
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(default)]
+        pub struct GenerationConfig {
+            /// How the next token is chosen.
+            pub strategy: Strategy,
+            $(
+                $(
+                    $(#[doc = $meaning])+
+                    #[doc = concat!("\n`", $name, "` in a file; its values are those of `", stringify!($range), "`.")]
+                    pub $field: knobs!(@kept $type $(as $kept)?),
+                )+
+                $($(#[$about])+ pub $other: $other_type,)*
+            )+
+        }
+
+        impl Default for GenerationConfig {
+            /// Greedy, everything off.
+            fn default() -> Self {
+                Self { strategy: Strategy::Greedy, $($($field: $off,)+ $($other: $other_off,)*)+ }
+            }
+        }
+
         /// The knobs that one source sets, flags or a file; `None` where it says nothing.
         ///
         /// Each means what the field of the same name in [`GenerationConfig`] does.
@@ -224,46 +153,50 @@ macro_rules! knobs {
             pub do_sample: Option<bool>,
             /// No file sets it: it makes the same text come faster, and needs a draft.
             pub draft_tokens: Option<usize>,
-            $(pub $field: Option<$type>,)+
+            $($(pub $field: Option<$type>,)+)+
         }
 
-        /// Every knob that a flag and a file can set, in the order in which they are listed.
-        pub const KNOBS: &[Knob] = &[$(Knob {
-            name: $name,
-            label: $label,
-            used_by: UsedBy::$used_by,
-            range: $range,
-            typed: knobs!(@typed $field $($placeholder $meaning)?),
-            set: |knobs| knobs.$field.as_ref().map(|value| value as &dyn KnobValue),
-            read: |knobs, json| read_into(&mut knobs.$field, json),
-            apply: |knobs, config| {
-                if let Some(value) = &knobs.$field {
-                    config.$field = value.clone().into();
-                }
-            },
-            value: |config| &config.$field,
-        },)+];
+        /// The rows, each by the name of its field.
+        #[allow(non_upper_case_globals)]
+        mod row {
+            use super::*;
 
-        impl Default for GenerationConfig {
-            /// Greedy, everything off.
-            fn default() -> Self {
-                Self {
-                    strategy: Strategy::Greedy,
-                    draft_tokens: 0,
-                    end_tokens: Vec::new(),
-                    seed: 0,
-                    logprobs: 0,
-                    $($field: $off,)+
-                }
-            }
+            $($(pub(super) const $field: Knob = Knob {
+                name: $name,
+                label: $label,
+                used_by: UsedBy::$used_by,
+                range: $range,
+                meaning: concat!($($meaning),+),
+                typed: knobs!(@typed $heading $field $type $(, $placeholder)?),
+                set: |knobs| knobs.$field.as_ref().map(|value| value as &dyn KnobValue),
+                read: |knobs, json| {
+                    knobs.$field = Some(<$type>::from_json(json).ok_or_else(<$type>::kind)?);
+                    Ok(())
+                },
+                apply: |knobs, config| {
+                    if let Some(value) = &knobs.$field {
+                        config.$field = value.clone().into();
+                    }
+                },
+                value: |config| &config.$field,
+            };)+)+
         }
+
+        /// Every knob that a flag and a file can set, in the order in which they are told.
+        pub const KNOBS: &[Knob] = &[$(row::$told),+];
+
+        /// The same in the order of lists of help.
+        pub const KNOBS_IN_HELP: &[Knob] = &[$($(row::$field),+),+];
     };
-    (@typed $field:ident) => { None };
-    (@typed $field:ident $placeholder:literal $meaning:literal) => {
+    (@kept $type:ty) => { $type };
+    (@kept $type:ty as $kept:ty) => { $kept };
+    (@typed $heading:literal $field:ident $type:ty) => { None };
+    (@typed $heading:literal $field:ident $type:ty, $placeholder:literal) => {
         Some(Typed {
+            heading: $heading,
             placeholder: $placeholder,
-            meaning: $meaning,
-            set: |knobs, text| knobs.$field = text.parse().ok(),
+            form: <$type>::FORM,
+            take: |knobs, text| <$type>::take(&mut knobs.$field, text),
         })
     };
 }
@@ -272,56 +205,105 @@ macro_rules! knobs {
 // 2, is an error here. As a flag, a temperature of 0 means greedy.
 #[rustfmt::skip]
 knobs! {
-    semantics: Semantics = Semantics::Hf, "semantics", "semantics", OneByOne, Range::Any;
-    num_beams: usize = 1, "num_beams", "num-beams", Beams, Range::OneTo(10_000);
-    num_beam_groups: usize = 1, "num_beam_groups", "num-beam-groups", DiverseBeams, Range::OneUp;
-    diversity_penalty: f32 = 0.0, "diversity_penalty", "diversity-penalty", DiverseBeams, Range::Within(1_000_000);
-    length_penalty: f32 = 1.0, "length_penalty", "length-penalty", Beams, Range::Within(10);
-    early_stopping: EarlyStopping = EarlyStopping::False, "early_stopping", "early-stopping", Beams, Range::Any;
-    max_nodes: usize = 100_000, "max_nodes", "max-nodes", Exact, Range::OneUp;
-    temperature: f32 = 1.0, "temperature", "temperature", Sampling, Range::Temperature,
-        "T", "Sharpens (below 1) or flattens (above 1) the distribution; 0 means greedy here, where Hugging Face refuses it";
-    top_k: usize = 0, "top_k", "top-k", Sampling, Range::Any,
-        "K", "Sample from the K best tokens and those that tie with the last of them; 0 is off";
-    top_p: f64 = 1.0, "top_p", "top-p", Sampling, Range::Mass,
-        "P", "Sample from the fewest best tokens whose probabilities reach P; 1 is off";
-    min_p: f64 = 0.0, "min_p", "min-p", Sampling, Range::Share,
-        "P", "Sample from the tokens at least P times as probable as the best; 0 is off";
-    typical_p: f64 = 1.0, "typical_p", "typical-p", Sampling, Range::Mass,
-        "P", "Sample from the tokens whose surprise is nearest to the expected one, until their probabilities reach P; 1 is off";
-    epsilon_cutoff: f64 = 0.0, "epsilon_cutoff", "epsilon-cutoff", Sampling, Range::Cutoff,
-        "P", "Sample from the tokens with a probability of at least P; 0 is off";
-    eta_cutoff: f64 = 0.0, "eta_cutoff", "eta-cutoff", Sampling, Range::Cutoff,
-        "P", "The same, with a lower limit where the distribution is flat; 0 is off";
-    logit_bias: Vec<(Vec<u32>, f32)> = Vec::new(), "sequence_bias", "logit-bias", All, Range::Within(1_000_000_000);
-    repetition_penalty: f32 = 1.0, "repetition_penalty", "repetition-penalty", All, Range::Factor;
-    presence_penalty: f32 = 0.0, "presence_penalty", "presence-penalty", All, Range::Within(1_000_000);
-    frequency_penalty: f32 = 0.0, "frequency_penalty", "frequency-penalty", All, Range::Within(1_000_000);
-    no_repeat_ngram_size: usize = 0, "no_repeat_ngram_size", "no-repeat-ngram-size", All, Range::Any;
-    bad_words: Vec<Vec<u32>> = Vec::new(), "bad_words_ids", "bad-words", All, Range::Any;
-    suppress_tokens: Vec<u32> = Vec::new(), "suppress_tokens", "suppress", All, Range::Any;
-    stop_strings: Vec<String> = Vec::new(), "stop_strings", "stop", All, Range::Any;
-    max_time_s: f64 = None, "max_time", "max-time", All, Range::Seconds;
-    overflow: Overflow = Overflow::Slide, "overflow", "overflow", All, Range::Any;
-    num_return_sequences: usize = 1, "num_return_sequences", "num-return-sequences", AllButGreedy, Range::OneTo(100_000);
-    min_new_tokens: usize = 0, "min_new_tokens", "min-new-tokens", All, Range::Any;
-    max_new_tokens: usize = 256, "max_new_tokens", "max-new-tokens", All, Range::OneUp;
-}
-
-fn read_into<T: FromJson>(slot: &mut Option<T>, json: &Value) -> Result<(), &'static str> {
-    *slot = Some(T::from_json(json).ok_or(T::KIND)?);
-    Ok(())
+    told: [
+        semantics num_beams num_beam_groups diversity_penalty length_penalty early_stopping max_nodes
+        temperature top_k top_p min_p typical_p epsilon_cutoff eta_cutoff
+        logit_bias repetition_penalty presence_penalty frequency_penalty no_repeat_ngram_size bad_words suppress_tokens
+        stop_strings max_time_s overflow num_return_sequences min_new_tokens max_new_tokens
+    ]
+    "Strategy" {
+        /// Whose order and rules the knobs follow
+        semantics: Semantics = Semantics::Hf, "semantics", "semantics", OneByOne, Range::Any;
+    } []
+    "Stopping" {
+        /// Most tokens to write [default: 256]
+        max_new_tokens: usize = 256, "max_new_tokens", "max-new-tokens", All, Range::OneUp, "N";
+        /// No end token before so many tokens; 0 is off
+        min_new_tokens: usize = 0, "min_new_tokens", "min-new-tokens", All, Range::Any, "N";
+    } []
+    "Sampling" {
+        /// Sharpens (below 1) or flattens (above 1) the distribution; 0 means greedy here, where Hugging
+        /// Face refuses it
+        temperature: f32 = 1.0, "temperature", "temperature", Sampling, Range::Temperature, "T";
+        /// Sample from the K best tokens and those that tie with the last of them; 0 is off
+        top_k: usize = 0, "top_k", "top-k", Sampling, Range::Any, "K";
+        /// Sample from the fewest best tokens whose probabilities reach P; 1 is off
+        top_p: f64 = 1.0, "top_p", "top-p", Sampling, Range::Mass, "P";
+        /// Sample from the tokens at least P times as probable as the best; 0 is off
+        min_p: f64 = 0.0, "min_p", "min-p", Sampling, Range::Share, "P";
+        /// Sample from the tokens whose surprise is nearest to the expected one, until their
+        /// probabilities reach P; 1 is off
+        typical_p: f64 = 1.0, "typical_p", "typical-p", Sampling, Range::Mass, "P";
+        /// Sample from the tokens with a probability of at least P; 0 is off
+        epsilon_cutoff: f64 = 0.0, "epsilon_cutoff", "epsilon-cutoff", Sampling, Range::Cutoff, "P";
+        /// The same, with a lower limit where the distribution is flat; 0 is off
+        eta_cutoff: f64 = 0.0, "eta_cutoff", "eta-cutoff", Sampling, Range::Cutoff, "P";
+    } []
+    "Penalties and bans" {
+        /// Makes each token that prompt or text hold less probable (above 1) or more (below); 1 is
+        /// off
+        repetition_penalty: f32 = 1.0, "repetition_penalty", "repetition-penalty", All, Range::Factor, "X";
+        /// Subtracted from the logit of each token written so far; 0 is off
+        presence_penalty: f32 = 0.0, "presence_penalty", "presence-penalty", All, Range::Within(1_000_000), "X";
+        /// Subtracted from a token's logit for each time that it was written; 0 is off
+        frequency_penalty: f32 = 0.0, "frequency_penalty", "frequency-penalty", All, Range::Within(1_000_000), "X";
+        /// No N tokens in a row occur twice, prompt included; 0 is off
+        no_repeat_ngram_size: usize = 0, "no_repeat_ngram_size", "no-repeat-ngram-size", All, Range::Any, "N";
+        /// Sequences of token ids that are never completed
+        bad_words: Vec<Vec<u32>> = Vec::new(), "bad_words_ids", "bad-words", All, Range::Any;
+        /// Token ids that are never chosen
+        suppress_tokens: Vec<u32> = Vec::new(), "suppress_tokens", "suppress", All, Range::Any;
+        /// Added to the logit of the last token of a sequence when the others have just been
+        /// produced
+        logit_bias: Vec<(Vec<u32>, f32)> = Vec::new(), "sequence_bias", "logit-bias", All, Range::Within(1_000_000_000);
+    } []
+    "Beams" {
+        /// Keep the N most probable texts side by side
+        num_beams: usize = 1, "num_beams", "num-beams", Beams, Range::OneTo(10_000), "N";
+        /// A finished beam's score is divided by its length to this power: above 0 favours long
+        /// texts, below short ones [default: 1]
+        length_penalty: f32 = 1.0, "length_penalty", "length-penalty", Beams, Range::Within(10), "X";
+        /// When the search may end: once N texts are finished, when a better one is unlikely, or
+        /// when none can come [default: false]
+        early_stopping: EarlyStopping = EarlyStopping::False, "early_stopping", "early-stopping", Beams, Range::Any, "WHEN";
+        /// Diverse beams: so many groups of equal size, each avoiding the tokens of those before it
+        num_beam_groups: usize = 1, "num_beam_groups", "num-beam-groups", DiverseBeams, Range::OneUp, "N";
+        /// Diverse beams: subtracted from a token's log-probability for each earlier beam that chose
+        /// it at this step
+        diversity_penalty: f32 = 0.0, "diversity_penalty", "diversity-penalty", DiverseBeams, Range::Within(1_000_000), "X";
+    } []
+    "Output" {
+        /// Texts to return for each prompt; with beams, at most as many as beams
+        num_return_sequences: usize = 1, "num_return_sequences", "num-return-sequences", AllButGreedy, Range::OneTo(100_000);
+    } []
+    "Strategy" {
+        /// Most prefixes that an exact search looks at
+        max_nodes: usize = 100_000, "max_nodes", "max-nodes", Exact, Range::OneUp;
+    } [
+        /// Tokens proposed at a time by speculative decoding; 0 is off.
+        draft_tokens: usize = 0;
+        /// Token ids that end a sequence.
+        #[serde(rename = "eos_token_id")]
+        end_tokens: Vec<u32> = Vec::new();
+    ]
+    "Stopping" {
+        /// End the text before this string; may be given again
+        stop_strings: Vec<String> = Vec::new(), "stop_strings", "stop", All, Range::Any, "STRING";
+        /// End after the step in which so many seconds have passed; of many prompts, each batch has
+        /// the time to itself
+        max_time_s: f64 as Option<f64> = None, "max_time", "max-time", All, Range::Seconds, "SECONDS";
+        /// At the end of what the model can look back on: go on with a sliding window (each token
+        /// then costs a pass over all of it), stop, or fail [default: slide]
+        overflow: Overflow = Overflow::Slide, "overflow", "overflow", All, Range::Any, "HOW";
+    } [
+        /// Seed of the draws.
+        seed: u64 = 0;
+        /// How many of the most probable tokens to report beside each chosen one.
+        logprobs: usize = 0;
+    ]
 }
 
 impl Knobs {
-    /// Refuses a value out of its range: all that can be said of knobs before the folder is known.
-    ///
-    /// # Errors
-    /// [`KnobError::OutOfRange`] for the first such knob.
-    pub fn check_ranges(&self) -> Result<(), KnobError> {
-        KNOBS.iter().try_for_each(|knob| knob.set_in(self).map_or(Ok(()), |value| knob.check_range(value)))
-    }
-
     /// The first knob with a token id that a vocabulary of this size lacks, and the id.
     pub fn outside_vocabulary(&self, vocab_size: usize) -> Option<(&'static Knob, u32)> {
         KNOBS.iter().find_map(|knob| {

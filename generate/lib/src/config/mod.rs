@@ -3,9 +3,10 @@
 //! A knob's value comes from the flag, else from the checkpoint folder's `generation_config.json`,
 //! else the knob is off (or what another program takes by default, where the caller asks for that
 //! one's ways). All that there is to say of one knob (its type, its value when off, its names, its
-//! range, which strategies use it, what typing it is about) is one statement in `knobs.rs`: what
-//! one source sets ([`Knobs`]), the defaults, the table [`KNOBS`] and the flags of sampling follow
-//! from it, and whatever treats knobs alike, reading, checking, joining, writing, walks that table.
+//! range, which strategies use it, what it does, how it is typed) is one statement in `knobs.rs`:
+//! what one source sets ([`Knobs`]), the configuration and its defaults, the table [`KNOBS`] and most
+//! flags follow from it, and whatever treats knobs alike, reading, checking, joining, writing, walks
+//! that table.
 
 mod error;
 mod folder;
@@ -20,11 +21,12 @@ use crate::named::named;
 
 pub use error::{Contradiction, FolderError, KnobError};
 pub use folder::{FolderSettings, Sampling};
-pub use knobs::{GenerationConfig, KNOBS, Knob, Knobs, Typed, UsedBy};
+pub use knobs::{GenerationConfig, KNOBS, KNOBS_IN_HELP, Knob, Knobs, Typed, UsedBy};
 pub use range::Range;
-pub use resolve::Note;
-pub use semantics::{Defaults, Semantics, defaults};
-pub use value::KnobValue;
+pub use resolve::{About, Note, defaults};
+pub use semantics::Semantics;
+pub(crate) use value::last_of_each;
+pub use value::{Form, KnobValue};
 
 /// Tokens that speculative decoding proposes at a time when nobody says how many.
 pub const DEFAULT_DRAFT_TOKENS: usize = 8;

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::{
-    Contradiction, Defaults, FolderSettings, GenerationConfig, KNOBS, KnobError, Knobs, Semantics, Strategy, UsedBy,
-    defaults,
+    Contradiction, FolderSettings, GenerationConfig, KNOBS, Knob, KnobError, KnobValue, Knobs, Semantics, Strategy,
+    UsedBy,
 };
 use crate::named::Named;
 
@@ -28,7 +28,7 @@ impl GenerationConfig {
     pub fn resolve(flags: &Knobs, folder: &FolderSettings) -> Result<(Self, Vec<Note>), KnobError> {
         flags.check_ranges()?;
         let semantics = flags.semantics.or(folder.knobs.semantics).unwrap_or_default();
-        let stack = stack_knobs(semantics);
+        let stack = defaults(semantics);
         let strategy = choose_strategy(flags, &folder.knobs, &stack)?;
         let stack = if UsedBy::OneByOne.contains(strategy) { without_zero(&stack) } else { Knobs::default() };
         let mut config = Self { strategy, ..Self::default() };
@@ -48,7 +48,7 @@ impl GenerationConfig {
             let Some((source, knobs, value)) = first else { continue };
             let used = knob.used_by.contains(strategy);
             if used {
-                knob.apply(knobs, &mut config);
+                (knob.apply)(knobs, &mut config);
             }
             if knob.is_off(value) {
                 continue;
@@ -66,20 +66,14 @@ impl GenerationConfig {
         config.draft_tokens = flags.draft_tokens.unwrap_or(0);
         config.check_together(&flags, &folder.knobs)?;
 
-        let mut notes = Vec::new();
-        if !applied.is_empty() {
-            notes.push(Note::Folder { applied, draws: draws_by_folder });
-        }
-        if !ignored.is_empty() {
-            notes.push(Note::Ignored { knobs: ignored, strategy });
-        }
-        if !by_stack.is_empty() {
-            notes.push(Note::Stack { semantics, knobs: by_stack });
-        }
-        if !folder.not_applied.is_empty() {
-            notes.push(Note::NotApplied(folder.not_applied.clone()));
-        }
-        Ok((config, notes))
+        let notes = [
+            (About::Folder { draws: draws_by_folder }, applied),
+            (About::Ignored(strategy), ignored),
+            (About::Stack(semantics), by_stack),
+            (About::NotApplied, folder.not_applied.clone()),
+        ];
+        let told = notes.into_iter().filter(|(_, knobs)| !knobs.is_empty());
+        Ok((config, told.map(|(about, knobs)| Note { about, knobs }).collect()))
     }
 
     /// Refuses a configuration that no flags lead to, such as one in a trace that was changed.
@@ -112,9 +106,9 @@ impl GenerationConfig {
     /// Refuses what no knob alone gets wrong.
     fn check_together(&self, flags: &Knobs, folder: &Knobs) -> Result<(), KnobError> {
         let beams_are_set = flags.num_beams.or(folder.num_beams).is_some();
-        let Some(contradiction) = self.contradiction(beams_are_set) else { return Ok(()) };
+        let Some((contradiction, remedies)) = self.contradiction(beams_are_set) else { return Ok(()) };
         let set = |name: &&str| KNOBS.iter().any(|knob| knob.name == *name && knob.set_in(flags).is_some());
-        let by_flags = contradiction.knobs().iter().any(|name| match *name {
+        let by_flags = remedies.iter().any(|name| match *name {
             "strategy" => flags.strategy.is_some(),
             "draft_tokens" => true, // no file sets it
             _ => set(name),
@@ -123,81 +117,83 @@ impl GenerationConfig {
         Err(if by_flags { KnobError::Contradiction(contradiction) } else { KnobError::Impossible(contradiction) })
     }
 
-    fn contradiction(&self, beams_are_set: bool) -> Option<Contradiction> {
-        let Self { min_new_tokens: least, max_new_tokens: most, num_beams: beams, num_beam_groups: groups, .. } = *self;
-        let (sequences, diverse) = (self.num_return_sequences, self.strategy == Strategy::DiverseBeam);
-        match self.strategy.has_beams() {
-            _ if least > most => Some(Contradiction::Length { least, most }),
-            _ if self.draft_tokens > 0 && !UsedBy::OneByOne.contains(self.strategy) => {
-                Some(Contradiction::Drafts(self.strategy))
+    /// What contradicts itself, and the keys of the knobs that can put it right.
+    fn contradiction(&self, beams_are_set: bool) -> Option<(Contradiction, &'static [&'static str])> {
+        const DIVERSE: &[&str] = &["strategy", "num_beams", "num_beam_groups", "diversity_penalty"];
+        let Self { strategy, min_new_tokens: least, max_new_tokens: most, num_beams: beams, .. } = *self;
+        let (groups, diversity, sequences) = (self.num_beam_groups, self.diversity_penalty, self.num_return_sequences);
+        let diverse = strategy == Strategy::DiverseBeam;
+        Some(match strategy.has_beams() {
+            _ if least > most => (Contradiction::Length { least, most }, &["min_new_tokens", "max_new_tokens"]),
+            _ if self.draft_tokens > 0 && !UsedBy::OneByOne.contains(strategy) => {
+                (Contradiction::Drafts(strategy), &["draft_tokens"])
             }
-            false => None,
-            true if !beams_are_set => Some(Contradiction::NoBeams(self.strategy)),
-            true if sequences > beams => Some(Contradiction::Sequences { sequences, beams }),
-            true if diverse && groups < 2 => Some(Contradiction::NoGroups),
-            true if diverse && beams % groups != 0 => Some(Contradiction::Groups { groups, beams }),
-            true if diverse && self.diversity_penalty <= 0.0 => {
-                Some(Contradiction::NoDiversity(self.diversity_penalty))
+            false => return None,
+            true if !beams_are_set => (Contradiction::NoBeams(strategy), &["strategy", "num_beam_groups"]),
+            true if sequences > beams => {
+                (Contradiction::Sequences { sequences, beams }, &["num_return_sequences", "num_beams"])
             }
-            true => None,
+            true if diverse && groups < 2 => (Contradiction::NoGroups, DIVERSE),
+            true if diverse && beams % groups != 0 => (Contradiction::Groups { groups, beams }, DIVERSE),
+            true if diverse && diversity <= 0.0 => (Contradiction::NoDiversity(diversity), DIVERSE),
+            true => return None,
+        })
+    }
+}
+
+impl Knob {
+    /// Refuses a number out of the range.
+    fn check_range(&'static self, value: &dyn KnobValue) -> Result<(), KnobError> {
+        match value.number().is_some_and(|number| !self.range.contains(number)) {
+            true => Err(KnobError::OutOfRange { knob: self, value: value.words() }),
+            false => Ok(()),
         }
     }
 }
 
-impl Contradiction {
-    /// The keys of the knobs that can put it right.
-    fn knobs(self) -> &'static [&'static str] {
-        match self {
-            Self::Length { .. } => &["min_new_tokens", "max_new_tokens"],
-            Self::Drafts(_) => &["draft_tokens"],
-            Self::NoBeams(_) => &["strategy", "num_beam_groups"],
-            Self::Sequences { .. } => &["num_return_sequences", "num_beams"],
-            Self::NoGroups | Self::Groups { .. } | Self::NoDiversity(_) => {
-                &["strategy", "num_beams", "num_beam_groups", "diversity_penalty"]
-            }
-        }
+impl Knobs {
+    /// Refuses a value out of its range: all that can be said of knobs before the folder is known.
+    ///
+    /// # Errors
+    /// [`KnobError::OutOfRange`] for the first such knob.
+    pub fn check_ranges(&self) -> Result<(), KnobError> {
+        KNOBS.iter().try_for_each(|knob| knob.set_in(self).map_or(Ok(()), |value| knob.check_range(value)))
     }
 }
 
 /// What there is to say about where a configuration came from.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Note {
-    /// What the folder's file decided.
+pub struct Note {
+    /// What it says of the knobs.
+    pub about: About,
+    /// The knobs, each with its value.
+    pub knobs: Vec<String>,
+}
+
+/// What a [`Note`] says of knobs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum About {
+    /// The folder's file decided them.
     Folder {
-        /// The knobs, each with its value.
-        applied: Vec<String>,
         /// Whether tokens are drawn for no other reason.
         draws: bool,
     },
-    /// What the folder's file sets in vain.
-    Ignored {
-        /// The knobs, each with its value.
-        knobs: Vec<String>,
-        /// The strategy that has no use for them.
-        strategy: Strategy,
-    },
-    /// What another stack takes by default.
-    Stack {
-        /// The stack.
-        semantics: Semantics,
-        /// The knobs, each with its value.
-        knobs: Vec<String>,
-    },
-    /// What the folder's file sets that there is not here, each with its value.
-    NotApplied(Vec<String>),
+    /// The folder's file sets them in vain: this strategy has no use for them.
+    Ignored(Strategy),
+    /// This other stack takes them by default.
+    Stack(Semantics),
+    /// The folder's file sets them, and there are none here.
+    NotApplied,
 }
 
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Folder { applied, .. } => write!(f, "from generation_config.json: {}", applied.join(", ")),
-            Self::Ignored { knobs, strategy } => {
-                write!(f, "generation_config.json sets {}, which {} ignores", knobs.join(", "), strategy.words())
-            }
-            Self::Stack { semantics, knobs } => write!(f, "{}'s defaults: {}", semantics.stack(), knobs.join(", ")),
-            Self::NotApplied(knobs) => {
-                write!(f, "generation_config.json also sets {}: not applied", knobs.join(", "))
-            }
+        let knobs = self.knobs.join(", ");
+        match self.about {
+            About::Folder { .. } => write!(f, "from generation_config.json: {knobs}"),
+            About::Ignored(by) => write!(f, "generation_config.json sets {knobs}, which {} ignores", by.words()),
+            About::Stack(semantics) => write!(f, "{}'s defaults: {knobs}", semantics.stack()),
+            About::NotApplied => write!(f, "generation_config.json also sets {knobs}: not applied"),
         }
     }
 }
@@ -209,12 +205,18 @@ enum Source {
     Stack,
 }
 
-/// What another program takes where nobody says anything.
-fn stack_knobs(semantics: Semantics) -> Knobs {
-    if semantics == Semantics::Hf {
-        return Knobs::default();
-    }
-    let Defaults { temperature, top_k, top_p, min_p } = defaults(semantics);
+/// What a stack's own program uses where the user says nothing; every other knob is off in all of
+/// them.
+///
+/// transformers has none here: a folder's `generation_config.json` says what its model wants
+/// (where a file leaves top_k out, transformers itself takes 50). llama.cpp's are those of
+/// `llama-cli`, MLX's those of `mlx_lm.generate`.
+pub fn defaults(semantics: Semantics) -> Knobs {
+    let (temperature, top_k, top_p, min_p) = match semantics {
+        Semantics::Hf => return Knobs::default(),
+        Semantics::Llamacpp => (0.8, 40, 0.95, 0.05),
+        Semantics::Mlx => (0.0, 0, 1.0, 0.0), // a temperature of 0 is greedy, as in the flag
+    };
     Knobs {
         do_sample: Some(temperature > 0.0),
         temperature: Some(temperature),

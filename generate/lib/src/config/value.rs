@@ -2,7 +2,6 @@
 
 use serde_json::{Value, json};
 
-use super::{EarlyStopping, Overflow, Semantics};
 use crate::named::Named;
 
 /// Lists of ids that are longer than this many characters are counted, not shown.
@@ -34,76 +33,80 @@ pub trait KnobValue {
     }
 }
 
+/// How a value is typed.
+#[derive(Clone, Copy, Debug)]
+pub enum Form {
+    /// A whole number, 0 or more.
+    Count,
+    /// Any number.
+    Number,
+    /// One of some words, each here with its meaning.
+    Word(fn() -> Vec<(&'static str, &'static str)>),
+    /// A text; several where it is typed again.
+    Texts,
+    /// Something of its own.
+    Special,
+}
+
 /// Reading a [`KnobValue`] back.
-pub(super) trait FromJson: Sized {
+pub(super) trait Reads: Sized {
+    /// How it is typed.
+    const FORM: Form = Form::Special;
+
     /// What it must be, in words that follow "it must be".
-    const KIND: &'static str;
+    fn kind() -> String;
 
     /// The value that `json` writes, if it is of this kind.
     fn from_json(json: &Value) -> Option<Self>;
-}
 
-impl KnobValue for usize {
-    fn to_json(&self) -> Value {
-        json!(self)
-    }
-
-    fn number(&self) -> Option<f64> {
-        Some(*self as f64)
+    /// Takes what is typed; nothing stays where `text` is not of the form.
+    fn take(slot: &mut Option<Self>, _text: &str) {
+        *slot = None;
     }
 }
 
-impl FromJson for usize {
-    const KIND: &'static str = "a whole number, 0 or more";
+/// A type of numbers: what it must be, how it is typed, and how it is written to JSON and read.
+macro_rules! number {
+    ($type:ty, $kind:literal, $form:ident, $to_json:expr, $from_json:expr) => {
+        impl KnobValue for $type {
+            fn to_json(&self) -> Value {
+                $to_json(self)
+            }
 
-    fn from_json(json: &Value) -> Option<Self> {
-        json.as_u64().and_then(|number| number.try_into().ok())
-    }
+            fn number(&self) -> Option<f64> {
+                Some(*self as f64)
+            }
+
+            fn words(&self) -> String {
+                self.to_string()
+            }
+        }
+
+        impl Reads for $type {
+            const FORM: Form = Form::$form;
+
+            fn kind() -> String {
+                $kind.to_owned()
+            }
+
+            fn from_json(json: &Value) -> Option<Self> {
+                $from_json(json)
+            }
+
+            fn take(slot: &mut Option<Self>, text: &str) {
+                *slot = text.parse().ok();
+            }
+        }
+    };
 }
 
-impl KnobValue for f64 {
-    fn to_json(&self) -> Value {
-        json!(self)
-    }
+number!(usize, "a whole number, 0 or more", Count, |count| json!(count), |json: &Value| json.as_u64()?.try_into().ok());
+number!(f64, "a number", Number, |number| json!(number), Value::as_f64);
+number!(f32, "a number", Number, few_digits, |json: &Value| json.as_f64().map(|number| number as f32));
 
-    fn number(&self) -> Option<f64> {
-        Some(*self)
-    }
-
-    fn words(&self) -> String {
-        self.to_string()
-    }
-}
-
-impl FromJson for f64 {
-    const KIND: &'static str = "a number";
-
-    fn from_json(json: &Value) -> Option<Self> {
-        json.as_f64()
-    }
-}
-
-impl KnobValue for f32 {
-    /// In the few digits that name this float32: 0.8, not the 0.800000011920929 that it is nearest to.
-    fn to_json(&self) -> Value {
-        json!(self.to_string().parse::<f64>().unwrap_or(f64::from(*self)))
-    }
-
-    fn number(&self) -> Option<f64> {
-        Some(f64::from(*self))
-    }
-
-    fn words(&self) -> String {
-        self.to_string()
-    }
-}
-
-impl FromJson for f32 {
-    const KIND: &'static str = "a number";
-
-    fn from_json(json: &Value) -> Option<Self> {
-        json.as_f64().map(|number| number as f32)
-    }
+/// In the few digits that name this float32: 0.8, not the 0.800000011920929 that it is nearest to.
+fn few_digits(number: &f32) -> Value {
+    json!(number.to_string().parse::<f64>().unwrap_or(f64::from(*number)))
 }
 
 impl KnobValue for Option<f64> {
@@ -112,49 +115,28 @@ impl KnobValue for Option<f64> {
     }
 }
 
-impl KnobValue for EarlyStopping {
+/// A word, which is written as what it is in JSON: true and false are not strings there.
+impl<T: Named> KnobValue for T {
     fn to_json(&self) -> Value {
-        match self {
-            Self::True => json!(true),
-            Self::False => json!(false),
-            Self::Never => json!("never"),
-        }
+        self.name().parse().map_or_else(|_| json!(self.name()), Value::Bool)
     }
 }
 
-impl FromJson for EarlyStopping {
-    const KIND: &'static str = "true, false or \"never\"";
+impl<T: Named> Reads for T {
+    const FORM: Form = Form::Word(|| T::ALL.iter().map(|word| (word.name(), word.meaning())).collect());
+
+    fn kind() -> String {
+        let words: Vec<String> = T::ALL.iter().map(|word| word.to_json().to_string()).collect();
+        let (last, others) = words.split_last().expect("there is a word");
+        format!("{} or {last}", others.join(", "))
+    }
 
     fn from_json(json: &Value) -> Option<Self> {
-        Self::ALL.iter().copied().find(|value| value.to_json() == *json)
+        T::ALL.iter().copied().find(|word| word.to_json() == *json)
     }
-}
 
-impl KnobValue for Overflow {
-    fn to_json(&self) -> Value {
-        json!(self)
-    }
-}
-
-impl FromJson for Overflow {
-    const KIND: &'static str = "\"slide\", \"stop\" or \"error\"";
-
-    fn from_json(json: &Value) -> Option<Self> {
-        json.as_str().and_then(Self::from_name)
-    }
-}
-
-impl KnobValue for Semantics {
-    fn to_json(&self) -> Value {
-        json!(self)
-    }
-}
-
-impl FromJson for Semantics {
-    const KIND: &'static str = "\"hf\", \"llamacpp\" or \"mlx\"";
-
-    fn from_json(json: &Value) -> Option<Self> {
-        json.as_str().and_then(Self::from_name)
+    fn take(slot: &mut Option<Self>, text: &str) {
+        *slot = T::from_name(text);
     }
 }
 
@@ -165,8 +147,12 @@ impl KnobValue for Vec<String> {
     }
 }
 
-impl FromJson for Vec<String> {
-    const KIND: &'static str = "a string or a list of strings, none of them empty";
+impl Reads for Vec<String> {
+    const FORM: Form = Form::Texts;
+
+    fn kind() -> String {
+        "a string or a list of strings, none of them empty".to_owned()
+    }
 
     fn from_json(json: &Value) -> Option<Self> {
         let text = |json: &Value| json.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
@@ -174,6 +160,10 @@ impl FromJson for Vec<String> {
             Value::Array(list) => list.iter().map(text).collect(),
             single => text(single).map(|text| vec![text]),
         }
+    }
+
+    fn take(slot: &mut Option<Self>, text: &str) {
+        slot.get_or_insert_default().push(text.to_owned());
     }
 }
 
@@ -188,8 +178,10 @@ impl KnobValue for Vec<u32> {
     }
 }
 
-impl FromJson for Vec<u32> {
-    const KIND: &'static str = "a list of token ids";
+impl Reads for Vec<u32> {
+    fn kind() -> String {
+        "a list of token ids".to_owned()
+    }
 
     fn from_json(json: &Value) -> Option<Self> {
         json.as_array()?.iter().map(|id| id.as_u64()?.try_into().ok()).collect()
@@ -207,8 +199,10 @@ impl KnobValue for Vec<Vec<u32>> {
     }
 }
 
-impl FromJson for Vec<Vec<u32>> {
-    const KIND: &'static str = "a list of lists of token ids, none of them empty";
+impl Reads for Vec<Vec<u32>> {
+    fn kind() -> String {
+        "a list of lists of token ids, none of them empty".to_owned()
+    }
 
     fn from_json(json: &Value) -> Option<Self> {
         json.as_array()?.iter().map(sequence).collect()
@@ -231,8 +225,10 @@ impl KnobValue for Vec<(Vec<u32>, f32)> {
     }
 }
 
-impl FromJson for Vec<(Vec<u32>, f32)> {
-    const KIND: &'static str = "a list of [[ids...], bias], such as [[[5, 6], -2.5]]";
+impl Reads for Vec<(Vec<u32>, f32)> {
+    fn kind() -> String {
+        "a list of [[ids...], bias], such as [[[5, 6], -2.5]]".to_owned()
+    }
 
     /// The list that transformers reads, or the map that it writes when it was given a dict, `{"(5, 6)": -2.5}`. Of a sequence
     /// given twice the later counts, as there.
@@ -242,15 +238,20 @@ impl FromJson for Vec<(Vec<u32>, f32)> {
             Value::Object(map) => map.iter().map(|(key, bias)| Some((tuple(key)?, finite(bias)?))).collect(),
             _ => None,
         };
-        let mut unique: Self = Vec::new();
-        for (ids, bias) in pairs? {
-            match unique.iter_mut().find(|(seen, _)| *seen == ids) {
-                Some((_, earlier)) => *earlier = bias,
-                None => unique.push((ids, bias)),
-            }
-        }
-        Some(unique)
+        pairs.map(last_of_each)
     }
+}
+
+/// Of each sequence the last of its biases, in the place of the first.
+pub(crate) fn last_of_each(biases: impl IntoIterator<Item = (Vec<u32>, f32)>) -> Vec<(Vec<u32>, f32)> {
+    let mut unique: Vec<(Vec<u32>, f32)> = Vec::new();
+    for (ids, bias) in biases {
+        match unique.iter_mut().find(|(seen, _)| *seen == ids) {
+            Some((_, earlier)) => *earlier = bias,
+            None => unique.push((ids, bias)),
+        }
+    }
+    unique
 }
 
 /// Token ids, at least one.
@@ -281,6 +282,7 @@ fn finite(json: &Value) -> Option<f32> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::config::EarlyStopping;
     use proptest::prelude::*;
 
     #[test]

@@ -22,46 +22,26 @@ const MOST_NAMED: usize = 6;
 /// Why a text cannot be held to a grammar.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // a field is what the message calls it
 pub enum GrammarError {
     /// A schema that is no JSON.
     #[error("{grammar} is not JSON: {reason}; give a JSON Schema")]
-    NotJson {
-        /// What the grammar is called.
-        grammar: String,
-        /// What the parser says.
-        reason: serde_json::Error,
-    },
+    NotJson { grammar: String, reason: serde_json::Error },
     /// Nothing can be written.
     #[error("{grammar} allows the empty text only; give another")]
-    OnlyEmpty {
-        /// What the grammar is called.
-        grammar: String,
-    },
+    OnlyEmpty { grammar: String },
     /// It is no such grammar, or has something that cannot be enforced.
     #[error("{grammar} cannot be used: {reason}; correct it")]
-    Unusable {
-        /// What the grammar is called.
-        grammar: String,
-        /// Why.
-        reason: String,
-    },
+    Unusable { grammar: String, reason: String },
     /// The tokenizer can say nothing that it allows.
     #[error(transparent)]
     DeadEnd(#[from] DeadEnd),
     /// There is no tokenizer.
     #[error("{grammar} needs a tokenizer, and the checkpoint holds none")]
-    NoTokenizer {
-        /// What the grammar is called.
-        grammar: String,
-    },
+    NoTokenizer { grammar: String },
     /// The tokenizer's tokens have no fixed text.
     #[error("{grammar} cannot be followed with this tokenizer")]
-    Tokenizer {
-        /// What the grammar is called.
-        grammar: String,
-        /// What the tokenizer lacks.
-        source: Cause,
-    },
+    Tokenizer { grammar: String, source: Cause },
 }
 
 /// A grammar: checked, not yet tied to a tokenizer.
@@ -105,9 +85,7 @@ impl Grammar {
             return Err(GrammarError::OnlyEmpty { grammar: source });
         }
         // Alone first: inside a grammar, where the library puts it, errors would count its lines and columns from elsewhere.
-        if let Err(error) = RegexBuilder::new().mk_regex(expression) {
-            return Err(unusable(&source, error));
-        }
+        RegexBuilder::new().mk_regex(expression).map_err(|error| unusable(&source, error))?;
         Self::checked(source, TopLevelGrammar::from_regex(expression))
     }
 
@@ -129,20 +107,16 @@ impl Grammar {
     fn checked(source: String, rules: TopLevelGrammar) -> Result<Self, GrammarError> {
         let init = GrammarInit::Serialized(rules.clone());
         let compile = || init.to_cgrammar(None, &mut Logger::new(0, 0), ParserLimits::default(), Vec::new());
-        match catch_unwind(AssertUnwindSafe(compile)) {
-            Ok(_) => Ok(Self { source, rules }),
-            Err(error) => Err(unusable(&source, error)),
-        }
+        catch_unwind(AssertUnwindSafe(compile)).map_err(|error| unusable(&source, error))?;
+        Ok(Self { source, rules })
     }
 
     /// A matcher that stands before the first token.
     pub(super) fn matcher(&self, tokens: &TokEnv) -> Result<Matcher, GrammarError> {
         let mut factory = ParserFactory::new_simple(tokens).map_err(|error| unusable(&self.source, error))?;
         factory.quiet().limits_mut().verbose_errors = false;
-        match factory.create_parser(self.rules.clone()) {
-            Ok(parser) => Ok(Matcher::new(Ok(parser))),
-            Err(error) => Err(unusable(&self.source, error)),
-        }
+        let parser = factory.create_parser(self.rules.clone()).map_err(|error| unusable(&self.source, error))?;
+        Ok(Matcher::new(Ok(parser)))
     }
 
     /// In words, the characters that may follow `text` whatever the tokenizer; `None` where none may.

@@ -80,7 +80,7 @@ impl Constraint {
             return Err(constraint.nothing_left(&[]).into());
         }
         if constraint.start.complete {
-            return Err(GrammarError::OnlyEmpty { grammar: constraint.source().to_owned() });
+            return Err(GrammarError::OnlyEmpty { grammar: constraint.grammar.source().to_owned() });
         }
         Ok(constraint)
     }
@@ -93,11 +93,6 @@ impl Constraint {
     /// What grammar the text must follow.
     pub fn grammar(&self) -> &Grammar {
         &self.grammar
-    }
-
-    /// What errors call the grammar.
-    pub fn source(&self) -> &str {
-        self.grammar.source()
     }
 
     /// Whether the text is valid and nothing can be added to it, so that it ends here, with or without an end token.
@@ -114,7 +109,7 @@ impl Constraint {
     pub fn nothing_left(&self, generated: &[u32]) -> DeadEnd {
         let state = self.state(generated);
         let text = self.text(generated);
-        let grammar = self.source().to_owned();
+        let grammar = self.grammar.source().to_owned();
         let after = if text.is_empty() { String::new() } else { format!(" after {:?}", last_characters(&text)) };
         let why = match (state.allowed.num_set(), &state.trouble, self.grammar.characters_after(&text)) {
             (0, Some(trouble), _) => WhyDeadEnd::Parser { grammar, trouble: trouble.clone() },

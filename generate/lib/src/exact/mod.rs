@@ -13,7 +13,6 @@
 //! probable as it grows. A text is complete with an end token, with a stop string, or at
 //! `max_new_tokens`.
 
-mod request;
 mod tree;
 
 #[cfg(test)]
@@ -28,9 +27,10 @@ use crate::error::{Error, Overrun, Result};
 use crate::logprobs::{chosen, finite_log_sum_exp, logprob};
 use crate::processors::Step;
 use crate::sequences::{Sequences, slots};
-use crate::trace::Recorder;
+use crate::tokens::common_prefix;
+use crate::trace::{Recorder, TracedStep};
 use crate::watch::{Certain, Traced, Watch};
-pub(crate) use request::Request;
+pub(crate) use tree::Request;
 use tree::{Found, Prefix, Tree};
 
 /// Most prefixes that go through the model together. Strictly the best one should be alone, since
@@ -97,7 +97,8 @@ fn retrace(
         let step_so_far = Step { prompt, generated };
         job.chain.process_observed(&step_so_far, &mut logprobs, &mut |name, now| recorder.after(name, now));
         let choice = recorder.finish(step, token.id, token.logprob, None, job.plan.traced_candidates);
-        watch.traced(Traced::Choice { row, choice: &choice, unmodified: &logits, processed: &logprobs });
+        let step = TracedStep { choice, unmodified: logits, processed: logprobs };
+        watch.traced(Traced::Choice { row, step: &step });
         sequences.extend(0, &[token.id]);
     }
     sequences.truncate(0, prompt_len);
@@ -114,6 +115,9 @@ pub(crate) struct Progress {
     /// No continuation that was not looked at has a log-probability above this, in nats.
     pub(crate) bound: f64,
 }
+
+/// Hears how far a search is after each pass through the model; breaking with a reason ends it.
+type OnProgress<'a> = dyn FnMut(Progress) -> ControlFlow<FinishReason> + 'a;
 
 /// What a search found.
 #[derive(Clone, Debug)]
@@ -144,18 +148,15 @@ pub(crate) struct ExactResult {
 /// [`Error::Unbounded`] for the first such knob.
 pub fn check(config: &GenerationConfig) -> Result<()> {
     let bias = config.logit_bias.iter().map(|(_, bias)| *bias).fold(0.0, f32::max);
-    let refused = if bias > 0.0 {
-        Some(("logit-bias", bias, "at most 0"))
-    } else if config.presence_penalty < 0.0 {
-        Some(("presence-penalty", config.presence_penalty, "0 or more"))
-    } else if config.frequency_penalty < 0.0 {
-        Some(("frequency-penalty", config.frequency_penalty, "0 or more"))
-    } else {
-        None
-    };
-    match refused {
+    let (presence, frequency) = (config.presence_penalty, config.frequency_penalty);
+    let knobs = [
+        ("logit-bias", bias, "at most 0", bias > 0.0),
+        ("presence-penalty", presence, "0 or more", presence < 0.0),
+        ("frequency-penalty", frequency, "0 or more", frequency < 0.0),
+    ];
+    match knobs.into_iter().find(|(.., breaks_it)| *breaks_it) {
         None => Ok(()),
-        Some((knob, value, range)) => Err(Error::Unbounded { knob, value, range }),
+        Some((knob, value, range, _)) => Err(Error::Unbounded { knob, value, range }),
     }
 }
 
@@ -174,12 +175,12 @@ pub fn check(config: &GenerationConfig) -> Result<()> {
 pub(crate) fn search(
     sequences: &mut dyn Sequences,
     request: &Request,
-    on_progress: &mut dyn FnMut(Progress) -> ControlFlow<FinishReason>,
+    on_progress: &mut OnProgress,
 ) -> Result<ExactResult> {
     check(request.config)?;
     let longest = longest(sequences, request.config)?;
     let mut tree = Tree::new(request, sequences.ids(0).to_vec(), longest);
-    let cut_short = grow(sequences, &mut tree, request, longest, on_progress)?;
+    let cut_short = grow(sequences, &mut tree, on_progress)?;
     sequences.select(&[0]);
 
     let (nodes, bound) = (tree.nodes(), tree.bound());
@@ -217,17 +218,11 @@ pub(crate) fn search(
 
 /// Looks at one prefix after another until nothing open can improve the answer, or the nodes are
 /// used up; gives the reason when something else ended it.
-fn grow(
-    sequences: &mut dyn Sequences,
-    tree: &mut Tree,
-    request: &Request,
-    longest: usize,
-    on_progress: &mut dyn FnMut(Progress) -> ControlFlow<FinishReason>,
-) -> Result<Option<FinishReason>> {
+fn grow(sequences: &mut dyn Sequences, tree: &mut Tree, on_progress: &mut OnProgress) -> Result<Option<FinishReason>> {
     let vocab_size = sequences.vocab_size();
     let prompt_len = sequences.ids(0).len();
     // The beam search that opens may use half of the nodes.
-    let beams = (request.config.max_nodes / 2 / longest).clamp(1, MOST_ROWS);
+    let beams = (tree.request.config.max_nodes / 2 / tree.longest).clamp(1, MOST_ROWS);
     let mut opening = true;
     let mut next = vec![Prefix::ROOT];
     loop {
@@ -255,14 +250,14 @@ fn grow(
         if next.is_empty() {
             return Ok(None);
         }
-        let out_of_time = request.is_out_of_time(tree.nodes());
+        let out_of_time = tree.request.is_out_of_time(tree.nodes());
         let cut_short = asked.break_value().or(out_of_time.then_some(FinishReason::Time));
         let may_look_at = match cut_short {
             Some(_) => 0,
             None if opening && tree.found.is_empty() => tree.nodes_left().max(1),
             None => tree.nodes_left(),
         };
-        tree.put_back(next.split_off(may_look_at.min(next.len())));
+        tree.open.extend(next.split_off(may_look_at.min(next.len())));
         if next.is_empty() {
             return Ok(cut_short);
         }
@@ -293,11 +288,8 @@ fn logits_after(sequences: &mut dyn Sequences, prompt_len: usize, paths: &[Vec<u
     if paths.iter().all(Vec::is_empty) {
         return sequences.logits(); // of row 0, so that it is the prompt's row that remembers
     }
-    let shared = |row: usize, path: &[u32]| {
-        sequences.ids(row)[prompt_len..].iter().zip(path).take_while(|(a, b)| a == b).count()
-    };
     let nearest = |path: &Vec<u32>| {
-        let rows = (0..sequences.rows()).map(|row| (row, shared(row, path)));
+        let rows = (0..sequences.rows()).map(|row| (row, common_prefix(&sequences.ids(row)[prompt_len..], path)));
         rows.fold((0, 0), |best, row| if row.1 > best.1 { row } else { best })
     };
     let nearest: Vec<(usize, usize)> = paths.iter().map(nearest).collect();

@@ -1,13 +1,38 @@
-//! The prefixes of an exact search: those looked at, those still open, and the complete texts among them.
+//! What an exact search is asked for, and its prefixes: those looked at, those still open, and the
+//! complete texts among them.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
+use std::time::Instant;
 
-use super::request::Request;
 use crate::completion::FinishReason;
+use crate::config::GenerationConfig;
 use crate::error::{Error, Result};
 use crate::logprobs::{finite_log_sum_exp, logprob};
-use crate::processors::Step;
+use crate::plan::Clock;
+use crate::processors::{Chain, Step};
+
+/// What to search for.
+pub(crate) struct Request<'a> {
+    /// Of the knobs: `max_new_tokens`, `num_return_sequences`, `max_nodes`, `end_tokens`,
+    /// `max_time_s`, `overflow`, `logprobs`.
+    pub(crate) config: &'a GenerationConfig,
+    /// Works on log-probabilities and may lower them at will, but not lift one above 0.
+    pub(crate) chain: &'a Chain,
+    /// Whether the text of some new tokens contains a stop string.
+    pub(crate) stops: &'a dyn Fn(&[u32]) -> bool,
+    /// When the time of `max_time_s` began.
+    pub(crate) started: Instant,
+    /// What says that it is over; its steps are the prefixes looked at.
+    pub(crate) clock: Clock,
+}
+
+impl Request<'_> {
+    /// Whether time is over after looking at so many prefixes.
+    pub(super) fn is_out_of_time(&self, nodes: usize) -> bool {
+        self.clock.is_over(self.config.max_time_s, self.started.elapsed().as_secs_f64(), nodes)
+    }
+}
 
 /// A beginning of a continuation: one that was looked at, and one token more.
 #[derive(Clone, Copy, Debug)]
@@ -70,14 +95,14 @@ struct Looked {
 
 /// Everything that an exact search knows.
 pub(super) struct Tree<'a> {
-    request: &'a Request<'a>,
+    pub(super) request: &'a Request<'a>,
     prompt: Vec<u32>,
     /// At this many tokens a continuation is complete.
-    longest: usize,
+    pub(super) longest: usize,
     /// Every prefix that was looked at, by its number; the empty one is number 0.
     looked_at: Vec<Looked>,
     /// Prefixes that may yet be looked at.
-    open: BinaryHeap<Prefix>,
+    pub(super) open: BinaryHeap<Prefix>,
     /// Prefixes with at most this score are not kept open: they cannot improve the answer, or their turn cannot come.
     pub(super) floor: f64,
     /// The highest score of a prefix that was not kept.
@@ -214,11 +239,6 @@ impl<'a> Tree<'a> {
             all.truncate(most);
             self.open = all.into();
         }
-    }
-
-    /// Opens prefixes again that were taken and not looked at.
-    pub(super) fn put_back(&mut self, prefixes: Vec<Prefix>) {
-        self.open.extend(prefixes);
     }
 
     /// Takes the best open prefixes, at most `count`, that could still improve the answer; a stop string makes one of them

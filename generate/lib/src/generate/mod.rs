@@ -5,7 +5,7 @@ mod tests;
 
 use std::time::Instant;
 
-use ember_model::Gpt;
+use ember_model::{Gpt, GptConfig};
 
 use crate::beam::BeamSearch;
 use crate::completion::Completion;
@@ -43,7 +43,7 @@ pub fn generate_batch(
 ) -> Result<Vec<Vec<Completion>>> {
     let started = Instant::now();
     let (shape, config) = (model.config(), plan.config);
-    check_prompts(prompts, config, shape.vocab_size, shape.context_length)?;
+    check_prompts(prompts, config, shape)?;
     let chain = plan.chain();
     let decoder = decoder(config);
     let together = if decoder.takes_all_prompts() { prompts.len() } else { 1 };
@@ -68,12 +68,8 @@ fn decoder(config: &GenerationConfig) -> &'static dyn Decoder {
 }
 
 /// Refuses prompts that cannot be continued.
-fn check_prompts(
-    prompts: &[&[u32]],
-    config: &GenerationConfig,
-    vocab_size: usize,
-    context_length: usize,
-) -> Result<()> {
+fn check_prompts(prompts: &[&[u32]], config: &GenerationConfig, shape: &GptConfig) -> Result<()> {
+    let GptConfig { vocab_size, context_length, .. } = *shape;
     let longest = prompts.iter().map(|prompt| prompt.len()).max().ok_or(Error::NoPrompt)?;
     if prompts.iter().any(|prompt| prompt.is_empty()) {
         return Err(Error::EmptyPrompt);

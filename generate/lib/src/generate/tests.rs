@@ -12,7 +12,7 @@ use crate::processors::{Chain, Step};
 use crate::sequences::{Scripted, Sequences, slots};
 use crate::softmax::log_sum_exp;
 use crate::tokens::to_tensor;
-use crate::trace::ChoiceTrace;
+use crate::trace::{ChoiceTrace, TracedStep};
 use crate::watch::{Certain, Traced};
 use burn::tensor::Device;
 use ember_model::{Gpt, GptConfig};
@@ -290,7 +290,7 @@ struct Choices(Vec<ChoiceTrace>);
 
 impl Watch for Choices {
     fn traced(&mut self, step: Traced) {
-        if let Traced::Choice { choice, .. } = step {
+        if let Traced::Choice { step: TracedStep { choice, .. }, .. } = step {
             self.0.push(choice.clone());
         }
     }

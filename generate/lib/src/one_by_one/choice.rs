@@ -10,7 +10,7 @@ use crate::plan::Plan;
 use crate::processors::{Chain, Step};
 use crate::sampler::{draw, greedy};
 use crate::sequences::{Argmax, Sequences};
-use crate::trace::{ChoiceTrace, Recorder};
+use crate::trace::{Recorder, TracedStep};
 
 /// Below this many logits in all, choosing is done on one thread: waking the others costs more.
 const WORTH_SHARING: usize = 1 << 14;
@@ -55,20 +55,13 @@ impl Next {
 /// What was chosen for one row.
 pub(crate) struct Choice {
     pub(super) token: ChosenToken,
-    pub(super) trace: Option<Traced>,
+    pub(super) trace: Option<TracedStep>,
 }
 
 impl From<Argmax> for Choice {
     fn from(Argmax { id, logprob }: Argmax) -> Self {
         Self { token: ChosenToken { id, logprob, top: Vec::new() }, trace: None }
     }
-}
-
-/// An account of a choice, and the logits `[vocab]` before and after the processors.
-pub(super) struct Traced {
-    pub(super) account: ChoiceTrace,
-    pub(super) unmodified: Vec<f32>,
-    pub(super) processed: Vec<f32>,
 }
 
 impl<'a> Chooser<'a> {
@@ -140,8 +133,8 @@ impl<'a> Chooser<'a> {
             .then(|| draw(config.seed, sequence, step.generated.len() as u64, logits));
         let id = drawn.map_or_else(|| greedy(logits), |drawn| drawn.id);
         let token = chosen(id, unmodified.as_deref().unwrap_or(logits), log_sum_exp, config.logprobs);
-        let trace = recorder.map(|recorder| Traced {
-            account: recorder.finish(step.generated.len(), id, token.logprob, drawn, traced_candidates),
+        let trace = recorder.map(|recorder| TracedStep {
+            choice: recorder.finish(step.generated.len(), id, token.logprob, drawn, traced_candidates),
             unmodified: unmodified.unwrap_or_else(|| logits.to_vec()),
             processed: logits.to_vec(),
         });

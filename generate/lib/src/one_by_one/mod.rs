@@ -63,9 +63,8 @@ fn take(
     // Once for all rows: what is late is the step.
     let seconds = job.started.elapsed().as_secs_f64();
     for (place, (&number, Choice { token, trace })) in live.iter().zip(choices).enumerate() {
-        if let Some(trace) = &trace {
-            let (unmodified, processed) = (&trace.unmodified, &trace.processed);
-            watch.traced(Traced::Choice { row: number, choice: &trace.account, unmodified, processed });
+        if let Some(step) = &trace {
+            watch.traced(Traced::Choice { row: number, step });
         }
         let row = &mut rows[number];
         row.tokens.push(token);

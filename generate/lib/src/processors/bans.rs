@@ -1,6 +1,7 @@
 //! Biases and bans: what may follow, judged by the ids alone.
 
 use super::{LogitsProcessor, Step};
+use crate::config::last_of_each;
 
 /// The last token of `sequence`, if the others have just been produced. Like transformers, which asks for a text as long as
 /// the whole sequence, a sequence of several tokens is not looked for in a shorter text, even one that ends in its prefix.
@@ -10,9 +11,12 @@ fn completed_by(sequence: &[u32], step: &Step) -> Option<u32> {
     (long_enough && step.last(before.len()).eq(before.iter().copied())).then_some(last)
 }
 
-fn ban(id: u32, logits: &mut [f32]) {
-    if let Some(logit) = logits.get_mut(id as usize) {
-        *logit = f32::NEG_INFINITY;
+/// Removes tokens; ids that the model does not have are nothing to it.
+fn ban(ids: impl IntoIterator<Item = u32>, logits: &mut [f32]) {
+    for id in ids {
+        if let Some(logit) = logits.get_mut(id as usize) {
+            *logit = f32::NEG_INFINITY;
+        }
     }
 }
 
@@ -26,14 +30,7 @@ pub struct LogitBias {
 impl LogitBias {
     /// The biases given, finite or minus infinity; of one sequence's several biases the last counts.
     pub fn new(biases: &[(Vec<u32>, f32)]) -> Self {
-        let mut kept: Vec<(Vec<u32>, f32)> = Vec::new();
-        for (sequence, bias) in biases {
-            match kept.iter_mut().find(|(other, _)| other == sequence) {
-                Some((_, earlier)) => *earlier = *bias,
-                None => kept.push((sequence.clone(), *bias)),
-            }
-        }
-        Self { biases: kept }
+        Self { biases: last_of_each(biases.iter().cloned()) }
     }
 }
 
@@ -71,11 +68,8 @@ impl LogitsProcessor for NoRepeatNgram {
             return;
         }
         let begun = &ids[ids.len() + 1 - self.0..];
-        for ngram in ids.windows(self.0) {
-            if ngram.starts_with(begun) {
-                ban(ngram[self.0 - 1], logits);
-            }
-        }
+        let repeated = ids.windows(self.0).filter(|ngram| ngram.starts_with(begun));
+        ban(repeated.map(|ngram| ngram[self.0 - 1]), logits);
     }
 }
 
@@ -100,9 +94,7 @@ impl LogitsProcessor for BadWords {
     }
 
     fn process(&self, step: &Step, logits: &mut [f32]) {
-        for id in self.words.iter().filter_map(|word| completed_by(word, step)) {
-            ban(id, logits);
-        }
+        ban(self.words.iter().filter_map(|word| completed_by(word, step)), logits);
     }
 }
 
@@ -122,9 +114,7 @@ impl LogitsProcessor for MinNewTokens {
 
     fn process(&self, step: &Step, logits: &mut [f32]) {
         if step.generated.len() < self.count {
-            for &id in &self.end_tokens {
-                ban(id, logits);
-            }
+            ban(self.end_tokens.iter().copied(), logits);
         }
     }
 }
@@ -142,9 +132,7 @@ impl LogitsProcessor for Suppress {
     }
 
     fn process(&self, _: &Step, logits: &mut [f32]) {
-        for &id in &self.0 {
-            ban(id, logits);
-        }
+        ban(self.0.iter().copied(), logits);
     }
 }
 

@@ -7,7 +7,7 @@ use super::{
     RepetitionPenalty, Rules, Step, Suppress,
 };
 use crate::config::GenerationConfig;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Result};
 use crate::softmax::highest;
 
 /// Processors in the order in which they run.
@@ -28,30 +28,19 @@ impl Chain {
         others: impl IntoIterator<Item = Arc<dyn LogitsProcessor>>,
     ) -> Self {
         let mut chain = Self::default();
-        if !config.logit_bias.is_empty() {
-            chain.push(LogitBias::new(&config.logit_bias));
-        }
-        if config.repetition_penalty != 1.0 {
-            chain.push(RepetitionPenalty { penalty: config.repetition_penalty, history: rules.repetition_history });
-        }
-        if config.presence_penalty != 0.0 {
-            chain.push(PresencePenalty { penalty: config.presence_penalty, history: rules.count_history });
-        }
-        if config.frequency_penalty != 0.0 {
-            chain.push(FrequencyPenalty { penalty: config.frequency_penalty, history: rules.count_history });
-        }
-        if config.no_repeat_ngram_size > 0 {
-            chain.push(NoRepeatNgram(config.no_repeat_ngram_size));
-        }
-        if !config.bad_words.is_empty() {
-            chain.push(BadWords::new(&config.bad_words, &config.end_tokens));
-        }
-        if config.min_new_tokens > 0 && !config.end_tokens.is_empty() {
-            chain.push(MinNewTokens { count: config.min_new_tokens, end_tokens: config.end_tokens.clone() });
-        }
-        if !config.suppress_tokens.is_empty() {
-            chain.push(Suppress(config.suppress_tokens.clone()));
-        }
+        let (repetition, counts) = (rules.repetition_history, rules.count_history);
+        chain.push(!config.logit_bias.is_empty(), || LogitBias::new(&config.logit_bias));
+        let penalty = config.repetition_penalty;
+        chain.push(penalty != 1.0, || RepetitionPenalty { penalty, history: repetition });
+        let penalty = config.presence_penalty;
+        chain.push(penalty != 0.0, || PresencePenalty { penalty, history: counts });
+        let penalty = config.frequency_penalty;
+        chain.push(penalty != 0.0, || FrequencyPenalty { penalty, history: counts });
+        chain.push(config.no_repeat_ngram_size > 0, || NoRepeatNgram(config.no_repeat_ngram_size));
+        chain.push(!config.bad_words.is_empty(), || BadWords::new(&config.bad_words, &config.end_tokens));
+        let (count, end_tokens) = (config.min_new_tokens, &config.end_tokens);
+        chain.push(count > 0 && !end_tokens.is_empty(), || MinNewTokens { count, end_tokens: end_tokens.clone() });
+        chain.push(!config.suppress_tokens.is_empty(), || Suppress(config.suppress_tokens.clone()));
         chain.0.extend(others);
         if config.strategy.samples() {
             chain.0.extend(Knob::order(rules.order, config).iter().map(|knob| knob.processor(config, rules)));
@@ -59,8 +48,10 @@ impl Chain {
         chain
     }
 
-    fn push(&mut self, processor: impl LogitsProcessor + 'static) {
-        self.0.push(Arc::new(processor));
+    fn push<P: LogitsProcessor + 'static>(&mut self, is_on: bool, processor: impl FnOnce() -> P) {
+        if is_on {
+            self.0.push(Arc::new(processor()));
+        }
     }
 
     /// A chain of the processors given.
@@ -83,11 +74,6 @@ impl Chain {
     /// The processors' names, in order.
     pub fn names(&self) -> Vec<&'static str> {
         self.0.iter().map(|processor| processor.name()).collect()
-    }
-
-    /// The error where the processors leave nothing to choose.
-    pub(crate) fn nothing_left(&self, place: Place) -> Error {
-        Error::NothingLeft { place, processors: self.names() }
     }
 
     /// The highest of the logits that the chain has left behind, `[vocab]`; minus infinity where no

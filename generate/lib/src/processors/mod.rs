@@ -9,7 +9,6 @@
 mod bans;
 mod chain;
 mod penalties;
-mod processor;
 mod rules;
 mod sampling;
 
@@ -21,9 +20,40 @@ mod properties;
 pub use bans::{BadWords, LogitBias, MinNewTokens, NoRepeatNgram, Suppress};
 pub use chain::Chain;
 pub use penalties::{FrequencyPenalty, History, PresencePenalty, RepetitionPenalty};
-pub use processor::{LogitsProcessor, Step};
 pub(crate) use rules::Rules;
 pub use sampling::*;
+
+/// What a processor may look at beside the logits: the tokens so far.
+#[derive(Clone, Copy, Debug)]
+pub struct Step<'a> {
+    /// The prompt's token ids.
+    pub prompt: &'a [u32],
+    /// The token ids generated so far; its length is the step's number.
+    pub generated: &'a [u32],
+}
+
+impl Step<'_> {
+    /// How many tokens there are so far.
+    fn len(&self) -> usize {
+        self.prompt.len() + self.generated.len()
+    }
+
+    /// The last `count` tokens, in order; all where there are fewer.
+    fn last(&self, count: usize) -> impl Iterator<Item = u32> {
+        self.prompt.iter().chain(self.generated).skip(self.len().saturating_sub(count)).copied()
+    }
+}
+
+/// One step of the chain between the model's logits and the choice of a token.
+pub trait LogitsProcessor: Send + Sync {
+    /// The knob's name, such as "top-k".
+    fn name(&self) -> &'static str;
+
+    /// Edits the logits of one position, or its log-probabilities, `[vocab]`: finite or minus
+    /// infinity in, the same out. A ban may remove the last token there is; what truncates by
+    /// probability keeps at least one of those that it gets.
+    fn process(&self, step: &Step, logits: &mut [f32]);
+}
 
 #[cfg(test)]
 const START: Step = Step { prompt: &[], generated: &[] };

@@ -25,6 +25,15 @@ impl History {
         ids.sort_unstable();
         ids.chunk_by(|a, b| a == b).map(|run| (run[0], run.len())).collect()
     }
+
+    /// Changes the logit of each of them, given how often it occurs.
+    fn change(self, step: &Step, logits: &mut [f32], change: impl Fn(&mut f32, usize)) {
+        for (id, count) in self.counts(step) {
+            if let Some(logit) = logits.get_mut(id as usize) {
+                change(logit, count);
+            }
+        }
+    }
 }
 
 /// Divides the positive logits of tokens seen before and multiplies the negative ones, once for each distinct token
@@ -45,11 +54,9 @@ impl LogitsProcessor for RepetitionPenalty {
     }
 
     fn process(&self, step: &Step, logits: &mut [f32]) {
-        for (id, _) in self.history.counts(step) {
-            if let Some(logit) = logits.get_mut(id as usize) {
-                *logit = if *logit < 0.0 { *logit * self.penalty } else { *logit / self.penalty };
-            }
-        }
+        self.history.change(step, logits, |logit, _| {
+            *logit = if *logit < 0.0 { *logit * self.penalty } else { *logit / self.penalty };
+        });
     }
 }
 
@@ -69,11 +76,7 @@ impl LogitsProcessor for PresencePenalty {
     }
 
     fn process(&self, step: &Step, logits: &mut [f32]) {
-        for (id, _) in self.history.counts(step) {
-            if let Some(logit) = logits.get_mut(id as usize) {
-                *logit -= self.penalty;
-            }
-        }
+        self.history.change(step, logits, |logit, _| *logit -= self.penalty);
     }
 }
 
@@ -93,11 +96,7 @@ impl LogitsProcessor for FrequencyPenalty {
     }
 
     fn process(&self, step: &Step, logits: &mut [f32]) {
-        for (id, count) in self.history.counts(step) {
-            if let Some(logit) = logits.get_mut(id as usize) {
-                *logit -= self.penalty * count as f32;
-            }
-        }
+        self.history.change(step, logits, |logit, count| *logit -= self.penalty * count as f32);
     }
 }
 

@@ -131,48 +131,43 @@ fn possible(probabilities: &[f64]) -> usize {
 /// Our rules with one of theirs in place of ours, for each that differs and that concerns a knob that is on; and the change
 /// in words.
 fn single_changes(ours: &Rules, theirs: &Rules, config: &GenerationConfig) -> Vec<(String, Rules)> {
-    let mut changes = Vec::new();
-    let sampling = matches!(config.strategy, Strategy::Sample | Strategy::BeamSample);
-    let (our_order, their_order) = (Knob::order(ours.order, config), Knob::order(theirs.order, config));
-    if sampling && our_order != their_order {
-        let words = |order: &[Knob]| order.iter().map(|knob| knob.name()).collect::<Vec<_>>().join(", ");
-        let rule = format!("the order is {} here and {} there", words(&our_order), words(&their_order));
-        changes.push((rule, Rules { order: theirs.order, ..*ours }));
-    }
-    if config.repetition_penalty != 1.0 && ours.repetition_history != theirs.repetition_history {
-        let rule = format!(
-            "repetition-penalty looks at {} here and at {} there",
-            words(ours.repetition_history),
-            words(theirs.repetition_history)
-        );
-        changes.push((rule, Rules { repetition_history: theirs.repetition_history, ..*ours }));
-    }
-    if (config.presence_penalty != 0.0 || config.frequency_penalty != 0.0) && ours.count_history != theirs.count_history
-    {
-        let rule = format!(
-            "presence-penalty and frequency-penalty count {} here and {} there",
-            words(ours.count_history),
-            words(theirs.count_history)
-        );
-        changes.push((rule, Rules { count_history: theirs.count_history, ..*ours }));
-    }
+    let samples = config.strategy.samples();
+    let order = |rules: &Rules| {
+        let order = Knob::order(rules.order, config);
+        order.into_iter().map(Knob::name).collect::<Vec<_>>().join(", ")
+    };
     let ties = |survive: bool| if survive { "stays" } else { "goes" };
-    if sampling && Knob::TopK.is_on(config) && ours.ties_survive_top_k != theirs.ties_survive_top_k {
-        let (here, there) = (ties(ours.ties_survive_top_k), ties(theirs.ties_survive_top_k));
-        let rule = format!("what ties with the last token of top-k {here} here and {there} there");
-        changes.push((rule, Rules { ties_survive_top_k: theirs.ties_survive_top_k, ..*ours }));
-    }
-    if sampling && Knob::TypicalP.is_on(config) && ours.ties_survive_typical_p != theirs.ties_survive_typical_p {
-        let (here, there) = (ties(ours.ties_survive_typical_p), ties(theirs.ties_survive_typical_p));
-        let rule = format!("what ties with the last token of typical-p {here} here and {there} there");
-        changes.push((rule, Rules { ties_survive_typical_p: theirs.ties_survive_typical_p, ..*ours }));
-    }
-    if sampling && Knob::TopP.is_on(config) && ours.top_p_from_the_top != theirs.top_p_from_the_top {
-        let end = |from_the_top: bool| if from_the_top { "the best token down" } else { "the worst token up" };
-        let (here, there) = (end(ours.top_p_from_the_top), end(theirs.top_p_from_the_top));
-        let rule = format!("top-p sums from {here} here and from {there} there, which tells on ties and at the edge");
-        changes.push((rule, Rules { top_p_from_the_top: theirs.top_p_from_the_top, ..*ours }));
-    }
+    let end = |from_the_top: bool| if from_the_top { "the best token down" } else { "the worst token up" };
+    let mut changes = Vec::new();
+    let mut tell = |concerns: bool, changed: Rules, rule: String| {
+        if concerns && changed != *ours {
+            changes.push((rule, changed));
+        }
+    };
+    let both = [ours, theirs];
+    let [here, there] = both.map(order);
+    let changed = Rules { order: theirs.order, ..*ours };
+    tell(samples && here != there, changed, format!("the order is {here} here and {there} there"));
+    let [here, there] = both.map(|rules| words(rules.repetition_history));
+    let changed = Rules { repetition_history: theirs.repetition_history, ..*ours };
+    let rule = format!("repetition-penalty looks at {here} here and at {there} there");
+    tell(config.repetition_penalty != 1.0, changed, rule);
+    let [here, there] = both.map(|rules| words(rules.count_history));
+    let changed = Rules { count_history: theirs.count_history, ..*ours };
+    let rule = format!("presence-penalty and frequency-penalty count {here} here and {there} there");
+    tell(config.presence_penalty != 0.0 || config.frequency_penalty != 0.0, changed, rule);
+    let [here, there] = both.map(|rules| ties(rules.ties_survive_top_k));
+    let changed = Rules { ties_survive_top_k: theirs.ties_survive_top_k, ..*ours };
+    let rule = format!("what ties with the last token of top-k {here} here and {there} there");
+    tell(samples && Knob::TopK.is_on(config), changed, rule);
+    let [here, there] = both.map(|rules| ties(rules.ties_survive_typical_p));
+    let changed = Rules { ties_survive_typical_p: theirs.ties_survive_typical_p, ..*ours };
+    let rule = format!("what ties with the last token of typical-p {here} here and {there} there");
+    tell(samples && Knob::TypicalP.is_on(config), changed, rule);
+    let [here, there] = both.map(|rules| end(rules.top_p_from_the_top));
+    let changed = Rules { top_p_from_the_top: theirs.top_p_from_the_top, ..*ours };
+    let rule = format!("top-p sums from {here} here and from {there} there, which tells on ties and at the edge");
+    tell(samples && Knob::TopP.is_on(config), changed, rule);
     changes
 }
 

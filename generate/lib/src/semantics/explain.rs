@@ -2,7 +2,7 @@
 
 use super::Difference;
 use super::compare::ROUNDING;
-use crate::config::{Defaults, GenerationConfig, Semantics, defaults};
+use crate::config::{GenerationConfig, Knobs, Semantics, defaults};
 use crate::named::Named;
 use crate::processors::Knob;
 
@@ -83,12 +83,12 @@ fn lacking(semantics: Semantics, config: &GenerationConfig) -> Vec<&'static str>
 }
 
 fn words_for_defaults(semantics: Semantics) -> Option<String> {
-    let Defaults { temperature, top_k, top_p, min_p } = defaults(semantics);
-    match semantics {
-        Semantics::Hf => None,
-        Semantics::Llamacpp => Some(format!("top-k {top_k}, top-p {top_p}, min-p {min_p}, temperature {temperature}")),
-        Semantics::Mlx => Some(format!("temperature {temperature}, which is greedy")),
-    }
+    let Knobs { temperature, top_k, top_p, min_p, .. } = defaults(semantics);
+    let (temperature, top_k, top_p, min_p) = (temperature?, top_k?, top_p?, min_p?);
+    Some(match temperature {
+        0.0 => format!("temperature {temperature}, which is greedy"),
+        _ => format!("top-k {top_k}, top-p {top_p}, min-p {min_p}, temperature {temperature}"),
+    })
 }
 
 #[cfg(test)]

@@ -6,14 +6,18 @@ use ember_model::recorded::wanted;
 use ember_model::{Gpt, KvCache, RecordedStep};
 
 use super::{Argmax, Sequences};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::logprobs::{finite, logprob};
+use crate::tokens::from_tensor;
 
 /// Most tokens that go through the model at once: what a long prefill needs in memory grows with it.
 const MOST_TOKENS: usize = 8192;
 
 /// Passes of one token in each row after which such a step is recorded, where the device can: that costs as much as a few steps.
 const STEADY: usize = 16;
+
+/// What an error calls that which is read from the device.
+const LOGITS: &str = "the logits";
 
 /// Rows of token ids, the model that continues them, and the cache of what it has read of each.
 pub struct ModelSequences<'a> {
@@ -99,7 +103,7 @@ impl<'a> ModelSequences<'a> {
         }
         if self.steady > STEADY {
             return match self.recorded_step(output) {
-                Some(values) => floats(values),
+                Some(values) => from_tensor(values, LOGITS),
                 None => self.read(counts, output),
             };
         }
@@ -120,7 +124,8 @@ impl<'a> ModelSequences<'a> {
                 row += 1;
             }
             if tokens > 0 {
-                let part = floats(output.function()(self.model.forward_cached_last(&news, &wanted, &mut self.cache)))?;
+                let part = output.function()(self.model.forward_cached_last(&news, &wanted, &mut self.cache));
+                let part = from_tensor(part, LOGITS)?;
                 if read.is_empty() { read = part } else { read.extend(part) }
             }
         }
@@ -153,11 +158,6 @@ impl<'a> ModelSequences<'a> {
         }
         self.recorded.as_ref().map(|(_, step)| step.output())
     }
-}
-
-fn floats(tensor: Tensor<2>) -> Result<Vec<f32>> {
-    let unreadable = |error| Error::Unreadable { what: "the logits", reason: format!("{error:?}") };
-    tensor.into_data().try_into_vec::<f32>().map_err(unreadable)
 }
 
 impl Sequences for ModelSequences<'_> {

@@ -12,7 +12,6 @@
 //! Guesses that are wrong cost time, never quality.
 
 mod proposers;
-mod request;
 
 #[cfg(test)]
 mod tests;
@@ -28,8 +27,7 @@ use crate::sampler::{greedy, weighted};
 use crate::sequences::{ModelSequences, Sequences, slots};
 use crate::softmax::{highest, softmax};
 use crate::watch::{Certain, Watch};
-use proposers::{DraftModel, PromptLookup, Proposal, Proposer};
-use request::{Draw, Request};
+use proposers::{DraftModel, Draw, PromptLookup, Proposal, Proposer, Request};
 
 /// Speculative decoding: one sequence after another, since each is checked at positions of its own.
 pub(crate) struct Speculative;

@@ -1,13 +1,53 @@
-//! Who guesses: the text itself, and a smaller model.
+//! What speculative decoding is asked for, its random numbers, and who guesses: the text itself, or
+//! a smaller model.
 
-use super::request::{Draw, Request};
+use std::time::Instant;
+
 use crate::config::Strategy;
 use crate::error::{Error, Result};
 use crate::logprobs::finite_log_sum_exp;
-use crate::processors::Step;
-use crate::sampler::{greedy, weighted};
+use crate::plan::Plan;
+use crate::processors::{Chain, Step};
+use crate::sampler::{greedy, uniform, weighted};
 use crate::sequences::Sequences;
 use crate::softmax::softmax;
+use crate::tokens::common_prefix;
+
+/// What to generate, by guesses or not.
+#[derive(Clone, Copy)]
+pub(crate) struct Request<'a> {
+    /// The knobs, `draft_tokens` being the most that are guessed at a time, and what ends a text.
+    /// The strategy is greedy or sampling.
+    pub(crate) plan: &'a Plan<'a>,
+    /// What works on the logits, the draft model's too.
+    pub(crate) chain: &'a Chain,
+    /// Names the draws.
+    pub(crate) sequence: u64,
+    /// The prompt's place in the batch.
+    pub(crate) prompt: usize,
+    /// The row that the caller knows it by.
+    pub(crate) row: usize,
+    /// From when `max_time_s` and the completion's seconds count.
+    pub(crate) started: Instant,
+}
+
+/// What is drawn at a position; each has its own place among the random numbers.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Draw {
+    Proposal,
+    Acceptance,
+    Token,
+}
+
+impl Request<'_> {
+    /// A number from [0, 1), the same whenever the sequence's token number `step` is chosen.
+    ///
+    /// A position may be guessed at more than once, but only after a guess before it was replaced,
+    /// which no draw at this position had a part in: using the same number again biases nothing.
+    pub(super) fn uniform(&self, step: usize, what: Draw) -> f64 {
+        uniform(&mut ember_data::random::rng(self.plan.config.seed, &[self.sequence, step as u64, what as u64]))
+    }
+}
 
 /// A guess at one token.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,6 +68,9 @@ pub(crate) trait Proposer {
     fn propose(&mut self, ids: &[u32], prompt_len: usize, most: usize, request: &Request) -> Result<Vec<Proposal>>;
 }
 
+/// Of how many tokens the ending is at most that is looked for earlier in the text.
+const LONGEST_ENDING: usize = 3;
+
 /// Guesses that the text goes on as it did before: where its last few tokens occurred earlier, what followed them there
 /// ([Saxena 2023](https://github.com/apoorvumang/prompt-lookup-decoding); transformers `PromptLookupCandidateGenerator`).
 ///
@@ -36,22 +79,16 @@ pub(crate) trait Proposer {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PromptLookup;
 
-impl PromptLookup {
-    const LONGEST_ENDING: usize = 3;
-}
-
 impl Proposer for PromptLookup {
     fn propose(&mut self, ids: &[u32], _: usize, most: usize, request: &Request) -> Result<Vec<Proposal>> {
-        let followed = (1..=Self::LONGEST_ENDING.min(ids.len())).rev().find_map(|n| {
+        let followed = (1..=LONGEST_ENDING.min(ids.len())).rev().find_map(|n| {
             // The last window is the ending itself, which nothing follows.
             let start = ids[..ids.len() - 1].windows(n).position(|window| window == &ids[ids.len() - n..])?;
             Some(&ids[start + n..])
         });
         let followed = followed.unwrap_or_default();
-        let end = followed
-            .iter()
-            .position(|id| request.plan.config.end_tokens.contains(id))
-            .map_or(followed.len(), |at| at + 1);
+        let end = followed.iter().position(|id| request.plan.config.end_tokens.contains(id));
+        let end = end.map_or(followed.len(), |at| at + 1);
         let guesses = followed[..end].iter().take(most);
         Ok(guesses.map(|&id| Proposal { id, drawn_from: None }).collect())
     }
@@ -78,7 +115,7 @@ impl<'a> DraftModel<'a> {
 impl Proposer for DraftModel<'_> {
     fn propose(&mut self, ids: &[u32], prompt_len: usize, most: usize, request: &Request) -> Result<Vec<Proposal>> {
         // What was rejected goes, what replaced it comes.
-        let known = self.sequences.ids(0).iter().zip(ids).take_while(|(a, b)| a == b).count();
+        let known = common_prefix(self.sequences.ids(0), ids);
         self.sequences.truncate(0, known);
         self.sequences.extend(0, &ids[known..]);
         let mut proposals = Vec::with_capacity(most);

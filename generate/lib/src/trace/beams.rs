@@ -48,21 +48,13 @@ pub struct BeamCandidate {
 /// What became of a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "fate")]
+#[allow(missing_docs)] // a variant's sentence names its fields
 pub enum Fate {
-    /// It goes on as the beam with this number.
-    GoesOn {
-        /// Its number among the group's beams after this step.
-        beam: usize,
-    },
-    /// It ended; whether it is among the best of those that have.
-    Finished {
-        /// Its final score, normalised by length.
-        final_score: f64,
-        /// Why it ended.
-        reason: FinishReason,
-        /// Whether the pool of finished texts took it.
-        kept: bool,
-    },
+    /// It goes on as the beam with the number `beam` among the group's beams after this step.
+    GoesOn { beam: usize },
+    /// It ended for a reason, with a final score that is normalised by length; `kept` where the pool
+    /// of finished texts took it, being among the best of those that have ended.
+    Finished { final_score: f64, reason: FinishReason, kept: bool },
     /// It ended, but was not ranked among the first `num_beams` and does not count.
     Dropped,
     /// There were enough better ones.
@@ -83,21 +75,15 @@ pub struct PoolEntry {
 /// Why a group's search stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "why")]
+#[allow(missing_docs)] // a variant's sentence names its fields
 pub enum Stopped {
     /// The pool is full, which is enough when `early_stopping` is `true`.
     PoolFull,
-    /// The pool is full, and what runs is not expected to better the worst of it.
-    NoImprovement {
-        /// The best score that a running text was credited with.
-        attainable: f64,
-        /// The worst score in the pool.
-        worst: f64,
-    },
+    /// The pool is full, and what runs is not expected to better the worst of it: the best score
+    /// that a running text was credited with is `attainable`, the worst in the pool `worst`.
+    NoImprovement { attainable: f64, worst: f64 },
     /// No candidate is left that could go on.
     NothingRuns,
-    /// What ran was ended: by its length, the time limit or the caller.
-    Cut {
-        /// Which of them.
-        reason: FinishReason,
-    },
+    /// What ran was ended, `reason` says by which: its length, the time limit or the caller.
+    Cut { reason: FinishReason },
 }

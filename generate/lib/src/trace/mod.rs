@@ -65,6 +65,17 @@ pub struct ChoiceTrace {
     pub logprob: f32,
 }
 
+/// How one token was chosen, with all logits of its step.
+#[derive(Clone, Debug)]
+pub struct TracedStep {
+    /// The account.
+    pub choice: ChoiceTrace,
+    /// The model's logits, `[vocab]`.
+    pub unmodified: Vec<f32>,
+    /// What the processors made of them, `[vocab]`; minus infinity where a token was removed.
+    pub processed: Vec<f32>,
+}
+
 /// Takes down the logits after each processor that changes them.
 pub struct Recorder {
     /// The logits `[vocab]` at first, and after each processor that changed any, with its name.

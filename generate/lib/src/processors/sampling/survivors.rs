@@ -33,8 +33,9 @@ impl Survivors {
         survivors
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.ids.len()
+    /// The survivors, where there are more than the `keep` that are to stay in any case.
+    pub(super) fn beyond(keep: usize, logits: &[f32]) -> Option<Self> {
+        Some(Self::of(logits)).filter(|left| left.ids.len() > keep)
     }
 
     /// The survivors' probabilities, `[survivors]`.
@@ -47,6 +48,23 @@ impl Survivors {
         let highest_logit = highest(&self.logits);
         let least_surprise = -highest(probabilities).ln();
         self.logits.iter().map(|logit| (highest_logit - logit) + least_surprise).collect()
+    }
+
+    /// As [`Self::remove`], but where fewer than `keep` would stay, the first of them by `compare`
+    /// do.
+    pub(super) fn remove_but(
+        &self,
+        keep: usize,
+        mut removed: Vec<bool>,
+        compare: impl Fn(usize, usize) -> Ordering,
+        logits: &mut [f32],
+    ) {
+        if removed.iter().filter(|&&removed| !removed).count() < keep {
+            for index in first(keep, removed.len(), compare) {
+                removed[index] = false;
+            }
+        }
+        self.remove(&removed, logits);
     }
 
     /// Removes the survivors marked in `removed`, `[survivors]`, from `logits`, `[vocab]`.
@@ -104,21 +122,23 @@ fn first(count: usize, len: usize, compare: impl Fn(usize, usize) -> Ordering) -
     first
 }
 
-/// Takes back removals where fewer than `keep` tokens would stay: the first by `compare` do.
-pub(super) fn keep_at_least(keep: usize, removed: &mut [bool], compare: impl Fn(usize, usize) -> Ordering) {
-    if removed.iter().filter(|&&removed| !removed).count() < keep {
-        for index in first(keep, removed.len(), compare) {
-            removed[index] = false;
-        }
-    }
-}
-
 /// How far a [`walk`] came.
 pub(super) struct Walk {
     /// Which tokens it passed, `[survivors]`.
     pub(super) passed: Vec<bool>,
     /// The token whose mass did not fit any more.
     pub(super) stopped_at: Option<usize>,
+}
+
+impl Walk {
+    /// Marks all that lies behind the token whose mass did not fit any more.
+    pub(super) fn rest(self) -> Vec<bool> {
+        let mut rest: Vec<bool> = self.passed.iter().map(|&passed| !passed).collect();
+        if let Some(crossing) = self.stopped_at {
+            rest[crossing] = false;
+        }
+        rest
+    }
 }
 
 const SLICES: u16 = 2048;

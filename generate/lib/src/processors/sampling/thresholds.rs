@@ -1,6 +1,6 @@
 //! Min-p, epsilon and eta cutoffs: whatever is improbable goes.
 
-use super::survivors::{Survivors, entropy, keep_at_least, kth_highest, order};
+use super::survivors::{Survivors, entropy, kth_highest, order};
 use super::{LogitsProcessor, Step};
 use crate::softmax::highest;
 
@@ -24,9 +24,8 @@ impl LogitsProcessor for MinP {
         let furthest = -self.share.ln() as f32;
         let left = Survivors::of(logits);
         let best = highest(&left.logits);
-        let mut removed: Vec<bool> = left.logits.iter().map(|logit| best - logit > furthest).collect();
-        keep_at_least(self.keep, &mut removed, |a, b| order(left.logits[b], left.logits[a]));
-        left.remove(&removed, logits);
+        let removed = left.logits.iter().map(|logit| best - logit > furthest).collect();
+        left.remove_but(self.keep, removed, |a, b| order(left.logits[b], left.logits[a]), logits);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Top-p: as few tokens as make up a probability.
 
-use super::survivors::{Slices, Survivors, keep_at_least, order, walk};
+use super::survivors::{Slices, Survivors, order, walk};
 use super::{LogitsProcessor, Step};
 use crate::softmax::highest;
 
@@ -23,21 +23,17 @@ impl LogitsProcessor for TopP {
     }
 
     fn process(&self, _: &Step, logits: &mut [f32]) {
-        let left = Survivors::of(logits);
-        if left.len() <= self.keep {
-            return;
-        }
+        let Some(left) = Survivors::beyond(self.keep, logits) else { return };
         let limit = (1.0 - self.p) as f32;
         let (slices, distances) = from_the_best(&left);
-        let mut removed = walk(
+        let walk = walk(
             &left.probabilities(),
             |index| slices.inward(distances(index)),
             |a, b| order(left.logits[a], left.logits[b]),
             |gone| gone as f32 <= limit,
-        )
-        .passed;
-        keep_at_least(self.keep, &mut removed, |a, b| order(left.logits[b], left.logits[a]).then(b.cmp(&a)));
-        left.remove(&removed, logits);
+        );
+        let descending = |a: usize, b: usize| order(left.logits[b], left.logits[a]).then(b.cmp(&a));
+        left.remove_but(self.keep, walk.passed, descending, logits);
     }
 }
 
@@ -60,10 +56,7 @@ impl LogitsProcessor for TopPFromTheTop {
     }
 
     fn process(&self, _: &Step, logits: &mut [f32]) {
-        let left = Survivors::of(logits);
-        if left.len() <= self.keep {
-            return;
-        }
+        let Some(left) = Survivors::beyond(self.keep, logits) else { return };
         let (slices, distances) = from_the_best(&left);
         let descending = |a: usize, b: usize| order(left.logits[b], left.logits[a]);
         let walk = walk(
@@ -72,12 +65,7 @@ impl LogitsProcessor for TopPFromTheTop {
             descending,
             |kept| (kept as f32) < self.p as f32,
         );
-        let mut removed: Vec<bool> = walk.passed.iter().map(|&passed| !passed).collect();
-        if let Some(crossing) = walk.stopped_at {
-            removed[crossing] = false;
-        }
-        keep_at_least(self.keep, &mut removed, descending);
-        left.remove(&removed, logits);
+        left.remove_but(self.keep, walk.rest(), descending, logits);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::survivors::{Slices, Survivors, Walk, entropy, keep_at_least, order, walk};
+use super::survivors::{Slices, Survivors, Walk, entropy, order, walk};
 use super::{LogitsProcessor, Step};
 use crate::softmax::highest;
 
@@ -23,17 +23,13 @@ impl LogitsProcessor for TypicalP {
     }
 
     fn process(&self, _: &Step, logits: &mut [f32]) {
-        let left = Survivors::of(logits);
-        if left.len() <= self.keep {
-            return;
-        }
+        let Some(left) = Survivors::beyond(self.keep, logits) else { return };
         let typical = Typical::of(&left);
         let mass = self.mass as f32;
         let Some(last) = typical.walk(|kept| (kept as f32) < mass).stopped_at else { return };
         let furthest = typical.distances[last];
-        let mut removed: Vec<bool> = typical.distances.iter().map(|&distance| distance > furthest).collect();
-        keep_at_least(self.keep, &mut removed, |a, b| typical.nearer(a, b));
-        left.remove(&removed, logits);
+        let removed = typical.distances.iter().map(|&distance| distance > furthest).collect();
+        left.remove_but(self.keep, removed, |a, b| typical.nearer(a, b), logits);
     }
 }
 
@@ -53,19 +49,11 @@ impl LogitsProcessor for TypicalPExactly {
     }
 
     fn process(&self, _: &Step, logits: &mut [f32]) {
-        let left = Survivors::of(logits);
-        if left.len() <= self.keep {
-            return;
-        }
+        let Some(left) = Survivors::beyond(self.keep, logits) else { return };
         let typical = Typical::of(&left);
         let mass = self.mass as f32;
         let walk = typical.walk(|kept| kept as f32 <= mass);
-        let mut removed: Vec<bool> = walk.passed.iter().map(|&passed| !passed).collect();
-        if let Some(crossing) = walk.stopped_at {
-            removed[crossing] = false;
-        }
-        keep_at_least(self.keep, &mut removed, |a, b| typical.nearer(a, b));
-        left.remove(&removed, logits);
+        left.remove_but(self.keep, walk.rest(), |a, b| typical.nearer(a, b), logits);
     }
 }
 

@@ -1,0 +1,79 @@
+//! The flags that follow from the table of knobs, and how their values are typed.
+
+use std::str::FromStr;
+
+use clap::builder::{PossibleValue, PossibleValuesParser};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
+
+use ember_decoding::config::{Form, KNOBS_IN_HELP, Knob, Knobs, Typed};
+
+pub(super) const PENALTIES: &str = "Penalties and bans";
+
+/// What stands under these headings is stated in the table, in this order; flags that a command has
+/// of its own under one of them follow.
+const HEADINGS: [&str; 4] = ["Sampling", PENALTIES, "Beams", "Stopping"];
+
+/// What the flags set.
+#[derive(Clone, Debug, Default)]
+pub(super) struct KnobArgs(pub(super) Knobs);
+
+/// The knobs whose flags follow from the table.
+fn typed() -> impl Iterator<Item = (&'static Knob, Typed)> {
+    let under = |heading: &'static str| move |(_, typed): &(&Knob, Typed)| typed.heading == heading;
+    let typed = || KNOBS_IN_HELP.iter().filter_map(|knob| Some((knob, knob.typed?)));
+    HEADINGS.into_iter().flat_map(move |heading| typed().filter(under(heading)))
+}
+
+fn flag((knob, typed): (&'static Knob, Typed)) -> Arg {
+    let arg = Arg::new(knob.name).long(knob.label).help_heading(typed.heading).help(knob.meaning.trim());
+    let arg = arg.value_name(typed.placeholder);
+    match typed.form {
+        Form::Count => arg.value_parser(as_text(count)).allow_negative_numbers(true),
+        Form::Number => arg.value_parser(as_text(number::<f64>)).allow_negative_numbers(true),
+        Form::Word(words) => arg.value_parser(PossibleValuesParser::new(
+            words().into_iter().map(|(name, meaning)| PossibleValue::new(name).help(meaning)),
+        )),
+        Form::Texts | Form::Special => arg.action(ArgAction::Append).allow_hyphen_values(true),
+    }
+}
+
+/// Checks what is typed and leaves it as it is.
+fn as_text<T>(check: fn(&str) -> Result<T, String>) -> impl Fn(&str) -> Result<String, String> + Clone {
+    move |text| check(text).map(|_| text.to_owned())
+}
+
+pub(super) fn count(text: &str) -> Result<usize, String> {
+    let number: Result<u32, _> = text.parse();
+    number.map(|number| number as usize).map_err(|_| format!("it must be a whole number from 0 to {}", u32::MAX))
+}
+
+pub(super) fn number<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| "it must be a number".to_owned())
+}
+
+impl Args for KnobArgs {
+    fn augment_args(command: Command) -> Command {
+        command.args(typed().map(flag))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for KnobArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
+        let mut args = Self::default();
+        args.update_from_arg_matches(matches)?;
+        Ok(args)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        for (knob, typed) in typed() {
+            for text in matches.get_many::<String>(knob.name).into_iter().flatten() {
+                (typed.take)(&mut self.0, text);
+            }
+        }
+        Ok(())
+    }
+}

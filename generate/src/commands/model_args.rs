@@ -1,0 +1,48 @@
+//! The flags of every command that opens a model and reads texts: `--weights` and `--special-tokens`.
+
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use ember_data::tokenizer::SpecialTokens;
+use ember_model::WeightType;
+
+/// What the model's matrices are stored as while it works.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct WeightsArgs {
+    /// What the model's matrices are kept as: a token reads all of them, so fewer bits are faster and
+    /// less exact. On the CPU all is computed in float32 whatever they are kept as; on a GPU bf16 is
+    /// also computed in, and there is no int8
+    #[arg(id = "weights", long = "weights", value_parser = weight_type(), default_value = "f32", value_name = "TYPE", help_heading = "Everywhere")]
+    pub(super) chosen: WeightType,
+}
+
+/// What the names of special tokens in a text are.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct SpecialTokensArgs {
+    /// What the name of a special token, such as <|endoftext|> or <s>, is in a text that is given:
+    /// that token, as transformers reads it, or the characters of the name. What the tokenizer puts
+    /// around texts is put there either way
+    #[arg(id = "special_tokens", long = "special-tokens", value_parser = special_tokens(), default_value = "parse", value_name = "HOW")]
+    pub(super) chosen: SpecialTokens,
+}
+
+pub(super) fn weight_type() -> impl TypedValueParser<Value = WeightType> {
+    words([
+        (WeightType::F32, "f32", "float32: nothing is lost"),
+        (WeightType::Bf16, "bf16", "bfloat16: half the memory"),
+        (WeightType::Int8, "int8", "8 bits, and a scale for every 32 weights: about a quarter of the memory"),
+    ])
+}
+
+fn special_tokens() -> impl TypedValueParser<Value = SpecialTokens> {
+    words([(SpecialTokens::Parse, "parse", "The token"), (SpecialTokens::Text, "text", "Its characters")])
+}
+
+/// Takes one of these values by its name; `--help` tells what each means.
+fn words<T, const N: usize>(words: [(T, &'static str, &'static str); N]) -> impl TypedValueParser<Value = T>
+where
+    T: Copy + Send + Sync + 'static,
+{
+    let values = words.map(|(_, name, meaning)| PossibleValue::new(name).help(meaning));
+    let value = move |name: String| words.into_iter().find(|word| word.1 == name).expect("one of the values").0;
+    PossibleValuesParser::new(values).map(value)
+}
