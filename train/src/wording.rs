@@ -14,7 +14,7 @@ use ember_training::note::Note;
 /// What ends the program, in its own words and with its exit code.
 pub fn said(error: anyhow::Error) -> anyhow::Error {
     let elsewhere = error.chain().find_map(|cause| match of_team(cause)? {
-        GroupError::SaidElsewhere { code } => Some(*code),
+        GroupError::SaidElsewhere(code) => Some(*code),
         _ => None,
     });
     match elsewhere {
@@ -89,7 +89,7 @@ fn of_team<'a>(cause: &'a (dyn StdError + 'static)) -> Option<&'a GroupError> {
 fn of_config(error: &ConfigError) -> String {
     use ConfigError::*;
     match error {
-        NoEquals { assignment } => {
+        NoEquals(assignment) => {
             format!("--set {assignment} has no \"=\"; write --set key=value, as in --set max_steps=500")
         }
         Fixed { .. } => format!("--set {error}"),
@@ -111,24 +111,24 @@ fn of_config(error: &ConfigError) -> String {
 fn of_folder(error: &FolderError) -> Option<Worded> {
     use FolderError::*;
     Some(match error {
-        HoldsRun { path } => {
+        HoldsRun(path) => {
             let path = path.display();
             let way_on = format!("continue it with `ember-train resume {path}`, or choose another --out");
             Worded::Usage(format!("{path} holds a run already; {way_on}"))
         }
-        IsFile { .. } | Foreign { .. } => Worded::Usage(format!("--out {error}")),
+        IsFile(_) | Foreign { .. } => Worded::Usage(format!("--out {error}")),
         Create { path, .. } => {
             Worded::Failure(format!("cannot create the run folder {}; choose another --out", path.display()))
         }
-        NoRun { path } => Worded::Failure(format!(
+        NoRun(path) => Worded::Failure(format!(
             "{} is not a run folder (it has no config.toml); name the folder that `run` made",
             path.display()
         )),
-        InUse { path } => Worded::Failure(format!(
+        InUse(path) => Worded::Failure(format!(
             "{} is in use by another ember-train; wait for it to end, or stop it first",
             path.display()
         )),
-        Missing { path } => {
+        Missing(path) => {
             Worded::Failure(format!("there is no run {}; `ember-train runs` lists those in runs/", path.display()))
         }
         _ => return None,
@@ -171,7 +171,7 @@ fn of_init(error: &InitError) -> Option<String> {
 
 fn of_processes(error: &GroupError) -> Option<String> {
     match error {
-        GroupError::NoMpi { processes } => Some(format!(
+        GroupError::NoMpi(processes) => Some(format!(
             "mpirun started {processes} processes of an ember-train that was built without MPI, and they would write into one \
              folder; build it with `cargo build --release -p ember-train --features mpi`, or start it without mpirun"
         )),

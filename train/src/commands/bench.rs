@@ -149,7 +149,7 @@ impl Subject {
     fn new(args: &BenchArgs, common: &CommonArgs, selected: &Selected, notes: &Notes) -> Result<Self> {
         let Source { mut settings, vocab_size, saved } = Source::new(args, selected)?;
         if let Some(batch) = args.batch {
-            settings.leave_open("micro_batch");
+            settings.micro_batch = None;
             settings.set(&format!("batch_size={batch}"))?;
         }
         for assignment in &args.set {
@@ -232,7 +232,7 @@ impl Source {
             return Err(UsageError::new(line).into());
         };
         let mut settings = Settings::from_file(&own.join("config.toml"))?;
-        settings.leave_open("init");
+        settings.init = None;
         let shape = folder::read_config(&found.folder)?;
         Ok(Self { settings, vocab_size: shape.vocab_size, saved: Some((own.to_owned(), shape)) })
     }

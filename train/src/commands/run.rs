@@ -236,7 +236,7 @@ pub fn settings(args: &RunArgs, common: &CommonArgs) -> Result<Settings> {
     }
     if args.minutes.is_some() {
         if args.config.is_none() && args.text.is_empty() && !args.set.iter().any(|set| set.starts_with("max_steps")) {
-            settings.leave_open("max_steps");
+            settings.max_steps = None;
         }
         for key in ["max_steps", "lr_decay_steps"] {
             if settings.has(key) {

@@ -1,12 +1,27 @@
-//! What must hold between the keys, and what follows from them.
+//! A configuration in which nothing is open: how it is read and written, what must hold between its
+//! keys, and what follows from them.
+
+use std::path::Path;
 
 use ember_model::folder::Family;
 use ember_model::{GptConfig, Positions};
 
-use super::keys::{self, TrainConfig};
+use super::keys::{self, Settings, TrainConfig};
+use super::settings::{in_file, unwritable};
 use crate::error::ConfigError;
 
 impl TrainConfig {
+    /// Reads a saved, complete configuration; a missing, unknown or impossible value is a
+    /// [`ConfigError`].
+    pub fn from_toml_str(text: &str) -> Result<Self, ConfigError> {
+        Settings::from_toml_str(text)?.with_the_usual_parts().complete()
+    }
+
+    /// Reads the configuration a run folder keeps; the error names the file.
+    pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
+        in_file(path, Self::from_toml_str)
+    }
+
     /// Checks every range, and what must hold between keys.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let table = self.to_table()?;
@@ -74,6 +89,6 @@ impl TrainConfig {
     }
 
     pub(super) fn to_table(&self) -> Result<toml::Table, ConfigError> {
-        toml::Table::try_from(self).map_err(|error| ConfigError::Unwritable { message: error.to_string() })
+        toml::Table::try_from(self).map_err(unwritable)
     }
 }

@@ -89,6 +89,6 @@ pub fn all_ok<T>(group: &dyn ProcessGroup, own: Result<T>) -> Result<T> {
             Err(GroupError::OfRank { rank: first, source: error.into() }.into())
         }
         Err(error) if first == group.rank() => Err(error),
-        _ => Err(GroupError::SaidElsewhere { code: codes[first] as u8 }.into()),
+        _ => Err(GroupError::SaidElsewhere(codes[first] as u8).into()),
     }
 }

@@ -163,7 +163,7 @@ fn all_begin_with_the_weights_of_the_first_and_are_told_when_they_part() {
 
 fn said_elsewhere(error: &Error) -> Option<u8> {
     match error {
-        Error::Group(GroupError::SaidElsewhere { code }) => Some(*code),
+        Error::Group(GroupError::SaidElsewhere(code)) => Some(*code),
         _ => None,
     }
 }

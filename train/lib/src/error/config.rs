@@ -33,18 +33,12 @@ pub enum ConfigError {
         /// What the parser says.
         message: String,
     },
-    /// A section, as `[name]`.
-    #[error("[{name}] is a section; keys are flat here, so write them without sections")]
-    Section {
-        /// Its name.
-        name: String,
-    },
+    /// A section of this name, as `[name]`.
+    #[error("[{0}] is a section; keys are flat here, so write them without sections")]
+    Section(String),
     /// An assignment that assigns nothing.
-    #[error("{assignment} has no \"=\"; write key=value, as in max_steps=500")]
-    NoEquals {
-        /// What was written.
-        assignment: String,
-    },
+    #[error("{0} has no \"=\"; write key=value, as in max_steps=500")]
+    NoEquals(String),
     /// There is no such key.
     #[error("there is no key \"{name}\"{}", nearest.map(|right| format!("; did you mean \"{right}\"?")).unwrap_or_default())]
     UnknownKey {
@@ -71,18 +65,12 @@ pub enum ConfigError {
         /// What it takes, in words.
         range: String,
     },
-    /// Values that are no configuration.
-    #[error("the configuration cannot be read: {message}")]
-    Unreadable {
-        /// What the reader says.
-        message: String,
-    },
-    /// A configuration that TOML cannot hold.
-    #[error("the configuration cannot be written: {message}")]
-    Unwritable {
-        /// What the writer says.
-        message: String,
-    },
+    /// Values that are no configuration, by what the reader says.
+    #[error("the configuration cannot be read: {0}")]
+    Unreadable(String),
+    /// A configuration that TOML cannot hold, by what the writer says.
+    #[error("the configuration cannot be written: {0}")]
+    Unwritable(String),
     /// Heads that do not share the width.
     #[error("n_embd = {n_embd} is not a multiple of n_head = {n_head}; each head takes an equal share of the width")]
     Heads {

@@ -10,19 +10,13 @@ use super::cause::Cause;
 pub enum InitError {
     /// It cannot be opened.
     #[error("init")]
-    Open {
-        /// Why not.
-        source: Cause,
-    },
-    /// It has no tokenizer.
+    Open(#[source] Cause),
+    /// The checkpoint in this folder has no tokenizer.
     #[error(
-        "{folder} has no tokenizer.json (nor vocab.json with merges.txt), so the text cannot become this model's tokens; put the model's \
+        "{0} has no tokenizer.json (nor vocab.json with merges.txt), so the text cannot become this model's tokens; put the model's \
          own tokenizer there"
     )]
-    NoTokenizer {
-        /// The checkpoint.
-        folder: PathBuf,
-    },
+    NoTokenizer(PathBuf),
     /// Its tokenizer is another model's.
     #[error(
         "{folder}: its tokenizer has {tokens} tokens, but its config.json says vocab_size {vocab_size}: the model has no embedding for \
@@ -80,10 +74,7 @@ pub enum InitError {
         /// What is wrong with it.
         source: Cause,
     },
-    /// The checkpoint that a run began from is another now.
-    #[error("{folder} is no longer what the run began from")]
-    Changed {
-        /// The checkpoint.
-        folder: PathBuf,
-    },
+    /// The checkpoint in this folder, which a run began from, is another now.
+    #[error("{0} is no longer what the run began from")]
+    Changed(PathBuf),
 }

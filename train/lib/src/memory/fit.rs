@@ -41,7 +41,7 @@ pub struct Undecided {
 impl Undecided {
     /// What these settings leave open.
     pub fn by(settings: &Settings) -> Self {
-        Self { micro_batch: !settings.has("micro_batch"), checkpointing: !settings.has("activation_checkpointing") }
+        Self { micro_batch: settings.micro_batch.is_none(), checkpointing: settings.activation_checkpointing.is_none() }
     }
 }
 

@@ -183,7 +183,7 @@ pub fn newest_whole(run: &RunFolder, note: &mut dyn FnMut(Note)) -> Result<Optio
         }
     }
     let newest = damaged.into_iter().next().map(|(_, error)| error);
-    let none = || CheckpointError::None { folder: run.checkpoints() }.into();
+    let none = || CheckpointError::None(run.checkpoints()).into();
     Err(newest.or_else(|| latest.err().map(Into::into)).unwrap_or_else(none))
 }
 
@@ -191,7 +191,7 @@ pub fn newest_whole(run: &RunFolder, note: &mut dyn FnMut(Note)) -> Result<Optio
 fn verify(dir: &Path) -> Result<()> {
     let checksums = dir.join("checksums.json");
     if !checksums.is_file() {
-        return Err(CheckpointError::NoChecksums { file: checksums }.into());
+        return Err(CheckpointError::NoChecksums(checksums).into());
     }
     Ok(folder::verify_checksums(dir)?)
 }
@@ -203,7 +203,7 @@ fn verify(dir: &Path) -> Result<()> {
 pub fn load(dir: &Path, mut optimizer: Optimizer, device: &Device) -> Result<Restored> {
     let state = dir.join(STATE);
     if !state.is_file() {
-        return Err(CheckpointError::NoState { folder: dir.to_owned() }.into());
+        return Err(CheckpointError::NoState(dir.to_owned()).into());
     }
     let text = fs::read_to_string(&state).at("cannot read", &state)?;
     let damaged = |source| CheckpointError::DamagedState { file: state.clone(), source };
@@ -221,12 +221,12 @@ pub fn load(dir: &Path, mut optimizer: Optimizer, device: &Device) -> Result<Res
     if optimizer.average().is_some() && progress.step > 0 {
         let average = dir.join(AVERAGE);
         if !average.is_dir() {
-            return Err(CheckpointError::NoAverage { folder: average }.into());
+            return Err(CheckpointError::NoAverage(average).into());
         }
         optimizer.restore_average(checkpoint::load(&average, &device.clone().inner())?);
     }
     if progress.windows < progress.step {
-        return Err(CheckpointError::ImpossibleState { file: state }.into());
+        return Err(CheckpointError::ImpossibleState(state).into());
     }
     Ok(Restored { gpt, optimizer, progress })
 }

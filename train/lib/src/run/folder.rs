@@ -60,10 +60,10 @@ impl RunFolder {
     pub fn create(path: &Path) -> Result<Self, FolderError> {
         let path_buf = || path.to_owned();
         if path.join("config.toml").exists() || path.join("checkpoints").exists() {
-            return Err(FolderError::HoldsRun { path: path_buf() });
+            return Err(FolderError::HoldsRun(path_buf()));
         }
         if path.exists() && !path.is_dir() {
-            return Err(FolderError::IsFile { path: path_buf() });
+            return Err(FolderError::IsFile(path_buf()));
         }
         // A run that ended before it began leaves its data, and names with a leading dot are
         // nobody's work.
@@ -83,7 +83,7 @@ impl RunFolder {
     /// When there is no run in it, or another process uses it.
     pub fn open(path: &Path) -> Result<Self, FolderError> {
         if !path.join("config.toml").is_file() {
-            return Err(FolderError::NoRun { path: path.to_owned() });
+            return Err(FolderError::NoRun(path.to_owned()));
         }
         Self::lock(path)
     }
@@ -102,7 +102,7 @@ impl RunFolder {
         let lock = File::create(&file_path).at("cannot write", &file_path)?;
         match lock.try_lock() {
             Ok(()) => Ok(Self { path: path.to_owned(), _lock: Some(lock) }),
-            Err(TryLockError::WouldBlock) => Err(FolderError::InUse { path: path.to_owned() }),
+            Err(TryLockError::WouldBlock) => Err(FolderError::InUse(path.to_owned())),
             Err(TryLockError::Error(error)) => Err(error).at("cannot lock", &file_path).map_err(Into::into),
         }
     }

@@ -26,7 +26,7 @@ impl Init {
     /// # Errors
     /// When there is none, it is damaged, or its tokenizer is missing or not the model's.
     pub fn open(named: &str) -> Result<Self, InitError> {
-        Self::find(named).map_err(|error| InitError::Open { source: error.into() })
+        Self::find(named).map_err(|error| InitError::Open(error.into()))
     }
 
     fn find(named: &str) -> Result<Self> {
@@ -35,7 +35,7 @@ impl Init {
         folder::verify_checksums_for_inference(&folder)?;
         let shape = folder::read_config(&folder)?;
         if !Tokenizer::is_in(&folder) {
-            return Err(InitError::NoTokenizer { folder }.into());
+            return Err(InitError::NoTokenizer(folder).into());
         }
         let tokenizer = Tokenizer::from_folder(&folder)?;
         let (tokens, vocab_size) = (tokenizer.vocab_size(), shape.vocab_size);
@@ -117,7 +117,7 @@ pub fn first_model(config: &TrainConfig, dataset: &Dataset, device: &Device) -> 
         Ok(checkpoint::load_changed(&folder, change, device)?)
     };
     let gpt = load().map_err(|error| InitError::Gone { folder: folder.clone(), source: error.into() })?;
-    if is_model_of(gpt.config(), config, dataset) { Ok(gpt) } else { Err(InitError::Changed { folder }.into()) }
+    if is_model_of(gpt.config(), config, dataset) { Ok(gpt) } else { Err(InitError::Changed(folder).into()) }
 }
 
 /// Whether `shape` is what the configuration and the text's tokens make. Of a model that began from

@@ -190,7 +190,7 @@ pub fn device_line(selected: &Selected) -> String {
 fn broadcast_data(group: &dyn ProcessGroup, own: DataChecksums) -> Result<Result<DataChecksums>> {
     let first: DataChecksums = serde_json::from_str(&broadcast_text(group, &serde_json::to_string(&own)?)?)?;
     Ok(match first.difference(&own) {
-        Some(what) => Err(GroupError::OtherText { what }.into()),
+        Some(what) => Err(GroupError::OtherText(what).into()),
         None => Ok(own),
     })
 }

@@ -101,7 +101,7 @@ fn restore(
     }
     let shape = restored.gpt.config();
     if !is_model_of(shape, &config, &dataset) {
-        return Err(CheckpointError::OtherModel { run: run.path().to_owned() }.into());
+        return Err(CheckpointError::OtherModel(run.path().to_owned()).into());
     }
     check_attention(config.precision, shape, selected)?;
     keeps_freed_memory(&share_of(&config, group.size()), shape, selected, memory::available(None, selected));

@@ -80,7 +80,7 @@ pub fn data_of(run: Option<&Path>) -> Result<PathBuf> {
             return data_of_run(path); // also before its first checkpoint
         }
         if !path.exists() {
-            return Err(TextError::Missing { path: path.to_owned() }.into());
+            return Err(TextError::Missing(path.to_owned()).into());
         }
     }
     let checkpoint = run_folder::find(run)?.folder;
@@ -91,7 +91,7 @@ pub fn data_of(run: Option<&Path>) -> Result<PathBuf> {
     }
     match around.parent().and_then(Path::parent) {
         Some(run) if run.join("config.toml").is_file() => data_of_run(run),
-        _ => Err(TextError::NoRun { checkpoint }.into()),
+        _ => Err(TextError::NoRun(checkpoint).into()),
     }
 }
 
@@ -103,5 +103,5 @@ fn data_of_run(run: &Path) -> Result<PathBuf> {
 /// A path that means the same wherever the program is started.
 pub(super) fn absolute(path: &Path) -> Result<String, TextError> {
     let whole = std::path::absolute(path).at("cannot find", path)?;
-    whole.into_os_string().into_string().map_err(|_| TextError::NotUtf8 { path: path.to_owned() })
+    whole.into_os_string().into_string().map_err(|_| TextError::NotUtf8(path.to_owned()))
 }

@@ -26,7 +26,7 @@ impl Removal {
     /// uses it.
     pub fn new(path: &Path) -> Result<Self, FolderError> {
         if !is_run(path) {
-            return Err(FolderError::NoRun { path: path.to_owned() });
+            return Err(FolderError::NoRun(path.to_owned()));
         }
         let refuse_others = |contents: Contents| match contents.foreign.first() {
             Some(file) => Err(FolderError::NotOnlyRun { path: path.to_owned(), file: file.clone() }),
