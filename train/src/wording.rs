@@ -37,10 +37,7 @@ pub fn note(note: &Note) -> String {
         Note::ExactPrecision(_) => format!("{note}, with --set precision=bf16"),
         Note::RateEnds { .. } => format!("{note}; --set lr_decay_steps=N moves that"),
         Note::FirstStep { kept: None, .. } => format!("{note} (a build with --features tuning-cache keeps it)"),
-        Note::DiskFull(error) => format!("{}; the run goes on and tries again when it is due", line(error)),
-        Note::NoSample { step, error } => format!("step {step}: no sample ({}); the run goes on", line(error)),
-        Note::Damaged { error, aside } => format!("{} (it is put aside as {})", line(error), aside.display()),
-        _ => note.to_string(),
+        _ => note.with_errors_as(line),
     }
 }
 

@@ -31,8 +31,7 @@ use candidate::Candidate;
 use ember_training::config::{
     ConfigError, DeviceKind, OptimizerKind, Settings, TextFacts, TrainConfig, fitting_context, keys,
 };
-use ember_training::memory;
-use ember_training::memory::fit::{Undecided, by_prediction, share_of};
+use ember_training::memory::fit::{Undecided, fit_to_memory, share_of};
 use ember_training::memory::prediction::{Kernels, Parts, training};
 use ember_training::note::Note;
 use ember_training::run::time_budget::Pace;
@@ -237,9 +236,7 @@ impl<'a> Planner<'a> {
         if let Some(available) = self.request.memory_bytes {
             let Candidate { config, share, shape, .. } = &candidate;
             let open = Undecided::by(&self.request.settings);
-            let fitted = memory::fit::fit(share, shape, self.kernels, open, &mut |config, predicted| {
-                by_prediction(config, predicted, available)
-            })?;
+            let fitted = fit_to_memory(share, shape, self.kernels, open, available)?;
             let (config, shape) = (fitted.in_whole(config), shape.clone());
             candidate = Candidate { config, shape, share: fitted.config, available: Some(available) };
         }

@@ -25,8 +25,9 @@ use ember_study::bench::{Speed, Task, measure};
 use ember_training::config::precision;
 use ember_training::config::{self, OptimizerKind, Precision, Settings, TrainConfig, textless};
 use ember_training::memory;
-use ember_training::memory::fit::Undecided;
-use ember_training::memory::on_device::{fit_to_memory, keeps_freed_memory};
+use ember_training::memory::fit::{Undecided, fit_to_memory};
+use ember_training::memory::on_device::keeps_freed_memory;
+use ember_training::memory::prediction::Kernels;
 use ember_training::run::text::data_folder;
 use ember_training::run::windows::windows;
 use ember_training::run::{check_size, device_kind};
@@ -177,7 +178,7 @@ impl Subject {
         check_size(&config, &shape, selected, 1)?;
         // A GPU does not say how much memory it has: there the first step shows.
         if let Some(available) = memory::available(args.memory_limit, selected) {
-            let fitted = fit_to_memory(&config, &shape, open, selected, available)?;
+            let fitted = fit_to_memory(&config, &shape, Kernels::on(&selected.device), open, available)?;
             if fitted.config != config {
                 notes.say(&fitted.reason);
             }

@@ -6,7 +6,7 @@ use super::launch::Launch;
 #[cfg(feature = "mpi")]
 use super::mpi::MpiGroup;
 use super::process_group::{Alone, ProcessGroup};
-use super::program::Program;
+use super::watch::Program;
 #[cfg(not(feature = "mpi"))]
 use crate::error::GroupError;
 use crate::error::Result;

@@ -14,7 +14,6 @@ pub mod launch;
 #[cfg(feature = "mpi")]
 pub mod mpi;
 mod process_group;
-mod program;
 mod share;
 #[cfg(test)]
 mod tests;
@@ -25,5 +24,5 @@ pub mod watch;
 
 pub use join::join;
 pub use process_group::{Alone, ProcessGroup};
-pub use program::Program;
 pub use share::{check_share, largest_divisor, share};
+pub use watch::Program;

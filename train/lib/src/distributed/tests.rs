@@ -126,7 +126,10 @@ fn windows_that_do_not_divide_are_refused_in_one_line() {
 fn what_one_says_all_hear() {
     let heard = ThreadGroup::run(3, |group| {
         let own = ["zero", "", "second"][group.rank()];
-        (collectives::all_gather(group, own.as_bytes()).unwrap(), collectives::broadcast_text(group, own).unwrap())
+        (
+            collectives::all_gather(group, own.as_bytes()).unwrap(),
+            collectives::broadcast(group, &own.to_owned()).unwrap(),
+        )
     });
     for (all, first) in heard {
         assert_eq!(all, [&b"zero"[..], b"", b"second"]);

@@ -34,9 +34,6 @@ pub enum GroupError {
         /// Processes that share them.
         processes: usize,
     },
-    /// Text that is none came over the wire.
-    #[error("the process of rank 0 did not speak UTF-8")]
-    NotUtf8,
     /// A process reads another text: what of it is not the same.
     #[error("it reads another {0} than that of rank 0; let all see the same folder")]
     OtherText(&'static str),

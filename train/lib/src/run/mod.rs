@@ -44,7 +44,7 @@ use ember_model::device::Selected;
 
 use crate::config::TrainConfig;
 use crate::config::precision::float_dtype;
-use crate::distributed::collectives::{all_ok, broadcast_text};
+use crate::distributed::collectives::{all_ok, broadcast};
 use crate::distributed::{ProcessGroup, exchange};
 use crate::error::{GroupError, LogError, Result};
 use crate::step::optimizer::Optimizer;
@@ -108,22 +108,22 @@ impl Run {
     /// When the folder is no run, another process uses it, or its text or the checkpoint to begin
     /// from cannot be read.
     pub fn from_the_start(folder: RunFolder, selected: Selected, group: Box<dyn ProcessGroup>) -> Result<Self> {
-        let config = TrainConfig::from_file(&folder.config())?;
-        let dataset = Dataset::open(&text::data_folder(folder.path(), &config.text))?;
-        let gpt = first_model(&config, &dataset, &selected.device.clone().autodiff())?;
+        let (config, dataset) = text::described(&folder)?;
+        Self::new(folder, config, dataset, selected, group)
+    }
+
+    /// A run at its first step.
+    fn new(
+        folder: RunFolder,
+        config: TrainConfig,
+        dataset: Dataset,
+        selected: Selected,
+        group: Box<dyn ProcessGroup>,
+    ) -> Result<Self> {
+        let gpt = all_ok(&*group, first_model(&config, &dataset, &selected.device.clone().autodiff()))?;
         let (optimizer, progress) = (Optimizer::new(&config), Progress::default());
-        Ok(Self {
-            group,
-            folder,
-            config,
-            dataset,
-            gpt,
-            optimizer,
-            progress,
-            selected,
-            pause_at: None,
-            time_budget: None,
-        })
+        let (pause_at, time_budget) = (None, None);
+        Ok(Self { group, folder, config, dataset, gpt, optimizer, progress, selected, pause_at, time_budget })
     }
 
     /// Trains to the end, or until `stop` or the reporter says so.
@@ -188,11 +188,8 @@ pub fn device_line(selected: &Selected) -> String {
 
 /// The checksums of the text, where this process reads the same as the one of rank 0.
 fn broadcast_data(group: &dyn ProcessGroup, own: DataChecksums) -> Result<Result<DataChecksums>> {
-    let first: DataChecksums = serde_json::from_str(&broadcast_text(group, &serde_json::to_string(&own)?)?)?;
-    Ok(match first.difference(&own) {
-        Some(what) => Err(GroupError::OtherText(what).into()),
-        None => Ok(own),
-    })
+    let other = broadcast(group, &own)?.difference(&own);
+    Ok(other.map_or(Ok(own), |what| Err(GroupError::OtherText(what).into())))
 }
 
 /// The first row of the log.

@@ -7,6 +7,7 @@ use ember_data::tokenizer::TokenizerChoice;
 use ember_decoding::run_folder;
 use ember_host::file_error::At;
 
+use super::folder::RunFolder;
 use crate::config::{ConfigError, DataConfig, TrainConfig};
 use crate::error::{Result, TextError};
 
@@ -64,6 +65,13 @@ pub fn data_folder(run: &Path, text: &[String]) -> PathBuf {
         (None, [gone]) if !Dataset::is_in(&own) && !Path::new(gone).is_file() => PathBuf::from(gone),
         _ => own,
     }
+}
+
+/// The configuration and the text of a run that was begun.
+pub(super) fn described(run: &RunFolder) -> Result<(TrainConfig, Dataset)> {
+    let config = TrainConfig::from_file(&run.config())?;
+    let dataset = Dataset::open(&data_folder(run.path(), &config.text))?;
+    Ok((config, dataset))
 }
 
 /// The prepared folder of `run`: a run's folder or a checkpoint in it, or a prepared folder itself;

@@ -14,16 +14,16 @@ use ember_data::windows::ValWindows;
 use ember_kernels::gpu::attention_said;
 use ember_model::{Gpt, tuning};
 
-use super::checkpoint;
+use super::checkpoint::{Checkpoint, save_evaluations};
 use super::evaluate::evaluate;
 use super::folder::{Pointer, RunFolder};
 use super::report::{EvalReport, Records, Reporter, Row, StepReport};
 use super::sample;
 use super::schedule::Schedule;
 use super::speedometer::Speedometer;
-use super::time_budget::{Change, TimeBudget};
+use super::time_budget::TimeBudget;
 use super::weights::Weights;
-use crate::distributed::collectives::{all_ok, broadcast_text};
+use crate::distributed::collectives::{all_ok, broadcast};
 use crate::distributed::exchange;
 use crate::error::{GuardError, Result};
 use crate::memory;
@@ -352,15 +352,9 @@ impl Trainer<'_> {
             }
             let synced = self.log.sync(); // a row of a step that is saved is never written again
             self.go_on_if_full(synced.map_err(Into::into))?;
-            let sampling = sample::sampling(self.marks.as_ref());
-            checkpoint::save(
-                &self.folder,
-                gpt,
-                &self.learner.optimizer,
-                &self.tokenizer,
-                sampling,
-                &self.learner.progress,
-            )?;
+            let Learner { optimizer, progress, .. } = &self.learner;
+            let (tokenizer, sampling) = (&self.tokenizer, sample::sampling(self.marks.as_ref()));
+            Checkpoint { gpt, optimizer, tokenizer, sampling, progress }.save(&self.folder)?;
             self.name_best()?;
             self.prune();
         }
@@ -420,7 +414,7 @@ impl Trainer<'_> {
         };
         let logged = self.log.append(&row).and_then(|()| self.log.sync());
         if self.learner.group.leads() {
-            checkpoint::save_evaluations(&self.folder, &self.learner.progress)?;
+            save_evaluations(&self.folder, &self.learner.progress)?;
             self.name_best()?;
             self.prune();
         }
@@ -520,8 +514,7 @@ impl Trainer<'_> {
             }
             self.go_on_if_full(written)?;
         }
-        let told = broadcast_text(&*self.learner.group, &asked.map(|change| change.to_string()).unwrap_or_default())?;
-        let Some(change) = Change::parse(&told) else { return Ok(()) };
+        let Some(change) = broadcast(&*self.learner.group, &asked)? else { return Ok(()) };
         let was = self.learner.config.max_steps;
         self.learner.config = change.apply(&self.learner.config);
         let max_steps = self.learner.config.max_steps;

@@ -12,7 +12,7 @@ use std::{
 use ember_host::files::write_atomic;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::error::LogError;
+use crate::error::{CANNOT_APPEND, LogError};
 
 /// The open log.
 pub struct Log {
@@ -26,7 +26,8 @@ impl Log {
     /// Opens the log to append to, making it if there is none; the error names the file.
     pub fn open(path: &Path) -> Result<Self, LogError> {
         let opened = OpenOptions::new().create(true).append(true).open(path);
-        let file = opened.map_err(|source| LogError::Open { path: path.to_owned(), source })?;
+        let problem = "cannot open; check that the run folder may be written to";
+        let file = opened.map_err(|source| LogError::Io { path: path.to_owned(), problem, source })?;
         Ok(Self { file, path: path.into(), pending: String::new() })
     }
 
@@ -42,13 +43,13 @@ impl Log {
         } else if let Ok(whole) = whole {
             let _ = self.file.set_len(whole); // no half row stays in the middle
         }
-        written.map_err(|source| LogError::Append { path: self.path.clone(), source })
+        written.map_err(|source| LogError::Io { path: self.path.clone(), problem: CANNOT_APPEND, source })
     }
 
     /// Waits until what was appended is on the disk, where a power cut leaves it; the error names
     /// the file.
     pub fn sync(&self) -> Result<(), LogError> {
-        self.file.sync_data().map_err(|source| LogError::Append { path: self.path.clone(), source })
+        self.file.sync_data().map_err(|source| LogError::Io { path: self.path.clone(), problem: CANNOT_APPEND, source })
     }
 }
 
@@ -90,7 +91,8 @@ fn lines<Row: DeserializeOwned>(path: &Path) -> Result<Vec<(Row, String)>, LogEr
     if !path.exists() {
         return Ok(Vec::new());
     }
-    let content = fs::read(path).map_err(|source| LogError::Read { path: path.to_owned(), source })?;
+    let problem = "cannot read the log";
+    let content = fs::read(path).map_err(|source| LogError::Io { path: path.to_owned(), problem, source })?;
     let mut rows = Vec::new();
     let count = content.split(|byte| *byte == b'\n').count();
     for (index, line) in content.split(|byte| *byte == b'\n').enumerate() {

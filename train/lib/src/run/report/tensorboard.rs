@@ -18,7 +18,7 @@ use std::{
 use ember_host::file_error::At;
 
 use super::metrics::Row;
-use crate::error::LogError;
+use crate::error::{CANNOT_APPEND, LogError};
 
 /// An open event file.
 pub struct EventFile {
@@ -82,7 +82,7 @@ impl EventFile {
 
     fn write(&mut self, step: u64, what: &[u8]) -> Result<(), LogError> {
         let written = self.file.write_all(&record(&event(now(), step, what)));
-        written.map_err(|source| LogError::Append { path: self.path.clone(), source })
+        written.map_err(|source| LogError::Io { path: self.path.clone(), problem: CANNOT_APPEND, source })
     }
 }
 

@@ -2,12 +2,13 @@
 //! layer, else in the gradient.
 
 use burn::optim::GradientsParams;
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::Tensor;
 use ember_data::windows::{Batch, TrainWindows};
 use ember_model::Gpt;
 use serde::Serialize;
 
 use crate::error::Result;
+use crate::step::gradient::inputs;
 
 /// The first values that are not finite, and where they stand.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -80,9 +81,7 @@ fn in_forward(gpt: &Gpt, batch: &Batch, window: u64) -> Option<Diagnosis> {
 
 /// The first layer whose output is not finite.
 fn first_layer(gpt: &Gpt, batch: &Batch) -> Option<(String, NotFinite)> {
-    let ids: Vec<i32> = batch.inputs.iter().map(|id| *id as i32).collect();
-    let tokens = TensorData::new(ids, [batch.batch_size, batch.context_length]);
-    let mut x = gpt.embed(Tensor::<2, Int>::from_data(tokens, &gpt.device()));
+    let mut x = gpt.embed(inputs(gpt, batch));
     if let Some(found) = in_tensor(&x) {
         return Some(("embeddings".to_owned(), found));
     }
@@ -144,15 +143,11 @@ fn in_values(values: &[f32], shape: &[usize]) -> Option<NotFinite> {
 
 /// The indices of value number `index` of a tensor of this shape.
 pub fn place(mut index: usize, shape: &[usize]) -> Vec<usize> {
-    let mut place: Vec<usize> = shape
-        .iter()
-        .rev()
-        .map(|size| {
-            let here = index % size;
-            index /= size;
-            here
-        })
-        .collect();
+    let mut place = Vec::new();
+    for size in shape.iter().rev() {
+        place.push(index % size);
+        index /= size;
+    }
     place.reverse();
     place
 }
@@ -161,7 +156,7 @@ pub fn place(mut index: usize, shape: &[usize]) -> Vec<usize> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use burn::module::ParamId;
-    use burn::tensor::Device;
+    use burn::tensor::{Device, Int, TensorData};
     use ember_model::{GptConfig, ParameterMapper};
 
     use super::*;
