@@ -28,8 +28,7 @@ use ember_training::memory;
 use ember_training::memory::fit::{Undecided, fit_to_memory};
 use ember_training::memory::on_device::keeps_freed_memory;
 use ember_training::memory::prediction::Kernels;
-use ember_training::run::text::data_folder;
-use ember_training::run::windows::windows;
+use ember_training::run::text::{data_folder, windows};
 use ember_training::run::{check_size, device_kind};
 use ember_training::units::{bytes, grouped, parse_bytes};
 

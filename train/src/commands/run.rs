@@ -16,7 +16,7 @@ use ember_model::device::Selected;
 use ember_study::plan::text::Statistics;
 use ember_study::plan::{self, MEASURING, Request, propose};
 use ember_training::config::{self, ConfigError, DeviceKind, Settings, TrainConfig};
-use ember_training::distributed::collectives::all_ok;
+use ember_training::distributed::all_ok;
 use ember_training::error::Error;
 use ember_training::memory::fit::Fit;
 use ember_training::run::folder::new_path;

@@ -36,7 +36,6 @@ pub mod time_budget;
 pub mod training;
 pub mod verify;
 mod weights;
-pub mod windows;
 
 use ember_data::prepare::{Dataset, Marks};
 use ember_model::Gpt;
@@ -44,8 +43,7 @@ use ember_model::device::Selected;
 
 use crate::config::TrainConfig;
 use crate::config::precision::float_dtype;
-use crate::distributed::collectives::{all_ok, broadcast};
-use crate::distributed::{ProcessGroup, exchange};
+use crate::distributed::{ProcessGroup, all_ok, broadcast, exchange};
 use crate::error::{GroupError, LogError, Result};
 use crate::step::optimizer::Optimizer;
 use crate::step::progress::{DataChecksums, Progress};
@@ -57,7 +55,6 @@ use speedometer::Speedometer;
 use time_budget::TimeBudget;
 use training::{Spent, Trainer};
 use weights::Weights;
-use windows::windows;
 
 pub use resume::resume;
 pub use start::{Caller, Chosen, Known, Start, Usual, check_size, device_kind};
@@ -136,7 +133,7 @@ impl Run {
             self;
         progress.data = Some(all_ok(&*group, broadcast_data(&*group, DataChecksums::new(&dataset.manifest))?)?);
         let gpt = exchange::broadcast_weights(&*group, gpt)?.with_precision(float_dtype(config.precision));
-        let (windows, val_windows) = windows(&config, &dataset)?;
+        let (windows, val_windows) = text::windows(&config, &dataset)?;
         let line = format!(
             "{} parameters, {} tokens a step, {} windows in a pass",
             gpt.config().parameters(),

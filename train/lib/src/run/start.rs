@@ -13,13 +13,9 @@ use super::report::Reporter;
 use super::sample;
 use super::text::{self, absolute};
 use super::time_budget::{Pace, TimeBudget};
-use super::windows::windows;
 use super::{Run, device_line};
-use crate::config::precision;
-use crate::config::{DataConfig, DeviceKind, Settings, TextFacts, TrainConfig};
-use crate::distributed::collectives::{all_ok, broadcast};
-use crate::distributed::launch::{self, Launch};
-use crate::distributed::{ProcessGroup, check_share};
+use crate::config::{DataConfig, DeviceKind, Settings, TextFacts, TrainConfig, precision};
+use crate::distributed::{Launch, ProcessGroup, all_ok, broadcast, check_share, launch};
 use crate::error::{ConfigError, Error, Result};
 use crate::memory;
 use crate::memory::fit::{Fit, Undecided, fit_to_memory, share_of};
@@ -269,7 +265,7 @@ impl Start {
         // Refuse now what could not train, while there is nothing to lose.
         let shape = shape(&config);
         check_size(&config, &shape, selected, processes)?;
-        windows(&config, &dataset)?;
+        text::windows(&config, &dataset)?;
         let share = share_of(&config, processes);
         if open.micro_batch {
             let trial = |config: &_, shape: &_, selected: &_| caller.try_steps(config, shape, selected);

@@ -1,9 +1,11 @@
-//! The text of a run: what is prepared for it, and where the tokens are that were.
+//! The text of a run: what is prepared for it, where the tokens are that were, and the windows that
+//! its configuration cuts them into.
 
 use std::path::{Path, PathBuf};
 
 use ember_data::prepare::{self, Dataset, Input, Manifest, PrepareOptions, Progress};
 use ember_data::tokenizer::TokenizerChoice;
+use ember_data::windows::{TrainWindows, ValWindows};
 use ember_decoding::run_folder;
 use ember_host::file_error::At;
 
@@ -72,6 +74,20 @@ pub(super) fn described(run: &RunFolder) -> Result<(TrainConfig, Dataset)> {
     let config = TrainConfig::from_file(&run.config())?;
     let dataset = Dataset::open(&data_folder(run.path(), &config.text))?;
     Ok((config, dataset))
+}
+
+/// The windows of both splits.
+///
+/// # Errors
+/// When a split is too short for one window: the line says which `context_length` would fit.
+pub fn windows(config: &TrainConfig, dataset: &Dataset) -> Result<(TrainWindows, ValWindows)> {
+    let rule = dataset.manifest.window_rule;
+    let end_of_text = dataset.manifest.end_of_text;
+    let context = config.context_length;
+    let train = TrainWindows::new(&dataset.train, context, config.seed, rule, end_of_text)?;
+    let val = ValWindows::new(&dataset.val, context, rule, end_of_text)?;
+    let most = config.eval_tokens.div_ceil(context as u64) as usize;
+    Ok((train, if most == 0 { val } else { val.evenly_spaced(most) }))
 }
 
 /// The prepared folder of `run`: a run's folder or a checkpoint in it, or a prepared folder itself;

@@ -18,7 +18,7 @@ use ember_data::windows::TrainWindows;
 use ember_model::Gpt;
 
 use crate::config::TrainConfig;
-use crate::distributed::{ProcessGroup, collectives, exchange, share};
+use crate::distributed::{ProcessGroup, broadcast_number, exchange, share};
 use crate::error::Result;
 use gradient::{Enqueued, Gradient, Passes, enqueue, gradient};
 use guard::Verdict;
@@ -118,7 +118,7 @@ impl Learner {
             let Gradient { loss, gradients } = gradient(gpt, windows, share.clone(), passes)?; // forward, loss, backward
             let (loss, gradients, stopped) = exchange::all_reduce_mean(&**group, gpt, loss, gradients, stop())?;
             *stop_agreed = stopped;
-            let grad_norm = collectives::broadcast_number(&**group, global_norm(gpt, &gradients))?;
+            let grad_norm = broadcast_number(&**group, global_norm(gpt, &gradients))?;
             if !progress.loss_scale.overflowed(config.precision, grad_norm) {
                 return Ok((Gradient { loss, gradients }, grad_norm));
             }
