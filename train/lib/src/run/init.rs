@@ -9,14 +9,15 @@ use ember_data::tokenizer::{Tokenizer, UnknownCharacter};
 use ember_decoding::run_folder;
 use ember_model::{Gpt, GptConfig, checkpoint, folder};
 
-use crate::config::{ConfigError, Settings, TextFacts, TrainConfig};
+use crate::config::TrainConfig;
 use crate::error::{Error, InitError, Result};
 
 /// A checkpoint to begin from, found and whole; its weights are not read yet.
 pub struct Init {
-    folder: PathBuf,
+    pub(super) folder: PathBuf,
     found: String,
-    shape: GptConfig,
+    /// The shape of its model.
+    pub(super) shape: GptConfig,
     tokenizer: Tokenizer,
 }
 
@@ -45,14 +46,6 @@ impl Init {
         Ok(Self { folder, found: found.reason, shape, tokenizer })
     }
 
-    /// Lets the text become this checkpoint's tokens.
-    ///
-    /// # Errors
-    /// When another tokenizer was asked for.
-    pub fn give_tokenizer(&self, settings: &mut Settings) -> Result<(), ConfigError> {
-        settings.take_tokenizer(&self.folder)
-    }
-
     /// What was found, in one line.
     pub fn found(&self) -> String {
         let why = if self.found.is_empty() { String::new() } else { format!(" ({})", self.found) };
@@ -61,16 +54,8 @@ impl Init {
 
     /// The model that a run by `config` begins from: this checkpoint's, with the run's context and
     /// dropout.
-    pub fn shape(&self, config: &TrainConfig) -> GptConfig {
+    pub fn shape_by(&self, config: &TrainConfig) -> GptConfig {
         GptConfig { context_length: config.context_length, dropout: config.dropout, ..self.shape.clone() }
-    }
-
-    /// Gives the run this checkpoint's shape; returns what was decided, a line each.
-    ///
-    /// # Errors
-    /// When a key contradicts it.
-    pub fn give_shape(&self, settings: &mut Settings, facts: &TextFacts) -> Result<Vec<String>, ConfigError> {
-        settings.take_shape(&self.folder, &self.shape, facts)
     }
 
     /// Refuses tokens that were prepared with another tokenizer.

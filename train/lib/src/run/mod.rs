@@ -44,13 +44,13 @@ use ember_model::device::Selected;
 use crate::config::TrainConfig;
 use crate::config::precision::float_dtype;
 use crate::distributed::{ProcessGroup, all_ok, broadcast, exchange};
-use crate::error::{GroupError, LogError, Result};
+use crate::error::{GroupError, Result};
 use crate::step::optimizer::Optimizer;
 use crate::step::progress::{DataChecksums, Progress};
 use crate::step::{InFlight, Learner};
 use folder::RunFolder;
 use init::first_model;
-use report::{Records, Reporter, Row, RunFacts, jsonl};
+use report::{Records, Reporter, RunFacts};
 use speedometer::Speedometer;
 use time_budget::TimeBudget;
 use training::{Spent, Trainer};
@@ -142,13 +142,13 @@ impl Run {
         );
         reporter.note(line.into());
         let peak_flops = peak::flops(&selected.name, config.precision);
-        let facts = facts(&config, &dataset, &gpt, &selected.name, peak_flops);
         let log = if group.leads() {
-            log(&folder, facts, progress.step, config.tensorboard)
+            let facts = facts(&config, &dataset, &gpt, &selected.name, peak_flops);
+            Records::open(&folder, facts, progress.step, config.tensorboard).map_err(Into::into)
         } else {
             Ok(Records::kept_elsewhere())
         };
-        let log = all_ok(&*group, log.map_err(Into::into))?;
+        let log = all_ok(&*group, log)?;
         group.keep_watch(folder.path());
         reporter.begin(&folder.name(), progress.step, config.max_steps);
         let weights = Weights::at_the_start(&gpt, reporter);
@@ -202,13 +202,4 @@ fn facts(config: &TrainConfig, dataset: &Dataset, gpt: &Gpt, device: &str, peak_
         val_tokens: dataset.manifest.val.tokens,
         peak_flops,
     }
-}
-
-/// Opens the run's records, whose first row says what the run is.
-fn log(run: &RunFolder, facts: RunFacts, step: u64, tensorboard: bool) -> Result<Records, LogError> {
-    let mut log = Records::open(run, step, tensorboard)?;
-    if jsonl::read::<Row>(&run.metrics())?.is_empty() {
-        log.append(&Row { run: Some(facts), ..Row::default() })?;
-    }
-    Ok(log)
 }

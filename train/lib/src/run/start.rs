@@ -127,7 +127,7 @@ impl Start {
         let init = settings.init().map(Init::open).transpose()?;
         if let Some(init) = &init {
             reporter.note(init.found().into());
-            init.give_tokenizer(&mut settings)?;
+            settings.take_tokenizer(&init.folder)?;
         }
         let data = settings.data()?;
         let selected = device::select(launch::device(device))?;
@@ -146,7 +146,7 @@ impl Start {
     fn check(&self, caller: &dyn Caller) -> Result<()> {
         let mut settings = self.settings.clone();
         if let Some(init) = &self.init {
-            init.give_shape(&mut settings, &TextFacts::NOTHING)?;
+            settings.take_shape(&init.folder, &init.shape, &TextFacts::NOTHING)?;
         }
         let memory = memory::available(self.memory_limit, &self.selected);
         let processes = Launch::of_this_process().map_or(1, |launch| launch.size);
@@ -173,7 +173,7 @@ impl Start {
 
     /// The model that a run by `config` begins from.
     fn shape(&self, config: &TrainConfig, vocab_size: usize) -> GptConfig {
-        self.init.as_ref().map_or_else(|| config.shape(vocab_size), |init| init.shape(config))
+        self.init.as_ref().map_or_else(|| config.shape(vocab_size), |init| init.shape_by(config))
     }
 
     /// Makes the run's folder `path`, prepares the text, and writes down what was chosen. Of
@@ -251,7 +251,7 @@ impl Start {
         let mut settings = self.settings.clone();
         if let Some(init) = init {
             init.check_tokens(&dataset, &tokens)?;
-            let decided = init.give_shape(&mut settings, &facts)?;
+            let decided = settings.take_shape(&init.folder, &init.shape, &facts)?;
             decided.into_iter().for_each(|line| reporter.note(line.into()));
         }
         let open = Undecided::by(&settings);

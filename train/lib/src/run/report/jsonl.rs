@@ -93,20 +93,14 @@ fn lines<Row: DeserializeOwned>(path: &Path) -> Result<Vec<(Row, String)>, LogEr
     }
     let problem = "cannot read the log";
     let content = fs::read(path).map_err(|source| LogError::Io { path: path.to_owned(), problem, source })?;
-    let mut rows = Vec::new();
-    let count = content.split(|byte| *byte == b'\n').count();
-    for (index, line) in content.split(|byte| *byte == b'\n').enumerate() {
-        let is_last = index + 1 == count;
-        match serde_json::from_slice::<Row>(line) {
-            // A last line without its line end may lack digits of its last number even where it
-            // parses.
-            Ok(row) if !is_last => rows.push((row, String::from_utf8_lossy(line).into_owned())),
-            _ if is_last || line.iter().all(u8::is_ascii_whitespace) => {}
-            Err(reason) => return Err(LogError::Row { path: path.to_owned(), line: index + 1, reason }),
-            Ok(_) => {}
-        }
-    }
-    Ok(rows)
+    // A last line without its line end may lack digits of its last number even where it parses.
+    let whole = content.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
+    let lines = content[..whole].split(|byte| *byte == b'\n').zip(1..);
+    let rows = lines.filter(|(line, _)| !line.iter().all(u8::is_ascii_whitespace)).map(|(json, line)| {
+        let row = serde_json::from_slice(json).map_err(|reason| LogError::Row { path: path.to_owned(), line, reason });
+        Ok((row?, String::from_utf8_lossy(json).into_owned()))
+    });
+    rows.collect()
 }
 
 #[cfg(test)]

@@ -92,11 +92,6 @@ impl Optimizer {
         }
     }
 
-    /// Its numbers.
-    pub fn config(&self) -> OptimizerConfig {
-        self.config
-    }
-
     /// Steps taken.
     pub fn steps(&self) -> u64 {
         self.steps
