@@ -128,7 +128,7 @@ impl Settings {
         if self.n_head.is_none() {
             settings.n_kv_head = None; // of how many heads is not known yet
         }
-        Family::of(&settings.shape(1)).map(drop).map_err(|error| ConfigError::Model(error.to_string()))
+        Family::of(&settings.shape(1)).map(drop).map_err(|error| ConfigError::Contradiction(error.to_string()))
     }
 
     fn choose_model(&mut self, facts: &TextFacts, device: DeviceKind, reasons: &mut Vec<Note>) {

@@ -29,19 +29,29 @@ impl TrainConfig {
             key.check(&table[key.name])?;
         }
         let Self { n_embd, n_head, batch_size, grad_accum_steps, micro_batch, .. } = *self;
-        if !n_embd.is_multiple_of(n_head) {
-            return Err(ConfigError::Heads { n_embd, n_head });
-        }
+        let (windows, min, peak) = (self.windows_per_step(), self.min_learning_rate, self.learning_rate);
         let shape = self.shape(1);
-        let checked = shape.validate().map_err(ember_model::Error::from);
-        if let Err(error) = checked.and_then(|()| Ok(Family::of(&shape)?)) {
-            return Err(ConfigError::Model(error.to_string()));
-        }
-        if !self.windows_per_step().is_multiple_of(micro_batch) {
-            return Err(ConfigError::MicroBatch { micro_batch, batch_size, grad_accum_steps });
-        }
-        let (min, peak) = (self.min_learning_rate, self.learning_rate);
-        if min > peak { Err(ConfigError::MinLearningRate { min, peak }) } else { Ok(()) }
+        let model = || -> Result<Family, ember_model::Error> {
+            shape.validate()?;
+            Ok(Family::of(&shape)?)
+        };
+        let problem = if !n_embd.is_multiple_of(n_head) {
+            format!(
+                "n_embd = {n_embd} is not a multiple of n_head = {n_head}; each head takes an equal share of the width"
+            )
+        } else if let Err(error) = model() {
+            error.to_string()
+        } else if !windows.is_multiple_of(micro_batch) {
+            format!(
+                "micro_batch = {micro_batch} does not divide the {windows} windows of a step (batch_size = {batch_size} times \
+                 grad_accum_steps = {grad_accum_steps})"
+            )
+        } else if min > peak {
+            format!("min_learning_rate = {min} is above learning_rate = {peak}; the schedule goes down")
+        } else {
+            return Ok(());
+        };
+        Err(ConfigError::Contradiction(problem))
     }
 
     /// The shape that the configuration makes with so many different tokens.

@@ -71,39 +71,12 @@ pub enum ConfigError {
     /// A configuration that TOML cannot hold, by what the writer says.
     #[error("the configuration cannot be written: {0}")]
     Unwritable(String),
-    /// Heads that do not share the width.
-    #[error("n_embd = {n_embd} is not a multiple of n_head = {n_head}; each head takes an equal share of the width")]
-    Heads {
-        /// The width.
-        n_embd: usize,
-        /// The heads.
-        n_head: usize,
-    },
-    /// Parts that no model has together, or not on this device.
+    /// Values that do not go together, in one line that names the keys.
     #[error("{0}")]
-    Model(String),
+    Contradiction(String),
     /// Heads that are too wide for the device's kernels.
     #[error(transparent)]
     WideHeads(LimitError),
-    /// A pass that does not divide its step.
-    #[error("micro_batch = {micro_batch} does not divide the {} windows of a step (batch_size = {batch_size} times \
-         grad_accum_steps = {grad_accum_steps})", batch_size * grad_accum_steps)]
-    MicroBatch {
-        /// Windows of a pass.
-        micro_batch: usize,
-        /// Windows of a batch.
-        batch_size: usize,
-        /// Batches of a step.
-        grad_accum_steps: usize,
-    },
-    /// A schedule that would go up.
-    #[error("min_learning_rate = {min} is above learning_rate = {peak}; the schedule goes down")]
-    MinLearningRate {
-        /// Where it ends.
-        min: f64,
-        /// Where it begins.
-        peak: f64,
-    },
     /// A key that decides what is learned is to change in the middle of a run.
     #[error("{assignment}: {name} cannot change in the middle of a run, which would no longer be the same run; these can: {}", can.join(", "))]
     Fixed {
