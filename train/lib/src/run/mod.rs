@@ -23,6 +23,8 @@ mod disk;
 pub mod evaluate;
 pub mod folder;
 pub mod init;
+mod left_out;
+mod look;
 pub mod peak;
 pub mod report;
 mod resume;

@@ -189,8 +189,17 @@ impl Start {
         caller: &dyn Caller,
         reporter: &mut dyn Reporter,
     ) -> Result<Option<Run>> {
-        let made = if group.leads() { self.make(path, group.size(), caller, reporter) } else { Ok(None) };
-        let made = all_ok(&*group, made)?;
+        let mut make = || -> Result<_> {
+            let fresh = !path.exists();
+            let folder = RunFolder::create(path)?;
+            let begun = self.describe(&folder, group.size(), caller, reporter).inspect_err(|_| {
+                if fresh {
+                    let _ = std::fs::remove_dir_all(path); // nothing is left where nothing comes of it
+                }
+            })?;
+            Ok(begun.map(|described| (folder, described)))
+        };
+        let made = all_ok(&*group, if group.leads() { make() } else { Ok(None) })?;
         let path = made.as_ref().map(|(folder, _)| folder.path().display().to_string());
         let Some(path) = broadcast(&*group, &path)? else {
             group.leave();
@@ -200,24 +209,6 @@ impl Start {
         let (folder, (config, dataset, pace)) = all_ok(&*group, opened)?;
         let run = Run::new(folder, config, dataset, self.selected, group)?;
         Ok(Some(Run { time_budget: caller.time_budget(pace), ..run }))
-    }
-
-    /// Makes the folder of a new run; where nothing comes of it, nothing is left behind.
-    fn make(
-        &self,
-        path: &Path,
-        processes: usize,
-        caller: &dyn Caller,
-        reporter: &mut dyn Reporter,
-    ) -> Result<Option<(RunFolder, Described)>> {
-        let fresh = !path.exists();
-        let folder = RunFolder::create(path)?;
-        let begun = self.describe(&folder, processes, caller, reporter).inspect_err(|_| {
-            if fresh {
-                let _ = std::fs::remove_dir_all(path);
-            }
-        })?;
-        Ok(begun.map(|described| (folder, described)))
     }
 
     /// Prepares the text and writes the resolved configuration: after this the run exists. `None`
