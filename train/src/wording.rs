@@ -159,7 +159,7 @@ fn of_guard(error: &GuardError) -> Option<String> {
 
 fn of_init(error: &InitError) -> Option<String> {
     match error {
-        InitError::OtherVocabSize { folder, .. } | InitError::OtherToken { folder, .. } => {
+        InitError::OtherTokenizer { folder, .. } => {
             Some(format!("{error}; prepare the text again with --tokenizer {}", folder.display()))
         }
         _ => None,

@@ -228,7 +228,10 @@ impl<'a> Planner<'a> {
         let (windows, processes) = (config.windows_per_step(), self.request.processes);
         if !windows.is_multiple_of(processes) {
             let TrainConfig { batch_size, grad_accum_steps, .. } = config;
-            return Err(ConfigError::Share { batch_size, grad_accum_steps, processes }.into());
+            let line = format!(
+                "batch_size = {batch_size} times grad_accum_steps = {grad_accum_steps} windows do not divide among {processes} processes"
+            );
+            return Err(ConfigError::Contradiction(line).into());
         }
         let shape = (self.request.shape)(&config);
         let mut candidate =

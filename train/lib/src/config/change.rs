@@ -42,7 +42,10 @@ impl TrainConfig {
         }
         let config = settings.complete()?;
         if config.max_steps < step {
-            return Err(ConfigError::BehindStep { max_steps: config.max_steps, step });
+            return Err(ConfigError::Contradiction(format!(
+                "max_steps = {} is behind step {step}, where the run stands; choose a larger one",
+                config.max_steps
+            )));
         }
         Ok(config)
     }

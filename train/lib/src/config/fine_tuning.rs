@@ -22,7 +22,11 @@ impl Settings {
     /// When another tokenizer was asked for.
     pub fn take_tokenizer(&mut self, folder: &Path) -> Result<(), ConfigError> {
         if let Some(given) = self.tokenizer.take_if(|given| given != "auto" && Path::new(given) != folder) {
-            return Err(ConfigError::OtherTokenizer { given, folder: folder.to_owned() });
+            return Err(ConfigError::Contradiction(format!(
+                "tokenizer = {given} cannot be had with init: the model in {} knows the tokens of its own tokenizer alone; leave the \
+                 key out",
+                folder.display()
+            )));
         }
         let name = folder.display().to_string();
         (self.tokenizer, self.init) = (Some(name.clone()), Some(name));
@@ -46,8 +50,11 @@ impl Settings {
             if let (Some(given), Some(has)) = (given.get(name), decided.get(name))
                 && given != has
             {
-                let (given, has) = (given.to_string(), has.to_string());
-                return Err(ConfigError::OtherShape { name, given, folder: folder.to_owned(), has });
+                return Err(ConfigError::Contradiction(format!(
+                    "{name} = {given} contradicts the checkpoint {}, which has {name} = {has}; leave the key out, or train from \
+                     random weights without init",
+                    folder.display()
+                )));
             }
         }
         given.extend(decided);
@@ -58,7 +65,10 @@ impl Settings {
         let given = self.context_length;
         let context = *self.context_length.get_or_insert_with(|| fitting_context(most, facts));
         if context > most {
-            return Err(ConfigError::LongContext { context, most, folder: folder.to_owned() });
+            return Err(ConfigError::Contradiction(format!(
+                "context_length = {context} is longer than the {most} tokens that the checkpoint {name} can look back on; it can only \
+                 become shorter"
+            )));
         }
         let why = match given {
             _ if context == most => format!(": as in {name}"),

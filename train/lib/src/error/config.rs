@@ -71,7 +71,8 @@ pub enum ConfigError {
     /// A configuration that TOML cannot hold, by what the writer says.
     #[error("the configuration cannot be written: {0}")]
     Unwritable(String),
-    /// Values that do not go together, in one line that names the keys.
+    /// Values that do not go together, or not with the checkpoint that a run begins from, or not with
+    /// the step that it has come to: one line that names the keys.
     #[error("{0}")]
     Contradiction(String),
     /// Heads that are too wide for the device's kernels.
@@ -86,52 +87,6 @@ pub enum ConfigError {
         name: String,
         /// Those that can.
         can: &'static [&'static str],
-    },
-    /// A run is to end before where it stands.
-    #[error("max_steps = {max_steps} is behind step {step}, where the run stands; choose a larger one")]
-    BehindStep {
-        /// The new length.
-        max_steps: u64,
-        /// Where it stands.
-        step: u64,
-    },
-    /// A checkpoint to begin from, and another tokenizer.
-    #[error(
-        "tokenizer = {given} cannot be had with init: the model in {folder} knows the tokens of its own tokenizer alone; leave the key out"
-    )]
-    OtherTokenizer {
-        /// What was asked for.
-        given: String,
-        /// The checkpoint.
-        folder: PathBuf,
-    },
-    /// A checkpoint to begin from, and another shape.
-    #[error(
-        "{name} = {given} contradicts the checkpoint {folder}, which has {name} = {has}; leave the key out, or train from random \
-         weights without init"
-    )]
-    OtherShape {
-        /// The key.
-        name: &'static str,
-        /// What was asked for.
-        given: String,
-        /// The checkpoint.
-        folder: PathBuf,
-        /// What it has.
-        has: String,
-    },
-    /// A checkpoint to begin from, and a longer context.
-    #[error(
-        "context_length = {context} is longer than the {most} tokens that the checkpoint {folder} can look back on; it can only become \
-         shorter"
-    )]
-    LongContext {
-        /// What was asked for.
-        context: usize,
-        /// What the checkpoint has.
-        most: usize,
-        /// The checkpoint.
-        folder: PathBuf,
     },
     /// The device cannot multiply in the type that was asked for.
     #[error("precision = {precision}: {device} ({name}) {problem}; use f32, or another device")]
@@ -162,17 +117,5 @@ pub enum ConfigError {
         tokenizer: String,
         /// Why not.
         reason: String,
-    },
-    /// Windows of a step that processes cannot share equally.
-    #[error(
-        "batch_size = {batch_size} times grad_accum_steps = {grad_accum_steps} windows do not divide among {processes} processes"
-    )]
-    Share {
-        /// Windows of a batch.
-        batch_size: usize,
-        /// Batches of a step.
-        grad_accum_steps: usize,
-        /// Processes that share them.
-        processes: usize,
     },
 }

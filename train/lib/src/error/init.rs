@@ -30,33 +30,15 @@ pub enum InitError {
         /// Tokens of its model.
         vocab_size: usize,
     },
-    /// The text was prepared with a tokenizer of another size.
-    #[error("{data} was prepared with a tokenizer of {theirs} tokens, the checkpoint {folder} has one of {ours}")]
-    OtherVocabSize {
+    /// The text was prepared with another tokenizer.
+    #[error("{data} was prepared with {what}")]
+    OtherTokenizer {
         /// The prepared folder.
         data: PathBuf,
         /// The checkpoint.
         folder: PathBuf,
-        /// Tokens of the text's tokenizer.
-        theirs: usize,
-        /// Tokens of the checkpoint's.
-        ours: usize,
-    },
-    /// The text was prepared with another tokenizer of the same size.
-    #[error(
-        "{data} was prepared with another tokenizer than the checkpoint's {folder}: token {id} is {theirs:?} there and {ours:?} here"
-    )]
-    OtherToken {
-        /// The prepared folder.
-        data: PathBuf,
-        /// The checkpoint.
-        folder: PathBuf,
-        /// The first token that is another.
-        id: u32,
-        /// What it is to the text's tokenizer.
-        theirs: String,
-        /// What it is to the checkpoint's.
-        ours: String,
+        /// Which, and what the checkpoint has.
+        what: String,
     },
     /// The text has characters that the tokenizer lacks.
     #[error("the model in {folder} has no token for some of this text")]

@@ -28,7 +28,7 @@ pub fn fit_to_device(
     open: Undecided,
     selected: &Selected,
     memory: Option<u64>,
-    trial: &dyn Fn(&TrainConfig, &GptConfig, &Selected) -> Result<Fit>,
+    trial: &dyn Fn(&TrainConfig) -> Result<Fit>,
 ) -> Result<Fitted> {
     let kernels = Kernels::on(&selected.device);
     if let Some(memory) = memory {
@@ -39,7 +39,7 @@ pub fn fit_to_device(
         if predicted <= ASSUMED_BYTES as u64 {
             return Fit::Fits(format!("training needs about {} of memory, which is little", bytes(predicted)));
         }
-        trial(config, shape, selected).unwrap_or_else(|error| {
+        trial(config).unwrap_or_else(|error| {
             failure = Some(error);
             Fit::Fits(String::new())
         })

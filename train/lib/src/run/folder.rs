@@ -42,15 +42,6 @@ pub enum Pointer {
     Best,
 }
 
-impl Pointer {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Latest => "latest",
-            Self::Best => "best",
-        }
-    }
-}
-
 impl RunFolder {
     /// Makes a folder for a new run and takes its lock.
     ///
@@ -183,12 +174,19 @@ impl RunFolder {
         self.checkpoints().join(checkpoint_name(step))
     }
 
+    fn pointer(&self, pointer: Pointer) -> PathBuf {
+        self.path.join(match pointer {
+            Pointer::Latest => "latest",
+            Pointer::Best => "best",
+        })
+    }
+
     /// The checkpoint folder that a pointer names; `None` before the first.
     ///
     /// # Errors
     /// When the pointer cannot be read, or the folder it names is gone.
     pub fn pointed(&self, pointer: Pointer) -> Result<Option<PathBuf>, FolderError> {
-        let file = self.path.join(pointer.name());
+        let file = self.pointer(pointer);
         if !file.exists() {
             return Ok(None);
         }
@@ -205,7 +203,7 @@ impl RunFolder {
     /// # Errors
     /// When the file cannot be written.
     pub fn point(&self, pointer: Pointer, step: u64) -> Result<(), FileError> {
-        let file = self.path.join(pointer.name());
+        let file = self.pointer(pointer);
         write_atomic(&file, |file| writeln!(file, "{}", checkpoint_name(step)))
     }
 
@@ -214,7 +212,7 @@ impl RunFolder {
     /// # Errors
     /// When the file cannot be written.
     pub fn name_best(&self, step: u64) -> Result<(), FileError> {
-        let named = fs::read_to_string(self.path.join(Pointer::Best.name())).unwrap_or_default();
+        let named = fs::read_to_string(self.pointer(Pointer::Best)).unwrap_or_default();
         if named.trim() == checkpoint_name(step) || !self.checkpoint(step).is_dir() {
             return Ok(());
         }
@@ -271,7 +269,7 @@ impl RunFolder {
         let aside = self.checkpoints().join(format!("{why}-{name}"));
         let _ = fs::remove_dir_all(&aside);
         fs::rename(checkpoint, &aside).at("cannot rename", checkpoint)?;
-        let best = self.path.join(Pointer::Best.name());
+        let best = self.pointer(Pointer::Best);
         if fs::read_to_string(&best).is_ok_and(|named| named.trim() == name) {
             fs::remove_file(&best).at("cannot remove", &best)?;
         }

@@ -64,17 +64,20 @@ impl Init {
     /// When a token of `dataset`, which is in `data`, is not the checkpoint's token of the same id.
     pub fn check_tokens(&self, dataset: &Dataset, data: &Path) -> Result<(), InitError> {
         let (theirs, ours) = (&dataset.tokenizer, &self.tokenizer);
-        let (data, folder) = (data.to_owned(), self.folder.clone());
-        if theirs.vocab_size() != ours.vocab_size() {
+        let folder = self.folder.display();
+        let what = if theirs.vocab_size() != ours.vocab_size() {
             let (theirs, ours) = (theirs.vocab_size(), ours.vocab_size());
-            return Err(InitError::OtherVocabSize { data, folder, theirs, ours });
-        }
-        let other = (0..ours.vocab_size() as u32).find(|id| theirs.token_bytes(*id) != ours.token_bytes(*id));
-        if let Some(id) = other {
+            format!("a tokenizer of {theirs} tokens, the checkpoint {folder} has one of {ours}")
+        } else {
+            let other = (0..ours.vocab_size() as u32).find(|id| theirs.token_bytes(*id) != ours.token_bytes(*id));
+            let Some(id) = other else { return Ok(()) };
             let word = |of: &Tokenizer| String::from_utf8_lossy(&of.token_bytes(id).unwrap_or_default()).into_owned();
-            return Err(InitError::OtherToken { data, folder, id, theirs: word(theirs), ours: word(ours) });
-        }
-        Ok(())
+            let (theirs, ours) = (word(theirs), word(ours));
+            format!(
+                "another tokenizer than the checkpoint's {folder}: token {id} is {theirs:?} there and {ours:?} here"
+            )
+        };
+        Err(InitError::OtherTokenizer { data: data.to_owned(), folder: self.folder.clone(), what })
     }
 
     /// Says of a text with unknown characters that the model has no token for them.

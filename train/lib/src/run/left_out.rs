@@ -6,6 +6,7 @@ use ember_model::Gpt;
 
 use super::report::Row;
 use super::training::Trainer;
+use super::weights::ensure_whole;
 use crate::distributed::all_ok;
 use crate::error::{GuardError, Result};
 use crate::step::guard::diagnosis::diagnose;
@@ -28,7 +29,7 @@ impl Trainer<'_> {
         let told = self.tell_of_not_finite(gpt, gradients, result);
         self.go_on_if_full(told)?;
         let leads = self.learner.group.leads();
-        let whole = if leads { self.weights.ensure_whole(gpt, &self.folder) } else { Ok(()) };
+        let whole = if leads && !self.came_damaged { ensure_whole(gpt, &self.folder) } else { Ok(()) };
         all_ok(&*self.learner.group, whole)?;
         let most = self.learner.config.max_skipped_batches;
         if self.learner.progress.guard.not_finite.len() as u64 <= most {

@@ -13,6 +13,7 @@ use super::folder::Pointer;
 use super::report::{EvalReport, Row, StepReport};
 use super::sample;
 use super::training::Trainer;
+use super::weights::ensure_whole;
 use crate::distributed::exchange;
 use crate::error::Result;
 use crate::memory;
@@ -27,8 +28,8 @@ impl Trainer<'_> {
         let began = Instant::now();
         exchange::ensure_same_weights(&*self.learner.group, gpt)?;
         if self.learner.group.leads() {
-            if !self.folder.checkpoint(self.learner.progress.step).is_dir() {
-                self.weights.ensure_whole(gpt, &self.folder)?;
+            if !self.came_damaged && !self.folder.checkpoint(self.learner.progress.step).is_dir() {
+                ensure_whole(gpt, &self.folder)?;
             }
             let synced = self.log.sync(); // a row of a step that is saved is never written again
             self.go_on_if_full(synced.map_err(Into::into))?;

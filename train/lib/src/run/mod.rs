@@ -56,7 +56,7 @@ use report::{Records, Reporter, RunFacts};
 use speedometer::Speedometer;
 use time_budget::TimeBudget;
 use training::{Spent, Trainer};
-use weights::Weights;
+use weights::come_damaged;
 
 pub use resume::resume;
 pub use start::{Caller, Chosen, Known, Start, Usual, check_size, device_kind};
@@ -153,7 +153,7 @@ impl Run {
         let log = all_ok(&*group, log)?;
         group.keep_watch(folder.path());
         reporter.begin(&folder.name(), progress.step, config.max_steps);
-        let weights = Weights::at_the_start(&gpt, reporter);
+        let came_damaged = come_damaged(&gpt, reporter);
         let in_flight = InFlight::new(&config, &optimizer, &*group, &gpt.device());
         let pace = Speedometer::new(progress.tokens, progress.elapsed_s);
         let learner = Learner { config, group, windows, optimizer, progress, in_flight, stop_agreed: false };
@@ -165,7 +165,7 @@ impl Run {
             tokenizer: dataset.tokenizer,
             marks: dataset.manifest.marks,
             peak_flops,
-            weights,
+            came_damaged,
             log,
             spent: Spent::default(),
             pace,

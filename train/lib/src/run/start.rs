@@ -259,7 +259,7 @@ impl Start {
         text::windows(&config, &dataset)?;
         let share = share_of(&config, processes);
         if open.micro_batch {
-            let trial = |config: &_, shape: &_, selected: &_| caller.try_steps(config, shape, selected);
+            let trial = |config: &_| caller.try_steps(config, &shape, selected);
             let fitted = fit_to_device(&share, &shape, open, selected, memory, &trial)?;
             config = fitted.in_whole(&config);
             reporter.note(fitted.reason.into());

@@ -16,7 +16,6 @@ use super::report::{Records, Reporter, Row};
 use super::schedule::Schedule;
 use super::speedometer::Speedometer;
 use super::time_budget::TimeBudget;
-use super::weights::Weights;
 use crate::distributed::broadcast;
 use crate::error::Result;
 use crate::memory::keeping::give_back_freed_memory;
@@ -39,8 +38,8 @@ pub struct Trainer<'a> {
     pub marks: Option<Marks>,
     /// Floating-point operations a second that the device can do, where known.
     pub peak_flops: Option<f64>,
-    /// What is known of the weights that this session began with.
-    pub weights: Weights,
+    /// Whether the weights that this session began with held values that are not finite.
+    pub came_damaged: bool,
     /// What the run keeps of itself.
     pub log: Records,
     /// What the run did beside learning since the last row.

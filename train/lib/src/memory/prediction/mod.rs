@@ -54,7 +54,8 @@ pub enum Kernels {
     /// On the CPU: one operation of ours for each line of the model, which keeps little.
     Cpu,
     /// On a GPU: the same operations, which keep the same. Products need no float32 copies of
-    /// halves, and the logits are of the type that the model computes in.
+    /// halves, and the logits are of the type that the model computes in. Its memory is read at the
+    /// ends of the phases (forward, backward, step).
     Gpu,
 }
 
@@ -62,12 +63,6 @@ impl Kernels {
     /// Those that run on `device`.
     pub fn on(device: &Device) -> Self {
         if is_cpu(device) { Self::Cpu } else { Self::Gpu }
-    }
-
-    /// Whether it is a GPU, whose memory is read at the ends of the phases (forward, backward,
-    /// step).
-    fn on_gpu(self) -> bool {
-        self != Self::Cpu
     }
 }
 
@@ -126,7 +121,7 @@ impl<'a> Prediction<'a> {
     /// when it has ended.
     fn inference(&self, at_work: usize, left: usize, logits: usize, cache_bytes: u64) -> Parts {
         let weights = self.config.parameters();
-        let most = if self.kernels.on_gpu() { left } else { at_work.max(left) };
+        let most = if self.kernels == Kernels::Gpu { left } else { at_work.max(left) };
         Parts {
             weights_bytes: bytes(weights),
             logits_bytes: bytes(logits),
@@ -178,7 +173,7 @@ impl<'a> Prediction<'a> {
 
     /// Logits that the host is given: the same memory on the CPU, elsewhere none of the device's.
     fn on_the_host(&self, logits: usize) -> usize {
-        if self.kernels.on_gpu() { 0 } else { logits }
+        if self.kernels == Kernels::Gpu { 0 } else { logits }
     }
 }
 

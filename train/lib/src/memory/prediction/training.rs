@@ -25,7 +25,7 @@ pub fn training(config: &TrainConfig, shape: &GptConfig, kernels: Kernels) -> Pa
     let scoring = Prediction::new(shape, Sizes { batch: rows, time: config.context_length }, kernels).score();
     let evaluating = lasting + scoring.peak_bytes - scoring.weights_bytes;
     // The moments are copied out to be written.
-    let saving = if kernels.on_gpu() { 0 } else { lasting + parts.moments_bytes };
+    let saving = if kernels == Kernels::Gpu { 0 } else { lasting + parts.moments_bytes };
     parts.peak_bytes = parts.peak_bytes.max(evaluating).max(saving);
     parts
 }
@@ -111,7 +111,7 @@ impl<'a> Step<'a> {
         let activations_bytes = pass.below + pass.norm.keeps + pass.head.keeps;
         let (weights_bytes, logits_bytes) =
             (bytes(self.shape.parameters()), bytes(self.positions() * self.shape.vocab_size));
-        let work = if self.kernels.on_gpu() { 0 } else { pass.head.forward_work };
+        let work = if self.kernels == Kernels::Gpu { 0 } else { pass.head.forward_work };
         Parts {
             weights_bytes,
             activations_bytes,
@@ -124,7 +124,7 @@ impl<'a> Step<'a> {
     /// The most that a forward pass in halves holds before it comes to the head: what is kept so
     /// far, and an operation's float32 copies and output.
     fn peak_on_the_way(&self, pass: &Pass) -> u64 {
-        if !self.is_half() || self.kernels.on_gpu() {
+        if !self.is_half() || self.kernels == Kernels::Gpu {
             return 0;
         }
         let (mut kept, mut peak) = (0, 0);
@@ -171,7 +171,7 @@ impl<'a> Step<'a> {
 
     /// Logits that are there at once at most.
     fn most_logits(&self) -> usize {
-        if self.kernels.on_gpu() { MOST_LOGITS_ON_GPU } else { MOST_LOGITS }
+        if self.kernels == Kernels::Gpu { MOST_LOGITS_ON_GPU } else { MOST_LOGITS }
     }
 
     /// Logits that are there at once.
@@ -182,7 +182,7 @@ impl<'a> Step<'a> {
 
     fn logits_bytes(&self) -> u64 {
         let float32 = bytes(self.logits());
-        if self.is_half() && self.kernels.on_gpu() { float32 / 2 } else { float32 }
+        if self.is_half() && self.kernels == Kernels::Gpu { float32 / 2 } else { float32 }
     }
 
     /// Whether the head goes piece by piece.

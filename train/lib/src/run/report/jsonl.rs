@@ -3,11 +3,9 @@
 //!
 //! Such a file is only ever appended to; resuming cuts it back, so that no step stands in it twice.
 
-use std::{
-    fs::{self, File, OpenOptions},
-    io::Write,
-    path::{Path, PathBuf},
-};
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
 
 use ember_host::files::write_atomic;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};

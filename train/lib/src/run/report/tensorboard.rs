@@ -8,12 +8,10 @@
 //! Every session of a run writes a file of its own; one that resumes begins with a `SessionLog` of
 //! status START at the step from which TensorBoard drops what an earlier session had written.
 
-use std::{
-    fs::{self, File},
-    io::Write,
-    path::{Path, PathBuf},
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use ember_host::file_error::At;
 

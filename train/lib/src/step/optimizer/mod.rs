@@ -157,7 +157,7 @@ impl Optimizer {
         let mut step = Step { optimizer: self, gradients: &mut gradients, shape, rate, on_gpu };
         let gpt = gpt.map_parameters(&mut step);
         if let (Some(steps), Some(decision)) = (step.on_gpu, decision) {
-            gpu::adamw(steps, cube(decision.values()), self.config.adamw.numbers(self.steps, rate, 1));
+            gpu::adamw(steps, cube(decision.values.clone()), self.config.adamw.numbers(self.steps, rate, 1));
         }
         if let Some(average) = &mut self.average {
             average.follow(&gpt, self.steps, decision);
