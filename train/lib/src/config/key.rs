@@ -40,8 +40,8 @@ pub struct Key {
     pub kind: Kind,
     /// What one of it is; empty where the value has no unit.
     pub unit: &'static str,
-    /// The value of a key left out, as TOML writes it; without one the program chooses from the text
-    /// and the device (see `resolve`), and says why.
+    /// The value of a key left out, as TOML writes it; without one the program chooses from the
+    /// text and the device (see `resolve`), and says why.
     pub default: Option<&'static str>,
     /// What it does, in one sentence.
     pub meaning: &'static str,

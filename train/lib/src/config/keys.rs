@@ -2,9 +2,9 @@
 //! others call it.
 //!
 //! Everything that knows keys follows from this statement: the configuration itself
-//! ([`TrainConfig`]), what somebody set of it ([`Settings`]), the checks, the help, the comments of a
-//! saved `config.toml` and the nearest right name of a mistyped one. `auto`: the program chooses from
-//! the text and the device (see `resolve`), and says why.
+//! ([`TrainConfig`]), what somebody set of it ([`Settings`]), the checks, the help, the comments
+//! of a saved `config.toml` and the nearest right name of a mistyped one. `auto`: the program
+//! chooses from the text and the device (see `resolve`), and says why.
 
 use ember_model::{MlpKind, NormKind, Positions};
 use serde::{Deserialize, Serialize};

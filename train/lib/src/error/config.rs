@@ -71,8 +71,8 @@ pub enum ConfigError {
     /// A configuration that TOML cannot hold, by what the writer says.
     #[error("the configuration cannot be written: {0}")]
     Unwritable(String),
-    /// Values that do not go together, or not with the checkpoint that a run begins from, or not with
-    /// the step that it has come to: one line that names the keys.
+    /// Values that do not go together, or not with the checkpoint that a run begins from, or not
+    /// with the step that it has come to: one line that names the keys.
     #[error("{0}")]
     Contradiction(String),
     /// Heads that are too wide for the device's kernels.

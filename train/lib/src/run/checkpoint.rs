@@ -42,9 +42,9 @@ pub struct Checkpoint<'a> {
 }
 
 impl Checkpoint<'_> {
-    /// Writes the checkpoint of `progress.step` and lets `latest` name it. The folder appears under
-    /// its name only when all of it is on the disk; a checkpoint that is there already is left as it
-    /// is.
+    /// Writes the checkpoint of `progress.step` and lets `latest` name it. The folder appears
+    /// under its name only when all of it is on the disk; a checkpoint that is there already is
+    /// left as it is.
     ///
     /// The free space is looked at first, so that a disk too full is left as it was.
     ///

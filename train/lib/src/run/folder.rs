@@ -98,8 +98,8 @@ impl RunFolder {
         }
     }
 
-    /// Whether a process owns the run in `path` now. Looking takes nothing from it: a shared lock is
-    /// held for a moment, where none else is.
+    /// Whether a process owns the run in `path` now. Looking takes nothing from it: a shared lock
+    /// is held for a moment, where none else is.
     pub fn is_in_use(path: &Path) -> bool {
         let lock = File::open(path.join(LOCK));
         lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))

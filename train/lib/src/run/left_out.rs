@@ -1,5 +1,5 @@
-//! Batches that are left out since their loss or gradient is not finite, and spikes: what is told of
-//! them, and when there are too many.
+//! Batches that are left out since their loss or gradient is not finite, and spikes: what is told
+//! of them, and when there are too many.
 
 use burn::optim::GradientsParams;
 use ember_model::Gpt;

@@ -1,4 +1,5 @@
-//! A run from its text to its last checkpoint: [`Start`] begins a new one, [`resume`] takes one up again, [`Run::train`] trains it.
+//! A run from its text to its last checkpoint: [`Start`] begins a new one, [`resume`] takes one up
+//! again, [`Run::train`] trains it.
 //!
 //! ```no_run
 //! use ember_host::interrupt::Interrupt;

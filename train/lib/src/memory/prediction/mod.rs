@@ -1,11 +1,11 @@
 //! What each way of using a model needs in memory, by part, from its shape alone.
 //!
-//! The forward pass is written down once, as the list of its operations ([`GptConfig::operations`]): what each
-//! puts out, and what it leaves behind for its backward. The activations of training are the sum of
-//! what is left behind. The peak is found by walking the list back as the backward does: each
-//! operation needs the gradient of its output, makes that of its input and its parameters', and
-//! lets go of what it kept. `train/tests/programs/ledger.rs` compares all of it with what the
-//! program's allocator counts, at several shapes.
+//! The forward pass is written down once, as the list of its operations
+//! ([`GptConfig::operations`]): what each puts out, and what it leaves behind for its backward.
+//! The activations of training are the sum of what is left behind. The peak is found by walking
+//! the list back as the backward does: each operation needs the gradient of its output, makes that
+//! of its input and its parameters', and lets go of what it kept. `train/tests/programs/ledger.rs`
+//! compares all of it with what the program's allocator counts, at several shapes.
 
 pub mod training;
 mod walk;

@@ -29,10 +29,9 @@ impl Records {
         Self(None)
     }
 
-    /// Opens the logs of a run that stands at `step`, to append to them; the first row says what the
-    /// run is. With `tensorboard`, a new
-    /// event file is begun, into which an earlier session's rows and samples go first if it wrote
-    /// none of its own.
+    /// Opens the logs of a run that stands at `step`, to append to them; the first row says what
+    /// the run is. With `tensorboard`, a new event file is begun, into which an earlier session's
+    /// rows and samples go first if it wrote none of its own.
     ///
     /// # Errors
     /// When a file cannot be read or made; the line names it.

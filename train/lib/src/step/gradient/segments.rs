@@ -33,14 +33,16 @@ pub(super) struct Pass<'a> {
 impl Pass<'_> {
     /// The pass numbered `number` with activation checkpointing; returns its cross-entropy.
     ///
-    /// A block's dropout is named by (seed, step, pass, block), so that both forwards draw the same.
+    /// A block's dropout is named by (seed, step, pass, block), so that both forwards draw the
+    /// same.
     pub(super) fn by_block(&mut self, number: u64) -> Tensor<1> {
         let Self { gpt, passes, .. } = *self;
         let tokens = inputs(gpt, self.batch);
         let n_layer = gpt.config().n_layer;
         let reseed = |segment: usize| passes.reseed(&[number, segment as u64]);
 
-        // Forward: no parameter wants a gradient, so nothing is recorded; dropout acts all the same.
+        // Forward: no parameter wants a gradient, so nothing is recorded; dropout acts all the
+        // same.
         let frozen = gpt.clone().no_grad();
         reseed(n_layer);
         let mut x = frozen.embed(tokens.clone());
