@@ -17,20 +17,20 @@ pub(super) struct Rate {
     pub(super) gradient_scale: f64,
 }
 
-/// The running means of gradients, flat, each by its kind and the parameter's name: AdamW's
-/// `first.h.0...` and `second.h.0...`, Muon's `momentum.h.0...`.
+/// The running means of gradients, flat, each by the parameter's name and its kind: AdamW's `first`
+/// and `second`, Muon's `momentum`.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Moments(BTreeMap<String, Tensor<1>>);
+pub(super) struct Moments(BTreeMap<(String, &'static str), Tensor<1>>);
 
 impl Moments {
     /// Takes out a moment of the parameter `name`; it is zero before its first step.
-    pub(super) fn take<const D: usize>(&mut self, kind: &str, name: &str, parameter: &Tensor<D>) -> Tensor<1> {
+    pub(super) fn take<const D: usize>(&mut self, kind: &'static str, name: &str, parameter: &Tensor<D>) -> Tensor<1> {
         let zeros = || Tensor::zeros([parameter.dims().iter().product::<usize>()], &parameter.device());
-        self.0.remove(&format!("{kind}.{name}")).unwrap_or_else(zeros)
+        self.0.remove(&(name.to_owned(), kind)).unwrap_or_else(zeros)
     }
 
-    pub(super) fn put(&mut self, kind: &str, name: &str, moment: Tensor<1>) {
-        self.0.insert(format!("{kind}.{name}"), moment);
+    pub(super) fn put(&mut self, kind: &'static str, name: &str, moment: Tensor<1>) {
+        self.0.insert((name.to_owned(), kind), moment);
     }
 
     /// Values remembered.
@@ -38,10 +38,13 @@ impl Moments {
         self.0.values().map(|moment| moment.dims()[0]).sum()
     }
 
-    /// Every moment by name, on the host.
+    /// Every moment by name (`first.h.0...`), on the host: AdamW's, then Muon's.
     pub(super) fn stored(&self) -> Vec<StoredTensor> {
         let values = |moment: &Tensor<1>| moment.clone().into_data().iter::<f32>().collect();
-        self.0.iter().map(|(name, moment)| (name.clone(), values(moment))).collect()
+        let mut stored: Vec<StoredTensor> =
+            self.0.iter().map(|((name, kind), moment)| (format!("{kind}.{name}"), values(moment))).collect();
+        stored.sort_by_key(|(name, _)| name.starts_with("momentum."));
+        stored
     }
 
     /// Takes up what is stored as `kind` of the parameter `name`, which has `n` values.
