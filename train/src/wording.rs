@@ -14,7 +14,7 @@ use ember_training::note::Note;
 /// What ends the program, in its own words and with its exit code.
 pub fn said(error: anyhow::Error) -> anyhow::Error {
     let elsewhere = error.chain().find_map(|cause| match of_team(cause)? {
-        GroupError::SaidElsewhere { code } => Some(*code),
+        GroupError::SaidElsewhere(code) => Some(*code),
         _ => None,
     });
     match elsewhere {
@@ -37,10 +37,7 @@ pub fn note(note: &Note) -> String {
         Note::ExactPrecision(_) => format!("{note}, with --set precision=bf16"),
         Note::RateEnds { .. } => format!("{note}; --set lr_decay_steps=N moves that"),
         Note::FirstStep { kept: None, .. } => format!("{note} (a build with --features tuning-cache keeps it)"),
-        Note::DiskFull(error) => format!("{}; the run goes on and tries again when it is due", line(error)),
-        Note::NoSample { step, error } => format!("step {step}: no sample ({}); the run goes on", line(error)),
-        Note::Damaged { error, aside } => format!("{} (it is put aside as {})", line(error), aside.display()),
-        _ => note.to_string(),
+        _ => note.with_errors_as(line),
     }
 }
 
@@ -89,7 +86,7 @@ fn of_team<'a>(cause: &'a (dyn StdError + 'static)) -> Option<&'a GroupError> {
 fn of_config(error: &ConfigError) -> String {
     use ConfigError::*;
     match error {
-        NoEquals { assignment } => {
+        NoEquals(assignment) => {
             format!("--set {assignment} has no \"=\"; write --set key=value, as in --set max_steps=500")
         }
         Fixed { .. } => format!("--set {error}"),
@@ -111,24 +108,24 @@ fn of_config(error: &ConfigError) -> String {
 fn of_folder(error: &FolderError) -> Option<Worded> {
     use FolderError::*;
     Some(match error {
-        HoldsRun { path } => {
+        HoldsRun(path) => {
             let path = path.display();
             let way_on = format!("continue it with `ember-train resume {path}`, or choose another --out");
             Worded::Usage(format!("{path} holds a run already; {way_on}"))
         }
-        IsFile { .. } | Foreign { .. } => Worded::Usage(format!("--out {error}")),
+        IsFile(_) | Foreign { .. } => Worded::Usage(format!("--out {error}")),
         Create { path, .. } => {
             Worded::Failure(format!("cannot create the run folder {}; choose another --out", path.display()))
         }
-        NoRun { path } => Worded::Failure(format!(
+        NoRun(path) => Worded::Failure(format!(
             "{} is not a run folder (it has no config.toml); name the folder that `run` made",
             path.display()
         )),
-        InUse { path } => Worded::Failure(format!(
+        InUse(path) => Worded::Failure(format!(
             "{} is in use by another ember-train; wait for it to end, or stop it first",
             path.display()
         )),
-        Missing { path } => {
+        Missing(path) => {
             Worded::Failure(format!("there is no run {}; `ember-train runs` lists those in runs/", path.display()))
         }
         _ => return None,
@@ -162,7 +159,7 @@ fn of_guard(error: &GuardError) -> Option<String> {
 
 fn of_init(error: &InitError) -> Option<String> {
     match error {
-        InitError::OtherVocabSize { folder, .. } | InitError::OtherToken { folder, .. } => {
+        InitError::OtherTokenizer { folder, .. } => {
             Some(format!("{error}; prepare the text again with --tokenizer {}", folder.display()))
         }
         _ => None,
@@ -171,7 +168,7 @@ fn of_init(error: &InitError) -> Option<String> {
 
 fn of_processes(error: &GroupError) -> Option<String> {
     match error {
-        GroupError::NoMpi { processes } => Some(format!(
+        GroupError::NoMpi(processes) => Some(format!(
             "mpirun started {processes} processes of an ember-train that was built without MPI, and they would write into one \
              folder; build it with `cargo build --release -p ember-train --features mpi`, or start it without mpirun"
         )),

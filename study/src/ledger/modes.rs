@@ -191,7 +191,7 @@ impl Bench<'_> {
             times,
             parts,
             tokens: plan.tokens(),
-            operations: inference_operations(config, plan.sizes()),
+            operations: inference_operations(config),
             graph_nodes,
             flops: self.whole_flops(config),
             difference,
@@ -228,7 +228,7 @@ impl Bench<'_> {
             times,
             parts,
             tokens: plan.tokens(),
-            operations: prediction::operations(config, plan.sizes()).len(),
+            operations: prediction::operations(config),
             graph_nodes,
             flops: self.whole_flops(config),
             difference,
@@ -260,7 +260,7 @@ impl Bench<'_> {
             tokens: plan.tokens(),
             // All but the head once; then for each part of the positions: choose them, head,
             // log-softmax, choose the targets.
-            operations: inference_operations(config, plan.sizes()) - 1 + 4 * chunks,
+            operations: inference_operations(config) - 1 + 4 * chunks,
             graph_nodes,
             flops: self.whole_flops(config),
             difference,
@@ -312,7 +312,7 @@ impl Bench<'_> {
             cache_bytes: 0,
             peak_bytes: positive(self.weights + remembered + peak),
         };
-        let forward = prediction::operations(&config, plan.sizes()).len();
+        let forward = prediction::operations(&config);
         let measured = Measured {
             times,
             parts,
@@ -358,7 +358,6 @@ fn clipped_step(gpt: Gpt, gradients: GradientsParams, optimizer: &mut Optimizer)
 }
 
 /// Operations of one pass in inference, where dropout is none.
-fn inference_operations(config: &GptConfig, sizes: Sizes) -> usize {
-    let config = GptConfig { dropout: 0.0, ..config.clone() };
-    prediction::operations(&config, sizes).len()
+fn inference_operations(config: &GptConfig) -> usize {
+    prediction::operations(&GptConfig { dropout: 0.0, ..config.clone() })
 }

@@ -10,7 +10,7 @@ use crate::error::{PlanError, Result};
 use crate::ledger::meter::{MeasuredBy, Meter};
 use ember_training::memory::prediction::training::Step;
 use ember_training::memory::prediction::{Kernels, Parts};
-use ember_training::run::windows::windows;
+use ember_training::run::text::windows;
 use ember_training::step::gradient::{Passes, next_token_loss};
 
 /// What was predicted of a step, and what it took.

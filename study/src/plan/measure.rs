@@ -18,7 +18,7 @@ use ember_training::config::precision::float_dtype;
 use ember_training::distributed::Alone;
 use ember_training::run::evaluate::evaluate;
 use ember_training::run::sample;
-use ember_training::run::windows::windows;
+use ember_training::run::text::windows;
 use ember_training::step::gradient::{Gradient, Passes, gradient};
 use ember_training::step::optimizer::{Optimizer, clip_scale, global_norm};
 

@@ -31,8 +31,7 @@ use candidate::Candidate;
 use ember_training::config::{
     ConfigError, DeviceKind, OptimizerKind, Settings, TextFacts, TrainConfig, fitting_context, keys,
 };
-use ember_training::memory;
-use ember_training::memory::fit::{Undecided, by_prediction, share_of};
+use ember_training::memory::fit::{Undecided, fit_to_memory, share_of};
 use ember_training::memory::prediction::{Kernels, Parts, training};
 use ember_training::note::Note;
 use ember_training::run::time_budget::Pace;
@@ -42,7 +41,7 @@ use speed::Speed;
 use text::Statistics;
 
 /// Blocks, width and context that are tried; the context grows with the model, as in the recipes.
-const SHAPES: &[(u64, u64, u64)] = &[
+const SHAPES: &[(usize, usize, usize)] = &[
     (2, 64, 64),
     (2, 96, 64),
     (3, 96, 64),
@@ -55,7 +54,7 @@ const SHAPES: &[(u64, u64, u64)] = &[
 ];
 
 /// Tokens of a step that are tried.
-const TOKENS_PER_STEP: &[u64] = &[1024, 2048, 4096, 8192, 16384, 32768];
+const TOKENS_PER_STEP: &[usize] = &[1024, 2048, 4096, 8192, 16384, 32768];
 
 /// A run of fewer steps than this hardly leaves its warm-up.
 const FEWEST_STEPS: u64 = 60;
@@ -154,12 +153,11 @@ pub fn propose(request: &Request, dataset: &Dataset, text: Statistics, selected:
 /// What a plan would make of these settings, whatever the text: one configuration for each shape,
 /// smallest first, with the windows that a micro-batch asks for.
 pub fn for_every_text(settings: &Settings, device: DeviceKind) -> Vec<Result<TrainConfig, ConfigError>> {
-    let of = |(n_layer, n_embd, _): &(u64, u64, u64)| {
+    let of = |(n_layer, n_embd, _): &(usize, usize, usize)| {
         let mut settings = settings.clone();
-        settings.suggest("n_layer", *n_layer);
-        settings.suggest("n_embd", *n_embd);
-        let windows = settings.micro_batch().unwrap_or(1);
-        settings.suggest("batch_size", windows);
+        settings.n_layer.get_or_insert(*n_layer);
+        settings.n_embd.get_or_insert(*n_embd);
+        settings.batch_size.get_or_insert(settings.micro_batch.unwrap_or(1));
         Ok(settings.resolve(&TextFacts::NOTHING, device)?.0)
     };
     SHAPES.iter().map(of).collect()
@@ -195,10 +193,10 @@ impl<'a> Planner<'a> {
         let mut refused: Option<Error> = None;
         for (n_layer, n_embd, context) in SHAPES {
             let context = if self.by_document { (*context).clamp(96, 128) } else { *context };
-            let context = fitting_context(context as usize, &self.text.facts()) as u64;
+            let context = fitting_context(context, &self.text.facts());
             for tokens in TOKENS_PER_STEP {
-                let batch_size = (tokens / context).max(1).next_multiple_of(self.request.processes as u64);
-                match self.candidate([*n_layer, *n_embd, context, batch_size, 1000]) {
+                let batch_size = (tokens / context).max(1).next_multiple_of(self.request.processes);
+                match self.candidate([*n_layer, *n_embd, context, batch_size], 1000) {
                     Ok((candidate, _)) => {
                         if !candidates.iter().any(|other| other.has_the_sizes_of(&candidate.config)) {
                             candidates.push(candidate);
@@ -218,16 +216,22 @@ impl<'a> Planner<'a> {
 
     /// The candidate with these blocks, width, context, batch and steps, where nobody set others,
     /// and the reasons for all that follows from them.
-    fn candidate(&self, sizes: [u64; 5]) -> Result<(Candidate, Vec<Note>)> {
+    fn candidate(&self, sizes: [usize; 4], steps: u64) -> Result<(Candidate, Vec<Note>)> {
         let mut settings = self.request.settings.clone();
-        for (key, size) in ["n_layer", "n_embd", "context_length", "batch_size", "max_steps"].into_iter().zip(sizes) {
-            settings.suggest(key, size);
-        }
+        let [n_layer, n_embd, context_length, batch_size] = sizes;
+        settings.n_layer.get_or_insert(n_layer);
+        settings.n_embd.get_or_insert(n_embd);
+        settings.context_length.get_or_insert(context_length);
+        settings.batch_size.get_or_insert(batch_size);
+        settings.max_steps.get_or_insert(steps);
         let (config, reasons) = settings.resolve(&self.text.facts(), self.device)?;
         let (windows, processes) = (config.windows_per_step(), self.request.processes);
         if !windows.is_multiple_of(processes) {
             let TrainConfig { batch_size, grad_accum_steps, .. } = config;
-            return Err(ConfigError::Share { batch_size, grad_accum_steps, processes }.into());
+            let line = format!(
+                "batch_size = {batch_size} times grad_accum_steps = {grad_accum_steps} windows do not divide among {processes} processes"
+            );
+            return Err(ConfigError::Contradiction(line).into());
         }
         let shape = (self.request.shape)(&config);
         let mut candidate =
@@ -235,9 +239,7 @@ impl<'a> Planner<'a> {
         if let Some(available) = self.request.memory_bytes {
             let Candidate { config, share, shape, .. } = &candidate;
             let open = Undecided::by(&self.request.settings);
-            let fitted = memory::fit::fit(share, shape, self.kernels, open, &mut |config, predicted| {
-                by_prediction(config, predicted, available)
-            })?;
+            let fitted = fit_to_memory(share, shape, self.kernels, open, available)?;
             let (config, shape) = (fitted.in_whole(config), shape.clone());
             candidate = Candidate { config, shape, share: fitted.config, available: Some(available) };
         }
@@ -267,12 +269,10 @@ impl<'a> Planner<'a> {
 
     /// The candidate with its length, and what will come of it.
     fn proposal(&self, sizes: &TrainConfig, speed: &Speed) -> Result<Proposal> {
-        let of_length = |steps: u64| {
-            let [n_layer, n_embd] = [sizes.n_layer as u64, sizes.n_embd as u64];
-            self.candidate([n_layer, n_embd, sizes.context_length as u64, sizes.batch_size as u64, steps])
-        };
+        let of_length =
+            |steps: u64| self.candidate([sizes.n_layer, sizes.n_embd, sizes.context_length, sizes.batch_size], steps);
         let look_s = |of: &Candidate| speed.look_s(&of.share, &of.shape, self.text.val_tokens);
-        let set = self.request.settings.has("max_steps");
+        let set = self.request.settings.max_steps.is_some();
         let (mut candidate, mut reasons) = of_length(if set { sizes.max_steps } else { FEWEST_STEPS })?;
         let step_s = speed.step_s(candidate.flops());
         if !set {

@@ -63,26 +63,25 @@ impl From<&str> for Note {
 
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.with_errors_as(line))
+    }
+}
+
+impl Note {
+    /// The line, in which an error is said by `line`.
+    pub fn with_errors_as(&self, line: fn(&Error) -> String) -> String {
         match self {
-            Self::Line(line) | Self::Length(line) | Self::ExactPrecision(line) => f.write_str(line),
-            Self::RateEnds { step, rate } => write!(f, "from step {step} on the learning rate stays at {rate}"),
+            Self::Line(line) | Self::Length(line) | Self::ExactPrecision(line) => line.clone(),
+            Self::RateEnds { step, rate } => format!("from step {step} on the learning rate stays at {rate}"),
             Self::FirstStep { seconds, kept } => {
-                write!(
-                    f,
-                    "the first step took {seconds:.1} s: the GPU's kernels were compiled and its matrix products tuned, "
-                )?;
-                match kept {
-                    Some(file) => write!(f, "kept in {} for the next run", file.display()),
-                    None => f.write_str("which each run does anew"),
-                }
+                let kept = kept.as_ref().map(|file| format!("kept in {} for the next run", file.display()));
+                let kept = kept.unwrap_or_else(|| "which each run does anew".to_owned());
+                let compiled = "the GPU's kernels were compiled and its matrix products tuned";
+                format!("the first step took {seconds:.1} s: {compiled}, {kept}")
             }
-            Self::DiskFull(error) => {
-                write!(f, "{}; the run goes on and tries again when it is due", line(error))
-            }
-            Self::Damaged { error, aside } => {
-                write!(f, "{} (it is put aside as {})", line(error), aside.display())
-            }
-            Self::NoSample { step, error } => write!(f, "step {step}: no sample ({}); the run goes on", line(error)),
+            Self::DiskFull(error) => format!("{}; the run goes on and tries again when it is due", line(error)),
+            Self::Damaged { error, aside } => format!("{} (it is put aside as {})", line(error), aside.display()),
+            Self::NoSample { step, error } => format!("step {step}: no sample ({}); the run goes on", line(error)),
         }
     }
 }

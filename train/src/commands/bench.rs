@@ -25,10 +25,10 @@ use ember_study::bench::{Speed, Task, measure};
 use ember_training::config::precision;
 use ember_training::config::{self, OptimizerKind, Precision, Settings, TrainConfig, textless};
 use ember_training::memory;
-use ember_training::memory::fit::Undecided;
-use ember_training::memory::on_device::{fit_to_memory, keeps_freed_memory};
-use ember_training::run::text::data_folder;
-use ember_training::run::windows::windows;
+use ember_training::memory::fit::{Undecided, fit_to_memory};
+use ember_training::memory::on_device::keeps_freed_memory;
+use ember_training::memory::prediction::Kernels;
+use ember_training::run::text::{data_folder, windows};
 use ember_training::run::{check_size, device_kind};
 use ember_training::units::{bytes, grouped, parse_bytes};
 
@@ -149,7 +149,7 @@ impl Subject {
     fn new(args: &BenchArgs, common: &CommonArgs, selected: &Selected, notes: &Notes) -> Result<Self> {
         let Source { mut settings, vocab_size, saved } = Source::new(args, selected)?;
         if let Some(batch) = args.batch {
-            settings.leave_open("micro_batch");
+            settings.micro_batch = None;
             settings.set(&format!("batch_size={batch}"))?;
         }
         for assignment in &args.set {
@@ -177,7 +177,7 @@ impl Subject {
         check_size(&config, &shape, selected, 1)?;
         // A GPU does not say how much memory it has: there the first step shows.
         if let Some(available) = memory::available(args.memory_limit, selected) {
-            let fitted = fit_to_memory(&config, &shape, open, selected, available)?;
+            let fitted = fit_to_memory(&config, &shape, Kernels::on(&selected.device), open, available)?;
             if fitted.config != config {
                 notes.say(&fitted.reason);
             }
@@ -232,7 +232,7 @@ impl Source {
             return Err(UsageError::new(line).into());
         };
         let mut settings = Settings::from_file(&own.join("config.toml"))?;
-        settings.leave_open("init");
+        settings.init = None;
         let shape = folder::read_config(&found.folder)?;
         Ok(Self { settings, vocab_size: shape.vocab_size, saved: Some((own.to_owned(), shape)) })
     }

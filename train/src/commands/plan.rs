@@ -158,9 +158,7 @@ fn settings(args: &PlanArgs, common: &CommonArgs) -> Result<Settings> {
         None if args.text.is_empty() => Settings::from_toml_str(config::DEFAULT)?,
         None => Settings::default(),
     };
-    for key in LENGTH {
-        settings.leave_open(key);
-    }
+    (settings.max_steps, settings.lr_decay_steps) = (None, None);
     for assignment in &args.set {
         settings.set(assignment)?;
     }

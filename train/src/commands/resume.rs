@@ -8,7 +8,7 @@ use clap::Args;
 use ember_cli::program::{CommonArgs, Notes, Outcome, UsageError};
 use ember_host::interrupt::Interrupt;
 use ember_model::device::{self, Selected};
-use ember_training::distributed::collectives::all_ok;
+use ember_training::distributed::all_ok;
 use ember_training::distributed::launch;
 use ember_training::run;
 

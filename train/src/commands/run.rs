@@ -16,7 +16,7 @@ use ember_model::device::Selected;
 use ember_study::plan::text::Statistics;
 use ember_study::plan::{self, MEASURING, Request, propose};
 use ember_training::config::{self, ConfigError, DeviceKind, Settings, TrainConfig};
-use ember_training::distributed::collectives::all_ok;
+use ember_training::distributed::all_ok;
 use ember_training::error::Error;
 use ember_training::memory::fit::Fit;
 use ember_training::run::folder::new_path;
@@ -236,7 +236,7 @@ pub fn settings(args: &RunArgs, common: &CommonArgs) -> Result<Settings> {
     }
     if args.minutes.is_some() {
         if args.config.is_none() && args.text.is_empty() && !args.set.iter().any(|set| set.starts_with("max_steps")) {
-            settings.leave_open("max_steps");
+            settings.max_steps = None;
         }
         for key in ["max_steps", "lr_decay_steps"] {
             if settings.has(key) {

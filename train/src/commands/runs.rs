@@ -61,7 +61,7 @@ fn list(folders: &[PathBuf], common: &CommonArgs) -> Result<Outcome> {
     let notes = Notes::new(common.quiet);
     let all = [PathBuf::from(RUNS)];
     let runs = match runs::list(if folders.is_empty() { &all } else { folders }) {
-        Err(FolderError::Missing { .. } | FolderError::NoRuns { .. }) if folders.is_empty() => Vec::new(),
+        Err(FolderError::Missing(_) | FolderError::NoRuns(_)) if folders.is_empty() => Vec::new(),
         listed => listed?,
     };
     let text = match common.format {

@@ -57,7 +57,7 @@ impl Bench<'_> {
             decode_times.push(decode_s);
         }
 
-        let a_pass = inference_operations(config, plan.sizes());
+        let a_pass = inference_operations(config);
         let prefill = Measured {
             times: prefill_times,
             parts: prefill_parts,
@@ -110,7 +110,7 @@ impl Bench<'_> {
             times,
             parts,
             tokens: batch * plan.new_tokens,
-            operations: inference_operations(config, plan.sizes()) * plan.new_tokens,
+            operations: inference_operations(config) * plan.new_tokens,
             graph_nodes,
             flops: each.sum(),
             difference: largest,

@@ -1,8 +1,8 @@
 //! What may change in the middle of a run: how long it goes on, what it bears, and how it is looked
 //! at. Everything else would make it another run.
 
-use super::keys::TrainConfig;
-use super::settings::Settings;
+use super::keys::{Settings, TrainConfig};
+use super::settings::unreadable;
 use crate::error::ConfigError;
 
 /// The keys that `resume --set` takes.
@@ -28,7 +28,7 @@ impl TrainConfig {
     /// When a key is unknown or decides what is learned, a value is out of its range, or
     /// `max_steps` is behind `step`.
     pub fn changed(&self, assignments: &[String], step: u64) -> Result<Self, ConfigError> {
-        let mut settings = Settings::from_toml_str(&self.to_toml()?)?;
+        let mut settings: Settings = self.to_table()?.try_into().map_err(unreadable)?;
         for assignment in assignments {
             settings.set(assignment)?;
             let name = assignment.split('=').next().unwrap_or_default().trim();
@@ -42,7 +42,10 @@ impl TrainConfig {
         }
         let config = settings.complete()?;
         if config.max_steps < step {
-            return Err(ConfigError::BehindStep { max_steps: config.max_steps, step });
+            return Err(ConfigError::Contradiction(format!(
+                "max_steps = {} is behind step {step}, where the run stands; choose a larger one",
+                config.max_steps
+            )));
         }
         Ok(config)
     }

@@ -4,17 +4,16 @@
 use std::path::Path;
 
 use ember_model::{GptConfig, Positions};
-use serde::Serialize;
-use toml::Value;
 
+use super::keys::{self, Settings};
 use super::resolve::{TextFacts, fitting_context};
-use super::settings::Settings;
+use super::settings::unreadable;
 use crate::error::ConfigError;
 
 impl Settings {
     /// The checkpoint to begin from, where one is named.
     pub fn init(&self) -> Option<&str> {
-        self.table.get("init").and_then(Value::as_str).filter(|folder| !folder.is_empty())
+        self.init.as_deref().filter(|folder| !folder.is_empty())
     }
 
     /// Begins from the checkpoint in `folder`, with its tokenizer.
@@ -22,15 +21,15 @@ impl Settings {
     /// # Errors
     /// When another tokenizer was asked for.
     pub fn take_tokenizer(&mut self, folder: &Path) -> Result<(), ConfigError> {
-        if let Some(given) = self.table.get("tokenizer").and_then(Value::as_str)
-            && given != "auto"
-            && Path::new(given) != folder
-        {
-            return Err(ConfigError::OtherTokenizer { given: given.to_owned(), folder: folder.to_owned() });
+        if let Some(given) = self.tokenizer.take_if(|given| given != "auto" && Path::new(given) != folder) {
+            return Err(ConfigError::Contradiction(format!(
+                "tokenizer = {given} cannot be had with init: the model in {} knows the tokens of its own tokenizer alone; leave the \
+                 key out",
+                folder.display()
+            )));
         }
-        let name = folder.display();
-        self.table.insert("tokenizer".into(), Value::String(name.to_string()));
-        self.table.insert("init".into(), Value::String(name.to_string()));
+        let name = folder.display().to_string();
+        (self.tokenizer, self.init) = (Some(name.clone()), Some(name));
         Ok(())
     }
 
@@ -46,80 +45,65 @@ impl Settings {
         shape: &GptConfig,
         facts: &TextFacts,
     ) -> Result<Vec<String>, ConfigError> {
-        let name = folder.display();
-        for (key, value) in keys(shape) {
-            match self.table.get(key) {
-                Some(given) if !same(given, &value) => {
-                    let (given, has) = (given.to_string(), value.to_string());
-                    return Err(ConfigError::OtherShape { name: key, given, folder: folder.to_owned(), has });
-                }
-                _ => self.table.insert(key.into(), value),
-            };
-        }
-        let mut reasons = vec![format!(
-            "n_layer = {}, n_head = {}, n_embd = {}: as in {name}",
-            shape.n_layer, shape.n_head, shape.n_embd
-        )];
-        let most = shape.context_length;
-        let given = self.table.get("context_length").and_then(Value::as_integer).and_then(|n| usize::try_from(n).ok());
-        let context = given.unwrap_or_else(|| fitting_context(most, facts));
-        if context > most {
-            return Err(ConfigError::LongContext { context, most, folder: folder.to_owned() });
-        }
-        reasons.push(match (context < most, given) {
-            (false, _) => format!("context_length = {context}: as in {name}"),
-            (true, Some(_)) => {
-                format!("context_length = {context}, as asked for: the model will look back on no more than this, {name} on {most}")
+        let (mut given, decided) = (self.to_table()?, decided_by(shape).to_table()?);
+        for name in keys::all().map(|key| key.name) {
+            if let (Some(given), Some(has)) = (given.get(name), decided.get(name))
+                && given != has
+            {
+                return Err(ConfigError::Contradiction(format!(
+                    "{name} = {given} contradicts the checkpoint {}, which has {name} = {has}; leave the key out, or train from \
+                     random weights without init",
+                    folder.display()
+                )));
             }
-            (true, None) => format!(
-                "context_length = {context}: the text is too short for windows of {most}, and the model will look back on no more"
-            ),
-        });
-        self.table.insert("context_length".into(), whole(context));
-        Ok(reasons)
+        }
+        given.extend(decided);
+        *self = given.try_into().map_err(unreadable)?;
+
+        let name = folder.display();
+        let GptConfig { n_layer, n_head, n_embd, context_length: most, .. } = *shape;
+        let given = self.context_length;
+        let context = *self.context_length.get_or_insert_with(|| fitting_context(most, facts));
+        if context > most {
+            return Err(ConfigError::Contradiction(format!(
+                "context_length = {context} is longer than the {most} tokens that the checkpoint {name} can look back on; it can only \
+                 become shorter"
+            )));
+        }
+        let why = match given {
+            _ if context == most => format!(": as in {name}"),
+            Some(_) => format!(", as asked for: the model will look back on no more than this, {name} on {most}"),
+            None => format!(": the text is too short for windows of {most}, and the model will look back on no more"),
+        };
+        Ok(vec![
+            format!("n_layer = {n_layer}, n_head = {n_head}, n_embd = {n_embd}: as in {name}"),
+            format!("context_length = {context}{why}"),
+        ])
     }
 }
 
 /// The keys that a shape decides, but the context.
-fn keys(shape: &GptConfig) -> Vec<(&'static str, Value)> {
-    let rotary = shape.positions == Positions::Rotary;
-    let architecture = match (rotary, shape.qk_norm) {
-        (true, true) => "qwen3",
-        (true, false) => "llama",
-        (false, _) => "gpt2",
+fn decided_by(shape: &GptConfig) -> Settings {
+    let architecture = match (shape.positions, shape.qk_norm) {
+        (Positions::Rotary, true) => "qwen3",
+        (Positions::Rotary, false) => "llama",
+        (Positions::Learned, _) => "gpt2",
     };
-    vec![
-        ("n_layer", whole(shape.n_layer)),
-        ("n_head", whole(shape.n_head)),
-        ("n_embd", whole(shape.n_embd)),
-        ("architecture", Value::String(architecture.into())),
-        ("positions", word(shape.positions)),
-        ("rope_theta", Value::Float(shape.rope_theta)),
-        ("norm", word(shape.norm)),
-        ("mlp", word(shape.mlp)),
-        ("n_inner", whole(shape.n_inner)),
-        ("n_kv_head", whole(shape.n_kv_head)),
-        ("qk_norm", Value::Boolean(shape.qk_norm)),
-        ("bias", Value::Boolean(shape.bias)),
-        ("tied_head", Value::Boolean(shape.tied_head)),
-    ]
-}
-
-fn whole(number: usize) -> Value {
-    Value::Integer(number as i64)
-}
-
-/// The word that a configuration file has for this.
-fn word(choice: impl Serialize) -> Value {
-    Value::try_from(choice).unwrap_or(Value::Boolean(false))
-}
-
-/// Whether two values mean the same: 10000 is 10000.0.
-fn same(a: &Value, b: &Value) -> bool {
-    let number = |value: &Value| value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64));
-    match (number(a), number(b)) {
-        (Some(a), Some(b)) => a == b,
-        _ => a == b,
+    Settings {
+        n_layer: Some(shape.n_layer),
+        n_head: Some(shape.n_head),
+        n_embd: Some(shape.n_embd),
+        architecture: Some(architecture.to_owned()),
+        positions: Some(shape.positions),
+        rope_theta: Some(shape.rope_theta),
+        norm: Some(shape.norm),
+        mlp: Some(shape.mlp),
+        n_inner: Some(shape.n_inner),
+        n_kv_head: Some(shape.n_kv_head),
+        qk_norm: Some(shape.qk_norm),
+        bias: Some(shape.bias),
+        tied_head: Some(shape.tied_head),
+        ..Settings::default()
     }
 }
 
@@ -176,6 +160,6 @@ mod tests {
         assert!(reasons[1].contains("as asked for"), "{reasons:?}");
         let (settings, reasons) = taken(&[], &TextFacts { val_tokens: 300, ..FACTS }).unwrap();
         assert!(reasons[1].contains("too short"), "{reasons:?}");
-        assert_eq!(settings.table["context_length"].as_integer(), Some(64));
+        assert_eq!(settings.context_length, Some(64));
     }
 }

@@ -31,15 +31,6 @@ pub enum Kind {
     Texts,
 }
 
-/// What a key is when nobody sets it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Preset {
-    /// The program chooses from the text and the device (see `resolve`), and says why.
-    Auto,
-    /// This value, as TOML writes it.
-    Toml(&'static str),
-}
-
 /// One row of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
@@ -49,8 +40,9 @@ pub struct Key {
     pub kind: Kind,
     /// What one of it is; empty where the value has no unit.
     pub unit: &'static str,
-    /// The value of a key left out.
-    pub default: Preset,
+    /// The value of a key left out, as TOML writes it; without one the program chooses from the
+    /// text and the device (see `resolve`), and says why.
+    pub default: Option<&'static str>,
     /// What it does, in one sentence.
     pub meaning: &'static str,
     /// What other trainers call it; only used to suggest the right name.
@@ -89,9 +81,6 @@ impl Key {
 
     /// Checks one value against the range; the error names key, value and range.
     pub fn check(&self, value: &Value) -> Result<(), ConfigError> {
-        if self.default == Preset::Auto && value.as_str() == Some("auto") {
-            return Ok(());
-        }
         let real = match value {
             Value::Integer(whole) => Some(*whole as f64),
             Value::Float(real) if real.is_finite() => Some(*real),
@@ -114,14 +103,15 @@ impl Key {
         if fits {
             return Ok(());
         }
-        let or_auto = if self.default == Preset::Auto { ", or \"auto\"" } else { "" };
+        let or_auto = if self.default.is_none() { ", or \"auto\"" } else { "" };
         let takes = self.range() + or_auto;
         Err(ConfigError::NotAllowed { name: self.name, value: value.to_string(), takes })
     }
 }
 
-/// Makes the configuration, a field for each key, and the table of the keys, in the order in which
-/// they are stated: `name: type = default, range, unit, meaning, [names elsewhere];`.
+/// Makes the configuration and what somebody set of it, a field for each key, and the table of the
+/// keys, in the order in which they are stated: `name: type = default, range, unit, meaning, [names
+/// elsewhere];`.
 macro_rules! keys {
     ($($title:literal {$(
         $name:ident: $type:ty = $default:tt, $kind:expr, $unit:literal, $meaning:literal, [$($elsewhere:literal),*];
@@ -133,6 +123,17 @@ macro_rules! keys {
             $($(
                 #[doc = $meaning]
                 pub $name: $type,
+            )*)*
+        }
+
+        /// What somebody set of a run: some keys with a value, each checked on its own where it was
+        /// read; the others keep their default or are chosen by the program.
+        #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct Settings {
+            $($(
+                #[doc = $meaning]
+                pub $name: Option<$type>,
             )*)*
         }
 
@@ -149,8 +150,8 @@ macro_rules! keys {
             }),*],
         }),*];
     };
-    (@default auto) => { Preset::Auto };
-    (@default $value:literal) => { Preset::Toml($value) };
+    (@default auto) => { None };
+    (@default $value:tt) => { Some(stringify!($value)) };
 }
 
 pub(super) use keys;

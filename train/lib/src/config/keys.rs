@@ -2,34 +2,34 @@
 //! others call it.
 //!
 //! Everything that knows keys follows from this statement: the configuration itself
-//! ([`TrainConfig`]), the checks, the help, the comments of a saved `config.toml` and the nearest
-//! right name of a mistyped one. `auto`: the program chooses from the text and the device (see
-//! `resolve`), and says why.
+//! ([`TrainConfig`]), what somebody set of it ([`Settings`]), the checks, the help, the comments
+//! of a saved `config.toml` and the nearest right name of a mistyped one. `auto`: the program
+//! chooses from the text and the device (see `resolve`), and says why.
 
 use ember_model::{MlpKind, NormKind, Positions};
 use serde::{Deserialize, Serialize};
 
 use super::choices::{Curve, OptimizerKind, Precision, Spikes};
 use super::key::Kind::{Above, Below, Choice, Count, Flag, Paths, Real, Text, Texts};
-use super::key::{Group, Key, MANY, Preset, keys};
+use super::key::{Group, Key, MANY, keys};
 use crate::error::ConfigError;
 
 keys! {
     "Data" {
-        text: Vec<String> = "[]", Paths, "",
+        text: Vec<String> = [], Paths, "",
             "files and folders to learn from; empty: the built-in stories",
             ["dataset", "data", "input"];
-        stories: u64 = "100_000", Count(100, 1_000_000_000), "stories",
+        stories: u64 = 100_000, Count(100, 1_000_000_000), "stories",
             "how many built-in stories are written when there is no text", [];
-        tokenizer: String = "\"auto\"", Text { may_be_empty: false }, "",
+        tokenizer: String = "auto", Text { may_be_empty: false }, "",
             "auto, chars, bytes, bpe:N (N tokens learnt from the text), or a tokenizer.json", [];
-        field: String = "\"text\"", Text { may_be_empty: false }, "",
+        field: String = "text", Text { may_be_empty: false }, "",
             "the field of JSON Lines and Parquet that holds the text", [];
-        val_fraction: f64 = "0.1", Above(0.0, 0.5), "share of the text",
+        val_fraction: f64 = 0.1, Above(0.0, 0.5), "share of the text",
             "held out for validation, never trained on", [];
     }
     "Model" {
-        init: String = "\"\"", Text { may_be_empty: true }, "",
+        init: String = "", Text { may_be_empty: true }, "",
             "the checkpoint to begin from, with its shape and tokenizer; \"\": random weights",
             ["init_from", "pretrained", "finetune"];
         n_layer: usize = auto, Count(1, 512), "blocks",
@@ -43,12 +43,12 @@ keys! {
             ["block_size", "n_positions", "n_ctx", "seq_len", "sequence_length", "max_seq_len"];
         dropout: f64 = auto, Below(0.0, 1.0), "probability",
             "activations zeroed while training; helps when the text is read many times", [];
-        architecture: String = "\"gpt2\"", Choice(&["gpt2", "llama", "qwen3"]), "",
+        architecture: String = "gpt2", Choice(&["gpt2", "llama", "qwen3"]), "",
             "what the keys below are where they are not set: GPT-2's parts, Llama's, or Llama's \
              with QK-norm", ["model_type"];
         positions: Positions = auto, Choice(&["learned", "rotary"]), "",
             "how places are told apart", [];
-        rope_theta: f64 = "10_000.0", Above(1.0, 1e12), "",
+        rope_theta: f64 = 10_000.0, Above(1.0, 1e12), "",
             "base of the rotary angles; larger for long contexts", ["rope_base"];
         norm: NormKind = auto, Choice(&["layernorm", "rmsnorm"]), "",
             "what stands before each branch and the head", [];
@@ -68,14 +68,14 @@ keys! {
             "use the token embedding as the head too", ["tie_word_embeddings", "tie_embeddings"];
     }
     "Training" {
-        seed: u64 = "1337", Count(0, i64::MAX as u64), "",
+        seed: u64 = 1337, Count(0, i64::MAX as u64), "",
             "the only source of chance: weights, data order, dropout, samples", [];
         max_steps: u64 = auto, Count(1, MANY), "optimizer steps",
             "length of the run", ["max_iters", "steps", "iterations", "num_steps"];
         batch_size: usize = auto, Count(1, 1_048_576), "windows",
             "windows of context_length tokens; grad_accum_steps batches make an optimizer step",
             ["per_device_train_batch_size"];
-        grad_accum_steps: usize = "1", Count(1, 1_048_576), "passes",
+        grad_accum_steps: usize = 1, Count(1, 1_048_576), "passes",
             "batches whose gradients are averaged into one step",
             ["gradient_accumulation_steps", "accumulate"];
         micro_batch: usize = auto, Count(1, 1_048_576), "windows",
@@ -84,10 +84,10 @@ keys! {
         precision: Precision = auto, Choice(&["f32", "bf16", "f16"]), "",
             "what matrix products are computed in, bf16 on a GPU that can; weights, moments, \
              norms, softmax and loss are float32 always", ["dtype"];
-        activation_checkpointing: bool = "false", Flag, "",
+        activation_checkpointing: bool = false, Flag, "",
             "keep only each block's input and compute the rest again in the backward: less \
              memory, a third more time", ["gradient_checkpointing", "checkpoint_activations"];
-        optimizer: OptimizerKind = "\"adamw\"", Choice(&["adamw", "muon"]), "",
+        optimizer: OptimizerKind = "adamw", Choice(&["adamw", "muon"]), "",
             "muon: orthogonal steps for the blocks' matrices, AdamW for the rest", [];
         learning_rate: f64 = auto, Above(0.0, 1.0), "",
             "the peak, reached after warm-up", ["lr", "max_lr"];
@@ -97,50 +97,50 @@ keys! {
             "linear climb from 0 to learning_rate", ["warmup_iters", "warmup"];
         lr_decay_steps: u64 = auto, Count(1, MANY), "optimizer steps",
             "the step at which cosine and wsd reach min_learning_rate", ["lr_decay_iters"];
-        schedule: Curve = "\"cosine\"", Choice(&["cosine", "wsd", "constant"]), "",
+        schedule: Curve = "cosine", Choice(&["cosine", "wsd", "constant"]), "",
             "after warm-up: half a cosine; level, then straight down over the last \
              decay_fraction; or level to the end",
             ["lr_scheduler_type", "scheduler", "lr_schedule"];
-        decay_fraction: f64 = "0.2", Above(0.0, 1.0), "share of lr_decay_steps",
+        decay_fraction: f64 = 0.2, Above(0.0, 1.0), "share of lr_decay_steps",
             "how long the way down of schedule wsd is", [];
-        muon_learning_rate: f64 = "0.02", Above(0.0, 1.0), "",
+        muon_learning_rate: f64 = 0.02, Above(0.0, 1.0), "",
             "Muon's peak for matrices; it follows the same schedule", [];
-        muon_momentum: f64 = "0.95", Below(0.0, 1.0), "",
+        muon_momentum: f64 = 0.95, Below(0.0, 1.0), "",
             "Muon's memory of the gradient", [];
-        weight_decay: f64 = "0.1", Real(0.0, 10.0), "",
+        weight_decay: f64 = 0.1, Real(0.0, 10.0), "",
             "decoupled decay, on matrices only", [];
-        beta1: f64 = "0.9", Below(0.0, 1.0), "",
+        beta1: f64 = 0.9, Below(0.0, 1.0), "",
             "AdamW's memory of the gradient", [];
-        beta2: f64 = "0.99", Below(0.0, 1.0), "",
+        beta2: f64 = 0.99, Below(0.0, 1.0), "",
             "AdamW's memory of its square; nearer 1 for small batches", [];
-        epsilon: f64 = "1e-8", Above(0.0, 0.1), "",
+        epsilon: f64 = 1e-8, Above(0.0, 0.1), "",
             "added to AdamW's denominator", ["eps", "adam_epsilon"];
-        grad_clip: f64 = "1.0", Real(0.0, 1e6), "global norm",
+        grad_clip: f64 = 1.0, Real(0.0, 1e6), "global norm",
             "longer gradients are scaled down to this; 0: never", ["max_grad_norm", "clip"];
-        z_loss: f64 = "0.0", Real(0.0, 1.0), "",
+        z_loss: f64 = 0.0, Real(0.0, 1.0), "",
             "adds this times the squared logarithm of the softmax's denominator, which keeps \
              logits small; 1e-4 is usual", [];
-        label_smoothing: f64 = "0.0", Below(0.0, 1.0), "probability",
+        label_smoothing: f64 = 0.0, Below(0.0, 1.0), "probability",
             "share of the target that is spread evenly over all tokens", [];
-        ema_decay: f64 = "0.0", Below(0.0, 1.0), "",
+        ema_decay: f64 = 0.0, Below(0.0, 1.0), "",
             "memory of a moving average of the weights, evaluated and saved beside them; 0: \
              none, 0.999 is usual", [];
     }
     "Going wrong" {
-        max_skipped_batches: u64 = "3", Count(0, MANY), "batches",
+        max_skipped_batches: u64 = 3, Count(0, MANY), "batches",
             "batches with a loss or gradient that is not finite that are left out before the run \
              gives up", [];
-        spikes: Spikes = "\"off\"", Choice(&["off", "clip", "skip"]), "",
+        spikes: Spikes = "off", Choice(&["off", "clip", "skip"]), "",
             "what to do with a gradient spike_factor times as long as the median of the last 100",
             [];
-        spike_factor: f64 = "10.0", Above(1.0, 1e6), "times the median",
+        spike_factor: f64 = 10.0, Above(1.0, 1e6), "times the median",
             "what a spike is", [];
-        patience: u64 = "0", Count(0, MANY), "evaluations",
+        patience: u64 = 0, Count(0, MANY), "evaluations",
             "evaluations without a new best after which the run ends early; 0: never",
             ["early_stopping_patience", "early_stopping"];
     }
     "Looking and saving" {
-        log_interval: u64 = "10", Count(1, MANY), "optimizer steps",
+        log_interval: u64 = 10, Count(1, MANY), "optimizer steps",
             "between two rows of metrics.jsonl", ["logging_steps"];
         eval_interval: u64 = auto, Count(1, MANY), "optimizer steps",
             "between two evaluations on the validation split; each may save a best checkpoint",
@@ -150,15 +150,15 @@ keys! {
         checkpoint_interval: u64 = auto, Count(1, MANY), "optimizer steps",
             "between two saves of the latest checkpoint; every evaluation saves as well",
             ["save_steps", "save_interval", "checkpoint_every"];
-        keep_checkpoints: u64 = "1", Count(1, MANY), "checkpoints",
+        keep_checkpoints: u64 = 1, Count(1, MANY), "checkpoints",
             "the last so many are kept, and the best", ["save_total_limit"];
-        tensorboard: bool = "false", Flag, "",
+        tensorboard: bool = false, Flag, "",
             "write TensorBoard event files beside metrics.jsonl", [];
         sample_interval: u64 = auto, Count(0, MANY), "optimizer steps",
             "between two samples of text; 0: none", ["sample_every"];
-        sample_tokens: usize = "128", Count(1, 1_000_000), "tokens",
+        sample_tokens: usize = 128, Count(1, 1_000_000), "tokens",
             "length of a sample", [];
-        sample_prompts: Vec<String> = "[\"\"]", Texts, "",
+        sample_prompts: Vec<String> = [""], Texts, "",
             "what samples continue, each with the same noise every time; \"\": a text of its own",
             ["sample_prompt", "prompts"];
     }
@@ -196,11 +196,9 @@ pub fn help() -> String {
     for group in GROUPS {
         text += &format!("\n{}\n", group.title);
         for key in group.keys {
-            let default = match key.default {
-                Preset::Auto => "auto",
-                Preset::Toml(value) => value,
-            };
-            text += &format!("  {:<20} {:<9} {}\n  {:<30} ({})\n", key.name, default, key.meaning, "", key.range());
+            let Key { name, meaning, .. } = key;
+            let default = key.default.unwrap_or("auto");
+            text += &format!("  {name:<20} {default:<9} {meaning}\n  {:<30} ({})\n", "", key.range());
         }
     }
     text

@@ -13,7 +13,6 @@ pub mod keys;
 pub mod precision;
 mod recipes;
 mod resolve;
-mod saved;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -22,7 +21,7 @@ mod train_config;
 
 pub use crate::error::ConfigError;
 pub use choices::{Curve, OptimizerKind, Precision, Spikes};
-pub use keys::{TrainConfig, help};
+pub use keys::{Settings, TrainConfig, help};
 pub use recipes::{DEFAULT, shipped};
 pub use resolve::{DeviceKind, TextFacts, fitting_context};
-pub use settings::{DataConfig, Settings};
+pub use settings::DataConfig;

@@ -6,7 +6,7 @@ use ember_kernels::{is_cpu, multiplies_bf16};
 use ember_model::device::{Selected, multiplies};
 
 use super::choices::Precision;
-use super::settings::Settings;
+use super::keys::Settings;
 use crate::error::ConfigError;
 use crate::note::Note;
 
@@ -28,12 +28,12 @@ pub fn float_dtype(precision: Precision) -> FloatDType {
 /// # Errors
 /// When the device cannot do what was asked for.
 pub fn settle(settings: &mut Settings, selected: &Selected) -> Result<Option<Note>, ConfigError> {
-    if let Some(precision) = settings.precision() {
+    if let Some(precision) = settings.precision {
         check(precision, selected)?;
         return Ok(None);
     }
     let (precision, note) = automatic(selected);
-    settings.set(&format!("precision={}", word(precision)))?;
+    settings.precision = Some(precision);
     Ok(Some(note))
 }
 

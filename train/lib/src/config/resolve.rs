@@ -7,13 +7,13 @@
 //! million on a million characters); the learning rate falls with the width (Yang et al. 2022,
 //! Tensor Programs V); an evaluation may cost a twentieth of the training.
 
+use std::fmt::Display;
+
 use ember_model::folder::Family;
 use ember_model::{GptConfig, MlpKind, NormKind, Positions};
-use serde::Deserialize;
-use toml::Value;
 
-use super::keys::{self, TrainConfig};
-use super::settings::{Settings, unreadable};
+use super::choices::Precision;
+use super::keys::{Settings, TrainConfig};
 use crate::error::ConfigError;
 use crate::note::Note;
 use crate::units::{grouped, short};
@@ -93,187 +93,140 @@ const MOST_PASSES: f64 = 40.0;
 
 impl Settings {
     /// Fills in what nobody set, and says in one line each what was chosen and why.
-    pub fn resolve(self, facts: &TextFacts, device: DeviceKind) -> Result<(TrainConfig, Vec<Note>), ConfigError> {
-        let mut resolving = Resolving { settings: self, reasons: Vec::new() };
-        resolving.model(facts, device)?;
-        resolving.computation();
-        resolving.length(facts, device)?;
-        resolving.learning_rate()?;
-        resolving.intervals(facts)?;
-        Ok((resolving.settings.complete()?, resolving.reasons))
+    pub fn resolve(mut self, facts: &TextFacts, device: DeviceKind) -> Result<(TrainConfig, Vec<Note>), ConfigError> {
+        let mut reasons = Vec::new();
+        self.choose_model(facts, device, &mut reasons);
+        self.choose_computation();
+        self.choose_length(facts, device, &mut reasons);
+        self.choose_learning_rate(&mut reasons);
+        self.choose_intervals(facts, &mut reasons);
+        Ok((self.complete()?, reasons))
     }
-}
 
-impl Settings {
     /// What texts would make of these settings on such a device: one of every size that decides
     /// something, smallest first, none with a window to spare.
     pub fn for_texts_of_every_size(&self, device: DeviceKind) -> Vec<Result<TrainConfig, ConfigError>> {
         let facts = |(train_tokens, _): &(u64, Shape)| TextFacts { train_tokens: *train_tokens, ..TextFacts::NOTHING };
         ladder(device).iter().map(|rung| Ok(self.clone().resolve(&facts(rung), device)?.0)).collect()
     }
-}
 
-/// The parts of a model that its class must have together.
-#[derive(Deserialize)]
-struct Parts {
-    positions: Positions,
-    norm: NormKind,
-    mlp: MlpKind,
-    qk_norm: bool,
-    bias: bool,
-    tied_head: bool,
-    n_inner: usize,
-    n_kv_head: usize,
-}
-
-impl Settings {
     /// A saved configuration with the keys that runs of earlier versions lack: they had GPT-2's
     /// parts and computed in float32.
-    pub(super) fn with_the_usual_parts(self) -> Self {
-        let is_whole = self.has("n_embd") && self.has("n_head") && self.has("batch_size");
-        let mut resolving = Resolving { settings: self, reasons: Vec::new() };
-        if is_whole {
-            resolving.architecture();
-            resolving.computation();
+    pub(super) fn with_the_usual_parts(mut self) -> Self {
+        if self.n_embd.is_some() && self.n_head.is_some() && self.batch_size.is_some() {
+            self.choose_parts();
+            self.choose_computation();
         }
-        resolving.settings
+        self
     }
 
     /// Refuses parts that no class of transformers has together, which needs no text: there would
     /// be nothing to save the model as.
     pub fn check_parts(&self) -> Result<(), ConfigError> {
-        let mut resolving = Resolving { settings: self.clone(), reasons: Vec::new() };
-        resolving.architecture();
-        let heads = [resolving.whole("n_head"), self.has("n_kv_head").then(|| resolving.whole("n_kv_head")).flatten()];
-        let Parts { positions, norm, mlp, qk_norm, bias, .. } = resolving.parts()?;
-        let mut shape = GptConfig { positions, norm, mlp, qk_norm, bias, ..GptConfig::new(1, 1, 1, 1, 1) };
-        if let [Some(n_head), Some(n_kv_head)] = heads {
-            (shape.n_head, shape.n_kv_head) = (n_head, n_kv_head);
+        let mut settings = self.clone();
+        settings.choose_parts();
+        if self.n_head.is_none() {
+            settings.n_kv_head = None; // of how many heads is not known yet
         }
-        Family::of(&shape).map(|_| ()).map_err(|error| ConfigError::Model(error.to_string()))
+        Family::of(&settings.shape(1)).map(drop).map_err(|error| ConfigError::Contradiction(error.to_string()))
     }
-}
 
-/// Settings on their way to a configuration.
-struct Resolving {
-    settings: Settings,
-    reasons: Vec<Note>,
-}
-
-impl Resolving {
-    fn model(&mut self, facts: &TextFacts, device: DeviceKind) -> Result<(), ConfigError> {
+    fn choose_model(&mut self, facts: &TextFacts, device: DeviceKind, reasons: &mut Vec<Note>) {
         let ladder = ladder(device);
         let rung = ladder.iter().rposition(|(fewest, _)| facts.train_tokens >= *fewest).unwrap_or(0);
         let shape = &ladder[rung].1;
 
-        let n_head = self.whole("n_head");
         // A width that the given heads share equally; heads that share the given width.
-        let width = n_head.map_or(shape.n_embd, |heads| (shape.n_embd / heads).max(1) * heads);
-        let mut chosen = Vec::new();
-        self.choose("n_layer", shape.n_layer, &mut chosen);
-        let n_embd = self.choose("n_embd", width, &mut chosen);
+        let width = self.n_head.map_or(shape.n_embd, |heads| (shape.n_embd / heads).max(1) * heads);
+        let mut chosen = Chosen::default();
+        chosen.key("n_layer", &mut self.n_layer, shape.n_layer);
+        let n_embd = chosen.key("n_embd", &mut self.n_embd, width);
         let head_size = if n_embd <= 128 { 32 } else { 64 };
         let heads = (1..=(n_embd / head_size).max(1)).rev().find(|heads| n_embd.is_multiple_of(*heads)).unwrap_or(1);
-        self.choose("n_head", heads, &mut chosen);
-        self.architecture();
-        let shape_so_far = self.shape(facts.vocab_size)?;
-        self.explain(
-            chosen,
-            format!(
-                "about {} parameters suit {} tokens of text on {}",
-                short((shape_so_far.parameters() - shape_so_far.position_table()) as f64),
-                short(facts.train_tokens as f64),
-                device.name()
-            ),
-        );
+        chosen.key("n_head", &mut self.n_head, heads);
+        self.choose_parts();
+        let shape_so_far = self.shape(facts.vocab_size);
+        let parameters = short((shape_so_far.parameters() - shape_so_far.position_table()) as f64);
+        let (tokens, device) = (short(facts.train_tokens as f64), device.name());
+        chosen.because(format!("about {parameters} parameters suit {tokens} tokens of text on {device}"), reasons);
 
-        let mut chosen = Vec::new();
         let context = fitting_context(shape.context_length, facts);
         let reason = if context < shape.context_length {
             format!("several windows must fit into the {} tokens held out", short(facts.val_tokens as f64))
         } else {
-            format!("what {} trains quickly", device.name())
+            format!("what {device} trains quickly")
         };
-        self.choose("context_length", context, &mut chosen);
-        self.explain(chosen, reason);
+        let mut chosen = Chosen::default();
+        chosen.key("context_length", &mut self.context_length, context);
+        chosen.because(reason, reasons);
 
-        let mut chosen = Vec::new();
-        let batch_size = self.choose("batch_size", shape.batch_size, &mut chosen);
-        let a_step =
-            batch_size * self.whole("context_length").unwrap_or(context) * self.whole("grad_accum_steps").unwrap_or(1);
-        self.explain(chosen, format!("{} tokens a step keep {} busy", grouped(a_step as u64), device.name()));
-        Ok(())
+        let mut chosen = Chosen::default();
+        chosen.key("batch_size", &mut self.batch_size, shape.batch_size);
+        chosen.because(format!("{} tokens a step keep {device} busy", grouped(self.tokens_per_step() as u64)), reasons);
     }
 
     /// The parts of the model that nobody named are those of its architecture.
-    fn architecture(&mut self) {
-        let is =
-            |settings: &Settings, name: &str| settings.table.get("architecture").and_then(Value::as_str) == Some(name);
-        let qwen3 = is(&self.settings, "qwen3");
-        let llama = qwen3 || is(&self.settings, "llama");
-        let word = |gpt2: &str, newer: &str| Value::String(if llama { newer } else { gpt2 }.into());
-        self.default("positions", word("learned", "rotary"));
-        self.default("norm", word("layernorm", "rmsnorm"));
-        self.default("mlp", word("gelu", "swiglu"));
-        self.default("qk_norm", Value::Boolean(qwen3));
-        self.default("bias", Value::Boolean(!llama));
-        self.default("tied_head", Value::Boolean(true));
-        let n_embd = self.whole("n_embd").unwrap_or(1);
-        let mlp = self.settings.table.get("mlp").cloned().and_then(|mlp| mlp.try_into::<MlpKind>().ok());
-        let gated = mlp.is_some_and(MlpKind::is_gated);
+    fn choose_parts(&mut self) {
+        let qwen3 = self.architecture.as_deref() == Some("qwen3");
+        let llama = qwen3 || self.architecture.as_deref() == Some("llama");
+        self.positions.get_or_insert(if llama { Positions::Rotary } else { Positions::Learned });
+        self.norm.get_or_insert(if llama { NormKind::RmsNorm } else { NormKind::LayerNorm });
+        let mlp = *self.mlp.get_or_insert(if llama { MlpKind::SwiGlu } else { MlpKind::Gelu });
+        self.qk_norm.get_or_insert(qwen3);
+        self.bias.get_or_insert(!llama);
+        self.tied_head.get_or_insert(true);
+        let n_embd = self.n_embd.unwrap_or(1);
         // Three matrices of two thirds the width have as many weights as two.
-        let inner = if gated { (8 * n_embd).div_ceil(3).next_multiple_of(32) } else { 4 * n_embd };
-        self.default("n_inner", Value::Integer(inner as i64));
-        let heads = self.whole("n_head").unwrap_or(1);
-        self.default("n_kv_head", Value::Integer(heads as i64));
-    }
-
-    fn parts(&self) -> Result<Parts, ConfigError> {
-        self.settings.table.clone().try_into().map_err(unreadable)
+        let inner = if mlp.is_gated() { (8 * n_embd).div_ceil(3).next_multiple_of(32) } else { 4 * n_embd };
+        self.n_inner.get_or_insert(inner);
+        self.n_kv_head.get_or_insert(self.n_head.unwrap_or(1));
     }
 
     /// The shape that the sizes and parts make that are known by now; a size that is not counts as
-    /// 1.
-    fn shape(&self, vocab_size: usize) -> Result<GptConfig, ConfigError> {
-        let Parts { positions, norm, mlp, qk_norm, bias, tied_head, n_inner, n_kv_head } = self.parts()?;
+    /// 1, and what else is not is GPT-2's.
+    fn shape(&self, vocab_size: usize) -> GptConfig {
         let [context_length, n_layer, n_head, n_embd] =
-            ["context_length", "n_layer", "n_head", "n_embd"].map(|name| self.whole(name).unwrap_or(1));
+            [self.context_length, self.n_layer, self.n_head, self.n_embd].map(|size| size.unwrap_or(1));
         let gpt2 = GptConfig::new(vocab_size, context_length, n_layer, n_head, n_embd);
-        Ok(GptConfig { positions, norm, mlp, qk_norm, bias, tied_head, n_inner, n_kv_head, ..gpt2 })
+        GptConfig {
+            positions: self.positions.unwrap_or(gpt2.positions),
+            norm: self.norm.unwrap_or(gpt2.norm),
+            mlp: self.mlp.unwrap_or(gpt2.mlp),
+            qk_norm: self.qk_norm.unwrap_or(gpt2.qk_norm),
+            bias: self.bias.unwrap_or(gpt2.bias),
+            tied_head: self.tied_head.unwrap_or(gpt2.tied_head),
+            n_inner: self.n_inner.unwrap_or(gpt2.n_inner),
+            n_kv_head: self.n_kv_head.unwrap_or(gpt2.n_kv_head),
+            ..gpt2
+        }
     }
 
     /// How a step is computed: nothing here changes what is learned, but for rounding.
-    fn computation(&mut self) {
-        let batch_size = self.whole("batch_size").unwrap_or(1);
-        self.default("micro_batch", Value::Integer(batch_size as i64));
-        self.default("precision", Value::String("f32".into()));
+    fn choose_computation(&mut self) {
+        self.micro_batch.get_or_insert(self.batch_size.unwrap_or(1));
+        self.precision.get_or_insert(Precision::F32);
     }
 
-    /// Sets a key that nobody set, without a word.
-    fn default(&mut self, name: &'static str, value: Value) {
-        self.settings.table.entry(name).or_insert(value);
+    fn tokens_per_step(&self) -> usize {
+        [self.context_length, self.batch_size, self.grad_accum_steps].into_iter().flatten().product()
     }
 
-    fn length(&mut self, facts: &TextFacts, device: DeviceKind) -> Result<(), ConfigError> {
-        let [context, batch_size] = ["context_length", "batch_size"].map(|name| self.whole(name).unwrap_or(1));
-        let tokens_per_step = (context * batch_size * self.whole("grad_accum_steps").unwrap_or(1)) as f64;
+    fn choose_length(&mut self, facts: &TextFacts, device: DeviceKind, reasons: &mut Vec<Note>) {
+        let tokens_per_step = self.tokens_per_step() as f64;
         let train_tokens = facts.train_tokens.max(1) as f64;
-
-        let affordable = device.budget() / self.shape(facts.vocab_size)?.training_flops_per_token();
+        let affordable = device.budget() / self.shape(facts.vocab_size).training_flops_per_token();
         let useful = MOST_PASSES * train_tokens;
         let tokens = affordable.min(useful);
         let steps = round(tokens / tokens_per_step).clamp(200, 1_000_000);
-        let mut chosen = Vec::new();
-        let max_steps = self.choose("max_steps", steps as usize, &mut chosen);
+        let mut chosen = Chosen::default();
+        let max_steps = chosen.key("max_steps", &mut self.max_steps, steps);
         if useful < affordable {
-            self.explain(chosen, format!("{MOST_PASSES} passes over the text; more would only learn it by heart"));
-        } else if !chosen.is_empty() {
+            chosen.because(format!("{MOST_PASSES} passes over the text; more would only learn it by heart"), reasons);
+        } else if let Some(keys) = chosen.keys() {
             let minutes = if device == DeviceKind::Cpu { "ten minutes" } else { "half an hour" };
-            let line = format!("{}: about {minutes} on {}", chosen.join(", "), device.name());
-            self.reasons.push(Note::Length(line));
+            reasons.push(Note::Length(format!("{keys}: about {minutes} on {}", device.name())));
         }
-        let mut unexplained = Vec::new();
-        self.choose("lr_decay_steps", max_steps, &mut unexplained);
+        self.lr_decay_steps.get_or_insert(max_steps);
 
         let passes = max_steps as f64 * tokens_per_step / train_tokens;
         let dropout = match passes {
@@ -281,116 +234,88 @@ impl Resolving {
             2.0..8.0 => 0.1,
             _ => 0.2,
         };
-        if !self.settings.has("dropout") {
-            self.put("dropout", Value::Float(dropout))?;
-            self.say(format!("dropout = {dropout}: the text is read {passes:.1} times"));
-        }
-        Ok(())
+        let mut chosen = Chosen::default();
+        chosen.key("dropout", &mut self.dropout, dropout);
+        chosen.because(format!("the text is read {passes:.1} times"), reasons);
     }
 
-    fn learning_rate(&mut self) -> Result<(), ConfigError> {
-        let n_embd = self.whole("n_embd").unwrap_or(1);
-        let init = self.settings.init().map(str::to_owned);
-        if let (Some(folder), false) = (&init, self.settings.has("learning_rate")) {
-            let rate = (3840.0 / n_embd as f64).round().clamp(3.0, 20.0) / 1e5;
-            self.put("learning_rate", Value::Float(rate))?;
-            self.say(format!(
-                "learning_rate = {rate}: a tenth of what a new model of this width would take, to keep what {folder} knows"
-            ));
-        }
-        if !self.settings.has("learning_rate") {
-            // 1e-3 at nanoGPT's width of 384, in steps of 1e-4.
-            let rate = (3840.0 / n_embd as f64).round().clamp(3.0, 20.0) / 1e4;
-            self.put("learning_rate", Value::Float(rate))?;
-            self.say(format!("learning_rate = {rate}: narrow models bear larger ones; {n_embd} wide"));
-        }
-        if !self.settings.has("min_learning_rate") {
-            let rate = self.real("learning_rate") / 10.0;
-            self.put("min_learning_rate", Value::Float((rate * 1e9).round() / 1e9))?;
-        }
-        let decay = self.whole("lr_decay_steps").unwrap_or(1);
-        let mut chosen = Vec::new();
+    fn choose_learning_rate(&mut self, reasons: &mut Vec<Note>) {
+        let n_embd = self.n_embd.unwrap_or(1);
+        let init = self.init().map(str::to_owned);
+        // 1e-3 at nanoGPT's width of 384, in steps of 1e-4.
+        let rate = (3840.0 / n_embd as f64).round().clamp(3.0, 20.0);
+        let (rate, reason) = match &init {
+            None => (rate / 1e4, format!("narrow models bear larger ones; {n_embd} wide")),
+            Some(folder) => (
+                rate / 1e5,
+                format!("a tenth of what a new model of this width would take, to keep what {folder} knows"),
+            ),
+        };
+        let mut chosen = Chosen::default();
+        let peak = chosen.key("learning_rate", &mut self.learning_rate, rate);
+        chosen.because(reason, reasons);
+        self.min_learning_rate.get_or_insert((peak / 10.0 * 1e9).round() / 1e9);
+
+        let decay = self.lr_decay_steps.unwrap_or(1);
+        let mut chosen = Chosen::default();
         let warmup = if init.is_some() {
-            let warmup = self.choose("warmup_steps", round(decay as f64 / 50.0).min(100) as usize, &mut chosen);
-            self.explain(chosen, "short, since only the optimizer starts from nothing".into());
+            let warmup = chosen.key("warmup_steps", &mut self.warmup_steps, round(decay as f64 / 50.0).min(100));
+            chosen.because("short, since only the optimizer starts from nothing", reasons);
             warmup
         } else {
-            let warmup = round(decay as f64 / 20.0).clamp(10, 2000).min(decay as u64);
-            self.choose("warmup_steps", warmup as usize, &mut chosen)
+            *self.warmup_steps.get_or_insert(round(decay as f64 / 20.0).clamp(10, 2000).min(decay))
         };
         if warmup >= decay {
             // Not refused: a short trial of a long recipe, --set max_steps=50, should need no
             // second change.
-            self.say(format!(
-                "warmup_steps = {warmup} is not shorter than lr_decay_steps = {decay}: the rate only climbs"
-            ));
-        }
-        Ok(())
-    }
-
-    fn intervals(&mut self, facts: &TextFacts) -> Result<(), ConfigError> {
-        let mut chosen = Vec::new();
-        let max_steps = self.whole("max_steps").unwrap_or(1);
-        let interval =
-            self.choose("eval_interval", round(max_steps as f64 / 20.0).clamp(1, 1000) as usize, &mut chosen);
-        self.choose("checkpoint_interval", interval, &mut chosen);
-        self.choose("sample_interval", interval, &mut chosen);
-        self.explain(chosen, "about twenty looks in a run".into());
-
-        if !self.settings.has("eval_tokens") {
-            let [context, batch_size] = ["context_length", "batch_size"].map(|name| self.whole(name).unwrap_or(1));
-            let trained = interval * context * batch_size * self.whole("grad_accum_steps").unwrap_or(1);
-            // The forward pass is a third of a training step, so 0.15 of the tokens cost 0.05 of
-            // the time.
-            let affordable = (trained as f64 * 0.15).max(10_000.0) as u64;
-            let all = affordable >= facts.val_tokens;
-            self.put("eval_tokens", Value::Integer(if all { 0 } else { round(affordable as f64) as i64 }))?;
-            if !all {
-                self.say(format!(
-                    "eval_tokens = {}: an evaluation costs at most a twentieth of the training between two",
-                    round(affordable as f64)
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    /// Sets a key that nobody set, noting that it was; returns its value either way.
-    fn choose(&mut self, name: &'static str, value: usize, chosen: &mut Vec<String>) -> usize {
-        if let Some(given) = self.whole(name) {
-            return given;
-        }
-        self.settings.table.insert(name.into(), Value::Integer(value as i64));
-        chosen.push(format!("{name} = {value}"));
-        value
-    }
-
-    fn put(&mut self, name: &'static str, value: Value) -> Result<(), ConfigError> {
-        keys::find(name)?.check(&value)?;
-        self.settings.table.insert(name.into(), value);
-        Ok(())
-    }
-
-    fn explain(&mut self, chosen: Vec<String>, reason: String) {
-        if !chosen.is_empty() {
-            self.say(format!("{}: {reason}", chosen.join(", ")));
+            let line =
+                format!("warmup_steps = {warmup} is not shorter than lr_decay_steps = {decay}: the rate only climbs");
+            reasons.push(line.into());
         }
     }
 
-    fn say(&mut self, line: String) {
-        self.reasons.push(line.into());
-    }
+    fn choose_intervals(&mut self, facts: &TextFacts, reasons: &mut Vec<Note>) {
+        let mut chosen = Chosen::default();
+        let looks = round(self.max_steps.unwrap_or(1) as f64 / 20.0).clamp(1, 1000);
+        let interval = chosen.key("eval_interval", &mut self.eval_interval, looks);
+        chosen.key("checkpoint_interval", &mut self.checkpoint_interval, interval);
+        chosen.key("sample_interval", &mut self.sample_interval, interval);
+        chosen.because("about twenty looks in a run", reasons);
 
-    fn whole(&self, name: &str) -> Option<usize> {
-        self.settings.table.get(name).and_then(Value::as_integer).and_then(|whole| usize::try_from(whole).ok())
-    }
-
-    fn real(&self, name: &str) -> f64 {
-        match self.settings.table.get(name) {
-            Some(Value::Float(real)) => *real,
-            Some(Value::Integer(whole)) => *whole as f64,
-            _ => 0.0,
+        // The forward pass is a third of a training step, so 0.15 of the tokens cost 0.05 of the
+        // time.
+        let trained = interval * self.tokens_per_step() as u64;
+        let affordable = (trained as f64 * 0.15).max(10_000.0) as u64;
+        if affordable >= facts.val_tokens {
+            self.eval_tokens.get_or_insert(0);
         }
+        let mut chosen = Chosen::default();
+        chosen.key("eval_tokens", &mut self.eval_tokens, round(affordable as f64));
+        chosen.because("an evaluation costs at most a twentieth of the training between two", reasons);
+    }
+}
+
+/// Keys that nobody set, chosen for one reason.
+#[derive(Default)]
+struct Chosen(Vec<String>);
+
+impl Chosen {
+    /// Sets a key where nobody did; returns its value either way.
+    fn key<T: Copy + Display>(&mut self, name: &str, key: &mut Option<T>, value: T) -> T {
+        *key.get_or_insert_with(|| {
+            self.0.push(format!("{name} = {value}"));
+            value
+        })
+    }
+
+    /// The keys with their values; `None` where somebody set all of them.
+    fn keys(&self) -> Option<String> {
+        (!self.0.is_empty()).then(|| self.0.join(", "))
+    }
+
+    /// Says why, where something was chosen.
+    fn because(self, reason: impl Display, reasons: &mut Vec<Note>) {
+        reasons.extend(self.keys().map(|keys| format!("{keys}: {reason}").into()));
     }
 }
 

@@ -5,19 +5,10 @@ use std::{fs, path::Path};
 use serde::Deserialize;
 use toml::{Table, Value};
 
-use super::choices::Precision;
-use super::key::{Kind, Preset};
-use super::keys;
-use super::keys::TrainConfig;
+use super::key::Kind;
+use super::keys::{self, Settings, TrainConfig};
 use super::recipes::shipped;
 use crate::error::ConfigError;
-
-/// Some keys with a value, each checked on its own; the others keep their default or are chosen by
-/// the program.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Settings {
-    pub(super) table: Table,
-}
 
 /// The keys that decide the data, which are known before any text is read.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -35,16 +26,16 @@ impl Settings {
     /// Reads TOML; a syntax error, an unknown key and a value out of range are each a
     /// [`ConfigError`] of one line.
     pub fn from_toml_str(text: &str) -> Result<Self, ConfigError> {
-        let table: Table = text.parse().map_err(|error: toml::de::Error| {
+        let written: Table = text.parse().map_err(|error: toml::de::Error| {
             let line = error.span().map_or(0, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
             let message = error.message().lines().collect::<Vec<_>>().join(", ");
             ConfigError::NotToml { line, message }
         })?;
-        let mut settings = Self::default();
-        for (name, value) in table {
-            settings.insert(&name, value)?;
+        let mut checked = Table::new();
+        for (name, value) in written {
+            insert(&mut checked, &name, value)?;
         }
-        Ok(settings)
+        checked.try_into().map_err(unreadable)
     }
 
     /// Reads a configuration file; the error names it.
@@ -62,7 +53,7 @@ impl Settings {
 
     /// Applies one `key=value`, the value written as in TOML; a bare word is taken as text.
     pub fn set(&mut self, assignment: &str) -> Result<(), ConfigError> {
-        let no_equals = || ConfigError::NoEquals { assignment: assignment.to_owned() };
+        let no_equals = || ConfigError::NoEquals(assignment.to_owned());
         let (name, value) = assignment.split_once('=').ok_or_else(no_equals)?;
         let (name, value) = (name.trim(), value.trim());
         let key = keys::find(name)?;
@@ -73,37 +64,20 @@ impl Settings {
             (Kind::Text { .. }, value) if !value.is_str() => Value::String(value.to_string()),
             (_, value) => value,
         };
-        self.insert(name, value)
+        let mut table = self.to_table()?;
+        insert(&mut table, name, value)?;
+        *self = table.try_into().map_err(unreadable)?;
+        Ok(())
     }
 
     /// Sets the texts to learn from, as the command line names them.
     pub fn set_text(&mut self, paths: &[String]) {
-        self.table.insert("text".into(), paths.to_vec().into());
+        self.text = Some(paths.to_vec());
     }
 
-    /// Whether this key was given a value other than "auto".
+    /// Whether the key of this name was given a value other than "auto".
     pub fn has(&self, name: &str) -> bool {
-        self.table.contains_key(name)
-    }
-
-    /// The precision that was named, if one was.
-    pub fn precision(&self) -> Option<Precision> {
-        self.table.get("precision").cloned().and_then(|value| value.try_into().ok())
-    }
-
-    /// The windows of one pass that somebody set.
-    pub fn micro_batch(&self) -> Option<u64> {
-        self.table.get("micro_batch").and_then(Value::as_integer).and_then(|windows| u64::try_from(windows).ok())
-    }
-
-    /// Gives a key that nobody set a whole number; one that somebody set is left alone.
-    pub fn suggest(&mut self, name: &'static str, value: u64) {
-        self.table.entry(name).or_insert(Value::Integer(value as i64));
-    }
-
-    /// Leaves a key to the program again.
-    pub fn leave_open(&mut self, name: &'static str) {
-        self.table.remove(name);
+        self.to_table().is_ok_and(|table| table.contains_key(name))
     }
 
     /// The keys that decide the data, defaults filled in.
@@ -122,36 +96,40 @@ impl Settings {
         Ok(config)
     }
 
-    fn insert(&mut self, name: &str, value: Value) -> Result<(), ConfigError> {
-        if value.is_table() {
-            return Err(ConfigError::Section { name: name.to_owned() });
-        }
-        let key = keys::find(name)?;
-        key.check(&value)?;
-        if key.default == Preset::Auto && value.as_str() == Some("auto") {
-            self.table.remove(name);
-        } else {
-            self.table.insert(name.into(), value);
-        }
-        Ok(())
+    /// The keys that have a value.
+    pub(super) fn to_table(&self) -> Result<Table, ConfigError> {
+        Table::try_from(self).map_err(unwritable)
     }
 
     fn with_defaults(&self) -> Result<Table, ConfigError> {
-        let mut table = self.table.clone();
-        for key in keys::all() {
-            if let Preset::Toml(value) = key.default
-                && !table.contains_key(key.name)
-            {
-                let parsed: Table = format!("{} = {value}", key.name).parse().map_err(unreadable)?;
-                table.extend(parsed);
-            }
-        }
+        let stated = keys::all().filter_map(|key| Some(format!("{} = {}\n", key.name, key.default?)));
+        let mut table: Table = stated.collect::<String>().parse().map_err(unreadable)?;
+        table.extend(self.to_table()?);
         Ok(table)
     }
 }
 
+/// Gives a key a value that it takes; "auto" leaves it to the program again.
+fn insert(table: &mut Table, name: &str, value: Value) -> Result<(), ConfigError> {
+    if value.is_table() {
+        return Err(ConfigError::Section(name.to_owned()));
+    }
+    let key = keys::find(name)?;
+    if key.default.is_none() && value.as_str() == Some("auto") {
+        table.remove(name);
+        return Ok(());
+    }
+    key.check(&value)?;
+    table.insert(name.into(), value);
+    Ok(())
+}
+
 pub(super) fn unreadable(error: toml::de::Error) -> ConfigError {
-    ConfigError::Unreadable { message: error.message().to_owned() }
+    ConfigError::Unreadable(error.message().to_owned())
+}
+
+pub(super) fn unwritable(error: toml::ser::Error) -> ConfigError {
+    ConfigError::Unwritable(error.to_string())
 }
 
 /// What `read` makes of the text of a configuration file; the error names the file.

@@ -4,7 +4,7 @@ use std::{fs, path::PathBuf};
 
 use proptest::prelude::*;
 
-use super::key::{Kind, Preset};
+use super::key::Kind;
 use super::*;
 
 const FACTS: TextFacts = TextFacts { train_tokens: 1_003_854, val_tokens: 111_540, vocab_size: 65 };
@@ -267,7 +267,7 @@ fn a_short_trial_of_a_recipe_needs_no_second_change() {
 #[test]
 fn presets_pass_their_own_checks() {
     for key in keys::all() {
-        if let Preset::Toml(value) = key.default {
+        if let Some(value) = key.default {
             Settings::default().set(&format!("{}={value}", key.name)).unwrap();
         }
     }

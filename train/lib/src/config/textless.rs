@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use super::keys::Settings;
 use super::resolve::TextFacts;
-use super::settings::Settings;
 use crate::error::ConfigError;
 
 /// Different tokens where the tokenizer is left to the text.

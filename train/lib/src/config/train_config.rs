@@ -1,12 +1,27 @@
-//! What must hold between the keys, and what follows from them.
+//! A configuration in which nothing is open: how it is read and written, what must hold between its
+//! keys, and what follows from them.
+
+use std::path::Path;
 
 use ember_model::folder::Family;
 use ember_model::{GptConfig, Positions};
 
-use super::keys::{self, TrainConfig};
+use super::keys::{self, Settings, TrainConfig};
+use super::settings::{in_file, unwritable};
 use crate::error::ConfigError;
 
 impl TrainConfig {
+    /// Reads a saved, complete configuration; a missing, unknown or impossible value is a
+    /// [`ConfigError`].
+    pub fn from_toml_str(text: &str) -> Result<Self, ConfigError> {
+        Settings::from_toml_str(text)?.with_the_usual_parts().complete()
+    }
+
+    /// Reads the configuration a run folder keeps; the error names the file.
+    pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
+        in_file(path, Self::from_toml_str)
+    }
+
     /// Checks every range, and what must hold between keys.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let table = self.to_table()?;
@@ -14,19 +29,29 @@ impl TrainConfig {
             key.check(&table[key.name])?;
         }
         let Self { n_embd, n_head, batch_size, grad_accum_steps, micro_batch, .. } = *self;
-        if !n_embd.is_multiple_of(n_head) {
-            return Err(ConfigError::Heads { n_embd, n_head });
-        }
+        let (windows, min, peak) = (self.windows_per_step(), self.min_learning_rate, self.learning_rate);
         let shape = self.shape(1);
-        let checked = shape.validate().map_err(ember_model::Error::from);
-        if let Err(error) = checked.and_then(|()| Ok(Family::of(&shape)?)) {
-            return Err(ConfigError::Model(error.to_string()));
-        }
-        if !self.windows_per_step().is_multiple_of(micro_batch) {
-            return Err(ConfigError::MicroBatch { micro_batch, batch_size, grad_accum_steps });
-        }
-        let (min, peak) = (self.min_learning_rate, self.learning_rate);
-        if min > peak { Err(ConfigError::MinLearningRate { min, peak }) } else { Ok(()) }
+        let model = || -> Result<Family, ember_model::Error> {
+            shape.validate()?;
+            Ok(Family::of(&shape)?)
+        };
+        let problem = if !n_embd.is_multiple_of(n_head) {
+            format!(
+                "n_embd = {n_embd} is not a multiple of n_head = {n_head}; each head takes an equal share of the width"
+            )
+        } else if let Err(error) = model() {
+            error.to_string()
+        } else if !windows.is_multiple_of(micro_batch) {
+            format!(
+                "micro_batch = {micro_batch} does not divide the {windows} windows of a step (batch_size = {batch_size} times \
+                 grad_accum_steps = {grad_accum_steps})"
+            )
+        } else if min > peak {
+            format!("min_learning_rate = {min} is above learning_rate = {peak}; the schedule goes down")
+        } else {
+            return Ok(());
+        };
+        Err(ConfigError::Contradiction(problem))
     }
 
     /// The shape that the configuration makes with so many different tokens.
@@ -74,6 +99,6 @@ impl TrainConfig {
     }
 
     pub(super) fn to_table(&self) -> Result<toml::Table, ConfigError> {
-        toml::Table::try_from(self).map_err(|error| ConfigError::Unwritable { message: error.to_string() })
+        toml::Table::try_from(self).map_err(unwritable)
     }
 }

@@ -1,6 +1,8 @@
 //! What processes say to each other besides gradients: the first to all of them, or each to all in
 //! a sum in which it fills its own place and leaves 0 in those of the others.
 
+use serde::{Serialize, de::DeserializeOwned};
+
 use super::process_group::ProcessGroup;
 use crate::error::{GroupError, Result};
 
@@ -31,13 +33,13 @@ pub fn all_gather(group: &dyn ProcessGroup, own: &[u8]) -> Result<Vec<Vec<u8>>> 
 ///
 /// # Errors
 /// As [`ProcessGroup::broadcast`].
-pub fn broadcast_text(group: &dyn ProcessGroup, own: &str) -> Result<String> {
-    let mut length = (own.len() as u64).to_le_bytes();
+pub fn broadcast<T: Serialize + DeserializeOwned>(group: &dyn ProcessGroup, own: &T) -> Result<T> {
+    let mut json = serde_json::to_vec(own)?;
+    let mut length = (json.len() as u64).to_le_bytes();
     group.broadcast(&mut length)?;
-    let mut bytes = own.as_bytes().to_vec();
-    bytes.resize(u64::from_le_bytes(length) as usize, 0);
-    group.broadcast(&mut bytes)?;
-    Ok(String::from_utf8(bytes).map_err(|_| GroupError::NotUtf8)?)
+    json.resize(u64::from_le_bytes(length) as usize, 0);
+    group.broadcast(&mut json)?;
+    Ok(serde_json::from_slice(&json)?)
 }
 
 /// A number as the process of rank 0 has it, to the bit: machines of different kinds sum in
@@ -89,6 +91,6 @@ pub fn all_ok<T>(group: &dyn ProcessGroup, own: Result<T>) -> Result<T> {
             Err(GroupError::OfRank { rank: first, source: error.into() }.into())
         }
         Err(error) if first == group.rank() => Err(error),
-        _ => Err(GroupError::SaidElsewhere { code: codes[first] as u8 }.into()),
+        _ => Err(GroupError::SaidElsewhere(codes[first] as u8).into()),
     }
 }

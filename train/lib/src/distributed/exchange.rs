@@ -59,7 +59,7 @@ pub fn ensure_same_weights(group: &dyn ProcessGroup, gpt: &Gpt) -> Result<()> {
     }
     let hashes = all_gather(group, &hash(gpt).to_le_bytes())?;
     let other = hashes.iter().position(|hash| *hash != hashes[0]).filter(|_| group.leads());
-    all_ok(group, other.map_or(Ok(()), |rank| Err(GroupError::OtherWeights { rank }.into())))
+    all_ok(group, other.map_or(Ok(()), |rank| Err(GroupError::OtherWeights(rank).into())))
 }
 
 /// A hash of every weight.

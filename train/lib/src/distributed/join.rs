@@ -6,7 +6,7 @@ use super::launch::Launch;
 #[cfg(feature = "mpi")]
 use super::mpi::MpiGroup;
 use super::process_group::{Alone, ProcessGroup};
-use super::program::Program;
+use super::watch::Program;
 #[cfg(not(feature = "mpi"))]
 use crate::error::GroupError;
 use crate::error::Result;
@@ -28,11 +28,11 @@ fn join_launched(launch: Launch, program: Program, interrupt: &Interrupt) -> Res
 
 #[cfg(not(feature = "mpi"))]
 fn join_launched(launch: Launch, program: Program, _interrupt: &Interrupt) -> Result<Box<dyn ProcessGroup>> {
-    let error = GroupError::NoMpi { processes: launch.size }.into();
+    let error = GroupError::NoMpi(launch.size).into();
     if launch.rank > 0 {
         // The process of rank 0 says it, which mpirun would end as soon as another has ended.
         std::thread::sleep(std::time::Duration::from_millis(500));
-        return Err(GroupError::SaidElsewhere { code: (program.code)(&error) }.into());
+        return Err(GroupError::SaidElsewhere((program.code)(&error)).into());
     }
     Err(error)
 }

@@ -7,14 +7,13 @@
 //! the run's lock, writes and speaks, and what could differ between machines and would lead the
 //! processes apart, it decides for all.
 
-pub mod collectives;
+mod collectives;
 pub mod exchange;
 mod join;
 pub mod launch;
 #[cfg(feature = "mpi")]
 pub mod mpi;
 mod process_group;
-mod program;
 mod share;
 #[cfg(test)]
 mod tests;
@@ -23,7 +22,9 @@ mod threads;
 #[cfg_attr(not(feature = "mpi"), allow(dead_code))] // tested without MPI as well
 pub mod watch;
 
+pub use collectives::{all_gather, all_ok, all_reduce_f64, broadcast, broadcast_number};
 pub use join::join;
+pub use launch::Launch;
 pub use process_group::{Alone, ProcessGroup};
-pub use program::Program;
 pub use share::{check_share, largest_divisor, share};
+pub use watch::Program;

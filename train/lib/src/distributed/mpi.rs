@@ -14,8 +14,7 @@ use mpi::traits::{Communicator, CommunicatorCollectives, Root};
 use super::collectives::all_gather;
 use super::launch::Launch;
 use super::process_group::{ProcessGroup, add_in_order};
-use super::program::Program;
-use super::watch::{Peer, Watch, Watcher};
+use super::watch::{Peer, Program, Watch, Watcher};
 use crate::error::{Error, GroupError, Result};
 
 /// Values, or bytes, that go over the wire at once: bounds what the sum itself holds (two buffers

@@ -126,7 +126,7 @@ fn windows_that_do_not_divide_are_refused_in_one_line() {
 fn what_one_says_all_hear() {
     let heard = ThreadGroup::run(3, |group| {
         let own = ["zero", "", "second"][group.rank()];
-        (collectives::all_gather(group, own.as_bytes()).unwrap(), collectives::broadcast_text(group, own).unwrap())
+        (all_gather(group, own.as_bytes()).unwrap(), broadcast(group, &own.to_owned()).unwrap())
     });
     for (all, first) in heard {
         assert_eq!(all, [&b"zero"[..], b"", b"second"]);
@@ -155,15 +155,14 @@ fn all_begin_with_the_weights_of_the_first_and_are_told_when_they_part() {
     assert!(begun[1..].iter().all(|(parted, _)| said_elsewhere(parted).is_some()));
     assert!(begun.iter().all(|(_, bits)| *bits == weights(&model(0))));
     // Numbers that must be the same are the first's, whatever they are.
-    let numbers = ThreadGroup::run(3, |group| {
-        collectives::broadcast_number(group, [f64::NAN, 1.0, 2.0][group.rank()]).unwrap().to_bits()
-    });
+    let numbers =
+        ThreadGroup::run(3, |group| broadcast_number(group, [f64::NAN, 1.0, 2.0][group.rank()]).unwrap().to_bits());
     assert_eq!(numbers, [f64::NAN.to_bits(); 3]);
 }
 
 fn said_elsewhere(error: &Error) -> Option<u8> {
     match error {
-        Error::Group(GroupError::SaidElsewhere { code }) => Some(*code),
+        Error::Group(GroupError::SaidElsewhere(code)) => Some(*code),
         _ => None,
     }
 }
@@ -176,13 +175,13 @@ fn an_error_of_one_ends_all_and_is_said_once() {
             3 => Err(Error::Other("out of memory".into())),
             _ => Ok(()),
         };
-        collectives::all_ok(group, own).unwrap_err()
+        all_ok(group, own).unwrap_err()
     });
     assert_eq!(crate::note::line(&ended[1]), "the process of rank 1: usage: no such device");
     for silent in [0, 2, 3] {
         assert_eq!(said_elsewhere(&ended[silent]), Some(2));
     }
-    assert!(ThreadGroup::run(2, |group| collectives::all_ok(group, Ok(group.rank())).unwrap()) == [0, 1]);
+    assert!(ThreadGroup::run(2, |group| all_ok(group, Ok(group.rank())).unwrap()) == [0, 1]);
 }
 
 proptest! {
@@ -203,7 +202,7 @@ proptest! {
 
     #[test]
     fn float64_sums_keep_their_bits(numbers in prop::collection::vec(-1e300f64..1e300, 1..5)) {
-        let sums = ThreadGroup::run(numbers.len(), |group| collectives::all_reduce_f64(group, [numbers[group.rank()], 1.0]).unwrap());
+        let sums = ThreadGroup::run(numbers.len(), |group| all_reduce_f64(group, [numbers[group.rank()], 1.0]).unwrap());
         let expected = [numbers.iter().sum::<f64>(), numbers.len() as f64];
         prop_assert!(sums.iter().all(|sum| *sum == expected));
     }

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use ember_host::interrupt::Interrupt;
 
+use crate::error::Error;
+
 /// How often the others are looked at: `mpirun` leaves a second.
 const INTERVAL: Duration = Duration::from_millis(50);
 /// Seconds that Open MPI leaves a process between SIGTERM and SIGKILL: the variable that says it,
@@ -68,6 +70,15 @@ pub enum Event {
         /// Whether it is this process that says so.
         said_here: bool,
     },
+}
+
+/// What processes that were started together need of the program that they run.
+#[derive(Clone, Copy, Debug)]
+pub struct Program {
+    /// The code, not 0, with which all of them end where one has failed so.
+    pub code: fn(&Error) -> u8,
+    /// Says that a process is gone.
+    pub gone: fn(&Gone),
 }
 
 /// A watch that lasts until it is ended.

@@ -21,24 +21,15 @@ pub enum CheckpointError {
         /// Why not.
         source: Cause,
     },
-    /// The run has none.
-    #[error("{folder} holds no checkpoint")]
-    None {
-        /// Where they would be.
-        folder: PathBuf,
-    },
-    /// The list of its files is gone.
-    #[error("{file} is missing from its checkpoint; use another one")]
-    NoChecksums {
-        /// The list.
-        file: PathBuf,
-    },
-    /// Inference's part of a checkpoint alone.
-    #[error("{folder} holds no training state, only a model to generate with; resume a run folder instead")]
-    NoState {
-        /// The checkpoint.
-        folder: PathBuf,
-    },
+    /// The run has none in this folder.
+    #[error("{0} holds no checkpoint")]
+    None(PathBuf),
+    /// The list of its files, this one, is gone.
+    #[error("{0} is missing from its checkpoint; use another one")]
+    NoChecksums(PathBuf),
+    /// Inference's part of a checkpoint alone is in this folder.
+    #[error("{0} holds no training state, only a model to generate with; resume a run folder instead")]
+    NoState(PathBuf),
     /// Where the run stands cannot be read.
     #[error("{file} is damaged; resume from another checkpoint")]
     DamagedState {
@@ -47,12 +38,9 @@ pub enum CheckpointError {
         /// What is wrong with it.
         source: serde_json::Error,
     },
-    /// Where the run stands cannot be.
-    #[error("{file} is damaged: fewer windows than steps")]
-    ImpossibleState {
-        /// The file.
-        file: PathBuf,
-    },
+    /// Where the run stands by this file cannot be.
+    #[error("{0} is damaged: fewer windows than steps")]
+    ImpossibleState(PathBuf),
     /// The optimizer cannot take up its moments.
     #[error("{file}")]
     Moments {
@@ -61,12 +49,9 @@ pub enum CheckpointError {
         /// Why not.
         source: OptimizerError,
     },
-    /// The average of the weights is gone, or was never there.
-    #[error("{folder} is missing, so ema_decay was 0 when it was saved; put it back in config.toml")]
-    NoAverage {
-        /// Where it would be.
-        folder: PathBuf,
-    },
+    /// The average of the weights is gone from this folder, or was never there.
+    #[error("{0} is missing, so ema_decay was 0 when it was saved; put it back in config.toml")]
+    NoAverage(PathBuf),
     /// It was learned from another text.
     #[error("{data} has another {what} than the one that {run} has learned from; put the folder back as it was")]
     OtherText {
@@ -77,12 +62,9 @@ pub enum CheckpointError {
         /// The run's folder.
         run: PathBuf,
     },
-    /// The configuration or the text make another model.
-    #[error("{run}: its config.toml or data no longer describe the model in its checkpoint; put back what was changed")]
-    OtherModel {
-        /// The run's folder.
-        run: PathBuf,
-    },
+    /// The configuration or the text in this run's folder make another model.
+    #[error("{0}: its config.toml or data no longer describe the model in its checkpoint; put back what was changed")]
+    OtherModel(PathBuf),
 }
 
 fn whole(latest: Option<&Path>) -> String {

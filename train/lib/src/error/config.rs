@@ -33,18 +33,12 @@ pub enum ConfigError {
         /// What the parser says.
         message: String,
     },
-    /// A section, as `[name]`.
-    #[error("[{name}] is a section; keys are flat here, so write them without sections")]
-    Section {
-        /// Its name.
-        name: String,
-    },
+    /// A section of this name, as `[name]`.
+    #[error("[{0}] is a section; keys are flat here, so write them without sections")]
+    Section(String),
     /// An assignment that assigns nothing.
-    #[error("{assignment} has no \"=\"; write key=value, as in max_steps=500")]
-    NoEquals {
-        /// What was written.
-        assignment: String,
-    },
+    #[error("{0} has no \"=\"; write key=value, as in max_steps=500")]
+    NoEquals(String),
     /// There is no such key.
     #[error("there is no key \"{name}\"{}", nearest.map(|right| format!("; did you mean \"{right}\"?")).unwrap_or_default())]
     UnknownKey {
@@ -71,51 +65,19 @@ pub enum ConfigError {
         /// What it takes, in words.
         range: String,
     },
-    /// Values that are no configuration.
-    #[error("the configuration cannot be read: {message}")]
-    Unreadable {
-        /// What the reader says.
-        message: String,
-    },
-    /// A configuration that TOML cannot hold.
-    #[error("the configuration cannot be written: {message}")]
-    Unwritable {
-        /// What the writer says.
-        message: String,
-    },
-    /// Heads that do not share the width.
-    #[error("n_embd = {n_embd} is not a multiple of n_head = {n_head}; each head takes an equal share of the width")]
-    Heads {
-        /// The width.
-        n_embd: usize,
-        /// The heads.
-        n_head: usize,
-    },
-    /// Parts that no model has together, or not on this device.
+    /// Values that are no configuration, by what the reader says.
+    #[error("the configuration cannot be read: {0}")]
+    Unreadable(String),
+    /// A configuration that TOML cannot hold, by what the writer says.
+    #[error("the configuration cannot be written: {0}")]
+    Unwritable(String),
+    /// Values that do not go together, or not with the checkpoint that a run begins from, or not
+    /// with the step that it has come to: one line that names the keys.
     #[error("{0}")]
-    Model(String),
+    Contradiction(String),
     /// Heads that are too wide for the device's kernels.
     #[error(transparent)]
     WideHeads(LimitError),
-    /// A pass that does not divide its step.
-    #[error("micro_batch = {micro_batch} does not divide the {} windows of a step (batch_size = {batch_size} times \
-         grad_accum_steps = {grad_accum_steps})", batch_size * grad_accum_steps)]
-    MicroBatch {
-        /// Windows of a pass.
-        micro_batch: usize,
-        /// Windows of a batch.
-        batch_size: usize,
-        /// Batches of a step.
-        grad_accum_steps: usize,
-    },
-    /// A schedule that would go up.
-    #[error("min_learning_rate = {min} is above learning_rate = {peak}; the schedule goes down")]
-    MinLearningRate {
-        /// Where it ends.
-        min: f64,
-        /// Where it begins.
-        peak: f64,
-    },
     /// A key that decides what is learned is to change in the middle of a run.
     #[error("{assignment}: {name} cannot change in the middle of a run, which would no longer be the same run; these can: {}", can.join(", "))]
     Fixed {
@@ -125,52 +87,6 @@ pub enum ConfigError {
         name: String,
         /// Those that can.
         can: &'static [&'static str],
-    },
-    /// A run is to end before where it stands.
-    #[error("max_steps = {max_steps} is behind step {step}, where the run stands; choose a larger one")]
-    BehindStep {
-        /// The new length.
-        max_steps: u64,
-        /// Where it stands.
-        step: u64,
-    },
-    /// A checkpoint to begin from, and another tokenizer.
-    #[error(
-        "tokenizer = {given} cannot be had with init: the model in {folder} knows the tokens of its own tokenizer alone; leave the key out"
-    )]
-    OtherTokenizer {
-        /// What was asked for.
-        given: String,
-        /// The checkpoint.
-        folder: PathBuf,
-    },
-    /// A checkpoint to begin from, and another shape.
-    #[error(
-        "{name} = {given} contradicts the checkpoint {folder}, which has {name} = {has}; leave the key out, or train from random \
-         weights without init"
-    )]
-    OtherShape {
-        /// The key.
-        name: &'static str,
-        /// What was asked for.
-        given: String,
-        /// The checkpoint.
-        folder: PathBuf,
-        /// What it has.
-        has: String,
-    },
-    /// A checkpoint to begin from, and a longer context.
-    #[error(
-        "context_length = {context} is longer than the {most} tokens that the checkpoint {folder} can look back on; it can only become \
-         shorter"
-    )]
-    LongContext {
-        /// What was asked for.
-        context: usize,
-        /// What the checkpoint has.
-        most: usize,
-        /// The checkpoint.
-        folder: PathBuf,
     },
     /// The device cannot multiply in the type that was asked for.
     #[error("precision = {precision}: {device} ({name}) {problem}; use f32, or another device")]
@@ -201,17 +117,5 @@ pub enum ConfigError {
         tokenizer: String,
         /// Why not.
         reason: String,
-    },
-    /// Windows of a step that processes cannot share equally.
-    #[error(
-        "batch_size = {batch_size} times grad_accum_steps = {grad_accum_steps} windows do not divide among {processes} processes"
-    )]
-    Share {
-        /// Windows of a batch.
-        batch_size: usize,
-        /// Batches of a step.
-        grad_accum_steps: usize,
-        /// Processes that share them.
-        processes: usize,
     },
 }

@@ -9,18 +9,12 @@ use ember_host::file_error::FileError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FolderError {
-    /// A new run is to be made where one is.
-    #[error("{path} holds a run already; resume it, or choose another folder")]
-    HoldsRun {
-        /// The folder.
-        path: PathBuf,
-    },
-    /// A new run is to be made where a file is.
-    #[error("{path} is a file; name a folder")]
-    IsFile {
-        /// The file.
-        path: PathBuf,
-    },
+    /// A new run is to be made in a folder where one is.
+    #[error("{0} holds a run already; resume it, or choose another folder")]
+    HoldsRun(PathBuf),
+    /// A new run is to be made where this file is.
+    #[error("{0} is a file; name a folder")]
+    IsFile(PathBuf),
     /// A new run is to be made among somebody's files.
     #[error(
         "{path} holds other files, {name} among them, and they might be overwritten; name a folder that is new or empty"
@@ -39,24 +33,15 @@ pub enum FolderError {
         /// What the system says.
         source: io::Error,
     },
-    /// There is no run in it.
-    #[error("{path} is not a run folder (it has no config.toml); name the folder of a run")]
-    NoRun {
-        /// The folder.
-        path: PathBuf,
-    },
+    /// There is no run in this folder.
+    #[error("{0} is not a run folder (it has no config.toml); name the folder of a run")]
+    NoRun(PathBuf),
     /// There is nothing of that name.
-    #[error("there is no run {path}; name one that is there")]
-    Missing {
-        /// What was named.
-        path: PathBuf,
-    },
-    /// A folder without a run.
-    #[error("{path} is no run and holds none; name a run, or a folder of runs")]
-    NoRuns {
-        /// The folder.
-        path: PathBuf,
-    },
+    #[error("there is no run {0}; name one that is there")]
+    Missing(PathBuf),
+    /// A folder that neither is a run nor holds one.
+    #[error("{0} is no run and holds none; name a run, or a folder of runs")]
+    NoRuns(PathBuf),
     /// A run is to be removed beside which something else lies.
     #[error("{path} holds what no run left there, {file} for one; move that elsewhere first")]
     NotOnlyRun {
@@ -65,12 +50,9 @@ pub enum FolderError {
         /// The first of the others, below the folder.
         file: PathBuf,
     },
-    /// Another process trains it.
-    #[error("{path} is in use by another process; wait for it to end, or stop it first")]
-    InUse {
-        /// The folder.
-        path: PathBuf,
-    },
+    /// Another process trains the run in this folder.
+    #[error("{0} is in use by another process; wait for it to end, or stop it first")]
+    InUse(PathBuf),
     /// A pointer names what is not there.
     #[error("{pointer} names {folder}, which is not there; write the name of a folder in checkpoints/ into it")]
     DanglingPointer {

@@ -6,14 +6,9 @@ use super::cause::Cause;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GroupError {
-    /// A launcher started several processes of a program that cannot speak to them.
-    #[error(
-        "{processes} processes of a program that was built without MPI were started, and they would write into one folder"
-    )]
-    NoMpi {
-        /// How many.
-        processes: usize,
-    },
+    /// A launcher started so many processes of a program that cannot speak to them.
+    #[error("{0} processes of a program that was built without MPI were started, and they would write into one folder")]
+    NoMpi(usize),
     /// The launcher's MPI is another than the program's.
     #[error(
         "the launcher started {launched} processes, but MPI sees {seen}; start them with the mpirun of the MPI that this program \
@@ -39,25 +34,16 @@ pub enum GroupError {
         /// Processes that share them.
         processes: usize,
     },
-    /// Text that is none came over the wire.
-    #[error("the process of rank 0 did not speak UTF-8")]
-    NotUtf8,
-    /// A process reads another text.
-    #[error("it reads another {what} than that of rank 0; let all see the same folder")]
-    OtherText {
-        /// What is not the same.
-        what: &'static str,
-    },
-    /// A process has come to other weights.
+    /// A process reads another text: what of it is not the same.
+    #[error("it reads another {0} than that of rank 0; let all see the same folder")]
+    OtherText(&'static str),
+    /// The process of this rank has come to other weights.
     #[error(
-        "the process of rank {rank} has come to other weights than that of rank 0, as happens between devices or processors of \
+        "the process of rank {0} has come to other weights than that of rank 0, as happens between devices or processors of \
          different kinds; they are not saved: resume with processes of one kind, or with EMBER_SIMD=avx2 for all of them where \
          only the processors differ"
     )]
-    OtherWeights {
-        /// Its rank.
-        rank: usize,
-    },
+    OtherWeights(usize),
     /// The error of a process that does not lead, said by itself.
     #[error("the process of rank {rank}")]
     OfRank {
@@ -66,10 +52,7 @@ pub enum GroupError {
         /// What failed there.
         source: Cause,
     },
-    /// Another process failed, and says why.
-    #[error("another process says why (exit code {code})")]
-    SaidElsewhere {
-        /// What the caller made of its error.
-        code: u8,
-    },
+    /// Another process failed, and says why; the code is what the caller made of its error.
+    #[error("another process says why (exit code {0})")]
+    SaidElsewhere(u8),
 }

@@ -10,19 +10,13 @@ use super::cause::Cause;
 pub enum InitError {
     /// It cannot be opened.
     #[error("init")]
-    Open {
-        /// Why not.
-        source: Cause,
-    },
-    /// It has no tokenizer.
+    Open(#[source] Cause),
+    /// The checkpoint in this folder has no tokenizer.
     #[error(
-        "{folder} has no tokenizer.json (nor vocab.json with merges.txt), so the text cannot become this model's tokens; put the model's \
+        "{0} has no tokenizer.json (nor vocab.json with merges.txt), so the text cannot become this model's tokens; put the model's \
          own tokenizer there"
     )]
-    NoTokenizer {
-        /// The checkpoint.
-        folder: PathBuf,
-    },
+    NoTokenizer(PathBuf),
     /// Its tokenizer is another model's.
     #[error(
         "{folder}: its tokenizer has {tokens} tokens, but its config.json says vocab_size {vocab_size}: the model has no embedding for \
@@ -36,33 +30,15 @@ pub enum InitError {
         /// Tokens of its model.
         vocab_size: usize,
     },
-    /// The text was prepared with a tokenizer of another size.
-    #[error("{data} was prepared with a tokenizer of {theirs} tokens, the checkpoint {folder} has one of {ours}")]
-    OtherVocabSize {
+    /// The text was prepared with another tokenizer.
+    #[error("{data} was prepared with {what}")]
+    OtherTokenizer {
         /// The prepared folder.
         data: PathBuf,
         /// The checkpoint.
         folder: PathBuf,
-        /// Tokens of the text's tokenizer.
-        theirs: usize,
-        /// Tokens of the checkpoint's.
-        ours: usize,
-    },
-    /// The text was prepared with another tokenizer of the same size.
-    #[error(
-        "{data} was prepared with another tokenizer than the checkpoint's {folder}: token {id} is {theirs:?} there and {ours:?} here"
-    )]
-    OtherToken {
-        /// The prepared folder.
-        data: PathBuf,
-        /// The checkpoint.
-        folder: PathBuf,
-        /// The first token that is another.
-        id: u32,
-        /// What it is to the text's tokenizer.
-        theirs: String,
-        /// What it is to the checkpoint's.
-        ours: String,
+        /// Which, and what the checkpoint has.
+        what: String,
     },
     /// The text has characters that the tokenizer lacks.
     #[error("the model in {folder} has no token for some of this text")]
@@ -80,10 +56,7 @@ pub enum InitError {
         /// What is wrong with it.
         source: Cause,
     },
-    /// The checkpoint that a run began from is another now.
-    #[error("{folder} is no longer what the run began from")]
-    Changed {
-        /// The checkpoint.
-        folder: PathBuf,
-    },
+    /// The checkpoint in this folder, which a run began from, is another now.
+    #[error("{0} is no longer what the run began from")]
+    Changed(PathBuf),
 }

@@ -5,23 +5,20 @@ use std::path::PathBuf;
 
 use ember_host::file_error::FileError;
 
+/// What is said where a row cannot be appended.
+pub const CANNOT_APPEND: &str = "cannot append; is the disk full?";
+
 /// Why a log cannot be written or read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LogError {
-    /// It cannot be opened.
-    #[error("{path}: cannot open; check that the run folder may be written to")]
-    Open {
+    /// It cannot be opened, appended to or read.
+    #[error("{path}: {problem}")]
+    Io {
         /// The file.
         path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// A row cannot be appended.
-    #[error("{path}: cannot append; is the disk full?")]
-    Append {
-        /// The file.
-        path: PathBuf,
+        /// What cannot be done, and what to look at.
+        problem: &'static str,
         /// What the system says.
         source: io::Error,
     },
@@ -32,14 +29,6 @@ pub enum LogError {
         path: PathBuf,
         /// Why not.
         source: FileError,
-    },
-    /// It cannot be read.
-    #[error("{path}: cannot read the log")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
     },
     /// A line in its middle is broken.
     #[error("{path}: line {line} is not a row of this log ({reason}); remove that line")]

@@ -29,7 +29,7 @@ pub use folder::FolderError;
 pub use group::GroupError;
 pub use guard::GuardError;
 pub use init::InitError;
-pub use log::LogError;
+pub use log::{CANNOT_APPEND, LogError};
 pub use optimizer::OptimizerError;
 pub use room::{DiskFull, DoesNotFit};
 pub use text::TextError;

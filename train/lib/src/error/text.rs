@@ -11,25 +11,14 @@ use super::cause::Cause;
 #[non_exhaustive]
 pub enum TextError {
     /// There is nothing of that name.
-    #[error("{path} does not exist; name a run's folder")]
-    Missing {
-        /// What was named.
-        path: PathBuf,
-    },
+    #[error("{0} does not exist; name a run's folder")]
+    Missing(PathBuf),
     /// A checkpoint that stands by itself.
-    #[error(
-        "{checkpoint} is a checkpoint without its run, so what it was trained on is not known; name a run's folder"
-    )]
-    NoRun {
-        /// The checkpoint.
-        checkpoint: PathBuf,
-    },
-    /// A folder that a configuration cannot name.
-    #[error("the name of {path} is not UTF-8; rename it")]
-    NotUtf8 {
-        /// The folder.
-        path: PathBuf,
-    },
+    #[error("{0} is a checkpoint without its run, so what it was trained on is not known; name a run's folder")]
+    NoRun(PathBuf),
+    /// A folder that a configuration cannot name, since its name is not UTF-8.
+    #[error("the name of {0} is not UTF-8; rename it")]
+    NotUtf8(PathBuf),
     /// The run's tokens cannot be read.
     #[error("the text of {run}")]
     OfRun {

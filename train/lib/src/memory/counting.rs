@@ -22,7 +22,11 @@ static ON: AtomicBool = AtomicBool::new(false);
 static LIVE: AtomicI64 = AtomicI64::new(0);
 static PEAK: AtomicI64 = AtomicI64::new(0);
 
+#[inline]
 fn count(bytes: i64) {
+    if !ON.load(Relaxed) {
+        return;
+    }
     let live = LIVE.fetch_add(bytes, Relaxed) + bytes + held() as i64;
     // Reading first keeps the threads from passing the line around at every block.
     if live > PEAK.load(Relaxed) {
@@ -43,33 +47,25 @@ impl Counting {
 // SAFETY: every call goes to mimalloc as it came; the counting touches none of the memory.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if ON.load(Relaxed) {
-            count(layout.size() as i64);
-        }
+        count(layout.size() as i64);
         // SAFETY: the caller's promise.
         self.given(unsafe { MiMalloc.alloc(layout) }, layout.size())
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        if ON.load(Relaxed) {
-            count(layout.size() as i64);
-        }
+        count(layout.size() as i64);
         // SAFETY: the caller's promise.
         self.given(unsafe { MiMalloc.alloc_zeroed(layout) }, layout.size())
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        if ON.load(Relaxed) {
-            count(-(layout.size() as i64));
-        }
+        count(-(layout.size() as i64));
         // SAFETY: the caller's promise.
         unsafe { MiMalloc.dealloc(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        if ON.load(Relaxed) {
-            count(new_size as i64 - layout.size() as i64);
-        }
+        count(new_size as i64 - layout.size() as i64);
         // SAFETY: the caller's promise.
         self.given(unsafe { MiMalloc.realloc(pointer, layout, new_size) }, new_size)
     }

@@ -4,6 +4,8 @@
 //! What a step computes is the same for every micro-batch, but for rounding; only how much of it is
 //! there at once differs.
 
+use std::iter;
+
 use ember_model::GptConfig;
 
 use super::prediction::{Kernels, Parts, training};
@@ -41,7 +43,7 @@ pub struct Undecided {
 impl Undecided {
     /// What these settings leave open.
     pub fn by(settings: &Settings) -> Self {
-        Self { micro_batch: !settings.has("micro_batch"), checkpointing: !settings.has("activation_checkpointing") }
+        Self { micro_batch: settings.micro_batch.is_none(), checkpointing: settings.activation_checkpointing.is_none() }
     }
 }
 
@@ -69,26 +71,18 @@ pub fn fit(
 ) -> Result<Fitted, DoesNotFit> {
     let mut smallest = Parts::default();
     let (mut windows, mut why_not) = (0, String::new());
-    for activation_checkpointing in [config.activation_checkpointing, true] {
-        if activation_checkpointing != config.activation_checkpointing && !open.checkpointing {
-            break;
-        }
+    let switched =
+        (open.checkpointing && !config.activation_checkpointing).then_some(", activation_checkpointing = true");
+    for switched in iter::once("").chain(switched) {
+        let activation_checkpointing = config.activation_checkpointing || !switched.is_empty();
         let mut most = if open.micro_batch { config.batch_size } else { config.micro_batch };
         while let Some(micro_batch) = largest_divisor(config.windows_per_step(), most) {
             let trial = TrainConfig { micro_batch, activation_checkpointing, ..config.clone() };
-            smallest = training(&trial, shape, kernels);
-            windows = micro_batch;
+            (smallest, windows) = (training(&trial, shape, kernels), micro_batch);
             match fits(&trial, smallest.peak_bytes) {
                 Fit::Fits(because) => {
-                    let switched = if activation_checkpointing == config.activation_checkpointing {
-                        ""
-                    } else {
-                        ", activation_checkpointing = true"
-                    };
-                    return Ok(Fitted {
-                        config: trial,
-                        reason: format!("micro_batch = {micro_batch}{switched}: {because}"),
-                    });
+                    let reason = format!("micro_batch = {micro_batch}{switched}: {because}");
+                    return Ok(Fitted { config: trial, reason });
                 }
                 Fit::TooLarge { because, next_at_most } => {
                     why_not = because;
@@ -96,22 +90,29 @@ pub fn fit(
                 }
             }
         }
-        if config.activation_checkpointing {
-            break;
-        }
     }
-    let Parts { peak_bytes, weights_bytes, gradients_bytes, moments_bytes, activations_bytes, logits_bytes, .. } =
-        smallest;
-    Err(DoesNotFit {
-        windows,
-        why_not,
-        peak_bytes,
-        weights_bytes,
-        gradients_bytes,
-        moments_bytes,
-        activations_bytes,
-        logits_bytes,
-    })
+    let parts = [
+        ("weights", smallest.weights_bytes),
+        ("gradients", smallest.gradients_bytes),
+        ("moments", smallest.moments_bytes),
+        ("activations", smallest.activations_bytes),
+        ("logits", smallest.logits_bytes),
+    ];
+    Err(DoesNotFit { windows, why_not, peak_bytes: smallest.peak_bytes, parts })
+}
+
+/// The same by prediction, for `available` bytes.
+///
+/// # Errors
+/// As [`fit`].
+pub fn fit_to_memory(
+    config: &TrainConfig,
+    shape: &GptConfig,
+    kernels: Kernels,
+    open: Undecided,
+    available: u64,
+) -> Result<Fitted, DoesNotFit> {
+    fit(config, shape, kernels, open, &mut |config, predicted| by_prediction(config, predicted, available))
 }
 
 /// Whether a configuration fits.
@@ -130,7 +131,7 @@ pub enum Fit {
 
 /// By prediction, whether so much is `available`. The prediction is right to a tenth, so a tenth is
 /// left free.
-pub fn by_prediction(config: &TrainConfig, predicted_bytes: u64, available: u64) -> Fit {
+fn by_prediction(config: &TrainConfig, predicted_bytes: u64, available: u64) -> Fit {
     let (needs, has) = (bytes(predicted_bytes), bytes(available));
     if predicted_bytes + predicted_bytes / 10 <= available {
         return Fit::Fits(format!("training needs about {needs} of memory, and {has} are available"));

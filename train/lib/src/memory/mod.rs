@@ -13,7 +13,7 @@ use ember_host::memory::available_bytes;
 use ember_kernels::is_cpu;
 use ember_model::device::Selected;
 
-use crate::distributed::launch::Launch;
+use crate::distributed::Launch;
 
 /// What the program comes to take once it trains, beside what is predicted of training and the
 /// tenth of it that is left free: its threads' stacks and heaps, what the products pack, windows,

@@ -6,12 +6,12 @@ use ember_kernels::limits::{Use, check_heads};
 use ember_model::GptConfig;
 use ember_model::device::Selected;
 
-use super::fit::{Fit, Fitted, Undecided, by_prediction, fit};
+use super::fit::{Fit, Fitted, Undecided, fit, fit_to_memory};
 use super::keeping::keep_where_there_is_room;
 use super::prediction::{Kernels, training};
 use crate::config::precision::float_dtype;
 use crate::config::{Precision, TrainConfig};
-use crate::error::{ConfigError, DoesNotFit, Result};
+use crate::error::{ConfigError, Result};
 use crate::units::bytes;
 
 /// Gives `config`, whose micro-batch nobody set, one that fits into `memory` bytes, or where nobody
@@ -28,38 +28,23 @@ pub fn fit_to_device(
     open: Undecided,
     selected: &Selected,
     memory: Option<u64>,
-    trial: &dyn Fn(&TrainConfig, &GptConfig, &Selected) -> Result<Fit>,
+    trial: &dyn Fn(&TrainConfig) -> Result<Fit>,
 ) -> Result<Fitted> {
+    let kernels = Kernels::on(&selected.device);
+    if let Some(memory) = memory {
+        return Ok(fit_to_memory(config, shape, kernels, open, memory)?);
+    }
     let mut failure = None;
-    let fitted = fit(config, shape, Kernels::on(&selected.device), open, &mut |config, predicted| match memory {
-        Some(available) => by_prediction(config, predicted, available),
-        None if predicted <= ASSUMED_BYTES as u64 => {
-            Fit::Fits(format!("training needs about {} of memory, which is little", bytes(predicted)))
+    let fitted = fit(config, shape, kernels, open, &mut |config, predicted| {
+        if predicted <= ASSUMED_BYTES as u64 {
+            return Fit::Fits(format!("training needs about {} of memory, which is little", bytes(predicted)));
         }
-        None => trial(config, shape, selected).unwrap_or_else(|error| {
+        trial(config).unwrap_or_else(|error| {
             failure = Some(error);
             Fit::Fits(String::new())
-        }),
+        })
     });
-    match failure {
-        Some(error) => Err(error),
-        None => Ok(fitted?),
-    }
-}
-
-/// Gives `config` a micro-batch that fits into `memory` bytes, by prediction.
-///
-/// # Errors
-/// When not one window fits.
-pub fn fit_to_memory(
-    config: &TrainConfig,
-    shape: &GptConfig,
-    open: Undecided,
-    selected: &Selected,
-    memory: u64,
-) -> Result<Fitted, DoesNotFit> {
-    let kernels = Kernels::on(&selected.device);
-    fit(config, shape, kernels, open, &mut |config, predicted| by_prediction(config, predicted, memory))
+    failure.map_or(Ok(fitted?), Err)
 }
 
 /// Has freed memory kept where there is room for it beside what training by `config` needs; returns

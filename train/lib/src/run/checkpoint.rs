@@ -18,7 +18,6 @@ use ember_model::{Gpt, checkpoint};
 use super::disk;
 use super::folder::{DAMAGED, Pointer, RunFolder, step_of};
 use crate::error::{CheckpointError, Error, Result};
-use crate::evaluations::Evaluations;
 use crate::note::Note;
 use crate::step::optimizer::Optimizer;
 use crate::step::progress::Progress;
@@ -28,40 +27,93 @@ const EVALUATIONS: &str = "training/evaluations.json";
 const MOMENTS: &str = "training/moments.safetensors";
 const AVERAGE: &str = "ema";
 
-/// Writes the checkpoint of `progress.step` and lets `latest` name it. The folder appears under its
-/// name only when all of it is on the disk; a checkpoint that is there already is left as it is.
-///
-/// The free space is looked at first, so that a disk too full is left as it was.
-///
-/// # Errors
-/// When something cannot be written ([`Error::is_full_disk`] tells whether for want of room); every
-/// earlier checkpoint is still there.
-pub fn save(
-    run: &RunFolder,
-    gpt: &Gpt,
-    optimizer: &Optimizer,
-    tokenizer: &Tokenizer,
-    sampling: Sampling,
-    progress: &Progress,
-) -> Result<()> {
-    let folder = run.checkpoint(progress.step);
-    if !folder.is_dir() {
-        let unfinished = run.unfinished(progress.step);
-        let _ = fs::remove_dir_all(&unfinished);
-        let written = disk::ensure_room(run.path(), size(run, gpt, optimizer))
-            .map_err(Into::into)
-            .and_then(|()| write(&unfinished, gpt, optimizer, tokenizer, sampling, progress))
-            .and_then(|()| {
+/// What a checkpoint holds.
+pub struct Checkpoint<'a> {
+    /// The model.
+    pub gpt: &'a Gpt,
+    /// What it learns by.
+    pub optimizer: &'a Optimizer,
+    /// Its tokenizer.
+    pub tokenizer: &'a Tokenizer,
+    /// How its texts are drawn where nobody asks for something else.
+    pub sampling: Sampling,
+    /// Where the run stands.
+    pub progress: &'a Progress,
+}
+
+impl Checkpoint<'_> {
+    /// Writes the checkpoint of `progress.step` and lets `latest` name it. The folder appears
+    /// under its name only when all of it is on the disk; a checkpoint that is there already is
+    /// left as it is.
+    ///
+    /// The free space is looked at first, so that a disk too full is left as it was.
+    ///
+    /// # Errors
+    /// When something cannot be written ([`Error::is_full_disk`] tells whether for want of room);
+    /// every earlier checkpoint is still there.
+    pub fn save(&self, run: &RunFolder) -> Result<()> {
+        let step = self.progress.step;
+        let (folder, unfinished) = (run.checkpoint(step), run.unfinished(step));
+        if !folder.is_dir() {
+            let _ = fs::remove_dir_all(&unfinished);
+            let write = || -> Result<()> {
+                disk::ensure_room(run.path(), self.size(run))?;
+                self.write(&unfinished)?;
                 fs::rename(&unfinished, &folder).at("cannot create", &folder)?;
                 Ok(sync_folder(&run.checkpoints())?)
-            });
-        if let Err(error) = written {
-            let _ = fs::remove_dir_all(&unfinished);
-            let (run, latest) = (run.path().to_owned(), run.pointed(Pointer::Latest).unwrap_or(None));
-            return Err(CheckpointError::Save { step: progress.step, run, latest, source: error.into() }.into());
+            };
+            if let Err(error) = write() {
+                let _ = fs::remove_dir_all(&unfinished);
+                let (run, latest) = (run.path().to_owned(), run.pointed(Pointer::Latest).unwrap_or(None));
+                return Err(CheckpointError::Save { step, run, latest, source: Box::new(error) }.into());
+            }
+        }
+        Ok(run.point(Pointer::Latest, step)?)
+    }
+
+    /// Bytes that a save will take: as many as the last one, else of the weights and all that the
+    /// optimizer remembers.
+    fn size(&self, run: &RunFolder) -> u64 {
+        match run.pointed(Pointer::Latest) {
+            Ok(Some(latest)) => disk::used_bytes(&latest),
+            _ => 4 * (self.gpt.config().parameters() + self.optimizer.values()) as u64,
         }
     }
-    Ok(run.point(Pointer::Latest, progress.step)?)
+
+    fn write(&self, dir: &Path) -> Result<()> {
+        let training = dir.join("training");
+        fs::create_dir_all(&training).at("cannot create", &training)?;
+        self.write_model(self.gpt, dir)?;
+        if let Some(average) = self.optimizer.average().and_then(|average| average.model(self.gpt)) {
+            // A folder that can be written from by itself.
+            let dir = dir.join(AVERAGE);
+            fs::create_dir_all(&dir).at("cannot create", &dir)?;
+            self.write_model(&average, &dir)?;
+            folder::write_checksums(&dir)?;
+            sync_folder(&dir)?;
+        }
+        let moments = self.optimizer.stored().into_iter();
+        let moments: Vec<_> =
+            moments.map(|(name, values)| NamedTensor { name, shape: vec![values.len()], values }).collect();
+        folder::write_tensors(&dir.join(MOMENTS), &moments)?;
+        let state = dir.join(STATE);
+        let text = serde_json::to_string_pretty(self.progress)?;
+        let write = || {
+            let mut file = File::create(&state)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()
+        };
+        write().at("cannot write", &state)?;
+        folder::write_checksums(dir)?;
+        sync_folder(&training)?;
+        Ok(sync_folder(dir)?)
+    }
+
+    /// What inference reads of a checkpoint.
+    fn write_model(&self, gpt: &Gpt, dir: &Path) -> Result<()> {
+        checkpoint::save(gpt, self.tokenizer.end_of_text(), &self.sampling.to_hugging_face(), dir)?;
+        Ok(self.tokenizer.save(dir)?)
+    }
 }
 
 /// Writes what the evaluation of `progress.step` found beside its checkpoint, where a resume finds
@@ -77,62 +129,6 @@ pub fn save_evaluations(run: &RunFolder, progress: &Progress) -> Result<()> {
     }
     let text = serde_json::to_string_pretty(&progress.evaluations)?;
     Ok(write_atomic(&folder.join(EVALUATIONS), |file| file.write_all(text.as_bytes()))?)
-}
-
-/// What the evaluation of a checkpoint found; `None` where it was not evaluated, or the file is
-/// damaged: then it is again.
-fn load_evaluations(dir: &Path) -> Option<Evaluations> {
-    serde_json::from_slice(&fs::read(dir.join(EVALUATIONS)).ok()?).ok()
-}
-
-/// Bytes that a save will take: as many as the last one, else of the weights and all that the
-/// optimizer remembers.
-fn size(run: &RunFolder, gpt: &Gpt, optimizer: &Optimizer) -> u64 {
-    match run.pointed(Pointer::Latest) {
-        Ok(Some(latest)) => disk::used_bytes(&latest),
-        _ => 4 * (gpt.config().parameters() + optimizer.values()) as u64,
-    }
-}
-
-fn write(
-    dir: &Path,
-    gpt: &Gpt,
-    optimizer: &Optimizer,
-    tokenizer: &Tokenizer,
-    sampling: Sampling,
-    progress: &Progress,
-) -> Result<()> {
-    let training = dir.join("training");
-    fs::create_dir_all(&training).at("cannot create", &training)?;
-    checkpoint::save(gpt, tokenizer.end_of_text(), &sampling.to_hugging_face(), dir)?;
-    tokenizer.save(dir)?;
-    if let Some(average) = optimizer.average().and_then(|average| average.model(gpt)) {
-        write_average(&dir.join(AVERAGE), &average, tokenizer, sampling)?;
-    }
-    let moments =
-        optimizer.stored().into_iter().map(|(name, values)| NamedTensor { name, shape: vec![values.len()], values });
-    let moments: Vec<_> = moments.collect();
-    folder::write_tensors(&dir.join(MOMENTS), &moments)?;
-    let state = dir.join(STATE);
-    let text = serde_json::to_string_pretty(progress)?;
-    let write = || {
-        let mut file = File::create(&state)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()
-    };
-    write().at("cannot write", &state)?;
-    folder::write_checksums(dir)?;
-    sync_folder(&training)?;
-    Ok(sync_folder(dir)?)
-}
-
-/// A folder that can be written from by itself.
-fn write_average(dir: &Path, average: &Gpt, tokenizer: &Tokenizer, sampling: Sampling) -> Result<()> {
-    fs::create_dir_all(dir).at("cannot create", dir)?;
-    checkpoint::save(average, tokenizer.end_of_text(), &sampling.to_hugging_face(), dir)?;
-    tokenizer.save(dir)?;
-    folder::write_checksums(dir)?;
-    Ok(sync_folder(dir)?)
 }
 
 /// Makes names inside `dir` survive a power cut, where the system can say so (not on Windows).
@@ -183,7 +179,7 @@ pub fn newest_whole(run: &RunFolder, note: &mut dyn FnMut(Note)) -> Result<Optio
         }
     }
     let newest = damaged.into_iter().next().map(|(_, error)| error);
-    let none = || CheckpointError::None { folder: run.checkpoints() }.into();
+    let none = || CheckpointError::None(run.checkpoints()).into();
     Err(newest.or_else(|| latest.err().map(Into::into)).unwrap_or_else(none))
 }
 
@@ -191,7 +187,7 @@ pub fn newest_whole(run: &RunFolder, note: &mut dyn FnMut(Note)) -> Result<Optio
 fn verify(dir: &Path) -> Result<()> {
     let checksums = dir.join("checksums.json");
     if !checksums.is_file() {
-        return Err(CheckpointError::NoChecksums { file: checksums }.into());
+        return Err(CheckpointError::NoChecksums(checksums).into());
     }
     Ok(folder::verify_checksums(dir)?)
 }
@@ -203,13 +199,14 @@ fn verify(dir: &Path) -> Result<()> {
 pub fn load(dir: &Path, mut optimizer: Optimizer, device: &Device) -> Result<Restored> {
     let state = dir.join(STATE);
     if !state.is_file() {
-        return Err(CheckpointError::NoState { folder: dir.to_owned() }.into());
+        return Err(CheckpointError::NoState(dir.to_owned()).into());
     }
     let text = fs::read_to_string(&state).at("cannot read", &state)?;
     let damaged = |source| CheckpointError::DamagedState { file: state.clone(), source };
     let mut progress: Progress = serde_json::from_str(&text).map_err(damaged)?;
-    if let Some(evaluations) = load_evaluations(dir) {
-        progress.evaluations = evaluations;
+    // Not there where it was not evaluated; where the file is damaged, it is again.
+    if let Some(found) = fs::read(dir.join(EVALUATIONS)).ok().and_then(|json| serde_json::from_slice(&json).ok()) {
+        progress.evaluations = found;
     }
     let gpt = checkpoint::load(dir, device)?;
     let file = TensorFile::open(&dir.join(MOMENTS))?;
@@ -221,12 +218,12 @@ pub fn load(dir: &Path, mut optimizer: Optimizer, device: &Device) -> Result<Res
     if optimizer.average().is_some() && progress.step > 0 {
         let average = dir.join(AVERAGE);
         if !average.is_dir() {
-            return Err(CheckpointError::NoAverage { folder: average }.into());
+            return Err(CheckpointError::NoAverage(average).into());
         }
         optimizer.restore_average(checkpoint::load(&average, &device.clone().inner())?);
     }
     if progress.windows < progress.step {
-        return Err(CheckpointError::ImpossibleState { file: state }.into());
+        return Err(CheckpointError::ImpossibleState(state).into());
     }
     Ok(Restored { gpt, optimizer, progress })
 }

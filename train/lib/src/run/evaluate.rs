@@ -5,8 +5,7 @@ use ember_data::windows::ValWindows;
 use ember_decoding::score::token_log_probabilities;
 use ember_model::Gpt;
 
-use crate::distributed::ProcessGroup;
-use crate::distributed::collectives::all_reduce_f64;
+use crate::distributed::{ProcessGroup, all_reduce_f64};
 use crate::error::Result;
 use crate::memory::evaluation::rows_at_once;
 

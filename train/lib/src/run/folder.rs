@@ -42,15 +42,6 @@ pub enum Pointer {
     Best,
 }
 
-impl Pointer {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Latest => "latest",
-            Self::Best => "best",
-        }
-    }
-}
-
 impl RunFolder {
     /// Makes a folder for a new run and takes its lock.
     ///
@@ -60,10 +51,10 @@ impl RunFolder {
     pub fn create(path: &Path) -> Result<Self, FolderError> {
         let path_buf = || path.to_owned();
         if path.join("config.toml").exists() || path.join("checkpoints").exists() {
-            return Err(FolderError::HoldsRun { path: path_buf() });
+            return Err(FolderError::HoldsRun(path_buf()));
         }
         if path.exists() && !path.is_dir() {
-            return Err(FolderError::IsFile { path: path_buf() });
+            return Err(FolderError::IsFile(path_buf()));
         }
         // A run that ended before it began leaves its data, and names with a leading dot are
         // nobody's work.
@@ -83,7 +74,7 @@ impl RunFolder {
     /// When there is no run in it, or another process uses it.
     pub fn open(path: &Path) -> Result<Self, FolderError> {
         if !path.join("config.toml").is_file() {
-            return Err(FolderError::NoRun { path: path.to_owned() });
+            return Err(FolderError::NoRun(path.to_owned()));
         }
         Self::lock(path)
     }
@@ -102,13 +93,13 @@ impl RunFolder {
         let lock = File::create(&file_path).at("cannot write", &file_path)?;
         match lock.try_lock() {
             Ok(()) => Ok(Self { path: path.to_owned(), _lock: Some(lock) }),
-            Err(TryLockError::WouldBlock) => Err(FolderError::InUse { path: path.to_owned() }),
+            Err(TryLockError::WouldBlock) => Err(FolderError::InUse(path.to_owned())),
             Err(TryLockError::Error(error)) => Err(error).at("cannot lock", &file_path).map_err(Into::into),
         }
     }
 
-    /// Whether a process owns the run in `path` now. Looking takes nothing from it: a shared lock is
-    /// held for a moment, where none else is.
+    /// Whether a process owns the run in `path` now. Looking takes nothing from it: a shared lock
+    /// is held for a moment, where none else is.
     pub fn is_in_use(path: &Path) -> bool {
         let lock = File::open(path.join(LOCK));
         lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
@@ -183,12 +174,19 @@ impl RunFolder {
         self.checkpoints().join(checkpoint_name(step))
     }
 
+    fn pointer(&self, pointer: Pointer) -> PathBuf {
+        self.path.join(match pointer {
+            Pointer::Latest => "latest",
+            Pointer::Best => "best",
+        })
+    }
+
     /// The checkpoint folder that a pointer names; `None` before the first.
     ///
     /// # Errors
     /// When the pointer cannot be read, or the folder it names is gone.
     pub fn pointed(&self, pointer: Pointer) -> Result<Option<PathBuf>, FolderError> {
-        let file = self.path.join(pointer.name());
+        let file = self.pointer(pointer);
         if !file.exists() {
             return Ok(None);
         }
@@ -205,7 +203,7 @@ impl RunFolder {
     /// # Errors
     /// When the file cannot be written.
     pub fn point(&self, pointer: Pointer, step: u64) -> Result<(), FileError> {
-        let file = self.path.join(pointer.name());
+        let file = self.pointer(pointer);
         write_atomic(&file, |file| writeln!(file, "{}", checkpoint_name(step)))
     }
 
@@ -214,7 +212,7 @@ impl RunFolder {
     /// # Errors
     /// When the file cannot be written.
     pub fn name_best(&self, step: u64) -> Result<(), FileError> {
-        let named = fs::read_to_string(self.path.join(Pointer::Best.name())).unwrap_or_default();
+        let named = fs::read_to_string(self.pointer(Pointer::Best)).unwrap_or_default();
         if named.trim() == checkpoint_name(step) || !self.checkpoint(step).is_dir() {
             return Ok(());
         }
@@ -271,7 +269,7 @@ impl RunFolder {
         let aside = self.checkpoints().join(format!("{why}-{name}"));
         let _ = fs::remove_dir_all(&aside);
         fs::rename(checkpoint, &aside).at("cannot rename", checkpoint)?;
-        let best = self.path.join(Pointer::Best.name());
+        let best = self.pointer(Pointer::Best);
         if fs::read_to_string(&best).is_ok_and(|named| named.trim() == name) {
             fs::remove_file(&best).at("cannot remove", &best)?;
         }

@@ -9,14 +9,15 @@ use ember_data::tokenizer::{Tokenizer, UnknownCharacter};
 use ember_decoding::run_folder;
 use ember_model::{Gpt, GptConfig, checkpoint, folder};
 
-use crate::config::{ConfigError, Settings, TextFacts, TrainConfig};
+use crate::config::TrainConfig;
 use crate::error::{Error, InitError, Result};
 
 /// A checkpoint to begin from, found and whole; its weights are not read yet.
 pub struct Init {
-    folder: PathBuf,
+    pub(super) folder: PathBuf,
     found: String,
-    shape: GptConfig,
+    /// The shape of its model.
+    pub(super) shape: GptConfig,
     tokenizer: Tokenizer,
 }
 
@@ -26,7 +27,7 @@ impl Init {
     /// # Errors
     /// When there is none, it is damaged, or its tokenizer is missing or not the model's.
     pub fn open(named: &str) -> Result<Self, InitError> {
-        Self::find(named).map_err(|error| InitError::Open { source: error.into() })
+        Self::find(named).map_err(|error| InitError::Open(error.into()))
     }
 
     fn find(named: &str) -> Result<Self> {
@@ -35,7 +36,7 @@ impl Init {
         folder::verify_checksums_for_inference(&folder)?;
         let shape = folder::read_config(&folder)?;
         if !Tokenizer::is_in(&folder) {
-            return Err(InitError::NoTokenizer { folder }.into());
+            return Err(InitError::NoTokenizer(folder).into());
         }
         let tokenizer = Tokenizer::from_folder(&folder)?;
         let (tokens, vocab_size) = (tokenizer.vocab_size(), shape.vocab_size);
@@ -43,14 +44,6 @@ impl Init {
             return Err(InitError::ForeignTokenizer { folder, tokens, vocab_size }.into());
         }
         Ok(Self { folder, found: found.reason, shape, tokenizer })
-    }
-
-    /// Lets the text become this checkpoint's tokens.
-    ///
-    /// # Errors
-    /// When another tokenizer was asked for.
-    pub fn give_tokenizer(&self, settings: &mut Settings) -> Result<(), ConfigError> {
-        settings.take_tokenizer(&self.folder)
     }
 
     /// What was found, in one line.
@@ -61,16 +54,8 @@ impl Init {
 
     /// The model that a run by `config` begins from: this checkpoint's, with the run's context and
     /// dropout.
-    pub fn shape(&self, config: &TrainConfig) -> GptConfig {
+    pub fn shape_by(&self, config: &TrainConfig) -> GptConfig {
         GptConfig { context_length: config.context_length, dropout: config.dropout, ..self.shape.clone() }
-    }
-
-    /// Gives the run this checkpoint's shape; returns what was decided, a line each.
-    ///
-    /// # Errors
-    /// When a key contradicts it.
-    pub fn give_shape(&self, settings: &mut Settings, facts: &TextFacts) -> Result<Vec<String>, ConfigError> {
-        settings.take_shape(&self.folder, &self.shape, facts)
     }
 
     /// Refuses tokens that were prepared with another tokenizer.
@@ -79,17 +64,20 @@ impl Init {
     /// When a token of `dataset`, which is in `data`, is not the checkpoint's token of the same id.
     pub fn check_tokens(&self, dataset: &Dataset, data: &Path) -> Result<(), InitError> {
         let (theirs, ours) = (&dataset.tokenizer, &self.tokenizer);
-        let (data, folder) = (data.to_owned(), self.folder.clone());
-        if theirs.vocab_size() != ours.vocab_size() {
+        let folder = self.folder.display();
+        let what = if theirs.vocab_size() != ours.vocab_size() {
             let (theirs, ours) = (theirs.vocab_size(), ours.vocab_size());
-            return Err(InitError::OtherVocabSize { data, folder, theirs, ours });
-        }
-        let other = (0..ours.vocab_size() as u32).find(|id| theirs.token_bytes(*id) != ours.token_bytes(*id));
-        if let Some(id) = other {
+            format!("a tokenizer of {theirs} tokens, the checkpoint {folder} has one of {ours}")
+        } else {
+            let other = (0..ours.vocab_size() as u32).find(|id| theirs.token_bytes(*id) != ours.token_bytes(*id));
+            let Some(id) = other else { return Ok(()) };
             let word = |of: &Tokenizer| String::from_utf8_lossy(&of.token_bytes(id).unwrap_or_default()).into_owned();
-            return Err(InitError::OtherToken { data, folder, id, theirs: word(theirs), ours: word(ours) });
-        }
-        Ok(())
+            let (theirs, ours) = (word(theirs), word(ours));
+            format!(
+                "another tokenizer than the checkpoint's {folder}: token {id} is {theirs:?} there and {ours:?} here"
+            )
+        };
+        Err(InitError::OtherTokenizer { data: data.to_owned(), folder: self.folder.clone(), what })
     }
 
     /// Says of a text with unknown characters that the model has no token for them.
@@ -117,7 +105,7 @@ pub fn first_model(config: &TrainConfig, dataset: &Dataset, device: &Device) -> 
         Ok(checkpoint::load_changed(&folder, change, device)?)
     };
     let gpt = load().map_err(|error| InitError::Gone { folder: folder.clone(), source: error.into() })?;
-    if is_model_of(gpt.config(), config, dataset) { Ok(gpt) } else { Err(InitError::Changed { folder }.into()) }
+    if is_model_of(gpt.config(), config, dataset) { Ok(gpt) } else { Err(InitError::Changed(folder).into()) }
 }
 
 /// Whether `shape` is what the configuration and the text's tokens make. Of a model that began from

@@ -1,4 +1,5 @@
-//! A run from its text to its last checkpoint: [`Start`] begins a new one, [`resume`] takes one up again, [`Run::train`] trains it.
+//! A run from its text to its last checkpoint: [`Start`] begins a new one, [`resume`] takes one up
+//! again, [`Run::train`] trains it.
 //!
 //! ```no_run
 //! use ember_host::interrupt::Interrupt;
@@ -23,6 +24,8 @@ mod disk;
 pub mod evaluate;
 pub mod folder;
 pub mod init;
+mod left_out;
+mod look;
 pub mod peak;
 pub mod report;
 mod resume;
@@ -36,7 +39,6 @@ pub mod time_budget;
 pub mod training;
 pub mod verify;
 mod weights;
-pub mod windows;
 
 use ember_data::prepare::{Dataset, Marks};
 use ember_model::Gpt;
@@ -44,20 +46,18 @@ use ember_model::device::Selected;
 
 use crate::config::TrainConfig;
 use crate::config::precision::float_dtype;
-use crate::distributed::collectives::{all_ok, broadcast_text};
-use crate::distributed::{ProcessGroup, exchange};
-use crate::error::{GroupError, LogError, Result};
+use crate::distributed::{ProcessGroup, all_ok, broadcast, exchange};
+use crate::error::{GroupError, Result};
 use crate::step::optimizer::Optimizer;
 use crate::step::progress::{DataChecksums, Progress};
 use crate::step::{InFlight, Learner};
 use folder::RunFolder;
 use init::first_model;
-use report::{Records, Reporter, Row, RunFacts, jsonl};
+use report::{Records, Reporter, RunFacts};
 use speedometer::Speedometer;
 use time_budget::TimeBudget;
 use training::{Spent, Trainer};
-use weights::Weights;
-use windows::windows;
+use weights::come_damaged;
 
 pub use resume::resume;
 pub use start::{Caller, Chosen, Known, Start, Usual, check_size, device_kind};
@@ -108,22 +108,22 @@ impl Run {
     /// When the folder is no run, another process uses it, or its text or the checkpoint to begin
     /// from cannot be read.
     pub fn from_the_start(folder: RunFolder, selected: Selected, group: Box<dyn ProcessGroup>) -> Result<Self> {
-        let config = TrainConfig::from_file(&folder.config())?;
-        let dataset = Dataset::open(&text::data_folder(folder.path(), &config.text))?;
-        let gpt = first_model(&config, &dataset, &selected.device.clone().autodiff())?;
+        let (config, dataset) = text::described(&folder)?;
+        Self::new(folder, config, dataset, selected, group)
+    }
+
+    /// A run at its first step.
+    fn new(
+        folder: RunFolder,
+        config: TrainConfig,
+        dataset: Dataset,
+        selected: Selected,
+        group: Box<dyn ProcessGroup>,
+    ) -> Result<Self> {
+        let gpt = all_ok(&*group, first_model(&config, &dataset, &selected.device.clone().autodiff()))?;
         let (optimizer, progress) = (Optimizer::new(&config), Progress::default());
-        Ok(Self {
-            group,
-            folder,
-            config,
-            dataset,
-            gpt,
-            optimizer,
-            progress,
-            selected,
-            pause_at: None,
-            time_budget: None,
-        })
+        let (pause_at, time_budget) = (None, None);
+        Ok(Self { group, folder, config, dataset, gpt, optimizer, progress, selected, pause_at, time_budget })
     }
 
     /// Trains to the end, or until `stop` or the reporter says so.
@@ -136,7 +136,7 @@ impl Run {
             self;
         progress.data = Some(all_ok(&*group, broadcast_data(&*group, DataChecksums::new(&dataset.manifest))?)?);
         let gpt = exchange::broadcast_weights(&*group, gpt)?.with_precision(float_dtype(config.precision));
-        let (windows, val_windows) = windows(&config, &dataset)?;
+        let (windows, val_windows) = text::windows(&config, &dataset)?;
         let line = format!(
             "{} parameters, {} tokens a step, {} windows in a pass",
             gpt.config().parameters(),
@@ -145,16 +145,16 @@ impl Run {
         );
         reporter.note(line.into());
         let peak_flops = peak::flops(&selected.name, config.precision);
-        let facts = facts(&config, &dataset, &gpt, &selected.name, peak_flops);
         let log = if group.leads() {
-            log(&folder, facts, progress.step, config.tensorboard)
+            let facts = facts(&config, &dataset, &gpt, &selected.name, peak_flops);
+            Records::open(&folder, facts, progress.step, config.tensorboard).map_err(Into::into)
         } else {
             Ok(Records::kept_elsewhere())
         };
-        let log = all_ok(&*group, log.map_err(Into::into))?;
+        let log = all_ok(&*group, log)?;
         group.keep_watch(folder.path());
         reporter.begin(&folder.name(), progress.step, config.max_steps);
-        let weights = Weights::at_the_start(&gpt, reporter);
+        let came_damaged = come_damaged(&gpt, reporter);
         let in_flight = InFlight::new(&config, &optimizer, &*group, &gpt.device());
         let pace = Speedometer::new(progress.tokens, progress.elapsed_s);
         let learner = Learner { config, group, windows, optimizer, progress, in_flight, stop_agreed: false };
@@ -166,7 +166,7 @@ impl Run {
             tokenizer: dataset.tokenizer,
             marks: dataset.manifest.marks,
             peak_flops,
-            weights,
+            came_damaged,
             log,
             spent: Spent::default(),
             pace,
@@ -188,11 +188,8 @@ pub fn device_line(selected: &Selected) -> String {
 
 /// The checksums of the text, where this process reads the same as the one of rank 0.
 fn broadcast_data(group: &dyn ProcessGroup, own: DataChecksums) -> Result<Result<DataChecksums>> {
-    let first: DataChecksums = serde_json::from_str(&broadcast_text(group, &serde_json::to_string(&own)?)?)?;
-    Ok(match first.difference(&own) {
-        Some(what) => Err(GroupError::OtherText { what }.into()),
-        None => Ok(own),
-    })
+    let other = broadcast(group, &own)?.difference(&own);
+    Ok(other.map_or(Ok(own), |what| Err(GroupError::OtherText(what).into())))
 }
 
 /// The first row of the log.
@@ -208,13 +205,4 @@ fn facts(config: &TrainConfig, dataset: &Dataset, gpt: &Gpt, device: &str, peak_
         val_tokens: dataset.manifest.val.tokens,
         peak_flops,
     }
-}
-
-/// Opens the run's records, whose first row says what the run is.
-fn log(run: &RunFolder, facts: RunFacts, step: u64, tensorboard: bool) -> Result<Records, LogError> {
-    let mut log = Records::open(run, step, tensorboard)?;
-    if jsonl::read::<Row>(&run.metrics())?.is_empty() {
-        log.append(&Row { run: Some(facts), ..Row::default() })?;
-    }
-    Ok(log)
 }

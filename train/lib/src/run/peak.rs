@@ -3,55 +3,36 @@
 
 use crate::config::Precision;
 
+/// GPUs, each with its peak in teraFLOP/s by the vendors' data sheets: in float32 without tensor
+/// cores, and of the tensor cores in bfloat16 and float16, without sparsity. More specific names
+/// first: the first that a device's name contains counts.
+const GPUS: &[(&str, f64, Option<f64>)] = &[
+    ("H200", 67.0, Some(989.0)),
+    ("H100 PCIe", 51.0, Some(756.0)),
+    ("H100", 67.0, Some(989.0)),
+    ("A100", 19.5, Some(312.0)),
+    ("A10G", 31.2, None),
+    ("L40S", 91.6, Some(362.0)),
+    ("L4", 30.3, Some(121.0)),
+    ("T4", 8.1, None),
+    ("V100", 15.7, None),
+    ("RTX 5090", 104.8, None),
+    ("RTX 4090", 82.6, Some(165.2)),
+    ("RTX 4080", 48.7, None),
+    ("RTX 3090", 35.6, Some(71.0)),
+    ("RTX 3080", 29.8, None),
+    ("RTX 3060", 12.7, None),
+];
+
 /// Peak FLOP/s of the GPU that calls itself `name`, in the type that the products are computed in:
 /// what a run's utilisation is a share of. `None` for a device we do not know.
 pub fn flops(name: &str, precision: Precision) -> Option<f64> {
-    match precision {
-        Precision::F32 => float32_flops(name),
-        Precision::Bf16 | Precision::F16 => half_flops(name),
-    }
-}
-
-/// Peak FLOP/s of the tensor cores in bfloat16 and float16, by NVIDIA's data sheets, without
-/// sparsity.
-fn half_flops(name: &str) -> Option<f64> {
-    const TERA: f64 = 1e12;
-    const GPUS: &[(&str, f64)] = &[
-        ("H200", 989.0 * TERA),
-        ("H100 PCIe", 756.0 * TERA),
-        ("H100", 989.0 * TERA),
-        ("A100", 312.0 * TERA),
-        ("L40S", 362.0 * TERA),
-        ("L4", 121.0 * TERA),
-        ("RTX 4090", 165.2 * TERA),
-        ("RTX 3090", 71.0 * TERA),
-    ];
-    GPUS.iter().find(|(known, _)| name.contains(known)).map(|(_, flops)| *flops)
-}
-
-/// Peak float32 FLOP/s, by the vendors' data sheets (without tensor cores), of the GPU that calls
-/// itself `name`. `None` for a device we do not know.
-pub fn float32_flops(name: &str) -> Option<f64> {
-    const TERA: f64 = 1e12;
-    // More specific names first: the first that `name` contains counts.
-    const GPUS: &[(&str, f64)] = &[
-        ("H200", 67.0 * TERA),
-        ("H100 PCIe", 51.0 * TERA),
-        ("H100", 67.0 * TERA),
-        ("A100", 19.5 * TERA),
-        ("A10G", 31.2 * TERA),
-        ("L40S", 91.6 * TERA),
-        ("L4", 30.3 * TERA),
-        ("T4", 8.1 * TERA),
-        ("V100", 15.7 * TERA),
-        ("RTX 5090", 104.8 * TERA),
-        ("RTX 4090", 82.6 * TERA),
-        ("RTX 4080", 48.7 * TERA),
-        ("RTX 3090", 35.6 * TERA),
-        ("RTX 3080", 29.8 * TERA),
-        ("RTX 3060", 12.7 * TERA),
-    ];
-    GPUS.iter().find(|(known, _)| name.contains(known)).map(|(_, flops)| *flops)
+    let (_, float32, half) = GPUS.iter().find(|(known, ..)| name.contains(known))?;
+    let tera = match precision {
+        Precision::F32 => Some(*float32),
+        Precision::Bf16 | Precision::F16 => *half,
+    };
+    tera.map(|tera| tera * 1e12)
 }
 
 #[cfg(test)]
@@ -60,6 +41,7 @@ mod tests {
 
     #[test]
     fn the_specific_name_wins_and_the_unknown_has_none() {
+        let float32_flops = |name| flops(name, Precision::F32);
         assert_eq!(float32_flops("NVIDIA H200"), Some(67e12));
         assert_eq!(float32_flops("NVIDIA H100 PCIe"), Some(51e12));
         assert_eq!(float32_flops("NVIDIA L40S"), Some(91.6e12));

@@ -7,13 +7,12 @@ use ember_model::device::Selected;
 
 use super::Run;
 use super::checkpoint::{self, Restored};
-use super::folder::{RunFolder, checkpoint_name, step_of};
+use super::folder::{RunFolder, step_of};
 use super::init::{first_model, is_model_of};
 use super::report::{Reporter, Row, jsonl, records};
 use super::text;
 use crate::config::{Curve, TrainConfig, precision};
-use crate::distributed::collectives::{all_ok, broadcast_text};
-use crate::distributed::{ProcessGroup, share};
+use crate::distributed::{ProcessGroup, all_ok, broadcast, share};
 use crate::error::{CheckpointError, Error, LogError, Result, TextError};
 use crate::evaluations::Evaluations;
 use crate::memory;
@@ -40,14 +39,12 @@ pub fn resume(
     // order, which a slow file system may not show them yet.
     let opened = if group.leads() { open(path, reporter) } else { Ok((RunFolder::owned_elsewhere(path), None)) };
     let (folder, latest) = all_ok(&*group, opened)?;
-    let latest = broadcast_text(&*group, &latest.map(checkpoint_name).unwrap_or_default())?;
-    let latest = step_of(Path::new(&latest));
+    let latest = broadcast(&*group, &latest)?;
     let restored = restore(&folder, latest, changes, &*group, &selected, reporter);
     let (config, dataset, restored) = all_ok(&*group, restored)?;
     let Restored { gpt, optimizer, progress } = restored;
     // What is decided by these is decided in step: all have them as the first reads them.
-    let config = TrainConfig::from_toml_str(&broadcast_text(&*group, &config.to_toml()?)?)?;
-    let progress: Progress = serde_json::from_str(&broadcast_text(&*group, &serde_json::to_string(&progress)?)?)?;
+    let (config, progress) = broadcast(&*group, &(config, progress))?;
     let written = if group.leads() { write_back(&folder, &config, &progress, reporter) } else { Ok(()) };
     all_ok(&*group, written)?;
     // A promise of time is of the session it was made in: what it had made of the length is in the
@@ -101,7 +98,7 @@ fn restore(
     }
     let shape = restored.gpt.config();
     if !is_model_of(shape, &config, &dataset) {
-        return Err(CheckpointError::OtherModel { run: run.path().to_owned() }.into());
+        return Err(CheckpointError::OtherModel(run.path().to_owned()).into());
     }
     check_attention(config.precision, shape, selected)?;
     keeps_freed_memory(&share_of(&config, group.size()), shape, selected, memory::available(None, selected));

@@ -132,13 +132,11 @@ pub fn check_prompts(tokenizer: &Tokenizer, prompts: &[String]) -> Result<()> {
 
 /// The samples of one step as a text for people; where there are several, each under its prompt.
 pub fn page(samples: &[Sample]) -> String {
-    match samples {
-        [only] => only.whole(),
-        several => {
-            let each = several.iter().map(|sample| {
-                format!("--- prompt {}: {:?}\n{}\n", sample.prompt_index, sample.prompt, sample.whole().trim_end())
-            });
-            each.collect::<Vec<_>>().join("\n")
-        }
+    if let [only] = samples {
+        return only.whole();
     }
+    let each = samples.iter().map(|sample| {
+        format!("--- prompt {}: {:?}\n{}\n", sample.prompt_index, sample.prompt, sample.whole().trim_end())
+    });
+    each.collect::<Vec<_>>().join("\n")
 }

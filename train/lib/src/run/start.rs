@@ -8,26 +8,21 @@ use ember_model::GptConfig;
 use ember_model::device::{self, DeviceChoice, Selected};
 
 use super::folder::RunFolder;
-use super::init::{Init, first_model};
+use super::init::Init;
 use super::report::Reporter;
 use super::sample;
 use super::text::{self, absolute};
 use super::time_budget::{Pace, TimeBudget};
-use super::windows::windows;
 use super::{Run, device_line};
-use crate::config::precision;
-use crate::config::{DataConfig, DeviceKind, Settings, TextFacts, TrainConfig};
-use crate::distributed::collectives::{all_ok, broadcast_text};
-use crate::distributed::launch::{self, Launch};
-use crate::distributed::{ProcessGroup, check_share};
+use crate::config::{DataConfig, DeviceKind, Settings, TextFacts, TrainConfig, precision};
+use crate::distributed::{Launch, ProcessGroup, all_ok, broadcast, check_share, launch};
 use crate::error::{ConfigError, Error, Result};
 use crate::memory;
-use crate::memory::fit::{Fit, Undecided, share_of};
+use crate::memory::fit::{Fit, Undecided, fit_to_memory, share_of};
 use crate::memory::keeping::give_back_freed_memory;
-use crate::memory::on_device::{check_attention, doubt, fit_to_device, fit_to_memory, keeps_freed_memory};
+use crate::memory::on_device::{check_attention, doubt, fit_to_device, keeps_freed_memory};
+use crate::memory::prediction::Kernels;
 use crate::note::Note;
-use crate::step::optimizer::Optimizer;
-use crate::step::progress::Progress;
 
 /// What a program may do in its own way while a run begins.
 pub trait Caller {
@@ -113,8 +108,8 @@ pub struct Start {
     memory_limit: Option<u64>,
 }
 
-/// What one process finds in the folder of a new run.
-type Described = (RunFolder, TrainConfig, Dataset);
+/// What a new run is: what is in its folder, and what a step is expected to take.
+type Described = (TrainConfig, Dataset, Pace);
 
 impl Start {
     /// Chooses the device for what these settings say, and the precision where they do not say it.
@@ -132,7 +127,7 @@ impl Start {
         let init = settings.init().map(Init::open).transpose()?;
         if let Some(init) = &init {
             reporter.note(init.found().into());
-            init.give_tokenizer(&mut settings)?;
+            settings.take_tokenizer(&init.folder)?;
         }
         let data = settings.data()?;
         let selected = device::select(launch::device(device))?;
@@ -151,7 +146,7 @@ impl Start {
     fn check(&self, caller: &dyn Caller) -> Result<()> {
         let mut settings = self.settings.clone();
         if let Some(init) = &self.init {
-            init.give_shape(&mut settings, &TextFacts::NOTHING)?;
+            settings.take_shape(&init.folder, &init.shape, &TextFacts::NOTHING)?;
         }
         let memory = memory::available(self.memory_limit, &self.selected);
         let processes = Launch::of_this_process().map_or(1, |launch| launch.size);
@@ -170,14 +165,15 @@ impl Start {
         check_size(config, &shape, &self.selected, processes)?;
         let open = Undecided::by(&self.settings);
         if let (Some(memory), true) = (memory, open.micro_batch) {
-            fit_to_memory(&share_of(config, processes), &shape, open, &self.selected, memory)?;
+            let kernels = Kernels::on(&self.selected.device);
+            fit_to_memory(&share_of(config, processes), &shape, kernels, open, memory)?;
         }
         Ok(())
     }
 
     /// The model that a run by `config` begins from.
     fn shape(&self, config: &TrainConfig, vocab_size: usize) -> GptConfig {
-        self.init.as_ref().map_or_else(|| config.shape(vocab_size), |init| init.shape(config))
+        self.init.as_ref().map_or_else(|| config.shape(vocab_size), |init| init.shape_by(config))
     }
 
     /// Makes the run's folder `path`, prepares the text, and writes down what was chosen. Of
@@ -193,49 +189,26 @@ impl Start {
         caller: &dyn Caller,
         reporter: &mut dyn Reporter,
     ) -> Result<Option<Run>> {
-        let made = if group.leads() { self.make(path, group.size(), caller, reporter) } else { Ok(None) };
-        let made = all_ok(&*group, made)?;
-        let path = made.as_ref().map(|((folder, ..), _)| folder.path().display().to_string());
-        let path = broadcast_text(&*group, path.as_deref().unwrap_or_default())?;
-        if path.is_empty() {
+        let mut make = || -> Result<_> {
+            let fresh = !path.exists();
+            let folder = RunFolder::create(path)?;
+            let begun = self.describe(&folder, group.size(), caller, reporter).inspect_err(|_| {
+                if fresh {
+                    let _ = std::fs::remove_dir_all(path); // nothing is left where nothing comes of it
+                }
+            })?;
+            Ok(begun.map(|described| (folder, described)))
+        };
+        let made = all_ok(&*group, if group.leads() { make() } else { Ok(None) })?;
+        let path = made.as_ref().map(|(folder, _)| folder.path().display().to_string());
+        let Some(path) = broadcast(&*group, &path)? else {
             group.leave();
             return Ok(None);
-        }
+        };
         let opened = made.map_or_else(|| follow(Path::new(&path)), Ok);
-        let ((folder, config, dataset), pace) = all_ok(&*group, opened)?;
-        let gpt = all_ok(&*group, first_model(&config, &dataset, &self.selected.device.clone().autodiff()))?;
-        let (optimizer, progress) = (Optimizer::new(&config), Progress::default());
-        let (selected, time_budget) = (self.selected, caller.time_budget(pace));
-        Ok(Some(Run {
-            group,
-            folder,
-            config,
-            dataset,
-            gpt,
-            optimizer,
-            progress,
-            selected,
-            pause_at: None,
-            time_budget,
-        }))
-    }
-
-    /// Makes the folder of a new run; where nothing comes of it, nothing is left behind.
-    fn make(
-        &self,
-        path: &Path,
-        processes: usize,
-        caller: &dyn Caller,
-        reporter: &mut dyn Reporter,
-    ) -> Result<Option<(Described, Pace)>> {
-        let fresh = !path.exists();
-        let folder = RunFolder::create(path)?;
-        let begun = self.describe(&folder, processes, caller, reporter).inspect_err(|_| {
-            if fresh {
-                let _ = std::fs::remove_dir_all(path);
-            }
-        })?;
-        Ok(begun.map(|(config, dataset, pace)| ((folder, config, dataset), pace)))
+        let (folder, (config, dataset, pace)) = all_ok(&*group, opened)?;
+        let run = Run::new(folder, config, dataset, self.selected, group)?;
+        Ok(Some(Run { time_budget: caller.time_budget(pace), ..run }))
     }
 
     /// Prepares the text and writes the resolved configuration: after this the run exists. `None`
@@ -249,7 +222,7 @@ impl Start {
         processes: usize,
         caller: &dyn Caller,
         reporter: &mut dyn Reporter,
-    ) -> Result<Option<(TrainConfig, Dataset, Pace)>> {
+    ) -> Result<Option<Described>> {
         let Self { data, init, selected, memory_limit, .. } = self;
         let elsewhere = text::prepared(&data.text);
         let tokens = elsewhere.map_or_else(|| folder.data(), Path::to_owned);
@@ -269,7 +242,7 @@ impl Start {
         let mut settings = self.settings.clone();
         if let Some(init) = init {
             init.check_tokens(&dataset, &tokens)?;
-            let decided = init.give_shape(&mut settings, &facts)?;
+            let decided = settings.take_shape(&init.folder, &init.shape, &facts)?;
             decided.into_iter().for_each(|line| reporter.note(line.into()));
         }
         let open = Undecided::by(&settings);
@@ -283,10 +256,10 @@ impl Start {
         // Refuse now what could not train, while there is nothing to lose.
         let shape = shape(&config);
         check_size(&config, &shape, selected, processes)?;
-        windows(&config, &dataset)?;
+        text::windows(&config, &dataset)?;
         let share = share_of(&config, processes);
         if open.micro_batch {
-            let trial = |config: &_, shape: &_, selected: &_| caller.try_steps(config, shape, selected);
+            let trial = |config: &_| caller.try_steps(config, &shape, selected);
             let fitted = fit_to_device(&share, &shape, open, selected, memory, &trial)?;
             config = fitted.in_whole(&config);
             reporter.note(fitted.reason.into());
@@ -311,11 +284,10 @@ impl Start {
 }
 
 /// Opens the folder that another process has made.
-fn follow(path: &Path) -> Result<(Described, Pace)> {
+fn follow(path: &Path) -> Result<(RunFolder, Described)> {
     let folder = RunFolder::owned_elsewhere(path);
-    let config = TrainConfig::from_file(&folder.config())?;
-    let dataset = Dataset::open(&text::data_folder(folder.path(), &config.text))?;
-    Ok(((folder, config, dataset), Pace::default()))
+    let (config, dataset) = text::described(&folder)?;
+    Ok((folder, (config, dataset, Pace::default())))
 }
 
 /// Refuses a model that cannot be, or not on this device, and steps that the processes cannot

@@ -1,12 +1,15 @@
-//! The text of a run: what is prepared for it, and where the tokens are that were.
+//! The text of a run: what is prepared for it, where the tokens are that were, and the windows that
+//! its configuration cuts them into.
 
 use std::path::{Path, PathBuf};
 
 use ember_data::prepare::{self, Dataset, Input, Manifest, PrepareOptions, Progress};
 use ember_data::tokenizer::TokenizerChoice;
+use ember_data::windows::{TrainWindows, ValWindows};
 use ember_decoding::run_folder;
 use ember_host::file_error::At;
 
+use super::folder::RunFolder;
 use crate::config::{ConfigError, DataConfig, TrainConfig};
 use crate::error::{Result, TextError};
 
@@ -66,6 +69,27 @@ pub fn data_folder(run: &Path, text: &[String]) -> PathBuf {
     }
 }
 
+/// The configuration and the text of a run that was begun.
+pub(super) fn described(run: &RunFolder) -> Result<(TrainConfig, Dataset)> {
+    let config = TrainConfig::from_file(&run.config())?;
+    let dataset = Dataset::open(&data_folder(run.path(), &config.text))?;
+    Ok((config, dataset))
+}
+
+/// The windows of both splits.
+///
+/// # Errors
+/// When a split is too short for one window: the line says which `context_length` would fit.
+pub fn windows(config: &TrainConfig, dataset: &Dataset) -> Result<(TrainWindows, ValWindows)> {
+    let rule = dataset.manifest.window_rule;
+    let end_of_text = dataset.manifest.end_of_text;
+    let context = config.context_length;
+    let train = TrainWindows::new(&dataset.train, context, config.seed, rule, end_of_text)?;
+    let val = ValWindows::new(&dataset.val, context, rule, end_of_text)?;
+    let most = config.eval_tokens.div_ceil(context as u64) as usize;
+    Ok((train, if most == 0 { val } else { val.evenly_spaced(most) }))
+}
+
 /// The prepared folder of `run`: a run's folder or a checkpoint in it, or a prepared folder itself;
 /// without one, of the newest run.
 ///
@@ -80,7 +104,7 @@ pub fn data_of(run: Option<&Path>) -> Result<PathBuf> {
             return data_of_run(path); // also before its first checkpoint
         }
         if !path.exists() {
-            return Err(TextError::Missing { path: path.to_owned() }.into());
+            return Err(TextError::Missing(path.to_owned()).into());
         }
     }
     let checkpoint = run_folder::find(run)?.folder;
@@ -91,7 +115,7 @@ pub fn data_of(run: Option<&Path>) -> Result<PathBuf> {
     }
     match around.parent().and_then(Path::parent) {
         Some(run) if run.join("config.toml").is_file() => data_of_run(run),
-        _ => Err(TextError::NoRun { checkpoint }.into()),
+        _ => Err(TextError::NoRun(checkpoint).into()),
     }
 }
 
@@ -103,5 +127,5 @@ fn data_of_run(run: &Path) -> Result<PathBuf> {
 /// A path that means the same wherever the program is started.
 pub(super) fn absolute(path: &Path) -> Result<String, TextError> {
     let whole = std::path::absolute(path).at("cannot find", path)?;
-    whole.into_os_string().into_string().map_err(|_| TextError::NotUtf8 { path: path.to_owned() })
+    whole.into_os_string().into_string().map_err(|_| TextError::NotUtf8(path.to_owned()))
 }

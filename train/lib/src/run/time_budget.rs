@@ -7,8 +7,9 @@
 //! and not the schedule: a run that would overrun stops after the step it is at, and one that would
 //! be over early goes on.
 
-use std::fmt;
 use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
 
 use crate::config::TrainConfig;
 
@@ -61,7 +62,7 @@ impl Pace {
 }
 
 /// What the clock asks of the run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Change {
     /// Go on to this step, the schedule with it.
     Length(u64),
@@ -70,37 +71,16 @@ pub enum Change {
     End(u64),
 }
 
-impl fmt::Display for Change {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Length(step) => write!(f, "length {step}"),
-            Self::End(step) => write!(f, "end {step}"),
-        }
-    }
-}
-
 impl Change {
     /// The configuration with this change: the schedule goes with the length where it ended with
     /// it.
     pub fn apply(self, config: &TrainConfig) -> TrainConfig {
-        let mut changed = config.clone();
-        changed.max_steps = match self {
-            Self::Length(steps) => {
-                if config.lr_decay_steps == config.max_steps {
-                    changed.lr_decay_steps = steps;
-                }
-                steps
-            }
-            Self::End(steps) => steps,
+        let ends_with_the_schedule = config.lr_decay_steps == config.max_steps;
+        let (max_steps, lr_decay_steps) = match self {
+            Self::Length(steps) if ends_with_the_schedule => (steps, steps),
+            Self::Length(steps) | Self::End(steps) => (steps, config.lr_decay_steps),
         };
-        changed
-    }
-
-    /// What [`fmt::Display`] has written, for the other processes of a group.
-    pub fn parse(text: &str) -> Option<Self> {
-        let (kind, step) = text.split_once(' ')?;
-        let step = step.parse().ok()?;
-        Some(if kind == "length" { Self::Length(step) } else { Self::End(step) })
+        TrainConfig { max_steps, lr_decay_steps, ..config.clone() }
     }
 }
 

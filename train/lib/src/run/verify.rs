@@ -46,9 +46,16 @@ pub struct Difference {
 }
 
 impl Difference {
-    fn new(file: &str, name: impl Into<String>, first: impl ToString, second: impl ToString) -> Self {
-        let (first, second) = (first.to_string(), second.to_string());
-        Self { file: file.to_owned(), name: name.into(), place: Vec::new(), values: 1, first, second }
+    /// What is not equal; `None` where both are the same.
+    fn of<T: PartialEq + ToString>(file: &str, name: &str, first: T, second: T) -> Option<Self> {
+        (first != second).then(|| Self {
+            file: file.to_owned(),
+            name: name.to_owned(),
+            place: Vec::new(),
+            values: 1,
+            first: first.to_string(),
+            second: second.to_string(),
+        })
     }
 }
 
@@ -66,73 +73,70 @@ pub fn compare(first: &Path, second: &Path, step: u64) -> Result<Comparison> {
 impl Comparison {
     fn differences(&mut self, checkpoints: &[PathBuf; 2], runs: [&Path; 2]) -> Result<Option<Difference>> {
         let [files, others] = [tensor_files(&checkpoints[0])?, tensor_files(&checkpoints[1])?];
-        if files != others {
-            return Ok(Some(Difference::new("checkpoint", "files", files.join(" "), others.join(" "))));
-        }
+        let mut found = Difference::of("checkpoint", "files", files.join(" "), others.join(" "));
         for file in files {
-            if let Some(difference) = self.tensors(&file, checkpoints.each_ref().map(|folder| folder.join(&file)))? {
-                return Ok(Some(difference));
+            if found.is_none() {
+                found = self.tensors(&file, checkpoints.each_ref().map(|folder| folder.join(&file)))?;
             }
         }
-        let file = "training/state.json";
-        if let Some(difference) = self.state(file, checkpoints.each_ref().map(|folder| folder.join(file)))? {
-            return Ok(Some(difference));
+        if found.is_none() {
+            let file = "training/state.json";
+            found = self.state(file, checkpoints.each_ref().map(|folder| folder.join(file)))?;
         }
-        let file = "metrics.jsonl";
-        self.rows(file, runs.map(|run| run.join(file)))
+        if found.is_none() {
+            let file = "metrics.jsonl";
+            found = self.rows(file, runs.map(|run| run.join(file)))?;
+        }
+        Ok(found)
     }
 
     fn tensors(&mut self, file: &str, paths: [PathBuf; 2]) -> Result<Option<Difference>> {
         let [first, second] = [TensorFile::open(&paths[0])?, TensorFile::open(&paths[1])?];
-        let (names, others) = (first.names(), second.names());
-        if names != others {
-            return Ok(Some(Difference::new(file, "tensors", names.join(" "), others.join(" "))));
-        }
+        let names = first.names();
+        let mut found = Difference::of(file, "tensors", names.join(" "), second.names().join(" "));
         for name in names {
+            if found.is_some() {
+                break;
+            }
             let (a, b) = (first.read(&name)?, second.read(&name)?);
-            if a.shape != b.shape {
-                let (a, b) = (format!("{:?}", a.shape), format!("{:?}", b.shape));
-                return Ok(Some(Difference::new(file, format!("shape of {name}"), a, b)));
+            let [shape, other] = [&a, &b].map(|tensor| format!("{:?}", tensor.shape));
+            found = Difference::of(file, &format!("shape of {name}"), shape, other)
+                .or_else(|| tensor_difference(file, &name, &a.shape, &a.values, &b.values));
+            if found.is_none() {
+                self.tensors += 1;
+                self.values += a.values.len();
             }
-            if let Some(difference) = tensor_difference(file, &name, &a.shape, &a.values, &b.values) {
-                return Ok(Some(difference));
-            }
-            self.tensors += 1;
-            self.values += a.values.len();
         }
-        Ok(None)
+        Ok(found)
     }
 
     fn state(&mut self, file: &str, paths: [PathBuf; 2]) -> Result<Option<Difference>> {
         let [first, second] = [object(&read(&paths[0])?, &paths[0])?, object(&read(&paths[1])?, &paths[1])?];
-        let difference = object_difference(file, "", &first, &second);
         self.state += first.len();
-        Ok(difference)
+        Ok(object_difference(file, "", &first, &second))
     }
 
     fn rows(&mut self, file: &str, paths: [PathBuf; 2]) -> Result<Option<Difference>> {
         let [first, second] = [read(&paths[0])?, read(&paths[1])?];
         for (i, (a, b)) in first.lines().zip(second.lines()).enumerate() {
             let (a, b) = (object(a, &paths[0])?, object(b, &paths[1])?);
-            if let Some(difference) = object_difference(file, &format!("line {} ", i + 1), &a, &b) {
-                return Ok(Some(difference));
+            let found = object_difference(file, &format!("line {} ", i + 1), &a, &b);
+            if found.is_some() {
+                return Ok(found);
             }
             self.rows += 1;
         }
-        let counts = [first, second].map(|text| text.lines().count());
-        Ok((counts[0] != counts[1]).then(|| Difference::new(file, "lines", counts[0], counts[1])))
+        Ok(Difference::of(file, "lines", first.lines().count(), second.lines().count()))
     }
 }
 
 /// The first value that differs, and how many do; NaNs of the same bits are the same.
 fn tensor_difference(file: &str, name: &str, shape: &[usize], a: &[f32], b: &[f32]) -> Option<Difference> {
-    if a.len() != b.len() {
-        return Some(Difference::new(file, name, format!("{} values", a.len()), format!("{} values", b.len())));
-    }
     let mut differing = a.iter().zip(b).enumerate().filter(|(_, (a, b))| a.to_bits() != b.to_bits());
     let (index, (x, y)) = differing.next()?;
-    let difference = Difference::new(file, name, x, y);
-    Some(Difference { place: place(index, shape), values: 1 + differing.count(), ..difference })
+    let values = 1 + differing.count();
+    let (file, name, place) = (file.to_owned(), name.to_owned(), place(index, shape));
+    Some(Difference { file, name, place, values, first: x.to_string(), second: y.to_string() })
 }
 
 /// The first key whose values differ; what measures time or memory is passed over.
@@ -140,9 +144,8 @@ fn object_difference(file: &str, prefix: &str, a: &Map<String, Value>, b: &Map<S
     let measured = |key: &str| key.ends_with("_s") || key == "memory_bytes" || key == "mfu";
     let keys = a.keys().chain(b.keys().filter(|key| !a.contains_key(*key)));
     let show = |value: Option<&Value>| value.map_or_else(|| "nothing".to_owned(), Value::to_string);
-    keys.filter(|key| !measured(key))
-        .find(|key| a.get(*key) != b.get(*key))
-        .map(|key| Difference::new(file, format!("{prefix}{key}"), show(a.get(key)), show(b.get(key))))
+    let key = keys.filter(|key| !measured(key)).find(|key| a.get(*key) != b.get(*key))?;
+    Difference::of(file, &format!("{prefix}{key}"), show(a.get(key)), show(b.get(key)))
 }
 
 /// Every safetensors file of a checkpoint, the model's own first.

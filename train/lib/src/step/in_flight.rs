@@ -27,17 +27,10 @@ pub struct InFlight {
 
 /// A step that was handed over, with its outcome on the way.
 pub(super) struct Handed {
-    pub(super) begin: Begin,
+    /// Where the run stood before it: steps, windows and tokens.
+    pub(super) before: [u64; 3],
     pub(super) learning_rate: f64,
     pub(super) decision: Decision,
-}
-
-/// Where the run stood before a step.
-#[derive(Clone, Copy)]
-pub(super) struct Begin {
-    pub(super) step: u64,
-    pub(super) windows: u64,
-    pub(super) tokens: u64,
 }
 
 impl InFlight {
@@ -54,8 +47,8 @@ impl InFlight {
 
     /// Adds the step that begins where `progress` is.
     pub(super) fn push(&mut self, progress: &Progress, learning_rate: f64, decision: Decision) {
-        let begin = Begin { step: progress.step, windows: progress.windows, tokens: progress.tokens };
-        self.queue.push_back(Handed { begin, learning_rate, decision });
+        let before = [progress.step, progress.windows, progress.tokens];
+        self.queue.push_back(Handed { before, learning_rate, decision });
     }
 
     /// The oldest step in flight, where there are more than `most`.

@@ -18,11 +18,11 @@ use ember_data::windows::TrainWindows;
 use ember_model::Gpt;
 
 use crate::config::TrainConfig;
-use crate::distributed::{ProcessGroup, collectives, exchange, share};
+use crate::distributed::{ProcessGroup, broadcast_number, exchange, share};
 use crate::error::Result;
 use gradient::{Enqueued, Gradient, Passes, enqueue, gradient};
 use guard::Verdict;
-use optimizer::{Optimizer, global_norm};
+use optimizer::{Decided, Optimizer, global_norm};
 use progress::Progress;
 
 pub use in_flight::{InFlight, MOST_IN_FLIGHT};
@@ -118,7 +118,7 @@ impl Learner {
             let Gradient { loss, gradients } = gradient(gpt, windows, share.clone(), passes)?; // forward, loss, backward
             let (loss, gradients, stopped) = exchange::all_reduce_mean(&**group, gpt, loss, gradients, stop())?;
             *stop_agreed = stopped;
-            let grad_norm = collectives::broadcast_number(&**group, global_norm(gpt, &gradients))?;
+            let grad_norm = broadcast_number(&**group, global_norm(gpt, &gradients))?;
             if !progress.loss_scale.overflowed(config.precision, grad_norm) {
                 return Ok((Gradient { loss, gradients }, grad_norm));
             }
@@ -154,20 +154,17 @@ impl Learner {
     pub fn drain(&mut self, most: usize) -> Result<Drained> {
         let mut results = Vec::new();
         while let Some(handed) = self.in_flight.as_mut().and_then(|in_flight| in_flight.oldest_beyond(most)) {
-            let (begin, learning_rate) = (handed.begin, handed.learning_rate);
-            let decided = handed.decision.wait()?;
-            if !decided.taken {
-                (self.progress.step, self.progress.windows, self.progress.tokens) =
-                    (begin.step, begin.windows, begin.tokens);
-                self.optimizer.rewind(begin.step);
+            let ([step, window, tokens], learning_rate) = (handed.before, handed.learning_rate);
+            let Decided { loss, grad_norm, scale, taken } = handed.decision.wait()?;
+            if !taken {
+                (self.progress.step, self.progress.windows, self.progress.tokens) = (step, window, tokens);
+                self.optimizer.rewind(step);
                 self.in_flight.iter_mut().for_each(InFlight::clear);
                 return Ok(Drained { results, rewound: true });
             }
             // The guard would have said the same of a step that is finite; it remembers the norm.
-            let (loss, grad_norm, window) = (decided.loss, decided.grad_norm, begin.windows);
             self.progress.guard.judge(loss, grad_norm, window, &self.config);
-            let (step, clipped) = (begin.step + 1, decided.scale < 1.0);
-            results.push(StepResult { step, window, loss, grad_norm, clipped, learning_rate });
+            results.push(StepResult { step: step + 1, window, loss, grad_norm, clipped: scale < 1.0, learning_rate });
         }
         Ok(Drained { results, rewound: false })
     }

@@ -1,11 +1,11 @@
 //! What each way of using a model needs in memory, by part, from its shape alone.
 //!
-//! The forward pass is written down once, as the list of its operations ([`operations()`]): what each
-//! puts out, and what it leaves behind for its backward. The activations of training are the sum of
-//! what is left behind. The peak is found by walking the list back as the backward does: each
-//! operation needs the gradient of its output, makes that of its input and its parameters', and
-//! lets go of what it kept. `train/tests/programs/ledger.rs` compares all of it with what the
-//! program's allocator counts, at several shapes.
+//! The forward pass is written down once, as the list of its operations
+//! ([`GptConfig::operations`]): what each puts out, and what it leaves behind for its backward.
+//! The activations of training are the sum of what is left behind. The peak is found by walking
+//! the list back as the backward does: each operation needs the gradient of its output, makes that
+//! of its input and its parameters', and lets go of what it kept. `train/tests/programs/ledger.rs`
+//! compares all of it with what the program's allocator counts, at several shapes.
 
 pub mod training;
 mod walk;
@@ -14,7 +14,7 @@ use burn::tensor::Device;
 use ember_decoding::score::MOST_LOGITS;
 use ember_kernels::is_cpu;
 use ember_model::GptConfig;
-use ember_model::operations::{self, Kind, Operations, Residual};
+use ember_model::operations::Operations;
 use serde::Serialize;
 
 pub use training::training;
@@ -54,7 +54,8 @@ pub enum Kernels {
     /// On the CPU: one operation of ours for each line of the model, which keeps little.
     Cpu,
     /// On a GPU: the same operations, which keep the same. Products need no float32 copies of
-    /// halves, and the logits are of the type that the model computes in.
+    /// halves, and the logits are of the type that the model computes in. Its memory is read at the
+    /// ends of the phases (forward, backward, step).
     Gpu,
 }
 
@@ -63,65 +64,12 @@ impl Kernels {
     pub fn on(device: &Device) -> Self {
         if is_cpu(device) { Self::Cpu } else { Self::Gpu }
     }
-
-    /// Whether it is a GPU, whose memory is read at the ends of the phases (forward, backward,
-    /// step).
-    fn on_gpu(self) -> bool {
-        self != Self::Cpu
-    }
 }
 
-/// One operation of the forward pass for a whole batch, in float32 values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Operation {
-    /// What it is.
-    pub name: &'static str,
-    /// Values that it takes in.
-    pub input: usize,
-    /// Values that it puts out.
-    pub output: usize,
-    /// Values that it keeps for its backward.
-    pub keeps: usize,
-    /// Parameters that it has, each of which gets a gradient.
-    pub parameters: usize,
-    /// How it stands to the residual stream.
-    residual: Residual,
-}
-
-impl Operation {
-    /// Kept are the inputs of norms, matrix products and what stands inside the MLP, the joint
-    /// projection as attention reads it, and a number for each row of attention's weights `[batch,
-    /// n_head, time]`; its output is kept once, as the next product's input. Additions, embeddings,
-    /// rotary positions (whose backward turns back) and dropout (whose mask can be computed again)
-    /// keep nothing. A tied head's gradient is one of its own until it is added to the embedding's,
-    /// which the list counts.
-    fn new(operation: &operations::Operation, Sizes { batch, time }: Sizes) -> Self {
-        let tokens = batch * time;
-        let operations::Operation { name, n_in, n_out, residual, .. } = *operation;
-        // Of what is added to every text there is one; what is turned stays where it is.
-        let (read, written) = match operation.kind {
-            Kind::Places { .. } => (0, time * n_out),
-            Kind::Rotate => (0, tokens * n_out),
-            _ => (tokens * n_in, tokens * n_out),
-        };
-        let keeps = match operation.kind {
-            Kind::Norm { .. }
-            | Kind::HeadNorms { .. }
-            | Kind::Product { .. }
-            | Kind::Activation
-            | Kind::Head { .. } => read,
-            Kind::Attention { n_head } => read + tokens * n_head,
-            Kind::Lookup { .. } | Kind::Places { .. } | Kind::Rotate | Kind::Dropout | Kind::Add => 0,
-        };
-        Self { name, input: read, output: written, keeps, parameters: operation.parameters(), residual }
-    }
-}
-
-/// The forward pass of our kernels, first operation to last.
-pub fn operations(config: &GptConfig, sizes: Sizes) -> Vec<Operation> {
+/// How many operations the forward pass of our kernels has.
+pub fn operations(config: &GptConfig) -> usize {
     let Operations { embedding, block, n_layer, head } = config.operations();
-    let blocks = std::iter::repeat_n(&block, n_layer).flatten();
-    embedding.iter().chain(blocks).chain(&head).map(|operation| Operation::new(operation, sizes)).collect()
+    embedding.len() + n_layer * block.len() + head.len()
 }
 
 /// The most values that a forward pass without a graph holds at once: each operation's input,
@@ -173,7 +121,7 @@ impl<'a> Prediction<'a> {
     /// when it has ended.
     fn inference(&self, at_work: usize, left: usize, logits: usize, cache_bytes: u64) -> Parts {
         let weights = self.config.parameters();
-        let most = if self.kernels.on_gpu() { left } else { at_work.max(left) };
+        let most = if self.kernels == Kernels::Gpu { left } else { at_work.max(left) };
         Parts {
             weights_bytes: bytes(weights),
             logits_bytes: bytes(logits),
@@ -225,7 +173,7 @@ impl<'a> Prediction<'a> {
 
     /// Logits that the host is given: the same memory on the CPU, elsewhere none of the device's.
     fn on_the_host(&self, logits: usize) -> usize {
-        if self.kernels.on_gpu() { 0 } else { logits }
+        if self.kernels == Kernels::Gpu { 0 } else { logits }
     }
 }
 

@@ -5,9 +5,10 @@
 //! over segment after segment.
 
 use ember_model::GptConfig;
+use ember_model::operations::Operations;
 
 use super::walk::{Costs, Products, Walk};
-use super::{Kernels, Parts, Prediction, Residual, Sizes, bytes, operations};
+use super::{Kernels, Parts, Prediction, Sizes, bytes};
 use crate::config::{OptimizerKind, Precision, TrainConfig};
 use crate::memory::evaluation;
 use crate::step::gradient::{MOST_LOGITS, MOST_LOGITS_ON_GPU};
@@ -24,9 +25,25 @@ pub fn training(config: &TrainConfig, shape: &GptConfig, kernels: Kernels) -> Pa
     let scoring = Prediction::new(shape, Sizes { batch: rows, time: config.context_length }, kernels).score();
     let evaluating = lasting + scoring.peak_bytes - scoring.weights_bytes;
     // The moments are copied out to be written.
-    let saving = if kernels.on_gpu() { 0 } else { lasting + parts.moments_bytes };
+    let saving = if kernels == Kernels::Gpu { 0 } else { lasting + parts.moments_bytes };
     parts.peak_bytes = parts.peak_bytes.max(evaluating).max(saving);
     parts
+}
+
+/// The forward pass in bytes.
+struct Pass {
+    embedding: Vec<Costs>,
+    /// One of the blocks.
+    block: Vec<Costs>,
+    /// The last norm.
+    norm: Costs,
+    head: Costs,
+    /// What a graph of all below the last norm keeps.
+    below: u64,
+}
+
+fn keeps(operations: &[Costs]) -> u64 {
+    operations.iter().map(|operation| operation.keeps).sum()
 }
 
 /// One step of training.
@@ -90,37 +107,28 @@ impl<'a> Step<'a> {
 
     /// What a forward pass needs whose whole graph is recorded.
     pub fn forward_with_graph(&self) -> Parts {
-        let whole = Self { activation_checkpointing: false, ..*self };
-        let (.., head) = whole.operations();
-        let activations_bytes = whole.keeps_of_whole_graph();
+        let pass = self.pass();
+        let activations_bytes = pass.below + pass.norm.keeps + pass.head.keeps;
         let (weights_bytes, logits_bytes) =
             (bytes(self.shape.parameters()), bytes(self.positions() * self.shape.vocab_size));
-        let work = if self.kernels.on_gpu() { 0 } else { head.forward_work };
+        let work = if self.kernels == Kernels::Gpu { 0 } else { pass.head.forward_work };
         Parts {
             weights_bytes,
             activations_bytes,
             logits_bytes,
-            peak_bytes: weights_bytes + (activations_bytes + logits_bytes + work).max(whole.peak_on_the_way()),
+            peak_bytes: weights_bytes + (activations_bytes + logits_bytes + work).max(self.peak_on_the_way(&pass)),
             ..Parts::default()
         }
     }
 
-    /// Bytes that a graph of the whole model keeps.
-    fn keeps_of_whole_graph(&self) -> u64 {
-        let (embedding, blocks, norm, head) = self.operations();
-        let blocks = blocks.iter().flatten();
-        embedding.iter().chain(blocks).chain([&norm, &head]).map(|op| op.keeps).sum()
-    }
-
     /// The most that a forward pass in halves holds before it comes to the head: what is kept so
     /// far, and an operation's float32 copies and output.
-    fn peak_on_the_way(&self) -> u64 {
-        if !self.is_half() || self.kernels.on_gpu() {
+    fn peak_on_the_way(&self, pass: &Pass) -> u64 {
+        if !self.is_half() || self.kernels == Kernels::Gpu {
             return 0;
         }
-        let (_, blocks, ..) = self.operations();
         let (mut kept, mut peak) = (0, 0);
-        for op in blocks.iter().flatten() {
+        for op in std::iter::repeat_n(&pass.block, self.shape.n_layer).flatten() {
             kept += op.keeps;
             peak = peak.max(kept + self.stream() + op.forward_work + op.output);
         }
@@ -163,7 +171,7 @@ impl<'a> Step<'a> {
 
     /// Logits that are there at once at most.
     fn most_logits(&self) -> usize {
-        if self.kernels.on_gpu() { MOST_LOGITS_ON_GPU } else { MOST_LOGITS }
+        if self.kernels == Kernels::Gpu { MOST_LOGITS_ON_GPU } else { MOST_LOGITS }
     }
 
     /// Logits that are there at once.
@@ -174,7 +182,7 @@ impl<'a> Step<'a> {
 
     fn logits_bytes(&self) -> u64 {
         let float32 = bytes(self.logits());
-        if self.is_half() && self.kernels.on_gpu() { float32 / 2 } else { float32 }
+        if self.is_half() && self.kernels == Kernels::Gpu { float32 / 2 } else { float32 }
     }
 
     /// Whether the head goes piece by piece.
@@ -194,30 +202,25 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// The embeddings, the blocks (each with as many operations), the last norm, and the head.
-    fn operations(&self) -> (Vec<Costs>, Vec<Vec<Costs>>, Costs, Costs) {
+    fn pass(&self) -> Pass {
         let tied = if self.shape.tied_head { bytes(self.shape.vocab_size * self.shape.n_embd) } else { 0 };
-        let all: Vec<Costs> =
-            operations(self.shape, self.sizes).iter().map(|op| Costs::new(op, self.products(), tied)).collect();
-        let first = all.iter().position(|op| op.residual == Residual::Reads).unwrap_or(0);
-        let last = all.iter().rposition(|op| op.residual == Residual::Adds).unwrap_or(0);
-        let in_block = (last + 1 - first) / self.shape.n_layer;
-        let blocks = all[first..=last].chunks(in_block).map(<[Costs]>::to_vec).collect();
-        (all[..first].to_vec(), blocks, all[all.len() - 2], all[all.len() - 1])
+        let Operations { embedding, block, n_layer, head } = self.shape.operations();
+        let [embedding, block, head] = [embedding, block, head].map(|operations| {
+            let costs = operations.iter().map(|op| Costs::new(op, self.sizes, self.products(), tied));
+            costs.collect::<Vec<_>>()
+        });
+        let below = keeps(&embedding) + n_layer as u64 * keeps(&block);
+        Pass { embedding, block, norm: head[0], head: head[1], below }
     }
 
     /// What is kept of the forward for the backward, at its most.
     fn activations(&self) -> u64 {
-        let (embedding, blocks, norm, head) = self.operations();
-        let of = |list: &[Costs]| list.iter().map(|op| op.keeps).sum::<u64>();
+        let Pass { block, norm, head, below, .. } = self.pass();
         if self.activation_checkpointing {
             // At its most for the last block: the inputs of those before it, and its own graph.
-            return (self.shape.n_layer as u64 - 1) * self.stream() + blocks.first().map_or(0, |block| of(block));
+            return (self.shape.n_layer as u64 - 1) * self.stream() + keeps(&block);
         }
-        of(&embedding)
-            + blocks.iter().map(|block| of(block)).sum::<u64>()
-            + norm.keeps
-            + if self.in_pieces() { 0 } else { head.keeps }
+        below + norm.keeps + if self.in_pieces() { 0 } else { head.keeps }
     }
 
     /// On a GPU: the head's gradient of one piece and of those before it. The gradient of the
@@ -229,46 +232,39 @@ impl<'a> Step<'a> {
     /// The most bytes at once between the beginning of a pass and the end of its backward, beside
     /// weights and moments.
     fn working_peak(&self) -> u64 {
-        let (embedding, blocks, norm, head) = self.operations();
-        let of = |list: &[Costs]| list.iter().map(|op| op.keeps).sum::<u64>();
-        let blocks_keep: u64 = blocks.iter().map(|block| of(block)).sum();
-        let mut walk = Walk::default();
-        if !self.activation_checkpointing && !self.in_pieces() {
-            walk.kept = of(&embedding) + blocks_keep + norm.keeps + head.keeps;
+        let Pass { embedding, block, norm, head, below } = self.pass();
+        let (checkpointed, in_pieces, stream) = (self.activation_checkpointing, self.in_pieces(), self.stream());
+        let below = if checkpointed { self.shape.n_layer as u64 * stream } else { below };
+        let mut walk = Walk { kept: below + norm.keeps, ..Walk::default() };
+        if checkpointed || in_pieces {
+            // While the head works: what the blocks left, the last norm's input and output.
+            walk.kept += stream;
+            self.head_in_pieces(&head, &mut walk);
+            // The gradient of the norm's output, and its product with the output.
+            walk.gradients += stream;
+            walk.note(2 * stream);
+        } else {
+            walk.kept += head.keeps;
             walk.note(self.logits_bytes() + head.forward_work);
             walk.back(&head);
-            walk.back(&norm);
-            blocks.iter().rev().for_each(|block| walk.back_all(block));
-            walk.back_all(&embedding);
-            return walk.peak;
         }
-
-        let stream = self.stream();
-        // While the head works: what the blocks left, the last norm's input and output.
-        let below = if self.activation_checkpointing {
-            self.shape.n_layer as u64 * stream
-        } else {
-            of(&embedding) + blocks_keep
-        };
-        walk.kept = below + norm.keeps + stream;
-        self.head_in_pieces(&head, &mut walk);
-        // The gradient of the norm's output, and its product with the output.
-        walk.gradients += stream;
-        walk.note(2 * stream);
-        if !self.activation_checkpointing {
+        let frees_the_output = in_pieces && !checkpointed;
+        if frees_the_output {
             walk.kept -= stream;
-            walk.back(&norm);
-            walk.gradients -= stream;
-            blocks.iter().rev().for_each(|block| walk.back_all(block));
-            walk.back_all(&embedding);
-            return walk.peak;
         }
         walk.back(&norm);
-        for (i, block) in blocks.iter().enumerate().rev() {
-            walk.kept = i as u64 * stream + of(block);
-            walk.back_all(block);
+        if frees_the_output {
+            walk.gradients -= stream;
         }
-        walk.kept = 0;
+        for i in (0..self.shape.n_layer as u64).rev() {
+            if checkpointed {
+                walk.kept = i * stream + keeps(&block);
+            }
+            walk.back_all(&block);
+        }
+        if checkpointed {
+            walk.kept = 0;
+        }
         walk.back_all(&embedding);
         walk.peak
     }

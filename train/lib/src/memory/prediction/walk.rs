@@ -1,6 +1,8 @@
 //! A backward, operation by operation in bytes: what is there at its worst moment.
 
-use super::{Operation, Residual, bytes};
+use ember_model::operations::{Kind, Operation, Residual};
+
+use super::{Sizes, bytes};
 
 /// One operation of the forward pass, in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -23,8 +25,27 @@ pub(super) struct Costs {
 }
 
 impl Costs {
-    pub fn new(operation: &Operation, products: Products, tied_table: u64) -> Self {
-        let Operation { name, input, output, keeps, parameters, residual } = *operation;
+    /// Kept are the inputs of norms, matrix products and what stands inside the MLP, the joint
+    /// projection as attention reads it, and a number for each row of attention's weights `[batch,
+    /// n_head, time]`; its output is kept once, as the next product's input. Additions, embeddings,
+    /// rotary positions (whose backward turns back) and dropout (whose mask can be computed again)
+    /// keep nothing. A tied head's gradient is one of its own until it is added to the embedding's,
+    /// which the list counts.
+    pub fn new(operation: &Operation, Sizes { batch, time }: Sizes, products: Products, tied_table: u64) -> Self {
+        let Operation { name, n_in, n_out, residual, .. } = *operation;
+        let (tokens, parameters) = (batch * time, operation.parameters());
+        // Of what is added to every text there is one; what is turned stays where it is.
+        let (input, output) = match operation.kind {
+            Kind::Places { .. } => (0, time * n_out),
+            Kind::Rotate => (0, tokens * n_out),
+            _ => (tokens * n_in, tokens * n_out),
+        };
+        let keeps = match operation.kind {
+            Kind::Lookup { .. } | Kind::Places { .. } | Kind::Rotate | Kind::Dropout | Kind::Add => 0,
+            Kind::Attention { n_head } => input + tokens * n_head,
+            Kind::Norm { .. } | Kind::HeadNorms { .. } | Kind::Product { .. } => input,
+            Kind::Activation | Kind::Head { .. } => input,
+        };
         let tied = if matches!(name, "wte" | "lm_head") { tied_table } else { 0 };
         let full = Self {
             name,

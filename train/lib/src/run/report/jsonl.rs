@@ -3,16 +3,14 @@
 //!
 //! Such a file is only ever appended to; resuming cuts it back, so that no step stands in it twice.
 
-use std::{
-    fs::{self, File, OpenOptions},
-    io::Write,
-    path::{Path, PathBuf},
-};
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
 
 use ember_host::files::write_atomic;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::error::LogError;
+use crate::error::{CANNOT_APPEND, LogError};
 
 /// The open log.
 pub struct Log {
@@ -26,7 +24,8 @@ impl Log {
     /// Opens the log to append to, making it if there is none; the error names the file.
     pub fn open(path: &Path) -> Result<Self, LogError> {
         let opened = OpenOptions::new().create(true).append(true).open(path);
-        let file = opened.map_err(|source| LogError::Open { path: path.to_owned(), source })?;
+        let problem = "cannot open; check that the run folder may be written to";
+        let file = opened.map_err(|source| LogError::Io { path: path.to_owned(), problem, source })?;
         Ok(Self { file, path: path.into(), pending: String::new() })
     }
 
@@ -42,13 +41,13 @@ impl Log {
         } else if let Ok(whole) = whole {
             let _ = self.file.set_len(whole); // no half row stays in the middle
         }
-        written.map_err(|source| LogError::Append { path: self.path.clone(), source })
+        written.map_err(|source| LogError::Io { path: self.path.clone(), problem: CANNOT_APPEND, source })
     }
 
     /// Waits until what was appended is on the disk, where a power cut leaves it; the error names
     /// the file.
     pub fn sync(&self) -> Result<(), LogError> {
-        self.file.sync_data().map_err(|source| LogError::Append { path: self.path.clone(), source })
+        self.file.sync_data().map_err(|source| LogError::Io { path: self.path.clone(), problem: CANNOT_APPEND, source })
     }
 }
 
@@ -90,21 +89,16 @@ fn lines<Row: DeserializeOwned>(path: &Path) -> Result<Vec<(Row, String)>, LogEr
     if !path.exists() {
         return Ok(Vec::new());
     }
-    let content = fs::read(path).map_err(|source| LogError::Read { path: path.to_owned(), source })?;
-    let mut rows = Vec::new();
-    let count = content.split(|byte| *byte == b'\n').count();
-    for (index, line) in content.split(|byte| *byte == b'\n').enumerate() {
-        let is_last = index + 1 == count;
-        match serde_json::from_slice::<Row>(line) {
-            // A last line without its line end may lack digits of its last number even where it
-            // parses.
-            Ok(row) if !is_last => rows.push((row, String::from_utf8_lossy(line).into_owned())),
-            _ if is_last || line.iter().all(u8::is_ascii_whitespace) => {}
-            Err(reason) => return Err(LogError::Row { path: path.to_owned(), line: index + 1, reason }),
-            Ok(_) => {}
-        }
-    }
-    Ok(rows)
+    let problem = "cannot read the log";
+    let content = fs::read(path).map_err(|source| LogError::Io { path: path.to_owned(), problem, source })?;
+    // A last line without its line end may lack digits of its last number even where it parses.
+    let whole = content.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
+    let lines = content[..whole].split(|byte| *byte == b'\n').zip(1..);
+    let rows = lines.filter(|(line, _)| !line.iter().all(u8::is_ascii_whitespace)).map(|(json, line)| {
+        let row = serde_json::from_slice(json).map_err(|reason| LogError::Row { path: path.to_owned(), line, reason });
+        Ok((row?, String::from_utf8_lossy(json).into_owned()))
+    });
+    rows.collect()
 }
 
 #[cfg(test)]

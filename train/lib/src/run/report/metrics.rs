@@ -3,77 +3,69 @@
 
 use serde::{Deserialize, Serialize};
 
-/// One line; each key where it applies. Losses are nats per token. A number that is not finite is
-/// written as null.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Row {
-    /// Optimizer steps taken.
-    pub step: u64,
+/// Makes the row of these keys, each of which is written where it applies.
+macro_rules! row {
+    ($($(#[$meaning:meta])* $key:ident: $type:ty,)*) => {
+        /// One line; each key where it applies. Losses are nats per token. A number that is not
+        /// finite is written as null.
+        #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+        pub struct Row {
+            /// Optimizer steps taken.
+            pub step: u64,
+            $(
+                $(#[$meaning])*
+                #[serde(default, skip_serializing_if = "Option::is_none")]
+                pub $key: Option<$type>,
+            )*
+        }
+    };
+}
+
+row! {
     /// Mean training loss since the row before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub train_loss: Option<f64>,
+    train_loss: f64,
     /// Loss on the validation split.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub val_loss: Option<f64>,
+    val_loss: f64,
     /// Loss there of the averaged weights.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ema_val_loss: Option<f64>,
+    ema_val_loss: f64,
     /// The built-in stories' entropy on the validation split: no model can be lower.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub entropy_floor: Option<f64>,
+    entropy_floor: f64,
     /// The loss there of the best predictor that forgets earlier sentences.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub forgetful_loss: Option<f64>,
+    forgetful_loss: f64,
     /// The rate of this step.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub learning_rate: Option<f64>,
+    learning_rate: f64,
     /// Global norm of the gradient before clipping.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub grad_norm: Option<f64>,
+    grad_norm: f64,
     /// Target tokens learned from so far.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tokens: Option<u64>,
+    tokens: u64,
     /// Training speed since the row before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tokens_per_s: Option<f64>,
+    tokens_per_s: f64,
     /// Model FLOP utilisation, from 0 to 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mfu: Option<f64>,
+    mfu: f64,
     /// Memory in use on the device.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub memory_bytes: Option<u64>,
+    memory_bytes: u64,
     /// Time since the run began, earlier sessions included.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub elapsed_s: Option<f64>,
+    elapsed_s: f64,
     /// Batches left out so far, this one included, where a batch was left out on the way to this
     /// step.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub skipped: Option<u64>,
+    skipped: u64,
     /// How many times the usual norm a gradient had that was a spike: left out where `skipped` is
     /// there too, else scaled down.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub spike: Option<f64>,
+    spike: f64,
     /// The first window of the batch that was left out or was a spike.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub window: Option<u64>,
+    window: u64,
     /// Whether the gradient of this step was scaled down to `grad_clip`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub clipped: Option<bool>,
+    clipped: bool,
     /// What this evaluation took.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub eval_s: Option<f64>,
+    eval_s: f64,
     /// What saving has taken since the row of a training step before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub save_s: Option<f64>,
+    save_s: f64,
     /// What sampling text has taken since the row of a training step before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sample_s: Option<f64>,
+    sample_s: f64,
     /// What the run is; in its first row alone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub run: Option<RunFacts>,
+    run: RunFacts,
     /// The new length of a run that keeps to a time, in steps, where it changed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_steps: Option<u64>,
+    max_steps: u64,
 }
 
 /// What the rows below it are about: what a reader of the log alone would not know. The

@@ -8,7 +8,7 @@ use ember_host::file_error::{At, FileError};
 use ember_host::files::write_atomic;
 
 use super::jsonl;
-use super::metrics::Row;
+use super::metrics::{Row, RunFacts};
 use super::tensorboard::{EventFile, has_events};
 use crate::error::{LogError, Result};
 use crate::run::folder::RunFolder;
@@ -29,15 +29,16 @@ impl Records {
         Self(None)
     }
 
-    /// Opens the logs of a run that stands at `step`, to append to them. With `tensorboard`, a new
-    /// event file is begun, into which an earlier session's rows and samples go first if it wrote
-    /// none of its own.
+    /// Opens the logs of a run that stands at `step`, to append to them; the first row says what
+    /// the run is. With `tensorboard`, a new event file is begun, into which an earlier session's
+    /// rows and samples go first if it wrote none of its own.
     ///
     /// # Errors
     /// When a file cannot be read or made; the line names it.
-    pub fn open(run: &RunFolder, step: u64, tensorboard: bool) -> Result<Self, LogError> {
+    pub fn open(run: &RunFolder, facts: RunFacts, step: u64, tensorboard: bool) -> Result<Self, LogError> {
         let samples = run.samples_log();
         make_folder_of(&samples)?;
+        let rows: Vec<Row> = jsonl::read(&run.metrics())?;
         let mut events = None;
         if tensorboard {
             let folder = run.tensorboard();
@@ -46,20 +47,19 @@ impl Records {
             if is_first {
                 let config = fs::read_to_string(run.config()).at("cannot read", run.config())?;
                 file.text(0, "config.toml", &config)?;
-                for row in jsonl::read::<Row>(&run.metrics())? {
-                    file.row(&row)?;
-                }
+                rows.iter().try_for_each(|row| file.row(row))?;
                 for sample in jsonl::read::<Sample>(&samples)? {
                     file.text(sample.step, &tag(&sample), &sample.whole())?;
                 }
             }
             events = Some(file);
         }
-        Ok(Self(Some(OpenLogs {
-            metrics: jsonl::Log::open(&run.metrics())?,
-            samples: jsonl::Log::open(&samples)?,
-            events,
-        })))
+        let (metrics, samples) = (jsonl::Log::open(&run.metrics())?, jsonl::Log::open(&samples)?);
+        let mut records = Self(Some(OpenLogs { metrics, samples, events }));
+        if rows.is_empty() {
+            records.append(&Row { run: Some(facts), ..Row::default() })?;
+        }
+        Ok(records)
     }
 
     /// Keeps a row of numbers.

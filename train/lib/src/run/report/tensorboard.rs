@@ -8,17 +8,15 @@
 //! Every session of a run writes a file of its own; one that resumes begins with a `SessionLog` of
 //! status START at the step from which TensorBoard drops what an earlier session had written.
 
-use std::{
-    fs::{self, File},
-    io::Write,
-    path::{Path, PathBuf},
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use ember_host::file_error::At;
 
 use super::metrics::Row;
-use crate::error::LogError;
+use crate::error::{CANNOT_APPEND, LogError};
 
 /// An open event file.
 pub struct EventFile {
@@ -82,7 +80,7 @@ impl EventFile {
 
     fn write(&mut self, step: u64, what: &[u8]) -> Result<(), LogError> {
         let written = self.file.write_all(&record(&event(now(), step, what)));
-        written.map_err(|source| LogError::Append { path: self.path.clone(), source })
+        written.map_err(|source| LogError::Io { path: self.path.clone(), problem: CANNOT_APPEND, source })
     }
 }
 
@@ -109,19 +107,14 @@ fn now() -> f64 {
 
 /// `Event { wall_time = 1, step = 2, what }`.
 fn event(wall_time: f64, step: u64, what: &[u8]) -> Vec<u8> {
-    let mut event = vec![1 << 3 | 1]; // field 1, eight bytes
-    event.extend(wall_time.to_le_bytes());
-    event.extend(varint_field(2, step));
-    event.extend(what);
-    event
+    const EIGHT_BYTES_OF_FIELD_1: u8 = 1 << 3 | 1;
+    [&[EIGHT_BYTES_OF_FIELD_1][..], &wall_time.to_le_bytes(), &varint_field(2, step), what].concat()
 }
 
 /// `Summary { value = 1 }` of `Value { tag = 1, simple_value = 2 }`.
 fn scalar(tag: &str, number: f32) -> Vec<u8> {
-    let mut value = bytes_field(1, tag.as_bytes());
-    value.push(2 << 3 | 5); // field 2, four bytes
-    value.extend(number.to_le_bytes());
-    bytes_field(1, &value)
+    const FOUR_BYTES_OF_FIELD_2: u8 = 2 << 3 | 5;
+    bytes_field(1, &[&bytes_field(1, tag.as_bytes())[..], &[FOUR_BYTES_OF_FIELD_2], &number.to_le_bytes()].concat())
 }
 
 /// `Summary { value = 1 }` of `Value { tag = 1, tensor = 8, metadata = 9 }`: one string, of the
@@ -138,17 +131,12 @@ fn text_value(tag: &str, text: &str) -> Vec<u8> {
 
 /// A field of a protocol buffer that holds a whole number.
 fn varint_field(field: u64, number: u64) -> Vec<u8> {
-    let mut bytes = varint(field << 3);
-    bytes.extend(varint(number));
-    bytes
+    [varint(field << 3), varint(number)].concat()
 }
 
 /// A field of a protocol buffer that holds bytes, a text or another message.
 fn bytes_field(field: u64, content: &[u8]) -> Vec<u8> {
-    let mut bytes = varint(field << 3 | 2);
-    bytes.extend(varint(content.len() as u64));
-    bytes.extend(content);
-    bytes
+    [&varint(field << 3 | 2)[..], &varint(content.len() as u64), content].concat()
 }
 
 /// Seven bits a byte, the lowest first; the eighth says that more follow.
@@ -165,12 +153,7 @@ fn varint(mut number: u64) -> Vec<u8> {
 /// A TFRecord.
 fn record(content: &[u8]) -> Vec<u8> {
     let length = (content.len() as u64).to_le_bytes();
-    let mut record = Vec::with_capacity(content.len() + 16);
-    record.extend(length);
-    record.extend(masked_crc(&length).to_le_bytes());
-    record.extend(content);
-    record.extend(masked_crc(content).to_le_bytes());
-    record
+    [&length[..], &masked_crc(&length).to_le_bytes(), content, &masked_crc(content).to_le_bytes()].concat()
 }
 
 /// TFRecord's checksum: a CRC of data that holds CRCs would be weak, so the stored ones are masked.

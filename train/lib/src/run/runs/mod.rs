@@ -28,7 +28,7 @@ pub fn list(folders: &[PathBuf]) -> Result<Vec<Summary>, FolderError> {
     let mut paths = Vec::new();
     for folder in folders {
         if !folder.is_dir() {
-            return Err(FolderError::Missing { path: folder.clone() });
+            return Err(FolderError::Missing(folder.clone()));
         }
         let before = paths.len();
         if is_run(folder) {
@@ -38,7 +38,7 @@ pub fn list(folders: &[PathBuf]) -> Result<Vec<Summary>, FolderError> {
             paths.extend(entries.flatten().map(|entry| entry.path()).filter(|path| is_run(path)));
         }
         if paths.len() == before {
-            return Err(FolderError::NoRuns { path: folder.clone() });
+            return Err(FolderError::NoRuns(folder.clone()));
         }
     }
     paths.sort();
@@ -61,8 +61,8 @@ pub fn named(name: &Path) -> Result<PathBuf, FolderError> {
     let path = if is_run(&in_runs) { in_runs } else { name.to_owned() };
     match path.is_dir() {
         _ if is_run(&path) => Ok(path),
-        true => Err(FolderError::NoRun { path }),
-        false => Err(FolderError::Missing { path }),
+        true => Err(FolderError::NoRun(path)),
+        false => Err(FolderError::Missing(path)),
     }
 }
 

@@ -26,7 +26,7 @@ impl Removal {
     /// uses it.
     pub fn new(path: &Path) -> Result<Self, FolderError> {
         if !is_run(path) {
-            return Err(FolderError::NoRun { path: path.to_owned() });
+            return Err(FolderError::NoRun(path.to_owned()));
         }
         let refuse_others = |contents: Contents| match contents.foreign.first() {
             Some(file) => Err(FolderError::NotOnlyRun { path: path.to_owned(), file: file.clone() }),
@@ -62,22 +62,14 @@ impl Removal {
         // The pointers and logs go before what they tell of.
         let mut files: Vec<&PathBuf> = self.contents.files.iter().filter(|file| !is_kept_to_the_last(file)).collect();
         files.sort_by_key(|file| file.iter().count());
-        for file in files {
-            let path = root.join(file);
-            fs::remove_file(&path).at("cannot remove", &path)?;
-        }
-        for folder in &self.contents.folders {
-            let path = root.join(folder);
-            fs::remove_dir(&path).at("cannot remove", &path)?;
-        }
-        for name in [LOCK, REMOVING] {
-            let path = root.join(name);
-            if path.exists() {
-                fs::remove_file(&path).at("cannot remove", &path)?;
-            }
-        }
+        let remove_file = |path: PathBuf| fs::remove_file(&path).at("cannot remove", &path);
+        let remove_folder = |path: PathBuf| fs::remove_dir(&path).at("cannot remove", &path);
+        files.into_iter().try_for_each(|file| remove_file(root.join(file)))?;
+        self.contents.folders.iter().try_for_each(|folder| remove_folder(root.join(folder)))?;
+        let last = [LOCK, REMOVING].map(|name| root.join(name));
+        last.into_iter().filter(|path| path.exists()).try_for_each(remove_file)?;
         drop(self);
-        fs::remove_dir(&root).at("cannot remove", &root)
+        remove_folder(root)
     }
 }
 

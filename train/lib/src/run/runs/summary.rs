@@ -70,18 +70,7 @@ pub struct Summary {
     #[serde(serialize_with = "perhaps_in_words")]
     pub problem: Option<LogError>,
     #[serde(skip)]
-    held_out: Option<HeldOut>,
-}
-
-/// What tells held-out texts apart.
-#[derive(Debug, PartialEq)]
-struct HeldOut {
-    /// Checksum of the tokenizer.
-    tokenizer: String,
-    /// Checksum of the tokens.
-    tokens: String,
-    /// Documents, bytes and characters: what other tokenizers leave as it is.
-    counts: [u64; 3],
+    manifest: Option<Manifest>,
 }
 
 impl Summary {
@@ -125,16 +114,15 @@ impl Summary {
             bytes: used_bytes(path),
             checkpoint_bytes: used_bytes(&run.checkpoints()),
             problem,
-            held_out: manifest.map(HeldOut::new),
+            manifest,
         }
     }
 
     /// Whether no run of `all` on the same text has a lower loss, and there is one to compare with.
     pub(super) fn is_lowest_of(&self, all: &[Self]) -> bool {
         let Some(own) = self.bits_per_byte else { return false };
-        let is_same_text = |other: &&Self| match (&self.held_out, &other.held_out) {
-            (Some(own), Some(other)) => own.is_same_text(other),
-            _ => false,
+        let is_same_text = |other: &&Self| {
+            self.manifest.as_ref().zip(other.manifest.as_ref()).is_some_and(|(own, other)| is_same(own, other))
         };
         let others = all.iter().filter(|other| other.path != self.path).filter(is_same_text);
         let mut losses = others.filter_map(|other| other.bits_per_byte).peekable();
@@ -142,21 +130,14 @@ impl Summary {
     }
 }
 
-impl HeldOut {
-    fn new(manifest: Manifest) -> Self {
-        let val = manifest.val;
-        Self {
-            tokenizer: manifest.tokenizer_checksum,
-            tokens: val.checksum,
-            counts: [val.documents, val.bytes, val.characters],
-        }
+/// Whether the held-out texts are the same: the same tokens, or by another tokenizer as many
+/// documents, bytes and characters, as no two texts have by chance.
+fn is_same(own: &Manifest, other: &Manifest) -> bool {
+    if own.tokenizer_checksum == other.tokenizer_checksum {
+        return own.val.checksum == other.val.checksum;
     }
-
-    /// The same tokens, or by another tokenizer as many documents, bytes and characters, as no two
-    /// texts have by chance.
-    fn is_same_text(&self, other: &Self) -> bool {
-        if self.tokenizer == other.tokenizer { self.tokens == other.tokens } else { self.counts == other.counts }
-    }
+    let counts = |text: &Manifest| [text.val.documents, text.val.bytes, text.val.characters];
+    counts(own) == counts(other)
 }
 
 fn state(run: &Path, is_finished: bool) -> State {

@@ -124,7 +124,7 @@ fn nothing_goes_with_a_run_that_no_run_left() {
     }
     let place = TempDir::new().unwrap();
     fs::create_dir(place.path().join("somebodys")).unwrap();
-    assert!(matches!(Removal::new(&place.path().join("somebodys")), Err(FolderError::NoRun { .. })));
+    assert!(matches!(Removal::new(&place.path().join("somebodys")), Err(FolderError::NoRun(_))));
 }
 
 #[cfg(unix)]
@@ -145,7 +145,7 @@ fn a_run_in_use_stays_and_all_of_another_goes() {
         fs::create_dir_all(path.join("checkpoints").join(put_aside).join("ema")).unwrap();
     }
     let in_use = RunFolder::open(&path).unwrap();
-    assert!(matches!(Removal::new(&path), Err(FolderError::InUse { .. })));
+    assert!(matches!(Removal::new(&path), Err(FolderError::InUse(_))));
     drop(in_use);
     let removal = Removal::new(&path).unwrap();
     assert!(removal.bytes() > 9);

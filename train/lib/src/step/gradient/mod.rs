@@ -16,6 +16,8 @@ use ember_model::Gpt;
 use crate::error::Result;
 use ember_kernels::cross_entropy::{Loss, cross_entropy, loss_over};
 
+use segments::Pass;
+
 pub use loss_scale::LossScale;
 pub use passes::{MOST_LOGITS, MOST_LOGITS_ON_GPU, Passes, inputs};
 
@@ -82,17 +84,17 @@ pub fn pass(
     passes: &Passes,
     gradients: &mut GradientsAccumulator<Gpt>,
 ) -> Tensor<1> {
-    let logits = batch.inputs.len() * gpt.config().vocab_size;
+    let mut pass = Pass { gpt, batch, divisor, passes, gradients };
     if passes.activation_checkpointing {
-        return segments::by_block(gpt, batch, number, divisor, passes, gradients);
+        return pass.by_block(number);
     }
     passes.reseed(&[number]);
-    if logits > passes.most_logits {
-        return segments::head_by_piece(gpt, batch, divisor, passes, gradients);
+    if batch.inputs.len() * gpt.config().vocab_size > passes.most_logits {
+        return pass.head_by_piece();
     }
     let logits = gpt.logits_as_computed(gpt.hidden(inputs(gpt, batch)));
     let Loss { objective, cross_entropy } = loss_over(logits, &batch.targets, passes.objective, divisor);
-    gradients.accumulate(gpt, GradientsParams::from_grads(objective.backward(), gpt));
+    pass.add(objective.backward());
     cross_entropy
 }
 

@@ -19,11 +19,6 @@ pub const MOST_LOGITS: usize = 32 << 20;
 /// speed, and each piece more costs one more sum of two gradients of the head.
 pub const MOST_LOGITS_ON_GPU: usize = 128 << 20;
 
-/// Logits that a pass computes at once on `device`.
-fn most_logits(device: &Device) -> usize {
-    if is_cpu(device) { MOST_LOGITS } else { MOST_LOGITS_ON_GPU }
-}
-
 /// How the windows of a step go through the model.
 #[derive(Clone, Copy, Debug)]
 pub struct Passes {
@@ -76,7 +71,7 @@ impl Passes {
 
     /// The same passes, with as many logits at once as suit `device`.
     pub fn on(self, device: &Device) -> Self {
-        Self { most_logits: most_logits(device), ..self }
+        Self { most_logits: if is_cpu(device) { MOST_LOGITS } else { MOST_LOGITS_ON_GPU }, ..self }
     }
 
     /// Whether a pass with so many logits goes through the model in segments: then no moment has

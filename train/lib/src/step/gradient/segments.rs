@@ -21,105 +21,102 @@ use ember_model::Gpt;
 use super::passes::{Passes, inputs};
 use ember_kernels::cross_entropy::{Loss, loss_over};
 
-/// One pass with activation checkpointing; adds its gradient, over `divisor`, to `gradients` and
-/// returns its cross-entropy.
-///
-/// A block's dropout is named by (seed, step, pass, block), so that both forwards draw the same.
-pub(super) fn by_block(
-    gpt: &Gpt,
-    batch: &Batch,
-    number: u64,
-    divisor: f64,
-    passes: &Passes,
-    gradients: &mut GradientsAccumulator<Gpt>,
-) -> Tensor<1> {
-    let tokens = inputs(gpt, batch);
-    let n_layer = gpt.config().n_layer;
-    let reseed = |segment: usize| passes.reseed(&[number, segment as u64]);
+/// One pass, which adds its gradient, over `divisor`, to `gradients`.
+pub(super) struct Pass<'a> {
+    pub(super) gpt: &'a Gpt,
+    pub(super) batch: &'a Batch,
+    pub(super) divisor: f64,
+    pub(super) passes: &'a Passes,
+    pub(super) gradients: &'a mut GradientsAccumulator<Gpt>,
+}
 
-    // Forward: no parameter wants a gradient, so nothing is recorded; dropout acts all the same.
-    let frozen = gpt.clone().no_grad();
-    reseed(n_layer);
-    let mut x = frozen.embed(tokens.clone());
-    let mut kept = Vec::new();
-    for i in 0..n_layer {
-        kept.push(x.clone());
-        reseed(i);
-        x = frozen.block(i, x);
-    }
+impl Pass<'_> {
+    /// The pass numbered `number` with activation checkpointing; returns its cross-entropy.
+    ///
+    /// A block's dropout is named by (seed, step, pass, block), so that both forwards draw the
+    /// same.
+    pub(super) fn by_block(&mut self, number: u64) -> Tensor<1> {
+        let Self { gpt, passes, .. } = *self;
+        let tokens = inputs(gpt, self.batch);
+        let n_layer = gpt.config().n_layer;
+        let reseed = |segment: usize| passes.reseed(&[number, segment as u64]);
 
-    // Backward: the last segment first.
-    let x = x.require_grad();
-    let hidden = gpt.final_norm(x.clone());
-    let (cross_entropy, dy) = head(gpt, hidden.clone().detach(), batch, divisor, passes, gradients);
-    let mut dx = back(gpt, x, hidden, dy, gradients);
-    for (i, x) in kept.into_iter().enumerate().rev() {
+        // Forward: no parameter wants a gradient, so nothing is recorded; dropout acts all the
+        // same.
+        let frozen = gpt.clone().no_grad();
+        reseed(n_layer);
+        let mut x = frozen.embed(tokens.clone());
+        let mut kept = Vec::new();
+        for i in 0..n_layer {
+            kept.push(x.clone());
+            reseed(i);
+            x = frozen.block(i, x);
+        }
+
+        // Backward: the last segment first.
         let x = x.require_grad();
-        reseed(i);
-        let y = gpt.block(i, x.clone());
-        dx = back(gpt, x, y, dx, gradients);
+        let hidden = gpt.final_norm(x.clone());
+        let (cross_entropy, dy) = self.head(hidden.clone().detach());
+        let mut dx = self.back(x, hidden, dy);
+        for (i, x) in kept.into_iter().enumerate().rev() {
+            let x = x.require_grad();
+            reseed(i);
+            let y = gpt.block(i, x.clone());
+            dx = self.back(x, y, dx);
+        }
+        reseed(n_layer);
+        self.add(backward(gpt.embed(tokens), dx));
+        cross_entropy
     }
-    reseed(n_layer);
-    let embedded = gpt.embed(tokens);
-    gradients.accumulate(gpt, GradientsParams::from_grads(backward(embedded, dx), gpt));
-    cross_entropy
-}
 
-/// One pass whose blocks have their graph as usual, and only the head and the loss go piece by
-/// piece; as [`by_block`].
-pub(super) fn head_by_piece(
-    gpt: &Gpt,
-    batch: &Batch,
-    divisor: f64,
-    passes: &Passes,
-    gradients: &mut GradientsAccumulator<Gpt>,
-) -> Tensor<1> {
-    let hidden = gpt.hidden(inputs(gpt, batch));
-    let (cross_entropy, dy) = head(gpt, hidden.clone().detach(), batch, divisor, passes, gradients);
-    gradients.accumulate(gpt, GradientsParams::from_grads(backward(hidden, dy), gpt));
-    cross_entropy
-}
-
-/// The cross-entropy of `hidden` `[batch, time, n_embd]` (after `ln_f`, without a graph), and the
-/// gradient of the objective, over `divisor`, with respect to it; the head's own gradient goes to
-/// `gradients`.
-fn head(
-    gpt: &Gpt,
-    hidden: Tensor<3>,
-    batch: &Batch,
-    divisor: f64,
-    passes: &Passes,
-    gradients: &mut GradientsAccumulator<Gpt>,
-) -> (Tensor<1>, Tensor<3>) {
-    let shape = hidden.dims();
-    let (positions, n_embd) = (shape[0] * shape[1], shape[2]);
-    let at_once = (passes.most_logits / gpt.config().vocab_size).max(1);
-    let hidden = hidden.reshape([1, positions, n_embd]);
-    let (mut cross_entropies, mut d_hidden) = (Vec::new(), Vec::new());
-    for first in (0..positions).step_by(at_once) {
-        let length = at_once.min(positions - first);
-        // Each piece's loss is a mean over its own positions.
-        let share = length as f64 / positions as f64;
-        let piece = hidden.clone().narrow(1, first, length).require_grad();
-        let targets = &batch.targets[first..first + length];
-        let logits = gpt.logits_as_computed(piece.clone());
-        let Loss { objective, cross_entropy } = loss_over(logits, targets, passes.objective, divisor / share);
-        let of_piece = objective.backward();
-        d_hidden.extend(piece.grad(&of_piece));
-        gradients.accumulate(gpt, GradientsParams::from_grads(of_piece, gpt));
-        cross_entropies.push(cross_entropy * share);
+    /// The pass whose blocks have their graph as usual, and only the head and the loss go piece by
+    /// piece; returns its cross-entropy.
+    pub(super) fn head_by_piece(&mut self) -> Tensor<1> {
+        let hidden = self.gpt.hidden(inputs(self.gpt, self.batch));
+        let (cross_entropy, dy) = self.head(hidden.clone().detach());
+        self.add(backward(hidden, dy));
+        cross_entropy
     }
-    let cross_entropy = Tensor::cat(cross_entropies, 0).sum();
-    (cross_entropy, Tensor::cat(d_hidden, 1).reshape(shape))
-}
 
-/// Goes back through one segment: from the gradient `dy` of its output `y` to that of its input
-/// `x`, which is returned; those of its parameters are added to `gradients`.
-fn back(gpt: &Gpt, x: Tensor<3>, y: Tensor<3>, dy: Tensor<3>, gradients: &mut GradientsAccumulator<Gpt>) -> Tensor<3> {
-    let of_segment = backward(y, dy);
-    let Some(dx) = x.grad(&of_segment) else { unreachable!("a segment's output depends on its input") };
-    gradients.accumulate(gpt, GradientsParams::from_grads(of_segment, gpt));
-    dx
+    /// The cross-entropy of `hidden` `[batch, time, n_embd]` (after `ln_f`, without a graph), and
+    /// the gradient of the objective with respect to it; the head's own gradient is added.
+    fn head(&mut self, hidden: Tensor<3>) -> (Tensor<1>, Tensor<3>) {
+        let Self { gpt, batch, divisor, passes, .. } = *self;
+        let shape = hidden.dims();
+        let (positions, n_embd) = (shape[0] * shape[1], shape[2]);
+        let at_once = (passes.most_logits / gpt.config().vocab_size).max(1);
+        let hidden = hidden.reshape([1, positions, n_embd]);
+        let (mut cross_entropies, mut d_hidden) = (Vec::new(), Vec::new());
+        for first in (0..positions).step_by(at_once) {
+            let length = at_once.min(positions - first);
+            // Each piece's loss is a mean over its own positions.
+            let share = length as f64 / positions as f64;
+            let piece = hidden.clone().narrow(1, first, length).require_grad();
+            let targets = &batch.targets[first..first + length];
+            let logits = gpt.logits_as_computed(piece.clone());
+            let Loss { objective, cross_entropy } = loss_over(logits, targets, passes.objective, divisor / share);
+            let of_piece = objective.backward();
+            d_hidden.extend(piece.grad(&of_piece));
+            self.add(of_piece);
+            cross_entropies.push(cross_entropy * share);
+        }
+        let cross_entropy = Tensor::cat(cross_entropies, 0).sum();
+        (cross_entropy, Tensor::cat(d_hidden, 1).reshape(shape))
+    }
+
+    /// Goes back through one segment: from the gradient `dy` of its output `y` to that of its input
+    /// `x`, which is returned; those of its parameters are added.
+    fn back(&mut self, x: Tensor<3>, y: Tensor<3>, dy: Tensor<3>) -> Tensor<3> {
+        let of_segment = backward(y, dy);
+        let Some(dx) = x.grad(&of_segment) else { unreachable!("a segment's output depends on its input") };
+        self.add(of_segment);
+        dx
+    }
+
+    /// Adds the gradients of parameters that a backward has made.
+    pub(super) fn add(&mut self, made: Gradients) {
+        self.gradients.accumulate(self.gpt, GradientsParams::from_grads(made, self.gpt));
+    }
 }
 
 /// The gradients of all that `y` was made of, given that of `y`.

@@ -2,15 +2,16 @@
 //! layer, else in the gradient.
 
 use burn::optim::GradientsParams;
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::Tensor;
 use ember_data::windows::{Batch, TrainWindows};
 use ember_model::Gpt;
 use serde::Serialize;
 
 use crate::error::Result;
+use crate::step::gradient::inputs;
 
 /// The first values that are not finite, and where they stand.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Diagnosis {
     /// `embeddings`, `h.0` and so on for the blocks, `ln_f`, `head`, or `backward` where all of the
     /// forward pass is finite.
@@ -30,13 +31,6 @@ pub struct Diagnosis {
     pub window: Option<u64>,
     /// The position in that window.
     pub position: Option<usize>,
-}
-
-/// The values of one tensor that are not finite.
-struct NotFinite {
-    count: usize,
-    values: usize,
-    first: Vec<usize>,
 }
 
 /// Looks for the first value that is not finite: in the forward pass of the windows numbered
@@ -64,39 +58,36 @@ pub fn diagnose(
 
 /// The first parameter that holds a value that is not finite, and that value's place.
 pub fn weight_not_finite(gpt: &Gpt) -> Option<(String, Vec<usize>)> {
-    in_parameters(gpt, |_| true).map(|(name, found)| (name, found.first))
+    in_parameters(gpt, |_| true).map(|found| (found.tensor, found.place))
 }
 
 fn in_forward(gpt: &Gpt, batch: &Batch, window: u64) -> Option<Diagnosis> {
-    let (layer, activations) = first_layer(gpt, batch)?;
-    let position = activations.first.get(1).copied();
-    let (tensor, found) = in_parameters(gpt, |name| belongs(gpt, &layer, name)).unwrap_or_else(|| {
+    let activations = first_layer(gpt, batch)?;
+    let (layer, position) = (activations.layer.clone(), activations.place.get(1).copied());
+    let found = in_parameters(gpt, |name| belongs(gpt, &layer, name)).unwrap_or_else(|| {
         // The window is the only one: its index says nothing.
-        ("activations".to_owned(), NotFinite { first: activations.first[1..].to_vec(), ..activations })
+        let place = activations.place[1..].to_vec();
+        Diagnosis { tensor: "activations".to_owned(), place, ..activations }
     });
-    let NotFinite { count: not_finite, values, first: place } = found;
-    Some(Diagnosis { layer, tensor, not_finite, values, place, window: Some(window), position })
+    Some(Diagnosis { layer, window: Some(window), position, ..found })
 }
 
 /// The first layer whose output is not finite.
-fn first_layer(gpt: &Gpt, batch: &Batch) -> Option<(String, NotFinite)> {
-    let ids: Vec<i32> = batch.inputs.iter().map(|id| *id as i32).collect();
-    let tokens = TensorData::new(ids, [batch.batch_size, batch.context_length]);
-    let mut x = gpt.embed(Tensor::<2, Int>::from_data(tokens, &gpt.device()));
-    if let Some(found) = in_tensor(&x) {
-        return Some(("embeddings".to_owned(), found));
-    }
+fn first_layer(gpt: &Gpt, batch: &Batch) -> Option<Diagnosis> {
+    let look = |layer: &str, x: &Tensor<3>| Some(Diagnosis { layer: layer.to_owned(), ..in_tensor(x)? });
+    let mut x = gpt.embed(inputs(gpt, batch));
+    let mut found = look("embeddings", &x);
     for i in 0..gpt.config().n_layer {
-        x = gpt.block(i, x);
-        if let Some(found) = in_tensor(&x) {
-            return Some((format!("h.{i}"), found));
+        if found.is_some() {
+            return found;
         }
+        x = gpt.block(i, x);
+        found = look(&format!("h.{i}"), &x);
     }
-    let hidden = gpt.final_norm(x);
-    if let Some(found) = in_tensor(&hidden) {
-        return Some(("ln_f".to_owned(), found));
-    }
-    in_tensor(&gpt.logits(hidden)).map(|found| ("head".to_owned(), found))
+    found.or_else(|| {
+        let hidden = gpt.final_norm(x);
+        look("ln_f", &hidden).or_else(|| look("head", &gpt.logits(hidden)))
+    })
 }
 
 /// Whether the parameter called `name` is one of `layer`.
@@ -109,11 +100,11 @@ fn belongs(gpt: &Gpt, layer: &str, name: &str) -> bool {
     }
 }
 
-fn in_parameters(gpt: &Gpt, wanted: impl Fn(&str) -> bool) -> Option<(String, NotFinite)> {
+fn in_parameters(gpt: &Gpt, wanted: impl Fn(&str) -> bool) -> Option<Diagnosis> {
     let mut first = None;
     gpt.for_each_parameter(&mut |name, shape, values| {
         if first.is_none() && wanted(name) {
-            first = in_values(&values, shape).map(|found| (name.to_owned(), found));
+            first = in_values(&values, shape).map(|found| Diagnosis { tensor: name.to_owned(), ..found });
         }
     });
     first
@@ -125,34 +116,29 @@ fn in_backward(gpt: &Gpt, gradients: &GradientsParams) -> Option<Diagnosis> {
             1 => in_tensor(&gradients.get::<1>(parameter.id)?),
             _ => in_tensor(&gradients.get::<2>(parameter.id)?),
         }?;
-        let NotFinite { count: not_finite, values, first: place } = found;
-        let layer = "backward".to_owned();
-        Some(Diagnosis { layer, tensor: parameter.name, not_finite, values, place, window: None, position: None })
+        Some(Diagnosis { layer: "backward".to_owned(), tensor: parameter.name, ..found })
     })
 }
 
-fn in_tensor<const D: usize>(tensor: &Tensor<D>) -> Option<NotFinite> {
+fn in_tensor<const D: usize>(tensor: &Tensor<D>) -> Option<Diagnosis> {
     let values: Vec<f32> = tensor.clone().into_data().iter::<f32>().collect();
     in_values(&values, &tensor.dims())
 }
 
-fn in_values(values: &[f32], shape: &[usize]) -> Option<NotFinite> {
-    let first = values.iter().position(|value| !value.is_finite())?;
-    let count = values.iter().filter(|value| !value.is_finite()).count();
-    Some(NotFinite { count, values: values.len(), first: place(first, shape) })
+/// How many values are not finite, and where the first of them stands.
+fn in_values(values: &[f32], shape: &[usize]) -> Option<Diagnosis> {
+    let place = place(values.iter().position(|value| !value.is_finite())?, shape);
+    let not_finite = values.iter().filter(|value| !value.is_finite()).count();
+    Some(Diagnosis { place, not_finite, values: values.len(), ..Diagnosis::default() })
 }
 
 /// The indices of value number `index` of a tensor of this shape.
 pub fn place(mut index: usize, shape: &[usize]) -> Vec<usize> {
-    let mut place: Vec<usize> = shape
-        .iter()
-        .rev()
-        .map(|size| {
-            let here = index % size;
-            index /= size;
-            here
-        })
-        .collect();
+    let mut place = Vec::new();
+    for size in shape.iter().rev() {
+        place.push(index % size);
+        index /= size;
+    }
     place.reverse();
     place
 }
@@ -161,7 +147,7 @@ pub fn place(mut index: usize, shape: &[usize]) -> Vec<usize> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use burn::module::ParamId;
-    use burn::tensor::Device;
+    use burn::tensor::{Device, Int, TensorData};
     use ember_model::{GptConfig, ParameterMapper};
 
     use super::*;

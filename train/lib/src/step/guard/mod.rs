@@ -71,7 +71,10 @@ impl Guard {
             return Verdict::LeaveOutNotFinite;
         }
         let usual = self.usual_norm();
-        self.remember(grad_norm);
+        if self.norms.len() == REMEMBERED {
+            self.norms.pop_front();
+        }
+        self.norms.push_back(grad_norm);
         let scale = clip_scale(grad_norm, config.grad_clip);
         let spike = usual.filter(|usual| config.spikes != Spikes::Off && grad_norm > config.spike_factor * usual);
         match spike {
@@ -92,13 +95,6 @@ impl Guard {
         let mut norms: Vec<f64> = self.norms.iter().copied().collect();
         norms.sort_by(f64::total_cmp);
         if norms.len() < ENOUGH { None } else { norms.get(norms.len() / 2).copied().filter(|median| *median > 0.0) }
-    }
-
-    fn remember(&mut self, grad_norm: f64) {
-        if self.norms.len() == REMEMBERED {
-            self.norms.pop_front();
-        }
-        self.norms.push_back(grad_norm);
     }
 }
 

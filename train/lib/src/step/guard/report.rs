@@ -1,7 +1,6 @@
 //! What is told of a batch that was left out because its loss or gradient was not finite: one line,
 //! and a file with all of it.
 
-use std::fmt::Write as _;
 use std::path::Path;
 
 use ember_data::tokenizer::Tokenizer;
@@ -65,31 +64,28 @@ pub fn windows_as_text(windows: &TrainWindows, first: u64, count: u64, tokenizer
 impl Report {
     /// One line for the terminal; `file` is where the rest is.
     pub fn line(&self, file: &Path) -> String {
-        let mut line = format!("step {}: ", grouped(self.step));
-        line += if self.loss.is_finite() { "a gradient" } else { "the loss" };
-        line += " is not finite, so the step is not taken; ";
-        match &self.found {
-            Some(found) => {
-                let Diagnosis { layer, tensor, not_finite, values, place, .. } = found;
-                let _ = write!(
-                    line,
-                    "first in {layer}, {tensor} {place:?}, {not_finite} of its {} values",
-                    grouped(*values as u64)
-                );
+        let Self { learning_rate, grad_norm, skipped, max_skipped_batches: most, .. } = self;
+        let what = if self.loss.is_finite() { "a gradient" } else { "the loss" };
+        let first = match &self.found {
+            Some(Diagnosis { layer, tensor, not_finite, values, place, .. }) => {
+                let values = grouped(*values as u64);
+                format!("first in {layer}, {tensor} {place:?}, {not_finite} of its {values} values")
             }
-            None => line += "without dropout all of it is finite",
-        }
-        let _ = write!(line, "; learning rate {:.2e}, gradient norm {:.2}; ", self.learning_rate, self.grad_norm);
-        let _ = match self.skipped {
-            skipped if skipped > self.max_skipped_batches => {
-                write!(line, "one more than the {} batches that may be left out", self.max_skipped_batches)
-            }
-            skipped => write!(line, "{skipped} of at most {} batches that may be left out", self.max_skipped_batches),
+            None => "without dropout all of it is finite".to_owned(),
         };
-        if let Some(window) = self.worst_window() {
-            let _ = write!(line, "; window {}: \"{}\"", grouped(window.window), self.excerpt(window));
-        }
-        line + &format!("; more in {}", file.display())
+        let of_those = match skipped {
+            skipped if skipped > most => format!("one more than the {most} batches that may be left out"),
+            skipped => format!("{skipped} of at most {most} batches that may be left out"),
+        };
+        let window = self.worst_window();
+        let window = window.map(|it| format!("; window {}: \"{}\"", grouped(it.window), self.excerpt(it)));
+        format!(
+            "step {}: {what} is not finite, so the step is not taken; {first}; learning rate {learning_rate:.2e}, gradient norm \
+             {grad_norm:.2}; {of_those}{}; more in {}",
+            grouped(self.step),
+            window.unwrap_or_default(),
+            file.display()
+        )
     }
 
     /// The window that the diagnosis names, else the batch's first.

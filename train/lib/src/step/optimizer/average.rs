@@ -52,7 +52,7 @@ impl WeightAverage {
         let mut approach = Approach { weights: current, share, on_gpu: decision.map(|_| Vec::new()) };
         self.gpt = Some(average.map_parameters(&mut approach));
         if let (Some(pairs), Some(decision)) = (approach.on_gpu, decision) {
-            gpu::follow(pairs, cube(decision.values()), share);
+            gpu::follow(pairs, cube(decision.values.clone()), share);
         }
     }
 }

@@ -28,7 +28,7 @@ type Copied = Pin<Box<dyn Future<Output = Result<Vec<Bytes>, ServerError>> + Sen
 /// What was decided of one step: on the device, and for a step that the device decides on, on its
 /// way to the host.
 pub struct Decision {
-    values: Tensor<1>,
+    pub(super) values: Tensor<1>,
     copied: Option<Copied>,
 }
 
@@ -50,10 +50,6 @@ impl Decision {
     pub(super) fn take(scale: f64, device: &Device) -> Self {
         let values = Tensor::from_floats([0.0, 0.0, scale as f32, 1.0], &device.clone().inner());
         Self { values, copied: None }
-    }
-
-    pub(super) fn values(&self) -> Tensor<1> {
-        self.values.clone()
     }
 
     /// Waits for it, and so for the step that it is about.

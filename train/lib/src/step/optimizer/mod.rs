@@ -19,17 +19,17 @@ use ember_kernels::gpu::tensor::cube;
 use ember_kernels::is_cpu;
 use ember_kernels::optimizer::gpu::{self, AdamWStep};
 use ember_kernels::optimizer::sum_of_squares;
-use ember_model::{Gpt, GptConfig, ParameterMapper};
+use ember_model::{Gpt, GptConfig, Parameter, ParameterMapper};
 
-pub use adamw::{AdamW, AdamWConfig};
+pub use adamw::AdamWConfig;
 pub use average::WeightAverage;
 pub use decision::{Decided, Decision, Halt};
-pub use muon::{Muon, MuonConfig};
+pub use muon::MuonConfig;
 pub use state::StoredTensor;
 
 use crate::config::{OptimizerKind, TrainConfig};
 use crate::error::OptimizerError;
-use state::{Rate, Stored};
+use state::{Moments, Rate};
 
 /// What an optimizer is told once; the learning rate comes with each step.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,6 +40,14 @@ pub struct OptimizerConfig {
     pub muon: Option<MuonConfig>,
     /// Decay of the average of the weights; 0 where there is none.
     pub ema_decay: f64,
+}
+
+impl OptimizerConfig {
+    /// Muon's numbers, where the parameter `name` of so many dimensions is one of Muon's: a matrix
+    /// of a block.
+    fn muon_of(&self, name: &str, dimensions: usize) -> Option<MuonConfig> {
+        self.muon.filter(|_| dimensions == 2 && name.starts_with("h."))
+    }
 }
 
 impl From<&TrainConfig> for OptimizerConfig {
@@ -67,8 +75,7 @@ impl From<AdamWConfig> for OptimizerConfig {
 #[derive(Clone, Debug)]
 pub struct Optimizer {
     config: OptimizerConfig,
-    adamw: AdamW,
-    muon: Option<Muon>,
+    moments: Moments,
     average: Option<WeightAverage>,
     steps: u64,
 }
@@ -79,16 +86,10 @@ impl Optimizer {
         let config = config.into();
         Self {
             config,
-            adamw: AdamW::new(config.adamw),
-            muon: config.muon.map(Muon::new),
+            moments: Moments::default(),
             average: (config.ema_decay > 0.0).then(|| WeightAverage::new(config.ema_decay)),
             steps: 0,
         }
-    }
-
-    /// Its numbers.
-    pub fn config(&self) -> OptimizerConfig {
-        self.config
     }
 
     /// Steps taken.
@@ -96,10 +97,9 @@ impl Optimizer {
         self.steps
     }
 
-    /// Values remembered: AdamW's, Muon's, and the average's.
+    /// Values remembered: those of the moments, and the average's.
     pub fn values(&self) -> usize {
-        let average = self.average.as_ref().map_or(0, WeightAverage::values);
-        self.adamw.values() + self.muon.as_ref().map_or(0, Muon::values) + average
+        self.moments.values() + self.average.as_ref().map_or(0, WeightAverage::values)
     }
 
     /// The average of the weights, where one is kept.
@@ -137,7 +137,7 @@ impl Optimizer {
     /// Whether all of its steps are kernels that read a decision: those of AdamW and of the average
     /// are.
     pub fn can_follow_a_decision(&self) -> bool {
-        self.muon.is_none()
+        self.config.muon.is_none()
     }
 
     /// Forgets that steps were handed to the device which it did not take: only `taken` were.
@@ -157,7 +157,7 @@ impl Optimizer {
         let mut step = Step { optimizer: self, gradients: &mut gradients, shape, rate, on_gpu };
         let gpt = gpt.map_parameters(&mut step);
         if let (Some(steps), Some(decision)) = (step.on_gpu, decision) {
-            gpu::adamw(steps, cube(decision.values()), self.adamw.numbers(self.steps, rate, 1));
+            gpu::adamw(steps, cube(decision.values.clone()), self.config.adamw.numbers(self.steps, rate, 1));
         }
         if let Some(average) = &mut self.average {
             average.follow(&gpt, self.steps, decision);
@@ -168,7 +168,7 @@ impl Optimizer {
     /// Everything remembered of the gradients, by name, to be stored: AdamW's `first.h.0...` and
     /// `second.h.0...`, Muon's `momentum.h.0...`.
     pub fn stored(&self) -> Vec<StoredTensor> {
-        self.adamw.stored().chain(self.muon.iter().flat_map(Muon::stored)).collect()
+        self.moments.stored()
     }
 
     /// Takes up where an optimizer that had taken `steps` steps was stored.
@@ -180,28 +180,23 @@ impl Optimizer {
         &mut self,
         gpt: &Gpt,
         steps: u64,
-        stored: BTreeMap<String, Vec<f32>>,
+        mut stored: BTreeMap<String, Vec<f32>>,
         device: &Device,
     ) -> Result<(), OptimizerError> {
         self.steps = steps;
-        self.adamw = AdamW::new(self.config.adamw);
-        self.muon = self.config.muon.map(Muon::new);
+        self.moments = Moments::default();
         if steps == 0 {
             return Ok(());
         }
         let was_muon = stored.keys().any(|name| name.starts_with("momentum."));
-        if was_muon != self.muon.is_some() {
+        if was_muon != self.config.muon.is_some() {
             let [was, is] = [was_muon, !was_muon].map(|muon| if muon { "muon" } else { "adamw" });
             return Err(OptimizerError::OtherKind { was, is });
         }
-        let mut stored = Stored { tensors: stored, device };
-        for parameter in gpt.parameters() {
-            let n = parameter.shape.iter().product();
-            match &mut self.muon {
-                Some(muon) if Muon::takes(&parameter.name, parameter.shape.len()) => {
-                    muon.restore(&parameter.name, n, &mut stored)?;
-                }
-                _ => self.adamw.restore(&parameter.name, n, &mut stored)?,
+        for Parameter { name, shape, .. } in gpt.parameters() {
+            let is_muons = self.config.muon_of(&name, shape.len()).is_some();
+            for kind in if is_muons { &[muon::KIND][..] } else { &adamw::KINDS } {
+                self.moments.restore(kind, &name, shape.iter().product(), &mut stored, device)?;
             }
         }
         Ok(())
@@ -220,25 +215,16 @@ pub fn global_norm(gpt: &Gpt, gradients: &GradientsParams) -> f64 {
     if !is_cpu(&gpt.device()) {
         return decision::norm(gpt, gradients);
     }
-    let mut squares: Vec<Tensor<1>> = Vec::new();
-    for parameter in gpt.parameters() {
-        let square = match parameter.shape.len() {
-            1 => square::<1>(gradients, parameter.id),
-            _ => square::<2>(gradients, parameter.id),
-        };
-        squares.extend(square);
-    }
+    let of_one = |Parameter { id, shape, .. }: Parameter| match shape.len() {
+        1 => gradients.get::<1>(id).map(sum_of_squares),
+        _ => gradients.get::<2>(id).map(sum_of_squares),
+    };
+    let squares: Vec<Tensor<1>> = gpt.parameters().into_iter().filter_map(of_one).collect();
     if squares.is_empty() {
         return 0.0;
     }
     let squares = Tensor::cat(squares, 0).into_data();
     squares.iter::<f32>().map(|square| square as f64).sum::<f64>().sqrt()
-}
-
-/// The sum of the squares of one gradient, on the CPU.
-fn square<const D: usize>(gradients: &GradientsParams, id: ParamId) -> Option<Tensor<1>> {
-    let gradient = gradients.get::<D>(id)?;
-    Some(sum_of_squares(gradient))
 }
 
 /// One step over all parameters.
@@ -254,21 +240,17 @@ struct Step<'a> {
 impl ParameterMapper for Step<'_> {
     fn map<const D: usize>(&mut self, name: &str, id: ParamId, parameter: Tensor<D>) -> Tensor<D> {
         let Some(gradient) = self.gradients.remove::<D>(id) else { return parameter };
-        let Optimizer { adamw, muon, steps, .. } = &mut *self.optimizer;
-        match muon {
-            Some(muon) if Muon::takes(name, D) => {
-                let size = parameter.dims();
-                let [matrix, gradient] = [parameter, gradient].map(|tensor| tensor.reshape([size[0], size[1]]));
-                muon.update(name, matrix, gradient, &self.shape, self.rate).reshape(size)
-            }
-            _ => match &mut self.on_gpu {
-                None => adamw.update(name, parameter, gradient, *steps, self.rate),
-                Some(gathered) => {
-                    let (parameter, step) = adamw.prepare(name, parameter, gradient, self.rate);
-                    gathered.push(step);
-                    parameter
-                }
-            },
+        let Optimizer { config, moments, steps, .. } = &mut *self.optimizer;
+        if let Some(muon) = config.muon_of(name, D) {
+            let size = parameter.dims();
+            let [matrix, gradient] = [parameter, gradient].map(|tensor| tensor.reshape([size[0], size[1]]));
+            return muon.update(moments, name, matrix, gradient, &self.shape, self.rate).reshape(size);
         }
+        let Some(gathered) = &mut self.on_gpu else {
+            return config.adamw.update(moments, name, parameter, gradient, *steps, self.rate);
+        };
+        let (parameter, step) = config.adamw.prepare(moments, name, parameter, gradient, self.rate);
+        gathered.push(step);
+        parameter
     }
 }

@@ -10,14 +10,11 @@
 //! ([Bernstein 2025](https://jeremybernste.in/writing/deriving-muon)), and decays by the learning
 //! rate itself. PyTorch orthogonalises in bfloat16; here it is float32 everywhere.
 
-use std::collections::BTreeMap;
-
 use burn::tensor::Tensor;
 use ember_kernels::optimizer::{MuonUpdate, muon};
 use ember_model::GptConfig;
 
-use super::state::{Rate, Stored, StoredTensor, flat_values};
-use crate::error::OptimizerError;
+use super::state::{Moments, Rate};
 
 /// What Muon is told once.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,27 +27,14 @@ pub struct MuonConfig {
     pub weight_decay: f64,
 }
 
-/// Muon and the momenta of the matrices that it steps.
-#[derive(Clone, Debug)]
-pub struct Muon {
-    pub(super) config: MuonConfig,
-    /// Flat.
-    momenta: BTreeMap<String, Tensor<1>>,
-}
+/// The running mean of the gradient.
+pub(super) const KIND: &str = "momentum";
 
-impl Muon {
-    pub(super) fn new(config: MuonConfig) -> Self {
-        Self { config, momenta: BTreeMap::new() }
-    }
-
-    /// Whether the parameter `name` of so many dimensions is one of Muon's: a matrix of a block.
-    pub(super) fn takes(name: &str, dimensions: usize) -> bool {
-        dimensions == 2 && name.starts_with("h.")
-    }
-
+impl MuonConfig {
     /// The matrix `[in, out]` called `name` of a model of this shape after a step.
     pub(super) fn update(
-        &mut self,
+        self,
+        moments: &mut Moments,
         name: &str,
         matrix: Tensor<2>,
         gradient: Tensor<2>,
@@ -58,35 +42,18 @@ impl Muon {
         rate: Rate,
     ) -> Tensor<2> {
         let [n_in, n_out] = matrix.dims();
-        let zeros = || Tensor::<1>::zeros([n_in * n_out], &matrix.device());
-        let momentum = self.momenta.remove(name).unwrap_or_else(zeros).reshape([n_in, n_out]);
-        let learning_rate = rate.learning_rate * self.config.relative_rate;
+        let momentum = moments.take(KIND, name, &matrix).reshape([n_in, n_out]);
+        let learning_rate = rate.learning_rate * self.relative_rate;
         let update = MuonUpdate {
             widths: parts(shape, name, n_out),
-            momentum: self.config.momentum as f32,
+            momentum: self.momentum as f32,
             learning_rate: learning_rate as f32,
-            keep: (1.0 - learning_rate * self.config.weight_decay) as f32,
+            keep: (1.0 - learning_rate * self.weight_decay) as f32,
             scale: rate.gradient_scale as f32,
         };
         let [matrix, momentum] = muon(matrix, gradient, momentum, &update);
-        self.momenta.insert(name.to_owned(), momentum.reshape([n_in * n_out]));
+        moments.put(KIND, name, momentum.reshape([n_in * n_out]));
         matrix
-    }
-
-    /// Values remembered.
-    pub(super) fn values(&self) -> usize {
-        self.momenta.values().map(|momentum| momentum.dims()[0]).sum()
-    }
-
-    /// Every momentum by name (`momentum.h.0...`).
-    pub(super) fn stored(&self) -> impl Iterator<Item = StoredTensor> {
-        self.momenta.iter().map(|(name, momentum)| (format!("momentum.{name}"), flat_values(momentum)))
-    }
-
-    /// Takes up the stored momentum of the parameter `name` of `n` values.
-    pub(super) fn restore(&mut self, name: &str, n: usize, stored: &mut Stored) -> Result<(), OptimizerError> {
-        self.momenta.insert(name.to_owned(), stored.take("momentum", name, n)?);
-        Ok(())
     }
 }
 

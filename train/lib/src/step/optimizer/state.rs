@@ -1,5 +1,4 @@
-//! What an optimizer's parts are told of a step, and what they remember, on its way from a
-//! checkpoint back into tensors.
+//! What the two ways to step are told of a step, and what they remember of the gradients.
 
 use std::collections::BTreeMap;
 
@@ -18,24 +17,50 @@ pub(super) struct Rate {
     pub(super) gradient_scale: f64,
 }
 
-/// The stored tensors of an optimizer by name, handed out once each.
-pub(super) struct Stored<'a> {
-    pub(super) tensors: BTreeMap<String, Vec<f32>>,
-    pub(super) device: &'a Device,
-}
+/// The running means of gradients, flat, each by the parameter's name and its kind: AdamW's `first`
+/// and `second`, Muon's `momentum`.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Moments(BTreeMap<(String, &'static str), Tensor<1>>);
 
-impl Stored<'_> {
-    /// What is stored as `kind` of the parameter `name`, which has `n` values.
-    pub(super) fn take(&mut self, kind: &'static str, name: &str, n: usize) -> Result<Tensor<1>, OptimizerError> {
-        let values = self.tensors.remove(&format!("{kind}.{name}")).unwrap_or_default();
+impl Moments {
+    /// Takes out a moment of the parameter `name`; it is zero before its first step.
+    pub(super) fn take<const D: usize>(&mut self, kind: &'static str, name: &str, parameter: &Tensor<D>) -> Tensor<1> {
+        let zeros = || Tensor::zeros([parameter.dims().iter().product::<usize>()], &parameter.device());
+        self.0.remove(&(name.to_owned(), kind)).unwrap_or_else(zeros)
+    }
+
+    pub(super) fn put(&mut self, kind: &'static str, name: &str, moment: Tensor<1>) {
+        self.0.insert((name.to_owned(), kind), moment);
+    }
+
+    /// Values remembered.
+    pub(super) fn values(&self) -> usize {
+        self.0.values().map(|moment| moment.dims()[0]).sum()
+    }
+
+    /// Every moment by name (`first.h.0...`), on the host: AdamW's, then Muon's.
+    pub(super) fn stored(&self) -> Vec<StoredTensor> {
+        let values = |moment: &Tensor<1>| moment.clone().into_data().iter::<f32>().collect();
+        let mut stored: Vec<StoredTensor> =
+            self.0.iter().map(|((name, kind), moment)| (format!("{kind}.{name}"), values(moment))).collect();
+        stored.sort_by_key(|(name, _)| name.starts_with("momentum."));
+        stored
+    }
+
+    /// Takes up what is stored as `kind` of the parameter `name`, which has `n` values.
+    pub(super) fn restore(
+        &mut self,
+        kind: &'static str,
+        name: &str,
+        n: usize,
+        stored: &mut BTreeMap<String, Vec<f32>>,
+        device: &Device,
+    ) -> Result<(), OptimizerError> {
+        let values = stored.remove(&format!("{kind}.{name}")).unwrap_or_default();
         if values.len() != n {
             return Err(OptimizerError::NoMoment { kind, size: n, parameter: name.to_owned() });
         }
-        Ok(Tensor::from_data(TensorData::new(values, [n]), self.device))
+        self.put(kind, name, Tensor::from_data(TensorData::new(values, [n]), device));
+        Ok(())
     }
-}
-
-/// The values of a flat tensor, on the host.
-pub(super) fn flat_values(tensor: &Tensor<1>) -> Vec<f32> {
-    tensor.clone().into_data().iter::<f32>().collect()
 }

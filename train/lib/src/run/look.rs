@@ -1,0 +1,183 @@
+//! A look at a run between two steps: a save, an evaluation, a sample, a row of the steps since the
+//! last.
+
+use std::time::Instant;
+
+use burn::module::Module;
+use burn::tensor::FloatDType;
+use ember_model::Gpt;
+
+use super::checkpoint::{Checkpoint, save_evaluations};
+use super::evaluate::evaluate;
+use super::folder::Pointer;
+use super::report::{EvalReport, Row, StepReport};
+use super::sample;
+use super::training::Trainer;
+use super::weights::ensure_whole;
+use crate::distributed::exchange;
+use crate::error::Result;
+use crate::memory;
+use crate::note::Note;
+use crate::step::progress::Progress;
+use crate::step::{Learner, StepResult};
+
+impl Trainer<'_> {
+    /// Saves the checkpoint of this step, then removes those that are not to be kept; the process
+    /// that leads does it for all.
+    pub(super) fn save(&mut self, gpt: &Gpt) -> Result<()> {
+        let began = Instant::now();
+        exchange::ensure_same_weights(&*self.learner.group, gpt)?;
+        if self.learner.group.leads() {
+            if !self.came_damaged && !self.folder.checkpoint(self.learner.progress.step).is_dir() {
+                ensure_whole(gpt, &self.folder)?;
+            }
+            let synced = self.log.sync(); // a row of a step that is saved is never written again
+            self.go_on_if_full(synced.map_err(Into::into))?;
+            let Learner { optimizer, progress, .. } = &self.learner;
+            let (tokenizer, sampling) = (&self.tokenizer, sample::sampling(self.marks.as_ref()));
+            Checkpoint { gpt, optimizer, tokenizer, sampling, progress }.save(&self.folder)?;
+            self.name_best()?;
+            self.prune();
+        }
+        self.spent.save_s += began.elapsed().as_secs_f64();
+        Ok(())
+    }
+
+    /// A full disk ends a run that has saved nothing yet; any other goes on, and writes again when
+    /// it is due.
+    pub(super) fn go_on_if_full(&mut self, written: Result<()>) -> Result<()> {
+        match written {
+            Err(error) if error.is_full_disk() && self.folder.pointed(Pointer::Latest)?.is_some() => {
+                self.reporter.note(Note::DiskFull(error));
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// Measures the validation loss of the model as it is, and that of the averaged weights where
+    /// there are any, and keeps them; `false` when interrupted, between the two as well.
+    pub(super) fn evaluate(&mut self, gpt: &Gpt, stop: &dyn Fn() -> bool) -> Result<bool> {
+        let began = Instant::now();
+        let stop = || stop() || self.reporter.stop_requested();
+        let measure = |gpt: &Gpt| evaluate(gpt, &self.val_windows, &*self.learner.group, &stop);
+        let Some(val_loss) = measure(&as_inference(gpt))? else { return Ok(false) };
+        let average = self.learner.optimizer.average().and_then(|average| average.model(gpt));
+        let ema_val_loss = match average.map(|average| average.with_precision(FloatDType::F32)) {
+            None => None,
+            Some(average) => {
+                let Some(loss) = measure(&average)? else { return Ok(false) };
+                Some(loss)
+            }
+        };
+        let eval_s = Some(began.elapsed().as_secs_f64());
+        let kept = self.keep(val_loss, Row { val_loss: Some(val_loss), ema_val_loss, eval_s, ..Row::default() });
+        self.go_on_if_full(kept)?;
+        Ok(true)
+    }
+
+    /// Keeps what an evaluation of this step found: in the log, then beside the checkpoint, then in
+    /// the name of the best, which goes by the trained weights. What a kill leaves undone on the
+    /// way, a resume does.
+    fn keep(&mut self, val_loss: f64, found: Row) -> Result<()> {
+        let Progress { step, tokens, elapsed_s, .. } = self.learner.progress;
+        let ema_val_loss = found.ema_val_loss;
+        let is_best = self.learner.progress.evaluations.record(step, val_loss);
+        let entropy_floor = self.marks.as_ref().map(|marks| marks.entropy_floor);
+        let forgetful_loss = self.marks.as_ref().map(|marks| marks.forgetful_loss);
+        self.reporter.evaluation(&EvalReport { step, val_loss, ema_val_loss, is_best, entropy_floor, forgetful_loss });
+        let (tokens, elapsed_s) = (Some(tokens), Some(elapsed_s));
+        let row = Row { step, entropy_floor, forgetful_loss, tokens, elapsed_s, ..found };
+        let logged = self.log.append(&row).and_then(|()| self.log.sync());
+        if self.learner.group.leads() {
+            save_evaluations(&self.folder, &self.learner.progress)?;
+            self.name_best()?;
+            self.prune();
+        }
+        Ok(logged?)
+    }
+
+    /// Lets `best` name the step with the lowest loss, if it does not yet and a full disk did not
+    /// keep that step from being saved.
+    pub(super) fn name_best(&self) -> Result<()> {
+        match self.learner.progress.evaluations.best {
+            Some(best) if self.learner.group.leads() => Ok(self.folder.name_best(best.step)?),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes the checkpoints that are not to be kept.
+    fn prune(&self) {
+        let best = self.learner.progress.evaluations.best.map(|best| best.step);
+        self.folder.prune(self.learner.config.keep_checkpoints, best);
+    }
+
+    /// Whether the last `patience` evaluations were all above the best.
+    pub(super) fn is_out_of_patience(&self) -> bool {
+        self.learner.config.patience > 0 && self.learner.progress.evaluations.since_best >= self.learner.config.patience
+    }
+
+    /// Lets the model write, shows it and keeps it.
+    pub(super) fn sample(&mut self, gpt: &Gpt) -> Result<()> {
+        let (began, step) = (Instant::now(), self.learner.progress.step);
+        let sampling = sample::sampling(self.marks.as_ref());
+        let samples = sample::samples(&as_inference(gpt), &self.tokenizer, sampling, &self.learner.config, step)?;
+        if samples.is_empty() {
+            return Ok(());
+        }
+        self.reporter.sample(step, &sample::page(&samples));
+        self.log.keep(&samples, &self.folder.sample(step))?;
+        self.spent.sample_s += began.elapsed().as_secs_f64();
+        Ok(())
+    }
+
+    /// Logs the steps since the last report, and shows them.
+    pub(super) fn report(&mut self, gpt: &Gpt, result: &StepResult) -> Result<()> {
+        let Progress { step, tokens, elapsed_s, unreported_loss, unreported_steps, .. } = &mut self.learner.progress;
+        let (step, tokens, elapsed_s) = (*step, *tokens, *elapsed_s);
+        let train_loss = std::mem::take(unreported_loss) / f64::from(std::mem::take(unreported_steps).max(1));
+        let StepResult { learning_rate, grad_norm, clipped, .. } = *result;
+        let spent = std::mem::take(&mut self.spent);
+        let tokens_per_s = self.pace.since_last(tokens);
+        let flops = gpt.config().training_flops_per_token();
+        let mfu = self.peak_flops.map(|peak| tokens_per_s * flops / (peak * self.learner.group.size() as f64));
+        let memory_bytes = memory::in_use(&gpt.device());
+        let max_steps = self.learner.config.max_steps;
+        let tokens_left = max_steps.saturating_sub(step) as f64 * self.learner.config.tokens_per_step() as f64;
+        let report = StepReport {
+            step,
+            max_steps,
+            train_loss,
+            learning_rate,
+            grad_norm,
+            tokens,
+            tokens_per_s,
+            mfu,
+            memory_bytes,
+            elapsed_s,
+            remaining_s: (step > 1).then(|| tokens_left / self.pace.overall(tokens)),
+        };
+        self.log.append(&Row {
+            step,
+            train_loss: Some(train_loss),
+            learning_rate: Some(learning_rate),
+            grad_norm: Some(grad_norm),
+            clipped: Some(clipped),
+            save_s: Some(spent.save_s),
+            sample_s: Some(spent.sample_s),
+            tokens: Some(tokens),
+            tokens_per_s: Some(tokens_per_s),
+            mfu,
+            memory_bytes,
+            elapsed_s: Some(elapsed_s),
+            ..Row::default()
+        })?;
+        self.reporter.step(&report);
+        Ok(())
+    }
+}
+
+/// The model as `ember-generate` will have it from the checkpoint: without a graph, in float32.
+fn as_inference(gpt: &Gpt) -> Gpt {
+    gpt.valid().with_precision(FloatDType::F32)
+}
