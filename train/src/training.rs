@@ -1,6 +1,8 @@
 //! What `run` and `resume` have in common: a run is trained, its losses are drawn, and it is said
 //! where things are.
 
+use std::path::Path;
+
 use anyhow::Result;
 use ember_cli::program::{CommonArgs, Notes, Outcome, exit};
 use ember_cli::terminal::say;
@@ -8,6 +10,7 @@ use ember_host::interrupt::Interrupt;
 use ember_model::device::Selected;
 use ember_study::error::Error;
 use ember_study::plot::loss_svg;
+use ember_training::config::{ConfigError, Settings};
 use ember_training::distributed::watch::{Event, Gone};
 use ember_training::distributed::{self, ProcessGroup, Program};
 use ember_training::evaluations::Best;
@@ -79,6 +82,16 @@ fn marks(trained: &Trained, loss: f64) -> String {
         marks.forgetful_loss,
         marks.entropy_floor
     )
+}
+
+/// The run that a checkpoint is of, where it is one: its folder is `RUN/checkpoints/step-N`.
+pub fn run_of(checkpoint: &Path) -> Option<&Path> {
+    checkpoint.parent().and_then(Path::parent).filter(|run| run.join("config.toml").is_file())
+}
+
+/// The seed of the command line is the configuration's.
+pub fn set_seed(settings: &mut Settings, common: &CommonArgs) -> Result<(), ConfigError> {
+    common.seed.map_or(Ok(()), |seed| settings.set(&format!("seed={seed}")))
 }
 
 /// Says which device was chosen and why.

@@ -5,7 +5,7 @@ use std::error::Error as StdError;
 
 use ember_cli::program::SaidElsewhere;
 use ember_cli::wording::{self, Worded, shared};
-use ember_study::error::{CopiedError, Error as StudyError, MeterError, PlotError};
+use ember_study::error::Error as StudyError;
 use ember_training::error::{
     CheckpointError, ConfigError, DoesNotFit, Error, FolderError, GroupError, GuardError, InitError,
 };
@@ -59,9 +59,7 @@ fn words(cause: &(dyn StdError + 'static)) -> Option<Worded> {
         .or_else(|| found(cause).and_then(of_checkpoint))
         .or_else(|| found(cause).and_then(of_guard))
         .or_else(|| found(cause).and_then(of_init))
-        .or_else(|| found(cause).and_then(of_copied))
-        .or_else(|| found(cause).and_then(of_plot))
-        .or_else(|| found(cause).and_then(of_meter));
+        .or_else(|| found(cause).and_then(of_study));
     let usage = || {
         None.or_else(|| found(cause).map(of_config))
             .or_else(|| found(cause).map(DoesNotFit::to_string))
@@ -180,21 +178,12 @@ fn of_processes(error: &GroupError) -> Option<String> {
     }
 }
 
-fn of_copied(error: &CopiedError) -> Option<String> {
-    matches!(error, CopiedError::TooLong { .. }).then(|| format!("{error} with --corpus"))
-}
-
-fn of_plot(error: &PlotError) -> Option<String> {
+fn of_study(error: &StudyError) -> Option<String> {
     match error {
-        PlotError::NoAxis { axis } => Some(format!("no loss can be drawn over {axis}; try another --by")),
-        _ => None,
-    }
-}
-
-fn of_meter(error: &MeterError) -> Option<String> {
-    match error {
-        MeterError::Silent => Some("the device does not say how much memory is in use; use --device cpu".to_owned()),
-        MeterError::Device(problem) => Some(format!("the device failed: {problem}; try --device cpu")),
+        StudyError::TooLong { .. } => Some(format!("{error} with --corpus")),
+        StudyError::NoAxis { axis } => Some(format!("no loss can be drawn over {axis}; try another --by")),
+        StudyError::Silent => Some("the device does not say how much memory is in use; use --device cpu".to_owned()),
+        StudyError::Device(problem) => Some(format!("the device failed: {problem}; try --device cpu")),
         _ => None,
     }
 }

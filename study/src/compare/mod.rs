@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use ember_host::file_error::At;
 use serde::Serialize;
 
-use crate::error::CompareError;
+use crate::error::{Error, Result};
 use crate::plot::{Points, drawable, smooth};
 use ember_training::median::median;
 use ember_training::run::folder;
@@ -72,13 +72,13 @@ impl Record {
     /// # Errors
     /// When it is no run's folder, nothing is logged yet, or a file is damaged; the line names the
     /// folder or file.
-    pub fn open(path: &Path) -> Result<Self, CompareError> {
+    pub fn open(path: &Path) -> Result<Self> {
         let metrics = folder::metrics(path);
         if !path.exists() {
-            return Err(CompareError::Missing { path: path.to_owned() });
+            return Err(Error::Missing { path: path.to_owned() });
         }
         if !metrics.is_file() {
-            return Err(CompareError::NoLog { path: path.to_owned() });
+            return Err(Error::NoMetrics { path: path.to_owned() });
         }
         let rows: Vec<Row> = jsonl::read(&metrics)?;
         let file = path.join("config.toml");
@@ -86,7 +86,7 @@ impl Record {
             let text = std::fs::read_to_string(&file).at("cannot read", &file)?;
             // Not as a TrainConfig: runs of other versions have other keys, and can be compared all
             // the same.
-            text.parse().map_err(|source| CompareError::NotToml { path: file, source })?
+            text.parse().map_err(|source| Error::NotToml { path: file, source })?
         } else {
             toml::Table::new()
         };
@@ -179,11 +179,11 @@ pub struct Summary {
 ///
 /// # Errors
 /// As [`Record::open`].
-pub fn open(paths: &[PathBuf]) -> Result<Vec<Record>, CompareError> {
-    let mut runs = paths.iter().map(|path| Record::open(path)).collect::<Result<Vec<_>, _>>()?;
+pub fn open(paths: &[PathBuf]) -> Result<Vec<Record>> {
+    let mut runs = paths.iter().map(|path| Record::open(path)).collect::<Result<Vec<_>>>()?;
     // Beside others, a run without a loss has nothing to draw, but a line in the table.
     if let (false, Some(first)) = (runs.iter().any(Record::has_loss), runs.first()) {
-        return Err(CompareError::NoLoss { log: folder::metrics(&first.path) });
+        return Err(Error::NoLoss { log: folder::metrics(&first.path) });
     }
     let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
     for run in &mut runs {

@@ -10,7 +10,6 @@ use ember_data::tokens::TokenFile;
 use serde::Serialize;
 
 use super::index::Index;
-use crate::error::CopiedError;
 use crate::error::Result;
 
 /// Stands behind every document. No UTF-8 text has this byte, so no match goes from one document
@@ -166,7 +165,7 @@ impl Documents {
     ///
     /// # Errors
     /// As [`Index::new`].
-    pub fn index(self) -> Result<TrainingText, CopiedError> {
+    pub fn index(self) -> Result<TrainingText> {
         let Self { bytes, documents, sources } = self;
         Ok(TrainingText { index: Index::new(bytes)?, documents, sources })
     }

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::Proposal;
 use super::measure::Bench;
-use crate::error::{PlanError, Result};
+use crate::error::{Error, Result};
 use crate::ledger::meter::{MeasuredBy, Meter};
 use ember_training::memory::prediction::training::Step;
 use ember_training::memory::prediction::{Kernels, Parts};
@@ -61,7 +61,7 @@ pub fn check(proposal: &Proposal, dataset: &Dataset, selected: &Selected) -> Res
     } else {
         let before = meter.begin_peak()?;
         let (windows, _) = windows(config, dataset)?;
-        let loss = next_token_loss(bench.gpt().ok_or(PlanError::NoModel)?, &windows.batch(0, config.micro_batch)?);
+        let loss = next_token_loss(bench.gpt().ok_or(Error::NoModel)?, &windows.batch(0, config.micro_batch)?);
         let kept = meter.live()? - before;
         // burn frees a graph in its backward, and not when the last tensor of it is dropped.
         drop(loss.backward());

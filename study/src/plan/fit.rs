@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::text::Statistics;
-use crate::error::PlanError;
+use crate::error::{Error, Result};
 
 /// How slowly repeated tokens lose their worth: Muennighoff et al.'s R*_D.
 const REPEATS: f64 = 15.387756;
@@ -103,8 +103,8 @@ pub fn parameters_of_the_fit(n_layer: usize, n_embd: usize, vocab_size: usize) -
 ///
 /// # Errors
 /// When the file that is kept in the program is broken, which a test rules out.
-pub fn points() -> Result<Vec<Point>, PlanError> {
-    serde_json::from_str(include_str!("points.json")).map_err(PlanError::Points)
+pub fn points() -> Result<Vec<Point>> {
+    serde_json::from_str(include_str!("points.json")).map_err(Error::Points)
 }
 
 /// The constants of the formula.

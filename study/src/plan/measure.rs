@@ -11,8 +11,7 @@ use ember_model::device::Selected;
 use ember_model::kernels::is_cpu;
 use ember_model::{Gpt, GptConfig};
 
-use crate::error::PlanError;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use ember_training::config::TrainConfig;
 use ember_training::config::precision::float_dtype;
 use ember_training::distributed::Alone;
@@ -89,7 +88,7 @@ impl Bench {
     pub fn gradient(&self) -> Result<Gradient> {
         let (windows, range) = self.windows();
         let passes = Passes::new(&self.config, self.step, 1.0);
-        let gpt = self.gpt.as_ref().ok_or(PlanError::NoModel)?;
+        let gpt = self.gpt.as_ref().ok_or(Error::NoModel)?;
         Ok(gradient(gpt, windows, range, passes.on(&gpt.device()))?)
     }
 

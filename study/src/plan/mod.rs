@@ -26,7 +26,7 @@ use ember_model::device::Selected;
 use ember_model::kernels::is_cpu;
 use serde::Serialize;
 
-use crate::error::{Error, PlanError, Result};
+use crate::error::{Error, Result};
 use candidate::Candidate;
 use ember_training::config::{
     ConfigError, DeviceKind, OptimizerKind, Settings, TextFacts, TrainConfig, fitting_context, keys,
@@ -262,7 +262,7 @@ impl<'a> Planner<'a> {
                 best = Some(proposal);
             }
         }
-        best.ok_or_else(|| refused.unwrap_or_else(|| PlanError::Nothing.into()))
+        best.ok_or_else(|| refused.unwrap_or(Error::NothingToPlan))
     }
 
     /// The candidate with its length, and what will come of it.

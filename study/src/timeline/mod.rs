@@ -11,7 +11,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::error::TimelineError;
+use crate::error::{Error, Result};
 use ember_training::run::folder;
 use ember_training::run::report::{Row, jsonl};
 use ember_training::run::sample::Sample;
@@ -53,17 +53,17 @@ impl Moment {
 /// # Errors
 /// When it is no run's folder, nothing was sampled yet, or a log is damaged; the line names the
 /// folder or the file.
-pub fn read(path: &Path) -> Result<BTreeMap<usize, Vec<Moment>>, TimelineError> {
+pub fn read(path: &Path) -> Result<BTreeMap<usize, Vec<Moment>>> {
     if !path.exists() {
-        return Err(TimelineError::Missing { path: path.to_owned() });
+        return Err(Error::Missing { path: path.to_owned() });
     }
     let log = folder::samples_log(path);
     if !log.is_file() {
-        return Err(TimelineError::NoLog { path: path.to_owned() });
+        return Err(Error::NoSamples { path: path.to_owned() });
     }
     let samples: Vec<Sample> = jsonl::read(&log)?;
     if samples.is_empty() {
-        return Err(TimelineError::NoSample { log });
+        return Err(Error::NoSample { log });
     }
     let rows: Vec<Row> = jsonl::read(&folder::metrics(path))?;
     Ok(moments(samples, &rows))

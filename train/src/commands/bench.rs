@@ -1,13 +1,11 @@
 //! `ember-train bench`: how fast a model trains here.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Result, bail};
 use clap::Args;
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_cli::shape::shape;
-use ember_cli::terminal;
 use ember_data::prepare::Dataset;
 use ember_data::random;
 use ember_data::tokens::TokenFile;
@@ -32,7 +30,8 @@ use ember_training::run::windows::windows;
 use ember_training::run::{check_size, device_kind};
 use ember_training::units::{bytes, grouped, parse_bytes};
 
-use crate::training::say_device;
+use crate::output::{json_line, show};
+use crate::training::{run_of, say_device, set_seed};
 use crate::wording;
 
 /// Arguments of `bench`.
@@ -110,30 +109,26 @@ pub fn run(args: &BenchArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resu
         None => random_windows(&config, shape.vocab_size)?,
     };
     let task = Task { config: &config, shape: &shape, windows, warmup: args.warmup, steps: args.steps };
-    let Some(speed) = measure(task, &selected, &|| !interrupt.requested())? else { return Ok(Outcome::Interrupted) };
+    let speed = measure(task, &selected, &|| !interrupt.requested())?;
     attention_said().iter().for_each(|line| notes.say(line));
-    let text = match common.format {
+    show(&match common.format {
         OutputFormat::Text => table(&speed, config.precision),
-        OutputFormat::Json => {
-            let json = JsonSpeed {
-                device: &selected.id,
-                device_name: &selected.name,
-                threads: rayon::current_num_threads(),
-                parameters: shape.parameters(),
-                shape: &shape,
-                precision: config.precision,
-                optimizer: config.optimizer,
-                activation_checkpointing: config.activation_checkpointing,
-                batch_size: config.batch_size,
-                grad_accum_steps: config.grad_accum_steps,
-                micro_batch: config.micro_batch,
-                tokens_per_step: config.tokens_per_step(),
-                speed: &speed,
-            };
-            serde_json::to_string(&json)? + "\n"
-        }
-    };
-    terminal::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
+        OutputFormat::Json => json_line(&JsonSpeed {
+            device: &selected.id,
+            device_name: &selected.name,
+            threads: rayon::current_num_threads(),
+            parameters: shape.parameters(),
+            shape: &shape,
+            precision: config.precision,
+            optimizer: config.optimizer,
+            activation_checkpointing: config.activation_checkpointing,
+            batch_size: config.batch_size,
+            grad_accum_steps: config.grad_accum_steps,
+            micro_batch: config.micro_batch,
+            tokens_per_step: config.tokens_per_step(),
+            speed: &speed,
+        })?,
+    })?;
     Ok(Outcome::Done)
 }
 
@@ -152,16 +147,11 @@ impl Subject {
             settings.leave_open("micro_batch");
             settings.set(&format!("batch_size={batch}"))?;
         }
-        for assignment in &args.set {
-            settings.set(assignment)?;
-        }
+        args.set.iter().try_for_each(|assignment| settings.set(assignment))?;
         if let Some(init) = settings.init() {
-            let line = format!("init = {init}: bench gives a model random weights; leave init out");
-            return Err(UsageError::new(line).into());
+            bail!(UsageError::new(format!("init = {init}: bench gives a model random weights; leave init out")));
         }
-        if let Some(seed) = common.seed {
-            settings.set(&format!("seed={seed}"))?;
-        }
+        set_seed(&mut settings, common)?;
         if let Some(reason) = precision::settle(&mut settings, selected)? {
             notes.say(wording::note(&reason));
         }
@@ -214,23 +204,19 @@ impl Source {
             None => (Settings::from_toml_str(config::DEFAULT)?, Path::new("stories-cpu")),
         };
         let mut named = settings.clone();
-        for assignment in args.set.iter().filter(|assignment| assignment.starts_with("tokenizer")) {
-            named.set(assignment)?;
-        }
+        let mut tokenizer = args.set.iter().filter(|assignment| assignment.starts_with("tokenizer"));
+        tokenizer.try_for_each(|assignment| named.set(assignment))?;
         let vocab_size = textless::vocab_size(&named, name)?;
         Ok(Self { settings, vocab_size, saved: None })
     }
 
     fn of_run(run: &Path) -> Result<Self> {
         let found = run_folder::find(Some(run))?;
-        let own = found.folder.parent().and_then(Path::parent).filter(|run| run.join("config.toml").is_file());
-        let Some(own) = own else {
-            let line = format!(
-                "--from {}: no config.toml says how it is trained; name a run that ember-train made, or give --shape",
-                run.display()
-            );
-            return Err(UsageError::new(line).into());
-        };
+        let line = format!(
+            "--from {}: no config.toml says how it is trained; name a run that ember-train made, or give --shape",
+            run.display()
+        );
+        let own = run_of(&found.folder).ok_or(UsageError::new(line))?;
         let mut settings = Settings::from_file(&own.join("config.toml"))?;
         settings.leave_open("init");
         let shape = folder::read_config(&found.folder)?;

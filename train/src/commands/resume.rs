@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::Args;
 use ember_cli::program::{CommonArgs, Notes, Outcome, UsageError};
 use ember_host::interrupt::Interrupt;
@@ -51,10 +51,8 @@ pub fn run(args: &ResumeArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
 
 /// Checks the arguments and chooses the device.
 fn select(common: &CommonArgs, notes: &Notes) -> Result<Selected> {
-    if common.seed.is_some() {
-        let line = "--seed cannot change in the middle of a run, which would no longer be the same run; leave it out";
-        return Err(UsageError::new(line).into());
-    }
+    let line = "--seed cannot change in the middle of a run, which would no longer be the same run; leave it out";
+    ensure!(common.seed.is_none(), UsageError::new(line));
     let selected = device::select(launch::device(common.device))?;
     say_device(notes, &selected);
     Ok(selected)
