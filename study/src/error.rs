@@ -1,7 +1,6 @@
 //! Why something cannot be measured.
 
-use std::error::Error as StdError;
-use std::path::PathBuf;
+use std::{error::Error as StdError, path::PathBuf};
 
 use ember_data::{prepare, source, tokenizer, tokens, windows};
 use ember_host::{file_error::FileError, output};

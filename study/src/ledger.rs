@@ -18,8 +18,7 @@ pub mod table;
 use ember_model::GptConfig;
 use serde::Serialize;
 
-use ember_training::memory::prediction::Parts;
-use ember_training::units::grouped;
+use ember_training::{memory::prediction::Parts, units::grouped};
 use meter::MeasuredBy;
 
 /// One way to use the model, measured.

@@ -4,9 +4,12 @@ use std::path::Path;
 
 use ember_host::output::write_output;
 use plotters::chart::MeshStyle;
-use plotters::coord::{Shift, types::RangedCoordf64 as Axis};
+use plotters::coord::Shift;
+use plotters::coord::types::RangedCoordf64 as Axis;
 use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::text_anchor::HPos;
+use plotters::style::text_anchor::Pos;
+use plotters::style::text_anchor::VPos;
 
 use crate::error::{Error, Result};
 use ember_training::run::report::Row;

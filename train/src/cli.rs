@@ -5,8 +5,7 @@ use clap::{Parser, Subcommand};
 use ember_cli::program::{CommonArgs, Outcome, parse, run_program};
 use ember_host::interrupt::Interrupt;
 use ember_study::error::Error as StudyError;
-use ember_training::distributed::launch;
-use ember_training::memory::keeping::keep_freed_memory;
+use ember_training::{distributed::launch, memory::keeping::keep_freed_memory};
 
 use crate::commands::{bench, compare, copied, devices, exposure, ledger, plan};
 use crate::commands::{prepare, resume, run, runs, timeline, trial, verify_resume};

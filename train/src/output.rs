@@ -1,8 +1,7 @@
 //! What a command leaves: a result on standard output, and a page or a picture where it was asked
 //! for.
 
-use std::io::Write;
-use std::path::Path;
+use std::{io::Write, path::Path};
 
 use anyhow::{Context, Result};
 use ember_cli::terminal;

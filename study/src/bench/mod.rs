@@ -14,16 +14,13 @@ use burn::tensor::Device;
 use ember_data::windows::{TrainWindows, ValWindows};
 use ember_decoding::bench::Spread;
 use ember_decoding::bench::arithmetic::{Copy, Product};
-use ember_model::GptConfig;
-use ember_model::device::Selected;
+use ember_model::{GptConfig, device::Selected};
 use serde::Serialize;
 
 use crate::error::{Result, proceed_if};
 use crate::ledger::meter::{MeasuredBy, Meter, wait_for};
 use crate::plan::measure::Bench;
-use ember_training::config::TrainConfig;
-use ember_training::config::precision::float_dtype;
-use ember_training::memory::counting;
+use ember_training::{config::TrainConfig, config::precision::float_dtype, memory::counting};
 
 use parts::{PartTimes, Parts};
 

@@ -4,17 +4,15 @@
 
 use std::time::Instant;
 
-use burn::module::Module;
 use burn::optim::{GradientsAccumulator, GradientsParams};
-use burn::tensor::Device;
+use burn::{module::Module, tensor::Device};
 use ember_data::windows::Batch;
 use ember_decoding::bench::Spread;
 use ember_model::Gpt;
 use serde::Serialize;
 
 use crate::error::{Error, Result};
-use crate::ledger::meter::wait_for;
-use crate::plan::measure::Bench;
+use crate::{ledger::meter::wait_for, plan::measure::Bench};
 use ember_training::config::TrainConfig;
 use ember_training::step::gradient::{Gradient, Passes, inputs, next_token_loss, pass};
 

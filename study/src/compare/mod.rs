@@ -15,9 +15,8 @@ use serde::Serialize;
 
 use crate::error::{Error, Result};
 use crate::plot::{Points, drawable, smooth};
-use ember_training::median::median;
-use ember_training::run::folder;
 use ember_training::run::report::{Row, RunFacts, jsonl};
+use ember_training::{median::median, run::folder};
 
 pub use chart::{Style, chart};
 pub use picture::svg;

@@ -1,12 +1,10 @@
 //! The text that a model has learned, as one piece that can be searched, and where in it a place
 //! is.
 
-use std::path::PathBuf;
-use std::sync::atomic::AtomicU64;
+use std::{path::PathBuf, sync::atomic::AtomicU64};
 
 use ember_data::source::{self, Event, Format, Listing};
-use ember_data::tokenizer::Tokenizer;
-use ember_data::tokens::TokenFile;
+use ember_data::{tokenizer::Tokenizer, tokens::TokenFile};
 use serde::Serialize;
 
 use super::index::Index;

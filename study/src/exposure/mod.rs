@@ -26,12 +26,10 @@ mod page;
 use std::collections::HashSet;
 use std::ops::{ControlFlow, Range};
 
-use burn::tensor::activation::log_softmax;
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{Int, Tensor, TensorData, activation::log_softmax};
 use ember_decoding::config::{GenerationConfig, Strategy};
-use ember_decoding::memory::batch_size;
 use ember_decoding::score::{Stretch as Scored, score_stretches};
-use ember_decoding::{Certain, FinishReason, Plan, generate_batch};
+use ember_decoding::{Certain, FinishReason, Plan, generate_batch, memory::batch_size};
 use ember_host::memory::{ASSUMED_BYTES, available_bytes};
 use ember_model::Gpt;
 use serde::Serialize;

@@ -1,8 +1,7 @@
 //! How the costs grow with the length of the text: training against inference, with the cache and
 //! without it.
 
-use burn::module::Module;
-use burn::optim::GradientsParams;
+use burn::{module::Module, optim::GradientsParams};
 use ember_data::windows::Batch;
 use ember_decoding::sequences::{ModelSequences, Sequences};
 use ember_model::Gpt;

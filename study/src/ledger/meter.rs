@@ -8,8 +8,7 @@ use ember_model::kernels::is_cpu;
 use serde::Serialize;
 
 use crate::error::{Error, Result};
-use ember_training::median::median;
-use ember_training::memory::counting;
+use ember_training::{median::median, memory::counting};
 
 /// Waits until the device has done what it was given.
 ///

@@ -4,14 +4,11 @@
 pub mod generation;
 mod plan;
 
-use burn::module::Module;
-use burn::optim::GradientsParams;
-use burn::tensor::Tensor;
+use burn::{module::Module, optim::GradientsParams, tensor::Tensor};
 use ember_data::windows::Batch;
 use ember_decoding::score::{MOST_LOGITS, token_log_probabilities};
 use ember_decoding::softmax::log_sum_exp;
-use ember_model::kernels::DropoutMask;
-use ember_model::{Gpt, GptConfig};
+use ember_model::{Gpt, GptConfig, kernels::DropoutMask};
 
 use super::Entry;
 use super::facts::{DECODE_UNCACHED, FORWARD, FORWARD_WITH_GRAPH, Facts, PREFILL, SCORE, TRAINING_STEP};

@@ -1,9 +1,8 @@
 //! The ledger as one HTML file with pictures, which needs neither a network nor a script.
 
-use super::growth::Growth;
 use super::picture::{Bar, Curve, bars, curves};
 use super::table::{difference, measured_by, time, title};
-use super::{Entry, Place, Subject};
+use super::{Entry, Place, Subject, growth::Growth};
 use crate::page::{escape, fill};
 use ember_training::memory::prediction::Parts;
 use ember_training::units::{bytes, grouped, short};

@@ -1,8 +1,6 @@
 //! The ledger on a terminal, in 100 columns.
 
-use super::growth::Growth;
-use super::meter::MeasuredBy;
-use super::{Entry, Subject};
+use super::{Entry, Subject, growth::Growth, meter::MeasuredBy};
 use ember_training::memory::prediction::Parts;
 use ember_training::units::{bytes, grouped, short};
 

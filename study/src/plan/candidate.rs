@@ -3,12 +3,9 @@
 use std::time::{Duration, Instant};
 
 use ember_data::prepare::Dataset;
-use ember_model::GptConfig;
-use ember_model::device::Selected;
-use ember_model::kernels::is_cpu;
-use ember_training::config::TrainConfig;
-use ember_training::memory::keeping::keep_where_there_is_room;
+use ember_model::{GptConfig, device::Selected, kernels::is_cpu};
 use ember_training::memory::prediction::{Kernels, training};
+use ember_training::{config::TrainConfig, memory::keeping::keep_where_there_is_room};
 
 use super::measure::Bench;
 use super::speed::{Speed, Timed, step_flops};

@@ -4,12 +4,10 @@ use ember_data::prepare::Dataset;
 use ember_model::device::Selected;
 use serde::Serialize;
 
-use super::Proposal;
-use super::measure::Bench;
+use super::{Proposal, measure::Bench};
 use crate::error::{Error, Result};
 use crate::ledger::meter::{MeasuredBy, Meter};
-use ember_training::memory::prediction::training::Step;
-use ember_training::memory::prediction::{Kernels, Parts};
+use ember_training::memory::prediction::{Kernels, Parts, training::Step};
 use ember_training::run::windows::windows;
 use ember_training::step::gradient::{Passes, next_token_loss};
 

@@ -3,23 +3,18 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use burn::module::Module;
-use burn::tensor::FloatDType;
+use burn::{module::Module, tensor::FloatDType};
 use ember_data::prepare::Dataset;
 use ember_data::windows::{TrainWindows, ValWindows};
-use ember_model::device::Selected;
-use ember_model::kernels::is_cpu;
-use ember_model::{Gpt, GptConfig};
+use ember_model::{Gpt, GptConfig, device::Selected, kernels::is_cpu};
 
 use crate::error::{Error, Result};
-use ember_training::config::TrainConfig;
-use ember_training::config::precision::float_dtype;
-use ember_training::distributed::Alone;
-use ember_training::run::evaluate::evaluate;
-use ember_training::run::sample;
-use ember_training::run::windows::windows;
 use ember_training::step::gradient::{Gradient, Passes, gradient};
 use ember_training::step::optimizer::{Optimizer, clip_scale, global_norm};
+use ember_training::{
+    config::TrainConfig, config::precision::float_dtype, distributed::Alone, run::evaluate::evaluate, run::sample,
+    run::windows::windows,
+};
 
 use super::speed::Timed;
 

@@ -19,11 +19,8 @@ pub use picture::fit_svg;
 
 use std::time::Duration;
 
-use ember_data::prepare::Dataset;
-use ember_data::windows::WindowRule;
-use ember_model::GptConfig;
-use ember_model::device::Selected;
-use ember_model::kernels::is_cpu;
+use ember_data::{prepare::Dataset, windows::WindowRule};
+use ember_model::{GptConfig, device::Selected, kernels::is_cpu};
 use serde::Serialize;
 
 use crate::error::{Error, Result};
@@ -31,12 +28,10 @@ use candidate::Candidate;
 use ember_training::config::{
     ConfigError, DeviceKind, OptimizerKind, Settings, TextFacts, TrainConfig, fitting_context, keys,
 };
-use ember_training::memory;
 use ember_training::memory::fit::{Undecided, by_prediction, share_of};
 use ember_training::memory::prediction::{Kernels, Parts, training};
-use ember_training::note::Note;
-use ember_training::run::time_budget::Pace;
 use ember_training::units::{grouped, short};
+use ember_training::{memory, note::Note, run::time_budget::Pace};
 use fit::{Estimate, Fit, Run, parameters_of_the_fit};
 use speed::Speed;
 use text::Statistics;

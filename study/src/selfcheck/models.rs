@@ -3,8 +3,7 @@
 use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::{Device, FloatDType};
 use ember_data::windows::Batch;
-use ember_model::kernels::is_cpu;
-use ember_model::{Gpt, GptConfig, KvCache, MlpKind, NormKind, Parameter, Positions, RecordedStep};
+use ember_model::{Gpt, GptConfig, KvCache, MlpKind, NormKind, Parameter, Positions, RecordedStep, kernels::is_cpu};
 
 use super::check::{Check, values};
 use ember_training::step::gradient::{Passes, batch_logits, pass};

@@ -6,15 +6,13 @@
 
 mod page;
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use serde::Serialize;
 
 use crate::error::{Error, Result};
-use ember_training::run::folder;
 use ember_training::run::report::{Row, jsonl};
-use ember_training::run::sample::Sample;
+use ember_training::{run::folder, run::sample::Sample};
 
 pub use page::page;
 

@@ -1,8 +1,7 @@
 //! `ember-train compare`: runs beside each other.
 
-use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};

@@ -1,8 +1,7 @@
 //! `ember-train copied`: what of a generated text stands word for word in the training text.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::{io::Read, time::Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
@@ -15,8 +14,7 @@ use serde_json::{Map, Value};
 use ember_study::copied::{
     Checked, Documents, Rule, Together, TrainingText, beginning, check, page, times, together, words_for,
 };
-use ember_training::run::text::data_of;
-use ember_training::units;
+use ember_training::{run::text::data_of, units};
 
 use crate::output::{json_line, json_lines, show, write_file};
 use crate::wording;

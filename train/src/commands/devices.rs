@@ -5,12 +5,10 @@ use std::io::Write;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use ember_cli::devices;
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, counted};
-use ember_cli::terminal;
+use ember_cli::{devices, terminal};
 use ember_host::interrupt::Interrupt;
-use ember_model::device;
-use ember_model::kernels::gpu::attention_said;
+use ember_model::{device, kernels::gpu::attention_said};
 use serde::Serialize;
 
 use crate::training::say_device;

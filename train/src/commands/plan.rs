@@ -19,11 +19,9 @@ use ember_training::memory;
 use ember_training::run::{Caller, Start, text};
 use ember_training::units::{bytes, duration, grouped, parse_bytes, short};
 
-use super::prepare::prepare_shown;
-use super::run::minutes;
+use super::{prepare::prepare_shown, run::minutes};
 use crate::output::{json_line, show, write_file};
-use crate::report::Screen;
-use crate::training::set_seed;
+use crate::{report::Screen, training::set_seed};
 
 /// Minutes where nobody says how many: a coffee's worth, or a lunch's on a GPU, which is dearer to
 /// start.

@@ -9,8 +9,7 @@ use ember_cli::wording;
 use ember_data::prepare::{Manifest, PrepareOptions};
 use ember_data::source;
 use ember_host::interrupt::Interrupt;
-use ember_training::error::Error;
-use ember_training::run::text;
+use ember_training::{error::Error, run::text};
 
 use crate::output::{json_line, show};
 use crate::progress_bar::Bar;

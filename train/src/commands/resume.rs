@@ -8,13 +8,10 @@ use clap::Args;
 use ember_cli::program::{CommonArgs, Notes, Outcome, UsageError};
 use ember_host::interrupt::Interrupt;
 use ember_model::device::{self, Selected};
-use ember_training::distributed::collectives::all_ok;
-use ember_training::distributed::launch;
-use ember_training::run;
+use ember_training::{distributed::collectives::all_ok, distributed::launch, run};
 
-use crate::report::Screen;
 use crate::training::{join, say_device, train, voice};
-use crate::wording::cause;
+use crate::{report::Screen, wording::cause};
 
 /// Arguments of `resume`.
 #[derive(Args, Debug)]

@@ -11,24 +11,17 @@ use ember_cli::program::{CommonArgs, Notes, Outcome, UsageError};
 use ember_cli::terminal;
 use ember_data::prepare::{Manifest, PrepareOptions};
 use ember_host::interrupt::Interrupt;
-use ember_model::GptConfig;
-use ember_model::device::Selected;
-use ember_study::plan::text::Statistics;
-use ember_study::plan::{self, MEASURING, Request, propose};
+use ember_model::{GptConfig, device::Selected};
+use ember_study::plan::{self, MEASURING, Request, propose, text::Statistics};
 use ember_training::config::{self, ConfigError, DeviceKind, Settings, TrainConfig};
-use ember_training::distributed::collectives::all_ok;
-use ember_training::error::Error;
-use ember_training::memory::fit::Fit;
-use ember_training::run::folder::new_path;
-use ember_training::run::report::Reporter;
 use ember_training::run::time_budget::{Pace, TimeBudget};
-use ember_training::run::{Caller, Chosen, Known, Start, Usual};
+use ember_training::run::{Caller, Chosen, Known, Start, Usual, folder::new_path, report::Reporter};
 use ember_training::units::{duration, parse_bytes};
+use ember_training::{distributed::collectives::all_ok, error::Error, memory::fit::Fit};
 
 use super::prepare::prepare_shown;
-use crate::report::Screen;
 use crate::training::{join, train, voice};
-use crate::wording::cause;
+use crate::{report::Screen, wording::cause};
 
 /// The share of the deadlined time in which the device may be measured.
 const MEASURING_SHARE: f64 = 0.1;

@@ -1,8 +1,7 @@
 //! `ember-train timeline`: the same prompt through training.
 
-use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;

@@ -9,12 +9,9 @@ use clap::Args;
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_host::interrupt::Interrupt;
 use ember_model::device;
-use ember_training::distributed::Alone;
-use ember_training::distributed::launch::Launch;
-use ember_training::run::folder::RunFolder;
 use ember_training::run::verify::{Comparison, Difference, compare};
-use ember_training::run::{self, Run, Start};
-use ember_training::units::grouped;
+use ember_training::run::{self, Run, Start, folder::RunFolder};
+use ember_training::{distributed::Alone, distributed::launch::Launch, units::grouped};
 use serde::Serialize;
 
 use super::run::{Program, RunArgs, settings};

@@ -7,10 +7,8 @@ use ember_model::Gpt;
 use super::{Bench, ENOUGH_S, Measured, Observed, Plan};
 use super::{difference_at, entry, inference_operations, observe, positive, values};
 use crate::error::Result;
-use crate::ledger::Entry;
 use crate::ledger::facts::{DECODE, DECODE_UNCACHED, PREFILL};
-use crate::ledger::flops::{self, looked_at};
-use crate::ledger::meter::nodes_made;
+use crate::ledger::{Entry, flops, flops::looked_at, meter::nodes_made};
 use ember_training::memory::prediction::{Parts, Sizes};
 
 impl Bench<'_> {
