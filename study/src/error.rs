@@ -18,38 +18,23 @@ pub(crate) fn proceed_if(goes_on: bool) -> Result<()> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is no run of that name.
-    #[error("{path} does not exist; name a run's folder")]
-    Missing {
-        /// What was named.
-        path: PathBuf,
-    },
+    /// There is no run in this folder.
+    #[error("{0} does not exist; name a run's folder")]
+    Missing(PathBuf),
     /// A run, and no log of its losses.
-    #[error("{path} has no metrics.jsonl: it is no run, or has not begun to train; name a run's folder")]
-    NoMetrics {
-        /// What was named.
-        path: PathBuf,
-    },
+    #[error("{0} has no metrics.jsonl: it is no run, or has not begun to train; name a run's folder")]
+    NoMetrics(PathBuf),
     /// A run, and no samples for programs.
     #[error(
-        "{path} has no samples/samples.jsonl: it is no run, has not begun, or was made before samples were kept for programs"
+        "{0} has no samples/samples.jsonl: it is no run, has not begun, or was made before samples were kept for programs"
     )]
-    NoSamples {
-        /// What was named.
-        path: PathBuf,
-    },
-    /// No run has a loss.
-    #[error("{log} holds no loss yet; wait for the first logged step")]
-    NoLoss {
-        /// A log.
-        log: PathBuf,
-    },
-    /// Nothing was sampled yet.
-    #[error("{log} holds no sample yet; wait for the first, which sample_interval sets (0 means none)")]
-    NoSample {
-        /// The samples' log.
-        log: PathBuf,
-    },
+    NoSamples(PathBuf),
+    /// No run has a loss: the log of one of them.
+    #[error("{0} holds no loss yet; wait for the first logged step")]
+    NoLoss(PathBuf),
+    /// Nothing was sampled yet: the samples' log.
+    #[error("{0} holds no sample yet; wait for the first, which sample_interval sets (0 means none)")]
+    NoSample(PathBuf),
     /// A run's configuration is broken.
     #[error("{path} is not TOML; put back what was changed")]
     NotToml {
@@ -58,21 +43,15 @@ pub enum Error {
         /// What is wrong with it.
         source: toml::de::Error,
     },
-    /// A text is too long to be searched.
-    #[error("the training text has {:.1} GB, of which at most 2.1 can be searched at once; name a part of it", *bytes as f64 / 1e9)]
-    TooLong {
-        /// Its length.
-        bytes: usize,
-    },
+    /// A text has so many bytes that it cannot be searched.
+    #[error("the training text has {:.1} GB, of which at most 2.1 can be searched at once; name a part of it", *.0 as f64 / 1e9)]
+    TooLong(usize),
     /// Nothing is logged that a picture could show.
     #[error("there is no loss to plot yet; train for at least one logged step")]
     NothingToPlot,
-    /// No run has what the curves are to be drawn over.
-    #[error("no loss can be drawn over {axis}; try another")]
-    NoAxis {
-        /// What that is.
-        axis: &'static str,
-    },
+    /// No run has this, which the curves are to be drawn over.
+    #[error("no loss can be drawn over {0}; try another")]
+    NoAxis(&'static str),
     /// The drawing library fails.
     #[error("the {what} cannot be drawn: {problem}")]
     Drawing {

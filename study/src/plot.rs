@@ -125,14 +125,13 @@ impl Curves {
         };
         let (train, val) = (curve(|row| row.train_loss), curve(|row| row.val_loss));
         let ema = curve(|row| row.ema_val_loss);
-        let last = |value: fn(&Row) -> Option<f64>| rows.iter().rev().find_map(value).filter(drawable);
-        let marks: Vec<_> = [
-            ("forgetful predictor", last(|row| row.forgetful_loss), FORGETFUL),
-            ("entropy floor", last(|row| row.entropy_floor), FLOOR),
-        ]
-        .into_iter()
-        .filter_map(|(name, height, colour)| Some((name, height?, colour)))
-        .collect();
+        let marks = [
+            ("forgetful predictor", last(rows, |row| row.forgetful_loss), FORGETFUL),
+            ("entropy floor", last(rows, |row| row.entropy_floor), FLOOR),
+        ];
+        let marks = marks.into_iter();
+        let marks: Vec<_> =
+            marks.filter_map(|(name, height, colour)| Some((name, height.filter(drawable)?, colour))).collect();
 
         let last_step = rows.iter().map(|row| row.step).max().unwrap_or(1).max(1) as f64;
 
@@ -210,33 +209,30 @@ pub(crate) fn below(points: &[(f64, f64)], top: f64) -> Vec<Points> {
 
 /// The last numbers of a run in one line.
 fn summary(rows: &[Row]) -> String {
-    let last = |value: fn(&Row) -> Option<f64>| rows.iter().rev().find_map(value);
-    let mut parts = Vec::new();
-    if let Some(row) = rows.last() {
-        parts.push(format!("{} steps", grouped(row.step)));
-    }
-    if let Some(tokens) = rows.iter().rev().find_map(|row| row.tokens) {
-        parts.push(format!("{} tokens", short(tokens as f64)));
-    }
-    if let Some(elapsed) = last(|row| row.elapsed_s) {
-        parts.push(duration(elapsed));
-    }
-    if let Some(loss) = last(|row| row.train_loss) {
-        parts.push(format!("train {loss:.3}"));
-    }
-    if let Some(loss) = last(|row| row.val_loss) {
-        parts.push(format!("validation {loss:.3}"));
-    }
-    let best = rows.iter().filter_map(|row| Some((row.val_loss?, row.step))).min_by(|a, b| a.0.total_cmp(&b.0));
-    if let Some((loss, step)) = best {
-        parts.push(format!("best {loss:.3} at step {}", grouped(step)));
-    }
-    parts.join("  ·  ")
+    let parts = [
+        rows.last().map(|row| format!("{} steps", grouped(row.step))),
+        last(rows, |row| row.tokens).map(|tokens| format!("{} tokens", short(tokens as f64))),
+        last(rows, |row| row.elapsed_s).map(duration),
+        last(rows, |row| row.train_loss).map(|loss| format!("train {loss:.3}")),
+        last(rows, |row| row.val_loss).map(|loss| format!("validation {loss:.3}")),
+        best(rows).map(|(loss, step)| format!("best {loss:.3} at step {}", grouped(step))),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join("  ·  ")
+}
+
+/// The value of the last row that has it.
+pub(crate) fn last<T>(rows: &[Row], value: fn(&Row) -> Option<T>) -> Option<T> {
+    rows.iter().rev().find_map(value)
+}
+
+/// The lowest validation loss, and its step.
+pub(crate) fn best(rows: &[Row]) -> Option<(f64, u64)> {
+    rows.iter().filter_map(|row| Some((row.val_loss?, row.step))).min_by(|a, b| a.0.total_cmp(&b.0))
 }
 
 /// The name of the x axis, with the tokens of a step where they are known.
 fn step_axis(rows: &[Row]) -> String {
-    match rows.iter().rev().find_map(|row| row.tokens.filter(|_| row.step > 0).map(|tokens| tokens / row.step)) {
+    match last(rows, |row| row.tokens.filter(|_| row.step > 0).map(|tokens| tokens / row.step)) {
         Some(tokens) => format!("optimizer step ({} tokens each)", grouped(tokens)),
         None => "optimizer step".into(),
     }

@@ -13,7 +13,7 @@ use ember_training::note::Note;
 
 /// What ends the program, in its own words and with its exit code.
 pub fn said(error: anyhow::Error) -> anyhow::Error {
-    let elsewhere = error.chain().find_map(|cause| match of_team(cause)? {
+    let elsewhere = error.chain().find_map(|cause| match Error::unwrapped(cause).downcast_ref()? {
         GroupError::SaidElsewhere { code } => Some(*code),
         _ => None,
     });
@@ -80,10 +80,6 @@ pub fn cause(error: anyhow::Error) -> Error {
     error.downcast().unwrap_or_else(other)
 }
 
-fn of_team<'a>(cause: &'a (dyn StdError + 'static)) -> Option<&'a GroupError> {
-    Error::unwrapped(cause).downcast_ref()
-}
-
 fn of_config(error: &ConfigError) -> String {
     use ConfigError::*;
     match error {
@@ -92,11 +88,9 @@ fn of_config(error: &ConfigError) -> String {
         }
         Fixed { .. } => format!("--set {error}"),
         UnknownKey { nearest: None, .. } => format!("{error}; `ember-train run --help-config` lists them all"),
-        Precision { precision, device, name, problem } => {
-            format!(
-                "precision = {precision}: {device} ({name}) {problem}; use --set precision=f32, or another --device"
-            )
-        }
+        Precision { precision, device, name, problem } => format!(
+            "precision = {precision}: {device} ({name}) {problem}; use --set precision=f32, or another --device"
+        ),
         WideHeads(error) => wording::heads(error),
         VocabSize { recipe, tokenizer } => format!(
             "--config {}: the number of tokens cannot be told from tokenizer = \"{tokenizer}\"; add --set tokenizer=bpe:SIZE",
@@ -108,29 +102,24 @@ fn of_config(error: &ConfigError) -> String {
 
 fn of_folder(error: &FolderError) -> Option<Worded> {
     use FolderError::*;
-    Some(match error {
-        HoldsRun { path } => {
-            let path = path.display();
-            let way_on = format!("continue it with `ember-train resume {path}`, or choose another --out");
-            Worded::Usage(format!("{path} holds a run already; {way_on}"))
-        }
-        IsFile { .. } | Foreign { .. } => Worded::Usage(format!("--out {error}")),
-        Create { path, .. } => {
-            Worded::Failure(format!("cannot create the run folder {}; choose another --out", path.display()))
-        }
-        NoRun { path } => Worded::Failure(format!(
-            "{} is not a run folder (it has no config.toml); name the folder that `run` made",
+    let is_usage = matches!(error, HoldsRun { .. } | IsFile { .. } | Foreign { .. });
+    let words = match error {
+        IsFile { .. } | Foreign { .. } => format!("--out {error}"),
+        HoldsRun { path } => format!(
+            "{0} holds a run already; continue it with `ember-train resume {0}`, or choose another --out",
             path.display()
-        )),
-        InUse { path } => Worded::Failure(format!(
-            "{} is in use by another ember-train; wait for it to end, or stop it first",
-            path.display()
-        )),
-        Missing { path } => {
-            Worded::Failure(format!("there is no run {}; `ember-train runs` lists those in runs/", path.display()))
+        ),
+        Create { path, .. } => format!("cannot create the run folder {}; choose another --out", path.display()),
+        NoRun { path } => {
+            format!("{} is not a run folder (it has no config.toml); name the folder that `run` made", path.display())
         }
+        InUse { path } => {
+            format!("{} is in use by another ember-train; wait for it to end, or stop it first", path.display())
+        }
+        Missing { path } => format!("there is no run {}; `ember-train runs` lists those in runs/", path.display()),
         _ => return None,
-    })
+    };
+    Some(if is_usage { Worded::Usage(words) } else { Worded::Failure(words) })
 }
 
 fn of_checkpoint(error: &CheckpointError) -> Option<String> {
@@ -180,8 +169,8 @@ fn of_processes(error: &GroupError) -> Option<String> {
 
 fn of_study(error: &StudyError) -> Option<String> {
     match error {
-        StudyError::TooLong { .. } => Some(format!("{error} with --corpus")),
-        StudyError::NoAxis { axis } => Some(format!("no loss can be drawn over {axis}; try another --by")),
+        StudyError::TooLong(_) => Some(format!("{error} with --corpus")),
+        StudyError::NoAxis(axis) => Some(format!("no loss can be drawn over {axis}; try another --by")),
         StudyError::Silent => Some("the device does not say how much memory is in use; use --device cpu".to_owned()),
         StudyError::Device(problem) => Some(format!("the device failed: {problem}; try --device cpu")),
         _ => None,

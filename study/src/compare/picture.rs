@@ -37,7 +37,7 @@ pub fn svg(runs: &[Record], axis: Axis, scale: Scale) -> Result<String> {
         |run: &Record| Curves { train: scale.place(&run.training(axis)), val: scale.place(&run.validation(axis)) };
     let curves: Vec<Curves> = runs.iter().map(place).collect();
     if curves.iter().all(|curves| curves.train.is_empty() && curves.val.is_empty()) {
-        return Err(Error::NoAxis { axis: axis.title() });
+        return Err(Error::NoAxis(axis.title()));
     }
     let notes = notes(runs);
     let lines: u32 = 1 + notes.iter().map(|lines| 1 + lines.len() as u32).sum::<u32>();

@@ -20,7 +20,7 @@ impl Index {
     /// When the text is larger.
     pub fn new(text: Vec<u8>) -> Result<Self> {
         if i32::try_from(text.len()).is_err() {
-            return Err(Error::TooLong { bytes: text.len() });
+            return Err(Error::TooLong(text.len()));
         }
         let mut suffixes = vec![0; text.len()];
         divsufsort::sort_in_place(&text, &mut suffixes);

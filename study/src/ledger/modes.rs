@@ -15,10 +15,10 @@ use super::facts::{DECODE_UNCACHED, FORWARD, FORWARD_WITH_GRAPH, Facts, PREFILL,
 use super::flops::{self, looked_at};
 use super::meter::{Meter, nodes_made, read, spread};
 use crate::error::{Result, proceed_if};
-use ember_training::config::precision::float_dtype;
-use ember_training::memory::prediction::{self, Kernels, Parts, Prediction, Sizes};
+use ember_training::memory::prediction::{Kernels, Parts, Prediction, Sizes};
 use ember_training::step::gradient::{batch_logits, next_token_loss};
 use ember_training::step::optimizer::{Optimizer, WeightAverage, clip_scale, global_norm};
+use ember_training::{config::precision::float_dtype, memory::prediction};
 
 pub use plan::{Plan, Training};
 
@@ -28,36 +28,21 @@ const ENOUGH_S: f64 = 10.0;
 /// How often [`measure`] asks whether to go on: prefill and decoding are one.
 pub const PASSES: usize = 6;
 
-/// What one mode gave.
-struct Measured {
-    times: Vec<f64>,
-    parts: Parts,
-    tokens: usize,
-    operations: usize,
-    graph_nodes: u64,
-    flops: f64,
-    difference: f64,
-}
-
-fn entry(facts: &Facts, predicted: Parts, measured: Measured) -> Entry {
-    let [time_s, time_min_s, time_max_s] = spread(&measured.times);
+/// What is known of a mode and how long it took; what it computes and what that needs is open.
+fn timed(facts: &Facts, tokens: usize, times: &[f64]) -> Entry {
+    let [time_s, time_min_s, time_max_s] = spread(times);
     Entry {
         mode: facts.mode,
         time_s,
         time_min_s,
         time_max_s,
-        repeats: measured.times.len() as u64,
-        tokens: measured.tokens as u64,
-        tokens_per_s: measured.tokens as f64 / time_s.max(1e-12),
-        predicted,
-        measured: measured.parts,
-        operations: measured.operations as u64,
-        graph_nodes: measured.graph_nodes,
-        flops: measured.flops,
-        logits_difference: measured.difference,
+        repeats: times.len() as u64,
+        tokens: tokens as u64,
+        tokens_per_s: tokens as f64 / time_s.max(1e-12),
         random: facts.random,
         returns: facts.returns,
         places: facts.places,
+        ..Entry::default()
     }
 }
 
@@ -180,16 +165,15 @@ impl Bench<'_> {
         let difference = difference(&again, &self.reference);
         drop(again);
         let times = self.times(|meter| Ok(meter.time(|| Ok(batch_logits(plain, &plan.batch)))?.1))?;
-        let measured = Measured {
-            times,
-            parts: Parts { logits_bytes: positive(left), ..self.parts(peak) },
-            tokens: plan.tokens(),
+        Ok(Entry {
+            predicted: self.predict(config).forward(),
+            measured: Parts { logits_bytes: positive(left), ..self.parts(peak) },
             operations: inference_operations(config, plan.sizes()),
             graph_nodes,
             flops: self.whole_flops(config),
-            difference,
-        };
-        Ok(entry(&FORWARD, self.predict(config).forward(), measured))
+            logits_difference: difference,
+            ..timed(&FORWARD, plan.tokens(), &times)
+        })
     }
 
     fn forward_with_graph(&mut self, gpt: &Gpt) -> Result<Entry> {
@@ -208,21 +192,19 @@ impl Bench<'_> {
             let_go(logits);
             Ok(time_s)
         })?;
-        let parts = Parts {
-            activations_bytes: positive(kept - logits_bytes),
-            logits_bytes: positive(logits_bytes),
-            ..self.parts(peak)
-        };
-        let measured = Measured {
-            times,
-            parts,
-            tokens: plan.tokens(),
-            operations: prediction::operations(config, plan.sizes()).len(),
+        Ok(Entry {
+            predicted: plan.step(config, self.kernels).forward_with_graph(),
+            measured: Parts {
+                activations_bytes: positive(kept - logits_bytes),
+                logits_bytes: positive(logits_bytes),
+                ..self.parts(peak)
+            },
+            operations: prediction::operations(config, plan.sizes()).len() as u64,
             graph_nodes,
             flops: self.whole_flops(config),
-            difference,
-        };
-        Ok(entry(&FORWARD_WITH_GRAPH, plan.step(config, self.kernels).forward_with_graph(), measured))
+            logits_difference: difference,
+            ..timed(&FORWARD_WITH_GRAPH, plan.tokens(), &times)
+        })
     }
 
     fn score(&mut self, plain: &Gpt) -> Result<Entry> {
@@ -236,18 +218,17 @@ impl Bench<'_> {
         let difference = difference(&logprobs?, &by_reference.collect::<Vec<_>>());
         let times = self.times(|meter| Ok(meter.time(run)?.1))?;
         let chunks = plan.tokens().div_ceil((MOST_LOGITS / config.vocab_size).max(1));
-        let measured = Measured {
-            times,
-            parts: self.parts(peak),
-            tokens: plan.tokens(),
+        Ok(Entry {
+            predicted: self.predict(config).score(),
+            measured: self.parts(peak),
             // All but the head once; then for each part of the positions: choose them, head,
             // log-softmax, choose the targets.
-            operations: inference_operations(config, plan.sizes()) - 1 + 4 * chunks,
+            operations: inference_operations(config, plan.sizes()) - 1 + 4 * chunks as u64,
             graph_nodes,
             flops: self.whole_flops(config),
-            difference,
-        };
-        Ok(entry(&SCORE, self.predict(config).score(), measured))
+            logits_difference: difference,
+            ..timed(&SCORE, plan.tokens(), &times)
+        })
     }
 
     /// Steps with a learning rate of 0: all of the work, and the same weights for every repetition.
@@ -285,7 +266,7 @@ impl Bench<'_> {
             gpt = stepped;
             times.push(time_s);
         }
-        let parts = Parts {
+        let measured = Parts {
             weights_bytes: positive(self.weights + average),
             gradients_bytes: positive(gradients_bytes),
             moments_bytes: positive(remembered - average),
@@ -294,22 +275,21 @@ impl Bench<'_> {
             cache_bytes: 0,
             peak_bytes: positive(self.weights + remembered + peak),
         };
-        let forward = prediction::operations(&config, plan.sizes()).len();
-        let measured = Measured {
-            times,
-            parts,
-            tokens: plan.tokens(),
-            // Forward and loss, the backward of each, one update of each parameter tensor.
-            operations: 2 * (forward + 1) + gpt.parameters().len(),
-            graph_nodes,
-            flops: flops::training(self.whole_flops(&config)),
-            difference,
-        };
         let mut predicted = plan.step(&config, self.kernels).parts();
         if plan.in_segments(&config) {
             (predicted.activations_bytes, predicted.logits_bytes) = (0, 0);
         }
-        Ok(entry(&TRAINING_STEP, predicted, measured))
+        let forward = prediction::operations(&config, plan.sizes()).len();
+        Ok(Entry {
+            predicted,
+            measured,
+            // Forward and loss, the backward of each, one update of each parameter tensor.
+            operations: (2 * (forward + 1) + gpt.parameters().len()) as u64,
+            graph_nodes,
+            flops: flops::training(self.whole_flops(&config)),
+            logits_difference: difference,
+            ..timed(&TRAINING_STEP, plan.tokens(), &times)
+        })
     }
 
     /// The gradient, with what the graph keeps of activations and of logits, and the graph's nodes.
@@ -340,7 +320,7 @@ pub(super) fn clipped_step(gpt: Gpt, gradients: GradientsParams, optimizer: &mut
 }
 
 /// Operations of one pass in inference, where dropout is none.
-fn inference_operations(config: &GptConfig, sizes: Sizes) -> usize {
+fn inference_operations(config: &GptConfig, sizes: Sizes) -> u64 {
     let config = GptConfig { dropout: 0.0, ..config.clone() };
-    prediction::operations(&config, sizes).len()
+    prediction::operations(&config, sizes).len() as u64
 }

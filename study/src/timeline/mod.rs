@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::error::{Error, Result};
 use ember_training::run::report::{Row, jsonl};
-use ember_training::{run::folder, run::sample::Sample};
+use ember_training::run::{folder, sample::Sample};
 
 pub use page::page;
 
@@ -53,15 +53,15 @@ impl Moment {
 /// folder or the file.
 pub fn read(path: &Path) -> Result<BTreeMap<usize, Vec<Moment>>> {
     if !path.exists() {
-        return Err(Error::Missing { path: path.to_owned() });
+        return Err(Error::Missing(path.to_owned()));
     }
     let log = folder::samples_log(path);
     if !log.is_file() {
-        return Err(Error::NoSamples { path: path.to_owned() });
+        return Err(Error::NoSamples(path.to_owned()));
     }
     let samples: Vec<Sample> = jsonl::read(&log)?;
     if samples.is_empty() {
-        return Err(Error::NoSample { log });
+        return Err(Error::NoSample(log));
     }
     let rows: Vec<Row> = jsonl::read(&folder::metrics(path))?;
     Ok(moments(samples, &rows))

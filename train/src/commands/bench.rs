@@ -14,9 +14,10 @@ use ember_model::device::{self, Selected};
 use ember_model::{GptConfig, folder, kernels::gpu::attention_said};
 use rand_chacha::rand_core::Rng;
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use ember_study::bench::{Speed, Task, measure};
-use ember_training::config::{self, OptimizerKind, Precision, Settings, TrainConfig, precision, textless};
+use ember_training::config::{self, ConfigError, Precision, Settings, TrainConfig, precision, textless};
 use ember_training::memory::on_device::{fit_to_memory, keeps_freed_memory};
 use ember_training::memory::{self, fit::Undecided};
 use ember_training::run::{check_size, device_kind, text::data_folder, windows::windows};
@@ -70,18 +71,8 @@ const BATCH_SIZE: usize = 8;
 /// The JSON object that is printed.
 #[derive(Serialize)]
 struct JsonSpeed<'a> {
-    device: &'a str,
-    device_name: &'a str,
-    threads: usize,
-    parameters: usize,
-    shape: &'a GptConfig,
-    precision: Precision,
-    optimizer: OptimizerKind,
-    activation_checkpointing: bool,
-    batch_size: usize,
-    grad_accum_steps: usize,
-    micro_batch: usize,
-    tokens_per_step: u64,
+    #[serde(flatten)]
+    subject: Value,
     #[serde(flatten)]
     speed: &'a Speed,
 }
@@ -105,21 +96,18 @@ pub fn run(args: &BenchArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resu
     attention_said().iter().for_each(|line| notes.say(line));
     show(&match common.format {
         OutputFormat::Text => table(&speed, config.precision),
-        OutputFormat::Json => json_line(&JsonSpeed {
-            device: &selected.id,
-            device_name: &selected.name,
-            threads: rayon::current_num_threads(),
-            parameters: shape.parameters(),
-            shape: &shape,
-            precision: config.precision,
-            optimizer: config.optimizer,
-            activation_checkpointing: config.activation_checkpointing,
-            batch_size: config.batch_size,
-            grad_accum_steps: config.grad_accum_steps,
-            micro_batch: config.micro_batch,
-            tokens_per_step: config.tokens_per_step(),
-            speed: &speed,
-        })?,
+        OutputFormat::Json => {
+            let TrainConfig { precision, optimizer, activation_checkpointing, .. } = config;
+            let TrainConfig { batch_size, grad_accum_steps, micro_batch, .. } = config;
+            let subject = json!({
+                "device": selected.id, "device_name": selected.name, "threads": rayon::current_num_threads(),
+                "parameters": shape.parameters(), "shape": shape, "precision": precision, "optimizer": optimizer,
+                "activation_checkpointing": activation_checkpointing, "batch_size": batch_size,
+                "grad_accum_steps": grad_accum_steps, "micro_batch": micro_batch,
+                "tokens_per_step": config.tokens_per_step(),
+            });
+            json_line(&JsonSpeed { subject, speed: &speed })?
+        }
     })?;
     Ok(Outcome::Done)
 }
@@ -134,7 +122,7 @@ struct Subject {
 
 impl Subject {
     fn new(args: &BenchArgs, common: &CommonArgs, selected: &Selected, notes: &Notes) -> Result<Self> {
-        let Source { mut settings, vocab_size, saved } = Source::new(args, selected)?;
+        let (mut settings, vocab_size, saved) = source(args, selected)?;
         if let Some(batch) = args.batch {
             settings.leave_open("micro_batch");
             settings.set(&format!("batch_size={batch}"))?;
@@ -174,62 +162,56 @@ impl Subject {
     }
 }
 
+/// A configuration, the size of its vocabulary, and of a run its folder and the shape of its model.
+type Source = (Settings, usize, Option<(PathBuf, GptConfig)>);
+
 /// Where the configuration comes from.
-struct Source {
-    settings: Settings,
-    vocab_size: usize,
-    /// The run's folder, and the shape of its model.
-    saved: Option<(PathBuf, GptConfig)>,
+fn source(args: &BenchArgs, selected: &Selected) -> Result<Source> {
+    if let Some(run) = &args.from {
+        return of_run(run);
+    }
+    if let Some(shape) = &args.shape {
+        return Ok((of_shape(shape)?, shape.vocab_size, None));
+    }
+    let (settings, name) = match &args.config {
+        Some(path) => (Settings::from_recipe(path)?, path.as_path()),
+        None if selected.gpu => (Settings::default(), Path::new("")),
+        None => (Settings::from_toml_str(config::DEFAULT)?, Path::new("stories-cpu")),
+    };
+    let mut named = settings.clone();
+    let mut tokenizer = args.set.iter().filter(|assignment| assignment.starts_with("tokenizer"));
+    tokenizer.try_for_each(|assignment| named.set(assignment))?;
+    let vocab_size = textless::vocab_size(&named, name)?;
+    Ok((settings, vocab_size, None))
 }
 
-impl Source {
-    fn new(args: &BenchArgs, selected: &Selected) -> Result<Self> {
-        if let Some(run) = &args.from {
-            return Self::of_run(run);
-        }
-        if let Some(shape) = &args.shape {
-            return Self::of_shape(shape);
-        }
-        let (settings, name) = match &args.config {
-            Some(path) => (Settings::from_recipe(path)?, path.as_path()),
-            None if selected.gpu => (Settings::default(), Path::new("")),
-            None => (Settings::from_toml_str(config::DEFAULT)?, Path::new("stories-cpu")),
-        };
-        let mut named = settings.clone();
-        let mut tokenizer = args.set.iter().filter(|assignment| assignment.starts_with("tokenizer"));
-        tokenizer.try_for_each(|assignment| named.set(assignment))?;
-        let vocab_size = textless::vocab_size(&named, name)?;
-        Ok(Self { settings, vocab_size, saved: None })
-    }
+fn of_run(run: &Path) -> Result<Source> {
+    let found = run_folder::find(Some(run))?;
+    let line = format!(
+        "--from {}: no config.toml says how it is trained; name a run that ember-train made, or give --shape",
+        run.display()
+    );
+    let own = run_of(&found.folder).ok_or(UsageError::new(line))?;
+    let mut settings = Settings::from_file(&own.join("config.toml"))?;
+    settings.leave_open("init");
+    let shape = folder::read_config(&found.folder)?;
+    Ok((settings, shape.vocab_size, Some((own.to_owned(), shape))))
+}
 
-    fn of_run(run: &Path) -> Result<Self> {
-        let found = run_folder::find(Some(run))?;
-        let line = format!(
-            "--from {}: no config.toml says how it is trained; name a run that ember-train made, or give --shape",
-            run.display()
-        );
-        let own = run_of(&found.folder).ok_or(UsageError::new(line))?;
-        let mut settings = Settings::from_file(&own.join("config.toml"))?;
-        settings.leave_open("init");
-        let shape = folder::read_config(&found.folder)?;
-        Ok(Self { settings, vocab_size: shape.vocab_size, saved: Some((own.to_owned(), shape)) })
+/// Nothing but sizes, as a peer's script has them: no dropout.
+fn of_shape(shape: &GptConfig) -> Result<Settings, ConfigError> {
+    let mut settings = Settings::default();
+    for (key, size) in [
+        ("n_layer", shape.n_layer),
+        ("n_head", shape.n_head),
+        ("n_embd", shape.n_embd),
+        ("context_length", shape.context_length),
+        ("batch_size", BATCH_SIZE),
+        ("dropout", 0),
+    ] {
+        settings.set(&format!("{key}={size}"))?;
     }
-
-    /// Nothing but sizes, as a peer's script has them: no dropout.
-    fn of_shape(shape: &GptConfig) -> Result<Self> {
-        let mut settings = Settings::default();
-        for (key, size) in [
-            ("n_layer", shape.n_layer),
-            ("n_head", shape.n_head),
-            ("n_embd", shape.n_embd),
-            ("context_length", shape.context_length),
-            ("batch_size", BATCH_SIZE),
-            ("dropout", 0),
-        ] {
-            settings.set(&format!("{key}={size}"))?;
-        }
-        Ok(Self { settings, vocab_size: shape.vocab_size, saved: None })
-    }
+    Ok(settings)
 }
 
 /// Most tokens that are drawn: the windows come from all over them, and then again.
@@ -254,14 +236,13 @@ fn describe(config: &TrainConfig, shape: &GptConfig) -> String {
         (1, true) => format!("{batch_size}"),
         _ => format!("{} (in passes of {micro_batch})", config.windows_per_step()),
     };
+    let [vocab_size, parameters] = [shape.vocab_size, shape.parameters()].map(|number| grouped(number as u64));
     let word = |choice: serde_json::Result<String>| choice.unwrap_or_default().trim_matches('"').to_owned();
+    let precision = word(serde_json::to_string(&config.precision));
+    let optimizer = word(serde_json::to_string(&config.optimizer));
     format!(
-        "{n_layer} layers x {n_head} heads x {n_embd}, {} tokens in the vocabulary, {} parameters; {windows} windows of {context_length} \
-         tokens a step, {}, {}",
-        grouped(shape.vocab_size as u64),
-        grouped(shape.parameters() as u64),
-        word(serde_json::to_string(&config.precision)),
-        word(serde_json::to_string(&config.optimizer)),
+        "{n_layer} layers x {n_head} heads x {n_embd}, {vocab_size} tokens in the vocabulary, {parameters} parameters; {windows} \
+         windows of {context_length} tokens a step, {precision}, {optimizer}"
     )
 }
 
@@ -270,7 +251,9 @@ fn table(speed: &Speed, precision: Precision) -> String {
     let ms =
         |spread: &Spread| format!("{:>9.2} ({:.2} to {:.2})", 1e3 * spread.median, 1e3 * spread.min, 1e3 * spread.max);
     let parts = &speed.parts;
-    let percent = |share: f64| format!("{:.1}%", 100.0 * share);
+    let Spread { median, min, max } = speed.utilisation;
+    let [median, least, most] = [median, min, max].map(|share| format!("{:.1}%", 100.0 * share));
+    let product = speed.product_flops_per_s / 1e9;
     let in_type = match precision {
         Precision::F32 => "float32",
         Precision::Bf16 => "bfloat16",
@@ -291,13 +274,7 @@ fn table(speed: &Speed, precision: Precision) -> String {
         ("GFLOP/s", format!("{:>9.1}", speed.flops_per_s / 1e9)),
         (
             "of a product",
-            format!(
-                "{:>9} ({} to {}) of {:.1} GFLOP/s, {size} x {size} x {size} in {in_type}",
-                percent(speed.utilisation.median),
-                percent(speed.utilisation.min),
-                percent(speed.utilisation.max),
-                speed.product_flops_per_s / 1e9,
-            ),
+            format!("{median:>9} ({least} to {most}) of {product:.1} GFLOP/s, {size} x {size} x {size} in {in_type}"),
         ),
         ("copy, GB/s", format!("{:>9.1} read and written", speed.copy_bytes_per_s / 1e9)),
         ("first step", format!("{:>9.2} s, the model made in {:.2} s", speed.first_step_s, speed.model_s)),

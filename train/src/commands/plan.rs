@@ -9,19 +9,22 @@ use ember_data::prepare::{Dataset, excerpt};
 use ember_host::interrupt::Interrupt;
 use serde_json::json;
 
+use ember_study::error::Error;
 use ember_study::plan::check::{Check, check};
 use ember_study::plan::fit::{self, Constants, Fit, quantile, root_mean_square};
 use ember_study::plan::speed::Timed;
 use ember_study::plan::text::Statistics;
 use ember_study::plan::{MEASURING, Proposal, Request, fit_svg, for_every_text, propose, recipe as recipe_file};
-use ember_training::config::{self, ConfigError, DataConfig, DeviceKind, Settings, TrainConfig};
+use ember_training::config::{ConfigError, DataConfig, DeviceKind, Settings, TrainConfig};
 use ember_training::memory;
 use ember_training::run::{Caller, Start, text};
 use ember_training::units::{bytes, duration, grouped, parse_bytes, short};
 
-use super::{prepare::prepare_shown, run::minutes};
+use super::prepare::prepare_shown;
+use super::run::{LENGTH, minutes};
 use crate::output::{json_line, show, write_file};
-use crate::{report::Screen, training::set_seed};
+use crate::report::Screen;
+use crate::training::{recipe, set_seed};
 
 /// Minutes where nobody says how many: a coffee's worth, or a lunch's on a GPU, which is dearer to
 /// start.
@@ -30,9 +33,6 @@ const GPU_MINUTES: f64 = 30.0;
 
 /// A text of more bytes than this is judged by so much of it.
 const EXCERPT_BYTES: u64 = 12_000_000;
-
-/// The keys that say how long a run is.
-const LENGTH: [&str; 2] = ["max_steps", "lr_decay_steps"];
 
 /// Arguments of `plan`.
 #[derive(Args, Debug)]
@@ -94,9 +94,7 @@ pub fn run(args: &PlanArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
     let Start { settings, data, selected, .. } =
         Start::new(settings, common.device, args.memory_limit, &Planner, &mut screen)?;
     let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
-    let Some((dataset, share)) = tokens(&data, folder.path(), common, interrupt)? else {
-        return Ok(Outcome::Interrupted);
-    };
+    let (dataset, share) = tokens(&data, folder.path(), common, interrupt)?;
     let text = Statistics::new(&dataset, share)?;
     if args.facts {
         show(&json_line(&text)?)?;
@@ -142,11 +140,7 @@ impl Caller for Planner {
 /// What the file, `--set` and the command line say; a length is what a plan finds, so the recipe's
 /// own is left out.
 fn settings(args: &PlanArgs, common: &CommonArgs) -> Result<Settings> {
-    let mut settings = match &args.config {
-        Some(path) => Settings::from_recipe(path)?,
-        None if args.text.is_empty() => Settings::from_toml_str(config::DEFAULT)?,
-        None => Settings::default(),
-    };
+    let mut settings = recipe(args.config.as_deref(), args.text.is_empty())?;
     for key in LENGTH {
         settings.leave_open(key);
     }
@@ -169,16 +163,10 @@ fn settings(args: &PlanArgs, common: &CommonArgs) -> Result<Settings> {
     Ok(settings)
 }
 
-/// The text as tokens, or of a large one a part, and how much of it that is. `None` when
-/// interrupted.
-fn tokens(
-    data: &DataConfig,
-    folder: &Path,
-    common: &CommonArgs,
-    interrupt: &Interrupt,
-) -> Result<Option<(Dataset, f64)>> {
+/// The text as tokens, or of a large one a part, and how much of it that is.
+fn tokens(data: &DataConfig, folder: &Path, common: &CommonArgs, interrupt: &Interrupt) -> Result<(Dataset, f64)> {
     if let Some(folder) = text::prepared(&data.text) {
-        return Ok(Some((Dataset::open(folder)?, 1.0)));
+        return Ok((Dataset::open(folder)?, 1.0));
     }
     let options = text::options(data, folder.join("data"))?;
     let (options, share) = match excerpt(&options, EXCERPT_BYTES, folder)? {
@@ -190,8 +178,8 @@ fn tokens(
             (part.options, part.share)
         }
     };
-    let Some(_) = prepare_shown(&options, common.quiet, interrupt)? else { return Ok(None) };
-    Ok(Some((Dataset::open(&options.out)?, share)))
+    prepare_shown(&options, common.quiet, interrupt)?.ok_or(Error::Stopped)?;
+    Ok((Dataset::open(&options.out)?, share))
 }
 
 /// The plan for people.

@@ -11,9 +11,9 @@ use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError, c
 use ember_cli::terminal;
 use ember_decoding::run_folder::RUNS;
 use ember_study::compare::aligned;
-use ember_training::error::FolderError;
-use ember_training::run::runs::{self, Removal, State, Summary};
+use ember_training::run::runs::{Removal, State, Summary};
 use ember_training::units::{bytes, grouped, short};
+use ember_training::{error::FolderError, run::runs};
 use serde_json::json;
 
 use crate::output::{json_line, json_lines, show};
@@ -21,7 +21,7 @@ use crate::output::{json_line, json_lines, show};
 /// Arguments of `runs`.
 #[derive(Args, Debug)]
 #[command(
-    args_conflicts_with_subcommands = true,
+    override_usage = "ember-train runs [OPTIONS] [FOLDERS]...\n       ember-train runs <COMMAND>",
     after_help = "Examples:\n  ember-train runs                     those in runs/, the one trained last first\n  \
                   ember-train runs elsewhere a-run     those in another folder, and one more\n  \
                   ember-train runs remove stories-2    take one away, after a question"

@@ -12,9 +12,9 @@ use ember_data::{random, windows::Batch};
 use ember_model::{Gpt, GptConfig, device};
 use rand_chacha::rand_core::Rng;
 
+use ember_training::config::{TrainConfig, precision::float_dtype};
 use ember_training::step::gradient::{Passes, pass};
 use ember_training::step::optimizer::{Optimizer, clip_scale, global_norm};
-use ember_training::{config::TrainConfig, config::precision::float_dtype};
 
 /// Arguments of `first-steps`.
 #[derive(Args, Debug)]

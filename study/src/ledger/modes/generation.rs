@@ -4,8 +4,7 @@ use burn::tensor::{Int, Tensor, TensorData};
 use ember_decoding::sequences::{ModelSequences, Sequences};
 use ember_model::Gpt;
 
-use super::{Bench, ENOUGH_S, Measured, Observed, Plan};
-use super::{difference_at, entry, inference_operations, observe, positive, values};
+use super::{Bench, ENOUGH_S, Observed, Plan, difference_at, inference_operations, observe, positive, timed, values};
 use crate::error::Result;
 use crate::ledger::facts::{DECODE, DECODE_UNCACHED, PREFILL};
 use crate::ledger::{Entry, flops, flops::looked_at, meter::nodes_made};
@@ -51,29 +50,26 @@ impl Bench<'_> {
         }
 
         let a_pass = inference_operations(config, plan.sizes());
-        let prefill = Measured {
-            times: prefill_times,
-            parts: prefill_parts,
-            tokens: batch * prompt,
+        let prefill = Entry {
+            predicted: self.predict(config).prefill(prompt),
+            measured: prefill_parts,
             operations: a_pass,
             graph_nodes: prefill_nodes,
             flops: flops::forward(config, batch * prompt, batch * looked_at(0, prompt), batch),
-            difference: prefill_difference,
+            logits_difference: prefill_difference,
+            ..timed(&PREFILL, batch * prompt, &prefill_times)
         };
         let new = batch * plan.new_tokens;
-        let decode = Measured {
-            times: decode_times,
-            parts: decode_parts,
-            tokens: new,
-            operations: a_pass * plan.new_tokens,
+        let decode = Entry {
+            predicted: self.predict(config).decode(),
+            measured: decode_parts,
+            operations: a_pass * plan.new_tokens as u64,
             graph_nodes: decoded.graph_nodes,
             flops: flops::forward(config, new, batch * looked_at(prompt, time), new),
-            difference: largest,
+            logits_difference: largest,
+            ..timed(&DECODE, new, &decode_times)
         };
-        Ok([
-            entry(&PREFILL, self.predict(config).prefill(prompt), prefill),
-            entry(&DECODE, self.predict(config).decode(), decode),
-        ])
+        Ok([prefill, decode])
     }
 
     pub(super) fn decode_uncached(&mut self, plain: &Gpt) -> Result<Entry> {
@@ -94,16 +90,15 @@ impl Bench<'_> {
         result?;
         let times = self.times(|meter| Ok(meter.time(|| all(&mut |_, _| ()))?.1))?;
         let each = (prompt + 1..=time).map(|len| flops::forward(config, batch * len, batch * looked_at(0, len), batch));
-        let measured = Measured {
-            times,
-            parts: self.parts(peak),
-            tokens: batch * plan.new_tokens,
-            operations: inference_operations(config, plan.sizes()) * plan.new_tokens,
+        Ok(Entry {
+            predicted: self.predict(config).decode_uncached(),
+            measured: self.parts(peak),
+            operations: inference_operations(config, plan.sizes()) * plan.new_tokens as u64,
             graph_nodes,
             flops: each.sum(),
-            difference: largest,
-        };
-        Ok(entry(&DECODE_UNCACHED, self.predict(config).decode_uncached(), measured))
+            logits_difference: largest,
+            ..timed(&DECODE_UNCACHED, batch * plan.new_tokens, &times)
+        })
     }
 }
 

@@ -6,7 +6,7 @@ use ember_model::{Gpt, GptConfig};
 
 use ember_training::config::{OptimizerKind, Precision, TrainConfig};
 use ember_training::memory::prediction::{Kernels, Sizes, training::Step};
-use ember_training::{step::gradient, step::gradient::Passes, step::optimizer::OptimizerConfig};
+use ember_training::step::{gradient, gradient::Passes, optimizer::OptimizerConfig};
 
 /// What every mode is given.
 pub struct Plan {
