@@ -23,6 +23,11 @@ pub fn json_lines<T: Serialize>(values: impl IntoIterator<Item = T>) -> Result<S
     values.into_iter().map(|value| json_line(&value)).collect()
 }
 
+/// What JSON calls a value that is one word.
+pub fn word(value: impl Serialize) -> String {
+    serde_json::to_string(&value).unwrap_or_default().trim_matches('"').to_owned()
+}
+
 /// Writes a text to a file that the user named.
 pub fn write_file(path: &Path, text: &str) -> Result<(), output::Error> {
     write_output(path, |file| file.write_all(text.as_bytes()))

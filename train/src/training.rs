@@ -7,7 +7,7 @@ use anyhow::Result;
 use ember_cli::program::{CommonArgs, Notes, Outcome, exit};
 use ember_cli::terminal::say;
 use ember_host::interrupt::Interrupt;
-use ember_model::device::Selected;
+use ember_model::device::{self, DeviceError, Selected};
 use ember_study::{error::Error, plot::loss_svg};
 use ember_training::config::{self, ConfigError, Settings};
 use ember_training::distributed::watch::{Event, Gone};
@@ -97,9 +97,11 @@ pub fn set_seed(settings: &mut Settings, common: &CommonArgs) -> Result<(), Conf
     common.seed.map_or(Ok(()), |seed| settings.set(&format!("seed={seed}")))
 }
 
-/// Says which device was chosen and why.
-pub fn say_device(notes: &Notes, selected: &Selected) {
-    notes.say(device_line(selected));
+/// The device that `--device` means, which is said, and why.
+pub fn select(common: &CommonArgs, notes: &Notes) -> Result<Selected, DeviceError> {
+    let selected = device::select(common.device)?;
+    notes.say(device_line(&selected));
+    Ok(selected)
 }
 
 /// What a user is told when a process dies, and the end of this one.

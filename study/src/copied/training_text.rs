@@ -154,11 +154,6 @@ impl Documents {
         self.bytes.push(SEPARATOR);
     }
 
-    /// Every document's text, in order.
-    pub fn texts(&self) -> impl Iterator<Item = &str> {
-        texts(&self.bytes)
-    }
-
     /// Sorts the text to be searched.
     ///
     /// # Errors
@@ -184,7 +179,8 @@ impl TrainingText {
 
     /// Every document's text, in order.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
-        texts(self.index.text())
+        // Documents came as text, so none is lost here.
+        self.index.text().split(|&byte| byte == SEPARATOR).filter_map(|document| std::str::from_utf8(document).ok())
     }
 
     /// How often `wanted` stands in the text, and where first.
@@ -212,11 +208,6 @@ impl TrainingText {
             after: after.chars().take(AROUND).collect(),
         }
     }
-}
-
-fn texts(bytes: &[u8]) -> impl Iterator<Item = &str> {
-    // Documents came as text, so none is lost here.
-    bytes.split(|&byte| byte == SEPARATOR).filter_map(|document| std::str::from_utf8(document).ok())
 }
 
 /// Line ends in it.
@@ -277,8 +268,9 @@ mod tests {
         }
         let tokens = TokenFile::from_ids(&ids, tokenizer.vocab_size()).unwrap();
         let documents = Documents::from_tokens(&tokens, &tokenizer, Some(end), "a run".into()).unwrap();
+        let documents = documents.index().unwrap();
         assert_eq!(documents.texts().filter(|text| !text.is_empty()).collect::<Vec<_>>(), texts);
-        let place = documents.index().unwrap().find("other").1.unwrap();
+        let place = documents.find("other").1.unwrap();
         assert_eq!((place.source.as_str(), place.document, place.offset_bytes), ("a run", 3, 4));
     }
 }

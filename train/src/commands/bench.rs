@@ -10,7 +10,7 @@ use ember_data::windows::{TrainWindows, ValWindows, WindowRule};
 use ember_data::{prepare::Dataset, random, tokens::TokenFile};
 use ember_decoding::{bench::Spread, run_folder};
 use ember_host::interrupt::Interrupt;
-use ember_model::device::{self, Selected};
+use ember_model::device::Selected;
 use ember_model::{GptConfig, folder, kernels::gpu::attention_said};
 use rand_chacha::rand_core::Rng;
 use serde::Serialize;
@@ -23,8 +23,8 @@ use ember_training::memory::{self, fit::Undecided};
 use ember_training::run::{check_size, device_kind, text::data_folder, windows::windows};
 use ember_training::units::{bytes, grouped, parse_bytes};
 
-use crate::output::{json_line, show};
-use crate::training::{run_of, say_device, set_seed};
+use crate::output::{json_line, show, word};
+use crate::training::{run_of, select, set_seed};
 use crate::wording;
 
 /// Arguments of `bench`.
@@ -83,8 +83,7 @@ struct JsonSpeed<'a> {
 /// When an argument is wrong, the model would not fit into memory, or the device fails.
 pub fn run(args: &BenchArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     let notes = Notes::new(common.quiet);
-    let selected = device::select(common.device)?;
-    say_device(&notes, &selected);
+    let selected = select(common, &notes)?;
     let Subject { config, shape, data } = Subject::new(args, common, &selected, &notes)?;
     notes.say(describe(&config, &shape));
     let windows = match &data {
@@ -237,9 +236,7 @@ fn describe(config: &TrainConfig, shape: &GptConfig) -> String {
         _ => format!("{} (in passes of {micro_batch})", config.windows_per_step()),
     };
     let [vocab_size, parameters] = [shape.vocab_size, shape.parameters()].map(|number| grouped(number as u64));
-    let word = |choice: serde_json::Result<String>| choice.unwrap_or_default().trim_matches('"').to_owned();
-    let precision = word(serde_json::to_string(&config.precision));
-    let optimizer = word(serde_json::to_string(&config.optimizer));
+    let (precision, optimizer) = (word(config.precision), word(config.optimizer));
     format!(
         "{n_layer} layers x {n_head} heads x {n_embd}, {vocab_size} tokens in the vocabulary, {parameters} parameters; {windows} \
          windows of {context_length} tokens a step, {precision}, {optimizer}"

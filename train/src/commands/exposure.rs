@@ -8,10 +8,10 @@ use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_data::{prepare::Dataset, windows::TrainWindows};
 use ember_decoding::run_folder;
 use ember_host::interrupt::Interrupt;
-use ember_model::{checkpoint, device, folder};
+use ember_model::{checkpoint, folder};
 
 use crate::output::{json_line, show, write_file};
-use crate::training::say_device;
+use crate::training::select;
 use ember_study::exposure::{self, Exposure, Figures, LEAST_TOKENS, Loops, Settings, Stretch, TIMES, Window};
 use ember_training::run::text::data_of;
 
@@ -67,8 +67,7 @@ pub fn run(args: &ExposureArgs, common: &CommonArgs, interrupt: &Interrupt) -> R
     let windows = windows(&dataset, context_length, args.windows as usize, &settings)?;
 
     folder::verify_checksums_for_inference(&checkpoint_folder)?;
-    let selected = device::select(common.device)?;
-    say_device(&notes, &selected);
+    let selected = select(common, &notes)?;
     let gpt = checkpoint::load(&checkpoint_folder, &selected.device)?;
     ensure!(
         gpt.config().vocab_size >= dataset.manifest.vocab_size,

@@ -10,7 +10,7 @@ use ember_data::windows::{Batch, TrainWindows};
 use ember_data::{prepare::Dataset, random};
 use ember_decoding::run_folder;
 use ember_host::interrupt::Interrupt;
-use ember_model::device::{self, Selected};
+use ember_model::device::Selected;
 use ember_model::{Gpt, GptConfig, checkpoint, folder};
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use rand_chacha::rand_core::Rng;
@@ -24,7 +24,7 @@ use ember_training::memory::{self, on_device::check_attention};
 use ember_training::{run::text::data_folder, step::optimizer::AdamWConfig, units::bytes};
 
 use crate::output::{json_line, json_lines, show, write_file};
-use crate::training::{run_of, say_device};
+use crate::training::{run_of, select};
 
 /// Arguments of `ledger`.
 #[derive(Args, Debug)]
@@ -77,10 +77,8 @@ const MOST_NEW_TOKENS: usize = 64;
 pub fn run(args: &LedgerArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     let notes = Notes::new(common.quiet);
     let source = Source::new(args, common, &notes)?;
-    let sizes = sizes(args, &source)?;
-    let new_tokens = new_tokens(args, sizes.time)?;
-    let selected = device::select(common.device)?;
-    say_device(&notes, &selected);
+    let (sizes, new_tokens) = sizes(args, &source)?;
+    let selected = select(common, &notes)?;
     precision::check(source.training.precision, &selected)?;
     check_attention(source.training.precision, &source.shape, &selected)?;
     refuse_what_cannot_fit(args, &source, sizes, &selected)?;
@@ -254,19 +252,16 @@ impl Source {
     }
 }
 
-fn sizes(args: &LedgerArgs, source: &Source) -> Result<Sizes> {
+/// The batch's size, and how many tokens of each row are decoded.
+fn sizes(args: &LedgerArgs, source: &Source) -> Result<(Sizes, usize)> {
     let context = source.shape.context_length;
     let time = args.time.unwrap_or(context);
     let line = format!("--time {time}: the model's context holds {context} tokens; give 2 to {context}");
     ensure!((2..=context).contains(&time), UsageError::new(line));
-    Ok(Sizes { batch: args.batch_size.map_or(source.batch_size, |rows| rows as usize), time })
-}
-
-fn new_tokens(args: &LedgerArgs, time: usize) -> Result<usize> {
     let new = args.new_tokens.unwrap_or((time / 2).min(MOST_NEW_TOKENS));
     let line = format!("--new-tokens {new}: of rows of {time} tokens, 1 to {} can be decoded one by one", time - 1);
     ensure!((1..time).contains(&new), UsageError::new(line));
-    Ok(new)
+    Ok((Sizes { batch: args.batch_size.map_or(source.batch_size, |rows| rows as usize), time }, new))
 }
 
 /// Refuses a batch that would be killed for its memory halfway.

@@ -7,7 +7,6 @@ use clap::Args;
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_cli::wording;
 use ember_data::prepare::{Manifest, PrepareOptions};
-use ember_data::source;
 use ember_host::interrupt::Interrupt;
 use ember_training::{error::Error, run::text};
 
@@ -64,18 +63,15 @@ pub fn run(args: &PrepareArgs, common: &CommonArgs, interrupt: &Interrupt) -> Re
     Ok(Outcome::Done)
 }
 
-/// Why a file in a folder is left out, with the flags that would change it.
-fn describe(error: &source::Error) -> String {
-    wording::line(error).0
-}
-
 /// Prepares with a progress bar; `None` when a signal interrupted it.
 ///
 /// # Errors
 /// As [`text::prepare`].
 pub fn prepare_shown(options: &PrepareOptions, quiet: bool, interrupt: &Interrupt) -> Result<Option<Manifest>, Error> {
     let bar = Bar::new(quiet, interrupt);
-    let prepared = text::prepare(&PrepareOptions { describe, ..options.clone() }, &bar);
+    // Why a file in a folder is left out is said with the flags that would change it.
+    let options = PrepareOptions { describe: |error| wording::line(error).0, ..options.clone() };
+    let prepared = text::prepare(&options, &bar);
     bar.finish();
     if matches!(prepared, Ok(None)) {
         Notes::new(quiet).say("interrupted: nothing was left half prepared; run the command again");

@@ -7,10 +7,10 @@ use anyhow::{Result, ensure};
 use clap::Args;
 use ember_cli::program::{CommonArgs, Notes, Outcome, UsageError};
 use ember_host::interrupt::Interrupt;
-use ember_model::device::{self, Selected};
+use ember_model::device::Selected;
 use ember_training::{distributed::collectives::all_ok, distributed::launch, run};
 
-use crate::training::{join, say_device, train, voice};
+use crate::training::{self, join, train, voice};
 use crate::{report::Screen, wording::cause};
 
 /// Arguments of `resume`.
@@ -50,7 +50,6 @@ pub fn run(args: &ResumeArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
 fn select(common: &CommonArgs, notes: &Notes) -> Result<Selected> {
     let line = "--seed cannot change in the middle of a run, which would no longer be the same run; leave it out";
     ensure!(common.seed.is_none(), UsageError::new(line));
-    let selected = device::select(launch::device(common.device))?;
-    say_device(notes, &selected);
-    Ok(selected)
+    let common = CommonArgs { device: launch::device(common.device), ..common.clone() };
+    Ok(training::select(&common, notes)?)
 }

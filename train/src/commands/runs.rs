@@ -11,12 +11,12 @@ use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError, c
 use ember_cli::terminal;
 use ember_decoding::run_folder::RUNS;
 use ember_study::compare::aligned;
-use ember_training::run::runs::{Removal, State, Summary};
+use ember_training::run::runs::{Removal, Summary};
 use ember_training::units::{bytes, grouped, short};
 use ember_training::{error::FolderError, run::runs};
 use serde_json::json;
 
-use crate::output::{json_line, json_lines, show};
+use crate::output::{json_line, json_lines, show, word};
 
 /// Arguments of `runs`.
 #[derive(Args, Debug)]
@@ -136,7 +136,7 @@ fn cells(run: &Summary, now: f64) -> Vec<String> {
     let star = if run.lowest { "* " } else { "" };
     vec![
         run.name.replace(char::is_control, "\u{fffd}"),
-        state(run.state).to_owned(),
+        word(run.state).replace('_', " "),
         ago((now - run.trained) as u64),
         or_dash(Some(model.join(", ")).filter(|model| !model.is_empty())),
         match run.max_steps {
@@ -149,16 +149,6 @@ fn cells(run: &Summary, now: f64) -> Vec<String> {
         bytes(run.checkpoint_bytes),
         bytes(run.bytes),
     ]
-}
-
-fn state(state: State) -> &'static str {
-    match state {
-        State::Running => "running",
-        State::Finished => "finished",
-        State::Interrupted => "interrupted",
-        State::NotBegun => "not begun",
-        State::HalfRemoved => "half removed",
-    }
 }
 
 /// How long ago something was, to the largest unit.

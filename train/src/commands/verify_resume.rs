@@ -8,7 +8,6 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_host::interrupt::Interrupt;
-use ember_model::device;
 use ember_training::run::verify::{Comparison, Difference, compare};
 use ember_training::run::{self, Run, Start, folder::RunFolder};
 use ember_training::{distributed::Alone, distributed::launch::Launch, units::grouped};
@@ -17,7 +16,7 @@ use serde::Serialize;
 use super::run::{Program, RunArgs, settings};
 use crate::output::{json_line, show};
 use crate::report::Screen;
-use crate::training::{say_device, train};
+use crate::training::{select, train};
 
 /// Arguments of `verify-resume`.
 #[derive(Args, Debug)]
@@ -53,8 +52,7 @@ pub fn run(args: &VerifyResumeArgs, common: &CommonArgs, interrupt: &Interrupt) 
     let line = "verify-resume compares runs of one process; start it without mpirun (tools/check-mpi compares several)";
     ensure!(Launch::of_this_process().is_none(), UsageError::new(line));
     let notes = Notes::new(common.quiet);
-    let selected = device::select(common.device)?;
-    say_device(&notes, &selected);
+    let selected = select(common, &notes)?;
     let folder = tempfile::tempdir().context("cannot create a temporary folder")?;
     let (whole, halves) = (folder.path().join("whole"), folder.path().join("halves"));
     let mut screen = Screen::new(true);
