@@ -102,7 +102,7 @@ fn growths(growth: &[Growth]) -> String {
 fn table(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let head: String = head.iter().map(|cell| format!("<th scope=\"col\">{}</th>", escape(cell))).collect();
     let cell = |cell: &String| format!("<td>{}</td>", escape(cell));
-    let rows: String = rows.map(|row| format!("<tr>{}", row.iter().map(cell).collect::<String>())).collect();
+    let rows: String = rows.map(|row| format!("<tr>{}</tr>", row.iter().map(cell).collect::<String>())).collect();
     format!(
         "<div class=\"scroll\" tabindex=\"0\"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
     )
