@@ -18,12 +18,11 @@ pub mod table;
 use ember_model::GptConfig;
 use serde::Serialize;
 
-use ember_training::memory::prediction::Parts;
-use ember_training::units::grouped;
+use ember_training::{memory::prediction::Parts, units::grouped};
 use meter::MeasuredBy;
 
 /// One way to use the model, measured.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Entry {
     /// Its name, as in `training_step`.
     pub mode: &'static str,

@@ -3,13 +3,15 @@
 use std::path::Path;
 
 use ember_host::output::write_output;
-use plotters::{
-    coord::Shift,
-    prelude::*,
-    style::text_anchor::{HPos, Pos, VPos},
-};
+use plotters::chart::MeshStyle;
+use plotters::coord::Shift;
+use plotters::coord::types::RangedCoordf64 as Axis;
+use plotters::prelude::*;
+use plotters::style::text_anchor::HPos;
+use plotters::style::text_anchor::Pos;
+use plotters::style::text_anchor::VPos;
 
-use crate::error::PlotError;
+use crate::error::{Error, Result};
 use ember_training::run::report::Row;
 use ember_training::units::{duration, grouped, short};
 
@@ -53,6 +55,8 @@ pub(crate) fn drawable(y: &f64) -> bool {
 
 pub(crate) type Points = Vec<(f64, f64)>;
 pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+pub(crate) type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Axis, Axis>>;
+pub(crate) type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
 /// Draws the losses and the learning rate over the steps as SVG into `out`, which is replaced.
 ///
@@ -61,36 +65,43 @@ pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 ///
 /// # Errors
 /// No row with a loss, or a file that cannot be written, which is named.
-pub fn loss_svg(rows: &[Row], title: &str, out: &Path) -> Result<(), PlotError> {
-    let svg = draw(rows, title)?;
-    write_output(out, |file| file.write_all(svg.as_bytes()))
-        .map_err(|source| PlotError::Write { path: out.to_owned(), source })
+pub fn loss_svg(rows: &[Row], title: &str, out: &Path) -> Result<()> {
+    write_picture("plot", &draw(rows, title)?, out)
 }
 
-fn draw(rows: &[Row], title: &str) -> Result<String, PlotError> {
+fn draw(rows: &[Row], title: &str) -> Result<String> {
     let curves = Curves::of(rows);
     if curves.train.is_empty() && curves.val.is_empty() {
-        return Err(PlotError::NoLoss);
+        return Err(Error::NothingToPlot);
     }
-    let mut svg = String::new();
-    {
-        let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-        root.fill(&WHITE).map_err(drawing)?;
+    svg("plot", SIZE, |root| {
         let (header, panels) = root.split_vertically(HEADER);
         let (losses, rates) = panels.split_vertically(SIZE.1 - HEADER - RATE_PANEL);
-        heading(&header, title, &summary(rows), &curves).map_err(drawing)?;
-        loss_panel(&losses, &curves).map_err(drawing)?;
-        rate_panel(&rates, &curves, &step_axis(rows)).map_err(drawing)?;
-        root.present().map_err(drawing)?;
+        heading(&header, title, &summary(rows), &curves)?;
+        loss_panel(&losses, &curves)?;
+        rate_panel(&rates, &curves, &step_axis(rows))
+    })
+}
+
+/// What `draw` draws on a white ground, as SVG; `what` is its name in an error.
+pub(crate) fn svg(what: &'static str, size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Drawn) -> Result<String> {
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        let drawn = root.fill(&WHITE).and_then(|()| draw(&root)).and_then(|()| root.present());
+        drawn.map_err(|error| Error::Drawing { what, problem: error.to_string() })?;
     }
     Ok(svg)
 }
 
-pub(crate) fn drawing<E: std::error::Error + Send + Sync>(error: DrawingAreaErrorKind<E>) -> PlotError {
-    PlotError::Drawing(error.to_string())
+/// Writes a picture to `out`, which is replaced.
+pub(crate) fn write_picture(what: &'static str, svg: &str, out: &Path) -> Result<()> {
+    write_output(out, |file| file.write_all(svg.as_bytes())).map_err(|source| Error::Write {
+        what,
+        path: out.to_owned(),
+        source,
+    })
 }
-
-pub(crate) type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
 /// What is drawn: x in steps, y in nats per token or, for the rate, its own unit.
 struct Curves {
@@ -114,14 +125,13 @@ impl Curves {
         };
         let (train, val) = (curve(|row| row.train_loss), curve(|row| row.val_loss));
         let ema = curve(|row| row.ema_val_loss);
-        let last = |value: fn(&Row) -> Option<f64>| rows.iter().rev().find_map(value).filter(drawable);
-        let marks: Vec<_> = [
-            ("forgetful predictor", last(|row| row.forgetful_loss), FORGETFUL),
-            ("entropy floor", last(|row| row.entropy_floor), FLOOR),
-        ]
-        .into_iter()
-        .filter_map(|(name, height, colour)| Some((name, height?, colour)))
-        .collect();
+        let marks = [
+            ("forgetful predictor", last(rows, |row| row.forgetful_loss), FORGETFUL),
+            ("entropy floor", last(rows, |row| row.entropy_floor), FLOOR),
+        ];
+        let marks = marks.into_iter();
+        let marks: Vec<_> =
+            marks.filter_map(|(name, height, colour)| Some((name, height.filter(drawable)?, colour))).collect();
 
         let last_step = rows.iter().map(|row| row.step).max().unwrap_or(1).max(1) as f64;
 
@@ -148,9 +158,7 @@ impl Curves {
             marks,
         }
     }
-}
 
-impl Curves {
     /// Right of the panels there is room for the names of the horizontal lines, where there are
     /// any.
     fn right_margin(&self) -> u32 {
@@ -201,33 +209,30 @@ pub(crate) fn below(points: &[(f64, f64)], top: f64) -> Vec<Points> {
 
 /// The last numbers of a run in one line.
 fn summary(rows: &[Row]) -> String {
-    let last = |value: fn(&Row) -> Option<f64>| rows.iter().rev().find_map(value);
-    let mut parts = Vec::new();
-    if let Some(row) = rows.last() {
-        parts.push(format!("{} steps", grouped(row.step)));
-    }
-    if let Some(tokens) = rows.iter().rev().find_map(|row| row.tokens) {
-        parts.push(format!("{} tokens", short(tokens as f64)));
-    }
-    if let Some(elapsed) = last(|row| row.elapsed_s) {
-        parts.push(duration(elapsed));
-    }
-    if let Some(loss) = last(|row| row.train_loss) {
-        parts.push(format!("train {loss:.3}"));
-    }
-    if let Some(loss) = last(|row| row.val_loss) {
-        parts.push(format!("validation {loss:.3}"));
-    }
-    let best = rows.iter().filter_map(|row| Some((row.val_loss?, row.step))).min_by(|a, b| a.0.total_cmp(&b.0));
-    if let Some((loss, step)) = best {
-        parts.push(format!("best {loss:.3} at step {}", grouped(step)));
-    }
-    parts.join("  ·  ")
+    let parts = [
+        rows.last().map(|row| format!("{} steps", grouped(row.step))),
+        last(rows, |row| row.tokens).map(|tokens| format!("{} tokens", short(tokens as f64))),
+        last(rows, |row| row.elapsed_s).map(duration),
+        last(rows, |row| row.train_loss).map(|loss| format!("train {loss:.3}")),
+        last(rows, |row| row.val_loss).map(|loss| format!("validation {loss:.3}")),
+        best(rows).map(|(loss, step)| format!("best {loss:.3} at step {}", grouped(step))),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join("  ·  ")
+}
+
+/// The value of the last row that has it.
+pub(crate) fn last<T>(rows: &[Row], value: fn(&Row) -> Option<T>) -> Option<T> {
+    rows.iter().rev().find_map(value)
+}
+
+/// The lowest validation loss, and its step.
+pub(crate) fn best(rows: &[Row]) -> Option<(f64, u64)> {
+    rows.iter().filter_map(|row| Some((row.val_loss?, row.step))).min_by(|a, b| a.0.total_cmp(&b.0))
 }
 
 /// The name of the x axis, with the tokens of a step where they are known.
 fn step_axis(rows: &[Row]) -> String {
-    match rows.iter().rev().find_map(|row| row.tokens.filter(|_| row.step > 0).map(|tokens| tokens / row.step)) {
+    match last(rows, |row| row.tokens.filter(|_| row.step > 0).map(|tokens| tokens / row.step)) {
         Some(tokens) => format!("optimizer step ({} tokens each)", grouped(tokens)),
         None => "optimizer step".into(),
     }
@@ -235,6 +240,47 @@ fn step_axis(rows: &[Row]) -> String {
 
 pub(crate) fn font(size: i32, colour: &RGBColor) -> TextStyle<'static> {
     ("Helvetica, Arial, DejaVu Sans, sans-serif", size).into_font().color(colour)
+}
+
+/// The same for a text whose middle has the height of its place, and which begins or ends there.
+pub(crate) fn beside(side: HPos, size: i32, colour: &RGBColor) -> TextStyle<'static> {
+    font(size, colour).pos(Pos::new(side, VPos::Center))
+}
+
+/// The lines and letters that every chart's axes have.
+pub(crate) fn axes<'a, 'b, 'c>(chart: &'c mut Chart<'a, 'b>) -> MeshStyle<'a, 'c, Axis, Axis, SVGBackend<'b>> {
+    let mut mesh = chart.configure_mesh();
+    mesh.bold_line_style(GRID)
+        .light_line_style(TRANSPARENT)
+        .axis_style(GREY)
+        .label_style(font(12, &GREY))
+        .axis_desc_style(font(13, &INK));
+    mesh
+}
+
+/// A curve's entry in a legend: a piece of its line, with a dot where the curve has dots, and its
+/// name.
+pub(crate) fn legend_entry(area: &Area<'_>, (x, y): (i32, i32), name: &str, line: ShapeStyle, has_dots: bool) -> Drawn {
+    area.draw(&PathElement::new(vec![(x, y), (x + 22, y)], line))?;
+    if has_dots {
+        area.draw(&Circle::new((x + 11, y), 3, line.color.filled()))?;
+    }
+    area.draw(&Text::new(name.to_owned(), (x + 28, y), beside(HPos::Left, 13, &INK)))
+}
+
+/// A curve as far as it is not above `top`.
+pub(crate) fn curve(chart: &mut Chart<'_, '_>, points: &[(f64, f64)], top: f64, line: ShapeStyle) -> Drawn {
+    for piece in below(points, top) {
+        chart.draw_series(LineSeries::new(piece, line))?;
+    }
+    Ok(())
+}
+
+/// Its points, as dots.
+pub(crate) fn dots(chart: &mut Chart<'_, '_>, points: &[(f64, f64)], top: f64, colour: RGBColor) -> Drawn {
+    let shown = points.iter().filter(|point| point.1 <= top);
+    chart.draw_series(shown.map(|point| Circle::new(*point, 3, colour.filled())))?;
+    Ok(())
 }
 
 /// The run's name, its numbers, and the legend, which stands here so that it can cover no curve.
@@ -250,11 +296,7 @@ fn heading(area: &Area<'_>, title: &str, summary: &str, curves: &Curves) -> Draw
     ];
     let (mut x, y) = (left, 74);
     for (name, colour, width, advance, _) in entries.into_iter().filter(|entry| entry.4) {
-        area.draw(&PathElement::new(vec![(x, y), (x + 22, y)], colour.stroke_width(width)))?;
-        if name == "validation" {
-            area.draw(&Circle::new((x + 11, y), 3, colour.filled()))?;
-        }
-        area.draw(&Text::new(name, (x + 28, y), font(13, &INK).pos(Pos::new(HPos::Left, VPos::Center))))?;
+        legend_entry(area, (x, y), name, colour.stroke_width(width), name == "validation")?;
         x += 40 + advance;
     }
     Ok(())
@@ -268,15 +310,9 @@ fn loss_panel(area: &Area<'_>, curves: &Curves) -> Drawn {
         .margin_left(EDGE)
         .set_label_area_size(LabelAreaPosition::Left, AXIS)
         .build_cartesian_2d(0.0..curves.last_step, curves.low..curves.high)?;
-    chart
-        .configure_mesh()
+    axes(&mut chart)
         .disable_x_axis()
-        .bold_line_style(GRID)
-        .light_line_style(TRANSPARENT)
-        .axis_style(GREY)
-        .label_style(font(12, &GREY))
         .y_desc("loss (nats per token)")
-        .axis_desc_style(font(13, &INK))
         .y_labels(8)
         .y_label_formatter(&|y| decimals(*y, curves.high - curves.low))
         .draw()?;
@@ -292,18 +328,15 @@ fn loss_panel(area: &Area<'_>, curves: &Curves) -> Drawn {
     for (points, colour, width) in
         [(&curves.train, RAW, 1), (&curves.smooth, TRAIN, 2), (&curves.ema, EMA, 2), (&curves.val, VAL, 2)]
     {
-        for piece in below(points, curves.high) {
-            chart.draw_series(LineSeries::new(piece, colour.stroke_width(width)))?;
-        }
+        curve(&mut chart, points, curves.high, colour.stroke_width(width))?;
     }
-    let dots = curves.val.iter().filter(|point| point.1 <= curves.high);
-    chart.draw_series(dots.map(|point| Circle::new(*point, 3, VAL.filled())))?;
+    dots(&mut chart, &curves.val, curves.high, VAL)?;
 
     let top = area.get_pixel_range().1.start;
     for (name, height, colour) in &curves.marks {
         let (x, y) = chart.backend_coord(&(curves.last_step, *height));
         let text = format!("{name} {height:.3}");
-        area.draw(&Text::new(text, (x + 8, y - top), font(12, colour).pos(Pos::new(HPos::Left, VPos::Center))))?;
+        area.draw(&Text::new(text, (x + 8, y - top), beside(HPos::Left, 12, colour)))?;
     }
     if let Some(first) = curves.train.first().filter(|first| first.1 > curves.high) {
         let (x, y) = chart.backend_coord(&(first.0, curves.high));
@@ -323,15 +356,9 @@ fn rate_panel(area: &Area<'_>, curves: &Curves, x_title: &str) -> Drawn {
         .set_label_area_size(LabelAreaPosition::Left, AXIS)
         .set_label_area_size(LabelAreaPosition::Bottom, 44)
         .build_cartesian_2d(0.0..curves.last_step, 0.0..1.1 * peak)?;
-    chart
-        .configure_mesh()
-        .bold_line_style(GRID)
-        .light_line_style(TRANSPARENT)
-        .axis_style(GREY)
-        .label_style(font(12, &GREY))
+    axes(&mut chart)
         .x_desc(x_title)
         .y_desc("learning rate")
-        .axis_desc_style(font(13, &INK))
         .x_labels(9)
         .y_labels(3)
         .x_label_formatter(&|x| grouped(*x as u64))

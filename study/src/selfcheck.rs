@@ -6,16 +6,15 @@
 //! may be follows from the type that products are computed in (`rounding`). On the CPU itself
 //! float32 must give the same bits again.
 
+mod check;
 mod kernels;
 mod models;
-mod setting;
 
 use burn::tensor::FloatDType;
 use ember_kernels::is_cpu;
 use ember_model::device::{Selected, multiplies};
 
-pub use setting::Comparison;
-use setting::Setting;
+pub use check::Comparison;
 
 /// Compares everything on `selected`; each comparison is also told to `tell` when it is made. Stops
 /// when `go_on` says so.
@@ -33,32 +32,18 @@ pub fn compare<E>(
         if precision != FloatDType::F32 && multiplies(device, precision).is_err() {
             continue;
         }
-        let setting = Setting { device, precision, rounding: rounding(selected, precision) };
-        for check in kernels::all().iter().map(Check::Kernel).chain(models::all().iter().map(Check::Model)) {
+        let rounding = rounding(selected, precision);
+        for check in kernels::all().into_iter().chain(models::all()) {
             if !go_on() {
                 return Ok(all);
             }
-            for comparison in check.run(&setting) {
+            for comparison in check.compare(device, precision, rounding) {
                 tell(&comparison)?;
                 all.push(comparison);
             }
         }
     }
     Ok(all)
-}
-
-enum Check<'a> {
-    Kernel(&'a kernels::Kernel),
-    Model(&'a models::Model),
-}
-
-impl Check<'_> {
-    fn run(&self, setting: &Setting) -> Vec<Comparison> {
-        match self {
-            Self::Kernel(kernel) => kernel.compare(setting),
-            Self::Model(model) => model.compare(setting),
-        }
-    }
 }
 
 /// Half the distance between neighbouring numbers at 1, of the type that products are computed in.
@@ -77,7 +62,7 @@ fn rounding(selected: &Selected, precision: FloatDType) -> f64 {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::setting::largest_difference;
+    use super::check::largest_difference;
     use super::*;
     use ember_model::device::{DeviceChoice, select};
 

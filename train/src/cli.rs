@@ -4,24 +4,11 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 use ember_cli::program::{CommonArgs, Outcome, parse, run_program};
 use ember_host::interrupt::Interrupt;
-use ember_training::distributed::launch;
-use ember_training::memory::keeping::keep_freed_memory;
+use ember_study::error::Error as StudyError;
+use ember_training::{distributed::launch, memory::keeping::keep_freed_memory};
 
-use crate::commands;
-use crate::commands::bench::BenchArgs;
-use crate::commands::compare::CompareArgs;
-use crate::commands::copied::CopiedArgs;
-use crate::commands::devices::DevicesArgs;
-use crate::commands::exposure::ExposureArgs;
-use crate::commands::ledger::LedgerArgs;
-use crate::commands::plan::PlanArgs;
-use crate::commands::prepare::PrepareArgs;
-use crate::commands::resume::ResumeArgs;
-use crate::commands::run::RunArgs;
-use crate::commands::runs::RunsArgs;
-use crate::commands::timeline::TimelineArgs;
-use crate::commands::trial::TrialArgs;
-use crate::commands::verify_resume::VerifyResumeArgs;
+use crate::commands::{bench, compare, copied, devices, exposure, ledger, plan};
+use crate::commands::{prepare, resume, run, runs, timeline, trial, verify_resume};
 use crate::wording;
 
 /// Trains a GPT on your own text.
@@ -49,39 +36,39 @@ struct Cli {
 #[derive(Subcommand, Debug)]
 enum Command {
     /// Train on a text, or on the built-in stories when none is given
-    Run(RunArgs),
+    Run(run::RunArgs),
     /// Propose what to train on a text in a given time, and predict its loss, memory and time
-    Plan(PlanArgs),
+    Plan(plan::PlanArgs),
     /// Go on with a run that was interrupted, to exactly the same numbers
-    Resume(ResumeArgs),
+    Resume(resume::ResumeArgs),
     /// List the runs: how far each has come, how well, and what it takes on the disk; `runs remove`
     /// takes some away
-    Runs(RunsArgs),
+    Runs(runs::RunsArgs),
     /// Show that stopping and resuming changes nothing: train 2N steps in one go and in two halves,
     /// and compare every bit
-    VerifyResume(VerifyResumeArgs),
+    VerifyResume(verify_resume::VerifyResumeArgs),
     /// Turn text into token files once, to train on them many times
-    Prepare(PrepareArgs),
+    Prepare(prepare::PrepareArgs),
     /// Which stretches of a generated text stand word for word in the training text, and where
-    Copied(CopiedArgs),
+    Copied(copied::CopiedArgs),
     /// How the model fares on its own words: its loss by position on real text and on its own, and
     /// how often it ends in a loop
-    Exposure(ExposureArgs),
+    Exposure(exposure::ExposureArgs),
     /// Measure one batch in every way to use a model: training, scoring, generating; time, memory,
     /// operations
-    Ledger(LedgerArgs),
+    Ledger(ledger::LedgerArgs),
     /// Measure how fast a model trains here, part by part, beside what this machine can do
-    Bench(BenchArgs),
+    Bench(bench::BenchArgs),
     /// Draw runs together and list what they differ in; of a single run, draw its losses again
-    Compare(CompareArgs),
+    Compare(compare::CompareArgs),
     /// What the same prompt was continued with through training, step by step
-    Timeline(TimelineArgs),
+    Timeline(timeline::TimelineArgs),
     /// Take the first steps of a configuration, to see whether it fits
     #[command(hide = true, name = "first-steps")]
-    Trial(TrialArgs),
+    Trial(trial::TrialArgs),
     /// List the devices this program can compute on; with --check, compare what one computes with
     /// the CPU
-    Devices(DevicesArgs),
+    Devices(devices::DevicesArgs),
 }
 
 /// Parses the arguments, runs the command, reports.
@@ -89,24 +76,27 @@ pub fn main() -> ! {
     keep_freed_memory();
     let mut cli: Cli = parse();
     cli.common.threads = cli.common.threads.or_else(launch::threads);
-    run_program(&cli.common, |interrupt| run(&cli, interrupt).map_err(wording::said))
+    run_program(&cli.common, |interrupt| match run(&cli, interrupt) {
+        Err(error) if matches!(error.downcast_ref(), Some(StudyError::Stopped)) => Ok(Outcome::Interrupted),
+        ended => ended.map_err(wording::said),
+    })
 }
 
 fn run(cli: &Cli, interrupt: &Interrupt) -> Result<Outcome> {
     match &cli.command {
-        Command::Run(args) => commands::run::run(args, &cli.common, interrupt),
-        Command::Plan(args) => commands::plan::run(args, &cli.common, interrupt),
-        Command::Resume(args) => commands::resume::run(args, &cli.common, interrupt),
-        Command::Runs(args) => commands::runs::run(args, &cli.common),
-        Command::VerifyResume(args) => commands::verify_resume::run(args, &cli.common, interrupt),
-        Command::Prepare(args) => commands::prepare::run(args, &cli.common, interrupt),
-        Command::Copied(args) => commands::copied::run(args, &cli.common, interrupt),
-        Command::Exposure(args) => commands::exposure::run(args, &cli.common, interrupt),
-        Command::Ledger(args) => commands::ledger::run(args, &cli.common, interrupt),
-        Command::Bench(args) => commands::bench::run(args, &cli.common, interrupt),
-        Command::Compare(args) => commands::compare::run(args, &cli.common),
-        Command::Timeline(args) => commands::timeline::run(args, &cli.common),
-        Command::Trial(args) => commands::trial::run(args, &cli.common),
-        Command::Devices(args) => commands::devices::run(args, &cli.common, interrupt),
+        Command::Run(args) => run::run(args, &cli.common, interrupt),
+        Command::Plan(args) => plan::run(args, &cli.common, interrupt),
+        Command::Resume(args) => resume::run(args, &cli.common, interrupt),
+        Command::Runs(args) => runs::run(args, &cli.common),
+        Command::VerifyResume(args) => verify_resume::run(args, &cli.common, interrupt),
+        Command::Prepare(args) => prepare::run(args, &cli.common, interrupt),
+        Command::Copied(args) => copied::run(args, &cli.common, interrupt),
+        Command::Exposure(args) => exposure::run(args, &cli.common, interrupt),
+        Command::Ledger(args) => ledger::run(args, &cli.common, interrupt),
+        Command::Bench(args) => bench::run(args, &cli.common, interrupt),
+        Command::Compare(args) => compare::run(args, &cli.common),
+        Command::Timeline(args) => timeline::run(args, &cli.common),
+        Command::Trial(args) => trial::run(args, &cli.common),
+        Command::Devices(args) => devices::run(args, &cli.common, interrupt),
     }
 }

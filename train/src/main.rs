@@ -2,6 +2,7 @@
 
 mod cli;
 mod commands;
+mod output;
 mod progress_bar;
 mod report;
 mod training;

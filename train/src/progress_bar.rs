@@ -2,7 +2,7 @@
 //! terminal.
 
 use std::io::{IsTerminal, Write};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ember_cli::terminal;
@@ -18,32 +18,35 @@ const LINE_EVERY: Duration = Duration::from_secs(10);
 /// Draws what `ember_data::prepare` reports.
 pub struct Bar {
     interrupt: Interrupt,
-    shown: Mutex<Shown>,
+    /// Nothing when quiet.
+    shown: Option<Mutex<Shown>>,
 }
 
-enum Shown {
-    Nothing,
-    Bar { stage: String, bar: ProgressBar },
-    Lines { stage: String, began: Instant, last: Instant },
+struct Shown {
+    stage: String,
+    began: Instant,
+    /// When the last line was written.
+    last: Instant,
+    /// On a terminal, instead of lines.
+    bar: Option<ProgressBar>,
 }
 
 impl Bar {
     /// A bar on a terminal, lines elsewhere, nothing when `quiet`.
     pub fn new(quiet: bool, interrupt: &Interrupt) -> Self {
         let now = Instant::now();
-        let shown = if quiet {
-            Shown::Nothing
-        } else if std::io::stderr().is_terminal() {
-            Shown::Bar { stage: String::new(), bar: ProgressBar::hidden() }
-        } else {
-            Shown::Lines { stage: String::new(), began: now, last: now }
-        };
-        Self { interrupt: interrupt.clone(), shown: Mutex::new(shown) }
+        let bar = std::io::stderr().is_terminal().then(ProgressBar::hidden);
+        let shown = Shown { stage: String::new(), began: now, last: now, bar };
+        Self { interrupt: interrupt.clone(), shown: (!quiet).then(|| Mutex::new(shown)) }
+    }
+
+    fn shown(&self) -> Option<MutexGuard<'_, Shown>> {
+        Some(self.shown.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Takes the bar off the screen.
     pub fn finish(&self) {
-        if let Shown::Bar { bar, .. } = &*self.shown.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(Shown { bar: Some(bar), .. }) = self.shown().as_deref() {
             bar.finish_and_clear();
         }
     }
@@ -51,29 +54,26 @@ impl Bar {
 
 impl Progress for Bar {
     fn update(&self, stage: &str, done_bytes: u64, total_bytes: Option<u64>) {
-        match &mut *self.shown.lock().unwrap_or_else(PoisonError::into_inner) {
-            Shown::Nothing => {}
-            Shown::Bar { stage: shown, bar } => {
-                if shown != stage {
-                    bar.finish_and_clear();
-                    *shown = stage.to_owned();
-                    *bar = new_bar(stage, total_bytes);
-                }
-                bar.set_position(done_bytes);
+        let Some(mut shown) = self.shown() else { return };
+        let Shown { stage: last_stage, began, last, bar } = &mut *shown;
+        let begins = last_stage != stage;
+        if begins {
+            *last_stage = stage.to_owned();
+            (*began, *last) = (Instant::now(), Instant::now());
+        }
+        if let Some(bar) = bar {
+            if begins {
+                bar.finish_and_clear();
+                *bar = new_bar(stage, total_bytes);
             }
-            Shown::Lines { stage: shown, began, last } => {
-                if shown != stage {
-                    *shown = stage.to_owned();
-                    (*began, *last) = (Instant::now(), Instant::now());
-                } else if last.elapsed() >= LINE_EVERY {
-                    *last = Instant::now();
-                    let rate = done_bytes as f64 / began.elapsed().as_secs_f64();
-                    let left = total_bytes.map(|total| total.saturating_sub(done_bytes) as f64 / rate.max(1.0));
-                    let left = left.map_or_else(String::new, |left| format!(", {} left", units::duration(left)));
-                    let (done, rate) = (units::bytes(done_bytes), units::bytes(rate as u64));
-                    let _ = writeln!(terminal::stderr(), "{stage}: {done}, {rate}/s{left}");
-                }
-            }
+            bar.set_position(done_bytes);
+        } else if last.elapsed() >= LINE_EVERY {
+            *last = Instant::now();
+            let rate = done_bytes as f64 / began.elapsed().as_secs_f64();
+            let left = total_bytes.map(|total| total.saturating_sub(done_bytes) as f64 / rate.max(1.0));
+            let left = left.map_or_else(String::new, |left| format!(", {} left", units::duration(left)));
+            let (done, rate) = (units::bytes(done_bytes), units::bytes(rate as u64));
+            let _ = writeln!(terminal::stderr(), "{stage}: {done}, {rate}/s{left}");
         }
     }
 

@@ -7,7 +7,7 @@ use std::io::{self, IsTerminal};
 
 use ember_cli::terminal::{self, say};
 use ember_training::note::Note;
-use ember_training::run::report::{EvalReport, Reporter, StepReport};
+use ember_training::run::report::{EvalReport, Reporter, Silent, StepReport};
 
 use crate::wording;
 pub use dashboard::{Dashboard, restore_terminal};
@@ -17,14 +17,23 @@ pub use lines::Lines;
 /// nowhere.
 pub struct Screen {
     quiet: bool,
-    /// What training is shown by.
-    training: Option<Box<dyn Reporter>>,
+    /// Shows a run while it trains, and its notes before and after.
+    shows: Box<dyn Reporter>,
+}
+
+/// Says notes, and nothing else.
+struct Said;
+
+impl Reporter for Said {
+    fn note(&mut self, note: Note) {
+        say(wording::note(&note));
+    }
 }
 
 impl Screen {
     /// A screen on which nothing is shown yet.
     pub fn new(quiet: bool) -> Self {
-        Self { quiet, training: None }
+        Self { quiet, shows: if quiet { Box::new(Silent) } else { Box::new(Said) } }
     }
 }
 
@@ -35,45 +44,34 @@ impl Reporter for Screen {
         }
         let terminal = io::stdout().is_terminal() && io::stdin().is_terminal() && io::stderr().is_terminal();
         let dashboard = if terminal { Dashboard::open(run, first_step, max_steps) } else { None };
-        self.training = Some(match dashboard {
+        self.shows = match dashboard {
             Some(dashboard) => Box::new(dashboard),
             None => Box::new(Lines::new(terminal::stderr())),
-        });
+        };
     }
 
     fn step(&mut self, report: &StepReport) {
-        if let Some(training) = &mut self.training {
-            training.step(report);
-        }
+        self.shows.step(report);
     }
 
     fn evaluation(&mut self, report: &EvalReport) {
-        if let Some(training) = &mut self.training {
-            training.evaluation(report);
-        }
+        self.shows.evaluation(report);
     }
 
     fn sample(&mut self, step: u64, text: &str) {
-        if let Some(training) = &mut self.training {
-            training.sample(step, text);
-        }
+        self.shows.sample(step, text);
     }
 
     fn note(&mut self, note: Note) {
-        match &mut self.training {
-            Some(training) => training.note(note),
-            None if self.quiet => {}
-            None => say(wording::note(&note)),
-        }
+        self.shows.note(note);
     }
 
     fn stop_requested(&self) -> bool {
-        self.training.as_ref().is_some_and(|training| training.stop_requested())
+        self.shows.stop_requested()
     }
 
     fn finish(&mut self) {
-        if let Some(mut training) = self.training.take() {
-            training.finish();
-        }
+        self.shows.finish();
+        *self = Self::new(self.quiet);
     }
 }

@@ -1,13 +1,15 @@
 //! What `run` and `resume` have in common: a run is trained, its losses are drawn, and it is said
 //! where things are.
 
+use std::path::Path;
+
 use anyhow::Result;
 use ember_cli::program::{CommonArgs, Notes, Outcome, exit};
 use ember_cli::terminal::say;
 use ember_host::interrupt::Interrupt;
-use ember_model::device::Selected;
-use ember_study::error::Error;
-use ember_study::plot::loss_svg;
+use ember_model::device::{self, DeviceError, Selected};
+use ember_study::{error::Error, plot::loss_svg};
+use ember_training::config::{self, ConfigError, Settings};
 use ember_training::distributed::watch::{Event, Gone};
 use ember_training::distributed::{self, ProcessGroup, Program};
 use ember_training::evaluations::Best;
@@ -66,24 +68,40 @@ fn conclude(trained: &Trained, notes: &Notes) -> Result<(), Error> {
 /// On the built-in corpus: how far the loss has come from forgetting everything to the floor.
 fn marks(trained: &Trained, loss: f64) -> String {
     let Some(marks) = &trained.marks else { return String::new() };
-    let closed = (marks.forgetful_loss - loss) / (marks.forgetful_loss - marks.entropy_floor);
+    let (forgetful, floor) = (marks.forgetful_loss, marks.entropy_floor);
+    let closed = (forgetful - loss) / (forgetful - floor);
+    let reader = format!("a reader who forgets every earlier sentence ({forgetful:.4})");
     if closed < 0.0 {
-        return format!(
-            " nats per token: not yet that of a reader who forgets every earlier sentence ({:.4}); the lowest there can be is {:.4}",
-            marks.forgetful_loss, marks.entropy_floor
-        );
+        return format!(" nats per token: not yet that of {reader}; the lowest there can be is {floor:.4}");
     }
-    format!(
-        " nats per token: {:.1}% of the way from a reader who forgets every earlier sentence ({:.4}) to the lowest there can be ({:.4})",
-        100.0 * closed,
-        marks.forgetful_loss,
-        marks.entropy_floor
-    )
+    let percent = 100.0 * closed;
+    format!(" nats per token: {percent:.1}% of the way from {reader} to the lowest there can be ({floor:.4})")
 }
 
-/// Says which device was chosen and why.
-pub fn say_device(notes: &Notes, selected: &Selected) {
-    notes.say(device_line(selected));
+/// The run that a checkpoint is of, where it is one: its folder is `RUN/checkpoints/step-N`.
+pub fn run_of(checkpoint: &Path) -> Option<&Path> {
+    checkpoint.parent().and_then(Path::parent).filter(|run| run.join("config.toml").is_file())
+}
+
+/// A recipe's settings; without one those of the built-in stories, where `is_default`, or none.
+pub fn recipe(path: Option<&Path>, is_default: bool) -> Result<Settings, ConfigError> {
+    match path {
+        Some(path) => Settings::from_recipe(path),
+        None if is_default => Settings::from_toml_str(config::DEFAULT),
+        None => Ok(Settings::default()),
+    }
+}
+
+/// The seed of the command line is the configuration's.
+pub fn set_seed(settings: &mut Settings, common: &CommonArgs) -> Result<(), ConfigError> {
+    common.seed.map_or(Ok(()), |seed| settings.set(&format!("seed={seed}")))
+}
+
+/// The device that `--device` means, which is said, and why.
+pub fn select(common: &CommonArgs, notes: &Notes) -> Result<Selected, DeviceError> {
+    let selected = device::select(common.device)?;
+    notes.say(device_line(&selected));
+    Ok(selected)
 }
 
 /// What a user is told when a process dies, and the end of this one.

@@ -5,7 +5,7 @@ use std::error::Error as StdError;
 
 use ember_cli::program::SaidElsewhere;
 use ember_cli::wording::{self, Worded, shared};
-use ember_study::error::{CopiedError, Error as StudyError, MeterError, PlotError};
+use ember_study::error::Error as StudyError;
 use ember_training::error::{
     CheckpointError, ConfigError, DoesNotFit, Error, FolderError, GroupError, GuardError, InitError,
 };
@@ -13,7 +13,7 @@ use ember_training::note::Note;
 
 /// What ends the program, in its own words and with its exit code.
 pub fn said(error: anyhow::Error) -> anyhow::Error {
-    let elsewhere = error.chain().find_map(|cause| match of_team(cause)? {
+    let elsewhere = error.chain().find_map(|cause| match Error::unwrapped(cause).downcast_ref()? {
         GroupError::SaidElsewhere(code) => Some(*code),
         _ => None,
     });
@@ -56,9 +56,7 @@ fn words(cause: &(dyn StdError + 'static)) -> Option<Worded> {
         .or_else(|| found(cause).and_then(of_checkpoint))
         .or_else(|| found(cause).and_then(of_guard))
         .or_else(|| found(cause).and_then(of_init))
-        .or_else(|| found(cause).and_then(of_copied))
-        .or_else(|| found(cause).and_then(of_plot))
-        .or_else(|| found(cause).and_then(of_meter));
+        .or_else(|| found(cause).and_then(of_study));
     let usage = || {
         None.or_else(|| found(cause).map(of_config))
             .or_else(|| found(cause).map(DoesNotFit::to_string))
@@ -79,10 +77,6 @@ pub fn cause(error: anyhow::Error) -> Error {
     error.downcast().unwrap_or_else(other)
 }
 
-fn of_team<'a>(cause: &'a (dyn StdError + 'static)) -> Option<&'a GroupError> {
-    Error::unwrapped(cause).downcast_ref()
-}
-
 fn of_config(error: &ConfigError) -> String {
     use ConfigError::*;
     match error {
@@ -91,11 +85,9 @@ fn of_config(error: &ConfigError) -> String {
         }
         Fixed { .. } => format!("--set {error}"),
         UnknownKey { nearest: None, .. } => format!("{error}; `ember-train run --help-config` lists them all"),
-        Precision { precision, device, name, problem } => {
-            format!(
-                "precision = {precision}: {device} ({name}) {problem}; use --set precision=f32, or another --device"
-            )
-        }
+        Precision { precision, device, name, problem } => format!(
+            "precision = {precision}: {device} ({name}) {problem}; use --set precision=f32, or another --device"
+        ),
         WideHeads(error) => wording::heads(error),
         VocabSize { recipe, tokenizer } => format!(
             "--config {}: the number of tokens cannot be told from tokenizer = \"{tokenizer}\"; add --set tokenizer=bpe:SIZE",
@@ -107,29 +99,24 @@ fn of_config(error: &ConfigError) -> String {
 
 fn of_folder(error: &FolderError) -> Option<Worded> {
     use FolderError::*;
-    Some(match error {
-        HoldsRun(path) => {
-            let path = path.display();
-            let way_on = format!("continue it with `ember-train resume {path}`, or choose another --out");
-            Worded::Usage(format!("{path} holds a run already; {way_on}"))
-        }
-        IsFile(_) | Foreign { .. } => Worded::Usage(format!("--out {error}")),
-        Create { path, .. } => {
-            Worded::Failure(format!("cannot create the run folder {}; choose another --out", path.display()))
-        }
-        NoRun(path) => Worded::Failure(format!(
-            "{} is not a run folder (it has no config.toml); name the folder that `run` made",
+    let is_usage = matches!(error, HoldsRun { .. } | IsFile(_) | Foreign { .. });
+    let words = match error {
+        IsFile(_) | Foreign { .. } => format!("--out {error}"),
+        HoldsRun(path) => format!(
+            "{0} holds a run already; continue it with `ember-train resume {0}`, or choose another --out",
             path.display()
-        )),
-        InUse(path) => Worded::Failure(format!(
-            "{} is in use by another ember-train; wait for it to end, or stop it first",
-            path.display()
-        )),
-        Missing(path) => {
-            Worded::Failure(format!("there is no run {}; `ember-train runs` lists those in runs/", path.display()))
+        ),
+        Create { path, .. } => format!("cannot create the run folder {}; choose another --out", path.display()),
+        NoRun(path) => {
+            format!("{} is not a run folder (it has no config.toml); name the folder that `run` made", path.display())
         }
+        InUse(path) => {
+            format!("{} is in use by another ember-train; wait for it to end, or stop it first", path.display())
+        }
+        Missing(path) => format!("there is no run {}; `ember-train runs` lists those in runs/", path.display()),
         _ => return None,
-    })
+    };
+    Some(if is_usage { Worded::Usage(words) } else { Worded::Failure(words) })
 }
 
 fn of_checkpoint(error: &CheckpointError) -> Option<String> {
@@ -177,21 +164,12 @@ fn of_processes(error: &GroupError) -> Option<String> {
     }
 }
 
-fn of_copied(error: &CopiedError) -> Option<String> {
-    matches!(error, CopiedError::TooLong { .. }).then(|| format!("{error} with --corpus"))
-}
-
-fn of_plot(error: &PlotError) -> Option<String> {
+fn of_study(error: &StudyError) -> Option<String> {
     match error {
-        PlotError::NoAxis { axis } => Some(format!("no loss can be drawn over {axis}; try another --by")),
-        _ => None,
-    }
-}
-
-fn of_meter(error: &MeterError) -> Option<String> {
-    match error {
-        MeterError::Silent => Some("the device does not say how much memory is in use; use --device cpu".to_owned()),
-        MeterError::Device(problem) => Some(format!("the device failed: {problem}; try --device cpu")),
+        StudyError::TooLong(_) => Some(format!("{error} with --corpus")),
+        StudyError::NoAxis(axis) => Some(format!("no loss can be drawn over {axis}; try another --by")),
+        StudyError::Silent => Some("the device does not say how much memory is in use; use --device cpu".to_owned()),
+        StudyError::Device(problem) => Some(format!("the device failed: {problem}; try --device cpu")),
         _ => None,
     }
 }

@@ -14,16 +14,13 @@ use burn::tensor::Device;
 use ember_data::windows::{TrainWindows, ValWindows};
 use ember_decoding::bench::Spread;
 use ember_decoding::bench::arithmetic::{Copy, Product};
-use ember_model::GptConfig;
-use ember_model::device::Selected;
+use ember_model::{GptConfig, device::Selected};
 use serde::Serialize;
 
-use crate::error::Result;
+use crate::error::{Result, proceed_if};
 use crate::ledger::meter::{MeasuredBy, Meter, wait_for};
 use crate::plan::measure::Bench;
-use ember_training::config::TrainConfig;
-use ember_training::config::precision::float_dtype;
-use ember_training::memory::counting;
+use ember_training::{config::TrainConfig, config::precision::float_dtype, memory::counting};
 
 use parts::{PartTimes, Parts};
 
@@ -88,11 +85,11 @@ pub struct Speed {
     pub steps_s: Vec<f64>,
 }
 
-/// Measures; `None` when `go_on`, which is asked between steps, says to stop.
+/// Measures; `go_on` is asked between steps.
 ///
 /// # Errors
-/// When the device fails.
-pub fn measure(task: Task, selected: &Selected, go_on: &dyn Fn() -> bool) -> Result<Option<Speed>> {
+/// When the device fails, or `go_on` says to stop.
+pub fn measure(task: Task, selected: &Selected, go_on: &dyn Fn() -> bool) -> Result<Speed> {
     let Task { config, shape, windows, warmup, steps } = task;
     let device = &selected.device;
     let mut meter = Meter::new(device)?;
@@ -106,9 +103,7 @@ pub fn measure(task: Task, selected: &Selected, go_on: &dyn Fn() -> bool) -> Res
 
     let mut warm_s = f64::INFINITY;
     for _ in COUNTED..warmup.max(COUNTED + 1) {
-        if !go_on() {
-            return Ok(None);
-        }
+        proceed_if(go_on())?;
         warm_s = warm_s.min(step(&mut bench, device)?);
     }
     let enough = (ENOUGH_S / warm_s).clamp(STEPS[0], STEPS[1]);
@@ -127,9 +122,7 @@ pub fn measure(task: Task, selected: &Selected, go_on: &dyn Fn() -> bool) -> Res
         // After the large arrays the caches are the step's own again.
         parts.time_a_step(&mut bench, config, device)?;
         for _ in steps * round / rounds..steps * (round + 1) / rounds {
-            if !go_on() {
-                return Ok(None);
-            }
+            proceed_if(go_on())?;
             let step_s = step(&mut bench, device)?;
             shares.push(step_flops / step_s / product);
             steps_s.push(step_s);
@@ -137,7 +130,7 @@ pub fn measure(task: Task, selected: &Selected, go_on: &dyn Fn() -> bool) -> Res
     }
     let step_s = Spread::of(steps_s.clone());
     let tokens = config.tokens_per_step() as f64;
-    Ok(Some(Speed {
+    Ok(Speed {
         step_s,
         tokens_per_s: tokens / step_s.median,
         parts: parts.spread(),
@@ -153,7 +146,7 @@ pub fn measure(task: Task, selected: &Selected, go_on: &dyn Fn() -> bool) -> Res
         utilisation: Spread::of(shares),
         copy_bytes_per_s: Spread::of(copies).median,
         steps_s,
-    }))
+    })
 }
 
 /// Seconds of the very first step, and the most bytes that were there at once in the first two.

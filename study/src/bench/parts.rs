@@ -4,17 +4,15 @@
 
 use std::time::Instant;
 
-use burn::module::Module;
 use burn::optim::{GradientsAccumulator, GradientsParams};
-use burn::tensor::Device;
+use burn::{module::Module, tensor::Device};
 use ember_data::windows::Batch;
 use ember_decoding::bench::Spread;
 use ember_model::Gpt;
 use serde::Serialize;
 
-use crate::error::{PlanError, Result};
-use crate::ledger::meter::wait_for;
-use crate::plan::measure::Bench;
+use crate::error::{Error, Result};
+use crate::{ledger::meter::wait_for, plan::measure::Bench};
 use ember_training::config::TrainConfig;
 use ember_training::step::gradient::{Gradient, Passes, inputs, next_token_loss, pass};
 
@@ -32,14 +30,9 @@ pub struct Parts {
     pub optimizer_s: Spread,
 }
 
-/// The times of all steps that were timed by part.
+/// The times of all steps that were timed by part, in the order of [`Parts`].
 #[derive(Debug, Default)]
-pub struct PartTimes {
-    data: Vec<f64>,
-    forward: Vec<f64>,
-    backward: Vec<f64>,
-    optimizer: Vec<f64>,
-}
+pub struct PartTimes([Vec<f64>; 4]);
 
 impl PartTimes {
     /// Takes one step, part by part.
@@ -51,7 +44,7 @@ impl PartTimes {
         let [mut data, mut forward, mut backward] = [0.0; 3];
         let passes = Passes::new(config, 0, 1.0);
         let (windows, range) = bench.windows();
-        let gpt = bench.gpt().ok_or(PlanError::NoModel)?;
+        let gpt = bench.gpt().ok_or(Error::NoModel)?;
         for first in range.step_by(config.micro_batch) {
             let began = Instant::now();
             let batch = windows.batch(first, config.micro_batch)?;
@@ -63,21 +56,15 @@ impl PartTimes {
         let began = Instant::now();
         bench.follow(Gradient { loss: 0.0, gradients: gradients.grads() });
         wait_for(device)?;
-        self.data.push(data);
-        self.forward.push(forward);
-        self.backward.push(backward);
-        self.optimizer.push(began.elapsed().as_secs_f64());
+        let step = [data, forward, backward, began.elapsed().as_secs_f64()];
+        self.0.iter_mut().zip(step).for_each(|(times, time_s)| times.push(time_s));
         Ok(())
     }
 
     /// What they come to.
     pub fn spread(self) -> Parts {
-        Parts {
-            data_s: Spread::of(self.data),
-            forward_s: Spread::of(self.forward),
-            backward_s: Spread::of(self.backward),
-            optimizer_s: Spread::of(self.optimizer),
-        }
+        let [data_s, forward_s, backward_s, optimizer_s] = self.0.map(Spread::of);
+        Parts { data_s, forward_s, backward_s, optimizer_s }
     }
 }
 

@@ -13,11 +13,10 @@ use std::path::{Path, PathBuf};
 use ember_host::file_error::At;
 use serde::Serialize;
 
-use crate::error::CompareError;
-use crate::plot::{Points, drawable, smooth};
-use ember_training::median::median;
-use ember_training::run::folder;
-use ember_training::run::report::{Row, RunFacts, jsonl};
+use crate::error::{Error, Result};
+use crate::plot::{Points, best, drawable, last, smooth};
+use ember_training::run::report::{Row, jsonl};
+use ember_training::{median::median, run::folder};
 
 pub use chart::{Style, chart};
 pub use picture::svg;
@@ -72,13 +71,13 @@ impl Record {
     /// # Errors
     /// When it is no run's folder, nothing is logged yet, or a file is damaged; the line names the
     /// folder or file.
-    pub fn open(path: &Path) -> Result<Self, CompareError> {
+    pub fn open(path: &Path) -> Result<Self> {
         let metrics = folder::metrics(path);
         if !path.exists() {
-            return Err(CompareError::Missing { path: path.to_owned() });
+            return Err(Error::Missing(path.to_owned()));
         }
         if !metrics.is_file() {
-            return Err(CompareError::NoLog { path: path.to_owned() });
+            return Err(Error::NoMetrics(path.to_owned()));
         }
         let rows: Vec<Row> = jsonl::read(&metrics)?;
         let file = path.join("config.toml");
@@ -86,7 +85,7 @@ impl Record {
             let text = std::fs::read_to_string(&file).at("cannot read", &file)?;
             // Not as a TrainConfig: runs of other versions have other keys, and can be compared all
             // the same.
-            text.parse().map_err(|source| CompareError::NotToml { path: file, source })?
+            text.parse().map_err(|source| Error::NotToml { path: file, source })?
         } else {
             toml::Table::new()
         };
@@ -99,11 +98,6 @@ impl Record {
     /// Whether a loss was logged yet.
     pub fn has_loss(&self) -> bool {
         self.rows.iter().any(|row| row.train_loss.or(row.val_loss).is_some())
-    }
-
-    /// What the first row says of the run; nothing in logs of older versions.
-    fn facts(&self) -> RunFacts {
-        self.rows.iter().find_map(|row| row.run.clone()).unwrap_or_default()
     }
 
     /// Validation losses over `axis`.
@@ -123,24 +117,23 @@ impl Record {
 
     /// The figures of the run.
     pub fn summary(&self) -> Summary {
-        let last = |value: fn(&Row) -> Option<f64>| self.rows.iter().rev().find_map(value);
-        let best =
-            self.rows.iter().filter_map(|row| Some((row.val_loss?, row.step))).min_by(|a, b| a.0.total_cmp(&b.0));
-        let facts = self.facts();
-        let speeds: Vec<f64> = self.rows.iter().filter_map(|row| row.tokens_per_s).collect();
+        let (rows, best) = (&self.rows, best(&self.rows));
+        // What the first row says of the run; nothing in logs of older versions.
+        let facts = rows.iter().find_map(|row| row.run.clone()).unwrap_or_default();
+        let speeds: Vec<f64> = rows.iter().filter_map(|row| row.tokens_per_s).collect();
         let max_steps = self.config.get("max_steps").and_then(toml::Value::as_integer).map(|steps| steps as u64);
         Summary {
             run: self.name.clone(),
             path: self.path.display().to_string(),
             parameters: Some(facts.parameters).filter(|n| *n > 0),
-            step: self.rows.iter().map(|row| row.step).max().unwrap_or(0),
+            step: rows.iter().map(|row| row.step).max().unwrap_or(0),
             max_steps: max_steps.or(Some(facts.max_steps).filter(|n| *n > 0)),
-            tokens: self.rows.iter().rev().find_map(|row| row.tokens),
-            train_loss: last(|row| row.train_loss),
-            val_loss: last(|row| row.val_loss),
+            tokens: last(rows, |row| row.tokens),
+            train_loss: last(rows, |row| row.train_loss),
+            val_loss: last(rows, |row| row.val_loss),
             best_val_loss: best.map(|best| best.0),
             best_step: best.map(|best| best.1),
-            elapsed_s: last(|row| row.elapsed_s),
+            elapsed_s: last(rows, |row| row.elapsed_s),
             tokens_per_s: median(&speeds),
         }
     }
@@ -179,11 +172,11 @@ pub struct Summary {
 ///
 /// # Errors
 /// As [`Record::open`].
-pub fn open(paths: &[PathBuf]) -> Result<Vec<Record>, CompareError> {
-    let mut runs = paths.iter().map(|path| Record::open(path)).collect::<Result<Vec<_>, _>>()?;
+pub fn open(paths: &[PathBuf]) -> Result<Vec<Record>> {
+    let mut runs = paths.iter().map(|path| Record::open(path)).collect::<Result<Vec<_>>>()?;
     // Beside others, a run without a loss has nothing to draw, but a line in the table.
     if let (false, Some(first)) = (runs.iter().any(Record::has_loss), runs.first()) {
-        return Err(CompareError::NoLoss { log: folder::metrics(&first.path) });
+        return Err(Error::NoLoss(folder::metrics(&first.path)));
     }
     let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
     for run in &mut runs {

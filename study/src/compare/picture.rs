@@ -2,12 +2,14 @@
 //! run; below, as the legend, the figures of each and what it differs in.
 
 use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::text_anchor::HPos;
 
 use super::table::{cut, figures};
 use super::{Axis, Record, Scale, differences, heights};
-use crate::error::PlotError;
-use crate::plot::{AXIS, Area, COLOURS, Drawn, EDGE, GREY, GRID, INK, Points, below, decimals, drawing, font};
+use crate::error::{Error, Result};
+use crate::plot::{
+    self, AXIS, Area, COLOURS, Drawn, EDGE, GREY, INK, Points, axes, beside, curve, decimals, dots, legend_entry,
+};
 use ember_training::units::{duration, short};
 
 const WIDTH: u32 = 960;
@@ -30,28 +32,22 @@ struct Curves {
 ///
 /// # Errors
 /// When the drawing library fails.
-pub fn svg(runs: &[Record], axis: Axis, scale: Scale) -> Result<String, PlotError> {
+pub fn svg(runs: &[Record], axis: Axis, scale: Scale) -> Result<String> {
     let place =
         |run: &Record| Curves { train: scale.place(&run.training(axis)), val: scale.place(&run.validation(axis)) };
     let curves: Vec<Curves> = runs.iter().map(place).collect();
     if curves.iter().all(|curves| curves.train.is_empty() && curves.val.is_empty()) {
-        return Err(PlotError::NoAxis { axis: axis.title() });
+        return Err(Error::NoAxis(axis.title()));
     }
     let notes = notes(runs);
     let lines: u32 = 1 + notes.iter().map(|lines| 1 + lines.len() as u32).sum::<u32>();
-    let mut svg = String::new();
-    {
-        let size = (WIDTH, HEADER + PANEL + LINE * (lines + 1));
-        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
-        root.fill(&WHITE).map_err(drawing)?;
+    plot::svg("plot", (WIDTH, HEADER + PANEL + LINE * (lines + 1)), |root| {
         let (header, rest) = root.split_vertically(HEADER);
         let (panel, legend) = rest.split_vertically(PANEL);
-        heading(&header).map_err(drawing)?;
-        losses(&panel, &curves, axis, scale).map_err(drawing)?;
-        figures_of(&legend, runs, &notes).map_err(drawing)?;
-        root.present().map_err(drawing)?;
-    }
-    Ok(svg)
+        heading(&header)?;
+        losses(&panel, &curves, axis, scale)?;
+        figures_of(&legend, runs, &notes)
+    })
 }
 
 /// What each run differs in, in lines that fit.
@@ -77,12 +73,8 @@ fn notes(runs: &[Record]) -> Vec<Vec<String>> {
 
 fn heading(area: &Area<'_>) -> Drawn {
     let (left, y) = ((EDGE + AXIS) as i32, 20);
-    let middle = Pos::new(HPos::Left, VPos::Center);
-    area.draw(&PathElement::new(vec![(left, y), (left + 22, y)], GREY.stroke_width(2)))?;
-    area.draw(&Circle::new((left + 11, y), 3, GREY.filled()))?;
-    area.draw(&Text::new("validation", (left + 28, y), font(13, &INK).pos(middle)))?;
-    area.draw(&PathElement::new(vec![(left + 118, y), (left + 140, y)], GREY.mix(0.4).stroke_width(2)))?;
-    area.draw(&Text::new("train, smoothed", (left + 146, y), font(13, &INK).pos(middle)))
+    legend_entry(area, (left, y), "validation", GREY.stroke_width(2), true)?;
+    legend_entry(area, (left + 118, y), "train, smoothed", GREY.mix(0.4).stroke_width(2), false)
 }
 
 fn losses(area: &Area<'_>, curves: &[Curves], axis: Axis, scale: Scale) -> Drawn {
@@ -99,31 +91,20 @@ fn losses(area: &Area<'_>, curves: &[Curves], axis: Axis, scale: Scale) -> Drawn
         Axis::Step | Axis::Tokens => short(*x),
         Axis::Time => duration(*x),
     };
-    chart
-        .configure_mesh()
-        .bold_line_style(GRID)
-        .light_line_style(TRANSPARENT)
-        .axis_style(GREY)
-        .label_style(font(12, &GREY))
+    axes(&mut chart)
         .x_desc(axis.title())
         .y_desc("loss (nats per token)")
-        .axis_desc_style(font(13, &INK))
         .x_labels(9)
         .y_labels(8)
         .x_label_formatter(&x_label)
         .y_label_formatter(&|y| decimals(scale.loss(*y), scale.loss(high) - scale.loss(low)))
         .draw()?;
     for (run, curves) in curves.iter().enumerate() {
-        for piece in below(&curves.train, high) {
-            chart.draw_series(LineSeries::new(piece, colour(run).mix(0.4).stroke_width(2)))?;
-        }
+        curve(&mut chart, &curves.train, high, colour(run).mix(0.4).stroke_width(2))?;
     }
     for (run, curves) in curves.iter().enumerate() {
-        for piece in below(&curves.val, high) {
-            chart.draw_series(LineSeries::new(piece, colour(run).stroke_width(2)))?;
-        }
-        let dots = curves.val.iter().filter(|point| point.1 <= high);
-        chart.draw_series(dots.map(|point| Circle::new(*point, 3, colour(run).filled())))?;
+        curve(&mut chart, &curves.val, high, colour(run).stroke_width(2))?;
+        dots(&mut chart, &curves.val, high, colour(run))?;
     }
     Ok(())
 }
@@ -140,7 +121,7 @@ fn figures_of(area: &Area<'_>, runs: &[Record], notes: &[Vec<String>]) -> Drawn 
         cells(area, &figures(&record.summary()), y, &INK)?;
         for note in notes {
             y += LINE as i32;
-            area.draw(&Text::new(note.clone(), (left, y), font(12, &GREY).pos(Pos::new(HPos::Left, VPos::Center))))?;
+            area.draw(&Text::new(note.clone(), (left, y), beside(HPos::Left, 12, &GREY)))?;
         }
     }
     Ok(())
@@ -149,7 +130,7 @@ fn figures_of(area: &Area<'_>, runs: &[Record], notes: &[Vec<String>]) -> Drawn 
 fn cells(area: &Area<'_>, cells: &[String; 8], y: i32, ink: &RGBColor) -> Drawn {
     for (column, (cell, x)) in cells.iter().zip(COLUMNS).enumerate() {
         let side = if column == 0 { HPos::Left } else { HPos::Right };
-        area.draw(&Text::new(cut(cell), (x, y), font(13, ink).pos(Pos::new(side, VPos::Center))))?;
+        area.draw(&Text::new(cut(cell), (x, y), beside(side, 13, ink)))?;
     }
     Ok(())
 }

@@ -4,7 +4,7 @@
 //! Sorted, all places where a stretch stands lie next to each other (Manber and Myers, "Suffix
 //! arrays: a new method for on-line string searches", 1993). The sorting itself is divsufsort's.
 
-use crate::error::CopiedError;
+use crate::error::{Error, Result};
 
 /// A text of which every stretch can be looked up; 5 bytes of memory for each of its own.
 pub struct Index {
@@ -18,9 +18,9 @@ impl Index {
     ///
     /// # Errors
     /// When the text is larger.
-    pub fn new(text: Vec<u8>) -> Result<Self, CopiedError> {
+    pub fn new(text: Vec<u8>) -> Result<Self> {
         if i32::try_from(text.len()).is_err() {
-            return Err(CopiedError::TooLong { bytes: text.len() });
+            return Err(Error::TooLong(text.len()));
         }
         let mut suffixes = vec![0; text.len()];
         divsufsort::sort_in_place(&text, &mut suffixes);

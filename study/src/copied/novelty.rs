@@ -1,8 +1,7 @@
 //! How much of a text is new, by runs of n words (McCoy et al., "How much do language models copy
 //! from their training data?", 2021): the share of its n-grams that the training text has nowhere.
 
-use std::collections::HashMap;
-use std::ops::Range;
+use std::{collections::HashMap, ops::Range};
 
 use serde::Serialize;
 

@@ -1,64 +1,49 @@
 //! The checked texts as a page: what is copied is marked, and each mark says and links to where it
 //! stands.
 
-use std::fmt::Write;
-
-use super::checked::{Checked, Together};
+use super::checked::{Checked, Span, Together};
 use super::training_text::Place;
-use ember_training::run::report::html::{escape, page as whole_page};
+use crate::page::{escape, fill, page as whole_page};
 
-const STYLE: &str = "
-.text { white-space: pre-wrap; overflow-wrap: anywhere; border-left: 3px solid GrayText; padding-left: 1em }
-.text a { background: #f6c34480; color: inherit; text-decoration: none; border-bottom: 2px solid #c58b00 }
-.text a:focus, .text a:hover, li:target { background: #f6c344c0 }
-li q { white-space: pre-wrap; overflow-wrap: anywhere }
-li small { white-space: pre-wrap; overflow-wrap: anywhere }";
+const STYLE: &str = include_str!("page/style.css");
 
 /// A page that needs nothing but itself.
 pub fn page(title: &str, texts: &[&str], checked: &[Checked], all: &Together, validation: Option<&Together>) -> String {
-    let mut body = format!(
-        "<p>{:.1}% of {} characters stand word for word in the training text, in {} spans; the longest stretch has {}. \
-         Marked text is copied; a mark leads to where it stands.</p>\n",
-        100.0 * all.copied_share,
-        all.characters,
-        all.spans,
-        all.longest
-    );
-    if let Some(validation) = validation {
+    let of_validation = validation.map_or_else(String::new, |validation| {
         let share = 100.0 * validation.copied_share;
-        let _ = writeln!(
-            body,
-            "<p>Of as much validation text, which was written without the training text, it is {share:.1}%.</p>"
-        );
-    }
-    for (number, (text, checked)) in texts.iter().zip(checked).enumerate() {
-        let _ = writeln!(
-            body,
-            "<section><h2>Text {}</h2>\n<p class=\"text\">{}</p>",
-            number + 1,
-            marked(number, text, checked)
-        );
-        if !checked.spans.is_empty() {
-            body += "<ol>\n";
-            for (place, span) in checked.spans.iter().enumerate() {
-                let whereabouts = span.place.as_ref().map_or_else(String::new, |place| {
-                    format!(
-                        "{}<br><small>…{}<b>{}</b>{}…</small>",
-                        escape(&words_for(place)),
-                        escape(&place.before),
-                        escape(&span.text),
-                        escape(&place.after)
-                    )
-                });
-                let (times, characters) = (times(span.times), span.characters);
-                let _ =
-                    writeln!(body, "<li id=\"s{number}-{place}\">{characters} characters, {times}: {whereabouts}</li>");
-            }
-            body += "</ol>\n";
-        }
-        body += "</section>\n";
-    }
+        format!("<p>Of as much validation text, which was written without the training text, it is {share:.1}%.</p>\n")
+    });
+    let sections = texts.iter().zip(checked).enumerate();
+    let body = fill(
+        include_str!("page/page.html"),
+        &[
+            ("share", &format!("{:.1}", 100.0 * all.copied_share)),
+            ("characters", &all.characters),
+            ("spans", &all.spans),
+            ("longest", &all.longest),
+            ("validation", &of_validation),
+            ("sections", &sections.map(|(number, (text, checked))| section(number, text, checked)).collect::<String>()),
+        ],
+    );
     whole_page(title, STYLE, &body)
+}
+
+/// A text, and the list of what is copied in it.
+fn section(number: usize, text: &str, checked: &Checked) -> String {
+    let items: String = checked.spans.iter().enumerate().map(|(place, span)| item(number, place, span)).collect();
+    let list = if items.is_empty() { items } else { format!("<ol>\n{items}</ol>\n") };
+    let (named, marked) = (number + 1, marked(number, text, checked));
+    format!("<section><h2>Text {named}</h2>\n<p class=\"text\">{marked}</p>\n{list}</section>\n")
+}
+
+fn item(number: usize, at: usize, span: &Span) -> String {
+    let whereabouts = span.place.as_ref().map_or_else(String::new, |place| {
+        let [words, before, text, after] =
+            [&words_for(place), &place.before, &span.text, &place.after].map(|text| escape(text));
+        format!("{words}<br><small>…{before}<b>{text}</b>{after}…</small>")
+    });
+    let (times, characters) = (times(span.times), span.characters);
+    format!("<li id=\"s{number}-{at}\">{characters} characters, {times}: {whereabouts}</li>\n")
 }
 
 /// "line 12 of input.txt".
@@ -94,9 +79,10 @@ fn marked(number: usize, text: &str, checked: &Checked) -> String {
         match run[0] {
             None => html += &piece,
             Some(span) => {
-                let place = checked.spans[span].place.as_ref().map_or_else(String::new, words_for);
-                let title = escape(&format!("{}: {place}", times(checked.spans[span].times)));
-                let _ = write!(html, "<a href=\"#s{number}-{span}\" title=\"{title}\">{piece}</a>");
+                let Span { place, times: count, .. } = &checked.spans[span];
+                let place = place.as_ref().map_or_else(String::new, words_for);
+                let title = escape(&format!("{}: {place}", times(*count)));
+                html += &format!("<a href=\"#s{number}-{span}\" title=\"{title}\">{piece}</a>");
             }
         }
     }

@@ -1,16 +1,13 @@
 //! The text that a model has learned, as one piece that can be searched, and where in it a place
 //! is.
 
-use std::path::PathBuf;
-use std::sync::atomic::AtomicU64;
+use std::{path::PathBuf, sync::atomic::AtomicU64};
 
 use ember_data::source::{self, Event, Format, Listing};
-use ember_data::tokenizer::Tokenizer;
-use ember_data::tokens::TokenFile;
+use ember_data::{tokenizer::Tokenizer, tokens::TokenFile};
 use serde::Serialize;
 
 use super::index::Index;
-use crate::error::CopiedError;
 use crate::error::Result;
 
 /// Stands behind every document. No UTF-8 text has this byte, so no match goes from one document
@@ -157,16 +154,11 @@ impl Documents {
         self.bytes.push(SEPARATOR);
     }
 
-    /// Every document's text, in order.
-    pub fn texts(&self) -> impl Iterator<Item = &str> {
-        texts(&self.bytes)
-    }
-
     /// Sorts the text to be searched.
     ///
     /// # Errors
     /// As [`Index::new`].
-    pub fn index(self) -> Result<TrainingText, CopiedError> {
+    pub fn index(self) -> Result<TrainingText> {
         let Self { bytes, documents, sources } = self;
         Ok(TrainingText { index: Index::new(bytes)?, documents, sources })
     }
@@ -187,7 +179,8 @@ impl TrainingText {
 
     /// Every document's text, in order.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
-        texts(self.index.text())
+        // Documents came as text, so none is lost here.
+        self.index.text().split(|&byte| byte == SEPARATOR).filter_map(|document| std::str::from_utf8(document).ok())
     }
 
     /// How often `wanted` stands in the text, and where first.
@@ -215,11 +208,6 @@ impl TrainingText {
             after: after.chars().take(AROUND).collect(),
         }
     }
-}
-
-fn texts(bytes: &[u8]) -> impl Iterator<Item = &str> {
-    // Documents came as text, so none is lost here.
-    bytes.split(|&byte| byte == SEPARATOR).filter_map(|document| std::str::from_utf8(document).ok())
 }
 
 /// Line ends in it.
@@ -280,8 +268,9 @@ mod tests {
         }
         let tokens = TokenFile::from_ids(&ids, tokenizer.vocab_size()).unwrap();
         let documents = Documents::from_tokens(&tokens, &tokenizer, Some(end), "a run".into()).unwrap();
+        let documents = documents.index().unwrap();
         assert_eq!(documents.texts().filter(|text| !text.is_empty()).collect::<Vec<_>>(), texts);
-        let place = documents.index().unwrap().find("other").1.unwrap();
+        let place = documents.find("other").1.unwrap();
         assert_eq!((place.source.as_str(), place.document, place.offset_bytes), ("a run", 3, 4));
     }
 }

@@ -26,17 +26,16 @@ mod page;
 use std::collections::HashSet;
 use std::ops::{ControlFlow, Range};
 
-use burn::tensor::activation::log_softmax;
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{Int, Tensor, TensorData, activation::log_softmax};
 use ember_decoding::config::{GenerationConfig, Strategy};
-use ember_decoding::memory::batch_size;
 use ember_decoding::score::{Stretch as Scored, score_stretches};
-use ember_decoding::{Certain, FinishReason, Plan, generate_batch};
+use ember_decoding::{Certain, FinishReason, Plan, generate_batch, memory::batch_size};
 use ember_host::memory::{ASSUMED_BYTES, available_bytes};
 use ember_model::Gpt;
 use serde::Serialize;
 
-use crate::error::{MeterError, Result};
+use crate::error::{Error, Result, proceed_if};
+use crate::ledger::meter::read;
 
 pub use loops::{LEAST_TOKENS, Loop, Loops, TIMES, ending_loop};
 pub use page::page;
@@ -132,16 +131,12 @@ pub struct Exposure {
 }
 
 /// Measures `gpt`, on a device without automatic differentiation, on at least two windows of real
-/// text; `None` when `interrupted` says to stop.
+/// text.
 ///
 /// # Errors
-/// When windows or settings do not fit the model, or its logits are not finite.
-pub fn measure(
-    gpt: &Gpt,
-    windows: &[Window],
-    settings: &Settings,
-    interrupted: &dyn Fn() -> bool,
-) -> Result<Option<Exposure>> {
+/// When windows or settings do not fit the model, its logits are not finite, or `interrupted` says
+/// to stop.
+pub fn measure(gpt: &Gpt, windows: &[Window], settings: &Settings, interrupted: &dyn Fn() -> bool) -> Result<Exposure> {
     let Settings { prefix, samples, loop_tokens, repeated_tokens, seed } = *settings;
     let context_length = gpt.config().context_length;
     let new = context_length + 1 - prefix;
@@ -155,17 +150,12 @@ pub fn measure(
     };
     // The first of a window's drawn texts is also the one looked at for a loop, if that need not be
     // longer.
-    let Some(sampled) = write(gpt, &prefixes, &knobs(Strategy::Sample, samples, new), interrupted)? else {
-        return Ok(None);
-    };
-    let greedy = knobs(Strategy::Greedy, 1, new.max(loop_tokens));
-    let Some(greedy) = write(gpt, &prefixes, &greedy, interrupted)? else { return Ok(None) };
+    let sampled = write(gpt, &prefixes, &knobs(Strategy::Sample, samples, new), interrupted)?;
+    let greedy = write(gpt, &prefixes, &knobs(Strategy::Greedy, 1, new.max(loop_tokens)), interrupted)?;
 
     let mut loops = Vec::new();
     if loop_tokens > 0 {
-        let Some(long) = write(gpt, &prefixes, &knobs(Strategy::Sample, 1, loop_tokens), interrupted)? else {
-            return Ok(None);
-        };
+        let long = write(gpt, &prefixes, &knobs(Strategy::Sample, 1, loop_tokens), interrupted)?;
         let real = windows.iter().map(|window| window.long.as_slice()).filter(|long| long.len() == loop_tokens);
         loops.push(Loops::count("real", real));
         loops.push(Loops::count("sampled", long.iter().map(Vec::as_slice)));
@@ -177,11 +167,8 @@ pub fn measure(
     };
     let rows =
         [windows.iter().map(|window| window.ids.clone()).collect(), behind(&sampled, samples), behind(&greedy, 1)];
-    let mut readings = Vec::with_capacity(rows.len());
-    for rows in &rows {
-        let Some(reading) = Reading::new(gpt, rows, prefix, repeated_tokens, interrupted)? else { return Ok(None) };
-        readings.push(reading);
-    }
+    let readings = rows.iter().map(|rows| Reading::new(gpt, rows, prefix, repeated_tokens, interrupted));
+    let readings = readings.collect::<Result<Vec<_>>>()?;
     let stretch = |positions: Range<usize>| {
         let [real, sampled, greedy] = [0, 1, 2].map(|kind| readings[kind].figures(&positions));
         let by_window = |kind: usize, of: fn(&Reading) -> &Vec<Vec<f32>>| {
@@ -199,7 +186,7 @@ pub fn measure(
             drift: difference(by_window(1, |of| &of.expected), by_window(0, |of| &of.expected)),
         }
     };
-    Ok(Some(Exposure {
+    Ok(Exposure {
         windows: windows.len(),
         context_length,
         settings: *settings,
@@ -207,7 +194,7 @@ pub fn measure(
         second_half: stretch(new / 2..new),
         whole: stretch(0..new),
         loops,
-    }))
+    })
 }
 
 /// 0..1, 1..2, 2..4, 4..8 and so on up to `end`.
@@ -223,7 +210,7 @@ fn write(
     prefixes: &[&[u32]],
     knobs: &GenerationConfig,
     interrupted: &dyn Fn() -> bool,
-) -> Result<Option<Vec<Vec<u32>>>> {
+) -> Result<Vec<Vec<u32>>> {
     let each = knobs.num_return_sequences;
     let mut texts = Vec::with_capacity(prefixes.len() * each);
     let memory_bytes = available_bytes().min(ASSUMED_BYTES);
@@ -237,12 +224,10 @@ fn write(
             true => ControlFlow::Break(FinishReason::Interrupted),
             false => ControlFlow::Continue(()),
         })?;
-        if interrupted() {
-            return Ok(None);
-        }
+        proceed_if(!interrupted())?;
         texts.extend(completions.into_iter().flatten().map(|completion| completion.ids));
     }
-    Ok(Some(texts))
+    Ok(texts)
 }
 
 /// What the model makes of some rows, at every position behind the prefix.
@@ -258,27 +243,20 @@ struct Reading {
 }
 
 impl Reading {
-    fn new(
-        gpt: &Gpt,
-        rows: &[Vec<u32>],
-        prefix: usize,
-        run: usize,
-        interrupted: &dyn Fn() -> bool,
-    ) -> Result<Option<Self>> {
+    fn new(gpt: &Gpt, rows: &[Vec<u32>], prefix: usize, run: usize, interrupted: &dyn Fn() -> bool) -> Result<Self> {
         let stretches: Vec<Scored> = rows.iter().map(|ids| Scored { ids, scored: ids.len() - prefix }).collect();
         let scored = score_stretches(gpt, &stretches, &mut |_| match interrupted() {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
         })?;
-        let Some(logprobs) = scored else { return Ok(None) };
-        let Some(expected) = entropies(gpt, rows, prefix, interrupted)? else { return Ok(None) };
+        let logprobs = scored.ok_or(Error::Stopped)?;
         let map = |f: fn(f32) -> f32| logprobs.iter().map(|row| row.iter().map(|&l| f(l)).collect()).collect();
-        Ok(Some(Self {
+        Ok(Self {
             loss: map(|logprob| -logprob),
-            expected,
+            expected: entropies(gpt, rows, prefix, interrupted)?,
             probability: map(f32::exp),
             repeated: rows.iter().map(|ids| repeated(ids, prefix, run)).collect(),
-        }))
+        })
     }
 
     fn figures(&self, positions: &Range<usize>) -> Figures {
@@ -293,20 +271,13 @@ impl Reading {
 
 /// The entropy, in nats, of the model's distribution for every token of each row from `prefix` on;
 /// the rows are of one length.
-fn entropies(
-    gpt: &Gpt,
-    rows: &[Vec<u32>],
-    prefix: usize,
-    interrupted: &dyn Fn() -> bool,
-) -> Result<Option<Vec<Vec<f32>>>> {
+fn entropies(gpt: &Gpt, rows: &[Vec<u32>], prefix: usize, interrupted: &dyn Fn() -> bool) -> Result<Vec<Vec<f32>>> {
     let device = gpt.device();
     let vocab_size = gpt.config().vocab_size;
     let mut entropies = Vec::with_capacity(rows.len());
     let time = rows.first().map_or(1, |row| row.len() - 1);
     for rows in rows.chunks((TOKENS_AT_ONCE / time).max(1)) {
-        if interrupted() {
-            return Ok(None);
-        }
+        proceed_if(!interrupted())?;
         let ids: Vec<i32> = rows.iter().flat_map(|row| row[..time].iter().map(|&id| id as i32)).collect();
         let tokens = Tensor::<2, Int>::from_data(TensorData::new(ids, [rows.len(), time]), &device); // [batch, time]
         let hidden = gpt.hidden(tokens).narrow(1, prefix - 1, time + 1 - prefix); // [batch, new, n_embd]
@@ -316,15 +287,11 @@ fn entropies(
         for hidden in hidden.split((LOGITS_AT_ONCE / vocab_size).max(1), 1) {
             let logprobs = log_softmax(gpt.logits(hidden), 2); // [1, positions, vocab]
             let entropy = -(logprobs.clone().exp() * logprobs).sum_dim(2); // [1, positions, 1]
-            let values = entropy.into_data().try_into_vec::<f32>();
-            flat.extend(values.map_err(|error| {
-                let problem = format!("{error:?}");
-                MeterError::Values { what: "entropies", problem }
-            })?);
+            flat.extend(read("entropies", entropy)?);
         }
         entropies.extend(flat.chunks(new).map(<[f32]>::to_vec));
     }
-    Ok(Some(entropies))
+    Ok(entropies)
 }
 
 /// For every token from `prefix` on: 1 where the `run` tokens that it ends stood in the row before,

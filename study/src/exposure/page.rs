@@ -1,18 +1,9 @@
 //! The figures as a page: the losses by position, the drift with its uncertainty, the loops.
 
-use std::fmt::Write;
+use super::{Exposure, Figures, LEAST_TOKENS, Loops, Stretch, TIMES};
+use crate::page::{fill, line_points, page as whole_page};
 
-use super::{Exposure, Figures, Stretch};
-use ember_training::run::report::html::page as whole_page;
-
-const STYLE: &str = "
-svg { width: 100%; height: auto; font: 12px system-ui, sans-serif }
-svg text { fill: currentColor }
-svg .axis { stroke: currentColor; stroke-width: 1; opacity: 0.4 }
-svg polyline { fill: none; stroke-width: 2.5 }
-.real { stroke: #2b7bba } .sampled { stroke: #d9822b } .greedy { stroke: #8a4fbf; stroke-dasharray: 6 4 }
-.drift { stroke: #d9822b; fill: #d9822b }
-.table { overflow-x: auto }";
+const STYLE: &str = include_str!("page/style.css");
 
 /// Size of a picture and of the margins around its plot, in its own units.
 const WIDTH: f64 = 720.0;
@@ -24,62 +15,55 @@ const BOTTOM: f64 = 40.0;
 
 /// A page that needs nothing but itself.
 pub fn page(title: &str, exposure: &Exposure) -> String {
-    let prefix = exposure.settings.prefix;
-    let mut body = format!(
-        "<p>{} windows of validation text. Behind {prefix} real tokens come the real words, words drawn from the model at \
-         temperature 1 ({} times), or its most probable words (greedy).</p>\n",
-        exposure.windows, exposure.settings.samples
+    let Exposure { windows, settings, positions, whole, loops, .. } = exposure;
+    let loops = match loops.as_slice() {
+        [] => String::new(),
+        all => fill(
+            include_str!("page/loops.html"),
+            &[
+                ("loop_tokens", &settings.loop_tokens),
+                ("times", &TIMES),
+                ("least_tokens", &LEAST_TOKENS),
+                ("rows", &all.iter().map(loops_row).collect::<String>()),
+            ],
+        ),
+    };
+    let body = fill(
+        include_str!("page/page.html"),
+        &[
+            ("windows", windows),
+            ("prefix", &settings.prefix),
+            ("samples", &settings.samples),
+            ("losses", &losses(positions)),
+            ("drift", &drift(positions)),
+            ("figures", &positions.iter().chain([whole]).map(figures_row).collect::<String>()),
+            ("loops", &loops),
+        ],
     );
-    body += "<h2>Loss by position</h2>\n<p>-ln p of the token that stands there, in nats. Drawn tokens cost what the model \
-             expects; real ones more, as far as it does not know them; greedy ones less, least where it repeats itself.</p>\n";
-    body += &losses(&exposure.positions);
-    body += "<h2>Drift</h2>\n<p>What the model expects to lose on its own words less what it expects on real ones, in nats a \
-             token, with two standard errors to each side. At 0 its own words lead it nowhere that real text does not go.</p>\n";
-    body += &drift(&exposure.positions);
-    body += &table(exposure);
-    if !exposure.loops.is_empty() {
-        let _ = writeln!(
-            body,
-            "<h2>Loops</h2>\n<p>Of texts of {} tokens, how many end in a stretch said at least {} times in a row (over at least \
-             {} tokens).</p>\n<table><tr><th>text</th><th>in a loop</th><th>of</th><th>mean onset</th><th>mean period</th></tr>",
-            exposure.settings.loop_tokens,
-            super::TIMES,
-            super::LEAST_TOKENS
-        );
-        for of in &exposure.loops {
-            let mean = |mean: Option<f64>| mean.map_or_else(String::new, |mean| format!("{mean:.1}"));
-            let (onset, period) = (mean(of.mean_onset), mean(of.mean_period));
-            let _ = writeln!(
-                body,
-                "<tr><th>{}</th><td>{}</td><td>{}</td><td>{onset}</td><td>{period}</td></tr>",
-                of.text, of.loops, of.texts
-            );
-        }
-        body += "</table>\n";
-    }
     whole_page(title, STYLE, &body)
 }
 
-fn table(exposure: &Exposure) -> String {
-    let mut html =
-        "<h2>Every figure</h2>\n<div class=\"table\" tabindex=\"0\"><table>\n<tr><th rowspan=\"2\">position</th>\
-                    <th colspan=\"3\">loss</th><th colspan=\"3\">expected loss</th><th colspan=\"3\">probability</th>\
-                    <th colspan=\"3\">repeated</th><th rowspan=\"2\">drift</th></tr>\n<tr>"
-            .to_owned();
-    html += &"<th>real</th><th>own</th><th>greedy</th>".repeat(4);
-    html += "</tr>\n";
-    for stretch in exposure.positions.iter().chain([&exposure.whole]) {
-        let _ = write!(html, "<tr><th>{}</th>", positions(stretch));
-        let figures: [fn(&Figures) -> f64; 4] =
-            [|of| of.loss, |of| of.expected_loss, |of| of.probability, |of| of.repeated];
-        for of in figures {
-            for text in [&stretch.real, &stretch.sampled, &stretch.greedy] {
-                let _ = write!(html, "<td>{:.3}</td>", of(text));
-            }
-        }
-        let _ = writeln!(html, "<td>{:+.3} ± {:.3}</td></tr>", stretch.drift.mean, stretch.drift.standard_error);
-    }
-    html + "</table></div>\n"
+fn loops_row(of: &Loops) -> String {
+    let [onset, period] =
+        [of.mean_onset, of.mean_period].map(|mean| mean.map_or_else(String::new, |mean| format!("{mean:.1}")));
+    format!(
+        "<tr><th>{}</th><td>{}</td><td>{}</td><td>{onset}</td><td>{period}</td></tr>\n",
+        of.text, of.loops, of.texts
+    )
+}
+
+fn figures_row(stretch: &Stretch) -> String {
+    let figures: [fn(&Figures) -> f64; 4] =
+        [|of| of.loss, |of| of.expected_loss, |of| of.probability, |of| of.repeated];
+    let texts = [&stretch.real, &stretch.sampled, &stretch.greedy];
+    let cells: String = figures.iter().flat_map(|of| texts.map(|text| format!("<td>{:.3}</td>", of(text)))).collect();
+    let drift = stretch.drift;
+    format!(
+        "<tr><th>{}</th>{cells}<td>{:+.3} ± {:.3}</td></tr>\n",
+        positions(stretch),
+        drift.mean,
+        drift.standard_error
+    )
 }
 
 /// "1" or "5 to 8".
@@ -99,49 +83,44 @@ fn losses(stretches: &[Stretch]) -> String {
     let most = stretches.iter().flat_map(|of| curves.map(|(_, _, loss)| loss(of))).fold(0.0, f64::max);
     let frame = Frame { low: 0.0, high: most * 1.05 + 1e-9, columns: stretches.len() };
     let mut svg = frame.open("Loss by position behind the prefix, of real, drawn and greedy words", stretches);
-    // Labels that would meet are moved apart, from the top down.
-    let last = |curve: fn(&Stretch) -> f64| stretches.last().map_or(0.0, |of| frame.y(curve(of)));
-    let mut labels: Vec<_> = curves.iter().map(|&(class, label, curve)| (last(curve), class, label)).collect();
-    labels.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let mut lowest = f64::NEG_INFINITY;
     for (class, _, curve) in curves {
-        let points: Vec<String> = stretches
-            .iter()
-            .enumerate()
-            .map(|(i, of)| format!("{:.1},{:.1}", frame.x(i), frame.y(curve(of))))
-            .collect();
-        let _ = writeln!(svg, "<polyline class=\"{class}\" points=\"{}\"/>", points.join(" "));
+        let points = line_points(stretches.iter().enumerate().map(|(i, of)| (frame.x(i), frame.y(curve(of)))));
+        svg += &format!("<polyline class=\"{class}\" points=\"{points}\"/>\n");
     }
+    let last = |curve: fn(&Stretch) -> f64| stretches.last().map_or(0.0, |of| frame.y(curve(of)));
+    let mut labels = curves.map(|(class, label, curve)| (last(curve), class, label));
+    labels.sort_by(|a, b| a.0.total_cmp(&b.0));
+    // Labels that would meet are moved apart, from the top down.
+    let mut lowest = f64::NEG_INFINITY;
+    let x = WIDTH - RIGHT + 8.0;
+    let [end, text_x] = [x + 16.0, x + 22.0];
     for (y, class, label) in labels {
         lowest = y.max(lowest + 16.0);
-        let x = WIDTH - RIGHT + 8.0;
-        let _ = writeln!(
-            svg,
-            "<line class=\"{class}\" x1=\"{x}\" x2=\"{}\" y1=\"{lowest:.1}\" y2=\"{lowest:.1}\" stroke-width=\"2.5\"/>",
-            x + 16.0
+        let text_y = lowest + 4.0;
+        svg += &format!(
+            "<line class=\"{class}\" x1=\"{x}\" x2=\"{end}\" y1=\"{lowest:.1}\" y2=\"{lowest:.1}\" stroke-width=\"2.5\"/>\n\
+             <text x=\"{text_x}\" y=\"{text_y:.1}\">{label}</text>\n"
         );
-        let _ = writeln!(svg, "<text x=\"{}\" y=\"{:.1}\">{label}</text>", x + 22.0, lowest + 4.0);
     }
-    svg + "</svg>\n"
+    svg + "</svg>"
 }
 
 fn drift(stretches: &[Stretch]) -> String {
     let reach = |of: &Stretch| of.drift.mean.abs() + 2.0 * of.drift.standard_error;
     let most = stretches.iter().map(reach).fold(0.0, f64::max) * 1.1 + 1e-9;
     let frame = Frame { low: -most, high: most, columns: stretches.len() };
+    let (zero, right) = (frame.y(0.0), WIDTH - RIGHT);
     let mut svg = frame.open("Drift by position behind the prefix", stretches);
-    let zero = frame.y(0.0);
-    let _ = writeln!(svg, "<line class=\"axis\" x1=\"{LEFT}\" x2=\"{}\" y1=\"{zero}\" y2=\"{zero}\"/>", WIDTH - RIGHT);
+    svg += &format!("<line class=\"axis\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{zero}\" y2=\"{zero}\"/>\n");
     for (place, of) in stretches.iter().enumerate() {
         let (x, y) = (frame.x(place), frame.y(of.drift.mean));
         let [top, bottom] = [1.0, -1.0].map(|side| frame.y(of.drift.mean + side * 2.0 * of.drift.standard_error));
-        let _ = writeln!(
-            svg,
+        svg += &format!(
             "<g class=\"drift\"><line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{top:.1}\" y2=\"{bottom:.1}\" stroke-width=\"2\"/>\
-             <circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\"/></g>"
+             <circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\"/></g>\n"
         );
     }
-    svg + "</svg>\n"
+    svg + "</svg>"
 }
 
 /// A plot's range and its columns, one for each stretch.
@@ -170,11 +149,11 @@ impl Frame {
         for fifth in 0..=4 {
             let value = self.low + (self.high - self.low) * f64::from(fifth) / 4.0;
             let (x, y) = (LEFT - 8.0, self.y(value) + 4.0);
-            let _ = writeln!(svg, "<text x=\"{x}\" y=\"{y:.1}\" text-anchor=\"end\">{value:.2}</text>");
+            svg += &format!("<text x=\"{x}\" y=\"{y:.1}\" text-anchor=\"end\">{value:.2}</text>\n");
         }
         for (place, stretch) in stretches.iter().enumerate() {
-            let (x, y) = (self.x(place), bottom + 18.0);
-            let _ = writeln!(svg, "<text x=\"{x:.1}\" y=\"{y}\" text-anchor=\"middle\">{}</text>", positions(stretch));
+            let (x, y, label) = (self.x(place), bottom + 18.0, positions(stretch));
+            svg += &format!("<text x=\"{x:.1}\" y=\"{y}\" text-anchor=\"middle\">{label}</text>\n");
         }
         svg
     }

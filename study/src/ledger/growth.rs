@@ -1,18 +1,17 @@
 //! How the costs grow with the length of the text: training against inference, with the cache and
 //! without it.
 
-use burn::module::Module;
-use burn::optim::GradientsParams;
+use burn::{module::Module, optim::GradientsParams};
 use ember_data::windows::Batch;
 use ember_decoding::sequences::{ModelSequences, Sequences};
 use ember_model::Gpt;
 use serde::Serialize;
 
 use super::meter::{Meter, spread};
-use super::modes::generation::logits_without_cache;
-use crate::error::Result;
+use super::modes::{Plan, clipped_step, generation::logits_without_cache};
+use crate::error::{Result, proceed_if};
 use ember_training::step::gradient::{batch_logits, next_token_loss};
-use ember_training::step::optimizer::{Optimizer, OptimizerConfig, clip_scale, global_norm};
+use ember_training::step::optimizer::Optimizer;
 
 /// The costs at one length.
 #[derive(Clone, Debug, Serialize)]
@@ -42,43 +41,38 @@ pub fn lengths(longest: usize) -> Vec<usize> {
     lengths
 }
 
-/// Measures one row of `batch`, cut to each of [`lengths`]; the weights take `weights_bytes` by
-/// `meter`, and nothing else may hold them. `None` when `go_on`, which is told the length, says to
-/// stop.
+/// Measures one row of the plan's batch, cut to each of [`lengths`]; the weights take `weights_bytes` by
+/// `meter`, and nothing else may hold them; `go_on` is told the length.
 ///
 /// # Errors
-/// When the device fails.
+/// When the device fails, or `go_on` says to stop.
 pub fn measure(
     mut gpt: Gpt,
     weights_bytes: i64,
-    batch: &Batch,
-    repeats: usize,
-    optimizer: OptimizerConfig,
+    plan: &Plan,
     meter: &mut Meter,
     go_on: &mut dyn FnMut(usize) -> bool,
-) -> Result<Option<Vec<Growth>>> {
-    let mut optimizer = Optimizer::new(optimizer);
+) -> Result<Vec<Growth>> {
+    let Plan { batch, repeats, training, .. } = plan;
+    let mut optimizer = Optimizer::new(training.optimizer);
     let mut all = Vec::new();
     for time in lengths(batch.context_length) {
-        if !go_on(time) {
-            return Ok(None);
-        }
+        proceed_if(go_on(time))?;
         let row = Batch {
             inputs: batch.inputs[..time].to_vec(),
             targets: batch.targets[..time].to_vec(),
             batch_size: 1,
             context_length: time,
         };
-        let mut growth = inference(&gpt.valid(), weights_bytes, &row, repeats, meter)?;
+        let growth = inference(&gpt.valid(), weights_bytes, &row, *repeats, meter)?;
         let mut times = Vec::new();
         let mut held = 0;
-        for repeat in 0..=repeats {
+        for repeat in 0..=*repeats {
             let before = meter.begin_peak()?;
             let (stepped, step_s) = meter.time(|| {
                 let loss = next_token_loss(&gpt, &row);
                 let gradients = GradientsParams::from_grads(loss.backward(), &gpt);
-                let scale = clip_scale(global_norm(&gpt, &gradients), 1.0);
-                Ok(optimizer.step(gpt, gradients, scale, 0.0))
+                Ok(clipped_step(gpt, gradients, &mut optimizer))
             })?;
             gpt = stepped;
             if repeat > 0 {
@@ -87,13 +81,12 @@ pub fn measure(
                 held = weights_bytes + 4 * optimizer.values() as i64 + meter.peak()? - before;
             }
         }
-        growth.training_s = spread(&times)[0];
-        growth.training_bytes = held.max(0) as u64;
-        all.push(growth);
+        all.push(Growth { training_s: spread(&times)[0], training_bytes: held.max(0) as u64, ..growth });
     }
-    Ok(Some(all))
+    Ok(all)
 }
 
+/// The costs of inference; those of training are left at 0.
 fn inference(plain: &Gpt, weights_bytes: i64, row: &Batch, repeats: usize, meter: &mut Meter) -> Result<Growth> {
     let time = row.context_length;
     let (last, prompt) = (row.inputs[time - 1], &row.inputs[..time - 1]);

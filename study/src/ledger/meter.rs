@@ -3,20 +3,19 @@
 use std::time::Instant;
 
 use burn::backend::autodiff::NodeId;
-use burn::tensor::Device;
+use burn::tensor::{Device, Tensor};
 use ember_kernels::is_cpu;
 use serde::Serialize;
 
-use crate::error::{MeterError, Result};
-use ember_training::median::median;
-use ember_training::memory::counting;
+use crate::error::{Error, Result};
+use ember_training::{median::median, memory::counting};
 
 /// Waits until the device has done what it was given.
 ///
 /// # Errors
 /// When it failed.
-pub fn wait_for(device: &Device) -> Result<(), MeterError> {
-    device.sync().map_err(|error| MeterError::Device(format!("{error:?}")))
+pub fn wait_for(device: &Device) -> Result<()> {
+    device.sync().map_err(|error| Error::Device(format!("{error:?}")))
 }
 
 /// What the bytes are read from.
@@ -44,16 +43,12 @@ impl Meter {
     /// # Errors
     /// When nobody can say how much memory is in use: the program allocates through another
     /// allocator than [`counting::Counting`], or the device does not report.
-    pub fn new(device: &Device) -> Result<Self, MeterError> {
+    pub fn new(device: &Device) -> Result<Self> {
         let device = device.clone().inner();
-        let by = if is_cpu(&device) {
-            if !counting::start() {
-                return Err(MeterError::NotCounted);
-            }
-            MeasuredBy::Allocator
-        } else {
-            MeasuredBy::Pool
-        };
+        let by = if is_cpu(&device) { MeasuredBy::Allocator } else { MeasuredBy::Pool };
+        if by == MeasuredBy::Allocator && !counting::start() {
+            return Err(Error::NotCounted);
+        }
         let mut meter = Self { device, by, base: 0, highest: 0 };
         meter.base = meter.reading()?;
         Ok(meter)
@@ -64,27 +59,22 @@ impl Meter {
         self.by
     }
 
-    fn reading(&self) -> Result<i64, MeterError> {
+    fn reading(&self) -> Result<i64> {
         match self.by {
             MeasuredBy::Allocator => Ok(counting::live()),
             MeasuredBy::Pool => {
-                self.wait()?;
+                wait_for(&self.device)?;
                 let usage = self.device.memory_pool_usage();
-                Ok(usage.ok_or(MeterError::Silent)?.bytes_in_use as i64)
+                Ok(usage.ok_or(Error::Silent)?.bytes_in_use as i64)
             }
         }
-    }
-
-    /// Waits until the device has done what it was given.
-    fn wait(&self) -> Result<(), MeterError> {
-        wait_for(&self.device)
     }
 
     /// Bytes in use since the meter was made; on a GPU also a reading for the peak.
     ///
     /// # Errors
     /// When the device fails.
-    pub fn live(&mut self) -> Result<i64, MeterError> {
+    pub fn live(&mut self) -> Result<i64> {
         let live = self.reading()? - self.base;
         self.highest = self.highest.max(live);
         Ok(live)
@@ -94,7 +84,7 @@ impl Meter {
     ///
     /// # Errors
     /// When the device fails.
-    pub fn begin_peak(&mut self) -> Result<i64, MeterError> {
+    pub fn begin_peak(&mut self) -> Result<i64> {
         counting::reset_peak();
         let live = self.live()?;
         self.highest = live;
@@ -105,7 +95,7 @@ impl Meter {
     ///
     /// # Errors
     /// When the device fails.
-    pub fn peak(&mut self) -> Result<i64, MeterError> {
+    pub fn peak(&mut self) -> Result<i64> {
         match self.by {
             MeasuredBy::Allocator => Ok(counting::peak() - self.base),
             MeasuredBy::Pool => {
@@ -120,12 +110,20 @@ impl Meter {
     /// # Errors
     /// What `run` returns, or when the device fails.
     pub fn time<T>(&self, run: impl FnOnce() -> Result<T>) -> Result<(T, f64)> {
-        self.wait()?;
+        wait_for(&self.device)?;
         let began = Instant::now();
         let result = run()?;
-        self.wait()?;
+        wait_for(&self.device)?;
         Ok((result, began.elapsed().as_secs_f64()))
     }
+}
+
+/// The numbers of a tensor, on the host; `what` is its name in an error.
+///
+/// # Errors
+/// When they cannot be read back.
+pub fn read<const D: usize>(what: &'static str, tensor: Tensor<D>) -> Result<Vec<f32>> {
+    tensor.into_data().try_into_vec().map_err(|error| Error::Values { what, problem: format!("{error:?}") })
 }
 
 /// How many nodes burn's graph is given while `run` runs: it numbers them in the order in which

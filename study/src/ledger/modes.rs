@@ -4,9 +4,7 @@
 pub mod generation;
 mod plan;
 
-use burn::module::Module;
-use burn::optim::GradientsParams;
-use burn::tensor::Tensor;
+use burn::{module::Module, optim::GradientsParams, tensor::Tensor};
 use ember_data::windows::Batch;
 use ember_decoding::score::{MOST_LOGITS, token_log_probabilities};
 use ember_decoding::softmax::log_sum_exp;
@@ -16,12 +14,12 @@ use ember_model::{Gpt, GptConfig};
 use super::Entry;
 use super::facts::{DECODE_UNCACHED, FORWARD, FORWARD_WITH_GRAPH, Facts, PREFILL, SCORE, TRAINING_STEP};
 use super::flops::{self, looked_at};
-use super::meter::{Meter, nodes_made, spread};
-use crate::error::{MeterError, Result};
-use ember_training::config::precision::float_dtype;
-use ember_training::memory::prediction::{self, Kernels, Parts, Prediction, Sizes};
+use super::meter::{Meter, nodes_made, read, spread};
+use crate::error::{Result, proceed_if};
+use ember_training::memory::prediction::{Kernels, Parts, Prediction, Sizes};
 use ember_training::step::gradient::{batch_logits, next_token_loss};
 use ember_training::step::optimizer::{Optimizer, WeightAverage, clip_scale, global_norm};
+use ember_training::{config::precision::float_dtype, memory::prediction};
 
 pub use plan::{Plan, Training};
 
@@ -31,91 +29,61 @@ const ENOUGH_S: f64 = 10.0;
 /// How often [`measure`] asks whether to go on: prefill and decoding are one.
 pub const PASSES: usize = 6;
 
-/// What one mode gave.
-struct Measured {
-    times: Vec<f64>,
-    parts: Parts,
-    tokens: usize,
-    operations: usize,
-    graph_nodes: u64,
-    flops: f64,
-    difference: f64,
-}
-
-fn entry(facts: &Facts, predicted: Parts, measured: Measured) -> Entry {
-    let [time_s, time_min_s, time_max_s] = spread(&measured.times);
+/// What is known of a mode and how long it took; what it computes and what that needs is open.
+fn timed(facts: &Facts, tokens: usize, times: &[f64]) -> Entry {
+    let [time_s, time_min_s, time_max_s] = spread(times);
     Entry {
         mode: facts.mode,
         time_s,
         time_min_s,
         time_max_s,
-        repeats: measured.times.len() as u64,
-        tokens: measured.tokens as u64,
-        tokens_per_s: measured.tokens as f64 / time_s.max(1e-12),
-        predicted,
-        measured: measured.parts,
-        operations: measured.operations as u64,
-        graph_nodes: measured.graph_nodes,
-        flops: measured.flops,
-        logits_difference: measured.difference,
+        repeats: times.len() as u64,
+        tokens: tokens as u64,
+        tokens_per_s: tokens as f64 / time_s.max(1e-12),
         random: facts.random,
         returns: facts.returns,
         places: facts.places,
+        ..Entry::default()
     }
 }
 
 /// Measures every mode on `gpt`, which is on a device with automatic differentiation and whose
-/// weights take `weights_bytes` by `meter`; `None` when `go_on`, which is told the mode about to
-/// begin, says to stop. Nothing else may hold the weights.
+/// weights take `weights_bytes` by `meter`; `go_on` is told the mode about to begin. Nothing else
+/// may hold the weights.
 ///
 /// # Errors
-/// When the device fails, or an id is outside the vocabulary.
+/// When the device fails, an id is outside the vocabulary, or `go_on` says to stop.
 pub fn measure(
     gpt: Gpt,
     weights_bytes: i64,
     plan: &Plan,
     meter: &mut Meter,
     go_on: &mut dyn FnMut(&'static str) -> bool,
-) -> Result<Option<Vec<Entry>>> {
+) -> Result<Vec<Entry>> {
     let plain = gpt.valid();
     let gpt = gpt.with_precision(float_dtype(plan.training.precision));
     let kernels = Kernels::on(&plain.device());
     let mut bench = Bench { kernels, weights: weights_bytes, plan, meter, reference: Vec::new() };
-    if !go_on(FORWARD.mode) {
-        return Ok(None);
-    }
+    proceed_if(go_on(FORWARD.mode))?;
     bench.reference = values(batch_logits(&plain, &plan.batch))?;
     let forward = bench.forward(&plain)?;
-    if !go_on(FORWARD_WITH_GRAPH.mode) {
-        return Ok(None);
-    }
+    proceed_if(go_on(FORWARD_WITH_GRAPH.mode))?;
     let with_graph = bench.forward_with_graph(&gpt)?;
-    if !go_on(SCORE.mode) {
-        return Ok(None);
-    }
+    proceed_if(go_on(SCORE.mode))?;
     let score = bench.score(&plain)?;
-    if !go_on(PREFILL.mode) {
-        return Ok(None);
-    }
+    proceed_if(go_on(PREFILL.mode))?;
     let [prefill, decode] = bench.prefill_and_decode(&plain)?;
-    if !go_on(DECODE_UNCACHED.mode) {
-        return Ok(None);
-    }
+    proceed_if(go_on(DECODE_UNCACHED.mode))?;
     let uncached = bench.decode_uncached(&plain)?;
     drop(plain);
-    if !go_on(TRAINING_STEP.mode) {
-        return Ok(None);
-    }
+    proceed_if(go_on(TRAINING_STEP.mode))?;
     let training = bench.training_step(gpt)?;
-    Ok(Some(vec![training, with_graph, forward, score, prefill, decode, uncached]))
+    Ok(vec![training, with_graph, forward, score, prefill, decode, uncached])
 }
 
 /// The values of logits, on the host.
 fn values<const D: usize>(logits: Tensor<D>) -> Result<Vec<f32>> {
-    logits.into_data().try_into_vec::<f32>().map_err(|error| {
-        let problem = format!("{error:?}");
-        MeterError::Values { what: "logits", problem }.into()
-    })
+    read("logits", logits)
 }
 
 /// Goes back through the graph of `logits` only to be rid of it: burn frees a graph in its
@@ -129,6 +97,14 @@ fn difference(a: &[f32], b: &[f32]) -> f64 {
     a.iter().zip(b).map(|(a, b)| f64::from((a - b).abs())).fold(0.0, f64::max)
 }
 
+/// The largest difference of logits `[batch, vocab]` from those of the reference `[batch, time,
+/// vocab]` at position `at` of every row.
+fn difference_at(reference: &[f32], Sizes { batch, time }: Sizes, at: usize, logits: &[f32]) -> f64 {
+    let vocab = logits.len() / batch;
+    let rows = logits.chunks_exact(vocab).enumerate();
+    rows.map(|(row, logits)| difference(logits, &reference[(row * time + at) * vocab..])).fold(0.0, f64::max)
+}
+
 fn positive(bytes: i64) -> u64 {
     bytes.max(0) as u64
 }
@@ -140,6 +116,22 @@ struct Bench<'a> {
     meter: &'a mut Meter,
     /// Logits `[batch, time, vocab]` of the forward without a graph.
     reference: Vec<f32>,
+}
+
+/// What was done once, and what it did to memory and to the graph.
+struct Observed<T> {
+    result: T,
+    /// Bytes that are there behind it and were not before.
+    left: i64,
+    /// The most of them that were there at once.
+    peak: i64,
+    graph_nodes: u64,
+}
+
+fn observe<T>(meter: &mut Meter, run: impl FnOnce() -> T) -> Result<Observed<T>> {
+    let before = meter.begin_peak()?;
+    let (result, graph_nodes) = nodes_made(run);
+    Ok(Observed { result, left: meter.live()? - before, peak: meter.peak()? - before, graph_nodes })
 }
 
 impl Bench<'_> {
@@ -156,13 +148,9 @@ impl Bench<'_> {
         Prediction::new(config, self.plan.sizes(), self.kernels)
     }
 
-    /// The largest difference of logits `[batch, vocab]` from the reference's at position `at` of
-    /// every row.
-    fn difference_at(&self, at: usize, logits: &[f32]) -> f64 {
-        let Sizes { batch, time } = self.plan.sizes();
-        let vocab = logits.len() / batch;
-        let rows = logits.chunks_exact(vocab).enumerate();
-        rows.map(|(row, logits)| difference(logits, &self.reference[(row * time + at) * vocab..])).fold(0.0, f64::max)
+    /// Of a mode that holds the weights, and besides them at most `peak` bytes.
+    fn parts(&self, peak: i64) -> Parts {
+        Parts { weights_bytes: positive(self.weights), peak_bytes: positive(self.weights + peak), ..Parts::default() }
     }
 
     fn whole_flops(&self, config: &GptConfig) -> f64 {
@@ -172,31 +160,21 @@ impl Bench<'_> {
 
     fn forward(&mut self, plain: &Gpt) -> Result<Entry> {
         let (config, plan) = (plain.config(), self.plan);
-        let before = self.meter.begin_peak()?;
-        let (logits, graph_nodes) = nodes_made(|| batch_logits(plain, &plan.batch));
-        let logits_bytes = positive(self.meter.live()? - before);
-        let peak = self.meter.peak()? - before;
-        drop(logits);
+        let Observed { result, left, peak, graph_nodes } = observe(self.meter, || batch_logits(plain, &plan.batch))?;
+        drop(result);
         let again = values(batch_logits(plain, &plan.batch))?;
         let difference = difference(&again, &self.reference);
         drop(again);
         let times = self.times(|meter| Ok(meter.time(|| Ok(batch_logits(plain, &plan.batch)))?.1))?;
-        let parts = Parts {
-            weights_bytes: positive(self.weights),
-            logits_bytes,
-            peak_bytes: positive(self.weights + peak),
-            ..Parts::default()
-        };
-        let measured = Measured {
-            times,
-            parts,
-            tokens: plan.tokens(),
+        Ok(Entry {
+            predicted: self.predict(config).forward(),
+            measured: Parts { logits_bytes: positive(left), ..self.parts(peak) },
             operations: inference_operations(config),
             graph_nodes,
             flops: self.whole_flops(config),
-            difference,
-        };
-        Ok(entry(&FORWARD, self.predict(config).forward(), measured))
+            logits_difference: difference,
+            ..timed(&FORWARD, plan.tokens(), &times)
+        })
     }
 
     fn forward_with_graph(&mut self, gpt: &Gpt) -> Result<Entry> {
@@ -205,10 +183,8 @@ impl Bench<'_> {
         // threads', not the pass's.
         let_go(batch_logits(gpt, &plan.batch));
         DropoutMask::seed(plan.seed);
-        let before = self.meter.begin_peak()?;
-        let (logits, graph_nodes) = nodes_made(|| batch_logits(gpt, &plan.batch));
-        let kept = self.meter.live()? - before;
-        let peak = self.meter.peak()? - before;
+        let Observed { result: logits, left: kept, peak, graph_nodes } =
+            observe(self.meter, || batch_logits(gpt, &plan.batch))?;
         let logits_bytes = 4 * logits.shape().num_elements() as i64;
         let difference = difference(&values(logits.clone().inner())?, &self.reference);
         let_go(logits);
@@ -217,55 +193,43 @@ impl Bench<'_> {
             let_go(logits);
             Ok(time_s)
         })?;
-        let parts = Parts {
-            weights_bytes: positive(self.weights),
-            activations_bytes: positive(kept - logits_bytes),
-            logits_bytes: positive(logits_bytes),
-            peak_bytes: positive(self.weights + peak),
-            ..Parts::default()
-        };
-        let measured = Measured {
-            times,
-            parts,
-            tokens: plan.tokens(),
-            operations: prediction::operations(config),
+        Ok(Entry {
+            predicted: plan.step(config, self.kernels).forward_with_graph(),
+            measured: Parts {
+                activations_bytes: positive(kept - logits_bytes),
+                logits_bytes: positive(logits_bytes),
+                ..self.parts(peak)
+            },
+            operations: prediction::operations(config) as u64,
             graph_nodes,
             flops: self.whole_flops(config),
-            difference,
-        };
-        Ok(entry(&FORWARD_WITH_GRAPH, plan.step(config, self.kernels).forward_with_graph(), measured))
+            logits_difference: difference,
+            ..timed(&FORWARD_WITH_GRAPH, plan.tokens(), &times)
+        })
     }
 
     fn score(&mut self, plain: &Gpt) -> Result<Entry> {
         let (config, plan) = (plain.config(), self.plan);
         let Batch { inputs, targets, context_length, .. } = &plan.batch;
         let run = || Ok(token_log_probabilities(plain, inputs, targets, *context_length)?);
-        let before = self.meter.begin_peak()?;
-        let (logprobs, graph_nodes) = nodes_made(run);
-        let peak = self.meter.peak()? - before;
+        let Observed { result: logprobs, peak, graph_nodes, .. } = observe(self.meter, run)?;
         let by_reference = self.reference.chunks_exact(config.vocab_size).zip(targets);
         let by_reference =
             by_reference.map(|(logits, &id)| (f64::from(logits[id as usize]) - log_sum_exp(logits)) as f32);
         let difference = difference(&logprobs?, &by_reference.collect::<Vec<_>>());
         let times = self.times(|meter| Ok(meter.time(run)?.1))?;
         let chunks = plan.tokens().div_ceil((MOST_LOGITS / config.vocab_size).max(1));
-        let parts = Parts {
-            weights_bytes: positive(self.weights),
-            peak_bytes: positive(self.weights + peak),
-            ..Parts::default()
-        };
-        let measured = Measured {
-            times,
-            parts,
-            tokens: plan.tokens(),
+        Ok(Entry {
+            predicted: self.predict(config).score(),
+            measured: self.parts(peak),
             // All but the head once; then for each part of the positions: choose them, head,
             // log-softmax, choose the targets.
-            operations: inference_operations(config) - 1 + 4 * chunks,
+            operations: inference_operations(config) - 1 + 4 * chunks as u64,
             graph_nodes,
             flops: self.whole_flops(config),
-            difference,
-        };
-        Ok(entry(&SCORE, self.predict(config).score(), measured))
+            logits_difference: difference,
+            ..timed(&SCORE, plan.tokens(), &times)
+        })
     }
 
     /// Steps with a learning rate of 0: all of the work, and the same weights for every repetition.
@@ -303,7 +267,7 @@ impl Bench<'_> {
             gpt = stepped;
             times.push(time_s);
         }
-        let parts = Parts {
+        let measured = Parts {
             weights_bytes: positive(self.weights + average),
             gradients_bytes: positive(gradients_bytes),
             moments_bytes: positive(remembered - average),
@@ -312,22 +276,21 @@ impl Bench<'_> {
             cache_bytes: 0,
             peak_bytes: positive(self.weights + remembered + peak),
         };
-        let forward = prediction::operations(&config);
-        let measured = Measured {
-            times,
-            parts,
-            tokens: plan.tokens(),
-            // Forward and loss, the backward of each, one update of each parameter tensor.
-            operations: 2 * (forward + 1) + gpt.parameters().len(),
-            graph_nodes,
-            flops: flops::training(self.whole_flops(&config)),
-            difference,
-        };
         let mut predicted = plan.step(&config, self.kernels).parts();
         if plan.in_segments(&config) {
             (predicted.activations_bytes, predicted.logits_bytes) = (0, 0);
         }
-        Ok(entry(&TRAINING_STEP, predicted, measured))
+        let forward = prediction::operations(&config);
+        Ok(Entry {
+            predicted,
+            measured,
+            // Forward and loss, the backward of each, one update of each parameter tensor.
+            operations: (2 * (forward + 1) + gpt.parameters().len()) as u64,
+            graph_nodes,
+            flops: flops::training(self.whole_flops(&config)),
+            logits_difference: difference,
+            ..timed(&TRAINING_STEP, plan.tokens(), &times)
+        })
     }
 
     /// The gradient, with what the graph keeps of activations and of logits, and the graph's nodes.
@@ -352,12 +315,12 @@ fn step(gpt: Gpt, plan: &Plan, optimizer: &mut Optimizer) -> Result<Gpt> {
     Ok(clipped_step(gpt, gradients, optimizer))
 }
 
-fn clipped_step(gpt: Gpt, gradients: GradientsParams, optimizer: &mut Optimizer) -> Gpt {
+pub(super) fn clipped_step(gpt: Gpt, gradients: GradientsParams, optimizer: &mut Optimizer) -> Gpt {
     let scale = clip_scale(global_norm(&gpt, &gradients), 1.0);
     optimizer.step(gpt, gradients, scale, 0.0)
 }
 
 /// Operations of one pass in inference, where dropout is none.
-fn inference_operations(config: &GptConfig) -> usize {
-    prediction::operations(&GptConfig { dropout: 0.0, ..config.clone() })
+fn inference_operations(config: &GptConfig) -> u64 {
+    prediction::operations(&GptConfig { dropout: 0.0, ..config.clone() }) as u64
 }

@@ -1,11 +1,9 @@
 //! The ledger as one HTML file with pictures, which needs neither a network nor a script.
 
-use std::fmt::Write as _;
-
-use super::growth::Growth;
-use super::picture::{Bar, Curve, bars, curves, escape};
+use super::picture::{Bar, Curve, bars, curves};
 use super::table::{difference, measured_by, time, title};
-use super::{Entry, Subject};
+use super::{Entry, Place, Subject, growth::Growth};
+use crate::page::{escape, fill};
 use ember_training::memory::prediction::Parts;
 use ember_training::units::{bytes, grouped, short};
 
@@ -18,48 +16,32 @@ pub fn render(subject: &Subject, entries: &[Entry], growth: &[Growth]) -> String
     fill(
         PAGE,
         &[
-            ("style", STYLE.trim_end().to_owned()),
-            ("subject", escape(&subject.sentence())),
-            ("measured_by", escape(measured_by(subject.measured_by))),
-            ("legend", legend()),
-            ("time", times(entries)),
-            ("memory", memories(entries)),
-            ("predicted", predictions(entries)),
-            ("graph", graphs(entries)),
-            ("growth", if growth.is_empty() { String::new() } else { growths(growth) }),
-            ("table", numbers(entries)),
-            ("places", places(entries)),
+            ("style", &STYLE.trim_end()),
+            ("subject", &escape(&subject.sentence())),
+            ("measured_by", &measured_by(subject.measured_by)),
+            ("legend", &legend()),
+            ("time", &times(entries)),
+            ("memory", &memories(entries)),
+            ("predicted", &predictions(entries)),
+            ("graph", &graphs(entries)),
+            ("growth", &if growth.is_empty() { String::new() } else { growths(growth) }),
+            ("table", &numbers(entries)),
+            ("places", &places(entries)),
         ],
     )
 }
 
-/// The template with every `{{name}}` replaced; what is put in is not searched again.
-fn fill(template: &str, values: &[(&str, String)]) -> String {
-    let mut out = String::new();
-    let mut rest = template;
-    while let Some((before, after)) = rest.split_once("{{") {
-        let (name, after) = after.split_once("}}").unwrap_or((after, ""));
-        out += before;
-        out += values.iter().find(|value| value.0 == name).map_or("", |value| value.1.as_str());
-        rest = after;
-    }
-    out + rest
-}
-
-/// A part's class, which is also its colour, its name and its size.
-fn parts(parts: &Parts) -> [(&'static str, &'static str, u64); 6] {
-    [
-        ("weights", "weights", parts.weights_bytes),
-        ("gradients", "gradients", parts.gradients_bytes),
-        ("moments", "moments", parts.moments_bytes),
-        ("activations", "kept for the backward", parts.activations_bytes),
-        ("logits", "logits", parts.logits_bytes),
-        ("cache", "cache", parts.cache_bytes),
-    ]
+/// The parts that make up a bar: a part's name is also its class, and so its colour.
+fn parts(parts: &Parts) -> Vec<(&'static str, f64)> {
+    parts.named()[..6].iter().map(|(name, size)| (*name, *size as f64)).collect()
 }
 
 fn legend() -> String {
-    parts(&Parts::default()).map(|(class, name, _)| format!(r#"<span><i class="{class}"></i>{name}</span>"#)).concat()
+    let item = |(class, _)| {
+        let name = if class == "activations" { "kept for the backward" } else { class };
+        format!(r#"<span><i class="{class}"></i>{name}</span>"#)
+    };
+    parts(&Parts::default()).into_iter().map(item).collect()
 }
 
 fn times(entries: &[Entry]) -> String {
@@ -76,7 +58,7 @@ fn memories(entries: &[Entry]) -> String {
     let bar = |entry: &Entry| Bar {
         label: title(entry.mode),
         value: format!("{} at most", bytes(entry.measured.peak_bytes)),
-        parts: parts(&entry.measured).iter().map(|(class, _, size)| (*class, *size as f64)).collect(),
+        parts: parts(&entry.measured),
         mark: Some(entry.measured.peak_bytes as f64),
     };
     bars("Measured memory of each way to use the model, by part", &entries.iter().map(bar).collect::<Vec<_>>())
@@ -110,35 +92,20 @@ fn growths(growth: &[Growth]) -> String {
         curve("without the cache", "activations", |row| row.uncached_token_s),
         curve("with the cache", "weights", |row| row.cached_token_s),
     ];
-    fill(
-        GROWTH,
-        &[
-            ("times", curves("Time of a training step and of a forward pass by length", "tokens", &times, time)),
-            (
-                "memories",
-                curves("Memory of a training step and of a forward pass by length", "tokens", &memories, |y| {
-                    bytes(y as u64)
-                }),
-            ),
-            ("tokens", curves("Time of one token with the cache and without it by length", "tokens", &tokens, time)),
-        ],
-    )
+    let memory = |y| bytes(y as u64);
+    let times = curves("Time of a training step and of a forward pass by length", "tokens", &times, time);
+    let memories = curves("Memory of a training step and of a forward pass by length", "tokens", &memories, memory);
+    let tokens = curves("Time of one token with the cache and without it by length", "tokens", &tokens, time);
+    fill(GROWTH, &[("times", &times), ("memories", &memories), ("tokens", &tokens)])
 }
 
 fn table(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
-    let mut html = String::from("<div class=\"scroll\" tabindex=\"0\"><table><thead><tr>");
-    for cell in head {
-        let _ = write!(html, "<th scope=\"col\">{}</th>", escape(cell));
-    }
-    html += "</tr></thead><tbody>";
-    for row in rows {
-        html += "<tr>";
-        for cell in row {
-            let _ = write!(html, "<td>{}</td>", escape(&cell));
-        }
-        html += "</tr>";
-    }
-    html + "</tbody></table></div>"
+    let head: String = head.iter().map(|cell| format!("<th scope=\"col\">{}</th>", escape(cell))).collect();
+    let cell = |cell: &String| format!("<td>{}</td>", escape(cell));
+    let rows: String = rows.map(|row| format!("<tr>{}</tr>", row.iter().map(cell).collect::<String>())).collect();
+    format!(
+        "<div class=\"scroll\" tabindex=\"0\"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
+    )
 }
 
 fn predictions(entries: &[Entry]) -> String {
@@ -169,27 +136,17 @@ fn numbers(entries: &[Entry]) -> String {
 }
 
 fn places(entries: &[Entry]) -> String {
-    let mut html = String::from("<ul>");
-    for entry in entries {
-        let places: Vec<String> = entry
-            .places
-            .iter()
-            .map(|place| format!("<code>{}</code> in <code>{}</code>", place.function, place.file))
-            .collect();
-        let _ = write!(html, "<li>{}: {}</li>", title(entry.mode), places.join(", "));
-    }
-    html + "</ul>"
+    let place = |place: &Place| format!("<code>{}</code> in <code>{}</code>", place.function, place.file);
+    let item = |entry: &Entry| {
+        let places: Vec<String> = entry.places.iter().map(place).collect();
+        format!("<li>{}: {}</li>", title(entry.mode), places.join(", "))
+    };
+    format!("<ul>{}</ul>", entries.iter().map(item).collect::<String>())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_template_is_filled_once() {
-        let values = [("a", "{{b}}".to_owned()), ("b", "x".to_owned())];
-        assert_eq!(fill("1 {{a}} 2 {{b}} {{c}}.", &values), "1 {{b}} 2 x .");
-    }
 
     /// No file is fetched, and every hole of the templates has something to fill it.
     #[test]

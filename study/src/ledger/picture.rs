@@ -1,7 +1,7 @@
 //! Pictures as SVG text: bars made of parts, and curves. Colours are classes, so that the page's
 //! light and dark decide them.
 
-use std::fmt::Write as _;
+use crate::page::{escape, line_points};
 
 /// Width of every picture in its own units; the page scales it.
 const WIDTH: f64 = 480.0;
@@ -26,23 +26,18 @@ pub fn bars(description: &str, bars: &[Bar]) -> String {
     let scale = if longest > 0.0 { (WIDTH - 4.0) / longest } else { 0.0 };
     let mut svg = open(description, ROW * bars.len() as f64);
     for (i, bar) in bars.iter().enumerate() {
-        let y = ROW * i as f64;
-        let _ = write!(svg, r#"<text x="0" y="{:.1}">{}</text>"#, y + 14.0, escape(&bar.label));
-        let _ = write!(svg, r#"<text x="{WIDTH}" y="{:.1}" text-anchor="end">{}</text>"#, y + 14.0, escape(&bar.value));
+        let [text_y, mark_y, y] = [14.0, 16.0, 20.0].map(|below| ROW * i as f64 + below);
+        let [label, value] = [&bar.label, &bar.value].map(|text| escape(text));
+        svg += &format!(r#"<text x="0" y="{text_y:.1}">{label}</text>"#);
+        svg += &format!(r#"<text x="{WIDTH}" y="{text_y:.1}" text-anchor="end">{value}</text>"#);
         let mut x = 0.0;
         for (class, size) in &bar.parts {
             let width = size * scale;
-            let _ =
-                write!(svg, r#"<rect class="{class}" x="{x:.1}" y="{:.1}" width="{width:.1}" height="16"/>"#, y + 20.0);
+            svg += &format!(r#"<rect class="{class}" x="{x:.1}" y="{y:.1}" width="{width:.1}" height="16"/>"#);
             x += width;
         }
-        if let Some(mark) = bar.mark {
-            let _ = write!(
-                svg,
-                r#"<rect class="mark" x="{:.1}" y="{:.1}" width="2" height="24"/>"#,
-                mark * scale,
-                y + 16.0
-            );
+        if let Some(x) = bar.mark.map(|mark| mark * scale) {
+            svg += &format!(r#"<rect class="mark" x="{x:.1}" y="{mark_y:.1}" width="2" height="24"/>"#);
         }
     }
     svg + "</svg>"
@@ -72,29 +67,25 @@ pub fn curves(description: &str, x_name: &str, all: &[Curve], y_text: impl Fn(f6
 
     let mut svg = open(description, HEIGHT);
     for share in [0.0, 0.5, 1.0] {
-        let height = y(share * most_y);
-        let _ = write!(svg, r#"<line class="grid" x1="0" x2="{WIDTH}" y1="{height:.1}" y2="{height:.1}"/>"#);
+        let (height, text) = (y(share * most_y), y_text(share * most_y));
+        svg += &format!(r#"<line class="grid" x1="0" x2="{WIDTH}" y1="{height:.1}" y2="{height:.1}"/>"#);
         if share > 0.0 {
-            let _ =
-                write!(svg, r#"<text class="soft" x="0" y="{:.1}">{}</text>"#, height - 4.0, y_text(share * most_y));
+            svg += &format!(r#"<text class="soft" x="0" y="{:.1}">{text}</text>"#, height - 4.0);
         }
     }
-    let _ = write!(svg, r#"<text class="soft" x="0" y="{:.1}">0</text>"#, HEIGHT - 12.0);
-    let _ = write!(
-        svg,
-        r#"<text class="soft" x="{WIDTH}" y="{:.1}" text-anchor="end">{most_x} {}</text>"#,
-        HEIGHT - 12.0,
-        escape(x_name)
-    );
+    let (below, x_name) = (HEIGHT - 12.0, escape(x_name));
+    svg += &format!(r#"<text class="soft" x="0" y="{below:.1}">0</text>"#);
+    svg += &format!(r#"<text class="soft" x="{WIDTH}" y="{below:.1}" text-anchor="end">{most_x} {x_name}</text>"#);
     let mut legend = 0.0;
     for Curve { name, class, points } in all {
-        let path: Vec<String> = points.iter().map(|point| format!("{:.1},{:.1}", x(point.0), y(point.1))).collect();
-        let _ = write!(svg, r#"<polyline class="line {class}" points="{}"/>"#, path.join(" "));
-        for point in points {
-            let _ = write!(svg, r#"<circle class="{class}" cx="{:.1}" cy="{:.1}" r="3"/>"#, x(point.0), y(point.1));
+        let places: Vec<(f64, f64)> = points.iter().map(|point| (x(point.0), y(point.1))).collect();
+        let path = line_points(places.iter().copied());
+        svg += &format!(r#"<polyline class="line {class}" points="{path}"/>"#);
+        for (x, y) in places {
+            svg += &format!(r#"<circle class="{class}" cx="{x:.1}" cy="{y:.1}" r="3"/>"#);
         }
-        let _ = write!(svg, r#"<rect class="{class}" x="{legend:.1}" y="2" width="12" height="12"/>"#);
-        let _ = write!(svg, r#"<text x="{:.1}" y="13">{}</text>"#, legend + 17.0, escape(name));
+        svg += &format!(r#"<rect class="{class}" x="{legend:.1}" y="2" width="12" height="12"/>"#);
+        svg += &format!(r#"<text x="{:.1}" y="13">{}</text>"#, legend + 17.0, escape(name));
         legend += 34.0 + 8.2 * name.len() as f64;
     }
     svg + "</svg>"
@@ -103,11 +94,6 @@ pub fn curves(description: &str, x_name: &str, all: &[Curve], y_text: impl Fn(f6
 fn open(description: &str, height: f64) -> String {
     let description = escape(description);
     format!(r#"<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{description}"><title>{description}</title>"#)
-}
-
-/// Text that is no markup.
-pub fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]

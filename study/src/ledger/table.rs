@@ -1,10 +1,6 @@
 //! The ledger on a terminal, in 100 columns.
 
-use std::fmt::Write as _;
-
-use super::growth::Growth;
-use super::{Entry, Subject};
-use crate::ledger::meter::MeasuredBy;
+use super::{Entry, Subject, growth::Growth, meter::MeasuredBy};
 use ember_training::memory::prediction::Parts;
 use ember_training::units::{bytes, grouped, short};
 
@@ -42,24 +38,13 @@ pub fn measured_by(by: MeasuredBy) -> &'static str {
 
 /// The whole ledger as text.
 pub fn render(subject: &Subject, entries: &[Entry], growth: &[Growth]) -> String {
-    let mut text = String::new();
-    // Writing to a string cannot fail.
-    let _ = write_all(&mut text, subject, entries, growth);
-    text
-}
-
-fn write_all(out: &mut String, subject: &Subject, entries: &[Entry], growth: &[Growth]) -> std::fmt::Result {
-    writeln!(out, "{}", subject.sentence())?;
-    writeln!(out)?;
-    writeln!(
-        out,
-        "{:<19}{:>9}{:>19}{:>11}{:>9}{:>9}{:>7}{:>7}{:>9}",
-        "", "time", "fastest-slowest", "tokens/s", "FLOPs", "FLOP/s", "ops", "graph", "off by"
-    )?;
-    for entry in entries {
-        writeln!(
-            out,
-            "{:<19}{:>9}{:>19}{:>11}{:>9}{:>9}{:>7}{:>7}{:>9}",
+    let figures = |[name, time, range, speed, flops, rate, ops, graph, off]: [String; 9]| {
+        format!("{name:<19}{time:>9}{range:>19}{speed:>11}{flops:>9}{rate:>9}{ops:>7}{graph:>7}{off:>9}\n")
+    };
+    let headings = ["", "time", "fastest-slowest", "tokens/s", "FLOPs", "FLOP/s", "ops", "graph", "off by"];
+    let mut text = subject.sentence() + "\n\n" + &figures(headings.map(String::from));
+    text.extend(entries.iter().map(|entry| {
+        figures([
             title(entry.mode),
             time(entry.time_s),
             format!("{}-{}", time(entry.time_min_s), time(entry.time_max_s)),
@@ -67,73 +52,55 @@ fn write_all(out: &mut String, subject: &Subject, entries: &[Entry], growth: &[G
             short(entry.flops),
             short(entry.flops / entry.time_s.max(1e-12)),
             short(entry.operations as f64),
-            entry.graph_nodes,
+            entry.graph_nodes.to_string(),
             difference(entry.logits_difference),
-        )?;
-    }
-    writeln!(out)?;
-    writeln!(
-        out,
-        "{:<19}{:<10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}",
-        "memory", "", "weights", "gradients", "moments", "kept", "logits", "cache", "peak"
-    )?;
+        ])
+    }));
+    text += &format!("\n{:<19}{:<10}", "memory", "");
+    text += &cells(["weights", "gradients", "moments", "kept", "logits", "cache", "peak"].map(String::from));
     for entry in entries {
-        for (name, kind, parts) in
-            [(title(entry.mode), "measured", &entry.measured), (String::new(), "predicted", &entry.predicted)]
-        {
-            writeln!(out, "{name:<19}{kind:<10}{}", cells(parts))?;
-        }
+        text += &format!("{:<19}measured  {}", title(entry.mode), sizes(&entry.measured));
+        text += &format!("{:<19}predicted {}", "", sizes(&entry.predicted));
     }
-    writeln!(out)?;
-    for entry in entries {
-        writeln!(out, "{}", title(entry.mode))?;
-        writeln!(out, "    returns  {}", entry.returns)?;
-        writeln!(out, "    random   {}", entry.random)?;
-        let places: Vec<String> =
-            entry.places.iter().map(|place| format!("{} {}", place.file, place.function)).collect();
-        writeln!(out, "    where    {}", places.join("\n             "))?;
+    text.push('\n');
+    for Entry { mode, returns, random, places, .. } in entries {
+        let places: Vec<String> = places.iter().map(|place| format!("{} {}", place.file, place.function)).collect();
+        let (mode, places) = (title(mode), places.join("\n             "));
+        text += &format!("{mode}\n    returns  {returns}\n    random   {random}\n    where    {places}\n");
     }
     if !growth.is_empty() {
-        writeln!(out)?;
-        writeln!(
-            out,
-            "{:<10}{:>14}{:>14}{:>14}{:>14}{:>16}{:>16}",
-            "length", "training", "its memory", "forward", "its memory", "token, cached", "token, uncached"
-        )?;
-        for row in growth {
-            writeln!(
-                out,
-                "{:<10}{:>14}{:>14}{:>14}{:>14}{:>16}{:>16}",
-                grouped(row.time as u64),
-                time(row.training_s),
-                bytes(row.training_bytes),
-                time(row.forward_s),
-                bytes(row.forward_bytes),
-                time(row.cached_token_s),
-                time(row.uncached_token_s),
-            )?;
-        }
+        text += &growths(growth);
     }
-    writeln!(out)?;
-    writeln!(out, "{}", measured_by(subject.measured_by))?;
-    writeln!(
-        out,
-        "kept: what the graph keeps for the backward. graph: operations recorded. off by: the largest\n\
-         difference of the logits from those of the plain forward, at the same positions. FLOPs: matrix\n\
-         products, a multiply-add being two."
-    )
+    text += &format!("\n{}\n", measured_by(subject.measured_by));
+    text + "kept: what the graph keeps for the backward. graph: operations recorded. off by: the largest\n\
+            difference of the logits from those of the plain forward, at the same positions. FLOPs: matrix\n\
+            products, a multiply-add being two.\n"
 }
 
-fn cells(parts: &Parts) -> String {
-    let cell = |value: u64| if value == 0 { "-".to_owned() } else { bytes(value) };
-    let values = [
-        parts.weights_bytes,
-        parts.gradients_bytes,
-        parts.moments_bytes,
-        parts.activations_bytes,
-        parts.logits_bytes,
-        parts.cache_bytes,
-        parts.peak_bytes,
-    ];
-    values.map(|value| format!("{:>10}", cell(value))).concat()
+/// A line for each length, under one of headings.
+fn growths(growth: &[Growth]) -> String {
+    let line = |[length, training, its, forward, forward_its, cached, uncached]: [String; 7]| {
+        format!("{length:<10}{training:>14}{its:>14}{forward:>14}{forward_its:>14}{cached:>16}{uncached:>16}\n")
+    };
+    let headings = ["length", "training", "its memory", "forward", "its memory", "token, cached", "token, uncached"];
+    let rows = growth.iter().map(|row| {
+        line([
+            grouped(row.time as u64),
+            time(row.training_s),
+            bytes(row.training_bytes),
+            time(row.forward_s),
+            bytes(row.forward_bytes),
+            time(row.cached_token_s),
+            time(row.uncached_token_s),
+        ])
+    });
+    format!("\n{}{}", line(headings.map(String::from)), rows.collect::<String>())
+}
+
+fn sizes(parts: &Parts) -> String {
+    cells(parts.named().map(|(_, size)| if size == 0 { "-".to_owned() } else { bytes(size) }))
+}
+
+fn cells(cells: [String; 7]) -> String {
+    cells.map(|cell| format!("{cell:>10}")).concat() + "\n"
 }

@@ -4,12 +4,10 @@ use ember_data::prepare::Dataset;
 use ember_model::device::Selected;
 use serde::Serialize;
 
-use super::Proposal;
-use super::measure::Bench;
-use crate::error::{PlanError, Result};
+use super::{Proposal, measure::Bench};
+use crate::error::{Error, Result};
 use crate::ledger::meter::{MeasuredBy, Meter};
-use ember_training::memory::prediction::training::Step;
-use ember_training::memory::prediction::{Kernels, Parts};
+use ember_training::memory::prediction::{Kernels, Parts, training::Step};
 use ember_training::run::text::windows;
 use ember_training::step::gradient::{Passes, next_token_loss};
 
@@ -61,7 +59,7 @@ pub fn check(proposal: &Proposal, dataset: &Dataset, selected: &Selected) -> Res
     } else {
         let before = meter.begin_peak()?;
         let (windows, _) = windows(config, dataset)?;
-        let loss = next_token_loss(bench.gpt().ok_or(PlanError::NoModel)?, &windows.batch(0, config.micro_batch)?);
+        let loss = next_token_loss(bench.gpt().ok_or(Error::NoModel)?, &windows.batch(0, config.micro_batch)?);
         let kept = meter.live()? - before;
         // burn frees a graph in its backward, and not when the last tensor of it is dropped.
         drop(loss.backward());

@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::text::Statistics;
-use crate::error::PlanError;
+use crate::error::{Error, Result};
 
 /// How slowly repeated tokens lose their worth: Muennighoff et al.'s R*_D.
 const REPEATS: f64 = 15.387756;
@@ -53,6 +53,11 @@ pub struct Point {
 }
 
 impl Point {
+    /// Its text, whatever the tokenizer: the name up to its last dash.
+    fn source(&self) -> &str {
+        self.text.rsplit_once('-').map_or(&self.text, |(source, _)| source)
+    }
+
     /// What the formula needs to know of it.
     pub fn run(&self) -> Run<'_> {
         let tokens_per_step = (self.batch_size * self.context_length) as f64;
@@ -103,8 +108,8 @@ pub fn parameters_of_the_fit(n_layer: usize, n_embd: usize, vocab_size: usize) -
 ///
 /// # Errors
 /// When the file that is kept in the program is broken, which a test rules out.
-pub fn points() -> Result<Vec<Point>, PlanError> {
-    serde_json::from_str(include_str!("points.json")).map_err(PlanError::Points)
+pub fn points() -> Result<Vec<Point>> {
+    serde_json::from_str(include_str!("points.json")).map_err(Error::Points)
 }
 
 /// The constants of the formula.
@@ -203,28 +208,21 @@ impl Fit {
     pub fn new(points: &[Point]) -> Self {
         let constants = Constants::fit(points);
         let relative = |constants: &Constants, point: &Point| point.val_loss / constants.loss(point.run()) - 1.0;
-        let left_out = (0..points.len()).map(|out| {
-            let others: Vec<Point> =
-                points.iter().enumerate().filter(|(i, _)| *i != out).map(|(_, p)| p.clone()).collect();
-            relative(&Constants::fit(&others), &points[out])
-        });
-        // Two tokenizers of one text are one text here: the name up to its last dash.
-        let source =
-            |point: &Point| point.text.rsplit_once('-').map_or(point.text.clone(), |(source, _)| source.to_owned());
-        let mut without: BTreeMap<String, Constants> = BTreeMap::new();
+        let fit_where = |is_in: &dyn Fn(&Point) -> bool| {
+            Constants::fit(&points.iter().filter(|point| is_in(point)).cloned().collect::<Vec<_>>())
+        };
+        let left_out =
+            points.iter().map(|point| relative(&fit_where(&|other| !std::ptr::eq(other, point)), point)).collect();
+        let mut without: BTreeMap<&str, Constants> = BTreeMap::new();
         let text_left_out = points.iter().map(|point| {
-            let constants = without.entry(source(point)).or_insert_with(|| {
-                let others: Vec<Point> =
-                    points.iter().filter(|other| source(other) != source(point)).cloned().collect();
-                Constants::fit(&others)
-            });
-            relative(constants, point)
+            let fit = || fit_where(&|other| other.source() != point.source());
+            relative(without.entry(point.source()).or_insert_with(fit), point)
         });
         let text_left_out = text_left_out.collect();
         Self {
             constants,
             residuals: points.iter().map(|point| relative(&constants, point)).collect(),
-            left_out: left_out.collect(),
+            left_out,
             text_left_out,
             fewest_tokens: points.iter().map(|point| point.run().tokens).fold(f64::MAX, f64::min),
         }

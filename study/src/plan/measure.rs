@@ -1,28 +1,23 @@
-//! How fast the device trains: short steps of a few shapes, timed.
+//! How fast the device trains: short steps of a few runs that are considered, timed.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use burn::module::Module;
-use burn::tensor::FloatDType;
+use burn::{module::Module, tensor::FloatDType};
 use ember_data::prepare::Dataset;
 use ember_data::windows::{TrainWindows, ValWindows};
 use ember_kernels::is_cpu;
-use ember_model::device::Selected;
-use ember_model::{Gpt, GptConfig};
+use ember_model::{Gpt, GptConfig, device::Selected};
 
-use crate::error::PlanError;
-use crate::error::Result;
-use ember_training::config::TrainConfig;
-use ember_training::config::precision::float_dtype;
-use ember_training::distributed::Alone;
-use ember_training::run::evaluate::evaluate;
-use ember_training::run::sample;
-use ember_training::run::text::windows;
+use crate::error::{Error, Result};
+use ember_training::config::{TrainConfig, precision::float_dtype};
+use ember_training::memory::prediction::{Kernels, training};
+use ember_training::run::{evaluate::evaluate, sample, text::windows};
 use ember_training::step::gradient::{Gradient, Passes, gradient};
 use ember_training::step::optimizer::{Optimizer, clip_scale, global_norm};
+use ember_training::{distributed::Alone, memory::keeping::keep_where_there_is_room};
 
-use super::speed::Timed;
+use super::speed::{Speed, Timed, step_flops};
 
 /// Steps after the first that make a measurement, where there is time for so many.
 const STEPS: u32 = 12;
@@ -89,7 +84,7 @@ impl Bench {
     pub fn gradient(&self) -> Result<Gradient> {
         let (windows, range) = self.windows();
         let passes = Passes::new(&self.config, self.step, 1.0);
-        let gpt = self.gpt.as_ref().ok_or(PlanError::NoModel)?;
+        let gpt = self.gpt.as_ref().ok_or(Error::NoModel)?;
         Ok(gradient(gpt, windows, range, passes.on(&gpt.device()))?)
     }
 
@@ -155,4 +150,80 @@ impl Bench {
         sample::samples(&plain, &dataset.tokenizer, sampling, &few, 0)?;
         Ok([evaluate_s, began.elapsed().as_secs_f64() / 8.0])
     }
+}
+
+/// A step whose first run takes longer than this share of the time is not tried at other shapes: on
+/// a GPU nearly all of it is the compiling of kernels, which every shape needs anew.
+const SLOW_SHARE: f64 = 0.2;
+
+/// A run that is considered.
+pub struct Candidate {
+    pub(super) config: TrainConfig,
+    /// What this process computes of it.
+    pub(super) share: TrainConfig,
+    pub(super) shape: GptConfig,
+    /// Bytes that training may take, where that is known.
+    pub(super) available: Option<u64>,
+}
+
+impl Candidate {
+    /// Model FLOPs of a step in this process.
+    pub(super) fn flops(&self) -> f64 {
+        step_flops(&self.share, &self.shape)
+    }
+
+    pub(super) fn bench(&self, dataset: &Dataset, selected: &Selected) -> Result<Bench> {
+        let predicted = training(&self.share, &self.shape, Kernels::on(&selected.device)).peak_bytes;
+        keep_where_there_is_room(predicted, self.available);
+        Bench::new(&self.share, &self.shape, dataset, selected)
+    }
+
+    pub(super) fn sizes(&self) -> [usize; 5] {
+        sizes(&self.config)
+    }
+}
+
+/// What tells candidates apart.
+pub(super) fn sizes(config: &TrainConfig) -> [usize; 5] {
+    let TrainConfig { n_layer, n_embd, context_length, batch_size, grad_accum_steps, .. } = *config;
+    [n_layer, n_embd, context_length, batch_size, grad_accum_steps]
+}
+
+/// The same where trying would compile for minutes: a forward pass is a third of a step, and takes
+/// as long for one row's token as for a few, since nearly all of it is overhead.
+fn looking_guessed(timed: &Timed) -> [f64; 2] {
+    let tokens = (timed.windows * timed.context_length) as f64;
+    [timed.step_s / 3.0 / tokens, timed.step_s / 3.0]
+}
+
+/// Times a few `candidates`, from small to large, for at most `limit` together, the compiling of a
+/// GPU's kernels not counted.
+///
+/// # Errors
+/// When not even the first can be trained.
+pub fn speed(candidates: &[&Candidate], dataset: &Dataset, selected: &Selected, limit: Duration) -> Result<Speed> {
+    let began = Instant::now();
+    let mut speed = Speed::default();
+    for (number, candidate) in candidates.iter().enumerate() {
+        let left = limit.saturating_sub(began.elapsed());
+        let share = left / (candidates.len() - number) as u32;
+        // By the rate of the smaller ones, so that it will hardly take longer: two steps at least
+        // must be possible.
+        if number > 0 && 2.0 * speed.step_s(candidate.flops()) > left.as_secs_f64() {
+            break;
+        }
+        let mut bench = candidate.bench(dataset, selected)?;
+        let timed = bench.time(share)?;
+        let slow = !is_cpu(&selected.device) && timed.first_s > SLOW_SHARE * limit.as_secs_f64();
+        if number == 0 {
+            [speed.evaluate_token_s, speed.sample_token_s] =
+                if slow { looking_guessed(&timed) } else { bench.time_looking(dataset)? };
+        }
+        speed.add(timed);
+        if slow {
+            break;
+        }
+    }
+    speed.measured_s = began.elapsed().as_secs_f64();
+    Ok(speed)
 }

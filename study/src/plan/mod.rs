@@ -6,7 +6,6 @@
 //! are resolved, and the one with the lowest predicted loss ([`fit`]) is kept among those that
 //! memory holds. A key that somebody set is the same in all of them.
 
-mod candidate;
 pub mod check;
 pub mod fit;
 pub mod measure;
@@ -19,24 +18,22 @@ pub use picture::fit_svg;
 
 use std::time::Duration;
 
-use ember_data::prepare::Dataset;
-use ember_data::windows::WindowRule;
+use ember_data::{prepare::Dataset, windows::WindowRule};
 use ember_kernels::is_cpu;
-use ember_model::GptConfig;
-use ember_model::device::Selected;
+use ember_model::{GptConfig, device::Selected};
+use itertools::{Itertools, iproduct};
 use serde::Serialize;
 
-use crate::error::{Error, PlanError, Result};
-use candidate::Candidate;
+use crate::error::{Error, Result};
 use ember_training::config::{
     ConfigError, DeviceKind, OptimizerKind, Settings, TextFacts, TrainConfig, fitting_context, keys,
 };
 use ember_training::memory::fit::{Undecided, fit_to_memory, share_of};
 use ember_training::memory::prediction::{Kernels, Parts, training};
-use ember_training::note::Note;
-use ember_training::run::time_budget::Pace;
 use ember_training::units::{grouped, short};
+use ember_training::{note::Note, run::time_budget::Pace};
 use fit::{Estimate, Fit, Run, parameters_of_the_fit};
+use measure::{Candidate, sizes};
 use speed::Speed;
 use text::Statistics;
 
@@ -132,13 +129,20 @@ impl Proposal {
 /// When a set key does not fit the text, when nothing fits into the memory, or when the device
 /// fails.
 pub fn propose(request: &Request, dataset: &Dataset, text: Statistics, selected: &Selected) -> Result<Proposal> {
-    let planner = Planner::new(request, dataset, text, selected)?;
+    let planner = Planner {
+        request,
+        text,
+        fit: Fit::new(&fit::points()?),
+        device: if selected.gpu { DeviceKind::Gpu } else { DeviceKind::Cpu },
+        kernels: Kernels::on(&selected.device),
+        by_document: dataset.manifest.window_rule == WindowRule::DocumentStart,
+    };
     let mut candidates = planner.candidates()?;
-    let mut speed = candidate::speed(&to_measure(&candidates), dataset, selected, request.measuring.mul_f64(0.7))?;
+    let mut speed = measure::speed(&to_measure(&candidates), dataset, selected, request.measuring.mul_f64(0.7))?;
     let mut best = planner.best(&candidates, &speed)?;
     // What was chosen is measured itself where there is time, and the length follows from that.
     let left = request.measuring.as_secs_f64() - speed.measured_s;
-    candidates.retain(|candidate| candidate.has_the_sizes_of(&best.config));
+    candidates.retain(|candidate| candidate.sizes() == sizes(&best.config));
     let Some(chosen) = candidates.first() else { return Ok(best) };
     let known = speed.timed.iter().any(|timed| timed.flops == chosen.flops());
     if !known && 4.0 * best.step_s < left && (is_cpu(&selected.device) || compiles_quickly(&speed)) {
@@ -178,38 +182,24 @@ struct Planner<'a> {
     by_document: bool,
 }
 
-impl<'a> Planner<'a> {
-    fn new(request: &'a Request<'a>, dataset: &Dataset, text: Statistics, selected: &Selected) -> Result<Self> {
-        let device = if selected.gpu { DeviceKind::Gpu } else { DeviceKind::Cpu };
-        let kernels = Kernels::on(&selected.device);
-        let by_document = dataset.manifest.window_rule == WindowRule::DocumentStart;
-        Ok(Self { request, text, fit: Fit::new(&fit::points()?), device, kernels, by_document })
-    }
-
+impl Planner<'_> {
     /// One candidate for each shape and batch that the set keys leave open and that memory holds,
     /// smallest step first; their lengths are not yet chosen.
     fn candidates(&self) -> Result<Vec<Candidate>> {
-        let mut candidates: Vec<Candidate> = Vec::new();
-        let mut refused: Option<Error> = None;
-        for (n_layer, n_embd, context) in SHAPES {
-            let context = if self.by_document { (*context).clamp(96, 128) } else { *context };
-            let context = fitting_context(context, &self.text.facts());
-            for tokens in TOKENS_PER_STEP {
+        let (candidates, refused): (Vec<_>, Vec<_>) = iproduct!(SHAPES, TOKENS_PER_STEP)
+            .map(|((n_layer, n_embd, context), tokens)| {
+                let context = if self.by_document { (*context).clamp(96, 128) } else { *context };
+                let context = fitting_context(context, &self.text.facts());
                 let batch_size = (tokens / context).max(1).next_multiple_of(self.request.processes);
-                match self.candidate([*n_layer, *n_embd, context, batch_size], 1000) {
-                    Ok((candidate, _)) => {
-                        if !candidates.iter().any(|other| other.has_the_sizes_of(&candidate.config)) {
-                            candidates.push(candidate);
-                        }
-                    }
-                    // The first is the smallest.
-                    Err(error) => refused = refused.or(Some(error)),
-                }
-            }
-        }
-        if let (true, Some(error)) = (candidates.is_empty(), refused) {
+                self.candidate([*n_layer, *n_embd, context, batch_size], 1000)
+            })
+            .partition_result();
+        // The first that was refused is the smallest.
+        if let (true, Some(error)) = (candidates.is_empty(), refused.into_iter().next()) {
             return Err(error);
         }
+        let candidates = candidates.into_iter().map(|(candidate, _)| candidate);
+        let mut candidates: Vec<Candidate> = candidates.unique_by(Candidate::sizes).collect();
         candidates.sort_by(|a, b| a.flops().total_cmp(&b.flops()));
         Ok(candidates)
     }
@@ -248,29 +238,20 @@ impl<'a> Planner<'a> {
 
     /// The candidate with the lowest predicted loss of those that time allows.
     fn best(&self, candidates: &[Candidate], speed: &Speed) -> Result<Proposal> {
-        let mut best: Option<Proposal> = None;
-        let mut refused: Option<Error> = None;
-        for candidate in candidates {
-            let proposal = match self.proposal(&candidate.config, speed) {
-                Ok(proposal) => proposal,
-                Err(error) => {
-                    refused = refused.or(Some(error));
-                    continue;
-                }
-            };
-            let long_enough = proposal.config.max_steps >= FEWEST_STEPS || candidates.len() == 1;
-            let better = |than: &Proposal| proposal.loss.loss < than.loss.loss;
-            if (best.is_none() || long_enough) && best.as_ref().is_none_or(better) {
-                best = Some(proposal);
-            }
-        }
-        best.ok_or_else(|| refused.unwrap_or_else(|| PlanError::Nothing.into()))
+        let (proposals, refused): (Vec<Proposal>, Vec<Error>) =
+            candidates.iter().map(|candidate| self.proposal(&candidate.config, speed)).partition_result();
+        let long_enough = |proposal: &Proposal| proposal.config.max_steps >= FEWEST_STEPS || candidates.len() == 1;
+        let better = |best: Proposal, next: Proposal| {
+            if long_enough(&next) && next.loss.loss < best.loss.loss { next } else { best }
+        };
+        let best = proposals.into_iter().reduce(better);
+        best.ok_or_else(|| refused.into_iter().next().unwrap_or(Error::NothingToPlan))
     }
 
     /// The candidate with its length, and what will come of it.
     fn proposal(&self, sizes: &TrainConfig, speed: &Speed) -> Result<Proposal> {
-        let of_length =
-            |steps: u64| self.candidate([sizes.n_layer, sizes.n_embd, sizes.context_length, sizes.batch_size], steps);
+        let TrainConfig { n_layer, n_embd, context_length, batch_size, .. } = *sizes;
+        let of_length = |steps: u64| self.candidate([n_layer, n_embd, context_length, batch_size], steps);
         let look_s = |of: &Candidate| speed.look_s(&of.share, &of.shape, self.text.val_tokens);
         let set = self.request.settings.max_steps.is_some();
         let (mut candidate, mut reasons) = of_length(if set { sizes.max_steps } else { FEWEST_STEPS })?;
@@ -310,15 +291,11 @@ impl<'a> Planner<'a> {
 /// The smallest candidate, and some with 6, 40 and 250 times its work.
 fn to_measure(candidates: &[Candidate]) -> Vec<&Candidate> {
     let Some(least) = candidates.first().map(Candidate::flops) else { return Vec::new() };
-    let mut chosen: Vec<&Candidate> = Vec::new();
-    for times in [1.0, 6.0, 40.0, 250.0] {
+    let nearest = |times: f64| {
         let near = |candidate: &Candidate| (candidate.flops() / (times * least)).ln().abs();
-        let Some(nearest) = candidates.iter().min_by(|a, b| near(a).total_cmp(&near(b))) else { continue };
-        if !chosen.iter().any(|other| other.has_the_sizes_of(&nearest.config)) {
-            chosen.push(nearest);
-        }
-    }
-    chosen
+        candidates.iter().min_by(|a, b| near(a).total_cmp(&near(b)))
+    };
+    [1.0, 6.0, 40.0, 250.0].into_iter().filter_map(nearest).unique_by(|candidate| candidate.sizes()).collect()
 }
 
 fn run<'a>(config: &TrainConfig, text: &'a Statistics) -> Run<'a> {
@@ -332,42 +309,40 @@ fn run<'a>(config: &TrainConfig, text: &'a Statistics) -> Run<'a> {
 
 /// What a person should know of a text and a run before it begins.
 fn warnings(run: Run<'_>, config: &TrainConfig, fewest_tokens: f64) -> Vec<String> {
-    let mut warnings = Vec::new();
-    if config.architecture != "gpt2" || config.optimizer != OptimizerKind::AdamW {
-        warnings.push(
-            "the loss is predicted from runs with GPT-2's parts and AdamW: other parts do better or worse".to_owned(),
-        );
-    }
-    if run.tokens < fewest_tokens {
-        warnings.push(format!(
-            "{} tokens are fewer than in any run that the prediction was made from ({}): its loss is a guess",
-            short(run.tokens),
-            short(fewest_tokens)
-        ));
-    }
     let (unique, passes) = (run.text.train_tokens as f64, run.passes());
-    if run.text.train_tokens < 100_000 {
-        warnings.push(format!(
-            "{} tokens are little text: expect something that sounds like it, not sense; a few hundred thousand make a difference",
-            grouped(run.text.train_tokens)
-        ));
-    }
-    if passes > 4.0 {
-        warnings.push(format!(
-            "the text is read {passes:.1} times: the repetitions count as {} of the {} tokens that they are; more text would \
-             help more than more time",
-            short(run.worth() - unique),
-            short(run.tokens - unique)
-        ));
-    }
-    if passes > 15.0 || (passes > 3.0 && run.parameters > 10.0 * unique) {
-        warnings.push(
+    let [tokens, fewest, worth, repeated] =
+        [run.tokens, fewest_tokens, run.worth() - unique, run.tokens - unique].map(short);
+    let warnings = [
+        (
+            config.architecture != "gpt2" || config.optimizer != OptimizerKind::AdamW,
+            "the loss is predicted from runs with GPT-2's parts and AdamW: other parts do better or worse".to_owned(),
+        ),
+        (
+            run.tokens < fewest_tokens,
+            format!("{tokens} tokens are fewer than in any run that the prediction was made from ({fewest}): its loss is a guess"),
+        ),
+        (
+            run.text.train_tokens < 100_000,
+            format!(
+                "{} tokens are little text: expect something that sounds like it, not sense; a few hundred thousand make a difference",
+                grouped(run.text.train_tokens)
+            ),
+        ),
+        (
+            passes > 4.0,
+            format!(
+                "the text is read {passes:.1} times: the repetitions count as {worth} of the {repeated} tokens that they are; \
+                 more text would help more than more time"
+            ),
+        ),
+        (
+            passes > 15.0 || (passes > 3.0 && run.parameters > 10.0 * unique),
             "the model can learn the text by heart: the validation loss will turn upwards; `best` keeps the lowest, and \
              patience = 3 ends the run there"
                 .to_owned(),
-        );
-    }
-    warnings
+        ),
+    ];
+    warnings.into_iter().filter_map(|(holds, warning)| holds.then_some(warning)).collect()
 }
 
 #[cfg(test)]

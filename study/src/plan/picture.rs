@@ -2,12 +2,11 @@
 
 use std::path::Path;
 
-use ember_host::output::write_output;
 use plotters::prelude::*;
 
 use super::fit::{Fit, Point};
-use crate::error::PlotError;
-use crate::plot::{COLOURS, GREY, GRID, INK};
+use crate::error::Result;
+use crate::plot::{Area, COLOURS, Drawn, GREY, GRID, INK, axes, font, svg, write_picture};
 
 const SIZE: (u32, u32) = (760, 640);
 
@@ -17,33 +16,22 @@ const SIZE: (u32, u32) = (760, 640);
 ///
 /// # Errors
 /// A file that cannot be written, which is named.
-pub fn fit_svg(points: &[Point], fit: &Fit, out: &Path) -> Result<(), PlotError> {
-    let mut svg = String::new();
-    draw(points, fit, &mut svg).map_err(|error| PlotError::Fit(error.to_string()))?;
-    write_output(out, |file| file.write_all(svg.as_bytes()))
-        .map_err(|source| PlotError::WritePicture { path: out.to_owned(), source })
+pub fn fit_svg(points: &[Point], fit: &Fit, out: &Path) -> Result<()> {
+    write_picture("picture", &svg("fit", SIZE, |root| draw(points, fit, root))?, out)
 }
 
-fn draw(points: &[Point], fit: &Fit, svg: &mut String) -> Result<(), Box<dyn std::error::Error>> {
-    let root = SVGBackend::with_string(svg, SIZE).into_drawing_area();
-    root.fill(&WHITE)?;
+fn draw(points: &[Point], fit: &Fit, root: &Area<'_>) -> Drawn {
     let losses = points.iter().map(|point| point.val_loss);
     let low = losses.clone().fold(f64::INFINITY, f64::min) * 0.85;
     let high = losses.fold(0.0, f64::max) * 1.12;
-    let font = ("Helvetica, Arial, DejaVu Sans, sans-serif", 13);
-    let mut chart = ChartBuilder::on(&root)
-        .caption("Validation loss: predicted and measured", (font.0, 18))
+    let mut chart = ChartBuilder::on(root)
+        .caption("Validation loss: predicted and measured", font(18, &BLACK))
         .margin(14)
         .x_label_area_size(44)
         .y_label_area_size(52)
         .build_cartesian_2d(low..high, low..high)?;
-    chart
-        .configure_mesh()
-        .bold_line_style(GRID)
-        .light_line_style(TRANSPARENT)
-        .axis_style(GREY)
-        .label_style(font.into_font().color(&GREY))
-        .axis_desc_style(font.into_font().color(&INK))
+    axes(&mut chart)
+        .label_style(font(13, &GREY))
         .x_desc("predicted (nats per token)")
         .y_desc("measured (nats per token)")
         .draw()?;
@@ -70,8 +58,6 @@ fn draw(points: &[Point], fit: &Fit, svg: &mut String) -> Result<(), Box<dyn std
         .position(SeriesLabelPosition::LowerRight)
         .border_style(GRID)
         .background_style(WHITE)
-        .label_font(font.into_font().color(&INK))
-        .draw()?;
-    root.present()?;
-    Ok(())
+        .label_font(font(13, &INK))
+        .draw()
 }

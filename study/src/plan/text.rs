@@ -9,8 +9,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use ember_data::prepare::{Dataset, Marks};
-use ember_data::random::mix;
-use ember_data::tokens::TokenFile;
+use ember_data::{random::mix, tokens::TokenFile};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;

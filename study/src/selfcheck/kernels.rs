@@ -3,19 +3,11 @@
 use burn::tensor::{Device, FloatDType, Tensor};
 use ember_kernels::{self as kernels, Heads, Rotary, cast};
 
-use super::setting::{Comparison, IN_A_KERNEL, Setting, random_values, tensor, values};
+use super::check::{Check, random_values, tensor, values};
 use ember_training::loss::{Objective, loss};
 
-/// An operation on tensors that are all given in three dimensions and in float32; the type is what
-/// products are computed in.
-type Operation = Box<dyn Fn(&[Tensor<3>], FloatDType) -> Tensor<3>>;
-
-/// A kernel and the shapes to try it on.
-pub struct Kernel {
-    name: &'static str,
-    inputs: Vec<[usize; 3]>,
-    operation: Operation,
-}
+/// How many roundings may add up in one kernel and its backward.
+const ROUNDINGS: f64 = 8.0;
 
 // Odd sizes, longer than any tile in one direction or another.
 const BATCH: usize = 3;
@@ -28,7 +20,7 @@ const HEADS: Heads = Heads { n_head: 6, n_kv_head: 2, head_size: 32 };
 
 /// Every operation of the model that has a gradient, and the loss. Dropout is left out: devices
 /// draw different masks.
-pub fn all() -> Vec<Kernel> {
+pub fn all() -> Vec<Check> {
     let x = [BATCH, TIME, WIDTH];
     let y = [BATCH, TIME, N_OUT];
     let weight = [1, WIDTH, N_OUT];
@@ -73,12 +65,14 @@ pub fn all() -> Vec<Kernel> {
     ]
 }
 
-fn kernel(
-    name: &'static str,
-    inputs: &[[usize; 3]],
-    operation: impl Fn(&[Tensor<3>], FloatDType) -> Tensor<3> + 'static,
-) -> Kernel {
-    Kernel { name, inputs: inputs.to_vec(), operation: Box::new(operation) }
+/// An operation on tensors of these shapes, all given in three dimensions and in float32; the type
+/// is what products are computed in.
+type Operation = fn(&[Tensor<3>], FloatDType) -> Tensor<3>;
+
+fn kernel(name: &'static str, inputs: &[[usize; 3]], operation: Operation) -> Check {
+    let inputs = inputs.to_vec();
+    let compute = move |device: &Device, to| vec![values_and_gradients(&inputs, operation, device, to)];
+    Check { name, parts: &[""], roundings: ROUNDINGS, compute: Box::new(compute) }
 }
 
 fn flat(x: &Tensor<3>) -> Tensor<1> {
@@ -89,25 +83,21 @@ fn matrix(x: &Tensor<3>, to: FloatDType) -> Tensor<2> {
     cast(x.clone().squeeze_dim(0), to)
 }
 
-impl Kernel {
-    /// Its output and gradients on the device beside the CPU's.
-    pub fn compare(&self, setting: &Setting) -> Vec<Comparison> {
-        let compute = |device: &Device, precision| vec![self.values_and_gradients(device, precision)];
-        setting.compare(self.name, &[""], IN_A_KERNEL, &compute)
-    }
-
-    /// The output, then the gradient of each input.
-    fn values_and_gradients(&self, device: &Device, precision: FloatDType) -> Vec<Vec<f32>> {
-        let device = device.clone().autodiff();
-        let number = |i: usize, shape: [usize; 3]| random_values(i as u64, shape.iter().product());
-        let inputs = self.inputs.iter().enumerate();
-        let inputs: Vec<_> =
-            inputs.map(|(i, &shape)| tensor(number(i, shape), shape, &device).require_grad()).collect();
-        let y = cast((self.operation)(&inputs, precision), FloatDType::F32);
-        let direction = tensor(number(self.inputs.len(), y.dims()), y.dims(), &device);
-        let mut all = vec![values(y.clone().inner())];
-        let gradients = (y * direction).sum().backward();
-        all.extend(inputs.iter().map(|input| input.grad(&gradients).map_or_else(Vec::new, values)));
-        all
-    }
+/// The output, then the gradient of each input.
+fn values_and_gradients(
+    shapes: &[[usize; 3]],
+    operation: Operation,
+    device: &Device,
+    precision: FloatDType,
+) -> Vec<Vec<f32>> {
+    let device = device.clone().autodiff();
+    let number = |i: usize, shape: [usize; 3]| random_values(i as u64, shape.iter().product());
+    let inputs = shapes.iter().enumerate();
+    let inputs: Vec<_> = inputs.map(|(i, &shape)| tensor(number(i, shape), shape, &device).require_grad()).collect();
+    let y = cast(operation(&inputs, precision), FloatDType::F32);
+    let direction = tensor(number(shapes.len(), y.dims()), y.dims(), &device);
+    let mut all = vec![values(y.clone().inner())];
+    let gradients = (y * direction).sum().backward();
+    all.extend(inputs.iter().map(|input| input.grad(&gradients).map_or_else(Vec::new, values)));
+    all
 }

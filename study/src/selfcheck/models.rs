@@ -6,15 +6,12 @@ use ember_data::windows::Batch;
 use ember_kernels::is_cpu;
 use ember_model::{Gpt, GptConfig, KvCache, MlpKind, NormKind, Parameter, Positions, RecordedStep};
 
-use super::setting::{Comparison, IN_A_MODEL, Setting, values};
+use super::check::{Check, values};
 use ember_training::step::gradient::{Passes, batch_logits, pass};
 use ember_training::step::optimizer::{AdamWConfig, MuonConfig, Optimizer, OptimizerConfig, clip_scale, global_norm};
 
-/// A shape to try.
-pub struct Model {
-    name: &'static str,
-    config: GptConfig,
-}
+/// How many roundings may add up in a model of two blocks, and in some steps of it.
+const ROUNDINGS: f64 = 32.0;
 
 const BATCH: usize = 3;
 const TIME: usize = 65;
@@ -25,7 +22,7 @@ const STEPS: usize = 4;
 const SEED: u64 = 1;
 
 /// GPT-2's parts, and all the parts that GPT-2 does not have.
-pub fn all() -> Vec<Model> {
+pub fn all() -> [Check; 2] {
     let gpt2 = GptConfig::new(VOCAB, TIME, 2, 4, 96);
     let llama = GptConfig {
         n_kv_head: 2,
@@ -38,67 +35,60 @@ pub fn all() -> Vec<Model> {
         tied_head: false,
         ..gpt2.clone()
     };
-    vec![Model { name: "gpt2", config: gpt2 }, Model { name: "llama", config: llama }]
+    [("gpt2", gpt2), ("llama", llama)].map(|(name, config)| {
+        let compute = move |device: &Device, precision| compute(&config, device, precision);
+        Check { name, parts: &PARTS, roundings: ROUNDINGS, compute: Box::new(compute) }
+    })
 }
 
 const PARTS: [&str; 6] =
     ["logits", "cached decoding", "replayed decoding", "gradients", "steps by AdamW", "steps by Muon"];
 
-impl Model {
-    /// All of [`PARTS`] on the device beside the CPU's.
-    pub fn compare(&self, setting: &Setting) -> Vec<Comparison> {
-        setting.compare(self.name, &PARTS, IN_A_MODEL, &|device, precision| self.compute(device, precision))
-    }
-
-    fn compute(&self, device: &Device, precision: FloatDType) -> Vec<Vec<Vec<f32>>> {
-        let batch = batch();
-        let plain = self.model(device, precision);
-        let training = device.clone().autodiff();
-        let gpt = self.model(&training, precision);
-        let muon = MuonConfig { relative_rate: 10.0, momentum: 0.95, weight_decay: 0.01 };
-        vec![
-            vec![values(batch_logits(&plain, &batch))],
-            self.decoded(&plain, &batch, false),
-            self.decoded(&plain, &batch, true),
-            gradients_by_parameter(&gpt, &batch),
-            progress(self.model(&training, precision), &batch, None),
-            progress(self.model(&training, precision), &batch, Some(muon)),
-        ]
-    }
-
-    fn model(&self, device: &Device, precision: FloatDType) -> Gpt {
-        let Ok(gpt) = Gpt::new(&self.config, SEED, device) else { unreachable!("the shapes above are whole") };
+/// All of [`PARTS`].
+fn compute(config: &GptConfig, device: &Device, precision: FloatDType) -> Vec<Vec<Vec<f32>>> {
+    let model = |device: &Device| {
+        let Ok(gpt) = Gpt::new(config, SEED, device) else { unreachable!("the shapes above are whole") };
         gpt.with_precision(precision)
-    }
+    };
+    let (batch, plain, training) = (batch(), model(device), device.clone().autodiff());
+    let muon = MuonConfig { relative_rate: 10.0, momentum: 0.95, weight_decay: 0.01 };
+    vec![
+        vec![values(batch_logits(&plain, &batch))],
+        decoded(&plain, &batch, false),
+        decoded(&plain, &batch, true),
+        gradients_by_parameter(&model(&training), &batch),
+        progress(model(&training), &batch, None),
+        progress(model(&training), &batch, Some(muon)),
+    ]
+}
 
-    /// The logits of the last position of prompts of different lengths, then of each further token:
-    /// of a `replayed` step where the device has steps recorded.
-    fn decoded(&self, gpt: &Gpt, batch: &Batch, replayed: bool) -> Vec<Vec<f32>> {
-        let mut cache = KvCache::new(&self.config, BATCH, BATCH * TIME, &gpt.device());
-        let row = |row: usize| &batch.inputs[row * TIME..(row + 1) * TIME];
-        let prompts: Vec<&[u32]> = (0..BATCH).map(|i| &row(i)[..PROMPT - 7 * i]).collect();
-        let mut all = vec![values(gpt.forward_cached_last(&prompts, &[1; BATCH], &mut cache))];
-        let mut recorded: Option<RecordedStep> = None;
-        for i in PROMPT..TIME {
-            let next: Vec<u32> = (0..BATCH).map(|r| row(r)[i - 7 * r]).collect();
-            let logits = match &mut recorded {
-                _ if !replayed || is_cpu(&gpt.device()) => {
-                    gpt.forward_cached(&next.chunks(1).collect::<Vec<_>>(), &mut cache)
-                }
-                Some(step) => {
-                    step.step(&next, &mut cache);
-                    step.output()
-                }
-                none => match RecordedStep::record(gpt, &next, &mut cache, |logits| logits) {
-                    Some(step) => none.insert(step).output(),
-                    // Logits are missing, which the comparison says.
-                    None => return all,
-                },
-            };
-            all.push(values(logits));
-        }
-        all
+/// The logits of the last position of prompts of different lengths, then of each further token: of a
+/// `replayed` step where the device has steps recorded.
+fn decoded(gpt: &Gpt, batch: &Batch, replayed: bool) -> Vec<Vec<f32>> {
+    let mut cache = KvCache::new(gpt.config(), BATCH, BATCH * TIME, &gpt.device());
+    let row = |row: usize| &batch.inputs[row * TIME..(row + 1) * TIME];
+    let prompts: Vec<&[u32]> = (0..BATCH).map(|i| &row(i)[..PROMPT - 7 * i]).collect();
+    let mut all = vec![values(gpt.forward_cached_last(&prompts, &[1; BATCH], &mut cache))];
+    let mut recorded: Option<RecordedStep> = None;
+    for i in PROMPT..TIME {
+        let next: Vec<u32> = (0..BATCH).map(|r| row(r)[i - 7 * r]).collect();
+        let logits = match &mut recorded {
+            _ if !replayed || is_cpu(&gpt.device()) => {
+                gpt.forward_cached(&next.chunks(1).collect::<Vec<_>>(), &mut cache)
+            }
+            Some(step) => {
+                step.step(&next, &mut cache);
+                step.output()
+            }
+            none => match RecordedStep::record(gpt, &next, &mut cache, |logits| logits) {
+                Some(step) => none.insert(step).output(),
+                // Logits are missing, which the comparison says.
+                None => return all,
+            },
+        };
+        all.push(values(logits));
     }
+    all
 }
 
 fn batch() -> Batch {

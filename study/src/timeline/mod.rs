@@ -6,15 +6,13 @@
 
 mod page;
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use serde::Serialize;
 
-use crate::error::TimelineError;
-use ember_training::run::folder;
+use crate::error::{Error, Result};
 use ember_training::run::report::{Row, jsonl};
-use ember_training::run::sample::Sample;
+use ember_training::run::{folder, sample::Sample};
 
 pub use page::page;
 
@@ -53,17 +51,17 @@ impl Moment {
 /// # Errors
 /// When it is no run's folder, nothing was sampled yet, or a log is damaged; the line names the
 /// folder or the file.
-pub fn read(path: &Path) -> Result<BTreeMap<usize, Vec<Moment>>, TimelineError> {
+pub fn read(path: &Path) -> Result<BTreeMap<usize, Vec<Moment>>> {
     if !path.exists() {
-        return Err(TimelineError::Missing { path: path.to_owned() });
+        return Err(Error::Missing(path.to_owned()));
     }
     let log = folder::samples_log(path);
     if !log.is_file() {
-        return Err(TimelineError::NoLog { path: path.to_owned() });
+        return Err(Error::NoSamples(path.to_owned()));
     }
     let samples: Vec<Sample> = jsonl::read(&log)?;
     if samples.is_empty() {
-        return Err(TimelineError::NoSample { log });
+        return Err(Error::NoSample(log));
     }
     let rows: Vec<Row> = jsonl::read(&folder::metrics(path))?;
     Ok(moments(samples, &rows))

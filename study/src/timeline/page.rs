@@ -2,35 +2,17 @@
 //! in a list that needs no script. What changed from one step to the next is marked.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
+use ember_training::units::grouped;
 use serde_json::json;
 
 use super::Moment;
-use ember_training::run::report::html::{escape, page as whole_page};
-use ember_training::units::grouped;
+use crate::page::{escape, fill, line_points, page as whole_page};
 
-const STYLE: &str = "
-.prompt { border-left: 3px solid #d9822b; padding-left: 0.6em }
-.stage { border: 1px solid color-mix(in srgb, currentColor 25%, transparent); border-radius: 0.5em; padding: 0.8em 1em }
-.text { white-space: pre-wrap; overflow-wrap: anywhere; font: 15px/1.5 ui-monospace, monospace; margin: 0.4em 0 }
-.stage .text { min-height: 12em }
-.text b { font-weight: 600 }
-.same { opacity: 0.55 }
-.new { background: color-mix(in srgb, #d9822b 22%, transparent); border-radius: 2px }
-.controls { display: flex; gap: 0.8em; align-items: center }
-.controls input { flex: 1 }
-.figures { font-variant-numeric: tabular-nums }
-svg { width: 100%; height: auto; display: block }
-svg polyline { fill: none; stroke: #2b7bba; stroke-width: 2 }
-svg circle { fill: #d9822b }
-svg line { stroke: currentColor; opacity: 0.3 }
-svg text { fill: currentColor; font: 11px system-ui, sans-serif; opacity: 0.7 }
-details { margin: 1em 0 3em }
-h3 { margin-bottom: 0; font-size: 1em }";
+const STYLE: &str = include_str!("page/style.css");
 
 /// Moves every stage by its slider, and lets it play.
-const SCRIPT: &str = include_str!("page.js");
+const SCRIPT: &str = include_str!("page/page.js");
 
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 110.0;
@@ -39,17 +21,11 @@ const EDGE: f64 = 16.0;
 
 /// A page that needs nothing but itself.
 pub fn page(title: &str, lines: &BTreeMap<usize, Vec<Moment>>) -> String {
-    let mut body = String::from(
-        "<p>The same prompt and the same noise at every look: the text changes only where the model has. Grey is what stood \
-         there at the look before; what is new is marked. Move the slider, or play.</p>\n",
-    );
-    for (prompt, line) in lines {
-        body += &section(*prompt, line);
-    }
+    let sections: String = lines.iter().map(|(prompt, line)| section(*prompt, line)).collect();
     let data: Vec<_> = lines.values().map(|line| line.iter().map(facts).collect::<Vec<_>>()).collect();
     // `<` occurs in JSON inside strings only: written so, no text can end the script.
     let data = json!(data).to_string().replace('<', "\\u003c");
-    let _ = writeln!(body, "<script>\nconst lines = {data};\n{SCRIPT}</script>");
+    let body = fill(include_str!("page/page.html"), &[("sections", &sections), ("data", &data), ("script", &SCRIPT)]);
     whole_page(title, STYLE, &body)
 }
 
@@ -60,12 +36,9 @@ fn facts(moment: &Moment) -> serde_json::Value {
 }
 
 fn figures(moment: &Moment) -> String {
-    let mut figures = format!("step {}", grouped(moment.sample.step));
-    if let Some((loss, of)) = moment.loss() {
-        let _ = write!(figures, " · {of} {loss:.3}");
-    }
-    let _ = write!(figures, " · loss on its own words {:.3}", moment.sample.own_loss);
-    figures
+    let loss = moment.loss().map_or_else(String::new, |(loss, of)| format!(" · {of} {loss:.3}"));
+    let (step, own_loss) = (grouped(moment.sample.step), moment.sample.own_loss);
+    format!("step {step}{loss} · loss on its own words {own_loss:.3}")
 }
 
 fn section(prompt: usize, line: &[Moment]) -> String {
@@ -74,33 +47,27 @@ fn section(prompt: usize, line: &[Moment]) -> String {
         "" => "a text of its own".to_owned(),
         prompt => format!("“{}”", escape(prompt)),
     };
-    let mut html = format!("<section>\n<h2 class=\"prompt\">{named}</h2>\n<div class=\"stage\">\n{}", curve(line));
-    let end = line.len() - 1;
-    let _ = write!(
-        html,
-        "<div class=\"controls\"><button type=\"button\" aria-label=\"play prompt {prompt}\">Play</button>\
-         <input type=\"range\" min=\"0\" max=\"{end}\" value=\"{end}\" aria-label=\"step of prompt {prompt}\"></div>\n\
-         <p class=\"figures\" aria-live=\"polite\">{}</p>\n<p class=\"text\">{}</p>\n</div>\n<details>\n\
-         <summary>All {} texts</summary>\n",
-        escape(&figures(last)),
-        marked(last),
-        line.len()
-    );
-    for moment in line {
-        let _ = write!(html, "<h3>{}</h3>\n<p class=\"text\">{}</p>\n", escape(&figures(moment)), marked(moment));
-    }
-    html + "</details>\n</section>\n"
+    let text = |moment| format!("<h3>{}</h3>\n<p class=\"text\">{}</p>\n", escape(&figures(moment)), marked(moment));
+    fill(
+        include_str!("page/section.html"),
+        &[
+            ("named", &named),
+            ("prompt", &prompt),
+            ("curve", &curve(line)),
+            ("end", &(line.len() - 1)),
+            ("figures", &escape(&figures(last))),
+            ("text", &marked(last)),
+            ("count", &line.len()),
+            ("texts", &line.iter().map(text).collect::<String>()),
+        ],
+    )
 }
 
 /// The prompt, what stayed and what is new.
 fn marked(moment: &Moment) -> String {
     let (same, new) = moment.parts();
-    format!(
-        "<b>{}</b><span class=\"same\">{}</span><span class=\"new\">{}</span>",
-        escape(&moment.sample.prompt),
-        escape(same),
-        escape(new)
-    )
+    let [prompt, same, new] = [&moment.sample.prompt, same, new].map(escape);
+    format!("<b>{prompt}</b><span class=\"same\">{same}</span><span class=\"new\">{new}</span>")
 }
 
 /// The losses as a small curve, a dot on it for each text; the script makes the dot of the shown
@@ -122,16 +89,13 @@ fn curve(line: &[Moment]) -> String {
         (x, y)
     };
     let places: Vec<(f64, f64)> = points.iter().map(place).collect();
-    let path: Vec<String> = places.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+    let path = line_points(places.iter().copied());
     let mut svg = format!(
         "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"the loss at each text, from {high:.2} to {low:.2}\">\
-         <text x=\"0\" y=\"{:.1}\">{high:.2}</text><text x=\"0\" y=\"{:.1}\">{low:.2}</text><polyline points=\"{}\"/>",
+         <text x=\"0\" y=\"{:.1}\">{high:.2}</text><text x=\"0\" y=\"{:.1}\">{low:.2}</text><polyline points=\"{path}\"/>",
         EDGE + 4.0,
         HEIGHT - EDGE + 4.0,
-        path.join(" ")
     );
-    for (x, y) in places {
-        let _ = write!(svg, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2.5\"/>");
-    }
+    svg.extend(places.iter().map(|(x, y)| format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2.5\"/>")));
     svg + "</svg>\n"
 }

@@ -1,38 +1,32 @@
 //! `ember-train bench`: how fast a model trains here.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Result, bail};
 use clap::Args;
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_cli::shape::shape;
-use ember_cli::terminal;
-use ember_data::prepare::Dataset;
-use ember_data::random;
-use ember_data::tokens::TokenFile;
 use ember_data::windows::{TrainWindows, ValWindows, WindowRule};
-use ember_decoding::bench::Spread;
-use ember_decoding::run_folder;
+use ember_data::{prepare::Dataset, random, tokens::TokenFile};
+use ember_decoding::{bench::Spread, run_folder};
 use ember_host::interrupt::Interrupt;
 use ember_kernels::gpu::attention_said;
-use ember_model::device::{self, Selected};
+use ember_model::device::Selected;
 use ember_model::{GptConfig, folder};
 use rand_chacha::rand_core::Rng;
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use ember_study::bench::{Speed, Task, measure};
-use ember_training::config::precision;
-use ember_training::config::{self, OptimizerKind, Precision, Settings, TrainConfig, textless};
-use ember_training::memory;
+use ember_training::config::{self, ConfigError, Precision, Settings, TrainConfig, precision, textless};
 use ember_training::memory::fit::{Undecided, fit_to_memory};
 use ember_training::memory::on_device::keeps_freed_memory;
-use ember_training::memory::prediction::Kernels;
-use ember_training::run::text::{data_folder, windows};
-use ember_training::run::{check_size, device_kind};
+use ember_training::memory::{self, prediction::Kernels};
+use ember_training::run::{check_size, device_kind, text::data_folder, text::windows};
 use ember_training::units::{bytes, grouped, parse_bytes};
 
-use crate::training::say_device;
+use crate::output::{json_line, show, word};
+use crate::training::{run_of, select, set_seed};
 use crate::wording;
 
 /// Arguments of `bench`.
@@ -79,18 +73,8 @@ const BATCH_SIZE: usize = 8;
 /// The JSON object that is printed.
 #[derive(Serialize)]
 struct JsonSpeed<'a> {
-    device: &'a str,
-    device_name: &'a str,
-    threads: usize,
-    parameters: usize,
-    shape: &'a GptConfig,
-    precision: Precision,
-    optimizer: OptimizerKind,
-    activation_checkpointing: bool,
-    batch_size: usize,
-    grad_accum_steps: usize,
-    micro_batch: usize,
-    tokens_per_step: u64,
+    #[serde(flatten)]
+    subject: Value,
     #[serde(flatten)]
     speed: &'a Speed,
 }
@@ -101,8 +85,7 @@ struct JsonSpeed<'a> {
 /// When an argument is wrong, the model would not fit into memory, or the device fails.
 pub fn run(args: &BenchArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     let notes = Notes::new(common.quiet);
-    let selected = device::select(common.device)?;
-    say_device(&notes, &selected);
+    let selected = select(common, &notes)?;
     let Subject { config, shape, data } = Subject::new(args, common, &selected, &notes)?;
     notes.say(describe(&config, &shape));
     let windows = match &data {
@@ -110,30 +93,23 @@ pub fn run(args: &BenchArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resu
         None => random_windows(&config, shape.vocab_size)?,
     };
     let task = Task { config: &config, shape: &shape, windows, warmup: args.warmup, steps: args.steps };
-    let Some(speed) = measure(task, &selected, &|| !interrupt.requested())? else { return Ok(Outcome::Interrupted) };
+    let speed = measure(task, &selected, &|| !interrupt.requested())?;
     attention_said().iter().for_each(|line| notes.say(line));
-    let text = match common.format {
+    show(&match common.format {
         OutputFormat::Text => table(&speed, config.precision),
         OutputFormat::Json => {
-            let json = JsonSpeed {
-                device: &selected.id,
-                device_name: &selected.name,
-                threads: rayon::current_num_threads(),
-                parameters: shape.parameters(),
-                shape: &shape,
-                precision: config.precision,
-                optimizer: config.optimizer,
-                activation_checkpointing: config.activation_checkpointing,
-                batch_size: config.batch_size,
-                grad_accum_steps: config.grad_accum_steps,
-                micro_batch: config.micro_batch,
-                tokens_per_step: config.tokens_per_step(),
-                speed: &speed,
-            };
-            serde_json::to_string(&json)? + "\n"
+            let TrainConfig { precision, optimizer, activation_checkpointing, .. } = config;
+            let TrainConfig { batch_size, grad_accum_steps, micro_batch, .. } = config;
+            let subject = json!({
+                "device": selected.id, "device_name": selected.name, "threads": rayon::current_num_threads(),
+                "parameters": shape.parameters(), "shape": shape, "precision": precision, "optimizer": optimizer,
+                "activation_checkpointing": activation_checkpointing, "batch_size": batch_size,
+                "grad_accum_steps": grad_accum_steps, "micro_batch": micro_batch,
+                "tokens_per_step": config.tokens_per_step(),
+            });
+            json_line(&JsonSpeed { subject, speed: &speed })?
         }
-    };
-    terminal::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
+    })?;
     Ok(Outcome::Done)
 }
 
@@ -147,21 +123,16 @@ struct Subject {
 
 impl Subject {
     fn new(args: &BenchArgs, common: &CommonArgs, selected: &Selected, notes: &Notes) -> Result<Self> {
-        let Source { mut settings, vocab_size, saved } = Source::new(args, selected)?;
+        let (mut settings, vocab_size, saved) = source(args, selected)?;
         if let Some(batch) = args.batch {
             settings.micro_batch = None;
             settings.set(&format!("batch_size={batch}"))?;
         }
-        for assignment in &args.set {
-            settings.set(assignment)?;
-        }
+        args.set.iter().try_for_each(|assignment| settings.set(assignment))?;
         if let Some(init) = settings.init() {
-            let line = format!("init = {init}: bench gives a model random weights; leave init out");
-            return Err(UsageError::new(line).into());
+            bail!(UsageError::new(format!("init = {init}: bench gives a model random weights; leave init out")));
         }
-        if let Some(seed) = common.seed {
-            settings.set(&format!("seed={seed}"))?;
-        }
+        set_seed(&mut settings, common)?;
         if let Some(reason) = precision::settle(&mut settings, selected)? {
             notes.say(wording::note(&reason));
         }
@@ -192,66 +163,56 @@ impl Subject {
     }
 }
 
+/// A configuration, the size of its vocabulary, and of a run its folder and the shape of its model.
+type Source = (Settings, usize, Option<(PathBuf, GptConfig)>);
+
 /// Where the configuration comes from.
-struct Source {
-    settings: Settings,
-    vocab_size: usize,
-    /// The run's folder, and the shape of its model.
-    saved: Option<(PathBuf, GptConfig)>,
+fn source(args: &BenchArgs, selected: &Selected) -> Result<Source> {
+    if let Some(run) = &args.from {
+        return of_run(run);
+    }
+    if let Some(shape) = &args.shape {
+        return Ok((of_shape(shape)?, shape.vocab_size, None));
+    }
+    let (settings, name) = match &args.config {
+        Some(path) => (Settings::from_recipe(path)?, path.as_path()),
+        None if selected.gpu => (Settings::default(), Path::new("")),
+        None => (Settings::from_toml_str(config::DEFAULT)?, Path::new("stories-cpu")),
+    };
+    let mut named = settings.clone();
+    let mut tokenizer = args.set.iter().filter(|assignment| assignment.starts_with("tokenizer"));
+    tokenizer.try_for_each(|assignment| named.set(assignment))?;
+    let vocab_size = textless::vocab_size(&named, name)?;
+    Ok((settings, vocab_size, None))
 }
 
-impl Source {
-    fn new(args: &BenchArgs, selected: &Selected) -> Result<Self> {
-        if let Some(run) = &args.from {
-            return Self::of_run(run);
-        }
-        if let Some(shape) = &args.shape {
-            return Self::of_shape(shape);
-        }
-        let (settings, name) = match &args.config {
-            Some(path) => (Settings::from_recipe(path)?, path.as_path()),
-            None if selected.gpu => (Settings::default(), Path::new("")),
-            None => (Settings::from_toml_str(config::DEFAULT)?, Path::new("stories-cpu")),
-        };
-        let mut named = settings.clone();
-        for assignment in args.set.iter().filter(|assignment| assignment.starts_with("tokenizer")) {
-            named.set(assignment)?;
-        }
-        let vocab_size = textless::vocab_size(&named, name)?;
-        Ok(Self { settings, vocab_size, saved: None })
-    }
+fn of_run(run: &Path) -> Result<Source> {
+    let found = run_folder::find(Some(run))?;
+    let line = format!(
+        "--from {}: no config.toml says how it is trained; name a run that ember-train made, or give --shape",
+        run.display()
+    );
+    let own = run_of(&found.folder).ok_or(UsageError::new(line))?;
+    let mut settings = Settings::from_file(&own.join("config.toml"))?;
+    settings.init = None;
+    let shape = folder::read_config(&found.folder)?;
+    Ok((settings, shape.vocab_size, Some((own.to_owned(), shape))))
+}
 
-    fn of_run(run: &Path) -> Result<Self> {
-        let found = run_folder::find(Some(run))?;
-        let own = found.folder.parent().and_then(Path::parent).filter(|run| run.join("config.toml").is_file());
-        let Some(own) = own else {
-            let line = format!(
-                "--from {}: no config.toml says how it is trained; name a run that ember-train made, or give --shape",
-                run.display()
-            );
-            return Err(UsageError::new(line).into());
-        };
-        let mut settings = Settings::from_file(&own.join("config.toml"))?;
-        settings.init = None;
-        let shape = folder::read_config(&found.folder)?;
-        Ok(Self { settings, vocab_size: shape.vocab_size, saved: Some((own.to_owned(), shape)) })
+/// Nothing but sizes, as a peer's script has them: no dropout.
+fn of_shape(shape: &GptConfig) -> Result<Settings, ConfigError> {
+    let mut settings = Settings::default();
+    for (key, size) in [
+        ("n_layer", shape.n_layer),
+        ("n_head", shape.n_head),
+        ("n_embd", shape.n_embd),
+        ("context_length", shape.context_length),
+        ("batch_size", BATCH_SIZE),
+        ("dropout", 0),
+    ] {
+        settings.set(&format!("{key}={size}"))?;
     }
-
-    /// Nothing but sizes, as a peer's script has them: no dropout.
-    fn of_shape(shape: &GptConfig) -> Result<Self> {
-        let mut settings = Settings::default();
-        for (key, size) in [
-            ("n_layer", shape.n_layer),
-            ("n_head", shape.n_head),
-            ("n_embd", shape.n_embd),
-            ("context_length", shape.context_length),
-            ("batch_size", BATCH_SIZE),
-            ("dropout", 0),
-        ] {
-            settings.set(&format!("{key}={size}"))?;
-        }
-        Ok(Self { settings, vocab_size: shape.vocab_size, saved: None })
-    }
+    Ok(settings)
 }
 
 /// Most tokens that are drawn: the windows come from all over them, and then again.
@@ -276,14 +237,11 @@ fn describe(config: &TrainConfig, shape: &GptConfig) -> String {
         (1, true) => format!("{batch_size}"),
         _ => format!("{} (in passes of {micro_batch})", config.windows_per_step()),
     };
-    let word = |choice: serde_json::Result<String>| choice.unwrap_or_default().trim_matches('"').to_owned();
+    let [vocab_size, parameters] = [shape.vocab_size, shape.parameters()].map(|number| grouped(number as u64));
+    let (precision, optimizer) = (word(config.precision), word(config.optimizer));
     format!(
-        "{n_layer} layers x {n_head} heads x {n_embd}, {} tokens in the vocabulary, {} parameters; {windows} windows of {context_length} \
-         tokens a step, {}, {}",
-        grouped(shape.vocab_size as u64),
-        grouped(shape.parameters() as u64),
-        word(serde_json::to_string(&config.precision)),
-        word(serde_json::to_string(&config.optimizer)),
+        "{n_layer} layers x {n_head} heads x {n_embd}, {vocab_size} tokens in the vocabulary, {parameters} parameters; {windows} \
+         windows of {context_length} tokens a step, {precision}, {optimizer}"
     )
 }
 
@@ -292,7 +250,9 @@ fn table(speed: &Speed, precision: Precision) -> String {
     let ms =
         |spread: &Spread| format!("{:>9.2} ({:.2} to {:.2})", 1e3 * spread.median, 1e3 * spread.min, 1e3 * spread.max);
     let parts = &speed.parts;
-    let percent = |share: f64| format!("{:.1}%", 100.0 * share);
+    let Spread { median, min, max } = speed.utilisation;
+    let [median, least, most] = [median, min, max].map(|share| format!("{:.1}%", 100.0 * share));
+    let product = speed.product_flops_per_s / 1e9;
     let in_type = match precision {
         Precision::F32 => "float32",
         Precision::Bf16 => "bfloat16",
@@ -313,13 +273,7 @@ fn table(speed: &Speed, precision: Precision) -> String {
         ("GFLOP/s", format!("{:>9.1}", speed.flops_per_s / 1e9)),
         (
             "of a product",
-            format!(
-                "{:>9} ({} to {}) of {:.1} GFLOP/s, {size} x {size} x {size} in {in_type}",
-                percent(speed.utilisation.median),
-                percent(speed.utilisation.min),
-                percent(speed.utilisation.max),
-                speed.product_flops_per_s / 1e9,
-            ),
+            format!("{median:>9} ({least} to {most}) of {product:.1} GFLOP/s, {size} x {size} x {size} in {in_type}"),
         ),
         ("copy, GB/s", format!("{:>9.1} read and written", speed.copy_bytes_per_s / 1e9)),
         ("first step", format!("{:>9.2} s, the model made in {:.2} s", speed.first_step_s, speed.model_s)),

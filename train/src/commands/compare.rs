@@ -1,18 +1,18 @@
 //! `ember-train compare`: runs beside each other.
 
-use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat};
 use ember_cli::terminal::{self, printable};
-use ember_host::output::write_output;
 use serde::Serialize;
 
 use ember_study::compare::{self, Axis, Record, Scale, Style, Summary, chart, differences, differing, svg, table};
 use ember_study::plot::loss_svg;
+
+use crate::output::{json_lines, write_file};
 
 /// Arguments of `compare`.
 #[derive(Args, Debug)]
@@ -87,22 +87,22 @@ pub fn run(args: &CompareArgs, common: &CommonArgs) -> Result<Outcome> {
     };
     out.write_all(text.as_bytes()).context("cannot write to standard output")?;
 
-    let picture = match &runs[..] {
-        [only] => {
-            let path = args.svg.clone().unwrap_or_else(|| only.path.join("loss.svg"));
+    let path = match (&runs[..], &args.svg) {
+        ([only], path) => {
+            let path = path.clone().unwrap_or_else(|| only.path.join("loss.svg"));
             loss_svg(&only.rows, &only.name, &path)?;
-            Some(path)
+            path
         }
-        _ => args.svg.clone(),
+        (_, Some(path)) => {
+            write_file(path, &svg(&runs, args.by.into(), scale)?)?;
+            path.clone()
+        }
+        (_, None) => {
+            notes.say("--svg FILE writes the picture");
+            return Ok(Outcome::Done);
+        }
     };
-    if let (Some(path), [_, _, ..]) = (&picture, &runs[..]) {
-        let svg = svg(&runs, args.by.into(), scale)?;
-        write_output(path, |file| file.write_all(svg.as_bytes()))?;
-    }
-    match picture {
-        Some(path) => notes.say(format!("the losses are drawn in {}", path.display())),
-        None => notes.say("--svg FILE writes the picture"),
-    }
+    notes.say(format!("the losses are drawn in {}", path.display()));
     Ok(Outcome::Done)
 }
 
@@ -121,11 +121,8 @@ fn shown(runs: &[Record], args: &CompareArgs, scale: Scale, style: Style) -> Str
 
 fn lines(runs: &[Record]) -> Result<String> {
     let differences = differences(runs);
-    let mut text = String::new();
-    for (number, run) in runs.iter().enumerate() {
+    json_lines(runs.iter().enumerate().map(|(number, run)| {
         let differs = differences.iter().map(|(key, values)| (key.clone(), values[number].clone())).collect();
-        text += &serde_json::to_string(&Line { summary: run.summary(), differs })?;
-        text.push('\n');
-    }
-    Ok(text)
+        Line { summary: run.summary(), differs }
+    }))
 }

@@ -1,26 +1,22 @@
 //! `ember-train copied`: what of a generated text stands word for word in the training text.
 
-use std::fmt::Write as _;
-use std::io::{Read, Write as _};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::{io::Read, time::Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
-use ember_cli::terminal;
 use ember_data::prepare::Dataset;
 use ember_host::interrupt::Interrupt;
-use ember_host::output::write_output;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use ember_study::copied::{
     Checked, Documents, Rule, Together, TrainingText, beginning, check, page, times, together, words_for,
 };
-use ember_training::run::text::data_of;
-use ember_training::units;
+use ember_training::{run::text::data_of, units};
 
+use crate::output::{json_line, json_lines, show, write_file};
 use crate::wording;
 
 /// Arguments of `copied`.
@@ -55,22 +51,29 @@ const SHOWN: usize = 20;
 /// Characters of a stretch shown in a line on the terminal.
 const SHOWN_CHARACTERS: usize = 60;
 
-/// The last line of `--format json`.
+/// A line of `--format json`; the summary is the last.
 #[derive(Serialize)]
-struct Summary<'a> {
-    kind: &'static str,
-    #[serde(flatten)]
-    rule: Rule,
-    #[serde(flatten)]
-    all: &'a Together,
-    /// Spans that stand in the validation text alone.
-    only_in_validation: usize,
-    /// The same of the beginning of the validation text, as long as the generated text.
-    validation: Option<&'a Together>,
-    training_bytes: usize,
-    index_memory_bytes: u64,
-    index_s: f64,
-    check_s: f64,
+#[serde(tag = "kind", rename_all = "snake_case")]
+enum Line<'a> {
+    Text {
+        text_index: usize,
+        #[serde(flatten)]
+        checked: &'a Checked,
+    },
+    Summary {
+        #[serde(flatten)]
+        rule: Rule,
+        #[serde(flatten)]
+        all: &'a Together,
+        /// Spans that stand in the validation text alone.
+        only_in_validation: usize,
+        /// The same of the beginning of the validation text, as long as the generated text.
+        validation: Option<&'a Together>,
+        training_bytes: usize,
+        index_memory_bytes: u64,
+        index_s: f64,
+        check_s: f64,
+    },
 }
 
 /// Runs the command.
@@ -114,16 +117,15 @@ pub fn run(args: &CopiedArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
 
     if let Some(path) = &args.html {
         let title = format!("What {} copies", args.file.display());
-        let page = page(&title, &texts, &checked, &all, baseline.as_ref());
-        write_output(path, |file| file.write_all(page.as_bytes()))?;
+        write_file(path, &page(&title, &texts, &checked, &all, baseline.as_ref()))?;
         notes.say(format!("the marked text is in {}", path.display()));
     }
     let only_in_validation = checked.iter().map(|text| text.only_in_validation.len()).sum();
-    let shown = match common.format {
+    show(&match common.format {
         OutputFormat::Text => table(&checked, &all, baseline.as_ref(), only_in_validation, rule),
         OutputFormat::Json => {
-            let summary = Summary {
-                kind: "summary",
+            let line = |(text_index, checked)| Line::Text { text_index, checked };
+            let summary = Line::Summary {
                 rule,
                 all: &all,
                 only_in_validation,
@@ -133,10 +135,9 @@ pub fn run(args: &CopiedArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
                 index_s,
                 check_s,
             };
-            json_lines(&checked, &summary)?
+            json_lines(checked.iter().enumerate().map(line))? + &json_line(&summary)?
         }
-    };
-    terminal::stdout().write_all(shown.as_bytes()).context("cannot write to standard output")?;
+    })?;
     Ok(Outcome::Done)
 }
 
@@ -146,9 +147,8 @@ fn documents(args: &CopiedArgs, notes: &Notes) -> Result<(Documents, Option<Docu
         let field = args.field.as_deref().unwrap_or("text");
         return Ok((Documents::from_files(&args.corpus, field)?, None));
     }
-    if args.field.is_some() {
-        return Err(UsageError::new("--field is of the texts that --corpus names; give both or neither").into());
-    }
+    let line = "--field is of the texts that --corpus names; give both or neither";
+    ensure!(args.field.is_none(), UsageError::new(line));
     let folder = data_of(args.run.as_deref())
         .map_err(|error| anyhow!("{:#}; or name the text to search with --corpus", wording::said(error.into())))?;
     notes.say(format!("training text: {}", folder.display()));
@@ -218,22 +218,6 @@ fn json_texts(name: &str, lines: &str) -> Result<Vec<String>> {
     Ok(texts)
 }
 
-fn json_lines(checked: &[Checked], summary: &Summary) -> Result<String> {
-    #[derive(Serialize)]
-    struct Line<'a> {
-        kind: &'static str,
-        text_index: usize,
-        #[serde(flatten)]
-        checked: &'a Checked,
-    }
-    let mut lines = String::new();
-    for (text_index, checked) in checked.iter().enumerate() {
-        writeln!(lines, "{}", serde_json::to_string(&Line { kind: "text", text_index, checked })?)?;
-    }
-    writeln!(lines, "{}", serde_json::to_string(summary)?)?;
-    Ok(lines)
-}
-
 fn table(checked: &[Checked], all: &Together, validation: Option<&Together>, only: usize, rule: Rule) -> String {
     let mut lines: Vec<String> = Vec::new();
     let what = match (rule.min_words, rule.min_chars) {
@@ -244,10 +228,9 @@ fn table(checked: &[Checked], all: &Together, validation: Option<&Together>, onl
     let mut spans: Vec<_> =
         checked.iter().enumerate().flat_map(|(i, text)| text.spans.iter().map(move |span| (i, span))).collect();
     spans.sort_by_key(|(_, span)| std::cmp::Reverse(span.characters));
+    let heading = "copied, the longest first (text:characters before it, length in characters, where it stands)";
     if !spans.is_empty() {
-        lines.push(
-            "copied, the longest first (text:characters before it, length in characters, where it stands)".into(),
-        );
+        lines.push(heading.to_owned());
     }
     for (text, span) in spans.iter().take(SHOWN) {
         let place = span.place.as_ref().map_or_else(String::new, words_for);
@@ -273,8 +256,7 @@ fn table(checked: &[Checked], all: &Together, validation: Option<&Together>, onl
         lines.push(row("the validation text", validation));
         lines.push(format!("spans that stand in the validation text alone, which nobody trained on: {only}"));
     }
-    lines.push(String::new());
-    lines.push("runs of n words that the training text has nowhere".to_owned());
+    lines.push("\nruns of n words that the training text has nowhere".to_owned());
     let heading = if validation.is_some() { "the validation text" } else { "" };
     lines.push(format!("{:>3}  {:>9}  {heading}", "n", "this text").trim_end().to_owned());
     for (place, novel) in all.novel.iter().enumerate() {

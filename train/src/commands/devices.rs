@@ -5,15 +5,13 @@ use std::io::Write;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use ember_cli::devices;
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, counted};
-use ember_cli::terminal;
+use ember_cli::{devices, terminal};
 use ember_host::interrupt::Interrupt;
 use ember_kernels::gpu::attention_said;
-use ember_model::device;
 use serde::Serialize;
 
-use crate::training::say_device;
+use crate::training::select;
 use ember_study::selfcheck::{self, Comparison};
 
 /// Arguments of `devices`.
@@ -43,9 +41,8 @@ pub fn run(args: &DevicesArgs, common: &CommonArgs, interrupt: &Interrupt) -> Re
     if !args.check {
         return devices::run(common);
     }
-    let selected = device::select(common.device)?;
     let notes = Notes::new(common.quiet);
-    say_device(&notes, &selected);
+    let selected = select(common, &notes)?;
     let mut out = terminal::stdout();
     let mut tell = |comparison: &Comparison| -> Result<()> {
         match common.format {

@@ -1,21 +1,18 @@
 //! `ember-train exposure`: how the model fares on its own words.
 
-use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
-use ember_cli::terminal;
-use ember_data::prepare::Dataset;
-use ember_data::windows::TrainWindows;
+use ember_data::{prepare::Dataset, windows::TrainWindows};
 use ember_decoding::run_folder;
 use ember_host::interrupt::Interrupt;
-use ember_host::output::write_output;
-use ember_model::{checkpoint, device, folder};
+use ember_model::{checkpoint, folder};
 
-use crate::training::say_device;
-use ember_study::exposure::{Exposure, LEAST_TOKENS, Loops, Settings, Stretch, TIMES, Window, measure, page};
+use crate::output::{json_line, show, write_file};
+use crate::training::select;
+use ember_study::exposure::{self, Exposure, Figures, LEAST_TOKENS, Loops, Settings, Stretch, TIMES, Window};
 use ember_training::run::text::data_of;
 
 /// Arguments of `exposure`.
@@ -56,11 +53,9 @@ pub fn run(args: &ExposureArgs, common: &CommonArgs, interrupt: &Interrupt) -> R
     notes.say(format!("checkpoint: {}", checkpoint_folder.display()));
     let context_length = folder::read_config(&checkpoint_folder)?.context_length;
     let prefix = args.prefix.map_or(context_length / 4, |prefix| prefix as usize).max(1);
-    if prefix >= context_length {
-        let most = context_length - 1;
-        let line = format!("--prefix {prefix}: the context holds {context_length} tokens; give at most {most}");
-        return Err(UsageError::new(line).into());
-    }
+    let most = context_length - 1;
+    let line = format!("--prefix {prefix}: the context holds {context_length} tokens; give at most {most}");
+    ensure!(prefix <= most, UsageError::new(line));
     let dataset = Dataset::open(&data)?;
     let settings = Settings {
         prefix,
@@ -72,8 +67,7 @@ pub fn run(args: &ExposureArgs, common: &CommonArgs, interrupt: &Interrupt) -> R
     let windows = windows(&dataset, context_length, args.windows as usize, &settings)?;
 
     folder::verify_checksums_for_inference(&checkpoint_folder)?;
-    let selected = device::select(common.device)?;
-    say_device(&notes, &selected);
+    let selected = select(common, &notes)?;
     let gpt = checkpoint::load(&checkpoint_folder, &selected.device)?;
     ensure!(
         gpt.config().vocab_size >= dataset.manifest.vocab_size,
@@ -86,19 +80,15 @@ pub fn run(args: &ExposureArgs, common: &CommonArgs, interrupt: &Interrupt) -> R
         "writing {} texts after {prefix} tokens each of validation text, drawn and greedy, and reading them again",
         windows.len() * (settings.samples + 1)
     ));
-    let Some(exposure) = measure(&gpt, &windows, &settings, &|| interrupt.requested())? else {
-        return Ok(Outcome::Interrupted);
-    };
+    let exposure = exposure::measure(&gpt, &windows, &settings, &|| interrupt.requested())?;
     if let Some(path) = &args.html {
-        let page = page(&format!("Exposure of {}", checkpoint_folder.display()), &exposure);
-        write_output(path, |file| file.write_all(page.as_bytes()))?;
+        write_file(path, &exposure::page(&format!("Exposure of {}", checkpoint_folder.display()), &exposure))?;
         notes.say(format!("the figures are drawn in {}", path.display()));
     }
-    let shown = match common.format {
+    show(&match common.format {
         OutputFormat::Text => table(&exposure),
-        OutputFormat::Json => serde_json::to_string(&exposure)? + "\n",
-    };
-    terminal::stdout().write_all(shown.as_bytes()).context("cannot write to standard output")?;
+        OutputFormat::Json => json_line(&exposure)?,
+    })?;
     Ok(Outcome::Done)
 }
 
@@ -129,12 +119,11 @@ fn windows(dataset: &Dataset, context_length: usize, count: usize, settings: &Se
 }
 
 fn table(exposure: &Exposure) -> String {
-    let settings = &exposure.settings;
+    let Exposure { windows, settings: Settings { prefix, samples, loop_tokens, repeated_tokens, .. }, .. } = exposure;
     let mut lines = vec![
         format!(
-            "{} windows of validation text; behind {} real tokens: the real words, the model's own drawn at temperature 1 ({} \
-             times), and its most probable ones (greedy)",
-            exposure.windows, settings.prefix, settings.samples
+            "{windows} windows of validation text; behind {prefix} real tokens: the real words, the model's own drawn at \
+             temperature 1 ({samples} times), and its most probable ones (greedy)"
         ),
         String::new(),
         format!(
@@ -149,31 +138,26 @@ fn table(exposure: &Exposure) -> String {
     let losses = exposure.positions.iter().flat_map(|of| [of.real.loss, of.sampled.loss, of.greedy.loss]);
     let most = losses.fold(0.0, f64::max);
     lines.extend(exposure.positions.iter().map(|stretch| row(&positions(stretch), stretch, most)));
-    lines.push(row("all", &exposure.whole, most));
-    lines.push(String::new());
-    lines.push(
-        "loss: -ln p of the token that stands there; drawn ones cost what the model expects, real ones more".into(),
-    );
-    lines.push("expected loss: the entropy of the model's distribution there; on real words, less than their loss if it is too sure".into());
-    lines.push(
-        "drift: with its standard error; 0 where its own words lead it nowhere that real text does not go".into(),
-    );
-    lines.push(format!(
-        "repeated: places that end a run of {} tokens which stood in the window before",
-        settings.repeated_tokens
-    ));
-    lines.push(String::new());
-    lines.push(verdict(&exposure.second_half));
     let Stretch { real, sampled, greedy, .. } = &exposure.whole;
+    lines.push(row("all", &exposure.whole, most));
     lines.push(format!(
-        "probability: the model gives a real token {:.3} on average, its own drawn token {:.3}, its greedy token {:.3}",
-        real.probability, sampled.probability, greedy.probability
+        "\n\
+         loss: -ln p of the token that stands there; drawn ones cost what the model expects, real ones more\n\
+         expected loss: the entropy of the model's distribution there; on real words, less than their loss if it is too sure\n\
+         drift: with its standard error; 0 where its own words lead it nowhere that real text does not go\n\
+         repeated: places that end a run of {repeated_tokens} tokens which stood in the window before\n\
+         \n\
+         {}\n\
+         probability: the model gives a real token {:.3} on average, its own drawn token {:.3}, its greedy token {:.3}",
+        verdict(&exposure.second_half),
+        real.probability,
+        sampled.probability,
+        greedy.probability
     ));
     if !exposure.loops.is_empty() {
-        lines.push(String::new());
         lines.push(format!(
-            "loops: of texts of {} tokens, how many end in a stretch said at least {TIMES} times in a row, over {LEAST_TOKENS} tokens or more",
-            settings.loop_tokens
+            "\nloops: of texts of {loop_tokens} tokens, how many end in a stretch said at least {TIMES} times in a row, over \
+             {LEAST_TOKENS} tokens or more"
         ));
         lines.extend(exposure.loops.iter().map(loops));
     }
@@ -185,20 +169,13 @@ fn positions(stretch: &Stretch) -> String {
 }
 
 fn row(name: &str, of: &Stretch, most: f64) -> String {
-    let loss = |loss: f64| format!("{loss:>7.3} {}", block(loss / most));
-    let drift = format!("{:+.3} ± {:.3}", of.drift.mean, of.drift.standard_error);
-    let percent = |share: f64| format!("{:>4.0}%", 100.0 * share);
-    format!(
-        "{name:>11} | {} {} {} | {:>7.3} {:>7.3} | {drift:>16} | {} {} {}",
-        loss(of.real.loss),
-        loss(of.sampled.loss),
-        loss(of.greedy.loss),
-        of.real.expected_loss,
-        of.sampled.expected_loss,
-        percent(of.real.repeated),
-        percent(of.sampled.repeated),
-        percent(of.greedy.repeated)
-    )
+    let Stretch { real, sampled, greedy, drift, .. } = of;
+    let three = |cell: fn(&Figures, f64) -> String| [real, sampled, greedy].map(|of| cell(of, most)).join(" ");
+    let losses = three(|of, most| format!("{:>7.3} {}", of.loss, block(of.loss / most)));
+    let drift = format!("{:+.3} ± {:.3}", drift.mean, drift.standard_error);
+    let repeated = three(|of, _| format!("{:>4.0}%", 100.0 * of.repeated));
+    let [real, own] = [real.expected_loss, sampled.expected_loss];
+    format!("{name:>11} | {losses} | {real:>7.3} {own:>7.3} | {drift:>16} | {repeated}")
 }
 
 /// A bar one character wide, for a share from 0 to 1.
@@ -233,7 +210,7 @@ fn loops(of: &Loops) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ember_study::exposure::{Estimate, Figures};
+    use ember_study::exposure::Estimate;
 
     #[test]
     fn astray_is_what_two_standard_errors_say() {

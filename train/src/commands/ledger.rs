@@ -1,38 +1,30 @@
 //! `ember-train ledger`: what training and inference cost, measured on one batch of a run or a
 //! recipe.
 
-use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
-use ember_cli::terminal;
-use ember_data::prepare::Dataset;
-use ember_data::random;
 use ember_data::windows::{Batch, TrainWindows};
+use ember_data::{prepare::Dataset, random};
 use ember_decoding::run_folder;
 use ember_host::interrupt::Interrupt;
-use ember_host::output::write_output;
-use ember_model::device::{self, Selected};
+use ember_model::device::Selected;
 use ember_model::{Gpt, GptConfig, checkpoint, folder};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use rand_chacha::rand_core::Rng;
+use serde::Serialize;
 
-use ember_study::ledger::growth::Growth;
-use ember_study::ledger::meter::Meter;
-use ember_study::ledger::modes::{self, Plan, Training};
-use ember_study::ledger::{Entry, Subject, growth, page, table};
-use ember_training::config::precision;
-use ember_training::config::{DeviceKind, Precision, Settings, TrainConfig, textless};
-use ember_training::memory;
-use ember_training::memory::on_device::check_attention;
+use ember_study::ledger::modes::{Plan, Training};
+use ember_study::ledger::{Entry, Subject, growth, growth::Growth, meter::Meter, modes, page, table};
+use ember_training::config::{DeviceKind, Precision, Settings, TrainConfig, precision, textless};
 use ember_training::memory::prediction::{Kernels, Sizes};
-use ember_training::run::text::data_folder;
-use ember_training::step::optimizer::AdamWConfig;
-use ember_training::units::bytes;
+use ember_training::memory::{self, on_device::check_attention};
+use ember_training::{run::text::data_folder, step::optimizer::AdamWConfig, units::bytes};
 
-use crate::training::say_device;
+use crate::output::{json_line, json_lines, show, write_file};
+use crate::training::{run_of, select};
 
 /// Arguments of `ledger`.
 #[derive(Args, Debug)]
@@ -85,20 +77,22 @@ const MOST_NEW_TOKENS: usize = 64;
 pub fn run(args: &LedgerArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     let notes = Notes::new(common.quiet);
     let source = Source::new(args, common, &notes)?;
-    let sizes = sizes(args, &source)?;
-    let new_tokens = new_tokens(args, sizes.time)?;
-    let selected = device::select(common.device)?;
-    say_device(&notes, &selected);
+    let (sizes, new_tokens) = sizes(args, &source)?;
+    let selected = select(common, &notes)?;
     precision::check(source.training.precision, &selected)?;
     check_attention(source.training.precision, &source.shape, &selected)?;
     refuse_what_cannot_fit(args, &source, sizes, &selected)?;
 
     let seed = common.seed.unwrap_or(source.seed);
     let (batch, real_text) = source.batch(sizes, seed, &notes)?;
-    let progress = Progress::new(common.quiet);
+    let progress = progress(common.quiet);
+    let say = |what: String| {
+        progress.set_message(what);
+        progress.tick();
+    };
     let plan = Plan { batch, new_tokens, repeats: args.repeats as usize, seed, training: source.training };
 
-    progress.say("loading the model");
+    say("loading the model".to_owned());
     let mut meter = Meter::new(&selected.device)?;
     let load = |meter: &mut Meter| -> Result<(Gpt, i64)> {
         let before = meter.live()?;
@@ -121,59 +115,43 @@ pub fn run(args: &LedgerArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
         measured_by: meter.measured_by(),
     };
     let mut number = 0;
-    let measured = modes::measure(gpt, weights, &plan, &mut meter, &mut |mode| {
+    let entries = modes::measure(gpt, weights, &plan, &mut meter, &mut |mode| {
         number += 1;
-        progress.say(&format!("measuring: {} ({number} of {})", table::title(mode), modes::PASSES));
+        say(format!("measuring: {} ({number} of {})", table::title(mode), modes::PASSES));
         !interrupt.requested()
     })?;
-    let Some(entries) = measured else { return Ok(Outcome::Interrupted) };
 
     let mut growth = Vec::new();
     if args.growth || args.html.is_some() {
         let (gpt, weights) = load(&mut meter)?;
-        let repeats = args.repeats as usize;
-        let all =
-            growth::measure(gpt, weights, &plan.batch, repeats, plan.training.optimizer, &mut meter, &mut |time| {
-                progress.say(&format!("measuring how the costs grow: {time} of {} tokens", sizes.time));
-                !interrupt.requested()
-            })?;
-        let Some(all) = all else { return Ok(Outcome::Interrupted) };
-        growth = all;
+        growth = growth::measure(gpt, weights, &plan, &mut meter, &mut |time| {
+            say(format!("measuring how the costs grow: {time} of {} tokens", sizes.time));
+            !interrupt.requested()
+        })?;
     }
     drop(progress);
     if let Some(path) = &args.html {
-        let html = page::render(&subject, &entries, &growth);
-        write_output(path, |file| file.write_all(html.as_bytes()))?;
+        write_file(path, &page::render(&subject, &entries, &growth))?;
         notes.say(format!("the page is {}; open it in a browser", path.display()));
     }
-    show(common.format, &subject, &entries, &growth)?;
+    show(&match common.format {
+        OutputFormat::Text => table::render(&subject, &entries, &growth),
+        OutputFormat::Json => {
+            let subject = json_line(&Line::Subject(&subject))?;
+            let entries = json_lines(entries.iter().map(Line::Mode))?;
+            subject + &entries + &json_lines(growth.iter().map(Line::Growth))?
+        }
+    })?;
     Ok(Outcome::Done)
 }
 
-/// Writes the result to standard output.
-fn show(format: OutputFormat, subject: &Subject, entries: &[Entry], growth: &[Growth]) -> Result<()> {
-    let mut out = terminal::stdout();
-    let text = match format {
-        OutputFormat::Text => table::render(subject, entries, growth),
-        OutputFormat::Json => {
-            let tagged = |kind: &str, value: serde_json::Value| -> String {
-                let mut object = serde_json::json!({ "kind": kind });
-                if let (Some(object), serde_json::Value::Object(value)) = (object.as_object_mut(), value) {
-                    object.extend(value);
-                }
-                format!("{object}\n")
-            };
-            let mut text = tagged("subject", serde_json::to_value(subject)?);
-            for entry in entries {
-                text += &tagged("mode", serde_json::to_value(entry)?);
-            }
-            for row in growth {
-                text += &tagged("growth", serde_json::to_value(row)?);
-            }
-            text
-        }
-    };
-    out.write_all(text.as_bytes()).context("cannot write to standard output")
+/// A line of `--format json`.
+#[derive(Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+enum Line<'a> {
+    Subject(&'a Subject),
+    Mode(&'a Entry),
+    Growth(&'a Growth),
 }
 
 /// Where the weights and the text come from.
@@ -201,9 +179,7 @@ impl Source {
     /// The shape of a recipe.
     fn of_recipe(path: &Path, assignments: &[String], common: &CommonArgs) -> Result<Self> {
         let mut settings = Settings::from_recipe(path)?;
-        for assignment in assignments {
-            settings.set(assignment)?;
-        }
+        assignments.iter().try_for_each(|assignment| settings.set(assignment))?;
         let vocab_size = textless::vocab_size(&settings, path)?;
         let config = settings.resolve(&textless::facts(vocab_size), DeviceKind::Cpu)?.0;
         let shape = config.shape(vocab_size);
@@ -224,8 +200,8 @@ impl Source {
         let why = if found.reason.is_empty() { String::new() } else { format!(" ({})", found.reason) };
         notes.say(format!("checkpoint: {}{why}", found.folder.display()));
         folder::verify_checksums_for_inference(&found.folder)?;
-        // checkpoints/step-... of a run folder, which says how it was trained and has its text.
-        let run = found.folder.parent().and_then(Path::parent).filter(|run| run.join("config.toml").is_file());
+        // It says how the model was trained, and has its text.
+        let run = run_of(&found.folder);
         let config = run.map(|run| TrainConfig::from_file(&run.join("config.toml"))).transpose()?;
         let data = run.zip(config.as_ref()).map(|(run, config)| data_folder(run, &config.text));
         let adamw = AdamWConfig { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 };
@@ -247,15 +223,14 @@ impl Source {
         if let Some(folder) = &self.data {
             let dataset = Dataset::open(folder)?;
             let manifest = &dataset.manifest;
-            if manifest.vocab_size > self.shape.vocab_size {
-                bail!(
-                    "{}: its {} different tokens are more than the {} of the model in {}; they do not belong together",
-                    folder.display(),
-                    manifest.vocab_size,
-                    self.shape.vocab_size,
-                    self.name
-                );
-            }
+            ensure!(
+                manifest.vocab_size <= self.shape.vocab_size,
+                "{}: its {} different tokens are more than the {} of the model in {}; they do not belong together",
+                folder.display(),
+                manifest.vocab_size,
+                self.shape.vocab_size,
+                self.name
+            );
             let windows =
                 TrainWindows::new(&dataset.train, sizes.time, seed, manifest.window_rule, manifest.end_of_text)?;
             return Ok((windows.batch(0, sizes.batch)?, true));
@@ -277,23 +252,16 @@ impl Source {
     }
 }
 
-fn sizes(args: &LedgerArgs, source: &Source) -> Result<Sizes> {
+/// The batch's size, and how many tokens of each row are decoded.
+fn sizes(args: &LedgerArgs, source: &Source) -> Result<(Sizes, usize)> {
     let context = source.shape.context_length;
     let time = args.time.unwrap_or(context);
-    if !(2..=context).contains(&time) {
-        let line = format!("--time {time}: the model's context holds {context} tokens; give 2 to {context}");
-        return Err(UsageError::new(line).into());
-    }
-    Ok(Sizes { batch: args.batch_size.map_or(source.batch_size, |rows| rows as usize), time })
-}
-
-fn new_tokens(args: &LedgerArgs, time: usize) -> Result<usize> {
+    let line = format!("--time {time}: the model's context holds {context} tokens; give 2 to {context}");
+    ensure!((2..=context).contains(&time), UsageError::new(line));
     let new = args.new_tokens.unwrap_or((time / 2).min(MOST_NEW_TOKENS));
-    if !(1..time).contains(&new) {
-        let line = format!("--new-tokens {new}: of rows of {time} tokens, 1 to {} can be decoded one by one", time - 1);
-        return Err(UsageError::new(line).into());
-    }
-    Ok(new)
+    let line = format!("--new-tokens {new}: of rows of {time} tokens, 1 to {} can be decoded one by one", time - 1);
+    ensure!((1..time).contains(&new), UsageError::new(line));
+    Ok((Sizes { batch: args.batch_size.map_or(source.batch_size, |rows| rows as usize), time }, new))
 }
 
 /// Refuses a batch that would be killed for its memory halfway.
@@ -307,39 +275,20 @@ fn refuse_what_cannot_fit(args: &LedgerArgs, source: &Source, sizes: Sizes, sele
     // compared.
     let comparing = step.forward_with_graph().peak_bytes + 2 * logits;
     let needed = training.max(comparing);
-    if needed > available {
-        let line = format!(
-            "{} rows of {} tokens need {} of memory, and {} are available; give a smaller --batch-size or --time, or --force",
-            sizes.batch,
-            sizes.time,
-            bytes(needed),
-            bytes(available)
-        );
-        return Err(UsageError::new(line).into());
-    }
+    let line = format!(
+        "{} rows of {} tokens need {} of memory, and {} are available; give a smaller --batch-size or --time, or --force",
+        sizes.batch,
+        sizes.time,
+        bytes(needed),
+        bytes(available)
+    );
+    ensure!(needed <= available, UsageError::new(line));
     Ok(())
 }
 
-/// What is being measured, on a terminal.
-struct Progress(ProgressBar);
-
-impl Progress {
-    fn new(quiet: bool) -> Self {
-        let shown = !quiet && std::io::stderr().is_terminal();
-        let bar = if shown { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
-        bar.set_style(ProgressStyle::with_template("{msg}").unwrap_or_else(|_| ProgressStyle::default_spinner()));
-        Self(bar)
-    }
-
-    fn say(&self, what: &str) {
-        self.0.set_message(what.to_owned());
-        self.0.tick();
-    }
-}
-
-impl Drop for Progress {
-    /// Takes the line off the screen, however the command ends.
-    fn drop(&mut self) {
-        self.0.finish_and_clear();
-    }
+/// What is being measured, as a line on a terminal, which is taken off however the command ends.
+fn progress(quiet: bool) -> ProgressBar {
+    let bar = if quiet { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
+    let style = ProgressStyle::with_template("{msg}").unwrap_or_else(|_| ProgressStyle::default_spinner());
+    bar.with_style(style).with_finish(ProgressFinish::AndClear)
 }

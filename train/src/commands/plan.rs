@@ -1,29 +1,30 @@
 //! `ember-train plan`: what to train on a text in a given time, and what will come of it.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
-use ember_cli::terminal;
 use ember_data::prepare::{Dataset, excerpt};
 use ember_host::interrupt::Interrupt;
-use ember_host::output::write_output;
 use serde_json::json;
 
+use ember_study::error::Error;
 use ember_study::plan::check::{Check, check};
-use ember_study::plan::fit::{self, Fit, quantile, root_mean_square};
+use ember_study::plan::fit::{self, Constants, Fit, quantile, root_mean_square};
+use ember_study::plan::speed::Timed;
 use ember_study::plan::text::Statistics;
 use ember_study::plan::{MEASURING, Proposal, Request, fit_svg, for_every_text, propose, recipe as recipe_file};
-use ember_training::config::{self, ConfigError, DataConfig, DeviceKind, Settings, TrainConfig};
+use ember_training::config::{ConfigError, DataConfig, DeviceKind, Settings, TrainConfig};
 use ember_training::memory;
 use ember_training::run::{Caller, Start, text};
 use ember_training::units::{bytes, duration, grouped, parse_bytes, short};
 
 use super::prepare::prepare_shown;
-use super::run::minutes;
+use super::run::{LENGTH, minutes};
+use crate::output::{json_line, show, write_file};
 use crate::report::Screen;
+use crate::training::{recipe, set_seed};
 
 /// Minutes where nobody says how many: a coffee's worth, or a lunch's on a GPU, which is dearer to
 /// start.
@@ -32,9 +33,6 @@ const GPU_MINUTES: f64 = 30.0;
 
 /// A text of more bytes than this is judged by so much of it.
 const EXCERPT_BYTES: u64 = 12_000_000;
-
-/// The keys that say how long a run is.
-const LENGTH: [&str; 2] = ["max_steps", "lr_decay_steps"];
 
 /// Arguments of `plan`.
 #[derive(Args, Debug)]
@@ -84,28 +82,22 @@ pub fn run(args: &PlanArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
     let notes = Notes::new(common.quiet);
     let settings = settings(args, common)?;
     let out = args.out.clone().unwrap_or_else(|| PathBuf::from("plan.toml"));
-    if out.exists() && args.out.is_none() {
-        return Err(UsageError::new(format!("{} exists already; name another file with --out", out.display())).into());
-    }
+    let line = format!("{} exists already; name another file with --out", out.display());
+    ensure!(args.out.is_some() || !out.exists(), UsageError::new(line));
     if let Some(folder) = out.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir()) {
-        let line = format!(
-            "--out {}: there is no folder {}; make it, or choose another --out",
-            out.display(),
-            folder.display()
-        );
-        return Err(UsageError::new(line).into());
+        let (out, folder) = (out.display(), folder.display());
+        let line = format!("--out {out}: there is no folder {folder}; make it, or choose another --out");
+        bail!(UsageError::new(line));
     }
 
     let mut screen = Screen::new(common.quiet);
     let Start { settings, data, selected, .. } =
         Start::new(settings, common.device, args.memory_limit, &Planner, &mut screen)?;
     let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
-    let Some((dataset, share)) = tokens(&data, folder.path(), common, interrupt)? else {
-        return Ok(Outcome::Interrupted);
-    };
+    let (dataset, share) = tokens(&data, folder.path(), common, interrupt)?;
     let text = Statistics::new(&dataset, share)?;
     if args.facts {
-        writeln!(terminal::stdout(), "{}", serde_json::to_string(&text)?).context("cannot write to standard output")?;
+        show(&json_line(&text)?)?;
         return Ok(Outcome::Done);
     }
     let minutes = args.minutes.unwrap_or(if selected.gpu { GPU_MINUTES } else { MINUTES });
@@ -124,20 +116,15 @@ pub fn run(args: &PlanArgs, common: &CommonArgs, interrupt: &Interrupt) -> Resul
     }
     let checked = if args.measure { Some(check(&proposal, &dataset, &selected)?) } else { None };
 
-    let toml = recipe_file::toml(&proposal, minutes, &selected.name);
-    write_output(&out, |file| file.write_all(toml.as_bytes()))
+    write_file(&out, &recipe_file::toml(&proposal, minutes, &selected.name))
         .with_context(|| format!("{}: cannot write the recipe; choose another --out", out.display()))?;
-    let mut stdout = terminal::stdout();
-    match common.format {
-        OutputFormat::Text => write!(stdout, "{}", page(&proposal, checked.as_ref(), &out)),
-        OutputFormat::Json => writeln!(
-            stdout,
-            "{}",
-            json!({ "device": selected.id, "device_name": selected.name, "minutes": minutes, "recipe": out, "plan": proposal,
-                "measured": checked })
-        ),
-    }
-    .context("cannot write to standard output")?;
+    show(&match common.format {
+        OutputFormat::Text => page(&proposal, checked.as_ref(), &out),
+        OutputFormat::Json => json_line(
+            &json!({ "device": selected.id, "device_name": selected.name, "minutes": minutes, "recipe": out, "plan": proposal,
+                "measured": checked }),
+        )?,
+    })?;
     Ok(Outcome::Done)
 }
 
@@ -153,22 +140,14 @@ impl Caller for Planner {
 /// What the file, `--set` and the command line say; a length is what a plan finds, so the recipe's
 /// own is left out.
 fn settings(args: &PlanArgs, common: &CommonArgs) -> Result<Settings> {
-    let mut settings = match &args.config {
-        Some(path) => Settings::from_recipe(path)?,
-        None if args.text.is_empty() => Settings::from_toml_str(config::DEFAULT)?,
-        None => Settings::default(),
-    };
+    let mut settings = recipe(args.config.as_deref(), args.text.is_empty())?;
     (settings.max_steps, settings.lr_decay_steps) = (None, None);
-    for assignment in &args.set {
-        settings.set(assignment)?;
-    }
+    args.set.iter().try_for_each(|assignment| settings.set(assignment))?;
     if let Some(key) = LENGTH.iter().find(|key| settings.has(key)) {
         let line = format!("--set {key}: a plan finds the length of the run itself, for --minutes M; leave {key} out");
-        return Err(UsageError::new(line).into());
+        bail!(UsageError::new(line));
     }
-    if let Some(seed) = common.seed {
-        settings.set(&format!("seed={seed}"))?;
-    }
+    set_seed(&mut settings, common)?;
     if !args.text.is_empty() {
         settings.set_text(&args.text);
     }
@@ -177,142 +156,84 @@ fn settings(args: &PlanArgs, common: &CommonArgs) -> Result<Settings> {
             "init = {folder}: what a plan foresees is the loss of models that begin from random numbers; leave init out, or let \
              `ember-train run --init {folder} --minutes M` find the length alone"
         );
-        return Err(UsageError::new(line).into());
+        bail!(UsageError::new(line));
     }
     Ok(settings)
 }
 
-/// The text as tokens, or of a large one a part, and how much of it that is. `None` when
-/// interrupted.
-fn tokens(
-    data: &DataConfig,
-    folder: &Path,
-    common: &CommonArgs,
-    interrupt: &Interrupt,
-) -> Result<Option<(Dataset, f64)>> {
-    if let [only] = &data.text[..]
-        && Dataset::is_in(Path::new(only))
-    {
-        return Ok(Some((Dataset::open(Path::new(only))?, 1.0)));
+/// The text as tokens, or of a large one a part, and how much of it that is.
+fn tokens(data: &DataConfig, folder: &Path, common: &CommonArgs, interrupt: &Interrupt) -> Result<(Dataset, f64)> {
+    if let Some(folder) = text::prepared(&data.text) {
+        return Ok((Dataset::open(folder)?, 1.0));
     }
-    let notes = Notes::new(common.quiet);
     let options = text::options(data, folder.join("data"))?;
     let (options, share) = match excerpt(&options, EXCERPT_BYTES, folder)? {
         None => (options, 1.0),
         Some(part) => {
-            notes
-                .say(format!("the text is large: {:.1}% of it are read, and its counts scaled up", 100.0 * part.share));
+            let percent = 100.0 * part.share;
+            let line = format!("the text is large: {percent:.1}% of it are read, and its counts scaled up");
+            Notes::new(common.quiet).say(line);
             (part.options, part.share)
         }
     };
-    let Some(_) = prepare_shown(&options, common.quiet, interrupt)? else { return Ok(None) };
-    Ok(Some((Dataset::open(&options.out)?, share)))
+    prepare_shown(&options, common.quiet, interrupt)?.ok_or(Error::Stopped)?;
+    Ok((Dataset::open(&options.out)?, share))
 }
 
 /// The plan for people.
 fn page(proposal: &Proposal, checked: Option<&Check>, out: &Path) -> String {
-    let Proposal { config, text, loss, memory, speed, .. } = proposal;
-    let mut lines = Vec::new();
-    let mut say = |name: &str, what: String| lines.push(format!("{name:<10}{what}"));
-    say(
-        "text",
-        format!(
-            "{} tokens to learn from, {} held out, {} different; counting trigrams predicts them to {:.3} nats each",
-            grouped(text.train_tokens),
-            grouped(text.val_tokens),
-            text.vocab_size,
-            text.ngram_losses[2]
-        ),
-    );
+    let Proposal { config, text, loss, memory, speed, passes, .. } = proposal;
+    let TrainConfig { n_layer, n_head, n_embd, context_length, dropout, learning_rate, .. } = config;
+    let [train_tokens, held_out, steps, step_tokens] =
+        [text.train_tokens, text.val_tokens, config.max_steps, config.tokens_per_step()].map(grouped);
+    let [parameters, tokens] = [proposal.parameters, proposal.tokens].map(|number| short(number as f64));
+    let [seconds, look, measuring] = [proposal.seconds, proposal.look_s, speed.measured_s].map(duration);
     let timed = speed.timed.iter().map(|timed| {
-        format!(
-            "{} x {} wide: {:.1} ms a step, {}FLOP/s",
-            timed.n_layer,
-            timed.n_embd,
-            1e3 * timed.step_s,
-            short(timed.rate())
-        )
+        let Timed { n_layer, n_embd, step_s, .. } = timed;
+        format!("{n_layer} x {n_embd} wide: {:.1} ms a step, {}FLOP/s", 1e3 * step_s, short(timed.rate()))
     });
-    say("device", format!("{} (measured in {})", timed.collect::<Vec<_>>().join("; "), duration(speed.measured_s)));
-    say(
-        "model",
+    let timed = timed.collect::<Vec<_>>().join("; ");
+    let parts: Vec<String> =
+        memory.named()[..5].iter().map(|(name, size)| format!("{name} {}", bytes(*size))).collect();
+    let mut lines = vec![
         format!(
-            "n_layer = {}, n_head = {}, n_embd = {}, context_length = {}, dropout = {}: {} parameters",
-            config.n_layer,
-            config.n_head,
-            config.n_embd,
-            config.context_length,
-            config.dropout,
-            short(proposal.parameters as f64)
+            "text      {train_tokens} tokens to learn from, {held_out} held out, {} different; counting trigrams predicts them \
+             to {:.3} nats each",
+            text.vocab_size, text.ngram_losses[2]
         ),
-    );
-    say(
-        "training",
+        format!("device    {timed} (measured in {measuring})"),
         format!(
-            "{} steps of {} tokens, {} together: the text {:.2} times; learning_rate = {}",
-            grouped(config.max_steps),
-            grouped(config.tokens_per_step()),
-            short(proposal.tokens as f64),
-            proposal.passes,
-            config.learning_rate
+            "model     n_layer = {n_layer}, n_head = {n_head}, n_embd = {n_embd}, context_length = {context_length}, dropout = \
+             {dropout}: {parameters} parameters"
         ),
-    );
-    say(
-        "time",
         format!(
-            "{}: {:.1} ms a step, {} for each of the looks",
-            duration(proposal.seconds),
-            1e3 * proposal.step_s,
-            duration(proposal.look_s)
+            "training  {steps} steps of {step_tokens} tokens, {tokens} together: the text {passes:.2} times; learning_rate = \
+             {learning_rate}"
         ),
-    );
-    say(
-        "loss",
+        format!("time      {seconds}: {:.1} ms a step, {look} for each of the looks", 1e3 * proposal.step_s),
         format!(
-            "{:.3} nats per token on held-out text, between {:.3} and {:.3} (--show-fit says why)",
+            "loss      {:.3} nats per token on held-out text, between {:.3} and {:.3} (--show-fit says why)",
             loss.loss, loss.low, loss.high
         ),
-    );
-    say(
-        "memory",
-        format!(
-            "{} at most: weights {}, gradients {}, moments {}, activations {}, logits {}",
-            bytes(memory.peak_bytes),
-            bytes(memory.weights_bytes),
-            bytes(memory.gradients_bytes),
-            bytes(memory.moments_bytes),
-            bytes(memory.activations_bytes),
-            bytes(memory.logits_bytes)
-        ),
-    );
-    for warning in &proposal.warnings {
-        say("note", warning.clone());
-    }
-    if let Some(checked) = checked {
-        lines.extend(beside(checked));
-    }
+        format!("memory    {} at most: {}", bytes(memory.peak_bytes), parts.join(", ")),
+    ];
+    lines.extend(proposal.warnings.iter().map(|warning| format!("note      {warning}")));
+    lines.extend(checked.into_iter().flat_map(beside));
     lines.push(format!("\n{} is written; train it with\n  ember-train run --config {0}\n", out.display()));
     lines.join("\n")
 }
 
 /// What was predicted beside what was measured.
 fn beside(checked: &Check) -> Vec<String> {
-    let Check { predicted, measured, .. } = checked;
     let mut lines = vec![String::new(), format!("{:<12}{:>12}{:>12}", "", "predicted", "measured")];
-    for (name, predicted, measured) in [
-        ("weights", predicted.weights_bytes, measured.weights_bytes),
-        ("gradients", predicted.gradients_bytes, measured.gradients_bytes),
-        ("moments", predicted.moments_bytes, measured.moments_bytes),
-        ("activations", predicted.activations_bytes, measured.activations_bytes),
-        ("logits", predicted.logits_bytes, measured.logits_bytes),
-        ("peak", predicted.peak_bytes, measured.peak_bytes),
-    ] {
+    for ((name, predicted), (_, measured)) in checked.predicted.named().into_iter().zip(checked.measured.named()) {
         if predicted > 0 || measured > 0 {
             lines.push(format!("{name:<12}{:>12}{:>12}", bytes(predicted), bytes(measured)));
         }
     }
-    let ms = |seconds: f64| format!("{:.1} ms", 1e3 * seconds);
-    lines.push(format!("{:<12}{:>12}{:>12}", "step", ms(checked.predicted_step_s), ms(checked.measured_step_s)));
+    let [predicted, measured] =
+        [checked.predicted_step_s, checked.measured_step_s].map(|seconds| format!("{:.1} ms", 1e3 * seconds));
+    lines.push(format!("{:<12}{predicted:>12}{measured:>12}", "step"));
     let verdict = if checked.holds() { "within" } else { "off by more than" };
     lines.push(format!("the peak is {verdict} 10% (or 64 MiB) of what was measured"));
     lines
@@ -325,61 +246,43 @@ fn show_fit(svg: Option<&Path>, common: &CommonArgs) -> Result<()> {
     if let Some(path) = svg {
         fit_svg(&points, &fit, path)?;
     }
-    let mut out = terminal::stdout();
     if common.format == OutputFormat::Json {
-        return writeln!(out, "{}", json!({ "points": points, "fit": fit })).context("cannot write to standard output");
+        return show(&json_line(&json!({ "points": points, "fit": fit }))?);
     }
-    let constants = &fit.constants;
+    let Constants { e, n0, a, d0, b, s0, g } = fit.constants;
+    let [n0, d0] = [n0, d0].map(short);
+    let percent = |error: f64| format!("{:+.1}%", 100.0 * error);
     let mut text = format!(
         "late = E + (1 - e) H3 ((N0 / N)^a + (D0 / D)^b)\n\
          loss = late + (H1 - late) / (1 + (S / S0)^g)\n\
          D    = U (1 + R (1 - exp(-r / R)))\n\
-         e = {:.3}, N0 = {}, a = {:.3}, D0 = {}, b = {:.3}, S0 = {:.1}, g = {:.3}, R = 15.4\n\n\
+         e = {e:.3}, N0 = {n0}, a = {a:.3}, D0 = {d0}, b = {b:.3}, S0 = {s0:.1}, g = {g:.3}, R = 15.4\n\n\
          H1, H3: loss of unigrams and trigrams; E = e H3, or the least there can be where that is known; N: parameters without\n\
          positions; U: tokens seen once, r: how often they are repeated; S: steps\n\n\
          {:<26}{:>9}{:>9}{:>8}{:>8}{:>10}{:>10}{:>9}{:>9}{:>9}\n",
-        constants.e,
-        short(constants.n0),
-        constants.a,
-        short(constants.d0),
-        constants.b,
-        constants.s0,
-        constants.g,
-        "text",
-        "N",
-        "tokens",
-        "U",
-        "S",
-        "measured",
-        "fit",
-        "off",
-        "left out",
-        "text out",
+        "text", "N", "tokens", "U", "S", "measured", "fit", "off", "left out", "text out",
     );
     for (i, point) in points.iter().enumerate() {
         let run = point.run();
-        let percent = |error: f64| format!("{:+.1}%", 100.0 * error);
+        let [off, left_out, text_out] = [fit.residuals[i], fit.left_out[i], fit.text_left_out[i]].map(percent);
         text += &format!(
-            "{:<26}{:>9}{:>9}{:>8}{:>8}{:>10.4}{:>10.4}{:>9}{:>9}{:>9}\n",
+            "{:<26}{:>9}{:>9}{:>8}{:>8}{:>10.4}{:>10.4}{off:>9}{left_out:>9}{text_out:>9}\n",
             point.text,
             short(run.parameters),
             short(run.tokens),
             short(point.statistics.train_tokens as f64),
             grouped(run.steps as u64),
             point.val_loss,
-            constants.loss(run),
-            percent(fit.residuals[i]),
-            percent(fit.left_out[i]),
-            percent(fit.text_left_out[i]),
+            fit.constants.loss(run),
         );
     }
+    let [own, left_out, text_out] =
+        [&fit.residuals, &fit.left_out, &fit.text_left_out].map(|errors| 100.0 * root_mean_square(errors));
+    let within = 100.0 * quantile(&fit.text_left_out, 0.9);
     text += &format!(
-        "\nroot of the mean square: {:.1}% on the points themselves, {:.1}% on each left out, {:.1}% on each text left out;\n\
-         nine in ten are within {:.1}% when their text is left out, which is the interval that `plan` reports\n",
-        100.0 * root_mean_square(&fit.residuals),
-        100.0 * root_mean_square(&fit.left_out),
-        100.0 * root_mean_square(&fit.text_left_out),
-        100.0 * quantile(&fit.text_left_out, 0.9),
+        "\nroot of the mean square: {own:.1}% on the points themselves, {left_out:.1}% on each left out, {text_out:.1}% on each \
+         text left out;\n\
+         nine in ten are within {within:.1}% when their text is left out, which is the interval that `plan` reports\n"
     );
-    out.write_all(text.as_bytes()).context("cannot write to standard output")
+    show(&text)
 }

@@ -1,19 +1,16 @@
 //! `ember-train prepare`: text to token files.
 
-use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::{Result, ensure};
 use clap::Args;
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
-use ember_cli::terminal;
 use ember_cli::wording;
 use ember_data::prepare::{Manifest, PrepareOptions};
-use ember_data::source;
 use ember_host::interrupt::Interrupt;
-use ember_training::error::Error;
-use ember_training::run::text;
+use ember_training::{error::Error, run::text};
 
+use crate::output::{json_line, show};
 use crate::progress_bar::Bar;
 
 /// Arguments of `prepare`.
@@ -44,11 +41,8 @@ pub struct PrepareArgs {
 /// # Errors
 /// When the text cannot be read or the folder cannot be written.
 pub fn run(args: &PrepareArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
-    if !(args.val_fraction > 0.0 && args.val_fraction < 1.0) {
-        return Err(
-            UsageError::new(format!("--val-fraction {}: it must be above 0 and below 1", args.val_fraction)).into()
-        );
-    }
+    let line = format!("--val-fraction {}: it must be above 0 and below 1", args.val_fraction);
+    ensure!(args.val_fraction > 0.0 && args.val_fraction < 1.0, UsageError::new(line));
     let tokenizer =
         args.tokenizer.parse().map_err(|error| UsageError::new(format!("--tokenizer {}: {error}", args.tokenizer)))?;
     let options = PrepareOptions {
@@ -61,23 +55,12 @@ pub fn run(args: &PrepareArgs, common: &CommonArgs, interrupt: &Interrupt) -> Re
         ..PrepareOptions::default()
     };
     let Some(manifest) = prepare_shown(&options, common.quiet, interrupt)? else { return Ok(Outcome::Interrupted) };
-    let mut out = terminal::stdout();
-    match common.format {
-        OutputFormat::Json => writeln!(out, "{}", serde_json::to_string(&manifest)?),
-        OutputFormat::Text => writeln!(
-            out,
-            "{}\n{} is ready: train on it with `ember-train run {0}`",
-            manifest.report,
-            args.out.display()
-        ),
-    }
-    .context("cannot write to standard output")?;
+    let (report, out) = (&manifest.report, args.out.display());
+    show(&match common.format {
+        OutputFormat::Json => json_line(&manifest)?,
+        OutputFormat::Text => format!("{report}\n{out} is ready: train on it with `ember-train run {out}`\n"),
+    })?;
     Ok(Outcome::Done)
-}
-
-/// Why a file in a folder is left out, with the flags that would change it.
-fn describe(error: &source::Error) -> String {
-    wording::line(error).0
 }
 
 /// Prepares with a progress bar; `None` when a signal interrupted it.
@@ -86,7 +69,9 @@ fn describe(error: &source::Error) -> String {
 /// As [`text::prepare`].
 pub fn prepare_shown(options: &PrepareOptions, quiet: bool, interrupt: &Interrupt) -> Result<Option<Manifest>, Error> {
     let bar = Bar::new(quiet, interrupt);
-    let prepared = text::prepare(&PrepareOptions { describe, ..options.clone() }, &bar);
+    // Why a file in a folder is left out is said with the flags that would change it.
+    let options = PrepareOptions { describe: |error| wording::line(error).0, ..options.clone() };
+    let prepared = text::prepare(&options, &bar);
     bar.finish();
     if matches!(prepared, Ok(None)) {
         Notes::new(quiet).say("interrupted: nothing was left half prepared; run the command again");

@@ -3,18 +3,15 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::Args;
 use ember_cli::program::{CommonArgs, Notes, Outcome, UsageError};
 use ember_host::interrupt::Interrupt;
-use ember_model::device::{self, Selected};
-use ember_training::distributed::all_ok;
-use ember_training::distributed::launch;
-use ember_training::run;
+use ember_model::device::Selected;
+use ember_training::{distributed::all_ok, distributed::launch, run};
 
-use crate::report::Screen;
-use crate::training::{join, say_device, train, voice};
-use crate::wording::cause;
+use crate::training::{self, join, train, voice};
+use crate::{report::Screen, wording::cause};
 
 /// Arguments of `resume`.
 #[derive(Args, Debug)]
@@ -51,11 +48,8 @@ pub fn run(args: &ResumeArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
 
 /// Checks the arguments and chooses the device.
 fn select(common: &CommonArgs, notes: &Notes) -> Result<Selected> {
-    if common.seed.is_some() {
-        let line = "--seed cannot change in the middle of a run, which would no longer be the same run; leave it out";
-        return Err(UsageError::new(line).into());
-    }
-    let selected = device::select(launch::device(common.device))?;
-    say_device(notes, &selected);
-    Ok(selected)
+    let line = "--seed cannot change in the middle of a run, which would no longer be the same run; leave it out";
+    ensure!(common.seed.is_none(), UsageError::new(line));
+    let common = CommonArgs { device: launch::device(common.device), ..common.clone() };
+    Ok(training::select(&common, notes)?)
 }

@@ -1,34 +1,28 @@
 //! `ember-train run`: a new run, from text to checkpoint.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use ember_cli::program::{CommonArgs, Notes, Outcome, UsageError};
-use ember_cli::terminal;
 use ember_data::prepare::{Manifest, PrepareOptions};
 use ember_host::interrupt::Interrupt;
-use ember_model::GptConfig;
-use ember_model::device::Selected;
-use ember_study::plan::text::Statistics;
-use ember_study::plan::{self, MEASURING, Request, propose};
+use ember_model::{GptConfig, device::Selected};
+use ember_study::plan::{self, MEASURING, Request, fit::Estimate, propose, text::Statistics};
 use ember_training::config::{self, ConfigError, DeviceKind, Settings, TrainConfig};
-use ember_training::distributed::all_ok;
-use ember_training::error::Error;
-use ember_training::memory::fit::Fit;
-use ember_training::run::folder::new_path;
-use ember_training::run::report::Reporter;
 use ember_training::run::time_budget::{Pace, TimeBudget};
-use ember_training::run::{Caller, Chosen, Known, Start, Usual};
+use ember_training::run::{Caller, Chosen, Known, Start, Usual, folder::new_path, report::Reporter};
 use ember_training::units::{duration, parse_bytes};
+use ember_training::{distributed::all_ok, error::Error, memory::fit::Fit};
 
 use super::prepare::prepare_shown;
-use crate::report::Screen;
-use crate::training::{join, train, voice};
-use crate::wording::cause;
+use crate::training::{join, recipe, set_seed, train, voice};
+use crate::{output::show, report::Screen, wording::cause};
+
+/// The keys that say how long a run is.
+pub const LENGTH: [&str; 2] = ["max_steps", "lr_decay_steps"];
 
 /// The share of the deadlined time in which the device may be measured.
 const MEASURING_SHARE: f64 = 0.1;
@@ -87,7 +81,7 @@ pub fn minutes(text: &str) -> Result<f64, String> {
 /// written.
 pub fn run(args: &RunArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     if args.help_config {
-        writeln!(terminal::stdout(), "{HELP_CONFIG}{}", config::help()).context("cannot write to standard output")?;
+        show(&format!("{HELP_CONFIG}{}\n", config::help()))?;
         return Ok(Outcome::Done);
     }
     let began = Instant::now();
@@ -156,12 +150,11 @@ fn planned(settings: Settings, known: &Known, deadline: Deadline, reporter: &mut
     let spent = (deadline.began.elapsed() + measuring).as_secs_f64();
     let seconds = TimeBudget::aim(deadline.seconds) - spent;
     if seconds < 0.2 * deadline.seconds {
-        return Err(anyhow!(
-            "preparing the text took {}, which leaves too little of {}; prepare it once with `ember-train prepare` and train on \
-             that folder, or give more --minutes",
-            duration(spent),
-            duration(deadline.seconds)
-        ));
+        let [spent, whole] = [spent, deadline.seconds].map(duration);
+        bail!(
+            "preparing the text took {spent}, which leaves too little of {whole}; prepare it once with `ember-train prepare` and \
+             train on that folder, or give more --minutes"
+        );
     }
     let fine_tuning = settings.init().is_some();
     let Known { dataset, selected, processes, memory, shape, .. } = *known;
@@ -169,13 +162,8 @@ fn planned(settings: Settings, known: &Known, deadline: Deadline, reporter: &mut
     let plan = propose(&request, dataset, text, selected)?;
     if !fine_tuning {
         // The loss is foreseen for models that begin from random numbers.
-        let line = format!(
-            "planned for {}: validation loss about {:.2} (between {:.2} and {:.2})",
-            duration(deadline.seconds),
-            plan.loss.loss,
-            plan.loss.low,
-            plan.loss.high
-        );
+        let (whole, Estimate { loss, low, high }) = (duration(deadline.seconds), plan.loss);
+        let line = format!("planned for {whole}: validation loss about {loss:.2} (between {low:.2} and {high:.2})");
         reporter.note(line.into());
     }
     let pace = plan.pace();
@@ -211,26 +199,17 @@ fn first_steps(config: &TrainConfig, shape: &GptConfig, selected: &Selected) -> 
 
 /// What the file, `--set`, `--seed` and the command line's TEXT say together, the later winning.
 pub fn settings(args: &RunArgs, common: &CommonArgs) -> Result<Settings> {
-    let mut settings = match &args.config {
-        Some(path) => Settings::from_recipe(path)?,
-        None if args.text.is_empty() && args.init.is_none() => Settings::from_toml_str(config::DEFAULT)?,
-        None => Settings::default(),
-    };
-    for assignment in &args.set {
-        settings.set(assignment)?;
-    }
+    let mut settings = recipe(args.config.as_deref(), args.text.is_empty() && args.init.is_none())?;
+    args.set.iter().try_for_each(|assignment| settings.set(assignment))?;
     if let Some(folder) = &args.init {
-        if folder.is_empty() {
-            return Err(UsageError::new("--init is empty; name a run, a checkpoint or a Hugging Face folder").into());
-        }
+        let line = "--init is empty; name a run, a checkpoint or a Hugging Face folder";
+        ensure!(!folder.is_empty(), UsageError::new(line));
         settings.set(&format!("init={folder}"))?;
     }
     if args.tensorboard {
         settings.set("tensorboard=true")?;
     }
-    if let Some(seed) = common.seed {
-        settings.set(&format!("seed={seed}"))?;
-    }
+    set_seed(&mut settings, common)?;
     if !args.text.is_empty() {
         settings.set_text(&args.text);
     }
@@ -238,14 +217,11 @@ pub fn settings(args: &RunArgs, common: &CommonArgs) -> Result<Settings> {
         if args.config.is_none() && args.text.is_empty() && !args.set.iter().any(|set| set.starts_with("max_steps")) {
             settings.max_steps = None;
         }
-        for key in ["max_steps", "lr_decay_steps"] {
-            if settings.has(key) {
-                let line = format!(
-                    "--minutes chooses the length of the run, and {key} is set; leave one of them out (--set {key}=auto takes \
-                     back what the configuration file says)"
-                );
-                return Err(UsageError::new(line).into());
-            }
+        if let Some(key) = LENGTH.iter().find(|key| settings.has(key)) {
+            bail!(UsageError::new(format!(
+                "--minutes chooses the length of the run, and {key} is set; leave one of them out (--set {key}=auto takes \
+                 back what the configuration file says)"
+            )));
         }
     }
     Ok(settings)

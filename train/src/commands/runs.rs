@@ -5,20 +5,23 @@ use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError, counted};
 use ember_cli::terminal;
 use ember_decoding::run_folder::RUNS;
 use ember_study::compare::aligned;
-use ember_training::error::FolderError;
-use ember_training::run::runs::{self, Removal, State, Summary};
+use ember_training::run::runs::{Removal, Summary};
 use ember_training::units::{bytes, grouped, short};
+use ember_training::{error::FolderError, run::runs};
+use serde_json::json;
+
+use crate::output::{json_line, json_lines, show, word};
 
 /// Arguments of `runs`.
 #[derive(Args, Debug)]
 #[command(
-    args_conflicts_with_subcommands = true,
+    override_usage = "ember-train runs [OPTIONS] [FOLDERS]...\n       ember-train runs <COMMAND>",
     after_help = "Examples:\n  ember-train runs                     those in runs/, the one trained last first\n  \
                   ember-train runs elsewhere a-run     those in another folder, and one more\n  \
                   ember-train runs remove stories-2    take one away, after a question"
@@ -64,14 +67,11 @@ fn list(folders: &[PathBuf], common: &CommonArgs) -> Result<Outcome> {
         Err(FolderError::Missing(_) | FolderError::NoRuns(_)) if folders.is_empty() => Vec::new(),
         listed => listed?,
     };
-    let text = match common.format {
-        OutputFormat::Json => {
-            runs.iter().map(|run| Ok(serde_json::to_string(run)? + "\n")).collect::<Result<String>>()?
-        }
+    show(&match common.format {
+        OutputFormat::Json => json_lines(&runs)?,
         OutputFormat::Text if runs.is_empty() => String::new(),
         OutputFormat::Text => table(&runs),
-    };
-    terminal::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
+    })?;
     for run in &runs {
         if let Some(problem) = &run.problem {
             notes.say(format!("{}: its log cannot be read: {problem}", run.name));
@@ -96,10 +96,8 @@ fn remove(args: &RemoveArgs, common: &CommonArgs) -> Result<Outcome> {
     if !args.yes {
         let size = bytes(removals.iter().map(Removal::bytes).sum());
         let question = format!("remove {}, {size}?", counted(removals.len(), "run"));
-        if !io::stdin().is_terminal() {
-            let line = format!("{question} Nobody can be asked, since standard input is no terminal; say --yes");
-            return Err(UsageError::new(line).into());
-        }
+        let line = format!("{question} Nobody can be asked, since standard input is no terminal; say --yes");
+        ensure!(io::stdin().is_terminal(), UsageError::new(line));
         let mut screen = terminal::stderr();
         write!(screen, "{}{question} [y/N] ", table(&summaries))?;
         screen.flush()?;
@@ -113,11 +111,10 @@ fn remove(args: &RemoveArgs, common: &CommonArgs) -> Result<Outcome> {
     for removal in removals {
         let (path, size) = (removal.path().display().to_string(), removal.bytes());
         removal.carry_out().with_context(|| format!("{path} is half removed; remove it again"))?;
-        let line = match common.format {
-            OutputFormat::Json => serde_json::json!({ "removed": path, "bytes": size }).to_string(),
-            OutputFormat::Text => format!("removed {path}, {}", bytes(size)),
-        };
-        writeln!(terminal::stdout(), "{line}").context("cannot write to standard output")?;
+        show(&match common.format {
+            OutputFormat::Json => json_line(&json!({ "removed": path, "bytes": size }))?,
+            OutputFormat::Text => format!("removed {path}, {}\n", bytes(size)),
+        })?;
     }
     Ok(Outcome::Done)
 }
@@ -139,7 +136,7 @@ fn cells(run: &Summary, now: f64) -> Vec<String> {
     let star = if run.lowest { "* " } else { "" };
     vec![
         run.name.replace(char::is_control, "\u{fffd}"),
-        state(run.state).to_owned(),
+        word(run.state).replace('_', " "),
         ago((now - run.trained) as u64),
         or_dash(Some(model.join(", ")).filter(|model| !model.is_empty())),
         match run.max_steps {
@@ -152,16 +149,6 @@ fn cells(run: &Summary, now: f64) -> Vec<String> {
         bytes(run.checkpoint_bytes),
         bytes(run.bytes),
     ]
-}
-
-fn state(state: State) -> &'static str {
-    match state {
-        State::Running => "running",
-        State::Finished => "finished",
-        State::Interrupted => "interrupted",
-        State::NotBegun => "not begun",
-        State::HalfRemoved => "half removed",
-    }
 }
 
 /// How long ago something was, to the largest unit.

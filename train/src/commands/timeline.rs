@@ -1,17 +1,17 @@
 //! `ember-train timeline`: the same prompt through training.
 
-use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_cli::terminal::{self, printable};
-use ember_host::output::write_output;
 
 use ember_study::timeline::{self, Moment, page};
 use ember_training::units::grouped;
+
+use crate::output::{json_lines, write_file};
 
 /// Arguments of `timeline`.
 #[derive(Args, Debug)]
@@ -38,13 +38,9 @@ pub fn run(args: &TimelineArgs, common: &CommonArgs) -> Result<Outcome> {
     if let Some(prompt) = args.prompt {
         let known: Vec<String> = lines.keys().map(ToString::to_string).collect();
         lines.retain(|number, _| *number == prompt);
-        if lines.is_empty() {
-            bail!(UsageError::new(format!(
-                "--prompt {prompt}: {} has samples of the prompts {} only",
-                args.run.display(),
-                known.join(", ")
-            )));
-        }
+        let (run, known) = (args.run.display(), known.join(", "));
+        let line = format!("--prompt {prompt}: {run} has samples of the prompts {known} only");
+        ensure!(!lines.is_empty(), UsageError::new(line));
     }
     if let Some(last) = args.last {
         for line in lines.values_mut() {
@@ -55,14 +51,13 @@ pub fn run(args: &TimelineArgs, common: &CommonArgs) -> Result<Outcome> {
     let (mut out, text) = match common.format {
         OutputFormat::Text if is_terminal => (terminal::coloured_stdout(), shown(&lines, true)),
         OutputFormat::Text => (terminal::stdout(), shown(&lines, false)),
-        OutputFormat::Json => (terminal::stdout(), json_lines(&lines)?),
+        OutputFormat::Json => (terminal::stdout(), json_lines(lines.values().flatten())?),
     };
     out.write_all(text.as_bytes()).context("cannot write to standard output")?;
     if let Some(path) = &args.html {
         let name = args.run.canonicalize().unwrap_or_else(|_| args.run.clone());
         let name = name.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        let page = page(&format!("{name}: how its text grew"), &lines);
-        write_output(path, |file| file.write_all(page.as_bytes()))?;
+        write_file(path, &page(&format!("{name}: how its text grew"), &lines))?;
         Notes::new(common.quiet).say(format!("the page is {}", path.display()));
     }
     Ok(Outcome::Done)
@@ -106,13 +101,4 @@ fn heading(moment: &Moment) -> String {
         (Some(1), _) => heading + "  as before for one character",
         (Some(same), _) => heading + &format!("  as before for {} characters", grouped(same as u64)),
     }
-}
-
-fn json_lines(lines: &BTreeMap<usize, Vec<Moment>>) -> Result<String> {
-    let mut text = String::new();
-    for moment in lines.values().flatten() {
-        text += &serde_json::to_string(moment)?;
-        text.push('\n');
-    }
-    Ok(text)
 }

@@ -8,13 +8,11 @@ use anyhow::{Context, Result, anyhow};
 use burn::optim::GradientsAccumulator;
 use clap::Args;
 use ember_cli::program::{CommonArgs, Outcome};
-use ember_data::random;
-use ember_data::windows::Batch;
+use ember_data::{random, windows::Batch};
 use ember_model::{Gpt, GptConfig, device};
 use rand_chacha::rand_core::Rng;
 
-use ember_training::config::TrainConfig;
-use ember_training::config::precision::float_dtype;
+use ember_training::config::{TrainConfig, precision::float_dtype};
 use ember_training::step::gradient::{Passes, pass};
 use ember_training::step::optimizer::{Optimizer, clip_scale, global_norm};
 

@@ -2,26 +2,21 @@
 //! that never stopped.
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
-use ember_cli::terminal;
 use ember_host::interrupt::Interrupt;
-use ember_model::device;
-use ember_training::distributed::Alone;
-use ember_training::distributed::launch::Launch;
-use ember_training::run::folder::RunFolder;
 use ember_training::run::verify::{Comparison, Difference, compare};
-use ember_training::run::{self, Run, Start};
-use ember_training::units::grouped;
+use ember_training::run::{self, Run, Start, folder::RunFolder};
+use ember_training::{distributed::Alone, distributed::launch::Launch, units::grouped};
 use serde::Serialize;
 
 use super::run::{Program, RunArgs, settings};
+use crate::output::{json_line, show};
 use crate::report::Screen;
-use crate::training::{say_device, train};
+use crate::training::{select, train};
 
 /// Arguments of `verify-resume`.
 #[derive(Args, Debug)]
@@ -54,14 +49,10 @@ struct Answer<'a> {
 /// # Errors
 /// When the two runs differ, naming the first tensor; and as `run` and `resume` do.
 pub fn run(args: &VerifyResumeArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
-    if Launch::of_this_process().is_some() {
-        let line =
-            "verify-resume compares runs of one process; start it without mpirun (tools/check-mpi compares several)";
-        return Err(UsageError::new(line).into());
-    }
+    let line = "verify-resume compares runs of one process; start it without mpirun (tools/check-mpi compares several)";
+    ensure!(Launch::of_this_process().is_none(), UsageError::new(line));
     let notes = Notes::new(common.quiet);
-    let selected = device::select(common.device)?;
-    say_device(&notes, &selected);
+    let selected = select(common, &notes)?;
     let folder = tempfile::tempdir().context("cannot create a temporary folder")?;
     let (whole, halves) = (folder.path().join("whole"), folder.path().join("halves"));
     let mut screen = Screen::new(true);
@@ -117,22 +108,18 @@ fn copy_beginning(from: &Path, to: &Path) -> Result<()> {
 
 /// Says what was found; a difference is an error.
 fn answer(comparison: &Comparison, steps: u64, device: &str, format: OutputFormat) -> Result<Outcome> {
-    let same = comparison.difference.is_none();
-    let shown = match format {
-        OutputFormat::Json => serde_json::to_string(&Answer { same, device, steps, comparison })? + "\n",
+    let Comparison { tensors, values, state, rows, difference } = comparison;
+    let same = difference.is_none();
+    let (both, values) = (grouped(2 * steps), grouped(*values as u64));
+    show(&match format {
+        OutputFormat::Json => json_line(&Answer { same, device, steps, comparison })?,
         OutputFormat::Text if same => format!(
-            "the same bits on {device} after {steps} + {steps} steps as after {}: {} values in {} tensors of weights and \
-             optimizer, {} entries of state, {} rows of metrics\n",
-            grouped(2 * steps),
-            grouped(comparison.values as u64),
-            comparison.tensors,
-            comparison.state,
-            comparison.rows
+            "the same bits on {device} after {steps} + {steps} steps as after {both}: {values} values in {tensors} tensors of \
+             weights and optimizer, {state} entries of state, {rows} rows of metrics\n"
         ),
         OutputFormat::Text => String::new(),
-    };
-    terminal::stdout().write_all(shown.as_bytes()).context("cannot write to standard output")?;
-    match &comparison.difference {
+    })?;
+    match difference {
         None => Ok(Outcome::Done),
         Some(difference) => bail!("not the same on {device} after {steps} + {steps} steps: {}", told(difference)),
     }

@@ -4,28 +4,17 @@
 //! `finish` and `drop` do, a panic does (burn-train's hook), and a program that exits without
 //! unwinding calls [`restore_terminal`] first.
 
-use std::{
-    io,
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
-    thread,
-    time::{Duration, Instant},
-};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+use std::{io, sync::Arc, thread};
 
-use burn_train::{
-    Interrupter,
-    logger::TrainingProgressLogger,
-    metric::{
-        MetricAttributes, MetricDefinition, MetricEntry, MetricId, NumericAttributes, NumericEntry, SerializedEntry,
-    },
-    renderer::{MetricState, MetricsRenderer, MetricsRendererTraining, tui::TuiMetricsRendererWrapper},
+use burn_train::metric::{
+    MetricAttributes, MetricDefinition, MetricEntry, MetricId, NumericAttributes, NumericEntry, SerializedEntry,
 };
-use crossterm::{
-    cursor,
-    event::DisableMouseCapture,
-    execute,
-    terminal::{self, LeaveAlternateScreen},
-};
+use burn_train::renderer::{MetricState, MetricsRenderer, MetricsRendererTraining, tui::TuiMetricsRendererWrapper};
+use burn_train::{Interrupter, logger::TrainingProgressLogger};
+use crossterm::terminal::{self, LeaveAlternateScreen};
+use crossterm::{cursor, event::DisableMouseCapture, execute};
 
 use ember_cli::terminal::{printable, say};
 
@@ -90,17 +79,7 @@ impl Dashboard {
         let Some(screen) = &mut self.screen else { return };
         if catch_unwind(AssertUnwindSafe(|| draw(screen))).is_err() {
             self.interrupter.stop(Some("asked to stop immediately"));
-            self.close();
-        }
-    }
-
-    fn close(&mut self) {
-        if let Some(screen) = self.screen.take() {
-            let _ = catch_unwind(AssertUnwindSafe(|| drop(screen)));
-            give_back_terminal();
-            for note in self.notes.drain(..) {
-                say(note);
-            }
+            self.finish();
         }
     }
 }
@@ -129,13 +108,9 @@ impl Reporter for Dashboard {
     }
 
     fn evaluation(&mut self, report: &EvalReport) {
-        let mut text = format!("{:.4}", report.val_loss);
-        if let Some(averaged) = report.ema_val_loss {
-            text += &format!(" (averaged {averaged:.4})");
-        }
-        if let Some(floor) = report.entropy_floor {
-            text += &format!(" (floor {floor:.4})");
-        }
+        let averaged = report.ema_val_loss.map(|averaged| format!(" (averaged {averaged:.4})")).unwrap_or_default();
+        let floor = report.entropy_floor.map(|floor| format!(" (floor {floor:.4})")).unwrap_or_default();
+        let text = format!("{:.4}{averaged}{floor}", report.val_loss);
         self.show(|screen| screen.update_valid(numeric(LOSS, report.val_loss, text)));
     }
 
@@ -161,13 +136,17 @@ impl Reporter for Dashboard {
     }
 
     fn finish(&mut self) {
-        self.close();
+        if let Some(screen) = self.screen.take() {
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(screen)));
+            give_back_terminal();
+            self.notes.drain(..).for_each(say);
+        }
     }
 }
 
 impl Drop for Dashboard {
     fn drop(&mut self) {
-        self.close();
+        self.finish();
     }
 }
 

@@ -1,10 +1,8 @@
 //! A run as plain lines, for logs and pipes: a step every so often, every evaluation and every
 //! sample.
 
-use std::{
-    io::Write,
-    time::{Duration, Instant},
-};
+use std::io::Write;
+use std::time::{Duration, Instant};
 
 use ember_training::note::Note;
 use ember_training::run::report::{EvalReport, Reporter, StepReport};
@@ -43,43 +41,28 @@ impl<W: Write> Reporter for Lines<W> {
             return;
         }
         self.last = Some(Instant::now());
-        let mut line = format!(
-            "step {}/{}  loss {:.4}  lr {:.2e}  grad norm {:.2}  {} tokens/s",
-            grouped(report.step),
-            grouped(report.max_steps),
-            report.train_loss,
-            report.learning_rate,
-            report.grad_norm,
-            grouped(report.tokens_per_s as u64),
-        );
-        if let Some(mfu) = report.mfu {
-            line += &format!("  MFU {:.1}%", 100.0 * mfu);
-        }
-        if let Some(memory) = report.memory_bytes {
-            line += &format!("  {}", bytes(memory));
-        }
-        line += &format!("  {} elapsed", duration(report.elapsed_s));
-        if let Some(remaining) = report.remaining_s {
-            line += &format!(", {} left", duration(remaining));
-        }
-        self.line(&line);
+        let StepReport { train_loss, learning_rate, grad_norm, .. } = report;
+        let [step, most, speed] = [report.step, report.max_steps, report.tokens_per_s as u64].map(grouped);
+        let mfu = report.mfu.map(|mfu| format!("  MFU {:.1}%", 100.0 * mfu)).unwrap_or_default();
+        let memory = report.memory_bytes.map(|memory| format!("  {}", bytes(memory))).unwrap_or_default();
+        let elapsed = duration(report.elapsed_s);
+        let left = report.remaining_s.map(|remaining| format!(", {} left", duration(remaining))).unwrap_or_default();
+        self.line(&format!(
+            "step {step}/{most}  loss {train_loss:.4}  lr {learning_rate:.2e}  grad norm {grad_norm:.2}  {speed} tokens/s\
+             {mfu}{memory}  {elapsed} elapsed{left}"
+        ));
     }
 
     fn evaluation(&mut self, report: &EvalReport) {
-        let mut line = format!(
-            "step {}  validation loss {:.4} (perplexity {:.2}){}",
-            grouped(report.step),
-            report.val_loss,
-            report.val_loss.exp(),
-            if report.is_best { ", the best so far" } else { "" },
-        );
-        if let Some(averaged) = report.ema_val_loss {
-            line += &format!("; averaged weights {averaged:.4}");
-        }
-        if let (Some(floor), Some(forgetful)) = (report.entropy_floor, report.forgetful_loss) {
-            line += &format!("; floor {floor:.4}, forgetful predictor {forgetful:.4}");
-        }
-        self.line(&line);
+        let (step, loss, perplexity) = (grouped(report.step), report.val_loss, report.val_loss.exp());
+        let best = if report.is_best { ", the best so far" } else { "" };
+        let averaged = report.ema_val_loss.map(|loss| format!("; averaged weights {loss:.4}")).unwrap_or_default();
+        let marks = report.entropy_floor.zip(report.forgetful_loss);
+        let marks = marks.map(|(floor, forgetful)| format!("; floor {floor:.4}, forgetful predictor {forgetful:.4}"));
+        self.line(&format!(
+            "step {step}  validation loss {loss:.4} (perplexity {perplexity:.2}){best}{averaged}{}",
+            marks.unwrap_or_default()
+        ));
     }
 
     fn sample(&mut self, step: u64, text: &str) {

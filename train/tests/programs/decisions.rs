@@ -120,7 +120,8 @@ fn a_run_learns_from_the_tokens_it_began_with_wherever_it_is_resumed() {
     let place = Place::new();
     place.write("count.txt", text());
     place.write("other.txt", text().chars().rev().collect::<String>());
-    place.train("prepare count.txt --out tokens").well();
+    let ran = place.train("prepare count.txt --out tokens").well();
+    assert!(ran.out.ends_with("\ntokens is ready: train on it with `ember-train run tokens`\n"), "{}", ran.out);
     fs::create_dir_all(place.path("run/data")).unwrap(); // as an interrupted preparation leaves it
     place.train(&format!("run tokens --out run --set max_steps=6 {SMALL}")).well();
     // From another folder: the path of the tokens is not one from here.

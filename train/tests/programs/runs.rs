@@ -60,6 +60,9 @@ fn the_list_tells_what_there_is_to_choose_from() {
 fn a_run_goes_when_it_is_sure_that_it_may() {
     let place = three_runs();
     let is_there = |name: &str| place.path(name).join("config.toml").is_file();
+    // The command is the command behind a flag too.
+    let ran = place.train("runs --quiet remove nobody --yes");
+    assert!(ran.code == Some(1) && ran.err.contains("there is no run nobody"), "{}", ran.err);
     // Nobody to ask, a run in use, somebody's file: and then the others stay as well.
     let ran = place.train("runs remove cut chars");
     assert_eq!(ran.code, Some(2));

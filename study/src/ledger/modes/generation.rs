@@ -4,12 +4,10 @@ use burn::tensor::{Int, Tensor, TensorData};
 use ember_decoding::sequences::{ModelSequences, Sequences};
 use ember_model::Gpt;
 
-use super::{Bench, ENOUGH_S, Measured, Plan, entry, inference_operations, positive, values};
+use super::{Bench, ENOUGH_S, Observed, Plan, difference_at, inference_operations, observe, positive, timed, values};
 use crate::error::Result;
-use crate::ledger::Entry;
 use crate::ledger::facts::{DECODE, DECODE_UNCACHED, PREFILL};
-use crate::ledger::flops::{self, looked_at};
-use crate::ledger::meter::nodes_made;
+use crate::ledger::{Entry, flops, flops::looked_at, meter::nodes_made};
 use ember_training::memory::prediction::{Parts, Sizes};
 
 impl Bench<'_> {
@@ -26,25 +24,19 @@ impl Bench<'_> {
         let (logits, prefill_nodes) = nodes_made(|| sequences.logits());
         let logits = logits?;
         let logits_bytes = self.meter.live()? - before - cache_bytes;
-        let prefill_parts = Parts {
-            weights_bytes: positive(self.weights),
-            cache_bytes: positive(cache_bytes),
-            logits_bytes: positive(logits_bytes),
-            peak_bytes: positive(self.weights + self.meter.peak()? - before),
-            ..Parts::default()
-        };
-        let prefill_difference = self.difference_at(prompt - 1, &logits);
+        let peak = self.meter.peak()? - before;
+        let prefill_parts =
+            Parts { cache_bytes: positive(cache_bytes), logits_bytes: positive(logits_bytes), ..self.parts(peak) };
+        let prefill_difference = difference_at(&self.reference, plan.sizes(), prompt - 1, &logits);
         drop(logits);
 
-        let before = self.meter.begin_peak()?;
-        let mut decode_difference: f64 = 0.0;
+        let mut largest: f64 = 0.0;
         let mut compare = |at, logits: Vec<f32>| {
-            decode_difference = decode_difference.max(self.difference_at(at, &logits));
+            largest = largest.max(difference_at(&self.reference, plan.sizes(), at, &logits));
         };
-        let (decoded, decode_nodes) = nodes_made(|| decode_known(&mut sequences, plan, &mut compare));
-        decoded?;
-        let decode_parts =
-            Parts { peak_bytes: positive(self.weights + cache_bytes + self.meter.peak()? - before), ..prefill_parts };
+        let decoded = observe(self.meter, || decode_known(&mut sequences, plan, &mut compare))?;
+        decoded.result?;
+        let decode_parts = Parts { peak_bytes: positive(self.weights + cache_bytes + decoded.peak), ..prefill_parts };
         let [mut prefill_times, mut decode_times] = [Vec::new(), Vec::new()];
         while decode_times.len() < plan.repeats && decode_times.iter().sum::<f64>() < ENOUGH_S {
             let (mut sequences, prefill_s) = self.meter.time(|| {
@@ -58,29 +50,26 @@ impl Bench<'_> {
         }
 
         let a_pass = inference_operations(config);
-        let prefill = Measured {
-            times: prefill_times,
-            parts: prefill_parts,
-            tokens: batch * prompt,
+        let prefill = Entry {
+            predicted: self.predict(config).prefill(prompt),
+            measured: prefill_parts,
             operations: a_pass,
             graph_nodes: prefill_nodes,
             flops: flops::forward(config, batch * prompt, batch * looked_at(0, prompt), batch),
-            difference: prefill_difference,
+            logits_difference: prefill_difference,
+            ..timed(&PREFILL, batch * prompt, &prefill_times)
         };
         let new = batch * plan.new_tokens;
-        let decode = Measured {
-            times: decode_times,
-            parts: decode_parts,
-            tokens: new,
-            operations: a_pass * plan.new_tokens,
-            graph_nodes: decode_nodes,
+        let decode = Entry {
+            predicted: self.predict(config).decode(),
+            measured: decode_parts,
+            operations: a_pass * plan.new_tokens as u64,
+            graph_nodes: decoded.graph_nodes,
             flops: flops::forward(config, new, batch * looked_at(prompt, time), new),
-            difference: decode_difference,
+            logits_difference: largest,
+            ..timed(&DECODE, new, &decode_times)
         };
-        Ok([
-            entry(&PREFILL, self.predict(config).prefill(prompt), prefill),
-            entry(&DECODE, self.predict(config).decode(), decode),
-        ])
+        Ok([prefill, decode])
     }
 
     pub(super) fn decode_uncached(&mut self, plain: &Gpt) -> Result<Entry> {
@@ -93,29 +82,23 @@ impl Bench<'_> {
             }
             Ok(())
         };
-        let before = self.meter.begin_peak()?;
         let mut largest: f64 = 0.0;
-        let mut compare = |at, logits: Vec<f32>| largest = largest.max(self.difference_at(at, &logits));
-        let (done, graph_nodes) = nodes_made(|| all(&mut compare));
-        done?;
-        let peak = self.meter.peak()? - before;
-        let times = self.times(|meter| Ok(meter.time(|| all(&mut |_, _| ()))?.1))?;
-        let parts = Parts {
-            weights_bytes: positive(self.weights),
-            peak_bytes: positive(self.weights + peak),
-            ..Parts::default()
+        let mut compare = |at, logits: Vec<f32>| {
+            largest = largest.max(difference_at(&self.reference, plan.sizes(), at, &logits));
         };
+        let Observed { result, peak, graph_nodes, .. } = observe(self.meter, || all(&mut compare))?;
+        result?;
+        let times = self.times(|meter| Ok(meter.time(|| all(&mut |_, _| ()))?.1))?;
         let each = (prompt + 1..=time).map(|len| flops::forward(config, batch * len, batch * looked_at(0, len), batch));
-        let measured = Measured {
-            times,
-            parts,
-            tokens: batch * plan.new_tokens,
-            operations: inference_operations(config) * plan.new_tokens,
+        Ok(Entry {
+            predicted: self.predict(config).decode_uncached(),
+            measured: self.parts(peak),
+            operations: inference_operations(config) * plan.new_tokens as u64,
             graph_nodes,
             flops: each.sum(),
-            difference: largest,
-        };
-        Ok(entry(&DECODE_UNCACHED, self.predict(config).decode_uncached(), measured))
+            logits_difference: largest,
+            ..timed(&DECODE_UNCACHED, batch * plan.new_tokens, &times)
+        })
     }
 }
 

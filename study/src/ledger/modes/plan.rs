@@ -5,10 +5,8 @@ use ember_data::windows::Batch;
 use ember_model::{Gpt, GptConfig};
 
 use ember_training::config::{OptimizerKind, Precision, TrainConfig};
-use ember_training::memory::prediction::training::Step;
-use ember_training::memory::prediction::{Kernels, Sizes};
-use ember_training::step::gradient::{self, Passes};
-use ember_training::step::optimizer::OptimizerConfig;
+use ember_training::memory::prediction::{Kernels, Sizes, training::Step};
+use ember_training::step::{gradient, gradient::Passes, optimizer::OptimizerConfig};
 
 /// What every mode is given.
 pub struct Plan {

@@ -39,6 +39,21 @@ pub struct Parts {
     pub peak_bytes: u64,
 }
 
+impl Parts {
+    /// Each by its name, the peak last.
+    pub fn named(&self) -> [(&'static str, u64); 7] {
+        [
+            ("weights", self.weights_bytes),
+            ("gradients", self.gradients_bytes),
+            ("moments", self.moments_bytes),
+            ("activations", self.activations_bytes),
+            ("logits", self.logits_bytes),
+            ("cache", self.cache_bytes),
+            ("peak", self.peak_bytes),
+        ]
+    }
+}
+
 /// The size of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {

@@ -3,7 +3,6 @@
 //!
 //! It is told plain numbers and holds no tensor; what it is told never changes what is learned.
 
-pub mod html;
 pub mod jsonl;
 mod metrics;
 pub mod records;

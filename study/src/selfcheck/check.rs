@@ -6,11 +6,6 @@ use ember_host::panics::quietly;
 use rand_chacha::rand_core::Rng;
 use serde::Serialize;
 
-/// How many roundings may add up in one kernel and its backward.
-pub(super) const IN_A_KERNEL: f64 = 8.0;
-/// The same in a model of two blocks, and in some steps of it.
-pub(super) const IN_A_MODEL: f64 = 32.0;
-
 /// One result of the device beside the CPU's.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
@@ -33,35 +28,32 @@ impl Comparison {
     }
 }
 
-/// What is computed, where, and in what.
-pub(super) struct Setting<'a> {
-    pub(super) device: &'a Device,
-    pub(super) precision: FloatDType,
-    /// Half the distance of two neighbouring numbers at 1.
-    pub(super) rounding: f64,
+/// A kernel or a model.
+pub(super) struct Check {
+    pub(super) name: &'static str,
+    /// What is compared by itself; a kernel has one part without a name.
+    pub(super) parts: &'static [&'static str],
+    /// How many roundings may add up in it.
+    pub(super) roundings: f64,
+    /// On a device in a precision: for each part, lists of numbers.
+    pub(super) compute: Box<dyn Fn(&Device, FloatDType) -> Vec<Vec<Vec<f32>>>>,
 }
 
-/// On a device in a precision: for each part that is compared, lists of numbers.
-pub(super) type Computation<'a> = dyn Fn(&Device, FloatDType) -> Vec<Vec<Vec<f32>>> + 'a;
-
-impl Setting<'_> {
-    pub(super) fn word(&self) -> &'static str {
-        if self.precision == FloatDType::F32 { "f32" } else { "bf16" }
-    }
-
-    /// Computes on the CPU in float32 and on the device, and compares each list of numbers that
-    /// comes out.
-    pub(super) fn compare(&self, name: &str, parts: &[&str], roundings: f64, compute: &Computation) -> Vec<Comparison> {
-        let want = compute(&Device::flex(), FloatDType::F32);
-        let got = quietly(|| compute(self.device, self.precision));
-        let tolerance = roundings * self.rounding;
-        let all = parts.iter().enumerate().map(|(i, part)| {
-            let what = if part.is_empty() { name.to_owned() } else { format!("{name}: {part}") };
+impl Check {
+    /// Computes on the CPU in float32 and on the device in `precision`, and compares each list of
+    /// numbers that comes out; `rounding` is half the distance of two neighbouring numbers at 1.
+    pub(super) fn compare(&self, device: &Device, precision: FloatDType, rounding: f64) -> Vec<Comparison> {
+        let want = (self.compute)(&Device::flex(), FloatDType::F32);
+        let got = quietly(|| (self.compute)(device, precision));
+        let tolerance = self.roundings * rounding;
+        let precision = if precision == FloatDType::F32 { "f32" } else { "bf16" };
+        let all = self.parts.iter().enumerate().map(|(i, part)| {
+            let what = if part.is_empty() { self.name.to_owned() } else { format!("{}: {part}", self.name) };
             let (difference, problem) = match &got {
                 Ok(got) => (largest_difference(&got[i], &want[i]), None),
                 Err(problem) => (None, Some(problem.to_string())),
             };
-            Comparison { what, precision: self.word(), difference, tolerance, problem }
+            Comparison { what, precision, difference, tolerance, problem }
         });
         all.collect()
     }
