@@ -8,14 +8,14 @@ use crate::units::bytes;
      smaller", match windows {
         1 => "one window at a time needs".to_owned(),
         windows => format!("{windows} windows at a time need"),
-    }, bytes(*peak_bytes), parts.map(|(part, size)| format!("{part} {}", bytes(size))).join(", "))]
+    }, bytes(*peak_bytes), parts.iter().map(|(part, size)| format!("{part} {}", bytes(*size))).collect::<Vec<_>>().join(", "))]
 pub struct DoesNotFit {
     /// Windows of its pass.
     pub windows: usize,
     /// Bytes that it needs at its worst moment.
     pub peak_bytes: u64,
     /// Of them each part at its largest, by what it is for.
-    pub parts: [(&'static str, u64); 5],
+    pub parts: Vec<(&'static str, u64)>,
     /// What there is, in one clause.
     pub why_not: String,
 }

@@ -91,7 +91,7 @@ pub fn fit(
             }
         }
     }
-    let parts = [
+    let parts = vec![
         ("weights", smallest.weights_bytes),
         ("gradients", smallest.gradients_bytes),
         ("moments", smallest.moments_bytes),
