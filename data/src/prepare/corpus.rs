@@ -62,7 +62,9 @@ impl Corpus {
             match input {
                 Input::Path(path) => corpus.listing.add_path(path)?,
                 Input::Stdin => corpus.listing.add_stdin(&mut std::io::stdin().lock(), &options.out)?,
-                Input::Stories { count: 0 } => return Err(Error::NoStories),
+                Input::Stories { count: 0 } => {
+                    return Err(Error::unusable("0 stories of the built-in corpus are no text; ask for more"));
+                }
                 Input::Stories { count } => {
                     corpus.parts.push(Part::Stories(stories..stories + count));
                     stories += count;
@@ -87,7 +89,8 @@ impl Corpus {
         self.parts.retain(|part| !matches!(part, Part::File(file) if file.found && names.contains(file.name.as_str())));
         self.listing.left_out.extend(unusable);
         if self.parts.is_empty() {
-            return Err(Error::NothingUsable(self.left_out().to_vec()));
+            let told = LeftOut::told(self.left_out()).join("; ");
+            return Err(Error::unusable(format!("none of the files can be used; give others ({told})")));
         }
         Ok(())
     }

@@ -67,10 +67,11 @@ const DEFAULT_BPE: TokenizerChoice = TokenizerChoice::Bpe { vocab_size: 8192 };
 pub fn prepare(options: &PrepareOptions, progress: &dyn Progress) -> Result<Manifest, Error> {
     let val_fraction = options.val_fraction;
     if !(val_fraction > 0.0 && val_fraction < 1.0) {
-        return Err(Error::ValFraction(val_fraction));
+        let what = format!("val_fraction is {val_fraction}; give a share between 0 and 1, such as 0.1");
+        return Err(Error::Unusable(what));
     }
     if options.inputs.is_empty() {
-        return Err(Error::NoInput);
+        return Err(Error::unusable("no text was named; name a file, a folder, or standard input"));
     }
     let out = &options.out;
     ensure_ours(out)?;
@@ -94,7 +95,7 @@ pub fn prepare(options: &PrepareOptions, progress: &dyn Progress) -> Result<Mani
         .map_err(|error| count_unknown(error, &survey, &tokenizer))?;
     tokenizer.save(out)?;
     if (encoded.documents, encoded.bytes) != (survey.documents, survey.bytes) {
-        return Err(Error::Changed(None));
+        return Err(Error::changed(""));
     }
     let marks = only_stories.then(|| marks(&survey, &encoded, options.seed));
     let manifest = Manifest {
@@ -125,7 +126,10 @@ fn ensure_ours(out: &Path) -> Result<(), Error> {
     let Ok(entries) = std::fs::read_dir(out) else { return Ok(()) }; // nothing there, or no folder: making it will tell
     let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
     match names.filter(|name| !name.starts_with('.')).min() {
-        Some(file) if !is_prepared(out) => Err(Error::ForeignFolder { folder: out.to_owned(), file }),
+        Some(file) if !is_prepared(out) => Err(Error::Unusable(format!(
+            "{} holds other files, {file} among them, and they might be overwritten; name a folder that is new or empty",
+            out.display()
+        ))),
         _ => Ok(()),
     }
 }
@@ -187,11 +191,9 @@ fn count_unknown(error: Error, survey: &Survey, tokenizer: &Tokenizer) -> Error 
         other => return other,
     };
     let is_unknown = |character: char| tokenizer.encode(character.encode_utf8(&mut [0; 4])).is_err();
-    let mut unknown: Vec<(char, u64)> =
-        survey.characters.iter().map(|(character, count)| (*character, *count)).collect();
-    unknown.retain(|(character, _)| is_unknown(*character));
-    unknown.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    let all: u64 = unknown.iter().map(|(_, count)| count).sum();
+    let mut unknown: Vec<_> = survey.characters.iter().filter(|(character, _)| is_unknown(**character)).collect();
+    unknown.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    let all = unknown.iter().map(|(_, count)| *count).sum();
     let named = unknown.iter().take(NAMED).map(|(character, count)| match count {
         1 => format!("{character:?} once"),
         _ => format!("{character:?} {count} times"),

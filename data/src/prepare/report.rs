@@ -87,10 +87,8 @@ impl Report {
 fn notes(survey: &Survey, corpus: &Corpus, tokenizer: &Tokenizer) -> Vec<String> {
     let mut notes = vec![format!("Validation: {}.", survey.split.rule)];
     if survey.bytes > SAMPLE_BYTES as u64 {
-        notes.push(format!(
-            "A learnt tokenizer saw a sample of at most {} spread over the text.",
-            size(SAMPLE_BYTES as u64)
-        ));
+        let mib = SAMPLE_BYTES >> 20;
+        notes.push(format!("A learnt tokenizer saw a sample of at most {mib} MiB spread over the text."));
     }
     let told = LeftOut::told(corpus.left_out());
     if corpus.left_out().len() > told.len() {
@@ -98,10 +96,8 @@ fn notes(survey: &Survey, corpus: &Corpus, tokenizer: &Tokenizer) -> Vec<String>
     }
     notes.extend(told.into_iter().map(|kind| format!("Left out: {kind}")));
     if survey.duplicates.examined < survey.documents {
-        notes.push(format!(
-            "Duplicates were looked for among the first {} documents only.",
-            grouped(survey.duplicates.examined)
-        ));
+        let examined = grouped(survey.duplicates.examined);
+        notes.push(format!("Duplicates were looked for among the first {examined} documents only."));
     }
     let mut names: Vec<&str> = tokenizer.special_names().filter(|&name| name != END_OF_TEXT).collect();
     if !names.is_empty() {
@@ -165,10 +161,6 @@ fn grouped(number: u64) -> String {
         out.push(digit);
     }
     out
-}
-
-fn size(bytes: u64) -> String {
-    format!("{} MiB", bytes >> 20)
 }
 
 #[cfg(test)]

@@ -47,7 +47,10 @@ pub fn reader<'a>(mut raw: impl Read + 'a, name: &str) -> Result<Box<dyn Read + 
         (Compression::Gzip, _) => Box::new(Members { member: Some(GzDecoder::new(whole)) }),
         (Compression::Zstd, _) => Box::new(zstd::Decoder::with_buffer(whole).at("cannot read", name)?),
         (Compression::None, Compression::None) => Box::new(whole),
-        (Compression::None, _) => return Err(Error::NotCompressed(name.to_owned())),
+        (Compression::None, _) => {
+            let what = "is named as a compressed file, but its content is neither gzip nor zstd; rename it or compress it again";
+            return Err(Error::unusable(name, what));
+        }
     })
 }
 

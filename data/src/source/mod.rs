@@ -60,7 +60,7 @@ pub fn read<E: From<Error>>(
 /// The text of a file: decompressed, and as UTF-8 where it is UTF-16 with its mark.
 fn utf8<'a>(content: File, file: &TextFile, read_bytes: &'a AtomicU64) -> Result<Box<dyn Read + 'a>, Error> {
     let bytes = compression::reader(Counted { file: content, bytes: read_bytes }, &file.name)?;
-    utf16::as_utf8(bytes).map_err(|error| utf16::cannot_read(&file.name, "0 bytes of text".to_owned(), error))
+    utf16::as_utf8(bytes).map_err(|error| utf16::cannot_read(&file.name, "0 bytes of text", error))
 }
 
 /// Whether a file's bytes are its text: it is neither compressed nor UTF-16 nor of another format.

@@ -22,7 +22,7 @@ pub fn read<E: From<Error>>(name: &str, reader: &mut dyn Read, sink: &mut Sink<'
         let n = reader
             .take(wanted)
             .read_to_end(&mut block)
-            .map_err(|error| utf16::cannot_read(name, format!("{offset} bytes of text"), error))?;
+            .map_err(|error| utf16::cannot_read(name, &format!("{offset} bytes of text"), error))?;
         let last = (n as u64) < wanted;
         if first {
             first = false;
@@ -40,7 +40,13 @@ pub fn read<E: From<Error>>(name: &str, reader: &mut dyn Read, sink: &mut Sink<'
             }
             Err(error) => {
                 let valid = error.valid_up_to();
-                return Err(Error::NotUtf8 { name: name.to_owned(), at: offset + valid, byte: block[valid] }.into());
+                let what = format!(
+                    "is not UTF-8 text: byte {} (0x{:02X}) does not belong there; convert it, for example with iconv -f LATIN1 -t \
+                     UTF-8",
+                    offset + valid,
+                    block[valid]
+                );
+                return Err(Error::unusable(name, what).into());
             }
         };
         let done = hand_on(text, last, sink)?;
@@ -57,13 +63,17 @@ pub fn check_kind(name: &str, start: &[u8]) -> Result<(), Error> {
     if utf16::ByteOrder::of_content(start).is_some() {
         return Ok(());
     }
-    let name = name.to_owned();
     if let Some(at) = start.iter().take(SNIFFED_BYTES).position(|&byte| byte == 0) {
-        return Err(Error::Binary { name, at });
+        let what = format!(
+            "looks binary (byte {at} is zero); give text, or if it is UTF-16 convert it with iconv -f UTF-16 -t UTF-8"
+        );
+        return Err(Error::unusable(name, what));
     }
     match start {
-        [b'P', b'K', 3, 4, ..] => Err(Error::Zip(name)),
-        [b'%', b'P', b'D', b'F', b'-', ..] => Err(Error::Pdf(name)),
+        [b'P', b'K', 3, 4, ..] => Err(Error::unusable(name, "is a zip archive; unpack it and give the files in it")),
+        [b'%', b'P', b'D', b'F', b'-', ..] => {
+            Err(Error::unusable(name, "is a PDF; convert it to text, for example with pdftotext"))
+        }
         _ => Ok(()),
     }
 }

@@ -35,13 +35,7 @@ impl Kind {
 
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Kind::Person => "person",
-            Kind::Thing => "thing",
-            Kind::Place => "place",
-            Kind::Animal => "animal",
-            Kind::Food => "food",
-        })
+        f.write_str(&format!("{self:?}").to_lowercase())
     }
 }
 

@@ -88,8 +88,3 @@ pub fn parse(text: &str) -> Result<Parsed, ParseError> {
     teller.chooser.finish()?;
     Ok(Parsed { choices: teller.chooser.choices, nats: teller.nats, forgetful_nats: teller.forgetful_nats })
 }
-
-/// The source's entropy in nats a story: the mean of [`Story::nats`], exactly.
-pub fn expected_nats() -> f64 {
-    expectation().nats
-}

@@ -97,7 +97,7 @@ impl WordEncoder {
         }
         let written: String = word.bytes().map(character).collect();
         let tokens =
-            self.model.tokenize(&written).map_err(|error| Error::Library(format!("the tokenizer failed: {error}")))?;
+            self.model.tokenize(&written).map_err(|error| Error::Unusable(format!("the tokenizer failed: {error}")))?;
         let start = ids.len();
         ids.extend(tokens.iter().map(|token| token.id));
         if word.len() <= Self::LONGEST_REMEMBERED && memory.len() < Self::REMEMBERED {

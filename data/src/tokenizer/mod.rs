@@ -16,10 +16,9 @@ mod error;
 mod library;
 mod prompt;
 mod split;
-mod surroundings;
 
 pub use characters::UnknownCharacter;
-pub use choice::{ChoiceError, MIN_BPE_VOCAB_SIZE, TokenizerChoice};
+pub use choice::{MIN_BPE_VOCAB_SIZE, TokenizerChoice};
 pub use error::Error;
 pub use prompt::SpecialTokens;
 
@@ -27,14 +26,12 @@ use byte_level::{ByteEncoder, WordEncoder};
 use characters::CharEncoder;
 use ember_host::file_error::At;
 use ember_host::files::write_atomic;
-use library::{library_error, of_library};
+use library::{of_library, put_around};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use surroundings::Surroundings;
-use tokenizers::models::bpe::BPE;
-use tokenizers::pre_tokenizers::byte_level::ByteLevel;
-use tokenizers::{DecoderWrapper, ModelWrapper, PreTokenizerWrapper, Tokenizer as Library};
+use tokenizers::pre_tokenizers::split::SplitPattern;
+use tokenizers::{DecoderWrapper, Model, ModelWrapper, PreTokenizerWrapper, Tokenizer as Library};
 
 /// Ids that a vocabulary may have where most of them name no token.
 const MOST_SPARSE_IDS: usize = 1 << 20;
@@ -53,7 +50,8 @@ struct Shared {
     encoder: Encoder,
     vocab_size: usize,
     end_of_text: Option<u32>,
-    around: Surroundings,
+    /// The tokens that stand before every text and behind it.
+    around: [Vec<u32>; 2],
     /// The file that it was read from, to name where it fails.
     file: Option<PathBuf>,
 }
@@ -85,26 +83,10 @@ impl Tokenizer {
         if !Self::is_in(dir) {
             return Err(Error::Missing(dir.to_owned()));
         }
-        match Self::from_pair(&vocabulary, &merges, named_end_of_text(dir)) {
-            Ok(tokenizer) => Ok(tokenizer.read_from(&vocabulary)),
-            Err(error) => Err(Error::UnreadablePair { vocabulary, merges, source: error.into() }),
-        }
-    }
-
-    /// GPT-2's own two files.
-    fn from_pair(vocabulary: &Path, merges: &Path, named_end: Option<String>) -> Result<Self, Error> {
-        let build = || {
-            let (words, pairs) = BPE::read_file(&vocabulary.to_string_lossy(), &merges.to_string_lossy())?;
-            BPE::builder().vocab_and_merges(words, pairs).build()
-        };
-        let model = of_library(build)?;
-        let known = tokenizers::Model::token_to_id(&model, END_OF_TEXT).is_some();
-        let mut library = Library::new(model);
-        library.with_pre_tokenizer(Some(ByteLevel::new(false, true, true))).with_decoder(Some(ByteLevel::default()));
-        if known {
-            library.add_special_tokens([tokenizers::AddedToken::from(END_OF_TEXT, true)]).map_err(library_error)?;
-        }
-        Self::with_end(library, named_end)
+        Self::from_pair(&vocabulary, &merges, named_end_of_text(dir)).map_err(|error| Error::Fails {
+            what: format!("cannot read {} with {}; fetch them again", vocabulary.display(), merges.display()),
+            source: error.into(),
+        })
     }
 
     /// Reads a `tokenizer.json`, or the tokenizer of a folder where `path` is one.
@@ -118,44 +100,34 @@ impl Tokenizer {
             return Self::from_folder(path);
         }
         let content = std::fs::read(path).at("cannot read the tokenizer", path)?;
-        let read =
-            || Self::with_end(of_library(|| Library::from_bytes(content))?, path.parent().and_then(named_end_of_text));
-        match read() {
-            Ok(tokenizer) => Ok(tokenizer.read_from(path)),
-            Err(error) => Err(Error::Unreadable { path: path.to_owned(), source: error.into() }),
-        }
+        let named_end = path.parent().and_then(named_end_of_text);
+        let library = of_library(|| Library::from_bytes(content));
+        library.and_then(|library| Self::from_library(library, named_end, Some(path))).map_err(|error| Error::Fails {
+            what: format!("{} is not a tokenizer.json that the tokenizers library reads; give another", path.display()),
+            source: error.into(),
+        })
     }
 
-    /// The same, known to come from this file.
-    fn read_from(mut self, path: &Path) -> Self {
-        if let Some(shared) = Arc::get_mut(&mut self.shared) {
-            shared.file = Some(path.to_owned());
-        }
-        self
-    }
-
-    fn from_library(library: Library) -> Result<Self, Error> {
-        Self::with_end(library, None)
-    }
-
-    fn with_end(mut library: Library, named_end: Option<String>) -> Result<Self, Error> {
+    /// Around what was read from `file`; the end-of-text token is `<|endoftext|>`, else `named_end`.
+    fn from_library(mut library: Library, named_end: Option<String>, file: Option<&Path>) -> Result<Self, Error> {
         // Documents are encoded whole, whatever the file says.
-        library.with_truncation(None).map_err(library_error)?.with_padding(None);
+        library.with_truncation(None)?.with_padding(None);
         let vocabulary = library.get_vocab(true);
-        let (largest, count) = match vocabulary.values().max() {
-            Some(&largest) => (largest as usize, vocabulary.len()),
-            None => return Err(Error::NoTokens),
+        let Some(largest) = vocabulary.values().max().map(|&id| id as usize) else {
+            return Err(Error::Unusable("the tokenizer has no tokens".to_owned()));
         };
+        let count = vocabulary.len();
         if largest >= MOST_SPARSE_IDS.max(2 * count) {
-            return Err(Error::SparseIds { largest, count });
+            return Err(Error::Unusable(format!(
+                "its token ids go up to {largest}, and it has {count} in all: a model needs a row for every id up to the largest; \
+                 number them from 0"
+            )));
         }
         let end_of_text =
             library.token_to_id(END_OF_TEXT).or_else(|| named_end.and_then(|name| library.token_to_id(&name)));
-        let encoder = Encoder::choose(&library);
-        let around = Surroundings::of(&library)?;
-        Ok(Self {
-            shared: Arc::new(Shared { library, encoder, vocab_size: largest + 1, end_of_text, around, file: None }),
-        })
+        let (encoder, around) = (Encoder::choose(&library), put_around(&library)?);
+        let (vocab_size, file) = (largest + 1, file.map(Path::to_owned));
+        Ok(Self { shared: Arc::new(Shared { library, encoder, vocab_size, end_of_text, around, file }) })
     }
 
     /// The ids of a plain text; a `<|endoftext|>` in it is text like any other, and no special token is added.
@@ -183,8 +155,7 @@ impl Tokenizer {
                     plain.set_encode_special_tokens(true);
                     plain
                 });
-                let encoded = of_library(|| plain.encode_fast(text, false)).map_err(|error| self.fails(error))?;
-                ids.extend_from_slice(encoded.get_ids());
+                self.encode_by(plain, text, ids)?;
             }
         }
         Ok(())
@@ -196,14 +167,28 @@ impl Tokenizer {
     /// When the tokenizer has no token with one of the ids.
     pub fn decode_text(&self, ids: &[u32]) -> Result<String, Error> {
         if let Some(&id) = ids.iter().find(|&&id| self.shared.library.id_to_token(id).is_none()) {
-            return Err(Error::UnknownId { id, vocab_size: self.vocab_size() });
+            let vocab_size = self.vocab_size();
+            return Err(Error::Unusable(format!(
+                "token id {id} is not in the tokenizer, which has {vocab_size} ids; give ids below that"
+            )));
         }
         of_library(|| self.shared.library.decode(ids, false)).map_err(|error| self.fails(error))
     }
 
+    /// Appends the ids that the library finds in `text`.
+    fn encode_by(&self, library: &Library, text: &str, ids: &mut Vec<u32>) -> Result<(), Error> {
+        let encoded = of_library(|| library.encode_fast(text, false)).map_err(|error| self.fails(error))?;
+        ids.extend_from_slice(encoded.get_ids());
+        Ok(())
+    }
+
     /// What an error of the library means, whose own words name no file.
     fn fails(&self, error: Error) -> Error {
-        Error::Fails { file: self.shared.file.clone(), source: error.into() }
+        let what = match &self.shared.file {
+            Some(file) => format!("the tokenizer {} fails on this text; give another", file.display()),
+            None => "the tokenizer fails on this text".to_owned(),
+        };
+        Error::Fails { what, source: error.into() }
     }
 
     /// The bytes that `id` stands for, perhaps a part of a character.
@@ -246,7 +231,7 @@ impl Tokenizer {
     /// # Errors
     /// When the library refuses.
     pub fn to_json(&self) -> Result<String, Error> {
-        self.shared.library.to_string(false).map_err(library_error)
+        Ok(self.shared.library.to_string(false)?)
     }
 
     /// Writes `tokenizer.json` and `tokenizer_config.json`, which transformers' AutoTokenizer opens as they are.
@@ -256,12 +241,8 @@ impl Tokenizer {
     pub fn save(&self, dir: &Path) -> Result<(), Error> {
         let json = self.to_json()?;
         write_atomic(&dir.join("tokenizer.json"), |out| out.write_all(json.as_bytes()))?;
-        let mut config = json!({
-            "tokenizer_class": "PreTrainedTokenizerFast",
-            "clean_up_tokenization_spaces": false,
-        });
-        let end = self.end_of_text().and_then(|id| self.shared.library.id_to_token(id));
-        if let Some(end) = end {
+        let mut config = json!({ "tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": false });
+        if let Some(end) = self.end_of_text().and_then(|id| self.shared.library.id_to_token(id)) {
             for key in ["bos_token", "eos_token", "unk_token"] {
                 config[key] = end.clone().into();
             }
@@ -296,9 +277,8 @@ impl Encoder {
                 }
             }
             (ModelWrapper::WordLevel(model), Some(PreTokenizerWrapper::Split(rule))) => {
-                let every_character = tokenizers::pre_tokenizers::split::SplitPattern::Regex(r"[\s\S]".to_owned());
-                let vocabulary = tokenizers::Model::get_vocab(model).into_iter();
-                (rule.pattern == every_character).then(|| CharEncoder::new(vocabulary).map(Self::Characters)).flatten()
+                let by_character = rule.pattern == SplitPattern::Regex(r"[\s\S]".to_owned());
+                by_character.then(|| CharEncoder::new(model.get_vocab().into_iter()).map(Self::Characters)).flatten()
             }
             _ => None,
         });
