@@ -24,7 +24,7 @@ pub fn load(dir: &Path, device: &Device) -> Result<Gpt> {
 /// # Errors
 /// As [`load`].
 pub fn load_changed(dir: &Path, change: impl FnOnce(&mut GptConfig), device: &Device) -> Result<Gpt> {
-    let stored = Stored::open(dir)?;
+    let stored = StoredWeights::of(dir)?;
     let mut config = stored.config.clone();
     change(&mut config);
     Gpt::build(&config, &stored, device)
@@ -36,7 +36,7 @@ pub fn load_changed(dir: &Path, change: impl FnOnce(&mut GptConfig), device: &De
 /// # Errors
 /// As [`load`], and when the device does not know the type.
 pub fn load_for_inference(dir: &Path, weights: WeightType, device: &Device) -> Result<Gpt> {
-    let stored = Stored::open(dir)?;
+    let stored = StoredWeights::of(dir)?;
     Gpt::for_inference(&stored.config, &stored, weights, device)
 }
 
@@ -54,27 +54,13 @@ pub fn save(gpt: &Gpt, end_of_text: Option<u32>, settings: &Settings, dir: &Path
     Ok(folder::write(dir, gpt.config(), end_of_text, settings, &tensors)?)
 }
 
-/// A checkpoint's tensors.
-struct Stored {
-    /// The model that is stored.
-    config: GptConfig,
-    weights: StoredWeights,
-}
-
-impl Stored {
-    fn open(dir: &Path) -> Result<Self> {
-        let config = folder::read_config(dir)?;
-        Ok(Self { weights: StoredWeights::of(dir, &config)?, config })
-    }
-}
-
-impl ParameterSource for Stored {
+impl ParameterSource for StoredWeights {
     fn values(&self, name: &str, shape: &[usize], _init: Init) -> Result<Cow<'_, [f32]>> {
         if name != "wpe.weight" {
-            return Ok(self.weights.values(&self.config, name, shape)?);
+            return Ok(StoredWeights::values(self, name, shape)?);
         }
         // A context that was made shorter has the first positions.
-        let all = self.weights.values(&self.config, name, &[self.config.context_length, self.config.n_embd])?;
+        let all = StoredWeights::values(self, name, &[self.config.context_length, self.config.n_embd])?;
         let wanted = shape.iter().product();
         Ok(match all {
             Cow::Borrowed(values) => Cow::Borrowed(&values[..wanted]),

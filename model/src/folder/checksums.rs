@@ -10,8 +10,7 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3Default;
 
 use super::error::{FolderError, Result};
-use super::json::write_json;
-use super::listing::paths;
+use super::files::{paths, write_json};
 
 const FILE: &str = "checksums.json";
 

@@ -6,9 +6,6 @@ use super::activation;
 use super::keys::{Keys, Read, require};
 use crate::GptConfig;
 
-/// Before the name of every tensor but the head's.
-pub const PREFIX: &str = "transformer.";
-
 /// Our own key: the class has biases always, and keeps a key that it does not know. Where this says false they are zeros that
 /// were never trained.
 const BIAS: &str = "ember_bias";

@@ -13,13 +13,11 @@ mod checksums;
 mod config;
 mod error;
 mod family;
+mod files;
 mod generation;
 mod gpt2;
-mod json;
 mod keys;
-mod listing;
 mod llama;
-mod regular;
 mod tensor;
 mod tensor_file;
 mod weights;
@@ -39,28 +37,11 @@ use crate::GptConfig;
 pub use checksums::{verify_checksums, verify_checksums_for_inference, weights_checksum, write_checksums};
 pub use error::FolderError;
 pub use family::Family;
+pub use files::refuse_irregular_files;
 pub use generation::{Settings, read_end_tokens};
-pub use regular::refuse_irregular_files;
 pub use tensor::NamedTensor;
 pub use tensor_file::{TensorFile, write_tensors};
-pub use weights::{StoredWeights, expected_tensors};
-
-/// Reads the shape of the model in `dir`.
-///
-/// A head counts as tied as transformers decides it: `tie_word_embeddings` says so, and not both the embedding and a
-/// different head are stored.
-///
-/// # Errors
-/// When `config.json` is missing or malformed, belongs to another kind of model, or asks for something that this model
-/// does not compute.
-pub fn read_config(dir: &Path) -> Result<GptConfig, FolderError> {
-    let (family, mut config) = config::read(dir)?;
-    config.tied_head = config.tied_head && weights::head_can_be_tied(dir, family, &config)?;
-    if family == Family::Gpt2 && !config.bias {
-        config.bias = !weights::biases_are_zeros(dir, family)?;
-    }
-    Ok(config)
-}
+pub use weights::{StoredWeights, expected_tensors, read_config};
 
 /// Writes `config.json`, `generation_config.json` and `model.safetensors` into `dir`, each flushed to the disk.
 ///

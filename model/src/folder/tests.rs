@@ -7,7 +7,7 @@ use safetensors::tensor::TensorView;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::json::{read_json, write_json};
+use super::files::{read_json, write_json};
 use super::*;
 use ember_host::file_error::with_causes;
 
@@ -37,9 +37,9 @@ fn write_folder(config: &GptConfig, tensors: &[NamedTensor]) -> TempDir {
 
 fn read_all(dir: &Path) -> Result<(GptConfig, Vec<NamedTensor>), FolderError> {
     let config = read_config(dir)?;
-    let stored = StoredWeights::of(dir, &config)?;
+    let stored = StoredWeights::of(dir)?;
     let tensor = |(name, shape): (String, Vec<usize>)| {
-        let values = stored.values(&config, &name, &shape)?.into_owned();
+        let values = stored.values(&name, &shape)?.into_owned();
         Ok(NamedTensor { name, shape, values })
     };
     let tensors = expected_tensors(&config).into_iter().map(tensor).collect::<Result<_, FolderError>>()?;
