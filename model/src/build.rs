@@ -7,10 +7,11 @@ use burn::tensor::{Device, FloatDType, Tensor, TensorData};
 
 use crate::device::multiplies;
 use crate::error::{Error, Result};
-use crate::gpt::{Attention, Block, Embedding, Gpt, Linear, Matrix, Mlp, Norm, PackedMatrix};
+use crate::gpt::{Attention, Block, Gpt, Mlp};
 use crate::init::{Init, ParameterSource, Random};
 use crate::kernels::gpu::limits::{Use, check_heads};
 use crate::kernels::is_cpu;
+use crate::layers::{Embedding, Linear, Matrix, Norm, PackedMatrix};
 use crate::memory::Memory;
 use crate::operations::Operation;
 use crate::packed::{Packed, Source};

@@ -5,7 +5,7 @@
 
 use burn::tensor::{Int, Tensor};
 
-use crate::Gpt;
+use crate::{Gpt, kernels};
 
 /// What a forward pass of a batch passed through.
 #[derive(Clone, Debug)]
@@ -20,12 +20,16 @@ pub struct Inspection {
 impl Gpt {
     /// Runs `tokens` `[batch, time]` through the model and keeps attention and residual stream; time is at most the context.
     pub fn inspect(&self, tokens: Tensor<2, Int>) -> Inspection {
-        let mut residuals = vec![self.embed(tokens)];
-        let mut attention = Vec::with_capacity(self.h.len());
-        for i in 0..self.h.len() {
-            let (x, weights) = self.block_and_weights(i, residuals[i].clone());
-            residuals.push(x);
-            attention.push(weights);
+        let mut x = self.embed(tokens);
+        let pass = self.pass_from_0(&x);
+        let (mut attention, mut residuals) = (Vec::new(), vec![x.clone()]);
+        for block in &self.h {
+            x = block.forward(x, &pass, |qkv| {
+                let (y, weights) = kernels::causal_attention_and_weights(qkv, self.config().heads());
+                attention.push(weights);
+                y
+            });
+            residuals.push(x.clone());
         }
         Inspection { attention, residuals }
     }
@@ -43,7 +47,7 @@ impl Gpt {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::{GptConfig, kernels};
+    use crate::GptConfig;
     use burn::tensor::{Device, Distribution, TensorData};
     use itertools::Itertools;
 

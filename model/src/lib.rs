@@ -12,6 +12,7 @@
 
 mod build;
 mod cache;
+mod cached;
 pub mod checkpoint;
 mod config;
 pub mod device;
@@ -20,6 +21,7 @@ pub mod folder;
 mod gpt;
 pub mod init;
 mod inspect;
+mod layers;
 pub mod operations;
 mod parameters;
 pub mod recorded;
@@ -31,7 +33,8 @@ pub use ember_kernels as kernels;
 pub use ember_kernels::packed::WeightType;
 pub use ember_kernels::{arena as memory, packed, simd_versions};
 pub use error::{Error, Result};
-pub use gpt::{Attention, Block, Embedding, Gpt, Linear, Matrix, Mlp, Norm, PackedMatrix};
+pub use gpt::{Attention, Block, Gpt, Mlp};
 pub use inspect::Inspection;
+pub use layers::{Embedding, Linear, Matrix, Norm, PackedMatrix};
 pub use parameters::{Parameter, ParameterMapper, ReadParameter};
 pub use recorded::RecordedStep;
