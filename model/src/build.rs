@@ -99,14 +99,13 @@ struct Builder<'a> {
 impl Builder<'_> {
     fn model(&self) -> Result<Gpt> {
         let config = self.config;
-        let has_table = config.position_table() > 0;
-        let head = |name| self.head(name, config.vocab_size);
+        let (vocab_size, has_table) = (config.vocab_size, config.position_table() > 0);
         Ok(Gpt {
-            wte: if config.tied_head { head("wte")? } else { self.embedding("wte", config.vocab_size)? },
-            wpe: if has_table { Some(self.embedding("wpe", config.context_length)?) } else { None },
+            wte: if config.tied_head { self.head("wte")? } else { self.embedding("wte", vocab_size)? },
+            wpe: has_table.then(|| self.embedding("wpe", config.context_length)).transpose()?,
             h: (0..config.n_layer).map(|i| self.block(i)).collect::<Result<_>>()?,
             ln_f: self.norm("ln_f", config.n_embd)?,
-            lm_head: if config.tied_head { None } else { Some(head("lm_head")?) },
+            lm_head: (!config.tied_head).then(|| self.head("lm_head")).transpose()?,
             config: config.clone(),
             precision: FloatDType::F32,
         })
@@ -145,9 +144,9 @@ impl Builder<'_> {
     }
 
     /// An embedding with which the last vectors are multiplied.
-    fn head(&self, name: &str, rows: usize) -> Result<Embedding> {
+    fn head(&self, name: &str) -> Result<Embedding> {
+        let (n_embd, rows) = (self.config.n_embd, self.config.vocab_size);
         let Some((weights, memory)) = &self.packing else { return self.embedding(name, rows) };
-        let n_embd = self.config.n_embd;
         let values = self.source.values(&format!("{name}.weight"), &[rows, n_embd], Init::Normal(0.02))?;
         let packed = Packed::new(memory, *weights, Source::Columns(&values), [n_embd, rows], None);
         Ok(Embedding { weight: Matrix::Packed(PackedMatrix { packed }) })
@@ -174,11 +173,9 @@ impl Builder<'_> {
 
     /// A norm over the values of one head, which only scales.
     fn norm_of_heads(&self, name: &str) -> Result<Option<Norm>> {
-        if !self.config.qk_norm {
-            return Ok(None);
-        }
-        let weight = self.parameter(&format!("{name}.weight"), [self.config.head_size], Init::Constant(1.0))?;
-        Ok(Some(Norm { weight, bias: None }))
+        let weight = || self.parameter(&format!("{name}.weight"), [self.config.head_size], Init::Constant(1.0));
+        let norm = self.config.qk_norm.then(|| Ok(Norm { weight: weight()?, bias: None }));
+        norm.transpose()
     }
 
     fn bias(&self, name: &str, width: usize, wanted: bool) -> Result<Option<Param<Tensor<1>>>> {
@@ -187,10 +184,7 @@ impl Builder<'_> {
     }
 
     fn bias_values(&self, name: &str, width: usize, wanted: bool) -> Result<Option<Vec<f32>>> {
-        if !wanted {
-            return Ok(None);
-        }
-        let values = self.source.values(&format!("{name}.bias"), &[width], Init::Constant(0.0))?;
-        Ok(Some(values.into_owned()))
+        let values = || self.source.values(&format!("{name}.bias"), &[width], Init::Constant(0.0));
+        wanted.then(|| Ok(values()?.into_owned())).transpose()
     }
 }

@@ -100,55 +100,10 @@ pub struct GptConfig {
     pub dropout: f64,
 }
 
-/// Why no model has a shape.
+/// Why no model has a shape: which value is at fault, and what it may be.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ShapeError {
-    /// A size is 0.
-    #[error("{0} is 0; it must be at least 1")]
-    Zero(&'static str),
-    /// A size is beyond any machine.
-    #[error("{name} is {value}, which no machine can hold; choose a smaller one")]
-    Huge {
-        /// Which.
-        name: &'static str,
-        /// Its value.
-        value: usize,
-    },
-    /// The width cannot be shared among the heads.
-    #[error("n_embd {n_embd} is not a multiple of n_head {n_head}; each head takes an equal share of the width")]
-    Heads {
-        /// The width.
-        n_embd: usize,
-        /// Heads of queries.
-        n_head: usize,
-    },
-    /// The heads of queries cannot be shared among those of keys and values.
-    #[error(
-        "n_head {n_head} is not a multiple of n_kv_head {n_kv_head}; each head of keys and values serves as many heads of queries"
-    )]
-    KvHeads {
-        /// Heads of queries.
-        n_head: usize,
-        /// Heads of keys and values.
-        n_kv_head: usize,
-    },
-    /// A head has no pairs of values to turn.
-    #[error("a head is {0} wide; rotary positions turn pairs of values, so choose n_embd / n_head even")]
-    OddHead(usize),
-    /// The base of the rotary angles.
-    #[error("rope_theta is {0}; it must be above 1, usually 10000")]
-    RopeTheta(f64),
-    /// The probability of dropout.
-    #[error("dropout is {0}; it must be at least 0 and below 1")]
-    Dropout(f64),
-    /// What is added to a variance.
-    #[error("the norms' epsilon is {0}; it must be between 0 and 1, usually 1e-5")]
-    NormEpsilon(f64),
-    /// All parameters together are beyond any machine.
-    #[error("this shape has {0:.1e} parameters, which no machine can hold; choose smaller sizes")]
-    Parameters(f64),
-}
+#[error("{0}")]
+pub struct ShapeError(String);
 
 impl GptConfig {
     /// GPT-2's defaults (no dropout, tied head) around the given sizes.
@@ -196,24 +151,37 @@ impl GptConfig {
             ("n_inner", self.n_inner),
         ] {
             match value {
-                0 => return Err(ShapeError::Zero(name)),
+                0 => return Err(ShapeError(format!("{name} is 0; it must be at least 1"))),
                 1..=LARGEST => {}
-                _ => return Err(ShapeError::Huge { name, value }),
+                _ => {
+                    let what = format!("{name} is {value}, which no machine can hold; choose a smaller one");
+                    return Err(ShapeError(what));
+                }
             }
         }
         let Self { n_embd, n_head, n_kv_head, head_size, rope_theta, dropout, norm_epsilon, .. } = *self;
         let rotary = self.positions == Positions::Rotary;
         let parameters = self.parameters_f64();
-        let refused = [
-            (!rotary && self.heads().query_width() != n_embd, ShapeError::Heads { n_embd, n_head }),
-            (!n_head.is_multiple_of(n_kv_head), ShapeError::KvHeads { n_head, n_kv_head }),
-            (rotary && !head_size.is_multiple_of(2), ShapeError::OddHead(head_size)),
-            (rotary && !(rope_theta > 1.0 && rope_theta < 1e12), ShapeError::RopeTheta(rope_theta)),
-            (!(0.0..1.0).contains(&dropout), ShapeError::Dropout(dropout)),
-            (!(norm_epsilon > 0.0 && norm_epsilon < 1.0), ShapeError::NormEpsilon(norm_epsilon)),
-            (parameters >= 1e13, ShapeError::Parameters(parameters)),
-        ];
-        refused.into_iter().find(|(is_so, _)| *is_so).map_or(Ok(()), |(_, error)| Err(error))
+        Err(ShapeError(if !rotary && self.heads().query_width() != n_embd {
+            format!("n_embd {n_embd} is not a multiple of n_head {n_head}; each head takes an equal share of the width")
+        } else if !n_head.is_multiple_of(n_kv_head) {
+            format!(
+                "n_head {n_head} is not a multiple of n_kv_head {n_kv_head}; each head of keys and values serves as many heads of \
+                 queries"
+            )
+        } else if rotary && !head_size.is_multiple_of(2) {
+            format!("a head is {head_size} wide; rotary positions turn pairs of values, so choose n_embd / n_head even")
+        } else if rotary && !(rope_theta > 1.0 && rope_theta < 1e12) {
+            format!("rope_theta is {rope_theta}; it must be above 1, usually 10000")
+        } else if !(0.0..1.0).contains(&dropout) {
+            format!("dropout is {dropout}; it must be at least 0 and below 1")
+        } else if !(norm_epsilon > 0.0 && norm_epsilon < 1.0) {
+            format!("the norms' epsilon is {norm_epsilon}; it must be between 0 and 1, usually 1e-5")
+        } else if parameters >= 1e13 {
+            format!("this shape has {parameters:.1e} parameters, which no machine can hold; choose smaller sizes")
+        } else {
+            return Ok(());
+        }))
     }
 }
 
