@@ -4,23 +4,18 @@
 //! own and turns whatever happens (success, an error, an interruption, a closed pipe, a panic) into an exit code and at
 //! most one line on standard error. Not here: what any command does.
 
-use std::any::Any;
-use std::fmt;
 use std::io::{self, Write};
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Mutex, PoisonError};
+use std::{any::Any, fmt};
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, ValueEnum};
 use ember_host::interrupt::Interrupt;
-use ember_model::device::DeviceChoice;
-use ember_model::kernels::simd;
-use ember_model::recorded;
+use ember_model::{device::DeviceChoice, kernels::simd, recorded};
 
-use crate::exit::INTERRUPTED;
-use crate::interrupt;
 use crate::terminal::{self, printable};
-use crate::wording;
+use crate::{exit::INTERRUPTED, interrupt, wording};
 
 pub use crate::exit::exit;
 pub use crate::usage::UsageError;

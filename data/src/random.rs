@@ -3,8 +3,7 @@
 //! A "place" names where in a run a draw happens, as integers: (step, micro-batch), say, or (index of a story). A run that
 //! is resumed asks for the same place and gets the same numbers, with no generator state to save.
 
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::SeedableRng;
+use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// The generator of random numbers for one place of one seed.

@@ -13,11 +13,9 @@
 
 use ember_host::file_error::{At, FileError};
 use ember_host::files;
-use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
-use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::{fs::File, ops::Range, sync::Arc};
 use tempfile::NamedTempFile;
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 

@@ -10,8 +10,7 @@ use crate::random::{Permutation, mix, rng};
 use crate::tokens::{self, TokenFile};
 use rand_chacha::rand_core::Rng;
 use serde::{Deserialize, Serialize};
-use std::ops::Range;
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 /// Why no windows can be cut from tokens.
 #[derive(Debug, thiserror::Error)]

@@ -4,13 +4,12 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use ember_data::tokenizer::{self, SpecialTokens, Tokenizer};
-use ember_decoding::completion::FinishReason;
 use ember_decoding::config::{FolderError, FolderSettings, GenerationConfig, KnobError, Knobs};
 use ember_decoding::generator::{Generator, Prompts, Reader, Written};
 use ember_decoding::load::{EndTokens, LoadError, load};
 use ember_decoding::run_folder::{self, FindError};
 use ember_decoding::score::{Tally, score_texts, scored_bytes};
-use ember_decoding::stop::EmptyStopString;
+use ember_decoding::{completion::FinishReason, stop::EmptyStopString};
 use ember_model::device::{self, DeviceChoice};
 use ember_model::{Gpt, WeightType, folder};
 

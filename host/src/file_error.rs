@@ -1,8 +1,7 @@
 //! The error of a file or folder that cannot be read or written, and any error with its causes.
 
-use std::error::Error;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{error::Error, io};
 
 /// What could not be done, with which file or folder, and why.
 #[derive(Debug, thiserror::Error)]

@@ -3,8 +3,7 @@
 mod group;
 
 use group::field;
-use std::fs;
-use std::path::Path;
+use std::{fs, path::Path};
 
 /// What is taken for free where nobody can be asked, a careful 2 GiB: on a graphics card, and on systems other than Linux.
 pub const ASSUMED_BYTES: usize = 2 << 30;

@@ -21,15 +21,10 @@ pub enum Error {
     /// The system refuses.
     #[error(transparent)]
     File(#[from] FileError),
-    /// There is a folder of that name.
-    #[error("cannot write {0}: it is a folder; name a file")]
-    Folder(PathBuf),
-    /// A record would be written over a file.
-    #[error("{0} is there already; remove it or name another")]
-    Exists(PathBuf),
-    /// The path is a link that leads to itself.
-    #[error("cannot write {0}: its links lead in a circle")]
-    CircularLinks(PathBuf),
+    /// There is a folder of that name, a file that a record would be written over, or links that lead in a
+    /// circle.
+    #[error("{0}")]
+    Refused(String),
 }
 
 /// Where a path that a user gave leads.
@@ -67,7 +62,9 @@ pub fn create_record(path: &Path) -> Result<File, Error> {
         Target::File(file) => File::create_new(file),
     };
     match file {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(Error::Exists(path.to_owned())),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            Err(Error::Refused(format!("{} is there already; remove it or name another", path.display())))
+        }
         file => Ok(file.at("cannot create", path)?),
     }
 }
@@ -77,8 +74,9 @@ fn open_stream(path: &Path) -> Result<File, FileError> {
 }
 
 fn target(path: &Path) -> Result<Target, Error> {
+    let refuse = |why| Err(Error::Refused(format!("cannot write {}: {why}", path.display())));
     match path.metadata() {
-        Ok(there) if there.is_dir() => return Err(Error::Folder(path.to_owned())),
+        Ok(there) if there.is_dir() => return refuse("it is a folder; name a file"),
         Ok(there) if !there.is_file() => return Ok(Target::Stream),
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error).at("cannot write", path)?,
         _ => {}
@@ -96,7 +94,7 @@ fn target(path: &Path) -> Result<Target, Error> {
         let leads_to = file.read_link().at("cannot write", path)?;
         file = file.parent().unwrap_or(Path::new("")).join(leads_to);
     }
-    Err(Error::CircularLinks(path.to_owned()))
+    refuse("its links lead in a circle")
 }
 
 /// Whether a link stands for a file that a process holds open, as /dev/stdout does in the end: to replace the file by another

@@ -1,11 +1,9 @@
 //! Attempts that may panic: drivers and adapters that are missing or broken do, and so do libraries that read damaged files. A user
 //! must see none of it.
 
-use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
+use std::{cell::Cell, sync::Once, thread};
 
 thread_local! {
     /// Whether this thread makes an attempt.

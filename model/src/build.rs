@@ -5,17 +5,14 @@ use std::sync::Arc;
 use burn::module::{Param, ParamId};
 use burn::tensor::{Device, FloatDType, Tensor, TensorData};
 
-use crate::device::multiplies;
 use crate::error::{Error, Result};
 use crate::gpt::{Attention, Block, Gpt, Mlp};
 use crate::init::{Init, ParameterSource, Random};
 use crate::kernels::gpu::limits::{Use, check_heads};
-use crate::kernels::is_cpu;
 use crate::layers::{Embedding, Linear, Matrix, Norm, PackedMatrix};
-use crate::memory::Memory;
-use crate::operations::Operation;
 use crate::packed::{Packed, Source};
 use crate::{GptConfig, ParameterMapper, WeightType};
+use crate::{device::multiplies, kernels::is_cpu, memory::Memory, operations::Operation};
 
 impl Gpt {
     /// A model with GPT-2's initial weights: normal with standard deviation 0.02, the projections back into the residual

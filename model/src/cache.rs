@@ -6,8 +6,7 @@
 //! what they have in common; and to reorder, fork or drop rows is to edit lists, not to copy keys and values. Slots that no
 //! list names any more are won back all at once, when there are no others left.
 
-use std::iter;
-use std::sync::Arc;
+use std::{iter, sync::Arc};
 
 use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData};
 

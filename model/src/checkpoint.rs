@@ -1,7 +1,6 @@
 //! A model to and from a Hugging Face folder.
 
-use std::borrow::Cow;
-use std::path::Path;
+use std::{borrow::Cow, path::Path};
 
 use burn::tensor::Device;
 

@@ -1,7 +1,6 @@
 //! Which device computes: what this build and this machine offer, and which of them truly works.
 
-use std::fmt;
-use std::str::FromStr;
+use std::{fmt, str::FromStr};
 
 use burn::tensor::{DType, Device, DeviceType, FloatDType, Tensor, TensorData};
 use serde::Serialize;

@@ -5,10 +5,9 @@
 use burn::module::{Module, Param};
 use burn::tensor::{DType, Device, FloatDType, Int, Tensor, TensorData};
 
-use crate::config::NormKind;
 use crate::kernels::{self, DropoutMask, cast};
-use crate::packed::Packed;
 use crate::{GptConfig, WeightType};
+use crate::{config::NormKind, packed::Packed};
 
 /// A matrix of the model, in one of two forms.
 #[derive(Module, Debug)]

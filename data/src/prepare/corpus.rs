@@ -1,15 +1,13 @@
 //! All inputs as one stream of documents, which can be read more than once.
 
-use super::error::Error;
-use super::options::PrepareOptions;
 use super::progress::{Progress, tell};
+use super::{error::Error, options::PrepareOptions};
 use crate::source::{self, Event, Input, LeftOut, Listing, Sink, TextFile};
 use crate::stories::story;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
-use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::{collections::BTreeSet, ops::Range};
 
 /// Stories told at once, on all cores.
 const STORIES: u64 = 4096;

@@ -1,16 +1,13 @@
 //! The second reading of the text: every document becomes tokens, on all cores, and is written to its side in order.
 
-use super::corpus::Corpus;
-use super::error::Error;
-use super::progress::Progress;
 use super::split::{Side, Split};
+use super::{corpus::Corpus, error::Error, progress::Progress};
 use crate::source::Event;
 use crate::tokenizer::{self, Tokenizer};
 use crate::tokens::{self, TokenWriter};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use std::ops::Range;
-use std::path::Path;
+use std::{ops::Range, path::Path};
 
 /// A document longer than this is cut into pieces for encoding.
 const PIECE_BYTES: usize = 256 << 10;

@@ -1,8 +1,7 @@
 //! Why a text cannot be prepared.
 
-use crate::source;
 use crate::tokenizer::{self, UnknownCharacter};
-use crate::tokens;
+use crate::{source, tokens};
 use ember_host::file_error::FileError;
 
 /// Why a text cannot be prepared.

@@ -1,14 +1,12 @@
 //! A small part of a large text, spread over the whole: enough to judge a text by, without reading all of it.
 
-use super::error::Error;
-use super::options::PrepareOptions;
+use super::{error::Error, options::PrepareOptions};
 use crate::source::{self, Event, Format, Input, Listing, TextFile};
 use crate::tokenizer::TokenizerChoice;
 use ember_host::file_error::At;
-use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::{fs::File, path::Path};
 
 /// Plain text is taken in blocks of so many bytes.
 const BLOCK_BYTES: u64 = 64 << 10;

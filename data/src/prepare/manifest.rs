@@ -1,10 +1,7 @@
 //! What a prepared folder says about itself.
 
-use super::corpus::Source;
-use super::encode::SplitCounts;
-use super::report::Report;
-use crate::source::LeftOut;
-use crate::windows::WindowRule;
+use super::{corpus::Source, encode::SplitCounts, report::Report};
+use crate::{source::LeftOut, windows::WindowRule};
 use serde::{Deserialize, Serialize};
 
 /// The version of the prepared folder's layout that this program writes and reads.

@@ -42,9 +42,7 @@ use encode::{Encoded, encode};
 use progress::tell;
 use rayon::prelude::*;
 use split::{Side, SplitBuilder};
-use std::collections::BTreeSet;
-use std::io;
-use std::path::Path;
+use std::{collections::BTreeSet, io, path::Path};
 use survey::{Survey, survey};
 
 /// A text with more different characters than this is not encoded by characters unless asked for.

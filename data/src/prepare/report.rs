@@ -1,9 +1,7 @@
 //! What preparing found in the text, as numbers and as a table to read.
 
-use super::corpus::Corpus;
-use super::encode::Encoded;
-use super::split::Duplicates;
 use super::survey::{SAMPLE_BYTES, Survey};
+use super::{corpus::Corpus, encode::Encoded, split::Duplicates};
 use crate::source::LeftOut;
 use crate::tokenizer::{END_OF_TEXT, Tokenizer};
 use serde::{Deserialize, Serialize};

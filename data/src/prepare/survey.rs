@@ -1,9 +1,8 @@
 //! The first reading of the text: what is in it, and which of it validates.
 
 use super::corpus::{Corpus, Reading, Source};
-use super::error::Error;
-use super::progress::Progress;
 use super::split::{ContentHash, Duplicates, Split, SplitBuilder};
+use super::{error::Error, progress::Progress};
 use crate::source::Event;
 use rayon::prelude::*;
 use std::collections::BTreeMap;

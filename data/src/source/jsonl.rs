@@ -1,8 +1,7 @@
 //! JSON Lines: one JSON object a line, one of its fields the document.
 
-use super::error::Error;
 use super::event::{Event, Sink};
-use super::utf16;
+use super::{error::Error, utf16};
 use serde_json::{Map, Value};
 use std::io::{BufRead, BufReader, Read};
 

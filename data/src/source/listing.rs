@@ -1,10 +1,8 @@
 //! Which files there are to read.
 
-use super::compression::Compression;
-use super::error::Error;
 use super::left_out::{LeftOut, LeftOutKind};
 use super::text::{SNIFFED_BYTES, check_kind};
-use super::written_here;
+use super::{compression::Compression, error::Error, written_here};
 use ember_host::file_error::{At, FileError, with_causes};
 use ember_host::files::UNFINISHED;
 use std::fs::File;

@@ -3,9 +3,8 @@
 use super::error::Error;
 use super::event::{Event, Sink};
 use ember_host::panics::quietly;
-use parquet::column::reader::ColumnReader;
-use parquet::data_type::ByteArray;
 use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::{column::reader::ColumnReader, data_type::ByteArray};
 use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -2,13 +2,11 @@
 
 use super::*;
 use ::parquet::data_type::{ByteArray, ByteArrayType};
-use ::parquet::file::writer::SerializedFileWriter;
-use ::parquet::schema::parser::parse_message_type;
+use ::parquet::{file::writer::SerializedFileWriter, schema::parser::parse_message_type};
 use anyhow::Result;
 use proptest::prelude::*;
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::{io::Write, sync::Arc};
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());

@@ -1,8 +1,7 @@
 //! Plain text, in which `<|endoftext|>` separates documents.
 
-use super::error::Error;
 use super::event::{Event, Sink};
-use super::utf16;
+use super::{error::Error, utf16};
 use crate::tokenizer::END_OF_TEXT;
 use std::io::Read;
 

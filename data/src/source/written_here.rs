@@ -3,9 +3,7 @@
 use super::left_out::LeftOutKind;
 use crate::tokens::is_token_file;
 use serde::Deserialize;
-use std::fs::File;
-use std::io::BufReader;
-use std::path::Path;
+use std::{fs::File, io::BufReader, path::Path};
 
 /// The name of what a prepared folder says about itself.
 pub const MANIFEST: &str = "manifest.json";

@@ -1,19 +1,15 @@
 //! Tokenizers made of their parts: characters, bytes, byte pair encoding learnt from a text or read from
 //! GPT-2's files.
 
-use super::byte_level::character;
-use super::library::of_library;
 use super::{END_OF_TEXT, Error, Tokenizer, split};
+use super::{byte_level::character, library::of_library};
 use ahash::AHashMap;
 use compact_str::CompactString;
-use std::collections::BTreeSet;
-use std::path::Path;
-use tokenizers::decoders::fuse::Fuse;
+use std::{collections::BTreeSet, path::Path};
 use tokenizers::models::bpe::{BPE, BpeTrainer};
-use tokenizers::models::wordlevel::WordLevel;
-use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::{AddedToken, Model, SplitDelimiterBehavior, Tokenizer as Library};
+use tokenizers::{decoders::fuse::Fuse, models::wordlevel::WordLevel, pre_tokenizers::byte_level::ByteLevel};
 
 impl Tokenizer {
     /// One token a character of `alphabet`, ids in the order of code points; `<|endoftext|>`, if asked for, comes last.

@@ -7,8 +7,7 @@
 use super::{Error, split};
 use ahash::AHashMap;
 use std::sync::{LazyLock, Mutex};
-use tokenizers::Model;
-use tokenizers::models::bpe::BPE;
+use tokenizers::{Model, models::bpe::BPE};
 
 static CHARACTERS: LazyLock<[char; 256]> = LazyLock::new(|| {
     let mut stand_ins = (0x100..).filter_map(char::from_u32);

@@ -1,9 +1,8 @@
 //! Which tokenizer the user asks for.
 
 use super::error::Error;
-use std::fmt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
+use std::{fmt, str::FromStr};
 
 /// The smallest vocabulary that byte pair encoding can have: 256 bytes and `<|endoftext|>`.
 pub const MIN_BPE_VOCAB_SIZE: usize = 257;

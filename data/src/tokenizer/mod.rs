@@ -24,8 +24,7 @@ pub use prompt::SpecialTokens;
 
 use byte_level::{ByteEncoder, WordEncoder};
 use characters::CharEncoder;
-use ember_host::file_error::At;
-use ember_host::files::write_atomic;
+use ember_host::{file_error::At, files::write_atomic};
 use library::{of_library, put_around};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};

@@ -1,10 +1,8 @@
 #![allow(clippy::unwrap_used)]
 
-use super::split::tests::tricky;
-use super::*;
+use super::{split::tests::tricky, *};
 use proptest::prelude::*;
-use std::collections::BTreeSet;
-use std::sync::LazyLock;
+use std::{collections::BTreeSet, sync::LazyLock};
 
 const TEXT: &str = "In the beginning the ball was in the kitchen. Then the children took the ball to the garden; 'twas there they'd play.";
 

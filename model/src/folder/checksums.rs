@@ -1,11 +1,9 @@
 //! `checksums.json`: the length and xxh3 hash of every file in a folder, so that damage is found before it is trained on.
 
-use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Component, Path};
+use std::{collections::BTreeMap, fs};
 
-use ember_host::file_error::At;
-use ember_host::files;
+use ember_host::{file_error::At, files};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3Default;
 

@@ -2,10 +2,9 @@
 
 use std::path::Path;
 
-use super::error::FolderError;
-use super::family::Family;
 use super::files::{read_json, write_json};
 use super::keys::{Keys, Read, require};
+use super::{error::FolderError, family::Family};
 use crate::GptConfig;
 
 const FILE: &str = "config.json";

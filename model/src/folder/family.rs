@@ -2,10 +2,9 @@
 
 use serde_json::Value;
 
-use super::error::FolderError;
 use super::keys::{Keys, Read};
-use super::tensor::Stored;
 use super::{activation, gpt2, llama};
+use super::{error::FolderError, tensor::Stored};
 use crate::{GptConfig, NormKind, Positions};
 
 /// The classes whose folders are read and written.

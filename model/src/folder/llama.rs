@@ -5,9 +5,8 @@
 
 use serde_json::{Value, json};
 
-use super::activation;
 use super::keys::{Keys, Read, require};
-use super::tensor::Stored;
+use super::{activation, tensor::Stored};
 use crate::{GptConfig, NormKind, Positions};
 
 /// Qwen3's `model_type`; every other is Llama's.

@@ -27,8 +27,7 @@ mod family_tests;
 #[cfg(test)]
 mod tests;
 
-use std::fs;
-use std::path::Path;
+use std::{fs, path::Path};
 
 use ember_host::file_error::At;
 

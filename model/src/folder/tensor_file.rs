@@ -5,17 +5,15 @@
 //! The price is that a file that somebody cuts short while it is being read ends the process with a signal; programs that
 //! save a model write a new file and rename it, ours included.
 
-use std::borrow::Cow;
-use std::fs::File;
 use std::io::{self, BufWriter, IntoInnerError, Write};
 use std::path::{Path, PathBuf};
+use std::{borrow::Cow, fs::File};
 
 use ember_host::file_error::At;
 use half::{bf16, f16};
 use memmap2::Mmap;
 use rayon::prelude::*;
-use safetensors::Dtype;
-use safetensors::tensor::Metadata;
+use safetensors::{Dtype, tensor::Metadata};
 use serde_json::{Map, Value, json};
 
 use super::error::{FolderError, Result};

@@ -2,8 +2,7 @@
 
 use half::{bf16, f16};
 use proptest::prelude::*;
-use safetensors::Dtype;
-use safetensors::tensor::TensorView;
+use safetensors::{Dtype, tensor::TensorView};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

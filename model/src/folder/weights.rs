@@ -6,12 +6,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::config;
 use super::error::{FolderError, Result};
-use super::family::Family;
-use super::files::read_json;
 use super::tensor::{NamedTensor, Stored};
 use super::tensor_file::{Entry, TensorFile, write_entries};
+use super::{config, family::Family, files::read_json};
 use crate::GptConfig;
 
 const FILE: &str = "model.safetensors";
