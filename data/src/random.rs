@@ -4,15 +4,12 @@
 //! is resumed asks for the same place and gets the same numbers, with no generator state to save.
 
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
+use std::iter;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// The generator of random numbers for one place of one seed.
 pub fn rng(seed: u64, place: &[u64]) -> ChaCha8Rng {
-    let mut name = Vec::with_capacity(8 * (place.len() + 1));
-    name.extend_from_slice(&seed.to_le_bytes());
-    for number in place {
-        name.extend_from_slice(&number.to_le_bytes());
-    }
+    let name: Vec<u8> = iter::once(&seed).chain(place).flat_map(|number| number.to_le_bytes()).collect();
     let mut key = [0u8; 32];
     for (i, word) in key.chunks_exact_mut(8).enumerate() {
         word.copy_from_slice(&xxh3_64_with_seed(&name, i as u64).to_le_bytes());

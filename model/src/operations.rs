@@ -99,22 +99,22 @@ impl Operation {
     /// Its parameters, by the name behind the block's.
     pub fn tensors(&self) -> Vec<(String, Vec<usize>)> {
         let Self { name, n_in, n_out, .. } = *self;
-        let named = |kind: &str, shape| (format!("{name}.{kind}"), shape);
-        match self.kind {
-            Kind::Lookup { rows } | Kind::Places { rows } => vec![named("weight", vec![rows, n_out])],
-            Kind::Norm { shift: false } => vec![named("weight", vec![n_in])],
-            Kind::Norm { shift: true } => vec![named("weight", vec![n_in]), named("bias", vec![n_in])],
+        let weight = match self.kind {
+            Kind::Lookup { rows } | Kind::Places { rows } => vec![rows, n_out],
+            Kind::Norm { .. } => vec![n_in],
             Kind::HeadNorms { head_size } => {
-                ["q", "k"].map(|of| (format!("attn.{of}_norm.weight"), vec![head_size])).into()
+                return ["q", "k"].map(|of| (format!("attn.{of}_norm.weight"), vec![head_size])).into();
             }
-            Kind::Product { bias: false, .. } => vec![named("weight", vec![n_in, n_out])],
-            Kind::Product { bias: true, .. } => {
-                vec![named("weight", vec![n_in, n_out]), named("bias", vec![n_out])]
-            }
-            Kind::Head { tied: false } => vec![named("weight", vec![n_out, n_in])],
-            Kind::Head { tied: true } | Kind::Rotate | Kind::Attention { .. } => Vec::new(),
-            Kind::Activation | Kind::Dropout | Kind::Add => Vec::new(),
+            Kind::Product { .. } => vec![n_in, n_out],
+            Kind::Head { tied: false } => vec![n_out, n_in],
+            Kind::Head { tied: true } | Kind::Rotate | Kind::Attention { .. } => return Vec::new(),
+            Kind::Activation | Kind::Dropout | Kind::Add => return Vec::new(),
+        };
+        let mut tensors = vec![(format!("{name}.weight"), weight)];
+        if let Kind::Norm { shift: true } | Kind::Product { bias: true, .. } = self.kind {
+            tensors.push((format!("{name}.bias"), vec![n_out]));
         }
+        tensors
     }
 
     /// Number of its parameters.

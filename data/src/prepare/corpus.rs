@@ -16,13 +16,11 @@ const STORIES: u64 = 4096;
 const BYTES_TOLD: usize = 1 << 20;
 
 /// What the inputs hold.
-pub struct Corpus {
+pub struct Corpus<'a> {
+    options: &'a PrepareOptions,
     listing: Listing,
     /// In the order of the inputs.
     parts: Vec<Part>,
-    field: String,
-    seed: u64,
-    describe: fn(&source::Error) -> String,
 }
 
 enum Part {
@@ -50,11 +48,10 @@ pub struct Reading {
     pub unusable: Vec<LeftOut>,
 }
 
-impl Corpus {
+impl<'a> Corpus<'a> {
     /// Finds the files of the inputs; standard input is copied to `options.out`, which must exist.
-    pub fn find(options: &PrepareOptions) -> Result<Self, Error> {
-        let PrepareOptions { ref field, seed, describe, .. } = *options;
-        let mut corpus = Self { listing: Listing::default(), parts: Vec::new(), field: field.clone(), seed, describe };
+    pub fn find(options: &'a PrepareOptions) -> Result<Self, Error> {
+        let mut corpus = Self { options, listing: Listing::default(), parts: Vec::new() };
         let mut stories = 0;
         for input in &options.inputs {
             match input {
@@ -106,11 +103,11 @@ impl Corpus {
         let mut filter = BlankFilter { held: String::new(), begun: false, sink };
         let mut untold = BYTES_TOLD;
         for part in &self.parts {
+            let mut bytes = 0;
             match part {
                 Part::File(file) => {
-                    let mut bytes = 0;
                     let whole_so_far = reading.unusable.is_empty();
-                    let read = source::read(file, &self.field, &read_bytes, &mut |event| {
+                    let read = source::read(file, &self.options.field, &read_bytes, &mut |event| {
                         if let Event::Text(text) = event {
                             bytes += text.len() as u64;
                             untold += text.len();
@@ -124,18 +121,16 @@ impl Corpus {
                     match read {
                         Ok(()) => reading.sources.push(Source { name: file.name.clone(), bytes }),
                         Err(Error::Source(error)) if file.found => {
-                            reading.unusable.push(file.left_out((self.describe)(&error)));
+                            reading.unusable.push(file.left_out((self.options.describe)(&error)));
                         }
                         Err(error) => return Err(error),
                     }
                 }
                 Part::Stories(range) => {
-                    let mut bytes = 0;
                     for first in range.clone().step_by(STORIES as usize) {
                         let numbers = first..range.end.min(first + STORIES);
-                        let texts: Vec<String> =
-                            numbers.into_par_iter().map(|number| story(self.seed, number).text).collect();
-                        for text in texts {
+                        let text = |number| story(self.options.seed, number).text;
+                        for text in numbers.into_par_iter().map(text).collect::<Vec<_>>() {
                             bytes += text.len() as u64;
                             filter.event(Event::Text(&text))?;
                             filter.event(Event::EndOfDocument)?;

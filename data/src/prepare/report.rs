@@ -122,25 +122,24 @@ impl fmt::Display for Report {
         for (name, [train, val]) in rows {
             writeln!(f, "{name:<22}{:>16}{:>16}{:>16}", grouped(train), grouped(val), grouped(train + val))?;
         }
-        let line = |f: &mut fmt::Formatter<'_>, name: &str, value: String| writeln!(f, "{name:<22}{value}");
-        line(f, "bytes per token", format!("{:.2}", self.bytes_per_token))?;
-        line(
-            f,
-            "vocabulary used",
-            format!("{} of {}", grouped(self.vocab_used as u64), grouped(self.vocab_size as u64)),
-        )?;
-        line(f, "different characters", grouped(self.different_characters as u64))?;
         let rare = &self.rare_characters;
         let examples: Vec<String> = rare.examples.iter().map(|character| format!("{character:?}")).collect();
         let more = if rare.count > examples.len() { " ..." } else { "" };
         let shown = if rare.count == 0 { String::new() } else { format!(": {}{more}", examples.join(" ")) };
-        line(
-            f,
-            "rare characters",
-            format!("{} occur fewer than {} times{shown}", grouped(rare.count as u64), rare.below),
-        )?;
-        line(f, "exact duplicates", format!("{} documents", grouped(self.duplicates.exact)))?;
-        line(f, "in both splits", format!("{} documents", grouped(self.duplicates.on_both_sides)))?;
+        let [used, of, different, rare_count] =
+            [self.vocab_used, self.vocab_size, self.different_characters, rare.count]
+                .map(|count| grouped(count as u64));
+        let [exact, both] = [self.duplicates.exact, self.duplicates.on_both_sides].map(grouped);
+        for (name, value) in [
+            ("bytes per token", format!("{:.2}", self.bytes_per_token)),
+            ("vocabulary used", format!("{used} of {of}")),
+            ("different characters", different),
+            ("rare characters", format!("{rare_count} occur fewer than {} times{shown}", rare.below)),
+            ("exact duplicates", format!("{exact} documents")),
+            ("in both splits", format!("{both} documents")),
+        ] {
+            writeln!(f, "{name:<22}{value}")?;
+        }
         for note in &self.notes {
             writeln!(f, "{note}")?;
         }

@@ -28,12 +28,9 @@ impl Compression {
 
     /// What a file's name says, and the name without that.
     pub fn of_name(name: &str) -> (Self, &str) {
-        for (ending, compression) in [(".gz", Self::Gzip), (".zst", Self::Zstd), (".zstd", Self::Zstd)] {
-            if let Some(rest) = name.strip_suffix(ending) {
-                return (compression, rest);
-            }
-        }
-        (Self::None, name)
+        let endings = [(".gz", Self::Gzip), (".zst", Self::Zstd), (".zstd", Self::Zstd)];
+        let found = endings.into_iter().find_map(|(ending, kind)| Some((kind, name.strip_suffix(ending)?)));
+        found.unwrap_or((Self::None, name))
     }
 }
 
