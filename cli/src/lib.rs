@@ -1,4 +1,5 @@
-//! What both programs share at their outermost edge: flags, exit codes, Ctrl-C, what is written to a terminal.
+//! What both programs share at their outermost edge: flags, exit codes, Ctrl-C, what is written to
+//! a terminal.
 
 pub mod devices;
 mod exit;

@@ -1,4 +1,5 @@
-//! Token ids on disk: a header of 64 bytes, then the ids as 16-bit or 32-bit integers, all little-endian.
+//! Token ids on disk: a header of 64 bytes, then the ids as 16-bit or 32-bit integers, all
+//! little-endian.
 //!
 //! | bytes | content |
 //! |---|---|
@@ -84,8 +85,9 @@ const BLOCK_IDS: usize = 1 << 16;
 
 /// A file of token ids, of which a range is read at a time; clones share the open file.
 ///
-/// It is not mapped into memory: a file that others cut short would end the process without a line, where a read that comes
-/// back short is an error like any other. What is read often stays in the system's cache all the same.
+/// It is not mapped into memory: a file that others cut short would end the process without a line,
+/// where a read that comes back short is an error like any other. What is read often stays in the
+/// system's cache all the same.
 #[derive(Clone)]
 pub struct TokenFile {
     path: PathBuf,
@@ -102,10 +104,12 @@ enum Content {
 }
 
 impl TokenFile {
-    /// Opens a token file and checks its header and size, not yet its content (see [`TokenFile::verify`]).
+    /// Opens a token file and checks its header and size, not yet its content (see
+    /// [`TokenFile::verify`]).
     ///
     /// # Errors
-    /// When it cannot be read, or its header says that it is another kind of file, damaged or of another version.
+    /// When it cannot be read, or its header says that it is another kind of file, damaged or of
+    /// another version.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let file = File::open(path).at("cannot open", path)?;
         let bytes = file.metadata().at("cannot read", path)?.len();
@@ -152,7 +156,8 @@ impl TokenFile {
         Ok(Self { path, content, id_bytes: width, count: count as usize, vocab_size, checksum })
     }
 
-    /// Reads the whole file: its checksum must be the header's, and every id below the size of the vocabulary.
+    /// Reads the whole file: its checksum must be the header's, and every id below the size of the
+    /// vocabulary.
     ///
     /// # Errors
     /// When it cannot be read, or is damaged.
@@ -274,7 +279,8 @@ fn unreadable(path: &Path, error: io::Error) -> Error {
     }
 }
 
-/// Appends ids in the width that `vocab_size` asks for; an id outside the vocabulary is an error, never cut to fit.
+/// Appends ids in the width that `vocab_size` asks for; an id outside the vocabulary is an error,
+/// never cut to fit.
 fn push_ids(bytes: &mut Vec<u8>, ids: &[u32], vocab_size: usize) -> Result<(), Error> {
     if let Some(&id) = ids.iter().find(|&&id| id as usize >= vocab_size) {
         return Err(Error::OutsideVocabulary { id, vocab_size });
@@ -287,7 +293,8 @@ fn push_ids(bytes: &mut Vec<u8>, ids: &[u32], vocab_size: usize) -> Result<(), E
     Ok(())
 }
 
-/// Writes a token file piece by piece; nothing stands under its name before [`TokenWriter::finish`].
+/// Writes a token file piece by piece; nothing stands under its name before
+/// [`TokenWriter::finish`].
 pub struct TokenWriter {
     path: PathBuf,
     file: BufWriter<NamedTempFile>,

@@ -1,10 +1,11 @@
 //! Windows of token ids: what one row of a batch holds, for training and for validation.
 //!
-//! A window of `context_length` positions needs one token more: its inputs are tokens `start..start + context_length`, its
-//! targets the same moved on by one.
+//! A window of `context_length` positions needs one token more: its inputs are tokens
+//! `start..start + context_length`, its targets the same moved on by one.
 //!
-//! Training draws windows without replacement: a pass visits each of its windows once, in an order keyed by (seed, pass).
-//! Which window comes at which index is a pure function, so a resumed run needs to know the index and nothing else.
+//! Training draws windows without replacement: a pass visits each of its windows once, in an order
+//! keyed by (seed, pass). Which window comes at which index is a pure function, so a resumed run
+//! needs to know the index and nothing else.
 
 use crate::random::{Permutation, mix, rng};
 use crate::tokens::{self, TokenFile};
@@ -30,11 +31,13 @@ pub enum Error {
 pub enum WindowRule {
     /// At any token: for long texts, of which a window is a small part.
     Anywhere,
-    /// At the `<|endoftext|>` that opens a document: for short documents that are understood from their beginning.
+    /// At the `<|endoftext|>` that opens a document: for short documents that are understood from
+    /// their beginning.
     DocumentStart,
 }
 
-/// Rows for one training step; `inputs` and `targets` are `[batch_size, context_length]`, row after row.
+/// Rows for one training step; `inputs` and `targets` are `[batch_size, context_length]`, row after
+/// row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
     /// Token ids the model reads.
@@ -68,8 +71,8 @@ impl TrainWindows {
     /// The windows of `context_length` positions over `tokens`.
     ///
     /// # Errors
-    /// When not one window fits (naming a length that would), or when documents are asked for and `end_of_text`, which
-    /// separates them, is `None`.
+    /// When not one window fits (naming a length that would), or when documents are asked for and
+    /// `end_of_text`, which separates them, is `None`.
     pub fn new(
         tokens: &TokenFile,
         context_length: usize,
@@ -88,7 +91,8 @@ impl TrainWindows {
                         advice(tokens.len().saturating_sub(1))
                     )));
                 };
-                // One window less than fit, so that the grid can move by any offset and every pass has as many windows.
+                // One window less than fit, so that the grid can move by any offset and every pass
+                // has as many windows.
                 let per_pass = (slack / context_length).max(1);
                 let offsets = (tokens.len() - per_pass * context_length).min(context_length);
                 Starts::Grid { per_pass: per_pass as u64, offsets: offsets as u64 }
@@ -189,7 +193,8 @@ fn rows(
     Ok((inputs, targets))
 }
 
-/// Rows for evaluation; the targets after the first `counted[row]` of a row, and their inputs, are padding.
+/// Rows for evaluation; the targets after the first `counted[row]` of a row, and their inputs, are
+/// padding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EvalBatch {
     /// Token ids the model reads, `[batch_size, context_length]`.
@@ -202,7 +207,8 @@ pub struct EvalBatch {
     pub context_length: usize,
 }
 
-/// A cover of the validation split in which every token but the first is a target exactly once, always the same.
+/// A cover of the validation split in which every token but the first is a target exactly once,
+/// always the same.
 #[derive(Clone)]
 pub struct ValWindows {
     tokens: TokenFile,
@@ -219,11 +225,13 @@ struct EvalWindow {
 impl ValWindows {
     /// The cover of `tokens` by windows of `context_length` positions.
     ///
-    /// "Anywhere": one window after the other. "Document start": each window holds as many whole documents as fit and is
-    /// padded; a document longer than a window is cut into windows of its own.
+    /// "Anywhere": one window after the other. "Document start": each window holds as many whole
+    /// documents as fit and is padded; a document longer than a window is cut into windows of its
+    /// own.
     ///
     /// # Errors
-    /// When there is nothing to predict, or when documents are asked for and none is opened by `end_of_text`.
+    /// When there is nothing to predict, or when documents are asked for and none is opened by
+    /// `end_of_text`.
     pub fn new(
         tokens: &TokenFile,
         context_length: usize,
@@ -250,7 +258,8 @@ impl ValWindows {
                 edges.push(last);
                 let mut start = 0;
                 for pair in edges.windows(2) {
-                    // Targets start+1..=pair[1]: the documents since `start`, each with the <|endoftext|> after it.
+                    // Targets start+1..=pair[1]: the documents since `start`, each with the
+                    // <|endoftext|> after it.
                     if pair[1] - start > context_length as u64 {
                         if start < pair[0] {
                             cut(start..pair[0], context_length, &mut windows);

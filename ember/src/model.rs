@@ -61,8 +61,8 @@ pub struct Model {
 }
 
 impl Model {
-    /// Opens a run (its best checkpoint, else its latest), a checkpoint folder or a Hugging Face folder, on the first device that
-    /// works.
+    /// Opens a run (its best checkpoint, else its latest), a checkpoint folder or a Hugging Face
+    /// folder, on the first device that works.
     ///
     /// # Errors
     /// When there is no checkpoint, or it cannot be read.
@@ -99,7 +99,8 @@ impl Model {
         &self.tokenizer
     }
 
-    /// How its texts are drawn, as its folder says: to change a knob, change a copy, and hand it to [`Self::generator`].
+    /// How its texts are drawn, as its folder says: to change a knob, change a copy, and hand it to
+    /// [`Self::generator`].
     pub fn config(&self) -> &GenerationConfig {
         &self.config
     }
@@ -128,8 +129,8 @@ impl Model {
         self.stream(prompt, &self.config, |_| ControlFlow::Continue(()))
     }
 
-    /// A continuation of `prompt` by these knobs, told piece by piece: what `on_text` has got is final. It breaks off to end the
-    /// text there.
+    /// A continuation of `prompt` by these knobs, told piece by piece: what `on_text` has got is
+    /// final. It breaks off to end the text there.
     ///
     /// # Errors
     /// As [`Self::write`].
@@ -146,8 +147,8 @@ impl Model {
         Ok(written.into_iter().next().map(|written| written.text).unwrap_or_default())
     }
 
-    /// Continuations of many prompts by these knobs, computed together: for each as many as `num_return_sequences` asks for, the
-    /// best first where they are ranked.
+    /// Continuations of many prompts by these knobs, computed together: for each as many as
+    /// `num_return_sequences` asks for, the best first where they are ranked.
     ///
     /// # Errors
     /// As [`Self::write`], for the first prompt at fault.

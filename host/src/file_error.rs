@@ -17,7 +17,8 @@ pub struct FileError {
 
 /// Names the file in an error of the system.
 pub trait At<T> {
-    /// The same, where the error says what was being done, as in "cannot read", and with which file.
+    /// The same, where the error says what was being done, as in "cannot read", and with which
+    /// file.
     ///
     /// # Errors
     /// Those of the system.

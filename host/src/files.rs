@@ -6,8 +6,8 @@ use std::{fs::File, path::Path};
 use tempfile::NamedTempFile;
 use xxhash_rust::xxh3::Xxh3Default;
 
-/// Writes a file under a temporary name in the same folder, flushes it to the disk and renames it to `path`, so that a
-/// crash or a full disk leaves either the old file or the new one.
+/// Writes a file under a temporary name in the same folder, flushes it to the disk and renames it
+/// to `path`, so that a crash or a full disk leaves either the old file or the new one.
 ///
 /// # Errors
 /// What `write` returns, or the disk's own, naming `path`.
@@ -45,8 +45,8 @@ pub const UNFINISHED: &str = ".unfinished-";
 pub fn temporary(path: &Path) -> Result<NamedTempFile, FileError> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(UNFINISHED);
-    // Temporary files are private by default; ours become ordinary files and get the user's ordinary
-    // permissions: these, less the umask.
+    // Temporary files are private by default; ours become ordinary files and get the user's
+    // ordinary permissions: these, less the umask.
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
     builder.tempfile_in(folder_of(path)).at("cannot write into", folder_of(path))

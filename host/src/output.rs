@@ -1,8 +1,10 @@
-//! What a program writes where its user says: regular files whole or not at all, anything else as it is.
+//! What a program writes where its user says: regular files whole or not at all, anything else as
+//! it is.
 //!
-//! A file is written under a temporary name and renamed, and a rename replaces whatever stands there. So links are followed
-//! first, and a device, a pipe or a socket is opened and written into, as a shell's `>` does. Files of our own making, in
-//! folders of our own, go through [`files`](crate::files) as they are.
+//! A file is written under a temporary name and renamed, and a rename replaces whatever stands
+//! there. So links are followed first, and a device, a pipe or a socket is opened and written into,
+//! as a shell's `>` does. Files of our own making, in folders of our own, go through
+//! [`files`](crate::files) as they are.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, ErrorKind, Write};
@@ -21,8 +23,8 @@ pub enum Error {
     /// The system refuses.
     #[error(transparent)]
     File(#[from] FileError),
-    /// There is a folder of that name, a file that a record would be written over, or links that lead in a
-    /// circle.
+    /// There is a folder of that name, a file that a record would be written over, or links that
+    /// lead in a circle.
     #[error("{0}")]
     Refused(String),
 }
@@ -36,8 +38,8 @@ enum Target {
     Stream,
 }
 
-/// Writes what a user asked for to `path`: a regular file as [`write_atomic`] does, where a link leads there too; into
-/// anything else what `write` writes.
+/// Writes what a user asked for to `path`: a regular file as [`write_atomic`] does, where a link
+/// leads there too; into anything else what `write` writes.
 ///
 /// # Errors
 /// What `write` returns, or the disk's own, naming `path`; a folder is refused.
@@ -52,7 +54,8 @@ pub fn write_output(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Resul
     Ok(())
 }
 
-/// Opens `path` to write a record that grows as it comes. A regular file must not be there yet: a record is not written over.
+/// Opens `path` to write a record that grows as it comes. A regular file must not be there yet: a
+/// record is not written over.
 ///
 /// # Errors
 /// When there is a file, or none can be made; the line names `path`.
@@ -97,8 +100,8 @@ fn target(path: &Path) -> Result<Target, Error> {
     refuse("its links lead in a circle")
 }
 
-/// Whether a link stands for a file that a process holds open, as /dev/stdout does in the end: to replace the file by another
-/// would take it from its holder.
+/// Whether a link stands for a file that a process holds open, as /dev/stdout does in the end: to
+/// replace the file by another would take it from its holder.
 fn is_held_open(link: &Path) -> bool {
     link.parent().and_then(|folder| folder.canonicalize().ok()).is_some_and(|folder| folder.starts_with("/proc"))
 }

@@ -1,4 +1,5 @@
-//! How a model comes to its parameters: each is asked for by name, and put where the forward pass finds it.
+//! How a model comes to its parameters: each is asked for by name, and put where the forward pass
+//! finds it.
 
 use std::sync::Arc;
 
@@ -15,8 +16,9 @@ use crate::{GptConfig, ParameterMapper, WeightType};
 use crate::{device::multiplies, kernels::is_cpu, memory::Memory, operations::Operation};
 
 impl Gpt {
-    /// A model with GPT-2's initial weights: normal with standard deviation 0.02, the projections back into the residual
-    /// stream `1 / sqrt(2 n_layer)` of that, biases 0 and scales 1. Each tensor is drawn from (seed, its name).
+    /// A model with GPT-2's initial weights: normal with standard deviation 0.02, the projections
+    /// back into the residual stream `1 / sqrt(2 n_layer)` of that, biases 0 and scales 1. Each
+    /// tensor is drawn from (seed, its name).
     ///
     /// # Errors
     /// When the shape is impossible ([`GptConfig::validate`]).
@@ -34,7 +36,9 @@ impl Gpt {
         Builder { source, config, device: device.clone(), packing: None }.model()
     }
 
-    /// As [`Self::build`] for inference, with the matrices stored as `weights`. On the CPU they are packed, and products are computed in float32; on other devices products with bfloat16 are computed in bfloat16.
+    /// As [`Self::build`] for inference, with the matrices stored as `weights`. On the CPU they are
+    /// packed, and products are computed in float32; on other devices products with bfloat16 are
+    /// computed in bfloat16.
     ///
     /// # Errors
     /// As [`Self::build`], and when the device does not know the type, or has not enough memory.
@@ -65,8 +69,9 @@ impl Gpt {
     }
 }
 
-/// Sizes `[n_in, n_out]` of all that a token is multiplied with, in the order in which it is built: a token's own, but that a tied
-/// head, which is the first embedding, comes before everything instead of after it.
+/// Sizes `[n_in, n_out]` of all that a token is multiplied with, in the order in which it is built:
+/// a token's own, but that a tied head, which is the first embedding, comes before everything
+/// instead of after it.
 fn matrices(config: &GptConfig) -> impl Iterator<Item = [usize; 2]> {
     let operations = config.operations();
     let block: Vec<_> = operations.matrices_of_a_block().collect();
@@ -75,8 +80,9 @@ fn matrices(config: &GptConfig) -> impl Iterator<Item = [usize; 2]> {
     before.into_iter().chain((0..config.n_layer).flat_map(move |_| block.clone())).chain(after)
 }
 
-/// What is multiplied, in bfloat16; what is added, the norms and the positions stay: kernels add in float32, and a cast for each
-/// product of each token would cost a GPU more than the bytes it spares.
+/// What is multiplied, in bfloat16; what is added, the norms and the positions stay: kernels add in
+/// float32, and a cast for each product of each token would cost a GPU more than the bytes it
+/// spares.
 struct ToBf16;
 
 impl ParameterMapper for ToBf16 {

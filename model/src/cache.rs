@@ -1,10 +1,12 @@
-//! The key-value cache: what inference remembers so that a new token costs one position's work instead of the whole text's.
-//! Training has no use for it, since it computes every position of a known text at once.
+//! The key-value cache: what inference remembers so that a new token costs one position's work
+//! instead of the whole text's. Training has no use for it, since it computes every position of a
+//! known text at once.
 //!
-//! Keys and values stand in numbered slots, and a row of the batch is a list of slots, one for each of its positions. So rows
-//! may have different lengths; rows that begin alike (the beams of one prompt, several texts from it) share the slots of
-//! what they have in common; and to reorder, fork or drop rows is to edit lists, not to copy keys and values. Slots that no
-//! list names any more are won back all at once, when there are no others left.
+//! Keys and values stand in numbered slots, and a row of the batch is a list of slots, one for each
+//! of its positions. So rows may have different lengths; rows that begin alike (the beams of one
+//! prompt, several texts from it) share the slots of what they have in common; and to reorder, fork
+//! or drop rows is to edit lists, not to copy keys and values. Slots that no list names any more
+//! are won back all at once, when there are no others left.
 
 use std::{iter, sync::Arc};
 
@@ -17,9 +19,9 @@ use crate::memory::{HUGE_PAGE, Memory};
 /// Keys and values of every layer for the positions that its rows have seen.
 #[derive(Clone, Debug)]
 pub struct KvCache {
-    /// Each layer's keys and values, `[n_kv_head, slots, head_size]`, so that what a head reads lies side by
-    /// side; taken out while the kernel writes to them, so that nothing shares them and they are written
-    /// in place.
+    /// Each layer's keys and values, `[n_kv_head, slots, head_size]`, so that what a head reads
+    /// lies side by side; taken out while the kernel writes to them, so that nothing shares them
+    /// and they are written in place.
     layers: Vec<Option<(Tensor<3>, Tensor<3>)>>,
     /// The slots of each row's positions.
     rows: Vec<Vec<u32>>,
@@ -67,7 +69,8 @@ impl KvCache {
         self.rows[row].truncate(len);
     }
 
-    /// Makes new rows of the old ones: new row i begins as old row `parents[i]`. No key and no value is copied.
+    /// Makes new rows of the old ones: new row i begins as old row `parents[i]`. No key and no
+    /// value is copied.
     pub fn select(&mut self, parents: &[usize]) {
         let mut uses = vec![0; self.rows.len()];
         parents.iter().for_each(|&parent| uses[parent] += 1);
@@ -105,17 +108,19 @@ impl KvCache {
         self.slots - self.next
     }
 
-    /// Keys and values of every layer, shared: for a recorded step, which writes them where they lie.
+    /// Keys and values of every layer, shared: for a recorded step, which writes them where they
+    /// lie.
     pub(crate) fn shared(&self) -> Vec<(Tensor<3>, Tensor<3>)> {
         self.layers.iter().flatten().cloned().collect()
     }
 
-    /// Attention of new positions `qkv` `[1, new positions, (n_head + 2 n_kv_head) head_size]` to this layer's cache,
-    /// which keeps their keys and values.
+    /// Attention of new positions `qkv` `[1, new positions, (n_head + 2 n_kv_head) head_size]` to
+    /// this layer's cache, which keeps their keys and values.
     pub(crate) fn attend(&mut self, layer: usize, qkv: Tensor<3>, rows: &kernels::CachedAttention) -> Tensor<3> {
         let slot = &mut self.layers[layer];
         let Some((mut keys, mut values)) = slot.take() else { unreachable!("put back below, in every call") };
-        // A GPU keeps what the model computes in; until the first pass nobody has said what that is.
+        // A GPU keeps what the model computes in; until the first pass nobody has said what that
+        // is.
         if !is_cpu(&self.device) {
             let dtype = FloatDType::from(qkv.dtype());
             (keys, values) = (kernels::cast(keys, dtype), kernels::cast(values, dtype));
@@ -125,7 +130,8 @@ impl KvCache {
         y
     }
 
-    /// Moves the slots in use to the front, so that at least `free` are left behind them; into more memory where it must.
+    /// Moves the slots in use to the front, so that at least `free` are left behind them; into more
+    /// memory where it must.
     fn compact(&mut self, free: usize) {
         // Each slot in use once, in the order in which the rows name them.
         const UNUSED: u32 = u32::MAX;
@@ -140,7 +146,8 @@ impl KvCache {
             *slot = *target;
         }
         let live = in_use.len();
-        // Twice what is needed: with dead branches coming at every step, memory is then moved seldom.
+        // Twice what is needed: with dead branches coming at every step, memory is then moved
+        // seldom.
         let slots = if live + free > self.slots { 2 * (live + free) } else { self.slots };
         if live > 0 || slots > self.slots {
             let index = Tensor::<1, Int>::from_data(TensorData::new(in_use, [live]), &self.device);
@@ -163,8 +170,9 @@ impl KvCache {
     }
 }
 
-/// Makes the empty keys and values of all layers, one tensor a call. A step reads the cache whole, as it
-/// reads the weights, so on the CPU it too lies in one stretch of huge pages, if it fills one.
+/// Makes the empty keys and values of all layers, one tensor a call. A step reads the cache whole,
+/// as it reads the weights, so on the CPU it too lies in one stretch of huge pages, if it fills
+/// one.
 fn empty(n_layer: usize, slots: usize, heads: Heads, device: &Device) -> impl Fn() -> Tensor<3> {
     let shape = [heads.n_kv_head, slots, heads.head_size];
     let bytes = size_of::<f32>() * shape.iter().product::<usize>();

@@ -6,9 +6,9 @@ use crate::kernels::{self, CachedAttention};
 use crate::{Gpt, KvCache};
 
 impl Gpt {
-    /// Logits `[new positions, vocab_size]` of tokens that come after what `cache` holds, `tokens[row]`
-    /// after its row; adds them to it. Rows may have any number of new tokens, none included; the positions
-    /// come out row after row.
+    /// Logits `[new positions, vocab_size]` of tokens that come after what `cache` holds,
+    /// `tokens[row]` after its row; adds them to it. Rows may have any number of new tokens, none
+    /// included; the positions come out row after row.
     pub fn forward_cached(&self, tokens: &[&[u32]], cache: &mut KvCache) -> Tensor<2> {
         kernels::step(&self.device(), || self.rows_of_logits(self.hidden_cached(tokens, cache)))
     }
@@ -32,8 +32,8 @@ impl Gpt {
         })
     }
 
-    /// The residual stream `[1, new positions, n_embd]`. New positions of all rows stand side by side,
-    /// whatever their number in each: all but attention treats every position by itself.
+    /// The residual stream `[1, new positions, n_embd]`. New positions of all rows stand side by
+    /// side, whatever their number in each: all but attention treats every position by itself.
     fn hidden_cached(&self, tokens: &[&[u32]], cache: &mut KvCache) -> Tensor<3> {
         let device = self.device();
         let row = |numbers: Vec<i32>| -> Tensor<2, Int> {

@@ -12,13 +12,14 @@ use crate::{Gpt, GptConfig, WeightType};
 /// Reads the model in `dir`: one of ours, or a Hugging Face folder of a GPT-2, a Llama or a Qwen3.
 ///
 /// # Errors
-/// When a file is missing, damaged, or describes something that this model does not compute; the line names the file.
+/// When a file is missing, damaged, or describes something that this model does not compute; the
+/// line names the file.
 pub fn load(dir: &Path, device: &Device) -> Result<Gpt> {
     load_changed(dir, |_| (), device)
 }
 
-/// As [`load`], with what `change` changes: the dropout, or the context, which can only become shorter. Of learned positions
-/// the first are kept.
+/// As [`load`], with what `change` changes: the dropout, or the context, which can only become
+/// shorter. Of learned positions the first are kept.
 ///
 /// # Errors
 /// As [`load`].
@@ -29,8 +30,9 @@ pub fn load_changed(dir: &Path, change: impl FnOnce(&mut GptConfig), device: &De
     Gpt::build(&config, &stored, device)
 }
 
-/// As [`load`] for inference, with the matrices stored as `weights`. On the CPU they are packed and products are computed in float32; on
-/// other devices products with bfloat16 are computed in bfloat16.
+/// As [`load`] for inference, with the matrices stored as `weights`. On the CPU they are packed and
+/// products are computed in float32; on other devices products with bfloat16 are computed in
+/// bfloat16.
 ///
 /// # Errors
 /// As [`load`], and when the device does not know the type.
@@ -39,9 +41,9 @@ pub fn load_for_inference(dir: &Path, weights: WeightType, device: &Device) -> R
     Gpt::for_inference(&stored.config, &stored, weights, device)
 }
 
-/// Writes `config.json`, `model.safetensors` and `generation_config.json` into the existing folder `dir`; the caller makes
-/// the folder appear whole. `end_of_text` is the tokenizer's end token, which transformers wants to know, and `settings` are more
-/// keys of `generation_config.json`.
+/// Writes `config.json`, `model.safetensors` and `generation_config.json` into the existing folder
+/// `dir`; the caller makes the folder appear whole. `end_of_text` is the tokenizer's end token,
+/// which transformers wants to know, and `settings` are more keys of `generation_config.json`.
 ///
 /// # Errors
 /// When a file cannot be written; the line names it.

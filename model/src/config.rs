@@ -1,4 +1,5 @@
-//! The shape of a GPT. What follows from it (parameters, FLOPs, memory) is counted from its [operations](crate::operations).
+//! The shape of a GPT. What follows from it (parameters, FLOPs, memory) is counted from its
+//! [operations](crate::operations).
 
 use serde::{Deserialize, Serialize};
 
@@ -22,9 +23,11 @@ pub enum Positions {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NormKind {
-    /// Mean 0 and variance 1, then a scale and a shift ([Ba et al. 2016](https://arxiv.org/abs/1607.06450)).
+    /// Mean 0 and variance 1, then a scale and a shift ([Ba et al.
+    /// 2016](https://arxiv.org/abs/1607.06450)).
     LayerNorm,
-    /// Root mean square 1, then a scale ([Zhang and Sennrich 2019](https://arxiv.org/abs/1910.07467)).
+    /// Root mean square 1, then a scale ([Zhang and Sennrich
+    /// 2019](https://arxiv.org/abs/1910.07467)).
     RmsNorm,
 }
 
@@ -34,7 +37,8 @@ pub enum NormKind {
 pub enum MlpKind {
     /// GPT-2's GELU.
     Gelu,
-    /// One half of the hidden layer, through SiLU, opens and closes the other ([Shazeer 2020](https://arxiv.org/abs/2002.05202)).
+    /// One half of the hidden layer, through SiLU, opens and closes the other ([Shazeer
+    /// 2020](https://arxiv.org/abs/2002.05202)).
     SwiGlu,
 }
 
@@ -89,7 +93,8 @@ pub struct GptConfig {
     pub norm_epsilon: f64,
     /// What stands inside the MLP.
     pub mlp: MlpKind,
-    /// Whether every head's queries and keys are brought to unit size too ([Henry et al. 2020](https://arxiv.org/abs/2010.04245)).
+    /// Whether every head's queries and keys are brought to unit size too ([Henry et al.
+    /// 2020](https://arxiv.org/abs/2010.04245)).
     pub qk_norm: bool,
     /// Whether linear layers add a bias.
     pub bias: bool,
@@ -137,8 +142,8 @@ impl GptConfig {
     /// Refuses a shape that no model can have, naming the value at fault.
     ///
     /// # Errors
-    /// When a size is 0, `n_head` does not divide `n_embd`, a probability is outside `[0, 1)`, or the sizes multiply past
-    /// what can be addressed.
+    /// When a size is 0, `n_head` does not divide `n_embd`, a probability is outside `[0, 1)`, or
+    /// the sizes multiply past what can be addressed.
     pub fn validate(&self) -> Result<(), ShapeError> {
         for (name, value) in [
             ("vocab_size", self.vocab_size),

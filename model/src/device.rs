@@ -232,10 +232,12 @@ fn found(kind: &str, device_type: DeviceType) -> Vec<Listed> {
         .collect()
 }
 
-/// Whether `device` multiplies matrices of this type: two small ones, every value of whose product is checked.
+/// Whether `device` multiplies matrices of this type: two small ones, every value of whose product
+/// is checked.
 ///
 /// # Errors
-/// What went wrong, to come after the device's name: "does not know ...", "failed ...", "computed ...".
+/// What went wrong, to come after the device's name: "does not know ...", "failed ...", "computed
+/// ...".
 pub fn multiplies(device: &Device, dtype: FloatDType) -> Result<(), String> {
     const N: usize = 16;
     // Small whole numbers, and sums below 256: exact in every type, whatever the sums are kept in.

@@ -1,18 +1,19 @@
 //! The GPT: attention, the MLP, a block, the model. As it stands it is GPT-2 ([Radford et al.
 //! 2019](https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf);
 //! the pre-norm transformer decoder of [Vaswani et al. 2017](https://arxiv.org/abs/1706.03762)); a
-//! [`GptConfig`] can put newer parts in the place of GPT-2's, which makes it a Llama or a Qwen3. Below it
-//! lie the `layers`; beside it, what inference adds: new tokens after a cache (`cached`), a GPU's recorded
-//! step ([`crate::recorded`]), a look inside (`inspect`).
+//! [`GptConfig`] can put newer parts in the place of GPT-2's, which makes it a Llama or a Qwen3.
+//! Below it lie the `layers`; beside it, what inference adds: new tokens after a cache (`cached`),
+//! a GPU's recorded step ([`crate::recorded`]), a look inside (`inspect`).
 //!
 //! Field names are those of GPT-2's published weights, so that the path to a parameter
-//! (`h.0.attn.c_attn.weight`) is its name in a checkpoint. There is no mode: on a device with automatic
-//! differentiation dropout acts and the graph is recorded, on any other device neither happens.
+//! (`h.0.attn.c_attn.weight`) is its name in a checkpoint. There is no mode: on a device with
+//! automatic differentiation dropout acts and the graph is recorded, on any other device neither
+//! happens.
 //!
-//! Precision: weights, residual stream and norms are float32, and logits are handed out so. A norm hands
-//! its branch a copy in the type that the model computes in ([`Gpt::with_precision`]), a product takes its
-//! weights in the type of what it multiplies, a bias is added in float32, and what a branch brings back is
-//! added in float32.
+//! Precision: weights, residual stream and norms are float32, and logits are handed out so. A norm
+//! hands its branch a copy in the type that the model computes in ([`Gpt::with_precision`]), a
+//! product takes its weights in the type of what it multiplies, a bias is added in float32, and
+//! what a branch brings back is added in float32.
 
 use burn::module::Module;
 use burn::tensor::{Device, FloatDType, Int, Tensor};
@@ -32,7 +33,8 @@ pub(crate) struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    /// The normalised copy of the residual stream that a branch reads, in the type that it computes in.
+    /// The normalised copy of the residual stream that a branch reads, in the type that it computes
+    /// in.
     fn norm(&self, norm: &Norm, x: Tensor<3>) -> Tensor<3> {
         norm.forward(x, self.config, self.precision)
     }
@@ -55,8 +57,9 @@ impl Attention {
     /// The residual stream with what attention to `x`, its normalised copy, adds to it; both
     /// `[batch, time, n_embd]`.
     ///
-    /// `attend` takes queries, keys and values `[batch, time, (n_head + 2 n_kv_head) head_size]` and returns
-    /// what each position took from itself and those before it, `[batch, time, n_head head_size]`.
+    /// `attend` takes queries, keys and values `[batch, time, (n_head + 2 n_kv_head) head_size]`
+    /// and returns what each position took from itself and those before it,
+    /// `[batch, time, n_head head_size]`.
     fn forward_onto(
         &self,
         residual: Tensor<3>,
@@ -97,8 +100,8 @@ impl Mlp {
     }
 }
 
-/// One transformer block: attention and an MLP, each reading a normalised copy of the residual stream and
-/// adding to it.
+/// One transformer block: attention and an MLP, each reading a normalised copy of the residual
+/// stream and adding to it.
 #[derive(Module, Debug)]
 pub struct Block {
     /// Before attention.
@@ -181,14 +184,14 @@ impl Gpt {
         self.ln_f.forward(x, &self.config, FloatDType::F32)
     }
 
-    /// Logits `[batch, time, vocab_size]` of a residual stream `[batch, time, n_embd]` after `ln_f`, in
-    /// float32.
+    /// Logits `[batch, time, vocab_size]` of a residual stream `[batch, time, n_embd]` after
+    /// `ln_f`, in float32.
     pub fn logits(&self, hidden: Tensor<3>) -> Tensor<3> {
         cast(self.logits_as_computed(hidden), FloatDType::F32)
     }
 
-    /// As [`Self::logits`], in the type that the model computes in: for a loss that reads it and sums in
-    /// float32, so that no copy of them is made.
+    /// As [`Self::logits`], in the type that the model computes in: for a loss that reads it and
+    /// sums in float32, so that no copy of them is made.
     pub fn logits_as_computed(&self, hidden: Tensor<3>) -> Tensor<3> {
         self.head().unembed(hidden, self.precision)
     }
@@ -212,8 +215,8 @@ impl Gpt {
         is_rotary.then(|| Rotary::new(positions, self.config.head_size, self.config.rope_theta, device))
     }
 
-    /// The same model with its matrix products, and attention's, computed in `precision`; the weights stay
-    /// float32.
+    /// The same model with its matrix products, and attention's, computed in `precision`; the
+    /// weights stay float32.
     pub fn with_precision(self, precision: FloatDType) -> Self {
         Self { precision, ..self }
     }

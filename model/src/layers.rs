@@ -1,5 +1,5 @@
-//! The layers that a GPT is put together from, what PyTorch has in `torch.nn`: an embedding, a linear layer
-//! and a norm; and the matrix inside the first two, which inference on the CPU packs
+//! The layers that a GPT is put together from, what PyTorch has in `torch.nn`: an embedding, a
+//! linear layer and a norm; and the matrix inside the first two, which inference on the CPU packs
 //! ([`crate::packed`]).
 
 use burn::module::{Module, Param};
@@ -77,8 +77,8 @@ impl Embedding {
     }
 }
 
-/// `y = x W + b`; GPT-2 stores W as `[n_in, n_out]` and calls it Conv1D. W is taken in the type of what it
-/// is multiplied with.
+/// `y = x W + b`; GPT-2 stores W as `[n_in, n_out]` and calls it Conv1D. W is taken in the type of
+/// what it is multiplied with.
 #[derive(Module, Debug)]
 pub struct Linear {
     /// `[n_in, n_out]`.
@@ -114,8 +114,8 @@ impl Linear {
         }
     }
 
-    /// `residual + dropout(forward(x))` in float32: how a branch comes back into the residual stream
-    /// `[batch, time, n_embd]`.
+    /// `residual + dropout(forward(x))` in float32: how a branch comes back into the residual
+    /// stream `[batch, time, n_embd]`.
     pub(crate) fn forward_onto(&self, residual: Tensor<3>, x: Tensor<3>, dropout: f64) -> Tensor<3> {
         match &self.weight {
             Matrix::Values(values) => {
@@ -128,8 +128,8 @@ impl Linear {
     }
 }
 
-/// Brings each position's vector to unit size, then scales it; a LayerNorm centres it first, and shifts it
-/// at last.
+/// Brings each position's vector to unit size, then scales it; a LayerNorm centres it first, and
+/// shifts it at last.
 #[derive(Module, Debug)]
 pub struct Norm {
     /// Scale, `[width]`.

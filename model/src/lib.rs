@@ -1,11 +1,13 @@
-//! The GPT: its shape, its forward pass, its key-value cache, its checkpoint folder, its kernels, and the devices it runs on.
+//! The GPT: its shape, its forward pass, its key-value cache, its checkpoint folder, its kernels,
+//! and the devices it runs on.
 //!
-//! What it is not: it has no loss and no targets (that is `ember-train`), no sampling (that is `ember-generate`) and no text
-//! (that is `ember-data`): ids go in, logits come out.
+//! What it is not: it has no loss and no targets (that is `ember-train`), no sampling (that is
+//! `ember-generate`) and no text (that is `ember-data`): ids go in, logits come out.
 //!
 //! Invariants:
-//! - There is no mode flag. On a device with automatic differentiation dropout acts and the graph is recorded; on any other
-//!   neither does. The feature `autodiff` adds the backward of our kernels and nothing else.
+//! - There is no mode flag. On a device with automatic differentiation dropout acts and the graph
+//!   is recorded; on any other neither does. The feature `autodiff` adds the backward of our
+//!   kernels and nothing else.
 //! - [`Gpt::forward`] and [`Gpt::forward_cached`] agree to rounding at every position.
 //! - A parameter's path is its name in a Hugging Face folder.
 //! - On the CPU the same input gives the same bits, whatever the number of threads.

@@ -1,12 +1,14 @@
-//! Where what a GPU's matrix products were tuned to, and its compiled kernels, are kept between runs: in the user's cache folder, with
-//! the feature `tuning-cache`. Without it every process compiles and tunes anew.
+//! Where what a GPU's matrix products were tuned to, and its compiled kernels, are kept between
+//! runs: in the user's cache folder, with the feature `tuning-cache`. Without it every process
+//! compiles and tunes anew.
 
 use std::path::PathBuf;
 
 use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
 use serde_json::{Value, json};
 
-/// Lets the runtime keep them where [`file`] says; does nothing the second time. To be called before a GPU is looked for.
+/// Lets the runtime keep them where [`file`] says; does nothing the second time. To be called
+/// before a GPU is looked for.
 ///
 /// A `cubecl.toml` of the user's that names another folder is followed.
 pub(crate) fn keep() {
@@ -25,8 +27,8 @@ pub fn file() -> Option<PathBuf> {
     cfg!(feature = "tuning-cache").then(cubecl::environment::path)
 }
 
-/// The configuration with kernels and tuning kept in the user's cache folder, not in the `target` of whatever workspace the current
-/// folder is in.
+/// The configuration with kernels and tuning kept in the user's cache folder, not in the `target`
+/// of whatever workspace the current folder is in.
 ///
 /// By way of JSON, because the setting for kernels is there only in a build that can keep them.
 fn kept_by(config: &CubeClRuntimeConfig) -> Option<CubeClRuntimeConfig> {

@@ -43,8 +43,8 @@ pub struct Source {
 pub struct Reading {
     /// What each source held.
     pub sources: Vec<Source>,
-    /// Files in folders that could not be read to their ends. What was handed on is of no use then: the text is to be read
-    /// again without them ([`Corpus::leave_out`]).
+    /// Files in folders that could not be read to their ends. What was handed on is of no use then:
+    /// the text is to be read again without them ([`Corpus::leave_out`]).
     pub unusable: Vec<LeftOut>,
 }
 
@@ -90,8 +90,9 @@ impl<'a> Corpus<'a> {
         Ok(())
     }
 
-    /// Hands on every document with something else than white space in it. Of a text in which a file turns out to be unusable,
-    /// what comes behind is read as well, to find others, but not handed on. An [`Error::Source`] is never the sink's.
+    /// Hands on every document with something else than white space in it. Of a text in which a
+    /// file turns out to be unusable, what comes behind is read as well, to find others, but not
+    /// handed on. An [`Error::Source`] is never the sink's.
     pub fn read(&self, stage: &str, progress: &dyn Progress, sink: &mut Sink<'_, Error>) -> Result<Reading, Error> {
         let read_bytes = AtomicU64::new(0);
         let file_bytes = |part: &Part| match part {
@@ -147,7 +148,8 @@ impl<'a> Corpus<'a> {
     }
 }
 
-/// Leaves out documents of nothing but white space, such as what follows the last separator of a file.
+/// Leaves out documents of nothing but white space, such as what follows the last separator of a
+/// file.
 struct BlankFilter<'a, 'b> {
     /// White space at the beginning of a document.
     held: String,

@@ -62,12 +62,14 @@ fn mismatch<T>(path: &Path) -> Result<T, OpenError> {
 }
 
 impl Dataset {
-    /// Whether a text was prepared into this folder, or began to be; whether it is whole and undamaged, [`Self::open`] says.
+    /// Whether a text was prepared into this folder, or began to be; whether it is whole and
+    /// undamaged, [`Self::open`] says.
     pub fn is_in(dir: &Path) -> bool {
         is_prepared(dir)
     }
 
-    /// Opens a prepared folder and checks every file in it, checksums included, against the manifest.
+    /// Opens a prepared folder and checks every file in it, checksums included, against the
+    /// manifest.
     ///
     /// # Errors
     /// They name the file that is missing, unfinished, damaged or of another version.

@@ -1,4 +1,5 @@
-//! The second reading of the text: every document becomes tokens, on all cores, and is written to its side in order.
+//! The second reading of the text: every document becomes tokens, on all cores, and is written to
+//! its side in order.
 
 use super::split::{Side, Split};
 use super::{corpus::Corpus, error::Error, progress::Progress};
@@ -43,9 +44,10 @@ pub struct Encoded {
 
 /// Encodes the whole corpus into `train.bin` and `val.bin` in `out`.
 ///
-/// With an end-of-text token each document is written as that token and its own, and a last one ends the stream. A document
-/// that is itself cut in two opens with one in the training split and closes with one in the validation split; what would
-/// otherwise follow on another document there is parted from it by one.
+/// With an end-of-text token each document is written as that token and its own, and a last one
+/// ends the stream. A document that is itself cut in two opens with one in the training split and
+/// closes with one in the validation split; what would otherwise follow on another document there
+/// is parted from it by one.
 pub fn encode(
     corpus: &Corpus,
     split: &Split,
@@ -95,7 +97,8 @@ struct CorpusEncoder<'a> {
     /// Where the open piece goes, and whether its document begins with it.
     side: Side,
     first: bool,
-    /// How many characters of the open document still go to the training split, where its end validates.
+    /// How many characters of the open document still go to the training split, where its end
+    /// validates.
     characters_to_cut: Option<u64>,
     /// Training and validation.
     streams: [Stream; 2],
@@ -204,7 +207,8 @@ impl CorpusEncoder<'_> {
                 self.id_counts[id as usize] += 1;
             }
             let stream = &mut self.streams[piece.side as usize];
-            // The end of a document that was cut does not open with one, but what is before it closes.
+            // The end of a document that was cut does not open with one, but what is before it
+            // closes.
             if piece.first || stream.ended == Some(End::Document) {
                 stream.part(&mut self.id_counts)?;
             }

@@ -1,4 +1,5 @@
-//! A small part of a large text, spread over the whole: enough to judge a text by, without reading all of it.
+//! A small part of a large text, spread over the whole: enough to judge a text by, without reading
+//! all of it.
 
 use super::{error::Error, options::PrepareOptions};
 use crate::source::{self, Event, Format, Input, Listing, TextFile};
@@ -22,10 +23,12 @@ pub struct Excerpt {
     pub share: f64,
 }
 
-/// The options that prepare about `most_bytes` of what `options` would, into `options.out`; `None` where the whole is no larger.
+/// The options that prepare about `most_bytes` of what `options` would, into `options.out`; `None`
+/// where the whole is no larger.
 ///
-/// Of plain text, blocks at even distances are read; of compressed files, JSON Lines and Parquet, the beginning of each. The
-/// part is written into `folder` as JSON Lines. A tokenizer that is left open is what it would be for the whole.
+/// Of plain text, blocks at even distances are read; of compressed files, JSON Lines and Parquet,
+/// the beginning of each. The part is written into `folder` as JSON Lines. A tokenizer that is left
+/// open is what it would be for the whole.
 ///
 /// # Errors
 /// As [`super::prepare`]: a missing, empty or binary file, a broken line.
@@ -102,7 +105,8 @@ fn blocks(file: &TextFile, budget: u64) -> io::Result<(Vec<String>, u64)> {
 }
 
 /// The documents at the beginning until `budget` bytes of the file were read. The file is read a
-/// piece at a time, ahead of its documents: all of the last piece's are taken, so that the bytes are theirs.
+/// piece at a time, ahead of its documents: all of the last piece's are taken, so that the bytes
+/// are theirs.
 fn beginning(file: &TextFile, field: &str, budget: u64) -> Result<(Vec<String>, u64), source::Error> {
     let read = AtomicU64::new(0);
     let (mut documents, mut document) = (Vec::new(), String::new());

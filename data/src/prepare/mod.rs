@@ -1,11 +1,13 @@
 //! From text to a folder of tokens that training reads.
 //!
-//! The text is read twice, never held. The first reading finds what is in it, learns the tokenizer where one is to be learnt
-//! and decides which text validates; the second encodes. The tokenizer is learnt from all of the text (byte pair encoding:
-//! from a sample of at most 32 MiB spread over it), validation included, as is usual.
+//! The text is read twice, never held. The first reading finds what is in it, learns the tokenizer
+//! where one is to be learnt and decides which text validates; the second encodes. The tokenizer is
+//! learnt from all of the text (byte pair encoding: from a sample of at most 32 MiB spread over
+//! it), validation included, as is usual.
 //!
-//! The folder holds `train.bin` and `val.bin` ([`crate::tokens`]), `tokenizer.json` and `tokenizer_config.json`, and
-//! `manifest.json`, which is written last: without it the folder is unfinished, and with it every file can be checked.
+//! The folder holds `train.bin` and `val.bin` ([`crate::tokens`]), `tokenizer.json` and
+//! `tokenizer_config.json`, and `manifest.json`, which is written last: without it the folder is
+//! unfinished, and with it every file can be checked.
 
 mod corpus;
 mod dataset;
@@ -54,14 +56,16 @@ const LARGE_TEXT_BYTES: u64 = 20_000_000;
 /// The vocabulary of a tokenizer nobody asked for.
 const DEFAULT_BPE: TokenizerChoice = TokenizerChoice::Bpe { vocab_size: 8192 };
 
-/// Turns text into `train.bin`, `val.bin`, `tokenizer.json`, `tokenizer_config.json` and, last, `manifest.json` in
-/// `options.out`, which is created where it does not exist.
+/// Turns text into `train.bin`, `val.bin`, `tokenizer.json`, `tokenizer_config.json` and, last,
+/// `manifest.json` in `options.out`, which is created where it does not exist.
 ///
-/// A folder that holds anything else than what was prepared into it before is refused: nothing foreign is ever overwritten.
+/// A folder that holds anything else than what was prepared into it before is refused: nothing
+/// foreign is ever overwritten.
 ///
 /// # Errors
-/// They name what is wrong with which input; [`Error::Interrupted`] when `progress` says so. Until the tokens are written, what
-/// was prepared into the folder before stays there whole; from then on the folder has no manifest and does not open.
+/// They name what is wrong with which input; [`Error::Interrupted`] when `progress` says so. Until
+/// the tokens are written, what was prepared into the folder before stays there whole; from then on
+/// the folder has no manifest and does not open.
 pub fn prepare(options: &PrepareOptions, progress: &dyn Progress) -> Result<Manifest, Error> {
     let val_fraction = options.val_fraction;
     if !(val_fraction > 0.0 && val_fraction < 1.0) {
@@ -118,8 +122,9 @@ pub fn prepare(options: &PrepareOptions, progress: &dyn Progress) -> Result<Mani
     Ok(manifest)
 }
 
-/// Refuses a folder with anything in it, unless a text was prepared into it or began to be. Names with a leading dot do not count:
-/// what a killed run left, and what a desktop puts into every folder.
+/// Refuses a folder with anything in it, unless a text was prepared into it or began to be. Names
+/// with a leading dot do not count: what a killed run left, and what a desktop puts into every
+/// folder.
 fn ensure_ours(out: &Path) -> Result<(), Error> {
     let Ok(entries) = std::fs::read_dir(out) else { return Ok(()) }; // nothing there, or no folder: making it will tell
     let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
@@ -147,7 +152,8 @@ fn make(out: &Path) -> Result<(), FileError> {
     make().at("cannot write into the folder", out)
 }
 
-/// From now on what was prepared into the folder before counts as unfinished: its files are about to be replaced.
+/// From now on what was prepared into the folder before counts as unfinished: its files are about
+/// to be replaced.
 fn forget_prepared(out: &Path) -> Result<(), FileError> {
     match std::fs::remove_file(out.join(MANIFEST)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).at("cannot write into the folder", out),
@@ -181,7 +187,8 @@ fn make_tokenizer(
     Ok((tokenizer, choice, reason))
 }
 
-/// Says of the whole text what the tokenizer does not know in it, where a first such character has stopped the encoding.
+/// Says of the whole text what the tokenizer does not know in it, where a first such character has
+/// stopped the encoding.
 fn count_unknown(error: Error, survey: &Survey, tokenizer: &Tokenizer) -> Error {
     const NAMED: usize = 8;
     let source = match error {

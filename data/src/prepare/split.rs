@@ -1,9 +1,10 @@
 //! Which text validates: never the same text on both sides.
 //!
-//! Whole documents do, where they make up about the share that was asked for, from a half of it to one and a half. Where they
-//! cannot, as in a folder of one long text and two notes, the rest comes from the ends of long documents: each is cut at the
-//! same share of its characters, what is before the cut teaches and what is behind it validates. A single document is cut so
-//! from the start, as nanoGPT cuts it.
+//! Whole documents do, where they make up about the share that was asked for, from a half of it to
+//! one and a half. Where they cannot, as in a folder of one long text and two notes, the rest comes
+//! from the ends of long documents: each is cut at the same share of its characters, what is before
+//! the cut teaches and what is behind it validates. A single document is cut so from the start, as
+//! nanoGPT cuts it.
 
 use super::error::Error;
 use serde::{Deserialize, Serialize};
@@ -18,11 +19,13 @@ pub enum Side {
     Val,
 }
 
-/// Up to so many documents are chosen so that their bytes make the wanted share; of more, chance does well enough, unless some
-/// are so long that it does not: then so many of the longest are chosen like few.
+/// Up to so many documents are chosen so that their bytes make the wanted share; of more, chance
+/// does well enough, unless some are so long that it does not: then so many of the longest are
+/// chosen like few.
 const FEW: usize = 1000;
 
-/// A document is long enough to be cut where so many characters are behind the cut: less validates nothing.
+/// A document is long enough to be cut where so many characters are behind the cut: less validates
+/// nothing.
 const SHORTEST_END: f64 = 64.0;
 
 /// Documents whose hashes are kept, to count duplicates: 8 bytes each.
@@ -92,8 +95,8 @@ impl Longest {
         }
     }
 
-    /// In the order in which they were read, and only those longer than any that found no place: so all copies of a document
-    /// are among them or none.
+    /// In the order in which they were read, and only those longer than any that found no place: so
+    /// all copies of a document are among them or none.
     fn in_order(self) -> Vec<Candidate> {
         let all = self.shortest_first.into_iter().map(|Reverse(candidate)| candidate);
         let mut kept: Vec<Candidate> = all.filter(|candidate| candidate.bytes > self.beaten).collect();
@@ -173,7 +176,8 @@ impl SplitBuilder {
         })
     }
 
-    /// Chooses among the longest documents; the others, where there are more, stay where chance has put them.
+    /// Chooses among the longest documents; the others, where there are more, stay where chance has
+    /// put them.
     fn choose(&self, longest: &[Candidate]) -> Result<Split, Error> {
         let by_chance = |candidate: &&Candidate| self.by_chance.get(candidate.number);
         let chance_among_longest: u64 = longest.iter().filter(by_chance).map(|candidate| candidate.bytes).sum();
@@ -221,7 +225,8 @@ impl SplitBuilder {
         Ok(Split { rule: self.rule(longest, &cuts), whole, cuts })
     }
 
-    /// Where to cut the documents that were not chosen, so that their ends make up `wanted` bytes; only long ones are cut.
+    /// Where to cut the documents that were not chosen, so that their ends make up `wanted` bytes;
+    /// only long ones are cut.
     fn cuts_for(&self, wanted: f64, longest: &[Candidate], chosen: &BTreeSet<u64>) -> BTreeMap<u64, u64> {
         if !self.cuts {
             return BTreeMap::new();

@@ -20,7 +20,8 @@ pub struct Survey {
     pub duplicates: Duplicates,
 }
 
-/// Reads the whole corpus once; once more where files in folders turn out to be unusable, which the corpus then leaves out.
+/// Reads the whole corpus once; once more where files in folders turn out to be unusable, which the
+/// corpus then leaves out.
 pub fn survey(
     corpus: &mut Corpus,
     builder: &SplitBuilder,
@@ -122,8 +123,9 @@ pub const SAMPLE_BYTES: usize = 32 << 20;
 
 /// Blocks taken at even distances from all of the text, of bounded size together.
 ///
-/// The distance is 1 to begin with and doubles whenever the blocks grow too large, half of them being dropped then: so the
-/// sample of a short text is all of it, and that of a long text is spread over the whole.
+/// The distance is 1 to begin with and doubles whenever the blocks grow too large, half of them
+/// being dropped then: so the sample of a short text is all of it, and that of a long text is
+/// spread over the whole.
 pub struct Sample {
     budget: usize,
     distance: u64,

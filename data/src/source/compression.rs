@@ -34,7 +34,8 @@ impl Compression {
     }
 }
 
-/// The content of a file, decompressed as it is read; broken compression shows as an error of the reader.
+/// The content of a file, decompressed as it is read; broken compression shows as an error of the
+/// reader.
 pub fn reader<'a>(mut raw: impl Read + 'a, name: &str) -> Result<Box<dyn Read + 'a>, Error> {
     let mut start = Vec::with_capacity(4);
     raw.by_ref().take(4).read_to_end(&mut start).at("cannot read", name)?;
@@ -51,8 +52,8 @@ pub fn reader<'a>(mut raw: impl Read + 'a, name: &str) -> Result<Box<dyn Read + 
     })
 }
 
-/// The members of a gzip file, one after another, up to its end or to the zeros that fill it up: tapes and archives pad with
-/// them, and gzip itself passes over them.
+/// The members of a gzip file, one after another, up to its end or to the zeros that fill it up:
+/// tapes and archives pad with them, and gzip itself passes over them.
 struct Members<R> {
     /// `None` behind the last.
     member: Option<GzDecoder<R>>,

@@ -3,7 +3,8 @@
 use ember_host::file_error::FileError;
 use std::path::{Path, PathBuf};
 
-/// Why a text cannot be read; every message names the file as the user does, and counts lines from 1.
+/// Why a text cannot be read; every message names the file as the user does, and counts lines from
+/// 1.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -40,7 +41,8 @@ pub enum Error {
         /// The fields that there are.
         fields: Vec<String>,
     },
-    /// The field that was asked for holds something else than text: where, what, and to name another.
+    /// The field that was asked for holds something else than text: where, what, and to name
+    /// another.
     #[error("{0}")]
     NoTextField(String),
 }

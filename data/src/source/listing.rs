@@ -46,7 +46,8 @@ pub struct TextFile {
     pub bytes: u64,
     /// How it holds its documents.
     pub format: Format,
-    /// Whether it was found in a folder, where what cannot be used is left out; what was named by itself must be usable.
+    /// Whether it was found in a folder, where what cannot be used is left out; what was named by
+    /// itself must be usable.
     pub found: bool,
 }
 
@@ -62,11 +63,12 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// Adds a file, or all files under a folder but those that are empty, binary or written by these programs; names with a
-    /// leading dot are passed over in silence.
+    /// Adds a file, or all files under a folder but those that are empty, binary or written by
+    /// these programs; names with a leading dot are passed over in silence.
     ///
     /// # Errors
-    /// When there is nothing at `path`, when a file is empty or binary, or when a folder holds no text.
+    /// When there is nothing at `path`, when a file is empty or binary, or when a folder holds no
+    /// text.
     pub fn add_path(&mut self, path: &Path) -> Result<(), Error> {
         let metadata = std::fs::metadata(path).map_err(|error| {
             let what = format!("{}; name a file or folder that exists and that you may read", path.display());
@@ -123,7 +125,8 @@ impl Listing {
         Ok(())
     }
 
-    /// Copies `input` (standard input) into a temporary file in `folder`, so that it can be read twice, and adds that.
+    /// Copies `input` (standard input) into a temporary file in `folder`, so that it can be read
+    /// twice, and adds that.
     ///
     /// # Errors
     /// When it cannot be copied, is empty, or was added before.

@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Rows decoded at once: few, since each may be a book.
 const ROWS: usize = 16;
 
-/// Hands the rows of a column to `sink`; a null is no document. `read_bytes` grows by `file_bytes` as the rows go by.
+/// Hands the rows of a column to `sink`; a null is no document. `read_bytes` grows by `file_bytes`
+/// as the rows go by.
 pub fn read<E: From<Error>>(
     name: &str,
     file: File,

@@ -305,7 +305,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
     fn separators_and_characters_survive_the_borders_of_blocks(before in 0usize..40, step in 1usize..100_000) {
-        // A separator, or a character of several bytes, stands across the end of the first block of a megabyte.
+        // A separator, or a character of several bytes, stands across the end of the first block of
+        // a megabyte.
         let first = "é".repeat(((1 << 20) - before) / 2);
         for border in ["<|endoftext|>", "<|end<|endoftext|>", "🙂🙂🙂🙂🙂🙂🙂🙂🙂🙂"] {
             let whole = format!("{first}{border}rest");

@@ -77,7 +77,8 @@ pub fn check_kind(name: &str, start: &[u8]) -> Result<(), Error> {
     }
 }
 
-/// Hands on all documents of `text` but what may be the beginning of a separator; returns how many bytes that was.
+/// Hands on all documents of `text` but what may be the beginning of a separator; returns how many
+/// bytes that was.
 fn hand_on<E>(text: &str, last: bool, sink: &mut Sink<'_, E>) -> Result<usize, E> {
     let mut rest = text;
     while let Some(at) = rest.find(END_OF_TEXT) {

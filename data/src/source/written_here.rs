@@ -14,7 +14,8 @@ pub fn is_prepared(folder: &Path) -> bool {
         || -> Option<Value> { serde_json::from_reader(BufReader::new(File::open(folder.join(MANIFEST)).ok()?)).ok() };
     // Two keys tell our manifest from any other file of that name.
     let is_ours = |keys: Value| keys["format_version"].is_u64() && keys["tokenizer_checksum"].is_string();
-    // Without its manifest, or with a damaged one, the folder is known by the tokens, which are written first.
+    // Without its manifest, or with a damaged one, the folder is known by the tokens, which are
+    // written first.
     is_token_file(&folder.join("train.bin")) || manifest().is_some_and(is_ours)
 }
 

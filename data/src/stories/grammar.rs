@@ -1,4 +1,5 @@
-//! The grammar, written once: generator and parser both run [`tell`], and differ only in who chooses.
+//! The grammar, written once: generator and parser both run [`tell`], and differ only in who
+//! chooses.
 
 use super::lexicon::Kind::{self, Animal, Food, Person, Place, Thing};
 use Part::{Another, Elsewhere, First, Known, Says, Stop};
@@ -45,7 +46,8 @@ pub(super) trait Chooser {
     type Error;
     /// Words that stand there without a choice.
     fn say(&mut self, text: &'static str) -> Result<(), Self::Error>;
-    /// One of `phrases`, all equally likely: how the story goes on, whatever its people, things and places are.
+    /// One of `phrases`, all equally likely: how the story goes on, whatever its people, things and
+    /// places are.
     fn phrase(&mut self, phrases: &[&'static str]) -> Result<usize, Self::Error>;
     /// One word of `allowed`, all equally likely: what fits the story so far.
     fn word(&mut self, kind: Kind, allowed: Words) -> Result<usize, Self::Error>;

@@ -1,7 +1,8 @@
 //! The words a story fills in: who, what and where.
 //!
-//! Within a kind all words are equally likely and interchangeable, which is what makes the forgetful predictor's loss
-//! exact (see the [module above](super)). No word begins another word of its kind, so that a word is read in one way only.
+//! Within a kind all words are equally likely and interchangeable, which is what makes the
+//! forgetful predictor's loss exact (see the [module above](super)). No word begins another word of
+//! its kind, so that a word is read in one way only.
 
 use std::fmt;
 

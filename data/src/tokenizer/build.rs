@@ -1,5 +1,5 @@
-//! Tokenizers made of their parts: characters, bytes, byte pair encoding learnt from a text or read from
-//! GPT-2's files.
+//! Tokenizers made of their parts: characters, bytes, byte pair encoding learnt from a text or read
+//! from GPT-2's files.
 
 use super::{END_OF_TEXT, Error, Tokenizer, split};
 use super::{byte_level::character, library::of_library};
@@ -12,9 +12,11 @@ use tokenizers::{AddedToken, Model, SplitDelimiterBehavior, Tokenizer as Library
 use tokenizers::{decoders::fuse::Fuse, models::wordlevel::WordLevel, pre_tokenizers::byte_level::ByteLevel};
 
 impl Tokenizer {
-    /// One token a character of `alphabet`, ids in the order of code points; `<|endoftext|>`, if asked for, comes last.
+    /// One token a character of `alphabet`, ids in the order of code points; `<|endoftext|>`, if
+    /// asked for, comes last.
     ///
-    /// In the saved file each character is a word of its own, so that other readers of it refuse an unknown one as we do.
+    /// In the saved file each character is a word of its own, so that other readers of it refuse an
+    /// unknown one as we do.
     ///
     /// # Errors
     /// When the alphabet is empty, or the library refuses.
@@ -43,12 +45,14 @@ impl Tokenizer {
         Self::from_library(with_end_of_text(byte_level(model, false), true)?, None, None)
     }
 
-    /// Learns byte-level byte pair encoding (Sennrich et al. 2016, "Neural Machine Translation of Rare Words with Subword
-    /// Units"; over bytes as in GPT-2) from `texts`, of together at most 1 GiB.
+    /// Learns byte-level byte pair encoding (Sennrich et al. 2016, "Neural Machine Translation of
+    /// Rare Words with Subword Units"; over bytes as in GPT-2) from `texts`, of together at most 1
+    /// GiB.
     ///
-    /// `vocab_size` counts the 256 bytes and `<|endoftext|>`, which gets the last id. Fewer tokens come out where the texts
-    /// offer no more pairs to merge. Words of more than 128 bytes are not learnt from, and of more than 300,000 different
-    /// words only the more frequent, so that memory stays bounded.
+    /// `vocab_size` counts the 256 bytes and `<|endoftext|>`, which gets the last id. Fewer tokens
+    /// come out where the texts offer no more pairs to merge. Words of more than 128 bytes are not
+    /// learnt from, and of more than 300,000 different words only the more frequent, so that memory
+    /// stays bounded.
     ///
     /// # Errors
     /// When the library refuses.
@@ -97,7 +101,8 @@ fn forget_rare_words(counts: &mut AHashMap<CompactString, u64>) {
         return;
     }
     let mut ranked: Vec<(u64, CompactString)> = counts.drain().map(|(word, count)| (count, word)).collect();
-    // Words of the same count are told apart by their text: the same texts must always give the same tokenizer.
+    // Words of the same count are told apart by their text: the same texts must always give the
+    // same tokenizer.
     ranked.sort_unstable_by(|a, b| b.cmp(a));
     ranked.truncate(MOST_WORDS / 2);
     counts.extend(ranked.into_iter().map(|(count, word)| (word, count)));

@@ -1,8 +1,9 @@
-//! Byte-level encoding: every byte has a token, so every text can be encoded and comes back byte for byte.
+//! Byte-level encoding: every byte has a token, so every text can be encoded and comes back byte
+//! for byte.
 //!
-//! `tokenizer.json` is a text file, so GPT-2 gave each of the 256 bytes a printable character to be written with
-//! (openai/gpt-2, `src/encoder.py`, `bytes_to_unicode`): printable Latin-1 stands for itself, the other 68 bytes take the
-//! code points from U+0100 on, in order.
+//! `tokenizer.json` is a text file, so GPT-2 gave each of the 256 bytes a printable character to be
+//! written with (openai/gpt-2, `src/encoder.py`, `bytes_to_unicode`): printable Latin-1 stands for
+//! itself, the other 68 bytes take the code points from U+0100 on, in order.
 
 use super::{Error, split};
 use ahash::AHashMap;
@@ -56,8 +57,9 @@ impl ByteEncoder {
 
 /// Encodes word by word as GPT-2 does, remembering the words it has met.
 ///
-/// The ids are the library's: it is asked for every word met for the first time. What is saved is its work around the words,
-/// most of the time of a batch encoding there: the regular expression, and positions in the text that nobody asks for.
+/// The ids are the library's: it is asked for every word met for the first time. What is saved is
+/// its work around the words, most of the time of a batch encoding there: the regular expression,
+/// and positions in the text that nobody asks for.
 pub struct WordEncoder {
     model: BPE,
     /// One memory a working thread, lent out while a text is encoded.
@@ -71,7 +73,8 @@ impl WordEncoder {
     const REMEMBERED: usize = 1 << 16;
     const LONGEST_REMEMBERED: usize = 48;
 
-    /// `None` when the model is not GPT-2's kind: it lacks a byte, draws merges at random or marks words in another way.
+    /// `None` when the model is not GPT-2's kind: it lacks a byte, draws merges at random or marks
+    /// words in another way.
     pub fn new(model: &BPE) -> Option<Self> {
         let plain = model.dropout.is_none_or(|dropout| dropout == 0.0)
             && model.continuing_subword_prefix.as_ref().is_none_or(String::is_empty)

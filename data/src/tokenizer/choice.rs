@@ -13,7 +13,8 @@ const MAX_BPE_VOCAB_SIZE: usize = 1 << 20;
 /// How text becomes tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TokenizerChoice {
-    /// Decided from the text: characters when it has at most 256 different ones and is under 20 MB, else `bpe:8192`.
+    /// Decided from the text: characters when it has at most 256 different ones and is under 20 MB,
+    /// else `bpe:8192`.
     Auto,
     /// One token a character that occurs in the text.
     Chars,
@@ -21,7 +22,8 @@ pub enum TokenizerChoice {
     Bytes,
     /// Byte-level byte pair encoding, learnt from the text.
     Bpe {
-        /// Number of token ids, `<|endoftext|>` included; fewer come out of a text too small to learn so many.
+        /// Number of token ids, `<|endoftext|>` included; fewer come out of a text too small to
+        /// learn so many.
         vocab_size: usize,
     },
     /// An existing `tokenizer.json`, or a folder that holds one.

@@ -1,12 +1,14 @@
 //! From text to token ids and back.
 //!
-//! Every tokenizer is one of the `tokenizers` library and is saved as its `tokenizer.json`, so that what is trained here opens
-//! elsewhere. Kinds that are common here have an encoder of their own beside the library's, with the same ids, for speed and
-//! for errors that say where a character stands.
+//! Every tokenizer is one of the `tokenizers` library and is saved as its `tokenizer.json`, so that
+//! what is trained here opens elsewhere. Kinds that are common here have an encoder of their own
+//! beside the library's, with the same ids, for speed and for errors that say where a character
+//! stands.
 //!
-//! Text to learn from is text: a `<|endoftext|>` that a document happens to contain is encoded as the characters it is made of and
-//! never as the special token of that name, which only [`crate::prepare`] puts between documents. In a prompt the names of special
-//! tokens are these tokens, unless the user wants them as text ([`Tokenizer::encode_prompt`]).
+//! Text to learn from is text: a `<|endoftext|>` that a document happens to contain is encoded as
+//! the characters it is made of and never as the special token of that name, which only
+//! [`crate::prepare`] puts between documents. In a prompt the names of special tokens are these
+//! tokens, unless the user wants them as text ([`Tokenizer::encode_prompt`]).
 
 mod build;
 mod byte_level;
@@ -59,7 +61,8 @@ enum Encoder {
     Characters(CharEncoder),
     Bytes(ByteEncoder),
     Words(Box<WordEncoder>),
-    /// The library, made when first needed to take special tokens' names as text: a copy, and vocabularies can be large.
+    /// The library, made when first needed to take special tokens' names as text: a copy, and
+    /// vocabularies can be large.
     Library(Box<OnceLock<Library>>),
 }
 
@@ -70,7 +73,8 @@ impl Tokenizer {
         has("tokenizer.json") || (has("vocab.json") && has("merges.txt"))
     }
 
-    /// Reads the tokenizer of a checkpoint or data folder: `tokenizer.json`, else GPT-2's `vocab.json` and `merges.txt`.
+    /// Reads the tokenizer of a checkpoint or data folder: `tokenizer.json`, else GPT-2's
+    /// `vocab.json` and `merges.txt`.
     ///
     /// # Errors
     /// When the folder has neither, or what it has is damaged.
@@ -90,7 +94,8 @@ impl Tokenizer {
 
     /// Reads a `tokenizer.json`, or the tokenizer of a folder where `path` is one.
     ///
-    /// The end-of-text token is `<|endoftext|>`, else what a `tokenizer_config.json` beside the file names as `eos_token`.
+    /// The end-of-text token is `<|endoftext|>`, else what a `tokenizer_config.json` beside the
+    /// file names as `eos_token`.
     ///
     /// # Errors
     /// When there is none, or the library does not read it.
@@ -107,7 +112,8 @@ impl Tokenizer {
         })
     }
 
-    /// Around what was read from `file`; the end-of-text token is `<|endoftext|>`, else `named_end`.
+    /// Around what was read from `file`; the end-of-text token is `<|endoftext|>`, else
+    /// `named_end`.
     fn from_library(mut library: Library, named_end: Option<String>, file: Option<&Path>) -> Result<Self, Error> {
         // Documents are encoded whole, whatever the file says.
         library.with_truncation(None)?.with_padding(None);
@@ -129,10 +135,12 @@ impl Tokenizer {
         Ok(Self { shared: Arc::new(Shared { library, encoder, vocab_size, end_of_text, around, file }) })
     }
 
-    /// The ids of a plain text; a `<|endoftext|>` in it is text like any other, and no special token is added.
+    /// The ids of a plain text; a `<|endoftext|>` in it is text like any other, and no special
+    /// token is added.
     ///
     /// # Errors
-    /// When a tokenizer of characters lacks one ([`UnknownCharacter`]), or the library fails on what a file holds.
+    /// When a tokenizer of characters lacks one ([`UnknownCharacter`]), or the library fails on
+    /// what a file holds.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, Error> {
         let mut ids = Vec::new();
         self.encode_onto(text, &mut ids)?;
@@ -160,7 +168,8 @@ impl Tokenizer {
         Ok(())
     }
 
-    /// The text of `ids`, special tokens written by their names; bytes that are no UTF-8 become U+FFFD.
+    /// The text of `ids`, special tokens written by their names; bytes that are no UTF-8 become
+    /// U+FFFD.
     ///
     /// # Errors
     /// When the tokenizer has no token with one of the ids.
@@ -192,7 +201,8 @@ impl Tokenizer {
 
     /// The bytes that `id` stands for, perhaps a part of a character.
     ///
-    /// `None` for an id the tokenizer does not have, or a kind of tokenizer in which a token alone has no fixed text.
+    /// `None` for an id the tokenizer does not have, or a kind of tokenizer in which a token alone
+    /// has no fixed text.
     pub fn token_bytes(&self, id: u32) -> Option<Vec<u8>> {
         let library = &self.shared.library;
         let token = library.id_to_token(id)?;
@@ -210,7 +220,8 @@ impl Tokenizer {
         }
     }
 
-    /// Whether [`Self::token_bytes`] knows any but special tokens: not every kind of decoder reads tokens one by one.
+    /// Whether [`Self::token_bytes`] knows any but special tokens: not every kind of decoder reads
+    /// tokens one by one.
     pub fn knows_token_bytes(&self) -> bool {
         (0..self.vocab_size() as u32).any(|id| !self.is_special(id) && self.token_bytes(id).is_some())
     }
@@ -233,7 +244,8 @@ impl Tokenizer {
         Ok(self.shared.library.to_string(false)?)
     }
 
-    /// Writes `tokenizer.json` and `tokenizer_config.json`, which transformers' AutoTokenizer opens as they are.
+    /// Writes `tokenizer.json` and `tokenizer_config.json`, which transformers' AutoTokenizer opens
+    /// as they are.
     ///
     /// # Errors
     /// When a file cannot be written.
@@ -250,8 +262,9 @@ impl Tokenizer {
         Ok(())
     }
 
-    /// The last place where `text`, the beginning of something longer, can be cut so that its parts have the tokens of the
-    /// whole. For a tokenizer of a foreign kind the last line end stands in for it, where the tokens may come to differ.
+    /// The last place where `text`, the beginning of something longer, can be cut so that its parts
+    /// have the tokens of the whole. For a tokenizer of a foreign kind the last line end stands in
+    /// for it, where the tokens may come to differ.
     pub(crate) fn safe_cut(&self, text: &str) -> Option<usize> {
         match self.shared.encoder {
             Encoder::Characters(_) | Encoder::Bytes(_) => Some(text.len()),
@@ -292,7 +305,8 @@ fn named_end_of_text(dir: &Path) -> Option<String> {
     name.as_str().or_else(|| name["content"].as_str()).map(str::to_owned)
 }
 
-/// The bytes of a SentencePiece token, in which `▁` is a space and `<0x0A>` a byte, if that is what the decoder undoes.
+/// The bytes of a SentencePiece token, in which `▁` is a space and `<0x0A>` a byte, if that is what
+/// the decoder undoes.
 fn sentencepiece_bytes(token: &str, decoder: &Value) -> Option<Vec<u8>> {
     let steps = decoder["decoders"].as_array()?;
     let has = |kind: &str| steps.iter().any(|step| step["type"] == kind);

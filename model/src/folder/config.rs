@@ -9,7 +9,8 @@ use crate::GptConfig;
 
 const FILE: &str = "config.json";
 
-/// Reads `dir/config.json`; an absent key has the default of the family's class, as in transformers.
+/// Reads `dir/config.json`; an absent key has the default of the family's class, as in
+/// transformers.
 pub fn read(dir: &Path) -> Result<(Family, GptConfig), FolderError> {
     let path = dir.join(FILE);
     if !path.exists() {

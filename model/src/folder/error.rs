@@ -7,7 +7,8 @@ use ember_host::file_error::FileError;
 
 use crate::ShapeError;
 
-/// Why a model's folder cannot be read or written. `what` goes on where the path ends, and says what to do.
+/// Why a model's folder cannot be read or written. `what` goes on where the path ends, and says
+/// what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FolderError {
@@ -30,8 +31,8 @@ pub enum FolderError {
         /// Where it ceases to be JSON.
         source: serde_json::Error,
     },
-    /// The folder holds no model, or a file of it is missing, cut short, changed since it was written, or
-    /// no file at all.
+    /// The folder holds no model, or a file of it is missing, cut short, changed since it was
+    /// written, or no file at all.
     #[error("{path} {what}")]
     Damaged {
         /// The file.
@@ -47,8 +48,8 @@ pub enum FolderError {
         /// What is wrong with the shape.
         source: ShapeError,
     },
-    /// A file says something that no model here computes, or its tensors are not those of the model that
-    /// `config.json` describes.
+    /// A file says something that no model here computes, or its tensors are not those of the model
+    /// that `config.json` describes.
     #[error("{path}: {what}")]
     Mismatch {
         /// The file.

@@ -120,7 +120,8 @@ impl Family {
         }
     }
 
-    /// The shape of what its files hold. GPT-2's class has biases always: a model without saves zeros.
+    /// The shape of what its files hold. GPT-2's class has biases always: a model without saves
+    /// zeros.
     pub(super) fn shape_on_disk(self, config: &GptConfig) -> GptConfig {
         GptConfig { bias: config.bias || self == Self::Gpt2, ..config.clone() }
     }

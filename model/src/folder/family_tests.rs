@@ -208,7 +208,8 @@ prop_compose! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// A shape has a class and comes back from its folder as it was, or is refused in one line before anything is written.
+    /// A shape has a class and comes back from its folder as it was, or is refused in one line
+    /// before anything is written.
     #[test]
     fn a_shape_comes_back_or_is_refused(config in any_shape()) {
         prop_assert!(config.validate().is_ok());

@@ -1,5 +1,5 @@
-//! The files of a model's folder: JSON that is read with the file named where it is wrong and written to
-//! the disk, and what stands in a folder.
+//! The files of a model's folder: JSON that is read with the file named where it is wrong and
+//! written to the disk, and what stands in a folder.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -37,8 +37,8 @@ pub fn paths(dir: &Path) -> Result<Vec<PathBuf>, FileError> {
 /// What the names of files that a model is read from end in.
 const READ: [&str; 3] = ["json", "safetensors", "txt"];
 
-/// Refuses a folder in which a file that a model is read from is anything but a regular file, or a link
-/// to one: a pipe in its place would be waited for, a device read for ever.
+/// Refuses a folder in which a file that a model is read from is anything but a regular file, or a
+/// link to one: a pipe in its place would be waited for, a device read for ever.
 ///
 /// # Errors
 /// When there is such a file, which is named, or the folder cannot be listed.

@@ -1,4 +1,5 @@
-//! `generation_config.json`: which tokens open and end a text, and how tokens are chosen, in words that mean nothing here.
+//! `generation_config.json`: which tokens open and end a text, and how tokens are chosen, in words
+//! that mean nothing here.
 
 use std::path::Path;
 
@@ -9,7 +10,8 @@ use super::files::{read_json, write_json};
 
 const FILE: &str = "generation_config.json";
 
-/// What else the file is to say, by Hugging Face's keys: how whoever writes with the folder chooses tokens.
+/// What else the file is to say, by Hugging Face's keys: how whoever writes with the folder chooses
+/// tokens.
 pub type Settings = Map<String, Value>;
 
 /// Writes `dir/generation_config.json`.
@@ -23,10 +25,12 @@ pub fn write(dir: &Path, end_of_text: Option<u32>, settings: &Settings) -> Resul
     write_json(&dir.join(FILE), &keys)
 }
 
-/// Reads the token ids that end a text: `eos_token_id` of `generation_config.json`, else of `config.json`, else none.
+/// Reads the token ids that end a text: `eos_token_id` of `generation_config.json`, else of
+/// `config.json`, else none.
 ///
 /// # Errors
-/// When a file that is there is no JSON object, or its `eos_token_id` is neither null, a token id, nor a list of them.
+/// When a file that is there is no JSON object, or its `eos_token_id` is neither null, a token id,
+/// nor a list of them.
 pub fn read_end_tokens(dir: &Path) -> Result<Vec<u32>, FolderError> {
     let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
     for path in [FILE, "config.json"].map(|name| dir.join(name)) {

@@ -1,7 +1,8 @@
-//! Llama and Qwen3 in transformers' words: `LlamaConfig`, `Qwen3Config`, and the tensors of their models.
+//! Llama and Qwen3 in transformers' words: `LlamaConfig`, `Qwen3Config`, and the tensors of their
+//! models.
 //!
-//! Their layers hold weights `[out, in]`, and what is one product here (queries, keys and values; the gate and what it gates)
-//! as several.
+//! Their layers hold weights `[out, in]`, and what is one product here (queries, keys and values;
+//! the gate and what it gates) as several.
 
 use serde_json::{Value, json};
 
@@ -45,8 +46,8 @@ pub fn read(keys: &Keys) -> Read<GptConfig> {
     })
 }
 
-/// The base of the angles: transformers 5 writes it into `rope_parameters`, older versions beside it; `rope_scaling` is the
-/// older name of the object.
+/// The base of the angles: transformers 5 writes it into `rope_parameters`, older versions beside
+/// it; `rope_scaling` is the older name of the object.
 fn rope_theta(keys: &Keys) -> Read<f64> {
     let mut theta = keys.number("rope_theta", 10_000.0)?;
     for object in ["rope_parameters", "rope_scaling"] {
@@ -88,7 +89,8 @@ fn bias(keys: &Keys) -> Read<bool> {
     Ok(attention)
 }
 
-/// Refuses every setting under which transformers would compute something else than [`GptConfig`] can say.
+/// Refuses every setting under which transformers would compute something else than [`GptConfig`]
+/// can say.
 fn refuse_what_differs(keys: &Keys) -> Read<()> {
     let sliding = keys.flag("use_sliding_window", false)?;
     let kinds = keys.get("layer_types").as_array();
@@ -167,7 +169,8 @@ pub fn stored(config: &GptConfig, name: &str, shape: Vec<usize>) -> Stored {
     Stored { parts: parts.iter().map(part).collect(), transposed }
 }
 
-/// The frequencies of the rotary angles that transformers before version 4.33 stored in every block.
+/// The frequencies of the rotary angles that transformers before version 4.33 stored in every
+/// block.
 pub fn is_table_of_angles(name: &str) -> bool {
     name.ends_with(".rotary_emb.inv_freq")
 }

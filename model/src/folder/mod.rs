@@ -1,8 +1,10 @@
-//! The checkpoint folder: a folder of a GPT-2, a Llama or a Qwen3 as Hugging Face's transformers writes and reads it.
+//! The checkpoint folder: a folder of a GPT-2, a Llama or a Qwen3 as Hugging Face's transformers
+//! writes and reads it.
 //!
-//! This module turns `config.json`, `model.safetensors` and `generation_config.json` into a [`GptConfig`] and named
-//! float32 tensors, and back, and it guards a folder with checksums. It does not build a model (no tensor library is used
-//! here), knows no tokenizer, and leaves to the caller how a folder comes to stand under its final name.
+//! This module turns `config.json`, `model.safetensors` and `generation_config.json` into a
+//! [`GptConfig`] and named float32 tensors, and back, and it guards a folder with checksums. It
+//! does not build a model (no tensor library is used here), knows no tokenizer, and leaves to the
+//! caller how a folder comes to stand under its final name.
 //!
 //! Hugging Face's own words (`n_positions`, `hidden_size`, `q_proj`, ...) appear in `gpt2.rs`,
 //! `llama.rs` and `activation.rs` alone; everything handed out uses this project's names for sizes
@@ -42,14 +44,16 @@ pub use tensor::NamedTensor;
 pub use tensor_file::{TensorFile, write_tensors};
 pub use weights::{StoredWeights, expected_tensors, read_config};
 
-/// Writes `config.json`, `generation_config.json` and `model.safetensors` into `dir`, each flushed to the disk.
+/// Writes `config.json`, `generation_config.json` and `model.safetensors` into `dir`, each flushed
+/// to the disk.
 ///
-/// `end_of_text` is the token that opens and ends a text, as GPT-2's `<|endoftext|>` does, and `settings` are more keys of
-/// `generation_config.json`; `tensors` are those of [`expected_tensors`], in any order.
+/// `end_of_text` is the token that opens and ends a text, as GPT-2's `<|endoftext|>` does, and
+/// `settings` are more keys of `generation_config.json`; `tensors` are those of
+/// [`expected_tensors`], in any order.
 ///
 /// # Errors
-/// When a file cannot be written, `tensors` are not the expected ones, or no class of transformers computes such a model
-/// ([`Family::of`]).
+/// When a file cannot be written, `tensors` are not the expected ones, or no class of transformers
+/// computes such a model ([`Family::of`]).
 pub fn write(
     dir: &Path,
     config: &GptConfig,

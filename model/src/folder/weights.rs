@@ -17,7 +17,8 @@ const INDEX: &str = "model.safetensors.index.json";
 const EMBEDDING: &str = "wte.weight";
 const HEAD: &str = "lm_head.weight";
 
-/// Every tensor of the model, by our name and in model order, with its shape; only those that it has.
+/// Every tensor of the model, by our name and in model order, with its shape; only those that it
+/// has.
 pub fn expected_tensors(config: &GptConfig) -> Vec<(String, Vec<usize>)> {
     config.operations().tensors().collect()
 }
@@ -92,7 +93,8 @@ fn columns(tensor: &NamedTensor, from: usize, width: usize) -> Vec<f32> {
     values
 }
 
-/// Puts a stored matrix `[width, n_in]`, transposed, into the columns from `first` on of a matrix `[n_in, out]`.
+/// Puts a stored matrix `[width, n_in]`, transposed, into the columns from `first` on of a matrix
+/// `[n_in, out]`.
 fn put_columns(values: &mut [f32], out: usize, first: usize, stored: &[f32], n_in: usize) {
     for (block, rows) in stored.chunks(TOGETHER * n_in).enumerate() {
         for i in 0..n_in {
@@ -106,12 +108,12 @@ fn put_columns(values: &mut [f32], out: usize, first: usize, stored: &[f32], n_i
 
 /// Reads the shape of the model in `dir`.
 ///
-/// A head counts as tied as transformers decides it: `tie_word_embeddings` says so, and not both the
-/// embedding and a different head are stored.
+/// A head counts as tied as transformers decides it: `tie_word_embeddings` says so, and not both
+/// the embedding and a different head are stored.
 ///
 /// # Errors
-/// When `config.json` is missing or malformed, belongs to another kind of model, or asks for something
-/// that this model does not compute.
+/// When `config.json` is missing or malformed, belongs to another kind of model, or asks for
+/// something that this model does not compute.
 pub fn read_config(dir: &Path) -> Result<GptConfig> {
     Ok(family_and_shape(dir)?.1)
 }
@@ -149,8 +151,8 @@ impl StoredWeights {
     /// The weights in `dir`.
     ///
     /// # Errors
-    /// Those of [`read_config`]; when a file is missing, truncated or no safetensors file, or a tensor is
-    /// missing, has another shape or is not the model's.
+    /// Those of [`read_config`]; when a file is missing, truncated or no safetensors file, or a
+    /// tensor is missing, has another shape or is not the model's.
     pub fn of(dir: &Path) -> Result<Self> {
         let (family, config) = family_and_shape(dir)?;
         let stored = Self::open(dir, family, config)?;
@@ -191,7 +193,8 @@ impl StoredWeights {
         }
     }
 
-    /// Whether a model that is said to have no biases has none but zeros: another tool may have trained them.
+    /// Whether a model that is said to have no biases has none but zeros: another tool may have
+    /// trained them.
     fn biases_are_zeros(&self) -> Result<bool> {
         for (name, (index, stored_name)) in &self.places {
             if name.ends_with(".bias") && self.files[*index].values(stored_name)?.iter().any(|value| *value != 0.0) {
@@ -213,14 +216,15 @@ impl StoredWeights {
         self.family.stored(&self.config, name, shape).parts.swap_remove(0).0
     }
 
-    /// How a tensor of ours is stored. Where the head is tied and only the head is stored, it is the embedding.
+    /// How a tensor of ours is stored. Where the head is tied and only the head is stored, it is
+    /// the embedding.
     fn stored(&self, name: &str, shape: Vec<usize>) -> Stored {
         let only_head = name == EMBEDDING && self.config.tied_head && !self.places.contains_key(&self.table(name));
         self.family.stored(&self.config, if only_head { HEAD } else { name }, shape)
     }
 
-    /// The values of one of [`expected_tensors`], put together from what is stored of it; where they stand in the file, if they stand
-    /// there as they are.
+    /// The values of one of [`expected_tensors`], put together from what is stored of it; where
+    /// they stand in the file, if they stand there as they are.
     ///
     /// # Errors
     /// When there is no such tensor, or it does not hold floating-point numbers.
