@@ -2,7 +2,6 @@
 //! a terminal.
 
 pub mod devices;
-mod exit;
 pub mod interrupt;
 pub mod named;
 pub mod program;

@@ -16,10 +16,11 @@ use clap::{Args, Parser, ValueEnum};
 use ember_host::interrupt::Interrupt;
 use ember_model::{device::DeviceChoice, kernels::simd, recorded};
 
+use crate::interrupt::{self, INTERRUPTED};
 use crate::terminal::{self, printable};
-use crate::{exit::INTERRUPTED, interrupt, wording};
+use crate::wording;
 
-pub use crate::exit::exit;
+pub use crate::interrupt::exit;
 pub use crate::usage::UsageError;
 
 /// Deep recursion inside tensor kernels runs on pool threads; the default of 2 MiB is too little

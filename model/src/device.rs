@@ -60,10 +60,10 @@ impl FromStr for DeviceChoice {
     fn from_str(text: &str) -> Result<Self, String> {
         let (kind, number) = match text.split_once(':') {
             None => (text, None),
-            Some((kind, number)) => match number.parse() {
-                Ok(number) => (kind, Some(number)),
-                Err(_) => return Err(format!("\"{number}\" is not a device number; write for example {kind}:0")),
-            },
+            Some((kind, number)) => {
+                let wrong = |_| format!("\"{number}\" is not a device number; write for example {kind}:0");
+                (kind, Some(number.parse().map_err(wrong)?))
+            }
         };
         match (kind, number) {
             ("auto", None) => Ok(Self::Auto),
@@ -162,10 +162,10 @@ fn automatic() -> Selected {
             continue;
         }
         let found = found.tested();
-        match &found.problem {
-            None => return selected(found, "the first GPU that works".to_owned()),
-            Some(problem) => passed_over.push(format!("{} ({}) {problem}", found.id, found.name)),
-        }
+        let Some(problem) = &found.problem else {
+            return selected(found, "the first GPU that works".to_owned());
+        };
+        passed_over.push(format!("{} ({}) {problem}", found.id, found.name));
     }
     let reason = if passed_over.is_empty() { "no GPU was found".to_owned() } else { passed_over.join("; ") };
     selected(cpu(), reason)

@@ -2,8 +2,8 @@
 //! 2019](https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf);
 //! the pre-norm transformer decoder of [Vaswani et al. 2017](https://arxiv.org/abs/1706.03762)); a
 //! [`GptConfig`] can put newer parts in the place of GPT-2's, which makes it a Llama or a Qwen3.
-//! Below it lie the `layers`; beside it, what inference adds: new tokens after a cache (`cached`),
-//! a GPU's recorded step ([`crate::recorded`]), a look inside (`inspect`).
+//! Below it lie the `layers`; beside it a GPU's recorded step ([`crate::recorded`]) and a look inside
+//! (`inspect`).
 //!
 //! Field names are those of GPT-2's published weights, so that the path to a parameter
 //! (`h.0.attn.c_attn.weight`) is its name in a checkpoint. There is no mode: on a device with
@@ -16,12 +16,12 @@
 //! what a branch brings back is added in float32.
 
 use burn::module::Module;
-use burn::tensor::{Device, FloatDType, Int, Tensor};
+use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData};
 
 use crate::config::{MlpKind, Positions};
-use crate::kernels::{self, DropoutMask, Rotary, cast};
+use crate::kernels::{self, CachedAttention, DropoutMask, Rotary, cast};
 use crate::layers::{Embedding, Linear, Norm};
-use crate::{GptConfig, WeightType};
+use crate::{GptConfig, KvCache, WeightType};
 
 /// What the layers of one forward pass need to know beside their input.
 pub(crate) struct Pass<'a> {
@@ -240,4 +240,65 @@ impl Gpt {
     pub fn device(&self) -> Device {
         self.wte.weight.device()
     }
+}
+
+/// New tokens after what a cache holds.
+impl Gpt {
+    /// Logits `[new positions, vocab_size]` of tokens that come after what `cache` holds,
+    /// `tokens[row]` after its row; adds them to it. Rows may have any number of new tokens, none
+    /// included; the positions come out row after row.
+    pub fn forward_cached(&self, tokens: &[&[u32]], cache: &mut KvCache) -> Tensor<2> {
+        kernels::step(&self.device(), || self.rows_of_logits(self.hidden_cached(tokens, cache)))
+    }
+
+    /// As [`Self::forward_cached`], but only for the last `counts[row]` of each row's new tokens,
+    /// `[sum of counts, vocab_size]`: generation needs no others.
+    pub fn forward_cached_last(&self, tokens: &[&[u32]], counts: &[usize], cache: &mut KvCache) -> Tensor<2> {
+        kernels::step(&self.device(), || {
+            let hidden = self.hidden_cached(tokens, cache);
+            if tokens.iter().zip(counts).all(|(new, &count)| new.len() == count) {
+                return self.rows_of_logits(hidden);
+            }
+            let mut last = Vec::new();
+            let mut end = 0;
+            for (new, &count) in tokens.iter().zip(counts) {
+                end += new.len();
+                last.extend((end - count) as i32..end as i32);
+            }
+            let last = Tensor::from_data(TensorData::from(last.as_slice()), &hidden.device());
+            self.rows_of_logits(hidden.select(1, last))
+        })
+    }
+
+    /// The residual stream `[1, new positions, n_embd]`. New positions of all rows stand side by
+    /// side, whatever their number in each: all but attention treats every position by itself.
+    fn hidden_cached(&self, tokens: &[&[u32]], cache: &mut KvCache) -> Tensor<3> {
+        let device = self.device();
+        let places = tokens.iter().enumerate().flat_map(|(row, new)| (0..new.len()).map(move |i| (row, i)));
+        let positions: Vec<usize> = places.map(|(row, i)| cache.len(row) + i).collect();
+        let mut x = self.wte.forward(row(tokens.concat(), &device)); // [1, new positions, n_embd]
+        if let Some(wpe) = &self.wpe {
+            x = x + wpe.forward(row(positions.iter().map(|&position| position as u32), &device));
+        }
+        let pass = self.pass(self.rotary(positions.into_iter(), &device));
+        let counts: Vec<usize> = tokens.iter().map(|new| new.len()).collect();
+        let rows = CachedAttention::new(cache.reserve(&counts), &device);
+        for (layer, block) in self.h.iter().enumerate() {
+            x = block.forward(x, &pass, |qkv| cache.attend(layer, qkv, &rows));
+        }
+        self.final_norm(x)
+    }
+
+    /// Logits `[positions, vocab_size]` of `hidden` `[1, positions, n_embd]`.
+    pub(crate) fn rows_of_logits(&self, hidden: Tensor<3>) -> Tensor<2> {
+        let positions = hidden.dims()[1];
+        self.logits(hidden).reshape([positions, self.config.vocab_size])
+    }
+}
+
+/// Ids or positions of one row, `[1, numbers]`.
+fn row(numbers: impl IntoIterator<Item = u32>, device: &Device) -> Tensor<2, Int> {
+    let numbers: Vec<i32> = numbers.into_iter().map(|number| number as i32).collect();
+    let count = numbers.len();
+    Tensor::from_data(TensorData::new(numbers, [1, count]), device)
 }

@@ -14,7 +14,6 @@
 
 mod build;
 mod cache;
-mod cached;
 pub mod checkpoint;
 mod config;
 pub mod device;

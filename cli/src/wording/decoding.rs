@@ -8,8 +8,8 @@ use ember_decoding::{
     constraint::GrammarError, load::LoadError, named::Named, run_folder::FindError, stop::EmptyStopString,
 };
 
-use super::worded::Worded;
 use super::{data, model};
+use crate::usage::Worded;
 
 pub(super) fn worded(cause: &(dyn StdError + 'static)) -> Option<Worded> {
     match cause.downcast_ref() {

@@ -7,12 +7,11 @@
 mod data;
 pub mod decoding;
 mod model;
-mod worded;
 
 use std::error::Error;
 
+pub use crate::usage::Worded;
 pub use model::heads;
-pub use worded::Worded;
 
 use crate::usage::UsageError;
 
