@@ -23,13 +23,16 @@ impl Gpt {
     /// Every parameter in the model's order; a tied head appears once.
     pub fn parameters(&self) -> Vec<Parameter> {
         let mut list = Vec::new();
-        self.visit(&mut Visitor { path: Path::default(), each: &mut |parameter, _| list.push(parameter) });
+        self.visit(&mut Visitor {
+            path: Path::default(),
+            each: |parameter, _: &dyn Fn() -> Vec<f32>| list.push(parameter),
+        });
         list
     }
 
     /// Calls `each` with every parameter's name, shape and values, in the model's order.
     pub fn for_each_parameter(&self, each: &mut ReadParameter) {
-        let each = &mut |Parameter { name, shape, .. }: Parameter, values: &dyn Fn() -> Vec<f32>| {
+        let each = |Parameter { name, shape, .. }: Parameter, values: &dyn Fn() -> Vec<f32>| {
             each(&name, &shape, values());
         };
         self.visit(&mut Visitor { path: Path::default(), each });
@@ -69,12 +72,12 @@ impl Path {
 }
 
 /// Calls `each` with every parameter, and with what reads its values.
-struct Visitor<'a> {
+struct Visitor<F> {
     path: Path,
-    each: &'a mut dyn FnMut(Parameter, &dyn Fn() -> Vec<f32>),
+    each: F,
 }
 
-impl ModuleVisitor for Visitor<'_> {
+impl<F: FnMut(Parameter, &dyn Fn() -> Vec<f32>)> ModuleVisitor for Visitor<F> {
     fn enter_module(&mut self, name: &str, container: &str) {
         self.path.enter(name, container);
     }
