@@ -1,9 +1,7 @@
-//! Ctrl-C, SIGTERM and SIGHUP, turned into a request to end.
+//! Ctrl-C, SIGTERM and SIGHUP, turned into a request to end, and how a process ends at once.
 
 use anyhow::{Context, Result};
 use ember_host::interrupt::Interrupt;
-
-use crate::exit::{INTERRUPTED, exit};
 
 /// An interrupt that this process's signals reach.
 ///
@@ -19,4 +17,21 @@ pub fn install() -> Result<Interrupt> {
     })
     .context("cannot listen for Ctrl-C")?;
     Ok(interrupt)
+}
+
+/// Exit code of a program that was interrupted, as shells use it for Ctrl-C.
+pub const INTERRUPTED: u8 = 130;
+
+/// Ends the process now. Graphics drivers leave threads behind that the exit handlers of their own
+/// libraries then pull the memory from under: seen as "double free or corruption" once in some
+/// hundred runs, after all was done. What is buffered for standard output is lost, since whoever is
+/// writing may hold its lock.
+pub fn exit(code: u8) -> ! {
+    #[cfg(unix)]
+    // SAFETY: ends the process; nothing of ours waits for an exit handler.
+    unsafe {
+        libc::_exit(i32::from(code))
+    }
+    #[cfg(not(unix))]
+    std::process::exit(i32::from(code))
 }

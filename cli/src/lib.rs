@@ -1,7 +1,7 @@
-//! What both programs share at their outermost edge: flags, exit codes, Ctrl-C, what is written to a terminal.
+//! What both programs share at their outermost edge: flags, exit codes, Ctrl-C, what is written to
+//! a terminal.
 
 pub mod devices;
-mod exit;
 pub mod interrupt;
 pub mod named;
 pub mod program;

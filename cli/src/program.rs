@@ -1,14 +1,15 @@
-//! What both programs do alike at their outermost edge: shared flags, threads, exit codes, one-line errors.
+//! What both programs do alike at their outermost edge: shared flags, threads, exit codes, one-line
+//! errors.
 //!
-//! A program's `main` parses its arguments and hands one closure to [`run_program`], which runs it in a thread pool of its
-//! own and turns whatever happens (success, an error, an interruption, a closed pipe, a panic) into an exit code and at
-//! most one line on standard error. Not here: what any command does.
+//! A program's `main` parses its arguments and hands one closure to [`run_program`], which runs it
+//! in a thread pool of its own and turns whatever happens (success, an error, an interruption, a
+//! closed pipe, a panic) into an exit code and at most one line on standard error. Not here: what
+//! any command does.
 
-use std::any::Any;
-use std::fmt;
 use std::io::{self, Write};
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Mutex, PoisonError};
+use std::{any::Any, fmt};
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, ValueEnum};
@@ -17,15 +18,15 @@ use ember_kernels::simd;
 use ember_model::device::DeviceChoice;
 use ember_model::recorded;
 
-use crate::exit::INTERRUPTED;
-use crate::interrupt;
+use crate::interrupt::{self, INTERRUPTED};
 use crate::terminal::{self, printable};
 use crate::wording;
 
-pub use crate::exit::exit;
+pub use crate::interrupt::exit;
 pub use crate::usage::UsageError;
 
-/// Deep recursion inside tensor kernels runs on pool threads; the default of 2 MiB is too little for it.
+/// Deep recursion inside tensor kernels runs on pool threads; the default of 2 MiB is too little
+/// for it.
 const STACK_BYTES: usize = 64 << 20;
 
 /// The flags that every command of both programs takes.
@@ -71,7 +72,8 @@ pub enum Outcome {
     Interrupted,
 }
 
-/// An error that another process, started together with this one, says for both: this one ends with the same code and no line.
+/// An error that another process, started together with this one, says for both: this one ends with
+/// the same code and no line.
 #[derive(Debug, thiserror::Error)]
 #[error("another process says why (exit code {0})")]
 pub struct SaidElsewhere(pub u8);
@@ -129,11 +131,13 @@ pub fn parse<C: Parser>() -> C {
     })
 }
 
-/// Runs a whole command and ends the process with its exit code: 0 done, 1 failed, 2 wrong arguments, 130 interrupted.
+/// Runs a whole command and ends the process with its exit code: 0 done, 1 failed, 2 wrong
+/// arguments, 130 interrupted.
 ///
-/// The command runs inside a pool of `--threads` threads, since CPU kernels started from within the pool need not wake it
-/// for every operation. Errors and panics become one line on standard error; a closed pipe ends quietly with 0. The
-/// environment variable `RUST_BACKTRACE` brings panics back in full, for whoever hunts one.
+/// The command runs inside a pool of `--threads` threads, since CPU kernels started from within the
+/// pool need not wake it for every operation. Errors and panics become one line on standard error;
+/// a closed pipe ends quietly with 0. The environment variable `RUST_BACKTRACE` brings panics back
+/// in full, for whoever hunts one.
 pub fn run_program(common: &CommonArgs, command: impl FnOnce(&Interrupt) -> Result<Outcome> + Send) -> ! {
     remember_panics();
     quieten_wayland();
@@ -160,8 +164,9 @@ pub fn run_program(common: &CommonArgs, command: impl FnOnce(&Interrupt) -> Resu
     exit(ending.code)
 }
 
-/// Keeps a line that is not ours off the terminal: looking for graphics adapters loads Wayland's library where there is one, and
-/// that complains on standard error where no session has set its folder, as over ssh. Any folder without a socket will do.
+/// Keeps a line that is not ours off the terminal: looking for graphics adapters loads Wayland's
+/// library where there is one, and that complains on standard error where no session has set its
+/// folder, as over ssh. Any folder without a socket will do.
 fn quieten_wayland() {
     const FOLDER: &str = "XDG_RUNTIME_DIR";
     if cfg!(target_os = "linux") && std::env::var_os(FOLDER).is_none() {
@@ -205,7 +210,8 @@ fn is_broken_pipe(cause: &(dyn std::error::Error + 'static)) -> bool {
     kind == Some(io::ErrorKind::BrokenPipe)
 }
 
-/// What to tell the user about a panic: a cause they can act on where the message shows one, else that it is our mistake.
+/// What to tell the user about a panic: a cause they can act on where the message shows one, else
+/// that it is our mistake.
 fn explain_panic(message: &str) -> String {
     let lower = message.to_lowercase();
     let any = |words: &[&str]| words.iter().any(|word| lower.contains(word));

@@ -1,5 +1,6 @@
-//! Standard output and standard error, fit for whoever reads them: a terminal gets no control characters that came out of a
-//! model or a file, since those would move its cursor, clear its screen or worse; a pipe and a file get every byte as it is.
+//! Standard output and standard error, fit for whoever reads them: a terminal gets no control
+//! characters that came out of a model or a file, since those would move its cursor, clear its
+//! screen or worse; a pipe and a file get every byte as it is.
 //!
 //! Whatever either program writes to the two goes through [`stdout`], [`stderr`] and [`say`].
 
@@ -12,7 +13,8 @@ pub fn stdout() -> Screen<StdoutLock<'static>> {
     Screen { cleans: out.is_terminal(), out, held: None }
 }
 
-/// Standard output for text with colours of the program's own, in which all else went through [`printable`].
+/// Standard output for text with colours of the program's own, in which all else went through
+/// [`printable`].
 pub fn coloured_stdout() -> Screen<StdoutLock<'static>> {
     Screen { out: io::stdout().lock(), cleans: false, held: None }
 }
@@ -28,7 +30,8 @@ pub fn say(line: impl Display) {
     let _ = stderr().write_all(format!("{line}\n").as_bytes());
 }
 
-/// Text that cannot move a terminal's cursor: control characters become U+FFFD; line ends (`\r\n` as `\n`) and tabs stay.
+/// Text that cannot move a terminal's cursor: control characters become U+FFFD; line ends (`\r\n`
+/// as `\n`) and tabs stay.
 pub fn printable(text: &str) -> String {
     let is_kept = |c: char| !c.is_control() || c == '\n' || c == '\t';
     text.replace("\r\n", "\n").chars().map(|c| if is_kept(c) { c } else { char::REPLACEMENT_CHARACTER }).collect()
@@ -40,7 +43,8 @@ pub struct Screen<W> {
     out: W,
     /// Whether a terminal reads it.
     cleans: bool,
-    /// A byte that is judged by the next one: the carriage return of a line end, or the first of a character's two.
+    /// A byte that is judged by the next one: the carriage return of a line end, or the first of a
+    /// character's two.
     held: Option<u8>,
 }
 

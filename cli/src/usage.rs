@@ -1,4 +1,4 @@
-//! Being called wrongly.
+//! What an error is to a program: a failure, or that it was called wrongly.
 
 /// An error in how the program was called (exit code 2), such as a flag out of range.
 #[derive(Debug, thiserror::Error)]
@@ -10,4 +10,13 @@ impl UsageError {
     pub fn new(message: impl Into<String>) -> Self {
         Self(message.into())
     }
+}
+
+/// One error of a library, as a program says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Worded {
+    /// Something failed: exit code 1.
+    Failure(String),
+    /// The program was called wrongly: exit code 2.
+    Usage(String),
 }

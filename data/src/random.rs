@@ -1,19 +1,16 @@
 //! Random numbers that depend on nothing but a seed and a place.
 //!
-//! A "place" names where in a run a draw happens, as integers: (step, micro-batch), say, or (index of a story). A run that
-//! is resumed asks for the same place and gets the same numbers, with no generator state to save.
+//! A "place" names where in a run a draw happens, as integers: (step, micro-batch), say, or (index
+//! of a story). A run that is resumed asks for the same place and gets the same numbers, with no
+//! generator state to save.
 
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::SeedableRng;
+use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
+use std::iter;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// The generator of random numbers for one place of one seed.
 pub fn rng(seed: u64, place: &[u64]) -> ChaCha8Rng {
-    let mut name = Vec::with_capacity(8 * (place.len() + 1));
-    name.extend_from_slice(&seed.to_le_bytes());
-    for number in place {
-        name.extend_from_slice(&number.to_le_bytes());
-    }
+    let name: Vec<u8> = iter::once(&seed).chain(place).flat_map(|number| number.to_le_bytes()).collect();
     let mut key = [0u8; 32];
     for (i, word) in key.chunks_exact_mut(8).enumerate() {
         word.copy_from_slice(&xxh3_64_with_seed(&name, i as u64).to_le_bytes());
@@ -21,8 +18,9 @@ pub fn rng(seed: u64, place: &[u64]) -> ChaCha8Rng {
     ChaCha8Rng::from_seed(key)
 }
 
-/// A bijection of 64-bit integers whose output bits all depend on all input bits: the finalizer of SplitMix64
-/// (Steele, Lea and Flood 2014, "Fast Splittable Pseudorandom Number Generators", section 4).
+/// A bijection of 64-bit integers whose output bits all depend on all input bits: the finalizer of
+/// SplitMix64 (Steele, Lea and Flood 2014, "Fast Splittable Pseudorandom Number Generators",
+/// section 4).
 pub fn mix(x: u64) -> u64 {
     let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -30,8 +28,8 @@ pub fn mix(x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// A keyed shuffle of 0..n that is computed, not stored: a Feistel network with cycle walking (Black and Rogaway 2002,
-/// "Ciphers with Arbitrary Finite Domains").
+/// A keyed shuffle of 0..n that is computed, not stored: a Feistel network with cycle walking
+/// (Black and Rogaway 2002, "Ciphers with Arbitrary Finite Domains").
 #[derive(Clone, Copy, Debug)]
 pub struct Permutation {
     n: u64,
@@ -51,7 +49,8 @@ impl Permutation {
     /// Where `i` goes; panics unless `i < n`.
     pub fn at(&self, i: u64) -> u64 {
         assert!(i < self.n, "place {i} of a permutation of {}", self.n);
-        // The network permutes 0..4^half_bits, at most 4n values; a value outside 0..n is sent on until it falls inside.
+        // The network permutes 0..4^half_bits, at most 4n values; a value outside 0..n is sent on
+        // until it falls inside.
         let mut value = self.encrypt(i);
         while value >= self.n {
             value = self.encrypt(value);
@@ -100,7 +99,8 @@ mod tests {
             let order: Vec<u64> = (0..4).map(|i| permutation.at(i)).collect();
             *counts.entry(order).or_insert(0u32) += 1;
         }
-        // 1000 expected each; a Feistel network on two-bit values is not ideal, hence the wide band.
+        // 1000 expected each; a Feistel network on two-bit values is not ideal, hence the wide
+        // band.
         assert_eq!(counts.len(), 24);
         assert!(counts.values().all(|&count| (500..2000).contains(&count)), "{counts:?}");
     }

@@ -1,4 +1,5 @@
-//! Token ids on disk: a header of 64 bytes, then the ids as 16-bit or 32-bit integers, all little-endian.
+//! Token ids on disk: a header of 64 bytes, then the ids as 16-bit or 32-bit integers, all
+//! little-endian.
 //!
 //! | bytes | content |
 //! |---|---|
@@ -13,20 +14,65 @@
 
 use ember_host::file_error::{At, FileError};
 use ember_host::files;
-use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
-use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::{fs::File, ops::Range, sync::Arc};
 use tempfile::NamedTempFile;
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
-mod error;
-mod layout;
+const MAGIC: &[u8; 8] = b"EMBERTOK";
+const VERSION: u32 = 1;
+const HEADER_BYTES: usize = 64;
 
-pub use error::Error;
+/// Why a token file cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The system does not let the file be read or written.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// Another kind of file, one of another version, or one that is not what was written.
+    #[error("{path} {what}; prepare the text again")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// An id to be written is none of the vocabulary.
+    #[error("token id {id} is outside a vocabulary of {vocab_size}: the tokenizer contradicts its own size")]
+    OutsideVocabulary {
+        /// The id.
+        id: u32,
+        /// Every id is to be below this.
+        vocab_size: usize,
+    },
+}
 
-use layout::{HEADER_BYTES, MAGIC, VERSION, header, id_bytes};
+impl Error {
+    fn damaged(path: &Path, what: String) -> Self {
+        Self::Damaged { path: path.to_owned(), what }
+    }
+}
+
+/// Bytes of an id.
+fn id_bytes(vocab_size: usize) -> usize {
+    if vocab_size <= 1 << 16 { 2 } else { 4 }
+}
+
+/// The header of a file with so many ids, which have this checksum.
+fn header(count: u64, vocab_size: usize, checksum: u64) -> [u8; HEADER_BYTES] {
+    let mut header = [0u8; HEADER_BYTES];
+    header[..8].copy_from_slice(MAGIC);
+    header[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    header[12..16].copy_from_slice(&(id_bytes(vocab_size) as u32).to_le_bytes());
+    header[16..24].copy_from_slice(&count.to_le_bytes());
+    header[24..32].copy_from_slice(&(vocab_size as u64).to_le_bytes());
+    header[32..40].copy_from_slice(&checksum.to_le_bytes());
+    let own = xxh3_64(&header[..40]);
+    header[40..48].copy_from_slice(&own.to_le_bytes());
+    header
+}
 
 /// Whether there is a token file at `path`, by its first bytes.
 pub(crate) fn is_token_file(path: &Path) -> bool {
@@ -39,8 +85,9 @@ const BLOCK_IDS: usize = 1 << 16;
 
 /// A file of token ids, of which a range is read at a time; clones share the open file.
 ///
-/// It is not mapped into memory: a file that others cut short would end the process without a line, where a read that comes
-/// back short is an error like any other. What is read often stays in the system's cache all the same.
+/// It is not mapped into memory: a file that others cut short would end the process without a line,
+/// where a read that comes back short is an error like any other. What is read often stays in the
+/// system's cache all the same.
 #[derive(Clone)]
 pub struct TokenFile {
     path: PathBuf,
@@ -57,10 +104,12 @@ enum Content {
 }
 
 impl TokenFile {
-    /// Opens a token file and checks its header and size, not yet its content (see [`TokenFile::verify`]).
+    /// Opens a token file and checks its header and size, not yet its content (see
+    /// [`TokenFile::verify`]).
     ///
     /// # Errors
-    /// When it cannot be read, or its header says that it is another kind of file, damaged or of another version.
+    /// When it cannot be read, or its header says that it is another kind of file, damaged or of
+    /// another version.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let file = File::open(path).at("cannot open", path)?;
         let bytes = file.metadata().at("cannot read", path)?.len();
@@ -81,38 +130,39 @@ impl TokenFile {
     }
 
     fn from_content(path: &Path, content: Content, bytes: u64) -> Result<Self, Error> {
-        let path = path.to_owned();
+        let damaged = |what: String| Err(Error::damaged(path, what));
         let mut header = [0; HEADER_BYTES];
-        if bytes < HEADER_BYTES as u64 {
-            return Err(Error::Foreign(path));
+        if bytes >= HEADER_BYTES as u64 {
+            content.read_at(&mut header, 0).map_err(|error| unreadable(path, error))?;
         }
-        content.read_at(&mut header, 0).map_err(|error| unreadable(&path, error))?;
         if !header.starts_with(MAGIC) {
-            return Err(Error::Foreign(path));
+            return damaged("is not a token file".to_owned());
         }
         let u32_at = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
         let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
         let version = u32_at(8);
         if version != VERSION {
-            return Err(Error::Version { path, version });
+            return damaged(format!("has layout version {version}, this program reads {VERSION}"));
         }
         let (width, count, vocab_size, checksum) = (u32_at(12) as usize, u64_at(16), u64_at(24) as usize, u64_at(32));
         if u64_at(40) != xxh3_64(&header[..40]) || width != id_bytes(vocab_size) {
-            return Err(Error::Header(path));
+            return damaged("has a damaged header".to_owned());
         }
         let expected = count.checked_mul(width as u64).and_then(|payload| payload.checked_add(HEADER_BYTES as u64));
         if expected != Some(bytes) {
-            return Err(Error::Length { path, bytes, count, width });
+            return damaged(format!("has {bytes} bytes where its header promises {count} ids of {width} bytes"));
         }
-        Ok(Self { path, content: Arc::new(content), id_bytes: width, count: count as usize, vocab_size, checksum })
+        let (path, content) = (path.to_owned(), Arc::new(content));
+        Ok(Self { path, content, id_bytes: width, count: count as usize, vocab_size, checksum })
     }
 
-    /// Reads the whole file: its checksum must be the header's, and every id below the size of the vocabulary.
+    /// Reads the whole file: its checksum must be the header's, and every id below the size of the
+    /// vocabulary.
     ///
     /// # Errors
     /// When it cannot be read, or is damaged.
     pub fn verify(&self) -> Result<(), Error> {
-        let path = || self.path.clone();
+        let damaged = |what: String| Err(Error::damaged(&self.path, what));
         let mut hash = Xxh3Default::new();
         let (mut bytes, mut ids) = (Vec::new(), Vec::new());
         for start in (0..self.count).step_by(BLOCK_IDS) {
@@ -121,10 +171,10 @@ impl TokenFile {
             ids.clear();
             self.push_ids(&bytes, &mut ids);
             if let Some(&id) = ids.iter().find(|&&id| id as usize >= self.vocab_size) {
-                return Err(Error::ForeignId { path: path(), id, vocab_size: self.vocab_size });
+                return damaged(format!("holds the token id {id}, and its vocabulary has {} ids", self.vocab_size));
             }
         }
-        if hash.digest() == self.checksum { Ok(()) } else { Err(Error::Damaged(path())) }
+        if hash.digest() == self.checksum { Ok(()) } else { damaged("is damaged (its checksum differs)".to_owned()) }
     }
 
     /// Number of token ids.
@@ -196,13 +246,7 @@ impl Content {
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         match self {
             Self::File(file) => read_exact_at(file, bytes, offset),
-            Self::Memory(all) => {
-                let start = offset as usize;
-                bytes.copy_from_slice(
-                    all.get(start..start + bytes.len()).ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?,
-                );
-                Ok(())
-            }
+            Self::Memory(all) => all.get(offset as usize..).unwrap_or_default().read_exact(bytes),
         }
     }
 }
@@ -230,12 +274,13 @@ fn read_exact_at(file: &File, mut bytes: &mut [u8], mut offset: u64) -> io::Resu
 /// Why a file that was whole when it was opened cannot be read.
 fn unreadable(path: &Path, error: io::Error) -> Error {
     match error.kind() {
-        io::ErrorKind::UnexpectedEof => Error::CutShort(path.to_owned()),
+        io::ErrorKind::UnexpectedEof => Error::damaged(path, "was cut short while it was in use".to_owned()),
         _ => FileError { doing: "cannot read", path: path.to_owned(), source: error }.into(),
     }
 }
 
-/// Appends ids in the width that `vocab_size` asks for; an id outside the vocabulary is an error, never cut to fit.
+/// Appends ids in the width that `vocab_size` asks for; an id outside the vocabulary is an error,
+/// never cut to fit.
 fn push_ids(bytes: &mut Vec<u8>, ids: &[u32], vocab_size: usize) -> Result<(), Error> {
     if let Some(&id) = ids.iter().find(|&&id| id as usize >= vocab_size) {
         return Err(Error::OutsideVocabulary { id, vocab_size });
@@ -248,7 +293,8 @@ fn push_ids(bytes: &mut Vec<u8>, ids: &[u32], vocab_size: usize) -> Result<(), E
     Ok(())
 }
 
-/// Writes a token file piece by piece; nothing stands under its name before [`TokenWriter::finish`].
+/// Writes a token file piece by piece; nothing stands under its name before
+/// [`TokenWriter::finish`].
 pub struct TokenWriter {
     path: PathBuf,
     file: BufWriter<NamedTempFile>,
@@ -283,13 +329,8 @@ impl TokenWriter {
     }
 
     /// Number of ids so far.
-    pub fn len(&self) -> u64 {
+    pub fn count(&self) -> u64 {
         self.count
-    }
-
-    /// Whether no id was pushed yet.
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
     }
 
     /// Completes the header, makes the file durable, gives it its name and returns its checksum.
@@ -310,102 +351,4 @@ impl TokenWriter {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-    use proptest::prelude::*;
-
-    fn write(path: &Path, ids: &[u32], vocab_size: usize) {
-        let mut writer = TokenWriter::create(path, vocab_size).unwrap();
-        for piece in ids.chunks(7) {
-            writer.push(piece).unwrap();
-        }
-        writer.finish().unwrap();
-    }
-
-    #[test]
-    fn the_layout_is_the_documented_one() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("t.bin");
-        write(&path, &[1, 258], 300);
-        let bytes = std::fs::read(&path).unwrap();
-        assert_eq!(&bytes[..8], b"EMBERTOK");
-        assert_eq!(bytes[12], 2);
-        assert_eq!(bytes[16], 2);
-        assert_eq!(&bytes[64..], [1, 0, 2, 1]);
-    }
-
-    #[test]
-    fn damage_is_recognised() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("t.bin");
-        write(&path, &[1, 2, 3, 4], 70_000);
-        let whole = std::fs::read(&path).unwrap();
-        let open = |bytes: &[u8]| {
-            std::fs::write(&path, bytes).unwrap();
-            TokenFile::open(&path).and_then(|file| file.verify())
-        };
-        assert!(open(&whole).is_ok());
-        assert!(open(&whole[..whole.len() - 1]).unwrap_err().to_string().contains("promises 4 ids"));
-        assert!(open(&whole[..10]).unwrap_err().to_string().contains("not a token file"));
-        assert!(open(&[]).is_err());
-        for place in [0, 8, 12, 16, 24, 32, 40, 64, 79] {
-            let mut broken = whole.clone();
-            broken[place] ^= 1;
-            assert!(open(&broken).is_err(), "a flipped bit at byte {place} went unseen");
-        }
-    }
-
-    #[test]
-    fn an_id_outside_the_vocabulary_is_refused() {
-        assert!(TokenFile::from_ids(&[0, 65], 65).is_err());
-        assert!(TokenFile::from_ids(&[0, 70_000], 65_536).is_err());
-    }
-
-    #[test]
-    fn an_id_outside_the_vocabulary_is_seen_behind_a_right_checksum() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("t.bin");
-        let payload: Vec<u8> = [3u16, 65, 4].into_iter().flat_map(u16::to_le_bytes).collect();
-        std::fs::write(&path, [&header(3, 65, xxh3_64(&payload))[..], &payload].concat()).unwrap();
-        let error = TokenFile::open(&path).unwrap().verify().unwrap_err().to_string();
-        assert!(error.contains("holds the token id 65, and its vocabulary has 65 ids"), "{error}");
-    }
-
-    #[test]
-    fn a_file_that_is_cut_short_while_it_is_open_is_an_error() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("t.bin");
-        write(&path, &[7; 10_000], 65);
-        let file = TokenFile::open(&path).unwrap();
-        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(4096).unwrap();
-        assert!(file.get(0..100, &mut Vec::new()).is_ok());
-        for failed in [file.get(9_000..9_100, &mut Vec::new()), file.verify(), file.positions(1).map(drop)] {
-            let error = failed.unwrap_err().to_string();
-            assert!(error.ends_with("t.bin was cut short while it was in use; prepare the text again"), "{error}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn what_is_written_is_read(
-            ids in proptest::collection::vec(0u32..60_000, 0..200), vocab_size in prop_oneof![Just(60_000usize), Just(100_000)],
-            from in 0.0..1.0f64, to in 0.0..1.0f64,
-        ) {
-            let folder = tempfile::tempdir().unwrap();
-            let path = folder.path().join("t.bin");
-            write(&path, &ids, vocab_size);
-            let file = TokenFile::open(&path).unwrap();
-            file.verify().unwrap();
-            prop_assert_eq!(file.len(), ids.len());
-            let (a, b) = ((from * ids.len() as f64) as usize, (to * ids.len() as f64) as usize);
-            let mut read = Vec::new();
-            file.get(a.min(b)..a.max(b), &mut read).unwrap();
-            prop_assert_eq!(&read[..], &ids[a.min(b)..a.max(b)]);
-            if let Some(&id) = ids.first() {
-                let expected: Vec<u64> = (0..ids.len()).filter(|&i| ids[i] == id).map(|i| i as u64).collect();
-                prop_assert_eq!(file.positions(id).unwrap(), expected);
-            }
-        }
-    }
-}
+mod tests;

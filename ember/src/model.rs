@@ -4,13 +4,12 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use ember_data::tokenizer::{self, SpecialTokens, Tokenizer};
-use ember_decoding::completion::FinishReason;
 use ember_decoding::config::{FolderError, FolderSettings, GenerationConfig, KnobError, Knobs};
 use ember_decoding::generator::{Generator, Prompts, Reader, Written};
 use ember_decoding::load::{EndTokens, LoadError, load};
 use ember_decoding::run_folder::{self, FindError};
 use ember_decoding::score::{Tally, score_texts, scored_bytes};
-use ember_decoding::stop::EmptyStopString;
+use ember_decoding::{completion::FinishReason, stop::EmptyStopString};
 use ember_model::device::{self, DeviceChoice};
 use ember_model::{Gpt, WeightType, folder};
 
@@ -62,8 +61,8 @@ pub struct Model {
 }
 
 impl Model {
-    /// Opens a run (its best checkpoint, else its latest), a checkpoint folder or a Hugging Face folder, on the first device that
-    /// works.
+    /// Opens a run (its best checkpoint, else its latest), a checkpoint folder or a Hugging Face
+    /// folder, on the first device that works.
     ///
     /// # Errors
     /// When there is no checkpoint, or it cannot be read.
@@ -100,7 +99,8 @@ impl Model {
         &self.tokenizer
     }
 
-    /// How its texts are drawn, as its folder says: to change a knob, change a copy, and hand it to [`Self::generator`].
+    /// How its texts are drawn, as its folder says: to change a knob, change a copy, and hand it to
+    /// [`Self::generator`].
     pub fn config(&self) -> &GenerationConfig {
         &self.config
     }
@@ -129,8 +129,8 @@ impl Model {
         self.stream(prompt, &self.config, |_| ControlFlow::Continue(()))
     }
 
-    /// A continuation of `prompt` by these knobs, told piece by piece: what `on_text` has got is final. It breaks off to end the
-    /// text there.
+    /// A continuation of `prompt` by these knobs, told piece by piece: what `on_text` has got is
+    /// final. It breaks off to end the text there.
     ///
     /// # Errors
     /// As [`Self::write`].
@@ -147,8 +147,8 @@ impl Model {
         Ok(written.into_iter().next().map(|written| written.text).unwrap_or_default())
     }
 
-    /// Continuations of many prompts by these knobs, computed together: for each as many as `num_return_sequences` asks for, the
-    /// best first where they are ranked.
+    /// Continuations of many prompts by these knobs, computed together: for each as many as
+    /// `num_return_sequences` asks for, the best first where they are ranked.
     ///
     /// # Errors
     /// As [`Self::write`], for the first prompt at fault.

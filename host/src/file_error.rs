@@ -1,8 +1,7 @@
 //! The error of a file or folder that cannot be read or written, and any error with its causes.
 
-use std::error::Error;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{error::Error, io};
 
 /// What could not be done, with which file or folder, and why.
 #[derive(Debug, thiserror::Error)]
@@ -18,7 +17,8 @@ pub struct FileError {
 
 /// Names the file in an error of the system.
 pub trait At<T> {
-    /// The same, where the error says what was being done, as in "cannot read", and with which file.
+    /// The same, where the error says what was being done, as in "cannot read", and with which
+    /// file.
     ///
     /// # Errors
     /// Those of the system.

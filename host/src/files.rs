@@ -1,14 +1,13 @@
 //! Files that are written whole or not at all, and the checksum that shows later damage.
 
 use crate::file_error::{At, FileError};
-use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
-use std::path::Path;
+use std::{fs::File, path::Path};
 use tempfile::NamedTempFile;
 use xxhash_rust::xxh3::Xxh3Default;
 
-/// Writes a file under a temporary name in the same folder, flushes it to the disk and renames it to `path`, so that a
-/// crash or a full disk leaves either the old file or the new one.
+/// Writes a file under a temporary name in the same folder, flushes it to the disk and renames it
+/// to `path`, so that a crash or a full disk leaves either the old file or the new one.
 ///
 /// # Errors
 /// What `write` returns, or the disk's own, naming `path`.
@@ -44,11 +43,13 @@ pub const UNFINISHED: &str = ".unfinished-";
 
 /// A new temporary file beside `path`, deleted again when dropped uncommitted.
 pub fn temporary(path: &Path) -> Result<NamedTempFile, FileError> {
-    tempfile::Builder::new()
-        .prefix(UNFINISHED)
-        .permissions_for_new_file()
-        .tempfile_in(folder_of(path))
-        .at("cannot write into", folder_of(path))
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(UNFINISHED);
+    // Temporary files are private by default; ours become ordinary files and get the user's
+    // ordinary permissions: these, less the umask.
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    builder.tempfile_in(folder_of(path)).at("cannot write into", folder_of(path))
 }
 
 /// Makes a temporary file durable and gives it its name.
@@ -71,24 +72,6 @@ fn folder_of(path: &Path) -> &Path {
 /// A rename lasts once its folder is on the disk; Windows has no such call and needs none.
 fn sync_folder(folder: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
-}
-
-/// Temporary files are private by default; ours become ordinary files and get the user's ordinary permissions.
-trait PermissionsForNewFile {
-    fn permissions_for_new_file(&mut self) -> &mut Self;
-}
-
-impl PermissionsForNewFile for tempfile::Builder<'_, '_> {
-    #[cfg(unix)]
-    fn permissions_for_new_file(&mut self) -> &mut Self {
-        use std::os::unix::fs::PermissionsExt;
-        self.permissions(std::fs::Permissions::from_mode(0o666)) // less the user's umask
-    }
-
-    #[cfg(not(unix))]
-    fn permissions_for_new_file(&mut self) -> &mut Self {
-        self
-    }
 }
 
 #[cfg(test)]

@@ -1,13 +1,14 @@
-//! A request to end: a flag that long work looks at between its steps, and that a program's signals raise.
+//! A request to end: a flag that long work looks at between its steps, and that a program's signals
+//! raise.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Whether the user asked the program to end; clones share one state.
 ///
-/// The first signal sets a flag and leaves ending to the work at hand, which can still save what it has. A second
-/// signal ends the process at once, and so does a first one that nobody has looked for yet: there is
-/// nothing to save, and what the process waits for may never come.
+/// The first signal sets a flag and leaves ending to the work at hand, which can still save what it
+/// has. A second signal ends the process at once, and so does a first one that nobody has looked
+/// for yet: there is nothing to save, and what the process waits for may never come.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt {
     state: Arc<State>,
@@ -23,12 +24,14 @@ struct State {
 }
 
 impl Interrupt {
-    /// An interrupt that no signal reaches: for tests, and for callers that only use [`Interrupt::request`].
+    /// An interrupt that no signal reaches: for tests, and for callers that only use
+    /// [`Interrupt::request`].
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes a signal, and says whether it ends the process; what was to be done before is done then.
+    /// Takes a signal, and says whether it ends the process; what was to be done before is done
+    /// then.
     pub fn signalled(&self) -> bool {
         let ends = self.ends_at_once();
         if let (true, Some(tidy_up)) = (ends, self.state.before_exit.get()) {
@@ -43,7 +46,8 @@ impl Interrupt {
         again || waiting.load(Ordering::SeqCst) || !looked.load(Ordering::SeqCst)
     }
 
-    /// What a signal that ends the process at once does before, such as giving the terminal back. The first call counts.
+    /// What a signal that ends the process at once does before, such as giving the terminal back.
+    /// The first call counts.
     pub fn before_exit(&self, tidy_up: fn()) {
         self.state.before_exit.get_or_init(|| tidy_up);
     }
@@ -64,7 +68,8 @@ impl Interrupt {
         self.state.requested.store(false, Ordering::SeqCst);
     }
 
-    /// Runs something that blocks and has nothing to save, such as reading a line: meanwhile the first signal ends the process.
+    /// Runs something that blocks and has nothing to save, such as reading a line: meanwhile the
+    /// first signal ends the process.
     pub fn while_waiting<T>(&self, block: impl FnOnce() -> T) -> T {
         self.state.waiting.store(true, Ordering::SeqCst);
         let result = block();

@@ -3,14 +3,15 @@
 mod group;
 
 use group::field;
-use std::fs;
-use std::path::Path;
+use std::{fs, path::Path};
 
-/// What is taken for free where nobody can be asked, a careful 2 GiB: on a graphics card, and on systems other than Linux.
+/// What is taken for free where nobody can be asked, a careful 2 GiB: on a graphics card, and on
+/// systems other than Linux.
 pub const ASSUMED_BYTES: usize = 2 << 30;
 
-/// Bytes of the processor's memory that a program may still take: on Linux what the system has available, or what is left to
-/// its control groups (a container's limit) where that is less; on other systems [`ASSUMED_BYTES`].
+/// Bytes of the processor's memory that a program may still take: on Linux what the system has
+/// available, or what is left to its control groups (a container's limit) where that is less; on
+/// other systems [`ASSUMED_BYTES`].
 pub fn available_bytes() -> usize {
     let system = fs::read_to_string("/proc/meminfo").ok().and_then(|text| meminfo_available(&text));
     system.into_iter().chain(group::left(Path::new("/"))).min().unwrap_or(ASSUMED_BYTES)

@@ -1,8 +1,10 @@
-//! What a program writes where its user says: regular files whole or not at all, anything else as it is.
+//! What a program writes where its user says: regular files whole or not at all, anything else as
+//! it is.
 //!
-//! A file is written under a temporary name and renamed, and a rename replaces whatever stands there. So links are followed
-//! first, and a device, a pipe or a socket is opened and written into, as a shell's `>` does. Files of our own making, in
-//! folders of our own, go through [`files`](crate::files) as they are.
+//! A file is written under a temporary name and renamed, and a rename replaces whatever stands
+//! there. So links are followed first, and a device, a pipe or a socket is opened and written into,
+//! as a shell's `>` does. Files of our own making, in folders of our own, go through
+//! [`files`](crate::files) as they are.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, ErrorKind, Write};
@@ -21,15 +23,10 @@ pub enum Error {
     /// The system refuses.
     #[error(transparent)]
     File(#[from] FileError),
-    /// There is a folder of that name.
-    #[error("cannot write {0}: it is a folder; name a file")]
-    Folder(PathBuf),
-    /// A record would be written over a file.
-    #[error("{0} is there already; remove it or name another")]
-    Exists(PathBuf),
-    /// The path is a link that leads to itself.
-    #[error("cannot write {0}: its links lead in a circle")]
-    CircularLinks(PathBuf),
+    /// There is a folder of that name, a file that a record would be written over, or links that
+    /// lead in a circle.
+    #[error("{0}")]
+    Refused(String),
 }
 
 /// Where a path that a user gave leads.
@@ -41,8 +38,8 @@ enum Target {
     Stream,
 }
 
-/// Writes what a user asked for to `path`: a regular file as [`write_atomic`] does, where a link leads there too; into
-/// anything else what `write` writes.
+/// Writes what a user asked for to `path`: a regular file as [`write_atomic`] does, where a link
+/// leads there too; into anything else what `write` writes.
 ///
 /// # Errors
 /// What `write` returns, or the disk's own, naming `path`; a folder is refused.
@@ -57,7 +54,8 @@ pub fn write_output(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Resul
     Ok(())
 }
 
-/// Opens `path` to write a record that grows as it comes. A regular file must not be there yet: a record is not written over.
+/// Opens `path` to write a record that grows as it comes. A regular file must not be there yet: a
+/// record is not written over.
 ///
 /// # Errors
 /// When there is a file, or none can be made; the line names `path`.
@@ -67,7 +65,9 @@ pub fn create_record(path: &Path) -> Result<File, Error> {
         Target::File(file) => File::create_new(file),
     };
     match file {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(Error::Exists(path.to_owned())),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            Err(Error::Refused(format!("{} is there already; remove it or name another", path.display())))
+        }
         file => Ok(file.at("cannot create", path)?),
     }
 }
@@ -77,8 +77,9 @@ fn open_stream(path: &Path) -> Result<File, FileError> {
 }
 
 fn target(path: &Path) -> Result<Target, Error> {
+    let refuse = |why| Err(Error::Refused(format!("cannot write {}: {why}", path.display())));
     match path.metadata() {
-        Ok(there) if there.is_dir() => return Err(Error::Folder(path.to_owned())),
+        Ok(there) if there.is_dir() => return refuse("it is a folder; name a file"),
         Ok(there) if !there.is_file() => return Ok(Target::Stream),
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error).at("cannot write", path)?,
         _ => {}
@@ -96,11 +97,11 @@ fn target(path: &Path) -> Result<Target, Error> {
         let leads_to = file.read_link().at("cannot write", path)?;
         file = file.parent().unwrap_or(Path::new("")).join(leads_to);
     }
-    Err(Error::CircularLinks(path.to_owned()))
+    refuse("its links lead in a circle")
 }
 
-/// Whether a link stands for a file that a process holds open, as /dev/stdout does in the end: to replace the file by another
-/// would take it from its holder.
+/// Whether a link stands for a file that a process holds open, as /dev/stdout does in the end: to
+/// replace the file by another would take it from its holder.
 fn is_held_open(link: &Path) -> bool {
     link.parent().and_then(|folder| folder.canonicalize().ok()).is_some_and(|folder| folder.starts_with("/proc"))
 }

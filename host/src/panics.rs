@@ -1,11 +1,9 @@
-//! Attempts that may panic: drivers and adapters that are missing or broken do, and so do libraries that read damaged files. A user
-//! must see none of it.
+//! Attempts that may panic: drivers and adapters that are missing or broken do, and so do libraries
+//! that read damaged files. A user must see none of it.
 
-use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
+use std::{cell::Cell, sync::Once, thread};
 
 thread_local! {
     /// Whether this thread makes an attempt.
@@ -15,7 +13,8 @@ thread_local! {
 /// Threads that make one.
 static EVERYWHERE: AtomicUsize = AtomicUsize::new(0);
 
-/// What the names of the runtime's own threads begin with. A panic there is caught and goes on in the thread that waits.
+/// What the names of the runtime's own threads begin with. A panic there is caught and goes on in
+/// the thread that waits.
 const OF_THE_RUNTIME: &str = "DS";
 
 /// A panic that was held back: the first line of its message.
@@ -23,8 +22,9 @@ const OF_THE_RUNTIME: &str = "DS";
 #[error("{0}")]
 pub struct Panicked(pub String);
 
-/// Runs `f`, turning a panic into the first line of its message, of which the process's panic hook hears nothing. It hears of
-/// every other thread's as ever, but for the runtime's own while an attempt is made anywhere.
+/// Runs `f`, turning a panic into the first line of its message, of which the process's panic hook
+/// hears nothing. It hears of every other thread's as ever, but for the runtime's own while an
+/// attempt is made anywhere.
 ///
 /// # Errors
 /// The message.

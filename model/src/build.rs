@@ -1,24 +1,26 @@
-//! How a model comes to its parameters: each is asked for by name, and put where the forward pass finds it.
+//! How a model comes to its parameters: each is asked for by name, and put where the forward pass
+//! finds it.
 
 use std::sync::Arc;
 
 use burn::module::{Param, ParamId};
 use burn::tensor::{Device, FloatDType, Tensor, TensorData};
 
-use crate::device::multiplies;
 use crate::error::{Error, Result};
-use crate::gpt::{Attention, Block, Embedding, Gpt, Linear, Matrix, Mlp, Norm, PackedMatrix};
+use crate::gpt::{Attention, Block, Gpt, Mlp};
 use crate::init::{Init, ParameterSource, Random};
-use crate::operations::Operation;
+use crate::layers::{Embedding, Linear, Matrix, Norm, PackedMatrix};
 use crate::{GptConfig, ParameterMapper, WeightType};
+use crate::{device::multiplies, operations::Operation};
 use ember_kernels::arena::Memory;
 use ember_kernels::is_cpu;
 use ember_kernels::limits::{Use, check_heads};
 use ember_kernels::packed::{Packed, Source};
 
 impl Gpt {
-    /// A model with GPT-2's initial weights: normal with standard deviation 0.02, the projections back into the residual
-    /// stream `1 / sqrt(2 n_layer)` of that, biases 0 and scales 1. Each tensor is drawn from (seed, its name).
+    /// A model with GPT-2's initial weights: normal with standard deviation 0.02, the projections
+    /// back into the residual stream `1 / sqrt(2 n_layer)` of that, biases 0 and scales 1. Each
+    /// tensor is drawn from (seed, its name).
     ///
     /// # Errors
     /// When the shape is impossible ([`GptConfig::validate`]).
@@ -36,7 +38,9 @@ impl Gpt {
         Builder { source, config, device: device.clone(), packing: None }.model()
     }
 
-    /// As [`Self::build`] for inference, with the matrices stored as `weights`. On the CPU they are packed, and products are computed in float32; on other devices products with bfloat16 are computed in bfloat16.
+    /// As [`Self::build`] for inference, with the matrices stored as `weights`. On the CPU they are
+    /// packed, and products are computed in float32; on other devices products with bfloat16 are
+    /// computed in bfloat16.
     ///
     /// # Errors
     /// As [`Self::build`], and when the device does not know the type, or has not enough memory.
@@ -67,8 +71,9 @@ impl Gpt {
     }
 }
 
-/// Sizes `[n_in, n_out]` of all that a token is multiplied with, in the order in which it is built: a token's own, but that a tied
-/// head, which is the first embedding, comes before everything instead of after it.
+/// Sizes `[n_in, n_out]` of all that a token is multiplied with, in the order in which it is built:
+/// a token's own, but that a tied head, which is the first embedding, comes before everything
+/// instead of after it.
 fn matrices(config: &GptConfig) -> impl Iterator<Item = [usize; 2]> {
     let operations = config.operations();
     let block: Vec<_> = operations.matrices_of_a_block().collect();
@@ -77,8 +82,9 @@ fn matrices(config: &GptConfig) -> impl Iterator<Item = [usize; 2]> {
     before.into_iter().chain((0..config.n_layer).flat_map(move |_| block.clone())).chain(after)
 }
 
-/// What is multiplied, in bfloat16; what is added, the norms and the positions stay: kernels add in float32, and a cast for each
-/// product of each token would cost a GPU more than the bytes it spares.
+/// What is multiplied, in bfloat16; what is added, the norms and the positions stay: kernels add in
+/// float32, and a cast for each product of each token would cost a GPU more than the bytes it
+/// spares.
 struct ToBf16;
 
 impl ParameterMapper for ToBf16 {
@@ -98,14 +104,13 @@ struct Builder<'a> {
 impl Builder<'_> {
     fn model(&self) -> Result<Gpt> {
         let config = self.config;
-        let has_table = config.position_table() > 0;
-        let head = |name| self.head(name, config.vocab_size);
+        let (vocab_size, has_table) = (config.vocab_size, config.position_table() > 0);
         Ok(Gpt {
-            wte: if config.tied_head { head("wte")? } else { self.embedding("wte", config.vocab_size)? },
-            wpe: if has_table { Some(self.embedding("wpe", config.context_length)?) } else { None },
+            wte: if config.tied_head { self.head("wte")? } else { self.embedding("wte", vocab_size)? },
+            wpe: has_table.then(|| self.embedding("wpe", config.context_length)).transpose()?,
             h: (0..config.n_layer).map(|i| self.block(i)).collect::<Result<_>>()?,
             ln_f: self.norm("ln_f", config.n_embd)?,
-            lm_head: if config.tied_head { None } else { Some(head("lm_head")?) },
+            lm_head: (!config.tied_head).then(|| self.head("lm_head")).transpose()?,
             config: config.clone(),
             precision: FloatDType::F32,
         })
@@ -144,9 +149,9 @@ impl Builder<'_> {
     }
 
     /// An embedding with which the last vectors are multiplied.
-    fn head(&self, name: &str, rows: usize) -> Result<Embedding> {
+    fn head(&self, name: &str) -> Result<Embedding> {
+        let (n_embd, rows) = (self.config.n_embd, self.config.vocab_size);
         let Some((weights, memory)) = &self.packing else { return self.embedding(name, rows) };
-        let n_embd = self.config.n_embd;
         let values = self.source.values(&format!("{name}.weight"), &[rows, n_embd], Init::Normal(0.02))?;
         let packed = Packed::new(memory, *weights, Source::Columns(&values), [n_embd, rows], None);
         Ok(Embedding { weight: Matrix::Packed(PackedMatrix { packed }) })
@@ -173,11 +178,9 @@ impl Builder<'_> {
 
     /// A norm over the values of one head, which only scales.
     fn norm_of_heads(&self, name: &str) -> Result<Option<Norm>> {
-        if !self.config.qk_norm {
-            return Ok(None);
-        }
-        let weight = self.parameter(&format!("{name}.weight"), [self.config.head_size], Init::Constant(1.0))?;
-        Ok(Some(Norm { weight, bias: None }))
+        let weight = || self.parameter(&format!("{name}.weight"), [self.config.head_size], Init::Constant(1.0));
+        let norm = self.config.qk_norm.then(|| Ok(Norm { weight: weight()?, bias: None }));
+        norm.transpose()
     }
 
     fn bias(&self, name: &str, width: usize, wanted: bool) -> Result<Option<Param<Tensor<1>>>> {
@@ -186,10 +189,7 @@ impl Builder<'_> {
     }
 
     fn bias_values(&self, name: &str, width: usize, wanted: bool) -> Result<Option<Vec<f32>>> {
-        if !wanted {
-            return Ok(None);
-        }
-        let values = self.source.values(&format!("{name}.bias"), &[width], Init::Constant(0.0))?;
-        Ok(Some(values.into_owned()))
+        let values = || self.source.values(&format!("{name}.bias"), &[width], Init::Constant(0.0));
+        wanted.then(|| Ok(values()?.into_owned())).transpose()
     }
 }

@@ -1,13 +1,14 @@
-//! The key-value cache: what inference remembers so that a new token costs one position's work instead of the whole text's.
-//! Training has no use for it, since it computes every position of a known text at once.
+//! The key-value cache: what inference remembers so that a new token costs one position's work
+//! instead of the whole text's. Training has no use for it, since it computes every position of a
+//! known text at once.
 //!
-//! Keys and values stand in numbered slots, and a row of the batch is a list of slots, one for each of its positions. So rows
-//! may have different lengths; rows that begin alike (the beams of one prompt, several texts from it) share the slots of
-//! what they have in common; and to reorder, fork or drop rows is to edit lists, not to copy keys and values. Slots that no
-//! list names any more are won back all at once, when there are no others left.
+//! Keys and values stand in numbered slots, and a row of the batch is a list of slots, one for each
+//! of its positions. So rows may have different lengths; rows that begin alike (the beams of one
+//! prompt, several texts from it) share the slots of what they have in common; and to reorder, fork
+//! or drop rows is to edit lists, not to copy keys and values. Slots that no list names any more
+//! are won back all at once, when there are no others left.
 
-use std::iter;
-use std::sync::Arc;
+use std::{iter, sync::Arc};
 
 use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData};
 
@@ -18,7 +19,10 @@ use ember_kernels::{self as kernels, CachedRows, Heads, is_cpu};
 /// Keys and values of every layer for the positions that its rows have seen.
 #[derive(Clone, Debug)]
 pub struct KvCache {
-    layers: Vec<LayerCache>,
+    /// Each layer's keys and values, `[n_kv_head, slots, head_size]`, so that what a head reads
+    /// lies side by side; taken out while the kernel writes to them, so that nothing shares them
+    /// and they are written in place.
+    layers: Vec<Option<(Tensor<3>, Tensor<3>)>>,
     /// The slots of each row's positions.
     rows: Vec<Vec<u32>>,
     slots: usize,
@@ -30,26 +34,14 @@ pub struct KvCache {
     device: Device,
 }
 
-/// One layer's keys and values, each `[n_kv_head, slots, head_size]`, so that what a head reads lies side by side; taken out while the
-/// kernel writes to them, so that nothing shares them and they are written in place.
-#[derive(Clone, Debug)]
-struct LayerCache(Option<(Tensor<3>, Tensor<3>)>);
-
 impl KvCache {
     /// `rows` empty rows and memory for `slots` positions in all; it grows when that is not enough.
     pub fn new(config: &GptConfig, rows: usize, slots: usize, device: &Device) -> Self {
         let slots = slots.max(1);
-        let empty = Empty::new(config.n_layer, slots, config.heads(), device);
-        let layers = (0..config.n_layer).map(|_| LayerCache(Some((empty.tensor(), empty.tensor())))).collect();
-        Self {
-            layers,
-            rows: vec![Vec::new(); rows],
-            slots,
-            next: 0,
-            moves: 0,
-            heads: config.heads(),
-            device: device.clone(),
-        }
+        let heads = config.heads();
+        let empty = empty(config.n_layer, slots, heads, device);
+        let layers = (0..config.n_layer).map(|_| Some((empty(), empty()))).collect();
+        Self { layers, rows: vec![Vec::new(); rows], slots, next: 0, moves: 0, heads, device: device.clone() }
     }
 
     /// How many rows there are.
@@ -77,7 +69,8 @@ impl KvCache {
         self.rows[row].truncate(len);
     }
 
-    /// Makes new rows of the old ones: new row i begins as old row `parents[i]`. No key and no value is copied.
+    /// Makes new rows of the old ones: new row i begins as old row `parents[i]`. No key and no
+    /// value is copied.
     pub fn select(&mut self, parents: &[usize]) {
         let mut uses = vec![0; self.rows.len()];
         parents.iter().for_each(|&parent| uses[parent] += 1);
@@ -115,17 +108,19 @@ impl KvCache {
         self.slots - self.next
     }
 
-    /// Keys and values of every layer, shared: for a recorded step, which writes them where they lie.
+    /// Keys and values of every layer, shared: for a recorded step, which writes them where they
+    /// lie.
     pub(crate) fn shared(&self) -> Vec<(Tensor<3>, Tensor<3>)> {
-        self.layers.iter().filter_map(|layer| layer.0.clone()).collect()
+        self.layers.iter().flatten().cloned().collect()
     }
 
-    /// Attention of new positions `qkv` `[1, new positions, (n_head + 2 n_kv_head) head_size]` to this layer's cache,
-    /// which keeps their keys and values.
+    /// Attention of new positions `qkv` `[1, new positions, (n_head + 2 n_kv_head) head_size]` to
+    /// this layer's cache, which keeps their keys and values.
     pub(crate) fn attend(&mut self, layer: usize, qkv: Tensor<3>, rows: &kernels::CachedAttention) -> Tensor<3> {
-        let slot = &mut self.layers[layer].0;
+        let slot = &mut self.layers[layer];
         let Some((mut keys, mut values)) = slot.take() else { unreachable!("put back below, in every call") };
-        // A GPU keeps what the model computes in; until the first pass nobody has said what that is.
+        // A GPU keeps what the model computes in; until the first pass nobody has said what that
+        // is.
         if !is_cpu(&self.device) {
             let dtype = FloatDType::from(qkv.dtype());
             (keys, values) = (kernels::cast(keys, dtype), kernels::cast(values, dtype));
@@ -135,7 +130,8 @@ impl KvCache {
         y
     }
 
-    /// Moves the slots in use to the front, so that at least `free` are left behind them; into more memory where it must.
+    /// Moves the slots in use to the front, so that at least `free` are left behind them; into more
+    /// memory where it must.
     fn compact(&mut self, free: usize) {
         // Each slot in use once, in the order in which the rows name them.
         const UNUSED: u32 = u32::MAX;
@@ -150,19 +146,22 @@ impl KvCache {
             *slot = *target;
         }
         let live = in_use.len();
-        // Twice what is needed: with dead branches coming at every step, memory is then moved seldom.
+        // Twice what is needed: with dead branches coming at every step, memory is then moved
+        // seldom.
         let slots = if live + free > self.slots { 2 * (live + free) } else { self.slots };
         if live > 0 || slots > self.slots {
             let index = Tensor::<1, Int>::from_data(TensorData::new(in_use, [live]), &self.device);
-            let larger = (slots > self.slots).then(|| Empty::new(self.layers.len(), slots, self.heads, &self.device));
+            let larger = (slots > self.slots).then(|| empty(self.layers.len(), slots, self.heads, &self.device));
             let into = [0..self.heads.n_kv_head, 0..live, 0..self.heads.head_size];
             let moved = |old: Tensor<3>| {
-                let empty = |larger: &Empty| kernels::cast(larger.tensor(), old.dtype().into());
-                let target = larger.as_ref().map_or_else(|| old.clone(), empty);
+                let target = match &larger {
+                    Some(empty) => kernels::cast(empty(), old.dtype().into()),
+                    None => old.clone(),
+                };
                 if live == 0 { target } else { target.slice_assign(into.clone(), old.select(1, index.clone())) }
             };
             for layer in &mut self.layers {
-                layer.0 = layer.0.take().map(|(keys, values)| (moved(keys), moved(values)));
+                *layer = layer.take().map(|(keys, values)| (moved(keys), moved(values)));
             }
         }
         self.slots = slots;
@@ -171,29 +170,17 @@ impl KvCache {
     }
 }
 
-/// Where the empty keys and values of all layers come from. A step reads the cache whole, as it reads the weights, so on the CPU it
-/// too lies in one stretch of huge pages, if it fills one.
-struct Empty<'a> {
-    memory: Option<Arc<Memory>>,
-    shape: [usize; 3],
-    device: &'a Device,
-}
-
-impl<'a> Empty<'a> {
-    fn new(n_layer: usize, slots: usize, heads: Heads, device: &'a Device) -> Self {
-        let shape = [heads.n_kv_head, slots, heads.head_size];
-        let bytes = size_of::<f32>() * shape.iter().product::<usize>();
-        let parts = iter::repeat_n(bytes, 2 * n_layer);
-        let worth_it = is_cpu(device) && 2 * n_layer * bytes >= HUGE_PAGE;
-        // A system that refuses so much at once may still give it piece by piece.
-        Self { memory: worth_it.then(|| Memory::new(parts).ok()).flatten(), shape, device }
-    }
-
-    /// Keys or values of one layer.
-    fn tensor(&self) -> Tensor<3> {
-        match &self.memory {
-            Some(memory) => Tensor::from_data(memory.take().tensor_data(self.shape), self.device),
-            None => Tensor::zeros(self.shape, self.device),
-        }
+/// Makes the empty keys and values of all layers, one tensor a call. A step reads the cache whole,
+/// as it reads the weights, so on the CPU it too lies in one stretch of huge pages, if it fills
+/// one.
+fn empty(n_layer: usize, slots: usize, heads: Heads, device: &Device) -> impl Fn() -> Tensor<3> {
+    let shape = [heads.n_kv_head, slots, heads.head_size];
+    let bytes = size_of::<f32>() * shape.iter().product::<usize>();
+    let worth_it = is_cpu(device) && 2 * n_layer * bytes >= HUGE_PAGE;
+    // A system that refuses so much at once may still give it piece by piece.
+    let memory = worth_it.then(|| Memory::new(iter::repeat_n(bytes, 2 * n_layer)).ok()).flatten();
+    move || match &memory {
+        Some(memory) => Tensor::from_data(memory.take().tensor_data(shape), device),
+        None => Tensor::zeros(shape, device),
     }
 }

@@ -1,7 +1,6 @@
 //! A model to and from a Hugging Face folder.
 
-use std::borrow::Cow;
-use std::path::Path;
+use std::{borrow::Cow, path::Path};
 
 use burn::tensor::Device;
 
@@ -13,36 +12,38 @@ use crate::{Gpt, GptConfig, WeightType};
 /// Reads the model in `dir`: one of ours, or a Hugging Face folder of a GPT-2, a Llama or a Qwen3.
 ///
 /// # Errors
-/// When a file is missing, damaged, or describes something that this model does not compute; the line names the file.
+/// When a file is missing, damaged, or describes something that this model does not compute; the
+/// line names the file.
 pub fn load(dir: &Path, device: &Device) -> Result<Gpt> {
     load_changed(dir, |_| (), device)
 }
 
-/// As [`load`], with what `change` changes: the dropout, or the context, which can only become shorter. Of learned positions
-/// the first are kept.
+/// As [`load`], with what `change` changes: the dropout, or the context, which can only become
+/// shorter. Of learned positions the first are kept.
 ///
 /// # Errors
 /// As [`load`].
 pub fn load_changed(dir: &Path, change: impl FnOnce(&mut GptConfig), device: &Device) -> Result<Gpt> {
-    let stored = Stored::open(dir)?;
+    let stored = StoredWeights::of(dir)?;
     let mut config = stored.config.clone();
     change(&mut config);
     Gpt::build(&config, &stored, device)
 }
 
-/// As [`load`] for inference, with the matrices stored as `weights`. On the CPU they are packed and products are computed in float32; on
-/// other devices products with bfloat16 are computed in bfloat16.
+/// As [`load`] for inference, with the matrices stored as `weights`. On the CPU they are packed and
+/// products are computed in float32; on other devices products with bfloat16 are computed in
+/// bfloat16.
 ///
 /// # Errors
 /// As [`load`], and when the device does not know the type.
 pub fn load_for_inference(dir: &Path, weights: WeightType, device: &Device) -> Result<Gpt> {
-    let stored = Stored::open(dir)?;
+    let stored = StoredWeights::of(dir)?;
     Gpt::for_inference(&stored.config, &stored, weights, device)
 }
 
-/// Writes `config.json`, `model.safetensors` and `generation_config.json` into the existing folder `dir`; the caller makes
-/// the folder appear whole. `end_of_text` is the tokenizer's end token, which transformers wants to know, and `settings` are more
-/// keys of `generation_config.json`.
+/// Writes `config.json`, `model.safetensors` and `generation_config.json` into the existing folder
+/// `dir`; the caller makes the folder appear whole. `end_of_text` is the tokenizer's end token,
+/// which transformers wants to know, and `settings` are more keys of `generation_config.json`.
 ///
 /// # Errors
 /// When a file cannot be written; the line names it.
@@ -54,27 +55,13 @@ pub fn save(gpt: &Gpt, end_of_text: Option<u32>, settings: &Settings, dir: &Path
     Ok(folder::write(dir, gpt.config(), end_of_text, settings, &tensors)?)
 }
 
-/// A checkpoint's tensors.
-struct Stored {
-    /// The model that is stored.
-    config: GptConfig,
-    weights: StoredWeights,
-}
-
-impl Stored {
-    fn open(dir: &Path) -> Result<Self> {
-        let config = folder::read_config(dir)?;
-        Ok(Self { weights: StoredWeights::of(dir, &config)?, config })
-    }
-}
-
-impl ParameterSource for Stored {
+impl ParameterSource for StoredWeights {
     fn values(&self, name: &str, shape: &[usize], _init: Init) -> Result<Cow<'_, [f32]>> {
         if name != "wpe.weight" {
-            return Ok(self.weights.values(&self.config, name, shape)?);
+            return Ok(StoredWeights::values(self, name, shape)?);
         }
         // A context that was made shorter has the first positions.
-        let all = self.weights.values(&self.config, name, &[self.config.context_length, self.config.n_embd])?;
+        let all = StoredWeights::values(self, name, &[self.config.context_length, self.config.n_embd])?;
         let wanted = shape.iter().product();
         Ok(match all {
             Cow::Borrowed(values) => Cow::Borrowed(&values[..wanted]),

@@ -1,4 +1,5 @@
-//! The shape of a GPT. What follows from it (parameters, FLOPs, memory) is counted from its [operations](crate::operations).
+//! The shape of a GPT. What follows from it (parameters, FLOPs, memory) is counted from its
+//! [operations](crate::operations).
 
 use serde::{Deserialize, Serialize};
 
@@ -22,9 +23,11 @@ pub enum Positions {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NormKind {
-    /// Mean 0 and variance 1, then a scale and a shift ([Ba et al. 2016](https://arxiv.org/abs/1607.06450)).
+    /// Mean 0 and variance 1, then a scale and a shift ([Ba et al.
+    /// 2016](https://arxiv.org/abs/1607.06450)).
     LayerNorm,
-    /// Root mean square 1, then a scale ([Zhang and Sennrich 2019](https://arxiv.org/abs/1910.07467)).
+    /// Root mean square 1, then a scale ([Zhang and Sennrich
+    /// 2019](https://arxiv.org/abs/1910.07467)).
     RmsNorm,
 }
 
@@ -34,7 +37,8 @@ pub enum NormKind {
 pub enum MlpKind {
     /// GPT-2's GELU.
     Gelu,
-    /// One half of the hidden layer, through SiLU, opens and closes the other ([Shazeer 2020](https://arxiv.org/abs/2002.05202)).
+    /// One half of the hidden layer, through SiLU, opens and closes the other ([Shazeer
+    /// 2020](https://arxiv.org/abs/2002.05202)).
     SwiGlu,
 }
 
@@ -89,7 +93,8 @@ pub struct GptConfig {
     pub norm_epsilon: f64,
     /// What stands inside the MLP.
     pub mlp: MlpKind,
-    /// Whether every head's queries and keys are brought to unit size too ([Henry et al. 2020](https://arxiv.org/abs/2010.04245)).
+    /// Whether every head's queries and keys are brought to unit size too ([Henry et al.
+    /// 2020](https://arxiv.org/abs/2010.04245)).
     pub qk_norm: bool,
     /// Whether linear layers add a bias.
     pub bias: bool,
@@ -100,55 +105,10 @@ pub struct GptConfig {
     pub dropout: f64,
 }
 
-/// Why no model has a shape.
+/// Why no model has a shape: which value is at fault, and what it may be.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ShapeError {
-    /// A size is 0.
-    #[error("{0} is 0; it must be at least 1")]
-    Zero(&'static str),
-    /// A size is beyond any machine.
-    #[error("{name} is {value}, which no machine can hold; choose a smaller one")]
-    Huge {
-        /// Which.
-        name: &'static str,
-        /// Its value.
-        value: usize,
-    },
-    /// The width cannot be shared among the heads.
-    #[error("n_embd {n_embd} is not a multiple of n_head {n_head}; each head takes an equal share of the width")]
-    Heads {
-        /// The width.
-        n_embd: usize,
-        /// Heads of queries.
-        n_head: usize,
-    },
-    /// The heads of queries cannot be shared among those of keys and values.
-    #[error(
-        "n_head {n_head} is not a multiple of n_kv_head {n_kv_head}; each head of keys and values serves as many heads of queries"
-    )]
-    KvHeads {
-        /// Heads of queries.
-        n_head: usize,
-        /// Heads of keys and values.
-        n_kv_head: usize,
-    },
-    /// A head has no pairs of values to turn.
-    #[error("a head is {0} wide; rotary positions turn pairs of values, so choose n_embd / n_head even")]
-    OddHead(usize),
-    /// The base of the rotary angles.
-    #[error("rope_theta is {0}; it must be above 1, usually 10000")]
-    RopeTheta(f64),
-    /// The probability of dropout.
-    #[error("dropout is {0}; it must be at least 0 and below 1")]
-    Dropout(f64),
-    /// What is added to a variance.
-    #[error("the norms' epsilon is {0}; it must be between 0 and 1, usually 1e-5")]
-    NormEpsilon(f64),
-    /// All parameters together are beyond any machine.
-    #[error("this shape has {0:.1e} parameters, which no machine can hold; choose smaller sizes")]
-    Parameters(f64),
-}
+#[error("{0}")]
+pub struct ShapeError(String);
 
 impl GptConfig {
     /// GPT-2's defaults (no dropout, tied head) around the given sizes.
@@ -182,8 +142,8 @@ impl GptConfig {
     /// Refuses a shape that no model can have, naming the value at fault.
     ///
     /// # Errors
-    /// When a size is 0, `n_head` does not divide `n_embd`, a probability is outside `[0, 1)`, or the sizes multiply past
-    /// what can be addressed.
+    /// When a size is 0, `n_head` does not divide `n_embd`, a probability is outside `[0, 1)`, or
+    /// the sizes multiply past what can be addressed.
     pub fn validate(&self) -> Result<(), ShapeError> {
         for (name, value) in [
             ("vocab_size", self.vocab_size),
@@ -196,24 +156,37 @@ impl GptConfig {
             ("n_inner", self.n_inner),
         ] {
             match value {
-                0 => return Err(ShapeError::Zero(name)),
+                0 => return Err(ShapeError(format!("{name} is 0; it must be at least 1"))),
                 1..=LARGEST => {}
-                _ => return Err(ShapeError::Huge { name, value }),
+                _ => {
+                    let what = format!("{name} is {value}, which no machine can hold; choose a smaller one");
+                    return Err(ShapeError(what));
+                }
             }
         }
         let Self { n_embd, n_head, n_kv_head, head_size, rope_theta, dropout, norm_epsilon, .. } = *self;
         let rotary = self.positions == Positions::Rotary;
         let parameters = self.parameters_f64();
-        let refused = [
-            (!rotary && self.heads().query_width() != n_embd, ShapeError::Heads { n_embd, n_head }),
-            (!n_head.is_multiple_of(n_kv_head), ShapeError::KvHeads { n_head, n_kv_head }),
-            (rotary && !head_size.is_multiple_of(2), ShapeError::OddHead(head_size)),
-            (rotary && !(rope_theta > 1.0 && rope_theta < 1e12), ShapeError::RopeTheta(rope_theta)),
-            (!(0.0..1.0).contains(&dropout), ShapeError::Dropout(dropout)),
-            (!(norm_epsilon > 0.0 && norm_epsilon < 1.0), ShapeError::NormEpsilon(norm_epsilon)),
-            (parameters >= 1e13, ShapeError::Parameters(parameters)),
-        ];
-        refused.into_iter().find(|(is_so, _)| *is_so).map_or(Ok(()), |(_, error)| Err(error))
+        Err(ShapeError(if !rotary && self.heads().query_width() != n_embd {
+            format!("n_embd {n_embd} is not a multiple of n_head {n_head}; each head takes an equal share of the width")
+        } else if !n_head.is_multiple_of(n_kv_head) {
+            format!(
+                "n_head {n_head} is not a multiple of n_kv_head {n_kv_head}; each head of keys and values serves as many heads of \
+                 queries"
+            )
+        } else if rotary && !head_size.is_multiple_of(2) {
+            format!("a head is {head_size} wide; rotary positions turn pairs of values, so choose n_embd / n_head even")
+        } else if rotary && !(rope_theta > 1.0 && rope_theta < 1e12) {
+            format!("rope_theta is {rope_theta}; it must be above 1, usually 10000")
+        } else if !(0.0..1.0).contains(&dropout) {
+            format!("dropout is {dropout}; it must be at least 0 and below 1")
+        } else if !(norm_epsilon > 0.0 && norm_epsilon < 1.0) {
+            format!("the norms' epsilon is {norm_epsilon}; it must be between 0 and 1, usually 1e-5")
+        } else if parameters >= 1e13 {
+            format!("this shape has {parameters:.1e} parameters, which no machine can hold; choose smaller sizes")
+        } else {
+            return Ok(());
+        }))
     }
 }
 

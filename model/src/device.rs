@@ -1,7 +1,6 @@
 //! Which device computes: what this build and this machine offer, and which of them truly works.
 
-use std::fmt;
-use std::str::FromStr;
+use std::{fmt, str::FromStr};
 
 use burn::tensor::{DType, Device, FloatDType, Tensor, TensorData};
 use serde::Serialize;
@@ -67,10 +66,10 @@ impl FromStr for DeviceChoice {
     fn from_str(text: &str) -> Result<Self, String> {
         let (kind, number) = match text.split_once(':') {
             None => (text, None),
-            Some((kind, number)) => match number.parse() {
-                Ok(number) => (kind, Some(number)),
-                Err(_) => return Err(format!("\"{number}\" is not a device number; write for example {kind}:0")),
-            },
+            Some((kind, number)) => {
+                let wrong = |_| format!("\"{number}\" is not a device number; write for example {kind}:0");
+                (kind, Some(number.parse().map_err(wrong)?))
+            }
         };
         match (kind, number) {
             ("auto", None) => Ok(Self::Auto),
@@ -172,10 +171,10 @@ fn automatic() -> Selected {
             continue;
         }
         let found = found.tested();
-        match &found.problem {
-            None => return selected(found, "the first GPU that works".to_owned()),
-            Some(problem) => passed_over.push(format!("{} ({}) {problem}", found.id, found.name)),
-        }
+        let Some(problem) = &found.problem else {
+            return selected(found, "the first GPU that works".to_owned());
+        };
+        passed_over.push(format!("{} ({}) {problem}", found.id, found.name));
     }
     let reason = if passed_over.is_empty() { "no GPU was found".to_owned() } else { passed_over.join("; ") };
     selected(cpu(), reason)
@@ -244,10 +243,12 @@ fn found(kind: &str, device_type: burn::tensor::DeviceType) -> Vec<Listed> {
         .collect()
 }
 
-/// Whether `device` multiplies matrices of this type: two small ones, every value of whose product is checked.
+/// Whether `device` multiplies matrices of this type: two small ones, every value of whose product
+/// is checked.
 ///
 /// # Errors
-/// What went wrong, to come after the device's name: "does not know ...", "failed ...", "computed ...".
+/// What went wrong, to come after the device's name: "does not know ...", "failed ...", "computed
+/// ...".
 pub fn multiplies(device: &Device, dtype: FloatDType) -> Result<(), String> {
     const N: usize = 16;
     // Small whole numbers, and sums below 256: exact in every type, whatever the sums are kept in.

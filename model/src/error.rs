@@ -1,12 +1,8 @@
 //! Why there is no model.
 
-use ember_kernels::arena::ArenaError;
-use ember_kernels::limits::LimitError;
+use ember_kernels::{arena::ArenaError, limits::LimitError};
 
-use crate::WeightType;
-use crate::config::ShapeError;
-use crate::device::DeviceError;
-use crate::folder::FolderError;
+use crate::{WeightType, config::ShapeError, device::DeviceError, folder::FolderError};
 
 /// Why a model cannot be built, read or written.
 #[derive(Debug, thiserror::Error)]

@@ -1,22 +1,26 @@
-//! The GPT, leaf to root: the layers, a block, the model. As it stands it is GPT-2 ([Radford et al. 2019](https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf);
-//! the pre-norm transformer decoder of [Vaswani et al. 2017](https://arxiv.org/abs/1706.03762)); a [`GptConfig`] can put newer
-//! parts in the place of GPT-2's, which makes it a Llama or a Qwen3.
+//! The GPT: attention, the MLP, a block, the model. As it stands it is GPT-2 ([Radford et al.
+//! 2019](https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf);
+//! the pre-norm transformer decoder of [Vaswani et al. 2017](https://arxiv.org/abs/1706.03762)); a
+//! [`GptConfig`] can put newer parts in the place of GPT-2's, which makes it a Llama or a Qwen3.
+//! Below it lie the `layers`; beside it a GPU's recorded step ([`crate::recorded`]) and a look inside
+//! (`inspect`).
 //!
-//! Field names are those of GPT-2's published weights, so that the path to a parameter (`h.0.attn.c_attn.weight`) is its name
-//! in a checkpoint. There is no mode: on a device with automatic differentiation dropout acts and the graph is recorded, on
-//! any other device neither happens.
+//! Field names are those of GPT-2's published weights, so that the path to a parameter
+//! (`h.0.attn.c_attn.weight`) is its name in a checkpoint. There is no mode: on a device with
+//! automatic differentiation dropout acts and the graph is recorded, on any other device neither
+//! happens.
 //!
-//! Precision: weights, residual stream and norms are float32, and logits are handed out so. A norm hands its branch a copy in the type that the model
-//! computes in ([`Gpt::with_precision`]), a product takes its weights in the type of what it multiplies, a bias is added in float32, and
-//! what a branch brings back is added in float32. For inference on the CPU the matrices can be packed instead ([`ember_kernels::packed`]), in
-//! one of several types; all else stays as it is.
+//! Precision: weights, residual stream and norms are float32, and logits are handed out so. A norm
+//! hands its branch a copy in the type that the model computes in ([`Gpt::with_precision`]), a
+//! product takes its weights in the type of what it multiplies, a bias is added in float32, and
+//! what a branch brings back is added in float32.
 
-use burn::module::{Module, Param};
-use burn::tensor::{DType, Device, FloatDType, Int, Tensor, TensorData};
+use burn::module::Module;
+use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData};
 
-use crate::config::{MlpKind, NormKind, Positions};
+use crate::config::{MlpKind, Positions};
+use crate::layers::{Embedding, Linear, Norm};
 use crate::{GptConfig, KvCache, WeightType};
-use ember_kernels::packed::Packed;
 use ember_kernels::{self as kernels, CachedAttention, DropoutMask, Rotary, cast};
 
 /// What the layers of one forward pass need to know beside their input.
@@ -28,154 +32,11 @@ pub(crate) struct Pass<'a> {
     rotary: Option<Rotary>,
 }
 
-/// A matrix of the model, in one of two forms.
-#[derive(Module, Debug)]
-pub enum Matrix {
-    /// A tensor: what is trained, and what GPUs compute with.
-    Values(Param<Tensor<2>>),
-    /// For inference on the CPU: stored as its products read it, together with its bias.
-    Packed(PackedMatrix),
-}
-
-/// See [`Matrix::Packed`].
-#[derive(Module, Debug)]
-pub struct PackedMatrix {
-    #[module(skip)]
-    pub(crate) packed: Packed,
-}
-
-impl Matrix {
-    /// The values `[rows, columns]`; a packed matrix has none.
-    pub fn values(&self) -> Option<Tensor<2>> {
-        match self {
-            Self::Values(values) => Some(values.val()),
-            Self::Packed(_) => None,
-        }
-    }
-
-    fn device(&self) -> Device {
-        self.values().map_or_else(Device::flex, |values| values.device())
-    }
-
-    fn weight_type(&self) -> WeightType {
-        match self {
-            Self::Packed(PackedMatrix { packed }) => packed.weights(),
-            Self::Values(values) if values.val().dtype() == DType::BF16 => WeightType::Bf16,
-            Self::Values(_) => WeightType::F32,
-        }
-    }
-}
-
-/// A matrix in the type of what it meets.
-fn like(values: &Param<Tensor<2>>, x: &Tensor<3>) -> Tensor<2> {
-    cast(values.val(), x.dtype().into())
-}
-
-/// A table of vectors, one for each id.
-#[derive(Module, Debug)]
-pub struct Embedding {
-    /// `[ids, n_embd]`.
-    pub weight: Matrix,
-}
-
-impl Embedding {
-    /// The vectors of `ids`, `[1, ids, n_embd]`, in float32.
-    fn vectors(&self, ids: Vec<u32>) -> Tensor<3> {
-        let (count, device) = (ids.len(), self.weight.device());
-        match &self.weight {
-            Matrix::Values(values) => {
-                let ids = TensorData::new(ids.into_iter().map(|id| id as i32).collect(), [1, count]);
-                cast(kernels::embed(values.val(), Tensor::from_data(ids, &device)), FloatDType::F32)
-            }
-            Matrix::Packed(PackedMatrix { packed }) => {
-                let [n_embd, _] = packed.size();
-                Tensor::from_data(TensorData::new(packed.columns(&ids), [1, count, n_embd]), &device)
-            }
-        }
-    }
-
-    /// The vectors of `ids` `[batch, time]`, `[batch, time, n_embd]`, in float32.
-    fn vectors_of(&self, ids: Tensor<2, Int>) -> Tensor<3> {
-        if let Matrix::Values(values) = &self.weight {
-            return cast(kernels::embed(values.val(), ids), FloatDType::F32);
-        }
-        let [batch, time] = ids.dims();
-        let vectors = self.vectors(ids.into_data().iter::<u32>().collect());
-        let n_embd = vectors.dims()[2];
-        vectors.reshape([batch, time, n_embd])
-    }
-}
-
-/// `y = x W + b`; GPT-2 stores W as `[n_in, n_out]` and calls it Conv1D.
-#[derive(Module, Debug)]
-pub struct Linear {
-    /// `[n_in, n_out]`.
-    pub weight: Matrix,
-    /// `[n_out]`, where the model has biases.
-    pub bias: Option<Param<Tensor<1>>>,
-}
-
-impl Linear {
-    fn bias(&self) -> Option<Tensor<1>> {
-        self.bias.as_ref().map(Param::val)
-    }
-
-    fn forward(&self, x: Tensor<3>) -> Tensor<3> {
-        match &self.weight {
-            Matrix::Values(weight) => {
-                let weight = like(weight, &x);
-                kernels::linear(x, weight, self.bias()) // [batch, time, n_out]
-            }
-            Matrix::Packed(PackedMatrix { packed }) => kernels::packed_linear(x, packed),
-        }
-    }
-
-    /// `gelu(forward(x))`, in one operation.
-    fn forward_gelu(&self, x: Tensor<3>) -> Tensor<3> {
-        match &self.weight {
-            Matrix::Values(weight) => {
-                let weight = like(weight, &x);
-                kernels::linear_gelu(x, weight, self.bias()) // [batch, time, n_out]
-            }
-            Matrix::Packed(PackedMatrix { packed }) => kernels::gelu(kernels::packed_linear(x, packed)),
-        }
-    }
-
-    /// `residual + dropout(forward(x))` in float32: how a branch comes back into the residual stream `[batch, time, n_embd]`.
-    fn forward_onto(&self, residual: Tensor<3>, x: Tensor<3>, pass: &Pass) -> Tensor<3> {
-        match &self.weight {
-            Matrix::Values(weight) => {
-                let weight = like(weight, &x);
-                let mask = DropoutMask::draw(pass.config.dropout, &x.device());
-                kernels::linear_onto(residual, x, weight, self.bias(), mask)
-            }
-            Matrix::Packed(PackedMatrix { packed }) => kernels::packed_linear_onto(residual, x, packed),
-        }
-    }
-}
-
-/// Brings each position's vector to unit size, then scales it; a LayerNorm centres it first, and shifts it at last.
-#[derive(Module, Debug)]
-pub struct Norm {
-    /// Scale, `[width]`.
-    pub weight: Param<Tensor<1>>,
-    /// Shift, `[width]`, of a LayerNorm.
-    pub bias: Option<Param<Tensor<1>>>,
-}
-
-impl Norm {
-    /// `x` `[batch, time, n_embd]` is float32; what comes out is of type `to`.
-    fn forward(&self, x: Tensor<3>, config: &GptConfig, to: FloatDType) -> Tensor<3> {
-        let (weight, epsilon) = (self.weight.val(), config.norm_epsilon);
-        match config.norm {
-            NormKind::LayerNorm => kernels::layer_norm(x, weight, self.bias.as_ref().map(Param::val), epsilon, to),
-            NormKind::RmsNorm => kernels::rms_norm(x, weight, epsilon, to),
-        }
-    }
-
-    /// The copy of the residual stream that a branch reads, in the type that the branch computes in.
-    fn branch(&self, x: Tensor<3>, pass: &Pass) -> Tensor<3> {
-        self.forward(x, pass.config, pass.precision)
+impl Pass<'_> {
+    /// The normalised copy of the residual stream that a branch reads, in the type that it computes
+    /// in.
+    fn norm(&self, norm: &Norm, x: Tensor<3>) -> Tensor<3> {
+        norm.forward(x, self.config, self.precision)
     }
 }
 
@@ -193,10 +54,12 @@ pub struct Attention {
 }
 
 impl Attention {
-    /// The residual stream with what attention to `x`, its normalised copy, adds to it; both `[batch, time, n_embd]`.
+    /// The residual stream with what attention to `x`, its normalised copy, adds to it; both
+    /// `[batch, time, n_embd]`.
     ///
-    /// `attend` takes queries, keys and values `[batch, time, (n_head + 2 n_kv_head) head_size]` and returns what each
-    /// position took from itself and those before it, `[batch, time, n_head head_size]`.
+    /// `attend` takes queries, keys and values `[batch, time, (n_head + 2 n_kv_head) head_size]`
+    /// and returns what each position took from itself and those before it,
+    /// `[batch, time, n_head head_size]`.
     fn forward_onto(
         &self,
         residual: Tensor<3>,
@@ -205,14 +68,14 @@ impl Attention {
         attend: impl FnOnce(Tensor<3>) -> Tensor<3>,
     ) -> Tensor<3> {
         let heads = pass.config.heads();
-        let mut qkv = self.c_attn.forward(x);
+        let mut qkv = self.c_attn.forward(x); // [batch, time, (n_head + 2 n_kv_head) head_size]
         if let (Some(q_norm), Some(k_norm)) = (&self.q_norm, &self.k_norm) {
             qkv = kernels::qk_norm(qkv, q_norm.weight.val(), k_norm.weight.val(), pass.config.norm_epsilon, heads);
         }
         if let Some(rotary) = &pass.rotary {
             qkv = kernels::rotate(qkv, rotary, heads);
         }
-        self.c_proj.forward_onto(residual, attend(qkv), pass) // [batch, time, n_embd]
+        self.c_proj.forward_onto(residual, attend(qkv), pass.config.dropout) // [batch, time, n_embd]
     }
 }
 
@@ -226,17 +89,19 @@ pub struct Mlp {
 }
 
 impl Mlp {
-    /// The residual stream with what the two layers make of `x`, its normalised copy; both `[batch, time, n_embd]`.
+    /// The residual stream with what the two layers make of `x`, its normalised copy; both
+    /// `[batch, time, n_embd]`.
     fn forward_onto(&self, residual: Tensor<3>, x: Tensor<3>, pass: &Pass) -> Tensor<3> {
         let hidden = match pass.config.mlp {
             MlpKind::Gelu => self.c_fc.forward_gelu(x),
             MlpKind::SwiGlu => kernels::swiglu(self.c_fc.forward(x)),
         }; // [batch, time, n_inner]
-        self.c_proj.forward_onto(residual, hidden, pass) // [batch, time, n_embd]
+        self.c_proj.forward_onto(residual, hidden, pass.config.dropout) // [batch, time, n_embd]
     }
 }
 
-/// One transformer block: attention and an MLP, each reading a normalised copy of the residual stream and adding to it.
+/// One transformer block: attention and an MLP, each reading a normalised copy of the residual
+/// stream and adding to it.
 #[derive(Module, Debug)]
 pub struct Block {
     /// Before attention.
@@ -250,9 +115,9 @@ pub struct Block {
 }
 
 impl Block {
-    fn forward(&self, x: Tensor<3>, pass: &Pass, attend: impl FnOnce(Tensor<3>) -> Tensor<3>) -> Tensor<3> {
-        let x = self.attn.forward_onto(x.clone(), self.ln_1.branch(x, pass), pass, attend); // [batch, time, n_embd]
-        self.mlp.forward_onto(x.clone(), self.ln_2.branch(x, pass), pass) // [batch, time, n_embd]
+    pub(crate) fn forward(&self, x: Tensor<3>, pass: &Pass, attend: impl FnOnce(Tensor<3>) -> Tensor<3>) -> Tensor<3> {
+        let x = self.attn.forward_onto(x.clone(), pass.norm(&self.ln_1, x), pass, attend); // [batch, time, n_embd]
+        self.mlp.forward_onto(x.clone(), pass.norm(&self.ln_2, x), pass) // [batch, time, n_embd]
     }
 }
 
@@ -276,26 +141,6 @@ pub struct Gpt {
 }
 
 impl Gpt {
-    /// The same model with its matrix products, and attention's, computed in `precision`; the weights stay float32.
-    pub fn with_precision(self, precision: FloatDType) -> Self {
-        Self { precision, ..self }
-    }
-
-    /// What the matrix products are computed in.
-    pub fn precision(&self) -> FloatDType {
-        self.precision
-    }
-
-    /// The model's shape.
-    pub fn config(&self) -> &GptConfig {
-        &self.config
-    }
-
-    /// The device that holds the weights.
-    pub fn device(&self) -> Device {
-        self.wte.weight.device()
-    }
-
     /// Logits `[batch, time, vocab_size]` at every position of `tokens` `[batch, time]`.
     pub fn forward(&self, tokens: Tensor<2, Int>) -> Tensor<3> {
         self.logits(self.hidden(tokens))
@@ -311,16 +156,16 @@ impl Gpt {
         self.final_norm(x)
     }
 
-    /// What the embeddings put into the residual stream, `[batch, time, n_embd]`, for `tokens` `[batch, time]` at positions 0
-    /// and on.
+    /// What the embeddings put into the residual stream, `[batch, time, n_embd]`, for `tokens`
+    /// `[batch, time]` at positions 0 and on.
     pub fn embed(&self, tokens: Tensor<2, Int>) -> Tensor<3> {
         let time = tokens.dims()[1];
-        let mut x = self.wte.vectors_of(tokens);
+        let mut x = self.wte.forward(tokens);
         if let Some(table) = self.wpe.as_ref().and_then(|wpe| wpe.weight.values()) {
             x = x + table.narrow(0, 0, time).unsqueeze::<3>(); // [1, time, n_embd]
         }
-        let dropout = DropoutMask::draw(self.config.dropout, &x.device());
-        kernels::dropout(x, dropout)
+        let mask = DropoutMask::draw(self.config.dropout, &x.device());
+        kernels::dropout(x, mask)
     }
 
     /// The residual stream `x` `[batch, time, n_embd]` after block `i`, for positions 0 and on.
@@ -334,100 +179,106 @@ impl Gpt {
         block.forward(x, pass, |qkv| kernels::causal_attention(qkv, self.config.heads(), mask))
     }
 
-    /// As [`Self::block`] in inference, with the weights by which positions looked back, `[batch, n_head, time, time]`.
-    pub(crate) fn block_and_weights(&self, i: usize, x: Tensor<3>) -> (Tensor<3>, Tensor<4>) {
-        let pass = self.pass_from_0(&x);
-        let mut seen = None;
-        let x = self.h[i].forward(x, &pass, |qkv| {
-            let (y, weights) = kernels::causal_attention_and_weights(qkv, self.config.heads());
-            seen = Some(weights);
-            y
-        });
-        let Some(weights) = seen else { unreachable!("a block attends once") };
-        (x, weights)
-    }
-
     /// The residual stream `x` `[batch, time, n_embd]` as the head reads it.
     pub fn final_norm(&self, x: Tensor<3>) -> Tensor<3> {
         self.ln_f.forward(x, &self.config, FloatDType::F32)
     }
 
-    /// Logits `[batch, time, vocab_size]` of a residual stream `[batch, time, n_embd]` after `ln_f`, in float32.
+    /// Logits `[batch, time, vocab_size]` of a residual stream `[batch, time, n_embd]` after
+    /// `ln_f`, in float32.
     pub fn logits(&self, hidden: Tensor<3>) -> Tensor<3> {
         cast(self.logits_as_computed(hidden), FloatDType::F32)
     }
 
-    /// As [`Self::logits`], in the type that the model computes in: for a loss that reads it and sums in float32, so that no copy of
-    /// them is made.
+    /// As [`Self::logits`], in the type that the model computes in: for a loss that reads it and
+    /// sums in float32, so that no copy of them is made.
     pub fn logits_as_computed(&self, hidden: Tensor<3>) -> Tensor<3> {
-        match &self.head_table().weight {
-            Matrix::Values(weight) => {
-                kernels::unembed(cast(hidden, self.precision), cast(weight.val(), self.precision))
-            }
-            Matrix::Packed(PackedMatrix { packed }) => kernels::packed_linear(hidden, packed),
-        }
+        self.head().unembed(hidden, self.precision)
     }
 
-    fn head_table(&self) -> &Embedding {
+    fn head(&self) -> &Embedding {
         self.lm_head.as_ref().unwrap_or(&self.wte)
     }
 
-    /// What the matrices are stored as; float32 or bfloat16 where they are not packed.
-    pub fn weights(&self) -> WeightType {
-        self.head_table().weight.weight_type()
-    }
-
     /// A pass over positions 0 and on, as many as `x` `[batch, time, n_embd]` has.
-    fn pass_from_0(&self, x: &Tensor<3>) -> Pass<'_> {
+    pub(crate) fn pass_from_0(&self, x: &Tensor<3>) -> Pass<'_> {
         self.pass(self.rotary(0..x.dims()[1], &x.device()))
     }
 
-    fn pass(&self, rotary: Option<Rotary>) -> Pass<'_> {
+    pub(crate) fn pass(&self, rotary: Option<Rotary>) -> Pass<'_> {
         Pass { config: &self.config, precision: self.precision, rotary }
     }
 
-    fn rotary(&self, positions: impl Iterator<Item = usize>, device: &Device) -> Option<Rotary> {
+    /// The angles of these positions, where positions are rotary.
+    pub(crate) fn rotary(&self, positions: impl Iterator<Item = usize>, device: &Device) -> Option<Rotary> {
         let is_rotary = self.config.positions == Positions::Rotary;
         is_rotary.then(|| Rotary::new(positions, self.config.head_size, self.config.rope_theta, device))
     }
 
-    /// Logits `[new positions, vocab_size]` of tokens that come after what `cache` holds, `tokens[row]` after its row; adds
-    /// them to it. Rows may have any number of new tokens, none included; the positions come out row after row.
+    /// The same model with its matrix products, and attention's, computed in `precision`; the
+    /// weights stay float32.
+    pub fn with_precision(self, precision: FloatDType) -> Self {
+        Self { precision, ..self }
+    }
+
+    /// What the matrix products are computed in.
+    pub fn precision(&self) -> FloatDType {
+        self.precision
+    }
+
+    /// What the matrices are stored as; float32 or bfloat16 where they are not packed.
+    pub fn weights(&self) -> WeightType {
+        self.head().weight.weight_type()
+    }
+
+    /// The model's shape.
+    pub fn config(&self) -> &GptConfig {
+        &self.config
+    }
+
+    /// The device that holds the weights.
+    pub fn device(&self) -> Device {
+        self.wte.weight.device()
+    }
+}
+
+/// New tokens after what a cache holds.
+impl Gpt {
+    /// Logits `[new positions, vocab_size]` of tokens that come after what `cache` holds,
+    /// `tokens[row]` after its row; adds them to it. Rows may have any number of new tokens, none
+    /// included; the positions come out row after row.
     pub fn forward_cached(&self, tokens: &[&[u32]], cache: &mut KvCache) -> Tensor<2> {
-        kernels::step(&self.device(), || self.head(self.hidden_cached(tokens, cache)))
+        kernels::step(&self.device(), || self.rows_of_logits(self.hidden_cached(tokens, cache)))
     }
 
-    /// As [`Self::forward_cached`], but only for the last `counts[row]` of each row's new tokens, `[sum of counts, vocab_size]`:
-    /// generation needs no others.
+    /// As [`Self::forward_cached`], but only for the last `counts[row]` of each row's new tokens,
+    /// `[sum of counts, vocab_size]`: generation needs no others.
     pub fn forward_cached_last(&self, tokens: &[&[u32]], counts: &[usize], cache: &mut KvCache) -> Tensor<2> {
-        kernels::step(&self.device(), || self.last_of(self.hidden_cached(tokens, cache), tokens, counts))
+        kernels::step(&self.device(), || {
+            let hidden = self.hidden_cached(tokens, cache);
+            if tokens.iter().zip(counts).all(|(new, &count)| new.len() == count) {
+                return self.rows_of_logits(hidden);
+            }
+            let mut last = Vec::new();
+            let mut end = 0;
+            for (new, &count) in tokens.iter().zip(counts) {
+                end += new.len();
+                last.extend((end - count) as i32..end as i32);
+            }
+            let last = Tensor::from_data(TensorData::from(last.as_slice()), &hidden.device());
+            self.rows_of_logits(hidden.select(1, last))
+        })
     }
 
-    /// The logits of the last `counts[row]` positions of each row of `hidden` `[1, new positions, n_embd]`.
-    fn last_of(&self, hidden: Tensor<3>, tokens: &[&[u32]], counts: &[usize]) -> Tensor<2> {
-        if tokens.iter().zip(counts).all(|(new, &count)| new.len() == count) {
-            return self.head(hidden);
-        }
-        let mut last = Vec::new();
-        let mut end = 0;
-        for (new, &count) in tokens.iter().zip(counts) {
-            end += new.len();
-            last.extend((end - count) as i32..end as i32);
-        }
-        let last = to_tensor(last, &hidden.device());
-        self.head(hidden.select(1, last))
-    }
-
-    /// The residual stream `[1, new positions, n_embd]`. New positions of all rows stand side by side, whatever their number
-    /// in each: all but attention treats every position by itself.
+    /// The residual stream `[1, new positions, n_embd]`. New positions of all rows stand side by
+    /// side, whatever their number in each: all but attention treats every position by itself.
     fn hidden_cached(&self, tokens: &[&[u32]], cache: &mut KvCache) -> Tensor<3> {
         let device = self.device();
-        let ids = tokens.concat();
         let places = tokens.iter().enumerate().flat_map(|(row, new)| (0..new.len()).map(move |i| (row, i)));
         let positions: Vec<usize> = places.map(|(row, i)| cache.len(row) + i).collect();
-        let mut x = self.wte.vectors(ids); // [1, new positions, n_embd]
+        let mut x = self.wte.forward(row(tokens.concat(), &device)); // [1, new positions, n_embd]
         if let Some(wpe) = &self.wpe {
-            x = x + wpe.vectors(positions.iter().map(|&position| position as u32).collect());
+            x = x + wpe.forward(row(positions.iter().map(|&position| position as u32), &device));
         }
         let pass = self.pass(self.rotary(positions.into_iter(), &device));
         let counts: Vec<usize> = tokens.iter().map(|new| new.len()).collect();
@@ -438,41 +289,16 @@ impl Gpt {
         self.final_norm(x)
     }
 
-    /// Logits `[rows, vocab_size]` of one new token in each row, of which all is on the device: `ids` and `positions` `[1, rows]`, the
-    /// places of the rows in `rows`, every layer's keys and values, and a `rotary` table of all positions that there will be, where
-    /// they are rotary.
-    pub(crate) fn step_on_device(
-        &self,
-        [ids, positions]: [Tensor<2, Int>; 2],
-        cache: &[(Tensor<3>, Tensor<3>)],
-        rows: &CachedAttention,
-        rotary: Option<&Rotary>,
-    ) -> Tensor<2> {
-        let mut x = self.wte.vectors_of(ids); // [1, rows, n_embd]
-        if let Some(wpe) = &self.wpe {
-            x = x + wpe.vectors_of(positions.clone());
-        }
-        let pass = self.pass(rotary.map(|table| table.select(positions.flatten(0, 1))));
-        for (block, (keys, values)) in self.h.iter().zip(cache) {
-            let attend = |qkv| rows.attend(qkv, [keys.clone(), values.clone()], self.config.heads()).0;
-            x = block.forward(x, &pass, attend);
-        }
-        self.head(self.final_norm(x))
-    }
-
-    /// Angles of the first `positions`, where they are rotary.
-    pub(crate) fn rotary_table(&self, positions: usize, device: &Device) -> Option<Rotary> {
-        self.rotary(0..positions, device)
-    }
-
     /// Logits `[positions, vocab_size]` of `hidden` `[1, positions, n_embd]`.
-    fn head(&self, hidden: Tensor<3>) -> Tensor<2> {
+    pub(crate) fn rows_of_logits(&self, hidden: Tensor<3>) -> Tensor<2> {
         let positions = hidden.dims()[1];
         self.logits(hidden).reshape([positions, self.config.vocab_size])
     }
 }
 
-fn to_tensor(ids: Vec<i32>, device: &Device) -> Tensor<1, Int> {
-    let length = ids.len();
-    Tensor::from_data(TensorData::new(ids, [length]), device)
+/// Ids or positions of one row, `[1, numbers]`.
+fn row(numbers: impl IntoIterator<Item = u32>, device: &Device) -> Tensor<2, Int> {
+    let numbers: Vec<i32> = numbers.into_iter().map(|number| number as i32).collect();
+    let count = numbers.len();
+    Tensor::from_data(TensorData::new(numbers, [1, count]), device)
 }

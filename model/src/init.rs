@@ -25,7 +25,8 @@ pub trait ParameterSource {
     fn values(&self, name: &str, shape: &[usize], init: Init) -> Result<Cow<'_, [f32]>>;
 }
 
-/// Draws every tensor from (seed, its name), so that a tensor's start depends neither on the device nor on the others.
+/// Draws every tensor from (seed, its name), so that a tensor's start depends neither on the device
+/// nor on the others.
 pub struct Random {
     /// Names this initialisation among all others.
     pub seed: u64,
@@ -46,7 +47,8 @@ impl ParameterSource for Random {
         };
         let rng = ChaCha8Rng::seed_from_u64(self.seed ^ fnv1a(name));
         let mut values = vec![0.0; n];
-        // Each task begins where in the generator's stream its first value stands: the values do not depend on the tasks.
+        // Each task begins where in the generator's stream its first value stands: the values do
+        // not depend on the tasks.
         values.par_chunks_mut(CHUNK).enumerate().for_each(|(task, values)| {
             let mut rng = rng.clone();
             rng.set_word_pos((task * CHUNK) as u128 * WORDS);

@@ -1,39 +1,50 @@
-//! A forward pass that keeps what it passes through: who looked at whom, and what each block made of the text.
+//! A forward pass that keeps what it passes through: who looked at whom, and what each block made
+//! of the text.
 //!
-//! The layers are those of [`Gpt::forward`]; what they compute on the way is handed out instead of thrown away. For
-//! inference: on a device with automatic differentiation nothing is dropped here either.
+//! The layers are those of [`Gpt::forward`]; what they compute on the way is handed out instead of
+//! thrown away. For inference: on a device with automatic differentiation nothing is dropped here
+//! either.
 
 use burn::tensor::{Int, Tensor};
 
 use crate::Gpt;
+use ember_kernels as kernels;
 
 /// What a forward pass of a batch passed through.
 #[derive(Clone, Debug)]
 pub struct Inspection {
-    /// For each block the weights of its attention, `[batch, n_head, time, time]`: how much the position of the third
-    /// dimension took from that of the fourth. They are 0 in the future, and a row sums to 1.
+    /// For each block the weights of its attention, `[batch, n_head, time, time]`: how much the
+    /// position of the third dimension took from that of the fourth. They are 0 in the future, and
+    /// a row sums to 1.
     pub attention: Vec<Tensor<4>>,
-    /// The residual stream `[batch, time, n_embd]`: what the embeddings put in, then what it is after each block.
+    /// The residual stream `[batch, time, n_embd]`: what the embeddings put in, then what it is
+    /// after each block.
     pub residuals: Vec<Tensor<3>>,
 }
 
 impl Gpt {
-    /// Runs `tokens` `[batch, time]` through the model and keeps attention and residual stream; time is at most the context.
+    /// Runs `tokens` `[batch, time]` through the model and keeps attention and residual stream;
+    /// time is at most the context.
     pub fn inspect(&self, tokens: Tensor<2, Int>) -> Inspection {
-        let mut residuals = vec![self.embed(tokens)];
-        let mut attention = Vec::with_capacity(self.h.len());
-        for i in 0..self.h.len() {
-            let (x, weights) = self.block_and_weights(i, residuals[i].clone());
-            residuals.push(x);
-            attention.push(weights);
+        let mut x = self.embed(tokens);
+        let pass = self.pass_from_0(&x);
+        let (mut attention, mut residuals) = (Vec::new(), vec![x.clone()]);
+        for block in &self.h {
+            x = block.forward(x, &pass, |qkv| {
+                let (y, weights) = kernels::causal_attention_and_weights(qkv, self.config().heads());
+                attention.push(weights);
+                y
+            });
+            residuals.push(x.clone());
         }
         Inspection { attention, residuals }
     }
 
-    /// What the model would say if it ended where `residual` `[batch, time, n_embd]` was taken: its logits
-    /// `[batch, time, vocab_size]` after `ln_f` and the head (the logit lens of
-    /// [nostalgebraist 2020](https://www.lesswrong.com/posts/AcKRB8wDpdaN6v6ru/interpreting-gpt-the-logit-lens)). Of the last
-    /// residual these are the logits of [`Self::forward`].
+    /// What the model would say if it ended where `residual` `[batch, time, n_embd]` was taken: its
+    /// logits `[batch, time, vocab_size]` after `ln_f` and the head (the logit lens of
+    /// [nostalgebraist
+    /// 2020](https://www.lesswrong.com/posts/AcKRB8wDpdaN6v6ru/interpreting-gpt-the-logit-lens)).
+    /// Of the last residual these are the logits of [`Self::forward`].
     pub fn lens(&self, residual: Tensor<3>) -> Tensor<3> {
         self.logits(self.final_norm(residual))
     }
@@ -43,7 +54,7 @@ impl Gpt {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::{GptConfig, kernels};
+    use crate::GptConfig;
     use burn::tensor::{Device, Distribution, TensorData};
     use itertools::Itertools;
 

@@ -1,11 +1,13 @@
-//! The GPT: its shape, its forward pass, its key-value cache, its checkpoint folder, and the devices it runs on.
+//! The GPT: its shape, its forward pass, its key-value cache, its checkpoint folder, and the devices
+//! it runs on.
 //!
-//! What it is not: it has no loss and no targets (that is `ember-train`), no sampling (that is `ember-generate`) and no text
-//! (that is `ember-data`): ids go in, logits come out.
+//! What it is not: it has no loss and no targets (that is `ember-train`), no sampling (that is
+//! `ember-generate`) and no text (that is `ember-data`): ids go in, logits come out.
 //!
 //! Invariants:
-//! - There is no mode flag. On a device with automatic differentiation dropout acts and the graph is recorded; on any other
-//!   neither does. The feature `autodiff` adds the backward of our kernels and nothing else.
+//! - There is no mode flag. On a device with automatic differentiation dropout acts and the graph
+//!   is recorded; on any other neither does. The feature `autodiff` adds the backward of our
+//!   kernels and nothing else.
 //! - [`Gpt::forward`] and [`Gpt::forward_cached`] agree to rounding at every position.
 //! - A parameter's path is its name in a Hugging Face folder.
 //! - On the CPU the same input gives the same bits, whatever the number of threads.
@@ -20,6 +22,7 @@ pub mod folder;
 mod gpt;
 pub mod init;
 mod inspect;
+mod layers;
 pub mod operations;
 mod parameters;
 pub mod recorded;
@@ -29,7 +32,8 @@ pub use cache::KvCache;
 pub use config::{GptConfig, MlpKind, NormKind, Positions, ShapeError};
 pub use ember_kernels::packed::WeightType;
 pub use error::{Error, Result};
-pub use gpt::{Attention, Block, Embedding, Gpt, Linear, Matrix, Mlp, Norm, PackedMatrix};
+pub use gpt::{Attention, Block, Gpt, Mlp};
 pub use inspect::Inspection;
+pub use layers::{Embedding, Linear, Matrix, Norm, PackedMatrix};
 pub use parameters::{Parameter, ParameterMapper, ReadParameter};
 pub use recorded::RecordedStep;

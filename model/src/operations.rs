@@ -1,7 +1,9 @@
-//! The forward pass as a list: its operations in the order in which [`Gpt::forward`](crate::Gpt::forward) computes them.
+//! The forward pass as a list: its operations in the order in which
+//! [`Gpt::forward`](crate::Gpt::forward) computes them.
 //!
-//! What a shape costs is counted from this list and nowhere else: parameters, the tensors of a file, FLOPs, what inference packs,
-//! what training keeps. A new part of the model has its place in the forward pass and here.
+//! What a shape costs is counted from this list and nowhere else: parameters, the tensors of a
+//! file, FLOPs, what inference packs, what training keeps. A new part of the model has its place in
+//! the forward pass and here.
 
 use crate::GptConfig;
 use crate::config::{NormKind, Positions};
@@ -9,7 +11,8 @@ use crate::config::{NormKind, Positions};
 /// One operation, in values of one position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operation {
-    /// Where its parameters stand in a block or in the model, such as `attn.c_attn`; what it does, where it has none.
+    /// Where its parameters stand in a block or in the model, such as `attn.c_attn`; what it does,
+    /// where it has none.
     pub name: &'static str,
     /// What it computes.
     pub kind: Kind,
@@ -99,22 +102,22 @@ impl Operation {
     /// Its parameters, by the name behind the block's.
     pub fn tensors(&self) -> Vec<(String, Vec<usize>)> {
         let Self { name, n_in, n_out, .. } = *self;
-        let named = |kind: &str, shape| (format!("{name}.{kind}"), shape);
-        match self.kind {
-            Kind::Lookup { rows } | Kind::Places { rows } => vec![named("weight", vec![rows, n_out])],
-            Kind::Norm { shift: false } => vec![named("weight", vec![n_in])],
-            Kind::Norm { shift: true } => vec![named("weight", vec![n_in]), named("bias", vec![n_in])],
+        let weight = match self.kind {
+            Kind::Lookup { rows } | Kind::Places { rows } => vec![rows, n_out],
+            Kind::Norm { .. } => vec![n_in],
             Kind::HeadNorms { head_size } => {
-                ["q", "k"].map(|of| (format!("attn.{of}_norm.weight"), vec![head_size])).into()
+                return ["q", "k"].map(|of| (format!("attn.{of}_norm.weight"), vec![head_size])).into();
             }
-            Kind::Product { bias: false, .. } => vec![named("weight", vec![n_in, n_out])],
-            Kind::Product { bias: true, .. } => {
-                vec![named("weight", vec![n_in, n_out]), named("bias", vec![n_out])]
-            }
-            Kind::Head { tied: false } => vec![named("weight", vec![n_out, n_in])],
-            Kind::Head { tied: true } | Kind::Rotate | Kind::Attention { .. } => Vec::new(),
-            Kind::Activation | Kind::Dropout | Kind::Add => Vec::new(),
+            Kind::Product { .. } => vec![n_in, n_out],
+            Kind::Head { tied: false } => vec![n_out, n_in],
+            Kind::Head { tied: true } | Kind::Rotate | Kind::Attention { .. } => return Vec::new(),
+            Kind::Activation | Kind::Dropout | Kind::Add => return Vec::new(),
+        };
+        let mut tensors = vec![(format!("{name}.weight"), weight)];
+        if let Kind::Norm { shift: true } | Kind::Product { bias: true, .. } = self.kind {
+            tensors.push((format!("{name}.bias"), vec![n_out]));
         }
+        tensors
     }
 
     /// Number of its parameters.
@@ -135,7 +138,8 @@ impl Operations {
         of(&self.embedding) + self.n_layer * of(&self.block) + of(&self.head)
     }
 
-    /// Every tensor with its shape, in the model's order; one by one, so that an absurd number of layers costs nothing.
+    /// Every tensor with its shape, in the model's order; one by one, so that an absurd number of
+    /// layers costs nothing.
     pub fn tensors(self) -> impl Iterator<Item = (String, Vec<usize>)> {
         let all = |list: &[Operation]| list.iter().flat_map(Operation::tensors).collect::<Vec<_>>();
         // The norms of heads stand behind attention's matrices, which come before and after them.
@@ -155,7 +159,8 @@ impl Operations {
         self.block.iter().filter_map(Operation::matrix)
     }
 
-    /// The widths of the matrices that stand side by side in the weight `name` of a block, if it is one.
+    /// The widths of the matrices that stand side by side in the weight `name` of a block, if it is
+    /// one.
     pub fn parts(&self, name: &str) -> Option<&[usize]> {
         let module = name.strip_suffix(".weight")?;
         self.block.iter().find_map(|operation| match &operation.kind {
@@ -232,15 +237,17 @@ impl GptConfig {
         }
     }
 
-    /// FLOPs of one token in training, forward and backward: `6 N + 12 n_layer n_embd context_length`, where N leaves out
-    /// the position table, which is only looked up (PaLM, appendix B; a multiply-add counts as two). `n_embd` is what
+    /// FLOPs of one token in training, forward and backward:
+    /// `6 N + 12 n_layer n_embd context_length`, where N leaves out the position table, which is
+    /// only looked up (PaLM, appendix B; a multiply-add counts as two). `n_embd` is what
     /// attention's heads are wide together.
     pub fn training_flops_per_token(&self) -> f64 {
         let n = (self.parameters() - self.position_table()) as f64;
         6.0 * n + 12.0 * (self.n_layer * self.heads().query_width() * self.context_length) as f64
     }
 
-    /// Bytes of a float32 [`crate::KvCache`]: keys and values of every layer for `batch` rows of `capacity` tokens.
+    /// Bytes of a float32 [`crate::KvCache`]: keys and values of every layer for `batch` rows of
+    /// `capacity` tokens.
     pub fn kv_cache_bytes(&self, batch: usize, capacity: usize) -> usize {
         4 * 2 * self.n_layer * batch * capacity * self.heads().kv_width()
     }

@@ -22,14 +22,20 @@ pub type ReadParameter<'a> = dyn FnMut(&str, &[usize], Vec<f32>) + 'a;
 impl Gpt {
     /// Every parameter in the model's order; a tied head appears once.
     pub fn parameters(&self) -> Vec<Parameter> {
-        let mut list = List::default();
-        self.visit(&mut list);
-        list.parameters
+        let mut list = Vec::new();
+        self.visit(&mut Visitor {
+            path: Path::default(),
+            each: |parameter, _: &dyn Fn() -> Vec<f32>| list.push(parameter),
+        });
+        list
     }
 
     /// Calls `each` with every parameter's name, shape and values, in the model's order.
     pub fn for_each_parameter(&self, each: &mut ReadParameter) {
-        self.visit(&mut Read { path: Path::default(), each });
+        let each = |Parameter { name, shape, .. }: Parameter, values: &dyn Fn() -> Vec<f32>| {
+            each(&name, &shape, values());
+        };
+        self.visit(&mut Visitor { path: Path::default(), each });
     }
 
     /// The model with every parameter put through `mapper`.
@@ -65,13 +71,13 @@ impl Path {
     }
 }
 
-#[derive(Default)]
-struct List {
+/// Calls `each` with every parameter, and with what reads its values.
+struct Visitor<F> {
     path: Path,
-    parameters: Vec<Parameter>,
+    each: F,
 }
 
-impl ModuleVisitor for List {
+impl<F: FnMut(Parameter, &dyn Fn() -> Vec<f32>)> ModuleVisitor for Visitor<F> {
     fn enter_module(&mut self, name: &str, container: &str) {
         self.path.enter(name, container);
     }
@@ -80,26 +86,8 @@ impl ModuleVisitor for List {
     }
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let shape = param.val().dims().to_vec();
-        self.parameters.push(Parameter { name: self.path.name(), id: param.id, shape });
-    }
-}
-
-struct Read<'a, 'b> {
-    path: Path,
-    each: &'a mut ReadParameter<'b>,
-}
-
-impl ModuleVisitor for Read<'_, '_> {
-    fn enter_module(&mut self, name: &str, container: &str) {
-        self.path.enter(name, container);
-    }
-    fn exit_module(&mut self, _name: &str, container: &str) {
-        self.path.exit(container);
-    }
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let tensor = param.val().inner();
-        let shape = tensor.dims();
-        (self.each)(&self.path.name(), &shape, tensor.into_data().iter::<f32>().collect());
+        let parameter = Parameter { name: self.path.name(), id: param.id, shape };
+        (self.each)(parameter, &|| param.val().inner().into_data().iter::<f32>().collect());
     }
 }
 

@@ -1,14 +1,16 @@
-//! A decoding step that a GPU has recorded. A step is some hundred short launches, always the same; to issue each of them takes longer
-//! than to compute many. So after a few steps they are recorded (a CUDA graph; wgpu's own list of commands), and from then on the host
-//! only writes down what is new, the rows' tokens and the places of their positions, and has the whole replayed.
+//! A decoding step that a GPU has recorded. A step is some hundred short launches, always the same;
+//! to issue each of them takes longer than to compute many. So after a few steps they are recorded
+//! (a CUDA graph; wgpu's own list of commands), and from then on the host only writes down what is
+//! new, the rows' tokens and the places of their positions, and has the whole replayed.
 
 use burn::tensor::{DType, Device, Graph, Int, Tensor, capture};
 
 use crate::{Gpt, KvCache};
 use ember_kernels::gpu::tensor::overwrite;
-use ember_kernels::{CachedAttention, is_cpu};
+use ember_kernels::{CachedAttention, Rotary, is_cpu};
 
-/// The environment variable that, set to `off`, has every step's launches issued anew: to see what replaying gains, or to do without.
+/// The environment variable that, set to `off`, has every step's launches issued anew: to see what
+/// replaying gains, or to do without.
 pub const VARIABLE: &str = "EMBER_REPLAY";
 
 /// Whether steps are to be recorded, as the environment has it.
@@ -61,10 +63,32 @@ impl Inputs {
     }
 }
 
+/// Logits `[rows, vocab_size]` of one new token in each row, of which all is on the device: what is
+/// read, every layer's keys and values, and the angles of all positions that there will be, where
+/// they are rotary.
+fn logits(
+    gpt: &Gpt,
+    read: &Inputs,
+    cache: &[(Tensor<3>, Tensor<3>)],
+    rows: &CachedAttention,
+    angles: Option<&Rotary>,
+) -> Tensor<2> {
+    let mut x = gpt.wte.forward(read.ids.clone()); // [1, rows, n_embd]
+    if let Some(wpe) = &gpt.wpe {
+        x = x + wpe.forward(read.positions.clone());
+    }
+    let pass = gpt.pass(angles.map(|angles| angles.select(read.positions.clone().flatten(0, 1))));
+    for (block, (keys, values)) in gpt.h.iter().zip(cache) {
+        let attend = |qkv| rows.attend(qkv, [keys.clone(), values.clone()], gpt.config().heads()).0;
+        x = block.forward(x, &pass, attend);
+    }
+    gpt.rows_of_logits(gpt.final_norm(x))
+}
+
 impl RecordedStep {
-    /// Gives every row of `cache` its next token, as [`Gpt::forward_cached`] does, and records the launches. What comes out
-    /// ([`Self::output`]), now and later, is what `of` makes of the logits `[rows, vocab_size]`. Until the step is dropped, the cache may
-    /// be used through it alone.
+    /// Gives every row of `cache` its next token, as [`Gpt::forward_cached`] does, and records the
+    /// launches. What comes out ([`Self::output`]), now and later, is what `of` makes of the logits
+    /// `[rows, vocab_size]`. Until the step is dropped, the cache may be used through it alone.
     ///
     /// `None` when the device could not record; what was in the cache may then be lost.
     ///
@@ -74,21 +98,22 @@ impl RecordedStep {
         assert!(Self::can_record(gpt, cache), "a step that cannot be recorded");
         assert_eq!(tokens.len(), cache.rows(), "one token for each row");
         let (device, rows) = (gpt.device(), tokens.len());
-        // Every step takes a slot for each row, so no row gets longer than this before there is no room for a step.
+        // Every step takes a slot for each row, so no row gets longer than this before there is no
+        // room for a step.
         let most = (0..rows).map(|row| cache.len(row)).max().unwrap_or(0) + cache.room() / rows;
         let longest = most.min(gpt.config().context_length);
         let inputs = Inputs::new(rows, longest, &device);
-        // Before the rest: the launches are tried out before they are recorded, and write keys and values.
+        // Before the rest: the launches are tried out before they are recorded, and write keys and
+        // values.
         inputs.write(tokens, cache);
         let attention = CachedAttention::recorded(rows, longest, inputs.table.clone());
         let (gpt, layers, read) = (gpt.clone(), cache.shared(), inputs.clone());
-        let rotary = gpt.rotary_table(longest, &device);
-        let step = move || {
-            of(gpt.step_on_device([read.ids.clone(), read.positions.clone()], &layers, &attention, rotary.as_ref()))
-        };
+        let angles = gpt.rotary(0..longest, &device);
+        let step = move || of(logits(&gpt, &read, &layers, &attention, angles.as_ref()));
         let graph = capture(&device, Box::new(step) as Box<dyn FnMut() -> Tensor<2>>);
         let mut recorded = Self { graph, inputs, longest, moves: cache.moves() };
-        // What was put into a recording that then failed is marked as never computed, the cache among it.
+        // What was put into a recording that then failed is marked as never computed, the cache
+        // among it.
         if !recorded.graph.is_hardware() {
             return None;
         }
@@ -96,8 +121,8 @@ impl RecordedStep {
         Some(recorded)
     }
 
-    /// Whether the next step of `cache` may be recorded: on a GPU, after a pass that has read something into every row, with room for
-    /// another token in each.
+    /// Whether the next step of `cache` may be recorded: on a GPU, after a pass that has read
+    /// something into every row, with room for another token in each.
     pub fn can_record(gpt: &Gpt, cache: &KvCache) -> bool {
         let rows = cache.rows();
         !is_cpu(&gpt.device())
@@ -131,8 +156,9 @@ impl RecordedStep {
     }
 
     fn replay(&mut self) {
-        // SAFETY: the closure owns the weights, the cache's tensors and the inputs, so all that the launches touch is alive. They run on
-        // this thread's stream, which neither this nor the closure can leave, and nobody else uses the cache meanwhile: see `record`.
+        // SAFETY: the closure owns the weights, the cache's tensors and the inputs, so all that the
+        // launches touch is alive. They run on this thread's stream, which neither this nor the
+        // closure can leave, and nobody else uses the cache meanwhile: see `record`.
         unsafe { self.graph.replay() };
     }
 }

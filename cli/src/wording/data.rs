@@ -35,15 +35,8 @@ fn of_source(error: &source::Error) -> Option<String> {
                 "{name} is a prepared text already; train on it alone with `ember-train run {name}`, or name the text itself"
             )
         }
-        NoField { name, line, field, fields } => {
-            format!("{name}:{line}: no field \"{field}\"; name one of these with --field: {}", fields.join(", "))
-        }
-        NoColumn { name, column, columns } => {
-            format!("{name} has no column \"{column}\"; name one of these with --field: {}", columns.join(", "))
-        }
-        FieldIsNoString { .. } | ColumnOfNoStrings { .. } | ColumnOfLists { .. } | ColumnNotUtf8 { .. } => {
-            format!("{error} with --field")
-        }
+        NoField { what, fields } => format!("{what}; name one of these with --field: {}", fields.join(", ")),
+        NoTextField(_) => format!("{error} with --field"),
         _ => return None,
     })
 }
@@ -64,14 +57,14 @@ mod tests {
 
     #[test]
     fn the_flag_that_helps_is_named_wherever_the_error_stands_in_the_chain() {
-        let (name, line) = (|| "a.jsonl".to_owned(), 1);
-        let no_field =
-            || source::Error::NoField { name: name(), line, field: "text".into(), fields: vec!["body".into()] };
+        let what = || "a.jsonl:1: no field \"text\"".to_owned();
+        let no_field = || source::Error::NoField { what: what(), fields: vec!["body".into()] };
         let expected = "a.jsonl:1: no field \"text\"; name one of these with --field: body";
         assert_eq!(words(&no_field()), expected);
         let deep = anyhow::Error::from(prepare::Error::from(no_field())).context("init");
         assert_eq!(words(deep.as_ref()), format!("init: {expected}"));
-        let number = source::Error::FieldIsNoString { name: name(), line, field: "text".into() };
+        let number =
+            source::Error::NoTextField("a.jsonl:1: the field \"text\" is not a string; name another".to_owned());
         assert_eq!(words(&number), "a.jsonl:1: the field \"text\" is not a string; name another with --field");
         let run = source::Error::Run("a".into());
         assert_eq!(

@@ -3,15 +3,13 @@
 use std::error::Error as StdError;
 
 use ember_decoding::config::{About, Contradiction, FolderError, GenerationConfig, KnobError, Note, Strategy, UsedBy};
-use ember_decoding::constraint::GrammarError;
 use ember_decoding::error::{DeadEnd, Error, WhyDeadEnd};
-use ember_decoding::load::LoadError;
-use ember_decoding::named::Named;
-use ember_decoding::run_folder::FindError;
-use ember_decoding::stop::EmptyStopString;
+use ember_decoding::{
+    constraint::GrammarError, load::LoadError, named::Named, run_folder::FindError, stop::EmptyStopString,
+};
 
-use super::worded::Worded;
 use super::{data, model};
+use crate::usage::Worded;
 
 pub(super) fn worded(cause: &(dyn StdError + 'static)) -> Option<Worded> {
     match cause.downcast_ref() {

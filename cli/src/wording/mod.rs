@@ -1,17 +1,17 @@
 //! Errors of the libraries in the words of the programs.
 //!
-//! A library says what is wrong and where. What to do about it is a matter of flags, which only a program has, so a program finds
-//! the library's error in the chain by its type and says it in words of its own.
+//! A library says what is wrong and where. What to do about it is a matter of flags, which only a
+//! program has, so a program finds the library's error in the chain by its type and says it in
+//! words of its own.
 
 mod data;
 pub mod decoding;
 mod model;
-mod worded;
 
 use std::error::Error;
 
+pub use crate::usage::Worded;
 pub use model::heads;
-pub use worded::Worded;
 
 use crate::usage::UsageError;
 
@@ -25,7 +25,8 @@ pub fn shared(cause: &(dyn Error + 'static)) -> Option<Worded> {
     usage.or_else(|| failure(cause)).or_else(|| decoding::worded(cause))
 }
 
-/// An error with its causes as one line, and whether one of them means that the program was called wrongly.
+/// An error with its causes as one line, and whether one of them means that the program was called
+/// wrongly.
 pub fn line(error: &(dyn Error + 'static)) -> (String, bool) {
     words_by(error, shared)
 }
@@ -47,7 +48,8 @@ fn words_by(
     (line, is_usage)
 }
 
-/// The same error, unless `wording`, which only one program has, knows a part of it: then that program's line.
+/// The same error, unless `wording`, which only one program has, knows a part of it: then that
+/// program's line.
 pub fn said(error: anyhow::Error, wording: Wording) -> anyhow::Error {
     if !error.chain().any(|cause| wording(cause).is_some()) {
         return error;

@@ -1,15 +1,13 @@
 //! All inputs as one stream of documents, which can be read more than once.
 
-use super::error::Error;
-use super::options::PrepareOptions;
 use super::progress::{Progress, tell};
+use super::{error::Error, options::PrepareOptions};
 use crate::source::{self, Event, Input, LeftOut, Listing, Sink, TextFile};
 use crate::stories::story;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
-use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::{collections::BTreeSet, ops::Range};
 
 /// Stories told at once, on all cores.
 const STORIES: u64 = 4096;
@@ -18,13 +16,11 @@ const STORIES: u64 = 4096;
 const BYTES_TOLD: usize = 1 << 20;
 
 /// What the inputs hold.
-pub struct Corpus {
+pub struct Corpus<'a> {
+    options: &'a PrepareOptions,
     listing: Listing,
     /// In the order of the inputs.
     parts: Vec<Part>,
-    field: String,
-    seed: u64,
-    describe: fn(&source::Error) -> String,
 }
 
 enum Part {
@@ -47,22 +43,23 @@ pub struct Source {
 pub struct Reading {
     /// What each source held.
     pub sources: Vec<Source>,
-    /// Files in folders that could not be read to their ends. What was handed on is of no use then: the text is to be read
-    /// again without them ([`Corpus::leave_out`]).
+    /// Files in folders that could not be read to their ends. What was handed on is of no use then:
+    /// the text is to be read again without them ([`Corpus::leave_out`]).
     pub unusable: Vec<LeftOut>,
 }
 
-impl Corpus {
+impl<'a> Corpus<'a> {
     /// Finds the files of the inputs; standard input is copied to `options.out`, which must exist.
-    pub fn find(options: &PrepareOptions) -> Result<Self, Error> {
-        let PrepareOptions { ref field, seed, describe, .. } = *options;
-        let mut corpus = Self { listing: Listing::default(), parts: Vec::new(), field: field.clone(), seed, describe };
+    pub fn find(options: &'a PrepareOptions) -> Result<Self, Error> {
+        let mut corpus = Self { options, listing: Listing::default(), parts: Vec::new() };
         let mut stories = 0;
         for input in &options.inputs {
             match input {
                 Input::Path(path) => corpus.listing.add_path(path)?,
                 Input::Stdin => corpus.listing.add_stdin(&mut std::io::stdin().lock(), &options.out)?,
-                Input::Stories { count: 0 } => return Err(Error::NoStories),
+                Input::Stories { count: 0 } => {
+                    return Err(Error::unusable("0 stories of the built-in corpus are no text; ask for more"));
+                }
                 Input::Stories { count } => {
                     corpus.parts.push(Part::Stories(stories..stories + count));
                     stories += count;
@@ -87,13 +84,15 @@ impl Corpus {
         self.parts.retain(|part| !matches!(part, Part::File(file) if file.found && names.contains(file.name.as_str())));
         self.listing.left_out.extend(unusable);
         if self.parts.is_empty() {
-            return Err(Error::NothingUsable(self.left_out().to_vec()));
+            let told = LeftOut::told(self.left_out()).join("; ");
+            return Err(Error::unusable(format!("none of the files can be used; give others ({told})")));
         }
         Ok(())
     }
 
-    /// Hands on every document with something else than white space in it. Of a text in which a file turns out to be unusable,
-    /// what comes behind is read as well, to find others, but not handed on. An [`Error::Source`] is never the sink's.
+    /// Hands on every document with something else than white space in it. Of a text in which a
+    /// file turns out to be unusable, what comes behind is read as well, to find others, but not
+    /// handed on. An [`Error::Source`] is never the sink's.
     pub fn read(&self, stage: &str, progress: &dyn Progress, sink: &mut Sink<'_, Error>) -> Result<Reading, Error> {
         let read_bytes = AtomicU64::new(0);
         let file_bytes = |part: &Part| match part {
@@ -105,11 +104,11 @@ impl Corpus {
         let mut filter = BlankFilter { held: String::new(), begun: false, sink };
         let mut untold = BYTES_TOLD;
         for part in &self.parts {
+            let mut bytes = 0;
             match part {
                 Part::File(file) => {
-                    let mut bytes = 0;
                     let whole_so_far = reading.unusable.is_empty();
-                    let read = source::read(file, &self.field, &read_bytes, &mut |event| {
+                    let read = source::read(file, &self.options.field, &read_bytes, &mut |event| {
                         if let Event::Text(text) = event {
                             bytes += text.len() as u64;
                             untold += text.len();
@@ -123,18 +122,16 @@ impl Corpus {
                     match read {
                         Ok(()) => reading.sources.push(Source { name: file.name.clone(), bytes }),
                         Err(Error::Source(error)) if file.found => {
-                            reading.unusable.push(file.left_out((self.describe)(&error)));
+                            reading.unusable.push(file.left_out((self.options.describe)(&error)));
                         }
                         Err(error) => return Err(error),
                     }
                 }
                 Part::Stories(range) => {
-                    let mut bytes = 0;
                     for first in range.clone().step_by(STORIES as usize) {
                         let numbers = first..range.end.min(first + STORIES);
-                        let texts: Vec<String> =
-                            numbers.into_par_iter().map(|number| story(self.seed, number).text).collect();
-                        for text in texts {
+                        let text = |number| story(self.options.seed, number).text;
+                        for text in numbers.into_par_iter().map(text).collect::<Vec<_>>() {
                             bytes += text.len() as u64;
                             filter.event(Event::Text(&text))?;
                             filter.event(Event::EndOfDocument)?;
@@ -151,7 +148,8 @@ impl Corpus {
     }
 }
 
-/// Leaves out documents of nothing but white space, such as what follows the last separator of a file.
+/// Leaves out documents of nothing but white space, such as what follows the last separator of a
+/// file.
 struct BlankFilter<'a, 'b> {
     /// White space at the beginning of a document.
     held: String,

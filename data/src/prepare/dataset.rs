@@ -35,12 +35,6 @@ pub enum OpenError {
     /// The tokenizer is missing or damaged.
     #[error(transparent)]
     Tokenizer(#[from] tokenizer::Error),
-    /// There is no folder.
-    #[error("{0} is not a folder; prepare a text into it first")]
-    NoFolder(PathBuf),
-    /// A folder without its last file.
-    #[error("{0} has no {MANIFEST}: it was never prepared, or preparing did not finish; prepare the text again")]
-    Unfinished(PathBuf),
     /// What the folder says about itself cannot be understood.
     #[error("{path} is damaged; prepare the text again")]
     Manifest {
@@ -49,29 +43,33 @@ pub enum OpenError {
         /// What is wrong with it.
         source: serde_json::Error,
     },
-    /// A folder of another version.
-    #[error("{path} has format version {version}, this program reads {FORMAT_VERSION}; prepare the text again")]
-    Version {
-        /// The file that says so.
+    /// There is no prepared folder, or its files do not belong together.
+    #[error("{path} {what}")]
+    Unusable {
+        /// The folder, or the file that is at fault.
         path: PathBuf,
-        /// The folder's version.
-        version: u64,
+        /// What is wrong with it, and what to do.
+        what: String,
     },
-    /// The tokenizer is another than when the tokens were made.
-    #[error("{0} is not the tokenizer that the tokens were made with; prepare the text again")]
-    OtherTokenizer(PathBuf),
-    /// A file is not the one that the folder says it has.
-    #[error("{0} does not belong to the {MANIFEST} beside it; prepare the text again")]
-    Mismatch(PathBuf),
+}
+
+fn unusable<T>(path: &Path, what: impl Into<String>) -> Result<T, OpenError> {
+    Err(OpenError::Unusable { path: path.to_owned(), what: what.into() })
+}
+
+fn mismatch<T>(path: &Path) -> Result<T, OpenError> {
+    unusable(path, format!("does not belong to the {MANIFEST} beside it; prepare the text again"))
 }
 
 impl Dataset {
-    /// Whether a text was prepared into this folder, or began to be; whether it is whole and undamaged, [`Self::open`] says.
+    /// Whether a text was prepared into this folder, or began to be; whether it is whole and
+    /// undamaged, [`Self::open`] says.
     pub fn is_in(dir: &Path) -> bool {
         is_prepared(dir)
     }
 
-    /// Opens a prepared folder and checks every file in it, checksums included, against the manifest.
+    /// Opens a prepared folder and checks every file in it, checksums included, against the
+    /// manifest.
     ///
     /// # Errors
     /// They name the file that is missing, unfinished, damaged or of another version.
@@ -81,29 +79,34 @@ impl Dataset {
         let val = open_tokens(&dir.join("val.bin"), &manifest.val, &manifest)?;
         let path = dir.join("tokenizer.json");
         if format!("{:016x}", checksum(&path)?) != manifest.tokenizer_checksum {
-            return Err(OpenError::OtherTokenizer(path));
+            return unusable(&path, "is not the tokenizer that the tokens were made with; prepare the text again");
         }
         let tokenizer = Tokenizer::from_file(&path)?;
         let is_its = tokenizer.vocab_size() == manifest.vocab_size
             && manifest.end_of_text.is_none_or(|end| (end as usize) < manifest.vocab_size);
-        if is_its { Ok(Self { manifest, train, val, tokenizer }) } else { Err(OpenError::Mismatch(path)) }
+        if is_its { Ok(Self { manifest, train, val, tokenizer }) } else { mismatch(&path) }
     }
 }
 
 fn read_manifest(dir: &Path) -> Result<Manifest, OpenError> {
     let path = dir.join(MANIFEST);
     if !dir.is_dir() {
-        return Err(OpenError::NoFolder(dir.to_owned()));
+        return unusable(dir, "is not a folder; prepare a text into it first");
     }
     if !path.exists() {
-        return Err(OpenError::Unfinished(dir.to_owned()));
+        let why = "it was never prepared, or preparing did not finish; prepare the text again";
+        return unusable(dir, format!("has no {MANIFEST}: {why}"));
     }
     let content = std::fs::read(&path).at("cannot read", &path)?;
     let damaged = |source| OpenError::Manifest { path: path.clone(), source };
     let value: Value = serde_json::from_slice(&content).map_err(damaged)?;
     match value["format_version"].as_u64().unwrap_or(0) {
         version if version == u64::from(FORMAT_VERSION) => serde_json::from_value(value).map_err(damaged),
-        version => Err(OpenError::Version { path, version }),
+        version => {
+            let what =
+                format!("has format version {version}, this program reads {FORMAT_VERSION}; prepare the text again");
+            unusable(&path, what)
+        }
     }
 }
 
@@ -113,7 +116,7 @@ fn open_tokens(path: &Path, split: &SplitCounts, manifest: &Manifest) -> Result<
         && tokens.vocab_size() == manifest.vocab_size
         && format!("{:016x}", tokens.checksum()) == split.checksum;
     if !is_its {
-        return Err(OpenError::Mismatch(path.to_owned()));
+        return mismatch(path);
     }
     tokens.verify()?;
     Ok(tokens)

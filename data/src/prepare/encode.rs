@@ -1,16 +1,14 @@
-//! The second reading of the text: every document becomes tokens, on all cores, and is written to its side in order.
+//! The second reading of the text: every document becomes tokens, on all cores, and is written to
+//! its side in order.
 
-use super::corpus::Corpus;
-use super::error::Error;
-use super::progress::Progress;
 use super::split::{Side, Split};
+use super::{corpus::Corpus, error::Error, progress::Progress};
 use crate::source::Event;
 use crate::tokenizer::{self, Tokenizer};
 use crate::tokens::{self, TokenWriter};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use std::ops::Range;
-use std::path::Path;
+use std::{ops::Range, path::Path};
 
 /// A document longer than this is cut into pieces for encoding.
 const PIECE_BYTES: usize = 256 << 10;
@@ -46,9 +44,10 @@ pub struct Encoded {
 
 /// Encodes the whole corpus into `train.bin` and `val.bin` in `out`.
 ///
-/// With an end-of-text token each document is written as that token and its own, and a last one ends the stream. A document
-/// that is itself cut in two opens with one in the training split and closes with one in the validation split; what would
-/// otherwise follow on another document there is parted from it by one.
+/// With an end-of-text token each document is written as that token and its own, and a last one
+/// ends the stream. A document that is itself cut in two opens with one in the training split and
+/// closes with one in the validation split; what would otherwise follow on another document there
+/// is parted from it by one.
 pub fn encode(
     corpus: &Corpus,
     split: &Split,
@@ -56,15 +55,19 @@ pub fn encode(
     out: &Path,
     progress: &dyn Progress,
 ) -> Result<Encoded, Error> {
+    let stream = |name: &str| Stream::create(&out.join(name), tokenizer);
     let mut encoder = CorpusEncoder {
         tokenizer,
         split,
-        batch: Batch::default(),
         batch_bytes: (rayon::current_num_threads() * 2 * PIECE_BYTES).clamp(8 << 20, 64 << 20),
-        open: OpenPiece { start: 0, document: 0, side: split.side(0), first: true },
+        text: String::new(),
+        pieces: Vec::new(),
+        start: 0,
+        document: 0,
+        side: split.side(0),
+        first: true,
         characters_to_cut: split.cut(0),
-        train: Stream::create(&out.join("train.bin"), tokenizer)?,
-        val: Stream::create(&out.join("val.bin"), tokenizer)?,
+        streams: [stream("train.bin")?, stream("val.bin")?],
         id_counts: vec![0; tokenizer.vocab_size()],
         place: (0, 0),
         bytes: 0,
@@ -73,40 +76,36 @@ pub fn encode(
         Event::Text(text) => encoder.add(text),
         Event::EndOfDocument => encoder.end_document(),
     })?;
-    if let Some(changed) = reading.unusable.into_iter().next() {
-        return Err(Error::Changed(Some(changed.reason)));
+    match reading.unusable.first() {
+        Some(changed) => Err(Error::changed(&format!(" ({})", changed.reason))),
+        None => encoder.finish(),
     }
-    encoder.finish()
 }
 
+/// Cuts documents into pieces, and encodes many pieces at once.
 struct CorpusEncoder<'a> {
     tokenizer: &'a Tokenizer,
     split: &'a Split,
-    batch: Batch,
     batch_bytes: usize,
-    open: OpenPiece,
-    /// How many characters of the open document still go to the training split, where its end validates.
+    /// The text of the pieces that wait to be encoded together, and of the open piece behind them.
+    text: String,
+    pieces: Vec<Piece>,
+    /// Where the open piece begins in `text`.
+    start: usize,
+    /// The number of the open document.
+    document: u64,
+    /// Where the open piece goes, and whether its document begins with it.
+    side: Side,
+    first: bool,
+    /// How many characters of the open document still go to the training split, where its end
+    /// validates.
     characters_to_cut: Option<u64>,
-    train: Stream,
-    val: Stream,
+    /// Training and validation.
+    streams: [Stream; 2],
     id_counts: Vec<u64>,
     /// Characters and lines of the current document before the piece that is written next.
     place: (u64, u64),
     bytes: u64,
-}
-
-/// Pieces of text waiting to be encoded together; the last piece is still open.
-#[derive(Default)]
-struct Batch {
-    text: String,
-    pieces: Vec<Piece>,
-}
-
-struct OpenPiece {
-    start: usize,
-    document: u64,
-    side: Side,
-    first: bool,
 }
 
 /// A part of a document that is encoded by itself.
@@ -130,12 +129,6 @@ enum End {
     Document,
 }
 
-struct EncodedPiece {
-    ids: Vec<u32>,
-    characters: u64,
-    lines: u64,
-}
-
 impl CorpusEncoder<'_> {
     fn add(&mut self, text: &str) -> Result<(), Error> {
         let mut rest = text;
@@ -143,16 +136,16 @@ impl CorpusEncoder<'_> {
             match rest.char_indices().nth(left as usize) {
                 None => self.characters_to_cut = Some(left - rest.chars().count() as u64),
                 Some((at, _)) => {
-                    self.batch.text.push_str(&rest[..at]);
+                    self.text.push_str(&rest[..at]);
                     rest = &rest[at..];
                     self.characters_to_cut = None;
-                    self.close(self.batch.text.len(), End::Cut);
-                    self.open.side = Side::Val;
+                    self.close(self.text.len(), End::Cut);
+                    self.side = Side::Val;
                 }
             }
         }
         self.bytes += text.len() as u64;
-        self.batch.text.push_str(rest);
+        self.text.push_str(rest);
         self.cut();
         self.encode_when_full()
     }
@@ -160,14 +153,14 @@ impl CorpusEncoder<'_> {
     /// Closes pieces of the open document as long as it is too long.
     fn cut(&mut self) {
         loop {
-            let start = self.open.start;
-            let waiting = self.batch.text.len() - start;
+            let start = self.start;
+            let waiting = self.text.len() - start;
             if waiting <= PIECE_BYTES {
                 return;
             }
-            let within = self.batch.text.floor_char_boundary(start + PIECE_BYTES);
-            let mut places = [within, self.batch.text.len()].into_iter();
-            let at = match places.find_map(|end| self.tokenizer.safe_cut(&self.batch.text[start..end])) {
+            let within = self.text.floor_char_boundary(start + PIECE_BYTES);
+            let mut places = [within, self.text.len()].into_iter();
+            let at = match places.find_map(|end| self.tokenizer.safe_cut(&self.text[start..end])) {
                 Some(at) => at,
                 None if waiting < LONGEST_PIECE_BYTES => return,
                 None => waiting,
@@ -176,51 +169,46 @@ impl CorpusEncoder<'_> {
         }
     }
 
-    /// Ends the open piece at byte `end` of the batch; the next begins there.
+    /// Ends the open piece at byte `at` of the batch; the next begins there.
     fn close(&mut self, at: usize, end: End) {
-        let OpenPiece { start, side, first, .. } = self.open;
-        self.batch.pieces.push(Piece { text: start..at, side, first, end });
-        (self.open.start, self.open.first) = (at, false);
+        self.pieces.push(Piece { text: self.start..at, side: self.side, first: self.first, end });
+        (self.start, self.first) = (at, false);
     }
 
     fn end_document(&mut self) -> Result<(), Error> {
-        self.close(self.batch.text.len(), End::Document);
-        self.open.document += 1;
-        self.open.first = true;
-        self.open.side = self.split.side(self.open.document);
-        self.characters_to_cut = self.split.cut(self.open.document);
+        self.close(self.text.len(), End::Document);
+        self.document += 1;
+        self.first = true;
+        self.side = self.split.side(self.document);
+        self.characters_to_cut = self.split.cut(self.document);
         self.encode_when_full()
     }
 
     fn encode_when_full(&mut self) -> Result<(), Error> {
-        if self.open.start >= self.batch_bytes || self.batch.pieces.len() >= 1 << 16 {
-            self.encode_batch()?;
-        }
-        Ok(())
+        if self.start >= self.batch_bytes || self.pieces.len() >= 1 << 16 { self.encode_batch() } else { Ok(()) }
     }
 
     fn encode_batch(&mut self) -> Result<(), Error> {
-        let Batch { text, pieces } = std::mem::take(&mut self.batch);
-        let encoded: Vec<Result<EncodedPiece, tokenizer::Error>> = pieces
+        let pieces = std::mem::take(&mut self.pieces);
+        let (text, tokenizer) = (&self.text, self.tokenizer);
+        let encoded: Vec<Result<_, tokenizer::Error>> = pieces
             .par_iter()
             .with_min_len(16.min(pieces.len() / rayon::current_num_threads()).max(1))
             .map(|piece| {
                 let text = &text[piece.text.clone()];
                 let characters = text.chars().count() as u64;
                 let lines = text.bytes().filter(|&byte| byte == b'\n').count() as u64;
-                Ok(EncodedPiece { ids: self.tokenizer.encode(text)?, characters, lines })
+                Ok((tokenizer.encode(text)?, characters, lines))
             })
             .collect();
         for (piece, encoded) in pieces.iter().zip(encoded) {
-            let EncodedPiece { ids, characters, lines } = encoded.map_err(|error| self.placed(error))?;
+            let (ids, characters, lines) = encoded.map_err(|error| self.placed(error))?;
             for &id in &ids {
                 self.id_counts[id as usize] += 1;
             }
-            let stream = match piece.side {
-                Side::Train => &mut self.train,
-                Side::Val => &mut self.val,
-            };
-            // The end of a document that was cut does not open with one, but what is before it closes.
+            let stream = &mut self.streams[piece.side as usize];
+            // The end of a document that was cut does not open with one, but what is before it
+            // closes.
             if piece.first || stream.ended == Some(End::Document) {
                 stream.part(&mut self.id_counts)?;
             }
@@ -232,10 +220,8 @@ impl CorpusEncoder<'_> {
             let (before, lines_before) = self.place;
             self.place = if piece.end == End::Document { (0, 0) } else { (before + characters, lines_before + lines) };
         }
-        self.batch.text = text;
-        let open = self.open.start;
-        self.batch.text.drain(..open);
-        self.open.start = 0;
+        self.text.drain(..self.start);
+        self.start = 0;
         Ok(())
     }
 
@@ -250,18 +236,14 @@ impl CorpusEncoder<'_> {
 
     fn finish(mut self) -> Result<Encoded, Error> {
         self.encode_batch()?;
-        for stream in [&mut self.train, &mut self.val] {
+        for stream in &mut self.streams {
             if stream.ended == Some(End::Document) {
                 stream.part(&mut self.id_counts)?;
             }
         }
-        Ok(Encoded {
-            documents: self.open.document,
-            bytes: self.bytes,
-            id_counts: self.id_counts,
-            train: self.train.finish()?,
-            val: self.val.finish()?,
-        })
+        let [train, val] = self.streams;
+        let (train, val) = (train.finish()?, val.finish()?);
+        Ok(Encoded { train, val, id_counts: self.id_counts, documents: self.document, bytes: self.bytes })
     }
 }
 
@@ -290,9 +272,9 @@ impl Stream {
     }
 
     fn finish(mut self) -> Result<SplitCounts, Error> {
-        self.counts.tokens = self.writer.len();
+        self.counts.tokens = self.writer.count();
         if self.counts.tokens == 0 {
-            return Err(Error::EmptySplit);
+            return Err(Error::unusable("nothing is left for one of the splits; give more text"));
         }
         self.counts.checksum = format!("{:016x}", self.writer.finish()?);
         Ok(self.counts)

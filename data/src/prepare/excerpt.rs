@@ -1,14 +1,13 @@
-//! A small part of a large text, spread over the whole: enough to judge a text by, without reading all of it.
+//! A small part of a large text, spread over the whole: enough to judge a text by, without reading
+//! all of it.
 
-use super::error::Error;
-use super::options::PrepareOptions;
+use super::{error::Error, options::PrepareOptions};
 use crate::source::{self, Event, Format, Input, Listing, TextFile};
 use crate::tokenizer::TokenizerChoice;
 use ember_host::file_error::At;
-use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::{fs::File, path::Path};
 
 /// Plain text is taken in blocks of so many bytes.
 const BLOCK_BYTES: u64 = 64 << 10;
@@ -24,10 +23,12 @@ pub struct Excerpt {
     pub share: f64,
 }
 
-/// The options that prepare about `most_bytes` of what `options` would, into `options.out`; `None` where the whole is no larger.
+/// The options that prepare about `most_bytes` of what `options` would, into `options.out`; `None`
+/// where the whole is no larger.
 ///
-/// Of plain text, blocks at even distances are read; of compressed files, JSON Lines and Parquet, the beginning of each. The
-/// part is written into `folder` as JSON Lines. A tokenizer that is left open is what it would be for the whole.
+/// Of plain text, blocks at even distances are read; of compressed files, JSON Lines and Parquet,
+/// the beginning of each. The part is written into `folder` as JSON Lines. A tokenizer that is left
+/// open is what it would be for the whole.
 ///
 /// # Errors
 /// As [`super::prepare`]: a missing, empty or binary file, a broken line.
@@ -80,43 +81,41 @@ pub fn excerpt(options: &PrepareOptions, most_bytes: u64, folder: &Path) -> Resu
 
 /// Documents, or blocks of one, from about `budget` bytes of a file; and how many bytes they were.
 fn part_of(file: &TextFile, field: &str, budget: u64) -> Result<(Vec<String>, u64), source::Error> {
-    let mut documents = Vec::new();
-    let mut keep = |document: &str| documents.push(document.to_owned());
-    let read = match file.format {
-        Format::Text if source::is_plain(file)? => blocks(file, budget, &mut keep).at("cannot read", &file.name)?,
-        _ => beginning(file, field, budget, &mut keep)?,
-    };
-    Ok((documents, read))
+    match file.format {
+        Format::Text if source::is_plain(file)? => Ok(blocks(file, budget).at("cannot read", &file.name)?),
+        _ => beginning(file, field, budget),
+    }
 }
 
-/// Hands on blocks at even distances, `budget` bytes of them; returns how many bytes were read.
-fn blocks(file: &TextFile, budget: u64, keep: &mut dyn FnMut(&str)) -> io::Result<u64> {
+/// Blocks at even distances, `budget` bytes of them.
+fn blocks(file: &TextFile, budget: u64) -> io::Result<(Vec<String>, u64)> {
     let mut content = File::open(&file.path)?;
     let count = budget.div_ceil(BLOCK_BYTES).max(1);
     let (distance, size) = (file.bytes / count, budget.div_ceil(count));
-    let mut read = 0;
+    let (mut documents, mut read) = (Vec::new(), 0);
     for number in 0..count {
         content.seek(SeekFrom::Start(number * distance))?;
         let mut block = Vec::new();
         read += Read::by_ref(&mut content).take(size).read_to_end(&mut block)? as u64;
         // A block may begin and end inside a character.
         let text = String::from_utf8_lossy(&block);
-        keep(text.trim_matches(char::REPLACEMENT_CHARACTER));
+        documents.push(text.trim_matches(char::REPLACEMENT_CHARACTER).to_owned());
     }
-    Ok(read)
+    Ok((documents, read))
 }
 
-/// Hands on the documents at the beginning until `budget` bytes of the file were read; returns how many were. The file is read a
-/// piece at a time, ahead of its documents: all of the last piece's are handed on, so that the bytes are theirs.
-fn beginning(file: &TextFile, field: &str, budget: u64, keep: &mut dyn FnMut(&str)) -> Result<u64, source::Error> {
+/// The documents at the beginning until `budget` bytes of the file were read. The file is read a
+/// piece at a time, ahead of its documents: all of the last piece's are taken, so that the bytes
+/// are theirs.
+fn beginning(file: &TextFile, field: &str, budget: u64) -> Result<(Vec<String>, u64), source::Error> {
     let read = AtomicU64::new(0);
-    let mut document = String::new();
+    let (mut documents, mut document) = (Vec::new(), String::new());
     let mut enough = None;
     // Ends with an error of the file, or with none of it once there is enough.
     let ended: Result<(), Option<source::Error>> = source::read(file, field, &read, &mut |event| {
         match event {
             Event::Text(text) => document.push_str(text),
-            Event::EndOfDocument => keep(&std::mem::take(&mut document)),
+            Event::EndOfDocument => documents.push(std::mem::take(&mut document)),
         }
         let so_far = read.load(Ordering::Relaxed);
         match enough {
@@ -130,9 +129,9 @@ fn beginning(file: &TextFile, field: &str, budget: u64, keep: &mut dyn FnMut(&st
         return Err(error);
     }
     if !document.trim().is_empty() {
-        keep(&document);
+        documents.push(document);
     }
-    Ok(enough.unwrap_or(read.into_inner()).min(file.bytes))
+    Ok((documents, enough.unwrap_or(read.into_inner()).min(file.bytes)))
 }
 
 #[cfg(test)]

@@ -1,10 +1,7 @@
 //! What a prepared folder says about itself.
 
-use super::corpus::Source;
-use super::encode::SplitCounts;
-use super::report::Report;
-use crate::source::LeftOut;
-use crate::windows::WindowRule;
+use super::{corpus::Source, encode::SplitCounts, report::Report};
+use crate::{source::LeftOut, windows::WindowRule};
 use serde::{Deserialize, Serialize};
 
 /// The version of the prepared folder's layout that this program writes and reads.
@@ -44,15 +41,18 @@ pub struct Manifest {
     pub fingerprint: String,
     /// What was found in the text.
     pub report: Report,
-    /// For the built-in corpus: what any model, and the best forgetful one, can reach on this validation split.
+    /// For the built-in corpus: what any model, and the best forgetful one, can reach on this
+    /// validation split.
     pub marks: Option<Marks>,
 }
 
-/// Known losses on a validation split of the built-in corpus, in nats per validation target (a token or its document's end).
+/// Known losses on a validation split of the built-in corpus, in nats per validation target (a
+/// token or its document's end).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Marks {
     /// The source's own -ln P of the validation text: no model does better but by luck.
     pub entropy_floor: f64,
-    /// The loss of the best predictor that knows the grammar and forgets what earlier sentences said.
+    /// The loss of the best predictor that knows the grammar and forgets what earlier sentences
+    /// said.
     pub forgetful_loss: f64,
 }

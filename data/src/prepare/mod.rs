@@ -1,11 +1,13 @@
 //! From text to a folder of tokens that training reads.
 //!
-//! The text is read twice, never held. The first reading finds what is in it, learns the tokenizer where one is to be learnt
-//! and decides which text validates; the second encodes. The tokenizer is learnt from all of the text (byte pair encoding:
-//! from a sample of at most 32 MiB spread over it), validation included, as is usual.
+//! The text is read twice, never held. The first reading finds what is in it, learns the tokenizer
+//! where one is to be learnt and decides which text validates; the second encodes. The tokenizer is
+//! learnt from all of the text (byte pair encoding: from a sample of at most 32 MiB spread over
+//! it), validation included, as is usual.
 //!
-//! The folder holds `train.bin` and `val.bin` ([`crate::tokens`]), `tokenizer.json` and `tokenizer_config.json`, and
-//! `manifest.json`, which is written last: without it the folder is unfinished, and with it every file can be checked.
+//! The folder holds `train.bin` and `val.bin` ([`crate::tokens`]), `tokenizer.json` and
+//! `tokenizer_config.json`, and `manifest.json`, which is written last: without it the folder is
+//! unfinished, and with it every file can be checked.
 
 mod corpus;
 mod dataset;
@@ -42,9 +44,7 @@ use encode::{Encoded, encode};
 use progress::tell;
 use rayon::prelude::*;
 use split::{Side, SplitBuilder};
-use std::collections::BTreeSet;
-use std::io;
-use std::path::Path;
+use std::{collections::BTreeSet, io, path::Path};
 use survey::{Survey, survey};
 
 /// A text with more different characters than this is not encoded by characters unless asked for.
@@ -56,21 +56,24 @@ const LARGE_TEXT_BYTES: u64 = 20_000_000;
 /// The vocabulary of a tokenizer nobody asked for.
 const DEFAULT_BPE: TokenizerChoice = TokenizerChoice::Bpe { vocab_size: 8192 };
 
-/// Turns text into `train.bin`, `val.bin`, `tokenizer.json`, `tokenizer_config.json` and, last, `manifest.json` in
-/// `options.out`, which is created where it does not exist.
+/// Turns text into `train.bin`, `val.bin`, `tokenizer.json`, `tokenizer_config.json` and, last,
+/// `manifest.json` in `options.out`, which is created where it does not exist.
 ///
-/// A folder that holds anything else than what was prepared into it before is refused: nothing foreign is ever overwritten.
+/// A folder that holds anything else than what was prepared into it before is refused: nothing
+/// foreign is ever overwritten.
 ///
 /// # Errors
-/// They name what is wrong with which input; [`Error::Interrupted`] when `progress` says so. Until the tokens are written, what
-/// was prepared into the folder before stays there whole; from then on the folder has no manifest and does not open.
+/// They name what is wrong with which input; [`Error::Interrupted`] when `progress` says so. Until
+/// the tokens are written, what was prepared into the folder before stays there whole; from then on
+/// the folder has no manifest and does not open.
 pub fn prepare(options: &PrepareOptions, progress: &dyn Progress) -> Result<Manifest, Error> {
     let val_fraction = options.val_fraction;
     if !(val_fraction > 0.0 && val_fraction < 1.0) {
-        return Err(Error::ValFraction(val_fraction));
+        let what = format!("val_fraction is {val_fraction}; give a share between 0 and 1, such as 0.1");
+        return Err(Error::Unusable(what));
     }
     if options.inputs.is_empty() {
-        return Err(Error::NoInput);
+        return Err(Error::unusable("no text was named; name a file, a folder, or standard input"));
     }
     let out = &options.out;
     ensure_ours(out)?;
@@ -94,7 +97,7 @@ pub fn prepare(options: &PrepareOptions, progress: &dyn Progress) -> Result<Mani
         .map_err(|error| count_unknown(error, &survey, &tokenizer))?;
     tokenizer.save(out)?;
     if (encoded.documents, encoded.bytes) != (survey.documents, survey.bytes) {
-        return Err(Error::Changed(None));
+        return Err(Error::changed(""));
     }
     let marks = only_stories.then(|| marks(&survey, &encoded, options.seed));
     let manifest = Manifest {
@@ -119,13 +122,17 @@ pub fn prepare(options: &PrepareOptions, progress: &dyn Progress) -> Result<Mani
     Ok(manifest)
 }
 
-/// Refuses a folder with anything in it, unless a text was prepared into it or began to be. Names with a leading dot do not count:
-/// what a killed run left, and what a desktop puts into every folder.
+/// Refuses a folder with anything in it, unless a text was prepared into it or began to be. Names
+/// with a leading dot do not count: what a killed run left, and what a desktop puts into every
+/// folder.
 fn ensure_ours(out: &Path) -> Result<(), Error> {
     let Ok(entries) = std::fs::read_dir(out) else { return Ok(()) }; // nothing there, or no folder: making it will tell
     let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
     match names.filter(|name| !name.starts_with('.')).min() {
-        Some(file) if !is_prepared(out) => Err(Error::ForeignFolder { folder: out.to_owned(), file }),
+        Some(file) if !is_prepared(out) => Err(Error::Unusable(format!(
+            "{} holds other files, {file} among them, and they might be overwritten; name a folder that is new or empty",
+            out.display()
+        ))),
         _ => Ok(()),
     }
 }
@@ -145,7 +152,8 @@ fn make(out: &Path) -> Result<(), FileError> {
     make().at("cannot write into the folder", out)
 }
 
-/// From now on what was prepared into the folder before counts as unfinished: its files are about to be replaced.
+/// From now on what was prepared into the folder before counts as unfinished: its files are about
+/// to be replaced.
 fn forget_prepared(out: &Path) -> Result<(), FileError> {
     match std::fs::remove_file(out.join(MANIFEST)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).at("cannot write into the folder", out),
@@ -179,7 +187,8 @@ fn make_tokenizer(
     Ok((tokenizer, choice, reason))
 }
 
-/// Says of the whole text what the tokenizer does not know in it, where a first such character has stopped the encoding.
+/// Says of the whole text what the tokenizer does not know in it, where a first such character has
+/// stopped the encoding.
 fn count_unknown(error: Error, survey: &Survey, tokenizer: &Tokenizer) -> Error {
     const NAMED: usize = 8;
     let source = match error {
@@ -187,11 +196,9 @@ fn count_unknown(error: Error, survey: &Survey, tokenizer: &Tokenizer) -> Error 
         other => return other,
     };
     let is_unknown = |character: char| tokenizer.encode(character.encode_utf8(&mut [0; 4])).is_err();
-    let mut unknown: Vec<(char, u64)> =
-        survey.characters.iter().map(|(character, count)| (*character, *count)).collect();
-    unknown.retain(|(character, _)| is_unknown(*character));
-    unknown.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    let all: u64 = unknown.iter().map(|(_, count)| count).sum();
+    let mut unknown: Vec<_> = survey.characters.iter().filter(|(character, _)| is_unknown(**character)).collect();
+    unknown.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    let all = unknown.iter().map(|(_, count)| *count).sum();
     let named = unknown.iter().take(NAMED).map(|(character, count)| match count {
         1 => format!("{character:?} once"),
         _ => format!("{character:?} {count} times"),

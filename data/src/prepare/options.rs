@@ -21,8 +21,8 @@ pub struct PrepareOptions {
     pub seed: u64,
     /// The folder to write.
     pub out: PathBuf,
-    /// Says in a line why a file in a folder is left out, for the report and the manifest: the error with its causes,
-    /// or what the caller would rather have its users read.
+    /// Says in a line why a file in a folder is left out, for the report and the manifest: the
+    /// error with its causes, or what the caller would rather have its users read.
     pub describe: fn(&source::Error) -> String,
 }
 
@@ -41,7 +41,8 @@ impl Default for PrepareOptions {
 }
 
 impl PrepareOptions {
-    /// A name for what was asked for: the options, and the names, sizes and times of the files; `out` is no part of it.
+    /// A name for what was asked for: the options, and the names, sizes and times of the files;
+    /// `out` is no part of it.
     ///
     /// A prepared folder whose manifest holds the same fingerprint need not be prepared again.
     ///

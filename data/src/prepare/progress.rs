@@ -4,7 +4,8 @@ use super::error::Error;
 
 /// Hears how far preparing has come, and can stop it.
 pub trait Progress: Sync {
-    /// `done_bytes` of `total_bytes` (where known) of `stage`, a few words such as "reading", are done.
+    /// `done_bytes` of `total_bytes` (where known) of `stage`, a few words such as "reading", are
+    /// done.
     fn update(&self, stage: &str, done_bytes: u64, total_bytes: Option<u64>);
 
     /// Whether the user wants to stop; preparing then ends soon with [`Error::Interrupted`].

@@ -1,9 +1,7 @@
 //! What preparing found in the text, as numbers and as a table to read.
 
-use super::corpus::Corpus;
-use super::encode::Encoded;
-use super::split::Duplicates;
 use super::survey::{SAMPLE_BYTES, Survey};
+use super::{corpus::Corpus, encode::Encoded, split::Duplicates};
 use crate::source::LeftOut;
 use crate::tokenizer::{END_OF_TEXT, Tokenizer};
 use serde::{Deserialize, Serialize};
@@ -87,10 +85,8 @@ impl Report {
 fn notes(survey: &Survey, corpus: &Corpus, tokenizer: &Tokenizer) -> Vec<String> {
     let mut notes = vec![format!("Validation: {}.", survey.split.rule)];
     if survey.bytes > SAMPLE_BYTES as u64 {
-        notes.push(format!(
-            "A learnt tokenizer saw a sample of at most {} spread over the text.",
-            size(SAMPLE_BYTES as u64)
-        ));
+        let mib = SAMPLE_BYTES >> 20;
+        notes.push(format!("A learnt tokenizer saw a sample of at most {mib} MiB spread over the text."));
     }
     let told = LeftOut::told(corpus.left_out());
     if corpus.left_out().len() > told.len() {
@@ -98,10 +94,8 @@ fn notes(survey: &Survey, corpus: &Corpus, tokenizer: &Tokenizer) -> Vec<String>
     }
     notes.extend(told.into_iter().map(|kind| format!("Left out: {kind}")));
     if survey.duplicates.examined < survey.documents {
-        notes.push(format!(
-            "Duplicates were looked for among the first {} documents only.",
-            grouped(survey.duplicates.examined)
-        ));
+        let examined = grouped(survey.duplicates.examined);
+        notes.push(format!("Duplicates were looked for among the first {examined} documents only."));
     }
     let mut names: Vec<&str> = tokenizer.special_names().filter(|&name| name != END_OF_TEXT).collect();
     if !names.is_empty() {
@@ -128,25 +122,24 @@ impl fmt::Display for Report {
         for (name, [train, val]) in rows {
             writeln!(f, "{name:<22}{:>16}{:>16}{:>16}", grouped(train), grouped(val), grouped(train + val))?;
         }
-        let line = |f: &mut fmt::Formatter<'_>, name: &str, value: String| writeln!(f, "{name:<22}{value}");
-        line(f, "bytes per token", format!("{:.2}", self.bytes_per_token))?;
-        line(
-            f,
-            "vocabulary used",
-            format!("{} of {}", grouped(self.vocab_used as u64), grouped(self.vocab_size as u64)),
-        )?;
-        line(f, "different characters", grouped(self.different_characters as u64))?;
         let rare = &self.rare_characters;
         let examples: Vec<String> = rare.examples.iter().map(|character| format!("{character:?}")).collect();
         let more = if rare.count > examples.len() { " ..." } else { "" };
         let shown = if rare.count == 0 { String::new() } else { format!(": {}{more}", examples.join(" ")) };
-        line(
-            f,
-            "rare characters",
-            format!("{} occur fewer than {} times{shown}", grouped(rare.count as u64), rare.below),
-        )?;
-        line(f, "exact duplicates", format!("{} documents", grouped(self.duplicates.exact)))?;
-        line(f, "in both splits", format!("{} documents", grouped(self.duplicates.on_both_sides)))?;
+        let [used, of, different, rare_count] =
+            [self.vocab_used, self.vocab_size, self.different_characters, rare.count]
+                .map(|count| grouped(count as u64));
+        let [exact, both] = [self.duplicates.exact, self.duplicates.on_both_sides].map(grouped);
+        for (name, value) in [
+            ("bytes per token", format!("{:.2}", self.bytes_per_token)),
+            ("vocabulary used", format!("{used} of {of}")),
+            ("different characters", different),
+            ("rare characters", format!("{rare_count} occur fewer than {} times{shown}", rare.below)),
+            ("exact duplicates", format!("{exact} documents")),
+            ("in both splits", format!("{both} documents")),
+        ] {
+            writeln!(f, "{name:<22}{value}")?;
+        }
         for note in &self.notes {
             writeln!(f, "{note}")?;
         }
@@ -165,10 +158,6 @@ fn grouped(number: u64) -> String {
         out.push(digit);
     }
     out
-}
-
-fn size(bytes: u64) -> String {
-    format!("{} MiB", bytes >> 20)
 }
 
 #[cfg(test)]

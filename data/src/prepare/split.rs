@@ -1,14 +1,15 @@
 //! Which text validates: never the same text on both sides.
 //!
-//! Whole documents do, where they make up about the share that was asked for, from a half of it to one and a half. Where they
-//! cannot, as in a folder of one long text and two notes, the rest comes from the ends of long documents: each is cut at the
-//! same share of its characters, what is before the cut teaches and what is behind it validates. A single document is cut so
-//! from the start, as nanoGPT cuts it.
+//! Whole documents do, where they make up about the share that was asked for, from a half of it to
+//! one and a half. Where they cannot, as in a folder of one long text and two notes, the rest comes
+//! from the ends of long documents: each is cut at the same share of its characters, what is before
+//! the cut teaches and what is behind it validates. A single document is cut so from the start, as
+//! nanoGPT cuts it.
 
 use super::error::Error;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use xxhash_rust::xxh3::Xxh3Default;
 
 /// A side of the split.
@@ -18,11 +19,13 @@ pub enum Side {
     Val,
 }
 
-/// Up to so many documents are chosen so that their bytes make the wanted share; of more, chance does well enough, unless some
-/// are so long that it does not: then so many of the longest are chosen like few.
+/// Up to so many documents are chosen so that their bytes make the wanted share; of more, chance
+/// does well enough, unless some are so long that it does not: then so many of the longest are
+/// chosen like few.
 const FEW: usize = 1000;
 
-/// A document is long enough to be cut where so many characters are behind the cut: less validates nothing.
+/// A document is long enough to be cut where so many characters are behind the cut: less validates
+/// nothing.
 const SHORTEST_END: f64 = 64.0;
 
 /// Documents whose hashes are kept, to count duplicates: 8 bytes each.
@@ -30,15 +33,16 @@ const MOST_HASHES: usize = 1 << 24;
 
 /// The hash of a document's content that decides its side, taken piece by piece.
 pub struct ContentHash {
-    seed: u64,
+    /// With the seed in it, and nothing else.
+    start: Xxh3Default,
     hash: Xxh3Default,
 }
 
 impl ContentHash {
     pub fn new(seed: u64) -> Self {
-        let mut this = Self { seed, hash: Xxh3Default::new() };
-        this.restart();
-        this
+        let mut start = Xxh3Default::new();
+        start.update(&seed.to_le_bytes());
+        Self { hash: start.clone(), start }
     }
 
     pub fn update(&mut self, text: &str) {
@@ -47,19 +51,12 @@ impl ContentHash {
 
     /// The hash of the document so far; the next document begins.
     pub fn finish(&mut self) -> u64 {
-        let hash = self.hash.digest();
-        self.restart();
-        hash
-    }
-
-    fn restart(&mut self) {
-        self.hash.reset();
-        self.hash.update(&self.seed.to_le_bytes());
+        std::mem::replace(&mut self.hash, self.start.clone()).digest()
     }
 }
 
 /// Collects documents as the text is read for the first time.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct SplitBuilder {
     val_fraction: f64,
     cuts: bool,
@@ -98,8 +95,8 @@ impl Longest {
         }
     }
 
-    /// In the order in which they were read, and only those longer than any that found no place: so all copies of a document
-    /// are among them or none.
+    /// In the order in which they were read, and only those longer than any that found no place: so
+    /// all copies of a document are among them or none.
     fn in_order(self) -> Vec<Candidate> {
         let all = self.shortest_first.into_iter().map(|Reverse(candidate)| candidate);
         let mut kept: Vec<Candidate> = all.filter(|candidate| candidate.bytes > self.beaten).collect();
@@ -110,16 +107,7 @@ impl Longest {
 
 impl SplitBuilder {
     pub fn new(val_fraction: f64) -> Self {
-        Self {
-            val_fraction,
-            cuts: true,
-            documents: 0,
-            bytes: 0,
-            by_chance_bytes: 0,
-            hashes: Vec::new(),
-            longest: Longest::default(),
-            by_chance: Bits::default(),
-        }
+        Self { val_fraction, cuts: true, ..Self::default() }
     }
 
     /// The same, but of several documents none is cut.
@@ -147,7 +135,7 @@ impl SplitBuilder {
     pub fn finish(mut self) -> Result<(Split, Duplicates), Error> {
         let documents = self.documents;
         if documents == 0 {
-            return Err(Error::Empty);
+            return Err(Error::unusable("the text is empty; give some"));
         }
         let longest = std::mem::take(&mut self.longest).in_order();
         let split = match &longest[..] {
@@ -179,7 +167,7 @@ impl SplitBuilder {
 
     fn cut_in_two(&self, only: &Candidate) -> Result<Split, Error> {
         if only.characters < 2 {
-            return Err(Error::OneCharacter);
+            return Err(Error::unusable("the text is one character long; give more"));
         }
         Ok(Split {
             rule: format!("the last {}% of the characters of the only document", self.percent()),
@@ -188,70 +176,70 @@ impl SplitBuilder {
         })
     }
 
-    /// Chooses among the longest documents; the others, where there are more, stay where chance has put them.
-    fn choose(&mut self, longest: &[Candidate]) -> Result<Split, Error> {
+    /// Chooses among the longest documents; the others, where there are more, stay where chance has
+    /// put them.
+    fn choose(&self, longest: &[Candidate]) -> Result<Split, Error> {
         let by_chance = |candidate: &&Candidate| self.by_chance.get(candidate.number);
         let chance_among_longest: u64 = longest.iter().filter(by_chance).map(|candidate| candidate.bytes).sum();
         let others = self.by_chance_bytes - chance_among_longest;
-        let wanted = (self.val_fraction * self.bytes as f64 - others as f64).max(0.0);
-
-        let mut groups: Vec<(u64, u64)> = Vec::new(); // hash and bytes of all documents with it
-        let mut by_hash: Vec<&Candidate> = longest.iter().collect();
-        by_hash.sort_by_key(|candidate| candidate.hash);
-        for Candidate { hash, bytes, .. } in by_hash {
-            match groups.last_mut() {
-                Some(last) if last.0 == *hash => last.1 += bytes,
-                _ => groups.push((*hash, *bytes)),
-            }
+        // The bytes of all documents with a hash: equal ones stay together.
+        let mut groups: BTreeMap<u64, u64> = BTreeMap::new();
+        for candidate in longest {
+            *groups.entry(candidate.hash).or_default() += candidate.bytes;
         }
         if groups.len() <= 1 && longest.len() as u64 == self.documents {
-            return Err(Error::OneText(self.documents));
+            return Err(Error::unusable(format!(
+                "all {} documents are the same text, which cannot both teach and validate; give different ones",
+                self.documents
+            )));
         }
-        let (mut left, mut chosen, mut chosen_bytes) = (wanted, Vec::new(), others);
-        for (hash, bytes) in &groups {
-            if *bytes as f64 <= left && chosen.len() + 1 < groups.len() {
-                left -= *bytes as f64;
+        let mut left = (self.val_fraction * self.bytes as f64 - others as f64).max(0.0);
+        let (mut chosen, mut chosen_bytes) = (BTreeSet::new(), others);
+        for (&hash, &bytes) in &groups {
+            if bytes as f64 <= left && chosen.len() + 1 < groups.len() {
+                left -= bytes as f64;
                 chosen_bytes += bytes;
-                chosen.push(*hash);
+                chosen.insert(hash);
             }
         }
-        let cuts = self.cuts_for(left, longest, &chosen);
-        let smallest = groups.iter().min_by_key(|group| group.1);
-        if let (0, Some((hash, bytes))) = (chosen_bytes, smallest)
-            && (cuts.is_empty() || self.is_about_the_share(*bytes))
+        let mut cuts = self.cuts_for(left, longest, &chosen);
+        let smallest = groups.iter().min_by_key(|&(_, bytes)| bytes);
+        if let (0, Some((&hash, &bytes))) = (chosen_bytes, smallest)
+            && (cuts.is_empty() || self.is_about_the_share(bytes))
         {
             // All are larger than the share: the smallest then.
-            chosen.push(*hash);
-            chosen_bytes += bytes;
+            chosen.insert(hash);
+            chosen_bytes = bytes;
         }
-        let cuts = if self.is_about_the_share(chosen_bytes) { BTreeMap::new() } else { cuts };
-        Ok(Split { rule: self.rule(longest, &cuts), whole: self.sides(longest, &chosen), cuts })
+        if self.is_about_the_share(chosen_bytes) {
+            cuts.clear();
+        }
+        let mut whole = Bits::default();
+        let mut candidates = longest.iter().peekable();
+        for number in 0..self.documents {
+            whole.push(match candidates.next_if(|candidate| candidate.number == number) {
+                Some(candidate) => chosen.contains(&candidate.hash),
+                None => self.by_chance.get(number),
+            });
+        }
+        Ok(Split { rule: self.rule(longest, &cuts), whole, cuts })
     }
 
-    /// Where to cut the documents that were not chosen, so that their ends make up `wanted` bytes; only long ones are cut.
-    fn cuts_for(&self, wanted: f64, longest: &[Candidate], chosen: &[u64]) -> BTreeMap<u64, u64> {
+    /// Where to cut the documents that were not chosen, so that their ends make up `wanted` bytes;
+    /// only long ones are cut.
+    fn cuts_for(&self, wanted: f64, longest: &[Candidate], chosen: &BTreeSet<u64>) -> BTreeMap<u64, u64> {
+        if !self.cuts {
+            return BTreeMap::new();
+        }
         let share_of = |documents: &[&Candidate]| {
             let bytes: u64 = documents.iter().map(|candidate| candidate.bytes).sum();
             (wanted / bytes as f64).min(0.5)
         };
-        let mut long: Vec<&Candidate> =
-            longest.iter().filter(|candidate| chosen.binary_search(&candidate.hash).is_err()).collect();
+        let mut long: Vec<&Candidate> = longest.iter().filter(|candidate| !chosen.contains(&candidate.hash)).collect();
         let share = share_of(&long);
-        long.retain(|candidate| self.cuts && share * candidate.characters as f64 >= SHORTEST_END);
+        long.retain(|candidate| share * candidate.characters as f64 >= SHORTEST_END);
         let share = share_of(&long);
         long.iter().map(|candidate| (candidate.number, candidate.characters_before(share))).collect()
-    }
-
-    fn sides(&self, longest: &[Candidate], chosen: &[u64]) -> Bits {
-        let mut sides = Bits::default();
-        let mut longest = longest.iter().peekable();
-        for number in 0..self.documents {
-            sides.push(match longest.next_if(|candidate| candidate.number == number) {
-                Some(candidate) => chosen.binary_search(&candidate.hash).is_ok(),
-                None => self.by_chance.get(number),
-            });
-        }
-        sides
     }
 
     fn rule(&self, longest: &[Candidate], cuts: &BTreeMap<u64, u64>) -> String {
@@ -266,19 +254,14 @@ impl SplitBuilder {
                 longest.len()
             );
         }
-        let Some((number, before)) = cuts.first_key_value() else { return whole };
-        let share = longest
-            .iter()
-            .find(|candidate| candidate.number == *number)
-            .map_or(0.0, |candidate| 1.0 - *before as f64 / candidate.characters as f64);
-        format!(
-            "{whole}; and to make up the {percent}%, the last {:.1}% of the characters of {}",
-            100.0 * share,
-            match cuts.len() {
-                1 => "the one long document".to_owned(),
-                many => format!("each of {many} long documents"),
-            }
-        )
+        let Some(cut) = longest.iter().find(|candidate| cuts.contains_key(&candidate.number)) else { return whole };
+        let share = 1.0 - cuts[&cut.number] as f64 / cut.characters as f64;
+        let documents = match cuts.len() {
+            1 => "the one long document".to_owned(),
+            many => format!("each of {many} long documents"),
+        };
+        let last = 100.0 * share;
+        format!("{whole}; and to make up the {percent}%, the last {last:.1}% of the characters of {documents}")
     }
 }
 

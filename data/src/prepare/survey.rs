@@ -1,10 +1,9 @@
 //! The first reading of the text: what is in it, and which of it validates.
 
 use super::corpus::{Corpus, Reading, Source};
-use super::error::Error;
-use super::progress::Progress;
 use super::split::{ContentHash, Duplicates, Split, SplitBuilder};
-use crate::source::{Event, LeftOut};
+use super::{error::Error, progress::Progress};
+use crate::source::Event;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 
@@ -21,7 +20,8 @@ pub struct Survey {
     pub duplicates: Duplicates,
 }
 
-/// Reads the whole corpus once; once more where files in folders turn out to be unusable, which the corpus then leaves out.
+/// Reads the whole corpus once; once more where files in folders turn out to be unusable, which the
+/// corpus then leaves out.
 pub fn survey(
     corpus: &mut Corpus,
     builder: &SplitBuilder,
@@ -29,48 +29,35 @@ pub fn survey(
     progress: &dyn Progress,
 ) -> Result<Survey, Error> {
     loop {
-        match read(corpus, builder.clone(), seed, progress)? {
-            Ok(survey) => return Ok(survey),
-            Err(unusable) => corpus.leave_out(unusable)?,
-        }
-    }
-}
-
-/// One reading; the inner error is what could not be read.
-fn read(
-    corpus: &Corpus,
-    mut builder: SplitBuilder,
-    seed: u64,
-    progress: &dyn Progress,
-) -> Result<Result<Survey, Vec<LeftOut>>, Error> {
-    let mut hash = ContentHash::new(seed);
-    let mut counts = CharacterCounts::default();
-    let mut sample = Sample::new(SAMPLE_BYTES);
-    let (mut documents, mut bytes, mut document_bytes, mut document_characters) = (0, 0, 0, 0);
-    let Reading { sources, unusable } = corpus.read("reading", progress, &mut |event| {
-        match event {
-            Event::Text(text) => {
-                hash.update(text);
-                counts.add(text);
-                sample.add(text);
-                document_bytes += text.len() as u64;
-                document_characters += text.chars().count() as u64;
+        let (mut hash, mut split) = (ContentHash::new(seed), builder.clone());
+        let mut counts = CharacterCounts::default();
+        let mut sample = Sample::new(SAMPLE_BYTES);
+        let (mut documents, mut bytes, mut document_bytes, mut document_characters) = (0, 0, 0, 0);
+        let Reading { sources, unusable } = corpus.read("reading", progress, &mut |event| {
+            match event {
+                Event::Text(text) => {
+                    hash.update(text);
+                    counts.add(text);
+                    sample.add(text);
+                    document_bytes += text.len() as u64;
+                    document_characters += text.chars().count() as u64;
+                }
+                Event::EndOfDocument => {
+                    split.push(hash.finish(), document_bytes, document_characters);
+                    sample.end_block();
+                    documents += 1;
+                    bytes += document_bytes;
+                    (document_bytes, document_characters) = (0, 0);
+                }
             }
-            Event::EndOfDocument => {
-                builder.push(hash.finish(), document_bytes, document_characters);
-                sample.end_block();
-                documents += 1;
-                bytes += document_bytes;
-                (document_bytes, document_characters) = (0, 0);
-            }
+            Ok(())
+        })?;
+        if unusable.is_empty() {
+            let (split, duplicates) = split.finish()?;
+            return Ok(Survey { sources, documents, bytes, characters: counts.finish(), sample, split, duplicates });
         }
-        Ok(())
-    })?;
-    if !unusable.is_empty() {
-        return Ok(Err(unusable));
+        corpus.leave_out(unusable)?;
     }
-    let (split, duplicates) = builder.finish()?;
-    Ok(Ok(Survey { sources, documents, bytes, characters: counts.finish(), sample, split, duplicates }))
 }
 
 /// Counts characters on all cores, a few megabytes at a time.
@@ -136,8 +123,9 @@ pub const SAMPLE_BYTES: usize = 32 << 20;
 
 /// Blocks taken at even distances from all of the text, of bounded size together.
 ///
-/// The distance is 1 to begin with and doubles whenever the blocks grow too large, half of them being dropped then: so the
-/// sample of a short text is all of it, and that of a long text is spread over the whole.
+/// The distance is 1 to begin with and doubles whenever the blocks grow too large, half of them
+/// being dropped then: so the sample of a short text is all of it, and that of a long text is
+/// spread over the whole.
 pub struct Sample {
     budget: usize,
     distance: u64,

@@ -156,7 +156,8 @@ fn the_built_in_corpus_carries_its_marks() {
     assert!(TrainWindows::new(&data.train, 128, 1, manifest.window_rule, Some(end)).unwrap().windows_per_pass() > 1700);
 }
 
-/// The built-in stories with a tokenizer whose end token has another name: it stands between them, and prompts open with it.
+/// The built-in stories with a tokenizer whose end token has another name: it stands between them,
+/// and prompts open with it.
 #[test]
 fn stories_take_a_tokenizer_whose_end_has_another_name() {
     let folder = tempfile::tempdir().unwrap();
@@ -353,7 +354,8 @@ fn a_long_text_and_two_notes_validate_on_a_tenth_of_all() {
         let texts = |ids: &[u32]| -> Vec<String> {
             ids.split(|&id| Some(id) == end).map(|ids| data.tokenizer.decode_text(ids).unwrap()).collect()
         };
-        // Validation: both notes, and between them the end of the long text. Training: its beginning, not closed.
+        // Validation: both notes, and between them the end of the long text. Training: its
+        // beginning, not closed.
         let (train, val) = (texts(&read(&data.train)), texts(&read(&data.val)));
         assert_eq!((train.len(), train[0].as_str()), (2, ""));
         assert_eq!((val.len(), [0, 1, 3, 4].map(|i| val[i].as_str())), (5, ["", "a note", "and another", ""]));

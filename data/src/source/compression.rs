@@ -28,16 +28,14 @@ impl Compression {
 
     /// What a file's name says, and the name without that.
     pub fn of_name(name: &str) -> (Self, &str) {
-        for (ending, compression) in [(".gz", Self::Gzip), (".zst", Self::Zstd), (".zstd", Self::Zstd)] {
-            if let Some(rest) = name.strip_suffix(ending) {
-                return (compression, rest);
-            }
-        }
-        (Self::None, name)
+        let endings = [(".gz", Self::Gzip), (".zst", Self::Zstd), (".zstd", Self::Zstd)];
+        let found = endings.into_iter().find_map(|(ending, kind)| Some((kind, name.strip_suffix(ending)?)));
+        found.unwrap_or((Self::None, name))
     }
 }
 
-/// The content of a file, decompressed as it is read; broken compression shows as an error of the reader.
+/// The content of a file, decompressed as it is read; broken compression shows as an error of the
+/// reader.
 pub fn reader<'a>(mut raw: impl Read + 'a, name: &str) -> Result<Box<dyn Read + 'a>, Error> {
     let mut start = Vec::with_capacity(4);
     raw.by_ref().take(4).read_to_end(&mut start).at("cannot read", name)?;
@@ -47,12 +45,15 @@ pub fn reader<'a>(mut raw: impl Read + 'a, name: &str) -> Result<Box<dyn Read + 
         (Compression::Gzip, _) => Box::new(Members { member: Some(GzDecoder::new(whole)) }),
         (Compression::Zstd, _) => Box::new(zstd::Decoder::with_buffer(whole).at("cannot read", name)?),
         (Compression::None, Compression::None) => Box::new(whole),
-        (Compression::None, _) => return Err(Error::NotCompressed(name.to_owned())),
+        (Compression::None, _) => {
+            let what = "is named as a compressed file, but its content is neither gzip nor zstd; rename it or compress it again";
+            return Err(Error::unusable(name, what));
+        }
     })
 }
 
-/// The members of a gzip file, one after another, up to its end or to the zeros that fill it up: tapes and archives pad with
-/// them, and gzip itself passes over them.
+/// The members of a gzip file, one after another, up to its end or to the zeros that fill it up:
+/// tapes and archives pad with them, and gzip itself passes over them.
 struct Members<R> {
     /// `None` behind the last.
     member: Option<GzDecoder<R>>,

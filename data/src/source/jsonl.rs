@@ -1,8 +1,7 @@
 //! JSON Lines: one JSON object a line, one of its fields the document.
 
-use super::error::Error;
 use super::event::{Event, Sink};
-use super::utf16;
+use super::{error::Error, utf16};
 use serde_json::{Map, Value};
 use std::io::{BufRead, BufReader, Read};
 
@@ -19,33 +18,35 @@ pub fn read<E: From<Error>>(name: &str, reader: &mut dyn Read, field: &str, sink
             .by_ref()
             .take(LONGEST_LINE_BYTES + 1)
             .read_until(b'\n', &mut bytes)
-            .map_err(|error| utf16::cannot_read(name, format!("line {}", line - 1), error))?;
+            .map_err(|error| utf16::cannot_read(name, &format!("line {}", line - 1), error))?;
         if n == 0 {
             break;
         }
         if n as u64 > LONGEST_LINE_BYTES {
-            return Err(Error::LongLine { name: name.to_owned(), line, most_bytes: LONGEST_LINE_BYTES }.into());
+            let what = format!("the line is longer than {} MiB; split the document", LONGEST_LINE_BYTES >> 20);
+            return Err(Error::unusable(&format!("{name}:{line}:"), what).into());
         }
         let content = bytes.strip_prefix(b"\xef\xbb\xbf").filter(|_| line == 1).unwrap_or(&bytes);
         if content.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
-        sink(Event::Text(&document(name, line, content, field)?))?;
+        sink(Event::Text(&document(&format!("{name}:{line}:"), content, field)?))?;
         sink(Event::EndOfDocument)?;
     }
     Ok(())
 }
 
-/// The text in one line of the file `name`.
-fn document(name: &str, line: u64, content: &[u8], field: &str) -> Result<String, Error> {
-    let name = name.to_owned();
-    let mut object: Map<String, Value> = match serde_json::from_slice(content) {
-        Ok(object) => object,
-        Err(reason) => return Err(Error::NotJson { name, line, reason }),
-    };
+/// The text in one line, which stands at `place`.
+fn document(place: &str, content: &[u8], field: &str) -> Result<String, Error> {
+    let mut object: Map<String, Value> = serde_json::from_slice(content).map_err(|reason| {
+        Error::unusable(place, format!("not a line with a JSON object ({reason}); correct or remove it"))
+    })?;
     match object.get_mut(field).map(Value::take) {
         Some(Value::String(text)) => Ok(text),
-        Some(_) => Err(Error::FieldIsNoString { name, line, field: field.to_owned() }),
-        None => Err(Error::NoField { name, line, field: field.to_owned(), fields: object.keys().cloned().collect() }),
+        Some(_) => Err(Error::NoTextField(format!("{place} the field \"{field}\" is not a string; name another"))),
+        None => {
+            let fields = object.keys().cloned().collect();
+            Err(Error::NoField { what: format!("{place} no field \"{field}\""), fields })
+        }
     }
 }

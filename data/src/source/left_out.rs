@@ -1,8 +1,7 @@
 //! What stands in a folder of text and is not read, and why.
 
 use serde::{Deserialize, Serialize};
-use std::fmt;
-use std::path::Path;
+use std::collections::BTreeMap;
 
 /// A file or folder inside a folder of text that is not read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,7 +22,8 @@ pub enum LeftOutKind {
     Empty,
     /// A file that is no text.
     Binary,
-    /// A file of text that cannot be read: in another encoding, broken in its compression, or not readable to the user.
+    /// A file of text that cannot be read: in another encoding, broken in its compression, or not
+    /// readable to the user.
     Text,
     /// JSON Lines without the field, or broken.
     JsonLines,
@@ -38,40 +38,32 @@ pub enum LeftOutKind {
 }
 
 impl LeftOut {
-    pub(super) fn new(path: &Path, kind: LeftOutKind, reason: String) -> Self {
-        Self { name: path.display().to_string(), kind, reason }
-    }
-
     /// Each kind of `all` with its number and the first of it.
     pub fn told(all: &[Self]) -> Vec<String> {
-        let mut kinds: Vec<LeftOutKind> = all.iter().map(|one| one.kind).collect();
-        kinds.sort_unstable();
-        kinds.dedup();
-        let told = kinds.into_iter().map(|kind| {
-            let of_kind: Vec<&Self> = all.iter().filter(|one| one.kind == kind).collect();
-            let first = if of_kind.len() == 1 { "" } else { ", the first" };
-            format!("{}{first}: {}", Counted(of_kind.len(), kind), of_kind[0].reason)
+        let mut kinds: BTreeMap<LeftOutKind, Vec<&str>> = BTreeMap::new();
+        for Self { kind, reason, .. } in all {
+            kinds.entry(*kind).or_default().push(reason);
+        }
+        let told = kinds.into_iter().map(|(kind, reasons)| match (kind.words(), reasons.as_slice()) {
+            ([one, _], [reason]) => format!("1 {one}: {reason}"),
+            ([_, more], reasons) => format!("{} {more}, the first: {}", reasons.len(), reasons[0]),
         });
         told.collect()
     }
 }
 
-/// A number of one kind, in words.
-struct Counted(usize, LeftOutKind);
-
-impl fmt::Display for Counted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(number, kind) = self;
-        let [one, more] = match kind {
-            LeftOutKind::Empty => ["empty file", "empty files"],
-            LeftOutKind::Binary => ["file that is no text", "files that are no text"],
-            LeftOutKind::Text => ["text file that cannot be read", "text files that cannot be read"],
-            LeftOutKind::JsonLines => ["JSON Lines file that cannot be used", "JSON Lines files that cannot be used"],
-            LeftOutKind::Parquet => ["Parquet file that cannot be used", "Parquet files that cannot be used"],
-            LeftOutKind::Folder => ["folder that cannot be read", "folders that cannot be read"],
-            LeftOutKind::Run => ["run", "runs"],
-            LeftOutKind::Prepared => ["prepared text", "prepared texts"],
-        };
-        write!(f, "{number} {}", if *number == 1 { one } else { more })
+impl LeftOutKind {
+    /// One of the kind, and several, in words.
+    fn words(self) -> [&'static str; 2] {
+        match self {
+            Self::Empty => ["empty file", "empty files"],
+            Self::Binary => ["file that is no text", "files that are no text"],
+            Self::Text => ["text file that cannot be read", "text files that cannot be read"],
+            Self::JsonLines => ["JSON Lines file that cannot be used", "JSON Lines files that cannot be used"],
+            Self::Parquet => ["Parquet file that cannot be used", "Parquet files that cannot be used"],
+            Self::Folder => ["folder that cannot be read", "folders that cannot be read"],
+            Self::Run => ["run", "runs"],
+            Self::Prepared => ["prepared text", "prepared texts"],
+        }
     }
 }

@@ -1,10 +1,8 @@
 //! Which files there are to read.
 
-use super::compression::Compression;
-use super::error::Error;
 use super::left_out::{LeftOut, LeftOutKind};
 use super::text::{SNIFFED_BYTES, check_kind};
-use super::written_here;
+use super::{compression::Compression, error::Error, written_here};
 use ember_host::file_error::{At, FileError, with_causes};
 use ember_host::files::UNFINISHED;
 use std::fs::File;
@@ -48,7 +46,8 @@ pub struct TextFile {
     pub bytes: u64,
     /// How it holds its documents.
     pub format: Format,
-    /// Whether it was found in a folder, where what cannot be used is left out; what was named by itself must be usable.
+    /// Whether it was found in a folder, where what cannot be used is left out; what was named by
+    /// itself must be usable.
     pub found: bool,
 }
 
@@ -64,37 +63,36 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// Adds a file, or all files under a folder but those that are empty, binary or written by these programs; names with a
-    /// leading dot are passed over in silence.
+    /// Adds a file, or all files under a folder but those that are empty, binary or written by
+    /// these programs; names with a leading dot are passed over in silence.
     ///
     /// # Errors
-    /// When there is nothing at `path`, when a file is empty or binary, or when a folder holds no text.
+    /// When there is nothing at `path`, when a file is empty or binary, or when a folder holds no
+    /// text.
     pub fn add_path(&mut self, path: &Path) -> Result<(), Error> {
-        let named = || path.to_owned();
-        let metadata = std::fs::metadata(path).map_err(|source| Error::Missing { path: named(), source })?;
-        if !metadata.is_dir() {
-            match (metadata.is_file(), metadata.len()) {
-                (false, _) => return Err(Error::NotAFile(named())),
-                (true, 0) => return Err(Error::Empty(named())),
-                (true, _) => {}
-            }
-            let start = sniff(path)?;
-            let file = TextFile::new(path, path.display().to_string(), metadata.len(), &start, false);
-            if file.format == Format::Text && Compression::of_content(&start) == Compression::None {
-                check_kind(&file.name, &start)?;
-            }
-            self.files.push(file);
+        let metadata = std::fs::metadata(path).map_err(|error| {
+            let what = format!("{}; name a file or folder that exists and that you may read", path.display());
+            Error::Unreadable { what, source: error.into() }
+        })?;
+        if metadata.is_file() {
+            self.files.push(TextFile::open(path, false).map_err(|(_, error)| error)?);
             return Ok(());
         }
+        if !metadata.is_dir() {
+            return Err(Error::unusable_path(path, "is not a file; pipe it into standard input instead"));
+        }
         match written_here::kind(path) {
-            Some(LeftOutKind::Run) => return Err(Error::Run(named())),
-            Some(_) => return Err(Error::Prepared(named())),
+            Some(LeftOutKind::Run) => return Err(Error::Run(path.to_owned())),
+            Some(_) => return Err(Error::Prepared(path.to_owned())),
             None => {}
         }
         let (files, left_out) = (self.files.len(), self.left_out.len());
         self.add_folder(path)?;
         if self.files.len() == files {
-            return Err(Error::NoText { path: named(), left_out: self.left_out[left_out..].to_vec() });
+            let told = LeftOut::told(&self.left_out[left_out..]).join("; ");
+            let in_brackets = if told.is_empty() { told } else { format!(" ({told})") };
+            let what = format!("holds no file with text; give another folder{in_brackets}");
+            return Err(Error::unusable_path(path, what));
         }
         Ok(())
     }
@@ -103,37 +101,38 @@ impl Listing {
         const DOING: &str = "cannot read the folder";
         let mut entries =
             std::fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>).at(DOING, folder)?;
+        entries.retain(|entry| !entry.file_name().to_string_lossy().starts_with('.'));
         entries.sort_by_key(|entry| entry.file_name());
         for entry in entries {
             let path = entry.path();
-            if entry.file_name().to_string_lossy().starts_with('.') {
-                continue;
-            }
-            let kind = entry.file_type().at(DOING, folder)?;
+            let name = || path.display().to_string();
+            let left_out = |kind, reason| LeftOut { name: name(), kind, reason };
             // Links to folders are not followed: they may lead in circles.
-            if kind.is_dir() {
+            if entry.file_type().at(DOING, folder)?.is_dir() {
                 if let Some(kind) = written_here::kind(&path) {
-                    self.left_out.push(LeftOut::new(&path, kind, path.display().to_string()));
+                    self.left_out.push(left_out(kind, name()));
                 } else if let Err(error) = self.add_folder(&path) {
-                    self.left_out.push(LeftOut::new(&path, LeftOutKind::Folder, with_causes(&error)));
+                    self.left_out.push(left_out(LeftOutKind::Folder, with_causes(&error)));
                 }
             } else if path.is_file() {
-                match found(&path) {
+                match TextFile::open(&path, true) {
                     Ok(file) => self.files.push(file),
-                    Err(left_out) => self.left_out.push(left_out),
+                    Err((kind @ LeftOutKind::Empty, _)) => self.left_out.push(left_out(kind, name())),
+                    Err((kind, error)) => self.left_out.push(left_out(kind, with_causes(&error))),
                 }
             }
         }
         Ok(())
     }
 
-    /// Copies `input` (standard input) into a temporary file in `folder`, so that it can be read twice, and adds that.
+    /// Copies `input` (standard input) into a temporary file in `folder`, so that it can be read
+    /// twice, and adds that.
     ///
     /// # Errors
     /// When it cannot be copied, is empty, or was added before.
     pub fn add_stdin(&mut self, input: &mut dyn Read, folder: &Path) -> Result<(), Error> {
         if self.spooled.is_some() {
-            return Err(Error::StdinTwice);
+            return Err(Error::unusable("standard input", "is named twice; name it once"));
         }
         let mut spool = || -> io::Result<(NamedTempFile, u64)> {
             let mut copy = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(folder)?;
@@ -143,7 +142,7 @@ impl Listing {
         };
         let (copy, bytes) = spool().at("cannot copy standard input into", folder)?;
         if bytes == 0 {
-            return Err(Error::EmptyStdin);
+            return Err(Error::unusable("standard input", "is empty; pipe text into it"));
         }
         let start = sniff(copy.path())?;
         self.files.push(TextFile::new(copy.path(), "standard input".to_owned(), bytes, &start, false));
@@ -158,6 +157,22 @@ impl Listing {
 }
 
 impl TextFile {
+    /// A file by its name and what it begins with; else what it is instead of text, and what is
+    /// wrong with it.
+    fn open(path: &Path, found: bool) -> Result<Self, (LeftOutKind, Error)> {
+        let unreadable = |error: FileError| (LeftOutKind::Text, error.into());
+        let bytes = std::fs::metadata(path).at("cannot read", path).map_err(unreadable)?.len();
+        if bytes == 0 {
+            return Err((LeftOutKind::Empty, Error::unusable_path(path, "is empty; give a file with text")));
+        }
+        let start = sniff(path).map_err(unreadable)?;
+        let file = Self::new(path, path.display().to_string(), bytes, &start, found);
+        if file.format == Format::Text && Compression::of_content(&start) == Compression::None {
+            check_kind(&file.name, &start).map_err(|error| (LeftOutKind::Binary, error))?;
+        }
+        Ok(file)
+    }
+
     fn new(path: &Path, name: String, bytes: u64, start: &[u8], found: bool) -> Self {
         let lower = name.to_lowercase();
         let inner = Compression::of_name(&lower).1;
@@ -180,22 +195,6 @@ impl TextFile {
         };
         LeftOut { name: self.name.clone(), kind, reason }
     }
-}
-
-/// A file in a folder, by its first bytes; else why it is left out.
-fn found(path: &Path) -> Result<TextFile, LeftOut> {
-    let name = path.display().to_string();
-    let unreadable = |error: FileError| LeftOut::new(path, LeftOutKind::Text, with_causes(&error));
-    let bytes = std::fs::metadata(path).at("cannot read", path).map_err(unreadable)?.len();
-    if bytes == 0 {
-        return Err(LeftOut::new(path, LeftOutKind::Empty, name));
-    }
-    let start = sniff(path).map_err(unreadable)?;
-    let file = TextFile::new(path, name, bytes, &start, true);
-    if file.format == Format::Text && Compression::of_content(&start) == Compression::None {
-        check_kind(&file.name, &start).map_err(|error| LeftOut::new(path, LeftOutKind::Binary, error.to_string()))?;
-    }
-    Ok(file)
 }
 
 /// The first bytes of a file.

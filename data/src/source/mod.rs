@@ -1,18 +1,20 @@
-//! Text from where people keep it: files, folders, standard input, JSON Lines, Parquet, compressed or not.
+//! Text from where people keep it: files, folders, standard input, JSON Lines, Parquet, compressed
+//! or not.
 //!
-//! Everything streams: a reader hands on pieces of at most a few megabytes, whatever the size of a file.
+//! Everything streams: a reader hands on pieces of at most a few megabytes, whatever the size of a
+//! file.
 //!
 //! What a document is:
 //! - A text file is one document, unless it holds `<|endoftext|>`, which separates documents.
-//! - A line of JSON Lines (`.jsonl`, `.ndjson`) and a row of Parquet (`.parquet`) are one document each, in one field; a
-//!   `<|endoftext|>` in them is text.
+//! - A line of JSON Lines (`.jsonl`, `.ndjson`) and a row of Parquet (`.parquet`) are one document
+//!   each, in one field; a `<|endoftext|>` in them is text.
 //!
-//! Text is kept as it is, Windows line ends included; only a byte order mark at the beginning of a file is dropped, and text
-//! whose mark is UTF-16's is converted. gzip and zstd are recognised by what the file holds, and a file that is named for one of
-//! them must be it.
+//! Text is kept as it is, Windows line ends included; only a byte order mark at the beginning of a
+//! file is dropped, and text whose mark is UTF-16's is converted. gzip and zstd are recognised by
+//! what the file holds, and a file that is named for one of them must be it.
 //!
-//! A file that is named by itself must be usable. In a folder, what is not is left out and said ([`LeftOut`]), and so are the
-//! folders that these programs wrote.
+//! A file that is named by itself must be usable. In a folder, what is not is left out and said
+//! ([`LeftOut`]), and so are the folders that these programs wrote.
 
 mod compression;
 mod error;
@@ -35,11 +37,12 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Reads a file and hands its documents to `sink`; `read_bytes` grows by the bytes read from the disk.
+/// Reads a file and hands its documents to `sink`; `read_bytes` grows by the bytes read from the
+/// disk.
 ///
 /// # Errors
-/// Those of `sink`, and those of the file, which name it and the place: not UTF-8, broken compression, a bad line of JSON, a
-/// missing field or column.
+/// Those of `sink`, and those of the file, which name it and the place: not UTF-8, broken
+/// compression, a bad line of JSON, a missing field or column.
 pub fn read<E: From<Error>>(
     file: &TextFile,
     field: &str,
@@ -60,7 +63,7 @@ pub fn read<E: From<Error>>(
 /// The text of a file: decompressed, and as UTF-8 where it is UTF-16 with its mark.
 fn utf8<'a>(content: File, file: &TextFile, read_bytes: &'a AtomicU64) -> Result<Box<dyn Read + 'a>, Error> {
     let bytes = compression::reader(Counted { file: content, bytes: read_bytes }, &file.name)?;
-    utf16::as_utf8(bytes).map_err(|error| utf16::cannot_read(&file.name, "0 bytes of text".to_owned(), error))
+    utf16::as_utf8(bytes).map_err(|error| utf16::cannot_read(&file.name, "0 bytes of text", error))
 }
 
 /// Whether a file's bytes are its text: it is neither compressed nor UTF-16 nor of another format.

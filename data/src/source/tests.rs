@@ -2,13 +2,11 @@
 
 use super::*;
 use ::parquet::data_type::{ByteArray, ByteArrayType};
-use ::parquet::file::writer::SerializedFileWriter;
-use ::parquet::schema::parser::parse_message_type;
+use ::parquet::{file::writer::SerializedFileWriter, schema::parser::parse_message_type};
 use anyhow::Result;
 use proptest::prelude::*;
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::{io::Write, sync::Arc};
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
@@ -307,7 +305,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
     fn separators_and_characters_survive_the_borders_of_blocks(before in 0usize..40, step in 1usize..100_000) {
-        // A separator, or a character of several bytes, stands across the end of the first block of a megabyte.
+        // A separator, or a character of several bytes, stands across the end of the first block of
+        // a megabyte.
         let first = "é".repeat(((1 << 20) - before) / 2);
         for border in ["<|endoftext|>", "<|end<|endoftext|>", "🙂🙂🙂🙂🙂🙂🙂🙂🙂🙂"] {
             let whole = format!("{first}{border}rest");

@@ -1,8 +1,7 @@
 //! Plain text, in which `<|endoftext|>` separates documents.
 
-use super::error::Error;
 use super::event::{Event, Sink};
-use super::utf16;
+use super::{error::Error, utf16};
 use crate::tokenizer::END_OF_TEXT;
 use std::io::Read;
 
@@ -22,7 +21,7 @@ pub fn read<E: From<Error>>(name: &str, reader: &mut dyn Read, sink: &mut Sink<'
         let n = reader
             .take(wanted)
             .read_to_end(&mut block)
-            .map_err(|error| utf16::cannot_read(name, format!("{offset} bytes of text"), error))?;
+            .map_err(|error| utf16::cannot_read(name, &format!("{offset} bytes of text"), error))?;
         let last = (n as u64) < wanted;
         if first {
             first = false;
@@ -40,7 +39,13 @@ pub fn read<E: From<Error>>(name: &str, reader: &mut dyn Read, sink: &mut Sink<'
             }
             Err(error) => {
                 let valid = error.valid_up_to();
-                return Err(Error::NotUtf8 { name: name.to_owned(), at: offset + valid, byte: block[valid] }.into());
+                let what = format!(
+                    "is not UTF-8 text: byte {} (0x{:02X}) does not belong there; convert it, for example with iconv -f LATIN1 -t \
+                     UTF-8",
+                    offset + valid,
+                    block[valid]
+                );
+                return Err(Error::unusable(name, what).into());
             }
         };
         let done = hand_on(text, last, sink)?;
@@ -57,18 +62,23 @@ pub fn check_kind(name: &str, start: &[u8]) -> Result<(), Error> {
     if utf16::ByteOrder::of_content(start).is_some() {
         return Ok(());
     }
-    let name = name.to_owned();
     if let Some(at) = start.iter().take(SNIFFED_BYTES).position(|&byte| byte == 0) {
-        return Err(Error::Binary { name, at });
+        let what = format!(
+            "looks binary (byte {at} is zero); give text, or if it is UTF-16 convert it with iconv -f UTF-16 -t UTF-8"
+        );
+        return Err(Error::unusable(name, what));
     }
     match start {
-        [b'P', b'K', 3, 4, ..] => Err(Error::Zip(name)),
-        [b'%', b'P', b'D', b'F', b'-', ..] => Err(Error::Pdf(name)),
+        [b'P', b'K', 3, 4, ..] => Err(Error::unusable(name, "is a zip archive; unpack it and give the files in it")),
+        [b'%', b'P', b'D', b'F', b'-', ..] => {
+            Err(Error::unusable(name, "is a PDF; convert it to text, for example with pdftotext"))
+        }
         _ => Ok(()),
     }
 }
 
-/// Hands on all documents of `text` but what may be the beginning of a separator; returns how many bytes that was.
+/// Hands on all documents of `text` but what may be the beginning of a separator; returns how many
+/// bytes that was.
 fn hand_on<E>(text: &str, last: bool, sink: &mut Sink<'_, E>) -> Result<usize, E> {
     let mut rest = text;
     while let Some(at) = rest.find(END_OF_TEXT) {

@@ -1,8 +1,7 @@
 //! UTF-16 text with its byte order mark, turned into UTF-8 while reading.
 
 use super::error::Error;
-use std::collections::VecDeque;
-use std::io::{self, Read};
+use std::io::{self, Cursor, Read};
 
 /// How much is read at once.
 const BLOCK_BYTES: usize = 1 << 16;
@@ -30,16 +29,8 @@ pub fn as_utf8<'a>(mut raw: Box<dyn Read + 'a>) -> io::Result<Box<dyn Read + 'a>
     let mut start = Vec::with_capacity(2);
     raw.by_ref().take(2).read_to_end(&mut start)?;
     Ok(match ByteOrder::of_content(&start) {
-        Some(order) => Box::new(Converted {
-            raw,
-            order,
-            offset: 2,
-            units: VecDeque::new(),
-            odd: None,
-            text: String::new(),
-            handed_on: 0,
-        }),
-        None => Box::new(io::Cursor::new(start).chain(raw)),
+        Some(order) => Box::new(Converted { raw, order, offset: 2, bytes: Vec::new(), text: Cursor::default() }),
+        None => Box::new(Cursor::new(start).chain(raw)),
     })
 }
 
@@ -47,59 +38,52 @@ pub fn as_utf8<'a>(mut raw: Box<dyn Read + 'a>) -> io::Result<Box<dyn Read + 'a>
 struct Converted<'a> {
     raw: Box<dyn Read + 'a>,
     order: ByteOrder,
-    /// Bytes of the text, mark included, before `units`.
+    /// Bytes of the text, mark included, that were converted.
     offset: u64,
-    /// Code units that were read and not yet converted: the first half of a character, at most.
-    units: VecDeque<u16>,
-    /// The first byte of a code unit.
-    odd: Option<u8>,
-    /// What was converted last, and how much of it was handed on.
-    text: String,
-    handed_on: usize,
+    /// Bytes that were read and not yet converted: a part of a character, at most.
+    bytes: Vec<u8>,
+    /// What was converted last.
+    text: Cursor<String>,
 }
 
 impl Read for Converted<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.handed_on == self.text.len() {
-            self.convert()?;
+        if self.text.position() == self.text.get_ref().len() as u64 {
+            self.text = Cursor::new(self.convert()?);
         }
-        let n = (&self.text.as_bytes()[self.handed_on..]).read(buffer)?;
-        self.handed_on += n;
-        Ok(n)
+        self.text.read(buffer)
     }
 }
 
 impl Converted<'_> {
     /// Converts the next block; an empty one is the end.
-    fn convert(&mut self) -> io::Result<()> {
-        self.text.clear();
-        self.handed_on = 0;
-        while self.text.is_empty() {
-            let mut block = Vec::with_capacity(BLOCK_BYTES + 1);
-            block.extend(self.odd.take());
-            let n = self.raw.by_ref().take(BLOCK_BYTES as u64).read_to_end(&mut block)?;
-            let pairs = block.chunks_exact(2);
-            self.odd = pairs.remainder().first().copied();
-            let unit = |pair: &[u8]| match self.order {
-                ByteOrder::Little => u16::from_le_bytes([pair[0], pair[1]]),
-                ByteOrder::Big => u16::from_be_bytes([pair[0], pair[1]]),
-            };
-            self.units.extend(pairs.map(unit));
+    fn convert(&mut self) -> io::Result<String> {
+        let unit = |pair: &[u8]| match self.order {
+            ByteOrder::Little => u16::from_le_bytes([pair[0], pair[1]]),
+            ByteOrder::Big => u16::from_be_bytes([pair[0], pair[1]]),
+        };
+        let mut text = String::new();
+        loop {
+            let n = self.raw.by_ref().take(BLOCK_BYTES as u64).read_to_end(&mut self.bytes)?;
             let last = n < BLOCK_BYTES;
+            let mut pairs = self.bytes.chunks_exact(2);
             // A character may go on in the next block.
-            let waits = !last && self.units.back().is_some_and(|unit| (0xd800..0xdc00).contains(unit));
-            let held = if waits { self.units.pop_back() } else { None };
-            for character in char::decode_utf16(self.units.drain(..)) {
-                let Ok(character) = character else { return Err(broken(self.offset)) };
-                self.offset += 2 * character.len_utf16() as u64;
-                self.text.push(character);
+            if !last && pairs.clone().next_back().is_some_and(|pair| (0xd800..0xdc00).contains(&unit(pair))) {
+                pairs.next_back();
             }
-            self.units.extend(held);
-            if last {
-                return if self.odd.is_some() { Err(broken(self.offset)) } else { Ok(()) };
+            let used = 2 * pairs.len();
+            for character in char::decode_utf16(pairs.map(unit)) {
+                let character = character.map_err(|_| broken(self.offset))?;
+                self.offset += 2 * character.len_utf16() as u64;
+                text.push(character);
+            }
+            self.bytes.drain(..used);
+            match last {
+                true if !self.bytes.is_empty() => return Err(broken(self.offset)),
+                false if text.is_empty() => {}
+                _ => return Ok(text),
             }
         }
-        Ok(())
     }
 }
 
@@ -113,10 +97,15 @@ fn broken(at: u64) -> io::Error {
 }
 
 /// Why the text called `name` could not be read on; `place` says how far it was.
-pub fn cannot_read(name: &str, place: String, error: io::Error) -> Error {
-    let name = name.to_owned();
-    match error.get_ref().and_then(|inner| inner.downcast_ref()) {
-        Some(&Broken(at)) => Error::NotUtf16 { name, at },
-        None => Error::Broken { name, place, source: error },
+pub fn cannot_read(name: &str, place: &str, error: io::Error) -> Error {
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<Broken>()) {
+        Some(broken) => {
+            let what = format!("is not UTF-16 text, as its byte order mark says: {broken}; save it again as UTF-8");
+            Error::unusable(name, what)
+        }
+        None => {
+            let what = format!("{name} after {place}; if it is compressed, it is broken: compress it again");
+            Error::Unreadable { what, source: error.into() }
+        }
     }
 }

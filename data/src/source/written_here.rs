@@ -2,30 +2,21 @@
 
 use super::left_out::LeftOutKind;
 use crate::tokens::is_token_file;
-use serde::Deserialize;
-use std::fs::File;
-use std::io::BufReader;
-use std::path::Path;
+use serde_json::Value;
+use std::{fs::File, io::BufReader, path::Path};
 
 /// The name of what a prepared folder says about itself.
 pub const MANIFEST: &str = "manifest.json";
 
-/// What tells our manifest from any other file of that name.
-#[derive(Deserialize)]
-struct Signature {
-    #[serde(rename = "format_version")]
-    _format_version: u32,
-    #[serde(rename = "tokenizer_checksum")]
-    _tokenizer_checksum: String,
-}
-
 /// Whether a text was prepared into this folder, or began to be.
 pub fn is_prepared(folder: &Path) -> bool {
-    let manifest = || -> Option<Signature> {
-        serde_json::from_reader(BufReader::new(File::open(folder.join(MANIFEST)).ok()?)).ok()
-    };
-    // Without its manifest, or with a damaged one, the folder is known by the tokens, which are written first.
-    is_token_file(&folder.join("train.bin")) || manifest().is_some()
+    let manifest =
+        || -> Option<Value> { serde_json::from_reader(BufReader::new(File::open(folder.join(MANIFEST)).ok()?)).ok() };
+    // Two keys tell our manifest from any other file of that name.
+    let is_ours = |keys: Value| keys["format_version"].is_u64() && keys["tokenizer_checksum"].is_string();
+    // Without its manifest, or with a damaged one, the folder is known by the tokens, which are
+    // written first.
+    is_token_file(&folder.join("train.bin")) || manifest().is_some_and(is_ours)
 }
 
 /// Which of the folders that are no text this is; `None` for any other.

@@ -1,8 +1,9 @@
 //! The source's entropy, exactly: the chooser that takes every path.
 //!
-//! How many words a choice has depends on the phrases chosen before it, never on the words (the words of a kind are
-//! interchangeable, see the [module above](super)). So a story's price depends on its phrases alone, and the mean over all
-//! stories is a sum over the few thousand sequences of phrases, with the first word that fits in each place.
+//! How many words a choice has depends on the phrases chosen before it, never on the words (the
+//! words of a kind are interchangeable, see the [module above](super)). So a story's price depends
+//! on its phrases alone, and the mean over all stories is a sum over the few thousand sequences of
+//! phrases, with the first word that fits in each place.
 
 use std::convert::Infallible;
 
@@ -41,7 +42,8 @@ pub fn expectation() -> Expectation {
     }
 }
 
-/// Follows a path of phrases, takes the first phrase from its end on, and the first word everywhere.
+/// Follows a path of phrases, takes the first phrase from its end on, and the first word
+/// everywhere.
 struct EveryPath {
     /// The phrase chosen at each choice, and how many there were.
     path: Vec<(usize, usize)>,
@@ -53,10 +55,6 @@ struct EveryPath {
 
 impl Chooser for EveryPath {
     type Error = Infallible;
-
-    fn say(&mut self, _: &'static str) -> Result<(), Infallible> {
-        Ok(())
-    }
 
     fn phrase(&mut self, phrases: &[&'static str]) -> Result<usize, Infallible> {
         if self.depth == self.path.len() {

@@ -19,7 +19,8 @@ pub(super) struct Draw {
 impl Draw {
     /// The draws of story number `index` of the corpus named by `seed`.
     pub fn new(seed: u64, index: u64) -> Draw {
-        // A ChaCha key of their own for every pair: no two stories share a stream of random numbers.
+        // A ChaCha key of their own for every pair: no two stories share a stream of random
+        // numbers.
         let mut key = *b"................ember's stories.";
         key[..8].copy_from_slice(&seed.to_le_bytes());
         key[8..16].copy_from_slice(&index.to_le_bytes());
@@ -31,8 +32,8 @@ impl Draw {
         }
     }
 
-    /// A uniform number below `n`, by the high half of a product: the bias is below n / 2^64, and unlike a library's
-    /// range function it will not change with a version.
+    /// A uniform number below `n`, by the high half of a product: the bias is below n / 2^64, and
+    /// unlike a library's range function it will not change with a version.
     fn below(&mut self, n: usize) -> usize {
         let chosen = ((u128::from(self.rng.next_u64()) * n as u128) >> 64) as usize;
         #[cfg(test)]

@@ -1,7 +1,8 @@
 //! The words a story fills in: who, what and where.
 //!
-//! Within a kind all words are equally likely and interchangeable, which is what makes the forgetful predictor's loss
-//! exact (see the [module above](super)). No word begins another word of its kind, so that a word is read in one way only.
+//! Within a kind all words are equally likely and interchangeable, which is what makes the
+//! forgetful predictor's loss exact (see the [module above](super)). No word begins another word of
+//! its kind, so that a word is read in one way only.
 
 use std::fmt;
 
@@ -35,13 +36,7 @@ impl Kind {
 
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Kind::Person => "person",
-            Kind::Thing => "thing",
-            Kind::Place => "place",
-            Kind::Animal => "animal",
-            Kind::Food => "food",
-        })
+        f.write_str(&format!("{self:?}").to_lowercase())
     }
 }
 

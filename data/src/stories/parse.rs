@@ -1,14 +1,13 @@
 //! The chooser that reads: it follows a text and finds out which choices made it.
 
-use std::fmt;
-
 use super::grammar::{Chooser, Words};
 use super::lexicon::Kind;
 
 /// What is wrong with a text that is not one of our stories.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
     /// The text leaves the grammar.
+    #[error("not one of the built-in stories: at byte {offset}, expected {expected}")]
     NotGrammar {
         /// Bytes of the text that still fit.
         offset: usize,
@@ -16,6 +15,7 @@ pub enum ParseError {
         expected: String,
     },
     /// The sentence is well formed, and says what cannot be after what was said before.
+    #[error("the {kind} \"{found}\" at byte {offset} contradicts the story so far, {}", contradiction(expected))]
     Inconsistent {
         /// Where the contradicting word begins, in bytes.
         offset: usize,
@@ -28,25 +28,13 @@ pub enum ParseError {
     },
 }
 
-impl fmt::Display for ParseError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ParseError::NotGrammar { offset, expected } => {
-                write!(f, "not one of the built-in stories: at byte {offset}, expected {expected}")
-            }
-            ParseError::Inconsistent { offset, kind, found, expected } => {
-                write!(f, "the {kind} \"{found}\" at byte {offset} contradicts the story so far")?;
-                match expected.as_slice() {
-                    [one] => write!(f, ", which makes it \"{one}\""),
-                    [one, other] => write!(f, ", which makes it \"{one}\" or \"{other}\""),
-                    _ => write!(f, ", where it is taken already"),
-                }
-            }
-        }
+fn contradiction(expected: &[&str]) -> String {
+    match expected {
+        [one] => format!("which makes it \"{one}\""),
+        [one, other] => format!("which makes it \"{one}\" or \"{other}\""),
+        _ => "where it is taken already".to_owned(),
     }
 }
-
-impl std::error::Error for ParseError {}
 
 /// A text and what [`parse`](super::parse) found out about it.
 #[derive(Clone, Debug, PartialEq)]

@@ -32,7 +32,8 @@ fn a_story_priced_by_hand() {
     let parsed = parse(text).unwrap();
     let ln_of_product = |factors: &[u32]| factors.iter().map(|&n| f64::from(n).ln()).sum::<f64>();
     let opening = [4, 64, 64, 64, 48, 48];
-    // Whose turn it is, what happens, and with what new word; from the second event on, that the story goes on.
+    // Whose turn it is, what happens, and with what new word; from the second event on, that the
+    // story goes on.
     let events = [2, 3, 64, 2, 2, 48, 2, 2, 3, 63, 2];
     assert!((parsed.nats - ln_of_product(&[&opening[..], &events].concat())).abs() < 1e-9);
     // Without a memory: any word of its kind, but for those that the sentence has named.
@@ -46,7 +47,8 @@ fn a_story_priced_by_hand() {
 
 #[test]
 fn the_same_story_for_ever() {
-    // A story that changes makes every recorded loss on the corpus incomparable: change the grammar knowingly.
+    // A story that changes makes every recorded loss on the corpus incomparable: change the grammar
+    // knowingly.
     assert_eq!(story(1, 0).text, GOLDEN);
     assert_ne!(story(1, 0), story(1, 1));
     assert_ne!(story(1, 0), story(2, 0));
@@ -102,7 +104,8 @@ fn errors_say_what_and_where() {
 }
 
 proptest! {
-    /// One word exchanged for another of its kind: a contradiction, or another story with a probability of its own.
+    /// One word exchanged for another of its kind: a contradiction, or another story with a
+    /// probability of its own.
     #[test]
     fn a_changed_word_is_noticed(index in 0_u64..1 << 40, place in any::<prop::sample::Index>(), by in any::<prop::sample::Index>()) {
         let text = story(5, index).text;

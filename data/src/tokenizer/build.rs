@@ -1,36 +1,37 @@
-//! New tokenizers: characters, bytes, and byte pair encoding learnt from a text.
+//! Tokenizers made of their parts: characters, bytes, byte pair encoding learnt from a text or read
+//! from GPT-2's files.
 
-use super::byte_level::character;
-use super::library::library_error;
 use super::{END_OF_TEXT, Error, Tokenizer, split};
+use super::{byte_level::character, library::of_library};
 use ahash::AHashMap;
 use compact_str::CompactString;
-use std::collections::BTreeSet;
-use tokenizers::decoders::fuse::Fuse;
+use std::{collections::BTreeSet, path::Path};
 use tokenizers::models::bpe::{BPE, BpeTrainer};
-use tokenizers::models::wordlevel::WordLevel;
-use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
-use tokenizers::{AddedToken, SplitDelimiterBehavior, Tokenizer as Library};
+use tokenizers::{AddedToken, Model, SplitDelimiterBehavior, Tokenizer as Library};
+use tokenizers::{decoders::fuse::Fuse, models::wordlevel::WordLevel, pre_tokenizers::byte_level::ByteLevel};
 
 impl Tokenizer {
-    /// One token a character of `alphabet`, ids in the order of code points; `<|endoftext|>`, if asked for, comes last.
+    /// One token a character of `alphabet`, ids in the order of code points; `<|endoftext|>`, if
+    /// asked for, comes last.
     ///
-    /// In the saved file each character is a word of its own, so that other readers of it refuse an unknown one as we do.
+    /// In the saved file each character is a word of its own, so that other readers of it refuse an
+    /// unknown one as we do.
     ///
     /// # Errors
     /// When the alphabet is empty, or the library refuses.
     pub fn chars(alphabet: &BTreeSet<char>, end_of_text: bool) -> Result<Self, Error> {
         if alphabet.is_empty() {
-            return Err(Error::NoCharacters);
+            let what = "a tokenizer of characters needs a text with at least one character; give more text";
+            return Err(Error::Unusable(what.to_owned()));
         }
         let vocabulary = alphabet.iter().zip(0..).map(|(character, id)| (character.to_string(), id)).collect();
-        let model = WordLevel::builder().vocab(vocabulary).build().map_err(library_error)?;
+        let model = WordLevel::builder().vocab(vocabulary).build()?;
         let mut library = Library::new(model);
         let every_character = SplitPattern::Regex(r"[\s\S]".to_owned());
-        let split = Split::new(every_character, SplitDelimiterBehavior::Isolated, false).map_err(library_error)?;
+        let split = Split::new(every_character, SplitDelimiterBehavior::Isolated, false)?;
         library.with_pre_tokenizer(Some(split)).with_decoder(Some(Fuse::new()));
-        finish(library, end_of_text)
+        Self::from_library(with_end_of_text(library, end_of_text)?, None, None)
     }
 
     /// One token a byte, its id the byte's value; `<|endoftext|>` is 256.
@@ -40,16 +41,18 @@ impl Tokenizer {
     pub fn bytes() -> Result<Self, Error> {
         let vocabulary: AHashMap<String, u32> =
             (0..=255).map(|byte| (character(byte).to_string(), byte.into())).collect();
-        let model = BPE::builder().vocab_and_merges(vocabulary, Vec::new()).build().map_err(library_error)?;
-        finish(byte_level(model, false), true)
+        let model = BPE::builder().vocab_and_merges(vocabulary, Vec::new()).build()?;
+        Self::from_library(with_end_of_text(byte_level(model, false), true)?, None, None)
     }
 
-    /// Learns byte-level byte pair encoding (Sennrich et al. 2016, "Neural Machine Translation of Rare Words with Subword
-    /// Units"; over bytes as in GPT-2) from `texts`, of together at most 1 GiB.
+    /// Learns byte-level byte pair encoding (Sennrich et al. 2016, "Neural Machine Translation of
+    /// Rare Words with Subword Units"; over bytes as in GPT-2) from `texts`, of together at most 1
+    /// GiB.
     ///
-    /// `vocab_size` counts the 256 bytes and `<|endoftext|>`, which gets the last id. Fewer tokens come out where the texts
-    /// offer no more pairs to merge. Words of more than 128 bytes are not learnt from, and of more than 300,000 different
-    /// words only the more frequent, so that memory stays bounded.
+    /// `vocab_size` counts the 256 bytes and `<|endoftext|>`, which gets the last id. Fewer tokens
+    /// come out where the texts offer no more pairs to merge. Words of more than 128 bytes are not
+    /// learnt from, and of more than 300,000 different words only the more frequent, so that memory
+    /// stays bounded.
     ///
     /// # Errors
     /// When the library refuses.
@@ -73,8 +76,19 @@ impl Tokenizer {
         let mut model = BPE::default();
         trainer
             .do_train(&written, &mut model)
-            .map_err(|error| Error::Library(format!("cannot learn byte pair encoding: {error}")))?;
-        finish(byte_level(model, true), true)
+            .map_err(|error| Error::Unusable(format!("cannot learn byte pair encoding: {error}")))?;
+        Self::from_library(with_end_of_text(byte_level(model, true), true)?, None, None)
+    }
+
+    /// GPT-2's own two files; `named_end` is the end-of-text token's name, where it has another.
+    pub(super) fn from_pair(vocabulary: &Path, merges: &Path, named_end: Option<String>) -> Result<Self, Error> {
+        let model = of_library(|| {
+            let (words, pairs) = BPE::read_file(&vocabulary.to_string_lossy(), &merges.to_string_lossy())?;
+            BPE::builder().vocab_and_merges(words, pairs).build()
+        })?;
+        let has_end = model.token_to_id(END_OF_TEXT).is_some();
+        let library = with_end_of_text(byte_level(model, true), has_end)?;
+        Self::from_library(library, named_end, Some(vocabulary))
     }
 }
 
@@ -87,7 +101,8 @@ fn forget_rare_words(counts: &mut AHashMap<CompactString, u64>) {
         return;
     }
     let mut ranked: Vec<(u64, CompactString)> = counts.drain().map(|(word, count)| (count, word)).collect();
-    // Words of the same count are told apart by their text: the same texts must always give the same tokenizer.
+    // Words of the same count are told apart by their text: the same texts must always give the
+    // same tokenizer.
     ranked.sort_unstable_by(|a, b| b.cmp(a));
     ranked.truncate(MOST_WORDS / 2);
     counts.extend(ranked.into_iter().map(|(count, word)| (word, count)));
@@ -99,9 +114,10 @@ fn byte_level(model: BPE, words: bool) -> Library {
     library
 }
 
-fn finish(mut library: Library, end_of_text: bool) -> Result<Tokenizer, Error> {
-    if end_of_text {
-        library.add_special_tokens([AddedToken::from(END_OF_TEXT, true)]).map_err(library_error)?;
+/// The library's tokenizer, with `<|endoftext|>` as a special token where it is wanted.
+fn with_end_of_text(mut library: Library, wanted: bool) -> Result<Library, Error> {
+    if wanted {
+        library.add_special_tokens([AddedToken::from(END_OF_TEXT, true)])?;
     }
-    Tokenizer::from_library(library)
+    Ok(library)
 }

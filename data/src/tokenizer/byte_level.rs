@@ -1,14 +1,14 @@
-//! Byte-level encoding: every byte has a token, so every text can be encoded and comes back byte for byte.
+//! Byte-level encoding: every byte has a token, so every text can be encoded and comes back byte
+//! for byte.
 //!
-//! `tokenizer.json` is a text file, so GPT-2 gave each of the 256 bytes a printable character to be written with
-//! (openai/gpt-2, `src/encoder.py`, `bytes_to_unicode`): printable Latin-1 stands for itself, the other 68 bytes take the
-//! code points from U+0100 on, in order.
+//! `tokenizer.json` is a text file, so GPT-2 gave each of the 256 bytes a printable character to be
+//! written with (openai/gpt-2, `src/encoder.py`, `bytes_to_unicode`): printable Latin-1 stands for
+//! itself, the other 68 bytes take the code points from U+0100 on, in order.
 
 use super::{Error, split};
 use ahash::AHashMap;
 use std::sync::{LazyLock, Mutex};
-use tokenizers::Model;
-use tokenizers::models::bpe::BPE;
+use tokenizers::{Model, models::bpe::BPE};
 
 static CHARACTERS: LazyLock<[char; 256]> = LazyLock::new(|| {
     let mut stand_ins = (0x100..).filter_map(char::from_u32);
@@ -57,8 +57,9 @@ impl ByteEncoder {
 
 /// Encodes word by word as GPT-2 does, remembering the words it has met.
 ///
-/// The ids are the library's: it is asked for every word met for the first time. What is saved is its work around the words,
-/// most of the time of a batch encoding there: the regular expression, and positions in the text that nobody asks for.
+/// The ids are the library's: it is asked for every word met for the first time. What is saved is
+/// its work around the words, most of the time of a batch encoding there: the regular expression,
+/// and positions in the text that nobody asks for.
 pub struct WordEncoder {
     model: BPE,
     /// One memory a working thread, lent out while a text is encoded.
@@ -72,7 +73,8 @@ impl WordEncoder {
     const REMEMBERED: usize = 1 << 16;
     const LONGEST_REMEMBERED: usize = 48;
 
-    /// `None` when the model is not GPT-2's kind: it lacks a byte, draws merges at random or marks words in another way.
+    /// `None` when the model is not GPT-2's kind: it lacks a byte, draws merges at random or marks
+    /// words in another way.
     pub fn new(model: &BPE) -> Option<Self> {
         let plain = model.dropout.is_none_or(|dropout| dropout == 0.0)
             && model.continuing_subword_prefix.as_ref().is_none_or(String::is_empty)
@@ -97,7 +99,7 @@ impl WordEncoder {
         }
         let written: String = word.bytes().map(character).collect();
         let tokens =
-            self.model.tokenize(&written).map_err(|error| Error::Library(format!("the tokenizer failed: {error}")))?;
+            self.model.tokenize(&written).map_err(|error| Error::Unusable(format!("the tokenizer failed: {error}")))?;
         let start = ids.len();
         ids.extend(tokens.iter().map(|token| token.id));
         if word.len() <= Self::LONGEST_REMEMBERED && memory.len() < Self::REMEMBERED {

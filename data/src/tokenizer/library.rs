@@ -2,13 +2,23 @@
 
 use super::error::Error;
 use ember_host::panics::quietly;
+use tokenizers::{Encoding, Token, Tokenizer as Library};
 
-/// Calls the library with what somebody else wrote: its errors, and its panics over damaged files, are errors of ours.
+/// Calls the library with what somebody else wrote: its errors, and its panics over damaged files,
+/// are errors of ours.
 pub fn of_library<T>(call: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, Error> {
-    quietly(call).map_err(|panic| Error::Library(panic.to_string()))?.map_err(library_error)
+    Ok(quietly(call).map_err(|panic| Error::Unusable(panic.to_string()))??)
 }
 
-/// The library's errors, which are not ours to wrap as they are.
-pub fn library_error(error: tokenizers::Error) -> Error {
-    Error::Library(error.to_string())
+/// The tokens that the file's post-processor puts before and behind any text, seen on one of a
+/// single token.
+pub fn put_around(library: &Library) -> Result<[Vec<u32>; 2], Error> {
+    let text = Encoding::from_tokens(vec![Token::new(0, String::new(), (0, 0))], 0);
+    let whole = of_library(|| library.post_process(text, None, true))?;
+    let (ids, is_added) = (whole.get_ids(), whole.get_special_tokens_mask());
+    let own = |&added: &u32| added != 1;
+    match (is_added.iter().position(own), is_added.iter().rposition(own)) {
+        (Some(first), Some(last)) => Ok([ids[..first].to_vec(), ids[last + 1..].to_vec()]),
+        _ => Ok([Vec::new(), Vec::new()]),
+    }
 }

@@ -1,12 +1,14 @@
 //! From text to token ids and back.
 //!
-//! Every tokenizer is one of the `tokenizers` library and is saved as its `tokenizer.json`, so that what is trained here opens
-//! elsewhere. Kinds that are common here have an encoder of their own beside the library's, with the same ids, for speed and
-//! for errors that say where a character stands.
+//! Every tokenizer is one of the `tokenizers` library and is saved as its `tokenizer.json`, so that
+//! what is trained here opens elsewhere. Kinds that are common here have an encoder of their own
+//! beside the library's, with the same ids, for speed and for errors that say where a character
+//! stands.
 //!
-//! Text to learn from is text: a `<|endoftext|>` that a document happens to contain is encoded as the characters it is made of and
-//! never as the special token of that name, which only [`crate::prepare`] puts between documents. In a prompt the names of special
-//! tokens are these tokens, unless the user wants them as text ([`Tokenizer::encode_prompt`]).
+//! Text to learn from is text: a `<|endoftext|>` that a document happens to contain is encoded as
+//! the characters it is made of and never as the special token of that name, which only
+//! [`crate::prepare`] puts between documents. In a prompt the names of special tokens are these
+//! tokens, unless the user wants them as text ([`Tokenizer::encode_prompt`]).
 
 mod build;
 mod byte_level;
@@ -16,25 +18,21 @@ mod error;
 mod library;
 mod prompt;
 mod split;
-mod surroundings;
 
 pub use characters::UnknownCharacter;
-pub use choice::{ChoiceError, MIN_BPE_VOCAB_SIZE, TokenizerChoice};
+pub use choice::{MIN_BPE_VOCAB_SIZE, TokenizerChoice};
 pub use error::Error;
 pub use prompt::SpecialTokens;
 
 use byte_level::{ByteEncoder, WordEncoder};
 use characters::CharEncoder;
-use ember_host::file_error::At;
-use ember_host::files::write_atomic;
-use library::{library_error, of_library};
+use ember_host::{file_error::At, files::write_atomic};
+use library::{of_library, put_around};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use surroundings::Surroundings;
-use tokenizers::models::bpe::BPE;
-use tokenizers::pre_tokenizers::byte_level::ByteLevel;
-use tokenizers::{DecoderWrapper, ModelWrapper, PreTokenizerWrapper, Tokenizer as Library};
+use tokenizers::pre_tokenizers::split::SplitPattern;
+use tokenizers::{DecoderWrapper, Model, ModelWrapper, PreTokenizerWrapper, Tokenizer as Library};
 
 /// Ids that a vocabulary may have where most of them name no token.
 const MOST_SPARSE_IDS: usize = 1 << 20;
@@ -53,7 +51,8 @@ struct Shared {
     encoder: Encoder,
     vocab_size: usize,
     end_of_text: Option<u32>,
-    around: Surroundings,
+    /// The tokens that stand before every text and behind it.
+    around: [Vec<u32>; 2],
     /// The file that it was read from, to name where it fails.
     file: Option<PathBuf>,
 }
@@ -62,7 +61,8 @@ enum Encoder {
     Characters(CharEncoder),
     Bytes(ByteEncoder),
     Words(Box<WordEncoder>),
-    /// The library, made when first needed to take special tokens' names as text: a copy, and vocabularies can be large.
+    /// The library, made when first needed to take special tokens' names as text: a copy, and
+    /// vocabularies can be large.
     Library(Box<OnceLock<Library>>),
 }
 
@@ -73,7 +73,8 @@ impl Tokenizer {
         has("tokenizer.json") || (has("vocab.json") && has("merges.txt"))
     }
 
-    /// Reads the tokenizer of a checkpoint or data folder: `tokenizer.json`, else GPT-2's `vocab.json` and `merges.txt`.
+    /// Reads the tokenizer of a checkpoint or data folder: `tokenizer.json`, else GPT-2's
+    /// `vocab.json` and `merges.txt`.
     ///
     /// # Errors
     /// When the folder has neither, or what it has is damaged.
@@ -85,31 +86,16 @@ impl Tokenizer {
         if !Self::is_in(dir) {
             return Err(Error::Missing(dir.to_owned()));
         }
-        match Self::from_pair(&vocabulary, &merges, named_end_of_text(dir)) {
-            Ok(tokenizer) => Ok(tokenizer.read_from(&vocabulary)),
-            Err(error) => Err(Error::UnreadablePair { vocabulary, merges, source: error.into() }),
-        }
-    }
-
-    /// GPT-2's own two files.
-    fn from_pair(vocabulary: &Path, merges: &Path, named_end: Option<String>) -> Result<Self, Error> {
-        let build = || {
-            let (words, pairs) = BPE::read_file(&vocabulary.to_string_lossy(), &merges.to_string_lossy())?;
-            BPE::builder().vocab_and_merges(words, pairs).build()
-        };
-        let model = of_library(build)?;
-        let known = tokenizers::Model::token_to_id(&model, END_OF_TEXT).is_some();
-        let mut library = Library::new(model);
-        library.with_pre_tokenizer(Some(ByteLevel::new(false, true, true))).with_decoder(Some(ByteLevel::default()));
-        if known {
-            library.add_special_tokens([tokenizers::AddedToken::from(END_OF_TEXT, true)]).map_err(library_error)?;
-        }
-        Self::with_end(library, named_end)
+        Self::from_pair(&vocabulary, &merges, named_end_of_text(dir)).map_err(|error| Error::Fails {
+            what: format!("cannot read {} with {}; fetch them again", vocabulary.display(), merges.display()),
+            source: error.into(),
+        })
     }
 
     /// Reads a `tokenizer.json`, or the tokenizer of a folder where `path` is one.
     ///
-    /// The end-of-text token is `<|endoftext|>`, else what a `tokenizer_config.json` beside the file names as `eos_token`.
+    /// The end-of-text token is `<|endoftext|>`, else what a `tokenizer_config.json` beside the
+    /// file names as `eos_token`.
     ///
     /// # Errors
     /// When there is none, or the library does not read it.
@@ -118,50 +104,43 @@ impl Tokenizer {
             return Self::from_folder(path);
         }
         let content = std::fs::read(path).at("cannot read the tokenizer", path)?;
-        let read =
-            || Self::with_end(of_library(|| Library::from_bytes(content))?, path.parent().and_then(named_end_of_text));
-        match read() {
-            Ok(tokenizer) => Ok(tokenizer.read_from(path)),
-            Err(error) => Err(Error::Unreadable { path: path.to_owned(), source: error.into() }),
-        }
-    }
-
-    /// The same, known to come from this file.
-    fn read_from(mut self, path: &Path) -> Self {
-        if let Some(shared) = Arc::get_mut(&mut self.shared) {
-            shared.file = Some(path.to_owned());
-        }
-        self
-    }
-
-    fn from_library(library: Library) -> Result<Self, Error> {
-        Self::with_end(library, None)
-    }
-
-    fn with_end(mut library: Library, named_end: Option<String>) -> Result<Self, Error> {
-        // Documents are encoded whole, whatever the file says.
-        library.with_truncation(None).map_err(library_error)?.with_padding(None);
-        let vocabulary = library.get_vocab(true);
-        let (largest, count) = match vocabulary.values().max() {
-            Some(&largest) => (largest as usize, vocabulary.len()),
-            None => return Err(Error::NoTokens),
-        };
-        if largest >= MOST_SPARSE_IDS.max(2 * count) {
-            return Err(Error::SparseIds { largest, count });
-        }
-        let end_of_text =
-            library.token_to_id(END_OF_TEXT).or_else(|| named_end.and_then(|name| library.token_to_id(&name)));
-        let encoder = Encoder::choose(&library);
-        let around = Surroundings::of(&library)?;
-        Ok(Self {
-            shared: Arc::new(Shared { library, encoder, vocab_size: largest + 1, end_of_text, around, file: None }),
+        let named_end = path.parent().and_then(named_end_of_text);
+        let library = of_library(|| Library::from_bytes(content));
+        library.and_then(|library| Self::from_library(library, named_end, Some(path))).map_err(|error| Error::Fails {
+            what: format!("{} is not a tokenizer.json that the tokenizers library reads; give another", path.display()),
+            source: error.into(),
         })
     }
 
-    /// The ids of a plain text; a `<|endoftext|>` in it is text like any other, and no special token is added.
+    /// Around what was read from `file`; the end-of-text token is `<|endoftext|>`, else
+    /// `named_end`.
+    fn from_library(mut library: Library, named_end: Option<String>, file: Option<&Path>) -> Result<Self, Error> {
+        // Documents are encoded whole, whatever the file says.
+        library.with_truncation(None)?.with_padding(None);
+        let vocabulary = library.get_vocab(true);
+        let Some(largest) = vocabulary.values().max().map(|&id| id as usize) else {
+            return Err(Error::Unusable("the tokenizer has no tokens".to_owned()));
+        };
+        let count = vocabulary.len();
+        if largest >= MOST_SPARSE_IDS.max(2 * count) {
+            return Err(Error::Unusable(format!(
+                "its token ids go up to {largest}, and it has {count} in all: a model needs a row for every id up to the largest; \
+                 number them from 0"
+            )));
+        }
+        let end_of_text =
+            library.token_to_id(END_OF_TEXT).or_else(|| named_end.and_then(|name| library.token_to_id(&name)));
+        let (encoder, around) = (Encoder::choose(&library), put_around(&library)?);
+        let (vocab_size, file) = (largest + 1, file.map(Path::to_owned));
+        Ok(Self { shared: Arc::new(Shared { library, encoder, vocab_size, end_of_text, around, file }) })
+    }
+
+    /// The ids of a plain text; a `<|endoftext|>` in it is text like any other, and no special
+    /// token is added.
     ///
     /// # Errors
-    /// When a tokenizer of characters lacks one ([`UnknownCharacter`]), or the library fails on what a file holds.
+    /// When a tokenizer of characters lacks one ([`UnknownCharacter`]), or the library fails on
+    /// what a file holds.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, Error> {
         let mut ids = Vec::new();
         self.encode_onto(text, &mut ids)?;
@@ -183,32 +162,47 @@ impl Tokenizer {
                     plain.set_encode_special_tokens(true);
                     plain
                 });
-                let encoded = of_library(|| plain.encode_fast(text, false)).map_err(|error| self.fails(error))?;
-                ids.extend_from_slice(encoded.get_ids());
+                self.encode_by(plain, text, ids)?;
             }
         }
         Ok(())
     }
 
-    /// The text of `ids`, special tokens written by their names; bytes that are no UTF-8 become U+FFFD.
+    /// The text of `ids`, special tokens written by their names; bytes that are no UTF-8 become
+    /// U+FFFD.
     ///
     /// # Errors
     /// When the tokenizer has no token with one of the ids.
     pub fn decode_text(&self, ids: &[u32]) -> Result<String, Error> {
         if let Some(&id) = ids.iter().find(|&&id| self.shared.library.id_to_token(id).is_none()) {
-            return Err(Error::UnknownId { id, vocab_size: self.vocab_size() });
+            let vocab_size = self.vocab_size();
+            return Err(Error::Unusable(format!(
+                "token id {id} is not in the tokenizer, which has {vocab_size} ids; give ids below that"
+            )));
         }
         of_library(|| self.shared.library.decode(ids, false)).map_err(|error| self.fails(error))
     }
 
+    /// Appends the ids that the library finds in `text`.
+    fn encode_by(&self, library: &Library, text: &str, ids: &mut Vec<u32>) -> Result<(), Error> {
+        let encoded = of_library(|| library.encode_fast(text, false)).map_err(|error| self.fails(error))?;
+        ids.extend_from_slice(encoded.get_ids());
+        Ok(())
+    }
+
     /// What an error of the library means, whose own words name no file.
     fn fails(&self, error: Error) -> Error {
-        Error::Fails { file: self.shared.file.clone(), source: error.into() }
+        let what = match &self.shared.file {
+            Some(file) => format!("the tokenizer {} fails on this text; give another", file.display()),
+            None => "the tokenizer fails on this text".to_owned(),
+        };
+        Error::Fails { what, source: error.into() }
     }
 
     /// The bytes that `id` stands for, perhaps a part of a character.
     ///
-    /// `None` for an id the tokenizer does not have, or a kind of tokenizer in which a token alone has no fixed text.
+    /// `None` for an id the tokenizer does not have, or a kind of tokenizer in which a token alone
+    /// has no fixed text.
     pub fn token_bytes(&self, id: u32) -> Option<Vec<u8>> {
         let library = &self.shared.library;
         let token = library.id_to_token(id)?;
@@ -226,7 +220,8 @@ impl Tokenizer {
         }
     }
 
-    /// Whether [`Self::token_bytes`] knows any but special tokens: not every kind of decoder reads tokens one by one.
+    /// Whether [`Self::token_bytes`] knows any but special tokens: not every kind of decoder reads
+    /// tokens one by one.
     pub fn knows_token_bytes(&self) -> bool {
         (0..self.vocab_size() as u32).any(|id| !self.is_special(id) && self.token_bytes(id).is_some())
     }
@@ -246,22 +241,19 @@ impl Tokenizer {
     /// # Errors
     /// When the library refuses.
     pub fn to_json(&self) -> Result<String, Error> {
-        self.shared.library.to_string(false).map_err(library_error)
+        Ok(self.shared.library.to_string(false)?)
     }
 
-    /// Writes `tokenizer.json` and `tokenizer_config.json`, which transformers' AutoTokenizer opens as they are.
+    /// Writes `tokenizer.json` and `tokenizer_config.json`, which transformers' AutoTokenizer opens
+    /// as they are.
     ///
     /// # Errors
     /// When a file cannot be written.
     pub fn save(&self, dir: &Path) -> Result<(), Error> {
         let json = self.to_json()?;
         write_atomic(&dir.join("tokenizer.json"), |out| out.write_all(json.as_bytes()))?;
-        let mut config = json!({
-            "tokenizer_class": "PreTrainedTokenizerFast",
-            "clean_up_tokenization_spaces": false,
-        });
-        let end = self.end_of_text().and_then(|id| self.shared.library.id_to_token(id));
-        if let Some(end) = end {
+        let mut config = json!({ "tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": false });
+        if let Some(end) = self.end_of_text().and_then(|id| self.shared.library.id_to_token(id)) {
             for key in ["bos_token", "eos_token", "unk_token"] {
                 config[key] = end.clone().into();
             }
@@ -270,8 +262,9 @@ impl Tokenizer {
         Ok(())
     }
 
-    /// The last place where `text`, the beginning of something longer, can be cut so that its parts have the tokens of the
-    /// whole. For a tokenizer of a foreign kind the last line end stands in for it, where the tokens may come to differ.
+    /// The last place where `text`, the beginning of something longer, can be cut so that its parts
+    /// have the tokens of the whole. For a tokenizer of a foreign kind the last line end stands in
+    /// for it, where the tokens may come to differ.
     pub(crate) fn safe_cut(&self, text: &str) -> Option<usize> {
         match self.shared.encoder {
             Encoder::Characters(_) | Encoder::Bytes(_) => Some(text.len()),
@@ -296,9 +289,8 @@ impl Encoder {
                 }
             }
             (ModelWrapper::WordLevel(model), Some(PreTokenizerWrapper::Split(rule))) => {
-                let every_character = tokenizers::pre_tokenizers::split::SplitPattern::Regex(r"[\s\S]".to_owned());
-                let vocabulary = tokenizers::Model::get_vocab(model).into_iter();
-                (rule.pattern == every_character).then(|| CharEncoder::new(vocabulary).map(Self::Characters)).flatten()
+                let by_character = rule.pattern == SplitPattern::Regex(r"[\s\S]".to_owned());
+                by_character.then(|| CharEncoder::new(model.get_vocab().into_iter()).map(Self::Characters)).flatten()
             }
             _ => None,
         });
@@ -313,7 +305,8 @@ fn named_end_of_text(dir: &Path) -> Option<String> {
     name.as_str().or_else(|| name["content"].as_str()).map(str::to_owned)
 }
 
-/// The bytes of a SentencePiece token, in which `▁` is a space and `<0x0A>` a byte, if that is what the decoder undoes.
+/// The bytes of a SentencePiece token, in which `▁` is a space and `<0x0A>` a byte, if that is what
+/// the decoder undoes.
 fn sentencepiece_bytes(token: &str, decoder: &Value) -> Option<Vec<u8>> {
     let steps = decoder["decoders"].as_array()?;
     let has = |kind: &str| steps.iter().any(|step| step["type"] == kind);

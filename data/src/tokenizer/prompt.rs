@@ -1,11 +1,11 @@
-//! Texts as they are given to a model: what the tokenizer puts around them, and what special tokens' names in them are.
+//! Texts as they are given to a model: what the tokenizer puts around them, and what special
+//! tokens' names in them are.
 //!
-//! The rules are transformers' own. Around a text stands what the post-processor of `tokenizer.json` puts there (whatever
-//! `add_bos_token` in `tokenizer_config.json` says: where there is a `tokenizer.json`, transformers does not heed it either); within it
-//! the name of a special token is that token.
+//! The rules are transformers' own. Around a text stands what the post-processor of
+//! `tokenizer.json` puts there (whatever `add_bos_token` in `tokenizer_config.json` says: where
+//! there is a `tokenizer.json`, transformers does not heed it either); within it the name of a
+//! special token is that token.
 
-use super::library::of_library;
-use super::surroundings::Surroundings;
 use super::{END_OF_TEXT, Encoder, Error, Tokenizer};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -18,12 +18,13 @@ pub enum SpecialTokens {
     /// The token of that name, as transformers reads a text.
     #[default]
     Parse,
-    /// The characters that it is made of, as in text that is learned from (transformers' `split_special_tokens`).
+    /// The characters that it is made of, as in text that is learned from (transformers'
+    /// `split_special_tokens`).
     Text,
 }
 
-/// A post-processor that puts the token of this name and id before every text. Not by the library's builder, in whose templates
-/// blanks, colons and dollars have meanings of their own.
+/// A post-processor that puts the token of this name and id before every text. Not by the library's
+/// builder, in whose templates blanks, colons and dollars have meanings of their own.
 ///
 /// # Errors
 /// When the library refuses.
@@ -36,13 +37,14 @@ fn opening(name: &str, id: u32) -> Result<PostProcessorWrapper, Error> {
         "special_tokens": { name: { "id": name, "ids": [id], "tokens": [name] } },
     });
     serde_json::from_value(template).map_err(|error| {
-        Error::Library(format!("the tokenizers library does not take a token before every text: {error}"))
+        Error::Unusable(format!("the tokenizers library does not take a token before every text: {error}"))
     })
 }
 
 impl Tokenizer {
-    /// The same tokenizer for a model that only ever saw text from the beginning of a document: every prompt begins with the
-    /// end-of-text token, here and, by the file's post-processor, in transformers. Nothing changes without such a token.
+    /// The same tokenizer for a model that only ever saw text from the beginning of a document:
+    /// every prompt begins with the end-of-text token, here and, by the file's post-processor, in
+    /// transformers. Nothing changes without such a token.
     ///
     /// # Errors
     /// When the library refuses.
@@ -51,14 +53,15 @@ impl Tokenizer {
         let named = |end| Some((end, library.id_to_token(end)?));
         let Some((end, name)) = self.end_of_text().and_then(named) else { return Ok(self.clone()) };
         library.with_post_processor(Some(opening(&name, end)?));
-        Self::with_end(library, Some(name))
+        Self::from_library(library, Some(name), None)
     }
 
-    /// The ids of a prompt, a text to be gone on with: what the tokenizer puts before one, and the text's own, in which the
-    /// names of special tokens are what `special` says.
+    /// The ids of a prompt, a text to be gone on with: what the tokenizer puts before one, and the
+    /// text's own, in which the names of special tokens are what `special` says.
     ///
     /// # Errors
-    /// When a tokenizer of characters lacks one ([`super::UnknownCharacter`]), or the library fails.
+    /// When a tokenizer of characters lacks one ([`super::UnknownCharacter`]), or the library
+    /// fails.
     pub fn encode_prompt(&self, text: &str, special: SpecialTokens) -> Result<Vec<u32>, Error> {
         let own = self.encode_with(text, special)?;
         Ok([self.before(text, special), &own].concat())
@@ -77,7 +80,8 @@ impl Tokenizer {
         Ok(ids)
     }
 
-    /// The ids of a text that is whole, to be judged: a prompt's, and what the tokenizer puts behind a text.
+    /// The ids of a text that is whole, to be judged: a prompt's, and what the tokenizer puts
+    /// behind a text.
     ///
     /// # Errors
     /// As [`Self::encode_prompt`].
@@ -87,10 +91,11 @@ impl Tokenizer {
         Ok(ids)
     }
 
-    /// The tokens that are put before `text`. A text that itself begins with `<|endoftext|>`, the token between documents, does
-    /// not get a second one, which would be an empty document; transformers does put one there.
+    /// The tokens that are put before `text`. A text that itself begins with `<|endoftext|>`, the
+    /// token between documents, does not get a second one, which would be an empty document;
+    /// transformers does put one there.
     pub fn before(&self, text: &str, special: SpecialTokens) -> &[u32] {
-        let Surroundings { before, .. } = &self.shared.around;
+        let [before, _] = &self.shared.around;
         let begins = special == SpecialTokens::Parse && text.starts_with(END_OF_TEXT);
         let is_end = || before[..] == Vec::from_iter(self.shared.library.token_to_id(END_OF_TEXT));
         if begins && is_end() { &[] } else { before }
@@ -98,7 +103,7 @@ impl Tokenizer {
 
     /// The tokens that are put behind a whole text, often none.
     pub fn behind(&self) -> &[u32] {
-        &self.shared.around.after
+        &self.shared.around[1]
     }
 
     /// The names that are tokens of their own: in text to learn from, characters like any others.
@@ -117,12 +122,11 @@ impl Tokenizer {
     fn parse_onto(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), Error> {
         let library = &self.shared.library;
         if matches!(self.shared.encoder, Encoder::Library(_)) {
-            let encoded = of_library(|| library.encode_fast(text, false)).map_err(|error| self.fails(error))?;
-            ids.extend_from_slice(encoded.get_ids());
-            return Ok(());
+            return self.encode_by(library, text, ids);
         }
-        // Where an encoder of our own stands in, all added tokens are special and nothing is normalised. Mostly no name is there,
-        // and looking closer costs the library many bytes for each of the text.
+        // Where an encoder of our own stands in, all added tokens are special and nothing is
+        // normalised. Mostly no name is there, and looking closer costs the library many bytes for
+        // each of the text.
         if !self.special_names().any(|name| text.contains(name)) {
             return self.encode_onto(text, ids);
         }

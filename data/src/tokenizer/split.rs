@@ -6,8 +6,9 @@
 //! 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 //! ```
 //!
-//! Written out by hand it runs many times faster than a general engine with look-ahead, and it shows where a long text may be
-//! cut without changing its words. A property test holds it to the library's own engine.
+//! Written out by hand it runs many times faster than a general engine with look-ahead, and it
+//! shows where a long text may be cut without changing its words. A property test holds it to the
+//! library's own engine.
 
 use regex_syntax::hir::{Class as HirClass, HirKind};
 use std::sync::LazyLock;
@@ -105,10 +106,12 @@ impl Words<'_> {
     }
 }
 
-/// The last place at which `text` can be cut so that its two parts have the same words as the whole, whatever text follows.
+/// The last place at which `text` can be cut so that its two parts have the same words as the
+/// whole, whatever text follows.
 ///
-/// No word goes on from a letter to something else, from a number to something else, or from anything to a space; and no word
-/// depends on what came before it. `None` when there is no such place but the ends.
+/// No word goes on from a letter to something else, from a number to something else, or from
+/// anything to a space; and no word depends on what came before it. `None` when there is no such
+/// place but the ends.
 pub fn safe_cut(text: &str) -> Option<usize> {
     let class = |character: char| CLASSES[character as usize];
     let mut after = Class::Other;

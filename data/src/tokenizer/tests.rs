@@ -1,10 +1,8 @@
 #![allow(clippy::unwrap_used)]
 
-use super::split::tests::tricky;
-use super::*;
+use super::{split::tests::tricky, *};
 use proptest::prelude::*;
-use std::collections::BTreeSet;
-use std::sync::LazyLock;
+use std::{collections::BTreeSet, sync::LazyLock};
 
 const TEXT: &str = "In the beginning the ball was in the kitchen. Then the children took the ball to the garden; 'twas there they'd play.";
 
@@ -90,7 +88,8 @@ fn end_of_text_in_a_document_is_text_and_in_a_prompt_the_token() {
     assert_eq!(without.encode_prompt("<|", SpecialTokens::Parse).unwrap(), without.encode("<|").unwrap());
 }
 
-/// A model of documents from their beginning is asked so: by our program, and by whoever reads the file.
+/// A model of documents from their beginning is asked so: by our program, and by whoever reads the
+/// file.
 #[test]
 fn prompts_open_with_the_end_of_text_where_the_model_needs_it() {
     let plain = Tokenizer::chars(&"ab".chars().collect(), true).unwrap();
@@ -138,7 +137,8 @@ fn prompts_are_read_as_transformers_reads_them() {
     assert_eq!(names.map(around), [(1, 0), (1, 1), (0, 0), (1, 0), (1, 0)]);
 }
 
-/// An end token of another name, even one that a template's own syntax would take for something else.
+/// An end token of another name, even one that a template's own syntax would take for something
+/// else.
 #[test]
 fn a_model_of_documents_keeps_an_end_of_another_name() {
     for name in ["</s>", "end: of $A text"] {

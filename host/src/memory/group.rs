@@ -1,8 +1,8 @@
-//! What is left to the control groups that a Linux process is in (a container's limit, a service's, a user's), in version 2 of the
-//! interface and in version 1.
+//! What is left to the control groups that a Linux process is in (a container's limit, a service's,
+//! a user's), in version 2 of the interface and in version 1.
 //!
-//! Groups are nested, and each holds to the limits of all above it: what is left is the least that any of them has left, up to the
-//! topmost that can be seen from here.
+//! Groups are nested, and each holds to the limits of all above it: what is left is the least that
+//! any of them has left, up to the topmost that can be seen from here.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -11,10 +11,12 @@ use std::path::{Component, Path, PathBuf};
 struct Version {
     /// The type of its file systems.
     file_system: &'static str,
-    /// The name among the controllers of /proc/self/cgroup, and among the options of the file system's mount.
+    /// The name among the controllers of /proc/self/cgroup, and among the options of the file
+    /// system's mount.
     controller: &'static str,
     limit: &'static str,
-    /// Lines of memory.stat, of a group with those below it, that add up to what it holds and the system cannot take back.
+    /// Lines of memory.stat, of a group with those below it, that add up to what it holds and the
+    /// system cannot take back.
     held: &'static [&'static str],
 }
 
@@ -33,7 +35,8 @@ const VERSIONS: [Version; 2] = [
     },
 ];
 
-/// Bytes that are left to the groups of this process; `None` where none has a limit. `root` is the file system's.
+/// Bytes that are left to the groups of this process; `None` where none has a limit. `root` is the
+/// file system's.
 pub fn left(root: &Path) -> Option<usize> {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     let mounts = fs::read_to_string(root.join("proc/self/mountinfo")).ok()?;
@@ -45,7 +48,8 @@ impl Version {
         let group = self.group(groups)?;
         let (mounted, point) = mounts.lines().find_map(|line| self.mount(line))?;
         let top = root.join(point.strip_prefix("/").unwrap_or(point));
-        // Of a group that lies outside of what is mounted, as seen from a container, only the topmost can be seen.
+        // Of a group that lies outside of what is mounted, as seen from a container, only the
+        // topmost can be seen.
         let below = group.strip_prefix(mounted).unwrap_or(Path::new(""));
         let below: PathBuf = below.components().filter(|part| matches!(part, Component::Normal(_))).collect();
         below.ancestors().filter_map(|path| self.left_in(&top.join(path))).min()
@@ -59,8 +63,9 @@ impl Version {
         })
     }
 
-    /// The group that is at the top of a mounted file system of this version, and where it is mounted, by a line of
-    /// /proc/self/mountinfo: `id parent device root point options [more] - type source options`.
+    /// The group that is at the top of a mounted file system of this version, and where it is
+    /// mounted, by a line of /proc/self/mountinfo:
+    /// `id parent device root point options [more] - type source options`.
     fn mount<'a>(&self, line: &'a str) -> Option<(&'a Path, &'a Path)> {
         let (mount, file_system) = line.split_once(" - ")?;
         let mut mount = mount.split(' ').skip(3);
@@ -71,7 +76,8 @@ impl Version {
         (is_this && has_memory).then_some((Path::new(mount.next()?), Path::new(mount.next()?)))
     }
 
-    /// Bytes left to the group in this folder itself; `None` where it has no limit ("max", and in version 1 more than can be).
+    /// Bytes left to the group in this folder itself; `None` where it has no limit ("max", and in
+    /// version 1 more than can be).
     fn left_in(&self, folder: &Path) -> Option<usize> {
         let limit = fs::read_to_string(folder.join(self.limit)).ok()?.trim().parse::<usize>().ok()?;
         let stat = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();

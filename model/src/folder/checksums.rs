@@ -1,17 +1,15 @@
-//! `checksums.json`: the length and xxh3 hash of every file in a folder, so that damage is found before it is trained on.
+//! `checksums.json`: the length and xxh3 hash of every file in a folder, so that damage is found
+//! before it is trained on.
 
-use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Component, Path};
+use std::{collections::BTreeMap, fs};
 
-use ember_host::file_error::At;
-use ember_host::files;
+use ember_host::{file_error::At, files};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3Default;
 
 use super::error::{FolderError, Result};
-use super::json::write_json;
-use super::listing::paths;
+use super::files::{paths, write_json};
 
 const FILE: &str = "checksums.json";
 
@@ -19,7 +17,8 @@ const FILE: &str = "checksums.json";
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Checksum {
     bytes: u64,
-    /// The 64-bit hash in 16 hexadecimal digits (a JSON number could not hold it exactly everywhere).
+    /// The 64-bit hash in 16 hexadecimal digits (a JSON number could not hold it exactly
+    /// everywhere).
     xxh3: String,
 }
 
@@ -33,7 +32,8 @@ pub fn write_checksums(dir: &Path) -> Result<()> {
     write_json(&dir.join(FILE), &checksums)
 }
 
-/// Compares every file that `dir/checksums.json` lists; a folder without one, such as a downloaded one, passes.
+/// Compares every file that `dir/checksums.json` lists; a folder without one, such as a downloaded
+/// one, passes.
 ///
 /// # Errors
 /// When a listed file is missing, cannot be read, or is not as it was written: the error names it.
@@ -41,8 +41,9 @@ pub fn verify_checksums(dir: &Path) -> Result<()> {
     verify(dir, |_| true)
 }
 
-/// Like [`verify_checksums`] for all that inference depends on: `training/` and `ema/` (the averaged weights, a folder of their
-/// own) are not looked at and may be gone, and `generation_config.json` is the user's to edit.
+/// Like [`verify_checksums`] for all that inference depends on: `training/` and `ema/` (the
+/// averaged weights, a folder of their own) are not looked at and may be gone, and
+/// `generation_config.json` is the user's to edit.
 ///
 /// # Errors
 /// When another listed file is missing, cannot be read, or is not as it was written.
@@ -50,7 +51,8 @@ pub fn verify_checksums_for_inference(dir: &Path) -> Result<()> {
     verify(dir, |name| !name.starts_with("training/") && !name.starts_with("ema/") && name != "generation_config.json")
 }
 
-/// One checksum over all weight files in `dir`, by which they can be told from others: 16 hexadecimal digits.
+/// One checksum over all weight files in `dir`, by which they can be told from others: 16
+/// hexadecimal digits.
 ///
 /// # Errors
 /// When the folder or a file cannot be read.
@@ -77,7 +79,8 @@ fn verify(dir: &Path, wanted: impl Fn(&str) -> bool) -> Result<()> {
     };
     for (name, expected) in checksums.iter().filter(|(name, _)| wanted(name)) {
         let path = dir.join(name);
-        // A list may come from a stranger: it names files of its own folder, and reading one comes to an end.
+        // A list may come from a stranger: it names files of its own folder, and reading one comes
+        // to an end.
         if !Path::new(name).components().all(|part| matches!(part, Component::Normal(_))) {
             let what = format!("lists {name:?}, which is not in its folder; do not trust that folder");
             return Err(FolderError::damaged(&list, what));

@@ -2,26 +2,25 @@
 
 use std::path::Path;
 
-use super::error::FolderError;
-use super::family::Family;
-use super::json::{read_json, write_json};
+use super::files::{read_json, write_json};
 use super::keys::{Keys, Read, require};
+use super::{error::FolderError, family::Family};
 use crate::GptConfig;
 
 const FILE: &str = "config.json";
 
-/// Reads `dir/config.json`; an absent key has the default of the family's class, as in transformers.
+/// Reads `dir/config.json`; an absent key has the default of the family's class, as in
+/// transformers.
 pub fn read(dir: &Path) -> Result<(Family, GptConfig), FolderError> {
     let path = dir.join(FILE);
     if !path.exists() {
         let what = format!(
             "holds no {FILE}; give a checkpoint folder or a Hugging Face folder of a GPT-2, Llama or Qwen3 model"
         );
-        return Err(FolderError::no_model(dir, what));
+        return Err(FolderError::damaged(dir, what));
     }
     let keys = Keys::new(read_json(&path)?);
-    let (family, config) =
-        family_and_shape(&keys).map_err(|what| FolderError::Unsupported { path: path.clone(), what })?;
+    let (family, config) = family_and_shape(&keys).map_err(|what| FolderError::mismatch(&path, what))?;
     config.validate().map_err(|source| FolderError::Shape { path, source })?;
     Ok((family, config))
 }

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::error::FolderError;
 use super::keys::{Keys, Read};
 use super::{activation, gpt2, llama};
+use super::{error::FolderError, tensor::Stored};
 use crate::{GptConfig, NormKind, Positions};
 
 /// The classes whose folders are read and written.
@@ -16,15 +16,6 @@ pub enum Family {
     Llama,
     /// `Qwen3ForCausalLM`: Llama with QK-norm.
     Qwen3,
-}
-
-/// One of our tensors as a file holds it.
-#[derive(Debug)]
-pub(super) struct Stored {
-    /// Names without prefix, and shapes; what stands side by side in our tensor is several here.
-    pub parts: Vec<(String, Vec<usize>)>,
-    /// Whether the parts are `[out, in]`, ours being `[in, out]`.
-    pub transposed: bool,
 }
 
 impl Family {
@@ -72,7 +63,7 @@ impl Family {
     }
 
     /// Its `model_type`.
-    pub(super) fn model_type(self) -> &'static str {
+    fn model_type(self) -> &'static str {
         match self {
             Self::Gpt2 => "gpt2",
             Self::Llama => "llama",
@@ -93,7 +84,7 @@ impl Family {
     pub(super) fn read(self, keys: &Keys) -> Read<GptConfig> {
         match self {
             Self::Gpt2 => gpt2::read(keys),
-            Self::Llama | Self::Qwen3 => llama::read(keys, self),
+            Self::Llama | Self::Qwen3 => llama::read(keys),
         }
     }
 
@@ -101,22 +92,22 @@ impl Family {
     pub(super) fn json(self, config: &GptConfig, end_of_text: Option<u32>) -> Value {
         match self {
             Self::Gpt2 => gpt2::json(config, end_of_text),
-            Self::Llama | Self::Qwen3 => llama::json(config, self, end_of_text),
+            Self::Llama | Self::Qwen3 => llama::json(config, end_of_text),
         }
     }
 
     /// What its files put before the name of every tensor but the head's.
     pub(super) fn prefix(self) -> &'static str {
         match self {
-            Self::Gpt2 => gpt2::PREFIX,
-            Self::Llama | Self::Qwen3 => llama::PREFIX,
+            Self::Gpt2 => "transformer.",
+            Self::Llama | Self::Qwen3 => "model.",
         }
     }
 
     /// How its files hold our tensor `name` of that `shape`.
     pub(super) fn stored(self, config: &GptConfig, name: &str, shape: Vec<usize>) -> Stored {
         match self {
-            Self::Gpt2 => Stored { parts: vec![(name.to_owned(), shape)], transposed: false },
+            Self::Gpt2 => Stored::whole(name, shape),
             Self::Llama | Self::Qwen3 => llama::stored(config, name, shape),
         }
     }
@@ -129,7 +120,8 @@ impl Family {
         }
     }
 
-    /// The shape of what its files hold. GPT-2's class has biases always: a model without saves zeros.
+    /// The shape of what its files hold. GPT-2's class has biases always: a model without saves
+    /// zeros.
     pub(super) fn shape_on_disk(self, config: &GptConfig) -> GptConfig {
         GptConfig { bias: config.bias || self == Self::Gpt2, ..config.clone() }
     }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::json::{read_json, write_json};
+use super::files::{read_json, write_json};
 use super::*;
 use crate::{MlpKind, NormKind, Positions};
 use ember_host::file_error::with_causes;
@@ -45,9 +45,9 @@ fn write_folder(config: &GptConfig, tensors: &[NamedTensor]) -> TempDir {
 
 fn read_all(dir: &Path) -> Result<(GptConfig, Vec<NamedTensor>), FolderError> {
     let config = read_config(dir)?;
-    let stored = StoredWeights::of(dir, &config)?;
+    let stored = StoredWeights::of(dir)?;
     let tensor = |(name, shape): (String, Vec<usize>)| {
-        let values = stored.values(&config, &name, &shape)?.into_owned();
+        let values = stored.values(&name, &shape)?.into_owned();
         Ok(NamedTensor { name, shape, values })
     };
     let tensors = expected_tensors(&config).into_iter().map(tensor).collect::<Result<_, FolderError>>()?;
@@ -208,7 +208,8 @@ prop_compose! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// A shape has a class and comes back from its folder as it was, or is refused in one line before anything is written.
+    /// A shape has a class and comes back from its folder as it was, or is refused in one line
+    /// before anything is written.
     #[test]
     fn a_shape_comes_back_or_is_refused(config in any_shape()) {
         prop_assert!(config.validate().is_ok());

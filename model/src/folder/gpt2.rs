@@ -1,4 +1,5 @@
-//! GPT-2 in transformers' words: `GPT2Config` and the tensors of `GPT2LMHeadModel`, whose names and shapes are ours.
+//! GPT-2 in transformers' words: `GPT2Config` and the tensors of `GPT2LMHeadModel`, whose names and
+//! shapes are ours.
 
 use serde_json::{Value, json};
 
@@ -6,16 +7,14 @@ use super::activation;
 use super::keys::{Keys, Read, require};
 use crate::GptConfig;
 
-/// Before the name of every tensor but the head's.
-pub const PREFIX: &str = "transformer.";
-
-/// Our own key: the class has biases always, and keeps a key that it does not know. Where this says false they are zeros that
-/// were never trained.
+/// Our own key: the class has biases always, and keeps a key that it does not know. Where this says
+/// false they are zeros that were never trained.
 const BIAS: &str = "ember_bias";
 
 /// What the keys say, where this model can compute it.
 ///
-/// `resid_pdrop` stands for the three dropout probabilities: they act in training alone, which has one setting.
+/// `resid_pdrop` stands for the three dropout probabilities: they act in training alone, which has
+/// one setting.
 pub fn read(keys: &Keys) -> Read<GptConfig> {
     let mut config = GptConfig::new(
         keys.size("vocab_size", 50257)?,
@@ -34,8 +33,9 @@ pub fn read(keys: &Keys) -> Read<GptConfig> {
     Ok(config)
 }
 
-/// Refuses every setting under which transformers would compute something else than [`GptConfig`] can say.
-/// (`reorder_and_upcast_attn` may be either: in float32 it changes nothing but the order of rounding.)
+/// Refuses every setting under which transformers would compute something else than [`GptConfig`]
+/// can say. (`reorder_and_upcast_attn` may be either: in float32 it changes nothing but the order
+/// of rounding.)
 fn refuse_what_differs(keys: &Keys) -> Read<()> {
     for (key, needed) in
         [("scale_attn_weights", true), ("scale_attn_by_inverse_layer_idx", false), ("add_cross_attention", false)]
@@ -82,7 +82,8 @@ pub fn json(config: &GptConfig, end_of_text: Option<u32>) -> Value {
     keys
 }
 
-/// The masks that transformers before version 4.31 stored in every block: `h.0.attn.bias` and `h.0.attn.masked_bias`.
+/// The masks that transformers before version 4.31 stored in every block: `h.0.attn.bias` and
+/// `h.0.attn.masked_bias`.
 pub fn is_causal_mask(name: &str) -> bool {
     name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias")
 }

@@ -36,10 +36,15 @@ impl Keys {
         Ok(Self { map })
     }
 
-    pub fn size(&self, key: &str, default: usize) -> Read<usize> {
+    /// What `convert` makes of a key's value; `default` where the key is absent.
+    fn read<T>(&self, key: &str, default: T, convert: impl Fn(&Value) -> Option<T>, must_be: &str) -> Read<T> {
         let Some(value) = self.map.get(key) else { return Ok(default) };
-        let size = value.as_u64().and_then(|n| usize::try_from(n).ok());
-        size.ok_or_else(|| format!("{key} is {value}; it must be a whole number of at least 1"))
+        convert(value).ok_or_else(|| format!("{key} is {value}; it must be {must_be}"))
+    }
+
+    pub fn size(&self, key: &str, default: usize) -> Read<usize> {
+        let size = |value: &Value| value.as_u64().and_then(|n| usize::try_from(n).ok());
+        self.read(key, default, size, "a whole number of at least 1")
     }
 
     /// As [`Self::size`], where null too stands for the default.
@@ -48,12 +53,10 @@ impl Keys {
     }
 
     pub fn number(&self, key: &str, default: f64) -> Read<f64> {
-        let Some(value) = self.map.get(key) else { return Ok(default) };
-        value.as_f64().ok_or_else(|| format!("{key} is {value}; it must be a number"))
+        self.read(key, default, Value::as_f64, "a number")
     }
 
     pub fn flag(&self, key: &str, default: bool) -> Read<bool> {
-        let Some(value) = self.map.get(key) else { return Ok(default) };
-        value.as_bool().ok_or_else(|| format!("{key} is {value}; it must be true or false"))
+        self.read(key, default, Value::as_bool, "true or false")
     }
 }

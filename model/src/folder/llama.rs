@@ -1,23 +1,23 @@
-//! Llama and Qwen3 in transformers' words: `LlamaConfig`, `Qwen3Config`, and the tensors of their models.
+//! Llama and Qwen3 in transformers' words: `LlamaConfig`, `Qwen3Config`, and the tensors of their
+//! models.
 //!
-//! Their layers hold weights `[out, in]`, and what is one product here (queries, keys and values; the gate and what it gates)
-//! as several.
+//! Their layers hold weights `[out, in]`, and what is one product here (queries, keys and values;
+//! the gate and what it gates) as several.
 
 use serde_json::{Value, json};
 
-use super::activation;
-use super::family::{Family, Stored};
 use super::keys::{Keys, Read, require};
+use super::{activation, tensor::Stored};
 use crate::{GptConfig, NormKind, Positions};
 
-/// Before the name of every tensor but the head's.
-pub const PREFIX: &str = "model.";
+/// Qwen3's `model_type`; every other is Llama's.
+const QWEN3: &str = "qwen3";
 
 /// What the keys say, where this model can compute it.
 ///
 /// `attention_dropout` stands for our dropout, which acts in training alone.
-pub fn read(keys: &Keys, family: Family) -> Read<GptConfig> {
-    let qwen3 = family == Family::Qwen3;
+pub fn read(keys: &Keys) -> Read<GptConfig> {
+    let qwen3 = keys.get("model_type") == QWEN3;
     let [vocab, context, inner] = if qwen3 { [151_936, 32_768, 22_016] } else { [32_000, 2048, 11_008] };
     let n_head = keys.size("num_attention_heads", 32)?;
     let n_embd = keys.size("hidden_size", 4096)?;
@@ -33,7 +33,7 @@ pub fn read(keys: &Keys, family: Family) -> Read<GptConfig> {
         norm_epsilon: keys.number("rms_norm_eps", 1e-6)?,
         mlp,
         qk_norm: qwen3,
-        bias: bias(keys, family)?,
+        bias: if qwen3 { no_bias(keys)? } else { bias(keys)? },
         tied_head: keys.flag("tie_word_embeddings", false)?,
         dropout: keys.number("attention_dropout", 0.0)?,
         ..GptConfig::new(
@@ -46,8 +46,8 @@ pub fn read(keys: &Keys, family: Family) -> Read<GptConfig> {
     })
 }
 
-/// The base of the angles: transformers 5 writes it into `rope_parameters`, older versions beside it; `rope_scaling` is the
-/// older name of the object.
+/// The base of the angles: transformers 5 writes it into `rope_parameters`, older versions beside
+/// it; `rope_scaling` is the older name of the object.
 fn rope_theta(keys: &Keys) -> Read<f64> {
     let mut theta = keys.number("rope_theta", 10_000.0)?;
     for object in ["rope_parameters", "rope_scaling"] {
@@ -68,20 +68,19 @@ fn refuse_partial(keys: &Keys) -> Read<()> {
     let share = keys.number("partial_rotary_factor", 1.0)?;
     require(share == 1.0, || {
         format!("partial_rotary_factor is {share}; only models that turn the whole head can be computed")
-    })?;
-    Ok(())
+    })
 }
 
-/// Whether all linear layers add a bias, or none.
-fn bias(keys: &Keys, family: Family) -> Read<bool> {
+/// That no linear layer of a Qwen3 adds a bias.
+fn no_bias(keys: &Keys) -> Read<bool> {
     let attention = keys.flag("attention_bias", false)?;
-    if family == Family::Qwen3 {
-        require(!attention, || {
-            "attention_bias is true; only Qwen3 models where it is false can be computed".to_owned()
-        })?;
-        return Ok(false);
-    }
-    let mlp = keys.flag("mlp_bias", false)?;
+    let wrong = || "attention_bias is true; only Qwen3 models where it is false can be computed".to_owned();
+    require(!attention, wrong).map(|()| false)
+}
+
+/// Whether all linear layers of a Llama add a bias, or none.
+fn bias(keys: &Keys) -> Read<bool> {
+    let (attention, mlp) = (keys.flag("attention_bias", false)?, keys.flag("mlp_bias", false)?);
     require(attention == mlp, || {
         format!(
             "attention_bias is {attention} and mlp_bias is {mlp}; only models where both are the same can be computed"
@@ -90,7 +89,8 @@ fn bias(keys: &Keys, family: Family) -> Read<bool> {
     Ok(attention)
 }
 
-/// Refuses every setting under which transformers would compute something else than [`GptConfig`] can say.
+/// Refuses every setting under which transformers would compute something else than [`GptConfig`]
+/// can say.
 fn refuse_what_differs(keys: &Keys) -> Read<()> {
     let sliding = keys.flag("use_sliding_window", false)?;
     let kinds = keys.get("layer_types").as_array();
@@ -104,12 +104,12 @@ fn refuse_what_differs(keys: &Keys) -> Read<()> {
     refuse_partial(keys)
 }
 
-/// The keys of a model.
-pub fn json(config: &GptConfig, family: Family, end_of_text: Option<u32>) -> Value {
-    let class = if family == Family::Qwen3 { "Qwen3ForCausalLM" } else { "LlamaForCausalLM" };
+/// The keys of a model; with QK-norm it is a Qwen3.
+pub fn json(config: &GptConfig, end_of_text: Option<u32>) -> Value {
+    let (class, model_type) = if config.qk_norm { ("Qwen3ForCausalLM", QWEN3) } else { ("LlamaForCausalLM", "llama") };
     let mut keys = json!({
         "architectures": [class],
-        "model_type": family.model_type(),
+        "model_type": model_type,
         "vocab_size": config.vocab_size,
         "max_position_embeddings": config.context_length,
         "hidden_size": config.n_embd,
@@ -133,7 +133,7 @@ pub fn json(config: &GptConfig, family: Family, end_of_text: Option<u32>) -> Val
         "eos_token_id": end_of_text,
         "dtype": "float32",
     });
-    if family == Family::Llama {
+    if !config.qk_norm {
         keys["mlp_bias"] = config.bias.into();
     }
     keys
@@ -141,12 +141,11 @@ pub fn json(config: &GptConfig, family: Family, end_of_text: Option<u32>) -> Val
 
 /// Where our tensor `name` stands.
 pub fn stored(config: &GptConfig, name: &str, shape: Vec<usize>) -> Stored {
-    let whole = |name: String, shape| Stored { parts: vec![(name, shape)], transposed: false };
     let Some((layer, name)) = name.strip_prefix("h.").and_then(|rest| rest.split_once('.')) else {
         return match name {
-            "wte.weight" => whole("embed_tokens.weight".into(), shape),
-            "ln_f.weight" => whole("norm.weight".into(), shape),
-            other => whole(other.to_owned(), shape), // The head.
+            "wte.weight" => Stored::whole("embed_tokens.weight", shape),
+            "ln_f.weight" => Stored::whole("norm.weight", shape),
+            other => Stored::whole(other, shape), // The head.
         };
     };
     let (module, kind) = name.rsplit_once('.').unwrap_or((name, ""));
@@ -158,11 +157,11 @@ pub fn stored(config: &GptConfig, name: &str, shape: Vec<usize>) -> Stored {
         "attn.c_proj" => &[("self_attn.o_proj", config.n_embd)],
         "mlp.c_fc" => &[("mlp.gate_proj", inner), ("mlp.up_proj", inner)],
         "mlp.c_proj" => &[("mlp.down_proj", config.n_embd)],
-        "ln_1" => return whole(named("input_layernorm"), shape),
-        "ln_2" => return whole(named("post_attention_layernorm"), shape),
-        "attn.q_norm" => return whole(named("self_attn.q_norm"), shape),
-        "attn.k_norm" => return whole(named("self_attn.k_norm"), shape),
-        other => return whole(named(other), shape),
+        "ln_1" => return Stored::whole(named("input_layernorm"), shape),
+        "ln_2" => return Stored::whole(named("post_attention_layernorm"), shape),
+        "attn.q_norm" => return Stored::whole(named("self_attn.q_norm"), shape),
+        "attn.k_norm" => return Stored::whole(named("self_attn.k_norm"), shape),
+        other => return Stored::whole(named(other), shape),
     };
     let transposed = shape.len() == 2;
     let n_in = shape.first().copied().filter(|_| transposed);
@@ -170,7 +169,8 @@ pub fn stored(config: &GptConfig, name: &str, shape: Vec<usize>) -> Stored {
     Stored { parts: parts.iter().map(part).collect(), transposed }
 }
 
-/// The frequencies of the rotary angles that transformers before version 4.33 stored in every block.
+/// The frequencies of the rotary angles that transformers before version 4.33 stored in every
+/// block.
 pub fn is_table_of_angles(name: &str) -> bool {
     name.ends_with(".rotary_emb.inv_freq")
 }

@@ -1,8 +1,10 @@
-//! The checkpoint folder: a folder of a GPT-2, a Llama or a Qwen3 as Hugging Face's transformers writes and reads it.
+//! The checkpoint folder: a folder of a GPT-2, a Llama or a Qwen3 as Hugging Face's transformers
+//! writes and reads it.
 //!
-//! This module turns `config.json`, `model.safetensors` and `generation_config.json` into a [`GptConfig`] and named
-//! float32 tensors, and back, and it guards a folder with checksums. It does not build a model (no tensor library is used
-//! here), knows no tokenizer, and leaves to the caller how a folder comes to stand under its final name.
+//! This module turns `config.json`, `model.safetensors` and `generation_config.json` into a
+//! [`GptConfig`] and named float32 tensors, and back, and it guards a folder with checksums. It
+//! does not build a model (no tensor library is used here), knows no tokenizer, and leaves to the
+//! caller how a folder comes to stand under its final name.
 //!
 //! Hugging Face's own words (`n_positions`, `hidden_size`, `q_proj`, ...) appear in `gpt2.rs`,
 //! `llama.rs` and `activation.rs` alone; everything handed out uses this project's names for sizes
@@ -13,13 +15,11 @@ mod checksums;
 mod config;
 mod error;
 mod family;
+mod files;
 mod generation;
 mod gpt2;
-mod json;
 mod keys;
-mod listing;
 mod llama;
-mod regular;
 mod tensor;
 mod tensor_file;
 mod weights;
@@ -29,8 +29,7 @@ mod family_tests;
 #[cfg(test)]
 mod tests;
 
-use std::fs;
-use std::path::Path;
+use std::{fs, path::Path};
 
 use ember_host::file_error::At;
 
@@ -39,37 +38,22 @@ use crate::GptConfig;
 pub use checksums::{verify_checksums, verify_checksums_for_inference, weights_checksum, write_checksums};
 pub use error::FolderError;
 pub use family::Family;
+pub use files::refuse_irregular_files;
 pub use generation::{Settings, read_end_tokens};
-pub use regular::refuse_irregular_files;
 pub use tensor::NamedTensor;
 pub use tensor_file::{TensorFile, write_tensors};
-pub use weights::{StoredWeights, expected_tensors};
+pub use weights::{StoredWeights, expected_tensors, read_config};
 
-/// Reads the shape of the model in `dir`.
+/// Writes `config.json`, `generation_config.json` and `model.safetensors` into `dir`, each flushed
+/// to the disk.
 ///
-/// A head counts as tied as transformers decides it: `tie_word_embeddings` says so, and not both the embedding and a
-/// different head are stored.
+/// `end_of_text` is the token that opens and ends a text, as GPT-2's `<|endoftext|>` does, and
+/// `settings` are more keys of `generation_config.json`; `tensors` are those of
+/// [`expected_tensors`], in any order.
 ///
 /// # Errors
-/// When `config.json` is missing or malformed, belongs to another kind of model, or asks for something that this model
-/// does not compute.
-pub fn read_config(dir: &Path) -> Result<GptConfig, FolderError> {
-    let (family, mut config) = config::read(dir)?;
-    config.tied_head = config.tied_head && weights::head_can_be_tied(dir, family, &config)?;
-    if family == Family::Gpt2 && !config.bias {
-        config.bias = !weights::biases_are_zeros(dir, family)?;
-    }
-    Ok(config)
-}
-
-/// Writes `config.json`, `generation_config.json` and `model.safetensors` into `dir`, each flushed to the disk.
-///
-/// `end_of_text` is the token that opens and ends a text, as GPT-2's `<|endoftext|>` does, and `settings` are more keys of
-/// `generation_config.json`; `tensors` are those of [`expected_tensors`], in any order.
-///
-/// # Errors
-/// When a file cannot be written, `tensors` are not the expected ones, or no class of transformers computes such a model
-/// ([`Family::of`]).
+/// When a file cannot be written, `tensors` are not the expected ones, or no class of transformers
+/// computes such a model ([`Family::of`]).
 pub fn write(
     dir: &Path,
     config: &GptConfig,

@@ -1,21 +1,20 @@
 //! One safetensors file, read and written a tensor at a time.
 //!
-//! The format: eight bytes with the header's length (little endian), the header (a JSON object: name to dtype, shape and
-//! byte range), then the values. Files are mapped into memory: float32 is used where it stands, and nothing is copied twice.
-//! The price is that a file that somebody cuts short while it is being read ends the process with a signal; programs that
-//! save a model write a new file and rename it, ours included.
+//! The format: eight bytes with the header's length (little endian), the header (a JSON object:
+//! name to dtype, shape and byte range), then the values. Files are mapped into memory: float32 is
+//! used where it stands, and nothing is copied twice. The price is that a file that somebody cuts
+//! short while it is being read ends the process with a signal; programs that save a model write a
+//! new file and rename it, ours included.
 
-use std::borrow::Cow;
-use std::fs::File;
 use std::io::{self, BufWriter, IntoInnerError, Write};
 use std::path::{Path, PathBuf};
+use std::{borrow::Cow, fs::File};
 
 use ember_host::file_error::At;
 use half::{bf16, f16};
 use memmap2::Mmap;
 use rayon::prelude::*;
-use safetensors::Dtype;
-use safetensors::tensor::Metadata;
+use safetensors::{Dtype, tensor::Metadata};
 use serde_json::{Map, Value, json};
 
 use super::error::{FolderError, Result};
@@ -41,7 +40,8 @@ impl TensorFile {
     /// When the file cannot be read, is truncated, or is no safetensors file.
     pub fn open(path: &Path) -> Result<Self> {
         let file = File::open(path).at("cannot open", path)?;
-        // SAFETY: the bytes may change while they are read; whatever they are, they are numbers or are checked.
+        // SAFETY: the bytes may change while they are read; whatever they are, they are numbers or
+        // are checked.
         let map = unsafe { Mmap::map(&file) }.at("cannot read", path)?;
         if map.starts_with(b"version ") {
             let what = "is a Git LFS pointer and not the weights; fetch them with `git lfs pull`";
@@ -126,7 +126,8 @@ fn decode(dtype: Dtype, bytes: &[u8]) -> Option<Cow<'_, [f32]>> {
     }
 }
 
-/// Bytes as the float32 values that they are, where they are aligned and the processor has them in the file's order.
+/// Bytes as the float32 values that they are, where they are aligned and the processor has them in
+/// the file's order.
 fn in_place(bytes: &[u8]) -> Option<&[f32]> {
     // SAFETY: any four bytes are a float32.
     let (before, values, after) = unsafe { bytes.align_to::<f32>() };
@@ -136,7 +137,8 @@ fn in_place(bytes: &[u8]) -> Option<&[f32]> {
 /// Writes tensors as float32 into one safetensors file and waits until it is on the disk.
 ///
 /// # Errors
-/// When the file cannot be written, two tensors share a name, or a tensor's values are not as many as its shape says.
+/// When the file cannot be written, two tensors share a name, or a tensor's values are not as many
+/// as its shape says.
 pub fn write_tensors<'a>(path: &Path, tensors: impl IntoIterator<Item = &'a NamedTensor>) -> Result<()> {
     let entry = |tensor: &'a NamedTensor| Entry {
         name: tensor.name.clone(),
@@ -172,7 +174,8 @@ pub fn write_entries(path: &Path, entries: Vec<Entry>) -> Result<()> {
     write().map_err(FolderError::write(path))
 }
 
-/// The length and the header, padded with spaces so that the values begin at a multiple of eight bytes.
+/// The length and the header, padded with spaces so that the values begin at a multiple of eight
+/// bytes.
 fn header(entries: &[Entry]) -> Result<Vec<u8>, String> {
     let mut map = Map::new();
     // transformers refuses a file that does not say which framework's conventions it follows.

@@ -2,12 +2,11 @@
 
 use half::{bf16, f16};
 use proptest::prelude::*;
-use safetensors::Dtype;
-use safetensors::tensor::TensorView;
+use safetensors::{Dtype, tensor::TensorView};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::json::{read_json, write_json};
+use super::files::{read_json, write_json};
 use super::*;
 use ember_host::file_error::with_causes;
 
@@ -15,7 +14,8 @@ fn tiny() -> GptConfig {
     GptConfig::new(5, 4, 2, 2, 4)
 }
 
-/// Values that float16 and bfloat16 hold exactly, different from tensor to tensor: eighths between -16 and 16.
+/// Values that float16 and bfloat16 hold exactly, different from tensor to tensor: eighths between
+/// -16 and 16.
 fn exact_tensors(config: &GptConfig) -> Vec<NamedTensor> {
     let mut count = 0;
     let mut tensor = |(name, shape): (String, Vec<usize>)| {
@@ -37,9 +37,9 @@ fn write_folder(config: &GptConfig, tensors: &[NamedTensor]) -> TempDir {
 
 fn read_all(dir: &Path) -> Result<(GptConfig, Vec<NamedTensor>), FolderError> {
     let config = read_config(dir)?;
-    let stored = StoredWeights::of(dir, &config)?;
+    let stored = StoredWeights::of(dir)?;
     let tensor = |(name, shape): (String, Vec<usize>)| {
-        let values = stored.values(&config, &name, &shape)?.into_owned();
+        let values = stored.values(&name, &shape)?.into_owned();
         Ok(NamedTensor { name, shape, values })
     };
     let tensors = expected_tensors(&config).into_iter().map(tensor).collect::<Result<_, FolderError>>()?;
@@ -386,7 +386,8 @@ proptest! {
         prop_assert_eq!(as_bits(&back), as_bits(&tensors));
     }
 
-    /// A file cut anywhere, or with any byte of its header changed, is an error or the same names, never a panic.
+    /// A file cut anywhere, or with any byte of its header changed, is an error or the same names,
+    /// never a panic.
     #[test]
     fn cut_and_scrambled_files_are_errors(place in 0usize..4000, change in 1u8..) {
         let dir = write_folder(&tiny(), &exact_tensors(&tiny()));
@@ -405,7 +406,8 @@ proptest! {
     }
 }
 
-/// Folders that transformers itself wrote; what it computes from them is the model's test, not ours.
+/// Folders that transformers itself wrote; what it computes from them is the model's test, not
+/// ours.
 #[test]
 fn folders_by_transformers_are_read() {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");

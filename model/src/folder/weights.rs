@@ -7,10 +7,9 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::error::{FolderError, Result};
-use super::family::{Family, Stored};
-use super::json::read_json;
-use super::tensor::NamedTensor;
+use super::tensor::{NamedTensor, Stored};
 use super::tensor_file::{Entry, TensorFile, write_entries};
+use super::{config, family::Family, files::read_json};
 use crate::GptConfig;
 
 const FILE: &str = "model.safetensors";
@@ -18,7 +17,8 @@ const INDEX: &str = "model.safetensors.index.json";
 const EMBEDDING: &str = "wte.weight";
 const HEAD: &str = "lm_head.weight";
 
-/// Every tensor of the model, by our name and in model order, with its shape; only those that it has.
+/// Every tensor of the model, by our name and in model order, with its shape; only those that it
+/// has.
 pub fn expected_tensors(config: &GptConfig) -> Vec<(String, Vec<usize>)> {
     config.operations().tensors().collect()
 }
@@ -61,14 +61,14 @@ fn parts_to_write<'a>(
     tensor: &'a NamedTensor,
 ) -> impl Iterator<Item = Entry<'a>> + use<'a> {
     let Stored { parts, transposed } = family.stored(config, &tensor.name, tensor.shape.clone());
-    let (whole, mut first) = (parts.len() == 1, 0);
+    let mut first = 0;
     parts.into_iter().map(move |(name, shape)| {
-        let (width, from) = (shape[0], first);
+        let (width, row) = (shape[0], shape[1..].iter().product::<usize>());
+        let from = first;
         first += width;
-        let values: Box<dyn Fn() -> Cow<'a, [f32]>> = match (transposed, whole) {
-            (true, _) => Box::new(move || Cow::Owned(columns(tensor, from, width))),
-            (false, true) => Box::new(|| Cow::Borrowed(&tensor.values)),
-            (false, false) => Box::new(move || Cow::Borrowed(&tensor.values[from..from + width])),
+        let values: Box<dyn Fn() -> Cow<'a, [f32]>> = match transposed {
+            true => Box::new(move || Cow::Owned(columns(tensor, from, width))),
+            false => Box::new(move || Cow::Borrowed(&tensor.values[from * row..(from + width) * row])),
         };
         let prefix = if name == HEAD { "" } else { family.prefix() };
         Entry { name: format!("{prefix}{name}"), shape, values }
@@ -93,7 +93,8 @@ fn columns(tensor: &NamedTensor, from: usize, width: usize) -> Vec<f32> {
     values
 }
 
-/// Puts a stored matrix `[width, n_in]`, transposed, into the columns from `first` on of a matrix `[n_in, out]`.
+/// Puts a stored matrix `[width, n_in]`, transposed, into the columns from `first` on of a matrix
+/// `[n_in, out]`.
 fn put_columns(values: &mut [f32], out: usize, first: usize, stored: &[f32], n_in: usize) {
     for (block, rows) in stored.chunks(TOGETHER * n_in).enumerate() {
         for i in 0..n_in {
@@ -105,34 +106,39 @@ fn put_columns(values: &mut [f32], out: usize, first: usize, stored: &[f32], n_i
     }
 }
 
-/// Whether the stored weights leave room for a tied head: false when both an embedding and a different head are stored.
-/// Then transformers (since version 5) does not tie them, whatever `config.json` says.
-pub fn head_can_be_tied(dir: &Path, family: Family, config: &GptConfig) -> Result<bool> {
-    let Some(stored) = StoredWeights::open_if_there(dir, family)? else { return Ok(true) };
-    let shape = vec![config.vocab_size, config.n_embd];
-    let [embedding, head] = [EMBEDDING, HEAD].map(|name| stored.only_part(config, name, shape.clone()));
-    match (stored.part(&embedding), stored.part(&head)) {
-        (Some((file, embedding)), Some((other, head))) => Ok(file.values(embedding)? == other.values(head)?),
-        _ => Ok(true),
-    }
+/// Reads the shape of the model in `dir`.
+///
+/// A head counts as tied as transformers decides it: `tie_word_embeddings` says so, and not both
+/// the embedding and a different head are stored.
+///
+/// # Errors
+/// When `config.json` is missing or malformed, belongs to another kind of model, or asks for
+/// something that this model does not compute.
+pub fn read_config(dir: &Path) -> Result<GptConfig> {
+    Ok(family_and_shape(dir)?.1)
 }
 
-/// Whether a model that is said to have no biases has none but zeros: another tool may have trained them.
-pub fn biases_are_zeros(dir: &Path, family: Family) -> Result<bool> {
-    let Some(stored) = StoredWeights::open_if_there(dir, family)? else { return Ok(true) };
-    for (name, (index, stored_name)) in &stored.places {
-        if name.ends_with(".bias") && stored.files[*index].values(stored_name)?.iter().any(|value| *value != 0.0) {
-            return Ok(false);
-        }
+/// Whose model it is, and its shape, of which the weights may know better than `config.json`.
+fn family_and_shape(dir: &Path) -> Result<(Family, GptConfig)> {
+    let (family, mut config) = config::read(dir)?;
+    let says_no_bias = family == Family::Gpt2 && !config.bias;
+    let is_there = dir.join(FILE).exists() || dir.join(INDEX).exists();
+    if is_there && (config.tied_head || says_no_bias) {
+        let stored = StoredWeights::open(dir, family, config.clone())?;
+        config.tied_head = config.tied_head && stored.head_can_be_tied()?;
+        config.bias = config.bias || says_no_bias && !stored.biases_are_zeros()?;
     }
-    Ok(true)
+    Ok((family, config))
 }
 
 /// The tensors of a folder, wherever in its files they stand: `model.safetensors` or the shards of
-/// `model.safetensors.index.json`, in float32, float16, bfloat16 or float64, with or without the family's prefix. What old files
-/// store beside the weights is passed over, and so is the head of a tied model.
+/// `model.safetensors.index.json`, in float32, float16, bfloat16 or float64, with or without the
+/// family's prefix. What old files store beside the weights is passed over, and so is the head of a
+/// tied model.
 #[derive(Debug)]
 pub struct StoredWeights {
+    /// The shape of the model that is stored.
+    pub config: GptConfig,
     /// The file that a message about the weights as a whole names.
     path: PathBuf,
     family: Family,
@@ -142,18 +148,20 @@ pub struct StoredWeights {
 }
 
 impl StoredWeights {
-    /// The weights in `dir`; `config` is what [`super::read_config`] said of the same folder.
+    /// The weights in `dir`.
     ///
     /// # Errors
-    /// When a file is missing, truncated or no safetensors file, or a tensor is missing, has another shape or is not the model's.
-    pub fn of(dir: &Path, config: &GptConfig) -> Result<Self> {
-        let (family, _) = super::config::read(dir)?;
-        let stored = Self::open(dir, family)?;
-        stored.check(config)?;
+    /// Those of [`read_config`]; when a file is missing, truncated or no safetensors file, or a
+    /// tensor is missing, has another shape or is not the model's.
+    pub fn of(dir: &Path) -> Result<Self> {
+        let (family, config) = family_and_shape(dir)?;
+        let stored = Self::open(dir, family, config)?;
+        stored.check()?;
         Ok(stored)
     }
 
-    fn open(dir: &Path, family: Family) -> Result<Self> {
+    /// The files, opened, but not compared with `config`.
+    fn open(dir: &Path, family: Family, config: GptConfig) -> Result<Self> {
         let (path, names) = weight_files(dir)?;
         let mut files = Vec::with_capacity(names.len());
         let mut places = HashMap::new();
@@ -172,40 +180,56 @@ impl StoredWeights {
             }
             files.push(file);
         }
-        Ok(Self { path, family, files, places })
+        Ok(Self { config, path, family, files, places })
     }
 
-    /// `None` where there are no weights, which reading them will say.
-    fn open_if_there(dir: &Path, family: Family) -> Result<Option<Self>> {
-        let there = dir.join(FILE).exists() || dir.join(INDEX).exists();
-        if there { Self::open(dir, family).map(Some) } else { Ok(None) }
+    /// Whether the stored weights leave room for a tied head: false when both an embedding and a
+    /// different head are stored. Then transformers (since version 5) does not tie them, whatever
+    /// `config.json` says.
+    fn head_can_be_tied(&self) -> Result<bool> {
+        match (self.part(&self.table(EMBEDDING)), self.part(&self.table(HEAD))) {
+            (Some((file, embedding)), Some((other, head))) => Ok(file.values(embedding)? == other.values(head)?),
+            _ => Ok(true),
+        }
+    }
+
+    /// Whether a model that is said to have no biases has none but zeros: another tool may have
+    /// trained them.
+    fn biases_are_zeros(&self) -> Result<bool> {
+        for (name, (index, stored_name)) in &self.places {
+            if name.ends_with(".bias") && self.files[*index].values(stored_name)?.iter().any(|value| *value != 0.0) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// The file and the name there of a stored tensor.
     fn part(&self, name: &str) -> Option<(&TensorFile, &str)> {
         let (index, stored_name) = self.places.get(name)?;
-        Some((self.files.get(*index)?, stored_name))
+        Some((&self.files[*index], stored_name))
     }
 
-    /// The stored name of a tensor of ours that is stored as it is.
-    fn only_part(&self, config: &GptConfig, name: &str, shape: Vec<usize>) -> String {
-        self.family.stored(config, name, shape).parts.swap_remove(0).0
+    /// The stored name of the embedding or of the head, each a table with a row for every token.
+    fn table(&self, name: &str) -> String {
+        let shape = vec![self.config.vocab_size, self.config.n_embd];
+        self.family.stored(&self.config, name, shape).parts.swap_remove(0).0
     }
 
-    /// How a tensor of ours is stored. Where the head is tied and only the head is stored, it is the embedding.
-    fn stored(&self, config: &GptConfig, name: &str, shape: Vec<usize>) -> Stored {
-        let stored = self.family.stored(config, name, shape.clone());
-        let only_head = name == EMBEDDING && config.tied_head && !self.places.contains_key(&stored.parts[0].0);
-        if only_head { self.family.stored(config, HEAD, shape) } else { stored }
+    /// How a tensor of ours is stored. Where the head is tied and only the head is stored, it is
+    /// the embedding.
+    fn stored(&self, name: &str, shape: Vec<usize>) -> Stored {
+        let only_head = name == EMBEDDING && self.config.tied_head && !self.places.contains_key(&self.table(name));
+        self.family.stored(&self.config, if only_head { HEAD } else { name }, shape)
     }
 
-    /// The values of one of [`expected_tensors`], put together from what is stored of it; where they stand in the file, if they stand
-    /// there as they are.
+    /// The values of one of [`expected_tensors`], put together from what is stored of it; where
+    /// they stand in the file, if they stand there as they are.
     ///
     /// # Errors
     /// When there is no such tensor, or it does not hold floating-point numbers.
-    pub fn values(&self, config: &GptConfig, name: &str, shape: &[usize]) -> Result<Cow<'_, [f32]>> {
-        let Stored { parts, transposed } = self.stored(config, name, shape.to_vec());
+    pub fn values(&self, name: &str, shape: &[usize]) -> Result<Cow<'_, [f32]>> {
+        let Stored { parts, transposed } = self.stored(name, shape.to_vec());
         let of = |part: &str| {
             let (file, stored_name) = self.part(part).ok_or_else(|| self.missing(part))?;
             file.values(stored_name)
@@ -228,11 +252,10 @@ impl StoredWeights {
     }
 
     /// Checks all names and shapes before the first value is read.
-    fn check(&self, config: &GptConfig) -> Result<()> {
-        let head = self.only_part(config, HEAD, vec![config.vocab_size, config.n_embd]);
-        let mut found = BTreeSet::from([head]); // A tied model may store its head and need not.
-        for (name, shape) in self.family.shape_on_disk(config).operations().tensors() {
-            for (part, shape) in self.stored(config, &name, shape).parts {
+    fn check(&self) -> Result<()> {
+        let mut found = BTreeSet::from([self.table(HEAD)]); // A tied model may store its head and need not.
+        for (name, shape) in self.family.shape_on_disk(&self.config).operations().tensors() {
+            for (part, shape) in self.stored(&name, shape).parts {
                 let (file, stored_name) = self.part(&part).ok_or_else(|| self.missing(&part))?;
                 let stored_shape = file.shape(stored_name).unwrap_or_default();
                 if stored_shape != shape {
@@ -249,7 +272,7 @@ impl StoredWeights {
             let what = format!(
                 "tensor {name} belongs to no {} language model of {} layers; take config.json and the weights from the same model",
                 self.family.title(),
-                config.n_layer
+                self.config.n_layer
             );
             return Err(FolderError::mismatch(&self.path, what));
         }
@@ -283,10 +306,10 @@ fn weight_files(dir: &Path) -> Result<(PathBuf, BTreeSet<String>)> {
                 "holds {pickled} and no {FILE}; convert it: python -c \"from transformers import AutoModelForCausalLM as M; \
                  M.from_pretrained('{name}').save_pretrained('{name}')\""
             );
-            return Err(FolderError::no_model(dir, what));
+            return Err(FolderError::damaged(dir, what));
         }
     }
-    Err(FolderError::no_model(dir, format!("holds no {FILE}; give a folder with the weights of a model")))
+    Err(FolderError::damaged(dir, format!("holds no {FILE}; give a folder with the weights of a model")))
 }
 
 /// A shard stands beside the index: a path that leads elsewhere is refused.

@@ -149,7 +149,7 @@ proptest! {
             for (i, &id) in ids.iter().enumerate() {
                 prop_assert_eq!(Some(split.side(i as u64)), side(id));
             }
-            let distinct = ids.iter().collect::<std::collections::BTreeSet<_>>().len();
+            let distinct = ids.iter().collect::<BTreeSet<_>>().len();
             prop_assert_eq!(duplicates.exact, (ids.len() - distinct) as u64);
             prop_assert_eq!(duplicates.on_both_sides, 0);
         }
