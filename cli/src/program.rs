@@ -15,8 +15,7 @@ use anyhow::{Context, Result};
 use clap::{Args, Parser, ValueEnum};
 use ember_host::interrupt::Interrupt;
 use ember_kernels::simd;
-use ember_model::device::DeviceChoice;
-use ember_model::recorded;
+use ember_model::{device::DeviceChoice, recorded};
 
 use crate::interrupt::{self, INTERRUPTED};
 use crate::terminal::{self, printable};

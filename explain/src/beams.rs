@@ -4,13 +4,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::Request;
-use super::record::traced;
-use ember_decoding::completion::Finding;
+use super::{Request, record::traced};
 use ember_decoding::config::{EarlyStopping, GenerationConfig, Strategy};
-use ember_decoding::error::Result;
-use ember_decoding::trace::BeamStep;
 use ember_decoding::{Completion, FinishReason};
+use ember_decoding::{completion::Finding, error::Result, trace::BeamStep};
 
 /// The longest text that is searched for exactly: the prefixes to look at multiply with each token.
 const EXACT_TOKENS: usize = 8;

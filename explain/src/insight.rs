@@ -4,10 +4,8 @@ use burn::tensor::Tensor;
 use serde::Serialize;
 
 use super::{Recorded, Request};
-use ember_decoding::error::Result;
-use ember_decoding::logprobs::top_k;
-use ember_decoding::softmax::softmax;
 use ember_decoding::tokens::{from_tensor, to_tensor};
+use ember_decoding::{error::Result, logprobs::top_k, softmax::softmax};
 
 /// Attention weights stored of one step at most, so that a page stays small: a full context of GPT-2's has 75 million.
 const MOST_WEIGHTS: usize = 64_000;

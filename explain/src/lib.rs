@@ -30,9 +30,7 @@ pub use request::{Request, Words};
 use stored::Step;
 use ways::{Knobs, Way};
 
-use ember_decoding::FinishReason;
-use ember_decoding::error::Result;
-use ember_decoding::named::Named;
+use ember_decoding::{FinishReason, error::Result, named::Named};
 
 /// The best tokens of each step whose texts are told: those that a page can list, with room for knobs that lift others.
 const TEXTS_OF_EACH_STEP: usize = 128;

@@ -4,11 +4,7 @@ use serde::Serialize;
 
 use super::{Recorded, Request, record};
 use ember_decoding::config::{GenerationConfig, Strategy};
-use ember_decoding::error::Result;
-use ember_decoding::logprobs::top_k;
-use ember_decoding::sampler::shares;
-use ember_decoding::softmax::softmax;
-use ember_decoding::trace::TracedStep;
+use ember_decoding::{error::Result, logprobs::top_k, sampler::shares, softmax::softmax, trace::TracedStep};
 
 /// What the other text's temperature is above the first's.
 const WARMER_BY: f32 = 0.3;

@@ -4,10 +4,9 @@ use std::ops::ControlFlow;
 
 use super::Request;
 use super::stored::{Logits, Processed, Step};
-use ember_decoding::config::GenerationConfig;
-use ember_decoding::error::Result;
 use ember_decoding::trace::{BeamStep, TracedStep};
 use ember_decoding::{Certain, Completion, FinishReason, Plan, Traced, Watch, generate_batch};
+use ember_decoding::{config::GenerationConfig, error::Result};
 
 /// A text and how each of its tokens came to be.
 #[derive(Clone, Debug)]

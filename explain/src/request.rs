@@ -2,9 +2,8 @@
 
 use std::ops::ControlFlow;
 
-use ember_decoding::config::GenerationConfig;
-use ember_decoding::error::Result;
 use ember_decoding::{Certain, Completion, FinishReason, generate};
+use ember_decoding::{config::GenerationConfig, error::Result};
 use ember_model::Gpt;
 
 /// What to explain.

@@ -8,8 +8,7 @@
 
 use serde::Serialize;
 
-use ember_decoding::logprobs::top_k;
-use ember_decoding::softmax::softmax;
+use ember_decoding::{logprobs::top_k, softmax::softmax};
 
 /// The largest vocabulary whose logits are all stored.
 const WHOLE: usize = 8000;

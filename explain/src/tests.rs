@@ -4,18 +4,15 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use burn::module::Param;
-use burn::tensor::Device;
+use burn::{module::Param, tensor::Device};
 use ember_model::{Gpt, GptConfig, Matrix};
 use itertools::Itertools;
 use serde_json::Value;
 
 use super::*;
 use ember_decoding::config::{GenerationConfig, Strategy};
-use ember_decoding::generate;
 use ember_decoding::processors::{Chain, Step as ChainStep};
-use ember_decoding::softmax::softmax;
-use ember_decoding::tokens::to_tensor;
+use ember_decoding::{generate, softmax::softmax, tokens::to_tensor};
 
 const VOCAB: usize = 23;
 const CONTEXT: usize = 8;

@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::Request;
 use super::beams::{Beams, Scored};
-use super::repetition::Repetition;
+use super::{Request, repetition::Repetition};
 use ember_decoding::config::{GenerationConfig, Strategy};
 use ember_decoding::error::{Error, Result};
 

@@ -1,10 +1,8 @@
 //! One stretch of memory for what a token reads whole, the packed weights of a model or its cache,
 //! on huge pages where the system has them.
 
-use std::io;
-use std::mem::MaybeUninit;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{io, mem::MaybeUninit, sync::Arc};
 
 use burn::tensor::{Bytes, DType, TensorData};
 use bytemuck::Pod;

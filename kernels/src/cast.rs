@@ -1,8 +1,7 @@
 //! Values in another type of floats.
 
-use burn::backend::Flex;
-use burn::backend::flex::FlexTensor;
 use burn::tensor::{DType, FloatDType, Tensor};
+use burn::{backend::Flex, backend::flex::FlexTensor};
 
 use crate::cpu::tensor;
 use crate::operation::{Operation, apply};

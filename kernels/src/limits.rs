@@ -1,4 +1,5 @@
-//! What a device cannot compute, found out before anything runs.
+//! The widest heads that a GPU's shared memory bears: decided from its size alone, so that heads
+//! that are too wide are refused in a line before anything runs, on any machine.
 
 use burn::tensor::{Device, FloatDType};
 use thiserror::Error;
@@ -39,10 +40,110 @@ pub enum LimitError {
 pub fn check_heads(head_size: usize, used: Use, device: &Device) -> Result<(), LimitError> {
     #[cfg(feature = "gpu")]
     if !crate::is_cpu(device) {
-        return crate::gpu::widest_heads::check(head_size, used, device);
+        return shared_memory::check(head_size, used, device);
     }
     let _ = (head_size, used, device);
     Ok(())
+}
+
+/// What the kernels ask of shared memory.
+#[cfg(feature = "gpu")]
+mod shared_memory {
+    use burn::tensor::{DType, Tensor};
+
+    use super::*;
+    use crate::gpu::{engine::Engine, tensor::cube, tile::Holds};
+    use crate::{attention::gpu_choice::KERNELS, attention::gpu_forward::FORWARD, cached_attention};
+
+    /// Whether a device whose cubes have `shared_memory` bytes together computes attention with heads
+    /// of `head_size`.
+    fn bears(head_size: usize, used: Use, shared_memory: usize) -> bool {
+        let tiled = |holds: &Holds, dtype| Engine::Units.tile(*holds, head_size, dtype, shared_memory).is_some();
+        let learned = match used {
+            Use::Inference => true,
+            Use::Training(dtype) => KERNELS.iter().all(|holds| tiled(holds, dtype.into())),
+        };
+        cached_attention::shared_memory(head_size) <= shared_memory && learned && tiled(&FORWARD, DType::F32)
+    }
+
+    /// Refuses heads that are too wide for cubes with `shared_memory` bytes.
+    ///
+    /// # Errors
+    /// Which heads, the memory, and the widest that fit.
+    fn check_memory(head_size: usize, used: Use, shared_memory: usize) -> Result<(), LimitError> {
+        if bears(head_size, used, shared_memory) {
+            return Ok(());
+        }
+        let widest = (1..head_size).rev().find(|size| size.is_multiple_of(8) && bears(*size, used, shared_memory));
+        Err(LimitError::HeadsTooWide { head_size, shared_memory, widest: widest.unwrap_or(0) })
+    }
+
+    /// Refuses heads that `device`, a GPU, cannot compute attention with.
+    ///
+    /// # Errors
+    /// As [`check_memory`].
+    pub fn check(head_size: usize, used: Use, device: &Device) -> Result<(), LimitError> {
+        let tensor = cube(Tensor::<1>::zeros([1], &device.clone().inner()));
+        check_memory(head_size, used, tensor.client.properties().hardware.max_shared_memory_size)
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        const KIB: usize = 1 << 10;
+        const TRAINING: Use = Use::Training(FloatDType::F32);
+
+        fn widest(used: Use, shared_memory: usize) -> usize {
+            (8..2048).step_by(8).filter(|size| bears(*size, used, shared_memory)).max().unwrap_or(0)
+        }
+
+        /// 16 KiB is the least that Vulkan allows, 32 what many GPUs and software Vulkan have, 48 what
+        /// CUDA gives unasked.
+        #[test]
+        fn heads_of_every_usual_width_are_borne_and_wider_ones_refused() {
+            for (shared_memory, training, inference) in [(16, 320, 368), (32, 664, 880), (48, 1008, 1392)] {
+                for size in (1..=256).chain([320]) {
+                    assert!(bears(size, TRAINING, shared_memory * KIB), "{size} in {shared_memory} KiB");
+                }
+                let found = [TRAINING, Use::Inference].map(|used| widest(used, shared_memory * KIB));
+                assert_eq!(found, [training, inference], "{shared_memory} KiB");
+                let line = check_memory(training + 8, TRAINING, shared_memory * KIB)
+                    .err()
+                    .map(|error| error.to_string())
+                    .unwrap_or_default();
+                assert!(
+                    line.contains(&format!("the {shared_memory} KiB of this GPU")) && !line.contains('\n'),
+                    "{line}"
+                );
+                assert!(line.contains(&format!("heads of {training}")), "{line}");
+            }
+        }
+
+        /// What is chosen takes no more than there is, and what was chosen before small tiles were
+        /// there stays.
+        #[test]
+        fn a_tile_takes_what_there_is() {
+            let size = |size, shared_memory| {
+                let tile = Engine::Units.tile(KERNELS[KERNELS.len() - 1], size, DType::F32, shared_memory * KIB)?;
+                Some((tile.rows, tile.columns))
+            };
+            assert_eq!(size(64, 227), Some((32, 32)));
+            assert_eq!(size(768, 227), Some((8, 8)));
+            for shared_memory in [16, 32, 48, 64, 100, 227] {
+                for head_size in [8, 33, 64, 96, 128, 160, 256, 320] {
+                    for holds in KERNELS {
+                        let tile = Engine::Units.tile(*holds, head_size, DType::F32, shared_memory * KIB);
+                        let bytes = tile.map(|tile| holds.bytes(tile, 4, 4));
+                        assert!(
+                            bytes.is_some_and(|bytes| bytes <= shared_memory * KIB),
+                            "{head_size} in {shared_memory} KiB"
+                        );
+                    }
+                }
+            }
+        }
+    }
 }
 
 #[cfg(test)]

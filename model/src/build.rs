@@ -12,10 +12,9 @@ use crate::init::{Init, ParameterSource, Random};
 use crate::layers::{Embedding, Linear, Matrix, Norm, PackedMatrix};
 use crate::{GptConfig, ParameterMapper, WeightType};
 use crate::{device::multiplies, operations::Operation};
-use ember_kernels::arena::Memory;
-use ember_kernels::is_cpu;
 use ember_kernels::limits::{Use, check_heads};
 use ember_kernels::packed::{Packed, Source};
+use ember_kernels::{arena::Memory, is_cpu};
 
 impl Gpt {
     /// A model with GPT-2's initial weights: normal with standard deviation 0.02, the projections

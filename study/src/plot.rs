@@ -3,13 +3,11 @@
 use std::path::Path;
 
 use ember_host::output::write_output;
-use plotters::chart::MeshStyle;
-use plotters::coord::Shift;
 use plotters::coord::types::RangedCoordf64 as Axis;
-use plotters::prelude::*;
-use plotters::style::text_anchor::HPos;
-use plotters::style::text_anchor::Pos;
-use plotters::style::text_anchor::VPos;
+use plotters::{
+    chart::MeshStyle, coord::Shift, prelude::*, style::text_anchor::HPos, style::text_anchor::Pos,
+    style::text_anchor::VPos,
+};
 
 use crate::error::{Error, Result};
 use ember_training::run::report::Row;

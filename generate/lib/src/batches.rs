@@ -1,7 +1,6 @@
 //! Which rows go through the model together, and their results in the order they were asked for.
 
-use std::collections::BTreeMap;
-use std::ops::Range;
+use std::{collections::BTreeMap, ops::Range};
 
 /// Batches of similar length: the numbers of `lengths`, longest first, in groups of at most `batch_size(longest of the group)`
 /// (at least 1). Rows of one batch are padded to its longest, so what is alike in length should go together; the batch that

@@ -2,13 +2,10 @@
 
 use std::time::Instant;
 
-use crate::completion::Completion;
-use crate::config::GenerationConfig;
-use crate::error::Result;
-use crate::plan::Plan;
-use crate::processors::Chain;
 use crate::sequences::{Sequences, slots};
-use crate::watch::Watch;
+use crate::{
+    completion::Completion, config::GenerationConfig, error::Result, plan::Plan, processors::Chain, watch::Watch,
+};
 
 /// A strategy at work.
 pub(crate) trait Decoder {

@@ -2,9 +2,7 @@
 
 use ember_data::tokenizer::Tokenizer;
 
-use crate::constraint::Constraint;
-use crate::stop::StopStrings;
-use crate::stream::token_bytes;
+use crate::{constraint::Constraint, stop::StopStrings, stream::token_bytes};
 
 /// What ends a text. Stop strings are looked for here where texts are ranked, which are nobody's
 /// until the search is over; a text that is written token by token is ended by its stream.

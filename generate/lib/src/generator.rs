@@ -3,23 +3,20 @@
 //! Strategies write token ids. Here they become text that is final the moment it is told, and a
 //! text ends before its first stop string and where its grammar has nothing to add.
 
-use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::{ops::ControlFlow, sync::Arc};
 
 use ember_data::tokenizer::Tokenizer;
 use ember_model::Gpt;
 
 use crate::completion::{Completion, FinishReason};
-use crate::config::GenerationConfig;
 use crate::constraint::{Constraint, Grammar, GrammarError};
-use crate::ends::Ends;
-use crate::error::Result;
-use crate::generate::generate_batch;
 use crate::plan::{Clock, Draft, Plan};
-use crate::processors::LogitsProcessor;
 use crate::stop::{EmptyStopString, StopStrings};
 use crate::stream::{TextStream, token_bytes};
 use crate::watch::{Certain, Traced, Watch};
+use crate::{
+    config::GenerationConfig, ends::Ends, error::Result, generate::generate_batch, processors::LogitsProcessor,
+};
 
 /// Writes texts with one model and one configuration.
 pub struct Generator<'a> {

@@ -4,9 +4,8 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use ember_data::tokenizer::{self, Tokenizer};
-use ember_model::device::DeviceError;
-use ember_model::folder::FolderError;
 use ember_model::{Gpt, WeightType, checkpoint, folder};
+use ember_model::{device::DeviceError, folder::FolderError};
 
 /// Why a folder cannot be opened.
 #[derive(Debug, thiserror::Error)]

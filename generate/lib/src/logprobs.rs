@@ -1,8 +1,7 @@
 //! What the unmodified model thought of a token, whichever way it was chosen.
 
-use crate::completion::ChosenToken;
 use crate::error::{Error, Result};
-use crate::softmax::log_sum_exp;
+use crate::{completion::ChosenToken, softmax::log_sum_exp};
 
 /// The logarithm of the sum of the exponentials of the logits `[vocab]`, from which
 /// log-probabilities are measured.

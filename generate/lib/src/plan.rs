@@ -1,15 +1,11 @@
 //! Everything that decides how prompts are continued, and when a text ends.
 
-use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::{ops::ControlFlow, sync::Arc};
 
 use ember_model::Gpt;
 
-use crate::completion::FinishReason;
-use crate::config::GenerationConfig;
-use crate::constraint::Constraint;
-use crate::error::Error;
 use crate::processors::{Chain, LogitsProcessor};
+use crate::{completion::FinishReason, config::GenerationConfig, constraint::Constraint, error::Error};
 
 /// Everything that decides how prompts are continued.
 #[derive(Clone)]

@@ -1,8 +1,7 @@
 //! Which checkpoint the user means: a run folder, a checkpoint folder, any Hugging Face folder, or the newest run.
 
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::{fs, time::SystemTime};
 
 use ember_host::file_error::{At, FileError};
 use ember_model::folder;

@@ -1,8 +1,6 @@
 //! `ember-generate bench`: how fast a model reads and writes here.
 
-use std::io::Write;
-use std::path::PathBuf;
-use std::time::Instant;
+use std::{io::Write, path::PathBuf, time::Instant};
 
 use anyhow::Result;
 use clap::Args;
@@ -11,8 +9,7 @@ use ember_model::init::Random;
 use ember_model::{Gpt, GptConfig, device};
 use serde::Serialize;
 
-use super::loaded::Loaded;
-use super::model_args::WeightsArgs;
+use super::{loaded::Loaded, model_args::WeightsArgs};
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_cli::terminal;
 use ember_decoding::bench::{Speed, Task, speed};

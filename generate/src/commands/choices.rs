@@ -1,7 +1,6 @@
 //! `ember-generate score --choices FILE`: multiple-choice questions, and how many the model gets right.
 
-use std::io::Write;
-use std::path::Path;
+use std::{io::Write, path::Path};
 
 use anyhow::{Context, Result, ensure};
 use ember_data::tokenizer::SpecialTokens;

@@ -8,10 +8,9 @@ use clap::Args;
 use ember_host::output::write_output;
 
 use super::knob_args::{count, number};
-use super::loaded::Loaded;
 use super::model_args::{SpecialTokensArgs, WeightsArgs};
 use super::prompts::{self, FilePrompt, Given};
-use super::text_args::any_seed;
+use super::{loaded::Loaded, text_args::any_seed};
 use crate::twin::{self, Twin};
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_cli::{terminal, wording};

@@ -9,8 +9,7 @@ use ember_model::{Gpt, WeightType};
 
 use ember_cli::program::{CommonArgs, Notes, UsageError};
 use ember_decoding::load::{EndTokens, load};
-use ember_decoding::run_folder;
-use ember_decoding::stream::token_bytes;
+use ember_decoding::{run_folder, stream::token_bytes};
 
 /// What is said of a tokenizer whose decoder joins tokens in a way that is not known here.
 const UNKNOWN_DECODER: &str = "this kind of tokenizer does not say what a token reads as by itself: every token is shown as \u{fffd}; \

@@ -1,8 +1,7 @@
 //! How far long work has come, for people who watch: a bar on a terminal, nothing anywhere else.
 
-use std::cell::Cell;
-use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
+use std::{cell::Cell, ops::ControlFlow};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 

@@ -1,23 +1,18 @@
 //! `ember-generate replay`: runs a trace again, and shows that the same tokens come, or where they part.
 
-use std::collections::HashMap;
-use std::io::Write;
-use std::path::PathBuf;
+use std::{collections::HashMap, io::Write, path::PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use ember_model::{WeightType, folder};
 use serde_json::{Map, Value, json};
 
-use super::loaded::Loaded;
-use super::model_args::weight_type;
-use super::prompts::Prompt;
 use super::session::{Batch, Repeats, Session};
 use super::trace_file::{Header, HeaderPrompt, LineHead, Machine, Trace, TraceSink};
+use super::{loaded::Loaded, model_args::weight_type, prompts::Prompt};
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, counted};
 use ember_cli::terminal;
-use ember_decoding::FinishReason;
-use ember_decoding::plan::Clock;
+use ember_decoding::{FinishReason, plan::Clock};
 use ember_host::interrupt::Interrupt;
 
 /// How far two numbers may lie apart, as a share of the larger and at least of 1: other processors and devices round

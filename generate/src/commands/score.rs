@@ -9,11 +9,10 @@ use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::choices;
 use super::lines::{TextFile, beginning, standard_input};
-use super::loaded::Loaded;
 use super::model_args::{SpecialTokensArgs, WeightsArgs};
 use super::progress::{Progress, SCORED_BETWEEN_RESULTS};
+use super::{choices, loaded::Loaded};
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_cli::terminal;
 use ember_decoding::batches::groups;

@@ -1,22 +1,16 @@
 //! Continuing prompts with one model and one configuration: what `text` and `replay` have in
 //! common.
 
-use std::collections::HashMap;
-use std::io::Write;
-use std::ops::ControlFlow;
+use std::{collections::HashMap, io::Write, ops::ControlFlow};
 
 use anyhow::{Result, ensure};
 
-use super::loaded::Loaded;
-use super::prompts::Prompt;
-use super::text_output::Answer;
 use super::trace_file::{self, TraceSink};
+use super::{loaded::Loaded, prompts::Prompt, text_output::Answer};
 use ember_cli::program::UsageError;
-use ember_decoding::config::GenerationConfig;
-use ember_decoding::constraint::Grammar;
 use ember_decoding::generator::{Prompts, Reader, Written};
-use ember_decoding::plan::Clock;
 use ember_decoding::{FinishReason, Generator, Traced};
+use ember_decoding::{config::GenerationConfig, constraint::Grammar, plan::Clock};
 use ember_host::interrupt::Interrupt;
 
 /// Candidates of each step that a trace tells of, unless `--logprobs` asks for more.

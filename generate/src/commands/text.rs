@@ -6,15 +6,13 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use anyhow::{Context, Error, Result, ensure};
 use ember_model::folder::weights_checksum;
 
-use super::lines::without_line_end;
-use super::loaded::Loaded;
-use super::progress::Progress;
 use super::prompts::{self, FilePrompt, Given, Prompt};
 use super::session::{Batch, Repeats, Session, check_draft};
-use super::text_args::TextArgs;
-use super::text_output::Answer;
-use super::totals::Totals;
 use super::trace_file::{Header, HeaderPrompt, Machine, TraceSink, TraceWriter};
+use super::{
+    lines::without_line_end, loaded::Loaded, progress::Progress, text_args::TextArgs, text_output::Answer,
+    totals::Totals,
+};
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError, exit_code, say_error};
 use ember_cli::terminal;
 use ember_decoding::batches::{InOrder, plan};

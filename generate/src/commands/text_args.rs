@@ -7,13 +7,11 @@ use anyhow::{Error, Result, bail, ensure};
 use clap::Args;
 use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 
-use super::constraint_args::ConstraintArgs;
 use super::knob_args::{KnobArgs, PENALTIES, count};
-use super::loaded::Loaded;
 use super::model_args::{SpecialTokensArgs, WeightsArgs};
-use ember_cli::named::named;
+use super::{constraint_args::ConstraintArgs, loaded::Loaded};
 use ember_cli::program::{Notes, OutputFormat, UsageError};
-use ember_cli::wording;
+use ember_cli::{named::named, wording};
 use ember_decoding::config::{DEFAULT_DRAFT_TOKENS, FolderSettings, GenerationConfig, Knobs, Semantics, Strategy};
 use ember_decoding::stop::StopStrings;
 

@@ -6,8 +6,7 @@ use anyhow::Result;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::loaded::Loaded;
-use super::prompts::Prompt;
+use super::{loaded::Loaded, prompts::Prompt};
 use ember_decoding::completion::Finding;
 use ember_decoding::{ChosenToken, Completion, FinishReason};
 

@@ -13,14 +13,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::loaded::Loaded;
-use super::text_output::Answer;
+use super::{loaded::Loaded, text_output::Answer};
 use ember_cli::wording;
-use ember_decoding::FinishReason;
-use ember_decoding::config::GenerationConfig;
-use ember_decoding::constraint::Grammar;
-use ember_decoding::tokens::check_ids;
 use ember_decoding::trace::{BeamStep, ChoiceTrace};
+use ember_decoding::{FinishReason, config::GenerationConfig, constraint::Grammar, tokens::check_ids};
 
 /// What the first line says: all that it takes to do the same again.
 #[derive(Debug, Serialize, Deserialize)]

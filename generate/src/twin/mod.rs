@@ -12,12 +12,10 @@ mod tree;
 
 use crossterm::event::KeyCode;
 
-use ember_decoding::config::GenerationConfig;
-use ember_decoding::logprobs::logprob;
 use ember_decoding::processors::{Chain, Step};
 use ember_decoding::sampler::{Drawn, draw, greedy};
-use ember_decoding::softmax::log_sum_exp;
 use ember_decoding::trace::{BeamStep, Recorder};
+use ember_decoding::{config::GenerationConfig, logprobs::logprob, softmax::log_sum_exp};
 use ember_explain::{Recorded, Words};
 use knobs::Knobs;
 

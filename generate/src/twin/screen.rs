@@ -1,7 +1,6 @@
 //! The terminal: taken over, drawn on, read from, and given back whatever happens.
 
-use std::io;
-use std::time::Duration;
+use std::{io, time::Duration};
 
 use anyhow::{Context, Result};
 use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};

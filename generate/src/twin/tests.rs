@@ -2,14 +2,11 @@
 #![allow(clippy::unwrap_used)]
 
 use crossterm::event::KeyCode;
-use ratatui::Terminal;
-use ratatui::backend::TestBackend;
+use ratatui::{Terminal, backend::TestBackend};
 
 use super::*;
-use ember_decoding::config::Strategy;
-use ember_decoding::trace::ChoiceTrace;
-use ember_decoding::trace::TracedStep;
 use ember_decoding::{Completion, FinishReason};
+use ember_decoding::{config::Strategy, trace::ChoiceTrace, trace::TracedStep};
 
 /// The six probabilities of the example that tutorials work by hand.
 fn recorded() -> Recorded {

@@ -2,8 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use burn::tensor::{DType, Device, Tensor, TensorData, activation};
-use proptest::prelude::*;
-use proptest::test_runner::TestRunner;
+use proptest::{prelude::*, test_runner::TestRunner};
 
 use crate::argmax;
 use crate::gpu::testing::{device, random};

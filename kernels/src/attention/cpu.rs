@@ -8,13 +8,10 @@
 
 use burn::tensor::{DType, bf16};
 
-use super::CausalAttention;
-use super::factor::Factor;
-use crate::cpu::prelude::*;
-use crate::cpu::shared::Shared;
-use crate::dropout::mask::mask_in_place;
+use super::{CausalAttention, factor::Factor};
 use crate::gemm::{Matrix, MatrixMut, Threads, product};
 use crate::{DropoutMask, Heads};
+use crate::{cpu::prelude::*, cpu::shared::Shared, dropout::mask::mask_in_place};
 
 impl Operation<Flex, 1> for CausalAttention {
     /// `qkv`, the output, and the logarithms of the softmax's denominators.

@@ -1,9 +1,6 @@
 //! Causal attention on a GPU.
 
-use super::CausalAttention;
-use super::gpu_backward::backward;
-use super::gpu_choice::engine_for;
-use super::gpu_forward::attend;
+use super::{CausalAttention, gpu_backward::backward, gpu_choice::engine_for, gpu_forward::attend};
 use crate::gpu::prelude::*;
 
 impl Operation<CubeBackend, 1> for CausalAttention {

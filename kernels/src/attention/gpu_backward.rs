@@ -5,11 +5,9 @@
 //! repeat.
 
 use super::gpu_forward::{Layout, Shape};
-use crate::gpu::engine::Engine;
-use crate::gpu::prelude::*;
-use crate::gpu::tensor_cores::TensorCores;
 use crate::gpu::tile::{Holds, Products, ProductsFamily, Tile, Units, load, own_column, sum_of_lanes};
 use crate::{DropoutMask, Heads};
+use crate::{gpu::engine::Engine, gpu::prelude::*, gpu::tensor_cores::TensorCores};
 
 /// Units of a cube that sums rows.
 const ROW_UNITS: usize = 128;

@@ -9,11 +9,8 @@ use ember_host::panics::quietly;
 
 use super::gpu_backward::{KEYS, QUERIES, backward};
 use super::gpu_forward::{FORWARD, attend};
-use crate::Heads;
-use crate::gpu::engine::Engine;
-use crate::gpu::prelude::*;
 use crate::gpu::tensor_cores::{PLANE, SIDE};
-use crate::gpu::tile::Holds;
+use crate::{Heads, gpu::engine::Engine, gpu::prelude::*, gpu::tile::Holds};
 
 /// The kernels of attention that work tile by tile; the first alone is needed where nothing is
 /// learned.

@@ -5,11 +5,9 @@
 //! kept.
 
 use crate::dropout::gpu::{Mask, mask_launch};
-use crate::gpu::engine::Engine;
-use crate::gpu::prelude::*;
-use crate::gpu::tensor_cores::TensorCores;
 use crate::gpu::tile::{Holds, Products, ProductsFamily, Tile, Units, line, load, own_column};
 use crate::{DropoutMask, Heads};
+use crate::{gpu::engine::Engine, gpu::prelude::*, gpu::tensor_cores::TensorCores};
 
 /// Where the heads of a joint projection stand, in vectors.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]

@@ -5,13 +5,11 @@
 use burn::tensor::Tensor;
 
 use super::rows::{CachedRows, Places};
-use crate::Heads;
-use crate::attention::cpu::QUERIES;
-use crate::cpu::prelude::*;
-use crate::cpu::shared::Shared;
-use crate::gemm::instructions::InstructionSet;
 use crate::gemm::{Matrix, MatrixMut, Threads, product};
-use crate::simd::prefetch;
+use crate::{
+    Heads, attention::cpu::QUERIES, cpu::prelude::*, cpu::shared::Shared, gemm::instructions::InstructionSet,
+    simd::prefetch,
+};
 
 /// As [`super::CachedAttention::attend`].
 pub fn attend(qkv: Tensor<3>, cache: [Tensor<3>; 2], heads: Heads, places: &Places) -> (Tensor<3>, [Tensor<3>; 2]) {

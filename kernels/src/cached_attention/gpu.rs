@@ -7,11 +7,8 @@ use burn::tensor::{Int, Tensor};
 
 use super::gpu_kernels::{BLOCK, PartLaunch, Share, UNITS, add_pieces, attend_position, store_positions};
 use super::rows::Places;
-use crate::Heads;
-use crate::attention::gpu_choice::engine_for;
 use crate::attention::gpu_forward::{Shape, attend_into};
-use crate::gpu::prelude::*;
-use crate::gpu::tile::line;
+use crate::{Heads, attention::gpu_choice::engine_for, gpu::prelude::*, gpu::tile::line};
 
 /// Numbers that a unit reads at once, at most.
 const MOST_AT_ONCE: usize = 4;

@@ -3,8 +3,7 @@
 
 use std::marker::PhantomData;
 
-use crate::gemm::MatrixMut;
-use crate::gemm::matrix::is_inside;
+use crate::{gemm::MatrixMut, gemm::matrix::is_inside};
 
 /// See the module.
 #[derive(Debug)]

@@ -2,8 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use burn::tensor::Device;
-use proptest::prelude::*;
-use proptest::test_runner::TestRunner;
+use proptest::{prelude::*, test_runner::TestRunner};
 
 use crate::gpu::testing::{Inputs, device, random, same};
 use crate::{self as kernels, DropoutMask, plain};

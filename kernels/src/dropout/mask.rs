@@ -4,8 +4,7 @@
 use burn::tensor::{Device, Distribution, Tensor};
 use rayon::prelude::*;
 
-use crate::bits::unfilled;
-use crate::simd_versions;
+use crate::{bits::unfilled, simd_versions};
 
 /// One dropout: the probability of dropping a value, and the key from which its mask is computed.
 ///

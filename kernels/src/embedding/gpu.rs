@@ -7,8 +7,7 @@
 //! microseconds of an H200 in one launch.
 
 use super::Embed;
-use crate::gpu::launch::launch_checked;
-use crate::gpu::prelude::*;
+use crate::{gpu::launch::launch_checked, gpu::prelude::*};
 
 /// Places that a cube finds the order of, and units that count for each.
 const PLACES: usize = 32;

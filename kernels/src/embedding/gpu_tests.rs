@@ -2,8 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use burn::tensor::{Int, Tensor, TensorData};
-use proptest::prelude::*;
-use proptest::test_runner::TestRunner;
+use proptest::{prelude::*, test_runner::TestRunner};
 
 use crate::gpu::testing::{Inputs, device, same};
 use crate::{self as kernels, plain};

@@ -1,8 +1,7 @@
 //! GELU on the CPU.
 
 use super::{A, B, Gelu};
-use crate::cpu::prelude::*;
-use crate::halves::in_float32;
+use crate::{cpu::prelude::*, halves::in_float32};
 
 /// Values one task takes.
 const CHUNK: usize = 8192;

@@ -1,8 +1,6 @@
 //! The loops around a tile: blocks of k, rows and panels of columns, packed on the way.
 
-use std::cell::RefCell;
-use std::ops::Range;
-use std::ptr::null;
+use std::{cell::RefCell, ops::Range, ptr::null};
 
 use super::instructions::InstructionSet;
 use super::matrix::{MatrixMut, View};

@@ -3,8 +3,7 @@
 
 use burn::tensor::bf16;
 
-use crate::halves::narrowed;
-use crate::simd::Portable;
+use crate::{halves::narrowed, simd::Portable};
 
 /// Vectors of lanes of 4 bytes, and what a tile does with them.
 pub trait InstructionSet: Copy {

@@ -2,10 +2,8 @@
 
 use burn::tensor::bf16;
 
-use super::instructions::InstructionSet;
-use super::matrix::View;
-use crate::halves::widened;
-use crate::simd::prefetch;
+use super::{instructions::InstructionSet, matrix::View};
+use crate::{halves::widened, simd::prefetch};
 
 /// Rows of a tile.
 pub const PANEL_ROWS: usize = 6;

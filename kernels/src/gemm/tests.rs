@@ -5,10 +5,8 @@ use burn::tensor::bf16;
 use itertools::Itertools;
 use proptest::prelude::*;
 
-use super::compiled::compute_at;
 use super::pack::{F32Lane, WidenedLane};
-use super::product::Compute;
-use super::*;
+use super::{compiled::compute_at, product::Compute, *};
 use crate::simd::{Level, level};
 
 /// Every set of instructions that the processor has.

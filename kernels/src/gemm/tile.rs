@@ -1,7 +1,6 @@
 //! The innermost loop: a tile of the result in registers.
 
-use super::instructions::InstructionSet;
-use super::product::Element;
+use super::{instructions::InstructionSet, product::Element};
 
 /// A factor as a tile reads it, in lanes of 4 bytes: a float32, or two bfloat16 that follow one
 /// another in k.

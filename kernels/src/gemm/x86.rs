@@ -5,8 +5,7 @@
 //! would say so some forty times.
 #![allow(unsafe_op_in_unsafe_fn)]
 
-use std::arch::x86_64::*;
-use std::mem::transmute;
+use std::{arch::x86_64::*, mem::transmute};
 
 use burn::tensor::bf16;
 

@@ -1,9 +1,7 @@
 //! The one way to launch a kernel: [`launch!`] on a [`Grid`].
 
 use burn_cubecl::tensor::CubeTensor;
-use cubecl::calculate_cube_count_elemwise;
-use cubecl::client::Client;
-use cubecl::prelude::*;
+use cubecl::{calculate_cube_count_elemwise, client::Client, prelude::*};
 
 use crate::gpu::tensor::vector_size;
 

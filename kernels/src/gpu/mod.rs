@@ -9,7 +9,6 @@ pub(crate) mod tensor_cores;
 #[cfg(all(test, feature = "autodiff"))]
 pub(crate) mod testing;
 pub(crate) mod tile;
-pub(crate) mod widest_heads;
 
 pub use crate::attention::gpu_choice::said as attention_said;
 

@@ -7,8 +7,7 @@ use burn_cubecl::kernel::cast;
 /// The tensor with its values in order and without gaps; a copy only where they are not.
 pub use burn_cubecl::kernel::into_contiguous as contiguous;
 use burn_cubecl::ops::numeric::{empty_device_contiguous_dtype, zeros_client};
-use burn_cubecl::ops::reshape;
-use burn_cubecl::tensor::CubeTensor;
+use burn_cubecl::{ops::reshape, tensor::CubeTensor};
 use cubecl::ir::{ElemType, FloatKind};
 use cubecl::prelude::BufferArg;
 

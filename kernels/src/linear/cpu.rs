@@ -6,12 +6,10 @@ use burn::tensor::{FloatDType, bf16};
 
 use super::one_row::{add_one_row, one_row_transposed};
 use super::{Linear, LinearGelu, LinearOnto, LinearWithoutBias, Unembed};
-use crate::cpu::prelude::*;
-use crate::dropout::cpu::dropped;
 use crate::gelu::cpu::{gelu, gelu_backward};
 use crate::gemm::{Element, Matrix, MatrixMut, Onto, Product, Threads};
-use crate::halves::widen_bf16;
 use crate::simd::{add, sum_of};
+use crate::{cpu::prelude::*, dropout::cpu::dropped, halves::widen_bf16};
 
 impl Operation<Flex, 3> for Linear {
     type Kept = [FlexTensor; 2];

@@ -11,11 +11,10 @@ use burn::tensor::Shape;
 use burn_cubecl::kernel::matmul::{MatmulStrategy, matmul};
 
 use super::{Linear, LinearGelu, LinearOnto, LinearWithoutBias, Unembed};
-use crate::DropoutMask;
 use crate::dropout::gpu::{Mask, dropped, mask_launch};
 use crate::gelu::gpu::{gelu, gelu_slope};
-use crate::gpu::prelude::*;
 use crate::gpu::sum::{COLUMNS, Groups, LANES, column_sums, of_groups, write_column_sum};
+use crate::{DropoutMask, gpu::prelude::*};
 
 impl Operation<CubeBackend, 3> for Linear {
     type Kept = [CubeTensor; 2];

@@ -2,8 +2,7 @@
 //! computed again rather than stored.
 
 use super::{LayerNorm, RmsNorm};
-use crate::cpu::prelude::*;
-use crate::simd::sum_of;
+use crate::{cpu::prelude::*, simd::sum_of};
 
 /// Rows one task takes: enough work to be worth a task, and the unit in which the weights'
 /// gradients are summed.

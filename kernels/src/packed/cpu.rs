@@ -5,13 +5,10 @@
 
 use std::hint::black_box;
 
-use super::int8::Int8Rows;
 use super::matrix::{Packed, WeightType};
-use super::pairs::Pairs;
 use super::stretch::{Bf16Row, F32Row, PANEL, Stretch};
-use crate::cpu::prefetch::NEXT_WEIGHTS;
-use crate::cpu::prelude::*;
-use crate::cpu::shared::Shared;
+use super::{int8::Int8Rows, pairs::Pairs};
+use crate::{cpu::prefetch::NEXT_WEIGHTS, cpu::prelude::*, cpu::shared::Shared};
 
 /// Rows whose sums fit into AVX-512's registers beside the weights.
 const BATCH: usize = 6;

@@ -15,9 +15,7 @@ use rayon::prelude::*;
 
 use super::pairs::{COLUMNS, PairOfRows, Pairs};
 use super::stretch::{PANEL, Stretch};
-use crate::halves::widened;
-use crate::simd::prefetch;
-use crate::simd_versions;
+use crate::{halves::widened, simd::prefetch, simd_versions};
 
 /// Rows that share a scale.
 pub const GROUP: usize = 32;

@@ -1,7 +1,6 @@
 //! A matrix of weights in panels: what it is stored as, how it is packed, and its columns read back.
 
-use std::ops::Range;
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};

@@ -4,8 +4,7 @@ use itertools::Itertools;
 use proptest::prelude::*;
 
 use super::int8::{GROUP, Int8Rows};
-use super::stretch::Stretch;
-use super::*;
+use super::{stretch::Stretch, *};
 
 const TYPES: [WeightType; 3] = [WeightType::F32, WeightType::Bf16, WeightType::Int8];
 

@@ -1,10 +1,8 @@
 //! RMSNorm of each head's query and key where they lie, inside the joint projection.
 
 use super::QkNorm;
-use crate::Heads;
-use crate::gpu::prelude::*;
-use crate::gpu::sum::of_groups;
 use crate::norm::gpu::{LayoutLaunch, Share, backward_rows, forward_rows, halves};
+use crate::{Heads, gpu::prelude::*, gpu::sum::of_groups};
 
 impl Operation<CubeBackend, 3> for QkNorm {
     type Kept = [CubeTensor; 3];

@@ -1,8 +1,7 @@
 //! QK-norm on a GPU.
 #![allow(clippy::unwrap_used)]
 
-use proptest::prelude::*;
-use proptest::test_runner::TestRunner;
+use proptest::{prelude::*, test_runner::TestRunner};
 
 use crate::gpu::testing::{Inputs, device, same};
 use crate::{self as kernels, Heads, plain};

@@ -10,10 +10,7 @@ mod tests;
 
 use burn::tensor::{DType, Tensor};
 
-use crate::Heads;
-use crate::heads::parts;
-use crate::norm::plain_rms_norm;
-use crate::operation::apply;
+use crate::{Heads, heads::parts, norm::plain_rms_norm, operation::apply};
 
 /// [`crate::rms_norm`] of each head's query and key inside `qkv` `[batch, time, (n_head + 2
 /// n_kv_head) head_size]`, with one weight `[head_size]` for all queries and one for all keys; the

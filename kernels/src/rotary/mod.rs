@@ -10,9 +10,7 @@ mod tests;
 
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 
-use crate::Heads;
-use crate::heads::parts;
-use crate::operation::apply;
+use crate::{Heads, heads::parts, operation::apply};
 
 /// Turns queries and keys inside `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]` by the
 /// angles of their positions, in place where nothing else holds them; the values stay.

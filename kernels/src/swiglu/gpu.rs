@@ -1,8 +1,7 @@
 //! SwiGLU on a GPU: in float32, whatever the type of the values.
 
 use super::SwiGlu;
-use crate::gelu::gpu::sigmoid;
-use crate::gpu::prelude::*;
+use crate::{gelu::gpu::sigmoid, gpu::prelude::*};
 
 impl Operation<CubeBackend, 1> for SwiGlu {
     type Kept = CubeTensor;

@@ -1,8 +1,7 @@
 //! Several runs in one picture: training losses pale, validation losses strong, a colour for each
 //! run; below, as the legend, the figures of each and what it differs in.
 
-use plotters::prelude::*;
-use plotters::style::text_anchor::HPos;
+use plotters::{prelude::*, style::text_anchor::HPos};
 
 use super::table::{cut, figures};
 use super::{Axis, Record, Scale, differences, heights};

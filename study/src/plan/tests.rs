@@ -1,7 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
-use super::speed::step_flops;
-use super::*;
+use super::{speed::step_flops, *};
 
 /// The candidates for `processes` that may take `memory_bytes` each, with these keys set.
 fn candidates(set: &str, processes: usize, memory_bytes: Option<u64>) -> Result<Vec<Candidate>> {

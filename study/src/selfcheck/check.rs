@@ -28,6 +28,9 @@ impl Comparison {
     }
 }
 
+/// The lists of numbers that a part comes out as.
+type Numbers = Vec<Vec<f32>>;
+
 /// A kernel or a model.
 pub(super) struct Check {
     pub(super) name: &'static str,
@@ -36,7 +39,7 @@ pub(super) struct Check {
     /// How many roundings may add up in it.
     pub(super) roundings: f64,
     /// On a device in a precision: for each part, lists of numbers.
-    pub(super) compute: Box<dyn Fn(&Device, FloatDType) -> Vec<Vec<Vec<f32>>>>,
+    pub(super) compute: Box<dyn Fn(&Device, FloatDType) -> Vec<Numbers>>,
 }
 
 impl Check {

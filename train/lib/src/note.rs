@@ -1,7 +1,6 @@
 //! What a person should know of a run, a line each.
 
-use std::fmt;
-use std::path::PathBuf;
+use std::{fmt, path::PathBuf};
 
 use crate::error::Error;
 

@@ -9,12 +9,10 @@ use ember_data::prepare::{Dataset, excerpt};
 use ember_host::interrupt::Interrupt;
 use serde_json::json;
 
-use ember_study::error::Error;
 use ember_study::plan::check::{Check, check};
 use ember_study::plan::fit::{self, Constants, Fit, quantile, root_mean_square};
-use ember_study::plan::speed::Timed;
-use ember_study::plan::text::Statistics;
 use ember_study::plan::{MEASURING, Proposal, Request, fit_svg, for_every_text, propose, recipe as recipe_file};
+use ember_study::{error::Error, plan::speed::Timed, plan::text::Statistics};
 use ember_training::config::{ConfigError, DataConfig, DeviceKind, Settings, TrainConfig};
 use ember_training::memory;
 use ember_training::run::{Caller, Start, text};

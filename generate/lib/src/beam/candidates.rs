@@ -5,11 +5,9 @@ use rand::Rng;
 use rayon::prelude::*;
 
 use crate::config::{GenerationConfig, Strategy};
-use crate::error::Result;
-use crate::logprobs::finite_log_sum_exp;
 use crate::processors::{Chain, Step};
-use crate::softmax;
 use crate::trace::{Candidate, Recorder};
+use crate::{error::Result, logprobs::finite_log_sum_exp, softmax};
 
 /// From so many logits on, dealing rows to threads costs less than it saves.
 const LOGITS_FOR_THREADS: usize = 1 << 15;

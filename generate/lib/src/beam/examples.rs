@@ -2,15 +2,13 @@
 #![allow(clippy::unwrap_used)]
 
 use itertools::Itertools;
-use std::ops::Range;
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use super::tests::{Steps, found, search};
 use super::*;
-use crate::plan::Plan;
 use crate::processors::{Chain, LogitsProcessor};
-use crate::sequences::Scripted;
 use crate::trace::{Fate, Stopped};
+use crate::{plan::Plan, sequences::Scripted};
 
 /// Rows whose next token has these probabilities, by the ids generated after a prompt of one token.
 fn by_hand(table: impl Fn(&[u32]) -> [f32; 4]) -> Scripted<impl Fn(&[u32]) -> Vec<f32>> {

@@ -33,10 +33,8 @@ use crate::completion::{Completion, FinishReason};
 use crate::config::{GenerationConfig, Overflow, Strategy};
 use crate::decoder::{Decoder, Job};
 use crate::error::{Error, Overrun, Result};
-use crate::processors::Step;
-use crate::sequences::Sequences;
-use crate::trace::BeamStep;
 use crate::watch::{Certain, Traced, Watch};
+use crate::{processors::Step, sequences::Sequences, trace::BeamStep};
 
 /// Beam search, beam sampling and diverse beams.
 ///

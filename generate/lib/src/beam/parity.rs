@@ -1,23 +1,18 @@
 //! The same sequences and scores as transformers', over the fixtures of tools/make_beam_fixtures.py.
 #![allow(clippy::unwrap_used)]
 
-use std::cell::RefCell;
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::{cell::RefCell, collections::HashMap};
 
 use burn::tensor::Device;
 use ember_model::Gpt;
 use itertools::Itertools;
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, de::DeserializeOwned};
 
 use super::tests::found;
 use crate::completion::{Completion, FinishReason};
 use crate::config::{EarlyStopping, GenerationConfig, Strategy};
-use crate::plan::Plan;
-use crate::processors::Chain;
-use crate::sequences::Scripted;
-use crate::tokens::to_tensor;
+use crate::{plan::Plan, processors::Chain, sequences::Scripted, tokens::to_tensor};
 
 #[derive(Deserialize)]
 struct Fixture<C> {

@@ -1,8 +1,7 @@
 //! What every beam search keeps to, whatever the model says.
 #![allow(clippy::unwrap_used)]
 
-use std::ops::ControlFlow;
-use std::time::Instant;
+use std::{ops::ControlFlow, time::Instant};
 
 use itertools::Itertools;
 use proptest::prelude::{
@@ -11,13 +10,11 @@ use proptest::prelude::{
 use rand::Rng;
 
 use super::*;
-use crate::completion::ChosenToken;
-use crate::config::EarlyStopping;
-use crate::plan::Plan;
-use crate::processors::Chain;
-use crate::sequences::Scripted;
-use crate::softmax::log_sum_exp;
 use crate::trace::{BeamCandidate, Fate};
+use crate::{
+    completion::ChosenToken, config::EarlyStopping, plan::Plan, processors::Chain, sequences::Scripted,
+    softmax::log_sum_exp,
+};
 
 /// Searches by the chain given.
 pub(super) fn search(

@@ -1,7 +1,6 @@
 //! How fast this machine multiplies and copies, measured: what a training step is judged by.
 
-use std::hint::black_box;
-use std::time::Instant;
+use std::{hint::black_box, time::Instant};
 
 use burn::tensor::{Device, Distribution, FloatDType, Tensor};
 use ember_kernels::{is_cpu, linear};

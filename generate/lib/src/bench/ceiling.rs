@@ -1,7 +1,6 @@
 //! How fast this machine reads memory, measured.
 
-use std::hint::black_box;
-use std::time::Instant;
+use std::{hint::black_box, time::Instant};
 
 use burn::tensor::{Device, Tensor};
 use ember_kernels::arena::{Memory, Part};

@@ -14,9 +14,8 @@ use std::time::Instant;
 use ember_model::{Gpt, folder};
 use serde::Serialize;
 
-use crate::error::Result;
-use crate::sampler::greedy;
 use crate::sequences::{ModelSequences, Sequences};
+use crate::{error::Result, sampler::greedy};
 use ceiling::Ceiling;
 
 /// What is measured: `batch` rows of `prompt` tokens are read, then `new` tokens are written after each, greedily.

@@ -1,12 +1,9 @@
 //! `generation_config.json`: what a checkpoint folder says about how to write with it, in Hugging Face's names.
 
-use std::fmt::Display;
-use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::{fmt::Display, fs, io::ErrorKind};
 
-use ember_host::file_error::FileError;
-use ember_host::output::write_output;
+use ember_host::{file_error::FileError, output::write_output};
 use serde_json::{Map, Value, json};
 
 use super::{FolderError, GenerationConfig, KNOBS, KnobError, KnobValue, Knobs, Semantics, Strategy};

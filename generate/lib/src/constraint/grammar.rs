@@ -1,13 +1,11 @@
 //! What a text may be, as the user wrote it: JSON of a schema, a regular expression, or a Lark grammar.
 
-use std::fmt::Display;
-use std::panic::AssertUnwindSafe;
+use std::{fmt::Display, panic::AssertUnwindSafe};
 
 use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
-use llguidance::derivre::RegexBuilder;
-use llguidance::panic_utils::catch_unwind;
 use llguidance::toktrie::{ApproximateTokEnv, TokEnv};
 use llguidance::{Logger, Matcher, ParserFactory};
+use llguidance::{derivre::RegexBuilder, panic_utils::catch_unwind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 

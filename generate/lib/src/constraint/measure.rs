@@ -4,9 +4,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::collections::HashSet;
-use std::sync::Arc;
-use std::time::Instant;
+use std::{collections::HashSet, sync::Arc, time::Instant};
 
 use rand::RngExt;
 

@@ -1,8 +1,6 @@
 //! What was worked out for a sequence of tokens, remembered while somebody comes back to it.
 
-use std::collections::HashMap;
-use std::mem;
-use std::sync::Arc;
+use std::{collections::HashMap, mem, sync::Arc};
 
 /// How many tokens the remembered sequences may hold together, in each of the two halves: some tens of megabytes of states.
 const BUDGET: usize = 1 << 17;

@@ -26,9 +26,8 @@ pub use grammar::{Grammar, GrammarError};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ember_data::tokenizer::Tokenizer;
-use llguidance::Matcher;
-use llguidance::api::StopReason;
 use llguidance::toktrie::{SimpleVob, TokEnv};
+use llguidance::{Matcher, api::StopReason};
 
 use crate::error::{Cause, DeadEnd, WhyDeadEnd};
 use crate::processors::{LogitsProcessor, Step};

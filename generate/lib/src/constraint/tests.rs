@@ -1,8 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeSet, HashMap};
-use std::fs;
-use std::sync::Arc;
+use std::{fs, sync::Arc};
 
 use burn::tensor::Device;
 use ember_model::{Gpt, GptConfig};
@@ -12,12 +11,9 @@ use serde_json::{Value, json};
 
 use super::cases::{Expression, is_json_of, random_schema};
 use super::*;
-use crate::completion::FinishReason;
 use crate::config::{GenerationConfig, Strategy};
-use crate::generate::generate_batch;
-use crate::plan::Plan;
 use crate::processors::{Chain, Temperature, TopK};
-use crate::sampler::greedy;
+use crate::{completion::FinishReason, generate::generate_batch, plan::Plan, sampler::greedy};
 
 /// Text that an expression matches, called as the program calls it.
 pub(super) fn regex(expression: &str) -> Result<Grammar, GrammarError> {

@@ -1,7 +1,6 @@
 //! The tokens as llguidance wants them: the bytes that each one says, in a tree.
 
-use std::collections::HashSet;
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use ember_data::tokenizer::Tokenizer;
 use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};

@@ -25,11 +25,10 @@ use crate::config::{GenerationConfig, Overflow};
 use crate::decoder::{Decoder, Job};
 use crate::error::{Error, Overrun, Result};
 use crate::logprobs::{chosen, finite_log_sum_exp, logprob};
-use crate::processors::Step;
 use crate::sequences::{Sequences, slots};
-use crate::tokens::common_prefix;
 use crate::trace::{Recorder, TracedStep};
 use crate::watch::{Certain, Traced, Watch};
+use crate::{processors::Step, tokens::common_prefix};
 pub(crate) use tree::Request;
 use tree::{Found, Prefix, Tree};
 

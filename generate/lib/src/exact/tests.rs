@@ -9,9 +9,8 @@ use std::time::Instant;
 
 use super::*;
 use crate::made_up::{self, Short};
-use crate::plan::Clock;
-use crate::processors::Chain;
 use crate::processors::{LogitsProcessor, Step};
+use crate::{plan::Clock, processors::Chain};
 
 const PROMPT: [u32; 2] = [1, 0];
 

@@ -2,15 +2,12 @@
 //! complete texts among them.
 
 use std::cmp::{Ordering, Reverse};
-use std::collections::BinaryHeap;
-use std::time::Instant;
+use std::{collections::BinaryHeap, time::Instant};
 
-use crate::completion::FinishReason;
-use crate::config::GenerationConfig;
 use crate::error::{Error, Result};
 use crate::logprobs::{finite_log_sum_exp, logprob};
-use crate::plan::Clock;
 use crate::processors::{Chain, Step};
+use crate::{completion::FinishReason, config::GenerationConfig, plan::Clock};
 
 /// What to search for.
 pub(crate) struct Request<'a> {

@@ -7,18 +7,13 @@ use std::time::Instant;
 
 use ember_model::{Gpt, GptConfig};
 
-use crate::beam::BeamSearch;
-use crate::completion::Completion;
 use crate::config::{GenerationConfig, Overflow, Strategy};
 use crate::decoder::{Decoder, Job};
 use crate::error::{Error, Overrun, Result};
-use crate::exact::ExactSearch;
-use crate::one_by_one::OneByOne;
-use crate::plan::Plan;
-use crate::sequences::ModelSequences;
-use crate::speculative::Speculative;
-use crate::tokens::check_ids;
-use crate::watch::Watch;
+use crate::{
+    beam::BeamSearch, completion::Completion, exact::ExactSearch, one_by_one::OneByOne, plan::Plan,
+    sequences::ModelSequences, speculative::Speculative, tokens::check_ids, watch::Watch,
+};
 
 /// Continues one prompt by the knobs alone.
 ///

@@ -3,17 +3,15 @@
 use std::ops::ControlFlow;
 
 use super::*;
-use crate::completion::FinishReason;
-use crate::exact;
-use crate::made_up::Short;
-use crate::one_by_one::choice::Chooser;
 use crate::plan::{Clock, Draft};
 use crate::processors::{Chain, Step};
 use crate::sequences::{Scripted, Sequences, slots};
-use crate::softmax::log_sum_exp;
-use crate::tokens::to_tensor;
 use crate::trace::{ChoiceTrace, TracedStep};
 use crate::watch::{Certain, Traced};
+use crate::{
+    completion::FinishReason, exact, made_up::Short, one_by_one::choice::Chooser, softmax::log_sum_exp,
+    tokens::to_tensor,
+};
 use burn::tensor::Device;
 use ember_model::{Gpt, GptConfig};
 use itertools::Itertools;

@@ -2,15 +2,12 @@
 
 use rayon::prelude::*;
 
-use crate::completion::ChosenToken;
-use crate::config::Strategy;
-use crate::error::Result;
 use crate::logprobs::{chosen, finite_log_sum_exp};
-use crate::plan::Plan;
 use crate::processors::{Chain, Step};
 use crate::sampler::{draw, greedy};
 use crate::sequences::{Argmax, Sequences};
 use crate::trace::{Recorder, TracedStep};
+use crate::{completion::ChosenToken, config::Strategy, error::Result, plan::Plan};
 
 /// Below this many logits in all, choosing is done on one thread: waking the others costs more.
 const WORTH_SHARING: usize = 1 << 14;

@@ -3,11 +3,10 @@
 pub(crate) mod choice;
 
 use crate::completion::{ChosenToken, Completion, FinishReason};
-use crate::config::Overflow;
 use crate::decoder::{Decoder, Job};
 use crate::error::{Error, Overrun, Result};
-use crate::sequences::Sequences;
 use crate::watch::{Certain, Traced, Watch};
+use crate::{config::Overflow, sequences::Sequences};
 use choice::{Choice, Chooser, Origin};
 
 /// Each row gets the best token, or a drawn one, at every step.

@@ -6,9 +6,8 @@ use super::{
     BadWords, FrequencyPenalty, Knob, LogitBias, LogitsProcessor, MinNewTokens, NoRepeatNgram, PresencePenalty,
     RepetitionPenalty, Rules, Step, Suppress,
 };
-use crate::config::GenerationConfig;
 use crate::error::{Error, Result};
-use crate::softmax::highest;
+use crate::{config::GenerationConfig, softmax::highest};
 
 /// Processors in the order in which they run.
 #[derive(Clone, Default)]

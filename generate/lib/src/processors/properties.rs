@@ -9,8 +9,7 @@ use proptest::prelude::{Just, Strategy, any, prop, prop_assert, prop_assert_eq, 
 
 use super::*;
 use crate::config::{GenerationConfig, Semantics};
-use crate::named::Named;
-use crate::softmax::softmax;
+use crate::{named::Named, softmax::softmax};
 
 /// Logits of any spread, ties and holes among them, with at least one finite.
 fn logits() -> impl Strategy<Value = Vec<f32>> {

@@ -3,10 +3,9 @@
 use serde::Serialize;
 
 use crate::config::{GenerationConfig, Semantics, Strategy};
-use crate::named::Named;
 use crate::processors::{Chain, History, Knob, Rules, Step};
-use crate::sampler::greedy;
 use crate::softmax::{highest, softmax};
+use crate::{named::Named, sampler::greedy};
 
 /// How another stack's distribution of the next token differs under the same knobs.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -1,10 +1,8 @@
 //! Differences between the stacks, told in lines of text.
 
-use super::Difference;
-use super::compare::ROUNDING;
+use super::{Difference, compare::ROUNDING};
 use crate::config::{GenerationConfig, Knobs, Semantics, defaults};
-use crate::named::Named;
-use crate::processors::Knob;
+use crate::{named::Named, processors::Knob};
 
 /// The differences in lines of text; `name` gives a token's text, as it should be shown.
 pub fn explain(config: &GenerationConfig, differences: &[Difference], name: &dyn Fn(u32) -> String) -> Vec<String> {

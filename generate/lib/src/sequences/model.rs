@@ -6,9 +6,8 @@ use ember_model::recorded::wanted;
 use ember_model::{Gpt, KvCache, RecordedStep};
 
 use super::{Argmax, Sequences};
-use crate::error::Result;
 use crate::logprobs::{finite, logprob};
-use crate::tokens::from_tensor;
+use crate::{error::Result, tokens::from_tensor};
 
 /// Most tokens that go through the model at once: what a long prefill needs in memory grows with it.
 const MOST_TOKENS: usize = 8192;

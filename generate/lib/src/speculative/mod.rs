@@ -21,12 +21,11 @@ use crate::config::{GenerationConfig, Overflow, Strategy};
 use crate::decoder::{Decoder, Job};
 use crate::error::{Error, Overrun, Result};
 use crate::logprobs::{chosen, finite_log_sum_exp};
-use crate::plan::Draft;
-use crate::processors::Step;
 use crate::sampler::{greedy, weighted};
 use crate::sequences::{ModelSequences, Sequences, slots};
 use crate::softmax::{highest, softmax};
 use crate::watch::{Certain, Watch};
+use crate::{plan::Draft, processors::Step};
 use proposers::{DraftModel, Draw, PromptLookup, Proposal, Proposer, Request};
 
 /// Speculative decoding: one sequence after another, since each is checked at positions of its own.

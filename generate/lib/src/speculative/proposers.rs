@@ -3,15 +3,13 @@
 
 use std::time::Instant;
 
-use crate::config::Strategy;
 use crate::error::{Error, Result};
-use crate::logprobs::finite_log_sum_exp;
-use crate::plan::Plan;
 use crate::processors::{Chain, Step};
 use crate::sampler::{greedy, uniform, weighted};
-use crate::sequences::Sequences;
-use crate::softmax::softmax;
-use crate::tokens::common_prefix;
+use crate::{
+    config::Strategy, logprobs::finite_log_sum_exp, plan::Plan, sequences::Sequences, softmax::softmax,
+    tokens::common_prefix,
+};
 
 /// What to generate, by guesses or not.
 #[derive(Clone, Copy)]

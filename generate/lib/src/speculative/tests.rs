@@ -10,11 +10,9 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 use super::*;
-use crate::config::GenerationConfig;
 use crate::made_up::{self, Short};
-use crate::plan::Plan;
-use crate::processors::Chain;
 use crate::processors::{LogitsProcessor, Temperature, TopK};
+use crate::{config::GenerationConfig, plan::Plan, processors::Chain};
 
 fn config(strategy: Strategy, max_new_tokens: usize, draft_tokens: usize) -> GenerationConfig {
     GenerationConfig { strategy, max_new_tokens, draft_tokens, ..Default::default() }

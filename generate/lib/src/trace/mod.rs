@@ -5,9 +5,7 @@ mod beams;
 
 use serde::{Deserialize, Serialize};
 
-use crate::logprobs::top_k;
-use crate::sampler::Drawn;
-use crate::softmax::softmax;
+use crate::{logprobs::top_k, sampler::Drawn, softmax::softmax};
 
 pub use beams::{BeamCandidate, BeamStep, Fate, PoolEntry, Stopped};
 

@@ -7,8 +7,7 @@ use burn::tensor::Device;
 use clap::Parser;
 use ember_model::{Gpt, GptConfig, checkpoint, folder};
 use itertools::Itertools;
-use std::fs;
-use std::path::Path;
+use std::{fs, path::Path};
 use tempfile::TempDir;
 
 const CONTEXT: usize = 16;

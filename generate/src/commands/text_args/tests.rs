@@ -2,8 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeSet;
-use std::fs;
+use std::{collections::BTreeSet, fs};
 
 use clap::{CommandFactory, Parser};
 use serde_json::Value;

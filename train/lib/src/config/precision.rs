@@ -5,10 +5,8 @@ use burn::tensor::FloatDType;
 use ember_kernels::{is_cpu, multiplies_bf16};
 use ember_model::device::{Selected, multiplies};
 
-use super::choices::Precision;
-use super::keys::Settings;
-use crate::error::ConfigError;
-use crate::note::Note;
+use super::{choices::Precision, keys::Settings};
+use crate::{error::ConfigError, note::Note};
 
 /// burn's name for it.
 pub fn float_dtype(precision: Precision) -> FloatDType {

@@ -14,9 +14,8 @@ use ember_model::{GptConfig, MlpKind, NormKind, Positions};
 
 use super::choices::Precision;
 use super::keys::{Settings, TrainConfig};
-use crate::error::ConfigError;
-use crate::note::Note;
 use crate::units::{grouped, short};
+use crate::{error::ConfigError, note::Note};
 
 /// What is known of the text once it is tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -5,9 +5,8 @@ use std::{fs, path::Path};
 use serde::Deserialize;
 use toml::{Table, Value};
 
-use super::key::Kind;
 use super::keys::{self, Settings, TrainConfig};
-use super::recipes::shipped;
+use super::{key::Kind, recipes::shipped};
 use crate::error::ConfigError;
 
 /// The keys that decide the data, which are known before any text is read.

@@ -4,8 +4,7 @@ use std::{fs, path::PathBuf};
 
 use proptest::prelude::*;
 
-use super::key::Kind;
-use super::*;
+use super::{key::Kind, *};
 
 const FACTS: TextFacts = TextFacts { train_tokens: 1_003_854, val_tokens: 111_540, vocab_size: 65 };
 

@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use super::keys::Settings;
-use super::resolve::TextFacts;
+use super::{keys::Settings, resolve::TextFacts};
 use crate::error::ConfigError;
 
 /// Different tokens where the tokenizer is left to the text.

@@ -4,9 +4,8 @@
 //! the same on machines of one kind, and no longer where one rounds otherwise: so they are
 //! compared.
 
-use burn::module::ParamId;
-use burn::optim::GradientsParams;
 use burn::tensor::{Tensor, TensorData};
+use burn::{module::ParamId, optim::GradientsParams};
 use ember_model::{Gpt, Parameter, ParameterMapper};
 use xxhash_rust::xxh3::Xxh3Default;
 

@@ -1,20 +1,16 @@
 //! A group over MPI: processes that `mpirun` started, on one machine or several.
 
-use std::cell::RefCell;
-use std::path::Path;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{cell::RefCell, path::Path, thread};
 
 use ember_host::interrupt::Interrupt;
-use mpi::Threading;
 use mpi::environment::{Universe, processor_name};
-use mpi::topology::SimpleCommunicator;
 use mpi::traits::{Communicator, CommunicatorCollectives, Root};
+use mpi::{Threading, topology::SimpleCommunicator};
 
-use super::collectives::all_gather;
-use super::launch::Launch;
 use super::process_group::{ProcessGroup, add_in_order};
 use super::watch::{Peer, Program, Watch, Watcher};
+use super::{collectives::all_gather, launch::Launch};
 use crate::error::{Error, GroupError, Result};
 
 /// Values, or bytes, that go over the wire at once: bounds what the sum itself holds (two buffers

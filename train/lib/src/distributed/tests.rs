@@ -3,16 +3,14 @@
 use std::collections::BTreeSet;
 
 use burn::tensor::Device;
-use ember_data::random::rng;
-use ember_data::tokens::TokenFile;
 use ember_data::windows::{TrainWindows, ValWindows, WindowRule};
+use ember_data::{random::rng, tokens::TokenFile};
 use ember_model::{Gpt, GptConfig};
 use itertools::Itertools;
 use proptest::prelude::*;
 use rand_chacha::rand_core::Rng;
 
-use super::threads::ThreadGroup;
-use super::*;
+use super::{threads::ThreadGroup, *};
 use crate::error::{Error, GroupError};
 use crate::run::evaluate::evaluate;
 use crate::step::gradient::{Gradient, Passes, gradient};

@@ -2,12 +2,10 @@
 //! the others within two seconds without a word on the run. A thread beside the training looks
 //! after the processes on its machine.
 
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, sync::Arc, thread};
 
 use ember_host::interrupt::Interrupt;
 

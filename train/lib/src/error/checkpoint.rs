@@ -2,8 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::cause::Cause;
-use super::optimizer::OptimizerError;
+use super::{cause::Cause, optimizer::OptimizerError};
 
 /// Why a checkpoint cannot be saved or taken up.
 #[derive(Debug, thiserror::Error)]

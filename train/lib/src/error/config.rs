@@ -1,7 +1,6 @@
 //! Why a configuration cannot run: each error is one line that names the key.
 
-use std::io;
-use std::path::PathBuf;
+use std::{io, path::PathBuf};
 
 use ember_kernels::limits::LimitError;
 

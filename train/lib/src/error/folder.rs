@@ -1,7 +1,6 @@
 //! Why a folder is no run's, or not this process's.
 
-use std::io;
-use std::path::PathBuf;
+use std::{io, path::PathBuf};
 
 use ember_host::file_error::FileError;
 

@@ -1,7 +1,6 @@
 //! Why a log cannot be written or read.
 
-use std::io;
-use std::path::PathBuf;
+use std::{io, path::PathBuf};
 
 use ember_host::file_error::FileError;
 

@@ -18,9 +18,8 @@ use std::io;
 use ember_data::{prepare, tokenizer, tokens, windows};
 use ember_decoding::run_folder::FindError;
 use ember_host::file_error::FileError;
-use ember_model::ShapeError;
-use ember_model::device::DeviceError;
 use ember_model::folder::FolderError as ModelFolderError;
+use ember_model::{ShapeError, device::DeviceError};
 
 pub use cause::Cause;
 pub use checkpoint::CheckpointError;

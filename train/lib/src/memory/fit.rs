@@ -10,9 +10,7 @@ use ember_model::GptConfig;
 
 use super::prediction::{Kernels, Parts, training};
 use crate::config::{Settings, TrainConfig};
-use crate::distributed::largest_divisor;
-use crate::error::DoesNotFit;
-use crate::units::bytes;
+use crate::{distributed::largest_divisor, error::DoesNotFit, units::bytes};
 
 /// What a run was given so that it fits, and why.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,16 +3,14 @@
 
 use ember_host::memory::ASSUMED_BYTES;
 use ember_kernels::limits::{Use, check_heads};
-use ember_model::GptConfig;
-use ember_model::device::Selected;
+use ember_model::{GptConfig, device::Selected};
 
 use super::fit::{Fit, Fitted, Undecided, fit, fit_to_memory};
 use super::keeping::keep_where_there_is_room;
 use super::prediction::{Kernels, training};
-use crate::config::precision::float_dtype;
 use crate::config::{Precision, TrainConfig};
 use crate::error::{ConfigError, Result};
-use crate::units::bytes;
+use crate::{config::precision::float_dtype, units::bytes};
 
 /// Gives `config`, whose micro-batch nobody set, one that fits into `memory` bytes, or where nobody
 /// can say how much there is, into the device's.

@@ -2,10 +2,9 @@
 //! it, in `training/`, what only training needs: the optimizer's moments and where in the data the
 //! run stands. Where an average of the weights is kept, it is such a folder too, in `ema/`.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::{collections::BTreeMap, io::Write};
 
 use burn::tensor::Device;
 use ember_data::tokenizer::Tokenizer;
@@ -18,9 +17,7 @@ use ember_model::{Gpt, checkpoint};
 use super::disk;
 use super::folder::{DAMAGED, Pointer, RunFolder, step_of};
 use crate::error::{CheckpointError, Error, Result};
-use crate::note::Note;
-use crate::step::optimizer::Optimizer;
-use crate::step::progress::Progress;
+use crate::{note::Note, step::optimizer::Optimizer, step::progress::Progress};
 
 const STATE: &str = "training/state.json";
 const EVALUATIONS: &str = "training/evaluations.json";

@@ -1,7 +1,6 @@
 //! Room on the disk, asked for before a save.
 
-use std::fs;
-use std::path::Path;
+use std::{fs, path::Path};
 
 use crate::error::DiskFull;
 

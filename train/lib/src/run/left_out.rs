@@ -4,16 +4,11 @@
 use burn::optim::GradientsParams;
 use ember_model::Gpt;
 
-use super::report::Row;
-use super::training::Trainer;
-use super::weights::ensure_whole;
-use crate::distributed::all_ok;
+use super::{report::Row, training::Trainer, weights::ensure_whole};
 use crate::error::{GuardError, Result};
-use crate::step::guard::diagnosis::diagnose;
 use crate::step::guard::report::{Report, windows_as_text};
-use crate::step::progress::Progress;
 use crate::step::{Learner, StepResult};
-use crate::units::grouped;
+use crate::{distributed::all_ok, step::guard::diagnosis::diagnose, step::progress::Progress, units::grouped};
 
 impl Trainer<'_> {
     /// Leaves out the batch that was just tried, whose loss or gradient is not finite: says so, and

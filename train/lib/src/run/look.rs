@@ -3,23 +3,14 @@
 
 use std::time::Instant;
 
-use burn::module::Module;
-use burn::tensor::FloatDType;
+use burn::{module::Module, tensor::FloatDType};
 use ember_model::Gpt;
 
 use super::checkpoint::{Checkpoint, save_evaluations};
-use super::evaluate::evaluate;
-use super::folder::Pointer;
 use super::report::{EvalReport, Row, StepReport};
-use super::sample;
-use super::training::Trainer;
-use super::weights::ensure_whole;
-use crate::distributed::exchange;
-use crate::error::Result;
-use crate::memory;
-use crate::note::Note;
-use crate::step::progress::Progress;
+use super::{evaluate::evaluate, folder::Pointer, sample, training::Trainer, weights::ensure_whole};
 use crate::step::{Learner, StepResult};
+use crate::{distributed::exchange, error::Result, memory, note::Note, step::progress::Progress};
 
 impl Trainer<'_> {
     /// Saves the checkpoint of this step, then removes those that are not to be kept; the process

@@ -41,16 +41,13 @@ pub mod verify;
 mod weights;
 
 use ember_data::prepare::{Dataset, Marks};
-use ember_model::Gpt;
-use ember_model::device::Selected;
+use ember_model::{Gpt, device::Selected};
 
-use crate::config::TrainConfig;
-use crate::config::precision::float_dtype;
 use crate::distributed::{ProcessGroup, all_ok, broadcast, exchange};
 use crate::error::{GroupError, Result};
-use crate::step::optimizer::Optimizer;
 use crate::step::progress::{DataChecksums, Progress};
 use crate::step::{InFlight, Learner};
+use crate::{config::TrainConfig, config::precision::float_dtype, step::optimizer::Optimizer};
 use folder::RunFolder;
 use init::first_model;
 use report::{Records, Reporter, RunFacts};

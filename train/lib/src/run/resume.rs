@@ -5,22 +5,17 @@ use std::path::Path;
 use ember_data::prepare::Dataset;
 use ember_model::device::Selected;
 
-use super::Run;
 use super::checkpoint::{self, Restored};
 use super::folder::{RunFolder, step_of};
 use super::init::{first_model, is_model_of};
 use super::report::{Reporter, Row, jsonl, records};
-use super::text;
+use super::{Run, text};
 use crate::config::{Curve, TrainConfig, precision};
 use crate::distributed::{ProcessGroup, all_ok, broadcast, share};
 use crate::error::{CheckpointError, Error, LogError, Result, TextError};
-use crate::evaluations::Evaluations;
-use crate::memory;
-use crate::memory::fit::share_of;
 use crate::memory::on_device::{check_attention, keeps_freed_memory};
-use crate::note::Note;
-use crate::step::optimizer::Optimizer;
 use crate::step::progress::{DataChecksums, Progress};
+use crate::{evaluations::Evaluations, memory, memory::fit::share_of, note::Note, step::optimizer::Optimizer};
 
 /// Takes up the run in `path` where it stands, with each `key=value` of `changes` applied from here
 /// on.

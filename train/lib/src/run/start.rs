@@ -7,22 +7,16 @@ use ember_data::prepare::{Dataset, Manifest, PrepareOptions, Silent};
 use ember_model::GptConfig;
 use ember_model::device::{self, DeviceChoice, Selected};
 
-use super::folder::RunFolder;
-use super::init::Init;
-use super::report::Reporter;
-use super::sample;
 use super::text::{self, absolute};
 use super::time_budget::{Pace, TimeBudget};
 use super::{Run, device_line};
+use super::{folder::RunFolder, init::Init, report::Reporter, sample};
 use crate::config::{DataConfig, DeviceKind, Settings, TextFacts, TrainConfig, precision};
 use crate::distributed::{Launch, ProcessGroup, all_ok, broadcast, check_share, launch};
 use crate::error::{ConfigError, Error, Result};
-use crate::memory;
 use crate::memory::fit::{Fit, Undecided, fit_to_memory, share_of};
-use crate::memory::keeping::give_back_freed_memory;
 use crate::memory::on_device::{check_attention, doubt, fit_to_device, keeps_freed_memory};
-use crate::memory::prediction::Kernels;
-use crate::note::Note;
+use crate::{memory, memory::keeping::give_back_freed_memory, memory::prediction::Kernels, note::Note};
 
 /// What a program may do in its own way while a run begins.
 pub trait Caller {

@@ -5,22 +5,14 @@
 
 use std::time::Instant;
 
-use ember_data::prepare::Marks;
-use ember_data::tokenizer::Tokenizer;
-use ember_data::windows::ValWindows;
+use ember_data::{prepare::Marks, tokenizer::Tokenizer, windows::ValWindows};
 use ember_kernels::gpu::attention_said;
 use ember_model::{Gpt, tuning};
 
-use super::folder::RunFolder;
 use super::report::{Records, Reporter, Row};
-use super::schedule::Schedule;
-use super::speedometer::Speedometer;
-use super::time_budget::TimeBudget;
-use crate::distributed::broadcast;
-use crate::error::Result;
-use crate::memory::keeping::give_back_freed_memory;
-use crate::note::Note;
+use super::{folder::RunFolder, schedule::Schedule, speedometer::Speedometer, time_budget::TimeBudget};
 use crate::step::{Attempt, Drained, Learner, MOST_IN_FLIGHT, StepResult};
+use crate::{distributed::broadcast, error::Result, memory::keeping::give_back_freed_memory, note::Note};
 
 /// A run in progress: what learns, what is kept of it, and whom it tells.
 pub struct Trainer<'a> {

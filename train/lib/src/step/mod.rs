@@ -17,9 +17,8 @@ use burn::optim::GradientsParams;
 use ember_data::windows::TrainWindows;
 use ember_model::Gpt;
 
-use crate::config::TrainConfig;
 use crate::distributed::{ProcessGroup, broadcast_number, exchange, share};
-use crate::error::Result;
+use crate::{config::TrainConfig, error::Result};
 use gradient::{Enqueued, Gradient, Passes, enqueue, gradient};
 use guard::Verdict;
 use optimizer::{Decided, Optimizer, global_norm};

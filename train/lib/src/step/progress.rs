@@ -4,8 +4,7 @@
 use ember_data::prepare::Manifest;
 use serde::{Deserialize, Serialize};
 
-use super::gradient::LossScale;
-use super::guard::Guard;
+use super::{gradient::LossScale, guard::Guard};
 use crate::evaluations::Evaluations;
 
 /// Where a run stands, and in what. With the configuration's seed, every random draw of a step

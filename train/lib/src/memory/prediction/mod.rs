@@ -13,8 +13,7 @@ mod walk;
 use burn::tensor::Device;
 use ember_decoding::score::MOST_LOGITS;
 use ember_kernels::is_cpu;
-use ember_model::GptConfig;
-use ember_model::operations::Operations;
+use ember_model::{GptConfig, operations::Operations};
 use serde::Serialize;
 
 pub use training::training;

@@ -4,8 +4,7 @@
 //! A step is the same walk back through the operations as in [`super`], in bytes, over one graph or
 //! over segment after segment.
 
-use ember_model::GptConfig;
-use ember_model::operations::Operations;
+use ember_model::{GptConfig, operations::Operations};
 
 use super::walk::{Costs, Products, Walk};
 use super::{Kernels, Parts, Prediction, Sizes, bytes};

@@ -5,9 +5,7 @@ use std::path::{Path, PathBuf};
 
 use ember_host::file_error::{At, FileError};
 
-use super::contents::Contents;
-use super::contents::REMOVING;
-use super::is_run;
+use super::{contents::Contents, contents::REMOVING, is_run};
 use crate::error::FolderError;
 use crate::run::folder::{LOCK, RunFolder};
 

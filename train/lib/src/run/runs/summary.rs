@@ -1,20 +1,17 @@
 //! What a run's folder tells of the run, in a line.
 
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::UNIX_EPOCH;
+use std::{fs, time::UNIX_EPOCH};
 
 use ember_data::prepare::Manifest;
 use ember_decoding::run_folder::RUNS;
 use serde::{Serialize, Serializer};
 
 use super::contents::REMOVING;
-use crate::error::LogError;
 use crate::evaluations::{Best, Evaluations};
-use crate::run::disk::used_bytes;
 use crate::run::folder::{self, Pointer, RunFolder, step_of};
 use crate::run::report::{Row, jsonl};
-use crate::run::text::data_folder;
+use crate::{error::LogError, run::disk::used_bytes, run::text::data_folder};
 
 /// Whether a run is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -2,8 +2,7 @@
 //! float16 the smallest gradients would become 0, so the loss is multiplied by a power of two
 //! before the backward, and the gradient divided by it after.
 
-use burn::module::ParamId;
-use burn::optim::GradientsParams;
+use burn::{module::ParamId, optim::GradientsParams};
 use ember_model::{Gpt, Parameter};
 use serde::{Deserialize, Serialize};
 

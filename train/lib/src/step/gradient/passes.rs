@@ -1,8 +1,7 @@
 //! How the windows of a step go through the model.
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use ember_data::random;
-use ember_data::windows::Batch;
+use ember_data::{random, windows::Batch};
 use ember_kernels::cross_entropy::Objective;
 use ember_kernels::{DropoutMask, is_cpu};
 use ember_model::Gpt;

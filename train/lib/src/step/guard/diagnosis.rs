@@ -1,14 +1,12 @@
 //! Where the first value that is not finite comes from: in the forward pass, taken again layer by
 //! layer, else in the gradient.
 
-use burn::optim::GradientsParams;
-use burn::tensor::Tensor;
+use burn::{optim::GradientsParams, tensor::Tensor};
 use ember_data::windows::{Batch, TrainWindows};
 use ember_model::Gpt;
 use serde::Serialize;
 
-use crate::error::Result;
-use crate::step::gradient::inputs;
+use crate::{error::Result, step::gradient::inputs};
 
 /// The first values that are not finite, and where they stand.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

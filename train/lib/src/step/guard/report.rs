@@ -3,15 +3,12 @@
 
 use std::path::Path;
 
-use ember_data::tokenizer::Tokenizer;
-use ember_data::windows::TrainWindows;
-use ember_host::file_error::At;
-use ember_host::files::write_atomic;
+use ember_data::{tokenizer::Tokenizer, windows::TrainWindows};
+use ember_host::{file_error::At, files::write_atomic};
 use serde::Serialize;
 
 use super::diagnosis::Diagnosis;
-use crate::error::Result;
-use crate::units::grouped;
+use crate::{error::Result, units::grouped};
 
 /// Characters of text in the line.
 const SHORT: usize = 60;

@@ -12,13 +12,10 @@ mod state;
 
 use std::collections::BTreeMap;
 
-use burn::module::ParamId;
-use burn::optim::GradientsParams;
 use burn::tensor::{Device, Tensor};
-use ember_kernels::gpu::tensor::cube;
-use ember_kernels::is_cpu;
+use burn::{module::ParamId, optim::GradientsParams};
 use ember_kernels::optimizer::gpu::{self, AdamWStep};
-use ember_kernels::optimizer::sum_of_squares;
+use ember_kernels::{gpu::tensor::cube, is_cpu, optimizer::sum_of_squares};
 use ember_model::{Gpt, GptConfig, Parameter, ParameterMapper};
 
 pub use adamw::AdamWConfig;
