@@ -28,8 +28,8 @@ impl Comparison {
     }
 }
 
-/// The lists of numbers that a part comes out as.
-type Numbers = Vec<Vec<f32>>;
+/// What is computed on a device in a precision: for each part, lists of numbers.
+type Compute = dyn Fn(&Device, FloatDType) -> Vec<Vec<Vec<f32>>>;
 
 /// A kernel or a model.
 pub(super) struct Check {
@@ -38,8 +38,7 @@ pub(super) struct Check {
     pub(super) parts: &'static [&'static str],
     /// How many roundings may add up in it.
     pub(super) roundings: f64,
-    /// On a device in a precision: for each part, lists of numbers.
-    pub(super) compute: Box<dyn Fn(&Device, FloatDType) -> Vec<Numbers>>,
+    pub(super) compute: Box<Compute>,
 }
 
 impl Check {
