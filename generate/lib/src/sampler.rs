@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn draws_without_a_processor_follow_the_softmax() {
         assert!(passes(chi_square(Chain::default(), &logits(), &normalised(SHUFFLED))));
-        let off_by_five_percent = vec![Arc::new(Temperature(1.05)) as Arc<dyn LogitsProcessor>];
+        let off_by_five_percent = vec![Arc::new(temperature(1.05)) as Arc<dyn LogitsProcessor>];
         assert!(!passes(chi_square(Chain::of(off_by_five_percent), &logits(), &normalised(SHUFFLED))));
     }
 
@@ -198,9 +198,9 @@ mod tests {
             weights
         };
         check(
-            LogitBias::new(&[(vec![0], f32::ln(3.0)), (vec![1, 3, 2], f32::ln(4.0)), (vec![5, 2], f32::ln(2.0))]),
+            logit_bias(&[(vec![0], f32::ln(3.0)), (vec![1, 3, 2], f32::ln(4.0)), (vec![5, 2], f32::ln(2.0))]),
             with(&[(0, 3.0), (2, 4.0)]),
-            LogitBias::new(&[(vec![0], f32::ln(3.0)), (vec![2], f32::ln(8.0))]), // whatever came before
+            logit_bias(&[(vec![0], f32::ln(3.0)), (vec![2], f32::ln(8.0))]), // whatever came before
         );
         // 0 was said before and has a negative logit; 1, 3 and 5 have positive ones.
         let penalised = |id: usize| match (SHUFFLED[id].ln() + 2.0, [0, 1, 3, 5].contains(&id)) {
@@ -208,30 +208,26 @@ mod tests {
             (logit, true) if logit < 0.0 => (logit * 1.5).exp(),
             (logit, true) => (logit / 1.5).exp(),
         };
+        check(repetition_penalty(1.5, History::All), [0, 1, 2, 3, 4, 5].map(penalised), AlwaysDivides(1.5));
         check(
-            RepetitionPenalty { penalty: 1.5, history: History::All },
-            [0, 1, 2, 3, 4, 5].map(penalised),
-            AlwaysDivides(1.5),
-        );
-        check(
-            PresencePenalty { penalty: 0.7, history: History::Generated },
+            presence_penalty(0.7, History::Generated),
             with(&[(1, (-0.7_f64).exp()), (3, (-0.7_f64).exp())]),
-            PresencePenalty { penalty: 0.7, history: History::All }, // counts the prompt
+            presence_penalty(0.7, History::All), // counts the prompt
         );
         check(
-            FrequencyPenalty { penalty: 0.4, history: History::Generated },
+            frequency_penalty(0.4, History::Generated),
             with(&[(1, (-0.8_f64).exp()), (3, (-0.4_f64).exp())]),
-            PresencePenalty { penalty: 0.4, history: History::Generated }, // counts each token once
+            presence_penalty(0.4, History::Generated), // counts each token once
         );
-        check(NoRepeatNgram(2), with(&[(5, 0.0)]), NoRepeatNgram(4));
+        check(no_repeat_ngram(2), with(&[(5, 0.0)]), no_repeat_ngram(4));
         check(
-            BadWords::new(&[vec![3, 1], vec![5, 0], vec![2]], &[2]),
+            bad_words(&[vec![3, 1], vec![5, 0], vec![2]], &[2]),
             with(&[(1, 0.0)]),
-            BadWords::new(&[vec![3, 1], vec![5, 0], vec![2]], &[]), // lets nothing end
+            bad_words(&[vec![3, 1], vec![5, 0], vec![2]], &[]), // lets nothing end
         );
-        let ends = |count| MinNewTokens { count, end_tokens: vec![3] };
+        let ends = |count| min_new_tokens(count, vec![3]);
         check(ends(4), with(&[(3, 0.0)]), ends(3));
-        check(Suppress(vec![2, 4]), with(&[(2, 0.0), (4, 0.0)]), Suppress(vec![2]));
+        check(suppress(vec![2, 4]), with(&[(2, 0.0), (4, 0.0)]), suppress(vec![2]));
     }
 
     /// The paper's repetition penalty, which rewards what has a negative logit.
@@ -253,23 +249,23 @@ mod tests {
     fn draws_follow_each_sampling_knob_exactly() {
         let without = |below: f64| SHUFFLED.map(|p| if p < below { 0.0 } else { p });
         let (best_three, best_four, all_but_the_worst) = (without(0.2), without(0.05), without(0.03));
-        check(Temperature(2.0), SHUFFLED.map(f64::sqrt), Temperature(2.2)); // p^(1/T)
-        check(TopK(4), best_four, TopK(3));
-        check(TopKExactly(4), best_four, TopKExactly(5));
-        let top_p = |p| TopP { p, keep: 1 };
+        check(temperature(2.0), SHUFFLED.map(f64::sqrt), temperature(2.2)); // p^(1/T)
+        check(top_k(4), best_four, top_k(3));
+        check(top_k_exactly(4), best_four, top_k_exactly(5));
+        let top_p = |p| top_p(p, 1);
         check(top_p(0.9), best_three, top_p(0.92)); // one too many
         check(top_p(0.9), best_three, top_p(0.69)); // one too few
-        let from_the_top = |p| TopPFromTheTop { p, keep: 1 };
+        let from_the_top = |p| top_p_from_the_top(p, 1);
         check(from_the_top(0.89), best_three, from_the_top(0.91));
-        let min_p = |share| MinP { share, keep: 1 };
+        let min_p = |share| min_p(share, 1);
         check(min_p(0.1), best_four, min_p(0.06));
         // The entropy is 1.383 nats; nearest to it are the surprises of 0.3, then 0.2, then 0.4.
         let typical = [0.0, 0.0, 0.0, 0.30, 0.0, 0.20];
-        check(TypicalP { mass: 0.45, keep: 1 }, typical, top_p(0.45)); // takes the best instead
-        check(TypicalPExactly { mass: 0.45, keep: 1 }, typical, TypicalPExactly { mass: 0.55, keep: 1 });
-        let epsilon = |epsilon| EpsilonCutoff { epsilon, keep: 1 };
+        check(typical_p(0.45, 1), typical, top_p(0.45)); // takes the best instead
+        check(typical_p_exactly(0.45, 1), typical, typical_p_exactly(0.55, 1));
+        let epsilon = |epsilon| epsilon_cutoff(epsilon, 1);
         check(epsilon(0.025), all_but_the_worst, epsilon(0.035));
         // eta = min(0.25, 0.5 e^-1.383) = 0.125
-        check(EtaCutoff { epsilon: 0.25, keep: 1 }, best_three, epsilon(0.25)); // forgets the entropy
+        check(eta_cutoff(0.25, 1), best_three, epsilon(0.25)); // forgets the entropy
     }
 }

@@ -10,7 +10,7 @@ use rand::RngExt;
 
 use super::tests::{chars_of_json, regex, words_tokenizer};
 use super::{Constraint, Grammar};
-use crate::processors::{Chain, LogitsProcessor, Step, Temperature};
+use crate::processors::{Chain, LogitsProcessor, Step, temperature};
 use crate::sampler::draw;
 
 const VOCAB: usize = 50_257;
@@ -57,7 +57,7 @@ fn a_mask_of_50257_tokens() {
         let constraint = Arc::new(Constraint::new(grammar, &tokenizer, VOCAB, &[end]).unwrap());
         println!("{name}: ready after {:.1} ms", started.elapsed().as_secs_f64() * 1e3);
         let mut steps: Vec<f64> = Vec::new();
-        let chain = Chain::of(vec![constraint.clone(), Arc::new(Temperature(0.9))]);
+        let chain = Chain::of(vec![constraint.clone(), Arc::new(temperature(0.9))]);
         for sequence in 0..20 {
             let mut generated = Vec::new();
             for _ in 0..100 {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::cases::{Expression, is_json_of, random_schema};
 use super::*;
 use crate::config::{GenerationConfig, Strategy};
-use crate::processors::{Chain, Temperature, TopK};
+use crate::processors::{Chain, temperature, top_k};
 use crate::{completion::FinishReason, generate::generate_batch, plan::Plan, sampler::greedy};
 
 /// Text that an expression matches, called as the program calls it.
@@ -210,9 +210,9 @@ fn no_other_step_brings_a_forbidden_token_back() {
     let constraint: Arc<dyn LogitsProcessor> = Arc::new(constraint(regex("[bc]{9}").unwrap(), &tokenizer));
     let mut generated = Vec::new();
     for (step, wish) in [0, 3, 4, 2, 0, 1, 3, 4, 0].into_iter().enumerate() {
-        let temperature: Arc<dyn LogitsProcessor> = Arc::new(Temperature(50.0));
+        let temperature: Arc<dyn LogitsProcessor> = Arc::new(temperature(50.0));
         let chain =
-            Chain::of(vec![Arc::new(Wish(wish)), constraint.clone(), temperature, Arc::new(TopK(1 + step % 3))]);
+            Chain::of(vec![Arc::new(Wish(wish)), constraint.clone(), temperature, Arc::new(top_k(1 + step % 3))]);
         let mut logits = vec![0.3, 0.2, 0.1, 0.0, 0.4];
         chain.process(&Step { prompt: &[0], generated: &generated }, &mut logits);
         let expected = if wish == 2 { 2 } else { 1 };

@@ -1,10 +1,11 @@
 //! Biases and bans: what may follow, judged by the ids alone.
 
-use super::{LogitsProcessor, Step};
+use super::{Processor, Step};
 use crate::config::last_of_each;
 
-/// The last token of `sequence`, if the others have just been produced. Like transformers, which asks for a text as long as
-/// the whole sequence, a sequence of several tokens is not looked for in a shorter text, even one that ends in its prefix.
+/// The last token of `sequence`, if the others have just been produced. Like transformers, which
+/// asks for a text as long as the whole sequence, a sequence of several tokens is not looked for in
+/// a shorter text, even one that ends in its prefix.
 fn completed_by(sequence: &[u32], step: &Step) -> Option<u32> {
     let (&last, before) = sequence.split_last()?;
     let long_enough = before.is_empty() || step.len() >= sequence.len();
@@ -20,120 +21,58 @@ fn ban(ids: impl IntoIterator<Item = u32>, logits: &mut [f32]) {
     }
 }
 
-/// Adds a bias to the logit of a token, or of the last token of a sequence when the others have just been produced
-/// (transformers `SequenceBiasLogitsProcessor`).
-#[derive(Clone, Debug)]
-pub struct LogitBias {
-    biases: Vec<(Vec<u32>, f32)>,
-}
-
-impl LogitBias {
-    /// The biases given, finite or minus infinity; of one sequence's several biases the last counts.
-    pub fn new(biases: &[(Vec<u32>, f32)]) -> Self {
-        Self { biases: last_of_each(biases.iter().cloned()) }
-    }
-}
-
-impl LogitsProcessor for LogitBias {
-    fn name(&self) -> &'static str {
-        "logit-bias"
-    }
-
-    fn process(&self, step: &Step, logits: &mut [f32]) {
-        for (sequence, bias) in &self.biases {
+/// Adds a bias, finite or minus infinity, to the logit of a token, or of the last token of a
+/// sequence when the others have just been produced; of one sequence's several biases the last
+/// counts (transformers `SequenceBiasLogitsProcessor`).
+pub fn logit_bias(biases: &[(Vec<u32>, f32)]) -> Processor {
+    let biases = last_of_each(biases.iter().cloned());
+    Processor::new("logit-bias", move |step, logits| {
+        for (sequence, bias) in &biases {
             if let Some(logit) = completed_by(sequence, step).and_then(|id| logits.get_mut(id as usize)) {
                 *logit += bias;
             }
         }
-    }
+    })
 }
 
-/// Removes each token that would complete n tokens in a row which the text, prompt included, already holds
+/// Removes each token that would complete n tokens in a row, n at least 1, which the text, prompt included, already holds
 /// ([Paulus, Xiong and Socher 2017, section 2.5](https://arxiv.org/abs/1705.04304); transformers
 /// `NoRepeatNGramLogitsProcessor`).
-#[derive(Clone, Copy, Debug)]
-pub struct NoRepeatNgram(
-    /// n, at least 1.
-    pub usize,
-);
-
-impl LogitsProcessor for NoRepeatNgram {
-    fn name(&self) -> &'static str {
-        "no-repeat-ngram-size"
-    }
-
-    fn process(&self, step: &Step, logits: &mut [f32]) {
+pub fn no_repeat_ngram(n: usize) -> Processor {
+    Processor::new("no-repeat-ngram-size", move |step, logits| {
         let ids: Vec<u32> = step.last(step.len()).collect();
-        if self.0 == 0 || ids.len() < self.0 {
+        if n == 0 || ids.len() < n {
             return;
         }
-        let begun = &ids[ids.len() + 1 - self.0..];
-        let repeated = ids.windows(self.0).filter(|ngram| ngram.starts_with(begun));
-        ban(repeated.map(|ngram| ngram[self.0 - 1]), logits);
-    }
+        let begun = &ids[ids.len() + 1 - n..];
+        let repeated = ids.windows(n).filter(|ngram| ngram.starts_with(begun));
+        ban(repeated.map(|ngram| ngram[n - 1]), logits);
+    })
 }
 
 /// Removes the last token of each bad word whose other tokens have just been produced (transformers
-/// `NoBadWordsLogitsProcessor`).
-#[derive(Clone, Debug)]
-pub struct BadWords {
-    words: Vec<Vec<u32>>,
+/// `NoBadWordsLogitsProcessor`). A word that is a lone end token is left out, or nothing could end.
+pub fn bad_words(words: &[Vec<u32>], end_tokens: &[u32]) -> Processor {
+    let is_end = |word: &Vec<u32>| word.len() == 1 && end_tokens.contains(&word[0]);
+    let words: Vec<Vec<u32>> = words.iter().filter(|word| !is_end(word)).cloned().collect();
+    Processor::new("bad-words", move |step, logits| {
+        ban(words.iter().filter_map(|word| completed_by(word, step)), logits);
+    })
 }
 
-impl BadWords {
-    /// The words given as token ids; a word that is a lone end token is left out, or nothing could end.
-    pub fn new(words: &[Vec<u32>], end_tokens: &[u32]) -> Self {
-        let is_end = |word: &Vec<u32>| word.len() == 1 && end_tokens.contains(&word[0]);
-        Self { words: words.iter().filter(|word| !is_end(word)).cloned().collect() }
-    }
-}
-
-impl LogitsProcessor for BadWords {
-    fn name(&self) -> &'static str {
-        "bad-words"
-    }
-
-    fn process(&self, step: &Step, logits: &mut [f32]) {
-        ban(self.words.iter().filter_map(|word| completed_by(word, step)), logits);
-    }
-}
-
-/// Removes the end tokens until enough tokens have been generated (transformers `MinNewTokensLengthLogitsProcessor`).
-#[derive(Clone, Debug)]
-pub struct MinNewTokens {
-    /// How many tokens are enough.
-    pub count: usize,
-    /// The end tokens' ids.
-    pub end_tokens: Vec<u32>,
-}
-
-impl LogitsProcessor for MinNewTokens {
-    fn name(&self) -> &'static str {
-        "min-new-tokens"
-    }
-
-    fn process(&self, step: &Step, logits: &mut [f32]) {
-        if step.generated.len() < self.count {
-            ban(self.end_tokens.iter().copied(), logits);
+/// Removes the end tokens until `count` tokens have been generated (transformers
+/// `MinNewTokensLengthLogitsProcessor`).
+pub fn min_new_tokens(count: usize, end_tokens: Vec<u32>) -> Processor {
+    Processor::new("min-new-tokens", move |step, logits| {
+        if step.generated.len() < count {
+            ban(end_tokens.iter().copied(), logits);
         }
-    }
+    })
 }
 
 /// Removes tokens always (transformers `SuppressTokensLogitsProcessor`).
-#[derive(Clone, Debug)]
-pub struct Suppress(
-    /// The tokens' ids.
-    pub Vec<u32>,
-);
-
-impl LogitsProcessor for Suppress {
-    fn name(&self) -> &'static str {
-        "suppress-tokens"
-    }
-
-    fn process(&self, _: &Step, logits: &mut [f32]) {
-        ban(self.0.iter().copied(), logits);
-    }
+pub fn suppress(ids: Vec<u32>) -> Processor {
+    Processor::new("suppress-tokens", move |_, logits| ban(ids.iter().copied(), logits))
 }
 
 #[cfg(test)]
@@ -147,7 +86,7 @@ mod tests {
 
     #[test]
     fn a_bias_waits_for_the_tokens_before_its_own() {
-        let bias = LogitBias::new(&[(vec![0], 1.0), (vec![3, 1], 2.0), (vec![2, 3, 1], -4.0), (vec![0], 0.5)]);
+        let bias = logit_bias(&[(vec![0], 1.0), (vec![3, 1], 2.0), (vec![2, 3, 1], -4.0), (vec![0], 0.5)]);
         assert_eq!(processed(&bias, &step(&[0, 2], &[]), &[0.0; 4]), [0.5, 0.0, 0.0, 0.0]);
         assert_eq!(processed(&bias, &step(&[0, 3], &[]), &[0.0; 4]), [0.5, 2.0, 0.0, 0.0]);
         assert_eq!(processed(&bias, &step(&[0, 2], &[3]), &[0.0; 4]), [0.5, -2.0, 0.0, 0.0]);
@@ -158,18 +97,18 @@ mod tests {
     #[test]
     fn ngrams_of_the_prompt_and_across_its_end() {
         let text = step(&[0, 1, 2, 0], &[1, 3, 0]);
-        assert_eq!(kept_after(&NoRepeatNgram(1), &text, &[0.0; 5]), [4]);
-        assert_eq!(kept_after(&NoRepeatNgram(2), &text, &[0.0; 5]), [0, 2, 3, 4]);
+        assert_eq!(kept_after(&no_repeat_ngram(1), &text, &[0.0; 5]), [4]);
+        assert_eq!(kept_after(&no_repeat_ngram(2), &text, &[0.0; 5]), [0, 2, 3, 4]);
         let across = step(&[3, 0], &[1, 2, 0, 1]);
-        assert_eq!(kept_after(&NoRepeatNgram(3), &across, &[0.0; 5]), [0, 1, 3, 4]);
-        assert_eq!(kept_after(&NoRepeatNgram(7), &across, &[0.0; 5]), [0, 1, 2, 3, 4]);
+        assert_eq!(kept_after(&no_repeat_ngram(3), &across, &[0.0; 5]), [0, 1, 3, 4]);
+        assert_eq!(kept_after(&no_repeat_ngram(7), &across, &[0.0; 5]), [0, 1, 2, 3, 4]);
         // Six tokens, of which none is behind the last five.
-        assert_eq!(kept_after(&NoRepeatNgram(6), &across, &[0.0; 5]), [0, 1, 2, 3, 4]);
+        assert_eq!(kept_after(&no_repeat_ngram(6), &across, &[0.0; 5]), [0, 1, 2, 3, 4]);
     }
 
     #[test]
     fn a_bad_word_is_stopped_at_its_last_token_and_a_lone_end_token_is_none() {
-        let words = BadWords::new(&[vec![1], vec![4], vec![2, 3], vec![3, 4]], &[4]);
+        let words = bad_words(&[vec![1], vec![4], vec![2, 3], vec![3, 4]], &[4]);
         assert_eq!(kept_after(&words, &step(&[0, 0], &[]), &[0.0; 5]), [0, 2, 3, 4]);
         assert_eq!(kept_after(&words, &step(&[0, 2], &[]), &[0.0; 5]), [0, 2, 4]);
         assert_eq!(kept_after(&words, &step(&[0], &[3]), &[0.0; 5]), [0, 2, 3]);
@@ -177,9 +116,9 @@ mod tests {
 
     #[test]
     fn ends_wait_and_suppressed_tokens_never_come() {
-        let ends = MinNewTokens { count: 2, end_tokens: vec![1, 3] };
+        let ends = min_new_tokens(2, vec![1, 3]);
         assert_eq!(kept_after(&ends, &step(&[0, 0, 0], &[2]), &[0.0; 4]), [0, 2]);
         assert_eq!(kept_after(&ends, &step(&[0], &[2, 2]), &[0.0; 4]), [0, 1, 2, 3]);
-        assert_eq!(kept_after(&Suppress(vec![0, 2]), &step(&[0], &[2, 2]), &[0.0; 4]), [1, 3]);
+        assert_eq!(kept_after(&suppress(vec![0, 2]), &step(&[0], &[2, 2]), &[0.0; 4]), [1, 3]);
     }
 }

@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{
-    BadWords, FrequencyPenalty, Knob, LogitBias, LogitsProcessor, MinNewTokens, NoRepeatNgram, PresencePenalty,
-    RepetitionPenalty, Rules, Step, Suppress,
-};
+use super::{Knob, LogitsProcessor, Processor, Rules, Step, bans, penalties};
 use crate::error::{Error, Result};
 use crate::{config::GenerationConfig, softmax::highest};
 
@@ -27,27 +24,28 @@ impl Chain {
         others: impl IntoIterator<Item = Arc<dyn LogitsProcessor>>,
     ) -> Self {
         let mut chain = Self::default();
-        let (repetition, counts) = (rules.repetition_history, rules.count_history);
-        chain.push(!config.logit_bias.is_empty(), || LogitBias::new(&config.logit_bias));
+        chain.push(!config.logit_bias.is_empty(), || bans::logit_bias(&config.logit_bias));
         let penalty = config.repetition_penalty;
-        chain.push(penalty != 1.0, || RepetitionPenalty { penalty, history: repetition });
-        let penalty = config.presence_penalty;
-        chain.push(penalty != 0.0, || PresencePenalty { penalty, history: counts });
+        chain.push(penalty != 1.0, || penalties::repetition_penalty(penalty, rules.repetition_history));
+        let (penalty, history) = (config.presence_penalty, rules.count_history);
+        chain.push(penalty != 0.0, || penalties::presence_penalty(penalty, history));
         let penalty = config.frequency_penalty;
-        chain.push(penalty != 0.0, || FrequencyPenalty { penalty, history: counts });
-        chain.push(config.no_repeat_ngram_size > 0, || NoRepeatNgram(config.no_repeat_ngram_size));
-        chain.push(!config.bad_words.is_empty(), || BadWords::new(&config.bad_words, &config.end_tokens));
+        chain.push(penalty != 0.0, || penalties::frequency_penalty(penalty, history));
+        chain.push(config.no_repeat_ngram_size > 0, || bans::no_repeat_ngram(config.no_repeat_ngram_size));
+        chain.push(!config.bad_words.is_empty(), || bans::bad_words(&config.bad_words, &config.end_tokens));
         let (count, end_tokens) = (config.min_new_tokens, &config.end_tokens);
-        chain.push(count > 0 && !end_tokens.is_empty(), || MinNewTokens { count, end_tokens: end_tokens.clone() });
-        chain.push(!config.suppress_tokens.is_empty(), || Suppress(config.suppress_tokens.clone()));
+        chain.push(count > 0 && !end_tokens.is_empty(), || bans::min_new_tokens(count, end_tokens.clone()));
+        chain.push(!config.suppress_tokens.is_empty(), || bans::suppress(config.suppress_tokens.clone()));
         chain.0.extend(others);
         if config.strategy.samples() {
-            chain.0.extend(Knob::order(rules.order, config).iter().map(|knob| knob.processor(config, rules)));
+            for knob in Knob::order(rules.order, config) {
+                chain.push(true, || knob.processor(config, rules));
+            }
         }
         chain
     }
 
-    fn push<P: LogitsProcessor + 'static>(&mut self, is_on: bool, processor: impl FnOnce() -> P) {
+    fn push(&mut self, is_on: bool, processor: impl FnOnce() -> Processor) {
         if is_on {
             self.0.push(Arc::new(processor()));
         }

@@ -17,9 +17,9 @@ mod parity;
 #[cfg(test)]
 mod properties;
 
-pub use bans::{BadWords, LogitBias, MinNewTokens, NoRepeatNgram, Suppress};
+pub use bans::{bad_words, logit_bias, min_new_tokens, no_repeat_ngram, suppress};
 pub use chain::Chain;
-pub use penalties::{FrequencyPenalty, History, PresencePenalty, RepetitionPenalty};
+pub use penalties::{History, frequency_penalty, presence_penalty, repetition_penalty};
 pub(crate) use rules::Rules;
 pub use sampling::*;
 
@@ -53,6 +53,30 @@ pub trait LogitsProcessor: Send + Sync {
     /// infinity in, the same out. A ban may remove the last token there is; what truncates by
     /// probability keeps at least one of those that it gets.
     fn process(&self, step: &Step, logits: &mut [f32]);
+}
+
+type Edit = dyn Fn(&Step, &mut [f32]) + Send + Sync;
+
+/// A knob's processor: the knob's name, and the function that edits the logits.
+pub struct Processor {
+    name: &'static str,
+    edit: Box<Edit>,
+}
+
+impl Processor {
+    fn new(name: &'static str, edit: impl Fn(&Step, &mut [f32]) + Send + Sync + 'static) -> Self {
+        Self { name, edit: Box::new(edit) }
+    }
+}
+
+impl LogitsProcessor for Processor {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn process(&self, step: &Step, logits: &mut [f32]) {
+        (self.edit)(step, logits);
+    }
 }
 
 #[cfg(test)]
@@ -175,18 +199,18 @@ mod tests {
             chain.process(&Step { prompt: &[1], generated: &[] }, &mut logits);
             chain.highest(&logits).map_err(|error| error.to_string())
         };
-        let penalty = |penalty| Arc::new(RepetitionPenalty { penalty, history: History::All });
+        let penalty = |penalty| Arc::new(repetition_penalty(penalty, History::All));
         assert_eq!(of(penalty(2.0), &[1.0, 8.0, f32::NEG_INFINITY]), Ok(4.0));
         let error = of(penalty(1e-40), &[1.0, 8.0, 2.0]).unwrap_err();
         assert!(
             error.starts_with("the knobs take a token's score beyond what float32 holds (repetition-penalty)"),
             "{error}"
         );
-        assert!(of(Arc::new(Temperature(1e-6)), &[1.0, 1e33]).unwrap_err().contains("(temperature)"));
+        assert!(of(Arc::new(temperature(1e-6)), &[1.0, 1e33]).unwrap_err().contains("(temperature)"));
         // A small temperature alone is no such thing.
-        assert_eq!(of(Arc::new(Temperature(1e-5)), &[10.0, 20.0]), Ok(20.0 / 1e-5));
-        assert!(of(Arc::new(LogitBias::new(&[(vec![0], f32::NAN)])), &[1.0, 2.0]).is_err());
-        assert_eq!(of(Arc::new(Suppress(vec![0, 1])), &[1.0, 2.0]), Ok(f32::NEG_INFINITY));
+        assert_eq!(of(Arc::new(temperature(1e-5)), &[10.0, 20.0]), Ok(20.0 / 1e-5));
+        assert!(of(Arc::new(logit_bias(&[(vec![0], f32::NAN)])), &[1.0, 2.0]).is_err());
+        assert_eq!(of(Arc::new(suppress(vec![0, 1])), &[1.0, 2.0]), Ok(f32::NEG_INFINITY));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Penalties on what was said before.
 
-use super::{LogitsProcessor, Step};
+use super::{Processor, Step};
 
 /// Which of the tokens so far a penalty looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,68 +36,37 @@ impl History {
     }
 }
 
-/// Divides the positive logits of tokens seen before and multiplies the negative ones, once for each distinct token
-/// ([Keskar et al. 2019, section 4.1](https://arxiv.org/abs/1909.05858); transformers `RepetitionPenaltyLogitsProcessor`).
+/// Divides the positive logits of tokens seen before and multiplies the negative ones, once for
+/// each distinct token ([Keskar et al. 2019, section 4.1](https://arxiv.org/abs/1909.05858);
+/// transformers `RepetitionPenaltyLogitsProcessor`, which looks at all tokens). The divisor is
+/// above 0; above 1 it discourages.
 ///
-/// The paper divides always, which makes a token with a negative logit more probable for having been said.
-#[derive(Clone, Copy, Debug)]
-pub struct RepetitionPenalty {
-    /// The divisor, above 0; above 1 discourages.
-    pub penalty: f32,
-    /// The tokens it looks at; transformers': all.
-    pub history: History,
-}
-
-impl LogitsProcessor for RepetitionPenalty {
-    fn name(&self) -> &'static str {
-        "repetition-penalty"
-    }
-
-    fn process(&self, step: &Step, logits: &mut [f32]) {
-        self.history.change(step, logits, |logit, _| {
-            *logit = if *logit < 0.0 { *logit * self.penalty } else { *logit / self.penalty };
+/// The paper divides always, which makes a token with a negative logit more probable for having
+/// been said.
+pub fn repetition_penalty(penalty: f32, history: History) -> Processor {
+    Processor::new("repetition-penalty", move |step, logits| {
+        history.change(step, logits, |logit, _| {
+            *logit = if *logit < 0.0 { *logit * penalty } else { *logit / penalty };
         });
-    }
+    })
 }
 
-/// Subtracts the penalty once from the logit of each token seen before
-/// ([OpenAI's API](https://platform.openai.com/docs/api-reference/completions/create)).
-#[derive(Clone, Copy, Debug)]
-pub struct PresencePenalty {
-    /// What is subtracted; above 0 discourages.
-    pub penalty: f32,
-    /// The tokens it looks at; OpenAI's: the generated ones.
-    pub history: History,
+/// Subtracts the penalty once from the logit of each token seen before; above 0 discourages
+/// ([OpenAI's API](https://platform.openai.com/docs/api-reference/completions/create), which looks
+/// at the generated ones).
+pub fn presence_penalty(penalty: f32, history: History) -> Processor {
+    Processor::new("presence-penalty", move |step, logits| {
+        history.change(step, logits, |logit, _| *logit -= penalty);
+    })
 }
 
-impl LogitsProcessor for PresencePenalty {
-    fn name(&self) -> &'static str {
-        "presence-penalty"
-    }
-
-    fn process(&self, step: &Step, logits: &mut [f32]) {
-        self.history.change(step, logits, |logit, _| *logit -= self.penalty);
-    }
-}
-
-/// Subtracts the penalty from the logit of each token seen before, times how often it was
-/// ([OpenAI's API](https://platform.openai.com/docs/api-reference/completions/create)).
-#[derive(Clone, Copy, Debug)]
-pub struct FrequencyPenalty {
-    /// What is subtracted for each time; above 0 discourages.
-    pub penalty: f32,
-    /// The tokens it looks at; OpenAI's: the generated ones.
-    pub history: History,
-}
-
-impl LogitsProcessor for FrequencyPenalty {
-    fn name(&self) -> &'static str {
-        "frequency-penalty"
-    }
-
-    fn process(&self, step: &Step, logits: &mut [f32]) {
-        self.history.change(step, logits, |logit, count| *logit -= self.penalty * count as f32);
-    }
+/// Subtracts the penalty from the logit of each token seen before, times how often it was; above 0
+/// discourages ([OpenAI's API](https://platform.openai.com/docs/api-reference/completions/create),
+/// which counts the generated ones).
+pub fn frequency_penalty(penalty: f32, history: History) -> Processor {
+    Processor::new("frequency-penalty", move |step, logits| {
+        history.change(step, logits, |logit, count| *logit -= penalty * count as f32);
+    })
 }
 
 #[cfg(test)]
@@ -111,20 +80,20 @@ mod tests {
 
     #[test]
     fn repetition_counts_each_token_once_and_minds_the_sign() {
-        let penalty = RepetitionPenalty { penalty: 2.0, history: History::All };
+        let penalty = repetition_penalty(2.0, History::All);
         assert_eq!(processed(&penalty, &STEP, &[4.0, -4.0, 0.0, 4.0, -4.0]), [2.0, -8.0, 0.0, 4.0, -4.0]);
         assert_eq!(processed(&penalty, &STEP, &[GONE, 1.0, GONE]), [GONE, 0.5, GONE]);
-        let encouragement = RepetitionPenalty { penalty: 0.5, history: History::All };
+        let encouragement = repetition_penalty(0.5, History::All);
         assert_eq!(processed(&encouragement, &STEP, &[4.0, -4.0]), [8.0, -2.0]);
     }
 
     #[test]
     fn presence_and_frequency_count_what_was_generated() {
-        let presence = PresencePenalty { penalty: 0.5, history: History::Generated };
+        let presence = presence_penalty(0.5, History::Generated);
         assert_eq!(processed(&presence, &STEP, &[1.0, 1.0, 1.0, 1.0]), [1.0, 0.5, 0.5, 1.0]);
-        let frequency = FrequencyPenalty { penalty: 0.5, history: History::Generated };
+        let frequency = frequency_penalty(0.5, History::Generated);
         assert_eq!(processed(&frequency, &STEP, &[1.0, 1.0, GONE, 1.0]), [1.0, 0.0, GONE, 1.0]);
-        let encouragement = FrequencyPenalty { penalty: -0.5, history: History::Generated };
+        let encouragement = frequency_penalty(-0.5, History::Generated);
         assert_eq!(processed(&encouragement, &STEP, &[1.0, 1.0, 1.0]), [1.0, 2.0, 1.5]);
         let at_the_start = Step { prompt: &[0, 1], generated: &[] };
         assert_eq!(processed(&presence, &at_the_start, &[1.0, 1.0]), [1.0, 1.0]);

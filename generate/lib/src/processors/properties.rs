@@ -35,15 +35,15 @@ fn knobs() -> impl Strategy<Value = (usize, usize, f64, usize)> {
 /// One of the processors that remove tokens by their probability, and how many it promises to keep.
 fn truncating((which, k, p, keep): (usize, usize, f64, usize)) -> (Arc<dyn LogitsProcessor>, usize) {
     match which {
-        0 => (Arc::new(TopK(k)), k),
-        1 => (Arc::new(TopKExactly(k)), k),
-        2 => (Arc::new(TopP { p, keep }), keep),
-        3 => (Arc::new(TopPFromTheTop { p, keep }), keep),
-        4 => (Arc::new(MinP { share: p, keep }), keep),
-        5 => (Arc::new(TypicalP { mass: p, keep }), keep),
-        6 => (Arc::new(TypicalPExactly { mass: p, keep }), keep),
-        7 => (Arc::new(EpsilonCutoff { epsilon: p, keep }), keep),
-        _ => (Arc::new(EtaCutoff { epsilon: p, keep }), keep),
+        0 => (Arc::new(top_k(k)), k),
+        1 => (Arc::new(top_k_exactly(k)), k),
+        2 => (Arc::new(top_p(p, keep)), keep),
+        3 => (Arc::new(top_p_from_the_top(p, keep)), keep),
+        4 => (Arc::new(min_p(p, keep)), keep),
+        5 => (Arc::new(typical_p(p, keep)), keep),
+        6 => (Arc::new(typical_p_exactly(p, keep)), keep),
+        7 => (Arc::new(epsilon_cutoff(p, keep)), keep),
+        _ => (Arc::new(eta_cutoff(p, keep)), keep),
     }
 }
 
@@ -96,7 +96,7 @@ proptest! {
 
     #[test]
     fn slices_find_the_same_nucleus_as_sorting(logits in logits(), p in 0.001..1.0_f64) {
-        prop_assert_eq!(kept(&TopP { p, keep: 1 }, &logits), top_p_by_sorting_everything(p, &logits));
+        prop_assert_eq!(kept(&top_p(p, 1), &logits), top_p_by_sorting_everything(p, &logits));
     }
 
     #[test]
@@ -110,8 +110,8 @@ proptest! {
 
     #[test]
     fn exactly_k_are_k_of_those_that_top_k_keeps(logits in logits(), k in 1..300_usize) {
-        let with_ties = kept(&TopK(k), &logits);
-        let exactly = kept(&TopKExactly(k), &logits);
+        let with_ties = kept(&top_k(k), &logits);
+        let exactly = kept(&top_k_exactly(k), &logits);
         prop_assert_eq!(exactly.len(), k.min(finite(&logits).len()));
         prop_assert!(exactly.iter().all(|id| with_ties.contains(id)));
     }
@@ -155,10 +155,10 @@ proptest! {
     fn bans_and_masks_commute(logits in logits(), prompt in ids(), generated in ids(), n in 1..5_usize) {
         let step = Step { prompt: &prompt, generated: &generated };
         let bans: [Arc<dyn LogitsProcessor>; 4] = [
-            Arc::new(NoRepeatNgram(n)),
-            Arc::new(BadWords::new(&[vec![1], vec![2, 3], vec![3, 4, 5]], &[1])),
-            Arc::new(MinNewTokens { count: 15, end_tokens: vec![0, 6] }),
-            Arc::new(Suppress(vec![7, 500])),
+            Arc::new(no_repeat_ngram(n)),
+            Arc::new(bad_words(&[vec![1], vec![2, 3], vec![3, 4, 5]], &[1])),
+            Arc::new(min_new_tokens(15, vec![0, 6])),
+            Arc::new(suppress(vec![7, 500])),
         ];
         let run = |order: Vec<Arc<dyn LogitsProcessor>>| {
             let mut logits = logits.clone();
@@ -177,7 +177,7 @@ proptest! {
         for favourite in preference {
             let mut logits = vec![0.0; 200];
             logits[favourite as usize] = 1.0;
-            NoRepeatNgram(n).process(&Step { prompt: &prompt, generated: &generated }, &mut logits);
+            no_repeat_ngram(n).process(&Step { prompt: &prompt, generated: &generated }, &mut logits);
             let before = whole(&generated);
             generated.push(crate::sampler::greedy(&logits));
             let text = whole(&generated);

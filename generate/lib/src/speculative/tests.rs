@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use super::*;
 use crate::made_up::{self, Short};
-use crate::processors::{LogitsProcessor, Temperature, TopK};
+use crate::processors::{LogitsProcessor, temperature, top_k};
 use crate::{config::GenerationConfig, plan::Plan, processors::Chain};
 
 fn config(strategy: Strategy, max_new_tokens: usize, draft_tokens: usize) -> GenerationConfig {
@@ -245,7 +245,7 @@ fn processed(probabilities: [f64; 4]) -> [f64; 4] {
 fn two_tokens(rule: Rule, look_up: bool) -> (f64, bool, Acceptance) {
     // The third token is there so that the second one is guessed at together with the first.
     let config = GenerationConfig { seed: 11, ..config(Strategy::Sample, 3, 2) };
-    let chain = Chain::of(vec![Arc::new(Temperature(TEMPERATURE)), Arc::new(TopK(TOP_K))]);
+    let chain = Chain::of(vec![Arc::new(temperature(TEMPERATURE)), Arc::new(top_k(TOP_K))]);
     let mut target = made_up::sequences(&PROMPT, 4, table(TARGET));
     let mut draft = made_up::sequences(&PROMPT, 4, table(DRAFT));
     let mut draft = DraftModel::new(&mut draft, 4).unwrap();

@@ -158,14 +158,14 @@ fn standings(ids: &[u32], logits: &[f32]) -> Vec<Option<Standing>> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::processors::{Chain, Step, Temperature, TopK};
+    use crate::processors::{Chain, Step, temperature, top_k};
     use std::sync::Arc;
 
     #[test]
     fn each_change_is_told_and_who_removed_what() {
         let mut logits = [0.4_f32, 0.3, 0.2, 0.1].map(f32::ln);
         let mut recorder = Recorder::new(&logits);
-        let chain = Chain::of(vec![Arc::new(Temperature(0.5)), Arc::new(TopK(9)), Arc::new(TopK(2))]);
+        let chain = Chain::of(vec![Arc::new(temperature(0.5)), Arc::new(top_k(9)), Arc::new(top_k(2))]);
         let step = Step { prompt: &[], generated: &[] };
         chain.process_observed(&step, &mut logits, &mut |name, logits| recorder.after(name, logits));
         let trace = recorder.finish(0, 1, -1.2, Some(Drawn { id: 1, uniform: 0.7, interval: (0.64, 1.0) }), 3);

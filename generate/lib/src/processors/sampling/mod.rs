@@ -1,25 +1,16 @@
-//! What reshapes the distribution to sample from, and in which order: a knob's processor is a file
-//! here, and below its lines.
+//! What reshapes the distribution to sample from, and in which order: their
+//! processors, and below which knob has which.
 
+mod masses;
 mod survivors;
-mod temperature;
 mod thresholds;
-mod top_k;
-mod top_p;
-mod typical_p;
 
-use std::sync::Arc;
-
-use super::rules::Rules;
-use super::{LogitsProcessor, Step};
+use super::{Processor, rules::Rules};
 use crate::config::{GenerationConfig, KNOBS, Semantics, Strategy};
 use crate::named::{Named, named};
 
-pub use temperature::Temperature;
-pub use thresholds::{EpsilonCutoff, EtaCutoff, MinP};
-pub use top_k::{TopK, TopKExactly};
-pub use top_p::{TopP, TopPFromTheTop};
-pub use typical_p::{TypicalP, TypicalPExactly};
+pub use masses::{top_p, top_p_from_the_top, typical_p, typical_p_exactly};
+pub use thresholds::{epsilon_cutoff, eta_cutoff, min_p, temperature, top_k, top_k_exactly};
 
 named! {
     /// The knobs that reshape a distribution to sample from.
@@ -67,7 +58,7 @@ impl Knob {
     }
 
     /// Its processor.
-    pub(super) fn processor(self, config: &GenerationConfig, rules: &Rules) -> Arc<dyn LogitsProcessor> {
+    pub(super) fn processor(self, config: &GenerationConfig, rules: &Rules) -> Processor {
         // A beam that can only end cannot go on: transformers leaves it a token beside the end
         // tokens.
         let keep = match config.strategy {
@@ -75,16 +66,16 @@ impl Knob {
             _ => 1,
         };
         match self {
-            Self::Temperature => Arc::new(Temperature(config.temperature)),
-            Self::TopK if rules.ties_survive_top_k => Arc::new(TopK(config.top_k.max(keep))),
-            Self::TopK => Arc::new(TopKExactly(config.top_k.max(keep))),
-            Self::TopP if rules.top_p_from_the_top => Arc::new(TopPFromTheTop { p: config.top_p, keep }),
-            Self::TopP => Arc::new(TopP { p: config.top_p, keep }),
-            Self::MinP => Arc::new(MinP { share: config.min_p, keep }),
-            Self::TypicalP if rules.ties_survive_typical_p => Arc::new(TypicalP { mass: config.typical_p, keep }),
-            Self::TypicalP => Arc::new(TypicalPExactly { mass: config.typical_p, keep }),
-            Self::EpsilonCutoff => Arc::new(EpsilonCutoff { epsilon: config.epsilon_cutoff, keep }),
-            Self::EtaCutoff => Arc::new(EtaCutoff { epsilon: config.eta_cutoff, keep }),
+            Self::Temperature => temperature(config.temperature),
+            Self::TopK if rules.ties_survive_top_k => top_k(config.top_k.max(keep)),
+            Self::TopK => top_k_exactly(config.top_k.max(keep)),
+            Self::TopP if rules.top_p_from_the_top => top_p_from_the_top(config.top_p, keep),
+            Self::TopP => top_p(config.top_p, keep),
+            Self::MinP => min_p(config.min_p, keep),
+            Self::TypicalP if rules.ties_survive_typical_p => typical_p(config.typical_p, keep),
+            Self::TypicalP => typical_p_exactly(config.typical_p, keep),
+            Self::EpsilonCutoff => epsilon_cutoff(config.epsilon_cutoff, keep),
+            Self::EtaCutoff => eta_cutoff(config.eta_cutoff, keep),
         }
     }
 }
