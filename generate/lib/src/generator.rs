@@ -10,7 +10,7 @@ use ember_model::Gpt;
 
 use crate::completion::{Completion, FinishReason};
 use crate::constraint::{Constraint, Grammar, GrammarError};
-use crate::plan::{Clock, Draft, Plan};
+use crate::plan::{Clock, Plan};
 use crate::stop::{EmptyStopString, StopStrings};
 use crate::stream::{TextStream, token_bytes};
 use crate::watch::{Certain, Traced, Watch};
@@ -25,7 +25,7 @@ pub struct Generator<'a> {
     config: GenerationConfig,
     constraint: Option<Arc<Constraint>>,
     processors: Vec<Arc<dyn LogitsProcessor>>,
-    draft: Draft<'a>,
+    draft: Option<&'a Gpt>,
     stops: StopStrings,
 }
 
@@ -88,7 +88,7 @@ impl<'a> Generator<'a> {
         config: GenerationConfig,
     ) -> Result<Self, EmptyStopString> {
         let stops = StopStrings::new(config.stop_strings.clone())?;
-        Ok(Self { model, tokenizer, config, constraint: None, processors: Vec::new(), draft: Draft::Lookup, stops })
+        Ok(Self { model, tokenizer, config, constraint: None, processors: Vec::new(), draft: None, stops })
     }
 
     /// Holds every text to a grammar.
@@ -113,7 +113,7 @@ impl<'a> Generator<'a> {
 
     /// Takes the proposals of speculative decoding from a smaller model with the same tokens.
     pub fn drafted_by(self, model: &'a Gpt) -> Self {
-        Self { draft: Draft::Model(model), ..self }
+        Self { draft: Some(model), ..self }
     }
 
     /// The knobs.

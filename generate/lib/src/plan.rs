@@ -29,22 +29,13 @@ pub struct Plan<'a> {
     /// What says that `max_time_s` is over, one for each prompt; a prompt without one goes by the
     /// time.
     pub clocks: &'a [Clock],
-    /// What proposes tokens for the model to check, where `draft_tokens` is above 0.
-    pub draft: Draft<'a>,
+    /// A smaller model with the same vocabulary, which proposes tokens for the model to check where
+    /// `draft_tokens` is above 0; without one, what followed the last words earlier in the text.
+    pub draft: Option<&'a Gpt>,
 }
 
 /// Whether a text ends with these generated ids.
 pub type EndsText<'a> = dyn Fn(&[u32]) -> bool + Sync + 'a;
-
-/// Where the proposals of speculative decoding come from.
-#[derive(Clone, Copy, Debug, Default)]
-pub enum Draft<'a> {
-    /// What followed the last words earlier in the text.
-    #[default]
-    Lookup,
-    /// A smaller model with the same vocabulary.
-    Model(&'a Gpt),
-}
 
 /// What says that the time given by `max_time_s` is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,7 +69,7 @@ impl<'a> Plan<'a> {
             first_sequences: &[],
             traced_candidates: 0,
             clocks: &[],
-            draft: Draft::Lookup,
+            draft: None,
         }
     }
 

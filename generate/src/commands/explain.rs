@@ -11,7 +11,7 @@ use super::knob_args::{count, number};
 use super::model_args::{SpecialTokensArgs, WeightsArgs};
 use super::prompts::{self, FilePrompt, Given};
 use super::{loaded::Loaded, text_args::any_seed};
-use crate::twin::{self, Twin};
+use crate::twin;
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_cli::{terminal, wording};
 use ember_decoding::config::{FolderSettings, GenerationConfig, KNOBS, Knobs, Strategy};
@@ -173,7 +173,7 @@ fn show(request: &Request, interrupt: &Interrupt) -> Result<Outcome> {
     let recorded = ember_explain::record(request)?;
     let beams = ember_explain::beam_steps(request)?;
     if !interrupt.requested() {
-        twin::show(Twin::new(request.words, request.prompt, request.config, &recorded, &beams), interrupt)?;
+        twin::show(request, &recorded, &beams, interrupt)?;
     }
     Ok(if interrupt.requested() { Outcome::Interrupted } else { Outcome::Done })
 }

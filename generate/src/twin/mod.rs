@@ -5,24 +5,29 @@
 
 mod draw;
 mod knobs;
-mod screen;
 #[cfg(test)]
 mod tests;
 mod tree;
 
-use crossterm::event::KeyCode;
+use std::{io, time::Duration};
+
+use anyhow::{Context, Result};
+use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use ratatui::DefaultTerminal;
 
 use ember_decoding::processors::{Chain, Step};
 use ember_decoding::sampler::{Drawn, draw, greedy};
 use ember_decoding::trace::{BeamStep, Recorder};
 use ember_decoding::{config::GenerationConfig, logprobs::logprob, softmax::log_sum_exp};
-use ember_explain::{Recorded, Words};
+use ember_explain::{Recorded, Request, Words};
+use ember_host::interrupt::Interrupt;
 use knobs::Knobs;
 
-pub use screen::show;
+/// How often a signal is looked for while no key is pressed.
+const POLL: Duration = Duration::from_millis(200);
 
 /// What the screen shows, and what a key changes of it.
-pub struct Twin<'a> {
+struct Twin<'a> {
     words: Words<'a>,
     prompt: &'a [u32],
     config: &'a GenerationConfig,
@@ -65,34 +70,43 @@ struct Outcome {
     survivors: usize,
 }
 
-impl<'a> Twin<'a> {
-    /// A screen at the first step of a run of at least one token.
-    pub fn new(
-        words: Words<'a>,
-        prompt: &'a [u32],
-        config: &'a GenerationConfig,
-        recorded: &'a Recorded,
-        beam_steps: &'a [BeamStep],
-    ) -> Self {
-        Self {
-            words,
-            prompt,
-            config,
-            recorded,
-            beam_steps,
-            view: View::Candidates,
-            step: 0,
-            knobs: Knobs::of(config),
-            again: 0,
-            done: false,
+/// Shows a run of at least one token, from its first step on, until the reader leaves the screen with
+/// q, or a signal ends it. The terminal must be one; it is given back whatever happens.
+///
+/// # Errors
+/// When the terminal cannot be taken over or read from.
+pub fn show(request: &Request, recorded: &Recorded, beam_steps: &[BeamStep], interrupt: &Interrupt) -> Result<()> {
+    let Request { words, prompt, config, .. } = *request;
+    let (view, knobs) = (View::Candidates, Knobs::of(config));
+    let mut twin = Twin { words, prompt, config, recorded, beam_steps, view, step: 0, knobs, again: 0, done: false };
+    interrupt.before_exit(ratatui::restore);
+    let mut terminal = ratatui::try_init().context("cannot take the terminal over; drop --tui, which writes a page")?;
+    let result = draw_and_read(&mut terminal, &mut twin, interrupt);
+    ratatui::restore();
+    result.context("the terminal cannot be drawn on or read from")
+}
+
+fn draw_and_read(terminal: &mut DefaultTerminal, twin: &mut Twin, interrupt: &Interrupt) -> io::Result<()> {
+    while !twin.done && !interrupt.requested() {
+        terminal.draw(|frame| twin.draw(frame))?;
+        if !event::poll(POLL)? {
+            continue;
+        }
+        if let Event::Key(key) = event::read()?
+            && key.kind != KeyEventKind::Release
+        {
+            // In raw mode Ctrl-C is a key like any other.
+            if key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL) {
+                interrupt.request();
+            } else {
+                twin.press(key.code);
+            }
         }
     }
+    Ok(())
+}
 
-    /// Whether the reader has left.
-    fn is_done(&self) -> bool {
-        self.done
-    }
-
+impl Twin<'_> {
     /// Steps that there are to show.
     fn steps(&self) -> usize {
         match self.view {

@@ -2,15 +2,6 @@
 
 use ember_decoding::trace::{BeamStep, Fate};
 
-/// How a branch ends.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum End {
-    /// It runs, or others grow out of it.
-    Live,
-    /// It is among the finished texts.
-    Finished,
-}
-
 struct Node {
     token: u32,
     parent: Option<usize>,
@@ -18,7 +9,8 @@ struct Node {
     step: usize,
     /// The sum of the log-probabilities so far, in nats.
     score: f64,
-    end: End,
+    /// Whether it is among the finished texts; else it runs, or others grow out of it.
+    finished: bool,
 }
 
 /// The tree after some steps, as at most `room` lines if that can be; `name` tells what a token says. Where it is too large,
@@ -40,7 +32,7 @@ pub(super) fn lines(steps: &[BeamStep], room: usize, name: &dyn Fn(u32) -> Strin
 /// Which nodes have something to show: beams that run, finished texts, branches given up from step `since` on, and all that
 /// these grow out of.
 fn shown(nodes: &[Node], running: &[usize], since: usize) -> Vec<bool> {
-    let mut shown: Vec<bool> = nodes.iter().map(|node| node.step >= since || node.end == End::Finished).collect();
+    let mut shown: Vec<bool> = nodes.iter().map(|node| node.step >= since || node.finished).collect();
     running.iter().for_each(|&node| shown[node] = true);
     // Children stand behind their parents.
     for (number, node) in nodes.iter().enumerate().rev() {
@@ -66,13 +58,13 @@ fn grown(steps: &[BeamStep]) -> (Vec<Node>, Vec<usize>) {
     for step in steps {
         let mut next: Vec<(usize, Option<usize>)> = Vec::new();
         for candidate in &step.candidates {
-            let end = match candidate.fate {
-                Fate::GoesOn { .. } => End::Live,
-                Fate::Finished { kept: true, .. } => End::Finished,
+            let finished = match candidate.fate {
+                Fate::GoesOn { .. } => false,
+                Fate::Finished { kept: true, .. } => true,
                 _ => continue,
             };
             let parent = beams.get(candidate.parent).copied().flatten();
-            nodes.push(Node { token: candidate.token, parent, step: step.step, score: candidate.score, end });
+            nodes.push(Node { token: candidate.token, parent, step: step.step, score: candidate.score, finished });
             if let Fate::GoesOn { beam } = candidate.fate {
                 next.push((beam, Some(nodes.len() - 1)));
             }
@@ -109,11 +101,11 @@ impl Tree<'_> {
 
     /// How a branch ends that goes no further than `node`.
     fn end(&self, node: usize) -> &'static str {
-        match self.nodes[node].end {
-            End::Finished => "  finished",
-            End::Live if self.children(Some(node)).next().is_some() => "",
-            End::Live if self.running.contains(&node) => "  runs",
-            End::Live => "  pruned",
+        match self.nodes[node].finished {
+            true => "  finished",
+            false if self.children(Some(node)).next().is_some() => "",
+            false if self.running.contains(&node) => "  runs",
+            false => "  pruned",
         }
     }
 }

@@ -13,8 +13,6 @@ mod folder;
 mod knobs;
 mod range;
 mod resolve;
-mod semantics;
-mod summary;
 mod value;
 
 use crate::named::named;
@@ -24,7 +22,6 @@ pub use folder::{FolderSettings, Sampling};
 pub use knobs::{GenerationConfig, KNOBS, KNOBS_IN_HELP, Knob, Knobs, Typed, UsedBy};
 pub use range::Range;
 pub use resolve::{About, Note, defaults};
-pub use semantics::Semantics;
 pub(crate) use value::last_of_each;
 pub use value::{Form, KnobValue};
 
@@ -71,6 +68,29 @@ named! {
         Stop = "stop",
         /// Fail there.
         Error = "error",
+    }
+}
+
+named! {
+    /// Whose reading of the knobs counts.
+    pub Semantics default Hf {
+        /// Hugging Face transformers'.
+        Hf = "hf",
+        /// llama.cpp's: temperature last, penalties on the last 64 tokens.
+        Llamacpp = "llamacpp",
+        /// MLX's (mlx-lm): top-p first, temperature last, penalties on the last 20 tokens.
+        Mlx = "mlx",
+    }
+}
+
+impl Semantics {
+    /// The stack's name for people.
+    pub fn stack(self) -> &'static str {
+        match self {
+            Self::Hf => "transformers",
+            Self::Llamacpp => "llama.cpp",
+            Self::Mlx => "MLX",
+        }
     }
 }
 

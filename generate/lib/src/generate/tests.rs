@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use super::*;
-use crate::plan::{Clock, Draft};
+use crate::plan::Clock;
 use crate::processors::{Chain, Step};
 use crate::sequences::{Scripted, Sequences, slots};
 use crate::trace::{ChoiceTrace, TracedStep};
@@ -95,7 +95,7 @@ proptest! {
         let (model, draft) = (model(), Gpt::new(&GptConfig::new(VOCAB, CONTEXT, 1, 1, 8), 4, &Device::flex()).unwrap());
         let plain = generate(&model, &prompt, &greedy(2 * CONTEXT), &mut ()).unwrap();
         let config = GenerationConfig { draft_tokens, num_return_sequences: each, ..greedy(2 * CONTEXT) };
-        let plan = Plan { draft: if other { Draft::Model(&draft) } else { Draft::Lookup }, ..Plan::new(&config) };
+        let plan = Plan { draft: other.then_some(&draft), ..Plan::new(&config) };
         let drafted = generate_batch(&model, &[&prompt], &plan, &mut ()).unwrap().remove(0);
         prop_assert_eq!(drafted.len(), each);
         for drafted in drafted {
@@ -322,7 +322,7 @@ fn memory_is_that_of_the_context_and_not_of_what_flags_allow() {
     assert!(slots(&[&[1; 3], &[1; 100]], 4, usize::MAX, CONTEXT) <= 2 * 5 * CONTEXT);
     let (model, draft) = (model(), Gpt::new(&GptConfig::new(VOCAB, CONTEXT, 1, 1, 8), 4, &Device::flex()).unwrap());
     let config = GenerationConfig { draft_tokens: many, ..greedy(many) };
-    for draft in [Draft::Lookup, Draft::Model(&draft)] {
+    for draft in [None, Some(&draft)] {
         let plan = Plan { draft, ..Plan::new(&config) };
         let mut left = 2 * CONTEXT;
         let mut a_few = |_: Certain| {

@@ -27,31 +27,24 @@ impl Rules {
     /// Two differences in those sources make none in the result and have no entry: llama.cpp multiplies a score of exactly 0
     /// by the repetition penalty where transformers divides it, and MLX works on log-probabilities.
     pub(crate) fn of(semantics: Semantics) -> Self {
+        let hf = Self {
+            order: semantics,
+            repetition_history: History::All,
+            count_history: History::Generated,
+            ties_survive_top_k: true,
+            ties_survive_typical_p: true,
+            top_p_from_the_top: false,
+        };
+        let last = |count: usize| Self {
+            repetition_history: History::Last(count),
+            count_history: History::Last(count),
+            ties_survive_top_k: false,
+            ..hf
+        };
         match semantics {
-            Semantics::Hf => Self {
-                order: semantics,
-                repetition_history: History::All,
-                count_history: History::Generated,
-                ties_survive_top_k: true,
-                ties_survive_typical_p: true,
-                top_p_from_the_top: false,
-            },
-            Semantics::Llamacpp => Self {
-                order: semantics,
-                repetition_history: History::Last(64),
-                count_history: History::Last(64),
-                ties_survive_top_k: false,
-                ties_survive_typical_p: false,
-                top_p_from_the_top: true,
-            },
-            Semantics::Mlx => Self {
-                order: semantics,
-                repetition_history: History::Last(20),
-                count_history: History::Last(20),
-                ties_survive_top_k: false,
-                ties_survive_typical_p: true,
-                top_p_from_the_top: false,
-            },
+            Semantics::Hf => hf,
+            Semantics::Llamacpp => Self { ties_survive_typical_p: false, top_p_from_the_top: true, ..last(64) },
+            Semantics::Mlx => last(20),
         }
     }
 }

@@ -21,11 +21,11 @@ use crate::config::{GenerationConfig, Overflow, Strategy};
 use crate::decoder::{Decoder, Job};
 use crate::error::{Error, Overrun, Result};
 use crate::logprobs::{chosen, finite_log_sum_exp};
+use crate::processors::Step;
 use crate::sampler::{greedy, weighted};
 use crate::sequences::{ModelSequences, Sequences, slots};
 use crate::softmax::{highest, softmax};
 use crate::watch::{Certain, Watch};
-use crate::{plan::Draft, processors::Step};
 use proposers::{DraftModel, Draw, PromptLookup, Proposal, Proposer, Request};
 
 /// Speculative decoding: one sequence after another, since each is checked at positions of its own.
@@ -48,8 +48,8 @@ impl Decoder for Speculative {
             let (sequence, row) = (plan.sequence(prompt, number), job.row(prompt, number));
             let request = Request { plan, chain, sequence, prompt, row, started };
             let (completion, acceptance) = match plan.draft {
-                Draft::Lookup => generate(target, &mut PromptLookup, &request, watch)?,
-                Draft::Model(draft) => {
+                None => generate(target, &mut PromptLookup, &request, watch)?,
+                Some(draft) => {
                     let slots = slots(&[&ids], 1, plan.config.max_new_tokens, draft.config().context_length);
                     let mut drafts = ModelSequences::new(draft, &[&ids], slots);
                     let mut proposer = DraftModel::new(&mut drafts, target.vocab_size())?;
