@@ -3,7 +3,6 @@
 
 pub mod devices;
 pub mod interrupt;
-pub mod named;
 pub mod program;
 pub mod shape;
 pub mod terminal;

@@ -6,20 +6,15 @@ use ember_data::{prepare, source, tokenizer};
 
 /// The program's line, where flags or commands would help.
 pub fn line(error: &(dyn Error + 'static)) -> Option<String> {
-    if let Some(error) = error.downcast_ref() {
-        return of_source(error);
-    }
-    if let Some(error) = error.downcast_ref() {
-        return of_tokenizer(error);
-    }
-    match error.downcast_ref()? {
+    let of_whole = error.downcast_ref().and_then(of_source);
+    of_whole.or_else(|| error.downcast_ref().and_then(of_tokenizer)).or_else(|| match error.downcast_ref()? {
         prepare::Error::Source(error) => of_source(error),
         prepare::Error::Tokenizer(error) => of_tokenizer(error),
         prepare::Error::OneSided { val, documents } => Some(format!(
             "{val} of {documents} documents fell to validation; give another --seed or more different documents"
         )),
         _ => None,
-    }
+    })
 }
 
 fn of_source(error: &source::Error) -> Option<String> {

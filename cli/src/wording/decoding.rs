@@ -12,31 +12,31 @@ use super::{data, model};
 use crate::usage::Worded;
 
 pub(super) fn worded(cause: &(dyn StdError + 'static)) -> Option<Worded> {
-    match cause.downcast_ref() {
-        Some(LoadError::Device(error)) => return model::line(error).map(Worded::Failure),
-        Some(LoadError::Tokenizer(error)) => return data::line(error).map(Worded::Failure),
-        _ => {}
+    let load = cause.downcast_ref().and_then(load).map(Worded::Failure);
+    load.or_else(|| cause.downcast_ref().and_then(decoding))
+        .or_else(|| cause.downcast_ref().map(knob))
+        .or_else(|| cause.downcast_ref().and_then(grammar))
+        .or_else(|| cause.downcast_ref().and_then(find).map(Worded::Failure))
+        .or_else(|| cause.downcast_ref().and_then(folder).map(Worded::Failure))
+        .or_else(|| cause.downcast_ref().map(empty_stop_string))
+}
+
+fn load(error: &LoadError) -> Option<String> {
+    match error {
+        LoadError::Device(error) => model::line(error),
+        LoadError::Tokenizer(error) => data::line(error),
+        _ => None,
     }
-    if let Some(error) = cause.downcast_ref::<Error>() {
-        return decoding(error);
-    }
-    if let Some(error) = cause.downcast_ref::<KnobError>() {
-        return Some(knob(error));
-    }
-    if let Some(error) = cause.downcast_ref::<GrammarError>() {
-        return grammar(error);
-    }
-    if let Some(error) = cause.downcast_ref::<FindError>() {
-        return find(error).map(Worded::Failure);
-    }
-    if let Some(FolderError::Value { path, key: "strategy", value, .. }) = cause.downcast_ref() {
-        let path = path.display();
-        let line = format!("{path}: strategy is {value}; it must be one that --strategy takes; correct or remove it");
-        return Some(Worded::Failure(line));
-    }
-    cause.downcast_ref::<EmptyStopString>().map(|_| {
-        Worded::Usage("--stop is empty, which would end every text at once; give at least one character".to_owned())
-    })
+}
+
+fn folder(error: &FolderError) -> Option<String> {
+    let FolderError::Value { path, key: "strategy", value, .. } = error else { return None };
+    let path = path.display();
+    Some(format!("{path}: strategy is {value}; it must be one that --strategy takes; correct or remove it"))
+}
+
+fn empty_stop_string(_: &EmptyStopString) -> Worded {
+    Worded::Usage("--stop is empty, which would end every text at once; give at least one character".to_owned())
 }
 
 fn decoding(error: &Error) -> Option<Worded> {

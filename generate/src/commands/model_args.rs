@@ -3,6 +3,7 @@
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use ember_data::tokenizer::SpecialTokens;
+use ember_decoding::named::Named;
 use ember_model::WeightType;
 
 /// What the model's matrices are stored as while it works.
@@ -37,12 +38,17 @@ fn special_tokens() -> impl TypedValueParser<Value = SpecialTokens> {
     words([(SpecialTokens::Parse, "parse", "The token"), (SpecialTokens::Text, "text", "Its characters")])
 }
 
+/// Takes the names of a library's enum.
+pub(super) fn named<T: Named>() -> impl TypedValueParser<Value = T> {
+    words(T::ALL.iter().map(|value| (*value, value.name(), value.meaning())))
+}
+
 /// Takes one of these values by its name; `--help` tells what each means.
-fn words<T, const N: usize>(words: [(T, &'static str, &'static str); N]) -> impl TypedValueParser<Value = T>
-where
-    T: Copy + Send + Sync + 'static,
-{
-    let values = words.map(|(_, name, meaning)| PossibleValue::new(name).help(meaning));
-    let value = move |name: String| words.into_iter().find(|word| word.1 == name).expect("one of the values").0;
+fn words<T: Copy + Send + Sync + 'static>(
+    words: impl IntoIterator<Item = (T, &'static str, &'static str)>,
+) -> impl TypedValueParser<Value = T> {
+    let words = Vec::from_iter(words);
+    let values: Vec<_> = words.iter().map(|(_, name, meaning)| PossibleValue::new(name).help(meaning)).collect();
+    let value = move |name: String| words.iter().find(|word| word.1 == name).expect("one of the values").0;
     PossibleValuesParser::new(values).map(value)
 }

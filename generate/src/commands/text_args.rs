@@ -8,10 +8,10 @@ use clap::Args;
 use ember_data::tokenizer::{SpecialTokens, Tokenizer};
 
 use super::knob_args::{KnobArgs, PENALTIES, count};
-use super::model_args::{SpecialTokensArgs, WeightsArgs};
+use super::model_args::{SpecialTokensArgs, WeightsArgs, named};
 use super::{constraint_args::ConstraintArgs, loaded::Loaded};
 use ember_cli::program::{Notes, OutputFormat, UsageError};
-use ember_cli::{named::named, wording};
+use ember_cli::wording;
 use ember_decoding::config::{DEFAULT_DRAFT_TOKENS, FolderSettings, GenerationConfig, Knobs, Semantics, Strategy};
 use ember_decoding::stop::StopStrings;
 

@@ -154,8 +154,8 @@ fn q_leaves() {
         again: 0,
         done: false,
     };
-    assert!(!twin.is_done());
+    assert!(!twin.done);
     twin.press(KeyCode::Char('q'));
-    assert!(twin.is_done());
+    assert!(twin.done);
     assert_eq!(twin.name(4), "#4", "without a tokenizer a token is its number");
 }

@@ -53,8 +53,13 @@ pub(super) trait Reads: Sized {
     /// How it is typed.
     const FORM: Form = Form::Special;
 
+    /// [`Self::kind`] where it is always the same.
+    const KIND: &str = "";
+
     /// What it must be, in words that follow "it must be".
-    fn kind() -> String;
+    fn kind() -> String {
+        Self::KIND.to_owned()
+    }
 
     /// The value that `json` writes, if it is of this kind.
     fn from_json(json: &Value) -> Option<Self>;
@@ -85,9 +90,7 @@ macro_rules! number {
         impl Reads for $type {
             const FORM: Form = Form::$form;
 
-            fn kind() -> String {
-                $kind.to_owned()
-            }
+            const KIND: &str = $kind;
 
             fn from_json(json: &Value) -> Option<Self> {
                 $from_json(json)
@@ -150,9 +153,7 @@ impl KnobValue for Vec<String> {
 impl Reads for Vec<String> {
     const FORM: Form = Form::Texts;
 
-    fn kind() -> String {
-        "a string or a list of strings, none of them empty".to_owned()
-    }
+    const KIND: &str = "a string or a list of strings, none of them empty";
 
     fn from_json(json: &Value) -> Option<Self> {
         let text = |json: &Value| json.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
@@ -179,9 +180,7 @@ impl KnobValue for Vec<u32> {
 }
 
 impl Reads for Vec<u32> {
-    fn kind() -> String {
-        "a list of token ids".to_owned()
-    }
+    const KIND: &str = "a list of token ids";
 
     fn from_json(json: &Value) -> Option<Self> {
         json.as_array()?.iter().map(|id| id.as_u64()?.try_into().ok()).collect()
@@ -200,9 +199,7 @@ impl KnobValue for Vec<Vec<u32>> {
 }
 
 impl Reads for Vec<Vec<u32>> {
-    fn kind() -> String {
-        "a list of lists of token ids, none of them empty".to_owned()
-    }
+    const KIND: &str = "a list of lists of token ids, none of them empty";
 
     fn from_json(json: &Value) -> Option<Self> {
         json.as_array()?.iter().map(sequence).collect()
@@ -226,9 +223,7 @@ impl KnobValue for Vec<(Vec<u32>, f32)> {
 }
 
 impl Reads for Vec<(Vec<u32>, f32)> {
-    fn kind() -> String {
-        "a list of [[ids...], bias], such as [[[5, 6], -2.5]]".to_owned()
-    }
+    const KIND: &str = "a list of [[ids...], bias], such as [[[5, 6], -2.5]]";
 
     /// The list that transformers reads, or the map that it writes when it was given a dict, `{"(5, 6)": -2.5}`. Of a sequence
     /// given twice the later counts, as there.

@@ -48,12 +48,12 @@ impl Decoder for Speculative {
             let (sequence, row) = (plan.sequence(prompt, number), job.row(prompt, number));
             let request = Request { plan, chain, sequence, prompt, row, started };
             let (completion, acceptance) = match plan.draft {
-                None => generate(target, &mut PromptLookup, &request, watch)?,
+                None => generate(accept_or_replace, target, &mut PromptLookup, &request, watch)?,
                 Some(draft) => {
                     let slots = slots(&[&ids], 1, plan.config.max_new_tokens, draft.config().context_length);
                     let mut drafts = ModelSequences::new(draft, &[&ids], slots);
                     let mut proposer = DraftModel::new(&mut drafts, target.vocab_size())?;
-                    generate(target, &mut proposer, &request, watch)?
+                    generate(accept_or_replace, target, &mut proposer, &request, watch)?
                 }
             };
             completions.push(Completion { finding: Some(Finding::Draft(acceptance)), ..completion });
@@ -62,27 +62,19 @@ impl Decoder for Speculative {
     }
 }
 
+/// What becomes of a guess, given the model's distribution `[vocab]` in its place and two uniform draws: the token that is
+/// the guess or replaces it.
+type Rule = fn(&[f32], &Proposal, [f64; 2]) -> u32;
+
 /// Continues the prompt, which is the one row of `target` before and after, as plain generation would: greedy the same
 /// tokens, sampling the same distribution. Each token is told in order; breaking with a reason ends the text there.
+///
+/// The rule is a parameter for the tests, which must be able to tell it from wrong ones.
 ///
 /// # Errors
 /// When the context is full under [`Overflow::Error`], the logits are not finite, processors leave no token, or a device
 /// fails.
 pub(crate) fn generate(
-    target: &mut dyn Sequences,
-    proposer: &mut dyn Proposer,
-    request: &Request,
-    watch: &mut dyn Watch,
-) -> Result<(Completion, Acceptance)> {
-    generate_by(accept_or_replace, target, proposer, request, watch)
-}
-
-/// What becomes of a guess, given the model's distribution `[vocab]` in its place and two uniform draws: the token that is
-/// the guess or replaces it.
-type Rule = fn(&[f32], &Proposal, [f64; 2]) -> u32;
-
-/// As [`generate`]; the rule is a parameter for the tests, which must be able to tell it from wrong ones.
-fn generate_by(
     rule: Rule,
     target: &mut dyn Sequences,
     proposer: &mut dyn Proposer,

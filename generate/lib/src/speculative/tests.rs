@@ -101,7 +101,7 @@ proptest! {
         let proposer: &mut dyn Proposer = if look_up { &mut PromptLookup } else { &mut draft };
         let mut target = Short { context, inner: made_up::sequences(&prompt, vocab_size, logits_after) };
         let mut said = Vec::new();
-        let (completion, acceptance) = generate(&mut target, proposer, &request, &mut |Certain { row, tokens, steps }: Certain| {
+        let (completion, acceptance) = generate(accept_or_replace, &mut target, proposer, &request, &mut |Certain { row, tokens, steps }: Certain| {
             let [token] = tokens else { panic!("one token at a time") };
             assert_eq!((row, steps), (3, said.len() + 1));
             said.push(token.clone());
@@ -135,7 +135,8 @@ fn a_perfect_draft_is_always_right_and_saves_passes() {
         let mut proposer = DraftModel::new(&mut draft, 5).unwrap();
         let chain = Chain::default();
         let (completion, acceptance) =
-            generate(&mut target, &mut proposer, &request(&Plan::new(&config), &chain), &mut ()).unwrap();
+            generate(accept_or_replace, &mut target, &mut proposer, &request(&Plan::new(&config), &chain), &mut ())
+                .unwrap();
         assert_eq!(completion.ids.len(), 40);
         // Four guesses and one token more each time: 40 tokens in 8 passes.
         assert_eq!(acceptance, Acceptance { proposed: 32, accepted: 32, passes: 8 });
@@ -150,7 +151,9 @@ fn a_draft_that_is_always_wrong_is_asked_for_less() {
     let mut draft = made_up::sequences(&[], 2, |_: &[u32]| vec![0.0, 1.0]);
     let mut proposer = DraftModel::new(&mut draft, 2).unwrap();
     let chain = Chain::default();
-    let (_, acceptance) = generate(&mut target, &mut proposer, &request(&Plan::new(&config), &chain), &mut ()).unwrap();
+    let (_, acceptance) =
+        generate(accept_or_replace, &mut target, &mut proposer, &request(&Plan::new(&config), &chain), &mut ())
+            .unwrap();
     // 5 + 4 + 3 + 2, then one at a time, and none for the last token.
     assert_eq!(acceptance, Acceptance { proposed: 14 + 25, accepted: 0, passes: 30 });
 }
@@ -169,7 +172,8 @@ fn after_a_wrong_guess_the_draft_follows_the_text() {
     let mut draft = made_up::sequences(&[], 7, miscounts);
     let mut proposer = DraftModel::new(&mut draft, 7).unwrap();
     let (completion, acceptance) =
-        generate(&mut target, &mut proposer, &request(&Plan::new(&config), &chain), &mut ()).unwrap();
+        generate(accept_or_replace, &mut target, &mut proposer, &request(&Plan::new(&config), &chain), &mut ())
+            .unwrap();
     assert_eq!(completion.ids, (1..=22).map(|n| n % 7).collect::<Vec<u32>>());
     assert_eq!(acceptance, Acceptance { proposed: 4 + 3 + 2 * 7, accepted: 3 + 3 + 2 * 5, passes: 6 });
 }
@@ -255,7 +259,7 @@ fn two_tokens(rule: Rule, look_up: bool) -> (f64, bool, Acceptance) {
     for sequence in 0..DRAWS as u64 {
         let plan = Plan::new(&config);
         let request = Request { sequence, ..request(&plan, &chain) };
-        let (completion, acceptance) = generate_by(rule, &mut target, proposer, &request, &mut ()).unwrap();
+        let (completion, acceptance) = generate(rule, &mut target, proposer, &request, &mut ()).unwrap();
         counts[completion.ids[0] as usize][completion.ids[1] as usize] += 1.0;
         fared += acceptance;
     }
@@ -339,7 +343,7 @@ fn a_seed_repeats_and_another_differs() {
         let plan = Plan::new(&config);
         let request = Request { sequence, ..request(&plan, &chain) };
         let mut target = made_up::sequences(&[1], 5, made_up::logits(4, 5, 1.0));
-        generate(&mut target, &mut PromptLookup, &request, &mut ()).unwrap().0.ids
+        generate(accept_or_replace, &mut target, &mut PromptLookup, &request, &mut ()).unwrap().0.ids
     };
     assert_eq!(ids(1, 0), ids(1, 0));
     assert_ne!(ids(1, 0), ids(2, 0));
@@ -351,7 +355,13 @@ fn each_way_to_fail_or_end_early() {
     let chain = Chain::default();
     let run = |config: &GenerationConfig, chain: &Chain, prompt: &[u32]| {
         let inner = made_up::sequences(prompt, 3, made_up::logits(5, 3, 1.0));
-        generate(&mut Short { context: 6, inner }, &mut PromptLookup, &request(&Plan::new(config), chain), &mut ())
+        generate(
+            accept_or_replace,
+            &mut Short { context: 6, inner },
+            &mut PromptLookup,
+            &request(&Plan::new(config), chain),
+            &mut (),
+        )
     };
     let timed = GenerationConfig { max_time_s: Some(0.0), ..config(Strategy::Greedy, 9, 2) };
     let completion = run(&timed, &chain, &[1]).unwrap().0;
