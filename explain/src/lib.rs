@@ -10,7 +10,6 @@ mod noise;
 pub mod page;
 mod record;
 pub mod repetition;
-mod request;
 mod stored;
 #[cfg(test)]
 mod tests;
@@ -25,8 +24,7 @@ use beams::Beams;
 pub use beams::beam_steps;
 use insight::{AttentionStep, LensStep};
 use noise::Noise;
-pub use record::{Recorded, record};
-pub use request::{Request, Words};
+pub use record::{Recorded, Request, Words, record};
 use stored::Step;
 use ways::{Knobs, Way};
 

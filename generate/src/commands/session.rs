@@ -6,7 +6,7 @@ use std::{collections::HashMap, io::Write, ops::ControlFlow};
 use anyhow::{Result, ensure};
 
 use super::trace_file::{self, TraceSink};
-use super::{loaded::Loaded, prompts::Prompt, text_output::Answer};
+use super::{loaded::Loaded, prompts::Prompt};
 use ember_cli::program::UsageError;
 use ember_decoding::generator::{Prompts, Reader, Written};
 use ember_decoding::{FinishReason, Generator, Traced};
@@ -58,13 +58,14 @@ impl<'a> Session<'a> {
     }
 
     /// Continues a batch. The text of the first sequence goes to `stream` as soon as it is certain,
-    /// an account of each step to `trace`.
+    /// an account of each step to `trace`. What comes back has the prompts' and the sequences' own
+    /// numbers.
     pub(super) fn write(
         &self,
         batch: &Batch,
         stream: Option<&mut dyn Write>,
         trace: Option<&mut dyn TraceSink>,
-    ) -> Result<Vec<Answer>> {
+    ) -> Result<Vec<Written>> {
         let config = self.generator.config();
         let first_sequence = |prompt: &&Prompt| (prompt.index * config.num_return_sequences + batch.first) as u64;
         let first_sequences: Vec<u64> = batch.prompts.iter().map(first_sequence).collect();
@@ -80,9 +81,8 @@ impl<'a> Session<'a> {
         let written = self.generator.write(&prompts, &mut listener)?;
         let Listener { mut trace, failed, .. } = listener;
         failed?;
-        let answers = written.into_iter().map(|Written { prompt, number, text, completion, valid }| {
-            let (prompt_index, sequence_index) = batch.place(prompt, number);
-            let answer = Answer { prompt_index, sequence_index, text, completion, valid };
+        let answers = written.into_iter().map(|mut answer| {
+            (answer.prompt, answer.number) = batch.place(answer.prompt, answer.number);
             if let Some(sink) = &mut trace {
                 sink.line(trace_file::end(&answer))?;
             }

@@ -10,13 +10,13 @@ use super::prompts::{self, FilePrompt, Given, Prompt};
 use super::session::{Batch, Repeats, Session, check_draft};
 use super::trace_file::{Header, HeaderPrompt, Machine, TraceSink, TraceWriter};
 use super::{
-    lines::without_line_end, loaded::Loaded, progress::Progress, text_args::TextArgs, text_output::Answer,
-    totals::Totals,
+    lines::without_line_end, loaded::Loaded, progress::Progress, text_args::TextArgs, text_output, totals::Totals,
 };
 use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError, exit_code, say_error};
 use ember_cli::terminal;
 use ember_decoding::batches::{InOrder, plan};
 use ember_decoding::config::{FolderSettings, GenerationConfig};
+use ember_decoding::generator::Written;
 use ember_decoding::memory::{MOST_ROWS, batch_size};
 use ember_decoding::processors::Step;
 use ember_decoding::sequences::{ModelSequences, Sequences};
@@ -250,8 +250,8 @@ impl Writer<'_> {
             let mut answers = self.write_batch(&batch, sink)?;
             self.total.add(&answers);
             for &number in numbers {
-                let of_prompt = |answer: &mut Answer| answer.prompt_index == prompts[number].index;
-                let of_prompt: Vec<Answer> = answers.extract_if(.., of_prompt).collect();
+                let of_prompt = |answer: &mut Written| answer.prompt == prompts[number].index;
+                let of_prompt: Vec<Written> = answers.extract_if(.., of_prompt).collect();
                 for ready in in_order.put(number * parts + first / MOST_ROWS, (number, of_prompt)) {
                     progress.aside(|| self.show(&ready, prompts))?;
                 }
@@ -269,7 +269,7 @@ impl Writer<'_> {
 
     /// Writes a batch. Where that fails, and the others are to go on, each of its prompts is written by itself, and one that
     /// fails by itself is refused.
-    fn write_batch(&mut self, batch: &Batch, trace: Option<&mut dyn TraceSink>) -> Result<Vec<Answer>> {
+    fn write_batch(&mut self, batch: &Batch, trace: Option<&mut dyn TraceSink>) -> Result<Vec<Written>> {
         let mut all = Vec::new();
         if batch.prompts.is_empty() {
             return Ok(all);
@@ -288,25 +288,28 @@ impl Writer<'_> {
         Ok(all)
     }
 
-    fn show(&self, (number, answers): &(usize, Vec<Answer>), prompts: &[Prompt]) -> Result<()> {
+    fn show(&self, (number, answers): &(usize, Vec<Written>), prompts: &[Prompt]) -> Result<()> {
         let mut out = terminal::stdout();
         for answer in answers {
-            self.show_one(answer, &prompts[*number], number + answer.sequence_index > 0, &mut out)?;
+            self.show_one(answer, &prompts[*number], number + answer.number > 0, &mut out)?;
         }
         Ok(out.flush()?)
     }
 
-    fn show_one(&self, answer: &Answer, prompt: &Prompt, set_apart: bool, out: &mut dyn Write) -> Result<()> {
+    fn show_one(&self, answer: &Written, prompt: &Prompt, set_apart: bool, out: &mut dyn Write) -> Result<()> {
         let loaded = self.session.loaded;
         match self.format {
-            OutputFormat::Json => answer.write_json(out, prompt, loaded, self.args.logprobs.is_some()),
+            OutputFormat::Json => {
+                writeln!(out, "{}", text_output::json(answer, prompt, loaded, self.args.logprobs.is_some())?)?;
+            }
             OutputFormat::Text => {
                 if set_apart {
                     writeln!(out, "---")?;
                 }
-                answer.write_text(out, loaded)
+                writeln!(out, "{}", text_output::text(answer, loaded))?;
             }
         }
+        Ok(())
     }
 
     /// Continues one prompt and shows what comes: a single text for people as it is written.
@@ -326,7 +329,7 @@ impl Writer<'_> {
         self.total.add(&answers);
         if !streams {
             for answer in &answers {
-                self.show_one(answer, prompt, answer.sequence_index > 0, &mut out)?;
+                self.show_one(answer, prompt, answer.number > 0, &mut out)?;
             }
         }
         out.flush()?;

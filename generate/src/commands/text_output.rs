@@ -1,25 +1,11 @@
 //! How `ember-generate text` shows what was written.
 
-use std::io::Write;
-
 use anyhow::Result;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::{loaded::Loaded, prompts::Prompt};
-use ember_decoding::completion::Finding;
-use ember_decoding::{ChosenToken, Completion, FinishReason};
-
-/// One finished continuation and where it belongs.
-pub(super) struct Answer {
-    pub(super) prompt_index: usize,
-    pub(super) sequence_index: usize,
-    /// Without the prompt, cut before a stop string.
-    pub(super) text: String,
-    pub(super) completion: Completion,
-    /// Under a constraint, whether the text fulfils it: false where a limit cut it off.
-    pub(super) valid: Option<bool>,
-}
+use ember_decoding::{ChosenToken, FinishReason, completion::Finding, generator::Written};
 
 /// The JSON object of one continuation, its keys in this order.
 #[derive(Serialize)]
@@ -59,58 +45,36 @@ struct JsonCandidate {
     logprob: f32,
 }
 
-impl Answer {
-    /// Why the text ended: of an exact search that was cut short, what did that.
-    pub(super) fn finish_reason(&self) -> FinishReason {
-        match self.completion.finding {
-            Some(Finding::Exact { cut_short: Some(reason), .. }) => reason,
-            _ => self.completion.finish_reason,
-        }
-    }
+/// A continuation as JSON; `written` says which of all prompts and texts it is.
+pub(super) fn json(written: &Written, prompt: &Prompt, loaded: &Loaded, with_logprobs: bool) -> Result<String> {
+    let completion = &written.completion;
+    let tokens = || completion.tokens.iter().map(|token| json_token(token, loaded)).collect();
+    let answer = JsonAnswer {
+        prompt_index: written.prompt,
+        sequence_index: written.number,
+        id: prompt.id.as_ref(),
+        prompt: prompt.text.as_deref(),
+        prompt_ids: &prompt.ids,
+        text: loaded.tokenizer.is_some().then_some(written.text.as_str()),
+        ids: &completion.ids,
+        finish_reason: completion.finish_reason,
+        score: completion.score,
+        valid: written.valid,
+        finding: completion.finding.as_ref(),
+        logprobs: with_logprobs.then(tokens),
+        seconds: completion.seconds,
+        tokens_per_s: completion.tokens_per_s(),
+    };
+    Ok(serde_json::to_string(&answer)?)
+}
 
-    /// Whether the text is nothing but its end.
-    pub(super) fn is_empty(&self) -> bool {
-        self.completion.finish_reason == FinishReason::Eos && self.completion.ids.len() == 1
+/// The text of a continuation, or without a tokenizer its ids.
+pub(super) fn text(written: &Written, loaded: &Loaded) -> String {
+    if loaded.tokenizer.is_some() {
+        return written.text.clone();
     }
-
-    pub(super) fn write_json(
-        &self,
-        out: &mut dyn Write,
-        prompt: &Prompt,
-        loaded: &Loaded,
-        with_logprobs: bool,
-    ) -> Result<()> {
-        let completion = &self.completion;
-        let tokens = || completion.tokens.iter().map(|token| json_token(token, loaded)).collect();
-        let answer = JsonAnswer {
-            prompt_index: self.prompt_index,
-            sequence_index: self.sequence_index,
-            id: prompt.id.as_ref(),
-            prompt: prompt.text.as_deref(),
-            prompt_ids: &prompt.ids,
-            text: loaded.tokenizer.is_some().then_some(self.text.as_str()),
-            ids: &completion.ids,
-            finish_reason: completion.finish_reason,
-            score: completion.score,
-            valid: self.valid,
-            finding: completion.finding.as_ref(),
-            logprobs: with_logprobs.then(tokens),
-            seconds: completion.seconds,
-            tokens_per_s: completion.tokens_per_s(),
-        };
-        Ok(writeln!(out, "{}", serde_json::to_string(&answer)?)?)
-    }
-
-    /// The text, or without a tokenizer the ids.
-    pub(super) fn write_text(&self, out: &mut dyn Write, loaded: &Loaded) -> Result<()> {
-        if loaded.tokenizer.is_some() {
-            writeln!(out, "{}", self.text)?;
-        } else {
-            let ids: Vec<String> = self.completion.ids.iter().map(u32::to_string).collect();
-            writeln!(out, "{}", ids.join(","))?;
-        }
-        Ok(())
-    }
+    let ids: Vec<String> = written.completion.ids.iter().map(u32::to_string).collect();
+    ids.join(",")
 }
 
 fn json_token(token: &ChosenToken, loaded: &Loaded) -> JsonToken {

@@ -2,9 +2,8 @@
 
 use ember_cli::program::counted;
 use ember_decoding::FinishReason;
-use ember_decoding::completion::{Acceptance, Finding};
-
-use super::text_output::Answer;
+use ember_decoding::completion::{Acceptance, Completion, Finding};
+use ember_decoding::generator::Written;
 
 /// What was written so far.
 #[derive(Default)]
@@ -25,16 +24,16 @@ pub(super) struct Totals {
 
 impl Totals {
     /// Counts some more.
-    pub(super) fn add(&mut self, answers: &[Answer]) {
+    pub(super) fn add(&mut self, answers: &[Written]) {
         self.texts += answers.len();
         self.tokens += answers.iter().map(|answer| answer.completion.ids.len()).sum::<usize>();
         self.seconds += answers.iter().map(|answer| answer.completion.seconds).fold(0.0, f64::max);
-        for reason in answers.iter().map(Answer::finish_reason) {
+        for reason in answers.iter().map(|answer| finish_reason(&answer.completion)) {
             if !self.ended.contains(&reason) {
                 self.ended.push(reason);
             }
         }
-        self.empty += answers.iter().filter(|answer| answer.is_empty()).count();
+        self.empty += answers.iter().filter(|answer| is_empty(&answer.completion)).count();
         self.cut_off += answers.iter().filter(|answer| answer.valid == Some(false)).count();
         self.slid |= answers.iter().any(|answer| answer.completion.slid);
         for finding in answers.iter().filter_map(|answer| answer.completion.finding.as_ref()) {
@@ -126,6 +125,19 @@ impl Totals {
     fn which(&self, count: usize, one: &str, several: &str) -> String {
         if self.texts == 1 { one.to_owned() } else { format!("{count} of {} {several}", self.texts) }
     }
+}
+
+/// Why a text ended: of an exact search that was cut short, what did that.
+fn finish_reason(completion: &Completion) -> FinishReason {
+    match completion.finding {
+        Some(Finding::Exact { cut_short: Some(reason), .. }) => reason,
+        _ => completion.finish_reason,
+    }
+}
+
+/// Whether a text is nothing but its end.
+fn is_empty(completion: &Completion) -> bool {
+    completion.finish_reason == FinishReason::Eos && completion.ids.len() == 1
 }
 
 fn prefixes(number: usize) -> String {

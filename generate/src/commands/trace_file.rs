@@ -13,8 +13,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{loaded::Loaded, text_output::Answer};
+use super::loaded::Loaded;
 use ember_cli::wording;
+use ember_decoding::generator::Written;
 use ember_decoding::trace::{BeamStep, ChoiceTrace};
 use ember_decoding::{FinishReason, config::GenerationConfig, constraint::Grammar, tokens::check_ids};
 
@@ -150,12 +151,12 @@ pub(super) fn beams(prompt: usize, step: &BeamStep, loaded: &Loaded) -> Value {
 }
 
 /// The line of one result.
-pub(super) fn end(answer: &Answer) -> Value {
+pub(super) fn end(answer: &Written) -> Value {
     let completion = &answer.completion;
     let line = json!({
         "event": "end",
-        "prompt_index": answer.prompt_index,
-        "sequence_index": answer.sequence_index,
+        "prompt_index": answer.prompt,
+        "sequence_index": answer.number,
         "text": answer.text,
         "ids": completion.ids,
         "finish_reason": completion.finish_reason,

@@ -18,7 +18,6 @@ mod examples;
 mod group;
 #[cfg(test)]
 mod parity;
-mod pool;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -26,8 +25,7 @@ mod tree;
 use std::ops::ControlFlow;
 
 use self::candidates::{Row, Scorer};
-use self::group::{Group, Rules, StepFacts, candidate_count};
-use self::pool::Finished;
+use self::group::{Finished, Group, Rules, StepFacts, candidate_count};
 use self::tree::{NodeId, ROOT, Tree};
 use crate::completion::{Completion, FinishReason};
 use crate::config::{GenerationConfig, Overflow, Strategy};
