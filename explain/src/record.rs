@@ -1,4 +1,5 @@
-//! What to explain, and the run that is explained: written with everything that it tells on the way.
+//! What to explain, and the run that is explained: written with everything that it tells on the
+//! way.
 
 use std::ops::ControlFlow;
 
@@ -79,7 +80,8 @@ pub struct Recorded {
     pub steps: Vec<TracedStep>,
 }
 
-/// Continues the prompt by the request's knobs and keeps the logits of every step: 4 bytes times the vocabulary each, twice.
+/// Continues the prompt by the request's knobs and keeps the logits of every step: 4 bytes times
+/// the vocabulary each, twice.
 ///
 /// # Errors
 /// As [`generate_batch`].

@@ -39,18 +39,13 @@ pub fn groups(sizes: &[usize], most: usize) -> Vec<Range<usize>> {
 }
 
 /// Hands results on in the order of their numbers 0, 1, 2, ..., each as soon as all before it are there.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct InOrder<T> {
     next: usize,
     waiting: BTreeMap<usize, T>,
 }
 
 impl<T> InOrder<T> {
-    /// Nothing yet; number 0 comes first.
-    pub fn new() -> Self {
-        Self { next: 0, waiting: BTreeMap::new() }
-    }
-
     /// Takes the result of `number`, and gives those whose turn it now is, in order.
     pub fn put(&mut self, number: usize, result: T) -> Vec<T> {
         self.waiting.insert(number, result);
@@ -65,12 +60,6 @@ impl<T> InOrder<T> {
     /// What still waits for one before it, in order: what there is to show when the work was cut short.
     pub fn into_rest(self) -> impl Iterator<Item = T> {
         self.waiting.into_values()
-    }
-}
-
-impl<T> Default for InOrder<T> {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -96,7 +85,7 @@ mod tests {
 
     #[test]
     fn results_wait_for_those_before_them() {
-        let mut results = InOrder::new();
+        let mut results = InOrder::default();
         assert!(results.put(2, "c").is_empty());
         assert_eq!(results.put(0, "a"), ["a"]);
         assert_eq!(results.put(1, "b"), ["b", "c"]);
@@ -131,7 +120,7 @@ mod tests {
         fn results_come_out_in_order_whatever_order_they_go_in(
             order in (0..40_usize).prop_flat_map(|len| Just((0..len).collect::<Vec<_>>()).prop_shuffle()),
         ) {
-            let mut results = InOrder::new();
+            let mut results = InOrder::default();
             let mut shown = Vec::new();
             for (done, &number) in order.iter().enumerate() {
                 shown.extend(results.put(number, number));

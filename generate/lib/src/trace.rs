@@ -197,8 +197,8 @@ pub struct BeamCandidate {
 pub enum Fate {
     /// It goes on as the beam with the number `beam` among the group's beams after this step.
     GoesOn { beam: usize },
-    /// It ended for a reason, with a final score that is normalised by length; `kept` where the pool
-    /// of finished texts took it, being among the best of those that have ended.
+    /// It ended for a reason, with a final score that is normalised by length; `kept` where the
+    /// pool of finished texts took it, being among the best of those that have ended.
     Finished { final_score: f64, reason: FinishReason, kept: bool },
     /// It ended, but was not ranked among the first `num_beams` and does not count.
     Dropped,

@@ -241,7 +241,7 @@ impl Writer<'_> {
         let each = self.each();
         let progress = Progress::new("prompts", prompts.len(), &self.notes);
         let parts = 1 + batches.iter().map(|(_, first, _)| first / MOST_ROWS).max().unwrap_or(0);
-        let mut in_order = InOrder::new();
+        let mut in_order = InOrder::default();
         for (numbers, first, count) in batches {
             let these = numbers.iter().map(|&number| &prompts[number]);
             let these: Vec<&Prompt> = these.filter(|prompt| !self.refused.contains(&prompt.index)).collect();

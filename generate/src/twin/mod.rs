@@ -1,7 +1,8 @@
-//! The page's twin on the terminal: the candidates of each step as bars, knobs that a key turns, and the beams as a tree.
+//! The page's twin on the terminal: the candidates of each step as bars, knobs that a key turns,
+//! and the beams as a tree.
 //!
-//! What a knob does is not imitated: every key runs the run's own logits through [`Chain`] again and draws from what is left
-//! with the very [`ember_decoding::sampler::draw`].
+//! What a knob does is not imitated: every key runs the run's own logits through [`Chain`] again
+//! and draws from what is left with the very [`ember_decoding::sampler::draw`].
 
 mod draw;
 mod knobs;
@@ -70,8 +71,8 @@ struct Outcome {
     survivors: usize,
 }
 
-/// Shows a run of at least one token, from its first step on, until the reader leaves the screen with
-/// q, or a signal ends it. The terminal must be one; it is given back whatever happens.
+/// Shows a run of at least one token, from its first step on, until the reader leaves the screen
+/// with q, or a signal ends it. The terminal must be one; it is given back whatever happens.
 ///
 /// # Errors
 /// When the terminal cannot be taken over or read from.
@@ -142,7 +143,8 @@ impl Twin<'_> {
         self.again = 0;
     }
 
-    /// What the knobs, as they are now, make of the step shown; `count` bars before and as many after.
+    /// What the knobs, as they are now, make of the step shown; `count` bars before and as many
+    /// after.
     fn outcome(&self, count: usize) -> Outcome {
         let config = self.knobs.apply(self.config);
         let recorded = &self.recorded.steps[self.step];

@@ -1,4 +1,5 @@
-//! One group of beams: what it does with the candidates of a step. A plain search is one group, a diverse one has several.
+//! One group of beams: what it does with the candidates of a step. A plain search is one group, a
+//! diverse one has several.
 //!
 //! The rules are those of transformers, of which there are two sets: see [`Rules`].
 
@@ -11,11 +12,12 @@ use crate::trace::{BeamCandidate, Fate, PoolEntry, Stopped};
 /// Whose rules decide what is cut off at the last token, and when it is no use to go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rules {
-    /// transformers 5 `_beam_search`. At the last token every candidate ends, and the first K of them count. The bound is what
-    /// the best beam that goes on can attain.
+    /// transformers 5 `_beam_search`. At the last token every candidate ends, and the first K of
+    /// them count. The bound is what the best beam that goes on can attain.
     Vectorised,
-    /// transformers 4 `BeamSearchScorer`. At the last token the beams that go on are cut off and count, unless the group is
-    /// done. The bound is what the best candidate can attain, even if it is one that has just ended.
+    /// transformers 4 `BeamSearchScorer`. At the last token the beams that go on are cut off and
+    /// count, unless the group is done. The bound is what the best candidate can attain, even if it
+    /// is one that has just ended.
     Scorer,
 }
 
@@ -47,8 +49,9 @@ pub(super) struct StepFacts<'a> {
 /// Beams that compete with one another, and those of their texts that have finished.
 pub(super) struct Group {
     pub(super) size: usize,
-    /// What goes on, best first. Fewer than `size` at the start, which is one text however many beams there are to be, and
-    /// where there are not so many different texts. (transformers fills up with beams that score -1e9.)
+    /// What goes on, best first. Fewer than `size` at the start, which is one text however many
+    /// beams there are to be, and where there are not so many different texts. (transformers fills
+    /// up with beams that score -1e9.)
     pub(super) beams: Vec<Beam>,
     pub(super) pool: Pool,
     pub(super) stopped: Option<Stopped>,
@@ -61,8 +64,8 @@ impl Group {
         Self { size, beams: vec![first], pool: Pool::new(size), stopped: None }
     }
 
-    /// One step: ranks what may follow the beams, finishes what ends, goes on with the best of the rest, and stops when that
-    /// is no use. Gives every candidate and what became of it.
+    /// One step: ranks what may follow the beams, finishes what ends, goes on with the best of the
+    /// rest, and stops when that is no use. Gives every candidate and what became of it.
     pub(super) fn advance(
         &mut self,
         followers: &[Followers],
@@ -117,7 +120,8 @@ impl Group {
         self.stopped = Some(Stopped::Cut { reason });
     }
 
-    /// The best of all that may follow the beams: enough that `size` can go on when every end token comes first.
+    /// The best of all that may follow the beams: enough that `size` can go on when every end token
+    /// comes first.
     fn rank(&self, followers: &[Followers], config: &GenerationConfig) -> Vec<BeamCandidate> {
         let mut ranked = Vec::new();
         for (parent, (beam, followers)) in self.beams.iter().zip(followers).enumerate() {
@@ -226,17 +230,19 @@ impl Pool {
     }
 }
 
-/// The score of a text with this sum of log-probabilities: the sum over the length to the power of the length penalty
-/// ([Wu et al. 2016, section 7](https://arxiv.org/abs/1609.08144), whose penalty adds a constant to the length).
+/// The score of a text with this sum of log-probabilities: the sum over the length to the power of
+/// the length penalty ([Wu et al. 2016, section 7](https://arxiv.org/abs/1609.08144), whose penalty
+/// adds a constant to the length).
 pub(super) fn normalised(sum: f64, len: usize, length_penalty: f32) -> f64 {
     sum / (len as f64).powf(f64::from(length_penalty))
 }
 
 /// The best score that a running text with this sum is credited with, by transformers' rule.
 ///
-/// Without a length penalty no continuation scores higher than the text does now, for log-probabilities only lower the sum.
-/// A length penalty above 0 can raise it with the length: `never` credits the text with staying as it is up to the last
-/// token allowed, `false` does not, and can therefore end a search too soon.
+/// Without a length penalty no continuation scores higher than the text does now, for
+/// log-probabilities only lower the sum. A length penalty above 0 can raise it with the length:
+/// `never` credits the text with staying as it is up to the last token allowed, `false` does not,
+/// and can therefore end a search too soon.
 pub(super) fn attainable(sum: f64, len: usize, limit: usize, config: &GenerationConfig) -> f64 {
     let longest = config.early_stopping == EarlyStopping::Never && config.length_penalty > 0.0;
     normalised(sum, if longest { limit } else { len }, config.length_penalty)

@@ -1,10 +1,12 @@
 //! How fast a model reads and writes on this machine, beside what the machine's memory allows.
 //!
-//! A decoding step reads every weight and every cached key and value once and does little arithmetic with them: memory sets
-//! its limit. So each timed step is followed by a plain read of as many bytes, in the same process a moment later, and the
-//! two times are compared: bandwidth varies from moment to moment, the ratio hardly.
+//! A decoding step reads every weight and every cached key and value once and does little
+//! arithmetic with them: memory sets its limit. So each timed step is followed by a plain read of
+//! as many bytes, in the same process a moment later, and the two times are compared: bandwidth
+//! varies from moment to moment, the ratio hardly.
 //!
-//! What limits training, a product and a copy, is measured by [`arithmetic`]; `ember-train bench` uses it.
+//! What limits training, a product and a copy, is measured by [`arithmetic`]; `ember-train bench`
+//! uses it.
 
 pub mod arithmetic;
 
@@ -21,7 +23,8 @@ use crate::error::{Error, Result};
 use crate::sampler::greedy;
 use crate::sequences::{ModelSequences, Sequences};
 
-/// What is measured: `batch` rows of `prompt` tokens are read, then `new` tokens are written after each, greedily.
+/// What is measured: `batch` rows of `prompt` tokens are read, then `new` tokens are written after
+/// each, greedily.
 #[derive(Clone, Copy, Debug)]
 pub struct Task {
     /// Rows.
@@ -202,7 +205,8 @@ impl Ceiling {
     }
 }
 
-/// A sum of the bits: whole numbers may be added in any order, so the compiler is free to read as fast as memory allows.
+/// A sum of the bits: whole numbers may be added in any order, so the compiler is free to read as
+/// fast as memory allows.
 fn sum(values: &[f32]) -> u32 {
     values.iter().fold(0, |sum: u32, value| sum.wrapping_add(value.to_bits()))
 }

@@ -2,28 +2,25 @@
 
 use std::{collections::HashMap, mem, sync::Arc};
 
-/// How many tokens the remembered sequences may hold together, in each of the two halves: some tens of megabytes of states.
-const BUDGET: usize = 1 << 17;
+/// How many tokens the remembered sequences may hold together, in each of the two halves: some tens
+/// of megabytes of states.
+pub(super) const BUDGET: usize = 1 << 17;
 
 /// What a sequence counts beside its tokens, for the part of a state that does not grow.
 const BASE: usize = 64;
 
-/// Values by sequence of tokens; those that were neither added nor asked for in a while are forgotten.
+/// Values by sequence of tokens; those that were neither added nor asked for in a while are
+/// forgotten.
 ///
-/// There are two halves. What is used is in the recent one; when that is full it becomes the older one, and what nobody has
-/// asked for since the last such change is gone. So each of the sequences that grow side by side (rows, beams) keeps its
-/// latest states, and nobody has to say when one ends.
+/// There are two halves. What is used is in the recent one; when that is full it becomes the older
+/// one, and what nobody has asked for since the last such change is gone. So each of the sequences
+/// that grow side by side (rows, beams) keeps its latest states, and nobody has to say when one
+/// ends.
 pub(super) struct Memo<V> {
     recent: HashMap<Vec<u32>, Arc<V>>,
     older: HashMap<Vec<u32>, Arc<V>>,
     size: usize,
     budget: usize,
-}
-
-impl<V> Default for Memo<V> {
-    fn default() -> Self {
-        Self::of(BUDGET)
-    }
 }
 
 impl<V> Memo<V> {

@@ -31,7 +31,7 @@ use llguidance::{Matcher, api::StopReason};
 
 use crate::error::{Cause, DeadEnd, WhyDeadEnd};
 use crate::processors::{LogitsProcessor, Step};
-use memo::Memo;
+use memo::{BUDGET, Memo};
 
 /// Logits are judged in groups, one for each word of the bit set.
 const GROUP: usize = u32::BITS as usize;
@@ -74,7 +74,7 @@ impl Constraint {
         let mut matcher = grammar.matcher(&tokens)?;
         let warnings = matcher.grammar_warnings();
         let start = Arc::new(State::new(matcher, &tokens));
-        let constraint = Self { grammar, tokens, end_tokens, warnings, start, memo: Mutex::default() };
+        let constraint = Self { grammar, tokens, end_tokens, warnings, start, memo: Mutex::new(Memo::of(BUDGET)) };
         if constraint.start.allowed.is_zero() {
             return Err(constraint.nothing_left(&[]).into());
         }

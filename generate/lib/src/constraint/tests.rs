@@ -279,7 +279,7 @@ proptest! {
         let mut fresh = constraint(Grammar::lark("lark", lark).unwrap(), &tokenizer);
         asked.memo = Mutex::new(Memo::of(budget));
         for question in &questions {
-            fresh.memo = Mutex::default();
+            fresh.memo = Mutex::new(Memo::of(BUDGET));
             prop_assert_eq!(left(&asked, 4, question), left(&fresh, 4, question));
             prop_assert_eq!(asked.is_accepting(question), fresh.is_accepting(question));
         }

@@ -263,7 +263,7 @@ fn broken_weights_are_named_and_not_sampled() {
     let step = Step { prompt: &[1], generated: &[] };
     let config = greedy(1);
     for broken in [[0.0, f32::NAN], [0.0, f32::INFINITY], [f32::NEG_INFINITY; 2]] {
-        let error = Chooser::new(&Plan::new(&config), &Chain::default())
+        let error = Chooser { plan: &Plan::new(&config), chain: &Chain::default() }
             .choose(&step, 0, &mut broken.clone())
             .err()
             .unwrap()

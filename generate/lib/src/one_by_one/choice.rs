@@ -14,8 +14,8 @@ const WORTH_SHARING: usize = 1 << 14;
 
 /// Chooses by one plan.
 pub(crate) struct Chooser<'a> {
-    plan: &'a Plan<'a>,
-    chain: &'a Chain,
+    pub(crate) plan: &'a Plan<'a>,
+    pub(crate) chain: &'a Chain,
 }
 
 /// Where a row comes from.
@@ -55,17 +55,7 @@ pub(crate) struct Choice {
     pub(super) trace: Option<TracedStep>,
 }
 
-impl From<Argmax> for Choice {
-    fn from(Argmax { id, logprob }: Argmax) -> Self {
-        Self { token: ChosenToken { id, logprob, top: Vec::new() }, trace: None }
-    }
-}
-
-impl<'a> Chooser<'a> {
-    pub(crate) fn new(plan: &'a Plan<'a>, chain: &'a Chain) -> Self {
-        Self { plan, chain }
-    }
-
+impl Chooser<'_> {
     /// What the choice after every row of `sequences` needs: where that is the best token and no
     /// word on others, no more.
     ///
@@ -89,9 +79,10 @@ impl<'a> Chooser<'a> {
     /// # Errors
     /// When logits are not finite, or the knobs leave a row no token.
     pub(super) fn choose_all(&self, sequences: &dyn Sequences, origins: &[Origin], next: Next) -> Result<Vec<Choice>> {
+        let best = |Argmax { id, logprob }| Choice { token: ChosenToken { id, logprob, top: Vec::new() }, trace: None };
         let mut logits = match next {
             Next::Logits(logits) => logits,
-            Next::Argmax(argmax) => return Ok(argmax.into_iter().map(Choice::from).collect()),
+            Next::Argmax(argmax) => return Ok(argmax.into_iter().map(best).collect()),
         };
         let vocab_size = sequences.vocab_size();
         let steps = origins.iter().enumerate().map(|(row, origin)| {

@@ -16,7 +16,7 @@ impl Decoder for OneByOne {
     fn write(&self, sequences: &mut dyn Sequences, job: &Job, watch: &mut dyn Watch) -> Result<Vec<Vec<Completion>>> {
         let prompts = sequences.rows();
         let each = job.plan.config.num_return_sequences;
-        let chooser = Chooser::new(job.plan, job.chain);
+        let chooser = Chooser { plan: job.plan, chain: job.chain };
         let mut rows = Row::all(sequences, job);
         // Prefill: every prompt is read once, whatever the number of its continuations. All
         // positions go through the model at once, as in training: much work, limited by arithmetic.

@@ -24,8 +24,9 @@ impl Rules {
     /// The rules of a stack: transformers' `GenerationMixin._get_logits_processor`, llama.cpp's `common_params_sampling` and
     /// `llama-sampling.cpp`, mlx-lm's `sample_utils.py`.
     ///
-    /// Two differences in those sources make none in the result and have no entry: llama.cpp multiplies a score of exactly 0
-    /// by the repetition penalty where transformers divides it, and MLX works on log-probabilities.
+    /// Two differences in those sources make none in the result and have no entry: llama.cpp
+    /// multiplies a score of exactly 0 by the repetition penalty where transformers divides it, and
+    /// MLX works on log-probabilities.
     pub(crate) fn of(semantics: Semantics) -> Self {
         let hf = Self {
             order: semantics,

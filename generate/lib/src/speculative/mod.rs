@@ -1,13 +1,15 @@
-//! Speculative decoding: cheap guesses at the next few tokens, all verified in one pass through the model, which leave the
-//! output distributed exactly as without them.
+//! Speculative decoding: cheap guesses at the next few tokens, all verified in one pass through the
+//! model, which leave the output distributed exactly as without them.
 //!
-//! One pass over a few positions, which reads the weights once, costs less than as many passes over one. So a [`Proposer`]
-//! guesses what follows, the model says what it thinks at each guessed position, and a rule of acceptance keeps a beginning
-//! of the guesses and adds one token of the model's own. Greedy, a guess is kept where it is the token that would have been
-//! chosen: the text is that without guesses. Sampling, a guess x drawn from q is kept with probability min(1, p(x) / q(x)),
-//! p being the model's processed distribution, and otherwise replaced by a draw from max(0, p - q), normalised: together
-//! exactly p ([Leviathan, Kalman and Matias 2023, section 2.3 and appendix A.1](https://arxiv.org/abs/2211.17192);
-//! [Chen et al. 2023](https://arxiv.org/abs/2302.01318)).
+//! One pass over a few positions, which reads the weights once, costs less than as many passes over
+//! one. So a [`Proposer`] guesses what follows, the model says what it thinks at each guessed
+//! position, and a rule of acceptance keeps a beginning of the guesses and adds one token of the
+//! model's own. Greedy, a guess is kept where it is the token that would have been chosen: the text
+//! is that without guesses. Sampling, a guess x drawn from q is kept with probability min(1, p(x) /
+//! q(x)), p being the model's processed distribution, and otherwise replaced by a draw from max(0,
+//! p - q), normalised: together exactly p ([Leviathan, Kalman and Matias 2023, section 2.3 and
+//! appendix A.1](https://arxiv.org/abs/2211.17192); [Chen et al.
+//! 2023](https://arxiv.org/abs/2302.01318)).
 //!
 //! Guesses that are wrong cost time, never quality.
 
@@ -62,12 +64,13 @@ impl Decoder for Speculative {
     }
 }
 
-/// What becomes of a guess, given the model's distribution `[vocab]` in its place and two uniform draws: the token that is
-/// the guess or replaces it.
+/// What becomes of a guess, given the model's distribution `[vocab]` in its place and two uniform
+/// draws: the token that is the guess or replaces it.
 type Rule = fn(&[f32], &Proposal, [f64; 2]) -> u32;
 
-/// Continues the prompt, which is the one row of `target` before and after, as plain generation would: greedy the same
-/// tokens, sampling the same distribution. Each token is told in order; breaking with a reason ends the text there.
+/// Continues the prompt, which is the one row of `target` before and after, as plain generation
+/// would: greedy the same tokens, sampling the same distribution. Each token is told in order;
+/// breaking with a reason ends the text there.
 ///
 /// The rule is a parameter for the tests, which must be able to tell it from wrong ones.
 ///
@@ -170,7 +173,8 @@ pub(crate) fn generate(
     Ok((Completion { slid, ..completion }, acceptance))
 }
 
-/// The rule of acceptance: the guess with probability min(1, p / q), else a draw from max(0, p - q).
+/// The rule of acceptance: the guess with probability min(1, p / q), else a draw from max(0, p -
+/// q).
 fn accept_or_replace(p: &[f32], proposal: &Proposal, [acceptance, token]: [f64; 2]) -> u32 {
     let id = proposal.id as usize;
     let q_of_guess = proposal.drawn_from.as_ref().map_or(1.0, |q| q[id]);
