@@ -28,15 +28,11 @@ pub fn held() -> usize {
 /// Why there is no memory.
 #[derive(Debug, Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // a field is what the message calls it
 pub enum ArenaError {
     /// The system does not give as much.
     #[error("cannot take {} MB of memory; free some", bytes >> 20)]
-    Refused {
-        /// What was asked for.
-        bytes: usize,
-        /// What the system said.
-        source: io::Error,
-    },
+    Refused { bytes: usize, source: io::Error },
 }
 
 /// Zeros to begin with, given away part by part.

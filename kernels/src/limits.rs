@@ -16,6 +16,7 @@ pub enum Use {
 /// Why a device cannot compute attention.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // a field is what the message calls it
 pub enum LimitError {
     /// Its cubes' shared memory does not bear heads as wide.
     #[error(
@@ -23,14 +24,7 @@ pub enum LimitError {
          suffice for heads of {widest}",
         shared_memory >> 10
     )]
-    HeadsTooWide {
-        /// Their width.
-        head_size: usize,
-        /// Bytes.
-        shared_memory: usize,
-        /// The widest that it bears.
-        widest: usize,
-    },
+    HeadsTooWide { head_size: usize, shared_memory: usize, widest: usize },
 }
 
 /// Refuses heads that `device` cannot compute attention with, which no CPU does.
@@ -53,7 +47,7 @@ mod shared_memory {
 
     use super::*;
     use crate::gpu::{engine::Engine, tensor::cube, tile::Holds};
-    use crate::{attention::gpu_choice::KERNELS, attention::gpu_forward::FORWARD, cached_attention};
+    use crate::{attention::gpu::KERNELS, attention::gpu_forward::FORWARD, cached_attention};
 
     /// Whether a device whose cubes have `shared_memory` bytes together computes attention with heads
     /// of `head_size`.

@@ -12,33 +12,17 @@ use ember_host::panics::quietly;
 /// Why a device that was asked for cannot compute.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // a field is what the message calls it
 pub enum DeviceError {
     /// This build knows no devices of this kind.
     #[error("device {choice}: built without {kind}")]
-    NotBuilt {
-        /// What was asked for.
-        choice: DeviceChoice,
-        /// `CUDA` or `wgpu`.
-        kind: &'static str,
-    },
+    NotBuilt { choice: DeviceChoice, kind: &'static str },
     /// There are not as many.
     #[error("device {choice}: no such device ({})", there(*count))]
-    Absent {
-        /// What was asked for.
-        choice: DeviceChoice,
-        /// How many of its kind there are, numbered from 0.
-        count: usize,
-    },
+    Absent { choice: DeviceChoice, count: usize },
     /// It failed a small computation.
     #[error("device {choice} ({name}) {problem}")]
-    Failed {
-        /// What was asked for.
-        choice: DeviceChoice,
-        /// What the device calls itself.
-        name: String,
-        /// What went wrong, to come after the name.
-        problem: String,
-    },
+    Failed { choice: DeviceChoice, name: String, problem: String },
 }
 
 /// How many devices there are, in words.

@@ -1,13 +1,10 @@
 //! Causal self-attention ([Vaswani et al. 2017](https://arxiv.org/abs/1706.03762), section 3.2).
 
 pub(crate) mod cpu;
-mod factor;
 #[cfg(feature = "gpu")]
-mod gpu;
+pub(crate) mod gpu;
 #[cfg(feature = "gpu")]
 mod gpu_backward;
-#[cfg(feature = "gpu")]
-pub(crate) mod gpu_choice;
 #[cfg(feature = "gpu")]
 pub(crate) mod gpu_forward;
 #[cfg(all(test, feature = "autodiff", feature = "gpu"))]

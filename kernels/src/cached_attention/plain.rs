@@ -3,7 +3,7 @@
 
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
 
-use super::rows::CachedRows;
+use super::CachedRows;
 use crate::attention::plain_attend;
 use crate::heads::{Heads, for_queries, parts};
 

@@ -6,8 +6,8 @@
 //! float32, as under PyTorch's autocast.
 
 use super::CrossEntropy;
-use crate::gpu::cube_sum::{UNITS, cube_max, cube_sum};
 use crate::gpu::prelude::*;
+use crate::gpu::sum::{UNITS, cube_max, cube_sum};
 
 /// Below every logit.
 const LOWEST: f32 = -3.0e38;
