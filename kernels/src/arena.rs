@@ -1,8 +1,7 @@
 //! One stretch of memory for what a token reads whole, the packed weights of a model or its cache,
 //! on huge pages where the system has them.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::{io, mem::MaybeUninit, sync::Arc};
+use std::{io, mem::MaybeUninit, sync::Arc, sync::atomic::AtomicUsize, sync::atomic::Ordering};
 
 use burn::tensor::{Bytes, DType, TensorData};
 use bytemuck::Pod;

@@ -4,8 +4,7 @@ use burn::tensor::{bf16, f16};
 use bytemuck::Pod;
 use rayon::prelude::*;
 
-use crate::bits::{by_rows, unfilled};
-use crate::simd_versions;
+use crate::{bits::by_rows, bits::unfilled, simd_versions};
 
 /// Values one task takes.
 const CHUNK: usize = 16_384;

@@ -4,10 +4,8 @@ use std::{borrow::Cow, path::Path};
 
 use burn::tensor::Device;
 
-use crate::error::Result;
 use crate::folder::{self, NamedTensor, Settings, StoredWeights};
-use crate::init::{Init, ParameterSource};
-use crate::{Gpt, GptConfig, WeightType};
+use crate::{Gpt, GptConfig, WeightType, error::Result, init::Init, init::ParameterSource};
 
 /// Reads the model in `dir`: one of ours, or a Hugging Face folder of a GPT-2, a Llama or a Qwen3.
 ///

@@ -56,10 +56,7 @@ impl MlpKind {
 
     /// Whether a gate as wide as the hidden layer comes out of the first layer beside it.
     pub fn is_gated(self) -> bool {
-        match self {
-            Self::Gelu => false,
-            Self::SwiGlu => true,
-        }
+        matches!(self, Self::SwiGlu)
     }
 }
 

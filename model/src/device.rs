@@ -127,16 +127,10 @@ pub fn select(choice: DeviceChoice) -> Result<Selected, DeviceError> {
     match choice {
         DeviceChoice::Cpu => Ok(selected(cpu(), "as asked".to_owned())),
         DeviceChoice::Auto => Ok(automatic()),
-        DeviceChoice::Cuda(number) => {
-            if !cfg!(feature = "cuda") {
-                return Err(DeviceError::NotBuilt { choice, kind: "CUDA" });
-            }
-            numbered(choice, cuda(), number)
-        }
+        DeviceChoice::Cuda(_) if !cfg!(feature = "cuda") => Err(DeviceError::NotBuilt { choice, kind: "CUDA" }),
+        DeviceChoice::Wgpu(_) if !cfg!(feature = "wgpu") => Err(DeviceError::NotBuilt { choice, kind: "wgpu" }),
+        DeviceChoice::Cuda(number) => numbered(choice, cuda(), number),
         DeviceChoice::Wgpu(number) => {
-            if !cfg!(feature = "wgpu") {
-                return Err(DeviceError::NotBuilt { choice, kind: "wgpu" });
-            }
             let mut adapters = wgpu();
             if number.is_none() {
                 adapters.sort_by_key(|adapter| !adapter.gpu);

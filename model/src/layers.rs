@@ -40,7 +40,7 @@ impl Matrix {
 
     pub(crate) fn weight_type(&self) -> WeightType {
         match self {
-            Self::Packed(PackedMatrix { packed }) => packed.weights(),
+            Self::Packed(PackedMatrix { packed }) => packed.weights,
             Self::Values(values) if values.val().dtype() == DType::BF16 => WeightType::Bf16,
             Self::Values(_) => WeightType::F32,
         }

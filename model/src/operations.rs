@@ -5,8 +5,7 @@
 //! file, FLOPs, what inference packs, what training keeps. A new part of the model has its place in
 //! the forward pass and here.
 
-use crate::GptConfig;
-use crate::config::{NormKind, Positions};
+use crate::{GptConfig, config::NormKind, config::Positions};
 
 /// One operation, in values of one position.
 #[derive(Clone, Debug, PartialEq)]

@@ -6,8 +6,7 @@
 use burn::tensor::{DType, Device, Graph, Int, Tensor, capture};
 
 use crate::{Gpt, KvCache};
-use ember_kernels::gpu::tensor::overwrite;
-use ember_kernels::{CachedAttention, Rotary, is_cpu};
+use ember_kernels::{CachedAttention, Rotary, gpu::tensor::overwrite, is_cpu};
 
 /// The environment variable that, set to `off`, has every step's launches issued anew: to see what
 /// replaying gains, or to do without.
@@ -111,7 +110,7 @@ impl RecordedStep {
         let angles = gpt.rotary(0..longest, &device);
         let step = move || of(logits(&gpt, &read, &layers, &attention, angles.as_ref()));
         let graph = capture(&device, Box::new(step) as Box<dyn FnMut() -> Tensor<2>>);
-        let mut recorded = Self { graph, inputs, longest, moves: cache.moves() };
+        let mut recorded = Self { graph, inputs, longest, moves: cache.moves };
         // What was put into a recording that then failed is marked as never computed, the cache
         // among it.
         if !recorded.graph.is_hardware() {
@@ -135,7 +134,7 @@ impl RecordedStep {
     pub fn fits(&self, cache: &KvCache) -> bool {
         let [_, rows] = self.inputs.ids.dims();
         cache.rows() == rows
-            && cache.moves() == self.moves
+            && cache.moves == self.moves
             && cache.room() >= rows
             && (0..rows).all(|row| cache.len(row) < self.longest)
     }

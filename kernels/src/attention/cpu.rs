@@ -10,8 +10,7 @@ use burn::tensor::{DType, bf16};
 
 use super::CausalAttention;
 use crate::gemm::{Element, Matrix, MatrixMut, Threads, product};
-use crate::halves::{narrow_bf16, widened};
-use crate::{DropoutMask, Heads};
+use crate::{DropoutMask, Heads, halves::narrow_bf16, halves::widened};
 use crate::{cpu::prelude::*, cpu::shared::Shared, dropout::mask::mask_in_place};
 
 impl Operation<Flex, 1> for CausalAttention {

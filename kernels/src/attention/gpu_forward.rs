@@ -7,8 +7,7 @@
 use super::CausalAttention;
 use crate::dropout::gpu::{Mask, mask_launch};
 use crate::gpu::tile::{Holds, Products, ProductsFamily, Tile, Units, line, load, own_column};
-use crate::{DropoutMask, Heads};
-use crate::{gpu::engine::Engine, gpu::prelude::*, gpu::tensor_cores::TensorCores};
+use crate::{DropoutMask, Heads, gpu::engine::Engine, gpu::prelude::*, gpu::tensor_cores::TensorCores};
 
 /// Where the heads of a joint projection stand, in vectors.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]

@@ -1,7 +1,6 @@
 //! Dropout on the CPU.
 
-use super::Dropout;
-use super::mask::{DropoutMask, masked};
+use super::{Dropout, mask::DropoutMask, mask::masked};
 use crate::cpu::prelude::*;
 
 impl Operation<Flex, 1> for Dropout {

@@ -1,15 +1,12 @@
 //! Products of `[rows, n_in]` with the weights and their gradients, float32 or bfloat16: three
 //! shapes of [`Product`] for many rows, loops of their own for one (`one_row.rs`).
 
-use burn::backend::ops::FloatTensorOps;
-use burn::tensor::{FloatDType, bf16};
+use burn::{backend::ops::FloatTensorOps, tensor::FloatDType, tensor::bf16};
 
-use super::one_row::{add_one_row, one_row_transposed};
-use super::{Linear, LinearGelu, LinearOnto, Unembed};
+use super::{Linear, LinearGelu, LinearOnto, Unembed, one_row::add_one_row, one_row::one_row_transposed};
 use crate::gelu::cpu::{gelu, gelu_backward};
 use crate::gemm::{Element, Matrix, MatrixMut, Onto, Product, Threads};
-use crate::simd::{add, sum_of};
-use crate::{cpu::prelude::*, dropout::cpu::dropped, halves::widen_bf16};
+use crate::{cpu::prelude::*, dropout::cpu::dropped, halves::widen_bf16, simd::add, simd::sum_of};
 
 impl Operation<Flex, 3> for Linear {
     type Kept = [FlexTensor; 2];

@@ -6,8 +6,7 @@ use burn::tensor::FloatDType;
 use burn_cubecl::kernel::slice;
 
 use super::Norm;
-use crate::gpu::prelude::*;
-use crate::gpu::sum::{of_groups, over_lanes};
+use crate::{gpu::prelude::*, gpu::sum::of_groups, gpu::sum::over_lanes};
 
 impl Operation<CubeBackend, 3> for Norm {
     type Kept = [CubeTensor; 2];

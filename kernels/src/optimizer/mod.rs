@@ -8,8 +8,8 @@ pub mod gpu;
 use burn::tensor::Tensor;
 
 use crate::is_cpu;
+pub use cpu::{MuonUpdate, Update, adamw, follow, sum_of_squares};
 use cpu::{SMALLEST_NORM, STEPS, X, X3, X5};
-pub use cpu::{adamw, follow, sum_of_squares};
 
 /// Matrix and momentum `[in, out]` after one step: on the CPU by our kernel, on a GPU by the
 /// formulas.
@@ -52,47 +52,6 @@ fn orthogonal(matrix: Tensor<2>) -> Tensor<2> {
         x = x.clone() * X + polynomial.matmul(x);
     }
     if is_tall { x.transpose() } else { x }
-}
-
-/// The numbers of one step of AdamW for one parameter.
-#[derive(Clone, Copy, Debug)]
-pub struct Update {
-    /// Decay of the first moment.
-    pub beta1: f32,
-    /// Decay of the second moment.
-    pub beta2: f32,
-    /// Added to the denominator.
-    pub epsilon: f32,
-    /// Learning rate over the first moment's bias correction.
-    pub step_size: f32,
-    /// Root of the second moment's bias correction.
-    pub root_correction: f32,
-    /// What weight decay leaves of the parameter.
-    pub keep: f32,
-    /// What clipping leaves of the gradient.
-    pub scale: f32,
-}
-
-/// The numbers of one step of Muon for one matrix.
-#[derive(Clone, Debug)]
-pub struct MuonUpdate {
-    /// Columns of each matrix that stands in it.
-    pub widths: Vec<usize>,
-    /// Decay of the momentum.
-    pub momentum: f32,
-    /// Muon's own learning rate.
-    pub learning_rate: f32,
-    /// What weight decay leaves of the matrix.
-    pub keep: f32,
-    /// What clipping leaves of the gradient.
-    pub scale: f32,
-}
-
-impl MuonUpdate {
-    /// What a part `[n_in, n_out]` moves by.
-    fn step_size(&self, n_in: usize, n_out: usize) -> f32 {
-        self.learning_rate * (n_out as f32 / n_in as f32).max(1.0).sqrt()
-    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! What can be wrong with a model's folder.
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::{io, path::Path, path::PathBuf};
 
 use ember_host::file_error::FileError;
 
