@@ -47,7 +47,9 @@ impl Gpt {
         device: &Device,
     ) -> Result<Self> {
         if is_cpu(device) {
-            return Self::packed(config, source, weights);
+            config.validate()?;
+            let memory = Packed::room(weights, matrices(config))?;
+            return Builder { source, config, device: Device::flex(), packing: Some((weights, memory)) }.model();
         }
         let gpt = Self::build(config, source, device)?;
         match weights {
@@ -58,12 +60,6 @@ impl Gpt {
             },
             WeightType::Int8 => Err(Error::Weights { weights, problem: "only the CPU computes with them".to_owned() }),
         }
-    }
-
-    fn packed(config: &GptConfig, source: &dyn ParameterSource, weights: WeightType) -> Result<Self> {
-        config.validate()?;
-        let memory = Packed::room(weights, matrices(config))?;
-        Builder { source, config, device: Device::flex(), packing: Some((weights, memory)) }.model()
     }
 }
 

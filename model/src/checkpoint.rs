@@ -61,12 +61,6 @@ impl ParameterSource for StoredWeights {
         // A context that was made shorter has the first positions.
         let all = StoredWeights::values(self, name, &[self.config.context_length, self.config.n_embd])?;
         let wanted = shape.iter().product();
-        Ok(match all {
-            Cow::Borrowed(values) => Cow::Borrowed(&values[..wanted]),
-            Cow::Owned(mut values) => {
-                values.truncate(wanted);
-                Cow::Owned(values)
-            }
-        })
+        Ok(if all.len() == wanted { all } else { all[..wanted].to_vec().into() })
     }
 }
