@@ -46,8 +46,8 @@ pub trait ParameterMapper {
     fn map<const D: usize>(&mut self, name: &str, id: ParamId, tensor: Tensor<D>) -> Tensor<D>;
 }
 
-/// A walk through the modules of a model: those that were entered on the way to a parameter, and what
-/// becomes of it.
+/// A walk through the modules of a model: those that were entered on the way to a parameter, and
+/// what becomes of it.
 struct Walk<F> {
     path: Vec<String>,
     each: F,

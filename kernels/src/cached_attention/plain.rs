@@ -1,5 +1,5 @@
-//! Where rows stand in a cache, and the formula in burn's tensor operations: what runs where gradients
-//! are recorded, and what the kernels are tested against.
+//! Where rows stand in a cache, and the formula in burn's tensor operations: what runs where
+//! gradients are recorded, and what the kernels are tested against.
 
 use std::sync::Arc;
 
@@ -122,7 +122,7 @@ impl GatheredRows {
             for_queries(rows.swap_dims(0, 1), heads) // [rows, n_head, longest, head_size]
         };
         let hidden = self.hidden.clone().map(|hidden| hidden.expand([self.rows, n_head, most_new, longest]));
-        let (y, _weights) = plain_attend(q, seen(&keys), seen(&values), hidden, None); // [rows, most new, n_head head_size]
+        let (y, _weights) = plain_attend([q, seen(&keys), seen(&values)], hidden, None); // [rows, most new, n_head head_size]
         let y = y.reshape([self.rows * most_new, heads.query_width()]);
         let y = match &self.queries {
             Some([_, places]) => y.select(0, places.clone()),

@@ -1,4 +1,5 @@
-//! A matrix of weights in panels: what it is stored as, how it is packed, and its columns read back.
+//! A matrix of weights in panels: what it is stored as, how it is packed, and its columns read
+//! back.
 
 use std::{ops::Range, sync::Arc};
 

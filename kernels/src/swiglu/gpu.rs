@@ -8,10 +8,9 @@ impl Operation<CubeBackend, 1> for SwiGlu {
 
     fn forward(&self, [x]: [CubeTensor; 1]) -> ([CubeTensor; 1], CubeTensor) {
         let values = contiguous(x.clone());
-        let [rows, width] = rows_and_width(&values);
-        let y = unfilled(&values, with_width(&values, width / 2), x.dtype);
-        let vector = vector_size(width / 2);
-        let width = width / 2 / vector;
+        let [_, both] = rows_and_width(&values);
+        let y = unfilled(&values, with_width(&values, both / 2), x.dtype);
+        let [rows, width, vector] = rows_of_vectors(&y);
         let (grid, dtype) = (Grid::each(&[&values], rows * width), elem(x.dtype));
         // SAFETY: the kernel looks at `length` before it reads or writes a place; `x` has two values
         // for each that is written.

@@ -1,5 +1,5 @@
-//! `config.json`: whose it is, and its keys; and `generation_config.json`: which tokens open and end
-//! a text, and how tokens are chosen, in words that mean nothing here.
+//! `config.json`: whose it is, and its keys; and `generation_config.json`: which tokens open and
+//! end a text, and how tokens are chosen, in words that mean nothing here.
 
 use std::path::Path;
 
