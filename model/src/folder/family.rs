@@ -34,7 +34,8 @@ const GPT2: Family = Family {
     read: gpt2::read,
     json: gpt2::json,
     stored: |_, name, shape| Stored::whole(name, shape),
-    is_no_weight: gpt2::is_causal_mask,
+    // The masks that transformers before version 4.31 stored in every block.
+    is_no_weight: |name| name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias"),
     always_has_biases: true,
 };
 
@@ -46,7 +47,8 @@ const LLAMA: Family = Family {
     read: llama::read,
     json: llama::json,
     stored: llama::stored,
-    is_no_weight: llama::is_table_of_angles,
+    // The frequencies of the rotary angles that transformers before version 4.33 stored in every block.
+    is_no_weight: |name| name.ends_with(".rotary_emb.inv_freq"),
     always_has_biases: false,
 };
 

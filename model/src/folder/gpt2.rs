@@ -80,9 +80,3 @@ pub fn json(config: &GptConfig, end_of_text: Option<u32>) -> Value {
     }
     keys
 }
-
-/// The masks that transformers before version 4.31 stored in every block: `h.0.attn.bias` and
-/// `h.0.attn.masked_bias`.
-pub fn is_causal_mask(name: &str) -> bool {
-    name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias")
-}

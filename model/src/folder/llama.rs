@@ -168,9 +168,3 @@ pub fn stored(config: &GptConfig, name: &str, shape: Vec<usize>) -> Stored {
     let part = |&(module, width): &(&str, usize)| (named(module), [width].into_iter().chain(n_in).collect());
     Stored { parts: parts.iter().map(part).collect(), transposed }
 }
-
-/// The frequencies of the rotary angles that transformers before version 4.33 stored in every
-/// block.
-pub fn is_table_of_angles(name: &str) -> bool {
-    name.ends_with(".rotary_emb.inv_freq")
-}
