@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use anyhow::Result;
-use ember_model::device::{self, Listed};
+use ember_model::device::{self, Selected};
 
 use crate::program::{CommonArgs, Outcome, OutputFormat};
 use crate::terminal;
@@ -31,7 +31,7 @@ pub fn write_devices(out: &mut dyn Write, format: OutputFormat) -> Result<()> {
     Ok(out.flush()?)
 }
 
-fn state(listed: &Listed) -> String {
+fn state(listed: &Selected) -> String {
     match (&listed.problem, listed.gpu || listed.id == "cpu") {
         (Some(problem), _) => format!("does not work: {problem}"),
         (None, true) => "works".to_owned(),

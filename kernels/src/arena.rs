@@ -1,8 +1,7 @@
 //! One stretch of memory for what a token reads whole, the packed weights of a model or its cache,
 //! on huge pages where the system has them.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::{io, mem::MaybeUninit, sync::Arc};
+use std::{io, mem::MaybeUninit, sync::Arc, sync::atomic::AtomicUsize, sync::atomic::Ordering};
 
 use burn::tensor::{Bytes, DType, TensorData};
 use bytemuck::Pod;
@@ -25,18 +24,12 @@ pub fn held() -> usize {
     HELD.load(Ordering::Relaxed)
 }
 
-/// Why there is no memory.
+/// The system does not give as much memory.
 #[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum ArenaError {
-    /// The system does not give as much.
-    #[error("cannot take {} MB of memory; free some", bytes >> 20)]
-    Refused {
-        /// What was asked for.
-        bytes: usize,
-        /// What the system said.
-        source: io::Error,
-    },
+#[error("cannot take {} MB of memory; free some", bytes >> 20)]
+pub struct ArenaError {
+    bytes: usize,
+    source: io::Error,
 }
 
 /// Zeros to begin with, given away part by part.
@@ -73,7 +66,7 @@ impl Memory {
             (start, bytes)
         };
         let mut parts: Vec<_> = parts.into_iter().map(place).collect();
-        let map = MmapMut::map_anon(end + HUGE_PAGE).map_err(|source| ArenaError::Refused { bytes: end, source })?;
+        let map = MmapMut::map_anon(end + HUGE_PAGE).map_err(|source| ArenaError { bytes: end, source })?;
         let map = MmapRaw::from(map);
         // A system without huge pages says no, and all is read from small ones.
         #[cfg(target_os = "linux")]

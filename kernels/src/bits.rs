@@ -1,6 +1,7 @@
 //! Memory that is about to be filled.
 
 use bytemuck::Pod;
+use rayon::prelude::*;
 
 /// A vector of `length` values for a kernel to fill: every caller writes each value before anything
 /// reads it.
@@ -13,4 +14,20 @@ pub fn unfilled<T: Pod>(length: usize) -> Vec<T> {
         values.set_len(length)
     };
     values
+}
+
+/// What `f` makes of the rows of some lists, each with the width of its rows: as many rows of
+/// `width` values, `at_once` by one task.
+pub fn by_rows<A: Sync, B: Pod + Send, const N: usize>(
+    at_once: usize,
+    of: [(&[A], usize); N],
+    width: usize,
+    f: impl Fn([&[A]; N], &mut [B]) + Sync,
+) -> Vec<B> {
+    let mut y = unfilled(of[0].0.len() / of[0].1 * width);
+    y.par_chunks_mut(at_once * width).enumerate().for_each(|(task, y)| {
+        let first = task * at_once;
+        f(of.map(|(x, each)| &x[first * each..][..y.len() / width * each]), y);
+    });
+    y
 }

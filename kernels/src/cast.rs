@@ -3,8 +3,7 @@
 use burn::tensor::{DType, FloatDType, Tensor};
 use burn::{backend::Flex, backend::flex::FlexTensor};
 
-use crate::cpu::tensor;
-use crate::operation::{Operation, apply};
+use crate::{cpu::tensor, operation::Operation, operation::apply};
 
 /// `x` in another type, which it may already have.
 pub fn cast<const D: usize>(x: Tensor<D>, to: FloatDType) -> Tensor<D> {
@@ -33,8 +32,7 @@ impl Operation<Flex, 1> for Cast {
 
 #[cfg(feature = "gpu")]
 mod gpu {
-    use burn_cubecl::tensor::CubeTensor;
-    use burn_cubecl::{CubeBackend, kernel};
+    use burn_cubecl::{CubeBackend, kernel, tensor::CubeTensor};
 
     use super::*;
 

@@ -4,16 +4,14 @@ use burn::tensor::{bf16, f16};
 use bytemuck::Pod;
 use rayon::prelude::*;
 
-use crate::{bits::unfilled, simd_versions};
+use crate::{bits::by_rows, bits::unfilled, simd_versions};
 
 /// Values one task takes.
 const CHUNK: usize = 16_384;
 
 /// The values that `f` makes of these, piece by piece.
 pub fn converted<A: Sync, B: Pod + Send>(x: &[A], f: fn(&[A], &mut [B])) -> Vec<B> {
-    let mut y = unfilled(x.len());
-    y.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).for_each(|(y, x)| f(x, y));
-    y
+    by_rows(CHUNK, [(x, 1)], 1, |[x], y| f(x, y))
 }
 
 /// Values that are in float32 at once, for each of a few rows of them: all in the first-level

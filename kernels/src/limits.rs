@@ -16,6 +16,7 @@ pub enum Use {
 /// Why a device cannot compute attention.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // a field is what the message calls it
 pub enum LimitError {
     /// Its cubes' shared memory does not bear heads as wide.
     #[error(
@@ -23,14 +24,7 @@ pub enum LimitError {
          suffice for heads of {widest}",
         shared_memory >> 10
     )]
-    HeadsTooWide {
-        /// Their width.
-        head_size: usize,
-        /// Bytes.
-        shared_memory: usize,
-        /// The widest that it bears.
-        widest: usize,
-    },
+    HeadsTooWide { head_size: usize, shared_memory: usize, widest: usize },
 }
 
 /// Refuses heads that `device` cannot compute attention with, which no CPU does.
@@ -40,7 +34,8 @@ pub enum LimitError {
 pub fn check_heads(head_size: usize, used: Use, device: &Device) -> Result<(), LimitError> {
     #[cfg(feature = "gpu")]
     if !crate::is_cpu(device) {
-        return shared_memory::check(head_size, used, device);
+        let tensor = crate::gpu::tensor::cube(burn::tensor::Tensor::<1>::zeros([1], &device.clone().inner()));
+        return shared_memory::check(head_size, used, tensor.client.properties().hardware.max_shared_memory_size);
     }
     let _ = (head_size, used, device);
     Ok(())
@@ -49,11 +44,11 @@ pub fn check_heads(head_size: usize, used: Use, device: &Device) -> Result<(), L
 /// What the kernels ask of shared memory.
 #[cfg(feature = "gpu")]
 mod shared_memory {
-    use burn::tensor::{DType, Tensor};
+    use burn::tensor::DType;
 
     use super::*;
-    use crate::gpu::{engine::Engine, tensor::cube, tile::Holds};
-    use crate::{attention::gpu_choice::KERNELS, attention::gpu_forward::FORWARD, cached_attention};
+    use crate::gpu::{engine::Engine, tile::Holds};
+    use crate::{attention::gpu::KERNELS, attention::gpu_forward::FORWARD, cached_attention};
 
     /// Whether a device whose cubes have `shared_memory` bytes together computes attention with heads
     /// of `head_size`.
@@ -70,21 +65,12 @@ mod shared_memory {
     ///
     /// # Errors
     /// Which heads, the memory, and the widest that fit.
-    fn check_memory(head_size: usize, used: Use, shared_memory: usize) -> Result<(), LimitError> {
+    pub fn check(head_size: usize, used: Use, shared_memory: usize) -> Result<(), LimitError> {
         if bears(head_size, used, shared_memory) {
             return Ok(());
         }
         let widest = (1..head_size).rev().find(|size| size.is_multiple_of(8) && bears(*size, used, shared_memory));
         Err(LimitError::HeadsTooWide { head_size, shared_memory, widest: widest.unwrap_or(0) })
-    }
-
-    /// Refuses heads that `device`, a GPU, cannot compute attention with.
-    ///
-    /// # Errors
-    /// As [`check_memory`].
-    pub fn check(head_size: usize, used: Use, device: &Device) -> Result<(), LimitError> {
-        let tensor = cube(Tensor::<1>::zeros([1], &device.clone().inner()));
-        check_memory(head_size, used, tensor.client.properties().hardware.max_shared_memory_size)
     }
 
     #[cfg(test)]
@@ -108,7 +94,7 @@ mod shared_memory {
                 }
                 let found = [TRAINING, Use::Inference].map(|used| widest(used, shared_memory * KIB));
                 assert_eq!(found, [training, inference], "{shared_memory} KiB");
-                let line = check_memory(training + 8, TRAINING, shared_memory * KIB)
+                let line = check(training + 8, TRAINING, shared_memory * KIB)
                     .err()
                     .map(|error| error.to_string())
                     .unwrap_or_default();

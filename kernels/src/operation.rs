@@ -103,10 +103,9 @@ mod autodiff {
     use std::marker::PhantomData;
 
     use burn::backend::autodiff::checkpoint::base::Checkpointer;
-    use burn::backend::autodiff::checkpoint::strategy::NoCheckpointing;
-    use burn::backend::autodiff::grads::Gradients;
     use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
     use burn::backend::{Autodiff, AutodiffBackend};
+    use burn::{backend::autodiff::checkpoint::strategy::NoCheckpointing, backend::autodiff::grads::Gradients};
 
     use super::*;
 

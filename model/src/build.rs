@@ -6,15 +6,12 @@ use std::sync::Arc;
 use burn::module::{Param, ParamId};
 use burn::tensor::{Device, FloatDType, Tensor, TensorData};
 
-use crate::error::{Error, Result};
 use crate::gpt::{Attention, Block, Gpt, Mlp};
 use crate::init::{Init, ParameterSource, Random};
 use crate::layers::{Embedding, Linear, Matrix, Norm, PackedMatrix};
-use crate::{GptConfig, ParameterMapper, WeightType};
-use crate::{device::multiplies, operations::Operation};
-use ember_kernels::limits::{Use, check_heads};
-use ember_kernels::packed::{Packed, Source};
-use ember_kernels::{arena::Memory, is_cpu};
+use crate::{GptConfig, ParameterMapper, WeightType, device::multiplies, operations::Operation};
+use crate::{error::Error, error::Result};
+use ember_kernels::{arena::Memory, is_cpu, limits::Use, limits::check_heads, packed::Packed, packed::Source};
 
 impl Gpt {
     /// A model with GPT-2's initial weights: normal with standard deviation 0.02, the projections
@@ -50,7 +47,9 @@ impl Gpt {
         device: &Device,
     ) -> Result<Self> {
         if is_cpu(device) {
-            return Self::packed(config, source, weights);
+            config.validate()?;
+            let memory = Packed::room(weights, matrices(config))?;
+            return Builder { source, config, device: Device::flex(), packing: Some((weights, memory)) }.model();
         }
         let gpt = Self::build(config, source, device)?;
         match weights {
@@ -61,12 +60,6 @@ impl Gpt {
             },
             WeightType::Int8 => Err(Error::Weights { weights, problem: "only the CPU computes with them".to_owned() }),
         }
-    }
-
-    fn packed(config: &GptConfig, source: &dyn ParameterSource, weights: WeightType) -> Result<Self> {
-        config.validate()?;
-        let memory = Packed::room(weights, matrices(config))?;
-        Builder { source, config, device: Device::flex(), packing: Some((weights, memory)) }.model()
     }
 }
 

@@ -29,7 +29,7 @@ pub struct KvCache {
     /// Slots from here on have never been used, or were won back.
     next: usize,
     /// How often slots were won back: whoever knows where the tensors lie must then look again.
-    moves: usize,
+    pub(crate) moves: usize,
     heads: Heads,
     device: Device,
 }
@@ -52,11 +52,6 @@ impl KvCache {
     /// Positions that a row holds.
     pub fn len(&self, row: usize) -> usize {
         self.rows[row].len()
-    }
-
-    /// Whether nothing has been seen yet.
-    pub fn is_empty(&self) -> bool {
-        self.rows.iter().all(Vec::is_empty)
     }
 
     /// Positions there is memory for.
@@ -96,11 +91,6 @@ impl KvCache {
         let taking_part = self.rows.iter().zip(counts).filter(|(_, count)| **count > 0);
         let (slots, new) = taking_part.map(|(row, &count)| (row.clone(), count)).unzip();
         CachedRows { first_new, slots: Arc::new(slots), new: Arc::new(new) }
-    }
-
-    /// How often what was kept has moved.
-    pub(crate) fn moves(&self) -> usize {
-        self.moves
     }
 
     /// Positions that can be added while all tensors stay where they are.

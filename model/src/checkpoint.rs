@@ -4,10 +4,8 @@ use std::{borrow::Cow, path::Path};
 
 use burn::tensor::Device;
 
-use crate::error::Result;
 use crate::folder::{self, NamedTensor, Settings, StoredWeights};
-use crate::init::{Init, ParameterSource};
-use crate::{Gpt, GptConfig, WeightType};
+use crate::{Gpt, GptConfig, WeightType, error::Result, init::Init, init::ParameterSource};
 
 /// Reads the model in `dir`: one of ours, or a Hugging Face folder of a GPT-2, a Llama or a Qwen3.
 ///
@@ -63,12 +61,6 @@ impl ParameterSource for StoredWeights {
         // A context that was made shorter has the first positions.
         let all = StoredWeights::values(self, name, &[self.config.context_length, self.config.n_embd])?;
         let wanted = shape.iter().product();
-        Ok(match all {
-            Cow::Borrowed(values) => Cow::Borrowed(&values[..wanted]),
-            Cow::Owned(mut values) => {
-                values.truncate(wanted);
-                Cow::Owned(values)
-            }
-        })
+        Ok(if all.len() == wanted { all } else { all[..wanted].to_vec().into() })
     }
 }

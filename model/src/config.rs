@@ -56,10 +56,7 @@ impl MlpKind {
 
     /// Whether a gate as wide as the hidden layer comes out of the first layer beside it.
     pub fn is_gated(self) -> bool {
-        match self {
-            Self::Gelu => false,
-            Self::SwiGlu => true,
-        }
+        matches!(self, Self::SwiGlu)
     }
 }
 
@@ -155,13 +152,12 @@ impl GptConfig {
             ("n_embd", self.n_embd),
             ("n_inner", self.n_inner),
         ] {
-            match value {
-                0 => return Err(ShapeError(format!("{name} is 0; it must be at least 1"))),
-                1..=LARGEST => {}
-                _ => {
-                    let what = format!("{name} is {value}, which no machine can hold; choose a smaller one");
-                    return Err(ShapeError(what));
-                }
+            if value == 0 {
+                return Err(ShapeError(format!("{name} is 0; it must be at least 1")));
+            }
+            if value > LARGEST {
+                let what = format!("{name} is {value}, which no machine can hold; choose a smaller one");
+                return Err(ShapeError(what));
             }
         }
         let Self { n_embd, n_head, n_kv_head, head_size, rope_theta, dropout, norm_epsilon, .. } = *self;

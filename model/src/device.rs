@@ -12,33 +12,17 @@ use ember_host::panics::quietly;
 /// Why a device that was asked for cannot compute.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // a field is what the message calls it
 pub enum DeviceError {
     /// This build knows no devices of this kind.
     #[error("device {choice}: built without {kind}")]
-    NotBuilt {
-        /// What was asked for.
-        choice: DeviceChoice,
-        /// `CUDA` or `wgpu`.
-        kind: &'static str,
-    },
+    NotBuilt { choice: DeviceChoice, kind: &'static str },
     /// There are not as many.
     #[error("device {choice}: no such device ({})", there(*count))]
-    Absent {
-        /// What was asked for.
-        choice: DeviceChoice,
-        /// How many of its kind there are, numbered from 0.
-        count: usize,
-    },
+    Absent { choice: DeviceChoice, count: usize },
     /// It failed a small computation.
     #[error("device {choice} ({name}) {problem}")]
-    Failed {
-        /// What was asked for.
-        choice: DeviceChoice,
-        /// What the device calls itself.
-        name: String,
-        /// What went wrong, to come after the name.
-        problem: String,
-    },
+    Failed { choice: DeviceChoice, name: String, problem: String },
 }
 
 /// How many devices there are, in words.
@@ -94,24 +78,9 @@ impl fmt::Display for DeviceChoice {
     }
 }
 
-/// A device that passed its test.
-#[derive(Clone, Debug)]
-pub struct Selected {
-    /// To make tensors on; without automatic differentiation.
-    pub device: Device,
-    /// What `--device` calls it, such as `wgpu:0`.
-    pub id: String,
-    /// What it calls itself.
-    pub name: String,
-    /// Whether it is a real GPU.
-    pub gpu: bool,
-    /// Why it was chosen, for the user.
-    pub reason: String,
-}
-
-/// A device of this machine, as `devices` lists it.
+/// A device of this machine, as `devices` lists it; one that was selected has passed its test.
 #[derive(Clone, Debug, Serialize)]
-pub struct Listed {
+pub struct Selected {
     /// What `--device` calls it.
     pub id: String,
     /// What it calls itself.
@@ -120,18 +89,22 @@ pub struct Listed {
     pub gpu: bool,
     /// `None` where a small computation on it gave the right result, else what went wrong.
     pub problem: Option<String>,
+    /// To make tensors on; without automatic differentiation.
     #[serde(skip)]
-    device: Device,
+    pub device: Device,
+    /// Why it was chosen, for the user.
+    #[serde(skip)]
+    pub reason: String,
 }
 
 /// Everything this build can reach, each tried with a small computation; the preferred first.
-pub fn list() -> Vec<Listed> {
+pub fn list() -> Vec<Selected> {
     let mut devices = cuda();
     let mut wgpu = wgpu();
     wgpu.sort_by_key(|adapter| !adapter.gpu);
     devices.extend(wgpu);
-    devices.push(cpu());
-    devices.into_iter().map(Listed::tested).collect()
+    devices.push(cpu(String::new()));
+    devices.into_iter().map(Selected::tested).collect()
 }
 
 /// The device that `choice` means.
@@ -141,18 +114,12 @@ pub fn list() -> Vec<Listed> {
 /// missing GPU.
 pub fn select(choice: DeviceChoice) -> Result<Selected, DeviceError> {
     match choice {
-        DeviceChoice::Cpu => Ok(selected(cpu(), "as asked".to_owned())),
+        DeviceChoice::Cpu => Ok(cpu("as asked".to_owned())),
         DeviceChoice::Auto => Ok(automatic()),
-        DeviceChoice::Cuda(number) => {
-            if !cfg!(feature = "cuda") {
-                return Err(DeviceError::NotBuilt { choice, kind: "CUDA" });
-            }
-            numbered(choice, cuda(), number)
-        }
+        DeviceChoice::Cuda(_) if !cfg!(feature = "cuda") => Err(DeviceError::NotBuilt { choice, kind: "CUDA" }),
+        DeviceChoice::Wgpu(_) if !cfg!(feature = "wgpu") => Err(DeviceError::NotBuilt { choice, kind: "wgpu" }),
+        DeviceChoice::Cuda(number) => numbered(choice, cuda(), number),
         DeviceChoice::Wgpu(number) => {
-            if !cfg!(feature = "wgpu") {
-                return Err(DeviceError::NotBuilt { choice, kind: "wgpu" });
-            }
             let mut adapters = wgpu();
             if number.is_none() {
                 adapters.sort_by_key(|adapter| !adapter.gpu);
@@ -172,31 +139,27 @@ fn automatic() -> Selected {
         }
         let found = found.tested();
         let Some(problem) = &found.problem else {
-            return selected(found, "the first GPU that works".to_owned());
+            return Selected { reason: "the first GPU that works".to_owned(), ..found };
         };
         passed_over.push(format!("{} ({}) {problem}", found.id, found.name));
     }
     let reason = if passed_over.is_empty() { "no GPU was found".to_owned() } else { passed_over.join("; ") };
-    selected(cpu(), reason)
+    cpu(reason)
 }
 
-fn numbered(choice: DeviceChoice, found: Vec<Listed>, number: Option<usize>) -> Result<Selected, DeviceError> {
+fn numbered(choice: DeviceChoice, found: Vec<Selected>, number: Option<usize>) -> Result<Selected, DeviceError> {
     let count = found.len();
     let device = found.into_iter().nth(number.unwrap_or(0)).ok_or(DeviceError::Absent { choice, count })?.tested();
     match device.problem {
         Some(problem) => Err(DeviceError::Failed { choice, name: device.name, problem }),
-        None => Ok(selected(device, "as asked".to_owned())),
+        None => Ok(Selected { reason: "as asked".to_owned(), ..device }),
     }
 }
 
-fn selected(found: Listed, reason: String) -> Selected {
-    Selected { device: found.device, id: found.id, name: found.name, gpu: found.gpu, reason }
-}
-
-fn cpu() -> Listed {
+fn cpu(reason: String) -> Selected {
     let threads = rayon::current_num_threads();
     let name = format!("the processor, {threads} thread{}", if threads == 1 { "" } else { "s" });
-    Listed { id: "cpu".to_owned(), name, gpu: false, problem: None, device: Device::flex() }
+    Selected { id: "cpu".to_owned(), name, gpu: false, problem: None, device: Device::flex(), reason }
 }
 
 /// How many GPUs CUDA sees, none of them tried; 0 where this build has no CUDA.
@@ -204,21 +167,21 @@ pub fn cuda_count() -> usize {
     cuda().len()
 }
 
-fn cuda() -> Vec<Listed> {
+fn cuda() -> Vec<Selected> {
     #[cfg(feature = "cuda")]
     return found("cuda", burn::tensor::DeviceType::Cuda);
     #[cfg(not(feature = "cuda"))]
     Vec::new()
 }
 
-fn wgpu() -> Vec<Listed> {
+fn wgpu() -> Vec<Selected> {
     #[cfg(feature = "wgpu")]
     return found("wgpu", burn::tensor::DeviceType::Wgpu);
     #[cfg(not(feature = "wgpu"))]
     Vec::new()
 }
 
-impl Listed {
+impl Selected {
     /// The device after a small computation on it.
     fn tested(self) -> Self {
         Self { problem: multiplies(&self.device, FloatDType::F32).err(), ..self }
@@ -227,7 +190,7 @@ impl Listed {
 
 /// The runtime's devices, not yet tested; a missing driver means there are none.
 #[cfg(any(feature = "wgpu", feature = "cuda"))]
-fn found(kind: &str, device_type: burn::tensor::DeviceType) -> Vec<Listed> {
+fn found(kind: &str, device_type: burn::tensor::DeviceType) -> Vec<Selected> {
     #[cfg(feature = "tuning-cache")]
     tuning::keep();
     let devices = quietly(|| Device::enumerate(device_type).into_vec()).unwrap_or_default();
@@ -238,7 +201,7 @@ fn found(kind: &str, device_type: burn::tensor::DeviceType) -> Vec<Listed> {
             let identity = quietly(|| device.identity()).ok().flatten();
             let gpu = identity.as_ref().is_some_and(|identity| identity.physical.is_some());
             let name = identity.map_or_else(|| "unnamed".to_owned(), |identity| identity.name);
-            Listed { id: format!("{kind}:{number}"), name, gpu, problem: None, device }
+            Selected { id: format!("{kind}:{number}"), name, gpu, problem: None, device, reason: String::new() }
         })
         .collect()
 }

@@ -7,6 +7,7 @@ use crate::{WeightType, config::ShapeError, device::DeviceError, folder::FolderE
 /// Why a model cannot be built, read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // a field is what the message calls it
 pub enum Error {
     /// No model has this shape.
     #[error(transparent)]
@@ -22,12 +23,7 @@ pub enum Error {
     Heads(#[from] LimitError),
     /// The device cannot multiply with weights stored like this.
     #[error("weights in {}: {problem}", weights.name())]
-    Weights {
-        /// How they should be stored.
-        weights: WeightType,
-        /// What speaks against it.
-        problem: String,
-    },
+    Weights { weights: WeightType, problem: String },
     /// The system does not give the memory that the weights need.
     #[error(transparent)]
     Memory(#[from] ArenaError),

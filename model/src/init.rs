@@ -3,8 +3,7 @@
 use std::borrow::Cow;
 
 use crate::error::Result;
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{Rng, SeedableRng};
+use rand_chacha::{ChaCha8Rng, rand_core::Rng, rand_core::SeedableRng};
 use rayon::prelude::*;
 
 /// How a parameter starts when nothing has been learned yet.

@@ -40,7 +40,7 @@ impl Matrix {
 
     pub(crate) fn weight_type(&self) -> WeightType {
         match self {
-            Self::Packed(PackedMatrix { packed }) => packed.weights(),
+            Self::Packed(PackedMatrix { packed }) => packed.weights,
             Self::Values(values) if values.val().dtype() == DType::BF16 => WeightType::Bf16,
             Self::Values(_) => WeightType::F32,
         }
@@ -94,22 +94,18 @@ impl Linear {
 
     /// `[batch, time, n_in]` to `[batch, time, n_out]`.
     pub(crate) fn forward(&self, x: Tensor<3>) -> Tensor<3> {
+        let to = x.dtype().into();
         match &self.weight {
-            Matrix::Values(values) => {
-                let weight = cast(values.val(), x.dtype().into());
-                kernels::linear(x, weight, self.bias())
-            }
+            Matrix::Values(values) => kernels::linear(x, cast(values.val(), to), self.bias()),
             Matrix::Packed(PackedMatrix { packed }) => kernels::packed_linear(x, packed),
         }
     }
 
     /// `gelu(forward(x))`, in one operation.
     pub(crate) fn forward_gelu(&self, x: Tensor<3>) -> Tensor<3> {
+        let to = x.dtype().into();
         match &self.weight {
-            Matrix::Values(values) => {
-                let weight = cast(values.val(), x.dtype().into());
-                kernels::linear_gelu(x, weight, self.bias())
-            }
+            Matrix::Values(values) => kernels::linear_gelu(x, cast(values.val(), to), self.bias()),
             Matrix::Packed(_) => kernels::gelu(self.forward(x)),
         }
     }

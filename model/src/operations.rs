@@ -5,8 +5,7 @@
 //! file, FLOPs, what inference packs, what training keeps. A new part of the model has its place in
 //! the forward pass and here.
 
-use crate::GptConfig;
-use crate::config::{NormKind, Positions};
+use crate::{GptConfig, config::NormKind, config::Positions};
 
 /// One operation, in values of one position.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,52 +25,32 @@ pub struct Operation {
 
 /// What an operation computes.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)] // what the fields are stands beside their variant
 pub enum Kind {
     /// A row of a table `[rows, n_out]` for each token.
-    Lookup {
-        /// Rows of the table.
-        rows: usize,
-    },
+    Lookup { rows: usize },
     /// A row of a table `[rows, n_out]` for each place, the same for every text of a batch.
-    Places {
-        /// Rows of the table.
-        rows: usize,
-    },
-    /// A norm over all that it reads.
-    Norm {
-        /// Whether it shifts as well as scales.
-        shift: bool,
-    },
-    /// A norm over each head of queries and of keys, with a scale each.
-    HeadNorms {
-        /// Width of a head.
-        head_size: usize,
-    },
+    Places { rows: usize },
+    /// A norm over all that it reads, which may shift as well as scale.
+    Norm { shift: bool },
+    /// A norm over each head of queries and of keys, `head_size` wide, with a scale each.
+    HeadNorms { head_size: usize },
     /// Turns queries and keys by their position, in place.
     Rotate,
-    /// A product with a matrix `[n_in, n_out]`.
-    Product {
-        /// Whether it adds a bias.
-        bias: bool,
-        /// Widths of the matrices that stand side by side in it.
-        parts: Vec<usize>,
-    },
-    /// Takes from all positions so far.
-    Attention {
-        /// Heads of queries, each of which keeps a number for the backward.
-        n_head: usize,
-    },
+    /// A product with a matrix `[n_in, n_out]`, in which matrices of the widths `parts` stand side
+    /// by side, and perhaps a bias.
+    Product { bias: bool, parts: Vec<usize> },
+    /// Takes from all positions so far, for `n_head` heads of queries, each of which keeps a number
+    /// for the backward.
+    Attention { n_head: usize },
     /// What stands between the two products of the MLP.
     Activation,
     /// Drops values in training.
     Dropout,
     /// Adds what was read to something as large.
     Add,
-    /// The product with a table `[n_out, n_in]`.
-    Head {
-        /// Whether the table is the token embedding.
-        tied: bool,
-    },
+    /// The product with a table `[n_out, n_in]`; where it is `tied`, with the token embedding.
+    Head { tied: bool },
 }
 
 /// How an operation stands to the residual stream.

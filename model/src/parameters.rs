@@ -23,24 +23,20 @@ impl Gpt {
     /// Every parameter in the model's order; a tied head appears once.
     pub fn parameters(&self) -> Vec<Parameter> {
         let mut list = Vec::new();
-        self.visit(&mut Visitor {
-            path: Path::default(),
-            each: |parameter, _: &dyn Fn() -> Vec<f32>| list.push(parameter),
-        });
+        self.visit(&mut Walk::new(|parameter, _: &dyn Fn() -> Vec<f32>| list.push(parameter)));
         list
     }
 
     /// Calls `each` with every parameter's name, shape and values, in the model's order.
     pub fn for_each_parameter(&self, each: &mut ReadParameter) {
-        let each = |Parameter { name, shape, .. }: Parameter, values: &dyn Fn() -> Vec<f32>| {
-            each(&name, &shape, values());
-        };
-        self.visit(&mut Visitor { path: Path::default(), each });
+        self.visit(&mut Walk::new(|parameter: Parameter, values: &dyn Fn() -> Vec<f32>| {
+            each(&parameter.name, &parameter.shape, values());
+        }));
     }
 
     /// The model with every parameter put through `mapper`.
     pub fn map_parameters(self, mapper: &mut impl ParameterMapper) -> Self {
-        self.map(&mut Map { path: Path::default(), mapper })
+        self.map(&mut Walk::new(mapper))
     }
 }
 
@@ -50,63 +46,56 @@ pub trait ParameterMapper {
     fn map<const D: usize>(&mut self, name: &str, id: ParamId, tensor: Tensor<D>) -> Tensor<D>;
 }
 
-/// The modules entered on the way to a parameter.
-#[derive(Default)]
-struct Path(Vec<String>);
+/// A walk through the modules of a model: those that were entered on the way to a parameter, and
+/// what becomes of it.
+struct Walk<F> {
+    path: Vec<String>,
+    each: F,
+}
 
-impl Path {
+impl<F> Walk<F> {
+    fn new(each: F) -> Self {
+        Self { path: Vec::new(), each }
+    }
     /// Which form a matrix has ([`Matrix`](crate::Matrix)) is no part of its name.
     fn enter(&mut self, name: &str, container: &str) {
         if !container.starts_with("Enum:") {
-            self.0.push(name.to_owned());
+            self.path.push(name.to_owned());
         }
     }
     fn exit(&mut self, container: &str) {
         if !container.starts_with("Enum:") {
-            self.0.pop();
+            self.path.pop();
         }
-    }
-    fn name(&self) -> String {
-        self.0.join(".")
     }
 }
 
 /// Calls `each` with every parameter, and with what reads its values.
-struct Visitor<F> {
-    path: Path,
-    each: F,
-}
-
-impl<F: FnMut(Parameter, &dyn Fn() -> Vec<f32>)> ModuleVisitor for Visitor<F> {
+impl<F: FnMut(Parameter, &dyn Fn() -> Vec<f32>)> ModuleVisitor for Walk<F> {
     fn enter_module(&mut self, name: &str, container: &str) {
-        self.path.enter(name, container);
+        self.enter(name, container);
     }
     fn exit_module(&mut self, _name: &str, container: &str) {
-        self.path.exit(container);
+        self.exit(container);
     }
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let shape = param.val().dims().to_vec();
-        let parameter = Parameter { name: self.path.name(), id: param.id, shape };
+        let parameter = Parameter { name: self.path.join("."), id: param.id, shape };
         (self.each)(parameter, &|| param.val().inner().into_data().iter::<f32>().collect());
     }
 }
 
-struct Map<'a, M> {
-    path: Path,
-    mapper: &'a mut M,
-}
-
-impl<M: ParameterMapper> ModuleMapper for Map<'_, M> {
+impl<M: ParameterMapper> ModuleMapper for Walk<&mut M> {
     fn enter_module(&mut self, name: &str, container: &str) {
-        self.path.enter(name, container);
+        self.enter(name, container);
     }
     fn exit_module(&mut self, _name: &str, container: &str) {
-        self.path.exit(container);
+        self.exit(container);
     }
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let (id, tensor, param_mapper) = param.consume();
         let device = tensor.device();
-        let mapped = self.mapper.map(&self.path.name(), id, tensor.inner());
+        let mapped = self.each.map(&self.path.join("."), id, tensor.inner());
         #[cfg(feature = "autodiff")]
         let mapped = if device.is_autodiff() { mapped.autodiff().require_grad() } else { mapped };
         #[cfg(not(feature = "autodiff"))]

@@ -6,8 +6,7 @@
 use burn::tensor::{DType, Device, Graph, Int, Tensor, capture};
 
 use crate::{Gpt, KvCache};
-use ember_kernels::gpu::tensor::overwrite;
-use ember_kernels::{CachedAttention, Rotary, is_cpu};
+use ember_kernels::{CachedAttention, gpu::tensor::overwrite, is_cpu};
 
 /// The environment variable that, set to `off`, has every step's launches issued anew: to see what
 /// replaying gains, or to do without.
@@ -63,28 +62,6 @@ impl Inputs {
     }
 }
 
-/// Logits `[rows, vocab_size]` of one new token in each row, of which all is on the device: what is
-/// read, every layer's keys and values, and the angles of all positions that there will be, where
-/// they are rotary.
-fn logits(
-    gpt: &Gpt,
-    read: &Inputs,
-    cache: &[(Tensor<3>, Tensor<3>)],
-    rows: &CachedAttention,
-    angles: Option<&Rotary>,
-) -> Tensor<2> {
-    let mut x = gpt.wte.forward(read.ids.clone()); // [1, rows, n_embd]
-    if let Some(wpe) = &gpt.wpe {
-        x = x + wpe.forward(read.positions.clone());
-    }
-    let pass = gpt.pass(angles.map(|angles| angles.select(read.positions.clone().flatten(0, 1))));
-    for (block, (keys, values)) in gpt.h.iter().zip(cache) {
-        let attend = |qkv| rows.attend(qkv, [keys.clone(), values.clone()], gpt.config().heads()).0;
-        x = block.forward(x, &pass, attend);
-    }
-    gpt.rows_of_logits(gpt.final_norm(x))
-}
-
 impl RecordedStep {
     /// Gives every row of `cache` its next token, as [`Gpt::forward_cached`] does, and records the
     /// launches. What comes out ([`Self::output`]), now and later, is what `of` makes of the logits
@@ -109,9 +86,22 @@ impl RecordedStep {
         let attention = CachedAttention::recorded(rows, longest, inputs.table.clone());
         let (gpt, layers, read) = (gpt.clone(), cache.shared(), inputs.clone());
         let angles = gpt.rotary(0..longest, &device);
-        let step = move || of(logits(&gpt, &read, &layers, &attention, angles.as_ref()));
+        // One new token in each row; all that is read is on the device, the angles of all positions that
+        // there will be among it.
+        let step = move || {
+            let mut x = gpt.wte.forward(read.ids.clone()); // [1, rows, n_embd]
+            if let Some(wpe) = &gpt.wpe {
+                x = x + wpe.forward(read.positions.clone());
+            }
+            let pass = gpt.pass(angles.as_ref().map(|angles| angles.select(read.positions.clone().flatten(0, 1))));
+            for (block, (keys, values)) in gpt.h.iter().zip(&layers) {
+                let attend = |qkv| attention.attend(qkv, [keys.clone(), values.clone()], gpt.config().heads()).0;
+                x = block.forward(x, &pass, attend);
+            }
+            of(gpt.rows_of_logits(gpt.final_norm(x)))
+        };
         let graph = capture(&device, Box::new(step) as Box<dyn FnMut() -> Tensor<2>>);
-        let mut recorded = Self { graph, inputs, longest, moves: cache.moves() };
+        let mut recorded = Self { graph, inputs, longest, moves: cache.moves };
         // What was put into a recording that then failed is marked as never computed, the cache
         // among it.
         if !recorded.graph.is_hardware() {
@@ -135,7 +125,7 @@ impl RecordedStep {
     pub fn fits(&self, cache: &KvCache) -> bool {
         let [_, rows] = self.inputs.ids.dims();
         cache.rows() == rows
-            && cache.moves() == self.moves
+            && cache.moves == self.moves
             && cache.room() >= rows
             && (0..rows).all(|row| cache.len(row) < self.longest)
     }

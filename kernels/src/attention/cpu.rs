@@ -8,9 +8,9 @@
 
 use burn::tensor::{DType, bf16};
 
-use super::{CausalAttention, factor::Factor};
-use crate::gemm::{Matrix, MatrixMut, Threads, product};
-use crate::{DropoutMask, Heads};
+use super::CausalAttention;
+use crate::gemm::{Element, Matrix, MatrixMut, Threads, product};
+use crate::{DropoutMask, Heads, halves::narrow_bf16, halves::widened};
 use crate::{cpu::prelude::*, cpu::shared::Shared, dropout::mask::mask_in_place};
 
 impl Operation<Flex, 1> for CausalAttention {
@@ -156,9 +156,9 @@ struct Running {
 
 /// The first `n` values of a buffer that is as long as the largest block so far: what stood there
 /// is of no use to anyone.
-fn room(buffer: &mut Vec<f32>, n: usize) -> &mut [f32] {
+fn room<T: Clone + Default>(buffer: &mut Vec<T>, n: usize) -> &mut [T] {
     if buffer.len() < n {
-        buffer.resize(n, 0.0);
+        buffer.resize(n, T::default());
     }
     &mut buffer[..n]
 }
@@ -310,6 +310,39 @@ impl<T: Factor> Task<'_, T> {
     }
 }
 
+/// A type of what attention multiplies: float32 or bfloat16. Scores, their softmax, all sums and
+/// the gradients are float32 either way; what the softmax puts out is rounded before it is
+/// multiplied again, as in FlashAttention.
+trait Factor: Element + Default {
+    /// `weights` as factors: in `room` where they must be rounded.
+    fn of<'a>(weights: &'a [f32], room: &'a mut Vec<Self>) -> &'a [Self];
+
+    /// The sum of products of two rows.
+    fn dot(x: &[Self], y: &[Self]) -> f32;
+}
+
+impl Factor for f32 {
+    fn of<'a>(weights: &'a [f32], _room: &'a mut Vec<f32>) -> &'a [f32] {
+        weights
+    }
+
+    fn dot(x: &[f32], y: &[f32]) -> f32 {
+        dot(x, y)
+    }
+}
+
+impl Factor for bf16 {
+    fn of<'a>(weights: &'a [f32], room: &'a mut Vec<bf16>) -> &'a [bf16] {
+        let rounded = self::room(room, weights.len());
+        narrow_bf16(weights, rounded);
+        rounded
+    }
+
+    fn dot(x: &[bf16], y: &[bf16]) -> f32 {
+        dot_bf16(x, y)
+    }
+}
+
 simd_versions! {
     // Scores become the exponentials of `scale * score` less the largest so far; the future becomes
     // 0.
@@ -355,5 +388,13 @@ simd_versions! {
         for x in row {
             *x *= factor;
         }
+    }
+
+    fn dot(x: &[f32], y: &[f32]) -> f32 {
+        simd::sum([x, y], |[x, y]| x * y)
+    }
+
+    fn dot_bf16(x: &[bf16], y: &[bf16]) -> f32 {
+        simd::sum([x, y], |[x, y]| widened(x) * widened(y))
     }
 }

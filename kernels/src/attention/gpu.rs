@@ -1,18 +1,143 @@
-//! Causal attention on a GPU.
+//! What multiplies the tiles of attention on a device: tensor cores where it has them for the
+//! numbers at hand, and where they have shown that they compute what plain multiply-adds compute;
+//! plain multiply-adds everywhere else.
 
-use super::{CausalAttention, gpu_backward::backward, gpu_choice::engine_for, gpu_forward::attend};
-use crate::gpu::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use ember_host::panics::quietly;
+
+use super::gpu_backward::{KEYS, QUERIES, backward};
+use super::{CausalAttention, gpu_forward::FORWARD, gpu_forward::attend};
+use crate::gpu::tensor_cores::{PLANE, SIDE};
+use crate::{Heads, gpu::engine::Engine, gpu::prelude::*, gpu::tile::Holds};
 
 impl Operation<CubeBackend, 1> for CausalAttention {
     /// `qkv`, the output, and the logarithms of the rows' sums.
     type Kept = [CubeTensor; 3];
 
     fn forward(&self, [qkv]: [CubeTensor; 1]) -> ([CubeTensor; 1], Self::Kept) {
-        let (y, log_sums) = attend(engine_for(&qkv, self.heads.head_size), qkv.clone(), self.heads, self.dropout);
+        let (y, log_sums) = attend(engine_for(&qkv, self.heads.head_size), self, qkv.clone());
         ([y.clone()], [qkv, y, log_sums])
     }
 
-    fn backward(&self, [qkv, y, log_sums]: Self::Kept, dy: CubeTensor) -> [CubeTensor; 1] {
-        [backward(engine_for(&qkv, self.heads.head_size), qkv, y, log_sums, dy, self.heads, self.dropout)]
+    fn backward(&self, kept: Self::Kept, dy: CubeTensor) -> [CubeTensor; 1] {
+        [backward(engine_for(&kept[0], self.heads.head_size), self, kept, dy)]
     }
+}
+
+/// The kernels of attention that work tile by tile; the first alone is needed where nothing is
+/// learned.
+pub const KERNELS: &[Holds] = if cfg!(feature = "autodiff") { &[FORWARD, QUERIES, KEYS] } else { &[FORWARD] };
+
+/// Why attention is computed as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Choice {
+    /// By tensor cores.
+    TensorCores,
+    /// By plain multiply-adds: the device names no tensor cores for such numbers, or the heads are
+    /// none of their sizes.
+    NoneThere,
+    /// By plain multiply-adds: tensor cores computed something else, or failed.
+    Wrong,
+}
+
+/// A device, a type of numbers and a size of heads.
+type Asked = (String, &'static str, usize);
+
+/// What was chosen so far.
+fn chosen() -> MutexGuard<'static, BTreeMap<Asked, Choice>> {
+    static CHOSEN: Mutex<BTreeMap<Asked, Choice>> = Mutex::new(BTreeMap::new());
+    CHOSEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The best engine for heads of `head_size` in `qkv` on its device, found out once for each device,
+/// type and size.
+pub fn engine_for(qkv: &CubeTensor, head_size: usize) -> Engine {
+    let asked = (format!("{:?}", qkv.device), qkv.dtype.name(), head_size);
+    // Let go before the check, which is long.
+    let known = chosen().get(&asked).copied();
+    let choice = known.unwrap_or_else(|| {
+        let choice = if !tensor_cores_take(qkv, head_size) {
+            Choice::NoneThere
+        } else if quietly(|| small_attention_agrees(qkv, head_size)).unwrap_or(false) {
+            Choice::TensorCores
+        } else {
+            Choice::Wrong
+        };
+        chosen().insert(asked, choice);
+        choice
+    });
+    if choice == Choice::TensorCores { Engine::TensorCores } else { Engine::Units }
+}
+
+/// A line for each kind of attention in a half type that GPUs have computed so far: on what, and
+/// why not on tensor cores.
+pub fn said() -> Vec<String> {
+    let halves = chosen().clone().into_iter().filter(|((_, dtype, _), _)| *dtype != DType::F32.name());
+    let said = halves.map(|((_, dtype, head_size), choice)| {
+        let on = match choice {
+            Choice::TensorCores => "on tensor cores",
+            Choice::NoneThere => "in plain multiply-adds, for the device names no tensor cores for it",
+            Choice::Wrong => "in plain multiply-adds, for the device's tensor cores failed or computed something else",
+        };
+        format!("attention in {dtype}, heads of {head_size}: {on}")
+    });
+    said.collect()
+}
+
+/// Whether the device says that its tensor cores multiply numbers of this type, in planes and
+/// fragments of the sizes we know.
+fn tensor_cores_take(qkv: &CubeTensor, head_size: usize) -> bool {
+    let properties = qkv.client.properties();
+    let hardware = &properties.hardware;
+    let (factor, sum) = (elem(qkv.dtype), elem(DType::F32));
+    let listed = properties.features.matmul.cmma.iter().any(|config| {
+        [config.a_type, config.b_type, config.cd_type] == [factor, factor, sum]
+            && [config.m, config.n, config.k].map(|side| side as usize) == [SIDE; 3]
+    });
+    let planes = [hardware.plane_size_min, hardware.plane_size_max].map(|size| size as usize);
+    let known = listed && qkv.dtype != DType::F32 && planes == [PLANE; 2] && head_size % SIDE == 0 && head_size <= 256;
+    let room = hardware.max_shared_memory_size;
+    known && KERNELS.iter().all(|holds| Engine::TensorCores.tile(*holds, head_size, qkv.dtype, room).is_some())
+}
+
+/// Longer than a tile, and no multiple of one.
+const CHECK_TIME: usize = 100;
+
+fn small_attention_agrees(like: &CubeTensor, head_size: usize) -> bool {
+    let of = CausalAttention { heads: Heads { n_head: 2, n_kv_head: 1, head_size }, dropout: None };
+    let heads = of.heads;
+    let qkv = noise(like, [1, CHECK_TIME, heads.width()], 2.0);
+    let forward = [Engine::Units, Engine::TensorCores].map(|engine| attend(engine, &of, qkv.clone()));
+    let [plain, fast] = forward.clone().map(|(y, _log_sums)| read(y));
+    let [plain_gradient, fast_gradient] = if cfg!(feature = "autodiff") {
+        let dy = noise(like, [1, CHECK_TIME, heads.query_width()], 1.0);
+        [Engine::Units, Engine::TensorCores].map(|engine| {
+            let (y, log_sums) = forward[0].clone();
+            read(backward(engine, &of, [qkv.clone(), y, log_sums], dy.clone()))
+        })
+    } else {
+        [Vec::new(), Vec::new()]
+    };
+    near(&plain, &fast) && near(&plain_gradient, &fast_gradient)
+}
+
+/// Numbers between `-scale` and `scale`, the same every time.
+fn noise(like: &CubeTensor, shape: [usize; 3], scale: f32) -> CubeTensor {
+    let number = |i: usize| ((i as u32).wrapping_mul(0x9e37_79b9) >> 8) as f32 / (1 << 23) as f32 - 1.0;
+    let bytes: Vec<u8> = (0..shape.iter().product()).flat_map(|i| (scale * number(i)).to_ne_bytes()).collect();
+    let handle = like.client.create_from_slice(&bytes);
+    let values = CubeTensor::new_contiguous(like.client.clone(), like.device.clone(), shape.into(), handle, DType::F32);
+    cast(values, like.dtype)
+}
+
+fn read(tensor: CubeTensor) -> Vec<f32> {
+    from_cube::<3>(tensor).into_data().iter::<f32>().collect()
+}
+
+/// Whether two results differ by no more than the rounding of factors to 8 bits explains.
+fn near(a: &[f32], b: &[f32]) -> bool {
+    let largest = a.iter().fold(0.0f32, |largest, a| largest.max(a.abs()));
+    a.iter().zip(b).all(|(a, b)| (a - b).abs() <= 0.03 * largest)
 }

@@ -4,10 +4,9 @@
 //! queries: each number has one owner, who adds in a fixed order, so nothing is atomic and the bits
 //! repeat.
 
-use super::gpu_forward::{Layout, Shape};
+use super::{CausalAttention, gpu_forward::Layout, gpu_forward::Shape};
 use crate::gpu::tile::{Holds, Products, ProductsFamily, Tile, Units, load, own_column, sum_of_lanes};
-use crate::{DropoutMask, Heads};
-use crate::{gpu::engine::Engine, gpu::prelude::*, gpu::tensor_cores::TensorCores};
+use crate::{Heads, gpu::engine::Engine, gpu::prelude::*, gpu::tensor_cores::TensorCores};
 
 /// Units of a cube that sums rows.
 const ROW_UNITS: usize = 128;
@@ -231,18 +230,16 @@ fn keys_backward<T: Float, W: Float, N: Size, P: ProductsFamily>(
 
 /// The gradient of `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]`, given the forward's
 /// output `y` and logarithms of sums, with the tiles multiplied by `engine`.
-pub fn backward(
-    engine: Engine,
-    qkv: CubeTensor,
-    y: CubeTensor,
-    log_sums: CubeTensor,
-    dy: CubeTensor,
-    heads: Heads,
-    dropout: Option<DropoutMask>,
-) -> CubeTensor {
+pub(super) fn backward(engine: Engine, of: &CausalAttention, kept: [CubeTensor; 3], dy: CubeTensor) -> CubeTensor {
+    let [qkv, y, log_sums] = kept;
     let [qkv, y, dy] = [qkv, y, dy].map(contiguous);
-    let shape = Shape::new(&qkv, heads, engine.widest(), dropout);
-    let (dots, dqkv) = (row_dots_of(&y, &dy, shape), unfilled_like(&qkv));
+    let shape = Shape::new(&qkv, of.heads, engine.widest(), of.dropout);
+    let (n_head, dqkv) = (shape.heads.n_head, unfilled_like(&qkv));
+    let dots = unfilled(&y, [shape.batch * n_head, shape.time], DType::F32);
+    for (grid, layout) in shape.launches(&y, [ROW_UNITS, ROW_UNITS, n_head]) {
+        // SAFETY: as in `launch`.
+        unsafe { launch!(row_dots, grid, shape.line, (&y, &dy, dots), layout, shape.vectors(), elem(y.dtype)) };
+    }
     let tensors = [&qkv, &dy, &log_sums, &dots, &dqkv];
     match engine {
         Engine::Units => launch::<Units>(engine, tensors, shape),
@@ -268,14 +265,4 @@ fn launch<P: ProductsFamily>(engine: Engine, [qkv, dy, log_sums, dots, dqkv]: [&
             launch!(keys_backward::<P>, grid, line, (qkv, dy, log_sums, dots, dqkv), layout, drops, tile, types);
         }
     }
-}
-
-fn row_dots_of(y: &CubeTensor, dy: &CubeTensor, shape: Shape) -> CubeTensor {
-    let n_head = shape.heads.n_head;
-    let dots = unfilled(y, [shape.batch * n_head, shape.time], DType::F32);
-    for (grid, layout) in shape.launches(y, [ROW_UNITS, ROW_UNITS, n_head]) {
-        // SAFETY: as in `launch`.
-        unsafe { launch!(row_dots, grid, shape.line, (y, dy, dots), layout, shape.vectors(), elem(y.dtype)) };
-    }
-    dots
 }

@@ -4,10 +4,10 @@
 //! score leaves the cube; for the backward, the logarithm of each row's sum of exponentials is
 //! kept.
 
+use super::CausalAttention;
 use crate::dropout::gpu::{Mask, mask_launch};
 use crate::gpu::tile::{Holds, Products, ProductsFamily, Tile, Units, line, load, own_column};
-use crate::{DropoutMask, Heads};
-use crate::{gpu::engine::Engine, gpu::prelude::*, gpu::tensor_cores::TensorCores};
+use crate::{DropoutMask, Heads, gpu::engine::Engine, gpu::prelude::*, gpu::tensor_cores::TensorCores};
 
 /// Where the heads of a joint projection stand, in vectors.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
@@ -193,11 +193,8 @@ impl Shape {
 
     /// A cube of so many `units` for every tile of `rows` positions of every head of `n`, in as
     /// many launches as the device needs for them, and the kernels' argument in each.
-    pub fn launches(
-        &self,
-        qkv: &CubeTensor,
-        [rows, units, n]: [usize; 3],
-    ) -> impl Iterator<Item = (Grid, LayoutLaunch)> {
+    pub fn launches(&self, qkv: &CubeTensor, tiles: [usize; 3]) -> impl Iterator<Item = (Grid, LayoutLaunch)> {
+        let [rows, units, n] = tiles;
         let (_, _, most) = qkv.client.properties().hardware.max_cube_count;
         let Heads { n_head, n_kv_head, head_size } = self.heads;
         let (tiles, scale) = (self.time.div_ceil(rows) as u32, 1.0 / (head_size as f32).sqrt());
@@ -220,10 +217,10 @@ fn stretches(count: usize, most: usize) -> impl Iterator<Item = (usize, usize)> 
 /// Attention of `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]`: the output `[batch, time,
 /// n_head head_size]`, and the logarithms of the rows' sums `[batch * n_head, time]` in float32.
 /// The tiles are multiplied by `engine`.
-pub fn attend(engine: Engine, qkv: CubeTensor, heads: Heads, dropout: Option<DropoutMask>) -> (CubeTensor, CubeTensor) {
+pub(super) fn attend(engine: Engine, of: &CausalAttention, qkv: CubeTensor) -> (CubeTensor, CubeTensor) {
     let qkv = contiguous(qkv);
-    let shape = Shape::new(&qkv, heads, engine.widest(), dropout);
-    let y = unfilled(&qkv, [shape.batch, shape.time, heads.query_width()], qkv.dtype);
+    let shape = Shape::new(&qkv, of.heads, engine.widest(), of.dropout);
+    let y = unfilled(&qkv, [shape.batch, shape.time, of.heads.query_width()], qkv.dtype);
     let log_sums = attend_into(engine, &qkv, &y, shape);
     (y, log_sums)
 }

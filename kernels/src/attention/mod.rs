@@ -1,13 +1,10 @@
 //! Causal self-attention ([Vaswani et al. 2017](https://arxiv.org/abs/1706.03762), section 3.2).
 
 pub(crate) mod cpu;
-mod factor;
 #[cfg(feature = "gpu")]
-mod gpu;
+pub(crate) mod gpu;
 #[cfg(feature = "gpu")]
 mod gpu_backward;
-#[cfg(feature = "gpu")]
-pub(crate) mod gpu_choice;
 #[cfg(feature = "gpu")]
 pub(crate) mod gpu_forward;
 #[cfg(all(test, feature = "autodiff", feature = "gpu"))]
@@ -53,16 +50,14 @@ pub fn plain(qkv: Tensor<3>, heads: Heads, dropout: Option<DropoutMask>) -> (Ten
     let (k, v) = (for_queries(k, heads), for_queries(v, heads)); // [batch, n_head, time, head_size]
     let [batch, n_head, _, _] = q.dims();
     let future = future.reshape([1, 1, time, time]).expand([batch, n_head, time, time]);
-    plain_attend(q, k, v, Some(future), dropout)
+    plain_attend([q, k, v], Some(future), dropout)
 }
 
 /// `softmax(q kᵀ / sqrt(head_size)) v`, without the places where `hidden` `[batch, n_head, time,
 /// seen]` is true, as `[batch, time, n_embd]`; and the softmax, `[batch, n_head, time, seen]`,
 /// after dropout.
 pub(crate) fn plain_attend(
-    q: Tensor<4>,
-    k: Tensor<4>,
-    v: Tensor<4>,
+    [q, k, v]: [Tensor<4>; 3],
     hidden: Option<Tensor<4, Bool>>,
     mask: Option<DropoutMask>,
 ) -> (Tensor<3>, Tensor<4>) {

@@ -4,7 +4,7 @@
 
 use burn::tensor::Tensor;
 
-use super::rows::{CachedRows, Places};
+use super::plain::{CachedRows, Places};
 use crate::gemm::{Matrix, MatrixMut, Threads, product};
 use crate::{
     Heads, attention::cpu::QUERIES, cpu::prelude::*, cpu::shared::Shared, gemm::instructions::InstructionSet,
@@ -114,7 +114,7 @@ struct Scratch {
     values: Vec<f32>,
 }
 
-fn one_after_another(qkv: &[f32], cache: &Cache, task: &Task, scratch: &mut Scratch, output: Shared<f32>) {
+fn one_after_another(qkv: &[f32], cache: &Cache, task: &Task, scratch: &mut Scratch, output: Shared) {
     let heads = cache.heads;
     let n = heads.head_size;
     let before = task.slots.len() - task.new;
@@ -136,7 +136,7 @@ fn one_after_another(qkv: &[f32], cache: &Cache, task: &Task, scratch: &mut Scra
     }
 }
 
-fn all_at_once(qkv: &[f32], cache: &Cache, task: &Task, scratch: &mut Scratch, output: Shared<f32>) {
+fn all_at_once(qkv: &[f32], cache: &Cache, task: &Task, scratch: &mut Scratch, output: Shared) {
     let heads = cache.heads;
     let (head_size, [width, query_width]) = (heads.head_size, [heads.width(), heads.query_width()]);
     let before = task.slots.len() - task.new;

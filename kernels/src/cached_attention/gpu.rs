@@ -6,9 +6,9 @@
 use burn::tensor::{Int, Tensor};
 
 use super::gpu_kernels::{BLOCK, PartLaunch, Share, UNITS, add_pieces, attend_position, store_positions};
-use super::rows::Places;
+use super::plain::Places;
 use crate::attention::gpu_forward::{Shape, attend_into};
-use crate::{Heads, attention::gpu_choice::engine_for, gpu::prelude::*, gpu::tile::line};
+use crate::{Heads, attention::gpu::engine_for, gpu::prelude::*, gpu::tile::line};
 
 /// Numbers that a unit reads at once, at most.
 const MOST_AT_ONCE: usize = 4;
@@ -115,7 +115,7 @@ impl Pass<'_> {
         let Self { qkv, keys, values, table, slots, shape, .. } = self;
         let (line, vectors, types) = (shape.line, shape.vectors(), [elem(qkv.dtype), i32::elem_type_native()]);
         let widths = [shape.heads.n_head, shape.heads.n_kv_head].map(|n| n * vectors);
-        let count = run.positions * widths[1];
+        let (count, first) = (run.positions * widths[1], run.first);
         let grid = Grid::cubes(&[qkv, keys], count.div_ceil(UNITS), UNITS);
         // SAFETY: the positions are those of `qkv`, and their slots inside the cache.
         unsafe {
@@ -125,7 +125,7 @@ impl Pass<'_> {
                 line,
                 (qkv, keys, values, table),
                 count,
-                run.first,
+                first,
                 slots,
                 widths,
                 vectors,
@@ -163,17 +163,7 @@ impl Pass<'_> {
             let grid = Grid::cubes(&[y, &sums], count.div_ceil(UNITS), UNITS);
             // SAFETY: one unit for each vector of `y`.
             unsafe {
-                launch!(
-                    add_pieces,
-                    grid,
-                    line,
-                    (sums, totals, y),
-                    count,
-                    start,
-                    splits,
-                    share.vectors,
-                    elem(qkv.dtype)
-                );
+                launch!(add_pieces, grid, line, (sums, totals, y), count, start, splits, share.vectors, types[0]);
             }
         }
     }

@@ -8,16 +8,15 @@ mod gpu_kernels;
 #[cfg(all(test, feature = "autodiff", feature = "gpu"))]
 mod gpu_tests;
 mod plain;
-mod rows;
 
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 
 use crate::{Heads, is_cpu};
 use plain::GatheredRows;
+pub use plain::{CachedRows, Places};
 
 #[cfg(feature = "gpu")]
 pub(crate) use gpu::shared_memory;
-pub use rows::{CachedRows, Places};
 
 /// Attention to a cache, made ready once for all layers of one pass.
 pub enum CachedAttention {

@@ -6,8 +6,8 @@
 //! float32, as under PyTorch's autocast.
 
 use super::CrossEntropy;
-use crate::gpu::cube_sum::{UNITS, cube_max, cube_sum};
 use crate::gpu::prelude::*;
+use crate::gpu::sum::{UNITS, cube_max, cube_sum};
 
 /// Below every logit.
 const LOWEST: f32 = -3.0e38;
@@ -48,7 +48,10 @@ impl CrossEntropy {
         let vocab = logits.meta.num_elements() / rows;
         let [minimised, cross_entropy] = [0, 1].map(|_| unfilled(logits, [rows], DType::F32));
         let means = [0, 1].map(|_| unfilled(logits, [1], DType::F32));
-        let (units, each) = if vocab <= SMALL_VOCABULARY { (64, 2) } else { (large_cube(&logits.client), 8) };
+        // For a large vocabulary as many units as a cube may have, so that few rows are under way at once and
+        // a row's second reading finds it in the cache.
+        let most = logits.client.properties().hardware.max_units_per_cube.min(1024);
+        let (units, each) = if vocab <= SMALL_VOCABULARY { (64, 2) } else { (1 << most.ilog2(), 8) };
         let ids = logits.client.create_from_slice(u32::as_bytes(&self.targets));
         // SAFETY: as many as there are.
         let ids = unsafe { BufferArg::from_raw_parts(ids, rows) };
@@ -74,13 +77,6 @@ impl CrossEntropy {
         }
         means
     }
-}
-
-/// Units of a cube for a large vocabulary: many, so that few rows are under way at once and a row's
-/// second reading finds it in the cache.
-fn large_cube(client: &Client) -> u32 {
-    let most = client.properties().hardware.max_units_per_cube.min(1024);
-    1 << most.ilog2()
 }
 
 /// A cube a row: the row's two losses, and with `with_gradient` the row becomes

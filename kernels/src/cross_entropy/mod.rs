@@ -9,8 +9,7 @@ mod gpu_tests;
 
 use burn::tensor::{FloatDType, Int, Tensor, TensorData, activation};
 
-use crate::operation::outputs_of;
-use crate::{cast, is_cpu};
+use crate::{cast, is_cpu, operation::outputs_of};
 
 /// What is minimised, beside the cross-entropy itself; both are 0 by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

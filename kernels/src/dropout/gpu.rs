@@ -1,7 +1,7 @@
 //! Dropout whose mask is a function of (key, place): the same hash as on the CPU, so that the masks
 //! are the same, and the backward computes it again.
 
-use super::{Dropout, DropoutMask};
+use super::mask::{Dropout, DropoutMask};
 use crate::gpu::prelude::*;
 
 impl Operation<CubeBackend, 1> for Dropout {

@@ -2,9 +2,8 @@
 //! gives the same mask whatever the number of threads.
 
 use burn::tensor::{Device, Distribution, Tensor};
-use rayon::prelude::*;
 
-use crate::{bits::unfilled, simd_versions};
+use crate::cpu::prelude::*;
 
 /// One dropout: the probability of dropping a value, and the key from which its mask is computed.
 ///
@@ -37,6 +36,29 @@ impl DropoutMask {
     pub fn seed(seed: u64) {
         Device::flex().seed(seed);
     }
+}
+
+/// The operation, by this mask.
+#[derive(Clone, Debug)]
+pub struct Dropout(pub DropoutMask);
+
+impl Operation<Flex, 1> for Dropout {
+    type Kept = ();
+
+    fn forward(&self, [x]: [FlexTensor; 1]) -> ([FlexTensor; 1], ()) {
+        ([dropped(x, self.0)], ())
+    }
+
+    fn backward(&self, (): (), dy: FlexTensor) -> [FlexTensor; 1] {
+        [dropped(dy, self.0)]
+    }
+}
+
+/// `x` with the masked values 0 and the others scaled up; its own backward, applied to the
+/// gradient.
+pub fn dropped(x: FlexTensor, mask: DropoutMask) -> FlexTensor {
+    let x = contiguous(x);
+    new(masked(values(&x), mask), x.layout().shape().clone())
 }
 
 /// Values one task takes.

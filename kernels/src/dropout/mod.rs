@@ -1,7 +1,6 @@
 //! Dropout ([Srivastava et al. 2014](https://jmlr.org/papers/v15/srivastava14a.html)) by masks that
 //! are computed, not stored.
 
-pub(crate) mod cpu;
 #[cfg(feature = "gpu")]
 pub(crate) mod gpu;
 #[cfg(all(test, feature = "autodiff", feature = "gpu"))]
@@ -11,6 +10,7 @@ pub(crate) mod mask;
 use burn::tensor::Tensor;
 
 use crate::operation::apply;
+use mask::Dropout;
 pub use mask::DropoutMask;
 
 /// `x` `[batch, time, n_embd]` after dropout, scaled so that the expected value stays. The identity
@@ -19,9 +19,6 @@ pub fn dropout(x: Tensor<3>, mask: Option<DropoutMask>) -> Tensor<3> {
     let Some(mask) = mask else { return x };
     apply(Dropout(mask), [x.into_dispatch()])
 }
-
-#[derive(Clone, Debug)]
-struct Dropout(DropoutMask);
 
 /// Inverted dropout by a mask that the CPU computes; the identity without one.
 pub fn plain<const D: usize>(x: Tensor<D>, mask: Option<DropoutMask>) -> Tensor<D> {

@@ -152,47 +152,32 @@ impl Operation<CubeBackend, 1> for Embed {
     type Kept = ();
 
     fn forward(&self, [weight]: [CubeTensor; 1]) -> ([CubeTensor; 1], ()) {
-        ([forward(weight, cube(self.ids.clone()))], ())
+        let (weight, ids) = (contiguous(weight), contiguous(cast(cube(self.ids.clone()), DType::I32)));
+        let [_, width, vector] = rows_of_vectors(&weight);
+        let y = unfilled(&weight, [ids.meta.shape()[0], ids.meta.shape()[1], width * vector], weight.dtype);
+        let length = y.meta.num_elements() / vector;
+        let (grid, dtype) = (Grid::each(&[&weight, &y], length), elem(weight.dtype));
+        launch_checked!(gather_kernel, grid, vector, [weight, ids, &y], length, width, dtype);
+        ([y], ())
     }
 
     fn backward(&self, (): (), dy: CubeTensor) -> [CubeTensor; 1] {
-        [backward(cube(self.ids.clone()), dy, self.rows)]
+        let (ids, dy) = (contiguous(cast(cube(self.ids.clone()), DType::I32)), contiguous(dy));
+        let [length, width, vector] = rows_of_vectors(&dy);
+        let dweight = zeros(&dy, [self.rows, width * vector]);
+        let order = unfilled(&dy, [length], DType::U32);
+        let sums = unfilled(&dy, [length, width * vector], DType::F32);
+        let (tiles, dtype) = (width.div_ceil(UNITS), elem(dy.dtype));
+        let grid = |cubes, units| Grid::cubes(&[&dy, &sums, &dweight], cubes, units);
+        let of_order = grid(length.div_ceil(PLACES), PLACES * PARTS);
+        let [of_runs, of_rows] = [length.div_ceil(BLOCK), length].map(|cubes| grid(cubes * tiles, UNITS));
+        // SAFETY: each kernel looks at `length` and `width` before it reads or writes a place, and
+        // every place of `order` is written by the first, so that the second finds rows of `dy` in it.
+        unsafe {
+            launch!(order_kernel, of_order, [&ids, &order], length);
+            launch!(runs_kernel, of_runs, vector, [&ids, &order, dy, &sums], length, width, tiles, dtype);
+        }
+        launch_checked!(rows_kernel, of_rows, vector, [ids, order, sums, &dweight], length, width, tiles);
+        [dweight]
     }
-}
-
-/// Rows of `weight` `[rows, n_embd]` for `ids` `[batch, time]`: `[batch, time, n_embd]`.
-fn forward(weight: CubeTensor, ids: CubeTensor) -> CubeTensor {
-    let (weight, ids) = (contiguous(weight), contiguous(cast(ids, DType::I32)));
-    let [_, width] = rows_and_width(&weight);
-    let shape: Vec<usize> = ids.meta.shape().iter().copied().chain([width]).collect();
-    let y = unfilled(&weight, shape, weight.dtype);
-    let vector = vector_size(width);
-    let length = y.meta.num_elements() / vector;
-    let (grid, dtype) = (Grid::each(&[&weight, &y], length), elem(weight.dtype));
-    launch_checked!(gather_kernel, grid, vector, [weight, ids, &y], length, width / vector, dtype);
-    y
-}
-
-/// Gradient of a table with so many `rows`, in float32, given `dy` `[batch, time, n_embd]`.
-fn backward(ids: CubeTensor, dy: CubeTensor, rows: usize) -> CubeTensor {
-    let (ids, dy) = (contiguous(cast(ids, DType::I32)), contiguous(dy));
-    let [length, width] = rows_and_width(&dy);
-    let dweight = zeros(&dy, [rows, width]);
-    let order = unfilled(&dy, [length], DType::U32);
-    let sums = unfilled(&dy, [length, width], DType::F32);
-    let vector = vector_size(width);
-    let width = width / vector;
-    let tiles = width.div_ceil(UNITS);
-    let dtype = elem(dy.dtype);
-    let grid = |cubes, units| Grid::cubes(&[&dy, &sums, &dweight], cubes, units);
-    let of_order = grid(length.div_ceil(PLACES), PLACES * PARTS);
-    let [of_runs, of_rows] = [length.div_ceil(BLOCK), length].map(|cubes| grid(cubes * tiles, UNITS));
-    // SAFETY: each kernel looks at `length` and `width` before it reads or writes a place, and
-    // every place of `order` is written by the first, so that the second finds rows of `dy` in it.
-    unsafe {
-        launch!(order_kernel, of_order, [&ids, &order], length);
-        launch!(runs_kernel, of_runs, vector, [&ids, &order, dy, &sums], length, width, tiles, dtype);
-    }
-    launch_checked!(rows_kernel, of_rows, vector, [ids, order, sums, &dweight], length, width, tiles);
-    dweight
 }

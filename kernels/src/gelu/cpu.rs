@@ -24,7 +24,7 @@ pub fn gelu(x: FlexTensor) -> FlexTensor {
     if is_bf16(&x) {
         return new(in_float32([values(&contiguous(x))], |[x], y| forward_chunk(x, y)), shape);
     }
-    stored(forward(values(&float32(x))), shape, dtype)
+    stored(by_rows(CHUNK, [(values(&float32(x)), 1)], 1, |[x], y| forward_chunk(x, y)), shape, dtype)
 }
 
 /// Gradient with respect to `x`, given that of the output.
@@ -34,20 +34,12 @@ pub fn gelu_backward(x: FlexTensor, dy: FlexTensor) -> FlexTensor {
         let (x, dy) = (contiguous(x), bfloat16(dy));
         return new(in_float32([values(&x), values(&dy)], |[x, dy], dx| backward_chunk(x, dy, dx)), shape);
     }
-    stored(backward(values(&float32(x)), values(&float32(dy))), shape, dtype)
-}
-
-fn forward(x: &[f32]) -> Vec<f32> {
-    let mut y = unfilled(x.len());
-    y.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).for_each(|(y, x)| forward_chunk(x, y));
-    y
-}
-
-fn backward(x: &[f32], dy: &[f32]) -> Vec<f32> {
-    let mut dx = unfilled(x.len());
-    let chunks = dx.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).zip(dy.par_chunks(CHUNK));
-    chunks.for_each(|((dx, x), dy)| backward_chunk(x, dy, dx));
-    dx
+    let (x, dy) = (float32(x), float32(dy));
+    stored(
+        by_rows(CHUNK, [(values(&x), 1), (values(&dy), 1)], 1, |[x, dy], dx| backward_chunk(x, dy, dx)),
+        shape,
+        dtype,
+    )
 }
 
 simd_versions! {

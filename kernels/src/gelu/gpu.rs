@@ -7,11 +7,19 @@ impl Operation<CubeBackend, 1> for Gelu {
     type Kept = CubeTensor;
 
     fn forward(&self, [x]: [CubeTensor; 1]) -> ([CubeTensor; 1], CubeTensor) {
-        ([forward(x.clone())], x)
+        let values = contiguous(x.clone());
+        let (y, (grid, vector, length), dtype) = (unfilled_like(&values), Grid::vectors(&values), elem(x.dtype));
+        // SAFETY: the kernel looks at `length` before it reads or writes a place.
+        unsafe { launch!(gelu_kernel, grid, vector, [values, &y], length, dtype) };
+        ([y], x)
     }
 
     fn backward(&self, x: CubeTensor, dy: CubeTensor) -> [CubeTensor; 1] {
-        [backward(x, dy)]
+        let (x, dy) = (contiguous(x), contiguous(dy));
+        let (dx, (grid, vector, length), dtype) = (unfilled_like(&x), Grid::vectors(&x), elem(x.dtype));
+        // SAFETY: as above.
+        unsafe { launch!(gelu_backward_kernel, grid, vector, [x, dy, &dx], length, dtype) };
+        [dx]
     }
 }
 
@@ -63,22 +71,4 @@ fn gelu_backward_kernel<T: Float, N: Size>(
     }
     let slope = gelu_slope::<N>(Vector::cast_from(x[ABSOLUTE_POS]));
     dx[ABSOLUTE_POS] = Vector::cast_from(Vector::<f32, N>::cast_from(dy[ABSOLUTE_POS]) * slope);
-}
-
-/// GELU of every value.
-fn forward(x: CubeTensor) -> CubeTensor {
-    let x = contiguous(x);
-    let (y, (grid, vector, length), dtype) = (unfilled_like(&x), Grid::vectors(&x), elem(x.dtype));
-    // SAFETY: the kernel looks at `length` before it reads or writes a place.
-    unsafe { launch!(gelu_kernel, grid, vector, [x, &y], length, dtype) };
-    y
-}
-
-/// Gradient of `x`, given that of GELU's output, which has its type.
-fn backward(x: CubeTensor, dy: CubeTensor) -> CubeTensor {
-    let (x, dy) = (contiguous(x), contiguous(dy));
-    let (dx, (grid, vector, length), dtype) = (unfilled_like(&x), Grid::vectors(&x), elem(x.dtype));
-    // SAFETY: as above.
-    unsafe { launch!(gelu_backward_kernel, grid, vector, [x, dy, &dx], length, dtype) };
-    dx
 }

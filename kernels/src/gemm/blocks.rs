@@ -2,11 +2,10 @@
 
 use std::{cell::RefCell, ops::Range, ptr::null};
 
-use super::instructions::InstructionSet;
-use super::matrix::{MatrixMut, View};
 use super::pack::{self, LANE_BYTES, LINE, Lane, Line, PANEL_ROWS};
 use super::product::{Element, NEAR, Onto, Product};
 use super::tile::{Factor, Finish, Tile};
+use super::{instructions::InstructionSet, matrix::MatrixMut, matrix::View};
 
 /// Up to so many rows of a result, float32 columns of `b` that lie side by side are read where they
 /// are: too few would read them packed. More must not: rows of b a power of two apart share a few

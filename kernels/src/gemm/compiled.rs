@@ -2,12 +2,10 @@
 
 use burn::tensor::bf16;
 
-use super::blocks::compute;
-use super::instructions::InstructionSet;
-use super::matrix::MatrixMut;
 use super::pack::{Bf16Lane, F32Lane, Lane, WidenedLane};
 use super::product::{Compute, Element, Product};
 use super::tile::{self, Factor, Finish, Tile};
+use super::{blocks::compute, instructions::InstructionSet, matrix::MatrixMut};
 use crate::halves::narrowed;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::{Avx2, Avx512};

@@ -3,22 +3,14 @@
 use std::marker::PhantomData;
 
 /// A matrix inside a slice, to read.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Matrix<'a, T = f32> {
     pub(super) values: &'a [T],
     /// Rows and columns.
-    pub(super) size: [usize; 2],
+    pub size: [usize; 2],
     /// Values from one row to the next, and from one column to the next.
     pub(super) step: [usize; 2],
 }
-
-impl<T> Clone for Matrix<'_, T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for Matrix<'_, T> {}
 
 impl<'a, T> Matrix<'a, T> {
     /// A matrix with `columns` columns that is stored row after row.
@@ -32,11 +24,6 @@ impl<'a, T> Matrix<'a, T> {
     pub fn strided(values: &'a [T], size: [usize; 2], step: usize) -> Self {
         assert!(is_inside(size, step, values.len()), "{size:?} with rows {step} apart in {} values", values.len());
         Self { values, size, step: [step, 1] }
-    }
-
-    /// Rows and columns.
-    pub fn size(self) -> [usize; 2] {
-        self.size
     }
 
     /// The same values with rows and columns exchanged.

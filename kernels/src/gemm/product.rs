@@ -5,9 +5,7 @@ use std::ops::Range;
 use bytemuck::Pod;
 use rayon::prelude::*;
 
-use super::instructions::InstructionSet;
-use super::matrix::{Matrix, MatrixMut};
-use super::pack::{LINE, PANEL_ROWS};
+use super::{instructions::InstructionSet, matrix::Matrix, matrix::MatrixMut, pack::LINE, pack::PANEL_ROWS};
 
 /// A type that products multiply, and that results are stored as.
 pub trait Element: Pod + burn::tensor::Element {

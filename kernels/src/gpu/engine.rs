@@ -22,18 +22,12 @@ const ROOM: usize = 76 << 10;
 impl Engine {
     /// The numbers that a unit reads at once, at most.
     pub fn widest(self) -> usize {
-        match self {
-            Self::Units => 4,
-            Self::TensorCores => 8,
-        }
+        if self == Self::Units { 4 } else { 8 }
     }
 
     /// The type of attention weights as factors, for inputs of type `dtype`.
     pub fn weights(self, dtype: DType) -> DType {
-        match self {
-            Self::Units => DType::F32,
-            Self::TensorCores => dtype,
-        }
+        if self == Self::Units { DType::F32 } else { dtype }
     }
 
     /// The tiles for heads of `vectors` vectors of `line` numbers, the largest first: those that

@@ -1,6 +1,5 @@
 //! Our kernels for GPUs, in CubeCL: one source for CUDA and for every device behind wgpu.
 
-pub(crate) mod cube_sum;
 pub(crate) mod engine;
 pub(crate) mod launch;
 pub(crate) mod sum;
@@ -10,7 +9,7 @@ pub(crate) mod tensor_cores;
 pub(crate) mod testing;
 pub(crate) mod tile;
 
-pub use crate::attention::gpu_choice::said as attention_said;
+pub use crate::attention::gpu::said as attention_said;
 
 /// What an operation on a GPU is written with.
 pub(crate) mod prelude {

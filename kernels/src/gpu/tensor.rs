@@ -8,8 +8,7 @@ use burn_cubecl::kernel::cast;
 pub use burn_cubecl::kernel::into_contiguous as contiguous;
 use burn_cubecl::ops::numeric::{empty_device_contiguous_dtype, zeros_client};
 use burn_cubecl::{ops::reshape, tensor::CubeTensor};
-use cubecl::ir::{ElemType, FloatKind};
-use cubecl::prelude::BufferArg;
+use cubecl::{ir::ElemType, ir::FloatKind, prelude::BufferArg};
 
 use crate::operation::without_autodiff;
 

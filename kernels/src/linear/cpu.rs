@@ -1,15 +1,12 @@
 //! Products of `[rows, n_in]` with the weights and their gradients, float32 or bfloat16: three
 //! shapes of [`Product`] for many rows, loops of their own for one (`one_row.rs`).
 
-use burn::backend::ops::FloatTensorOps;
-use burn::tensor::{FloatDType, bf16};
+use burn::{backend::ops::FloatTensorOps, tensor::FloatDType, tensor::bf16};
 
-use super::one_row::{add_one_row, one_row_transposed};
-use super::{Linear, LinearGelu, LinearOnto, LinearWithoutBias, Unembed};
+use super::{Linear, LinearGelu, LinearOnto, Unembed, one_row::add_one_row, one_row::one_row_transposed};
 use crate::gelu::cpu::{gelu, gelu_backward};
 use crate::gemm::{Element, Matrix, MatrixMut, Onto, Product, Threads};
-use crate::simd::{add, sum_of};
-use crate::{cpu::prelude::*, dropout::cpu::dropped, halves::widen_bf16};
+use crate::{cpu::prelude::*, dropout::mask::dropped, halves::widen_bf16, simd::add, simd::sum_of};
 
 impl Operation<Flex, 3> for Linear {
     type Kept = [FlexTensor; 2];
@@ -23,7 +20,7 @@ impl Operation<Flex, 3> for Linear {
     }
 }
 
-impl Operation<Flex, 2> for LinearWithoutBias {
+impl Operation<Flex, 2> for Linear {
     type Kept = [FlexTensor; 2];
 
     fn forward(&self, [x, weight]: [FlexTensor; 2]) -> ([FlexTensor; 1], Self::Kept) {
@@ -90,7 +87,11 @@ impl Operation<Flex, 2> for Unembed {
         let y = if is_bf16(&weight) {
             times_transposed::<bf16, f32>(values(&bfloat16(x.clone())), values(&contiguous(weight.clone())), n_embd)
         } else {
-            unembed(values(&float32(x.clone())), values(&float32(weight.clone())), n_embd)
+            let (x, weight) = (float32(x.clone()), float32(weight.clone()));
+            match values(&x) {
+                row if row.len() == n_embd => one_row_transposed(row, values(&weight)),
+                rows => times_transposed(rows, values(&weight), n_embd),
+            }
         };
         ([new(y, with_width(&x, vocab))], [x, weight])
     }
@@ -179,7 +180,7 @@ fn transposed_times<T: Element>(x: &[T], y: &[T], rows: usize) -> Vec<f32> {
 }
 
 fn multiply<T: Element, O: Element>(a: Matrix<T>, b: Matrix<T>, added: Added) -> Vec<O> {
-    let ([m, _], [_, n]) = (a.size(), b.size());
+    let ([m, _], [_, n]) = (a.size, b.size);
     let onto = added.residual.map_or(Onto::Nothing, |residual| Onto::Matrix(Matrix::new(residual, n)));
     let mut c = unfilled(m * n);
     Product { a, b, onto, bias: added.bias }.write(MatrixMut::new(&mut c, n), Threads::All);
@@ -197,14 +198,6 @@ fn forward(x: &[f32], weight: &[f32], n_out: usize, added: Added) -> Vec<f32> {
         add(&mut y, residual);
     }
     y
-}
-
-/// `x Wᵀ` of float32: x `[rows, n_embd]`, W `[vocab, n_embd]`.
-fn unembed(x: &[f32], weight: &[f32], n_embd: usize) -> Vec<f32> {
-    if x.len() == n_embd {
-        return one_row_transposed(x, weight);
-    }
-    times_transposed(x, weight, n_embd)
 }
 
 /// Gradients of `x W` with respect to x and W, given that of the output.

@@ -10,7 +10,7 @@
 use burn::tensor::Shape;
 use burn_cubecl::kernel::matmul::{MatmulStrategy, matmul};
 
-use super::{Linear, LinearGelu, LinearOnto, LinearWithoutBias, Unembed};
+use super::{Linear, LinearGelu, LinearOnto, Unembed};
 use crate::dropout::gpu::{Mask, dropped, mask_launch};
 use crate::gelu::gpu::{gelu, gelu_slope};
 use crate::gpu::sum::{COLUMNS, Groups, LANES, column_sums, of_groups, write_column_sum};
@@ -31,7 +31,7 @@ impl Operation<CubeBackend, 3> for Linear {
     }
 }
 
-impl Operation<CubeBackend, 2> for LinearWithoutBias {
+impl Operation<CubeBackend, 2> for Linear {
     type Kept = [CubeTensor; 2];
 
     fn forward(&self, [x, weight]: [CubeTensor; 2]) -> ([CubeTensor; 1], Self::Kept) {

@@ -20,7 +20,7 @@ pub fn linear(x: Tensor<3>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tenso
     let (x, weight) = (x.into_dispatch(), weight.into_dispatch());
     match bias {
         Some(bias) => apply(Linear, [x, weight, bias.into_dispatch()]),
-        None => apply(LinearWithoutBias, [x, weight]),
+        None => apply(Linear, [x, weight]),
     }
 }
 
@@ -52,11 +52,9 @@ pub fn unembed(x: Tensor<3>, weight: Tensor<2>) -> Tensor<3> {
     apply(Unembed, [x.into_dispatch(), weight.into_dispatch()])
 }
 
+/// Of three inputs, the last the bias, or of two.
 #[derive(Clone, Debug)]
 struct Linear;
-
-#[derive(Clone, Debug)]
-struct LinearWithoutBias;
 
 #[derive(Clone, Debug)]
 struct LinearGelu;

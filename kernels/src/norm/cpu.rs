@@ -1,20 +1,22 @@
 //! LayerNorm and RMSNorm on the CPU: one pass a row forward, one backward, with the statistics
 //! computed again rather than stored.
 
-use super::{LayerNorm, RmsNorm};
+use super::Norm;
 use crate::{cpu::prelude::*, simd::sum_of};
 
 /// Rows one task takes: enough work to be worth a task, and the unit in which the weights'
 /// gradients are summed.
-const ROWS: usize = 32;
+pub(crate) const ROWS: usize = 32;
 
-impl Operation<Flex, 3> for LayerNorm {
+impl Operation<Flex, 3> for Norm {
     type Kept = [FlexTensor; 2];
 
     fn forward(&self, inputs: [FlexTensor; 3]) -> ([FlexTensor; 1], Self::Kept) {
         let [x, weight, bias] = inputs.map(contiguous);
         let (weights, biases) = (values(&weight), values(&bias));
-        let y = by_rows(values(&x), weights.len(), |x, y| centred_rows(x, weights, biases, y, self.epsilon));
+        let y = by_rows(ROWS, [(values(&x), weights.len())], weights.len(), |[x], y| {
+            centred_rows(x, weights, biases, y, self.epsilon)
+        });
         ([stored(y, x.layout().shape().clone(), self.to.into())], [x, weight])
     }
 
@@ -30,13 +32,15 @@ impl Operation<Flex, 3> for LayerNorm {
     }
 }
 
-impl Operation<Flex, 2> for RmsNorm {
+impl Operation<Flex, 2> for Norm {
     type Kept = [FlexTensor; 2];
 
     fn forward(&self, inputs: [FlexTensor; 2]) -> ([FlexTensor; 1], Self::Kept) {
         let [x, weight] = inputs.map(contiguous);
         let weights = values(&weight);
-        let y = by_rows(values(&x), weights.len(), |x, y| forward_rows(x, weights, y, self.epsilon));
+        let y = by_rows(ROWS, [(values(&x), weights.len())], weights.len(), |[x], y| {
+            forward_rows(x, weights, y, self.epsilon)
+        });
         ([stored(y, x.layout().shape().clone(), self.to.into())], [x, weight])
     }
 
@@ -48,14 +52,6 @@ impl Operation<Flex, 2> for RmsNorm {
         });
         [new(dx, x.layout().shape().clone()), new(dweight, [n])]
     }
-}
-
-/// What `forward` makes of `x`, some rows of `width` values at a time.
-pub(crate) fn by_rows(x: &[f32], width: usize, forward: impl Fn(&[f32], &mut [f32]) + Sync) -> Vec<f32> {
-    let mut y = unfilled(x.len());
-    let chunk = ROWS * width;
-    y.par_chunks_mut(chunk).zip(x.par_chunks(chunk)).for_each(|(y, x)| forward(x, y));
-    y
 }
 
 /// The gradient of `x`, some rows of `width` values at a time, and that of `n` weights: `backward`
@@ -74,8 +70,8 @@ pub(crate) fn backward_by_rows(
         backward(x, dy, dx, &mut sums);
         sums
     });
-    let partial: Vec<_> = partial.collect();
-    (dx, sum_of(&partial, n))
+    let dweights = sum_of(&partial.collect::<Vec<_>>(), n);
+    (dx, dweights)
 }
 
 /// Mean and reciprocal standard deviation of one row.

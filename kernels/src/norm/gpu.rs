@@ -5,16 +5,14 @@
 use burn::tensor::FloatDType;
 use burn_cubecl::kernel::slice;
 
-use super::{LayerNorm, RmsNorm};
-use crate::gpu::prelude::*;
-use crate::gpu::sum::{of_groups, over_lanes};
+use super::Norm;
+use crate::{gpu::prelude::*, gpu::sum::of_groups, gpu::sum::over_lanes};
 
-impl Operation<CubeBackend, 3> for LayerNorm {
+impl Operation<CubeBackend, 3> for Norm {
     type Kept = [CubeTensor; 2];
 
     fn forward(&self, [x, weight, bias]: [CubeTensor; 3]) -> ([CubeTensor; 1], Self::Kept) {
-        let y = forward(x.clone(), weight.clone(), Some(bias), self.epsilon, self.to);
-        ([y], [x, weight])
+        ([forward(x.clone(), weight.clone(), Some(bias), self.epsilon, self.to)], [x, weight])
     }
 
     fn backward(&self, [x, weight]: Self::Kept, dy: CubeTensor) -> [CubeTensor; 3] {
@@ -24,12 +22,11 @@ impl Operation<CubeBackend, 3> for LayerNorm {
     }
 }
 
-impl Operation<CubeBackend, 2> for RmsNorm {
+impl Operation<CubeBackend, 2> for Norm {
     type Kept = [CubeTensor; 2];
 
     fn forward(&self, [x, weight]: [CubeTensor; 2]) -> ([CubeTensor; 1], Self::Kept) {
-        let y = forward(x.clone(), weight.clone(), None, self.epsilon, self.to);
-        ([y], [x, weight])
+        ([forward(x.clone(), weight.clone(), None, self.epsilon, self.to)], [x, weight])
     }
 
     fn backward(&self, [x, weight]: Self::Kept, dy: CubeTensor) -> [CubeTensor; 2] {
@@ -332,7 +329,7 @@ fn forward(x: CubeTensor, weight: CubeTensor, bias: Option<CubeTensor>, epsilon:
 /// `centred`, of `bias`.
 fn backward(x: CubeTensor, weight: CubeTensor, dy: CubeTensor, epsilon: f32, centred: bool) -> [CubeTensor; 2] {
     let [x, weight, dy] = [x, weight, dy].map(contiguous);
-    let [rows, width, vector] = rows_of_vectors(&x);
+    let (weight, [rows, width, vector]) = (&weight, rows_of_vectors(&x));
     let dx = unfilled(&x, x.meta.shape().clone(), DType::F32);
     let share = Share::of(width, centred);
     let (steps, cubes, groups) = share.groups(rows);
@@ -342,17 +339,7 @@ fn backward(x: CubeTensor, weight: CubeTensor, dy: CubeTensor, epsilon: f32, cen
     // SAFETY: the kernel looks at `rows` and `width` before it reads or writes a place; `sums` has
     // a row for each group.
     unsafe {
-        launch!(
-            backward_rows,
-            grid,
-            vector,
-            [x, &weight, &weight, dy, &dx, &sums],
-            layout,
-            steps,
-            epsilon,
-            share,
-            types
-        );
+        launch!(backward_rows, grid, vector, [x, weight, weight, dy, &dx, &sums], layout, steps, epsilon, share, types);
     }
     [dx, of_groups(sums)]
 }

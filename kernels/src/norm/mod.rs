@@ -19,23 +19,18 @@ pub fn layer_norm(x: Tensor<3>, weight: Tensor<1>, bias: Option<Tensor<1>>, epsi
     // To shift by zeros costs next to nothing, and nobody asks for their gradient.
     let bias = bias.unwrap_or_else(|| Tensor::zeros(weight.dims(), &weight.device()));
     let inputs = [x.into_dispatch(), weight.into_dispatch(), bias.into_dispatch()];
-    apply(LayerNorm { epsilon: epsilon as f32, to }, inputs)
+    apply(Norm { epsilon: epsilon as f32, to }, inputs)
 }
 
 /// Divides each row of a float32 `x` `[batch, time, n_embd]` by its root mean square, then scales
 /// it; put out as `to` ([Zhang and Sennrich 2019](https://arxiv.org/abs/1910.07467), equation 4).
 pub fn rms_norm(x: Tensor<3>, weight: Tensor<1>, epsilon: f64, to: FloatDType) -> Tensor<3> {
-    apply(RmsNorm { epsilon: epsilon as f32, to }, [x.into_dispatch(), weight.into_dispatch()])
+    apply(Norm { epsilon: epsilon as f32, to }, [x.into_dispatch(), weight.into_dispatch()])
 }
 
+/// LayerNorm of three inputs, the last the bias; RMSNorm of two.
 #[derive(Clone, Debug)]
-struct LayerNorm {
-    epsilon: f32,
-    to: FloatDType,
-}
-
-#[derive(Clone, Debug)]
-struct RmsNorm {
+struct Norm {
     epsilon: f32,
     to: FloatDType,
 }

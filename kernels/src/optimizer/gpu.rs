@@ -7,8 +7,7 @@
 use burn::tensor::Tensor;
 
 use super::Update;
-use crate::gpu::cube_sum::{UNITS, cube_sum};
-use crate::gpu::prelude::*;
+use crate::{gpu::prelude::*, gpu::sum::UNITS, gpu::sum::cube_sum};
 
 /// Values of a tensor that one unit takes, and that a cube takes.
 const EACH: usize = 8;

@@ -4,15 +4,12 @@
 mod cpu;
 #[cfg(feature = "gpu")]
 pub mod gpu;
-mod orthogonal;
-mod update;
 
 use burn::tensor::Tensor;
 
 use crate::is_cpu;
-pub use cpu::{adamw, follow, sum_of_squares};
-use orthogonal::{SMALLEST_NORM, STEPS, X, X3, X5};
-pub use update::{MuonUpdate, Update};
+pub use cpu::{MuonUpdate, Update, adamw, follow, sum_of_squares};
+use cpu::{SMALLEST_NORM, STEPS, X, X3, X5};
 
 /// Matrix and momentum `[in, out]` after one step: on the CPU by our kernel, on a GPU by the
 /// formulas.

@@ -27,7 +27,7 @@ const WORTH_SHARING: usize = 1 << 17;
 
 /// `x W + b`, on top of `residual` `[rows, n_out]` where it is given: x `[rows, n_in]`.
 pub fn product(x: &[f32], weight: &Packed, residual: Option<&[f32]>) -> Vec<f32> {
-    match weight.weights() {
+    match weight.weights {
         WeightType::F32 => by_panels::<F32Row>(x, weight, residual),
         WeightType::Bf16 => by_panels::<Bf16Row>(x, weight, residual),
         WeightType::Int8 => by_panels::<Int8Rows>(x, weight, residual),
@@ -36,7 +36,7 @@ pub fn product(x: &[f32], weight: &Packed, residual: Option<&[f32]>) -> Vec<f32>
 
 fn by_panels<S: Stretch>(x: &[f32], weight: &Packed, residual: Option<&[f32]>) -> Vec<f32> {
     let [n_in, n_out] = weight.size();
-    NEXT_WEIGHTS.announce(weight.next());
+    NEXT_WEIGHTS.announce(weight.part.next());
     let mut y = unfilled(x.len() / n_in * n_out);
     let output = Shared::new(&mut y);
     let panels: Vec<&[S]> = weight.panels().collect();
@@ -58,7 +58,7 @@ fn by_panels<S: Stretch>(x: &[f32], weight: &Packed, residual: Option<&[f32]>) -
             // SAFETY: this task's columns of a row of y.
             let y = unsafe { output.piece(start, width) };
             y.copy_from_slice(&sums[..width]);
-            if let Some(bias) = weight.bias() {
+            if let Some(bias) = &weight.bias {
                 add(y, &bias[first..]);
             }
             if let Some(residual) = residual {

@@ -1,4 +1,5 @@
-//! A matrix of weights in panels: what it is stored as, how it is packed, and its columns read back.
+//! A matrix of weights in panels: what it is stored as, how it is packed, and its columns read
+//! back.
 
 use std::{ops::Range, sync::Arc};
 
@@ -32,18 +33,14 @@ impl WeightType {
         }
     }
 
-    /// Bytes of a panel with `n_in` rows.
-    fn panel_bytes(self, n_in: usize) -> usize {
-        match self {
+    /// Bytes of a packed matrix `[n_in, n_out]`.
+    pub fn bytes(self, n_in: usize, n_out: usize) -> usize {
+        let of_panel = match self {
             Self::F32 => n_in * size_of::<F32Row>(),
             Self::Bf16 => n_in * size_of::<Bf16Row>(),
             Self::Int8 => n_in.div_ceil(GROUP) * size_of::<Int8Rows>(),
-        }
-    }
-
-    /// Bytes of a packed matrix `[n_in, n_out]`.
-    pub fn bytes(self, n_in: usize, n_out: usize) -> usize {
-        n_out.div_ceil(PANEL) * self.panel_bytes(n_in)
+        };
+        n_out.div_ceil(PANEL) * of_panel
     }
 }
 
@@ -59,11 +56,12 @@ pub enum Source<'a> {
 /// A packed matrix, and the vector that its product is added to, where there is one.
 #[derive(Clone, Debug)]
 pub struct Packed {
-    part: Arc<Part>,
+    pub(super) part: Arc<Part>,
     n_in: usize,
     n_out: usize,
-    weights: WeightType,
-    bias: Option<Arc<[f32]>>,
+    /// What the weights are stored as.
+    pub weights: WeightType,
+    pub(super) bias: Option<Arc<[f32]>>,
 }
 
 impl Packed {
@@ -98,22 +96,7 @@ impl Packed {
         [self.n_in, self.n_out]
     }
 
-    /// What the weights are stored as.
-    pub fn weights(&self) -> WeightType {
-        self.weights
-    }
-
-    /// What a product is added to, `[n_out]`.
-    pub(super) fn bias(&self) -> Option<&[f32]> {
-        self.bias.as_deref()
-    }
-
-    /// Where the matrix begins that the next product reads, and its bytes.
-    pub(super) fn next(&self) -> (*const u8, usize) {
-        self.part.next()
-    }
-
-    /// Panels of stretches of type `S`, which must be that of [`Self::weights`].
+    /// Panels of stretches of type `S`, which must be that of `weights`.
     pub(super) fn panels<S: Stretch>(&self) -> impl ExactSizeIterator<Item = &[S]> {
         self.part.values().chunks_exact(self.n_in.div_ceil(S::ROWS))
     }

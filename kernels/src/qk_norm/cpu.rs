@@ -3,7 +3,7 @@
 
 use super::QkNorm;
 use crate::cpu::prelude::*;
-use crate::norm::cpu::{backward_by_rows, backward_rows, by_rows, forward_rows};
+use crate::norm::cpu::{ROWS, backward_by_rows, backward_rows, forward_rows};
 
 impl Operation<Flex, 3> for QkNorm {
     type Kept = [FlexTensor; 3];
@@ -12,7 +12,7 @@ impl Operation<Flex, 3> for QkNorm {
         let kept = inputs.clone();
         let [qkv, query, key] = inputs.map(float32);
         let (width, [q, k], weights) = (self.heads.width(), self.normed(), [values(&query), values(&key)]);
-        let y = by_rows(values(&qkv), width, |x, y| {
+        let y = by_rows(ROWS, [(values(&qkv), width)], width, |[x], y: &mut [f32]| {
             y.copy_from_slice(x);
             for (x, y) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)) {
                 forward_rows(&x[q.clone()], weights[0], &mut y[q.clone()], self.epsilon);

@@ -8,18 +8,23 @@ impl Operation<CubeBackend, 3> for QkNorm {
     type Kept = [CubeTensor; 3];
 
     fn forward(&self, inputs: [CubeTensor; 3]) -> ([CubeTensor; 1], Self::Kept) {
-        let kept = inputs.clone();
-        let [qkv, query, key] = inputs;
-        ([forward(qkv, query, key, self.epsilon, self.heads)], kept)
+        (Operation::<CubeBackend, 3>::infer(self, inputs.clone()), inputs)
     }
 
     fn backward(&self, inputs: Self::Kept, dy: CubeTensor) -> [CubeTensor; 3] {
         backward(inputs, dy, self.epsilon, self.heads)
     }
 
-    // Without the clones above, so that the norm may be put where the projection lies.
+    // Without the clones above, so that the norm may be put where the projection lies: in place where
+    // nothing else holds it.
     fn infer(&self, [qkv, query, key]: [CubeTensor; 3]) -> [CubeTensor; 1] {
-        [forward(qkv, query, key, self.epsilon, self.heads)]
+        let (qkv, query, key) = (contiguous(qkv), float32(query), float32(key));
+        let (layout, vector, share, rows) = layout(&qkv, self.heads, qkv.can_mut());
+        let grid = Grid::cubes(&[&qkv], rows.div_ceil(share.rows()), share.units());
+        let (types, (y, out), epsilon) = ([elem(qkv.dtype); 2], written(&qkv, 0), self.epsilon);
+        // SAFETY: the kernel looks at `rows` and the head's width before it reads or writes a place.
+        unsafe { launch!(forward_rows, grid, vector, [qkv, query, key, out], layout, epsilon, share, types) };
+        [y]
     }
 }
 
@@ -36,20 +41,7 @@ fn layout(qkv: &CubeTensor, heads: Heads, in_place: bool) -> (LayoutLaunch, usiz
     (LayoutLaunch::new(rows, width, visited, heads.n_head, normed, all), vector, share, rows)
 }
 
-/// `qkv` `[batch, time, (n_head + 2 n_kv_head) head_size]` with each query and key divided by its
-/// root mean square and scaled by `query` or `key` `[head_size]`; in place where nothing else holds
-/// it.
-fn forward(qkv: CubeTensor, query: CubeTensor, key: CubeTensor, epsilon: f32, heads: Heads) -> CubeTensor {
-    let (qkv, query, key) = (contiguous(qkv), float32(query), float32(key));
-    let (layout, vector, share, rows) = layout(&qkv, heads, qkv.can_mut());
-    let grid = Grid::cubes(&[&qkv], rows.div_ceil(share.rows()), share.units());
-    let (types, (y, out)) = ([elem(qkv.dtype); 2], written(&qkv, 0));
-    // SAFETY: the kernel looks at `rows` and the head's width before it reads or writes a place.
-    unsafe { launch!(forward_rows, grid, vector, [qkv, query, key, out], layout, epsilon, share, types) };
-    y
-}
-
-/// Gradients of [`forward`]: of `qkv`, `query` and `key`, given that of its output.
+/// Gradients of `qkv`, `query` and `key`, given that of its output.
 fn backward(inputs: [CubeTensor; 3], dy: CubeTensor, epsilon: f32, heads: Heads) -> [CubeTensor; 3] {
     let dtypes = inputs.each_ref().map(|input| input.dtype);
     let [qkv, query, key] = inputs;

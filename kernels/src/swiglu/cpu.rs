@@ -8,34 +8,22 @@ impl Operation<Flex, 1> for SwiGlu {
 
     fn forward(&self, [x]: [FlexTensor; 1]) -> ([FlexTensor; 1], FlexTensor) {
         let [batch, time, width] = dims(&x);
-        let y = forward(values(&float32(x.clone())), width / 2);
-        ([stored(y, [batch, time, width / 2], x.dtype())], x)
+        let n = width / 2;
+        let y = by_rows(ROWS, [(values(&float32(x.clone())), width)], n, |[x], y| forward_rows(x, y, n));
+        ([stored(y, [batch, time, n], x.dtype())], x)
     }
 
     fn backward(&self, x: FlexTensor, dy: FlexTensor) -> [FlexTensor; 1] {
         let (dtype, shape) = (x.dtype(), x.layout().shape().clone());
         let [_, _, n] = dims(&dy);
-        [stored(backward(values(&float32(x)), values(&float32(dy)), n), shape, dtype)]
+        let (x, dy) = (float32(x), float32(dy));
+        let of = [(values(&x), 2 * n), (values(&dy), n)];
+        [stored(by_rows(ROWS, of, 2 * n, |[x, dy], dx| backward_rows(x, dy, dx, n)), shape, dtype)]
     }
 }
 
 /// Rows one task takes.
 const ROWS: usize = 32;
-
-/// `[rows, n]` of `x` `[rows, 2 n]`.
-fn forward(x: &[f32], n: usize) -> Vec<f32> {
-    let mut y = unfilled(x.len() / 2);
-    y.par_chunks_mut(ROWS * n).zip(x.par_chunks(ROWS * 2 * n)).for_each(|(y, x)| forward_rows(x, y, n));
-    y
-}
-
-/// Gradient with respect to `x`, given that of the output.
-fn backward(x: &[f32], dy: &[f32], n: usize) -> Vec<f32> {
-    let mut dx = unfilled(x.len());
-    let chunks = dx.par_chunks_mut(ROWS * 2 * n).zip(x.par_chunks(ROWS * 2 * n)).zip(dy.par_chunks(ROWS * n));
-    chunks.for_each(|((dx, x), dy)| backward_rows(x, dy, dx, n));
-    dx
-}
 
 simd_versions! {
     fn forward_rows(x: &[f32], y: &mut [f32], n: usize) {

@@ -7,11 +7,24 @@ impl Operation<CubeBackend, 1> for SwiGlu {
     type Kept = CubeTensor;
 
     fn forward(&self, [x]: [CubeTensor; 1]) -> ([CubeTensor; 1], CubeTensor) {
-        ([forward(x.clone())], x)
+        let values = contiguous(x.clone());
+        let [_, both] = rows_and_width(&values);
+        let y = unfilled(&values, with_width(&values, both / 2), x.dtype);
+        let [rows, width, vector] = rows_of_vectors(&y);
+        let (grid, dtype) = (Grid::each(&[&values], rows * width), elem(x.dtype));
+        // SAFETY: the kernel looks at `length` before it reads or writes a place; `x` has two values
+        // for each that is written.
+        unsafe { launch!(swiglu_kernel, grid, vector, [values, &y], rows * width, width, dtype) };
+        ([y], x)
     }
 
     fn backward(&self, x: CubeTensor, dy: CubeTensor) -> [CubeTensor; 1] {
-        [backward(x, dy)]
+        let (x, dy) = (contiguous(x), contiguous(dy));
+        let ([rows, width, vector], dx) = (rows_of_vectors(&dy), unfilled_like(&x));
+        let (grid, dtype) = (Grid::each(&[&x], rows * width), elem(x.dtype));
+        // SAFETY: as above.
+        unsafe { launch!(swiglu_backward_kernel, grid, vector, [x, dy, &dx], rows * width, width, dtype) };
+        [dx]
     }
 }
 
@@ -52,33 +65,4 @@ fn swiglu_backward_kernel<T: Float, N: Size>(
     let sigmoid = sigmoid::<N>(gate);
     dx[place] = Vector::cast_from(dy * up * sigmoid * (gate * (one - sigmoid) + one));
     dx[place + width] = Vector::cast_from(dy * gate * sigmoid);
-}
-
-/// `silu(gate) * up` of `x` `[..., 2 n]`, whose rows hold the gate, then `up`: `[..., n]`.
-fn forward(x: CubeTensor) -> CubeTensor {
-    let x = contiguous(x);
-    let [rows, width] = rows_and_width(&x);
-    let y = unfilled(&x, with_width(&x, width / 2), x.dtype);
-    let vector = vector_size(width / 2);
-    let width = width / 2 / vector;
-    let (grid, dtype) = (Grid::each(&[&x], rows * width), elem(x.dtype));
-    // SAFETY: the kernel looks at `length` before it reads or writes a place; `x` has two values for
-    // each that is written.
-    unsafe { launch!(swiglu_kernel, grid, vector, [x, &y], rows * width, width, dtype) };
-    y
-}
-
-/// Gradient of `x`, given that of SwiGLU's output, which has its type.
-fn backward(x: CubeTensor, dy: CubeTensor) -> CubeTensor {
-    let (x, dy) = (contiguous(x), contiguous(dy));
-    let [rows, width] = rows_and_width(&dy);
-    let dx = unfilled_like(&x);
-    let vector = vector_size(width);
-    let width = width / vector;
-    let (grid, dtype) = (Grid::each(&[&x], rows * width), elem(x.dtype));
-    // SAFETY: as above.
-    unsafe {
-        launch!(swiglu_backward_kernel, grid, vector, [x, dy, &dx], rows * width, width, dtype);
-    }
-    dx
 }

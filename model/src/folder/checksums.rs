@@ -1,15 +1,13 @@
 //! `checksums.json`: the length and xxh3 hash of every file in a folder, so that damage is found
 //! before it is trained on.
 
-use std::path::{Component, Path};
-use std::{collections::BTreeMap, fs};
+use std::{collections::BTreeMap, fs, path::Component, path::Path};
 
 use ember_host::{file_error::At, files};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3Default;
 
-use super::error::{FolderError, Result};
-use super::files::{paths, write_json};
+use super::{error::FolderError, error::Result, files::paths, files::write_json};
 
 const FILE: &str = "checksums.json";
 

@@ -1,6 +1,9 @@
-//! `config.json`: whose it is, and its keys.
+//! `config.json`: whose it is, and its keys; and `generation_config.json`: which tokens open and
+//! end a text, and how tokens are chosen, in words that mean nothing here.
 
 use std::path::Path;
+
+use serde_json::{Map, Value, json};
 
 use super::files::{read_json, write_json};
 use super::keys::{Keys, Read, require};
@@ -8,6 +11,7 @@ use super::{error::FolderError, family::Family};
 use crate::GptConfig;
 
 const FILE: &str = "config.json";
+const GENERATION: &str = "generation_config.json";
 
 /// Reads `dir/config.json`; an absent key has the default of the family's class, as in
 /// transformers.
@@ -27,7 +31,7 @@ pub fn read(dir: &Path) -> Result<(Family, GptConfig), FolderError> {
 
 /// Writes `dir/config.json` so that `AutoModelForCausalLM` builds the same model.
 pub fn write(dir: &Path, config: &GptConfig, end_of_text: Option<u32>) -> Result<(), FolderError> {
-    write_json(&dir.join(FILE), &Family::of(config)?.json(config, end_of_text))
+    write_json(&dir.join(FILE), &(Family::of(config)?.json)(config, end_of_text))
 }
 
 /// Whose keys they are, and the shape that they say.
@@ -42,11 +46,52 @@ fn family_and_shape(keys: &Keys) -> Read<(Family, GptConfig)> {
             return Err(missing.to_owned());
         }
     };
-    let config = family.read(keys)?;
+    let config = (family.read)(keys)?;
     let quantization = keys.get("quantization_config");
     require(quantization.is_null(), || {
         "quantization_config is set; only plain float32, float16 or bfloat16 weights can be read, save the model as one"
             .to_owned()
     })?;
     Ok((family, config))
+}
+
+/// What else the file is to say, by Hugging Face's keys: how whoever writes with the folder chooses
+/// tokens.
+pub type Settings = Map<String, Value>;
+
+/// Writes `dir/generation_config.json`.
+///
+/// `top_k` 0 is said aloud: transformers would otherwise sample from the 50 likeliest tokens only.
+pub fn write_generation(dir: &Path, end_of_text: Option<u32>, settings: &Settings) -> Result<(), FolderError> {
+    let mut keys = json!({ "bos_token_id": end_of_text, "eos_token_id": end_of_text, "top_k": 0 });
+    for (key, value) in settings {
+        keys[key] = value.clone();
+    }
+    write_json(&dir.join(GENERATION), &keys)
+}
+
+/// Reads the token ids that end a text: `eos_token_id` of `generation_config.json`, else of
+/// `config.json`, else none.
+///
+/// # Errors
+/// When a file that is there is no JSON object, or its `eos_token_id` is neither null, a token id,
+/// nor a list of them.
+pub fn read_end_tokens(dir: &Path) -> Result<Vec<u32>, FolderError> {
+    let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+    for path in [GENERATION, FILE].map(|name| dir.join(name)) {
+        if !path.exists() {
+            continue;
+        }
+        let tokens = match read_json(&path)?.get("eos_token_id") {
+            None => continue,
+            Some(Value::Null) => Ok(Vec::new()),
+            Some(list @ Value::Array(ids)) => ids.iter().map(id).collect::<Option<_>>().ok_or_else(|| list.clone()),
+            Some(single) => id(single).map(|id| vec![id]).ok_or_else(|| single.clone()),
+        };
+        return tokens.map_err(|value| {
+            let what = format!("eos_token_id is {value}; it must be a token id, a list of them, or null");
+            FolderError::mismatch(&path, what)
+        });
+    }
+    Ok(Vec::new())
 }

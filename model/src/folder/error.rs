@@ -1,7 +1,6 @@
 //! What can be wrong with a model's folder.
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::{io, path::Path, path::PathBuf};
 
 use ember_host::file_error::FileError;
 
@@ -11,52 +10,28 @@ use crate::ShapeError;
 /// what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // a field is what the message calls it
 pub enum FolderError {
     /// The system refuses.
     #[error(transparent)]
     File(#[from] FileError),
     /// A file cannot be written whole.
     #[error("cannot write {path}; check the free space and the permissions")]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
+    Write { path: PathBuf, source: io::Error },
     /// A file that should be a JSON object is none.
     #[error("{path} is not a JSON object; download or write it again")]
-    NotJson {
-        /// The file.
-        path: PathBuf,
-        /// Where it ceases to be JSON.
-        source: serde_json::Error,
-    },
+    NotJson { path: PathBuf, source: serde_json::Error },
     /// The folder holds no model, or a file of it is missing, cut short, changed since it was
     /// written, or no file at all.
     #[error("{path} {what}")]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        what: String,
-    },
+    Damaged { path: PathBuf, what: String },
     /// `config.json` has a shape that no model can have.
     #[error("{path}")]
-    Shape {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with the shape.
-        source: ShapeError,
-    },
+    Shape { path: PathBuf, source: ShapeError },
     /// A file says something that no model here computes, or its tensors are not those of the model
     /// that `config.json` describes.
     #[error("{path}: {what}")]
-    Mismatch {
-        /// The file.
-        path: PathBuf,
-        /// Which key or tensor, and how it differs.
-        what: String,
-    },
+    Mismatch { path: PathBuf, what: String },
     /// No class of transformers computes such a model.
     #[error("{0}")]
     NoClass(String),

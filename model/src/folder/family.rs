@@ -2,21 +2,58 @@
 
 use serde_json::Value;
 
-use super::keys::{Keys, Read};
-use super::{activation, gpt2, llama};
-use super::{error::FolderError, tensor::Stored};
+use super::keys::{Keys, Read, activation};
+use super::{error::FolderError, gpt2, llama, tensor_file::Stored};
 use crate::{GptConfig, NormKind, Positions};
 
-/// The classes whose folders are read and written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
-    /// `GPT2LMHeadModel`.
-    Gpt2,
-    /// `LlamaForCausalLM`.
-    Llama,
-    /// `Qwen3ForCausalLM`: Llama with QK-norm.
-    Qwen3,
+/// A class whose folders are read and written.
+#[derive(Clone, Copy, Debug)]
+pub struct Family {
+    model_type: &'static str,
+    /// What people call it.
+    pub(super) title: &'static str,
+    /// What its files put before the name of every tensor but the head's.
+    pub(super) prefix: &'static str,
+    /// What the keys of its `config.json` say.
+    pub(super) read: fn(&Keys) -> Read<GptConfig>,
+    /// The `config.json` of a model.
+    pub(super) json: fn(&GptConfig, Option<u32>) -> Value,
+    /// How its files hold our tensor of this name and shape.
+    pub(super) stored: fn(&GptConfig, &str, Vec<usize>) -> Stored,
+    /// Whether old files hold a tensor of this name that is no weight.
+    pub(super) is_no_weight: fn(&str) -> bool,
+    /// Whether its models have biases always, so that one without saves zeros.
+    pub(super) always_has_biases: bool,
 }
+
+/// `GPT2LMHeadModel`.
+const GPT2: Family = Family {
+    model_type: "gpt2",
+    title: "GPT-2",
+    prefix: "transformer.",
+    read: gpt2::read,
+    json: gpt2::json,
+    stored: |_, name, shape| Stored::whole(name, shape),
+    // The masks that transformers before version 4.31 stored in every block.
+    is_no_weight: |name| name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias"),
+    always_has_biases: true,
+};
+
+/// `LlamaForCausalLM`.
+const LLAMA: Family = Family {
+    model_type: "llama",
+    title: "Llama",
+    prefix: "model.",
+    read: llama::read,
+    json: llama::json,
+    stored: llama::stored,
+    // The frequencies of the rotary angles that transformers before version 4.33 stored in every block.
+    is_no_weight: |name| name.ends_with(".rotary_emb.inv_freq"),
+    always_has_biases: false,
+};
+
+/// `Qwen3ForCausalLM`: Llama with QK-norm.
+const QWEN3: Family = Family { model_type: "qwen3", title: "Qwen3", ..LLAMA };
 
 impl Family {
     /// The class that computes exactly what a model of this shape computes, weight for weight.
@@ -39,7 +76,7 @@ impl Family {
         };
         let mlp = format!("mlp = {}", config.mlp.name());
         // GPT-2's class has no gate, the others always have one.
-        let has_mlp = config.mlp.is_gated() != learned && activation::name(config.mlp).is_some();
+        let has_mlp = config.mlp.is_gated() != learned && activation(config.mlp).is_some();
         match config.norm {
             NormKind::RmsNorm if learned => alone("norm = rmsnorm", positions, "norm = layernorm"),
             _ if learned && !has_mlp => alone(&mlp, positions, "mlp = gelu"),
@@ -48,81 +85,22 @@ impl Family {
                 let given = format!("n_kv_head = {} of {} heads", config.n_kv_head, config.n_head);
                 alone(&given, positions, "positions = rotary")
             }
-            _ if learned => Ok(Self::Gpt2),
+            _ if learned => Ok(GPT2),
             NormKind::LayerNorm => alone("norm = layernorm", positions, "norm = rmsnorm"),
             _ if !has_mlp => alone(&mlp, positions, "mlp = swiglu"),
             _ if config.qk_norm && config.bias => alone("qk_norm = true", "bias = true", "bias = false"),
-            _ if config.qk_norm => Ok(Self::Qwen3),
-            _ => Ok(Self::Llama),
+            _ if config.qk_norm => Ok(QWEN3),
+            _ => Ok(LLAMA),
         }
     }
 
     /// The family that a `config.json` names.
     pub(super) fn named(model_type: &str) -> Option<Self> {
-        [Self::Gpt2, Self::Llama, Self::Qwen3].into_iter().find(|family| family.model_type() == model_type)
+        [GPT2, LLAMA, QWEN3].into_iter().find(|family| family.model_type == model_type)
     }
 
-    /// Its `model_type`.
-    fn model_type(self) -> &'static str {
-        match self {
-            Self::Gpt2 => "gpt2",
-            Self::Llama => "llama",
-            Self::Qwen3 => "qwen3",
-        }
-    }
-
-    /// What people call it.
-    pub(super) fn title(self) -> &'static str {
-        match self {
-            Self::Gpt2 => "GPT-2",
-            Self::Llama => "Llama",
-            Self::Qwen3 => "Qwen3",
-        }
-    }
-
-    /// What the keys of its `config.json` say.
-    pub(super) fn read(self, keys: &Keys) -> Read<GptConfig> {
-        match self {
-            Self::Gpt2 => gpt2::read(keys),
-            Self::Llama | Self::Qwen3 => llama::read(keys),
-        }
-    }
-
-    /// The `config.json` of a model.
-    pub(super) fn json(self, config: &GptConfig, end_of_text: Option<u32>) -> Value {
-        match self {
-            Self::Gpt2 => gpt2::json(config, end_of_text),
-            Self::Llama | Self::Qwen3 => llama::json(config, end_of_text),
-        }
-    }
-
-    /// What its files put before the name of every tensor but the head's.
-    pub(super) fn prefix(self) -> &'static str {
-        match self {
-            Self::Gpt2 => "transformer.",
-            Self::Llama | Self::Qwen3 => "model.",
-        }
-    }
-
-    /// How its files hold our tensor `name` of that `shape`.
-    pub(super) fn stored(self, config: &GptConfig, name: &str, shape: Vec<usize>) -> Stored {
-        match self {
-            Self::Gpt2 => Stored::whole(name, shape),
-            Self::Llama | Self::Qwen3 => llama::stored(config, name, shape),
-        }
-    }
-
-    /// Whether old files hold a tensor of this name that is no weight.
-    pub(super) fn is_no_weight(self, name: &str) -> bool {
-        match self {
-            Self::Gpt2 => gpt2::is_causal_mask(name),
-            Self::Llama | Self::Qwen3 => llama::is_table_of_angles(name),
-        }
-    }
-
-    /// The shape of what its files hold. GPT-2's class has biases always: a model without saves
-    /// zeros.
+    /// The shape of what its files hold.
     pub(super) fn shape_on_disk(self, config: &GptConfig) -> GptConfig {
-        GptConfig { bias: config.bias || self == Self::Gpt2, ..config.clone() }
+        GptConfig { bias: config.bias || self.always_has_biases, ..config.clone() }
     }
 }

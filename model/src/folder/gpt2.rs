@@ -3,8 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::activation;
-use super::keys::{Keys, Read, require};
+use super::keys::{Keys, Read, activation, require};
 use crate::GptConfig;
 
 /// Our own key: the class has biases always, and keeps a key that it does not know. Where this says
@@ -28,7 +27,7 @@ pub fn read(keys: &Keys) -> Read<GptConfig> {
     config.norm_epsilon = keys.number("layer_norm_epsilon", 1e-5)?;
     config.tied_head = keys.flag("tie_word_embeddings", true)?;
     config.bias = keys.flag(BIAS, true)?;
-    config.mlp = activation::read(keys, "activation_function", false)?;
+    config.mlp = keys.mlp("activation_function", false)?;
     refuse_what_differs(keys)?;
     Ok(config)
 }
@@ -59,7 +58,7 @@ pub fn json(config: &GptConfig, end_of_text: Option<u32>) -> Value {
         "n_layer": config.n_layer,
         "n_head": config.n_head,
         "n_inner": (!usual_width).then_some(config.n_inner),
-        "activation_function": activation::name(config.mlp),
+        "activation_function": activation(config.mlp),
         "resid_pdrop": config.dropout,
         "embd_pdrop": config.dropout,
         "attn_pdrop": config.dropout,
@@ -80,10 +79,4 @@ pub fn json(config: &GptConfig, end_of_text: Option<u32>) -> Value {
         keys[BIAS] = false.into();
     }
     keys
-}
-
-/// The masks that transformers before version 4.31 stored in every block: `h.0.attn.bias` and
-/// `h.0.attn.masked_bias`.
-pub fn is_causal_mask(name: &str) -> bool {
-    name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias")
 }

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value};
 
+use crate::MlpKind;
+
 /// What is read from a key, or what is wrong with it.
 pub type Read<T> = Result<T, String>;
 
@@ -59,4 +61,31 @@ impl Keys {
     pub fn flag(&self, key: &str, default: bool) -> Read<bool> {
         self.read(key, default, Value::as_bool, "true or false")
     }
+
+    /// The kind whose function `key` names, gated as the class has it; the first where it is absent.
+    pub fn mlp(&self, key: &str, gated: bool) -> Read<MlpKind> {
+        let function = self.get(key);
+        let known = || FUNCTIONS.iter().filter(|(kind, ..)| kind.is_gated() == gated);
+        let named = |names: &[&str]| function.is_null() || names.iter().any(|name| function == name);
+        let kind = known().find(|(_, names, _)| named(names)).map(|(kind, ..)| *kind);
+        kind.ok_or_else(|| {
+            let known: Vec<_> = known().map(|(_, names, meaning)| format!("\"{}\"{meaning}", names[0])).collect();
+            format!("{key} is {function}; only {} can be computed", known.join(" and "))
+        })
+    }
+}
+
+/// What transformers calls what stands inside the MLP: a kind, the names of its function (of which
+/// the first is written), and what the name alone does not say. GPT-2's class has a function
+/// between two layers, Llama's and Qwen3's a gate through one. A kind that is not here is one that
+/// no class computes.
+const FUNCTIONS: [(MlpKind, &[&str], &str); 2] = [
+    // Two names of the same function; "gelu" is another, by up to 5e-4.
+    (MlpKind::Gelu, &["gelu_new", "gelu_pytorch_tanh"], " (the tanh form of GELU)"),
+    (MlpKind::SwiGlu, &["silu", "swish"], ""),
+];
+
+/// What is written for a kind, where transformers has it.
+pub fn activation(mlp: MlpKind) -> Option<&'static str> {
+    FUNCTIONS.iter().find(|(kind, ..)| *kind == mlp).map(|(_, names, _)| names[0])
 }

@@ -6,8 +6,8 @@
 
 use serde_json::{Value, json};
 
-use super::keys::{Keys, Read, require};
-use super::{activation, tensor::Stored};
+use super::keys::{Keys, Read, activation, require};
+use super::tensor_file::Stored;
 use crate::{GptConfig, NormKind, Positions};
 
 /// Qwen3's `model_type`; every other is Llama's.
@@ -21,7 +21,7 @@ pub fn read(keys: &Keys) -> Read<GptConfig> {
     let [vocab, context, inner] = if qwen3 { [151_936, 32_768, 22_016] } else { [32_000, 2048, 11_008] };
     let n_head = keys.size("num_attention_heads", 32)?;
     let n_embd = keys.size("hidden_size", 4096)?;
-    let mlp = activation::read(keys, "hidden_act", true)?;
+    let mlp = keys.mlp("hidden_act", true)?;
     refuse_what_differs(keys)?;
     Ok(GptConfig {
         n_kv_head: keys.size_or_null("num_key_value_heads", if qwen3 { 32.min(n_head) } else { n_head })?,
@@ -118,7 +118,7 @@ pub fn json(config: &GptConfig, end_of_text: Option<u32>) -> Value {
         "num_key_value_heads": config.n_kv_head,
         "head_dim": config.head_size,
         "intermediate_size": config.n_inner,
-        "hidden_act": activation::name(config.mlp),
+        "hidden_act": activation(config.mlp),
         "rms_norm_eps": config.norm_epsilon,
         // For transformers before version 5, and for it.
         "rope_theta": config.rope_theta,
@@ -167,10 +167,4 @@ pub fn stored(config: &GptConfig, name: &str, shape: Vec<usize>) -> Stored {
     let n_in = shape.first().copied().filter(|_| transposed);
     let part = |&(module, width): &(&str, usize)| (named(module), [width].into_iter().chain(n_in).collect());
     Stored { parts: parts.iter().map(part).collect(), transposed }
-}
-
-/// The frequencies of the rotary angles that transformers before version 4.33 stored in every
-/// block.
-pub fn is_table_of_angles(name: &str) -> bool {
-    name.ends_with(".rotary_emb.inv_freq")
 }

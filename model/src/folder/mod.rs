@@ -7,20 +7,17 @@
 //! caller how a folder comes to stand under its final name.
 //!
 //! Hugging Face's own words (`n_positions`, `hidden_size`, `q_proj`, ...) appear in `gpt2.rs`,
-//! `llama.rs` and `activation.rs` alone; everything handed out uses this project's names for sizes
+//! `llama.rs` and `keys.rs` alone; everything handed out uses this project's names for sizes
 //! and GPT-2's names, without the `transformer.` prefix, for tensors.
 
-mod activation;
 mod checksums;
 mod config;
 mod error;
 mod family;
 mod files;
-mod generation;
 mod gpt2;
 mod keys;
 mod llama;
-mod tensor;
 mod tensor_file;
 mod weights;
 
@@ -36,12 +33,11 @@ use ember_host::file_error::At;
 use crate::GptConfig;
 
 pub use checksums::{verify_checksums, verify_checksums_for_inference, weights_checksum, write_checksums};
+pub use config::{Settings, read_end_tokens};
 pub use error::FolderError;
 pub use family::Family;
 pub use files::refuse_irregular_files;
-pub use generation::{Settings, read_end_tokens};
-pub use tensor::NamedTensor;
-pub use tensor_file::{TensorFile, write_tensors};
+pub use tensor_file::{NamedTensor, TensorFile, write_tensors};
 pub use weights::{StoredWeights, expected_tensors, read_config};
 
 /// Writes `config.json`, `generation_config.json` and `model.safetensors` into `dir`, each flushed
@@ -63,6 +59,6 @@ pub fn write(
 ) -> Result<(), FolderError> {
     fs::create_dir_all(dir).at("cannot create the folder", dir)?;
     config::write(dir, config, end_of_text)?;
-    generation::write(dir, end_of_text, settings)?;
+    config::write_generation(dir, end_of_text, settings)?;
     weights::write(dir, config, tensors)
 }

@@ -294,7 +294,7 @@ fn end_tokens_come_from_the_first_file_that_speaks_of_them() {
 fn the_folder_says_how_tokens_are_chosen() {
     let dir = tempfile::tempdir().unwrap();
     let written = |settings: Value| {
-        generation::write(dir.path(), Some(2), settings.as_object().unwrap()).unwrap();
+        config::write_generation(dir.path(), Some(2), settings.as_object().unwrap()).unwrap();
         Value::Object(read_json(&dir.path().join("generation_config.json")).unwrap())
     };
     assert_eq!(written(json!({})), json!({"bos_token_id": 2, "eos_token_id": 2, "top_k": 0}));

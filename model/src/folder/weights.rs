@@ -1,14 +1,11 @@
 //! The weights: which tensors there are, and reading and writing them in transformers' files.
 
-use std::borrow::Cow;
-use std::collections::{BTreeSet, HashMap};
-use std::path::{Path, PathBuf};
+use std::{borrow::Cow, collections::BTreeSet, collections::HashMap, path::Path, path::PathBuf};
 
 use serde_json::Value;
 
 use super::error::{FolderError, Result};
-use super::tensor::{NamedTensor, Stored};
-use super::tensor_file::{Entry, TensorFile, write_entries};
+use super::tensor_file::{Entry, NamedTensor, Stored, TensorFile, write_entries};
 use super::{config, family::Family, files::read_json};
 use crate::GptConfig;
 
@@ -36,7 +33,7 @@ pub fn write(dir: &Path, config: &GptConfig, tensors: &[NamedTensor]) -> Result<
         match tensor {
             None if no_bias(&name) => {
                 let zeros = Box::new(move || Cow::Owned(vec![0.0; count]));
-                entries.push(Entry { name: format!("{}{name}", family.prefix()), shape, values: zeros });
+                entries.push(Entry { name: format!("{}{name}", family.prefix), shape, values: zeros });
             }
             None => return Err(FolderError::mismatch(&path, format!("tensor {name} {shape:?} was not given"))),
             Some(tensor) => {
@@ -60,7 +57,7 @@ fn parts_to_write<'a>(
     config: &GptConfig,
     tensor: &'a NamedTensor,
 ) -> impl Iterator<Item = Entry<'a>> + use<'a> {
-    let Stored { parts, transposed } = family.stored(config, &tensor.name, tensor.shape.clone());
+    let Stored { parts, transposed } = (family.stored)(config, &tensor.name, tensor.shape.clone());
     let mut first = 0;
     parts.into_iter().map(move |(name, shape)| {
         let (width, row) = (shape[0], shape[1..].iter().product::<usize>());
@@ -70,7 +67,7 @@ fn parts_to_write<'a>(
             true => Box::new(move || Cow::Owned(columns(tensor, from, width))),
             false => Box::new(move || Cow::Borrowed(&tensor.values[from * row..(from + width) * row])),
         };
-        let prefix = if name == HEAD { "" } else { family.prefix() };
+        let prefix = if name == HEAD { "" } else { family.prefix };
         Entry { name: format!("{prefix}{name}"), shape, values }
     })
 }
@@ -121,7 +118,7 @@ pub fn read_config(dir: &Path) -> Result<GptConfig> {
 /// Whose model it is, and its shape, of which the weights may know better than `config.json`.
 fn family_and_shape(dir: &Path) -> Result<(Family, GptConfig)> {
     let (family, mut config) = config::read(dir)?;
-    let says_no_bias = family == Family::Gpt2 && !config.bias;
+    let says_no_bias = family.always_has_biases && !config.bias;
     let is_there = dir.join(FILE).exists() || dir.join(INDEX).exists();
     if is_there && (config.tied_head || says_no_bias) {
         let stored = StoredWeights::open(dir, family, config.clone())?;
@@ -168,8 +165,8 @@ impl StoredWeights {
         for (index, name) in names.into_iter().enumerate() {
             let file = TensorFile::open(&dir.join(name))?;
             for stored_name in file.names() {
-                let name = stored_name.strip_prefix(family.prefix()).unwrap_or(&stored_name);
-                if family.is_no_weight(name) {
+                let name = stored_name.strip_prefix(family.prefix).unwrap_or(&stored_name);
+                if (family.is_no_weight)(name) {
                     continue;
                 }
                 let before = places.insert(name.to_owned(), (index, stored_name.clone()));
@@ -213,14 +210,14 @@ impl StoredWeights {
     /// The stored name of the embedding or of the head, each a table with a row for every token.
     fn table(&self, name: &str) -> String {
         let shape = vec![self.config.vocab_size, self.config.n_embd];
-        self.family.stored(&self.config, name, shape).parts.swap_remove(0).0
+        (self.family.stored)(&self.config, name, shape).parts.swap_remove(0).0
     }
 
     /// How a tensor of ours is stored. Where the head is tied and only the head is stored, it is
     /// the embedding.
     fn stored(&self, name: &str, shape: Vec<usize>) -> Stored {
         let only_head = name == EMBEDDING && self.config.tied_head && !self.places.contains_key(&self.table(name));
-        self.family.stored(&self.config, if only_head { HEAD } else { name }, shape)
+        (self.family.stored)(&self.config, if only_head { HEAD } else { name }, shape)
     }
 
     /// The values of one of [`expected_tensors`], put together from what is stored of it; where
@@ -271,8 +268,7 @@ impl StoredWeights {
         if let Some(name) = unexpected {
             let what = format!(
                 "tensor {name} belongs to no {} language model of {} layers; take config.json and the weights from the same model",
-                self.family.title(),
-                self.config.n_layer
+                self.family.title, self.config.n_layer
             );
             return Err(FolderError::mismatch(&self.path, what));
         }
