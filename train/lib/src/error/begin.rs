@@ -6,8 +6,10 @@ use std::{io, path::PathBuf};
 use ember_host::file_error::FileError;
 use ember_kernels::limits::LimitError;
 
-use super::Cause;
 use crate::units::bytes;
+
+/// An error of what this crate stands on, or of a caller's own closure.
+pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why a configuration cannot run.
 #[derive(Debug, thiserror::Error)]

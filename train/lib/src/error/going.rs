@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use ember_host::file_error::FileError;
 
-use super::Cause;
+use super::begin::Cause;
 use crate::units::bytes;
 
 /// Why a folder is no run's, or not this process's.

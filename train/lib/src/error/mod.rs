@@ -12,13 +12,10 @@ use ember_host::file_error::FileError;
 use ember_model::folder::FolderError as ModelFolderError;
 use ember_model::{ShapeError, device::DeviceError};
 
-pub use begin::{ConfigError, DoesNotFit, InitError, TextError};
+pub use begin::{Cause, ConfigError, DoesNotFit, InitError, TextError};
 pub use going::{
     CANNOT_APPEND, CheckpointError, DiskFull, FolderError, GroupError, GuardError, LogError, OptimizerError,
 };
-
-/// An error of what this crate stands on, or of a caller's own closure.
-pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 /// What a function of this crate returns that can fail in more than one way.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -8,7 +8,7 @@ use ember_model::Gpt;
 
 use super::checkpoint::{Checkpoint, save_evaluations};
 use super::report::{EvalReport, Row, StepReport};
-use super::{evaluate::evaluate, folder::Pointer, sample, training::Trainer, weights::ensure_whole};
+use super::{evaluate::evaluate, folder::Pointer, left_out::ensure_whole, sample, training::Trainer};
 use crate::step::{Learner, StepResult};
 use crate::{distributed::exchange, error::Result, memory, note::Note, step::progress::Progress};
 

@@ -13,9 +13,9 @@ use super::{Run, text};
 use crate::config::{Curve, TrainConfig, precision};
 use crate::distributed::{ProcessGroup, all_ok, broadcast, share};
 use crate::error::{CheckpointError, Error, LogError, Result, TextError};
-use crate::memory::on_device::{check_attention, keeps_freed_memory};
-use crate::step::progress::{DataChecksums, Progress};
-use crate::{evaluations::Evaluations, memory, memory::fit::share_of, note::Note, step::optimizer::Optimizer};
+use crate::memory::fit::{check_attention, keeps_freed_memory, share_of};
+use crate::step::progress::{DataChecksums, Evaluations, Progress};
+use crate::{memory, note::Note, step::optimizer::Optimizer};
 
 /// Takes up the run in `path` where it stands, with each `key=value` of `changes` applied from here
 /// on.

@@ -14,8 +14,9 @@ use super::{folder::RunFolder, init::Init, report::Reporter, sample};
 use crate::config::{DataConfig, DeviceKind, Settings, TextFacts, TrainConfig, precision};
 use crate::distributed::{Launch, ProcessGroup, all_ok, broadcast, check_share, launch};
 use crate::error::{ConfigError, Error, Result};
-use crate::memory::fit::{Fit, Undecided, fit_to_memory, share_of};
-use crate::memory::on_device::{check_attention, doubt, fit_to_device, keeps_freed_memory};
+use crate::memory::fit::{
+    Fit, Undecided, check_attention, doubt, fit_to_device, fit_to_memory, keeps_freed_memory, share_of,
+};
 use crate::{memory, memory::keeping::give_back_freed_memory, memory::prediction::Kernels, note::Note};
 
 /// What a program may do in its own way while a run begins.

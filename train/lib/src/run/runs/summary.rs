@@ -7,11 +7,12 @@ use ember_data::prepare::Manifest;
 use ember_decoding::run_folder::RUNS;
 use serde::{Serialize, Serializer};
 
-use super::contents::REMOVING;
-use crate::evaluations::{Best, Evaluations};
+use super::removal::REMOVING;
+use crate::error::LogError;
 use crate::run::folder::{self, Pointer, RunFolder, step_of};
 use crate::run::report::{Row, jsonl};
-use crate::{error::LogError, run::disk::used_bytes, run::text::data_folder};
+use crate::run::{folder::used_bytes, text::data_folder};
+use crate::step::progress::{Best, Evaluations};
 
 /// Whether a run is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
