@@ -133,6 +133,9 @@ macro_rules! keys {
                 #[doc = $meaning]
                 pub $name: Option<$type>,
             )*)*
+            /// The keys that were written as whole numbers: so they are shown again.
+            #[serde(skip)]
+            pub(super) whole: Vec<String>,
         }
 
         /// The table, in the order of a written file.

@@ -34,7 +34,8 @@ impl Settings {
         for (name, value) in written {
             insert(&mut checked, &name, value)?;
         }
-        checked.try_into().map_err(unreadable)
+        let whole = checked.iter().filter(|(_, value)| value.is_integer()).map(|(name, _)| name.clone()).collect();
+        Ok(Self { whole, ..checked.try_into().map_err(unreadable)? })
     }
 
     /// Reads a configuration file; the error names it.
@@ -64,8 +65,11 @@ impl Settings {
             (_, value) => value,
         };
         let mut table = self.to_table()?;
+        let mut whole = std::mem::take(&mut self.whole);
+        whole.retain(|written| written != name);
+        whole.extend(value.is_integer().then(|| name.to_owned()));
         insert(&mut table, name, value)?;
-        *self = table.try_into().map_err(unreadable)?;
+        *self = Self { whole, ..table.try_into().map_err(unreadable)? };
         Ok(())
     }
 
