@@ -21,7 +21,18 @@ use ember_host::files::write_atomic;
 use crate::config::TrainConfig;
 use crate::error::{DiskFull, FolderError, Result};
 
-const DATA: &str = "data";
+/// Where the prepared tokens are.
+pub const DATA: &str = "data";
+/// The resolved configuration.
+pub const CONFIG: &str = "config.toml";
+/// The log of numbers.
+pub const METRICS: &str = "metrics.jsonl";
+/// The picture of the losses.
+pub const PLOT: &str = "loss.svg";
+/// What the model wrote while it learned.
+pub const SAMPLES: &str = "samples";
+/// All that was sampled, for programs, in [`SAMPLES`].
+pub const SAMPLES_LOG: &str = "samples.jsonl";
 /// The file whose lock the process that trains the run holds.
 pub(super) const LOCK: &str = ".lock";
 
@@ -51,7 +62,7 @@ impl RunFolder {
     /// made, or another process uses it.
     pub fn create(path: &Path) -> Result<Self, FolderError> {
         let path_buf = || path.to_owned();
-        if path.join("config.toml").exists() || path.join("checkpoints").exists() {
+        if path.join(CONFIG).exists() || path.join("checkpoints").exists() {
             return Err(FolderError::HoldsRun(path_buf()));
         }
         if path.exists() && !path.is_dir() {
@@ -74,7 +85,7 @@ impl RunFolder {
     /// # Errors
     /// When there is no run in it, or another process uses it.
     pub fn open(path: &Path) -> Result<Self, FolderError> {
-        if !path.join("config.toml").is_file() {
+        if !path.join(CONFIG).is_file() {
             return Err(FolderError::NoRun(path.to_owned()));
         }
         Self::lock(path)
@@ -111,19 +122,14 @@ impl RunFolder {
         &self.path
     }
 
+    /// The file or folder of this name in it.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
     /// The name of the run: the folder's own.
     pub fn name(&self) -> String {
         self.path.file_name().map_or_else(|| "run".to_owned(), |name| name.to_string_lossy().into_owned())
-    }
-
-    /// Where the prepared tokens are.
-    pub fn data(&self) -> PathBuf {
-        self.path.join(DATA)
-    }
-
-    /// The resolved configuration.
-    pub fn config(&self) -> PathBuf {
-        self.path.join("config.toml")
     }
 
     /// Writes the resolved configuration, whole or not at all.
@@ -132,37 +138,12 @@ impl RunFolder {
     /// When the file cannot be written.
     pub fn write_config(&self, config: &TrainConfig) -> Result<()> {
         let text = config.to_toml()?;
-        Ok(write_atomic(&self.config(), |file| file.write_all(text.as_bytes()))?)
-    }
-
-    /// The log of numbers.
-    pub fn metrics(&self) -> PathBuf {
-        metrics(&self.path)
-    }
-
-    /// The picture of the losses.
-    pub fn plot(&self) -> PathBuf {
-        self.path.join("loss.svg")
-    }
-
-    /// What the model wrote while it learned.
-    pub fn samples(&self) -> PathBuf {
-        self.path.join("samples")
+        Ok(write_atomic(&self.file(CONFIG), |file| file.write_all(text.as_bytes()))?)
     }
 
     /// Where the text sampled at `step` is written, for people.
     pub fn sample(&self, step: u64) -> PathBuf {
-        self.samples().join(format!("step-{step:08}.txt"))
-    }
-
-    /// All that was sampled, for programs.
-    pub fn samples_log(&self) -> PathBuf {
-        samples_log(&self.path)
-    }
-
-    /// Where TensorBoard's event files are.
-    pub fn tensorboard(&self) -> PathBuf {
-        self.path.join("tensorboard")
+        self.file(SAMPLES).join(format!("step-{step:08}.txt"))
     }
 
     /// Where all checkpoints are.
@@ -305,16 +286,6 @@ const UNFINISHED: &str = ember_host::files::UNFINISHED;
 /// The step that the name of a checkpoint's folder says, if it is one.
 pub fn step_of(path: &Path) -> Option<u64> {
     path.file_name()?.to_str()?.strip_prefix("step-")?.parse().ok()
-}
-
-/// The log of numbers of the run in `path`, for whoever only reads it.
-pub fn metrics(path: &Path) -> PathBuf {
-    path.join("metrics.jsonl")
-}
-
-/// What was sampled in the run in `path`, for whoever only reads it.
-pub fn samples_log(path: &Path) -> PathBuf {
-    path.join("samples").join("samples.jsonl")
 }
 
 /// The folder name of the checkpoint of `step`.

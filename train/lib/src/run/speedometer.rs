@@ -82,7 +82,7 @@ mod tests {
         assert_eq!(float32_flops("NVIDIA H200"), Some(67e12));
         assert_eq!(float32_flops("NVIDIA H100 PCIe"), Some(51e12));
         assert_eq!(float32_flops("NVIDIA L40S"), Some(91.6e12));
-        assert_eq!(flops("NVIDIA H200", Precision::Bf16), Some(989e12));
+        assert_eq!(peak_flops("NVIDIA H200", Precision::Bf16), Some(989e12));
         assert_eq!(float32_flops("the processor, 2 threads"), None);
     }
 }

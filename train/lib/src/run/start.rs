@@ -7,10 +7,11 @@ use ember_data::prepare::{Dataset, Manifest, PrepareOptions, Silent};
 use ember_model::GptConfig;
 use ember_model::device::{self, DeviceChoice, Selected};
 
+use super::folder::{DATA, RunFolder};
 use super::text::{self, absolute};
 use super::time_budget::{Pace, TimeBudget};
 use super::{Run, device_line};
-use super::{folder::RunFolder, init::Init, report::Reporter, sample};
+use super::{init::Init, report::Reporter, sample};
 use crate::config::{DataConfig, DeviceKind, Settings, TextFacts, TrainConfig, precision};
 use crate::distributed::{Launch, ProcessGroup, all_ok, broadcast, check_share, launch};
 use crate::error::{ConfigError, Error, Result};
@@ -220,7 +221,7 @@ impl Start {
     ) -> Result<Option<Described>> {
         let Self { data, init, selected, memory_limit, .. } = self;
         let elsewhere = text::prepared(&data.text);
-        let tokens = elsewhere.map_or_else(|| folder.data(), Path::to_owned);
+        let tokens = elsewhere.map_or_else(|| folder.file(DATA), Path::to_owned);
         if elsewhere.is_none() {
             let prepared = caller.prepare(&text::options(data, tokens.clone())?);
             let prepared = match init {

@@ -11,7 +11,6 @@ use burn::tensor::Device;
 use ember_kernels::is_cpu;
 
 use super::optimizer::{Decision, Halt, Optimizer};
-use super::progress::Progress;
 use crate::config::{Precision, Spikes, TrainConfig};
 use crate::distributed::ProcessGroup;
 
@@ -22,7 +21,7 @@ pub const MOST_IN_FLIGHT: usize = 1;
 /// The steps in flight, oldest first.
 pub struct InFlight {
     pub(super) halt: Halt,
-    queue: VecDeque<Handed>,
+    pub(super) queue: VecDeque<Handed>,
 }
 
 /// A step that was handed over, with its outcome on the way.
@@ -43,22 +42,5 @@ impl InFlight {
         let decides = config.spikes == Spikes::Off && config.precision != Precision::F16;
         (alone && decides && optimizer.can_follow_a_decision())
             .then(|| Self { halt: Halt::new(device), queue: VecDeque::new() })
-    }
-
-    /// Adds the step that begins where `progress` is.
-    pub(super) fn push(&mut self, progress: &Progress, learning_rate: f64, decision: Decision) {
-        let before = [progress.step, progress.windows, progress.tokens];
-        self.queue.push_back(Handed { before, learning_rate, decision });
-    }
-
-    /// The oldest step in flight, where there are more than `most`.
-    pub(super) fn oldest_beyond(&mut self, most: usize) -> Option<Handed> {
-        if self.queue.len() > most { self.queue.pop_front() } else { None }
-    }
-
-    /// Forgets the steps behind one that was not taken, and lets the device take steps again.
-    pub(super) fn clear(&mut self) {
-        self.queue.clear();
-        self.halt.release();
     }
 }

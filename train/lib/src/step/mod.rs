@@ -24,6 +24,8 @@ use guard::Verdict;
 use optimizer::{Decided, Optimizer, global_norm};
 use progress::Progress;
 
+use in_flight::Handed;
+
 pub use in_flight::{InFlight, MOST_IN_FLIGHT};
 
 /// What learns: all that a step reads and changes beside the model.
@@ -136,7 +138,8 @@ impl Learner {
         let Enqueued { losses, gradients } = enqueue(&gpt, &self.windows, progress.windows..next, passes)?;
         let decision = in_flight.halt.decide(&gpt, &gradients, losses, config.grad_clip);
         let gpt = self.optimizer.step_as_decided(gpt, gradients, &decision, learning_rate);
-        in_flight.push(progress, learning_rate, decision);
+        let before = [progress.step, progress.windows, progress.tokens];
+        in_flight.queue.push_back(Handed { before, learning_rate, decision });
         progress.step += 1;
         progress.windows = next;
         progress.tokens += config.tokens_per_step();
@@ -152,13 +155,16 @@ impl Learner {
     /// When the device failed.
     pub fn drain(&mut self, most: usize) -> Result<Drained> {
         let mut results = Vec::new();
-        while let Some(handed) = self.in_flight.as_mut().and_then(|in_flight| in_flight.oldest_beyond(most)) {
-            let ([step, window, tokens], learning_rate) = (handed.before, handed.learning_rate);
-            let Decided { loss, grad_norm, scale, taken } = handed.decision.wait()?;
+        while let Some(in_flight) = self.in_flight.as_mut().filter(|in_flight| in_flight.queue.len() > most)
+            && let Some(handed) = in_flight.queue.pop_front()
+        {
+            let Handed { before: [step, window, tokens], learning_rate, decision } = handed;
+            let Decided { loss, grad_norm, scale, taken } = decision.wait()?;
             if !taken {
                 (self.progress.step, self.progress.windows, self.progress.tokens) = (step, window, tokens);
                 self.optimizer.rewind(step);
-                self.in_flight.iter_mut().for_each(InFlight::clear);
+                in_flight.queue.clear();
+                in_flight.halt.release();
                 return Ok(Drained { results, rewound: true });
             }
             // The guard would have said the same of a step that is finite; it remembers the norm.
