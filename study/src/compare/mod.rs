@@ -14,9 +14,10 @@ use ember_host::file_error::At;
 use serde::Serialize;
 
 use crate::error::{Error, Result};
+use crate::median::median;
 use crate::plot::{Points, best, drawable, last, smooth};
+use ember_training::run::folder;
 use ember_training::run::report::{Row, jsonl};
-use ember_training::{median::median, run::folder};
 
 pub use chart::{Style, chart};
 pub use picture::svg;

@@ -4,9 +4,7 @@
 use burn::optim::GradientsParams;
 use ember_model::Gpt;
 
-use super::folder::{Pointer, RunFolder};
-use super::report::{Reporter, Row};
-use super::training::Trainer;
+use super::{folder::Pointer, folder::RunFolder, report::Reporter, report::Row, training::Trainer};
 use crate::error::{GuardError, Result};
 use crate::step::guard::diagnosis::{diagnose, weight_not_finite};
 use crate::step::guard::report::{Report, windows_as_text};

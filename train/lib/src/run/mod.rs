@@ -40,17 +40,14 @@ pub mod verify;
 use ember_data::prepare::{Dataset, Marks};
 use ember_model::{Gpt, device::Selected};
 
+use self::{folder::RunFolder, init::first_model, left_out::come_damaged, time_budget::TimeBudget};
 use crate::distributed::{ProcessGroup, all_ok, broadcast, exchange};
 use crate::error::{GroupError, Result};
 use crate::step::progress::{DataChecksums, Progress};
 use crate::step::{InFlight, Learner};
 use crate::{config::TrainConfig, config::precision::float_dtype, step::optimizer::Optimizer};
-use folder::RunFolder;
-use init::first_model;
-use left_out::come_damaged;
 use report::{Records, Reporter, RunFacts};
 use speedometer::{Speedometer, peak_flops};
-use time_budget::TimeBudget;
 use training::{Spent, Trainer};
 
 pub use resume::resume;

@@ -15,9 +15,7 @@ use super::{init::Init, report::Reporter, sample};
 use crate::config::{DataConfig, DeviceKind, Settings, TextFacts, TrainConfig, precision};
 use crate::distributed::{Launch, ProcessGroup, all_ok, broadcast, check_share, launch};
 use crate::error::{ConfigError, Error, Result};
-use crate::memory::fit::{
-    Fit, Undecided, check_attention, doubt, fit_to_device, fit_to_memory, keeps_freed_memory, share_of,
-};
+use crate::memory::fit::{self, Fit, Undecided, fit_to_device, fit_to_memory, share_of};
 use crate::{memory, memory::keeping::give_back_freed_memory, memory::prediction::Kernels, note::Note};
 
 /// What a program may do in its own way while a run begins.
@@ -259,10 +257,10 @@ impl Start {
             let fitted = fit_to_device(&share, &shape, open, selected, memory, &trial)?;
             config = fitted.in_whole(&config);
             reporter.note(fitted.reason.into());
-        } else if let Some(doubt) = doubt(&share, &shape, selected, memory) {
+        } else if let Some(doubt) = fit::doubt(&share, &shape, selected, memory) {
             reporter.note(doubt.into());
         }
-        if !keeps_freed_memory(&share_of(&config, processes), &shape, selected, memory) {
+        if !fit::keeps_freed_memory(&share_of(&config, processes), &shape, selected, memory) {
             let line = "memory is short: what a step frees is given back at once, which makes steps slower";
             reporter.note(line.into());
         }
@@ -293,7 +291,7 @@ fn follow(path: &Path) -> Result<(RunFolder, Described)> {
 /// As said, in one line.
 pub fn check_size(config: &TrainConfig, shape: &GptConfig, selected: &Selected, processes: usize) -> Result<()> {
     shape.validate()?;
-    check_attention(config.precision, shape, selected)?;
+    fit::check_attention(config.precision, shape, selected)?;
     Ok(check_share(config.windows_per_step(), processes)?)
 }
 
