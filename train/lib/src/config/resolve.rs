@@ -67,7 +67,7 @@ const GPU_SHAPES: &[(u64, Shape)] = &[
 ];
 
 /// What is known of such a device.
-struct Known {
+struct DeviceFacts {
     name: &'static str,
     /// Operations spent on one run by default, and the time that they take.
     budget: f64,
@@ -76,10 +76,10 @@ struct Known {
 }
 
 impl DeviceKind {
-    fn known(self) -> Known {
+    fn facts(self) -> DeviceFacts {
         match self {
-            Self::Cpu => Known { name: "a CPU", budget: 1.2e14, minutes: "ten minutes", ladder: CPU_SHAPES },
-            Self::Gpu => Known { name: "a GPU", budget: 2e16, minutes: "half an hour", ladder: GPU_SHAPES },
+            Self::Cpu => DeviceFacts { name: "a CPU", budget: 1.2e14, minutes: "ten minutes", ladder: CPU_SHAPES },
+            Self::Gpu => DeviceFacts { name: "a GPU", budget: 2e16, minutes: "half an hour", ladder: GPU_SHAPES },
         }
     }
 }
@@ -103,7 +103,7 @@ impl Settings {
     /// something, smallest first, none with a window to spare.
     pub fn for_texts_of_every_size(&self, device: DeviceKind) -> Vec<Result<TrainConfig, ConfigError>> {
         let facts = |(train_tokens, _): &(u64, Shape)| TextFacts { train_tokens: *train_tokens, ..TextFacts::NOTHING };
-        device.known().ladder.iter().map(|rung| Ok(self.clone().resolve(&facts(rung), device)?.0)).collect()
+        device.facts().ladder.iter().map(|rung| Ok(self.clone().resolve(&facts(rung), device)?.0)).collect()
     }
 
     /// A saved configuration with the keys that runs of earlier versions lack: they had GPT-2's
@@ -128,7 +128,7 @@ impl Settings {
     }
 
     fn choose_model(&mut self, facts: &TextFacts, device: DeviceKind, reasons: &mut Vec<Note>) {
-        let Known { name: device, ladder, .. } = device.known();
+        let DeviceFacts { name: device, ladder, .. } = device.facts();
         let rung = ladder.iter().rposition(|(fewest, _)| facts.train_tokens >= *fewest).unwrap_or(0);
         let shape = &ladder[rung].1;
 
@@ -210,7 +210,7 @@ impl Settings {
     fn choose_length(&mut self, facts: &TextFacts, device: DeviceKind, reasons: &mut Vec<Note>) {
         let tokens_per_step = self.tokens_per_step() as f64;
         let train_tokens = facts.train_tokens.max(1) as f64;
-        let Known { name, budget, minutes, .. } = device.known();
+        let DeviceFacts { name, budget, minutes, .. } = device.facts();
         let affordable = budget / self.shape(facts.vocab_size).training_flops_per_token();
         let useful = MOST_PASSES * train_tokens;
         let tokens = affordable.min(useful);
