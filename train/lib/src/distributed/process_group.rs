@@ -1,5 +1,5 @@
-//! What the processes of a run are to each other, a process by itself, and how the windows of a step
-//! are shared.
+//! What the processes of a run are to each other, a process by itself, and how the windows of a
+//! step are shared.
 
 use std::{ops::Range, path::Path};
 
