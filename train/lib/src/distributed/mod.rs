@@ -22,7 +22,9 @@ pub mod watch;
 
 use ember_host::interrupt::Interrupt;
 
-use crate::error::{GroupError, Result};
+#[cfg(not(feature = "mpi"))]
+use crate::error::GroupError;
+use crate::error::Result;
 
 pub use collectives::{all_gather, all_ok, all_reduce_f64, broadcast, broadcast_number};
 pub use launch::Launch;

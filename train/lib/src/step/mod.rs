@@ -86,10 +86,10 @@ pub struct Drained {
 pub const MOST_IN_FLIGHT: usize = 1;
 
 /// Steps in flight, oldest first: those that a GPU was handed before the host knows how the last
-/// one went. A GPU whose host waits for each step before it prepares the next stands still in between.
-/// So the device decides by itself whether a step is taken ([`Halt`]), and the host reads of a step
-/// while the device is at work on the one after it; of a step that is logged, saved, evaluated or
-/// sampled it reads at once.
+/// one went. A GPU whose host waits for each step before it prepares the next stands still in
+/// between. So the device decides by itself whether a step is taken ([`Halt`]), and the host reads
+/// of a step while the device is at work on the one after it; of a step that is logged, saved,
+/// evaluated or sampled it reads at once.
 pub struct InFlight {
     halt: Halt,
     queue: VecDeque<Handed>,
