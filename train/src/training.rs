@@ -12,9 +12,9 @@ use ember_study::{error::Error, plot::loss_svg};
 use ember_training::config::{self, ConfigError, Settings};
 use ember_training::distributed::watch::{Event, Gone};
 use ember_training::distributed::{self, ProcessGroup, Program};
-use ember_training::evaluations::Best;
 use ember_training::run::report::{Row, jsonl};
-use ember_training::run::{Ended, Run, Trained, device_line};
+use ember_training::run::{Ended, Run, Trained, device_line, folder};
+use ember_training::step::progress::Best;
 
 use crate::report::{Screen, restore_terminal};
 use crate::wording::{self, exit_code};
@@ -49,8 +49,8 @@ pub fn train(run: Run, screen: &mut Screen, notes: &Notes, interrupt: &Interrupt
 /// Draws the losses and says what there is now and what to do with it.
 fn conclude(trained: &Trained, notes: &Notes) -> Result<(), Error> {
     let run = &trained.folder;
-    let rows: Vec<Row> = jsonl::read(&run.metrics())?;
-    loss_svg(&rows, &run.name(), &run.plot())?;
+    let rows: Vec<Row> = jsonl::read(&run.file(folder::METRICS))?;
+    loss_svg(&rows, &run.name(), &run.file(folder::PLOT))?;
     let path = run.path().display();
     if trained.ended == Ended::Interrupted {
         let step = trained.progress.step;
@@ -60,7 +60,7 @@ fn conclude(trained: &Trained, notes: &Notes) -> Result<(), Error> {
     if let Some(Best { val_loss, .. }) = trained.progress.evaluations.best {
         notes.say(format!("best validation loss {val_loss:.4}{}", marks(trained, val_loss)));
     }
-    notes.say(format!("the losses are drawn in {}", run.plot().display()));
+    notes.say(format!("the losses are drawn in {}", run.file(folder::PLOT).display()));
     notes.say(format!("write with it: `cargo write --from {path}` or `ember-generate text --from {path}`"));
     Ok(())
 }

@@ -14,9 +14,10 @@ use ember_host::file_error::At;
 use serde::Serialize;
 
 use crate::error::{Error, Result};
+use crate::median::median;
 use crate::plot::{Points, best, drawable, last, smooth};
+use ember_training::run::folder;
 use ember_training::run::report::{Row, jsonl};
-use ember_training::{median::median, run::folder};
 
 pub use chart::{Style, chart};
 pub use picture::svg;
@@ -72,7 +73,7 @@ impl Record {
     /// When it is no run's folder, nothing is logged yet, or a file is damaged; the line names the
     /// folder or file.
     pub fn open(path: &Path) -> Result<Self> {
-        let metrics = folder::metrics(path);
+        let metrics = path.join(folder::METRICS);
         if !path.exists() {
             return Err(Error::Missing(path.to_owned()));
         }
@@ -176,7 +177,7 @@ pub fn open(paths: &[PathBuf]) -> Result<Vec<Record>> {
     let mut runs = paths.iter().map(|path| Record::open(path)).collect::<Result<Vec<_>>>()?;
     // Beside others, a run without a loss has nothing to draw, but a line in the table.
     if let (false, Some(first)) = (runs.iter().any(Record::has_loss), runs.first()) {
-        return Err(Error::NoLoss(folder::metrics(&first.path)));
+        return Err(Error::NoLoss(first.path.join(folder::METRICS)));
     }
     let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
     for run in &mut runs {

@@ -8,7 +8,8 @@ use ember_kernels::is_cpu;
 use serde::Serialize;
 
 use crate::error::{Error, Result};
-use ember_training::{median::median, memory::counting};
+use crate::median::median;
+use ember_training::memory::counting;
 
 /// Waits until the device has done what it was given.
 ///

@@ -55,7 +55,7 @@ pub fn read(path: &Path) -> Result<BTreeMap<usize, Vec<Moment>>> {
     if !path.exists() {
         return Err(Error::Missing(path.to_owned()));
     }
-    let log = folder::samples_log(path);
+    let log = path.join(folder::SAMPLES).join(folder::SAMPLES_LOG);
     if !log.is_file() {
         return Err(Error::NoSamples(path.to_owned()));
     }
@@ -63,7 +63,7 @@ pub fn read(path: &Path) -> Result<BTreeMap<usize, Vec<Moment>>> {
     if samples.is_empty() {
         return Err(Error::NoSample(log));
     }
-    let rows: Vec<Row> = jsonl::read(&folder::metrics(path))?;
+    let rows: Vec<Row> = jsonl::read(&path.join(folder::METRICS))?;
     Ok(moments(samples, &rows))
 }
 

@@ -25,8 +25,6 @@ compile_error!("the optimizers' steps on a GPU need a runtime for one: switch on
 pub mod config;
 pub mod distributed;
 pub mod error;
-pub mod evaluations;
-pub mod median;
 pub mod memory;
 pub mod note;
 pub mod run;

@@ -8,6 +8,7 @@ use crate::error::Error;
 /// them.
 #[derive(Debug)]
 #[non_exhaustive]
+#[allow(missing_docs)] // a field is what the line calls it
 pub enum Note {
     /// A line that says all there is.
     Line(String),
@@ -17,46 +18,20 @@ pub enum Note {
     /// float32 was chosen where bfloat16 takes less time and memory.
     ExactPrecision(String),
     /// The run goes on at the lowest rate behind the end of its schedule.
-    RateEnds {
-        /// The step at which the schedule ends.
-        step: u64,
-        /// The rate from there on.
-        rate: f64,
-    },
+    RateEnds { step: u64, rate: f64 },
     /// The first step on a GPU takes far longer than the others.
-    FirstStep {
-        /// What it took.
-        seconds: f64,
-        /// Where what was found out is kept for the next run.
-        kept: Option<PathBuf>,
-    },
+    FirstStep { seconds: f64, kept: Option<PathBuf> },
     /// The disk was too full to write something, which is tried again when it is due.
     DiskFull(Error),
     /// A checkpoint is damaged.
-    Damaged {
-        /// What is wrong with it.
-        error: Error,
-        /// Where it was put aside.
-        aside: PathBuf,
-    },
+    Damaged { error: Error, aside: PathBuf },
     /// No text was sampled, which learning does not depend on.
-    NoSample {
-        /// Steps taken.
-        step: u64,
-        /// Why.
-        error: Error,
-    },
+    NoSample { step: u64, error: Error },
 }
 
-impl From<String> for Note {
-    fn from(line: String) -> Self {
-        Self::Line(line)
-    }
-}
-
-impl From<&str> for Note {
-    fn from(line: &str) -> Self {
-        Self::Line(line.to_owned())
+impl<T: Into<String>> From<T> for Note {
+    fn from(line: T) -> Self {
+        Self::Line(line.into())
     }
 }
 

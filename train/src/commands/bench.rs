@@ -18,9 +18,11 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use ember_study::bench::{Speed, Task, measure};
-use ember_training::config::{self, ConfigError, Precision, Settings, TrainConfig, precision, textless};
+use ember_training::config::{
+    self, ConfigError, Precision, Settings, TextFacts, TrainConfig, assumed_vocab_size, precision,
+};
+use ember_training::memory::fit::keeps_freed_memory;
 use ember_training::memory::fit::{Undecided, fit_to_memory};
-use ember_training::memory::on_device::keeps_freed_memory;
 use ember_training::memory::{self, prediction::Kernels};
 use ember_training::run::{check_size, device_kind, text::data_folder, text::windows};
 use ember_training::units::{bytes, grouped, parse_bytes};
@@ -138,7 +140,7 @@ impl Subject {
         }
         settings.check_parts()?;
         let open = Undecided::by(&settings);
-        let (mut config, _) = settings.resolve(&textless::facts(vocab_size), device_kind(selected))?;
+        let (mut config, _) = settings.resolve(&TextFacts::assumed(vocab_size), device_kind(selected))?;
         let mut shape = config.shape(vocab_size);
         if let Some((_, saved)) = &saved
             && (saved.n_embd, saved.n_head) == (shape.n_embd, shape.n_head)
@@ -182,7 +184,7 @@ fn source(args: &BenchArgs, selected: &Selected) -> Result<Source> {
     let mut named = settings.clone();
     let mut tokenizer = args.set.iter().filter(|assignment| assignment.starts_with("tokenizer"));
     tokenizer.try_for_each(|assignment| named.set(assignment))?;
-    let vocab_size = textless::vocab_size(&named, name)?;
+    let vocab_size = assumed_vocab_size(&named, name)?;
     Ok((settings, vocab_size, None))
 }
 

@@ -18,9 +18,9 @@ use serde::Serialize;
 
 use ember_study::ledger::modes::{Plan, Training};
 use ember_study::ledger::{Entry, Subject, growth, growth::Growth, meter::Meter, modes, page, table};
-use ember_training::config::{DeviceKind, Precision, Settings, TrainConfig, precision, textless};
+use ember_training::config::{DeviceKind, Precision, Settings, TextFacts, TrainConfig, assumed_vocab_size, precision};
 use ember_training::memory::prediction::{Kernels, Sizes};
-use ember_training::memory::{self, on_device::check_attention};
+use ember_training::memory::{self, fit::check_attention};
 use ember_training::{run::text::data_folder, step::optimizer::AdamWConfig, units::bytes};
 
 use crate::output::{json_line, json_lines, show, write_file};
@@ -180,8 +180,8 @@ impl Source {
     fn of_recipe(path: &Path, assignments: &[String], common: &CommonArgs) -> Result<Self> {
         let mut settings = Settings::from_recipe(path)?;
         assignments.iter().try_for_each(|assignment| settings.set(assignment))?;
-        let vocab_size = textless::vocab_size(&settings, path)?;
-        let config = settings.resolve(&textless::facts(vocab_size), DeviceKind::Cpu)?.0;
+        let vocab_size = assumed_vocab_size(&settings, path)?;
+        let config = settings.resolve(&TextFacts::assumed(vocab_size), DeviceKind::Cpu)?.0;
         let shape = config.shape(vocab_size);
         shape.validate()?;
         Ok(Self {

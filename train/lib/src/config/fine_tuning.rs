@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use ember_model::{GptConfig, Positions};
+use toml::Value;
 
 use super::keys::{self, Settings};
 use super::resolve::{TextFacts, fitting_context};
@@ -50,6 +51,10 @@ impl Settings {
             if let (Some(given), Some(has)) = (given.get(name), decided.get(name))
                 && given != has
             {
+                let given = match given {
+                    Value::Float(number) if self.whole.iter().any(|whole| whole == name) => number.to_string(),
+                    given => given.to_string(),
+                };
                 return Err(ConfigError::Contradiction(format!(
                     "{name} = {given} contradicts the checkpoint {}, which has {name} = {has}; leave the key out, or train from \
                      random weights without init",
@@ -145,6 +150,11 @@ mod tests {
         for (given, part) in [
             ("n_layer=4", "n_layer = 4 contradicts the checkpoint runs/a, which has n_layer = 3"),
             ("norm=rmsnorm", "norm = \"rmsnorm\" contradicts"),
+            (
+                "rope_theta=20000",
+                "rope_theta = 20000 contradicts the checkpoint runs/a, which has rope_theta = 10000.0",
+            ),
+            ("rope_theta=20000.0", "rope_theta = 20000.0 contradicts"),
             ("architecture=llama", "which has architecture = \"gpt2\""),
             ("context_length=256", "longer than the 128"),
             ("tokenizer=bytes", "tokenizer = bytes cannot be had"),

@@ -16,11 +16,9 @@ pub enum Kind {
     Above(f64, f64),
     /// A finite number from the first, below the second.
     Below(f64, f64),
-    /// A text.
-    Text {
-        /// Whether "" is a value.
-        may_be_empty: bool,
-    },
+    /// A text, of which "" may be a value or not.
+    #[allow(missing_docs)]
+    Text { may_be_empty: bool },
     /// One of these words.
     Choice(&'static [&'static str]),
     /// true or false.
@@ -135,6 +133,9 @@ macro_rules! keys {
                 #[doc = $meaning]
                 pub $name: Option<$type>,
             )*)*
+            /// The keys that were written as whole numbers: so they are shown again.
+            #[serde(skip)]
+            pub(super) whole: Vec<String>,
         }
 
         /// The table, in the order of a written file.

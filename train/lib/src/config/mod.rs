@@ -5,23 +5,17 @@
 //! leads from one to the other and says why it chose what it chose. Nothing here reads a text or
 //! touches a device.
 
-mod change;
-mod choices;
 mod fine_tuning;
 pub mod key;
 pub mod keys;
 pub mod precision;
-mod recipes;
 mod resolve;
 mod settings;
 #[cfg(test)]
 mod tests;
-pub mod textless;
 mod train_config;
 
 pub use crate::error::ConfigError;
-pub use choices::{Curve, OptimizerKind, Precision, Spikes};
-pub use keys::{Settings, TrainConfig, help};
-pub use recipes::{DEFAULT, shipped};
-pub use resolve::{DeviceKind, TextFacts, fitting_context};
-pub use settings::DataConfig;
+pub use keys::{Curve, OptimizerKind, Precision, Settings, Spikes, TrainConfig, help};
+pub use resolve::{DeviceKind, TextFacts, assumed_vocab_size, fitting_context};
+pub use settings::{DEFAULT, DataConfig, shipped};

@@ -5,7 +5,7 @@ use burn::tensor::FloatDType;
 use ember_kernels::{is_cpu, multiplies_bf16};
 use ember_model::device::{Selected, multiplies};
 
-use super::{choices::Precision, keys::Settings};
+use super::keys::{Precision, Settings};
 use crate::{error::ConfigError, note::Note};
 
 /// burn's name for it.

@@ -7,13 +7,12 @@
 //! million on a million characters); the learning rate falls with the width (Yang et al. 2022,
 //! Tensor Programs V); an evaluation may cost a twentieth of the training.
 
-use std::fmt::Display;
+use std::{fmt::Display, path::Path};
 
 use ember_model::folder::Family;
 use ember_model::{GptConfig, MlpKind, NormKind, Positions};
 
-use super::choices::Precision;
-use super::keys::{Settings, TrainConfig};
+use super::keys::{Precision, Settings, TrainConfig};
 use crate::units::{grouped, short};
 use crate::{error::ConfigError, note::Note};
 
@@ -31,6 +30,11 @@ pub struct TextFacts {
 impl TextFacts {
     /// Of no text at all.
     pub const NOTHING: Self = Self { train_tokens: 0, val_tokens: 0, vocab_size: 1 };
+
+    /// What a recipe without its text leaves to the text is chosen as for ten million tokens of it.
+    pub fn assumed(vocab_size: usize) -> Self {
+        Self { train_tokens: 10_000_000, val_tokens: 1_000_000, vocab_size }
+    }
 }
 
 /// How fast a device is, roughly.
@@ -40,24 +44,6 @@ pub enum DeviceKind {
     Cpu,
     /// Some 1e13.
     Gpu,
-}
-
-impl DeviceKind {
-    /// Operations spent on one run by default: ten minutes of a laptop's CPU, or half an hour of a
-    /// modest GPU.
-    fn budget(self) -> f64 {
-        match self {
-            Self::Cpu => 1.2e14,
-            Self::Gpu => 2e16,
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Cpu => "a CPU",
-            Self::Gpu => "a GPU",
-        }
-    }
 }
 
 /// A model, the windows of one pass and how many passes make a step.
@@ -80,10 +66,21 @@ const GPU_SHAPES: &[(u64, Shape)] = &[
     (500_000_000, Shape { n_layer: 12, n_embd: 768, context_length: 1024, batch_size: 32 }),
 ];
 
-fn ladder(device: DeviceKind) -> &'static [(u64, Shape)] {
-    match device {
-        DeviceKind::Cpu => CPU_SHAPES,
-        DeviceKind::Gpu => GPU_SHAPES,
+/// What is known of such a device.
+struct DeviceFacts {
+    name: &'static str,
+    /// Operations spent on one run by default, and the time that they take.
+    budget: f64,
+    minutes: &'static str,
+    ladder: &'static [(u64, Shape)],
+}
+
+impl DeviceKind {
+    fn facts(self) -> DeviceFacts {
+        match self {
+            Self::Cpu => DeviceFacts { name: "a CPU", budget: 1.2e14, minutes: "ten minutes", ladder: CPU_SHAPES },
+            Self::Gpu => DeviceFacts { name: "a GPU", budget: 2e16, minutes: "half an hour", ladder: GPU_SHAPES },
+        }
     }
 }
 
@@ -106,7 +103,7 @@ impl Settings {
     /// something, smallest first, none with a window to spare.
     pub fn for_texts_of_every_size(&self, device: DeviceKind) -> Vec<Result<TrainConfig, ConfigError>> {
         let facts = |(train_tokens, _): &(u64, Shape)| TextFacts { train_tokens: *train_tokens, ..TextFacts::NOTHING };
-        ladder(device).iter().map(|rung| Ok(self.clone().resolve(&facts(rung), device)?.0)).collect()
+        device.facts().ladder.iter().map(|rung| Ok(self.clone().resolve(&facts(rung), device)?.0)).collect()
     }
 
     /// A saved configuration with the keys that runs of earlier versions lack: they had GPT-2's
@@ -131,7 +128,7 @@ impl Settings {
     }
 
     fn choose_model(&mut self, facts: &TextFacts, device: DeviceKind, reasons: &mut Vec<Note>) {
-        let ladder = ladder(device);
+        let DeviceFacts { name: device, ladder, .. } = device.facts();
         let rung = ladder.iter().rposition(|(fewest, _)| facts.train_tokens >= *fewest).unwrap_or(0);
         let shape = &ladder[rung].1;
 
@@ -146,7 +143,7 @@ impl Settings {
         self.choose_parts();
         let shape_so_far = self.shape(facts.vocab_size);
         let parameters = short((shape_so_far.parameters() - shape_so_far.position_table()) as f64);
-        let (tokens, device) = (short(facts.train_tokens as f64), device.name());
+        let tokens = short(facts.train_tokens as f64);
         chosen.because(format!("about {parameters} parameters suit {tokens} tokens of text on {device}"), reasons);
 
         let context = fitting_context(shape.context_length, facts);
@@ -213,7 +210,8 @@ impl Settings {
     fn choose_length(&mut self, facts: &TextFacts, device: DeviceKind, reasons: &mut Vec<Note>) {
         let tokens_per_step = self.tokens_per_step() as f64;
         let train_tokens = facts.train_tokens.max(1) as f64;
-        let affordable = device.budget() / self.shape(facts.vocab_size).training_flops_per_token();
+        let DeviceFacts { name, budget, minutes, .. } = device.facts();
+        let affordable = budget / self.shape(facts.vocab_size).training_flops_per_token();
         let useful = MOST_PASSES * train_tokens;
         let tokens = affordable.min(useful);
         let steps = round(tokens / tokens_per_step).clamp(200, 1_000_000);
@@ -222,8 +220,7 @@ impl Settings {
         if useful < affordable {
             chosen.because(format!("{MOST_PASSES} passes over the text; more would only learn it by heart"), reasons);
         } else if let Some(keys) = chosen.keys() {
-            let minutes = if device == DeviceKind::Cpu { "ten minutes" } else { "half an hour" };
-            reasons.push(Note::Length(format!("{keys}: about {minutes} on {}", device.name())));
+            reasons.push(Note::Length(format!("{keys}: about {minutes} on {name}")));
         }
         self.lr_decay_steps.get_or_insert(max_steps);
 
@@ -333,4 +330,22 @@ fn round(number: f64) -> u64 {
     let number = number.max(1.0);
     let unit = 10f64.powf(number.log10().floor() - 1.0).max(1.0);
     ((number / unit).round() * unit) as u64
+}
+
+/// Different tokens where the tokenizer is left to the text.
+const AUTO_VOCAB_SIZE: usize = 8192;
+
+/// Different tokens that the recipe in `path` will have, whose text is not known.
+///
+/// # Errors
+/// When its tokenizer is a file.
+pub fn assumed_vocab_size(settings: &Settings, path: &Path) -> Result<usize, ConfigError> {
+    let tokenizer = settings.data()?.tokenizer;
+    let size = match tokenizer.split_once(':') {
+        Some(("bpe", size)) => size.parse().ok(),
+        None if tokenizer == "auto" => Some(AUTO_VOCAB_SIZE),
+        None if tokenizer == "chars" || tokenizer == "bytes" => Some(256),
+        _ => None,
+    };
+    size.ok_or_else(|| ConfigError::VocabSize { recipe: path.to_owned(), tokenizer })
 }

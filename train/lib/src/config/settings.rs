@@ -5,8 +5,8 @@ use std::{fs, path::Path};
 use serde::Deserialize;
 use toml::{Table, Value};
 
+use super::key::Kind;
 use super::keys::{self, Settings, TrainConfig};
-use super::{key::Kind, recipes::shipped};
 use crate::error::ConfigError;
 
 /// The keys that decide the data, which are known before any text is read.
@@ -34,7 +34,8 @@ impl Settings {
         for (name, value) in written {
             insert(&mut checked, &name, value)?;
         }
-        checked.try_into().map_err(unreadable)
+        let whole = checked.iter().filter(|(_, value)| value.is_integer()).map(|(name, _)| name.clone()).collect();
+        Ok(Self { whole, ..checked.try_into().map_err(unreadable)? })
     }
 
     /// Reads a configuration file; the error names it.
@@ -64,8 +65,11 @@ impl Settings {
             (_, value) => value,
         };
         let mut table = self.to_table()?;
+        let mut whole = std::mem::take(&mut self.whole);
+        whole.retain(|written| written != name);
+        whole.extend(value.is_integer().then(|| name.to_owned()));
         insert(&mut table, name, value)?;
-        *self = table.try_into().map_err(unreadable)?;
+        *self = Self { whole, ..table.try_into().map_err(unreadable)? };
         Ok(())
     }
 
@@ -135,4 +139,25 @@ pub(super) fn unwritable(error: toml::ser::Error) -> ConfigError {
 pub(super) fn in_file<T>(path: &Path, read: impl Fn(&str) -> Result<T, ConfigError>) -> Result<T, ConfigError> {
     let text = fs::read_to_string(path).map_err(|reason| ConfigError::File { path: path.to_owned(), reason })?;
     read(&text).map_err(|error| ConfigError::InFile { path: path.to_owned(), source: error.into() })
+}
+
+/// The configuration of `cargo train`: the built-in stories on a CPU.
+pub const DEFAULT: &str = include_str!("../../../../configs/stories-cpu.toml");
+
+/// The shipped recipes, so that they are at hand where the repository is not.
+const SHIPPED: [(&str, &str); 5] = [
+    ("stories-cpu", DEFAULT),
+    ("shakespeare-char", include_str!("../../../../configs/shakespeare-char.toml")),
+    ("shakespeare-char-cpu", include_str!("../../../../configs/shakespeare-char-cpu.toml")),
+    ("shakespeare-char-llama-cpu", include_str!("../../../../configs/shakespeare-char-llama-cpu.toml")),
+    ("gpt2-124m", include_str!("../../../../configs/gpt2-124m.toml")),
+];
+
+/// The shipped recipe a path names: `shakespeare-char`, or its file in `configs/`.
+pub fn shipped(path: &Path) -> Option<&'static str> {
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let is_ours = folder.as_os_str().is_empty() || folder.ends_with("configs");
+    let name = path.file_name()?.to_str()?;
+    let name = name.strip_suffix(".toml").unwrap_or(name);
+    SHIPPED.iter().find(|(shipped, _)| is_ours && *shipped == name).map(|(_, text)| *text)
 }

@@ -9,12 +9,10 @@
 
 mod collectives;
 pub mod exchange;
-mod join;
 pub mod launch;
 #[cfg(feature = "mpi")]
 pub mod mpi;
 mod process_group;
-mod share;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
@@ -22,9 +20,39 @@ mod threads;
 #[cfg_attr(not(feature = "mpi"), allow(dead_code))] // tested without MPI as well
 pub mod watch;
 
+use ember_host::interrupt::Interrupt;
+
+#[cfg(not(feature = "mpi"))]
+use crate::error::GroupError;
+use crate::error::Result;
+
 pub use collectives::{all_gather, all_ok, all_reduce_f64, broadcast, broadcast_number};
-pub use join::join;
 pub use launch::Launch;
-pub use process_group::{Alone, ProcessGroup};
-pub use share::{check_share, largest_divisor, share};
+pub use process_group::{Alone, ProcessGroup, check_share, largest_divisor, share};
 pub use watch::Program;
+
+/// The group that this process was started in: [`Alone`], unless by an `mpirun` of several.
+///
+/// # Errors
+/// When `mpirun` started several of a program that cannot speak to them: each would train a run of
+/// its own, in one folder.
+pub fn join(program: Program, interrupt: &Interrupt) -> Result<Box<dyn ProcessGroup>> {
+    let Some(launch) = Launch::of_this_process() else { return Ok(Box::new(Alone)) };
+    join_launched(launch, program, interrupt)
+}
+
+#[cfg(feature = "mpi")]
+fn join_launched(launch: Launch, program: Program, interrupt: &Interrupt) -> Result<Box<dyn ProcessGroup>> {
+    Ok(Box::new(mpi::MpiGroup::join(launch, program, interrupt)?))
+}
+
+#[cfg(not(feature = "mpi"))]
+fn join_launched(launch: Launch, program: Program, _interrupt: &Interrupt) -> Result<Box<dyn ProcessGroup>> {
+    let error = GroupError::NoMpi(launch.size).into();
+    if launch.rank > 0 {
+        // The process of rank 0 says it, which mpirun would end as soon as another has ended.
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        return Err(GroupError::SaidElsewhere((program.code)(&error)).into());
+    }
+    Err(error)
+}

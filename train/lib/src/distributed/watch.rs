@@ -59,15 +59,10 @@ pub enum Event {
     /// They were asked to end, and the step is so long that they may be ended before it is over. To
     /// be said by this process.
     LateStep,
-    /// One has died, so this process must end.
-    Died {
-        /// Its rank.
-        rank: usize,
-        /// Its number in the system.
-        pid: u32,
-        /// Whether it is this process that says so.
-        said_here: bool,
-    },
+    /// The process of this rank, with this number in the system, has died, so this one must end;
+    /// `said_here`: whether it is this one that says so.
+    #[allow(missing_docs)]
+    Died { rank: usize, pid: u32, said_here: bool },
 }
 
 /// What processes that were started together need of the program that they run.

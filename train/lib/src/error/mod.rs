@@ -1,16 +1,7 @@
 //! Why a run cannot begin or go on: an error of one of its subjects, or of what it stands on.
 
-mod cause;
-mod checkpoint;
-mod config;
-mod folder;
-mod group;
-mod guard;
-mod init;
-mod log;
-mod optimizer;
-mod room;
-mod text;
+mod begin;
+mod going;
 
 use std::error::Error as StdError;
 use std::io;
@@ -21,17 +12,10 @@ use ember_host::file_error::FileError;
 use ember_model::folder::FolderError as ModelFolderError;
 use ember_model::{ShapeError, device::DeviceError};
 
-pub use cause::Cause;
-pub use checkpoint::CheckpointError;
-pub use config::ConfigError;
-pub use folder::FolderError;
-pub use group::GroupError;
-pub use guard::GuardError;
-pub use init::InitError;
-pub use log::{CANNOT_APPEND, LogError};
-pub use optimizer::OptimizerError;
-pub use room::{DiskFull, DoesNotFit};
-pub use text::TextError;
+pub use begin::{Cause, ConfigError, DoesNotFit, InitError, TextError};
+pub use going::{
+    CANNOT_APPEND, CheckpointError, DiskFull, FolderError, GroupError, GuardError, LogError, OptimizerError,
+};
 
 /// What a function of this crate returns that can fail in more than one way.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,16 +1,20 @@
 //! Finding the micro-batch that fits: the largest share of a step's windows whose pass the memory
-//! at hand can hold.
+//! at hand can hold: by prediction where the memory is known, by trial where it is not.
 //!
 //! What a step computes is the same for every micro-batch, but for rounding; only how much of it is
 //! there at once differs.
 
 use std::iter;
 
-use ember_model::GptConfig;
+use ember_host::memory::ASSUMED_BYTES;
+use ember_kernels::limits::{Use, check_heads};
+use ember_model::{GptConfig, device::Selected};
 
+use super::keeping::keep_where_there_is_room;
 use super::prediction::{Kernels, Parts, training};
-use crate::config::{Settings, TrainConfig};
-use crate::{distributed::largest_divisor, error::DoesNotFit, units::bytes};
+use crate::config::{Precision, Settings, TrainConfig, precision::float_dtype};
+use crate::error::{ConfigError, DoesNotFit, Result};
+use crate::{distributed::largest_divisor, units::bytes};
 
 /// What a run was given so that it fits, and why.
 #[derive(Clone, Debug, PartialEq)]
@@ -89,17 +93,12 @@ pub fn fit(
             }
         }
     }
-    let parts = vec![
-        ("weights", smallest.weights_bytes),
-        ("gradients", smallest.gradients_bytes),
-        ("moments", smallest.moments_bytes),
-        ("activations", smallest.activations_bytes),
-        ("logits", smallest.logits_bytes),
-    ];
+    let parts = smallest.named()[..5].to_vec(); // training has no cache
     Err(DoesNotFit { windows, why_not, peak_bytes: smallest.peak_bytes, parts })
 }
 
-/// The same by prediction, for `available` bytes.
+/// The same by prediction, for `available` bytes. The prediction is right to a tenth, so a tenth is
+/// left free.
 ///
 /// # Errors
 /// As [`fit`].
@@ -110,7 +109,14 @@ pub fn fit_to_memory(
     open: Undecided,
     available: u64,
 ) -> Result<Fitted, DoesNotFit> {
-    fit(config, shape, kernels, open, &mut |config, predicted| by_prediction(config, predicted, available))
+    fit(config, shape, kernels, open, &mut |config, predicted| {
+        let (needs, has) = (bytes(predicted), bytes(available));
+        if predicted + predicted / 10 <= available {
+            return Fit::Fits(format!("training needs about {needs} of memory, and {has} are available"));
+        }
+        let because = format!("{has} are available, of which a tenth is left free");
+        Fit::TooLarge { because, next_at_most: config.micro_batch - 1 }
+    })
 }
 
 /// Whether a configuration fits.
@@ -119,25 +125,66 @@ pub enum Fit {
     /// It does, for this reason.
     Fits(String),
     /// It does not, for this reason; the next to try has at most so many windows in a pass.
-    TooLarge {
-        /// One clause.
-        because: String,
-        /// Windows.
-        next_at_most: usize,
-    },
+    #[allow(missing_docs)] // said above
+    TooLarge { because: String, next_at_most: usize },
 }
 
-/// By prediction, whether so much is `available`. The prediction is right to a tenth, so a tenth is
-/// left free.
-fn by_prediction(config: &TrainConfig, predicted_bytes: u64, available: u64) -> Fit {
-    let (needs, has) = (bytes(predicted_bytes), bytes(available));
-    if predicted_bytes + predicted_bytes / 10 <= available {
-        return Fit::Fits(format!("training needs about {needs} of memory, and {has} are available"));
+/// Gives `config`, whose micro-batch nobody set, one that fits into `memory` bytes, or where nobody
+/// can say how much there is, into the device's.
+///
+/// What is known, the prediction decides. No GPU says reliably how much it can still give, so there
+/// anything that is not surely small enough is tried, halving after each failure.
+///
+/// # Errors
+/// When not one window fits, or what `trial` returns.
+pub fn fit_to_device(
+    config: &TrainConfig,
+    shape: &GptConfig,
+    open: Undecided,
+    selected: &Selected,
+    memory: Option<u64>,
+    trial: &dyn Fn(&TrainConfig) -> Result<Fit>,
+) -> Result<Fitted> {
+    let kernels = Kernels::on(&selected.device);
+    if let Some(memory) = memory {
+        return Ok(fit_to_memory(config, shape, kernels, open, memory)?);
     }
-    Fit::TooLarge {
-        because: format!("{has} are available, of which a tenth is left free"),
-        next_at_most: config.micro_batch - 1,
-    }
+    let mut failure = None;
+    let fitted = fit(config, shape, kernels, open, &mut |config, predicted| {
+        if predicted <= ASSUMED_BYTES as u64 {
+            return Fit::Fits(format!("training needs about {} of memory, which is little", bytes(predicted)));
+        }
+        trial(config).unwrap_or_else(|error| {
+            failure = Some(error);
+            Fit::Fits(String::new())
+        })
+    });
+    failure.map_or(Ok(fitted?), Err)
+}
+
+/// Has freed memory kept where there is room for it beside what training by `config` needs; returns
+/// whether it is.
+pub fn keeps_freed_memory(config: &TrainConfig, shape: &GptConfig, selected: &Selected, memory: Option<u64>) -> bool {
+    keep_where_there_is_room(training(config, shape, Kernels::on(&selected.device)).peak_bytes, memory)
+}
+
+/// Refuses a model whose heads are too wide for the device's kernels.
+///
+/// # Errors
+/// In one line.
+pub fn check_attention(precision: Precision, shape: &GptConfig, selected: &Selected) -> Result<(), ConfigError> {
+    let used = Use::Training(float_dtype(precision));
+    check_heads(shape.head_size, used, &selected.device).map_err(ConfigError::WideHeads)
+}
+
+/// Why the micro-batch that somebody set may be too large, where that can be told.
+pub fn doubt(config: &TrainConfig, shape: &GptConfig, selected: &Selected, memory: Option<u64>) -> Option<String> {
+    let available = memory?;
+    let needed = training(config, shape, Kernels::on(&selected.device)).peak_bytes;
+    let (micro_batch, needs, has) = (config.micro_batch, bytes(needed), bytes(available));
+    (needed > available).then(|| {
+        format!("micro_batch = {micro_batch} needs about {needs} of memory, and {has} are available; auto finds one that fits")
+    })
 }
 
 #[cfg(test)]
@@ -154,9 +201,7 @@ mod tests {
     const EVERYTHING: Undecided = Undecided { micro_batch: true, checkpointing: true };
 
     fn fitted(config: &TrainConfig, available: u64) -> Result<Fitted, DoesNotFit> {
-        fit(config, &config.shape(65), Kernels::Cpu, EVERYTHING, &mut |config, predicted| {
-            by_prediction(config, predicted, available)
-        })
+        fit_to_memory(config, &config.shape(65), Kernels::Cpu, EVERYTHING, available)
     }
 
     #[test]

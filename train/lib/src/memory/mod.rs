@@ -2,10 +2,8 @@
 //! it begins; and, on the CPU, what it did need at its worst moment.
 
 pub mod counting;
-pub mod evaluation;
 pub mod fit;
 pub mod keeping;
-pub mod on_device;
 pub mod prediction;
 
 use burn::tensor::Device;

@@ -14,8 +14,7 @@ use ember_host::files::write_atomic;
 use ember_model::folder::{self, NamedTensor, TensorFile};
 use ember_model::{Gpt, checkpoint};
 
-use super::disk;
-use super::folder::{DAMAGED, Pointer, RunFolder, step_of};
+use super::folder::{DAMAGED, Pointer, RunFolder, ensure_room, step_of, used_bytes};
 use crate::error::{CheckpointError, Error, Result};
 use crate::{note::Note, step::optimizer::Optimizer, step::progress::Progress};
 
@@ -54,7 +53,7 @@ impl Checkpoint<'_> {
         if !folder.is_dir() {
             let _ = fs::remove_dir_all(&unfinished);
             let write = || -> Result<()> {
-                disk::ensure_room(run.path(), self.size(run))?;
+                ensure_room(run.path(), self.size(run))?;
                 self.write(&unfinished)?;
                 fs::rename(&unfinished, &folder).at("cannot create", &folder)?;
                 Ok(sync_folder(&run.checkpoints())?)
@@ -72,7 +71,7 @@ impl Checkpoint<'_> {
     /// optimizer remembers.
     fn size(&self, run: &RunFolder) -> u64 {
         match run.pointed(Pointer::Latest) {
-            Ok(Some(latest)) => disk::used_bytes(&latest),
+            Ok(Some(latest)) => used_bytes(&latest),
             _ => 4 * (self.gpt.config().parameters() + self.optimizer.values()) as u64,
         }
     }

@@ -1,4 +1,5 @@
-//! A run's folder: where each file is, who owns it, and how a new one gets its name.
+//! A run's folder: where each file is, who owns it, how a new one gets its name, and what room the
+//! disk has for it.
 //!
 //! ```text
 //! config.toml      every key of the run, and which checkpoint it began from (`init`)
@@ -18,9 +19,20 @@ use ember_host::file_error::{At, FileError};
 use ember_host::files::write_atomic;
 
 use crate::config::TrainConfig;
-use crate::error::{FolderError, Result};
+use crate::error::{DiskFull, FolderError, Result};
 
-const DATA: &str = "data";
+/// Where the prepared tokens are.
+pub const DATA: &str = "data";
+/// The resolved configuration.
+pub const CONFIG: &str = "config.toml";
+/// The log of numbers.
+pub const METRICS: &str = "metrics.jsonl";
+/// The picture of the losses.
+pub const PLOT: &str = "loss.svg";
+/// What the model wrote while it learned.
+pub const SAMPLES: &str = "samples";
+/// All that was sampled, for programs, in [`SAMPLES`].
+pub const SAMPLES_LOG: &str = "samples.jsonl";
 /// The file whose lock the process that trains the run holds.
 pub(super) const LOCK: &str = ".lock";
 
@@ -50,7 +62,7 @@ impl RunFolder {
     /// made, or another process uses it.
     pub fn create(path: &Path) -> Result<Self, FolderError> {
         let path_buf = || path.to_owned();
-        if path.join("config.toml").exists() || path.join("checkpoints").exists() {
+        if path.join(CONFIG).exists() || path.join("checkpoints").exists() {
             return Err(FolderError::HoldsRun(path_buf()));
         }
         if path.exists() && !path.is_dir() {
@@ -73,7 +85,7 @@ impl RunFolder {
     /// # Errors
     /// When there is no run in it, or another process uses it.
     pub fn open(path: &Path) -> Result<Self, FolderError> {
-        if !path.join("config.toml").is_file() {
+        if !path.join(CONFIG).is_file() {
             return Err(FolderError::NoRun(path.to_owned()));
         }
         Self::lock(path)
@@ -110,19 +122,14 @@ impl RunFolder {
         &self.path
     }
 
+    /// The file or folder of this name in it.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
     /// The name of the run: the folder's own.
     pub fn name(&self) -> String {
         self.path.file_name().map_or_else(|| "run".to_owned(), |name| name.to_string_lossy().into_owned())
-    }
-
-    /// Where the prepared tokens are.
-    pub fn data(&self) -> PathBuf {
-        self.path.join(DATA)
-    }
-
-    /// The resolved configuration.
-    pub fn config(&self) -> PathBuf {
-        self.path.join("config.toml")
     }
 
     /// Writes the resolved configuration, whole or not at all.
@@ -131,37 +138,12 @@ impl RunFolder {
     /// When the file cannot be written.
     pub fn write_config(&self, config: &TrainConfig) -> Result<()> {
         let text = config.to_toml()?;
-        Ok(write_atomic(&self.config(), |file| file.write_all(text.as_bytes()))?)
-    }
-
-    /// The log of numbers.
-    pub fn metrics(&self) -> PathBuf {
-        metrics(&self.path)
-    }
-
-    /// The picture of the losses.
-    pub fn plot(&self) -> PathBuf {
-        self.path.join("loss.svg")
-    }
-
-    /// What the model wrote while it learned.
-    pub fn samples(&self) -> PathBuf {
-        self.path.join("samples")
+        Ok(write_atomic(&self.file(CONFIG), |file| file.write_all(text.as_bytes()))?)
     }
 
     /// Where the text sampled at `step` is written, for people.
     pub fn sample(&self, step: u64) -> PathBuf {
-        self.samples().join(format!("step-{step:08}.txt"))
-    }
-
-    /// All that was sampled, for programs.
-    pub fn samples_log(&self) -> PathBuf {
-        samples_log(&self.path)
-    }
-
-    /// Where TensorBoard's event files are.
-    pub fn tensorboard(&self) -> PathBuf {
-        self.path.join("tensorboard")
+        self.file(SAMPLES).join(format!("step-{step:08}.txt"))
     }
 
     /// Where all checkpoints are.
@@ -306,16 +288,6 @@ pub fn step_of(path: &Path) -> Option<u64> {
     path.file_name()?.to_str()?.strip_prefix("step-")?.parse().ok()
 }
 
-/// The log of numbers of the run in `path`, for whoever only reads it.
-pub fn metrics(path: &Path) -> PathBuf {
-    path.join("metrics.jsonl")
-}
-
-/// What was sampled in the run in `path`, for whoever only reads it.
-pub fn samples_log(path: &Path) -> PathBuf {
-    path.join("samples").join("samples.jsonl")
-}
-
 /// The folder name of the checkpoint of `step`.
 pub fn checkpoint_name(step: u64) -> String {
     format!("step-{step:08}")
@@ -326,4 +298,76 @@ pub fn new_path(name: &str) -> PathBuf {
     let runs = Path::new(ember_decoding::run_folder::RUNS);
     let candidates = (1..).map(|n| runs.join(if n == 1 { name.to_owned() } else { format!("{name}-{n}") }));
     candidates.into_iter().find(|path| !path.exists()).unwrap_or_else(|| runs.join(name))
+}
+
+/// Kept free beside a save, for the logs and pictures of a run: 1 MiB.
+const BESIDE: u64 = 1 << 20;
+
+/// Makes sure that `needed` bytes fit on the disk of `folder`, where the system can be asked.
+///
+/// # Errors
+/// When they do not: the line says how many are free.
+pub fn ensure_room(folder: &Path, needed: u64) -> Result<(), DiskFull> {
+    match free_bytes(folder) {
+        Some(free) if free < needed.saturating_add(BESIDE) => Err(DiskFull { needed: needed + BESIDE, free }),
+        _ => Ok(()),
+    }
+}
+
+/// Bytes that a user without privileges may still write on the disk of `folder`.
+#[cfg(unix)]
+fn free_bytes(folder: &Path) -> Option<u64> {
+    let disk = rustix::fs::statvfs(folder).ok()?;
+    Some(disk.f_bavail.saturating_mul(disk.f_frsize))
+}
+
+/// Unknown: the save itself will find out.
+#[cfg(not(unix))]
+fn free_bytes(_folder: &Path) -> Option<u64> {
+    None
+}
+
+/// Bytes of all files in `folder` and below; 0 for one that is not there.
+pub fn used_bytes(folder: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(folder) else { return 0 };
+    let of_each = entries.flatten().map(|entry| match entry.metadata() {
+        Ok(data) if data.is_dir() => used_bytes(&entry.path()),
+        Ok(data) => data.len(),
+        Err(_) => 0,
+    });
+    of_each.sum()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::io::{self, ErrorKind};
+
+    use ember_host::file_error::At;
+
+    use super::*;
+    use crate::error::{CheckpointError, Error};
+    use crate::note::line;
+
+    #[test]
+    fn want_of_room_is_told_from_other_failures() {
+        let folder = tempfile::tempdir().unwrap();
+        ensure_room(folder.path(), 1).unwrap();
+        fs::create_dir(folder.path().join("b")).unwrap();
+        fs::write(folder.path().join("a"), [0; 10]).unwrap();
+        fs::write(folder.path().join("b/c"), [0; 5]).unwrap();
+        assert_eq!(used_bytes(folder.path()), 15);
+        if cfg!(unix) {
+            let full = ensure_room(folder.path(), 1 << 60).unwrap_err();
+            let run = folder.path().to_owned();
+            let error = Error::from(CheckpointError::Save { step: 1, run, latest: None, source: full.into() });
+            assert!(error.is_full_disk() && line(&error).contains("are free"), "{error:?}");
+        }
+        for (kind, full) in
+            [(ErrorKind::StorageFull, true), (ErrorKind::FileTooLarge, true), (ErrorKind::PermissionDenied, false)]
+        {
+            let written: io::Result<()> = Err(kind.into());
+            assert_eq!(Error::from(written.at("cannot write", "a").unwrap_err()).is_full_disk(), full);
+        }
+    }
 }

@@ -1,14 +1,15 @@
 //! Batches that are left out since their loss or gradient is not finite, and spikes: what is told
-//! of them, and when there are too many.
+//! of them, and when there are too many; and weights that are not finite, from the start or since.
 
 use burn::optim::GradientsParams;
 use ember_model::Gpt;
 
-use super::{report::Row, training::Trainer, weights::ensure_whole};
+use super::{folder::Pointer, folder::RunFolder, report::Reporter, report::Row, training::Trainer};
 use crate::error::{GuardError, Result};
+use crate::step::guard::diagnosis::{diagnose, weight_not_finite};
 use crate::step::guard::report::{Report, windows_as_text};
 use crate::step::{Learner, StepResult};
-use crate::{distributed::all_ok, step::guard::diagnosis::diagnose, step::progress::Progress, units::grouped};
+use crate::{distributed::all_ok, step::progress::Progress, units::grouped};
 
 impl Trainer<'_> {
     /// Leaves out the batch that was just tried, whose loss or gradient is not finite: says so, and
@@ -88,4 +89,26 @@ impl Trainer<'_> {
         let (learning_rate, grad_norm, window) = (Some(learning_rate), Some(grad_norm), Some(window));
         Ok(self.log.append(&Row { step, learning_rate, grad_norm, window, ..row })?)
     }
+}
+
+/// Looks at the weights that a session begins with, and says where they are not finite: a person
+/// chose to train them, so they may be saved.
+pub fn come_damaged(gpt: &Gpt, reporter: &mut dyn Reporter) -> bool {
+    let found = weight_not_finite(gpt);
+    if let Some((name, place)) = &found {
+        let line = "is not finite in the checkpoint that this begins with: batches that meet it will be left out";
+        reporter.note(format!("{name} {place:?} {line}").into());
+    }
+    found.is_some()
+}
+
+/// Makes sure that no weight ceased to be finite in this session. Every gradient was finite, so it
+/// takes a fault of the device or a step beyond all measure; the way back is the last checkpoint,
+/// which a resume takes.
+///
+/// # Errors
+/// Names the first such weight and the way back.
+pub fn ensure_whole(gpt: &Gpt, run: &RunFolder) -> Result<()> {
+    let Some((parameter, place)) = weight_not_finite(gpt) else { return Ok(()) };
+    Err(GuardError::DamagedWeights { parameter, place, saved: run.pointed(Pointer::Latest)? }.into())
 }

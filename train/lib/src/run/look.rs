@@ -8,7 +8,7 @@ use ember_model::Gpt;
 
 use super::checkpoint::{Checkpoint, save_evaluations};
 use super::report::{EvalReport, Row, StepReport};
-use super::{evaluate::evaluate, folder::Pointer, sample, training::Trainer, weights::ensure_whole};
+use super::{evaluate::evaluate, folder::Pointer, left_out::ensure_whole, sample, training::Trainer};
 use crate::step::{Learner, StepResult};
 use crate::{distributed::exchange, error::Result, memory, note::Note, step::progress::Progress};
 
@@ -54,12 +54,9 @@ impl Trainer<'_> {
         let measure = |gpt: &Gpt| evaluate(gpt, &self.val_windows, &*self.learner.group, &stop);
         let Some(val_loss) = measure(&as_inference(gpt))? else { return Ok(false) };
         let average = self.learner.optimizer.average().and_then(|average| average.model(gpt));
-        let ema_val_loss = match average.map(|average| average.with_precision(FloatDType::F32)) {
-            None => None,
-            Some(average) => {
-                let Some(loss) = measure(&average)? else { return Ok(false) };
-                Some(loss)
-            }
+        let ema_val_loss = match average.map(|average| measure(&average.with_precision(FloatDType::F32))).transpose()? {
+            Some(None) => return Ok(false),
+            measured => measured.flatten(),
         };
         let eval_s = Some(began.elapsed().as_secs_f64());
         let kept = self.keep(val_loss, Row { val_loss: Some(val_loss), ema_val_loss, eval_s, ..Row::default() });

@@ -20,13 +20,11 @@
 //! ```
 
 pub mod checkpoint;
-mod disk;
 pub mod evaluate;
 pub mod folder;
 pub mod init;
 mod left_out;
 mod look;
-pub mod peak;
 pub mod report;
 mod resume;
 pub mod runs;
@@ -38,23 +36,19 @@ pub mod text;
 pub mod time_budget;
 pub mod training;
 pub mod verify;
-mod weights;
 
 use ember_data::prepare::{Dataset, Marks};
 use ember_model::{Gpt, device::Selected};
 
+use self::{folder::RunFolder, init::first_model, left_out::come_damaged, time_budget::TimeBudget};
 use crate::distributed::{ProcessGroup, all_ok, broadcast, exchange};
 use crate::error::{GroupError, Result};
 use crate::step::progress::{DataChecksums, Progress};
 use crate::step::{InFlight, Learner};
 use crate::{config::TrainConfig, config::precision::float_dtype, step::optimizer::Optimizer};
-use folder::RunFolder;
-use init::first_model;
 use report::{Records, Reporter, RunFacts};
-use speedometer::Speedometer;
-use time_budget::TimeBudget;
+use speedometer::{Speedometer, peak_flops};
 use training::{Spent, Trainer};
-use weights::come_damaged;
 
 pub use resume::resume;
 pub use start::{Caller, Chosen, Known, Start, Usual, check_size, device_kind};
@@ -141,7 +135,7 @@ impl Run {
             windows.windows_per_pass()
         );
         reporter.note(line.into());
-        let peak_flops = peak::flops(&selected.name, config.precision);
+        let peak_flops = peak_flops(&selected.name, config.precision);
         let log = if group.leads() {
             let facts = facts(&config, &dataset, &gpt, &selected.name, peak_flops);
             Records::open(&folder, facts, progress.step, config.tensorboard).map_err(Into::into)

@@ -6,16 +6,16 @@ use ember_data::prepare::Dataset;
 use ember_model::device::Selected;
 
 use super::checkpoint::{self, Restored};
-use super::folder::{RunFolder, step_of};
+use super::folder::{CONFIG, METRICS, RunFolder, step_of};
 use super::init::{first_model, is_model_of};
 use super::report::{Reporter, Row, jsonl, records};
 use super::{Run, text};
 use crate::config::{Curve, TrainConfig, precision};
 use crate::distributed::{ProcessGroup, all_ok, broadcast, share};
 use crate::error::{CheckpointError, Error, LogError, Result, TextError};
-use crate::memory::on_device::{check_attention, keeps_freed_memory};
-use crate::step::progress::{DataChecksums, Progress};
-use crate::{evaluations::Evaluations, memory, memory::fit::share_of, note::Note, step::optimizer::Optimizer};
+use crate::memory::fit::{check_attention, keeps_freed_memory, share_of};
+use crate::step::progress::{DataChecksums, Evaluations, Progress};
+use crate::{memory, note::Note, step::optimizer::Optimizer};
 
 /// Takes up the run in `path` where it stands, with each `key=value` of `changes` applied from here
 /// on.
@@ -63,7 +63,7 @@ fn restore(
     selected: &Selected,
     reporter: &mut dyn Reporter,
 ) -> Result<(TrainConfig, Dataset, Restored)> {
-    let config = TrainConfig::from_file(&run.config())?;
+    let config = TrainConfig::from_file(&run.file(CONFIG))?;
     share(group, 0, config.windows_per_step(), config.micro_batch)?;
     precision::check(config.precision, selected)?;
     let data = text::data_folder(run.path(), &config.text);
@@ -104,7 +104,8 @@ fn restore(
 /// keep their text's checksums either, have none in their state.
 fn evaluations_of_log(run: &RunFolder, step: u64) -> Result<Evaluations, LogError> {
     let mut evaluations = Evaluations::default();
-    for Row { step, val_loss, .. } in jsonl::read(&run.metrics())?.into_iter().filter(|row: &Row| row.step <= step) {
+    for Row { step, val_loss, .. } in jsonl::read(&run.file(METRICS))?.into_iter().filter(|row: &Row| row.step <= step)
+    {
         val_loss.map(|loss| evaluations.record(step, loss));
     }
     Ok(evaluations)
@@ -113,7 +114,7 @@ fn evaluations_of_log(run: &RunFolder, step: u64) -> Result<Evaluations, LogErro
 /// Writes the changed configuration, and takes away what was recorded after `progress`.
 fn write_back(run: &RunFolder, config: &TrainConfig, progress: &Progress, reporter: &mut dyn Reporter) -> Result<()> {
     let step = progress.step;
-    if *config != TrainConfig::from_file(&run.config())? {
+    if *config != TrainConfig::from_file(&run.file(CONFIG))? {
         run.write_config(config)?;
         // A run made longer than its schedule goes on at the lowest rate, which is seldom what was
         // meant.

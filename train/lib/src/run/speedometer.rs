@@ -1,6 +1,8 @@
-//! How fast a session learns.
+//! How fast a session learns, and how fast the devices we know could at most.
 
 use std::time::Instant;
+
+use crate::config::Precision;
 
 /// Speed since the last report, and since this session began.
 pub struct Speedometer {
@@ -35,5 +37,52 @@ impl Speedometer {
     /// Tokens a second of this session, evaluations and saves included.
     pub fn overall(&self, tokens: u64) -> f64 {
         (tokens - self.tokens_at_start) as f64 / self.began.elapsed().as_secs_f64().max(1e-9)
+    }
+}
+
+/// GPUs, each with its peak in teraFLOP/s by the vendors' data sheets: in float32 without tensor
+/// cores, and of the tensor cores in bfloat16 and float16, without sparsity. More specific names
+/// first: the first that a device's name contains counts.
+const GPUS: &[(&str, f64, Option<f64>)] = &[
+    ("H200", 67.0, Some(989.0)),
+    ("H100 PCIe", 51.0, Some(756.0)),
+    ("H100", 67.0, Some(989.0)),
+    ("A100", 19.5, Some(312.0)),
+    ("A10G", 31.2, None),
+    ("L40S", 91.6, Some(362.0)),
+    ("L4", 30.3, Some(121.0)),
+    ("T4", 8.1, None),
+    ("V100", 15.7, None),
+    ("RTX 5090", 104.8, None),
+    ("RTX 4090", 82.6, Some(165.2)),
+    ("RTX 4080", 48.7, None),
+    ("RTX 3090", 35.6, Some(71.0)),
+    ("RTX 3080", 29.8, None),
+    ("RTX 3060", 12.7, None),
+];
+
+/// Peak FLOP/s of the GPU that calls itself `name`, in the type that the products are computed in:
+/// what a run's utilisation is a share of. `None` for a device we do not know.
+pub fn peak_flops(name: &str, precision: Precision) -> Option<f64> {
+    let (_, float32, half) = GPUS.iter().find(|(known, ..)| name.contains(known))?;
+    let tera = match precision {
+        Precision::F32 => Some(*float32),
+        Precision::Bf16 | Precision::F16 => *half,
+    };
+    tera.map(|tera| tera * 1e12)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_specific_name_wins_and_the_unknown_has_none() {
+        let float32_flops = |name| peak_flops(name, Precision::F32);
+        assert_eq!(float32_flops("NVIDIA H200"), Some(67e12));
+        assert_eq!(float32_flops("NVIDIA H100 PCIe"), Some(51e12));
+        assert_eq!(float32_flops("NVIDIA L40S"), Some(91.6e12));
+        assert_eq!(peak_flops("NVIDIA H200", Precision::Bf16), Some(989e12));
+        assert_eq!(float32_flops("the processor, 2 threads"), None);
     }
 }

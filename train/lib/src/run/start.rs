@@ -7,15 +7,15 @@ use ember_data::prepare::{Dataset, Manifest, PrepareOptions, Silent};
 use ember_model::GptConfig;
 use ember_model::device::{self, DeviceChoice, Selected};
 
+use super::folder::{DATA, RunFolder};
 use super::text::{self, absolute};
 use super::time_budget::{Pace, TimeBudget};
 use super::{Run, device_line};
-use super::{folder::RunFolder, init::Init, report::Reporter, sample};
+use super::{init::Init, report::Reporter, sample};
 use crate::config::{DataConfig, DeviceKind, Settings, TextFacts, TrainConfig, precision};
 use crate::distributed::{Launch, ProcessGroup, all_ok, broadcast, check_share, launch};
 use crate::error::{ConfigError, Error, Result};
-use crate::memory::fit::{Fit, Undecided, fit_to_memory, share_of};
-use crate::memory::on_device::{check_attention, doubt, fit_to_device, keeps_freed_memory};
+use crate::memory::fit::{self, Fit, Undecided, fit_to_device, fit_to_memory, share_of};
 use crate::{memory, memory::keeping::give_back_freed_memory, memory::prediction::Kernels, note::Note};
 
 /// What a program may do in its own way while a run begins.
@@ -219,7 +219,7 @@ impl Start {
     ) -> Result<Option<Described>> {
         let Self { data, init, selected, memory_limit, .. } = self;
         let elsewhere = text::prepared(&data.text);
-        let tokens = elsewhere.map_or_else(|| folder.data(), Path::to_owned);
+        let tokens = elsewhere.map_or_else(|| folder.file(DATA), Path::to_owned);
         if elsewhere.is_none() {
             let prepared = caller.prepare(&text::options(data, tokens.clone())?);
             let prepared = match init {
@@ -257,10 +257,10 @@ impl Start {
             let fitted = fit_to_device(&share, &shape, open, selected, memory, &trial)?;
             config = fitted.in_whole(&config);
             reporter.note(fitted.reason.into());
-        } else if let Some(doubt) = doubt(&share, &shape, selected, memory) {
+        } else if let Some(doubt) = fit::doubt(&share, &shape, selected, memory) {
             reporter.note(doubt.into());
         }
-        if !keeps_freed_memory(&share_of(&config, processes), &shape, selected, memory) {
+        if !fit::keeps_freed_memory(&share_of(&config, processes), &shape, selected, memory) {
             let line = "memory is short: what a step frees is given back at once, which makes steps slower";
             reporter.note(line.into());
         }
@@ -291,7 +291,7 @@ fn follow(path: &Path) -> Result<(RunFolder, Described)> {
 /// As said, in one line.
 pub fn check_size(config: &TrainConfig, shape: &GptConfig, selected: &Selected, processes: usize) -> Result<()> {
     shape.validate()?;
-    check_attention(config.precision, shape, selected)?;
+    fit::check_attention(config.precision, shape, selected)?;
     Ok(check_share(config.windows_per_step(), processes)?)
 }
 

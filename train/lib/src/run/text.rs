@@ -9,7 +9,7 @@ use ember_data::windows::{TrainWindows, ValWindows};
 use ember_decoding::run_folder;
 use ember_host::file_error::At;
 
-use super::folder::RunFolder;
+use super::folder::{CONFIG, RunFolder};
 use crate::config::{ConfigError, DataConfig, TrainConfig};
 use crate::error::{Result, TextError};
 
@@ -71,7 +71,7 @@ pub fn data_folder(run: &Path, text: &[String]) -> PathBuf {
 
 /// The configuration and the text of a run that was begun.
 pub(super) fn described(run: &RunFolder) -> Result<(TrainConfig, Dataset)> {
-    let config = TrainConfig::from_file(&run.config())?;
+    let config = TrainConfig::from_file(&run.file(CONFIG))?;
     let dataset = Dataset::open(&data_folder(run.path(), &config.text))?;
     Ok((config, dataset))
 }

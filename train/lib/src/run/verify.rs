@@ -9,7 +9,7 @@ use ember_model::folder::TensorFile;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::folder::checkpoint_name;
+use super::folder::{METRICS, checkpoint_name};
 use crate::error::{LogError, Result};
 use crate::step::guard::diagnosis::place;
 
@@ -80,14 +80,9 @@ impl Comparison {
             }
         }
         if found.is_none() {
-            let file = "training/state.json";
-            found = self.state(file, checkpoints.each_ref().map(|folder| folder.join(file)))?;
+            found = self.state("training/state.json", checkpoints)?;
         }
-        if found.is_none() {
-            let file = "metrics.jsonl";
-            found = self.rows(file, runs.map(|run| run.join(file)))?;
-        }
-        Ok(found)
+        if found.is_none() { self.rows(METRICS, runs) } else { Ok(found) }
     }
 
     fn tensors(&mut self, file: &str, paths: [PathBuf; 2]) -> Result<Option<Difference>> {
@@ -110,13 +105,15 @@ impl Comparison {
         Ok(found)
     }
 
-    fn state(&mut self, file: &str, paths: [PathBuf; 2]) -> Result<Option<Difference>> {
+    fn state(&mut self, file: &str, checkpoints: &[PathBuf; 2]) -> Result<Option<Difference>> {
+        let paths = checkpoints.each_ref().map(|folder| folder.join(file));
         let [first, second] = [object(&read(&paths[0])?, &paths[0])?, object(&read(&paths[1])?, &paths[1])?];
         self.state += first.len();
         Ok(object_difference(file, "", &first, &second))
     }
 
-    fn rows(&mut self, file: &str, paths: [PathBuf; 2]) -> Result<Option<Difference>> {
+    fn rows(&mut self, file: &str, runs: [&Path; 2]) -> Result<Option<Difference>> {
+        let paths = runs.map(|run| run.join(file));
         let [first, second] = [read(&paths[0])?, read(&paths[1])?];
         for (i, (a, b)) in first.lines().zip(second.lines()).enumerate() {
             let (a, b) = (object(a, &paths[0])?, object(b, &paths[1])?);

@@ -9,22 +9,23 @@
 
 pub mod gradient;
 pub mod guard;
-mod in_flight;
 pub mod optimizer;
 pub mod progress;
 
-use burn::optim::GradientsParams;
+use std::collections::VecDeque;
+
+use burn::{optim::GradientsParams, tensor::Device};
 use ember_data::windows::TrainWindows;
+use ember_kernels::is_cpu;
 use ember_model::Gpt;
 
+use crate::config::{Precision, Spikes, TrainConfig};
 use crate::distributed::{ProcessGroup, broadcast_number, exchange, share};
-use crate::{config::TrainConfig, error::Result};
+use crate::error::Result;
 use gradient::{Enqueued, Gradient, Passes, enqueue, gradient};
 use guard::Verdict;
-use optimizer::{Decided, Optimizer, global_norm};
+use optimizer::{Decided, Decision, Halt, Optimizer, global_norm};
 use progress::Progress;
-
-pub use in_flight::{InFlight, MOST_IN_FLIGHT};
 
 /// What learns: all that a step reads and changes beside the model.
 pub struct Learner {
@@ -78,6 +79,41 @@ pub struct Drained {
     /// Whether the one after them could not be taken: the run stands where that one began, to take
     /// it again by [`Learner::step`].
     pub rewound: bool,
+}
+
+/// Steps in flight when the next is handed over. One keeps the device busy; more would only delay
+/// the news.
+pub const MOST_IN_FLIGHT: usize = 1;
+
+/// Steps in flight, oldest first: those that a GPU was handed before the host knows how the last
+/// one went. A GPU whose host waits for each step before it prepares the next stands still in
+/// between. So the device decides by itself whether a step is taken ([`Halt`]), and the host reads
+/// of a step while the device is at work on the one after it; of a step that is logged, saved,
+/// evaluated or sampled it reads at once.
+pub struct InFlight {
+    halt: Halt,
+    queue: VecDeque<Handed>,
+}
+
+/// A step that was handed over, with its outcome on the way.
+struct Handed {
+    /// Where the run stood before it: steps, windows and tokens.
+    before: [u64; 3],
+    learning_rate: f64,
+    decision: Decision,
+}
+
+impl InFlight {
+    /// For a run whose steps the device can decide on by itself; `None` where the host must: on the
+    /// CPU, whose results are there anyway; among several processes, which add up gradients by way
+    /// of the hosts; with Muon; with `spikes`, which go by the norms before; and in float16, whose
+    /// scale of the loss does.
+    pub fn new(config: &TrainConfig, optimizer: &Optimizer, group: &dyn ProcessGroup, device: &Device) -> Option<Self> {
+        let alone = !is_cpu(device) && group.size() == 1;
+        let decides = config.spikes == Spikes::Off && config.precision != Precision::F16;
+        (alone && decides && optimizer.can_follow_a_decision())
+            .then(|| Self { halt: Halt::new(device), queue: VecDeque::new() })
+    }
 }
 
 impl Learner {
@@ -136,7 +172,8 @@ impl Learner {
         let Enqueued { losses, gradients } = enqueue(&gpt, &self.windows, progress.windows..next, passes)?;
         let decision = in_flight.halt.decide(&gpt, &gradients, losses, config.grad_clip);
         let gpt = self.optimizer.step_as_decided(gpt, gradients, &decision, learning_rate);
-        in_flight.push(progress, learning_rate, decision);
+        let before = [progress.step, progress.windows, progress.tokens];
+        in_flight.queue.push_back(Handed { before, learning_rate, decision });
         progress.step += 1;
         progress.windows = next;
         progress.tokens += config.tokens_per_step();
@@ -152,13 +189,16 @@ impl Learner {
     /// When the device failed.
     pub fn drain(&mut self, most: usize) -> Result<Drained> {
         let mut results = Vec::new();
-        while let Some(handed) = self.in_flight.as_mut().and_then(|in_flight| in_flight.oldest_beyond(most)) {
-            let ([step, window, tokens], learning_rate) = (handed.before, handed.learning_rate);
-            let Decided { loss, grad_norm, scale, taken } = handed.decision.wait()?;
+        while let Some(in_flight) = self.in_flight.as_mut().filter(|in_flight| in_flight.queue.len() > most)
+            && let Some(handed) = in_flight.queue.pop_front()
+        {
+            let Handed { before: [step, window, tokens], learning_rate, decision } = handed;
+            let Decided { loss, grad_norm, scale, taken } = decision.wait()?;
             if !taken {
                 (self.progress.step, self.progress.windows, self.progress.tokens) = (step, window, tokens);
                 self.optimizer.rewind(step);
-                self.in_flight.iter_mut().for_each(InFlight::clear);
+                in_flight.queue.clear();
+                in_flight.halt.release();
                 return Ok(Drained { results, rewound: true });
             }
             // The guard would have said the same of a step that is finite; it remembers the norm.

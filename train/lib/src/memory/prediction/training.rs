@@ -6,10 +6,9 @@
 
 use ember_model::{GptConfig, operations::Operations};
 
-use super::walk::{Costs, Products, Walk};
-use super::{Kernels, Parts, Prediction, Sizes, bytes};
+use super::walk::{Costs, Walk};
+use super::{Kernels, Parts, Prediction, Sizes, bytes, rows_at_once};
 use crate::config::{OptimizerKind, Precision, TrainConfig};
-use crate::memory::evaluation;
 use crate::step::gradient::{MOST_LOGITS, MOST_LOGITS_ON_GPU};
 
 /// What training by `config` needs at its worst moment, be that a step, an evaluation or a save.
@@ -20,7 +19,7 @@ pub fn training(config: &TrainConfig, shape: &GptConfig, kernels: Kernels) -> Pa
     let step = Step::new(config, shape, kernels);
     let mut parts = step.parts();
     let lasting = parts.weights_bytes + parts.moments_bytes;
-    let rows = evaluation::rows_at_once(config.context_length, shape.vocab_size);
+    let rows = rows_at_once(config.context_length, shape.vocab_size);
     let scoring = Prediction::new(shape, Sizes { batch: rows, time: config.context_length }, kernels).score();
     let evaluating = lasting + scoring.peak_bytes - scoring.weights_bytes;
     // The moments are copied out to be written.
@@ -193,19 +192,11 @@ impl<'a> Step<'a> {
         self.precision != Precision::F32
     }
 
-    fn products(&self) -> Products {
-        match self.precision {
-            Precision::F32 => Products::Float32,
-            Precision::Bf16 => Products::Halves,
-            Precision::F16 => Products::Widened,
-        }
-    }
-
     fn pass(&self) -> Pass {
         let tied = if self.shape.tied_head { bytes(self.shape.vocab_size * self.shape.n_embd) } else { 0 };
         let Operations { embedding, block, n_layer, head } = self.shape.operations();
         let [embedding, block, head] = [embedding, block, head].map(|operations| {
-            let costs = operations.iter().map(|op| Costs::new(op, self.sizes, self.products(), tied));
+            let costs = operations.iter().map(|op| Costs::new(op, self.sizes, self.precision, tied));
             costs.collect::<Vec<_>>()
         });
         let below = keeps(&embedding) + n_layer as u64 * keeps(&block);
@@ -275,7 +266,7 @@ impl<'a> Step<'a> {
         let table = bytes(self.shape.vocab_size * self.shape.n_embd);
         let whole =
             Costs { input: head.input / pieces, output: self.logits_bytes(), keeps: head.keeps / pieces, ..*head };
-        let work = if self.products() == Products::Halves { (whole.input + whole.output) / 2 } else { head.work };
+        let work = if self.precision == Precision::Bf16 { (whole.input + whole.output) / 2 } else { head.work };
         let piece = Costs { work, ..whole };
         // The second of two whole pieces finds the table's gradient of the first there.
         let earlier = if all >= 2 * self.logits() { table } else { 0 };

@@ -3,6 +3,7 @@
 use ember_model::operations::{Kind, Operation, Residual};
 
 use super::{Sizes, bytes};
+use crate::config::Precision;
 
 /// One operation of the forward pass, in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +32,7 @@ impl Costs {
     /// rotary positions (whose backward turns back) and dropout (whose mask can be computed again)
     /// keep nothing. A tied head's gradient is one of its own until it is added to the embedding's,
     /// which the list counts.
-    pub fn new(operation: &Operation, Sizes { batch, time }: Sizes, products: Products, tied_table: u64) -> Self {
+    pub fn new(operation: &Operation, Sizes { batch, time }: Sizes, precision: Precision, tied_table: u64) -> Self {
         let Operation { name, n_in, n_out, residual, .. } = *operation;
         let (tokens, parameters) = (batch * time, operation.parameters());
         // Of what is added to every text there is one; what is turned stays where it is.
@@ -59,20 +60,20 @@ impl Costs {
             residual,
         };
         let is_float32 = keeps == 0 || name.starts_with("ln_");
-        if products == Products::Float32 || is_float32 {
+        if precision == Precision::F32 || is_float32 {
             return full;
         }
         // A product keeps its weight in the half type too.
         let weight = if name == "lm_head" { tied.max(full.parameters) } else { full.parameters };
         let keeps = full.keeps / 2 + weight / 2;
         let is_product = parameters > 0 || name == "lm_head";
-        if products == Products::Halves && is_product {
+        if precision == Precision::Bf16 && is_product {
             // Gradients in halves; the logits' comes in float32, and their input's is that first.
             let copies = if name == "lm_head" { (full.input + full.output) / 2 } else { full.output / 2 };
             let [input, output] = if name == "lm_head" { [full.input, full.output] } else { [full.input / 2, 0] };
             return Self { input, output, keeps, work: copies, ..full };
         }
-        if products == Products::Halves && matches!(name, "attention" | "gelu") {
+        if precision == Precision::Bf16 && matches!(name, "attention" | "gelu") {
             // Attention makes its output and its input's gradient in float32 before it puts them
             // away, GELU nothing.
             let made = |value: u64| if name == "attention" { value } else { 0 };
@@ -86,17 +87,6 @@ impl Costs {
         let output = if name == "attention" { full.output } else { 0 };
         Self { keeps, work: copies + output + full.input / 2, forward_work: copies, ..full }
     }
-}
-
-/// What products multiply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Products {
-    /// float32, which is also what everything is stored in.
-    Float32,
-    /// Halves that are made float32 first: float16.
-    Widened,
-    /// Halves, from where they are stored: bfloat16.
-    Halves,
 }
 
 /// A backward on its way.

@@ -11,7 +11,7 @@ use super::jsonl;
 use super::metrics::{Row, RunFacts};
 use super::tensorboard::{EventFile, has_events};
 use crate::error::{LogError, Result};
-use crate::run::folder::RunFolder;
+use crate::run::folder::{CONFIG, METRICS, RunFolder, SAMPLES, SAMPLES_LOG};
 use crate::run::sample::{self, Sample};
 
 /// The records of a run, as the process that keeps them has them open, or another of its group.
@@ -36,16 +36,16 @@ impl Records {
     /// # Errors
     /// When a file cannot be read or made; the line names it.
     pub fn open(run: &RunFolder, facts: RunFacts, step: u64, tensorboard: bool) -> Result<Self, LogError> {
-        let samples = run.samples_log();
+        let samples = run.file(SAMPLES).join(SAMPLES_LOG);
         make_folder_of(&samples)?;
-        let rows: Vec<Row> = jsonl::read(&run.metrics())?;
+        let rows: Vec<Row> = jsonl::read(&run.file(METRICS))?;
         let mut events = None;
         if tensorboard {
-            let folder = run.tensorboard();
+            let folder = run.file("tensorboard");
             let is_first = !has_events(&folder);
             let mut file = EventFile::create(&folder, if is_first { 0 } else { step + 1 })?;
             if is_first {
-                let config = fs::read_to_string(run.config()).at("cannot read", run.config())?;
+                let config = fs::read_to_string(run.file(CONFIG)).at("cannot read", run.file(CONFIG))?;
                 file.text(0, "config.toml", &config)?;
                 rows.iter().try_for_each(|row| file.row(row))?;
                 for sample in jsonl::read::<Sample>(&samples)? {
@@ -54,7 +54,7 @@ impl Records {
             }
             events = Some(file);
         }
-        let (metrics, samples) = (jsonl::Log::open(&run.metrics())?, jsonl::Log::open(&samples)?);
+        let (metrics, samples) = (jsonl::Log::open(&run.file(METRICS))?, jsonl::Log::open(&samples)?);
         let mut records = Self(Some(OpenLogs { metrics, samples, events }));
         if rows.is_empty() {
             records.append(&Row { run: Some(facts), ..Row::default() })?;
@@ -106,9 +106,9 @@ impl Records {
 /// When a log is damaged or cannot be replaced; the line names it.
 pub fn cut_back(run: &RunFolder, step: u64, evaluated: bool) -> Result<(), LogError> {
     let stays = |row: &jsonl::Stepped| row.step < step || row.step == step && (evaluated || row.eval_s.is_none());
-    jsonl::cut_back(&run.metrics(), stays)?;
-    jsonl::cut_back(&run.samples_log(), |row| row.step < step)?;
-    let folder = run.samples();
+    jsonl::cut_back(&run.file(METRICS), stays)?;
+    jsonl::cut_back(&run.file(SAMPLES).join(SAMPLES_LOG), |row| row.step < step)?;
+    let folder = run.file(SAMPLES);
     for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let of = name.to_str().and_then(|name| name.strip_prefix("step-")?.strip_suffix(".txt")?.parse::<u64>().ok());

@@ -1,7 +1,6 @@
 //! Runs beside each other: which there are, what each tells of itself in a line, which has learned
 //! a text best, and how one is removed.
 
-mod contents;
 mod removal;
 mod summary;
 #[cfg(test)]
@@ -13,9 +12,8 @@ use std::path::{Path, PathBuf};
 use ember_decoding::run_folder::RUNS;
 use ember_host::file_error::At;
 
-use self::contents::REMOVING;
-use super::folder::LOCK;
 use crate::error::FolderError;
+use removal::is_run;
 
 pub use removal::Removal;
 pub use summary::{State, Summary};
@@ -64,12 +62,4 @@ pub fn named(name: &Path) -> Result<PathBuf, FolderError> {
         true => Err(FolderError::NoRun(path)),
         false => Err(FolderError::Missing(path)),
     }
-}
-
-/// Whether a run was begun in this folder: also where it ended before its first step, and where it
-/// is half removed.
-fn is_run(folder: &Path) -> bool {
-    let has = |name: &str| folder.join(name).exists();
-    let begun = has("config.toml") && (has("metrics.jsonl") || has("checkpoints"));
-    begun || (has("config.toml") || has("data")) && has(LOCK) || has(REMOVING)
 }

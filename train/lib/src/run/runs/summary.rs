@@ -7,11 +7,12 @@ use ember_data::prepare::Manifest;
 use ember_decoding::run_folder::RUNS;
 use serde::{Serialize, Serializer};
 
-use super::contents::REMOVING;
-use crate::evaluations::{Best, Evaluations};
-use crate::run::folder::{self, Pointer, RunFolder, step_of};
+use super::removal::REMOVING;
+use crate::error::LogError;
+use crate::run::folder::{METRICS, Pointer, RunFolder, step_of};
 use crate::run::report::{Row, jsonl};
-use crate::{error::LogError, run::disk::used_bytes, run::text::data_folder};
+use crate::run::{folder::used_bytes, text::data_folder};
+use crate::step::progress::{Best, Evaluations};
 
 /// Whether a run is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -78,7 +79,7 @@ impl Summary {
         // Not as a TrainConfig: runs of other versions have other keys.
         let config: toml::Table = config.parse().unwrap_or_default();
         let number = |key: &str| config.get(key).and_then(toml::Value::as_integer).map(|number| number as u64);
-        let log = folder::metrics(path);
+        let log = path.join(METRICS);
         let (rows, problem): (Vec<Row>, _) = match jsonl::read(&log) {
             Ok(rows) => (rows, None),
             Err(error) => (Vec::new(), Some(error)),
@@ -176,7 +177,7 @@ fn name_alone(path: &Path) -> String {
 /// When a step of the run was last logged or saved, else when it was begun.
 fn trained(run: &Path) -> f64 {
     let changed = |path: &Path| fs::metadata(path).and_then(|data| data.modified()).ok();
-    let last = changed(&folder::metrics(run)).max(changed(&run.join("latest"))).or_else(|| changed(run));
+    let last = changed(&run.join(METRICS)).max(changed(&run.join("latest"))).or_else(|| changed(run));
     last.and_then(|time| time.duration_since(UNIX_EPOCH).ok()).unwrap_or_default().as_secs_f64()
 }
 

@@ -2,8 +2,9 @@
 use ember_data::prepare::{Input, PrepareOptions, Silent, prepare};
 use tempfile::TempDir;
 
+use super::removal::REMOVING;
 use super::*;
-use crate::run::folder::RunFolder;
+use crate::run::folder::{LOCK, RunFolder};
 
 /// A run in `place` that stands at `step` of 20, with this validation loss there.
 fn run(place: &TempDir, name: &str, step: u64, val_loss: f64) -> PathBuf {

@@ -40,13 +40,10 @@ pub struct Guard {
 /// What is to be done with a gradient.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Verdict {
-    /// A step along it times `scale`.
-    Take {
-        /// What clipping multiplies the gradient by.
-        scale: f64,
-        /// How many times the usual length it was, where that made it a spike.
-        spike: Option<f64>,
-    },
+    /// A step along it times `scale`, which is what clipping makes it; `spike` says how many times
+    /// the usual length it was, where that made it a spike.
+    #[allow(missing_docs)]
+    Take { scale: f64, spike: Option<f64> },
     /// No step: it is so many times as long as usual.
     LeaveOutSpike(f64),
     /// No step: it, or the loss, is not finite.

@@ -1,0 +1,141 @@
+//! Why a run cannot begin: its configuration, its text, the checkpoint to begin from, the memory.
+#![allow(missing_docs)] // a field is what the message calls it
+
+use std::{io, path::PathBuf};
+
+use ember_host::file_error::FileError;
+use ember_kernels::limits::LimitError;
+
+use crate::units::bytes;
+
+/// An error of what this crate stands on, or of a caller's own closure.
+pub type Cause = Box<dyn std::error::Error + Send + Sync>;
+
+/// Why a configuration cannot run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("{path}: cannot read the configuration: {reason}; check the path")]
+    File { path: PathBuf, reason: io::Error },
+    /// Something in a file is wrong.
+    #[error("{path}")]
+    InFile { path: PathBuf, source: Box<ConfigError> },
+    /// The text is not TOML.
+    #[error("line {line} is not TOML: {message}; write one `key = value` a line")]
+    NotToml { line: usize, message: String },
+    /// A section of this name, as `[name]`.
+    #[error("[{0}] is a section; keys are flat here, so write them without sections")]
+    Section(String),
+    /// An assignment that assigns nothing.
+    #[error("{0} has no \"=\"; write key=value, as in max_steps=500")]
+    NoEquals(String),
+    /// There is no such key.
+    #[error("there is no key \"{name}\"{}", nearest.map(|right| format!("; did you mean \"{right}\"?")).unwrap_or_default())]
+    UnknownKey { name: String, nearest: Option<&'static str> },
+    /// A value out of range.
+    #[error("{name} = {value} is not allowed; it takes: {takes}")]
+    NotAllowed { name: &'static str, value: String, takes: String },
+    /// A key that a complete configuration must have.
+    #[error("{name} is missing; give it a value ({range})")]
+    Missing { name: &'static str, range: String },
+    /// Values that are no configuration, by what the reader says.
+    #[error("the configuration cannot be read: {0}")]
+    Unreadable(String),
+    /// A configuration that TOML cannot hold, by what the writer says.
+    #[error("the configuration cannot be written: {0}")]
+    Unwritable(String),
+    /// Values that do not go together, or not with the checkpoint that a run begins from, or not
+    /// with the step that it has come to: one line that names the keys.
+    #[error("{0}")]
+    Contradiction(String),
+    /// Heads that are too wide for the device's kernels.
+    #[error(transparent)]
+    WideHeads(LimitError),
+    /// A key that decides what is learned is to change in the middle of a run.
+    #[error("{assignment}: {name} cannot change in the middle of a run, which would no longer be the same run; these can: {}", can.join(", "))]
+    Fixed { assignment: String, name: String, can: &'static [&'static str] },
+    /// The device cannot multiply in the type that was asked for.
+    #[error("precision = {precision}: {device} ({name}) {problem}; use f32, or another device")]
+    Precision { precision: &'static str, device: String, name: String, problem: String },
+    /// A recipe without a text, whose tokenizer does not say how many tokens it has.
+    #[error(
+        "{recipe}: the number of tokens cannot be told from tokenizer = \"{tokenizer}\"; name a size, as in bpe:SIZE"
+    )]
+    VocabSize { recipe: PathBuf, tokenizer: String },
+    /// A tokenizer that there is not.
+    #[error("tokenizer {tokenizer}: {reason}")]
+    Tokenizer { tokenizer: String, reason: String },
+}
+
+/// Why the text of a run cannot be found.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TextError {
+    /// There is nothing of that name.
+    #[error("{0} does not exist; name a run's folder")]
+    Missing(PathBuf),
+    /// A checkpoint that stands by itself.
+    #[error("{0} is a checkpoint without its run, so what it was trained on is not known; name a run's folder")]
+    NoRun(PathBuf),
+    /// A folder that a configuration cannot name, since its name is not UTF-8.
+    #[error("the name of {0} is not UTF-8; rename it")]
+    NotUtf8(PathBuf),
+    /// The run's tokens cannot be read.
+    #[error("the text of {run}")]
+    OfRun { run: PathBuf, source: Cause },
+    /// A file or folder cannot be found.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// Why a run cannot begin from a checkpoint.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InitError {
+    /// It cannot be opened.
+    #[error("init")]
+    Open(#[source] Cause),
+    /// The checkpoint in this folder has no tokenizer.
+    #[error(
+        "{0} has no tokenizer.json (nor vocab.json with merges.txt), so the text cannot become this model's tokens; put the model's \
+         own tokenizer there"
+    )]
+    NoTokenizer(PathBuf),
+    /// Its tokenizer is another model's.
+    #[error(
+        "{folder}: its tokenizer has {tokens} tokens, but its config.json says vocab_size {vocab_size}: the model has no embedding for \
+         the others; put the model's own tokenizer there"
+    )]
+    ForeignTokenizer { folder: PathBuf, tokens: usize, vocab_size: usize },
+    /// The text was prepared with another tokenizer.
+    #[error("{data} was prepared with {what}")]
+    OtherTokenizer { data: PathBuf, folder: PathBuf, what: String },
+    /// The text has characters that the tokenizer lacks.
+    #[error("the model in {folder} has no token for some of this text")]
+    UnknownCharacters { folder: PathBuf, source: Cause },
+    /// The checkpoint that a run began from is gone or damaged.
+    #[error("cannot begin from {folder}")]
+    Gone { folder: PathBuf, source: Cause },
+    /// The checkpoint in this folder, which a run began from, is another now.
+    #[error("{0} is no longer what the run began from")]
+    Changed(PathBuf),
+}
+
+/// A run whose smallest pass needs more memory than there is.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("training does not fit into memory: {} about {} ({}), and {why_not}; make n_layer, n_embd, context_length or the vocabulary \
+     smaller", match windows {
+        1 => "one window at a time needs".to_owned(),
+        windows => format!("{windows} windows at a time need"),
+    }, bytes(*peak_bytes), parts.iter().map(|(part, size)| format!("{part} {}", bytes(*size))).collect::<Vec<_>>().join(", "))]
+pub struct DoesNotFit {
+    /// Windows of its pass.
+    pub windows: usize,
+    /// Bytes that it needs at its worst moment.
+    pub peak_bytes: u64,
+    /// Of them each part at its largest, by what it is for.
+    pub parts: Vec<(&'static str, u64)>,
+    /// What there is, in one clause.
+    pub why_not: String,
+}

@@ -1,0 +1,200 @@
+//! Why a run cannot go on: its folder, its checkpoints and logs, the processes, what they compute.
+#![allow(missing_docs)] // a field is what the message calls it
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use ember_host::file_error::FileError;
+
+use super::begin::Cause;
+use crate::units::bytes;
+
+/// Why a folder is no run's, or not this process's.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FolderError {
+    /// A new run is to be made in a folder where one is.
+    #[error("{0} holds a run already; resume it, or choose another folder")]
+    HoldsRun(PathBuf),
+    /// A new run is to be made where this file is.
+    #[error("{0} is a file; name a folder")]
+    IsFile(PathBuf),
+    /// A new run is to be made among somebody's files.
+    #[error(
+        "{path} holds other files, {name} among them, and they might be overwritten; name a folder that is new or empty"
+    )]
+    Foreign { path: PathBuf, name: String },
+    /// A new folder cannot be made.
+    #[error("cannot create the run folder {path}; choose another")]
+    Create { path: PathBuf, source: io::Error },
+    /// There is no run in this folder.
+    #[error("{0} is not a run folder (it has no config.toml); name the folder of a run")]
+    NoRun(PathBuf),
+    /// There is nothing of that name.
+    #[error("there is no run {0}; name one that is there")]
+    Missing(PathBuf),
+    /// A folder that neither is a run nor holds one.
+    #[error("{0} is no run and holds none; name a run, or a folder of runs")]
+    NoRuns(PathBuf),
+    /// A run is to be removed beside which something else lies.
+    #[error("{path} holds what no run left there, {file} for one; move that elsewhere first")]
+    NotOnlyRun { path: PathBuf, file: PathBuf },
+    /// Another process trains the run in this folder.
+    #[error("{0} is in use by another process; wait for it to end, or stop it first")]
+    InUse(PathBuf),
+    /// A pointer names what is not there.
+    #[error("{pointer} names {folder}, which is not there; write the name of a folder in checkpoints/ into it")]
+    DanglingPointer { pointer: PathBuf, folder: PathBuf },
+    /// A file in it cannot be read or written.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// Why a checkpoint cannot be saved or taken up.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CheckpointError {
+    /// It cannot be written; all that was saved before is there.
+    #[error("could not save step {step} ({}free some space and resume)", whole(latest.as_deref()))]
+    Save { step: u64, run: PathBuf, latest: Option<PathBuf>, source: Cause },
+    /// The run has none in this folder.
+    #[error("{0} holds no checkpoint")]
+    None(PathBuf),
+    /// The list of its files, this one, is gone.
+    #[error("{0} is missing from its checkpoint; use another one")]
+    NoChecksums(PathBuf),
+    /// Inference's part of a checkpoint alone is in this folder.
+    #[error("{0} holds no training state, only a model to generate with; resume a run folder instead")]
+    NoState(PathBuf),
+    /// Where the run stands cannot be read.
+    #[error("{file} is damaged; resume from another checkpoint")]
+    DamagedState { file: PathBuf, source: serde_json::Error },
+    /// Where the run stands by this file cannot be.
+    #[error("{0} is damaged: fewer windows than steps")]
+    ImpossibleState(PathBuf),
+    /// The optimizer cannot take up its moments.
+    #[error("{file}")]
+    Moments { file: PathBuf, source: OptimizerError },
+    /// The average of the weights is gone from this folder, or was never there.
+    #[error("{0} is missing, so ema_decay was 0 when it was saved; put it back in config.toml")]
+    NoAverage(PathBuf),
+    /// It was learned from another text.
+    #[error("{data} has another {what} than the one that {run} has learned from; put the folder back as it was")]
+    OtherText { data: PathBuf, what: &'static str, run: PathBuf },
+    /// The configuration or the text in this run's folder make another model.
+    #[error("{0}: its config.toml or data no longer describe the model in its checkpoint; put back what was changed")]
+    OtherModel(PathBuf),
+}
+
+fn whole(latest: Option<&Path>) -> String {
+    latest.map_or_else(String::new, |latest| format!("{} is whole; ", latest.display()))
+}
+
+/// Why an optimizer cannot take up what was stored.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OptimizerError {
+    /// Another kind was stored.
+    #[error(
+        "these are the moments of optimizer = \"{was}\", not of \"{is}\"; write optimizer = \"{was}\" into config.toml"
+    )]
+    OtherKind { was: &'static str, is: &'static str },
+    /// A parameter's moment is missing, or has another size.
+    #[error("the stored optimizer has no {kind} moment of size {size} for {parameter}")]
+    NoMoment { kind: &'static str, size: usize, parameter: String },
+}
+
+/// Why a run cannot go on along its gradients.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GuardError {
+    /// Too many batches were left out.
+    #[error(
+        "one more batch than max_skipped_batches = {most} had a loss or gradient that is not finite; step {step} is saved: look \
+         at reports/, lower learning_rate in a new run, or resume with a larger one"
+    )]
+    SkippedTooMany { most: u64, step: u64 },
+    /// Weights ceased to be finite.
+    #[error("{parameter} {place:?} is no longer finite, though every gradient was; these weights are not saved: {}", match saved {
+            Some(saved) => format!("{} is whole, and a resume goes on from there", saved.display()),
+            None => "no checkpoint was saved yet; begin again with a lower learning_rate".to_owned(),
+        })]
+    DamagedWeights { parameter: String, place: Vec<usize>, saved: Option<PathBuf> },
+}
+
+/// Why processes cannot train together.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GroupError {
+    /// A launcher started so many processes of a program that cannot speak to them.
+    #[error("{0} processes of a program that was built without MPI were started, and they would write into one folder")]
+    NoMpi(usize),
+    /// The launcher's MPI is another than the program's.
+    #[error(
+        "the launcher started {launched} processes, but MPI sees {seen}; start them with the mpirun of the MPI that this program \
+         was built with"
+    )]
+    OtherMpi { launched: usize, seen: usize },
+    /// Something else of MPI failed.
+    #[error("MPI was begun twice in one process")]
+    BegunTwice,
+    /// The windows of a step do not divide.
+    #[error(
+        "the {windows} windows of a step (batch_size times grad_accum_steps) do not divide among {processes} processes; start a \
+         number of processes that divides {windows}, or choose another batch_size"
+    )]
+    UnequalShares { windows: usize, processes: usize },
+    /// A process reads another text: what of it is not the same.
+    #[error("it reads another {0} than that of rank 0; let all see the same folder")]
+    OtherText(&'static str),
+    /// The process of this rank has come to other weights.
+    #[error(
+        "the process of rank {0} has come to other weights than that of rank 0, as happens between devices or processors of \
+         different kinds; they are not saved: resume with processes of one kind, or with EMBER_SIMD=avx2 for all of them where \
+         only the processors differ"
+    )]
+    OtherWeights(usize),
+    /// The error of a process that does not lead, said by itself.
+    #[error("the process of rank {rank}")]
+    OfRank { rank: usize, source: Cause },
+    /// Another process failed, and says why; the code is what the caller made of its error.
+    #[error("another process says why (exit code {0})")]
+    SaidElsewhere(u8),
+}
+
+/// What is said where a row cannot be appended.
+pub const CANNOT_APPEND: &str = "cannot append; is the disk full?";
+
+/// Why a log cannot be written or read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LogError {
+    /// It cannot be opened, appended to or read.
+    #[error("{path}: {problem}")]
+    Io { path: PathBuf, problem: &'static str, source: io::Error },
+    /// Rows cannot be taken away.
+    #[error("{path}: cannot cut the log back; is the disk full?")]
+    CutBack { path: PathBuf, source: FileError },
+    /// A line in its middle is broken.
+    #[error("{path}: line {line} is not a row of this log ({reason}); remove that line")]
+    Row { path: PathBuf, line: usize, reason: serde_json::Error },
+    /// It is no text of JSON objects.
+    #[error("{path} is damaged")]
+    Damaged { path: PathBuf, source: serde_json::Error },
+    /// Another file cannot be made, read or removed.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A row that JSON cannot hold.
+    #[error(transparent)]
+    Unwritable(#[from] serde_json::Error),
+}
+
+/// A save that the disk has no room for.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the disk is full: {} are needed and {} are free", bytes(*needed), bytes(*free))]
+pub struct DiskFull {
+    /// Bytes that it takes.
+    pub needed: u64,
+    /// Bytes that there are.
+    pub free: u64,
+}
