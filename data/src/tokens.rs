@@ -27,26 +27,17 @@ const HEADER_BYTES: usize = 64;
 /// Why a token file cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // a field is what the message calls it
 pub enum Error {
     /// The system does not let the file be read or written.
     #[error(transparent)]
     File(#[from] FileError),
     /// Another kind of file, one of another version, or one that is not what was written.
     #[error("{path} {what}; prepare the text again")]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        what: String,
-    },
+    Damaged { path: PathBuf, what: String },
     /// An id to be written is none of the vocabulary.
     #[error("token id {id} is outside a vocabulary of {vocab_size}: the tokenizer contradicts its own size")]
-    OutsideVocabulary {
-        /// The id.
-        id: u32,
-        /// Every id is to be below this.
-        vocab_size: usize,
-    },
+    OutsideVocabulary { id: u32, vocab_size: usize },
 }
 
 impl Error {

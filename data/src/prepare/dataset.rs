@@ -25,6 +25,7 @@ pub struct Dataset {
 /// Why a prepared folder does not open.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // a field is what the message calls it
 pub enum OpenError {
     /// A file cannot be read.
     #[error(transparent)]
@@ -37,20 +38,10 @@ pub enum OpenError {
     Tokenizer(#[from] tokenizer::Error),
     /// What the folder says about itself cannot be understood.
     #[error("{path} is damaged; prepare the text again")]
-    Manifest {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: serde_json::Error,
-    },
+    Manifest { path: PathBuf, source: serde_json::Error },
     /// There is no prepared folder, or its files do not belong together.
     #[error("{path} {what}")]
-    Unusable {
-        /// The folder, or the file that is at fault.
-        path: PathBuf,
-        /// What is wrong with it, and what to do.
-        what: String,
-    },
+    Unusable { path: PathBuf, what: String },
 }
 
 fn unusable<T>(path: &Path, what: impl Into<String>) -> Result<T, OpenError> {

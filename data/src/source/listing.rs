@@ -12,16 +12,14 @@ use tempfile::NamedTempFile;
 
 /// One place that text comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // the variant says what its field is
 pub enum Input {
     /// A file, or a folder with all files under it.
     Path(PathBuf),
     /// Standard input: plain text or Parquet, compressed or not.
     Stdin,
     /// The built-in corpus.
-    Stories {
-        /// How many stories.
-        count: u64,
-    },
+    Stories { count: u64 },
 }
 
 /// How a file holds its documents.

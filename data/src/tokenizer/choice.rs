@@ -12,6 +12,7 @@ const MAX_BPE_VOCAB_SIZE: usize = 1 << 20;
 
 /// How text becomes tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // the variant says what its field is
 pub enum TokenizerChoice {
     /// Decided from the text: characters when it has at most 256 different ones and is under 20 MB,
     /// else `bpe:8192`.
@@ -21,11 +22,7 @@ pub enum TokenizerChoice {
     /// One token a byte.
     Bytes,
     /// Byte-level byte pair encoding, learnt from the text.
-    Bpe {
-        /// Number of token ids, `<|endoftext|>` included; fewer come out of a text too small to
-        /// learn so many.
-        vocab_size: usize,
-    },
+    Bpe { vocab_size: usize },
     /// An existing `tokenizer.json`, or a folder that holds one.
     File(PathBuf),
 }
