@@ -1,30 +1,20 @@
 //! `ember-train ledger`: what training and inference cost, measured on one batch of a run or a
 //! recipe.
 
-use std::path::{Path, PathBuf};
-
-use anyhow::{Context, Result, ensure};
-use clap::Args;
-use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_data::windows::{Batch, TrainWindows};
 use ember_data::{prepare::Dataset, random};
 use ember_decoding::run_folder;
-use ember_host::interrupt::Interrupt;
-use ember_model::device::Selected;
-use ember_model::{Gpt, GptConfig, checkpoint, folder};
+use ember_model::{Gpt, checkpoint, folder};
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use rand_chacha::rand_core::Rng;
-use serde::Serialize;
 
+use crate::prelude::*;
 use ember_study::ledger::modes::{Plan, Training};
 use ember_study::ledger::{Entry, Subject, growth, growth::Growth, meter::Meter, modes, page, table};
 use ember_training::config::{DeviceKind, Precision, Settings, TrainConfig, precision, textless};
 use ember_training::memory::prediction::{Kernels, Sizes};
 use ember_training::memory::{self, on_device::check_attention};
-use ember_training::{run::text::data_folder, step::optimizer::AdamWConfig, units::bytes};
-
-use crate::output::{json_line, json_lines, show, write_file};
-use crate::training::{run_of, select};
+use ember_training::{run::text::data_folder, step::optimizer::AdamWConfig};
 
 /// Arguments of `ledger`.
 #[derive(Args, Debug)]

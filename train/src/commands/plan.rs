@@ -1,12 +1,6 @@
 //! `ember-train plan`: what to train on a text in a given time, and what will come of it.
 
-use std::path::{Path, PathBuf};
-
-use anyhow::{Context, Result, bail, ensure};
-use clap::Args;
-use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_data::prepare::{Dataset, excerpt};
-use ember_host::interrupt::Interrupt;
 use serde_json::json;
 
 use ember_study::plan::check::{Check, check};
@@ -16,13 +10,10 @@ use ember_study::{error::Error, plan::speed::Timed, plan::text::Statistics};
 use ember_training::config::{ConfigError, DataConfig, DeviceKind, Settings, TrainConfig};
 use ember_training::memory;
 use ember_training::run::{Caller, Start, text};
-use ember_training::units::{bytes, duration, grouped, parse_bytes, short};
 
 use super::prepare::prepare_shown;
 use super::run::{LENGTH, minutes};
-use crate::output::{json_line, show, write_file};
-use crate::report::Screen;
-use crate::training::{recipe, set_seed};
+use crate::prelude::*;
 
 /// Minutes where nobody says how many: a coffee's worth, or a lunch's on a GPU, which is dearer to
 /// start.

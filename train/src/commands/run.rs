@@ -1,25 +1,17 @@
 //! `ember-train run`: a new run, from text to checkpoint.
 
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
-use clap::Args;
-use ember_cli::program::{CommonArgs, Notes, Outcome, UsageError};
 use ember_data::prepare::{Manifest, PrepareOptions};
-use ember_host::interrupt::Interrupt;
-use ember_model::{GptConfig, device::Selected};
 use ember_study::plan::{self, MEASURING, Request, fit::Estimate, propose, text::Statistics};
 use ember_training::config::{self, ConfigError, DeviceKind, Settings, TrainConfig};
 use ember_training::run::time_budget::{Pace, TimeBudget};
 use ember_training::run::{Caller, Chosen, Known, Start, Usual, folder::new_path, report::Reporter};
-use ember_training::units::{duration, parse_bytes};
 use ember_training::{distributed::all_ok, error::Error, memory::fit::Fit};
 
 use super::prepare::prepare_shown;
-use crate::training::{join, recipe, set_seed, train, voice};
-use crate::{output::show, report::Screen, wording::cause};
+use crate::prelude::*;
 
 /// The keys that say how long a run is.
 pub const LENGTH: [&str; 2] = ["max_steps", "lr_decay_steps"];

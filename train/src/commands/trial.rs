@@ -2,16 +2,12 @@
 //! tokens, to see whether the device's memory holds them. If it does not, it is this process that
 //! ends.
 
-use std::path::PathBuf;
-
-use anyhow::{Context, Result, anyhow};
 use burn::optim::GradientsAccumulator;
-use clap::Args;
-use ember_cli::program::{CommonArgs, Outcome};
 use ember_data::{random, windows::Batch};
-use ember_model::{Gpt, GptConfig, device};
+use ember_model::{Gpt, device};
 use rand_chacha::rand_core::Rng;
 
+use crate::prelude::*;
 use ember_training::config::{TrainConfig, precision::float_dtype};
 use ember_training::step::gradient::{Passes, pass};
 use ember_training::step::optimizer::{Optimizer, clip_scale, global_norm};
