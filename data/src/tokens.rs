@@ -12,11 +12,9 @@
 //! | 40..48 | xxh3 (64 bits) of the header before this |
 //! | 48..64 | zeros |
 
-use ember_host::file_error::{At, FileError};
-use ember_host::files;
+use ember_host::{file_error::At, file_error::FileError, files};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
-use std::{fs::File, ops::Range, sync::Arc};
+use std::{fs::File, ops::Range, path::Path, path::PathBuf, sync::Arc};
 use tempfile::NamedTempFile;
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 

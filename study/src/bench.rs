@@ -8,17 +8,14 @@
 
 use std::time::Instant;
 
-use burn::module::Module;
-use burn::optim::{GradientsAccumulator, GradientsParams};
+use burn::{module::Module, optim::GradientsAccumulator, optim::GradientsParams};
 use ember_data::windows::{Batch, TrainWindows, ValWindows};
-use ember_decoding::bench::Spread;
-use ember_decoding::bench::arithmetic::{Copy, Product};
+use ember_decoding::{bench::Spread, bench::arithmetic::Copy, bench::arithmetic::Product};
 use ember_model::{Gpt, GptConfig, device::Selected};
 use serde::Serialize;
 
 use crate::error::{Error, Result, proceed_if};
-use crate::ledger::meter::{MeasuredBy, Meter};
-use crate::plan::measure::Bench;
+use crate::{ledger::meter::MeasuredBy, ledger::meter::Meter, plan::measure::Bench};
 use ember_training::step::gradient::{Gradient, Passes, inputs, next_token_loss, pass};
 use ember_training::{config::TrainConfig, config::precision::float_dtype, memory::counting};
 

@@ -1,13 +1,11 @@
 //! All inputs as one stream of documents, which can be read more than once.
 
-use super::progress::{Progress, tell};
-use super::{error::Error, options::PrepareOptions};
+use super::{error::Error, options::PrepareOptions, progress::Progress, progress::tell};
 use crate::source::{self, Event, Input, LeftOut, Listing, Sink, TextFile};
 use crate::stories::story;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::{collections::BTreeSet, ops::Range};
+use std::{collections::BTreeSet, ops::Range, sync::atomic::AtomicU64, sync::atomic::Ordering};
 
 /// Stories told at once, on all cores.
 const STORIES: u64 = 4096;

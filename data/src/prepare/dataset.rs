@@ -1,12 +1,9 @@
 //! A prepared folder, opened only when whole and undamaged.
 
-use super::encode::SplitCounts;
-use super::manifest::{FORMAT_VERSION, Manifest};
+use super::{encode::SplitCounts, manifest::FORMAT_VERSION, manifest::Manifest};
 use crate::source::written_here::{MANIFEST, is_prepared};
-use crate::tokenizer::{self, Tokenizer};
-use crate::tokens::{self, TokenFile};
-use ember_host::file_error::{At, FileError};
-use ember_host::files::checksum;
+use crate::{tokenizer, tokenizer::Tokenizer, tokens, tokens::TokenFile};
+use ember_host::{file_error::At, file_error::FileError, files::checksum};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 

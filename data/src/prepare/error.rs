@@ -1,7 +1,6 @@
 //! Why a text cannot be prepared.
 
-use crate::tokenizer::{self, UnknownCharacter};
-use crate::{source, tokens};
+use crate::{source, tokenizer, tokenizer::UnknownCharacter, tokens};
 use ember_host::file_error::FileError;
 
 /// Why a text cannot be prepared.

@@ -34,9 +34,8 @@ pub use report::{RareCharacters, Report};
 pub use split::Duplicates;
 
 use crate::source::written_here::{MANIFEST, is_prepared};
-use crate::stories::{self, story};
 use crate::tokenizer::{self, Tokenizer, TokenizerChoice};
-use crate::windows::WindowRule;
+use crate::{stories, stories::story, windows::WindowRule};
 use corpus::Corpus;
 use ember_host::file_error::{At, FileError};
 use ember_host::files::{UNFINISHED, checksum, write_atomic};

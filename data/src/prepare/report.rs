@@ -1,9 +1,7 @@
 //! What preparing found in the text, as numbers and as a table to read.
 
-use super::survey::{SAMPLE_BYTES, Survey};
-use super::{corpus::Corpus, encode::Encoded, split::Duplicates};
-use crate::source::LeftOut;
-use crate::tokenizer::{END_OF_TEXT, Tokenizer};
+use super::{corpus::Corpus, encode::Encoded, split::Duplicates, survey::SAMPLE_BYTES, survey::Survey};
+use crate::{source::LeftOut, tokenizer::END_OF_TEXT, tokenizer::Tokenizer};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 

@@ -1,13 +1,11 @@
 //! Which files there are to read.
 
-use super::left_out::{LeftOut, LeftOutKind};
-use super::text::{SNIFFED_BYTES, check_kind};
 use super::{compression::Compression, error::Error, written_here};
+use super::{left_out::LeftOut, left_out::LeftOutKind, text::SNIFFED_BYTES, text::check_kind};
 use ember_host::file_error::{At, FileError, with_causes};
 use ember_host::files::UNFINISHED;
-use std::fs::File;
 use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::{fs::File, path::Path, path::PathBuf};
 use tempfile::NamedTempFile;
 
 /// One place that text comes from.

@@ -33,9 +33,7 @@ pub use left_out::{LeftOut, LeftOutKind};
 pub use listing::{Format, Input, Listing, TextFile};
 
 use ember_host::file_error::At;
-use std::fs::File;
-use std::io::{self, Read};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{fs::File, io, io::Read, sync::atomic::AtomicU64, sync::atomic::Ordering};
 
 /// Reads a file and hands its documents to `sink`; `read_bytes` grows by the bytes read from the
 /// disk.

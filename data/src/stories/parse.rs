@@ -1,7 +1,6 @@
 //! The chooser that reads: it follows a text and finds out which choices made it.
 
-use super::grammar::{Chooser, Words};
-use super::lexicon::Kind;
+use super::{grammar::Chooser, grammar::Words, lexicon::Kind};
 
 /// What is wrong with a text that is not one of our stories.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

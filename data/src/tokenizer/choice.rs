@@ -1,8 +1,7 @@
 //! Which tokenizer the user asks for.
 
 use super::error::Error;
-use std::path::{Path, PathBuf};
-use std::{fmt, str::FromStr};
+use std::{fmt, path::Path, path::PathBuf, str::FromStr};
 
 /// The smallest vocabulary that byte pair encoding can have: 256 bytes and `<|endoftext|>`.
 pub const MIN_BPE_VOCAB_SIZE: usize = 257;

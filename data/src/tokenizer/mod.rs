@@ -29,8 +29,7 @@ use characters::CharEncoder;
 use ember_host::{file_error::At, files::write_atomic};
 use library::{of_library, put_around};
 use serde_json::{Value, json};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::{path::Path, path::PathBuf, sync::Arc, sync::OnceLock};
 use tokenizers::pre_tokenizers::split::SplitPattern;
 use tokenizers::{DecoderWrapper, Model, ModelWrapper, PreTokenizerWrapper, Tokenizer as Library};
 

@@ -5,8 +5,7 @@ use std::ops::Range;
 use serde::Serialize;
 
 use super::novelty::{Ngrams, Novel, word_places};
-use super::spans::{longest_span, maximal_spans};
-use super::training_text::{Place, TrainingText};
+use super::{spans::longest_span, spans::maximal_spans, training_text::Place, training_text::TrainingText};
 
 /// From which length on a stretch counts as copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

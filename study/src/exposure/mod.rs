@@ -23,8 +23,7 @@
 mod loops;
 mod page;
 
-use std::collections::HashSet;
-use std::ops::{ControlFlow, Range};
+use std::{collections::HashSet, ops::ControlFlow, ops::Range};
 
 use burn::tensor::{Int, Tensor, TensorData, activation::log_softmax};
 use ember_decoding::config::{GenerationConfig, Strategy};

@@ -2,8 +2,7 @@
 
 use std::time::Instant;
 
-use burn::backend::autodiff::NodeId;
-use burn::tensor::{Device, Tensor};
+use burn::{backend::autodiff::NodeId, tensor::Device, tensor::Tensor};
 use ember_kernels::is_cpu;
 use serde::Serialize;
 

@@ -5,11 +5,9 @@ use ember_model::device::Selected;
 use serde::Serialize;
 
 use super::{Proposal, measure::Bench};
-use crate::error::{Error, Result};
-use crate::ledger::meter::{MeasuredBy, Meter};
+use crate::{error::Error, error::Result, ledger::meter::MeasuredBy, ledger::meter::Meter};
 use ember_training::memory::prediction::{Kernels, Parts, training::Step};
-use ember_training::run::text::windows;
-use ember_training::step::gradient::{Passes, next_token_loss};
+use ember_training::{run::text::windows, step::gradient::Passes, step::gradient::next_token_loss};
 
 /// What was predicted of a step, and what it took.
 #[derive(Clone, Copy, Debug, Serialize)]

@@ -1,11 +1,9 @@
 //! How fast the device trains: short steps of a few runs that are considered, timed.
 
-use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::{ops::Range, time::Duration, time::Instant};
 
 use burn::{module::Module, tensor::FloatDType};
-use ember_data::prepare::Dataset;
-use ember_data::windows::{TrainWindows, ValWindows};
+use ember_data::{prepare::Dataset, windows::TrainWindows, windows::ValWindows};
 use ember_kernels::is_cpu;
 use ember_model::{Gpt, GptConfig, device::Selected};
 

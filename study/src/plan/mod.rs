@@ -30,8 +30,7 @@ use ember_training::config::{
 };
 use ember_training::memory::fit::{Undecided, fit_to_memory, share_of};
 use ember_training::memory::prediction::{Kernels, Parts, training};
-use ember_training::units::{grouped, short};
-use ember_training::{note::Note, run::time_budget::Pace};
+use ember_training::{note::Note, run::time_budget::Pace, units::grouped, units::short};
 use fit::{Estimate, Fit, Run, parameters_of_the_fit};
 use measure::{Candidate, sizes};
 use speed::Speed;

@@ -11,8 +11,7 @@ use std::{collections::BTreeMap, path::Path};
 use serde::Serialize;
 
 use crate::error::{Error, Result};
-use ember_training::run::report::{Row, jsonl};
-use ember_training::run::{folder, sample::Sample};
+use ember_training::{run::folder, run::report::Row, run::report::jsonl, run::sample::Sample};
 
 pub use page::page;
 

@@ -12,9 +12,8 @@ use serde_json::{Value, json};
 use ember_study::bench::{Speed, Task, measure};
 use ember_training::config::{self, ConfigError, Precision, Settings, TrainConfig, precision, textless};
 use ember_training::memory::fit::{Undecided, fit_to_memory};
-use ember_training::memory::on_device::keeps_freed_memory;
-use ember_training::memory::{self, prediction::Kernels};
 use ember_training::run::{check_size, device_kind, text::data_folder, text::windows};
+use ember_training::{memory, memory::on_device::keeps_freed_memory, memory::prediction::Kernels};
 
 use crate::prelude::*;
 

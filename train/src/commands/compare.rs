@@ -1,7 +1,6 @@
 //! `ember-train compare`: runs beside each other.
 
-use std::collections::BTreeMap;
-use std::io::{IsTerminal, Write};
+use std::{collections::BTreeMap, io::IsTerminal, io::Write};
 
 use clap::ValueEnum;
 use ember_cli::terminal::{self, printable};

@@ -1,8 +1,7 @@
 //! `ember-train ledger`: what training and inference cost, measured on one batch of a run or a
 //! recipe.
 
-use ember_data::windows::{Batch, TrainWindows};
-use ember_data::{prepare::Dataset, random};
+use ember_data::{prepare::Dataset, random, windows::Batch, windows::TrainWindows};
 use ember_decoding::run_folder;
 use ember_model::{Gpt, checkpoint, folder};
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};

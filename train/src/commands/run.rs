@@ -1,7 +1,6 @@
 //! `ember-train run`: a new run, from text to checkpoint.
 
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::{process::Command, process::Stdio, time::Duration, time::Instant};
 
 use ember_data::prepare::{Manifest, PrepareOptions};
 use ember_study::plan::{self, MEASURING, Request, fit::Estimate, propose, text::Statistics};

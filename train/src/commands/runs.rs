@@ -9,8 +9,7 @@ use clap::Subcommand;
 use ember_cli::terminal;
 use ember_decoding::run_folder::RUNS;
 use ember_study::compare::aligned;
-use ember_training::run::runs::{Removal, Summary};
-use ember_training::{error::FolderError, run::runs};
+use ember_training::{error::FolderError, run::runs, run::runs::Removal, run::runs::Summary};
 use serde_json::json;
 
 /// Arguments of `runs`.

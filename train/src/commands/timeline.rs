@@ -1,7 +1,6 @@
 //! `ember-train timeline`: the same prompt through training.
 
-use std::collections::BTreeMap;
-use std::io::{IsTerminal, Write};
+use std::{collections::BTreeMap, io::IsTerminal, io::Write};
 
 use ember_cli::terminal::{self, printable};
 

@@ -5,9 +5,8 @@ use ember_decoding::sequences::{ModelSequences, Sequences};
 use ember_model::Gpt;
 
 use super::{Bench, Observed, Plan, difference_at, inference_operations, observe, positive, timed, values};
-use crate::error::Result;
 use crate::ledger::facts::{DECODE, DECODE_UNCACHED, PREFILL};
-use crate::ledger::{Entry, flops, flops::looked_at, meter::nodes_made};
+use crate::{error::Result, ledger::Entry, ledger::flops, ledger::flops::looked_at, ledger::meter::nodes_made};
 use ember_training::memory::prediction::{Parts, Sizes};
 
 impl Bench<'_> {
