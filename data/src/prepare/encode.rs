@@ -1,7 +1,7 @@
 //! The second reading of the text: every document becomes tokens, on all cores, and is written to
 //! its side in order.
 
-use super::{corpus::Corpus, error::Error, progress::Progress, split::Side, split::Split};
+use super::{corpus::Corpus, error::Error, options::Progress, split::Side, split::Split};
 use crate::{source::Event, tokenizer, tokenizer::Tokenizer, tokens, tokens::TokenWriter};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};

@@ -2,7 +2,7 @@
 
 use super::corpus::{Corpus, Reading, Source};
 use super::split::{ContentHash, Duplicates, Split, SplitBuilder};
-use super::{error::Error, progress::Progress};
+use super::{error::Error, options::Progress};
 use crate::source::Event;
 use rayon::prelude::*;
 use std::collections::BTreeMap;

@@ -1,7 +1,8 @@
 //! Which files there are to read.
 
-use super::{compression::Compression, error::Error, written_here};
-use super::{left_out::LeftOut, left_out::LeftOutKind, text::SNIFFED_BYTES, text::check_kind};
+use super::left_out::{LeftOut, LeftOutKind, kind_of_folder};
+use super::text::{SNIFFED_BYTES, check_kind};
+use super::{compression::Compression, error::Error};
 use ember_host::file_error::{At, FileError, with_causes};
 use ember_host::files::UNFINISHED;
 use std::io::{self, Read, Write};
@@ -77,7 +78,7 @@ impl Listing {
         if !metadata.is_dir() {
             return Err(Error::unusable_path(path, "is not a file; pipe it into standard input instead"));
         }
-        match written_here::kind(path) {
+        match kind_of_folder(path) {
             Some(LeftOutKind::Run) => return Err(Error::Run(path.to_owned())),
             Some(_) => return Err(Error::Prepared(path.to_owned())),
             None => {}
@@ -105,7 +106,7 @@ impl Listing {
             let left_out = |kind, reason| LeftOut { name: name(), kind, reason };
             // Links to folders are not followed: they may lead in circles.
             if entry.file_type().at(DOING, folder)?.is_dir() {
-                if let Some(kind) = written_here::kind(&path) {
+                if let Some(kind) = kind_of_folder(&path) {
                     self.left_out.push(left_out(kind, name()));
                 } else if let Err(error) = self.add_folder(&path) {
                     self.left_out.push(left_out(LeftOutKind::Folder, with_causes(&error)));

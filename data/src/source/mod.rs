@@ -20,12 +20,11 @@ mod compression;
 mod error;
 mod event;
 mod jsonl;
-mod left_out;
+pub(crate) mod left_out;
 mod listing;
 mod parquet;
 mod text;
 mod utf16;
-pub(crate) mod written_here;
 
 pub use error::Error;
 pub use event::{Event, Sink};
