@@ -83,8 +83,8 @@ pub struct TokenFile {
     content: Arc<Content>,
     id_bytes: usize,
     count: usize,
-    vocab_size: usize,
-    checksum: u64,
+    pub(crate) vocab_size: usize,
+    pub(crate) checksum: u64,
 }
 
 enum Content {
@@ -174,16 +174,6 @@ impl TokenFile {
     /// Whether there is no token at all.
     pub fn is_empty(&self) -> bool {
         self.count == 0
-    }
-
-    /// Every id is below this.
-    pub fn vocab_size(&self) -> usize {
-        self.vocab_size
-    }
-
-    /// The checksum (xxh3, 64 bits) that the header promises.
-    pub fn checksum(&self) -> u64 {
-        self.checksum
     }
 
     /// Appends the ids of `range`, which must lie within the file, to `out`.
@@ -289,7 +279,8 @@ pub struct TokenWriter {
     file: BufWriter<NamedTempFile>,
     hash: Xxh3Default,
     block: Vec<u8>,
-    count: u64,
+    /// Ids written so far.
+    pub(crate) count: u64,
     vocab_size: usize,
 }
 
@@ -315,11 +306,6 @@ impl TokenWriter {
         self.file.write_all(&self.block).at("cannot write", &self.path)?;
         self.count += ids.len() as u64;
         Ok(())
-    }
-
-    /// Number of ids so far.
-    pub fn count(&self) -> u64 {
-        self.count
     }
 
     /// Completes the header, makes the file durable, gives it its name and returns its checksum.

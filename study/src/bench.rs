@@ -104,7 +104,7 @@ pub fn measure(task: Task, selected: &Selected, go_on: &dyn Fn() -> bool) -> Res
     let Task { config, shape, windows, warmup, steps } = task;
     let device = &selected.device;
     let mut meter = Meter::new(device)?;
-    let (mut bench, model_s) = meter.time(|| Bench::with_windows(config, shape, windows, selected))?;
+    let (mut bench, model_s) = meter.time(|| Bench::new(config, shape, windows, selected))?;
     let (first_step_s, peak_bytes) = first_steps(&mut bench, &mut meter)?;
     let reserved_bytes = device.memory_pool_usage().map(|usage| usage.bytes_reserved);
     counting::stop();
@@ -147,7 +147,7 @@ pub fn measure(task: Task, selected: &Selected, go_on: &dyn Fn() -> bool) -> Res
         model_s,
         first_step_s,
         peak_bytes,
-        measured_by: meter.measured_by(),
+        measured_by: meter.measured_by,
         reserved_bytes,
         flops_per_token: shape.training_flops_per_token(),
         flops_per_s: step_flops / step_s.median,
@@ -181,7 +181,7 @@ fn step_by_part(bench: &mut Bench, config: &TrainConfig, meter: &Meter) -> Resul
     let [mut data, mut forward, mut backward] = [0.0; 3];
     let passes = Passes::new(config, 0, 1.0);
     let (windows, range) = bench.windows();
-    let gpt = bench.gpt().ok_or(Error::NoModel)?;
+    let gpt = bench.gpt.as_ref().ok_or(Error::NoModel)?;
     for first in range.step_by(config.micro_batch) {
         let began = Instant::now();
         let batch = windows.batch(first, config.micro_batch)?;

@@ -17,7 +17,8 @@ const BYTES_TOLD: usize = 1 << 20;
 /// What the inputs hold.
 pub struct Corpus<'a> {
     options: &'a PrepareOptions,
-    listing: Listing,
+    /// What the folders hold, and what in them is not read.
+    pub listing: Listing,
     /// In the order of the inputs.
     parts: Vec<Part>,
 }
@@ -69,11 +70,6 @@ impl<'a> Corpus<'a> {
         Ok(corpus)
     }
 
-    /// What stands in the folders and is not read.
-    pub fn left_out(&self) -> &[LeftOut] {
-        &self.listing.left_out
-    }
-
     /// Goes on without files that a reading found to be unusable.
     ///
     /// # Errors
@@ -83,7 +79,7 @@ impl<'a> Corpus<'a> {
         self.parts.retain(|part| !matches!(part, Part::File(file) if file.found && names.contains(file.name.as_str())));
         self.listing.left_out.extend(unusable);
         if self.parts.is_empty() {
-            let told = LeftOut::told(self.left_out()).join("; ");
+            let told = LeftOut::told(&self.listing.left_out).join("; ");
             return Err(Error::unusable(format!("none of the files can be used; give others ({told})")));
         }
         Ok(())

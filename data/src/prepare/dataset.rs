@@ -156,8 +156,8 @@ fn read_manifest(dir: &Path) -> Result<Manifest, OpenError> {
 fn open_tokens(path: &Path, split: &SplitCounts, manifest: &Manifest) -> Result<TokenFile, OpenError> {
     let tokens = TokenFile::open(path)?;
     let is_its = tokens.len() as u64 == split.tokens
-        && tokens.vocab_size() == manifest.vocab_size
-        && format!("{:016x}", tokens.checksum()) == split.checksum;
+        && tokens.vocab_size == manifest.vocab_size
+        && format!("{:016x}", tokens.checksum) == split.checksum;
     if !is_its {
         return mismatch(path);
     }

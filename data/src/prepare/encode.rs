@@ -269,7 +269,7 @@ impl Stream {
     }
 
     fn finish(mut self) -> Result<SplitCounts, Error> {
-        self.counts.tokens = self.writer.count();
+        self.counts.tokens = self.writer.count;
         if self.counts.tokens == 0 {
             return Err(Error::unusable("nothing is left for one of the splits; give more text"));
         }

@@ -76,10 +76,7 @@ pub fn prepare(options: &PrepareOptions, progress: &dyn Progress) -> Result<Mani
     make(out)?;
     let mut corpus = Corpus::find(options)?;
     let only_stories = matches!(options.inputs[..], [Input::Stories { .. }]);
-    let mut split = SplitBuilder::new(val_fraction);
-    if only_stories {
-        split = split.of_whole_documents();
-    }
+    let split = SplitBuilder::new(val_fraction, !only_stories);
     let survey = survey(&mut corpus, &split, options.seed, progress)?;
     let (mut tokenizer, choice, tokenizer_reason) = make_tokenizer(options, &survey, progress)?;
     if only_stories {
@@ -108,7 +105,7 @@ pub fn prepare(options: &PrepareOptions, progress: &dyn Progress) -> Result<Mani
         fingerprint,
         report: Report::new(&survey, &encoded, &corpus, &tokenizer),
         marks,
-        left_out: corpus.left_out().to_vec(),
+        left_out: corpus.listing.left_out.clone(),
         sources: survey.sources,
         train: encoded.train,
         val: encoded.val,
@@ -173,7 +170,7 @@ fn make_tokenizer(
         }
         TokenizerChoice::Bytes => Tokenizer::bytes()?,
         TokenizerChoice::Bpe { vocab_size } => {
-            tell(progress, "learning the tokenizer", 0, Some(survey.sample.bytes() as u64))?;
+            tell(progress, "learning the tokenizer", 0, Some(survey.sample.bytes as u64))?;
             Tokenizer::train_bpe(*vocab_size, survey.sample.blocks())?
         }
         TokenizerChoice::File(path) => Tokenizer::from_file(path)?,

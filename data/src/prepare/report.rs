@@ -86,8 +86,8 @@ fn notes(survey: &Survey, corpus: &Corpus, tokenizer: &Tokenizer) -> Vec<String>
         let mib = SAMPLE_BYTES >> 20;
         notes.push(format!("A learnt tokenizer saw a sample of at most {mib} MiB spread over the text."));
     }
-    let told = LeftOut::told(corpus.left_out());
-    if corpus.left_out().len() > told.len() {
+    let told = LeftOut::told(&corpus.listing.left_out);
+    if corpus.listing.left_out.len() > told.len() {
         notes.push("manifest.json lists all that was left out, each with its reason.".to_owned());
     }
     notes.extend(told.into_iter().map(|kind| format!("Left out: {kind}")));

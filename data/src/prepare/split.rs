@@ -106,13 +106,9 @@ impl Longest {
 }
 
 impl SplitBuilder {
-    pub fn new(val_fraction: f64) -> Self {
-        Self { val_fraction, cuts: true, ..Self::default() }
-    }
-
-    /// The same, but of several documents none is cut.
-    pub fn of_whole_documents(self) -> Self {
-        Self { cuts: false, ..self }
+    /// Unless it `cuts`, none of several documents is cut.
+    pub fn new(val_fraction: f64, cuts: bool) -> Self {
+        Self { val_fraction, cuts, ..Self::default() }
     }
 
     /// Adds a document by the hash of its content.

@@ -31,7 +31,8 @@ pub enum MeasuredBy {
 /// Reads the memory of one device.
 pub struct Meter {
     device: Device,
-    by: MeasuredBy,
+    /// What the bytes are read from.
+    pub measured_by: MeasuredBy,
     base: i64,
     highest: i64,
 }
@@ -44,22 +45,17 @@ impl Meter {
     /// allocator than [`counting::Counting`], or the device does not report.
     pub fn new(device: &Device) -> Result<Self> {
         let device = device.clone().inner();
-        let by = if is_cpu(&device) { MeasuredBy::Allocator } else { MeasuredBy::Pool };
-        if by == MeasuredBy::Allocator && !counting::start() {
+        let measured_by = if is_cpu(&device) { MeasuredBy::Allocator } else { MeasuredBy::Pool };
+        if measured_by == MeasuredBy::Allocator && !counting::start() {
             return Err(Error::NotCounted);
         }
-        let mut meter = Self { device, by, base: 0, highest: 0 };
+        let mut meter = Self { device, measured_by, base: 0, highest: 0 };
         meter.base = meter.reading()?;
         Ok(meter)
     }
 
-    /// What the bytes are read from.
-    pub fn measured_by(&self) -> MeasuredBy {
-        self.by
-    }
-
     fn reading(&self) -> Result<i64> {
-        match self.by {
+        match self.measured_by {
             MeasuredBy::Allocator => Ok(counting::live()),
             MeasuredBy::Pool => {
                 wait_for(&self.device)?;
@@ -95,7 +91,7 @@ impl Meter {
     /// # Errors
     /// When the device fails.
     pub fn peak(&mut self) -> Result<i64> {
-        match self.by {
+        match self.measured_by {
             MeasuredBy::Allocator => Ok(counting::peak() - self.base),
             MeasuredBy::Pool => {
                 self.live()?;

@@ -110,18 +110,6 @@ pub struct Proposal {
     pub warnings: Vec<String>,
 }
 
-impl Proposal {
-    /// What steps and looks will take.
-    pub fn pace(&self) -> Pace {
-        Pace { step_s: self.step_s, look_s: self.look_s }
-    }
-
-    /// The fit's view of the run.
-    pub fn run(&self) -> Run<'_> {
-        run(&self.config, &self.text)
-    }
-}
-
 /// The proposal for a prepared text.
 ///
 /// # Errors
@@ -144,7 +132,8 @@ pub fn propose(request: &Request, dataset: &Dataset, text: Statistics, selected:
     candidates.retain(|candidate| candidate.sizes() == sizes(&best.config));
     let Some(chosen) = candidates.first() else { return Ok(best) };
     let known = speed.timed.iter().any(|timed| timed.flops == chosen.flops());
-    if !known && 4.0 * best.step_s < left && (is_cpu(&selected.device) || compiles_quickly(&speed)) {
+    let compiles_quickly = is_cpu(&selected.device) || speed.timed.iter().all(|timed| timed.first_s < 2.0);
+    if !known && 4.0 * best.step_s < left && compiles_quickly {
         let timed = chosen.bench(dataset, selected)?.time(Duration::from_secs_f64(left))?;
         speed.add(timed);
         speed.measured_s += timed.first_s + timed.step_s;
@@ -164,10 +153,6 @@ pub fn for_every_text(settings: &Settings, device: DeviceKind) -> Vec<Result<Tra
         Ok(settings.resolve(&TextFacts::NOTHING, device)?.0)
     };
     SHAPES.iter().map(of).collect()
-}
-
-fn compiles_quickly(speed: &Speed) -> bool {
-    speed.timed.iter().all(|timed| timed.first_s < 2.0)
 }
 
 /// Everything that the candidates have in common.

@@ -85,7 +85,7 @@ pub fn run(args: &CopiedArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     let started = Instant::now();
     let training = training.index()?;
     let index_s = started.elapsed().as_secs_f64();
-    let (training_bytes, memory) = (training.index().text().len(), training.index().memory_bytes());
+    let (training_bytes, memory) = (training.index.text.len(), training.index.memory_bytes());
     notes.say(format!(
         "indexed {} of training text in {} ({}/s, {} of memory)",
         bytes(training_bytes as u64),

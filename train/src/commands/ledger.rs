@@ -101,7 +101,7 @@ pub fn run(args: &LedgerArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
         device: selected.id.clone(),
         device_name: selected.name.clone(),
         repeats: u64::from(args.repeats),
-        measured_by: meter.measured_by(),
+        measured_by: meter.measured_by,
     };
     let mut number = 0;
     let entries = modes::measure(gpt, weights, &plan, &mut meter, &mut |mode| {

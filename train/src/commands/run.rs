@@ -157,7 +157,7 @@ fn planned(settings: Settings, known: &Known, deadline: Deadline, reporter: &mut
         let line = format!("planned for {whole}: validation loss about {loss:.2} (between {low:.2} and {high:.2})");
         reporter.note(line.into());
     }
-    let pace = plan.pace();
+    let pace = Pace { step_s: plan.step_s, look_s: plan.look_s };
     let reasons = [plan.reasons, plan.warnings].concat().into_iter().map(Into::into).collect();
     Ok(Chosen { config: plan.config, reasons, pace })
 }
