@@ -222,7 +222,9 @@ impl Tokenizer {
     /// Whether [`Self::token_bytes`] knows any but special tokens: not every kind of decoder reads
     /// tokens one by one.
     pub fn knows_token_bytes(&self) -> bool {
-        (0..self.vocab_size() as u32).any(|id| !self.is_special(id) && self.token_bytes(id).is_some())
+        let added = self.shared.library.get_added_vocabulary().get_added_tokens_decoder();
+        let is_special = |id| added.get(&id).is_some_and(|token| token.special);
+        (0..self.vocab_size() as u32).any(|id| !is_special(id) && self.token_bytes(id).is_some())
     }
 
     /// Number of token ids: the largest and one.

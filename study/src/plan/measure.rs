@@ -163,10 +163,6 @@ impl Candidate {
         keep_where_there_is_room(predicted, self.available);
         Bench::new(&self.share, &self.shape, windows(&self.share, dataset)?, selected)
     }
-
-    pub(super) fn sizes(&self) -> [usize; 5] {
-        sizes(&self.config)
-    }
 }
 
 /// What tells candidates apart.

@@ -129,7 +129,7 @@ pub fn propose(request: &Request, dataset: &Dataset, text: Statistics, selected:
     let mut best = planner.best(&candidates, &speed)?;
     // What was chosen is measured itself where there is time, and the length follows from that.
     let left = request.measuring.as_secs_f64() - speed.measured_s;
-    candidates.retain(|candidate| candidate.sizes() == sizes(&best.config));
+    candidates.retain(|candidate| sizes(&candidate.config) == sizes(&best.config));
     let Some(chosen) = candidates.first() else { return Ok(best) };
     let known = speed.timed.iter().any(|timed| timed.flops == chosen.flops());
     let compiles_quickly = is_cpu(&selected.device) || speed.timed.iter().all(|timed| timed.first_s < 2.0);
@@ -183,7 +183,7 @@ impl Planner<'_> {
             return Err(error);
         }
         let candidates = candidates.into_iter().map(|(candidate, _)| candidate);
-        let mut candidates: Vec<Candidate> = candidates.unique_by(Candidate::sizes).collect();
+        let mut candidates: Vec<Candidate> = candidates.unique_by(|candidate| sizes(&candidate.config)).collect();
         candidates.sort_by(|a, b| a.flops().total_cmp(&b.flops()));
         Ok(candidates)
     }
@@ -279,7 +279,7 @@ fn to_measure(candidates: &[Candidate]) -> Vec<&Candidate> {
         let near = |candidate: &Candidate| (candidate.flops() / (times * least)).ln().abs();
         candidates.iter().min_by(|a, b| near(a).total_cmp(&near(b)))
     };
-    [1.0, 6.0, 40.0, 250.0].into_iter().filter_map(nearest).unique_by(|candidate| candidate.sizes()).collect()
+    [1.0, 6.0, 40.0, 250.0].into_iter().filter_map(nearest).unique_by(|candidate| sizes(&candidate.config)).collect()
 }
 
 fn run<'a>(config: &TrainConfig, text: &'a Statistics) -> Run<'a> {

@@ -65,7 +65,10 @@ const MOST_NEW_TOKENS: usize = 64;
 /// page cannot be written.
 pub fn run(args: &LedgerArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     let notes = Notes::new(common.quiet);
-    let source = Source::new(args, common, &notes)?;
+    let source = match &args.config {
+        Some(path) => Source::of_recipe(path, &args.set, common)?,
+        None => Source::of_run(args.run.as_deref(), &notes)?,
+    };
     let (sizes, new_tokens) = sizes(args, &source)?;
     let selected = select(common, &notes)?;
     precision::check(source.training.precision, &selected)?;
@@ -158,13 +161,6 @@ struct Source {
 }
 
 impl Source {
-    fn new(args: &LedgerArgs, common: &CommonArgs, notes: &Notes) -> Result<Self> {
-        match &args.config {
-            Some(path) => Self::of_recipe(path, &args.set, common),
-            None => Self::of_run(args.run.as_deref(), notes),
-        }
-    }
-
     /// The shape of a recipe.
     fn of_recipe(path: &Path, assignments: &[String], common: &CommonArgs) -> Result<Self> {
         let mut settings = Settings::from_recipe(path)?;
