@@ -7,8 +7,7 @@
 //! keyed by (seed, pass). Which window comes at which index is a pure function, so a resumed run
 //! needs to know the index and nothing else.
 
-use crate::random::{Permutation, mix, rng};
-use crate::tokens::{self, TokenFile};
+use crate::{random::Permutation, random::mix, random::rng, tokens, tokens::TokenFile};
 use rand_chacha::rand_core::Rng;
 use serde::{Deserialize, Serialize};
 use std::{ops::Range, sync::Arc};

@@ -5,8 +5,7 @@
 //! Groups are nested, and each holds to the limits of all above it: what is left is the least that
 //! any of them has left, up to the topmost that can be seen from here.
 
-use std::fs;
-use std::path::{Component, Path, PathBuf};
+use std::{fs, path::Component, path::Path, path::PathBuf};
 
 /// What is taken for free where nobody can be asked, a careful 2 GiB: on a graphics card, and on
 /// systems other than Linux.

@@ -1,7 +1,6 @@
 //! All inputs as one stream of documents, which can be read more than once.
 
-use super::error::Error;
-use super::options::{PrepareOptions, Progress, tell};
+use super::{error::Error, options::PrepareOptions, options::Progress, options::tell};
 use crate::source::{self, Event, Input, LeftOut, Listing, Sink, TextFile};
 use crate::stories::story;
 use rayon::prelude::*;

@@ -2,8 +2,7 @@
 
 use super::{corpus::Source, encode::SplitCounts, report::Report};
 use crate::source::left_out::{LeftOut, MANIFEST, is_prepared};
-use crate::windows::WindowRule;
-use crate::{tokenizer, tokenizer::Tokenizer, tokens, tokens::TokenFile};
+use crate::{tokenizer, tokenizer::Tokenizer, tokens, tokens::TokenFile, windows::WindowRule};
 use ember_host::{file_error::At, file_error::FileError, files::checksum};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -29,12 +29,10 @@ pub use options::{PrepareOptions, Progress, Silent};
 pub use report::{RareCharacters, Report};
 pub use split::Duplicates;
 
-use crate::source::left_out::{MANIFEST, is_prepared};
 use crate::tokenizer::{self, Tokenizer, TokenizerChoice};
-use crate::{stories, stories::story, windows::WindowRule};
+use crate::{source::left_out::MANIFEST, source::left_out::is_prepared, stories, stories::story, windows::WindowRule};
 use corpus::Corpus;
-use ember_host::file_error::{At, FileError};
-use ember_host::files::{UNFINISHED, checksum, write_atomic};
+use ember_host::{file_error::At, file_error::FileError, files::UNFINISHED, files::checksum, files::write_atomic};
 use encode::{Encoded, encode};
 use options::tell;
 use rayon::prelude::*;

@@ -1,8 +1,7 @@
 //! What the caller of `prepare` says and hears: how a text is to be prepared, and how far it is.
 
 use super::error::Error;
-use crate::source::{self, Input, Listing};
-use crate::tokenizer::TokenizerChoice;
+use crate::{source, source::Input, source::Listing, tokenizer::TokenizerChoice};
 use ember_host::file_error::with_causes;
 use std::path::PathBuf;
 use xxhash_rust::xxh3::xxh3_64;

@@ -8,8 +8,7 @@
 
 use super::error::Error;
 use serde::{Deserialize, Serialize};
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::{cmp::Reverse, collections::BTreeMap, collections::BTreeSet, collections::BinaryHeap};
 use xxhash_rust::xxh3::Xxh3Default;
 
 /// A side of the split.

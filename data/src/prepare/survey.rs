@@ -1,8 +1,7 @@
 //! The first reading of the text: what is in it, and which of it validates.
 
-use super::corpus::{Corpus, Reading, Source};
 use super::split::{ContentHash, Duplicates, Split, SplitBuilder};
-use super::{error::Error, options::Progress};
+use super::{corpus::Corpus, corpus::Reading, corpus::Source, error::Error, options::Progress};
 use crate::source::Event;
 use rayon::prelude::*;
 use std::collections::BTreeMap;

@@ -4,8 +4,7 @@
 use crate::tokens::is_token_file;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::collections::BTreeMap;
-use std::{fs::File, io::BufReader, path::Path};
+use std::{collections::BTreeMap, fs::File, io::BufReader, path::Path};
 
 /// A file or folder inside a folder of text that is not read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

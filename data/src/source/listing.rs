@@ -1,12 +1,9 @@
 //! Which files there are to read.
 
 use super::left_out::{LeftOut, LeftOutKind, kind_of_folder};
-use super::text::{SNIFFED_BYTES, check_kind};
-use super::{compression::Compression, error::Error};
-use ember_host::file_error::{At, FileError, with_causes};
-use ember_host::files::UNFINISHED;
-use std::io::{self, Read, Write};
-use std::{fs::File, path::Path, path::PathBuf};
+use super::{compression::Compression, error::Error, text::SNIFFED_BYTES, text::check_kind};
+use ember_host::{file_error::At, file_error::FileError, file_error::with_causes, files::UNFINISHED};
+use std::{fs::File, io, io::Read, io::Write, path::Path, path::PathBuf};
 use tempfile::NamedTempFile;
 
 /// One place that text comes from.

@@ -33,8 +33,7 @@ use ember_host::memory::{ASSUMED_BYTES, available_bytes};
 use ember_model::Gpt;
 use serde::Serialize;
 
-use crate::error::{Error, Result, proceed_if};
-use crate::ledger::meter::read;
+use crate::{error::Error, error::Result, error::proceed_if, ledger::meter::read};
 
 pub use loops::{LEAST_TOKENS, Loop, Loops, TIMES, ending_loop};
 pub use page::page;

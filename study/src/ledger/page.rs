@@ -4,8 +4,7 @@ use super::picture::{Bar, Curve, bars, curves};
 use super::table::{difference, measured_by, time, title};
 use super::{Entry, Place, Subject, growth::Growth};
 use crate::page::{escape, fill};
-use ember_training::memory::prediction::Parts;
-use ember_training::units::{bytes, grouped, short};
+use ember_training::{memory::prediction::Parts, units::bytes, units::grouped, units::short};
 
 const PAGE: &str = include_str!("page/page.html");
 const GROWTH: &str = include_str!("page/growth.html");

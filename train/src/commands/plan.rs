@@ -7,8 +7,7 @@ use ember_study::plan::fit::{self, Constants, Fit, quantile, root_mean_square};
 use ember_study::plan::{MEASURING, Proposal, Request, fit_svg, for_every_text, propose, recipe as recipe_file};
 use ember_study::{error::Error, plan::check::Check, plan::check::check, plan::speed::Timed, plan::text::Statistics};
 use ember_training::config::{ConfigError, DataConfig, DeviceKind, Settings, TrainConfig};
-use ember_training::memory;
-use ember_training::run::{Caller, Start, text};
+use ember_training::{memory, run::Caller, run::Start, run::text};
 
 use super::{prepare::prepare_shown, run::LENGTH, run::minutes};
 use crate::prelude::*;

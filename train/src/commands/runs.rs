@@ -1,8 +1,7 @@
 //! `ember-train runs`: which runs there are, how far each has come and what it takes on the disk;
 //! `runs remove` takes some away.
 
-use std::io::{self, IsTerminal, Write};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::{io, io::IsTerminal, io::Write, time::SystemTime, time::UNIX_EPOCH};
 
 use crate::prelude::*;
 use clap::Subcommand;

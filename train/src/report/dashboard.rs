@@ -15,9 +15,8 @@ use crossterm::{cursor, event::DisableMouseCapture, execute, terminal, terminal:
 
 use ember_cli::terminal::{printable, say};
 
-use ember_training::note::Note;
-use ember_training::run::report::{EvalReport, Reporter, StepReport};
 use ember_training::units::{bytes, duration, grouped, short};
+use ember_training::{note::Note, run::report::EvalReport, run::report::Reporter, run::report::StepReport};
 
 use crate::wording;
 

@@ -3,9 +3,8 @@
 
 use std::{io::Write, time::Duration, time::Instant};
 
-use ember_training::note::Note;
 use ember_training::run::report::{EvalReport, Reporter, StepReport};
-use ember_training::units::{bytes, duration, grouped};
+use ember_training::{note::Note, units::bytes, units::duration, units::grouped};
 
 use crate::wording;
 
