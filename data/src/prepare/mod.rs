@@ -26,7 +26,7 @@ pub use encode::SplitCounts;
 pub use error::Error;
 pub use excerpt::{Excerpt, excerpt};
 pub use options::{PrepareOptions, Progress, Silent};
-pub use report::{RareCharacters, Report};
+pub use report::{RareCharacters, Report, grouped};
 pub use split::Duplicates;
 
 use crate::tokenizer::{self, Tokenizer, TokenizerChoice};

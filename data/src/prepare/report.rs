@@ -145,17 +145,18 @@ impl fmt::Display for Report {
     }
 }
 
-/// 1234567 as "1,234,567".
-fn grouped(number: u64) -> String {
+/// A whole number with commas between thousands.
+pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
-    let mut out = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(',');
+    let first = digits.len() % 3;
+    let mut text = digits[..first].to_string();
+    for thousand in digits.as_bytes()[first..].chunks(3) {
+        if !text.is_empty() {
+            text.push(',');
         }
-        out.push(digit);
+        text.extend(thousand.iter().map(|digit| char::from(*digit)));
     }
-    out
+    text
 }
 
 #[cfg(test)]

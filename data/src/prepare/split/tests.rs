@@ -131,7 +131,7 @@ fn many_documents_are_split_by_chance_and_the_seed_decides() {
 
 #[test]
 fn a_leak_would_be_seen() {
-    let mut sides = Bits::default();
+    let mut sides = BitVec::default();
     [false, true, true, false].into_iter().for_each(|side| sides.push(side));
     let split = Split { rule: String::new(), whole: sides, cuts: BTreeMap::new() };
     let duplicates = Duplicates::count(vec![10, 10, 20, 30], &split, 4);
