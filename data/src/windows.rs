@@ -49,6 +49,15 @@ pub struct Batch {
     pub context_length: usize,
 }
 
+impl Batch {
+    /// Inputs and targets drawn at random, which cost a model what a text's do.
+    pub fn random(seed: u64, vocab_size: usize, batch_size: usize, context_length: usize) -> Self {
+        let mut rng = rng(seed, &[]);
+        let mut ids = || (0..batch_size * context_length).map(|_| rng.next_u32() % vocab_size as u32).collect();
+        Self { inputs: ids(), targets: ids(), batch_size, context_length }
+    }
+}
+
 /// The windows of the training split.
 #[derive(Clone)]
 pub struct TrainWindows {

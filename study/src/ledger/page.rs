@@ -30,8 +30,11 @@ pub fn render(subject: &Subject, entries: &[Entry], growth: &[Growth]) -> String
     )
 }
 
+/// Sizes with the classes of what they are of.
+type Parted = Vec<(&'static str, f64)>;
+
 /// The parts that make up a bar: a part's name is also its class, and so its colour.
-fn parts(parts: &Parts) -> Vec<(&'static str, f64)> {
+fn parts(parts: &Parts) -> Parted {
     parts.named()[..6].iter().map(|(name, size)| (*name, *size as f64)).collect()
 }
 
@@ -44,11 +47,7 @@ fn legend() -> String {
 }
 
 /// A bar for each mode: what stands behind it, its parts, and its mark.
-fn by_mode(
-    description: &str,
-    entries: &[Entry],
-    bar: fn(&Entry) -> (String, Vec<(&'static str, f64)>, Option<f64>),
-) -> String {
+fn by_mode(description: &str, entries: &[Entry], bar: fn(&Entry) -> (String, Parted, Option<f64>)) -> String {
     let labelled = |entry: &Entry| {
         let (value, parts, mark) = bar(entry);
         Bar { label: title(entry.mode), value, parts, mark }

@@ -1,11 +1,10 @@
 //! `ember-train ledger`: what training and inference cost, measured on one batch of a run or a
 //! recipe.
 
-use ember_data::{prepare::Dataset, random, windows::Batch, windows::TrainWindows};
+use ember_data::{prepare::Dataset, windows::Batch, windows::TrainWindows};
 use ember_decoding::run_folder;
 use ember_model::{Gpt, checkpoint, folder};
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
-use rand_chacha::rand_core::Rng;
 
 use crate::prelude::*;
 use ember_study::ledger::modes::{Plan, Training};
@@ -221,9 +220,7 @@ impl Source {
             return Ok((windows.batch(0, sizes.batch)?, true));
         }
         notes.say("there is no text beside the model: the batch is ids drawn at random, which cost the same");
-        let mut rng = random::rng(seed, &[]);
-        let mut ids = || (0..sizes.batch * sizes.time).map(|_| rng.next_u32() % self.shape.vocab_size as u32).collect();
-        Ok((Batch { inputs: ids(), targets: ids(), batch_size: sizes.batch, context_length: sizes.time }, false))
+        Ok((Batch::random(seed, self.shape.vocab_size, sizes.batch, sizes.time), false))
     }
 
     fn model(&self, seed: u64, selected: &Selected) -> Result<Gpt> {

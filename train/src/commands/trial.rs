@@ -3,9 +3,8 @@
 //! ends.
 
 use burn::optim::GradientsAccumulator;
-use ember_data::{random, windows::Batch};
+use ember_data::windows::Batch;
 use ember_model::{Gpt, device};
-use rand_chacha::rand_core::Rng;
 
 use crate::prelude::*;
 use ember_training::config::{TrainConfig, precision::float_dtype};
@@ -38,12 +37,7 @@ pub fn run(args: &TrialArgs, common: &CommonArgs) -> Result<Outcome> {
     let training_device = selected.device.clone().autodiff();
     let gpt = Gpt::new(&shape, config.seed, &training_device)?;
     let mut gpt = gpt.with_precision(float_dtype(config.precision));
-    let mut rng = random::rng(config.seed, &[]);
-    let tokens = config.micro_batch * config.context_length;
-    let mut ids = || (0..tokens).map(|_| rng.next_u32() % shape.vocab_size as u32).collect();
-    let batch =
-        Batch { inputs: ids(), targets: ids(), batch_size: config.micro_batch, context_length: config.context_length };
-    // A second pass finds the gradients of the first there.
+    let batch = Batch::random(config.seed, shape.vocab_size, config.micro_batch, config.context_length);
     let passes = if config.micro_batch < config.windows_per_step() { 2 } else { 1 };
     let mut optimizer = Optimizer::new(&config);
     for step in 0..STEPS {
