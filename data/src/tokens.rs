@@ -12,11 +12,9 @@
 //! | 40..48 | xxh3 (64 bits) of the header before this |
 //! | 48..64 | zeros |
 
-use ember_host::file_error::{At, FileError};
-use ember_host::files;
+use ember_host::{file_error::At, file_error::FileError, files};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
-use std::{fs::File, ops::Range, sync::Arc};
+use std::{fs::File, ops::Range, path::Path, path::PathBuf, sync::Arc};
 use tempfile::NamedTempFile;
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
@@ -27,26 +25,17 @@ const HEADER_BYTES: usize = 64;
 /// Why a token file cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // a field is what the message calls it
 pub enum Error {
     /// The system does not let the file be read or written.
     #[error(transparent)]
     File(#[from] FileError),
     /// Another kind of file, one of another version, or one that is not what was written.
     #[error("{path} {what}; prepare the text again")]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        what: String,
-    },
+    Damaged { path: PathBuf, what: String },
     /// An id to be written is none of the vocabulary.
     #[error("token id {id} is outside a vocabulary of {vocab_size}: the tokenizer contradicts its own size")]
-    OutsideVocabulary {
-        /// The id.
-        id: u32,
-        /// Every id is to be below this.
-        vocab_size: usize,
-    },
+    OutsideVocabulary { id: u32, vocab_size: usize },
 }
 
 impl Error {
@@ -94,8 +83,8 @@ pub struct TokenFile {
     content: Arc<Content>,
     id_bytes: usize,
     count: usize,
-    vocab_size: usize,
-    checksum: u64,
+    pub(crate) vocab_size: usize,
+    pub(crate) checksum: u64,
 }
 
 enum Content {
@@ -185,16 +174,6 @@ impl TokenFile {
     /// Whether there is no token at all.
     pub fn is_empty(&self) -> bool {
         self.count == 0
-    }
-
-    /// Every id is below this.
-    pub fn vocab_size(&self) -> usize {
-        self.vocab_size
-    }
-
-    /// The checksum (xxh3, 64 bits) that the header promises.
-    pub fn checksum(&self) -> u64 {
-        self.checksum
     }
 
     /// Appends the ids of `range`, which must lie within the file, to `out`.
@@ -300,7 +279,8 @@ pub struct TokenWriter {
     file: BufWriter<NamedTempFile>,
     hash: Xxh3Default,
     block: Vec<u8>,
-    count: u64,
+    /// Ids written so far.
+    pub(crate) count: u64,
     vocab_size: usize,
 }
 
@@ -326,11 +306,6 @@ impl TokenWriter {
         self.file.write_all(&self.block).at("cannot write", &self.path)?;
         self.count += ids.len() as u64;
         Ok(())
-    }
-
-    /// Number of ids so far.
-    pub fn count(&self) -> u64 {
-        self.count
     }
 
     /// Completes the header, makes the file durable, gives it its name and returns its checksum.

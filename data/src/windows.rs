@@ -7,8 +7,7 @@
 //! keyed by (seed, pass). Which window comes at which index is a pure function, so a resumed run
 //! needs to know the index and nothing else.
 
-use crate::random::{Permutation, mix, rng};
-use crate::tokens::{self, TokenFile};
+use crate::{random::Permutation, random::mix, random::rng, tokens, tokens::TokenFile};
 use rand_chacha::rand_core::Rng;
 use serde::{Deserialize, Serialize};
 use std::{ops::Range, sync::Arc};
@@ -48,6 +47,15 @@ pub struct Batch {
     pub batch_size: usize,
     /// Positions in a row.
     pub context_length: usize,
+}
+
+impl Batch {
+    /// Inputs and targets drawn at random, which cost a model what a text's do.
+    pub fn random(seed: u64, vocab_size: usize, batch_size: usize, context_length: usize) -> Self {
+        let mut rng = rng(seed, &[]);
+        let mut ids = || (0..batch_size * context_length).map(|_| rng.next_u32() % vocab_size as u32).collect();
+        Self { inputs: ids(), targets: ids(), batch_size, context_length }
+    }
 }
 
 /// The windows of the training split.

@@ -1,17 +1,14 @@
 //! A checkpoint that is open.
 
-use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::{ops::ControlFlow, path::Path, path::PathBuf};
 
 use ember_data::tokenizer::{self, SpecialTokens, Tokenizer};
 use ember_decoding::config::{FolderError, FolderSettings, GenerationConfig, KnobError, Knobs};
 use ember_decoding::generator::{Generator, Prompts, Reader, Written};
 use ember_decoding::load::{EndTokens, LoadError, load};
-use ember_decoding::run_folder::{self, FindError};
 use ember_decoding::score::{Tally, score_texts, scored_bytes};
-use ember_decoding::{completion::FinishReason, stop::EmptyStopString};
-use ember_model::device::{self, DeviceChoice};
-use ember_model::{Gpt, WeightType, folder};
+use ember_decoding::{completion::FinishReason, run_folder, run_folder::FindError, stop::EmptyStopString};
+use ember_model::{Gpt, WeightType, device, device::DeviceChoice, folder};
 
 /// Why a model cannot be opened, or something cannot be written or scored with it.
 #[derive(Debug, thiserror::Error)]

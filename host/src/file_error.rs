@@ -1,7 +1,6 @@
 //! The error of a file or folder that cannot be read or written, and any error with its causes.
 
-use std::path::{Path, PathBuf};
-use std::{error::Error, io};
+use std::{error::Error, io, path::Path, path::PathBuf};
 
 /// What could not be done, with which file or folder, and why.
 #[derive(Debug, thiserror::Error)]

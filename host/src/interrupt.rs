@@ -1,8 +1,7 @@
 //! A request to end: a flag that long work looks at between its steps, and that a program's signals
 //! raise.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::{sync::Arc, sync::OnceLock, sync::atomic::AtomicBool, sync::atomic::Ordering};
 
 /// Whether the user asked the program to end; clones share one state.
 ///

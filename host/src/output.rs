@@ -6,12 +6,10 @@
 //! as a shell's `>` does. Files of our own making, in folders of our own, go through
 //! [`files`](crate::files) as they are.
 
-use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, ErrorKind, Write};
-use std::path::{Path, PathBuf};
+use std::{fs::File, fs::OpenOptions, path::Path, path::PathBuf};
 
-use crate::file_error::{At, FileError};
-use crate::files::write_atomic;
+use crate::{file_error::At, file_error::FileError, files::write_atomic};
 
 /// Links followed before they are taken for a circle, as Linux does.
 const MOST_LINKS: usize = 40;

@@ -1,9 +1,8 @@
 //! Attempts that may panic: drivers and adapters that are missing or broken do, and so do libraries
 //! that read damaged files. A user must see none of it.
 
-use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::{cell::Cell, sync::Once, thread};
+use std::{cell::Cell, panic, panic::AssertUnwindSafe, sync::Once, thread};
 
 thread_local! {
     /// Whether this thread makes an attempt.

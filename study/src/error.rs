@@ -17,6 +17,7 @@ pub(crate) fn proceed_if(goes_on: bool) -> Result<()> {
 /// Why something cannot be measured.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // a field is what the message calls it
 pub enum Error {
     /// There is no run in this folder.
     #[error("{0} does not exist; name a run's folder")]
@@ -37,12 +38,7 @@ pub enum Error {
     NoSample(PathBuf),
     /// A run's configuration is broken.
     #[error("{path} is not TOML; put back what was changed")]
-    NotToml {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: toml::de::Error,
-    },
+    NotToml { path: PathBuf, source: toml::de::Error },
     /// A text has so many bytes that it cannot be searched.
     #[error("the training text has {:.1} GB, of which at most 2.1 can be searched at once; name a part of it", *.0 as f64 / 1e9)]
     TooLong(usize),
@@ -54,22 +50,10 @@ pub enum Error {
     NoAxis(&'static str),
     /// The drawing library fails.
     #[error("the {what} cannot be drawn: {problem}")]
-    Drawing {
-        /// What is drawn.
-        what: &'static str,
-        /// Why not.
-        problem: String,
-    },
+    Drawing { what: &'static str, problem: String },
     /// A picture cannot be written.
     #[error("{path}: cannot write the {what}; is the disk full?")]
-    Write {
-        /// What it is.
-        what: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: output::Error,
-    },
+    Write { what: &'static str, path: PathBuf, source: output::Error },
     /// The program allocates through another allocator than [`Counting`](ember_training::memory::counting::Counting).
     #[error("this program does not count its memory; use ember-train")]
     NotCounted,
@@ -81,12 +65,7 @@ pub enum Error {
     Device(String),
     /// What was computed cannot be read back.
     #[error("cannot read the {what}: {problem}")]
-    Values {
-        /// What it is.
-        what: &'static str,
-        /// Why not.
-        problem: String,
-    },
+    Values { what: &'static str, problem: String },
     /// No size is left to plan with.
     #[error("there is nothing to plan")]
     NothingToPlan,

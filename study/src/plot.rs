@@ -10,8 +10,7 @@ use plotters::{
 };
 
 use crate::error::{Error, Result};
-use ember_training::run::report::Row;
-use ember_training::units::{duration, grouped, short};
+use ember_training::{run::report::Row, units::duration, units::grouped, units::short};
 
 const SIZE: (u32, u32) = (960, 600);
 const HEADER: u32 = 92;

@@ -3,6 +3,7 @@
 mod cli;
 mod commands;
 mod output;
+mod prelude;
 mod progress_bar;
 mod report;
 mod training;

@@ -1,9 +1,7 @@
 //! Preparing text on the terminal: bytes, rate and time left; a line now and then where there is no
 //! terminal.
 
-use std::io::{IsTerminal, Write};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::{io::IsTerminal, io::Write, sync::Mutex, sync::MutexGuard, sync::PoisonError, time::Duration, time::Instant};
 
 use ember_cli::terminal;
 use ember_data::prepare::Progress;

@@ -5,11 +5,10 @@ mod lines;
 
 use std::io::{self, IsTerminal};
 
-use ember_cli::terminal::{self, say};
+use ember_cli::terminal;
 use ember_training::note::Note;
 use ember_training::run::report::{EvalReport, Reporter, Silent, StepReport};
 
-use crate::wording;
 pub use dashboard::{Dashboard, restore_terminal};
 pub use lines::Lines;
 
@@ -17,23 +16,14 @@ pub use lines::Lines;
 /// nowhere.
 pub struct Screen {
     quiet: bool,
-    /// Shows a run while it trains, and its notes before and after.
+    /// Shows a run while it trains, and its notes before and after: then nothing but notes comes.
     shows: Box<dyn Reporter>,
-}
-
-/// Says notes, and nothing else.
-struct Said;
-
-impl Reporter for Said {
-    fn note(&mut self, note: Note) {
-        say(wording::note(&note));
-    }
 }
 
 impl Screen {
     /// A screen on which nothing is shown yet.
     pub fn new(quiet: bool) -> Self {
-        Self { quiet, shows: if quiet { Box::new(Silent) } else { Box::new(Said) } }
+        Self { quiet, shows: if quiet { Box::new(Silent) } else { Box::new(Lines::new(terminal::stderr())) } }
     }
 }
 

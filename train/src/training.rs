@@ -12,12 +12,10 @@ use ember_study::{error::Error, plot::loss_svg};
 use ember_training::config::{self, ConfigError, Settings};
 use ember_training::distributed::watch::{Event, Gone};
 use ember_training::distributed::{self, ProcessGroup, Program};
-use ember_training::run::report::{Row, jsonl};
 use ember_training::run::{Ended, Run, Trained, device_line, folder};
-use ember_training::step::progress::Best;
+use ember_training::{run::report::Row, run::report::jsonl, step::progress::Best};
 
-use crate::report::{Screen, restore_terminal};
-use crate::wording::{self, exit_code};
+use crate::{report::Screen, report::restore_terminal, wording, wording::exit_code};
 
 /// The processes that this one was started with.
 pub fn join(interrupt: &Interrupt) -> Result<Box<dyn ProcessGroup>, ember_training::error::Error> {

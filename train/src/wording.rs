@@ -3,8 +3,7 @@
 
 use std::error::Error as StdError;
 
-use ember_cli::program::SaidElsewhere;
-use ember_cli::wording::{self, Worded, shared};
+use ember_cli::{program::SaidElsewhere, wording, wording::Worded, wording::shared};
 use ember_study::error::Error as StudyError;
 use ember_training::error::{
     CheckpointError, ConfigError, DoesNotFit, Error, FolderError, GroupError, GuardError, InitError,

@@ -1,13 +1,11 @@
 //! All inputs as one stream of documents, which can be read more than once.
 
-use super::progress::{Progress, tell};
-use super::{error::Error, options::PrepareOptions};
+use super::{error::Error, options::PrepareOptions, options::Progress, options::tell};
 use crate::source::{self, Event, Input, LeftOut, Listing, Sink, TextFile};
 use crate::stories::story;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::{collections::BTreeSet, ops::Range};
+use std::{collections::BTreeSet, ops::Range, sync::atomic::AtomicU64, sync::atomic::Ordering};
 
 /// Stories told at once, on all cores.
 const STORIES: u64 = 4096;
@@ -18,7 +16,8 @@ const BYTES_TOLD: usize = 1 << 20;
 /// What the inputs hold.
 pub struct Corpus<'a> {
     options: &'a PrepareOptions,
-    listing: Listing,
+    /// What the folders hold, and what in them is not read.
+    pub listing: Listing,
     /// In the order of the inputs.
     parts: Vec<Part>,
 }
@@ -70,11 +69,6 @@ impl<'a> Corpus<'a> {
         Ok(corpus)
     }
 
-    /// What stands in the folders and is not read.
-    pub fn left_out(&self) -> &[LeftOut] {
-        &self.listing.left_out
-    }
-
     /// Goes on without files that a reading found to be unusable.
     ///
     /// # Errors
@@ -84,7 +78,7 @@ impl<'a> Corpus<'a> {
         self.parts.retain(|part| !matches!(part, Part::File(file) if file.found && names.contains(file.name.as_str())));
         self.listing.left_out.extend(unusable);
         if self.parts.is_empty() {
-            let told = LeftOut::told(self.left_out()).join("; ");
+            let told = LeftOut::told(&self.listing.left_out).join("; ");
             return Err(Error::unusable(format!("none of the files can be used; give others ({told})")));
         }
         Ok(())

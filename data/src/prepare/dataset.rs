@@ -1,14 +1,65 @@
-//! A prepared folder, opened only when whole and undamaged.
+//! A prepared folder: what it says about itself, and how it is opened, only when whole and undamaged.
 
-use super::encode::SplitCounts;
-use super::manifest::{FORMAT_VERSION, Manifest};
-use crate::source::written_here::{MANIFEST, is_prepared};
-use crate::tokenizer::{self, Tokenizer};
-use crate::tokens::{self, TokenFile};
-use ember_host::file_error::{At, FileError};
-use ember_host::files::checksum;
+use super::{corpus::Source, encode::SplitCounts, report::Report};
+use crate::source::left_out::{LeftOut, MANIFEST, is_prepared};
+use crate::{tokenizer, tokenizer::Tokenizer, tokens, tokens::TokenFile, windows::WindowRule};
+use ember_host::{file_error::At, file_error::FileError, files::checksum};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
+
+/// The version of the prepared folder's layout that this program writes and reads.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// `manifest.json`, written last: a folder without it is unfinished.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Manifest {
+    /// Version of the folder's layout ([`FORMAT_VERSION`]).
+    pub format_version: u32,
+    /// Where the text came from, in the order in which it was read.
+    pub sources: Vec<Source>,
+    /// What stood in folders of the text and was not read, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<LeftOut>,
+    /// What the tokenizer is: `chars`, `bytes`, `bpe:N` or the file it was read from.
+    pub tokenizer: String,
+    /// Why that tokenizer was chosen, in a sentence.
+    pub tokenizer_reason: String,
+    /// Number of token ids.
+    pub vocab_size: usize,
+    /// Id of `<|endoftext|>`, if the tokenizer has it.
+    pub end_of_text: Option<u32>,
+    /// What `train.bin` holds.
+    pub train: SplitCounts,
+    /// What `val.bin` holds.
+    pub val: SplitCounts,
+    /// xxh3 (64 bits, hexadecimal) of `tokenizer.json`.
+    pub tokenizer_checksum: String,
+    /// How validation text was chosen, in words.
+    pub split_rule: String,
+    /// The seed of that choice.
+    pub seed: u64,
+    /// Where windows may start.
+    pub window_rule: WindowRule,
+    /// [`super::PrepareOptions::fingerprint`] of what was asked for.
+    pub fingerprint: String,
+    /// What was found in the text.
+    pub report: Report,
+    /// For the built-in corpus: what any model, and the best forgetful one, can reach on this
+    /// validation split.
+    pub marks: Option<Marks>,
+}
+
+/// Known losses on a validation split of the built-in corpus, in nats per validation target (a
+/// token or its document's end).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Marks {
+    /// The source's own -ln P of the validation text: no model does better but by luck.
+    pub entropy_floor: f64,
+    /// The loss of the best predictor that knows the grammar and forgets what earlier sentences
+    /// said.
+    pub forgetful_loss: f64,
+}
 
 /// A prepared folder, found whole and undamaged.
 pub struct Dataset {
@@ -25,6 +76,7 @@ pub struct Dataset {
 /// Why a prepared folder does not open.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // a field is what the message calls it
 pub enum OpenError {
     /// A file cannot be read.
     #[error(transparent)]
@@ -37,20 +89,10 @@ pub enum OpenError {
     Tokenizer(#[from] tokenizer::Error),
     /// What the folder says about itself cannot be understood.
     #[error("{path} is damaged; prepare the text again")]
-    Manifest {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: serde_json::Error,
-    },
+    Manifest { path: PathBuf, source: serde_json::Error },
     /// There is no prepared folder, or its files do not belong together.
     #[error("{path} {what}")]
-    Unusable {
-        /// The folder, or the file that is at fault.
-        path: PathBuf,
-        /// What is wrong with it, and what to do.
-        what: String,
-    },
+    Unusable { path: PathBuf, what: String },
 }
 
 fn unusable<T>(path: &Path, what: impl Into<String>) -> Result<T, OpenError> {
@@ -113,8 +155,8 @@ fn read_manifest(dir: &Path) -> Result<Manifest, OpenError> {
 fn open_tokens(path: &Path, split: &SplitCounts, manifest: &Manifest) -> Result<TokenFile, OpenError> {
     let tokens = TokenFile::open(path)?;
     let is_its = tokens.len() as u64 == split.tokens
-        && tokens.vocab_size() == manifest.vocab_size
-        && format!("{:016x}", tokens.checksum()) == split.checksum;
+        && tokens.vocab_size == manifest.vocab_size
+        && format!("{:016x}", tokens.checksum) == split.checksum;
     if !is_its {
         return mismatch(path);
     }

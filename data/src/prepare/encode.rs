@@ -1,11 +1,8 @@
 //! The second reading of the text: every document becomes tokens, on all cores, and is written to
 //! its side in order.
 
-use super::split::{Side, Split};
-use super::{corpus::Corpus, error::Error, progress::Progress};
-use crate::source::Event;
-use crate::tokenizer::{self, Tokenizer};
-use crate::tokens::{self, TokenWriter};
+use super::{corpus::Corpus, error::Error, options::Progress, split::Side, split::Split};
+use crate::{source::Event, tokenizer, tokenizer::Tokenizer, tokens, tokens::TokenWriter};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::{ops::Range, path::Path};
@@ -272,7 +269,7 @@ impl Stream {
     }
 
     fn finish(mut self) -> Result<SplitCounts, Error> {
-        self.counts.tokens = self.writer.count();
+        self.counts.tokens = self.writer.count;
         if self.counts.tokens == 0 {
             return Err(Error::unusable("nothing is left for one of the splits; give more text"));
         }

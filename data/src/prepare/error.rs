@@ -1,12 +1,12 @@
 //! Why a text cannot be prepared.
 
-use crate::tokenizer::{self, UnknownCharacter};
-use crate::{source, tokens};
+use crate::{source, tokenizer, tokenizer::UnknownCharacter, tokens};
 use ember_host::file_error::FileError;
 
 /// Why a text cannot be prepared.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // a field is what the message calls it
 pub enum Error {
     /// The text cannot be read.
     #[error(transparent)]
@@ -25,24 +25,10 @@ pub enum Error {
     Unusable(String),
     /// By chance all documents fell to one side.
     #[error("{val} of {documents} documents fell to validation; give another seed or more different documents")]
-    OneSided {
-        /// Documents that validate.
-        val: u64,
-        /// All documents.
-        documents: u64,
-    },
+    OneSided { val: u64, documents: u64 },
     /// The tokenizer lacks characters of the text.
     #[error("{different} different characters of the text, {all} in all, are not known to the tokenizer ({examples})")]
-    UnknownCharacters {
-        /// How many of its characters are unknown, each counted once.
-        different: usize,
-        /// How many in all.
-        all: u64,
-        /// The most frequent ones and how often each occurs, in words.
-        examples: String,
-        /// The first of them, and where it stands.
-        source: UnknownCharacter,
-    },
+    UnknownCharacters { different: usize, all: u64, examples: String, source: UnknownCharacter },
     /// [`Progress::interrupted`](super::Progress::interrupted) said so.
     #[error("interrupted while preparing the text; run the same command again to start over")]
     Interrupted,

@@ -6,8 +6,7 @@ use crate::source::{self, Event, Format, Input, Listing, TextFile};
 use crate::tokenizer::TokenizerChoice;
 use ember_host::file_error::At;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::{fs::File, path::Path};
+use std::{fs::File, path::Path, sync::atomic::AtomicU64, sync::atomic::Ordering};
 
 /// Plain text is taken in blocks of so many bytes.
 const BLOCK_BYTES: u64 = 64 << 10;

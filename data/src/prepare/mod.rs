@@ -14,34 +14,27 @@ mod dataset;
 mod encode;
 mod error;
 mod excerpt;
-mod manifest;
 mod options;
-mod progress;
 mod report;
 mod split;
 mod survey;
 
 pub use crate::source::{Input, LeftOut, LeftOutKind};
 pub use corpus::Source;
-pub use dataset::{Dataset, OpenError};
+pub use dataset::{Dataset, FORMAT_VERSION, Manifest, Marks, OpenError};
 pub use encode::SplitCounts;
 pub use error::Error;
 pub use excerpt::{Excerpt, excerpt};
-pub use manifest::{FORMAT_VERSION, Manifest, Marks};
-pub use options::PrepareOptions;
-pub use progress::{Progress, Silent};
-pub use report::{RareCharacters, Report};
+pub use options::{PrepareOptions, Progress, Silent};
+pub use report::{RareCharacters, Report, grouped};
 pub use split::Duplicates;
 
-use crate::source::written_here::{MANIFEST, is_prepared};
-use crate::stories::{self, story};
 use crate::tokenizer::{self, Tokenizer, TokenizerChoice};
-use crate::windows::WindowRule;
+use crate::{source::left_out::MANIFEST, source::left_out::is_prepared, stories, stories::story, windows::WindowRule};
 use corpus::Corpus;
-use ember_host::file_error::{At, FileError};
-use ember_host::files::{UNFINISHED, checksum, write_atomic};
+use ember_host::{file_error::At, file_error::FileError, files::UNFINISHED, files::checksum, files::write_atomic};
 use encode::{Encoded, encode};
-use progress::tell;
+use options::tell;
 use rayon::prelude::*;
 use split::{Side, SplitBuilder};
 use std::{collections::BTreeSet, io, path::Path};
@@ -81,10 +74,7 @@ pub fn prepare(options: &PrepareOptions, progress: &dyn Progress) -> Result<Mani
     make(out)?;
     let mut corpus = Corpus::find(options)?;
     let only_stories = matches!(options.inputs[..], [Input::Stories { .. }]);
-    let mut split = SplitBuilder::new(val_fraction);
-    if only_stories {
-        split = split.of_whole_documents();
-    }
+    let split = SplitBuilder::new(val_fraction, !only_stories);
     let survey = survey(&mut corpus, &split, options.seed, progress)?;
     let (mut tokenizer, choice, tokenizer_reason) = make_tokenizer(options, &survey, progress)?;
     if only_stories {
@@ -113,7 +103,7 @@ pub fn prepare(options: &PrepareOptions, progress: &dyn Progress) -> Result<Mani
         fingerprint,
         report: Report::new(&survey, &encoded, &corpus, &tokenizer),
         marks,
-        left_out: corpus.left_out().to_vec(),
+        left_out: corpus.listing.left_out.clone(),
         sources: survey.sources,
         train: encoded.train,
         val: encoded.val,
@@ -178,7 +168,7 @@ fn make_tokenizer(
         }
         TokenizerChoice::Bytes => Tokenizer::bytes()?,
         TokenizerChoice::Bpe { vocab_size } => {
-            tell(progress, "learning the tokenizer", 0, Some(survey.sample.bytes() as u64))?;
+            tell(progress, "learning the tokenizer", 0, Some(survey.sample.bytes as u64))?;
             Tokenizer::train_bpe(*vocab_size, survey.sample.blocks())?
         }
         TokenizerChoice::File(path) => Tokenizer::from_file(path)?,

@@ -1,9 +1,7 @@
 //! What preparing found in the text, as numbers and as a table to read.
 
-use super::survey::{SAMPLE_BYTES, Survey};
-use super::{corpus::Corpus, encode::Encoded, split::Duplicates};
-use crate::source::LeftOut;
-use crate::tokenizer::{END_OF_TEXT, Tokenizer};
+use super::{corpus::Corpus, encode::Encoded, split::Duplicates, survey::SAMPLE_BYTES, survey::Survey};
+use crate::{source::LeftOut, tokenizer::END_OF_TEXT, tokenizer::Tokenizer};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -88,8 +86,8 @@ fn notes(survey: &Survey, corpus: &Corpus, tokenizer: &Tokenizer) -> Vec<String>
         let mib = SAMPLE_BYTES >> 20;
         notes.push(format!("A learnt tokenizer saw a sample of at most {mib} MiB spread over the text."));
     }
-    let told = LeftOut::told(corpus.left_out());
-    if corpus.left_out().len() > told.len() {
+    let told = LeftOut::told(&corpus.listing.left_out);
+    if corpus.listing.left_out.len() > told.len() {
         notes.push("manifest.json lists all that was left out, each with its reason.".to_owned());
     }
     notes.extend(told.into_iter().map(|kind| format!("Left out: {kind}")));
@@ -147,17 +145,18 @@ impl fmt::Display for Report {
     }
 }
 
-/// 1234567 as "1,234,567".
-fn grouped(number: u64) -> String {
+/// A whole number with commas between thousands.
+pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
-    let mut out = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(',');
+    let first = digits.len() % 3;
+    let mut text = digits[..first].to_string();
+    for thousand in digits.as_bytes()[first..].chunks(3) {
+        if !text.is_empty() {
+            text.push(',');
         }
-        out.push(digit);
+        text.extend(thousand.iter().map(|digit| char::from(*digit)));
     }
-    out
+    text
 }
 
 #[cfg(test)]

@@ -7,9 +7,9 @@
 //! nanoGPT cuts it.
 
 use super::error::Error;
+use bit_vec::BitVec;
 use serde::{Deserialize, Serialize};
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::{cmp::Reverse, collections::BTreeMap, collections::BTreeSet, collections::BinaryHeap};
 use xxhash_rust::xxh3::Xxh3Default;
 
 /// A side of the split.
@@ -65,7 +65,7 @@ pub struct SplitBuilder {
     by_chance_bytes: u64,
     hashes: Vec<u64>,
     longest: Longest,
-    by_chance: Bits,
+    by_chance: BitVec,
 }
 
 /// A document that may be chosen.
@@ -106,13 +106,9 @@ impl Longest {
 }
 
 impl SplitBuilder {
-    pub fn new(val_fraction: f64) -> Self {
-        Self { val_fraction, cuts: true, ..Self::default() }
-    }
-
-    /// The same, but of several documents none is cut.
-    pub fn of_whole_documents(self) -> Self {
-        Self { cuts: false, ..self }
+    /// Unless it `cuts`, none of several documents is cut.
+    pub fn new(val_fraction: f64, cuts: bool) -> Self {
+        Self { val_fraction, cuts, ..Self::default() }
     }
 
     /// Adds a document by the hash of its content.
@@ -147,7 +143,7 @@ impl SplitBuilder {
             }
             _ => self.choose(&longest)?,
         };
-        let val = split.whole.ones();
+        let val = split.whole.count_ones();
         if val == 0 && split.cuts.is_empty() || val == documents {
             return Err(Error::OneSided { val, documents });
         }
@@ -171,7 +167,7 @@ impl SplitBuilder {
         }
         Ok(Split {
             rule: format!("the last {}% of the characters of the only document", self.percent()),
-            whole: Bits::default(),
+            whole: BitVec::default(),
             cuts: BTreeMap::from([(only.number, only.characters_before(self.val_fraction))]),
         })
     }
@@ -179,7 +175,7 @@ impl SplitBuilder {
     /// Chooses among the longest documents; the others, where there are more, stay where chance has
     /// put them.
     fn choose(&self, longest: &[Candidate]) -> Result<Split, Error> {
-        let by_chance = |candidate: &&Candidate| self.by_chance.get(candidate.number);
+        let by_chance = |candidate: &&Candidate| self.by_chance.get(candidate.number as usize) == Some(true);
         let chance_among_longest: u64 = longest.iter().filter(by_chance).map(|candidate| candidate.bytes).sum();
         let others = self.by_chance_bytes - chance_among_longest;
         // The bytes of all documents with a hash: equal ones stay together.
@@ -214,12 +210,12 @@ impl SplitBuilder {
         if self.is_about_the_share(chosen_bytes) {
             cuts.clear();
         }
-        let mut whole = Bits::default();
+        let mut whole = BitVec::default();
         let mut candidates = longest.iter().peekable();
         for number in 0..self.documents {
             whole.push(match candidates.next_if(|candidate| candidate.number == number) {
                 Some(candidate) => chosen.contains(&candidate.hash),
-                None => self.by_chance.get(number),
+                None => self.by_chance.get(number as usize) == Some(true),
             });
         }
         Ok(Split { rule: self.rule(longest, &cuts), whole, cuts })
@@ -277,7 +273,7 @@ pub struct Split {
     /// The rule in words: what validates.
     pub rule: String,
     /// Set for the documents that validate as a whole.
-    whole: Bits,
+    whole: BitVec,
     /// The documents of which the end validates, and how many characters of each teach.
     cuts: BTreeMap<u64, u64>,
 }
@@ -285,7 +281,7 @@ pub struct Split {
 impl Split {
     /// The side on which a document (its number in reading order) begins.
     pub fn side(&self, document: u64) -> Side {
-        if self.whole.get(document) { Side::Val } else { Side::Train }
+        if self.whole.get(document as usize) == Some(true) { Side::Val } else { Side::Train }
     }
 
     /// How many characters of a document teach, where its end validates.
@@ -317,34 +313,6 @@ impl Duplicates {
         let groups = || hashes.chunk_by(|a, b| a & !1 == b & !1);
         let on_both_sides = groups().filter(|group| group.first() != group.last()).count() as u64;
         Self { examined, exact: examined - groups().count() as u64, on_both_sides }
-    }
-}
-
-/// A list of bits.
-#[derive(Clone, Default)]
-pub struct Bits {
-    words: Vec<u64>,
-    len: u64,
-}
-
-impl Bits {
-    fn push(&mut self, bit: bool) {
-        if self.len.is_multiple_of(64) {
-            self.words.push(0);
-        }
-        if let Some(word) = self.words.last_mut() {
-            *word |= u64::from(bit) << (self.len % 64);
-        }
-        self.len += 1;
-    }
-
-    /// Bit number `i`; unset beyond the end.
-    fn get(&self, i: u64) -> bool {
-        self.words.get((i / 64) as usize).is_some_and(|word| word >> (i % 64) & 1 == 1)
-    }
-
-    fn ones(&self) -> u64 {
-        self.words.iter().map(|word| u64::from(word.count_ones())).sum()
     }
 }
 

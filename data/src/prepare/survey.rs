@@ -1,8 +1,7 @@
 //! The first reading of the text: what is in it, and which of it validates.
 
-use super::corpus::{Corpus, Reading, Source};
 use super::split::{ContentHash, Duplicates, Split, SplitBuilder};
-use super::{error::Error, progress::Progress};
+use super::{corpus::Corpus, corpus::Reading, corpus::Source, error::Error, options::Progress};
 use crate::source::Event;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
@@ -131,7 +130,8 @@ pub struct Sample {
     distance: u64,
     number: u64,
     block_bytes: usize,
-    bytes: usize,
+    /// Bytes of all blocks.
+    pub bytes: usize,
     blocks: Vec<(u64, String)>,
 }
 
@@ -172,11 +172,6 @@ impl Sample {
         }
     }
 
-    /// Bytes of all blocks.
-    pub fn bytes(&self) -> usize {
-        self.bytes
-    }
-
     /// The blocks, in order.
     pub fn blocks(&self) -> impl Iterator<Item = &str> {
         self.blocks.iter().map(|(_, block)| block.as_str())
@@ -213,12 +208,12 @@ mod tests {
             sample.add(&format!("{i:010}"));
             sample.end_block();
         }
-        assert!((400..=1000).contains(&sample.bytes()), "{}", sample.bytes());
+        assert!((400..=1000).contains(&sample.bytes), "{}", sample.bytes);
         let numbers: Vec<u32> = sample.blocks().filter_map(|block| block.parse().ok()).collect();
         assert!(numbers.windows(2).all(|pair| pair[1] - pair[0] == numbers[1] - numbers[0]));
         assert!(numbers.last().is_some_and(|&last| last > 9_000));
         let mut one = Sample::new(200 << 10);
         one.add(&"é".repeat(10 << 20));
-        assert!(one.bytes() <= 200 << 10);
+        assert!(one.bytes <= 200 << 10);
     }
 }

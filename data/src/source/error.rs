@@ -7,18 +7,14 @@ use std::path::{Path, PathBuf};
 /// 1.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // a field is what the message calls it
 pub enum Error {
     /// The system does not let a file or folder be read.
     #[error(transparent)]
     File(#[from] FileError),
     /// A file is missing, broken, or ends too early.
     #[error("cannot read {what}")]
-    Unreadable {
-        /// Which file, how far it could be read, and what to do.
-        what: String,
-        /// What the system or a library says.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
+    Unreadable { what: String, source: Box<dyn std::error::Error + Send + Sync> },
     /// The folder of a run.
     #[error("{0} is a run, not text; name the text itself")]
     Run(PathBuf),
@@ -27,20 +23,10 @@ pub enum Error {
     Prepared(PathBuf),
     /// What can be read, and is no text that can be used.
     #[error("{name} {what}")]
-    Unusable {
-        /// The file, the folder, or standard input.
-        name: String,
-        /// What is wrong with it, and what to do.
-        what: String,
-    },
+    Unusable { name: String, what: String },
     /// JSON Lines or Parquet without the field that was asked for.
     #[error("{what}; name one of these: {}", fields.join(", "))]
-    NoField {
-        /// Where the field is missing, and its name.
-        what: String,
-        /// The fields that there are.
-        fields: Vec<String>,
-    },
+    NoField { what: String, fields: Vec<String> },
     /// The field that was asked for holds something else than text: where, what, and to name
     /// another.
     #[error("{0}")]

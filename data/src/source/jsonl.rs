@@ -1,7 +1,6 @@
 //! JSON Lines: one JSON object a line, one of its fields the document.
 
-use super::event::{Event, Sink};
-use super::{error::Error, utf16};
+use super::{error::Error, event::Event, event::Sink, utf16};
 use serde_json::{Map, Value};
 use std::io::{BufRead, BufReader, Read};
 

@@ -1,27 +1,21 @@
 //! Which files there are to read.
 
-use super::left_out::{LeftOut, LeftOutKind};
-use super::text::{SNIFFED_BYTES, check_kind};
-use super::{compression::Compression, error::Error, written_here};
-use ember_host::file_error::{At, FileError, with_causes};
-use ember_host::files::UNFINISHED;
-use std::fs::File;
-use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use super::left_out::{LeftOut, LeftOutKind, kind_of_folder};
+use super::{compression::Compression, error::Error, text::SNIFFED_BYTES, text::check_kind};
+use ember_host::{file_error::At, file_error::FileError, file_error::with_causes, files::UNFINISHED};
+use std::{fs::File, io, io::Read, io::Write, path::Path, path::PathBuf};
 use tempfile::NamedTempFile;
 
 /// One place that text comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // the variant says what its field is
 pub enum Input {
     /// A file, or a folder with all files under it.
     Path(PathBuf),
     /// Standard input: plain text or Parquet, compressed or not.
     Stdin,
     /// The built-in corpus.
-    Stories {
-        /// How many stories.
-        count: u64,
-    },
+    Stories { count: u64 },
 }
 
 /// How a file holds its documents.
@@ -81,7 +75,7 @@ impl Listing {
         if !metadata.is_dir() {
             return Err(Error::unusable_path(path, "is not a file; pipe it into standard input instead"));
         }
-        match written_here::kind(path) {
+        match kind_of_folder(path) {
             Some(LeftOutKind::Run) => return Err(Error::Run(path.to_owned())),
             Some(_) => return Err(Error::Prepared(path.to_owned())),
             None => {}
@@ -109,7 +103,7 @@ impl Listing {
             let left_out = |kind, reason| LeftOut { name: name(), kind, reason };
             // Links to folders are not followed: they may lead in circles.
             if entry.file_type().at(DOING, folder)?.is_dir() {
-                if let Some(kind) = written_here::kind(&path) {
+                if let Some(kind) = kind_of_folder(&path) {
                     self.left_out.push(left_out(kind, name()));
                 } else if let Err(error) = self.add_folder(&path) {
                     self.left_out.push(left_out(LeftOutKind::Folder, with_causes(&error)));

@@ -20,12 +20,11 @@ mod compression;
 mod error;
 mod event;
 mod jsonl;
-mod left_out;
+pub(crate) mod left_out;
 mod listing;
 mod parquet;
 mod text;
 mod utf16;
-pub(crate) mod written_here;
 
 pub use error::Error;
 pub use event::{Event, Sink};
@@ -33,9 +32,7 @@ pub use left_out::{LeftOut, LeftOutKind};
 pub use listing::{Format, Input, Listing, TextFile};
 
 use ember_host::file_error::At;
-use std::fs::File;
-use std::io::{self, Read};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{fs::File, io, io::Read, sync::atomic::AtomicU64, sync::atomic::Ordering};
 
 /// Reads a file and hands its documents to `sink`; `read_bytes` grows by the bytes read from the
 /// disk.

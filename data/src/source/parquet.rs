@@ -1,12 +1,10 @@
 //! Parquet: one column of strings, a row a document.
 
-use super::error::Error;
-use super::event::{Event, Sink};
+use super::{error::Error, event::Event, event::Sink};
 use ember_host::panics::quietly;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::{column::reader::ColumnReader, data_type::ByteArray};
-use std::fs::File;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{fs::File, sync::atomic::AtomicU64, sync::atomic::Ordering};
 
 /// Rows decoded at once: few, since each may be a book.
 const ROWS: usize = 16;

@@ -1,7 +1,6 @@
 //! Plain text, in which `<|endoftext|>` separates documents.
 
-use super::event::{Event, Sink};
-use super::{error::Error, utf16};
+use super::{error::Error, event::Event, event::Sink, utf16};
 use crate::tokenizer::END_OF_TEXT;
 use std::io::Read;
 

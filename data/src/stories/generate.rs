@@ -5,8 +5,7 @@ use std::convert::Infallible;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::grammar::{Chooser, Words};
-use super::lexicon::Kind;
+use super::{grammar::Chooser, grammar::Words, lexicon::Kind};
 
 /// Writes a story down and draws its choices from a seeded generator.
 pub(super) struct Draw {

@@ -1,31 +1,17 @@
 //! The chooser that reads: it follows a text and finds out which choices made it.
 
-use super::grammar::{Chooser, Words};
-use super::lexicon::Kind;
+use super::{grammar::Chooser, grammar::Words, lexicon::Kind};
 
 /// What is wrong with a text that is not one of our stories.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // a field is what the message calls it
 pub enum ParseError {
     /// The text leaves the grammar.
     #[error("not one of the built-in stories: at byte {offset}, expected {expected}")]
-    NotGrammar {
-        /// Bytes of the text that still fit.
-        offset: usize,
-        /// What could have followed.
-        expected: String,
-    },
+    NotGrammar { offset: usize, expected: String },
     /// The sentence is well formed, and says what cannot be after what was said before.
     #[error("the {kind} \"{found}\" at byte {offset} contradicts the story so far, {}", contradiction(expected))]
-    Inconsistent {
-        /// Where the contradicting word begins, in bytes.
-        offset: usize,
-        /// Whether it is a person, a thing or a place.
-        kind: Kind,
-        /// The word.
-        found: &'static str,
-        /// The words that would have been right.
-        expected: Vec<&'static str>,
-    },
+    Inconsistent { offset: usize, kind: Kind, found: &'static str, expected: Vec<&'static str> },
 }
 
 fn contradiction(expected: &[&str]) -> String {

@@ -1,8 +1,7 @@
 //! Tokenizers made of their parts: characters, bytes, byte pair encoding learnt from a text or read
 //! from GPT-2's files.
 
-use super::{END_OF_TEXT, Error, Tokenizer, split};
-use super::{byte_level::character, library::of_library};
+use super::{END_OF_TEXT, Error, Tokenizer, byte_level::character, library::of_library, split};
 use ahash::AHashMap;
 use compact_str::CompactString;
 use std::{collections::BTreeSet, path::Path};

@@ -1,8 +1,7 @@
 //! Which tokenizer the user asks for.
 
 use super::error::Error;
-use std::path::{Path, PathBuf};
-use std::{fmt, str::FromStr};
+use std::{fmt, path::Path, path::PathBuf, str::FromStr};
 
 /// The smallest vocabulary that byte pair encoding can have: 256 bytes and `<|endoftext|>`.
 pub const MIN_BPE_VOCAB_SIZE: usize = 257;
@@ -12,6 +11,7 @@ const MAX_BPE_VOCAB_SIZE: usize = 1 << 20;
 
 /// How text becomes tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // the variant says what its field is
 pub enum TokenizerChoice {
     /// Decided from the text: characters when it has at most 256 different ones and is under 20 MB,
     /// else `bpe:8192`.
@@ -21,11 +21,7 @@ pub enum TokenizerChoice {
     /// One token a byte.
     Bytes,
     /// Byte-level byte pair encoding, learnt from the text.
-    Bpe {
-        /// Number of token ids, `<|endoftext|>` included; fewer come out of a text too small to
-        /// learn so many.
-        vocab_size: usize,
-    },
+    Bpe { vocab_size: usize },
     /// An existing `tokenizer.json`, or a folder that holds one.
     File(PathBuf),
 }

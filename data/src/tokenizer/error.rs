@@ -7,6 +7,7 @@ use std::path::PathBuf;
 /// Why a tokenizer cannot be read, learnt or saved, or why it fails on a text.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // a field is what the message calls it
 pub enum Error {
     /// A file cannot be read or written.
     #[error(transparent)]
@@ -19,12 +20,7 @@ pub enum Error {
     Missing(PathBuf),
     /// A file that is no tokenizer, or one that fails on a text.
     #[error("{what}")]
-    Fails {
-        /// Which file, and what to do.
-        what: String,
-        /// What is wrong with it.
-        source: Box<Error>,
-    },
+    Fails { what: String, source: Box<Error> },
     /// A character that a tokenizer of characters lacks.
     #[error(transparent)]
     UnknownCharacter(#[from] UnknownCharacter),

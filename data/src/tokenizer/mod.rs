@@ -29,8 +29,7 @@ use characters::CharEncoder;
 use ember_host::{file_error::At, files::write_atomic};
 use library::{of_library, put_around};
 use serde_json::{Value, json};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::{path::Path, path::PathBuf, sync::Arc, sync::OnceLock};
 use tokenizers::pre_tokenizers::split::SplitPattern;
 use tokenizers::{DecoderWrapper, Model, ModelWrapper, PreTokenizerWrapper, Tokenizer as Library};
 
@@ -223,7 +222,9 @@ impl Tokenizer {
     /// Whether [`Self::token_bytes`] knows any but special tokens: not every kind of decoder reads
     /// tokens one by one.
     pub fn knows_token_bytes(&self) -> bool {
-        (0..self.vocab_size() as u32).any(|id| !self.is_special(id) && self.token_bytes(id).is_some())
+        let added = self.shared.library.get_added_vocabulary().get_added_tokens_decoder();
+        let is_special = |id| added.get(&id).is_some_and(|token| token.special);
+        (0..self.vocab_size() as u32).any(|id| !is_special(id) && self.token_bytes(id).is_some())
     }
 
     /// Number of token ids: the largest and one.

@@ -112,12 +112,6 @@ impl Tokenizer {
         added.values().filter(|token| token.special).map(|token| token.content.as_str())
     }
 
-    /// Whether an id is one of these names.
-    pub fn is_special(&self, id: u32) -> bool {
-        let added = self.shared.library.get_added_vocabulary().get_added_tokens_decoder();
-        added.get(&id).is_some_and(|token| token.special)
-    }
-
     /// Appends the ids of `text`, in which names of special tokens are these tokens.
     fn parse_onto(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), Error> {
         let library = &self.shared.library;

@@ -107,16 +107,8 @@ pub fn chart(runs: &[Record], axis: Axis, scale: Scale, style: Style, columns: u
         Axis::Time => duration(last),
     };
     let between = columns.saturating_sub(end.chars().count() + axis.title().len() + 1);
-    text += &format!(
-        "{:>MARGIN$}0{:gap$}{}{:rest$}{end}\n",
-        "",
-        "",
-        axis.title(),
-        "",
-        gap = between / 2,
-        rest = between - between / 2
-    );
-    text
+    let [margin, left, right] = [MARGIN, between / 2, between - between / 2].map(|width| " ".repeat(width));
+    text + &format!("{margin}0{left}{}{right}{end}\n", axis.title())
 }
 
 /// Every dot that a line through `points` touches.

@@ -7,8 +7,7 @@ mod chart;
 mod picture;
 mod table;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::{collections::BTreeMap, collections::BTreeSet, path::Path, path::PathBuf};
 
 use ember_host::file_error::At;
 use serde::Serialize;
@@ -16,8 +15,7 @@ use serde::Serialize;
 use crate::error::{Error, Result};
 use crate::median::median;
 use crate::plot::{Points, best, drawable, last, smooth};
-use ember_training::run::folder;
-use ember_training::run::report::{Row, jsonl};
+use ember_training::{run::folder, run::report::Row, run::report::jsonl};
 
 pub use chart::{Style, chart};
 pub use picture::svg;

@@ -3,8 +3,7 @@
 
 use plotters::{prelude::*, style::text_anchor::HPos};
 
-use super::table::{cut, figures};
-use super::{Axis, Record, Scale, differences, heights};
+use super::{Axis, Record, Scale, differences, heights, table::cut, table::figures};
 use crate::error::{Error, Result};
 use crate::plot::{
     self, AXIS, Area, COLOURS, Drawn, EDGE, GREY, INK, Points, axes, beside, curve, decimals, dots, legend_entry,

@@ -48,12 +48,8 @@ pub fn differing(runs: &[Record]) -> String {
     let mut lines = vec![vec!["differs in".to_owned()]];
     lines[0].extend(runs.iter().map(|run| run.name.clone()));
     for (key, values) in differences {
-        lines.push(
-            [key]
-                .into_iter()
-                .chain(values.into_iter().map(|value| cut(&value.unwrap_or_else(|| "-".into()))))
-                .collect(),
-        );
+        let values = values.into_iter().map(|value| cut(&value.unwrap_or_else(|| "-".into())));
+        lines.push([key].into_iter().chain(values).collect());
     }
     aligned(&lines, 1).iter().map(|line| format!("  {line}\n")).collect()
 }

@@ -5,8 +5,7 @@ use std::ops::Range;
 use serde::Serialize;
 
 use super::novelty::{Ngrams, Novel, word_places};
-use super::spans::{longest_span, maximal_spans};
-use super::training_text::{Place, TrainingText};
+use super::{spans::longest_span, spans::maximal_spans, training_text::Place, training_text::TrainingText};
 
 /// From which length on a stretch counts as copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -87,7 +86,7 @@ pub fn check(text: &str, training: &TrainingText, validation: Option<&TrainingTe
     Checked {
         characters: characters(text),
         copied_characters,
-        longest: characters(&text[longest_span(training.index(), text)]),
+        longest: characters(&text[longest_span(&training.index, text)]),
         spans,
         only_in_validation,
     }
@@ -128,7 +127,7 @@ pub fn beginning(text: &TrainingText, characters: usize) -> Vec<&str> {
 /// The maximal spans of `text` in `learned` that the rule counts.
 fn counted(text: &str, learned: &TrainingText, rule: Rule) -> Vec<Span> {
     // A word has at least one character.
-    let spans = maximal_spans(learned.index(), text, rule.min_chars.max(rule.min_words).max(1));
+    let spans = maximal_spans(&learned.index, text, rule.min_chars.max(rule.min_words).max(1));
     let places: Vec<Range<usize>> = word_places(text).collect();
     let whole_words = |bytes: &Range<usize>| {
         let first = places.partition_point(|word| word.start < bytes.start);

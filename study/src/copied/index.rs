@@ -8,7 +8,8 @@ use crate::error::{Error, Result};
 
 /// A text of which every stretch can be looked up; 5 bytes of memory for each of its own.
 pub struct Index {
-    text: Vec<u8>,
+    /// The text.
+    pub text: Vec<u8>,
     /// Every place of `text`, in the order of what begins there.
     suffixes: Vec<i32>,
 }
@@ -25,11 +26,6 @@ impl Index {
         let mut suffixes = vec![0; text.len()];
         divsufsort::sort_in_place(&text, &mut suffixes);
         Ok(Self { text, suffixes })
-    }
-
-    /// The text.
-    pub fn text(&self) -> &[u8] {
-        &self.text
     }
 
     /// Memory that text and suffixes take.

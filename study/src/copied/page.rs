@@ -1,8 +1,7 @@
 //! The checked texts as a page: what is copied is marked, and each mark says and links to where it
 //! stands.
 
-use super::checked::{Checked, Span, Together};
-use super::training_text::Place;
+use super::{checked::Checked, checked::Span, checked::Together, training_text::Place};
 use crate::page::{escape, fill, page as whole_page};
 
 const STYLE: &str = include_str!("page/style.css");

@@ -166,21 +166,17 @@ impl Documents {
 
 /// Documents that can be searched.
 pub struct TrainingText {
-    index: Index,
+    /// The index of all documents.
+    pub index: Index,
     documents: Vec<Document>,
     sources: Vec<String>,
 }
 
 impl TrainingText {
-    /// The index of all documents.
-    pub fn index(&self) -> &Index {
-        &self.index
-    }
-
     /// Every document's text, in order.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
         // Documents came as text, so none is lost here.
-        self.index.text().split(|&byte| byte == SEPARATOR).filter_map(|document| std::str::from_utf8(document).ok())
+        self.index.text.split(|&byte| byte == SEPARATOR).filter_map(|document| std::str::from_utf8(document).ok())
     }
 
     /// How often `wanted` stands in the text, and where first.
@@ -191,7 +187,7 @@ impl TrainingText {
 
     /// Where the `length` bytes at `at` are.
     fn place(&self, at: usize, length: usize) -> Place {
-        let all = self.index.text();
+        let all = &self.index.text;
         let Document { start, source, number, first_line } =
             self.documents[self.documents.partition_point(|document| document.start <= at) - 1];
         let rest = &all[at + length..];

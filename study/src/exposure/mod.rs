@@ -23,8 +23,7 @@
 mod loops;
 mod page;
 
-use std::collections::HashSet;
-use std::ops::{ControlFlow, Range};
+use std::{collections::HashSet, ops::ControlFlow, ops::Range};
 
 use burn::tensor::{Int, Tensor, TensorData, activation::log_softmax};
 use ember_decoding::config::{GenerationConfig, Strategy};
@@ -34,8 +33,7 @@ use ember_host::memory::{ASSUMED_BYTES, available_bytes};
 use ember_model::Gpt;
 use serde::Serialize;
 
-use crate::error::{Error, Result, proceed_if};
-use crate::ledger::meter::read;
+use crate::{error::Error, error::Result, error::proceed_if, ledger::meter::read};
 
 pub use loops::{LEAST_TOKENS, Loop, Loops, TIMES, ending_loop};
 pub use page::page;
@@ -220,9 +218,8 @@ fn write(
         // Every text has noise of its own, the same however many are written together.
         let first_sequences: Vec<u64> = (0..prompts.len()).map(|prompt| (texts.len() + prompt * each) as u64).collect();
         let plan = Plan { first_sequences: &first_sequences, ..Plan::new(knobs) };
-        let completions = generate_batch(gpt, prompts, &plan, &mut |_: Certain| match interrupted() {
-            true => ControlFlow::Break(FinishReason::Interrupted),
-            false => ControlFlow::Continue(()),
+        let completions = generate_batch(gpt, prompts, &plan, &mut |_: Certain| {
+            if interrupted() { ControlFlow::Break(FinishReason::Interrupted) } else { ControlFlow::Continue(()) }
         })?;
         proceed_if(!interrupted())?;
         texts.extend(completions.into_iter().flatten().map(|completion| completion.ids));
@@ -245,9 +242,8 @@ struct Reading {
 impl Reading {
     fn new(gpt: &Gpt, rows: &[Vec<u32>], prefix: usize, run: usize, interrupted: &dyn Fn() -> bool) -> Result<Self> {
         let stretches: Vec<Scored> = rows.iter().map(|ids| Scored { ids, scored: ids.len() - prefix }).collect();
-        let scored = score_stretches(gpt, &stretches, &mut |_| match interrupted() {
-            true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
+        let scored = score_stretches(gpt, &stretches, &mut |_| {
+            if interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
         let logprobs = scored.ok_or(Error::Stopped)?;
         let map = |f: fn(f32) -> f32| logprobs.iter().map(|row| row.iter().map(|&l| f(l)).collect()).collect();

@@ -7,11 +7,9 @@ use ember_decoding::sequences::{ModelSequences, Sequences};
 use ember_model::Gpt;
 use serde::Serialize;
 
-use super::meter::{Meter, spread};
-use super::modes::{Plan, clipped_step, generation::logits_without_cache};
+use super::{meter::Meter, meter::spread, modes::Plan, modes::clipped_step, modes::generation::logits_without_cache};
 use crate::error::{Result, proceed_if};
-use ember_training::step::gradient::{batch_logits, next_token_loss};
-use ember_training::step::optimizer::Optimizer;
+use ember_training::{step::gradient::batch_logits, step::gradient::next_token_loss, step::optimizer::Optimizer};
 
 /// The costs at one length.
 #[derive(Clone, Debug, Serialize)]

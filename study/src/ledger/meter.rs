@@ -2,8 +2,7 @@
 
 use std::time::Instant;
 
-use burn::backend::autodiff::NodeId;
-use burn::tensor::{Device, Tensor};
+use burn::{backend::autodiff::NodeId, tensor::Device, tensor::Tensor};
 use ember_kernels::is_cpu;
 use serde::Serialize;
 
@@ -33,7 +32,8 @@ pub enum MeasuredBy {
 /// Reads the memory of one device.
 pub struct Meter {
     device: Device,
-    by: MeasuredBy,
+    /// What the bytes are read from.
+    pub measured_by: MeasuredBy,
     base: i64,
     highest: i64,
 }
@@ -46,22 +46,17 @@ impl Meter {
     /// allocator than [`counting::Counting`], or the device does not report.
     pub fn new(device: &Device) -> Result<Self> {
         let device = device.clone().inner();
-        let by = if is_cpu(&device) { MeasuredBy::Allocator } else { MeasuredBy::Pool };
-        if by == MeasuredBy::Allocator && !counting::start() {
+        let measured_by = if is_cpu(&device) { MeasuredBy::Allocator } else { MeasuredBy::Pool };
+        if measured_by == MeasuredBy::Allocator && !counting::start() {
             return Err(Error::NotCounted);
         }
-        let mut meter = Self { device, by, base: 0, highest: 0 };
+        let mut meter = Self { device, measured_by, base: 0, highest: 0 };
         meter.base = meter.reading()?;
         Ok(meter)
     }
 
-    /// What the bytes are read from.
-    pub fn measured_by(&self) -> MeasuredBy {
-        self.by
-    }
-
     fn reading(&self) -> Result<i64> {
-        match self.by {
+        match self.measured_by {
             MeasuredBy::Allocator => Ok(counting::live()),
             MeasuredBy::Pool => {
                 wait_for(&self.device)?;
@@ -97,7 +92,7 @@ impl Meter {
     /// # Errors
     /// When the device fails.
     pub fn peak(&mut self) -> Result<i64> {
-        match self.by {
+        match self.measured_by {
             MeasuredBy::Allocator => Ok(counting::peak() - self.base),
             MeasuredBy::Pool => {
                 self.live()?;

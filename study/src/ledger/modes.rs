@@ -6,15 +6,13 @@ mod plan;
 
 use burn::{module::Module, optim::GradientsParams, tensor::Tensor};
 use ember_data::windows::Batch;
-use ember_decoding::score::{MOST_LOGITS, token_log_probabilities};
-use ember_decoding::softmax::log_sum_exp;
+use ember_decoding::{score::MOST_LOGITS, score::token_log_probabilities, softmax::log_sum_exp};
 use ember_kernels::DropoutMask;
 use ember_model::{Gpt, GptConfig};
 
-use super::Entry;
 use super::facts::{DECODE_UNCACHED, FORWARD, FORWARD_WITH_GRAPH, Facts, PREFILL, SCORE, TRAINING_STEP};
-use super::flops::{self, looked_at};
 use super::meter::{Meter, nodes_made, read, spread};
+use super::{Entry, flops, flops::looked_at};
 use crate::error::{Result, proceed_if};
 use ember_training::memory::prediction::{Kernels, Parts, Prediction, Sizes};
 use ember_training::step::gradient::{batch_logits, next_token_loss};

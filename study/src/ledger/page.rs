@@ -4,8 +4,7 @@ use super::picture::{Bar, Curve, bars, curves};
 use super::table::{difference, measured_by, time, title};
 use super::{Entry, Place, Subject, growth::Growth};
 use crate::page::{escape, fill};
-use ember_training::memory::prediction::Parts;
-use ember_training::units::{bytes, grouped, short};
+use ember_training::{memory::prediction::Parts, units::bytes, units::grouped, units::short};
 
 const PAGE: &str = include_str!("page/page.html");
 const GROWTH: &str = include_str!("page/growth.html");
@@ -31,8 +30,11 @@ pub fn render(subject: &Subject, entries: &[Entry], growth: &[Growth]) -> String
     )
 }
 
+/// Sizes with the classes of what they are of.
+type Parted = Vec<(&'static str, f64)>;
+
 /// The parts that make up a bar: a part's name is also its class, and so its colour.
-fn parts(parts: &Parts) -> Vec<(&'static str, f64)> {
+fn parts(parts: &Parts) -> Parted {
     parts.named()[..6].iter().map(|(name, size)| (*name, *size as f64)).collect()
 }
 
@@ -44,34 +46,35 @@ fn legend() -> String {
     parts(&Parts::default()).into_iter().map(item).collect()
 }
 
-fn times(entries: &[Entry]) -> String {
-    let bar = |entry: &Entry| Bar {
-        label: title(entry.mode),
-        value: format!("{}, {} tokens/s", time(entry.time_s), short(entry.tokens_per_s)),
-        parts: vec![("weights", entry.time_s)],
-        mark: None,
+/// A bar for each mode: what stands behind it, its parts, and its mark.
+fn by_mode(description: &str, entries: &[Entry], bar: fn(&Entry) -> (String, Parted, Option<f64>)) -> String {
+    let labelled = |entry: &Entry| {
+        let (value, parts, mark) = bar(entry);
+        Bar { label: title(entry.mode), value, parts, mark }
     };
-    bars("Median time of each way to use the model", &entries.iter().map(bar).collect::<Vec<_>>())
+    bars(description, &entries.iter().map(labelled).collect::<Vec<_>>())
+}
+
+fn times(entries: &[Entry]) -> String {
+    by_mode("Median time of each way to use the model", entries, |entry| {
+        let value = format!("{}, {} tokens/s", time(entry.time_s), short(entry.tokens_per_s));
+        (value, vec![("weights", entry.time_s)], None)
+    })
 }
 
 fn memories(entries: &[Entry]) -> String {
-    let bar = |entry: &Entry| Bar {
-        label: title(entry.mode),
-        value: format!("{} at most", bytes(entry.measured.peak_bytes)),
-        parts: parts(&entry.measured),
-        mark: Some(entry.measured.peak_bytes as f64),
-    };
-    bars("Measured memory of each way to use the model, by part", &entries.iter().map(bar).collect::<Vec<_>>())
+    by_mode("Measured memory of each way to use the model, by part", entries, |Entry { measured, .. }| {
+        let value = format!("{} at most", bytes(measured.peak_bytes));
+        (value, parts(measured), Some(measured.peak_bytes as f64))
+    })
 }
 
 fn graphs(entries: &[Entry]) -> String {
-    let bar = |entry: &Entry| Bar {
-        label: title(entry.mode),
-        value: format!("{} operations, {}", grouped(entry.graph_nodes), bytes(entry.measured.activations_bytes)),
-        parts: vec![("activations", entry.measured.activations_bytes as f64)],
-        mark: None,
-    };
-    bars("What the graph keeps in each way to use the model", &entries.iter().map(bar).collect::<Vec<_>>())
+    by_mode("What the graph keeps in each way to use the model", entries, |entry| {
+        let kept = entry.measured.activations_bytes;
+        let value = format!("{} operations, {}", grouped(entry.graph_nodes), bytes(kept));
+        (value, vec![("activations", kept as f64)], None)
+    })
 }
 
 fn growths(growth: &[Growth]) -> String {

@@ -1,8 +1,7 @@
 //! The ledger on a terminal, in 100 columns.
 
 use super::{Entry, Subject, growth::Growth, meter::MeasuredBy};
-use ember_training::memory::prediction::Parts;
-use ember_training::units::{bytes, grouped, short};
+use ember_training::{memory::prediction::Parts, units::bytes, units::grouped, units::short};
 
 /// A mode's name as people read it.
 pub fn title(mode: &str) -> String {

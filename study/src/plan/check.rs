@@ -5,11 +5,9 @@ use ember_model::device::Selected;
 use serde::Serialize;
 
 use super::{Proposal, measure::Bench};
-use crate::error::{Error, Result};
-use crate::ledger::meter::{MeasuredBy, Meter};
+use crate::{error::Error, error::Result, ledger::meter::MeasuredBy, ledger::meter::Meter};
 use ember_training::memory::prediction::{Kernels, Parts, training::Step};
-use ember_training::run::text::windows;
-use ember_training::step::gradient::{Passes, next_token_loss};
+use ember_training::{run::text::windows, step::gradient::Passes, step::gradient::next_token_loss};
 
 /// What was predicted of a step, and what it took.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -42,7 +40,7 @@ impl Check {
 pub fn check(proposal: &Proposal, dataset: &Dataset, selected: &Selected) -> Result<Check> {
     let Proposal { config, shape, .. } = proposal;
     let mut meter = Meter::new(&selected.device)?;
-    let mut bench = Bench::new(config, shape, dataset, selected)?;
+    let mut bench = Bench::new(config, shape, windows(config, dataset)?, selected)?;
     let weights = meter.live()?;
 
     // The first step makes the moments, and on a GPU compiles.
@@ -59,7 +57,7 @@ pub fn check(proposal: &Proposal, dataset: &Dataset, selected: &Selected) -> Res
     } else {
         let before = meter.begin_peak()?;
         let (windows, _) = windows(config, dataset)?;
-        let loss = next_token_loss(bench.gpt().ok_or(Error::NoModel)?, &windows.batch(0, config.micro_batch)?);
+        let loss = next_token_loss(bench.gpt.as_ref().ok_or(Error::NoModel)?, &windows.batch(0, config.micro_batch)?);
         let kept = meter.live()? - before;
         // burn frees a graph in its backward, and not when the last tensor of it is dropped.
         drop(loss.backward());
@@ -86,7 +84,7 @@ pub fn check(proposal: &Proposal, dataset: &Dataset, selected: &Selected) -> Res
         peak_bytes: positive(weights + moments + peak),
     };
     Ok(Check {
-        measured_by: meter.measured_by(),
+        measured_by: meter.measured_by,
         predicted,
         measured,
         predicted_step_s: proposal.step_s,

@@ -1,11 +1,9 @@
 //! How fast the device trains: short steps of a few runs that are considered, timed.
 
-use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::{ops::Range, time::Duration, time::Instant};
 
 use burn::{module::Module, tensor::FloatDType};
-use ember_data::prepare::Dataset;
-use ember_data::windows::{TrainWindows, ValWindows};
+use ember_data::{prepare::Dataset, windows::TrainWindows, windows::ValWindows};
 use ember_kernels::is_cpu;
 use ember_model::{Gpt, GptConfig, device::Selected};
 
@@ -29,24 +27,17 @@ pub struct Bench {
     windows: TrainWindows,
     val_windows: ValWindows,
     optimizer: Optimizer,
-    gpt: Option<Gpt>,
+    /// The model as it is; none while a step is taken.
+    pub gpt: Option<Gpt>,
     step: u64,
 }
 
 impl Bench {
-    /// The model of this shape, which `config` makes, with its first weights.
-    ///
-    /// # Errors
-    /// When the configuration does not fit the text.
-    pub fn new(config: &TrainConfig, shape: &GptConfig, dataset: &Dataset, selected: &Selected) -> Result<Self> {
-        Self::with_windows(config, shape, windows(config, dataset)?, selected)
-    }
-
-    /// The same on these windows.
+    /// The model of this shape, which `config` makes, with its first weights, on these windows.
     ///
     /// # Errors
     /// When the device fails.
-    pub fn with_windows(
+    pub fn new(
         config: &TrainConfig,
         shape: &GptConfig,
         (windows, val_windows): (TrainWindows, ValWindows),
@@ -64,11 +55,6 @@ impl Bench {
             gpt: Some(gpt),
             step: 0,
         })
-    }
-
-    /// The model as it is.
-    pub fn gpt(&self) -> Option<&Gpt> {
-        self.gpt.as_ref()
     }
 
     /// The windows of the next step.
@@ -175,11 +161,7 @@ impl Candidate {
     pub(super) fn bench(&self, dataset: &Dataset, selected: &Selected) -> Result<Bench> {
         let predicted = training(&self.share, &self.shape, Kernels::on(&selected.device)).peak_bytes;
         keep_where_there_is_room(predicted, self.available);
-        Bench::new(&self.share, &self.shape, dataset, selected)
-    }
-
-    pub(super) fn sizes(&self) -> [usize; 5] {
-        sizes(&self.config)
+        Bench::new(&self.share, &self.shape, windows(&self.share, dataset)?, selected)
     }
 }
 

@@ -30,8 +30,7 @@ use ember_training::config::{
 };
 use ember_training::memory::fit::{Undecided, fit_to_memory, share_of};
 use ember_training::memory::prediction::{Kernels, Parts, training};
-use ember_training::units::{grouped, short};
-use ember_training::{note::Note, run::time_budget::Pace};
+use ember_training::{note::Note, run::time_budget::Pace, units::grouped, units::short};
 use fit::{Estimate, Fit, Run, parameters_of_the_fit};
 use measure::{Candidate, sizes};
 use speed::Speed;
@@ -111,18 +110,6 @@ pub struct Proposal {
     pub warnings: Vec<String>,
 }
 
-impl Proposal {
-    /// What steps and looks will take.
-    pub fn pace(&self) -> Pace {
-        Pace { step_s: self.step_s, look_s: self.look_s }
-    }
-
-    /// The fit's view of the run.
-    pub fn run(&self) -> Run<'_> {
-        run(&self.config, &self.text)
-    }
-}
-
 /// The proposal for a prepared text.
 ///
 /// # Errors
@@ -142,10 +129,11 @@ pub fn propose(request: &Request, dataset: &Dataset, text: Statistics, selected:
     let mut best = planner.best(&candidates, &speed)?;
     // What was chosen is measured itself where there is time, and the length follows from that.
     let left = request.measuring.as_secs_f64() - speed.measured_s;
-    candidates.retain(|candidate| candidate.sizes() == sizes(&best.config));
+    candidates.retain(|candidate| sizes(&candidate.config) == sizes(&best.config));
     let Some(chosen) = candidates.first() else { return Ok(best) };
     let known = speed.timed.iter().any(|timed| timed.flops == chosen.flops());
-    if !known && 4.0 * best.step_s < left && (is_cpu(&selected.device) || compiles_quickly(&speed)) {
+    let compiles_quickly = is_cpu(&selected.device) || speed.timed.iter().all(|timed| timed.first_s < 2.0);
+    if !known && 4.0 * best.step_s < left && compiles_quickly {
         let timed = chosen.bench(dataset, selected)?.time(Duration::from_secs_f64(left))?;
         speed.add(timed);
         speed.measured_s += timed.first_s + timed.step_s;
@@ -165,10 +153,6 @@ pub fn for_every_text(settings: &Settings, device: DeviceKind) -> Vec<Result<Tra
         Ok(settings.resolve(&TextFacts::NOTHING, device)?.0)
     };
     SHAPES.iter().map(of).collect()
-}
-
-fn compiles_quickly(speed: &Speed) -> bool {
-    speed.timed.iter().all(|timed| timed.first_s < 2.0)
 }
 
 /// Everything that the candidates have in common.
@@ -199,7 +183,7 @@ impl Planner<'_> {
             return Err(error);
         }
         let candidates = candidates.into_iter().map(|(candidate, _)| candidate);
-        let mut candidates: Vec<Candidate> = candidates.unique_by(Candidate::sizes).collect();
+        let mut candidates: Vec<Candidate> = candidates.unique_by(|candidate| sizes(&candidate.config)).collect();
         candidates.sort_by(|a, b| a.flops().total_cmp(&b.flops()));
         Ok(candidates)
     }
@@ -295,7 +279,7 @@ fn to_measure(candidates: &[Candidate]) -> Vec<&Candidate> {
         let near = |candidate: &Candidate| (candidate.flops() / (times * least)).ln().abs();
         candidates.iter().min_by(|a, b| near(a).total_cmp(&near(b)))
     };
-    [1.0, 6.0, 40.0, 250.0].into_iter().filter_map(nearest).unique_by(|candidate| candidate.sizes()).collect()
+    [1.0, 6.0, 40.0, 250.0].into_iter().filter_map(nearest).unique_by(|candidate| sizes(&candidate.config)).collect()
 }
 
 fn run<'a>(config: &TrainConfig, text: &'a Statistics) -> Run<'a> {

@@ -5,11 +5,8 @@
 //! how much of the text hangs on the last few tokens, under this very tokenizer. [`super::fit`]
 //! begins from them.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
-
-use ember_data::prepare::{Dataset, Marks};
-use ember_data::{random::mix, tokens::TokenFile};
+use ahash::AHashMap;
+use ember_data::{prepare::Dataset, random::mix, tokens::TokenFile};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
@@ -48,16 +45,13 @@ impl Statistics {
     pub fn new(dataset: &Dataset, share: f64) -> Result<Self> {
         let whole = |tokens: u64| (tokens as f64 / share) as u64;
         let manifest = &dataset.manifest;
+        let (counted, predicted) = (spread(&dataset.train, COUNTED)?, spread(&dataset.val, PREDICTED)?);
         Ok(Self {
             train_tokens: whole(manifest.train.tokens),
             val_tokens: whole(manifest.val.tokens),
             vocab_size: manifest.vocab_size,
-            ngram_losses: ngram_losses(
-                &spread(&dataset.train, COUNTED)?,
-                &spread(&dataset.val, PREDICTED)?,
-                manifest.vocab_size,
-            ),
-            entropy_floor: manifest.marks.as_ref().map(|marks: &Marks| marks.entropy_floor),
+            ngram_losses: ngram_losses(&counted, &predicted, manifest.vocab_size),
+            entropy_floor: manifest.marks.map(|marks| marks.entropy_floor),
         })
     }
 
@@ -89,28 +83,12 @@ struct Seen {
     different: u32,
 }
 
-/// Keys are hashes already.
-#[derive(Default)]
-struct Ready(u64);
-
-impl Hasher for Ready {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, _: &[u8]) {}
-    fn write_u64(&mut self, key: u64) {
-        self.0 = key;
-    }
-}
-
-type Counts = HashMap<u64, Seen, BuildHasherDefault<Ready>>;
-
 /// Loss in nats per token on `held_out` of the n-gram models that counted `train`, each smoothed by
 /// the one below it in the manner of [Witten and Bell 1991](https://doi.org/10.1109/18.87000),
 /// method C: a context's different continuations stand for how often something new comes after it.
 fn ngram_losses(train: &[u32], held_out: &[u32], vocab_size: usize) -> [f64; MOST_ORDER] {
     // One table: of a context's own key, and of the key of a context with its continuation.
-    let mut counts = Counts::default();
+    let mut counts = AHashMap::<u64, Seen>::default();
     for end in 0..train.len() {
         let mut key = 0;
         for order in 0..MOST_ORDER.min(end + 1) {

@@ -1,7 +1,6 @@
 //! Whole models: logits, cached decoding, gradients, and some steps of each optimizer.
 
-use burn::optim::{GradientsAccumulator, GradientsParams};
-use burn::tensor::{Device, FloatDType};
+use burn::{optim::GradientsAccumulator, optim::GradientsParams, tensor::Device, tensor::FloatDType};
 use ember_data::windows::Batch;
 use ember_kernels::is_cpu;
 use ember_model::{Gpt, GptConfig, KvCache, MlpKind, NormKind, Parameter, Positions, RecordedStep};

@@ -11,8 +11,7 @@ use std::{collections::BTreeMap, path::Path};
 use serde::Serialize;
 
 use crate::error::{Error, Result};
-use ember_training::run::report::{Row, jsonl};
-use ember_training::run::{folder, sample::Sample};
+use ember_training::{run::folder, run::report::Row, run::report::jsonl, run::sample::Sample};
 
 pub use page::page;
 
@@ -76,7 +75,9 @@ fn moments(samples: Vec<Sample>, rows: &[Row]) -> BTreeMap<usize, Vec<Moment>> {
         if line.last().is_some_and(|before: &Moment| before.sample.prompt != sample.prompt) {
             line.clear();
         }
-        let same = line.last().map(|before| common_beginning(&before.sample.text, &sample.text));
+        let same = line.last().map(|Moment { sample: before, .. }| {
+            before.text.chars().zip(sample.text.chars()).take_while(|(before, now)| before == now).count()
+        });
         let up_to = rows.iter().filter(|row| row.step <= sample.step);
         let moment = Moment {
             train_loss: up_to.clone().rev().find_map(|row| row.train_loss),
@@ -87,11 +88,6 @@ fn moments(samples: Vec<Sample>, rows: &[Row]) -> BTreeMap<usize, Vec<Moment>> {
         line.push(moment);
     }
     lines
-}
-
-/// Characters that two texts have in common at their beginning.
-fn common_beginning(a: &str, b: &str) -> usize {
-    a.chars().zip(b.chars()).take_while(|(a, b)| a == b).count()
 }
 
 #[cfg(test)]

@@ -1,18 +1,6 @@
 //! How numbers are written for people: 1,234,567; 12.3k; 2m05s; 1.5 GB.
 
-/// A whole number with commas between thousands.
-pub fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let first = digits.len() % 3;
-    let mut text = digits[..first].to_string();
-    for thousand in digits.as_bytes()[first..].chunks(3) {
-        if !text.is_empty() {
-            text.push(',');
-        }
-        text.extend(thousand.iter().map(|digit| char::from(*digit)));
-    }
-    text
-}
+pub use ember_data::prepare::grouped;
 
 /// Three digits and a letter: 950, 12.3k, 4.56M, 1.2G.
 pub fn short(number: f64) -> String {

@@ -1,35 +1,23 @@
 //! `ember-train bench`: how fast a model trains here.
 
-use std::path::{Path, PathBuf};
-
-use anyhow::{Result, bail};
-use clap::Args;
-use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_cli::shape::shape;
 use ember_data::windows::{TrainWindows, ValWindows, WindowRule};
 use ember_data::{prepare::Dataset, random, tokens::TokenFile};
 use ember_decoding::{bench::Spread, run_folder};
-use ember_host::interrupt::Interrupt;
 use ember_kernels::gpu::attention_said;
-use ember_model::device::Selected;
-use ember_model::{GptConfig, folder};
+use ember_model::folder;
 use rand_chacha::rand_core::Rng;
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use ember_study::bench::{Speed, Task, measure};
 use ember_training::config::{
     self, ConfigError, Precision, Settings, TextFacts, TrainConfig, assumed_vocab_size, precision,
 };
-use ember_training::memory::fit::keeps_freed_memory;
-use ember_training::memory::fit::{Undecided, fit_to_memory};
-use ember_training::memory::{self, prediction::Kernels};
+use ember_training::memory::fit::{Undecided, fit_to_memory, keeps_freed_memory};
 use ember_training::run::{check_size, device_kind, text::data_folder, text::windows};
-use ember_training::units::{bytes, grouped, parse_bytes};
+use ember_training::{memory, memory::prediction::Kernels};
 
-use crate::output::{json_line, show, word};
-use crate::training::{run_of, select, set_seed};
-use crate::wording;
+use crate::prelude::*;
 
 /// Arguments of `bench`.
 #[derive(Args, Debug)]

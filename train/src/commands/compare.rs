@@ -1,18 +1,13 @@
 //! `ember-train compare`: runs beside each other.
 
-use std::io::{IsTerminal, Write};
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, io::IsTerminal, io::Write};
 
-use anyhow::{Context, Result};
-use clap::{Args, ValueEnum};
-use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat};
+use clap::ValueEnum;
 use ember_cli::terminal::{self, printable};
-use serde::Serialize;
 
+use crate::prelude::*;
 use ember_study::compare::{self, Axis, Record, Scale, Style, Summary, chart, differences, differing, svg, table};
 use ember_study::plot::loss_svg;
-
-use crate::output::{json_lines, write_file};
 
 /// Arguments of `compare`.
 #[derive(Args, Debug)]

@@ -1,23 +1,16 @@
 //! `ember-train copied`: what of a generated text stands word for word in the training text.
 
-use std::path::{Path, PathBuf};
 use std::{io::Read, time::Instant};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
-use clap::Args;
-use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_data::prepare::Dataset;
-use ember_host::interrupt::Interrupt;
-use serde::Serialize;
 use serde_json::{Map, Value};
 
 use ember_study::copied::{
     Checked, Documents, Rule, Together, TrainingText, beginning, check, page, times, together, words_for,
 };
-use ember_training::{run::text::data_of, units};
+use ember_training::run::text::data_of;
 
-use crate::output::{json_line, json_lines, show, write_file};
-use crate::wording;
+use crate::prelude::*;
 
 /// Arguments of `copied`.
 #[derive(Args, Debug)]
@@ -92,13 +85,13 @@ pub fn run(args: &CopiedArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     let started = Instant::now();
     let training = training.index()?;
     let index_s = started.elapsed().as_secs_f64();
-    let (training_bytes, memory) = (training.index().text().len(), training.index().memory_bytes());
+    let (training_bytes, memory) = (training.index.text.len(), training.index.memory_bytes());
     notes.say(format!(
         "indexed {} of training text in {} ({}/s, {} of memory)",
-        units::bytes(training_bytes as u64),
-        units::duration(index_s),
-        units::bytes((training_bytes as f64 / index_s.max(1e-9)) as u64),
-        units::bytes(memory)
+        bytes(training_bytes as u64),
+        duration(index_s),
+        bytes((training_bytes as f64 / index_s.max(1e-9)) as u64),
+        bytes(memory)
     ));
     let validation = validation.map(Documents::index).transpose()?;
 
@@ -112,7 +105,7 @@ pub fn run(args: &CopiedArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
     }
     let all = together(&texts, &checked, &training);
     let check_s = started.elapsed().as_secs_f64();
-    notes.say(format!("checked {} characters in {}", units::grouped(all.characters as u64), units::duration(check_s)));
+    notes.say(format!("checked {} characters in {}", grouped(all.characters as u64), duration(check_s)));
     let baseline = validation.as_ref().map(|validation| baseline(validation, all.characters, &training, rule));
 
     if let Some(path) = &args.html {
@@ -246,7 +239,7 @@ fn table(checked: &[Checked], all: &Together, validation: Option<&Together>, onl
         lines.push(String::new());
     }
     let row = |name: &str, of: &Together| {
-        let (share, count) = (100.0 * of.copied_share, units::grouped(of.characters as u64));
+        let (share, count) = (100.0 * of.copied_share, grouped(of.characters as u64));
         format!("{name:<21}{count:>12} {share:>7.2}% {:>7} {:>9}", of.spans, of.longest)
     };
     lines.push(format!("a stretch counts as copied from {what} on"));

@@ -3,15 +3,10 @@
 
 use std::io::Write;
 
-use anyhow::{Result, bail};
-use clap::Args;
-use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, counted};
 use ember_cli::{devices, terminal};
-use ember_host::interrupt::Interrupt;
 use ember_kernels::gpu::attention_said;
-use serde::Serialize;
 
-use crate::training::select;
+use crate::prelude::*;
 use ember_study::selfcheck::{self, Comparison};
 
 /// Arguments of `devices`.

@@ -1,17 +1,10 @@
 //! `ember-train exposure`: how the model fares on its own words.
 
-use std::path::PathBuf;
-
-use anyhow::{Context, Result, ensure};
-use clap::Args;
-use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_data::{prepare::Dataset, windows::TrainWindows};
 use ember_decoding::run_folder;
-use ember_host::interrupt::Interrupt;
 use ember_model::{checkpoint, folder};
 
-use crate::output::{json_line, show, write_file};
-use crate::training::select;
+use crate::prelude::*;
 use ember_study::exposure::{self, Exposure, Figures, LEAST_TOKENS, Loops, Settings, Stretch, TIMES, Window};
 use ember_training::run::text::data_of;
 

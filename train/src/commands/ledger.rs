@@ -1,30 +1,18 @@
 //! `ember-train ledger`: what training and inference cost, measured on one batch of a run or a
 //! recipe.
 
-use std::path::{Path, PathBuf};
-
-use anyhow::{Context, Result, ensure};
-use clap::Args;
-use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
-use ember_data::windows::{Batch, TrainWindows};
-use ember_data::{prepare::Dataset, random};
+use ember_data::{prepare::Dataset, windows::Batch, windows::TrainWindows};
 use ember_decoding::run_folder;
-use ember_host::interrupt::Interrupt;
-use ember_model::device::Selected;
-use ember_model::{Gpt, GptConfig, checkpoint, folder};
+use ember_model::{Gpt, checkpoint, folder};
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
-use rand_chacha::rand_core::Rng;
-use serde::Serialize;
 
+use crate::prelude::*;
 use ember_study::ledger::modes::{Plan, Training};
 use ember_study::ledger::{Entry, Subject, growth, growth::Growth, meter::Meter, modes, page, table};
 use ember_training::config::{DeviceKind, Precision, Settings, TextFacts, TrainConfig, assumed_vocab_size, precision};
 use ember_training::memory::prediction::{Kernels, Sizes};
 use ember_training::memory::{self, fit::check_attention};
-use ember_training::{run::text::data_folder, step::optimizer::AdamWConfig, units::bytes};
-
-use crate::output::{json_line, json_lines, show, write_file};
-use crate::training::{run_of, select};
+use ember_training::{run::text::data_folder, step::optimizer::AdamWConfig};
 
 /// Arguments of `ledger`.
 #[derive(Args, Debug)]
@@ -76,7 +64,10 @@ const MOST_NEW_TOKENS: usize = 64;
 /// page cannot be written.
 pub fn run(args: &LedgerArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     let notes = Notes::new(common.quiet);
-    let source = Source::new(args, common, &notes)?;
+    let source = match &args.config {
+        Some(path) => Source::of_recipe(path, &args.set, common)?,
+        None => Source::of_run(args.run.as_deref(), &notes)?,
+    };
     let (sizes, new_tokens) = sizes(args, &source)?;
     let selected = select(common, &notes)?;
     precision::check(source.training.precision, &selected)?;
@@ -112,7 +103,7 @@ pub fn run(args: &LedgerArgs, common: &CommonArgs, interrupt: &Interrupt) -> Res
         device: selected.id.clone(),
         device_name: selected.name.clone(),
         repeats: u64::from(args.repeats),
-        measured_by: meter.measured_by(),
+        measured_by: meter.measured_by,
     };
     let mut number = 0;
     let entries = modes::measure(gpt, weights, &plan, &mut meter, &mut |mode| {
@@ -169,13 +160,6 @@ struct Source {
 }
 
 impl Source {
-    fn new(args: &LedgerArgs, common: &CommonArgs, notes: &Notes) -> Result<Self> {
-        match &args.config {
-            Some(path) => Self::of_recipe(path, &args.set, common),
-            None => Self::of_run(args.run.as_deref(), notes),
-        }
-    }
-
     /// The shape of a recipe.
     fn of_recipe(path: &Path, assignments: &[String], common: &CommonArgs) -> Result<Self> {
         let mut settings = Settings::from_recipe(path)?;
@@ -236,9 +220,7 @@ impl Source {
             return Ok((windows.batch(0, sizes.batch)?, true));
         }
         notes.say("there is no text beside the model: the batch is ids drawn at random, which cost the same");
-        let mut rng = random::rng(seed, &[]);
-        let mut ids = || (0..sizes.batch * sizes.time).map(|_| rng.next_u32() % self.shape.vocab_size as u32).collect();
-        Ok((Batch { inputs: ids(), targets: ids(), batch_size: sizes.batch, context_length: sizes.time }, false))
+        Ok((Batch::random(seed, self.shape.vocab_size, sizes.batch, sizes.time), false))
     }
 
     fn model(&self, seed: u64, selected: &Selected) -> Result<Gpt> {

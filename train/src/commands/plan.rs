@@ -1,28 +1,16 @@
 //! `ember-train plan`: what to train on a text in a given time, and what will come of it.
 
-use std::path::{Path, PathBuf};
-
-use anyhow::{Context, Result, bail, ensure};
-use clap::Args;
-use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_data::prepare::{Dataset, excerpt};
-use ember_host::interrupt::Interrupt;
 use serde_json::json;
 
-use ember_study::plan::check::{Check, check};
 use ember_study::plan::fit::{self, Constants, Fit, quantile, root_mean_square};
 use ember_study::plan::{MEASURING, Proposal, Request, fit_svg, for_every_text, propose, recipe as recipe_file};
-use ember_study::{error::Error, plan::speed::Timed, plan::text::Statistics};
+use ember_study::{error::Error, plan::check::Check, plan::check::check, plan::speed::Timed, plan::text::Statistics};
 use ember_training::config::{ConfigError, DataConfig, DeviceKind, Settings, TrainConfig};
-use ember_training::memory;
-use ember_training::run::{Caller, Start, text};
-use ember_training::units::{bytes, duration, grouped, parse_bytes, short};
+use ember_training::{memory, run::Caller, run::Start, run::text};
 
-use super::prepare::prepare_shown;
-use super::run::{LENGTH, minutes};
-use crate::output::{json_line, show, write_file};
-use crate::report::Screen;
-use crate::training::{recipe, set_seed};
+use super::{prepare::prepare_shown, run::LENGTH, run::minutes};
+use crate::prelude::*;
 
 /// Minutes where nobody says how many: a coffee's worth, or a lunch's on a GPU, which is dearer to
 /// start.

@@ -1,16 +1,10 @@
 //! `ember-train prepare`: text to token files.
 
-use std::path::PathBuf;
-
-use anyhow::{Result, ensure};
-use clap::Args;
-use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_cli::wording;
 use ember_data::prepare::{Manifest, PrepareOptions};
-use ember_host::interrupt::Interrupt;
 use ember_training::{error::Error, run::text};
 
-use crate::output::{json_line, show};
+use crate::prelude::*;
 use crate::progress_bar::Bar;
 
 /// Arguments of `prepare`.

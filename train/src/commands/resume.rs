@@ -1,17 +1,9 @@
 //! `ember-train resume`: takes a run up at its last checkpoint, to the numbers it would have had
 //! uninterrupted.
 
-use std::path::PathBuf;
-
-use anyhow::{Result, ensure};
-use clap::Args;
-use ember_cli::program::{CommonArgs, Notes, Outcome, UsageError};
-use ember_host::interrupt::Interrupt;
-use ember_model::device::Selected;
 use ember_training::{distributed::all_ok, distributed::launch, run};
 
-use crate::training::{self, join, train, voice};
-use crate::{report::Screen, wording::cause};
+use crate::prelude::*;
 
 /// Arguments of `resume`.
 #[derive(Args, Debug)]
@@ -51,5 +43,5 @@ fn select(common: &CommonArgs, notes: &Notes) -> Result<Selected> {
     let line = "--seed cannot change in the middle of a run, which would no longer be the same run; leave it out";
     ensure!(common.seed.is_none(), UsageError::new(line));
     let common = CommonArgs { device: launch::device(common.device), ..common.clone() };
-    Ok(training::select(&common, notes)?)
+    Ok(crate::training::select(&common, notes)?)
 }

@@ -1,25 +1,16 @@
 //! `ember-train run`: a new run, from text to checkpoint.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::{process::Command, process::Stdio, time::Duration, time::Instant};
 
-use anyhow::{Context, Result, bail, ensure};
-use clap::Args;
-use ember_cli::program::{CommonArgs, Notes, Outcome, UsageError};
 use ember_data::prepare::{Manifest, PrepareOptions};
-use ember_host::interrupt::Interrupt;
-use ember_model::{GptConfig, device::Selected};
 use ember_study::plan::{self, MEASURING, Request, fit::Estimate, propose, text::Statistics};
 use ember_training::config::{self, ConfigError, DeviceKind, Settings, TrainConfig};
 use ember_training::run::time_budget::{Pace, TimeBudget};
 use ember_training::run::{Caller, Chosen, Known, Start, Usual, folder::new_path, report::Reporter};
-use ember_training::units::{duration, parse_bytes};
 use ember_training::{distributed::all_ok, error::Error, memory::fit::Fit};
 
 use super::prepare::prepare_shown;
-use crate::training::{join, recipe, set_seed, train, voice};
-use crate::{output::show, report::Screen, wording::cause};
+use crate::prelude::*;
 
 /// The keys that say how long a run is.
 pub const LENGTH: [&str; 2] = ["max_steps", "lr_decay_steps"];
@@ -166,7 +157,7 @@ fn planned(settings: Settings, known: &Known, deadline: Deadline, reporter: &mut
         let line = format!("planned for {whole}: validation loss about {loss:.2} (between {low:.2} and {high:.2})");
         reporter.note(line.into());
     }
-    let pace = plan.pace();
+    let pace = Pace { step_s: plan.step_s, look_s: plan.look_s };
     let reasons = [plan.reasons, plan.warnings].concat().into_iter().map(Into::into).collect();
     Ok(Chosen { config: plan.config, reasons, pace })
 }

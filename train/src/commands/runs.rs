@@ -1,22 +1,15 @@
 //! `ember-train runs`: which runs there are, how far each has come and what it takes on the disk;
 //! `runs remove` takes some away.
 
-use std::io::{self, IsTerminal, Write};
-use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::{io, io::IsTerminal, io::Write, time::SystemTime, time::UNIX_EPOCH};
 
-use anyhow::{Context, Result, ensure};
-use clap::{Args, Subcommand};
-use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError, counted};
+use crate::prelude::*;
+use clap::Subcommand;
 use ember_cli::terminal;
 use ember_decoding::run_folder::RUNS;
 use ember_study::compare::aligned;
-use ember_training::run::runs::{Removal, Summary};
-use ember_training::units::{bytes, grouped, short};
-use ember_training::{error::FolderError, run::runs};
+use ember_training::{error::FolderError, run::runs, run::runs::Removal, run::runs::Summary};
 use serde_json::json;
-
-use crate::output::{json_line, json_lines, show, word};
 
 /// Arguments of `runs`.
 #[derive(Args, Debug)]

@@ -1,17 +1,11 @@
 //! `ember-train timeline`: the same prompt through training.
 
-use std::io::{IsTerminal, Write};
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, io::IsTerminal, io::Write};
 
-use anyhow::{Context, Result, ensure};
-use clap::Args;
-use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
 use ember_cli::terminal::{self, printable};
 
+use crate::prelude::*;
 use ember_study::timeline::{self, Moment, page};
-use ember_training::units::grouped;
-
-use crate::output::{json_lines, write_file};
 
 /// Arguments of `timeline`.
 #[derive(Args, Debug)]

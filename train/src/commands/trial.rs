@@ -2,16 +2,11 @@
 //! tokens, to see whether the device's memory holds them. If it does not, it is this process that
 //! ends.
 
-use std::path::PathBuf;
-
-use anyhow::{Context, Result, anyhow};
 use burn::optim::GradientsAccumulator;
-use clap::Args;
-use ember_cli::program::{CommonArgs, Outcome};
-use ember_data::{random, windows::Batch};
-use ember_model::{Gpt, GptConfig, device};
-use rand_chacha::rand_core::Rng;
+use ember_data::windows::Batch;
+use ember_model::{Gpt, device};
 
+use crate::prelude::*;
 use ember_training::config::{TrainConfig, precision::float_dtype};
 use ember_training::step::gradient::{Passes, pass};
 use ember_training::step::optimizer::{Optimizer, clip_scale, global_norm};
@@ -42,12 +37,7 @@ pub fn run(args: &TrialArgs, common: &CommonArgs) -> Result<Outcome> {
     let training_device = selected.device.clone().autodiff();
     let gpt = Gpt::new(&shape, config.seed, &training_device)?;
     let mut gpt = gpt.with_precision(float_dtype(config.precision));
-    let mut rng = random::rng(config.seed, &[]);
-    let tokens = config.micro_batch * config.context_length;
-    let mut ids = || (0..tokens).map(|_| rng.next_u32() % shape.vocab_size as u32).collect();
-    let batch =
-        Batch { inputs: ids(), targets: ids(), batch_size: config.micro_batch, context_length: config.context_length };
-    // A second pass finds the gradients of the first there.
+    let batch = Batch::random(config.seed, shape.vocab_size, config.micro_batch, config.context_length);
     let passes = if config.micro_batch < config.windows_per_step() { 2 } else { 1 };
     let mut optimizer = Optimizer::new(&config);
     for step in 0..STEPS {

@@ -2,21 +2,13 @@
 //! that never stopped.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
-use clap::Args;
-use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError};
-use ember_host::interrupt::Interrupt;
 use ember_training::run::verify::{Comparison, Difference, compare};
 use ember_training::run::{self, Run, Start, folder::RunFolder};
-use ember_training::{distributed::Alone, distributed::launch::Launch, units::grouped};
-use serde::Serialize;
+use ember_training::{distributed::Alone, distributed::launch::Launch};
 
 use super::run::{Program, RunArgs, settings};
-use crate::output::{json_line, show};
-use crate::report::Screen;
-use crate::training::{select, train};
+use crate::prelude::*;
 
 /// Arguments of `verify-resume`.
 #[derive(Args, Debug)]

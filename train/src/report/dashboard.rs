@@ -4,23 +4,19 @@
 //! `finish` and `drop` do, a panic does (burn-train's hook), and a program that exits without
 //! unwinding calls [`restore_terminal`] first.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::{Duration, Instant};
-use std::{io, sync::Arc, thread};
+use std::{io, panic::AssertUnwindSafe, panic::catch_unwind, sync::Arc, thread, time::Duration, time::Instant};
 
 use burn_train::metric::{
     MetricAttributes, MetricDefinition, MetricEntry, MetricId, NumericAttributes, NumericEntry, SerializedEntry,
 };
 use burn_train::renderer::{MetricState, MetricsRenderer, MetricsRendererTraining, tui::TuiMetricsRendererWrapper};
 use burn_train::{Interrupter, logger::TrainingProgressLogger};
-use crossterm::terminal::{self, LeaveAlternateScreen};
-use crossterm::{cursor, event::DisableMouseCapture, execute};
+use crossterm::{cursor, event::DisableMouseCapture, execute, terminal, terminal::LeaveAlternateScreen};
 
 use ember_cli::terminal::{printable, say};
 
-use ember_training::note::Note;
-use ember_training::run::report::{EvalReport, Reporter, StepReport};
 use ember_training::units::{bytes, duration, grouped, short};
+use ember_training::{note::Note, run::report::EvalReport, run::report::Reporter, run::report::StepReport};
 
 use crate::wording;
 

@@ -1,12 +1,10 @@
 //! A run as plain lines, for logs and pipes: a step every so often, every evaluation and every
 //! sample.
 
-use std::io::Write;
-use std::time::{Duration, Instant};
+use std::{io::Write, time::Duration, time::Instant};
 
-use ember_training::note::Note;
 use ember_training::run::report::{EvalReport, Reporter, StepReport};
-use ember_training::units::{bytes, duration, grouped};
+use ember_training::{note::Note, units::bytes, units::duration, units::grouped};
 
 use crate::wording;
 

@@ -4,7 +4,7 @@ use super::*;
 use proptest::prelude::*;
 
 fn split(texts: &[String], val_fraction: f64, seed: u64) -> Result<(Split, Duplicates), Error> {
-    let mut builder = SplitBuilder::new(val_fraction);
+    let mut builder = SplitBuilder::new(val_fraction, true);
     let mut hash = ContentHash::new(seed);
     for text in texts {
         hash.update(text);
@@ -15,7 +15,7 @@ fn split(texts: &[String], val_fraction: f64, seed: u64) -> Result<(Split, Dupli
 
 #[test]
 fn the_only_document_is_cut_as_nanogpt_cuts_it() {
-    let mut builder = SplitBuilder::new(0.1);
+    let mut builder = SplitBuilder::new(0.1, true);
     builder.push(1, 1_115_394, 1_115_394);
     // int(0.9 * 1115394), the length of nanoGPT's train.bin for tiny Shakespeare.
     assert_eq!(builder.finish().unwrap().0.cut(0), Some(1_003_854));
@@ -102,7 +102,7 @@ fn where_chance_fails_many_documents_the_long_ones_are_chosen_or_cut() {
 #[test]
 fn whole_documents_are_kept_where_they_are_asked_for() {
     let texts: Vec<String> = (0..3).map(|i| format!("{i} story ").repeat(1000 + i)).collect();
-    let mut builder = SplitBuilder::new(0.1).of_whole_documents();
+    let mut builder = SplitBuilder::new(0.1, false);
     texts.iter().zip(0..).for_each(|(text, hash)| builder.push(hash, text.len() as u64, text.len() as u64));
     let (split, _) = builder.finish().unwrap();
     assert_eq!((0..3).map(|i| split.side(i)).collect::<Vec<_>>(), [Side::Val, Side::Train, Side::Train]);
@@ -131,7 +131,7 @@ fn many_documents_are_split_by_chance_and_the_seed_decides() {
 
 #[test]
 fn a_leak_would_be_seen() {
-    let mut sides = Bits::default();
+    let mut sides = BitVec::default();
     [false, true, true, false].into_iter().for_each(|side| sides.push(side));
     let split = Split { rule: String::new(), whole: sides, cuts: BTreeMap::new() };
     let duplicates = Duplicates::count(vec![10, 10, 20, 30], &split, 4);

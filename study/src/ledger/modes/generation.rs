@@ -4,10 +4,9 @@ use burn::tensor::{Int, Tensor, TensorData};
 use ember_decoding::sequences::{ModelSequences, Sequences};
 use ember_model::Gpt;
 
-use super::{Bench, ENOUGH_S, Observed, Plan, difference_at, inference_operations, observe, positive, timed, values};
-use crate::error::Result;
+use super::{Bench, Observed, Plan, difference_at, inference_operations, observe, positive, timed, values};
 use crate::ledger::facts::{DECODE, DECODE_UNCACHED, PREFILL};
-use crate::ledger::{Entry, flops, flops::looked_at, meter::nodes_made};
+use crate::{error::Result, ledger::Entry, ledger::flops, ledger::flops::looked_at, ledger::meter::nodes_made};
 use ember_training::memory::prediction::{Parts, Sizes};
 
 impl Bench<'_> {
@@ -37,17 +36,16 @@ impl Bench<'_> {
         let decoded = observe(self.meter, || decode_known(&mut sequences, plan, &mut compare))?;
         decoded.result?;
         let decode_parts = Parts { peak_bytes: positive(self.weights + cache_bytes + decoded.peak), ..prefill_parts };
-        let [mut prefill_times, mut decode_times] = [Vec::new(), Vec::new()];
-        while decode_times.len() < plan.repeats && decode_times.iter().sum::<f64>() < ENOUGH_S {
-            let (mut sequences, prefill_s) = self.meter.time(|| {
+        let mut prefill_times = Vec::new();
+        let decode_times = self.times(|meter| {
+            let (mut sequences, prefill_s) = meter.time(|| {
                 let mut sequences = start();
                 sequences.logits()?;
                 Ok(sequences)
             })?;
-            let ((), decode_s) = self.meter.time(|| decode_known(&mut sequences, plan, &mut |_, _| ()))?;
             prefill_times.push(prefill_s);
-            decode_times.push(decode_s);
-        }
+            Ok(meter.time(|| decode_known(&mut sequences, plan, &mut |_, _| ()))?.1)
+        })?;
 
         let a_pass = inference_operations(config);
         let prefill = Entry {

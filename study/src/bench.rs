@@ -1,28 +1,23 @@
 //! How fast a model trains on this machine, beside what the machine can do.
 //!
 //! Timed are whole steps as training takes them, the device's work waited for after each. A step's
-//! parts are timed in steps of their own ([`parts`]), since waiting between the parts would slow
+//! parts are timed in steps of their own ([`Parts`]), since waiting between the parts would slow
 //! the whole down. Every few steps a large matrix product and a copy are timed in the same process:
 //! what a machine can do varies from moment to moment, the ratio hardly. Memory is measured in the
 //! first steps, before anything is timed, since counting takes time too.
 
-pub mod parts;
-
 use std::time::Instant;
 
-use burn::tensor::Device;
-use ember_data::windows::{TrainWindows, ValWindows};
-use ember_decoding::bench::Spread;
-use ember_decoding::bench::arithmetic::{Copy, Product};
-use ember_model::{GptConfig, device::Selected};
+use burn::{module::Module, optim::GradientsAccumulator, optim::GradientsParams};
+use ember_data::windows::{Batch, TrainWindows, ValWindows};
+use ember_decoding::{bench::Spread, bench::arithmetic::Copy, bench::arithmetic::Product};
+use ember_model::{Gpt, GptConfig, device::Selected};
 use serde::Serialize;
 
-use crate::error::{Result, proceed_if};
-use crate::ledger::meter::{MeasuredBy, Meter, wait_for};
-use crate::plan::measure::Bench;
+use crate::error::{Error, Result, proceed_if};
+use crate::{ledger::meter::MeasuredBy, ledger::meter::Meter, plan::measure::Bench};
+use ember_training::step::gradient::{Gradient, Passes, inputs, next_token_loss, pass};
 use ember_training::{config::TrainConfig, config::precision::float_dtype, memory::counting};
-
-use parts::{PartTimes, Parts};
 
 /// What is measured.
 pub struct Task<'a> {
@@ -85,6 +80,22 @@ pub struct Speed {
     pub steps_s: Vec<f64>,
 }
 
+/// Seconds of a step by part. Each part is waited for before the next begins, so the parts may come
+/// to more than a step of its own, in which a device works on while the host prepares what comes
+/// next.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Parts {
+    /// Cutting the windows out of the text.
+    pub data_s: Spread,
+    /// From the ids to the loss. Where a pass goes in segments it ends before the head: the head,
+    /// the loss and what the segments compute again count to the backward.
+    pub forward_s: Spread,
+    /// From the loss to every parameter's gradient.
+    pub backward_s: Spread,
+    /// The global norm, clipping, the step.
+    pub optimizer_s: Spread,
+}
+
 /// Measures; `go_on` is asked between steps.
 ///
 /// # Errors
@@ -93,10 +104,7 @@ pub fn measure(task: Task, selected: &Selected, go_on: &dyn Fn() -> bool) -> Res
     let Task { config, shape, windows, warmup, steps } = task;
     let device = &selected.device;
     let mut meter = Meter::new(device)?;
-    let began = Instant::now();
-    let mut bench = Bench::with_windows(config, shape, windows, selected)?;
-    wait_for(device)?;
-    let model_s = began.elapsed().as_secs_f64();
+    let (mut bench, model_s) = meter.time(|| Bench::new(config, shape, windows, selected))?;
     let (first_step_s, peak_bytes) = first_steps(&mut bench, &mut meter)?;
     let reserved_bytes = device.memory_pool_usage().map(|usage| usage.bytes_reserved);
     counting::stop();
@@ -104,7 +112,7 @@ pub fn measure(task: Task, selected: &Selected, go_on: &dyn Fn() -> bool) -> Res
     let mut warm_s = f64::INFINITY;
     for _ in COUNTED..warmup.max(COUNTED + 1) {
         proceed_if(go_on())?;
-        warm_s = warm_s.min(step(&mut bench, device)?);
+        warm_s = warm_s.min(meter.time(|| bench.timed_step())?.1);
     }
     let enough = (ENOUGH_S / warm_s).clamp(STEPS[0], STEPS[1]);
     let steps = steps.map_or(enough as usize, |steps| steps as usize);
@@ -112,32 +120,34 @@ pub fn measure(task: Task, selected: &Selected, go_on: &dyn Fn() -> bool) -> Res
 
     let product = Product::new(float_dtype(config.precision), selected)?;
     let mut copy = Copy::new(selected)?;
-    let (mut steps_s, mut shares, mut parts) = (Vec::new(), Vec::new(), PartTimes::default());
-    let (mut products, mut copies) = (Vec::new(), Vec::new());
+    let [mut steps_s, mut shares, mut products, mut copies] = [const { Vec::new() }; 4];
+    let mut part_times = [const { Vec::new() }; 4];
     let rounds = ROUNDS.min(steps);
     for round in 0..rounds {
         copies.push(copy.bytes_per_s()?);
         let product = product.flops_per_s()?;
         products.push(product);
         // After the large arrays the caches are the step's own again.
-        parts.time_a_step(&mut bench, config, device)?;
+        let step = step_by_part(&mut bench, config, &meter)?;
+        part_times.iter_mut().zip(step).for_each(|(times, time_s)| times.push(time_s));
         for _ in steps * round / rounds..steps * (round + 1) / rounds {
             proceed_if(go_on())?;
-            let step_s = step(&mut bench, device)?;
+            let step_s = meter.time(|| bench.timed_step())?.1;
             shares.push(step_flops / step_s / product);
             steps_s.push(step_s);
         }
     }
     let step_s = Spread::of(steps_s.clone());
+    let [data_s, forward_s, backward_s, optimizer_s] = part_times.map(Spread::of);
     let tokens = config.tokens_per_step() as f64;
     Ok(Speed {
         step_s,
         tokens_per_s: tokens / step_s.median,
-        parts: parts.spread(),
+        parts: Parts { data_s, forward_s, backward_s, optimizer_s },
         model_s,
         first_step_s,
         peak_bytes,
-        measured_by: meter.measured_by(),
+        measured_by: meter.measured_by,
         reserved_bytes,
         flops_per_token: shape.training_flops_per_token(),
         flops_per_s: step_flops / step_s.median,
@@ -165,10 +175,49 @@ fn first_steps(bench: &mut Bench, meter: &mut Meter) -> Result<(f64, u64)> {
     Ok((first_s, meter.peak()?.max(0) as u64))
 }
 
-/// Seconds of one step, the device's work included.
-fn step(bench: &mut Bench, device: &Device) -> Result<f64> {
-    let began = Instant::now();
-    bench.timed_step()?;
-    wait_for(device)?;
-    Ok(began.elapsed().as_secs_f64())
+/// Takes one step, each part waited for before the next begins: seconds in the order of [`Parts`].
+fn step_by_part(bench: &mut Bench, config: &TrainConfig, meter: &Meter) -> Result<[f64; 4]> {
+    let mut gradients = GradientsAccumulator::new();
+    let [mut data, mut forward, mut backward] = [0.0; 3];
+    let passes = Passes::new(config, 0, 1.0);
+    let (windows, range) = bench.windows();
+    let gpt = bench.gpt.as_ref().ok_or(Error::NoModel)?;
+    for first in range.step_by(config.micro_batch) {
+        let began = Instant::now();
+        let batch = windows.batch(first, config.micro_batch)?;
+        data += began.elapsed().as_secs_f64();
+        let [there, back] = there_and_back(gpt, &batch, &passes, &mut gradients, meter)?;
+        forward += there;
+        backward += back;
+    }
+    let gradient = Gradient { loss: 0.0, gradients: gradients.grads() };
+    let ((), optimizer) = meter.time(|| {
+        bench.follow(gradient);
+        Ok(())
+    })?;
+    Ok([data, forward, backward, optimizer])
+}
+
+/// Seconds of the forward and of the backward of one batch, whose gradient is added to `gradients`.
+fn there_and_back(
+    gpt: &Gpt,
+    batch: &Batch,
+    passes: &Passes,
+    gradients: &mut GradientsAccumulator<Gpt>,
+    meter: &Meter,
+) -> Result<[f64; 2]> {
+    if !passes.in_segments(batch.inputs.len() * gpt.config().vocab_size) {
+        let (loss, there) = meter.time(|| Ok(next_token_loss(gpt, batch)))?;
+        let ((), back) = meter.time(|| {
+            gradients.accumulate(gpt, GradientsParams::from_grads(loss.backward(), gpt));
+            Ok(())
+        })?;
+        return Ok([there, back]);
+    }
+    // No parameter wants a gradient, so that no graph is left behind.
+    let (hidden, there) = meter.time(|| Ok(gpt.clone().no_grad().hidden(inputs(gpt, batch))))?;
+    drop(hidden);
+    let (_, both) = meter.time(|| Ok(pass(gpt, batch, 0, 1.0, passes, gradients)))?;
+    // The forward inside the pass took a little more or less than the one before it.
+    Ok([there, (both - there).max(0.0)])
 }

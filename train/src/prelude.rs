@@ -1,0 +1,17 @@
+//! What every command is written with: its arguments, how it answers, how it ends. A command's own
+//! imports are what it is about.
+
+pub use std::path::{Path, PathBuf};
+
+pub use anyhow::{Context, Result, anyhow, bail, ensure};
+pub use clap::Args;
+pub use ember_cli::program::{CommonArgs, Notes, Outcome, OutputFormat, UsageError, counted};
+pub use ember_host::interrupt::Interrupt;
+pub use ember_model::{GptConfig, device::Selected};
+pub use ember_training::units::{bytes, duration, grouped, parse_bytes, short};
+pub use serde::Serialize;
+
+pub use crate::output::{json_line, json_lines, show, word, write_file};
+pub use crate::report::Screen;
+pub use crate::training::{join, recipe, run_of, select, set_seed, train, voice};
+pub(crate) use crate::wording::{self, cause};
