@@ -1,5 +1,6 @@
-//! Of the stories on standard input (lines of `ember-generate text --format json`), how many are stories of the built-in grammar in
-//! which every person, thing and place is consistent: `bench/stories.sh` runs it.
+//! Of the stories on standard input (lines of `ember-generate text --format json`), how many are
+//! stories of the built-in grammar in which every person, thing and place is consistent:
+//! `bench/stories.sh` runs it.
 
 use std::io::BufRead;
 

@@ -1,4 +1,5 @@
-//! Prepares a text from the command line and prints what was found and how fast: for measuring, see `bench/prepare.py`.
+//! Prepares a text from the command line and prints what was found and how fast: for measuring, see
+//! `bench/prepare.py`.
 //!
 //! `cargo run --release -p ember-data --example prepare -- TOKENIZER OUT TEXT...`
 

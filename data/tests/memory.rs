@@ -15,7 +15,8 @@ struct Counting;
 static NOW: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: every call is handed on to the system's allocator unchanged; `realloc` comes by its default through these two.
+// SAFETY: every call is handed on to the system's allocator unchanged; `realloc` comes by its
+// default through these two.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         PEAK.fetch_max(NOW.fetch_add(layout.size(), Relaxed) + layout.size(), Relaxed);
@@ -33,7 +34,8 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Words of a made-up language, a few of them frequent as in a real one, `after` each so many words.
+/// Words of a made-up language, a few of them frequent as in a real one, `after` each so many
+/// words.
 fn write_words(path: &Path, bytes: usize, after: &str) {
     let mut file = BufWriter::new(std::fs::File::create(path).unwrap());
     let mut written = 0;
@@ -52,7 +54,8 @@ fn write_words(path: &Path, bytes: usize, after: &str) {
     file.into_inner().unwrap();
 }
 
-/// The most bytes that were allocated at once while the text was prepared, beyond those that were before.
+/// The most bytes that were allocated at once while the text was prepared, beyond those that were
+/// before.
 fn peak_heap(path: &Path, tokenizer: &str) -> usize {
     let options = PrepareOptions {
         inputs: vec![Input::Path(path.to_owned())],

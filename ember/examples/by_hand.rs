@@ -1,4 +1,5 @@
-//! Greedy decoding by hand, with the logits and the key-value cache: `cargo run --release -p ember --example by_hand -- runs/mine PROMPT`.
+//! Greedy decoding by hand, with the logits and the key-value cache: `cargo run --release -p ember
+//! --example by_hand -- runs/mine PROMPT`.
 
 use ember::{KvCache, Model, sampler};
 

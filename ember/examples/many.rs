@@ -1,4 +1,5 @@
-//! Continues many prompts at once, and ranks the beams of one: `cargo run --release -p ember --example many -- runs/mine PROMPT...`.
+//! Continues many prompts at once, and ranks the beams of one: `cargo run --release -p ember
+//! --example many -- runs/mine PROMPT...`.
 
 use ember::{GenerationConfig, Model, Strategy};
 

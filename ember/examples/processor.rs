@@ -1,4 +1,5 @@
-//! A logits processor of one's own, which forbids a letter: `cargo run --release -p ember --example processor -- runs/mine PROMPT`.
+//! A logits processor of one's own, which forbids a letter: `cargo run --release -p ember --example
+//! processor -- runs/mine PROMPT`.
 
 use ember::{LogitsProcessor, Model, Prompts, Step};
 

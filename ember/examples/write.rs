@@ -1,4 +1,5 @@
-//! Opens a checkpoint and streams a text: `cargo run --release -p ember --example write -- runs/mine "Once upon a time"`.
+//! Opens a checkpoint and streams a text: `cargo run --release -p ember --example write --
+//! runs/mine "Once upon a time"`.
 
 use std::io::{Write, stdout};
 use std::ops::ControlFlow;

@@ -1,4 +1,5 @@
-//! The beam search with all that it considered, beside where greedy went and what the exact search says is best.
+//! The beam search with all that it considered, beside where greedy went and what the exact search
+//! says is best.
 
 use std::time::Duration;
 
@@ -27,7 +28,8 @@ pub(super) struct Scored {
 pub(super) struct BeamResult {
     #[serde(flatten)]
     pub(super) text: Scored,
-    /// The sum of the processed log-probabilities over the length to the power of the length penalty.
+    /// The sum of the processed log-probabilities over the length to the power of the length
+    /// penalty.
     score: f64,
     #[serde(rename = "text")]
     words: Option<String>,
@@ -60,7 +62,8 @@ pub(super) struct Beams {
 }
 
 impl Beams {
-    /// Searches with the request's beams, repetition penalty and length; greedily too, and exactly for a short text.
+    /// Searches with the request's beams, repetition penalty and length; greedily too, and exactly
+    /// for a short text.
     pub(super) fn search(request: &Request) -> Result<Self> {
         let config = knobs(request);
         let (completions, recorder) = traced(request, &config)?;
@@ -117,10 +120,12 @@ impl Scored {
 }
 
 impl Exact {
-    /// Searches for the most probable text of a few tokens; `beams` are the knobs of the beam search.
+    /// Searches for the most probable text of a few tokens; `beams` are the knobs of the beam
+    /// search.
     fn search(request: &Request, beams: &GenerationConfig) -> Result<Option<Self>> {
         let max_new_tokens = beams.max_new_tokens.min(EXACT_TOKENS);
-        // Texts of one length: without a penalty on it, beams look for what the exact search looks for.
+        // Texts of one length: without a penalty on it, beams look for what the exact search looks
+        // for.
         let beams = GenerationConfig { max_new_tokens, length_penalty: 0.0, num_return_sequences: 1, ..beams.clone() };
         let config = GenerationConfig {
             strategy: Strategy::Exact,

@@ -7,7 +7,8 @@ use super::{Recorded, Request};
 use ember_decoding::tokens::{from_tensor, to_tensor};
 use ember_decoding::{error::Result, logprobs::top_k, softmax::softmax};
 
-/// Attention weights stored of one step at most, so that a page stays small: a full context of GPT-2's has 75 million.
+/// Attention weights stored of one step at most, so that a page stays small: a full context of
+/// GPT-2's has 75 million.
 const MOST_WEIGHTS: usize = 64_000;
 
 /// Tokens told of what each layer would have said.
@@ -27,7 +28,8 @@ pub(super) struct AttentionStep {
     ids: Vec<u32>,
     /// The first position of the window whose attention is stored, so that all are when it is 0.
     first_query: usize,
-    /// In thousandths: by layer, head, position that looks (from `first_query` on), position that is looked at (up to itself).
+    /// In thousandths: by layer, head, position that looks (from `first_query` on), position that
+    /// is looked at (up to itself).
     layers: Vec<Vec<Vec<Vec<u16>>>>,
 }
 
@@ -67,8 +69,8 @@ impl LensStep {
     }
 }
 
-/// Runs the windows of the chosen steps through the model once more and keeps what it passes through. Steps that the text
-/// does not have are left out.
+/// Runs the windows of the chosen steps through the model once more and keeps what it passes
+/// through. Steps that the text does not have are left out.
 pub(super) fn look(request: &Request, recorded: &Recorded) -> Result<(Vec<AttentionStep>, Vec<LensStep>)> {
     let last = recorded.steps.len().saturating_sub(1);
     let default = [0, last];
@@ -107,8 +109,8 @@ fn look_at(request: &Request, recorded: &Recorded, step: usize) -> Result<(Atten
     Ok((attention, LensStep { step, layers }))
 }
 
-/// The first position whose attention is stored when `heads` heads of all layers look over `time` positions: as early as
-/// there is room, the last at the latest.
+/// The first position whose attention is stored when `heads` heads of all layers look over `time`
+/// positions: as early as there is room, the last at the latest.
 fn first_query(time: usize, heads: usize) -> usize {
     let weights_from = |first: usize| heads * (first + 1..=time).sum::<usize>();
     (0..time).find(|&first| weights_from(first) <= MOST_WEIGHTS).unwrap_or(time.saturating_sub(1))
@@ -137,9 +139,11 @@ mod tests {
     #[test]
     fn attention_is_stored_from_as_early_as_there_is_room() {
         assert_eq!(first_query(20, 8), 0);
-        // 144 heads over 1024 positions: the last position's 147,456 weights alone are too many, and are stored all the same.
+        // 144 heads over 1024 positions: the last position's 147,456 weights alone are too many,
+        // and are stored all the same.
         assert_eq!(first_query(1024, 144), 1023);
-        // 144 heads over 100: four rows of 100, 99, 98 and 97 weights make 56,736, a fifth would make 70,560.
+        // 144 heads over 100: four rows of 100, 99, 98 and 97 weights make 56,736, a fifth would
+        // make 70,560.
         assert_eq!(first_query(100, 144), 96);
     }
 

@@ -1,8 +1,10 @@
-//! One generation explained: every number that decided it, collected for a page or a terminal to show.
+//! One generation explained: every number that decided it, collected for a page or a terminal to
+//! show.
 //!
-//! Nothing here decodes. The text, its beams and its alternatives are written by [`ember_decoding::generate`](mod@ember_decoding::generate), drawn by
-//! [`ember_decoding::sampler`] and shaped by [`ember_decoding::processors`]; this module runs them with a trace and keeps what they tell. It
-//! becomes one JSON object ([`Explanation`]) inside one HTML file ([`page`]).
+//! Nothing here decodes. The text, its beams and its alternatives are written by
+//! [`ember_decoding::generate`](mod@ember_decoding::generate), drawn by [`ember_decoding::sampler`]
+//! and shaped by [`ember_decoding::processors`]; this module runs them with a trace and keeps what
+//! they tell. It becomes one JSON object ([`Explanation`]) inside one HTML file ([`page`]).
 
 mod beams;
 mod insight;
@@ -30,7 +32,8 @@ use ways::{Knobs, Way};
 
 use ember_decoding::{FinishReason, error::Result, named::Named};
 
-/// The best tokens of each step whose texts are told: those that a page can list, with room for knobs that lift others.
+/// The best tokens of each step whose texts are told: those that a page can list, with room for
+/// knobs that lift others.
 const TEXTS_OF_EACH_STEP: usize = 128;
 
 /// All that a page shows, as its JSON; docs/json.md names the keys.

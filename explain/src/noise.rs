@@ -1,4 +1,5 @@
-//! One knob changed with the noise held fixed: the same random numbers, so that what differs is the knob's doing alone.
+//! One knob changed with the noise held fixed: the same random numbers, so that what differs is the
+//! knob's doing alone.
 
 use serde::Serialize;
 
@@ -56,7 +57,8 @@ impl Noise {
     }
 }
 
-/// Writes the run's text again, a little warmer; a greedy run has no noise, so there both texts are sampled.
+/// Writes the run's text again, a little warmer; a greedy run has no noise, so there both texts are
+/// sampled.
 pub(super) fn one_knob(request: &Request, run: &Recorded) -> Result<Noise> {
     let sampled = GenerationConfig { strategy: Strategy::Sample, ..request.config.clone() };
     let written;
@@ -97,7 +99,8 @@ pub(super) fn one_knob(request: &Request, run: &Recorded) -> Result<Noise> {
     })
 }
 
-/// The chosen two, and the most probable of both texts until there are enough; best of the first text first.
+/// The chosen two, and the most probable of both texts until there are enough; best of the first
+/// text first.
 fn candidates(a: &TracedStep, b: &TracedStep) -> Vec<Candidate> {
     let mut ids = vec![a.choice.id, b.choice.id];
     let (a, b) = (&a.processed, &b.processed);

@@ -1,4 +1,5 @@
-//! The page: one HTML file that holds its style, its scripts and its numbers, and asks the network for nothing.
+//! The page: one HTML file that holds its style, its scripts and its numbers, and asks the network
+//! for nothing.
 
 use super::Explanation;
 
@@ -39,7 +40,8 @@ pub fn page(explanation: &Explanation) -> String {
     filled(TEMPLATE, &parts)
 }
 
-/// The template with each `{{name}}` replaced by its part, in one pass, so that nothing inside a part is taken for a name.
+/// The template with each `{{name}}` replaced by its part, in one pass, so that nothing inside a
+/// part is taken for a name.
 fn filled(template: &str, parts: &[(&str, &str)]) -> String {
     let mut pieces = template.split("{{");
     let mut page = pieces.next().unwrap_or_default().to_owned();
@@ -50,7 +52,8 @@ fn filled(template: &str, parts: &[(&str, &str)]) -> String {
     page
 }
 
-/// JSON that cannot end the script element that it stands in: `<` occurs in JSON inside strings only.
+/// JSON that cannot end the script element that it stands in: `<` occurs in JSON inside strings
+/// only.
 fn inside_script(json: &str) -> String {
     json.replace('<', "\\u003c")
 }

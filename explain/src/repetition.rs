@@ -13,15 +13,16 @@ const LOOP_TIMES: usize = 3;
 /// How much a text repeats itself.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Repetition {
-    /// The share of its pairs of neighbouring tokens that are different ones ([Li et al. 2016](https://arxiv.org/abs/1510.03055),
-    /// section 5.1); none of a text without pairs.
+    /// The share of its pairs of neighbouring tokens that are different ones ([Li et al.
+    /// 2016](https://arxiv.org/abs/1510.03055), section 5.1); none of a text without pairs.
     pub distinct_2: Option<f64>,
     /// The same of three tokens in a row.
     pub distinct_3: Option<f64>,
     /// Tokens of the longest passage that occurs twice; the two may overlap.
     pub longest_repeat: usize,
-    /// Whether it ends in one unit again and again ([Holtzman et al. 2020](https://arxiv.org/abs/1904.09751), figure 4): three
-    /// times at least, over eight tokens at least.
+    /// Whether it ends in one unit again and again ([Holtzman et al.
+    /// 2020](https://arxiv.org/abs/1904.09751), figure 4): three times at least, over eight tokens
+    /// at least.
     pub loops: bool,
 }
 
@@ -44,7 +45,8 @@ fn distinct(ids: &[u32], n: usize) -> Option<f64> {
     (count > 0).then(|| all.collect::<HashSet<_>>().len() as f64 / count as f64)
 }
 
-/// A passage of n + 1 tokens that occurs twice contains one of n, so the longest is found by halving.
+/// A passage of n + 1 tokens that occurs twice contains one of n, so the longest is found by
+/// halving.
 fn longest_repeat(ids: &[u32]) -> usize {
     let occurs_twice = |n: usize| {
         let mut seen = HashSet::new();

@@ -1,10 +1,12 @@
-//! A step's logits as they are stored: all of a small vocabulary, of a large one the best and a summary of the rest.
+//! A step's logits as they are stored: all of a small vocabulary, of a large one the best and a
+//! summary of the rest.
 //!
-//! A knob needs the sum over all tokens, but a page of a hundred steps cannot hold fifty thousand logits for each. The rest
-//! falls into groups by rank, each holding at most one 64th as many tokens as stand before it, so that ranks stay known to 1.6 per
-//! cent; a group's logit is that with the mean of the exponentials of its tokens. Sums at temperature 1 are then exact. At
-//! another temperature T a group of logits with variance v is off by the share `v (1/T^2 - 1/T) / 2`; a group spans hundredths
-//! of a nat where its probability counts.
+//! A knob needs the sum over all tokens, but a page of a hundred steps cannot hold fifty thousand
+//! logits for each. The rest falls into groups by rank, each holding at most one 64th as many
+//! tokens as stand before it, so that ranks stay known to 1.6 per cent; a group's logit is that
+//! with the mean of the exponentials of its tokens. Sums at temperature 1 are then exact. At
+//! another temperature T a group of logits with variance v is off by the share `v (1/T^2 - 1/T) /
+//! 2`; a group spans hundredths of a nat where its probability counts.
 
 use serde::Serialize;
 
@@ -55,7 +57,8 @@ pub(super) struct Tail {
 }
 
 impl Logits {
-    /// Stores `logits` `[vocab]`; those of `seen` one by one, whatever their rank, since a penalty moves them by themselves.
+    /// Stores `logits` `[vocab]`; those of `seen` one by one, whatever their rank, since a penalty
+    /// moves them by themselves.
     pub(super) fn of(logits: &[f32], seen: &[u32]) -> Self {
         let ranked = top_k(logits.len(), logits);
         let mut one_by_one = vec![logits.len() <= WHOLE; logits.len()];
@@ -75,7 +78,8 @@ impl Logits {
     }
 }
 
-/// The logarithm of the mean of the exponentials of the logits of `group`, which is not empty and best first.
+/// The logarithm of the mean of the exponentials of the logits of `group`, which is not empty and
+/// best first.
 fn mean_of_exponentials(group: &[u32], logits: &[f32]) -> f32 {
     let highest = f64::from(logits[group[0] as usize]);
     let sum: f64 = group.iter().map(|&id| (f64::from(logits[id as usize]) - highest).exp()).sum();
@@ -116,7 +120,8 @@ mod tests {
         (0..vocab_size).map(|id| (2.0 * unit(id) - 1.0) * spread).collect()
     }
 
-    /// Logits as a language model's: a few far above, then falling with the logarithm of the rank, scattered.
+    /// Logits as a language model's: a few far above, then falling with the logarithm of the rank,
+    /// scattered.
     fn like_words(vocab_size: usize) -> Vec<f32> {
         let noise = scattered(3, vocab_size, 1.5, &[1, 2]);
         noise.iter().enumerate().map(|(id, noise)| noise - 1.1 * ((id * 7919 % vocab_size) as f32 + 1.0).ln()).collect()

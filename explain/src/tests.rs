@@ -1,4 +1,5 @@
-//! What is told is what was done: the explanation against the engine, the processors and the model itself.
+//! What is told is what was done: the explanation against the engine, the processors and the model
+//! itself.
 #![allow(clippy::unwrap_used)]
 
 use std::cell::Cell;
@@ -19,7 +20,8 @@ const CONTEXT: usize = 8;
 const PROMPT: [u32; 3] = [3, 1, 4];
 
 fn model() -> Gpt {
-    // An uncommonly confident one, so that knobs and seeds make a difference that is not the same everywhere.
+    // An uncommonly confident one, so that knobs and seeds make a difference that is not the same
+    // everywhere.
     let shape = GptConfig::new(VOCAB, CONTEXT, 2, 2, 8);
     let mut model = Gpt::new(&shape, 3, &Device::flex()).unwrap();
     model.wte.weight = Matrix::Values(Param::from_tensor(model.wte.weight.values().unwrap() * 20.0));
@@ -100,7 +102,8 @@ fn the_steps_are_those_of_the_engine_the_model_and_the_processors() {
         }
         assert_eq!(step["logits"]["ids"].as_array().unwrap().len(), VOCAB);
 
-        // What the knobs left is what the processors leave, and the draw fell into the chosen one's share of it.
+        // What the knobs left is what the processors leave, and the draw fell into the chosen one's
+        // share of it.
         Chain::new(&config, None).process(&ChainStep { prompt: &PROMPT, generated: &text[3..] }, &mut logits);
         let probabilities = softmax(&logits);
         let left = ids(&step["processed"]["ids"]);
@@ -286,7 +289,8 @@ fn the_page_holds_the_numbers_and_asks_the_network_for_nothing() {
     }
 }
 
-/// A hundred steps of a vocabulary of GPT-2's size, and as many heads: a page that a phone can open.
+/// A hundred steps of a vocabulary of GPT-2's size, and as many heads: a page that a phone can
+/// open.
 #[test]
 fn a_page_of_a_large_vocabulary_stays_below_3_mb() {
     let shape = GptConfig::new(50_257, 128, 12, 12, 24);

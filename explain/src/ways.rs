@@ -56,8 +56,8 @@ impl Way {
     }
 }
 
-/// Greedy, three temperatures, top-k, top-p and the best of the beams: all with the run's seed, length and repetition penalty,
-/// and no other knob.
+/// Greedy, three temperatures, top-k, top-p and the best of the beams: all with the run's seed,
+/// length and repetition penalty, and no other knob.
 pub(super) fn all(request: &Request, beams: &Beams) -> Result<Vec<Way>> {
     let plain = without_sampling_knobs(request.config);
     let greedy = [("strategy", json!("greedy"))];

@@ -180,7 +180,8 @@ fn another_stack_brings_its_defaults_behind_flags_and_before_the_folder() {
         notes,
         "from generation_config.json: repetition_penalty 2\nllama.cpp's defaults: temperature 0.8, top_p 0.95, min_p 0.05"
     );
-    // What one of our own checkpoints says to keep transformers from its own 50 is not for llama.cpp.
+    // What one of our own checkpoints says to keep transformers from its own 50 is not for
+    // llama.cpp.
     assert_eq!(resolve(llama.clone(), r#"{"top_k": 0}"#).0.top_k, 40);
     // A file that names the stack itself is what was saved from one.
     let (config, _) = resolve(off(), r#"{"semantics": "llamacpp", "top_p": 0.5}"#);
@@ -198,7 +199,8 @@ fn another_stack_brings_its_defaults_behind_flags_and_before_the_folder() {
     assert!(message.starts_with("--semantics mlx has a temperature of 0 by default"), "{message}");
 }
 
-/// What `ember-train` writes into its folders, and what becomes of it beside each way to ask for something else.
+/// What `ember-train` writes into its folders, and what becomes of it beside each way to ask for
+/// something else.
 #[test]
 fn the_defaults_of_training_give_way_to_flags() {
     let text =
@@ -475,7 +477,8 @@ prop_compose! {
 }
 
 prop_compose! {
-    /// Knobs that agree with each other, each on or off; `num_beams` and its like stay on, for other knobs lean on them.
+    /// Knobs that agree with each other, each on or off; `num_beams` and its like stay on, for
+    /// other knobs lean on them.
     fn agreeable()(
         mut knobs in numbers(),
         bad_words in prop::collection::vec(prop::collection::vec(0_u32..100, 1..4), 0..3),

@@ -24,7 +24,8 @@ fn meminfo_available(text: &str) -> Option<usize> {
     field(text, "MemAvailable:").and_then(|kib| kib.checked_mul(1024))
 }
 
-/// One of the two versions of control groups: where its groups say what is allowed and what is held.
+/// One of the two versions of control groups: where its groups say what is allowed and what is
+/// held.
 struct Version {
     /// The type of its file systems.
     file_system: &'static str,

@@ -1,4 +1,5 @@
-//! What the panic hook hears while something is attempted. A process of its own, since the hook is the whole process's.
+//! What the panic hook hears while something is attempted. A process of its own, since the hook is
+//! the whole process's.
 #![allow(clippy::unwrap_used)]
 
 use std::panic;

@@ -18,8 +18,8 @@
 // A kernel for a GPU is written in the part of Rust that CubeCL translates, which lacks what these
 // lints ask for.
 #![allow(clippy::assign_op_pattern, clippy::manual_is_multiple_of, clippy::needless_range_loop)]
-// Without the feature `autodiff` nothing calls the backward passes; without `gpu` nothing asks what a
-// tensor computes in.
+// Without the feature `autodiff` nothing calls the backward passes; without `gpu` nothing asks what
+// a tensor computes in.
 #![cfg_attr(not(all(feature = "autodiff", feature = "gpu")), allow(dead_code))]
 
 pub mod arena;

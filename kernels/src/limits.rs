@@ -50,8 +50,8 @@ mod shared_memory {
     use crate::gpu::{engine::Engine, tile::Holds};
     use crate::{attention::gpu::KERNELS, attention::gpu_forward::FORWARD, cached_attention};
 
-    /// Whether a device whose cubes have `shared_memory` bytes together computes attention with heads
-    /// of `head_size`.
+    /// Whether a device whose cubes have `shared_memory` bytes together computes attention with
+    /// heads of `head_size`.
     fn bears(head_size: usize, used: Use, shared_memory: usize) -> bool {
         let tiled = |holds: &Holds, dtype| Engine::Units.tile(*holds, head_size, dtype, shared_memory).is_some();
         let learned = match used {
@@ -84,8 +84,8 @@ mod shared_memory {
             (8..2048).step_by(8).filter(|size| bears(*size, used, shared_memory)).max().unwrap_or(0)
         }
 
-        /// 16 KiB is the least that Vulkan allows, 32 what many GPUs and software Vulkan have, 48 what
-        /// CUDA gives unasked.
+        /// 16 KiB is the least that Vulkan allows, 32 what many GPUs and software Vulkan have, 48
+        /// what CUDA gives unasked.
         #[test]
         fn heads_of_every_usual_width_are_borne_and_wider_ones_refused() {
             for (shared_memory, training, inference) in [(16, 320, 368), (32, 664, 880), (48, 1008, 1392)] {

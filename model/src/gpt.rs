@@ -2,8 +2,8 @@
 //! 2019](https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf);
 //! the pre-norm transformer decoder of [Vaswani et al. 2017](https://arxiv.org/abs/1706.03762)); a
 //! [`GptConfig`] can put newer parts in the place of GPT-2's, which makes it a Llama or a Qwen3.
-//! Below it lie the `layers`; beside it a GPU's recorded step ([`crate::recorded`]) and a look inside
-//! (`inspect`).
+//! Below it lie the `layers`; beside it a GPU's recorded step ([`crate::recorded`]) and a look
+//! inside (`inspect`).
 //!
 //! Field names are those of GPT-2's published weights, so that the path to a parameter
 //! (`h.0.attn.c_attn.weight`) is its name in a checkpoint. There is no mode: on a device with

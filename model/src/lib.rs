@@ -1,5 +1,5 @@
-//! The GPT: its shape, its forward pass, its key-value cache, its checkpoint folder, and the devices
-//! it runs on.
+//! The GPT: its shape, its forward pass, its key-value cache, its checkpoint folder, and the
+//! devices it runs on.
 //!
 //! What it is not: it has no loss and no targets (that is `ember-train`), no sampling (that is
 //! `ember-generate`) and no text (that is `ember-data`): ids go in, logits come out.

@@ -86,8 +86,8 @@ impl RecordedStep {
         let attention = CachedAttention::recorded(rows, longest, inputs.table.clone());
         let (gpt, layers, read) = (gpt.clone(), cache.shared(), inputs.clone());
         let angles = gpt.rotary(0..longest, &device);
-        // One new token in each row; all that is read is on the device, the angles of all positions that
-        // there will be among it.
+        // One new token in each row; all that is read is on the device, the angles of all positions
+        // that there will be among it.
         let step = move || {
             let mut x = gpt.wte.forward(read.ids.clone()); // [1, rows, n_embd]
             if let Some(wpe) = &gpt.wpe {

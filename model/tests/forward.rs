@@ -42,8 +42,9 @@ fn newest(context_length: usize) -> GptConfig {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
-    // Texts of different lengths in pieces of random length, forked, dropped and cut back on the way: every logit is what the
-    // whole text gives at once: by our kernel, and by the plain formula, which runs where gradients are recorded.
+    // Texts of different lengths in pieces of random length, forked, dropped and cut back on the
+    // way: every logit is what the whole text gives at once: by our kernel, and by the plain
+    // formula, which runs where gradients are recorded.
     #[test]
     fn the_cache_changes_nothing(
         steps in proptest::collection::vec((any::<u64>(), prop_oneof![3 => Just(1usize), 2 => 0usize..12, 1 => 60usize..80]), 1..9),

@@ -54,7 +54,8 @@ pub enum Error {
     /// A picture cannot be written.
     #[error("{path}: cannot write the {what}; is the disk full?")]
     Write { what: &'static str, path: PathBuf, source: output::Error },
-    /// The program allocates through another allocator than [`Counting`](ember_training::memory::counting::Counting).
+    /// The program allocates through another allocator than
+    /// [`Counting`](ember_training::memory::counting::Counting).
     #[error("this program does not count its memory; use ember-train")]
     NotCounted,
     /// The device does not report its memory.

@@ -1,4 +1,5 @@
-//! A prepared folder: what it says about itself, and how it is opened, only when whole and undamaged.
+//! A prepared folder: what it says about itself, and how it is opened, only when whole and
+//! undamaged.
 
 use super::{corpus::Source, encode::SplitCounts, report::Report};
 use crate::source::left_out::{LeftOut, MANIFEST, is_prepared};

@@ -1,5 +1,5 @@
-//! What stands in a folder of text and is not read, and why; among it the folders that these programs
-//! wrote, which are no text to learn from, whatever text is in them.
+//! What stands in a folder of text and is not read, and why; among it the folders that these
+//! programs wrote, which are no text to learn from, whatever text is in them.
 
 use crate::tokens::is_token_file;
 use serde::{Deserialize, Serialize};

@@ -2,9 +2,10 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
-/// Batches of similar length: the numbers of `lengths`, longest first, in groups of at most `batch_size(longest of the group)`
-/// (at least 1). Rows of one batch are padded to its longest, so what is alike in length should go together; the batch that
-/// needs the most memory comes first, so that too little of it shows at once.
+/// Batches of similar length: the numbers of `lengths`, longest first, in groups of at most
+/// `batch_size(longest of the group)` (at least 1). Rows of one batch are padded to its longest, so
+/// what is alike in length should go together; the batch that needs the most memory comes first, so
+/// that too little of it shows at once.
 pub fn plan(lengths: &[usize], batch_size: impl Fn(usize) -> usize) -> Vec<Vec<usize>> {
     let mut numbers: Vec<usize> = (0..lengths.len()).collect();
     numbers.sort_by_key(|&number| std::cmp::Reverse(lengths[number])); // stable: equals stay in order
@@ -18,8 +19,8 @@ pub fn plan(lengths: &[usize], batch_size: impl Fn(usize) -> usize) -> Vec<Vec<u
     batches
 }
 
-/// Consecutive groups of `sizes` that each come to at most `most`, or hold a single larger one: as much as is sorted and
-/// computed before results are shown.
+/// Consecutive groups of `sizes` that each come to at most `most`, or hold a single larger one: as
+/// much as is sorted and computed before results are shown.
 pub fn groups(sizes: &[usize], most: usize) -> Vec<Range<usize>> {
     let mut groups: Vec<Range<usize>> = Vec::new();
     let mut held = 0;
@@ -38,7 +39,8 @@ pub fn groups(sizes: &[usize], most: usize) -> Vec<Range<usize>> {
     groups
 }
 
-/// Hands results on in the order of their numbers 0, 1, 2, ..., each as soon as all before it are there.
+/// Hands results on in the order of their numbers 0, 1, 2, ..., each as soon as all before it are
+/// there.
 #[derive(Debug, Default)]
 pub struct InOrder<T> {
     next: usize,
@@ -57,7 +59,8 @@ impl<T> InOrder<T> {
         ready
     }
 
-    /// What still waits for one before it, in order: what there is to show when the work was cut short.
+    /// What still waits for one before it, in order: what there is to show when the work was cut
+    /// short.
     pub fn into_rest(self) -> impl Iterator<Item = T> {
         self.waiting.into_values()
     }

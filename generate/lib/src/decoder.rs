@@ -26,8 +26,8 @@ pub(crate) trait Decoder {
     /// search finds no more.
     ///
     /// # Errors
-    /// When the context is full and the window may not slide, the knobs leave no token to choose from, the logits are not
-    /// finite, or a device fails.
+    /// When the context is full and the window may not slide, the knobs leave no token to choose
+    /// from, the logits are not finite, or a device fails.
     fn write(&self, sequences: &mut dyn Sequences, job: &Job, watch: &mut dyn Watch) -> Result<Vec<Vec<Completion>>>;
 }
 

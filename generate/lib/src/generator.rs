@@ -104,8 +104,8 @@ impl<'a> Generator<'a> {
         Ok(self)
     }
 
-    /// Has a processor of the caller's own edit the logits of every step, behind what bans and penalises and before what
-    /// truncates.
+    /// Has a processor of the caller's own edit the logits of every step, behind what bans and
+    /// penalises and before what truncates.
     pub fn processed_by(mut self, processor: impl LogitsProcessor + 'static) -> Self {
         self.processors.push(Arc::new(processor));
         self

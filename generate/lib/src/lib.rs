@@ -1,16 +1,21 @@
-//! Writing with a GPT: prefill and decode, logits processors, sampling, stopping, streaming, scoring.
+//! Writing with a GPT: prefill and decode, logits processors, sampling, stopping, streaming,
+//! scoring.
 //!
-//! What it is: inference. A prompt fills the key-value cache in one pass; after that each new token costs one position's work
-//! ([`sequences`], [`generate`](mod@generate)), its logits go through a chain of small processors ([`processors`]),
-//! and one token is chosen ([`sampler`]). Known text is only measured, not continued, by [`score`].
+//! What it is: inference. A prompt fills the key-value cache in one pass; after that each new token
+//! costs one position's work ([`sequences`], [`generate`](mod@generate)), its logits go through a
+//! chain of small processors ([`processors`]), and one token is chosen ([`sampler`]). Known text is
+//! only measured, not continued, by [`score`].
 //!
-//! What it is not: training. There is no loss to minimise, no gradient, no optimizer, and no automatic differentiation.
+//! What it is not: training. There is no loss to minimise, no gradient, no optimizer, and no
+//! automatic differentiation.
 //!
 //! Invariants:
 //! 1. Strategies take and give token ids. Text enters and leaves at the edge, the [`generator`].
-//! 2. The cache changes speed, never tokens: cached equals uncached, batched equals alone, sliding equals recomputed.
+//! 2. The cache changes speed, never tokens: cached equals uncached, batched equals alone, sliding
+//!    equals recomputed.
 //! 3. A draw is a function of (seed, sequence, step) and the logits.
-//! 4. Scores and log-probabilities are those of the unmodified model, whatever knobs chose the tokens.
+//! 4. Scores and log-probabilities are those of the unmodified model, whatever knobs chose the
+//!    tokens.
 //! 5. What a stream has shown is final: no half characters, nothing taken back.
 
 pub mod batches;

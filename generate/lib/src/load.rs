@@ -32,8 +32,9 @@ pub enum LoadError {
     OtherTokenizer { folder: PathBuf, tokens: usize, vocab_size: usize },
 }
 
-/// The model in `folder` for inference, on what `device` gives, its matrices stored as `weights`; and its tokenizer, which may be
-/// missing only where `ids_suffice`. All is read at once, and a damaged file is refused before anything of it is used.
+/// The model in `folder` for inference, on what `device` gives, its matrices stored as `weights`;
+/// and its tokenizer, which may be missing only where `ids_suffice`. All is read at once, and a
+/// damaged file is refused before anything of it is used.
 ///
 /// # Errors
 /// When the device cannot be had, or a file is missing, damaged, or another model's.

@@ -5,8 +5,8 @@ use ember_data::random::mix;
 use crate::error::Result;
 use crate::sequences::{Scripted, Sequences};
 
-/// Logits after some ids, scattered between -`spread` and `spread`, that depend on `seed` and the last two ids alone: with
-/// so short a memory texts come back to where they were, as real ones do.
+/// Logits after some ids, scattered between -`spread` and `spread`, that depend on `seed` and the
+/// last two ids alone: with so short a memory texts come back to where they were, as real ones do.
 pub(crate) fn logits(seed: u64, vocab_size: usize, spread: f32) -> impl Fn(&[u32]) -> Vec<f32> {
     move |ids| {
         let last_two = &ids[ids.len().saturating_sub(2)..];
@@ -21,7 +21,8 @@ pub(crate) fn sequences<F: Fn(&[u32]) -> Vec<f32>>(prompt: &[u32], vocab_size: u
     Scripted { vocab_size, rows: vec![prompt.to_vec()], logits_after }
 }
 
-/// A made-up model that attends to no more than `context` ids, and insists on what [`Sequences`] asks of its callers.
+/// A made-up model that attends to no more than `context` ids, and insists on what [`Sequences`]
+/// asks of its callers.
 pub(crate) struct Short<S> {
     pub(crate) context: usize,
     pub(crate) inner: S,

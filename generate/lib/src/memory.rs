@@ -5,14 +5,19 @@ use ember_model::GptConfig;
 /// Most rows that go through the model together: beyond it a step hardly gets cheaper by the row.
 pub const MOST_ROWS: usize = 64;
 
-/// Bytes of float32 that one row of a generation needs at its peak, beside the weights that all rows share.
+/// Bytes of float32 that one row of a generation needs at its peak, beside the weights that all
+/// rows share.
 ///
-/// - The cache: [`GptConfig::kv_cache_bytes`] for the prompt and the new tokens, at most the context.
-/// - Three times the logits, `vocab_size` each: the model's, the host's, and the copy that processors change.
-/// - The widest moment of the longest prefill (the prompt's, or the whole window's where it will slide), for each of its
-///   tokens: the residual stream and its norm, queries with keys and values (twice where they are normed), attention's output, and the
-///   MLP's hidden layer before and after its function (14 times `n_embd` in GPT-2); and `2 * n_head` attention scores for each token looked back on, before
-///   and after their softmax. The CPU's attention keeps only a block of those, so there this is an upper bound.
+/// - The cache: [`GptConfig::kv_cache_bytes`] for the prompt and the new tokens, at most the
+///   context.
+/// - Three times the logits, `vocab_size` each: the model's, the host's, and the copy that
+///   processors change.
+/// - The widest moment of the longest prefill (the prompt's, or the whole window's where it will
+///   slide), for each of its tokens: the residual stream and its norm, queries with keys and values
+///   (twice where they are normed), attention's output, and the MLP's hidden layer before and after
+///   its function (14 times `n_embd` in GPT-2); and `2 * n_head` attention scores for each token
+///   looked back on, before and after their softmax. The CPU's attention keeps only a block of
+///   those, so there this is an upper bound.
 pub fn row_bytes(config: &GptConfig, prompt_len: usize, max_new_tokens: usize) -> usize {
     let whole = prompt_len.saturating_add(max_new_tokens);
     let capacity = whole.min(config.context_length);
@@ -25,9 +30,10 @@ pub fn row_bytes(config: &GptConfig, prompt_len: usize, max_new_tokens: usize) -
     config.kv_cache_bytes(1, capacity) + 4 * (3 * config.vocab_size + activations)
 }
 
-/// How many prompts of up to `prompt_len` tokens can be continued together, each as `rows_per_prompt` rows (beams or
-/// returned sequences): their rows take at most half of `memory_bytes`, the other half being the allocator's and everybody
-/// else's, and are at most 64. At least 1, since the user asked.
+/// How many prompts of up to `prompt_len` tokens can be continued together, each as
+/// `rows_per_prompt` rows (beams or returned sequences): their rows take at most half of
+/// `memory_bytes`, the other half being the allocator's and everybody else's, and are at most 64.
+/// At least 1, since the user asked.
 pub fn batch_size(
     memory_bytes: usize,
     config: &GptConfig,
@@ -50,7 +56,8 @@ mod tests {
         // 2 layers of keys and values, 8 wide, for 5 + 7 tokens; 3 * 10 logits; 5 tokens prefilled.
         let cache = 4 * 2 * 2 * 8 * 12;
         assert_eq!(row_bytes(&config, 5, 7), cache + 4 * (30 + 5 * (14 * 8 + 2 * 4 * 5)));
-        // Longer than the context: the cache is full, and the window is prefilled again as it slides.
+        // Longer than the context: the cache is full, and the window is prefilled again as it
+        // slides.
         let cache = 4 * 2 * 2 * 8 * 32;
         assert_eq!(row_bytes(&config, 5, 28), cache + 4 * (30 + 32 * (14 * 8 + 2 * 4 * 32)));
     }

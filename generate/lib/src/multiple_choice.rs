@@ -1,8 +1,10 @@
-//! Multiple choice: of several ways to go on, the model's answer is the one it finds most probable. Nothing is generated.
+//! Multiple choice: of several ways to go on, the model's answer is the one it finds most probable.
+//! Nothing is generated.
 //!
-//! A longer choice has more tokens to lose probability on, so three ways of comparing are kept apart ([`By`]): the sum of
-//! the log-probabilities (what EleutherAI's lm-evaluation-harness calls `acc`), the mean over tokens, and the mean over bytes
-//! of the choice's text (its `acc_bytes`; its `acc_norm` counts characters, which are the bytes where the text is ASCII).
+//! A longer choice has more tokens to lose probability on, so three ways of comparing are kept
+//! apart ([`By`]): the sum of the log-probabilities (what EleutherAI's lm-evaluation-harness calls
+//! `acc`), the mean over tokens, and the mean over bytes of the choice's text (its `acc_bytes`; its
+//! `acc_norm` counts characters, which are the bytes where the text is ASCII).
 
 use std::ops::ControlFlow;
 
@@ -45,12 +47,12 @@ pub enum QuestionError {
     LongChoice { choice: usize, tokens: usize, context_length: usize },
 }
 
-/// A text's beginning and the ways it may go on. The choice is put right behind the context: a space between stands in one of
-/// them.
+/// A text's beginning and the ways it may go on. The choice is put right behind the context: a
+/// space between stands in one of them.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 pub struct Question {
-    /// What comes before every choice; empty, the choices start from what the tokenizer puts before a text, else from
-    /// `<|endoftext|>`.
+    /// What comes before every choice; empty, the choices start from what the tokenizer puts before
+    /// a text, else from `<|endoftext|>`.
     pub context: String,
     /// The ways to go on.
     pub choices: Vec<String>,
@@ -76,17 +78,21 @@ impl Question {
         }
     }
 
-    /// The tokens of each choice behind the context, for a model that attends to `context_length` of them.
+    /// The tokens of each choice behind the context, for a model that attends to `context_length`
+    /// of them.
     ///
-    /// Tokens do not respect the border between context and choice: "a " and "cat" may be the tokens "a" and " cat". So context
-    /// and choice are tokenised as one text, as the model knows it, and what counts is every token behind the longest
-    /// beginning that the context alone and all of its choices share: each choice is then judged from the same place.
-    /// Where they share no token at all, `<|endoftext|>` is put before them.
+    /// Tokens do not respect the border between context and choice: "a " and "cat" may be the
+    /// tokens "a" and " cat". So context and choice are tokenised as one text, as the model knows
+    /// it, and what counts is every token behind the longest beginning that the context alone and
+    /// all of its choices share: each choice is then judged from the same place. Where they share
+    /// no token at all, `<|endoftext|>` is put before them.
     ///
-    /// What is longer than the model can attend to loses its first tokens, never those that are scored.
+    /// What is longer than the model can attend to loses its first tokens, never those that are
+    /// scored.
     ///
     /// # Errors
-    /// When the tokenizer cannot make the text, there is nothing to start from, or a choice alone exceeds the context.
+    /// When the tokenizer cannot make the text, there is nothing to start from, or a choice alone
+    /// exceeds the context.
     pub fn encode(
         &self,
         tokenizer: &Tokenizer,
@@ -173,8 +179,8 @@ pub fn rank(choices: &[ScoredChoice], by: By) -> Vec<usize> {
     order
 }
 
-/// Scores the choices of many questions, all of which share their passes through the model; `None` once `on_batch` breaks off,
-/// which is told after every pass how many tokens were scored in it.
+/// Scores the choices of many questions, all of which share their passes through the model; `None`
+/// once `on_batch` breaks off, which is told after every pass how many tokens were scored in it.
 ///
 /// # Errors
 /// As [`score_stretches`].
@@ -347,7 +353,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(16))]
 
-        /// Many questions together get each choice's log-probability alone, token by token, whatever was cut.
+        /// Many questions together get each choice's log-probability alone, token by token,
+        /// whatever was cut.
         #[test]
         fn batched_equals_alone(
             asked in prop::collection::vec(("[a-d ]{0,10}", prop::collection::vec("[a-d ]{1,6}", 2..5)), 1..6),

@@ -1,4 +1,5 @@
-//! Which checkpoint the user means: a run folder, a checkpoint folder, any Hugging Face folder, or the newest run.
+//! Which checkpoint the user means: a run folder, a checkpoint folder, any Hugging Face folder, or
+//! the newest run.
 
 use std::path::{Path, PathBuf};
 use std::{fs, time::SystemTime};
@@ -58,8 +59,9 @@ pub struct Found {
     pub reason: String,
 }
 
-/// Finds the checkpoint that `from` means: a folder with a `config.json` is one itself; of a run folder it is the `best`, else
-/// the `latest`; without a `from` it is that of the run under `runs/` that was saved to last.
+/// Finds the checkpoint that `from` means: a folder with a `config.json` is one itself; of a run
+/// folder it is the `best`, else the `latest`; without a `from` it is that of the run under `runs/`
+/// that was saved to last.
 ///
 /// # Errors
 /// One line that names the folder and says what it lacks.
@@ -98,7 +100,8 @@ fn follow(run: &Path, pointer: &str) -> Result<Found, FindError> {
     let file = run.join(pointer);
     let content = fs::read_to_string(&file).at("cannot read", &file)?;
     let name = content.trim();
-    // The file names a folder in `checkpoints/`; anything that leads elsewhere was not written by a run.
+    // The file names a folder in `checkpoints/`; anything that leads elsewhere was not written by a
+    // run.
     let folder = run.join("checkpoints").join(Path::new(name).file_name().unwrap_or_default());
     if name.is_empty() || !folder.join("config.json").is_file() {
         return Err(FindError::Dangling { file, name: name.to_owned(), folder });

@@ -1,4 +1,5 @@
-//! Scoring: how probable given tokens are under the unmodified model. Nothing is chosen here, and nothing is learned.
+//! Scoring: how probable given tokens are under the unmodified model. Nothing is chosen here, and
+//! nothing is learned.
 
 mod texts;
 
@@ -13,15 +14,17 @@ use crate::tokens::{check_ids, from_tensor, to_tensor};
 
 pub use texts::{Tally, bytes_of, check_length, score_texts, scored_bytes};
 
-/// Most logits held at once (16 MiB of float32): the head is applied to so many positions at a time. Many more no longer fit
-/// into a processor's caches, far fewer read a large head's weights too often; both measured slower.
+/// Most logits held at once (16 MiB of float32): the head is applied to so many positions at a
+/// time. Many more no longer fit into a processor's caches, far fewer read a large head's weights
+/// too often; both measured slower.
 pub const MOST_LOGITS: usize = 4 << 20;
 
 /// Most tokens that go through the model together.
 const MOST_TOKENS: usize = 4096;
 
-/// The natural log-probability of each target under the model, row-major `[batch, time]`: of `targets[b, t]` after
-/// `inputs[b, ..=t]`, both row-major ids in rows of `time`. Give it a model without automatic differentiation.
+/// The natural log-probability of each target under the model, row-major `[batch, time]`: of
+/// `targets[b, t]` after `inputs[b, ..=t]`, both row-major ids in rows of `time`. Give it a model
+/// without automatic differentiation.
 ///
 /// # Errors
 /// When the ids are not whole rows, are outside the vocabulary, or the rows exceed the context.
@@ -33,25 +36,28 @@ pub fn token_log_probabilities(model: &Gpt, inputs: &[u32], targets: &[u32], tim
     log_probabilities_at(model, inputs, time, &everywhere, targets)
 }
 
-/// Tokens that the model reads at once, of which the last `scored` are scored, each after all of those before it.
+/// Tokens that the model reads at once, of which the last `scored` are scored, each after all of
+/// those before it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stretch<'a> {
     /// Its ids; the last is only predicted, never read.
     pub ids: &'a [u32],
-    /// How many at its end are scored: at least 1, and not the first of the ids, which follows nothing.
+    /// How many at its end are scored: at least 1, and not the first of the ids, which follows
+    /// nothing.
     pub scored: usize,
 }
 
-/// The log-probabilities, in nats, of the scored tokens of each stretch; `None` once `on_batch` breaks off, which is told after
-/// every pass through the model how many tokens were scored in it.
+/// The log-probabilities, in nats, of the scored tokens of each stretch; `None` once `on_batch`
+/// breaks off, which is told after every pass through the model how many tokens were scored in it.
 ///
-/// Stretches of similar length go through the model together, each in a row of its own that is filled up at its end, where
-/// nothing that counts can see it: together or alone they get the same numbers, up to rounding. The head, which is most
-/// of a small model's work, is applied to no position but those that are asked for.
+/// Stretches of similar length go through the model together, each in a row of its own that is
+/// filled up at its end, where nothing that counts can see it: together or alone they get the same
+/// numbers, up to rounding. The head, which is most of a small model's work, is applied to no
+/// position but those that are asked for.
 ///
 /// # Errors
-/// When a stretch is longer than the context and one token, or scores none or all of its tokens, an id is outside the
-/// vocabulary, or the model's logits are not finite.
+/// When a stretch is longer than the context and one token, or scores none or all of its tokens, an
+/// id is outside the vocabulary, or the model's logits are not finite.
 pub fn score_stretches(
     model: &Gpt,
     stretches: &[Stretch],
@@ -92,7 +98,8 @@ pub fn score_stretches(
     Ok(Some(logprobs))
 }
 
-/// The log-probability of each of `targets` at its place in `positions`, an index into `inputs`, which are rows of `time`.
+/// The log-probability of each of `targets` at its place in `positions`, an index into `inputs`,
+/// which are rows of `time`.
 fn log_probabilities_at(
     model: &Gpt,
     inputs: &[u32],

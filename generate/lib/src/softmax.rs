@@ -1,7 +1,8 @@
-//! From logits to probabilities, fast enough to be nothing beside the model: one pass over 50,257 logits takes tens of
-//! microseconds.
+//! From logits to probabilities, fast enough to be nothing beside the model: one pass over 50,257
+//! logits takes tens of microseconds.
 
-/// Independent partial results of a reduction, so that the compiler can keep them in vector registers.
+/// Independent partial results of a reduction, so that the compiler can keep them in vector
+/// registers.
 const LANES: usize = 16;
 
 /// The softmax of `logits` in float32, its normaliser summed in float64; `[vocab]` to `[vocab]`.
@@ -15,8 +16,8 @@ pub fn softmax(logits: &[f32]) -> Vec<f32> {
     probabilities
 }
 
-/// The natural logarithm of the sum of the logits' exponentials: what log-probabilities are measured from. Not finite when
-/// a logit is NaN or plus infinity, or all are minus infinity.
+/// The natural logarithm of the sum of the logits' exponentials: what log-probabilities are
+/// measured from. Not finite when a logit is NaN or plus infinity, or all are minus infinity.
 pub fn log_sum_exp(logits: &[f32]) -> f64 {
     let highest = highest(logits);
     let exponentials: Vec<f32> = logits.iter().map(|logit| exp(logit - highest)).collect();
@@ -48,9 +49,11 @@ fn reduced<T: Copy>(values: &[f32], start: T, join: impl Fn(T, f32) -> T) -> [T;
     lanes
 }
 
-/// e to the power of `x` for `x` at most 0, within 2 units in the last place; 0 below the smallest normal number.
+/// e to the power of `x` for `x` at most 0, within 2 units in the last place; 0 below the smallest
+/// normal number.
 ///
-/// Written out because the C library's is neither vectorised nor the same on every machine. Reduction to `2^n e^r` with
+/// Written out because the C library's is neither vectorised nor the same on every machine.
+/// Reduction to `2^n e^r` with
 /// |r| at most ln 2 / 2 and n rounded by the float's own mantissa (Muller, "Elementary Functions", chapter 11), then the
 /// Taylor series, whose seventh power is the first too small to count.
 fn exp(x: f32) -> f32 {

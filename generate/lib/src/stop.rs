@@ -7,8 +7,8 @@ pub struct EmptyStopString;
 
 /// Strings whose appearance in the generated text ends it.
 ///
-/// The one that is complete first wins, and of several complete at the same place the longest: so the result does not
-/// depend on how the text was cut into tokens.
+/// The one that is complete first wins, and of several complete at the same place the longest: so
+/// the result does not depend on how the text was cut into tokens.
 #[derive(Clone, Debug, Default)]
 pub struct StopStrings {
     strings: Vec<String>,
@@ -34,8 +34,8 @@ impl StopStrings {
         self.strings.iter().filter_map(complete).min().map(|(_, start)| start)
     }
 
-    /// Byte position in `text` from which on it may yet turn out to be the beginning of a stop string; its length when none
-    /// can have begun.
+    /// Byte position in `text` from which on it may yet turn out to be the beginning of a stop
+    /// string; its length when none can have begun.
     pub fn undecided_from(&self, text: &str) -> usize {
         let begins = |start: &usize| self.strings.iter().any(|stop| stop.starts_with(&text[*start..]));
         let first = text.len().saturating_sub(self.longest().saturating_sub(1));

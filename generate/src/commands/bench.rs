@@ -29,7 +29,8 @@ pub struct BenchArgs {
     /// The run or checkpoint to measure [default: the newest run under runs/]
     #[arg(long, value_name = "RUN", conflicts_with = "shape")]
     from: Option<PathBuf>,
-    /// A shape with random weights instead: gpt2, gpt2-medium, or LAYERSxHEADSxWIDTHxVOCABULARYxCONTEXT
+    /// A shape with random weights instead: gpt2, gpt2-medium, or
+    /// LAYERSxHEADSxWIDTHxVOCABULARYxCONTEXT
     #[arg(long, value_name = "SHAPE", value_parser = shape)]
     shape: Option<GptConfig>,
 

@@ -1,4 +1,5 @@
-//! `ember-generate score --choices FILE`: multiple-choice questions, and how many the model gets right.
+//! `ember-generate score --choices FILE`: multiple-choice questions, and how many the model gets
+//! right.
 
 use std::{io::Write, path::Path};
 
@@ -17,8 +18,9 @@ use ember_host::interrupt::Interrupt;
 
 const EXAMPLE: &str = "{\"context\": \"...\", \"choices\": [\"...\", \"...\"], \"answer\": 0}";
 
-/// The JSON object of one question, its keys in this order. Lists have one entry a choice; log-probabilities are in nats, and
-/// rankings name the choices from the most probable to the least.
+/// The JSON object of one question, its keys in this order. Lists have one entry a choice;
+/// log-probabilities are in nats, and rankings name the choices from the most probable to the
+/// least.
 #[derive(Serialize)]
 struct JsonQuestion<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -120,7 +122,8 @@ fn write_json(
     Ok(writeln!(out, "{}", serde_json::to_string(&json)?)?)
 }
 
-/// A question for people: whether its most probable choice is right, that choice, all log-probabilities, the context.
+/// A question for people: whether its most probable choice is right, that choice, all
+/// log-probabilities, the context.
 fn line(question: &Question, choices: &[ScoredChoice]) -> String {
     let best = rank(choices, By::Sum).first().copied().unwrap_or_default();
     let mark = match question.answer {

@@ -30,7 +30,8 @@ impl ConstraintArgs {
     /// The grammar asked for, if one is.
     ///
     /// # Errors
-    /// A [`UsageError`] that names the flag and its file, when the file cannot be read or is not what the flag says.
+    /// A [`UsageError`] that names the flag and its file, when the file cannot be read or is not
+    /// what the flag says.
     pub fn grammar(&self) -> Result<Option<Grammar>> {
         let source = |flag: &str, path: &Path| format!("{flag} {}", path.display());
         Ok(match self {

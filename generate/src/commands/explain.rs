@@ -1,4 +1,5 @@
-//! `ember-generate explain`: one generation with every number that decided it, as a page, as JSON, or on the terminal.
+//! `ember-generate explain`: one generation with every number that decided it, as a page, as JSON,
+//! or on the terminal.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -22,10 +23,12 @@ use ember_host::interrupt::Interrupt;
 /// Where the page goes when nobody says so.
 const PAGE: &str = "explain.html";
 
-/// Prefixes that the exact search may look at: more than it needs for a few tokens of a trained model, mostly.
+/// Prefixes that the exact search may look at: more than it needs for a few tokens of a trained
+/// model, mostly.
 const EXACT_NODES: usize = 20_000;
 
-/// The knobs when neither flags nor the folder set one: a common choice, so that each of the two has something to show.
+/// The knobs when neither flags nor the folder set one: a common choice, so that each of the two
+/// has something to show.
 const TEMPERATURE: f32 = 0.8;
 const TOP_P: f64 = 0.95;
 
@@ -106,7 +109,8 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "N", default_value = "4", value_parser = count, allow_negative_numbers = true, help_heading = SHOWN)]
     num_beams: usize,
 
-    /// The steps at which attention and layers are shown, counted from 0, such as 0,5 [default: the first and the last]
+    /// The steps at which attention and layers are shown, counted from 0, such as 0,5 [default: the
+    /// first and the last]
     #[arg(long, value_name = "STEPS", value_delimiter = ',', value_parser = count, help_heading = SHOWN)]
     steps: Option<Vec<usize>>,
 }
@@ -114,7 +118,8 @@ pub struct ExplainArgs {
 pub(super) fn run(args: &ExplainArgs, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
     args.check(common.format)?;
     let notes = Notes::new(common.quiet);
-    // What is wrong with a flag may show only beside the folder's file; both are read before the model, which is a wait.
+    // What is wrong with a flag may show only beside the folder's file; both are read before the
+    // model, which is a wait.
     let folder = run_folder::find(args.from.as_deref())?.folder;
     let (mut config, remarks) = args.config(&folder)?;
     let given = prompts::given(args.prompt.as_deref(), args.prompt_ids.as_deref(), interrupt)?;
@@ -229,8 +234,8 @@ impl ExplainArgs {
         }
     }
 
-    /// The knobs of the run, by flags and folder, and what there is to say about them. Only knobs that the page can turn take
-    /// part, or its arithmetic would not be the run's.
+    /// The knobs of the run, by flags and folder, and what there is to say about them. Only knobs
+    /// that the page can turn take part, or its arithmetic would not be the run's.
     fn config(&self, folder: &Path) -> Result<(GenerationConfig, Vec<String>)> {
         let folder = FolderSettings::read(folder)?.knobs;
         let turned = Knobs {

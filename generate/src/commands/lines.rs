@@ -1,4 +1,5 @@
-//! Text files that a user hands over, read whole: texts, prompts, questions. What is wrong with one is said with its line.
+//! Text files that a user hands over, read whole: texts, prompts, questions. What is wrong with one
+//! is said with its line.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -23,7 +24,8 @@ impl TextFile {
     /// Reads the file that `flag` names; a byte order mark goes.
     ///
     /// # Errors
-    /// When it cannot be read, is larger than 1 GiB, or is no UTF-8 text; the line names flag and file.
+    /// When it cannot be read, is larger than 1 GiB, or is no UTF-8 text; the line names flag and
+    /// file.
     pub(super) fn read(flag: &str, path: &Path) -> Result<Self> {
         let name = || format!("{flag} {}", path.display());
         let unreadable = || format!("cannot read {}; name a file that exists and that you may read", name());
@@ -81,7 +83,8 @@ impl TextFile {
         (1..).zip(self.content.lines())
     }
 
-    /// The JSON object of each line with its number; empty lines are skipped. `example` is what a line should look like.
+    /// The JSON object of each line with its number; empty lines are skipped. `example` is what a
+    /// line should look like.
     ///
     /// # Errors
     /// Names the file and the line that is not JSON, no object, or lacks a key.

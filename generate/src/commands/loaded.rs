@@ -1,4 +1,5 @@
-//! What every command that uses a model begins with: the checkpoint found, the device chosen, the model loaded.
+//! What every command that uses a model begins with: the checkpoint found, the device chosen, the
+//! model loaded.
 
 use std::path::{Path, PathBuf};
 
@@ -28,7 +29,8 @@ pub(super) struct Loaded {
 }
 
 impl Loaded {
-    /// Loads what `from` means, its matrices stored as `weights`; a folder may lack a tokenizer only where `ids_suffice`.
+    /// Loads what `from` means, its matrices stored as `weights`; a folder may lack a tokenizer
+    /// only where `ids_suffice`.
     pub(super) fn new(
         from: Option<&Path>,
         ids_suffice: bool,
@@ -65,8 +67,8 @@ impl Loaded {
         Ok(())
     }
 
-    /// The tokens that end a text: those that the folder names, which is said where they are not just the tokenizer's own
-    /// end-of-text token, else that one.
+    /// The tokens that end a text: those that the folder names, which is said where they are not
+    /// just the tokenizer's own end-of-text token, else that one.
     pub(super) fn end_tokens(&self, notes: &Notes) -> Result<Vec<u32>> {
         let vocab_size = self.model.config().vocab_size;
         let EndTokens { ids, unknown, differ } = EndTokens::read(&self.folder, self.tokenizer.as_ref(), vocab_size)?;
@@ -84,12 +86,14 @@ impl Loaded {
         Ok(self.tokenizer.as_ref().map(|tokenizer| tokenizer.decode_text(ids)).transpose()?)
     }
 
-    /// One token as text, bytes that are no character on their own shown as U+FFFD; nothing without a tokenizer.
+    /// One token as text, bytes that are no character on their own shown as U+FFFD; nothing without
+    /// a tokenizer.
     pub(super) fn token_text(&self, id: u32) -> Option<String> {
         self.tokenizer.as_ref().map(|_| String::from_utf8_lossy(&self.bytes_of(id)).into_owned())
     }
 
-    /// The bytes of one token: what the tokenizer does not know, and everything without one, is shown as U+FFFD.
+    /// The bytes of one token: what the tokenizer does not know, and everything without one, is
+    /// shown as U+FFFD.
     pub(super) fn bytes_of(&self, id: u32) -> Vec<u8> {
         token_bytes(self.tokenizer.as_ref(), id)
     }

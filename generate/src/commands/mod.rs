@@ -54,11 +54,13 @@ left out, the newest run under runs/.";
 pub enum Command {
     /// Continue prompts
     Text(Box<text_args::TextArgs>),
-    /// Show how a text comes to be, step by step: one HTML file with every number in it, or the terminal
+    /// Show how a text comes to be, step by step: one HTML file with every number in it, or the
+    /// terminal
     Explain(explain::ExplainArgs),
     /// Run a trace again, and show that the same tokens come
     Replay(replay::ReplayArgs),
-    /// Measure how probable texts are: loss, perplexity, bits per byte; or answer multiple-choice questions
+    /// Measure how probable texts are: loss, perplexity, bits per byte; or answer multiple-choice
+    /// questions
     Score(score::ScoreArgs),
     /// Measure how fast a model reads and writes here, beside what this machine's memory allows
     Bench(bench::BenchArgs),
@@ -70,7 +72,8 @@ impl Command {
     /// Does what was asked.
     ///
     /// # Errors
-    /// One line that names the file or flag at fault; [`ember_cli::program::UsageError`] for a wrong argument.
+    /// One line that names the file or flag at fault; [`ember_cli::program::UsageError`] for a
+    /// wrong argument.
     pub fn run(&self, common: &CommonArgs, interrupt: &Interrupt) -> Result<Outcome> {
         match self {
             Self::Text(args) => text::run(args, common, interrupt),

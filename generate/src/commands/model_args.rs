@@ -1,4 +1,5 @@
-//! The flags of every command that opens a model and reads texts: `--weights` and `--special-tokens`.
+//! The flags of every command that opens a model and reads texts: `--weights` and
+//! `--special-tokens`.
 
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -9,9 +10,9 @@ use ember_model::WeightType;
 /// What the model's matrices are stored as while it works.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct WeightsArgs {
-    /// What the model's matrices are kept as: a token reads all of them, so fewer bits are faster and
-    /// less exact. On the CPU all is computed in float32 whatever they are kept as; on a GPU bf16 is
-    /// also computed in, and there is no int8
+    /// What the model's matrices are kept as: a token reads all of them, so fewer bits are faster
+    /// and less exact. On the CPU all is computed in float32 whatever they are kept as; on a GPU
+    /// bf16 is also computed in, and there is no int8
     #[arg(id = "weights", long = "weights", value_parser = weight_type(), default_value = "f32", value_name = "TYPE", help_heading = "Everywhere")]
     pub(super) chosen: WeightType,
 }

@@ -14,7 +14,8 @@ pub(super) const SCORED_BETWEEN_RESULTS: usize = 1 << 16;
 /// What is done sooner needs no bar.
 const SHOWN_AFTER: Duration = Duration::from_secs(1);
 
-/// A bar on standard error that appears once the work takes longer than a second, and is gone when this is dropped.
+/// A bar on standard error that appears once the work takes longer than a second, and is gone when
+/// this is dropped.
 pub(super) struct Progress {
     bar: ProgressBar,
     began: Instant,
@@ -22,7 +23,8 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// A bar up to `total` of what `unit` names, such as "tokens"; none where notes are not shown or nobody sees standard error.
+    /// A bar up to `total` of what `unit` names, such as "tokens"; none where notes are not shown
+    /// or nobody sees standard error.
     pub(super) fn new(unit: &'static str, total: usize, notes: &Notes) -> Self {
         let bar = ProgressBar::with_draw_target(Some(total as u64), ProgressDrawTarget::hidden());
         let style = ProgressStyle::with_template("{wide_bar} {human_pos}/{human_len} {msg}, {eta} left");

@@ -1,10 +1,10 @@
 //! Prompts: as the command line and files give them, and ready for the model.
 //!
 //! In a file plain text is one prompt a line; an empty line is an empty prompt, which starts from
-//! what the tokenizer puts before every text, else from `<|endoftext|>`. A name that ends in `.jsonl`
-//! or `.json` means one JSON object a line: `{"prompt": "..."}` or `{"prompt_ids": [1, 2]}`, and with
-//! either an `"id"` of any kind, which is handed through; other keys are ignored, and empty lines are
-//! skipped.
+//! what the tokenizer puts before every text, else from `<|endoftext|>`. A name that ends in
+//! `.jsonl` or `.json` means one JSON object a line: `{"prompt": "..."}` or `{"prompt_ids": [1,
+//! 2]}`, and with either an `"id"` of any kind, which is handed through; other keys are ignored,
+//! and empty lines are skipped.
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
@@ -79,8 +79,9 @@ impl FilePrompt {
     /// The token ids to start from, names of special tokens being what `special` says.
     ///
     /// # Errors
-    /// Names the line when the tokenizer cannot make the text, there is no tokenizer, the prompt is empty and there is no
-    /// token to start from, or an id is outside the vocabulary of `vocab_size`.
+    /// Names the line when the tokenizer cannot make the text, there is no tokenizer, the prompt is
+    /// empty and there is no token to start from, or an id is outside the vocabulary of
+    /// `vocab_size`.
     pub fn to_ids(&self, tokenizer: Option<&Tokenizer>, special: SpecialTokens, vocab_size: usize) -> Result<Vec<u32>> {
         let blame = |error: Error| if self.place.is_empty() { error } else { error.context(self.place.clone()) };
         let ids = match (&self.prompt, tokenizer) {
@@ -109,11 +110,12 @@ pub(super) fn given(text: Option<&str>, ids: Option<&[u32]>, interrupt: &Interru
     })
 }
 
-/// The ids of a prompt; an empty one starts from what the tokenizer puts before every text, else from the end-of-text token,
-/// behind which documents begin.
+/// The ids of a prompt; an empty one starts from what the tokenizer puts before every text, else
+/// from the end-of-text token, behind which documents begin.
 ///
 /// # Errors
-/// When the tokenizer lacks a character, or the prompt is empty and there is no such token (a [`UsageError`]).
+/// When the tokenizer lacks a character, or the prompt is empty and there is no such token (a
+/// [`UsageError`]).
 pub fn ids_of(text: &str, tokenizer: &Tokenizer, special: SpecialTokens) -> Result<Vec<u32>> {
     let ids = tokenizer.encode_prompt(text, special)?;
     if !ids.is_empty() {

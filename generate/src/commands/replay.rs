@@ -1,4 +1,5 @@
-//! `ember-generate replay`: runs a trace again, and shows that the same tokens come, or where they part.
+//! `ember-generate replay`: runs a trace again, and shows that the same tokens come, or where they
+//! part.
 
 use std::{collections::HashMap, io::Write, path::PathBuf};
 
@@ -15,8 +16,8 @@ use ember_cli::terminal;
 use ember_decoding::{FinishReason, plan::Clock};
 use ember_host::interrupt::Interrupt;
 
-/// How far two numbers may lie apart, as a share of the larger and at least of 1: other processors and devices round
-/// otherwise.
+/// How far two numbers may lie apart, as a share of the larger and at least of 1: other processors
+/// and devices round otherwise.
 const TOLERANCE: f64 = 1e-4;
 
 /// Arguments of `replay`.
@@ -71,7 +72,8 @@ pub(super) fn run(args: &ReplayArgs, common: &CommonArgs, interrupt: &Interrupt)
     let prompts: Vec<Prompt> = header.prompts.iter().enumerate().map(prompt).collect();
     trace.check(loaded.model.config().vocab_size)?;
     let session = Session::new(&loaded, header.config.clone(), header.grammar.clone(), interrupt)?;
-    // A clock and a user cannot be replayed: what they cut short is cut at the same place, and nothing else is.
+    // A clock and a user cannot be replayed: what they cut short is cut at the same place, and
+    // nothing else is.
 
     let mut comparison = Comparison { expected: Box::new(trace.lines()), line: 1, steps: 0, widest: 0.0 };
     let mut sequences = 0;
@@ -115,7 +117,8 @@ pub(super) fn run(args: &ReplayArgs, common: &CommonArgs, interrupt: &Interrupt)
 #[derive(Debug, Default, PartialEq)]
 struct Recorded {
     was_run: bool,
-    /// A clock and a user cannot be replayed: what they cut short is cut at the same place, and nothing else is.
+    /// A clock and a user cannot be replayed: what they cut short is cut at the same place, and
+    /// nothing else is.
     repeats: Repeats,
 }
 
@@ -196,7 +199,8 @@ fn place(line: &Value) -> String {
     }
 }
 
-/// The first quantity in which two lines differ, and its two values. What decides comes first: the token, then the draw.
+/// The first quantity in which two lines differ, and its two values. What decides comes first: the
+/// token, then the draw.
 fn first_difference(path: &str, expected: &Value, found: &Value, widest: &mut f64) -> Option<String> {
     let differ = || Some(format!("{path} was {expected}, now {found}"));
     match (expected, found) {

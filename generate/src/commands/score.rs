@@ -44,8 +44,8 @@ pub struct ScoreArgs {
     #[arg(long = "file", value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// A file with a text on each line; .jsonl and .json: objects such as {"text": "..."}, an "id" is handed through. Empty
-    /// lines are skipped. May be given again
+    /// A file with a text on each line; .jsonl and .json: objects such as {"text": "..."}, an "id"
+    /// is handed through. Empty lines are skipped. May be given again
     #[arg(long = "lines", value_name = "FILE")]
     line_files: Vec<PathBuf>,
 
@@ -53,7 +53,8 @@ pub struct ScoreArgs {
     #[arg(long, value_name = "IDS", value_delimiter = ',', conflicts_with_all = ["texts", "files", "line_files"])]
     prompt_ids: Option<Vec<u32>>,
 
-    /// Multiple-choice questions instead of texts: JSON Lines with "context", "choices" and "answer"
+    /// Multiple-choice questions instead of texts: JSON Lines with "context", "choices" and
+    /// "answer"
     #[arg(long, value_name = "FILE", conflicts_with_all = ["texts", "files", "line_files", "prompt_ids", "stride"])]
     choices: Option<PathBuf>,
 
@@ -67,13 +68,14 @@ pub struct ScoreArgs {
     #[command(flatten)]
     weights: WeightsArgs,
 
-    /// Tokens from one window to the next in a text longer than the context; fewer give each token more context
-    /// [default: half the context]
+    /// Tokens from one window to the next in a text longer than the context; fewer give each token
+    /// more context [default: half the context]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), allow_negative_numbers = true)]
     stride: Option<u32>,
 }
 
-/// The JSON object of one text, its keys in this order; `logprobs[i]` is that of `ids[i + 1]`, in nats.
+/// The JSON object of one text, its keys in this order; `logprobs[i]` is that of `ids[i + 1]`, in
+/// nats.
 #[derive(Serialize)]
 struct JsonScore<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -28,7 +28,8 @@ pub(super) fn run(args: &TextArgs, common: &CommonArgs, interrupt: &Interrupt) -
     args.check(common.format)?;
     let notes = Notes::new(common.quiet);
     let grammar = args.constraint.grammar()?;
-    // What the strategy would ignore depends on the folder's file too; it is read before the model, which is a wait.
+    // What the strategy would ignore depends on the folder's file too; it is read before the model,
+    // which is a wait.
     let folder = run_folder::find(args.from.as_deref())?.folder;
     GenerationConfig::resolve(&args.knobs_without_words(), &FolderSettings::read(&folder)?)?;
     let given = given(args, interrupt)?;
@@ -124,7 +125,8 @@ impl Writer<'_> {
         Ok(Outcome::Done)
     }
 
-    /// One turn of the conversation. Ctrl-C ends the text, not the conversation; at the prompt it ends the program.
+    /// One turn of the conversation. Ctrl-C ends the text, not the conversation; at the prompt it
+    /// ends the program.
     fn answer(&mut self, prompt: &Prompt) -> Result<()> {
         self.total = Totals::default();
         let batch = Batch { prompts: vec![prompt], first: 0, count: self.each(), repeats: Repeats::default() };
@@ -135,7 +137,8 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Continues those of many prompts that can be continued; each other one is said with its line, and is an error in the end.
+    /// Continues those of many prompts that can be continued; each other one is said with its line,
+    /// and is an error in the end.
     fn write_what_can_be(&mut self, given: Vec<FilePrompt>) -> Result<Outcome> {
         self.goes_on = true;
         let asked = given.len();
@@ -192,8 +195,9 @@ impl Writer<'_> {
         Ok(outcome)
     }
 
-    /// Which prompts go together, longest first, with the sequences of each: first and how many. Where a prompt has more
-    /// sequences than go together, one prompt after the other, part by part.
+    /// Which prompts go together, longest first, with the sequences of each: first and how many.
+    /// Where a prompt has more sequences than go together, one prompt after the other, part by
+    /// part.
     fn batches(&self, prompts: &[Prompt]) -> Vec<(Vec<usize>, usize, usize)> {
         let each = self.each();
         let config = self.session.generator.config();
@@ -231,7 +235,8 @@ impl Writer<'_> {
         })
     }
 
-    /// Batches in any order, answers in the prompts' order, each as soon as those before it are there.
+    /// Batches in any order, answers in the prompts' order, each as soon as those before it are
+    /// there.
     fn write_in_order(
         &mut self,
         prompts: &[Prompt],
@@ -267,8 +272,8 @@ impl Writer<'_> {
         Ok(Outcome::Done)
     }
 
-    /// Writes a batch. Where that fails, and the others are to go on, each of its prompts is written by itself, and one that
-    /// fails by itself is refused.
+    /// Writes a batch. Where that fails, and the others are to go on, each of its prompts is
+    /// written by itself, and one that fails by itself is refused.
     fn write_batch(&mut self, batch: &Batch, trace: Option<&mut dyn TraceSink>) -> Result<Vec<Written>> {
         let mut all = Vec::new();
         if batch.prompts.is_empty() {

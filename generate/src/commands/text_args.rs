@@ -33,8 +33,8 @@ Examples:
   ember-generate text \"To be\" --num-beams 4 --num-return-sequences 2 --format json
   echo \"Dear diary\" | ember-generate text --stop \".\" --format json")]
 pub struct TextArgs {
-    /// The text to continue; without one a terminal is asked again and again, and a pipe is read. An empty one starts a new
-    /// document
+    /// The text to continue; without one a terminal is asked again and again, and a pipe is read.
+    /// An empty one starts a new document
     #[arg(value_name = "PROMPT", conflicts_with_all = ["prompt_ids", "prompts"])]
     pub(super) prompt: Option<String>,
 
@@ -56,7 +56,8 @@ pub struct TextArgs {
     #[command(flatten)]
     pub(super) weights: WeightsArgs,
 
-    /// How tokens are chosen [default: what the other knobs mean, else what the checkpoint's folder says, else greedy]
+    /// How tokens are chosen [default: what the other knobs mean, else what the checkpoint's folder
+    /// says, else greedy]
     #[arg(long, value_parser = named::<Strategy>(), value_name = "STRATEGY", help_heading = STRATEGY)]
     pub(super) strategy: Option<Strategy>,
 
@@ -64,11 +65,13 @@ pub struct TextArgs {
     #[arg(long, value_name = "N", help_heading = STRATEGY, value_parser = count, allow_negative_numbers = true)]
     pub(super) max_nodes: Option<usize>,
 
-    /// Write faster, the same text: a smaller checkpoint with the same tokenizer proposes tokens, the model checks them
+    /// Write faster, the same text: a smaller checkpoint with the same tokenizer proposes tokens,
+    /// the model checks them
     #[arg(long, value_name = "RUN", help_heading = STRATEGY, conflicts_with = "prompt_lookup")]
     pub(super) draft: Option<PathBuf>,
 
-    /// Write faster, the same text: what followed the last words earlier in the text is proposed, the model checks it
+    /// Write faster, the same text: what followed the last words earlier in the text is proposed,
+    /// the model checks it
     #[arg(long, help_heading = STRATEGY)]
     pub(super) prompt_lookup: bool,
 
@@ -76,11 +79,13 @@ pub struct TextArgs {
     #[arg(long, value_name = "N", help_heading = STRATEGY, value_parser = count, allow_negative_numbers = true)]
     pub(super) draft_tokens: Option<usize>,
 
-    /// Whose order of the knobs, rules and defaults: transformers', llama.cpp's or MLX's [default: hf]
+    /// Whose order of the knobs, rules and defaults: transformers', llama.cpp's or MLX's [default:
+    /// hf]
     #[arg(long, value_parser = named::<Semantics>(), value_name = "STACK", help_heading = STRATEGY)]
     pub(super) semantics: Option<Semantics>,
 
-    /// Print where the chosen knobs would give another distribution in other programs, with the figures for the next token
+    /// Print where the chosen knobs would give another distribution in other programs, with the
+    /// figures for the next token
     #[arg(long, help_heading = STRATEGY)]
     pub(super) explain_semantics: bool,
 
@@ -88,8 +93,8 @@ pub struct TextArgs {
     #[command(flatten)]
     pub(super) table: KnobArgs,
 
-    /// Never write this; may be given again. Bans the tokens that the tokenizer makes of it, with and without a space before
-    /// it; the same letters in other tokens can still come
+    /// Never write this; may be given again. Bans the tokens that the tokenizer makes of it, with
+    /// and without a space before it; the same letters in other tokens can still come
     #[arg(long, value_name = "STRING", help_heading = PENALTIES, allow_hyphen_values = true)]
     pub(super) bad_words: Vec<String>,
 
@@ -101,8 +106,8 @@ pub struct TextArgs {
     #[arg(long, value_name = "IDS", help_heading = PENALTIES, value_delimiter = ',', allow_hyphen_values = true)]
     pub(super) suppress: Vec<u32>,
 
-    /// Add VALUE to the logit of token ID, such as 12=-2.5; of a sequence, 12+34=-2.5, to that of its last token where the
-    /// others have just been written; may be given again
+    /// Add VALUE to the logit of token ID, such as 12=-2.5; of a sequence, 12+34=-2.5, to that of
+    /// its last token where the others have just been written; may be given again
     #[arg(long, value_name = "ID=VALUE", help_heading = PENALTIES, value_parser = bias, allow_hyphen_values = true)]
     pub(super) logit_bias: Vec<Bias>,
 
@@ -122,7 +127,8 @@ pub struct TextArgs {
     #[arg(long, value_name = "N", help_heading = OUTPUT, value_parser = count, allow_negative_numbers = true)]
     pub(super) logprobs: Option<usize>,
 
-    /// Write every step to FILE, one JSON object a line: what was considered, what removed it, what was drawn
+    /// Write every step to FILE, one JSON object a line: what was considered, what removed it, what
+    /// was drawn
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     pub(super) trace: Option<PathBuf>,
 
@@ -138,7 +144,8 @@ type Ids = Vec<u32>;
 type Bias = (Ids, f32);
 
 impl TextArgs {
-    /// Refuses what can be seen to be wrong before anything is loaded: a wrong flag should not cost a wait.
+    /// Refuses what can be seen to be wrong before anything is loaded: a wrong flag should not cost
+    /// a wait.
     ///
     /// # Errors
     /// A [`UsageError`] that names the flag.
@@ -220,11 +227,12 @@ impl TextArgs {
         }
     }
 
-    /// What the flags set, for a model with a vocabulary of this size and the tokenizer of its folder, if it has one.
+    /// What the flags set, for a model with a vocabulary of this size and the tokenizer of its
+    /// folder, if it has one.
     ///
     /// # Errors
-    /// A [`UsageError`] for a token id outside the vocabulary, and for a text that cannot become tokens, or whose tokens cannot
-    /// become text.
+    /// A [`UsageError`] for a token id outside the vocabulary, and for a text that cannot become
+    /// tokens, or whose tokens cannot become text.
     pub(super) fn knobs(&self, tokenizer: Option<&Tokenizer>, vocab_size: usize) -> Result<Knobs> {
         let mut knobs = self.knobs_without_words();
         if let Some((knob, id)) = knobs.outside_vocabulary(vocab_size) {
@@ -252,11 +260,12 @@ impl TextArgs {
         Ok(knobs)
     }
 
-    /// The whole configuration, from the flags, the folder and the tokenizer; says where it came from, and saves it where
-    /// `--save-config` asks for that.
+    /// The whole configuration, from the flags, the folder and the tokenizer; says where it came
+    /// from, and saves it where `--save-config` asks for that.
     ///
     /// # Errors
-    /// A [`UsageError`] for a wrong flag; a file that cannot be read, is wrong, or cannot be written.
+    /// A [`UsageError`] for a wrong flag; a file that cannot be read, is wrong, or cannot be
+    /// written.
     pub(super) fn config(&self, loaded: &Loaded, seed: Option<u64>, notes: &Notes) -> Result<GenerationConfig> {
         let vocab_size = loaded.model.config().vocab_size;
         let folder = FolderSettings::read(&loaded.folder)?;
@@ -289,8 +298,8 @@ pub(super) fn any_seed() -> u64 {
     RandomState::new().build_hasher().finish() >> 32
 }
 
-/// The token sequences that write `word`: as it begins a text, and behind a space where that gives other tokens, as it does
-/// in byte-level BPE, whose words carry the space before them.
+/// The token sequences that write `word`: as it begins a text, and behind a space where that gives
+/// other tokens, as it does in byte-level BPE, whose words carry the space before them.
 fn spellings(tokenizer: &Tokenizer, special: SpecialTokens, word: &str) -> Result<Vec<Vec<u32>>> {
     let plain = match tokenizer.encode_with(word, special) {
         Ok(ids) if ids.is_empty() => {

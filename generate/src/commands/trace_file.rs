@@ -1,4 +1,5 @@
-//! The file that `--trace` writes and `replay` reads: JSON Lines, first what was asked, then every step, then every result.
+//! The file that `--trace` writes and `replay` reads: JSON Lines, first what was asked, then every
+//! step, then every result.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -47,7 +48,8 @@ pub(super) struct Header {
     pub(super) grammar: Option<Grammar>,
     /// What is continued, in order.
     pub(super) prompts: Vec<HeaderPrompt>,
-    /// Which prompts were continued together, and which of their sequences: the first's number and how many.
+    /// Which prompts were continued together, and which of their sequences: the first's number and
+    /// how many.
     pub(super) batches: Vec<(Vec<usize>, usize, usize)>,
 }
 
@@ -233,7 +235,8 @@ impl Trace {
         Ok(Self { header, text, path: path.to_owned() })
     }
 
-    /// Refuses a header that asks for what no flags can ask of a model with a vocabulary of this size.
+    /// Refuses a header that asks for what no flags can ask of a model with a vocabulary of this
+    /// size.
     ///
     /// # Errors
     /// Names the file and what is wrong with its first line.
@@ -251,7 +254,8 @@ impl Trace {
         check().map_err(|error| anyhow!("{}: line 1: {error:#}; the file was changed", self.path.display()))
     }
 
-    /// The lines behind the header, each parsed when its turn comes: a trace is many times larger in memory than on disk.
+    /// The lines behind the header, each parsed when its turn comes: a trace is many times larger
+    /// in memory than on disk.
     pub(super) fn lines<T: DeserializeOwned>(&self) -> impl Iterator<Item = Result<T>> {
         let parse = |(number, line): (usize, &str)| {
             let broken = "is not whole; the run that wrote it was cut off, or the file was changed";

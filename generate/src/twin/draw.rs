@@ -44,7 +44,8 @@ impl Twin<'_> {
         frame.render_widget(Line::from(help).dim(), keys);
     }
 
-    /// The text as it stood before the step: the prompt, and what the run wrote behind it. The end of it, where it is long.
+    /// The text as it stood before the step: the prompt, and what the run wrote behind it. The end
+    /// of it, where it is long.
     fn draw_text(&self, frame: &mut Frame, area: Rect) {
         let title = match self.view {
             View::Candidates => format!(" Step {} of {} ", self.step, self.steps().saturating_sub(1)),

@@ -5,7 +5,8 @@ use ember_decoding::config::{GenerationConfig, Strategy};
 /// A knob's name and its notches.
 struct Knob {
     name: &'static str,
-    /// From what changes least or most to the other end; a value between two notches turns to the nearer side.
+    /// From what changes least or most to the other end; a value between two notches turns to the
+    /// nearer side.
     notches: &'static [f64],
     /// The value at which it changes nothing, where that deserves a word.
     off: Option<f64>,
@@ -35,7 +36,8 @@ impl Knobs {
         Self { values, selected: 0 }
     }
 
-    /// The run's knobs with these in place of its own; a temperature of 0 is greedy, which knows no other sampling knob.
+    /// The run's knobs with these in place of its own; a temperature of 0 is greedy, which knows no
+    /// other sampling knob.
     pub(super) fn apply(&self, config: &GenerationConfig) -> GenerationConfig {
         let [temperature, top_k, top_p, min_p, repetition_penalty] = self.values;
         let strategy = if temperature == 0.0 { Strategy::Greedy } else { Strategy::Sample };

@@ -13,8 +13,9 @@ struct Node {
     finished: bool,
 }
 
-/// The tree after some steps, as at most `room` lines if that can be; `name` tells what a token says. Where it is too large,
-/// the branches that were given up first are left out: those whose last token came before the step that is given too.
+/// The tree after some steps, as at most `room` lines if that can be; `name` tells what a token
+/// says. Where it is too large, the branches that were given up first are left out: those whose
+/// last token came before the step that is given too.
 pub(super) fn lines(steps: &[BeamStep], room: usize, name: &dyn Fn(u32) -> String) -> (Vec<String>, usize) {
     let (nodes, running) = grown(steps);
     let mut since = 0;
@@ -29,8 +30,8 @@ pub(super) fn lines(steps: &[BeamStep], room: usize, name: &dyn Fn(u32) -> Strin
     }
 }
 
-/// Which nodes have something to show: beams that run, finished texts, branches given up from step `since` on, and all that
-/// these grow out of.
+/// Which nodes have something to show: beams that run, finished texts, branches given up from step
+/// `since` on, and all that these grow out of.
 fn shown(nodes: &[Node], running: &[usize], since: usize) -> Vec<bool> {
     let mut shown: Vec<bool> = nodes.iter().map(|node| node.step >= since || node.finished).collect();
     running.iter().for_each(|&node| shown[node] = true);
@@ -80,7 +81,8 @@ impl Tree<'_> {
         (0..self.nodes.len()).filter(move |&node| self.shown[node] && self.nodes[node].parent == parent)
     }
 
-    /// A line for each child of `parent`, with those of its own children behind it; a chain without a fork is one line.
+    /// A line for each child of `parent`, with those of its own children behind it; a chain without
+    /// a fork is one line.
     fn write_children(&self, parent: Option<usize>, indent: &str, lines: &mut Vec<String>) {
         let mut siblings: Vec<usize> = self.children(parent).collect();
         siblings.sort_by(|&a, &b| self.nodes[b].score.total_cmp(&self.nodes[a].score));

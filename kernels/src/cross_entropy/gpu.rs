@@ -48,8 +48,8 @@ impl CrossEntropy {
         let vocab = logits.meta.num_elements() / rows;
         let [minimised, cross_entropy] = [0, 1].map(|_| unfilled(logits, [rows], DType::F32));
         let means = [0, 1].map(|_| unfilled(logits, [1], DType::F32));
-        // For a large vocabulary as many units as a cube may have, so that few rows are under way at once and
-        // a row's second reading finds it in the cache.
+        // For a large vocabulary as many units as a cube may have, so that few rows are under way
+        // at once and a row's second reading finds it in the cache.
         let most = logits.client.properties().hardware.max_units_per_cube.min(1024);
         let (units, each) = if vocab <= SMALL_VOCABULARY { (64, 2) } else { (1 << most.ilog2(), 8) };
         let ids = logits.client.create_from_slice(u32::as_bytes(&self.targets));

@@ -15,14 +15,15 @@ impl Operation<CubeBackend, 3> for QkNorm {
         backward(inputs, dy, self.epsilon, self.heads)
     }
 
-    // Without the clones above, so that the norm may be put where the projection lies: in place where
-    // nothing else holds it.
+    // Without the clones above, so that the norm may be put where the projection lies: in place
+    // where nothing else holds it.
     fn infer(&self, [qkv, query, key]: [CubeTensor; 3]) -> [CubeTensor; 1] {
         let (qkv, query, key) = (contiguous(qkv), float32(query), float32(key));
         let (layout, vector, share, rows) = layout(&qkv, self.heads, qkv.can_mut());
         let grid = Grid::cubes(&[&qkv], rows.div_ceil(share.rows()), share.units());
         let (types, (y, out), epsilon) = ([elem(qkv.dtype); 2], written(&qkv, 0), self.epsilon);
-        // SAFETY: the kernel looks at `rows` and the head's width before it reads or writes a place.
+        // SAFETY: the kernel looks at `rows` and the head's width before it reads or writes a
+        // place.
         unsafe { launch!(forward_rows, grid, vector, [qkv, query, key, out], layout, epsilon, share, types) };
         [y]
     }

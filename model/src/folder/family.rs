@@ -47,7 +47,8 @@ const LLAMA: Family = Family {
     read: llama::read,
     json: llama::json,
     stored: llama::stored,
-    // The frequencies of the rotary angles that transformers before version 4.33 stored in every block.
+    // The frequencies of the rotary angles that transformers before version 4.33 stored in every
+    // block.
     is_no_weight: |name| name.ends_with(".rotary_emb.inv_freq"),
     always_has_biases: false,
 };

@@ -62,7 +62,8 @@ impl Keys {
         self.read(key, default, Value::as_bool, "true or false")
     }
 
-    /// The kind whose function `key` names, gated as the class has it; the first where it is absent.
+    /// The kind whose function `key` names, gated as the class has it; the first where it is
+    /// absent.
     pub fn mlp(&self, key: &str, gated: bool) -> Read<MlpKind> {
         let function = self.get(key);
         let known = || FUNCTIONS.iter().filter(|(kind, ..)| kind.is_gated() == gated);

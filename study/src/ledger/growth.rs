@@ -39,8 +39,8 @@ pub fn lengths(longest: usize) -> Vec<usize> {
     lengths
 }
 
-/// Measures one row of the plan's batch, cut to each of [`lengths`]; the weights take `weights_bytes` by
-/// `meter`, and nothing else may hold them; `go_on` is told the length.
+/// Measures one row of the plan's batch, cut to each of [`lengths`]; the weights take
+/// `weights_bytes` by `meter`, and nothing else may hold them; `go_on` is told the length.
 ///
 /// # Errors
 /// When the device fails, or `go_on` says to stop.

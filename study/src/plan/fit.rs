@@ -1,10 +1,12 @@
 //! The validation loss of a run that nobody has made yet, from runs that were made.
 //!
-//! The formula has the shape of [Hoffmann et al. 2022](https://arxiv.org/abs/2203.15556), equation 2: what no model can do
-//! better, and two terms that fall as powers of the parameters and of the tokens. Three things are added. It is anchored in
-//! the text, so that one fit serves several texts and tokenizers: its unit is the loss of a trigram model, which is measured
-//! ([`super::text`]). Repeated tokens count for less and less ([Muennighoff et al. 2023](https://arxiv.org/abs/2305.16264),
-//! equation 5). And a run of a few hundred steps is still on its way down from the loss of single tokens by their frequency.
+//! The formula has the shape of [Hoffmann et al. 2022](https://arxiv.org/abs/2203.15556), equation
+//! 2: what no model can do better, and two terms that fall as powers of the parameters and of the
+//! tokens. Three things are added. It is anchored in the text, so that one fit serves several texts
+//! and tokenizers: its unit is the loss of a trigram model, which is measured ([`super::text`]).
+//! Repeated tokens count for less and less ([Muennighoff et al.
+//! 2023](https://arxiv.org/abs/2305.16264), equation 5). And a run of a few hundred steps is still
+//! on its way down from the loss of single tokens by their frequency.
 //!
 //! ```text
 //! late = E + (1 - e) H3 ((N0 / N)^a + (D0 / D)^b)     H3: loss of trigrams; E = e H3, or the least there can be where known
@@ -13,8 +15,9 @@
 //!                                                     they are repeated; R = 15.4
 //! ```
 //!
-//! The seven constants are found anew each time from [`points`], the measured runs that are kept beside this file, by least
-//! squares of the logarithm of the loss. It takes a fraction of a second, and nothing can drift apart.
+//! The seven constants are found anew each time from [`points`], the measured runs that are kept
+//! beside this file, by least squares of the logarithm of the loss. It takes a fraction of a
+//! second, and nothing can drift apart.
 
 use std::collections::BTreeMap;
 

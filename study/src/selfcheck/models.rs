@@ -61,8 +61,8 @@ fn compute(config: &GptConfig, device: &Device, precision: FloatDType) -> Vec<Ve
     ]
 }
 
-/// The logits of the last position of prompts of different lengths, then of each further token: of a
-/// `replayed` step where the device has steps recorded.
+/// The logits of the last position of prompts of different lengths, then of each further token: of
+/// a `replayed` step where the device has steps recorded.
 fn decoded(gpt: &Gpt, batch: &Batch, replayed: bool) -> Vec<Vec<f32>> {
     let mut cache = KvCache::new(gpt.config(), BATCH, BATCH * TIME, &gpt.device());
     let row = |row: usize| &batch.inputs[row * TIME..(row + 1) * TIME];

@@ -1,4 +1,5 @@
-//! What the driver knows, and how it does what streams are asked for: at once, or later where a stream is recorded.
+//! What the driver knows, and how it does what streams are asked for: at once, or later where a
+//! stream is recorded.
 
 use crate::{
     LAUNCH_FAILED, SUCCESS,
@@ -87,7 +88,8 @@ pub fn record(stream: Pointer, node: Node) -> bool {
     }
 }
 
-/// `SOFTCUDA_SAMPLE`: a number of blocks, a colon, and the beginnings of the kernels' names that it is for.
+/// `SOFTCUDA_SAMPLE`: a number of blocks, a colon, and the beginnings of the kernels' names that it
+/// is for.
 pub fn sample_of(kernel: &str) -> Option<usize> {
     let wanted = std::env::var("SOFTCUDA_SAMPLE").ok()?;
     let (blocks, names) = wanted.split_once(':')?;

@@ -1,4 +1,5 @@
-//! Runs a kernel: a block at a time, its warps in turn from barrier to barrier, a warp's lanes together.
+//! Runs a kernel: a block at a time, its warps in turn from barrier to barrier, a warp's lanes
+//! together.
 
 use crate::{
     arithmetic::{compared, converted},
@@ -384,7 +385,8 @@ impl<'a> Block<'a> {
             | Op::Multiply { .. }
             | Op::LoadMatrix { .. }
             | Op::StoreMatrix { .. } => {
-                // The manual asks for all lanes. burn's own measurement of tensor cores stores with fewer.
+                // The manual asks for all lanes. burn's own measurement of tensor cores stores with
+                // fewer.
                 if mask != u32::MAX && !matches!(instruction.op, Op::FragmentStore { .. }) {
                     return Err(format!("lanes {:#x} of the warp are not here", !mask));
                 }

@@ -28,8 +28,9 @@ fn decoded(ty: Ty, word: u32, half: usize) -> f32 {
     }
 }
 
-/// Row and column of an element of a `wmma` fragment. The manual leaves this open; here it is as in `mma.sync`: pieces of 8 rows (or
-/// columns, of B), four lanes to a piece's row. float16 is held twice, in as many registers more.
+/// Row and column of an element of a `wmma` fragment. The manual leaves this open; here it is as in
+/// `mma.sync`: pieces of 8 rows (or columns, of B), four lanes to a piece's row. float16 is held
+/// twice, in as many registers more.
 pub fn position(
     part: Part,
     shape: (usize, usize, usize),

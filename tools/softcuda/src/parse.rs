@@ -65,7 +65,8 @@ pub fn parse(text: &str) -> Result<Module, String> {
             if semicolon < open {
                 rest = &rest[semicolon + 1..];
             } else {
-                // Inlined where it was called; a call of it would be an instruction that is not known.
+                // Inlined where it was called; a call of it would be an instruction that is not
+                // known.
                 rest = &rest[matching(rest, open)? + 1..];
             }
         } else {

@@ -1,5 +1,6 @@
-//! Where lanes that took different ways meet again: the first instruction that all ways lead through, a branch's immediate
-//! post-dominator (Cooper, Harvey and Kennedy's "A simple, fast dominance algorithm", on the graph turned round).
+//! Where lanes that took different ways meet again: the first instruction that all ways lead
+//! through, a branch's immediate post-dominator (Cooper, Harvey and Kennedy's "A simple, fast
+//! dominance algorithm", on the graph turned round).
 
 use crate::ptx::{Instruction, Op};
 

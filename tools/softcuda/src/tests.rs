@@ -36,7 +36,8 @@ fn run_body(body: &str, threads: u32, values: &[u32]) -> Outcome<(Vec<u32>, Coun
 
 #[test]
 fn lanes_meet_again_after_a_branch_and_after_a_loop() {
-    // Thread i goes round i % 5 times; odd ones add 100. Then all lanes of the warp vote, which needs all of them.
+    // Thread i goes round i % 5 times; odd ones add 100. Then all lanes of the warp vote, which
+    // needs all of them.
     let body = "rem.u32 %r2, %r1, 5;\nmov.b32 %r3, 0;\nsetp.eq.b32 %p1, %r2, 0;\n@%p1 bra DONE;\n\
         ROUND:\nadd.s32 %r3, %r3, 1;\nsetp.lt.u32 %p2, %r3, %r2;\n@%p2 bra ROUND;\n\
         DONE:\nand.b32 %r4, %r1, 1;\nsetp.ne.b32 %p3, %r4, 0;\n@%p3 bra ODD;\nbra.uni BOTH;\n\

@@ -1,4 +1,5 @@
-//! What may follow each beam: log-probabilities, processors, and the few best tokens of many, or a draw of them.
+//! What may follow each beam: log-probabilities, processors, and the few best tokens of many, or a
+//! draw of them.
 
 use ember_data::random::rng;
 use rand::Rng;
@@ -81,7 +82,8 @@ impl Scorer<'_> {
         };
         self.bias.process_observed(&row.step, &mut logprobs, &mut record);
         for &token in row.taken {
-            // An end token may lie outside the vocabulary: a checkpoint's settings are not ours to trust.
+            // An end token may lie outside the vocabulary: a checkpoint's settings are not ours to
+            // trust.
             if let Some(logprob) = logprobs.get_mut(token as usize) {
                 *logprob -= self.config.diversity_penalty;
             }
@@ -108,10 +110,12 @@ impl Scorer<'_> {
     }
 }
 
-/// Values are looked at a block at a time: few are ever among the best so far, and a block without any is left at once.
+/// Values are looked at a block at a time: few are ever among the best so far, and a block without
+/// any is left at once.
 const BLOCK: usize = 64;
 
-/// The `count` highest values with their ids, highest first, of equal ones the lower id; minus infinity is never among them.
+/// The `count` highest values with their ids, highest first, of equal ones the lower id; minus
+/// infinity is never among them.
 pub(super) fn highest(values: &[f32], count: usize) -> Vec<(u32, f32)> {
     let mut best = Best::new(count);
     for (block, values) in values.chunks(BLOCK).enumerate() {
@@ -125,17 +129,20 @@ pub(super) fn highest(values: &[f32], count: usize) -> Vec<(u32, f32)> {
     best.kept
 }
 
-/// `count` draws without replacement from the softmax of `logprobs`, in the order in which they are drawn; each with its
-/// log-probability plus noise, by which rows of several beams merge into one ranking.
+/// `count` draws without replacement from the softmax of `logprobs`, in the order in which they are
+/// drawn; each with its log-probability plus noise, by which rows of several beams merge into one
+/// ranking.
 ///
-/// The noise is Gumbel's: ranked with it, the first n are distributed as n draws one after the other, each from what is left
-/// ([Kool, van Hoof and Welling 2019, section 2.3](https://arxiv.org/abs/1903.06059)), which is what torch.multinomial does.
-/// A token's noise depends on the generator and its id alone.
+/// The noise is Gumbel's: ranked with it, the first n are distributed as n draws one after the
+/// other, each from what is left ([Kool, van Hoof and Welling 2019, section
+/// 2.3](https://arxiv.org/abs/1903.06059)), which is what torch.multinomial does. A token's noise
+/// depends on the generator and its id alone.
 pub(super) fn drawn(logprobs: &[f32], count: usize, rng: &mut impl Rng) -> Vec<(u32, f32)> {
     let mut best = Best::new(count);
     for (block, logprobs) in logprobs.chunks(BLOCK).enumerate() {
-        // Gumbel's noise is -ln(-ln(1 - a)) for a uniform `a`. As -ln(1 - a) >= a, a token gets past the bar only where
-        // a < e^(logprob - bar): most are dismissed by that, without a logarithm.
+        // Gumbel's noise is -ln(-ln(1 - a)) for a uniform `a`. As -ln(1 - a) >= a, a token gets
+        // past the bar only where a < e^(logprob - bar): most are dismissed by that, without a
+        // logarithm.
         let most = f64::from(softmax::highest(logprobs) - best.bar).exp();
         for (id, &logprob) in (block * BLOCK..).zip(logprobs) {
             let a = uniform(rng);
@@ -227,7 +234,8 @@ mod tests {
         values
     }
 
-    /// How often each ordered pair of tokens comes first and second, against `probability` of it; as Pearson's statistic.
+    /// How often each ordered pair of tokens comes first and second, against `probability` of it;
+    /// as Pearson's statistic.
     fn chi_square_of_pairs(logits: &[f32], probability: impl Fn(usize, usize) -> f64) -> f64 {
         const DRAWS: usize = 100_000;
         let mut counts = vec![vec![0.0_f64; logits.len()]; logits.len()];
@@ -245,7 +253,8 @@ mod tests {
         statistic
     }
 
-    /// torch.multinomial without replacement: the first token by its probability, the second by its share of what is left.
+    /// torch.multinomial without replacement: the first token by its probability, the second by its
+    /// share of what is left.
     #[test]
     fn two_draws_without_replacement_follow_their_exact_distribution() {
         let p = [0.5_f64, 0.25, 0.15, 0.1];
@@ -254,7 +263,8 @@ mod tests {
         // 11 degrees of freedom: a right sampler exceeds 43 once in a hundred thousand seeds.
         let statistic = chi_square_of_pairs(&logits, |first, second| p[first] * p[second] / (1.0 - p[first]));
         assert!(statistic < 43.0, "{statistic}");
-        // The test can fail: drawing both at once, with pairs of equal tokens refused, is another distribution.
+        // The test can fail: drawing both at once, with pairs of equal tokens refused, is another
+        // distribution.
         let refused: f64 = p.iter().map(|p| p * p).sum();
         let statistic = chi_square_of_pairs(&logits, |first, second| p[first] * p[second] / (1.0 - refused));
         assert!(statistic > 43.0, "{statistic}");

@@ -39,8 +39,8 @@ fn the_nice_dog(generated: &[u32]) -> [f32; 4] {
     }
 }
 
-/// Greedy takes "nice" (0.5) and then at best "dog": 0.5 * 0.4 = 0.20. Two beams also keep "dog" (0.4), which "has" follows:
-/// 0.4 * 0.9 = 0.36.
+/// Greedy takes "nice" (0.5) and then at best "dog": 0.5 * 0.4 = 0.20. Two beams also keep "dog"
+/// (0.4), which "has" follows: 0.4 * 0.9 = 0.36.
 #[test]
 fn two_beams_find_by_hand_what_greedy_misses() {
     let find = |num_beams| {
@@ -73,12 +73,14 @@ fn the_trace_of_two_beams_by_hand() {
     let mut keep = Steps::default();
     search(&mut by_hand(the_nice_dog), &asked, &chain, &mut keep).unwrap();
     let steps = keep.0;
-    // The parent, the token and the fate of each candidate: four of them, so that two can go on when both beams end.
+    // The parent, the token and the fate of each candidate: four of them, so that two can go on
+    // when both beams end.
     let told = |step: &BeamStep| step.candidates.iter().map(|c| (c.parent, c.token, c.fate)).collect::<Vec<_>>();
     let goes_on = |beam| Fate::GoesOn { beam };
     assert_eq!(told(&steps[0])[..2], [(0, NICE, goes_on(0)), (0, DOG, goes_on(1))]);
     assert_eq!(told(&steps[0])[2..], [(0, THE, Fate::Pruned), (0, HAS, Fate::Dropped)]);
-    // 0.36 "dog has" ends, 0.20 "nice dog" goes on, 0.125 "nice the" too, 0.125 "nice has" ends too late in the ranking.
+    // 0.36 "dog has" ends, 0.20 "nice dog" goes on, 0.125 "nice the" too, 0.125 "nice has" ends too
+    // late in the ranking.
     let second = told(&steps[1]);
     assert_eq!((second[0].0, second[0].1), (1, HAS));
     let Fate::Finished { final_score, reason: FinishReason::Eos, kept: true } = second[0].2 else {
@@ -94,7 +96,8 @@ fn the_trace_of_two_beams_by_hand() {
     assert_eq!(json["candidates"][1]["fate"], serde_json::json!({"fate": "goes-on", "beam": 0}));
 }
 
-/// A second group says "nice" again while the penalty is less than what "dog" is behind, ln(0.5 / 0.4) = 0.22.
+/// A second group says "nice" again while the penalty is less than what "dog" is behind, ln(0.5 /
+/// 0.4) = 0.22.
 #[test]
 fn a_second_group_avoids_what_the_first_chose_when_the_penalty_is_high_enough() {
     let find = |diversity_penalty| {

@@ -181,8 +181,8 @@ impl Group {
     }
 }
 
-/// How many candidates a group of `size` beams considers: at most one of a beam's tokens is each of the end tokens, so
-/// `size` of these can go on.
+/// How many candidates a group of `size` beams considers: at most one of a beam's tokens is each of
+/// the end tokens, so `size` of these can go on.
 pub(super) fn candidate_count(size: usize, config: &GenerationConfig) -> usize {
     size * (1 + config.end_tokens.len()).max(2)
 }

@@ -1,15 +1,18 @@
 //! Beam search: several texts grow side by side, and the best of them goes on.
 //!
-//! Three kinds, equal to transformers' in sequences and scores: beam search and beam sampling as in `_beam_search` of
-//! transformers 5, diverse beams ([Vijayakumar et al. 2018](https://arxiv.org/abs/1610.02424)) as in `_group_beam_search` of
-//! 4.55.4, after which they left its core. A step is always the same: the model says what may follow every beam, the
-//! candidates are ranked by the sum of their log-probabilities (or drawn), those that end go into a pool, the best of the
-//! others are the new beams.
+//! Three kinds, equal to transformers' in sequences and scores: beam search and beam sampling as in
+//! `_beam_search` of transformers 5, diverse beams ([Vijayakumar et al.
+//! 2018](https://arxiv.org/abs/1610.02424)) as in `_group_beam_search` of 4.55.4, after which they
+//! left its core. A step is always the same: the model says what may follow every beam, the
+//! candidates are ranked by the sum of their log-probabilities (or drawn), those that end go into a
+//! pool, the best of the others are the new beams.
 //!
 //! Unlike transformers':
-//! - a prompt is treated the same alone and in any batch, and its rows leave the batch when it is done;
-//! - it starts as one row and forks, so nothing is computed for beams that do not exist yet, and beams that cannot exist,
-//!   for want of different texts, are not made up: fewer sequences may come back than were asked for;
+//! - a prompt is treated the same alone and in any batch, and its rows leave the batch when it is
+//!   done;
+//! - it starts as one row and forks, so nothing is computed for beams that do not exist yet, and
+//!   beams that cannot exist, for want of different texts, are not made up: fewer sequences may
+//!   come back than were asked for;
 //! - it streams: a prefix that all beams and the best finished text share is final.
 
 mod candidates;
@@ -36,8 +39,9 @@ use crate::{processors::Step, sequences::Sequences, trace::BeamStep};
 
 /// Beam search, beam sampling and diverse beams.
 ///
-/// A completion's `score` is transformers' `sequences_scores`: the sum of the processed log-probabilities over the generated
-/// length, an end token included, to the power of `length_penalty`.
+/// A completion's `score` is transformers' `sequences_scores`: the sum of the processed
+/// log-probabilities over the generated length, an end token included, to the power of
+/// `length_penalty`.
 pub(crate) struct BeamSearch;
 
 impl Decoder for BeamSearch {
@@ -222,8 +226,8 @@ impl Prompt {
         StepFacts { config, rules, len, limit: self.limit, cut, stops, seconds: now.seconds }
     }
 
-    /// The tokens that the groups before this one chose at this step. A group that was done before repeats the end token, as
-    /// in transformers when no padding token is set.
+    /// The tokens that the groups before this one chose at this step. A group that was done before
+    /// repeats the end token, as in transformers when no padding token is set.
     fn taken(&self, group: usize, config: &GenerationConfig) -> Vec<u32> {
         let mut taken = Vec::new();
         for earlier in &self.groups[..group] {

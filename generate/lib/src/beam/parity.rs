@@ -1,4 +1,5 @@
-//! The same sequences and scores as transformers', over the fixtures of tools/make_beam_fixtures.py.
+//! The same sequences and scores as transformers', over the fixtures of
+//! tools/make_beam_fixtures.py.
 #![allow(clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
@@ -117,8 +118,8 @@ fn logits_after(model: &Gpt, ids: &[u32]) -> Vec<f32> {
     logits[logits.len() - model.config().vocab_size..].to_vec()
 }
 
-/// Says how a prompt's completions differ from what transformers returned. The scorer of diverse beams ends a sequence with
-/// the first end token whichever ended it, so there any will do.
+/// Says how a prompt's completions differ from what transformers returned. The scorer of diverse
+/// beams ends a sequence with the first end token whichever ended it, so there any will do.
 fn difference(completions: &[Completion], expected: &[Expected], config: &GenerationConfig) -> Option<String> {
     let show = || {
         let ours: Vec<_> = completions.iter().map(|found| (&found.ids, found.score)).collect();
@@ -176,8 +177,8 @@ fn diverse_beams_find_what_transformers_found() {
     assert_eq!(compare("beams-diverse.json"), 120);
 }
 
-/// How far the best sequences of beam sampling are from transformers': Pearson's statistic of two samples of one size, and
-/// its degrees of freedom.
+/// How far the best sequences of beam sampling are from transformers': Pearson's statistic of two
+/// samples of one size, and its degrees of freedom.
 fn chi_square(case: &Sampled, config: &GenerationConfig) -> (f64, usize) {
     const BATCH: usize = 1000;
     let model = load(&case.model);
@@ -206,8 +207,8 @@ fn chi_square(case: &Sampled, config: &GenerationConfig) -> (f64, usize) {
     (pairs.iter().map(term).sum(), pairs.len() - 1)
 }
 
-/// Two samples of one distribution exceed this once in about a hundred thousand seeds (Wilson and Hilferty's approximation,
-/// 4.3 standard deviations out).
+/// Two samples of one distribution exceed this once in about a hundred thousand seeds (Wilson and
+/// Hilferty's approximation, 4.3 standard deviations out).
 fn passes((statistic, degrees): (f64, usize)) -> bool {
     let k = degrees as f64;
     statistic < k * (1.0 - 2.0 / (9.0 * k) + 4.3 * (2.0 / (9.0 * k)).sqrt()).powi(3)

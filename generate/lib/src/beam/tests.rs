@@ -102,7 +102,8 @@ proptest! {
         }
     }
 
-    /// What was sent is never taken back: put together, it is the best sequence; also when the caller breaks.
+    /// What was sent is never taken back: put together, it is the best sequence; also when the
+    /// caller breaks.
     #[test]
     fn what_is_streamed_is_the_best_sequence(
         config in knobs(), prompts in prompts(), table: u64, patience in 1..30_usize,
@@ -121,7 +122,8 @@ proptest! {
         }
     }
 
-    /// Every sequence is possible, different from the others, scored as its tokens say, and reported under the model.
+    /// Every sequence is possible, different from the others, scored as its tokens say, and
+    /// reported under the model.
     #[test]
     fn results_are_what_they_say(config in knobs(), prompts in prompts(), table: u64) {
         let config = GenerationConfig { diversity_penalty: 0.0, ..config };
@@ -156,8 +158,8 @@ proptest! {
                 }
             }
         }
-        // The trace agrees with itself: beams are numbered from the best on, none that is pruned is better, and the score is
-        // the parent's and the token's.
+        // The trace agrees with itself: beams are numbered from the best on, none that is pruned is
+        // better, and the score is the parent's and the token's.
         for step in &steps {
             let mut beams: Vec<(usize, f64)> = Vec::new();
             for candidate in &step.candidates {

@@ -1,4 +1,5 @@
-//! The texts of a search as one tree: a text is a node, and its tokens lie on the way up to the root.
+//! The texts of a search as one tree: a text is a node, and its tokens lie on the way up to the
+//! root.
 //!
 //! Texts that begin alike share what they share, so a beam that forks copies nothing.
 

@@ -21,8 +21,9 @@ pub struct Product {
 }
 
 impl Product {
-    /// Of two square matrices in `dtype`, as large as the device is fast: 4096 on a GPU, 1024 on a processor. Of the product that
-    /// burn computes and the one that the model computes, the faster is taken.
+    /// Of two square matrices in `dtype`, as large as the device is fast: 4096 on a GPU, 1024 on a
+    /// processor. Of the product that burn computes and the one that the model computes, the faster
+    /// is taken.
     ///
     /// # Errors
     /// When the device fails.

@@ -1,4 +1,5 @@
-//! `generation_config.json`: what a checkpoint folder says about how to write with it, in Hugging Face's names.
+//! `generation_config.json`: what a checkpoint folder says about how to write with it, in Hugging
+//! Face's names.
 
 use std::path::{Path, PathBuf};
 use std::{fmt::Display, fs, io::ErrorKind};
@@ -17,11 +18,13 @@ const FILE: &str = "generation_config.json";
 pub struct FolderSettings {
     /// The knobs that this program has.
     pub knobs: Knobs,
-    /// Settings that change the text elsewhere but that this program does not have, as "name value".
+    /// Settings that change the text elsewhere but that this program does not have, as "name
+    /// value".
     pub not_applied: Vec<String>,
 }
 
-/// How texts of a model are drawn where nobody asks for something else: what training, which knows its text, lets the folder say.
+/// How texts of a model are drawn where nobody asks for something else: what training, which knows
+/// its text, lets the folder say.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
     /// Divides the logits; 1 changes nothing.
@@ -31,7 +34,8 @@ pub struct Sampling {
 }
 
 impl Sampling {
-    /// The keys of a `generation_config.json` that say so. The temperature stands there even where it changes nothing, for people.
+    /// The keys of a `generation_config.json` that say so. The temperature stands there even where
+    /// it changes nothing, for people.
     pub fn to_hugging_face(self) -> Map<String, Value> {
         let mut keys = Map::new();
         keys.insert("do_sample".to_owned(), json!(true));
@@ -50,11 +54,13 @@ impl Sampling {
 }
 
 impl FolderSettings {
-    /// Reads `dir/generation_config.json`; a folder without one sets nothing. Its `eos_token_id` is read with the model's
-    /// configuration, which may stand in for it ([`ember_model::folder::read_end_tokens`]).
+    /// Reads `dir/generation_config.json`; a folder without one sets nothing. Its `eos_token_id` is
+    /// read with the model's configuration, which may stand in for it
+    /// ([`ember_model::folder::read_end_tokens`]).
     ///
     /// # Errors
-    /// When the file is not readable JSON, or sets a knob to something of the wrong kind or out of its range.
+    /// When the file is not readable JSON, or sets a knob to something of the wrong kind or out of
+    /// its range.
     pub fn read(dir: &Path) -> Result<Self, FolderError> {
         let path = dir.join(FILE);
         match fs::read_to_string(&path) {
@@ -114,13 +120,16 @@ impl FolderSettings {
 }
 
 impl GenerationConfig {
-    /// The configuration as a `generation_config.json` that reads back to it, and that transformers reads to the same knobs.
+    /// The configuration as a `generation_config.json` that reads back to it, and that transformers
+    /// reads to the same knobs.
     ///
-    /// What transformers has no name for stands under our own, which it keeps and ignores: `strategy` where `do_sample` and
-    /// the beams do not say it, `semantics`, `presence_penalty`, `frequency_penalty`, `max_nodes`, `overflow`. Exact search, which it does
-    /// not have, reads as beam search there when several texts are asked for. It refuses a `sequence_bias` on token 0, a
-    /// mistake of its check, when it generates. Not in the file: `seed`, `logprobs` and `draft_tokens`, which belong to one
-    /// run (a seed in a folder would make every text the same one).
+    /// What transformers has no name for stands under our own, which it keeps and ignores:
+    /// `strategy` where `do_sample` and the beams do not say it, `semantics`, `presence_penalty`,
+    /// `frequency_penalty`, `max_nodes`, `overflow`. Exact search, which it does not have, reads as
+    /// beam search there when several texts are asked for. It refuses a `sequence_bias` on token 0,
+    /// a mistake of its check, when it generates. Not in the file: `seed`, `logprobs` and
+    /// `draft_tokens`, which belong to one run (a seed in a folder would make every text the same
+    /// one).
     pub fn to_hugging_face(&self) -> Value {
         let samples = self.strategy.samples();
         let mut map = Map::new();
@@ -131,7 +140,8 @@ impl GenerationConfig {
         if self.strategy == Strategy::Exact && self.num_return_sequences > 1 {
             map.insert("num_beams".to_owned(), json!(self.num_return_sequences));
         }
-        // Said even when off: transformers' own defaults are 50 and 20, beams are not to be guessed, other stacks have defaults.
+        // Said even when off: transformers' own defaults are 50 and 20, beams are not to be
+        // guessed, other stacks have defaults.
         let aloud = ["top_k", "max_new_tokens", "num_beams"];
         let of_stacks = ["temperature", "top_p", "min_p"];
         for knob in KNOBS.iter().filter(|knob| knob.used_by.contains(self.strategy)) {
@@ -161,8 +171,8 @@ impl GenerationConfig {
     }
 }
 
-/// transformers' settings that change which tokens are chosen and that this program does not have, with the number at which
-/// they are off (beside null, false and an empty list).
+/// transformers' settings that change which tokens are chosen and that this program does not have,
+/// with the number at which they are off (beside null, false and an empty list).
 const NOT_OURS: [(&str, f64); 17] = [
     ("top_h", 0.0),
     ("encoder_repetition_penalty", 1.0),
@@ -191,7 +201,8 @@ fn not_applied(map: &Map<String, Value>) -> Vec<String> {
     };
     let words = |(name, off): &(&str, f64)| {
         let value = map.get(*name).filter(|value| is_on(value, *off))?;
-        // Lengths that count the prompt; transformers overrules them by the knobs that do not, where these are set.
+        // Lengths that count the prompt; transformers overrules them by the knobs that do not,
+        // where these are set.
         let ours = name.strip_suffix("_length").filter(|end| ["min", "max"].contains(end));
         match ours.map(|end| format!("{end}_new_tokens")) {
             Some(better) if map.get(&better).is_some_and(|value| !value.is_null()) => None,

@@ -222,8 +222,8 @@ knobs! {
         min_new_tokens: usize = 0, "min_new_tokens", "min-new-tokens", All, Range::Any, "N";
     } []
     "Sampling" {
-        /// Sharpens (below 1) or flattens (above 1) the distribution; 0 means greedy here, where Hugging
-        /// Face refuses it
+        /// Sharpens (below 1) or flattens (above 1) the distribution; 0 means greedy here, where
+        /// Hugging Face refuses it
         temperature: f32 = 1.0, "temperature", "temperature", Sampling, Range::Temperature, "T";
         /// Sample from the K best tokens and those that tie with the last of them; 0 is off
         top_k: usize = 0, "top_k", "top-k", Sampling, Range::Any, "K";
@@ -268,8 +268,8 @@ knobs! {
         early_stopping: EarlyStopping = EarlyStopping::False, "early_stopping", "early-stopping", Beams, Range::Any, "WHEN";
         /// Diverse beams: so many groups of equal size, each avoiding the tokens of those before it
         num_beam_groups: usize = 1, "num_beam_groups", "num-beam-groups", DiverseBeams, Range::OneUp, "N";
-        /// Diverse beams: subtracted from a token's log-probability for each earlier beam that chose
-        /// it at this step
+        /// Diverse beams: subtracted from a token's log-probability for each earlier beam that
+        /// chose it at this step
         diversity_penalty: f32 = 0.0, "diversity_penalty", "diversity-penalty", DiverseBeams, Range::Within(1_000_000), "X";
     } []
     "Output" {
@@ -319,7 +319,8 @@ impl Knobs {
 }
 
 impl GenerationConfig {
-    /// The strategy and every knob that is on, such as `sampling: temperature 0.8, top-p 0.95, up to 256 new tokens`.
+    /// The strategy and every knob that is on, such as `sampling: temperature 0.8, top-p 0.95, up
+    /// to 256 new tokens`.
     pub fn summary(&self) -> String {
         let mut parts = Vec::new();
         for knob in KNOBS.iter().filter(|knob| knob.used_by.contains(self.strategy)) {

@@ -3,7 +3,8 @@
 /// Smaller temperatures would divide logits past what float32 holds.
 const LOWEST_TEMPERATURE: f64 = 1e-6;
 
-/// Larger penalties of repetition, and smaller than one over it, would take logits out of what float32 holds.
+/// Larger penalties of repetition, and smaller than one over it, would take logits out of what
+/// float32 holds.
 const MOST_FACTOR: f64 = 1e3;
 
 /// Thirty years; what is far beyond overflows clocks.

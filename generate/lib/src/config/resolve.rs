@@ -23,8 +23,8 @@ impl GenerationConfig {
     /// End tokens, seed and log-probabilities keep their defaults, for the caller to set.
     ///
     /// # Errors
-    /// For a flag out of range, one that the strategy would ignore, or flags that contradict each other; when the folder's file
-    /// alone contradicts itself, [`KnobError::Impossible`].
+    /// For a flag out of range, one that the strategy would ignore, or flags that contradict each
+    /// other; when the folder's file alone contradicts itself, [`KnobError::Impossible`].
     pub fn resolve(flags: &Knobs, folder: &FolderSettings) -> Result<(Self, Vec<Note>), KnobError> {
         flags.check_ranges()?;
         let semantics = flags.semantics.or(folder.knobs.semantics).unwrap_or_default();

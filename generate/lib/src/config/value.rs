@@ -225,8 +225,8 @@ impl KnobValue for Vec<(Vec<u32>, f32)> {
 impl Reads for Vec<(Vec<u32>, f32)> {
     const KIND: &str = "a list of [[ids...], bias], such as [[[5, 6], -2.5]]";
 
-    /// The list that transformers reads, or the map that it writes when it was given a dict, `{"(5, 6)": -2.5}`. Of a sequence
-    /// given twice the later counts, as there.
+    /// The list that transformers reads, or the map that it writes when it was given a dict, `{"(5,
+    /// 6)": -2.5}`. Of a sequence given twice the later counts, as there.
     fn from_json(json: &Value) -> Option<Self> {
         let pairs: Option<Vec<(Vec<u32>, f32)>> = match json {
             Value::Array(list) => list.iter().map(pair).collect(),

@@ -1,4 +1,5 @@
-//! Random schemas and expressions, and judges of what fulfils them that share nothing with the library that is tested.
+//! Random schemas and expressions, and judges of what fulfils them that share nothing with the
+//! library that is tested.
 
 use std::collections::BTreeSet;
 
@@ -141,7 +142,8 @@ fn escaped(character: char) -> String {
 
 /// A random JSON Schema, `depth` levels deep, of the parts that [`fulfils`] knows.
 ///
-/// Numbers have bounds: without them a number of hundreds of digits is valid JSON that readers of 64-bit numbers refuse.
+/// Numbers have bounds: without them a number of hundreds of digits is valid JSON that readers of
+/// 64-bit numbers refuse.
 pub(crate) fn random_schema(rng: &mut impl Rng, depth: usize) -> Value {
     let least = rng.random_range(-20..20);
     let leaves = 8;
@@ -197,7 +199,8 @@ pub(crate) fn fulfils(schema: &Value, value: &Value) -> bool {
         Value::Bool(_) => name == "boolean",
         Value::Number(n) => {
             n.as_f64().is_some_and(|n| {
-                // An integer is a number without a fraction, however it is written (JSON Schema 2020-12, validation, 6.1.1).
+                // An integer is a number without a fraction, however it is written (JSON Schema
+                // 2020-12, validation, 6.1.1).
                 (name == "number" || name == "integer" && n.fract() == 0.0) && within(n, "minimum", "maximum")
             })
         }

@@ -1,4 +1,5 @@
-//! What a text may be, as the user wrote it: JSON of a schema, a regular expression, or a Lark grammar.
+//! What a text may be, as the user wrote it: JSON of a schema, a regular expression, or a Lark
+//! grammar.
 
 use std::{fmt::Display, panic::AssertUnwindSafe};
 
@@ -52,9 +53,9 @@ pub struct Grammar {
 impl Grammar {
     /// JSON that a [JSON Schema](https://json-schema.org) describes.
     ///
-    /// The schema's properties come in its order, and between the parts of the text stands at most one space, since small
-    /// models would fill pages with blanks; llguidance's `x-guidance` in the schema says otherwise. `source` is what errors
-    /// call it.
+    /// The schema's properties come in its order, and between the parts of the text stands at most
+    /// one space, since small models would fill pages with blanks; llguidance's `x-guidance` in the
+    /// schema says otherwise. `source` is what errors call it.
     ///
     /// # Errors
     /// When it is no JSON, or no schema, or has something that cannot be enforced.
@@ -71,9 +72,9 @@ impl Grammar {
         Self::checked(source, TopLevelGrammar::from_json_schema(schema))
     }
 
-    /// Text that a regular expression matches from its beginning to its end, in the
-    /// [syntax of Rust's](https://docs.rs/regex/latest/regex/#syntax), without anchors and look-around. `source` is what
-    /// errors call it.
+    /// Text that a regular expression matches from its beginning to its end, in the [syntax of
+    /// Rust's](https://docs.rs/regex/latest/regex/#syntax), without anchors and look-around.
+    /// `source` is what errors call it.
     ///
     /// # Errors
     /// When it is empty or no such expression.
@@ -82,14 +83,15 @@ impl Grammar {
         if expression.is_empty() {
             return Err(GrammarError::OnlyEmpty { grammar: source });
         }
-        // Alone first: inside a grammar, where the library puts it, errors would count its lines and columns from elsewhere.
+        // Alone first: inside a grammar, where the library puts it, errors would count its lines
+        // and columns from elsewhere.
         RegexBuilder::new().mk_regex(expression).map_err(|error| unusable(&source, error))?;
         Self::checked(source, TopLevelGrammar::from_regex(expression))
     }
 
-    /// Text that a grammar in llguidance's
-    /// [variant of Lark](https://github.com/guidance-ai/llguidance/blob/main/docs/syntax.md) derives from `start`; sampling
-    /// settings inside it have no effect. `source` is what errors call it.
+    /// Text that a grammar in llguidance's [variant of
+    /// Lark](https://github.com/guidance-ai/llguidance/blob/main/docs/syntax.md) derives from
+    /// `start`; sampling settings inside it have no effect. `source` is what errors call it.
     ///
     /// # Errors
     /// When it is no such grammar.
@@ -117,7 +119,8 @@ impl Grammar {
         Ok(Matcher::new(Ok(parser)))
     }
 
-    /// In words, the characters that may follow `text` whatever the tokenizer; `None` where none may.
+    /// In words, the characters that may follow `text` whatever the tokenizer; `None` where none
+    /// may.
     pub(super) fn characters_after(&self, text: &[u8]) -> Option<String> {
         let mut matcher = self.matcher(&ApproximateTokEnv::single_byte_env()).ok()?;
         let bytes: Vec<u32> = text.iter().map(|&byte| byte.into()).collect();
@@ -139,7 +142,8 @@ fn unusable(source: &str, error: impl Display) -> GrammarError {
     GrammarError::Unusable { grammar: source.to_owned(), reason: one_line(error) }
 }
 
-/// The first line of the library's message, and the reason that follows a drawing of the place in an expression.
+/// The first line of the library's message, and the reason that follows a drawing of the place in
+/// an expression.
 pub(super) fn one_line(error: impl Display) -> String {
     let message = error.to_string();
     let mut lines = message.lines().map(str::trim).filter(|line| !line.is_empty());

@@ -1,4 +1,5 @@
-//! What a constraint costs on a vocabulary of GPT-2's size. A measurement, not a test: it runs when it is asked for.
+//! What a constraint costs on a vocabulary of GPT-2's size. A measurement, not a test: it runs when
+//! it is asked for.
 //!
 //! `cargo test --release -p ember-generate --lib -- --ignored --nocapture constraint::measure`
 
@@ -65,7 +66,8 @@ fn a_mask_of_50257_tokens() {
                 let mut logits: Vec<f32> = (0..VOCAB).map(|_| rng.random_range(-4.0..4.0)).collect();
                 logits[end as usize] = -6.0;
                 let step = Step { prompt: &[], generated: &generated };
-                // Everything that a step costs: what may follow, the edit, and whether the text is complete afterwards.
+                // Everything that a step costs: what may follow, the edit, and whether the text is
+                // complete afterwards.
                 let started = Instant::now();
                 constraint.process(&step, &mut logits);
                 let mut elapsed_s = started.elapsed().as_secs_f64();

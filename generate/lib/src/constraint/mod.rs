@@ -1,14 +1,17 @@
-//! Constrained decoding: only text that follows a grammar, by asking at each step which tokens may follow.
+//! Constrained decoding: only text that follows a grammar, by asking at each step which tokens may
+//! follow.
 //!
-//! A [`Grammar`] says what the text may be: JSON of a schema, an expression, or a Lark grammar. Together with a tokenizer it
-//! becomes a [`Constraint`], a logits processor like the others: it removes every token after which the text could no longer
-//! become what the grammar asks for. An end token is left exactly where the text may end. So what ends by itself is valid by
+//! A [`Grammar`] says what the text may be: JSON of a schema, an expression, or a Lark grammar.
+//! Together with a tokenizer it becomes a [`Constraint`], a logits processor like the others: it
+//! removes every token after which the text could no longer become what the grammar asks for. An
+//! end token is left exactly where the text may end. So what ends by itself is valid by
 //! construction; what a limit cuts off need not be, which [`Constraint::is_accepting`] tells.
 //!
 //! The grammar speaks of bytes and the model of tokens that cut words anywhere; the library
-//! [llguidance](https://github.com/guidance-ai/llguidance) walks the tree of all tokens' bytes along the grammar's parser.
-//! What is removed is never more than what would make the text invalid: a text may be cut into tokens in any way, and between
-//! the tokens that stay the model's own proportions hold.
+//! [llguidance](https://github.com/guidance-ai/llguidance) walks the tree of all tokens' bytes
+//! along the grammar's parser. What is removed is never more than what would make the text invalid:
+//! a text may be cut into tokens in any way, and between the tokens that stay the model's own
+//! proportions hold.
 
 mod grammar;
 mod memo;
@@ -41,8 +44,9 @@ const MOST_SHOWN: usize = 60;
 
 /// Removes the tokens that a grammar does not allow next.
 ///
-/// What may follow is a function of the tokens generated so far, whoever asks: rows of a batch, forked beams and tokens that
-/// are only tried need no registering. States are remembered, so that the next token costs one step of the parser.
+/// What may follow is a function of the tokens generated so far, whoever asks: rows of a batch,
+/// forked beams and tokens that are only tried need no registering. States are remembered, so that
+/// the next token costs one step of the parser.
 pub struct Constraint {
     grammar: Grammar,
     tokens: TokEnv,
@@ -53,15 +57,16 @@ pub struct Constraint {
 }
 
 impl Constraint {
-    /// The constraint that `grammar` is for a model of `vocab_size` tokens, of which `tokenizer` may know fewer.
+    /// The constraint that `grammar` is for a model of `vocab_size` tokens, of which `tokenizer`
+    /// may know fewer.
     ///
     /// Of `end_tokens` each is allowed where the text may end; with none of them the text ends by
-    /// [`Self::is_complete`] alone. Other special tokens are allowed only where a Lark grammar names them, and ids without
-    /// text never.
+    /// [`Self::is_complete`] alone. Other special tokens are allowed only where a Lark grammar
+    /// names them, and ids without text never.
     ///
     /// # Errors
-    /// When the tokenizer's tokens have no fixed text, or when the grammar is wrong, or allows no text at all, or only the
-    /// empty one, with this tokenizer.
+    /// When the tokenizer's tokens have no fixed text, or when the grammar is wrong, or allows no
+    /// text at all, or only the empty one, with this tokenizer.
     pub fn new(
         grammar: Grammar,
         tokenizer: &Tokenizer,
@@ -84,7 +89,8 @@ impl Constraint {
         Ok(constraint)
     }
 
-    /// What the library has to say about the grammar, one line each: what it does not enforce, for example.
+    /// What the library has to say about the grammar, one line each: what it does not enforce, for
+    /// example.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -94,17 +100,20 @@ impl Constraint {
         &self.grammar
     }
 
-    /// Whether the text is valid and nothing can be added to it, so that it ends here, with or without an end token.
+    /// Whether the text is valid and nothing can be added to it, so that it ends here, with or
+    /// without an end token.
     pub fn is_complete(&self, generated: &[u32]) -> bool {
         self.state(generated).complete
     }
 
-    /// Whether the text is valid as it stands, though it may go on; false for one that a limit has cut off too early.
+    /// Whether the text is valid as it stands, though it may go on; false for one that a limit has
+    /// cut off too early.
     pub fn is_accepting(&self, generated: &[u32]) -> bool {
         self.state(generated).accepting
     }
 
-    /// The error to report where no token is left after `generated`: what was expected and why no token says it.
+    /// The error to report where no token is left after `generated`: what was expected and why no
+    /// token says it.
     pub fn nothing_left(&self, generated: &[u32]) -> DeadEnd {
         let state = self.state(generated);
         let text = self.text(generated);
@@ -147,7 +156,8 @@ impl LogitsProcessor for Constraint {
         "constraint"
     }
 
-    /// Leaves nothing finite where [`Constraint::nothing_left`] is the error, and after a token that was not allowed.
+    /// Leaves nothing finite where [`Constraint::nothing_left`] is the error, and after a token
+    /// that was not allowed.
     fn process(&self, step: &Step, logits: &mut [f32]) {
         let state = self.state(step.generated);
         let words = state.allowed.as_slice().iter().copied().chain(std::iter::repeat(0));
@@ -183,7 +193,8 @@ impl State {
         let (allowed, trouble) = match matcher.compute_mask_or_eos() {
             Ok(allowed) => (allowed, None),
             Err(error) => {
-                // An empty set is an error to the library; to us it is a set, and the caller says what it means.
+                // An empty set is an error to the library; to us it is a set, and the caller says
+                // what it means.
                 let nothing_fits = error.to_string().starts_with(&StopReason::NoExtensionBias.to_string());
                 (trie.alloc_token_set(), (!nothing_fits).then(|| grammar::one_line(&error)))
             }

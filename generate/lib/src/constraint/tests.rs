@@ -226,8 +226,8 @@ fn no_other_step_brings_a_forbidden_token_back() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Neither too much nor too little is removed: for expressions with few enough matches to list them all, a token is left
-    /// exactly when some match goes on with it.
+    /// Neither too much nor too little is removed: for expressions with few enough matches to list
+    /// them all, a token is left exactly when some match goes on with it.
     #[test]
     fn a_token_is_left_exactly_when_a_match_goes_on_with_it(seed in 0..u64::MAX, which in 0..3_usize) {
         let mut rng = ember_data::random::rng(seed, &[]);
@@ -267,7 +267,8 @@ proptest! {
         }
     }
 
-    /// Whoever asked before, and whatever was forgotten since, the answer is a function of the tokens.
+    /// Whoever asked before, and whatever was forgotten since, the answer is a function of the
+    /// tokens.
     #[test]
     fn the_order_of_questions_does_not_matter(
         questions in prop::collection::vec(prop::collection::vec(0..4_u32, 0..12), 1..40),
@@ -359,7 +360,8 @@ fn over_a_thousand_forms_every_text_that_ends_is_valid() {
         let constraint = Constraint::new(grammar, &writer.tokenizer, writer.tokenizer.vocab_size(), &ends);
         let constraint = Arc::new(constraint.unwrap());
         let (generated, has_ended) = writer.write(&constraint, number);
-        // What holds for the whole holds on the way: the text is valid wherever the constraint says so.
+        // What holds for the whole holds on the way: the text is valid wherever the constraint says
+        // so.
         for len in 0..=generated.len().min(40) {
             if constraint.is_accepting(&generated[..len]) {
                 let text = String::from_utf8(writer.bytes(&generated[..len])).unwrap();

@@ -14,8 +14,9 @@ const MARKER: u8 = TokTrie::SPECIAL_TOKEN_MARKER;
 /// Longer tokens do not fit into the tree, and are never allowed.
 const LONGEST: usize = 1000;
 
-/// The tree of what a model's tokens say: `vocab_size` ids, and behind them one that stands for the end where no real one
-/// does. A special token is there by its name only, and an id without text not at all.
+/// The tree of what a model's tokens say: `vocab_size` ids, and behind them one that stands for the
+/// end where no real one does. A special token is there by its name only, and an id without text
+/// not at all.
 ///
 /// # Errors
 /// When a token of this kind of tokenizer has no fixed text, so that there is nothing to say.
@@ -46,7 +47,8 @@ pub(super) fn tokens(tokenizer: &Tokenizer, vocab_size: usize, end_tokens: &[u32
     }
     let info = TokRxInfo::new(words.len() as u32, ends[0]);
     let tree = TokTrie::from(&info, &words).with_eos_tokens(&ends);
-    // Approximate, in the library's words: there is no one right way to cut a text into tokens, so none is forced.
+    // Approximate, in the library's words: there is no one right way to cut a text into tokens, so
+    // none is forced.
     Ok(Arc::new(ApproximateTokEnv::new(tree)))
 }
 

@@ -169,8 +169,8 @@ pub fn check(config: &GenerationConfig) -> Result<()> {
 /// prefix, with that finish reason.
 ///
 /// # Errors
-/// When a knob breaks the bound ([`check`]), the context is too short under [`Overflow::Error`], processors leave no complete
-/// text, or the model fails.
+/// When a knob breaks the bound ([`check`]), the context is too short under [`Overflow::Error`],
+/// processors leave no complete text, or the model fails.
 pub(crate) fn search(
     sequences: &mut dyn Sequences,
     request: &Request,

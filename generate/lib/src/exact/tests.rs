@@ -99,7 +99,8 @@ fn chain_of(processor: impl LogitsProcessor + 'static) -> Chain {
     Chain::of(vec![Arc::new(processor)])
 }
 
-/// How much more probable than the best completion another continuation may be at most, in nats; 0 when it is proven.
+/// How much more probable than the best completion another continuation may be at most, in nats; 0
+/// when it is proven.
 fn gap(result: &ExactResult) -> f64 {
     result.completions.first().map_or(0.0, |best| (result.bound - best.score).max(0.0))
 }
@@ -107,8 +108,8 @@ fn gap(result: &ExactResult) -> f64 {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// The n best, in order, with their scores, are those of trying everything: with any number of end tokens, a stop string,
-    /// a penalty, and a context that ends.
+    /// The n best, in order, with their scores, are those of trying everything: with any number of
+    /// end tokens, a stop string, a penalty, and a context that ends.
     #[test]
     fn equals_trying_everything(
         seed in any::<u64>(), vocab_size in 2..6_usize, longest in 1..6_usize, ends in 0..3_u32, n in 1..5_usize,
@@ -140,8 +141,8 @@ proptest! {
         }
     }
 
-    /// Cut short by its nodes or by the user, a search still says nothing wrong: its answer is complete, nothing beats its
-    /// bound, and what it calls proven is.
+    /// Cut short by its nodes or by the user, a search still says nothing wrong: its answer is
+    /// complete, nothing beats its bound, and what it calls proven is.
     #[test]
     fn what_is_said_without_a_proof_is_true(
         seed in any::<u64>(), vocab_size in 2..6_usize, ends in 0..2_u32, n in 1..4_usize, max_nodes in 1..60_usize,
@@ -178,7 +179,8 @@ proptest! {
     }
 }
 
-/// The `width` most probable beginnings of each length, and the best of the last: a beam search without its bookkeeping.
+/// The `width` most probable beginnings of each length, and the best of the last: a beam search
+/// without its bookkeeping.
 fn beam_search(logits_after: &dyn Fn(&[u32]) -> Vec<f32>, width: usize, len: usize) -> (Vec<u32>, f64) {
     let mut beams = vec![(PROMPT.to_vec(), 0.0)];
     for _ in 0..len {
@@ -220,7 +222,8 @@ fn where_two_beams_are_wrong() {
     let (ids, score) = beam_search(&logits_after, 2, 2);
     assert!(ids[0] == 0 && (score.exp() - 0.40 / 3.0).abs() < 1e-6);
 
-    // One node is enough for the root and no more, but the opening goes on until a text is complete: one beam, greedy.
+    // One node is enough for the root and no more, but the opening goes on until a text is
+    // complete: one beam, greedy.
     let few = GenerationConfig { max_nodes: 1, ..config(2, vec![]) };
     let result = found(&mut made_up::sequences(&PROMPT, 3, logits_after), &few, &Chain::default(), &never);
     assert_eq!((result.nodes, result.proven), (2, false));
@@ -233,7 +236,8 @@ fn where_two_beams_are_wrong() {
     assert!((result.completions[0].score.exp() - 0.245).abs() < 1e-6);
 }
 
-/// Texts of 12 tokens, of which there are 3^12: with one clearly best token at each step hardly any prefix needs a look.
+/// Texts of 12 tokens, of which there are 3^12: with one clearly best token at each step hardly any
+/// prefix needs a look.
 #[test]
 fn a_sure_model_takes_few_nodes() {
     let logits_after = |ids: &[u32]| (0..3).map(|id| if id == ids.len() % 3 { 3.0 } else { 0.0 }).collect();
@@ -243,8 +247,9 @@ fn a_sure_model_takes_few_nodes() {
     assert!(result.proven && result.nodes < 500, "{} nodes", result.nodes);
 }
 
-/// Forty first tokens look alike, and behind the last of them the model is sure. Few nodes leave room for few open prefixes;
-/// however many, those without room still count in the bound, and nothing is proven before the last one had its turn.
+/// Forty first tokens look alike, and behind the last of them the model is sure. Few nodes leave
+/// room for few open prefixes; however many, those without room still count in the bound, and
+/// nothing is proven before the last one had its turn.
 #[test]
 fn what_there_is_no_room_for_is_not_forgotten() {
     let logits_after = |ids: &[u32]| {
@@ -283,8 +288,9 @@ fn time_and_the_user_end_it_with_what_there_is() {
     assert_eq!((token.top.len(), token.top[0]), (2, (token.id, token.logprob)));
 }
 
-/// Behind the search there is a pass for each text, and beyond the context one for each token: those too stop when time is over
-/// or the user asks, and the texts are told by what the search knows.
+/// Behind the search there is a pass for each text, and beyond the context one for each token:
+/// those too stop when time is over or the user asks, and the texts are told by what the search
+/// knows.
 #[test]
 fn nothing_more_is_measured_once_it_is_to_end() {
     use std::cell::Cell;

@@ -50,7 +50,8 @@ impl Prefix {
     pub(super) const ROOT: Self = Self { score: 0.0, len: 0, parent: 0, token: 0, logprob: 0.0 };
 }
 
-/// The best first; of equally probable ones the longer, being nearer its end; then in order of appearance.
+/// The best first; of equally probable ones the longer, being nearer its end; then in order of
+/// appearance.
 impl Ord for Prefix {
     fn cmp(&self, other: &Self) -> Ordering {
         let rank = |prefix: &Self| (prefix.len, Reverse((prefix.parent, prefix.token)));
@@ -100,7 +101,8 @@ pub(super) struct Tree<'a> {
     looked_at: Vec<Looked>,
     /// Prefixes that may yet be looked at.
     pub(super) open: BinaryHeap<Prefix>,
-    /// Prefixes with at most this score are not kept open: they cannot improve the answer, or their turn cannot come.
+    /// Prefixes with at most this score are not kept open: they cannot improve the answer, or their
+    /// turn cannot come.
     pub(super) floor: f64,
     /// The highest score of a prefix that was not kept.
     dropped: f64,
@@ -141,7 +143,8 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// The score of the best prefix that was not looked at, kept or not; minus infinity when there is none.
+    /// The score of the best prefix that was not looked at, kept or not; minus infinity when there
+    /// is none.
     pub(super) fn bound(&self) -> f64 {
         self.open.peek().map_or(f64::NEG_INFINITY, |best| best.score).max(self.dropped)
     }
@@ -169,8 +172,8 @@ impl<'a> Tree<'a> {
         all
     }
 
-    /// Adds each possible token to a prefix, given the logits `[vocab]` that follow it: what that completes is an answer,
-    /// anything else with a score above `least` joins `children`.
+    /// Adds each possible token to a prefix, given the logits `[vocab]` that follow it: what that
+    /// completes is an answer, anything else with a score above `least` joins `children`.
     ///
     /// # Errors
     /// When the logits are not finite, or a processor made something more than certain.
@@ -217,8 +220,8 @@ impl<'a> Tree<'a> {
         Ok(())
     }
 
-    /// Keeps what may yet be looked at, which bounds the memory: of the open prefixes no more than there are nodes left,
-    /// since the search takes the best first.
+    /// Keeps what may yet be looked at, which bounds the memory: of the open prefixes no more than
+    /// there are nodes left, since the search takes the best first.
     pub(super) fn keep(&mut self, prefixes: Vec<Prefix>) {
         for prefix in prefixes {
             if prefix.score > self.floor {
@@ -238,8 +241,8 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Takes the best open prefixes, at most `count`, that could still improve the answer; a stop string makes one of them
-    /// an answer.
+    /// Takes the best open prefixes, at most `count`, that could still improve the answer; a stop
+    /// string makes one of them an answer.
     pub(super) fn take_best(&mut self, count: usize) -> Vec<Prefix> {
         let mut best = Vec::new();
         while best.len() < count
@@ -253,7 +256,8 @@ impl<'a> Tree<'a> {
         best
     }
 
-    /// Takes the best of `children`, at most `count`, as [`Self::take_best`] does, and keeps the others.
+    /// Takes the best of `children`, at most `count`, as [`Self::take_best`] does, and keeps the
+    /// others.
     pub(super) fn take_best_of(&mut self, mut children: Vec<Prefix>, count: usize) -> Vec<Prefix> {
         if count < children.len() {
             children.select_nth_unstable_by(count, |a, b| b.cmp(a));

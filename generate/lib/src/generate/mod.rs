@@ -28,8 +28,9 @@ pub fn generate(model: &Gpt, prompt: &[u32], config: &GenerationConfig, watch: &
 /// completions, the best first where they are ranked, and fewer where a search finds no more.
 ///
 /// # Errors
-/// When there is no prompt, one is empty, an id is outside the vocabulary, the context is full under [`Overflow::Error`], the
-/// knobs leave no token to choose from, or the logits are not finite.
+/// When there is no prompt, one is empty, an id is outside the vocabulary, the context is full
+/// under [`Overflow::Error`], the knobs leave no token to choose from, or the logits are not
+/// finite.
 pub fn generate_batch(
     model: &Gpt,
     prompts: &[&[u32]],

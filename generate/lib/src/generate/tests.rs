@@ -1,4 +1,5 @@
-//! Strategies on tiny models: what the cache, the batch, the window and each way to end must not change.
+//! Strategies on tiny models: what the cache, the batch, the window and each way to end must not
+//! change.
 #![allow(clippy::unwrap_used)]
 use std::ops::ControlFlow;
 
@@ -33,7 +34,8 @@ fn sampling(max_new_tokens: usize) -> GenerationConfig {
     GenerationConfig { strategy: Strategy::Sample, seed: 5, ..greedy(max_new_tokens) }
 }
 
-/// Log-probabilities of the token after `ids`, by the forward pass of training over the last `CONTEXT` tokens.
+/// Log-probabilities of the token after `ids`, by the forward pass of training over the last
+/// `CONTEXT` tokens.
 fn recomputed(model: &Gpt, ids: &[u32]) -> Vec<f64> {
     let window = &ids[ids.len().saturating_sub(CONTEXT)..];
     let logits = model.forward(to_tensor(&[window], &model.device())).into_data().try_into_vec::<f32>().unwrap();
@@ -60,8 +62,8 @@ fn without_a_cache(model: &Gpt, prompts: &[Vec<u32>]) -> impl Sequences {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// Beams of every kind: the cache that they share, the forks, the batch of different lengths and the sliding window
-    /// change nothing.
+    /// Beams of every kind: the cache that they share, the forks, the batch of different lengths
+    /// and the sliding window change nothing.
     #[test]
     fn beams_with_the_cache_are_those_without(
         prompts in prop::collection::vec(prompts(), 1..4), kind in 0..3_usize, beams in 1..4_usize, seed in 0..99_u64,
@@ -89,7 +91,8 @@ proptest! {
         }
     }
 
-    /// Drafts, right or wrong, by look-up or by another model, across the context's end: greedy text is the same.
+    /// Drafts, right or wrong, by look-up or by another model, across the context's end: greedy
+    /// text is the same.
     #[test]
     fn drafts_change_no_token(prompt in prompts(), draft_tokens in 1..6_usize, other: bool, each in 1..3_usize) {
         let (model, draft) = (model(), Gpt::new(&GptConfig::new(VOCAB, CONTEXT, 1, 1, 8), 4, &Device::flex()).unwrap());
@@ -128,8 +131,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// The cache and the sliding window change nothing but speed: each token's log-probability, and that greedy found
-    /// the best one, hold against a forward pass without a cache.
+    /// The cache and the sliding window change nothing but speed: each token's log-probability, and
+    /// that greedy found the best one, hold against a forward pass without a cache.
     #[test]
     fn cached_and_sliding_equal_recomputed(prompt in prompts(), max_new_tokens in 1..2 * CONTEXT) {
         let model = model();
@@ -146,7 +149,8 @@ proptest! {
         }
     }
 
-    /// Prompts of any lengths, several sequences of each, some of which end early: each is what it is alone.
+    /// Prompts of any lengths, several sequences of each, some of which end early: each is what it
+    /// is alone.
     #[test]
     fn batched_equals_alone(
         rows in prop::collection::vec(prompts(), 1..5), each in 1..4_usize, first in 0..100_u64,
@@ -174,7 +178,8 @@ proptest! {
     }
 }
 
-/// 64 tokens that transformers' greedy search chose on a model of ours to read (see the fixtures' README).
+/// 64 tokens that transformers' greedy search chose on a model of ours to read (see the fixtures'
+/// README).
 #[test]
 fn greedy_text_is_that_of_transformers() {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../model/tests/fixtures");
@@ -294,7 +299,8 @@ impl Watch for Choices {
     }
 }
 
-/// A trace tells what was done: every step's draw falls into the chosen token's share, and the shares are the softmax's.
+/// A trace tells what was done: every step's draw falls into the chosen token's share, and the
+/// shares are the softmax's.
 #[test]
 fn the_trace_accounts_for_every_token() {
     let model = model();

@@ -35,9 +35,9 @@ pub fn logit_bias(biases: &[(Vec<u32>, f32)]) -> Processor {
     })
 }
 
-/// Removes each token that would complete n tokens in a row, n at least 1, which the text, prompt included, already holds
-/// ([Paulus, Xiong and Socher 2017, section 2.5](https://arxiv.org/abs/1705.04304); transformers
-/// `NoRepeatNGramLogitsProcessor`).
+/// Removes each token that would complete n tokens in a row, n at least 1, which the text, prompt
+/// included, already holds ([Paulus, Xiong and Socher 2017, section
+/// 2.5](https://arxiv.org/abs/1705.04304); transformers `NoRepeatNGramLogitsProcessor`).
 pub fn no_repeat_ngram(n: usize) -> Processor {
     Processor::new("no-repeat-ngram-size", move |step, logits| {
         let ids: Vec<u32> = step.last(step.len()).collect();

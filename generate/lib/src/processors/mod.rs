@@ -1,9 +1,11 @@
-//! Logits processors: small named steps that reshape the next token's distribution, applied in a fixed order.
+//! Logits processors: small named steps that reshape the next token's distribution, applied in a
+//! fixed order.
 //!
-//! Each one edits the float32 logits of the last position on the host; a removed token's logit is minus infinity. The
-//! meaning of each knob is that of Hugging Face transformers' processor of the same name, ties and boundary cases
-//! included (presence and frequency penalties, which transformers lacks, are OpenAI's). The order is transformers' too: what
-//! judges by the ids so far comes first, then a constraint's mask, and when sampling what reshapes the distribution.
+//! Each one edits the float32 logits of the last position on the host; a removed token's logit is
+//! minus infinity. The meaning of each knob is that of Hugging Face transformers' processor of the
+//! same name, ties and boundary cases included (presence and frequency penalties, which
+//! transformers lacks, are OpenAI's). The order is transformers' too: what judges by the ids so far
+//! comes first, then a constraint's mask, and when sampling what reshapes the distribution.
 //! [`crate::semantics`] puts the same knobs into the order of other programs, with their rules.
 
 mod bans;

@@ -1,4 +1,5 @@
-//! transformers' processors against ours, on `tests/fixtures/processors.json` (made by `tools/make_processor_fixtures.py`).
+//! transformers' processors against ours, on `tests/fixtures/processors.json` (made by
+//! `tools/make_processor_fixtures.py`).
 
 #![allow(clippy::unwrap_used)]
 

@@ -78,7 +78,8 @@ proptest! {
         for id in kept {
             prop_assert_eq!(after[id], logits[id]);
         }
-        // Twice removes nothing that renormalising does not: what top-k and min-p keep, they keep again.
+        // Twice removes nothing that renormalising does not: what top-k and min-p keep, they keep
+        // again.
         if matches!(processor.name(), "top-k" | "min-p") {
             prop_assert_eq!(processed(&*processor, &START, &after), after);
         }

@@ -21,8 +21,8 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    /// The rules of a stack: transformers' `GenerationMixin._get_logits_processor`, llama.cpp's `common_params_sampling` and
-    /// `llama-sampling.cpp`, mlx-lm's `sample_utils.py`.
+    /// The rules of a stack: transformers' `GenerationMixin._get_logits_processor`, llama.cpp's
+    /// `common_params_sampling` and `llama-sampling.cpp`, mlx-lm's `sample_utils.py`.
     ///
     /// Two differences in those sources make none in the result and have no entry: llama.cpp
     /// multiplies a score of exactly 0 by the repetition penalty where transformers divides it, and

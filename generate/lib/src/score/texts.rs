@@ -1,4 +1,5 @@
-//! Whole texts, which may be longer than the context: windows, and what their log-probabilities come to.
+//! Whole texts, which may be longer than the context: windows, and what their log-probabilities
+//! come to.
 
 use std::iter::Sum;
 use std::ops::{Add, ControlFlow, Range};
@@ -9,21 +10,25 @@ use ember_model::Gpt;
 use super::{Stretch, score_stretches};
 use crate::error::{Error, Result};
 
-/// The log-probability of every token of each text but its first, which follows nothing; `None` once `on_batch` breaks off, which
-/// is told after every pass through the model how many tokens were scored in it.
+/// The log-probability of every token of each text but its first, which follows nothing; `None`
+/// once `on_batch` breaks off, which is told after every pass through the model how many tokens
+/// were scored in it.
 ///
-/// A text longer than the context is read in windows of `context_length` tokens, each `stride` after the one before, and a
-/// token counts in the first window that holds it: the smaller the stride, the more context tokens have and the longer it
-/// takes. The windows of all texts share their batches.
+/// A text longer than the context is read in windows of `context_length` tokens, each `stride`
+/// after the one before, and a token counts in the first window that holds it: the smaller the
+/// stride, the more context tokens have and the longer it takes. The windows of all texts share
+/// their batches.
 ///
-/// The windows are those of [transformers' recipe](https://huggingface.co/docs/transformers/perplexity), token for token. Two
-/// things differ on purpose. Every token counts alike in [`Tally::loss`], where the recipe gives the mean of a window that
-/// scores n tokens the weight n - 1 (right for the first window alone, in later ones the n-th has a token before it). And
-/// with a stride as long as the context ours looks back one token, to count a window's first token too.
+/// The windows are those of [transformers'
+/// recipe](https://huggingface.co/docs/transformers/perplexity), token for token. Two things differ
+/// on purpose. Every token counts alike in [`Tally::loss`], where the recipe gives the mean of a
+/// window that scores n tokens the weight n - 1 (right for the first window alone, in later ones
+/// the n-th has a token before it). And with a stride as long as the context ours looks back one
+/// token, to count a window's first token too.
 ///
 /// # Errors
-/// When a text has fewer than 2 tokens, one is outside the vocabulary, the stride is not in `1..=context_length`, or the
-/// model's logits are not finite.
+/// When a text has fewer than 2 tokens, one is outside the vocabulary, the stride is not in
+/// `1..=context_length`, or the model's logits are not finite.
 pub fn score_texts(
     model: &Gpt,
     texts: &[&[u32]],
@@ -63,8 +68,8 @@ pub fn bytes_of(ids: &[u32], tokenizer: &Tokenizer) -> Option<usize> {
     ids.iter().map(|&id| Some(tokenizer.token_bytes(id)?.len())).sum()
 }
 
-/// Bytes of `text` whose tokens, the whole text's `ids`, are scored: all but those of the first, which follows nothing. What the
-/// tokenizer puts around a text stands for none of its bytes.
+/// Bytes of `text` whose tokens, the whole text's `ids`, are scored: all but those of the first,
+/// which follows nothing. What the tokenizer puts around a text stands for none of its bytes.
 pub fn scored_bytes(text: &str, ids: &[u32], tokenizer: &Tokenizer, special: SpecialTokens) -> Option<usize> {
     match tokenizer.before(text, special) {
         [] => bytes_of(ids.get(1..ids.len() - tokenizer.behind().len()).unwrap_or_default(), tokenizer),
@@ -95,7 +100,8 @@ impl Tally {
         self.nats / self.tokens as f64
     }
 
-    /// The exponential of the loss: among how many equally probable tokens the model might as well have chosen.
+    /// The exponential of the loss: among how many equally probable tokens the model might as well
+    /// have chosen.
     pub fn perplexity(&self) -> f64 {
         self.loss().exp()
     }
@@ -164,11 +170,13 @@ mod tests {
         let w = |begin, scored| Window { begin, scored };
         assert_eq!(windows(5, 8, 4), [w(0, 1..5)]);
         assert_eq!(windows(14, 8, 4), [w(0, 1..8), w(4, 8..12), w(8, 12..14)]);
-        // A stride of the whole context: each window reads one token back, so that its first token is scored too.
+        // A stride of the whole context: each window reads one token back, so that its first token
+        // is scored too.
         assert_eq!(windows(14, 8, 8), [w(0, 1..8), w(7, 8..14)]);
     }
 
-    /// What transformers' recipe computes for texts and strides (tools/make_score_fixtures.py), on a model of its own.
+    /// What transformers' recipe computes for texts and strides (tools/make_score_fixtures.py), on
+    /// a model of its own.
     #[test]
     fn scores_are_those_of_transformers() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -191,7 +199,8 @@ mod tests {
             let tally = Tally::new(&logprobs, None);
             assert!((tally.loss() - number("loss")).abs() < 1e-5);
 
-            // The recipe's own perplexity, with its weights: one less than the tokens that a window scores, but for the first.
+            // The recipe's own perplexity, with its weights: one less than the tokens that a window
+            // scores, but for the first.
             let (mut nats, mut tokens) = (0.0, 0);
             for window in windows(ids.len(), model.config().context_length, stride) {
                 let own = Tally::new(&logprobs[window.scored.start - 1..window.scored.end - 1], None);

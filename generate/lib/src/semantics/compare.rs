@@ -12,7 +12,8 @@ use crate::{named::Named, sampler::greedy};
 pub struct Difference {
     /// The other stack.
     pub semantics: Semantics,
-    /// The probability that moves: half the sum of the tokens' differences, 0 where all agree, 1 where nothing is shared.
+    /// The probability that moves: half the sum of the tokens' differences, 0 where all agree, 1
+    /// where nothing is shared.
     pub total_variation: f64,
     /// How many tokens are possible here.
     pub possible_here: usize,
@@ -56,9 +57,9 @@ pub struct Cause {
 /// Differences in probability below this are rounding.
 pub(super) const ROUNDING: f64 = 1e-6;
 
-/// Compares the distribution of the next token under `config`, its semantics included, with what the two other stacks make
-/// of the same knobs. `logits` are the model's, `[vocab]`; a constraint can have masked them before. Where the knobs leave no
-/// token, every probability is 0.
+/// Compares the distribution of the next token under `config`, its semantics included, with what
+/// the two other stacks make of the same knobs. `logits` are the model's, `[vocab]`; a constraint
+/// can have masked them before. Where the knobs leave no token, every probability is 0.
 pub fn compare(logits: &[f32], step: &Step, config: &GenerationConfig) -> Vec<Difference> {
     let distribution = |rules: &Rules| {
         let mut logits = logits.to_vec();
@@ -127,8 +128,8 @@ fn possible(probabilities: &[f64]) -> usize {
     probabilities.iter().filter(|&&p| p > 0.0).count()
 }
 
-/// Our rules with one of theirs in place of ours, for each that differs and that concerns a knob that is on; and the change
-/// in words.
+/// Our rules with one of theirs in place of ours, for each that differs and that concerns a knob
+/// that is on; and the change in words.
 fn single_changes(ours: &Rules, theirs: &Rules, config: &GenerationConfig) -> Vec<(String, Rules)> {
     let samples = config.strategy.samples();
     let order = |rules: &Rules| {
@@ -201,8 +202,9 @@ mod tests {
         all.into_iter().find(|difference| difference.semantics == semantics).unwrap()
     }
 
-    /// Temperature 2 first makes 0.37, 0.26, 0.22, 0.15 of four tokens, and top-p 0.74 keeps three. Top-p first sees 0.50, 0.25,
-    /// 0.17, 0.08 and keeps two, which temperature then makes 0.59 and 0.41.
+    /// Temperature 2 first makes 0.37, 0.26, 0.22, 0.15 of four tokens, and top-p 0.74 keeps three.
+    /// Top-p first sees 0.50, 0.25, 0.17, 0.08 and keeps two, which temperature then makes 0.59 and
+    /// 0.41.
     #[test]
     fn temperature_before_and_after_top_p_worked_by_hand() {
         let config = GenerationConfig { temperature: 2.0, top_p: 0.74, ..sampling() };
@@ -268,7 +270,8 @@ mod tests {
     }
 
     proptest! {
-        /// One knob other than a penalty, no ties: the stacks agree. And whatever the knobs, the figures fit together.
+        /// One knob other than a penalty, no ties: the stacks agree. And whatever the knobs, the
+        /// figures fit together.
         #[test]
         fn stacks_agree_on_single_knobs(steps in prop::collection::btree_set(0..4000_i32, 2..60), which in 0..5_usize) {
             let mut logits: Vec<f32> = steps.into_iter().map(|step| step as f32 / 400.0).collect();

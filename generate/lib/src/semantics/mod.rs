@@ -1,7 +1,9 @@
-//! The same knobs elsewhere: other stacks apply them in another order, with other rules and defaults, so the same numbers
-//! give another distribution there. This module measures where they part for one token.
+//! The same knobs elsewhere: other stacks apply them in another order, with other rules and
+//! defaults, so the same numbers give another distribution there. This module measures where they
+//! part for one token.
 //!
-//! [`Chain::new`](crate::processors::Chain::new) builds a stack's chain; what is compared here are those same chains.
+//! [`Chain::new`](crate::processors::Chain::new) builds a stack's chain; what is compared here are
+//! those same chains.
 
 mod compare;
 mod explain;

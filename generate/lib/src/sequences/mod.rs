@@ -1,7 +1,8 @@
-//! Sequences in the making: rows of token ids that grow, are forked and are dropped, and the model's word on what follows.
+//! Sequences in the making: rows of token ids that grow, are forked and are dropped, and the
+//! model's word on what follows.
 //!
-//! Every strategy is written against [`Sequences`] alone. [`ModelSequences`] is the model with its cache; a test can put a
-//! table of made-up logits in its place.
+//! Every strategy is written against [`Sequences`] alone. [`ModelSequences`] is the model with its
+//! cache; a test can put a table of made-up logits in its place.
 
 mod model;
 
@@ -30,18 +31,21 @@ pub trait Sequences {
     /// Takes back everything after a row's first `len` ids.
     fn truncate(&mut self, row: usize, len: usize);
 
-    /// Makes new rows of the old ones: new row i begins as old row `parents[i]`; an old row may be named never, once or often.
+    /// Makes new rows of the old ones: new row i begins as old row `parents[i]`; an old row may be
+    /// named never, once or often.
     fn select(&mut self, parents: &[usize]);
 
-    /// The logits after each of the last `counts[row]` ids of every row, row after row, oldest position first:
-    /// `[sum of counts, vocab]`. One pass through the model, which computes what the cache does not hold. A row with count 0
-    /// takes no part. Positions attend to at most `context_length` ids; a row longer than that has count 0 or 1.
+    /// The logits after each of the last `counts[row]` ids of every row, row after row, oldest
+    /// position first: `[sum of counts, vocab]`. One pass through the model, which computes what
+    /// the cache does not hold. A row with count 0 takes no part. Positions attend to at most
+    /// `context_length` ids; a row longer than that has count 0 or 1.
     ///
     /// # Errors
     /// When the device fails.
     fn logits_of_last(&mut self, counts: &[usize]) -> Result<Vec<f32>>;
 
-    /// The most probable token after every row, where the device finds them sooner than their logits could be read from it.
+    /// The most probable token after every row, where the device finds them sooner than their
+    /// logits could be read from it.
     ///
     /// # Errors
     /// When the device fails, or the logits are not finite.

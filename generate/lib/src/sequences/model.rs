@@ -9,10 +9,12 @@ use super::{Argmax, Sequences};
 use crate::logprobs::{finite, logprob};
 use crate::{error::Result, tokens::from_tensor};
 
-/// Most tokens that go through the model at once: what a long prefill needs in memory grows with it.
+/// Most tokens that go through the model at once: what a long prefill needs in memory grows with
+/// it.
 const MOST_TOKENS: usize = 8192;
 
-/// Passes of one token in each row after which such a step is recorded, where the device can: that costs as much as a few steps.
+/// Passes of one token in each row after which such a step is recorded, where the device can: that
+/// costs as much as a few steps.
 const STEADY: usize = 16;
 
 /// What an error calls that which is read from the device.
@@ -57,7 +59,8 @@ struct Row {
 }
 
 impl<'a> ModelSequences<'a> {
-    /// A row for each prompt, and memory for `slots` positions in all; more is taken when that is not enough.
+    /// A row for each prompt, and memory for `slots` positions in all; more is taken when that is
+    /// not enough.
     pub fn new(model: &'a Gpt, prompts: &[&[u32]], slots: usize) -> Self {
         let rows = prompts.iter().map(|prompt| Row { ids: prompt.to_vec(), begin: 0 }).collect();
         let device = model.device();
@@ -71,12 +74,12 @@ impl<'a> ModelSequences<'a> {
         self.recorded.is_some()
     }
 
-    /// Makes the cache hold no more of a row than what remains true, all but the window's last `count` ids at most, and
-    /// gives where in the row's ids the rest begins.
+    /// Makes the cache hold no more of a row than what remains true, all but the window's last
+    /// `count` ids at most, and gives where in the row's ids the rest begins.
     fn unread(&mut self, row: usize, count: usize) -> usize {
         let Row { ids, begin } = &mut self.rows[row];
-        // Learned positions: when the window slides, every token in it gets another position, and nothing that was computed
-        // for the old one holds any more.
+        // Learned positions: when the window slides, every token in it gets another position, and
+        // nothing that was computed for the old one holds any more.
         let window = ids.len().saturating_sub(self.model.config().context_length);
         if *begin != window {
             self.cache.truncate(row, 0);
@@ -131,7 +134,8 @@ impl<'a> ModelSequences<'a> {
         Ok(read)
     }
 
-    /// Whether the pass reads one id in every row, by a step like the one that is recorded, or that can be.
+    /// Whether the pass reads one id in every row, by a step like the one that is recorded, or that
+    /// can be.
     fn is_recordable(&self, counts: &[usize], unread: &[usize], output: Output) -> bool {
         let fits = || match &self.recorded {
             Some((recorded, step)) => *recorded == output && step.fits(&self.cache),
@@ -143,8 +147,9 @@ impl<'a> ModelSequences<'a> {
             && fits()
     }
 
-    /// What comes out of a step that gives every row its last id, by launches that the device has recorded or now records. `None` when
-    /// it could not: then there is an empty cache, and nothing is recorded any more.
+    /// What comes out of a step that gives every row its last id, by launches that the device has
+    /// recorded or now records. `None` when it could not: then there is an empty cache, and nothing
+    /// is recorded any more.
     fn recorded_step(&mut self, output: Output) -> Option<Tensor<2>> {
         let tokens: Vec<u32> = self.rows.iter().filter_map(|row| row.ids.last().copied()).collect();
         if let Some((_, step)) = &mut self.recorded {
@@ -208,8 +213,8 @@ impl Sequences for ModelSequences<'_> {
     }
 }
 
-/// Positions that the cache will hold at most, where each prompt is continued as `rows` at a time: each prompt once, and what
-/// every row adds to it.
+/// Positions that the cache will hold at most, where each prompt is continued as `rows` at a time:
+/// each prompt once, and what every row adds to it.
 pub(crate) fn slots(prompts: &[&[u32]], rows: usize, max_new_tokens: usize, context_length: usize) -> usize {
     let new = max_new_tokens.min(context_length);
     let each = |prompt: &&[u32]| match prompt.len().saturating_add(max_new_tokens) > context_length + 1 {

@@ -75,8 +75,8 @@ type Rule = fn(&[f32], &Proposal, [f64; 2]) -> u32;
 /// The rule is a parameter for the tests, which must be able to tell it from wrong ones.
 ///
 /// # Errors
-/// When the context is full under [`Overflow::Error`], the logits are not finite, processors leave no token, or a device
-/// fails.
+/// When the context is full under [`Overflow::Error`], the logits are not finite, processors leave
+/// no token, or a device fails.
 pub(crate) fn generate(
     rule: Rule,
     target: &mut dyn Sequences,

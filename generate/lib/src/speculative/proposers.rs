@@ -52,14 +52,15 @@ impl Request<'_> {
 pub(crate) struct Proposal {
     /// The token.
     pub(crate) id: u32,
-    /// The probabilities `[vocab]` that it was drawn from; `None` where nothing was drawn, so that it was certain.
+    /// The probabilities `[vocab]` that it was drawn from; `None` where nothing was drawn, so that
+    /// it was certain.
     pub(crate) drawn_from: Option<Vec<f32>>,
 }
 
 /// Guesses what follows a text.
 pub(crate) trait Proposer {
-    /// Guesses at the next tokens of `ids`, at most `most` (at least 1) and maybe none. The first `prompt_len` are the
-    /// prompt.
+    /// Guesses at the next tokens of `ids`, at most `most` (at least 1) and maybe none. The first
+    /// `prompt_len` are the prompt.
     ///
     /// # Errors
     /// When a model fails.
@@ -69,11 +70,13 @@ pub(crate) trait Proposer {
 /// Of how many tokens the ending is at most that is looked for earlier in the text.
 const LONGEST_ENDING: usize = 3;
 
-/// Guesses that the text goes on as it did before: where its last few tokens occurred earlier, what followed them there
-/// ([Saxena 2023](https://github.com/apoorvumang/prompt-lookup-decoding); transformers `PromptLookupCandidateGenerator`).
+/// Guesses that the text goes on as it did before: where its last few tokens occurred earlier, what
+/// followed them there ([Saxena 2023](https://github.com/apoorvumang/prompt-lookup-decoding);
+/// transformers `PromptLookupCandidateGenerator`).
 ///
-/// The longest ending counts, of 3 tokens, 2 or 1; of several occurrences the first, which has most behind it. An end token
-/// is guessed too, where transformers leaves it to the model, and nothing behind one.
+/// The longest ending counts, of 3 tokens, 2 or 1; of several occurrences the first, which has most
+/// behind it. An end token is guessed too, where transformers leaves it to the model, and nothing
+/// behind one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PromptLookup;
 

@@ -22,7 +22,8 @@ fn request<'a>(plan: &'a Plan<'a>, chain: &'a Chain) -> Request<'a> {
     Request { plan, chain, sequence: 0, prompt: 0, row: 0, started: Instant::now() }
 }
 
-/// Makes what was said unlikely, twice what was generated: wrong as soon as a position is given another one's history.
+/// Makes what was said unlikely, twice what was generated: wrong as soon as a position is given
+/// another one's history.
 struct AvoidRepeats;
 
 impl LogitsProcessor for AvoidRepeats {
@@ -37,8 +38,8 @@ impl LogitsProcessor for AvoidRepeats {
     }
 }
 
-/// What greedy generation says, written as simply as it can be: the tokens, why they end, and the number of the token before
-/// which the window began to slide.
+/// What greedy generation says, written as simply as it can be: the tokens, why they end, and the
+/// number of the token before which the window began to slide.
 fn plain_greedy(
     logits_after: &dyn Fn(&[u32]) -> Vec<f32>,
     prompt: &[u32],
@@ -73,7 +74,8 @@ fn plain_greedy(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Whoever guesses, however many, and wherever the context ends: the same tokens, log-probabilities, events and end.
+    /// Whoever guesses, however many, and wherever the context ends: the same tokens,
+    /// log-probabilities, events and end.
     #[test]
     fn greedy_is_what_it_is_without_guesses(
         seed in any::<u64>(), vocab_size in 2..6_usize, prompt_len in 1..6_usize, max_new_tokens in 1..40_usize,
@@ -158,9 +160,10 @@ fn a_draft_that_is_always_wrong_is_asked_for_less() {
     assert_eq!(acceptance, Acceptance { proposed: 14 + 25, accepted: 0, passes: 30 });
 }
 
-/// The model counts its tokens, 0 to 6 and again; the draft does too, but says 0 behind a 3. Where it was wrong it goes on
-/// from what is right, so that no other guess fails: of 4 guesses 3 are kept (1 2 3), then 3 of 3 (5 6 0, and the model adds a
-/// 1); from there on by turns 2 of 4 (2 3) and 3 of 3.
+/// The model counts its tokens, 0 to 6 and again; the draft does too, but says 0 behind a 3. Where
+/// it was wrong it goes on from what is right, so that no other guess fails: of 4 guesses 3 are
+/// kept (1 2 3), then 3 of 3 (5 6 0, and the model adds a 1); from there on by turns 2 of 4 (2 3)
+/// and 3 of 3.
 #[test]
 fn after_a_wrong_guess_the_draft_follows_the_text() {
     let says = |next: usize| (0..7).map(|id| f32::from(u8::from(id == next))).collect::<Vec<f32>>();
@@ -243,9 +246,9 @@ fn processed(probabilities: [f64; 4]) -> [f64; 4] {
     kept.map(|p| p / total)
 }
 
-/// Pearson's statistic of the first two tokens of 100,000 sequences against the exact distribution, whether it is one that a
-/// right sampler exceeds but once in a hundred thousand seeds (4.3 standard deviations, by the Wilson-Hilferty
-/// approximation), and how the guesses fared.
+/// Pearson's statistic of the first two tokens of 100,000 sequences against the exact distribution,
+/// whether it is one that a right sampler exceeds but once in a hundred thousand seeds (4.3
+/// standard deviations, by the Wilson-Hilferty approximation), and how the guesses fared.
 fn two_tokens(rule: Rule, look_up: bool) -> (f64, bool, Acceptance) {
     // The third token is there so that the second one is guessed at together with the first.
     let config = GenerationConfig { seed: 11, ..config(Strategy::Sample, 3, 2) };
@@ -318,8 +321,8 @@ fn the_test_of_the_distribution_fails_for_broken_rules() {
     }
 }
 
-/// p = (0.5, 0.3, 0.2), q = (0.2, 0.6, 0.2), the guess is token 1: kept half the time, as 0.3 / 0.6, and otherwise replaced by
-/// token 0, the only one that q makes too little of.
+/// p = (0.5, 0.3, 0.2), q = (0.2, 0.6, 0.2), the guess is token 1: kept half the time, as 0.3 /
+/// 0.6, and otherwise replaced by token 0, the only one that q makes too little of.
 #[test]
 fn the_rule_of_acceptance_by_hand() {
     let p = [0.5, 0.3, 0.2];

@@ -37,7 +37,8 @@ impl Place {
         self
     }
 
-    /// What `ember-generate score` writes when called like this; `./` stands for this place. An error is its line.
+    /// What `ember-generate score` writes when called like this; `./` stands for this place. An
+    /// error is its line.
     fn score(&self, arguments: &[&str], interrupt: &Interrupt) -> Result<(Outcome, String), String> {
         let here = format!("{}/", self.0.path().display());
         let model = format!("{here}model");
@@ -209,7 +210,8 @@ fn a_text_is_named_by_its_beginning() {
     assert_eq!(beginning(&"\u{e9}".repeat(41)), format!("{}...", "\u{e9}".repeat(40)));
 }
 
-/// Ids and perplexities as transformers has them with the folder's own tokenizer (tools/make_prompt_fixtures.py).
+/// Ids and perplexities as transformers has them with the folder's own tokenizer
+/// (tools/make_prompt_fixtures.py).
 #[test]
 fn what_the_tokenizer_puts_around_a_text_is_scored_as_transformers_scores_it() {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -234,7 +236,8 @@ fn what_the_tokenizer_puts_around_a_text_is_scored_as_transformers_scores_it() {
             assert_eq!(ids(&score["ids"]), ids(&case["parsed"]), "{name}: {text:?}");
             let ratio = number(score, "perplexity") / number(case, "perplexity");
             assert!((ratio - 1.0).abs() < 1e-4, "{name}: {text:?}: {score} is not {case}");
-            // Behind the opening all of the text is scored; what is around it stands for none of it.
+            // Behind the opening all of the text is scored; what is around it stands for none of
+            // it.
             if name == "llama" {
                 let bits = number(score, "loss") * number(score, "tokens") / std::f64::consts::LN_2;
                 assert!((number(score, "bits_per_byte") - bits / text.len() as f64).abs() < 1e-3, "{text:?}: {score}");

@@ -201,8 +201,9 @@ fn ids_outside_the_vocabulary_are_named_with_their_flag() {
     assert!(parse("--suppress 9").knobs(None, 10).is_ok());
 }
 
-/// Each line: flags, end tokens, the file that we write for them (`ours`), and the one that transformers writes once it has
-/// read ours (`theirs`). After a change, `EMBER_BLESS=1` writes `ours` again and tools/check_generation_config.py `theirs`.
+/// Each line: flags, end tokens, the file that we write for them (`ours`), and the one that
+/// transformers writes once it has read ours (`theirs`). After a change, `EMBER_BLESS=1` writes
+/// `ours` again and tools/check_generation_config.py `theirs`.
 #[test]
 fn our_file_and_the_one_that_transformers_makes_of_it_mean_what_the_flags_do() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/lib/tests/fixtures/generation_configs.jsonl");

@@ -1,10 +1,12 @@
-//! What the truncating processors share: the tokens still possible, and ways to find those at an edge without sorting all.
+//! What the truncating processors share: the tokens still possible, and ways to find those at an
+//! edge without sorting all.
 
 use std::cmp::Ordering;
 
 use crate::softmax::{highest, softmax, sum};
 
-/// The tokens that nothing has removed yet, by ascending id. After a top-k of 40, whatever follows looks at 40 tokens.
+/// The tokens that nothing has removed yet, by ascending id. After a top-k of 40, whatever follows
+/// looks at 40 tokens.
 pub(super) struct Survivors {
     ids: Vec<u32>,
     /// Their logits, all finite, `[survivors]`.
@@ -109,7 +111,8 @@ pub(super) fn kth_highest(logits: &[f32], k: usize) -> f32 {
     *best.select_nth_unstable_by(k - 1, |a, b| b.total_cmp(a)).1
 }
 
-/// The first `count` of the indices 0 to `len`, by `compare`; of equal ones the lower come first. Meant for a small count.
+/// The first `count` of the indices 0 to `len`, by `compare`; of equal ones the lower come first.
+/// Meant for a small count.
 fn first(count: usize, len: usize, compare: impl Fn(usize, usize) -> Ordering) -> Vec<usize> {
     let mut first: Vec<usize> = Vec::new();
     for index in 0..len {
@@ -166,12 +169,12 @@ impl Slices {
     }
 }
 
-/// Passes one token after another, in the order of `compare` and of equal ones the lower index first, while the mass passed,
-/// summed in float64 and with the token's own, `fits`.
+/// Passes one token after another, in the order of `compare` and of equal ones the lower index
+/// first, while the mass passed, summed in float64 and with the token's own, `fits`.
 ///
-/// Sorting 50,257 numbers takes milliseconds, so only those near the end of the walk are sorted: `slice_of` deals the tokens
-/// into slices that agree with `compare`, whole slices are passed while they fit, and the one in which the mass stops
-/// fitting is walked token by token.
+/// Sorting 50,257 numbers takes milliseconds, so only those near the end of the walk are sorted:
+/// `slice_of` deals the tokens into slices that agree with `compare`, whole slices are passed while
+/// they fit, and the one in which the mass stops fitting is walked token by token.
 pub(super) fn walk(
     masses: &[f32],
     slice_of: impl Fn(usize) -> u16,
