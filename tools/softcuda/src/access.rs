@@ -1,11 +1,12 @@
 //! Loads, stores and atomics: what may be touched, and how.
 
 use crate::{
-    execute::{Block, LANES, Lanes, Outcome},
+    block::Block,
+    lanes::{LANES, Lanes, Outcome, members},
     memory::holding,
     number::*,
     ptx::*,
-    warp::{Warp, members},
+    warp::Warp,
 };
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 

@@ -1,7 +1,8 @@
 //! What instructions compute from registers.
 
 use crate::{
-    execute::{Block, LANES, Lanes, Outcome},
+    block::Block,
+    lanes::{LANES, Lanes, Outcome},
     number::*,
     ptx::{Arithmetic as A, *},
     warp::Warp,

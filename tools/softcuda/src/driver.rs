@@ -1,13 +1,7 @@
 //! What the driver knows, and how it does what streams are asked for: at once, or later where a
 //! stream is recorded.
 
-use crate::{
-    LAUNCH_FAILED, SUCCESS,
-    execute::{self, Launch},
-    memory,
-    profile::Counts,
-    ptx,
-};
+use crate::{LAUNCH_FAILED, SUCCESS, block::Launch, execute, memory, profile::Counts, ptx};
 use std::{
     collections::HashMap,
     ffi::{c_uint, c_void},

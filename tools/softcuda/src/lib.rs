@@ -12,8 +12,10 @@
 
 mod access;
 mod arithmetic;
+mod block;
 mod driver;
 mod execute;
+mod lanes;
 mod matrix;
 mod memory;
 mod number;

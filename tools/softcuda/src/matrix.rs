@@ -1,10 +1,11 @@
 //! The matrix instructions: which lane holds which element, and the product.
 
 use crate::{
-    execute::{Block, LANES, Lanes, Outcome},
+    block::Block,
+    lanes::{LANES, Lanes, Outcome, members},
     number::*,
     ptx::*,
-    warp::{Warp, members},
+    warp::Warp,
 };
 
 pub fn per_register(ty: Ty) -> usize {

@@ -1,7 +1,7 @@
 //! What a kernel did, counted as a GPU would feel it.
 
 use crate::{
-    execute::LANES,
+    lanes::LANES,
     ptx::{SHARED, Space},
     races::Found,
 };

@@ -1,6 +1,6 @@
 //! Small kernels, each with one thing that must be right or must be seen.
 
-use crate::{execute::*, memory, number::*, parse::parse, profile::Counts};
+use crate::{block::Launch, execute::run, lanes::Outcome, memory, number::*, parse::parse, profile::Counts};
 
 /// Runs the body of a kernel on `threads` threads with one buffer of `values`, which come back.
 fn run_body(body: &str, threads: u32, values: &[u32]) -> Outcome<(Vec<u32>, Counts)> {

@@ -1,7 +1,8 @@
 //! A warp: its registers, and the ways its lanes are on.
 
 use crate::{
-    execute::{Block, LANES, Lanes},
+    block::Block,
+    lanes::{LANES, Lanes},
     ptx::*,
 };
 
@@ -21,18 +22,6 @@ pub struct Warp {
     pub doubles: Vec<Lanes<u64>>,
     pub preds: Vec<u32>,
     pub local: Vec<u8>,
-}
-
-/// The lanes of a mask.
-pub fn members(mask: u32) -> impl Iterator<Item = usize> {
-    let mut rest = mask;
-    std::iter::from_fn(move || {
-        (rest != 0).then(|| {
-            let lane = rest.trailing_zeros() as usize;
-            rest &= rest - 1;
-            lane
-        })
-    })
 }
 
 impl Warp {
