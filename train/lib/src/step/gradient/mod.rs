@@ -84,15 +84,16 @@ pub fn pass(
     passes: &Passes,
     gradients: &mut GradientsAccumulator<Gpt>,
 ) -> Tensor<1> {
-    let mut pass = Pass { gpt, batch, divisor, passes, gradients };
+    let tokens = inputs(gpt, batch);
+    let mut pass = Pass { gpt, targets: &batch.targets, divisor, passes, gradients };
     if passes.activation_checkpointing {
-        return pass.by_block(number);
+        return pass.by_block(number, tokens);
     }
     passes.reseed(&[number]);
     if batch.inputs.len() * gpt.config().vocab_size > passes.most_logits {
-        return pass.head_by_piece();
+        return pass.head_by_piece(tokens);
     }
-    let logits = gpt.logits_as_computed(gpt.hidden(inputs(gpt, batch)));
+    let logits = gpt.logits_as_computed(gpt.hidden(tokens));
     let Loss { objective, cross_entropy } = loss_over(logits, &batch.targets, passes.objective, divisor);
     pass.add(objective.backward());
     cross_entropy

@@ -14,30 +14,29 @@
 
 use burn::module::Module;
 use burn::optim::{GradientsAccumulator, GradientsParams};
-use burn::tensor::{Gradients, Tensor};
-use ember_data::windows::Batch;
+use burn::tensor::{Gradients, Int, Tensor};
 use ember_model::Gpt;
 
-use super::passes::{Passes, inputs};
+use super::passes::Passes;
 use ember_kernels::cross_entropy::{Loss, loss_over};
 
 /// One pass, which adds its gradient, over `divisor`, to `gradients`.
 pub(super) struct Pass<'a> {
     pub(super) gpt: &'a Gpt,
-    pub(super) batch: &'a Batch,
+    pub(super) targets: &'a [u32],
     pub(super) divisor: f64,
     pub(super) passes: &'a Passes,
     pub(super) gradients: &'a mut GradientsAccumulator<Gpt>,
 }
 
 impl Pass<'_> {
-    /// The pass numbered `number` with activation checkpointing; returns its cross-entropy.
+    /// The pass numbered `number` over `tokens` `[batch, time]` with activation checkpointing;
+    /// returns its cross-entropy.
     ///
     /// A block's dropout is named by (seed, step, pass, block), so that both forwards draw the
     /// same.
-    pub(super) fn by_block(&mut self, number: u64) -> Tensor<1> {
+    pub(super) fn by_block(&mut self, number: u64, tokens: Tensor<2, Int>) -> Tensor<1> {
         let Self { gpt, passes, .. } = *self;
-        let tokens = inputs(gpt, self.batch);
         let n_layer = gpt.config().n_layer;
         let reseed = |segment: usize| passes.reseed(&[number, segment as u64]);
 
@@ -71,8 +70,8 @@ impl Pass<'_> {
 
     /// The pass whose blocks have their graph as usual, and only the head and the loss go piece by
     /// piece; returns its cross-entropy.
-    pub(super) fn head_by_piece(&mut self) -> Tensor<1> {
-        let hidden = self.gpt.hidden(inputs(self.gpt, self.batch));
+    pub(super) fn head_by_piece(&mut self, tokens: Tensor<2, Int>) -> Tensor<1> {
+        let hidden = self.gpt.hidden(tokens);
         let (cross_entropy, dy) = self.head(hidden.clone().detach());
         self.add(backward(hidden, dy));
         cross_entropy
@@ -81,7 +80,7 @@ impl Pass<'_> {
     /// The cross-entropy of `hidden` `[batch, time, n_embd]` (after `ln_f`, without a graph), and
     /// the gradient of the objective with respect to it; the head's own gradient is added.
     fn head(&mut self, hidden: Tensor<3>) -> (Tensor<1>, Tensor<3>) {
-        let Self { gpt, batch, divisor, passes, .. } = *self;
+        let Self { gpt, targets, divisor, passes, .. } = *self;
         let shape = hidden.dims();
         let (positions, n_embd) = (shape[0] * shape[1], shape[2]);
         let at_once = (passes.most_logits / gpt.config().vocab_size).max(1);
@@ -92,8 +91,8 @@ impl Pass<'_> {
             // Each piece's loss is a mean over its own positions.
             let share = length as f64 / positions as f64;
             let piece = hidden.clone().narrow(1, first, length).require_grad();
-            let targets = &batch.targets[first..first + length];
             let logits = gpt.logits_as_computed(piece.clone());
+            let targets = &targets[first..first + length];
             let Loss { objective, cross_entropy } = loss_over(logits, targets, passes.objective, divisor / share);
             let of_piece = objective.backward();
             d_hidden.extend(piece.grad(&of_piece));
