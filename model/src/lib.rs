@@ -1,8 +1,8 @@
 //! The GPT: its shape, its forward pass, its key-value cache, its checkpoint folder, and the
 //! devices it runs on.
 //!
-//! What it is not: it has no loss and no targets (that is `ember-train`), no sampling (that is
-//! `ember-generate`) and no text (that is `ember-data`): ids go in, logits come out.
+//! What it is not: it has no loss and no targets (that is `ember-training`), no sampling (that is
+//! `ember-decoding`) and no text (that is `ember-data`): ids go in, logits come out.
 //!
 //! Invariants:
 //! - There is no mode flag. On a device with automatic differentiation dropout acts and the graph

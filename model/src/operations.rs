@@ -104,6 +104,16 @@ impl Operation {
         self.tensors().iter().map(|(_, shape)| shape.iter().product::<usize>()).sum()
     }
 
+    /// Multiply-adds for one position, and for each position that it looks at.
+    pub fn multiply_adds(&self) -> [usize; 2] {
+        match self.kind {
+            Kind::Product { .. } | Kind::Head { .. } => [self.n_in * self.n_out, 0],
+            // A score, and its share of the mean of values.
+            Kind::Attention { .. } => [0, 2 * self.n_out],
+            _ => [0, 0],
+        }
+    }
+
     /// The sizes `[n_in, n_out]` of what it multiplies a position with.
     pub fn matrix(&self) -> Option<[usize; 2]> {
         matches!(self.kind, Kind::Product { .. } | Kind::Head { .. }).then_some([self.n_in, self.n_out])
@@ -111,9 +121,9 @@ impl Operation {
 }
 
 impl Operations {
-    /// Number of parameters.
-    pub fn parameters(&self) -> usize {
-        let of = |list: &[Operation]| list.iter().map(Operation::parameters).sum::<usize>();
+    /// The sum of what `count` says of each operation.
+    pub fn sum(&self, count: impl Fn(&Operation) -> usize) -> usize {
+        let of = |list: &[Operation]| list.iter().map(&count).sum::<usize>();
         of(&self.embedding) + self.n_layer * of(&self.block) + of(&self.head)
     }
 
@@ -205,7 +215,7 @@ impl GptConfig {
 
     /// Number of trainable values; a tied head counts once.
     pub fn parameters(&self) -> usize {
-        self.operations().parameters()
+        self.operations().sum(Operation::parameters)
     }
 
     /// Values of the position table, which is only looked up.
@@ -221,8 +231,11 @@ impl GptConfig {
     /// only looked up (PaLM, appendix B; a multiply-add counts as two). `n_embd` is what
     /// attention's heads are wide together.
     pub fn training_flops_per_token(&self) -> f64 {
-        let n = (self.parameters() - self.position_table()) as f64;
-        6.0 * n + 12.0 * (self.n_layer * self.heads().query_width() * self.context_length) as f64
+        let multiply_adds = self.operations().sum(|operation| {
+            let [_, each] = operation.multiply_adds();
+            operation.parameters() + each * self.context_length
+        });
+        6.0 * (multiply_adds - self.position_table()) as f64
     }
 
     /// Bytes of a float32 [`crate::KvCache`]: keys and values of every layer for `batch` rows of

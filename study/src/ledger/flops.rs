@@ -3,17 +3,19 @@
 //! softmax, additions) is left out, a percent or two of the work.
 
 use ember_model::GptConfig;
+use ember_model::operations::{Operation, Operations};
 
 /// FLOPs of `tokens` positions that together look back on `looked_at` positions, each layer, of
 /// which `predicted` go through the head: `2 * tokens * n_layer * M + 4 * looked_at * n_layer *
 /// n_embd + 2 * predicted * n_embd * vocab_size`, where M is the weights that a position is
 /// multiplied with in a block (`12 n_embd^2` in GPT-2), and attention is as wide as its queries.
 pub fn forward(config: &GptConfig, tokens: usize, looked_at: usize, predicted: usize) -> f64 {
-    let (layers, c) = (config.n_layer as f64, config.n_embd as f64);
-    let matrices: usize = config.operations().matrices_of_a_block().map(|[n_in, n_out]| n_in * n_out).sum();
-    let products = 2.0 * tokens as f64 * layers * matrices as f64;
-    let attention = 4.0 * looked_at as f64 * layers * config.heads().query_width() as f64;
-    products + attention + 2.0 * predicted as f64 * c * config.vocab_size as f64
+    let Operations { block, n_layer, head, .. } = config.operations();
+    let multiply_adds = |list: &[Operation], tokens: usize| -> f64 {
+        let each = list.iter().map(Operation::multiply_adds);
+        each.map(|[own, seen]| own as f64 * tokens as f64 + seen as f64 * looked_at as f64).sum()
+    };
+    2.0 * (n_layer as f64 * multiply_adds(&block, tokens) + multiply_adds(&head, predicted))
 }
 
 /// Positions looked at by those from `from` to `to` of one row, themselves included: the sum of

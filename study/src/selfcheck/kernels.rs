@@ -18,8 +18,8 @@ const VOCAB: usize = 1_037;
 const EPSILON: f64 = 1e-5;
 const HEADS: Heads = Heads { n_head: 6, n_kv_head: 2, head_size: 32 };
 
-/// Every operation of the model that has a gradient, and the loss. Dropout is left out: devices
-/// draw different masks.
+/// Every operation of the model that has a gradient, and the loss; embedding and dropout stand in
+/// the whole [models](super::models).
 pub fn all() -> Vec<Check> {
     let x = [BATCH, TIME, WIDTH];
     let y = [BATCH, TIME, N_OUT];

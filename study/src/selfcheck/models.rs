@@ -22,7 +22,7 @@ const SEED: u64 = 1;
 
 /// GPT-2's parts, and all the parts that GPT-2 does not have.
 pub fn all() -> [Check; 2] {
-    let gpt2 = GptConfig::new(VOCAB, TIME, 2, 4, 96);
+    let gpt2 = GptConfig { dropout: 0.1, ..GptConfig::new(VOCAB, TIME, 2, 4, 96) };
     let llama = GptConfig {
         n_kv_head: 2,
         n_inner: 168,

@@ -10,7 +10,7 @@ use super::folder::{CONFIG, METRICS, RunFolder, step_of};
 use super::init::{first_model, is_model_of};
 use super::report::{Reporter, Row, jsonl, records};
 use super::{Run, text};
-use crate::config::{Curve, TrainConfig, precision};
+use crate::config::{TrainConfig, precision};
 use crate::distributed::{ProcessGroup, all_ok, broadcast, share};
 use crate::error::{CheckpointError, Error, LogError, Result, TextError};
 use crate::memory::fit::{check_attention, keeps_freed_memory, share_of};
@@ -118,7 +118,7 @@ fn write_back(run: &RunFolder, config: &TrainConfig, progress: &Progress, report
         run.write_config(config)?;
         // A run made longer than its schedule goes on at the lowest rate, which is seldom what was
         // meant.
-        if config.schedule != Curve::Constant && config.max_steps > config.lr_decay_steps {
+        if config.schedule.comes_down() && config.max_steps > config.lr_decay_steps {
             reporter.note(Note::RateEnds { step: config.lr_decay_steps, rate: config.min_learning_rate });
         }
     }

@@ -19,6 +19,16 @@ pub struct Schedule {
     pub decay_fraction: f64,
 }
 
+impl Curve {
+    /// Whether the rate comes down to its minimum, and stays there.
+    pub fn comes_down(self) -> bool {
+        match self {
+            Self::Cosine | Self::Wsd => true,
+            Self::Constant => false,
+        }
+    }
+}
+
 impl Schedule {
     /// The rate of step `step`, counted from 0.
     pub fn learning_rate(&self, step: u64) -> f64 {
