@@ -3,7 +3,7 @@
 //! They hold the same weights, take different windows of each step, and add up their gradients:
 //! then each takes the same step. What stands between them are two operations,
 //! [`ProcessGroup::all_reduce`] and [`ProcessGroup::broadcast`]; all else they say to each other is
-//! made of them ([`collectives`]). The process of rank 0 leads: it alone prepares the text, holds
+//! made of them (`collectives.rs`). The process of rank 0 leads: it alone prepares the text, holds
 //! the run's lock, writes and speaks, and what could differ between machines and would lead the
 //! processes apart, it decides for all.
 
