@@ -64,8 +64,7 @@ impl Gpt {
 }
 
 /// Sizes `[n_in, n_out]` of all that a token is multiplied with, in the order in which it is built:
-/// a token's own, but that a tied head, which is the first embedding, comes before everything
-/// instead of after it.
+/// that of the forward pass, but for a tied head, which is built first, as the token embedding.
 fn matrices(config: &GptConfig) -> impl Iterator<Item = [usize; 2]> {
     let operations = config.operations();
     let block: Vec<_> = operations.matrices_of_a_block().collect();

@@ -46,8 +46,8 @@ pub fn loss(logits: Tensor<3>, targets: &[u32], objective: Objective) -> Loss {
 ///
 /// The loss and its gradient are one pass of ours over the logits, in whose place the gradient is
 /// put. On a GPU the logits may be of the type that the model computes in, and their gradient is
-/// then too; to know the divisor there beforehand saves a pass over them, and in float16 the
-/// smallest gradients.
+/// then too. There the kernel divides: that saves another pass over them, and float16 loses the
+/// smallest gradients where they are divided later.
 pub fn loss_over(logits: Tensor<3>, targets: &[u32], objective: Objective, divisor: f64) -> Loss {
     let on_cpu = is_cpu(&logits.device());
     let (logits, factor) = if on_cpu { (cast(logits, FloatDType::F32), 1.0) } else { (logits, (1.0 / divisor) as f32) };

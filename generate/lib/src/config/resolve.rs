@@ -37,8 +37,9 @@ impl GenerationConfig {
         let (mut ignored, mut by_stack) = (Vec::new(), Vec::new());
         let flags = without_zero(flags);
         let (of_folder, of_stack) = ((Source::Folder, &folder.knobs), (Source::Stack, &stack));
-        // Who asks for another stack asks for what it would do, and it would not read the folder's
-        // file; a file that names a stack itself says what to do with it.
+        // A stack asked for by flag is to do what that program does, which would not read the
+        // folder's file: its defaults come first. A file that names a stack itself comes before its
+        // defaults.
         let sources = match flags.semantics {
             Some(_) => [(Source::Flags, &flags), of_stack, of_folder],
             None => [(Source::Flags, &flags), of_folder, of_stack],

@@ -40,8 +40,9 @@ pub(super) enum Draw {
 impl Request<'_> {
     /// A number from [0, 1), the same whenever the sequence's token number `step` is chosen.
     ///
-    /// A position may be guessed at more than once, but only after a guess before it was replaced,
-    /// which no draw at this position had a part in: using the same number again biases nothing.
+    /// A position is guessed at again only where an earlier guess was refused. What refused it was
+    /// drawn at the earlier position, so that the number here, used a second time, is still as good
+    /// as new.
     pub(super) fn uniform(&self, step: usize, what: Draw) -> f64 {
         uniform(&mut ember_data::random::rng(self.plan.config.seed, &[self.sequence, step as u64, what as u64]))
     }

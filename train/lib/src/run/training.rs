@@ -96,8 +96,9 @@ impl Trainer<'_> {
         }
     }
 
-    /// One optimizer step; a GPU is handed it, and often known afterwards is the one before. The
-    /// first is waited for, to tell how long a GPU takes to start.
+    /// One optimizer step. A GPU is handed it and not waited for, so that what is known afterwards
+    /// is often the step before; only the first is waited for, to tell how long a GPU takes to
+    /// start.
     fn take_step(&mut self, gpt: Gpt, is_first: bool, stop: &dyn Fn() -> bool) -> Result<Gpt> {
         if self.learner.in_flight.is_none() {
             return self.step_and_wait(gpt, stop);

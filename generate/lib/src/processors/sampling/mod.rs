@@ -48,8 +48,8 @@ impl Knob {
         }
     }
 
-    /// The knobs that are on, in the order of a stack. One that it lacks has the meaning that it
-    /// has here, behind what the stack has, but before a temperature that comes last.
+    /// The knobs that are on, in the order of a stack. One that the stack does not know works as in
+    /// ours: after those that it knows, but before its temperature where that comes last.
     pub(crate) fn order(semantics: Semantics, config: &GenerationConfig) -> Vec<Self> {
         let has = Self::of_stack(semantics);
         let (first, last) = has.split_at(has.len() - usize::from(has.ends_with(&[Self::Temperature])));

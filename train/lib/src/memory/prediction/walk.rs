@@ -30,8 +30,8 @@ impl Costs {
     /// projection as attention reads it, and a number for each row of attention's weights `[batch,
     /// n_head, time]`; its output is kept once, as the next product's input. Additions, embeddings,
     /// rotary positions (whose backward turns back) and dropout (whose mask can be computed again)
-    /// keep nothing. A tied head's gradient is one of its own until it is added to the embedding's,
-    /// which the list counts.
+    /// keep nothing. What a tied head makes of its table's gradient is a second one, beside the
+    /// embedding's, until the two are added.
     pub fn new(operation: &Operation, Sizes { batch, time }: Sizes, precision: Precision, tied_table: u64) -> Self {
         let Operation { name, n_in, n_out, residual, .. } = *operation;
         let (tokens, parameters) = (batch * time, operation.parameters());
@@ -68,7 +68,8 @@ impl Costs {
         let keeps = full.keeps / 2 + weight / 2;
         let is_product = parameters > 0 || name == "lm_head";
         if precision == Precision::Bf16 && is_product {
-            // Gradients in halves; the logits' comes in float32, and their input's is that first.
+            // Gradients are halves; but that of the logits comes in float32, and so does, at first,
+            // that of the head's input.
             let copies = if name == "lm_head" { (full.input + full.output) / 2 } else { full.output / 2 };
             let [input, output] = if name == "lm_head" { [full.input, full.output] } else { [full.input / 2, 0] };
             return Self { input, output, keeps, work: copies, ..full };

@@ -6,8 +6,8 @@
 //! that is finite but unusually long, a spike, is scaled down or left out as `spikes` says.
 //!
 //! What the guard remembers is part of a checkpoint, so that a resumed run judges as one never
-//! interrupted. Overflow under float16's loss scaling is no trouble but how the scale is found: it
-//! belongs before [`Guard::judge`], which never sees it.
+//! interrupted. It never sees an overflow under float16's loss scaling: that is how the scale is
+//! found, and is dealt with before [`Guard::judge`].
 
 use std::collections::VecDeque;
 
