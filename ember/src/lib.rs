@@ -53,3 +53,18 @@ pub mod train {
     pub use ember_training::run::report::{EvalReport, Reporter, Silent, StepReport};
     pub use ember_training::run::{Caller, Ended, Run, Start, Trained, Usual, resume};
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A compiler's check: what is handed out can be moved to a thread of its own.
+    #[test]
+    fn what_is_handed_out_is_send() {
+        fn is_send<T: Send>() {}
+        is_send::<(Model, Error, Generator<'static>, Written, Completion, GenerationConfig, Grammar)>();
+        is_send::<(Gpt, KvCache, GptConfig, Tokenizer, Tally, Box<dyn LogitsProcessor>)>();
+        #[cfg(feature = "train")]
+        is_send::<(train::Settings, train::Run<'static>, train::Trained, train::Error, train::Interrupt)>();
+    }
+}
