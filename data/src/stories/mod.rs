@@ -10,8 +10,8 @@
 //! # A story
 //!
 //! > One day Tom came to Paris with a ball. One fox came with one plum. Tom lost the ball in Paris
-//! and found a drum. > The fox ate its plum and got one pear. Tom left Paris for Oslo. In the end
-//! Tom was in Oslo with the drum. The > fox had its pear.
+//! > and found a drum. The fox ate its plum and got one pear. Tom left Paris for Oslo. In the end Tom
+//! > was in Oslo with the drum. The fox had its pear.
 //!
 //! Someone is introduced, in a place and with a thing; then an animal with something to eat; then
 //! come 2 to 5 events that change who has what and where; then it is told how it ended. Three rules
@@ -51,6 +51,7 @@
 //! No other predictor with that knowledge does better, as these are the conditional probabilities
 //! themselves.
 
+#[cfg(test)]
 mod expectation;
 mod generate;
 mod grammar;
@@ -63,15 +64,11 @@ use generate::Draw;
 use grammar::{Teller, tell};
 use parse::Follow;
 
-pub use expectation::{Expectation, expectation};
 pub use lexicon::Kind;
 pub use parse::{ParseError, Parsed};
 
 /// The tokenizer to train on the stories: every word with the space before it becomes one token.
 pub const TOKENIZER: &str = "bpe:1152";
-
-/// Most tokens of a story under [`TOKENIZER`], the opening `<|endoftext|>` included.
-pub const MAX_TOKENS: usize = 120;
 
 /// A story and what it costs to predict it.
 #[derive(Clone, Debug, PartialEq)]
