@@ -23,7 +23,7 @@ pub fn read<E: From<Error>>(name: &str, reader: &mut dyn Read, field: &str, sink
         }
         if n as u64 > LONGEST_LINE_BYTES {
             let what = format!("the line is longer than {} MiB; split the document", LONGEST_LINE_BYTES >> 20);
-            return Err(Error::unusable(&format!("{name}:{line}:"), what).into());
+            return Err(Error::unusable(format!("{name}:{line}:"), what).into());
         }
         let content = bytes.strip_prefix(b"\xef\xbb\xbf").filter(|_| line == 1).unwrap_or(&bytes);
         if content.iter().all(u8::is_ascii_whitespace) {
