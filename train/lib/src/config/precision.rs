@@ -36,12 +36,8 @@ pub fn settle(settings: &mut Settings, selected: &Selected) -> Result<Option<Not
 }
 
 /// What a configuration calls it.
-fn word(precision: Precision) -> &'static str {
-    match precision {
-        Precision::F32 => "f32",
-        Precision::Bf16 => "bf16",
-        Precision::F16 => "f16",
-    }
+fn word(precision: Precision) -> String {
+    format!("{precision:?}").to_lowercase()
 }
 
 fn automatic(selected: &Selected) -> (Precision, Note) {
