@@ -36,7 +36,7 @@ use ember_host::{file_error::At, file_error::FileError, files::UNFINISHED, files
 use encode::{Encoded, encode};
 use options::tell;
 use rayon::prelude::*;
-use split::{Side, SplitBuilder};
+use split::Side;
 use std::{collections::BTreeSet, io, path::Path};
 use survey::{Survey, survey};
 
@@ -74,8 +74,7 @@ pub fn prepare(options: &PrepareOptions, progress: &dyn Progress) -> Result<Mani
     make(out)?;
     let mut corpus = Corpus::find(options)?;
     let only_stories = matches!(options.inputs[..], [Input::Stories { .. }]);
-    let split = SplitBuilder::new(val_fraction, !only_stories);
-    let survey = survey(&mut corpus, &split, options.seed, progress)?;
+    let survey = survey(&mut corpus, !only_stories, progress)?;
     let (mut tokenizer, choice, tokenizer_reason) = make_tokenizer(options, &survey, progress)?;
     if only_stories {
         // Every window of the stories begins a document, so a prompt must too.
@@ -202,10 +201,7 @@ fn count_unknown(error: Error, survey: &Survey, tokenizer: &Tokenizer) -> Error 
 fn choose(inputs: &[Input], survey: &Survey) -> (TokenizerChoice, String) {
     let (characters, bytes) = (survey.characters.len(), survey.bytes);
     if inputs.iter().all(|input| matches!(input, Input::Stories { .. })) {
-        (
-            stories::TOKENIZER.parse().expect("a choice of our own"),
-            "every word of the built-in stories becomes one token".to_owned(),
-        )
+        (stories::TOKENIZER, "every word of the built-in stories becomes one token".to_owned())
     } else if characters <= MOST_CHARACTERS && bytes < LARGE_TEXT_BYTES {
         (TokenizerChoice::Chars, format!("{characters} different characters and under 20 MB"))
     } else if characters > MOST_CHARACTERS {

@@ -60,6 +60,7 @@ mod parse;
 #[cfg(test)]
 mod tests;
 
+use crate::tokenizer::TokenizerChoice;
 use generate::Draw;
 use grammar::{Teller, tell};
 use parse::Follow;
@@ -68,7 +69,7 @@ pub use lexicon::Kind;
 pub use parse::{ParseError, Parsed};
 
 /// The tokenizer to train on the stories: every word with the space before it becomes one token.
-pub const TOKENIZER: &str = "bpe:1152";
+pub const TOKENIZER: TokenizerChoice = TokenizerChoice::Bpe { vocab_size: 1152 };
 
 /// A story and what it costs to predict it.
 #[derive(Clone, Debug, PartialEq)]
