@@ -192,13 +192,8 @@ impl TextFile {
 }
 
 /// The first bytes of a file.
-fn sniff(path: &Path) -> Result<Vec<u8>, FileError> {
-    first_bytes(path, SNIFFED_BYTES as u64).at("cannot read", path)
-}
-
-/// At most `count` bytes from the beginning of a file.
-pub(super) fn first_bytes(path: &Path, count: u64) -> io::Result<Vec<u8>> {
+pub(super) fn sniff(path: &Path) -> Result<Vec<u8>, FileError> {
     let mut start = Vec::new();
-    File::open(path)?.take(count).read_to_end(&mut start)?;
-    Ok(start)
+    let read = File::open(path).and_then(|file| file.take(SNIFFED_BYTES as u64).read_to_end(&mut start));
+    read.at("cannot read", path).map(|_| start)
 }
