@@ -152,12 +152,9 @@ impl Settings {
         } else {
             format!("what {device} trains quickly")
         };
-        let mut chosen = Chosen::default();
-        chosen.key("context_length", &mut self.context_length, context);
-        chosen.because(reason, reasons);
+        Chosen::one("context_length", &mut self.context_length, context).because(reason, reasons);
 
-        let mut chosen = Chosen::default();
-        chosen.key("batch_size", &mut self.batch_size, shape.batch_size);
+        let chosen = Chosen::one("batch_size", &mut self.batch_size, shape.batch_size);
         chosen.because(format!("{} tokens a step keep {device} busy", grouped(self.tokens_per_step() as u64)), reasons);
     }
 
@@ -230,9 +227,8 @@ impl Settings {
             2.0..8.0 => 0.1,
             _ => 0.2,
         };
-        let mut chosen = Chosen::default();
-        chosen.key("dropout", &mut self.dropout, dropout);
-        chosen.because(format!("the text is read {passes:.1} times"), reasons);
+        Chosen::one("dropout", &mut self.dropout, dropout)
+            .because(format!("the text is read {passes:.1} times"), reasons);
     }
 
     fn choose_learning_rate(&mut self, reasons: &mut Vec<Note>) {
@@ -247,20 +243,16 @@ impl Settings {
                 format!("a tenth of what a new model of this width would take, to keep what {folder} knows"),
             ),
         };
-        let mut chosen = Chosen::default();
-        let peak = chosen.key("learning_rate", &mut self.learning_rate, rate);
-        chosen.because(reason, reasons);
+        Chosen::one("learning_rate", &mut self.learning_rate, rate).because(reason, reasons);
+        let peak = self.learning_rate.unwrap_or(rate);
         self.min_learning_rate.get_or_insert((peak / 10.0 * 1e9).round() / 1e9);
 
         let decay = self.lr_decay_steps.unwrap_or(1);
-        let mut chosen = Chosen::default();
-        let warmup = if init.is_some() {
-            let warmup = chosen.key("warmup_steps", &mut self.warmup_steps, round(decay as f64 / 50.0).min(100));
+        if init.is_some() {
+            let chosen = Chosen::one("warmup_steps", &mut self.warmup_steps, round(decay as f64 / 50.0).min(100));
             chosen.because("short, since only the optimizer starts from nothing", reasons);
-            warmup
-        } else {
-            *self.warmup_steps.get_or_insert(round(decay as f64 / 20.0).clamp(10, 2000).min(decay))
-        };
+        }
+        let warmup = *self.warmup_steps.get_or_insert(round(decay as f64 / 20.0).clamp(10, 2000).min(decay));
         if warmup >= decay {
             // Not refused: a short trial of a long recipe, --set max_steps=50, should need no
             // second change.
@@ -285,8 +277,7 @@ impl Settings {
         if affordable >= facts.val_tokens {
             self.eval_tokens.get_or_insert(0);
         }
-        let mut chosen = Chosen::default();
-        chosen.key("eval_tokens", &mut self.eval_tokens, round(affordable as f64));
+        let chosen = Chosen::one("eval_tokens", &mut self.eval_tokens, round(affordable as f64));
         chosen.because("an evaluation costs at most a twentieth of the training between two", reasons);
     }
 }
@@ -296,6 +287,13 @@ impl Settings {
 struct Chosen(Vec<String>);
 
 impl Chosen {
+    /// Sets one key as [`Self::key`] does.
+    fn one<T: Copy + Display>(name: &str, key: &mut Option<T>, value: T) -> Self {
+        let mut chosen = Self::default();
+        chosen.key(name, key, value);
+        chosen
+    }
+
     /// Sets a key where nobody did; returns its value either way.
     fn key<T: Copy + Display>(&mut self, name: &str, key: &mut Option<T>, value: T) -> T {
         *key.get_or_insert_with(|| {
