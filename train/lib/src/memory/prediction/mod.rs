@@ -110,18 +110,16 @@ fn bytes(values: usize) -> u64 {
 /// training needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Prediction<'a> {
-    config: &'a GptConfig,
-    sizes: Sizes,
-    kernels: Kernels,
+    /// The model's shape.
+    pub config: &'a GptConfig,
+    /// The size of the batches.
+    pub sizes: Sizes,
+    /// Where it runs: on a GPU the peaks are those at the ends of the phases (forward, backward,
+    /// step), which is where its memory is read.
+    pub kernels: Kernels,
 }
 
-impl<'a> Prediction<'a> {
-    /// For `config` and batches of `sizes`. On a GPU the peaks are those at the ends of the phases
-    /// (forward, backward, step), which is where its memory is read.
-    pub fn new(config: &'a GptConfig, sizes: Sizes, kernels: Kernels) -> Self {
-        Self { config, sizes, kernels }
-    }
-
+impl Prediction<'_> {
     fn logits(&self) -> usize {
         self.sizes.batch * self.sizes.time * self.config.vocab_size
     }
@@ -218,7 +216,7 @@ mod tests {
             config.dropout = if dropout { 0.1 } else { 0.0 };
             for kernels in [Kernels::Cpu, Kernels::Gpu] {
                 let all = |config: &GptConfig, sizes: Sizes| {
-                    let predict = Prediction::new(config, sizes, kernels);
+                    let predict = Prediction { config, sizes, kernels };
                     [
                         predict.forward(), predict.score(), predict.prefill(1), predict.decode(), predict.decode_uncached(),
                     ]

@@ -20,8 +20,9 @@ pub fn training(config: &TrainConfig, shape: &GptConfig, kernels: Kernels) -> Pa
     let step = Step::new(config, shape, kernels);
     let mut parts = step.parts();
     let lasting = parts.weights_bytes + parts.moments_bytes;
-    let rows = rows_at_once(config.context_length, shape.vocab_size);
-    let scoring = Prediction::new(shape, Sizes { batch: rows, time: config.context_length }, kernels).score();
+    let time = config.context_length;
+    let sizes = Sizes { batch: rows_at_once(time, shape.vocab_size), time };
+    let scoring = Prediction { config: shape, sizes, kernels }.score();
     let evaluating = lasting + scoring.peak_bytes - scoring.weights_bytes;
     // The moments are copied out to be written.
     let saving = if kernels == Kernels::Gpu { 0 } else { lasting + parts.moments_bytes };
@@ -339,7 +340,7 @@ mod tests {
                 };
                 let sizes = Sizes { batch, time };
                 let [training, graph] = peaks(&shape, sizes);
-                let forward = Prediction::new(&shape, sizes, kernels).forward().peak_bytes;
+                let forward = Prediction { config: &shape, sizes, kernels }.forward().peak_bytes;
                 prop_assert!(training >= graph && graph >= forward, "{training} {graph} {forward}");
                 for more in [
                     peaks(&shape, Sizes { batch: batch + 1, time }),
