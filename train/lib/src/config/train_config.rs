@@ -10,6 +10,23 @@ use super::keys::{self, Settings, TrainConfig};
 use super::settings::{in_file, unreadable, unwritable};
 use crate::error::ConfigError;
 
+/// The keys that `resume --set` takes: how long a run goes on, what it bears, and how it is looked
+/// at. Everything else would make it another run.
+const CHANGEABLE: &[&str] = &[
+    "max_steps",
+    "lr_decay_steps",
+    "log_interval",
+    "eval_interval",
+    "checkpoint_interval",
+    "sample_interval",
+    "sample_tokens",
+    "sample_prompts",
+    "patience",
+    "max_skipped_batches",
+    "keep_checkpoints",
+    "tensorboard",
+];
+
 impl TrainConfig {
     /// Reads a saved, complete configuration; a missing, unknown or impossible value is a
     /// [`ConfigError`].
@@ -90,26 +107,7 @@ impl TrainConfig {
     pub(super) fn to_table(&self) -> Result<toml::Table, ConfigError> {
         toml::Table::try_from(self).map_err(unwritable)
     }
-}
 
-/// The keys that `resume --set` takes: how long a run goes on, what it bears, and how it is looked
-/// at. Everything else would make it another run.
-const CHANGEABLE: &[&str] = &[
-    "max_steps",
-    "lr_decay_steps",
-    "log_interval",
-    "eval_interval",
-    "checkpoint_interval",
-    "sample_interval",
-    "sample_tokens",
-    "sample_prompts",
-    "patience",
-    "max_skipped_batches",
-    "keep_checkpoints",
-    "tensorboard",
-];
-
-impl TrainConfig {
     /// The configuration with each `key=value` applied, for a run that stands at `step`.
     ///
     /// # Errors
