@@ -11,7 +11,7 @@ use ember_model::{Gpt, tuning};
 
 use super::report::{Records, Reporter, Row};
 use super::{folder::RunFolder, schedule::learning_rate, speedometer::Speedometer, time_budget::TimeBudget};
-use crate::step::{Attempt, Drained, Learner, MOST_IN_FLIGHT, StepResult};
+use crate::step::{Attempt, Learner, MOST_IN_FLIGHT, StepResult};
 use crate::{distributed::broadcast, error::Result, memory::keeping::give_back_freed_memory, note::Note};
 
 /// A run in progress: what learns, what is kept of it, and whom it tells.
@@ -112,7 +112,7 @@ impl Trainer<'_> {
     /// as on the CPU: there the guard looks at it, so that a run that meets such a batch goes
     /// through the same numbers.
     fn drain(&mut self, gpt: Gpt, most: usize, stop: &dyn Fn() -> bool) -> Result<Gpt> {
-        let Drained { results, rewound } = self.learner.drain(most)?;
+        let (results, rewound) = self.learner.drain(most)?;
         results.into_iter().for_each(|result| self.count(result));
         if rewound { self.step_and_wait(gpt, stop) } else { Ok(gpt) }
     }
