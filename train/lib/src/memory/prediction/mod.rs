@@ -162,11 +162,13 @@ impl Prediction<'_> {
         let Sizes { batch, time } = self.sizes;
         let n = batch * prompt * self.config.n_embd;
         let logits = batch * self.config.vocab_size;
+        // The host is given them: the same memory on the CPU, elsewhere none of the device's.
+        let held = if self.kernels == Kernels::Gpu { 0 } else { logits };
         // Attention works block by block here, so that the MLP is the widest place.
         self.inference(
             mlp_peak(self.config, batch * prompt).max(n + logits),
             0,
-            self.on_the_host(logits),
+            held,
             self.config.kv_cache_bytes(batch, time) as u64,
         )
     }
@@ -181,11 +183,6 @@ impl Prediction<'_> {
     pub fn decode_uncached(&self) -> Parts {
         let logits = self.sizes.batch * self.config.vocab_size;
         self.inference(forward_peak(self.config, self.sizes).max(self.stream() + logits), 0, 0, 0)
-    }
-
-    /// Logits that the host is given: the same memory on the CPU, elsewhere none of the device's.
-    fn on_the_host(&self, logits: usize) -> usize {
-        if self.kernels == Kernels::Gpu { 0 } else { logits }
     }
 }
 
