@@ -49,15 +49,12 @@ fn id_bytes(vocab_size: usize) -> usize {
 
 /// The header of a file with so many ids, which have this checksum.
 fn header(count: u64, vocab_size: usize, checksum: u64) -> [u8; HEADER_BYTES] {
+    let [version, width] = [VERSION, id_bytes(vocab_size) as u32].map(u32::to_le_bytes);
+    let numbers = [count, vocab_size as u64, checksum].map(u64::to_le_bytes);
+    let fields = [&MAGIC[..], &version, &width, numbers.as_flattened()].concat();
     let mut header = [0u8; HEADER_BYTES];
-    header[..8].copy_from_slice(MAGIC);
-    header[8..12].copy_from_slice(&VERSION.to_le_bytes());
-    header[12..16].copy_from_slice(&(id_bytes(vocab_size) as u32).to_le_bytes());
-    header[16..24].copy_from_slice(&count.to_le_bytes());
-    header[24..32].copy_from_slice(&(vocab_size as u64).to_le_bytes());
-    header[32..40].copy_from_slice(&checksum.to_le_bytes());
-    let own = xxh3_64(&header[..40]);
-    header[40..48].copy_from_slice(&own.to_le_bytes());
+    header[..40].copy_from_slice(&fields);
+    header[40..48].copy_from_slice(&xxh3_64(&fields).to_le_bytes());
     header
 }
 
