@@ -120,7 +120,7 @@ impl Start {
     ) -> Result<Self> {
         let init = settings.init().map(Init::open).transpose()?;
         if let Some(init) = &init {
-            reporter.note(init.found().into());
+            reporter.note(init.found.as_str().into());
             settings.take_tokenizer(&init.folder)?;
         }
         let data = settings.data()?;
