@@ -168,11 +168,9 @@ fn advice(longest: usize) -> String {
 /// The places of the `<|endoftext|>`s that open a document: all but the one that ends the stream.
 fn openings(tokens: &TokenFile, end_of_text: Option<u32>) -> Result<Vec<u64>, Error> {
     let Some(end_of_text) = end_of_text else {
-        return Err(Error::Unfit(
-            "windows that start where a document starts need a tokenizer with <|endoftext|>; prepare with another tokenizer or \
-             the window rule \"anywhere\""
-                .to_owned(),
-        ));
+        let what = "windows that start where a document starts need a tokenizer with <|endoftext|>; prepare with another \
+                    tokenizer or the window rule \"anywhere\"";
+        return Err(Error::Unfit(what.to_owned()));
     };
     let mut openings = tokens.positions(end_of_text)?;
     openings.pop_if(|last| *last as usize + 1 == tokens.len());

@@ -213,15 +213,11 @@ fn choose(inputs: &[Input], survey: &Survey) -> (TokenizerChoice, String) {
 
 /// What the built-in corpus itself and its best forgetful predictor lose on the validation stories.
 fn marks(survey: &Survey, encoded: &Encoded, seed: u64) -> Marks {
-    let (nats, forgetful_nats) = (0..survey.documents)
-        .into_par_iter()
-        .filter(|&number| survey.split.side(number) == Side::Val)
-        .map(|number| story(seed, number))
-        .map(|story| (story.nats, story.forgetful_nats))
-        // In order, so that the sums of floats are the same in every run.
-        .collect::<Vec<_>>()
-        .into_iter()
-        .fold((0.0, 0.0), |sum, nats| (sum.0 + nats.0, sum.1 + nats.1));
+    let validates = |&number: &u64| survey.split.side(number) == Side::Val;
+    let stories = (0..survey.documents).into_par_iter().filter(validates).map(|number| story(seed, number));
+    // In order, so that the sums of floats are the same in every run.
+    let prices: Vec<_> = stories.map(|story| (story.nats, story.forgetful_nats)).collect();
+    let (nats, forgetful_nats) = prices.into_iter().fold((0.0, 0.0), |sum, nats| (sum.0 + nats.0, sum.1 + nats.1));
     // Every token but the first is a target: those of each story and the <|endoftext|> after it.
     let targets = (encoded.val.tokens - 1) as f64;
     Marks { entropy_floor: nats / targets, forgetful_loss: forgetful_nats / targets }

@@ -111,10 +111,8 @@ fn count_characters(text: &str) -> Vec<(char, u64)> {
     }
     let low = (0u32..128).zip(ascii);
     let high = (0u32..).zip(others.iter().map(|&count| u64::from(count)));
-    low.chain(high)
-        .filter(|&(_, count)| count > 0)
-        .filter_map(|(code, count)| Some((char::from_u32(code)?, count)))
-        .collect()
+    let occurring = low.chain(high).filter(|&(_, count)| count > 0);
+    occurring.filter_map(|(code, count)| Some((char::from_u32(code)?, count))).collect()
 }
 
 /// How much text a tokenizer is learnt from.

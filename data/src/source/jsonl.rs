@@ -13,11 +13,8 @@ pub fn read<E: From<Error>>(name: &str, reader: &mut dyn Read, field: &str, sink
     let mut bytes = Vec::new();
     for line in 1u64.. {
         bytes.clear();
-        let n = reader
-            .by_ref()
-            .take(LONGEST_LINE_BYTES + 1)
-            .read_until(b'\n', &mut bytes)
-            .map_err(|error| utf16::cannot_read(name, &format!("line {}", line - 1), error))?;
+        let read = reader.by_ref().take(LONGEST_LINE_BYTES + 1).read_until(b'\n', &mut bytes);
+        let n = read.map_err(|error| utf16::cannot_read(name, &format!("line {}", line - 1), error))?;
         if n == 0 {
             break;
         }

@@ -16,10 +16,8 @@ pub fn read<E: From<Error>>(name: &str, reader: &mut dyn Read, sink: &mut Sink<'
     let mut offset = 0; // of the block's beginning, in the decompressed file
     loop {
         let wanted = (BLOCK_BYTES - block.len()) as u64;
-        let n = reader
-            .take(wanted)
-            .read_to_end(&mut block)
-            .map_err(|error| utf16::cannot_read(name, &format!("{offset} bytes of text"), error))?;
+        let read = reader.take(wanted).read_to_end(&mut block);
+        let n = read.map_err(|error| utf16::cannot_read(name, &format!("{offset} bytes of text"), error))?;
         let last = (n as u64) < wanted;
         if offset == 0 {
             check_kind(name, &block)?;

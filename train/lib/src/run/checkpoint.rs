@@ -191,9 +191,8 @@ pub fn load(dir: &Path, mut optimizer: Optimizer, device: &Device) -> Result<Res
     let file = TensorFile::open(&dir.join(MOMENTS))?;
     let stored = file.names().into_iter().map(|name| Ok((name.clone(), file.read(&name)?.values)));
     let stored: BTreeMap<_, _> = stored.collect::<Result<_>>()?;
-    optimizer
-        .restore(&gpt, progress.step, stored, &device.clone().inner())
-        .map_err(|source| CheckpointError::Moments { file: file.path().to_owned(), source })?;
+    let restored = optimizer.restore(&gpt, progress.step, stored, &device.clone().inner());
+    restored.map_err(|source| CheckpointError::Moments { file: file.path().to_owned(), source })?;
     if optimizer.average().is_some() && progress.step > 0 {
         let average = dir.join(AVERAGE);
         if !average.is_dir() {
