@@ -10,8 +10,8 @@
 //! # A story
 //!
 //! > One day Tom came to Paris with a ball. One fox came with one plum. Tom lost the ball in Paris
-//! > and found a drum. The fox ate its plum and got one pear. Tom left Paris for Oslo. In the end Tom
-//! > was in Oslo with the drum. The fox had its pear.
+//! > and found a drum. The fox ate its plum and got one pear. Tom left Paris for Oslo. In the end
+//! > Tom was in Oslo with the drum. The fox had its pear.
 //!
 //! Someone is introduced, in a place and with a thing; then an animal with something to eat; then
 //! come 2 to 5 events that change who has what and where; then it is told how it ended. Three rules

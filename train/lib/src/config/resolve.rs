@@ -157,7 +157,7 @@ impl Settings {
     }
 
     /// The shape with so many different tokens that the sizes and parts make: a size that is not
-    /// known yet counts as 1, and the parts that nobody named are chosen, those of the architecture.
+    /// known yet counts as 1, and the parts that nobody named become those of the architecture.
     fn choose_parts(&mut self, vocab_size: usize) -> GptConfig {
         let [context_length, n_layer, n_head, n_embd] =
             [self.context_length, self.n_layer, self.n_head, self.n_embd].map(|size| size.unwrap_or(1));

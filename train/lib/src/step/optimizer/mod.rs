@@ -156,8 +156,8 @@ impl Optimizer {
         gpt
     }
 
-    /// Everything remembered of the gradients, with its name, to be stored: AdamW's `first.h.0...` and
-    /// `second.h.0...`, Muon's `momentum.h.0...`.
+    /// Everything remembered of the gradients, with its name, to be stored: AdamW's
+    /// `first.h.0...` and `second.h.0...`, Muon's `momentum.h.0...`.
     pub fn stored(&self) -> Vec<(String, Vec<f32>)> {
         self.moments.stored()
     }
